@@ -1,12 +1,13 @@
-# tandem: `make` builds, `make demo` runs the whole loop, `make test` runs the tests; each installs what is missing first.
-# SAN=address,undefined or SAN=thread builds and tests with sanitizers, in a folder of its own.
+# tandem: `make` builds, `make demo` runs the whole loop, `make test` runs the tests; each installs what is
+# missing first. SAN=address,undefined or SAN=thread builds and tests with sanitizers, in a folder of its own.
 CC = gcc
 CXX = g++
 SAN =
 comma := ,
 B := build$(if $(SAN),/$(subst $(comma),-,$(SAN)))
 
-# With a sanitizer, what compiles fastest: the tests are what takes time. gcc 12 warns of what is right at -O1.
+# With a sanitizer, what compiles fastest: the tests are what takes time. gcc 12 warns of what is right at
+# -O1.
 WARN = $(if $(SAN),-w,-Wall -Wextra -Wshadow -Wconversion -Werror)
 OPT = $(if $(SAN),-O1 -g1,-O2 -g)
 SANFLAGS = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -22,8 +23,9 @@ BACKEND_LIBS = -ldnnl -lgloo -lgomp -ljansson -lz -lstdc++ -lpthread -lm
 objects = $(patsubst %,$(B)/obj/%.o,$(basename $(1)))
 sources = $(wildcard $(addsuffix /*.c,$(1)))
 
-# What each artefact is made of. The backend carries its own base and graph, so that it links nothing of the core's libraries;
-# the program carries all of the core, so that it runs from wherever it lies. Only what include/tandem/ declares is exported.
+# What each artefact is made of. The backend carries its own base and graph, so that it links nothing of the
+# core's libraries; the program carries all of the core, so that it runs from wherever it lies. Only what
+# include/tandem/ declares is exported.
 FOUNDATION = $(call objects,$(call sources,base graph graph/zoo))
 CORE = $(FOUNDATION) $(call objects,$(call sources,profiles predictor replayer allocator)) $(B)/obj/profiles/chakra.pb-c.o
 CLI = $(call objects,$(call sources,cli))
@@ -34,7 +36,8 @@ BACKEND = $(call objects,$(call sources,backend backend/cpu backend/cpu/op backe
           $(B)/obj/backend/comm/gloo.o $(ISA_OBJECTS)
 KERNELS = $(call objects,$(addprefix backend/cpu/,kernels.c amax_history.c isa_kernels.c)) $(ISA_OBJECTS)
 
-# The CUDA backend's own code, but for the files that call NVIDIA's libraries; tests run it, its kernels too, without a card.
+# The CUDA backend's own code, but for the files that call NVIDIA's libraries; tests run it, its kernels too,
+# without a card.
 CUDA_LIBRARY_SOURCES = $(addprefix backend/cuda/,runtime.c clocks.c cublaslt.c cudnn.c)
 CUDA_KERNELS = $(wildcard backend/cuda/*.cu)
 CUDA_PUBLIC = $(B)/obj/backend/cuda/cuda_kernels.o
@@ -48,8 +51,9 @@ CUDA_KERNEL_LIBRARY = $(CUDA_PUBLIC) $(patsubst %,$(B)/obj/%.o,backend/cuda/quan
 
 CARD_BENCH = $(call objects,$(addprefix bench/cuda/,kernels.c linear.c measure.c report.c))
 
-# Slurm's plug-ins, where its headers are; no sanitizer fits into its daemons. SLURM_PARTS need no header of Slurm's. What slurmd and
-# slurmstepd open, as root, links libc alone; the planner is a file of its own, which users' commands open.
+# Slurm's plug-ins, where its headers are; no sanitizer fits into its daemons. SLURM_PARTS need no header of
+# Slurm's. What slurmd and slurmstepd open, as root, links libc alone; the planner is a file of its own, which
+# users' commands open.
 SLURM_PARTS = $(call objects,$(addprefix allocator/slurm/,fit.c job_files.c layout.c run_folder.c site.c submission.c))
 SPANK = $(call objects,allocator/slurm/spank_tandem.c allocator/slurm/run_folder.c base/status.c)
 SPANK_PLANNER = $(call objects,$(addprefix allocator/slurm/,spank_planner.c step_nodes.c))
@@ -58,7 +62,8 @@ JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix allocator/slurm/,job_submi
 SLURM_HEADER = $(wildcard /usr/include/slurm/spank.h)
 PLUGINS = $(if $(SAN),,$(if $(SLURM_HEADER),$(addprefix $(B)/,spank_tandem.so spank_tandem_planner.so job_submit_tandem.so),no-plugins))
 
-# The CUDA backend is built where nvcc is, for these architectures and as PTX of the last. Nothing here links it.
+# The CUDA backend is built where nvcc is, for these architectures and as PTX of the last. Nothing here links
+# it.
 NVCC := $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc))
 CUDA_HOME = $(patsubst %/bin/nvcc,%,$(NVCC))
 CUDA_ARCHS = 75 80 86 89 90
@@ -191,14 +196,16 @@ TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allo
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
 
-# The CUDA backend as a library, on what tests put in the place of NVIDIA's: TANDEM_CUDA=build/tests/libtandem_cuda.so runs any command.
+# The CUDA backend as a library, on what tests put in the place of NVIDIA's:
+# TANDEM_CUDA=build/tests/libtandem_cuda.so runs any command.
 CUDA_STAND_IN = $(CUDA_HOST) $(CUDA_AS_COROUTINES) $(B)/obj/tests/cuda/stand_in.o $(B)/obj/tests/cuda/stand_in_graph.o $(CUDA_BELOW)
 $(B)/tests/libtandem_cuda.so: $(CUDA_STAND_IN)
 	@mkdir -p $(@D)
 	@echo "  link  $@"
 	@$(CXX) -shared $(LDFLAGS) -Wl,-Bsymbolic -o $@ $(CUDA_STAND_IN) -lpthread -lm
 
-# What any of them may need, as a thin archive: a program takes what it names, and links in a tenth of a second.
+# What any of them may need, as a thin archive: a program takes what it names, and links in a tenth of a
+# second.
 TEST_PARTS = $(B)/tests/parts.a
 $(TEST_PARTS): $(CORE) $(BACKEND) $(TEST_SUPPORT)
 	@mkdir -p $(@D)
@@ -230,7 +237,8 @@ check:
 check-all:
 	@scripts/check.sh --all
 
-# The same tests with NVIDIA's libraries behind them, for a card; `make test` builds them where nvcc is, so that they stay whole.
+# The same tests with NVIDIA's libraries behind them, for a card; `make test` builds them where nvcc is, so
+# that they stay whole.
 CARD_TESTS = $(addprefix $(B)/card/test_cuda_,kernels public_kernels operators gradients repeats delayed shared)
 CARD_PROGRAMS = $(if $(SAN),,$(if $(NVCC),$(CARD_TESTS) $(B)/card/bench_card))
 CARD_SUPPORT = $(call objects,$(addprefix tests/conformance/,every_case.c gradient_check.c metrics.c operator_case.c reference.c) \
@@ -249,7 +257,8 @@ tests: $(TESTS) $(B)/tests/libtandem_cuda.so $(CARD_PROGRAMS)
 cuda-limits: $(CUDA_LIBRARY)
 	@$(if $(NVCC),B=$(B) scripts/kernel_limits.py,true)
 
-# --- On a card: its tests, its speeds, and all that a machine with a card and without our libraries needs (scripts/on_card.sh) ---
+# --- On a card: its tests, its speeds, and all that a machine with a card and without our libraries needs
+# (scripts/on_card.sh) ---
 ifeq ($(CARD_PROGRAMS),)
 test-cuda bench-cuda card-kit:
 	@echo "SKIP $@: $(if $(SAN),no sanitizer fits into CUDA's libraries,nvcc is not here (CUDA Toolkit 13 with cuDNN 9))"
@@ -265,7 +274,8 @@ card-kit: all $(CARD_PROGRAMS)
 	@scripts/card_kit.sh $(B)
 endif
 
-# --- Fuzzing with coverage guidance: the code that targets parse with, by clang, in a folder of its own (docs/fuzzing.md) ---
+# --- Fuzzing with coverage guidance: the code that targets parse with, by clang, in a folder of its own
+# (docs/fuzzing.md) ---
 FUZZ_CC = clang-14
 FUZZED = $(CORE) $(call objects,$(call sources,backend backend/data)) $(SLURM_PARTS) $(call objects,tests/slurm/draw.c)
 $(B)/libfuzzed.a: $(FUZZED)
@@ -317,7 +327,7 @@ uninstall:
 	rm -rf $(INTO)/include/tandem $(INTO)/share/doc/tandem
 
 # --- Care ---
-C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc')
+C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu')
 format:
 	clang-format -i $(C_FILES)
 

@@ -27,7 +27,8 @@ double tandem_allocation_share(const tandem_allocation_problem *problem, int c)
 uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem, int c)
 {
     const uint64_t own_bytes = tandem_cluster_limit_bytes(tandem_replayer_cluster(problem->replayer), c);
-    return problem->most_bytes && (!own_bytes || problem->most_bytes < own_bytes) ? problem->most_bytes : own_bytes;
+    return problem->most_bytes && (!own_bytes || problem->most_bytes < own_bytes) ? problem->most_bytes
+                                                                                  : own_bytes;
 }
 
 tandem_status tandem_allocation_no_fit(const tandem_allocation_problem *problem, int c, uint64_t peak_bytes,
@@ -36,8 +37,8 @@ tandem_status tandem_allocation_no_fit(const tandem_allocation_problem *problem,
     char need[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
     const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
     return tandem_error_set(error, TANDEM_NO_FIT,
-                            "no plan fits %s: the smallest one found takes %s (%" PRIu64 " B) a rank at batch %" PRId64
-                            ", the limit is %s (%" PRIu64 " B); a smaller batch takes less",
+                            "no plan fits %s: the smallest one found takes %s (%" PRIu64 " B) a rank at "
+                            "batch %" PRId64 ", the limit is %s (%" PRIu64 " B); a smaller batch takes less",
                             tandem_replayer_cluster(problem->replayer)->member[c].device.name,
                             tandem_quantity_print_bytes(need, sizeof need, peak_bytes), peak_bytes,
                             graph_of(problem, c)->batch,
@@ -105,9 +106,10 @@ static tandem_status check_harm(const tandem_allocation_problem *problem, int c,
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
             const double harm = problem->harm[c][i * TANDEM_N_PRECISION + p];
             if (harm >= 0 && harm <= DBL_MAX) continue;
-            return tandem_error_set(
-                error, TANDEM_USAGE, "the sensitivity of '%s' to %s is %g; it must be a number from 0 upwards",
-                problem->graph->op[i].name, tandem_precision_get((tandem_precision)p)->name, harm);
+            return tandem_error_set(error, TANDEM_USAGE,
+                                    "the sensitivity of '%s' to %s is %g; it must be a number from 0 upwards",
+                                    problem->graph->op[i].name,
+                                    tandem_precision_get((tandem_precision)p)->name, harm);
         }
     return TANDEM_OK;
 }
@@ -117,7 +119,8 @@ static tandem_status check(const tandem_allocation_problem *problem, tandem_erro
     tandem_status status = TANDEM_OK;
     if (!(problem->slowdown >= 0 && problem->slowdown <= DBL_MAX))
         status = tandem_error_set(error, TANDEM_USAGE,
-                                  "a slowdown of %g%%: the step may be 0%% or more longer than the fastest one",
+                                  "a slowdown of %g%%: the step may be 0%% or more longer than the fastest "
+                                  "one",
                                   100 * problem->slowdown);
     for (int c = 0; c < tandem_replayer_cluster(problem->replayer)->n_class && status == TANDEM_OK; c++) {
         assert(problem->harm[c]);
@@ -127,7 +130,8 @@ static tandem_status check(const tandem_allocation_problem *problem, tandem_erro
 }
 
 tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, const tandem_policy *policy,
-                              const tandem_allocation_problem *problem, const char *method, tandem_error *error)
+                              const tandem_allocation_problem *problem, const char *method,
+                              tandem_error *error)
 {
     tandem_plan *plan = NULL;
     const tandem_certificate none = {.lower_bound = NAN, .gap = NAN};
@@ -147,8 +151,8 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
     result.step_ns = replay.step_ns;
     result.sensitivity = tandem_allocation_sensitivity(problem);
     if (isnan(result.certificate.lower_bound) && !problem->without_certificate)
-        status = tandem_certify(&result.certificate, problem, result.target_ns, result.held, result.sensitivity,
-                                problem->most_seconds, error);
+        status = tandem_certify(&result.certificate, problem, result.target_ns, result.held,
+                                result.sensitivity, problem->most_seconds, error);
     if (status != TANDEM_OK) {
         tandem_plan_close(plan);
         return status;

@@ -1,11 +1,12 @@
 /* batch.c: how much of the global batch each class gets, together with the precisions.
  *
- * A split gives every rank of a class the same batch. Splits are searched along lines: what one pair of classes shares is
- * moved from one to the other by the least number of samples that keeps the sum, with some tens of places looked at and then
- * the neighbourhood of the best one; pair after pair, until nothing gets better. With two classes that is every split there
- * is, or a fine net of them. Which plan is best for a split is for a policy to say: first the split that allows the fastest
- * step is looked for, that gives the target, and then the split with the least sensitivity within it. A split at which
- * something has not been measured is passed over. */
+ * A split gives every rank of a class the same batch. Splits are searched along lines: what one pair of
+ * classes shares is moved from one to the other by the least number of samples that keeps the sum, with some
+ * tens of places looked at and then the neighbourhood of the best one; pair after pair, until nothing gets
+ * better. With two classes that is every split there is, or a fine net of them. Which plan is best for a
+ * split is for a policy to say: first the split that allows the fastest step is looked for, that gives the
+ * target, and then the split with the least sensitivity within it. A split at which something has not been
+ * measured is passed over. */
 #include "allocator/policies.h"
 
 #include <assert.h>
@@ -84,8 +85,9 @@ static tandem_status make_base(tandem_plan **plan, tandem_allocation *a,
 
 /* The plan that a measure is of, at one split. TANDEM_MISSING, TANDEM_NO_FIT. */
 /* `policy` NULL: greedy, without a proof: one of many splits. */
-static tandem_status plan_at(tandem_plan **plan, tandem_allocation *a, const splitting *s, const int64_t *batch,
-                             measure by, const tandem_policy *policy, const char *method, tandem_error *error)
+static tandem_status plan_at(tandem_plan **plan, tandem_allocation *a, const splitting *s,
+                             const int64_t *batch, measure by, const tandem_policy *policy,
+                             const char *method, tandem_error *error)
 {
     tandem_allocation_problem *opened = NULL;
     tandem_status status = s->source->open(s->source->context, batch, &opened, error);
@@ -148,13 +150,15 @@ static int64_t greatest_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* Moves samples between classes `from` and `to` of best[n_class] to where the value is least; *value is that. */
+/* Moves samples between classes `from` and `to` of best[n_class] to where the value is least; *value is that.
+ * */
 static tandem_status search_line(splitting *s, int64_t *best, double *value, int from, int to, measure by,
                                  tandem_error *error)
 {
     const int64_t divisor = greatest_divisor(s->n_rank[from], s->n_rank[to]);
     assert(divisor > 0);
-    const int64_t less = s->n_rank[to] / divisor, more = s->n_rank[from] / divisor; /* a rank, one unit moved */
+    /* a rank, one unit moved */
+    const int64_t less = s->n_rank[to] / divisor, more = s->n_rank[from] / divisor;
     assert(less > 0 && more > 0);
     int64_t middle[TANDEM_MAX_CLASS];
     memcpy(middle, best, sizeof middle);
@@ -198,7 +202,8 @@ static tandem_status search(splitting *s, int64_t *best, double *value, measure 
 
 /* --- The split to begin with ---------------------------------------------------------------------------- */
 
-/* As even as can be: every rank the same, but for two classes that share what is left over. 0 = there is none. */
+/* As even as can be: every rank the same, but for two classes that share what is left over. 0 = there is
+ * none. */
 static int divide(int64_t *batch, const splitting *s)
 {
     assert(s->all_ranks > 0);
@@ -229,7 +234,8 @@ static tandem_status check(const splitting *s, int64_t *batch, tandem_error *err
 
 /* --- Public --------------------------------------------------------------------------------------------- */
 
-/* One of the three answers: the best split by `by`, with the plan that `policy` makes for it. No plan there: left empty. */
+/* One of the three answers: the best split by `by`, with the plan that `policy` makes for it. No plan there:
+ * left empty. */
 static tandem_status answer(tandem_batch_plan *out, splitting *s, const int64_t *batch, measure by,
                             const tandem_policy *policy, const char *method, tandem_error *error)
 {
@@ -242,7 +248,8 @@ static tandem_status answer(tandem_batch_plan *out, splitting *s, const int64_t 
 }
 
 static tandem_status choose(tandem_batch_choice *choice, splitting *s, const int64_t *even, int64_t target_ns,
-                            double slowdown, const tandem_policy *policy, const char *method, tandem_error *error)
+                            double slowdown, const tandem_policy *policy, const char *method,
+                            tandem_error *error)
 {
     int64_t batch[TANDEM_MAX_CLASS], fastest[TANDEM_MAX_CLASS] = {0};
     double value;
@@ -269,9 +276,10 @@ static tandem_status choose(tandem_batch_choice *choice, splitting *s, const int
     return status;
 }
 
-tandem_status tandem_batch_choose(tandem_batch_choice *out, const tandem_cluster *cluster, int64_t global_batch,
-                                  const tandem_batch_source *source, const tandem_policy *policy,
-                                  const char *method, int64_t target_ns, double slowdown, tandem_error *error)
+tandem_status tandem_batch_choose(tandem_batch_choice *out, const tandem_cluster *cluster,
+                                  int64_t global_batch, const tandem_batch_source *source,
+                                  const tandem_policy *policy, const char *method, int64_t target_ns,
+                                  double slowdown, tandem_error *error)
 {
     tandem_batch_choice choice = {.n_split = 0};
     splitting s = {.source = source, .n_class = cluster->n_class, .global_batch = global_batch};

@@ -40,7 +40,8 @@ static tandem_status hold(const tandem_allocation_problem *problem, unsigned hel
 }
 
 /* claimed: a bound that somebody has proven, perhaps by a longer search. */
-static tandem_status prove(tandem_proof *proof, double sensitivity, double claimed, double seconds, tandem_error *error)
+static tandem_status prove(tandem_proof *proof, double sensitivity, double claimed, double seconds,
+                           tandem_error *error)
 {
     const int64_t begin_ns = tandem_now_ns();
     int found = 0;

@@ -1,4 +1,5 @@
-/* completion.c: bounds of what is still to come, for several multipliers at once; and what follows from them for arcs. */
+/* completion.c: bounds of what is still to come, for several multipliers at once; and what follows from them
+ * for arcs. */
 #include "allocator/ways.h"
 
 #include <float.h>
@@ -30,7 +31,8 @@ tandem_status tandem_completion_open(tandem_completion *completion, const tandem
         return TANDEM_OK;
     }
     tandem_completion_close(completion);
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound ways through %d states", ways->n_state);
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound ways through %d states",
+                            ways->n_state);
 }
 
 void tandem_completion_close(tandem_completion *completion)
@@ -84,7 +86,8 @@ static void sum_state(tandem_completion *completion, const tandem_ways *ways, in
     }
 }
 
-void tandem_completion_fill(tandem_completion *completion, const tandem_ways *ways, const double multiplier[COSTS])
+void tandem_completion_fill(tandem_completion *completion, const tandem_ways *ways,
+                            const double multiplier[COSTS])
 {
     for (int k = 0; k < SETS; k++)
         for (int r = 0; r < COSTS; r++) completion->multiplier[k][r] = multiplier[r] * factor[k][r];
@@ -113,14 +116,16 @@ static void prune_state(const tandem_completion *completion, const tandem_ways *
         }
         for (int k = 0; k < SETS && !drop[a]; k++) {
             const double *const m = completion->multiplier[k];
-            const double here = reach[k] + (ways->harm[a] + (m[0] * ways->cost[0][a] + m[1] * ways->cost[1][a]));
+            const double here =
+                reach[k] + (ways->harm[a] + (m[0] * ways->cost[0][a] + m[1] * ways->cost[1][a]));
             const double granted = m[0] * ways->slack[0] + m[1] * ways->slack[1];
             if (here * ways->keep + behind[k] - granted >= target) drop[a] = 1;
         }
         if (drop[a]) continue;
         for (int k = 0; k < SETS; k++) {
             const double *const m = completion->multiplier[k];
-            const double here = reach[k] + (ways->harm[a] + (m[0] * ways->cost[0][a] + m[1] * ways->cost[1][a]));
+            const double here =
+                reach[k] + (ways->harm[a] + (m[0] * ways->cost[0][a] + m[1] * ways->cost[1][a]));
             beyond[k] = tandem_lesser(beyond[k], here);
         }
         for (int r = 0; r < COSTS; r++)
@@ -128,7 +133,8 @@ static void prune_state(const tandem_completion *completion, const tandem_ways *
     }
 }
 
-void tandem_completion_prune(tandem_completion *completion, tandem_ways *ways, double target, unsigned char *drop)
+void tandem_completion_prune(tandem_completion *completion, tandem_ways *ways, double target,
+                             unsigned char *drop)
 {
     const size_t n = (size_t)ways->n_state * (SETS + COSTS), at_start = (size_t)ways->n_state * SETS;
     for (size_t k = 0; k < n; k++) completion->reach[k] = INFINITY;

@@ -1,9 +1,10 @@
-/* dual.c: the questions that turn the usual one round: the fastest step within a sensitivity, the least memory within both.
+/* dual.c: the questions that turn the usual one round: the fastest step within a sensitivity, the least
+ * memory within both.
  *
- * Each asks a policy for the least sensitivity within a limit that it narrows by bisection: of the step, or of the bytes a
- * rank. An answer counts by what its replay says, not by the limit it was asked for: so the next limit begins at what was
- * really reached, and a policy that does better than it was asked ends the search sooner. The best answer is kept
- * whatever comes after it. */
+ * Each asks a policy for the least sensitivity within a limit that it narrows by bisection: of the step, or
+ * of the bytes a rank. An answer counts by what its replay says, not by the limit it was asked for: so the
+ * next limit begins at what was really reached, and a policy that does better than it was asked ends the
+ * search sooner. The best answer is kept whatever comes after it. */
 #include "allocator/policies.h"
 #include "allocator/solve.h"
 #include "base/quantity.h"
@@ -41,8 +42,9 @@ static int is_within(const dual *d, int64_t target_ns, uint64_t most_bytes)
            (!most_bytes || peak_of(d, &d->answer) <= most_bytes);
 }
 
-/* The least sensitivity within a step and memory, each 0 = as the caller has it. *found = 0 where no plan was found, or only
- * one over the budget; the latter is in d->answer, and `why` (may be NULL) says what the policy said. */
+/* The least sensitivity within a step and memory, each 0 = as the caller has it. *found = 0 where no plan was
+ * found, or only one over the budget; the latter is in d->answer, and `why` (may be NULL) says what the
+ * policy said. */
 static tandem_status ask(dual *d, int64_t target_ns, uint64_t most_bytes, int *found, tandem_error *error)
 {
     tandem_allocation_problem problem = d->problem;
@@ -71,7 +73,8 @@ static void keep(dual *d)
 }
 
 /* The same where no plan at all is an answer, too. */
-static tandem_status ask_whether(dual *d, int64_t target_ns, uint64_t most_bytes, int *found, tandem_error *error)
+static tandem_status ask_whether(dual *d, int64_t target_ns, uint64_t most_bytes, int *found,
+                                 tandem_error *error)
 {
     tandem_error why = {0};
     const tandem_status status = ask(d, target_ns, most_bytes, found, &why);
@@ -83,8 +86,8 @@ static tandem_status ask_whether(dual *d, int64_t target_ns, uint64_t most_bytes
 static tandem_status over_budget(const dual *d, const char *within, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_NO_FIT,
-                            "no plan has a sensitivity of %g or less%s: the least found is %.9g, with a step of %" PRId64
-                            " ns",
+                            "no plan has a sensitivity of %g or less%s: the least found is %.9g, with a step "
+                            "of %" PRId64 " ns",
                             d->budget, within, d->answer.sensitivity, d->answer.step_ns);
 }
 
@@ -123,7 +126,8 @@ static tandem_status find_smallest(dual *d, tandem_error *error)
     if (status == TANDEM_OK && !found) status = over_budget(d, " within that step", error);
     if (status != TANDEM_OK) return status;
     keep(d);
-    const int64_t target_ns = d->best.target_ns; /* of the plan without this limit: what is smaller may not be slower */
+    /* of the plan without this limit: what is smaller may not be slower */
+    const int64_t target_ns = d->best.target_ns;
     uint64_t low_bytes = 0;
     while (status == TANDEM_OK) {
         const uint64_t high_bytes = peak_of(d, &d->best);
@@ -141,8 +145,8 @@ static tandem_status find_smallest(dual *d, tandem_error *error)
 
 /* --- Public --------------------------------------------------------------------------------------------- */
 
-/* Only the answer that is given is worth a proof; and there is none for the least memory: a bound on the sensitivity says
- * nothing of it. Leaves the plan in the replayer. */
+/* Only the answer that is given is worth a proof; and there is none for the least memory: a bound on the
+ * sensitivity says nothing of it. Leaves the plan in the replayer. */
 static tandem_status certify(dual *d, const tandem_goal *goal, const tandem_allocation_problem *problem,
                              tandem_error *error)
 {

@@ -1,9 +1,10 @@
 /* enumerate.c: ways within the limits, one after the other, in order of harm.
  *
- * Beginnings of ways wait in a heap by what their completions have at least (A*: Hart, Nilsson, Raphael, IEEE Trans. Systems
- * Science and Cybernetics 4 (1968)); a whole way that comes to the top is the next one. Bounds are rounded to 2^-30 of
- * themselves: what has the same harm but for the order of its sum then waits at the same height, where the lower choices
- * go first, so that of very many equal ways the first does not wait for the beginnings of all others. */
+ * Beginnings of ways wait in a heap by what their completions have at least (A*: Hart, Nilsson, Raphael, IEEE
+ * Trans. Systems Science and Cybernetics 4 (1968)); a whole way that comes to the top is the next one. Bounds
+ * are rounded to 2^-30 of themselves: what has the same harm but for the order of its sum then waits at the
+ * same height, where the lower choices go first, so that of very many equal ways the first does not wait for
+ * the beginnings of all others. */
 #include "allocator/ways.h"
 
 #include <math.h>
@@ -27,7 +28,7 @@ struct tandem_enumeration {
     size_t n, n_heap, capacity;
 };
 
-/* --- Order -------------------------------------------------------------------------------------------------- */
+/* --- Order ---------------------------------------------------------------------------------------------- */
 
 /* Numbers that people write have to lie within a step, not on its edge, where rounding would part equals. */
 static const double off_edge = 1 + 0x1p-32;
@@ -85,7 +86,7 @@ static int pop(tandem_enumeration *e)
     return top;
 }
 
-/* --- Beginnings --------------------------------------------------------------------------------------------- */
+/* --- Beginnings ----------------------------------------------------------------------------------------- */
 
 static tandem_status grow(tandem_enumeration *e, size_t needed, tandem_error *error)
 {
@@ -120,14 +121,15 @@ static void extend(tandem_enumeration *e, int begun)
                             .arc = a,
                             .parent = begun,
                             .n_layer = from->n_layer + 1};
-        const double bound = tandem_completion_bound(&e->completion, ways, ways->to[a], made->harm, made->spent);
+        const double bound =
+            tandem_completion_bound(&e->completion, ways, ways->to[a], made->harm, made->spent);
         if (!(bound < INFINITY)) continue;
         made->height = height_of(made->n_layer == ways->n_layer ? made->harm : bound);
         push(e, (int)e->n++);
     }
 }
 
-/* --- The enumeration ---------------------------------------------------------------------------------------- */
+/* --- The enumeration ------------------------------------------------------------------------------------ */
 
 static tandem_status start(tandem_enumeration *e, tandem_error *error)
 {

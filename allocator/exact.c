@@ -1,11 +1,13 @@
-/* exact.c: the plan with the least sensitivity, with a proof, or the best found by the time limit and a bound.
+/* exact.c: the plan with the least sensitivity, with a proof, or the best found by the time limit and a
+ * bound.
  *
- * 1. Target and held classes as for every policy (target.h). For each other class the least harm that the relaxation of
- *    its limits allows (relaxation.h): their weighted sum bounds every plan.
- * 2. A plan: each class from the plan that reached its bound, or from its fastest where a replay finds that too slow,
- *    improved by greedy's exchange.
- * 3. Proof: where plan and bound differ, the plans that the relaxation allows are replayed in order of sensitivity until
- *    one fits (it is the best there is), the next one is no better than what was found, or time runs out. */
+ * 1. Target and held classes as for every policy (target.h). For each other class the least harm that the
+ *    relaxation of its limits allows (relaxation.h): their weighted sum bounds every plan.
+ * 2. A plan: each class from the plan that reached its bound, or from its fastest where a replay finds that
+ *    too slow, improved by greedy's exchange.
+ * 3. Proof: where plan and bound differ, the plans that the relaxation allows are replayed in order of
+ *    sensitivity until one fits (it is the best there is), the next one is no better than what was found, or
+ *    time runs out. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +18,7 @@
 
 static const double close_gap = 1e-2, close_seconds = 0.3, close_share = 0.03;
 
-/* --- A plan from the bounds ------------------------------------------------------------------------------ */
+/* --- A plan from the bounds ----------------------------------------------------------------------------- */
 
 typedef struct exact {
     const tandem_allocation_problem *problem;
@@ -46,8 +48,8 @@ static void go_to_best(const exact *e)
                 tandem_replayer_set(e->problem->replayer, c, i, e->best[c][i]);
 }
 
-/* Class after class, the others as they are, from its relaxed best plan among others. The replayer has a plan within the
- * target before and after. */
+/* Class after class, the others as they are, from its relaxed best plan among others. The replayer has a plan
+ * within the target before and after. */
 static tandem_status improve_from_bounds(exact *e, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
@@ -80,8 +82,8 @@ static tandem_status open_best(exact *e, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* Where greedy's way to the fastest plan does not get within a given target and memory, a plan may still be: any class may
- * be lowered then. */
+/* Where greedy's way to the fastest plan does not get within a given target and memory, a plan may still be:
+ * any class may be lowered then. */
 static tandem_status aim(exact *e, int *is_within, tandem_error *error)
 {
     tandem_replay base;

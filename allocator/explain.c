@@ -1,7 +1,8 @@
 /* explain.c: why an operator has the precision it has: what every other one would change. */
 #include "allocator/policies.h"
 
-/* The time of the operator's own tasks in the plan that was replayed last; casts of what it writes are its readers'. */
+/* The time of the operator's own tasks in the plan that was replayed last; casts of what it writes are its
+ * readers'. */
 static int64_t own_ns(const tandem_replayer *replayer, int c, int op)
 {
     const tandem_step *step = tandem_replayer_step(replayer, c);
@@ -10,7 +11,8 @@ static int64_t own_ns(const tandem_replayer *replayer, int c, int op)
         const tandem_task *task = &step->task[t];
         if (!task->active || task->op != op) continue;
         if (task->kind != TANDEM_TASK_WEIGHT_CAST && task->kind != TANDEM_TASK_FORWARD &&
-            task->kind != TANDEM_TASK_RESTORE && task->kind != TANDEM_TASK_WGRAD && task->kind != TANDEM_TASK_DGRAD)
+            task->kind != TANDEM_TASK_RESTORE && task->kind != TANDEM_TASK_WGRAD &&
+            task->kind != TANDEM_TASK_DGRAD)
             continue;
         const int64_t beside_ns = tandem_replayer_task_ns(replayer, c, t, 1);
         sum_ns += tandem_step_repeats(step, task) *
@@ -21,7 +23,8 @@ static int64_t own_ns(const tandem_replayer *replayer, int c, int op)
 
 /* Fills in what the replay of the plan with this choice says. */
 static tandem_status replay_choice(tandem_choice *choice, const tandem_allocation_problem *problem,
-                                   const tandem_replay *now, int64_t target_ns, int c, int op, tandem_error *error)
+                                   const tandem_replay *now, int64_t target_ns, int c, int op,
+                                   tandem_error *error)
 {
     tandem_replay replay;
     tandem_error why = {0};
@@ -51,9 +54,9 @@ tandem_status tandem_choices_explain(tandem_choice choice[TANDEM_N_PRECISION], i
     const tandem_op_row *row = tandem_op_row_get(explained->kind);
     const unsigned device = tandem_replayer_cluster(problem->replayer)->member[c].device.precisions;
     if (row->op_class != TANDEM_ADJUSTABLE)
-        return tandem_error_set(error, TANDEM_USAGE, "'%s' is a %s, which carries no precision: it %s",
-                                explained->name, row->name,
-                                row->op_class == TANDEM_DEPENDENT ? "follows its inputs" : "computes in fp32");
+        return tandem_error_set(
+            error, TANDEM_USAGE, "'%s' is a %s, which carries no precision: it %s", explained->name,
+            row->name, row->op_class == TANDEM_DEPENDENT ? "follows its inputs" : "computes in fp32");
     tandem_choice found[TANDEM_N_PRECISION];
     tandem_replay now;
     int n = 0;

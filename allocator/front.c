@@ -1,4 +1,5 @@
-/* front.c: what can be had for which step: the plans of one policy from the fastest to base, and the uniform ones.
+/* front.c: what can be had for which step: the plans of one policy from the fastest to base, and the uniform
+ * ones.
  *
  * Targets lie closer to each other at the fast end, where sensitivity falls steeply: target k of n is
  * fastest + (base − fastest)·(k / (n − 1))². */

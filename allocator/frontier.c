@@ -1,5 +1,6 @@
-/* frontier.c: one choice of precision and all that follows from it. What a task is and when is resolve.c's matter (graph/);
- * here the same is asked operator by operator in graph order, without the choices that are still to come. */
+/* frontier.c: one choice of precision and all that follows from it. What a task is and when is resolve.c's
+ * matter (graph/); here the same is asked operator by operator in graph order, without the choices that are
+ * still to come. */
 #include "allocator/frontier.h"
 
 #include <stdlib.h>
@@ -29,8 +30,9 @@ typedef struct carried {
 typedef struct stretch {
     int first_op, end_op;
     int first_tensor, end_tensor; /* that its operators ask about */
-    int first_in, first_out, end; /* their facts: in the state before it are carried[first_in … first_out − 1], behind
-                                     it carried[first_out … end − 1] */
+    /* their facts: in the state before it are carried[first_in … first_out − 1], behind
+     * it carried[first_out … end − 1] */
+    int first_in, first_out, end;
 } stretch;
 
 struct tandem_frontier {
@@ -44,8 +46,9 @@ struct tandem_frontier {
     /* the same in all plans */
     unsigned char *natives;         /* [n_op] bit d: can be its native type */
     unsigned char *gradient_is_f32; /* [n_op] a fixed operator contributes */
-    int *first_follower, *follower; /* [n_op], [n_task]: lists of the tasks whose only question is the type of this
-                                        tensor's gradient: sums of it, the wgrad of biases; −1 ends them */
+    /* [n_op], [n_task]: lists of the tasks whose only question is the type of this
+     * tensor's gradient: sums of it, the wgrad of biases; −1 ends them */
+    int *first_follower, *follower;
     /* of the plan under way */
     unsigned *facts;       /* [n_op] bit role */
     tandem_effect *effect; /* NULL: settling is being explored, nothing is counted */
@@ -55,7 +58,7 @@ struct tandem_frontier {
     int *first_asked, *last_asked; /* [n_op × N_ROLE] stretches; −1 = never */
 };
 
-/* --- Counting ----------------------------------------------------------------------------------------------------- */
+/* --- Counting ------------------------------------------------------------------------------------------- */
 
 static void add(tandem_frontier *f, int task, int variant)
 {
@@ -84,7 +87,7 @@ static void set_native(tandem_frontier *f, int tensor, tandem_dtype type)
     f->index.gradient_native[tensor] = f->gradient_is_f32[tensor] ? TANDEM_F32 : type;
 }
 
-/* --- Facts -------------------------------------------------------------------------------------------------------- */
+/* --- Facts ---------------------------------------------------------------------------------------------- */
 
 static void ask(tandem_frontier *f, int tensor, int role, int s)
 {
@@ -110,7 +113,8 @@ static void settle(tandem_frontier *f, int tensor, int first_role, tandem_dtype 
     else if (first_role == AGAIN)
         add(f, f->index.cast_again[tensor] + (int)type, cast_form(f->step.native[tensor], type));
     else if (first_role == KEPT)
-        occupy(f, (uint64_t)tandem_shape_elements(&f->step.graph->op[tensor].shape) * tandem_dtype_bytes(type));
+        occupy(f,
+               (uint64_t)tandem_shape_elements(&f->step.graph->op[tensor].shape) * tandem_dtype_bytes(type));
     else if (!gradient_varies(f, tensor))
         add(f, f->index.gradient_cast[tensor] + (int)type, cast_form(f->index.gradient_native[tensor], type));
 }
@@ -128,8 +132,8 @@ static void want_again(tandem_frontier *f, int tensor, tandem_dtype type)
     if (type != f->step.native[tensor]) settle(f, tensor, AGAIN, type);
 }
 
-/* The gradient of operator i's output is read in `type`. Where its own type is not the same in all plans it is known when
- * the walk comes to it: then the casts are counted. */
+/* The gradient of operator i's output is read in `type`. Where its own type is not the same in all plans it
+ * is known when the walk comes to it: then the casts are counted. */
 static void want_gradient(tandem_frontier *f, int i, tandem_dtype type)
 {
     const int root = f->index.gradient_root[i];
@@ -142,8 +146,8 @@ static int input_of(const tandem_frontier *f, int i, int slot)
     return graph->view[graph->op[i].input[slot]];
 }
 
-/* What operator i's forward task reads, when it runs first and when again, and what its backward tasks read of tensors that are
- * computed again. */
+/* What operator i's forward task reads, when it runs first and when again, and what its backward tasks read
+ * of tensors that are computed again. */
 static void settle_operands(tandem_frontier *f, int i)
 {
     const tandem_graph *graph = f->step.graph;
@@ -183,7 +187,8 @@ static int keeps_input(const tandem_frontier *f, int i, int slot)
     const tandem_op_row *row = tandem_op_row_get(f->step.graph->op[i].kind);
     if (i == f->step.graph->loss) return 1;
     if (!saves_input(row, slot)) return 0;
-    const int reader = row->op_class == TANDEM_ADJUSTABLE && slot == 0 ? f->index.wgrad[i] : f->index.dgrad[i];
+    const int reader =
+        row->op_class == TANDEM_ADJUSTABLE && slot == 0 ? f->index.wgrad[i] : f->index.dgrad[i];
     return reader >= 0;
 }
 
@@ -193,8 +198,8 @@ static void keep(tandem_frontier *f, int tensor, tandem_dtype type)
     if (!f->index.is_again[tensor]) settle(f, tensor, KEPT, type);
 }
 
-/* Which versions are alive while the loss is computed: those that the backward pass reads, or operators that are computed again
- * for it, and what the loss itself reads and writes. */
+/* Which versions are alive while the loss is computed: those that the backward pass reads, or operators that
+ * are computed again for it, and what the loss itself reads and writes. */
 static void settle_kept(tandem_frontier *f, int i)
 {
     const tandem_graph *graph = f->step.graph;
@@ -213,7 +218,7 @@ static void settle_kept(tandem_frontier *f, int i)
     if (i == graph->loss) keep(f, i, TANDEM_F32);
 }
 
-/* --- Tasks -------------------------------------------------------------------------------------------------------- */
+/* --- Tasks ---------------------------------------------------------------------------------------------- */
 
 static void count_forward(tandem_frontier *f, int i)
 {
@@ -228,7 +233,8 @@ static void count_forward(tandem_frontier *f, int i)
     if (is_read || i == f->step.graph->loss) occupy(f, op->aux_bytes);
 }
 
-/* The forward pass's copy of a weight lives on where a dgrad reads it, or the forward task that runs again. */
+/* The forward pass's copy of a weight lives on where a dgrad reads it, or the forward task that runs again.
+ * */
 static void keep_weight(tandem_frontier *f, int i)
 {
     const tandem_op *op = &f->step.graph->op[i];
@@ -241,7 +247,8 @@ static void keep_weight(tandem_frontier *f, int i)
 static void count_wgrad(tandem_frontier *f, int i)
 {
     const tandem_graph *graph = f->step.graph;
-    const tandem_dtype saved = tandem_precision_get(f->step.precision[i])->saved, second = second_type(&f->step, i);
+    const tandem_dtype saved = tandem_precision_get(f->step.precision[i])->saved,
+                       second = second_type(&f->step, i);
     const int is_product = tandem_op_row_get(graph->op[i].kind)->n_parameter == 0; /* of two activations */
     if (saved != second && graph->op[graph->op[i].input[0]].dtype == TANDEM_F32)
         add(f, f->index.restore[i], cast_form(saved, second));
@@ -331,7 +338,7 @@ void tandem_frontier_run(tandem_frontier *f, int s, tandem_precision precision, 
     }
 }
 
-/* --- Exploring: which facts can vary, and who asks about them ------------------------------------------------------- */
+/* --- Exploring: which facts can vary, and who asks about them ------------------------------------------- */
 
 typedef void visitor(tandem_frontier *f, int i);
 
@@ -383,7 +390,8 @@ static void explore(tandem_frontier *f, const unsigned *allowed, visitor *visit)
         const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
         f->at = f->stretch_of[i];
         if (graph->op[i].kind != TANDEM_OP_RESHAPE)
-            visit_cases(f, i, row->precisions ? allowed[i] & row->precisions : 1u << TANDEM_PRECISION_FP32, visit);
+            visit_cases(f, i, row->precisions ? allowed[i] & row->precisions : 1u << TANDEM_PRECISION_FP32,
+                        visit);
     }
 }
 
@@ -411,7 +419,8 @@ static void find_followers(tandem_frontier *f)
         int tensor = -1;
         if (task->kind == TANDEM_TASK_ACCUMULATE && task->parameter < 0)
             tensor = input_of(f, task->op, task->slot);
-        if (task->kind == TANDEM_TASK_WGRAD && tandem_op_row_get(graph->op[task->op].kind)->op_class != TANDEM_ADJUSTABLE)
+        if (task->kind == TANDEM_TASK_WGRAD &&
+            tandem_op_row_get(graph->op[task->op].kind)->op_class != TANDEM_ADJUSTABLE)
             tensor = f->index.gradient_root[task->op];
         if (tensor < 0) continue;
         f->follower[t] = f->first_follower[tensor];
@@ -419,7 +428,7 @@ static void find_followers(tandem_frontier *f)
     }
 }
 
-/* --- Slots ---------------------------------------------------------------------------------------------------------- */
+/* --- Slots ---------------------------------------------------------------------------------------------- */
 
 static int by_first(const void *a, const void *b)
 {
@@ -474,8 +483,10 @@ static void touch_all(tandem_frontier *f, int s, int *touched_in, int *n_tensor)
     now->end_tensor = *n_tensor;
 }
 
-/* Facts take the lowest slot that is free when they are settled, and leave it when they were asked about last. */
-static void assign_slots(tandem_frontier *f, const fact *facts, int n_fact, int *in_slot, int n_slot, int *touched_in)
+/* Facts take the lowest slot that is free when they are settled, and leave it when they were asked about
+ * last. */
+static void assign_slots(tandem_frontier *f, const fact *facts, int n_fact, int *in_slot, int n_slot,
+                         int *touched_in)
 {
     int next = 0, n_tensor = 0, n_carried = 0;
     for (int i = 0; i < f->step.graph->n_op; i++) touched_in[i] = -1;
@@ -535,7 +546,7 @@ out:
     return done;
 }
 
-/* --- Opening and closing ------------------------------------------------------------------------------------------------ */
+/* --- Opening and closing -------------------------------------------------------------------------------- */
 
 static void find_stretches(tandem_frontier *f)
 {
@@ -599,8 +610,9 @@ tandem_status tandem_frontier_open(tandem_frontier **out, const tandem_step *ste
 
 no_memory:
     tandem_frontier_close(f);
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the frontier of model '%s' (%d operators)",
-                            step->graph->model, step->graph->n_op);
+    return tandem_error_set(error, TANDEM_NO_MEMORY,
+                            "no memory for the frontier of model '%s' (%d operators)", step->graph->model,
+                            step->graph->n_op);
 }
 
 void tandem_frontier_close(tandem_frontier *f)

@@ -1,16 +1,18 @@
 /* greedy.c: starts from the fastest plan and raises precisions again while the step stays within the target.
  *
- * 1. target.c finds the fastest plan that fits, the step target, and the classes that keep the base precision.
- * 2. Recovery: repeat the move that avoids most harm for each ns that it adds to its class, while the step stays within
- *    the target and the plan fits. A move's merit changes when its neighbours move, because casts are shared. So
- *    recovery measures the best move again before it makes it, and puts it back in the queue where another is better
- *    by then. Moves that were rejected are tried again in the next round. Recovery starts from several plans: the
- *    fastest plan, every uniform plan within the target, and the base plan after the moves that save most ns for
- *    their harm. The best result counts, so no uniform plan within the target is better.
- * 3. Exchange: make a move that takes too long, together with moves that make room for it, where less harm remains.
- *    Recover again after each exchange.
- * 4. The plan of the published procedure (qsync.c) for the same target is improved in the same way. It is taken where
- *    it is better, so the result is never worse than that plan.
+ * 1. target.c finds the fastest plan that fits, the step target, and the classes that keep the base
+ *    precision.
+ * 2. Recovery: repeat the move that avoids most harm for each ns that it adds to its class, while the step
+ *    stays within the target and the plan fits. A move's merit changes when its neighbours move, because
+ *    casts are shared. So recovery measures the best move again before it makes it, and puts it back in the
+ *    queue where another is better by then. Moves that were rejected are tried again in the next round.
+ *    Recovery starts from several plans: the fastest plan, every uniform plan within the target, and the base
+ *    plan after the moves that save most ns for their harm. The best result counts, so no uniform plan within
+ *    the target is better.
+ * 3. Exchange: make a move that takes too long, together with moves that make room for it, where less harm
+ *    remains. Recover again after each exchange.
+ * 4. The plan of the published procedure (qsync.c) for the same target is improved in the same way. It is
+ *    taken where it is better, so the result is never worse than that plan.
  *
  * A precision whose costs were not measured is left out of account, unless the base plan needs it, which is
  * an error. Ties go to the lower operator, then to the wider precision; no step depends on anything but its
@@ -82,7 +84,8 @@ static int rate(direction way, tandem_move *move)
     return move->possible && (way == RECOVER ? move->avoided > 0 : longer_ns < 0);
 }
 
-static tandem_status walk(tandem_search *search, queue *q, direction way, int64_t target_ns, tandem_error *error)
+static tandem_status walk(tandem_search *search, queue *q, direction way, int64_t target_ns,
+                          tandem_error *error)
 {
     tandem_status status = tandem_search_measure_all(search, error);
     q->n = 0;
@@ -135,7 +138,8 @@ static int find_most_harmful(int *best, const tandem_search *search)
 
 /* The move that makes room at the least harm: one that suffices, else the best by merit; NULL where none
  * leaves less harm than harm_before. `up` is not to be touched. */
-static tandem_move *find_room(tandem_search *search, const tandem_move *up, double harm_before, int64_t target_ns)
+static tandem_move *find_room(tandem_search *search, const tandem_move *up, double harm_before,
+                              int64_t target_ns)
 {
     tandem_move *best = NULL;
     int best_suffices = 0;
@@ -146,7 +150,8 @@ static tandem_move *find_room(tandem_search *search, const tandem_move *up, doub
             continue;
         const int suffices = search->figures.step_ns + move->longer_ns <= target_ns;
         if (suffices < best_suffices) continue;
-        if (!best || suffices > best_suffices || (suffices ? move->avoided > best->avoided : is_better(move, best))) {
+        if (!best || suffices > best_suffices ||
+            (suffices ? move->avoided > best->avoided : is_better(move, best))) {
             best = move;
             best_suffices = suffices;
         }
@@ -219,8 +224,8 @@ static double least_harm(const tandem_search *search)
     return sum;
 }
 
-/* Whether another start is within the target with no more harm, and keeps the class no longer: what comes of that one is hardly
- * worse. Of equal ones the first stays. */
+/* Whether another start is within the target with no more harm, and keeps the class no longer: what comes of
+ * that one is hardly worse. Of equal ones the first stays. */
 static int is_outdone(const tandem_starts *all, int s, int64_t target_ns)
 {
     const tandem_figures *own = &all->figures[s];
@@ -233,8 +238,8 @@ static int is_outdone(const tandem_starts *all, int s, int64_t target_ns)
     return 0;
 }
 
-/* Goes to start s if it is within the target and not outdone, or is the one that is offered: that one is lowered until it is within.
- * *goes_on: whether the search now is at a plan within the target. */
+/* Goes to start s if it is within the target and not outdone, or is the one that is offered: that one is
+ * lowered until it is within. *goes_on: whether the search now is at a plan within the target. */
 static tandem_status begin_at(tandem_search *search, const tandem_starts *all, int s, queue *q,
                               int64_t target_ns, int *goes_on, tandem_error *error)
 {
@@ -248,7 +253,8 @@ static tandem_status begin_at(tandem_search *search, const tandem_starts *all, i
     return status;
 }
 
-/* Whether the plan that the search has is among the n that it had reached by now; else it is put behind them. */
+/* Whether the plan that the search has is among the n that it had reached by now; else it is put behind them.
+ * */
 static int was_reached(tandem_precision *reached, int *n, const tandem_search *search)
 {
     const size_t n_op = (size_t)search->n_op;
@@ -258,8 +264,10 @@ static int was_reached(tandem_precision *reached, int *n, const tandem_search *s
     return 0;
 }
 
-/* From every start, of which the one as the class was found is within the target: leaves the least harm that is found. */
-static tandem_status improve(tandem_search *search, const tandem_starts *all, int64_t target_ns, tandem_error *error)
+/* From every start, of which the one as the class was found is within the target: leaves the least harm that
+ * is found. */
+static tandem_status improve(tandem_search *search, const tandem_starts *all, int64_t target_ns,
+                             tandem_error *error)
 {
     tandem_precision *best = malloc(((size_t)search->n_op + 1) * sizeof *best);
     tandem_precision *reached = malloc((TANDEM_N_START * (size_t)search->n_op + 1) * sizeof *reached);
@@ -269,7 +277,8 @@ static tandem_status improve(tandem_search *search, const tandem_starts *all, in
     const double least = least_harm(search);
     int goes_on = 0, n_reached = 0;
     if (!best || !reached || !q.move)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", search->n_op);
+        status =
+            tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", search->n_op);
     for (int s = TANDEM_N_START - 1; s >= 0 && status == TANDEM_OK && found.harm > least; s--) {
         status = begin_at(search, all, s, &q, target_ns, &goes_on, error);
         if (status == TANDEM_OK && goes_on) status = recover(search, &q, target_ns, error);
@@ -288,7 +297,8 @@ static tandem_status improve(tandem_search *search, const tandem_starts *all, in
 
 /* --- All classes ---------------------------------------------------------------------------------------- */
 
-/* Where the limit is far above every start, no trial is weighed; what comes of it is, and only if it does not fit all are. */
+/* Where the limit is far above every start, no trial is weighed; what comes of it is, and only if it does not
+ * fit all are. */
 static tandem_status improve_weighed(tandem_search *search, const tandem_starts *all, int64_t target_ns,
                                      tandem_error *error)
 {
@@ -299,8 +309,9 @@ static tandem_status improve_weighed(tandem_search *search, const tandem_starts 
     return improve(search, all, target_ns, error);
 }
 
-tandem_status tandem_greedy_recover(const tandem_allocation_problem *problem, int c, const tandem_precision *offered,
-                                    int64_t target_ns, int64_t *replays, tandem_error *error)
+tandem_status tandem_greedy_recover(const tandem_allocation_problem *problem, int c,
+                                    const tandem_precision *offered, int64_t target_ns, int64_t *replays,
+                                    tandem_error *error)
 {
     tandem_search search;
     tandem_starts all = {0};
@@ -323,7 +334,8 @@ static tandem_status recover_from_base(const tandem_allocation_problem *problem,
 }
 
 /* The published procedure's plan, improved, where it is better than the one in the replayer. */
-static tandem_status try_published(const tandem_allocation_problem *problem, tandem_target *target, tandem_error *error)
+static tandem_status try_published(const tandem_allocation_problem *problem, tandem_target *target,
+                                   tandem_error *error)
 {
     const double sensitivity = tandem_allocation_sensitivity(problem);
     tandem_plan *own = NULL;

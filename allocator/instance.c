@@ -1,4 +1,5 @@
-/* instance.c: bare instances: groups of items as the layers of a chain, and the policies that choose on it. */
+/* instance.c: bare instances: groups of items as the layers of a chain, and the policies that choose on it.
+ * */
 #include "tandem/instance.h"
 #include "allocator/solve.h"
 #include "base/arena.h"
@@ -64,7 +65,8 @@ static tandem_status open_chain(chain *c, const tandem_instance *instance, tande
     return TANDEM_OK;
 no_memory:
     tandem_arena_free(&c->arena);
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for an instance of %d items", instance->n_item);
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for an instance of %d items",
+                            instance->n_item);
 }
 
 /* --- Greedy --------------------------------------------------------------------------------------------- */
@@ -142,18 +144,21 @@ static int improve(greedy *g)
 
 /* --- Policies ------------------------------------------------------------------------------------------- */
 
-static tandem_status solve_exact(tandem_solution *solution, chain *c, double most_seconds, tandem_error *error)
+static tandem_status solve_exact(tandem_solution *solution, chain *c, double most_seconds,
+                                 tandem_error *error)
 {
     return tandem_solve_exact(solution, &c->network, &c->limits, INFINITY, 0, most_seconds, error);
 }
 
-static tandem_status solve_bound(tandem_solution *solution, chain *c, double most_seconds, tandem_error *error)
+static tandem_status solve_bound(tandem_solution *solution, chain *c, double most_seconds,
+                                 tandem_error *error)
 {
     (void)most_seconds; /* some milliseconds */
     return tandem_solve_lagrange(solution, NULL, &c->network, &c->limits, error);
 }
 
-static tandem_status solve_greedy(tandem_solution *solution, chain *c, double most_seconds, tandem_error *error)
+static tandem_status solve_greedy(tandem_solution *solution, chain *c, double most_seconds,
+                                  tandem_error *error)
 {
     const tandem_network *const network = &c->network;
     const size_t n = (size_t)network->n_layer;
@@ -243,7 +248,8 @@ static tandem_status refuse(const chain *c, int none_exists, tandem_error *error
         about_time, about_bytes, each && none_exists ? " Each limit can be kept, but not both at once." : "");
 }
 
-static void report(tandem_instance_answer *answer, const tandem_solution *solution, const chain *c, const char *proof)
+static void report(tandem_instance_answer *answer, const tandem_solution *solution, const chain *c,
+                   const char *proof)
 {
     const tandem_instance *const instance = c->instance;
     for (int i = 0; answer->choice && i < instance->n_item; i++)

@@ -1,14 +1,16 @@
 /* labels.c: the least harm within the limits, by labels.
  *
- * A label is the beginning of a way: what harm it has, what it has spent. Of two at one state, the one that is not better
- * in anything is dominated: whatever follows it, follows the other at no more harm. (Sums of doubles keep their order when the
- * same is added to both, so this holds to the last bit.) Labels go from layer to layer, all of one before the next;
- * those whose bound says that they cannot lead to anything better than the best way known are left out, and each that
- * stays is completed by the ways behind the bounds: so better ways are met all the time.
+ * A label is the beginning of a way: what harm it has, what it has spent. Of two at one state, the one that
+ * is not better in anything is dominated: whatever follows it, follows the other at no more harm. (Sums of
+ * doubles keep their order when the same is added to both, so this holds to the last bit.) Labels go from
+ * layer to layer, all of one before the next; those whose bound says that they cannot lead to anything better
+ * than the best way known are left out, and each that stays is completed by the ways behind the bounds: so
+ * better ways are met all the time.
  *
- * First with few labels a layer, those with the least bounds: this finds good ways soon. Where some had to be left out for
- * that alone, nothing is proven beyond the least of their bounds; then again with more. Before each time the arcs are
- * left out that the best way known has made useless, and the bounds are made anew from the rest. */
+ * First with few labels a layer, those with the least bounds: this finds good ways soon. Where some had to be
+ * left out for that alone, nothing is proven beyond the least of their bounds; then again with more. Before
+ * each time the arcs are left out that the best way known has made useless, and the bounds are made anew from
+ * the rest. */
 #include "allocator/ways.h"
 #include "base/clock.h"
 
@@ -65,7 +67,7 @@ typedef struct search {
 
 static double target_of(const search *s) { return fmin(s->cutoff, s->best.harm * (1 - s->tolerance)); }
 
-/* --- Room --------------------------------------------------------------------------------------------------- */
+/* --- Room ----------------------------------------------------------------------------------------------- */
 
 static tandem_status grow(void **array, size_t *capacity, size_t needed, size_t size, tandem_error *error)
 {
@@ -84,7 +86,7 @@ static tandem_status grow_labels(labels *l, size_t needed, tandem_error *error)
     return grow((void **)&l->at, &l->capacity, needed, sizeof *l->at, error);
 }
 
-/* --- Where there are too many ------------------------------------------------------------------------------- */
+/* --- Where there are too many --------------------------------------------------------------------------- */
 
 /* The k-th smallest of n values, which are put into another order. */
 static double select_rank(double *value, size_t n, size_t k)
@@ -130,7 +132,7 @@ static tandem_status narrow(search *s, labels *l, size_t width)
     return TANDEM_OK;
 }
 
-/* --- Labels of one state ------------------------------------------------------------------------------------ */
+/* --- Labels of one state -------------------------------------------------------------------------------- */
 
 static int comes_before(const label *a, const label *b)
 {
@@ -164,8 +166,8 @@ static tandem_status merge_runs(search *s)
     return TANDEM_OK;
 }
 
-/* The labels so far, from the cheapest of the first cost on, as a staircase: each costs less of the second. Whether one of them
- * costs no more of either than `l`; else l becomes a step. */
+/* The labels so far, from the cheapest of the first cost on, as a staircase: each costs less of the second.
+ * Whether one of them costs no more of either than `l`; else l becomes a step. */
 static int covered(double (*step)[COSTS], size_t *n_step, const label *l)
 {
     size_t low = 0, high = *n_step;
@@ -238,7 +240,7 @@ static tandem_status extend(search *s, int arc, const label *from, size_t n, dou
     return TANDEM_OK;
 }
 
-/* --- Ways --------------------------------------------------------------------------------------------------- */
+/* --- Ways ----------------------------------------------------------------------------------------------- */
 
 /* The way that a label of layer l began, completed by set k of the bounds. */
 static void offer(search *s, int l, const label *begin, int k)
@@ -261,13 +263,14 @@ static void complete(search *s, int l, const label *begin)
     const size_t at = (size_t)s->ways.to[begin->arc] * TANDEM_COMPLETION_SETS;
     for (int k = 0; k < TANDEM_COMPLETION_SETS; k++) {
         const size_t set = at + (size_t)k;
-        if (begin->harm + c->harm[set] < s->best.harm && begin->spent[0] + c->spent[0][set] <= s->ways.slack[0] &&
+        if (begin->harm + c->harm[set] < s->best.harm &&
+            begin->spent[0] + c->spent[0][set] <= s->ways.slack[0] &&
             begin->spent[1] + c->spent[1][set] <= s->ways.slack[1])
             offer(s, l, begin, k);
     }
 }
 
-/* --- From layer to layer ------------------------------------------------------------------------------------ */
+/* --- From layer to layer -------------------------------------------------------------------------------- */
 
 static int is_out_of_time(search *s)
 {
@@ -358,7 +361,8 @@ static tandem_status sweep(search *s, size_t most)
         const size_t room = (MOST_TRACES - s->n_trace) / (size_t)(s->ways.n_layer - l + 1);
         const size_t width = most < room ? most : room;
         s->next.n = 0;
-        for (int state = s->ways.layer_start[l]; state < s->ways.layer_start[l + 1] && status == TANDEM_OK; state++)
+        for (int state = s->ways.layer_start[l]; state < s->ways.layer_start[l + 1] && status == TANDEM_OK;
+             state++)
             status = visit(s, l, state, width);
         if (s->out_of_time) {
             for (size_t i = 0; i < s->now.n; i++) s->dropped = fmin(s->dropped, s->now.at[i].bound);
@@ -370,11 +374,12 @@ static tandem_status sweep(search *s, size_t most)
     return status;
 }
 
-/* --- The search --------------------------------------------------------------------------------------------- */
+/* --- The search ----------------------------------------------------------------------------------------- */
 
 static int is_done(const search *s) { return s->lower >= target_of(s); }
 
-/* Leaves out arcs that cannot be part of anything better, as long as that makes the bounds of the rest better. */
+/* Leaves out arcs that cannot be part of anything better, as long as that makes the bounds of the rest
+ * better. */
 static tandem_status sharpen(search *s, double multiplier[COSTS])
 {
     for (int round = 0; round < 4 && !is_done(s); round++) {
@@ -389,7 +394,8 @@ static tandem_status sharpen(search *s, double multiplier[COSTS])
             tandem_completion_fill(&s->completion, &s->ways, multiplier);
             break;
         }
-        const tandem_status status = tandem_ways_dual(&s->ways, multiplier, &bound, &s->best, &s->made, s->error);
+        const tandem_status status =
+            tandem_ways_dual(&s->ways, multiplier, &bound, &s->best, &s->made, s->error);
         if (status != TANDEM_OK) return status;
         s->lower = fmax(s->lower, fmin(bound, target_of(s)));
         tandem_completion_fill(&s->completion, &s->ways, multiplier);
@@ -448,8 +454,9 @@ static tandem_status find_best(search *s)
     return status;
 }
 
-tandem_status tandem_solve_exact(tandem_solution *solution, const tandem_network *network, const tandem_limits *limits,
-                                 double cutoff, double tolerance, double most_seconds, tandem_error *error)
+tandem_status tandem_solve_exact(tandem_solution *solution, const tandem_network *network,
+                                 const tandem_limits *limits, double cutoff, double tolerance,
+                                 double most_seconds, tandem_error *error)
 {
     const double most_ns = fmin(fmax(most_seconds, 0), 1e9) * 1e9;
     search s = {.best.harm = INFINITY,

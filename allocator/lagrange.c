@@ -1,9 +1,10 @@
 /* lagrange.c: the best multipliers of the limits, by column generation.
  *
- * The dual of the Lagrangian bound is a linear program: the cheapest mixture of ways that keeps the limits on average. It has
- * a row for each limit and one that makes it a mixture, so a basis is three columns. A shortest way under the basis's
- * multipliers is the column that is worth most; where it is worth nothing, the mixture is the best. With one limit this is
- * the secant method on the bound, a concave function of its multiplier. */
+ * The dual of the Lagrangian bound is a linear program: the cheapest mixture of ways that keeps the limits on
+ * average. It has a row for each limit and one that makes it a mixture, so a basis is three columns. A
+ * shortest way under the basis's multipliers is the column that is worth most; where it is worth nothing, the
+ * mixture is the best. With one limit this is the secant method on the bound, a concave function of its
+ * multiplier. */
 #include "allocator/ways.h"
 
 #include <float.h>
@@ -30,12 +31,13 @@ typedef struct mixture {
     int basis[ROWS];
 } mixture;
 
-/* --- Three equations, by Cramer's rule -------------------------------------------------------------------- */
+/* --- Three equations, by Cramer's rule ------------------------------------------------------------------ */
 
 static long double determinant(const long double m[ROWS][ROWS])
 {
     return m[0][0] * (m[1][1] * m[2][2] - m[1][2] * m[2][1]) -
-           m[0][1] * (m[1][0] * m[2][2] - m[1][2] * m[2][0]) + m[0][2] * (m[1][0] * m[2][1] - m[1][1] * m[2][0]);
+           m[0][1] * (m[1][0] * m[2][2] - m[1][2] * m[2][0]) +
+           m[0][2] * (m[1][0] * m[2][1] - m[1][1] * m[2][0]);
 }
 
 /* Σ_j m[i][j] x[j] = right[i]; 0 where that has no single solution. */
@@ -52,7 +54,7 @@ static int solve(double x[ROWS], const long double m[ROWS][ROWS], const double r
     return 1;
 }
 
-/* --- The mixture -------------------------------------------------------------------------------------------- */
+/* --- The mixture ---------------------------------------------------------------------------------------- */
 
 static void open_mixture(mixture *m, const tandem_ways *ways)
 {
@@ -64,7 +66,8 @@ static void open_mixture(mixture *m, const tandem_ways *ways)
         }
         m->column[r].use[r] = 1;
         m->column[TANDEM_WAYS_COSTS + r].use[r] = -1;
-        m->column[TANDEM_WAYS_COSTS + r].price = (ways->most_harm > 0 ? 2 * ways->most_harm : 1) * m->scale[r];
+        m->column[TANDEM_WAYS_COSTS + r].price =
+            (ways->most_harm > 0 ? 2 * ways->most_harm : 1) * m->scale[r];
     }
 }
 
@@ -137,7 +140,7 @@ static void mix(mixture *m, double worth[ROWS])
     }
 }
 
-/* --- The dual ----------------------------------------------------------------------------------------------- */
+/* --- The dual ------------------------------------------------------------------------------------------- */
 
 /* The way that begins at next[0], as a column; arc[n_layer]: its arcs in the network. */
 static void follow(column *found, const tandem_ways *ways, const mixture *m, const int *next, int *arc)
@@ -153,7 +156,8 @@ static void follow(column *found, const tandem_ways *ways, const mixture *m, con
     for (int r = 0; r < TANDEM_WAYS_COSTS; r++) found->use[r] /= m->scale[r];
 }
 
-/* What the shortest way proves, rounding taken off: where it is positive, what is granted is less than the way. */
+/* What the shortest way proves, rounding taken off: where it is positive, what is granted is less than the
+ * way. */
 static double bound_of(const tandem_ways *ways, const double multiplier[TANDEM_WAYS_COSTS], double shortest)
 {
     double granted = 0;
@@ -181,7 +185,8 @@ tandem_status tandem_ways_dual(const tandem_ways *ways, double multiplier[TANDEM
     double tried[TANDEM_WAYS_COSTS] = {0}, worth[ROWS] = {0}, most = 0;
     tandem_status status = TANDEM_OK;
     if (!m || !potential || !next || !arc) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound ways through %d states", ways->n_state);
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound ways through %d states",
+                                  ways->n_state);
         goto out;
     }
     open_mixture(m, ways);
@@ -218,8 +223,9 @@ out:
     return status;
 }
 
-tandem_status tandem_solve_lagrange(tandem_solution *solution, double multiplier[2], const tandem_network *network,
-                                    const tandem_limits *limits, tandem_error *error)
+tandem_status tandem_solve_lagrange(tandem_solution *solution, double multiplier[2],
+                                    const tandem_network *network, const tandem_limits *limits,
+                                    tandem_error *error)
 {
     tandem_ways ways;
     tandem_best best = {.harm = INFINITY};
@@ -229,7 +235,8 @@ tandem_status tandem_solve_lagrange(tandem_solution *solution, double multiplier
     if (status != TANDEM_OK) return status;
     best.arc = malloc(((size_t)network->n_layer + 1) * sizeof *best.arc);
     if (!best.arc) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a way of %d layers", network->n_layer);
+        status =
+            tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a way of %d layers", network->n_layer);
         goto out;
     }
     if (ways.possible) status = tandem_ways_dual(&ways, found, &bound, &best, &passes, error);

@@ -3,7 +3,8 @@
 
 #include <stdio.h>
 
-/* Bit c: class c of the plan differs from base. Where none does: the class that the others wait for in base. */
+/* Bit c: class c of the plan differs from base. Where none does: the class that the others wait for in base.
+ * */
 static tandem_status find_lowered(unsigned *lowered, const tandem_allocation_problem *problem,
                                   const tandem_plan *plan, tandem_error *error)
 {
@@ -21,14 +22,16 @@ static tandem_status find_lowered(unsigned *lowered, const tandem_allocation_pro
 
 /* `plan` is overwritten. *found = 0 where a device lacks the precision, or a time of it was not measured. */
 static tandem_status try_uniform(tandem_neighbour *out, int *found, const tandem_allocation_problem *problem,
-                                 tandem_plan *plan, unsigned lowered, tandem_precision precision, tandem_error *error)
+                                 tandem_plan *plan, unsigned lowered, tandem_precision precision,
+                                 tandem_error *error)
 {
     tandem_replay replay;
     tandem_error why = {0};
     tandem_status status = TANDEM_OK;
     *found = 0;
     for (int c = 0; c < plan->cluster.n_class && status == TANDEM_OK; c++)
-        status = tandem_plan_uniform(plan, problem->graph, c, lowered >> c & 1 ? precision : problem->base, &why);
+        status =
+            tandem_plan_uniform(plan, problem->graph, c, lowered >> c & 1 ? precision : problem->base, &why);
     if (status == TANDEM_OK) {
         tandem_replayer_set_plan(problem->replayer, plan);
         status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, &why);

@@ -1,4 +1,5 @@
-/* network.c: grows the network of a class layer by layer from its frontier, then takes out what leads nowhere. */
+/* network.c: grows the network of a class layer by layer from its frontier, then takes out what leads
+ * nowhere. */
 #include "allocator/network.h"
 
 #include <assert.h>
@@ -25,7 +26,7 @@ static int make_room(void *array, int *room, int n, size_t size)
     return 1;
 }
 
-/* --- Sets of keys, numbered in the order in which they come --------------------------------------------------------- */
+/* --- Sets of keys, numbered in the order in which they come --------------------------------------------- */
 
 typedef struct key_set {
     int n_word, n, room;
@@ -55,7 +56,8 @@ static int *place_of(const key_set *set, const uint64_t *key)
 {
     const uint64_t last = (uint64_t)set->n_place - 1;
     uint64_t at = hash_of(key, set->n_word) & last;
-    while (set->place[at] >= 0 && memcmp(key_of(set, set->place[at]), key, (size_t)set->n_word * sizeof *key) != 0)
+    while (set->place[at] >= 0 &&
+           memcmp(key_of(set, set->place[at]), key, (size_t)set->n_word * sizeof *key) != 0)
         at = (at + 1) & last;
     return &set->place[at];
 }
@@ -90,7 +92,7 @@ static int number_of(key_set *set, const uint64_t *key)
     return *place = set->n++;
 }
 
-/* --- Growing ---------------------------------------------------------------------------------------------------------- */
+/* --- Growing -------------------------------------------------------------------------------------------- */
 
 typedef struct builder {
     const tandem_replayer *replayer;
@@ -104,7 +106,8 @@ typedef struct builder {
     int n_state, n_arc;
     int *first_bundle; /* [n_layer + 1] of a layer */
     key_set state, next, pattern;
-    key_set sequence; /* of terms and bytes, as pairs (number of what comes before, one more): equal bundles are found here */
+    /* of terms and bytes, as pairs (number of what comes before, one more): equal bundles are found here */
+    key_set sequence;
     int *bundle_of; /* by number of the last pair */
     int bundle_of_room;
     /* of each pattern and precision */
@@ -120,15 +123,17 @@ static tandem_status no_memory(const builder *b, tandem_error *error)
     if (b->n_arc >= MOST_ARCS)
         return tandem_error_set(
             error, TANDEM_NO_MEMORY,
-            "the network of model '%s' (%d operators) has more than %d arcs: too much is open at once between its operators",
+            "the network of model '%s' (%d operators) has more than %d arcs: too much is open at once "
+            "between its operators",
             b->step->graph->model, b->step->graph->n_op, MOST_ARCS);
     return tandem_error_set(error, TANDEM_NO_MEMORY,
-                            "no memory for the network of model '%s' (%d operators), which has %d states and %d arcs so far",
+                            "no memory for the network of model '%s' (%d operators), which has %d states and "
+                            "%d arcs so far",
                             b->step->graph->model, b->step->graph->n_op, b->n_state, b->n_arc);
 }
 
-/* Number of the sequence (`before`, what): a term behind what came before, or at last the bytes. 0 = nothing came before;
- * −1 = no memory. */
+/* Number of the sequence (`before`, what): a term behind what came before, or at last the bytes. 0 = nothing
+ * came before; −1 = no memory. */
 static int extend_sequence(builder *b, int before, int ends, uint64_t what)
 {
     const uint64_t pair[2] = {(uint64_t)before << 1 | (uint64_t)ends, what};
@@ -214,8 +219,10 @@ static int append_arc(builder *b, int l, int p, int move, const uint64_t *state,
     if (to < 0 || b->n_arc >= MOST_ARCS ||
         !make_room(&b->network->arc, &b->arc_room, b->n_arc + 1, sizeof *b->network->arc))
         return 0;
-    b->network->arc[b->n_arc++] = (tandem_arc){
-        .to = b->n_state + to, .bundle = b->move[move], .choice = p, .harm = b->harm[op * TANDEM_N_PRECISION + p]};
+    b->network->arc[b->n_arc++] = (tandem_arc){.to = b->n_state + to,
+                                               .bundle = b->move[move],
+                                               .choice = p,
+                                               .harm = b->harm[op * TANDEM_N_PRECISION + p]};
     return 1;
 }
 
@@ -298,7 +305,7 @@ static tandem_status grow(builder *b, tandem_error *error)
     return status;
 }
 
-/* --- Taking out ------------------------------------------------------------------------------------------------------- */
+/* --- Taking out ----------------------------------------------------------------------------------------- */
 
 /* Numbers the states from which the end can be reached; −1 for the others. */
 static void number_states(const builder *b, int *number)
@@ -366,8 +373,8 @@ static int find_common(const builder *b, int l, const int *used, tandem_term *co
     return n;
 }
 
-/* Writes the bundles that are used into arrays of their size, the common terms in bundle 0. `number`: 1 for those that are
- * used; becomes their new numbers. */
+/* Writes the bundles that are used into arrays of their size, the common terms in bundle 0. `number`: 1 for
+ * those that are used; becomes their new numbers. */
 static int rewrite_bundles(builder *b, int *number)
 {
     tandem_network *network = b->network;
@@ -423,7 +430,7 @@ out:
     return done;
 }
 
-/* --- Opening and closing ------------------------------------------------------------------------------------------------ */
+/* --- Opening and closing -------------------------------------------------------------------------------- */
 
 static tandem_status check(const builder *b, tandem_error *error)
 {
@@ -433,7 +440,8 @@ static tandem_status check(const builder *b, tandem_error *error)
         if (precisions && !(b->allowed[i] & precisions))
             return tandem_error_set(
                 error, TANDEM_USAGE,
-                "operator '%s' of model '%s' is allowed none of the precisions in which it exists; give it at least one",
+                "operator '%s' of model '%s' is allowed none of the precisions in which it exists; give it "
+                "at least one",
                 graph->op[i].name, graph->model);
     }
     return TANDEM_OK;
@@ -479,8 +487,11 @@ static void tear_down(builder *b)
 tandem_status tandem_network_open(tandem_network **out, const tandem_replayer *replayer, int c,
                                   const unsigned *allowed, const double *harm, tandem_error *error)
 {
-    builder b = {
-        .replayer = replayer, .step = tandem_replayer_step(replayer, c), .allowed = allowed, .harm = harm, .c = c};
+    builder b = {.replayer = replayer,
+                 .step = tandem_replayer_step(replayer, c),
+                 .allowed = allowed,
+                 .harm = harm,
+                 .c = c};
     tandem_status status = check(&b, error);
     if (status == TANDEM_OK) status = set_up(&b, error);
     if (status == TANDEM_OK) status = grow(&b, error);

@@ -1,13 +1,14 @@
 /* network.h: all plans of one class, as the ways through a layered graph; private to allocator/.
  *
- * Layer l chooses the precision of one adjustable operator, in graph order. A state is what the operators chosen so far
- * leave open for later ones: the type of each tensor that is still to be read, the types in which it and its gradient
- * are already wanted. A way from the one state of layer 0 to the one state behind the last layer is a plan; the terms of
- * its arcs are exactly the compute tasks of its step program (step.h), each in the form it takes, each once. So anything
- * that is a sum over tasks (harm, time in a given company) is a length, and shortest ways bound what any plan can reach.
+ * Layer l chooses the precision of one adjustable operator, in graph order. A state is what the operators
+ * chosen so far leave open for later ones: the type of each tensor that is still to be read, the types in
+ * which it and its gradient are already wanted. A way from the one state of layer 0 to the one state behind
+ * the last layer is a plan; the terms of its arcs are exactly the compute tasks of its step program (step.h),
+ * each in the form it takes, each once. So anything that is a sum over tasks (harm, time in a given company)
+ * is a length, and shortest ways bound what any plan can reach.
  *
- * Arcs share bundles: a bundle is a set of terms; many arcs have the same. What a term costs depends on who computes
- * beside it, which the network does not know: solvers take one time a bundle (solve.h). */
+ * Arcs share bundles: a bundle is a set of terms; many arcs have the same. What a term costs depends on who
+ * computes beside it, which the network does not know: solvers take one time a bundle (solve.h). */
 #ifndef TANDEM_ALLOCATOR_NETWORK_H
 #define TANDEM_ALLOCATOR_NETWORK_H
 
@@ -27,25 +28,28 @@ typedef struct tandem_arc {
 typedef struct tandem_network {
     int n_layer;
     int *op; /* [n_layer] the operator chosen there; of a bare instance: the number of the item */
-    int *state_start; /* [n_layer + 2]: states of layer l are state_start[l] … state_start[l + 1] − 1; there is one state
-                         in layer 0 and one in layer n_layer */
+    /* [n_layer + 2]: states of layer l are state_start[l] … state_start[l + 1] − 1; there is one state
+     * in layer 0 and one in layer n_layer */
+    int *state_start;
     int *arc_start; /* [number of states + 1]: arcs that leave a state; ascending in choice */
     tandem_arc *arc;
     int n_bundle;      /* bundle 0 is what every plan has: no arc has it, solvers add it once */
     int *term_start;   /* [n_bundle + 1] */
     tandem_term *term; /* ascending in task, but for bundle 0's */
-    uint64_t *bytes; /* [n_bundle] summed over a plan: what the arena holds while the loss is computed, when all is there
-                         that is saved for the backward pass (workspaces aside): tandem_memory.arena_live is never
-                         less; of a bare instance: exactly what was given */
+    /* [n_bundle] summed over a plan: what the arena holds while the loss is computed, when all is there
+     * that is saved for the backward pass (workspaces aside): tandem_memory.arena_live is never
+     * less; of a bare instance: exactly what was given */
+    uint64_t *bytes;
 } tandem_network;
 
-/* tandem_network_open: the network of class c of `replayer`, whose current precisions do not matter. allowed[n_op]: bit p =
- * operator may have precision p (0 for operators that are not adjustable, only for those: else TANDEM_USAGE);
- * harm[n_op × TANDEM_N_PRECISION]. A way that needs a time that was not measured (in the company in which the replayer
- * would need it) is left out. TANDEM_MISSING where no way is left, names a cost; TANDEM_NO_MEMORY, also where there would be
- * more than 2²² arcs: models whose operators leave dozens of tensors open at once (states take as many bits as they need;
- * what grows is their number). *network unchanged on error. Borrows nothing.
- * Cost: O(arcs + bundles × terms); a hundred adjustable operators open in under a millisecond. */
+/* tandem_network_open: the network of class c of `replayer`, whose current precisions do not matter.
+ * allowed[n_op]: bit p = operator may have precision p (0 for operators that are not adjustable, only for
+ * those: else TANDEM_USAGE); harm[n_op × TANDEM_N_PRECISION]. A way that needs a time that was not measured
+ * (in the company in which the replayer would need it) is left out. TANDEM_MISSING where no way is left,
+ * names a cost; TANDEM_NO_MEMORY, also where there would be more than 2²² arcs: models whose operators leave
+ * dozens of tensors open at once (states take as many bits as they need; what grows is their number).
+ * *network unchanged on error. Borrows nothing. Cost: O(arcs + bundles × terms); a hundred adjustable
+ * operators open in under a millisecond. */
 tandem_status tandem_network_open(tandem_network **network, const tandem_replayer *replayer, int c,
                                   const unsigned *allowed, const double *harm, tandem_error *error);
 void tandem_network_close(tandem_network *network); /* NULL is fine */

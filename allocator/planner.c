@@ -22,7 +22,8 @@ static const double *known_harm(const tandem_planner *planner, int c)
     return NULL;
 }
 
-static tandem_status load_harm(tandem_planner *planner, tandem_store *store, const char *data, tandem_error *error)
+static tandem_status load_harm(tandem_planner *planner, tandem_store *store, const char *data,
+                               tandem_error *error)
 {
     const tandem_cluster *cluster = tandem_planner_cluster(planner);
     for (int c = 0; c < cluster->n_class; c++) {
@@ -34,8 +35,9 @@ static tandem_status load_harm(tandem_planner *planner, tandem_store *store, con
             return tandem_error_set(error, TANDEM_NO_MEMORY,
                                     "no memory for the sensitivities of model %s (%d operators)",
                                     graph->model, graph->n_op);
-        const tandem_status status = tandem_sensitivity_load(planner->harm[c], store, graph, planner->method->name,
-                                                             data, cluster->member[c].device.wider, error);
+        const tandem_status status =
+            tandem_sensitivity_load(planner->harm[c], store, graph, planner->method->name, data,
+                                    cluster->member[c].device.wider, error);
         if (status != TANDEM_OK) return status;
         planner->problem.harm[c] = planner->harm[c];
     }
@@ -75,13 +77,15 @@ static tandem_status open_store(tandem_store **store, const tandem_request *requ
     if (status == TANDEM_MISSING && described)
         return tandem_error_set(
             error, TANDEM_MISSING,
-            "there is no profile store '%.200s', and '%s' is a description, which nothing can be measured on: "
+            "there is no profile store '%.200s', and '%s' is a description, which nothing can be measured "
+            "on: "
             "--predict takes its times from there%s%s%s",
             request->store, described, request->times_only ? "" : ", and `tandem sensitivity --model ",
             request->times_only ? "" : model, request->times_only ? "" : " --data DATA` begins a store");
     if (status == TANDEM_MISSING && !request->times_only)
         return tandem_error_set(error, TANDEM_MISSING,
-                                "there is no profile store '%.200s': `tandem sensitivity --model %s --data DATA` begins one%s; or "
+                                "there is no profile store '%.200s': `tandem sensitivity --model %s --data "
+                                "DATA` begins one%s; or "
                                 "name another with --db",
                                 request->store, model,
                                 request->predict ? ", which is all that --predict needs"
@@ -115,12 +119,14 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
     return status;
 }
 
-tandem_status tandem_planner_open(tandem_planner **planner, const tandem_request *request, tandem_error *error)
+tandem_status tandem_planner_open(tandem_planner **planner, const tandem_request *request,
+                                  tandem_error *error)
 {
     tandem_cluster cluster;
     tandem_graph *graph[TANDEM_MAX_CLASS] = {0};
     if (!request->model || !request->cluster)
-        return tandem_error_set(error, TANDEM_USAGE, "the request names no %s", request->model ? "cluster" : "model");
+        return tandem_error_set(error, TANDEM_USAGE, "the request names no %s",
+                                request->model ? "cluster" : "model");
     tandem_status status = tandem_cluster_parse(&cluster, request->cluster, error);
     if (status == TANDEM_OK)
         status = tandem_cluster_complete(&cluster, request->batch ? request->batch : TANDEM_DEFAULT_BATCH,
@@ -169,7 +175,8 @@ tandem_status tandem_planner_allocate(tandem_plan **plan, tandem_allocation *all
     tandem_status status = TANDEM_OK;
     if (!planner->problem.harm[0])
         status = tandem_error_set(error, TANDEM_USAGE,
-                                  "this planner was opened for times only: it has no sensitivities to allocate by");
+                                  "this planner was opened for times only: it has no sensitivities to "
+                                  "allocate by");
     if (status == TANDEM_OK && policy) status = tandem_policy_find(&chosen, policy, error);
     return status == TANDEM_OK
                ? tandem_allocate(plan, allocation, chosen, &planner->problem, planner->method->name, error)

@@ -5,9 +5,7 @@
 #include <string.h>
 
 const tandem_policy *const tandem_policies[] = {
-    &tandem_policy_exact, &tandem_policy_greedy, &tandem_policy_qsync,
-    &tandem_policy_uniform,
-    NULL,
+    &tandem_policy_exact, &tandem_policy_greedy, &tandem_policy_qsync, &tandem_policy_uniform, NULL,
 };
 enum { N_POLICY = sizeof tandem_policies / sizeof tandem_policies[0] - 1 };
 

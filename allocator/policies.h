@@ -4,7 +4,8 @@
 
 #include "allocator/target.h"
 
-extern const tandem_policy tandem_policy_exact, tandem_policy_greedy, tandem_policy_qsync, tandem_policy_uniform;
+extern const tandem_policy tandem_policy_exact, tandem_policy_greedy, tandem_policy_qsync,
+    tandem_policy_uniform;
 extern const tandem_policy *const tandem_policies[]; /* all, then NULL */
 
 /* Bits of n classes: there may be as many as there are bits. */
@@ -38,14 +39,16 @@ tandem_status tandem_allocation_no_fit(const tandem_allocation_problem *problem,
 /* The figures of an allocation that its target says. */
 void tandem_target_report(tandem_allocation *allocation, const tandem_target *target);
 
-/* tandem_greedy_recover: the plan of class c in the replayer is within target_ns and fits; leaves the least harm found within
- * them, from that plan, from its uniform plans, and from offered[n_op] (NULL = none), which is lowered until it is within.
- * Adds to *replays. */
-tandem_status tandem_greedy_recover(const tandem_allocation_problem *problem, int c, const tandem_precision *offered,
-                                    int64_t target_ns, int64_t *replays, tandem_error *error);
+/* tandem_greedy_recover: the plan of class c in the replayer is within target_ns and fits; leaves the least
+ * harm found within them, from that plan, from its uniform plans, and from offered[n_op] (NULL = none), which
+ * is lowered until it is within. Adds to *replays. */
+tandem_status tandem_greedy_recover(const tandem_allocation_problem *problem, int c,
+                                    const tandem_precision *offered, int64_t target_ns, int64_t *replays,
+                                    tandem_error *error);
 
-/* tandem_qsync_plan: policy qsync for a target and held classes that are given, so that no other policy need be worse.
- * *found = 0: its initial setting exceeds the target or memory; the replayer's precisions are anything then. */
+/* tandem_qsync_plan: policy qsync for a target and held classes that are given, so that no other policy need
+ * be worse. *found = 0: its initial setting exceeds the target or memory; the replayer's precisions are
+ * anything then. */
 tandem_status tandem_qsync_plan(const tandem_allocation_problem *problem, int64_t target_ns, unsigned held,
                                 int *found, int64_t *replays, tandem_error *error);
 
@@ -53,7 +56,8 @@ tandem_status tandem_qsync_plan(const tandem_allocation_problem *problem, int64_
 void tandem_allocation_record(tandem_plan *plan, const tandem_allocation_problem *problem,
                               const tandem_allocation *allocation);
 
-/* certify.c: tandem_certify, of a plan for which a bound is claimed: where its own is lower, it searches for as long as it may. */
+/* certify.c: tandem_certify, of a plan for which a bound is claimed: where its own is lower, it searches for
+ * as long as it may. */
 tandem_status tandem_certify_claim(tandem_certificate *certificate, const tandem_allocation_problem *problem,
                                    int64_t target_ns, unsigned held, double sensitivity, double claimed,
                                    double most_seconds, tandem_error *error);

@@ -18,7 +18,8 @@ static double harm_now(const tandem_proof *proof, int c)
 {
     double sum = 0;
     for (int i = 0; i < proof->problem->graph->n_op; i++)
-        sum += proof->problem->harm[c][i * TANDEM_N_PRECISION + (int)tandem_replayer_get(replayer_of(proof), c, i)];
+        sum += proof->problem
+                   ->harm[c][i * TANDEM_N_PRECISION + (int)tandem_replayer_get(replayer_of(proof), c, i)];
     return sum;
 }
 
@@ -80,7 +81,8 @@ tandem_status tandem_proof_open(tandem_proof *proof, const tandem_allocation_pro
                                 int64_t target_ns, unsigned held, tandem_error *error)
 {
     tandem_replay replay;
-    *proof = (tandem_proof){.problem = problem, .target_ns = target_ns, .held = held, .lower_bound = -INFINITY};
+    *proof =
+        (tandem_proof){.problem = problem, .target_ns = target_ns, .held = held, .lower_bound = -INFINITY};
     proof->n_class = tandem_replayer_cluster(problem->replayer)->n_class;
     unsigned *allowed = malloc(((size_t)problem->graph->n_op + 1) * sizeof *allowed);
     if (!allowed)
@@ -211,8 +213,8 @@ static tandem_status grow(stream *s, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* Makes sure that the stream has place k, if the class has so many plans. *there = 0: it has not, or it takes too long to
- * know: then !is_over. */
+/* Makes sure that the stream has place k, if the class has so many plans. *there = 0: it has not, or it takes
+ * too long to know: then !is_over. */
 static tandem_status reach(stream *s, int k, int *there, tandem_error *error)
 {
     *there = k < s->n;
@@ -309,8 +311,8 @@ static tandem_status try(const searching *s, const combination *one, int *fits, 
     return TANDEM_OK;
 }
 
-/* A later combination may have this much less, relatively: streams are in order to 2^-29 (solve.h), and sums in another
- * order differ in their last digits. */
+/* A later combination may have this much less, relatively: streams are in order to 2^-29 (solve.h), and sums
+ * in another order differ in their last digits. */
 static const double disorder = 0x1p-28;
 
 static void proven(tandem_proof *proof, double sensitivity)
@@ -319,7 +321,8 @@ static void proven(tandem_proof *proof, double sensitivity)
 }
 
 /* Replays combinations in order. */
-static tandem_status search(searching *s, double sensitivity, int *found, int64_t *replays, tandem_error *error)
+static tandem_status search(searching *s, double sensitivity, int *found, int64_t *replays,
+                            tandem_error *error)
 {
     tandem_proof *proof = s->proof;
     combination best = {.sensitivity = sensitivity}, one = {0};
@@ -401,7 +404,8 @@ tandem_status tandem_proof_search(tandem_proof *proof, double sensitivity, doubl
 
 void tandem_proof_certify(tandem_certificate *certificate, const tandem_proof *proof, double sensitivity)
 {
-    assert(proof->lower_bound <= sensitivity * (1 + 1e-9)); /* else the bound is wrong, or the plan breaks a limit */
+    /* else the bound is wrong, or the plan breaks a limit */
+    assert(proof->lower_bound <= sensitivity * (1 + 1e-9));
     *certificate = (tandem_certificate){.lower_bound = fmin(proof->lower_bound, sensitivity)};
     certificate->gap = sensitivity > 0 ? (sensitivity - certificate->lower_bound) / sensitivity : 0;
     (void)snprintf(certificate->proof, sizeof certificate->proof, "%s",

@@ -1,4 +1,5 @@
-/* proof.h: bounding the sensitivity of all plans within a target, and searching them in order; private to allocator/. */
+/* proof.h: bounding the sensitivity of all plans within a target, and searching them in order; private to
+ * allocator/. */
 #ifndef TANDEM_ALLOCATOR_PROOF_H
 #define TANDEM_ALLOCATOR_PROOF_H
 
@@ -12,18 +13,19 @@ typedef struct tandem_proof {
     tandem_relaxation relaxation[TANDEM_MAX_CLASS];
     int is_open[TANDEM_MAX_CLASS];  /* whether the class has a relaxation */
     double share[TANDEM_MAX_CLASS]; /* of the global batch */
-    double bound[TANDEM_MAX_CLASS]; /* of the class's harm, unweighted; of held ones, what they have in base */
+    /* of the class's harm, unweighted; of held ones, what they have in base */
+    double bound[TANDEM_MAX_CLASS];
     tandem_precision *plan[TANDEM_MAX_CLASS]; /* [n_op] that reached the bound */
     int has_plan[TANDEM_MAX_CLASS];           /* whether one did */
-    double lower_bound; /* Σ share · bound */
+    double lower_bound;                       /* Σ share · bound */
     const char *method;
 } tandem_proof;
 
-/* tandem_proof_open: networks and relaxations of the classes that are not held. Held classes must be in base in the replayer,
- * which is replayed once with memory. On error there is nothing to close but what tandem_proof_close closes: it may be called
- * on a zeroed proof, or after an error. */
-tandem_status tandem_proof_open(tandem_proof *proof, const tandem_allocation_problem *problem, int64_t target_ns,
-                                unsigned held, tandem_error *error);
+/* tandem_proof_open: networks and relaxations of the classes that are not held. Held classes must be in base
+ * in the replayer, which is replayed once with memory. On error there is nothing to close but what
+ * tandem_proof_close closes: it may be called on a zeroed proof, or after an error. */
+tandem_status tandem_proof_open(tandem_proof *proof, const tandem_allocation_problem *problem,
+                                int64_t target_ns, unsigned held, tandem_error *error);
 void tandem_proof_close(tandem_proof *proof);
 
 /* Bounds every class's harm. lower_bound INFINITY: no plan within the target fits. */
@@ -32,9 +34,9 @@ tandem_status tandem_proof_bound(tandem_proof *proof, double most_seconds, tande
 /* The plan that reached class c's bound, [n_op]; NULL where there is none. Belongs to the proof. */
 const tandem_precision *tandem_proof_plan(const tandem_proof *proof, int c);
 
-/* tandem_proof_search: replays plans in order of sensitivity until one fits, which then is the best there is and is left in the
- * replayer (*found), or none of less than `sensitivity` is left, or time or room is over. Raises lower_bound to what is
- * proven. Adds to *replays. */
+/* tandem_proof_search: replays plans in order of sensitivity until one fits, which then is the best there is
+ * and is left in the replayer (*found), or none of less than `sensitivity` is left, or time or room is over.
+ * Raises lower_bound to what is proven. Adds to *replays. */
 tandem_status tandem_proof_search(tandem_proof *proof, double sensitivity, double most_seconds, int *found,
                                   int64_t *replays, tandem_error *error);
 

@@ -1,24 +1,27 @@
 /* qsync.c: the policy as published, for comparison. Source: QSync, IPDPS 2024 (the allocator).
  *
- * The fastest class in base plays the training device: it keeps the base, unless it does not fit its memory or the
- * target cannot be met so. Every other class is given a plan of its own, in two stages:
+ * The fastest class in base plays the training device: it keeps the base, unless it does not fit its memory
+ * or the target cannot be met so. Every other class is given a plan of its own, in two stages:
  *
- * 1. Initial setting, block by block. A block is a stretch of the graph between two places that only one tensor crosses;
- *    stretches without an operator to adjust belong to the one before. In each block every combination of precisions is
- *    replayed, and the one with which the class is busy for the shortest time is kept; blocks of the same operators get the
- *    same. In a block of too many combinations all operators have one precision. Where the class then does not fit its
- *    memory, operators are lowered, the one with the least harm to it first, until it does.
- * 2. Recovery. A queue of all operators by the sensitivity that raising one to its next wider precision avoids, most first.
- *    Each is raised and the step replayed; where that is longer than the target, or does not fit, the operator is set back
- *    and left alone from then on; else it is queued again with its next gain.
+ * 1. Initial setting, block by block. A block is a stretch of the graph between two places that only one
+ *    tensor crosses; stretches without an operator to adjust belong to the one before. In each block every
+ *    combination of precisions is replayed, and the one with which the class is busy for the shortest time is
+ *    kept; blocks of the same operators get the same. In a block of too many combinations all operators have
+ *    one precision. Where the class then does not fit its memory, operators are lowered, the one with the
+ *    least harm to it first, until it does.
+ * 2. Recovery. A queue of all operators by the sensitivity that raising one to its next wider precision
+ *    avoids, most first. Each is raised and the step replayed; where that is longer than the target, or does
+ *    not fit, the operator is set back and left alone from then on; else it is queued again with its next
+ *    gain.
  *
  * The target is the step of the initial setting times 1 + slowdown, unless one is given.
  *
- * Where the released code departs from this, which is why it is not the code that is followed here: it subtracts the
- * narrower precision's indicator from the wider one's, so that its queue gives the least sensitive operator first, and for the
- * narrowest precision it takes the widest one's indicator in place of what stands before it; a raise that is rejected
- * stays in the graph that later ones are tried on; a block's time is looked up without its neighbours; memory is a sum
- * of fp32 sizes with weights, by operator; and one plan serves all inference devices, of which there is one kind. */
+ * Where the released code departs from this, which is why it is not the code that is followed here: it
+ * subtracts the narrower precision's indicator from the wider one's, so that its queue gives the least
+ * sensitive operator first, and for the narrowest precision it takes the widest one's indicator in place of
+ * what stands before it; a raise that is rejected stays in the graph that later ones are tried on; a block's
+ * time is looked up without its neighbours; memory is a sum of fp32 sizes with weights, by operator; and one
+ * plan serves all inference devices, of which there is one kind. */
 #include "allocator/policies.h"
 #include "base/quantity.h"
 
@@ -108,7 +111,8 @@ static void find_blocks(qsync *q)
     for (int i = 0; i < q->graph->n_op; i++) {
         const int ends = reach <= i && i + 1 < q->graph->n_op;
         has_adjustable |= is_adjustable(q, i);
-        if (tandem_op_row_get(q->graph->op[i].kind)->op_class != TANDEM_SOURCE && last_reader(q->graph, i) > reach)
+        if (tandem_op_row_get(q->graph->op[i].kind)->op_class != TANDEM_SOURCE &&
+            last_reader(q->graph, i) > reach)
             reach = last_reader(q->graph, i);
         if (!ends) continue;
         if (has_adjustable || n == 0)
@@ -342,11 +346,12 @@ static unsigned classes_to_lower(const qsync *q)
 static tandem_status too_slow(const qsync *q, tandem_error *error)
 {
     char asked[TANDEM_QUANTITY_TEXT], initial[TANDEM_QUANTITY_TEXT];
-    return tandem_error_set(error, TANDEM_NO_FIT,
-                            "no plan reaches a step of %s: the initial setting of policy qsync takes %s (%" PRId64
-                            " ns) with every class lowered",
-                            tandem_quantity_print_ns(asked, sizeof asked, q->problem->target_ns),
-                            tandem_quantity_print_ns(initial, sizeof initial, q->now.step_ns), q->now.step_ns);
+    return tandem_error_set(
+        error, TANDEM_NO_FIT,
+        "no plan reaches a step of %s: the initial setting of policy qsync takes %s (%" PRId64
+        " ns) with every class lowered",
+        tandem_quantity_print_ns(asked, sizeof asked, q->problem->target_ns),
+        tandem_quantity_print_ns(initial, sizeof initial, q->now.step_ns), q->now.step_ns);
 }
 
 static tandem_status choose(qsync *q, tandem_plan *plan, tandem_allocation *allocation, tandem_error *error)
@@ -362,14 +367,16 @@ static tandem_status choose(qsync *q, tandem_plan *plan, tandem_allocation *allo
     allocation->fastest_ns = q->now.step_ns;
     allocation->fastest_sensitivity = tandem_allocation_sensitivity(q->problem);
     allocation->target_ns =
-        asked_ns ? asked_ns : q->now.step_ns + (int64_t)fmin((double)q->now.step_ns * q->problem->slowdown, 0x1p61);
+        asked_ns ? asked_ns
+                 : q->now.step_ns + (int64_t)fmin((double)q->now.step_ns * q->problem->slowdown, 0x1p61);
     allocation->held = all & ~q->lowered;
     if (q->now.step_ns > allocation->target_ns) return too_slow(q, error);
     return recover(q, allocation->target_ns, error);
 }
 
 /* Every class in base, replayed. End it whatever it returns. */
-static tandem_status begin(qsync *q, tandem_plan **plan, const tandem_allocation_problem *problem, tandem_error *error)
+static tandem_status begin(qsync *q, tandem_plan **plan, const tandem_allocation_problem *problem,
+                           tandem_error *error)
 {
     const size_t n_op = (size_t)problem->graph->n_op;
     const int n_class = tandem_replayer_cluster(problem->replayer)->n_class;
@@ -384,7 +391,8 @@ static tandem_status begin(qsync *q, tandem_plan **plan, const tandem_allocation
     q->best = malloc((n_op + 1) * sizeof *q->best);
     q->raise = malloc((n_op * (size_t)n_class + 1) * sizeof *q->raise);
     if (!q->block_start || !q->best || !q->raise)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", problem->graph->n_op);
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators",
+                                problem->graph->n_op);
     find_blocks(q);
     return TANDEM_OK;
 }
@@ -438,6 +446,7 @@ tandem_status tandem_qsync_plan(const tandem_allocation_problem *problem, int64_
 
 const tandem_policy tandem_policy_qsync = {
     .name = "qsync",
-    .meaning = "as published by QSync: the fastest precisions block by block, then the most sensitive operators raised",
+    .meaning = "as published by QSync: the fastest precisions block by block, then the most sensitive "
+               "operators raised",
     .allocate = allocate,
 };

@@ -1,4 +1,5 @@
-/* relaxation.c: the limits of relaxation.h as weights of a network, and the search for the interval with the least bound. */
+/* relaxation.c: the limits of relaxation.h as weights of a network, and the search for the interval with the
+ * least bound. */
 #include "allocator/relaxation.h"
 
 #include <assert.h>
@@ -85,9 +86,11 @@ static void find_cuts(tandem_relaxation *r)
 tandem_status tandem_relaxation_open(tandem_relaxation *out, const tandem_allocation_problem *problem, int c,
                                      const unsigned *allowed, tandem_error *error)
 {
-    tandem_relaxation r = {.problem = problem, .c = c, .limit_bytes = tandem_allocation_limit_bytes(problem, c)};
+    tandem_relaxation r = {
+        .problem = problem, .c = c, .limit_bytes = tandem_allocation_limit_bytes(problem, c)};
     tandem_replay_company company;
-    tandem_status status = tandem_network_open(&r.network, problem->replayer, c, allowed, problem->harm[c], error);
+    tandem_status status =
+        tandem_network_open(&r.network, problem->replayer, c, allowed, problem->harm[c], error);
     if (status != TANDEM_OK) return status;
     const size_t n_term = (size_t)r.network->term_start[r.network->n_bundle] + 1;
     const size_t n_bundle = (size_t)r.network->n_bundle;
@@ -130,8 +133,8 @@ uint64_t tandem_relaxation_arena_limit(const tandem_relaxation *r)
 
 /* --- Weights of an interval ----------------------------------------------------------------------------- */
 
-/* time_ns: the tasks before the moment `first` beside others, the others at their best; after_ns: those from `last` on at
- * their best. Tasks from `end` on count in neither. */
+/* time_ns: the tasks before the moment `first` beside others, the others at their best; after_ns: those from
+ * `last` on at their best. Tasks from `end` on count in neither. */
 static void weigh(tandem_relaxation *r, int64_t first, int64_t last, int64_t end)
 {
     const tandem_network *network = r->network;
@@ -197,7 +200,8 @@ static int64_t work_limit_ns(const tandem_relaxation *r, int anchor, int64_t tar
 static int64_t end_of_anchor(const tandem_relaxation *r, int anchor)
 {
     const tandem_step *step = step_of(r);
-    return anchor == step->n_bucket - 1 ? end_of_work(step) : in_last_pass(step, step->bucket[anchor].reduce_task);
+    return anchor == step->n_bucket - 1 ? end_of_work(step)
+                                        : in_last_pass(step, step->bucket[anchor].reduce_task);
 }
 
 /* Time of what runs first. */
@@ -238,13 +242,14 @@ tandem_status tandem_relaxation_least_beside_ns(int64_t *ns, const tandem_relaxa
     tandem_relaxation *scratch = (tandem_relaxation *)r; /* its weights are overwritten before each use */
     const int64_t end = end_of_work(step_of(r));
     weigh(scratch, end, end, end);
-    const tandem_limits limits = {.time_ns = r->time_ns, .time_limit_ns = INT64_MAX, .byte_limit = UINT64_MAX};
+    const tandem_limits limits = {
+        .time_ns = r->time_ns, .time_limit_ns = INT64_MAX, .byte_limit = UINT64_MAX};
     const tandem_status status = tandem_solve_shortest(&value, NULL, r->network, &limits, 0, 1, 0, error);
     if (status == TANDEM_OK) *ns = (int64_t)value;
     return status;
 }
 
-/* --- Rows: every limit on the plans of an interval ------------------------------------------------------- */
+/* --- Rows: every limit on the plans of an interval ------------------------------------------------------ */
 
 typedef struct interval {
     int first, last; /* places of end_at */
@@ -269,7 +274,8 @@ typedef struct bounding {
     double *multiplier;  /* [n_row] */
 } bounding;
 
-/* Rows 0 … n_bucket − 1: work until the bucket is handed over; then work behind the interval; all work of a step; memory. */
+/* Rows 0 … n_bucket − 1: work until the bucket is handed over; then work behind the interval; all work of a
+ * step; memory. */
 enum { ROW_BEHIND, ROW_ALL, ROW_MEMORY, N_ROW_MORE }; /* beyond the buckets' */
 static int n_row(const bounding *b) { return step_of(b->r)->n_bucket + N_ROW_MORE; }
 
@@ -334,8 +340,8 @@ static void take_all_rows(bounding *b, const interval *i)
     }
 }
 
-/* Rows first … end − 1 as their multipliers weigh them, in units of the dearest one, rounded so that whatever is within all
- * of them is within their sum. */
+/* Rows first … end − 1 as their multipliers weigh them, in units of the dearest one, rounded so that whatever
+ * is within all of them is within their sum. */
 static void join_rows(const bounding *b, weights *to, int first, int end)
 {
     const size_t n_bundle = (size_t)b->r->network->n_bundle;
@@ -370,7 +376,8 @@ static int find_exceeded(const bounding *b, const int *choice)
     double worst_share = 0;
     for (int r = 0; r < b->rows.n_row; r++) {
         const double limit = (double)b->rows.limit[r];
-        const double share = ((double)tandem_rows_length(&b->rows, b->r->network, r, choice) - limit) / (limit + 1);
+        const double share =
+            ((double)tandem_rows_length(&b->rows, b->r->network, r, choice) - limit) / (limit + 1);
         if (share <= worst_share) continue;
         worst = r;
         worst_share = share;
@@ -401,8 +408,8 @@ static tandem_status bound_quickly(bounding *b, interval *i, tandem_error *error
     return status;
 }
 
-/* By all rows: as their multipliers weigh them, and exactly by the sums of two halves of them, then by the sum of all beside a
- * row that the way found exceeds. Of the ways found one within all rows is preferred. */
+/* By all rows: as their multipliers weigh them, and exactly by the sums of two halves of them, then by the
+ * sum of all beside a row that the way found exceeds. Of the ways found one within all rows is preferred. */
 static tandem_status bound_by_all(bounding *b, interval *i, tandem_solution *out, tandem_error *error)
 {
     enum { MOST_ROUNDS = 4 };
@@ -482,7 +489,8 @@ static tandem_status bound_all_intervals(bounding *b, tandem_solution *solution,
     return status;
 }
 
-/* Whether memory can bind: whether a plan may have more than the limit, for all that its layers say one by one. */
+/* Whether memory can bind: whether a plan may have more than the limit, for all that its layers say one by
+ * one. */
 static int can_bind(const tandem_network *network, uint64_t byte_limit)
 {
     uint64_t most = network->bytes[0];
@@ -499,7 +507,8 @@ static int can_bind(const tandem_network *network, uint64_t byte_limit)
 }
 
 tandem_status tandem_relaxation_bound(tandem_solution *out, tandem_relaxation *r, int64_t target_ns,
-                                      uint64_t byte_limit, double tolerance, double most_seconds, tandem_error *error)
+                                      uint64_t byte_limit, double tolerance, double most_seconds,
+                                      tandem_error *error)
 {
     bounding b = {.r = r,
                   .target_ns = target_ns,

@@ -50,7 +50,8 @@ static double most_harm(const tandem_network *network)
     for (int l = 0; l < network->n_layer; l++) {
         double most = 0;
         const int end = network->arc_start[network->state_start[l + 1]];
-        for (int a = network->arc_start[network->state_start[l]]; a < end; a++) most = fmax(most, network->arc[a].harm);
+        for (int a = network->arc_start[network->state_start[l]]; a < end; a++)
+            most = fmax(most, network->arc[a].harm);
         sum += most;
     }
     return sum;
@@ -60,15 +61,15 @@ typedef struct generation {
     const tandem_rows *rows;
     const tandem_network *network;
     glp_prob *program;
-    double beyond; /* harm of the column that stands for no way at all; harms are scaled by it */
-    double *price; /* [n_row] of the program, scaled */
+    double beyond;  /* harm of the column that stands for no way at all; harms are scaled by it */
+    double *price;  /* [n_row] of the program, scaled */
     int64_t *joint; /* [n_bundle] rows weighted by prices */
     int *choice;    /* [n_layer] the last column */
     int *index;     /* [n_row + 2] scratch of a column */
     double *value;
 } generation;
 
-/* --- The program: columns are ways; rows: one for each limit, one that says that shares add up to 1 --------- */
+/* --- The program: columns are ways; rows: one for each limit, one that says that shares add up to 1 ----- */
 
 static void add_column(generation *g, double harm, const int *choice)
 {
@@ -107,7 +108,7 @@ static double solve_program(generation *g)
     return glp_get_obj_val(g->program) * g->beyond;
 }
 
-/* --- Ways under prices ------------------------------------------------------------------------------------- */
+/* --- Ways under prices ---------------------------------------------------------------------------------- */
 
 /* The shortest way under the prices goes to g->choice; *bound: what it proves. */
 static tandem_status shortest(generation *g, double *bound, tandem_error *error)
@@ -115,7 +116,8 @@ static tandem_status shortest(generation *g, double *bound, tandem_error *error)
     const tandem_rows *rows = g->rows;
     const size_t n_bundle = (size_t)g->network->n_bundle;
     double dearest = 0, limit = 0, value;
-    for (int r = 0; r < rows->n_row; r++) dearest = fmax(dearest, g->price[r] / fmax((double)rows->limit[r], 1));
+    for (int r = 0; r < rows->n_row; r++)
+        dearest = fmax(dearest, g->price[r] / fmax((double)rows->limit[r], 1));
     for (size_t k = 0; k < n_bundle; k++) {
         double sum = 0;
         for (int r = 0; r < rows->n_row && dearest > 0; r++)
@@ -170,7 +172,7 @@ static tandem_status generate(generation *g, double *bound, double *multiplier, 
     return status;
 }
 
-/* --- GLPK gives up where memory is out: it is left by a jump ------------------------------------------------ */
+/* --- GLPK gives up where memory is out: it is left by a jump -------------------------------------------- */
 
 typedef struct way_out {
     jmp_buf where;
@@ -187,7 +189,8 @@ static tandem_status run(generation *g, double *bound, double *multiplier, doubl
                          tandem_error *error)
 {
     way_out out;
-    const int is_ours = glp_init_env() == 0; /* GLPK keeps an environment a thread: it would outlive this one */
+    /* GLPK keeps an environment a thread: it would outlive this one */
+    const int is_ours = glp_init_env() == 0;
     if (setjmp(out.where)) {
         glp_error_hook(NULL, NULL);
         glp_free_env(); /* and whatever was allocated in it */

@@ -31,7 +31,8 @@ static int weigh_alike(const tandem_precision_row *a, const tandem_precision_row
            b->dgrad != TANDEM_WIDER && tandem_dtype_bytes(a->dgrad) == tandem_dtype_bytes(b->dgrad);
 }
 
-/* Whether precision p of operator op does no less harm than q, and none of its products is faster, in any company. */
+/* Whether precision p of operator op does no less harm than q, and none of its products is faster, in any
+ * company. */
 static int is_outdone_by(const tandem_search *search, int op, tandem_precision p, tandem_precision q)
 {
     const tandem_replayer *replayer = search->problem->replayer;
@@ -51,8 +52,8 @@ static int is_outdone_by(const tandem_search *search, int op, tandem_precision p
     return 1;
 }
 
-/* The precisions to try: of two alike in bytes that are as fast, one: bf16 leads nowhere that fp16 does not lead with less harm,
- * nor tf32 where it saves no time. */
+/* The precisions to try: of two alike in bytes that are as fast, one: bf16 leads nowhere that fp16 does not
+ * lead with less harm, nor tf32 where it saves no time. */
 static unsigned worth_trying(const tandem_search *search, int op)
 {
     const unsigned all = tandem_search_precisions(search, op);
@@ -60,7 +61,8 @@ static unsigned worth_trying(const tandem_search *search, int op)
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         for (int q = 0; q < TANDEM_N_PRECISION && worth >> p & 1; q++)
             if (q != p && all >> p & 1 && worth >> q & 1 &&
-                weigh_alike(tandem_precision_get((tandem_precision)p), tandem_precision_get((tandem_precision)q)) &&
+                weigh_alike(tandem_precision_get((tandem_precision)p),
+                            tandem_precision_get((tandem_precision)q)) &&
                 is_outdone_by(search, op, (tandem_precision)p, (tandem_precision)q))
                 worth &= ~(1u << p);
     return worth;
@@ -309,7 +311,8 @@ void tandem_search_return(tandem_search *search)
 tandem_status tandem_search_open(tandem_search *out, const tandem_allocation_problem *problem, int c,
                                  tandem_error *error)
 {
-    tandem_search search = {.problem = problem, .c = c, .n_op = problem->graph->n_op, .smallest_bytes = UINT64_MAX};
+    tandem_search search = {
+        .problem = problem, .c = c, .n_op = problem->graph->n_op, .smallest_bytes = UINT64_MAX};
     search.limit_bytes = tandem_allocation_limit_bytes(problem, c);
     search.weighs = search.limit_bytes > 0;
     search.now = malloc(((size_t)search.n_op + 1) * sizeof *search.now);

@@ -73,8 +73,8 @@ void tandem_search_return(tandem_search *search);
  * missing: the search is then where it was. */
 tandem_status tandem_search_go(tandem_search *search, const tandem_precision *precision, tandem_error *error);
 
-/* Whether the limit is far above every plan weighed so far, or there is none: then trials need not be weighed, only what comes of
- * them. */
+/* Whether the limit is far above every plan weighed so far, or there is none: then trials need not be
+ * weighed, only what comes of them. */
 int tandem_search_is_roomy(const tandem_search *search);
 /* Weighs the plan, and every trial from now on, where there is a limit. */
 tandem_status tandem_search_weigh(tandem_search *search, tandem_error *error);

@@ -30,15 +30,17 @@ tandem_status tandem_solve_shortest(double *value, int *choice, const tandem_net
         for (int a = network->arc_start[s]; a < network->arc_start[s + 1]; a++) {
             const tandem_arc *const arc = &network->arc[a];
             if (!(arc->harm >= 0 && arc->harm <= most_single_harm)) continue;
-            const double through = harm_weight * arc->harm + time_weight * (double)limits->time_ns[arc->bundle] +
-                                   (bytes ? byte_weight * (double)bytes[arc->bundle] : 0) + potential[arc->to];
+            const double through =
+                harm_weight * arc->harm + time_weight * (double)limits->time_ns[arc->bundle] +
+                (bytes ? byte_weight * (double)bytes[arc->bundle] : 0) + potential[arc->to];
             if (through < potential[s]) {
                 potential[s] = through;
                 next[s] = a;
             }
         }
     }
-    *value = potential[0] + time_weight * (double)limits->time_ns[0] + (bytes ? byte_weight * (double)bytes[0] : 0);
+    *value = potential[0] + time_weight * (double)limits->time_ns[0] +
+             (bytes ? byte_weight * (double)bytes[0] : 0);
     for (int l = 0, s = 0; choice && l < network->n_layer && potential[0] < INFINITY; l++) {
         choice[l] = network->arc[next[s]].choice;
         s = network->arc[next[s]].to;
@@ -77,7 +79,8 @@ static void copy_arcs(tandem_ways *ways)
             ways->origin[n] = a;
             ways->harm[n] = arc->harm;
             for (int r = 0; r < TANDEM_WAYS_COSTS; r++)
-                ways->cost[r][n] = r < ways->n_cost ? price(ways->limits, ways->cost_kind[r], arc->bundle) : 0;
+                ways->cost[r][n] =
+                    r < ways->n_cost ? price(ways->limits, ways->cost_kind[r], arc->bundle) : 0;
             n++;
         }
     }
@@ -91,7 +94,8 @@ static double most_of(const tandem_ways *ways, const double *of)
     double sum = 0;
     for (int l = 0; l < ways->n_layer; l++) {
         double most = 0;
-        for (int a = ways->arc_start[ways->layer_start[l]]; a < ways->arc_start[ways->layer_start[l + 1]]; a++)
+        for (int a = ways->arc_start[ways->layer_start[l]]; a < ways->arc_start[ways->layer_start[l + 1]];
+             a++)
             most = fabs(of[a]) > most ? fabs(of[a]) : most;
         sum += most;
     }
@@ -112,7 +116,8 @@ static void find_extremes(const tandem_ways *ways, const double *cost, double *l
 }
 
 /* Takes from each arc what is needed anyway; marks arcs that no way within the limit has. */
-static void reduce_cost(const tandem_ways *ways, int r, const double *least, double *reach, unsigned char *drop)
+static void reduce_cost(const tandem_ways *ways, int r, const double *least, double *reach,
+                        unsigned char *drop)
 {
     double *const cost = ways->cost[r];
     for (int s = 0; s < ways->n_state; s++) reach[s] = s == 0 ? 0 : INFINITY;
@@ -151,7 +156,8 @@ static tandem_status bind_limits(tandem_ways *ways, double *least, double *most,
         const int kind = ways->cost_kind[r];
         if (most_of(ways, ways->cost[r]) >= most_sum)
             return tandem_error_set(error, TANDEM_MALFORMED,
-                                    "the %s of a plan may come to 2^53 or more, got up to %.3g; use a larger unit",
+                                    "the %s of a plan may come to 2^53 or more, got up to %.3g; use a larger "
+                                    "unit",
                                     kind == 0 ? "time" : "bytes", most_of(ways, ways->cost[r]));
         find_extremes(ways, ways->cost[r], least, most);
         const long double room = room_of(ways->limits, kind);
@@ -199,8 +205,8 @@ tandem_status tandem_ways_open(tandem_ways *ways, const tandem_network *network,
     const int n_layer = network->n_layer, n_state = network->state_start[n_layer + 1];
     const size_t n_arc = (size_t)network->arc_start[n_state];
     tandem_status status = TANDEM_OK;
-    *ways =
-        (tandem_ways){.network = network, .limits = limits, .n_layer = n_layer, .n_state = n_state, .possible = 1};
+    *ways = (tandem_ways){
+        .network = network, .limits = limits, .n_layer = n_layer, .n_state = n_state, .possible = 1};
     double *const least = calloc(2 * (size_t)n_state, sizeof *least);
     unsigned char *const drop = calloc(n_arc + 1, 1);
     if (!allocate(ways, n_arc) || !least || !drop) {
@@ -280,7 +286,8 @@ void tandem_ways_reduce(tandem_ways *ways, unsigned char *drop)
     ways->n_arc = n_arc;
 }
 
-void tandem_ways_pass(const tandem_ways *ways, const double multiplier[TANDEM_WAYS_COSTS], double *potential, int *next)
+void tandem_ways_pass(const tandem_ways *ways, const double multiplier[TANDEM_WAYS_COSTS], double *potential,
+                      int *next)
 {
     const double *const harm = ways->harm, *const c0 = ways->cost[0], *const c1 = ways->cost[1];
     const double m0 = multiplier[0], m1 = multiplier[1];

@@ -1,8 +1,9 @@
 /* shortfall.c: where no plan fits: by how much, and which batch would.
  *
- * Needs no times: memory follows from the step program alone. The precisions are those of the uniform plan that takes least,
- * improved operator by operator as long as one makes the peak smaller. What kernels need beside their operands is measured
- * at the class's own batch only; for a smaller batch it is taken to be as much, so that the batch named does fit. */
+ * Needs no times: memory follows from the step program alone. The precisions are those of the uniform plan
+ * that takes least, improved operator by operator as long as one makes the peak smaller. What kernels need
+ * beside their operands is measured at the class's own batch only; for a smaller batch it is taken to be as
+ * much, so that the batch named does fit. */
 #include "allocator/policies.h"
 
 #include <stdlib.h>
@@ -93,7 +94,8 @@ static tandem_status find_smallest(sizing *s, tandem_error *error)
     return status;
 }
 
-/* The peak of the class's plan in the replayer with workspaces as measured; 0 where a time of it is missing. */
+/* The peak of the class's plan in the replayer with workspaces as measured; 0 where a time of it is missing.
+ * */
 static tandem_status replay_smallest(uint64_t *peak_bytes, const sizing *s, tandem_error *error)
 {
     tandem_replay replay;
@@ -101,14 +103,16 @@ static tandem_status replay_smallest(uint64_t *peak_bytes, const sizing *s, tand
     *peak_bytes = 0;
     for (int i = 0; i < s->step->graph->n_op; i++)
         if (is_adjustable(s->step->graph, i)) tandem_replayer_set(s->problem->replayer, s->c, i, s->best[i]);
-    const tandem_status status = tandem_replayer_run(s->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, &why);
+    const tandem_status status =
+        tandem_replayer_run(s->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, &why);
     if (status == TANDEM_OK) *peak_bytes = replay.member[s->c].peak_bytes;
     if (status == TANDEM_OK || status == TANDEM_MISSING) return TANDEM_OK;
     if (error) *error = why;
     return status;
 }
 
-/* The class's peak at another batch: the least of the same precisions and the uniform ones, which suit small batches. */
+/* The class's peak at another batch: the least of the same precisions and the uniform ones, which suit small
+ * batches. */
 static tandem_status measure_at(uint64_t *peak_bytes, const sizing *s, int64_t batch, tandem_error *error)
 {
     tandem_graph *graph = NULL;
@@ -162,8 +166,9 @@ static tandem_status find_of(tandem_shortfall *out, int *found, const tandem_all
     if (!limit_bytes) return TANDEM_OK;
     s.best = calloc((size_t)own->graph->n_op + 1, sizeof *s.best);
     tandem_status status =
-        s.best ? tandem_step_open_with(&s.step, own->graph, own->wider, own->bucket_bytes, &own->options, error)
-               : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", own->graph->n_op);
+        s.best
+            ? tandem_step_open_with(&s.step, own->graph, own->wider, own->bucket_bytes, &own->options, error)
+            : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", own->graph->n_op);
     if (status == TANDEM_OK) status = find_smallest(&s, error);
     if (status == TANDEM_OK) status = replay_smallest(&replayed_bytes, &s, error);
     const uint64_t peak_bytes = replayed_bytes > s.best_bytes ? replayed_bytes : s.best_bytes;

@@ -1,18 +1,22 @@
 /* solve.h: shortest ways through a network under limits; private to allocator/.
  *
- * Each solver minimises harm subject to Σ time ≤ time_limit_ns and Σ bytes ≤ byte_limit, bundle 0 included, whose harm is 0.
- * The harm of a way is the sum of its arcs' in the order of the layers, as doubles add up; every bound holds for that
- * sum to the last bit. Another order may differ by n_layer · 2^-52 of it.
+ * Each solver minimises harm subject to Σ time ≤ time_limit_ns and Σ bytes ≤ byte_limit, bundle 0 included,
+ * whose harm is 0. The harm of a way is the sum of its arcs' in the order of the layers, as doubles add up;
+ * every bound holds for that sum to the last bit. Another order may differ by n_layer · 2^-52 of it.
  *
- * Harms lie in [0, 1e200]; an arc with another one (INFINITY, NAN) is never taken. Times and bytes of a way must stay
- * below 2^53: TANDEM_MALFORMED where they may not. Every answer depends on the input alone, save where a time runs out. */
+ * Harms lie in [0, 1e200]; an arc with another one (INFINITY, NAN) is never taken. Times and bytes of a way
+ * must stay below 2^53: TANDEM_MALFORMED where they may not. Every answer depends on the input alone, save
+ * where a time runs out. */
 #ifndef TANDEM_ALLOCATOR_SOLVE_H
 #define TANDEM_ALLOCATOR_SOLVE_H
 
 #include "allocator/network.h"
 
 /* What a caller allows; 10 s where it says nothing, 0. */
-static inline double tandem_allowed_seconds(double most_seconds) { return most_seconds > 0 ? most_seconds : 10; }
+static inline double tandem_allowed_seconds(double most_seconds)
+{
+    return most_seconds > 0 ? most_seconds : 10;
+}
 
 typedef struct tandem_limits {
     const int64_t *time_ns; /* [n_bundle] */
@@ -26,53 +30,57 @@ typedef struct tandem_solution {
     double harm;        /* of the best way found; INFINITY: none was found */
     int64_t time_ns;    /* of that way, bundle 0 included; 0 where none was found */
     uint64_t bytes;
-    int *choice; /* [n_layer], the caller's, set before the call; NULL = not wanted; filled where one was found */
+    /* [n_layer], the caller's, set before the call; NULL = not wanted; filled where one was found */
+    int *choice;
     int proven;     /* nothing is left to look for: see tandem_solve_exact */
     int64_t labels; /* work done: labels made; of tandem_solve_lagrange: shortest ways */
 } tandem_solution;
 
-/* tandem_solve_shortest: the way with the least Σ (harm_weight·harm + time_weight·time_ns + byte_weight·bytes), whatever
- * the limits; weights ≥ 0. *value: that sum, bundle 0 included; INFINITY where no way is left. choice[n_layer] may be
- * NULL; it is filled where there is a way. Of equal ways the one with the lower choices. Cost: O(arcs).
- * TANDEM_NO_MEMORY. */
+/* tandem_solve_shortest: the way with the least Σ (harm_weight·harm + time_weight·time_ns +
+ * byte_weight·bytes), whatever the limits; weights ≥ 0. *value: that sum, bundle 0 included; INFINITY where
+ * no way is left. choice[n_layer] may be NULL; it is filled where there is a way. Of equal ways the one with
+ * the lower choices. Cost: O(arcs). TANDEM_NO_MEMORY. */
 tandem_status tandem_solve_shortest(double *value, int *choice, const tandem_network *network,
                                     const tandem_limits *limits, double harm_weight, double time_weight,
                                     double byte_weight, tandem_error *error);
 
 /* tandem_solve_lagrange: lower bound by Lagrangian relaxation of both limits: max over λ, μ ≥ 0 of the least
  * (harm + λ(time − limit) + μ(bytes − limit)), with the best way within the limits that was met on the way.
- * multiplier[2]: λ (1/ns), μ (1/byte) of the bound; may be NULL. proven: the way's harm is the bound, but for 1e-9 of it, or
- * there is none. Arcs that no way within one of the limits takes are left out before. The bound is that of a linear program
- * over the ways: Geoffrion, Math. Programming Study 2 (1974). It is solved by column generation: Dantzig, Wolfe,
- * Operations Research 8 (1960); to 1e-6 of the bound, or 64 shortest ways.
- * Cost: some 5 to 10 shortest ways for one limit that binds, some tens for two. TANDEM_NO_MEMORY. */
-tandem_status tandem_solve_lagrange(tandem_solution *solution, double multiplier[2], const tandem_network *network,
-                                    const tandem_limits *limits, tandem_error *error);
+ * multiplier[2]: λ (1/ns), μ (1/byte) of the bound; may be NULL. proven: the way's harm is the bound, but for
+ * 1e-9 of it, or there is none. Arcs that no way within one of the limits takes are left out before. The
+ * bound is that of a linear program over the ways: Geoffrion, Math. Programming Study 2 (1974). It is solved
+ * by column generation: Dantzig, Wolfe, Operations Research 8 (1960); to 1e-6 of the bound, or 64 shortest
+ * ways. Cost: some 5 to 10 shortest ways for one limit that binds, some tens for two. TANDEM_NO_MEMORY. */
+tandem_status tandem_solve_lagrange(tandem_solution *solution, double multiplier[2],
+                                    const tandem_network *network, const tandem_limits *limits,
+                                    tandem_error *error);
 
-/* tandem_solve_exact: the least harm within the limits, by labels with dominance, pruned by Lagrangian bounds of what is
- * still to come. A way is not looked for where it could not be better than `cutoff` (INFINITY = none) or better than
- * the best found by more than `tolerance` (relative, 0 = prove the optimum).
- * proven: the search came to its end: no way has less than min(cutoff, (1 − tolerance) · harm), and lower_bound is no less;
- * so harm INFINITY with proven says that no way within the limits has less than cutoff, lower_bound INFINITY that there is
- * none at all. Else `most_seconds` or the memory for labels (some 200 MB) ran out, and lower_bound is what is proven
- * so far. Cost: labels × log. TANDEM_NO_MEMORY.
+/* tandem_solve_exact: the least harm within the limits, by labels with dominance, pruned by Lagrangian bounds
+ * of what is still to come. A way is not looked for where it could not be better than `cutoff` (INFINITY =
+ * none) or better than the best found by more than `tolerance` (relative, 0 = prove the optimum).
+ * proven: the search came to its end: no way has less than min(cutoff, (1 − tolerance) · harm), and
+ * lower_bound is no less; so harm INFINITY with proven says that no way within the limits has less than
+ * cutoff, lower_bound INFINITY that there is none at all. Else `most_seconds` or the memory for labels (some
+ * 200 MB) ran out, and lower_bound is what is proven so far. Cost: labels × log. TANDEM_NO_MEMORY.
  * Source: labels and completion bounds: Dumitrescu, Boland, Networks 42 (2003). */
-tandem_status tandem_solve_exact(tandem_solution *solution, const tandem_network *network, const tandem_limits *limits,
-                                 double cutoff, double tolerance, double most_seconds, tandem_error *error);
+tandem_status tandem_solve_exact(tandem_solution *solution, const tandem_network *network,
+                                 const tandem_limits *limits, double cutoff, double tolerance,
+                                 double most_seconds, tandem_error *error);
 
-/* Ways within the limits in order of harm, best first, *without* dominance: for whoever has to test each one against
- * something that is not a sum. Harms that agree to a relative 2^-30 may count as equal here, and of ways that do the lower choices
- * come first: so a later way may have less harm than an earlier one, by at most 2^-29 of it; `bound` is never more than any
- * way that is still to come. Of ways of exactly the same harm the lower choices come first. */
+/* Ways within the limits in order of harm, best first, *without* dominance: for whoever has to test each one
+ * against something that is not a sum. Harms that agree to a relative 2^-30 may count as equal here, and of
+ * ways that do the lower choices come first: so a later way may have less harm than an earlier one, by at
+ * most 2^-29 of it; `bound` is never more than any way that is still to come. Of ways of exactly the same
+ * harm the lower choices come first. */
 typedef struct tandem_enumeration tandem_enumeration;
 /* Keeps `network` and `limits` (not only what they point to): they must live as long. */
 tandem_status tandem_enumeration_open(tandem_enumeration **enumeration, const tandem_network *network,
                                       const tandem_limits *limits, tandem_error *error);
 void tandem_enumeration_close(tandem_enumeration *enumeration); /* NULL is fine */
-/* *harm = INFINITY: there are no more; else choice[n_layer] is the next way. bound (may be NULL): no way that is still to
- * come has less harm; also where this call gave up after `most_labels` (TANDEM_OK, *harm = NAN): the next call goes on
- * there. It gives up for good where it has made 2^22 labels in all (some 220 MB). TANDEM_NO_MEMORY: outputs and
- * enumeration are as before. */
+/* *harm = INFINITY: there are no more; else choice[n_layer] is the next way. bound (may be NULL): no way that
+ * is still to come has less harm; also where this call gave up after `most_labels` (TANDEM_OK, *harm = NAN):
+ * the next call goes on there. It gives up for good where it has made 2^22 labels in all (some 220 MB).
+ * TANDEM_NO_MEMORY: outputs and enumeration are as before. */
 tandem_status tandem_enumeration_next(tandem_enumeration *enumeration, double *harm, int *choice,
                                       double *bound, int64_t most_labels, tandem_error *error);
 

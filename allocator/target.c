@@ -1,12 +1,13 @@
 /* target.c: the fastest plans, the target, and the classes that need not be lowered to reach it.
  *
- * 1. Every class in base. The class that computes least is the one that the others are to catch up with: it keeps the
- *    base unless a target asks for more than that allows, or it does not fit its memory.
- * 2. Every other class goes to the fastest plan that fits: from the fastest of its uniform plans, move by move (search.h)
- *    whatever makes the plan fit better, the step shorter or, with the same step, the class less busy.
+ * 1. Every class in base. The class that computes least is the one that the others are to catch up with: it
+ *    keeps the base unless a target asks for more than that allows, or it does not fit its memory.
+ * 2. Every other class goes to the fastest plan that fits: from the fastest of its uniform plans, move by
+ *    move (search.h) whatever makes the plan fit better, the step shorter or, with the same step, the class
+ *    less busy.
  * 3. Their step, times 1 + slowdown, is the target where none is given.
- * 4. Whichever class may go back to base with the step still within the target, the others at their fastest, is held;
- *    those that compute least come first. */
+ * 4. Whichever class may go back to base with the step still within the target, the others at their fastest,
+ *    is held; those that compute least come first. */
 #include "allocator/target.h"
 
 #include <inttypes.h>
@@ -74,7 +75,8 @@ static tandem_status try_start(tandem_starts *all, int s, tandem_search *search,
     return status == TANDEM_MISSING ? TANDEM_OK : status;
 }
 
-static tandem_status find_uniforms(tandem_starts *all, tandem_search *search, tandem_plan *plan, tandem_error *error)
+static tandem_status find_uniforms(tandem_starts *all, tandem_search *search, tandem_plan *plan,
+                                   tandem_error *error)
 {
     const unsigned precisions = plan->cluster.member[search->c].device.precisions;
     tandem_status status = TANDEM_OK;
@@ -101,7 +103,7 @@ tandem_status tandem_starts_find(tandem_starts *all, tandem_search *search, cons
     return status;
 }
 
-/* --- The fastest plan of a class ------------------------------------------------------------------------- */
+/* --- The fastest plan of a class ------------------------------------------------------------------------ */
 
 /* Leaves the fastest plan in the search, and all->figures of the rest. TANDEM_NO_FIT where not one fits. */
 static tandem_status find_fastest(tandem_starts *all, tandem_search *search, tandem_error *error)
@@ -179,15 +181,17 @@ static int exceeds(const finding *f, const tandem_replay *replay, int c)
 static tandem_status too_slow(const finding *f, int64_t fastest_ns, tandem_error *error)
 {
     char fastest[TANDEM_QUANTITY_TEXT], target[TANDEM_QUANTITY_TEXT];
-    return tandem_error_set(
-        error, TANDEM_NO_FIT,
-        "no plan reaches a step of %s: the fastest found takes %s (%" PRId64 " ns) with every class lowered as far as it goes",
-        tandem_quantity_print_ns(target, sizeof target, f->problem->target_ns),
-        tandem_quantity_print_ns(fastest, sizeof fastest, fastest_ns), fastest_ns);
+    return tandem_error_set(error, TANDEM_NO_FIT,
+                            "no plan reaches a step of %s: the fastest found takes %s (%" PRId64
+                            " ns) with every class lowered "
+                            "as far as it goes",
+                            tandem_quantity_print_ns(target, sizeof target, f->problem->target_ns),
+                            tandem_quantity_print_ns(fastest, sizeof fastest, fastest_ns), fastest_ns);
 }
 
 /* Leaves all classes but those in `kept` at their fastest. */
-static tandem_status find_all_fastest(finding *f, const tandem_replay *base, unsigned kept, tandem_error *error)
+static tandem_status find_all_fastest(finding *f, const tandem_replay *base, unsigned kept,
+                                      tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < base->n_class && status == TANDEM_OK; k++) {
@@ -237,14 +241,16 @@ static tandem_status find(finding *f, tandem_error *error)
     target->replays += 3;
     target->fastest_ns = fastest.step_ns;
     target->fastest_sensitivity = tandem_allocation_sensitivity(f->problem);
-    target->target_ns = f->problem->target_ns
-                            ? f->problem->target_ns
-                            : fastest.step_ns + (int64_t)fmin((double)fastest.step_ns * f->problem->slowdown, 0x1p61);
+    target->target_ns =
+        f->problem->target_ns
+            ? f->problem->target_ns
+            : fastest.step_ns + (int64_t)fmin((double)fastest.step_ns * f->problem->slowdown, 0x1p61);
     if (fastest.step_ns > target->target_ns) return too_slow(f, fastest.step_ns, error);
     return hold(f, base.n_class, error);
 }
 
-tandem_status tandem_target_find(tandem_target *target, const tandem_allocation_problem *problem, tandem_error *error)
+tandem_status tandem_target_find(tandem_target *target, const tandem_allocation_problem *problem,
+                                 tandem_error *error)
 {
     finding f = {.problem = problem};
     const tandem_status status = find(&f, error);

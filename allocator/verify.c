@@ -1,4 +1,5 @@
-/* verify.c: what a plan says of itself, written in one place, and held against the public replay call in the same place. */
+/* verify.c: what a plan says of itself, written in one place, and held against the public replay call in the
+ * same place. */
 #include "allocator/policies.h"
 #include "base/quantity.h"
 
@@ -27,25 +28,30 @@ void tandem_allocation_record(tandem_plan *plan, const tandem_allocation_problem
 
 /* --- Figures -------------------------------------------------------------------------------------------- */
 
-/* Two proofs of one problem may stop at different bounds: each is within 1e-3 of what it could reach (certify.c). */
+/* Two proofs of one problem may stop at different bounds: each is within 1e-3 of what it could reach
+ * (certify.c). */
 static const double bound_tolerance = 2e-3;
 
-static tandem_status wrong_whole(const char *figure, int64_t says, int64_t is, const char *how, tandem_error *error)
+static tandem_status wrong_whole(const char *figure, int64_t says, int64_t is, const char *how,
+                                 tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_MALFORMED, "%s is %" PRId64 " in the plan, and %" PRId64 " %s",
                             figure, says, is, how);
 }
 
-static tandem_status wrong_real(const char *figure, double says, double is, const char *how, tandem_error *error)
+static tandem_status wrong_real(const char *figure, double says, double is, const char *how,
+                                tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_MALFORMED, "%s is %.9g in the plan, and %.9g %s", figure, says, is, how);
+    return tandem_error_set(error, TANDEM_MALFORMED, "%s is %.9g in the plan, and %.9g %s", figure, says, is,
+                            how);
 }
 
 /* Equal but for the rounding of a few sums. */
 static int are_equal(double a, double b) { return a == b || fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b)); }
 
 /* Figures that are not in the plan claim nothing. */
-static tandem_status check_replayed(const tandem_plan *plan, const tandem_allocation *found, tandem_error *error)
+static tandem_status check_replayed(const tandem_plan *plan, const tandem_allocation *found,
+                                    tandem_error *error)
 {
     static const char replayed[] = "as replayed here";
     if (plan->step_ns && plan->step_ns != found->step_ns)
@@ -54,10 +60,12 @@ static tandem_status check_replayed(const tandem_plan *plan, const tandem_alloca
         char name[TANDEM_DEVICE_NAME + 32];
         (void)snprintf(name, sizeof name, "peak_bytes of %s", plan->cluster.member[c].device.name);
         if (plan->peak_bytes[c] && plan->peak_bytes[c] != found->peak_bytes[c])
-            return wrong_whole(name, (int64_t)plan->peak_bytes[c], (int64_t)found->peak_bytes[c], replayed, error);
+            return wrong_whole(name, (int64_t)plan->peak_bytes[c], (int64_t)found->peak_bytes[c], replayed,
+                               error);
     }
     if (!isnan(plan->sensitivity) && !are_equal(plan->sensitivity, found->sensitivity))
-        return wrong_real("sensitivity", plan->sensitivity, found->sensitivity, "by the statistics here", error);
+        return wrong_real("sensitivity", plan->sensitivity, found->sensitivity, "by the statistics here",
+                          error);
     return TANDEM_OK;
 }
 
@@ -66,17 +74,19 @@ static tandem_status check_own(const tandem_plan *plan, const tandem_graph *grap
 {
     for (int c = 0; c < plan->cluster.n_class; c++)
         if (plan->held >> c & 1 && !tandem_plan_is_uniform(plan, graph, c, plan->base))
-            return tandem_error_set(error, TANDEM_MALFORMED,
-                                    "class %d (%s) is held in the plan, but not all in %s", c + 1,
-                                    plan->cluster.member[c].device.name, tandem_precision_get(plan->base)->name);
+            return tandem_error_set(
+                error, TANDEM_MALFORMED, "class %d (%s) is held in the plan, but not all in %s", c + 1,
+                plan->cluster.member[c].device.name, tandem_precision_get(plan->base)->name);
     if (!isnan(plan->slowdown) && plan->fastest_ns && plan->target_ns) {
         const int64_t target_ns =
             plan->fastest_ns + (int64_t)fmin((double)plan->fastest_ns * plan->slowdown, 0x1p61);
         if (plan->target_ns != target_ns)
-            return wrong_whole("target_ns", plan->target_ns, target_ns, "by its slowdown and fastest_ns", error);
+            return wrong_whole("target_ns", plan->target_ns, target_ns, "by its slowdown and fastest_ns",
+                               error);
     }
     if (isnan(plan->gap) || isnan(plan->lower_bound) || isnan(plan->sensitivity)) return TANDEM_OK;
-    const double gap = plan->sensitivity > 0 ? (plan->sensitivity - plan->lower_bound) / plan->sensitivity : 0;
+    const double gap =
+        plan->sensitivity > 0 ? (plan->sensitivity - plan->lower_bound) / plan->sensitivity : 0;
     if (plan->lower_bound > plan->sensitivity * (1 + 1e-9))
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "lower_bound is %.9g in the plan, over its sensitivity of %.9g",
@@ -95,25 +105,29 @@ static tandem_status check_limits(const tandem_plan *plan, const tandem_allocati
     for (int c = 0; c < plan->cluster.n_class; c++) {
         const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
         if (limit_bytes && found->peak_bytes[c] > limit_bytes)
-            return tandem_error_set(error, TANDEM_NO_FIT,
-                                    "the plan takes %s (%" PRIu64 " B) a rank on %s, its limit is %s (%" PRIu64 " B)",
-                                    tandem_quantity_print_bytes(is, sizeof is, found->peak_bytes[c]),
-                                    found->peak_bytes[c], plan->cluster.member[c].device.name,
-                                    tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes);
+            return tandem_error_set(
+                error, TANDEM_NO_FIT,
+                "the plan takes %s (%" PRIu64 " B) a rank on %s, its limit is %s (%" PRIu64 " B)",
+                tandem_quantity_print_bytes(is, sizeof is, found->peak_bytes[c]), found->peak_bytes[c],
+                plan->cluster.member[c].device.name,
+                tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes);
     }
     if (plan->target_ns && found->step_ns > plan->target_ns)
-        return tandem_error_set(error, TANDEM_NO_FIT,
-                                "the plan's step takes %s (%" PRId64 " ns), its target is %s (%" PRId64 " ns)",
-                                tandem_quantity_print_ns(is, sizeof is, found->step_ns), found->step_ns,
-                                tandem_quantity_print_ns(limit, sizeof limit, plan->target_ns), plan->target_ns);
+        return tandem_error_set(
+            error, TANDEM_NO_FIT,
+            "the plan's step takes %s (%" PRId64 " ns), its target is %s (%" PRId64 " ns)",
+            tandem_quantity_print_ns(is, sizeof is, found->step_ns), found->step_ns,
+            tandem_quantity_print_ns(limit, sizeof limit, plan->target_ns), plan->target_ns);
     return TANDEM_OK;
 }
 
 /* --- The bound ------------------------------------------------------------------------------------------ */
 
-/* The bound is proven anew, for the target that the plan says. More than the plan claims is no contradiction. */
+/* The bound is proven anew, for the target that the plan says. More than the plan claims is no contradiction.
+ * */
 static tandem_status check_bound(tandem_certificate *certificate, const tandem_plan *plan,
-                                 const tandem_allocation_problem *problem, double sensitivity, tandem_error *error)
+                                 const tandem_allocation_problem *problem, double sensitivity,
+                                 tandem_error *error)
 {
     if (isnan(plan->lower_bound) || !plan->target_ns) return TANDEM_OK;
     tandem_allocation_problem asked = *problem;
@@ -129,7 +143,8 @@ static tandem_status check_bound(tandem_certificate *certificate, const tandem_p
 /* --- Public --------------------------------------------------------------------------------------------- */
 
 /* That the plan is one for what the problem is about, and has precisions there are. */
-static tandem_status check_form(const tandem_plan *plan, const tandem_allocation_problem *problem, tandem_error *error)
+static tandem_status check_form(const tandem_plan *plan, const tandem_allocation_problem *problem,
+                                tandem_error *error)
 {
     const tandem_cluster *cluster = tandem_replayer_cluster(problem->replayer);
     const tandem_status status = tandem_plan_check(plan, problem->graph, error);
@@ -141,7 +156,8 @@ static tandem_status check_form(const tandem_plan *plan, const tandem_allocation
         for (int i = 0; i < plan->n_op; i++) {
             const unsigned precisions = tandem_op_row_get(problem->graph->op[i].kind)->precisions;
             const char *name = tandem_precision_get(plan->precision[c][i])->name;
-            if (precisions && !(precisions & cluster->member[c].device.precisions & 1u << plan->precision[c][i]))
+            if (precisions &&
+                !(precisions & cluster->member[c].device.precisions & 1u << plan->precision[c][i]))
                 return tandem_error_set(error, TANDEM_MALFORMED, "'%s' cannot be %s on %s",
                                         problem->graph->op[i].name, name, cluster->member[c].device.name);
         }

@@ -6,11 +6,12 @@
 #include "backend/transfer.h"
 #include "base/philox.h"
 
-/* --- A sample --------------------------------------------------------------------------------------------------------- */
+/* --- A sample ------------------------------------------------------------------------------------------- */
 
 static uint64_t sample_bytes(const tandem_graph *graph)
 {
-    return (uint64_t)(tandem_shape_elements(&graph->op[graph->input].shape) / graph->batch) * 4; /* f32 and s32 alike */
+    /* f32 and s32 alike */
+    return (uint64_t)(tandem_shape_elements(&graph->op[graph->input].shape) / graph->batch) * 4;
 }
 
 static void *input_place(const tandem_executor *executor, int64_t b)
@@ -21,7 +22,8 @@ static void *input_place(const tandem_executor *executor, int64_t b)
 /* Whether the device makes a batch's inputs itself, as the task that brings them: noise, while it trains. */
 static int makes_inputs(const tandem_executor *executor)
 {
-    const int is_noise = !executor->options.data && executor->graph->op[executor->graph->input].dtype == TANDEM_F32;
+    const int is_noise =
+        !executor->options.data && executor->graph->op[executor->graph->input].dtype == TANDEM_F32;
     return is_noise && executor->now != NULL;
 }
 
@@ -79,11 +81,12 @@ void tandem_batch_put(tandem_executor *executor, int test, int64_t b, int64_t sa
                          data ? data->n_class : graph->vocabulary, executor->options.seed, sample);
 }
 
-/* --- A batch ------------------------------------------------------------------------------------------------------------ */
+/* --- A batch -------------------------------------------------------------------------------------------- */
 
 tandem_status tandem_batch_await(const tandem_executor *executor, tandem_error *error)
 {
-    return tandem_worker_is_apart(executor->worker) ? tandem_transfer_await_input(executor, error) : TANDEM_OK;
+    return tandem_worker_is_apart(executor->worker) ? tandem_transfer_await_input(executor, error)
+                                                    : TANDEM_OK;
 }
 
 tandem_status tandem_batch_bring(const tandem_executor *executor, tandem_error *error)
@@ -107,8 +110,9 @@ tandem_status tandem_batch_load(tandem_executor *executor, int64_t pass, tandem_
     for (int64_t b = 0; b < executor->graph->batch; b++) {
         int64_t sample = index * options->global_batch + first + b;
         if (options->data) {
-            const tandem_status status = tandem_data_sample(&sample, &executor->cursor, options->data, options->seed,
-                                                            index, options->global_batch, first + b, error);
+            const tandem_status status =
+                tandem_data_sample(&sample, &executor->cursor, options->data, options->seed, index,
+                                   options->global_batch, first + b, error);
             if (status != TANDEM_OK) return status;
         }
         tandem_batch_put(executor, 0, b, sample);
@@ -141,9 +145,11 @@ tandem_status tandem_batch_run(tandem_executor *executor, int op, int64_t pass, 
 {
     const tandem_graph *graph = executor->graph;
     if (op == graph->input) {
-        const tandem_status status = executor->graphs.records ? TANDEM_OK : tandem_batch_load(executor, pass, error);
+        const tandem_status status =
+            executor->graphs.records ? TANDEM_OK : tandem_batch_load(executor, pass, error);
         if (status != TANDEM_OK) return status;
-        return makes_inputs(executor) ? make_inputs(executor, pass, error) : tandem_batch_bring(executor, error);
+        return makes_inputs(executor) ? make_inputs(executor, pass, error)
+                                      : tandem_batch_bring(executor, error);
     }
     void *label = executor->arena + executor->offset[tandem_value_activation(executor->step, op, TANDEM_S32)];
     const uint64_t bytes = (uint64_t)(graph->batch * graph->length) * sizeof(int32_t);

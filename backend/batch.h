@@ -1,13 +1,14 @@
-/* batch.h: the samples of a micro-step, from where they are to the step's first tensors. On a device that has memory of its own a batch
- * is put together in staging (transfer.h), beside what the device does; elsewhere in the input tensor itself. Without a data
- * set samples are noise (noise.h), which such a device makes for itself where they are floats. */
+/* batch.h: the samples of a micro-step, from where they are to the step's first tensors. On a device that has
+ * memory of its own a batch is put together in staging (transfer.h), beside what the device does; elsewhere
+ * in the input tensor itself. Without a data set samples are noise (noise.h), which such a device makes for
+ * itself where they are floats. */
 #ifndef TANDEM_BACKEND_BATCH_H
 #define TANDEM_BACKEND_BATCH_H
 
 #include "backend/executor.h"
 
-/* A batch by hand: awaits that the last one has left; puts sample number `sample` at place b, its labels into executor->label; takes the
- * batch to the input tensor. */
+/* A batch by hand: awaits that the last one has left; puts sample number `sample` at place b, its labels into
+ * executor->label; takes the batch to the input tensor. */
 tandem_status tandem_batch_await(const tandem_executor *executor, tandem_error *error);
 void tandem_batch_put(tandem_executor *executor, int test, int64_t b, int64_t sample);
 tandem_status tandem_batch_bring(const tandem_executor *executor, tandem_error *error);

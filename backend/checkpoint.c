@@ -30,9 +30,11 @@ typedef struct trailer {
     uint32_t n_record, window, record_crc, crc;
 } trailer;
 enum { VERSION_WITHOUT_HISTORIES = 2, MOST_RECORDS = 1 << 18 };
-static const int64_t MOST_STEPS = INT64_C(1) << 53; /* what a double, which rates are computed in, still counts */
+/* what a double, which rates are computed in, still counts */
+static const int64_t MOST_STEPS = INT64_C(1) << 53;
 
-static_assert(sizeof((header){0}.model) >= TANDEM_MODEL_NAME, "a longer name needs another version of the file");
+static_assert(sizeof((header){0}.model) >= TANDEM_MODEL_NAME, "a longer name needs another version of the "
+                                                              "file");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they lie in memory");
 
 static const char magic[8] = {'t', 'a', 'n', 'd', 'e', 'm', 'c', 'k'};
@@ -40,7 +42,7 @@ static const char magic[8] = {'t', 'a', 'n', 'd', 'e', 'm', 'c', 'k'};
 static uint32_t crc_of(uint32_t crc, const void *bytes, size_t n) { return (uint32_t)crc32_z(crc, bytes, n); }
 static uint32_t header_crc(const header *h) { return crc_of(0, h, offsetof(header, crc)); }
 
-/* --- Writing ---------------------------------------------------------------------------------------------------- */
+/* --- Writing -------------------------------------------------------------------------------------------- */
 
 static const float *numbers_of(const tandem_training_state *state, int k, int p)
 {
@@ -65,7 +67,8 @@ static size_t running_bytes(const header *h)
     return (size_t)h->n_rank * (size_t)h->n_running * sizeof(float);
 }
 
-static header header_of(const tandem_training_state *state, const uint32_t *crc, int64_t step, const char *recipe)
+static header header_of(const tandem_training_state *state, const uint32_t *crc, int64_t step,
+                        const char *recipe)
 {
     const tandem_graph *graph = state->step->graph;
     header h = {.version = state->histories.n ? TANDEM_CHECKPOINT_VERSION : VERSION_WITHOUT_HISTORIES,
@@ -100,8 +103,9 @@ static int write_histories(const tandem_history_image *image, FILE *stream)
     return fwrite(&t, sizeof t, 1, stream) == 1 && fwrite(image->record, bytes, 1, stream) == 1;
 }
 
-tandem_status tandem_checkpoint_write(const char *path, const tandem_training_state *state, const uint32_t *crc,
-                                      int64_t step, const char *recipe, tandem_error *error)
+tandem_status tandem_checkpoint_write(const char *path, const tandem_training_state *state,
+                                      const uint32_t *crc, int64_t step, const char *recipe,
+                                      tandem_error *error)
 {
     const header h = header_of(state, crc, step, recipe);
     tandem_file file = {0};
@@ -117,7 +121,7 @@ tandem_status tandem_checkpoint_write(const char *path, const tandem_training_st
     return tandem_file_finish(&file, error); /* says why, where it was not written */
 }
 
-/* --- Reading ---------------------------------------------------------------------------------------------------- */
+/* --- Reading -------------------------------------------------------------------------------------------- */
 
 static tandem_status unreadable(tandem_error *error, const char *path, int code)
 {
@@ -127,18 +131,21 @@ static tandem_status unreadable(tandem_error *error, const char *path, int code)
 static tandem_status damaged(tandem_error *error, const char *path, const char *part)
 {
     return tandem_error_set(error, TANDEM_MALFORMED,
-                            "checkpoint '%.200s' is damaged: its %s do not have the checksum that was written with them",
+                            "checkpoint '%.200s' is damaged: its %s do not have the checksum that was "
+                            "written with them",
                             path, part);
 }
 
 static int is_text(const char *text, size_t size) { return memchr(text, '\0', size) != NULL; }
 
-/* A file whose checksums are right may still hold what no training has: whoever writes a file writes its checksums, too. */
+/* A file whose checksums are right may still hold what no training has: whoever writes a file writes its
+ * checksums, too. */
 static tandem_status out_of_range(tandem_error *error, const char *path, const char *what, double got,
                                   const char *allowed)
 {
     return tandem_error_set(error, TANDEM_MALFORMED,
-                            "checkpoint '%.200s' has %.20g for its %s; %s is allowed: it was not written by tandem, "
+                            "checkpoint '%.200s' has %.20g for its %s; %s is allowed: it was not written by "
+                            "tandem, "
                             "take another",
                             path, got, what, allowed);
 }
@@ -150,7 +157,8 @@ static tandem_status check_ranges(const header *h, const char *path, tandem_erro
     if (h->skipped < 0 || h->skipped > h->step)
         return out_of_range(error, path, "skipped steps", (double)h->skipped, "0 to the steps done");
     if (h->good > INT32_MAX || h->good > h->step)
-        return out_of_range(error, path, "steps since the loss scale changed", (double)h->good, "0 to the steps done");
+        return out_of_range(error, path, "steps since the loss scale changed", (double)h->good,
+                            "0 to the steps done");
     if (!(h->scale >= 0 && h->scale <= 0x1p64f) || (h->scale > 0 && !isnormal(h->scale)) || signbit(h->scale))
         return out_of_range(error, path, "loss scale", (double)h->scale,
                             "above 0 to 2^64, or 0 where the loss is not scaled,");
@@ -162,7 +170,8 @@ static tandem_status check_ranges(const header *h, const char *path, tandem_erro
         !is_text(h->recipe, sizeof h->recipe))
         return tandem_error_set(
             error, TANDEM_MALFORMED,
-            "checkpoint '%.200s' has a text without an end: it was not written by tandem, take another", path);
+            "checkpoint '%.200s' has a text without an end: it was not written by tandem, take another",
+            path);
     return TANDEM_OK;
 }
 
@@ -180,16 +189,20 @@ static tandem_status read_header(header *h, FILE *stream, const char *path, tand
                                 path, h->version, VERSION_WITHOUT_HISTORIES, TANDEM_CHECKPOINT_VERSION);
     if (n < sizeof *h)
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "checkpoint '%.200s' is cut short: it has %zu bytes, less than its header of %zu",
+                                "checkpoint '%.200s' is cut short: it has %zu bytes, less than its header of "
+                                "%zu",
                                 path, n, sizeof *h);
     return h->crc == header_crc(h) ? check_ranges(h, path, error) : damaged(error, path, "first bytes");
 }
 
-static tandem_status check_graph(const header *h, const char *path, const tandem_graph *graph, tandem_error *error)
+static tandem_status check_graph(const header *h, const char *path, const tandem_graph *graph,
+                                 tandem_error *error)
 {
     const char *optimizer = tandem_optimizer_name(graph->optimizer.kind);
     if (strcmp(h->model, graph->model) != 0)
-        return tandem_error_set(error, TANDEM_WRONG_MODEL, "checkpoint '%.200s' is of model '%s', this run trains '%s'",
+        return tandem_error_set(error, TANDEM_WRONG_MODEL,
+                                "checkpoint '%.200s' is of model '%s', this run "
+                                "trains '%s'",
                                 path, h->model, graph->model);
     if (strcmp(h->optimizer, optimizer) != 0)
         return tandem_error_set(error, TANDEM_WRONG_MODEL,
@@ -199,7 +212,8 @@ static tandem_status check_graph(const header *h, const char *path, const tandem
         h->n_weight != tandem_graph_n_weight(graph) ||
         (int)h->n_array != 1 + tandem_optimizer_n_state(graph->optimizer.kind))
         return tandem_error_set(error, TANDEM_WRONG_MODEL,
-                                "checkpoint '%.200s' is of a model '%s' with other operators than this tandem's",
+                                "checkpoint '%.200s' is of a model '%s' with other operators than this "
+                                "tandem's",
                                 path, h->model);
     return TANDEM_OK;
 }
@@ -264,12 +278,14 @@ static tandem_status check_arrays(const header *h, const trailer *t, const tande
     assert(h->n_array <= TANDEM_CHECKPOINT_ARRAYS); /* check_ranges */
     tandem_status status = TANDEM_OK;
     for (uint32_t k = 0; k < h->n_array && status == TANDEM_OK; k++)
-        status = check_part(stream, (uint64_t)h->n_weight * sizeof(float), h->array_crc[k], name[k], path, error);
+        status =
+            check_part(stream, (uint64_t)h->n_weight * sizeof(float), h->array_crc[k], name[k], path, error);
     if (status == TANDEM_OK)
         status = check_part(stream, running_bytes(h), h->running_crc, "running statistics", path, error);
     if (status != TANDEM_OK || image->n == 0) return status;
     if (fseek(stream, (long)sizeof *t, SEEK_CUR) != 0) return unreadable(error, path, errno);
-    return check_part(stream, tandem_history_image_bytes(image), t->record_crc, "amax histories", path, error);
+    return check_part(stream, tandem_history_image_bytes(image), t->record_crc, "amax histories", path,
+                      error);
 }
 
 tandem_status tandem_checkpoint_open(tandem_checkpoint *checkpoint, const char *path,
@@ -338,7 +354,8 @@ tandem_status tandem_checkpoint_read(const tandem_checkpoint *checkpoint, const 
         found = fseek(checkpoint->stream, (long)sizeof(trailer), SEEK_CUR) == 0 &&
                 fread(state->histories.record, (size_t)tandem_history_image_bytes(&state->histories), 1,
                       checkpoint->stream) == 1;
-    return found ? check_records(&state->histories, path, error) : unreadable(error, path, errno ? errno : EIO);
+    return found ? check_records(&state->histories, path, error)
+                 : unreadable(error, path, errno ? errno : EIO);
 }
 
 tandem_status tandem_checkpoint_inspect(tandem_checkpoint_info *info, const char *path,

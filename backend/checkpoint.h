@@ -8,11 +8,13 @@
  *     step       i64: steps done; the next has this index, which decides samples and draws
  *     hash       u64 of the graph
  *     n_weight   i64: numbers in each array
- *     model      128 bytes, optimizer 16 bytes, recipe TANDEM_CHECKPOINT_RECIPE bytes: texts, filled up with zeros
+ *     model      128 bytes, optimizer 16 bytes, recipe TANDEM_CHECKPOINT_RECIPE bytes: texts, filled up with
+ *                zeros
  *     n_running  i64: numbers of a rank's running statistics (running.h); 0 without batchnorms
  *     skipped    i64: steps that updated nothing (gate.h)
  *     n_rank     u32: ranks whose running statistics the file holds
- *     good       u32, scale f32: steps since the loss's scale changed, and that scale (above 0, to 2^64); 0: there is none
+ *     good       u32, scale f32: steps since the loss's scale changed, and that scale (above 0, to 2^64); 0:
+ *                there is none
  *     array_crc  u32 for each of three arrays, 0 where there is none; and one for the running statistics
  *     crc        u32 of everything before
  *     arrays     f32 [n_array][n_weight]: weights, then the optimizer's state
@@ -22,10 +24,11 @@
  *
  *     n_record   u32: casts of a rank, the most of all ranks; window u32: of their histories
  *     record_crc u32; crc u32 of these three
- *     records    [n_rank][n_record], each as tandem_history_record (scaling.h) up to its window, padded to 8 bytes
+ *     records    [n_rank][n_record], each as tandem_history_record (scaling.h) up to its window, padded to 8
+ *                bytes
  *
- * An array holds the parameters one behind the other in the graph's order, without gaps, so that a file does not depend on how
- * gradients are put into buckets. CRCs are those of zlib (CRC-32). */
+ * An array holds the parameters one behind the other in the graph's order, without gaps, so that a file does
+ * not depend on how gradients are put into buckets. CRCs are those of zlib (CRC-32). */
 #ifndef TANDEM_BACKEND_CHECKPOINT_H
 #define TANDEM_BACKEND_CHECKPOINT_H
 
@@ -51,10 +54,11 @@ typedef struct tandem_training_state {
 /* CRC-32 of array k, parameter by parameter. */
 uint32_t tandem_checkpoint_crc(const tandem_training_state *state, int k);
 
-/* tandem_checkpoint_write: the file is old or new, never half; see base/file.h. `crc`: of every array. TANDEM_IO,
- * TANDEM_NO_MEMORY: the old file stands as it was. */
-tandem_status tandem_checkpoint_write(const char *path, const tandem_training_state *state, const uint32_t *crc,
-                                      int64_t step, const char *recipe, tandem_error *error);
+/* tandem_checkpoint_write: the file is old or new, never half; see base/file.h. `crc`: of every array.
+ * TANDEM_IO, TANDEM_NO_MEMORY: the old file stands as it was. */
+tandem_status tandem_checkpoint_write(const char *path, const tandem_training_state *state,
+                                      const uint32_t *crc, int64_t step, const char *recipe,
+                                      tandem_error *error);
 
 /* A file that was found whole, still open: what is renamed over it meanwhile changes nothing. */
 typedef struct tandem_checkpoint {
@@ -66,14 +70,15 @@ typedef struct tandem_checkpoint {
 } tandem_checkpoint;
 
 /* tandem_checkpoint_open: reads all of the file once, against its CRCs, and holds it against the graph.
- * TANDEM_FOREIGN (no checkpoint, or of another version), TANDEM_MALFORMED (cut short, damaged, a number out of its range),
- * TANDEM_WRONG_MODEL (another model or optimizer), TANDEM_IO. *checkpoint unchanged on error. Cost: the file, once. */
+ * TANDEM_FOREIGN (no checkpoint, or of another version), TANDEM_MALFORMED (cut short, damaged, a number out
+ * of its range), TANDEM_WRONG_MODEL (another model or optimizer), TANDEM_IO. *checkpoint unchanged on error.
+ * Cost: the file, once. */
 tandem_status tandem_checkpoint_open(tandem_checkpoint *checkpoint, const char *path,
                                      const tandem_graph *graph, tandem_error *error);
 void tandem_checkpoint_close(tandem_checkpoint *checkpoint); /* an all-zero one is fine */
-/* Fills the state's arrays, which must be those of the graph that the file was opened with, and `running` and the
- * histories' records, which must have room for what the file has. TANDEM_IO, TANDEM_MALFORMED (a history no cast has): the
- * arrays hold some of both. */
+/* Fills the state's arrays, which must be those of the graph that the file was opened with, and `running` and
+ * the histories' records, which must have room for what the file has. TANDEM_IO, TANDEM_MALFORMED (a history
+ * no cast has): the arrays hold some of both. */
 tandem_status tandem_checkpoint_read(const tandem_checkpoint *checkpoint, const tandem_training_state *state,
                                      const char *path, tandem_error *error);
 

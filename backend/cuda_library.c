@@ -1,4 +1,5 @@
-/* cuda_library.c: opens libtandem_cuda.so for ranks whose device is a card; nothing else needs NVIDIA's libraries. */
+/* cuda_library.c: opens libtandem_cuda.so for ranks whose device is a card; nothing else needs NVIDIA's
+ * libraries. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -33,11 +34,13 @@ tandem_status tandem_cuda_library(const tandem_device_backend **backend, tandem_
     void *library = open_library(); /* it is never closed: its device may be in use */
     if (!library)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "devices cuda:… need %s, which does not open: %.400s; build it where nvcc is (`make`), install "
+                                "devices cuda:… need %s, which does not open: %.400s; build it where nvcc is "
+                                "(`make`), install "
                                 "it beside libtandem_backend.so, or give its path in TANDEM_CUDA",
                                 library_name, dlerror());
     const tandem_device_backend *(*get)(int) = NULL;
-    *(void **)(void *)&get = dlsym(library, "tandem_cuda_get"); /* POSIX: a function's address fits a void * */
+    *(void **)(void *)&get =
+        dlsym(library, "tandem_cuda_get"); /* POSIX: a function's address fits a void * */
     const tandem_device_backend *table = get ? get(TANDEM_BACKEND_VERSION) : NULL;
     if (!table)
         return tandem_error_set(error, TANDEM_NO_DEVICE,

@@ -14,8 +14,10 @@ tandem_status tandem_worker_take(void **memory, tandem_worker *worker, tandem_me
     void *taken = NULL;
     const int is_large = bytes >= HUGE_PAGE_BYTES;
     if (posix_memalign(&taken, is_large ? HUGE_PAGE_BYTES : ALIGNMENT, bytes ? bytes : ALIGNMENT) != 0)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no %llu bytes of memory left", (unsigned long long)bytes);
-    /* Walks over tensors that jump from row to row would else spend up to a tenth of a step on address translation. */
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no %llu bytes of memory left",
+                                (unsigned long long)bytes);
+    /* Walks over tensors that jump from row to row would else spend up to a tenth of a step on address
+     * translation. */
     if (is_large) (void)madvise(taken, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
     memset(taken, 0, bytes); /* and thereby touched: the first step must not pay for page faults */
     *memory = taken;
@@ -30,7 +32,8 @@ void tandem_worker_give(tandem_worker *worker, tandem_memory_place place, void *
         free(memory);
 }
 
-tandem_status tandem_worker_take_exchanged(void **memory, tandem_worker *worker, uint64_t bytes, tandem_error *error)
+tandem_status tandem_worker_take_exchanged(void **memory, tandem_worker *worker, uint64_t bytes,
+                                           tandem_error *error)
 {
     void *taken = NULL;
     const tandem_status status =
@@ -58,7 +61,8 @@ tandem_status tandem_worker_view(void **view, tandem_worker *worker, const void 
     if (!copy)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a copy of %llu bytes of the device",
                                 (unsigned long long)bytes);
-    const tandem_status status = reads ? worker->backend->copy(worker->device, copy, memory, bytes, error) : TANDEM_OK;
+    const tandem_status status =
+        reads ? worker->backend->copy(worker->device, copy, memory, bytes, error) : TANDEM_OK;
     if (status == TANDEM_OK)
         *view = copy;
     else
@@ -76,7 +80,8 @@ tandem_status tandem_worker_end_view(tandem_worker *worker, void *view, void *me
     return status;
 }
 
-tandem_status tandem_worker_move(tandem_worker *worker, void *to, const void *from, uint64_t bytes, tandem_error *error)
+tandem_status tandem_worker_move(tandem_worker *worker, void *to, const void *from, uint64_t bytes,
+                                 tandem_error *error)
 {
     if (tandem_worker_is_apart(worker))
         return worker->backend->queue_copy(worker->device, TANDEM_LANE_COMPUTE, to, from, bytes, error);

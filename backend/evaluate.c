@@ -1,5 +1,5 @@
-/* evaluate.c: how many test samples the trained weights get right, by forward passes in fp32. Batch normalisation uses the
- * running statistics of all ranks, and dropout drops nothing. */
+/* evaluate.c: how many test samples the trained weights get right, by forward passes in fp32. Batch
+ * normalisation uses the running statistics of all ranks, and dropout drops nothing. */
 #include <stdlib.h>
 
 #include "backend/batch.h"
@@ -8,7 +8,8 @@
 static int64_t count_correct(const tandem_executor *forward, const float *probability, int64_t filled)
 {
     const tandem_graph *graph = forward->graph;
-    const int64_t rows = tandem_shape_elements(&graph->op[graph->op[graph->loss].input[0]].shape) / graph->n_class;
+    const int64_t rows =
+        tandem_shape_elements(&graph->op[graph->op[graph->loss].input[0]].shape) / graph->n_class;
     const int only_labelled = rows < graph->batch * graph->length;
     int64_t correct = 0;
     for (int64_t row = 0; row < filled * graph->length; row++) {
@@ -24,7 +25,8 @@ static int64_t count_correct(const tandem_executor *forward, const float *probab
 }
 
 /* From the probabilities that the loss operator keeps. */
-static tandem_status add_correct(int64_t *correct, const tandem_executor *forward, int64_t filled, tandem_error *error)
+static tandem_status add_correct(int64_t *correct, const tandem_executor *forward, int64_t filled,
+                                 tandem_error *error)
 {
     const tandem_graph *graph = forward->graph;
     unsigned char *kept = forward->arena + forward->offset[tandem_value_aux(forward->step, graph->loss)];
@@ -50,7 +52,8 @@ static tandem_status run_batch(tandem_executor *forward, int64_t k, int64_t n, t
         if (op == graph->input) {
             tandem_status status = tandem_batch_await(forward, error);
             if (status != TANDEM_OK) return status;
-            for (int64_t b = 0; b < graph->batch; b++) { /* the last batch is filled up, and that is not counted */
+            /* the last batch is filled up, and that is not counted */
+            for (int64_t b = 0; b < graph->batch; b++) {
                 const int64_t sample = sample_at(forward, k, b);
                 tandem_batch_put(forward, 1, b, sample < n ? sample : forward->worker->rank);
             }
@@ -83,7 +86,8 @@ static tandem_status evaluate(tandem_executor *forward, int64_t n, int64_t *corr
 }
 
 /* The mean over the ranks. */
-static tandem_status take_statistics(tandem_executor *forward, const tandem_executor *trained, tandem_error *error)
+static tandem_status take_statistics(tandem_executor *forward, const tandem_executor *trained,
+                                     tandem_error *error)
 {
     float *copies = NULL;
     const int64_t n = trained->statistics.n;

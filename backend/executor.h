@@ -33,7 +33,8 @@ struct tandem_executor {
     float *weight, *gradient, *state[2]; /* flat arrays, [step->n_flat] */
     unsigned char *arena;
     tandem_histories histories;
-    tandem_executor *forward; /* for evaluations: of the same graph in fp32, in this arena; NULL: there will be none */
+    /* for evaluations: of the same graph in fp32, in this arena; NULL: there will be none */
+    tandem_executor *forward;
     tandem_step *forward_step;
     int evaluates; /* it is the `forward` of the executor that trains, and has its weights and its arena */
 
@@ -51,13 +52,15 @@ struct tandem_executor {
     const tandem_noise *noise;
     int32_t *label; /* (batch, length) of the step's samples, filled with the inputs */
     void *input;    /* where a batch is put together: in the arena, or on its way to the device */
-    float *host_gradient; /* what is reduced and judged: `gradient`, or a copy on the host; NULL: neither is done there */
+    /* what is reduced and judged: `gradient`, or a copy on the host; NULL: neither is done there */
+    float *host_gradient;
     /* of a device that has memory of its own (transfer.h), else NULL */
     float *micro_loss;                 /* [n_micro] of this step, as far as they have come back */
     tandem_step_now *now, *staged_now; /* on the device; where the host writes it */
     tandem_graphs graphs;
     unsigned char *decay_of; /* [n_flat / 16] on the device: whether these weights decay */
-    unsigned char *mirror; /* of arena, weights and gradients, for who asks for values; NULL while nobody did */
+    /* of arena, weights and gradients, for who asks for values; NULL while nobody did */
+    unsigned char *mirror;
     int64_t timed_until_ns; /* tasks of this step */
     int64_t busy_ns; /* of the last step, from where its begin was marked to the end of its last task */
     int64_t late_ns; /* what that step took besides, on the host's side */
@@ -77,13 +80,16 @@ struct tandem_executor {
 tandem_status tandem_executor_open(tandem_executor **executor, tandem_worker *worker,
                                    const tandem_executor_options *options, tandem_error *error);
 void tandem_executor_close(tandem_executor *executor);
-tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, double *loss, tandem_error *error);
+tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, double *loss,
+                                   tandem_error *error);
 tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n,
                                        int64_t *correct, int64_t *total, tandem_error *error);
 
-/* Opens what a step program needs, but its memory: tables, kernels, the memory plan; with options->evaluates, for evaluations, too. */
+/* Opens what a step program needs, but its memory: tables, kernels, the memory plan; with options->evaluates,
+ * for evaluations, too. */
 tandem_status tandem_executor_prepare(tandem_executor **executor, tandem_worker *worker,
-                                      const tandem_executor_options *options, int forward_only, tandem_error *error);
+                                      const tandem_executor_options *options, int forward_only,
+                                      tandem_error *error);
 /* Whether what was prepared fits: agreed upon by all ranks, see executor_open in backend.h (fit.c). */
 tandem_status tandem_executor_check_fit(const tandem_executor *executor, tandem_error *error);
 
@@ -107,7 +113,8 @@ static inline int tandem_executor_exchanges(const tandem_executor *executor)
 }
 
 /* All gradients, on the host: where the other ranks reach them, if they are exchanged. Cleared. */
-tandem_status tandem_executor_take_gradients(float **gradient, tandem_executor *executor, tandem_error *error);
+tandem_status tandem_executor_take_gradients(float **gradient, tandem_executor *executor,
+                                             tandem_error *error);
 
 /* The spare element of bucket 0, which takes the loss through the all-reduce. */
 static inline float *tandem_executor_loss_carrier(const tandem_executor *executor)
@@ -133,7 +140,9 @@ int tandem_executor_first_behind(const tandem_executor *executor);
 /* Runs the active tasks from place `first` on, to `end`; origin: when the step began. */
 tandem_status tandem_executor_run_places(tandem_executor *executor, int first, int end, int64_t pass,
                                          int64_t origin, tandem_error *error);
-/* Runs one task of the compute stream that has a kernel; `pass` numbers micro-steps through all steps: it decides draws. */
-tandem_status tandem_executor_run_task(tandem_executor *executor, int task, int64_t pass, tandem_error *error);
+/* Runs one task of the compute stream that has a kernel; `pass` numbers micro-steps through all steps: it
+ * decides draws. */
+tandem_status tandem_executor_run_task(tandem_executor *executor, int task, int64_t pass,
+                                       tandem_error *error);
 
 #endif

@@ -1,4 +1,5 @@
-/* executor_alone.c: a product of the step by itself, as a benchmark of the library would run it: what it takes at best. */
+/* executor_alone.c: a product of the step by itself, as a benchmark of the library would run it: what it
+ * takes at best. */
 #include <string.h>
 
 #include "backend/executor.h"
@@ -13,7 +14,8 @@ typedef struct alone {
     int n_memory;
 } alone;
 
-static tandem_status take(void **memory, alone *a, const tandem_executor *executor, uint64_t bytes, tandem_error *error)
+static tandem_status take(void **memory, alone *a, const tandem_executor *executor, uint64_t bytes,
+                          tandem_error *error)
 {
     const tandem_status status = tandem_worker_take(memory, executor->worker, TANDEM_ON_DEVICE, bytes, error);
     if (status == TANDEM_OK) a->memory[a->n_memory++] = *memory;
@@ -58,7 +60,8 @@ static tandem_status open_step_kernel(alone *a, const tandem_executor *executor,
     a->call = executor->call[t];
     for (int r = 0; r < task->n_read && status == TANDEM_OK; r++) {
         if (task->read[r] == -1) continue;
-        const tandem_dtype dtype = task->read[r] >= 0 ? executor->step->value[task->read[r]].dtype : TANDEM_F32;
+        const tandem_dtype dtype =
+            task->read[r] >= 0 ? executor->step->value[task->read[r]].dtype : TANDEM_F32;
         status = take_operand(&memory, a, executor, bytes_of(executor, task->read[r]), dtype, error);
         a->call.in[r] = memory;
     }
@@ -73,14 +76,17 @@ static tandem_status open_step_kernel(alone *a, const tandem_executor *executor,
     return status;
 }
 
-static tandem_status open_library_kernel(alone *a, const tandem_executor *executor, int t, tandem_error *error)
+static tandem_status open_library_kernel(alone *a, const tandem_executor *executor, int t,
+                                         tandem_error *error)
 {
     const tandem_device_backend *backend = executor->worker->backend;
     const tandem_dtype from = executor->step->task[t].from;
     uint64_t bytes[3], workspace_bytes = 0;
     void *memory = NULL;
     if (!backend->prepare_library)
-        return tandem_error_set(error, TANDEM_NO_KERNEL, "device '%s' has no kernels of a library to compare with",
+        return tandem_error_set(error, TANDEM_NO_KERNEL,
+                                "device '%s' has no kernels of a library to compare "
+                                "with",
                                 executor->worker->device_name);
     tandem_status status = backend->prepare_library(executor->worker->device, executor->step, t, &a->kernel,
                                                     bytes, &workspace_bytes, error);
@@ -100,9 +106,9 @@ static tandem_status check(const tandem_executor *executor, int t, tandem_error 
         return tandem_error_set(error, TANDEM_USAGE, "products are measured alone on CPUs, not on '%s'",
                                 executor->worker->device_name);
     const tandem_task *task = t >= 0 && t < step->n_task ? &step->task[t] : NULL;
-    const int is_pass =
-        task && task->active &&
-        (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_WGRAD || task->kind == TANDEM_TASK_DGRAD);
+    const int is_pass = task && task->active &&
+                        (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_WGRAD ||
+                         task->kind == TANDEM_TASK_DGRAD);
     const tandem_op_kind kind = is_pass ? step->graph->op[task->op].kind : TANDEM_N_OP_KIND;
     if (kind == TANDEM_OP_LINEAR || kind == TANDEM_OP_MATMUL || kind == TANDEM_OP_CONV2D) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
@@ -116,7 +122,8 @@ tandem_status tandem_executor_alone(const tandem_executor *executor, int t, int 
     alone a = {.n_memory = 0};
     tandem_status status = check(executor, t, error);
     if (status != TANDEM_OK) return status;
-    status = by_library ? open_library_kernel(&a, executor, t, error) : open_step_kernel(&a, executor, t, error);
+    status =
+        by_library ? open_library_kernel(&a, executor, t, error) : open_step_kernel(&a, executor, t, error);
     for (int i = -1; i < n && status == TANDEM_OK; i++) {
         const int64_t begin_ns = tandem_now_ns();
         status = backend->run(a.kernel, &a.call, error);

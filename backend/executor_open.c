@@ -1,4 +1,5 @@
-/* executor_open.c: kernels, memory and weights of a step program, made ready so that a step allocates nothing. */
+/* executor_open.c: kernels, memory and weights of a step program, made ready so that a step allocates
+ * nothing. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@ static tandem_status no_memory(tandem_error *error, const tandem_executor *execu
                             executor->graph->model, (long long)executor->graph->batch);
 }
 
-/* --- Kernels -------------------------------------------------------------------------------------------------------- */
+/* --- Kernels -------------------------------------------------------------------------------------------- */
 
 static int has_kernel(const tandem_executor *executor, const tandem_task *task)
 {
@@ -28,7 +29,8 @@ static tandem_status check_norm(const tandem_executor *executor, tandem_error *e
     const int is_used = tandem_gate_is_used(&executor->gate), is_there = executor->step->norm_task >= 0;
     if (is_used == is_there) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
-                            "training that clips gradients or scales its loss, and no other, runs a step with the norm of "
+                            "training that clips gradients or scales its loss, and no other, runs a step "
+                            "with the norm of "
                             "all gradients; this step has %s",
                             is_there ? "one" : "none");
 }
@@ -51,7 +53,7 @@ static tandem_status prepare_kernels(tandem_executor *executor, int forward_only
     return TANDEM_OK;
 }
 
-/* --- Memory --------------------------------------------------------------------------------------------------------- */
+/* --- Memory --------------------------------------------------------------------------------------------- */
 
 /* What the plan counts. */
 static tandem_status take(void **memory, tandem_executor *executor, uint64_t bytes, tandem_error *error)
@@ -65,9 +67,10 @@ tandem_status tandem_executor_take_gradients(float **gradient, tandem_executor *
 {
     const uint64_t bytes = (uint64_t)executor->step->n_flat * sizeof(float);
     void *memory = NULL;
-    const tandem_status status = tandem_executor_exchanges(executor)
-                                     ? tandem_worker_take_exchanged(&memory, executor->worker, bytes, error)
-                                     : tandem_worker_take(&memory, executor->worker, TANDEM_STAGING, bytes, error);
+    const tandem_status status =
+        tandem_executor_exchanges(executor)
+            ? tandem_worker_take_exchanged(&memory, executor->worker, bytes, error)
+            : tandem_worker_take(&memory, executor->worker, TANDEM_STAGING, bytes, error);
     if (status == TANDEM_OK) *gradient = memory;
     return status;
 }
@@ -117,7 +120,7 @@ static tandem_status initialise_weights(tandem_executor *executor, tandem_error 
     return status == TANDEM_OK ? ended : status;
 }
 
-/* --- Operands ------------------------------------------------------------------------------------------------------- */
+/* --- Operands ------------------------------------------------------------------------------------------- */
 
 static void *address(const tandem_executor *executor, int id, int gradient)
 {
@@ -139,7 +142,8 @@ static tandem_draws draws_of(const tandem_executor *executor, const tandem_task 
 {
     const int is_pass = task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD;
     if (is_pass && executor->graph->op[task->op].kind == TANDEM_OP_DROPOUT) /* whatever the rank */
-        return (tandem_draws){.seed = executor->options.seed, .stream = {0, (uint32_t)task->op, TANDEM_DRAW_DROPOUT}};
+        return (tandem_draws){.seed = executor->options.seed,
+                              .stream = {0, (uint32_t)task->op, TANDEM_DRAW_DROPOUT}};
     const uint32_t rank = (uint32_t)executor->worker->rank << 8;
     uint32_t purpose = TANDEM_DRAW_ACTIVATION | rank;
     if (task->kind == TANDEM_TASK_WEIGHT_CAST)
@@ -162,7 +166,8 @@ static void bind_now(tandem_executor *executor, int t)
 {
     tandem_kernel_call *call = &executor->call[t];
     if (!executor->now) return;
-    call->draws.since = call->draws.stream[2] == TANDEM_DRAW_DROPOUT ? &executor->now->index : &executor->now->pass;
+    call->draws.since =
+        call->draws.stream[2] == TANDEM_DRAW_DROPOUT ? &executor->now->index : &executor->now->pass;
     call->row_factor = &executor->now->loss_scale;
 }
 
@@ -202,7 +207,7 @@ static void bind_operands(tandem_executor *executor)
     }
 }
 
-/* --- Exchange ------------------------------------------------------------------------------------------------------- */
+/* --- Exchange ------------------------------------------------------------------------------------------- */
 
 static tandem_status open_reducer(tandem_executor *executor, tandem_error *error)
 {
@@ -221,7 +226,7 @@ static tandem_status open_reducer(tandem_executor *executor, tandem_error *error
     return status;
 }
 
-/* --- Opening and closing -------------------------------------------------------------------------------------------- */
+/* --- Opening and closing -------------------------------------------------------------------------------- */
 
 static tandem_status allocate_tables(tandem_executor *executor, tandem_error *error)
 {
@@ -239,8 +244,9 @@ static tandem_status allocate_tables(tandem_executor *executor, tandem_error *er
     executor->times.all_end_ns = calloc(n_time, sizeof *executor->times.all_end_ns);
     executor->times.wait_ns = calloc((size_t)executor->step->n_bucket + 1, sizeof *executor->times.wait_ns);
     const int complete = executor->kernel && executor->call && executor->workspace &&
-                         executor->workspace_offset && executor->active && executor->offset && executor->decays &&
-                         executor->times.all_start_ns && executor->times.all_end_ns && executor->times.wait_ns;
+                         executor->workspace_offset && executor->active && executor->offset &&
+                         executor->decays && executor->times.all_start_ns && executor->times.all_end_ns &&
+                         executor->times.wait_ns;
     if (!complete) return no_memory(error, executor);
     for (size_t t = 0; t < n_time; t++) executor->times.all_start_ns[t] = executor->times.all_end_ns[t] = -1;
     executor->times.start_ns = executor->times.all_start_ns + (n_micro - 1) * n_task;
@@ -257,7 +263,8 @@ static tandem_status take_tables(tandem_executor *executor, tandem_error *error)
                                               (uint64_t)executor->step->n_value * sizeof(float), error);
     executor->scale = scale;
     if (status == TANDEM_OK)
-        status = tandem_worker_take(&label, executor->worker, TANDEM_STAGING, n_label * sizeof(int32_t), error);
+        status =
+            tandem_worker_take(&label, executor->worker, TANDEM_STAGING, n_label * sizeof(int32_t), error);
     executor->label = label;
     return status;
 }
@@ -271,11 +278,13 @@ static tandem_status set_optimizer(tandem_executor *executor, tandem_error *erro
         executor->decays[p] = executor->graph->parameter[p].decays &&
                               !(without && tandem_parameter_matches(executor->graph, p, without));
     if (executor->optimizer.kind == own->kind) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_USAGE, "model '%s' is trained by %s, not by %s", executor->graph->model,
-                            tandem_optimizer_name(own->kind), tandem_optimizer_name(given->kind));
+    return tandem_error_set(error, TANDEM_USAGE, "model '%s' is trained by %s, not by %s",
+                            executor->graph->model, tandem_optimizer_name(own->kind),
+                            tandem_optimizer_name(given->kind));
 }
 
-/* Evaluations run between steps, when nothing in the arena is of use to anyone: there they have their place. */
+/* Evaluations run between steps, when nothing in the arena is of use to anyone: there they have their place.
+ * */
 static tandem_status prepare_evaluation(tandem_executor *executor, tandem_error *error)
 {
     tandem_executor_options options = executor->options;
@@ -298,7 +307,8 @@ static tandem_status prepare_evaluation(tandem_executor *executor, tandem_error 
 }
 
 tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *worker,
-                                      const tandem_executor_options *options, int forward_only, tandem_error *error)
+                                      const tandem_executor_options *options, int forward_only,
+                                      tandem_error *error)
 {
     tandem_executor *executor = calloc(1, sizeof *executor);
     if (!executor) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for an executor");
@@ -331,7 +341,8 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
 static tandem_status allocate_arena(tandem_executor *executor, tandem_error *error)
 {
     void *arena = NULL;
-    tandem_status status = take(&arena, executor, executor->memory.arena + executor->memory.evaluation, error);
+    tandem_status status =
+        take(&arena, executor, executor->memory.arena + executor->memory.evaluation, error);
     executor->arena = arena;
     if (status == TANDEM_OK) status = take_tables(executor, error);
     if (status == TANDEM_OK && tandem_worker_is_apart(executor->worker))
@@ -345,7 +356,8 @@ static tandem_status allocate_histories(tandem_executor *executor, tandem_error 
     void *memory = NULL;
     const tandem_status status = take(&memory, executor, executor->memory.histories, error);
     executor->histories.memory = memory;
-    return status == TANDEM_OK ? tandem_histories_begin(&executor->histories, executor->worker, error) : status;
+    return status == TANDEM_OK ? tandem_histories_begin(&executor->histories, executor->worker, error)
+                               : status;
 }
 
 /* The same model and bucket plan: the same flat layout. */

@@ -15,7 +15,8 @@ static float *array_at(const tandem_executor *executor, int k)
     return k == 0 ? executor->weight : executor->state[k - 1];
 }
 
-/* Its arrays are views of the device's; where `writes`, what the host has written to them is brought there. */
+/* Its arrays are views of the device's; where `writes`, what the host has written to them is brought there.
+ * */
 static tandem_status end_state(tandem_training_state *state, const tandem_executor *executor, int writes,
                                tandem_error *error)
 {
@@ -31,11 +32,13 @@ static tandem_status end_state(tandem_training_state *state, const tandem_execut
     return status;
 }
 
-static tandem_status begin_state(tandem_training_state *out, const tandem_executor *executor, tandem_error *error)
+static tandem_status begin_state(tandem_training_state *out, const tandem_executor *executor,
+                                 tandem_error *error)
 {
     tandem_scaling scaling = executor->gate.scaling;
     if (!executor->gate.scales) scaling.scale = 0;
-    tandem_training_state state = {.step = executor->step, .scaling = scaling, .n_rank = executor->worker->n_rank};
+    tandem_training_state state = {
+        .step = executor->step, .scaling = scaling, .n_rank = executor->worker->n_rank};
     const int n_array = 1 + tandem_optimizer_n_state(executor->graph->optimizer.kind);
     for (; state.n_array < n_array; state.n_array++) {
         void *view = NULL;
@@ -62,9 +65,10 @@ tandem_status tandem_executor_agree_with_0(const tandem_executor *executor, tand
     return own->status;
 }
 
-/* --- Saving ------------------------------------------------------------------------------------------------------- */
+/* --- Saving --------------------------------------------------------------------------------------------- */
 
-/* Ranks apply the same sums to the same weights in the same order, so that they stay equal to the bit, whatever their devices. */
+/* Ranks apply the same sums to the same weights in the same order, so that they stay equal to the bit,
+ * whatever their devices. */
 static tandem_status check_equal(const tandem_executor *executor, const uint32_t *crc, tandem_error *error)
 {
     const size_t bytes = TANDEM_CHECKPOINT_ARRAYS * sizeof *crc;
@@ -75,7 +79,8 @@ static tandem_status check_equal(const tandem_executor *executor, const uint32_t
     for (int r = 1; r < n_rank && status == TANDEM_OK; r++)
         if (memcmp(all, all + (size_t)r * TANDEM_CHECKPOINT_ARRAYS, bytes) != 0) {
             status = tandem_error_set(error, TANDEM_BUG,
-                                      "the weights of rank %d are not those of rank 0, so no checkpoint was written",
+                                      "the weights of rank %d are not those of rank 0, so no checkpoint was "
+                                      "written",
                                       r);
             if (error) error->rank = 0;
         }
@@ -110,7 +115,7 @@ tandem_status tandem_executor_save(tandem_executor *executor, const char *path, 
     return status;
 }
 
-/* --- Restoring ---------------------------------------------------------------------------------------------------- */
+/* --- Restoring ------------------------------------------------------------------------------------------ */
 
 /* What rank 0 tells the others beside the arrays. */
 typedef struct state_read {
@@ -127,13 +132,15 @@ static tandem_status take_records(tandem_history_image *image, const char *path,
 }
 
 /* Fills the arrays of `state`, its `running` and its histories' records, which become the caller's. */
-static tandem_status read_state(state_read *out, tandem_training_state *state, const char *path, tandem_error *error)
+static tandem_status read_state(state_read *out, tandem_training_state *state, const char *path,
+                                tandem_error *error)
 {
     tandem_checkpoint checkpoint = {0};
     const size_t n = (size_t)tandem_running_count(state->step->graph);
     tandem_status status = tandem_checkpoint_open(&checkpoint, path, state->step->graph, error);
     if (status == TANDEM_OK && !(state->running = calloc((size_t)checkpoint.n_rank * n + 1, sizeof(float))))
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the running statistics in '%.200s'", path);
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the running statistics in '%.200s'",
+                                  path);
     state->histories = checkpoint.histories;
     if (status == TANDEM_OK && state->histories.n > 0) status = take_records(&state->histories, path, error);
     if (status == TANDEM_OK) status = tandem_checkpoint_read(&checkpoint, state, path, error);
@@ -143,15 +150,18 @@ static tandem_status read_state(state_read *out, tandem_training_state *state, c
     return status;
 }
 
-/* A rank's own statistics, where the file has them of as many ranks; else the mean of all. `copies` are rank 0's. */
-static tandem_status restore_statistics(tandem_executor *executor, float **copies, int n_rank, tandem_error *error)
+/* A rank's own statistics, where the file has them of as many ranks; else the mean of all. `copies` are rank
+ * 0's. */
+static tandem_status restore_statistics(tandem_executor *executor, float **copies, int n_rank,
+                                        tandem_error *error)
 {
     tandem_worker *worker = executor->worker;
     const int64_t n = executor->statistics.n;
     if (n == 0) return TANDEM_OK;
     const size_t bytes = (size_t)n_rank * (size_t)n * sizeof(float);
     if (!*copies && !(*copies = malloc(bytes)))
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the running statistics of %d ranks", n_rank);
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the running statistics of %d ranks",
+                                n_rank);
     const tandem_status status = tandem_worker_broadcast(worker, *copies, bytes, 0, error);
     if (status != TANDEM_OK) return status;
     const float *own = *copies + worker->rank * n;
@@ -164,7 +174,8 @@ static tandem_status restore_statistics(tandem_executor *executor, float **copie
 
 /* `image` and its records are rank 0's; on the other ranks there are none yet. */
 static tandem_status restore_histories(tandem_executor *executor, tandem_history_image *image,
-                                       const tandem_history_image *read, const char *path, tandem_error *error)
+                                       const tandem_history_image *read, const char *path,
+                                       tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     unsigned char *const record = image->record;
@@ -175,8 +186,9 @@ static tandem_status restore_histories(tandem_executor *executor, tandem_history
     if (status == TANDEM_OK)
         status = tandem_worker_broadcast(executor->worker, image->record,
                                          (size_t)tandem_history_image_bytes(image), 0, error);
-    return status == TANDEM_OK ? tandem_histories_restore(&executor->histories, image, executor->worker, error)
-                               : status;
+    return status == TANDEM_OK
+               ? tandem_histories_restore(&executor->histories, image, executor->worker, error)
+               : status;
 }
 
 /* A fixed scale is as this run says, and so is the first of one that has none behind it. */
@@ -212,7 +224,8 @@ tandem_status tandem_executor_restore(tandem_executor *executor, const char *pat
     tandem_status status = begin_state(&state, executor, error);
     if (status != TANDEM_OK) return status;
     status = restore(executor, &state, path, &read, error);
-    const tandem_status ended = end_state(&state, executor, status == TANDEM_OK, status == TANDEM_OK ? error : NULL);
+    const tandem_status ended =
+        end_state(&state, executor, status == TANDEM_OK, status == TANDEM_OK ? error : NULL);
     if (status == TANDEM_OK) status = ended;
     if (status != TANDEM_OK) return status;
     restore_scaling(&executor->gate, &read.scaling);

@@ -1,4 +1,5 @@
-/* executor_step.c: runs the step program once: compute here, all-reduce of finished buckets on the reducer's thread. */
+/* executor_step.c: runs the step program once: compute here, all-reduce of finished buckets on the reducer's
+ * thread. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "base/clock.h"
 #include "base/philox.h"
 
-/* --- Tasks ----------------------------------------------------------------------------------------------------------- */
+/* --- Tasks ---------------------------------------------------------------------------------------------- */
 
 /* In the first micro-step nothing has been summed yet. */
 static int begins_sum(const tandem_executor *executor, const tandem_task *task, int64_t pass)
@@ -37,9 +38,9 @@ tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t
     tandem_kernel_call *call = &executor->call[t];
     if (!executor->kernel[t]) return tandem_batch_run(executor, task->op, pass, error);
     if (begins_sum(executor, task, pass))
-        return tandem_worker_move(executor->worker, call->out[0], call->in[1],
-                                  (uint64_t)executor->graph->parameter[task->parameter].elements * sizeof(float),
-                                  error);
+        return tandem_worker_move(
+            executor->worker, call->out[0], call->in[1],
+            (uint64_t)executor->graph->parameter[task->parameter].elements * sizeof(float), error);
     set_draws(executor, call, pass);
     tandem_status status = executor->worker->backend->run(executor->kernel[t], call, error);
     const int is_norm = task->kind == TANDEM_TASK_FORWARD && executor->statistics.start[task->op] >= 0 &&
@@ -71,15 +72,17 @@ static int64_t steps_applied(const tandem_executor *executor, int64_t index)
     return index + 1 - executor->gate.scaling.skipped;
 }
 
-/* Behind a gradient that is not finite, nothing more is updated, and in a step that is skipped nothing at all. */
+/* Behind a gradient that is not finite, nothing more is updated, and in a step that is skipped nothing at
+ * all. */
 static void update_parameter(tandem_executor *executor, int p, int64_t index)
 {
     if (executor->not_finite >= 0 || executor->gate.skips) return;
     const int64_t at = executor->step->parameter_start[p];
     float *const state[2] = {executor->state[0] + at, executor->state[1] ? executor->state[1] + at : NULL};
     const int is_finite = executor->worker->backend->update(
-        executor->worker->device, &executor->optimizer, executor->decays[p], NULL, executor->weight + at, state,
-        executor->gradient + at, executor->graph->parameter[p].elements, steps_applied(executor, index), NULL);
+        executor->worker->device, &executor->optimizer, executor->decays[p], NULL, executor->weight + at,
+        state, executor->gradient + at, executor->graph->parameter[p].elements,
+        steps_applied(executor, index), NULL);
     if (!is_finite && !executor->options.allow_nan) executor->not_finite = p;
 }
 
@@ -118,7 +121,8 @@ static tandem_status judge(tandem_executor *executor, int t, int64_t origin, tan
     return TANDEM_OK;
 }
 
-static tandem_status update(tandem_executor *executor, int b, int64_t index, int64_t origin, tandem_error *error)
+static tandem_status update(tandem_executor *executor, int b, int64_t index, int64_t origin,
+                            tandem_error *error)
 {
     const tandem_step *step = executor->step;
     const tandem_bucket *bucket = &step->bucket[b];
@@ -137,7 +141,8 @@ static tandem_status update(tandem_executor *executor, int b, int64_t index, int
 }
 
 /* The active task at place k. */
-static tandem_status run_one(tandem_executor *executor, int k, int64_t pass, int64_t origin, tandem_error *error)
+static tandem_status run_one(tandem_executor *executor, int k, int64_t pass, int64_t origin,
+                             tandem_error *error)
 {
     const tandem_step *step = executor->step;
     const int t = executor->active[k], is_apart = tandem_worker_is_apart(executor->worker);
@@ -185,20 +190,24 @@ tandem_status tandem_executor_run_places(tandem_executor *executor, int first, i
 static tandem_status run_pass(tandem_executor *executor, int64_t pass, int64_t origin, tandem_error *error)
 {
     const int n_micro = executor->step->options.n_micro, micro = (int)(pass % n_micro);
-    const int behind = tandem_executor_first_behind(executor), end = micro < n_micro - 1 ? behind : executor->n_active;
+    const int behind = tandem_executor_first_behind(executor),
+              end = micro < n_micro - 1 ? behind : executor->n_active;
     int done = 0;
     tandem_status status = tandem_graphs_run(executor, &done, pass, origin, error);
     if (status == TANDEM_OK) status = tandem_executor_run_places(executor, done, behind, pass, origin, error);
     if (status == TANDEM_OK) status = tandem_batch_load_ahead(executor, pass + 1, error);
     if (status == TANDEM_OK)
-        status = tandem_executor_run_places(executor, done > behind ? done : behind, end, pass, origin, error);
+        status =
+            tandem_executor_run_places(executor, done > behind ? done : behind, end, pass, origin, error);
     if (status != TANDEM_OK) return status;
-    return tandem_worker_is_apart(executor->worker) ? tandem_transfer_end_pass(executor, micro, error) : TANDEM_OK;
+    return tandem_worker_is_apart(executor->worker) ? tandem_transfer_end_pass(executor, micro, error)
+                                                    : TANDEM_OK;
 }
 
-/* All ranks see the same sums, so all stop in the same step, and rank 0 tells it. Buckets and their parameters stand in backward
- * order, so the parameter found first is the first there. */
-static tandem_status check_finite(const tandem_executor *executor, int64_t index, float loss, tandem_error *error)
+/* All ranks see the same sums, so all stop in the same step, and rank 0 tells it. Buckets and their
+ * parameters stand in backward order, so the parameter found first is the first there. */
+static tandem_status check_finite(const tandem_executor *executor, int64_t index, float loss,
+                                  tandem_error *error)
 {
     const int p = executor->not_finite;
     if (p < 0 && isfinite(loss)) return TANDEM_OK;
@@ -209,14 +218,16 @@ static tandem_status check_finite(const tandem_executor *executor, int64_t index
                        tandem_op_row_get(op->kind)->name);
     }
     (void)tandem_error_set(error, TANDEM_OVER_LIMIT,
-                           "training has diverged in step %lld: %sthe loss is %g; a smaller learning rate, a warm-up, or "
+                           "training has diverged in step %lld: %sthe loss is %g; a smaller learning rate, a "
+                           "warm-up, or "
                            "fewer operators in low precision may help",
                            (long long)index + 1, where, (double)loss);
     if (error) error->rank = 0;
     return TANDEM_OVER_LIMIT;
 }
 
-tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, double *loss, tandem_error *error)
+tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, double *loss,
+                                   tandem_error *error)
 {
     const int64_t origin = tandem_now_ns();
     executor->not_finite = -1;
@@ -227,7 +238,8 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
             executor->call[executor->loss_forward].row_weight * executor->gate.scaling.scale;
     float carried = 0;
     tandem_status status =
-        is_apart ? tandem_transfer_begin_step(executor, index, steps_applied(executor, index), error) : TANDEM_OK;
+        is_apart ? tandem_transfer_begin_step(executor, index, steps_applied(executor, index), error)
+                 : TANDEM_OK;
     for (int micro = 0; micro < n_micro && status == TANDEM_OK; micro++)
         status = run_pass(executor, index * n_micro + micro, origin, error);
     if (status == TANDEM_OK && is_apart) status = tandem_transfer_end_step(executor, &carried, error);

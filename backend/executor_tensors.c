@@ -1,4 +1,5 @@
-/* executor_tensors.c: an executor's weights and running statistics from and to files of safetensors: rank 0 reads or writes. */
+/* executor_tensors.c: an executor's weights and running statistics from and to files of safetensors: rank 0
+ * reads or writes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,8 @@ typedef struct tensor_list {
 
 static tandem_status list_open(tensor_list *list, const tandem_graph *graph, tandem_error *error)
 {
-    *list = (tensor_list){.tensor = calloc((size_t)(graph->n_parameter + 2 * graph->n_op), sizeof *list->tensor)};
+    *list =
+        (tensor_list){.tensor = calloc((size_t)(graph->n_parameter + 2 * graph->n_op), sizeof *list->tensor)};
     if (list->tensor) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the list of the tensors of model '%s'",
                             graph->model);
@@ -81,7 +83,8 @@ static tandem_status import_into(tandem_executor *executor, float *weight, float
     tandem_worker *worker = executor->worker;
     const size_t running_bytes = (size_t)executor->statistics.n * sizeof(float);
     tandem_error own = {0};
-    tandem_status status = worker->rank == 0 ? read_tensors(executor, weight, running, path, &own) : TANDEM_OK;
+    tandem_status status =
+        worker->rank == 0 ? read_tensors(executor, weight, running, path, &own) : TANDEM_OK;
     status = tandem_executor_agree_with_0(executor, status, &own, error);
     if (status == TANDEM_OK)
         status = tandem_worker_broadcast(worker, weight, weight_bytes(executor), 0, error);
@@ -95,7 +98,8 @@ tandem_status tandem_executor_import(tandem_executor *executor, const char *path
 {
     tandem_worker *worker = executor->worker;
     void *weight = NULL;
-    tandem_status status = tandem_worker_view(&weight, worker, executor->weight, weight_bytes(executor), 1, error);
+    tandem_status status =
+        tandem_worker_view(&weight, worker, executor->weight, weight_bytes(executor), 1, error);
     if (status != TANDEM_OK) return status;
     float *running = calloc((size_t)executor->statistics.n + 1, sizeof *running);
     if (running)

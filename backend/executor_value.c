@@ -18,7 +18,8 @@ static seen look(const tandem_executor *executor, int id, int gradient)
     const int p = TANDEM_PARAMETER(id);
     const uint64_t start = (uint64_t)executor->step->parameter_start[p] * sizeof(float);
     const float *array = gradient ? executor->gradient : executor->weight;
-    return (seen){(const unsigned char *)array + start, executor->memory.arena + (gradient ? flat : 0) + start,
+    return (seen){(const unsigned char *)array + start,
+                  executor->memory.arena + (gradient ? flat : 0) + start,
                   (uint64_t)executor->graph->parameter[p].elements * sizeof(float)};
 }
 

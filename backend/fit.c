@@ -1,7 +1,7 @@
-/* fit.c: whether a run fits into memory, agreed upon by all ranks before any of them allocates: each rank within its limit, the
- * ranks on a card together within what is free there, and the ranks of a machine together within what is available there
- * (MemAvailable of Linux: what can be had without swapping). Of the machine's memory, a rank on a card takes what it copies from
- * and to. */
+/* fit.c: whether a run fits into memory, agreed upon by all ranks before any of them allocates: each rank
+ * within its limit, the ranks on a card together within what is free there, and the ranks of a machine
+ * together within what is available there (MemAvailable of Linux: what can be had without swapping). Of the
+ * machine's memory, a rank on a card takes what it copies from and to. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ typedef struct verdict {
     uint64_t share_bytes;               /* that the plan of this rank may take */
 } verdict;
 
-/* --- What is there ------------------------------------------------------------------------------------------------ */
+/* --- What is there -------------------------------------------------------------------------------------- */
 
 static uint64_t available_bytes(void)
 {
@@ -76,7 +76,7 @@ static claim claim_of(const tandem_executor *executor)
     return own;
 }
 
-/* --- What fits ---------------------------------------------------------------------------------------------------- */
+/* --- What fits ------------------------------------------------------------------------------------------ */
 
 static const verdict all_fit = {.status = TANDEM_OK};
 
@@ -97,7 +97,8 @@ static uint64_t there_bytes(const claim *c, place where)
 
 static verdict judge_place(const claim *all, int n, const claim *one, place where)
 {
-    verdict v = {.status = TANDEM_NO_MEMORY, .where = where, .by = one, .there_bytes = there_bytes(one, where)};
+    verdict v = {
+        .status = TANDEM_NO_MEMORY, .where = where, .by = one, .there_bytes = there_bytes(one, where)};
     for (const claim *c = all; c < all + n; c++) {
         if (!is_beside(c, one, where)) continue;
         v.needed_bytes += taken_bytes(c, where);
@@ -125,9 +126,10 @@ static verdict judge(const claim *all, int n)
     return all_fit;
 }
 
-/* --- Which batch would fit ---------------------------------------------------------------------------------------- */
+/* --- Which batch would fit ------------------------------------------------------------------------------ */
 
-/* Peak of the same plan at another batch: with kernels, or without what these need beside their operands. 0 = not known. */
+/* Peak of the same plan at another batch: with kernels, or without what these need beside their operands. 0 =
+ * not known. */
 static uint64_t peak_at(const tandem_executor *executor, int64_t batch, int with_kernels)
 {
     tandem_graph *graph = NULL;
@@ -190,7 +192,7 @@ static int64_t fitting_batch(const tandem_executor *executor, uint64_t allowed)
     return 0;
 }
 
-/* --- What is said ------------------------------------------------------------------------------------------------- */
+/* --- What is said --------------------------------------------------------------------------------------- */
 
 typedef struct bytes_text {
     char text[TANDEM_QUANTITY_TEXT];
@@ -203,7 +205,8 @@ static bytes_text print(uint64_t bytes)
     return t;
 }
 
-/* "the ranks of a machine need 3 GiB, 2 GiB are available there (MemAvailable); rank 1 at batch 8 needs 2 GiB" */
+/* "the ranks of a machine need 3 GiB, 2 GiB are available there (MemAvailable); rank 1 at batch 8 needs 2
+ * GiB" */
 static void describe(char *what, size_t size, const verdict *v)
 {
     const claim *by = v->by;
@@ -214,11 +217,15 @@ static void describe(char *what, size_t size, const verdict *v)
         (void)snprintf(what, size, "rank %d needs %s at batch %lld, its limit is %s", by->rank, needed,
                        (long long)by->batch, there);
     else if (v->where == CARD)
-        (void)snprintf(what, size, "the ranks on '%s' need %s, %s are free there; rank %d at batch %lld needs %s",
-                       by->card, needed, there, by->rank, (long long)by->batch, print(taken_bytes(by, CARD)).text);
+        (void)snprintf(what, size,
+                       "the ranks on '%s' need %s, %s are free there; rank %d at batch %lld "
+                       "needs %s",
+                       by->card, needed, there, by->rank, (long long)by->batch,
+                       print(taken_bytes(by, CARD)).text);
     else
         (void)snprintf(what, size,
-                       "the ranks of a machine need %s, %s are available there (MemAvailable); rank %d at batch %lld needs "
+                       "the ranks of a machine need %s, %s are available there (MemAvailable); rank %d at "
+                       "batch %lld needs "
                        "%s",
                        needed, there, by->rank, (long long)by->batch, print(by->host_bytes).text);
 }
@@ -235,7 +242,10 @@ static tandem_status tell(const verdict *v, int64_t fitting, tandem_error *error
                        print(m->evaluation).text);
     if (v->where == MACHINE && v->by->card[0])
         return tandem_error_set(error, v->status, "%s to copy from and to device '%s'", what, v->by->card);
-    (void)snprintf(batch, sizeof batch, fitting > 0 ? "batch %lld would fit" : "no smaller batch was found to fit",
+    (void)snprintf(batch, sizeof batch,
+                   fitting > 0 ? "batch %lld would fit"
+                               : "no smaller batch was found "
+                                 "to fit",
                    (long long)fitting);
     (void)tandem_error_set(error, v->status,
                            "%s: weights %s, gradients %s, optimizer %s, activations %s, their gradients %s, "

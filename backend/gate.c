@@ -58,8 +58,8 @@ void tandem_gate_adapt(tandem_gate *gate)
     s->skipped += gate->skips;
     s->good = gate->skips ? 0 : s->good + (s->good < INT32_MAX);
     if (!gate->is_dynamic) return;
-    if (gate->skips)
-        s->scale = fmaxf(s->scale / 2, 1);
-    else if (s->good >= TANDEM_SCALE_INTERVAL && s->scale < 0x1p24f) /* a fixed scale, taken up again as dynamic, has more */
+    if (gate->skips) s->scale = fmaxf(s->scale / 2, 1);
+    /* a fixed scale, taken up again as dynamic, has more */
+    else if (s->good >= TANDEM_SCALE_INTERVAL && s->scale < 0x1p24f)
         s->scale *= 2, s->good = 0;
 }

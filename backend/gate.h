@@ -1,8 +1,9 @@
-/* gate.h: what must be known of all gradients before the first weight is updated: their norm, and whether they are finite.
+/* gate.h: what must be known of all gradients before the first weight is updated: their norm, and whether
+ * they are finite.
  *
- * A step that clips or that scales its loss waits for the last bucket before it updates anything; the others update each bucket
- * when it is there. Every rank computes the same from the same reduced gradients: sums in double, in the order of the flat arrays,
- * by code that is compiled once for all devices. */
+ * A step that clips or that scales its loss waits for the last bucket before it updates anything; the others
+ * update each bucket when it is there. Every rank computes the same from the same reduced gradients: sums in
+ * double, in the order of the flat arrays, by code that is compiled once for all devices. */
 #ifndef TANDEM_BACKEND_GATE_H
 #define TANDEM_BACKEND_GATE_H
 
@@ -33,8 +34,9 @@ typedef struct tandem_gate {
 void tandem_gate_open(tandem_gate *gate, const tandem_executor_options *options);
 static inline int tandem_gate_is_used(const tandem_gate *gate) { return gate->clip > 0 || gate->scales; }
 
-/* Judges the gradients of all parameters, and multiplies them by what undoes the scale and by clip / norm where the norm is larger;
- * or says that the step is skipped. Gradients that are not finite are left as they are. */
+/* Judges the gradients of all parameters, and multiplies them by what undoes the scale and by clip / norm
+ * where the norm is larger; or says that the step is skipped. Gradients that are not finite are left as they
+ * are. */
 void tandem_gate_judge(tandem_gate *gate, const tandem_step *step, float *gradient);
 /* Behind the step: what scale the next one has. */
 void tandem_gate_adapt(tandem_gate *gate);

@@ -14,7 +14,10 @@ tandem_status tandem_graphs_open(tandem_executor *executor, tandem_error *error)
     graphs->are_wanted = executor->worker->backend->record && !(given && strcmp(given, "0") == 0);
     if (!graphs->are_wanted) return TANDEM_OK;
     graphs->ready = calloc((size_t)executor->step->options.n_micro, sizeof *graphs->ready);
-    return graphs->ready ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a step's graphs");
+    return graphs->ready ? TANDEM_OK
+                         : tandem_error_set(error, TANDEM_NO_MEMORY,
+                                            "no memory for a step's "
+                                            "graphs");
 }
 
 void tandem_graphs_close(tandem_executor *executor)
@@ -38,7 +41,8 @@ static int end_of(const tandem_executor *executor, int64_t pass)
                                                                : tandem_executor_first_behind(executor);
 }
 
-static tandem_status record(tandem_executor *executor, void **graph, int64_t pass, int64_t origin, tandem_error *error)
+static tandem_status record(tandem_executor *executor, void **graph, int64_t pass, int64_t origin,
+                            tandem_error *error)
 {
     const tandem_device_backend *backend = executor->worker->backend;
     void *device = executor->worker->device;
@@ -53,7 +57,8 @@ static tandem_status record(tandem_executor *executor, void **graph, int64_t pas
     return status == TANDEM_OK ? ended : status;
 }
 
-tandem_status tandem_graphs_run(tandem_executor *executor, int *done, int64_t pass, int64_t origin, tandem_error *error)
+tandem_status tandem_graphs_run(tandem_executor *executor, int *done, int64_t pass, int64_t origin,
+                                tandem_error *error)
 {
     const tandem_device_backend *backend = executor->worker->backend;
     tandem_graphs *graphs = &executor->graphs;
@@ -68,7 +73,8 @@ tandem_status tandem_graphs_run(tandem_executor *executor, int *done, int64_t pa
     if (status != TANDEM_OK) {
         graphs->are_wanted = 0;
         (void)snprintf(graphs->note, sizeof graphs->note,
-                       "steps are launched kernel by kernel, since no graph can be made of them: %.400s", why.text);
+                       "steps are launched kernel by kernel, since no graph can be made of them: %.400s",
+                       why.text);
         return TANDEM_OK;
     }
     graphs->replays = 1;

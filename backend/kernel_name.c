@@ -33,7 +33,8 @@ tandem_status kernel_refuse(const char *device, const tandem_task *task, const t
     char name[KERNEL_NAME];
     kernel_name(name, task, op);
     return tandem_error_set(error, TANDEM_NO_KERNEL,
-                            "device '%s' has no kernel for %s: %s; give the operator another precision or the work "
+                            "device '%s' has no kernel for %s: %s; give the operator another precision or "
+                            "the work "
                             "another device",
                             device, name, why);
 }

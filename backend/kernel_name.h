@@ -1,10 +1,12 @@
-/* kernel_name.h: what every device backend says of a kernel in the same words, and which of its rows runs a task. */
+/* kernel_name.h: what every device backend says of a kernel in the same words, and which of its rows runs a
+ * task. */
 #ifndef TANDEM_BACKEND_KERNEL_NAME_H
 #define TANDEM_BACKEND_KERNEL_NAME_H
 
 #include "tandem/step.h"
 
-/* A backend's rows: one for each operator of op.def, one each for casts and for sums of gradients, and one that stays NULL. */
+/* A backend's rows: one for each operator of op.def, one each for casts and for sums of gradients, and one
+ * that stays NULL. */
 enum {
     KERNEL_ROW_CAST = TANDEM_N_OP_KIND,
     KERNEL_ROW_ACCUMULATE,

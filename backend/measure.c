@@ -1,4 +1,5 @@
-/* measure.c: what an all-reduce between the ranks of this run costs, and what it costs the computation beside it. */
+/* measure.c: what an all-reduce between the ranks of this run costs, and what it costs the computation beside
+ * it. */
 #include "backend/measure.h"
 
 #include <pthread.h>
@@ -102,8 +103,10 @@ static double compute_beside(exchange *x, float *work, double *alone_ns)
     return beside_ns;
 }
 
-/* Ranks leave a barrier at slightly different moments; the last to begin measures the exchange alone: the shortest time. */
-static tandem_status shortest_over_ranks(tandem_worker *worker, int64_t *sample_ns, int n, tandem_error *error)
+/* Ranks leave a barrier at slightly different moments; the last to begin measures the exchange alone: the
+ * shortest time. */
+static tandem_status shortest_over_ranks(tandem_worker *worker, int64_t *sample_ns, int n,
+                                         tandem_error *error)
 {
     int64_t *all = malloc(((size_t)n * (size_t)worker->n_rank + 1) * sizeof *all);
     if (!all) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d repetitions", n);

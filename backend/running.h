@@ -1,10 +1,13 @@
-/* running.h: what batch normalisation has seen while it trained: a running mean and variance of each channel, for evaluation.
+/* running.h: what batch normalisation has seen while it trained: a running mean and variance of each channel,
+ * for evaluation.
  *
- * Behind each forward pass r becomes 0.9·r + 0.1·b, where b is the batch's mean, or n/(n − 1) times its variance over n numbers:
- * as torch.nn.BatchNorm2d does. Source: Ioffe and Szegedy, ICML 2015, algorithm 2, whose average over batches this is.
+ * Behind each forward pass r becomes 0.9·r + 0.1·b, where b is the batch's mean, or n/(n − 1) times its
+ * variance over n numbers: as torch.nn.BatchNorm2d does. Source: Ioffe and Szegedy, ICML 2015, algorithm 2,
+ * whose average over batches this is.
  *
- * Each rank follows its own batches, so that training exchanges nothing. What counts is the mean over the ranks, taken where the
- * statistics are used: since the rule is linear, it is what following the ranks' mean would give. */
+ * Each rank follows its own batches, so that training exchanges nothing. What counts is the mean over the
+ * ranks, taken where the statistics are used: since the rule is linear, it is what following the ranks' mean
+ * would give. */
 #ifndef TANDEM_BACKEND_RUNNING_H
 #define TANDEM_BACKEND_RUNNING_H
 
@@ -12,7 +15,8 @@
 
 typedef struct tandem_running {
     int64_t n; /* numbers: 2 × channels of all batchnorms; 0 where a model has none */
-    float *value; /* [n] of each batchnorm the means, then the variances, where the rank's device has its memory */
+    /* [n] of each batchnorm the means, then the variances, where the rank's device has its memory */
+    float *value;
     int64_t *start; /* [n_op] where an operator's begin; −1: it is no batchnorm */
 } tandem_running;
 
@@ -40,7 +44,8 @@ tandem_status tandem_running_set(tandem_running *statistics, const float *value,
                                  tandem_error *error);
 /* mean[n] over n_copy copies, one behind the other: the same bits on every rank that does it. */
 void tandem_running_mean(float *mean, const float *copies, int n_copy, int64_t n);
-/* The statistics of all ranks, on every rank (all call together): copies[n_rank][n], the caller's; NULL where n is 0. */
+/* The statistics of all ranks, on every rank (all call together): copies[n_rank][n], the caller's; NULL where
+ * n is 0. */
 tandem_status tandem_running_gather(float **copies, const tandem_running *statistics, tandem_worker *worker,
                                     tandem_error *error);
 

@@ -14,7 +14,8 @@ static const char metadata[] = "__metadata__";
 static const struct {
     const char *name;
     uint64_t bytes;
-} types[] = {[TANDEM_STORED_F32] = {"F32", 4}, [TANDEM_STORED_BF16] = {"BF16", 2}, [TANDEM_STORED_F16] = {"F16", 2}};
+} types[] = {
+    [TANDEM_STORED_F32] = {"F32", 4}, [TANDEM_STORED_BF16] = {"BF16", 2}, [TANDEM_STORED_F16] = {"F16", 2}};
 enum { N_TYPE = sizeof types / sizeof *types, SHAPE_TEXT = 96 };
 
 static tandem_status no_memory(const char *path, tandem_error *error)
@@ -22,7 +23,7 @@ static tandem_status no_memory(const char *path, tandem_error *error)
     return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the header of '%.200s'", path);
 }
 
-/* --- What the header says ----------------------------------------------------------------------------------------- */
+/* --- What the header says ------------------------------------------------------------------------------- */
 
 static char *shape_text(char text[SHAPE_TEXT], const tandem_shape *shape)
 {
@@ -61,7 +62,8 @@ static tandem_status read_place(tandem_stored *stored, const tandem_tensor *tens
     const json_int_t start = json_integer_value(first), end = json_integer_value(behind);
     if (!are_two || start < 0 || end < start || (uint64_t)end > data_bytes)
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "tensor '%s' in '%.200s' has no place within the file: data_offsets must be two whole numbers "
+                                "tensor '%s' in '%.200s' has no place within the file: data_offsets must be "
+                                "two whole numbers "
                                 "up to %" PRIu64 ", the bytes behind the header; is the file cut short?",
                                 tensor->name, path, data_bytes);
     const uint64_t bytes = (uint64_t)tandem_shape_elements(&tensor->shape) * types[stored->type].bytes;
@@ -98,7 +100,7 @@ static tandem_status read_entry(tandem_stored *out, const tandem_tensor *tensor,
     return status;
 }
 
-/* --- All of it against what there must be ------------------------------------------------------------------------- */
+/* --- All of it against what there must be --------------------------------------------------------------- */
 
 /* For messages: cut, and fit for a terminal. */
 static void quote(char text[TANDEM_TENSOR_NAME], const char *name)
@@ -124,11 +126,14 @@ static tandem_status too_many(const tandem_tensor *tensor, int n, const char *na
 {
     char text[TANDEM_TENSOR_NAME];
     quote(text, name);
-    return tandem_error_set(error, TANDEM_WRONG_MODEL, "'%.200s' has a tensor '%s', the model has none of that name.%s",
+    return tandem_error_set(error, TANDEM_WRONG_MODEL,
+                            "'%.200s' has a tensor '%s', the model has none of "
+                            "that name.%s",
                             path, text, nearest_of_model(text, tensor, n).text);
 }
 
-static tandem_status too_few(const tandem_tensor *missing, json_t *header, const char *path, tandem_error *error)
+static tandem_status too_few(const tandem_tensor *missing, json_t *header, const char *path,
+                             tandem_error *error)
 {
     tandem_hint hint = {""};
     const char **candidate = malloc(json_object_size(header) * sizeof *candidate + 1), *key;
@@ -191,9 +196,9 @@ static tandem_status match(tandem_stored *stored, const tandem_tensor *tensor, i
     if (status != TANDEM_OK) return status;
     const size_t rest = json_object_size(header) - (json_object_get(header, metadata) != NULL);
     if (rest != (size_t)n) /* then one is not the model's */
-        json_object_foreach(header, key, entry) if (strcmp(key, metadata) != 0 &&
-                                                    !is_wanted(tensor, n, key)) return too_many(tensor, n, key,
-                                                                                                path, error);
+        json_object_foreach(
+            header, key, entry) if (strcmp(key, metadata) != 0 &&
+                                    !is_wanted(tensor, n, key)) return too_many(tensor, n, key, path, error);
     return check_cover(stored, n, data_bytes, path, error);
 }
 
@@ -218,7 +223,7 @@ tandem_status tandem_safetensors_parse(tandem_stored *out, const tandem_tensor *
     return status;
 }
 
-/* --- Reading ---------------------------------------------------------------------------------------------------- */
+/* --- Reading -------------------------------------------------------------------------------------------- */
 
 static tandem_status unreadable(tandem_error *error, const char *path, int code)
 {
@@ -277,10 +282,12 @@ static tandem_status read_header(char **text, uint64_t *header_bytes, uint64_t *
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "'%.200s' is no regular file; write the weights into one", path);
     const uint64_t size = (uint64_t)seen.st_size;
-    if (fread(&n, 1, sizeof n, stream) != sizeof n || n < 2 || n > size - sizeof n || n > tandem_safetensors_header_bytes)
+    if (fread(&n, 1, sizeof n, stream) != sizeof n || n < 2 || n > size - sizeof n ||
+        n > tandem_safetensors_header_bytes)
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "'%.200s' is no file of safetensors, or cut short: it says that its header has %" PRIu64
-                                " bytes, the file has %" PRIu64 ", and headers have 2 to %" PRIu64,
+                                "'%.200s' is no file of safetensors, or cut short: it says that its header "
+                                "has %" PRIu64 " bytes, the file has %" PRIu64
+                                ", and headers have 2 to %" PRIu64,
                                 path, n, size, tandem_safetensors_header_bytes);
     char *bytes = malloc(n);
     if (!bytes) return no_memory(path, error);
@@ -316,7 +323,7 @@ tandem_status tandem_safetensors_read(const tandem_tensor *tensor, int n, const 
     return status;
 }
 
-/* --- Writing ---------------------------------------------------------------------------------------------------- */
+/* --- Writing -------------------------------------------------------------------------------------------- */
 
 static json_t *entry_of(const tandem_tensor *tensor, uint64_t start)
 {
@@ -354,12 +361,14 @@ tandem_status tandem_safetensors_write(const tandem_tensor *tensor, int n, const
     const tandem_status status = tandem_file_open(&file, path, error);
     if (status == TANDEM_OK) {
         const uint64_t bytes = strlen(text);
-        int written = fwrite(&bytes, sizeof bytes, 1, file.stream) == 1 && fwrite(text, bytes, 1, file.stream) == 1;
+        int written =
+            fwrite(&bytes, sizeof bytes, 1, file.stream) == 1 && fwrite(text, bytes, 1, file.stream) == 1;
         for (int k = 0; k < n && written; k++) {
             const size_t elements = (size_t)tandem_shape_elements(&tensor[k].shape);
             written = fwrite(tensor[k].value, sizeof(float), elements, file.stream) == elements;
         }
     }
     free(text);
-    return status == TANDEM_OK ? tandem_file_finish(&file, error) : status; /* says why, where it was not written */
+    /* says why, where it was not written */
+    return status == TANDEM_OK ? tandem_file_finish(&file, error) : status;
 }

@@ -1,7 +1,8 @@
 /* safetensors.h: weights in a file that other frameworks read and write, too.
  *
  *     n        u64, bytes of the header
- *     header   JSON: {"NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …, "__metadata__": {text: text}}
+ *     header   JSON: {"NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …, "__metadata__":
+ *              {text: text}}
  *     data     the tensors, row-major, little-endian, from offsets that count from the header's end
  *
  * Together the tensors cover the data without gap or overlap. Written are F32; read are F32, BF16 and F16.
@@ -33,16 +34,16 @@ typedef struct tandem_stored {
     uint64_t start, bytes; /* behind the header */
 } tandem_stored;
 
-/* Holds a header against what the file must hold: each of the tensors, no other, in its shape and a type that is read, all
- * within `data_bytes` and covering it. Fills stored[n]. TANDEM_MALFORMED (no such header, offsets that do not fit),
- * TANDEM_WRONG_MODEL (a tensor too many, too few, or of another shape: its name, and the nearest one there is),
- * TANDEM_NO_MEMORY. `path` is for messages. *stored unchanged on error. */
+/* Holds a header against what the file must hold: each of the tensors, no other, in its shape and a type that
+ * is read, all within `data_bytes` and covering it. Fills stored[n]. TANDEM_MALFORMED (no such header,
+ * offsets that do not fit), TANDEM_WRONG_MODEL (a tensor too many, too few, or of another shape: its name,
+ * and the nearest one there is), TANDEM_NO_MEMORY. `path` is for messages. *stored unchanged on error. */
 tandem_status tandem_safetensors_parse(tandem_stored *stored, const tandem_tensor *tensor, int n,
                                        const char *header, size_t header_bytes, uint64_t data_bytes,
                                        const char *path, tandem_error *error);
 
-/* Checks a file; and fills the tensors' values, where `fill` is 1. TANDEM_IO, and the errors above; the values of
- * tensors are changed only where the header was right. Cost: the file, once. */
+/* Checks a file; and fills the tensors' values, where `fill` is 1. TANDEM_IO, and the errors above; the
+ * values of tensors are changed only where the header was right. Cost: the file, once. */
 tandem_status tandem_safetensors_read(const tandem_tensor *tensor, int n, const char *path, int fill,
                                       tandem_error *error);
 

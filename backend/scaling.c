@@ -54,7 +54,7 @@ tandem_status tandem_histories_begin(tandem_histories *h, tandem_worker *worker,
     return tandem_histories_restore(h, &(tandem_history_image){0}, worker, error);
 }
 
-/* --- Checkpoints ------------------------------------------------------------------------------------------------------ */
+/* --- Checkpoints ---------------------------------------------------------------------------------------- */
 
 static void name_record(tandem_history_record *record, const tandem_histories *h, int k)
 {
@@ -73,7 +73,8 @@ static tandem_status fill_records(unsigned char *records, const tandem_histories
     const tandem_status status = tandem_worker_view(&view, worker, h->memory, all_bytes(h), 1, error);
     if (status != TANDEM_OK) return status;
     for (int k = 0; k < h->n; k++) {
-        tandem_history_record *record = (tandem_history_record *)(void *)(records + (uint64_t)k * record_bytes);
+        tandem_history_record *record =
+            (tandem_history_record *)(void *)(records + (uint64_t)k * record_bytes);
         name_record(record, h, k);
         memcpy(&record->history, nth(h, view, k), tandem_amax_history_bytes(h->step->options.scaling.window));
     }
@@ -81,7 +82,8 @@ static tandem_status fill_records(unsigned char *records, const tandem_histories
 }
 
 /* How many records a rank has at most. */
-static tandem_status most_records(int32_t *most, const tandem_histories *h, tandem_worker *worker, tandem_error *error)
+static tandem_status most_records(int32_t *most, const tandem_histories *h, tandem_worker *worker,
+                                  tandem_error *error)
 {
     const int32_t own = h->n;
     int32_t *all = malloc((size_t)worker->n_rank * sizeof *all);
@@ -126,7 +128,8 @@ static const tandem_history_record *find_record(const tandem_histories *h, int k
     tandem_history_record wanted = {.op = 0};
     name_record(&wanted, h, k);
     for (int r = 0; r < image->n; r++) {
-        const void *at = image->record + ((uint64_t)rank * (uint64_t)image->n + (uint64_t)r) * image->record_bytes;
+        const void *at =
+            image->record + ((uint64_t)rank * (uint64_t)image->n + (uint64_t)r) * image->record_bytes;
         if (memcmp(at, &wanted, offsetof(tandem_history_record, history)) == 0) return at;
     }
     return NULL;
@@ -145,7 +148,8 @@ tandem_status tandem_histories_restore(tandem_histories *h, const tandem_history
     for (int k = 0; k < h->n; k++) {
         tandem_amax_history *history = nth(h, view, k);
         const tandem_history_record *found = fits ? find_record(h, k, image, worker->rank) : NULL;
-        (void)tandem_amax_history_init(history, scaling.window, scaling.margin, NULL); /* the step has checked them */
+        /* the step has checked them */
+        (void)tandem_amax_history_init(history, scaling.window, scaling.margin, NULL);
         if (!found || found->history.updates < 0) continue;
         history->updates = found->history.updates;
         history->before = found->history.before;

@@ -1,5 +1,6 @@
-/* scaling.h: the amax histories of an executor's casts (delayed scaling, docs/rounding.md). They lie where operands lie; a cast's
- * kernel reads its range there and adds to it. Here they are made, found, and put down in checkpoints and taken up again. */
+/* scaling.h: the amax histories of an executor's casts (delayed scaling, docs/rounding.md). They lie where
+ * operands lie; a cast's kernel reads its range there and adds to it. Here they are made, found, and put down
+ * in checkpoints and taken up again. */
 #ifndef TANDEM_BACKEND_SCALING_H
 #define TANDEM_BACKEND_SCALING_H
 
@@ -14,15 +15,16 @@ typedef struct tandem_histories {
 } tandem_histories;
 
 /* Finds which tasks have one. TANDEM_NO_MEMORY. */
-tandem_status tandem_histories_open(tandem_histories *histories, const tandem_step *step, tandem_error *error);
+tandem_status tandem_histories_open(tandem_histories *histories, const tandem_step *step,
+                                    tandem_error *error);
 void tandem_histories_close(tandem_histories *histories); /* an all-zero one is fine; leaves `memory` alone */
 /* All of them empty. TANDEM_NO_MEMORY, TANDEM_NO_DEVICE. */
 tandem_status tandem_histories_begin(tandem_histories *histories, tandem_worker *worker, tandem_error *error);
 /* That of a task that has one. */
 tandem_amax_history *tandem_histories_of(const tandem_histories *histories, int task);
 
-/* Those of all ranks, as a checkpoint holds them. A cast is known by its kind, operator and type: ids of tasks change with how a
- * step is laid out. */
+/* Those of all ranks, as a checkpoint holds them. A cast is known by its kind, operator and type: ids of
+ * tasks change with how a step is laid out. */
 typedef struct tandem_history_record {
     char kind[16], to[8]; /* "gradient cast", "s8"; all zero: the rank has fewer than others */
     int32_t op, unused;
@@ -42,11 +44,12 @@ static inline uint64_t tandem_history_image_bytes(const tandem_history_image *im
     return (uint64_t)image->n_rank * (uint64_t)image->n * image->record_bytes;
 }
 
-/* All ranks call together; every rank has the image, whose `record` becomes the caller's. TANDEM_NO_MEMORY, TANDEM_NO_DEVICE. */
+/* All ranks call together; every rank has the image, whose `record` becomes the caller's. TANDEM_NO_MEMORY,
+ * TANDEM_NO_DEVICE. */
 tandem_status tandem_histories_gather(tandem_history_image *image, const tandem_histories *histories,
                                       tandem_worker *worker, tandem_error *error);
-/* A rank's own casts go on with their histories. Of as many ranks and as long a window; else all begin anew, and so does
- * a cast that the image does not have. */
+/* A rank's own casts go on with their histories. Of as many ranks and as long a window; else all begin anew,
+ * and so does a cast that the image does not have. */
 tandem_status tandem_histories_restore(tandem_histories *histories, const tandem_history_image *image,
                                        tandem_worker *worker, tandem_error *error);
 

@@ -26,7 +26,7 @@ static tandem_status mark(const tandem_executor *executor, tandem_lane lane, int
     return backend_of(executor)->mark(executor->worker->device, lane, which, error);
 }
 
-/* --- Opening ------------------------------------------------------------------------------------------------------------ */
+/* --- Opening -------------------------------------------------------------------------------------------- */
 
 static uint64_t input_bytes(const tandem_graph *graph)
 {
@@ -45,11 +45,13 @@ static int needs_gradients(const tandem_executor *executor)
 
 uint64_t tandem_transfer_staging_bytes(const tandem_executor *executor)
 {
-    const uint64_t gradients = needs_gradients(executor) ? (uint64_t)executor->step->n_flat * sizeof(float) : 0;
+    const uint64_t gradients =
+        needs_gradients(executor) ? (uint64_t)executor->step->n_flat * sizeof(float) : 0;
     return input_bytes(executor->graph) + label_bytes(executor->graph) + gradients;
 }
 
-static tandem_status take_staging(void **memory, tandem_executor *executor, uint64_t bytes, tandem_error *error)
+static tandem_status take_staging(void **memory, tandem_executor *executor, uint64_t bytes,
+                                  tandem_error *error)
 {
     return tandem_worker_take(memory, executor->worker, TANDEM_STAGING, bytes, error);
 }
@@ -108,22 +110,24 @@ void tandem_transfer_close(tandem_executor *executor)
     tandem_worker_give(executor->worker, TANDEM_ON_DEVICE, executor->decay_of);
 }
 
-/* --- Batches ------------------------------------------------------------------------------------------------------------ */
+/* --- Batches -------------------------------------------------------------------------------------------- */
 
 tandem_status tandem_transfer_await_input(const tandem_executor *executor, tandem_error *error)
 {
     const tandem_status status = backend_of(executor)->reach(executor->worker->device, INPUT, error);
-    return status == TANDEM_OK ? backend_of(executor)->reach(executor->worker->device, LABELS, error) : status;
+    return status == TANDEM_OK ? backend_of(executor)->reach(executor->worker->device, LABELS, error)
+                               : status;
 }
 
 tandem_status tandem_transfer_bring(const tandem_executor *executor, int are_labels, void *to,
                                     const void *from, uint64_t bytes, tandem_error *error)
 {
     const tandem_status status = tandem_worker_move(executor->worker, to, from, bytes, error);
-    return status == TANDEM_OK ? mark(executor, TANDEM_LANE_COMPUTE, are_labels ? LABELS : INPUT, error) : status;
+    return status == TANDEM_OK ? mark(executor, TANDEM_LANE_COMPUTE, are_labels ? LABELS : INPUT, error)
+                               : status;
 }
 
-/* --- Buckets ------------------------------------------------------------------------------------------------------------ */
+/* --- Buckets -------------------------------------------------------------------------------------------- */
 
 static tandem_status send_gradients(const tandem_executor *executor, int b, tandem_error *error)
 {
@@ -140,7 +144,8 @@ static tandem_status send_gradients(const tandem_executor *executor, int b, tand
     return status;
 }
 
-tandem_status tandem_transfer_send_bucket(const tandem_executor *executor, int b, int64_t pass, tandem_error *error)
+tandem_status tandem_transfer_send_bucket(const tandem_executor *executor, int b, int64_t pass,
+                                          tandem_error *error)
 {
     const int64_t n_micro = executor->step->options.n_micro, micro = pass % n_micro;
     tandem_status status = TANDEM_OK;
@@ -168,14 +173,16 @@ static float own_loss(const tandem_executor *executor)
 tandem_status tandem_transfer_await_bucket(void *context, int b, tandem_error *error)
 {
     const tandem_executor *executor = context;
-    const tandem_status status = backend_of(executor)->reach(executor->worker->device, of_bucket(b, ARRIVED), error);
+    const tandem_status status =
+        backend_of(executor)->reach(executor->worker->device, of_bucket(b, ARRIVED), error);
     if (status == TANDEM_OK && b == 0) *tandem_executor_loss_carrier(executor) = own_loss(executor);
     return status;
 }
 
 tandem_status tandem_transfer_begin_wait(const tandem_executor *executor, int b, tandem_error *error)
 {
-    const int is_set = b == 0 && executor->host_gradient && executor->graphs.replays && !executor->graphs.records;
+    const int is_set =
+        b == 0 && executor->host_gradient && executor->graphs.replays && !executor->graphs.records;
     return is_set ? TANDEM_OK : mark(executor, TANDEM_LANE_COMPUTE, of_bucket(b, WAITS), error);
 }
 
@@ -193,17 +200,17 @@ static tandem_status bring_gradients(const tandem_executor *executor, int b, tan
     return status;
 }
 
-/* All parameters of the bucket in one launch. A launch that fails is as silent as a gradient that is not finite, until the device is
- * asked at the end of the step. */
+/* All parameters of the bucket in one launch. A launch that fails is as silent as a gradient that is not
+ * finite, until the device is asked at the end of the step. */
 static void update_all(const tandem_executor *executor, int b, int64_t t)
 {
     const tandem_bucket *bucket = &executor->step->bucket[b];
     float *const state[2] = {executor->state[0] + bucket->start,
                              executor->state[1] ? executor->state[1] + bucket->start : NULL};
-    (void)backend_of(executor)->update(executor->worker->device, &executor->optimizer, 1,
-                                       executor->decay_of + bucket->start / 16, executor->weight + bucket->start,
-                                       state, executor->gradient + bucket->start, bucket->elements, t,
-                                       executor->now->rates);
+    (void)backend_of(executor)->update(
+        executor->worker->device, &executor->optimizer, 1, executor->decay_of + bucket->start / 16,
+        executor->weight + bucket->start, state, executor->gradient + bucket->start, bucket->elements, t,
+        executor->now->rates);
 }
 
 tandem_status tandem_transfer_update(const tandem_executor *executor, int b, int64_t t, tandem_error *error)
@@ -216,10 +223,11 @@ tandem_status tandem_transfer_update(const tandem_executor *executor, int b, int
     return status;
 }
 
-/* --- Times -------------------------------------------------------------------------------------------------------------- */
+/* --- Times ---------------------------------------------------------------------------------------------- */
 
 /* The last step has ended, so that what is written here was read. */
-tandem_status tandem_transfer_begin_step(tandem_executor *executor, int64_t index, int64_t t, tandem_error *error)
+tandem_status tandem_transfer_begin_step(tandem_executor *executor, int64_t index, int64_t t,
+                                         tandem_error *error)
 {
     const tandem_optimizer_options *own = &executor->optimizer;
     const int64_t besides_ns = executor->times.step_ns - executor->busy_ns;
@@ -229,8 +237,8 @@ tandem_status tandem_transfer_begin_step(tandem_executor *executor, int64_t inde
         .index = (uint32_t)index,
         .loss_scale = executor->gate.scaling.scale,
         .rates = {own->rate, tandem_adamw_correction(own->beta1, t), tandem_adamw_correction(own->beta2, t)}};
-    const tandem_status status =
-        tandem_worker_move(executor->worker, executor->now, executor->staged_now, sizeof *executor->now, error);
+    const tandem_status status = tandem_worker_move(executor->worker, executor->now, executor->staged_now,
+                                                    sizeof *executor->now, error);
     return status == TANDEM_OK ? mark(executor, TANDEM_LANE_COMPUTE, BEGIN, error) : status;
 }
 
@@ -240,8 +248,8 @@ tandem_status tandem_transfer_end_task(const tandem_executor *executor, int plac
     return mark(executor, TANDEM_LANE_COMPUTE, of_task(executor, place), error);
 }
 
-/* Steps follow one another: what the last one took on the host's side, until the device had work again, is counted as the begin of
- * this one. */
+/* Steps follow one another: what the last one took on the host's side, until the device had work again, is
+ * counted as the begin of this one. */
 static tandem_status when(int64_t *ns, const tandem_executor *executor, int which, tandem_error *error)
 {
     int64_t since_begin_ns = 0;
@@ -326,7 +334,7 @@ tandem_status tandem_transfer_read_times(tandem_executor *executor, tandem_error
     return status;
 }
 
-/* --- The end of a step -------------------------------------------------------------------------------------------------- */
+/* --- The end of a step ---------------------------------------------------------------------------------- */
 
 static int is_finite(const float *x, int64_t n)
 {

@@ -15,7 +15,8 @@ static int is_of(const char *device, const char *prefix)
     return strncmp(device, prefix, n) == 0 && device[n] == ':';
 }
 
-static tandem_status find_backend(const tandem_device_backend **backend, const char *device, tandem_error *error)
+static tandem_status find_backend(const tandem_device_backend **backend, const char *device,
+                                  tandem_error *error)
 {
     if (is_of(device, tandem_cpu_backend.prefix)) {
         *backend = &tandem_cpu_backend;
@@ -44,11 +45,13 @@ static tandem_status pin(int cpu, tandem_error *error)
     CPU_SET((size_t)cpu, &set);
     if (sched_setaffinity(0, sizeof set, &set) == 0) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_NO_DEVICE,
-                            "cannot pin this rank to core %d: %s; LOCAL_RANK counts the cores that this process may use",
+                            "cannot pin this rank to core %d: %s; LOCAL_RANK counts the cores that this "
+                            "process may use",
                             cpu, strerror(errno));
 }
 
-tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_options *options, tandem_error *error)
+tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_options *options,
+                                 tandem_error *error)
 {
     tandem_worker *worker = calloc(1, sizeof *worker);
     if (!worker) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for rank %d", options->rank);
@@ -60,16 +63,17 @@ tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_option
     if (status == TANDEM_OK) status = pin(options->cpu, error);
     if (status == TANDEM_OK) status = worker->backend->open(&worker->device, options->device, error);
     if (status == TANDEM_OK && options->n_rank > 1)
-        status = tandem_comm_open(
-            &worker->comm,
-            &(tandem_comm_options){.rank = options->rank,
-                                   .n_rank = options->n_rank,
-                                   .store = options->store,
-                                   .timeout_ns = options->timeout_ns,
-                                   .cpu = options->cpu,
-                                   .over_network = options->over_network,
-                                   .locking = {worker->backend->lock, worker->backend->unlock, worker->device}},
-            error);
+        status =
+            tandem_comm_open(&worker->comm,
+                             &(tandem_comm_options){
+                                 .rank = options->rank,
+                                 .n_rank = options->n_rank,
+                                 .store = options->store,
+                                 .timeout_ns = options->timeout_ns,
+                                 .cpu = options->cpu,
+                                 .over_network = options->over_network,
+                                 .locking = {worker->backend->lock, worker->backend->unlock, worker->device}},
+                             error);
     if (status != TANDEM_OK) {
         tandem_worker_close(worker);
         return status;
@@ -99,7 +103,8 @@ const char *tandem_worker_why_apart(const tandem_worker *worker)
 tandem_status tandem_worker_recall(tandem_worker *worker, const tandem_algorithm *choice, int n, int tries,
                                    tandem_error *error)
 {
-    return worker->backend->recall ? worker->backend->recall(worker->device, choice, n, tries, error) : TANDEM_OK;
+    return worker->backend->recall ? worker->backend->recall(worker->device, choice, n, tries, error)
+                                   : TANDEM_OK;
 }
 
 const tandem_algorithm *tandem_worker_tried(const tandem_worker *worker, int *n)
@@ -131,7 +136,9 @@ tandem_status tandem_worker_gather(tandem_worker *worker, const void *mine, void
     return TANDEM_OK;
 }
 
-tandem_status tandem_worker_broadcast(tandem_worker *worker, void *data, size_t bytes, int root, tandem_error *error)
+tandem_status tandem_worker_broadcast(tandem_worker *worker, void *data, size_t bytes, int root,
+                                      tandem_error *error)
 {
-    return worker->comm ? tandem_comm_broadcast(worker->comm, data, bytes, root, TAG_WORKER, error) : TANDEM_OK;
+    return worker->comm ? tandem_comm_broadcast(worker->comm, data, bytes, root, TAG_WORKER, error)
+                        : TANDEM_OK;
 }

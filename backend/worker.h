@@ -16,14 +16,16 @@ struct tandem_worker {
 
 /* device_look of backend.h. */
 tandem_status tandem_worker_look(char *text, size_t size, const char *device, tandem_error *error);
-/* The table of libtandem_cuda.so (cuda_library.c), which is found by TANDEM_CUDA, or beside this library, or where the system looks.
- * TANDEM_NO_DEVICE says what is missing. */
+/* The table of libtandem_cuda.so (cuda_library.c), which is found by TANDEM_CUDA, or beside this library, or
+ * where the system looks. TANDEM_NO_DEVICE says what is missing. */
 tandem_status tandem_cuda_library(const tandem_device_backend **backend, tandem_error *error);
 
-/* Which tag a collective of the calling thread carries; those of the reducer's thread have tags of their own. */
+/* Which tag a collective of the calling thread carries; those of the reducer's thread have tags of their own.
+ * */
 enum { TAG_WORKER = 1 };
 
-tandem_status tandem_worker_open(tandem_worker **worker, const tandem_worker_options *options, tandem_error *error);
+tandem_status tandem_worker_open(tandem_worker **worker, const tandem_worker_options *options,
+                                 tandem_error *error);
 void tandem_worker_close(tandem_worker *worker);
 int tandem_worker_shares(const tandem_worker *worker);
 const char *tandem_worker_why_apart(const tandem_worker *worker);
@@ -35,6 +37,7 @@ tandem_status tandem_worker_barrier(tandem_worker *worker, tandem_error *error);
 tandem_status tandem_worker_sum(tandem_worker *worker, float *data, size_t n, tandem_error *error);
 tandem_status tandem_worker_gather(tandem_worker *worker, const void *mine, void *all, size_t bytes,
                                    tandem_error *error);
-tandem_status tandem_worker_broadcast(tandem_worker *worker, void *data, size_t bytes, int root, tandem_error *error);
+tandem_status tandem_worker_broadcast(tandem_worker *worker, void *data, size_t bytes, int root,
+                                      tandem_error *error);
 
 #endif

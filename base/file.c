@@ -40,7 +40,8 @@ tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t
         used += got;
         if (used > most) {
             status = tandem_error_set(error, TANDEM_MALFORMED,
-                                      "'%.200s' is larger than the %zu bytes that such a file may have; is it the one you mean?",
+                                      "'%.200s' is larger than the %zu bytes that such a file may have; is "
+                                      "it the one you mean?",
                                       path, most);
             goto out;
         }
@@ -59,7 +60,7 @@ out:
     return status;
 }
 
-/* --- Writing ---------------------------------------------------------------------------------------------------- */
+/* --- Writing -------------------------------------------------------------------------------------------- */
 
 /* The bytes of a path up to and with its last slash. */
 static int folder_bytes(const char *path)
@@ -68,7 +69,8 @@ static int folder_bytes(const char *path)
     return slash ? (int)(slash - path) + 1 : 0;
 }
 
-/* Where the path's content lies, or will lie: a link stays a link, and what it points to is replaced. NULL: errno says why. */
+/* Where the path's content lies, or will lie: a link stays a link, and what it points to is replaced. NULL:
+ * errno says why. */
 static char *resolve(const char *path)
 {
     enum { MOST_LINKS = 40 }; /* as many as the kernel follows */
@@ -96,7 +98,8 @@ static char *name_partial(const char *path)
     uint64_t number = 0;
     const int folder = folder_bytes(path);
     if (getrandom(&number, sizeof number, GRND_NONBLOCK) != (ssize_t)sizeof number)
-        number = (uint64_t)getpid() << 32 ^ (uint64_t)clock(); /* early at boot; O_EXCL still finds a name that is taken */
+        /* early at boot; O_EXCL still finds a name that is taken */
+        number = (uint64_t)getpid() << 32 ^ (uint64_t)clock();
     const int n = asprintf(&name, "%.*s.tandem-%.100s-%016" PRIx64, folder, path, path + folder, number);
     return n < 0 ? NULL : name;
 }
@@ -113,8 +116,9 @@ static int take_after(int file, const struct stat *old)
     return (made.st_mode & 0777) == mode || fchmod(file, mode) == 0 ? 0 : errno;
 }
 
-/* Opens what is to become file->path. Where the file system can, it has no name until it is complete, so that nothing is left of
- * it whatever ends this process. `old`: the file that it will replace, or NULL. −1: errno says why. */
+/* Opens what is to become file->path. Where the file system can, it has no name until it is complete, so that
+ * nothing is left of it whatever ends this process. `old`: the file that it will replace, or NULL. −1: errno
+ * says why. */
 static int create(tandem_file *file, const struct stat *old)
 {
     const mode_t mode = old ? old->st_mode & 0666 : 0666; /* at no time more open than the old one */
@@ -131,8 +135,9 @@ static int create(tandem_file *file, const struct stat *old)
     return -1;
 }
 
-/* What is no regular file is written directly, and so is one that has lost its name: /dev/stdout may be a link to either. A name
- * that stands for another file by now is no such case: another writer has replaced it. */
+/* What is no regular file is written directly, and so is one that has lost its name: /dev/stdout may be a
+ * link to either. A name that stands for another file by now is no such case: another writer has replaced it.
+ * */
 static bool can_be_replaced(const struct stat *seen, const char *path)
 {
     struct stat there;
@@ -182,9 +187,9 @@ static int give_name(tandem_file *file)
     return 0;
 }
 
-/* Puts the complete file in its place, and its name there on the medium, too: otherwise a crash of the machine may undo the
- * renaming. A folder that may not be read, and a file system that has nothing of the kind (EINVAL), are left alone.
- * 0, or errno. */
+/* Puts the complete file in its place, and its name there on the medium, too: otherwise a crash of the
+ * machine may undo the renaming. A folder that may not be read, and a file system that has nothing of the
+ * kind (EINVAL), are left alone. 0, or errno. */
 static int move_into_place(const tandem_file *file)
 {
     char *folder = NULL;

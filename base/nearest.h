@@ -16,8 +16,8 @@ enum { TANDEM_NEAREST_LENGTH = 64 };
  * Source: optimal string alignment distance (Damerau 1964; Wagner and Fischer 1974). */
 const char *tandem_nearest(const char *name, const char *const *candidates, size_t n);
 
-/* tandem_nearest_hint: a sentence for an error's text: " Did you mean 'NAME'?" with the nearest candidate, "" without one.
- * Example: printf("no such model '%s'.%s", name, tandem_nearest_hint(name, models, n).text); */
+/* tandem_nearest_hint: a sentence for an error's text: " Did you mean 'NAME'?" with the nearest candidate, ""
+ * without one. Example: printf("no such model '%s'.%s", name, tandem_nearest_hint(name, models, n).text); */
 typedef struct tandem_hint {
     char text[TANDEM_NEAREST_LENGTH + 24];
 } tandem_hint;

@@ -1,8 +1,8 @@
 /* packed.h: how far a file compressed with gzip may unpack.
  *
- * DEFLATE makes at most 1032 bytes of one (zlib, Technical Details, "Maximum Compression Factor"): 1 MB would fill 1 GB. Recorded
- * traces unpack to 4 … 17 times their size (gzip -l on those in tests/data), so that this limit stops only what was made to fill the
- * memory. */
+ * DEFLATE makes at most 1032 bytes of one (zlib, Technical Details, "Maximum Compression Factor"): 1 MB would
+ * fill 1 GB. Recorded traces unpack to 4 … 17 times their size (gzip -l on those in tests/data), so that this
+ * limit stops only what was made to fill the memory. */
 #ifndef TANDEM_BASE_PACKED_H
 #define TANDEM_BASE_PACKED_H
 

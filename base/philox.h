@@ -1,10 +1,12 @@
 /* philox.h: the counter-based random generator Philox4x32-10.
  *
- * A counter and a key go in, four 32-bit words come out; nothing is carried from call to call, so any draw of any
- * rank, step and operator can be made again alone, and in any order.
- * Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011 (constants, rounds).
+ * A counter and a key go in, four 32-bit words come out; nothing is carried from call to call, so any draw of
+ * any rank, step and operator can be made again alone, and in any order.
+ * Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011 (constants,
+ * rounds).
  *
- * Where tandem draws, the counter is {index of the block, step, operator, purpose} and the key is the seed. */
+ * Where tandem draws, the counter is {index of the block, step, operator, purpose} and the key is the seed.
+ * */
 #ifndef TANDEM_BASE_PHILOX_H
 #define TANDEM_BASE_PHILOX_H
 
@@ -86,7 +88,8 @@ TANDEM_ON_BOTH tandem_philox_keys tandem_philox_keys_of(uint64_t key)
     return keys;
 }
 
-TANDEM_ON_BOTH tandem_philox_block tandem_philox_with(const uint32_t counter[4], const tandem_philox_keys *keys)
+TANDEM_ON_BOTH tandem_philox_block tandem_philox_with(const uint32_t counter[4],
+                                                      const tandem_philox_keys *keys)
 {
     tandem_philox_block block = {{counter[0], counter[1], counter[2], counter[3]}};
     for (int round = 0; round < 10; round++)

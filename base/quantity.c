@@ -36,10 +36,12 @@ static const unit rate_units[] = {
 };
 static const unit ratio_units[] = {{"%", 0.01L}, {NULL, 0}};
 
-static const kind bytes_kind = {"a size", "B, KiB, MiB, GiB, TiB, kB, MB, GB or TB", "12GiB", byte_units, 0x1p64L};
+static const kind bytes_kind = {"a size", "B, KiB, MiB, GiB, TiB, kB, MB, GB or TB", "12GiB", byte_units,
+                                0x1p64L};
 static const kind ns_kind = {"a time", "ns, us, ms, s, min, h or d", "1.5ms", time_units, 0x1p63L};
 static const kind bps_kind = {"a rate",
-                              "bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, MB/s, GB/s, TB/s, KiB/s, MiB/s, GiB/s or "
+                              "bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, MB/s, GB/s, TB/s, KiB/s, "
+                              "MiB/s, GiB/s or "
                               "TiB/s",
                               "100Gbit/s", rate_units, 0x1p63L};
 static const kind ratio_kind = {"a ratio", "%", "3%", ratio_units, (long double)DBL_MAX};
@@ -101,7 +103,9 @@ static tandem_status refuse(tandem_error *error, const kind *k, const char *text
 {
     /* A text of any length must not push the advice out of the message. */
     const bool cut = strlen(text) > 40;
-    return tandem_error_set(error, TANDEM_USAGE, "\"%.40s%s\" is not %s: %s. Allowed units: %s; for example %s.",
+    return tandem_error_set(error, TANDEM_USAGE,
+                            "\"%.40s%s\" is not %s: %s. Allowed units: %s; for example "
+                            "%s.",
                             text, cut ? "…" : "", k->noun, why, k->units, k->example);
 }
 
@@ -185,9 +189,10 @@ static double round_to(double value, int n_digit)
     return shift < 0 ? (double)llround(value / power) * power : (double)llround(value * power) / power;
 }
 
-/* `value` with so many significant digits before its point or behind it (down to 1e-6), then `before` and `after` as the unit. All
- * in integers: printf's decimal point follows the locale. */
-static char *print_to(char *text, size_t size, double value, int n_digit, const char *before, const char *after)
+/* `value` with so many significant digits before its point or behind it (down to 1e-6), then `before` and
+ * `after` as the unit. All in integers: printf's decimal point follows the locale. */
+static char *print_to(char *text, size_t size, double value, int n_digit, const char *before,
+                      const char *after)
 {
     const double least = 0.9995 * power_of_10(n_digit - 1);
     const char *sign = signbit(value) && value != 0 ? "-" : "";
@@ -203,7 +208,8 @@ static char *print_to(char *text, size_t size, double value, int n_digit, const 
     if (decimals == 0)
         (void)snprintf(text, size, "%s%lld%s%s", sign, digits, before, after);
     else
-        (void)snprintf(text, size, "%s%lld.%0*lld%s%s", sign, digits / power, decimals, digits % power, before, after);
+        (void)snprintf(text, size, "%s%lld.%0*lld%s%s", sign, digits / power, decimals, digits % power,
+                       before, after);
     return text;
 }
 
@@ -256,7 +262,8 @@ char *tandem_quantity_print_ns_to(char *text, size_t size, int64_t ns, int digit
     return print_ns(text, size, (int64_t)round_to((double)ns, digits), digits);
 }
 
-static char *print_decimal(char *text, size_t size, double value, const char *const prefix[6], const char *after)
+static char *print_decimal(char *text, size_t size, double value, const char *const prefix[6],
+                           const char *after)
 {
     int i = 0;
     for (; isfinite(value) && fabs(value) >= 999.5 && i < 5; i++) value /= 1000;

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Certified gaps, and policies beside each other: bench/allocate.sh [STORE] > table. Makes the statistics it lacks, on this
-# machine's strongest device; times are predicted from the cards' descriptions, so the tables need no card.
+# Certified gaps, and policies beside each other: bench/allocate.sh [STORE] > table. Makes the statistics it
+# lacks, on this machine's strongest device; times are predicted from the cards' descriptions, so the tables
+# need no card.
 set -eu
 db=${1:-allocate.db}
 tandem=${TANDEM:-build/tandem}

@@ -1,9 +1,10 @@
 #!/bin/bash
-# Real allocation instances solved to the end: ResNet-18 and ResNet-50 between int8 and int4 with measured latencies, from the input
-# of HAWQ-V3's integer program (a JSON file, given here or in $TANDEM_HAWQ; github.com/Zhen-Dong/HAWQ has it). Prints a table:
-# the optimum, how long its proof took (median of 9), how far policy greedy and the bound of the linear program are from
-# it, and what glpsol finds. Exits 1 where an optimum is not proven, or glpsol finds another.
-# usage: bench/hawq.sh [FILE]     needs `make`, jq; glpk-utils for the check
+# Real allocation instances solved to the end: ResNet-18 and ResNet-50 between int8 and int4 with measured
+# latencies, from the input of HAWQ-V3's integer program (a JSON file, given here or in $TANDEM_HAWQ;
+# github.com/Zhen-Dong/HAWQ has it). Prints a table: the optimum, how long its proof took (median of 9), how
+# far policy greedy and the bound of the linear program are from it, and what glpsol finds. Exits 1 where an
+# optimum is not proven, or glpsol finds another. usage: bench/hawq.sh [FILE]     needs `make`, jq; glpk-utils
+# for the check
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 tandem=$here/../build/tandem

@@ -1,11 +1,12 @@
 #!/bin/bash
-# Predicted steps beside measured ones: four models, three pairs of unlike devices, four plans, and two links between the ranks,
-# each of which has a network namespace of its own: a free one, and one whose rate is limited by a token bucket (tc). A machine
-# moves by some percent in minutes, so that each case is profiled just before its run and once more behind it: the
-# prediction is the mean of the two replays. Where they lie more than 5 % apart the machine was not the same before and behind,
-# and the case is measured again, up to three times, whatever its error. Prints a table; exits 1 where the
-# errors' mean is over 2 %, one is over 5 %, or memory was not allocated as predicted.
-# usage: bench/hybrid.sh [ROWS]     as root; needs `make`, iproute2, jq, and a quiet machine for some half an hour
+# Predicted steps beside measured ones: four models, three pairs of unlike devices, four plans, and two links
+# between the ranks, each of which has a network namespace of its own: a free one, and one whose rate is
+# limited by a token bucket (tc). A machine moves by some percent in minutes, so that each case is profiled
+# just before its run and once more behind it: the prediction is the mean of the two replays. Where they lie
+# more than 5 % apart the machine was not the same before and behind, and the case is measured again, up to
+# three times, whatever its error. Prints a table; exits 1 where the errors' mean is over 2 %, one is over 5
+# %, or memory was not allocated as predicted. usage: bench/hybrid.sh [ROWS]     as root; needs `make`,
+# iproute2, jq, and a quiet machine for some half an hour
 #        ROWS [hybrid.tsv] gets a line a case; the next run with the same file goes on behind the last one
 #        MODELS, PAIRS, LINKS, SECONDS_A_CASE in the environment: fewer
 set -eu
@@ -24,7 +25,7 @@ mlp:width=1024,depth=3 256 fashion-mnist . ."}
 
 export TANDEM_EXCHANGE=network # not in the memory of the machine, which both ends share
 
-# --- Two ends of a link ------------------------------------------------------------------------------------------------
+# --- Two ends of a link ---
 ns=(tandem-$$-0 tandem-$$-1) end=(tdm$$a tdm$$b) # names of interfaces have 15 characters at most
 other="" work=""
 clean_up() {
@@ -41,7 +42,8 @@ for r in 0 1; do
     ip -n "${ns[r]}" address add 10.77.0.$((r + 1))/24 dev "${end[r]}"
     ip -n "${ns[r]}" link set "${end[r]}" up
 done
-# A bucket of 16 kB is a hundredth of the smallest all-reduce here: what a link saves up between two steps does not count.
+# A bucket of 16 kB is a hundredth of the smallest all-reduce here: what a link saves up between two steps
+# does not count.
 limit() { # free|RATE
     for r in 0 1; do
         tc -n "${ns[r]}" qdisc del dev "${end[r]}" root 2>/dev/null || true
@@ -61,7 +63,7 @@ both() { # ARGUMENT…: one rank at each end; what rank 0 prints
     return $code
 }
 
-# --- Cases -------------------------------------------------------------------------------------------------------------
+# --- Cases ---
 list_combinations() { # NUMBER MODEL BATCH DATA PAIR LINKS…
     local number=0 pair model batch data on over links_of
     for pair in $pairs; do
@@ -136,7 +138,7 @@ measure() { # LINK PLAN
            (if .predicted_peak_bytes == .allocated_peak_bytes then "=" else "differs" end)] | @tsv' answer.json >>"$rows"
 }
 
-# --- All of them ---------------------------------------------------------------------------------------------------------
+# --- All of them ---
 show_progress() { # behind each case
     n_now=$((n_now + 1)) n_left=$((n_all - $(wc -l <"$rows")))
     tail -n 1 "$rows" | awk -F'\t' -v left=$n_left -v s=$(((SECONDS - begin) * n_left / n_now)) '
@@ -157,7 +159,8 @@ run_combination() { # LINK…: those of its cases that are not done
             at=$link db=$work/$link.db
             limit "$link"
             cp free.db "$db"
-            # of the model's buckets, which are those of every plan; the other sizes stay the free link's, and nothing asks for them
+            # of the model's buckets, which are those of every plan; the other sizes stay the free link's, and
+            # nothing asks for them
             both profile "${of[@]}" --cluster "$cluster" --uniform fp32 --db "$db" --exchange --again >/dev/null
         fi
         measure "$link" "$plan"

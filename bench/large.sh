@@ -1,9 +1,9 @@
 #!/bin/bash
-# Twenty steps of each large model in every precision that a device has: that no loss is NaN, how far it comes, and how long a
-# step takes. Batches, images and sequences are small, so that it takes a quarter of an hour on one core; every other dimension
-# is the published one. An operator that lacks a precision stays in fp32, so a model may have fewer adjustable ones than it has
-# operators. Prints a table; exit code 1 where a run ended otherwise than with twenty finite losses.
-# usage: bench/large.sh [DEVICE] [MODEL…]     needs `make`
+# Twenty steps of each large model in every precision that a device has: that no loss is NaN, how far it
+# comes, and how long a step takes. Batches, images and sequences are small, so that it takes a quarter of an
+# hour on one core; every other dimension is the published one. An operator that lacks a precision stays in
+# fp32, so a model may have fewer adjustable ones than it has operators. Prints a table; exit code 1 where a
+# run ended otherwise than with twenty finite losses. usage: bench/large.sh [DEVICE] [MODEL…]     needs `make`
 set -u
 tandem=${TANDEM:-$(cd "$(dirname "$0")/.." && pwd)/build/tandem}
 device=${1:-strongest}

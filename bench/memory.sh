@@ -1,8 +1,9 @@
 #!/bin/bash
-# Memory as planned, as allocated, and as the system counts it, by `tandem compare --json`: models x precisions, on one device and on
-# two. Profiles only what a case needs, into a store that is thrown away. Prints a table; exit code 1 where allocated is not predicted,
-# or the system's figure is farther from the plan than 2 % and 24 MiB.
-# usage: bench/memory.sh [STRONG WEAK]     needs `make`, jq and 4 GiB of memory; takes some minutes
+# Memory as planned, as allocated, and as the system counts it, by `tandem compare --json`: models x
+# precisions, on one device and on two. Profiles only what a case needs, into a store that is thrown away.
+# Prints a table; exit code 1 where allocated is not predicted, or the system's figure is farther from the
+# plan than 2 % and 24 MiB. usage: bench/memory.sh [STRONG WEAK]     needs `make`, jq and 4 GiB of memory;
+# takes some minutes
 set -eu
 tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
 strong=${1:-strongest} weak=${2:-weakest}

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Predicted against measured for the small models of the zoo, each under four plans, on the strongest device here and on an
-# unlike one beside it (those of `tandem demo`). Profiles first, into a store that is thrown away. Prints a table.
-# usage: bench/models.sh [STRONG WEAK]     needs `make`; takes some minutes
+# Predicted against measured for the small models of the zoo, each under four plans, on the strongest device
+# here and on an unlike one beside it (those of `tandem demo`). Profiles first, into a store that is thrown
+# away. Prints a table. usage: bench/models.sh [STRONG WEAK]     needs `make`; takes some minutes
 set -eu
 tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
 strong=${1:-strongest} weak=${2:-weakest}

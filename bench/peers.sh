@@ -1,8 +1,8 @@
 #!/bin/bash
-# What other simulators of training steps took where their published code was run, beside tandem here and now: 1,000 operators,
-# 160 buckets, two classes. Prints a table for bench/README.md, where each figure is from, what each does that tandem does not,
-# and the other way round. Only the column "tandem" is measured by this script; the others stand in it.
-# usage: bench/peers.sh     needs `make`, jq; takes half a minute
+# What other simulators of training steps took where their published code was run, beside tandem here and now:
+# 1,000 operators, 160 buckets, two classes. Prints a table for bench/README.md, where each figure is from,
+# what each does that tandem does not, and the other way round. Only the column "tandem" is measured by this
+# script; the others stand in it. usage: bench/peers.sh     needs `make`, jq; takes half a minute
 set -eu
 tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Allocated plans run for real beside their target: three models, two slowdowns each, on the strongest device here and an
-# unlike one beside it; then precision and batch chosen alone and together. Profiles first, into a store that is thrown away.
-# usage: bench/plans.sh [STRONG WEAK]     needs `make` and a quiet machine; takes some ten minutes
+# Allocated plans run for real beside their target: three models, two slowdowns each, on the strongest device
+# here and an unlike one beside it; then precision and batch chosen alone and together. Profiles first, into a
+# store that is thrown away. usage: bench/plans.sh [STRONG WEAK]     needs `make` and a quiet machine; takes
+# some ten minutes
 set -eu
 tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
 strong=${1:-strongest} weak=${2:-weakest}

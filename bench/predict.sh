@@ -1,13 +1,15 @@
 #!/bin/bash
-# How far predicted times lie off for a model that was never measured: each small model of the zoo in turn is left out of the
-# profile and predicted from the other three (`tandem replay --predict`). Then it is profiled itself, replayed from that, and run
-# (`tandem compare`, whose rank has a core of its own), its precisions in turns. Prints a table:
+# How far predicted times lie off for a model that was never measured: each small model of the zoo in turn is
+# left out of the profile and predicted from the other three (`tandem replay --predict`). Then it is profiled
+# itself, replayed from that, and run (`tandem compare`, whose rank has a core of its own), its precisions in
+# turns. Prints a table:
 #   predicted, replayed   the step from the other models' profile, and from its own
 #   measured              the median of the steps that were run
 #   error, of replay      of predicted against measured, and of replayed against measured
-#   one operator          its forward and backward tasks, predicted against measured: the median of those over 0.1 % of the step
-# usage: bench/predict.sh [DEVICE…]     MODELS="resnet20 mlp": of these alone; ROUNDS: runs of a case [2]. Needs `make`, jq; two to
-# four minutes a device
+#   one operator          its forward and backward tasks, predicted against measured: the median of those over
+#   0.1 % of the step
+# usage: bench/predict.sh [DEVICE…]     MODELS="resnet20 mlp": of these alone; ROUNDS: runs of a case [2].
+# Needs `make`, jq; two to four minutes a device
 set -eu
 tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
 [ $# -gt 0 ] || set -- strongest cpu:avx weakest

@@ -1,9 +1,10 @@
 #!/bin/bash
-# Training steps that were published, beside what `tandem replay --predict` says of them from a card's description alone. The error is
-# that of the step's time; what is published also holds the input pipeline and the host. Cards of a machine are joined by NVLink, 150 GB/s each way from a
-# V100 and 300 from an A100 (NVIDIA, DGX-1 with Tesla V100 System Architecture; A100 Tensor Core GPU Architecture); mixed precision is
-# fp16. A row that names no model, device, precision or source stops it.
-# usage: bench/published.sh [FILE]    (bench/published.csv)
+# Training steps that were published, beside what `tandem replay --predict` says of them from a card's
+# description alone. The error is that of the step's time; what is published also holds the input pipeline and
+# the host. Cards of a machine are joined by NVLink, 150 GB/s each way from a V100 and 300 from an A100
+# (NVIDIA, DGX-1 with Tesla V100 System Architecture; A100 Tensor Core GPU Architecture); mixed precision is
+# fp16. A row that names no model, device, precision or source stops it. usage: bench/published.sh [FILE]
+# (bench/published.csv)
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
 tandem=${TANDEM_BUILD:-$here/build}/tandem
@@ -21,7 +22,8 @@ link_of() { # DEVICE
     *) refuse "no link is known between cards '$1'" ;;
     esac
 }
-# step_ns MODEL DEVICE CARDS PRECISION BATCH ACCUMULATE; the limit of memory is that of the largest card of a name
+# step_ns MODEL DEVICE CARDS PRECISION BATCH ACCUMULATE; the limit of memory is that of the largest card of a
+# name
 predict() {
     local link=''
     [ "$3" = 1 ] || link=" link=$(link_of "$2")" || exit

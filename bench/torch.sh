@@ -1,10 +1,12 @@
 #!/bin/bash
-# A training step of PyTorch beside the same step of tandem: the same models, batches and precisions, one thread on one core,
-# in turns; for resnet50 PyTorch in both memory formats, for bert_base with a head over all tokens, as its users write it, and over
-# the 15 % that have a label, which is what tandem computes. Then two ranks: DistributedDataParallel over Gloo beside tandem's.
-# Prints a table of medians over the rounds (tandem: how many times as fast it is), and of memory: the peak of the process, and what of it came with the model.
-# Says first which BLAS PyTorch computes in and on which CPU; refuses one whose products are slow, which would be no peer.
-# usage: bench/torch.sh [ROUNDS [DEVICE]]     needs `make`, python3-torch, python3-torchvision, libopenblas0, jq; 4 minutes a round
+# A training step of PyTorch beside the same step of tandem: the same models, batches and precisions, one
+# thread on one core, in turns; for resnet50 PyTorch in both memory formats, for bert_base with a head over
+# all tokens, as its users write it, and over the 15 % that have a label, which is what tandem computes. Then
+# two ranks: DistributedDataParallel over Gloo beside tandem's. Prints a table of medians over the rounds
+# (tandem: how many times as fast it is), and of memory: the peak of the process, and what of it came with the
+# model. Says first which BLAS PyTorch computes in and on which CPU; refuses one whose products are slow,
+# which would be no peer. usage: bench/torch.sh [ROUNDS [DEVICE]]     needs `make`, python3-torch,
+# python3-torchvision, libopenblas0, jq; 4 minutes a round
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 tandem=$here/../build/tandem

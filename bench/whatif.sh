@@ -1,9 +1,10 @@
 #!/bin/bash
-# What-if analysis of a production trace of 8 GPUs beside its published answers, and how long that takes; then of 64 GPUs: the
-# same trace with eight times the data-parallel ranks, each worker's compute slower or faster by up to 3%. Needs jq and `make`.
-# The trace and its answers are not part of tandem, but for eight steps (tests/data/straggler): --fetch gets them into FOLDER/straggler from
-# the artifact of Lin et al., OSDI 2025 (ByteDance-Seed/StragglerAnalysis, Apache-2.0), and checks them; --convert prints a timeline of theirs as CSV.
-# usage: bench/whatif.sh --fetch FOLDER                            needs curl, too
+# What-if analysis of a production trace of 8 GPUs beside its published answers, and how long that takes; then
+# of 64 GPUs: the same trace with eight times the data-parallel ranks, each worker's compute slower or faster
+# by up to 3%. Needs jq and `make`. The trace and its answers are not part of tandem, but for eight steps
+# (tests/data/straggler): --fetch gets them into FOLDER/straggler from the artifact of Lin et al., OSDI 2025
+# (ByteDance-Seed/StragglerAnalysis, Apache-2.0), and checks them; --convert prints a timeline of theirs as
+# CSV. usage: bench/whatif.sh --fetch FOLDER                            needs curl, too
 #        TANDEM_SHARED_DATA=FOLDER bench/whatif.sh
 #        bench/whatif.sh --convert timeline.json.gz >trace.csv
 set -eu -o pipefail

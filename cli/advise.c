@@ -30,7 +30,8 @@ static tandem_status read_clusters(tandem_cluster *a, tandem_cluster *b, const c
                                 "--model vit_tiny --cluster strongest --add weakest");
     if (options->batch_free != (options->global_batch > 0))
         return tandem_error_set(error, TANDEM_USAGE,
-                                "--batch free and --global-batch go together: how many samples a step has, split "
+                                "--batch free and --global-batch go together: how many samples a step has, "
+                                "split "
                                 "among the ranks of each cluster");
     int over_network = 0;
     tandem_status status = cli_exchange_choose(&over_network, error);
@@ -50,7 +51,8 @@ static tandem_link slower(tandem_link a, tandem_link b)
 {
     if (a.bytes_per_s <= 0) return b;
     if (b.bytes_per_s <= 0) return a;
-    return (tandem_link){fmin(a.bytes_per_s, b.bytes_per_s), a.latency_ns > b.latency_ns ? a.latency_ns : b.latency_ns};
+    return (tandem_link){fmin(a.bytes_per_s, b.bytes_per_s),
+                         a.latency_ns > b.latency_ns ? a.latency_ns : b.latency_ns};
 }
 
 /* Both stand in one network, so what one of them says of it holds where the other says nothing. */
@@ -92,7 +94,8 @@ static tandem_status add_case(advising *v, const tandem_cluster *cluster, tandem
     return cli_prospect_find(&v->prospect[v->n++], v->options, cluster, v->policy, error);
 }
 
-static tandem_status add_parts(advising *v, const tandem_cluster *a, const tandem_cluster *b, tandem_error *error)
+static tandem_status add_parts(advising *v, const tandem_cluster *a, const tandem_cluster *b,
+                               tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int c = 0; c < b->n_class && b->n_class > 1 && status == TANDEM_OK; c++) {
@@ -118,7 +121,9 @@ static tandem_status find_all(advising *v, tandem_error *error)
     if (status == TANDEM_OK && v->options->policy)
         status = tandem_policy_find(&v->policy, v->options->policy, error);
     if (status == TANDEM_OK && strcmp(v->policy->name, "uniform") == 0)
-        status = tandem_error_set(error, TANDEM_USAGE, "policy uniform makes no best plan to compare clusters by");
+        status = tandem_error_set(error, TANDEM_USAGE,
+                                  "policy uniform makes no best plan to compare "
+                                  "clusters by");
     if (status != TANDEM_OK) return status;
     share_links(&a, &b);
     const tandem_cluster all = join(&a, &b);
@@ -252,11 +257,12 @@ static int print_text(const advising *v, const char *verdict)
         for (int c = 0; c < p->cluster.n_class; c++) batch[c] = p->cluster.member[c].batch;
         cli_batches_print(batches, sizeof batches, batch, p->cluster.n_class);
         if (p->samples_per_s > 0)
-            cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%.3g\t%s\t%s", name, p->name, batches,
-                          print_rate(rate, sizeof rate, v, k),
-                          tandem_quantity_print_ns_to(step, sizeof step, p->allocation.step_ns, digits_of(v, k)),
-                          p->allocation.sensitivity,
-                          tandem_quantity_print_bytes(bytes, sizeof bytes, p->peak_bytes), k == v->best ? "<" : "");
+            cli_table_row(
+                &table, "%s\t%s\t%s\t%s\t%s\t%.3g\t%s\t%s", name, p->name, batches,
+                print_rate(rate, sizeof rate, v, k),
+                tandem_quantity_print_ns_to(step, sizeof step, p->allocation.step_ns, digits_of(v, k)),
+                p->allocation.sensitivity, tandem_quantity_print_bytes(bytes, sizeof bytes, p->peak_bytes),
+                k == v->best ? "<" : "");
         else
             cli_table_row(&table, "%s\t%s\t%s\t-\t-\t-\t-\t%s", name, p->name,
                           v->options->batch_free ? "-" : batches, why_none(p));
@@ -323,16 +329,25 @@ const cli_command command_advise = {
     .description =
         "Examples:\n"
         "  tandem advise --model vit_tiny --cluster strongest --add weakest\n"
-        "  tandem advise --model resnet20 --cluster \"2*strongest\" --add \"2*cpu:avx + weakest\" --slowdown 3%\n"
-        "  tandem advise --model resnet50 --cluster \"16*v100@8 net=100Gbit/s,5us\" --add \"16*t4@8\" --predict --base fp16 \\\n"
-        "    --batch free --global-batch 1024                            described cards, nothing but the CPU at hand\n"
-        "Compares samples a second, step, sensitivity and memory of the ranks there are, of those that might be added, of\n"
-        "all, and of all but a class or half a class of what might be added: each with its best plan at the same\n"
-        "slowdown. Says which to use, which may be fewer devices. Every rank has its own batch (--batch, or batch=N in\n"
-        "the cluster): more ranks take more samples a step. With --batch free --global-batch N a step has N samples in each\n"
+        "  tandem advise --model resnet20 --cluster \"2*strongest\" --add \"2*cpu:avx + weakest\" --slowdown "
+        "3%\n"
+        "  tandem advise --model resnet50 --cluster \"16*v100@8 net=100Gbit/s,5us\" --add \"16*t4@8\" "
+        "--predict --base fp16 \\\n"
+        "    --batch free --global-batch 1024                            described cards, nothing but the "
+        "CPU at hand\n"
+        "Compares samples a second, step, sensitivity and memory of the ranks there are, of those that might "
+        "be added, of\n"
+        "all, and of all but a class or half a class of what might be added: each with its best plan at the "
+        "same\n"
+        "slowdown. Says which to use, which may be fewer devices. Every rank has its own batch (--batch, or "
+        "batch=N in\n"
+        "the cluster): more ranks take more samples a step. With --batch free --global-batch N a step has N "
+        "samples in each\n"
         "case, split among unlike ranks so that nobody waits. net= and node= of one cluster hold for both.\n"
-        "--base is the precision that you train in today: a class that would only wait keeps it. The step of a plan with\n"
-        "gradients in f16 has [--loss-scale dynamic] in it. Needs costs (`tandem profile`, or --predict) and statistics (`tandem\n"
+        "--base is the precision that you train in today: a class that would only wait keeps it. The step of "
+        "a plan with\n"
+        "gradients in f16 has [--loss-scale dynamic] in it. Needs costs (`tandem profile`, or --predict) and "
+        "statistics (`tandem\n"
         "sensitivity`, on any device).",
     .run = run,
 };

@@ -8,7 +8,8 @@
 
 /* --- A plan ----------------------------------------------------------------------------------- */
 
-/* Leaving a class out is better where the others alone make more samples a second, each cluster at its best plan. */
+/* Leaving a class out is better where the others alone make more samples a second, each cluster at its best
+ * plan. */
 static tandem_status find_fewer(allocating *a, tandem_error *error)
 {
     const tandem_cluster *cluster = &a->plan->cluster;
@@ -41,7 +42,8 @@ static int has_f16(const allocating *a)
     return cli_gradients_in_f16(a->plan, a->problem->graph, NULL, 0) > 0;
 }
 
-/* With the loss scale that the plan found needs: it costs time, so that it is in the step while a plan is looked for. */
+/* With the loss scale that the plan found needs: it costs time, so that it is in the step while a plan is
+ * looked for. */
 static tandem_status choose_scaled(allocating *a, tandem_error *error)
 {
     const double first = a->loss_scale;
@@ -122,18 +124,26 @@ const cli_command command_allocate = {
     .description =
         "Examples:\n"
         "  tandem allocate --model vit_tiny --cluster \"strongest + weakest\" -o plan.json\n"
-        "  tandem allocate --model resnet20 --cluster \"cpu:avx2 + cpu:sse41\" --slowdown 3% --memory 64MiB,32MiB\n"
+        "  tandem allocate --model resnet20 --cluster \"cpu:avx2 + cpu:sse41\" --slowdown 3% --memory "
+        "64MiB,32MiB\n"
         "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --policy uniform --uniform int8 -o -\n"
-        "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --explain fc1        why fc1 has its precision\n"
+        "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --explain fc1        why fc1 has its "
+        "precision\n"
         "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --front --svg front.svg\n"
         "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --batch free --global-batch 64\n"
-        "  tandem allocate --model vit_tiny --device cpu:avx2,cpu:sse41 --batch 8 --accumulate 4 --recompute sqrt -o plan.json\n"
+        "  tandem allocate --model vit_tiny --device cpu:avx2,cpu:sse41 --batch 8 --accumulate 4 --recompute "
+        "sqrt -o plan.json\n"
         "  tandem allocate --verify plan.json\n"
-        "Needs costs (`tandem profile`) and statistics (`tandem sensitivity`). Without -o nothing is written; -o - prints\n"
-        "the plan itself. Without a limit the plan is the least harmful of those as fast as the fastest; --target and\n"
-        "--slowdown allow a longer step, --budget asks for the fastest step within a sensitivity, --least-memory for the\n"
+        "Needs costs (`tandem profile`) and statistics (`tandem sensitivity`). Without -o nothing is "
+        "written; -o - prints\n"
+        "the plan itself. Without a limit the plan is the least harmful of those as fast as the fastest; "
+        "--target and\n"
+        "--slowdown allow a longer step, --budget asks for the fastest step within a sensitivity, "
+        "--least-memory for the\n"
         "least memory within all of these. Gradients in f16 need a loss scale:\n"
-        "[--loss-scale dynamic] is in the step of a plan that has them, and in its file for `tandem train`. Its neighbours are listed, too: every class in the base precision, and one\n"
-        "precision for all that it lowers. Where nothing fits: exit code 1, by how much, and FILE stays as it was.",
+        "[--loss-scale dynamic] is in the step of a plan that has them, and in its file for `tandem train`. "
+        "Its neighbours are listed, too: every class in the base precision, and one\n"
+        "precision for all that it lowers. Where nothing fits: exit code 1, by how much, and FILE stays as "
+        "it was.",
     .run = run,
 };

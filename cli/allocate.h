@@ -1,5 +1,5 @@
-/* allocate.h: what the files of `tandem allocate` share: allocate.c chooses a plan, or hands on to the file of the question
- * that was asked instead. */
+/* allocate.h: what the files of `tandem allocate` share: allocate.c chooses a plan, or hands on to the file
+ * of the question that was asked instead. */
 #ifndef TANDEM_CLI_ALLOCATE_H
 #define TANDEM_CLI_ALLOCATE_H
 
@@ -25,9 +25,11 @@ typedef struct allocating {
     int explained;      /* operator; −1 = none */
 } allocating;
 
-/* allocate_choices.c: what is asked for, from the options. TANDEM_USAGE names two that contradict each other. */
+/* allocate_choices.c: what is asked for, from the options. TANDEM_USAGE names two that contradict each other.
+ * */
 tandem_status allocate_choose(allocating *a, const cli_options *options, tandem_error *error);
-/* A planner for options that have been read, by the limits in them, under the loss scale that a plan is looked for with first. */
+/* A planner for options that have been read, by the limits in them, under the loss scale that a plan is
+ * looked for with first. */
 tandem_status allocate_open(allocating *a, tandem_error *error);
 /* The same planner again, under another loss scale. */
 tandem_status allocate_reopen(allocating *a, double loss_scale, tandem_error *error);
@@ -36,7 +38,8 @@ void allocate_close(allocating *a);
 /* allocate_text.c and allocate_json.c: a plan and its neighbours; they return the exit code. */
 int allocate_print_text(allocating *a);
 int allocate_print_json(allocating *a);
-/* " that keeps cpu:sse41 in fp32": what a proof is about, of a plan's held classes; "" where none is held, or the proof is of all plans. Returns text. */
+/* " that keeps cpu:sse41 in fp32": what a proof is about, of a plan's held classes; "" where none is held, or
+ * the proof is of all plans. Returns text. */
 const char *allocate_print_held(char *text, size_t size, const tandem_plan *plan,
                                 const tandem_certificate *certificate);
 /* A line that says which loss scale is in the step, and for which gradients; nothing where there is none. */
@@ -63,6 +66,7 @@ int allocate_front(allocating *a);
 int allocate_batch(allocating *a);
 
 /* allocate_svg.c: the front as a picture, drawn by gnuplot. TANDEM_MISSING says how to install it. */
-tandem_status allocate_svg(const tandem_front *front, const allocating *a, const char *path, tandem_error *error);
+tandem_status allocate_svg(const tandem_front *front, const allocating *a, const char *path,
+                           tandem_error *error);
 
 #endif

@@ -1,4 +1,5 @@
-/* allocate_batch.c: `tandem allocate --batch free`: the global batch split among the classes along with the precisions. */
+/* allocate_batch.c: `tandem allocate --batch free`: the global batch split among the classes along with the
+ * precisions. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +38,8 @@ static int print_text(const split *s, const tandem_batch_choice *choice, const c
     printf("; %d splits looked at", choice->n_split);
     if (choice->n_missing) printf(", %d of them not measured", choice->n_missing);
     fputs("\n\n", stdout);
-    cli_table_row(&table, "chosen\tbatch a rank\t>step\t>samples/s\t>sensitivity (%s)", cli_method_text(method));
+    cli_table_row(&table, "chosen\tbatch a rank\t>step\t>samples/s\t>sensitivity (%s)",
+                  cli_method_text(method));
     for (int k = 0; k < N_WAY; k++) {
         const tandem_batch_plan *way = way_of(choice, k);
         if (!way->plan) {
@@ -48,7 +50,8 @@ static int print_text(const split *s, const tandem_batch_choice *choice, const c
         cli_table_row(&table, "%s\t%s\t%s\t%.1f\t%.4g", way_name[k],
                       cli_batches_print(batches, sizeof batches, way->batch, s->subject.cluster.n_class),
                       tandem_quantity_print_ns(step, sizeof step, way->allocation.step_ns),
-                      (double)samples / ((double)way->allocation.step_ns * 1e-9), way->allocation.sensitivity);
+                      (double)samples / ((double)way->allocation.step_ns * 1e-9),
+                      way->allocation.sensitivity);
     }
     const int code = cli_table_print(&table);
     cli_table_free(&table);
@@ -81,8 +84,9 @@ static int print_json(const split *s, const tandem_batch_choice *choice, const c
     json_object_set_new(result, "splits", json_integer(choice->n_split));
     json_object_set_new(result, "splits_not_measured", json_integer(choice->n_missing));
     for (int k = 0; k < N_WAY; k++)
-        json_object_set_new(result, member[k],
-                            way_json(way_of(choice, k), s->subject.cluster.n_class, s->options->global_batch));
+        json_object_set_new(
+            result, member[k],
+            way_json(way_of(choice, k), s->subject.cluster.n_class, s->options->global_batch));
     return cli_print_json(result);
 }
 
@@ -90,8 +94,9 @@ static int print_json(const split *s, const tandem_batch_choice *choice, const c
 
 static tandem_status write_plan(const split *s, const tandem_batch_choice *choice, tandem_error *error)
 {
-    return s->options->output ? tandem_plan_write(choice->both.plan, s->subject.graph[0], s->options->output, error)
-                              : TANDEM_OK;
+    return s->options->output
+               ? tandem_plan_write(choice->both.plan, s->subject.graph[0], s->options->output, error)
+               : TANDEM_OK;
 }
 
 /* What is split among the ranks is a micro-step's part of what was asked for. */
@@ -111,7 +116,8 @@ static int has_f16(const split *s, const tandem_batch_choice *choice)
 static tandem_status choose(split *s, tandem_batch_choice *choice, const allocating *a, const char *method,
                             double loss_scale, tandem_error *error)
 {
-    cli_batches problem_of = {.options = a->options, .cluster = &s->subject.cluster, .with_norm = loss_scale != 0};
+    cli_batches problem_of = {
+        .options = a->options, .cluster = &s->subject.cluster, .with_norm = loss_scale != 0};
     const tandem_batch_source problems = cli_batches_source(&problem_of);
     const int n_micro = a->options->step.n_micro > 1 ? a->options->step.n_micro : 1;
     tandem_batch_choice_free(choice);
@@ -153,9 +159,11 @@ int allocate_batch(allocating *a)
     if (status != TANDEM_OK)
         code = cli_fail(&error);
     else if (!is_plan_on_stdout)
-        code = a->options->json ? print_json(&s, &choice, method->name) : print_text(&s, &choice, method->name);
+        code =
+            a->options->json ? print_json(&s, &choice, method->name) : print_text(&s, &choice, method->name);
     if (code == 0)
-        cli_note_loss_scale(a->options, choice.both.plan, s.subject.graph[0], s.loss_scale, CLI_UNPRICED_SCALE);
+        cli_note_loss_scale(a->options, choice.both.plan, s.subject.graph[0], s.loss_scale,
+                            CLI_UNPRICED_SCALE);
     if (code == 0 && a->options->output && !is_plan_on_stdout)
         cli_note(a->options, "plan written to %s", a->options->output);
     tandem_batch_choice_free(&choice);

@@ -9,17 +9,24 @@
 /* Questions of their own: at most one of them, and with some no limits. */
 static tandem_status check_pairs(const cli_options *o, tandem_error *error)
 {
-    const int target = o->target_ns > 0, slowdown = o->slowdown >= 0, budget = o->budget >= 0, front = o->front > 0;
+    const int target = o->target_ns > 0, slowdown = o->slowdown >= 0, budget = o->budget >= 0,
+              front = o->front > 0;
     const struct pair {
         int first, second;
         const char *names, *why;
     } pairs[] = {
-        {target, slowdown, "--target and --slowdown contradict each other", "each says how long the step may be"},
+        {target, slowdown, "--target and --slowdown contradict each other",
+         "each says how long the step may "
+         "be"},
         {budget && !o->least_memory, target, "--budget and --target contradict each other",
-         "a budget asks for the fastest step, a target for the least sensitivity; with --least-memory both may stand"},
+         "a budget asks for the fastest step, a target for the least sensitivity; with --least-memory both "
+         "may stand"},
         {budget && !o->least_memory, slowdown, "--budget and --slowdown contradict each other",
-         "a budget asks for the fastest step, a slowdown for the least sensitivity; with --least-memory both may stand"},
-        {o->batch_free, budget, "--batch free and --budget contradict each other", "batches are chosen for a step"},
+         "a budget asks for the fastest step, a slowdown for the least sensitivity; with --least-memory both "
+         "may stand"},
+        {o->batch_free, budget, "--batch free and --budget contradict each other",
+         "batches are chosen for a "
+         "step"},
         {o->batch_free, o->least_memory, "--batch free and --least-memory contradict each other",
          "batches are chosen for a step"},
         {o->batch_free, front, "--batch free and --front contradict each other", "a front is of one batch"},
@@ -28,13 +35,19 @@ static tandem_status check_pairs(const cli_options *o, tandem_error *error)
         {front, target, "--front and --target contradict each other", "a front is of all targets"},
         {front, slowdown, "--front and --slowdown contradict each other", "a front is of all targets"},
         {front, budget, "--front and --budget contradict each other", "a front is of all targets"},
-        {front, o->least_memory, "--front and --least-memory contradict each other", "a front is of all targets"},
-        {front, o->explain != NULL, "--front and --explain contradict each other", "a front is of many plans"},
+        {front, o->least_memory, "--front and --least-memory contradict each other",
+         "a front is of all "
+         "targets"},
+        {front, o->explain != NULL, "--front and --explain contradict each other",
+         "a front is of many plans"},
         {front, o->output != NULL, "--front and --output contradict each other",
          "a front is of many plans; --target makes one of them"},
         {o->svg != NULL, !front, "--svg without --front", "it draws the front"},
-        {o->batch_free, o->global_batch == 0, "--batch free without --global-batch", "say how many samples a step has"},
-        {o->batch_free && o->step.n_micro > 1, o->global_batch % (o->step.n_micro > 1 ? o->step.n_micro : 1) != 0,
+        {o->batch_free, o->global_batch == 0, "--batch free without --global-batch",
+         "say how many samples a "
+         "step has"},
+        {o->batch_free && o->step.n_micro > 1,
+         o->global_batch % (o->step.n_micro > 1 ? o->step.n_micro : 1) != 0,
          "--global-batch and --accumulate do not go together",
          "the samples of a step must be a multiple of its micro-steps"},
         {o->global_batch > 0, !o->batch_free, "--global-batch without --batch free", "else --batch says it"},
@@ -92,8 +105,9 @@ tandem_status allocate_open(allocating *a, tandem_error *error)
     cli_options subject_options = *a->options;
     subject_options.uniform = NULL; /* of the policy, not of all classes */
     const tandem_status status = cli_subject_open(&a->subject, &subject_options, error);
-    return status == TANDEM_OK ? allocate_reopen(a, cli_loss_scale_first(a->options, &a->subject.cluster), error)
-                               : status;
+    return status == TANDEM_OK
+               ? allocate_reopen(a, cli_loss_scale_first(a->options, &a->subject.cluster), error)
+               : status;
 }
 
 tandem_status allocate_reopen(allocating *a, double loss_scale, tandem_error *error)

@@ -57,17 +57,19 @@ static const tandem_choice *chosen_of(const tandem_choice *choice, int n)
 static const char *print_bytes_change(char *text, size_t size, int64_t bytes)
 {
     char amount[TANDEM_QUANTITY_TEXT];
-    (void)snprintf(text, size, "%s%s",
-                   bytes < 0   ? "-"
-                   : bytes > 0 ? "+"
-                               : "",
-                   tandem_quantity_print_bytes(amount, sizeof amount, (uint64_t)(bytes < 0 ? -bytes : bytes)));
+    (void)snprintf(
+        text, size, "%s%s",
+        bytes < 0   ? "-"
+        : bytes > 0 ? "+"
+                    : "",
+        tandem_quantity_print_bytes(amount, sizeof amount, (uint64_t)(bytes < 0 ? -bytes : bytes)));
     return text;
 }
 
 static void add_rows(cli_table *table, const tandem_choice *choice, int n, const char *device)
 {
-    char own[TANDEM_QUANTITY_TEXT], longer[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT + 1], verdict[256];
+    char own[TANDEM_QUANTITY_TEXT], longer[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT + 1],
+        verdict[256];
     for (int k = 0; k < n; k++) {
         const tandem_choice *c = &choice[k];
         print_verdict(verdict, sizeof verdict, c, chosen_of(choice, n));
@@ -91,7 +93,8 @@ int allocate_explain_text(const allocating *a)
     for (int c = 0; c < a->plan->cluster.n_class && !code; c++) {
         tandem_choice choice[TANDEM_N_PRECISION];
         int n = 0;
-        if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, a->explained, &error) != TANDEM_OK)
+        if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, a->explained, &error) !=
+            TANDEM_OK)
             code = cli_fail(&error);
         add_rows(&table, choice, n, a->plan->cluster.member[c].device.name);
     }
@@ -124,7 +127,8 @@ json_t *allocate_explain_json(const allocating *a)
     for (int c = 0; c < a->plan->cluster.n_class; c++) {
         tandem_choice choice[TANDEM_N_PRECISION];
         int n = 0;
-        if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, a->explained, NULL) != TANDEM_OK)
+        if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, a->explained, NULL) !=
+            TANDEM_OK)
             break; /* was replayed a moment ago: only memory can be out */
         json_array_append_new(devices, json_pack("{s:s,s:o}", "name", a->plan->cluster.member[c].device.name,
                                                  "choices", choices_json(choice, n)));

@@ -75,10 +75,11 @@ static int print_json(const allocating *a, const tandem_front *front)
     json_t *result = cli_json("allocate"), *points = json_array(), *uniform = json_array();
     for (int k = 0; k < front->n_point; k++) {
         const tandem_front_point *p = &front->point[k];
-        json_array_append_new(
-            points, json_pack("{s:I,s:I,s:o,s:o,s:I}", "target_ns", (json_int_t)p->target_ns, "step_ns",
-                              (json_int_t)p->step_ns, "sensitivity", cli_number(p->sensitivity), "lower_bound",
-                              cli_number(p->lower_bound), "peak_bytes", (json_int_t)p->peak_bytes));
+        json_array_append_new(points,
+                              json_pack("{s:I,s:I,s:o,s:o,s:I}", "target_ns", (json_int_t)p->target_ns,
+                                        "step_ns", (json_int_t)p->step_ns, "sensitivity",
+                                        cli_number(p->sensitivity), "lower_bound", cli_number(p->lower_bound),
+                                        "peak_bytes", (json_int_t)p->peak_bytes));
     }
     for (int k = 0; k < front->n_uniform; k++) {
         const tandem_neighbour *u = &front->uniform[k];

@@ -11,16 +11,17 @@ static json_t *devices_json(const allocating *a)
         for (int k = 0; k < TANDEM_N_PRECISION; k++) {
             const allocate_part part = allocate_part_of(a, c, (tandem_precision)k);
             if (part.n_op > 0)
-                json_array_append_new(
-                    precisions, json_pack("{s:s,s:i,s:f}", "name", tandem_precision_get((tandem_precision)k)->name,
-                                          "operators", part.n_op, "flops_share", part.flops_share));
+                json_array_append_new(precisions,
+                                      json_pack("{s:s,s:i,s:f}", "name",
+                                                tandem_precision_get((tandem_precision)k)->name, "operators",
+                                                part.n_op, "flops_share", part.flops_share));
         }
         const int lowered = !tandem_plan_is_uniform(a->plan, a->problem->graph, c, a->problem->base);
-        json_array_append_new(devices, json_pack("{s:s,s:b,s:b,s:I,s:o,s:o}", "name",
-                                                 a->plan->cluster.member[c].device.name, "lowered", lowered,
-                                                 "held", (int)(a->result.held >> c & 1), "peak_bytes",
-                                                 (json_int_t)a->result.peak_bytes[c], "precisions", precisions,
-                                                 "costs", cli_provenance_json(a->problem->replayer, c)));
+        json_array_append_new(
+            devices, json_pack("{s:s,s:b,s:b,s:I,s:o,s:o}", "name", a->plan->cluster.member[c].device.name,
+                               "lowered", lowered, "held", (int)(a->result.held >> c & 1), "peak_bytes",
+                               (json_int_t)a->result.peak_bytes[c], "precisions", precisions, "costs",
+                               cli_provenance_json(a->problem->replayer, c)));
     }
     return devices;
 }
@@ -31,10 +32,11 @@ static json_t *neighbours_json(const allocating *a)
     json_t *neighbours = json_array();
     for (int k = 0; k < a->n_neighbour; k++) {
         const tandem_neighbour *n = &a->neighbour[k];
-        json_array_append_new(neighbours, json_pack("{s:s,s:s,s:s?,s:I,s:o,s:b}", "name", n->name, "precision",
-                                                    tandem_precision_get(n->precision)->name, "relation",
-                                                    relations[n->relation], "step_ns", (json_int_t)n->step_ns,
-                                                    "sensitivity", cli_number(n->sensitivity), "fits", n->fits));
+        json_array_append_new(neighbours,
+                              json_pack("{s:s,s:s,s:s?,s:I,s:o,s:b}", "name", n->name, "precision",
+                                        tandem_precision_get(n->precision)->name, "relation",
+                                        relations[n->relation], "step_ns", (json_int_t)n->step_ns,
+                                        "sensitivity", cli_number(n->sensitivity), "fits", n->fits));
     }
     return neighbours;
 }

@@ -22,17 +22,19 @@ static void print_text(const allocating *a, const tandem_shortfall *shortfall, i
     }
 }
 
-static int print_json(const allocating *a, const tandem_shortfall *shortfall, int n, const tandem_error *error)
+static int print_json(const allocating *a, const tandem_shortfall *shortfall, int n,
+                      const tandem_error *error)
 {
     json_t *result = cli_json("allocate"), *rows = json_array();
     for (int k = 0; k < n; k++) {
         const tandem_shortfall *s = &shortfall[k];
         json_array_append_new(
-            rows, json_pack("{s:s,s:I,s:I,s:I,s:I,s:o}", "name", a->subject.cluster.member[s->c].device.name,
-                            "least_bytes", (json_int_t)s->peak_bytes, "limit_bytes", (json_int_t)s->limit_bytes,
-                            "missing_bytes", (json_int_t)(s->peak_bytes - s->limit_bytes), "batch",
-                            (json_int_t)a->subject.cluster.member[s->c].batch, "batch_that_fits",
-                            s->batch > 0 ? json_integer(s->batch) : json_null()));
+            rows,
+            json_pack("{s:s,s:I,s:I,s:I,s:I,s:o}", "name", a->subject.cluster.member[s->c].device.name,
+                      "least_bytes", (json_int_t)s->peak_bytes, "limit_bytes", (json_int_t)s->limit_bytes,
+                      "missing_bytes", (json_int_t)(s->peak_bytes - s->limit_bytes), "batch",
+                      (json_int_t)a->subject.cluster.member[s->c].batch, "batch_that_fits",
+                      s->batch > 0 ? json_integer(s->batch) : json_null()));
     }
     json_object_set_new(result, "fits", json_false());
     json_object_set_new(result, "why", json_string(error->text));

@@ -1,5 +1,5 @@
-/* allocate_svg.c: draws a front with gnuplot, which reads a script from its standard input and writes SVG to its standard
- * output: into memory, from where it goes into its file when it is whole. */
+/* allocate_svg.c: draws a front with gnuplot, which reads a script from its standard input and writes SVG to
+ * its standard output: into memory, from where it goes into its file when it is whole. */
 #include <errno.h>
 #include <math.h>
 #include <spawn.h>
@@ -36,7 +36,8 @@ typedef struct drawing {
     const tandem_front *front;
     scale time, bytes;
     double shortest_ns, longest_ns, least_bytes, most_bytes;
-    double floor; /* where a sensitivity of 0 is drawn: logarithms have no place for it; 0 = nothing is above 0 */
+    /* where a sensitivity of 0 is drawn: logarithms have no place for it; 0 = nothing is above 0 */
+    double floor;
 } drawing;
 
 static double height(const drawing *d, double sensitivity)
@@ -73,8 +74,11 @@ static void stretch(drawing *d, int64_t step_ns, uint64_t bytes)
 
 static drawing measure(FILE *script, const tandem_front *front)
 {
-    drawing d = {
-        .script = script, .front = front, .shortest_ns = INFINITY, .least_bytes = INFINITY, .floor = find_floor(front)};
+    drawing d = {.script = script,
+                 .front = front,
+                 .shortest_ns = INFINITY,
+                 .least_bytes = INFINITY,
+                 .floor = find_floor(front)};
     for (int k = 0; k < front->n_point; k++) stretch(&d, front->point[k].step_ns, front->point[k].peak_bytes);
     for (int k = 0; k < front->n_uniform; k++)
         stretch(&d, front->uniform[k].step_ns, largest(front->uniform[k].peak_bytes));
@@ -89,8 +93,9 @@ static void write_data(const drawing *d)
     fputs("$front << EOD\n", d->script);
     for (int k = 0; k < d->front->n_point; k++) {
         const tandem_front_point *p = &d->front->point[k];
-        fprintf(d->script, "%.9g %.9g %.6g %.9g\n", (double)p->step_ns / d->time.size, height(d, p->sensitivity),
-                (double)p->peak_bytes / d->bytes.size, p->lower_bound > 0 ? p->lower_bound : NAN);
+        fprintf(d->script, "%.9g %.9g %.6g %.9g\n", (double)p->step_ns / d->time.size,
+                height(d, p->sensitivity), (double)p->peak_bytes / d->bytes.size,
+                p->lower_bound > 0 ? p->lower_bound : NAN);
     }
     fputs("EOD\n$uniform << EOD\n", d->script);
     for (int k = 0; k < d->front->n_uniform; k++) {
@@ -115,14 +120,17 @@ static void write_axes(const drawing *d, const allocating *a)
     fprintf(d->script, "set cblabel 'memory of the rank that takes most (%s)'\nset cbrange [%.9g:%.9g]\n",
             d->bytes.unit, (d->least_bytes - 0.02 * d->most_bytes) / d->bytes.size,
             1.02 * d->most_bytes / d->bytes.size);
-    fputs("set grid\nset key inside left bottom\nset offsets graph 0.05, graph 0.15, 0, 0\nset palette defined (0 '#2b6cb0', 1 '#dd6b20')\n",
+    fputs("set grid\nset key inside left bottom\nset offsets graph 0.05, graph 0.15, 0, 0\nset palette "
+          "defined (0 '#2b6cb0', 1 '#dd6b20')\n",
           d->script);
     /* a range of its own where all points lie on one line */
     fprintf(d->script, "set xrange [%.9g:%.9g]\n", d->shortest_ns / d->time.size,
             1.02 * d->longest_ns / d->time.size);
     if (d->floor <= 0) fputs("set yrange [-1:1]\n", d->script);
     if (d->floor > 0)
-        fprintf(d->script, "set logscale y\nset format y '%%.0e'\nset yrange [%.9g:*]\nset ytics add ('0' %.9g)\n",
+        fprintf(d->script,
+                "set logscale y\nset format y '%%.0e'\nset yrange [%.9g:*]\nset ytics add ('0' "
+                "%.9g)\n",
                 d->floor / 2, d->floor);
 }
 
@@ -172,7 +180,8 @@ static tandem_status write_picture(int picture, const char *path, tandem_error *
     tandem_status status = TANDEM_OK;
     tandem_file file = {0};
     const off_t bytes = lseek(picture, 0, SEEK_END);
-    const char *const text = bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, picture, 0) : MAP_FAILED;
+    const char *const text =
+        bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, picture, 0) : MAP_FAILED;
     if (text == MAP_FAILED || !memmem(text, (size_t)bytes, end, sizeof end - 1))
         status = tandem_error_set(error, TANDEM_IO, "gnuplot did not draw '%s' to its end", path);
     if (status == TANDEM_OK) status = tandem_file_open(&file, path, error);
@@ -202,20 +211,23 @@ static int run_gnuplot(int script, int picture)
     return WIFEXITED(how) ? WEXITSTATUS(how) : 1;
 }
 
-tandem_status allocate_svg(const tandem_front *front, const allocating *a, const char *path, tandem_error *error)
+tandem_status allocate_svg(const tandem_front *front, const allocating *a, const char *path,
+                           tandem_error *error)
 {
     const int script = make_script(front, a);
     const int picture = script < 0 ? -1 : memfd_create("picture", MFD_CLOEXEC);
     tandem_status status = TANDEM_OK;
     if (picture < 0)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a script of gnuplot and its picture");
+        status =
+            tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a script of gnuplot and its picture");
     const int code = status == TANDEM_OK ? run_gnuplot(script, picture) : 0;
     if (code == -1 || code == 127)
         status = tandem_error_set(
             error, TANDEM_MISSING,
             "gnuplot, which draws the front, is not installed; `apt-get install gnuplot-nox` installs it");
     else if (code != 0)
-        status = tandem_error_set(error, TANDEM_IO, "gnuplot could not draw '%s': it ended with %d", path, code);
+        status =
+            tandem_error_set(error, TANDEM_IO, "gnuplot could not draw '%s': it ended with %d", path, code);
     else if (status == TANDEM_OK)
         status = write_picture(picture, path, error);
     if (picture >= 0) (void)close(picture);

@@ -54,7 +54,8 @@ static int print_plans(const allocating *a)
     for (int k = 0; k < a->n_neighbour; k++) {
         const tandem_neighbour *neighbour = &a->neighbour[k];
         put(rows, &n,
-            (row){neighbour->name, neighbour->fits ? "" : "lacks memory", neighbour->step_ns, neighbour->sensitivity});
+            (row){neighbour->name, neighbour->fits ? "" : "lacks memory", neighbour->step_ns,
+                  neighbour->sensitivity});
     }
     put(rows, &n, (row){a->plan->name, "<", a->result.step_ns, a->result.sensitivity});
     cli_table_row(&table, "plan\t>step\t>sensitivity (%s)", cli_method_text(a->plan->method));
@@ -82,7 +83,8 @@ static int print_devices(const allocating *a)
             cli_table_row(&table, "%s\t%s\t%d\t%s\t%s", first ? a->plan->cluster.member[c].device.name : "",
                           tandem_precision_get((tandem_precision)k)->name, part.n_op,
                           tandem_quantity_print_ratio(share, sizeof share, part.flops_share),
-                          first ? tandem_quantity_print_bytes(bytes, sizeof bytes, a->result.peak_bytes[c]) : "");
+                          first ? tandem_quantity_print_bytes(bytes, sizeof bytes, a->result.peak_bytes[c])
+                                : "");
             first = 0;
         }
     }
@@ -97,13 +99,15 @@ static void print_question(const allocating *a)
 {
     char time[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], ratio[TANDEM_QUANTITY_TEXT];
     char recompute[TANDEM_RECOMPUTE_TEXT];
-    printf("%s by policy %s: %lld replays in %s; ", a->plan->model, a->plan->policy, (long long)a->result.replays,
+    printf("%s by policy %s: %lld replays in %s; ", a->plan->model, a->plan->policy,
+           (long long)a->result.replays,
            tandem_quantity_print_ns(time, sizeof time, (int64_t)(a->seconds * 1e9)));
     tandem_quantity_print_ns(step, sizeof step, a->result.target_ns);
     if (a->goal.objective == TANDEM_LEAST_STEP)
         printf("the fastest step within a sensitivity of %g", a->goal.budget);
     else
-        printf("%sallowed step %s", a->goal.objective == TANDEM_LEAST_MEMORY ? "the least memory, " : "", step);
+        printf("%sallowed step %s", a->goal.objective == TANDEM_LEAST_MEMORY ? "the least memory, " : "",
+               step);
     if (a->goal.objective != TANDEM_LEAST_STEP && !a->problem->target_ns)
         printf(" (slowdown %s)", tandem_quantity_print_ratio(ratio, sizeof ratio, a->problem->slowdown));
     if (a->goal.objective == TANDEM_LEAST_MEMORY && isfinite(a->goal.budget))
@@ -115,7 +119,8 @@ static void print_question(const allocating *a)
 }
 
 /* A bound says nothing about plans that lower a held class, but for that of 0. */
-const char *allocate_print_held(char *text, size_t size, const tandem_plan *plan, const tandem_certificate *certificate)
+const char *allocate_print_held(char *text, size_t size, const tandem_plan *plan,
+                                const tandem_certificate *certificate)
 {
     const int is_of_all = strcmp(certificate->proof, "zero") == 0;
     size_t used = 0;
@@ -149,7 +154,8 @@ static void print_certificate(const allocating *a)
                allocate_print_held(held, sizeof held, a->plan, certificate), certificate->proof);
         return;
     }
-    printf("no plan within that step%s has a sensitivity below %.4g: at most %s of this one's could be saved (proof: %s)\n",
+    printf("no plan within that step%s has a sensitivity below %.4g: at most %s of this one's could be saved "
+           "(proof: %s)\n",
            allocate_print_held(held, sizeof held, a->plan, certificate), certificate->lower_bound,
            tandem_quantity_print_ratio(gap, sizeof gap, certificate->gap), certificate->proof);
 }

@@ -28,8 +28,9 @@ static tandem_status verify(verifying *v, tandem_error *error)
     if (!v->options.bucket_bytes) v->options.bucket_bytes = plan->bucket_bytes;
     if (!v->options.method && plan->method[0]) v->options.method = plan->method;
     status = cli_planner_open(&v->planner, &v->options, &v->subject, 0, error);
-    return status == TANDEM_OK ? tandem_plan_verify(&v->found, plan, tandem_planner_problem(v->planner), error)
-                               : status;
+    return status == TANDEM_OK
+               ? tandem_plan_verify(&v->found, plan, tandem_planner_problem(v->planner), error)
+               : status;
 }
 
 static void print_text(const verifying *v, const char *path)
@@ -37,11 +38,13 @@ static void print_text(const verifying *v, const char *path)
     char step[TANDEM_QUANTITY_TEXT], target[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT], held[256];
     const tandem_plan *plan = v->subject.plan;
     assert(plan);
-    printf("%s is what it says: %s by policy %s\n", path, plan->model, plan->policy[0] ? plan->policy : "none");
+    printf("%s is what it says: %s by policy %s\n", path, plan->model,
+           plan->policy[0] ? plan->policy : "none");
     printf("step         %s", tandem_quantity_print_ns(step, sizeof step, v->found.step_ns));
     if (plan->target_ns)
         printf(", target %s", tandem_quantity_print_ns(target, sizeof target, plan->target_ns));
-    printf("\nsensitivity  %.4g (%s)", v->found.sensitivity, cli_method_text(tandem_planner_method(v->planner)));
+    printf("\nsensitivity  %.4g (%s)", v->found.sensitivity,
+           cli_method_text(tandem_planner_method(v->planner)));
     if (isfinite(v->found.certificate.lower_bound))
         printf("; no plan%s has less than %.4g (proof: %s)",
                allocate_print_held(held, sizeof held, plan, &v->found.certificate),
@@ -49,7 +52,8 @@ static void print_text(const verifying *v, const char *path)
     putchar('\n');
     for (int c = 0; c < plan->cluster.n_class; c++) {
         const uint64_t limit_bytes = tandem_cluster_limit_bytes(&v->subject.cluster, c);
-        printf("memory       %s on %s", tandem_quantity_print_bytes(bytes, sizeof bytes, v->found.peak_bytes[c]),
+        printf("memory       %s on %s",
+               tandem_quantity_print_bytes(bytes, sizeof bytes, v->found.peak_bytes[c]),
                plan->cluster.member[c].device.name);
         if (limit_bytes) printf(", limit %s", tandem_quantity_print_bytes(bytes, sizeof bytes, limit_bytes));
         putchar('\n');
@@ -78,16 +82,17 @@ int allocate_verify(const cli_options *options)
 {
     const char *clash = cli_options_beyond(options, allowed);
     if (clash)
-        return cli_refuse(TANDEM_USAGE,
-                          "--verify and --%s contradict each other: the plan's file says what it was made for",
-                          clash);
+        return cli_refuse(
+            TANDEM_USAGE,
+            "--verify and --%s contradict each other: the plan's file says what it was made for", clash);
     tandem_error error = {0};
     verifying v = {.options = *options};
     v.options.plan = options->verify;
     int code = 0;
     const tandem_status status = verify(&v, &error);
     /* a negative answer is one, too: where the plan could be held against something at all */
-    if (options->json && (status == TANDEM_OK || status == TANDEM_NO_FIT || (status == TANDEM_MALFORMED && v.planner)))
+    if (options->json &&
+        (status == TANDEM_OK || status == TANDEM_NO_FIT || (status == TANDEM_MALFORMED && v.planner)))
         code = cli_print_json(json_of(&v, &error));
     else if (status == TANDEM_OK)
         print_text(&v, options->verify);

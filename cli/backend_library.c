@@ -41,13 +41,15 @@ const tandem_backend_api *cli_backend(tandem_error *error)
     void *library = open_library();
     if (!library) {
         (void)tandem_error_set(error, TANDEM_MISSING,
-                               "this command runs kernels and needs %s, which does not open: %s; install it beside the program, "
+                               "this command runs kernels and needs %s, which does not open: %s; install it "
+                               "beside the program, "
                                "or give its path in TANDEM_BACKEND",
                                library_name, dlerror());
         return NULL;
     }
     const tandem_backend_api *(*get)(int) = NULL;
-    *(void **)(void *)&get = dlsym(library, "tandem_backend_get"); /* POSIX: a function's address fits a void * */
+    *(void **)(void *)&get =
+        dlsym(library, "tandem_backend_get"); /* POSIX: a function's address fits a void * */
     api = get ? get(TANDEM_BACKEND_VERSION) : NULL;
     if (!api)
         (void)tandem_error_set(error, TANDEM_MISSING,

@@ -171,7 +171,8 @@ static int find(const char *name)
         if (strcmp(names[k], name) == 0) return k;
     }
     (void)cli_refuse(TANDEM_UNKNOWN_NAME,
-                     "no benchmark '%s'.%s Say step, replay, open, allocate, trace, kernels, products or exchange.",
+                     "no benchmark '%s'.%s Say step, replay, open, allocate, trace, kernels, products or "
+                     "exchange.",
                      name, tandem_nearest_hint(name, names, N_KIND).text);
     return -1;
 }
@@ -181,7 +182,8 @@ static int run(const cli_options *options)
     if (options->n_word != 1)
         return cli_refuse(
             TANDEM_USAGE,
-            "say what to measure: tandem bench step, replay, open, allocate, trace, kernels, products or exchange");
+            "say what to measure: tandem bench step, replay, open, allocate, trace, kernels, products or "
+            "exchange");
     const int kind = find(options->word[0]);
     if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
     const char *beyond = cli_options_beyond(options, kinds[kind].option);
@@ -214,25 +216,38 @@ const cli_command command_bench = {
         "  tandem bench kernels --device strongest\n"
         "  tandem bench products --model resnet50 --batch 8 --device strongest --uniform fp32\n"
         "  tandem bench exchange --cluster \"2*strongest\"\n"
-        "step: training steps on noise, in each precision of the device [the strongest one here], or in one; N steps [30].\n"
-        "replay: replays a second on two unlike devices of this machine, with one operator of each class changed before each,\n"
-        "with all changed, with memory; with one operator of one class flipped and back, with another cost of one task; then the\n"
-        "last two of 1,000 operators and 160 buckets on clusters of 2 to 12,288 ranks. N batches [50]. Where the store lacks\n"
+        "step: training steps on noise, in each precision of the device [the strongest one here], or in one; "
+        "N steps [30].\n"
+        "replay: replays a second on two unlike devices of this machine, with one operator of each class "
+        "changed before each,\n"
+        "with all changed, with memory; with one operator of one class flipped and back, with another cost "
+        "of one task; then the\n"
+        "last two of 1,000 operators and 160 buckets on clusters of 2 to 12,288 ranks. N batches [50]. Where "
+        "the store lacks\n"
         "costs they are made up and the result says so: how fast a replay is does not depend on them.\n"
-        "open: opening a replayer on the same two devices from a store of its own costs, and from one of 100,000 rows\n"
-        "more; and the whole process of `tandem replay --json` on each, and on none where all devices are described; N runs\n"
+        "open: opening a replayer on the same two devices from a store of its own costs, and from one of "
+        "100,000 rows\n"
+        "more; and the whole process of `tandem replay --json` on each, and on none where all devices are "
+        "described; N runs\n"
         "[30].\n"
-        "allocate: a plan by greedy, with and without its certificate, and by exact, costs and statistics loaded from the\n"
+        "allocate: a plan by greedy, with and without its certificate, and by exact, costs and statistics "
+        "loaded from the\n"
         "store, with --slowdown and --predict as `tandem allocate` has them; N plans [10].\n"
-        "trace: the engine behind tandem whatif at 1,000 ranks; two steps of resnet50 there, every rank by itself; what the\n"
+        "trace: the engine behind tandem whatif at 1,000 ranks; two steps of resnet50 there, every rank by "
+        "itself; what the\n"
         "PyTorch profiler writes, read; a step written as JSON; N runs [10].\n"
-        "kernels: the kernel library (docs/kernels.md) on one device [the strongest one here]: rounding to int8 and casts of\n"
-        "64 KiB, 1 MiB and 64 MiB, read and written together, beside a copy of as many bytes; int8 products; a linear layer in\n"
+        "kernels: the kernel library (docs/kernels.md) on one device [the strongest one here]: rounding to "
+        "int8 and casts of\n"
+        "64 KiB, 1 MiB and 64 MiB, read and written together, beside a copy of as many bytes; int8 products; "
+        "a linear layer in\n"
         "every precision, its three products and all its casts, in training steps; N samples [10].\n"
-        "products: every product (linear, matmul, conv2d; forward, dgrad, wgrad) inside a step on noise, beside the same kernel\n"
-        "alone, again and again on operands of its own, and beside oneDNN's own kernel for it, direct convolutions, in\n"
+        "products: every product (linear, matmul, conv2d; forward, dgrad, wgrad) inside a step on noise, "
+        "beside the same kernel\n"
+        "alone, again and again on operands of its own, and beside oneDNN's own kernel for it, direct "
+        "convolutions, in\n"
         "layouts of its choice; the 20 that take most of the step, and all together; N steps [5].\n"
-        "exchange: an all-reduce of 4 KiB to 100 MiB among the ranks of a cluster [two of the strongest device here], idle and\n"
+        "exchange: an all-reduce of 4 KiB to 100 MiB among the ranks of a cluster [two of the strongest "
+        "device here], idle and\n"
         "while their cores compute, and as many bytes read and written in place by every rank; N times [20].",
     .run = run,
 };

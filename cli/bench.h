@@ -36,7 +36,8 @@ int bench_exchange(const cli_options *options);
 /* As --json or as a table. Returns the exit code. */
 int bench_print(const bench_result *result, const char *what, const cli_options *options);
 
-/* bench_linear: adds a case for each precision of options->device: n steps of a linear layer of these sizes. */
+/* bench_linear: adds a case for each precision of options->device: n steps of a linear layer of these sizes.
+ * */
 enum { BENCH_LINEAR_ROWS = 2048, BENCH_LINEAR_WIDTH = 1024 };
 tandem_status bench_linear(bench_result *result, const cli_options *options, int64_t n, tandem_error *error);
 
@@ -48,13 +49,15 @@ void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64
 /* Model and cluster of the result are the subject's. */
 void bench_name(bench_result *result, const cli_subject *subject);
 
-/* Fills in, where they are not given, resnet20 and two unlike devices of this machine, whose text is kept in `pair`. */
+/* Fills in, where they are not given, resnet20 and two unlike devices of this machine, whose text is kept in
+ * `pair`. */
 enum { BENCH_PAIR = 2 * TANDEM_DEVICE_NAME + 8 };
 void bench_default_pair(cli_options *options, char pair[BENCH_PAIR]);
 
-/* bench_store_make: a store in the working directory with a cost, made up, for everything that graph[c] on class c of the
- * cluster can ask for, and about n_more rows beside that, on the same devices. Where the cluster has no link, ranks slow each
- * other, and an all-reduce compute and the other way round. The store's name goes to `path`. */
+/* bench_store_make: a store in the working directory with a cost, made up, for everything that graph[c] on
+ * class c of the cluster can ask for, and about n_more rows beside that, on the same devices. Where the
+ * cluster has no link, ranks slow each other, and an all-reduce compute and the other way round. The store's
+ * name goes to `path`. */
 #define BENCH_STORE_COSTS "made up, 5 to 20 us a task"
 tandem_status bench_store_make(char path[CLI_SCRATCH_STORE], const tandem_cluster *cluster,
                                const tandem_graph *const *graph, uint64_t bucket_bytes, int64_t n_more,

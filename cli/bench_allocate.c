@@ -1,4 +1,5 @@
-/* bench_allocate.c: how long a plan takes once costs are loaded: greedy, greedy with its certificate, exact. */
+/* bench_allocate.c: how long a plan takes once costs are loaded: greedy, greedy with its certificate, exact.
+ * */
 #include <stdio.h>
 #include <stdlib.h>
 

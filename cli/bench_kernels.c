@@ -1,5 +1,5 @@
-/* bench_kernels.c: the kernel library (tandem/kernels.h) beside a copy of the same bytes, and int8 products; then a linear layer
- * in each precision, run by the executor. */
+/* bench_kernels.c: the kernel library (tandem/kernels.h) beside a copy of the same bytes, and int8 products;
+ * then a linear layer in each precision, run by the executor. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -82,7 +82,7 @@ static const struct {
 };
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
-/* --- Measuring ---------------------------------------------------------------------------------------------------------- */
+/* --- Measuring ------------------------------------------------------------------------------------------ */
 
 /* Runs until the clock can tell how long one takes. */
 static tandem_status sample(work *w, kernel run, int64_t *sample_ns, tandem_error *error)
@@ -100,10 +100,11 @@ static tandem_status sample(work *w, kernel run, int64_t *sample_ns, tandem_erro
 static tandem_status measure(bench_result *result, work *w, const char *name, kernel run, int64_t n,
                              int compares, tandem_error *error)
 {
-    int64_t *kernel_ns = calloc((size_t)n, sizeof *kernel_ns), *copy_ns = calloc((size_t)n, sizeof *copy_ns), warm_ns;
-    tandem_status status = kernel_ns && copy_ns
-                               ? TANDEM_OK
-                               : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %" PRId64 " samples", n);
+    int64_t *kernel_ns = calloc((size_t)n, sizeof *kernel_ns), *copy_ns = calloc((size_t)n, sizeof *copy_ns),
+            warm_ns;
+    tandem_status status = kernel_ns && copy_ns ? TANDEM_OK
+                                                : tandem_error_set(error, TANDEM_NO_MEMORY,
+                                                                   "no memory for %" PRId64 " samples", n);
     if (status == TANDEM_OK) status = sample(w, run, &warm_ns, error);
     for (int64_t i = 0; i < n && status == TANDEM_OK; i++) {
         if (compares) status = sample(w, copy, &copy_ns[i], error);
@@ -122,7 +123,7 @@ static tandem_status measure(bench_result *result, work *w, const char *name, ke
     return status;
 }
 
-/* --- Kernels that move bytes ---------------------------------------------------------------------------------------------- */
+/* --- Kernels that move bytes ---------------------------------------------------------------------------- */
 
 /* Operands in w->memory, floats first: numbers between −1 and 1. */
 static void lay_out(work *w, int k)
@@ -147,8 +148,12 @@ static void lay_out(work *w, int k)
                                          .rounding = kinds[k].stochastic ? &rounding : NULL,
                                          .scale = w->scale,
                                          .amax = kinds[k].finds_amax ? &w->amax : NULL};
-    w->dequantise = (tandem_dequantise_call){
-        .q = (int8_t *)narrow, .rows = rows, .columns = COLUMNS, .x = w->memory, .to = kinds[k].wide, .scale = w->scale};
+    w->dequantise = (tandem_dequantise_call){.q = (int8_t *)narrow,
+                                             .rows = rows,
+                                             .columns = COLUMNS,
+                                             .x = w->memory,
+                                             .to = kinds[k].wide,
+                                             .scale = w->scale};
     w->cast = (tandem_cast_call){.x = to_bf16 ? w->memory : narrow,
                                  .from = kinds[k].wide,
                                  .rows = rows,
@@ -163,7 +168,8 @@ static tandem_status measure_moves(bench_result *result, const tandem_kernels *k
     work w = {.kernels = kernels, .bytes = bytes};
     char name[96];
     tandem_status status = TANDEM_OK;
-    w.memory = aligned_alloc(4096, 2 * bytes); /* amax reads all of its bytes, and is given a result of int8 too */
+    /* amax reads all of its bytes, and is given a result of int8 too */
+    w.memory = aligned_alloc(4096, 2 * bytes);
     w.copy = aligned_alloc(4096, bytes);
     w.scale = calloc(bytes / COLUMNS, sizeof *w.scale);
     if (!w.memory || !w.copy || !w.scale)
@@ -184,7 +190,7 @@ static tandem_status measure_moves(bench_result *result, const tandem_kernels *k
     return status;
 }
 
-/* --- Products ------------------------------------------------------------------------------------------------------------- */
+/* --- Products ------------------------------------------------------------------------------------------- */
 
 enum { M = BENCH_LINEAR_ROWS, N = BENCH_LINEAR_WIDTH, K = BENCH_LINEAR_WIDTH };
 static const tandem_product_s8 products[] = {
@@ -242,7 +248,8 @@ int bench_kernels(bench_result *result, const cli_options *given)
     tandem_device device = {.name = ""};
     const tandem_kernels *kernels = NULL;
     const int64_t n = options.repetitions > 0 ? options.repetitions : REPETITIONS;
-    tandem_status status = tandem_device_named(&device, options.device ? options.device : "strongest", &error);
+    tandem_status status =
+        tandem_device_named(&device, options.device ? options.device : "strongest", &error);
     const char *isa = strchr(device.name, ':');
     options.device = device.name;
     if (status == TANDEM_OK) status = tandem_kernels_open(&kernels, isa ? isa + 1 : "best", &error);

@@ -1,5 +1,5 @@
-/* bench_linear.c: what one linear layer costs a training step in each precision: its products and all casts that it asks for,
- * as the executor runs them. */
+/* bench_linear.c: what one linear layer costs a training step in each precision: its products and all casts
+ * that it asks for, as the executor runs them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +43,8 @@ static tandem_status measure(bench_result *result, const tandem_backend_api *bac
     }
     if (executor) backend->executor_close(executor);
     (void)snprintf(name, sizeof name, "linear %d x %d x %d %s, three products and casts", BENCH_LINEAR_ROWS,
-                   BENCH_LINEAR_WIDTH, BENCH_LINEAR_WIDTH, tandem_precision_get(step->precision[layer])->name);
+                   BENCH_LINEAR_WIDTH, BENCH_LINEAR_WIDTH,
+                   tandem_precision_get(step->precision[layer])->name);
     if (status == TANDEM_OK) {
         bench_add(result, name, sample_ns, n);
         bench_case *one = &result->one[result->n_case - 1];
@@ -77,7 +78,8 @@ tandem_status bench_linear(bench_result *result, const cli_options *given, int64
         .device = subject.cluster.member[0].device.name, .n_rank = 1, .cpu = -1, .timeout_ns = timeout_ns};
     if (status == TANDEM_OK) status = backend->worker_open(&worker, &here, error);
     if (status == TANDEM_OK)
-        status = tandem_device_open_step(&step, &subject.cluster.member[0].device, subject.graph[0], 0, NULL, error);
+        status = tandem_device_open_step(&step, &subject.cluster.member[0].device, subject.graph[0], 0, NULL,
+                                         error);
     const int layer = status == TANDEM_OK ? find_layer(subject.graph[0]) : 0;
     for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
         if (!(subject.cluster.member[0].device.precisions >> p & 1)) continue;

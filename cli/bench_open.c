@@ -1,5 +1,6 @@
-/* bench_open.c: how long a replayer takes to gather its costs, from a store of this model alone and from a large one; and how
- * long the whole of `tandem replay --json` takes, from the start of the process to its end. */
+/* bench_open.c: how long a replayer takes to gather its costs, from a store of this model alone and from a
+ * large one; and how long the whole of `tandem replay --json` takes, from the start of the process to its
+ * end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -79,8 +80,9 @@ static tandem_status measure(bench_result *result, const cli_options *given, con
     int64_t *sample_ns = malloc((size_t)n * sizeof *sample_ns);
     if (!sample_ns)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %lld repetitions", (long long)n);
-    tandem_status status = bench_store_make(path, &subject->cluster, (const tandem_graph *const *)subject->graph,
-                                            options.bucket_bytes, n_more, error);
+    tandem_status status =
+        bench_store_make(path, &subject->cluster, (const tandem_graph *const *)subject->graph,
+                         options.bucket_bytes, n_more, error);
     const int is_made = status == TANDEM_OK;
     for (int64_t i = 0; i < n && status == TANDEM_OK; i++) {
         tandem_planner *planner = NULL;

@@ -1,4 +1,5 @@
-/* bench_products.c: products inside a training step beside the same products alone: linear, matmul and conv2d, all passes. */
+/* bench_products.c: products inside a training step beside the same products alone: linear, matmul and
+ * conv2d, all passes. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +20,8 @@ typedef struct product {
     int task, count;                /* the first, and how many the step has */
     double flops;                   /* of one */
     int64_t *alone_ns, *library_ns; /* samples, [rounds × RUNS]; library_ns NULL: the library has none */
-    int64_t step_ns, own_ns, best_ns; /* medians, step_ns the mean of theirs; best_ns 0 where the library has none */
+    /* medians, step_ns the mean of theirs; best_ns 0 where the library has none */
+    int64_t step_ns, own_ns, best_ns;
 } product;
 
 typedef struct products {
@@ -31,7 +33,7 @@ typedef struct products {
     int64_t rounds, *step_ns, *task_ns, median_step_ns; /* [rounds], [n_task × rounds] */
 } products;
 
-/* --- What there is -------------------------------------------------------------------------------------------------------- */
+/* --- What there is -------------------------------------------------------------------------------------- */
 
 static int is_product(const tandem_step *step, int t)
 {
@@ -63,8 +65,10 @@ static tandem_status add(products *all, int t, tandem_error *error)
         return TANDEM_OK;
     }
     all->n++;
-    *one = (product){
-        .key = key, .task = t, .count = 1, .flops = all->run.step->graph->op[all->run.step->task[t].op].flops};
+    *one = (product){.key = key,
+                     .task = t,
+                     .count = 1,
+                     .flops = all->run.step->graph->op[all->run.step->task[t].op].flops};
     one->alone_ns = calloc((size_t)all->rounds * RUNS, sizeof *one->alone_ns);
     one->library_ns = calloc((size_t)all->rounds * RUNS, sizeof *one->library_ns);
     if (one->alone_ns && one->library_ns) return TANDEM_OK;
@@ -88,7 +92,7 @@ static tandem_status find_products(products *all, tandem_error *error)
     return status;
 }
 
-/* --- Measuring ---------------------------------------------------------------------------------------------------------- */
+/* --- Measuring ------------------------------------------------------------------------------------------ */
 
 static void note_step(products *all, int64_t round)
 {
@@ -158,9 +162,10 @@ static void sum_up(products *all)
     if (all->n > 0) qsort(all->one, (size_t)all->n, sizeof *all->one, compare);
 }
 
-/* --- Result ----------------------------------------------------------------------------------------------------------------- */
+/* --- Result --------------------------------------------------------------------------------------------- */
 
-/* Of all of them together, each as often as the step has it. Where the library has none, it takes what the own kernel takes. */
+/* Of all of them together, each as often as the step has it. Where the library has none, it takes what the
+ * own kernel takes. */
 static product total_of(const products *all)
 {
     product total = {.count = 0};
@@ -230,7 +235,8 @@ static char *print_share(char *text, size_t size, int64_t alone_ns, int64_t step
     return text;
 }
 
-static void add_row(cli_table *table, const product *one, const char *name, const char *pass, const char *precision)
+static void add_row(cli_table *table, const product *one, const char *name, const char *pass,
+                    const char *precision)
 {
     enum { WIDTH = TANDEM_QUANTITY_TEXT };
     char step[WIDTH], alone[WIDTH], best[WIDTH] = "", rate[3][WIDTH], share[2][WIDTH];
@@ -254,7 +260,8 @@ static int print_text(const products *all)
            tandem_quantity_print_ns(step, sizeof step, all->median_step_ns),
            tandem_quantity_print_ns(in_step, sizeof in_step, total.step_ns));
     cli_table table = {0};
-    cli_table_row(&table, "product\tpass\tin\t>a step\t>in the step\t>alone\t>library\t>GFLOP/s\t>alone\t>library\t>of alone\t>of library");
+    cli_table_row(&table, "product\tpass\tin\t>a step\t>in the "
+                          "step\t>alone\t>library\t>GFLOP/s\t>alone\t>library\t>of alone\t>of library");
     for (int k = 0; k < all->n && k < MOST_ROWS; k++) {
         const tandem_cost_key *key = &all->one[k].key;
         add_row(&table, &all->one[k], key->signature, tandem_pass_name(key->pass), key->precision);
@@ -263,12 +270,13 @@ static int print_text(const products *all)
     add_row(&table, &total, "all", "", "");
     const int code = cli_table_print(&table);
     cli_table_free(&table);
-    puts("alone: the same kernel, our own where it is ours (3x3 by Winograd's algorithm with AVX-512; int8). library: oneDNN's own,\n"
+    puts("alone: the same kernel, our own where it is ours (3x3 by Winograd's algorithm with AVX-512; int8). "
+         "library: oneDNN's own,\n"
          "in layouts of its choice, convolutions direct.");
     return code;
 }
 
-/* --- The benchmark -------------------------------------------------------------------------------------------------------- */
+/* --- The benchmark -------------------------------------------------------------------------------------- */
 
 static tandem_status open_all(products *all, tandem_error *error)
 {

@@ -52,11 +52,13 @@ static void flip(replays *r)
     const uint64_t turn = r->count / 2;
     const int c = (int)(turn % (uint64_t)r->cluster->n_class);
     const int op = r->op[turn / (uint64_t)r->cluster->n_class % (uint64_t)r->n_op];
-    const unsigned narrower = (unsigned)__builtin_popcount(tandem_op_row_get(r->graph->op[op].kind)->precisions &
-                                                           r->cluster->member[c].device.precisions) -
-                              1;
+    const unsigned narrower =
+        (unsigned)__builtin_popcount(tandem_op_row_get(r->graph->op[op].kind)->precisions &
+                                     r->cluster->member[c].device.precisions) -
+        1;
     tandem_replayer_set(r->replayer, c, op,
-                        r->count % 2 || !narrower ? TANDEM_PRECISION_FP32 : allowed(r, c, op, 1 + turn % narrower));
+                        r->count % 2 || !narrower ? TANDEM_PRECISION_FP32
+                                                  : allowed(r, c, op, 1 + turn % narrower));
 }
 
 /* A task of a class takes some time. */
@@ -231,8 +233,8 @@ static tandem_status measure_model(bench_result *result, const cli_options *opti
 
 /* --- 1,000 operators ---------------------------------------------------------------------------- */
 
-/* On the one, classes wait for the wire; on the other they have updates left when a step's last bucket is through, and a
- * replay takes several laps. */
+/* On the one, classes wait for the wire; on the other they have updates left when a step's last bucket is
+ * through, and a replay takes several laps. */
 #define SLOW_LINK 1e8
 #define FAST_LINK 1e11
 
@@ -266,7 +268,8 @@ static tandem_status measure_wide_cluster(bench_result *result, const tandem_gra
 }
 
 /* A step of drawn times, every rank by itself; the steps that warm up count too. */
-static tandem_status measure_drawn(bench_result *result, const tandem_graph *graph, int n_rank, tandem_error *error)
+static tandem_status measure_drawn(bench_result *result, const tandem_graph *graph, int n_rank,
+                                   tandem_error *error)
 {
     enum { SAMPLES = 10, DRAWS = 20, WITH_WARM_UP = DRAWS + 4 };
     const tandem_graph *graphs[2] = {graph, graph};

@@ -8,9 +8,11 @@
 enum { STEPS = 30, WARM_UP = 2, MOST_ARGUMENTS = 24, NUMBER_TEXT = 32 };
 
 /* One `tandem train`; its case is added. Returns the exit code. */
-static int run_one(bench_result *result, const cli_options *options, const cli_subject *subject, const char *uniform)
+static int run_one(bench_result *result, const cli_options *options, const cli_subject *subject,
+                   const char *uniform)
 {
-    char steps[NUMBER_TEXT], batch[NUMBER_TEXT], bucket[NUMBER_TEXT], scaling[TANDEM_CAST_SCALING_TEXT], name[96];
+    char steps[NUMBER_TEXT], batch[NUMBER_TEXT], bucket[NUMBER_TEXT], scaling[TANDEM_CAST_SCALING_TEXT],
+        name[96];
     const char *argument[MOST_ARGUMENTS] = {"train",  "--model", options->model, "--uniform", uniform,
                                             "--eval", "0"};
     int n = 7, code = 0;

@@ -1,5 +1,5 @@
-/* bench_store.c: a profile store that lasts for a benchmark: a cost for everything that graphs on a cluster can ask for, and
- * as many more rows of other shapes as are wanted. */
+/* bench_store.c: a profile store that lasts for a benchmark: a cost for everything that graphs on a cluster
+ * can ask for, and as many more rows of other shapes as are wanted. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,21 +45,24 @@ static tandem_status put(const making *m, int c, const tandem_cost_key *key, tan
     tandem_cost cost = cost_of(ns);
     tandem_status status = tandem_store_put_cost(m->store, device, "", key, &cost, error);
     cost = cost_of(ns * 6 / 5);
-    for (int other = 0; other < m->cluster->n_class && status == TANDEM_OK && !m->cluster->link_bytes_per_s; other++)
-        status = tandem_store_put_cost(m->store, device, m->cluster->member[other].device.name, key, &cost, error);
+    for (int other = 0; other < m->cluster->n_class && status == TANDEM_OK && !m->cluster->link_bytes_per_s;
+         other++)
+        status =
+            tandem_store_put_cost(m->store, device, m->cluster->member[other].device.name, key, &cost, error);
     return status;
 }
 
 static tandem_status fill_class(const making *m, int c, tandem_error *error)
 {
     tandem_step *step = NULL;
-    tandem_status status =
-        tandem_device_open_step(&step, &m->cluster->member[c].device, m->graph[c], m->bucket_bytes, NULL, error);
+    tandem_status status = tandem_device_open_step(&step, &m->cluster->member[c].device, m->graph[c],
+                                                   m->bucket_bytes, NULL, error);
     for (int t = 0; status == TANDEM_OK && t < step->n_task; t++)
         for (unsigned forms = tandem_step_forms(step, t, m->cluster->member[c].device.precisions);
              forms && status == TANDEM_OK; forms &= forms - 1) {
             tandem_cost_key key;
-            if (step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_key(step, t, __builtin_ctz(forms), &key))
+            if (step->task[t].kind == TANDEM_TASK_REDUCE ||
+                !tandem_step_key(step, t, __builtin_ctz(forms), &key))
                 continue;
             status = put(m, c, &key, error);
         }

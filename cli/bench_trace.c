@@ -38,7 +38,7 @@ static double rate_of(const bench_result *result, double things)
     return things / ((double)result->one[result->n_case - 1].median_ns / 1e9);
 }
 
-/* --- The engine: 1,000 ranks that compute, hand on, and reduce together ---------------------------------- */
+/* --- The engine: 1,000 ranks that compute, hand on, and reduce together --------------------------------- */
 
 enum {
     RANKS = 1000,
@@ -124,7 +124,7 @@ out:
     return status;
 }
 
-/* --- The engine: a replayed step of 1,000 ranks, each by itself --------------------------------------------- */
+/* --- The engine: a replayed step of 1,000 ranks, each by itself ----------------------------------------- */
 
 #define STEP_MODEL "resnet50"
 #define STEP_CLUSTER "500*v100@8 batch=8 + 500*t4@8 batch=8 net=100Gbit/s,5us"
@@ -183,7 +183,7 @@ static tandem_status bench_step_by_rank(bench_result *result, int64_t n, tandem_
     return status;
 }
 
-/* --- Reading what the PyTorch profiler writes -------------------------------------------------------------- */
+/* --- Reading what the PyTorch profiler writes ----------------------------------------------------------- */
 
 enum { TEXT_BYTES = 64 << 20, MOST_EVENT_BYTES = 2048 };
 
@@ -199,15 +199,23 @@ static size_t print_events(char *to, int64_t k)
     return (size_t)snprintf(
         to, MOST_EVENT_BYTES,
         "%s  {\n    \"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"%s\", \"pid\": 4242, \"tid\": 4242,\n"
-        "    \"ts\": %lld.%03d, \"dur\": 9.217,\n    \"args\": {\n      \"External id\": %lld,\"Record function id\": 0, "
-        "\"Concrete Inputs\": [\"\", \"\", \"\", \"1\", \"1\"], \"Input type\": [\"float\", \"float\", \"float\", \"Scalar\", \"Scalar\"], "
-        "\"Input Strides\": [[1], [768, 1], [1, 768], [], []], \"Input Dims\": [[768], [4096, 768], [768, %d], [], []], \"Ev Idx\": "
+        "    \"ts\": %lld.%03d, \"dur\": 9.217,\n    \"args\": {\n      \"External id\": %lld,\"Record "
+        "function id\": 0, "
+        "\"Concrete Inputs\": [\"\", \"\", \"\", \"1\", \"1\"], \"Input type\": [\"float\", \"float\", "
+        "\"float\", \"Scalar\", \"Scalar\"], "
+        "\"Input Strides\": [[1], [768, 1], [1, 768], [], []], \"Input Dims\": [[768], [4096, 768], [768, "
+        "%d], [], []], \"Ev Idx\": "
         "%lld\n    }\n  },\n  {\n    \"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"void "
-        "at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3> >(int, "
-        "at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3>)\", \"pid\": 0, \"tid\": 7,\n    \"ts\": %lld.250, \"dur\": "
-        "4.129,\n    \"args\": {\n      \"External id\": %lld,\n      \"queued\": 0, \"device\": 0, \"context\": 1,\n      "
-        "\"stream\": 7, \"correlation\": %lld,\n      \"registers per thread\": 20,\n      \"shared memory\": 0,\n      \"blocks "
-        "per SM\": 37.925926,\n      \"warps per SM\": 151.703705,\n      \"grid\": [4096, 1, 1],\n      \"block\": [128, 1, "
+        "at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+        "at::detail::Array<char*, 3> >(int, "
+        "at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3>)\", \"pid\": 0, \"tid\": 7,\n    "
+        "\"ts\": %lld.250, \"dur\": "
+        "4.129,\n    \"args\": {\n      \"External id\": %lld,\n      \"queued\": 0, \"device\": 0, "
+        "\"context\": 1,\n      "
+        "\"stream\": 7, \"correlation\": %lld,\n      \"registers per thread\": 20,\n      \"shared "
+        "memory\": 0,\n      \"blocks "
+        "per SM\": 37.925926,\n      \"warps per SM\": 151.703705,\n      \"grid\": [4096, 1, 1],\n      "
+        "\"block\": [128, 1, "
         "1],\n      \"est. achieved occupancy %%\": 100\n    }\n  }",
         k ? ",\n" : "", k % 3 ? "aten::addmm" : "aten::_to_copy", at, (int)(k % 1000), (long long)k,
         k % 2 ? 768 : 3072, (long long)k, at, (long long)k, (long long)k);
@@ -228,7 +236,8 @@ static tandem_status bench_torch(bench_result *result, int64_t n, tandem_error *
     if (!w.text)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a text of %d bytes", TEXT_BYTES);
     w.n = (size_t)sprintf(
-        w.text, "{\n  \"schemaVersion\": 1,\n  \"distributedInfo\": {\"backend\": \"nccl\", \"rank\": 0, \"world_size\": 8},\n  \"traceEvents\": [\n");
+        w.text, "{\n  \"schemaVersion\": 1,\n  \"distributedInfo\": {\"backend\": \"nccl\", \"rank\": 0, "
+                "\"world_size\": 8},\n  \"traceEvents\": [\n");
     for (int64_t k = 0; w.n < TEXT_BYTES - MOST_EVENT_BYTES - 8; k++) w.n += print_events(w.text + w.n, k);
     w.n += (size_t)sprintf(w.text + w.n, "]}\n");
     const tandem_status status = measure(result, "torch JSON", read_torch, &w, n, error);
@@ -237,7 +246,7 @@ static tandem_status bench_torch(bench_result *result, int64_t n, tandem_error *
     return status;
 }
 
-/* --- Writing a step of many ranks -------------------------------------------------------------------------- */
+/* --- Writing a step of many ranks ----------------------------------------------------------------------- */
 
 enum { LANES = 500, TASK_NS = 12345 };
 
@@ -318,7 +327,8 @@ int bench_trace(bench_result *result, const cli_options *options)
     tandem_error error = {0};
     const int64_t n = options->repetitions > 0 ? options->repetitions : REPETITIONS;
     (void)snprintf(result->model, sizeof result->model,
-                   "engine: %d ranks, %d operators; step: %d steps of %s, rank by rank; JSON: %d MiB in memory",
+                   "engine: %d ranks, %d operators; step: %d steps of %s, rank by rank; JSON: %d MiB in "
+                   "memory",
                    RANKS, ENGINE_OPS, STEP_LAPS, STEP_MODEL, TEXT_BYTES >> 20);
     (void)snprintf(result->cluster, sizeof result->cluster, "%s", STEP_CLUSTER);
     tandem_status status = bench_engine(result, n, &error);

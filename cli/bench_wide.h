@@ -4,13 +4,13 @@
 
 #include "tandem/cluster.h"
 
-/* 1,000 operators, 160 of them products with weights, in residual blocks. With buckets of a byte each weight has one of
- * its own. */
+/* 1,000 operators, 160 of them products with weights, in residual blocks. With buckets of a byte each weight
+ * has one of its own. */
 enum { BENCH_WIDE_OPS = 1000, BENCH_WIDE_BUCKETS = 160, BENCH_WIDE_BUCKET_BYTES = 1 };
 tandem_status bench_wide_graph(tandem_graph **graph, tandem_error *error);
 
-/* n_class classes of n_rank / n_class cards, each rank on a node of its own, joined by a link: nobody interferes with
- * anybody. */
+/* n_class classes of n_rank / n_class cards, each rank on a node of its own, joined by a link: nobody
+ * interferes with anybody. */
 void bench_wide_cluster(tandem_cluster *cluster, int n_class, int n_rank, double link_bytes_per_s);
 
 #endif

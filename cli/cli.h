@@ -129,7 +129,8 @@ enum option_key {
 
 typedef struct cli_command {
     const char *name, *words, *summary; /* words: usage of what stands by itself, "" = nothing */
-    const int *option; /* keys of what it reads (tests/cli/test_options.sh), OPTION_END last; those of every command are added */
+    /* keys of what it reads (tests/cli/test_options.sh), OPTION_END last; those of every command are added */
+    const int *option;
     const char *description;                /* help text behind the options, with examples */
     int (*run)(const cli_options *options); /* returns the exit code */
 } cli_command;
@@ -140,15 +141,16 @@ extern const cli_command command_demo, command_list, command_doctor, command_gra
     command_whatif, command_bench;
 extern const cli_command *const cli_commands[]; /* NULL-terminated */
 
-/* Parses argv behind the command's name. Prints help, version or usage and exits where these are asked for or needed. */
+/* Parses argv behind the command's name. Prints help, version or usage and exits where these are asked for or
+ * needed. */
 void cli_options_parse(cli_options *options, const cli_command *command, int argc, char **argv);
 /* Whether the command line gave an option. */
 int cli_option_given(const cli_options *options, int key);
-/* The name of an option that was given and whose key is not among those allowed, OPTION_END last; NULL = there is none. For
- * questions that read fewer options than their command. */
+/* The name of an option that was given and whose key is not among those allowed, OPTION_END last; NULL =
+ * there is none. For questions that read fewer options than their command. */
 const char *cli_options_beyond(const cli_options *options, const int *allowed);
 
-/* --- Output --------------------------------------------------------------------------------------------------------- */
+/* --- Output --------------------------------------------------------------------------------------------- */
 /* Prints "tandem: text" on stderr; returns the exit code of the error. */
 int cli_fail(const tandem_error *error);
 /* The same by a rank: an error that all ranks have is printed once. */
@@ -161,16 +163,17 @@ json_t *cli_json(const char *command);
 json_t *cli_number(double x);
 /* Prints the object on stdout and releases it; exit code 0, 5 where it could not be written. */
 int cli_print_json(json_t *object);
-/* For people, on stderr; nothing with -q. On a terminal a progress line is overwritten by the next; elsewhere it is a plain
- * line. left_ns: time left, <= 0 = not known, or none. */
+/* For people, on stderr; nothing with -q. On a terminal a progress line is overwritten by the next; elsewhere
+ * it is a plain line. left_ns: time left, <= 0 = not known, or none. */
 void cli_progress(const cli_options *options, int64_t left_ns, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Takes the progress line off the terminal: before text goes to stdout. */
 void cli_progress_end(void);
 void cli_note(const cli_options *options, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* --- Inputs that several commands read -------------------------------------------------------------------------------- */
-/* A command's subject: the model at the batch of every class of its cluster, and one plan. Members unused are NULL. */
+/* --- Inputs that several commands read ------------------------------------------------------------------ */
+/* A command's subject: the model at the batch of every class of its cluster, and one plan. Members unused are
+ * NULL. */
 typedef struct cli_subject {
     tandem_cluster cluster; /* batches and memory limits filled in */
     tandem_graph *graph[TANDEM_MAX_CLASS];
@@ -183,8 +186,9 @@ tandem_status cli_exchange_choose(int *over_network, tandem_error *error);
 /* Opens a subject from --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error);
 void cli_subject_close(cli_subject *subject);
-/* Gradients in f16 lose what is small, so that a training needs a loss scale. Of a plan: the most operators of a class whose
- * backward products read one, and into `where` the devices of such classes; 0 = there is none. */
+/* Gradients in f16 lose what is small, so that a training needs a loss scale. Of a plan: the most operators
+ * of a class whose backward products read one, and into `where` the devices of such classes; 0 = there is
+ * none. */
 int cli_gradients_in_f16(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size);
 /* Whether some plan of a cluster has one. */
 int cli_may_have_gradients_in_f16(const tandem_cluster *cluster);
@@ -192,12 +196,13 @@ int cli_may_have_gradients_in_f16(const tandem_cluster *cluster);
 void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, const tandem_graph *graph,
                          double loss_scale, const char *advice);
 
-/* A file of the working directory that goes when SIGINT, SIGTERM or SIGHUP ends this process, if it was not removed before;
- * up to 16 at a time. Names of up to 39 characters; not for several threads. */
+/* A file of the working directory that goes when SIGINT, SIGTERM or SIGHUP ends this process, if it was not
+ * removed before; up to 16 at a time. Names of up to 39 characters; not for several threads. */
 void cli_scratch_file_add(const char *path);
 void cli_scratch_file_remove(const char *path);
 
-/* An empty store in the working directory, whose name goes to `path`; its maker removes it. A scratch file. TANDEM_IO. */
+/* An empty store in the working directory, whose name goes to `path`; its maker removes it. A scratch file.
+ * TANDEM_IO. */
 enum { CLI_SCRATCH_STORE = 32 };
 tandem_status cli_scratch_store_make(char path[CLI_SCRATCH_STORE], tandem_error *error);
 void cli_scratch_store_remove(const char *path);
@@ -205,27 +210,28 @@ void cli_scratch_store_remove(const char *path);
 /* `tandem allocate --instance`: the whole command; returns the exit code. */
 int cli_allocate_instance(const cli_options *options);
 
-/* --- The backend library ------------------------------------------------------------------------------------------------ */
-/* Opens libtandem_backend.so ($TANDEM_BACKEND, beside the program, ../lib, the system's path) once; NULL and *error
- * (TANDEM_MISSING) where there is none or its version is another. */
+/* --- The backend library -------------------------------------------------------------------------------- */
+/* Opens libtandem_backend.so ($TANDEM_BACKEND, beside the program, ../lib, the system's path) once; NULL and
+ * *error (TANDEM_MISSING) where there is none or its version is another. */
 const tandem_backend_api *cli_backend(tandem_error *error);
 /* tandem_device_require (cluster.h), and of cards whether they can be opened here. */
 tandem_status cli_device_require(const char *device, tandem_error *error);
 
-/* --- Ranks --------------------------------------------------------------------------------------------------------------- */
+/* --- Ranks ---------------------------------------------------------------------------------------------- */
 typedef struct cli_rank {
     int rank, n_rank;
     const char *store;
     int cpu;
 } cli_rank;
-/* Whether this process is a rank: RANK and WORLD_SIZE are set (TANDEM_STORE too where WORLD_SIZE > 1). 1 = yes, filled in;
- * 0 = no; −1 = they are set wrongly: *error. */
+/* Whether this process is a rank: RANK and WORLD_SIZE are set (TANDEM_STORE too where WORLD_SIZE > 1). 1 =
+ * yes, filled in; 0 = no; −1 = they are set wrongly: *error. */
 int cli_rank_joined(cli_rank *rank, tandem_error *error);
-/* Starts this very command (same arguments) n_rank times, each a rank pinned to a core of its own, and waits. Returns the exit
- * code: 0, that of the rank that failed first, 6 where one was killed. Rank 0 owns stdout. */
+/* Starts this very command (same arguments) n_rank times, each a rank pinned to a core of its own, and waits.
+ * Returns the exit code: 0, that of the rank that failed first, 6 where one was killed. Rank 0 owns stdout.
+ * */
 int cli_ranks_start(int n_rank, const cli_options *options);
-/* Runs `tandem argument…` (NULL-terminated) with --json, and -q where options say so, and returns the object it printed; its stderr is ours. NULL and
- * *exit_code where it failed. */
+/* Runs `tandem argument…` (NULL-terminated) with --json, and -q where options say so, and returns the object
+ * it printed; its stderr is ours. NULL and *exit_code where it failed. */
 json_t *cli_run_self(const cli_options *options, const char *const *argument, int *exit_code);
 void cli_remember_arguments(int argc, char **argv);
 

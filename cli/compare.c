@@ -19,20 +19,22 @@ typedef struct operator_times {
 } operator_times;
 
 /* Behind the operators: what belongs to none of them. */
-static const operator_times rest[] = {{.name = "norm", .kind = "norm"}, {.name = "optimizer", .kind = "update"}};
+static const operator_times rest[] = {{.name = "norm", .kind = "norm"},
+                                      {.name = "optimizer", .kind = "update"}};
 enum { N_REST = sizeof rest / sizeof *rest };
 
 /* Of operator `op`, or of a rest behind the last. The all-reduce is not compared: a rank does not
  * know when it began to wait for the others. */
 static operator_times times_of(const compare_case *compared, const tandem_graph *graph, int op)
 {
-    operator_times times =
-        op < graph->n_op
-            ? (operator_times){.name = graph->op[op].name, .kind = tandem_op_row_get(graph->op[op].kind)->name}
-            : rest[op - graph->n_op];
+    operator_times times = op < graph->n_op
+                               ? (operator_times){.name = graph->op[op].name,
+                                                  .kind = tandem_op_row_get(graph->op[op].kind)->name}
+                               : rest[op - graph->n_op];
     for (int t = 0; t < compared->n_task; t++) {
         const compare_task *task = &compared->task[t];
-        const int is_its = op < graph->n_op ? task->op == op : task->op < 0 && strcmp(task->kind, times.kind) == 0;
+        const int is_its =
+            op < graph->n_op ? task->op == op : task->op < 0 && strcmp(task->kind, times.kind) == 0;
         if (!is_its) continue;
         times.predicted_ns += task->class_predicted_ns[0];
         times.measured_ns += task->measured_ns;
@@ -42,7 +44,9 @@ static operator_times times_of(const compare_case *compared, const tandem_graph 
 
 static double error_of(operator_times times)
 {
-    return times.measured_ns > 0 ? (double)(times.predicted_ns - times.measured_ns) / (double)times.measured_ns : NAN;
+    return times.measured_ns > 0
+               ? (double)(times.predicted_ns - times.measured_ns) / (double)times.measured_ns
+               : NAN;
 }
 
 /* Of one kind of task on the devices of a class. */
@@ -61,9 +65,10 @@ static operator_times times_of_kind(const compare_case *compared, int c, tandem_
 static void add_times(json_t *rows, const char *what, operator_times times)
 {
     if (times.predicted_ns == 0 && times.measured_ns == 0) return;
-    json_array_append_new(rows, json_pack("{s:s,s:s,s:I,s:I,s:o}", what, times.name, "kind", times.kind,
-                                          "predicted_ns", (json_int_t)times.predicted_ns, "measured_ns",
-                                          (json_int_t)times.measured_ns, "error", cli_number(error_of(times))));
+    json_array_append_new(rows,
+                          json_pack("{s:s,s:s,s:I,s:I,s:o}", what, times.name, "kind", times.kind,
+                                    "predicted_ns", (json_int_t)times.predicted_ns, "measured_ns",
+                                    (json_int_t)times.measured_ns, "error", cli_number(error_of(times))));
 }
 
 static json_t *kinds_json(const compare_case *compared)
@@ -96,7 +101,8 @@ static void add_row(cli_table *table, operator_times times)
 static int print_operators(const compare_case *compared, const tandem_graph *graph)
 {
     cli_table operators = {0}, kinds = {0};
-    cli_table_row(&operators, "operator on %s\tkind\t>predicted\t>measured\t>error", compared->member[0].device);
+    cli_table_row(&operators, "operator on %s\tkind\t>predicted\t>measured\t>error",
+                  compared->member[0].device);
     for (int op = 0; op < graph->n_op + N_REST; op++) add_row(&operators, times_of(compared, graph, op));
     cli_table_row(&kinds, "device\tkind of task\t>predicted\t>measured\t>error");
     for (int c = 0; c < compared->n_class; c++)
@@ -152,7 +158,8 @@ static int print_devices(const compare_case *compared)
 {
     char bytes[2][TANDEM_QUANTITY_TEXT], wait[2][TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
-    cli_table_row(&table, "device\t>memory predicted\t>allocated\t>resident\t>unplanned\t>waits predicted\t>waited");
+    cli_table_row(&table, "device\t>memory predicted\t>allocated\t>resident\t>unplanned\t>waits "
+                          "predicted\t>waited");
     for (int c = 0; c < compared->n_class; c++) {
         const compare_class *class = &compared->member[c];
         const resident_text resident = print_resident(class);
@@ -177,16 +184,20 @@ static void print_again(const compare_case *compared)
         printf("predicted %s by costs measured after the run: the machine moved by %s, and the error is %s\n",
                tandem_quantity_print_ns(again, sizeof again, compared->again_ns),
                tandem_quantity_print_ratio(moved, sizeof moved, compare_case_moved(compared)),
-               tandem_quantity_print_ratio(error, sizeof error, ((double)compared->again_ns - measured) / measured));
+               tandem_quantity_print_ratio(error, sizeof error,
+                                           ((double)compared->again_ns - measured) / measured));
     if (compared->own_ns)
         printf("replayed with the times that tasks took in this run %s: the simulation's own error is %s\n",
                tandem_quantity_print_ns(again, sizeof again, compared->own_ns),
                tandem_quantity_print_ratio(error, sizeof error, compare_case_own_error(compared)));
-    if (compared->undisturbed_ns > 0 && compared->undisturbed_ns < compared->measured_ns - compared->measured_ns / 50)
-        printf("other processes had the ranks' cores for a part of it; without them the step takes %s, and the error is %s\n",
+    if (compared->undisturbed_ns > 0 &&
+        compared->undisturbed_ns < compared->measured_ns - compared->measured_ns / 50)
+        printf("other processes had the ranks' cores for a part of it; without them the step takes %s, and "
+               "the error is %s\n",
                tandem_quantity_print_ns(moved, sizeof moved, compared->undisturbed_ns),
-               tandem_quantity_print_ratio(
-                   error, sizeof error, (double)compared->predicted_ns / (double)compared->undisturbed_ns - 1));
+               tandem_quantity_print_ratio(error, sizeof error,
+                                           (double)compared->predicted_ns / (double)compared->undisturbed_ns -
+                                               1));
     putchar('\n');
 }
 
@@ -211,14 +222,16 @@ static int print_text(const compare_case *compared, const cli_options *options, 
 /* --- The command ------------------------------------------------------------------------------ */
 
 /* What can be known to be wrong before anything is replayed or run. */
-static tandem_status check(const cli_options *options, const cli_subject *subject, int joined, tandem_error *error)
+static tandem_status check(const cli_options *options, const cli_subject *subject, int joined,
+                           tandem_error *error)
 {
     if (options->steps < COMPARE_LEAST_STEPS)
         return tandem_error_set(error, TANDEM_USAGE, "--steps %lld are all warm-up; take %d or more",
                                 (long long)options->steps, COMPARE_LEAST_STEPS);
     if (joined && options->again)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "--again starts ranks of its own, not those of a run that is joined; there, `tandem profile "
+                                "--again starts ranks of its own, not those of a run that is joined; there, "
+                                "`tandem profile "
                                 "--plan` into another store does the same");
     for (int c = 0; c < subject->cluster.n_class && !joined; c++) { /* else each rank looks at its own */
         const tandem_status status = cli_device_require(subject->cluster.member[c].device.name, error);
@@ -267,7 +280,8 @@ static int run(const cli_options *given)
     if (status == TANDEM_OK) status = compare_case_predict(&compared, &options, &subject, &error);
     int code = status == TANDEM_OK ? measure(&compared, &options, &subject) : cli_fail(&error);
     if (code == 0)
-        code = options.json ? print_json(&compared, &options, &subject) : print_text(&compared, &options, &subject);
+        code = options.json ? print_json(&compared, &options, &subject)
+                            : print_text(&compared, &options, &subject);
     if (code == 0) code = check_limit(&compared, &options);
     compare_case_free(&compared);
     cli_subject_close(&subject);
@@ -289,13 +303,20 @@ const cli_command command_compare = {
         "Examples:\n"
         "  tandem compare --plan plan.json --steps 30\n"
         "  tandem compare --plan plan.json --steps 100 --data fashion-mnist --operators\n"
-        "  tandem compare --model vit_tiny --cluster \"strongest + weakest\" --uniform fp32,int8 --limit 10%\n"
+        "  tandem compare --model vit_tiny --cluster \"strongest + weakest\" --uniform fp32,int8 --limit "
+        "10%\n"
         "  tandem compare --model vit_tiny --device cpu:avx2 --uniform drawn --seed 3          a mixed plan\n"
-        "  tandem compare --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 4 --recompute sqrt --clip 1\n"
-        "  tandem compare --model resnet20 --device strongest --uniform int8_full --scaling delayed:window=32\n"
-        "The error is (predicted - measured) / measured of the median of the steps [30] behind two of warm-up. With\n"
-        "--limit, exit code 1 where it is larger. Without --data, inputs are noise. The run is filed in the store.\n"
-        "--again measures the plan's costs once more after the run: how far the machine has moved since it was profiled.\n"
-        "Over a network: the same line for each rank, with RANK, WORLD_SIZE, TANDEM_STORE and TANDEM_IFACE; rank 0 compares.",
+        "  tandem compare --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 4 --recompute sqrt "
+        "--clip 1\n"
+        "  tandem compare --model resnet20 --device strongest --uniform int8_full --scaling "
+        "delayed:window=32\n"
+        "The error is (predicted - measured) / measured of the median of the steps [30] behind two of "
+        "warm-up. With\n"
+        "--limit, exit code 1 where it is larger. Without --data, inputs are noise. The run is filed in the "
+        "store.\n"
+        "--again measures the plan's costs once more after the run: how far the machine has moved since it "
+        "was profiled.\n"
+        "Over a network: the same line for each rank, with RANK, WORLD_SIZE, TANDEM_STORE and TANDEM_IFACE; "
+        "rank 0 compares.",
     .run = run,
 };

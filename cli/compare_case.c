@@ -20,10 +20,10 @@ static tandem_status predict_tasks(compare_case *out, const tandem_replayer *rep
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %d tasks", step->n_task);
     out->n_task = step->n_task;
     for (int t = 0; t < step->n_task; t++)
-        out->task[t] =
-            (compare_task){.op = step->task[t].op,
-                           .kind = tandem_task_kind_name(step->task[t].kind),
-                           .stream = step->task[t].stream == TANDEM_STREAM_COMM ? "communication" : "compute"};
+        out->task[t] = (compare_task){.op = step->task[t].op,
+                                      .kind = tandem_task_kind_name(step->task[t].kind),
+                                      .stream = step->task[t].stream == TANDEM_STREAM_COMM ? "communication"
+                                                                                           : "compute"};
     for (int c = 0; c < out->n_class; c++) {
         int n_event = 0;
         const tandem_trace_event *event = tandem_replayer_events(replayer, c, &n_event);
@@ -224,7 +224,8 @@ int compare_case_measure(compare_case *out, const cli_options *options, const ch
 
 /* --- Replaying what was measured -------------------------------------------------------------- */
 
-/* A rank's all-reduce lasts while it waits for the others, too: the one that waits least tells how long it takes. */
+/* A rank's all-reduce lasts while it waits for the others, too: the one that waits least tells how long it
+ * takes. */
 static int64_t least_of_classes(const compare_case *out, int t)
 {
     int64_t least = out->task[t].class_measured_ns[0];
@@ -278,7 +279,8 @@ static tandem_status predict_again(compare_case *out, const cli_options *options
     return status;
 }
 
-int compare_case_again(compare_case *out, const cli_options *given, const cli_subject *subject, const char *plan_path)
+int compare_case_again(compare_case *out, const cli_options *given, const cli_subject *subject,
+                       const char *plan_path)
 {
     tandem_error error = {0};
     char store[CLI_SCRATCH_STORE];
@@ -300,7 +302,8 @@ int compare_case_again(compare_case *out, const cli_options *given, const cli_su
 
 /* --- Keeping ---------------------------------------------------------------------------------- */
 
-static tandem_status file_tasks(const compare_case *out, tandem_store *store, int64_t run_id, tandem_error *error)
+static tandem_status file_tasks(const compare_case *out, tandem_store *store, int64_t run_id,
+                                tandem_error *error)
 {
     tandem_event_record *event = calloc((size_t)out->n_task, sizeof *event);
     int n = 0;
@@ -356,8 +359,8 @@ tandem_status compare_case_file(const compare_case *out, const cli_options *opti
 
 static json_t *known_json(int64_t x) { return x < 0 ? json_null() : json_integer(x); }
 
-/* What other processes take now and then stretches a step, and hardly the medians of its tasks; beside one that never rests it is in
- * these, too, and this error is too large. */
+/* What other processes take now and then stretches a step, and hardly the medians of its tasks; beside one
+ * that never rests it is in these, too, and this error is too large. */
 double compare_case_own_error(const compare_case *out)
 {
     const double step = (double)(out->undisturbed_ns > 0 ? out->undisturbed_ns : out->measured_ns);
@@ -398,11 +401,12 @@ json_t *compare_case_json(const compare_case *out)
         "predicted_ns", (json_int_t)out->predicted_ns, "measured_ns", (json_int_t)out->measured_ns,
         "measured_p10_ns", (json_int_t)out->measured_p10_ns, "measured_p90_ns",
         (json_int_t)out->measured_p90_ns, "undisturbed_ns", known_json(out->undisturbed_ns), "error",
-        cli_number(out->error), "again_ns", out->again_ns ? json_integer(out->again_ns) : json_null(), "moved",
-        cli_number(compare_case_moved(out)), "own_ns", out->own_ns ? json_integer(out->own_ns) : json_null(),
-        "own_error", cli_number(compare_case_own_error(out)), "sensitivity", cli_number(out->sensitivity),
-        "samples_per_s", cli_number(out->samples_per_s), "first_loss", cli_number(out->first_loss),
-        "final_loss", cli_number(out->final_loss), "accuracy", cli_number(out->accuracy));
+        cli_number(out->error), "again_ns", out->again_ns ? json_integer(out->again_ns) : json_null(),
+        "moved", cli_number(compare_case_moved(out)), "own_ns",
+        out->own_ns ? json_integer(out->own_ns) : json_null(), "own_error",
+        cli_number(compare_case_own_error(out)), "sensitivity", cli_number(out->sensitivity), "samples_per_s",
+        cli_number(out->samples_per_s), "first_loss", cli_number(out->first_loss), "final_loss",
+        cli_number(out->final_loss), "accuracy", cli_number(out->accuracy));
     for (int c = 0; c < out->n_class; c++) add_class(result, out, &out->member[c]);
     return result;
 }
@@ -415,7 +419,8 @@ void compare_case_free(compare_case *out)
 
 /* --- The plan's file -------------------------------------------------------------------------- */
 
-tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const cli_subject *subject, tandem_error *error)
+tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const cli_subject *subject,
+                                 tandem_error *error)
 {
     char name[COMPARE_PLAN_PATH] = ".tandem-plan-XXXXXX.json";
     tandem_plan plan = *subject->plan; /* precisions stay the subject's */

@@ -10,7 +10,8 @@
 #include "cli/compare_case.h"
 
 enum { N_CASE = 3, STEPS = 80, LEAST_STEPS = 24 };
-static const int64_t training_budget_ns = INT64_C(90000000000); /* of all cases: the loop ends within four minutes */
+/* of all cases: the loop ends within four minutes */
+static const int64_t training_budget_ns = INT64_C(90000000000);
 static const char demo_model[] = "vit_tiny:width=256,heads=4", demo_batch[] = "16", demo_slowdown[] = "1%",
                   plan_path[] = "tandem-demo-plan.json";
 
@@ -21,7 +22,7 @@ typedef struct demo {
     compare_case result[N_CASE]; /* all fp32, lowest, allocated */
 } demo;
 
-/* --- Stages ------------------------------------------------------------------------------------------------------------- */
+/* --- Stages --------------------------------------------------------------------------------------------- */
 
 /* Shows the command and runs it; its JSON is the caller's. NULL and *code where it failed. */
 static json_t *run_stage(const demo *d, const char *const *argument, int *code)
@@ -151,7 +152,7 @@ static int run_cases(demo *d)
     return code;
 }
 
-/* --- Report ------------------------------------------------------------------------------------------------------------- */
+/* --- Report --------------------------------------------------------------------------------------------- */
 
 static void print_times(const demo *d)
 {
@@ -226,7 +227,7 @@ static int print_json(const demo *d)
     return cli_print_json(result);
 }
 
-/* --- The command ----------------------------------------------------------------------------------------------------------- */
+/* --- The command ---------------------------------------------------------------------------------------- */
 
 static void release(demo *d)
 {
@@ -271,9 +272,12 @@ const cli_command command_demo = {
     .summary = "The whole loop on this machine's own unlike devices, on real images",
     .option = options,
     .description =
-        "Profiles a small vision transformer, or the model given, on the strongest device of this machine and on an unlike\n"
-        "one beside it, scores sensitivities, allocates precisions, trains three plans and prints predicted against\n"
-        "measured. Every stage is a command that is shown. Writes the profile store and tandem-demo-plan.json, here.\n"
+        "Profiles a small vision transformer, or the model given, on the strongest device of this machine "
+        "and on an unlike\n"
+        "one beside it, scores sensitivities, allocates precisions, trains three plans and prints predicted "
+        "against\n"
+        "measured. Every stage is a command that is shown. Writes the profile store and "
+        "tandem-demo-plan.json, here.\n"
         "Examples:\n"
         "  tandem demo\n"
         "  tandem demo --steps 200 --json >demo.json",

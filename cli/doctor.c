@@ -78,7 +78,10 @@ static void check_cores(checks *all)
     const int usable = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     check *one = add(all, "cores", usable >= 2 ? FINE : WEAK);
-    say(one, "%d usable of %ld%s", usable, online, usable >= 2 ? "" : ": two ranks on one core measure the scheduler");
+    say(one, "%d usable of %ld%s", usable, online,
+        usable >= 2 ? ""
+                    : ": two ranks on one core measure the "
+                      "scheduler");
     if (usable < 2 && online >= 2) mend(one, "taskset -cp 0-%ld $$", online - 1);
 }
 
@@ -91,7 +94,8 @@ static void check_devices(checks *all)
         tandem_error lacks = {0};
         const int present = tandem_device_require(device->name, &lacks) == TANDEM_OK;
         check *one = add(all, device->name, present ? FINE : ABSENT);
-        char *rest = strstr(lacks.text, ". It can be"); /* what this machine can be stands in the other rows */
+        /* what this machine can be stands in the other rows */
+        char *rest = strstr(lacks.text, ". It can be");
         if (rest) *rest = '\0';
         say(one, "%s", present ? device->meaning : lacks.text);
         n += present;
@@ -154,11 +158,13 @@ static void check_data(checks *all, const tandem_backend_api *backend)
         const int whole = backend->data_open(&data, set->name, 1, &error) == TANDEM_OK;
         check *one = add(all, set->name, whole ? FINE : OFF);
         if (whole)
-            say(one, "%lld training samples, %lld for testing", (long long)data.n_train, (long long)data.n_test);
+            say(one, "%lld training samples, %lld for testing", (long long)data.n_train,
+                (long long)data.n_test);
         else
             say(one, "%s", error.text);
         if (!whole)
-            mend(one, "apt-get install %s%s", error.status == TANDEM_MISSING ? "" : "--reinstall ", set->package);
+            mend(one, "apt-get install %s%s", error.status == TANDEM_MISSING ? "" : "--reinstall ",
+                 set->package);
         backend->data_close(&data);
     }
 }
@@ -200,7 +206,8 @@ static int print_text(const checks *all, int ready)
     cli_table table = {0};
     cli_table_row(&table, "what\tstate\tfound");
     for (int k = 0; k < all->n; k++)
-        cli_table_row(&table, "%s\t%s\t%s", all->one[k].name, verdict_name[all->one[k].verdict], all->one[k].found);
+        cli_table_row(&table, "%s\t%s\t%s", all->one[k].name, verdict_name[all->one[k].verdict],
+                      all->one[k].found);
     const int code = cli_table_print(&table);
     cli_table_free(&table);
     for (int k = 0; k < all->n; k++)
@@ -237,7 +244,8 @@ const cli_command command_doctor = {
     .description = "Examples:\n"
                    "  tandem doctor\n"
                    "  tandem doctor --db /shared/costs.db --json\n"
-                   "States: ok; absent, which does no harm; weak: the demo runs, but not as it should; off: it cannot run, and the\n"
+                   "States: ok; absent, which does no harm; weak: the demo runs, but not as it should; off: "
+                   "it cannot run, and the\n"
                    "exit code is 4.",
     .run = run,
 };

@@ -23,7 +23,8 @@ static int64_t weights_of(const tandem_graph *graph, const tandem_op *op)
 static uint64_t bytes_of(const tandem_graph *graph, int i)
 {
     const tandem_op *op = &graph->op[i];
-    return graph->view[i] == i ? (uint64_t)tandem_shape_elements(&op->shape) * tandem_dtype_bytes(op->dtype) : 0;
+    return graph->view[i] == i ? (uint64_t)tandem_shape_elements(&op->shape) * tandem_dtype_bytes(op->dtype)
+                               : 0;
 }
 
 static uint64_t total_bytes(const tandem_graph *graph)
@@ -87,7 +88,8 @@ static const char *shape_text(char *text, size_t size, const tandem_shape *shape
     size_t used = 0;
     (void)snprintf(text, size, "scalar");
     for (int d = 0; d < shape->n_dim && used < size; d++)
-        used += (size_t)snprintf(text + used, size - used, "%s%lld", d > 0 ? "×" : "", (long long)shape->dim[d]);
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%lld", d > 0 ? "×" : "", (long long)shape->dim[d]);
     return text;
 }
 
@@ -118,7 +120,8 @@ static int print_text(const tandem_graph *graph)
     const int code = cli_table_print(&table);
     cli_table_free(&table);
     if (code == 0)
-        printf("%s at batch %lld: %d operators, %s parameters, %s forward, %s a training step, %s of outputs in f32\n",
+        printf("%s at batch %lld: %d operators, %s parameters, %s forward, %s a training step, %s of outputs "
+               "in f32\n",
                graph->model, (long long)graph->batch, graph->n_op,
                tandem_quantity_print_count(weights, sizeof weights, (double)tandem_graph_n_weight(graph)),
                flops_text(flops, sizeof flops, forward_flops(graph)),
@@ -163,6 +166,7 @@ const cli_command command_graph = {
     .description = "Examples:\n"
                    "  tandem graph show resnet20\n"
                    "  tandem graph show vit_tiny:width=256,heads=4 --batch 32 --json\n"
-                   "FLOP are of the forward pass, a multiply and an add count as two; bytes are of the output in f32.",
+                   "FLOP are of the forward pass, a multiply and an add count as two; bytes are of the "
+                   "output in f32.",
     .run = run,
 };

@@ -1,4 +1,5 @@
-/* instance.c: `tandem allocate --instance FILE`: choices for a bare instance, without model, store or device. */
+/* instance.c: `tandem allocate --instance FILE`: choices for a bare instance, without model, store or device.
+ * */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -46,12 +46,14 @@ static json_t *facts_json(const tandem_device *device)
                      (json_int_t)device->memory_bytes);
 }
 
-static void list_device(json_t *rows, cli_table *table, const tandem_device *device, int present, const char *meaning)
+static void list_device(json_t *rows, cli_table *table, const tandem_device *device, int present,
+                        const char *meaning)
 {
     char precisions[128];
     const int described = tandem_device_is_described(device);
-    json_array_append_new(rows, json_pack("{s:s,s:s,s:b,s:o,s:s,s:o}", "name", device->name, "meaning", meaning,
-                                          "present", present, "precisions", precisions_json(device->precisions), "wider",
+    json_array_append_new(rows, json_pack("{s:s,s:s,s:b,s:o,s:s,s:o}", "name", device->name, "meaning",
+                                          meaning, "present", present, "precisions",
+                                          precisions_json(device->precisions), "wider",
                                           tandem_dtype_name(device->wider), "described", facts_json(device)));
     cli_table_row(table, "%s\t%s\t%s\t%s\t%s", device->name,
                   present     ? "yes"
@@ -93,11 +95,12 @@ static json_t *options_json(const tandem_model *model)
     char usual[TANDEM_MODEL_VALUE_TEXT], least[TANDEM_MODEL_VALUE_TEXT], most[TANDEM_MODEL_VALUE_TEXT];
     json_t *options = json_array();
     for (const tandem_model_option *option = model->option; option->name; option++)
-        json_array_append_new(options, json_pack("{s:s,s:s,s:s,s:s,s:s}", "name", option->name, "default",
-                                                 tandem_model_value_print(usual, option, option->fallback),
-                                                 "least", tandem_model_value_print(least, option, option->least),
-                                                 "most", tandem_model_value_print(most, option, option->most),
-                                                 "meaning", option->meaning));
+        json_array_append_new(options,
+                              json_pack("{s:s,s:s,s:s,s:s,s:s}", "name", option->name, "default",
+                                        tandem_model_value_print(usual, option, option->fallback), "least",
+                                        tandem_model_value_print(least, option, option->least), "most",
+                                        tandem_model_value_print(most, option, option->most), "meaning",
+                                        option->meaning));
     return options;
 }
 
@@ -108,8 +111,9 @@ static tandem_status list_models(json_t *rows, cli_table *table, tandem_error *e
     cli_table_row(table, "model\toption\t>default\trange\twhat it is");
     for (int i = 0; i < tandem_model_count(); i++) {
         const tandem_model *model = tandem_model_get(i);
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:o}", "name", model->name, "summary", model->summary,
-                                              "data", model->data, "options", options_json(model)));
+        json_array_append_new(rows,
+                              json_pack("{s:s,s:s,s:s,s:o}", "name", model->name, "summary", model->summary,
+                                        "data", model->data, "options", options_json(model)));
         cli_table_row(table, "%s\t\t\t\t%s; trains on %s", model->name, model->summary, model->data);
         for (const tandem_model_option *option = model->option; option->name; option++)
             cli_table_row(table, "\t%s\t%s\t%s … %s\t%s", option->name,
@@ -130,8 +134,9 @@ static tandem_status list_precisions(json_t *rows, cli_table *table, tandem_erro
         const tandem_precision_row *row = tandem_precision_get((tandem_precision)p);
         const char *forward = tandem_dtype_name(row->forward), *dgrad = tandem_dtype_name(row->dgrad),
                    *wgrad = tandem_dtype_name(row->wgrad), *second = tandem_dtype_name(row->second),
-                   *accumulator = tandem_dtype_name(row->accumulator), *output = tandem_dtype_name(row->output),
-                   *saved = tandem_dtype_name(row->saved), *multiplied = tandem_dtype_name(row->multiplied);
+                   *accumulator = tandem_dtype_name(row->accumulator),
+                   *output = tandem_dtype_name(row->output), *saved = tandem_dtype_name(row->saved),
+                   *multiplied = tandem_dtype_name(row->multiplied);
         json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "name", row->name,
                                               "forward", forward, "dgrad", dgrad, "wgrad", wgrad, "second",
                                               second, "accumulator", accumulator, "output", output, "saved",
@@ -162,9 +167,10 @@ static tandem_status list_operators(json_t *rows, cli_table *table, tandem_error
     cli_table_row(table, "operator\tclass\t>inputs\t>parameters\tprecisions");
     for (int kind = 0; kind < TANDEM_N_OP_KIND; kind++) {
         const tandem_op_row *row = tandem_op_row_get((tandem_op_kind)kind);
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:i,s:i,s:o}", "name", row->name, "class",
-                                              class_text(row->op_class), "inputs", row->n_input, "parameters",
-                                              row->n_parameter, "precisions", precisions_json(row->precisions)));
+        json_array_append_new(rows,
+                              json_pack("{s:s,s:s,s:i,s:i,s:o}", "name", row->name, "class",
+                                        class_text(row->op_class), "inputs", row->n_input, "parameters",
+                                        row->n_parameter, "precisions", precisions_json(row->precisions)));
         cli_table_row(table, "%s\t%s\t%d\t%d\t%s", row->name, class_text(row->op_class), row->n_input,
                       row->n_parameter, precisions_text(precisions, sizeof precisions, row->precisions));
     }
@@ -196,9 +202,11 @@ static tandem_status list_datasets(json_t *rows, cli_table *table, tandem_error 
         const tandem_data_set *set = backend->data_at(i);
         char path[PATH_MAX];
         const int here = backend->data_find(path, sizeof path, set->name, NULL) == TANDEM_OK;
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:b,s:s?}", "name", set->name, "meaning", set->text,
-                                              "package", set->package, "present", here, "path", here ? path : NULL));
-        cli_table_row(table, "%s\t%s\t%s\t%s", set->name, set->package, set->text, here ? path : "not installed");
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:b,s:s?}", "name", set->name, "meaning",
+                                              set->text, "package", set->package, "present", here, "path",
+                                              here ? path : NULL));
+        cli_table_row(table, "%s\t%s\t%s\t%s", set->name, set->package, set->text,
+                      here ? path : "not installed");
     }
     return TANDEM_OK;
 }
@@ -231,7 +239,8 @@ static int run(const cli_options *options)
 {
     if (options->n_word != 1)
         return cli_refuse(TANDEM_USAGE,
-                          "say what to list, one of devices, models, precisions, operators, policies, datasets");
+                          "say what to list, one of devices, models, precisions, operators, policies, "
+                          "datasets");
     const int kind = find(options->word[0]);
     if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
     tandem_error error = {0};
@@ -259,10 +268,13 @@ const cli_command command_list = {
     .option = options,
     .description =
         "Examples:\n"
-        "  tandem list devices            which parts this machine can play, and in which precisions; cards to plan for\n"
-        "  tandem list models             their options with defaults and ranges, written NAME:option=value,…\n"
+        "  tandem list devices            which parts this machine can play, and in which precisions; cards "
+        "to plan for\n"
+        "  tandem list models             their options with defaults and ranges, written "
+        "NAME:option=value,…\n"
         "  tandem list precisions --json  the number types of each, as one JSON object\n"
-        "here: yes; no; described: there are figures to plan with, by --predict, and no kernels. In `list precisions`, `wider`\n"
+        "here: yes; no; described: there are figures to plan with, by --predict, and no kernels. In `list "
+        "precisions`, `wider`\n"
         "stands for the type that `list devices` gives a device.",
     .run = run,
 };

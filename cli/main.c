@@ -20,12 +20,14 @@ const cli_command *const cli_commands[] = {
 static void print_help(FILE *out)
 {
     fputs("Usage: tandem COMMAND [OPTION...]\n"
-          "Chooses the precision of every operator on every device, so that unlike devices train together.\n\nCommands:\n",
+          "Chooses the precision of every operator on every device, so that unlike devices train "
+          "together.\n\nCommands:\n",
           out);
     for (int k = 0; cli_commands[k]; k++)
         fprintf(out, "  %-12s %s\n", cli_commands[k]->name, cli_commands[k]->summary);
     fputs("\n`tandem COMMAND --help` lists a command's options, with examples. Start with:  tandem demo\n"
-          "Exit codes: 0 done, 1 a negative answer, 2 usage, 3 malformed input, 4 something needed is missing,\n"
+          "Exit codes: 0 done, 1 a negative answer, 2 usage, 3 malformed input, 4 something needed is "
+          "missing,\n"
           "5 memory or I/O, 6 a peer failed, 70 a bug.\n",
           out);
 }
@@ -46,7 +48,8 @@ static int unknown(const char *name)
                       tandem_nearest_hint(name, names, n).text);
 }
 
-/* The place of the command in argv: the first word that is neither an option nor the value of --db. 0 = there is none. */
+/* The place of the command in argv: the first word that is neither an option nor the value of --db. 0 = there
+ * is none. */
 static int command_place(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -88,7 +91,8 @@ int main(int argc, char **argv)
     }
     const cli_command *command = find(argv[place]);
     if (!command) return unknown(argv[place]);
-    /* options before the command count like those behind it: the command's word goes first, its name into the usage line */
+    /* options before the command count like those behind it: the command's word goes first, its name into the
+     * usage line */
     char *name = argv[place];
     memmove(&argv[2], &argv[1], (size_t)(place - 1) * sizeof *argv);
     argv[1] = name;

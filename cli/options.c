@@ -22,11 +22,13 @@ static const struct argp_option rows[] = {
     {"plan", OPTION_PLAN, "FILE", 0, "A plan made by tandem allocate", 1},
     {"data", OPTION_DATA, "DATA", 0, "fashion-mnist, a directory of IDX files, or a text file", 1},
     {"instance", OPTION_INSTANCE, "FILE", 0,
-     "Instead of a model: times, harms and sizes of choices as JSON; policies: exact, greedy, bound [exact]", 1},
+     "Instead of a model: times, harms and sizes of choices as JSON; policies: exact, greedy, bound [exact]",
+     1},
     {"seed", OPTION_SEED, "N", 0,
      "Seed of initial weights, order of samples, stochastic rounding and drawn plans [0]", 1},
     {"uniform", OPTION_UNIFORM, "PRECISION", 0,
-     "Every operator of every class in this precision, where it has it; drawn: each in one that chance gives it (--seed)",
+     "Every operator of every class in this precision, where it has it; drawn: each in one that chance gives "
+     "it (--seed)",
      2},
     {"policy", OPTION_POLICY, "POLICY", 0, "How to choose: exact, greedy, qsync, uniform [exact]", 2},
     {"base", OPTION_BASE, "PRECISION", 0, "What a class keeps that would only wait [fp32]", 2},
@@ -39,31 +41,49 @@ static const struct argp_option rows[] = {
     {"global-batch", OPTION_GLOBAL_BATCH, "N", 0,
      "With --batch free: samples a step of all ranks, split among the classes along with the precisions", 2},
     {"add", OPTION_ADD, "CLUSTER", 0, "Ranks that might be added", 2},
-    {"front", OPTION_FRONT, "N", OPTION_ARG_OPTIONAL, "Plans for N steps from the fastest to that of base [16]", 3},
+    {"front", OPTION_FRONT, "N", OPTION_ARG_OPTIONAL,
+     "Plans for N steps from the fastest to that of base "
+     "[16]",
+     3},
     {"svg", OPTION_SVG, "FILE", 0, "Draw the front, by gnuplot", 4},
     {"verify", OPTION_VERIFY, "PLAN", 0, "Hold a plan against its own figures and limits", 3},
     {"explain", OPTION_EXPLAIN, "OPERATOR", 0, "Why an operator has its precision", 3},
-    {"memory", OPTION_MEMORY, "SIZE,...", 0, "Memory limit of a rank, for all classes or one for each, e.g. 12GiB", 2},
+    {"memory", OPTION_MEMORY, "SIZE,...", 0,
+     "Memory limit of a rank, for all classes or one for each, e.g. "
+     "12GiB",
+     2},
     {"bucket", OPTION_BUCKET, "SIZE", 0, "Gradients that are reduced together [25MiB]", 2},
     {"accumulate", OPTION_ACCUMULATE, "N", 0,
      "Micro-steps: batches of a rank whose gradients are summed before they are reduced [1]", 2},
     {"recompute", OPTION_RECOMPUTE, "N", 0,
-     "Keep activations between N segments of the model only and compute the rest again: none, sqrt, N [none]", 2},
+     "Keep activations between N segments of the model only and compute the rest again: none, sqrt, N [none]",
+     2},
     {"scaling", OPTION_SCALING, "SCALING", 0,
      "Ranges of casts to int8: current, or from the casts before: delayed[:window=16,margin=0] [current]", 2},
-    {"steps", OPTION_STEPS, "N", 0, "Training steps [train 100, compare 30, sensitivity 10, demo as time allows]", 3},
+    {"steps", OPTION_STEPS, "N", 0,
+     "Training steps [train 100, compare 30, sensitivity 10, demo as time "
+     "allows]",
+     3},
     {"eval", OPTION_EVALUATE, "N", 0,
      "Test samples for the accuracy at the end, 0 = none [train 2000, compare 0]", 3},
     {"repetitions", OPTION_REPETITIONS, "N", 0, "Measured repetitions of each plan [12] or case", 3},
     {"timeout", OPTION_TIMEOUT, "TIME", 0, "A rank silent for longer counts as dead [120s]", 3},
     {"again", OPTION_AGAIN, NULL, 0, "Measure again what is in the store already", 3},
     {"collective", OPTION_COLLECTIVE, "NAME", 0,
-     "All-reduces without a measured curve: ring, tree, halving-doubling, hierarchical, auto = the fastest [ring]", 2},
-    {"check", OPTION_CHECK, NULL, 0, "Also replay every rank by itself in the general engine, and compare", 3},
-    {"exchange", OPTION_EXCHANGE, NULL, 0, "Measure the all-reduce alone: of the same ranks over another link", 3},
+     "All-reduces without a measured curve: ring, tree, halving-doubling, hierarchical, auto = the fastest "
+     "[ring]",
+     2},
+    {"check", OPTION_CHECK, NULL, 0, "Also replay every rank by itself in the general engine, and compare",
+     3},
+    {"exchange", OPTION_EXCHANGE, NULL, 0,
+     "Measure the all-reduce alone: of the same ranks over another link", 3},
     {"draws", OPTION_DRAWS, "N", 0, "Also replay N steps whose times are drawn from what was measured", 3},
-    {"spread", OPTION_SPREAD, "P%", 0, "With --draws: how far times vary that were not measured [as what was]", 3},
-    {"zero", OPTION_ZERO, "STAGE", 0, "Optimizer state (1), gradients (2) and weights (3) in shards over all ranks", 2},
+    {"spread", OPTION_SPREAD, "P%", 0,
+     "With --draws: how far times vary that were not measured [as what was]", 3},
+    {"zero", OPTION_ZERO, "STAGE", 0,
+     "Optimizer state (1), gradients (2) and weights (3) in shards over all "
+     "ranks",
+     2},
     {"predict", OPTION_PREDICT, NULL, 0, "Predict times that were not measured; the result says how many", 3},
     {"operators", OPTION_OPERATORS, NULL, 0, "Also one row an operator", 3},
     {"memory-timeline", OPTION_MEMORY_TIMELINE, NULL, 0, "Also what memory holds while each task runs", 3},
@@ -72,15 +92,22 @@ static const struct argp_option rows[] = {
     {"schedule", OPTION_SCHEDULE, "NAME", 0,
      "How the learning rate goes on: constant, cosine, linear, step [constant]", 3},
     {"warmup", OPTION_WARMUP, "N", 0, "Steps in which the learning rate rises to its highest [0]", 3},
-    {"weight-decay", OPTION_DECAY, "X", 0, "Weight decay of matrices; biases and norms have none [the model's]", 3},
+    {"weight-decay", OPTION_DECAY, "X", 0,
+     "Weight decay of matrices; biases and norms have none [the "
+     "model's]",
+     3},
     {"no-decay", OPTION_NO_DECAY, "PATTERN,...", 0,
      "No weight decay for parameters of these names, e.g. 'embedding.*,*.fc1.weight'", 3},
     {"momentum", OPTION_MOMENTUM, "X", 0, "Momentum of models that SGD trains [the model's]", 3},
     {"betas", OPTION_BETAS, "X,X", 0, "Betas of models that AdamW trains, e.g. 0.9,0.999 [the model's]", 3},
     {"clip", OPTION_CLIP, "NORM", 0, "Scale gradients down to this norm of all of them together", 3},
-    {"label-smoothing", OPTION_LABEL_SMOOTHING, "X", 0, "Share of a label that all classes have alike, e.g. 0.1", 3},
+    {"label-smoothing", OPTION_LABEL_SMOOTHING, "X", 0,
+     "Share of a label that all classes have alike, e.g. "
+     "0.1",
+     3},
     {"loss-scale", OPTION_LOSS_SCALE, "X", 0,
-     "Multiply the loss by X backward, or dynamic: 65536, halved at overflow, doubled behind 2000 good steps [the plan's]",
+     "Multiply the loss by X backward, or dynamic: 65536, halved at overflow, doubled behind 2000 good steps "
+     "[the plan's]",
      3},
     {"allow-nan", OPTION_ALLOW_NAN, NULL, 0, "Go on where the loss or a gradient is not finite", 3},
     {"eval-every", OPTION_EVALUATE_EVERY, "N", 0, "Also find the accuracy every N steps", 3},
@@ -100,7 +127,8 @@ static const struct argp_option rows[] = {
     {"verbose", OPTION_VERBOSE, NULL, 0, "More detail", 9},
 };
 
-_Static_assert(sizeof rows / sizeof *rows <= CLI_MOST_OPTION, "cli_options.given has a place for every option");
+_Static_assert(sizeof rows / sizeof *rows <= CLI_MOST_OPTION,
+               "cli_options.given has a place for every option");
 
 static const int of_every_command[] = {OPTION_JSON, OPTION_END};
 
@@ -111,7 +139,7 @@ static const struct argp_option *row_of(int key)
     return NULL;
 }
 
-/* --- Values ---------------------------------------------------------------------------------------------------------- */
+/* --- Values --------------------------------------------------------------------------------------------- */
 
 static void stop(const struct argp_state *state, const tandem_error *error)
 {
@@ -139,7 +167,8 @@ static uint64_t bucket_of(struct argp_state *state, const char *text)
     tandem_error error;
     if (tandem_quantity_parse_bytes(&bytes, text, &error) != TANDEM_OK) stop(state, &error);
     if (bytes > 0) return bytes;
-    (void)tandem_error_set(&error, TANDEM_USAGE, "--bucket takes a size above 0 such as 25MiB, got '%s'", text);
+    (void)tandem_error_set(&error, TANDEM_USAGE, "--bucket takes a size above 0 such as 25MiB, got '%s'",
+                           text);
     stop(state, &error);
     return bytes;
 }
@@ -173,7 +202,8 @@ static int64_t time_above_0(struct argp_state *state, int key, const char *text)
     const int64_t ns = time_of(state, text);
     tandem_error error;
     if (ns > 0) return ns;
-    (void)tandem_error_set(&error, TANDEM_USAGE, "--%s takes a time above 0, got '%s'", row_of(key)->name, text);
+    (void)tandem_error_set(&error, TANDEM_USAGE, "--%s takes a time above 0, got '%s'", row_of(key)->name,
+                           text);
     stop(state, &error);
     return ns;
 }
@@ -186,7 +216,8 @@ static double number_of(struct argp_state *state, int key, const char *text, dou
     const double x = strtod(text, &end);
     if (errno || end == text || *end || !(x >= 0 && x < below)) {
         tandem_error error;
-        (void)tandem_error_set(&error, TANDEM_USAGE, "--%s takes %s, got '%s'", row_of(key)->name, what, text);
+        (void)tandem_error_set(&error, TANDEM_USAGE, "--%s takes %s, got '%s'", row_of(key)->name, what,
+                               text);
         stop(state, &error);
     }
     return x;
@@ -372,7 +403,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     return word || flag || count || key == ARGP_KEY_ARG ? 0 : take_value(options, state, key, text);
 }
 
-/* --- What argp would not say enough about ------------------------------------------------------------------------------- */
+/* --- What argp would not say enough about --------------------------------------------------------------- */
 
 /* Which commands have an option, as ": replay, train"; "" = none. */
 static const char *owners_of(char *text, size_t size, int key)
@@ -382,12 +413,14 @@ static const char *owners_of(char *text, size_t size, int key)
     for (int k = 0; cli_commands[k]; k++)
         for (const int *own = cli_commands[k]->option; *own != OPTION_END; own++)
             if (*own == key && used < size)
-                used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : ": ", cli_commands[k]->name);
+                used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : ": ",
+                                         cli_commands[k]->name);
     return text;
 }
 
 /* Of this command: with its nearest option; of others: with those that have it. */
-static int unknown_option(const cli_command *command, const struct argp_option *option, const char *name, int length)
+static int unknown_option(const cli_command *command, const struct argp_option *option, const char *name,
+                          int length)
 {
     const char *names[sizeof rows / sizeof *rows + 1];
     char word[64], owners[256];
@@ -397,8 +430,10 @@ static int unknown_option(const cli_command *command, const struct argp_option *
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         if (strcmp(rows[k].name, word) == 0)
             return cli_refuse(TANDEM_USAGE,
-                              "`tandem %s` has no option --%s; it is one of%s. `tandem %s --help` lists its own.",
-                              command->name, word, owners_of(owners, sizeof owners, rows[k].key), command->name);
+                              "`tandem %s` has no option --%s; it is one of%s. `tandem %s --help` lists its "
+                              "own.",
+                              command->name, word, owners_of(owners, sizeof owners, rows[k].key),
+                              command->name);
     const char *near = tandem_nearest(word, names, n);
     return cli_refuse(TANDEM_USAGE, "`tandem %s` has no option --%s.%s%s%s `tandem %s --help` lists them.",
                       command->name, word, near ? " Did you mean --" : "", near ? near : "", near ? "?" : "",
@@ -418,7 +453,8 @@ static const struct argp_option *foreign_letter(const struct argp_option *option
 }
 
 /* NULL = there is none; a beginning will do, as for argp. */
-static const struct argp_option *long_option(const struct argp_option *option, const char *name, size_t length)
+static const struct argp_option *long_option(const struct argp_option *option, const char *name,
+                                             size_t length)
 {
     for (; option->name; option++)
         if (strncmp(option->name, name, length) == 0) return option;
@@ -440,7 +476,8 @@ static int letters_take_next(const struct argp_option *option, const char *lette
 }
 
 /* Refuses options that the command does not have; "-h" asks for help, as nearly everywhere. */
-static void look_at_options(const cli_command *command, const struct argp_option *option, int argc, char **argv)
+static void look_at_options(const cli_command *command, const struct argp_option *option, int argc,
+                            char **argv)
 {
     static char help[] = "--help";
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
@@ -451,7 +488,8 @@ static void look_at_options(const cli_command *command, const struct argp_option
             const struct argp_option *other = argv[i][0] == '-' ? foreign_letter(option, argv[i] + 1) : NULL;
             if (other) exit(unknown_option(command, option, other->name, (int)strlen(other->name)));
             i += argv[i][0] == '-' && letters_take_next(option, argv[i] + 1);
-        } else if (strncmp("help", name, (size_t)length) != 0 && strncmp("usage", name, (size_t)length) != 0) {
+        } else if (strncmp("help", name, (size_t)length) != 0 &&
+                   strncmp("usage", name, (size_t)length) != 0) {
             const struct argp_option *own = long_option(option, name, (size_t)length);
             if (!own) exit(unknown_option(command, option, name, length));
             i += takes_next(own) && !name[length];
@@ -465,7 +503,8 @@ static void refuse_words(const cli_options *options, const cli_command *command)
     if (command->words[0] || options->n_word == 0) return;
     exit(cli_refuse(TANDEM_USAGE,
                     "`tandem %s` takes options only, got '%s'; what holds blanks stands in quotes, as in "
-                    "--cluster \"cpu:avx2 + cpu:sse41\", and a value that may be absent behind =, as in --front=8",
+                    "--cluster \"cpu:avx2 + cpu:sse41\", and a value that may be absent behind =, as in "
+                    "--front=8",
                     command->name, options->word[0]));
 }
 
@@ -481,7 +520,7 @@ const char *cli_options_beyond(const cli_options *options, const int *allowed)
     return NULL;
 }
 
-/* --- The parser of one command ---------------------------------------------------------------------------------------- */
+/* --- The parser of one command -------------------------------------------------------------------------- */
 
 void cli_options_parse(cli_options *options, const cli_command *command, int argc, char **argv)
 {
@@ -494,7 +533,8 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
     char documentation[4096], name[64];
     (void)snprintf(documentation, sizeof documentation, "%s\v%s", command->summary, command->description);
     (void)snprintf(name, sizeof name, "tandem %s", command->name);
-    const struct argp argp = {.options = option, .parser = parse, .args_doc = command->words, .doc = documentation};
+    const struct argp argp = {
+        .options = option, .parser = parse, .args_doc = command->words, .doc = documentation};
     const char *db = getenv("TANDEM_DB");
     *options = (cli_options){.db = db && *db ? db : "tandem.db",
                              .batch = TANDEM_DEFAULT_BATCH,
@@ -521,6 +561,7 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
     if (options->batch_free && !may_be_free)
         exit(cli_refuse(TANDEM_USAGE,
                         "--batch free: `tandem %s` takes a whole number; "
-                        "`tandem allocate` and `tandem advise` choose batches with --batch free --global-batch N",
+                        "`tandem allocate` and `tandem advise` choose batches with --batch free "
+                        "--global-batch N",
                         command->name));
 }

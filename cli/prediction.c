@@ -36,7 +36,8 @@ const char *cli_method_text(const char *method)
     const tandem_sensitivity_method *row = NULL;
     const int is_known = tandem_sensitivity_find(&row, method, NULL) == TANDEM_OK;
     const int has_unit = is_known && strcmp(row->unit, "none") != 0;
-    (void)snprintf(text, sizeof text, "%s, %s%s", method, has_unit ? row->unit : "no unit", has_unit ? "s" : "");
+    (void)snprintf(text, sizeof text, "%s, %s%s", method, has_unit ? row->unit : "no unit",
+                   has_unit ? "s" : "");
     return text;
 }
 
@@ -64,8 +65,9 @@ json_t *cli_basis_json(const cli_basis *basis, int c)
     const tandem_provenance *provenance = &basis->of[c];
     json_t *costs = json_object();
     for (int k = 0; k < TANDEM_N_ORIGIN; k++)
-        json_object_set_new(costs, tandem_origin_name((tandem_origin)k),
-                            json_pack("{s:i,s:f}", "tasks", provenance->n_task[k], "share", share_of(provenance, k)));
+        json_object_set_new(
+            costs, tandem_origin_name((tandem_origin)k),
+            json_pack("{s:i,s:f}", "tasks", provenance->n_task[k], "share", share_of(provenance, k)));
     json_object_set_new(costs, "fitted_to", json_integer((json_int_t)provenance->n_fitted));
     json_object_set_new(costs, "spread", cli_number(provenance->spread));
     return costs;
@@ -121,9 +123,10 @@ static void print_exchange(const tandem_exchange *exchange)
     if (n) putchar('\n');
     if (!exchange->n_point) return;
     if (exchange->bytes_per_s > 0) tandem_quantity_print_bps(rate, sizeof rate, exchange->bytes_per_s);
-    printf("all-reduces from a measured curve of %d points, whose upper part lies %s from a line of %s and %s",
-           exchange->n_point, tandem_quantity_print_ratio(spread, sizeof spread, exchange->spread),
-           tandem_quantity_print_ns(latency, sizeof latency, llround(exchange->latency_ns)), rate);
+    printf(
+        "all-reduces from a measured curve of %d points, whose upper part lies %s from a line of %s and %s",
+        exchange->n_point, tandem_quantity_print_ratio(spread, sizeof spread, exchange->spread),
+        tandem_quantity_print_ns(latency, sizeof latency, llround(exchange->latency_ns)), rate);
     if (exchange->n_beyond) printf("; %d buckets lie beyond it, on that line", exchange->n_beyond);
     putchar('\n');
 }

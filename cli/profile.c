@@ -23,7 +23,8 @@ static const char *neighbour_of(const profile_rank *rank)
     return rank->subject->cluster.member[tandem_cluster_class_of(&rank->subject->cluster, other)].device.name;
 }
 
-/* Costs of this rank's device alone, with algorithms that were chosen by profiles before, or that it tries now. */
+/* Costs of this rank's device alone, with algorithms that were chosen by profiles before, or that it tries
+ * now. */
 static tandem_status profile_turn(profile_rank *rank, profile_count *count, tandem_error *error)
 {
     int n = 0;
@@ -61,15 +62,18 @@ tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *erro
     if (!tandem_cluster_shares_memory(&rank->subject->cluster) || rank->backend->worker_shares(rank->worker))
         return TANDEM_OK;
     (void)tandem_error_set(error, TANDEM_USAGE,
-                           "the cluster's ranks are on one machine, but these cannot share memory (%s); on machines of their "
-                           "own they are DEVICE@1 in --cluster, and with TANDEM_EXCHANGE=network they exchange over "
+                           "the cluster's ranks are on one machine, but these cannot share memory (%s); on "
+                           "machines of their "
+                           "own they are DEVICE@1 in --cluster, and with TANDEM_EXCHANGE=network they "
+                           "exchange over "
                            "the network wherever they are",
                            rank->backend->worker_why_apart(rank->worker));
     error->rank = 0; /* the same on all */
     return TANDEM_USAGE;
 }
 
-/* What measures: the backend's libraries, and of a card which it is, its driver and the libraries of its own. */
+/* What measures: the backend's libraries, and of a card which it is, its driver and the libraries of its own.
+ * */
 static tandem_status set_environment(const profile_rank *rank, tandem_error *error)
 {
     char libraries[128], device[384] = "", text[sizeof libraries + sizeof device];
@@ -93,7 +97,8 @@ static tandem_status open_rank(profile_rank *rank, tandem_error *error)
                                        options->data, error);
     if (status == TANDEM_OK) status = tandem_store_open(&rank->store, options->db, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK) status = set_environment(rank, error);
-    const int64_t patience_ns = INT64_C(1800000000000); /* a rank's turn may take minutes; a dead one is noticed at once */
+    /* a rank's turn may take minutes; a dead one is noticed at once */
+    const int64_t patience_ns = INT64_C(1800000000000);
     if (status == TANDEM_OK)
         status = rank->backend->worker_open(
             &rank->worker,
@@ -115,7 +120,7 @@ static void close_rank(profile_rank *rank)
     if (rank->backend) rank->backend->data_close(&rank->data);
 }
 
-/* --- Report --------------------------------------------------------------------------------------------------------------- */
+/* --- Report --------------------------------------------------------------------------------------------- */
 
 static json_t *count_json(const profile_count *count)
 {
@@ -143,11 +148,11 @@ static int print_report(const profile_rank *rank, const stage_counts *all, int64
     if (rank->options->json) {
         json_t *result = cli_json("profile"), *devices = json_array();
         for (int r = 0; r < rank->place.n_rank; r++)
-            json_array_append_new(devices,
-                                  json_pack("{s:s,s:o,s:o,s:o}", "name",
-                                            cluster->member[tandem_cluster_class_of(cluster, r)].device.name,
-                                            "alone", count_json(&all[r].alone), "beside",
-                                            count_json(&all[r].beside), "clocks", clocks_json(&all[r].clocks)));
+            json_array_append_new(
+                devices, json_pack("{s:s,s:o,s:o,s:o}", "name",
+                                   cluster->member[tandem_cluster_class_of(cluster, r)].device.name, "alone",
+                                   count_json(&all[r].alone), "beside", count_json(&all[r].beside), "clocks",
+                                   clocks_json(&all[r].clocks)));
         json_object_set_new(result, "model", json_string(rank->subject->graph[0]->model));
         json_object_set_new(result, "store", json_string(rank->options->db));
         json_object_set_new(result, "devices", devices);
@@ -161,8 +166,9 @@ static int print_report(const profile_rank *rank, const stage_counts *all, int64
            rank->options->db, tandem_quantity_print_ns(time, sizeof time, ns));
     for (int r = 0; r < rank->place.n_rank && !rank->options->exchange_only; r++) {
         printf("  %-18s alone %4lld (%lld)   beside a neighbour %4lld (%lld)\n",
-               cluster->member[tandem_cluster_class_of(cluster, r)].device.name, (long long)all[r].alone.measured,
-               (long long)all[r].alone.known, (long long)all[r].beside.measured, (long long)all[r].beside.known);
+               cluster->member[tandem_cluster_class_of(cluster, r)].device.name,
+               (long long)all[r].alone.measured, (long long)all[r].alone.known,
+               (long long)all[r].beside.measured, (long long)all[r].beside.known);
         print_clocks(&all[r].clocks);
     }
     if (rank->place.n_rank > 1)
@@ -259,13 +265,19 @@ const cli_command command_profile = {
         "  tandem profile --model resnet20 --cluster \"2*cpu:avx2\" --again\n"
         "  tandem profile --model gpt_tiny --batch 4 --device cpu:avx2 --accumulate 4\n"
         "  tandem profile --model vit_tiny --device strongest --uniform int8 --scaling delayed\n"
-        "  tandem profile --model resnet20 --cluster \"strongest + weakest\" --exchange --again --db slow-link.db\n"
-        "Each device is measured alone, then beside a busy neighbour; then the ranks measure their all-reduce. One device\n"
-        "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again. With --plan or\n"
+        "  tandem profile --model resnet20 --cluster \"strongest + weakest\" --exchange --again --db "
+        "slow-link.db\n"
+        "Each device is measured alone, then beside a busy neighbour; then the ranks measure their "
+        "all-reduce. One device\n"
+        "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again. "
+        "With --plan or\n"
         "--uniform, only what that plan needs is.\n"
-        "--scaling delayed measures casts that take their range from the casts before; both kinds stand side by side.\n"
-        "--accumulate also measures sums of gradients over micro-steps, --clip and --loss-scale the norm of all gradients;\n"
+        "--scaling delayed measures casts that take their range from the casts before; both kinds stand side "
+        "by side.\n"
+        "--accumulate also measures sums of gradients over micro-steps, --clip and --loss-scale the norm of "
+        "all gradients;\n"
         "recomputation takes the times there are.\n"
-        "Over a network: for each rank, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir TANDEM_IFACE=eth0 tandem profile …",
+        "Over a network: for each rank, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir TANDEM_IFACE=eth0 "
+        "tandem profile …",
     .run = run,
 };

@@ -29,15 +29,18 @@ typedef struct profile_count {
 /* Whether only what one plan needs is measured: --plan, --uniform. */
 static inline int profile_of_plan(const cli_options *options) { return options->plan || options->uniform; }
 
-/* Every operator signature × precision × pass, cast and optimizer of this rank's device, by running step programs: all
- * uniform plans, then mixed ones, for the casts between unlike neighbours; or of one plan. neighbour: "" = this rank runs alone, the others
- * wait; else the device of the rank that is kept busy meanwhile, and every rank calls this at once. */
-tandem_status profile_costs(profile_rank *rank, const char *neighbour, profile_count *count, tandem_error *error);
+/* Every operator signature × precision × pass, cast and optimizer of this rank's device, by running step
+ * programs: all uniform plans, then mixed ones, for the casts between unlike neighbours; or of one plan.
+ * neighbour: "" = this rank runs alone, the others wait; else the device of the rank that is kept busy
+ * meanwhile, and every rank calls this at once. */
+tandem_status profile_costs(profile_rank *rank, const char *neighbour, profile_count *count,
+                            tandem_error *error);
 
 /* TANDEM_USAGE where the cluster's text says that ranks share memory, and they do not. */
 tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *error);
 
-/* The all-reduce curve between the ranks, idle and under load, and what it costs the computation beside it. */
+/* The all-reduce curve between the ranks, idle and under load, and what it costs the computation beside it.
+ * */
 tandem_status profile_exchange(profile_rank *rank, profile_count *count, tandem_error *error);
 
 #endif

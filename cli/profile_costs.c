@@ -1,5 +1,6 @@
-/* profile_costs.c: costs in place. Operators are timed inside the step that they are part of, run by the executor that
- * will train, so that a kernel meets the caches, the memory traffic and the dispatch it will meet. */
+/* profile_costs.c: costs in place. Operators are timed inside the step that they are part of, run by the
+ * executor that will train, so that a kernel meets the caches, the memory traffic and the dispatch it will
+ * meet. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,11 +38,12 @@ typedef struct cost_profile {
     int n_key, key_capacity;
     int *key_of;      /* [n_task] of the plan that runs now, −1 = not timed */
     int plan, n_plan; /* for the progress line */
-    unsigned precisions; /* that mixed plans draw from: those of the device, but for what it turned out to have no kernels for */
+    /* that mixed plans draw from: those of the device, but for what it turned out to have no kernels for */
+    unsigned precisions;
     int64_t begin_ns;
 } cost_profile;
 
-/* --- Plans ------------------------------------------------------------------------------------------------------------- */
+/* --- Plans ---------------------------------------------------------------------------------------------- */
 
 static int count_precisions(unsigned precisions)
 {
@@ -86,7 +88,7 @@ static tandem_status set_plan(cost_profile *profile, int k, tandem_error *error)
     return status;
 }
 
-/* --- Samples ------------------------------------------------------------------------------------------------------------- */
+/* --- Samples -------------------------------------------------------------------------------------------- */
 
 static int find_key(cost_profile *profile, const tandem_cost_key *key)
 {
@@ -172,14 +174,15 @@ static tandem_status file_costs(cost_profile *profile, tandem_error *error)
         if (!key->touched || (profile->known && tandem_cost_table_find(profile->known, &key->key))) continue;
         tandem_cost cost;
         tandem_cost_from_samples(&cost, key->ns, key->n, key->workspace_bytes);
-        status = tandem_store_put_cost(rank->store, rank->device, profile->neighbour, &key->key, &cost, error);
+        status =
+            tandem_store_put_cost(rank->store, rank->device, profile->neighbour, &key->key, &cost, error);
     }
     if (status == TANDEM_OK) status = tandem_store_commit(rank->store, error);
     if (status != TANDEM_OK) tandem_store_rollback(rank->store);
     return status;
 }
 
-/* --- Being a busy neighbour until all are done -------------------------------------------------------------------------- */
+/* --- Being a busy neighbour until all are done ---------------------------------------------------------- */
 
 static void done_path(const profile_rank *rank, int r, char *path, size_t size)
 {
@@ -204,7 +207,7 @@ static int all_done(const profile_rank *rank)
     return 1;
 }
 
-/* --- Running plans ---------------------------------------------------------------------------------------------------------- */
+/* --- Running plans -------------------------------------------------------------------------------------- */
 
 static tandem_status open_executor(cost_profile *profile, tandem_executor **executor, tandem_error *error)
 {
@@ -228,8 +231,9 @@ static void show_progress(const cost_profile *profile, int repetition, int n)
     const double done = profile->plan + (double)(repetition + 1) / n;
     const int64_t spent = tandem_now_ns() - profile->begin_ns;
     cli_progress(rank->options, (int64_t)((double)spent / done * (profile->n_plan - done)),
-                 "profile %s %s%s: plan %d of %d", rank->device, profile->neighbour[0] ? "beside a busy " : "alone",
-                 profile->neighbour, profile->plan + 1, profile->n_plan);
+                 "profile %s %s%s: plan %d of %d", rank->device,
+                 profile->neighbour[0] ? "beside a busy " : "alone", profile->neighbour, profile->plan + 1,
+                 profile->n_plan);
 }
 
 /* While the device is warm from its steps. */
@@ -327,17 +331,21 @@ static void release(cost_profile *profile)
     tandem_step_close(profile->step);
 }
 
-tandem_status profile_costs(profile_rank *rank, const char *neighbour, profile_count *count, tandem_error *error)
+tandem_status profile_costs(profile_rank *rank, const char *neighbour, profile_count *count,
+                            tandem_error *error)
 {
     const tandem_device *device = &rank->subject->cluster.member[rank->member].device;
     cost_profile profile = {
         .rank = rank, .neighbour = neighbour, .begin_ns = tandem_now_ns(), .precisions = device->precisions};
     profile.n_plan = count_plans(rank);
-    tandem_status status = tandem_device_open_step(&profile.step, device, rank->subject->graph[rank->member],
-                                                   rank->options->bucket_bytes, &rank->subject->plan->step, error);
+    tandem_status status =
+        tandem_device_open_step(&profile.step, device, rank->subject->graph[rank->member],
+                                rank->options->bucket_bytes, &rank->subject->plan->step, error);
     if (status == TANDEM_OK && !rank->options->again)
-        status = tandem_store_load_costs(&profile.known, rank->store, rank->device, neighbour, profile.step, error);
-    if (status == TANDEM_OK && !(profile.key_of = calloc((size_t)profile.step->n_task, sizeof *profile.key_of)))
+        status = tandem_store_load_costs(&profile.known, rank->store, rank->device, neighbour, profile.step,
+                                         error);
+    if (status == TANDEM_OK &&
+        !(profile.key_of = calloc((size_t)profile.step->n_task, sizeof *profile.key_of)))
         status = no_memory(error);
     if (status == TANDEM_OK) status = run_plans(&profile, error);
     if (neighbour[0]) {

@@ -1,5 +1,5 @@
-/* profile_exchange.c: the all-reduce curve of this group of ranks. Every rank takes part; rank 0 files the curve, each rank
- * what the exchange did to the computation on its own core. */
+/* profile_exchange.c: the all-reduce curve of this group of ranks. Every rank takes part; rank 0 files the
+ * curve, each rank what the exchange did to the computation on its own core. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +18,8 @@ static int compare_bytes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sizes of the curve: every bucket of this model, and powers of four up to the first that is no smaller than the largest one.
- * Where one plan is measured, its buckets alone. Ascending, each once. */
+/* Sizes of the curve: every bucket of this model, and powers of four up to the first that is no smaller than
+ * the largest one. Where one plan is measured, its buckets alone. Ascending, each once. */
 static tandem_status choose_sizes(profile_rank *rank, uint64_t *bytes, int *n, tandem_error *error)
 {
     tandem_step *step = NULL;
@@ -51,7 +51,8 @@ static tandem_status choose_missing(profile_rank *rank, const char *group, int l
     int n_point = 0;
     tandem_status status = TANDEM_OK;
     if (rank->place.rank == 0 && !rank->options->again)
-        status = tandem_store_load_collective(&point, &n_point, rank->store, group, "all-reduce", loaded, error);
+        status =
+            tandem_store_load_collective(&point, &n_point, rank->store, group, "all-reduce", loaded, error);
     for (int k = 0; k < n; k++) {
         wanted[k] = 1;
         for (int p = 0; p < n_point; p++)

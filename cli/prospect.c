@@ -123,8 +123,9 @@ static tandem_status split_and_allocate(cli_prospect *prospect, const cli_option
     tandem_batch_choice choice = {.n_split = 0};
     tandem_planner *planner = NULL;
     const char *method = options->method ? options->method : tandem_sensitivity_get(0)->name;
-    tandem_status status = tandem_batch_choose(&choice, &prospect->cluster, options->global_batch, &source, policy,
-                                               method, options->target_ns, fmax(options->slowdown, 0), error);
+    tandem_status status =
+        tandem_batch_choose(&choice, &prospect->cluster, options->global_batch, &source, policy, method,
+                            options->target_ns, fmax(options->slowdown, 0), error);
     if (status != TANDEM_OK) return status;
     prospect->allocation = choice.both.allocation;
     for (int c = 0; c < prospect->cluster.n_class; c++)
@@ -160,7 +161,8 @@ static tandem_status plan_it(cli_prospect *prospect, const cli_options *options,
                                : allocate(prospect, options, policy, loss_scale != 0, error);
 }
 
-/* With the loss scale that the plan found needs: it costs time, so that it is in the step while a plan is looked for. */
+/* With the loss scale that the plan found needs: it costs time, so that it is in the step while a plan is
+ * looked for. */
 static tandem_status plan_scaled(cli_prospect *prospect, const cli_options *options,
                                  const tandem_policy *policy, tandem_error *error)
 {
@@ -170,7 +172,8 @@ static tandem_status plan_scaled(cli_prospect *prospect, const cli_options *opti
         return plan_it(prospect, options, policy, 0, error);
     if (status != TANDEM_OK || options->loss_scale != 0 || first == 0 || prospect->has_f16) return status;
     status = plan_it(prospect, options, policy, 0, error);
-    return status == TANDEM_OK && prospect->has_f16 ? plan_it(prospect, options, policy, first, error) : status;
+    return status == TANDEM_OK && prospect->has_f16 ? plan_it(prospect, options, policy, first, error)
+                                                    : status;
 }
 
 tandem_status cli_prospect_find(cli_prospect *out, const cli_options *options, const tandem_cluster *cluster,
@@ -185,7 +188,8 @@ tandem_status cli_prospect_find(cli_prospect *out, const cli_options *options, c
     const tandem_status status = plan_scaled(&prospect, options, policy, &why);
     if (status == TANDEM_OK)
         prospect.samples_per_s = (double)prospect.samples / ((double)prospect.allocation.step_ns * 1e-9);
-    else if (status == TANDEM_MISSING || status == TANDEM_NO_FIT || (status == TANDEM_USAGE && options->batch_free))
+    else if (status == TANDEM_MISSING || status == TANDEM_NO_FIT ||
+             (status == TANDEM_USAGE && options->batch_free))
         prospect.lacks = why;
     else {
         *error = why;

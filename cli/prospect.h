@@ -8,12 +8,14 @@
 typedef struct cli_prospect {
     tandem_cluster cluster;
     char name[256]; /* its devices, cut to fit */
-    tandem_error lacks; /* TANDEM_OK, or why there is no plan: TANDEM_MISSING, TANDEM_NO_FIT, TANDEM_USAGE (the split) */
+    /* TANDEM_OK, or why there is no plan: TANDEM_MISSING, TANDEM_NO_FIT, TANDEM_USAGE (the split) */
+    tandem_error lacks;
     int64_t samples;      /* of a step of all ranks, micro-steps included */
     double samples_per_s; /* 0 where there is no plan */
     uint64_t peak_bytes;  /* of the rank that takes most */
     tandem_allocation allocation;
-    double loss_scale; /* that is in the step: of the options, else dynamic where the plan has gradients in f16; 0 = none */
+    /* that is in the step: of the options, else dynamic where the plan has gradients in f16; 0 = none */
+    double loss_scale;
     int has_f16;     /* gradients, in the plan */
     cli_basis basis; /* of the step */
 } cli_prospect;
@@ -23,13 +25,15 @@ typedef struct cli_prospect {
  * stands in the cluster. That a cost is missing, nothing fits, or the batch cannot be split is no error, but
  * in `lacks`. */
 tandem_status cli_prospect_find(cli_prospect *prospect, const cli_options *options,
-                                const tandem_cluster *cluster, const tandem_policy *policy, tandem_error *error);
+                                const tandem_cluster *cluster, const tandem_policy *policy,
+                                tandem_error *error);
 /* Devices and ranks of a cluster, without limits and batches; cut to fit. Returns name. */
 const char *cli_prospect_name(char *name, size_t size, const tandem_cluster *cluster);
 /* What to do of a plan that needs a loss scale, whose cost was not measured. */
 #define CLI_UNPRICED_SCALE                                                                                   \
     "its cost was not measured (tandem profile --loss-scale dynamic) and is not in the step; train with"
-/* With which loss scale a plan is looked for first, and, where the cost of that is missing and nobody asked for it, without: that of the options, else dynamic where the cluster may have gradients in f16. */
+/* With which loss scale a plan is looked for first, and, where the cost of that is missing and nobody asked
+ * for it, without: that of the options, else dynamic where the cluster may have gradients in f16. */
 double cli_loss_scale_first(const cli_options *options, const tandem_cluster *cluster);
 /* "dynamic", a number as text, or null. */
 json_t *cli_loss_scale_json(double loss_scale);
@@ -40,7 +44,7 @@ typedef struct cli_batches {
     const cli_options *options;
     const tandem_cluster *cluster;
     int without_certificate, with_norm; /* with_norm: steps have what a loss scale costs */
-    tandem_planner *planner; /* the one that is open; begins NULL */
+    tandem_planner *planner;            /* the one that is open; begins NULL */
 } cli_batches;
 tandem_batch_source cli_batches_source(cli_batches *batches);
 /* "16 + 8": batches of n classes. Returns text. */

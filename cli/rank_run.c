@@ -20,7 +20,8 @@ static tandem_status check_images(const tandem_data *data, const tandem_graph *g
     const int64_t channels = graph->op[graph->input].shape.dim[3];
     if (data->channels == 1 || data->channels == channels) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_MALFORMED,
-                            "data '%s' has images of %d channels, model '%s' takes %lld; say image=HEIGHTxWIDTHx%d",
+                            "data '%s' has images of %d channels, model '%s' takes %lld; say "
+                            "image=HEIGHTxWIDTHx%d",
                             data->name, data->channels, graph->model, (long long)channels, data->channels);
 }
 
@@ -57,7 +58,8 @@ tandem_status rank_run_open_samples(tandem_data *data, const tandem_backend_api 
 {
     tandem_data opened = {0};
     const tandem_op *input = &graph->op[graph->input];
-    const int64_t length = input->dtype == TANDEM_S32 ? tandem_shape_elements(&input->shape) / graph->batch : 1;
+    const int64_t length =
+        input->dtype == TANDEM_S32 ? tandem_shape_elements(&input->shape) / graph->batch : 1;
     tandem_status status = backend->data_open(&opened, source, (int)length, error);
     if (status == TANDEM_OK) status = check_data(&opened, graph, error);
     if (status == TANDEM_OK)
@@ -142,7 +144,8 @@ tandem_status rank_run_recall(const tandem_backend_api *backend, tandem_worker *
     return status;
 }
 
-/* What a profile chose, so that its memory is this run's. A run needs no store: where there is none to be read, it does without. */
+/* What a profile chose, so that its memory is this run's. A run needs no store: where there is none to be
+ * read, it does without. */
 static tandem_status recall(rank_run *run, const cli_options *options, tandem_error *error)
 {
     tandem_store *store = NULL;

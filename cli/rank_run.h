@@ -25,13 +25,16 @@ typedef struct rank_run {
 tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli_options *options,
                             const cli_rank *place, tandem_error *error);
 void rank_run_close(rank_run *run);
-/* Rank 0 says why ranks that were to share memory do not: what a plan was replayed with is then not what it is run with. */
+/* Rank 0 says why ranks that were to share memory do not: what a plan was replayed with is then not what it
+ * is run with. */
 void rank_run_note_exchange(const tandem_backend_api *backend, const tandem_worker *worker, int rank,
                             const cli_options *options);
-/* Hands the algorithms in the store (NULL: none) to the rank's device; tries: for work without one it is to try them. */
+/* Hands the algorithms in the store (NULL: none) to the rank's device; tries: for work without one it is to
+ * try them. */
 tandem_status rank_run_recall(const tandem_backend_api *backend, tandem_worker *worker, tandem_store *store,
                               int tries, tandem_error *error);
-/* Opens options->data and holds it against the subject: samples as the model takes them, at least one batch of all ranks. */
+/* Opens options->data and holds it against the subject: samples as the model takes them, at least one batch
+ * of all ranks. */
 tandem_status rank_run_open_data(tandem_data *data, const tandem_backend_api *backend,
                                  const cli_subject *subject, const cli_options *options, tandem_error *error);
 /* The same for one class's graph, whatever the batch of all ranks. */
@@ -46,16 +49,19 @@ typedef struct rank_times {
     int64_t n_counted;  /* steps behind the warm-up */
     int64_t *period_ns; /* [steps] from the begin of a step to the begin of the next */
     int64_t *wait_ns;   /* [steps] the compute stream stood still for buckets */
-    int64_t *undisturbed_ns; /* [steps] period, less what other processes had of the rank's core; −1 = not known */
-    int64_t *busy_ns;        /* [steps] and less what the compute stream stood still */
-    int64_t *task_ns;        /* [n_task][KEPT_STEPS], a ring over the counted steps */
+    /* [steps] period, less what other processes had of the rank's core; −1 = not known */
+    int64_t *undisturbed_ns;
+    int64_t *busy_ns;           /* [steps] and less what the compute stream stood still */
+    int64_t *task_ns;           /* [n_task][KEPT_STEPS], a ring over the counted steps */
     int64_t *start_ns, *end_ns; /* [n_micro × n_task] of the last step: the trace */
 } rank_times;
 
 /* One rank's figures, sent to rank 0. */
 typedef struct rank_report {
-    int64_t period_ns, p10_ns, p90_ns, wait_ns, undisturbed_ns, busy_ns; /* medians over the counted steps; −1 = not known */
-    uint64_t allocated_bytes, planned_bytes, evaluation_bytes; /* evaluation: what both have for it beyond the steps */
+    /* medians over the counted steps; −1 = not known */
+    int64_t period_ns, p10_ns, p90_ns, wait_ns, undisturbed_ns, busy_ns;
+    /* evaluation: what both have for it beyond the steps */
+    uint64_t allocated_bytes, planned_bytes, evaluation_bytes;
     int64_t resident_bytes; /* beside the plan's, as the system tells them; −1 = not known */
 } rank_report;
 

@@ -1,5 +1,5 @@
-/* ranks.c: a run is one process a rank. The first process starts them and only watches; each is this same command with
- * RANK, WORLD_SIZE and TANDEM_STORE set, as it is when somebody else starts the ranks. */
+/* ranks.c: a run is one process a rank. The first process starts them and only watches; each is this same
+ * command with RANK, WORLD_SIZE and TANDEM_STORE set, as it is when somebody else starts the ranks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -25,7 +25,7 @@ void cli_remember_arguments(int argc, char **argv)
     if (own_arguments) memcpy(own_arguments, argv, (size_t)argc * sizeof *own_arguments);
 }
 
-/* --- Being a rank ------------------------------------------------------------------------------------------------------ */
+/* --- Being a rank --------------------------------------------------------------------------------------- */
 
 static int number_from(const char *variable, long *number)
 {
@@ -63,7 +63,9 @@ int cli_rank_joined(cli_rank *rank, tandem_error *error)
         return -1;
     }
     if (size > 1 && (!store || !*store)) {
-        (void)tandem_error_set(error, TANDEM_USAGE, "TANDEM_STORE is not set: give all ranks the same fresh directory");
+        (void)tandem_error_set(error, TANDEM_USAGE,
+                               "TANDEM_STORE is not set: give all ranks the same fresh "
+                               "directory");
         return -1;
     }
     if (number_from("LOCAL_RANK", &local) != 1) local = number;
@@ -71,7 +73,7 @@ int cli_rank_joined(cli_rank *rank, tandem_error *error)
     return 1;
 }
 
-/* --- Starting ranks ------------------------------------------------------------------------------------------------------ */
+/* --- Starting ranks ------------------------------------------------------------------------------------- */
 
 static void set_number(const char *variable, int number)
 {
@@ -128,7 +130,8 @@ static int code_of(int state, int rank)
     return tandem_status_exit_code(TANDEM_PEER);
 }
 
-/* The code of the run is that of the rank that failed first; a peer's failure counts only where nothing else explains it. */
+/* The code of the run is that of the rank that failed first; a peer's failure counts only where nothing else
+ * explains it. */
 static int watch(pid_t *pid, int n_rank)
 {
     const int peer = tandem_status_exit_code(TANDEM_PEER);
@@ -167,7 +170,8 @@ int cli_ranks_start(int n_rank, const cli_options *options)
     char store[] = ".tandem-run-XXXXXX";
     if (!mkdtemp(store))
         return cli_refuse(TANDEM_IO,
-                          "cannot make a directory for the ranks to meet in, here in the working directory: %s",
+                          "cannot make a directory for the ranks to meet in, here in the working directory: "
+                          "%s",
                           strerror(errno));
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < n_rank)
@@ -193,7 +197,7 @@ int cli_ranks_start(int n_rank, const cli_options *options)
     return code ? code : result;
 }
 
-/* --- Running a command of our own ------------------------------------------------------------------------------------------ */
+/* --- Running a command of our own ----------------------------------------------------------------------- */
 
 static void become_command(const cli_options *options, const char *const *argument, int out)
 {
@@ -227,6 +231,7 @@ json_t *cli_run_self(const cli_options *options, const char *const *argument, in
     while (pid > 0 && waitpid(pid, &state, 0) < 0 && errno == EINTR) continue;
     *exit_code = pid > 0 && WIFEXITED(state) ? WEXITSTATUS(state) : tandem_status_exit_code(TANDEM_PEER);
     if (*exit_code == 0 && !object)
-        *exit_code = cli_refuse(TANDEM_BUG, "`tandem %s` printed no JSON object: %s", argument[0], where.text);
+        *exit_code =
+            cli_refuse(TANDEM_BUG, "`tandem %s` printed no JSON object: %s", argument[0], where.text);
     return object;
 }

@@ -11,7 +11,7 @@
 
 static const char *const schedule_name[N_SCHEDULE] = {"constant", "cosine", "linear", "step"};
 
-/* --- From the command line ---------------------------------------------------------------------------------------- */
+/* --- From the command line ------------------------------------------------------------------------------ */
 
 static tandem_status find_schedule(schedule *out, const char *name, tandem_error *error)
 {
@@ -25,7 +25,8 @@ static tandem_status find_schedule(schedule *out, const char *name, tandem_error
                             tandem_nearest_hint(name, schedule_name, N_SCHEDULE).text);
 }
 
-static tandem_status not_of(const tandem_graph *graph, const char *option, const char *instead, tandem_error *error)
+static tandem_status not_of(const tandem_graph *graph, const char *option, const char *instead,
+                            tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_USAGE, "model '%s' is trained by %s, which has no %s; it has %s",
                             graph->model, tandem_optimizer_name(graph->optimizer.kind), option, instead);
@@ -40,7 +41,8 @@ static tandem_status set_betas(tandem_optimizer_options *o, const char *text, ta
     const double beta2 = strtod(second, &end);
     if (!has_two || end == second || *end || !(beta1 >= 0 && beta1 < 1) || !(beta2 >= 0 && beta2 < 1))
         return tandem_error_set(error, TANDEM_USAGE,
-                                "--betas takes two numbers from 0 to below 1, such as 0.9,0.999, got '%s'", text);
+                                "--betas takes two numbers from 0 to below 1, such as 0.9,0.999, got '%s'",
+                                text);
     o->beta1 = (float)beta1;
     o->beta2 = (float)beta2;
     return TANDEM_OK;
@@ -71,7 +73,8 @@ static tandem_status check_no_decay(const tandem_graph *graph, const char *patte
         while (p < graph->n_parameter && !(n < sizeof one && tandem_parameter_matches(graph, p, one))) p++;
         if (p == graph->n_parameter)
             return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                                    "--no-decay: no parameter of model '%s' is named like '%s'; names are such as "
+                                    "--no-decay: no parameter of model '%s' is named like '%s'; names are "
+                                    "such as "
                                     "'%s', and `tandem graph show` lists operators",
                                     graph->model, one,
                                     tandem_parameter_name((char[TANDEM_PARAMETER_NAME]){""}, graph, 0));
@@ -79,7 +82,8 @@ static tandem_status check_no_decay(const tandem_graph *graph, const char *patte
     return TANDEM_OK;
 }
 
-tandem_status recipe_open(recipe *out, const tandem_graph *graph, const cli_options *options, tandem_error *error)
+tandem_status recipe_open(recipe *out, const tandem_graph *graph, const cli_options *options,
+                          tandem_error *error)
 {
     recipe r = {.optimizer = graph->optimizer, .warmup = options->warmup, .steps = options->steps};
     tandem_status status = set_optimizer(&r.optimizer, graph, options, error);
@@ -94,7 +98,7 @@ tandem_status recipe_open(recipe *out, const tandem_graph *graph, const cli_opti
     return status;
 }
 
-/* --- The learning rate -------------------------------------------------------------------------------------------- */
+/* --- The learning rate ---------------------------------------------------------------------------------- */
 
 float recipe_rate(const recipe *r, int64_t s)
 {
@@ -111,7 +115,7 @@ float recipe_rate(const recipe *r, int64_t s)
     }
 }
 
-/* --- As text ------------------------------------------------------------------------------------------------------ */
+/* --- As text -------------------------------------------------------------------------------------------- */
 
 __attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, const char *format, ...)
 {
@@ -143,14 +147,16 @@ static void add_precisions(char *text, size_t size, const cli_subject *subject)
     add(text, size, " hash %016" PRIx64 "\n", hash);
 }
 
-void recipe_print(char *text, size_t size, const recipe *r, const cli_subject *subject, const cli_options *options)
+void recipe_print(char *text, size_t size, const recipe *r, const cli_subject *subject,
+                  const cli_options *options)
 {
     const tandem_optimizer_options *o = &r->optimizer;
     tandem_cluster cluster = subject->cluster;
     cluster.link_bytes_per_s = cluster.node.bytes_per_s =
         0; /* what is left is what the numbers depend on: devices, ranks, batches */
     for (int c = 0; c < cluster.n_class; c++)
-        cluster.member[c].memory_bytes = 0, cluster.member[c].per_node = 0, cluster.member[c].link.bytes_per_s = 0;
+        cluster.member[c].memory_bytes = 0, cluster.member[c].per_node = 0,
+        cluster.member[c].link.bytes_per_s = 0;
     char ranks[1024];
     tandem_cluster_print(ranks, sizeof ranks, &cluster);
     text[0] = '\0';

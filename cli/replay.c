@@ -106,10 +106,12 @@ static json_t *operators_json(const replaying *r)
         if (!name) continue;
         json_t *devices = json_array();
         for (int c = 0; c < r->result.n_class; c++)
-            json_array_append_new(devices, json_pack("{s:s,s:s?,s:I}", "name", member_of(r, c)->device.name,
-                                                     "precision", row_precision(r, c, row), "ns",
-                                                     (json_int_t)r->operator_ns[row * r->result.n_class + c]));
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:o}", "operator", name, "kind", kind, "devices", devices));
+            json_array_append_new(devices,
+                                  json_pack("{s:s,s:s?,s:I}", "name", member_of(r, c)->device.name,
+                                            "precision", row_precision(r, c, row), "ns",
+                                            (json_int_t)r->operator_ns[row * r->result.n_class + c]));
+        json_array_append_new(rows,
+                              json_pack("{s:s,s:s,s:o}", "operator", name, "kind", kind, "devices", devices));
     }
     return rows;
 }
@@ -163,7 +165,8 @@ static tandem_status check(replaying *r, tandem_error *error)
     const tandem_status status = tandem_replayer_run_expanded(r->replayer, &other, &r->n_checked, error);
     if (status != TANDEM_OK || !differs(&r->result, &other)) return status;
     return tandem_error_set(error, TANDEM_BUG,
-                            "the general engine, with every rank by itself, comes to a step of %lld ns, the replay to %lld ns",
+                            "the general engine, with every rank by itself, comes to a step of %lld ns, the "
+                            "replay to %lld ns",
                             (long long)other.step_ns, (long long)r->result.step_ns);
 }
 
@@ -176,7 +179,8 @@ static json_t *check_json(const replaying *r)
 static void print_check(const replaying *r)
 {
     if (r->n_checked)
-        printf("checked: every rank by itself in the general engine, %lld operators: all times are the same to the nanosecond\n",
+        printf("checked: every rank by itself in the general engine, %lld operators: all times are the same "
+               "to the nanosecond\n",
                (long long)r->n_checked);
     else
         printf("not checked: times depend on who else is busy, which only the replay by events knows\n");
@@ -189,9 +193,10 @@ static json_t *memory_json(const tandem_memory *memory, const tandem_step *step)
     char peak[REPLAY_TASK_TEXT];
     return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:s}", "weights",
                      (json_int_t)memory->weights, "gradients", (json_int_t)memory->gradients, "optimizer",
-                     (json_int_t)memory->optimizer, "histories", (json_int_t)memory->histories, "arena", (json_int_t)memory->arena, "arena_live",
-                     (json_int_t)memory->arena_live, "activations", (json_int_t)memory->activations,
-                     "activation_gradients", (json_int_t)memory->activation_gradients, "weight_copies",
+                     (json_int_t)memory->optimizer, "histories", (json_int_t)memory->histories, "arena",
+                     (json_int_t)memory->arena, "arena_live", (json_int_t)memory->arena_live, "activations",
+                     (json_int_t)memory->activations, "activation_gradients",
+                     (json_int_t)memory->activation_gradients, "weight_copies",
                      (json_int_t)memory->weight_copies, "workspace", (json_int_t)memory->workspace,
                      "weight_gradients", (json_int_t)memory->weight_gradients, "peak_task", memory->peak_task,
                      "peak_at", replay_task_print(peak, step, memory->peak_task));
@@ -214,8 +219,9 @@ static json_t *devices_json(const replaying *r)
         if (r->options->per_task)
             json_object_set_new(device, "memory_timeline", replay_timeline_json(&r->timeline[c]));
         if (over_limit(r, c))
-            json_object_set_new(device, "remedies",
-                                replay_remedies_json(r->remedies[c].row, r->remedies[c].n, class->peak_bytes));
+            json_object_set_new(
+                device, "remedies",
+                replay_remedies_json(r->remedies[c].row, r->remedies[c].n, class->peak_bytes));
         json_array_append_new(devices, device);
     }
     return devices;
@@ -228,10 +234,11 @@ static json_t *buckets_json(const replaying *r)
     for (int b = 0; b < step->n_bucket; b++) {
         double idle_ns = 0, loaded_ns = 0;
         tandem_replayer_bucket_ns(r->replayer, b, &idle_ns, &loaded_ns);
-        json_array_append_new(buckets, json_pack("{s:I,s:s?,s:o,s:o}", "bytes",
-                                                 (json_int_t)(step->bucket[b].elements * (int64_t)sizeof(float)),
-                                                 "by", tandem_replayer_bucket_by(r->replayer, b), "idle_ns",
-                                                 cli_number(idle_ns), "loaded_ns", cli_number(loaded_ns)));
+        json_array_append_new(buckets,
+                              json_pack("{s:I,s:s?,s:o,s:o}", "bytes",
+                                        (json_int_t)(step->bucket[b].elements * (int64_t)sizeof(float)), "by",
+                                        tandem_replayer_bucket_by(r->replayer, b), "idle_ns",
+                                        cli_number(idle_ns), "loaded_ns", cli_number(loaded_ns)));
     }
     return buckets;
 }
@@ -239,10 +246,11 @@ static json_t *buckets_json(const replaying *r)
 static json_t *exchange_json(const replaying *r)
 {
     const tandem_exchange *exchange = tandem_replayer_exchange(r->replayer);
-    return json_pack("{s:i,s:i,s:o,s:o,s:o,s:o}", "points", exchange->n_point, "beyond", exchange->n_beyond,
-                     "latency_ns", exchange->n_point ? cli_number(exchange->latency_ns) : json_null(), "bytes_per_s",
-                     exchange->bytes_per_s > 0 ? cli_number(exchange->bytes_per_s) : json_null(), "spread",
-                     exchange->n_point ? cli_number(exchange->spread) : json_null(), "buckets", buckets_json(r));
+    return json_pack(
+        "{s:i,s:i,s:o,s:o,s:o,s:o}", "points", exchange->n_point, "beyond", exchange->n_beyond, "latency_ns",
+        exchange->n_point ? cli_number(exchange->latency_ns) : json_null(), "bytes_per_s",
+        exchange->bytes_per_s > 0 ? cli_number(exchange->bytes_per_s) : json_null(), "spread",
+        exchange->n_point ? cli_number(exchange->spread) : json_null(), "buckets", buckets_json(r));
 }
 
 static int print_json(const replaying *r)
@@ -377,7 +385,8 @@ static tandem_status write_trace(const replaying *r, tandem_error *error)
         for (one.rank = rank; one.rank < rank + n_class_rank; one.rank += one.n_rank) lane[n++] = one;
         rank += n_class_rank;
     }
-    const tandem_status status = tandem_trace_write(r->options->trace, r->subject->plan->name, lane, n, error);
+    const tandem_status status =
+        tandem_trace_write(r->options->trace, r->subject->plan->name, lane, n, error);
     free(lane);
     return status;
 }
@@ -403,7 +412,8 @@ static tandem_status replay(replaying *r, tandem_error *error)
     if (status != TANDEM_OK) return status;
     r->replayer = tandem_planner_problem(r->planner)->replayer;
     status = tandem_replayer_run(r->replayer, &r->result,
-                                 TANDEM_REPLAY_MEMORY | (wants_events(options) ? TANDEM_REPLAY_EVENTS : 0u), error);
+                                 TANDEM_REPLAY_MEMORY | (wants_events(options) ? TANDEM_REPLAY_EVENTS : 0u),
+                                 error);
     if (status == TANDEM_OK && options->check) status = check(r, error);
     if (status == TANDEM_OK && options->zero) {
         status = tandem_replayer_zero(&r->zero, r->replayer, options->zero, error);
@@ -423,11 +433,12 @@ static int check_memory(const replaying *r)
     for (int c = 0; c < r->result.n_class; c++)
         if (over_limit(r, c))
             return cli_refuse(TANDEM_NO_FIT,
-                              "the plan takes %s on %s, its limit is %s; `tandem allocate` looks for one that fits",
+                              "the plan takes %s on %s, its limit is %s; `tandem allocate` looks for one "
+                              "that fits",
                               tandem_quantity_print_bytes(need, sizeof need, r->result.member[c].peak_bytes),
                               member_of(r, c)->device.name,
-                              tandem_quantity_print_bytes(limit, sizeof limit,
-                                                          tandem_cluster_limit_bytes(&r->subject->cluster, c)));
+                              tandem_quantity_print_bytes(
+                                  limit, sizeof limit, tandem_cluster_limit_bytes(&r->subject->cluster, c)));
     return 0;
 }
 
@@ -440,7 +451,8 @@ static int run(const cli_options *options)
         return cli_refuse(TANDEM_USAGE, "--all-ranks is for the trace: add --trace FILE");
     if (options->zero && (wants_events(options) || options->draws || options->per_task))
         return cli_refuse(TANDEM_USAGE,
-                          "--zero comes to totals alone: leave out --trace, --operators, --memory-timeline and --draws");
+                          "--zero comes to totals alone: leave out --trace, --operators, --memory-timeline "
+                          "and --draws");
     if (options->zero && options->check)
         return cli_refuse(TANDEM_USAGE, "--check is of the plain step: leave out --zero");
     if (options->zero && options->step.n_micro > 1)
@@ -449,7 +461,8 @@ static int run(const cli_options *options)
         return cli_refuse(TANDEM_USAGE, "--spread is of drawn times: give --draws too, as in --draws 100");
     if (cli_option_given(options, OPTION_SEED) && !options->draws &&
         !(options->uniform && strstr(options->uniform, "drawn")))
-        return cli_refuse(TANDEM_USAGE, "--seed is of what chance decides: give --draws N or --uniform drawn too");
+        return cli_refuse(TANDEM_USAGE, "--seed is of what chance decides: give --draws N or --uniform drawn "
+                                        "too");
     tandem_status status = cli_subject_open(&subject, options, &error);
     if (status == TANDEM_OK)
         cli_note_loss_scale(options, subject.plan, subject.graph[0], subject.loss_scale, "add");
@@ -484,25 +497,38 @@ const cli_command command_replay = {
     .description =
         "Examples:\n"
         "  tandem replay --plan plan.json --trace step.json\n"
-        "  tandem replay --plan plan.json --trace step.et --all-ranks   execution traces of MLCommons Chakra: step.0.et, …\n"
+        "  tandem replay --plan plan.json --trace step.et --all-ranks   execution traces of MLCommons "
+        "Chakra: step.0.et, …\n"
         "  tandem replay --model vit_tiny --cluster \"strongest + weakest\" --uniform fp32,int8 -v\n"
         "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
-        "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" --predict\n"
+        "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" "
+        "--predict\n"
         "  tandem replay --model resnet20 --device strongest --uniform int8 --scaling delayed\n"
-        "  tandem replay --model vit_tiny --batch 8 --device cpu:avx2 --accumulate 4 --recompute sqrt --memory-timeline\n"
-        "  tandem replay --model vit_tiny --device cpu:avx2 --clip 1            updates wait for the norm of all gradients\n"
-        "  tandem replay --model resnet50 --cluster \"16*a100@8 link=600GB/s,1us net=9GB/s,5us\" --predict --collective auto\n"
-        "  tandem replay --model resnet50 --batch 32 --cluster \"16*t4@8 net=100Gbit/s,5us slow=1.1@rank3\" --predict\n"
-        "  tandem replay --model resnet50 --cluster \"32*t4@8 net=100Gbit/s,5us\" --predict --draws 200 --spread 5%\n"
+        "  tandem replay --model vit_tiny --batch 8 --device cpu:avx2 --accumulate 4 --recompute sqrt "
+        "--memory-timeline\n"
+        "  tandem replay --model vit_tiny --device cpu:avx2 --clip 1            updates wait for the norm of "
+        "all gradients\n"
+        "  tandem replay --model resnet50 --cluster \"16*a100@8 link=600GB/s,1us net=9GB/s,5us\" --predict "
+        "--collective auto\n"
+        "  tandem replay --model resnet50 --batch 32 --cluster \"16*t4@8 net=100Gbit/s,5us slow=1.1@rank3\" "
+        "--predict\n"
+        "  tandem replay --model resnet50 --cluster \"32*t4@8 net=100Gbit/s,5us\" --predict --draws 200 "
+        "--spread 5%\n"
         "  tandem replay --model bert_base --cluster \"8*t4@8 net=100Gbit/s,5us\" --predict --zero 3 -v\n"
-        "Costs come from the store; those of other batches are interpolated. Where one is missing, exit code 4 and the `tandem\n"
-        "profile` that measures it; with --predict it comes from other operators of the device, or from a card's description.\n"
+        "Costs come from the store; those of other batches are interpolated. Where one is missing, exit code "
+        "4 and the `tandem\n"
+        "profile` that measures it; with --predict it comes from other operators of the device, or from a "
+        "card's description.\n"
         "What was not measured is counted in the result.\n"
-        "link= is between two devices of a class in a node, node= within a node, net= between nodes; slow= makes ranks slower\n"
-        "than their device. --draws N: each rank draws the time of each task from what was measured, and all wait for the\n"
+        "link= is between two devices of a class in a node, node= within a node, net= between nodes; slow= "
+        "makes ranks slower\n"
+        "than their device. --draws N: each rank draws the time of each task from what was measured, and all "
+        "wait for the\n"
         "slowest. --zero 1, 2 or 3 shares out what ranks keep, which `tandem train` does not.\n"
-        "--check also replays every rank by itself in the general engine, unless times depend on who else is busy.\n"
-        "-v adds memory by category, --memory-timeline at each task. A plan over a memory limit (--memory 12GiB): by how much,\n"
+        "--check also replays every rank by itself in the general engine, unless times depend on who else is "
+        "busy.\n"
+        "-v adds memory by category, --memory-timeline at each task. A plan over a memory limit (--memory "
+        "12GiB): by how much,\n"
         "what recomputation, micro-steps, precisions and batches would save, and exit code 1.",
     .run = run,
 };

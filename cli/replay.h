@@ -1,4 +1,5 @@
-/* replay.h: what `tandem replay` can simulate beside the plain step: steps whose times are drawn, and ZeRO. */
+/* replay.h: what `tandem replay` can simulate beside the plain step: steps whose times are drawn, and ZeRO.
+ * */
 #ifndef TANDEM_CLI_REPLAY_H
 #define TANDEM_CLI_REPLAY_H
 

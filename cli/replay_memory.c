@@ -15,7 +15,8 @@ tandem_status replay_timeline_open(replay_timeline *timeline, const tandem_repla
     tandem_memory_row *row = calloc((size_t)step->n_task, sizeof *row);
     tandem_status status = TANDEM_OK;
     if (!row)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the memory of %d tasks", step->n_task);
+        status =
+            tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the memory of %d tasks", step->n_task);
     if (status == TANDEM_OK)
         status = tandem_memory_timeline(row, step, tandem_replayer_workspace(replayer, c), error);
     if (status == TANDEM_OK)
@@ -34,7 +35,8 @@ void replay_timeline_close(replay_timeline *timeline)
 char *replay_task_print(char text[REPLAY_TASK_TEXT], const tandem_step *step, int t)
 {
     const tandem_task *task = &step->task[t];
-    const char *kind = tandem_task_kind_name(task->kind), *again = tandem_step_is_again(step, t) ? " again" : "";
+    const char *kind = tandem_task_kind_name(task->kind),
+               *again = tandem_step_is_again(step, t) ? " again" : "";
     if (task->op >= 0)
         (void)snprintf(text, REPLAY_TASK_TEXT, "%s of %s%s", kind, step->graph->op[task->op].name, again);
     else if (task->bucket >= 0)
@@ -89,7 +91,8 @@ static void print_row(cli_table *table, const replay_timeline *timeline, int t, 
     for (int k = TANDEM_MEMORY_WEIGHT_COPIES; k < TANDEM_N_MEMORY_CATEGORY; k++) {
         if (!used[k]) continue;
         append(line, sizeof line, "\t");
-        append(line, sizeof line, tandem_quantity_print_bytes(bytes, sizeof bytes, timeline->row[t].bytes[k]));
+        append(line, sizeof line,
+               tandem_quantity_print_bytes(bytes, sizeof bytes, timeline->row[t].bytes[k]));
     }
     cli_table_row(table, "%s%s", line, t == timeline->memory->peak_task ? "\tpeak" : "\t");
 }
@@ -109,7 +112,8 @@ int replay_timeline_print(const replay_timeline *timeline, const char *device)
     cli_table_row(&table, "%s\t", line);
     for (int t = 0; t < timeline->step->n_task; t++)
         if (timeline->step->task[t].active) print_row(&table, timeline, t, used);
-    printf("\nmemory of a rank on %s, beside weights, gradients and optimizer state, while each task runs:\n", device);
+    printf("\nmemory of a rank on %s, beside weights, gradients and optimizer state, while each task runs:\n",
+           device);
     const int code = cli_table_print(&table);
     cli_table_free(&table);
     return code;

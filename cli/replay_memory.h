@@ -1,4 +1,5 @@
-/* replay_memory.h: parts of `tandem replay`: what memory holds task by task, and what would have to go where it does not fit. */
+/* replay_memory.h: parts of `tandem replay`: what memory holds task by task, and what would have to go where
+ * it does not fit. */
 #ifndef TANDEM_CLI_REPLAY_MEMORY_H
 #define TANDEM_CLI_REPLAY_MEMORY_H
 
@@ -30,10 +31,12 @@ typedef struct replay_remedy {
 } replay_remedy;
 
 enum { REPLAY_MOST_REMEDIES = 12 };
-/* Those that save anything for class c, which needs peak_bytes: recomputation that fits at the least time, micro-steps of a part
- * of the batch, both, precisions, smaller buckets, and last the largest batch that fits. */
-tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MOST_REMEDIES], int *n, const cli_options *options,
-                                   const cli_subject *subject, int c, uint64_t peak_bytes, tandem_error *error);
+/* Those that save anything for class c, which needs peak_bytes: recomputation that fits at the least time,
+ * micro-steps of a part of the batch, both, precisions, smaller buckets, and last the largest batch that
+ * fits. */
+tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MOST_REMEDIES], int *n,
+                                   const cli_options *options, const cli_subject *subject, int c,
+                                   uint64_t peak_bytes, tandem_error *error);
 json_t *replay_remedies_json(const replay_remedy *remedy, int n, uint64_t peak_bytes);
 int replay_remedies_print(const replay_remedy *remedy, int n, uint64_t peak_bytes, uint64_t limit_bytes,
                           const char *device);

@@ -7,7 +7,8 @@
 tandem_status replay_draw(tandem_noise *noise, tandem_replayer *replayer, const cli_options *options,
                           tandem_error *error)
 {
-    const tandem_noise_options how = {.n_draw = (int)options->draws, .seed = options->seed, .spread = options->spread};
+    const tandem_noise_options how = {
+        .n_draw = (int)options->draws, .seed = options->seed, .spread = options->spread};
     return tandem_replayer_draw(noise, replayer, &how, error);
 }
 
@@ -24,7 +25,8 @@ void replay_noise_print(const tandem_noise *noise, uint64_t seed)
 {
     char mean[TANDEM_QUANTITY_TEXT], p50[TANDEM_QUANTITY_TEXT], p95[TANDEM_QUANTITY_TEXT],
         sigma[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT];
-    printf("%d steps of %d ranks drawn (seed %llu): median %s, 95th percentile %s, mean %s; a task varies by %s, which was "
+    printf("%d steps of %d ranks drawn (seed %llu): median %s, 95th percentile %s, mean %s; a task varies by "
+           "%s, which was "
            "measured for %s of the time\n",
            noise->n_draw, noise->n_rank, (unsigned long long)seed,
            tandem_quantity_print_ns(p50, sizeof p50, noise->p50_ns),

@@ -55,8 +55,8 @@ static tandem_status open_varied(cli_subject *made, const search *s, const varia
     return tandem_plan_uniform(varied, made->graph[s->c], s->c, (tandem_precision)v->precision, error);
 }
 
-/* Memory, and the time where all costs are known; −1 where not. With --zero of ranks that share what they keep, whose times must
- * be known. */
+/* Memory, and the time where all costs are known; −1 where not. With --zero of ranks that share what they
+ * keep, whose times must be known. */
 static tandem_status look_at(tandem_memory *memory, int64_t *step_ns, tandem_replayer *replayer,
                              const search *s, tandem_error *error)
 {
@@ -204,8 +204,9 @@ static tandem_status smaller_batch(search *s, tandem_error *error)
     return TANDEM_OK;
 }
 
-tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MOST_REMEDIES], int *n, const cli_options *options,
-                                   const cli_subject *subject, int c, uint64_t peak_bytes, tandem_error *error)
+tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MOST_REMEDIES], int *n,
+                                   const cli_options *options, const cli_subject *subject, int c,
+                                   uint64_t peak_bytes, tandem_error *error)
 {
     search s = {.options = options,
                 .subject = subject,

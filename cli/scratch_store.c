@@ -1,5 +1,5 @@
-/* scratch_store.c: files that a command makes for itself, in the working directory, and removes, also where a signal asks it
- * to end meanwhile. */
+/* scratch_store.c: files that a command makes for itself, in the working directory, and removes, also where a
+ * signal asks it to end meanwhile. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* sensitivity.c: statistics of every adjustable operator over real batches, into the store; and what they predict. */
+/* sensitivity.c: statistics of every adjustable operator over real batches, into the store; and what they
+ * predict. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,14 +18,15 @@ typedef struct collector {
     tandem_error error;
 } collector;
 
-/* --- What one task shows ----------------------------------------------------------------------------------------------- */
+/* --- What one task shows -------------------------------------------------------------------------------- */
 
 static const float *numbers(const collector *c, const tandem_executor *executor, int value, int gradient)
 {
     return c->backend->executor_value(executor, value, gradient, NULL);
 }
 
-/* Rows of a convolution as a product: (n·out_h·out_w, kernel·kernel·c), zero where the window leaves the image. */
+/* Rows of a convolution as a product: (n·out_h·out_w, kernel·kernel·c), zero where the window leaves the
+ * image. */
 static float *image_columns(const tandem_graph *graph, const tandem_op *op, const float *x)
 {
     const tandem_shape *in = &graph->op[op->input[0]].shape, *out = &op->shape;
@@ -53,7 +55,8 @@ static tandem_status add_linear(tandem_statistics *s, const tandem_op *op, const
     s->rows = rows;
     s->k = k;
     s->columns = columns;
-    return tandem_statistics_add_product(s, &(tandem_product){rows, k, columns, x, w, g, op->transpose_b}, error);
+    return tandem_statistics_add_product(s, &(tandem_product){rows, k, columns, x, w, g, op->transpose_b},
+                                         error);
 }
 
 static tandem_status add_matmul(tandem_statistics *s, const tandem_graph *graph, const tandem_op *op,
@@ -68,7 +71,8 @@ static tandem_status add_matmul(tandem_statistics *s, const tandem_graph *graph,
     tandem_status status = TANDEM_OK;
     for (int64_t q = 0; q < products && status == TANDEM_OK; q++)
         status = tandem_statistics_add_product(
-            s, &(tandem_product){m, k, n, a + q * m * k, b + q * k * n, g + q * m * n, op->transpose_b}, error);
+            s, &(tandem_product){m, k, n, a + q * m * k, b + q * k * n, g + q * m * n, op->transpose_b},
+            error);
     return status;
 }
 
@@ -137,7 +141,7 @@ static void observe(void *context, const tandem_executor *executor, int t)
                                      tandem_shape_elements(&c->step->graph->op[op->input[0]].shape));
 }
 
-/* --- The batches ---------------------------------------------------------------------------------------------------------- */
+/* --- The batches ---------------------------------------------------------------------------------------- */
 
 static tandem_status collect(collector *c, rank_run *run, const cli_options *options, int64_t batches,
                              tandem_error *error)
@@ -153,7 +157,8 @@ static tandem_status collect(collector *c, rank_run *run, const cli_options *opt
             status = c->status;
         }
         cli_progress(options, (tandem_now_ns() - begin_ns) / (i + 1) * (batches - 1 - i),
-                     "sensitivity: batch %lld of %lld, loss %.4f", (long long)(i + 1), (long long)batches, loss);
+                     "sensitivity: batch %lld of %lld, loss %.4f", (long long)(i + 1), (long long)batches,
+                     loss);
     }
     for (int i = 0; i < c->step->graph->n_op; i++)
         if (c->of[i].rows > 0) tandem_statistics_finish(&c->of[i], batches);
@@ -178,7 +183,8 @@ static tandem_status file_statistics(const collector *c, const cli_options *opti
     if (!harm) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for sensitivities");
     tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK)
-        status = tandem_store_set_environment(store, c->backend->libraries(libraries, sizeof libraries), 1, error);
+        status =
+            tandem_store_set_environment(store, c->backend->libraries(libraries, sizeof libraries), 1, error);
     if (status == TANDEM_OK) status = tandem_store_begin(store, error);
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++)
         if (c->of[i].n_batch > 0)
@@ -191,8 +197,9 @@ static tandem_status file_statistics(const collector *c, const cli_options *opti
             for (int i = 0; i < graph->n_op; i++)
                 for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++)
                     if (tandem_op_row_get(graph->op[i].kind)->precisions & (1u << p))
-                        status = tandem_store_put_sensitivity(store, graph, method->name, i, (tandem_precision)p,
-                                                              wider[k], harm[i * TANDEM_N_PRECISION + p], error);
+                        status =
+                            tandem_store_put_sensitivity(store, graph, method->name, i, (tandem_precision)p,
+                                                         wider[k], harm[i * TANDEM_N_PRECISION + p], error);
         }
     }
     if (status == TANDEM_OK) status = tandem_store_commit(store, error);
@@ -202,7 +209,7 @@ static tandem_status file_statistics(const collector *c, const cli_options *opti
     return status;
 }
 
-/* --- Report ---------------------------------------------------------------------------------------------------------------- */
+/* --- Report --------------------------------------------------------------------------------------------- */
 
 static int print_report(const collector *c, const cli_options *options, const tandem_device *device)
 {
@@ -232,9 +239,10 @@ static int print_report(const collector *c, const cli_options *options, const ta
                 if (!options->json) printf(" %14.4g", h);
             }
             if (!options->json) putchar('\n');
-            json_array_append_new(
-                operators, json_pack("{s:s,s:s,s:o}", "operator", graph->op[i].name, "precision",
-                                     tandem_precision_get((tandem_precision)p)->name, "sensitivity", methods));
+            json_array_append_new(operators,
+                                  json_pack("{s:s,s:s,s:o}", "operator", graph->op[i].name, "precision",
+                                            tandem_precision_get((tandem_precision)p)->name, "sensitivity",
+                                            methods));
         }
     for (int m = 0; m < n_method; m++) free(harm[m]);
     if (!options->json || code) {
@@ -249,7 +257,7 @@ static int print_report(const collector *c, const cli_options *options, const ta
     return cli_print_json(result);
 }
 
-/* --- The command ------------------------------------------------------------------------------------------------------------- */
+/* --- The command ---------------------------------------------------------------------------------------- */
 
 static int run(const cli_options *given)
 {
@@ -295,7 +303,8 @@ const cli_command command_sensitivity = {
     .option = options,
     .description = "Example:\n"
                    "  tandem sensitivity --model vit_tiny --data fashion-mnist --batch 16 --steps 10\n"
-                   "Trains in fp32 for that many batches [10] and looks on. The device [the strongest one here] only does the work;\n"
+                   "Trains in fp32 for that many batches [10] and looks on. The device [the strongest one "
+                   "here] only does the work;\n"
                    "the figures hold for all.",
     .run = run,
 };

@@ -1,4 +1,5 @@
-/* subject.c: what most commands are about: a model at the batch of every class of a cluster, and a plan for it. */
+/* subject.c: what most commands are about: a model at the batch of every class of a cluster, and a plan for
+ * it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,8 @@ static tandem_status read_cluster(tandem_cluster *cluster, const cli_options *op
     if (options->cluster) return tandem_cluster_parse(cluster, options->cluster, error);
     if (!options->device)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "say on which devices: --cluster \"cpu:avx2 + cpu:sse41\" (tandem list devices)");
+                                "say on which devices: --cluster \"cpu:avx2 + cpu:sse41\" (tandem list "
+                                "devices)");
     char text[LIST_TEXT] = "";
     for (const char *c = options->device; *c && strlen(text) + 4 < sizeof text; c++)
         (void)snprintf(text + strlen(text), sizeof text - strlen(text), *c == ',' ? " + " : "%c", *c);
@@ -31,16 +33,19 @@ static tandem_status make_class_uniform(cli_subject *subject, int c, const char 
         return tandem_plan_draw(subject->plan, subject->graph[c], c,
                                 subject->cluster.member[c].device.precisions, seed, error);
     const tandem_status status = tandem_precision_find(&precision, word, error);
-    return status == TANDEM_OK ? tandem_plan_uniform(subject->plan, subject->graph[c], c, precision, error) : status;
+    return status == TANDEM_OK ? tandem_plan_uniform(subject->plan, subject->graph[c], c, precision, error)
+                               : status;
 }
 
-static tandem_status make_uniform(cli_subject *subject, const char *uniform, uint64_t seed, tandem_error *error)
+static tandem_status make_uniform(cli_subject *subject, const char *uniform, uint64_t seed,
+                                  tandem_error *error)
 {
     for (int c = 0; c < subject->cluster.n_class; c++) {
         char word[64];
         if (!tandem_list_word(word, sizeof word, uniform, c, subject->cluster.n_class))
             return tandem_error_set(error, TANDEM_USAGE,
-                                    "--uniform '%s' does not fit %d classes: give one precision for all, or one for each",
+                                    "--uniform '%s' does not fit %d classes: give one precision for all, or "
+                                    "one for each",
                                     uniform, subject->cluster.n_class);
         const tandem_status status = make_class_uniform(subject, c, word, seed, error);
         if (status != TANDEM_OK) return status;
@@ -59,7 +64,8 @@ static tandem_status open_planned(cli_subject *subject, const cli_options *optio
     if (second)
         return tandem_error_set(
             error, TANDEM_USAGE,
-            "--plan and %s contradict each other: a plan says its ranks, batches and precisions itself", second);
+            "--plan and %s contradict each other: a plan says its ranks, batches and precisions itself",
+            second);
     tandem_status status = tandem_plan_read(&subject->plan, &read, options->plan, error);
     tandem_graph_close(read);
     if (status != TANDEM_OK) return status;
@@ -97,7 +103,8 @@ tandem_status cli_exchange_choose(int *over_network, tandem_error *error)
     const int is_network = exchange && strcmp(exchange, "network") == 0;
     if (exchange && *exchange && !is_network)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "TANDEM_EXCHANGE is '%s'; 'network' keeps ranks of one machine from exchanging gradients in "
+                                "TANDEM_EXCHANGE is '%s'; 'network' keeps ranks of one machine from "
+                                "exchanging gradients in "
                                 "memory that they share, unset leaves them to",
                                 exchange);
     *over_network = is_network;
@@ -112,7 +119,8 @@ static tandem_status check_segments(int n_segment, const tandem_graph *graph, ta
     const int most = step ? tandem_step_most_segments(step) : n_segment;
     if (n_segment > most)
         status = tandem_error_set(error, TANDEM_USAGE,
-                                  "--recompute %d: model %s falls into %d segments at most; give 1 to %d, or sqrt",
+                                  "--recompute %d: model %s falls into %d segments at most; give 1 to %d, or "
+                                  "sqrt",
                                   n_segment, graph->model, most, most);
     tandem_step_close(step);
     return status;
@@ -143,7 +151,8 @@ tandem_status cli_subject_open(cli_subject *subject, const cli_options *options,
 /* Whether a backward product of a precision reads its gradient in f16 on a device. */
 static int reads_f16(const tandem_device *device, tandem_precision precision)
 {
-    const tandem_dtype dgrad = tandem_precision_get(precision)->dgrad, wgrad = tandem_precision_get(precision)->wgrad;
+    const tandem_dtype dgrad = tandem_precision_get(precision)->dgrad,
+                       wgrad = tandem_precision_get(precision)->wgrad;
     return dgrad == TANDEM_F16 || wgrad == TANDEM_F16 ||
            (device->wider == TANDEM_F16 && (dgrad == TANDEM_WIDER || wgrad == TANDEM_WIDER));
 }
@@ -181,7 +190,9 @@ void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, co
     char where[256] = "";
     const int n = loss_scale == 0 ? cli_gradients_in_f16(plan, graph, where, sizeof where) : 0;
     if (n > 0)
-        cli_note(options, "gradients of %d operators are f16 on %s, where small ones vanish: %s --loss-scale dynamic",
+        cli_note(options,
+                 "gradients of %d operators are f16 on %s, where small ones vanish: %s --loss-scale "
+                 "dynamic",
                  n, where, advice);
 }
 

@@ -33,7 +33,7 @@ typedef struct training {
     char recipe[TANDEM_CHECKPOINT_RECIPE];
 } training;
 
-/* --- Steps ------------------------------------------------------------------------------------------------------------- */
+/* --- Steps ---------------------------------------------------------------------------------------------- */
 
 static size_t n_micro_of(const training *t) { return (size_t)t->run.step->options.n_micro; }
 
@@ -52,7 +52,8 @@ static tandem_status allocate(training *t, tandem_error *error)
     t->times.start_ns = calloc(n_task * n_micro_of(t), sizeof *t->times.start_ns);
     t->times.end_ns = calloc(n_task * n_micro_of(t), sizeof *t->times.end_ns);
     if (t->loss && t->report && t->evaluation && t->times.period_ns && t->times.wait_ns &&
-        t->times.undisturbed_ns && t->times.busy_ns && t->times.task_ns && t->times.start_ns && t->times.end_ns)
+        t->times.undisturbed_ns && t->times.busy_ns && t->times.task_ns && t->times.start_ns &&
+        t->times.end_ns)
         return TANDEM_OK;
     return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to record %lld steps", (long long)t->steps);
 }
@@ -114,7 +115,7 @@ static void show_progress(const training *t, int64_t index, int64_t begin_ns)
                  (long long)(t->begin + done), (long long)(t->begin + t->steps), t->loss[index], rate);
 }
 
-/* --- Between steps: accuracy, log, checkpoint ---------------------------------------------------------------------------- */
+/* --- Between steps: accuracy, log, checkpoint ----------------------------------------------------------- */
 
 static int is_due(int64_t every, int64_t done) { return every > 0 && done % every == 0; }
 
@@ -154,16 +155,17 @@ static tandem_status add_to_log(training *t, int64_t index, int64_t step_ns, tan
     const int64_t done = t->begin + index + 1;
     const evaluation *e = last_evaluation(t);
     const int is_evaluated = e && e->step == done;
-    return train_log_add(&t->log,
-                         &(train_log_line){.step = done,
-                                           .loss = t->loss[index],
-                                           .rate = (double)recipe_rate(&t->run.recipe, done - 1),
-                                           .step_ns = step_ns,
-                                           .samples_per_s = (double)t->run.global_batch * 1e9 / (double)step_ns,
-                                           .report = t->run.backend->executor_report(t->run.executor),
-                                           .is_evaluated = is_evaluated,
-                                           .accuracy = is_evaluated ? accuracy_of(e) : NAN},
-                         error);
+    return train_log_add(
+        &t->log,
+        &(train_log_line){.step = done,
+                          .loss = t->loss[index],
+                          .rate = (double)recipe_rate(&t->run.recipe, done - 1),
+                          .step_ns = step_ns,
+                          .samples_per_s = (double)t->run.global_batch * 1e9 / (double)step_ns,
+                          .report = t->run.backend->executor_report(t->run.executor),
+                          .is_evaluated = is_evaluated,
+                          .accuracy = is_evaluated ? accuracy_of(e) : NAN},
+        error);
 }
 
 /* What is behind step number `index` of this run, which took so long. */
@@ -216,7 +218,7 @@ static tandem_status run_steps(training *t, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* --- Report ------------------------------------------------------------------------------------------------------------- */
+/* --- Report --------------------------------------------------------------------------------------------- */
 
 /* 0 where it did not run. */
 static int64_t task_median(const training *t, int k)
@@ -279,7 +281,8 @@ static double final_accuracy(const training *t)
 
 static double samples_per_s(const training *t)
 {
-    return t->report[0].period_ns > 0 ? (double)t->run.global_batch * 1e9 / (double)t->report[0].period_ns : NAN;
+    return t->report[0].period_ns > 0 ? (double)t->run.global_batch * 1e9 / (double)t->report[0].period_ns
+                                      : NAN;
 }
 
 static json_t *known_or_null(int64_t x) { return x < 0 ? json_null() : json_integer(x); }
@@ -289,13 +292,13 @@ static json_t *rank_json(const training *t, int r)
     const rank_report *report = &t->report[r];
     const tandem_cluster_class *member =
         &t->subject->cluster.member[tandem_cluster_class_of(&t->subject->cluster, r)];
-    json_t *row =
-        json_pack("{s:i,s:s,s:I,s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:o}", "rank", r, "device", member->device.name,
-                  "batch", (json_int_t)member->batch, "step_ns", (json_int_t)report->period_ns, "wait_ns",
-                  (json_int_t)report->wait_ns, "undisturbed_ns", known_or_null(report->undisturbed_ns),
-                  "busy_ns", known_or_null(report->busy_ns), "planned_bytes", (json_int_t)report->planned_bytes,
-                  "allocated_bytes", (json_int_t)report->allocated_bytes, "evaluation_bytes",
-                  (json_int_t)report->evaluation_bytes, "resident_bytes", known_or_null(report->resident_bytes));
+    json_t *row = json_pack(
+        "{s:i,s:s,s:I,s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:o}", "rank", r, "device", member->device.name, "batch",
+        (json_int_t)member->batch, "step_ns", (json_int_t)report->period_ns, "wait_ns",
+        (json_int_t)report->wait_ns, "undisturbed_ns", known_or_null(report->undisturbed_ns), "busy_ns",
+        known_or_null(report->busy_ns), "planned_bytes", (json_int_t)report->planned_bytes, "allocated_bytes",
+        (json_int_t)report->allocated_bytes, "evaluation_bytes", (json_int_t)report->evaluation_bytes,
+        "resident_bytes", known_or_null(report->resident_bytes));
     json_t *tasks = t->task_ns ? json_array() : NULL;
     for (int k = 0; tasks && k < t->run.step->n_task; k++)
         json_array_append_new(tasks, json_integer(t->task_ns[r * t->run.step->n_task + k]));
@@ -391,7 +394,7 @@ static int print_text(const training *t)
     return 0;
 }
 
-/* --- Trace: one representative rank a class ------------------------------------------------------------------------------ */
+/* --- Trace: one representative rank a class ------------------------------------------------------------- */
 
 static int events_from(tandem_trace_event *event, const tandem_step *step, const int64_t *start_ns,
                        const int64_t *end_ns)
@@ -409,7 +412,10 @@ static tandem_status write_lanes(const training *t, const int64_t *all, tandem_e
     tandem_trace_lane lane[TANDEM_MAX_CLASS] = {0};
     rank_run other[TANDEM_MAX_CLASS] = {0};
     tandem_trace_event *event = calloc(n_time * (size_t)t->subject->cluster.n_class, sizeof *event);
-    tandem_status status = event ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace");
+    tandem_status status = event ? TANDEM_OK
+                                 : tandem_error_set(error, TANDEM_NO_MEMORY,
+                                                    "no memory for the "
+                                                    "trace");
     int rank = 0;
     for (int c = 0; c < t->subject->cluster.n_class && status == TANDEM_OK; c++) {
         const tandem_cluster_class *member = &t->subject->cluster.member[c];
@@ -452,25 +458,30 @@ static tandem_status write_trace(training *t, tandem_error *error)
     return status;
 }
 
-/* --- The command --------------------------------------------------------------------------------------------------------- */
+/* --- The command ---------------------------------------------------------------------------------------- */
 
 static tandem_status check_options(const cli_options *options, tandem_error *error)
 {
     if (options->evaluate_every && (!options->data || options->evaluate == 0))
-        return tandem_error_set(error, TANDEM_USAGE, "--eval-every needs test samples: --data, and --eval not 0");
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--eval-every needs test samples: --data, and --eval "
+                                "not 0");
     if (options->checkpoint_every && !options->checkpoint)
         return tandem_error_set(error, TANDEM_USAGE, "--checkpoint-every needs a file: --checkpoint FILE");
     if (options->init && options->resume)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "--init and --resume both say what the weights are; a resumed run has its own");
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "--init and --resume both say what the weights are; a resumed run has its own");
     return TANDEM_OK;
 }
 
-static tandem_status check_steps(const tandem_checkpoint_info *info, const cli_options *options, tandem_error *error)
+static tandem_status check_steps(const tandem_checkpoint_info *info, const cli_options *options,
+                                 tandem_error *error)
 {
     if (info->step < options->steps) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
-                            "'%.200s' has %lld steps behind it, and --steps counts from the first: take more than that",
+                            "'%.200s' has %lld steps behind it, and --steps counts from the first: take more "
+                            "than that",
                             options->resume, (long long)info->step);
 }
 
@@ -558,7 +569,8 @@ static int run(const cli_options *given)
     cli_options options = *given;
     if (options.steps < 0) options.steps = 100;
     if (options.evaluate < 0) options.evaluate = 2000;
-    const char *planned = getenv("TANDEM_PLAN"); /* as who starts the ranks has planned, a job scheduler for one */
+    /* as who starts the ranks has planned, a job scheduler for one */
+    const char *planned = getenv("TANDEM_PLAN");
     if (!options.plan && !options.model && planned && *planned) options.plan = planned;
     tandem_error error = {0};
     cli_rank place;
@@ -614,24 +626,37 @@ const cli_command command_train = {
     .option = options,
     .description =
         "Examples:\n"
-        "  tandem train --model vit_tiny --cluster \"cpu:avx2 + cpu:sse41\" --data fashion-mnist --steps 100\n"
+        "  tandem train --model vit_tiny --cluster \"cpu:avx2 + cpu:sse41\" --data fashion-mnist --steps "
+        "100\n"
         "  tandem train --plan plan.json --data fashion-mnist --steps 100 --trace step.json\n"
         "  tandem train --model mlp --device cpu:sse41 --uniform int8 --data fashion-mnist --steps 50\n"
-        "  tandem train --plan plan.json --data fashion-mnist --steps 5000 --lr 1e-3 --schedule cosine --warmup 200 \\\n"
+        "  tandem train --plan plan.json --data fashion-mnist --steps 5000 --lr 1e-3 --schedule cosine "
+        "--warmup 200 \\\n"
         "    --checkpoint run.ckpt --checkpoint-every 500 --log run.jsonl --eval-every 500\n"
-        "  tandem train --model vit_tiny:dropout=0.1 --device cpu:avx2 --data fashion-mnist --clip 1 --label-smoothing 0.1 \\\n"
+        "  tandem train --model vit_tiny:dropout=0.1 --device cpu:avx2 --data fashion-mnist --clip 1 "
+        "--label-smoothing 0.1 \\\n"
         "    --init begin.safetensors --export end.safetensors\n"
-        "  tandem train --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 16 --recompute sqrt --data fashion-mnist\n"
-        "  tandem train --model resnet20 --device strongest --uniform int8 --scaling delayed --data fashion-mnist\n"
-        "The same line with --resume run.ckpt goes on behind the last checkpoint, bit for bit as if it had not ended.\n"
-        "With N steps, W of warm-up, highest rate r, step s from 0:  warm-up  r (s+1)/W;  linear  r (N-s)/(N-W);\n"
+        "  tandem train --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 16 --recompute sqrt --data "
+        "fashion-mnist\n"
+        "  tandem train --model resnet20 --device strongest --uniform int8 --scaling delayed --data "
+        "fashion-mnist\n"
+        "The same line with --resume run.ckpt goes on behind the last checkpoint, bit for bit as if it had "
+        "not ended.\n"
+        "With N steps, W of warm-up, highest rate r, step s from 0:  warm-up  r (s+1)/W;  linear  r "
+        "(N-s)/(N-W);\n"
         "cosine  r/2 (1 + cos(pi (s-W)/(N-W)));  step  r, r/10 from N/2 on, r/100 from 3N/4 on.\n"
-        "With --accumulate N a step takes N batches of every rank one after the other, and one update: the mean over all of\n"
-        "them. With --recompute, activations are dropped and computed again: less memory, the same bits, more time.\n"
-        "With --scaling delayed a cast to int8 takes its range from the last 16 casts of the same tensor: one pass over it\n"
-        "instead of two; delayed:window=N,margin=M: 2^M times the largest of the last N. What outgrows it is clamped.\n"
-        "A run of several machines: on each, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir tandem train …\n"
-        "(LOCAL_RANK picks the core). Without --data, inputs are noise: good for timing only. With a dead rank the\n"
+        "With --accumulate N a step takes N batches of every rank one after the other, and one update: the "
+        "mean over all of\n"
+        "them. With --recompute, activations are dropped and computed again: less memory, the same bits, "
+        "more time.\n"
+        "With --scaling delayed a cast to int8 takes its range from the last 16 casts of the same tensor: "
+        "one pass over it\n"
+        "instead of two; delayed:window=N,margin=M: 2^M times the largest of the last N. What outgrows it is "
+        "clamped.\n"
+        "A run of several machines: on each, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir tandem train "
+        "…\n"
+        "(LOCAL_RANK picks the core). Without --data, inputs are noise: good for timing only. With a dead "
+        "rank the\n"
         "others stop with exit code 6; where the loss or a gradient is not finite, all stop with exit code 1.",
     .run = run,
 };

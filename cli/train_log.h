@@ -20,7 +20,8 @@ typedef struct train_log_line {
 /* path NULL: none. A resumed run's lines follow those that are there; another one begins anew. TANDEM_IO. */
 tandem_status train_log_open(train_log *log, const char *path, int resumed, tandem_error *error);
 void train_log_close(train_log *log);
-/* Writes one line by one write: a reader never sees half of it, and where no space is left none of it stays. TANDEM_IO. */
+/* Writes one line by one write: a reader never sees half of it, and where no space is left none of it stays.
+ * TANDEM_IO. */
 tandem_status train_log_add(train_log *log, const train_log_line *line, tandem_error *error);
 
 #endif

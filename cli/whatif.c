@@ -24,23 +24,27 @@ static void print_cause(const tandem_whatif *whatif)
 {
     const tandem_whatif_cause *const cause = &whatif->cause;
     char step[TANDEM_QUANTITY_TEXT], without[TANDEM_QUANTITY_TEXT];
-    const double all = 100 * gain(whatif, cause->without_ns), one = 100 * gain(whatif, cause->without_what_ns);
+    const double all = 100 * gain(whatif, cause->without_ns),
+                 one = 100 * gain(whatif, cause->without_what_ns);
     (void)tandem_quantity_print_ns(step, sizeof step, whatif->step_ns);
     (void)tandem_quantity_print_ns(without, sizeof without, cause->without_what_ns);
     if (whatif->step_ns <= whatif->ideal_ns)
         printf("No stragglers: the step is as short as the ideal one.\n");
     else if (cause->who[0] && cause->what[0])
-        printf("Without the slow %s of %s the step would be %.1f%% shorter: %s instead of %s; without all that is slow there, %.1f%%.\n",
+        printf("Without the slow %s of %s the step would be %.1f%% shorter: %s instead of %s; without all "
+               "that is slow there, %.1f%%.\n",
                cause->what, cause->who, one, without, step, all);
     else if (cause->who[0] || cause->what[0])
         printf("Without the slow %s%s the step would be %.1f%% shorter: %s instead of %s.\n",
                cause->who[0] ? "operators of " : cause->what, cause->who, one, without, step);
     else
-        printf("Nobody and nothing alone makes half of it: without any stragglers the step would be %.1f%% shorter.\n",
+        printf("Nobody and nothing alone makes half of it: without any stragglers the step would be %.1f%% "
+               "shorter.\n",
                all);
 }
 
-static int print_parts(const char *heading, const tandem_whatif_parts *parts, const tandem_whatif *whatif, int most)
+static int print_parts(const char *heading, const tandem_whatif_parts *parts, const tandem_whatif *whatif,
+                       int most)
 {
     char with[TANDEM_QUANTITY_TEXT], without[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
@@ -102,7 +106,8 @@ static int print_path(const tandem_whatif *whatif, const cli_options *options)
     cli_table_row(&table, ">from\t>takes\twho\ttype\toperator");
     for (int i = 0; i < whatif->n_link; i++) {
         const tandem_whatif_link *const one = &whatif->link[i];
-        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", tandem_quantity_print_ns(start, sizeof start, one->start_ns),
+        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s",
+                      tandem_quantity_print_ns(start, sizeof start, one->start_ns),
                       tandem_quantity_print_ns(length, sizeof length, one->end_ns - one->start_ns), one->who,
                       one->what, one->name);
     }
@@ -114,7 +119,8 @@ static int print_path(const tandem_whatif *whatif, const cli_options *options)
 void whatif_print_negative(int64_t n)
 {
     if (n > 0)
-        printf("%lld duration%s below 0, as clocks give that differ: taken as 0\n", (long long)n, n == 1 ? "" : "s");
+        printf("%lld duration%s below 0, as clocks give that differ: taken as 0\n", (long long)n,
+               n == 1 ? "" : "s");
 }
 
 static void print_steps(const tandem_whatif *whatif)
@@ -127,14 +133,16 @@ static void print_steps(const tandem_whatif *whatif)
            whatif->n_worker, whatif->n_rank ? "rank" : "worker", whatif->n_worker == 1 ? "" : "s",
            (long long)whatif->n_op, whatif->n_rank ? "tasks" : "operators");
     printf("step %s recorded, %s without unaccounted pauses, %s without stragglers: slowdown %.4f\n",
-           whatif->recorded_ns > 0 ? tandem_quantity_print_ns(recorded, sizeof recorded, whatif->recorded_ns) : "not",
+           whatif->recorded_ns > 0 ? tandem_quantity_print_ns(recorded, sizeof recorded, whatif->recorded_ns)
+                                   : "not",
            tandem_quantity_print_ns(step, sizeof step, whatif->step_ns),
            tandem_quantity_print_ns(ideal, sizeof ideal, whatif->ideal_ns),
            ratio(whatif->step_ns, whatif->ideal_ns));
     whatif_print_negative(whatif->n_negative);
     if (whatif->n_step > 1)
         printf("longest: step %lld, %s, slowdown %.4f\n", (long long)worst->number,
-               tandem_quantity_print_ns(step, sizeof step, worst->step_ns), ratio(worst->step_ns, worst->ideal_ns));
+               tandem_quantity_print_ns(step, sizeof step, worst->step_ns),
+               ratio(worst->step_ns, worst->ideal_ns));
 }
 
 static int print_text(const tandem_whatif *whatif, const cli_options *options)
@@ -161,10 +169,11 @@ static json_t *parts_json(const tandem_whatif_parts *parts, const tandem_whatif 
     json_t *const rows = json_array();
     for (int k = 0; k < parts->n; k++) {
         const tandem_whatif_part *const part = &parts->part[k];
-        json_array_append_new(
-            rows, json_pack("{s:s,s:I,s:o,s:I,s:o}", "name", part->name, "with_ns", (json_int_t)part->with_ns,
-                            "slowdown", cli_number(ratio(part->with_ns, whatif->ideal_ns)), "without_ns",
-                            (json_int_t)part->without_ns, "gain", cli_number(gain(whatif, part->without_ns))));
+        json_array_append_new(rows, json_pack("{s:s,s:I,s:o,s:I,s:o}", "name", part->name, "with_ns",
+                                              (json_int_t)part->with_ns, "slowdown",
+                                              cli_number(ratio(part->with_ns, whatif->ideal_ns)),
+                                              "without_ns", (json_int_t)part->without_ns, "gain",
+                                              cli_number(gain(whatif, part->without_ns))));
     }
     return rows;
 }
@@ -176,8 +185,9 @@ static json_t *steps_json(const tandem_whatif *whatif)
         const tandem_whatif_step *const step = &whatif->step[k];
         json_array_append_new(steps, json_pack("{s:I,s:I,s:I,s:I,s:o}", "step", (json_int_t)step->number,
                                                "recorded_ns", (json_int_t)step->recorded_ns, "step_ns",
-                                               (json_int_t)step->step_ns, "ideal_step_ns", (json_int_t)step->ideal_ns,
-                                               "slowdown", cli_number(ratio(step->step_ns, step->ideal_ns))));
+                                               (json_int_t)step->step_ns, "ideal_step_ns",
+                                               (json_int_t)step->ideal_ns, "slowdown",
+                                               cli_number(ratio(step->step_ns, step->ideal_ns))));
     }
     return steps;
 }
@@ -187,10 +197,10 @@ static json_t *ranks_json(const tandem_whatif *whatif)
     json_t *const ranks = json_array();
     for (int k = 0; k < whatif->n_rank; k++) {
         const tandem_whatif_rank *const rank = &whatif->rank[k];
-        json_array_append_new(ranks, json_pack("{s:s,s:I,s:I,s:I,s:I}", "name", rank->name, "busy_ns",
-                                               (json_int_t)rank->busy_ns, "exposed_comm_ns",
-                                               (json_int_t)rank->exposed_ns, "wait_ns",
-                                               (json_int_t)rank->wait_ns, "idle_ns", (json_int_t)rank->idle_ns));
+        json_array_append_new(
+            ranks, json_pack("{s:s,s:I,s:I,s:I,s:I}", "name", rank->name, "busy_ns",
+                             (json_int_t)rank->busy_ns, "exposed_comm_ns", (json_int_t)rank->exposed_ns,
+                             "wait_ns", (json_int_t)rank->wait_ns, "idle_ns", (json_int_t)rank->idle_ns));
     }
     return ranks;
 }
@@ -267,7 +277,8 @@ static int run(const cli_options *options)
     if (recording == TANDEM_RECORDING_TORCH) return whatif_torch(options);
     if (options->n_word > 1 && recording != TANDEM_RECORDING_CHAKRA)
         return cli_refuse(TANDEM_USAGE,
-                          "'%s' holds all ranks, so it stands alone; several files are of the PyTorch profiler or of Chakra, one a rank",
+                          "'%s' holds all ranks, so it stands alone; several files are of the PyTorch "
+                          "profiler or of Chakra, one a rank",
                           options->word[0]);
     status = analyse(&whatif, recording, options, &error);
     int code = 0;
@@ -289,15 +300,24 @@ const cli_command command_whatif = {
     .option = options,
     .description =
         "Examples:\n"
-        "  tandem whatif trace.csv                        a pipeline-parallel job: stages, ranks, workers, operator types\n"
-        "  tandem whatif trace.csv.gz --trace ideal.json  also the step and its ideal as JSON that Perfetto opens\n"
+        "  tandem whatif trace.csv                        a pipeline-parallel job: stages, ranks, workers, "
+        "operator types\n"
+        "  tandem whatif trace.csv.gz --trace ideal.json  also the step and its ideal as JSON that Perfetto "
+        "opens\n"
         "  tandem whatif rank0.json.gz rank1.json.gz      traces of the PyTorch profiler, one file a rank\n"
-        "  tandem whatif step.json                        a step of tandem train --trace or tandem replay --trace\n"
-        "  tandem whatif step.0.et step.4.et              execution traces of MLCommons Chakra, one file a rank\n"
-        "What is slow is what takes longer than usual: in a job the mean of its operator type (communication: the median), in\n"
-        "a step of tandem the rank that computes least, between ranks of PyTorch the others. 'ideal with it' is the ideal step\n"
-        "with this alone as recorded, 'step without it' the step with this alone as in the ideal. -v lists all rows.\n"
-        "Files may be compressed with gzip; one that unpacks to over 16 MiB and to over 100 times its size is refused, and so\n"
-        "are pipes and devices. Durations below 0, down to -10 ms, come from clocks that differ: they are taken as 0 and counted.",
+        "  tandem whatif step.json                        a step of tandem train --trace or tandem replay "
+        "--trace\n"
+        "  tandem whatif step.0.et step.4.et              execution traces of MLCommons Chakra, one file a "
+        "rank\n"
+        "What is slow is what takes longer than usual: in a job the mean of its operator type "
+        "(communication: the median), in\n"
+        "a step of tandem the rank that computes least, between ranks of PyTorch the others. 'ideal with it' "
+        "is the ideal step\n"
+        "with this alone as recorded, 'step without it' the step with this alone as in the ideal. -v lists "
+        "all rows.\n"
+        "Files may be compressed with gzip; one that unpacks to over 16 MiB and to over 100 times its size "
+        "is refused, and so\n"
+        "are pipes and devices. Durations below 0, down to -10 ms, come from clocks that differ: they are "
+        "taken as 0 and counted.",
     .run = run,
 };

@@ -1,4 +1,5 @@
-/* whatif_torch.c: traces of the PyTorch profiler: where the time of a step goes, and which rank the others wait for. */
+/* whatif_torch.c: traces of the PyTorch profiler: where the time of a step goes, and which rank the others
+ * wait for. */
 #include <stdio.h>
 #include <string.h>
 
@@ -82,12 +83,15 @@ static void print_cause(const tandem_torch *torch)
     const tandem_torch_rank *const slowest = &torch->rank[torch->slowest];
     if (torch->n_rank == 1) return;
     if (torch->n_joined == 0)
-        printf("Rank %d computes longest. No collective was recorded by more than one rank: who waits for whom is not known.\n",
+        printf("Rank %d computes longest. No collective was recorded by more than one rank: who waits for "
+               "whom is not known.\n",
                slowest->rank);
     else if (slowest->n_last == 0)
-        printf("No rank comes later than the others to any of %lld collectives.\n", (long long)torch->n_joined);
+        printf("No rank comes later than the others to any of %lld collectives.\n",
+               (long long)torch->n_joined);
     else
-        printf("Rank %d comes last to %lld of %lld collectives, %s a step later than the next: without that the step would be up "
+        printf("Rank %d comes last to %lld of %lld collectives, %s a step later than the next: without that "
+               "the step would be up "
                "to %.1f%% shorter.\n",
                slowest->rank, (long long)slowest->n_last, (long long)torch->n_joined,
                ns(slowest->late_ns).text, 100 * share(slowest->late_ns, slowest->mean.duration_ns));
@@ -97,7 +101,8 @@ static void print_cause(const tandem_torch *torch)
 static int print_ranks(const tandem_torch *torch)
 {
     cli_table table = {0};
-    cli_table_row(&table, "rank\t>steps\t>step\t>computes\t>communicates\t>exposed\t>idle\t>waits for others\t>comes late by\t>comes last");
+    cli_table_row(&table, "rank\t>steps\t>step\t>computes\t>communicates\t>exposed\t>idle\t>waits for "
+                          "others\t>comes late by\t>comes last");
     for (int k = 0; k < torch->n_rank; k++) {
         const tandem_torch_rank *const rank = &torch->rank[k];
         const tandem_torch_step *const mean = &rank->mean;
@@ -177,7 +182,8 @@ static int print_text(const tandem_torch *torch, const cli_options *options)
     const int most = options->verbose ? torch->n_operator : ROWS;
     print_notes(torch, options);
     printf("%d rank%s of the PyTorch profiler, %s; step %s, of which casts %s\n", torch->n_rank,
-           torch->n_rank > 1 ? "s" : "", torch->rank[0].is_device ? "kernels of a device" : "operators on the host",
+           torch->n_rank > 1 ? "s" : "",
+           torch->rank[0].is_device ? "kernels of a device" : "operators on the host",
            ns(mean_step(torch)).text, ns(casts(torch)).text);
     whatif_print_negative(negatives(torch));
     print_cause(torch);
@@ -219,8 +225,9 @@ static json_t *rank_json(const tandem_torch_rank *rank)
 
 static json_t *cost_json(const tandem_torch_cost *cost)
 {
-    return json_pack("{s:I,s:I,s:I,s:I}", "calls", (json_int_t)cost->calls, "total_ns", (json_int_t)cost->total_ns,
-                     "self_ns", (json_int_t)cost->self_ns, "device_ns", (json_int_t)cost->device_ns);
+    return json_pack("{s:I,s:I,s:I,s:I}", "calls", (json_int_t)cost->calls, "total_ns",
+                     (json_int_t)cost->total_ns, "self_ns", (json_int_t)cost->self_ns, "device_ns",
+                     (json_int_t)cost->device_ns);
 }
 
 static json_t *operator_json(const tandem_torch *torch, const tandem_torch_operator *op)
@@ -253,7 +260,8 @@ static int print_json(const tandem_torch *torch)
     }
     json_object_set_new(object, "recording", json_string("torch"));
     json_object_set_new(object, "device", json_boolean(torch->rank[0].is_device));
-    json_object_set_new(object, "slowdown", cli_number(ideal_ns > 0 ? (double)step_ns / (double)ideal_ns : 1));
+    json_object_set_new(object, "slowdown",
+                        cli_number(ideal_ns > 0 ? (double)step_ns / (double)ideal_ns : 1));
     json_object_set_new(object, "step_ns", json_integer(step_ns));
     json_object_set_new(object, "ideal_step_ns", json_integer(ideal_ns));
     json_object_set_new(object, "casts_ns", json_integer(casts(torch)));

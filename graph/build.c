@@ -27,7 +27,8 @@ struct tandem_builder {
 tandem_status tandem_builder_open(tandem_builder **builder, int64_t batch, tandem_error *error)
 {
     if (batch < 1 || batch > MAX_BATCH)
-        return tandem_error_set(error, TANDEM_USAGE, "the batch is %" PRId64 "; allowed 1 … %d", batch, MAX_BATCH);
+        return tandem_error_set(error, TANDEM_USAGE, "the batch is %" PRId64 "; allowed 1 … %d", batch,
+                                MAX_BATCH);
     tandem_builder *b = calloc(1, sizeof *b);
     if (!b) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to build a graph");
     b->batch = batch;
@@ -122,7 +123,8 @@ static bool name_set(tandem_builder *b, tandem_op *op, const char *name)
     const size_t length = name ? strnlen(name, sizeof op->name) : 0;
     if (length == 0 || length >= sizeof op->name || name[strspn(name, allowed)] != '\0') {
         tandem_error_set(&b->error, TANDEM_WRONG_GRAPH,
-                         "operator %d (%s) has the name '%.60s'; allowed are 1 … %zu letters, digits, and any of ._-/",
+                         "operator %d (%s) has the name '%.60s'; allowed are 1 … %zu letters, digits, and "
+                         "any of ._-/",
                          b->n_op, tandem_op_row_get(op->kind)->name, name ? name : "", sizeof op->name - 1);
         return false;
     }
@@ -161,10 +163,12 @@ static bool input_check(tandem_builder *b, const tandem_op *op, int slot)
     const tandem_op *in = &b->op[t];
     if (in->kind == TANDEM_OP_CROSS_ENTROPY)
         return fail(b, op, "it reads '%s'; nothing may follow the loss", in->name);
-    const bool reads_classes = (op->kind == TANDEM_OP_CROSS_ENTROPY || op->kind == TANDEM_OP_LABELLED) && slot == 1;
+    const bool reads_classes =
+        (op->kind == TANDEM_OP_CROSS_ENTROPY || op->kind == TANDEM_OP_LABELLED) && slot == 1;
     if ((in->kind == TANDEM_OP_LABELS) != reads_classes)
         return fail(b, op,
-                    "input %d is '%s' (%s); labels are read by the loss and by labelled, as their second input, and by "
+                    "input %d is '%s' (%s); labels are read by the loss and by labelled, as their second "
+                    "input, and by "
                     "nothing else",
                     slot, in->name, tandem_op_row_get(in->kind)->name);
     const bool any_type = op->kind == TANDEM_OP_RESHAPE;
@@ -203,7 +207,8 @@ static bool shape_check(tandem_builder *b, const tandem_op *op, const char *what
     int64_t elements = 1;
     for (int d = 0; d < shape->n_dim; d++) {
         if (shape->dim[d] < 1)
-            return fail(b, op, "dimension %d of its %s is %" PRId64 "; allowed 1 or more", d, what, shape->dim[d]);
+            return fail(b, op, "dimension %d of its %s is %" PRId64 "; allowed 1 or more", d, what,
+                        shape->dim[d]);
         char text[SHAPE_TEXT];
         if (__builtin_mul_overflow(elements, shape->dim[d], &elements) || elements > max_elements)
             return fail(b, op, "its %s has shape %s; allowed are fewer than 2^44 elements", what,
@@ -252,7 +257,8 @@ static bool deviation_check(tandem_builder *b, const tandem_op *op, float deviat
 }
 
 /* Gives the operator its next parameter. A deviation of 0 means zeros; `ones` overrules it. */
-static bool parameter_add(tandem_builder *b, tandem_op *op, tandem_shape shape, float deviation, bool ones, bool decays)
+static bool parameter_add(tandem_builder *b, tandem_op *op, tandem_shape shape, float deviation, bool ones,
+                          bool decays)
 {
     if (!shape_check(b, op, "parameter", &shape) || !deviation_check(b, op, deviation)) return false;
     if (b->n_parameter == b->parameter_room) {
@@ -263,8 +269,11 @@ static bool parameter_add(tandem_builder *b, tandem_op *op, tandem_shape shape, 
         b->parameter_room = room;
     }
     tandem_parameter *p = &b->parameter[b->n_parameter];
-    *p = (tandem_parameter){
-        .op = b->n_op, .tied = -1, .shape = shape, .elements = tandem_shape_elements(&shape), .decays = decays};
+    *p = (tandem_parameter){.op = b->n_op,
+                            .tied = -1,
+                            .shape = shape,
+                            .elements = tandem_shape_elements(&shape),
+                            .decays = decays};
     p->init = ones ? TANDEM_INIT_ONE : deviation > 0 ? TANDEM_INIT_NORMAL : TANDEM_INIT_ZERO;
     p->deviation = deviation;
     op->parameter[op->parameter[0] < 0 ? 0 : 1] = b->n_parameter++;
@@ -344,7 +353,8 @@ int tandem_build_tied(tandem_builder *b, const char *name, int x, int embedding)
     tandem_op *owner = &b->op[embedding];
     tandem_parameter *table = &b->parameter[owner->parameter[0]];
     const int64_t width = table->shape.dim[1];
-    if (!range_check(b, op, "the last dimension of its input", tandem_shape_last(in_shape(b, op, 0)), width, width))
+    if (!range_check(b, op, "the last dimension of its input", tandem_shape_last(in_shape(b, op, 0)), width,
+                     width))
         return -1;
     if (table->tied >= 0) {
         fail(b, op, "the table of '%s' is tied to '%s'; allowed is one linear a table", owner->name,
@@ -376,7 +386,9 @@ static bool slide(tandem_builder *b, tandem_op *op, int kernel_h, int kernel_w, 
         return false;
     const tandem_shape *in = in_shape(b, op, 0);
     if (kernel_h > in->dim[1] + 2 * pad || kernel_w > in->dim[2] + 2 * pad)
-        return fail(b, op, "a window of %dx%d on images of %" PRId64 "x%" PRId64 " padded by %d; allowed are windows that fit",
+        return fail(b, op,
+                    "a window of %dx%d on images of %" PRId64 "x%" PRId64 " padded by %d; allowed are "
+                    "windows that fit",
                     kernel_h, kernel_w, in->dim[1], in->dim[2], pad);
     op->kernel_h = kernel_h;
     op->kernel_w = kernel_w;
@@ -388,7 +400,8 @@ static bool slide(tandem_builder *b, tandem_op *op, int kernel_h, int kernel_w, 
     return true;
 }
 
-int tandem_build_conv2d(tandem_builder *b, const char *name, int x, int64_t channels, int kernel, int stride, int pad)
+int tandem_build_conv2d(tandem_builder *b, const char *name, int x, int64_t channels, int kernel, int stride,
+                        int pad)
 {
     tandem_op *op = op_begin(b, TANDEM_OP_CONV2D, name, x, -1);
     if (!op || !slide(b, op, kernel, kernel, stride, pad)) return -1;
@@ -565,7 +578,8 @@ int tandem_build_transpose(tandem_builder *b, const char *name, int x, const int
         op->shape.dim[d] = in->dim[axis[d]];
     }
     if (axis[0] != 0) {
-        fail(b, op, "axis 0 of the output is axis %d of the input; allowed is 0: the batch stays first", axis[0]);
+        fail(b, op, "axis 0 of the output is axis %d of the input; allowed is 0: the batch stays first",
+             axis[0]);
         return -1;
     }
     return op_end(b, op);
@@ -619,7 +633,9 @@ int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale
     const tandem_shape *in = in_shape(b, op, 0);
     const int64_t rows = in->dim[in->n_dim - 2], columns = in->dim[in->n_dim - 1];
     if (causal && rows != columns) {
-        fail(b, op, "the last dimensions are %" PRId64 "x%" PRId64 "; allowed under a causal mask are equal ones",
+        fail(b, op,
+             "the last dimensions are %" PRId64 "x%" PRId64 "; allowed under a causal mask are equal "
+             "ones",
              rows, columns);
         return -1;
     }
@@ -674,7 +690,9 @@ static tandem_status model_check(const char *model, const tandem_optimizer_optio
 {
     const size_t most = sizeof((tandem_graph *)NULL)->model - 1;
     if (!model || !*model || strlen(model) > most)
-        return tandem_error_set(error, TANDEM_WRONG_GRAPH, "the model's name has %zu characters; allowed 1 … %zu",
+        return tandem_error_set(error, TANDEM_WRONG_GRAPH,
+                                "the model's name has %zu characters; allowed 1 … "
+                                "%zu",
                                 model ? strlen(model) : 0, most);
     const float options[] = {o->rate, o->momentum, o->beta1, o->beta2, o->epsilon, o->decay};
     bool fine = o->kind == TANDEM_SGD || o->kind == TANDEM_ADAMW;
@@ -694,12 +712,14 @@ tandem_status tandem_graph_connect(tandem_graph *g, tandem_error *error)
             start[g->op[i].input[slot] + 1]++;
     for (int t = 0; t < g->n_op; t++) {
         if (start[t + 1] == 0 && t != g->loss)
-            return tandem_error_set(error, TANDEM_WRONG_GRAPH,
-                                    "operator '%s' (%s): nothing reads its output; allowed for the loss alone",
-                                    g->op[t].name, tandem_op_row_get(g->op[t].kind)->name);
+            return tandem_error_set(
+                error, TANDEM_WRONG_GRAPH,
+                "operator '%s' (%s): nothing reads its output; allowed for the loss alone", g->op[t].name,
+                tandem_op_row_get(g->op[t].kind)->name);
         start[t + 1] += start[t];
     }
-    /* start[t + 1] is the end of t's part. Filling from behind moves it to the beginning, in ascending order. */
+    /* start[t + 1] is the end of t's part. Filling from behind moves it to the beginning, in ascending order.
+     * */
     const int n_edge = start[g->n_op];
     for (int i = g->n_op - 1; i >= 0; i--)
         for (int slot = 0; slot < TANDEM_MAX_INPUT && g->op[i].input[slot] >= 0; slot++)
@@ -715,10 +735,14 @@ static tandem_status ends_check(const tandem_builder *b, tandem_error *error)
 {
     const tandem_op *last = b->n_op ? &b->op[b->n_op - 1] : NULL;
     if (!last || last->kind != TANDEM_OP_CROSS_ENTROPY)
-        return tandem_error_set(error, TANDEM_WRONG_GRAPH, "the graph ends with %s%s%s; allowed is cross_entropy",
+        return tandem_error_set(error, TANDEM_WRONG_GRAPH,
+                                "the graph ends with %s%s%s; allowed is "
+                                "cross_entropy",
                                 last ? "operator '" : "nothing", last ? last->name : "", last ? "'" : "");
     if (b->input < 0)
-        return tandem_error_set(error, TANDEM_WRONG_GRAPH, "the graph reads no samples; it needs images or tokens");
+        return tandem_error_set(error, TANDEM_WRONG_GRAPH,
+                                "the graph reads no samples; it needs images or "
+                                "tokens");
     if (!last->needs_gradient)
         return tandem_error_set(error, TANDEM_WRONG_GRAPH, "the graph has nothing to train before its loss");
     return TANDEM_OK;
@@ -730,14 +754,16 @@ static int64_t vocabulary_of(const tandem_graph *g)
     int64_t vocabulary = 0;
     for (int p = 0; p < g->n_parameter; p++) {
         const tandem_parameter *table = &g->parameter[p];
-        if (g->op[table->op].kind == TANDEM_OP_EMBEDDING && (vocabulary == 0 || table->shape.dim[0] < vocabulary))
+        if (g->op[table->op].kind == TANDEM_OP_EMBEDDING &&
+            (vocabulary == 0 || table->shape.dim[0] < vocabulary))
             vocabulary = table->shape.dim[0];
     }
     return vocabulary;
 }
 
-tandem_status tandem_builder_finish(tandem_builder *b, const char *model, const tandem_optimizer_options *optimizer,
-                                    tandem_graph **graph, tandem_error *error)
+tandem_status tandem_builder_finish(tandem_builder *b, const char *model,
+                                    const tandem_optimizer_options *optimizer, tandem_graph **graph,
+                                    tandem_error *error)
 {
     if (b->error.status != TANDEM_OK) return tandem_error_set(error, b->error.status, "%s", b->error.text);
     tandem_status status = model_check(model, optimizer, error);

@@ -1,13 +1,14 @@
 /* columnwise.c: which casts to types of a byte write a tensor's columns beside its rows.
  *
- * Of a layer's products y = x·w, gx = g·wᵀ and gw = xᵀ·g the first sums over the columns of x and the rows of w, the second over the
- * columns of g and of w, the third over the rows of x and of g. Units that multiply numbers of a byte want both operands along
- * the dimension that is summed over (NVIDIA, cuBLAS documentation, cublasLtMatmul, on fp8 and on int8), so that what is read in two of
- * the products is wanted in both orders. A cast that writes both moves a number from f32 in 6 bytes, from bf16 in 4; one that
- * writes rows, and a transpose behind it, in 7 and 5.
+ * Of a layer's products y = x·w, gx = g·wᵀ and gw = xᵀ·g the first sums over the columns of x and the rows of
+ * w, the second over the columns of g and of w, the third over the rows of x and of g. Units that multiply
+ * numbers of a byte want both operands along the dimension that is summed over (NVIDIA, cuBLAS documentation,
+ * cublasLtMatmul, on fp8 and on int8), so that what is read in two of the products is wanted in both orders.
+ * A cast that writes both moves a number from f32 in 6 bytes, from bf16 in 4; one that writes rows, and a
+ * transpose behind it, in 7 and 5.
  *
- * Whether a cast writes both follows from the graph alone, so that its cost does, too: it does where every precision of
- * every operator that reads this type would read columns of it at least once. */
+ * Whether a cast writes both follows from the graph alone, so that its cost does, too: it does where every
+ * precision of every operator that reads this type would read columns of it at least once. */
 #include "graph/columnwise.h"
 
 #include "graph/types.h"
@@ -15,7 +16,7 @@
 /* In units of so many numbers a matrix is turned, and taken by a product, without padding. */
 enum { UNIT = 16 };
 
-/* --- Matrices of a product --------------------------------------------------------------------------------------------- */
+/* --- Matrices of a product ------------------------------------------------------------------------------ */
 
 static int is_product(const tandem_op *op)
 {
@@ -36,7 +37,8 @@ static tandem_matrices operand_matrices(const tandem_graph *graph, int i, produc
     const int is_stack = op->kind == TANDEM_OP_MATMUL;
     if (operand == OPERAND_GRADIENT) return matrices_of(&op->shape, is_stack);
     if (operand == OPERAND_INPUT) return matrices_of(&graph->op[op->input[0]].shape, is_stack);
-    return matrices_of(is_stack ? &graph->op[op->input[1]].shape : &graph->parameter[op->parameter[0]].shape, is_stack);
+    return matrices_of(is_stack ? &graph->op[op->input[1]].shape : &graph->parameter[op->parameter[0]].shape,
+                       is_stack);
 }
 
 static int is_in_units(tandem_matrices m) { return m.rows % UNIT == 0 && m.columns % UNIT == 0; }
@@ -57,9 +59,10 @@ static int sums_over_rows(const tandem_graph *graph, int i, tandem_pass pass, pr
     return operand == OPERAND_SECOND && (pass == TANDEM_PASS_DGRAD) == (op->transpose_b != 0);
 }
 
-/* --- Who reads what, in any plan ------------------------------------------------------------------------------------------ */
+/* --- Who reads what, in any plan ------------------------------------------------------------------------ */
 
-/* The type in which product `pass` of operator i reads an operand in precision p; TANDEM_N_VERSION: it does not. */
+/* The type in which product `pass` of operator i reads an operand in precision p; TANDEM_N_VERSION: it does
+ * not. */
 static int type_read(const tandem_step *step, int i, int p, tandem_pass pass, product_operand operand)
 {
     const tandem_precision_row *row = tandem_precision_get((tandem_precision)p);
@@ -134,7 +137,7 @@ static wish wish_for(const tandem_step *step, tandem_task_kind kind, int op, int
     return kind == TANDEM_TASK_CAST ? wish_for_output(step, op, type) : wish_for_gradient(step, op, type);
 }
 
-/* --- What is asked of this file ------------------------------------------------------------------------------------------- */
+/* --- What is asked of this file ------------------------------------------------------------------------- */
 
 static int is_of_a_byte(int type) { return tandem_dtype_bytes((tandem_dtype)type) == 1; }
 
@@ -162,7 +165,9 @@ void step_find_columnwise(tandem_step *step)
 
 int step_operand(const tandem_step *step, int i, tandem_pass pass, product_operand operand, int v)
 {
-    return step_has_columns(step, v) && sums_over_rows(step->graph, i, pass, operand) ? step_columnwise(step, v) : v;
+    return step_has_columns(step, v) && sums_over_rows(step->graph, i, pass, operand)
+               ? step_columnwise(step, v)
+               : v;
 }
 
 tandem_matrices tandem_step_matrices(const tandem_step *step, int t)

@@ -1,5 +1,5 @@
-/* columnwise.h: which casts write a column-wise copy, and which products read it; private to graph/. Where the device has no use
- * for them (tandem_step_options.columnwise 0), none. */
+/* columnwise.h: which casts write a column-wise copy, and which products read it; private to graph/. Where
+ * the device has no use for them (tandem_step_options.columnwise 0), none. */
 #ifndef TANDEM_GRAPH_COLUMNWISE_H
 #define TANDEM_GRAPH_COLUMNWISE_H
 

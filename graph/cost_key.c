@@ -26,9 +26,11 @@ static int cast_key(const tandem_step *step, const tandem_task *task, int varian
     if (task->kind == TANDEM_TASK_WEIGHT_CAST)
         key->elements = step->graph->parameter[task->parameter].elements;
     else
-        key->elements = tandem_shape_elements(restores ? &step->graph->op[op->input[task->slot]].shape : &op->shape);
+        key->elements =
+            tandem_shape_elements(restores ? &step->graph->op[op->input[task->slot]].shape : &op->shape);
     key->range = step_range(step, task, to);
-    key->columnwise = !restores && to != TANDEM_F32 && step_has_columns(step, step_cast_value(step, task, to));
+    key->columnwise =
+        !restores && to != TANDEM_F32 && step_has_columns(step, step_cast_value(step, task, to));
     return 1;
 }
 
@@ -73,8 +75,9 @@ static int accumulate_key(const tandem_step *step, const tandem_task *task, int 
     key->from = key->to = native_at(variant);
     key->precision = type_as_precision(key->to);
     (void)snprintf(key->signature, sizeof key->signature, "accumulate n=%lld",
-                   (long long)(is_weight ? step->graph->parameter[task->parameter].elements
-                                         : tandem_shape_elements(&step->graph->op[op->input[task->slot]].shape)));
+                   (long long)(is_weight
+                                   ? step->graph->parameter[task->parameter].elements
+                                   : tandem_shape_elements(&step->graph->op[op->input[task->slot]].shape)));
     return 1;
 }
 
@@ -103,8 +106,11 @@ static int norm_key(const tandem_step *step, int variant, tandem_cost_key *key)
     int64_t elements = 0;
     if (variant > 0) return 0;
     for (int p = 0; p < step->graph->n_parameter; p++) elements += step->graph->parameter[p].elements;
-    *key = (tandem_cost_key){
-        .kind = TANDEM_COST_OP, .precision = "fp32", .pass = TANDEM_PASS_UPDATE, .from = TANDEM_F32, .to = TANDEM_F32};
+    *key = (tandem_cost_key){.kind = TANDEM_COST_OP,
+                             .precision = "fp32",
+                             .pass = TANDEM_PASS_UPDATE,
+                             .from = TANDEM_F32,
+                             .to = TANDEM_F32};
     (void)snprintf(key->signature, sizeof key->signature, "norm n=%lld parameters=%d", (long long)elements,
                    step->graph->n_parameter);
     return 1;
@@ -113,7 +119,8 @@ static int norm_key(const tandem_step *step, int variant, tandem_cost_key *key)
 int tandem_step_key(const tandem_step *step, int t, int variant, tandem_cost_key *key)
 {
     const tandem_task *task = &step->task[t];
-    switch (task->kind) { /* all of them leave *key alone where there is no such form: most variants are none */
+    /* all of them leave *key alone where there is no such form: most variants are none */
+    switch (task->kind) {
     case TANDEM_TASK_WEIGHT_CAST:
     case TANDEM_TASK_CAST:
     case TANDEM_TASK_GRADIENT_CAST:

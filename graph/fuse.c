@@ -69,7 +69,8 @@ tandem_status tandem_graph_fuse(tandem_graph *graph, tandem_error *error)
 {
     int *const place = malloc((size_t)graph->n_op * sizeof *place);
     if (!place)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a graph of %d operators", graph->n_op);
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a graph of %d operators",
+                                graph->n_op);
     join(graph, place);
     for (int p = 0; p < graph->n_parameter; p++) {
         renumber(&graph->parameter[p].op, place);

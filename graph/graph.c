@@ -117,7 +117,9 @@ tandem_status tandem_graph_find(int *op, const tandem_graph *graph, const char *
     for (int i = 0; candidates && i < graph->n_op; i++) candidates[i] = graph->op[i].name;
     if (candidates) /* without memory there is no suggestion, and that is all */
         hint = tandem_nearest_hint(name, candidates, (size_t)graph->n_op);
-    tandem_error_set(error, TANDEM_UNKNOWN_NAME, "model %s has no operator '%.60s'.%s `tandem graph show` lists them.",
+    tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                     "model %s has no operator '%.60s'.%s `tandem graph show` "
+                     "lists them.",
                      graph->model, name, hint.text);
     free(candidates);
     return TANDEM_UNKNOWN_NAME;

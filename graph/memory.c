@@ -4,7 +4,7 @@
 
 #include "graph/step_index.h"
 
-/* --- The arena: its free intervals, ascending and never touching ---------------------------------------------------- */
+/* --- The arena: its free intervals, ascending and never touching ---------------------------------------- */
 
 typedef struct hole {
     uint64_t start, end;
@@ -81,7 +81,7 @@ static void give(arena *a, uint64_t start, uint64_t end)
     }
 }
 
-/* --- The plan -------------------------------------------------------------------------------------------------------- */
+/* --- The plan ------------------------------------------------------------------------------------------- */
 
 typedef struct placement {
     const tandem_step *step;
@@ -173,9 +173,11 @@ tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
 {
     const size_t n_value = (size_t)step->n_value;
     placement p = {.step = step, .offset = offset};
-    hole *holes = malloc((n_value + 1) * (sizeof *holes + sizeof *p.offset)); /* and offsets, if nobody asks for them */
+    /* and offsets, if nobody asks for them */
+    hole *holes = malloc((n_value + 1) * (sizeof *holes + sizeof *p.offset));
     if (!holes)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the memory plan of %d values", step->n_value);
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the memory plan of %d values",
+                                step->n_value);
     if (!offset) p.offset = (int64_t *)(holes + n_value + 1);
     p.arena.rest = (hole){0, UINT64_MAX, &p.arena.rest};
     p.arena.first = &p.arena.rest;

@@ -46,7 +46,8 @@ static void count_changes(tandem_memory_row *row, const tandem_step *step)
     }
 }
 
-static void fill(tandem_memory_row *row, const tandem_step *step, const tandem_memory *plan, const uint64_t *workspace)
+static void fill(tandem_memory_row *row, const tandem_step *step, const tandem_memory *plan,
+                 const uint64_t *workspace)
 {
     tandem_memory_row alive = {.bytes = {0}};
     for (int t = 0; t < step->n_task; t++) {

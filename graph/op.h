@@ -20,8 +20,8 @@
 void tandem_op_count(tandem_op *op, const tandem_op *all);
 
 /* Writes op->signature: the kind, then everything that determines what it costs: shapes (the batch is in
- * them) and attributes; no names, no floating-point numbers. Needs the same as tandem_op_count. `parameter`: of the
- * graph, of which the operator's own are read. */
+ * them) and attributes; no names, no floating-point numbers. Needs the same as tandem_op_count. `parameter`:
+ * of the graph, of which the operator's own are read. */
 void tandem_op_sign(tandem_op *op, const tandem_op *all, const tandem_parameter *parameter);
 
 /* 64-bit FNV-1a over a canonical text of all of the graph but its batch: model, operators (names, kinds,
@@ -29,13 +29,13 @@ void tandem_op_sign(tandem_op *op, const tandem_op *all, const tandem_parameter 
  * bits. Source: Fowler, Noll, Vo; draft-eastlake-fnv (offset basis and prime). */
 uint64_t tandem_graph_hash(const tandem_graph *graph);
 
-/* Fills consumer_start, consumer and view, which have room for n_op operators. TANDEM_WRONG_GRAPH where a tensor but the
- * loss has no reader. */
+/* Fills consumer_start, consumer and view, which have room for n_op operators. TANDEM_WRONG_GRAPH where a
+ * tensor but the loss has no reader. */
 tandem_status tandem_graph_connect(tandem_graph *graph, tandem_error *error);
 
-/* Joins operators that have a kernel together: a batchnorm and the relu, a bias and the gelu that alone reads it. The first keeps its name and
- * its parameters; numbers of operators close up, and the hash stays: it is the same model. TANDEM_NO_MEMORY, and the graph
- * is as it was. Cost: O(operators). */
+/* Joins operators that have a kernel together: a batchnorm and the relu, a bias and the gelu that alone reads
+ * it. The first keeps its name and its parameters; numbers of operators close up, and the hash stays: it is
+ * the same model. TANDEM_NO_MEMORY, and the graph is as it was. Cost: O(operators). */
 tandem_status tandem_graph_fuse(tandem_graph *graph, tandem_error *error);
 
 /* Lets a builder take so many operators at most; the next one is TANDEM_OVER_LIMIT. How many it has taken. */
@@ -45,7 +45,8 @@ int tandem_builder_n_op(const tandem_builder *b);
 /* The local batch of a builder: what its sources' first dimension is. */
 int64_t tandem_builder_batch(const tandem_builder *b);
 
-/* Shape of a tensor built so far; all zero for −1, which a failed builder hands out. Valid until the next operator. */
+/* Shape of a tensor built so far; all zero for −1, which a failed builder hands out. Valid until the next
+ * operator. */
 const tandem_shape *tandem_builder_shape(const tandem_builder *b, int tensor);
 
 #endif

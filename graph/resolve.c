@@ -1,15 +1,16 @@
-/* resolve.c: what a choice of precisions makes of the step program: types, active tasks, values and their lifetimes.
+/* resolve.c: what a choice of precisions makes of the step program: types, active tasks, values and their
+ * lifetimes.
  *
- * A change is followed, never the whole graph: from the operators whose precision changed along the types that they hand
- * on; from the types to the needs and the units of tasks that depend on them (STALE_…); these are taken out of the program
- * and put in anew, and values that any of their tasks touches get their lifetimes anew. A program that was just laid
- * out is one in which everything is stale. */
+ * A change is followed, never the whole graph: from the operators whose precision changed along the types
+ * that they hand on; from the types to the needs and the units of tasks that depend on them (STALE_…); these
+ * are taken out of the program and put in anew, and values that any of their tasks touches get their
+ * lifetimes anew. A program that was just laid out is one in which everything is stale. */
 #include <limits.h>
 
 #include "graph/columnwise.h"
 #include "graph/types.h"
 
-/* --- Values by role ----------------------------------------------------------------------------------------------- */
+/* --- Values by role ------------------------------------------------------------------------------------- */
 
 int tandem_value_activation(const tandem_step *step, int tensor, tandem_dtype dtype)
 {
@@ -61,7 +62,7 @@ static int saved_aux(const tandem_step *step, int op)
     return is_again(step, op) ? more_of(step, op, MORE_AUX, 0) : tandem_value_aux(step, op);
 }
 
-/* --- Who reads what in which type ----------------------------------------------------------------------------------- */
+/* --- Who reads what in which type ----------------------------------------------------------------------- */
 
 /* Type in which a tensor's gradient is first written (brings_f32_gradient in types.h). */
 static tandem_dtype gradient_type(const tandem_step *step, int t)
@@ -128,7 +129,7 @@ static unsigned gradient_need(const tandem_step *step, int root)
     return need;
 }
 
-/* --- Following a change --------------------------------------------------------------------------------------------- */
+/* --- Following a change --------------------------------------------------------------------------------- */
 
 static void mark(struct tandem_step_index *index, int i, int what)
 {
@@ -224,7 +225,7 @@ static void gather_needs(tandem_step *step)
     }
 }
 
-/* --- Values and who reads them -------------------------------------------------------------------------------------- */
+/* --- Values and who reads them -------------------------------------------------------------------------- */
 
 static void loosen(struct tandem_step_index *index, int v)
 {
@@ -269,7 +270,7 @@ static void settle_lifetimes(tandem_step *step)
     index->n_loose = 0;
 }
 
-/* --- Tasks ----------------------------------------------------------------------------------------------------------- */
+/* --- Tasks ---------------------------------------------------------------------------------------------- */
 
 static void begin(tandem_step *step, int t, tandem_dtype from, tandem_dtype to, int variant)
 {
@@ -395,14 +396,15 @@ static void resolve_forward_task(tandem_step *step, int i, int t)
     for (int slot = 0; slot < row->n_input; slot++) {
         const int source = op->input[slot];
         const tandem_dtype type = graph->op[source].dtype == TANDEM_F32 ? from : TANDEM_S32;
-        const int x = again ? saved_activation(step, source, type) : tandem_value_activation(step, source, type);
+        const int x =
+            again ? saved_activation(step, source, type) : tandem_value_activation(step, source, type);
         reads(step, t, step_operand(step, i, TANDEM_PASS_FORWARD, slot ? OPERAND_SECOND : OPERAND_INPUT, x));
     }
     for (int j = 0; j < row->n_parameter; j++)
         reads(step, t,
-              reads_copy(row, op->kind)
-                  ? step_operand(step, i, TANDEM_PASS_FORWARD, OPERAND_SECOND, tandem_value_weight(step, i, from))
-                  : TANDEM_PARAMETER(op->parameter[j]));
+              reads_copy(row, op->kind) ? step_operand(step, i, TANDEM_PASS_FORWARD, OPERAND_SECOND,
+                                                       tandem_value_weight(step, i, from))
+                                        : TANDEM_PARAMETER(op->parameter[j]));
     const tandem_dtype stored = op->dtype == TANDEM_F32 ? to : op->dtype;
     writes(step, t, again ? saved_activation(step, i, stored) : tandem_value_activation(step, i, stored), i,
            stored, output_bytes(graph, i, stored));
@@ -420,7 +422,8 @@ static void resolve_forward(tandem_step *step, int i)
     if (is_again(step, i)) resolve_forward_task(step, i, index->forward_again[i]);
 }
 
-/* The saved input of slot `slot` in the type of the backward pass: the version that was saved, or a restored copy. */
+/* The saved input of slot `slot` in the type of the backward pass: the version that was saved, or a restored
+ * copy. */
 static int saved_input(tandem_step *step, int i, int slot, tandem_dtype type)
 {
     const tandem_graph *graph = step->graph;
@@ -479,7 +482,8 @@ static void write_contribution(tandem_step *step, int t, int i, int slot)
         return;
     }
     const int is_alone = index->edge_place[edge] >= 0 && index->n_contribution[tensor] == 1;
-    writes(step, t, is_alone ? value_of(tensor, VALUE_GRADIENT, (int)type) : value_of(i, VALUE_CONTRIBUTION, slot),
+    writes(step, t,
+           is_alone ? value_of(tensor, VALUE_GRADIENT, (int)type) : value_of(i, VALUE_CONTRIBUTION, slot),
            tensor, type, output_bytes(step->graph, tensor, type));
 }
 
@@ -515,7 +519,8 @@ static void resolve_wgrad(tandem_step *step, int i)
     else
         step->task[t].variant = native_place(from);
     if (x >= 0) reads(step, t, step_operand(step, i, TANDEM_PASS_WGRAD, OPERAND_INPUT, x));
-    reads(step, t, step_operand(step, i, TANDEM_PASS_WGRAD, OPERAND_GRADIENT, tandem_value_gradient(step, i, from)));
+    reads(step, t,
+          step_operand(step, i, TANDEM_PASS_WGRAD, OPERAND_GRADIENT, tandem_value_gradient(step, i, from)));
     if (row->n_parameter == 0)
         write_contribution(step, t, i, 1);
     else
@@ -527,7 +532,8 @@ static void read_backward_weight(tandem_step *step, int t, int i, tandem_dtype t
     const tandem_dtype forward = tandem_precision_get(step->precision[i])->forward;
     if (type != TANDEM_F32 && type != forward)
         resolve_weight_cast(step, step->index->backward_weight_cast[i], type);
-    reads(step, t, step_operand(step, i, TANDEM_PASS_DGRAD, OPERAND_SECOND, tandem_value_weight(step, i, type)));
+    reads(step, t,
+          step_operand(step, i, TANDEM_PASS_DGRAD, OPERAND_SECOND, tandem_value_weight(step, i, type)));
 }
 
 static void resolve_dgrad(tandem_step *step, int i)
@@ -576,12 +582,13 @@ static void resolve_accumulate(tandem_step *step, int i, int slot)
     write_sum(step, t, i, slot);
 }
 
-/* --- Units of tasks ------------------------------------------------------------------------------------------------- */
+/* --- Units of tasks ------------------------------------------------------------------------------------- */
 
 static void take_out_casts(tandem_step *step, int first_task)
 {
     if (first_task < 0) return;
-    for (int t = next_active(step, first_task); t < first_task + TANDEM_N_VERSION; t = next_active(step, t + 1))
+    for (int t = next_active(step, first_task); t < first_task + TANDEM_N_VERSION;
+         t = next_active(step, t + 1))
         take_out(step, t);
 }
 
@@ -689,6 +696,7 @@ void tandem_step_resolve_all(tandem_step *step)
     }
     if (step->norm_task >= 0) resolve_fixed_task(step, step->norm_task);
     if (step->n_bucket > 0) /* the first bucket takes the loss along */
-        reads(step, step->bucket[0].reduce_task, tandem_value_activation(step, step->graph->loss, TANDEM_F32));
+        reads(step, step->bucket[0].reduce_task,
+              tandem_value_activation(step, step->graph->loss, TANDEM_F32));
     resolve_stale(step);
 }

@@ -33,7 +33,7 @@ uint64_t tandem_step_history_bytes(const tandem_step *step)
     return window > 0 ? memory_padded(tandem_amax_history_bytes(window)) : 0;
 }
 
-/* --- As a text --------------------------------------------------------------------------------------------------- */
+/* --- As a text ------------------------------------------------------------------------------------------ */
 
 /* "window=16" and the like, up to the next comma or the end; returns what follows, NULL where it is none. */
 static const char *take_field(tandem_cast_scaling *scaling, const char *at)
@@ -63,9 +63,11 @@ tandem_status tandem_cast_scaling_parse(tandem_cast_scaling *out, const char *te
     const size_t n = strlen(text);
     if (!rest || text[n ? n - 1 : 0] == ',')
         return tandem_error_set(error, TANDEM_USAGE,
-                                "scaling is current, or delayed:window=%d,margin=0 with a window of 1 to %d and a margin of "
+                                "scaling is current, or delayed:window=%d,margin=0 with a window of 1 to %d "
+                                "and a margin of "
                                 "%d to %d, got '%s'",
-                                DEFAULT_WINDOW, TANDEM_AMAX_WINDOW, -TANDEM_AMAX_MARGIN, TANDEM_AMAX_MARGIN, text);
+                                DEFAULT_WINDOW, TANDEM_AMAX_WINDOW, -TANDEM_AMAX_MARGIN, TANDEM_AMAX_MARGIN,
+                                text);
     *out = scaling;
     return TANDEM_OK;
 }
@@ -73,7 +75,8 @@ tandem_status tandem_cast_scaling_parse(tandem_cast_scaling *out, const char *te
 char *tandem_cast_scaling_print(char text[TANDEM_CAST_SCALING_TEXT], tandem_cast_scaling scaling)
 {
     if (scaling.window > 0)
-        (void)snprintf(text, TANDEM_CAST_SCALING_TEXT, "delayed:window=%d,margin=%d", scaling.window, scaling.margin);
+        (void)snprintf(text, TANDEM_CAST_SCALING_TEXT, "delayed:window=%d,margin=%d", scaling.window,
+                       scaling.margin);
     else
         (void)snprintf(text, TANDEM_CAST_SCALING_TEXT, "current");
     return text;

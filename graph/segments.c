@@ -1,8 +1,9 @@
 /* segments.c: where a graph is cut for recomputation, and which operators are then computed again.
  *
- * A place between two operators is a cut where one tensor alone is handed on over it, beside the samples. Of a segment between
- * two cuts everything can be computed again from this tensor; the last segment is not, as its backward pass comes next.
- * Source: Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", arXiv:1604.06174, 2016. */
+ * A place between two operators is a cut where one tensor alone is handed on over it, beside the samples. Of
+ * a segment between two cuts everything can be computed again from this tensor; the last segment is not, as
+ * its backward pass comes next. Source: Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory
+ * cost", arXiv:1604.06174, 2016. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -21,7 +22,8 @@ typedef struct gap {
 
 static int last_reader(const struct tandem_step_index *index, int t)
 {
-    return index->reader_start[t] < index->reader_start[t + 1] ? index->reader[index->reader_start[t + 1] - 1] : t;
+    return index->reader_start[t] < index->reader_start[t + 1] ? index->reader[index->reader_start[t + 1] - 1]
+                                                               : t;
 }
 
 /* Views are handed on as what they are of; samples come from outside. */
@@ -71,8 +73,8 @@ static int count_segments(const tandem_step *step, const gap *at)
     return (int)lround(sqrt(n_cut + 1));
 }
 
-/* The cut that comes nearest to s of n equal parts; −1 = there is none. Every size is in proportion to the batch, so that it is
- * the same at every batch. */
+/* The cut that comes nearest to s of n equal parts; −1 = there is none. Every size is in proportion to the
+ * batch, so that it is the same at every batch. */
 static int nearest_cut(const gap *at, int n_op, int s, int n)
 {
     const uint64_t wanted = at[n_op - 2].kept * (uint64_t)s; /* without the loss */
@@ -87,7 +89,8 @@ static int nearest_cut(const gap *at, int n_op, int s, int n)
     return best;
 }
 
-/* Whether the backward pass, or an operator that is computed again, reads what operator i of a segment writes. */
+/* Whether the backward pass, or an operator that is computed again, reads what operator i of a segment
+ * writes. */
 static int is_wanted(const tandem_step *step, int i)
 {
     const tandem_graph *graph = step->graph;
@@ -134,7 +137,7 @@ int step_cut(tandem_step *step)
     return 1;
 }
 
-/* --- As a word --------------------------------------------------------------------------------------------------- */
+/* --- As a word ------------------------------------------------------------------------------------------ */
 
 tandem_status tandem_recompute_parse(int *n_segment, const char *word, tandem_error *error)
 {
@@ -151,7 +154,8 @@ tandem_status tandem_recompute_parse(int *n_segment, const char *word, tandem_er
     else
         return tandem_error_set(
             error, TANDEM_USAGE,
-            "activations are recomputed by segments: none, sqrt or a number of them from 1 on, got '%s'", word);
+            "activations are recomputed by segments: none, sqrt or a number of them from 1 on, got '%s'",
+            word);
     return TANDEM_OK;
 }
 

@@ -22,7 +22,8 @@ static void sign(tandem_op *op, const char *format, ...)
 
 static void sign_image(tandem_op *op, const tandem_shape *s)
 {
-    sign(op, " n=%" PRId64 " h=%" PRId64 " w=%" PRId64 " c=%" PRId64, s->dim[0], s->dim[1], s->dim[2], s->dim[3]);
+    sign(op, " n=%" PRId64 " h=%" PRId64 " w=%" PRId64 " c=%" PRId64, s->dim[0], s->dim[1], s->dim[2],
+         s->dim[3]);
 }
 
 static void sign_rows(tandem_op *op, const char *rows, const tandem_shape *in, const char *last)
@@ -183,7 +184,8 @@ static uint64_t hash_parameter(uint64_t hash, const tandem_parameter *p)
     return hash_float(hash, p->deviation);
 }
 
-/* What later versions added is hashed where it is in use, so that the hashes of older models stay as they are in plans. */
+/* What later versions added is hashed where it is in use, so that the hashes of older models stay as they are
+ * in plans. */
 uint64_t tandem_graph_hash(const tandem_graph *graph)
 {
     uint64_t hash = fnv1a(UINT64_C(0xcbf29ce484222325), graph->model);

@@ -1,5 +1,5 @@
-/* step.c: lays out the step program of a graph once: every task any plan could need, in order, with its bucket.
- * What a plan switches on is decided in resolve.c. */
+/* step.c: lays out the step program of a graph once: every task any plan could need, in order, with its
+ * bucket. What a plan switches on is decided in resolve.c. */
 #include "tandem/step.h"
 
 #include <assert.h>
@@ -12,10 +12,10 @@
 
 enum { DEFAULT_BUCKET_BYTES = 25 << 20, ALIGNMENT_ELEMENTS = 16 };
 
-/* --- Static structure: where gradients come from ---------------------------------------------------------------- */
+/* --- Static structure: where gradients come from -------------------------------------------------------- */
 
-/* Edges (consumer, slot) along which a gradient reaches the tensor behind `view`, in the order in which backward takes
- * them: descending consumers. Views are looked through. */
+/* Edges (consumer, slot) along which a gradient reaches the tensor behind `view`, in the order in which
+ * backward takes them: descending consumers. Views are looked through. */
 static void count_contributions(const tandem_graph *graph, struct tandem_step_index *index)
 {
     for (int t = 0; t < graph->n_op; t++) index->n_contribution[t] = 0;
@@ -46,7 +46,7 @@ static void find_gradient_roots(const tandem_graph *graph, struct tandem_step_in
     for (int t = 0; t < graph->n_op; t++) index->gradient_root[t] = index->gradient_root[graph->view[t]];
 }
 
-/* --- Static structure: who a change reaches ------------------------------------------------------------------------ */
+/* --- Static structure: who a change reaches ------------------------------------------------------------- */
 
 /* Turns counts at start[i + 1] into starts; fill each list with list[start[i + 1]++] afterwards, after which
  * start[i] … start[i + 1] are its bounds. */
@@ -102,11 +102,12 @@ static void list_members(const tandem_graph *graph, struct tandem_step_index *in
     for (int i = 0; i < graph->n_op; i++) index->member[start[index->gradient_root[i] + 1]++] = i;
 }
 
-/* --- Buckets ------------------------------------------------------------------------------------------------------ */
+/* --- Buckets -------------------------------------------------------------------------------------------- */
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/* A parameter's gradient is complete with its own operator's, also where another one has written to it before. */
+/* A parameter's gradient is complete with its own operator's, also where another one has written to it
+ * before. */
 static int completes(const tandem_graph *graph, int op, int parameter)
 {
     return parameter >= 0 && graph->parameter[parameter].op == op;
@@ -141,7 +142,7 @@ static void plan_buckets(tandem_step *step)
     step->n_flat = b < 0 ? 0 : start + step->bucket[b].elements;
 }
 
-/* --- The list of tasks ------------------------------------------------------------------------------------------- */
+/* --- The list of tasks ---------------------------------------------------------------------------------- */
 
 static int append(tandem_step *step, tandem_task_kind kind, int op, int slot)
 {
@@ -182,8 +183,8 @@ static void append_forward(tandem_step *step, int i)
     append_casts(step, TANDEM_TASK_CAST, i);
 }
 
-/* Adds what operator i writes of parameter number j's gradient in one micro-step to the step's. −1 = its kernel does, or there is
- * one micro-step only. */
+/* Adds what operator i writes of parameter number j's gradient in one micro-step to the step's. −1 = its
+ * kernel does, or there is one micro-step only. */
 static int append_sum(tandem_step *step, int i, int j)
 {
     const tandem_op *op = &step->graph->op[i];
@@ -196,7 +197,8 @@ static int append_sum(tandem_step *step, int i, int j)
     return task;
 }
 
-/* Hands a bucket over, if the gradient of parameter p, which task `ready` has just completed, was the last it lacked. */
+/* Hands a bucket over, if the gradient of parameter p, which task `ready` has just completed, was the last it
+ * lacked. */
 static void append_reduce(tandem_step *step, int p, int ready)
 {
     const int b = step->index->bucket_of[p];
@@ -220,7 +222,8 @@ static void append_followers(tandem_step *step, int producer)
     }
 }
 
-/* The forward tasks of the segment that operator `last` ends, as far as the backward pass wants them again. */
+/* The forward tasks of the segment that operator `last` ends, as far as the backward pass wants them again.
+ * */
 static void append_again(tandem_step *step, int last)
 {
     struct tandem_step_index *index = step->index;
@@ -344,7 +347,7 @@ static void append_all(tandem_step *step)
     }
 }
 
-/* --- Opening and closing ----------------------------------------------------------------------------------------- */
+/* --- Opening and closing -------------------------------------------------------------------------------- */
 
 static void *array(size_t count, size_t size) { return calloc(count ? count : 1, size); }
 
@@ -352,7 +355,8 @@ static size_t n_word(size_t n) { return (n + WORD_BITS - 1) / WORD_BITS; }
 
 static int allocate_index(struct tandem_step_index *index, size_t n_op, size_t n_parameter)
 {
-    /* every array of ints in one block: op-sized ones first, edge-sized ones, one a parameter, two lists of starts */
+    /* every array of ints in one block: op-sized ones first, edge-sized ones, one a parameter, two lists of
+     * starts */
     const size_t n_edge = n_op * TANDEM_MAX_INPUT;
     const size_t n = n_op * N_OP_ARRAY + n_edge * N_EDGE_ARRAY + n_parameter + 2 * (n_op + 1);
     int *block = array(n, sizeof *block);
@@ -362,7 +366,8 @@ static int allocate_index(struct tandem_step_index *index, size_t n_op, size_t n
     index->pending = array(n_word(n_op), sizeof *index->pending);
     index->activation_need = array(n_op, 6); /* and the other five arrays of bytes */
     index->block = block;
-    if (!block || !index->row || !index->gradient_native || !index->resolved || !index->pending || !index->activation_need)
+    if (!block || !index->row || !index->gradient_native || !index->resolved || !index->pending ||
+        !index->activation_need)
         return 0;
     index->gradient_need = index->activation_need + n_op;
     index->fixed_reader = index->gradient_need + n_op;
@@ -450,7 +455,8 @@ static tandem_status check(const tandem_step_options *options, tandem_error *err
 
 /* A micro-step more or less changes no task, one or several of them do. */
 tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph, tandem_dtype wider,
-                                    uint64_t bucket_bytes, const tandem_step_options *given, tandem_error *error)
+                                    uint64_t bucket_bytes, const tandem_step_options *given,
+                                    tandem_error *error)
 {
     const tandem_step_options options = given ? *given : (tandem_step_options){0};
     const int is_plain = options.n_micro <= 1 && (options.n_segment == 0 || options.n_segment == 1);
@@ -499,7 +505,9 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
 
 no_memory:
     tandem_step_close(step);
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the step program of model '%s' (%d operators)",
+    return tandem_error_set(error, TANDEM_NO_MEMORY,
+                            "no memory for the step program of model '%s' (%d "
+                            "operators)",
                             graph->model, graph->n_op);
 }
 
@@ -538,8 +546,8 @@ int tandem_step_begins(const tandem_step *step, int task)
 
 int tandem_step_repeats(const tandem_step *step, const tandem_task *task)
 {
-    const int is_once =
-        task->kind == TANDEM_TASK_REDUCE || task->kind == TANDEM_TASK_NORM || task->kind == TANDEM_TASK_UPDATE;
+    const int is_once = task->kind == TANDEM_TASK_REDUCE || task->kind == TANDEM_TASK_NORM ||
+                        task->kind == TANDEM_TASK_UPDATE;
     return is_once ? 1 : step->options.n_micro;
 }
 

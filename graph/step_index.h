@@ -1,5 +1,5 @@
-/* step_index.h: the fixed structure behind a step program, shared by the files that lay it out, resolve it and plan its
- * memory. All arrays are [n_op] (or [n_op × TANDEM_MAX_INPUT] for edges); −1 = there is none. */
+/* step_index.h: the fixed structure behind a step program, shared by the files that lay it out, resolve it
+ * and plan its memory. All arrays are [n_op] (or [n_op × TANDEM_MAX_INPUT] for edges); −1 = there is none. */
 #ifndef TANDEM_GRAPH_STEP_INDEX_H
 #define TANDEM_GRAPH_STEP_INDEX_H
 
@@ -10,14 +10,17 @@ enum {
     VALUE_ACTIVATION = 0,
     VALUE_GRADIENT = TANDEM_N_VERSION,
     VALUE_AUX = 2 * TANDEM_N_VERSION,
-    VALUE_RESTORED,                                         /* one an input */
-    VALUE_CONTRIBUTION = VALUE_RESTORED + TANDEM_MAX_INPUT, /* gradient of input k that still has to be summed */
+    VALUE_RESTORED, /* one an input */
+    /* gradient of input k that still has to be summed */
+    VALUE_CONTRIBUTION = VALUE_RESTORED + TANDEM_MAX_INPUT,
     VALUE_PARTIAL = VALUE_CONTRIBUTION + TANDEM_MAX_INPUT, /* sum of contributions so far */
     VALUES_AN_OP = VALUE_PARTIAL + TANDEM_MAX_INPUT,
-    WEIGHTS_AN_OP = TANDEM_N_VERSION - 1 /* copies in other types than f32: its own, also where operators share a parameter */
+    /* copies in other types than f32: its own, also where operators share a parameter */
+    WEIGHTS_AN_OP = TANDEM_N_VERSION - 1
 };
 
-/* Behind all these, where there are micro-steps or segments, of operator i from n_op·FIRST_MORE + i·MORE_AN_OP on: */
+/* Behind all these, where there are micro-steps or segments, of operator i from n_op·FIRST_MORE +
+ * i·MORE_AN_OP on: */
 enum {
     FIRST_MORE = VALUES_AN_OP + WEIGHTS_AN_OP,
     MORE_ACTIVATION = 0,         /* computed again, one version a type */
@@ -33,8 +36,8 @@ enum {
     MORE_TASKS_AN_OP = 1 + TANDEM_N_VERSION + TANDEM_MAX_PARAMETER /* with micro-steps or segments */
 };
 
-/* What a change can make of an operator: tasks to resolve anew, in units that depend on the same types; needs to gather
- * anew. */
+/* What a change can make of an operator: tasks to resolve anew, in units that depend on the same types; needs
+ * to gather anew. */
 enum {
     STALE_FORWARD = 1,        /* its weight cast and its forward task, also when it runs again */
     STALE_CASTS = 2,          /* casts of its output, the same */
@@ -46,7 +49,8 @@ enum {
     STALE_ALL = 127
 };
 
-/* A place in the list of those that read a value: read number k of task t is place TANDEM_TASK_READS·t + k. */
+/* A place in the list of those that read a value: read number k of task t is place TANDEM_TASK_READS·t + k.
+ * */
 typedef struct tandem_reader {
     int next, before; /* −1 = none */
 } tandem_reader;
@@ -56,16 +60,19 @@ struct tandem_step_index {
     const tandem_op_row **row; /* of each operator */
     int *source;               /* of an edge: the tensor whose memory is read */
     /* gradients: tensors stand for what they are views of */
-    int *n_contribution, *last_edge; /* edges that bring a gradient, in backward order; edge = MAX_INPUT · consumer + slot */
+    /* edges that bring a gradient, in backward order; edge = MAX_INPUT · consumer + slot */
+    int *n_contribution, *last_edge;
     int *gradient_root; /* the tensor whose gradient memory holds this tensor's gradient */
     /* tasks */
     int *forward, *cast, *gradient_cast, *weight_cast, *restore, *backward_weight_cast, *wgrad, *dgrad;
     int *forward_again, *cast_again;
     int *segment_begin; /* of the operator that ends a segment to recompute, its first one; −1 = all others */
     int *sum;           /* [n_op × TANDEM_MAX_PARAMETER] over micro-steps */
-    int n_rowwise; /* values with ids below are as casts and operators write them; from there on, their column-wise copies */
-    unsigned char *has_columns; /* [n_rowwise] the cast that writes it writes a column-wise copy, too; NULL: none does */
-    int *edge_place;            /* place of an edge among the contributions to its tensor */
+    /* values with ids below are as casts and operators write them; from there on, their column-wise copies */
+    int n_rowwise;
+    /* [n_rowwise] the cast that writes it writes a column-wise copy, too; NULL: none does */
+    unsigned char *has_columns;
+    int *edge_place;  /* place of an edge among the contributions to its tensor */
     int *edge_before; /* the edge at the place before */
     int *accumulate;  /* of an edge whose place is not the first */
     int *bucket_of;   /* [n_parameter] */
@@ -82,8 +89,8 @@ struct tandem_step_index {
     uint64_t *active;                               /* bit t: task t is active */
     tandem_reader *read_place;                      /* [n_task × TANDEM_TASK_READS] */
     int *first_reader;                              /* [n_value] a place, −1 = nobody reads it */
-    /* of a change: operators whose type may change, as bits; stale operators; tasks that were stale or are new; values
-     * whose lifetime may have changed */
+    /* of a change: operators whose type may change, as bits; stale operators; tasks that were stale or are
+     * new; values whose lifetime may have changed */
     uint64_t *pending;
     int first_pending, last_pending; /* words */
     unsigned char *stale;            /* [n_op] STALE_… */
@@ -125,7 +132,8 @@ static inline void step_note(struct tandem_step_index *index, int op)
     if (word > index->last_pending) index->last_pending = word;
 }
 
-/* Whether an operator reads its weight in a copy of its own type. An embedding takes a few rows of its table, and rounds those. */
+/* Whether an operator reads its weight in a copy of its own type. An embedding takes a few rows of its table,
+ * and rounds those. */
 static inline int reads_copy(const tandem_op_row *row, tandem_op_kind kind)
 {
     return row->op_class == TANDEM_ADJUSTABLE && row->n_parameter > 0 && kind != TANDEM_OP_EMBEDDING;
@@ -180,11 +188,12 @@ static inline int adds_gradient(const tandem_graph *graph, int i)
     return op->kind == TANDEM_OP_LINEAR || op->kind == TANDEM_OP_MATMUL;
 }
 
-/* step_cut (segments.c): cuts the graph into segments and finds what is computed again: segment_begin and is_again. Needs the
- * lists of readers. Returns 0 without memory. Cost: O(operators × segments). */
+/* step_cut (segments.c): cuts the graph into segments and finds what is computed again: segment_begin and
+ * is_again. Needs the lists of readers. Returns 0 without memory. Cost: O(operators × segments). */
 int step_cut(tandem_step *step);
 
-/* tandem_step_resolve_all: as tandem_step_resolve, of all operators, whatever changed: how a new program begins. */
+/* tandem_step_resolve_all: as tandem_step_resolve, of all operators, whatever changed: how a new program
+ * begins. */
 void tandem_step_resolve_all(tandem_step *step);
 
 /* Value v's column-wise copy. */
@@ -198,7 +207,8 @@ static inline int step_value_again(const tandem_step *step, int op, tandem_dtype
 {
     return step->graph->n_op * FIRST_MORE + op * MORE_AN_OP + MORE_ACTIVATION + (int)type;
 }
-/* What a weight cast, a cast or a gradient cast to `type` writes; of one that runs again, what the first one does. */
+/* What a weight cast, a cast or a gradient cast to `type` writes; of one that runs again, what the first one
+ * does. */
 static inline int step_cast_value(const tandem_step *step, const tandem_task *task, tandem_dtype type)
 {
     if (task->kind == TANDEM_TASK_WEIGHT_CAST) return tandem_value_weight(step, task->op, type);

@@ -1,6 +1,7 @@
-/* types.h: which type an operator reads, writes and computes in, given the precisions: the rules that resolving a step
- * program and reasoning about all its precisions at once have in common. They read step->precision, step->native and
- * index->gradient_native, of the operators before i only unless they say otherwise. */
+/* types.h: which type an operator reads, writes and computes in, given the precisions: the rules that
+ * resolving a step program and reasoning about all its precisions at once have in common. They read
+ * step->precision, step->native and index->gradient_native, of the operators before i only unless they say
+ * otherwise. */
 #ifndef TANDEM_GRAPH_TYPES_H
 #define TANDEM_GRAPH_TYPES_H
 
@@ -44,8 +45,8 @@ static inline tandem_dtype operand_type(const tandem_step *step, int i)
     }
 }
 
-/* Kernels of fixed operators write f32 gradients; all others write what their tensor wants, which is its own type unless
- * a fixed operator contributes. */
+/* Kernels of fixed operators write f32 gradients; all others write what their tensor wants, which is its own
+ * type unless a fixed operator contributes. */
 static inline int brings_f32_gradient(const tandem_op_row *row)
 {
     return row->op_class == TANDEM_FIXED && row->dgrad == TANDEM_BACKWARD_TASK;
@@ -58,7 +59,8 @@ static inline tandem_dtype dgrad_type(const tandem_step *step, int i)
     switch (row_of(step, i)->op_class) {
     case TANDEM_ADJUSTABLE: return device_type(step, tandem_precision_get(step->precision[i])->dgrad);
     case TANDEM_DEPENDENT:
-        return brings_both(row_of(step, i)) ? step->native[i] : step->index->gradient_native[source_of(step, i, 0)];
+        return brings_both(row_of(step, i)) ? step->native[i]
+                                            : step->index->gradient_native[source_of(step, i, 0)];
     default: return TANDEM_F32;
     }
 }
@@ -105,12 +107,13 @@ static inline int dgrad_form(const tandem_step *step, int i)
     return form_of(step, i, brings_both(row_of(step, i)) ? dgrad_type(step, i) : brought_type(step, i));
 }
 
-/* Variant of a cast, which is from a native type, or of a restore, from s8 to one: no other precision saves what its backward
- * products do not read. */
+/* Variant of a cast, which is from a native type, or of a restore, from s8 to one: no other precision saves
+ * what its backward products do not read. */
 enum { RESTORE_FORM = N_NATIVE * TANDEM_N_VERSION };
 static inline int cast_form(tandem_dtype from, tandem_dtype to)
 {
-    return from == TANDEM_S8 ? RESTORE_FORM + native_place(to) : native_place(from) * TANDEM_N_VERSION + (int)to;
+    return from == TANDEM_S8 ? RESTORE_FORM + native_place(to)
+                             : native_place(from) * TANDEM_N_VERSION + (int)to;
 }
 _Static_assert((int)TANDEM_MAX_VARIANT == N_NATIVE * (int)TANDEM_N_PRECISION, "forms of an operator");
 _Static_assert((int)TANDEM_MAX_VARIANT >= RESTORE_FORM + N_NATIVE, "forms of casts");

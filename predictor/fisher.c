@@ -32,9 +32,9 @@
  *    (A position that acts on several predictions: their gradients are uncorrelated under the model's own
  *    distribution, so the square of their sum is the sum of squares. Off-diagonal curvature is left out: a
  *    weight's error is common to all rows of a sample.) A result that is itself rounded to bf16 or f16 gets
- *    c·y_ij² + s²/12 more; with the products in the sum over l taken as uncorrelated, y_ij² ≈ Σ_l x_il² w_lj², and
- *    Σ_ij g_ij² y_ij² ≈ (w_square/w_elements)·g2_x2: once more what rounding w costs. An embedding is a
- *    product with one-hot rows, which are exact: harm = ½ N v_w·g_square, and the copy is not rounded
+ *    c·y_ij² + s²/12 more; with the products in the sum over l taken as uncorrelated, y_ij² ≈ Σ_l x_il²
+ *    w_lj², and Σ_ij g_ij² y_ij² ≈ (w_square/w_elements)·g2_x2: once more what rounding w costs. An embedding
+ *    is a product with one-hot rows, which are exact: harm = ½ N v_w·g_square, and the copy is not rounded
  *    again. (A convolution is the product of its unfolded input: k = kernel height × width × channels, and
  *    x_square is over rows·k.)
  *
@@ -65,8 +65,8 @@
  *    w_elements v_g v_x, a share of wgrad_square; m: rows of one matrix of the batch.
  *
  * Every term is a product of non-negative factors and grows with every step s, and amax² is no less than
- * the mean square, so 0 = fp32 ≤ int8 ≤ int8_full (where f16, if it is the wider type, holds what int8 restores
- * to it) and fp32 ≤ tf32 ≤ fp16. Harms add: noises of different operators are
+ * the mean square, so 0 = fp32 ≤ int8 ≤ int8_full (where f16, if it is the wider type, holds what int8
+ * restores to it) and fp32 ≤ tf32 ≤ fp16. Harms add: noises of different operators are
  * independent. */
 #include "predictor/methods.h"
 
@@ -75,7 +75,8 @@
 static const double int8_steps = 127;
 static const double f16_largest = 65504;
 
-/* Floats: bits of mantissa; the logarithm of the least normal number, 0 where it is as small as f32's; the largest number. */
+/* Floats: bits of mantissa; the logarithm of the least normal number, 0 where it is as small as f32's; the
+ * largest number. */
 static const struct {
     int mantissa, least;
     double largest;
@@ -166,7 +167,8 @@ static product product_of(const tandem_graph *graph, int i, const tandem_statist
 }
 
 /* Section 2. */
-static double forward_harm(const product *o, const tandem_statistics *s, tandem_op_kind kind, const rounding *to)
+static double forward_harm(const product *o, const tandem_statistics *s, tandem_op_kind kind,
+                           const rounding *to)
 {
     const double v_w = variance(to->forward, o->w);
     if (kind == TANDEM_OP_EMBEDDING) return o->half_n * v_w * s->g_square;
@@ -192,7 +194,8 @@ static double saved_variance(const product *o, const rounding *to)
 }
 
 /* Section 3. */
-static double wgrad_harm(const product *o, const tandem_statistics *s, tandem_op_kind kind, const rounding *to)
+static double wgrad_harm(const product *o, const tandem_statistics *s, tandem_op_kind kind,
+                         const rounding *to)
 {
     const double v_g = variance(to->wgrad, o->g);
     const double v_x = kind == TANDEM_OP_EMBEDDING ? 0 : saved_variance(o, to);
@@ -270,7 +273,8 @@ static double harm_of(const double *harm, const tandem_graph *graph, int i, cons
     return sum + dgrad_share(&o, s, to) * upstream(harm, graph, i, 0);
 }
 
-static void compute(double *harm, const tandem_graph *graph, const tandem_statistics *statistics, tandem_dtype wider)
+static void compute(double *harm, const tandem_graph *graph, const tandem_statistics *statistics,
+                    tandem_dtype wider)
 {
     const double scale = loss_scale(graph, statistics);
     for (int i = 0; i < graph->n_op; i++) /* the column of fp32 holds U until the end */

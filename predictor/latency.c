@@ -5,20 +5,23 @@
  *   time = c₀ + c₁·flops + c₂·bytes        products of matrices
  *   time = c₀ + c₂·bytes                   everything else
  *
- * with coefficients ≥ 0: the roofline's three terms (launch, rate, bandwidth), as a sum, so that they can be fitted, by robust
- * regression of relative errors (predictor/robust.h). Alike means, the first of these classes that holds enough sizes:
+ * with coefficients ≥ 0: the roofline's three terms (launch, rate, bandwidth), as a sum, so that they can be
+ * fitted, by robust regression of relative errors (predictor/robust.h). Alike means, the first of these
+ * classes that holds enough sizes:
  *
  *   0   same kind of operator, pass, type in which it multiplies and of its result
  *   1   … whatever the type of the result
  *   2   products of the same pass and type; all that is no product
  *   3   products of the same type
  *
- * Enough are 6 sizes of a product, 2 of anything else: with fewer a kind that is special (a first convolution with one
- * channel) would speak for all of its kind. A described device leaves out classes 2 and 3 and takes its description instead
- * (predictor/roofline.c), times the median of measured over described time where anything was measured.
+ * Enough are 6 sizes of a product, 2 of anything else: with fewer a kind that is special (a first convolution
+ * with one channel) would speak for all of its kind. A described device leaves out classes 2 and 3 and takes
+ * its description instead (predictor/roofline.c), times the median of measured over described time where
+ * anything was measured.
  *
- * Of models that were left out it missed half of the single times by less than 5 to 20 %, where a regression of log time on
- * log(flops) and log(bytes) in the same classes missed them by 20 to 50 %; bench/predict.sh prints what it misses now. */
+ * Of models that were left out it missed half of the single times by less than 5 to 20 %, where a regression
+ * of log time on log(flops) and log(bytes) in the same classes missed them by 20 to 50 %; bench/predict.sh
+ * prints what it misses now. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,7 +197,8 @@ typedef struct samples {
     size_t n, room;
 } samples;
 
-static tandem_status collect(void *context, const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error)
+static tandem_status collect(void *context, const tandem_cost_key *key, const tandem_cost *cost,
+                             tandem_error *error)
 {
     samples *all = context;
     tandem_work work;
@@ -211,7 +215,8 @@ static tandem_status collect(void *context, const tandem_cost_key *key, const ta
         all->room = room;
     }
     all->work[all->n] = work;
-    all->one[all->n++] = (sample){.own = class_of(key, &work), .flops = work.flops, .bytes = work.bytes, .ns = ns};
+    all->one[all->n++] =
+        (sample){.own = class_of(key, &work), .flops = work.flops, .bytes = work.bytes, .ns = ns};
     return TANDEM_OK;
 }
 
@@ -252,7 +257,8 @@ tandem_status tandem_latency_open(tandem_latency **out, const tandem_device *dev
     tandem_status status = measured(&all, store, device, neighbour, error);
     if (status == TANDEM_OK && all.n == 0 && !described)
         status = tandem_error_set(error, TANDEM_MISSING,
-                                  "nothing has been measured on %s, and it is no described device, so that no time on it can be "
+                                  "nothing has been measured on %s, and it is no described device, so that "
+                                  "no time on it can be "
                                   "predicted; `tandem profile --device %s` with any model measures it",
                                   device->name, device->name);
     if (status == TANDEM_OK && described && all.n > 0) status = find_factor(latency, &all, error);

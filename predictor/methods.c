@@ -18,7 +18,8 @@ const tandem_sensitivity_method *tandem_sensitivity_get(int index)
     return index >= 0 && index < (int)N_METHOD ? tandem_sensitivity_methods[index] : NULL;
 }
 
-tandem_status tandem_sensitivity_find(const tandem_sensitivity_method **method, const char *name, tandem_error *error)
+tandem_status tandem_sensitivity_find(const tandem_sensitivity_method **method, const char *name,
+                                      tandem_error *error)
 {
     const char *candidates[N_METHOD];
     for (size_t m = 0; m < N_METHOD; m++) {
@@ -28,13 +29,14 @@ tandem_status tandem_sensitivity_find(const tandem_sensitivity_method **method, 
         }
         candidates[m] = tandem_sensitivity_methods[m]->name;
     }
-    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "there is no sensitivity method '%.40s'.%s There are %s and %s.", name,
-                            tandem_nearest_hint(name, candidates, N_METHOD).text, candidates[0], candidates[1]);
+    return tandem_error_set(
+        error, TANDEM_UNKNOWN_NAME, "there is no sensitivity method '%.40s'.%s There are %s and %s.", name,
+        tandem_nearest_hint(name, candidates, N_METHOD).text, candidates[0], candidates[1]);
 }
 _Static_assert(N_METHOD == 2, "the message above lists every method");
 
-static tandem_status check_complete(const tandem_graph *graph, const tandem_statistics *statistics, tandem_error *error)
+static tandem_status check_complete(const tandem_graph *graph, const tandem_statistics *statistics,
+                                    tandem_error *error)
 {
     for (int i = 0; i < graph->n_op; i++) {
         if (tandem_op_row_get(graph->op[i].kind)->op_class != TANDEM_ADJUSTABLE || statistics[i].n_batch > 0)
@@ -47,20 +49,25 @@ static tandem_status check_complete(const tandem_graph *graph, const tandem_stat
     return TANDEM_OK;
 }
 
-/* Statistics that are each within their ranges, of operators that are not one model's, may still amount to no number. */
+/* Statistics that are each within their ranges, of operators that are not one model's, may still amount to no
+ * number. */
 static tandem_status check_harm(const double *harm, const tandem_graph *graph, tandem_error *error)
 {
     for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION; i++)
         if (!(harm[i] >= 0))
             return tandem_error_set(error, TANDEM_MALFORMED,
-                                    "the statistics of operator '%s' of model %s in the store give a harm of %g, and harm is 0 or "
-                                    "above; `tandem sensitivity --model %s --data S --device D` measures them anew",
-                                    graph->op[i / TANDEM_N_PRECISION].name, graph->model, harm[i], graph->model);
+                                    "the statistics of operator '%s' of model %s in the store give a harm of "
+                                    "%g, and harm is 0 or "
+                                    "above; `tandem sensitivity --model %s --data S --device D` measures "
+                                    "them anew",
+                                    graph->op[i / TANDEM_N_PRECISION].name, graph->model, harm[i],
+                                    graph->model);
     return TANDEM_OK;
 }
 
 tandem_status tandem_sensitivity_load(double *harm, tandem_store *store, const tandem_graph *graph,
-                                      const char *method, const char *data, tandem_dtype wider, tandem_error *error)
+                                      const char *method, const char *data, tandem_dtype wider,
+                                      tandem_error *error)
 {
     const tandem_sensitivity_method *found;
     tandem_status status = tandem_sensitivity_find(&found, method, error);
@@ -69,7 +76,9 @@ tandem_status tandem_sensitivity_load(double *harm, tandem_store *store, const t
     tandem_statistics *const statistics = calloc(n_op, sizeof *statistics);
     double *const made = calloc(n_op * TANDEM_N_PRECISION, sizeof *made);
     if (!statistics || !made)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the statistics of model %s (%d operators)",
+        status = tandem_error_set(error, TANDEM_NO_MEMORY,
+                                  "no memory for the statistics of model %s (%d "
+                                  "operators)",
                                   graph->model, graph->n_op);
     if (status == TANDEM_OK) status = tandem_store_load_statistics(statistics, store, graph, data, error);
     if (status == TANDEM_OK) status = check_complete(graph, statistics, error);

@@ -15,9 +15,10 @@
  * is the number of edges on the shortest path from any source, and a reshape is a node like others; the
  * second operand of a matmul is its weight.
  *
- * The paper has FP16 and INT8. bf16 takes the formula of FP16 with its own 7 stored bits of mantissa, tf32 that of FP16 as it
- * is; fp8 is scaled by the tensor, and so takes that of INT8, as if all its steps, up to 448, were as wide as the widest, 32. int8 and
- * int8_full get the same value: the formulas know one backward pass, in 16 bits, whatever the device does.
+ * The paper has FP16 and INT8. bf16 takes the formula of FP16 with its own 7 stored bits of mantissa, tf32
+ * that of FP16 as it is; fp8 is scaled by the tensor, and so takes that of INT8, as if all its steps, up to
+ * 448, were as wide as the widest, 32. int8 and int8_full get the same value: the formulas know one backward
+ * pass, in 16 bits, whatever the device does.
  *
  * Where it departs from the theory it rests on (variances of unbiased rounding, carried to the gradient):
  *   - the norms are not squared, though a variance scales with the square of what it is multiplied by;
@@ -46,7 +47,8 @@ typedef struct parts {
 static parts of_scaled(const tandem_statistics *s, double steps, int bits)
 {
     const double x = sqrt(s->x_square), w = sqrt(s->w_square), g = sqrt(s->wgrad_square);
-    const double d_v = (double)s->x_elements, d_w = (double)s->w_elements, d_o = (double)s->rows * (double)s->columns;
+    const double d_v = (double)s->x_elements, d_w = (double)s->w_elements,
+                 d_o = (double)s->rows * (double)s->columns;
     const double s_v = s->x_amax / steps, s_w = s->w_amax / steps, input = s_v * s_v * d_v;
     const double ulp_square = s->x_amax > 0 ? exp2(2 * exponent(s->x_amax) - 2 * bits) : 0;
     return (parts){(w * input + x * s_w * s_w * d_w) / 6, (g * input + x * ulp_square * d_o) / 6};
@@ -55,7 +57,8 @@ static parts of_scaled(const tandem_statistics *s, double steps, int bits)
 static parts of_16_bits(const tandem_statistics *s, int bits)
 {
     const double x = sqrt(s->x_square), w = sqrt(s->w_square), g = sqrt(s->wgrad_square);
-    const double d_v = (double)s->x_elements, d_w = (double)s->w_elements, d_o = (double)s->rows * (double)s->columns;
+    const double d_v = (double)s->x_elements, d_w = (double)s->w_elements,
+                 d_o = (double)s->rows * (double)s->columns;
     const double e_v = exponent(s->x_amax), e_w = exponent(s->w_amax), e_g = exponent(s->g_amax);
     const double sixth = exp2(-2 * bits) / 6;
     return (parts){sixth * (w * d_v * e_v + x * d_w * e_w), sixth * (g * d_v * e_v + x * d_o * e_g)};
@@ -71,7 +74,8 @@ static parts parts_of(tandem_precision precision, const tandem_statistics *s)
     }
 }
 
-static void compute(double *harm, const tandem_graph *graph, const tandem_statistics *statistics, tandem_dtype wider)
+static void compute(double *harm, const tandem_graph *graph, const tandem_statistics *statistics,
+                    tandem_dtype wider)
 {
     (void)wider; /* the backward pass is taken to be in 16 bits everywhere */
     double largest = 0;

@@ -50,13 +50,15 @@ static bool solve_robust(problem *p)
     gsl_multifit_robust_workspace *w =
         gsl_multifit_robust_alloc(gsl_multifit_robust_bisquare, p->x->size1, p->x->size2);
     if (!w) return false;
-    (void)gsl_multifit_robust(p->x, p->target, p->c, p->covariance, w); /* where it has not settled, its last step serves */
+    /* where it has not settled, its last step serves */
+    (void)gsl_multifit_robust(p->x, p->target, p->c, p->covariance, w);
     gsl_multifit_robust_free(w);
     return true;
 }
 
 /* Fits the parts that are kept; coefficients of the others are 0. */
-static bool fit(double *coefficient, const bool *kept, const double *x, const double *y, size_t n, size_t n_part)
+static bool fit(double *coefficient, const bool *kept, const double *x, const double *y, size_t n,
+                size_t n_part)
 {
     size_t q = 0;
     problem p;
@@ -76,7 +78,8 @@ static bool fit(double *coefficient, const bool *kept, const double *x, const do
 }
 
 /* The part with the most negative contribution, in units of y; n_part = none is negative. */
-static size_t most_negative(const double *coefficient, const double *x, const double *y, size_t n, size_t n_part)
+static size_t most_negative(const double *coefficient, const double *x, const double *y, size_t n,
+                            size_t n_part)
 {
     size_t worst = n_part;
     double least = 0;
@@ -123,7 +126,8 @@ tandem_status tandem_robust_fit(double *out, double *spread, const double *x, co
         n_kept += kept[k];
     }
     if (n_kept == 0 || n < n_kept)
-        return tandem_error_set(error, TANDEM_USAGE, "%zu measured times are too few to fit %zu parts", n, n_part);
+        return tandem_error_set(error, TANDEM_USAGE, "%zu measured times are too few to fit %zu parts", n,
+                                n_part);
     (void)gsl_set_error_handler_off();
     for (;;) {
         if (!fit(coefficient, kept, x, y, n, n_part)) return no_memory(n, error);

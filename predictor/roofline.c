@@ -6,18 +6,20 @@
  *   compute = flops / (flops_per_s · achieved)                    of what is no product
  *   compute = waves · tile_m · tile_n · 2 · depth / (flops_per_s · achieved / n_unit)     of a product
  *
- * the roofline of Williams, Waterman and Patterson (Commun. ACM 52, 2009) with achieved rates for its roofs: on inference cards
- * the datasheet's peak is no bound that a kernel comes near. Of a launch, the part that passes between two kernels is added
- * always; no kernel takes less than a launch.
+ * the roofline of Williams, Waterman and Patterson (Commun. ACM 52, 2009) with achieved rates for its roofs:
+ * on inference cards the datasheet's peak is no bound that a kernel comes near. Of a launch, the part that
+ * passes between two kernels is added always; no kernel takes less than a launch.
  *
- * Products: the (m, n) result is cut into tiles, one to a multiprocessor at a time; what does not fill a tile, or the last wave
- * of tiles, costs as if it did (NVIDIA, "Matrix Multiplication Background User's Guide", on tile and wave quantization). Tiles
- * are 128 × 128, 128 × 64, 64 × 128 or 64 × 64, which that guide has among cuBLAS's, whichever is fastest; the smaller ones read
- * more for what they compute, and count 1.1 and 1.25 times (*estimates*). Sides shorter than a tile get one as short as 32
- * (*estimate*). Where there are fewer tiles than multiprocessors, k is split over the idle ones, down to a depth of 256
+ * Products: the (m, n) result is cut into tiles, one to a multiprocessor at a time; what does not fill a
+ * tile, or the last wave of tiles, costs as if it did (NVIDIA, "Matrix Multiplication Background User's
+ * Guide", on tile and wave quantization). Tiles are 128 × 128, 128 × 64, 64 × 128 or 64 × 64, which that
+ * guide has among cuBLAS's, whichever is fastest; the smaller ones read more for what they compute, and count
+ * 1.1 and 1.25 times (*estimates*). Sides shorter than a tile get one as short as 32 (*estimate*). Where
+ * there are fewer tiles than multiprocessors, k is split over the idle ones, down to a depth of 256
  * (*estimate*), so that
  *   depth = max(k / max(1, ⌊n_unit / tiles⌋), min(k, 256)),   waves = ⌈tiles / n_unit⌉
- * which falls in no dimension. A convolution is the product of its windows, `slower` times as long (predictor/work.c). */
+ * which falls in no dimension. A convolution is the product of its windows, `slower` times as long
+ * (predictor/work.c). */
 #include <math.h>
 
 #include "tandem/predictor.h"
@@ -35,7 +37,8 @@ static double tile_side(double size, double most)
 }
 
 /* FLOPs that each multiprocessor is busy with, padding included, under one choice of tiles. */
-static double unit_flops(const tandem_device_facts *facts, const tandem_work *work, double most_m, double most_n)
+static double unit_flops(const tandem_device_facts *facts, const tandem_work *work, double most_m,
+                         double most_n)
 {
     const double tile_m = tile_side(work->m, most_m), tile_n = tile_side(work->n, most_n);
     const double tiles = work->count * ceil(work->m / tile_m) * ceil(work->n / tile_n);

@@ -1,4 +1,5 @@
-/* statistics.c: sums over operands and output gradients of real batches, from which sensitivities are computed. */
+/* statistics.c: sums over operands and output gradients of real batches, from which sensitivities are
+ * computed. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -30,7 +31,8 @@ static void sum_squares(const float *m, int64_t rows, int64_t columns, double *o
 }
 
 /* Σ_i a_i Σ_l m_il² b_l */
-static double weighted_squares(const float *m, int64_t rows, int64_t columns, const double *a, const double *b)
+static double weighted_squares(const float *m, int64_t rows, int64_t columns, const double *a,
+                               const double *b)
 {
     double sum = 0;
     for (int64_t i = 0; i < rows; i++) {
@@ -56,12 +58,15 @@ static double total(const double *a, int64_t n)
     return sum;
 }
 
-tandem_status tandem_statistics_add_product(tandem_statistics *s, const tandem_product *p, tandem_error *error)
+tandem_status tandem_statistics_add_product(tandem_statistics *s, const tandem_product *p,
+                                            tandem_error *error)
 {
     const size_t rows = (size_t)p->rows, k = (size_t)p->k, columns = (size_t)p->columns;
     double *block = calloc(2 * rows + 2 * k + 2 * columns, sizeof *block);
     if (!block)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for statistics of a product %lldx%lldx%lld",
+        return tandem_error_set(error, TANDEM_NO_MEMORY,
+                                "no memory for statistics of a product "
+                                "%lldx%lldx%lld",
                                 (long long)p->rows, (long long)p->k, (long long)p->columns);
     double *x_row = block, *g_row = x_row + rows, *x_column = g_row + rows, *w_row = x_column + k;
     double *w_column = w_row + k, *g_column = w_column + columns;

@@ -1,12 +1,12 @@
-/* work.c: how much a task computes and moves, from the text of its cost key (graph/signature.c, graph/cost_key.c). Numbers are
- * double: a text that nobody wrote for us may hold any. */
+/* work.c: how much a task computes and moves, from the text of its cost key (graph/signature.c,
+ * graph/cost_key.c). Numbers are double: a text that nobody wrote for us may hold any. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tandem/predictor.h"
 
-/* --- Reading a signature: "linear m=784 k=192 n=192" ----------------------------------------------------- */
+/* --- Reading a signature: "linear m=784 k=192 n=192" ---------------------------------------------------- */
 
 /* What stands behind the first " name=" of `text`; NULL = nothing. */
 static const char *behind(const char *text, const char *name)
@@ -45,7 +45,7 @@ static double dimensions(const char *text)
     return elements;
 }
 
-/* --- Products -------------------------------------------------------------------------------------------- */
+/* --- Products ------------------------------------------------------------------------------------------- */
 
 static double bytes_of(tandem_dtype dtype) { return (double)tandem_dtype_bytes(dtype); }
 
@@ -114,12 +114,14 @@ static double pixels(const char *images)
     return field(images, "n") * field(images, "h") * field(images, "w");
 }
 
-/* A backward pass of a convolution in forward passes. Both together take 2.5 of them (V100, f32), 2.6 (V100, f16), 2.8 (P100), 2.9
- * (Titan Xp), each the median over the training convolutions of Baidu's DeepBench (github.com/baidu-research/DeepBench at da81ba7,
- * results/train); 1.35 is half of 2.7, the middle of these. */
+/* A backward pass of a convolution in forward passes. Both together take 2.5 of them (V100, f32), 2.6 (V100,
+ * f16), 2.8 (P100), 2.9 (Titan Xp), each the median over the training convolutions of Baidu's DeepBench
+ * (github.com/baidu-research/DeepBench at da81ba7, results/train); 1.35 is half of 2.7, the middle of these.
+ * */
 static const double convolution_backward = 1.35;
-/* In f32, 3 × 3 kernels of stride 1 are transformed so that they multiply up to 2.25 times less, 0.44 (Lavin and Gray, "Fast
- * Algorithms for Convolutional Neural Networks", CVPR 2016). What the transforms leave of that, 0.7, is an *estimate*. */
+/* In f32, 3 × 3 kernels of stride 1 are transformed so that they multiply up to 2.25 times less, 0.44 (Lavin
+ * and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016). What the transforms leave of
+ * that, 0.7, is an *estimate*. */
 static const double convolution_transformed = 0.7;
 
 /* As a product whose rows are windows, or pixels. */
@@ -129,8 +131,13 @@ static void conv2d(tandem_work *work, const tandem_cost_key *key)
     if (!out) return;
     const double c_in = field(key->signature, "c"), c_out = field(out, "c"), m = windows(key->signature, out),
                  k = field(out, "k") * second(out, "k") * c_in;
-    const product p = {
-        .count = 1, .m = m, .k = k, .n = c_out, .x = pixels(key->signature) * c_in, .w = k * c_out, .y = m * c_out};
+    const product p = {.count = 1,
+                       .m = m,
+                       .k = k,
+                       .n = c_out,
+                       .x = pixels(key->signature) * c_in,
+                       .w = k * c_out,
+                       .y = m * c_out};
     set_product(work, key, &p);
     if (key->pass == TANDEM_PASS_DGRAD) { /* each pixel collects from the windows it lies in */
         work->m = pixels(key->signature);
@@ -142,7 +149,7 @@ static void conv2d(tandem_work *work, const tandem_cost_key *key)
     if (key->pass != TANDEM_PASS_FORWARD) work->slower *= convolution_backward;
 }
 
-/* --- Others with a shape of their own -------------------------------------------------------------------- */
+/* --- Others with a shape of their own ------------------------------------------------------------------- */
 
 static void pool(tandem_work *work, const tandem_cost_key *key)
 {
@@ -167,7 +174,7 @@ static const struct {
 } shaped[] = {{"linear", linear}, {"matmul", matmul}, {"conv2d", conv2d},
               {"maxpool", pool},  {"avgpool", pool},  {"embedding", embedding}};
 
-/* --- Streams of elements --------------------------------------------------------------------------------- */
+/* --- Streams of elements -------------------------------------------------------------------------------- */
 
 static double all(const char *text) { return field(text, "n"); }
 static double rows(const char *text) { return field(text, "rows") * field(text, "n"); }
@@ -181,7 +188,8 @@ static double labelled(const char *text)
     return field(text, "n") * field(text, "rows") * field(text, "row");
 }
 
-/* For each pass: how often every element is read or written, in the type of the operands. Then FLOPs an element. */
+/* For each pass: how often every element is read or written, in the type of the operands. Then FLOPs an
+ * element. */
 static const struct {
     const char *name;
     double (*elements)(const char *signature);
@@ -204,19 +212,21 @@ static const struct {
     {"prepend", blocks, {2, 2, 1, 0}, 0},
     {"softmax", rows, {2, 3, 0, 0}, 6},
     {"cross_entropy", rows, {2, 2, 0, 0}, 5},
-    {"layernorm", rows, {2, 5, 0, 0}, 7}, /* backward: input and gradient for the rows' sums, and for the columns' */
+    /* backward: input and gradient for the rows' sums, and for the columns' */
+    {"layernorm", rows, {2, 5, 0, 0}, 7},
     {"batchnorm", rows, {3, 5, 0, 0}, 7}, /* statistics first, then the result */
     {"batchnorm_relu", rows, {3, 5, 0, 0}, 8},
-    {"batchnorm_add_relu", rows, {4, 7, 0, 0}, 9}, /* backward: the sums, and the residual's gradient; then x's from that */
+    /* backward: the sums, and the residual's gradient; then x's from that */
+    {"batchnorm_add_relu", rows, {4, 7, 0, 0}, 9},
     {"norm", all, {0, 0, 0, 3}, 3},   /* gradients read, then read and written where they are too large */
     {"sgd", all, {0, 0, 0, 5}, 4},    /* weight, gradient and momentum read, weight and momentum written */
     {"adamw", all, {0, 0, 0, 7}, 12}, /* one state more */
 };
 
-/* --- Any key --------------------------------------------------------------------------------------------- */
+/* --- Any key -------------------------------------------------------------------------------------------- */
 
-/* To one byte of a range that is not known: once more over all of it, for the largest magnitude. A column-wise copy is as large as
- * the row-wise one. */
+/* To one byte of a range that is not known: once more over all of it, for the largest magnitude. A
+ * column-wise copy is as large as the row-wise one. */
 static void cast(tandem_work *work, const tandem_cost_key *key)
 {
     const int reads = tandem_dtype_bytes(key->to) == 1 && key->range == TANDEM_RANGE_FOUND ? 2 : 1;

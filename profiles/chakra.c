@@ -239,7 +239,8 @@ static tandem_status write_nodes(writing *w, const char *title)
     return status;
 }
 
-static tandem_status write_rank(const char *path, const char *title, const tandem_trace_lane *lane, tandem_error *error)
+static tandem_status write_rank(const char *path, const char *title, const tandem_trace_lane *lane,
+                                tandem_error *error)
 {
     const size_t n_task = (size_t)lane->step->n_task, n_value = (size_t)lane->step->n_value;
     const size_t n_parameter = (size_t)lane->step->graph->n_parameter;
@@ -253,7 +254,8 @@ static tandem_status write_rank(const char *path, const char *title, const tande
                  .last = {-1, -1}};
     tandem_status status = TANDEM_OK;
     if (!w.event || !w.writer || !w.gradient_writer || !w.data ||
-        asprintf(&name, "%.*s.%d%s", (int)(strlen(path) - (sizeof ending - 1)), path, lane->rank, ending) < 0) {
+        asprintf(&name, "%.*s.%d%s", (int)(strlen(path) - (sizeof ending - 1)), path, lane->rank, ending) <
+            0) {
         name = NULL;
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to write '%.200s'", path);
         goto out;

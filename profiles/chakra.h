@@ -1,6 +1,8 @@
-/* chakra.h: words of MLCommons Chakra's execution traces (chakra.proto), and their writer; private to profiles/ and replayer/.
+/* chakra.h: words of MLCommons Chakra's execution traces (chakra.proto), and their writer; private to
+ * profiles/ and replayer/.
  *
- * What a node's duration is in whole µs, its attribute tandem_duration_ns says exactly; likewise tandem_start_ns. */
+ * What a node's duration is in whole µs, its attribute tandem_duration_ns says exactly; likewise
+ * tandem_start_ns. */
 #ifndef TANDEM_PROFILES_CHAKRA_H
 #define TANDEM_PROFILES_CHAKRA_H
 

@@ -33,9 +33,10 @@ static void put_text(tandem_chrome *chrome, const char *text)
 /* The digits of a number that end at `end`; returns where they begin. */
 static char *digits_before(char *end, uint64_t value)
 {
-    static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839"
-                                "40414243444546474849505152535455565758596061626364656667686970717273747576777879"
-                                "8081828384858687888990919293949596979899";
+    static const char pairs[] =
+        "00010203040506070809101112131415161718192021222324252627282930313233343536373839"
+        "40414243444546474849505152535455565758596061626364656667686970717273747576777879"
+        "8081828384858687888990919293949596979899";
     for (; value >= 100; value /= 100) memcpy(end -= 2, pairs + 2 * (value % 100), 2);
     if (value >= 10) return memcpy(end - 2, pairs + 2 * value, 2);
     *--end = (char)('0' + value);

@@ -1,5 +1,5 @@
-/* chrome.h: Chrome trace events, written through a buffer of one size whatever the number of events; private to profiles/ and
- * replayer/.
+/* chrome.h: Chrome trace events, written through a buffer of one size whatever the number of events; private
+ * to profiles/ and replayer/.
  *
  *     tandem_chrome_begin(&chrome, file.stream, "title");
  *     tandem_chrome_name(&chrome, "process_name", 0, 0, "rank 0");
@@ -34,8 +34,8 @@ void tandem_chrome_end(tandem_chrome *chrome);
 /* A whole metadata event: `kind` is process_name or thread_name. */
 void tandem_chrome_name(tandem_chrome *chrome, const char *kind, int pid, int tid, const char *name);
 
-/* An event up to its ts. What follows are its other members, each with its comma, and the last brace. The category is no text
- * of a user's: it is written as it is. */
+/* An event up to its ts. What follows are its other members, each with its comma, and the last brace. The
+ * category is no text of a user's: it is written as it is. */
 void tandem_chrome_event(tandem_chrome *chrome, char phase, const char *name, const char *category, int pid,
                          int tid, int64_t ts_ns);
 void tandem_chrome_whole(tandem_chrome *chrome, int64_t value);

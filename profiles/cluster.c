@@ -15,7 +15,8 @@
 #include <string.h>
 
 static const char grammar[] =
-    "A cluster is [COUNT*]DEVICE[@RANKS_A_NODE] [batch=N] [memory=12GiB] [link=600GB/s,1us] [slow=1.05], several joined by '+', "
+    "A cluster is [COUNT*]DEVICE[@RANKS_A_NODE] [batch=N] [memory=12GiB] [link=600GB/s,1us] [slow=1.05], "
+    "several joined by '+', "
     "and at the end [node=300Gbit/s,2us] [net=100Gbit/s,5us] [slow=1.1@rank3]; or the name of a .json file";
 
 enum { WORD = 128, MOST_STRAGGLERS = 256 };
@@ -140,13 +141,15 @@ static tandem_status read_slow(parser *p, tandem_cluster_class *member, const ch
     }
     const char *const rank = strncmp(at, "@rank", 5) == 0 ? at + 5 : "";
     const bool is_zero = strcmp(rank, "0") == 0;
-    const int64_t number = whole_number(rank, strlen(rank), TANDEM_CLUSTER_MAX_RANK * (int64_t)TANDEM_MAX_CLASS);
+    const int64_t number =
+        whole_number(rank, strlen(rank), TANDEM_CLUSTER_MAX_RANK * (int64_t)TANDEM_MAX_CLASS);
     if (!is_zero && number == 0)
         return refuse(p, "a straggler is a rank by its number, as in slow=1.1@rank3");
     for (int i = 0; i < p->n_straggler; i++)
         if (p->straggler[i].rank == number) return refuse(p, "slow is given twice for this rank");
     if (p->n_straggler == MOST_STRAGGLERS)
-        return refuse(p, "more than 256 stragglers; write equally slow ranks as a class, COUNT*DEVICE slow=1.1");
+        return refuse(p, "more than 256 stragglers; write equally slow ranks as a class, COUNT*DEVICE "
+                         "slow=1.1");
     p->straggler[p->n_straggler++] = (straggler){(int)number, slow};
     return TANDEM_OK;
 }
@@ -189,7 +192,8 @@ static tandem_status read_option(parser *p, tandem_cluster_class *member)
         return tandem_error_set(
             p->error, TANDEM_USAGE,
             "class %d, '%s': behind a device may stand batch=, memory=, link=, slow=, node= and net=.%s %s.",
-            p->cluster.n_class + 1, p->word, k == N_KEY ? tandem_nearest_hint(key, keys, N_KEY).text : "", grammar);
+            p->cluster.n_class + 1, p->word, k == N_KEY ? tandem_nearest_hint(key, keys, N_KEY).text : "",
+            grammar);
     switch (k) {
     case BATCH: return read_batch(p, member, equals + 1);
     case MEMORY: return read_memory(p, member, equals + 1);
@@ -221,10 +225,12 @@ static tandem_status parse_class(parser *p)
     return status;
 }
 
-/* --- Stragglers ------------------------------------------------------------------------------------------- */
+/* --- Stragglers ----------------------------------------------------------------------------------------- */
 
-/* A rank of class `from` of `whole` becomes one of the class behind it, of those from `first` on, that is as slow. */
-static tandem_status add_straggler(parser *p, const tandem_cluster *whole, int from, int first, const straggler *s)
+/* A rank of class `from` of `whole` becomes one of the class behind it, of those from `first` on, that is as
+ * slow. */
+static tandem_status add_straggler(parser *p, const tandem_cluster *whole, int from, int first,
+                                   const straggler *s)
 {
     tandem_cluster *const made = &p->cluster;
     for (int c = first; c < made->n_class; c++)
@@ -234,8 +240,10 @@ static tandem_status add_straggler(parser *p, const tandem_cluster *whole, int f
         }
     if (made->n_class == TANDEM_MAX_CLASS)
         return tandem_error_set(p->error, TANDEM_USAGE,
-                                "slow=…@rank%d: a straggler is a class of its own beside the %d that the cluster has, and it "
-                                "has %d at most; give stragglers of one class the same factor, or write fewer classes",
+                                "slow=…@rank%d: a straggler is a class of its own beside the %d that the "
+                                "cluster has, and it "
+                                "has %d at most; give stragglers of one class the same factor, or write "
+                                "fewer classes",
                                 s->rank, made->n_class, TANDEM_MAX_CLASS);
     made->member[made->n_class] = whole->member[from];
     made->member[made->n_class].n_rank = 1;
@@ -251,7 +259,8 @@ static tandem_status split_class(parser *p, const tandem_cluster *whole, int fro
         n_left -= p->straggler[i].rank >= first_rank && p->straggler[i].rank < end_rank;
     if (n_left > 0 && p->cluster.n_class == TANDEM_MAX_CLASS)
         return tandem_error_set(p->error, TANDEM_USAGE,
-                                "with its stragglers the cluster has more than %d classes; give stragglers of one class the same "
+                                "with its stragglers the cluster has more than %d classes; give stragglers "
+                                "of one class the same "
                                 "factor, or write fewer classes",
                                 TANDEM_MAX_CLASS);
     if (n_left > 0) {
@@ -275,7 +284,8 @@ static tandem_status split_off_stragglers(parser *p)
                                     p->straggler[i].rank, n_rank - 1);
     tandem_status status = TANDEM_OK;
     p->cluster.n_class = 0;
-    for (int c = 0, first_rank = 0; c < whole.n_class && status == TANDEM_OK; first_rank += whole.member[c++].n_rank)
+    for (int c = 0, first_rank = 0; c < whole.n_class && status == TANDEM_OK;
+         first_rank += whole.member[c++].n_rank)
         status = split_class(p, &whole, c, first_rank);
     for (int c = 0; c < p->cluster.n_class; c++)
         if (p->cluster.member[c].slow_millionths == TANDEM_CLUSTER_SLOW)
@@ -328,7 +338,9 @@ tandem_status tandem_link_parse(tandem_link *link, const char *name, const char 
     tandem_link made = {0};
     const char *const comma = strchr(text, ',');
     if (!comma || comma - text >= WORD)
-        return tandem_error_set(error, TANDEM_USAGE, "%s is a rate and a latency, as in %s=100Gbit/s,5us; got '%.40s'",
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "%s is a rate and a latency, as in %s=100Gbit/s,5us; "
+                                "got '%.40s'",
                                 name, name, text);
     (void)snprintf(rate, sizeof rate, "%.*s", (int)(comma - text), text);
     tandem_status status = tandem_quantity_parse_bps(&made.bytes_per_s, rate, error);
@@ -353,8 +365,11 @@ static void print_whole(char *text, size_t size, uint64_t value, const scale *un
 /* Rates that are no whole number of bits a second keep all of their digits, whatever point the locale has. */
 static void print_rate(char *text, size_t size, double bytes_per_s)
 {
-    static const scale units[] = {
-        {"Tbit/s", 1000000000000}, {"Gbit/s", 1000000000}, {"Mbit/s", 1000000}, {"kbit/s", 1000}, {"bit/s", 1}};
+    static const scale units[] = {{"Tbit/s", 1000000000000},
+                                  {"Gbit/s", 1000000000},
+                                  {"Mbit/s", 1000000},
+                                  {"kbit/s", 1000},
+                                  {"bit/s", 1}};
     const double bits_per_s = 8 * bytes_per_s;
     if (bits_per_s < 0x1p53 && bits_per_s >= 1 && bits_per_s == floor(bits_per_s)) {
         print_whole(text, size, (uint64_t)bits_per_s, units);
@@ -409,7 +424,8 @@ static void print_millionths(char *text, size_t size, int64_t millionths)
 
 void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster)
 {
-    static const scale units[] = {{"TiB", 1ull << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}};
+    static const scale units[] = {
+        {"TiB", 1ull << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}};
     const tandem_link net = {cluster->link_bytes_per_s, cluster->link_latency_ns};
     if (size == 0) return;
     text[0] = '\0';
@@ -436,24 +452,27 @@ void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster
     append_link(text, size, "net", &net);
 }
 
-/* --- What follows for each class -------------------------------------------------------------------------- */
+/* --- What follows for each class ------------------------------------------------------------------------ */
 static tandem_status read_limit(tandem_cluster *cluster, int c, const char *memory, tandem_error *error)
 {
     char word[64];
     uint64_t bytes = 0;
     if (!tandem_list_word(word, sizeof word, memory, c, cluster->n_class))
         return tandem_error_set(error, TANDEM_USAGE,
-                                "memory '%.200s' does not fit %d classes: give one size for all, or one for each",
+                                "memory '%.200s' does not fit %d classes: give one size for all, or one for "
+                                "each",
                                 memory, cluster->n_class);
     const tandem_status status = tandem_quantity_parse_bytes(&bytes, word, error);
     if (status != TANDEM_OK) return status;
     if (bytes == 0)
-        return tandem_error_set(error, TANDEM_USAGE, "memory '%.200s': a limit must be more than nothing", memory);
+        return tandem_error_set(error, TANDEM_USAGE, "memory '%.200s': a limit must be more than nothing",
+                                memory);
     cluster->member[c].memory_bytes = bytes;
     return TANDEM_OK;
 }
 
-tandem_status tandem_cluster_complete(tandem_cluster *cluster, int64_t batch, const char *memory, tandem_error *error)
+tandem_status tandem_cluster_complete(tandem_cluster *cluster, int64_t batch, const char *memory,
+                                      tandem_error *error)
 {
     tandem_cluster made = *cluster;
     for (int c = 0; c < made.n_class; c++) {

@@ -9,7 +9,8 @@
 
 /* A quantity in a file is not the command line's fault: the same complaint, as MALFORMED and with its
  * place. */
-static tandem_status refuse_value(const tandem_json_place *place, const char *member, const tandem_error *inner)
+static tandem_status refuse_value(const tandem_json_place *place, const char *member,
+                                  const tandem_error *inner)
 {
     return tandem_json_refuse(place, member, inner->text);
 }
@@ -21,7 +22,8 @@ tandem_status tandem_link_read(tandem_link *link, const tandem_json_place *place
     const char *text = NULL;
     const tandem_status status = tandem_json_text(&text, place, object, name, 0);
     if (status != TANDEM_OK || !text) return status;
-    return tandem_link_parse(link, name, text, &inner) == TANDEM_OK ? TANDEM_OK : refuse_value(place, name, &inner);
+    return tandem_link_parse(link, name, text, &inner) == TANDEM_OK ? TANDEM_OK
+                                                                    : refuse_value(place, name, &inner);
 }
 
 tandem_status tandem_slow_read(int64_t *slow_millionths, const tandem_json_place *place, const json_t *object)
@@ -35,7 +37,8 @@ tandem_status tandem_slow_read(int64_t *slow_millionths, const tandem_json_place
     return TANDEM_OK;
 }
 
-tandem_status tandem_cluster_read_links(tandem_cluster *cluster, const tandem_json_place *place, const json_t *root)
+tandem_status tandem_cluster_read_links(tandem_cluster *cluster, const tandem_json_place *place,
+                                        const json_t *root)
 {
     tandem_link net = {0};
     tandem_status status = tandem_link_read(&net, place, root, "net");
@@ -46,7 +49,8 @@ tandem_status tandem_cluster_read_links(tandem_cluster *cluster, const tandem_js
     return TANDEM_OK;
 }
 
-static tandem_status read_class(tandem_cluster_class *member, const tandem_json_place *place, const json_t *object)
+static tandem_status read_class(tandem_cluster_class *member, const tandem_json_place *place,
+                                const json_t *object)
 {
     static const char *const allowed[] = {"device", "ranks", "per_node", "batch",
                                           "memory", "link",  "slow",     NULL};

@@ -18,7 +18,8 @@ enum {
 /* A factor of a JSON file as tandem_cluster_class.slow_millionths; −1 where it is not allowed. */
 int64_t tandem_cluster_slow_of(double factor);
 
-/* tandem_link_parse: "100Gbit/s,5us"; `name` of the link is for errors. TANDEM_USAGE; *link unchanged on error. */
+/* tandem_link_parse: "100Gbit/s,5us"; `name` of the link is for errors. TANDEM_USAGE; *link unchanged on
+ * error. */
 tandem_status tandem_link_parse(tandem_link *link, const char *name, const char *text, tandem_error *error);
 /* The same text back, so that parsing gives the same numbers; "" where no link is given. */
 enum { TANDEM_LINK_TEXT = 96 };

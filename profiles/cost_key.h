@@ -1,4 +1,5 @@
-/* cost_key.h: the text of tandem_cost_key_print of a cast, from its parts, as the store keeps them; private to profiles/. */
+/* cost_key.h: the text of tandem_cost_key_print of a cast, from its parts, as the store keeps them; private
+ * to profiles/. */
 #ifndef TANDEM_PROFILES_COST_KEY_H
 #define TANDEM_PROFILES_COST_KEY_H
 

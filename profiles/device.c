@@ -53,8 +53,8 @@ static const char *const features_of[] = {
 };
 enum { N_DEVICE = (int)(sizeof devices / sizeof devices[0]) };
 
-/* Cards that kernels run on, by number. What there is of them is known where they are (backend/cuda/device.c); one that is older than
- * Ampere says itself that it has no bf16. */
+/* Cards that kernels run on, by number. What there is of them is known where they are
+ * (backend/cuda/device.c); one that is older than Ampere says itself that it has no bf16. */
 static const tandem_device a_card = {
     "cuda:N", "NVIDIA card number N", PRECISIONS_89, (tandem_dtype)WIDER_89, 0, 1, {.n_unit = 0}};
 enum { MOST_CARD_DIGITS = 3 };
@@ -130,8 +130,9 @@ static int lacks(int index, char *missing, size_t size)
     return n;
 }
 
-tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *device, const tandem_graph *graph,
-                                      uint64_t bucket_bytes, const tandem_step_options *options, tandem_error *error)
+tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *device,
+                                      const tandem_graph *graph, uint64_t bucket_bytes,
+                                      const tandem_step_options *options, tandem_error *error)
 {
     tandem_step_options laid_out = options ? *options : (tandem_step_options){0};
     laid_out.columnwise = device->columnwise;
@@ -197,7 +198,8 @@ tandem_status tandem_device_find(tandem_device *device, const char *name, tandem
     }
     if (name && (strcmp(name, word_strongest) == 0 || strcmp(name, word_weakest) == 0))
         return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                                "'%s' is a word of command lines, for a device of the machine that reads it; a file has the device's "
+                                "'%s' is a word of command lines, for a device of the machine that reads it; "
+                                "a file has the device's "
                                 "name (tandem list devices)",
                                 name);
     return refuse_unknown(name, error);
@@ -230,15 +232,19 @@ tandem_status tandem_device_require(const char *name, tandem_error *error)
     if (status != TANDEM_OK) return status;
     if (tandem_device_is_described(&device))
         return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "'%s' is a description to plan with, no device that can run: `tandem replay --predict` and "
-                                "`tandem allocate --predict` take it. `tandem list devices` shows what is here.",
+                                "'%s' is a description to plan with, no device that can run: `tandem replay "
+                                "--predict` and "
+                                "`tandem allocate --predict` take it. `tandem list devices` shows what is "
+                                "here.",
                                 name);
     if (is_card(name)) return TANDEM_OK; /* who opens it sees whether it is there */
     char missing[128], have[512] = "";
     if (lacks(index_of(name), missing, sizeof missing) == 0) return TANDEM_OK;
     for (int i = 0; i < N_DEVICE; i++)
         if (present(i)) append(have, sizeof have, devices[i].name);
-    return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine is no '%s': its CPU lacks %s. It can be: %s.",
+    return tandem_error_set(error, TANDEM_NO_DEVICE,
+                            "this machine is no '%s': its CPU lacks %s. It can be: "
+                            "%s.",
                             name, missing, have[0] ? have : "none of the devices");
 }
 

@@ -127,7 +127,8 @@ static tandem_status sort_names(reader *r)
         char why[160];
         if (strcmp(instance->item[before].name, instance->item[i].name) != 0) continue;
         (void)snprintf(r->place.path, sizeof r->place.path, "items[%d]", i);
-        (void)snprintf(why, sizeof why, "'%.80s' is the name of items[%d] already", instance->item[i].name, before);
+        (void)snprintf(why, sizeof why, "'%.80s' is the name of items[%d] already", instance->item[i].name,
+                       before);
         return refuse(r, "name", why);
     }
     return TANDEM_OK;
@@ -179,8 +180,10 @@ static tandem_status read_tied(int *item, const reader *r, const json_t *value)
         (void)snprintf(why, sizeof why, "there is no item '%.80s'", json_string_value(value));
         return *item >= 0 ? TANDEM_OK : refuse(r, NULL, why);
     }
-    (void)snprintf(why, sizeof why, "must be the name of an item, or its number from 0 to %d", instance->n_item - 1);
-    if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) >= instance->n_item)
+    (void)snprintf(why, sizeof why, "must be the name of an item, or its number from 0 to %d",
+                   instance->n_item - 1);
+    if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+        json_integer_value(value) >= instance->n_item)
         return refuse(r, NULL, why);
     *item = (int)json_integer_value(value);
     return TANDEM_OK;
@@ -246,8 +249,9 @@ static tandem_status read_ties(reader *r, const json_t *root)
 
 /* --- Units ---------------------------------------------------------------------------------------------- */
 
-/* Digits behind the point of the shortest decimal that is this double; `most` + 1 where it has more. Quotients of whole
- * numbers below 2^53 and powers up to 10^22 are rounded right, so a decimal of so few digits comes out as its double. */
+/* Digits behind the point of the shortest decimal that is this double; `most` + 1 where it has more.
+ * Quotients of whole numbers below 2^53 and powers up to 10^22 are rounded right, so a decimal of so few
+ * digits comes out as its double. */
 static int decimals_of(double x, int most)
 {
     double power = 1;

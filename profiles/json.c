@@ -9,7 +9,8 @@
 /* Where memory runs out in the middle of a word, jansson (2.14) drops a character of it and goes on, and
  * elsewhere it fails without a reason. So a text is read twice: two readings that differ say that memory
  * is out. */
-tandem_status tandem_json_parse(json_t **root, const char *bytes, size_t n, const char *source, tandem_error *error)
+tandem_status tandem_json_parse(json_t **root, const char *bytes, size_t n, const char *source,
+                                tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     json_error_t why, again;
@@ -37,14 +38,16 @@ tandem_status tandem_json_refuse(const tandem_json_place *place, const char *mem
                             member ? member : "", why);
 }
 
-tandem_status tandem_json_check_members(const tandem_json_place *place, const json_t *object, const char *const *allowed)
+tandem_status tandem_json_check_members(const tandem_json_place *place, const json_t *object,
+                                        const char *const *allowed)
 {
     char why[512];
     size_t n = 0;
     while (allowed[n]) n++;
     if (!json_is_object(object)) return tandem_json_refuse(place, NULL, "must be an object");
     /* jansson iterates through a non-const pointer; nothing is changed. */
-    for (void *at = json_object_iter((json_t *)object); at; at = json_object_iter_next((json_t *)object, at)) {
+    for (void *at = json_object_iter((json_t *)object); at;
+         at = json_object_iter_next((json_t *)object, at)) {
         const char *const name = json_object_iter_key(at);
         size_t i = 0;
         while (i < n && strcmp(allowed[i], name) != 0) i++;
@@ -105,7 +108,8 @@ tandem_status tandem_json_real(double *value, const tandem_json_place *place, co
     return TANDEM_OK;
 }
 
-tandem_status tandem_json_flag(int *value, const tandem_json_place *place, const json_t *object, const char *member)
+tandem_status tandem_json_flag(int *value, const tandem_json_place *place, const json_t *object,
+                               const char *member)
 {
     const json_t *const found = present(object, member);
     if (!found) return TANDEM_OK;

@@ -16,7 +16,8 @@ typedef struct tandem_json_place {
 } tandem_json_place;
 
 /* tandem_json_parse: text → a new reference. TANDEM_MALFORMED with line and column; TANDEM_NO_MEMORY. */
-tandem_status tandem_json_parse(json_t **root, const char *bytes, size_t n, const char *source, tandem_error *error);
+tandem_status tandem_json_parse(json_t **root, const char *bytes, size_t n, const char *source,
+                                tandem_error *error);
 
 /* TANDEM_MALFORMED: "'source', path.member: why". member NULL: the place itself. */
 tandem_status tandem_json_refuse(const tandem_json_place *place, const char *member, const char *why);
@@ -33,6 +34,7 @@ tandem_status tandem_json_whole(int64_t *value, const tandem_json_place *place, 
 tandem_status tandem_json_real(double *value, const tandem_json_place *place, const json_t *object,
                                const char *member, int required);
 /* True or false. */
-tandem_status tandem_json_flag(int *value, const tandem_json_place *place, const json_t *object, const char *member);
+tandem_status tandem_json_flag(int *value, const tandem_json_place *place, const json_t *object,
+                               const char *member);
 
 #endif

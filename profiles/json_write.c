@@ -8,7 +8,8 @@
 static size_t utf8_length(const unsigned char *text)
 {
     static const struct {
-        unsigned char mask, lead, least_second, most_second; /* the second byte rules out overlong forms and surrogates */
+        /* the second byte rules out overlong forms and surrogates */
+        unsigned char mask, lead, least_second, most_second;
         size_t length;
     } forms[] = {
         {0xe0, 0xc0, 0x80, 0xbf, 2}, {0xff, 0xe0, 0xa0, 0xbf, 3}, {0xff, 0xed, 0x80, 0x9f, 3},
@@ -18,7 +19,8 @@ static size_t utf8_length(const unsigned char *text)
     if (text[0] < 0x80) return 1;
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
         if ((text[0] & forms[i].mask) != forms[i].lead) continue;
-        if (text[0] < 0xc2 || text[0] > 0xf4 || text[1] < forms[i].least_second || text[1] > forms[i].most_second)
+        if (text[0] < 0xc2 || text[0] > 0xf4 || text[1] < forms[i].least_second ||
+            text[1] > forms[i].most_second)
             return 0;
         for (size_t b = 2; b < forms[i].length; b++)
             if ((text[b] & 0xc0) != 0x80) return 0;

@@ -60,7 +60,8 @@ static tandem_precision next_best(tandem_precision precision, const tandem_devic
 }
 
 /* What an operator gets where its class gets `precision`. */
-static tandem_precision uniform_choice(tandem_op_kind kind, const tandem_device *device, tandem_precision precision)
+static tandem_precision uniform_choice(tandem_op_kind kind, const tandem_device *device,
+                                       tandem_precision precision)
 {
     const tandem_op_row *const row = tandem_op_row_get(kind);
     tandem_precision chosen = row->op_class == TANDEM_ADJUSTABLE ? precision : TANDEM_PRECISION_FP32;
@@ -69,7 +70,8 @@ static tandem_precision uniform_choice(tandem_op_kind kind, const tandem_device 
     return chosen;
 }
 
-static tandem_status refuse_precision(const tandem_device *device, tandem_precision precision, tandem_error *error)
+static tandem_status refuse_precision(const tandem_device *device, tandem_precision precision,
+                                      tandem_error *error)
 {
     char has[128] = "";
     size_t used = 0;
@@ -81,7 +83,8 @@ static tandem_status refuse_precision(const tandem_device *device, tandem_precis
                             tandem_precision_get(precision)->name, has);
 }
 
-static tandem_status check_class(const tandem_plan *plan, const tandem_graph *graph, int c, tandem_error *error)
+static tandem_status check_class(const tandem_plan *plan, const tandem_graph *graph, int c,
+                                 tandem_error *error)
 {
     const tandem_status status = tandem_plan_check(plan, graph, error);
     if (status != TANDEM_OK || (c >= 0 && c < plan->cluster.n_class)) return status;
@@ -121,7 +124,8 @@ tandem_status tandem_plan_draw(tandem_plan *plan, const tandem_graph *graph, int
     return TANDEM_OK;
 }
 
-int tandem_plan_is_uniform(const tandem_plan *plan, const tandem_graph *graph, int c, tandem_precision precision)
+int tandem_plan_is_uniform(const tandem_plan *plan, const tandem_graph *graph, int c,
+                           tandem_precision precision)
 {
     const tandem_device *const device = &plan->cluster.member[c].device;
     if (!(device->precisions >> precision & 1)) return 0;

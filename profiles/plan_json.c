@@ -226,7 +226,8 @@ static tandem_status read_hash(uint64_t *hash, const tandem_json_place *place, c
     return TANDEM_OK;
 }
 
-static tandem_status read_class(tandem_plan *plan, int c, const tandem_json_place *place, const json_t *object)
+static tandem_status read_class(tandem_plan *plan, int c, const tandem_json_place *place,
+                                const json_t *object)
 {
     static const char *const allowed[] = {"device",       "ranks",     "per_node", "batch",
                                           "memory_bytes", "link",      "slow",     "peak_bytes",
@@ -269,8 +270,9 @@ static tandem_status read_base(tandem_precision *base, const tandem_json_place *
     const char *name = NULL;
     const tandem_status status = tandem_json_text(&name, place, root, "base", 0);
     if (status != TANDEM_OK || !name) return status;
-    return tandem_precision_find(base, name, &inner) == TANDEM_OK ? TANDEM_OK
-                                                                  : tandem_json_refuse(place, "base", inner.text);
+    return tandem_precision_find(base, name, &inner) == TANDEM_OK
+               ? TANDEM_OK
+               : tandem_json_refuse(place, "base", inner.text);
 }
 
 /* Numbers that may be unknown. */
@@ -278,7 +280,8 @@ static tandem_status read_figures(tandem_plan *plan, const tandem_json_place *pl
 {
     double *const real[] = {&plan->slowdown, &plan->sensitivity, &plan->lower_bound, &plan->gap};
     static const char *const real_name[] = {"slowdown", "sensitivity", "lower_bound", "gap"};
-    int64_t bucket_bytes = 0, *const whole[] = {&plan->step_ns, &plan->target_ns, &plan->fastest_ns, &bucket_bytes};
+    int64_t bucket_bytes = 0, *const whole[] = {&plan->step_ns, &plan->target_ns, &plan->fastest_ns,
+                                                &bucket_bytes};
     static const char *const whole_name[] = {"step_ns", "target_ns", "fastest_ns", "bucket_bytes"};
     tandem_status status = TANDEM_OK;
     for (size_t i = 0; i < sizeof whole / sizeof whole[0] && status == TANDEM_OK; i++)
@@ -289,7 +292,8 @@ static tandem_status read_figures(tandem_plan *plan, const tandem_json_place *pl
     return status;
 }
 
-/* Most plans say nothing: one micro-step, nothing is recomputed, every cast finds its own range, no loss scale. */
+/* Most plans say nothing: one micro-step, nothing is recomputed, every cast finds its own range, no loss
+ * scale. */
 static tandem_status read_step(tandem_plan *plan, const tandem_json_place *place, const json_t *root)
 {
     tandem_step_options *const step = &plan->step;
@@ -320,9 +324,10 @@ static tandem_status check_schema(const tandem_json_place *place, const char *sc
     if (strcmp(schema, schema_name) == 0) return TANDEM_OK;
     const int is_newer = strncmp(schema, schema_name, n) == 0 &&
                          strtol(schema + n, NULL, 10) > strtol(schema_name + n, NULL, 10);
-    (void)snprintf(
-        why, sizeof why, "is \"%.40s\", and this tandem (%s) reads \"%s\"%s", schema, TANDEM_VERSION, schema_name,
-        is_newer ? ": take the tandem that wrote it, or make the plan again with `tandem allocate`" : " only");
+    (void)snprintf(why, sizeof why, "is \"%.40s\", and this tandem (%s) reads \"%s\"%s", schema,
+                   TANDEM_VERSION, schema_name,
+                   is_newer ? ": take the tandem that wrote it, or make the plan again with `tandem allocate`"
+                            : " only");
     return tandem_json_refuse(place, "schema", why);
 }
 
@@ -371,13 +376,15 @@ static int find_op(const tandem_graph *graph, const char *name, char *why, size_
         return -1;
     }
     if (is_adjustable(graph, op)) return op;
-    (void)snprintf(why, size, "is a %s, which carries no precision", tandem_op_row_get(graph->op[op].kind)->name);
+    (void)snprintf(why, size, "is a %s, which carries no precision",
+                   tandem_op_row_get(graph->op[op].kind)->name);
     return -1;
 }
 
 /* The precision that `value` names, if operator and device have it. */
-static tandem_status read_precision(tandem_precision *precision, const tandem_json_place *place, const char *op_name,
-                                    const json_t *value, const tandem_op_row *row, const tandem_device *device)
+static tandem_status read_precision(tandem_precision *precision, const tandem_json_place *place,
+                                    const char *op_name, const json_t *value, const tandem_op_row *row,
+                                    const tandem_device *device)
 {
     tandem_error inner = {0};
     char why[256];
@@ -406,7 +413,8 @@ static tandem_status read_precisions(tandem_plan *plan, int c, tandem_json_place
     bool *const seen = calloc((size_t)graph->n_op + 1, sizeof *seen);
     tandem_status status = TANDEM_OK;
     if (!seen)
-        return tandem_error_set(place->error, TANDEM_NO_MEMORY, "no memory for a plan of %d operators", graph->n_op);
+        return tandem_error_set(place->error, TANDEM_NO_MEMORY, "no memory for a plan of %d operators",
+                                graph->n_op);
     (void)snprintf(place->path, sizeof place->path, "classes[%d].precision", c);
     if (!json_is_object(object))
         status = tandem_json_refuse(place, NULL, "must be an object of operator names");
@@ -490,7 +498,8 @@ tandem_status tandem_plan_parse(tandem_plan **plan, tandem_graph **graph, const 
     return status;
 }
 
-tandem_status tandem_plan_read(tandem_plan **plan, tandem_graph **graph, const char *path, tandem_error *error)
+tandem_status tandem_plan_read(tandem_plan **plan, tandem_graph **graph, const char *path,
+                               tandem_error *error)
 {
     enum { MOST_BYTES = 64 << 20 };
     char *bytes = NULL;

@@ -3,7 +3,8 @@
 -- Times are integers: *_ns a duration in nanoseconds, time_ns nanoseconds since 1970 (UTC). Sizes are bytes.
 -- Every measured row names the host it was measured on and when.
 
--- Who measured: a machine with the libraries and threads it measured with. The machine's name is kept as a hash.
+-- Who measured: a machine with the libraries and threads it measured with. The machine's name is kept as a
+-- hash.
 CREATE TABLE host (
     id INTEGER PRIMARY KEY,
     name_hash TEXT NOT NULL,
@@ -32,8 +33,9 @@ CREATE TABLE operator (
     signature TEXT NOT NULL UNIQUE
 ) STRICT;
 
--- Costs are summaries of n repetitions that merge: sums add. n_outlier more were interrupted by others and count in
--- nothing else. neighbour: the device that was busy on the same memory system meanwhile; '' = none was.
+-- Costs are summaries of n repetitions that merge: sums add. n_outlier more were interrupted by others and
+-- count in nothing else. neighbour: the device that was busy on the same memory system meanwhile; '' = none
+-- was.
 CREATE TABLE op_cost (
     device INTEGER NOT NULL REFERENCES device (id),
     neighbour TEXT NOT NULL,
@@ -95,8 +97,8 @@ CREATE TABLE collective_cost (
     PRIMARY KEY (device_group, collective, loaded, bytes)
 ) STRICT, WITHOUT ROWID;
 
--- factor: how many times longer `kind` of work takes on the device beside a collective of `bytes`; 1 = no longer. From n
--- measurements.
+-- factor: how many times longer `kind` of work takes on the device beside a collective of `bytes`; 1 = no
+-- longer. From n measurements.
 CREATE TABLE interference (
     device INTEGER NOT NULL REFERENCES device (id),
     device_group TEXT NOT NULL,
@@ -139,7 +141,8 @@ CREATE TABLE statistics (
     PRIMARY KEY (model, data, op)
 ) STRICT, WITHOUT ROWID;
 
--- harm: what the method predicts that the precision costs the model, where the device's wider type is `wider`.
+-- harm: what the method predicts that the precision costs the model, where the device's wider type is
+-- `wider`.
 CREATE TABLE sensitivity (
     model INTEGER NOT NULL REFERENCES model (id),
     method TEXT NOT NULL,
@@ -178,7 +181,8 @@ CREATE TABLE run (
     time_ns INTEGER NOT NULL
 ) STRICT;
 
--- One row a task of a rank of a run: medians over its steps, from the begin of the step. Host and time are the run's.
+-- One row a task of a rank of a run: medians over its steps, from the begin of the step. Host and time are
+-- the run's.
 CREATE TABLE event (
     run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
     rank INTEGER NOT NULL,

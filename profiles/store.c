@@ -16,7 +16,8 @@
 
 _Static_assert(SQLITE_VERSION_NUMBER >= 3037000, "STRICT tables");
 
-/* The table of casts, which SQLite cannot change in place: its key ends in what is known of how they are made. */
+/* The table of casts, which SQLite cannot change in place: its key ends in what is known of how they are
+ * made. */
 #define CAST_TABLE(name, key_columns, key)                                                                   \
     "CREATE TABLE " name " (\n"                                                                              \
     "    device INTEGER NOT NULL REFERENCES device (id),\n"                                                  \
@@ -50,24 +51,27 @@ _Static_assert(SQLITE_VERSION_NUMBER >= 3037000, "STRICT tables");
 static const char delayed_casts[] = CAST_TABLE("cast_cost_3", RANGE, "\"range\"")
     CASTS_FROM("cast_cost_3", "\"range\"", "CASE known_range WHEN 0 THEN 'found' ELSE 'known' END");
 
-/* To version 4: it may write a column-wise copy beside the row-wise one; and at which clocks devices ran while they were
- * profiled. */
+/* To version 4: it may write a column-wise copy beside the row-wise one; and at which clocks devices ran
+ * while they were profiled. */
 static const char columns_and_clocks[] = CAST_TABLE(
     "cast_cost_4",
     RANGE "    columnwise INTEGER NOT NULL CHECK (columnwise IN (0, 1)), -- writes a column-wise copy, too\n",
     "\"range\", columnwise")
     CASTS_FROM("cast_cost_4", "\"range\", columnwise",
-               "\"range\", 0") "CREATE TABLE clock (device INTEGER NOT NULL REFERENCES device (id), compute_mhz INTEGER NOT NULL CHECK (compute_mhz >= 0), "
-                               "memory_mhz INTEGER NOT NULL CHECK (memory_mhz >= 0), host INTEGER NOT NULL REFERENCES host (id), time_ns INTEGER NOT NULL, "
+               "\"range\", 0") "CREATE TABLE clock (device INTEGER NOT NULL REFERENCES device (id), "
+                               "compute_mhz INTEGER NOT NULL CHECK (compute_mhz >= 0), "
+                               "memory_mhz INTEGER NOT NULL CHECK (memory_mhz >= 0), host INTEGER NOT NULL "
+                               "REFERENCES host (id), time_ns INTEGER NOT NULL, "
                                "PRIMARY KEY (device, host, time_ns)) STRICT, WITHOUT ROWID;";
 
 /* migration[v] takes a store from version v to v + 1. A new version is a new row; rows once released stay
  * as they are. */
 static const char *const migration[] = {
     schema_sql,
-    /* spec: the card, its libraries' versions, and a piece of work that they can do in several ways; choice: the one that was
-     * fastest. Both in the words of the device. */
-    "CREATE TABLE algorithm (spec TEXT PRIMARY KEY, choice TEXT NOT NULL, host INTEGER NOT NULL REFERENCES host (id), "
+    /* spec: the card, its libraries' versions, and a piece of work that they can do in several ways; choice:
+     * the one that was fastest. Both in the words of the device. */
+    "CREATE TABLE algorithm (spec TEXT PRIMARY KEY, choice TEXT NOT NULL, host INTEGER NOT NULL REFERENCES "
+    "host (id), "
     "time_ns INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
     delayed_casts,
     columns_and_clocks,
@@ -105,11 +109,13 @@ static tandem_status status_of(int code)
 static tandem_status refuse_damaged(const char *path, const char *what, const char *why, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_MALFORMED,
-                            "the profile store '%.200s' is damaged (%s: %.200s). Move it away and profile again.",
+                            "the profile store '%.200s' is damaged (%s: %.200s). Move it away and profile "
+                            "again.",
                             path, what, why);
 }
 
-static tandem_status fail_code(const char *path, int code, const char *what, const char *why, tandem_error *error)
+static tandem_status fail_code(const char *path, int code, const char *what, const char *why,
+                               tandem_error *error)
 {
     const tandem_status status = status_of(code);
     if (status == TANDEM_MALFORMED) return refuse_damaged(path, what, why, error);
@@ -118,13 +124,15 @@ static tandem_status fail_code(const char *path, int code, const char *what, con
                                 "the profile store '%.200s' is in use: another process has kept it "
                                 "from %s for over %d s",
                                 path, what, BUSY_MS / 1000);
-    return tandem_error_set(error, status, "%s failed in the profile store '%.200s': %.200s", what, path, why);
+    return tandem_error_set(error, status, "%s failed in the profile store '%.200s': %.200s", what, path,
+                            why);
 }
 
 /* The status and text of SQLite's last error on this handle; `what`: "filing a cost". */
 static tandem_status fail(const tandem_store *store, const char *what, tandem_error *error)
 {
-    return fail_code(store->path, sqlite3_extended_errcode(store->db), what, sqlite3_errmsg(store->db), error);
+    return fail_code(store->path, sqlite3_extended_errcode(store->db), what, sqlite3_errmsg(store->db),
+                     error);
 }
 
 tandem_status tandem_store_damaged(const tandem_store *store, const char *what, tandem_error *error)
@@ -133,7 +141,8 @@ tandem_status tandem_store_damaged(const tandem_store *store, const char *what, 
 }
 
 /* --- Statements ----------------------------------------------------------------------------------------- */
-static tandem_status prepare(sqlite3_stmt **statement, tandem_store *store, const char *sql, tandem_error *error)
+static tandem_status prepare(sqlite3_stmt **statement, tandem_store *store, const char *sql,
+                             tandem_error *error)
 {
     for (int i = 0; i < store->n_statement; i++)
         if (store->prepared[i].sql == sql) {
@@ -205,13 +214,15 @@ tandem_status tandem_store_text(const char **text, const tandem_store *store, sq
 {
     const char *const read = (const char *)sqlite3_column_text(statement, column);
     if (!read)
-        return (sqlite3_errcode(store->db) & 0xff) == SQLITE_NOMEM ? fail(store, "reading", error)
-                                                                   : tandem_store_damaged(store, "a name", error);
+        return (sqlite3_errcode(store->db) & 0xff) == SQLITE_NOMEM
+                   ? fail(store, "reading", error)
+                   : tandem_store_damaged(store, "a name", error);
     *text = read;
     return TANDEM_OK;
 }
 
-tandem_status tandem_store_execute(tandem_store *store, tandem_error *error, const char *sql, const char *types, ...)
+tandem_status tandem_store_execute(tandem_store *store, tandem_error *error, const char *sql,
+                                   const char *types, ...)
 {
     sqlite3_stmt *statement = NULL;
     va_list arguments;
@@ -271,7 +282,8 @@ static tandem_status refuse_version(const char *path, int64_t version, tandem_er
     return tandem_error_set(error, TANDEM_FOREIGN,
                             "the profile store '%.200s' has schema version %" PRId64 ", this tandem has %d%s",
                             path, version, (int)VERSION,
-                            version < VERSION ? ": a command that writes to it, such as `tandem profile`, migrates it"
+                            version < VERSION ? ": a command that writes to it, such as `tandem profile`, "
+                                                "migrates it"
                                               : ": use the newer tandem, or another store");
 }
 
@@ -338,7 +350,8 @@ static void close_database(tandem_store *store)
 
 static tandem_status open_database(tandem_store *store, bool immutable, tandem_error *error)
 {
-    int access = SQLITE_OPEN_READWRITE; /* for reading, too: so that closing can tidy the log away; see query_only */
+    /* for reading, too: so that closing can tidy the log away; see query_only */
+    int access = SQLITE_OPEN_READWRITE;
     if (immutable)
         access = SQLITE_OPEN_READONLY | SQLITE_OPEN_URI;
     else if (store->mode == TANDEM_STORE_WRITE)
@@ -473,7 +486,8 @@ static tandem_status open_and_accept(tandem_store *store, tandem_error *error)
     return status;
 }
 
-tandem_status tandem_store_open(tandem_store **store, const char *path, tandem_store_mode mode, tandem_error *error)
+tandem_status tandem_store_open(tandem_store **store, const char *path, tandem_store_mode mode,
+                                tandem_error *error)
 {
     if (!path || !path[0])
         return tandem_error_set(error, TANDEM_USAGE, "the path of the profile store is empty");
@@ -568,7 +582,8 @@ static void read_cpu(char *cpu, size_t size)
     while (stream && fgets(line, sizeof line, stream))
         if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
             const char *const name = strchr(line, ':') + 1;
-            (void)snprintf(cpu, size, "%.*s", (int)strcspn(name + (*name == ' '), "\n"), name + (*name == ' '));
+            (void)snprintf(cpu, size, "%.*s", (int)strcspn(name + (*name == ' '), "\n"),
+                           name + (*name == ' '));
             break;
         }
     if (stream) (void)fclose(stream);
@@ -576,9 +591,11 @@ static void read_cpu(char *cpu, size_t size)
 
 static tandem_status file_host(tandem_store *store, tandem_error *error)
 {
-    static const char insert[] = "INSERT INTO host (name_hash, cpu, n_cpu, libraries, n_thread) VALUES (?1, ?2, ?3, "
+    static const char insert[] = "INSERT INTO host (name_hash, cpu, n_cpu, libraries, n_thread) VALUES (?1, "
+                                 "?2, ?3, "
                                  "?4, ?5) ON CONFLICT DO NOTHING";
-    static const char select[] = "SELECT id FROM host WHERE name_hash = ?1 AND cpu = ?2 AND n_cpu = ?3 AND libraries "
+    static const char select[] = "SELECT id FROM host WHERE name_hash = ?1 AND cpu = ?2 AND n_cpu = ?3 AND "
+                                 "libraries "
                                  "= ?4 AND n_thread = ?5";
     char name[256] = "", cpu[128], hash[TANDEM_STORE_HASH];
     sqlite3_stmt *statement = NULL;
@@ -635,7 +652,8 @@ tandem_status tandem_store_write_end(tandem_store *store, tandem_status status, 
     if (status == TANDEM_OK) return status;
     store->host = 0;
     if (!sqlite3_get_autocommit(store->db)) /* else SQLite has undone everything itself */
-        (void)sqlite3_exec(store->db, store->in_transaction ? "ROLLBACK TO one_call; RELEASE one_call" : "ROLLBACK",
+        (void)sqlite3_exec(store->db,
+                           store->in_transaction ? "ROLLBACK TO one_call; RELEASE one_call" : "ROLLBACK",
                            NULL, NULL, NULL);
     return status;
 }
@@ -652,11 +670,14 @@ void tandem_store_print_hash(char text[TANDEM_STORE_HASH], uint64_t hash)
     (void)snprintf(text, TANDEM_STORE_HASH, "%016" PRIx64, hash);
 }
 
-tandem_status tandem_store_file_model(tandem_store *store, const char *model, uint64_t graph_hash, tandem_error *error)
+tandem_status tandem_store_file_model(tandem_store *store, const char *model, uint64_t graph_hash,
+                                      tandem_error *error)
 {
     char hash[TANDEM_STORE_HASH];
     tandem_store_print_hash(hash, graph_hash);
-    return tandem_store_execute(store, error, "INSERT INTO model (name, hash) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+    return tandem_store_execute(store, error,
+                                "INSERT INTO model (name, hash) VALUES (?1, ?2) ON CONFLICT DO "
+                                "NOTHING",
                                 "ss", model, hash);
 }
 

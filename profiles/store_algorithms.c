@@ -7,8 +7,9 @@
 static tandem_status put(tandem_store *store, const tandem_algorithm *choice, tandem_error *error)
 {
     return tandem_store_execute(
-        store, error, "INSERT OR REPLACE INTO algorithm (spec, choice, host, time_ns) VALUES (?1, ?2, ?3, ?4)",
-        "ssii", choice->spec, choice->choice, store->host, tandem_store_now_ns());
+        store, error,
+        "INSERT OR REPLACE INTO algorithm (spec, choice, host, time_ns) VALUES (?1, ?2, ?3, ?4)", "ssii",
+        choice->spec, choice->choice, store->host, tandem_store_now_ns());
 }
 
 tandem_status tandem_store_put_algorithms(tandem_store *store, const tandem_algorithm *choice, int n,
@@ -21,7 +22,7 @@ tandem_status tandem_store_put_algorithms(tandem_store *store, const tandem_algo
     return tandem_store_write_end(store, status, error);
 }
 
-/* --- Reading: rows into one block, the array before its texts -------------------------------------------------------------- */
+/* --- Reading: rows into one block, the array before its texts ------------------------------------------- */
 
 typedef struct block {
     char *text; /* spec, 0, choice, 0, spec … */
@@ -70,7 +71,8 @@ static tandem_algorithm *arranged(const block *b)
     return choice;
 }
 
-tandem_status tandem_store_load_algorithms(tandem_algorithm **choice, int *n, tandem_store *store, tandem_error *error)
+tandem_status tandem_store_load_algorithms(tandem_algorithm **choice, int *n, tandem_store *store,
+                                           tandem_error *error)
 {
     sqlite3_stmt *statement = NULL;
     block b = {0};

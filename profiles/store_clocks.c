@@ -9,7 +9,8 @@ tandem_status tandem_store_put_clocks(tandem_store *store, const char *device, i
     status = tandem_store_file_device(store, device, error);
     if (status == TANDEM_OK)
         status = tandem_store_execute(store, error,
-                                      "INSERT OR REPLACE INTO clock (device, compute_mhz, memory_mhz, host, time_ns) VALUES "
+                                      "INSERT OR REPLACE INTO clock (device, compute_mhz, memory_mhz, host, "
+                                      "time_ns) VALUES "
                                       "((SELECT id FROM device WHERE name = ?1), ?2, ?3, ?4, ?5)",
                                       "siiii", device, (int64_t)compute_mhz, (int64_t)memory_mhz, store->host,
                                       tandem_store_now_ns());

@@ -17,7 +17,8 @@ static tandem_status check_bytes(uint64_t bytes, tandem_error *error)
 }
 
 tandem_status tandem_store_put_collective(tandem_store *store, const char *group, const char *collective,
-                                          int loaded, const tandem_collective_point *point, tandem_error *error)
+                                          int loaded, const tandem_collective_point *point,
+                                          tandem_error *error)
 {
     static const char sql[] =
         "INSERT OR REPLACE INTO collective_cost (device_group, collective, loaded, bytes, " TANDEM_COST_COLUMNS
@@ -66,7 +67,8 @@ static tandem_status read_point(curve *c, const tandem_store *store, sqlite3_stm
 }
 
 tandem_status tandem_store_load_collective(tandem_collective_point **points, int *n, tandem_store *store,
-                                           const char *group, const char *collective, int loaded, tandem_error *error)
+                                           const char *group, const char *collective, int loaded,
+                                           tandem_error *error)
 {
     static const char sql[] = "SELECT bytes, " TANDEM_COST_COLUMNS " FROM collective_cost"
                               " WHERE device_group = ?1 AND collective = ?2 AND loaded = ?3 ORDER BY bytes";
@@ -103,7 +105,8 @@ tandem_status tandem_store_put_interference(tandem_store *store, const char *dev
     if (status == TANDEM_OK) status = check_bytes(bytes, error);
     if (status == TANDEM_OK && (!isfinite(factor) || factor <= 0 || n < 1))
         status = tandem_error_set(error, TANDEM_USAGE,
-                                  "interference is a factor above 0 from at least one measurement; got %g from %lld",
+                                  "interference is a factor above 0 from at least one measurement; got %g "
+                                  "from %lld",
                                   factor, (long long)n);
     if (status == TANDEM_OK) status = tandem_store_write_begin(store, error);
     if (status != TANDEM_OK) return status;
@@ -115,9 +118,11 @@ tandem_status tandem_store_put_interference(tandem_store *store, const char *dev
 }
 
 tandem_status tandem_store_get_interference(double *factor, tandem_store *store, const char *device,
-                                            const char *group, const char *kind, uint64_t bytes, tandem_error *error)
+                                            const char *group, const char *kind, uint64_t bytes,
+                                            tandem_error *error)
 {
-    static const char sql[] = "SELECT factor FROM interference WHERE device = (SELECT id FROM device WHERE name = ?1)"
+    static const char sql[] = "SELECT factor FROM interference WHERE device = (SELECT id FROM device WHERE "
+                              "name = ?1)"
                               " AND device_group = ?2 AND kind = ?3 ORDER BY abs(bytes - ?4), bytes LIMIT 1";
     sqlite3_stmt *row = NULL;
     int more = 0;

@@ -1,4 +1,5 @@
-/* store_costs.c: costs of operators and casts: filing them, and loading those of a step program into a hash table. */
+/* store_costs.c: costs of operators and casts: filing them, and loading those of a step program into a hash
+ * table. */
 #include "base/arena.h"
 #include "profiles/cost_key.h"
 #include "profiles/store_handle.h"
@@ -17,12 +18,14 @@ static bool is_time(int64_t ns) { return ns >= 0 && ns <= most_ns; }
 
 tandem_status tandem_store_check_cost(const tandem_cost *cost, tandem_error *error)
 {
-    if (cost->n >= 1 && cost->n_outlier >= 0 && cost->sum_ns >= 0 && cost->sum_ns / (double)cost->n <= (double)most_ns &&
-        isfinite(cost->sum_squares_ns2) && cost->sum_squares_ns2 >= 0 && is_time(cost->median_ns) &&
-        is_time(cost->p10_ns) && is_time(cost->p90_ns) && cost->workspace_bytes <= (uint64_t)most_bytes)
+    if (cost->n >= 1 && cost->n_outlier >= 0 && cost->sum_ns >= 0 &&
+        cost->sum_ns / (double)cost->n <= (double)most_ns && isfinite(cost->sum_squares_ns2) &&
+        cost->sum_squares_ns2 >= 0 && is_time(cost->median_ns) && is_time(cost->p10_ns) &&
+        is_time(cost->p90_ns) && cost->workspace_bytes <= (uint64_t)most_bytes)
         return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
-                            "a cost needs at least one repetition, and times from 0 to 2^50 ns; got %lld repetitions, "
+                            "a cost needs at least one repetition, and times from 0 to 2^50 ns; got %lld "
+                            "repetitions, "
                             "%lld ns in the median, %g ns in all",
                             (long long)cost->n, (long long)cost->median_ns, cost->sum_ns);
 }
@@ -52,9 +55,11 @@ static tandem_status put_op(tandem_store *store, const char *device, const char 
     static const char sql[] =
         "INSERT OR REPLACE INTO op_cost (device, neighbour, operator, \"precision\", pass, operand, result, " TANDEM_COST_COLUMNS
         ", host, time_ns) VALUES ((SELECT id FROM device WHERE name = ?1), ?2, "
-        "(SELECT id FROM operator WHERE signature = ?3), ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
+        "(SELECT id FROM operator WHERE signature = ?3), ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, "
+        "?15, ?16, ?17)";
     const tandem_status status = tandem_store_execute(
-        store, error, "INSERT INTO operator (signature) VALUES (?1) ON CONFLICT DO NOTHING", "s", key->signature);
+        store, error, "INSERT INTO operator (signature) VALUES (?1) ON CONFLICT DO NOTHING", "s",
+        key->signature);
     if (status != TANDEM_OK) return status;
     return tandem_store_execute(store, error, sql, "sssssss" TANDEM_COST_TYPES "ii", device, neighbour,
                                 key->signature, key->precision, tandem_pass_name(key->pass),
@@ -66,7 +71,8 @@ static tandem_status put_cast(tandem_store *store, const char *device, const cha
                               const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error)
 {
     static const char sql[] =
-        "INSERT OR REPLACE INTO cast_cost (device, neighbour, elements, operand, result, \"range\", columnwise, " TANDEM_COST_COLUMNS
+        "INSERT OR REPLACE INTO cast_cost (device, neighbour, elements, operand, result, \"range\", "
+        "columnwise, " TANDEM_COST_COLUMNS
         ", host, time_ns) VALUES ((SELECT id FROM device WHERE name = ?1), ?2, ?3, ?4, ?5, ?6, "
         "?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
     return tandem_store_execute(store, error, sql, "ssisssi" TANDEM_COST_TYPES "ii", device, neighbour,
@@ -90,7 +96,8 @@ tandem_status tandem_store_put_cost(tandem_store *store, const char *device, con
     if (status != TANDEM_OK) return status;
     status = tandem_store_file_device(store, device, error);
     if (status == TANDEM_OK)
-        status = (key->kind == TANDEM_COST_OP ? put_op : put_cast)(store, device, neighbour, key, cost, error);
+        status =
+            (key->kind == TANDEM_COST_OP ? put_op : put_cast)(store, device, neighbour, key, cost, error);
     return tandem_store_write_end(store, status, error);
 }
 
@@ -178,7 +185,8 @@ typedef struct walk {
     tandem_error *error;
 } walk;
 
-static tandem_status read_dtype(tandem_dtype *dtype, bool *known, const walk *w, sqlite3_stmt *row, int column)
+static tandem_status read_dtype(tandem_dtype *dtype, bool *known, const walk *w, sqlite3_stmt *row,
+                                int column)
 {
     const char *name = NULL;
     const tandem_status status = tandem_store_text(&name, w->store, row, column, w->error);
@@ -206,7 +214,8 @@ static tandem_status read_pass(tandem_pass *pass, bool *known, const walk *w, sq
     return TANDEM_OK;
 }
 
-static tandem_status read_range(tandem_range *range, bool *known, const walk *w, sqlite3_stmt *row, int column)
+static tandem_status read_range(tandem_range *range, bool *known, const walk *w, sqlite3_stmt *row,
+                                int column)
 {
     const char *name = NULL;
     const tandem_status status = tandem_store_text(&name, w->store, row, column, w->error);
@@ -297,10 +306,10 @@ static tandem_status visit_alike(const walk *w, const tandem_cost_key *key)
     static const char ops[] = OP_ROWS " AND o.signature = ?3", casts[] = CAST_ROWS " AND elements = ?3";
     sqlite3_stmt *row = NULL;
     const int is_cast = key->kind == TANDEM_COST_CAST;
-    const tandem_status status =
-        is_cast
-            ? tandem_store_query(&row, w->store, w->error, casts, "ssi", w->device, w->neighbour, key->elements)
-            : tandem_store_query(&row, w->store, w->error, ops, "sss", w->device, w->neighbour, key->signature);
+    const tandem_status status = is_cast ? tandem_store_query(&row, w->store, w->error, casts, "ssi",
+                                                              w->device, w->neighbour, key->elements)
+                                         : tandem_store_query(&row, w->store, w->error, ops, "sss", w->device,
+                                                              w->neighbour, key->signature);
     if (status != TANDEM_OK) return status;
     return visit_rows(w, row, is_cast ? read_cast : read_op, is_cast ? CAST_COST_COLUMN : OP_COST_COLUMN);
 }
@@ -343,7 +352,8 @@ tandem_status tandem_store_each_cost(tandem_store *store, const char *device, co
     return step ? visit_step(&w, step) : visit_all(&w);
 }
 
-static tandem_status keep(void *context, const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error)
+static tandem_status keep(void *context, const tandem_cost_key *key, const tandem_cost *cost,
+                          tandem_error *error)
 {
     char text[TANDEM_COST_KEY_TEXT];
     tandem_cost_key_print(text, sizeof text, key);
@@ -365,10 +375,11 @@ tandem_status tandem_store_load_costs(tandem_cost_table **table, tandem_store *s
 }
 
 /* --- Batches -------------------------------------------------------------------------------------------- */
-/* "images n=16 h=28 w=28 c=1", the signature of what brings a graph's samples in, is the same at every batch but for the
- * number behind "n=": what stands before and behind that. */
+/* "images n=16 h=28 w=28 c=1", the signature of what brings a graph's samples in, is the same at every batch
+ * but for the number behind "n=": what stands before and behind that. */
 typedef struct source {
-    char before[TANDEM_MAX_SIGNATURE], limit[TANDEM_MAX_SIGNATURE]; /* "images n=" and the least text behind all its numbers */
+    /* "images n=" and the least text behind all its numbers */
+    char before[TANDEM_MAX_SIGNATURE], limit[TANDEM_MAX_SIGNATURE];
     const char *behind;
 } source;
 

@@ -37,7 +37,8 @@ tandem_status tandem_store_next(int *more, tandem_store *store, sqlite3_stmt *st
 tandem_status tandem_store_text(const char **text, const tandem_store *store, sqlite3_stmt *statement,
                                 int column, tandem_error *error);
 /* A statement without rows: query, step, reset. */
-tandem_status tandem_store_execute(tandem_store *store, tandem_error *error, const char *sql, const char *types, ...);
+tandem_status tandem_store_execute(tandem_store *store, tandem_error *error, const char *sql,
+                                   const char *types, ...);
 
 /* What one writing call does is done as a whole: a transaction of its own, or a savepoint in the caller's.
  * Afterwards store->host is valid. TANDEM_USAGE on a store opened for reading. */

@@ -3,14 +3,18 @@
 
 static const char *or_empty(const char *text) { return text ? text : ""; }
 
-static tandem_status put_run(tandem_store *store, const tandem_run_record *run, int64_t *id, tandem_error *error)
+static tandem_status put_run(tandem_store *store, const tandem_run_record *run, int64_t *id,
+                             tandem_error *error)
 {
     static const char plan[] =
-        "INSERT INTO plan (model, name, cluster, json) VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, ?3, ?4)"
+        "INSERT INTO plan (model, name, cluster, json) VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, "
+        "?3, ?4)"
         " ON CONFLICT DO NOTHING";
     static const char sql[] =
-        "INSERT INTO run (plan, steps, predicted_ns, measured_ns, sensitivity, final_loss, accuracy, exit_code, host,"
-        " time_ns) VALUES ((SELECT id FROM plan WHERE model = (SELECT id FROM model WHERE hash = ?1) AND name = ?2 AND"
+        "INSERT INTO run (plan, steps, predicted_ns, measured_ns, sensitivity, final_loss, accuracy, "
+        "exit_code, host,"
+        " time_ns) VALUES ((SELECT id FROM plan WHERE model = (SELECT id FROM model WHERE hash = ?1) AND "
+        "name = ?2 AND"
         " cluster = ?3 AND json = ?4), ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
     const char *const name = or_empty(run->plan_name), *const cluster = or_empty(run->cluster),
                       *const json = or_empty(run->plan_json);
@@ -20,9 +24,10 @@ static tandem_status put_run(tandem_store *store, const tandem_run_record *run, 
     if (status == TANDEM_OK)
         status = tandem_store_execute(store, error, plan, "ssss", hash, name, cluster, json);
     if (status == TANDEM_OK)
-        status = tandem_store_execute(store, error, sql, "ssssioorrriii", hash, name, cluster, json, run->steps,
-                                      run->predicted_ns, run->measured_ns, run->sensitivity, run->final_loss,
-                                      run->accuracy, (int64_t)run->exit_code, store->host, tandem_store_now_ns());
+        status =
+            tandem_store_execute(store, error, sql, "ssssioorrriii", hash, name, cluster, json, run->steps,
+                                 run->predicted_ns, run->measured_ns, run->sensitivity, run->final_loss,
+                                 run->accuracy, (int64_t)run->exit_code, store->host, tandem_store_now_ns());
     if (status == TANDEM_OK) *id = sqlite3_last_insert_rowid(store->db);
     return status;
 }
@@ -44,7 +49,8 @@ static tandem_status check_run(tandem_store *store, int64_t run_id, tandem_error
 {
     sqlite3_stmt *row = NULL;
     int more = 0;
-    tandem_status status = tandem_store_query(&row, store, error, "SELECT 1 FROM run WHERE id = ?1", "i", run_id);
+    tandem_status status =
+        tandem_store_query(&row, store, error, "SELECT 1 FROM run WHERE id = ?1", "i", run_id);
     if (status == TANDEM_OK) status = tandem_store_next(&more, store, row, error);
     if (row) (void)sqlite3_reset(row);
     if (status == TANDEM_OK && !more)
@@ -56,7 +62,8 @@ static tandem_status check_run(tandem_store *store, int64_t run_id, tandem_error
 tandem_status tandem_store_put_events(tandem_store *store, int64_t run_id, const tandem_event_record *event,
                                       int n, tandem_error *error)
 {
-    static const char sql[] = "INSERT OR REPLACE INTO event (run, rank, task, op, kind, stream, start_ns, duration_ns)"
+    static const char sql[] = "INSERT OR REPLACE INTO event (run, rank, task, op, kind, stream, start_ns, "
+                              "duration_ns)"
                               " VALUES (?1, ?2, ?3, nullif(?4, -1), ?5, ?6, ?7, ?8)";
     tandem_status status = tandem_store_write_begin(store, error);
     if (status != TANDEM_OK) return status;

@@ -62,7 +62,9 @@ static tandem_status check_op(const tandem_graph *graph, int op, tandem_error *e
         return tandem_error_set(error, TANDEM_USAGE, "operator %d: %s has 0 to %d", op, graph->model,
                                 graph->n_op - 1);
     if (tandem_op_row_get(graph->op[op].kind)->op_class != TANDEM_ADJUSTABLE)
-        return tandem_error_set(error, TANDEM_USAGE, "operator '%s' carries no precision, so nothing is kept about it",
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "operator '%s' carries no precision, so nothing is kept "
+                                "about it",
                                 graph->op[op].name);
     return TANDEM_OK;
 }
@@ -70,11 +72,13 @@ static tandem_status check_op(const tandem_graph *graph, int op, tandem_error *e
 tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_graph *graph, const char *data,
                                           int op, const tandem_statistics *statistics, tandem_error *error)
 {
-    static const char renumbered[] = "DELETE FROM statistics WHERE model = (SELECT id FROM model WHERE hash = ?1)"
+    static const char renumbered[] = "DELETE FROM statistics WHERE model = (SELECT id FROM model WHERE hash "
+                                     "= ?1)"
                                      " AND data = ?2 AND op_name = ?3 AND op <> ?4";
     static const char sql[] =
         "INSERT OR REPLACE INTO statistics (model, data, op, op_name, " WHOLE_COLUMNS ", " REAL_COLUMNS
-        ", host, time_ns) VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, "
+        ", host, time_ns) VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
+        "?10, ?11, "
         "?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)";
     char hash[TANDEM_STORE_HASH];
     int64_t w[N_WHOLE];
@@ -84,15 +88,17 @@ tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_grap
     if (status == TANDEM_OK && (!data || !data[0]))
         status = tandem_error_set(error, TANDEM_USAGE, "statistics need the name of their data set");
     if (status == TANDEM_OK && !is_sane(w, r))
-        status = tandem_error_set(error, TANDEM_USAGE, "statistics of '%s' are negative, not finite, or over no batch",
+        status = tandem_error_set(error, TANDEM_USAGE,
+                                  "statistics of '%s' are negative, not finite, or over "
+                                  "no batch",
                                   graph->op[op].name);
     if (status == TANDEM_OK) status = tandem_store_write_begin(store, error);
     if (status != TANDEM_OK) return status;
     tandem_store_print_hash(hash, graph->hash);
     status = tandem_store_file_model(store, graph->model, graph->hash, error);
     if (status == TANDEM_OK)
-        status =
-            tandem_store_execute(store, error, renumbered, "sssi", hash, data, graph->op[op].name, (int64_t)op);
+        status = tandem_store_execute(store, error, renumbered, "sssi", hash, data, graph->op[op].name,
+                                      (int64_t)op);
     if (status == TANDEM_OK)
         status = tandem_store_execute(store, error, sql,
                                       "ssis"
@@ -105,8 +111,8 @@ tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_grap
     return tandem_store_write_end(store, status, error);
 }
 
-/* The number of an operator in this graph. An earlier version may have fused fewer, and numbered them otherwise: the name counts.
- * MALFORMED where the graph has no such operator: the hash says that it has. */
+/* The number of an operator in this graph. An earlier version may have fused fewer, and numbered them
+ * otherwise: the name counts. MALFORMED where the graph has no such operator: the hash says that it has. */
 static tandem_status place_of(int64_t *op, const char *name, const tandem_store *store,
                               const tandem_graph *graph, tandem_error *error)
 {
@@ -142,7 +148,8 @@ tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem
     /* Any data: all of the set that was measured last, never a mixture of two. */
     static const char sql[] =
         "SELECT op, op_name, " WHOLE_COLUMNS ", " REAL_COLUMNS " FROM statistics"
-        " WHERE model = (SELECT id FROM model WHERE hash = ?1) AND data = coalesce(?2, (SELECT data FROM statistics"
+        " WHERE model = (SELECT id FROM model WHERE hash = ?1) AND data = coalesce(?2, (SELECT data FROM "
+        "statistics"
         " WHERE model = (SELECT id FROM model WHERE hash = ?1) ORDER BY time_ns DESC, data LIMIT 1))";
     char hash[TANDEM_STORE_HASH];
     sqlite3_stmt *row = NULL;
@@ -178,7 +185,8 @@ tandem_status tandem_store_put_sensitivity(tandem_store *store, const tandem_gra
                                            double harm, tandem_error *error)
 {
     static const char sql[] =
-        "INSERT OR REPLACE INTO sensitivity (model, method, op, op_name, \"precision\", wider, harm, host, time_ns)"
+        "INSERT OR REPLACE INTO sensitivity (model, method, op, op_name, \"precision\", wider, harm, host, "
+        "time_ns)"
         " VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     char hash[TANDEM_STORE_HASH];
     tandem_status status = check_op(graph, op, error);

@@ -1,4 +1,5 @@
-/* trace.c: a step as events that Perfetto shows, written as a stream: a trace is too large to build in memory first. */
+/* trace.c: a step as events that Perfetto shows, written as a stream: a trace is too large to build in memory
+ * first. */
 #include "tandem/trace.h"
 
 #include <stdlib.h>
@@ -25,7 +26,8 @@ static void write_lane_names(tandem_chrome *chrome, const tandem_trace_lane *lan
 {
     char name[160];
     if (lane->n_rank > 1)
-        (void)snprintf(name, sizeof name, "rank %d: %.100s (one of %d)", lane->rank, lane->device, lane->n_rank);
+        (void)snprintf(name, sizeof name, "rank %d: %.100s (one of %d)", lane->rank, lane->device,
+                       lane->n_rank);
     else
         (void)snprintf(name, sizeof name, "rank %d: %.100s", lane->rank, lane->device);
     tandem_chrome_name(chrome, "process_name", lane->rank, TID_COMPUTE, name);
@@ -58,7 +60,8 @@ static void write_task(writing *w, const tandem_trace_event *event)
     const int adjustable = op && tandem_op_row_get(op->kind)->op_class == TANDEM_ADJUSTABLE;
     char name[64];
     if (!op) (void)snprintf(name, sizeof name, task->bucket >= 0 ? "%s bucket %d" : "%s", kind, task->bucket);
-    tandem_chrome_event(chrome, 'X', op ? op->name : name, kind, w->lane->rank, tid_of(task), event->start_ns);
+    tandem_chrome_event(chrome, 'X', op ? op->name : name, kind, w->lane->rank, tid_of(task),
+                        event->start_ns);
     tandem_chrome_put(chrome, ",\"dur\":");
     tandem_chrome_us(chrome, event->end_ns - event->start_ns);
     tandem_chrome_put(chrome, ",\"args\":{\"op\":");
@@ -85,7 +88,8 @@ static void write_task(writing *w, const tandem_trace_event *event)
 static void write_memory(writing *w, const tandem_trace_event *event)
 {
     static const tandem_memory_row none = {{0}};
-    const tandem_memory_row *const row = &w->row[event->task], *const last = w->last_row ? w->last_row : &none;
+    const tandem_memory_row *const row = &w->row[event->task], *const last =
+                                                                   w->last_row ? w->last_row : &none;
     const char *before = ",\"args\":{\"";
     w->last_row = row;
     if (memcmp(row->bytes, last->bytes, TANDEM_MEMORY_UNUSED * sizeof *row->bytes) == 0) return;
@@ -103,7 +107,8 @@ static void write_memory(writing *w, const tandem_trace_event *event)
 
 /* --- Flows ---------------------------------------------------------------------------------------------- */
 
-/* An arrow from the end of one slice to the beginning of another. Viewers tie its ends to the slices around them. */
+/* An arrow from the end of one slice to the beginning of another. Viewers tie its ends to the slices around
+ * them. */
 static void write_flow(writing *w, int from, int to)
 {
     const tandem_trace_event *const a = w->of_task[from], *const b = w->of_task[to];
@@ -127,7 +132,9 @@ static tandem_status check(const tandem_trace_lane *lane, int n_lane, tandem_err
     for (int i = 0; i < n_lane; i++)
         for (int e = 0; e < lane[i].n_event; e++)
             if (lane[i].event[e].task < -1 || lane[i].event[e].task >= lane[i].step->n_task)
-                return tandem_error_set(error, TANDEM_USAGE, "event %d of rank %d belongs to task %d; the step has %d",
+                return tandem_error_set(error, TANDEM_USAGE,
+                                        "event %d of rank %d belongs to task %d; the "
+                                        "step has %d",
                                         e, lane[i].rank, lane[i].event[e].task, lane[i].step->n_task);
     return TANDEM_OK;
 }

@@ -1,9 +1,9 @@
 /* batches.c: times at a batch at which nothing was measured, from batches at which something was.
  *
- * Task ids and forms of a model are the same at every batch, so a missing time is looked up under the key that its task has
- * at the other batches. Kernels take a fixed time and a time a sample, both of which differ from kernel to kernel: hence a
- * straight line for each form by itself. A key that is the same at every batch (a weight's cast, the optimizer) is either
- * measured or missing. */
+ * Task ids and forms of a model are the same at every batch, so a missing time is looked up under the key
+ * that its task has at the other batches. Kernels take a fixed time and a time a sample, both of which differ
+ * from kernel to kernel: hence a straight line for each form by itself. A key that is the same at every batch
+ * (a weight's cast, the optimizer) is either measured or missing. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -41,9 +41,11 @@ static tandem_status open_sample(sample *s, int *found, const tandem_step *step,
         return status;
     }
     if (!*found) return TANDEM_OK;
-    status = tandem_step_open_with(&s->step, s->graph, step->wider, step->bucket_bytes, &step->options, error);
+    status =
+        tandem_step_open_with(&s->step, s->graph, step->wider, step->bucket_bytes, &step->options, error);
     if (status == TANDEM_OK)
-        status = tandem_store_load_costs(&s->table, source->store, source->device->name, neighbour, s->step, error);
+        status = tandem_store_load_costs(&s->table, source->store, source->device->name, neighbour, s->step,
+                                         error);
     *found = status == TANDEM_OK && s->step->n_task == step->n_task;
     return status;
 }
@@ -61,8 +63,8 @@ typedef struct point {
     double value;
 } point;
 
-/* The value at `batch` on the line through a and b, a.batch < b.batch. Beyond b the line does not fall; before a its fixed
- * part is not below 0, or else a small batch would take no time. */
+/* The value at `batch` on the line through a and b, a.batch < b.batch. Beyond b the line does not fall;
+ * before a its fixed part is not below 0, or else a small batch would take no time. */
 static double on_line(point a, point b, int64_t batch)
 {
     double slope = (b.value - a.value) / (double)(b.batch - a.batch);
@@ -73,7 +75,8 @@ static double on_line(point a, point b, int64_t batch)
     return fixed >= 0 ? fixed + slope * (double)batch : a.value * (double)batch / (double)a.batch;
 }
 
-/* The two samples that decide about a form at `batch`: around it, else the nearest two on one side. 0 = there are none. */
+/* The two samples that decide about a form at `batch`: around it, else the nearest two on one side. 0 = there
+ * are none. */
 static int choose(int pair[2], const sample *s, int n, int t, int variant, int64_t batch)
 {
     int below[2] = {-1, -1}, above[2] = {-1, -1}; /* nearest first */
@@ -158,7 +161,8 @@ tandem_status tandem_costs_fill_batches(tandem_costs *costs, const tandem_step *
         }
     }
     for (int t = 0; t < step->n_task && status == TANDEM_OK && n > 1; t++)
-        for (unsigned forms = tandem_step_forms(step, t, source->device->precisions); forms; forms &= forms - 1)
+        for (unsigned forms = tandem_step_forms(step, t, source->device->precisions); forms;
+             forms &= forms - 1)
             fill_form(costs, step, t, __builtin_ctz(forms), company, s, n);
     for (int i = 0; i < n; i++) close_sample(&s[i]);
     free(batch);

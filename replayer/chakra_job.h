@@ -1,4 +1,5 @@
-/* chakra_job.h: execution traces of MLCommons Chakra, one a rank, while they become a model of the step; private to replayer/. */
+/* chakra_job.h: execution traces of MLCommons Chakra, one a rank, while they become a model of the step;
+ * private to replayer/. */
 #ifndef TANDEM_REPLAYER_CHAKRA_JOB_H
 #define TANDEM_REPLAYER_CHAKRA_JOB_H
 
@@ -63,9 +64,9 @@ static inline tandem_status chakra_no_memory(const chakra_job *r)
     return tandem_error_set(r->error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", r->rank[r->at].path);
 }
 
-/* read_chakra.c: reads n files, or as many bytes in memory where `bytes` is not NULL. *job, of which only `error` is set, gets its
- * ranks by number, the nodes of each by id, and what they depend on as edges, which stand in the order of those who wait. It is to be
- * closed on error, too. */
+/* read_chakra.c: reads n files, or as many bytes in memory where `bytes` is not NULL. *job, of which only
+ * `error` is set, gets its ranks by number, the nodes of each by id, and what they depend on as edges, which
+ * stand in the order of those who wait. It is to be closed on error, too. */
 tandem_status chakra_job_read(chakra_job *job, const char *const *path, const void *const *bytes,
                               const size_t *n_byte, int n);
 void chakra_job_close(chakra_job *job);

@@ -17,7 +17,8 @@ tandem_status tandem_collective_fit(tandem_collective_line *line, const tandem_c
                                     tandem_error *error)
 {
     int first = n;
-    while (first > 0 && (n - first < LEAST_POINTS || point[first - 1].bytes >= point[n - 1].bytes / UPPER_PART))
+    while (first > 0 &&
+           (n - first < LEAST_POINTS || point[first - 1].bytes >= point[n - 1].bytes / UPPER_PART))
         first--;
     const size_t rows = (size_t)(n - first);
     double coefficient[2], spread = 0, *x = malloc(rows * 2 * sizeof *x), *y = malloc(rows * sizeof *y);
@@ -86,7 +87,8 @@ static tandem_status from_links(const tandem_wire *wire, const tandem_bucket *bu
     const tandem_status status = tandem_topology_open(&topology, cluster, algorithm, &lacks);
     if (status == TANDEM_MISSING)
         return tandem_error_set(error, TANDEM_MISSING,
-                                "no all-reduce among %s has been measured, and %s; or profile these devices together with "
+                                "no all-reduce among %s has been measured, and %s; or profile these devices "
+                                "together with "
                                 "`tandem profile`",
                                 group, lacks.text);
     if (status != TANDEM_OK) return tandem_error_set(error, status, "%s", lacks.text);
@@ -117,7 +119,8 @@ tandem_status tandem_collective_times(const tandem_wire *wire, const tandem_clus
     if (tandem_cluster_n_rank(cluster) == 1) return TANDEM_OK;
     tandem_cluster_group(group, sizeof group, cluster);
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK && store; loaded++)
-        status = tandem_store_load_collective(&point[loaded], &n[loaded], store, group, "all-reduce", loaded, error);
+        status = tandem_store_load_collective(&point[loaded], &n[loaded], store, group, "all-reduce", loaded,
+                                              error);
     if (status == TANDEM_OK)
         status = n[0] > 0 ? from_curves(wire, bucket, n_bucket, point, n, error)
                           : from_links(wire, bucket, n_bucket, cluster, algorithm, group, error);

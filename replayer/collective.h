@@ -1,39 +1,45 @@
-/* collective.h: what collectives take on the links of a cluster: for the stages of a replay; private to replayer/.
+/* collective.h: what collectives take on the links of a cluster: for the stages of a replay; private to
+ * replayer/.
  *
- * The model is that of α and β: a message of m bytes takes latency + m/bandwidth of its link; a rank sends one message and
- * receives one at a time, and both at once; a step of an algorithm lasts as long as its slowest message. Summing up costs
- * nothing. Which link a message goes over:
+ * The model is that of α and β: a message of m bytes takes latency + m/bandwidth of its link; a rank sends
+ * one message and receives one at a time, and both at once; a step of an algorithm lasts as long as its
+ * slowest message. Summing up costs nothing. Which link a message goes over:
  *
  *     two ranks of a class on one node       the class's `link`, else as
  *     two ranks on one node                  `node`, else as
- *     two ranks on different nodes           `net`: one connection a node, shared evenly by what goes over it in a step
+ *     two ranks on different nodes           `net`: one connection a node, shared evenly by what goes over it
+ *     in a step
  *
- * Ranks stand in an order of their own, node after node, in which that of the classes does not count. With n ranks on m
- * nodes, g of them on one, M bytes, p the largest power of two ≤ n, h = ⌈log2 n⌉:
+ * Ranks stand in an order of their own, node after node, in which that of the classes does not count. With n
+ * ranks on m nodes, g of them on one, M bytes, p the largest power of two ≤ n, h = ⌈log2 n⌉:
  *
  *     reduce-scatter, all-gather
- *       ring               (n−1) messages of M/n                                              Patarasuk, Yuan 2009
- *       halving-doubling   log2 p messages of M/2, M/4 … M/p, the largest to the neighbour;   Rabenseifner 2004;
- *                          n > p: one of M from each rank too many, one of M/n to it          Thakur et al. 2005
- *       tree               all of it to one rank by two trees, parts by a binomial tree;      Thakur et al. 2005
- *                          or parts to one, and all from there
+ *       ring               (n−1) messages of M/n                                              Patarasuk, Yuan
+ *                          2009
+ *       halving-doubling   log2 p messages of M/2, M/4 … M/p, the largest to the neighbour;   Rabenseifner
+ *                          2004; n > p: one of M from each rank too many, one of M/n to it          Thakur et
+ *                          al. 2005
+ *       tree               all of it to one rank by two trees, parts by a binomial tree;      Thakur et al.
+ *                          2005 or parts to one, and all from there
  *       hierarchical       a ring of M/g in each node, then one of M/m between nodes;         Cho et al. 2019
  *                          or the other way round
  *     all-reduce           both one after the other: halving-doubling without the messages of M/n;
- *                          tree: two trees up, and down again; hierarchical: ring in the node, twice between nodes, in the node
+ *                          tree: two trees up, and down again; hierarchical: ring in the node, twice between
+ *                          nodes, in the node
  *     broadcast
- *       tree               two trees of which each takes M/2 in k blocks: 2(h+k−1) messages   Sanders, Speck, Träff 2009
- *                          of M/2k, with the best k
+ *       tree               two trees of which each takes M/2 in k blocks: 2(h+k−1) messages   Sanders, Speck,
+ *                          Träff 2009 of M/2k, with the best k
  *       ring               nth parts one behind the other: 2(n−1) messages of M/n
- *       halving-doubling   parts by a binomial tree, then its all-gather                      Thakur et al. 2005
+ *       halving-doubling   parts by a binomial tree, then its all-gather                      Thakur et al.
+ *                          2005
  *       hierarchical       parts one by one in the first node, as `ring` between nodes, all-gather in each
  *
- * R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, Int. J. High
- * Performance Computing Applications 19 (2005). R. Rabenseifner, Optimization of collective reduction operations, ICCS 2004.
- * P. Patarasuk, X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, J. Parallel Distrib.
- * Comput. 69 (2009). P. Sanders, J. Speck, J. L. Träff, Two-tree algorithms for full bandwidth broadcast, reduction and
- * scan, Parallel Computing 35 (2009). M. Cho et al., BlueConnect: decomposing all-reduce for deep learning on
- * heterogeneous network hierarchy, SysML 2019. */
+ * R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, Int. J.
+ * High Performance Computing Applications 19 (2005). R. Rabenseifner, Optimization of collective reduction
+ * operations, ICCS 2004. P. Patarasuk, X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of
+ * workstations, J. Parallel Distrib. Comput. 69 (2009). P. Sanders, J. Speck, J. L. Träff, Two-tree
+ * algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing 35 (2009). M. Cho et al.,
+ * BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy, SysML 2019. */
 #ifndef TANDEM_REPLAYER_COLLECTIVE_H
 #define TANDEM_REPLAYER_COLLECTIVE_H
 
@@ -49,10 +55,10 @@ typedef enum tandem_collective {
 
 typedef struct tandem_topology tandem_topology;
 
-/* tandem_topology_open: the links of a cluster, and the messages of every collective by one algorithm or, with TANDEM_AUTO,
- * by each. TANDEM_MISSING where ranks have no link, with a clause that names the cluster and what to add ("the cluster … names
- * no link between its nodes; add net=…"); TANDEM_NO_MEMORY. *topology unchanged on error.
- * Cost: O(classes) for a ring and hierarchical, O(ranks · log ranks) for the others. */
+/* tandem_topology_open: the links of a cluster, and the messages of every collective by one algorithm or,
+ * with TANDEM_AUTO, by each. TANDEM_MISSING where ranks have no link, with a clause that names the cluster
+ * and what to add ("the cluster … names no link between its nodes; add net=…"); TANDEM_NO_MEMORY. *topology
+ * unchanged on error. Cost: O(classes) for a ring and hierarchical, O(ranks · log ranks) for the others. */
 tandem_status tandem_topology_open(tandem_topology **topology, const tandem_cluster *cluster,
                                    tandem_collective_algorithm algorithm, tandem_error *error);
 void tandem_topology_close(tandem_topology *topology); /* NULL is fine */

@@ -1,5 +1,6 @@
-/* costs.c: the cost mapper: looks up every form of every task in the profile store, once a replayer; what is not there at
- * this batch is filled from other batches, and what is not there at all is predicted where that was asked for. */
+/* costs.c: the cost mapper: looks up every form of every task in the profile store, once a replayer; what is
+ * not there at this batch is filled from other batches, and what is not there at all is predicted where that
+ * was asked for. */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +10,8 @@
 
 const char *tandem_origin_name(tandem_origin origin)
 {
-    static const char *const name[TANDEM_N_ORIGIN] = {"measured", "interpolated", "extrapolated", "predicted"};
+    static const char *const name[TANDEM_N_ORIGIN] = {"measured", "interpolated", "extrapolated",
+                                                      "predicted"};
     assert((unsigned)origin < TANDEM_N_ORIGIN);
     return name[origin];
 }
@@ -18,19 +20,22 @@ static tandem_status no_costs(const tandem_step *step, const tandem_cost_source 
 {
     if (tandem_device_is_described(source->device))
         return tandem_error_set(error, TANDEM_MISSING,
-                                "nothing of model %s has been measured on %s, which is a description to plan with; --predict "
+                                "nothing of model %s has been measured on %s, which is a description to plan "
+                                "with; --predict "
                                 "takes the times from that",
                                 step->graph->model, source->device->name);
     return tandem_error_set(
         error, TANDEM_MISSING,
-        "nothing of model %s has been measured on %s; `tandem profile --model %s --batch %lld --device %s` does it",
+        "nothing of model %s has been measured on %s; `tandem profile --model %s --batch %lld --device %s` "
+        "does it",
         step->graph->model, source->device->name, step->graph->model, (long long)step->graph->batch,
         source->device->name);
 }
 
 /* --- What was measured -------------------------------------------------------------------------- */
 
-/* Of a lognormal time between whose 10th and 90th percentile lie two times 1.2816 standard deviations of its logarithm. */
+/* Of a lognormal time between whose 10th and 90th percentile lie two times 1.2816 standard deviations of its
+ * logarithm. */
 static float sigma_of(const tandem_cost *cost)
 {
     return cost->p10_ns > 0 && cost->p90_ns > cost->p10_ns
@@ -61,7 +66,8 @@ static tandem_status map_measured(tandem_costs *costs, const tandem_step *step, 
         tandem_store_load_costs(&table, source->store, source->device->name,
                                 company == TANDEM_BESIDE ? source->neighbour : "", step, error);
     for (int t = 0; t < step->n_task && status == TANDEM_OK; t++)
-        for (unsigned forms = tandem_step_forms(step, t, source->device->precisions); forms; forms &= forms - 1)
+        for (unsigned forms = tandem_step_forms(step, t, source->device->precisions); forms;
+             forms &= forms - 1)
             map_form(costs, step, t, __builtin_ctz(forms), company, table);
     tandem_cost_table_free(table);
     return status;
@@ -69,7 +75,8 @@ static tandem_status map_measured(tandem_costs *costs, const tandem_step *step, 
 
 /* --- What is predicted -------------------------------------------------------------------------- */
 
-int tandem_costs_lack(const tandem_costs *costs, const tandem_step *step, int company, const tandem_device *device)
+int tandem_costs_lack(const tandem_costs *costs, const tandem_step *step, int company,
+                      const tandem_device *device)
 {
     tandem_cost_key key;
     for (int t = 0; t < step->n_task; t++)
@@ -108,7 +115,8 @@ static tandem_status fill_predicted(tandem_costs *costs, const tandem_step *step
     if (!costs->spread)
         costs->spread = calloc((size_t)step->n_task * TANDEM_MAX_VARIANT, sizeof *costs->spread);
     if (!costs->spread)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to predict the times of %d tasks", step->n_task);
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to predict the times of %d tasks",
+                                step->n_task);
     const tandem_status status = tandem_latency_open(
         &latency, source->device, company == TANDEM_BESIDE ? source->neighbour : "", source->store, &why);
     if (status == TANDEM_MISSING)
@@ -118,7 +126,8 @@ static tandem_status fill_predicted(tandem_costs *costs, const tandem_step *step
         return status;
     }
     for (int t = 0; t < step->n_task; t++)
-        for (unsigned forms = tandem_step_forms(step, t, source->device->precisions); forms; forms &= forms - 1)
+        for (unsigned forms = tandem_step_forms(step, t, source->device->precisions); forms;
+             forms &= forms - 1)
             predict_form(costs, step, t, __builtin_ctz(forms), company, latency);
     costs->n_fitted[company] = tandem_latency_fitted(latency);
     tandem_latency_close(latency);
@@ -180,7 +189,8 @@ void tandem_costs_free(tandem_costs *costs)
 }
 
 tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, const char *device,
-                                   const char *beside, const char *neighbour, const char *more, tandem_error *error)
+                                   const char *beside, const char *neighbour, const char *more,
+                                   tandem_error *error)
 {
     const tandem_task *task = &step->task[t];
     const char *op = task->op >= 0 ? step->graph->op[task->op].name : "the buckets";

@@ -1,10 +1,11 @@
 /* draws.c: steps whose tasks take times that are drawn, rank by rank, from what was measured.
  *
- * Times start from a recorded step: what a task took in it, beside whoever was busy, is its mean; so is what an all-reduce
- * took. A task's time is lognormal with that mean and with the measured ratio of the 90th to the 10th percentile:
+ * Times start from a recorded step: what a task took in it, beside whoever was busy, is its mean; so is what
+ * an all-reduce took. A task's time is lognormal with that mean and with the measured ratio of the 90th to
+ * the 10th percentile:
  *     time = mean · exp(σz − σ²/2),  z normal,  σ = ln(p90/p10) / (2 · 1.2816)
- * independent of all others. Steps follow each other as in the recurrence (recurrence.c), with every rank in place of every
- * class: what a rank has left of one step it does in the next. */
+ * independent of all others. Steps follow each other as in the recurrence (recurrence.c), with every rank in
+ * place of every class: what a rank has left of one step it does in the next. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +23,12 @@ typedef struct drawing {
     double *sum_ns;                  /* [n_rank × 2·n_bucket] the list's time to the end of each stretch */
     double *rest_ns;                 /* [n_rank] left of the former step */
     double *wire_ns;                 /* [n_bucket] */
-    double *end_ns; /* [n_bucket] first when the last rank has handed a bucket over, then when it is through */
+    /* [n_bucket] first when the last rank has handed a bucket over, then when it is through */
+    double *end_ns;
     int64_t *step_ns; /* [n_draw] */
 } drawing;
 
-/* --- Spreads ---------------------------------------------------------------------------------------------- */
+/* --- Spreads -------------------------------------------------------------------------------------------- */
 
 /* −1 where the time was not measured. */
 static double measured_sigma(const tandem_replay_member *member, int t)
@@ -38,7 +40,8 @@ static double measured_sigma(const tandem_replay_member *member, int t)
                : -1;
 }
 
-/* Tasks that were not measured vary as `given`, or as the others do on average. Adds up what the result says. */
+/* Tasks that were not measured vary as `given`, or as the others do on average. Adds up what the result says.
+ * */
 static void find_sigmas(double *sigma, const tandem_replay_member *member, double given, double sum[3])
 {
     double measured_ns = 0, weighed = 0;
@@ -60,7 +63,7 @@ static void find_sigmas(double *sigma, const tandem_replay_member *member, doubl
     sum[1] += measured_ns;
 }
 
-/* --- A rank ------------------------------------------------------------------------------------------------ */
+/* --- A rank --------------------------------------------------------------------------------------------- */
 
 /* Four normal numbers by Box and Muller's transform (Ann. Math. Statist. 29, 1958). */
 static void draw_normal(double z[A_BLOCK], uint32_t block, uint32_t step, uint32_t rank, uint64_t seed)
@@ -92,7 +95,7 @@ static void draw_rank(drawing *d, int c, int rank, uint32_t step)
     for (; stretch < n_stretch; stretch++) sum_ns[stretch] = passed_ns;
 }
 
-/* --- A step of all ranks -------------------------------------------------------------------------------------- */
+/* --- A step of all ranks -------------------------------------------------------------------------------- */
 
 static double run_step(drawing *d, uint32_t step)
 {
@@ -122,7 +125,7 @@ static double run_step(drawing *d, uint32_t step)
     return step_ns;
 }
 
-/* --- All of them ------------------------------------------------------------------------------------------------- */
+/* --- All of them ---------------------------------------------------------------------------------------- */
 
 static int compare_ns(const void *a, const void *b)
 {
@@ -195,7 +198,9 @@ tandem_status tandem_replayer_draw(tandem_noise *noise, tandem_replayer *replaye
     tandem_replay plain;
     tandem_noise result = {.n_rank = d.n_rank};
     if (options->n_draw < 1 || options->n_draw > TANDEM_MOST_DRAWS || d.n_rank > TANDEM_MOST_DRAWN_RANKS)
-        return tandem_error_set(error, TANDEM_USAGE, "1 to %d steps of at most %d ranks are drawn, got %d of %d",
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "1 to %d steps of at most %d ranks are drawn, got %d of "
+                                "%d",
                                 TANDEM_MOST_DRAWS, TANDEM_MOST_DRAWN_RANKS, options->n_draw, d.n_rank);
     tandem_status status = tandem_replayer_run(replayer, &plain, TANDEM_REPLAY_EVENTS, error);
     if (status != TANDEM_OK) return status;

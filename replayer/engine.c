@@ -1,5 +1,5 @@
-/* engine.c: the longest path. Opening sorts the operators so that each stands behind all it waits for, members of a group
- * side by side; running is then one pass over flat arrays. */
+/* engine.c: the longest path. Opening sorts the operators so that each stands behind all it waits for,
+ * members of a group side by side; running is then one pass over flat arrays. */
 #include "tandem/engine.h"
 
 #include <limits.h>
@@ -76,7 +76,8 @@ static tandem_status check_range(const tandem_engine_graph *graph, tandem_error 
     }
     for (int k = 0; k < graph->n_edge; k++) {
         const int before = graph->edge[k].before, after = graph->edge[k].after;
-        const int before_is = before >= 0 && before < graph->n_op, after_is = after >= 0 && after < graph->n_op;
+        const int before_is = before >= 0 && before < graph->n_op,
+                  after_is = after >= 0 && after < graph->n_op;
         if (before_is && after_is) continue;
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "dependency %d leads nowhere: %s waits for %s; there are operators 0 to %d",
@@ -219,7 +220,8 @@ static tandem_status refuse_circle(const ordering *o, tandem_error *error)
 static int allocate_ordering(ordering *o)
 {
     const tandem_engine_graph *const graph = o->graph;
-    const size_t n = (size_t)graph->n_op, most_node = n + (size_t)graph->n_group, n_edge = (size_t)graph->n_edge;
+    const size_t n = (size_t)graph->n_op, most_node = n + (size_t)graph->n_group,
+                 n_edge = (size_t)graph->n_edge;
     tandem_arena *const arena = &o->arena;
     return (o->node_of = tandem_arena_array(arena, n, sizeof(int))) &&
            (o->member_first = tandem_arena_array(arena, most_node + 1, sizeof(int))) &&
@@ -270,7 +272,8 @@ static tandem_status no_memory(const tandem_engine_graph *graph, tandem_error *e
                             graph->n_op, graph->n_edge);
 }
 
-tandem_status tandem_engine_open(tandem_engine **engine, const tandem_engine_graph *graph, tandem_error *error)
+tandem_status tandem_engine_open(tandem_engine **engine, const tandem_engine_graph *graph,
+                                 tandem_error *error)
 {
     ordering o = {.graph = graph};
     tandem_engine *made = NULL;
@@ -314,7 +317,8 @@ void tandem_engine_close(tandem_engine *engine)
 
 /* --- Running -------------------------------------------------------------------------------------------- */
 
-static tandem_status check_durations(const tandem_engine *engine, const int64_t *duration_ns, tandem_error *error)
+static tandem_status check_durations(const tandem_engine *engine, const int64_t *duration_ns,
+                                     tandem_error *error)
 {
     int64_t sum_ns = 0;
     for (int i = 0; i < engine->n_op; i++) {
@@ -324,7 +328,9 @@ static tandem_status check_durations(const tandem_engine *engine, const int64_t 
         if (ns >= 0 && ns <= TANDEM_ENGINE_MOST_NS)
             return tandem_error_set(error, TANDEM_MALFORMED,
                                     "durations up to that of %s add up to more than 2^63 ns", name.text);
-        return tandem_error_set(error, TANDEM_MALFORMED, "%s takes %lld ns; a duration lies between 0 and %lld ns",
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "%s takes %lld ns; a duration lies between 0 and "
+                                "%lld ns",
                                 name.text, (long long)ns, (long long)TANDEM_ENGINE_MOST_NS);
     }
     return TANDEM_OK;

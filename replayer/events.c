@@ -1,17 +1,19 @@
 /* events.c: a lap, event by event: always right, and what is needed where rates depend on who is busy.
  *
- * Each class goes round its list (stages.h), which begins behind the wait for the last bucket. Between two events all rates
- * are constant:
- *   a class that computes    list time at its pace: usual, or crowded while another class on its machine computes;
+ * Each class goes round its list (stages.h), which begins behind the wait for the last bucket. Between two
+ * events all rates are constant:
+ *   a class that computes    list time at its pace: usual, or crowded while another class on its machine
+ *   computes;
  *                            slower by the measured factor while a bucket is on the wire
  *   the bucket on the wire   its time with, or without, a class that computes
- * Handing a bucket over changes no rate, unless the wire was waiting for it. So events are: a class comes to a
- * wait for a bucket that is not through; a bucket that the wire waits for is ready; a bucket comes off the wire.
+ * Handing a bucket over changes no rate, unless the wire was waiting for it. So events are: a class comes to
+ * a wait for a bucket that is not through; a bucket that the wire waits for is ready; a bucket comes off the
+ * wire.
  *
- * Two stretches of a lap need no events. While all compute (run_ahead), the wire's idle time is a maximum over buckets. And
- * where a bucket goes on the wire while each class either waits for it, or has just handed it over, or has just been let go
- * by the bucket before, nothing of the past counts any more: what is left of the lap is what it was the last time, unless a
- * price behind that bucket has changed since (the tails). */
+ * Two stretches of a lap need no events. While all compute (run_ahead), the wire's idle time is a maximum
+ * over buckets. And where a bucket goes on the wire while each class either waits for it, or has just handed
+ * it over, or has just been let go by the bucket before, nothing of the past counts any more: what is left of
+ * the lap is what it was the last time, unless a price behind that bucket has changed since (the tails). */
 #include <math.h>
 #include <string.h>
 
@@ -20,7 +22,8 @@
 static const double near_ns = 0x1p-10; /* a place that differs by less is the same */
 
 typedef struct runner {
-    double at_ns; /* in its list, in time of its pace; below 0: so far from the end of the former lap's list */
+    /* in its list, in time of its pace; below 0: so far from the end of the former lap's list */
+    double at_ns;
     double left_ns;                  /* time to the wait ahead, at present rates */
     double wait_at_ns;               /* where that wait is */
     double backward_ns;              /* … and the first one */
@@ -48,7 +51,7 @@ typedef struct simulation {
     double begin_ns;     /* of this lap, in recorded time */
 } simulation;
 
-/* --- Places ------------------------------------------------------------------------------------------------- */
+/* --- Places --------------------------------------------------------------------------------------------- */
 
 static void aim(runner *r, int wait)
 {
@@ -84,7 +87,7 @@ static void change_pace(simulation *s, int c, int pace)
     if (behind) r->at_ns -= list_ns(s, r);
 }
 
-/* --- Recording ------------------------------------------------------------------------------------------------- */
+/* --- Recording ------------------------------------------------------------------------------------------ */
 
 /* The last place in [low, high) at or before `at_ns`. */
 static int place_at(const int64_t *sum, int low, int high, double at_ns)
@@ -105,9 +108,10 @@ static int is_recorded(const simulation *s, int n_lead, int behind, int place)
     return s->recorded == 0 ? !behind && place >= n_lead : behind || place < n_lead;
 }
 
-/* Times at which a class begins and ends tasks on its way from `from_ns` of a list to `to_ns`, which is in the task at
- * place `to`; begin_ns: when it sets out. */
-static void record_places(simulation *s, int c, int behind, double from_ns, double to_ns, int to, double begin_ns)
+/* Times at which a class begins and ends tasks on its way from `from_ns` of a list to `to_ns`, which is in
+ * the task at place `to`; begin_ns: when it sets out. */
+static void record_places(simulation *s, int c, int behind, double from_ns, double to_ns, int to,
+                          double begin_ns)
 {
     tandem_replay_member *member = &s->replayer->member[c];
     runner *r = &s->runner[c];
@@ -133,7 +137,8 @@ static void record(simulation *s, int c, double to_ns, int arrives)
         const double from_ns = r->at_ns + all_ns;
         const int ends = to_ns >= 0;
         record_places(s, c, 1, from_ns, ends ? all_ns : to_ns + all_ns,
-                      ends ? member->n_place : place_at(sum, r->place, member->n_place, to_ns + all_ns), begin_ns);
+                      ends ? member->n_place : place_at(sum, r->place, member->n_place, to_ns + all_ns),
+                      begin_ns);
         if (!ends) return;
         r->place = 0;
         ahead_ns = -r->at_ns * (s->on_wire ? member->slowed : 1);
@@ -143,7 +148,7 @@ static void record(simulation *s, int c, double to_ns, int arrives)
                   arrives ? stop : place_at(sum, r->place, stop, to_ns), begin_ns + ahead_ns);
 }
 
-/* --- Who does what, and until when ------------------------------------------------------------------------- */
+/* --- Who does what, and until when ---------------------------------------------------------------------- */
 
 static void regroup(simulation *s)
 {
@@ -198,9 +203,10 @@ static double time_to_event(simulation *s)
     return dt > 0 ? dt : 0;
 }
 
-/* --- Events -------------------------------------------------------------------------------------------------- */
+/* --- Events --------------------------------------------------------------------------------------------- */
 
-/* On its way, for `idle_ns` with nothing on the wire, then with a bucket on it, a class passes the end of its backward pass. */
+/* On its way, for `idle_ns` with nothing on the wire, then with a bucket on it, a class passes the end of its
+ * backward pass. */
 static void note_backward(simulation *s, int c, double idle_ns)
 {
     const runner *r = &s->runner[c];
@@ -259,7 +265,7 @@ static void to_next_event(simulation *s)
         put_on_wire(s);
 }
 
-/* --- While everybody computes ---------------------------------------------------------------------------------- */
+/* --- While everybody computes --------------------------------------------------------------------------- */
 
 /* How long the wire has stood idle when bucket b goes on it, if everybody computes until then. */
 static double idle_before(const simulation *s, int b)
@@ -317,8 +323,8 @@ static int begins_at_once(const tandem_lap *lap, int n_class)
     return !late;
 }
 
-/* From the begin of a lap, everybody computes: to where the first bucket goes on the wire that will see a class come to the
- * end of its backward pass. */
+/* From the begin of a lap, everybody computes: to where the first bucket goes on the wire that will see a
+ * class come to the end of its backward pass. */
 static void run_ahead(simulation *s)
 {
     tandem_replayer *replayer = s->replayer;
@@ -336,8 +342,8 @@ static void run_ahead(simulation *s)
     s->n_reduced = n;
 }
 
-/* While everybody goes on computing, past the end of the backward pass, a bucket is two steps: until it is ready, and its
- * all-reduce. */
+/* While everybody goes on computing, past the end of the backward pass, a bucket is two steps: until it is
+ * ready, and its all-reduce. */
 static void run_on(simulation *s)
 {
     const tandem_replayer *replayer = s->replayer;
@@ -361,7 +367,7 @@ out:
     for (int c = 0; c < s->n_class && s->n_reduced > first; c++) aim(&s->runner[c], s->n_reduced);
 }
 
-/* --- Tails ------------------------------------------------------------------------------------------------------- */
+/* --- Tails ---------------------------------------------------------------------------------------------- */
 
 void tandem_tails_forget(tandem_replayer *replayer, int end)
 {
@@ -450,7 +456,7 @@ static int ends_as_known(simulation *s)
     return 1;
 }
 
-/* --- A lap --------------------------------------------------------------------------------------------------- */
+/* --- A lap ---------------------------------------------------------------------------------------------- */
 
 static void begin(simulation *s)
 {

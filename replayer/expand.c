@@ -45,7 +45,8 @@ static void lay_out_lap(layout *l, int c, int rank_of_class, int rank, int lap)
     const int n_bucket = e->n_bucket, n_place = e->n_place[c], *wait_place = &e->wait_place[c * n_bucket];
     const int first = tandem_expansion_op(e, c, rank_of_class, lap, 0), reduce = first + n_place;
     for (int k = 0; k < n_place; k++)
-        put(l, 2 * rank, -1, member->task[k], member->price_ns[member->task[k]][TANDEM_USUAL] * TANDEM_TICKS_A_NS);
+        put(l, 2 * rank, -1, member->task[k],
+            member->price_ns[member->task[k]][TANDEM_USUAL] * TANDEM_TICKS_A_NS);
     for (int b = 0; b < n_bucket; b++) {
         const tandem_bucket *const bucket = &member->step->bucket[b];
         put(l, 2 * rank + 1, lap * n_bucket + b, bucket->reduce_task, ticks_of(l->replayer->wire_ns[0][b]));
@@ -109,7 +110,8 @@ static int allocate(layout *l)
 {
     tandem_expansion *const e = l->e;
     const size_t n_op = (size_t)e->graph.n_op, n_bucket = (size_t)e->n_bucket;
-    const size_t n_edge = 2 * (size_t)e->n_rank * (size_t)e->graph.n_group, n_task = (size_t)most_tasks(l->replayer);
+    const size_t n_edge = 2 * (size_t)e->n_rank * (size_t)e->graph.n_group,
+                 n_task = (size_t)most_tasks(l->replayer);
     assert(n_op > 0 && n_task > 0 && n_bucket > 0 && e->n_class > 0 && n_edge > 0 && e->graph.n_group > 0);
     e->duration_ticks = malloc(n_op * sizeof *e->duration_ticks);
     e->task = malloc(n_op * sizeof *e->task);
@@ -128,7 +130,8 @@ tandem_status tandem_replayer_expand(tandem_expansion **expansion, tandem_replay
 {
     if (replayer->interferes)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "how long tasks or all-reduces take depends on who else is busy: no graph of fixed durations "
+                                "how long tasks or all-reduces take depends on who else is busy: no graph of "
+                                "fixed durations "
                                 "says that; the replay by events does");
     layout l = {.replayer = replayer, .e = calloc(1, sizeof *l.e)};
     tandem_status status = l.e ? measure(l.e, replayer, n_lap, error) : TANDEM_OK;
@@ -162,10 +165,11 @@ void tandem_expansion_close(tandem_expansion *expansion)
     free(expansion);
 }
 
-/* --- What the engine makes of it ------------------------------------------------------------------------- */
+/* --- What the engine makes of it ------------------------------------------------------------------------ */
 
 enum { LAPS = 4, MOST_ROUNDS = 16 };
-static const int64_t same_ticks = 10; /* laps that differ by a hundredth of a nanosecond are the same, as in simulate.c */
+/* laps that differ by a hundredth of a nanosecond are the same, as in simulate.c */
+static const int64_t same_ticks = 10;
 
 typedef struct account {
     int64_t step_ticks, exposed_ticks, waiting_ticks;
@@ -204,8 +208,9 @@ static account account_of(const tandem_expansion *e, const int64_t *end_ticks, i
     return a;
 }
 
-/* Whether the last lap is like the one before; else where the next round begins. Who gains as much on the others in each lap
- * will do so until it waits for them: it is put there at once; who loses as much, where they wait for it. */
+/* Whether the last lap is like the one before; else where the next round begins. Who gains as much on the
+ * others in each lap will do so until it waits for them: it is put there at once; who loses as much, where
+ * they wait for it. */
 static int has_settled(int64_t *rest_ticks, const tandem_expansion *e, const int64_t *end_ticks)
 {
     int settled = 1;
@@ -242,7 +247,8 @@ static tandem_status report(tandem_replay *replay, const tandem_expansion *e, co
         for (int r = 1; r < cluster->member[c].n_rank; r++) {
             const account other = account_of(e, end_ticks, c, r, e->n_lap - 1);
             if (memcmp(&other, &a, sizeof a) != 0)
-                return tandem_error_set(error, TANDEM_BUG, "ranks 0 and %d of class %d do not do the same", r, c);
+                return tandem_error_set(error, TANDEM_BUG, "ranks 0 and %d of class %d do not do the same", r,
+                                        c);
         }
         tandem_replay_class *const member = &replay->member[c];
         replay->step_ns = whole_ns(a.step_ticks);
@@ -266,7 +272,8 @@ static tandem_status run_rounds(tandem_replay *replay, tandem_engine *engine, ta
         if (status != TANDEM_OK) return status;
         if (has_settled(rest_ticks, e, end_ticks)) return report(replay, e, cluster, end_ticks, error);
     }
-    return tandem_error_set(error, TANDEM_BUG, "after %d steps one is still unlike the one before", LAPS * MOST_ROUNDS);
+    return tandem_error_set(error, TANDEM_BUG, "after %d steps one is still unlike the one before",
+                            LAPS * MOST_ROUNDS);
 }
 
 tandem_status tandem_replayer_run_expanded(tandem_replayer *replayer, tandem_replay *replay, int64_t *n_op,
@@ -281,7 +288,8 @@ tandem_status tandem_replayer_run_expanded(tandem_replayer *replayer, tandem_rep
     if (status != TANDEM_OK) goto out;
     end_ticks = malloc((size_t)e->graph.n_op * sizeof *end_ticks);
     if (!end_ticks) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %d operators", e->graph.n_op);
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %d operators",
+                                  e->graph.n_op);
         goto out;
     }
     status = run_rounds(&found, engine, e, &replayer->cluster, end_ticks, error);

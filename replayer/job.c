@@ -30,7 +30,8 @@ tandem_status tandem_job_rows_add(tandem_job_rows *rows, const tandem_job_op *op
     enum { MOST = INT_MAX / 8 }; /* indices of edges and streams stay within int */
     if (rows->n == rows->capacity) {
         const int capacity = rows->capacity ? rows->capacity < MOST / 2 ? 2 * rows->capacity : MOST : 1024;
-        tandem_job_op *const more = rows->n < MOST ? realloc(rows->op, (size_t)capacity * sizeof *more) : NULL;
+        tandem_job_op *const more =
+            rows->n < MOST ? realloc(rows->op, (size_t)capacity * sizeof *more) : NULL;
         if (!more)
             return tandem_error_set(error, TANDEM_NO_MEMORY,
                                     "no memory for the %d operators of '%.200s' so far", rows->n, source);
@@ -80,7 +81,8 @@ static int count_steps(const tandem_job_op *op, int n)
     return n_step;
 }
 
-tandem_status tandem_job_open(tandem_job **job, tandem_job_rows *rows, const char *source, tandem_error *error)
+tandem_status tandem_job_open(tandem_job **job, tandem_job_rows *rows, const char *source,
+                              tandem_error *error)
 {
     tandem_job *made = NULL;
     tandem_status status = TANDEM_OK;

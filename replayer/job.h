@@ -23,6 +23,7 @@ tandem_status tandem_job_rows_add(tandem_job_rows *rows, const tandem_job_op *op
 
 /* tandem_job_open: sorts the rows, numbers the steps, finds the sizes. Takes the rows over, also on error.
  * TANDEM_MALFORMED without rows; TANDEM_NO_MEMORY. */
-tandem_status tandem_job_open(tandem_job **job, tandem_job_rows *rows, const char *source, tandem_error *error);
+tandem_status tandem_job_open(tandem_job **job, tandem_job_rows *rows, const char *source,
+                              tandem_error *error);
 
 #endif

@@ -3,8 +3,10 @@
  *
  * With hand(c, b) and wait(c, b) the list times of the stops of class c, and sum(b) the wire's time for all
  * buckets before b:
- *     lead(c, b)   = hand(c, b) − speed(c)·sum(b)  how long the wire stands idle before bucket b is ready, but for where c began
- *     behind(c, b) = sum(b + 1) − wait(c, b)       how far behind c's wait bucket b is through, on a wire that is never idle
+ *     lead(c, b)   = hand(c, b) − speed(c)·sum(b)  how long the wire stands idle before bucket b is ready,
+ *                  but for where c began
+ *     behind(c, b) = sum(b + 1) − wait(c, b)       how far behind c's wait bucket b is through, on a wire
+ *     that is never idle
  * speed: of compute while a bucket is on the wire. How long the wire has stood idle before a bucket is the
  * largest lead so far. */
 #include <math.h>

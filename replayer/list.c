@@ -1,4 +1,5 @@
-/* list.c: the tasks of a class that its compute stream runs in the current plan, one by one, for the timeline. */
+/* list.c: the tasks of a class that its compute stream runs in the current plan, one by one, for the
+ * timeline. */
 #include <assert.h>
 
 #include "graph/step_index.h"

@@ -1,10 +1,12 @@
-/* measured.h: which forms of tasks a replay could time; for whoever chooses among plans without running them. */
+/* measured.h: which forms of tasks a replay could time; for whoever chooses among plans without running them.
+ * */
 #ifndef TANDEM_REPLAYER_MEASURED_H
 #define TANDEM_REPLAYER_MEASURED_H
 
 #include "tandem/replayer.h"
 
-/* Whether every time of that form is there that a replay of class c would need: alone, beside its neighbour, or both. */
+/* Whether every time of that form is there that a replay of class c would need: alone, beside its neighbour,
+ * or both. */
 int tandem_replayer_measured(const tandem_replayer *replayer, int c, int task, int variant);
 /* TANDEM_MISSING: names the cost of a form for which that is not so, and the command that measures it. */
 tandem_status tandem_replayer_missing(const tandem_replayer *replayer, int c, int task, int variant,

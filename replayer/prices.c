@@ -1,5 +1,6 @@
-/* prices.c: the times of the tasks of a plan, summed by block and by stretch: a change of one task is O(1), where the
- * stops are is O(buckets), and a place within a stretch is found without a list of all tasks before it. */
+/* prices.c: the times of the tasks of a plan, summed by block and by stretch: a change of one task is O(1),
+ * where the stops are is O(buckets), and a place within a stretch is found without a list of all tasks before
+ * it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 #include "replayer/measured.h"
 #include "replayer/stages.h"
 
-/* --- Stretches and blocks --------------------------------------------------------------------------------- */
+/* --- Stretches and blocks ------------------------------------------------------------------------------- */
 
 /* First and last task of a stretch, without those that begin the list. */
 static tandem_block tasks_of(const tandem_step *step, int s)
@@ -82,7 +83,7 @@ void tandem_prices_close(tandem_replay_member *member)
     free(member->price_ns);
 }
 
-/* --- Changes ------------------------------------------------------------------------------------------------ */
+/* --- Changes -------------------------------------------------------------------------------------------- */
 
 static int is_missing(const tandem_replay_member *member, const int64_t *price_ns)
 {
@@ -154,7 +155,7 @@ void tandem_prices_settle(tandem_replay_member *member, int n_bucket)
     member->update_changed = 0;
 }
 
-/* --- Places --------------------------------------------------------------------------------------------------- */
+/* --- Places --------------------------------------------------------------------------------------------- */
 
 /* Where stretch s begins: at the stop that ends the one before it. */
 static double begin_of(const tandem_replay_member *member, int n_bucket, int s, int pace)
@@ -183,8 +184,9 @@ static int stretch_at(const tandem_replay_member *member, int n_bucket, double a
     return low;
 }
 
-/* Within the first stretch: goes on by whole micro-steps, from behind the tasks that begin the list. Returns where the
- * blocks end that it stopped in front of: in the last micro-step those of the stretch, else those of a whole one. */
+/* Within the first stretch: goes on by whole micro-steps, from behind the tasks that begin the list. Returns
+ * where the blocks end that it stopped in front of: in the last micro-step those of the stretch, else those
+ * of a whole one. */
 static int pass_micro_steps(const tandem_replay_member *member, int n_bucket, int from, int to, int64_t *left,
                             int64_t *passed)
 {
@@ -201,7 +203,8 @@ double tandem_prices_place(const tandem_replay_member *member, int n_bucket, dou
     const int s = stretch_at(member, n_bucket, at_ns, from, *stretch),
               repeats = s == 0 && member->micro_ns[from] > 0;
     const double into_ns = at_ns - begin_of(member, n_bucket, s, from);
-    int64_t left = (int64_t)into_ns, passed = 0; /* times of tasks are whole: what is over counts in the last one only */
+    /* times of tasks are whole: what is over counts in the last one only */
+    int64_t left = (int64_t)into_ns, passed = 0;
     const double over_ns = into_ns - (double)left;
     int k = member->stretch_block[ *stretch = s], end = member->stretch_block[s + 1];
     for (; k < end && member->block_ns[k][from] <= left; k++) {
@@ -218,12 +221,14 @@ double tandem_prices_place(const tandem_replay_member *member, int n_bucket, dou
     }
     const double place = begin_of(member, n_bucket, s, to) + (double)passed;
     if (t == last) return place;
-    return place + ((double)left + over_ns) / (double)member->price_ns[t][from] * (double)member->price_ns[t][to];
+    return place +
+           ((double)left + over_ns) / (double)member->price_ns[t][from] * (double)member->price_ns[t][to];
 }
 
-/* --- What is missing -------------------------------------------------------------------------------------------- */
+/* --- What is missing ------------------------------------------------------------------------------------ */
 
-/* Whether the task's cost is filed under another key than those of the tasks from `first` on that lack theirs; its text. */
+/* Whether the task's cost is filed under another key than those of the tasks from `first` on that lack
+ * theirs; its text. */
 static int is_new_key(char text[TANDEM_COST_KEY_TEXT], const tandem_replay_member *member, int first, int t)
 {
     const tandem_step *step = member->step;
@@ -232,7 +237,8 @@ static int is_new_key(char text[TANDEM_COST_KEY_TEXT], const tandem_replay_membe
     if (!tandem_step_key(step, t, step->task[t].variant, &key)) return 0;
     tandem_cost_key_print(text, TANDEM_COST_KEY_TEXT, &key);
     for (int k = first; k < t; k++) {
-        if (!is_missing(member, member->price_ns[k]) || !tandem_step_key(step, k, step->task[k].variant, &key))
+        if (!is_missing(member, member->price_ns[k]) ||
+            !tandem_step_key(step, k, step->task[k].variant, &key))
             continue;
         tandem_cost_key_print(earlier, sizeof earlier, &key);
         if (strcmp(earlier, text) == 0) return 0;
@@ -240,8 +246,8 @@ static int is_new_key(char text[TANDEM_COST_KEY_TEXT], const tandem_replay_membe
     return 1;
 }
 
-/* ", nor have 17 more tasks of this plan ('KEY', 'KEY')": two of other keys than the first one's, if they are short enough to
- * leave room for what to do about it. */
+/* ", nor have 17 more tasks of this plan ('KEY', 'KEY')": two of other keys than the first one's, if they are
+ * short enough to leave room for what to do about it. */
 static void print_more(char *text, size_t size, const tandem_replay_member *member, int first)
 {
     char such[320] = "", key[TANDEM_COST_KEY_TEXT];
@@ -263,12 +269,13 @@ tandem_status tandem_prices_missing(const tandem_replay_member *member, tandem_e
     int first = 0;
     while (!is_missing(member, member->price_ns[first])) first++;
     if (member->n_missing > 1) print_more(more, sizeof more, member, first);
-    const int alone = member->company[TANDEM_USUAL] == TANDEM_ALONE && member->price_ns[first][TANDEM_USUAL] < 0;
+    const int alone =
+        member->company[TANDEM_USUAL] == TANDEM_ALONE && member->price_ns[first][TANDEM_USUAL] < 0;
     return tandem_costs_missing(step, first, step->task[first].variant, member->device,
                                 alone ? "" : member->neighbour, member->neighbour, more, error);
 }
 
-/* --- Forms that the plan need not have --------------------------------------------------------------------- */
+/* --- Forms that the plan need not have ------------------------------------------------------------------ */
 
 static const tandem_form *form_at(const tandem_replayer *replayer, int c, int task, int variant)
 {

@@ -1,4 +1,5 @@
-/* read_chakra.c: execution traces of MLCommons Chakra (profiles/chakra.proto), one file a rank: nodes, and what they wait for. */
+/* read_chakra.c: execution traces of MLCommons Chakra (profiles/chakra.proto), one file a rank: nodes, and
+ * what they wait for. */
 #include "replayer/chakra_job.h"
 
 #include <stdio.h>
@@ -136,7 +137,8 @@ static int by_id(const void *left, const void *right)
     return order ? order : (a->sequence > b->sequence) - (a->sequence < b->sequence);
 }
 
-/* Puts the nodes of the file so far in the order of their ids; none may stand there twice. Usually they come in that order. */
+/* Puts the nodes of the file so far in the order of their ids; none may stand there twice. Usually they come
+ * in that order. */
 static tandem_status sort_nodes(const chakra_job *r)
 {
     const int first = r->rank[r->at].first;
@@ -149,7 +151,8 @@ static tandem_status sort_nodes(const chakra_job *r)
     for (int i = first + 1; i < r->nodes.n; i++)
         if (chakra_node_at(r, i - 1)->id == chakra_node_at(r, i)->id)
             return tandem_error_set(r->error, TANDEM_MALFORMED,
-                                    "'%.200s': node %llu (%.80s) stands there twice; expected an id for each node",
+                                    "'%.200s': node %llu (%.80s) stands there twice; expected an id for each "
+                                    "node",
                                     r->rank[r->at].path, (unsigned long long)chakra_node_at(r, i)->id,
                                     chakra_node_name(r, i));
     return TANDEM_OK;
@@ -173,7 +176,8 @@ static tandem_status next_length(const chakra_job *r, tandem_input *input, size_
         }
         if (input->at + k == input->end) {
             *is_there = 0;
-            return k == 0 ? TANDEM_OK : refuse_bytes(r, input, "the file ends within the length of a message");
+            return k == 0 ? TANDEM_OK
+                          : refuse_bytes(r, input, "the file ends within the length of a message");
         }
         const unsigned char byte = input->bytes[input->at + k];
         value |= (uint64_t)(byte & 0x7f) << (7 * k);
@@ -259,7 +263,8 @@ static tandem_status read_attributes(const chakra_job *r, const Chakra__Node *fr
             if (strcmp(one->name, numbers[k].name) == 0 &&
                 (!whole_of(one, numbers[k].value) || *numbers[k].value < 0))
                 return refuse_node(
-                    r, from, "expected attributes of communication and of time to be whole numbers from 0 on");
+                    r, from,
+                    "expected attributes of communication and of time to be whole numbers from 0 on");
     }
     return TANDEM_OK;
 }
@@ -268,7 +273,8 @@ static tandem_status read_attributes(const chakra_job *r, const Chakra__Node *fr
 
 static const int64_t most_ns = TANDEM_ENGINE_MOST_NS;
 
-static tandem_status read_times(const chakra_job *r, const Chakra__Node *from, const wanted *w, chakra_node *to)
+static tandem_status read_times(const chakra_job *r, const Chakra__Node *from, const wanted *w,
+                                chakra_node *to)
 {
     if (from->duration_us > (uint64_t)most_ns / 1000 || w->duration_ns > most_ns)
         return refuse_node(r, from, "expected a duration from 0 to 104 days");
@@ -288,7 +294,8 @@ static tandem_status read_communication(const chakra_job *r, const Chakra__Node 
     to->partner = -1;
     if (to->type == TANDEM_CHAKRA_COLLECTIVE) {
         to->is_wide = !w->group || !*w->group;
-        to->group = hash_whole(hash_text(hash_whole(seed, to->type), to->is_wide ? "" : w->group), w->comm_type);
+        to->group =
+            hash_whole(hash_text(hash_whole(seed, to->type), to->is_wide ? "" : w->group), w->comm_type);
     }
     if (to->type != TANDEM_CHAKRA_SEND && to->type != TANDEM_CHAKRA_RECEIVE) return TANDEM_OK;
     const int is_send = to->type == TANDEM_CHAKRA_SEND;
@@ -296,8 +303,8 @@ static tandem_status read_communication(const chakra_job *r, const Chakra__Node 
     if (other < 0 || other > INT32_MAX)
         return refuse_node(r, from, "expected comm_dst of a send and comm_src of a receive to be a rank");
     to->partner = (int32_t)other;
-    to->group =
-        hash_whole(hash_whole(hash_whole(seed, is_send ? number : other), is_send ? other : number), w->comm_tag);
+    to->group = hash_whole(hash_whole(hash_whole(seed, is_send ? number : other), is_send ? other : number),
+                           w->comm_tag);
     return TANDEM_OK;
 }
 
@@ -310,7 +317,8 @@ static tandem_status add_deps(chakra_job *r, const uint64_t *id, size_t n)
 
 static tandem_status take_node(chakra_job *r, const Chakra__Node *from)
 {
-    chakra_node made = {.id = from->id, .first_dep = r->deps.n, .sequence = r->nodes.n - r->rank[r->at].first};
+    chakra_node made = {
+        .id = from->id, .first_dep = r->deps.n, .sequence = r->nodes.n - r->rank[r->at].first};
     wanted w;
     make_printable(from->name);
     tandem_status status = read_attributes(r, from, &w);
@@ -339,7 +347,9 @@ static tandem_status read_metadata(chakra_job *r, tandem_input *input, ProtobufC
     if (r->is_out_of_memory)
         status = chakra_no_memory(r);
     else if (!metadata || metadata->base.n_unknown_fields)
-        status = refuse_bytes(r, input, "expected the metadata with which an execution trace of Chakra 0.0.4 begins");
+        status = refuse_bytes(r, input,
+                              "expected the metadata with which an execution trace of Chakra 0.0.4 "
+                              "begins");
     chakra__metadata__free_unpacked(metadata, allocator);
     input->at += n;
     return status;
@@ -398,10 +408,10 @@ static tandem_status close_rank(chakra_job *r)
             const uint64_t id = ((const uint64_t *)r->deps.of)[one->first_dep + k];
             const tandem_engine_edge edge = {find_id(r, of, id), i};
             if (edge.before < 0)
-                return tandem_error_set(r->error, TANDEM_MALFORMED,
-                                        "'%.200s': node %llu (%.80s) depends on node %llu, which is not there",
-                                        of->path, (unsigned long long)one->id, chakra_node_name(r, i),
-                                        (unsigned long long)id);
+                return tandem_error_set(
+                    r->error, TANDEM_MALFORMED,
+                    "'%.200s': node %llu (%.80s) depends on node %llu, which is not there", of->path,
+                    (unsigned long long)one->id, chakra_node_name(r, i), (unsigned long long)id);
             status = add(r, &r->edges, &edge, sizeof edge);
         }
     }

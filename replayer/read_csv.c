@@ -66,12 +66,14 @@ static tandem_status no_column(const reading *r, int column, const cell *cells, 
     char name[MOST_CELLS][TANDEM_NEAREST_LENGTH];
     const char *names[MOST_CELLS];
     for (int i = 0; i < n; i++) {
-        (void)snprintf(name[i], sizeof name[i], "%.*s", (int)(cells[i].n < 63 ? cells[i].n : 63), cells[i].text);
+        (void)snprintf(name[i], sizeof name[i], "%.*s", (int)(cells[i].n < 63 ? cells[i].n : 63),
+                       cells[i].text);
         names[i] = name[i];
     }
     const char *const near = tandem_nearest(column_name[column], names, (size_t)n);
     return tandem_error_set(r->error, TANDEM_MALFORMED,
-                            "'%.200s', line 1: no column %s%s%s%s. A trace names its columns dp_rank, stage, step, optype, "
+                            "'%.200s', line 1: no column %s%s%s%s. A trace names its columns dp_rank, stage, "
+                            "step, optype, "
                             "seq_id, start_us, dur_us; model_chunk and tp_rank may be there",
                             r->input->source, column_name[column], near ? " (is it '" : "", near ? near : "",
                             near ? "'?)" : "");
@@ -87,7 +89,9 @@ static tandem_status read_heading(reading *r)
     r->line = 1;
     r->n_cell = line ? split(cells, line, n) : 0;
     if (r->n_cell > MOST_CELLS)
-        return tandem_error_set(r->error, TANDEM_MALFORMED, "'%.200s', line 1: %d columns; expected at most %d",
+        return tandem_error_set(r->error, TANDEM_MALFORMED,
+                                "'%.200s', line 1: %d columns; expected at most "
+                                "%d",
                                 r->input->source, r->n_cell, MOST_CELLS);
     for (int column = 0; column < N_COLUMN; column++) {
         const size_t length = strlen(column_name[column]);
@@ -117,7 +121,8 @@ static tandem_status read_whole(const reading *r, const cell *cells, enum column
         return TANDEM_OK;
     }
     char expected[80];
-    (void)snprintf(expected, sizeof expected, "a whole number from %lld to %lld", (long long)least, (long long)most);
+    (void)snprintf(expected, sizeof expected, "a whole number from %lld to %lld", (long long)least,
+                   (long long)most);
     return refuse(r, column_name[column], expected, c);
 }
 
@@ -157,7 +162,9 @@ static tandem_status read_row(reading *r, const char *line, size_t n)
             duration_ns = 0;
     const int count = split(cells, line, n);
     if (count != r->n_cell)
-        return tandem_error_set(r->error, TANDEM_MALFORMED, "'%.200s', line %lld: %d cells; expected %d, as in line 1",
+        return tandem_error_set(r->error, TANDEM_MALFORMED,
+                                "'%.200s', line %lld: %d cells; expected %d, as "
+                                "in line 1",
                                 r->input->source, (long long)r->line, count, r->n_cell);
     tandem_status status = read_whole(r, cells, DP_RANK, 0, INT32_MAX - 1, &dp_rank);
     if (status == TANDEM_OK) status = read_whole(r, cells, STAGE, 0, INT16_MAX - 1, &stage);
@@ -211,7 +218,8 @@ tandem_status tandem_job_read(tandem_job **job, const char *path, tandem_error *
     return status;
 }
 
-tandem_status tandem_job_parse(tandem_job **job, const void *bytes, size_t n, const char *source, tandem_error *error)
+tandem_status tandem_job_parse(tandem_job **job, const void *bytes, size_t n, const char *source,
+                               tandem_error *error)
 {
     tandem_input input = {0};
     tandem_status status = tandem_input_open_bytes(&input, bytes, n, source, error);

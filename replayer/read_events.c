@@ -259,7 +259,8 @@ static tandem_status read_member(tandem_pull *pull, tandem_pull_slice name, tand
     }
     if (is(name, "args")) return read_arguments(pull, event);
     if (is(name, "dur"))
-        return read_time(pull, "a number, the dur of an event in us", &event->duration_ns, &event->has_duration);
+        return read_time(pull, "a number, the dur of an event in us", &event->duration_ns,
+                         &event->has_duration);
     return tandem_pull_skip(pull);
 }
 

@@ -1,4 +1,5 @@
-/* read_events.h: Chrome trace events one after the other, from {"traceEvents":[…]} or from a bare list; private to replayer/. */
+/* read_events.h: Chrome trace events one after the other, from {"traceEvents":[…]} or from a bare list;
+ * private to replayer/. */
 #ifndef TANDEM_REPLAYER_READ_EVENTS_H
 #define TANDEM_REPLAYER_READ_EVENTS_H
 
@@ -6,8 +7,8 @@
 
 enum { TANDEM_EVENT_TEXT = 240 };
 
-/* A string of an event: its hash is of the whole, its text may be cut; 0 bytes and hash 0 where it is absent. What is no
- * printable UTF-8 is a question mark. */
+/* A string of an event: its hash is of the whole, its text may be cut; 0 bytes and hash 0 where it is absent.
+ * What is no printable UTF-8 is a question mark. */
 typedef struct tandem_event_text {
     uint64_t hash;
     size_t n; /* bytes of `text`, without the zero behind it */
@@ -23,7 +24,8 @@ typedef struct tandem_event {
     int64_t start_ns, duration_ns;
     uint64_t offset; /* byte of the text at which it begins */
     /* of args, where they are there */
-    tandem_event_text dims, types; /* "Input Dims", "Input type" (also "Input Types"), as they are written, without blanks */
+    /* "Input Dims", "Input type" (also "Input Types"), as they are written, without blanks */
+    tandem_event_text dims, types;
     tandem_event_text members; /* "Process Group Ranks" and "Process Group Name" together */
     tandem_event_text label;   /* "name": of metadata events; "Collective name": of kernels */
     tandem_event_text kind;    /* "kind": tandem's own */
@@ -49,8 +51,8 @@ typedef struct tandem_events {
 void tandem_events_open(tandem_events *events, tandem_input *input, tandem_error *error);
 
 /* tandem_events_next: the next event; *is_there = 0 behind the last, when the whole text has been checked.
- * TANDEM_MALFORMED with the byte and what was expected: no JSON, no list of events, a time that is no number or out of range;
- * and what tandem_input_more says. */
+ * TANDEM_MALFORMED with the byte and what was expected: no JSON, no list of events, a time that is no number
+ * or out of range; and what tandem_input_more says. */
 tandem_status tandem_events_next(tandem_events *events, tandem_event *event, int *is_there);
 
 /* Into to[size], cut between characters where it is too long. */

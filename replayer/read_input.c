@@ -64,7 +64,8 @@ static tandem_status open_regular(int *file, const char *path, tandem_error *err
     if (opened >= 0) (void)close(opened);
     if (code) return tandem_error_set(error, TANDEM_IO, "'%.200s' cannot be read: %s", path, strerror(code));
     return tandem_error_set(error, TANDEM_MALFORMED,
-                            "'%.200s' is no regular file; a trace is read more than once, and a pipe or a device may never end. "
+                            "'%.200s' is no regular file; a trace is read more than once, and a pipe or a "
+                            "device may never end. "
                             "Write it into a file and name that",
                             path);
 }
@@ -108,7 +109,8 @@ static tandem_status take(tandem_input *input, void *to, size_t room, size_t *n,
         do got = read(from->file, to, room);
         while (got < 0 && errno == EINTR);
         if (got < 0)
-            return tandem_error_set(error, TANDEM_IO, "'%.200s' cannot be read: %s", input->source, strerror(errno));
+            return tandem_error_set(error, TANDEM_IO, "'%.200s' cannot be read: %s", input->source,
+                                    strerror(errno));
         *n = (size_t)got;
     }
     from->taken += *n;
@@ -163,12 +165,14 @@ static tandem_status next_member(tandem_input *input, tandem_error *error)
         (void)inflateEnd(&from->stream);
         from->is_inflating = 0;
     } else if (*from->stream.next_in != gzip_magic[0] || inflateReset(&from->stream) != Z_OK) {
-        return damaged(input, "something stands behind the compressed data; expected the end of the file", error);
+        return damaged(input, "something stands behind the compressed data; expected the end of the file",
+                       error);
     }
     return TANDEM_OK;
 }
 
-static tandem_status unpack(tandem_input *input, unsigned char *to, size_t room, size_t *n, tandem_error *error)
+static tandem_status unpack(tandem_input *input, unsigned char *to, size_t room, size_t *n,
+                            tandem_error *error)
 {
     struct tandem_input_source *const from = input->from;
     *n = 0;
@@ -223,7 +227,8 @@ static tandem_status pass_mark(tandem_input *input, tandem_error *error)
     tandem_status status = TANDEM_OK;
     while (status == TANDEM_OK && n > 0 && input->end < sizeof byte_order_mark && input->end < input->room)
         status = extend(input, &n, error);
-    if (input->end >= sizeof byte_order_mark && memcmp(input->bytes, byte_order_mark, sizeof byte_order_mark) == 0)
+    if (input->end >= sizeof byte_order_mark &&
+        memcmp(input->bytes, byte_order_mark, sizeof byte_order_mark) == 0)
         input->at = sizeof byte_order_mark;
     return status;
 }

@@ -1,7 +1,7 @@
 /* read_input.h: a file of any size as a window that moves along its text; private to replayer/.
  *
- * Plain or compressed with gzip (also several members one behind the other): the first two bytes tell. A byte-order mark of UTF-8
- * before the text is passed over. */
+ * Plain or compressed with gzip (also several members one behind the other): the first two bytes tell. A
+ * byte-order mark of UTF-8 before the text is passed over. */
 #ifndef TANDEM_REPLAYER_READ_INPUT_H
 #define TANDEM_REPLAYER_READ_INPUT_H
 
@@ -21,27 +21,30 @@ typedef struct tandem_input {
     struct tandem_input_source *from;
 } tandem_input;
 
-/* Opens a path, or bytes in memory, which are borrowed. TANDEM_MALFORMED where the path is no regular file: a trace is read more
- * than once, and a pipe or a device may never end. TANDEM_IO; TANDEM_NO_MEMORY. *input unchanged on error. */
+/* Opens a path, or bytes in memory, which are borrowed. TANDEM_MALFORMED where the path is no regular file: a
+ * trace is read more than once, and a pipe or a device may never end. TANDEM_IO; TANDEM_NO_MEMORY. *input
+ * unchanged on error. */
 tandem_status tandem_input_open(tandem_input *input, const char *path, tandem_error *error);
 tandem_status tandem_input_open_bytes(tandem_input *input, const void *bytes, size_t n, const char *source,
                                       tandem_error *error);
 void tandem_input_close(tandem_input *input); /* an all-zero one is fine */
 
-/* tandem_input_more: drop what lies before `at` (which becomes 0, or 3 behind a byte-order mark) and read on behind `end`. *got = whether there was more.
- * TANDEM_MALFORMED where the window is full (`room` bytes from `at` on), or compressed data are damaged, cut off, or unpack too
- * far (base/packed.h); TANDEM_IO. */
+/* tandem_input_more: drop what lies before `at` (which becomes 0, or 3 behind a byte-order mark) and read on
+ * behind `end`. *got = whether there was more. TANDEM_MALFORMED where the window is full (`room` bytes from
+ * `at` on), or compressed data are damaged, cut off, or unpack too far (base/packed.h); TANDEM_IO. */
 tandem_status tandem_input_more(tandem_input *input, int *got, tandem_error *error);
 
-/* tandem_input_line: the next line, without its end (LF or CR LF), valid until the next call. *line NULL at the end of the text. */
+/* tandem_input_line: the next line, without its end (LF or CR LF), valid until the next call. *line NULL at
+ * the end of the text. */
 tandem_status tandem_input_line(tandem_input *input, const char **line, size_t *n, tandem_error *error);
 
-/* tandem_input_ns: a decimal number of µs ("12", "-1.5", "1.7e15") in ns, rounded. 0 = done; −1 = no number; −2 = beyond ±2^61 ns
- * (73 years). */
+/* tandem_input_ns: a decimal number of µs ("12", "-1.5", "1.7e15") in ns, rounded. 0 = done; −1 = no number;
+ * −2 = beyond ±2^61 ns (73 years). */
 int tandem_input_ns(int64_t *ns, const char *text, size_t n);
 
-/* Clocks that are set while they measure give durations below 0. tandem_input_duration: one from −10 ms on becomes 0 and is counted in
- * *n_negative. Returns whether it is one at all: from −10 ms to 2^53 ns (104 days). */
+/* Clocks that are set while they measure give durations below 0. tandem_input_duration: one from −10 ms on
+ * becomes 0 and is counted in *n_negative. Returns whether it is one at all: from −10 ms to 2^53 ns (104
+ * days). */
 #define TANDEM_INPUT_DURATIONS "from -10000 us (below 0 counts as 0: clocks differ) to 9e12 us (104 days)"
 int tandem_input_duration(int64_t *duration_ns, int64_t *n_negative);
 

@@ -6,8 +6,8 @@
 
 /* --- The window ----------------------------------------------------------------------------------------- */
 
-/* Reads on when `*i` has come to the end of the window. Bytes from `at` on stay where `keep` is set; otherwise all before
- * *i go. Returns 0 at the end of the text, and on an error. */
+/* Reads on when `*i` has come to the end of the window. Bytes from `at` on stay where `keep` is set;
+ * otherwise all before *i go. Returns 0 at the end of the text, and on an error. */
 static int fill(tandem_pull *r, size_t *i, int keep)
 {
     int got = 0;
@@ -62,7 +62,10 @@ tandem_status tandem_pull_expected(tandem_pull *r, const char *what)
     char why[160], got[24];
     const int c = next(r);
     if (c >= 0) (void)snprintf(got, sizeof got, c >= 0x20 && c < 0x7f ? "'%c'" : "byte 0x%02x", (unsigned)c);
-    (void)snprintf(why, sizeof why, "expected %s, got %s", what, c >= 0 ? got : "the end of the text: it was cut off");
+    (void)snprintf(why, sizeof why, "expected %s, got %s", what,
+                   c >= 0 ? got
+                          : "the end of the text: it was "
+                            "cut off");
     return refuse(r, r->input->at, why);
 }
 
@@ -75,7 +78,7 @@ tandem_status tandem_pull_wrong(tandem_pull *r, tandem_pull_slice got, const cha
     return refuse(r, (size_t)((const unsigned char *)got.text - r->input->bytes), why);
 }
 
-/* --- Scanning, 16 bytes at a time: the window has room behind its end -------------------------------------- */
+/* --- Scanning, 16 bytes at a time: the window has room behind its end ----------------------------------- */
 
 /* The first quote or backslash from i on, or the end. */
 static size_t find_quote(const unsigned char *bytes, size_t i, size_t end)
@@ -144,8 +147,8 @@ typedef struct nest {
     int in_text;
 } nest;
 
-/* Through a block with escapes, byte by byte: to behind the bracket that closes the outermost, or to `behind`, or one byte
- * further. */
+/* Through a block with escapes, byte by byte: to behind the bracket that closes the outermost, or to
+ * `behind`, or one byte further. */
 static size_t walk(nest *n, const unsigned char *bytes, size_t i, size_t behind)
 {
     for (; i < behind && n->depth; i++) {
@@ -162,13 +165,15 @@ static size_t walk(nest *n, const unsigned char *bytes, size_t i, size_t behind)
     return i;
 }
 
-/* From *i on, `depth` brackets deep, to behind the one that closes the outermost. Returns 0 where the text ended before. */
+/* From *i on, `depth` brackets deep, to behind the one that closes the outermost. Returns 0 where the text
+ * ended before. */
 static int scan_nest(tandem_pull *r, size_t *i, uint64_t depth, int keep)
 {
     nest n = {depth, 0};
     while (n.depth) {
         if (*i >= r->input->end) {
-            const size_t beyond = *i - r->input->end; /* what stands behind a backslash is not in the window yet */
+            /* what stands behind a backslash is not in the window yet */
+            const size_t beyond = *i - r->input->end;
             *i -= beyond;
             if (!fill(r, i, keep)) return 0;
             *i += beyond;
@@ -184,7 +189,8 @@ static int scan_nest(tandem_pull *r, size_t *i, uint64_t depth, int keep)
         }
         const uint64_t text = within_quotes(bits.quote & there) ^ (n.in_text ? ~UINT64_C(0) : 0);
         size_t k = width;
-        for (uint64_t brackets = (bits.open | bits.close) & ~text & there; brackets; brackets &= brackets - 1) {
+        for (uint64_t brackets = (bits.open | bits.close) & ~text & there; brackets;
+             brackets &= brackets - 1) {
             const int at = __builtin_ctzll(brackets);
             n.depth += bits.open >> at & 1 ? 1 : UINT64_MAX;
             if (n.depth) continue;
@@ -228,7 +234,9 @@ static tandem_status scan_value(tandem_pull *r, int keep, size_t *behind)
     }
     if (!whole) {
         char why[120];
-        (void)snprintf(why, sizeof why, "the text ends within the value that begins at byte %llu: it was cut off",
+        (void)snprintf(why, sizeof why,
+                       "the text ends within the value that begins at byte %llu: it was cut "
+                       "off",
                        (unsigned long long)begin);
         return refuse(r, r->input->end, why);
     }
@@ -248,7 +256,8 @@ tandem_status tandem_pull_enter(tandem_pull *r, char bracket)
     return TANDEM_OK;
 }
 
-/* Behind a value or at the beginning: 1 = another one follows, and its comma is gone; 0 = the end, which is gone as well. */
+/* Behind a value or at the beginning: 1 = another one follows, and its comma is gone; 0 = the end, which is
+ * gone as well. */
 static tandem_status go_on(tandem_pull *r, char bracket, const char *what, int *is_there)
 {
     int c = next(r);
@@ -288,7 +297,8 @@ tandem_status tandem_pull_member(tandem_pull *r, tandem_pull_slice *name)
         return TANDEM_OK;
     }
     size_t i = input->at;
-    input->at = (size_t)((const unsigned char *)name->text - input->bytes); /* so that it stays in the window */
+    /* so that it stays in the window */
+    input->at = (size_t)((const unsigned char *)name->text - input->bytes);
     for (;;) {
         while (i < input->end && is_space(input->bytes[i])) i++;
         if (i < input->end || !fill(r, &i, 1)) break;
@@ -354,7 +364,8 @@ static unsigned char *put_utf8(unsigned char *to, unsigned code)
     return to;
 }
 
-/* In place: what an escape stands for is never longer than it. Escapes that JSON does not know stand for themselves. */
+/* In place: what an escape stands for is never longer than it. Escapes that JSON does not know stand for
+ * themselves. */
 static size_t unescape(unsigned char *text, size_t n)
 {
     unsigned char *to = text;

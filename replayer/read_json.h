@@ -1,8 +1,8 @@
 /* read_json.h: JSON of any size, pulled value by value; private to replayer/.
  *
- * What is not asked for is skipped by its quotes and brackets alone: it may hold NaN, control characters, wrong escapes and
- * any depth. Memory is the window of the input, whatever the size of the text. Errors name file and byte and say what was
- * expected; after one, nothing more is to be read. */
+ * What is not asked for is skipped by its quotes and brackets alone: it may hold NaN, control characters,
+ * wrong escapes and any depth. Memory is the window of the input, whatever the size of the text. Errors name
+ * file and byte and say what was expected; after one, nothing more is to be read. */
 #ifndef TANDEM_REPLAYER_READ_JSON_H
 #define TANDEM_REPLAYER_READ_JSON_H
 
@@ -24,7 +24,8 @@ typedef struct tandem_pull_slice {
     size_t n;
 } tandem_pull_slice;
 
-/* The first byte of the next value: '{', '[', '"', of a number or a word; 0 at the end of the text or after an error. */
+/* The first byte of the next value: '{', '[', '"', of a number or a word; 0 at the end of the text or after
+ * an error. */
 char tandem_pull_peek(tandem_pull *r);
 
 /* Enter an object or array whose bracket comes next. */

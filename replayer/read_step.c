@@ -1,5 +1,5 @@
-/* read_step.c: what a recorded file is, and the steps that tandem itself has written (profiles/trace.c): which task of which
- * rank ran when; from these a model of the step. */
+/* read_step.c: what a recorded file is, and the steps that tandem itself has written (profiles/trace.c):
+ * which task of which rank ran when; from these a model of the step. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +117,8 @@ static tandem_status take_task(reading *r)
     if (event->pid < 0 || event->task < -1 || event->task >= INT32_MAX)
         return tandem_events_refuse(&r->events, event, "expected a pid and a task, whole numbers from 0 on");
     if (!event->has_start || !event->has_duration || !tandem_input_duration(&duration_ns, &r->n_negative))
-        return tandem_events_refuse(&r->events, event, "expected ts and dur, the latter " TANDEM_INPUT_DURATIONS);
+        return tandem_events_refuse(&r->events, event,
+                                    "expected ts and dur, the latter " TANDEM_INPUT_DURATIONS);
     tandem_status status = find_lane(r, event->pid, &rank);
     if (status == TANDEM_OK && event->task >= 0) status = find_kind(r, &kind);
     if (status != TANDEM_OK) return status;
@@ -155,7 +156,9 @@ static tandem_status number_tasks(reading *r)
         task *const t = &r->tasks.task[i];
         lane *const l = &r->lane[t->rank];
         if (i > 0 && t[-1].rank == t->rank && t[-1].id == t->id)
-            return tandem_error_set(r->error, TANDEM_MALFORMED, "'%.200s': %s runs task %d twice; expected one step",
+            return tandem_error_set(r->error, TANDEM_MALFORMED,
+                                    "'%.200s': %s runs task %d twice; expected "
+                                    "one step",
                                     r->input->source, l->name, t->id);
         if (i == 0 || t[-1].rank != t->rank) l->first = i;
         if (t->sort == REDUCE) t->bucket = l->n_bucket++;
@@ -178,7 +181,8 @@ static int by_pid(const void *left, const void *right)
     return (a->pid > b->pid) - (a->pid < b->pid);
 }
 
-/* By number; ranks that are named and run nothing are none. Until here `first` holds the place at which a lane was found. */
+/* By number; ranks that are named and run nothing are none. Until here `first` holds the place at which a
+ * lane was found. */
 static tandem_status sort_lanes(reading *r)
 {
     int *const place = malloc((size_t)r->n_lane * sizeof *place);
@@ -220,9 +224,9 @@ static tandem_status read_tasks(reading *r)
         if (r->event.phase == 'X' && r->event.kind.n && r->event.task != INT64_MIN) status = take_task(r);
     }
     if (status == TANDEM_OK && r->tasks.n == 0)
-        status = tandem_error_set(r->error, TANDEM_MALFORMED,
-                                  "'%.200s' holds no tasks; expected a trace of tandem train or tandem replay",
-                                  r->input->source);
+        status = tandem_error_set(
+            r->error, TANDEM_MALFORMED,
+            "'%.200s' holds no tasks; expected a trace of tandem train or tandem replay", r->input->source);
     if (status == TANDEM_OK) status = sort_lanes(r);
     if (status == TANDEM_OK) status = number_tasks(r);
     r->task = r->tasks.task;
@@ -376,9 +380,9 @@ static tandem_status open_model(const reading *r, whatif_model *model)
     const int n_bucket = r->lane[0].n_bucket;
     for (int k = 1; k < r->n_lane; k++)
         if (r->lane[k].n_bucket != n_bucket)
-            return tandem_error_set(r->error, TANDEM_MALFORMED,
-                                    "'%.200s': %s reduces %d buckets, %s %d; expected as many", r->input->source,
-                                    r->lane[0].name, n_bucket, r->lane[k].name, r->lane[k].n_bucket);
+            return tandem_error_set(
+                r->error, TANDEM_MALFORMED, "'%.200s': %s reduces %d buckets, %s %d; expected as many",
+                r->input->source, r->lane[0].name, n_bucket, r->lane[k].name, r->lane[k].n_bucket);
     tandem_status status = whatif_model_room(model, r->n_task, 1, r->n_lane, r->error);
     if (status != TANDEM_OK) return status;
     model->first[1] = r->n_task;
@@ -389,7 +393,7 @@ static tandem_status open_model(const reading *r, whatif_model *model)
     return label_tasks(r, model);
 }
 
-/* --- Where the step of a rank went ------------------------------------------------------------------------ */
+/* --- Where the step of a rank went ---------------------------------------------------------------------- */
 
 /* Busy, then also on the wire, then also waiting: each union is the one before and more. */
 enum { BUSY, WIRE, WAIT, N_UNION };
@@ -451,7 +455,8 @@ static tandem_status measure_ranks(const reading *r, const whatif_model *model, 
 
 /* --- Files ---------------------------------------------------------------------------------------------- */
 
-static tandem_status analyse(tandem_whatif **whatif, tandem_input *input, const char *trace_path, tandem_error *error)
+static tandem_status analyse(tandem_whatif **whatif, tandem_input *input, const char *trace_path,
+                             tandem_error *error)
 {
     whatif_model model = {0};
     tandem_whatif *made = NULL;
@@ -476,7 +481,8 @@ static tandem_status analyse(tandem_whatif **whatif, tandem_input *input, const 
     return status;
 }
 
-tandem_status tandem_whatif_trace(tandem_whatif **whatif, const char *path, const char *trace_path, tandem_error *error)
+tandem_status tandem_whatif_trace(tandem_whatif **whatif, const char *path, const char *trace_path,
+                                  tandem_error *error)
 {
     tandem_input input = {0};
     tandem_status status = tandem_input_open(&input, path, error);
@@ -495,7 +501,7 @@ tandem_status tandem_whatif_parse_trace(tandem_whatif **whatif, const void *byte
     return status;
 }
 
-/* --- What a file is -------------------------------------------------------------------------------------- */
+/* --- What a file is ------------------------------------------------------------------------------------- */
 
 /* No table begins like that. JSON may have control characters in it. */
 static int is_binary(const tandem_input *input)

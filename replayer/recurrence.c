@@ -1,11 +1,11 @@
 /* recurrence.c: a lap where nothing interferes: every class keeps its pace, the wire its.
  *
- * With hand(c, b) and wait(c, b) the list times of the stops of class c, rest(c) how long it is still in the former lap,
- * and wire(b) the time of bucket b's all-reduce:
+ * With hand(c, b) and wait(c, b) the list times of the stops of class c, rest(c) how long it is still in the
+ * former lap, and wire(b) the time of bucket b's all-reduce:
  *     end(b)  = max(end(b − 1), max_c rest(c) + hand(c, b)) + wire(b)
  *     late(c) = max(rest(c), max_b end(b) − wait(c, b))
- * late(c) is what the class is behind its list after the last wait: late − rest it stood still, and of that no bucket
- * was on the wire from when it came to a wait until that bucket's all-reduce began.
+ * late(c) is what the class is behind its list after the last wait: late − rest it stood still, and of that
+ * no bucket was on the wire from when it came to a wait until that bucket's all-reduce began.
  *
  * Buckets are taken by groups (lead.c). A class waits with no bucket on the wire only for one that the wire
  * stands idle before: where it does so before none of a group's, and where the class comes to no wait before
@@ -29,14 +29,16 @@ static void run_wire(tandem_replayer *replayer, const tandem_lap *lap, int group
     double late_ns = replayer->late_ns[group];
     for (int b = group * TANDEM_GROUP; b < end; b++) {
         for (int c = 0; c < replayer->n_class; c++)
-            late_ns = larger(late_ns, lap->rest_ns[c] + replayer->member[c].hand_ns[TANDEM_USUAL][b] - sum_ns[b]);
+            late_ns =
+                larger(late_ns, lap->rest_ns[c] + replayer->member[c].hand_ns[TANDEM_USUAL][b] - sum_ns[b]);
         replayer->wire_start_ns[b] = late_ns + sum_ns[b];
         replayer->wire_end_ns[b] = late_ns + sum_ns[b + 1];
     }
     replayer->is_run[group] = 1;
 }
 
-static void run_buckets(course *at, tandem_replayer *replayer, const tandem_lap *lap, const double *wait_ns, int group)
+static void run_buckets(course *at, tandem_replayer *replayer, const tandem_lap *lap, const double *wait_ns,
+                        int group)
 {
     const int first = group * TANDEM_GROUP, next = first + TANDEM_GROUP;
     const int end = next < replayer->n_bucket ? next : replayer->n_bucket;

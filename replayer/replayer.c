@@ -32,7 +32,8 @@ static void find_neighbour(tandem_replay_member *member, const tandem_cluster *c
     member->company[TANDEM_CROWDED] = TANDEM_BESIDE;
     member->n_pace = neighbour && !is_own_neighbour ? 2 : 1;
     (void)snprintf(member->device, sizeof member->device, "%s", own->device.name);
-    (void)snprintf(member->neighbour, sizeof member->neighbour, "%s", neighbour ? neighbour->device.name : "");
+    (void)snprintf(member->neighbour, sizeof member->neighbour, "%s",
+                   neighbour ? neighbour->device.name : "");
 }
 
 /* --- Opening and closing -------------------------------------------------------------------------------- */
@@ -42,7 +43,8 @@ static tandem_status no_memory(const tandem_graph *graph, tandem_error *error)
     return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to replay model '%s'", graph->model);
 }
 
-static tandem_status check(const tandem_cluster *cluster, const tandem_graph *const *graph, tandem_error *error)
+static tandem_status check(const tandem_cluster *cluster, const tandem_graph *const *graph,
+                           tandem_error *error)
 {
     if (cluster->n_class < 1 || cluster->n_class > TANDEM_MAX_CLASS)
         return tandem_error_set(error, TANDEM_USAGE, "a replay is of 1 to %d classes; got %d",
@@ -51,13 +53,15 @@ static tandem_status check(const tandem_cluster *cluster, const tandem_graph *co
         const int64_t batch = cluster->member[c].batch;
         if (graph[c]->hash != graph[0]->hash || (batch != 0 && batch != graph[c]->batch))
             return tandem_error_set(error, TANDEM_WRONG_MODEL,
-                                    "class %d (%s, batch %lld) would run model '%s' at batch %lld beside model '%s'; all classes run "
+                                    "class %d (%s, batch %lld) would run model '%s' at batch %lld beside "
+                                    "model '%s'; all classes run "
                                     "one model, each at its own batch",
                                     c, cluster->member[c].device.name, (long long)batch, graph[c]->model,
                                     (long long)graph[c]->batch, graph[0]->model);
     }
     if (graph[0]->n_parameter < 1)
-        return tandem_error_set(error, TANDEM_WRONG_GRAPH, "model '%s' has nothing to train", graph[0]->model);
+        return tandem_error_set(error, TANDEM_WRONG_GRAPH, "model '%s' has nothing to train",
+                                graph[0]->model);
     return TANDEM_OK;
 }
 
@@ -90,12 +94,14 @@ static int allocate_lists(tandem_replay_member *member)
     member->wait_end_ns = calloc(n_bucket, sizeof *member->wait_end_ns);
     member->event = malloc((most_places + n_bucket) * sizeof *member->event);
     return tandem_prices_open(member, (int)n_bucket) && member->task && member->sum[TANDEM_USUAL] &&
-           (member->n_pace == 1 || member->sum[TANDEM_CROWDED]) && member->wait_place && member->workspace_bytes &&
-           member->start_ns && member->end_ns && member->wait_start_ns && member->wait_end_ns && member->event;
+           (member->n_pace == 1 || member->sum[TANDEM_CROWDED]) && member->wait_place &&
+           member->workspace_bytes && member->start_ns && member->end_ns && member->wait_start_ns &&
+           member->wait_end_ns && member->event;
 }
 
 static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_graph *graph,
-                                 tandem_store *store, const tandem_replayer_options *options, tandem_error *error)
+                                 tandem_store *store, const tandem_replayer_options *options,
+                                 tandem_error *error)
 {
     tandem_replay_member *member = &replayer->member[c];
     find_neighbour(member, &replayer->cluster, c);
@@ -111,7 +117,8 @@ static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_
     return status;
 }
 
-/* How much all-reduces slow the class: measured by their size, as one factor that costs it as much time over all buckets. */
+/* How much all-reduces slow the class: measured by their size, as one factor that costs it as much time over
+ * all buckets. */
 static tandem_status find_slowing_of(tandem_replayer *replayer, tandem_store *store, const char *group, int c,
                                      tandem_error *error)
 {
@@ -131,14 +138,16 @@ static tandem_status find_slowing_of(tandem_replayer *replayer, tandem_store *st
 }
 
 /* Where neither this nor the all-reduce was measured, nobody is slowed. */
-static tandem_status find_slowing(tandem_replayer *replayer, tandem_store *store, int measured, tandem_error *error)
+static tandem_status find_slowing(tandem_replayer *replayer, tandem_store *store, int measured,
+                                  tandem_error *error)
 {
     char group[TANDEM_GROUP_TEXT];
     if (tandem_cluster_n_rank(&replayer->cluster) == 1) return TANDEM_OK;
     tandem_cluster_group(group, sizeof group, &replayer->cluster);
     for (int c = 0; c < replayer->n_class; c++) {
         tandem_error missing = {0};
-        const tandem_status status = store ? find_slowing_of(replayer, store, group, c, &missing) : TANDEM_MISSING;
+        const tandem_status status =
+            store ? find_slowing_of(replayer, store, group, c, &missing) : TANDEM_MISSING;
         if (status == TANDEM_OK || (status == TANDEM_MISSING && !measured)) continue;
         if (error) *error = missing;
         return status;
@@ -177,7 +186,8 @@ static int allocate_wire(tandem_replayer *replayer)
             replayer->tail_ns && replayer->tail && replayer->passed;
     replayer->wire_start_ns = calloc(n, sizeof *replayer->wire_start_ns);
     replayer->wire_end_ns = calloc(n, sizeof *replayer->wire_end_ns);
-    return whole && replayer->wire_by && replayer->wire_sum_ns && replayer->wire_start_ns && replayer->wire_end_ns;
+    return whole && replayer->wire_by && replayer->wire_sum_ns && replayer->wire_start_ns &&
+           replayer->wire_end_ns;
 }
 
 /* To a multiple of 1/1024 ns: sums of such, and of tasks' times, are exact for some hours, in any order. */
@@ -203,8 +213,8 @@ static void wire_changed(tandem_replayer *replayer)
     tandem_tails_forget(replayer, replayer->n_bucket);
 }
 
-/* An all-reduce that nobody computes beside, or some do, takes `ns` in every class. What was measured, in whole ns, stands
- * for what was measured. */
+/* An all-reduce that nobody computes beside, or some do, takes `ns` in every class. What was measured, in
+ * whole ns, stands for what was measured. */
 static void set_wire_ns(tandem_replayer *replayer, int bucket, int loaded, int64_t ns)
 {
     const double measured = replayer->measured_ns[loaded][bucket];
@@ -224,8 +234,8 @@ static tandem_status open_collectives(tandem_replayer *replayer, tandem_store *s
     if (!allocate_wire(replayer)) return no_memory(step->graph, error);
     const tandem_wire wire = {
         {replayer->measured_ns[0], replayer->measured_ns[1]}, replayer->wire_by, &replayer->exchange};
-    tandem_status status =
-        tandem_collective_times(&wire, &replayer->cluster, step->bucket, step->n_bucket, store, algorithm, error);
+    tandem_status status = tandem_collective_times(&wire, &replayer->cluster, step->bucket, step->n_bucket,
+                                                   store, algorithm, error);
     if (status == TANDEM_OK) status = find_slowing(replayer, store, replayer->exchange.n_point > 0, error);
     if (status != TANDEM_OK) return status;
     for (int loaded = 0; loaded < 2; loaded++) {
@@ -335,7 +345,8 @@ tandem_precision tandem_replayer_get(const tandem_replayer *replayer, int c, int
     return replayer->member[c].step->precision[op];
 }
 
-void tandem_replayer_set_form_ns(tandem_replayer *replayer, int c, int task, int variant, int beside, int64_t ns)
+void tandem_replayer_set_form_ns(tandem_replayer *replayer, int c, int task, int variant, int beside,
+                                 int64_t ns)
 {
     assert(c >= 0 && c < replayer->n_class && variant >= 0 && variant < TANDEM_MAX_VARIANT && ns >= -1);
     tandem_replay_member *member = &replayer->member[c];
@@ -370,7 +381,8 @@ static void follow_changes(tandem_replay_member *member)
     member->changed = 0;
 }
 
-tandem_status tandem_replayer_plan_memory(tandem_replayer *replayer, int c, tandem_memory *memory, tandem_error *error)
+tandem_status tandem_replayer_plan_memory(tandem_replayer *replayer, int c, tandem_memory *memory,
+                                          tandem_error *error)
 {
     tandem_replay_member *member = &replayer->member[c];
     follow_changes(member);
@@ -392,7 +404,8 @@ static tandem_status bring_up_to_date(tandem_replayer *replayer, tandem_error *e
     return TANDEM_OK;
 }
 
-tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *replay, unsigned flags, tandem_error *error)
+tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *replay, unsigned flags,
+                                  tandem_error *error)
 {
     tandem_status status = bring_up_to_date(replayer, error);
     for (int c = 0; c < replayer->n_class && status == TANDEM_OK && (flags & TANDEM_REPLAY_MEMORY); c++)
@@ -431,7 +444,8 @@ const tandem_trace_event *tandem_replayer_events(const tandem_replayer *replayer
 
 int64_t tandem_replayer_form_ns(const tandem_replayer *replayer, int c, int task, int variant, int beside)
 {
-    const tandem_form *form = &replayer->member[c].costs.form[(size_t)task * TANDEM_MAX_VARIANT + (size_t)variant];
+    const tandem_form *form =
+        &replayer->member[c].costs.form[(size_t)task * TANDEM_MAX_VARIANT + (size_t)variant];
     return form->ns[beside ? TANDEM_BESIDE : TANDEM_ALONE];
 }
 

@@ -18,9 +18,10 @@ static int is_same(const double *before, const double *rest, int n_class)
     return 1;
 }
 
-/* A class that gains as little on the others in this lap as in the former one will do so until it waits for them: it is put
- * there at once. One that falls behind them as little will do so until they wait for it, as they do where it is a whole lap
- * behind: from there one more lap brings it to where it stays. gain[c]: in the former lap. */
+/* A class that gains as little on the others in this lap as in the former one will do so until it waits for
+ * them: it is put there at once. One that falls behind them as little will do so until they wait for it, as
+ * they do where it is a whole lap behind: from there one more lap brings it to where it stays. gain[c]: in
+ * the former lap. */
 static void catch_up(const double *before, tandem_lap *lap, double *gain, int n_class)
 {
     for (int c = 0; c < n_class; c++) {

@@ -38,38 +38,43 @@ typedef struct tandem_cost_source {
 tandem_status tandem_costs_map(tandem_costs *costs, const tandem_step *step, const tandem_cost_source *source,
                                tandem_error *error);
 /* Whether a form that exists has no time in that company. */
-int tandem_costs_lack(const tandem_costs *costs, const tandem_step *step, int company, const tandem_device *device);
-/* tandem_costs_fill_batches (batches.c): times in one company that are missing in *costs, from those at other batches. */
+int tandem_costs_lack(const tandem_costs *costs, const tandem_step *step, int company,
+                      const tandem_device *device);
+/* tandem_costs_fill_batches (batches.c): times in one company that are missing in *costs, from those at other
+ * batches. */
 tandem_status tandem_costs_fill_batches(tandem_costs *costs, const tandem_step *step, int company,
                                         const tandem_cost_source *source, tandem_error *error);
 void tandem_costs_free(tandem_costs *costs);
-/* TANDEM_MISSING for task `t` in a form. beside: the neighbour beside whom its time is not known, "" = alone; `neighbour` is
- * measured along with it; more: "" or what else is missing, as part of the sentence. */
+/* TANDEM_MISSING for task `t` in a form. beside: the neighbour beside whom its time is not known, "" = alone;
+ * `neighbour` is measured along with it; more: "" or what else is missing, as part of the sentence. */
 tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, const char *device,
-                                   const char *beside, const char *neighbour, const char *more, tandem_error *error);
+                                   const char *beside, const char *neighbour, const char *more,
+                                   tandem_error *error);
 
 /* --- collective.c: what an all-reduce costs ------------------------------------------------------------- */
 
-/* tandem_collective_fit: latency + bytes · ns_per_byte, both ≥ 0, through the upper part of a measured curve: the points of at least
- * a 16th of the last one's bytes, or the last three, by robust regression of relative errors (predictor/robust.h). n ≥ 1
- * points ascending in bytes; of one point, in proportion to its bytes. TANDEM_NO_MEMORY. */
+/* tandem_collective_fit: latency + bytes · ns_per_byte, both ≥ 0, through the upper part of a measured curve:
+ * the points of at least a 16th of the last one's bytes, or the last three, by robust regression of relative
+ * errors (predictor/robust.h). n ≥ 1 points ascending in bytes; of one point, in proportion to its bytes.
+ * TANDEM_NO_MEMORY. */
 typedef struct tandem_collective_line {
     double latency_ns, ns_per_byte, spread;
 } tandem_collective_line;
 tandem_status tandem_collective_fit(tandem_collective_line *line, const tandem_collective_point *point, int n,
                                     tandem_error *error);
 
-/* tandem_collective_curve_ns: time at `bytes` on a measured curve: a straight line between two points; the first
- * point's time below it; beyond the last that of `line`, but no less than the last one's. */
+/* tandem_collective_curve_ns: time at `bytes` on a measured curve: a straight line between two points; the
+ * first point's time below it; beyond the last that of `line`, but no less than the last one's. */
 double tandem_collective_curve_ns(const tandem_collective_point *point, int n,
                                   const tandem_collective_line *line, uint64_t bytes);
 
-/* tandem_collective_times: of each of n buckets, ns[0][b] where no rank computes meanwhile and ns[1][b] where some do, and
- * where they come from. 0 for a single rank. From the measured curve, else from the links by `algorithm` (collective.h).
- * TANDEM_MISSING where there is neither curve nor link. */
+/* tandem_collective_times: of each of n buckets, ns[0][b] where no rank computes meanwhile and ns[1][b] where
+ * some do, and where they come from. 0 for a single rank. From the measured curve, else from the links by
+ * `algorithm` (collective.h). TANDEM_MISSING where there is neither curve nor link. */
 typedef struct tandem_wire {
     double *ns[2]; /* [n_bucket] */
-    signed char *by; /* [n_bucket] tandem_collective_algorithm; −1 = measured, or there is nothing to exchange */
+    /* [n_bucket] tandem_collective_algorithm; −1 = measured, or there is nothing to exchange */
+    signed char *by;
     tandem_exchange *exchange;
 } tandem_wire;
 tandem_status tandem_collective_times(const tandem_wire *wire, const tandem_cluster *cluster,
@@ -83,10 +88,11 @@ tandem_status tandem_collective_times(const tandem_wire *wire, const tandem_clus
 enum { TANDEM_USUAL, TANDEM_CROWDED, TANDEM_N_PACE };
 
 /* The list that a class goes round: the update of the last bucket, the forward and backward tasks, the other
- * updates; where the norm of all gradients comes before any update, it and all updates come first, and none behind. With micro-steps, the forward and backward tasks of all but the last come before those of the last: they hand
- * nothing over, and count to the first stretch. The list falls into 2·n_bucket stretches, each of which ends at a stop: stretch b < n_bucket where bucket b
- * is handed over, stretch n_bucket + b where bucket b must be through. Task ids being fixed, so are stretches;
- * each is cut into blocks of tasks in order. */
+ * updates; where the norm of all gradients comes before any update, it and all updates come first, and none
+ * behind. With micro-steps, the forward and backward tasks of all but the last come before those of the last:
+ * they hand nothing over, and count to the first stretch. The list falls into 2·n_bucket stretches, each of
+ * which ends at a stop: stretch b < n_bucket where bucket b is handed over, stretch n_bucket + b where bucket
+ * b must be through. Task ids being fixed, so are stretches; each is cut into blocks of tasks in order. */
 typedef struct tandem_block {
     int first, end; /* tasks */
 } tandem_block;
@@ -96,8 +102,8 @@ enum { TANDEM_BLOCK = 64, TANDEM_GROUP = 4 };
 /* The tasks that begin the list: they follow the last bucket's all-reduce. */
 static inline tandem_block tandem_replay_lead(const tandem_step *step)
 {
-    return (tandem_block){step->norm_task < 0 ? step->bucket[step->n_bucket - 1].update_task : step->norm_task,
-                          step->n_task};
+    return (tandem_block){
+        step->norm_task < 0 ? step->bucket[step->n_bucket - 1].update_task : step->norm_task, step->n_task};
 }
 /* The first task behind the backward pass. */
 static inline int tandem_replay_behind(const tandem_step *step)
@@ -121,8 +127,8 @@ typedef struct tandem_replay_member {
     double slowed;              /* how many times longer compute takes while a bucket is on the wire */
     int changed;                /* precisions are not yet in what follows */
     int memory_changed;         /* … nor in `memory` */
-    /* Times of the current plan (prices.c): of each task, 0 where it is not in the plan, −1 where it is missing; and
-     * their sums */
+    /* Times of the current plan (prices.c): of each task, 0 where it is not in the plan, −1 where it is
+     * missing; and their sums */
     int64_t (*price_ns)[TANDEM_N_PACE]; /* [n_task] */
     int n_missing;                      /* tasks whose price is missing */
     tandem_block *block;
@@ -146,8 +152,8 @@ typedef struct tandem_replay_member {
     int likely_stretch[2];            /* where it changed its pace last: in a lap, in the former lap's list */
     uint64_t *workspace_bytes;        /* [n_task] of the current forms; of tasks that are not in the plan 0 */
     tandem_memory memory;
-    /* The timeline: the list place by place; of each place and each wait, ns since the recorded lap began; then
-     * in order, from the begin of the step */
+    /* The timeline: the list place by place; of each place and each wait, ns since the recorded lap began;
+     * then in order, from the begin of the step */
     int n_place, n_lead;         /* n_lead: of tasks that begin the list */
     int *task;                   /* [n_place], at most n_micro · n_task */
     int64_t *sum[TANDEM_N_PACE]; /* [n_place + 1] time of all places before */
@@ -170,24 +176,28 @@ struct tandem_replayer {
     tandem_exchange exchange;
     double *wire_sum_ns;   /* [n_bucket + 1] idle times of all buckets before */
     double *loaded_sum_ns; /* … and loaded ones */
-    double *late_ns; /* [groups + 1] scratch of a lap by the recurrence: how late the wire is behind the first k groups */
+    /* [groups + 1] scratch of a lap by the recurrence: how late the wire is behind the first k groups */
+    double *late_ns;
     unsigned char *is_run; /* [groups] scratch: their buckets' wire_start_ns and wire_end_ns are known */
-    /* laps by events, bucket by bucket: what followed last time from the state in which it went on the wire */
+    /* laps by events, bucket by bucket: what followed last time from the state in which it went on the wire
+     * */
     uint64_t *tail_key; /* [n_bucket] the state; 0 = nothing is known */
     double *tail_ns;    /* [n_bucket] to the end of the lap */
     tandem_tail *tail;  /* [n_bucket × n_class] */
     int *passed;        /* [n_bucket] scratch */
-    int ahead[2]; /* buckets that were through before a class ended its backward pass, in the last lap that began with all
-                     classes at once, and in the last that did not */
-    int interferes;                      /* whether anybody's rate depends on what others do */
-    double *wire_start_ns, *wire_end_ns; /* [n_bucket] of the recorded step; scratch of a lap by the recurrence */
+    /* buckets that were through before a class ended its backward pass, in the last lap that began with all
+     * classes at once, and in the last that did not */
+    int ahead[2];
+    int interferes; /* whether anybody's rate depends on what others do */
+    /* [n_bucket] of the recorded step; scratch of a lap by the recurrence */
+    double *wire_start_ns, *wire_end_ns;
 };
 
 static inline int64_t tandem_whole_ns(double ns) { return (int64_t)(ns + 0.5); } /* ns ≥ 0 */
 /* To the nearest ns; half a ns, and what would be half a ns but for rounding on the way, upwards. */
 static inline int64_t tandem_rounded_ns(double ns) { return tandem_whole_ns(ns + 0x1p-12); }
 
-/* --- prices.c: what the tasks of the current plan cost, summed up so that one change costs O(1) ----------- */
+/* --- prices.c: what the tasks of the current plan cost, summed up so that one change costs O(1) --------- */
 
 /* Allocates all of it, each task at 0. Returns 0 without memory. */
 int tandem_prices_open(tandem_replay_member *member, int n_bucket);
@@ -198,14 +208,15 @@ void tandem_prices_update(tandem_replay_member *member, int t);
 void tandem_prices_settle(tandem_replay_member *member, int n_bucket);
 /* TANDEM_MISSING names the first of the n_missing costs. */
 tandem_status tandem_prices_missing(const tandem_replay_member *member, tandem_error *error);
-/* The place `at_ns` of the list at one pace, in list time of the other. *stretch: where to look for it first; where it is. */
+/* The place `at_ns` of the list at one pace, in list time of the other. *stretch: where to look for it first;
+ * where it is. */
 double tandem_prices_place(const tandem_replay_member *member, int n_bucket, double at_ns, int from, int to,
                            int *stretch);
 
-/* --- list.c: the list of a class place by place, for the timeline ----------------------------------------- */
+/* --- list.c: the list of a class place by place, for the timeline --------------------------------------- */
 void tandem_replay_list(tandem_replay_member *member);
 
-/* --- Laps -------------------------------------------------------------------------------------------------- */
+/* --- Laps ----------------------------------------------------------------------------------------------- */
 
 /* From the end of one last all-reduce to the next one's. */
 typedef struct tandem_lap {
@@ -224,8 +235,8 @@ void tandem_leads_settle(tandem_replayer *replayer);
 void tandem_lap_by_recurrence(tandem_lap *lap, tandem_replayer *replayer);
 /* events.c: what is known of laps' tails holds no more for buckets before `end`. */
 void tandem_tails_forget(tandem_replayer *replayer, int end);
-/* events.c: always. `recorded`: −1; or where the timeline goes: 0 = this is the lap to record, from `begin_ns` on; 1 = the
- * one after it. Cost: O(buckets + waits), times classes. */
+/* events.c: always. `recorded`: −1; or where the timeline goes: 0 = this is the lap to record, from
+ * `begin_ns` on; 1 = the one after it. Cost: O(buckets + waits), times classes. */
 void tandem_lap_by_events(tandem_lap *lap, tandem_replayer *replayer, int recorded, double begin_ns);
 
 /* --- simulate.c ----------------------------------------------------------------------------------------- */
@@ -235,8 +246,8 @@ void tandem_lap_by_events(tandem_lap *lap, tandem_replayer *replayer, int record
  * wire_end_ns. */
 void tandem_simulate(tandem_replay *replay, tandem_replayer *replayer, int with_timeline);
 
-/* Of the step that was recorded last: what the task at a place took, which stretch it is in, and how long the class was still
- * in the former lap's list when the recorded one began. */
+/* Of the step that was recorded last: what the task at a place took, which stretch it is in, and how long the
+ * class was still in the former lap's list when the recorded one began. */
 static inline double tandem_recorded_ns(const tandem_replay_member *member, int place)
 {
     return member->end_ns[place] - member->start_ns[place];

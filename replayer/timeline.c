@@ -21,7 +21,8 @@ static void append(tandem_replay_member *member, double origin, double start_ns,
 
 /* The compute stream's events join: what is computed to begin when its predecessor ends may differ in the
  * last bit, and would then be rounded to another nanosecond. */
-static void append_joined(tandem_replay_member *member, double origin, double start_ns, double end_ns, int task)
+static void append_joined(tandem_replay_member *member, double origin, double start_ns, double end_ns,
+                          int task)
 {
     append(member, origin, start_ns, end_ns, task);
     if (member->n_event < 2) return;

@@ -1,4 +1,5 @@
-/* topology.c: which links the messages of a collective go over, and how long that takes. collective.h has the formulas. */
+/* topology.c: which links the messages of a collective go over, and how long that takes. collective.h has the
+ * formulas. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,8 @@ typedef struct term {
 typedef struct stage {
     double n_step;
     double share; /* of the collective's bytes, in a message */
-    int height; /* of two trees along which blocks follow one another, n_step times all the way; 0 = there are none */
+    /* of two trees along which blocks follow one another, n_step times all the way; 0 = there are none */
+    int height;
     int beside;   /* at the same time as the stage before */
     int first, n; /* terms */
 } stage;
@@ -105,7 +107,8 @@ static void message(builder *b, int from, int to)
         b->uses_node = 1;
 }
 
-/* Puts the links of the messages so far into a stage; of those between nodes one in `turns` is on its way at a time. */
+/* Puts the links of the messages so far into a stage; of those between nodes one in `turns` is on its way at
+ * a time. */
 static void end_step(builder *b, double n_step, double share, int turns)
 {
     tandem_topology *const t = b->topology;
@@ -195,7 +198,7 @@ static void put_net_ring(builder *b, int n_pass)
     add_link(b, t->net, 1);
 }
 
-/* --- Halving, doubling, binomial trees -------------------------------------------------------------------- */
+/* --- Halving, doubling, binomial trees ------------------------------------------------------------------ */
 
 static int power_below(int n)
 {
@@ -234,7 +237,8 @@ static void put_scatter(builder *b)
 
 /* --- Two trees ------------------------------------------------------------------------------------------ */
 
-/* The rank that stands at position 1 … m of the second tree: inner positions of the one tree are leaves of the other. */
+/* The rank that stands at position 1 … m of the second tree: inner positions of the one tree are leaves of
+ * the other. */
 static int second(int position, int m) { return m % 2 == 0 ? m + 1 - position : position % m + 1; }
 
 static void tree_edge(builder *b, int parent, int child, int m)
@@ -243,8 +247,8 @@ static void tree_edge(builder *b, int parent, int child, int m)
     message(b, parent ? second(parent, m) : 0, second(child, m));
 }
 
-/* Rank 0 feeds two trees of the m others: in-order binary ones, position i on the level of its lowest bit. Of the edges of
- * a rank half are in use in one step, half in the next. */
+/* Rank 0 feeds two trees of the m others: in-order binary ones, position i on the level of its lowest bit. Of
+ * the edges of a rank half are in use in one step, half in the next. */
 static void put_trees(builder *b, int n_pass)
 {
     const int m = b->topology->n_rank - 1, top = power_below(m);
@@ -261,9 +265,10 @@ static void put_trees(builder *b, int n_pass)
     if (!b->no_memory) b->topology->stage[b->topology->n_stage - 1].height = height;
 }
 
-/* --- Algorithms ------------------------------------------------------------------------------------------- */
+/* --- Algorithms ----------------------------------------------------------------------------------------- */
 
-/* What passes all parts on twice: a sum and its parts; a broadcast's nth parts one behind the other along the ring. */
+/* What passes all parts on twice: a sum and its parts; a broadcast's nth parts one behind the other along the
+ * ring. */
 static int n_pass_of(tandem_collective collective)
 {
     return collective == TANDEM_ALL_REDUCE || collective == TANDEM_BROADCAST ? 2 : 1;
@@ -296,9 +301,12 @@ static void build_hierarchical(builder *b, tandem_collective collective)
 }
 
 static void (*const build[TANDEM_N_ALGORITHM])(builder *, tandem_collective) = {
-    [TANDEM_RING] = build_ring, [TANDEM_TREE] = build_tree, [TANDEM_HALVING_DOUBLING] = build_halving_doubling, [TANDEM_HIERARCHICAL] = build_hierarchical};
+    [TANDEM_RING] = build_ring,
+    [TANDEM_TREE] = build_tree,
+    [TANDEM_HALVING_DOUBLING] = build_halving_doubling,
+    [TANDEM_HIERARCHICAL] = build_hierarchical};
 
-/* --- Who stands where ------------------------------------------------------------------------------------- */
+/* --- Who stands where ----------------------------------------------------------------------------------- */
 
 /* The shared node first, then by what distinguishes classes to a network. */
 static int by_place(const void *left, const void *right)
@@ -379,7 +387,7 @@ static int number_places(builder *b)
     return 1;
 }
 
-/* --- Opening ------------------------------------------------------------------------------------------------ */
+/* --- Opening -------------------------------------------------------------------------------------------- */
 
 static int is_wanted(const tandem_topology *t, int algorithm)
 {
@@ -432,7 +440,7 @@ void tandem_topology_close(tandem_topology *topology)
     free(topology);
 }
 
-/* --- Times -------------------------------------------------------------------------------------------------- */
+/* --- Times ---------------------------------------------------------------------------------------------- */
 
 static double message_ns(const tandem_topology *t, const stage *s, double bytes)
 {
@@ -496,10 +504,13 @@ double tandem_collective_ns(const tandem_topology *topology, tandem_collective c
     return least;
 }
 
-/* --- Names -------------------------------------------------------------------------------------------------- */
+/* --- Names ---------------------------------------------------------------------------------------------- */
 
-static const char *const names[] = {
-    [TANDEM_RING] = "ring", [TANDEM_TREE] = "tree", [TANDEM_HALVING_DOUBLING] = "halving-doubling", [TANDEM_HIERARCHICAL] = "hierarchical", [TANDEM_AUTO] = "auto"};
+static const char *const names[] = {[TANDEM_RING] = "ring",
+                                    [TANDEM_TREE] = "tree",
+                                    [TANDEM_HALVING_DOUBLING] = "halving-doubling",
+                                    [TANDEM_HIERARCHICAL] = "hierarchical",
+                                    [TANDEM_AUTO] = "auto"};
 enum { N_NAME = sizeof names / sizeof *names };
 
 const char *tandem_collective_algorithm_name(tandem_collective_algorithm algorithm)
@@ -516,7 +527,8 @@ tandem_status tandem_collective_algorithm_find(tandem_collective_algorithm *algo
             return TANDEM_OK;
         }
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "no algorithm of collectives is called '%s'.%s There are auto, ring, tree, halving-doubling and "
+                            "no algorithm of collectives is called '%s'.%s There are auto, ring, tree, "
+                            "halving-doubling and "
                             "hierarchical",
                             name ? name : "", tandem_nearest_hint(name, names, N_NAME).text);
 }

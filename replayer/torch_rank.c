@@ -1,7 +1,8 @@
 /* torch_rank.c: events of the PyTorch profiler, sorted into operators, steps, busy times and collectives.
  *
- * Slices of a thread nest. Writers put them down in one order or another; so they are gathered into a batch, sorted by
- * thread and start, and go over a stack for each thread. What a batch holds is all that is ever kept of them. */
+ * Slices of a thread nest. Writers put them down in one order or another; so they are gathered into a batch,
+ * sorted by thread and start, and go over a stack for each thread. What a batch holds is all that is ever
+ * kept of them. */
 #include "replayer/torch_rank.h"
 
 #include <stdio.h>
@@ -67,14 +68,16 @@ typedef struct reading {
 
 static tandem_status no_memory(const reading *r)
 {
-    return tandem_error_set(r->error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", r->events.input->source);
+    return tandem_error_set(r->error, TANDEM_NO_MEMORY, "no memory to read '%.200s'",
+                            r->events.input->source);
 }
 
 /* --- Names ---------------------------------------------------------------------------------------------- */
 
 static int begins(const char *text, const char *word) { return strncmp(text, word, strlen(word)) == 0; }
 
-/* Letters of a name alone, in lower case: ncclDevKernel_AllReduce_Sum, nccl:all_reduce, c10d::allreduce_ are alike. */
+/* Letters of a name alone, in lower case: ncclDevKernel_AllReduce_Sum, nccl:all_reduce, c10d::allreduce_ are
+ * alike. */
 static void letters_of(char *to, size_t size, const char *name)
 {
     size_t n = 0;
@@ -182,7 +185,8 @@ static tandem_status add_signature(reading *r, uint64_t hash, const char *name, 
     tandem_status status = TANDEM_OK;
     if (2 * (rank->n_signature + 1) > rank->table_room) status = grow_table(r);
     if (status == TANDEM_OK && rank->n_signature == rank->signature_room)
-        status = grow(r, (void **)&rank->signature, &rank->signature_room, sizeof *rank->signature, MOST_SIGNATURES);
+        status = grow(r, (void **)&rank->signature, &rank->signature_room, sizeof *rank->signature,
+                      MOST_SIGNATURES);
     if (status != TANDEM_OK) return status;
     made.name = tandem_arena_text(&rank->arena, name);
     made.detail = tandem_arena_text(&rank->arena, detail);
@@ -225,8 +229,11 @@ static tandem_status add_collective(reading *r, const char *name, const char *de
     int32_t place = find_signature(rank, key);
     if (status == TANDEM_OK && place < 0) status = add_signature(r, key, name, detail, 0, &place);
     if (status != TANDEM_OK) return status;
-    rank->collective[rank->n_collective++] = (torch_collective){
-        .start_ns = start_ns, .duration_ns = end_ns - start_ns, .key = key, .signature = place, .source = source};
+    rank->collective[rank->n_collective++] = (torch_collective){.start_ns = start_ns,
+                                                                .duration_ns = end_ns - start_ns,
+                                                                .key = key,
+                                                                .signature = place,
+                                                                .source = source};
     return TANDEM_OK;
 }
 
@@ -246,7 +253,7 @@ static tandem_status add_event_collective(reading *r, int64_t end_ns, int source
     return add_collective(r, operation, detail, key, event->start_ns, end_ns, source);
 }
 
-/* --- Which operator a kernel belongs to ------------------------------------------------------------------- */
+/* --- Which operator a kernel belongs to ----------------------------------------------------------------- */
 
 static tandem_status make_externals(reading *r, int64_t n)
 {
@@ -310,8 +317,8 @@ static void pop(reading *r, thread *t)
     cost->self_ns += total_ns > top->inner_ns ? total_ns - top->inner_ns : 0;
 }
 
-/* By how much slices may end later than they say: where start and duration are both cut to whole µs, up to 2 µs. What begins
- * last within a short slice then seems to begin behind it. */
+/* By how much slices may end later than they say: where start and duration are both cut to whole µs, up to 2
+ * µs. What begins last within a short slice then seems to begin behind it. */
 static int64_t slack_of(const reading *r) { return r->is_exact ? 0 : 2000; }
 
 static tandem_torch_pass pass_of(const reading *r, thread *t, const frame *outer, const slice *s)
@@ -325,7 +332,8 @@ static tandem_torch_pass pass_of(const reading *r, thread *t, const frame *outer
     return s->start_ns < t->scope_end_ns ? t->scope : TANDEM_TORCH_FORWARD;
 }
 
-/* A copy within a cast is one, where types were not recorded, too: it gets a row beside the one of plain copies. */
+/* A copy within a cast is one, where types were not recorded, too: it gets a row beside the one of plain
+ * copies. */
 static tandem_status find_cast(reading *r, const frame *outer, int32_t *place)
 {
     const torch_signature *const all = r->rank->signature;
@@ -378,7 +386,8 @@ static tandem_status push(reading *r, const slice *s)
 
 /* --- Batches -------------------------------------------------------------------------------------------- */
 
-/* By thread, start, longest first, then as the file has them; kernels last, when what they belong to is known. */
+/* By thread, start, longest first, then as the file has them; kernels last, when what they belong to is
+ * known. */
 static int in_turn(const void *left, const void *right)
 {
     const slice *const a = left, *const b = right;
@@ -433,7 +442,9 @@ static tandem_status add_window(reading *r, int64_t number, int64_t end_ns)
 {
     torch_rank *const rank = r->rank;
     if (rank->n_window == MOST_STEPS)
-        return tandem_events_refuse(&r->events, &r->event, "expected at most 65536 steps (ProfilerStep#…) in a file");
+        return tandem_events_refuse(&r->events, &r->event,
+                                    "expected at most 65536 steps (ProfilerStep#…) in "
+                                    "a file");
     if (rank->n_window == rank->window_room) {
         const tandem_status status =
             grow(r, (void **)&rank->window, &rank->window_room, sizeof *rank->window, MOST_STEPS);
@@ -467,7 +478,8 @@ static tandem_status take_host(reading *r, int64_t end_ns, int is_annotation)
         return status == TANDEM_OK ? add_slice(r, end_ns, -1, PLAIN) : status;
     }
     if (begins(name, "nccl:") || begins(name, "gloo:") || begins(name, "ucc:") || begins(name, "mpi:"))
-        return add_event_collective(r, end_ns, TORCH_SLICE); /* runs beside what started it: no part of the stack */
+        /* runs beside what started it: no part of the stack */
+        return add_event_collective(r, end_ns, TORCH_SLICE);
     if (begins(name, "Optimizer.")) return add_slice(r, end_ns, -1, OPTIMIZER_SCOPE);
     if (is_annotation) return add_slice(r, end_ns, -1, PLAIN);
     const int is_call =
@@ -577,7 +589,8 @@ static tandem_status read_rank(reading *r)
     if (rank->n_window) qsort(rank->window, (size_t)rank->n_window, sizeof *rank->window, by_number);
     if (rank->first_ns > rank->last_ns && rank->n_window == 0)
         return tandem_error_set(r->error, TANDEM_MALFORMED,
-                                "'%.200s': %lld events, none of which is an operator, a kernel or a step; expected a trace "
+                                "'%.200s': %lld events, none of which is an operator, a kernel or a step; "
+                                "expected a trace "
                                 "of the PyTorch profiler or of tandem train --trace",
                                 r->events.input->source, (long long)rank->n_event);
     return TANDEM_OK;

@@ -30,8 +30,9 @@ typedef struct torch_window {
 
 typedef struct torch_rank {
     tandem_arena arena;
-    int64_t rank;                                                        /* −1 = the file does not say */
-    int64_t n_event, n_incomplete, n_negative, n_overlapping, n_dropped; /* dropped: collectives beyond what is kept */
+    int64_t rank; /* −1 = the file does not say */
+    /* dropped: collectives beyond what is kept */
+    int64_t n_event, n_incomplete, n_negative, n_overlapping, n_dropped;
     int64_t first_ns, last_ns;
     torch_signature *signature;
     int n_signature, signature_room;

@@ -19,7 +19,8 @@ typedef struct joining {
 
 static tandem_status no_memory(const joining *j)
 {
-    return tandem_error_set(j->error, TANDEM_NO_MEMORY, "no memory to join the traces of %d ranks", j->result->n_rank);
+    return tandem_error_set(j->error, TANDEM_NO_MEMORY, "no memory to join the traces of %d ranks",
+                            j->result->n_rank);
 }
 
 /* --- Steps ---------------------------------------------------------------------------------------------- */
@@ -207,7 +208,8 @@ static int by_key_start(const void *left, const void *right)
     return order ? order : (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
 }
 
-/* The step in which it begins; NULL = in none. Windows are sorted by number, and so by time unless numbers repeat. */
+/* The step in which it begins; NULL = in none. Windows are sorted by number, and so by time unless numbers
+ * repeat. */
 static const torch_window *window_of(const torch_rank *rank, int64_t start_ns)
 {
     int low = 0, high = rank->n_window;
@@ -221,7 +223,8 @@ static const torch_window *window_of(const torch_rank *rank, int64_t start_ns)
     return low < rank->n_window && rank->window[low].begin_ns <= start_ns ? &rank->window[low] : NULL;
 }
 
-/* Keeps those that count, and makes of each key: operation, size, members, step, and number among its like. */
+/* Keeps those that count, and makes of each key: operation, size, members, step, and number among its like.
+ * */
 static void number_collectives(torch_rank *rank)
 {
     const int source = comm_source(rank);
@@ -271,7 +274,8 @@ static int by_hash_transfer(const void *left, const void *right)
     return order ? order : (a->transfer_ns > b->transfer_ns) - (a->transfer_ns < b->transfer_ns);
 }
 
-/* A collective with members from `of` on, n of them. Adds to what the ranks wait; sums still, means come later. */
+/* A collective with members from `of` on, n of them. Adds to what the ranks wait; sums still, means come
+ * later. */
 static joined join_one(const joining *j, const member *of, int n)
 {
     int last = 0;
@@ -410,7 +414,8 @@ static tandem_status find_excess(const joining *j)
             if (rank != result->slowest)
                 other_ns[n++] = cost_of(result, &op->rank[rank]) / result->rank[rank].n_step;
         qsort(other_ns, (size_t)n_other, sizeof *other_ns, by_size);
-        const int64_t own_ns = cost_of(result, &op->rank[result->slowest]) / result->rank[result->slowest].n_step;
+        const int64_t own_ns =
+            cost_of(result, &op->rank[result->slowest]) / result->rank[result->slowest].n_step;
         const int64_t excess_ns = own_ns - other_ns[(n_other - 1) / 2];
         if (excess_ns <= result->excess_ns) continue;
         result->excess = k;
@@ -435,7 +440,8 @@ static tandem_status sort_ranks(const joining *j)
         for (int at = k; at > 0 && j->rank[at].rank <= j->rank[at - 1].rank; at--) {
             if (j->rank[at].rank == j->rank[at - 1].rank)
                 return tandem_error_set(j->error, TANDEM_MALFORMED,
-                                        "'%.200s' and '%.200s' are both of rank %lld; expected one file a rank",
+                                        "'%.200s' and '%.200s' are both of rank %lld; expected one file a "
+                                        "rank",
                                         result->rank[at - 1].path, result->rank[at].path,
                                         (long long)j->rank[at].rank);
             const torch_rank moved = j->rank[at];

@@ -15,7 +15,8 @@ enum { ANY = -1 };
 /* All operators take their actual or their ideal durations; those that match take the other. */
 typedef struct scenario {
     int is_ideal;
-    int dimension[2], label[2]; /* both must match; dimension ANY: whatever. {ANY, ANY}: none takes the other */
+    /* both must match; dimension ANY: whatever. {ANY, ANY}: none takes the other */
+    int dimension[2], label[2];
 } scenario;
 
 typedef struct analysis {
@@ -123,8 +124,8 @@ static int best_of(const tandem_whatif_parts *parts)
     return best;
 }
 
-/* From the narrow to the wide: the first whose mending gives at least half of what there is to win. Parts are still in the
- * order of their labels. Returns the dimension, or ANY. */
+/* From the narrow to the wide: the first whose mending gives at least half of what there is to win. Parts are
+ * still in the order of their labels. Returns the dimension, or ANY. */
 static int find_who(const analysis *a, tandem_whatif_parts *const parts[N_WHATIF_DIMENSION], int *who)
 {
     static const int narrow_first[] = {WHATIF_WORKER, WHATIF_STAGE, WHATIF_DP_RANK};

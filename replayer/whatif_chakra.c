@@ -1,5 +1,6 @@
-/* whatif_chakra.c: execution traces of MLCommons Chakra as one job: nodes wait for what they depend on and for nothing else, collectives
- * and messages for their partners; from these a model of the step, and its critical path. */
+/* whatif_chakra.c: execution traces of MLCommons Chakra as one job: nodes wait for what they depend on and
+ * for nothing else, collectives and messages for their partners; from these a model of the step, and its
+ * critical path. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +56,8 @@ static int parts_of(const chakra_job *r, const member *one, int n_rank_of_key)
 static tandem_status refuse_partner(const chakra_job *r, const member *one, int n, const char *missing)
 {
     return tandem_error_set(r->error, TANDEM_MALFORMED,
-                            "'%.200s', node %llu (%.80s): number %d of its kind (%s) has %d part%s in these files; expected "
+                            "'%.200s', node %llu (%.80s): number %d of its kind (%s) has %d part%s in these "
+                            "files; expected "
                             "%s",
                             r->rank[one->rank].path, (unsigned long long)chakra_node_at(r, one->node)->id,
                             chakra_node_name(r, one->node), one->number + 1,
@@ -68,16 +70,19 @@ static tandem_status join(chakra_job *r, const member *of, int n, int expected)
     char why[64];
     (void)snprintf(why, sizeof why, "%d, one on each of %d ranks", expected, expected);
     if (n != expected)
-        return refuse_partner(r, of, n, chakra_node_at(r, of->node)->partner >= 0 ? "a send and a receive" : why);
+        return refuse_partner(r, of, n,
+                              chakra_node_at(r, of->node)->partner >= 0 ? "a send and a receive" : why);
     int64_t transfer_ns = INT64_MAX;
     for (int k = 0; k < n; k++) {
         const chakra_node *const one = chakra_node_at(r, of[k].node);
-        if (one->size != chakra_node_at(r, of->node)->size && strcmp(r->kind[one->kind].text, "all-reduce") == 0)
+        if (one->size != chakra_node_at(r, of->node)->size &&
+            strcmp(r->kind[one->kind].text, "all-reduce") == 0)
             return refuse_partner(r, &of[k], n, "all of one comm_size");
         if (one->duration_ns < transfer_ns) transfer_ns = one->duration_ns;
     }
     for (int k = 0; k < n; k++) {
-        chakra_node_at(r, of[k].node)->duration_ns = transfer_ns; /* what it took longer on other ranks, they waited */
+        /* what it took longer on other ranks, they waited */
+        chakra_node_at(r, of[k].node)->duration_ns = transfer_ns;
         r->group[of[k].node] = r->n_group;
     }
     r->n_group++;
@@ -117,7 +122,8 @@ static int gather_members(const chakra_job *r, member *to)
             const chakra_node *const one = chakra_node_at(r, i);
             if (!one->group) continue;
             if (to)
-                to[n] = (member){.key = one->group, .rank = k, .node = i, .sequence = one->sequence, .type = one->type};
+                to[n] = (member){
+                    .key = one->group, .rank = k, .node = i, .sequence = one->sequence, .type = one->type};
             n++;
         }
     return n;
@@ -170,7 +176,8 @@ static tandem_status open_engine(const chakra_job *r, whatif_model *model)
     return status;
 }
 
-/* Nodes of one name, the k-th of each rank: every rank takes what the one takes that computes least of those that have it. */
+/* Nodes of one name, the k-th of each rank: every rank takes what the one takes that computes least of those
+ * that have it. */
 static tandem_status find_ideals(const chakra_job *r, whatif_model *model)
 {
     const int n = r->nodes.n;
@@ -178,7 +185,8 @@ static tandem_status find_ideals(const chakra_job *r, whatif_model *model)
     if (!alike) return chakra_no_memory(r);
     for (int k = 0; k < r->n_rank; k++)
         for (int i = r->rank[k].first; i < r->rank[k].behind; i++)
-            alike[i] = (member){.key = (uint64_t)chakra_node_at(r, i)->name, .rank = k, .node = i, .sequence = i};
+            alike[i] =
+                (member){.key = (uint64_t)chakra_node_at(r, i)->name, .rank = k, .node = i, .sequence = i};
     qsort(alike, (size_t)n, sizeof *alike, by_key_rank);
     for (int first = 0, behind; first < n; first = behind) {
         behind = first + 1;
@@ -187,8 +195,8 @@ static tandem_status find_ideals(const chakra_job *r, whatif_model *model)
     }
     for (int first = 0, behind; first < n; first = behind) {
         int least = first;
-        for (behind = first;
-             behind < n && alike[behind].key == alike[first].key && alike[behind].number == alike[first].number;
+        for (behind = first; behind < n && alike[behind].key == alike[first].key &&
+                             alike[behind].number == alike[first].number;
              behind++)
             if (r->rank[alike[behind].rank].busy_ns < r->rank[alike[least].rank].busy_ns) least = behind;
         for (int k = first; k < behind; k++)
@@ -209,7 +217,8 @@ static tandem_status label_nodes(const chakra_job *r, whatif_model *model)
     model->lane_name = lane_name;
     model->n_lane = LANES;
     for (int k = 0; k < r->n_rank; k++) {
-        (void)snprintf(model->worker_name[k].text, sizeof model->worker_name->text, "rank %d", r->rank[k].number);
+        (void)snprintf(model->worker_name[k].text, sizeof model->worker_name->text, "rank %d",
+                       r->rank[k].number);
         if (r->n_rank > 1) model->by[WHATIF_WORKER].name[k] = model->worker_name[k];
         for (int i = r->rank[k].first; i < r->rank[k].behind; i++) {
             model->worker[i] = k;
@@ -222,7 +231,8 @@ static tandem_status label_nodes(const chakra_job *r, whatif_model *model)
     return TANDEM_OK;
 }
 
-/* The longest that any rank took from its first start to its last end: clocks of ranks need not agree. 0 = no starts. */
+/* The longest that any rank took from its first start to its last end: clocks of ranks need not agree. 0 = no
+ * starts. */
 static int64_t recorded_of(const chakra_job *r)
 {
     int64_t longest_ns = 0, any_ns = 0;
@@ -249,7 +259,8 @@ static tandem_status open_model(const chakra_job *r, whatif_model *model)
     for (int i = 0; i < r->nodes.n; i++) any_ns |= model->actual_ns[i] = chakra_node_at(r, i)->duration_ns;
     if (!any_ns)
         return tandem_error_set(r->error, TANDEM_MALFORMED,
-                                "'%.200s': no node has a duration; expected a trace of what was measured or simulated",
+                                "'%.200s': no node has a duration; expected a trace of what was measured or "
+                                "simulated",
                                 r->rank[0].path);
     status = open_engine(r, model);
     if (status == TANDEM_OK) status = find_ideals(r, model);
@@ -332,7 +343,8 @@ static tandem_status find_path(const chakra_job *r, const whatif_model *model, t
     tandem_status status = TANDEM_OK;
     if (!w.ready_ns || !w.end_ns || !w.last_part || !w.first_edge) status = chakra_no_memory(r);
     if (status == TANDEM_OK)
-        status = tandem_engine_run(model->engine[0], model->actual_ns, w.ready_ns, w.end_ns, &length_ns, r->error);
+        status =
+            tandem_engine_run(model->engine[0], model->actual_ns, w.ready_ns, w.end_ns, &length_ns, r->error);
     if (status == TANDEM_OK) {
         link_nodes(&w);
         status = list_links(&w, whatif);
@@ -353,7 +365,8 @@ static tandem_status analyse(tandem_whatif **whatif, const char *const *path, co
     whatif_model model = {0};
     tandem_whatif *made = NULL;
     if (n < 1 || n > MOST_RANKS)
-        return tandem_error_set(error, TANDEM_USAGE, "%d traces; expected 1 to %d, one a rank", n, MOST_RANKS);
+        return tandem_error_set(error, TANDEM_USAGE, "%d traces; expected 1 to %d, one a rank", n,
+                                MOST_RANKS);
     chakra_job *const r = calloc(1, sizeof *r);
     if (!r) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", path[0]);
     r->error = error;
@@ -379,7 +392,8 @@ tandem_status tandem_whatif_chakra(tandem_whatif **whatif, const char *const *pa
 }
 
 tandem_status tandem_whatif_parse_chakra(tandem_whatif **whatif, const char *const *source,
-                                         const void *const *bytes, const size_t *n_byte, int n, tandem_error *error)
+                                         const void *const *bytes, const size_t *n_byte, int n,
+                                         tandem_error *error)
 {
     return analyse(whatif, source, bytes, n_byte, n, NULL, error);
 }

@@ -1,5 +1,5 @@
-/* whatif_rules.c: what waits for what in a pipeline-parallel step (the rules in whatif.h), and what each operator ideally
- * takes. */
+/* whatif_rules.c: what waits for what in a pipeline-parallel step (the rules in whatif.h), and what each
+ * operator ideally takes. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@ enum { GATHER, SCATTER, EMBEDDING, CLIP, N_COLLECTIVE };
 static const tandem_job_kind compute_kind[N_DIRECTION] = {TANDEM_JOB_FORWARD, TANDEM_JOB_BACKWARD};
 static const tandem_job_kind send_kind[N_DIRECTION] = {TANDEM_JOB_FORWARD_SEND, TANDEM_JOB_BACKWARD_SEND};
 static const tandem_job_kind recv_kind[N_DIRECTION] = {TANDEM_JOB_FORWARD_RECV, TANDEM_JOB_BACKWARD_RECV};
-static const tandem_job_kind collective_kind[N_COLLECTIVE] = {TANDEM_JOB_PARAMS_GATHER, TANDEM_JOB_GRADS_SCATTER,
-                                                              TANDEM_JOB_EMBEDDING, TANDEM_JOB_CLIP};
+static const tandem_job_kind collective_kind[N_COLLECTIVE] = {
+    TANDEM_JOB_PARAMS_GATHER, TANDEM_JOB_GRADS_SCATTER, TANDEM_JOB_EMBEDDING, TANDEM_JOB_CLIP};
 static const tandem_job_kind tail_kind[] = {TANDEM_JOB_GC,        TANDEM_JOB_LAYERNORM,
                                             TANDEM_JOB_EMBEDDING, TANDEM_JOB_GRADS_SCATTER,
                                             TANDEM_JOB_CLIP,      TANDEM_JOB_OPTIMIZER};
@@ -85,7 +85,8 @@ static int64_t worker_of(const tandem_job *job, const tandem_job_op *op)
 static whatif_label worker_name(const tandem_job *job, int64_t worker)
 {
     whatif_label label;
-    const int dp_rank = (int)(worker / job->n_tp / job->n_stage), stage = (int)(worker / job->n_tp % job->n_stage);
+    const int dp_rank = (int)(worker / job->n_tp / job->n_stage),
+              stage = (int)(worker / job->n_tp % job->n_stage);
     if (job->n_tp > 1)
         (void)snprintf(label.text, sizeof label.text, "dp %d stage %d tp %d", dp_rank, stage,
                        (int)(worker % job->n_tp));
@@ -104,7 +105,8 @@ static void name_op(char *text, size_t size, const void *context, int i)
     const naming *const n = context;
     const tandem_job_op *const op = &n->job->op[n->first + i];
     (void)snprintf(text, size, "step %lld, %s: %s %d", (long long)n->job->step[op->step],
-                   worker_name(n->job, worker_of(n->job, op)).text, tandem_job_kind_name(op->kind), op->sequence);
+                   worker_name(n->job, worker_of(n->job, op)).text, tandem_job_kind_name(op->kind),
+                   op->sequence);
 }
 
 /* --- Workers and their lists ---------------------------------------------------------------------------- */
@@ -117,7 +119,8 @@ static tandem_status find_workers(layout *l)
     for (int w = 0; w < l->n_worker; w++) {
         if (at == l->n || worker_of(job, &l->op[at]) != w)
             return tandem_error_set(l->error, TANDEM_MALFORMED,
-                                    "step %lld: %s has no operators; every worker of the %d x %d x %d (data-parallel, stages, "
+                                    "step %lld: %s has no operators; every worker of the %d x %d x %d "
+                                    "(data-parallel, stages, "
                                     "tensor-parallel) must be there in every step",
                                     (long long)job->step[l->op->step], worker_name(job, w).text, job->n_dp,
                                     job->n_stage, job->n_tp);
@@ -150,8 +153,8 @@ static void add_edge(layout *l, int before, int after)
 
 /* --- Messages between stages ---------------------------------------------------------------------------- */
 
-/* Whether a compute operator hands its result on, or gets its input, over the pipeline: the first and the last chunk of the
- * model have nobody on one side. */
+/* Whether a compute operator hands its result on, or gets its input, over the pipeline: the first and the
+ * last chunk of the model have nobody on one side. */
 static int has_partner(const layout *l, int op, int direction, int is_send)
 {
     const int place = l->op[op].chunk * l->job->n_stage + l->op[op].stage;
@@ -159,9 +162,9 @@ static int has_partner(const layout *l, int op, int direction, int is_send)
     return !((direction == FORWARD) == is_send ? is_last : is_first);
 }
 
-/* Puts the messages of one type beside their compute operators. Where a trace has one for every compute operator, those that
- * have no partner are empty; otherwise only those with a partner are there. Leaves in `group` the number among those with a
- * partner, −1 = none. */
+/* Puts the messages of one type beside their compute operators. Where a trace has one for every compute
+ * operator, those that have no partner are empty; otherwise only those with a partner are there. Leaves in
+ * `group` the number among those with a partner, −1 = none. */
 static tandem_status place_messages(layout *l, int worker, int direction, int is_send)
 {
     const int kind = (is_send ? send_kind : recv_kind)[direction];
@@ -279,7 +282,8 @@ static void wait_for_parameters(layout *l, int worker)
     }
 }
 
-/* The worker's compute operators in their order: the last one, and the one before the last before the first backward. */
+/* The worker's compute operators in their order: the last one, and the one before the last before the first
+ * backward. */
 static void find_turn(const layout *l, int worker, int *last, int *turn)
 {
     int before = -1, before_that = -1, backward = 0;
@@ -323,7 +327,8 @@ static int allocate(layout *l)
                (l->stream = tandem_arena_array(arena, n, sizeof(int))) != NULL &&
                (l->group = tandem_arena_array(arena, n, sizeof(int))) != NULL &&
                (l->list = tandem_arena_array(arena, n, sizeof(int))) != NULL &&
-               (l->list_first = tandem_arena_array(arena, n_worker * (TANDEM_N_JOB_KIND + 1), sizeof(int))) != NULL &&
+               (l->list_first = tandem_arena_array(arena, n_worker * (TANDEM_N_JOB_KIND + 1), sizeof(int))) !=
+                   NULL &&
                (l->group_size = tandem_arena_array(arena, n, sizeof(int))) != NULL &&
                (l->edge = tandem_arena_array(arena, n, MOST_EDGES * sizeof *l->edge)) != NULL;
     for (int d = 0; good && d < N_DIRECTION; d++)
@@ -358,12 +363,14 @@ static tandem_status lay_out(layout *l)
     return TANDEM_OK;
 }
 
-/* What an operator takes once the last of its group is there. Clocks of workers differ: what would be less than nothing is 0. */
+/* What an operator takes once the last of its group is there. Clocks of workers differ: what would be less
+ * than nothing is 0. */
 static tandem_status find_transfers(layout *l, int64_t *actual_ns)
 {
     int64_t *const latest_ns = tandem_arena_array(&l->arena, (size_t)l->n_group, sizeof *latest_ns);
     if (!latest_ns)
-        return tandem_error_set(l->error, TANDEM_NO_MEMORY, "no memory for the %d groups of a step", l->n_group);
+        return tandem_error_set(l->error, TANDEM_NO_MEMORY, "no memory for the %d groups of a step",
+                                l->n_group);
     for (int g = 0; g < l->n_group; g++) latest_ns[g] = INT64_MIN;
     for (int i = 0; i < l->n; i++)
         if (l->group[i] >= 0 && l->op[i].start_ns > latest_ns[l->group[i]])
@@ -393,7 +400,8 @@ static tandem_status open_step(whatif_model *model, const tandem_job *job, int s
     const int64_t n_worker = (int64_t)job->n_dp * job->n_stage * job->n_tp;
     layout l = {.job = job, .op = job->op + first, .n = model->first[s + 1] - first, .error = error};
     tandem_status status = TANDEM_OK;
-    l.n_worker = n_worker > l.n ? l.n + 1 : (int)n_worker; /* more workers than operators: one is missing, and is found */
+    /* more workers than operators: one is missing, and is found */
+    l.n_worker = n_worker > l.n ? l.n + 1 : (int)n_worker;
     naming *const name = tandem_arena_alloc(&model->arena, sizeof *name);
     if (l.n_worker > l.n) {
         status = find_workers(&l);
@@ -469,7 +477,8 @@ static tandem_status label_operators(whatif_model *model, const tandem_job *job,
     for (int i = 0; i < job->n_op; i++) is_there[job->op[i].kind] = 1;
     for (int kind = 0; kind < TANDEM_N_JOB_KIND; kind++) {
         if (!is_there[kind]) continue;
-        for (row[kind] = 0; row[kind] < n && strcmp(by->name[row[kind]].text, tandem_job_kind_shown(kind)) != 0;)
+        for (row[kind] = 0;
+             row[kind] < n && strcmp(by->name[row[kind]].text, tandem_job_kind_shown(kind)) != 0;)
             row[kind]++;
         if (row[kind] == n)
             (void)snprintf(by->name[n++].text, sizeof by->name->text, "%s", tandem_job_kind_shown(kind));
@@ -493,7 +502,8 @@ static tandem_status label_places(whatif_model *model, const tandem_job *job, ta
             if (d == WHATIF_WORKER)
                 model->by[d].name[k] = worker_name(job, k);
             else
-                (void)snprintf(model->by[d].name[k].text, sizeof model->by[d].name[k].text, "%s %d", word[d], k);
+                (void)snprintf(model->by[d].name[k].text, sizeof model->by[d].name[k].text, "%s %d", word[d],
+                               k);
         }
         for (int i = 0; i < job->n_op; i++)
             model->by[d].of[i] = d == WHATIF_STAGE     ? job->op[i].stage

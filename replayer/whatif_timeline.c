@@ -59,9 +59,9 @@ static tandem_status write_steps(writing *w, tandem_error *error)
         const int first = model->first[s];
         int64_t length_ns[N_VIEW] = {0};
         for (int view = 0; view < N_VIEW; view++) {
-            const tandem_status status =
-                tandem_engine_run(model->engine[s], (view == STEP ? model->actual_ns : model->ideal_ns) + first,
-                                  w->ready_ns[view], w->end_ns[view], &length_ns[view], error);
+            const tandem_status status = tandem_engine_run(
+                model->engine[s], (view == STEP ? model->actual_ns : model->ideal_ns) + first,
+                w->ready_ns[view], w->end_ns[view], &length_ns[view], error);
             if (status != TANDEM_OK) return status;
             for (int op = first; op < model->first[s + 1]; op++) write_op(w, s, op, view, origin_ns);
         }

@@ -1,6 +1,6 @@
-/* zero.c: the step of zero.h as a program that all classes go through alike: at certain tasks a collective is asked for, or
- * waited for. Since it is asked for before it is waited for, and all go through the program side by side, its end is known
- * where it is needed; one pass over the program is a lap. */
+/* zero.c: the step of zero.h as a program that all classes go through alike: at certain tasks a collective is
+ * asked for, or waited for. Since it is asked for before it is waited for, and all go through the program
+ * side by side, its end is known where it is needed; one pass over the program is a lap. */
 #include "tandem/zero.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ typedef struct stepping {
     class_state class[TANDEM_MAX_CLASS];
 } stepping;
 
-/* --- Shards ---------------------------------------------------------------------------------------------------- */
+/* --- Shards --------------------------------------------------------------------------------------------- */
 
 static int64_t shard_of(int64_t elements, int n_rank)
 {
@@ -90,10 +90,11 @@ static void share_out(const stepping *s, tandem_memory *memory)
     memory->optimizer = own * n_state;
     if (s->stage >= 2) memory->gradients = own + most_gradients(s);
     if (s->stage >= 3) memory->weights = own + most_weights(s);
-    memory->peak = memory->weights + memory->gradients + memory->optimizer + memory->histories + memory->arena;
+    memory->peak =
+        memory->weights + memory->gradients + memory->optimizer + memory->histories + memory->arena;
 }
 
-/* --- The program ------------------------------------------------------------------------------------------------ */
+/* --- The program ---------------------------------------------------------------------------------------- */
 
 static void add(stepping *s, int task, what kind, int collective)
 {
@@ -186,7 +187,7 @@ static void make_program(stepping *s, unsigned char *used)
         for (; s->n_collective < 2 * n; s->n_collective++) s->bucket[s->n_collective] = s->n_collective - n;
 }
 
-/* --- A lap ---------------------------------------------------------------------------------------------------------- */
+/* --- A lap ---------------------------------------------------------------------------------------------- */
 
 /* An update is of the shard alone. */
 static double task_ns(const stepping *s, const tandem_replay_member *member, int place)
@@ -281,7 +282,7 @@ static double run_laps(stepping *s)
     return step_ns;
 }
 
-/* --- The result -------------------------------------------------------------------------------------------------------- */
+/* --- The result ----------------------------------------------------------------------------------------- */
 
 static void report(tandem_zero *zero, const stepping *s, double step_ns)
 {
@@ -306,7 +307,7 @@ static void report(tandem_zero *zero, const stepping *s, double step_ns)
     zero->n_gather = s->n_collective - s->n_bucket;
 }
 
-/* --- All of it ------------------------------------------------------------------------------------------------------------ */
+/* --- All of it ------------------------------------------------------------------------------------------ */
 
 /* By the replayer's algorithm over the links; half of what an all-reduce took where those were measured. */
 static tandem_status price(stepping *s, tandem_error *error)
@@ -319,7 +320,8 @@ static tandem_status price(stepping *s, tandem_error *error)
     for (int b = 0; b < s->n_bucket && status == TANDEM_OK; b++) {
         const uint64_t bytes = (uint64_t)s->step->bucket[b].elements * sizeof(float);
         const double half_ns = (replayer->wire_end_ns[b] - replayer->wire_start_ns[b]) / 2;
-        s->scatter_ns[b] = topology ? tandem_collective_ns(topology, TANDEM_REDUCE_SCATTER, bytes, NULL) : half_ns;
+        s->scatter_ns[b] =
+            topology ? tandem_collective_ns(topology, TANDEM_REDUCE_SCATTER, bytes, NULL) : half_ns;
         s->gather_ns[b] = topology ? tandem_collective_ns(topology, TANDEM_ALL_GATHER, bytes, NULL) : half_ns;
     }
     tandem_topology_close(topology);
@@ -329,7 +331,8 @@ static tandem_status price(stepping *s, tandem_error *error)
 static int allocate(stepping *s)
 {
     const size_t n_bucket = (size_t)s->n_bucket, n_task = (size_t)s->step->n_task;
-    /* a task waits for each of its parameters at most; and thrice as many actions while some are put in between */
+    /* a task waits for each of its parameters at most; and thrice as many actions while some are put in
+     * between */
     const size_t n_collective = 2 * n_bucket + TANDEM_MAX_PARAMETER * n_task;
     s->shard = malloc(n_bucket * sizeof *s->shard);
     s->bucket = malloc(n_collective * sizeof *s->bucket);
@@ -357,7 +360,8 @@ static void release(stepping *s)
     free(s->shard);
 }
 
-tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer, int stage, tandem_error *error)
+tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer, int stage,
+                                   tandem_error *error)
 {
     stepping s = {.replayer = replayer,
                   .step = replayer->member[0].step,
@@ -370,13 +374,15 @@ tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer,
     if (s.step->norm_task >= 0)
         return tandem_error_set(
             error, TANDEM_USAGE,
-            "no rank has all gradients with ZeRO, whose norm the step would find; leave out --clip and --loss-scale");
+            "no rank has all gradients with ZeRO, whose norm the step would find; leave out --clip and "
+            "--loss-scale");
     tandem_zero result = {0};
     unsigned char *used = calloc((size_t)s.n_bucket, 1);
     tandem_status status =
         tandem_replayer_run(replayer, &result.replay, TANDEM_REPLAY_MEMORY | TANDEM_REPLAY_EVENTS, error);
     if (status == TANDEM_OK && (!allocate(&s) || !used))
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a step of %d tasks", s.step->n_task);
+        status =
+            tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a step of %d tasks", s.step->n_task);
     if (status == TANDEM_OK) status = price(&s, error);
     if (status == TANDEM_OK) {
         for (int b = 0; b < s.n_bucket; b++) {

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Packs what scripts/on_card.sh runs, with every library that it needs but the C library and NVIDIA's, for a machine that has a card and
-# nothing else of tandem's: build/card-kit.tar.gz. make card-kit builds the programs first.
-# usage: scripts/card_kit.sh BUILD_FOLDER
+# Packs what scripts/on_card.sh runs, with every library that it needs but the C library and NVIDIA's, for a
+# machine that has a card and nothing else of tandem's: build/card-kit.tar.gz. make card-kit builds the
+# programs first. usage: scripts/card_kit.sh BUILD_FOLDER
 set -eu
 build=$1 kit=$1/card-kit
 rm -rf "$kit" "$kit.tar.gz"

@@ -1,10 +1,12 @@
 #!/bin/bash
-# Everything that must hold before a change lands: the tests, lint, and tests under sanitizers. A stage that fails does not stop
-# the next. Ends with a line for each stage, and a last line that adds up all tests; the exit code is 0 where none failed.
-# usage: scripts/check.sh [--all]
-#   --all     all tests under the address and undefined-behaviour sanitizers. Without it, only those that find most in little
+# Everything that must hold before a change lands: the tests, lint, and tests under sanitizers. A stage that
+# fails does not stop the next. Ends with a line for each stage, and a last line that adds up all tests; the
+# exit code is 0 where none failed. usage: scripts/check.sh [--all]
+#   --all     all tests under the address and undefined-behaviour sanitizers. Without it, only those that find
+#   most in little
 #             time: of parsers, failed allocations, damaged files, kernels, and one training of each kind.
-# Under the thread sanitizer, both run what has threads: the exchange between ranks, trainings, planners, cards.
+# Under the thread sanitizer, both run what has threads: the exchange between ranks, trainings, planners,
+# cards.
 set -u
 cd "$(dirname "$0")/.." || exit 5
 address='unit fault fuzz/fuzz slurm/test cli/run conformance/test_isa conformance/test_gradients property/test_training_variants'
@@ -15,7 +17,8 @@ log=$(mktemp) stages=$(mktemp)
 trap 'rm -f "$log" "$stages"' EXIT
 passed=0 failed=0 skipped=0
 
-# stage NAME COMMAND…: runs it, shows what it prints, and adds up its closing line; one without such a line is one test.
+# stage NAME COMMAND…: runs it, shows what it prints, and adds up its closing line; one without such a line is
+# one test.
 stage() {
     local name=$1 begin=$SECONDS code ok bad skip
     echo "--- $name"

@@ -1,13 +1,18 @@
 #!/bin/bash
-# `make fuzz TARGET=NAME` and `make fuzz-minimise TARGET=NAME`: tests/fuzz/fuzz_NAME.c under libFuzzer, with coverage guidance and
-# the address and undefined-behaviour sanitizers, in build/fuzz. What it finds worth keeping lies in build/fuzz/grown/NAME.
+# `make fuzz TARGET=NAME` and `make fuzz-minimise TARGET=NAME`: tests/fuzz/fuzz_NAME.c under libFuzzer, with
+# coverage guidance and the address and undefined-behaviour sanitizers, in build/fuzz. What it finds worth
+# keeping lies in build/fuzz/grown/NAME.
 #
-#   fuzz      for TIME seconds (600), or RUNS executions, whichever ends first; inputs of up to MAX_LEN bytes (4096).
-#             Prints how many executions there were. Exit code 1 and the input's path where one was found that breaks a law.
-#   minimise  adds to tests/fuzz/corpus/NAME what covers more than the corpus has, as few and as small files as do so, and
+#   fuzz      for TIME seconds (600), or RUNS executions, whichever ends first; inputs of up to MAX_LEN bytes
+#   (4096).
+#             Prints how many executions there were. Exit code 1 and the input's path where one was found that
+#             breaks a law.
+#   minimise  adds to tests/fuzz/corpus/NAME what covers more than the corpus has, as few and as small files
+#   as do so, and
 #             drops what no longer does. Files with names that people gave stay as they are.
 #
-# TANDEM_FUZZ_ROOT: a folder with a program libfuzzer_NAME that is built already. Skips aloud where clang or its libFuzzer is not here.
+# TANDEM_FUZZ_ROOT: a folder with a program libfuzzer_NAME that is built already. Skips aloud where clang or
+# its libFuzzer is not here.
 set -u
 cd "$(dirname "$0")/.." || exit 5
 action=$1 name=${2:-}

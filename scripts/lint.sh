@@ -1,6 +1,6 @@
 #!/bin/bash
-# Reads every C file that git knows with clang-tidy 14 (.clang-tidy, tests/.clang-tidy) and cppcheck 2.10. Prints what it ran;
-# exits 1 where either has found something. A tool that is absent is skipped aloud.
+# Reads every C file that git knows with clang-tidy 14 (.clang-tidy, tests/.clang-tidy) and cppcheck 2.10.
+# Prints what it ran; exits 1 where either has found something. A tool that is absent is skipped aloud.
 # shellcheck disable=SC2016,SC2317 # xargs calls tidy, which calls flags_of
 set -u
 cd "$(dirname "$0")/.." || exit 5
@@ -65,8 +65,8 @@ else
     echo "SKIP clang-tidy: it is not installed; apt-get install clang-tidy-14"
 fi
 
-# Style is left to clang-tidy (arrayIndexThenCheck is style, too). legacyUninitvar takes a variable that is set through a
-# pointer within && for unset.
+# Style is left to clang-tidy (arrayIndexThenCheck is style, too). legacyUninitvar takes a variable that is
+# set through a pointer within && for unset.
 if command -v cppcheck >/dev/null; then
     echo "$(cppcheck --version), $jobs at a time"
     printf '%s\n' "${sources[@]}" |

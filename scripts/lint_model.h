@@ -1,6 +1,6 @@
-/* lint_model.h: what clang's analyzer cannot see, since it looks at one file at a time: that a function which reports an
- * error never returns success. Included before each file by scripts/lint.sh, but not before those that define these
- * functions; the build knows nothing of it. */
+/* lint_model.h: what clang's analyzer cannot see, since it looks at one file at a time: that a function which
+ * reports an error never returns success. Included before each file by scripts/lint.sh, but not before those
+ * that define these functions; the build knows nothing of it. */
 #ifndef TANDEM_SCRIPTS_LINT_MODEL_H
 #define TANDEM_SCRIPTS_LINT_MODEL_H
 

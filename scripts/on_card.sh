@@ -1,10 +1,12 @@
 #!/bin/bash
-# All that is to be known of one card, in one call of at most ten minutes: what is found, the tests, the speeds, steps beside
-# PyTorch's, profiles and predictions beside runs, a run beside the CPU. Each part has a time limit of its own, and one that fails
-# does not stop the next. Runs in a checkout where `make` and `make test-cuda` have been, or out of build/card-kit.tar.gz (make
-# card-kit), which brings all libraries but NVIDIA's. Writes tables and a log, and profiles/measured/CARD.sql, into a folder.
-# Exit code: 0 where all was done, 1 where a part failed or was stopped, 4 where something that it needs is missing.
-# usage: scripts/on_card.sh [FOLDER]     [$OUT, or on_card_out]; SECONDS_IN_ALL [570]; DEVICE [cuda:0] of profiles and steps
+# All that is to be known of one card, in one call of at most ten minutes: what is found, the tests, the
+# speeds, steps beside PyTorch's, profiles and predictions beside runs, a run beside the CPU. Each part has a
+# time limit of its own, and one that fails does not stop the next. Runs in a checkout where `make` and `make
+# test-cuda` have been, or out of build/card-kit.tar.gz (make card-kit), which brings all libraries but
+# NVIDIA's. Writes tables and a log, and profiles/measured/CARD.sql, into a folder. Exit code: 0 where all was
+# done, 1 where a part failed or was stopped, 4 where something that it needs is missing. usage:
+# scripts/on_card.sh [FOLDER]     [$OUT, or on_card_out]; SECONDS_IN_ALL [570]; DEVICE [cuda:0] of profiles
+# and steps
 set -u
 PATH=$PATH:/usr/sbin:/sbin # ldconfig
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -25,7 +27,8 @@ tandem=$work/tandem programs=$root/build/card device=${DEVICE:-cuda:0}
 export TANDEM_DB=$work/tandem.db
 cd "$work" || exit 5
 
-# --- Libraries: those of the kit, those of the compiler where the machine has none, NVIDIA's wherever they are ---
+# --- Libraries: those of the kit, those of the compiler where the machine has none, NVIDIA's wherever they
+# are ---
 known() { ldconfig -p | grep -F "$1 " >/dev/null; }
 folders_of_python() {
     python3 -c 'import glob, sys; print(*(f for p in sys.path for f in glob.glob(p + "/nvidia/*/lib")), sep="\n")' 2>/dev/null
@@ -51,7 +54,8 @@ printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/build/tandem "$@"\n' "$path" "$roo
 chmod +x "$work/tandem"
 
 # --- Parts ---
-# A part is a session of its own, of which nothing is left behind: limits within it make groups that its own limit does not reach.
+# A part is a session of its own, of which nothing is left behind: limits within it make groups that its own
+# limit does not reach.
 end_session() { # LEADER
     local stat pid line field
     for stat in /proc/[0-9]*/stat; do

@@ -1,9 +1,10 @@
 #!/bin/bash
-# Runs test programs and ends with one line: how many tests passed, failed and were skipped. Before it: the ten slowest, what was
-# skipped and why, and the time of build and tests. Programs of cmocka speak TAP (one line a test); others count as one each.
-# What prints SKIP is skipped; for a reason that scripts/skips.txt does not allow, it has failed.
-# usage: scripts/run_tests.sh PROGRAM…     B = the build folder; JOBS: programs at a time, as many as there are cores; TEST_TIMEOUT:
-# seconds for one; BUILD_SECONDS: what the build took, to be printed
+# Runs test programs and ends with one line: how many tests passed, failed and were skipped. Before it: the
+# ten slowest, what was skipped and why, and the time of build and tests. Programs of cmocka speak TAP (one
+# line a test); others count as one each. What prints SKIP is skipped; for a reason that scripts/skips.txt
+# does not allow, it has failed. usage: scripts/run_tests.sh PROGRAM…     B = the build folder; JOBS: programs
+# at a time, as many as there are cores; TEST_TIMEOUT: seconds for one; BUILD_SECONDS: what the build took, to
+# be printed
 set -u
 [ $# -gt 0 ] || { echo "run_tests.sh: no test program was given; allowed: one and more; does any name begin with what ONLY says?" >&2; exit 2; }
 export CMOCKA_MESSAGE_OUTPUT=TAP
@@ -22,7 +23,8 @@ grep -vE '^(#|$)' "$reasons" >"$work/reasons" || exit 5
 
 now_ms() { local us=${EPOCHREALTIME/[.,]/}; echo $((us / 1000)); }
 
-# Ranks on cores of their own, whole jobs, limits of time that a neighbour would use up: these have the machine to themselves.
+# Ranks on cores of their own, whole jobs, limits of time that a neighbour would use up: these have the
+# machine to themselves.
 is_alone() {
     case $1 in
     *cli/test_runner.sh | *cli/test_man.sh | *cli/test_options.sh | *cli/test_documents.sh | *cli/test_kernel_limits.sh) return 1 ;;

@@ -1,11 +1,14 @@
 #!/bin/bash
-# scripts/same_code.sh COMMIT COMMIT...: shows that commits which only rename or move leave the machine code as it was.
+# scripts/same_code.sh COMMIT COMMIT...: shows that commits which only rename or move leave the machine code
+# as it was.
 #
-# Builds the product at each commit with -O2 -DNDEBUG and without debug information, and compares with the commit before:
-#   .text  every executable section of every object, byte by byte; an object follows its source where git sees a move
-#   PTX    of every .cu file, where nvcc is here; names are numbered in the order in which they first appear
-# The code of the tests is not compared: their assertions hold line numbers. Exit code: 0 all the same, 1 not, 2 usage, 5 a
-# build failed.
+# Builds the product at each commit with -O2 -DNDEBUG and without debug information, and compares with the
+# commit before:
+#   .text  every executable section of every object, byte by byte; an object follows its source where git sees
+#   a move PTX    of every .cu file, where nvcc is here; names are numbered in the order in which they first
+#   appear
+# The code of the tests is not compared: their assertions hold line numbers. Exit code: 0 all the same, 1 not,
+# 2 usage, 5 a build failed.
 # Environment: CC, CXX, JOBS (one job per core), TMPDIR.
 set -u
 cd "$(dirname "$0")/.." || exit 5
@@ -40,7 +43,8 @@ build() {
     done < <(cd "$tree" && git ls-files '*.cu')
 }
 
-# Where what was built from a file lies after the commits: `object before<TAB>object after` of each file that moved.
+# Where what was built from a file lies after the commits: `object before<TAB>object after` of each file that
+# moved.
 moves() { git diff -M40% --diff-filter=R --name-status "$1" "$2" | sed -n 's/^R[0-9]*\t\(.*\)\.\(c\|cc\|cu\)\t\(.*\)\.\(c\|cc\|cu\)$/\1\t\3/p'; }
 
 failed=0

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Installs what tandem needs on Debian 12, if it is not there: as root with apt-get, else through sudo, else it prints the
-# line to run and exits 4. Does nothing, quickly, where everything is installed. With --slurm, Slurm too (20 MB and its
-# services): to build its plug-ins, and to test them as root. With --checks, clang 14 and cppcheck too: for lint and fuzzing.
+# Installs what tandem needs on Debian 12, if it is not there: as root with apt-get, else through sudo, else
+# it prints the line to run and exits 4. Does nothing, quickly, where everything is installed. With --slurm,
+# Slurm too (20 MB and its services): to build its plug-ins, and to test them as root. With --checks, clang 14
+# and cppcheck too: for lint and fuzzing.
 set -eu
 packages="gcc g++ libc6-dev make pkgconf libdnnl-dev libgloo-dev libsqlite3-dev libjansson-dev libgsl-dev libglpk-dev zlib1g-dev libprotobuf-c-dev protobuf-c-compiler libcmocka-dev dataset-fashion-mnist"
 for option; do

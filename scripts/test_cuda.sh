@@ -1,8 +1,9 @@
 #!/bin/bash
-# The tests of the CUDA backend that need a card, then what compute-sanitizer finds in them: reads and writes outside of memory,
-# races in what the threads of a block share. Says SKIP and why where a card, a library or the sanitizer is missing, and exits 0;
-# exits 1 where anything failed or was not done in its time.
-# usage: scripts/test_cuda.sh [FOLDER OF THE PROGRAMS [tests|sanitizer]]     make test-cuda builds them into build/card; both
+# The tests of the CUDA backend that need a card, then what compute-sanitizer finds in them: reads and writes
+# outside of memory, races in what the threads of a block share. Says SKIP and why where a card, a library or
+# the sanitizer is missing, and exits 0; exits 1 where anything failed or was not done in its time.
+# usage: scripts/test_cuda.sh [FOLDER OF THE PROGRAMS [tests|sanitizer]]     make test-cuda builds them into
+# build/card; both
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 folder=${1:-build/card} which=${2:-both}

@@ -1,5 +1,5 @@
-/* scratch.h: where tests make their stores: in memory where there is such a folder, since they make thousands of them, each
- * commit of one waits for its disk, and nobody pulls the plug. */
+/* scratch.h: where tests make their stores: in memory where there is such a folder, since they make thousands
+ * of them, each commit of one waits for its disk, and nobody pulls the plug. */
 #ifndef TANDEM_TESTS_SCRATCH_H
 #define TANDEM_TESTS_SCRATCH_H
 

@@ -1,8 +1,9 @@
 /* fit.c: how little memory a model can do with.
  *
- * A plan mixes precisions, and there are too many plans to try. But of one tensor at one moment of the step, every plan
- * keeps at least one version that one of the uniform plans keeps too: mixing only adds versions. So the least that any
- * uniform plan keeps of each tensor, summed over the tensors, is kept by every plan. tests/slurm/test_fit.c tries it. */
+ * A plan mixes precisions, and there are too many plans to try. But of one tensor at one moment of the step,
+ * every plan keeps at least one version that one of the uniform plans keeps too: mixing only adds versions.
+ * So the least that any uniform plan keeps of each tensor, summed over the tensors, is kept by every plan.
+ * tests/slurm/test_fit.c tries it. */
 #include "allocator/slurm/fit.h"
 
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include "graph/zoo/zoo.h"
 #include "tandem/plan.h"
 
-/* --- Work ------------------------------------------------------------------------------------------------------------------ */
+/* --- Work ----------------------------------------------------------------------------------------------- */
 
 static tandem_status beyond(const char *model, tandem_error *error)
 {
@@ -38,7 +39,7 @@ tandem_status tandem_fit_open(tandem_graph **graph, const char *model, int64_t b
     return status;
 }
 
-/* --- Uniform plans -------------------------------------------------------------------------------------------------------- */
+/* --- Uniform plans -------------------------------------------------------------------------------------- */
 
 /* The step program of a graph on a device, to go through the uniform plans with. */
 typedef struct trial {
@@ -55,7 +56,8 @@ static void close_trial(trial *t)
     *t = (trial){0};
 }
 
-static tandem_status open_trial(trial *t, const tandem_graph *graph, const tandem_device *device, tandem_error *error)
+static tandem_status open_trial(trial *t, const tandem_graph *graph, const tandem_device *device,
+                                tandem_error *error)
 {
     const tandem_cluster cluster = {.n_class = 1,
                                     .member[0] = {.device = *device, .n_rank = 1, .batch = graph->batch}};
@@ -77,9 +79,10 @@ static int try_uniform(trial *t, int precision)
     return 1;
 }
 
-/* --- The least of all plans ------------------------------------------------------------------------------------------------ */
+/* --- The least of all plans ----------------------------------------------------------------------------- */
 
-/* What an operator's output is kept as: its activation and its gradient, in whichever types, and the rest one by one. */
+/* What an operator's output is kept as: its activation and its gradient, in whichever types, and the rest one
+ * by one. */
 enum { N_ROLE = 2 + VALUES_AN_OP - VALUE_AUX };
 
 static int role_of(int value)
@@ -89,13 +92,14 @@ static int role_of(int value)
     return place < VALUE_AUX ? 1 : 2 + place - VALUE_AUX;
 }
 
-/* The moments of the step that are looked at: any will do; those at which a uniform plan is largest are the most telling
- * ones. */
+/* The moments of the step that are looked at: any will do; those at which a uniform plan is largest are the
+ * most telling ones. */
 typedef struct moments {
     int n, task[TANDEM_N_PRECISION];
 } moments;
 
-/* Whether a value's room is taken over by what task `now` adds to it, so that both are one there, under every plan. */
+/* Whether a value's room is taken over by what task `now` adds to it, so that both are one there, under every
+ * plan. */
 static int is_taken_over(const tandem_step *step, int value, int now)
 {
     const tandem_task *task = &step->task[now];
@@ -123,8 +127,8 @@ static int fullest(const tandem_step *step, int64_t *change)
     return at;
 }
 
-/* Bytes alive at each moment of each operator's roles, [n_op × N_ROLE × N_PRECISION]. Copies of weights are left out: fp32 needs
- * none. */
+/* Bytes alive at each moment of each operator's roles, [n_op × N_ROLE × N_PRECISION]. Copies of weights are
+ * left out: fp32 needs none. */
 static void count_alive(uint64_t *alive, const tandem_step *step, const moments *m)
 {
     const int n_op = step->graph->n_op;
@@ -136,7 +140,8 @@ static void count_alive(uint64_t *alive, const tandem_step *step, const moments 
         if (v >= n_op * VALUES_AN_OP) continue;
         uint64_t *own = &alive[(v / VALUES_AN_OP * N_ROLE + role_of(v)) * TANDEM_N_PRECISION];
         for (int k = 0; k < m->n; k++)
-            if (value->first <= m->task[k] && m->task[k] <= value->last && !is_taken_over(step, id, m->task[k]))
+            if (value->first <= m->task[k] && m->task[k] <= value->last &&
+                !is_taken_over(step, id, m->task[k]))
                 own[k] += value->bytes;
     }
 }
@@ -177,7 +182,8 @@ tandem_status tandem_fit_least(uint64_t *bytes, const tandem_graph *graph, const
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         if (try_uniform(&t, p)) m.task[m.n++] = fullest(t.step, change);
     const uint64_t flat = (uint64_t)t.step->n_flat * sizeof(float);
-    const uint64_t n_array = 2 + (uint64_t)tandem_optimizer_n_state(graph->optimizer.kind); /* weights, gradients, … */
+    /* weights, gradients, … */
+    const uint64_t n_array = 2 + (uint64_t)tandem_optimizer_n_state(graph->optimizer.kind);
     *bytes = flat * n_array + least_alive(&t, &m, room);
 out:
     free(change);
@@ -188,10 +194,11 @@ out:
 
 int tandem_fit_is_same(const tandem_device *one, const tandem_device *other)
 {
-    return one->precisions == other->precisions && one->wider == other->wider && one->columnwise == other->columnwise;
+    return one->precisions == other->precisions && one->wider == other->wider &&
+           one->columnwise == other->columnwise;
 }
 
-/* --- A batch that fits ------------------------------------------------------------------------------------------------------ */
+/* --- A batch that fits ---------------------------------------------------------------------------------- */
 
 /* The memory of the uniform plans at one batch; UINT64_MAX of those that were not asked for or cannot be. */
 typedef struct looked {
@@ -207,7 +214,8 @@ static tandem_status look(looked *at, const char *model, const tandem_device *de
     trial t = {0};
     const unsigned n = (unsigned)__builtin_popcount(precisions);
     tandem_status status = tandem_fit_open(&graph, model, at->batch, work, error);
-    if (status == TANDEM_OK && !spend(work, graph, TANDEM_FIT_LAY_OUT + (TANDEM_FIT_TRY + TANDEM_FIT_PLACE) * n))
+    if (status == TANDEM_OK &&
+        !spend(work, graph, TANDEM_FIT_LAY_OUT + (TANDEM_FIT_TRY + TANDEM_FIT_PLACE) * n))
         status = beyond(graph->model, error);
     if (status == TANDEM_OK) status = open_trial(&t, graph, device, error);
     for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
@@ -222,21 +230,24 @@ static tandem_status look(looked *at, const char *model, const tandem_device *de
     return status;
 }
 
-/* Where precision p would cross the limit, were memory a straight line over the batch, which it nearly is. Between the two. */
+/* Where precision p would cross the limit, were memory a straight line over the batch, which it nearly is.
+ * Between the two. */
 static int64_t crossing(const looked *fits, const looked *large, int p, uint64_t limit_bytes)
 {
     const double share = (double)(limit_bytes - fits->bytes[p]) / (double)(large->bytes[p] - fits->bytes[p]);
     return fits->batch + (int64_t)(share * (double)(large->batch - fits->batch));
 }
 
-/* The precision in which the larger batch fits, as far as can be seen from two: one that has got somewhere at all. */
+/* The precision in which the larger batch fits, as far as can be seen from two: one that has got somewhere at
+ * all. */
 static int most_promising(const looked *fits, const looked *large, uint64_t limit_bytes)
 {
     int best = -1;
     int64_t farthest = -1;
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
         if (fits->bytes[p] > limit_bytes) continue;
-        const int64_t far = large->bytes[p] <= limit_bytes ? INT64_MAX : crossing(fits, large, p, limit_bytes);
+        const int64_t far =
+            large->bytes[p] <= limit_bytes ? INT64_MAX : crossing(fits, large, p, limit_bytes);
         if (far <= farthest) continue;
         farthest = far;
         best = p;
@@ -245,8 +256,9 @@ static int most_promising(const looked *fits, const looked *large, uint64_t limi
 }
 
 /* Between a batch that fits in precision p and one that does not. */
-static tandem_status narrow(looked *fits, looked *large, int p, const char *model, const tandem_device *device,
-                            uint64_t limit_bytes, tandem_budget *work, tandem_error *error)
+static tandem_status narrow(looked *fits, looked *large, int p, const char *model,
+                            const tandem_device *device, uint64_t limit_bytes, tandem_budget *work,
+                            tandem_error *error)
 {
     for (int k = 2; k < TANDEM_FIT_TRIALS && fits->batch + 1 < large->batch; k++) {
         looked next = {.batch = crossing(fits, large, p, limit_bytes)};

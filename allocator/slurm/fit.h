@@ -1,13 +1,13 @@
-/* fit.h: whether a model can fit the memory of a device at all: from the graph and its step program alone, without costs.
- * Private to allocator/slurm. */
+/* fit.h: whether a model can fit the memory of a device at all: from the graph and its step program alone,
+ * without costs. Private to allocator/slurm. */
 #ifndef TANDEM_ALLOCATOR_SLURM_FIT_H
 #define TANDEM_ALLOCATOR_SLURM_FIT_H
 
 #include "tandem/cluster.h"
 #include "tandem/graph.h"
 
-/* Work, counted rather than timed, so that an answer is the same on a busy machine. A unit is what it takes to look at one operator
- * under one plan, about 0.2 us. Zero-initialise but for `most`. */
+/* Work, counted rather than timed, so that an answer is the same on a busy machine. A unit is what it takes
+ * to look at one operator under one plan, about 0.2 us. Zero-initialise but for `most`. */
 typedef struct tandem_budget {
     uint64_t most, spent;
 } tandem_budget;
@@ -27,24 +27,26 @@ enum {
     TANDEM_FIT_PLACE = 2     /* to place its values in memory */
 };
 
-/* tandem_fit_open: a model's graph at a batch, as tandem_graph_open makes it, of TANDEM_FIT_MOST_OP operators at most and no
- * more than the work that is left pays for: else TANDEM_OVER_LIMIT. */
+/* tandem_fit_open: a model's graph at a batch, as tandem_graph_open makes it, of TANDEM_FIT_MOST_OP operators
+ * at most and no more than the work that is left pays for: else TANDEM_OVER_LIMIT. */
 enum { TANDEM_FIT_MOST_OP = 1000 };
 tandem_status tandem_fit_open(tandem_graph **graph, const char *model, int64_t batch, tandem_budget *work,
                               tandem_error *error);
 
-/* tandem_fit_least: bytes that a rank takes at least, under every plan: weights, gradients, optimizer state, and what of
- * each tensor is alive at one moment whatever the precisions are. A model that takes more than a device has cannot run
- * there. Kernels' workspace is not counted, since it takes costs to know it. TANDEM_NO_MEMORY; TANDEM_OVER_LIMIT where too
- * little work is left, and none is done then. Cost: O(operators × precisions). */
+/* tandem_fit_least: bytes that a rank takes at least, under every plan: weights, gradients, optimizer state,
+ * and what of each tensor is alive at one moment whatever the precisions are. A model that takes more than a
+ * device has cannot run there. Kernels' workspace is not counted, since it takes costs to know it.
+ * TANDEM_NO_MEMORY; TANDEM_OVER_LIMIT where too little work is left, and none is done then. Cost: O(operators
+ * × precisions). */
 tandem_status tandem_fit_least(uint64_t *bytes, const tandem_graph *graph, const tandem_device *device,
                                tandem_budget *work, tandem_error *error);
 /* Whether the least is the same on both devices, whatever the model. */
 int tandem_fit_is_same(const tandem_device *one, const tandem_device *other);
 
-/* tandem_fit_batch: a batch, as large as can be found with the work that is left and TANDEM_FIT_TRIALS looks, at which the model
- * fits limit_bytes with every operator in one precision (*precision). Looks from 1 to `most`. 0 where not even 1 fits;
- * TANDEM_OVER_LIMIT where the work did not suffice to find one; what tandem_graph_open says. */
+/* tandem_fit_batch: a batch, as large as can be found with the work that is left and TANDEM_FIT_TRIALS looks,
+ * at which the model fits limit_bytes with every operator in one precision (*precision). Looks from 1 to
+ * `most`. 0 where not even 1 fits; TANDEM_OVER_LIMIT where the work did not suffice to find one; what
+ * tandem_graph_open says. */
 enum { TANDEM_FIT_TRIALS = 12 };
 tandem_status tandem_fit_batch(int64_t *batch, tandem_precision *precision, const char *model,
                                const tandem_device *device, uint64_t limit_bytes, int64_t most,

@@ -17,7 +17,7 @@ static tandem_status refuse(tandem_error *error, const char *name, const char *v
                             name, verb, strerror(code));
 }
 
-/* --- Reading a plan -------------------------------------------------------------------------------------------------------- */
+/* --- Reading a plan ------------------------------------------------------------------------------------- */
 
 static tandem_status read_all(char **bytes, size_t *n, int file, const char *name, tandem_error *error)
 {
@@ -67,7 +67,7 @@ tandem_status tandem_job_plan_read(tandem_plan **plan, tandem_graph **graph, int
     return status;
 }
 
-/* --- Writing a plan -------------------------------------------------------------------------------------------------------- */
+/* --- Writing a plan ------------------------------------------------------------------------------------- */
 
 static bool write_all(int file, const char *text)
 {
@@ -95,7 +95,8 @@ tandem_status tandem_job_plan_write(int *exists, int directory, const char *name
         done = false;
         code = errno;
     }
-    /* A link is made only where there is no file: of two steps that plan at the same time one is the first. */
+    /* A link is made only where there is no file: of two steps that plan at the same time one is the first.
+     * */
     *exists = 0;
     if (done && linkat(directory, partial, directory, name, 0) != 0) {
         code = errno;

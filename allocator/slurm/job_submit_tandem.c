@@ -1,9 +1,10 @@
-/* job_submit_tandem.c: plugs tandem into slurmctld: a job that cannot run as it was asked for is refused before it queues, with
- * the reason. What cannot be told at once (no options of tandem's, no device named, a damaged tandem.conf, no memory) is let
- * through: srun looks again when the job starts.
+/* job_submit_tandem.c: plugs tandem into slurmctld: a job that cannot run as it was asked for is refused
+ * before it queues, with the reason. What cannot be told at once (no options of tandem's, no device named, a
+ * damaged tandem.conf, no memory) is let through: srun looks again when the job starts.
  *
- * Runs as root while slurmctld holds its locks. So it opens tandem.conf, whose place the administrator gives, and nothing else: what
- * users write is looked at behind that, by code that opens no file (submission.h), within a budget of work. */
+ * Runs as root while slurmctld holds its locks. So it opens tandem.conf, whose place the administrator gives,
+ * and nothing else: what users write is looked at behind that, by code that opens no file (submission.h),
+ * within a budget of work. */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,8 +34,8 @@ int job_submit(job_desc_msg_t *job, uint32_t submitter, char **message);
 int job_modify(job_desc_msg_t *job, void *record, uint32_t submitter);
 #pragma GCC visibility pop
 
-/* The value of an option of spank_tandem.so, which Slurm 22.05 passes on as an environment variable of the job's prolog,
- * with or without SPANK_ before it. NULL = not given. */
+/* The value of an option of spank_tandem.so, which Slurm 22.05 passes on as an environment variable of the
+ * job's prolog, with or without SPANK_ before it. NULL = not given. */
 static const char *option_of(const job_desc_msg_t *job, const char *name)
 {
     char variable[96];

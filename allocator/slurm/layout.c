@@ -43,9 +43,11 @@ tandem_status tandem_layout_print(char text[TANDEM_LAYOUT_TEXT], const tandem_no
     memcpy(text, made, sizeof made);
     return TANDEM_OK;
 }
-_Static_assert(TANDEM_MAX_CLASS *(TANDEM_DEVICE_NAME + 24) + 128 < TANDEM_LAYOUT_TEXT, "a cluster's text fits");
+_Static_assert(TANDEM_MAX_CLASS *(TANDEM_DEVICE_NAME + 24) + 128 < TANDEM_LAYOUT_TEXT,
+               "a cluster's text fits");
 
-static tandem_status refuse(const tandem_node *node, int n_node, const tandem_cluster *cluster, tandem_error *error)
+static tandem_status refuse(const tandem_node *node, int n_node, const tandem_cluster *cluster,
+                            tandem_error *error)
 {
     char wanted[TANDEM_LAYOUT_TEXT], here[TANDEM_LAYOUT_TEXT];
     tandem_cluster_print(wanted, sizeof wanted, cluster);
@@ -55,7 +57,8 @@ static tandem_status refuse(const tandem_node *node, int n_node, const tandem_cl
                             "the plan is for %.400s; the nodes of this step are %.400s", wanted, here);
 }
 
-tandem_status tandem_layout_ranks(tandem_node *node, int n_node, const tandem_cluster *cluster, tandem_error *error)
+tandem_status tandem_layout_ranks(tandem_node *node, int n_node, const tandem_cluster *cluster,
+                                  tandem_error *error)
 {
     int left = 0, rank = 0;
     for (int i = 0; i < n_node; i++) {
@@ -65,9 +68,10 @@ tandem_status tandem_layout_ranks(tandem_node *node, int n_node, const tandem_cl
     for (int c = 0; c < cluster->n_class; c++) {
         int wanted = cluster->member[c].n_rank;
         for (int i = 0; i < n_node && wanted > 0; i++) {
-            const bool fits = node[i].member < 0 && node[i].n_task > 0 && node[i].n_task <= wanted &&
-                              (!cluster->member[c].per_node || cluster->member[c].per_node == node[i].n_task) &&
-                              strcmp(node[i].device.name, cluster->member[c].device.name) == 0;
+            const bool fits =
+                node[i].member < 0 && node[i].n_task > 0 && node[i].n_task <= wanted &&
+                (!cluster->member[c].per_node || cluster->member[c].per_node == node[i].n_task) &&
+                strcmp(node[i].device.name, cluster->member[c].device.name) == 0;
             if (!fits) continue;
             node[i].member = c;
             node[i].first_rank = rank;

@@ -35,7 +35,7 @@ static tandem_status refuse(tandem_error *error, const char *name, const char *v
                             verb, strerror(code));
 }
 
-/* --- Whose it is ------------------------------------------------------------------------------------------------------------ */
+/* --- Whose it is ---------------------------------------------------------------------------------------- */
 
 static tandem_status refuse_foreign(tandem_error *error, const char *name, const char *part, const char *what)
 {
@@ -55,11 +55,13 @@ static tandem_status check_owner(int file, const char *name, const char *part, t
     if (*part ? !S_ISREG(seen.st_mode) : !S_ISDIR(seen.st_mode))
         return refuse_foreign(error, name, part, *part ? "no regular file" : "no folder");
     if (seen.st_uid != geteuid()) {
-        (void)snprintf(what, sizeof what, "user %u's, not user %u's", (unsigned)seen.st_uid, (unsigned)geteuid());
+        (void)snprintf(what, sizeof what, "user %u's, not user %u's", (unsigned)seen.st_uid,
+                       (unsigned)geteuid());
         return refuse_foreign(error, name, part, what);
     }
     if (seen.st_mode & (S_IWGRP | S_IWOTH)) {
-        (void)snprintf(what, sizeof what, "of mode %04o: others may write it", (unsigned)seen.st_mode & 07777);
+        (void)snprintf(what, sizeof what, "of mode %04o: others may write it",
+                       (unsigned)seen.st_mode & 07777);
         return refuse_foreign(error, name, part, what);
     }
     return TANDEM_OK;
@@ -82,7 +84,7 @@ static tandem_status open_folder(int *folder, int directory, const char *name, t
     return status;
 }
 
-/* --- The folder --------------------------------------------------------------------------------------------------------------- */
+/* --- The folder ----------------------------------------------------------------------------------------- */
 
 tandem_status tandem_run_folder_make(int directory, const char *name, tandem_error *error)
 {
@@ -112,7 +114,7 @@ void tandem_run_folder_remove(int directory, const char *name)
     (void)unlinkat(directory, name, AT_REMOVEDIR);
 }
 
-/* --- Writing ------------------------------------------------------------------------------------------------------------------ */
+/* --- Writing -------------------------------------------------------------------------------------------- */
 
 static bool write_values(int file, const char *const value[TANDEM_N_RUN_VARIABLE])
 {
@@ -136,7 +138,8 @@ tandem_status tandem_run_folder_write(int directory, const char *name,
     for (int v = 0; v < TANDEM_N_RUN_VARIABLE; v++)
         if (value[v] && (!*value[v] || strchr(value[v], '\n')))
             return tandem_error_set(error, TANDEM_IO,
-                                    "%s cannot be told to the tasks: its value is empty or has a line break in it",
+                                    "%s cannot be told to the tasks: its value is empty or has a line break "
+                                    "in it",
                                     names[v]);
     tandem_status status = open_folder(&folder, directory, name, error);
     if (status != TANDEM_OK) return status;
@@ -147,12 +150,13 @@ tandem_status tandem_run_folder_write(int directory, const char *name,
     return status;
 }
 
-/* --- Reading ------------------------------------------------------------------------------------------------------------------ */
+/* --- Reading -------------------------------------------------------------------------------------------- */
 
 static tandem_status refuse_line(tandem_error *error, const char *name, int line, const char *what)
 {
     return tandem_error_set(error, TANDEM_FOREIGN,
-                            "'%s/%s', line %d: %s. srun writes TANDEM_PLAN, TANDEM_STORE, TANDEM_DB, TANDEM_RANKS, WORLD_SIZE "
+                            "'%s/%s', line %d: %s. srun writes TANDEM_PLAN, TANDEM_STORE, TANDEM_DB, "
+                            "TANDEM_RANKS, WORLD_SIZE "
                             "and TANDEM_IFACE, or TANDEM_FAILED alone, each once: remove the folder",
                             name, file_name, line, what);
 }
@@ -186,7 +190,8 @@ static int code_of(const char *text)
 }
 
 /* A line that ends at `end`, where there is a NUL now. */
-static tandem_status take_line(tandem_run_left *left, char *line, int number, const char *name, tandem_error *error)
+static tandem_status take_line(tandem_run_left *left, char *line, int number, const char *name,
+                               tandem_error *error)
 {
     char *equals = strchr(line, '=');
     const size_t n = equals ? (size_t)(equals - line) : strlen(line);
@@ -224,7 +229,8 @@ tandem_status tandem_run_left_parse(tandem_run_left *left, const char *bytes, si
     tandem_run_left made = {0};
     if (n > TANDEM_RUN_MOST_BYTES || (n && memchr(bytes, '\0', n)))
         return tandem_error_set(error, TANDEM_FOREIGN,
-                                "'%s/%s' has %zu bytes%s; srun writes text of %d bytes at most: remove the folder",
+                                "'%s/%s' has %zu bytes%s; srun writes text of %d bytes at most: remove the "
+                                "folder",
                                 name, file_name, n, n > TANDEM_RUN_MOST_BYTES ? "" : ", a NUL among them",
                                 TANDEM_RUN_MOST_BYTES);
     if (!(made.text = malloc(n + 1)))
@@ -262,7 +268,8 @@ static tandem_status read_all(char **bytes, size_t *n, int file, const char *nam
     return TANDEM_OK;
 }
 
-tandem_status tandem_run_folder_read(tandem_run_left *left, int directory, const char *name, tandem_error *error)
+tandem_status tandem_run_folder_read(tandem_run_left *left, int directory, const char *name,
+                                     tandem_error *error)
 {
     int folder = -1;
     char *bytes = NULL;
@@ -274,7 +281,8 @@ tandem_status tandem_run_folder_read(tandem_run_left *left, int directory, const
     const int code = errno;
     (void)close(folder);
     if (file < 0)
-        return code == ELOOP ? refuse_foreign(error, name, file_name, "a link") : refuse(error, name, "read", code);
+        return code == ELOOP ? refuse_foreign(error, name, file_name, "a link")
+                             : refuse(error, name, "read", code);
     status = check_owner(file, name, file_name, error);
     if (status == TANDEM_OK) status = read_all(&bytes, &n, file, name, error);
     if (status == TANDEM_OK) status = tandem_run_left_parse(left, bytes, n, name, error);

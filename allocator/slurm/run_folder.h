@@ -1,12 +1,14 @@
-/* run_folder.h: the folder in which the ranks of one step meet, and what srun leaves in it for the tasks: .tandem-run-JOB.STEP and
- * its file `environment`, in the job's working directory. Private to allocator/slurm; libc alone, for slurmstepd links it.
+/* run_folder.h: the folder in which the ranks of one step meet, and what srun leaves in it for the tasks:
+ * .tandem-run-JOB.STEP and its file `environment`, in the job's working directory. Private to
+ * allocator/slurm; libc alone, for slurmstepd links it.
  *
- * Who opens what: srun makes and removes the folder, as the user. A task reads it as the user, too, in its own process behind
- * slurmstepd's fork, between giving up root's rights and exec (slurm_spank_task_init). No process that runs as root opens a
- * path below a directory that a user named.
+ * Who opens what: srun makes and removes the folder, as the user. A task reads it as the user, too, in its
+ * own process behind slurmstepd's fork, between giving up root's rights and exec (slurm_spank_task_init). No
+ * process that runs as root opens a path below a directory that a user named.
  *
- * Others may write in that directory. So neither the folder nor the file is opened through a link; both must belong to the
- * effective user and be written by nobody else; and of what stands in the file only the names below are taken. */
+ * Others may write in that directory. So neither the folder nor the file is opened through a link; both must
+ * belong to the effective user and be written by nobody else; and of what stands in the file only the names
+ * below are taken. */
 #ifndef TANDEM_ALLOCATOR_SLURM_RUN_FOLDER_H
 #define TANDEM_ALLOCATOR_SLURM_RUN_FOLDER_H
 
@@ -29,16 +31,18 @@ typedef enum tandem_run_variable {
 const char *tandem_run_variable_name(tandem_run_variable variable); /* "TANDEM_PLAN", …, "WORLD_SIZE", … */
 
 enum { TANDEM_RUN_NAME = 64, TANDEM_RUN_MOST_BYTES = 1 << 18 };
-/* The folder's name. component: the first of a heterogeneous job that the step runs on, 0 of any other. Returns name. */
+/* The folder's name. component: the first of a heterogeneous job that the step runs on, 0 of any other.
+ * Returns name. */
 char *tandem_run_folder_name(char name[TANDEM_RUN_NAME], uint32_t job, uint32_t component, uint32_t step);
 
-/* An empty folder `name` in an open directory, mode 0700, in the place of one that an earlier run of this user's has left.
- * TANDEM_IO. */
+/* An empty folder `name` in an open directory, mode 0700, in the place of one that an earlier run of this
+ * user's has left. TANDEM_IO. */
 tandem_status tandem_run_folder_make(int directory, const char *name, tandem_error *error);
 /* Removes it with the files in it; says nothing where that fails. */
 void tandem_run_folder_remove(int directory, const char *name);
 
-/* Leaves the values that are not NULL, in the place of any that were left before. TANDEM_IO; TANDEM_FOREIGN as below. */
+/* Leaves the values that are not NULL, in the place of any that were left before. TANDEM_IO; TANDEM_FOREIGN
+ * as below. */
 tandem_status tandem_run_folder_write(int directory, const char *name,
                                       const char *const value[TANDEM_N_RUN_VARIABLE], tandem_error *error);
 
@@ -48,10 +52,12 @@ typedef struct tandem_run_left {
     const char *value[TANDEM_N_RUN_VARIABLE];
     int failed; /* the number behind TANDEM_FAILED; 0 = none */
 } tandem_run_left;
-/* directory may be AT_FDCWD. TANDEM_MISSING where there is no such folder. TANDEM_FOREIGN where folder or file is a link, is no
- * folder or regular file, is somebody else's, or may be written by others; where the file is larger than
- * TANDEM_RUN_MOST_BYTES or holds anything that srun does not write. TANDEM_IO, TANDEM_NO_MEMORY. *left unchanged on error. */
-tandem_status tandem_run_folder_read(tandem_run_left *left, int directory, const char *name, tandem_error *error);
+/* directory may be AT_FDCWD. TANDEM_MISSING where there is no such folder. TANDEM_FOREIGN where folder or
+ * file is a link, is no folder or regular file, is somebody else's, or may be written by others; where the
+ * file is larger than TANDEM_RUN_MOST_BYTES or holds anything that srun does not write. TANDEM_IO,
+ * TANDEM_NO_MEMORY. *left unchanged on error. */
+tandem_status tandem_run_folder_read(tandem_run_left *left, int directory, const char *name,
+                                     tandem_error *error);
 /* The same of n bytes; `name` is the folder's, for errors. */
 tandem_status tandem_run_left_parse(tandem_run_left *left, const char *bytes, size_t n, const char *name,
                                     tandem_error *error);

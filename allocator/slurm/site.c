@@ -11,7 +11,7 @@
 #include "base/nearest.h"
 #include "base/file.h"
 
-/* --- The file ----------------------------------------------------------------------------------------------------------- */
+/* --- The file ------------------------------------------------------------------------------------------- */
 
 typedef struct line {
     const char *path;
@@ -89,7 +89,8 @@ static tandem_status read_lines(tandem_site *site, char *text, const char *path,
     return status;
 }
 
-tandem_status tandem_site_parse(tandem_site **out, const char *text, size_t n, const char *path, tandem_error *error)
+tandem_status tandem_site_parse(tandem_site **out, const char *text, size_t n, const char *path,
+                                tandem_error *error)
 {
     if (n && memchr(text, '\0', n))
         return tandem_error_set(error, TANDEM_MALFORMED, "%.200s holds a NUL byte; it is a text", path);
@@ -132,7 +133,7 @@ tandem_status tandem_site_open(tandem_site **site, const char *path, tandem_erro
 
 void tandem_site_close(tandem_site *site) { free(site); }
 
-/* --- Generic resources --------------------------------------------------------------------------------------------------- */
+/* --- Generic resources ---------------------------------------------------------------------------------- */
 
 /* Up to a colon or the end. */
 static size_t field(char out[TANDEM_SITE_NAME], const char *text, size_t n)
@@ -200,7 +201,8 @@ static tandem_hint nearest_gres(const tandem_site *site, const char *name)
     return hint;
 }
 
-int tandem_site_gres(tandem_device *device, const tandem_site *site, const tandem_gres *gres, tandem_error *error)
+int tandem_site_gres(tandem_device *device, const tandem_site *site, const tandem_gres *gres,
+                     tandem_error *error)
 {
     char name[2 * TANDEM_SITE_NAME];
     (void)snprintf(name, sizeof name, "%s%s%s", gres->name, gres->type[0] ? ":" : "", gres->type);
@@ -212,13 +214,14 @@ int tandem_site_gres(tandem_device *device, const tandem_site *site, const tande
     if (strcmp(gres->name, "gpu") != 0 || !gres->type[0]) return 0;
     if (tandem_device_find(device, gres->type, NULL) == TANDEM_OK) return 1;
     (void)tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                           "no device is known for the resource %s.%s A line `gres %s DEVICE` in tandem.conf maps it "
+                           "no device is known for the resource %s.%s A line `gres %s DEVICE` in tandem.conf "
+                           "maps it "
                            "(`tandem list devices`).",
                            name, nearest_gres(site, name).text, name);
     return -1;
 }
 
-/* --- Features ------------------------------------------------------------------------------------------------------------ */
+/* --- Features ------------------------------------------------------------------------------------------- */
 
 static int is_name(char c) { return isalnum((unsigned char)c) || strchr("_-.:=", c); }
 
@@ -232,7 +235,8 @@ int tandem_feature_next(char name[TANDEM_SITE_NAME], const char **features)
     }
     size_t n = 0;
     while (at[n] && is_name(at[n])) n++;
-    (void)snprintf(name, TANDEM_SITE_NAME, "%.*s", (int)(n < TANDEM_SITE_NAME ? n : TANDEM_SITE_NAME - 1), at);
+    (void)snprintf(name, TANDEM_SITE_NAME, "%.*s", (int)(n < TANDEM_SITE_NAME ? n : TANDEM_SITE_NAME - 1),
+                   at);
     *features = at + n;
     return n > 0;
 }

@@ -1,5 +1,6 @@
-/* spank_planner.c: what srun does before a step starts: maps the step's nodes to devices, allocates a plan, leaves it beside the
- * job, and says what every task has to know. As spank_tandem_planner.so, in the user's own process, with the user's rights. */
+/* spank_planner.c: what srun does before a step starts: maps the step's nodes to devices, allocates a plan,
+ * leaves it beside the job, and says what every task has to know. As spank_tandem_planner.so, in the user's
+ * own process, with the user's rights. */
 #include "allocator/slurm/spank_planner.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@
 #include "base/quantity.h"
 #include "tandem/planner.h"
 
-/* --- Options ----------------------------------------------------------------------------------------------------------------- */
+/* --- Options -------------------------------------------------------------------------------------------- */
 
 static int takes(tandem_spank_option option, const char *name, const char *text)
 {
@@ -50,7 +51,7 @@ static int takes(tandem_spank_option option, const char *name, const char *text)
     return 0;
 }
 
-/* --- A step that starts --------------------------------------------------------------------------------------------------------- */
+/* --- A step that starts --------------------------------------------------------------------------------- */
 
 typedef struct launch {
     const char *const *given; /* [TANDEM_N_SPANK_OPTION] */
@@ -76,7 +77,8 @@ static tandem_status open_site(launch *l, int argc, char **argv, tandem_error *e
     for (int i = 0; i < argc; i++) {
         if (strncmp(argv[i], "conf=", 5) != 0)
             return tandem_error_set(error, TANDEM_USAGE,
-                                    "plugstack.conf gives spank_tandem.so '%.100s'; it takes conf=FILE", argv[i]);
+                                    "plugstack.conf gives spank_tandem.so '%.100s'; it takes conf=FILE",
+                                    argv[i]);
         (void)snprintf(path, sizeof path, "%s", argv[i] + 5);
     }
     return tandem_site_open(&l->site, path, error);
@@ -115,7 +117,7 @@ static tandem_status open_nodes(launch *l, spank_t spank, tandem_error *error)
     return tandem_step_nodes_open(&l->nodes, &name, l->site, error);
 }
 
-/* --- The plan -------------------------------------------------------------------------------------------------------------------- */
+/* --- The plan ------------------------------------------------------------------------------------------- */
 
 static tandem_status read_given_plan(launch *l, tandem_error *error)
 {
@@ -160,7 +162,8 @@ static bool is_asked_for(const tandem_plan *plan, const launch *l, tandem_planne
     tandem_cluster_print(wanted, sizeof wanted, tandem_planner_cluster(planner));
     tandem_cluster_print(there, sizeof there, &plan->cluster);
     return tandem_plan_check(plan, tandem_planner_graph(planner, 0), NULL) == TANDEM_OK &&
-           strcmp(wanted, there) == 0 && fabs(plan->slowdown - tandem_planner_problem(planner)->slowdown) < 1e-9 &&
+           strcmp(wanted, there) == 0 &&
+           fabs(plan->slowdown - tandem_planner_problem(planner)->slowdown) < 1e-9 &&
            plan->base == tandem_planner_problem(planner)->base &&
            (!l->given[TANDEM_SPANK_POLICY] || strcmp(plan->policy, l->given[TANDEM_SPANK_POLICY]) == 0);
 }
@@ -170,7 +173,8 @@ static tandem_status reuse(launch *l, tandem_planner *planner, const char *name,
 {
     tandem_plan *plan = NULL;
     tandem_graph *graph = NULL;
-    const tandem_status status = tandem_job_plan_read(&plan, &graph, l->directory, name, l->nodes.submitted, error);
+    const tandem_status status =
+        tandem_job_plan_read(&plan, &graph, l->directory, name, l->nodes.submitted, error);
     if (status != TANDEM_OK || !plan) return status;
     if (is_asked_for(plan, l, planner)) {
         l->plan = plan;
@@ -194,8 +198,8 @@ static tandem_status allocate(tandem_plan **plan, char **text, const launch *l, 
     return *text ? TANDEM_OK : no_memory(error);
 }
 
-/* A job has one plan, which its first step makes and the others use. A step that asks for something else, or runs on other
- * nodes, has a file of its own. */
+/* A job has one plan, which its first step makes and the others use. A step that asks for something else, or
+ * runs on other nodes, has a file of its own. */
 static tandem_status make_plan(launch *l, tandem_planner *planner, tandem_error *error)
 {
     char names[2][64], *text = NULL;
@@ -245,7 +249,7 @@ static tandem_status open_plan(launch *l, tandem_error *error)
     return status;
 }
 
-/* --- What the tasks are told ------------------------------------------------------------------------------------------------------ */
+/* --- What the tasks are told ---------------------------------------------------------------------------- */
 
 /* Before the plan, so that there is a place for what may fail from here on. */
 static tandem_status make_place(tandem_run_place *place, const launch *l, tandem_error *error)
@@ -265,8 +269,8 @@ static tandem_status make_place(tandem_run_place *place, const launch *l, tandem
     return TANDEM_OK;
 }
 
-/* In the environment of srun, which its tasks inherit; and in a file where the ranks meet, for those who do not: the tasks of
- * the other components of a heterogeneous job, and all with --export=NONE. */
+/* In the environment of srun, which its tasks inherit; and in a file where the ranks meet, for those who do
+ * not: the tasks of the other components of a heterogeneous job, and all with --export=NONE. */
 static tandem_status tell(const tandem_run_place *place, const char *const value[TANDEM_N_RUN_VARIABLE],
                           tandem_error *error)
 {

@@ -1,6 +1,6 @@
-/* spank_planner.h: what spank_tandem.so asks of spank_tandem_planner.so, which lies beside it and holds tandem's planner with all
- * that it links. The commands that users start open it, srun above all; slurmd and slurmstepd, which are root's, never do.
- * Private to allocator/slurm. */
+/* spank_planner.h: what spank_tandem.so asks of spank_tandem_planner.so, which lies beside it and holds
+ * tandem's planner with all that it links. The commands that users start open it, srun above all; slurmd and
+ * slurmstepd, which are root's, never do. Private to allocator/slurm. */
 #ifndef TANDEM_ALLOCATOR_SLURM_SPANK_PLANNER_H
 #define TANDEM_ALLOCATOR_SLURM_SPANK_PLANNER_H
 
@@ -28,12 +28,13 @@ typedef struct tandem_run_place {
 } tandem_run_place;
 
 typedef struct tandem_spank_planner {
-    char interface[64]; /* TANDEM_SPANK_INTERFACE of the build that it comes from; whatever else changes, this comes first */
+    /* TANDEM_SPANK_INTERFACE of the build that it comes from; whatever else changes, this comes first */
+    char interface[64];
     /* Whether an option of this name takes such a value; complains where not. */
     int (*takes)(tandem_spank_option option, const char *name, const char *text);
-    /* In slurm_spank_local_user_init: makes or finds the step's plan, sets the tasks' environment and leaves it in a folder,
-     * *place, which may be made although the rest fails. given: NULL where an option was not. argc, argv: of plugstack.conf.
-     * Complains where it fails, and says why. */
+    /* In slurm_spank_local_user_init: makes or finds the step's plan, sets the tasks' environment and leaves
+     * it in a folder, *place, which may be made although the rest fails. given: NULL where an option was not.
+     * argc, argv: of plugstack.conf. Complains where it fails, and says why. */
     tandem_status (*begin)(tandem_run_place *place, spank_t spank,
                            const char *const given[TANDEM_N_SPANK_OPTION], int argc, char **argv);
 } tandem_spank_planner;

@@ -1,20 +1,22 @@
-/* spank_tandem.c: plugs tandem into Slurm. Options say what is trained; before a step starts, srun maps the step's nodes to
- * devices, allocates a plan, leaves it beside the job, and tells every task its part, so that `srun tandem train` needs no
- * further flags. docs/slurm.md is the manual.
+/* spank_tandem.c: plugs tandem into Slurm. Options say what is trained; before a step starts, srun maps the
+ * step's nodes to devices, allocates a plan, leaves it beside the job, and tells every task its part, so that
+ * `srun tandem train` needs no further flags. docs/slurm.md is the manual.
  *
  * When which part of it runs, with Slurm 22.05:
- *   slurm_spank_init             everywhere, as root in slurmd and slurmstepd: registers options, opens nothing
+ *   slurm_spank_init             everywhere, as root in slurmd and slurmstepd: registers options, opens
+ *                                nothing
  *   check_option                 srun, sbatch, salloc, as the user; in slurmstepd it does nothing
  *   slurm_spank_local_user_init  srun, once a step, as the user: plans (spank_planner.c)
- *   slurm_spank_task_init        a task's own process, behind slurmstepd's fork, as the user, in the task's working
- *                                directory, before exec: reads what srun has left
+ *   slurm_spank_task_init        a task's own process, behind slurmstepd's fork, as the user, in the task's
+ *                                working directory, before exec: reads what srun has left
  *   slurm_spank_exit             everywhere; in srun it removes the run folder
- * So what is root's opens no file for tandem. It links libc alone: the planner, with SQLite and all else, is a second file that
- * the users' commands open, from the folder that this one lies in.
+ * So what is root's opens no file for tandem. It links libc alone: the planner, with SQLite and all else, is
+ * a second file that the users' commands open, from the folder that this one lies in.
  *
- * Everything that can fail happens in srun: once a step, complaining to the job's stderr. A step without a plan ends by its
- * tasks: they exit with tandem's code before they begin. Callbacks never fail: in slurmstepd that would drain the node, and in
- * srun it would leave behind a step that holds its nodes until the job ends (Slurm 22.05). */
+ * Everything that can fail happens in srun: once a step, complaining to the job's stderr. A step without a
+ * plan ends by its tasks: they exit with tandem's code before they begin. Callbacks never fail: in slurmstepd
+ * that would drain the node, and in srun it would leave behind a step that holds its nodes until the job ends
+ * (Slurm 22.05). */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -35,15 +37,17 @@ const unsigned int plugin_version = SLURM_VERSION_NUMBER, spank_plugin_version =
 #include "allocator/slurm/spank_planner.h"
 #include "tandem/cluster.h"
 
-/* --- The planner: in commands that a user has started ------------------------------------------------------------------------- */
+/* --- The planner: in commands that a user has started --------------------------------------------------- */
 
 static tandem_status refuse_planner(const char *path, const char *why)
 {
-    slurm_error("tandem: %s: %s; `make install-slurm` puts it beside spank_tandem.so, of the same build", path, why);
+    slurm_error("tandem: %s: %s; `make install-slurm` puts it beside spank_tandem.so, of the same build",
+                path, why);
     return TANDEM_MISSING;
 }
 
-/* Opens it beside this file, wherever Slurm has found that: no name or environment of the user's decides where. Once; it stays. */
+/* Opens it beside this file, wherever Slurm has found that: no name or environment of the user's decides
+ * where. Once; it stays. */
 static tandem_status open_planner(const tandem_spank_planner **planner)
 {
     static const tandem_spank_planner *opened;
@@ -70,7 +74,7 @@ static tandem_status open_planner(const tandem_spank_planner **planner)
     return TANDEM_OK;
 }
 
-/* --- Options ----------------------------------------------------------------------------------------------------------------- */
+/* --- Options -------------------------------------------------------------------------------------------- */
 
 static int check_option(int which, const char *text, int remote);
 
@@ -78,18 +82,24 @@ static int check_option(int which, const char *text, int remote);
     [TANDEM_SPANK_##which] = {name, value, usage, 1, TANDEM_SPANK_##which, check_option}
 static struct spank_option options[] = {
     OPTION(MODEL, "tandem-model", "MODEL",
-           "train this model with tandem: plan its precisions for the nodes of the job, e.g. vit_tiny:width=192"),
+           "train this model with tandem: plan its precisions for the nodes of the job, e.g. "
+           "vit_tiny:width=192"),
     OPTION(BATCH, "tandem-batch", "N", "samples a step on each rank [16]"),
     OPTION(DB, "tandem-db", "FILE", "profile store [$TANDEM_DB, or the site's, or tandem.db]"),
-    OPTION(MEMORY, "tandem-memory", "SIZE,...", "memory limit of a rank, for all devices or one for each, e.g. 12GiB"),
+    OPTION(MEMORY, "tandem-memory", "SIZE,...",
+           "memory limit of a rank, for all devices or one for each, "
+           "e.g. 12GiB"),
     OPTION(SLOWDOWN, "tandem-slowdown", "P%", "how much longer than the fastest step the plan's may be [0%]"),
-    OPTION(BASE, "tandem-base", "PRECISION", "what devices keep that would only wait: what you train in today [fp32]"),
+    OPTION(BASE, "tandem-base", "PRECISION",
+           "what devices keep that would only wait: what you train in "
+           "today [fp32]"),
     OPTION(POLICY, "tandem-policy", "POLICY", "how precisions are chosen (tandem list policies)"),
     OPTION(PLAN, "tandem-plan", "FILE", "use this plan instead of making one"),
 };
 _Static_assert(sizeof options / sizeof *options == TANDEM_N_SPANK_OPTION, "an option each");
 
-/* Called by sbatch, salloc and srun for each option, so that a slip is told at once; and by slurmstepd, where it is late. */
+/* Called by sbatch, salloc and srun for each option, so that a slip is told at once; and by slurmstepd, where
+ * it is late. */
 static int check_option(int which, const char *text, int remote)
 {
     const tandem_spank_planner *planner = NULL;
@@ -120,13 +130,13 @@ static bool read_options(spank_t spank, const char *given[TANDEM_N_SPANK_OPTION]
     return any;
 }
 
-/* --- Before the step: in srun -------------------------------------------------------------------------------------------------- */
+/* --- Before the step: in srun --------------------------------------------------------------------------- */
 
 /* What this process has to remove when the step is over. */
 static tandem_run_place place = {.directory = -1};
 
-/* Where the planner has not come as far as to make one: what can be known without it, in srun's own working directory, which is
- * its tasks' unless it says otherwise. */
+/* Where the planner has not come as far as to make one: what can be known without it, in srun's own working
+ * directory, which is its tasks' unless it says otherwise. */
 static void make_place_here(spank_t spank)
 {
     uint32_t job = 0, step = 0;
@@ -141,8 +151,8 @@ static void make_place_here(spank_t spank)
         (void)close(here);
 }
 
-/* So that the tasks know: the step has no plan. In srun's environment, and for those who do not inherit it where the ranks
- * would have met. */
+/* So that the tasks know: the step has no plan. In srun's environment, and for those who do not inherit it
+ * where the ranks would have met. */
 static void tell_failure(spank_t spank, tandem_status status)
 {
     char code[16];
@@ -153,7 +163,8 @@ static void tell_failure(spank_t spank, tandem_status status)
         (void)unsetenv(tandem_run_variable_name((tandem_run_variable)v));
     (void)setenv(tandem_run_variable_name(TANDEM_RUN_FAILED), code, 1);
     if (place.directory < 0) make_place_here(spank);
-    if (place.directory >= 0 && tandem_run_folder_write(place.directory, place.name, value, &error) != TANDEM_OK)
+    if (place.directory >= 0 &&
+        tandem_run_folder_write(place.directory, place.name, value, &error) != TANDEM_OK)
         slurm_error("tandem: %s", error.text);
 }
 
@@ -181,12 +192,12 @@ int slurm_spank_exit(spank_t spank, int argc, char **argv)
     return 0;
 }
 
-/* --- In a task: in slurmstepd, behind its fork, as the user ----------------------------------------------------------------------- */
+/* --- In a task: in slurmstepd, behind its fork, as the user --------------------------------------------- */
 
 enum { MOST_TEXT = 1 << 17 }; /* Linux takes no longer string into an environment */
 
-/* What srun has left where the ranks meet, in this process's working directory. The folder of a heterogeneous job is named after
- * the first component that the step runs on: this one or an earlier one. */
+/* What srun has left where the ranks meet, in this process's working directory. The folder of a heterogeneous
+ * job is named after the first component that the step runs on: this one or an earlier one. */
 static tandem_status read_left(tandem_run_left *left, spank_t spank, uint32_t step, tandem_error *error)
 {
     char job[32] = "", name[TANDEM_RUN_NAME];
@@ -196,14 +207,16 @@ static tandem_status read_left(tandem_run_left *left, spank_t spank, uint32_t st
         error, TANDEM_MISSING, "srun has left no plan here (was it given another --chdir than the job?)");
     if (spank_get_item(spank, S_JOB_UID, &user) != ESPANK_SUCCESS || user != geteuid())
         return tandem_error_set(error, TANDEM_BUG, "a task of user %u looks for its plan as user %u",
-                                (unsigned)user, (unsigned)geteuid()); /* root's rights are for no path that a user names */
+                                /* root's rights are for no path that a user names */
+                                (unsigned)user, (unsigned)geteuid());
     (void)spank_getenv(spank, "SLURM_JOB_ID", job, sizeof job);
     (void)spank_get_item(spank, S_JOB_ID, &own);
     const uint32_t leader = (uint32_t)strtoul(job, NULL, 10);
     if (own < leader || own - leader > 1024) return status;
     for (uint32_t k = own - leader + 1; k-- > 0 && status == TANDEM_MISSING;) {
         tandem_error inner = {0};
-        status = tandem_run_folder_read(left, AT_FDCWD, tandem_run_folder_name(name, leader, k, step), &inner);
+        status =
+            tandem_run_folder_read(left, AT_FDCWD, tandem_run_folder_name(name, leader, k, step), &inner);
         if (status != TANDEM_OK && status != TANDEM_MISSING) *error = inner;
     }
     return status;
@@ -230,7 +243,8 @@ static bool find_rank(int *first_rank, char device[TANDEM_DEVICE_NAME], const ch
 {
     char *copy = strdup(ranks), *rest = NULL;
     bool found = false;
-    for (char *run = copy ? strtok_r(copy, ";", &rest) : NULL; run && !found; run = strtok_r(NULL, ";", &rest)) {
+    for (char *run = copy ? strtok_r(copy, ";", &rest) : NULL; run && !found;
+         run = strtok_r(NULL, ";", &rest)) {
         char name[TANDEM_DEVICE_NAME], *within = NULL;
         const char *first = strtok_r(run, " ", &within), *n_task = strtok_r(NULL, " ", &within);
         const char *of = strtok_r(NULL, " ", &within), *list = strtok_r(NULL, " ", &within);
@@ -273,7 +287,8 @@ static tandem_status tell_task(spank_t spank, char *ranks, uint32_t step, int lo
                                 "node '%s' is not among those that the plan is for: %.200s", node, ranks);
     const bool done = set_number(spank, "RANK", first + local) && set_number(spank, "LOCAL_RANK", local) &&
                       spank_setenv(spank, "TANDEM_DEVICE", device, 1) == ESPANK_SUCCESS &&
-                      spank_setenv(spank, "OMP_NUM_THREADS", "1", 1) == ESPANK_SUCCESS; /* as it was profiled */
+                      /* as it was profiled */
+                      spank_setenv(spank, "OMP_NUM_THREADS", "1", 1) == ESPANK_SUCCESS;
     return done ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a task's environment");
 }
 
@@ -295,7 +310,9 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
         _exit((int)strtol(code, NULL, 10));
     char *ranks = malloc(MOST_TEXT);
     const tandem_status status = ranks ? tell_task(spank, ranks, step, local, &error)
-                                       : tandem_error_set(&error, TANDEM_NO_MEMORY, "no memory for a task's rank");
+                                       : tandem_error_set(&error, TANDEM_NO_MEMORY,
+                                                          "no memory for a task's "
+                                                          "rank");
     if (status != TANDEM_OK) {
         if (!local) slurm_error("tandem: %s", error.text); /* of a node's tasks the first complains */
         _exit(tandem_status_exit_code(status));

@@ -28,7 +28,7 @@ static tandem_status no_memory(const gathering *g)
     return tandem_error_set(g->error, TANDEM_NO_MEMORY, "no memory for the nodes of job %u", g->nodes->job);
 }
 
-/* --- Nodes of a component ---------------------------------------------------------------------------------------------------- */
+/* --- Nodes of a component ------------------------------------------------------------------------------- */
 
 static bool make_room(gathering *g, int more)
 {
@@ -44,7 +44,8 @@ static bool make_room(gathering *g, int more)
 }
 
 /* Every node of a list in turn: call(context, place, name) until it returns false. */
-static void each_host(const char *list, bool (*call)(void *context, int place, const char *name), void *context)
+static void each_host(const char *list, bool (*call)(void *context, int place, const char *name),
+                      void *context)
 {
     hostlist_t hosts = slurm_hostlist_create(list ? list : "");
     char *name = NULL;
@@ -74,7 +75,8 @@ static bool add_node(void *context, int place, const char *name)
     return !a->failed;
 }
 
-/* Appends the nodes that the step has of a component; tells how many tasks they run, 0 where it runs on none of them. */
+/* Appends the nodes that the step has of a component; tells how many tasks they run, 0 where it runs on none
+ * of them. */
 static tandem_status add_component(gathering *g, uint32_t job, uint32_t *n_task)
 {
     slurm_step_id_t id = {.job_id = job, .step_het_comp = NO_VAL, .step_id = g->name->step};
@@ -89,7 +91,7 @@ static tandem_status add_component(gathering *g, uint32_t job, uint32_t *n_task)
     return a.failed ? no_memory(g) : TANDEM_OK;
 }
 
-/* --- Devices by resources ------------------------------------------------------------------------------------------------------ */
+/* --- Devices by resources ------------------------------------------------------------------------------- */
 
 static int by_name(const void *a, const void *b)
 {
@@ -133,13 +135,15 @@ static tandem_status node_of_resources(gathering *g, tandem_node *node, const ch
         if (found < 0) return TANDEM_UNKNOWN_NAME;
         if (found == 0 && strcmp(gres.name, "gpu") == 0)
             return tandem_error_set(g->error, TANDEM_UNKNOWN_NAME,
-                                    "the job has a gpu without a type on node %s: give it one in gres.conf (Type=t4), or "
+                                    "the job has a gpu without a type on node %s: give it one in gres.conf "
+                                    "(Type=t4), or "
                                     "tandem.conf a line `gres gpu DEVICE`",
                                     node->name);
         if (found == 0) continue;
         if (count && strcmp(device.name, node->device.name) != 0)
             return tandem_error_set(g->error, TANDEM_USAGE,
-                                    "the job has both %s and %s on node %s; a rank is one of them: ask for one type a node",
+                                    "the job has both %s and %s on node %s; a rank is one of them: ask for "
+                                    "one type a node",
                                     node->device.name, device.name, node->name);
         node->device = device;
         count += gres.count;
@@ -147,7 +151,8 @@ static tandem_status node_of_resources(gathering *g, tandem_node *node, const ch
     if (!count) return TANDEM_OK;
     if (count < node->n_task)
         return tandem_error_set(g->error, TANDEM_USAGE,
-                                "node %s has %d tasks and %ld x %s: a rank is one device, so give it %ld tasks at most",
+                                "node %s has %d tasks and %ld x %s: a rank is one device, so give it %ld "
+                                "tasks at most",
                                 node->name, node->n_task, count, node->device.name, count);
     return TANDEM_OK;
 }
@@ -162,7 +167,7 @@ static bool look_at_resources(void *context, int place, const char *name)
     return l->status == TANDEM_OK;
 }
 
-/* --- Devices by features ------------------------------------------------------------------------------------------------------- */
+/* --- Devices by features -------------------------------------------------------------------------------- */
 
 static tandem_status look_at_features(gathering *g, tandem_node **order)
 {
@@ -183,13 +188,15 @@ static tandem_status look_at_features(gathering *g, tandem_node **order)
     for (int i = 0; i < nodes->n_node; i++)
         if (!is_known(&nodes->node[i]))
             return tandem_error_set(g->error, TANDEM_UNKNOWN_NAME,
-                                    "node %s is no device of tandem's: the job has no typed gpu on it, and it has no feature "
-                                    "such as cpu_avx2 (slurm.conf: Feature=cpu_avx2; tandem.conf: feature NAME DEVICE)",
+                                    "node %s is no device of tandem's: the job has no typed gpu on it, and "
+                                    "it has no feature "
+                                    "such as cpu_avx2 (slurm.conf: Feature=cpu_avx2; tandem.conf: feature "
+                                    "NAME DEVICE)",
                                     nodes->node[i].name);
     return TANDEM_OK;
 }
 
-/* --- All of it ------------------------------------------------------------------------------------------------------------------ */
+/* --- All of it ------------------------------------------------------------------------------------------ */
 
 static bool is_component(const job_info_t *job) { return job->het_job_id && job->het_job_id != NO_VAL; }
 
@@ -202,7 +209,8 @@ static tandem_status load_jobs(gathering *g, job_info_msg_t **jobs)
     if (leader == g->nodes->job) return TANDEM_OK;
     slurm_free_job_info_msg(*jobs);
     *jobs = NULL;
-    return slurm_load_job(jobs, leader, SHOW_DETAIL) == SLURM_SUCCESS ? TANDEM_OK : refuse(g, "the components");
+    return slurm_load_job(jobs, leader, SHOW_DETAIL) == SLURM_SUCCESS ? TANDEM_OK
+                                                                      : refuse(g, "the components");
 }
 
 /* The record of the first component that the step runs on. */
@@ -277,7 +285,7 @@ void tandem_step_nodes_close(tandem_step_nodes *nodes)
     *nodes = (tandem_step_nodes){0};
 }
 
-/* --- Ranks as text ---------------------------------------------------------------------------------------------------------------- */
+/* --- Ranks as text -------------------------------------------------------------------------------------- */
 
 static bool continues(const tandem_node *before, const tandem_node *node)
 {
@@ -299,7 +307,8 @@ static bool print_run(FILE *out, const tandem_step_nodes *nodes, int begin)
         last = node;
     }
     char *names = done ? slurm_hostlist_ranged_string_malloc(hosts) : NULL;
-    done = names && fprintf(out, "%d %d %s %s;", first->first_rank, first->n_task, first->device.name, names) > 0;
+    done = names &&
+           fprintf(out, "%d %d %s %s;", first->first_rank, first->n_task, first->device.name, names) > 0;
     free(names);
     if (hosts) slurm_hostlist_destroy(hosts);
     return done;

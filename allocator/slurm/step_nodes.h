@@ -1,5 +1,5 @@
-/* step_nodes.h: on which nodes a step runs, with how many tasks each, and which device each node is for it: asked of slurmctld,
- * in two or three requests. Private to allocator/slurm. */
+/* step_nodes.h: on which nodes a step runs, with how many tasks each, and which device each node is for it:
+ * asked of slurmctld, in two or three requests. Private to allocator/slurm. */
 #ifndef TANDEM_ALLOCATOR_SLURM_STEP_NODES_H
 #define TANDEM_ALLOCATOR_SLURM_STEP_NODES_H
 
@@ -27,15 +27,17 @@ typedef struct tandem_step_name {
     uint32_t n_task_total; /* on all components */
 } tandem_step_name;
 
-/* tandem_step_nodes_open: what a step runs on. A node is the device of the resources that the job has on it, or else of its
- * features. TANDEM_IO (slurmctld), TANDEM_UNKNOWN_NAME
- * (a node that is no device), TANDEM_USAGE (resources of two kinds on a node, fewer than tasks), TANDEM_NO_MEMORY. */
+/* tandem_step_nodes_open: what a step runs on. A node is the device of the resources that the job has on it,
+ * or else of its features. TANDEM_IO (slurmctld), TANDEM_UNKNOWN_NAME
+ * (a node that is no device), TANDEM_USAGE (resources of two kinds on a node, fewer than tasks),
+ * TANDEM_NO_MEMORY. */
 tandem_status tandem_step_nodes_open(tandem_step_nodes *nodes, const tandem_step_name *name,
                                      const tandem_site *site, tandem_error *error);
 void tandem_step_nodes_close(tandem_step_nodes *nodes);
 
-/* tandem_step_nodes_ranks: where the ranks are, for the tasks: for each run of nodes its first rank, tasks a node, device,
- * nodes: "0 1 cpu:avx2 n[0-3];4 2 t4 g[1,4]". NULL without memory; free it. Ranks must have been laid out. */
+/* tandem_step_nodes_ranks: where the ranks are, for the tasks: for each run of nodes its first rank, tasks a
+ * node, device, nodes: "0 1 cpu:avx2 n[0-3];4 2 t4 g[1,4]". NULL without memory; free it. Ranks must have
+ * been laid out. */
 char *tandem_step_nodes_ranks(const tandem_step_nodes *nodes);
 
 #endif

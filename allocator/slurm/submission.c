@@ -36,7 +36,7 @@ static tandem_status beyond(const checking *c)
                             c->work->most, TANDEM_FIT_MOST_OP);
 }
 
-/* --- What was asked for -------------------------------------------------------------------------------------------------------- */
+/* --- What was asked for --------------------------------------------------------------------------------- */
 
 tandem_status tandem_submission_batch(int64_t *batch, const char *text, tandem_error *error)
 {
@@ -45,7 +45,8 @@ tandem_status tandem_submission_batch(int64_t *batch, const char *text, tandem_e
     const long n = strtol(text, &end, 10);
     if (errno || end == text || *end || n < 1 || n > MOST_BATCH)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "--tandem-batch takes a whole number from 1 to %d, got '%.60s'", MOST_BATCH, text);
+                                "--tandem-batch takes a whole number from 1 to %d, got '%.60s'", MOST_BATCH,
+                                text);
     *batch = n;
     return TANDEM_OK;
 }
@@ -98,7 +99,7 @@ static tandem_status read_devices(checking *c)
     return TANDEM_OK;
 }
 
-/* --- Memory ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Memory --------------------------------------------------------------------------------------------- */
 
 static uint64_t limit_of(const checking *c, const tandem_device *device)
 {
@@ -108,7 +109,8 @@ static uint64_t limit_of(const checking *c, const tandem_device *device)
     return limit;
 }
 
-static tandem_status refuse_memory(checking *c, const tandem_device *device, uint64_t least_bytes, uint64_t limit_bytes)
+static tandem_status refuse_memory(checking *c, const tandem_device *device, uint64_t least_bytes,
+                                   uint64_t limit_bytes)
 {
     char least[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT], advice[128];
     int64_t batch = 0;
@@ -128,10 +130,12 @@ static tandem_status refuse_memory(checking *c, const tandem_device *device, uin
                             " B) or more under any plan, the limit is %s (%" PRIu64 " B); %s",
                             c->graph->model, device->name, c->batch,
                             tandem_quantity_print_bytes(least, sizeof least, least_bytes), least_bytes,
-                            tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes, advice);
+                            tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes,
+                            advice);
 }
 
-/* Devices alike in what counts are looked at once. What is found too large is refused, also where no work is left for others. */
+/* Devices alike in what counts are looked at once. What is found too large is refused, also where no work is
+ * left for others. */
 static tandem_status check_memory(checking *c)
 {
     uint64_t least_bytes[TANDEM_MAX_CLASS] = {0};
@@ -157,7 +161,7 @@ static tandem_status check_memory(checking *c)
     return is_whole ? TANDEM_OK : beyond(c);
 }
 
-/* --- All of it -------------------------------------------------------------------------------------------------------------------- */
+/* --- All of it ------------------------------------------------------------------------------------------ */
 
 /* Nobody types more than this. */
 static tandem_status check_lengths(const tandem_submission *s, tandem_error *error)
@@ -188,7 +192,8 @@ static tandem_status check_all(checking *c)
 tandem_status tandem_submission_check(tandem_budget *work, const tandem_submission *submission,
                                       const tandem_site *site, tandem_error *error)
 {
-    checking c = {.submission = submission, .site = site, .batch = TANDEM_DEFAULT_BATCH, .work = work, .error = error};
+    checking c = {
+        .submission = submission, .site = site, .batch = TANDEM_DEFAULT_BATCH, .work = work, .error = error};
     tandem_status status = TANDEM_OK;
     if (submission->model) status = check_lengths(submission, error);
     if (submission->model && status == TANDEM_OK) status = check_all(&c);

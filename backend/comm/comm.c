@@ -47,20 +47,22 @@ typedef enum kind { KIND_SUM = 1, KIND_BARRIER, KIND_BROADCAST, KIND_GATHER } ki
 
 static const char *name_of(kind k)
 {
-    static const char *const name[] = {
-        [KIND_SUM] = "an all-reduce", [KIND_BARRIER] = "a barrier", [KIND_BROADCAST] = "a broadcast", [KIND_GATHER] = "a gather"};
+    static const char *const name[] = {[KIND_SUM] = "an all-reduce",
+                                       [KIND_BARRIER] = "a barrier",
+                                       [KIND_BROADCAST] = "a broadcast",
+                                       [KIND_GATHER] = "a gather"};
     return name[k];
 }
 
-/* Ranks that disagree about kind or size of a collective shall not meet (gloo_shim.h says why). Sizes below 2^28 never
- * share a slot, larger ones hardly. */
+/* Ranks that disagree about kind or size of a collective shall not meet (gloo_shim.h says why). Sizes below
+ * 2^28 never share a slot, larger ones hardly. */
 static uint64_t slot_of(kind k, size_t size, uint32_t tag)
 {
     const uint64_t folded = ((uint64_t)size ^ (uint64_t)size >> 28) & 0xfffffff;
     return (uint64_t)tag << 32 | folded << 4 | (uint64_t)k;
 }
 
-/* --- Signals: a write to a dead peer raises SIGPIPE in the thread that writes, which ends the process. ------------ */
+/* --- Signals: a write to a dead peer raises SIGPIPE in the thread that writes, which ends the process. ---- */
 
 static void block_sigpipe(sigset_t *before)
 {
@@ -84,7 +86,7 @@ static void unblock_sigpipe(const sigset_t *before)
     pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 
-/* --- Failure ------------------------------------------------------------------------------------------------------ */
+/* --- Failure -------------------------------------------------------------------------------------------- */
 
 static tandem_status report_failure(tandem_comm *comm, tandem_error *error)
 {
@@ -101,7 +103,8 @@ static bool is_dead(tandem_comm *comm, tandem_error *error)
     return dead;
 }
 
-/* The first thread that fails finds out why and ends the connections, which wakes the others; they get its answer. */
+/* The first thread that fails finds out why and ends the connections, which wakes the others; they get its
+ * answer. */
 static tandem_status fail(tandem_comm *comm, tandem_gloo_result result, const char *what, const char *why,
                           tandem_error *error)
 {
@@ -135,12 +138,14 @@ static void look(void *context)
     if (is_running && tandem_presence_is_broken(&comm->presence)) tandem_gloo_abort(comm->gloo);
 }
 
-/* --- Opening and closing ------------------------------------------------------------------------------------------ */
+/* --- Opening and closing -------------------------------------------------------------------------------- */
 
 static tandem_status check(const tandem_comm_options *options, tandem_error *error)
 {
     if (options->n_rank < 1 || options->rank < 0 || options->rank >= options->n_rank)
-        return tandem_error_set(error, TANDEM_USAGE, "rank %d of %d ranks; RANK counts from 0 to WORLD_SIZE - 1",
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "rank %d of %d ranks; RANK counts from 0 to WORLD_SIZE "
+                                "- 1",
                                 options->rank, options->n_rank);
     if (options->timeout_ns <= 0)
         return tandem_error_set(error, TANDEM_USAGE, "a timeout of %lld ns; it must be longer than 0",
@@ -168,8 +173,8 @@ static tandem_status choose_interface(const char **interface, tandem_error *erro
     return TANDEM_OK;
 }
 
-/* Gloo's thread inherits core and signal mask of the thread that starts it: no signal is to be handled there, and
- * SIGPIPE is to be ignored. */
+/* Gloo's thread inherits core and signal mask of the thread that starts it: no signal is to be handled there,
+ * and SIGPIPE is to be ignored. */
 static tandem_status start_gloo(tandem_comm *comm, int cpu, tandem_error *error)
 {
     const char *interface = NULL;
@@ -182,7 +187,8 @@ static tandem_status start_gloo(tandem_comm *comm, int cpu, tandem_error *error)
         CPU_SET((size_t)cpu, &one);
         if (pthread_getaffinity_np(pthread_self(), sizeof before, &before) != 0 ||
             pthread_setaffinity_np(pthread_self(), sizeof one, &one) != 0)
-            return tandem_error_set(error, TANDEM_USAGE, "core %d is not one that this process may run on", cpu);
+            return tandem_error_set(error, TANDEM_USAGE, "core %d is not one that this process may run on",
+                                    cpu);
     }
     sigset_t all, mask;
     sigfillset(&all);
@@ -198,7 +204,8 @@ static tandem_status start_gloo(tandem_comm *comm, int cpu, tandem_error *error)
 }
 
 /* All ranks are there: connects them, in what is left of the timeout, though in no less than a second. */
-static tandem_status connect_ranks(tandem_comm *comm, const char *store, int64_t deadline_ns, tandem_error *error)
+static tandem_status connect_ranks(tandem_comm *comm, const char *store, int64_t deadline_ns,
+                                   tandem_error *error)
 {
     const int64_t left_ms = (deadline_ns - tandem_now_ns()) / 1000000;
     tandem_gloo_why why;
@@ -224,7 +231,8 @@ static tandem_status share_reason(tandem_comm *comm, const char *own, uint32_t t
     for (int r = 0; r < comm->n_rank && status == TANDEM_OK; r++) {
         const char *why = all + (size_t)r * REASON_BYTES;
         if (*why && !*comm->why_apart)
-            (void)snprintf(comm->why_apart, sizeof comm->why_apart, "rank %d: %.*s", r, REASON_BYTES - 1, why);
+            (void)snprintf(comm->why_apart, sizeof comm->why_apart, "rank %d: %.*s", r, REASON_BYTES - 1,
+                           why);
     }
     free(all);
     return status;
@@ -298,7 +306,8 @@ tandem_status tandem_comm_open(tandem_comm **out, const tandem_comm_options *opt
     pthread_mutex_init(&comm->mutex, NULL);
     tandem_error local = {TANDEM_OK, -1, ""};
     if (options->n_rank > 1)
-        status = tandem_presence_open(&comm->presence, options->store, options->rank, options->n_rank, &local);
+        status =
+            tandem_presence_open(&comm->presence, options->store, options->rank, options->n_rank, &local);
     if (status == TANDEM_OK && options->n_rank > 1) {
         status = join(comm, options, &local);
         if (status != TANDEM_OK && status != TANDEM_PEER) { /* the others would wait for this rank in vain */
@@ -323,9 +332,10 @@ void tandem_comm_close(tandem_comm *comm)
     destroy(comm);
 }
 
-/* --- Collectives -------------------------------------------------------------------------------------------------- */
+/* --- Collectives ---------------------------------------------------------------------------------------- */
 
-/* Scratch memory for one pass; several threads may each hold one, the last to give it back leaves it for the next. */
+/* Scratch memory for one pass; several threads may each hold one, the last to give it back leaves it for the
+ * next. */
 static void *take_scratch(tandem_comm *comm, size_t bytes)
 {
     void *scratch = NULL;
@@ -378,8 +388,12 @@ static tandem_status run(tandem_comm *comm, kind k, const tandem_ring *ring, tan
 
 static tandem_ring ring_of(const tandem_comm *comm, void *data, size_t bytes, uint64_t slot)
 {
-    return (tandem_ring){
-        .rank = comm->rank, .n_rank = comm->n_rank, .data = data, .bytes = bytes, .slot = slot, .timeout_ms = comm->timeout_ms};
+    return (tandem_ring){.rank = comm->rank,
+                         .n_rank = comm->n_rank,
+                         .data = data,
+                         .bytes = bytes,
+                         .slot = slot,
+                         .timeout_ms = comm->timeout_ms};
 }
 
 static tandem_status sum(tandem_comm *comm, kind k, float *data, size_t n, uint32_t tag, tandem_error *error)
@@ -405,7 +419,8 @@ static shared *holder_of(tandem_comm *comm, const float *data, size_t n)
     return s;
 }
 
-static tandem_status sum_shared(tandem_comm *comm, shared *s, const float *data, size_t n, tandem_error *error)
+static tandem_status sum_shared(tandem_comm *comm, shared *s, const float *data, size_t n,
+                                tandem_error *error)
 {
     static const char *const why[] = {
         [TANDEM_SHARED_BROKEN] = "its answer never came",
@@ -445,7 +460,8 @@ tandem_status tandem_comm_broadcast(tandem_comm *comm, void *data, size_t bytes,
                                     tandem_error *error)
 {
     if (root < 0 || root >= comm->n_rank)
-        return tandem_error_set(error, TANDEM_USAGE, "a broadcast from rank %d of %d ranks", root, comm->n_rank);
+        return tandem_error_set(error, TANDEM_USAGE, "a broadcast from rank %d of %d ranks", root,
+                                comm->n_rank);
     if (comm->n_rank == 1 || bytes == 0) return nothing(comm, error);
     if (!data) return tandem_error_set(error, TANDEM_USAGE, "a broadcast of %zu bytes at NULL", bytes);
     tandem_ring ring = ring_of(comm, data, bytes, slot_of(KIND_BROADCAST, bytes, tag));
@@ -463,7 +479,9 @@ tandem_status tandem_comm_gather(tandem_comm *comm, const void *mine, void *all,
     const size_t n_rank = (size_t)comm->n_rank;
     if (bytes == 0) return nothing(comm, error);
     if (!mine || !all || bytes > PTRDIFF_MAX / n_rank)
-        return tandem_error_set(error, TANDEM_USAGE, "a gather of %zu bytes of each of %zu ranks from %p to %p",
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "a gather of %zu bytes of each of %zu ranks from %p to "
+                                "%p",
                                 bytes, n_rank, mine, all);
     if (is_dead(comm, error)) return TANDEM_PEER;
     memmove((char *)all + (size_t)comm->rank * bytes, mine, bytes);
@@ -477,13 +495,14 @@ tandem_status tandem_comm_gather(tandem_comm *comm, const void *mine, void *all,
     return run(comm, KIND_GATHER, &ring, error);
 }
 
-/* --- Shared memory ------------------------------------------------------------------------------------------------ */
+/* --- Shared memory -------------------------------------------------------------------------------------- */
 
 int tandem_comm_shares(const tandem_comm *comm) { return comm->shares; }
 
 const char *tandem_comm_why_apart(const tandem_comm *comm) { return comm->why_apart; }
 
-tandem_status tandem_comm_take(tandem_comm *comm, void **memory, uint64_t bytes, uint32_t tag, tandem_error *error)
+tandem_status tandem_comm_take(tandem_comm *comm, void **memory, uint64_t bytes, uint32_t tag,
+                               tandem_error *error)
 {
     if (!comm->shares) {
         *memory = NULL;

@@ -26,8 +26,8 @@ namespace
 
 using std::chrono::milliseconds;
 
-/* A stop sign in Gloo's event loop: while somebody posts, its descriptor is readable, so that the loop comes by here
- * before it looks at any connection twice, and waits. */
+/* A stop sign in Gloo's event loop: while somebody posts, its descriptor is readable, so that the loop comes
+ * by here before it looks at any connection twice, and waits. */
 class StopSign : public gloo::transport::tcp::Handler
 {
   public:
@@ -59,7 +59,8 @@ class StopSign : public gloo::transport::tcp::Handler
         if (--n_poster_ == 0) lowered_.notify_one();
     }
 
-    /* On Gloo's thread. Bounded, because a poster that meets a broken connection waits for the loop to turn. */
+    /* On Gloo's thread. Bounded, because a poster that meets a broken connection waits for the loop to turn.
+     * */
     void handleEvents(int) override
     {
         std::unique_lock<std::mutex> lock(mutex_);
@@ -153,8 +154,8 @@ tandem_gloo_result tandem_gloo_open(tandem_gloo **gloo, const char *interface, t
             attributes.iface = interface;
         else
             attributes.hostname = "127.0.0.1";
-        auto device =
-            std::dynamic_pointer_cast<gloo::transport::tcp::Device>(gloo::transport::tcp::CreateDevice(attributes));
+        auto device = std::dynamic_pointer_cast<gloo::transport::tcp::Device>(
+            gloo::transport::tcp::CreateDevice(attributes));
         if (!device) throw std::runtime_error("Gloo's TCP device is not what its header says");
         device->registerDescriptor(made->sign.fd(), EPOLLIN, &made->sign);
         made->device = std::move(device);
@@ -231,7 +232,8 @@ tandem_gloo_result tandem_gloo_send(tandem_gloo_buffer *buffer, int to, uint64_t
     return guarded(why, [&] { buffer->unbound->send(to, slot, offset, bytes); });
 }
 
-tandem_gloo_result tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms, tandem_gloo_why *why)
+tandem_gloo_result tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms,
+                                             tandem_gloo_why *why)
 {
     return guarded(why, [&] {
         buffer->check();

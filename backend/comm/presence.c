@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 
-/* A connection may break an instant before the kernel drops the lock of the dead process, and the others need a moment
- * to see a failure: for so long is looked for the culprit. */
+/* A connection may break an instant before the kernel drops the lock of the dead process, and the others need
+ * a moment to see a failure: for so long is looked for the culprit. */
 static const int64_t look_ns = 1000000000;
 
 static void nap(void)
@@ -107,11 +107,13 @@ static bool read_verdict(const tandem_presence *presence, tandem_error *error)
 
 void tandem_presence_accuse(const tandem_presence *presence, int rank, const char *text)
 {
-    /* Written aside and linked into place: others see the whole verdict or none, and only one gets the name. */
+    /* Written aside and linked into place: others see the whole verdict or none, and only one gets the name.
+     * */
     char aside[NAME_BYTES], verdict[VERDICT_BYTES];
     name_of(aside, presence->rank, "verdict");
     (void)snprintf(verdict, sizeof verdict, "%d %s", rank, text);
-    const int file = openat(presence->directory, aside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    const int file =
+        openat(presence->directory, aside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (file < 0) return;
     const bool written = write_text(file, verdict);
     (void)close(file);
@@ -126,12 +128,14 @@ static tandem_status refuse_used(const tandem_presence *presence, const char *st
     for (int r = 0; r < presence->n_rank && !used; r++) used = has(presence, r, "left");
     if (used)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "the store '%s' is left over from another run; give a fresh directory", store);
+                                "the store '%s' is left over from another run; give a fresh directory",
+                                store);
     return TANDEM_OK;
 }
 
 /* Creates and locks the file of this rank; *lock stays -1 on error. */
-static tandem_status take_place(const tandem_presence *presence, const char *store, int *lock, tandem_error *error)
+static tandem_status take_place(const tandem_presence *presence, const char *store, int *lock,
+                                tandem_error *error)
 {
     char name[NAME_BYTES], text[16];
     name_of(name, presence->rank, "alive");
@@ -139,9 +143,11 @@ static tandem_status take_place(const tandem_presence *presence, const char *sto
     if (file < 0 && errno == EEXIST)
         return tandem_error_set(error, TANDEM_USAGE,
                                 holder_of(presence, presence->rank) == HOLDER_ALIVE
-                                    ? "the store '%s' is in use by another run, or by another process with rank %d; "
+                                    ? "the store '%s' is in use by another run, or by another process with "
+                                      "rank %d; "
                                       "give a fresh directory, and each process its own rank"
-                                    : "the store '%s' is left over from another run (it has a rank %d, now dead); "
+                                    : "the store '%s' is left over from another run (it has a rank %d, now "
+                                      "dead); "
                                       "give a fresh directory",
                                 store, presence->rank);
     if (file < 0)
@@ -167,7 +173,8 @@ tandem_status tandem_presence_open(tandem_presence *presence, const char *store,
     made.directory = open(store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (made.directory < 0)
         return tandem_error_set(error, errno == ENOENT || errno == ENOTDIR ? TANDEM_USAGE : TANDEM_IO,
-                                "cannot open the store '%s': %s; it must be a fresh directory that all ranks reach",
+                                "cannot open the store '%s': %s; it must be a fresh directory that all ranks "
+                                "reach",
                                 store, strerror(errno));
     tandem_status status = refuse_used(&made, store, error);
     if (status == TANDEM_OK) status = take_place(&made, store, &made.lock, error);
@@ -199,9 +206,10 @@ static tandem_status report_missing(const tandem_presence *presence, const char 
     if (died)
         (void)snprintf(text, sizeof text, "rank %d died while the ranks joined; the other ranks stop", r);
     else
-        (void)snprintf(text, sizeof text,
-                       "rank %d of %d did not join within %g s; start it with RANK=%d and the same store '%s'",
-                       r, presence->n_rank, (double)timeout_ns * 1e-9, r, store);
+        (void)snprintf(
+            text, sizeof text,
+            "rank %d of %d did not join within %g s; start it with RANK=%d and the same store '%s'", r,
+            presence->n_rank, (double)timeout_ns * 1e-9, r, store);
     tandem_presence_accuse(presence, r, text);
     if (read_verdict(presence, error)) return TANDEM_PEER;
     tandem_error_set(error, TANDEM_PEER, "%s", text);
@@ -286,14 +294,17 @@ static void write_charge(char text[TANDEM_ERROR_TEXT], const tandem_presence *pr
         (void)snprintf(text, TANDEM_ERROR_TEXT,
                        "rank %d left the run before %s was over (%s); the other ranks stop", gone, what, why);
     else if (gone >= 0)
-        (void)snprintf(text, TANDEM_ERROR_TEXT, "rank %d died during %s (%s); the other ranks stop", gone, what, why);
+        (void)snprintf(text, TANDEM_ERROR_TEXT, "rank %d died during %s (%s); the other ranks stop", gone,
+                       what, why);
     else if (silent >= 0)
         (void)snprintf(text, TANDEM_ERROR_TEXT,
-                       "rank %d was silent during %s (%s): it hangs, is stopped or cut off; the other ranks stop",
+                       "rank %d was silent during %s (%s): it hangs, is stopped or cut off; the other ranks "
+                       "stop",
                        silent, what, why);
     else
         (void)snprintf(text, TANDEM_ERROR_TEXT,
-                       "%s failed (%s) though every rank is alive: the network broke, or the ranks disagree about the "
+                       "%s failed (%s) though every rank is alive: the network broke, or the ranks disagree "
+                       "about the "
                        "order, size or tag of their collectives; all ranks stop",
                        what, why);
 }

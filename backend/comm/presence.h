@@ -1,15 +1,17 @@
 /* presence.h: who takes part in a run, who is gone, and what the run failed of. Private to backend/comm.
  *
  * All of it is files in the directory of the run, r being a rank:
- *   rank.<r>.alive     locked by rank r for as long as it lives; the kernel drops the lock of a dead process. Holds the
- *                      number of ranks that rank r was started for. The lock is one of the open file (F_OFD_SETLK):
- *                      unlike a process's lock it survives that somebody closes another descriptor of the file.
- *                      A child forked without exec keeps it, and so keeps its dead parent alive here.
- *   rank.<r>.stopping  rank r has seen a collective fail. The first to see it also makes `stopping`, so that those who
- *                      still wait look at one file, not at one of each rank.
+ *   rank.<r>.alive     locked by rank r for as long as it lives; the kernel drops the lock of a dead process.
+ *                      Holds the number of ranks that rank r was started for. The lock is one of the open
+ *                      file (F_OFD_SETLK): unlike a process's lock it survives that somebody closes another
+ *                      descriptor of the file. A child forked without exec keeps it, and so keeps its dead
+ *                      parent alive here.
+ *   rank.<r>.stopping  rank r has seen a collective fail. The first to see it also makes `stopping`, so that
+ *                      those who still wait look at one file, not at one of each rank.
  *   rank.<r>.left      rank r has closed its communicator without a failure.
- *   failed             "<rank> <text>": the verdict, whose fault it was; the first that notices writes it, the others
- *                      read it. A survivor leaves only after it is written, so survivors are never taken for dead. */
+ *   failed             "<rank> <text>": the verdict, whose fault it was; the first that notices writes it,
+ *                      the others read it. A survivor leaves only after it is written, so survivors are never
+ *                      taken for dead. */
 #ifndef TANDEM_BACKEND_COMM_PRESENCE_H
 #define TANDEM_BACKEND_COMM_PRESENCE_H
 
@@ -23,18 +25,18 @@ typedef struct tandem_presence {
     int rank, n_rank;
 } tandem_presence;
 
-/* Takes the place of `rank` in the run. *presence is unchanged on error: TANDEM_USAGE where `store` is no directory,
- * another run's, or the rank is taken; TANDEM_IO where it cannot be written or has no locks. */
+/* Takes the place of `rank` in the run. *presence is unchanged on error: TANDEM_USAGE where `store` is no
+ * directory, another run's, or the rank is taken; TANDEM_IO where it cannot be written or has no locks. */
 tandem_status tandem_presence_open(tandem_presence *presence, const char *store, int rank, int n_rank,
                                    tandem_error *error);
 
-/* Blocks until every rank is there. TANDEM_PEER: one did not come within timeout_ns, died meanwhile, or the run failed;
- * TANDEM_USAGE: a rank counts another number of ranks. */
+/* Blocks until every rank is there. TANDEM_PEER: one did not come within timeout_ns, died meanwhile, or the
+ * run failed; TANDEM_USAGE: a rank counts another number of ranks. */
 tandem_status tandem_presence_join(const tandem_presence *presence, const char *store, int64_t timeout_ns,
                                    tandem_error *error);
 
-/* Whether the run fails: a rank is stopping, there is a verdict, or one of this rank's neighbours in the ring died.
- * Thread-safe, a few microseconds. */
+/* Whether the run fails: a rank is stopping, there is a verdict, or one of this rank's neighbours in the ring
+ * died. Thread-safe, a few microseconds. */
 bool tandem_presence_is_broken(const tandem_presence *presence);
 
 /* Whether a rank has left in good order: what still waits for it waits in vain. */
@@ -43,8 +45,9 @@ bool tandem_presence_has_lost(const tandem_presence *presence);
 /* Tells the others that this rank has seen the run fail. To be called before its connections are ended. */
 void tandem_presence_stop(const tandem_presence *presence);
 
-/* Finds out, within a second, who is to blame for `what` ("an all-reduce") that failed with the words `why`: a rank
- * that is dead, has left, or has not stopped (it hangs). All ranks get the same answer. Returns TANDEM_PEER. */
+/* Finds out, within a second, who is to blame for `what` ("an all-reduce") that failed with the words `why`:
+ * a rank that is dead, has left, or has not stopped (it hangs). All ranks get the same answer. Returns
+ * TANDEM_PEER. */
 tandem_status tandem_presence_blame(const tandem_presence *presence, const char *what, const char *why,
                                     tandem_error *error);
 

@@ -77,7 +77,8 @@ static void *reduce_buckets(void *argument)
     return NULL;
 }
 
-/* Starts the thread on its core, with every signal blocked: signals are for the threads of the application. */
+/* Starts the thread on its core, with every signal blocked: signals are for the threads of the application.
+ * */
 static tandem_status start(tandem_reducer *reducer, int cpu, tandem_error *error)
 {
     if (cpu >= CPU_SETSIZE)

@@ -2,9 +2,10 @@
 
 #include <stdbool.h>
 
-/* Both measured, 2 ranks of one core each over loopback, idle and beside a busy thread: larger segments overlap less,
- * smaller ones cost a switch of threads each; a window below 8 makes busy cores wait for each other (bench: 12 MiB
- * beside a busy thread, 16 ms with 4 segments of 1 MiB under way, 10 ms with 8 of 512 KiB). */
+/* Both measured, 2 ranks of one core each over loopback, idle and beside a busy thread: larger segments
+ * overlap less, smaller ones cost a switch of threads each; a window below 8 makes busy cores wait for each
+ * other (bench: 12 MiB beside a busy thread, 16 ms with 4 segments of 1 MiB under way, 10 ms with 8 of 512
+ * KiB). */
 enum { SEGMENT_BYTES = 512 * 1024, WINDOW = 8 };
 
 /* What a pass works with while it runs. A receive has a number: step · n_segment + segment. */
@@ -95,7 +96,8 @@ static void add(float *sum, const float *more, size_t n)
     for (size_t i = n_lane; i < n; i++) sum[i] += more[i];
 }
 
-/* Waits for one receive, adds it where it is a summand, passes it on, and posts the receive a window later. */
+/* Waits for one receive, adds it where it is a summand, passes it on, and posts the receive a window later.
+ * */
 static tandem_gloo_result turn(run *r, size_t receive)
 {
     const span s = received_span(r, receive);
@@ -119,7 +121,8 @@ static tandem_gloo_result turn(run *r, size_t receive)
     return result;
 }
 
-tandem_gloo_result tandem_ring_run(const tandem_ring *ring, tandem_gloo *gloo, void *scratch, tandem_gloo_why *why)
+tandem_gloo_result tandem_ring_run(const tandem_ring *ring, tandem_gloo *gloo, void *scratch,
+                                   tandem_gloo_why *why)
 {
     run r = {.ring = ring, .gloo = gloo, .scratch_memory = scratch, .why = why};
     r.segment_bytes = segment_bytes_of(ring);

@@ -1,12 +1,14 @@
-/* ring.h: one pass of data around the ring of ranks; every collective of comm.h is one. Private to backend/comm.
+/* ring.h: one pass of data around the ring of ranks; every collective of comm.h is one. Private to
+ * backend/comm.
  *
- * Rank r receives from r + 1 and sends to r - 1 (modulo n_rank). The data are cut into n_rank chunks (the last may be
- * short or empty), the chunks into segments, so that a segment travels while another is added.
+ * Rank r receives from r + 1 and sends to r - 1 (modulo n_rank). The data are cut into n_rank chunks (the
+ * last may be short or empty), the chunks into segments, so that a segment travels while another is added.
  *
- * Sum (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009): in the
- * first n_rank - 1 steps a chunk collects the summands of all ranks in ring order and ends at its owner; in the others
- * the finished chunks go round. Each sum is made once, by one rank, in an order that n_rank and the size alone decide, so all
- * ranks hold the same bits, every time. Each rank sends and receives 2 (n_rank - 1) / n_rank of the data. */
+ * Sum (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC
+ * 2009): in the first n_rank - 1 steps a chunk collects the summands of all ranks in ring order and ends at
+ * its owner; in the others the finished chunks go round. Each sum is made once, by one rank, in an order that
+ * n_rank and the size alone decide, so all ranks hold the same bits, every time. Each rank sends and receives
+ * 2 (n_rank - 1) / n_rank of the data. */
 #ifndef TANDEM_BACKEND_COMM_RING_H
 #define TANDEM_BACKEND_COMM_RING_H
 
@@ -19,8 +21,9 @@ typedef struct tandem_ring {
     int rank, n_rank; /* n_rank >= 2 */
     char *data;       /* bytes; never NULL */
     size_t bytes;     /* > 0 */
-    size_t chunk_bytes; /* chunk c is data[c · chunk_bytes, …) as far as `bytes` reaches; a multiple of 4 for a sum */
-    int own;            /* the chunk this rank sends unasked, -1 = none */
+    /* chunk c is data[c · chunk_bytes, …) as far as `bytes` reaches; a multiple of 4 for a sum */
+    size_t chunk_bytes;
+    int own;       /* the chunk this rank sends unasked, -1 = none */
     int first;     /* the first chunk it receives; first + 1 … modulo n_rank follow */
     int n_step;    /* chunks it receives */
     int n_add;     /* of these, the first n_add are added to data as floats; the rest replace what is there */
@@ -33,6 +36,7 @@ typedef struct tandem_ring {
 size_t tandem_ring_scratch_bytes(const tandem_ring *ring);
 
 /* Runs the pass; blocks. On error the data are a mixture and the mesh is to be broken. */
-tandem_gloo_result tandem_ring_run(const tandem_ring *ring, tandem_gloo *gloo, void *scratch, tandem_gloo_why *why);
+tandem_gloo_result tandem_ring_run(const tandem_ring *ring, tandem_gloo *gloo, void *scratch,
+                                   tandem_gloo_why *why);
 
 #endif

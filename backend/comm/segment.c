@@ -32,7 +32,7 @@ static uint64_t parts_bytes(const tandem_segment *segment)
     return (uint64_t)segment->n_rank * segment->stride_bytes;
 }
 
-/* --- The file ----------------------------------------------------------------------------------------------------- */
+/* --- The file ------------------------------------------------------------------------------------------- */
 
 static tandem_status refuse(const char *what, tandem_error *error)
 {
@@ -40,7 +40,8 @@ static tandem_status refuse(const char *what, tandem_error *error)
 }
 
 /* Memory is taken here and now: where a page were missing later, the process would end by SIGBUS. */
-static tandem_status allocate(const tandem_segment *segment, uint64_t begin, uint64_t bytes, tandem_error *error)
+static tandem_status allocate(const tandem_segment *segment, uint64_t begin, uint64_t bytes,
+                              tandem_error *error)
 {
     int failed = 0;
     do failed = bytes ? fallocate(segment->file, 0, (off_t)begin, (off_t)bytes) : 0;
@@ -51,8 +52,8 @@ static tandem_status allocate(const tandem_segment *segment, uint64_t begin, uin
     return failed ? refuse("allocate it", error) : TANDEM_OK;
 }
 
-/* Who makes a file longer than a limit gets a signal that ends the process, and memory counts as a file. Under any limit none is
- * shared, so that ranks which share some have room for all. */
+/* Who makes a file longer than a limit gets a signal that ends the process, and memory counts as a file.
+ * Under any limit none is shared, so that ranks which share some have room for all. */
 static bool are_files_limited(void)
 {
     struct rlimit most;
@@ -98,7 +99,7 @@ static tandem_status find(tandem_segment *segment, const ticket *told, tandem_er
     return TANDEM_OK;
 }
 
-/* --- The mapping -------------------------------------------------------------------------------------------------- */
+/* --- The mapping ---------------------------------------------------------------------------------------- */
 
 /* At a multiple of huge pages, else none of it could be one. */
 static tandem_status map(tandem_segment *segment, tandem_error *error)
@@ -153,7 +154,7 @@ static void look_up_all(const tandem_segment *segment)
         if (at >= parts_bytes(segment) || at % segment->stride_bytes < segment->bytes) (void)memory[at];
 }
 
-/* --- All together ------------------------------------------------------------------------------------------------- */
+/* --- All together --------------------------------------------------------------------------------------- */
 
 static tandem_status enter(tandem_segment *segment, const ticket *told, const tandem_comm_lock *locking,
                            tandem_error *error)
@@ -165,7 +166,8 @@ static tandem_status enter(tandem_segment *segment, const ticket *told, const ta
 }
 
 /* The worst of all ranks' results, the same on every rank: TANDEM_NO_MEMORY, then TANDEM_IO. */
-static tandem_status agree(tandem_comm *comm, uint64_t bytes, tandem_status own, uint32_t tag, tandem_error *error)
+static tandem_status agree(tandem_comm *comm, uint64_t bytes, tandem_status own, uint32_t tag,
+                           tandem_error *error)
 {
     float without[2] = {own == TANDEM_NO_MEMORY, own != TANDEM_OK};
     const tandem_status status = tandem_comm_sum_f32(comm, without, 2, tag, error);
@@ -178,7 +180,8 @@ static tandem_status agree(tandem_comm *comm, uint64_t bytes, tandem_status own,
 
 static tandem_segment describe(const tandem_segment_options *options)
 {
-    const uint64_t bytes = options->bytes, page_bytes = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : PAGE_BYTES;
+    const uint64_t bytes = options->bytes,
+                   page_bytes = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : PAGE_BYTES;
     tandem_segment s = {.rank = options->rank, .n_rank = options->n_rank, .bytes = bytes, .file = -1};
     s.stride_bytes = round_up(bytes, page_bytes);
     s.common_bytes = round_up(options->common_bytes, PAGE_BYTES);

@@ -30,10 +30,11 @@ typedef struct tandem_segment_options {
     uint32_t tag;
 } tandem_segment_options;
 
-/* All ranks of comm together, with the same sizes; all is cleared and in memory, and this rank's part locked. TANDEM_IO
- * on every rank: there is none, since some rank refuses, or cannot lock its part, or cannot reach the memory of rank 0 (it runs on
- * another machine, or has other process ids or another user); error->text: this rank's reason, "" where it has none.
- * TANDEM_NO_MEMORY on every rank; what a collective says. *segment is unchanged on error. */
+/* All ranks of comm together, with the same sizes; all is cleared and in memory, and this rank's part locked.
+ * TANDEM_IO on every rank: there is none, since some rank refuses, or cannot lock its part, or cannot reach
+ * the memory of rank 0 (it runs on another machine, or has other process ids or another user); error->text:
+ * this rank's reason, "" where it has none. TANDEM_NO_MEMORY on every rank; what a collective says. *segment
+ * is unchanged on error. */
 tandem_status tandem_segment_open(tandem_segment *segment, tandem_comm *comm,
                                   const tandem_segment_options *options, tandem_error *error);
 /* What others still do with it goes on. */

@@ -27,7 +27,8 @@ typedef struct request {
 typedef struct control {
     alignas(LINE_BYTES) atomic_uint come;  /* ranks that have come to the next sum */
     alignas(LINE_BYTES) atomic_uint begun; /* the last sum that all have come to */
-    alignas(LINE_BYTES) atomic_uint taken; /* its pieces that somebody sums, or has summed; may be more than there are */
+    /* its pieces that somebody sums, or has summed; may be more than there are */
+    alignas(LINE_BYTES) atomic_uint taken;
     alignas(LINE_BYTES) atomic_uint summed;   /* its pieces that are through */
     alignas(LINE_BYTES) atomic_uint ended;    /* the last sum that is through */
     alignas(LINE_BYTES) atomic_uint disagree; /* about the sum that has begun */
@@ -45,7 +46,7 @@ bool tandem_shared_sum_holds(const tandem_shared_sum *sum, const float *data, si
     return at >= begin && at - begin <= segment->bytes && n <= (segment->bytes - (at - begin)) / sizeof *data;
 }
 
-/* --- Waiting ------------------------------------------------------------------------------------------------------ */
+/* --- Waiting -------------------------------------------------------------------------------------------- */
 
 /* Words that processes share: futex(2) without FUTEX_PRIVATE_FLAG. */
 static void sleep_on(atomic_uint *word, unsigned seen, int64_t ns)
@@ -81,7 +82,7 @@ static tandem_shared_result wait_for(const tandem_shared_sum *sum, atomic_uint *
     return TANDEM_SHARED_OK;
 }
 
-/* --- Arithmetic --------------------------------------------------------------------------------------------------- */
+/* --- Arithmetic ----------------------------------------------------------------------------------------- */
 
 typedef float lanes __attribute__((vector_size(16), aligned(4), may_alias));
 
@@ -93,7 +94,8 @@ static inline __attribute__((always_inline)) void sum_span(const tandem_segment 
 {
     enum { LANE = 4, AT_ONCE = 4 };
     const uint64_t stride = segment->stride_bytes / sizeof(float);
-    float *const base = tandem_segment_part(segment, 0) + first, *const begin = base + (uint64_t)from * stride;
+    float *const base = tandem_segment_part(segment, 0) + first, *const begin =
+                                                                     base + (uint64_t)from * stride;
     size_t i = 0;
     for (; i + LANE * AT_ONCE <= n; i += LANE * AT_ONCE) {
         lanes total[AT_ONCE];
@@ -133,7 +135,7 @@ static void sum_piece(const tandem_segment *segment, const request *wanted, uint
     }
 }
 
-/* --- A sum -------------------------------------------------------------------------------------------------------- */
+/* --- A sum ---------------------------------------------------------------------------------------------- */
 
 /* By the last to come. */
 static void begin(const tandem_shared_sum *sum)

@@ -51,7 +51,8 @@ static void destroy(tandem_watch *watch)
     free(watch);
 }
 
-tandem_status tandem_watch_open(tandem_watch **out, void (*look)(void *context), void *context, tandem_error *error)
+tandem_status tandem_watch_open(tandem_watch **out, void (*look)(void *context), void *context,
+                                tandem_error *error)
 {
     tandem_watch *watch = calloc(1, sizeof *watch);
     if (!watch) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a communicator");

@@ -5,7 +5,8 @@
 
 #include "tandem/amax_history.h"
 
-tandem_status tandem_amax_history_init(tandem_amax_history *history, int window, int margin, tandem_error *error)
+tandem_status tandem_amax_history_init(tandem_amax_history *history, int window, int margin,
+                                       tandem_error *error)
 {
     if (!history) return tandem_error_set(error, TANDEM_USAGE, "amax history: history is NULL");
     if (window < 1 || window > TANDEM_AMAX_WINDOW)

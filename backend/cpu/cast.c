@@ -1,7 +1,7 @@
 /* cast: changes of type: of weights, activations, gradients, and of what was saved in s8.
  *
- * To s8: stochastically rounded (kernels.h), with one scale; its range is the operator's where that is known (op.def), or that of
- * a history where it has one, which saves the pass that looks for it. */
+ * To s8: stochastically rounded (kernels.h), with one scale; its range is the operator's where that is known
+ * (op.def), or that of a history where it has one, which saves the pass that looks for it. */
 #include "backend/cpu/kernel.h"
 
 static int64_t elements(const tandem_kernel *kernel)
@@ -14,10 +14,13 @@ static int64_t elements(const tandem_kernel *kernel)
 
 static tandem_status not_finite(const tandem_kernel *kernel, uint32_t step, tandem_error *error)
 {
-    static const char *const what[TANDEM_N_TASK_KIND] = {
-        [TANDEM_TASK_WEIGHT_CAST] = "the weight", [TANDEM_TASK_CAST] = "the output", [TANDEM_TASK_GRADIENT_CAST] = "the gradient of the output"};
+    static const char *const what[TANDEM_N_TASK_KIND] = {[TANDEM_TASK_WEIGHT_CAST] = "the weight",
+                                                         [TANDEM_TASK_CAST] = "the output",
+                                                         [TANDEM_TASK_GRADIENT_CAST] =
+                                                             "the gradient of the output"};
     return tandem_error_set(error, TANDEM_OVER_LIMIT,
-                            "training has diverged in step %u: %s of operator '%s' (%s) is not finite (a NaN or an infinity), so "
+                            "training has diverged in step %u: %s of operator '%s' (%s) is not finite (a NaN "
+                            "or an infinity), so "
                             "it cannot become int8; a smaller learning rate or a warm-up may help",
                             step + 1, what[kernel->task.kind] ? what[kernel->task.kind] : "an input",
                             kernel->op->name, tandem_op_row_get(kernel->op->kind)->name);
@@ -31,13 +34,15 @@ static float range_before(const tandem_kernel *kernel, const tandem_kernel_call 
     return kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
 }
 
-static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                  tandem_error *error)
 {
     const float range = range_before(kernel, call);
     const int goes_on = call->history && !call->repeats;
     float amax = 0;
     const tandem_rounding rounding = {
-        .seed = call->draws.seed, .stream = {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}};
+        .seed = call->draws.seed,
+        .stream = {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}};
     const tandem_quantise_call quantise = {.x = call->in[0],
                                            .from = kernel->task.from,
                                            .rows = 1,
@@ -53,25 +58,29 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
     return status == TANDEM_OVER_LIMIT ? not_finite(kernel, call->draws.stream[0], error) : status;
 }
 
-static tandem_status run_dequantise(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_dequantise(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                    tandem_error *error)
 {
     (void)error;
     if (kernel->task.to == TANDEM_F32)
-        kernel->device->isa->dequantise_f32(call->out[0], call->in[0], (size_t)elements(kernel), *call->in_scale[0]);
+        kernel->device->isa->dequantise_f32(call->out[0], call->in[0], (size_t)elements(kernel),
+                                            *call->in_scale[0]);
     else
         kernel->device->isa->dequantise_bf16(call->out[0], call->in[0], (size_t)elements(kernel),
                                              *call->in_scale[0]);
     return TANDEM_OK;
 }
 
-static tandem_status run_narrow(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_narrow(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                tandem_error *error)
 {
     (void)error;
     kernel->device->isa->bf16_from_f32(call->out[0], call->in[0], (size_t)elements(kernel));
     return TANDEM_OK;
 }
 
-static tandem_status run_widen(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_widen(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     (void)error;
     kernel->device->isa->f32_from_bf16(call->out[0], call->in[0], (size_t)elements(kernel));

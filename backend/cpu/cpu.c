@@ -52,7 +52,8 @@ static tandem_status find_isa(dnnl_cpu_isa_t *isa, const char *name, tandem_erro
             return TANDEM_OK;
         }
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "there is no device '%s'; allowed: cpu:sse41, cpu:avx, cpu:avx2, cpu:avx2_vnni, cpu:avx512, "
+                            "there is no device '%s'; allowed: cpu:sse41, cpu:avx, cpu:avx2, cpu:avx2_vnni, "
+                            "cpu:avx512, "
                             "cpu:avx512_vnni, cpu:avx512_bf16",
                             name);
 }
@@ -67,7 +68,8 @@ static tandem_status hold_to(dnnl_cpu_isa_t isa, const char *name, tandem_error 
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "this machine lacks the instruction set of device '%s'", name);
     return tandem_error_set(error, TANDEM_NO_DEVICE,
-                            "device '%s' cannot be opened: oneDNN is held to another instruction set in this process, and a "
+                            "device '%s' cannot be opened: oneDNN is held to another instruction set in this "
+                            "process, and a "
                             "process opens one device only",
                             name);
 }

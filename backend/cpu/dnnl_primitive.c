@@ -5,14 +5,16 @@
 
 #include "backend/cpu/kernel.h"
 
-static tandem_status failed(const tandem_kernel *kernel, dnnl_status_t status, const char *what, tandem_error *error)
+static tandem_status failed(const tandem_kernel *kernel, dnnl_status_t status, const char *what,
+                            tandem_error *error)
 {
     if (status == dnnl_unimplemented) return cpu_kernel_refuse(kernel, "oneDNN has no such primitive", error);
     char name[KERNEL_NAME];
     kernel_name(name, &kernel->task, kernel->op);
     if (status == dnnl_out_of_memory)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to %s %s", what, name);
-    return tandem_error_set(error, TANDEM_BUG, "oneDNN answers %d when asked to %s %s", (int)status, what, name);
+    return tandem_error_set(error, TANDEM_BUG, "oneDNN answers %d when asked to %s %s", (int)status, what,
+                            name);
 }
 
 tandem_status cpu_primitive_describe(dnnl_primitive_desc_t *description, const tandem_kernel *kernel,
@@ -55,16 +57,19 @@ static dnnl_status_t add_arguments(cpu_primitive *primitive, const tandem_kernel
     for (int i = 0; i < n && status == dnnl_success; i++) {
         dnnl_memory_desc_t one;
         const dnnl_memory_desc_t *layout;
-        if (argument[i] == DNNL_ARG_ATTR_OUTPUT_SCALES) { /* not among the descriptors that can be asked for */
+        /* not among the descriptors that can be asked for */
+        if (argument[i] == DNNL_ARG_ATTR_OUTPUT_SCALES) {
             dnnl_memory_desc_init_by_tag(&one, 1, (dnnl_dims_t){1}, dnnl_f32, dnnl_a);
             layout = &one;
         } else {
             layout = dnnl_primitive_desc_query_md(description, dnnl_query_exec_arg_md, argument[i]);
         }
-        status = layout ? add_argument(primitive, kernel->device->engine, argument[i], layout) : dnnl_invalid_arguments;
+        status = layout ? add_argument(primitive, kernel->device->engine, argument[i], layout)
+                        : dnnl_invalid_arguments;
     }
     if (status != dnnl_success) return status;
-    const dnnl_memory_desc_t *scratchpad = dnnl_primitive_desc_query_md(description, dnnl_query_scratchpad_md, 0);
+    const dnnl_memory_desc_t *scratchpad =
+        dnnl_primitive_desc_query_md(description, dnnl_query_scratchpad_md, 0);
     primitive->scratchpad_bytes = scratchpad ? dnnl_memory_desc_get_size(scratchpad) : 0;
     if (primitive->scratchpad_bytes > 0) {
         status = add_argument(primitive, kernel->device->engine, DNNL_ARG_SCRATCHPAD, scratchpad);
@@ -74,7 +79,8 @@ static dnnl_status_t add_arguments(cpu_primitive *primitive, const tandem_kernel
 }
 
 tandem_status cpu_primitive_open(cpu_primitive *primitive, const tandem_kernel *kernel,
-                                 dnnl_primitive_desc_t description, int n, const int *argument, tandem_error *error)
+                                 dnnl_primitive_desc_t description, int n, const int *argument,
+                                 tandem_error *error)
 {
     cpu_primitive opened = {0};
     dnnl_status_t status = add_arguments(&opened, kernel, description, n, argument);
@@ -96,8 +102,9 @@ void cpu_primitive_close(cpu_primitive *primitive)
     *primitive = (cpu_primitive){0};
 }
 
-tandem_status cpu_primitive_make(cpu_primitive *primitive, const tandem_kernel *kernel, const_dnnl_op_desc_t operation,
-                                 const_dnnl_op_desc_t forward, int n, const int *argument, tandem_error *error)
+tandem_status cpu_primitive_make(cpu_primitive *primitive, const tandem_kernel *kernel,
+                                 const_dnnl_op_desc_t operation, const_dnnl_op_desc_t forward, int n,
+                                 const int *argument, tandem_error *error)
 {
     dnnl_primitive_desc_t description = NULL, hint = NULL;
     tandem_status status = TANDEM_OK;
@@ -105,7 +112,8 @@ tandem_status cpu_primitive_make(cpu_primitive *primitive, const tandem_kernel *
     if (status == TANDEM_OK)
         status = cpu_primitive_describe(&description, kernel, operation, NULL, hint, error);
     if (hint) dnnl_primitive_desc_destroy(hint);
-    return status == TANDEM_OK ? cpu_primitive_open(primitive, kernel, description, n, argument, error) : status;
+    return status == TANDEM_OK ? cpu_primitive_open(primitive, kernel, description, n, argument, error)
+                               : status;
 }
 
 static void destroy(void *state)
@@ -115,7 +123,8 @@ static void destroy(void *state)
 }
 
 tandem_status cpu_primitive_keep(tandem_kernel *kernel, cpu_primitive *primitive,
-                                 tandem_status (*run)(const tandem_kernel *, const tandem_kernel_call *, tandem_error *),
+                                 tandem_status (*run)(const tandem_kernel *, const tandem_kernel_call *,
+                                                      tandem_error *),
                                  tandem_error *error)
 {
     cpu_primitive *state = malloc(sizeof *state);
@@ -133,7 +142,8 @@ tandem_status cpu_primitive_keep(tandem_kernel *kernel, cpu_primitive *primitive
 }
 
 tandem_status cpu_primitive_copy(cpu_primitive *primitive, const tandem_kernel *kernel,
-                                 const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to, tandem_error *error)
+                                 const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to,
+                                 tandem_error *error)
 {
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_primitive_desc_t description = NULL;
@@ -145,11 +155,13 @@ tandem_status cpu_primitive_copy(cpu_primitive *primitive, const tandem_kernel *
                                                     kernel->device->engine, attributes);
     if (attributes) dnnl_primitive_attr_destroy(attributes);
     if (status != dnnl_success) return failed(kernel, status, "prepare a layout for", error);
-    return cpu_primitive_open(primitive, kernel, description, 2, (const int[]){DNNL_ARG_FROM, DNNL_ARG_TO}, error);
+    return cpu_primitive_open(primitive, kernel, description, 2, (const int[]){DNNL_ARG_FROM, DNNL_ARG_TO},
+                              error);
 }
 
 tandem_status cpu_primitive_reorder(cpu_primitive *primitive, const tandem_kernel *kernel,
-                                    const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to, tandem_error *error)
+                                    const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to,
+                                    tandem_error *error)
 {
     if (!dnnl_memory_desc_equal(from, to)) return cpu_primitive_copy(primitive, kernel, from, to, error);
     *primitive = (cpu_primitive){0};

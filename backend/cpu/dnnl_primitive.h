@@ -27,31 +27,36 @@ tandem_status cpu_primitive_describe(dnnl_primitive_desc_t *description, const t
                                      const_dnnl_op_desc_t operation, dnnl_primitive_attr_t attributes,
                                      const_dnnl_primitive_desc_t hint, tandem_error *error);
 
-/* Whether a description is of the reference implementation, which is a hundred times slower than any other. */
+/* Whether a description is of the reference implementation, which is a hundred times slower than any other.
+ * */
 int cpu_primitive_is_reference(const_dnnl_primitive_desc_t description);
 
 /* cpu_primitive_open: the primitive of a description, with one memory object for each of n argument ids
  * (DNNL_ARG_…; a runtime output scale is DNNL_ARG_ATTR_OUTPUT_SCALES, one float). `description` is taken over
  * and destroyed, also on error. TANDEM_NO_MEMORY, TANDEM_BUG. */
 tandem_status cpu_primitive_open(cpu_primitive *primitive, const tandem_kernel *kernel,
-                                 dnnl_primitive_desc_t description, int n, const int *argument, tandem_error *error);
+                                 dnnl_primitive_desc_t description, int n, const int *argument,
+                                 tandem_error *error);
 void cpu_primitive_close(cpu_primitive *primitive);
 
 /* Both of the above, for a primitive without attributes. `forward`: of a backward operation the forward one,
  * else NULL. */
-tandem_status cpu_primitive_make(cpu_primitive *primitive, const tandem_kernel *kernel, const_dnnl_op_desc_t operation,
-                                 const_dnnl_op_desc_t forward, int n, const int *argument, tandem_error *error);
+tandem_status cpu_primitive_make(cpu_primitive *primitive, const tandem_kernel *kernel,
+                                 const_dnnl_op_desc_t operation, const_dnnl_op_desc_t forward, int n,
+                                 const int *argument, tandem_error *error);
 
 /* cpu_primitive_keep: a kernel that is this one primitive: state (a cpu_primitive), destroy, workspace and
  * `run` are set. The primitive is taken over, also on error. TANDEM_NO_MEMORY. */
 tandem_status cpu_primitive_keep(tandem_kernel *kernel, cpu_primitive *primitive,
-                                 tandem_status (*run)(const tandem_kernel *, const tandem_kernel_call *, tandem_error *),
+                                 tandem_status (*run)(const tandem_kernel *, const tandem_kernel_call *,
+                                                      tandem_error *),
                                  tandem_error *error);
 
 /* cpu_primitive_copy: from one layout to another, equal ones included; arguments: source, destination.
  * cpu_primitive_reorder: the same, but none where the layouts are equal. */
 tandem_status cpu_primitive_copy(cpu_primitive *primitive, const tandem_kernel *kernel,
-                                 const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to, tandem_error *error);
+                                 const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to,
+                                 tandem_error *error);
 tandem_status cpu_primitive_reorder(cpu_primitive *primitive, const tandem_kernel *kernel,
                                     const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to,
                                     tandem_error *error);

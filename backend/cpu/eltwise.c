@@ -3,22 +3,27 @@
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     return cpu_primitive_run(kernel->state, kernel, (const void *const[]){call->in[0], call->out[0]},
                              call->workspace, error);
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
-    return cpu_primitive_run(kernel->state, kernel, (const void *const[]){call->in[0], call->in[1], call->out[0]},
-                             call->workspace, error);
+    return cpu_primitive_run(kernel->state, kernel,
+                             (const void *const[]){call->in[0], call->in[1], call->out[0]}, call->workspace,
+                             error);
 }
 
-tandem_status cpu_eltwise_prepare(tandem_kernel *kernel, dnnl_alg_kind_t function, int reads, tandem_error *error)
+tandem_status cpu_eltwise_prepare(tandem_kernel *kernel, dnnl_alg_kind_t function, int reads,
+                                  tandem_error *error)
 {
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
-    const dnnl_memory_desc_t x = cpu_matrix_descriptor(TANDEM_F32, 1, tandem_shape_elements(&kernel->op->shape));
+    const dnnl_memory_desc_t x =
+        cpu_matrix_descriptor(TANDEM_F32, 1, tandem_shape_elements(&kernel->op->shape));
     dnnl_eltwise_desc_t forward, backward;
     cpu_primitive primitive = {0};
     if (dnnl_eltwise_forward_desc_init(&forward, dnnl_forward_training, function, &x, 0, 0) != dnnl_success ||
@@ -29,6 +34,7 @@ tandem_status cpu_eltwise_prepare(tandem_kernel *kernel, dnnl_alg_kind_t functio
                                         (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST}, error)
                    : cpu_primitive_make(&primitive, kernel, &backward, &forward, 3,
                                         (const int[]){DNNL_ARG_DIFF_DST, reads, DNNL_ARG_DIFF_SRC}, error);
-    return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, is_forward ? run_forward : run_dgrad, error)
-                               : status;
+    return status == TANDEM_OK
+               ? cpu_primitive_keep(kernel, &primitive, is_forward ? run_forward : run_dgrad, error)
+               : status;
 }

@@ -4,8 +4,9 @@
 #include <string.h>
 
 /* backend/cpu/isa/table.c, compiled for each; a row without a name ends them. */
-extern const tandem_isa_kernels tandem_isa_kernels_sse41[], tandem_isa_kernels_avx[], tandem_isa_kernels_avx2[],
-    tandem_isa_kernels_avx2_vnni[], tandem_isa_kernels_avx512[], tandem_isa_kernels_avx512_vnni[];
+extern const tandem_isa_kernels tandem_isa_kernels_sse41[], tandem_isa_kernels_avx[],
+    tandem_isa_kernels_avx2[], tandem_isa_kernels_avx2_vnni[], tandem_isa_kernels_avx512[],
+    tandem_isa_kernels_avx512_vnni[];
 
 const tandem_isa_kernels *tandem_isa_kernels_find(const char *isa)
 {

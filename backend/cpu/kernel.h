@@ -6,7 +6,8 @@
 #include "backend/kernel_name.h"
 
 /* TANDEM_NO_KERNEL: the device, the kernel, and why. */
-static inline tandem_status cpu_kernel_refuse(const tandem_kernel *kernel, const char *why, tandem_error *error)
+static inline tandem_status cpu_kernel_refuse(const tandem_kernel *kernel, const char *why,
+                                              tandem_error *error)
 {
     return kernel_refuse(kernel->device->name, &kernel->task, kernel->op, why, error);
 }
@@ -19,8 +20,9 @@ static inline tandem_status cpu_kernel_no_memory(const tandem_kernel *kernel, ta
 /* Shape of the operator's input `slot`, and of its output. */
 const tandem_shape *cpu_input_shape(const tandem_kernel *kernel, int slot);
 
-/* Where in `label`, the operator's input 1, the label of row `row` stands, of `rows` in all; *place: of the row before. Where a sample
- * has fewer rows than labels, row j has its j-th label that is not −1. TANDEM_MALFORMED: there are too few. */
+/* Where in `label`, the operator's input 1, the label of row `row` stands, of `rows` in all; *place: of the
+ * row before. Where a sample has fewer rows than labels, row j has its j-th label that is not −1.
+ * TANDEM_MALFORMED: there are too few. */
 tandem_status cpu_label_place(int64_t *place, const tandem_kernel *kernel, const int32_t *label, int64_t row,
                               int64_t rows, tandem_error *error);
 

@@ -1,5 +1,5 @@
-/* kernels.c: tandem/kernels.h: arguments are checked here, and matrices cut into the rows that the kernels of an instruction
- * set know. */
+/* kernels.c: tandem/kernels.h: arguments are checked here, and matrices cut into the rows that the kernels of
+ * an instruction set know. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 enum { STRIP = 64 }; /* rows that are transposed together: a line of the transposed matrix */
 static const int64_t most_blocks = (int64_t)1 << 32, most_elements = (int64_t)1 << 60;
 
-/* --- Opening ------------------------------------------------------------------------------------------------------------ */
+/* --- Opening -------------------------------------------------------------------------------------------- */
 
 static const char *const names[] = {"sse41",  "avx",         "avx2",       "avx2_vnni",
                                     "avx512", "avx512_vnni", "avx512_bf16"};
@@ -46,19 +46,21 @@ tandem_status tandem_kernels_open(const tandem_kernels **kernels, const char *is
             return TANDEM_OK;
         }
         if (!wants_best)
-            return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine lacks the instruction set '%s'", isa);
+            return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine lacks the instruction set '%s'",
+                                    isa);
     }
     if (wants_best)
         return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine lacks even the instruction set sse41");
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "there is no instruction set '%.40s'; allowed: sse41, avx, avx2, avx2_vnni, avx512, avx512_vnni, "
+                            "there is no instruction set '%.40s'; allowed: sse41, avx, avx2, avx2_vnni, "
+                            "avx512, avx512_vnni, "
                             "avx512_bf16, best",
                             isa);
 }
 
 const char *tandem_kernels_isa(const tandem_kernels *kernels) { return kernels->isa; }
 
-/* --- Arguments ---------------------------------------------------------------------------------------------------------- */
+/* --- Arguments ------------------------------------------------------------------------------------------ */
 
 static int64_t bytes_of(tandem_dtype type) { return type == TANDEM_S8 ? 1 : type == TANDEM_BF16 ? 2 : 4; }
 static int is_float(tandem_dtype type) { return type == TANDEM_F32 || type == TANDEM_BF16; }
@@ -90,8 +92,9 @@ static tandem_status check_place(const place *p, tandem_error *error)
     if (p->rows == 0 || p->columns == 0) return TANDEM_OK;
     if (!p->data) return tandem_error_set(error, TANDEM_USAGE, "%s: %s is NULL", p->what, p->name);
     if ((uintptr_t)p->data % (uintptr_t)bytes_of(p->type))
-        return tandem_error_set(error, TANDEM_USAGE, "%s: %s is not aligned for its elements of %" PRId64 " bytes",
-                                p->what, p->name, bytes_of(p->type));
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "%s: %s is not aligned for its elements of %" PRId64 " bytes", p->what,
+                                p->name, bytes_of(p->type));
     int64_t down, across, end;
     if (__builtin_mul_overflow(p->rows - 1, p->row, &down) ||
         __builtin_mul_overflow(p->columns - 1, p->column, &across) ||
@@ -111,12 +114,15 @@ static tandem_status check_rows(const char *what, const char *name, const void *
     const tandem_status status = check_place(&p, error);
     if (status != TANDEM_OK) return status;
     if (*row < columns && rows > 1)
-        return tandem_error_set(error, TANDEM_USAGE, "%s: rows of %s lie %" PRId64 " elements apart and have %" PRId64,
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "%s: rows of %s lie %" PRId64 " elements apart and have "
+                                "%" PRId64,
                                 what, name, *row, columns);
     return TANDEM_OK;
 }
 
-static tandem_status check_type(const char *what, const char *name, int allowed, const char *says, tandem_error *error)
+static tandem_status check_type(const char *what, const char *name, int allowed, const char *says,
+                                tandem_error *error)
 {
     if (allowed) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE, "%s: %s is none of its types: %s", what, name, says);
@@ -127,7 +133,7 @@ static const void *at(const void *x, tandem_dtype type, int64_t element)
     return (const char *)x + element * bytes_of(type);
 }
 
-/* --- amax --------------------------------------------------------------------------------------------------------------- */
+/* --- amax ----------------------------------------------------------------------------------------------- */
 
 /* A NaN stays one. */
 static float larger(float a, float b) { return isnan(a) || b <= a ? a : b; }
@@ -147,8 +153,9 @@ static float amax_of_rows(const tandem_kernels *kernels, const void *x, tandem_d
     return amax;
 }
 
-tandem_status tandem_kernels_amax(const tandem_kernels *kernels, float *amax, const void *x, tandem_dtype from,
-                                  int64_t rows, int64_t columns, int64_t x_row, tandem_error *error)
+tandem_status tandem_kernels_amax(const tandem_kernels *kernels, float *amax, const void *x,
+                                  tandem_dtype from, int64_t rows, int64_t columns, int64_t x_row,
+                                  tandem_error *error)
 {
     tandem_status status = check_calls("amax", kernels, kernels, error);
     if (status == TANDEM_OK && !amax) status = tandem_error_set(error, TANDEM_USAGE, "amax: amax is NULL");
@@ -158,7 +165,7 @@ tandem_status tandem_kernels_amax(const tandem_kernels *kernels, float *amax, co
     return status;
 }
 
-/* --- To int8 ------------------------------------------------------------------------------------------------------------ */
+/* --- To int8 -------------------------------------------------------------------------------------------- */
 
 static tandem_status check_quantise(tandem_quantise_call *call, tandem_error *error)
 {
@@ -176,14 +183,16 @@ static tandem_status check_quantise(tandem_quantise_call *call, tandem_error *er
     if (status == TANDEM_OK && (unsigned)call->scaling > TANDEM_SCALE_KNOWN)
         status = tandem_error_set(error, TANDEM_USAGE, "%s: scaling is %d; allowed: TENSOR, ROW, KNOWN", what,
                                   (int)call->scaling);
-    if (status == TANDEM_OK && call->scaling == TANDEM_SCALE_KNOWN && !(call->range >= 0 && isfinite(call->range)))
+    if (status == TANDEM_OK && call->scaling == TANDEM_SCALE_KNOWN &&
+        !(call->range >= 0 && isfinite(call->range)))
         status = tandem_error_set(error, TANDEM_USAGE, "%s: range is %g; it is finite and at least 0", what,
                                   (double)call->range);
     if (status != TANDEM_OK || !call->rounding || call->rows == 0) return status;
     const int64_t blocks = call->columns / 8 + (call->columns % 8 > 0);
     if (blocks > (most_blocks - call->rounding->block) / call->rows)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "%s: %" PRId64 " rows of %" PRId64 " from block %" PRIu32 " on need more than 2^32 blocks of "
+                                "%s: %" PRId64 " rows of %" PRId64 " from block %" PRIu32
+                                " on need more than 2^32 blocks of "
                                 "random numbers; use another stream for a part of them",
                                 what, call->rows, call->columns, call->rounding->block);
     return TANDEM_OK;
@@ -295,7 +304,7 @@ tandem_status tandem_kernels_quantise(const tandem_kernels *kernels, const tande
     return TANDEM_OK;
 }
 
-/* --- From int8, and between floats ---------------------------------------------------------------------------------------- */
+/* --- From int8, and between floats ---------------------------------------------------------------------- */
 
 tandem_status tandem_kernels_dequantise(const tandem_kernels *kernels, const tandem_dequantise_call *given,
                                         tandem_error *error)
@@ -329,7 +338,8 @@ tandem_status tandem_kernels_dequantise(const tandem_kernels *kernels, const tan
     return TANDEM_OK;
 }
 
-tandem_status tandem_kernels_cast(const tandem_kernels *kernels, const tandem_cast_call *given, tandem_error *error)
+tandem_status tandem_kernels_cast(const tandem_kernels *kernels, const tandem_cast_call *given,
+                                  tandem_error *error)
 {
     static const char what[] = "cast";
     tandem_status status = check_calls(what, kernels, given, error);
@@ -337,7 +347,8 @@ tandem_status tandem_kernels_cast(const tandem_kernels *kernels, const tandem_ca
     tandem_cast_call call = *given;
     status = check_type(what, "from", is_float(call.from), "f32, bf16", error);
     if (status == TANDEM_OK)
-        status = check_type(what, "to", is_float(call.to) && call.to != call.from, "f32, bf16, and not `from`", error);
+        status = check_type(what, "to", is_float(call.to) && call.to != call.from,
+                            "f32, bf16, and not `from`", error);
     if (status == TANDEM_OK)
         status = check_rows(what, "x", call.x, call.from, call.rows, call.columns, &call.x_row, error);
     if (status == TANDEM_OK)
@@ -358,11 +369,12 @@ tandem_status tandem_kernels_cast(const tandem_kernels *kernels, const tandem_ca
     return TANDEM_OK;
 }
 
-/* --- The int8 product ----------------------------------------------------------------------------------------------------- */
+/* --- The int8 product ----------------------------------------------------------------------------------- */
 
 size_t tandem_kernels_product_workspace(const tandem_kernels *kernels, int64_t m, int64_t n, int64_t k)
 {
-    if (!kernels || m < 0 || n < 0 || k < 0 || m > most_elements || n > most_elements || k > TANDEM_PRODUCT_MOST_K)
+    if (!kernels || m < 0 || n < 0 || k < 0 || m > most_elements || n > most_elements ||
+        k > TANDEM_PRODUCT_MOST_K)
         return 0;
     return kernels->gemm_s8_workspace(m, n, k);
 }
@@ -381,7 +393,8 @@ static tandem_status check_product(tandem_product_s8 *p, tandem_error *error)
     if (status == TANDEM_OK && p->column_scale) status = check_place(&column_scale, error);
     if (status == TANDEM_OK && p->bias) status = check_place(&bias, error);
     if (status == TANDEM_OK)
-        status = check_type(what, "c_type", is_float(p->c_type) || p->c_type == TANDEM_S32, "f32, bf16, s32", error);
+        status = check_type(what, "c_type", is_float(p->c_type) || p->c_type == TANDEM_S32, "f32, bf16, s32",
+                            error);
     if (status == TANDEM_OK && p->adds && p->c_type == TANDEM_S32)
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "%s: sums in s32 are not added to others; leave out `adds`", what);
@@ -405,7 +418,8 @@ tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem
     const size_t needs = kernels->gemm_s8_workspace(product.m, product.n, product.k);
     if (workspace_bytes < needs)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "product: workspace_bytes is %zu; %zu are needed: tandem_kernels_product_workspace",
+                                "product: workspace_bytes is %zu; %zu are needed: "
+                                "tandem_kernels_product_workspace",
                                 workspace_bytes, needs);
     if (needs && (!product.workspace || (uintptr_t)product.workspace % 64))
         return tandem_error_set(error, TANDEM_USAGE, "product: workspace is %s",

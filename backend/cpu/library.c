@@ -68,8 +68,9 @@ static tandem_status make_product(cpu_primitive *primitive, const tandem_kernel 
 
 static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
-    return cpu_primitive_run(kernel->state, kernel, (const void *const[]){call->in[0], call->in[1], call->out[0]},
-                             call->workspace, error);
+    return cpu_primitive_run(kernel->state, kernel,
+                             (const void *const[]){call->in[0], call->in[1], call->out[0]}, call->workspace,
+                             error);
 }
 
 tandem_status cpu_library_prepare(tandem_kernel *kernel, uint64_t bytes[3], tandem_error *error)

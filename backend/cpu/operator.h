@@ -1,9 +1,10 @@
 /* operator.h: how an operator is implemented on the CPU: one file each in backend/cpu/op/, ending in one row.
  *
- * `prepare` looks at the task (kind: forward, wgrad or dgrad; precision; from, to) and at the operator of the graph, makes
- * what it needs (oneDNN primitives, in user scratchpad mode so that the scratchpad is part of our workspace), and sets
- * run, workspace_bytes and state. Everything is contiguous row-major (weights as in graph.h); a primitive that wants a
- * blocked layout is wrapped with its reorders inside the kernel, and their buffers are workspace. */
+ * `prepare` looks at the task (kind: forward, wgrad or dgrad; precision; from, to) and at the operator of the
+ * graph, makes what it needs (oneDNN primitives, in user scratchpad mode so that the scratchpad is part of
+ * our workspace), and sets run, workspace_bytes and state. Everything is contiguous row-major (weights as in
+ * graph.h); a primitive that wants a blocked layout is wrapped with its reorders inside the kernel, and their
+ * buffers are workspace. */
 #ifndef TANDEM_BACKEND_CPU_OPERATOR_H
 #define TANDEM_BACKEND_CPU_OPERATOR_H
 
@@ -31,7 +32,8 @@ struct tandem_kernel {
 };
 
 typedef struct cpu_operator {
-    /* Fills workspace_bytes, state, destroy, run of a kernel whose other fields are set. On error nothing is left behind. */
+    /* Fills workspace_bytes, state, destroy, run of a kernel whose other fields are set. On error nothing is
+     * left behind. */
     tandem_status (*prepare)(tandem_kernel *kernel, tandem_error *error);
 } cpu_operator;
 

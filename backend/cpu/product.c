@@ -7,7 +7,8 @@
 /* 127² · k must stay below 2^31. */
 static const int64_t max_exact_k = 1 << 17;
 
-static dnnl_memory_desc_t matrices(tandem_dtype dtype, int64_t batch, int64_t rows, int64_t columns, int transposed)
+static dnnl_memory_desc_t matrices(tandem_dtype dtype, int64_t batch, int64_t rows, int64_t columns,
+                                   int transposed)
 {
     dnnl_memory_desc_t layout;
     const int64_t row = transposed ? 1 : columns, column = transposed ? rows : 1;
@@ -123,8 +124,8 @@ tandem_status cpu_product_run(const cpu_product *product, const tandem_kernel *k
         return TANDEM_OK;
     }
     void *const result = product->narrows ? cpu_workspace_at(workspace, product->result_offset) : c;
-    const tandem_status status = cpu_primitive_run(&product->primitive, kernel,
-                                                   (const void *const[]){a, b, result, &scale}, workspace, error);
+    const tandem_status status = cpu_primitive_run(
+        &product->primitive, kernel, (const void *const[]){a, b, result, &scale}, workspace, error);
     if (status == TANDEM_OK && product->narrows)
         (s->adds ? isa->add_f32_to_bf16 : isa->bf16_from_f32)(c, result, (size_t)(s->batch * s->m * s->n));
     return status;

@@ -28,7 +28,8 @@ typedef struct cpu_product {
     uint64_t workspace_bytes;
 } cpu_product;
 
-/* cpu_product_open: prepare a product for a kernel. All zero is closed. TANDEM_NO_KERNEL, TANDEM_NO_MEMORY. */
+/* cpu_product_open: prepare a product for a kernel. All zero is closed. TANDEM_NO_KERNEL, TANDEM_NO_MEMORY.
+ * */
 tandem_status cpu_product_open(cpu_product *product, const tandem_kernel *kernel,
                                const cpu_product_spec *spec, tandem_error *error);
 void cpu_product_close(cpu_product *product);

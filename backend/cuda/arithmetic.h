@@ -1,8 +1,8 @@
-/* arithmetic.h: what the CUDA kernels compute for one element, as code that the host compiles too: so that a test on any
- * machine can hold it, bit for bit, against the CPU's kernels (tests/cuda/test_cuda_kernels.c).
+/* arithmetic.h: what the CUDA kernels compute for one element, as code that the host compiles too: so that a
+ * test on any machine can hold it, bit for bit, against the CPU's kernels (tests/cuda/test_cuda_kernels.c).
  *
- * Products and sums are rounded one by one, as isa_kernels.h says: on the card through intrinsics that are never contracted,
- * on the host by -ffp-contract=off. */
+ * Products and sums are rounded one by one, as isa_kernels.h says: on the card through intrinsics that are
+ * never contracted, on the host by -ffp-contract=off. */
 #ifndef TANDEM_BACKEND_CUDA_ARITHMETIC_H
 #define TANDEM_BACKEND_CUDA_ARITHMETIC_H
 
@@ -40,7 +40,7 @@ TANDEM_ON_BOTH float tandem_float_of(uint32_t bits)
     return x;
 }
 
-/* --- Types: to nearest, ties to even ---------------------------------------------------------------------------------- */
+/* --- Types: to nearest, ties to even -------------------------------------------------------------------- */
 
 /* A NaN stays one. */
 TANDEM_ON_BOTH uint16_t tandem_bf16_of(float x)
@@ -52,22 +52,25 @@ TANDEM_ON_BOTH uint16_t tandem_bf16_of(float x)
 
 TANDEM_ON_BOTH float tandem_f32_of_bf16(uint16_t x) { return tandem_float_of((uint32_t)x << 16); }
 
-/* Magnitudes of types with fewer bits: `mantissa` of them, the exponent biased by `bias`, steps of 2^(1 − bias − mantissa) where
- * that is 0. bits: of a float below 2^(bias + 1), sign 0; the code may be the next beyond the type's last. */
+/* Magnitudes of types with fewer bits: `mantissa` of them, the exponent biased by `bias`, steps of 2^(1 −
+ * bias − mantissa) where that is 0. bits: of a float below 2^(bias + 1), sign 0; the code may be the next
+ * beyond the type's last. */
 TANDEM_ON_BOTH uint32_t tandem_code_of(uint32_t bits, int mantissa, int bias)
 {
     const int lost = 23 - mantissa;
     if (bits >= (uint32_t)(128 - bias) << 23)
         return ((bits + ((1u << (lost - 1)) - 1u) + ((bits >> lost) & 1u)) >> lost) -
                ((uint32_t)(127 - bias) << mantissa);
-    const float last_step = tandem_float_of((uint32_t)(151 - bias - mantissa) << 23); /* the float whose last bit is a step */
+    /* the float whose last bit is a step */
+    const float last_step = tandem_float_of((uint32_t)(151 - bias - mantissa) << 23);
     return tandem_bits_of(TANDEM_ADD(tandem_float_of(bits), last_step)) - tandem_bits_of(last_step);
 }
 
 /* What a code stands for, exactly. */
 TANDEM_ON_BOTH float tandem_float_of_code(uint32_t code, int mantissa, int bias)
 {
-    return TANDEM_MUL(tandem_float_of(code << (23 - mantissa)), tandem_float_of((uint32_t)(254 - bias) << 23));
+    return TANDEM_MUL(tandem_float_of(code << (23 - mantissa)),
+                      tandem_float_of((uint32_t)(254 - bias) << 23));
 }
 
 /* IEEE 754 binary16. From 65520 on it is infinite; every NaN is 0x7FFF, as a card has it. */
@@ -98,8 +101,8 @@ TANDEM_ON_BOTH float tandem_f32_of_f16(uint16_t x)
 #endif
 }
 
-/* Types of a byte saturate: infinities, too, become the largest number. A NaN is 0x7F. Source: "FP8 Formats for Deep Learning",
- * arXiv:2209.05433, 2022, table 1. */
+/* Types of a byte saturate: infinities, too, become the largest number. A NaN is 0x7F. Source: "FP8 Formats
+ * for Deep Learning", arXiv:2209.05433, 2022, table 1. */
 TANDEM_ON_BOTH uint8_t tandem_e4m3_of(float x)
 {
     const uint32_t bits = tandem_bits_of(x), magnitude = bits & 0x7FFFFFFFu, sign = bits >> 24 & 0x80u;
@@ -118,19 +121,21 @@ TANDEM_ON_BOTH uint8_t tandem_e5m2_of(float x)
 {
     const uint32_t bits = tandem_bits_of(x), magnitude = bits & 0x7FFFFFFFu, sign = bits >> 24 & 0x80u;
     if (magnitude > 0x7F800000u) return 0x7Fu;
-    return (uint8_t)(sign | (magnitude >= 0x47600000u ? 0x7Bu : tandem_code_of(magnitude, 2, 15))); /* 57344 */
+    /* 57344 */
+    return (uint8_t)(sign | (magnitude >= 0x47600000u ? 0x7Bu : tandem_code_of(magnitude, 2, 15)));
 }
 
 TANDEM_ON_BOTH float tandem_f32_of_e5m2(uint8_t x) { return tandem_f32_of_f16((uint16_t)(x << 8)); }
 
-/* --- Quantising ----------------------------------------------------------------------------------------------------- */
+/* --- Quantising ----------------------------------------------------------------------------------------- */
 
-/* |x| as an integer that grows with it, a NaN above all: so that the largest of many is found by integer maxima, in any
- * order, and a NaN anywhere is seen. */
+/* |x| as an integer that grows with it, a NaN above all: so that the largest of many is found by integer
+ * maxima, in any order, and a NaN anywhere is seen. */
 TANDEM_ON_BOTH uint32_t tandem_magnitude_bits(float x) { return tandem_bits_of(x) & 0x7FFFFFFFu; }
 
-/* What a range means for quantising to a type whose largest number is `most`: q stands for scale·q, and x is multiplied by
- * inverse. Of a range so small that most/amax overflows, and of 0, both are 0; of one that is not finite both are NaN. */
+/* What a range means for quantising to a type whose largest number is `most`: q stands for scale·q, and x is
+ * multiplied by inverse. Of a range so small that most/amax overflows, and of 0, both are 0; of one that is
+ * not finite both are NaN. */
 typedef struct tandem_quantum {
     float inverse, scale;
 } tandem_quantum;
@@ -158,8 +163,8 @@ TANDEM_ON_BOTH float tandem_delayed_range(float largest, int margin)
     return range <= 3.402823466e38f ? range : 3.402823466e38f;
 }
 
-/* u of element i of a block of 8 (0 … 7): (r + ½)/65536 with r its 16-bit draw. On a card r is put below the exponent of 2^23 by one
- * instruction and scaled by another: exactly, since r + ½ has 17 bits. */
+/* u of element i of a block of 8 (0 … 7): (r + ½)/65536 with r its 16-bit draw. On a card r is put below the
+ * exponent of 2^23 by one instruction and scaled by another: exactly, since r + ½ has 17 bits. */
 TANDEM_ON_BOTH float tandem_draw_of(tandem_philox_block block, int i)
 {
 #ifdef __CUDA_ARCH__
@@ -167,7 +172,8 @@ TANDEM_ON_BOTH float tandem_draw_of(tandem_philox_block block, int i)
     return __fmaf_rn(tandem_float_of(bits), 0x1p-16f, -0x1.FFFFFEp6f); /* − 128 + 2^−17 */
 #else
     const uint32_t r = (block.word[i / 2] >> (16 * (i % 2))) & 0xFFFFu;
-    return TANDEM_SUB(tandem_float_of(0x3F800000u | r << 7), 0x1.FFFFp-1f); /* 1 + r/65536 without 1 − 2^−17: exact */
+    /* 1 + r/65536 without 1 − 2^−17: exact */
+    return TANDEM_SUB(tandem_float_of(0x3F800000u | r << 7), 0x1.FFFFp-1f);
 #endif
 }
 
@@ -190,10 +196,11 @@ TANDEM_ON_BOTH int8_t tandem_nearest_s8(float x, float inverse)
     return (int8_t)tandem_bits_of(TANDEM_ADD(clamped, 12582912.0f)); /* 3·2^22: the last bit is a whole one */
 }
 
-/* --- gelu: ½x(1 + tanh u), u = √(2/π)(x + 0.044715x³), and its slope ---------------------------------------------------- */
+/* --- gelu: ½x(1 + tanh u), u = √(2/π)(x + 0.044715x³), and its slope ------------------------------------ */
 
-/* ½(1 + tanh u) = 1/(1 + exp(−2u)), to some 2^−23: a card has both functions as an instruction (CUDA C++ Programming Guide, "Intrinsic
- * Functions": their errors grow with |u| where the result is next to 0 or 1). */
+/* ½(1 + tanh u) = 1/(1 + exp(−2u)), to some 2^−23: a card has both functions as an instruction (CUDA C++
+ * Programming Guide, "Intrinsic Functions": their errors grow with |u| where the result is next to 0 or 1).
+ * */
 TANDEM_ON_BOTH float tandem_gelu_share(float x)
 {
     const float u = 0.797884560803f * (x + 0.044715f * x * x * x);
@@ -208,11 +215,12 @@ TANDEM_ON_BOTH float tandem_gelu(float x) { return x * tandem_gelu_share(x); }
 
 TANDEM_ON_BOTH float tandem_gelu_slope(float x)
 {
-    const float share = tandem_gelu_share(x), slope_of_u = 0.797884560803f * (1.0f + 3.0f * 0.044715f * x * x);
+    const float share = tandem_gelu_share(x),
+                slope_of_u = 0.797884560803f * (1.0f + 3.0f * 0.044715f * x * x);
     return share + 2.0f * x * share * (1.0f - share) * slope_of_u;
 }
 
-/* --- Optimizers, in the order of operations of isa_kernels.h ---------------------------------------------------------- */
+/* --- Optimizers, in the order of operations of isa_kernels.h -------------------------------------------- */
 
 TANDEM_ON_BOTH void tandem_sgd_one(float *w, float *v, float g, float rate, float momentum, float decay)
 {

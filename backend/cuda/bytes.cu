@@ -3,8 +3,8 @@
 
 /* Through shared memory where it transposes, so that both sides are read and written along their rows. */
 static __global__ void __launch_bounds__(THREADS)
-    pad_bytes(uint8_t *__restrict__ y /* (batch, rows, columns) */, const uint8_t *__restrict__ x, size_t rows, size_t columns,
-              size_t x_rows, size_t x_columns, int transposed)
+    pad_bytes(uint8_t *__restrict__ y /* (batch, rows, columns) */, const uint8_t *__restrict__ x,
+              size_t rows, size_t columns, size_t x_rows, size_t x_columns, int transposed)
 {
     __shared__ uint8_t tile[TILE][TILE + 4];
     const place_of_tile own = own_tile(n_tile(columns, TILE), n_tile(rows, TILE));
@@ -14,7 +14,8 @@ static __global__ void __launch_bounds__(THREADS)
         const unsigned fast = i % TILE, slow = i / TILE; /* along and across the rows of x */
         const size_t r = row0 + (transposed ? fast : slow), c = column0 + (transposed ? slow : fast);
         const int inside = r < x_rows && c < x_columns;
-        tile[r - row0][c - column0] = inside ? in[transposed ? c * x_rows + r : r * x_columns + c] : (uint8_t)0;
+        tile[r - row0][c - column0] =
+            inside ? in[transposed ? c * x_rows + r : r * x_columns + c] : (uint8_t)0;
     }
     __syncthreads();
     for (unsigned i = threadIdx.x; i < TILE * TILE; i += THREADS) {
@@ -24,8 +25,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    turn_bytes(uint8_t *__restrict__ y /* (batch, columns, rows) */, const uint8_t *__restrict__ x /* (batch, rows, columns) */,
-               size_t rows, size_t columns)
+    turn_bytes(uint8_t *__restrict__ y /* (batch, columns, rows) */,
+               const uint8_t *__restrict__ x /* (batch, rows, columns) */, size_t rows, size_t columns)
 {
     __shared__ tile_bytes tile;
     const wide_tile own = own_wide_tile(rows, columns);
@@ -34,13 +35,15 @@ static __global__ void __launch_bounds__(THREADS)
     store_columns(y, tile, own);
 }
 
-extern "C" int tandem_cuda_pad_bytes(void *y, const void *x, size_t batch, size_t rows, size_t columns, size_t x_rows,
-                                     size_t x_columns, int transposed, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_pad_bytes(void *y, const void *x, size_t batch, size_t rows, size_t columns,
+                                     size_t x_rows, size_t x_columns, int transposed,
+                                     tandem_cuda_stream stream)
 {
     uint8_t *const to = (uint8_t *)y;
     const uint8_t *const from = (const uint8_t *)x;
     const unsigned grid = (unsigned)(n_tile(rows, TILE) * n_tile(columns, TILE) * batch);
     if (transposed && rows == x_rows && columns == x_columns && fits_tiles(rows, columns))
-        return LAUNCH(turn_bytes, grid_of_tiles(batch, rows, columns), THREADS, stream, to, from, columns, rows);
+        return LAUNCH(turn_bytes, grid_of_tiles(batch, rows, columns), THREADS, stream, to, from, columns,
+                      rows);
     return LAUNCH(pad_bytes, grid, THREADS, stream, to, from, rows, columns, x_rows, x_columns, transposed);
 }

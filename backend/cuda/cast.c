@@ -1,5 +1,6 @@
-/* cast.c: changes of type, as backend/cpu/cast.c has them, with the same bits. The range never comes to the host: where it is not
- * finite, scale and integers are no numbers any more, and the optimizer's look at the gradient tells the step. */
+/* cast.c: changes of type, as backend/cpu/cast.c has them, with the same bits. The range never comes to the
+ * host: where it is not finite, scale and integers are no numbers any more, and the optimizer's look at the
+ * gradient tells the step. */
 #include "backend/cuda/operator.h"
 
 static size_t elements(const tandem_kernel *kernel)
@@ -29,12 +30,14 @@ static tandem_cuda_codes codes_of(const tandem_kernel *kernel, const tandem_kern
     return to;
 }
 
-static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                  tandem_error *error)
 {
     const cuda_device *device = kernel->device;
     const tandem_cuda_float type = cuda_float_of(kernel->task.from);
     const tandem_cuda_codes to = codes_of(kernel, call);
-    const float range = kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
+    const float range =
+        kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
     const tandem_rounding rounding = {
         call->draws.seed, {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}, 0};
     if (call->history)
@@ -43,21 +46,23 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
                                                                call->repeats, device->amax_bits, &rounding,
                                                                call->draws.since, device->stream),
                                   error);
-    int failed = range > 0
-                     ? tandem_cuda_set_word(device->amax_bits, tandem_bits_of(range), device->stream)
-                     : tandem_cuda_amax(device->amax_bits, call->in[0], type, elements(kernel), device->stream);
+    int failed =
+        range > 0 ? tandem_cuda_set_word(device->amax_bits, tandem_bits_of(range), device->stream)
+                  : tandem_cuda_amax(device->amax_bits, call->in[0], type, elements(kernel), device->stream);
     if (!failed)
         failed = tandem_cuda_quantise(&to, call->in[0], type, device->amax_bits, &rounding, call->draws.since,
                                       device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status run_dequantise(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_dequantise(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                    tandem_error *error)
 {
     return cuda_kernel_result(kernel,
-                              tandem_cuda_dequantise(call->out[0], cuda_float_of(kernel->task.to), call->in[0],
-                                                     cuda_code_of(kernel->task.from), elements(kernel),
-                                                     call->in_scale[0], kernel->device->stream),
+                              tandem_cuda_dequantise(call->out[0], cuda_float_of(kernel->task.to),
+                                                     call->in[0], cuda_code_of(kernel->task.from),
+                                                     elements(kernel), call->in_scale[0],
+                                                     kernel->device->stream),
                               error);
 }
 

@@ -24,7 +24,8 @@ struct cuda_choices {
     int n_tried, n_tried_place;
 };
 
-tandem_status cuda_choices_open(cuda_choices **out, const cuda_card *card, const char *versions, tandem_error *error)
+tandem_status cuda_choices_open(cuda_choices **out, const cuda_card *card, const char *versions,
+                                tandem_error *error)
 {
     cuda_choices *choices = calloc(1, sizeof *choices);
     if (!choices) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to open card %s", card->name);
@@ -48,7 +49,7 @@ void cuda_choices_close(cuda_choices *choices)
     free(choices);
 }
 
-/* --- Texts -------------------------------------------------------------------------------------------------------------- */
+/* --- Texts ---------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -64,9 +65,10 @@ uint64_t cuda_type_bytes(cuda_type type) { return types[type].bytes; }
 void cuda_product_print(char text[CUDA_WORK_TEXT], const cuda_product_spec *s)
 {
     (void)snprintf(text, CUDA_WORK_TEXT,
-                   "product batch=%" PRId64 " m=%" PRId64 " n=%" PRId64 " k=%" PRId64 " %c%c %s*%s>%s%s%s", s->batch,
-                   s->m, s->n, s->k, s->transpose_a ? 't' : 'n', s->transpose_b ? 't' : 'n', types[s->a].name,
-                   types[s->b].name, types[s->to].name, s->tf32 ? " tf32" : "", s->fast_sums ? " fast" : "");
+                   "product batch=%" PRId64 " m=%" PRId64 " n=%" PRId64 " k=%" PRId64 " %c%c %s*%s>%s%s%s",
+                   s->batch, s->m, s->n, s->k, s->transpose_a ? 't' : 'n', s->transpose_b ? 't' : 'n',
+                   types[s->a].name, types[s->b].name, types[s->to].name, s->tf32 ? " tf32" : "",
+                   s->fast_sums ? " fast" : "");
 }
 
 void cuda_convolution_print(char text[CUDA_WORK_TEXT], const cuda_convolution_spec *s)
@@ -99,7 +101,7 @@ static int parse_algorithm(cuda_algorithm *algorithm, const char *text)
     return 1;
 }
 
-/* --- What is known ------------------------------------------------------------------------------------------------------ */
+/* --- What is known -------------------------------------------------------------------------------------- */
 
 static const remembered *find(const cuda_choices *choices, const char *text)
 {
@@ -132,7 +134,8 @@ static int has_room(void **array, size_t size, int n, int *n_place)
 /* Takes the text over, in either case. */
 static int keep(cuda_choices *choices, char *spec, const cuda_algorithm *algorithm)
 {
-    if (!spec || !has_room((void **)&choices->known, sizeof *choices->known, choices->n_known, &choices->n_place)) {
+    if (!spec ||
+        !has_room((void **)&choices->known, sizeof *choices->known, choices->n_known, &choices->n_place)) {
         free(spec);
         return 0;
     }
@@ -169,7 +172,8 @@ static void remember(cuda_choices *choices, const char *text, const cuda_algorit
     print_algorithm(word, algorithm);
     char *spec = copy_of(choices->where, text), *chosen = copy_of(word, "");
     if (spec && chosen &&
-        has_room((void **)&choices->tried, sizeof *choices->tried, choices->n_tried, &choices->n_tried_place) &&
+        has_room((void **)&choices->tried, sizeof *choices->tried, choices->n_tried,
+                 &choices->n_tried_place) &&
         keep(choices, copy_of(spec, ""), algorithm)) {
         choices->tried[choices->n_tried++] = (tandem_algorithm){spec, chosen};
         return;
@@ -178,7 +182,7 @@ static void remember(cuda_choices *choices, const char *text, const cuda_algorit
     free(chosen);
 }
 
-/* --- Tries -------------------------------------------------------------------------------------------------------------- */
+/* --- Tries ---------------------------------------------------------------------------------------------- */
 
 /* Sets of operands, so many that one has left the card's cache when its turn comes again. */
 enum { MOST_SETS = 64, ROUNDS = 5, PATTERN = 4096, ALIGNMENT = 256 };
@@ -205,8 +209,9 @@ static void close_trial(trial *t)
     if (t->memory) t->vendor->give(t->memory, 0);
 }
 
-/* Numbers below 2 in every float type, since the highest bit of the exponent of each byte's type is 0: all of them finite, and, as
- * in work that counts, with bits that change, on which the power of a card and with it its clock depend. */
+/* Numbers below 2 in every float type, since the highest bit of the exponent of each byte's type is 0: all of
+ * them finite, and, as in work that counts, with bits that change, on which the power of a card and with it
+ * its clock depend. */
 static int fill(const trial *t, uint64_t bytes)
 {
     unsigned char pattern[PATTERN];
@@ -259,7 +264,8 @@ static int run_once(trial *t, const cuda_algorithm *algorithm)
     return t->vendor->work_run(t->work->work, algorithm, &operands, t->workspace, t->stream);
 }
 
-/* Two runs behind one that warms up: what the host takes to launch them lies beside what the card takes for the first. */
+/* Two runs behind one that warms up: what the host takes to launch them lies beside what the card takes for
+ * the first. */
 static int time_once(trial *t, int64_t *ns, int64_t *spent_ns, const cuda_algorithm *algorithm)
 {
     int64_t taken = 0;
@@ -274,8 +280,9 @@ static int time_once(trial *t, int64_t *ns, int64_t *spent_ns, const cuda_algori
     return failed;
 }
 
-/* The fastest by its best time, candidates in turns. One that fails is out of the running: that its library cannot do what it named
- * is no failure of the card, which the next call would tell; so is one that was slower by a fourth. */
+/* The fastest by its best time, candidates in turns. One that fails is out of the running: that its library
+ * cannot do what it named is no failure of the card, which the next call would tell; so is one that was
+ * slower by a fourth. */
 static int try_all(trial *t, int *best, const cuda_algorithm *candidate, int n)
 {
     int64_t ns[CUDA_CANDIDATES], least_ns = INT64_MAX, spent_ns = 0;
@@ -299,7 +306,8 @@ static int try_all(trial *t, int *best, const cuda_algorithm *candidate, int n)
     return 0;
 }
 
-/* The best, else the first that passes the library's check, which finds the same bytes as when a choice is recalled. */
+/* The best, else the first that passes the library's check, which finds the same bytes as when a choice is
+ * recalled. */
 static int take_one(cuda_algorithm *chosen, const cuda_vendor *vendor, const cuda_work *work,
                     const cuda_algorithm *candidate, int n, int best)
 {

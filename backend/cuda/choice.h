@@ -1,9 +1,9 @@
 /* choice.h: which algorithm of its library a piece of work takes.
  *
- * Work that was chosen for before, in this opening of the device or in one whose choices were handed over, is done in the same
- * way: with the same bits, and the same bytes of workspace. Other work is done as the library guesses best, or, where
- * tries are asked for, as was fastest of what it names, each candidate several times over operands that are not in the
- * card's cache. */
+ * Work that was chosen for before, in this opening of the device or in one whose choices were handed over, is
+ * done in the same way: with the same bits, and the same bytes of workspace. Other work is done as the
+ * library guesses best, or, where tries are asked for, as was fastest of what it names, each candidate
+ * several times over operands that are not in the card's cache. */
 #ifndef TANDEM_BACKEND_CUDA_CHOICE_H
 #define TANDEM_BACKEND_CUDA_CHOICE_H
 
@@ -29,7 +29,8 @@ typedef struct cuda_candidate_work {
     char text[CUDA_WORK_TEXT];          /* equal for equal work */
     uint64_t a_bytes, b_bytes, c_bytes; /* of its operands */
 } cuda_candidate_work;
-/* 0, or the error of a library; memory of the card that cannot be had for tries is none: then the library's guess is taken. */
+/* 0, or the error of a library; memory of the card that cannot be had for tries is none: then the library's
+ * guess is taken. */
 int cuda_choose(cuda_algorithm *algorithm, cuda_choices *choices, const cuda_vendor *vendor,
                 tandem_cuda_stream stream, const cuda_candidate_work *work);
 

@@ -1,5 +1,6 @@
-/* clocks.c: the clocks at which a card runs, from the library that its driver brings (NVML), which is not linked: without it they
- * are not known. Names, types and numbers are those of NVIDIA's NVML API Reference Guide, "Device Queries". */
+/* clocks.c: the clocks at which a card runs, from the library that its driver brings (NVML), which is not
+ * linked: without it they are not known. Names, types and numbers are those of NVIDIA's NVML API Reference
+ * Guide, "Device Queries". */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <string.h>
@@ -29,10 +30,11 @@ static int open_nvml(nvml *n)
 {
     n->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!n->library) return 0;
-    const int has_all = find_function(&n->open, sizeof n->open, n->library, "nvmlInit_v2") &&
-                        find_function(&n->close, sizeof n->close, n->library, "nvmlShutdown") &&
-                        find_function(&n->find, sizeof n->find, n->library, "nvmlDeviceGetHandleByPciBusId_v2") &&
-                        find_function(&n->clock, sizeof n->clock, n->library, "nvmlDeviceGetClockInfo");
+    const int has_all =
+        find_function(&n->open, sizeof n->open, n->library, "nvmlInit_v2") &&
+        find_function(&n->close, sizeof n->close, n->library, "nvmlShutdown") &&
+        find_function(&n->find, sizeof n->find, n->library, "nvmlDeviceGetHandleByPciBusId_v2") &&
+        find_function(&n->clock, sizeof n->clock, n->library, "nvmlDeviceGetClockInfo");
     if (has_all && n->open() == 0) return 1;
     (void)dlclose(n->library);
     return 0;

@@ -1,12 +1,13 @@
-/* cublaslt.c: matrix products. cuBLASLt's matrices are column-major, so a row-major C = A·B is asked for as Cᵀ = Bᵀ·Aᵀ: the same
- * memory, operands changed over. */
+/* cublaslt.c: matrix products. cuBLASLt's matrices are column-major, so a row-major C = A·B is asked for as
+ * Cᵀ = Bᵀ·Aᵀ: the same memory, operands changed over. */
 #include <string.h>
 
 #include "backend/cuda/libraries.h"
 
 /* Alignment of tensors in the memory plan; workspace as NVIDIA advises for its largest cards. */
 enum { MOST_WORKSPACE = 32 << 20, ALIGNMENT = 64 };
-_Static_assert(sizeof(cublasLtMatmulAlgo_t) == CUDA_ALGORITHM_WORDS * sizeof(uint64_t), "an algorithm's words");
+_Static_assert(sizeof(cublasLtMatmulAlgo_t) == CUDA_ALGORITHM_WORDS * sizeof(uint64_t),
+               "an algorithm's words");
 
 typedef struct product {
     cuda_work work; /* first */
@@ -48,7 +49,8 @@ static cublasStatus_t lay_out(cublasLtMatrixLayout_t *layout, cuda_type type, in
     return status;
 }
 
-static cublasStatus_t set(const product *p, cublasLtMatmulDescAttributes_t attribute, const void *value, size_t size)
+static cublasStatus_t set(const product *p, cublasLtMatmulDescAttributes_t attribute, const void *value,
+                          size_t size)
 {
     return cublasLtMatmulDescSetAttribute(p->operation, attribute, value, size);
 }
@@ -61,7 +63,8 @@ static cublasStatus_t describe_operation(product *p, const cuda_product_spec *s)
                                      : s->tf32     ? CUBLAS_COMPUTE_32F_FAST_TF32
                                                    : CUBLAS_COMPUTE_32F;
     const int8_t fast = (int8_t)s->fast_sums;
-    cublasStatus_t status = cublasLtMatmulDescCreate(&p->operation, sums, p->is_integer ? CUDA_R_32I : CUDA_R_32F);
+    cublasStatus_t status =
+        cublasLtMatmulDescCreate(&p->operation, sums, p->is_integer ? CUDA_R_32I : CUDA_R_32F);
     if (status == CUBLAS_STATUS_SUCCESS) status = set(p, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
     if (status == CUBLAS_STATUS_SUCCESS) status = set(p, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
     if (status == CUBLAS_STATUS_SUCCESS && p->is_scaled)
@@ -85,14 +88,15 @@ static cublasStatus_t describe(product *p, const cuda_product_spec *s)
 /* The product of scaled operands takes the places of their scales: another one for each run. */
 static cublasStatus_t set_scales(const product *p, const float *scale_a, const float *scale_b)
 {
-    cublasStatus_t status = set(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, (const void *)&scale_b, sizeof scale_b);
+    cublasStatus_t status =
+        set(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, (const void *)&scale_b, sizeof scale_b);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = set(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, (const void *)&scale_a, sizeof scale_a);
     return status;
 }
 
-/* Partial sums of a split k stay apart in f32 until a kernel of its own adds them up: the one scheme that neither rounds them to the
- * result's type nor has blocks wait for one another. */
+/* Partial sums of a split k stay apart in f32 until a kernel of its own adds them up: the one scheme that
+ * neither rounds them to the result's type nor has blocks wait for one another. */
 static cublasStatus_t prefer(cublasLtMatmulPreference_t preference)
 {
     static const cublasLtMatmulPreferenceAttributes_t sides[] = {
@@ -119,8 +123,9 @@ static int candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const c
     cublasStatus_t status = cublasLtMatmulPreferenceCreate(&preference);
     if (status == CUBLAS_STATUS_SUCCESS) status = prefer(preference);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmulAlgoGetHeuristic(work->libraries->lt, p->operation, p->first, p->second, p->result,
-                                                p->result, preference, CUDA_CANDIDATES, found, &n_found);
+        status =
+            cublasLtMatmulAlgoGetHeuristic(work->libraries->lt, p->operation, p->first, p->second, p->result,
+                                           p->result, preference, CUDA_CANDIDATES, found, &n_found);
     if (preference) (void)cublasLtMatmulPreferenceDestroy(preference);
     for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < n_found; i++) {
         if (found[i].state != CUBLAS_STATUS_SUCCESS) continue;

@@ -9,7 +9,7 @@
 static const int64_t most_blocks = (int64_t)1 << 32, most_elements = (int64_t)1 << 60;
 enum { ALIGNMENT = 16, TILE_SIDE = 32 };
 
-/* --- Arguments ---------------------------------------------------------------------------------------------------------- */
+/* --- Arguments ------------------------------------------------------------------------------------------ */
 
 static tandem_status is_null(const char *what, const char *name, tandem_error *error)
 {
@@ -26,7 +26,8 @@ static tandem_status check_pointer(const char *what, const char *name, const voi
                             name, at, alignment);
 }
 
-static tandem_status check_array(const char *what, const char *name, const void *at, int64_t n, tandem_error *error)
+static tandem_status check_array(const char *what, const char *name, const void *at, int64_t n,
+                                 tandem_error *error)
 {
     return n ? check_pointer(what, name, at, ALIGNMENT, error) : TANDEM_OK;
 }
@@ -58,7 +59,8 @@ static tandem_status check_code(const char *what, const char *name, tandem_cuda_
 static tandem_status check_scaling(const char *what, tandem_scaling scaling, tandem_error *error)
 {
     if ((unsigned)scaling <= TANDEM_SCALE_KNOWN) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_USAGE, "%s: scaling is %d; allowed: TENSOR, ROW, KNOWN", what, (int)scaling);
+    return tandem_error_set(error, TANDEM_USAGE, "%s: scaling is %d; allowed: TENSOR, ROW, KNOWN", what,
+                            (int)scaling);
 }
 
 /* *n = batch·rows·columns. */
@@ -76,7 +78,8 @@ static tandem_status check_sides(const char *what, int64_t *n, int64_t batch, in
                             what, batch, rows, columns);
 }
 
-/* Rows with a scale of their own: of each block of threads at most eight, and a launch has fewer than 2^31 blocks. */
+/* Rows with a scale of their own: of each block of threads at most eight, and a launch has fewer than 2^31
+ * blocks. */
 static tandem_status check_rows(const char *what, int64_t rows, tandem_error *error)
 {
     if (rows <= INT32_MAX) return TANDEM_OK;
@@ -92,7 +95,7 @@ static tandem_status check_launch(const char *what, int failed, tandem_error *er
                             tandem_cuda_error_text(failed));
 }
 
-/* --- amax --------------------------------------------------------------------------------------------------------------- */
+/* --- amax ----------------------------------------------------------------------------------------------- */
 
 tandem_status tandem_cuda_kernels_amax(float *amax, const void *x, tandem_dtype from, int64_t n,
                                        tandem_cuda_stream stream, tandem_error *error)
@@ -107,21 +110,23 @@ tandem_status tandem_cuda_kernels_amax(float *amax, const void *x, tandem_dtype 
     return check_launch(what, tandem_cuda_amax((uint32_t *)(void *)amax, x, type, (size_t)n, stream), error);
 }
 
-/* --- To types of a byte -------------------------------------------------------------------------------------------------- */
+/* --- To types of a byte --------------------------------------------------------------------------------- */
 
 static const char quantising[] = "quantise";
 
 static tandem_status check_range(const tandem_cuda_quantise_call *call, tandem_error *error)
 {
     if (call->history && call->scaling != TANDEM_SCALE_KNOWN)
-        return tandem_error_set(error, TANDEM_USAGE, "%s: history goes with TANDEM_SCALE_KNOWN alone", quantising);
+        return tandem_error_set(error, TANDEM_USAGE, "%s: history goes with TANDEM_SCALE_KNOWN alone",
+                                quantising);
     if (call->repeats && !call->history)
         return tandem_error_set(error, TANDEM_USAGE, "%s: repeats needs a history", quantising);
     if (call->scaling == TANDEM_SCALE_KNOWN && !call->history && !(call->range >= 0 && isfinite(call->range)))
         return tandem_error_set(error, TANDEM_USAGE, "%s: range is %g; it is finite and at least 0",
                                 quantising, (double)call->range);
-    return call->history ? check_pointer(quantising, "history", call->history, _Alignof(tandem_amax_history), error)
-                         : TANDEM_OK;
+    return call->history
+               ? check_pointer(quantising, "history", call->history, _Alignof(tandem_amax_history), error)
+               : TANDEM_OK;
 }
 
 static tandem_status check_draws(const tandem_cuda_quantise_call *call, int64_t n, tandem_error *error)
@@ -131,7 +136,8 @@ static tandem_status check_draws(const tandem_cuda_quantise_call *call, int64_t 
     const int64_t blocks = columns / 8 + (columns % 8 > 0);
     if (rows == 0 || blocks <= (most_blocks - call->rounding->block) / rows) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
-                            "%s: %" PRId64 " elements from rounding's block %" PRIu32 " on need more than 2^32 blocks of random "
+                            "%s: %" PRId64 " elements from rounding's block %" PRIu32 " on need more than "
+                            "2^32 blocks of random "
                             "numbers; use another stream for a part of them",
                             quantising, n, call->rounding->block);
 }
@@ -140,7 +146,8 @@ static tandem_status check_draws(const tandem_cuda_quantise_call *call, int64_t 
 static tandem_status check_transposed(const tandem_cuda_quantise_call *call, int64_t n, tandem_error *error)
 {
     if (call->scaling == TANDEM_SCALE_ROW)
-        return tandem_error_set(error, TANDEM_USAGE, "%s: transposed is not made with TANDEM_SCALE_ROW", quantising);
+        return tandem_error_set(error, TANDEM_USAGE, "%s: transposed is not made with TANDEM_SCALE_ROW",
+                                quantising);
     const int64_t tiles = (call->rows / TILE_SIDE + 1) * (call->columns / TILE_SIDE + 1);
     if (n && tiles > INT32_MAX / call->batch)
         return tandem_error_set(error, TANDEM_USAGE, "%s: transposed would need 2^31 tiles of %d x %d; cut x",
@@ -179,7 +186,8 @@ static int quantise_tensor(const tandem_cuda_quantise_call *call, const tandem_c
                            ? tandem_cuda_set_word(call->workspace, tandem_bits_of(call->range), stream)
                            : tandem_cuda_amax(call->workspace, call->x, from, n, stream);
     return failed ? failed
-                  : tandem_cuda_quantise(to, call->x, from, call->workspace, call->rounding, call->since, stream);
+                  : tandem_cuda_quantise(to, call->x, from, call->workspace, call->rounding, call->since,
+                                         stream);
 }
 
 tandem_status tandem_cuda_kernels_quantise(const tandem_cuda_quantise_call *given, tandem_cuda_stream stream,
@@ -206,7 +214,7 @@ tandem_status tandem_cuda_kernels_quantise(const tandem_cuda_quantise_call *give
                         error);
 }
 
-/* --- Back, and between floats -------------------------------------------------------------------------------------------- */
+/* --- Back, and between floats --------------------------------------------------------------------------- */
 
 tandem_status tandem_cuda_kernels_dequantise(const tandem_cuda_dequantise_call *call,
                                              tandem_cuda_stream stream, tandem_error *error)
@@ -226,11 +234,12 @@ tandem_status tandem_cuda_kernels_dequantise(const tandem_cuda_dequantise_call *
     if (status == TANDEM_OK) status = check_array(what, "x", call->x, n, error);
     if (status == TANDEM_OK) status = check_pointer(what, "scale", call->scale, sizeof *call->scale, error);
     if (status != TANDEM_OK || n == 0) return status;
-    return check_launch(what,
-                        by_row ? tandem_cuda_dequantise_rows(call->x, to, call->q, from, (size_t)call->rows,
-                                                             (size_t)call->columns, call->scale, stream)
-                               : tandem_cuda_dequantise(call->x, to, call->q, from, (size_t)n, call->scale, stream),
-                        error);
+    return check_launch(
+        what,
+        by_row ? tandem_cuda_dequantise_rows(call->x, to, call->q, from, (size_t)call->rows,
+                                             (size_t)call->columns, call->scale, stream)
+               : tandem_cuda_dequantise(call->x, to, call->q, from, (size_t)n, call->scale, stream),
+        error);
 }
 
 tandem_status tandem_cuda_kernels_cast(void *y, tandem_dtype to, const void *x, tandem_dtype from, int64_t n,
@@ -249,7 +258,7 @@ tandem_status tandem_cuda_kernels_cast(void *y, tandem_dtype to, const void *x, 
     return check_launch(what, tandem_cuda_convert(y, out, x, in, (size_t)n, stream), error);
 }
 
-/* --- Behind an int8 product ------------------------------------------------------------------------------------------------ */
+/* --- Behind an int8 product ----------------------------------------------------------------------------- */
 
 tandem_status tandem_cuda_kernels_scale_sums(const tandem_cuda_sums_call *call, tandem_cuda_stream stream,
                                              tandem_error *error)

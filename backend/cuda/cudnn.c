@@ -1,10 +1,12 @@
-/* cudnn.c: convolutions, channels last, of one type throughout with sums in f32. Algorithms whose result depends on the order of
- * threads are left out. */
+/* cudnn.c: convolutions, channels last, of one type throughout with sums in f32. Algorithms whose result
+ * depends on the order of threads are left out. */
 #include "backend/cuda/libraries.h"
 
-/* An algorithm's words: its number in the pass's own enumeration, and how it may multiply (cudnnMathType_t). */
+/* An algorithm's words: its number in the pass's own enumeration, and how it may multiply (cudnnMathType_t).
+ * */
 enum { ALGORITHM, MATH };
-/* Transforms of whole batches ask for gigabytes, which activations need more: where there is another way, they are left out. */
+/* Transforms of whole batches ask for gigabytes, which activations need more: where there is another way,
+ * they are left out. */
 static const size_t most_workspace = (size_t)256 << 20;
 
 typedef struct convolution {
@@ -48,11 +50,14 @@ static cudnnStatus_t describe(convolution *c, const cuda_convolution_spec *s)
     if (status == CUDNN_STATUS_SUCCESS) status = cudnnCreateFilterDescriptor(&c->w);
     if (status == CUDNN_STATUS_SUCCESS) status = cudnnCreateConvolutionDescriptor(&c->window);
     if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnSetTensor4dDescriptor(c->x, CUDNN_TENSOR_NHWC, type, s->batch, s->c_in, s->in_h, s->in_w);
+        status =
+            cudnnSetTensor4dDescriptor(c->x, CUDNN_TENSOR_NHWC, type, s->batch, s->c_in, s->in_h, s->in_w);
     if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnSetTensor4dDescriptor(c->y, CUDNN_TENSOR_NHWC, type, s->batch, s->c_out, s->out_h, s->out_w);
+        status =
+            cudnnSetTensor4dDescriptor(c->y, CUDNN_TENSOR_NHWC, type, s->batch, s->c_out, s->out_h, s->out_w);
     if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnSetFilter4dDescriptor(c->w, type, CUDNN_TENSOR_NHWC, s->c_out, s->c_in, s->kernel_h, s->kernel_w);
+        status = cudnnSetFilter4dDescriptor(c->w, type, CUDNN_TENSOR_NHWC, s->c_out, s->c_in, s->kernel_h,
+                                            s->kernel_w);
     if (status == CUDNN_STATUS_SUCCESS)
         status = cudnnSetConvolution2dDescriptor(c->window, s->pad, s->pad, s->stride, s->stride, 1, 1,
                                                  CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
@@ -60,8 +65,8 @@ static cudnnStatus_t describe(convolution *c, const cuda_convolution_spec *s)
     return status;
 }
 
-/* The three passes ask alike, by functions of their own, and results have types of their own with the same members. Where f32 is to stay
- * f32 it is said so anew: results may name the default. */
+/* The three passes ask alike, by functions of their own, and results have types of their own with the same
+ * members. Where f32 is to stay f32 it is said so anew: results may name the default. */
 #define CANDIDATES_OF(pass, result, ask, from, with, to)                                                     \
     static cudnnStatus_t candidates_of_##pass(cuda_algorithm candidate[CUDA_CANDIDATES], int *n,             \
                                               const convolution *c, cudnnHandle_t dnn)                       \
@@ -77,8 +82,10 @@ static cudnnStatus_t describe(convolution *c, const cuda_convolution_spec *s)
                     found[k].memory};                                                                        \
         return status;                                                                                       \
     }
-CANDIDATES_OF(forward, cudnnConvolutionFwdAlgoPerf_t, cudnnGetConvolutionForwardAlgorithm_v7, c->x, c->w, c->y)
-CANDIDATES_OF(dgrad, cudnnConvolutionBwdDataAlgoPerf_t, cudnnGetConvolutionBackwardDataAlgorithm_v7, c->w, c->y, c->x)
+CANDIDATES_OF(forward, cudnnConvolutionFwdAlgoPerf_t, cudnnGetConvolutionForwardAlgorithm_v7, c->x, c->w,
+              c->y)
+CANDIDATES_OF(dgrad, cudnnConvolutionBwdDataAlgoPerf_t, cudnnGetConvolutionBackwardDataAlgorithm_v7, c->w,
+              c->y, c->x)
 CANDIDATES_OF(wgrad, cudnnConvolutionBwdFilterAlgoPerf_t, cudnnGetConvolutionBackwardFilterAlgorithm_v7, c->x,
               c->y, c->w)
 
@@ -128,8 +135,8 @@ static int check(cuda_algorithm *algorithm, const cuda_work *work)
         status = cudnnGetConvolutionBackwardDataWorkspaceSize(dnn, c->w, c->y, c->window, c->x,
                                                               (cudnnConvolutionBwdDataAlgo_t)named, &bytes);
     else if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnGetConvolutionBackwardFilterWorkspaceSize(dnn, c->x, c->y, c->window, c->w,
-                                                                (cudnnConvolutionBwdFilterAlgo_t)named, &bytes);
+        status = cudnnGetConvolutionBackwardFilterWorkspaceSize(
+            dnn, c->x, c->y, c->window, c->w, (cudnnConvolutionBwdFilterAlgo_t)named, &bytes);
     if (status == CUDNN_STATUS_SUCCESS) algorithm->workspace_bytes = bytes;
     return cuda_from_cudnn(status);
 }
@@ -147,8 +154,9 @@ static int run(const cuda_work *work, const cuda_algorithm *algorithm, const cud
         status = cudnnSetConvolutionMathType(c->window, (cudnnMathType_t)algorithm->word[MATH]);
     if (status != CUDNN_STATUS_SUCCESS) return cuda_from_cudnn(status);
     if (c->pass == CUDA_CONVOLUTION)
-        status = cudnnConvolutionForward(dnn, &one, c->x, o->a, c->w, o->b, c->window,
-                                         (cudnnConvolutionFwdAlgo_t)named, workspace, bytes, &zero, c->y, o->c);
+        status =
+            cudnnConvolutionForward(dnn, &one, c->x, o->a, c->w, o->b, c->window,
+                                    (cudnnConvolutionFwdAlgo_t)named, workspace, bytes, &zero, c->y, o->c);
     else if (c->pass == CUDA_CONVOLUTION_DGRAD)
         status = cudnnConvolutionBackwardData(dnn, &one, c->w, o->b, c->y, o->a, c->window,
                                               (cudnnConvolutionBwdDataAlgo_t)named, workspace, bytes, &zero,

@@ -27,7 +27,7 @@ static const cuda_operator *const operator_of[N_KERNEL_ROW] = {
     [KERNEL_ROW_ACCUMULATE] = &cuda_accumulate,
 };
 
-/* --- Opening ------------------------------------------------------------------------------------------------------------ */
+/* --- Opening -------------------------------------------------------------------------------------------- */
 
 static tandem_status failed_to(const cuda_device *cuda, const char *what, int failed, tandem_error *error)
 {
@@ -48,22 +48,26 @@ static tandem_status choose(cuda_card *card, int *index, const cuda_device *cuda
     const int failed = cuda->vendor->count(&n);
     if (failed == NO_DRIVER)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "device '%s' has no driver: none of NVIDIA's is installed here, or one that is older than the CUDA "
+                                "device '%s' has no driver: none of NVIDIA's is installed here, or one that "
+                                "is older than the CUDA "
                                 "that tandem was built with",
                                 cuda->name);
     if (failed) return failed_to(cuda, "look for cards", failed, error);
     if (number >= n)
-        return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' is not here: this machine has %d card%s",
-                                cuda->name, n, n == 1 ? "" : "s");
+        return tandem_error_set(error, TANDEM_NO_DEVICE,
+                                "device '%s' is not here: this machine has %d card%s", cuda->name, n,
+                                n == 1 ? "" : "s");
     const int looked = cuda->vendor->look(card, (int)number);
     if (looked) return failed_to(cuda, "describe itself", looked, error);
     if (card->major * 10 + card->minor < LEAST_MAJOR * 10 + LEAST_MINOR)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "device '%s' is a %s of compute capability %d.%d; kernels are for %d.%d and later",
+                                "device '%s' is a %s of compute capability %d.%d; kernels are for %d.%d and "
+                                "later",
                                 cuda->name, card->name, card->major, card->minor, LEAST_MAJOR, LEAST_MINOR);
     if (card->driver / 1000 < card->runtime / 1000) /* within a major version any driver will do */
         return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "the driver of device '%s' is for CUDA %d.%d, older than the %d.%d that tandem was built with; "
+                                "the driver of device '%s' is for CUDA %d.%d, older than the %d.%d that "
+                                "tandem was built with; "
                                 "install a newer driver, or build with an older CUDA Toolkit",
                                 cuda->name, card->driver / 1000, card->driver % 1000 / 10,
                                 card->runtime / 1000, card->runtime % 1000 / 10);
@@ -125,7 +129,8 @@ static tandem_status open_parts(cuda_device *cuda, tandem_error *error)
     return failed ? failed_to(cuda, "open", failed, error) : TANDEM_OK;
 }
 
-tandem_status tandem_cuda_open_with(void **device, const char *name, const cuda_vendor *vendor, tandem_error *error)
+tandem_status tandem_cuda_open_with(void **device, const char *name, const cuda_vendor *vendor,
+                                    tandem_error *error)
 {
     cuda_device *cuda = calloc(1, sizeof *cuda);
     if (!cuda) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to open device '%s'", name);
@@ -140,7 +145,7 @@ tandem_status tandem_cuda_open_with(void **device, const char *name, const cuda_
     return TANDEM_OK;
 }
 
-/* --- Kernels ------------------------------------------------------------------------------------------------------------ */
+/* --- Kernels -------------------------------------------------------------------------------------------- */
 
 static void release(tandem_kernel *kernel)
 {
@@ -163,7 +168,8 @@ static tandem_status prepare(void *device, const tandem_step *step, int task, ta
     prepared->op = op;
     prepared->task = *form;
     for (int k = 0; k < 2 && k < form->n_read; k++)
-        prepared->columnwise[k] = form->read[k] >= 0 && tandem_value_rowwise(step, form->read[k]) != form->read[k];
+        prepared->columnwise[k] =
+            form->read[k] >= 0 && tandem_value_rowwise(step, form->read[k]) != form->read[k];
     if (kernel_row_of(form, op) == KERNEL_ROW_CAST && form->n_write > 1)
         prepared->matrices = tandem_step_matrices(step, task);
     const tandem_status status = found->prepare(prepared, error);
@@ -185,7 +191,8 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     return kernel->run(kernel, &aligned, error);
 }
 
-static tandem_status recall(void *device, const tandem_algorithm *choice, int n, int tries, tandem_error *error)
+static tandem_status recall(void *device, const tandem_algorithm *choice, int n, int tries,
+                            tandem_error *error)
 {
     return cuda_choices_recall(((cuda_device *)device)->choices, choice, n, tries, error);
 }
@@ -195,7 +202,7 @@ static const tandem_algorithm *tried(const void *device, int *n)
     return cuda_choices_tried(((const cuda_device *)device)->choices, n);
 }
 
-/* --- The optimizer ------------------------------------------------------------------------------------------------------ */
+/* --- The optimizer -------------------------------------------------------------------------------------- */
 
 static int update(void *device, const tandem_optimizer_options *options, int decays,
                   const unsigned char *decay_of, float *weight, float *const *state, const float *gradient,
@@ -241,7 +248,7 @@ static tandem_status track(void *device, float *running, const float *batch, int
     return failed ? failed_to(cuda, "follow a batchnorm", failed, error) : TANDEM_OK;
 }
 
-/* --- Memory ------------------------------------------------------------------------------------------------------------- */
+/* --- Memory --------------------------------------------------------------------------------------------- */
 
 static tandem_status take(void *device, void **memory, uint64_t bytes, int is_staging, tandem_error *error)
 {
@@ -250,8 +257,9 @@ static tandem_status take(void *device, void **memory, uint64_t bytes, int is_st
     const uint64_t some = bytes ? bytes : ALIGNMENT;
     int failed = cuda->vendor->take(&taken, some, is_staging);
     if (failed == OUT_OF_MEMORY)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "device '%s' has no %llu bytes of %s left", cuda->name,
-                                (unsigned long long)some, is_staging ? "page-locked memory of the host" : "memory");
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "device '%s' has no %llu bytes of %s left",
+                                cuda->name, (unsigned long long)some,
+                                is_staging ? "page-locked memory of the host" : "memory");
     if (failed) return failed_to(cuda, "give memory", failed, error);
     if (is_staging)
         memset(taken, 0, some);
@@ -299,7 +307,8 @@ static uint64_t free_bytes(void *device)
 static tandem_status copy(void *device, void *to, const void *from, uint64_t bytes, tandem_error *error)
 {
     const cuda_device *cuda = device;
-    int failed = cuda->vendor->use(cuda->index); /* a thread that measures exchanges is not the one that opened it */
+    /* a thread that measures exchanges is not the one that opened it */
+    int failed = cuda->vendor->use(cuda->index);
     if (!failed) failed = cuda->vendor->copy(to, from, bytes, cuda->stream);
     if (!failed) failed = cuda->vendor->wait(cuda->stream);
     return failed ? failed_to(cuda, "copy", failed, error) : TANDEM_OK;
@@ -320,7 +329,8 @@ static tandem_status settle(void *device, int *is_finite, tandem_error *error)
     if (failed) return failed_to(cuda, "clear memory", failed, error);
     if (faults.bad_label || faults.bad_token)
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s %u of the batch is out of its range; labels are classes, or -1 for none, and tokens "
+                                "%s %u of the batch is out of its range; labels are classes, or -1 for none, "
+                                "and tokens "
                                 "are numbers of the vocabulary",
                                 faults.bad_label ? "label" : "token",
                                 0xFFFFFFFFu - (faults.bad_label ? faults.bad_label : faults.bad_token));
@@ -328,7 +338,7 @@ static tandem_status settle(void *device, int *is_finite, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* --- Lanes -------------------------------------------------------------------------------------------------------------- */
+/* --- Lanes ---------------------------------------------------------------------------------------------- */
 
 static tandem_cuda_stream stream_of(const cuda_device *cuda, tandem_lane lane)
 {
@@ -341,7 +351,8 @@ static tandem_status marks(void *device, int n, tandem_error *error)
     if (n <= cuda->n_mark) return TANDEM_OK;
     tandem_cuda_event *grown = realloc(cuda->mark, (size_t)n * sizeof(tandem_cuda_event));
     if (!grown)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d marks of device '%s'", n, cuda->name);
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d marks of device '%s'", n,
+                                cuda->name);
     cuda->mark = grown;
     for (; cuda->n_mark < n; cuda->n_mark++) {
         const int failed = cuda->vendor->event_open(&cuda->mark[cuda->n_mark]);
@@ -359,7 +370,8 @@ static tandem_status mark(void *device, tandem_lane lane, int k, tandem_error *e
     return failed ? failed_to(cuda, "record an event", failed, error) : TANDEM_OK;
 }
 
-/* By an event of the lane's own: in a graph, marks are for the world outside, and nothing there may wait for one. */
+/* By an event of the lane's own: in a graph, marks are for the world outside, and nothing there may wait for
+ * one. */
 static tandem_status follow(void *device, tandem_lane lane, tandem_lane leader, tandem_error *error)
 {
     cuda_device *cuda = device;
@@ -393,16 +405,18 @@ static tandem_status queue_copy(void *device, tandem_lane lane, void *to, const 
     return failed ? failed_to(cuda, "copy", failed, error) : TANDEM_OK;
 }
 
-/* --- Graphs --------------------------------------------------------------------------------------------------------------- */
+/* --- Graphs --------------------------------------------------------------------------------------------- */
 
 static tandem_status try_marks_in_a_graph(cuda_device *cuda, tandem_error *error)
 {
-    const int failed = cuda->outside_waits ? 0 : cuda->vendor->outside_waits(&cuda->outside_waits, cuda->stream);
+    const int failed =
+        cuda->outside_waits ? 0 : cuda->vendor->outside_waits(&cuda->outside_waits, cuda->stream);
     if (failed) return failed_to(cuda, "try a graph", failed, error);
     return cuda->outside_waits
                ? TANDEM_OK
                : tandem_error_set(error, TANDEM_NO_DEVICE,
-                                  "cuda:%d: nobody can wait for an event in a graph with this driver", cuda->index);
+                                  "cuda:%d: nobody can wait for an event in a graph with this driver",
+                                  cuda->index);
 }
 
 static tandem_status record(void *device, tandem_error *error)
@@ -458,7 +472,7 @@ static void forget(void *device, void *graph)
     if (graph) cuda->vendor->graph_close(graph);
 }
 
-/* --- The table ---------------------------------------------------------------------------------------------------------- */
+/* --- The table ------------------------------------------------------------------------------------------ */
 
 static tandem_status open_device(void **device, const char *name, tandem_error *error)
 {
@@ -505,7 +519,8 @@ const tandem_device_backend tandem_cuda_backend = {
     .forget = forget,
 };
 
-/* The one exported function: the table, or NULL where `version` is not that of backend.h when this was built. */
+/* The one exported function: the table, or NULL where `version` is not that of backend.h when this was built.
+ * */
 __attribute__((visibility("default"))) const tandem_device_backend *tandem_cuda_get(int version);
 const tandem_device_backend *tandem_cuda_get(int version)
 {

@@ -1,9 +1,10 @@
-/* elementwise.cu: operators whose every element depends on the same places of their inputs only. CPU reference:
- * backend/cpu/isa/{elementwise,bias}.c, and oneDNN's for gelu and tanh. All are as fast as memory; a thread works on octets. */
+/* elementwise.cu: operators whose every element depends on the same places of their inputs only. CPU
+ * reference: backend/cpu/isa/{elementwise,bias}.c, and oneDNN's for gelu and tanh. All are as fast as memory;
+ * a thread works on octets. */
 #include "backend/cuda/octet.h"
 #include "backend/cuda/rows.h"
 
-/* --- One input ---------------------------------------------------------------------------------------------------------- */
+/* --- One input ------------------------------------------------------------------------------------------ */
 
 struct relu_one {
     __device__ float operator()(float x) const { return x < 0 ? 0 : x; } /* NaN and −0 pass through */
@@ -29,12 +30,14 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename Function>
-static int launch_one(void *y, const void *x, tandem_cuda_float type, size_t n, Function function, tandem_cuda_stream stream)
+static int launch_one(void *y, const void *x, tandem_cuda_float type, size_t n, Function function,
+                      tandem_cuda_stream stream)
 {
-    RETURN_FOR(type, LAUNCH(map_one, grid_of_octets<T>(n), THREADS, stream, (T *)y, (const T *)x, n, function));
+    RETURN_FOR(type,
+               LAUNCH(map_one, grid_of_octets<T>(n), THREADS, stream, (T *)y, (const T *)x, n, function));
 }
 
-/* --- Two inputs --------------------------------------------------------------------------------------------------------- */
+/* --- Two inputs ----------------------------------------------------------------------------------------- */
 
 struct add_two {
     __device__ float operator()(float a, float b) const { return TANDEM_ADD(a, b); }
@@ -46,12 +49,15 @@ struct gelu_backward_two {
     __device__ float operator()(float g, float x) const { return TANDEM_MUL(g, tandem_gelu_slope(x)); }
 };
 struct tanh_backward_two {
-    __device__ float operator()(float g, float y) const { return TANDEM_MUL(g, TANDEM_SUB(1.0f, TANDEM_MUL(y, y))); }
+    __device__ float operator()(float g, float y) const
+    {
+        return TANDEM_MUL(g, TANDEM_SUB(1.0f, TANDEM_MUL(y, y)));
+    }
 };
 
 template <typename T, typename Function>
-static __global__ void __launch_bounds__(THREADS)
-    map_two(T *y /* [n]; may be a or b */, const T *a /* [n] */, const T *b /* [n] */, size_t n, Function function)
+static __global__ void __launch_bounds__(THREADS) map_two(T *y /* [n]; may be a or b */, const T *a /* [n] */,
+                                                          const T *b /* [n] */, size_t n, Function function)
 {
     const size_t rest = n / OCTET * OCTET + first_item();
     for_octets_of_two(a, b, n, [&](size_t o, float left[OCTET], const float right[OCTET]) {
@@ -63,8 +69,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename Function>
-static int launch_two(void *y, const void *a, const void *b, tandem_cuda_float type, size_t n, Function function,
-                      tandem_cuda_stream stream)
+static int launch_two(void *y, const void *a, const void *b, tandem_cuda_float type, size_t n,
+                      Function function, tandem_cuda_stream stream)
 {
     const unsigned grid = grid_of(n / OCTET);
     RETURN_FOR(type, LAUNCH(map_two, grid, THREADS, stream, (T *)y, (const T *)a, (const T *)b, n, function));
@@ -76,8 +82,8 @@ extern "C" int tandem_cuda_add(void *y, const void *a, const void *b, tandem_cud
     return launch_two(y, a, b, type, n, add_two(), stream);
 }
 
-extern "C" int tandem_cuda_activate(void *y, const void *x, tandem_cuda_activation activation, tandem_cuda_float type,
-                                    size_t n, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_activate(void *y, const void *x, tandem_cuda_activation activation,
+                                    tandem_cuda_float type, size_t n, tandem_cuda_stream stream)
 {
     switch (activation) {
     case TANDEM_CUDA_RELU: return launch_one(y, x, type, n, relu_one(), stream);
@@ -88,8 +94,8 @@ extern "C" int tandem_cuda_activate(void *y, const void *x, tandem_cuda_activati
 }
 
 extern "C" int tandem_cuda_activate_backward(void *gx, const void *g, const void *saved,
-                                             tandem_cuda_activation activation, tandem_cuda_float type, size_t n,
-                                             tandem_cuda_stream stream)
+                                             tandem_cuda_activation activation, tandem_cuda_float type,
+                                             size_t n, tandem_cuda_stream stream)
 {
     switch (activation) {
     case TANDEM_CUDA_RELU: return launch_two(gx, g, saved, type, n, relu_backward_two(), stream);
@@ -99,15 +105,17 @@ extern "C" int tandem_cuda_activate_backward(void *gx, const void *g, const void
     return (int)cudaErrorInvalidValue;
 }
 
-/* --- Dropout -------------------------------------------------------------------------------------------------------------- */
+/* --- Dropout -------------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ tandem_philox_block draws_of(const tandem_dropout &mask, uint64_t block)
 {
-    const uint32_t counter[4] = {(uint32_t)block, mask.stream[0], mask.stream[1], mask.stream[2] | (uint32_t)(block >> 32) << 8};
+    const uint32_t counter[4] = {(uint32_t)block, mask.stream[0], mask.stream[1],
+                                 mask.stream[2] | (uint32_t)(block >> 32) << 8};
     return tandem_philox(counter, mask.seed);
 }
 
-static __device__ __forceinline__ float drop_one(float x, const tandem_dropout &mask, tandem_philox_block draws, int k)
+static __device__ __forceinline__ float drop_one(float x, const tandem_dropout &mask,
+                                                 tandem_philox_block draws, int k)
 {
     const uint32_t draw = draws.word[k / 2] >> (16 * (k % 2)) & 0xFFFFu;
     return draw < mask.threshold ? 0 : TANDEM_MUL(mask.scale, x);
@@ -116,7 +124,8 @@ static __device__ __forceinline__ float drop_one(float x, const tandem_dropout &
 /* Where octets are the blocks of the generator. n: whole octets. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    dropout_octets(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, tandem_dropout mask, const uint32_t *since)
+    dropout_octets(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, tandem_dropout mask,
+                   const uint32_t *since)
 {
     if (since) mask.stream[0] += *since;
     for_octets<IN_PLACE>(x, n, [&](size_t o, float value[OCTET]) {
@@ -127,10 +136,12 @@ static __global__ void __launch_bounds__(THREADS)
     });
 }
 
-/* A thread works on the places of one block of the generator that are in x, `skip` of which are somebody else's. */
+/* A thread works on the places of one block of the generator that are in x, `skip` of which are somebody
+ * else's. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    dropout(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, size_t skip, tandem_dropout mask, const uint32_t *since)
+    dropout(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, size_t skip, tandem_dropout mask,
+            const uint32_t *since)
 {
     if (since) mask.stream[0] += *since;
     const uint64_t first = (mask.first + skip) / OCTET, end = (mask.first + n + OCTET - 1) / OCTET;
@@ -147,23 +158,28 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T>
-static int drop(T *y, const T *x, size_t n, const tandem_dropout *mask, const uint32_t *since, tandem_cuda_stream stream)
+static int drop(T *y, const T *x, size_t n, const tandem_dropout *mask, const uint32_t *since,
+                tandem_cuda_stream stream)
 {
     const tandem_dropout own = *mask;
     const size_t whole = own.first % OCTET == 0 ? n / OCTET * OCTET : 0;
     int failed = 0;
-    if (whole) failed = LAUNCH(dropout_octets, grid_of_octets<T>(whole), THREADS, stream, y, x, whole, own, since);
-    if (!failed && whole < n) failed = LAUNCH(dropout, grid_of((n - whole) / OCTET + 1), THREADS, stream, y, x, n, whole, own, since);
+    if (whole)
+        failed = LAUNCH(dropout_octets, grid_of_octets<T>(whole), THREADS, stream, y, x, whole, own, since);
+    if (!failed && whole < n)
+        failed =
+            LAUNCH(dropout, grid_of((n - whole) / OCTET + 1), THREADS, stream, y, x, n, whole, own, since);
     return failed;
 }
 
-extern "C" int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float type, size_t n, const tandem_dropout *mask,
-                                   const uint32_t *since, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float type, size_t n,
+                                   const tandem_dropout *mask, const uint32_t *since,
+                                   tandem_cuda_stream stream)
 {
     RETURN_FOR(type, drop((T *)y, (const T *)x, n, mask, since, stream));
 }
 
-/* --- Bias ----------------------------------------------------------------------------------------------------------------- */
+/* --- Bias ----------------------------------------------------------------------------------------------- */
 
 struct as_it_is {
     __device__ float operator()(float x) const { return x; }
@@ -172,22 +188,25 @@ struct as_it_is {
 /* y = f(x + own[i % period]) */
 template <typename T, typename Function>
 static __global__ void __launch_bounds__(THREADS)
-    shift(T *y /* (n / period, period); may be x */, const T *x, const float *__restrict__ own /* [period] */, size_t n,
-          size_t period, Function function)
+    shift(T *y /* (n / period, period); may be x */, const T *x, const float *__restrict__ own /* [period] */,
+          size_t n, size_t period, Function function)
 {
     for (size_t i = first_item(); i < n; i += all_items())
         store_one(y + i, function(TANDEM_ADD(load_one(x + i), own[i % period])));
 }
 
 /* What is added to octet o, where the period is whole octets. */
-static __device__ __forceinline__ void load_shift(float shift[OCTET], const float *own, size_t o, uint32_t octets_a_period)
+static __device__ __forceinline__ void load_shift(float shift[OCTET], const float *own, size_t o,
+                                                  uint32_t octets_a_period)
 {
-    load_octet(shift, own + (o >> 32 ? (uint32_t)(o % octets_a_period) : (uint32_t)o % octets_a_period) * OCTET);
+    load_octet(shift,
+               own + (o >> 32 ? (uint32_t)(o % octets_a_period) : (uint32_t)o % octets_a_period) * OCTET);
 }
 
 template <typename T, typename Function>
 static __global__ void __launch_bounds__(THREADS)
-    shift_octets(T *y, const T *x, const float *__restrict__ own, size_t n, uint32_t octets_a_period, Function function)
+    shift_octets(T *y, const T *x, const float *__restrict__ own, size_t n, uint32_t octets_a_period,
+                 Function function)
 {
     for_octets<IN_PLACE>(x, n, [&](size_t o, float value[OCTET]) {
         float shift[OCTET];
@@ -201,15 +220,16 @@ static __global__ void __launch_bounds__(THREADS)
 static int is_octets(size_t n, size_t period) { return period % OCTET == 0 && n % period == 0; }
 
 template <typename Function>
-static int launch_shift(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n, size_t period,
-                        Function function, tandem_cuda_stream stream)
+static int launch_shift(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
+                        size_t period, Function function, tandem_cuda_stream stream)
 {
     const uint32_t octets = (uint32_t)(period / OCTET);
     if (is_octets(n, period)) {
-        RETURN_FOR(type, LAUNCH(shift_octets, grid_of_octets<T>(n), THREADS, stream, (T *)y, (const T *)x, own, n, octets,
-                                function));
+        RETURN_FOR(type, LAUNCH(shift_octets, grid_of_octets<T>(n), THREADS, stream, (T *)y, (const T *)x,
+                                own, n, octets, function));
     }
-    RETURN_FOR(type, LAUNCH(shift, grid_of(n), THREADS, stream, (T *)y, (const T *)x, own, n, period, function));
+    RETURN_FOR(type,
+               LAUNCH(shift, grid_of(n), THREADS, stream, (T *)y, (const T *)x, own, n, period, function));
 }
 
 extern "C" int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
@@ -218,8 +238,8 @@ extern "C" int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, 
     return launch_shift(y, x, type, own, n, period, as_it_is(), stream);
 }
 
-extern "C" int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
-                                     size_t period, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float type, const float *own,
+                                     size_t n, size_t period, tandem_cuda_stream stream)
 {
     return launch_shift(y, x, type, own, n, period, gelu_one(), stream);
 }
@@ -230,12 +250,14 @@ static __global__ void __launch_bounds__(THREADS)
                        const float *__restrict__ own /* [period] */, size_t n, size_t period)
 {
     for (size_t i = first_item(); i < n; i += all_items())
-        store_one(gx + i, TANDEM_MUL(load_one(g + i), tandem_gelu_slope(TANDEM_ADD(load_one(x + i), own[i % period]))));
+        store_one(gx + i, TANDEM_MUL(load_one(g + i),
+                                     tandem_gelu_slope(TANDEM_ADD(load_one(x + i), own[i % period]))));
 }
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    bias_gelu_backward_octets(T *gx, const T *g, const T *x, const float *__restrict__ own, size_t n, uint32_t octets_a_period)
+    bias_gelu_backward_octets(T *gx, const T *g, const T *x, const float *__restrict__ own, size_t n,
+                              uint32_t octets_a_period)
 {
     for_octets_of_two(g, x, n, [&](size_t o, float gradient[OCTET], const float value[OCTET]) {
         float shift[OCTET];
@@ -248,19 +270,20 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 extern "C" int tandem_cuda_bias_gelu_backward(void *gx, const void *g, const void *x, tandem_cuda_float type,
-                                              const float *own, size_t n, size_t period, tandem_cuda_stream stream)
+                                              const float *own, size_t n, size_t period,
+                                              tandem_cuda_stream stream)
 {
     const uint32_t octets = (uint32_t)(period / OCTET);
     if (is_octets(n, period)) {
-        RETURN_FOR(type, LAUNCH(bias_gelu_backward_octets, grid_of(n / OCTET), THREADS, stream, (T *)gx, (const T *)g,
-                                (const T *)x, own, n, octets));
+        RETURN_FOR(type, LAUNCH(bias_gelu_backward_octets, grid_of(n / OCTET), THREADS, stream, (T *)gx,
+                                (const T *)g, (const T *)x, own, n, octets));
     }
-    RETURN_FOR(type, LAUNCH(bias_gelu_backward, grid_of(n), THREADS, stream, (T *)gx, (const T *)g, (const T *)x, own, n,
-                            period));
+    RETURN_FOR(type, LAUNCH(bias_gelu_backward, grid_of(n), THREADS, stream, (T *)gx, (const T *)g,
+                            (const T *)x, own, n, period));
 }
 
-/* Sums of columns, in two steps whose order never changes: each block adds up ROWS_A_BLOCK rows of WARP columns, then one thread a
- * column adds up what the blocks have. */
+/* Sums of columns, in two steps whose order never changes: each block adds up ROWS_A_BLOCK rows of WARP
+ * columns, then one thread a column adds up what the blocks have. */
 enum { ROWS_A_BLOCK = 512 };
 
 extern "C" size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns)
@@ -270,14 +293,15 @@ extern "C" size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns)
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    column_part(float *__restrict__ part /* (parts, columns) */, const T *__restrict__ g /* (rows, columns) */,
-                size_t rows, size_t columns)
+    column_part(float *__restrict__ part /* (parts, columns) */,
+                const T *__restrict__ g /* (rows, columns) */, size_t rows, size_t columns)
 {
     __shared__ float of_warp[WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const place_of_tile own = own_tile(n_tile(columns, WARP), n_tile(rows, ROWS_A_BLOCK));
     const size_t column = own.column * WARP + lane;
-    const size_t first = own.row * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
+    const size_t first = own.row * ROWS_A_BLOCK,
+                 end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
     float sum = 0;
     if (column < columns) for_rows_of(g + column, first + warp, end, columns, [&](float x) { sum += x; });
     of_warp[warp][lane] = sum;
@@ -288,8 +312,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    column_whole(float *__restrict__ sum /* [columns] */, const float *__restrict__ part /* (parts, columns) */, size_t parts,
-                 size_t columns)
+    column_whole(float *__restrict__ sum /* [columns] */,
+                 const float *__restrict__ part /* (parts, columns) */, size_t parts, size_t columns)
 {
     for (size_t c = first_item(); c < columns; c += all_items()) {
         float whole = 0;
@@ -299,7 +323,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T>
-static int sum_columns(float *sum, const T *g, size_t rows, size_t columns, float *part, tandem_cuda_stream stream)
+static int sum_columns(float *sum, const T *g, size_t rows, size_t columns, float *part,
+                       tandem_cuda_stream stream)
 {
     const size_t parts = n_tile(rows, ROWS_A_BLOCK);
     const unsigned grid = (unsigned)(n_tile(columns, WARP) * parts);
@@ -308,8 +333,8 @@ static int sum_columns(float *sum, const T *g, size_t rows, size_t columns, floa
     return LAUNCH(column_whole, grid_of(columns), THREADS, stream, sum, part, parts, columns);
 }
 
-extern "C" int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows, size_t columns,
-                                      void *workspace, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows,
+                                      size_t columns, void *workspace, tandem_cuda_stream stream)
 {
     RETURN_FOR(type, sum_columns(sum, (const T *)g, rows, columns, (float *)workspace, stream));
 }

@@ -1,7 +1,8 @@
 /* launch.h: what the .cu files share: the sizes of launches, and sums and maxima over a warp and a block.
  *
- * LAUNCH(kernel, grid, threads, stream, arguments…) is a launch and its cudaError_t. The tests define it, and with it what it
- * takes to run a kernel's threads as coroutines on the host (tests/cuda/simt.h): then nothing of CUDA is included here. */
+ * LAUNCH(kernel, grid, threads, stream, arguments…) is a launch and its cudaError_t. The tests define it, and
+ * with it what it takes to run a kernel's threads as coroutines on the host (tests/cuda/simt.h): then nothing
+ * of CUDA is included here. */
 #ifndef TANDEM_BACKEND_CUDA_LAUNCH_H
 #define TANDEM_BACKEND_CUDA_LAUNCH_H
 
@@ -17,16 +18,21 @@
 
 enum { THREADS = 256, WARP = 32, WARPS = THREADS / WARP };
 
-/* Blocks for n work items of a loop over the grid: enough to fill any card several times over, few enough that each has some work. */
+/* Blocks for n work items of a loop over the grid: enough to fill any card several times over, few enough
+ * that each has some work. */
 static inline unsigned grid_of(size_t n)
 {
     const size_t blocks = (n + THREADS - 1) / THREADS, most = 8192;
     return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
-/* A block a tile of matrices that are `across` tiles wide and `down` high, one matrix behind the other. The grid has one dimension: its
- * others end at 65,535 (CUDA C++ Programming Guide, "Technical Specifications"), and a batch has more rows. */
-static __host__ __device__ __forceinline__ size_t n_tile(size_t n, size_t side) { return (n + side - 1) / side; }
+/* A block a tile of matrices that are `across` tiles wide and `down` high, one matrix behind the other. The
+ * grid has one dimension: its others end at 65,535 (CUDA C++ Programming Guide, "Technical Specifications"),
+ * and a batch has more rows. */
+static __host__ __device__ __forceinline__ size_t n_tile(size_t n, size_t side)
+{
+    return (n + side - 1) / side;
+}
 
 typedef struct place_of_tile {
     size_t column, row, matrix; /* column and row in tiles */
@@ -47,7 +53,7 @@ static __device__ __forceinline__ size_t first_item(void)
 }
 static __device__ __forceinline__ size_t all_items(void) { return (size_t)gridDim.x * THREADS; }
 
-/* --- Types of elements, and one element of each --------------------------------------------------------------------------- */
+/* --- Types of elements, and one element of each --------------------------------------------------------- */
 
 struct bf16 {
     uint16_t bits;
@@ -93,7 +99,7 @@ static __device__ __forceinline__ void store_one(f16 *at, float x) { at->bits = 
     }                                                                                                        \
     return (int)cudaErrorInvalidValue
 
-/* --- Over a block of THREADS threads: the same result in each, in an order that is always the same ---------------------- */
+/* --- Over a block of THREADS threads: the same result in each, in an order that is always the same ------ */
 static __device__ __forceinline__ float warp_sum(float x)
 {
 #pragma unroll

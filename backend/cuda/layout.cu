@@ -1,9 +1,9 @@
-/* layout.cu: operators that put rows elsewhere: embedding, labelled, transpose, slice, prepend, and the pools. CPU reference:
- * backend/cpu/op/{embedding,labelled,transpose,slice,prepend,maxpool,avgpool}.c. */
+/* layout.cu: operators that put rows elsewhere: embedding, labelled, transpose, slice, prepend, and the
+ * pools. CPU reference: backend/cpu/op/{embedding,labelled,transpose,slice,prepend,maxpool,avgpool}.c. */
 #include "backend/cuda/octet.h"
 #include "backend/cuda/tile.h"
 
-/* --- Embedding ------------------------------------------------------------------------------------------------------------ */
+/* --- Embedding ------------------------------------------------------------------------------------------ */
 
 /* A block a token. A token that the table lacks is told by *bad, as in cross_entropy; its row is 0. */
 template <typename T>
@@ -18,22 +18,24 @@ static __global__ void __launch_bounds__(THREADS)
         store_one(y + (size_t)blockIdx.x * width + j, known ? table[(size_t)own * width + j] : 0.0f);
 }
 
-extern "C" int tandem_cuda_embedding(void *y, const float *table, tandem_cuda_float type, const int32_t *token, size_t n,
-                                     size_t vocabulary, size_t width, uint32_t *bad, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_embedding(void *y, const float *table, tandem_cuda_float type,
+                                     const int32_t *token, size_t n, size_t vocabulary, size_t width,
+                                     uint32_t *bad, tandem_cuda_stream stream)
 {
-    RETURN_FOR(type, LAUNCH(embedding, (unsigned)n, THREADS, stream, (T *)y, table, token, vocabulary, width, bad));
+    RETURN_FOR(type,
+               LAUNCH(embedding, (unsigned)n, THREADS, stream, (T *)y, table, token, vocabulary, width, bad));
 }
 
-/* A block a place: that of a token's first place adds up the rows of all of them, in order, and the others have nothing to do. No
- * atomic sums, so that the bits are always the same. Blocks look through the tokens PLACES at a time, each once, from the cache: at
- * n = 16,384 half a GB in all. Where they find their own is listed first, so that several rows are on their way at once: a token that
- * hides others is every eighth. */
+/* A block a place: that of a token's first place adds up the rows of all of them, in order, and the others
+ * have nothing to do. No atomic sums, so that the bits are always the same. Blocks look through the tokens
+ * PLACES at a time, each once, from the cache: at n = 16,384 half a GB in all. Where they find their own is
+ * listed first, so that several rows are on their way at once: a token that hides others is every eighth. */
 enum { PLACES = 4096 };
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     embedding_gradient(float *__restrict__ gradient /* (vocabulary, width), added to */,
-                       const int32_t *__restrict__ token /* [n] */, const T *__restrict__ g /* (n, width) */, size_t n,
-                       size_t vocabulary, size_t width)
+                       const int32_t *__restrict__ token /* [n] */, const T *__restrict__ g /* (n, width) */,
+                       size_t n, size_t vocabulary, size_t width)
 {
     __shared__ uint32_t of_warp[WARPS], is_own[PLACES / 32];
     __shared__ uint16_t found[PLACES];
@@ -59,30 +61,34 @@ static __global__ void __launch_bounds__(THREADS)
         for (size_t j = threadIdx.x; j < width && n_found; j += THREADS) {
             float sum = gradient[(size_t)own * width + j];
 #pragma unroll 8
-            for (unsigned k = 0; k < n_found; k++) sum = TANDEM_ADD(sum, load_one(g + (begin + found[k]) * width + j));
+            for (unsigned k = 0; k < n_found; k++)
+                sum = TANDEM_ADD(sum, load_one(g + (begin + found[k]) * width + j));
             gradient[(size_t)own * width + j] = sum;
         }
         __syncthreads();
     }
 }
 
-extern "C" int tandem_cuda_embedding_gradient(float *gradient, const int32_t *token, const void *g, tandem_cuda_float type,
-                                              size_t n, size_t vocabulary, size_t width, int adds,
-                                              tandem_cuda_stream stream)
+extern "C" int tandem_cuda_embedding_gradient(float *gradient, const int32_t *token, const void *g,
+                                              tandem_cuda_float type, size_t n, size_t vocabulary,
+                                              size_t width, int adds, tandem_cuda_stream stream)
 {
     if (!adds) {
-        const cudaError_t cleared = cudaMemsetAsync(gradient, 0, vocabulary * width * sizeof *gradient, stream);
+        const cudaError_t cleared =
+            cudaMemsetAsync(gradient, 0, vocabulary * width * sizeof *gradient, stream);
         if (cleared != cudaSuccess) return (int)cleared;
     }
-    RETURN_FOR(type, LAUNCH(embedding_gradient, (unsigned)n, THREADS, stream, gradient, token, (const T *)g, n, vocabulary, width));
+    RETURN_FOR(type, LAUNCH(embedding_gradient, (unsigned)n, THREADS, stream, gradient, token, (const T *)g,
+                            n, vocabulary, width));
 }
 
-/* --- Labelled rows --------------------------------------------------------------------------------------------------------- */
+/* --- Labelled rows -------------------------------------------------------------------------------------- */
 
 /* A thread a sample: its labels are few, and read once. */
 static __global__ void __launch_bounds__(THREADS)
-    label_places(int32_t *__restrict__ place /* (batch, n) */, const int32_t *__restrict__ label /* (batch, length) */,
-                 size_t batch, size_t length, size_t n, uint32_t *bad)
+    label_places(int32_t *__restrict__ place /* (batch, n) */,
+                 const int32_t *__restrict__ label /* (batch, length) */, size_t batch, size_t length,
+                 size_t n, uint32_t *bad)
 {
     for (size_t b = first_item(); b < batch; b += all_items()) {
         size_t found = 0;
@@ -93,16 +99,16 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-extern "C" int tandem_cuda_label_places(int32_t *place, const int32_t *label, size_t batch, size_t length, size_t n,
-                                        uint32_t *bad, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_label_places(int32_t *place, const int32_t *label, size_t batch, size_t length,
+                                        size_t n, uint32_t *bad, tandem_cuda_stream stream)
 {
     return LAUNCH(label_places, grid_of(batch), THREADS, stream, place, label, batch, length, n, bad);
 }
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    move_rows(T *__restrict__ y, const T *__restrict__ x, const int32_t *__restrict__ place /* [rows] */, size_t rows,
-              size_t width, int puts)
+    move_rows(T *__restrict__ y, const T *__restrict__ x, const int32_t *__restrict__ place /* [rows] */,
+              size_t rows, size_t width, int puts)
 {
     for (size_t i = first_item(); i < rows * width; i += all_items()) {
         const size_t there = (size_t)place[i / width] * width + i % width;
@@ -113,30 +119,31 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-static int move(void *y, const void *x, tandem_cuda_float type, const int32_t *place, size_t n, size_t width, int puts,
-                tandem_cuda_stream stream)
+static int move(void *y, const void *x, tandem_cuda_float type, const int32_t *place, size_t n, size_t width,
+                int puts, tandem_cuda_stream stream)
 {
     const unsigned grid = grid_of(n * width);
     RETURN_FOR(type, LAUNCH(move_rows, grid, THREADS, stream, (T *)y, (const T *)x, place, n, width, puts));
 }
 
-extern "C" int tandem_cuda_take_rows(void *y, const void *x, tandem_cuda_float type, const int32_t *place, size_t n,
-                                     size_t width, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_take_rows(void *y, const void *x, tandem_cuda_float type, const int32_t *place,
+                                     size_t n, size_t width, tandem_cuda_stream stream)
 {
     return move(y, x, type, place, n, width, 0, stream);
 }
 
-extern "C" int tandem_cuda_put_rows(void *gx, const void *g, tandem_cuda_float type, const int32_t *place, size_t n,
-                                    size_t all, size_t width, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_put_rows(void *gx, const void *g, tandem_cuda_float type, const int32_t *place,
+                                    size_t n, size_t all, size_t width, tandem_cuda_stream stream)
 {
-    const cudaError_t cleared =
-        cudaMemsetAsync(gx, 0, all * width * (type == TANDEM_CUDA_F32 ? sizeof(float) : sizeof(uint16_t)), stream);
+    const cudaError_t cleared = cudaMemsetAsync(
+        gx, 0, all * width * (type == TANDEM_CUDA_F32 ? sizeof(float) : sizeof(uint16_t)), stream);
     return cleared != cudaSuccess ? (int)cleared : move(gx, g, type, place, n, width, 1, stream);
 }
 
-/* --- Transpose ------------------------------------------------------------------------------------------------------------ */
+/* --- Transpose ------------------------------------------------------------------------------------------ */
 
-/* U: what is moved at once. Index is 32 bits where that is enough: a division of 64 takes four times as long. */
+/* U: what is moved at once. Index is 32 bits where that is enough: a division of 64 takes four times as long.
+ * */
 template <typename Index, typename U>
 static __global__ void __launch_bounds__(THREADS)
     transpose(U *__restrict__ y, const U *__restrict__ x, tandem_cuda_permutation p, size_t n)
@@ -154,7 +161,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename U>
-static int transpose_by(void *y, const void *x, const tandem_cuda_permutation *permutation, size_t a_unit, tandem_cuda_stream stream)
+static int transpose_by(void *y, const void *x, const tandem_cuda_permutation *permutation, size_t a_unit,
+                        tandem_cuda_stream stream)
 {
     tandem_cuda_permutation p = *permutation;
     size_t last = 0;
@@ -167,12 +175,13 @@ static int transpose_by(void *y, const void *x, const tandem_cuda_permutation *p
     return LAUNCH((transpose<uint64_t, U>), grid_of(n), THREADS, stream, (U *)y, (const U *)x, p, n);
 }
 
-/* A matrix, by tiles of SIDE × SIDE in shared memory, whose rows are an odd number of words apart: columns do not meet in a bank. A thread
- * asks for all of its numbers before it has the first. */
+/* A matrix, by tiles of SIDE × SIDE in shared memory, whose rows are an odd number of words apart: columns do
+ * not meet in a bank. A thread asks for all of its numbers before it has the first. */
 enum { SIDE = 64, STEP = THREADS / SIDE, STEPS = SIDE / STEP };
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    turn(T *__restrict__ y /* (rows, columns) */, const T *__restrict__ x /* (columns, rows) */, size_t rows, size_t columns)
+    turn(T *__restrict__ y /* (rows, columns) */, const T *__restrict__ x /* (columns, rows) */, size_t rows,
+         size_t columns)
 {
     __shared__ T tile[SIDE][SIDE + 4 / sizeof(T)];
     const place_of_tile own = own_tile(n_tile(columns, SIDE), n_tile(rows, SIDE));
@@ -187,8 +196,7 @@ static __global__ void __launch_bounds__(THREADS)
     for (unsigned k = 0; k < STEPS; k++, from += STEP * rows)
         if (fast < high && slow + k * STEP < wide) numbers[k] = *from;
 #pragma unroll
-    for (unsigned k = 0; k < STEPS; k++)
-        tile[slow + k * STEP][fast] = numbers[k];
+    for (unsigned k = 0; k < STEPS; k++) tile[slow + k * STEP][fast] = numbers[k];
     __syncthreads();
 #pragma unroll
     for (unsigned k = 0; k < STEPS; k++, to += STEP * columns)
@@ -213,13 +221,15 @@ extern "C" int tandem_cuda_transpose(void *y, const void *x, tandem_cuda_float t
     RETURN_FOR(type, transpose_of<T>(y, x, permutation, stream));
 }
 
-/* --- Rows of dimension 1 ---------------------------------------------------------------------------------------------------- */
+/* --- Rows of dimension 1 -------------------------------------------------------------------------------- */
 
-/* The copies behind slice, prepend and their gradients. Row r of y is row r + shift of x; beyond x it is `row`, or 0. */
+/* The copies behind slice, prepend and their gradients. Row r of y is row r + shift of x; beyond x it is
+ * `row`, or 0. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     shift_rows(T *__restrict__ y /* (batch, to, width) */, const T *__restrict__ x /* (batch, from, width) */,
-               const float *__restrict__ row /* [width] or NULL */, size_t n, size_t to, size_t from, size_t width, long shift)
+               const float *__restrict__ row /* [width] or NULL */, size_t n, size_t to, size_t from,
+               size_t width, long shift)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         const size_t j = i % width, r = i / width % to, b = i / width / to;
@@ -231,14 +241,16 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-extern "C" int tandem_cuda_shift_rows(void *y, const void *x, tandem_cuda_float type, const float *row, size_t batch,
-                                      size_t to, size_t from, size_t width, long shift, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_shift_rows(void *y, const void *x, tandem_cuda_float type, const float *row,
+                                      size_t batch, size_t to, size_t from, size_t width, long shift,
+                                      tandem_cuda_stream stream)
 {
     const size_t n = batch * to * width;
-    RETURN_FOR(type, LAUNCH(shift_rows, grid_of(n), THREADS, stream, (T *)y, (const T *)x, row, n, to, from, width, shift));
+    RETURN_FOR(type, LAUNCH(shift_rows, grid_of(n), THREADS, stream, (T *)y, (const T *)x, row, n, to, from,
+                            width, shift));
 }
 
-/* --- Pools -------------------------------------------------------------------------------------------------------------------- */
+/* --- Pools ---------------------------------------------------------------------------------------------- */
 
 /* An output of a pool, or an input, by its index. */
 typedef struct pixel {
@@ -268,7 +280,8 @@ static __device__ __forceinline__ pixel pixel_at(size_t i, int height, int width
     return p;
 }
 
-static __device__ __forceinline__ size_t index_of(size_t image, int h, int w, int c, int height, int width, int channels)
+static __device__ __forceinline__ size_t index_of(size_t image, int h, int w, int c, int height, int width,
+                                                  int channels)
 {
     return ((image * (size_t)height + (size_t)h) * (size_t)width + (size_t)w) * (size_t)channels + (size_t)c;
 }
@@ -283,7 +296,8 @@ static __global__ void __launch_bounds__(THREADS)
         float top = -INFINITY;
         int best = -1;
         for (int k = 0; k < p.kernel_h * p.kernel_w; k++) {
-            const int h = out.h * p.stride + k / p.kernel_w - p.pad, w = out.w * p.stride + k % p.kernel_w - p.pad;
+            const int h = out.h * p.stride + k / p.kernel_w - p.pad,
+                      w = out.w * p.stride + k % p.kernel_w - p.pad;
             if (h < 0 || h >= p.in_h || w < 0 || w >= p.in_w) continue;
             const float value = load_one(x + index_of(out.image, h, w, out.c, p.in_h, p.in_w, p.channels));
             if (best < 0 || value > top) top = value, best = k;
@@ -296,7 +310,8 @@ static __global__ void __launch_bounds__(THREADS)
 /* Where channels are octets. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    maxpool_octets(T *__restrict__ y, uint8_t *__restrict__ place, const T *__restrict__ x, tandem_cuda_pool p, size_t n)
+    maxpool_octets(T *__restrict__ y, uint8_t *__restrict__ place, const T *__restrict__ x,
+                   tandem_cuda_pool p, size_t n)
 {
     for (size_t o = first_item(); o < n / OCTET; o += all_items()) {
         const pixel out = pixel_at(o, p.out_h, p.out_w, p.channels / OCTET);
@@ -304,7 +319,8 @@ static __global__ void __launch_bounds__(THREADS)
         uint32_t best[OCTET] = {0, 0, 0, 0, 0, 0, 0, 0};
         int any = 0;
         for (int k = 0; k < p.kernel_h * p.kernel_w; k++) {
-            const int h = out.h * p.stride + k / p.kernel_w - p.pad, w = out.w * p.stride + k % p.kernel_w - p.pad;
+            const int h = out.h * p.stride + k / p.kernel_w - p.pad,
+                      w = out.w * p.stride + k % p.kernel_w - p.pad;
             if (h < 0 || h >= p.in_h || w < 0 || w >= p.in_w) continue;
             float value[OCTET];
             load_octet(value, x + index_of(out.image, h, w, out.c * OCTET, p.in_h, p.in_w, p.channels));
@@ -319,16 +335,20 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Gathered, so that no two threads add to the same place: each input looks at the windows that it lies in. `place` NULL: a mean. */
+/* Gathered, so that no two threads add to the same place: each input looks at the windows that it lies in.
+ * `place` NULL: a mean. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    pool_backward(T *__restrict__ gx, const T *__restrict__ g, const uint8_t *__restrict__ place, tandem_cuda_pool p, size_t n)
+    pool_backward(T *__restrict__ gx, const T *__restrict__ g, const uint8_t *__restrict__ place,
+                  tandem_cuda_pool p, size_t n)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         const pixel in = pixel_at(i, p.in_h, p.in_w, p.channels);
         float sum = 0;
-        for (int oy = tandem_cuda_first_window(in.h, p.kernel_h, &p); oy < p.out_h && oy * p.stride - p.pad <= in.h; oy++)
-            for (int ox = tandem_cuda_first_window(in.w, p.kernel_w, &p); ox < p.out_w && ox * p.stride - p.pad <= in.w; ox++) {
+        for (int oy = tandem_cuda_first_window(in.h, p.kernel_h, &p);
+             oy < p.out_h && oy * p.stride - p.pad <= in.h; oy++)
+            for (int ox = tandem_cuda_first_window(in.w, p.kernel_w, &p);
+                 ox < p.out_w && ox * p.stride - p.pad <= in.w; ox++) {
                 const size_t at = index_of(in.image, oy, ox, in.c, p.out_h, p.out_w, p.channels);
                 const int own = (in.h - oy * p.stride + p.pad) * p.kernel_w + in.w - ox * p.stride + p.pad;
                 if (!place || place[at] == own) sum += load_one(g + at);
@@ -339,13 +359,16 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    pool_backward_octets(T *__restrict__ gx, const T *__restrict__ g, const uint8_t *__restrict__ place, tandem_cuda_pool p, size_t n)
+    pool_backward_octets(T *__restrict__ gx, const T *__restrict__ g, const uint8_t *__restrict__ place,
+                         tandem_cuda_pool p, size_t n)
 {
     for (size_t o = first_item(); o < n / OCTET; o += all_items()) {
         const pixel in = pixel_at(o, p.in_h, p.in_w, p.channels / OCTET);
         float sum[OCTET] = {0, 0, 0, 0, 0, 0, 0, 0};
-        for (int oy = tandem_cuda_first_window(in.h, p.kernel_h, &p); oy < p.out_h && oy * p.stride - p.pad <= in.h; oy++)
-            for (int ox = tandem_cuda_first_window(in.w, p.kernel_w, &p); ox < p.out_w && ox * p.stride - p.pad <= in.w; ox++) {
+        for (int oy = tandem_cuda_first_window(in.h, p.kernel_h, &p);
+             oy < p.out_h && oy * p.stride - p.pad <= in.h; oy++)
+            for (int ox = tandem_cuda_first_window(in.w, p.kernel_w, &p);
+                 ox < p.out_w && ox * p.stride - p.pad <= in.w; ox++) {
                 const size_t at = index_of(in.image, oy, ox, in.c * OCTET, p.out_h, p.out_w, p.channels);
                 const int own = (in.h - oy * p.stride + p.pad) * p.kernel_w + in.w - ox * p.stride + p.pad;
                 const uint2 best = place ? *(const uint2 *)(place + at) : make_uint2(0, 0);
@@ -353,7 +376,8 @@ static __global__ void __launch_bounds__(THREADS)
                 load_octet(value, g + at);
 #pragma unroll
                 for (int i = 0; i < OCTET; i++)
-                    if (!place || ((i < 4 ? best.x : best.y) >> (8 * (i % 4)) & 0xFFu) == (uint32_t)own) sum[i] += value[i];
+                    if (!place || ((i < 4 ? best.x : best.y) >> (8 * (i % 4)) & 0xFFu) == (uint32_t)own)
+                        sum[i] += value[i];
             }
 #pragma unroll
         for (int i = 0; i < OCTET && !place; i++) sum[i] /= (float)(p.kernel_h * p.kernel_w);
@@ -369,8 +393,9 @@ static __global__ void __launch_bounds__(THREADS)
         const pixel out = pixel_at(i, p.out_h, p.out_w, p.channels);
         float sum = 0;
         for (int k = 0; k < p.kernel_h * p.kernel_w; k++)
-            sum += load_one(x + index_of(out.image, out.h * p.stride + k / p.kernel_w, out.w * p.stride + k % p.kernel_w, out.c,
-                                         p.in_h, p.in_w, p.channels));
+            sum +=
+                load_one(x + index_of(out.image, out.h * p.stride + k / p.kernel_w,
+                                      out.w * p.stride + k % p.kernel_w, out.c, p.in_h, p.in_w, p.channels));
         store_one(y + i, sum / (float)(p.kernel_h * p.kernel_w));
     }
 }
@@ -392,13 +417,14 @@ extern "C" int tandem_cuda_maxpool(void *y, uint8_t *place, const void *x, tande
     const size_t n = n_output(pool);
     if (p.kernel_h * p.kernel_w > 256) return (int)cudaErrorInvalidValue;
     if (p.channels % OCTET == 0) {
-        RETURN_FOR(type, LAUNCH(maxpool_octets, grid_of(n / OCTET), THREADS, stream, (T *)y, place, (const T *)x, p, n));
+        RETURN_FOR(type, LAUNCH(maxpool_octets, grid_of(n / OCTET), THREADS, stream, (T *)y, place,
+                                (const T *)x, p, n));
     }
     RETURN_FOR(type, LAUNCH(maxpool, grid_of(n), THREADS, stream, (T *)y, place, (const T *)x, p, n));
 }
 
-extern "C" int tandem_cuda_average(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_pool *pool,
-                                   tandem_cuda_stream stream)
+extern "C" int tandem_cuda_average(void *y, const void *x, tandem_cuda_float type,
+                                   const tandem_cuda_pool *pool, tandem_cuda_stream stream)
 {
     const tandem_cuda_pool p = *pool;
     const size_t n = n_output(pool);
@@ -406,13 +432,15 @@ extern "C" int tandem_cuda_average(void *y, const void *x, tandem_cuda_float typ
     RETURN_FOR(type, LAUNCH(average, grid_of(n), THREADS, stream, (T *)y, (const T *)x, p, n));
 }
 
-extern "C" int tandem_cuda_pool_backward(void *gx, const void *g, const uint8_t *place, tandem_cuda_float type,
-                                         const tandem_cuda_pool *pool, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_pool_backward(void *gx, const void *g, const uint8_t *place,
+                                         tandem_cuda_float type, const tandem_cuda_pool *pool,
+                                         tandem_cuda_stream stream)
 {
     const tandem_cuda_pool p = *pool;
     const size_t n = n_input(pool);
     if (p.channels % OCTET == 0) {
-        RETURN_FOR(type, LAUNCH(pool_backward_octets, grid_of(n / OCTET), THREADS, stream, (T *)gx, (const T *)g, place, p, n));
+        RETURN_FOR(type, LAUNCH(pool_backward_octets, grid_of(n / OCTET), THREADS, stream, (T *)gx,
+                                (const T *)g, place, p, n));
     }
     RETURN_FOR(type, LAUNCH(pool_backward, grid_of(n), THREADS, stream, (T *)gx, (const T *)g, place, p, n));
 }
@@ -424,7 +452,8 @@ static __global__ void __launch_bounds__(THREADS)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         size_t rest = i;
-        const int c = divide(&rest, p.channels), kx = divide(&rest, p.kernel_w), ky = divide(&rest, p.kernel_h);
+        const int c = divide(&rest, p.channels), kx = divide(&rest, p.kernel_w),
+                  ky = divide(&rest, p.kernel_h);
         const pixel out = pixel_at(rest, p.out_h, p.out_w, 1);
         const int h = out.h * p.stride + ky - p.pad, w = out.w * p.stride + kx - p.pad;
         const int inside = h >= 0 && h < p.in_h && w >= 0 && w < p.in_w;
@@ -432,13 +461,15 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-extern "C" int tandem_cuda_im2col_bytes(void *columns, const void *x, const tandem_cuda_pool *pool, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_im2col_bytes(void *columns, const void *x, const tandem_cuda_pool *pool,
+                                        tandem_cuda_stream stream)
 {
     tandem_cuda_pool p = *pool;
     const int wide = p.channels % SIXTEEN == 0;
     if (wide) p.channels /= SIXTEEN;
     const size_t n = n_output(&p) * (size_t)(p.kernel_h * p.kernel_w);
-    if (wide) return LAUNCH(im2col<uint4>, grid_of(n), THREADS, stream, (uint4 *)columns, (const uint4 *)x, p, n);
+    if (wide)
+        return LAUNCH(im2col<uint4>, grid_of(n), THREADS, stream, (uint4 *)columns, (const uint4 *)x, p, n);
     return LAUNCH(im2col<uint8_t>, grid_of(n), THREADS, stream, (uint8_t *)columns, (const uint8_t *)x, p, n);
 }
 
@@ -452,8 +483,10 @@ static __global__ void __launch_bounds__(THREADS)
     for (size_t i = first_item(); i < n; i += all_items()) {
         const pixel in = pixel_at(i, p.in_h, p.in_w, p.channels);
         Sum sum = 0;
-        for (int oy = tandem_cuda_first_window(in.h, p.kernel_h, &p); oy < p.out_h && oy * p.stride - p.pad <= in.h; oy++)
-            for (int ox = tandem_cuda_first_window(in.w, p.kernel_w, &p); ox < p.out_w && ox * p.stride - p.pad <= in.w; ox++) {
+        for (int oy = tandem_cuda_first_window(in.h, p.kernel_h, &p);
+             oy < p.out_h && oy * p.stride - p.pad <= in.h; oy++)
+            for (int ox = tandem_cuda_first_window(in.w, p.kernel_w, &p);
+                 ox < p.out_w && ox * p.stride - p.pad <= in.w; ox++) {
                 const int ky = in.h - oy * p.stride + p.pad, kx = in.w - ox * p.stride + p.pad;
                 sum += columns[index_of(in.image, oy, ox, 0, p.out_h, p.out_w, 1) * stride +
                                (size_t)((ky * p.kernel_w + kx) * p.channels + in.c)];
@@ -463,12 +496,13 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 extern "C" int tandem_cuda_col2im_s32(void *gx, tandem_cuda_float type, const int32_t *columns, size_t stride,
-                                      const tandem_cuda_pool *pool, const float *scale_a, const float *scale_b,
-                                      tandem_cuda_stream stream)
+                                      const tandem_cuda_pool *pool, const float *scale_a,
+                                      const float *scale_b, tandem_cuda_stream stream)
 {
     const tandem_cuda_pool p = *pool;
     const size_t n = n_input(pool);
-    RETURN_FOR(type, LAUNCH((col2im<T, int32_t>), grid_of(n), THREADS, stream, (T *)gx, columns, stride, p, n, scale_a, scale_b));
+    RETURN_FOR(type, LAUNCH((col2im<T, int32_t>), grid_of(n), THREADS, stream, (T *)gx, columns, stride, p, n,
+                            scale_a, scale_b));
 }
 
 extern "C" int tandem_cuda_col2im_f32(void *gx, tandem_cuda_float type, const float *columns, size_t stride,
@@ -477,5 +511,6 @@ extern "C" int tandem_cuda_col2im_f32(void *gx, tandem_cuda_float type, const fl
     const tandem_cuda_pool p = *pool;
     const size_t n = n_input(pool);
     const float *none = NULL;
-    RETURN_FOR(type, LAUNCH((col2im<T, float>), grid_of(n), THREADS, stream, (T *)gx, columns, stride, p, n, none, none));
+    RETURN_FOR(type, LAUNCH((col2im<T, float>), grid_of(n), THREADS, stream, (T *)gx, columns, stride, p, n,
+                            none, none));
 }

@@ -1,4 +1,5 @@
-/* libraries.h: what the files share that call NVIDIA's libraries: their handles, and one range of error numbers for all. */
+/* libraries.h: what the files share that call NVIDIA's libraries: their handles, and one range of error
+ * numbers for all. */
 #ifndef TANDEM_BACKEND_CUDA_LIBRARIES_H
 #define TANDEM_BACKEND_CUDA_LIBRARIES_H
 
@@ -16,7 +17,8 @@ struct cuda_libraries {
 
 /* Errors of cuBLASLt and cuDNN behind those of cudart, which end below 1000. */
 enum { CUDA_FROM_CUBLASLT = 10000, CUDA_FROM_CUDNN = 20000 };
-/* For calls of cudart: the error that one returns also stays behind for cudaGetLastError, where the next launch would find it. */
+/* For calls of cudart: the error that one returns also stays behind for cudaGetLastError, where the next
+ * launch would find it. */
 static inline int cuda_from_cudart(cudaError_t status)
 {
     if (status != cudaSuccess) (void)cudaGetLastError();

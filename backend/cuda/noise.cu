@@ -3,11 +3,12 @@
 
 enum { WORDS_A_BLOCK = 4 };
 
-/* A thread has the same places of all samples, so that nothing is divided. WHOLE: n is a multiple of 4, and every place aligned. */
+/* A thread has the same places of all samples, so that nothing is divided. WHOLE: n is a multiple of 4, and
+ * every place aligned. */
 template <int WHOLE>
 static __global__ void __launch_bounds__(THREADS)
-    noise(float *__restrict__ x /* (batch, n) */, size_t batch, size_t n, tandem_philox_keys keys, uint32_t first,
-          uint32_t global_batch, const uint32_t *__restrict__ index)
+    noise(float *__restrict__ x /* (batch, n) */, size_t batch, size_t n, tandem_philox_keys keys,
+          uint32_t first, uint32_t global_batch, const uint32_t *__restrict__ index)
 {
     const uint32_t sample = first + *index * global_batch;
     const size_t blocks = n / WORDS_A_BLOCK + (n % WORDS_A_BLOCK > 0);
@@ -30,11 +31,12 @@ static __global__ void __launch_bounds__(THREADS)
         }
 }
 
-extern "C" int tandem_cuda_noise(float *x, size_t batch, size_t n, uint64_t seed, uint32_t first, uint32_t global_batch,
-                                 const uint32_t *index, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_noise(float *x, size_t batch, size_t n, uint64_t seed, uint32_t first,
+                                 uint32_t global_batch, const uint32_t *index, tandem_cuda_stream stream)
 {
     const tandem_philox_keys keys = tandem_philox_keys_of(seed);
     const unsigned grid = grid_of(n / WORDS_A_BLOCK + 1);
-    if (n % WORDS_A_BLOCK == 0) return LAUNCH(noise<1>, grid, THREADS, stream, x, batch, n, keys, first, global_batch, index);
+    if (n % WORDS_A_BLOCK == 0)
+        return LAUNCH(noise<1>, grid, THREADS, stream, x, batch, n, keys, first, global_batch, index);
     return LAUNCH(noise<0>, grid, THREADS, stream, x, batch, n, keys, first, global_batch, index);
 }

@@ -1,15 +1,16 @@
-/* norm.cu: layer and batch normalisation with their gradients, in f32; of images in any float. CPU reference: oneDNN's, in
- * backend/cpu/op/{layernorm,batchnorm}.c. Variance is of all n, from the differences to the mean: two passes, the second of which
- * finds its data in the cache. */
+/* norm.cu: layer and batch normalisation with their gradients, in f32; of images in any float. CPU reference:
+ * oneDNN's, in backend/cpu/op/{layernorm,batchnorm}.c. Variance is of all n, from the differences to the
+ * mean: two passes, the second of which finds its data in the cache. */
 #include "backend/cuda/octet.h"
 #include "backend/cuda/rows.h"
 
-/* --- Layer normalisation: a block a row ------------------------------------------------------------------------------- */
+/* --- Layer normalisation: a block a row ----------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS)
-    layernorm(float *__restrict__ y, const float *__restrict__ x /* (rows, columns) */, const float *__restrict__ scale,
-              const float *__restrict__ shift /* [columns] */, float *__restrict__ mean_of,
-              float *__restrict__ variance_of /* [rows] */, size_t columns, float epsilon)
+    layernorm(float *__restrict__ y, const float *__restrict__ x /* (rows, columns) */,
+              const float *__restrict__ scale, const float *__restrict__ shift /* [columns] */,
+              float *__restrict__ mean_of, float *__restrict__ variance_of /* [rows] */, size_t columns,
+              float epsilon)
 {
     __shared__ float of_warp[2][WARPS];
     const float *row = x + (size_t)blockIdx.x * columns;
@@ -28,20 +29,26 @@ static __global__ void __launch_bounds__(THREADS)
     struct place {
         float x, scale, shift;
     };
-    for_columns(columns, [&](size_t j) { return place{row[j], scale[j], shift[j]}; },
-                [&](size_t j, place p) { to[j] = (p.x - mean) * inverse * p.scale + p.shift; });
+    for_columns(
+        columns,
+        [&](size_t j) {
+            return place{row[j], scale[j], shift[j]};
+        },
+        [&](size_t j, place p) { to[j] = (p.x - mean) * inverse * p.scale + p.shift; });
 }
 
-extern "C" int tandem_cuda_layernorm(float *y, const float *x, const float *scale, const float *shift, float *mean,
-                                     float *variance, size_t rows, size_t columns, float epsilon,
+extern "C" int tandem_cuda_layernorm(float *y, const float *x, const float *scale, const float *shift,
+                                     float *mean, float *variance, size_t rows, size_t columns, float epsilon,
                                      tandem_cuda_stream stream)
 {
-    return LAUNCH(layernorm, (unsigned)rows, THREADS, stream, y, x, scale, shift, mean, variance, columns, epsilon);
+    return LAUNCH(layernorm, (unsigned)rows, THREADS, stream, y, x, scale, shift, mean, variance, columns,
+                  epsilon);
 }
 
 /* gx = (scale·g − mean(scale·g) − x̂·mean(scale·g·x̂)) / √(variance + ε) */
 static __global__ void __launch_bounds__(THREADS)
-    layernorm_backward(float *__restrict__ gx, const float *__restrict__ g, const float *__restrict__ x /* (rows, columns) */,
+    layernorm_backward(float *__restrict__ gx, const float *__restrict__ g,
+                       const float *__restrict__ x /* (rows, columns) */,
                        const float *__restrict__ scale /* [columns] */, const float *__restrict__ mean_of,
                        const float *__restrict__ variance_of /* [rows] */, size_t columns, float epsilon)
 {
@@ -65,16 +72,20 @@ static __global__ void __launch_bounds__(THREADS)
     });
 }
 
-/* --- Sums over rows, for each column: what both norms need of their parameters ----------------------------------------- */
+/* --- Sums over rows, for each column: what both norms need of their parameters -------------------------- */
 
-/* Of rows there are few parts, since one block adds up what all of them have of WARP columns: no more than fill a card. */
+/* Of rows there are few parts, since one block adds up what all of them have of WARP columns: no more than
+ * fill a card. */
 enum { LEAST_ROWS = 256, MOST_PARTS = 512 };
 static __host__ __device__ __forceinline__ size_t rows_of_part(size_t rows)
 {
     const size_t many = n_tile(rows, MOST_PARTS);
     return many > LEAST_ROWS ? many : (size_t)LEAST_ROWS;
 }
-static __host__ __device__ __forceinline__ size_t parts_of(size_t rows) { return n_tile(rows, rows_of_part(rows)); }
+static __host__ __device__ __forceinline__ size_t parts_of(size_t rows)
+{
+    return n_tile(rows, rows_of_part(rows));
+}
 
 /* Sums over the warps of a block, a lane each, which the first warp has. */
 static __device__ __forceinline__ float sum_of_warps(float x, float of_warp[WARPS][WARP])
@@ -87,7 +98,8 @@ static __device__ __forceinline__ float sum_of_warps(float x, float of_warp[WARP
 }
 
 /* Of one column, whose first part `part` is; NULL: of none. */
-static __device__ __forceinline__ float sum_of_parts(const float *part, size_t parts, size_t stride, float of_warp[WARPS][WARP])
+static __device__ __forceinline__ float sum_of_parts(const float *part, size_t parts, size_t stride,
+                                                     float of_warp[WARPS][WARP])
 {
     float sum = 0;
     if (part) for_rows_of(part, threadIdx.x / WARP, parts, stride, [&](float x) { sum += x; });
@@ -97,7 +109,8 @@ static __device__ __forceinline__ float sum_of_parts(const float *part, size_t p
 static __device__ __forceinline__ float above_zero(float g, float y) { return y > 0 ? g : 0; }
 
 /* What a rectifier behind the norm lets through of g: all where there is none. */
-static __device__ __forceinline__ float let_through(float g, float normal, const float *scale, const float *shift, size_t c)
+static __device__ __forceinline__ float let_through(float g, float normal, const float *scale,
+                                                    const float *shift, size_t c)
 {
     return shift ? above_zero(g, normal * scale[c] + shift[c]) : g;
 }
@@ -112,21 +125,24 @@ static __device__ __forceinline__ void store_as(void *to, tandem_cuda_float type
         store_one((f16 *)to + i, value);
 }
 
-/* Σ g and Σ g·x̂ of a part of the rows and WARP columns. mean and inverse deviation belong to rows or to columns; scale and shift
- * are given where a rectifier stands behind, y and `residual` where a sum and a rectifier do: the residual is given what of g passes. */
+/* Σ g and Σ g·x̂ of a part of the rows and WARP columns. mean and inverse deviation belong to rows or to
+ * columns; scale and shift are given where a rectifier stands behind, y and `residual` where a sum and a
+ * rectifier do: the residual is given what of g passes. */
 template <int BY_ROW, typename T>
 static __global__ void __launch_bounds__(THREADS)
     gradient_part(float *__restrict__ part /* (parts, 2, columns): of the scale, of the shift */,
                   const T *__restrict__ g, const T *__restrict__ x /* (rows, columns) */,
-                  const float *__restrict__ mean_of, const float *__restrict__ variance_of, size_t rows, size_t columns,
-                  float epsilon, const float *__restrict__ scale, const float *__restrict__ shift,
-                  const T *__restrict__ y, void *__restrict__ residual, tandem_cuda_float residual_type)
+                  const float *__restrict__ mean_of, const float *__restrict__ variance_of, size_t rows,
+                  size_t columns, float epsilon, const float *__restrict__ scale,
+                  const float *__restrict__ shift, const T *__restrict__ y, void *__restrict__ residual,
+                  tandem_cuda_float residual_type)
 {
     __shared__ float of_warp[2][WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const place_of_tile own = own_tile(n_tile(columns, WARP), parts_of(rows));
     const size_t column = own.column * WARP + lane;
-    const size_t some = rows_of_part(rows), first = own.row * some, end = first + some < rows ? first + some : rows;
+    const size_t some = rows_of_part(rows), first = own.row * some,
+                 end = first + some < rows ? first + some : rows;
     float of_scale = 0, of_shift = 0;
     struct place {
         T g, x, y;
@@ -142,7 +158,8 @@ static __global__ void __launch_bounds__(THREADS)
         return own;
     };
     const auto add = [&](size_t r, place own) {
-        const float normal = (float_of(own.x) - own.mean) * (BY_ROW ? 1.0f / sqrtf(own.variance + epsilon) : inverse);
+        const float normal =
+            (float_of(own.x) - own.mean) * (BY_ROW ? 1.0f / sqrtf(own.variance + epsilon) : inverse);
         const float gradient = y ? above_zero(float_of(own.g), float_of(own.y))
                                  : let_through(float_of(own.g), normal, scale, shift, column);
         if (residual) store_as(residual, residual_type, r * columns + column, gradient);
@@ -176,35 +193,40 @@ extern "C" size_t tandem_cuda_norm_workspace(size_t rows, size_t columns)
     return parts_of(rows) * 2 * columns * sizeof(float);
 }
 
-extern "C" int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *gshift, const float *g, const float *x,
-                                              const float *scale, const float *mean, const float *variance, size_t rows,
-                                              size_t columns, float epsilon, void *workspace, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *gshift, const float *g,
+                                              const float *x, const float *scale, const float *mean,
+                                              const float *variance, size_t rows, size_t columns,
+                                              float epsilon, void *workspace, tandem_cuda_stream stream)
 {
     float *part = (float *)workspace;
     const unsigned grid = (unsigned)(n_tile(columns, WARP) * parts_of(rows));
     const float *none = NULL;
     void *no_residual = NULL;
-    int failed = LAUNCH((gradient_part<1, float>), grid, THREADS, stream, part, g, x, mean, variance, rows, columns, epsilon,
-                        none, none, none, no_residual, TANDEM_CUDA_F32);
+    int failed = LAUNCH((gradient_part<1, float>), grid, THREADS, stream, part, g, x, mean, variance, rows,
+                        columns, epsilon, none, none, none, no_residual, TANDEM_CUDA_F32);
     if (!failed)
-        failed = LAUNCH(gradient_whole, (unsigned)n_tile(columns, WARP), THREADS, stream, gscale, gshift, part, parts_of(rows), columns);
+        failed = LAUNCH(gradient_whole, (unsigned)n_tile(columns, WARP), THREADS, stream, gscale, gshift,
+                        part, parts_of(rows), columns);
     if (failed) return failed;
-    return LAUNCH(layernorm_backward, (unsigned)rows, THREADS, stream, gx, g, x, scale, mean, variance, columns, epsilon);
+    return LAUNCH(layernorm_backward, (unsigned)rows, THREADS, stream, gx, g, x, scale, mean, variance,
+                  columns, epsilon);
 }
 
-/* --- Batch normalisation: rows are places of images, columns are channels ------------------------------------------------ */
+/* --- Batch normalisation: rows are places of images, columns are channels ------------------------------- */
 
 /* Σ x of columns, or Σ (x − mean)² where mean is given. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    moment_part(float *__restrict__ part /* (parts, columns) */, const T *__restrict__ x /* (rows, columns) */,
+    moment_part(float *__restrict__ part /* (parts, columns) */,
+                const T *__restrict__ x /* (rows, columns) */,
                 const float *__restrict__ mean /* [columns] or NULL */, size_t rows, size_t columns)
 {
     __shared__ float of_warp[WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const place_of_tile own = own_tile(n_tile(columns, WARP), parts_of(rows));
     const size_t column = own.column * WARP + lane;
-    const size_t some = rows_of_part(rows), first = own.row * some, end = first + some < rows ? first + some : rows;
+    const size_t some = rows_of_part(rows), first = own.row * some,
+                 end = first + some < rows ? first + some : rows;
     float sum = 0;
     if (column < columns) {
         const float centre = mean ? mean[column] : 0;
@@ -219,8 +241,9 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    moment_whole(float *__restrict__ moment /* [columns] */, const float *__restrict__ part /* (parts, columns) */,
-                 size_t parts, size_t rows, size_t columns)
+    moment_whole(float *__restrict__ moment /* [columns] */,
+                 const float *__restrict__ part /* (parts, columns) */, size_t parts, size_t rows,
+                 size_t columns)
 {
     __shared__ float of_warp[WARPS][WARP];
     const size_t column = (size_t)blockIdx.x * WARP + threadIdx.x % WARP;
@@ -231,27 +254,32 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    batchnorm(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */, const float *__restrict__ scale,
-              const float *__restrict__ shift, const float *__restrict__ mean,
-              const float *__restrict__ variance /* [columns] */, size_t n, size_t columns, float epsilon, int rectifies,
-              const T *__restrict__ residual)
+    batchnorm(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */,
+              const float *__restrict__ scale, const float *__restrict__ shift,
+              const float *__restrict__ mean, const float *__restrict__ variance /* [columns] */, size_t n,
+              size_t columns, float epsilon, int rectifies, const T *__restrict__ residual)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         const size_t c = i % columns;
-        float value = (load_one(x + i) - mean[c]) * (1.0f / sqrtf(variance[c] + epsilon)) * scale[c] + shift[c];
+        float value =
+            (load_one(x + i) - mean[c]) * (1.0f / sqrtf(variance[c] + epsilon)) * scale[c] + shift[c];
         if (residual) value += load_one(residual + i);
         store_one(y + i, rectifies && value < 0 ? 0 : value);
     }
 }
 
 /* Octets of channels that come again with each row of a block's threads: one is a thread's own for good. */
-static int is_octets_of_block(size_t columns) { return columns % OCTET == 0 && THREADS % (columns / OCTET) == 0; }
+static int is_octets_of_block(size_t columns)
+{
+    return columns % OCTET == 0 && THREADS % (columns / OCTET) == 0;
+}
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     batchnorm_octets(T *__restrict__ y, const T *__restrict__ x, const float *__restrict__ scale,
-                     const float *__restrict__ shift, const float *__restrict__ mean, const float *__restrict__ variance,
-                     size_t n, size_t columns, float epsilon, int rectifies, const T *__restrict__ residual)
+                     const float *__restrict__ shift, const float *__restrict__ mean,
+                     const float *__restrict__ variance, size_t n, size_t columns, float epsilon,
+                     int rectifies, const T *__restrict__ residual)
 {
     const size_t c = threadIdx.x * OCTET % columns;
     float factor[OCTET], centre[OCTET], offset[OCTET];
@@ -275,11 +303,12 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T>
-static int normalise(T *y, const T *x, const tandem_cuda_batchnorm *b, float *mean, float *variance, void *workspace,
-                     tandem_cuda_stream stream)
+static int normalise(T *y, const T *x, const tandem_cuda_batchnorm *b, float *mean, float *variance,
+                     void *workspace, tandem_cuda_stream stream)
 {
     const size_t rows = b->rows, columns = b->columns, parts = parts_of(rows), n = rows * columns;
-    const float *scale = b->scale, *shift = b->shift, *no_mean = NULL, *own_mean = mean, *own_variance = variance;
+    const float *scale = b->scale, *shift = b->shift, *no_mean = NULL, *own_mean = mean,
+                *own_variance = variance;
     const float epsilon = b->epsilon;
     const int rectifies = b->rectifies;
     const T *residual = (const T *)b->residual;
@@ -290,41 +319,48 @@ static int normalise(T *y, const T *x, const tandem_cuda_batchnorm *b, float *me
         failed = LAUNCH(moment_part<T>, grid, THREADS, stream, part, x, no_mean, rows, columns);
         if (!failed) failed = LAUNCH(moment_whole, wide, THREADS, stream, mean, part, parts, rows, columns);
         if (!failed) failed = LAUNCH(moment_part<T>, grid, THREADS, stream, part, x, own_mean, rows, columns);
-        if (!failed) failed = LAUNCH(moment_whole, wide, THREADS, stream, variance, part, parts, rows, columns);
+        if (!failed)
+            failed = LAUNCH(moment_whole, wide, THREADS, stream, variance, part, parts, rows, columns);
     }
     if (failed) return failed;
     if (is_octets_of_block(columns))
-        return LAUNCH(batchnorm_octets<T>, grid_of_octets<T>(n), THREADS, stream, y, x, scale, shift, own_mean, own_variance,
-                      n, columns, epsilon, rectifies, residual);
-    return LAUNCH(batchnorm<T>, grid_of(n), THREADS, stream, y, x, scale, shift, own_mean, own_variance, n, columns, epsilon,
-                  rectifies, residual);
+        return LAUNCH(batchnorm_octets<T>, grid_of_octets<T>(n), THREADS, stream, y, x, scale, shift,
+                      own_mean, own_variance, n, columns, epsilon, rectifies, residual);
+    return LAUNCH(batchnorm<T>, grid_of(n), THREADS, stream, y, x, scale, shift, own_mean, own_variance, n,
+                  columns, epsilon, rectifies, residual);
 }
 
-extern "C" int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_batchnorm *b,
-                                             float *mean, float *variance, void *workspace, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type,
+                                             const tandem_cuda_batchnorm *b, float *mean, float *variance,
+                                             void *workspace, tandem_cuda_stream stream)
 {
     RETURN_FOR(type, normalise((T *)y, (const T *)x, b, mean, variance, workspace, stream));
 }
 
-/* gx = scale/√(variance + ε) · (g − (Σ g + x̂·Σ g·x̂)/rows), g as far as what stands behind lets it through */
+/* gx = scale/√(variance + ε) · (g − (Σ g + x̂·Σ g·x̂)/rows), g as far as what stands behind lets it through
+ * */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     batchnorm_backward(void *__restrict__ gx, tandem_cuda_float gx_type, const T *__restrict__ g,
                        const T *__restrict__ x, const T *__restrict__ y /* (rows, columns) */,
                        const float *__restrict__ gscale, const float *__restrict__ gshift,
-                       const float *__restrict__ scale, const float *__restrict__ shift, const float *__restrict__ mean,
-                       const float *__restrict__ variance /* [columns] */, size_t rows, size_t columns, float epsilon)
+                       const float *__restrict__ scale, const float *__restrict__ shift,
+                       const float *__restrict__ mean, const float *__restrict__ variance /* [columns] */,
+                       size_t rows, size_t columns, float epsilon)
 {
     for (size_t i = first_item(); i < rows * columns; i += all_items()) {
         const size_t c = i % columns;
-        const float inverse = 1.0f / sqrtf(variance[c] + epsilon), normal = (load_one(x + i) - mean[c]) * inverse;
-        const float gradient =
-            y ? above_zero(load_one(g + i), load_one(y + i)) : let_through(load_one(g + i), normal, scale, shift, c);
-        store_as(gx, gx_type, i, scale[c] * inverse * (gradient - (gshift[c] + normal * gscale[c]) / (float)rows));
+        const float inverse = 1.0f / sqrtf(variance[c] + epsilon),
+                    normal = (load_one(x + i) - mean[c]) * inverse;
+        const float gradient = y ? above_zero(load_one(g + i), load_one(y + i))
+                                 : let_through(load_one(g + i), normal, scale, shift, c);
+        store_as(gx, gx_type, i,
+                 scale[c] * inverse * (gradient - (gshift[c] + normal * gscale[c]) / (float)rows));
     }
 }
 
-static __device__ __forceinline__ void store_octet_as(void *to, tandem_cuda_float type, size_t i, const float x[OCTET])
+static __device__ __forceinline__ void store_octet_as(void *to, tandem_cuda_float type, size_t i,
+                                                      const float x[OCTET])
 {
     if (type == TANDEM_CUDA_F32)
         store_octet((float *)to + i, x);
@@ -341,7 +377,8 @@ static __global__ void __launch_bounds__(THREADS)
                               const T *__restrict__ x /* (rows, columns) */, const float *__restrict__ gscale,
                               const float *__restrict__ gshift, const float *__restrict__ scale,
                               const float *__restrict__ shift, const float *__restrict__ mean,
-                              const float *__restrict__ variance /* [columns] */, size_t rows, size_t columns, float epsilon)
+                              const float *__restrict__ variance /* [columns] */, size_t rows, size_t columns,
+                              float epsilon)
 {
     const size_t c = threadIdx.x * OCTET % columns;
     float inverse[OCTET], centre[OCTET], of_scale[OCTET], of_shift[OCTET], own_scale[OCTET], own_shift[OCTET];
@@ -355,7 +392,8 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int i = 0; i < OCTET; i++) {
             const float normal = (value[i] - centre[i]) * inverse[i];
-            const float own = shift ? above_zero(gradient[i], normal * own_scale[i] + own_shift[i]) : gradient[i];
+            const float own =
+                shift ? above_zero(gradient[i], normal * own_scale[i] + own_shift[i]) : gradient[i];
             gradient[i] = own_scale[i] * inverse[i] * (own - (of_shift[i] + normal * of_scale[i]));
         }
         store_octet_as(gx, gx_type, o * OCTET, gradient);
@@ -364,9 +402,9 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* y: of a sum, else NULL. What its residual was given as it is, is read again instead of g and y. */
 template <typename T>
-static int go_back(const tandem_cuda_batchnorm_gradients *out, const T *g, const T *x, const T *y, tandem_cuda_float type,
-                   const tandem_cuda_batchnorm *b, const float *mean, const float *variance, void *workspace,
-                   tandem_cuda_stream stream)
+static int go_back(const tandem_cuda_batchnorm_gradients *out, const T *g, const T *x, const T *y,
+                   tandem_cuda_float type, const tandem_cuda_batchnorm *b, const float *mean,
+                   const float *variance, void *workspace, tandem_cuda_stream stream)
 {
     const size_t rows = b->rows, columns = b->columns;
     const float epsilon = b->epsilon, *scale = b->scale, *shift = b->rectifies && !y ? b->shift : NULL;
@@ -374,10 +412,11 @@ static int go_back(const tandem_cuda_batchnorm_gradients *out, const T *g, const
     float *part = (float *)workspace, *gscale = out->scale, *gshift = out->shift;
     void *gx = out->x, *residual = out->residual;
     const unsigned grid = (unsigned)(n_tile(columns, WARP) * parts_of(rows));
-    int failed = LAUNCH((gradient_part<0, T>), grid, THREADS, stream, part, g, x, mean, variance, rows, columns, epsilon, scale,
-                        shift, y, residual, residual_type);
+    int failed = LAUNCH((gradient_part<0, T>), grid, THREADS, stream, part, g, x, mean, variance, rows,
+                        columns, epsilon, scale, shift, y, residual, residual_type);
     if (!failed)
-        failed = LAUNCH(gradient_whole, (unsigned)n_tile(columns, WARP), THREADS, stream, gscale, gshift, part, parts_of(rows), columns);
+        failed = LAUNCH(gradient_whole, (unsigned)n_tile(columns, WARP), THREADS, stream, gscale, gshift,
+                        part, parts_of(rows), columns);
     if (failed) return failed;
     const float *of_scale = gscale, *of_shift = gshift;
     if (y && residual_type == type) {
@@ -385,29 +424,35 @@ static int go_back(const tandem_cuda_batchnorm_gradients *out, const T *g, const
         y = NULL;
     }
     if (!y && is_octets_of_block(columns))
-        return LAUNCH(batchnorm_backward_octets<T>, grid_of(rows * columns / OCTET), THREADS, stream, gx, gx_type, g, x, of_scale,
-                      of_shift, scale, shift, mean, variance, rows, columns, epsilon);
-    return LAUNCH(batchnorm_backward<T>, grid_of(rows * columns), THREADS, stream, gx, gx_type, g, x, y, of_scale, of_shift,
-                  scale, shift, mean, variance, rows, columns, epsilon);
+        return LAUNCH(batchnorm_backward_octets<T>, grid_of(rows * columns / OCTET), THREADS, stream, gx,
+                      gx_type, g, x, of_scale, of_shift, scale, shift, mean, variance, rows, columns,
+                      epsilon);
+    return LAUNCH(batchnorm_backward<T>, grid_of(rows * columns), THREADS, stream, gx, gx_type, g, x, y,
+                  of_scale, of_shift, scale, shift, mean, variance, rows, columns, epsilon);
 }
 
-extern "C" int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gshift, const void *g, const void *x,
-                                              tandem_cuda_float type, const tandem_cuda_batchnorm *b, const float *mean,
-                                              const float *variance, void *workspace, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gshift, const void *g,
+                                              const void *x, tandem_cuda_float type,
+                                              const tandem_cuda_batchnorm *b, const float *mean,
+                                              const float *variance, void *workspace,
+                                              tandem_cuda_stream stream)
 {
     const tandem_cuda_batchnorm_gradients out = {gx, NULL, type, type, gscale, gshift};
-    RETURN_FOR(type, go_back(&out, (const T *)g, (const T *)x, (const T *)NULL, type, b, mean, variance, workspace, stream));
+    RETURN_FOR(type, go_back(&out, (const T *)g, (const T *)x, (const T *)NULL, type, b, mean, variance,
+                             workspace, stream));
 }
 
-extern "C" int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *out, const void *g, const void *x,
-                                                  const void *y, tandem_cuda_float type, const tandem_cuda_batchnorm *b,
-                                                  const float *mean, const float *variance, void *workspace,
+extern "C" int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *out, const void *g,
+                                                  const void *x, const void *y, tandem_cuda_float type,
+                                                  const tandem_cuda_batchnorm *b, const float *mean,
+                                                  const float *variance, void *workspace,
                                                   tandem_cuda_stream stream)
 {
-    RETURN_FOR(type, go_back(out, (const T *)g, (const T *)x, (const T *)y, type, b, mean, variance, workspace, stream));
+    RETURN_FOR(type, go_back(out, (const T *)g, (const T *)x, (const T *)y, type, b, mean, variance,
+                             workspace, stream));
 }
 
-/* --- Running statistics ----------------------------------------------------------------------------------------------- */
+/* --- Running statistics --------------------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS)
     track(float *__restrict__ running, const float *__restrict__ batch, size_t columns, float unbiased)

@@ -1,8 +1,9 @@
-/* octet.h: eight consecutive elements of a tensor, as a thread works on where memory is the limit. An octet is 16-byte aligned (8
- * in types of a byte): one or two loads.
+/* octet.h: eight consecutive elements of a tensor, as a thread works on where memory is the limit. An octet
+ * is 16-byte aligned (8 in types of a byte): one or two loads.
  *
- * A thread has as many octets on their way as make 32 bytes, OCTETS<T>, still packed, before it works on the first: 2048
- * threads of an SM then wait for 64 KB, more than the 40 KB that 4.8 TB/s need over 132 SMs at a latency of 1 µs. */
+ * A thread has as many octets on their way as make 32 bytes, OCTETS<T>, still packed, before it works on the
+ * first: 2048 threads of an SM then wait for 64 KB, more than the 40 KB that 4.8 TB/s need over 132 SMs at a
+ * latency of 1 µs. */
 #ifndef TANDEM_BACKEND_CUDA_OCTET_H
 #define TANDEM_BACKEND_CUDA_OCTET_H
 
@@ -13,10 +14,10 @@ template <typename T> struct octets_of {
     enum { N = sizeof(T) == 4 ? 1 : sizeof(T) == 2 ? 2 : 4 };
 };
 
-/* --- On the way ----------------------------------------------------------------------------------------------------------- */
+/* --- On the way ----------------------------------------------------------------------------------------- */
 
-/* The read-only path (__ldg) is for what no thread writes as long as the kernel runs, so not for one that works in place (PTX ISA,
- * "ld.global.nc"). */
+/* The read-only path (__ldg) is for what no thread writes as long as the kernel runs, so not for one that
+ * works in place (PTX ISA, "ld.global.nc"). */
 enum reading { READ_ONLY, IN_PLACE };
 template <reading HOW, typename T> static __device__ __forceinline__ T read(const T *at)
 {
@@ -124,9 +125,10 @@ template <typename T> static __device__ __forceinline__ void load_octet(float x[
     unpack(x, from);
 }
 
-/* --- Back ------------------------------------------------------------------------------------------------------------------- */
+/* --- Back ----------------------------------------------------------------------------------------------- */
 
-/* Four words are stored by __stwb, a plain store: an assignment of four words is taken apart, and not always put together again. */
+/* Four words are stored by __stwb, a plain store: an assignment of four words is taken apart, and not always
+ * put together again. */
 static __device__ __forceinline__ void store_octet(float *at, const float x[OCTET])
 {
     ((float4 *)at)[0] = make_float4(x[0], x[1], x[2], x[3]);
@@ -174,9 +176,10 @@ static __device__ __forceinline__ void store_octet(f16 *at, const float x[OCTET]
     __stwb((uint4 *)at, make_uint4(pair[0], pair[1], pair[2], pair[3]));
 }
 
-/* --- Loops over a grid ------------------------------------------------------------------------------------------------------ */
+/* --- Loops over a grid ---------------------------------------------------------------------------------- */
 
-/* Calls work(octet's number, its eight numbers) for each whole octet of x[n]; what is left, fewer than eight, is the caller's. */
+/* Calls work(octet's number, its eight numbers) for each whole octet of x[n]; what is left, fewer than eight,
+ * is the caller's. */
 template <reading HOW, typename T, typename Work>
 static __device__ __forceinline__ void for_octets(const T *x, size_t n, Work work)
 {

@@ -1,6 +1,7 @@
-/* operator.h: how an operator is implemented on a card: one file each in backend/cuda/op/, ending in one row, as on the CPU
- * (backend/cpu/operator.h). `prepare` looks at the task and sets run, workspace_bytes and state; `run` puts launches on the
- * device's stream and comes back at once. All pointers of a call lead to memory of the card, scales too. */
+/* operator.h: how an operator is implemented on a card: one file each in backend/cuda/op/, ending in one row,
+ * as on the CPU (backend/cpu/operator.h). `prepare` looks at the task and sets run, workspace_bytes and
+ * state; `run` puts launches on the device's stream and comes back at once. All pointers of a call lead to
+ * memory of the card, scales too. */
 #ifndef TANDEM_BACKEND_CUDA_OPERATOR_H
 #define TANDEM_BACKEND_CUDA_OPERATOR_H
 
@@ -55,13 +56,16 @@ typedef struct cuda_operator {
 #undef ROW
 extern const cuda_operator cuda_cast, cuda_accumulate;
 
-/* The backend with other libraries than NVIDIA's behind it, for tests: the table of device.c as it is, but for `open`. */
-tandem_status tandem_cuda_open_with(void **device, const char *name, const cuda_vendor *vendor, tandem_error *error);
+/* The backend with other libraries than NVIDIA's behind it, for tests: the table of device.c as it is, but
+ * for `open`. */
+tandem_status tandem_cuda_open_with(void **device, const char *name, const cuda_vendor *vendor,
+                                    tandem_error *error);
 extern const tandem_device_backend tandem_cuda_backend;
 
-/* --- What the operators' files share (kernel.c) ------------------------------------------------------------------------- */
+/* --- What the operators' files share (kernel.c) --------------------------------------------------------- */
 /* TANDEM_NO_KERNEL: the device, the kernel, and why. */
-static inline tandem_status cuda_kernel_refuse(const tandem_kernel *kernel, const char *why, tandem_error *error)
+static inline tandem_status cuda_kernel_refuse(const tandem_kernel *kernel, const char *why,
+                                               tandem_error *error)
 {
     return kernel_refuse(kernel->device->name, &kernel->task, kernel->op, why, error);
 }
@@ -69,7 +73,8 @@ static inline tandem_status cuda_kernel_no_memory(const tandem_kernel *kernel, t
 {
     return kernel_no_memory(&kernel->task, kernel->op, error);
 }
-/* TANDEM_OK where `failed` is 0, else TANDEM_NO_DEVICE with the library's own words: a launch or a library failed. */
+/* TANDEM_OK where `failed` is 0, else TANDEM_NO_DEVICE with the library's own words: a launch or a library
+ * failed. */
 tandem_status cuda_kernel_result(const tandem_kernel *kernel, int failed, tandem_error *error);
 const tandem_shape *cuda_input_shape(const tandem_kernel *kernel, int slot);
 static inline size_t cuda_elements(const tandem_kernel *kernel)
@@ -97,7 +102,8 @@ static inline tandem_cuda_code cuda_code_of(tandem_dtype dtype)
 tandem_status cuda_kernel_moves(const tandem_kernel *kernel, tandem_error *error);
 /* As the libraries have it. */
 cuda_type cuda_type_of(tandem_dtype dtype);
-/* Type of operand 0 or 1 of an adjustable operator's task: of a backward product one is a gradient, and may have a type of its own. */
+/* Type of operand 0 or 1 of an adjustable operator's task: of a backward product one is a gradient, and may
+ * have a type of its own. */
 tandem_dtype cuda_operand_type(const tandem_kernel *kernel, int slot);
 /* Places in the workspace are multiples of 256. */
 static inline uint64_t cuda_workspace_reserve(uint64_t *end, uint64_t bytes)
@@ -108,7 +114,7 @@ static inline uint64_t cuda_workspace_reserve(uint64_t *end, uint64_t bytes)
 }
 static inline void *cuda_workspace_at(void *workspace, uint64_t offset) { return (char *)workspace + offset; }
 
-/* --- work.c: what a library does ------------------------------------------------------------------------------------------- */
+/* --- work.c: what a library does ------------------------------------------------------------------------ */
 
 /* A piece of work and how it is done; all 0 is none. */
 typedef struct cuda_chosen {
@@ -124,11 +130,12 @@ void cuda_chosen_close(cuda_chosen *chosen, const cuda_device *device);
 int cuda_chosen_run(const cuda_chosen *chosen, const cuda_device *device, const cuda_operands *operands,
                     void *workspace);
 
-/* --- product.c ------------------------------------------------------------------------------------------------------------ */
+/* --- product.c ------------------------------------------------------------------------------------------ */
 
-/* A product in any type that tandem has. Operands of a byte that do not lie as the library wants them are transposed in the workspace,
- * and padded with zeros to sides that it takes. What it cannot write itself is made in the workspace: integers before they are scaled,
- * results with padding, and those narrower than its operands. */
+/* A product in any type that tandem has. Operands of a byte that do not lie as the library wants them are
+ * transposed in the workspace, and padded with zeros to sides that it takes. What it cannot write itself is
+ * made in the workspace: integers before they are scaled, results with padding, and those narrower than its
+ * operands. */
 typedef struct cuda_gemm {
     cuda_product_spec spec;      /* as asked for; types as the library has them */
     tandem_dtype a, b, made, to; /* made: by the library */
@@ -139,7 +146,8 @@ typedef struct cuda_gemm {
     uint64_t workspace_bytes;
 } cuda_gemm;
 
-/* operand: types of A and B. stays: the result is left in the workspace, in s32 or f32, rows `n` of the padded sizes apart. */
+/* operand: types of A and B. stays: the result is left in the workspace, in s32 or f32, rows `n` of the
+ * padded sizes apart. */
 tandem_status cuda_gemm_open(cuda_gemm *matmul, const tandem_kernel *kernel, const cuda_product_spec *shape,
                              const tandem_dtype operand[2], tandem_dtype to, int stays, tandem_error *error);
 void cuda_gemm_close(cuda_gemm *matmul, const cuda_device *device);
@@ -149,6 +157,7 @@ tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel
                             void *workspace, tandem_error *error);
 void *cuda_gemm_result(const cuda_gemm *matmul, void *workspace);
 /* A kernel that is one product of its operands, as they lie row by row; swaps: A is operand 1. */
-tandem_status cuda_gemm_prepare(tandem_kernel *kernel, const cuda_product_spec *shape, int swaps, tandem_error *error);
+tandem_status cuda_gemm_prepare(tandem_kernel *kernel, const cuda_product_spec *shape, int swaps,
+                                tandem_error *error);
 
 #endif

@@ -1,5 +1,6 @@
 /* optimizer.cu: one update of the master weights, all of the flat arrays in one launch. CPU reference:
- * backend/cpu/isa/optimizer.c. Nothing is computed that memory would not hide: 4 elements a thread and a step. */
+ * backend/cpu/isa/optimizer.c. Nothing is computed that memory would not hide: 4 elements a thread and a
+ * step. */
 #include "backend/cuda/launch.h"
 
 enum { QUAD = 4, GROUP = 16 };
@@ -14,8 +15,8 @@ static __device__ __forceinline__ int is_broken(float4 g)
 /* n is a multiple of GROUP: the flat arrays are padded to it. */
 static __global__ void __launch_bounds__(THREADS)
     sgd(float4 *__restrict__ w, float4 *__restrict__ v, const float4 *__restrict__ g,
-        const uint8_t *__restrict__ decays, size_t n, float rate, float momentum, float decay, const float *rates,
-        int *broken)
+        const uint8_t *__restrict__ decays, size_t n, float rate, float momentum, float decay,
+        const float *rates, int *broken)
 {
     const float own = rates ? rates[0] : rate;
     for (size_t i = first_item(); i < n / QUAD; i += all_items()) {
@@ -32,8 +33,9 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    adamw(float4 *__restrict__ w, float4 *__restrict__ m, float4 *__restrict__ v, const float4 *__restrict__ g,
-          const uint8_t *__restrict__ decays, size_t n, tandem_adamw options, const float *rates, int *broken)
+    adamw(float4 *__restrict__ w, float4 *__restrict__ m, float4 *__restrict__ v,
+          const float4 *__restrict__ g, const uint8_t *__restrict__ decays, size_t n, tandem_adamw options,
+          const float *rates, int *broken)
 {
     if (rates) options.rate = rates[0], options.correction1 = rates[1], options.correction2 = rates[2];
     for (size_t i = first_item(); i < n / QUAD; i += all_items()) {

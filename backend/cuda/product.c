@@ -3,17 +3,20 @@
 
 #include "backend/cuda/operator.h"
 
-/* Sides of matrices of a byte: fp8 has to be in whole units of 16, and of s8, which could be in fours, fewer kernels are. */
+/* Sides of matrices of a byte: fp8 has to be in whole units of 16, and of s8, which could be in fours, fewer
+ * kernels are. */
 static int64_t whole_units(int64_t n) { return (n + 15) / 16 * 16; }
 
-/* In which type the library writes: sums of s8 are s32; it narrows to its operands' type, and sums of fp8 to any float. */
+/* In which type the library writes: sums of s8 are s32; it narrows to its operands' type, and sums of fp8 to
+ * any float. */
 static tandem_dtype made_by_library(tandem_dtype from, tandem_dtype to)
 {
     if (from == TANDEM_S8) return TANDEM_S32;
     return to == from || cuda_is_code(from) ? to : TANDEM_F32;
 }
 
-/* Operands of a byte as the library takes them: A (m, k), B (n, k), in whole units; zeros behind the rest add nothing. */
+/* Operands of a byte as the library takes them: A (m, k), B (n, k), in whole units; zeros behind the rest add
+ * nothing. */
 static void pad_bytes(cuda_gemm *g)
 {
     const cuda_product_spec *s = &g->spec;
@@ -31,8 +34,13 @@ static uint64_t bytes_of(const cuda_gemm *g, int64_t rows, int64_t columns, tand
 tandem_status cuda_gemm_open(cuda_gemm *out, const tandem_kernel *kernel, const cuda_product_spec *shape,
                              const tandem_dtype operand[2], tandem_dtype to, int stays, tandem_error *error)
 {
-    cuda_gemm g = {
-        .spec = *shape, .a = operand[0], .b = operand[1], .to = to, .m = shape->m, .n = shape->n, .k = shape->k};
+    cuda_gemm g = {.spec = *shape,
+                   .a = operand[0],
+                   .b = operand[1],
+                   .to = to,
+                   .m = shape->m,
+                   .n = shape->n,
+                   .k = shape->k};
     if (!cuda_is_float(to))
         return cuda_kernel_refuse(kernel, "products are written in f32, bf16 or f16", error);
     if (cuda_is_code(g.a)) pad_bytes(&g);
@@ -76,8 +84,8 @@ static int move(const void **operand, void *to, int moves, const cuda_gemm *g, i
                                  (size_t)g->spec.k, transposed, stream);
 }
 
-/* What was made in the workspace, into c: scaled, without what pads it, in the type that is wanted, and added to what is there where
- * that is. */
+/* What was made in the workspace, into c: scaled, without what pads it, in the type that is wanted, and added
+ * to what is there where that is. */
 static int finish(const cuda_gemm *g, void *c, void *made, const float *scale_a, const float *scale_b,
                   tandem_cuda_stream stream)
 {
@@ -97,8 +105,9 @@ void *cuda_gemm_result(const cuda_gemm *g, void *workspace)
     return cuda_workspace_at(workspace, g->result_offset);
 }
 
-tandem_status cuda_gemm_run(const cuda_gemm *g, const tandem_kernel *kernel, const void *a, const void *b, void *c,
-                            const float *scale_a, const float *scale_b, void *workspace, tandem_error *error)
+tandem_status cuda_gemm_run(const cuda_gemm *g, const tandem_kernel *kernel, const void *a, const void *b,
+                            void *c, const float *scale_a, const float *scale_b, void *workspace,
+                            tandem_error *error)
 {
     const cuda_device *device = kernel->device;
     const cuda_product_spec *s = &g->spec;
@@ -109,12 +118,13 @@ tandem_status cuda_gemm_run(const cuda_gemm *g, const tandem_kernel *kernel, con
         failed = move(&b, cuda_workspace_at(workspace, g->b_offset), g->moves_b, g, g->n, s->n,
                       !s->transpose_b, device->stream);
     if (!failed)
-        failed = cuda_chosen_run(&g->chosen, device, &(cuda_operands){a, b, made, scale_a, scale_b}, workspace);
+        failed =
+            cuda_chosen_run(&g->chosen, device, &(cuda_operands){a, b, made, scale_a, scale_b}, workspace);
     if (!failed && g->detours && c) failed = finish(g, c, made, scale_a, scale_b, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
-/* --- A kernel that is one product ----------------------------------------------------------------------------------------- */
+/* --- A kernel that is one product ----------------------------------------------------------------------- */
 
 typedef struct product_state {
     cuda_gemm matmul;
@@ -135,7 +145,8 @@ static void destroy(void *state, const cuda_device *device)
     free(state);
 }
 
-tandem_status cuda_gemm_prepare(tandem_kernel *kernel, const cuda_product_spec *shape, int swaps, tandem_error *error)
+tandem_status cuda_gemm_prepare(tandem_kernel *kernel, const cuda_product_spec *shape, int swaps,
+                                tandem_error *error)
 {
     product_state *state = calloc(1, sizeof *state);
     if (!state) return cuda_kernel_no_memory(kernel, error);
@@ -143,7 +154,8 @@ tandem_status cuda_gemm_prepare(tandem_kernel *kernel, const cuda_product_spec *
     cuda_product_spec lies = *shape;
     lies.transpose_a ^= kernel->columnwise[swaps], lies.transpose_b ^= kernel->columnwise[!swaps];
     const tandem_dtype operand[2] = {cuda_operand_type(kernel, swaps), cuda_operand_type(kernel, !swaps)};
-    const tandem_status status = cuda_gemm_open(&state->matmul, kernel, &lies, operand, kernel->task.to, 0, error);
+    const tandem_status status =
+        cuda_gemm_open(&state->matmul, kernel, &lies, operand, kernel->task.to, 0, error);
     if (status != TANDEM_OK) {
         free(state);
         return status;

@@ -1,12 +1,12 @@
 /* quantise.cu: changes of type on the card: ranges, rounding to types of a byte, and back. CPU reference:
  * backend/cpu/isa/{amax,quantise,cast}.c.
  *
- * Stochastic rounding is the only one that computes more than memory hides easily: eight draws cost 20 wide multiplications
- * (docs/cuda.md has the count). */
+ * Stochastic rounding is the only one that computes more than memory hides easily: eight draws cost 20 wide
+ * multiplications (docs/cuda.md has the count). */
 #include "backend/cuda/octet.h"
 #include "backend/cuda/tile.h"
 
-/* --- amax --------------------------------------------------------------------------------------------------------------- */
+/* --- amax ----------------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ uint32_t octet_largest(const float x[OCTET])
 {
@@ -19,7 +19,8 @@ static __device__ __forceinline__ uint32_t octet_largest(const float x[OCTET])
 template <typename T> static __device__ __forceinline__ uint32_t thread_largest(const T *x, size_t n)
 {
     uint32_t bits = 0;
-    for_octets<READ_ONLY>(x, n, [&](size_t, const float value[OCTET]) { bits = max(bits, octet_largest(value)); });
+    for_octets<READ_ONLY>(x, n,
+                          [&](size_t, const float value[OCTET]) { bits = max(bits, octet_largest(value)); });
     const size_t rest = n / OCTET * OCTET + first_item();
     return rest < n ? max(bits, tandem_magnitude_bits(load_one(x + rest))) : bits;
 }
@@ -50,10 +51,11 @@ extern "C" int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_
     return LAUNCH(set_word, 1u, 1u, stream, word, value);
 }
 
-/* --- Rounding of an octet, element i in byte i ---------------------------------------------------------------------------- */
+/* --- Rounding of an octet, element i in byte i ---------------------------------------------------------- */
 
-/* At random: elements 8·block to 8·block + 7 of a tensor have the draws of one block of the generator. Keys are arguments of a launch, which
- * instructions take as they are: made on the card they would be 19 additions, or 18 registers. */
+/* At random: elements 8·block to 8·block + 7 of a tensor have the draws of one block of the generator. Keys
+ * are arguments of a launch, which instructions take as they are: made on the card they would be 19
+ * additions, or 18 registers. */
 struct to_s8 {
     tandem_philox_keys keys;
     uint32_t first_block, stream[3];
@@ -92,12 +94,14 @@ struct to_nearest_s8 {
     {
         uint32_t word[2] = {0, 0};
 #pragma unroll
-        for (int i = 0; i < OCTET; i++) word[i / 4] |= (uint32_t)(uint8_t)tandem_nearest_s8(x[i], inverse) << (8 * (i % 4));
+        for (int i = 0; i < OCTET; i++)
+            word[i / 4] |= (uint32_t)(uint8_t)tandem_nearest_s8(x[i], inverse) << (8 * (i % 4));
         return make_uint2(word[0], word[1]);
     }
 };
 
-/* To nearest. Cards that multiply these types convert two numbers in an instruction, with the bits of arithmetic.h. */
+/* To nearest. Cards that multiply these types convert two numbers in an instruction, with the bits of
+ * arithmetic.h. */
 struct to_e4m3 {
     __device__ __forceinline__ void begin(void) {}
     static __device__ __forceinline__ float most(void) { return 448.0f; }
@@ -150,7 +154,8 @@ __device__ __forceinline__ uint2 to_e5m2::operator()(const float x[OCTET], size_
 
 /* Returns launch(what rounds). s8 without `rounding` goes to nearest. */
 template <typename Launch>
-static int for_code(tandem_cuda_code code, const tandem_rounding *rounding, const uint32_t *since, Launch launch)
+static int for_code(tandem_cuda_code code, const tandem_rounding *rounding, const uint32_t *since,
+                    Launch launch)
 {
     switch (code) {
     case TANDEM_CUDA_S8: return rounding ? launch(to_s8_by(rounding, since)) : launch(to_nearest_s8());
@@ -160,7 +165,7 @@ static int for_code(tandem_cuda_code code, const tandem_rounding *rounding, cons
     return (int)cudaErrorInvalidValue;
 }
 
-/* --- Rounding of a tensor ------------------------------------------------------------------------------------------------- */
+/* --- Rounding of a tensor ------------------------------------------------------------------------------- */
 
 /* The first n of an octet that begins anywhere; what is missing is 0. */
 template <typename T> static __device__ __forceinline__ void load_first(packed<T> &to, const T *at, int n)
@@ -181,7 +186,8 @@ static __device__ __forceinline__ void store_first(uint8_t *to, uint2 bytes, int
 
 /* Returns the largest magnitude that this thread has met, where LOOKS. */
 template <int LOOKS, typename To, typename T>
-static __device__ __forceinline__ uint32_t round_all(uint8_t *q /* [n] */, const T *x /* [n] */, size_t n, float inverse, To round)
+static __device__ __forceinline__ uint32_t round_all(uint8_t *q /* [n] */, const T *x /* [n] */, size_t n,
+                                                     float inverse, To round)
 {
     uint32_t bits = 0;
     round.begin();
@@ -201,10 +207,12 @@ static __device__ __forceinline__ uint32_t round_all(uint8_t *q /* [n] */, const
     return bits;
 }
 
-/* The same of a block's tile. Half of what is moved is stored, and between loads threads wait for one another: so twice as much as
- * in for_octets is on its way, 64 bytes a thread. A warp has two rows of the tile, whose octets meet in no bank. */
+/* The same of a block's tile. Half of what is moved is stored, and between loads threads wait for one
+ * another: so twice as much as in for_octets is on its way, 64 bytes a thread. A warp has two rows of the
+ * tile, whose octets meet in no bank. */
 template <int LOOKS, typename To, typename T>
-static __device__ __forceinline__ uint32_t round_tile(uint4 *tile, const wide_tile &own, const T *x, float inverse, To round)
+static __device__ __forceinline__ uint32_t round_tile(uint4 *tile, const wide_tile &own, const T *x,
+                                                      float inverse, To round)
 {
     enum { N = 2 * octets_of<T>::N, IN_A_ROW = WIDE / OCTET, ROWS = THREADS / IN_A_ROW };
     const unsigned c = threadIdx.x % IN_A_ROW * OCTET, high = c < own.wide ? own.high : 0;
@@ -230,8 +238,10 @@ static __device__ __forceinline__ uint32_t round_tile(uint4 *tile, const wide_ti
     return bits;
 }
 
-/* words[0]: bits of the range. Where LOOKS, 0 says that there is none, and words[1] is x's own; else it becomes that. */
-template <int LOOKS> static __device__ __forceinline__ tandem_quantum quantum_of(const uint32_t *words, float most)
+/* words[0]: bits of the range. Where LOOKS, 0 says that there is none, and words[1] is x's own; else it
+ * becomes that. */
+template <int LOOKS>
+static __device__ __forceinline__ tandem_quantum quantum_of(const uint32_t *words, float most)
 {
     return tandem_quantum_of(tandem_float_of(LOOKS && !words[0] ? words[1] : words[0]), most);
 }
@@ -246,8 +256,8 @@ template <int LOOKS> static __device__ __forceinline__ void tell_largest(uint32_
 
 template <int LOOKS, typename To, typename T>
 static __global__ void __launch_bounds__(THREADS)
-    quantise(uint8_t *__restrict__ q /* [n] */, float *scale, const T *__restrict__ x /* [n] */, size_t n, uint32_t *words,
-             To round)
+    quantise(uint8_t *__restrict__ q /* [n] */, float *scale, const T *__restrict__ x /* [n] */, size_t n,
+             uint32_t *words, To round)
 {
     const tandem_quantum quantum = quantum_of<LOOKS>(words, To::most());
     if (first_item() == 0) *scale = quantum.scale;
@@ -256,8 +266,9 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <int LOOKS, typename To, typename T>
 static __global__ void __launch_bounds__(THREADS)
-    quantise_both(uint8_t *__restrict__ q /* (batch, rows, columns) */, uint8_t *__restrict__ columnwise, float *scale,
-                  const T *__restrict__ x /* (batch, rows, columns) */, size_t rows, size_t columns, uint32_t *words, To round)
+    quantise_both(uint8_t *__restrict__ q /* (batch, rows, columns) */, uint8_t *__restrict__ columnwise,
+                  float *scale, const T *__restrict__ x /* (batch, rows, columns) */, size_t rows,
+                  size_t columns, uint32_t *words, To round)
 {
     __shared__ tile_bytes tile;
     const wide_tile own = own_wide_tile(rows, columns);
@@ -270,52 +281,62 @@ static __global__ void __launch_bounds__(THREADS)
     tell_largest<LOOKS>(words, bits);
 }
 
-static int has_both_at_once(const tandem_cuda_codes *to) { return to->columnwise && fits_tiles(to->rows, to->columns); }
+static int has_both_at_once(const tandem_cuda_codes *to)
+{
+    return to->columnwise && fits_tiles(to->rows, to->columns);
+}
 
 template <int LOOKS, typename To>
-static int quantise_to(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type, uint32_t *words, To round,
-                       tandem_cuda_stream stream)
+static int quantise_to(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type, uint32_t *words,
+                       To round, tandem_cuda_stream stream)
 {
     const size_t n = to->batch * to->rows * to->columns;
     uint8_t *const q = (uint8_t *)to->q, *const columnwise = (uint8_t *)to->columnwise;
     if (has_both_at_once(to)) {
-        RETURN_FOR(type, LAUNCH((quantise_both<LOOKS, To, T>), grid_of_tiles(to->batch, to->rows, to->columns), THREADS,
-                                stream, q, columnwise, to->scale, (const T *)x, to->rows, to->columns, words, round));
+        RETURN_FOR(type, LAUNCH((quantise_both<LOOKS, To, T>),
+                                grid_of_tiles(to->batch, to->rows, to->columns), THREADS, stream, q,
+                                columnwise, to->scale, (const T *)x, to->rows, to->columns, words, round));
     }
-    RETURN_FOR(type, LAUNCH((quantise<LOOKS, To, T>), grid_of_octets<T>(n), THREADS, stream, q, to->scale, (const T *)x, n,
-                            words, round));
+    RETURN_FOR(type, LAUNCH((quantise<LOOKS, To, T>), grid_of_octets<T>(n), THREADS, stream, q, to->scale,
+                            (const T *)x, n, words, round));
 }
 
 template <int LOOKS>
 static int quantise_codes(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type, uint32_t *words,
                           const tandem_rounding *rounding, const uint32_t *since, tandem_cuda_stream stream)
 {
-    const int failed = for_code(to->code, rounding, since,
-                                [=](auto round) { return quantise_to<LOOKS>(to, x, type, words, round, stream); });
+    const int failed = for_code(to->code, rounding, since, [=](auto round) {
+        return quantise_to<LOOKS>(to, x, type, words, round, stream);
+    });
     if (failed || !to->columnwise || has_both_at_once(to)) return failed;
-    return tandem_cuda_pad_bytes(to->columnwise, to->q, to->batch, to->columns, to->rows, to->columns, to->rows, 1, stream);
+    return tandem_cuda_pad_bytes(to->columnwise, to->q, to->batch, to->columns, to->rows, to->columns,
+                                 to->rows, 1, stream);
 }
 
 extern "C" int tandem_cuda_quantise(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type,
-                                    const uint32_t *amax_bits, const tandem_rounding *rounding, const uint32_t *since,
-                                    tandem_cuda_stream stream)
+                                    const uint32_t *amax_bits, const tandem_rounding *rounding,
+                                    const uint32_t *since, tandem_cuda_stream stream)
 {
-    return quantise_codes<0>(to, x, type, (uint32_t *)amax_bits /* which it does not write */, rounding, since, stream);
+    return quantise_codes<0>(to, x, type, (uint32_t *)amax_bits /* which it does not write */, rounding,
+                             since, stream);
 }
 
-/* --- … with the range of a history ---------------------------------------------------------------------------------------- */
+/* --- … with the range of a history ---------------------------------------------------------------------- */
 
-/* words[0]: bits of the range that the history gives, 0 where it gives none; words[1]: of the largest magnitude, so far. One block. */
+/* words[0]: bits of the range that the history gives, 0 where it gives none; words[1]: of the largest
+ * magnitude, so far. One block. */
 static __global__ void __launch_bounds__(THREADS)
     begin_delayed(uint32_t *words, const tandem_amax_history *history, int repeats)
 {
     __shared__ uint32_t of_warp[WARPS];
     const int n = (int)(history->updates < history->window ? history->updates : history->window);
     uint32_t bits = 0;
-    for (int i = (int)threadIdx.x; i < n; i += THREADS) bits = max(bits, tandem_magnitude_bits(history->amax[i]));
+    for (int i = (int)threadIdx.x; i < n; i += THREADS)
+        bits = max(bits, tandem_magnitude_bits(history->amax[i]));
     bits = block_largest(bits, of_warp);
     if (threadIdx.x != 0) return;
-    const float range = repeats ? history->before : tandem_delayed_range(tandem_float_of(bits), history->margin);
+    const float range =
+        repeats ? history->before : tandem_delayed_range(tandem_float_of(bits), history->margin);
     words[0] = range > 0 ? tandem_bits_of(range) : 0;
     words[1] = 0;
 }
@@ -331,7 +352,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* What is not finite makes the scale no number, as it does without a history, which stays as it is. */
-static __global__ void end_delayed(float *scale, const uint32_t *words, tandem_amax_history *history, int repeats)
+static __global__ void end_delayed(float *scale, const uint32_t *words, tandem_amax_history *history,
+                                   int repeats)
 {
     if (words[1] >= 0x7F800000u) {
         *scale = tandem_float_of(0x7FC00000u);
@@ -342,17 +364,21 @@ static __global__ void end_delayed(float *scale, const uint32_t *words, tandem_a
     }
 }
 
-static int launch_amax_without_range(uint32_t *words, const void *x, tandem_cuda_float type, size_t n, tandem_cuda_stream stream)
+static int launch_amax_without_range(uint32_t *words, const void *x, tandem_cuda_float type, size_t n,
+                                     tandem_cuda_stream stream)
 {
-    RETURN_FOR(type, LAUNCH(amax_without_range, grid_of_octets<T>(n), THREADS, stream, words, (const T *)x, n));
+    RETURN_FOR(type,
+               LAUNCH(amax_without_range, grid_of_octets<T>(n), THREADS, stream, words, (const T *)x, n));
 }
 
-extern "C" int tandem_cuda_quantise_delayed(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type,
-                                            tandem_amax_history *history, int repeats, uint32_t *words,
-                                            const tandem_rounding *rounding, const uint32_t *since, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_quantise_delayed(const tandem_cuda_codes *to, const void *x,
+                                            tandem_cuda_float type, tandem_amax_history *history, int repeats,
+                                            uint32_t *words, const tandem_rounding *rounding,
+                                            const uint32_t *since, tandem_cuda_stream stream)
 {
     int failed = LAUNCH(begin_delayed, 1u, THREADS, stream, words, history, repeats);
-    if (!failed) failed = launch_amax_without_range(words, x, type, to->batch * to->rows * to->columns, stream);
+    if (!failed)
+        failed = launch_amax_without_range(words, x, type, to->batch * to->rows * to->columns, stream);
     if (!failed) failed = quantise_codes<1>(to, x, type, words, rounding, since, stream);
     if (!failed) failed = LAUNCH(end_delayed, 1u, 1u, stream, to->scale, words, history, repeats);
     return failed;
@@ -364,11 +390,11 @@ template <typename T> static __device__ __forceinline__ void put_one(T *y, float
     store_one(y, adds ? TANDEM_ADD(load_one(y), value) : value);
 }
 
-/* --- Rows with a scale of their own --------------------------------------------------------------------------------------- */
+/* --- Rows with a scale of their own --------------------------------------------------------------------- */
 
-/* A row belongs to a team of 2^shift threads, from a warp to a block, each of which keeps some octets, still packed: rows of WHOLE ones
- * are read once up to 8192 columns. Of longer ones the last part is kept, and the others are read again, the last first, which the
- * cache still has. */
+/* A row belongs to a team of 2^shift threads, from a warp to a block, each of which keeps some octets, still
+ * packed: rows of WHOLE ones are read once up to 8192 columns. Of longer ones the last part is kept, and the
+ * others are read again, the last first, which the cache still has. */
 enum { RAGGED = 1, WHOLE = 4, SHIFT_OF_WARP = 5, SHIFT_OF_BLOCK = 8 };
 
 static unsigned team_of(size_t columns)
@@ -418,8 +444,8 @@ static __device__ __forceinline__ int in_octet(size_t columns, size_t o)
 
 /* Octets `first`, `first` + 2^shift … of a row. RAGGED ones begin anywhere, and the last may be shorter. */
 template <int KEPT, typename T>
-static __device__ __forceinline__ void load_kept(packed<T> kept[KEPT], const T *row, size_t columns, size_t octets, size_t first,
-                                                 unsigned shift)
+static __device__ __forceinline__ void load_kept(packed<T> kept[KEPT], const T *row, size_t columns,
+                                                 size_t octets, size_t first, unsigned shift)
 {
 #pragma unroll
     for (int k = 0; k < KEPT; k++) {
@@ -435,7 +461,8 @@ static __device__ __forceinline__ void load_kept(packed<T> kept[KEPT], const T *
 template <int KEPT, typename To, typename T>
 static __global__ void __launch_bounds__(THREADS, KEPT == WHOLE ? 4 : 3)
     quantise_rows(uint8_t *__restrict__ q /* (rows, columns) */, float *__restrict__ scale /* [rows] */,
-                  const T *__restrict__ x /* (rows, columns) */, size_t rows, size_t columns, unsigned shift, To round)
+                  const T *__restrict__ x /* (rows, columns) */, size_t rows, size_t columns, unsigned shift,
+                  To round)
 {
     __shared__ uint32_t of_warp[WARPS];
     const place_in_row own = own_place(rows, columns, shift);
@@ -479,19 +506,21 @@ static __global__ void __launch_bounds__(THREADS, KEPT == WHOLE ? 4 : 3)
 }
 
 template <typename To>
-static int quantise_rows_to(uint8_t *q, float *scale, const void *x, tandem_cuda_float type, size_t rows, size_t columns, To round,
-                            tandem_cuda_stream stream)
+static int quantise_rows_to(uint8_t *q, float *scale, const void *x, tandem_cuda_float type, size_t rows,
+                            size_t columns, To round, tandem_cuda_stream stream)
 {
     const unsigned shift = team_of(columns), grid = grid_of_teams(rows, shift);
     if (columns % OCTET == 0) {
-        RETURN_FOR(type, LAUNCH((quantise_rows<WHOLE, To, T>), grid, THREADS, stream, q, scale, (const T *)x, rows, columns, shift,
-                                round));
+        RETURN_FOR(type, LAUNCH((quantise_rows<WHOLE, To, T>), grid, THREADS, stream, q, scale, (const T *)x,
+                                rows, columns, shift, round));
     }
-    RETURN_FOR(type, LAUNCH((quantise_rows<RAGGED, To, T>), grid, THREADS, stream, q, scale, (const T *)x, rows, columns, shift, round));
+    RETURN_FOR(type, LAUNCH((quantise_rows<RAGGED, To, T>), grid, THREADS, stream, q, scale, (const T *)x,
+                            rows, columns, shift, round));
 }
 
-extern "C" int tandem_cuda_quantise_rows(void *q, tandem_cuda_code code, float *scale, const void *x, tandem_cuda_float type,
-                                         size_t rows, size_t columns, const tandem_rounding *rounding, const uint32_t *since,
+extern "C" int tandem_cuda_quantise_rows(void *q, tandem_cuda_code code, float *scale, const void *x,
+                                         tandem_cuda_float type, size_t rows, size_t columns,
+                                         const tandem_rounding *rounding, const uint32_t *since,
                                          tandem_cuda_stream stream)
 {
     return for_code(code, rounding, since, [=](auto round) {
@@ -502,9 +531,9 @@ extern "C" int tandem_cuda_quantise_rows(void *q, tandem_cuda_code code, float *
 /* scale: of all rows, NULL: 1. ADDS: x + that. */
 template <int KEPT, int ADDS, typename T, typename From>
 static __global__ void __launch_bounds__(THREADS)
-    dequantise_rows(T *__restrict__ x /* (rows, columns) */, const From *__restrict__ q /* (rows, columns) */, size_t rows,
-                    size_t columns, const float *__restrict__ row_scale /* [rows] */, const float *__restrict__ scale,
-                    unsigned shift)
+    dequantise_rows(T *__restrict__ x /* (rows, columns) */, const From *__restrict__ q /* (rows, columns) */,
+                    size_t rows, size_t columns, const float *__restrict__ row_scale /* [rows] */,
+                    const float *__restrict__ scale, unsigned shift)
 {
     const place_in_row own = own_place(rows, columns, shift);
     const float factor = own.octets ? TANDEM_MUL(row_scale[own.row], scale ? *scale : 1.0f) : 0.0f;
@@ -541,37 +570,43 @@ static int dequantise_rows_from(void *x, tandem_cuda_float type, const From *q, 
 {
     const unsigned shift = team_of(columns), grid = grid_of_teams(rows, shift);
     if (columns % OCTET == 0) {
-        RETURN_FOR(type, LAUNCH((dequantise_rows<WHOLE, ADDS, T, From>), grid, THREADS, stream, (T *)x, q, rows, columns,
-                                row_scale, scale, shift));
+        RETURN_FOR(type, LAUNCH((dequantise_rows<WHOLE, ADDS, T, From>), grid, THREADS, stream, (T *)x, q,
+                                rows, columns, row_scale, scale, shift));
     }
-    RETURN_FOR(type, LAUNCH((dequantise_rows<RAGGED, ADDS, T, From>), grid, THREADS, stream, (T *)x, q, rows, columns, row_scale,
-                            scale, shift));
+    RETURN_FOR(type, LAUNCH((dequantise_rows<RAGGED, ADDS, T, From>), grid, THREADS, stream, (T *)x, q, rows,
+                            columns, row_scale, scale, shift));
 }
 
-extern "C" int tandem_cuda_scale_rows_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
-                                          const float *row_scale, const float *scale, int adds, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_scale_rows_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows,
+                                          size_t columns, const float *row_scale, const float *scale,
+                                          int adds, tandem_cuda_stream stream)
 {
     return adds ? dequantise_rows_from<1>(y, type, x, rows, columns, row_scale, scale, stream)
                 : dequantise_rows_from<0>(y, type, x, rows, columns, row_scale, scale, stream);
 }
 
-extern "C" int tandem_cuda_dequantise_rows(void *x, tandem_cuda_float type, const void *q, tandem_cuda_code code, size_t rows,
-                                           size_t columns, const float *scale, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_dequantise_rows(void *x, tandem_cuda_float type, const void *q,
+                                           tandem_cuda_code code, size_t rows, size_t columns,
+                                           const float *scale, tandem_cuda_stream stream)
 {
     switch (code) {
-    case TANDEM_CUDA_S8: return dequantise_rows_from<0>(x, type, (const s8 *)q, rows, columns, scale, NULL, stream);
-    case TANDEM_CUDA_E4M3: return dequantise_rows_from<0>(x, type, (const e4m3 *)q, rows, columns, scale, NULL, stream);
-    case TANDEM_CUDA_E5M2: return dequantise_rows_from<0>(x, type, (const e5m2 *)q, rows, columns, scale, NULL, stream);
+    case TANDEM_CUDA_S8:
+        return dequantise_rows_from<0>(x, type, (const s8 *)q, rows, columns, scale, NULL, stream);
+    case TANDEM_CUDA_E4M3:
+        return dequantise_rows_from<0>(x, type, (const e4m3 *)q, rows, columns, scale, NULL, stream);
+    case TANDEM_CUDA_E5M2:
+        return dequantise_rows_from<0>(x, type, (const e5m2 *)q, rows, columns, scale, NULL, stream);
     }
     return (int)cudaErrorInvalidValue;
 }
 
-/* --- Back, and between floats ------------------------------------------------------------------------------------------- */
+/* --- Back, and between floats --------------------------------------------------------------------------- */
 
 /* y = x, or x·scale. */
 template <typename To, typename From>
 static __global__ void __launch_bounds__(THREADS)
-    convert(To *__restrict__ y /* [n] */, const From *__restrict__ x /* [n] */, size_t n, const float *__restrict__ scale)
+    convert(To *__restrict__ y /* [n] */, const From *__restrict__ x /* [n] */, size_t n,
+            const float *__restrict__ scale)
 {
     const size_t rest = n / OCTET * OCTET + first_item();
     const float factor = scale ? *scale : 1.0f; /* a product with 1 changes no bit of a number */
@@ -584,13 +619,14 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename From>
-static int convert_from(void *y, tandem_cuda_float to, const From *x, size_t n, const float *scale, tandem_cuda_stream stream)
+static int convert_from(void *y, tandem_cuda_float to, const From *x, size_t n, const float *scale,
+                        tandem_cuda_stream stream)
 {
     RETURN_FOR(to, LAUNCH(convert, grid_of_octets<From>(n), THREADS, stream, (T *)y, x, n, scale));
 }
 
-extern "C" int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const void *q, tandem_cuda_code code, size_t n,
-                                      const float *scale, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const void *q, tandem_cuda_code code,
+                                      size_t n, const float *scale, tandem_cuda_stream stream)
 {
     switch (code) {
     case TANDEM_CUDA_S8: return convert_from(x, type, (const s8 *)q, n, scale, stream);
@@ -600,13 +636,13 @@ extern "C" int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const voi
     return (int)cudaErrorInvalidValue;
 }
 
-extern "C" int tandem_cuda_convert(void *y, tandem_cuda_float to, const void *x, tandem_cuda_float from, size_t n,
-                                   tandem_cuda_stream stream)
+extern "C" int tandem_cuda_convert(void *y, tandem_cuda_float to, const void *x, tandem_cuda_float from,
+                                   size_t n, tandem_cuda_stream stream)
 {
     RETURN_FOR(from, convert_from(y, to, (const T *)x, n, NULL, stream));
 }
 
-/* --- What an int8 product leaves behind ----------------------------------------------------------------------------------- */
+/* --- What an int8 product leaves behind ----------------------------------------------------------------- */
 
 /* A warp a row: without a division for each element, which takes longer than to bring it. */
 static unsigned grid_of_rows(size_t rows) { return grid_of(rows * WARP); }
@@ -637,8 +673,9 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    scale_rows_s32(T *__restrict__ y /* (rows, columns) */, const int32_t *__restrict__ x /* (rows, stride) */, size_t rows,
-                   size_t columns, size_t stride, const float *__restrict__ scale_a, const float *__restrict__ scale_b,
+    scale_rows_s32(T *__restrict__ y /* (rows, columns) */,
+                   const int32_t *__restrict__ x /* (rows, stride) */, size_t rows, size_t columns,
+                   size_t stride, const float *__restrict__ scale_a, const float *__restrict__ scale_b,
                    int adds)
 {
     const float scale = TANDEM_MUL(*scale_a, *scale_b);
@@ -647,35 +684,38 @@ static __global__ void __launch_bounds__(THREADS)
             put_one(y + r * columns + c, TANDEM_MUL((float)x[r * stride + c], scale), adds);
 }
 
-extern "C" int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
-                                     size_t stride, const float *scale_a, const float *scale_b, int adds,
-                                     tandem_cuda_stream stream)
+extern "C" int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows,
+                                     size_t columns, size_t stride, const float *scale_a,
+                                     const float *scale_b, int adds, tandem_cuda_stream stream)
 {
     const size_t n = rows * columns;
     if (stride == columns) {
-        RETURN_FOR(type, LAUNCH(scale_s32, grid_of_octets<int32_t>(n), THREADS, stream, (T *)y, x, n, scale_a, scale_b,
-                                adds));
+        RETURN_FOR(type, LAUNCH(scale_s32, grid_of_octets<int32_t>(n), THREADS, stream, (T *)y, x, n, scale_a,
+                                scale_b, adds));
     }
-    RETURN_FOR(type, LAUNCH(scale_rows_s32, grid_of_rows(rows), THREADS, stream, (T *)y, x, rows, columns, stride, scale_a,
-                            scale_b, adds));
+    RETURN_FOR(type, LAUNCH(scale_rows_s32, grid_of_rows(rows), THREADS, stream, (T *)y, x, rows, columns,
+                            stride, scale_a, scale_b, adds));
 }
 
-/* --- What a padded product leaves behind ---------------------------------------------------------------------------------- */
+/* --- What a padded product leaves behind ---------------------------------------------------------------- */
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    crop(T *__restrict__ y /* (batch, rows, columns) */, const float *__restrict__ x /* (batch, x_rows, x_columns) */,
-         size_t batch, size_t rows, size_t columns, size_t x_rows, size_t x_columns, int adds)
+    crop(T *__restrict__ y /* (batch, rows, columns) */,
+         const float *__restrict__ x /* (batch, x_rows, x_columns) */, size_t batch, size_t rows,
+         size_t columns, size_t x_rows, size_t x_columns, int adds)
 {
     for (size_t r = first_row(); r < batch * rows; r += all_rows()) {
         const float *const row = x + (r / rows * x_rows + r % rows) * x_columns;
-        for (size_t c = threadIdx.x % WARP; c < columns; c += WARP) put_one(y + r * columns + c, row[c], adds);
+        for (size_t c = threadIdx.x % WARP; c < columns; c += WARP)
+            put_one(y + r * columns + c, row[c], adds);
     }
 }
 
-extern "C" int tandem_cuda_crop(void *y, tandem_cuda_float type, const float *x, size_t batch, size_t rows, size_t columns,
-                                size_t x_rows, size_t x_columns, int adds, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_crop(void *y, tandem_cuda_float type, const float *x, size_t batch, size_t rows,
+                                size_t columns, size_t x_rows, size_t x_columns, int adds,
+                                tandem_cuda_stream stream)
 {
-    RETURN_FOR(type, LAUNCH(crop, grid_of_rows(batch * rows), THREADS, stream, (T *)y, x, batch, rows, columns, x_rows,
-                            x_columns, adds));
+    RETURN_FOR(type, LAUNCH(crop, grid_of_rows(batch * rows), THREADS, stream, (T *)y, x, batch, rows,
+                            columns, x_rows, x_columns, adds));
 }

@@ -1,7 +1,9 @@
-/* rows.h: the rows of a matrix: sums over them, where a lane has a column and a warp every WARPS-th row, and rows that a block has each.
+/* rows.h: the rows of a matrix: sums over them, where a lane has a column and a warp every WARPS-th row, and
+ * rows that a block has each.
  *
- * Memory is a microsecond away, so a thread asks for several rows before it uses the first. That has to be written down: an unrolled loop that
- * adds each number as it comes waits for every one (scripts/kernel_limits.py shows which loads a kernel has on their way). */
+ * Memory is a microsecond away, so a thread asks for several rows before it uses the first. That has to be
+ * written down: an unrolled loop that adds each number as it comes waits for every one
+ * (scripts/kernel_limits.py shows which loads a kernel has on their way). */
 #ifndef TANDEM_BACKEND_CUDA_ROWS_H
 #define TANDEM_BACKEND_CUDA_ROWS_H
 
@@ -24,14 +26,15 @@ static __device__ __forceinline__ void for_rows(size_t first, size_t end, Ask as
 
 /* Calls add(column[r·stride]) so: 32 bytes on their way. */
 template <typename T, typename Add>
-static __device__ __forceinline__ void for_rows_of(const T *column, size_t first, size_t end, size_t stride, Add add)
+static __device__ __forceinline__ void for_rows_of(const T *column, size_t first, size_t end, size_t stride,
+                                                   Add add)
 {
     for_rows<32 / sizeof(T)>(
         first, end, [&](size_t r) { return column[r * stride]; }, [&](size_t, T x) { add(float_of(x)); });
 }
 
-/* work(j, ask(j)) of the thread's own columns of a row that its block has: threadIdx.x, threadIdx.x + THREADS, … below end, in order. Rows are
- * short: those that are left over are asked for at once, too. */
+/* work(j, ask(j)) of the thread's own columns of a row that its block has: threadIdx.x, threadIdx.x +
+ * THREADS, … below end, in order. Rows are short: those that are left over are asked for at once, too. */
 template <typename Ask, typename Work>
 static __device__ __forceinline__ void for_columns(size_t end, Ask ask, Work work)
 {

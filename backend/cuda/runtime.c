@@ -1,4 +1,5 @@
-/* runtime.c: memory, streams and events from cudart, and the table of all that comes from NVIDIA's libraries. */
+/* runtime.c: memory, streams and events from cudart, and the table of all that comes from NVIDIA's libraries.
+ * */
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -6,7 +7,7 @@
 
 #include "backend/cuda/libraries.h"
 
-/* --- Cards -------------------------------------------------------------------------------------------------------------- */
+/* --- Cards ---------------------------------------------------------------------------------------------- */
 
 static int count(int *n_card) { return cuda_from_cudart(cudaGetDeviceCount(n_card)); }
 
@@ -61,7 +62,7 @@ static int versions(char *written, size_t size)
     return cuda_from_cudart(failed);
 }
 
-/* --- Memory --------------------------------------------------------------------------------------------------------------- */
+/* --- Memory --------------------------------------------------------------------------------------------- */
 
 static int take(void **memory, uint64_t bytes, int pinned)
 {
@@ -73,7 +74,8 @@ static void give(void *memory, int pinned)
     (void)cuda_from_cudart(pinned ? cudaFreeHost(memory) : cudaFree(memory));
 }
 
-/* For the one card of this process: with addresses that are the same on the host and on the card, that is what no flags mean. */
+/* For the one card of this process: with addresses that are the same on the host and on the card, that is
+ * what no flags mean. */
 static int lock(void *memory, uint64_t bytes)
 {
     return cuda_from_cudart(cudaHostRegister(memory, bytes, cudaHostRegisterDefault));
@@ -96,7 +98,7 @@ static int copy(void *to, const void *from, uint64_t bytes, tandem_cuda_stream s
     return cuda_from_cudart(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
 }
 
-/* --- Streams and events --------------------------------------------------------------------------------------------------- */
+/* --- Streams and events --------------------------------------------------------------------------------- */
 
 static int stream_open(tandem_cuda_stream *stream)
 {
@@ -131,9 +133,10 @@ static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
     return cuda_from_cudart(failed);
 }
 
-/* --- Graphs --------------------------------------------------------------------------------------------------------------- */
+/* --- Graphs --------------------------------------------------------------------------------------------- */
 
-/* Thread-local: what a library might do besides launches fails and is seen, and the thread that reduces may wait meanwhile. */
+/* Thread-local: what a library might do besides launches fails and is seen, and the thread that reduces may
+ * wait meanwhile. */
 static int capture_begin(tandem_cuda_stream stream)
 {
     return cuda_from_cudart(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -207,7 +210,7 @@ static int outside_waits(int *waits, tandem_cuda_stream stream)
     return cuda_from_cudart(failed);
 }
 
-/* --- The libraries' handles ----------------------------------------------------------------------------------------------- */
+/* --- The libraries' handles ----------------------------------------------------------------------------- */
 
 static void close_libraries(cuda_libraries *libraries)
 {
@@ -233,7 +236,7 @@ static int open_libraries(cuda_libraries **out, int index)
     return 0;
 }
 
-/* --- Work ----------------------------------------------------------------------------------------------------------------- */
+/* --- Work ----------------------------------------------------------------------------------------------- */
 
 static void work_close(cuda_work *work) { work->close(work); }
 static int work_candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)

@@ -1,8 +1,9 @@
-/* tile.h: parts of matrices that lie in shared memory on their way, so that both sides are read and written along their rows.
+/* tile.h: parts of matrices that lie in shared memory on their way, so that both sides are read and written
+ * along their rows.
  *
- * TILE × TILE elements of any matrix, one a load and a store; or WIDE × WIDE bytes where both sides are sixteens, 16 a load and a store.
- * A word of such a tile is 4 bytes along a row; those of 16 rows are moved by 4 words for each 16 rows on, so that neither rows nor
- * columns of words meet in a bank. */
+ * TILE × TILE elements of any matrix, one a load and a store; or WIDE × WIDE bytes where both sides are
+ * sixteens, 16 a load and a store. A word of such a tile is 4 bytes along a row; those of 16 rows are moved
+ * by 4 words for each 16 rows on, so that neither rows nor columns of words meet in a bank. */
 #ifndef TANDEM_BACKEND_CUDA_TILE_H
 #define TANDEM_BACKEND_CUDA_TILE_H
 
@@ -26,12 +27,16 @@ static inline unsigned grid_of_tiles(size_t batch, size_t rows, size_t columns)
     return (unsigned)(n_tile(rows, WIDE) * n_tile(columns, WIDE) * batch);
 }
 
-static inline int fits_tiles(size_t rows, size_t columns) { return rows % SIXTEEN == 0 && columns % SIXTEEN == 0; }
+static inline int fits_tiles(size_t rows, size_t columns)
+{
+    return rows % SIXTEEN == 0 && columns % SIXTEEN == 0;
+}
 
 static __device__ __forceinline__ wide_tile own_wide_tile(size_t rows, size_t columns)
 {
     const place_of_tile place = own_tile(n_tile(columns, WIDE), n_tile(rows, WIDE));
-    const size_t start = place.matrix * rows * columns, row0 = place.row * WIDE, column0 = place.column * WIDE;
+    const size_t start = place.matrix * rows * columns, row0 = place.row * WIDE,
+                 column0 = place.column * WIDE;
     wide_tile own;
     own.first = start + row0 * columns + column0;
     own.turned = start + column0 * rows + row0;
@@ -68,8 +73,8 @@ static __device__ __forceinline__ uint32_t bytes_of(const uint32_t word[4], int 
 }
 
 /* The tile's transpose, which all threads have filled and met behind. */
-static __device__ __forceinline__ void store_columns(uint8_t *y /* (batch, columns, rows) */, const uint4 *tile,
-                                                     const wide_tile &t)
+static __device__ __forceinline__ void store_columns(uint8_t *y /* (batch, columns, rows) */,
+                                                     const uint4 *tile, const wide_tile &t)
 {
     const uint32_t *const words = (const uint32_t *)tile;
     const unsigned r = threadIdx.x % (WIDE / SIXTEEN) * SIXTEEN, word = threadIdx.x / (WIDE / SIXTEEN);
@@ -79,8 +84,8 @@ static __device__ __forceinline__ void store_columns(uint8_t *y /* (batch, colum
     for (unsigned i = 0; i < SIXTEEN; i++) own[i] = words[place_in_tile(r + i, word)];
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        *(uint4 *)(y + t.turned + (4 * word + (unsigned)k) * t.column + r) = make_uint4(
-            bytes_of(own, k), bytes_of(own + 4, k), bytes_of(own + 8, k), bytes_of(own + 12, k));
+        *(uint4 *)(y + t.turned + (4 * word + (unsigned)k) * t.column + r) =
+            make_uint4(bytes_of(own, k), bytes_of(own + 4, k), bytes_of(own + 8, k), bytes_of(own + 12, k));
 }
 
 #endif

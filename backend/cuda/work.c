@@ -28,7 +28,8 @@ static tandem_status choose(cuda_chosen *chosen, const tandem_kernel *kernel,
     return TANDEM_OK;
 }
 
-/* Which compute capability, times ten, the libraries' products of a type begin with (capability.def says where that is from). */
+/* Which compute capability, times ten, the libraries' products of a type begin with (capability.def says
+ * where that is from). */
 static tandem_status require(const tandem_kernel *kernel, cuda_type type, int tf32, tandem_error *error)
 {
     const cuda_card *card = &kernel->device->card;
@@ -68,8 +69,10 @@ tandem_status cuda_convolution_choose(cuda_chosen *chosen, const tandem_kernel *
     if (failed) return told(kernel, failed, error);
     const uint64_t size = cuda_type_bytes(s->type);
     const uint64_t x = (uint64_t)s->batch * (uint64_t)s->in_h * (uint64_t)s->in_w * (uint64_t)s->c_in * size,
-                   w = (uint64_t)s->c_out * (uint64_t)s->kernel_h * (uint64_t)s->kernel_w * (uint64_t)s->c_in * size,
-                   y = (uint64_t)s->batch * (uint64_t)s->out_h * (uint64_t)s->out_w * (uint64_t)s->c_out * size;
+                   w = (uint64_t)s->c_out * (uint64_t)s->kernel_h * (uint64_t)s->kernel_w *
+                       (uint64_t)s->c_in * size,
+                   y = (uint64_t)s->batch * (uint64_t)s->out_h * (uint64_t)s->out_w * (uint64_t)s->c_out *
+                       size;
     cuda_candidate_work candidate = {.work = work,
                                      .a_bytes = s->pass == CUDA_CONVOLUTION_DGRAD ? y : x,
                                      .b_bytes = s->pass == CUDA_CONVOLUTION_WGRAD ? y : w,
@@ -86,7 +89,8 @@ void cuda_chosen_close(cuda_chosen *chosen, const cuda_device *device)
     *chosen = (cuda_chosen){0};
 }
 
-int cuda_chosen_run(const cuda_chosen *chosen, const cuda_device *device, const cuda_operands *operands, void *workspace)
+int cuda_chosen_run(const cuda_chosen *chosen, const cuda_device *device, const cuda_operands *operands,
+                    void *workspace)
 {
     return device->vendor->work_run(chosen->work, &chosen->algorithm, operands, workspace, device->stream);
 }

@@ -20,12 +20,15 @@ static bool is_name(const char *source)
 }
 
 /* A path as it stands, or below $TANDEM_DATA. */
-static tandem_status locate(char *path, size_t size, struct stat *about, const char *source, tandem_error *error)
+static tandem_status locate(char *path, size_t size, struct stat *about, const char *source,
+                            tandem_error *error)
 {
     const char *const base = getenv("TANDEM_DATA");
     int length = snprintf(path, size, "%s", source);
     if (length < 0 || (size_t)length >= size)
-        return tandem_error_set(error, TANDEM_USAGE, "The path of the data set has %zu bytes, at most %zu are allowed.",
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "The path of the data set has %zu bytes, at most %zu "
+                                "are allowed.",
                                 strlen(source), size - 1);
     if (stat(path, about) == 0) return TANDEM_OK;
     const int cause = errno;
@@ -35,7 +38,8 @@ static tandem_status locate(char *path, size_t size, struct stat *about, const c
     }
     if (cause == ENOENT && !strchr(source, '/'))
         return tandem_data_find(path, size, source, error); /* no set either: it names the nearest */
-    return tandem_error_set(error, TANDEM_IO, "Cannot open the data set %.300s: %s.", source, strerror(cause));
+    return tandem_error_set(error, TANDEM_IO, "Cannot open the data set %.300s: %s.", source,
+                            strerror(cause));
 }
 
 tandem_status tandem_data_open(tandem_data *data, const char *source, int length, tandem_error *error)
@@ -45,7 +49,8 @@ tandem_status tandem_data_open(tandem_data *data, const char *source, int length
     tandem_data result = {0};
     if (!source || !source[0])
         return tandem_error_set(error, TANDEM_USAGE,
-                                "No data set is named. Give %s, a directory with the four files of the MNIST family, or a "
+                                "No data set is named. Give %s, a directory with the four files of the MNIST "
+                                "family, or a "
                                 "text file.",
                                 tandem_data_at(0)->name);
     const bool named = is_name(source);
@@ -76,7 +81,8 @@ void tandem_data_close(tandem_data *data)
  * 64-bit product. */
 static int64_t draw_below(int64_t n, int64_t i, uint64_t seed, int64_t epoch)
 {
-    const uint32_t counter[4] = {(uint32_t)i, (uint32_t)epoch, (uint32_t)((uint64_t)epoch >> 32), TANDEM_DRAW_SHUFFLE};
+    const uint32_t counter[4] = {(uint32_t)i, (uint32_t)epoch, (uint32_t)((uint64_t)epoch >> 32),
+                                 TANDEM_DRAW_SHUFFLE};
     const tandem_philox_block block = tandem_philox(counter, seed);
     const uint64_t word = (uint64_t)block.word[1] << 32 | block.word[0];
     return (int64_t)((unsigned __int128)word * (uint64_t)n >> 64);
@@ -112,18 +118,21 @@ static tandem_status fill_cursor(tandem_data_cursor *cursor, int64_t n, uint64_t
     return TANDEM_OK;
 }
 
-tandem_status tandem_data_sample(int64_t *sample, tandem_data_cursor *cursor, const tandem_data *data, uint64_t seed,
-                                 int64_t step, int64_t global_batch, int64_t place, tandem_error *error)
+tandem_status tandem_data_sample(int64_t *sample, tandem_data_cursor *cursor, const tandem_data *data,
+                                 uint64_t seed, int64_t step, int64_t global_batch, int64_t place,
+                                 tandem_error *error)
 {
     if (step < 0 || global_batch < 1 || place < 0 || place >= global_batch)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "No sample stands at place %lld of a batch of %lld in step %lld: a step is 0 or more, a batch "
+                                "No sample stands at place %lld of a batch of %lld in step %lld: a step is 0 "
+                                "or more, a batch "
                                 "1 or more, a place 0 to batch - 1.",
                                 (long long)place, (long long)global_batch, (long long)step);
     const int64_t batches = data->n_train / global_batch;
     if (batches == 0)
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s has %lld training samples, fewer than one batch of all ranks, %lld. Lower the batch.",
+                                "%s has %lld training samples, fewer than one batch of all ranks, %lld. "
+                                "Lower the batch.",
                                 data->name, (long long)data->n_train, (long long)global_batch);
     const tandem_status status = fill_cursor(cursor, data->n_train, seed, step / batches, error);
     if (status == TANDEM_OK) *sample = cursor->order[step % batches * global_batch + place];

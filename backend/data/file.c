@@ -36,12 +36,14 @@ static tandem_status open_regular(int *descriptor, const char *path, tandem_erro
 }
 
 /* Makes room behind the `n` bytes that are there, one byte beyond the limit at most: that byte tells. */
-static tandem_status grow(uint8_t **bytes, size_t *room, size_t n, size_t limit, const char *path, tandem_error *error)
+static tandem_status grow(uint8_t **bytes, size_t *room, size_t n, size_t limit, const char *path,
+                          tandem_error *error)
 {
     if (n < *room) return TANDEM_OK;
     if (n > limit)
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s is too large: it has more than %zu bytes, which is the limit.", path, limit);
+                                "%s is too large: it has more than %zu bytes, which is the limit.", path,
+                                limit);
     size_t more = *room ? *room * 2 : (size_t)1 << 16;
     if (more > limit) more = limit + 1;
     uint8_t *const grown = realloc(*bytes, more);
@@ -58,13 +60,15 @@ static const char *after_colon(const char *message)
     return colon ? colon + 2 : message;
 }
 
-static tandem_status read_all(tandem_file *file, gzFile stream, const char *path, size_t limit, tandem_error *error)
+static tandem_status read_all(tandem_file *file, gzFile stream, const char *path, size_t limit,
+                              tandem_error *error)
 {
     size_t room = 0;
     for (;;) {
         const tandem_status status = grow(&file->bytes, &room, file->n, limit, path, error);
         if (status != TANDEM_OK) return status;
-        const size_t left = room - file->n, most = (size_t)1 << 20; /* between looks at how far it has unpacked */
+        /* between looks at how far it has unpacked */
+        const size_t left = room - file->n, most = (size_t)1 << 20;
         const int got = gzread(stream, file->bytes + file->n, (unsigned)(left < most ? left : most));
         if (got > 0) file->n += (size_t)got;
         if (!gzdirect(stream) && tandem_unpacks_too_far(file->n, (uint64_t)gzoffset(stream)))

@@ -9,7 +9,8 @@
 #include "base/nearest.h"
 
 static const tandem_data_set sets[] = {
-    {"fashion-mnist", "dataset-fashion-mnist", "60000 + 10000 grey images, 28 × 28, of clothes in 10 classes"},
+    {"fashion-mnist", "dataset-fashion-mnist",
+     "60000 + 10000 grey images, 28 × 28, of clothes in 10 classes"},
 };
 enum { N_SET = sizeof sets / sizeof sets[0] };
 
@@ -20,7 +21,8 @@ static tandem_status unknown_name(const char *name, tandem_error *error)
     const char *names[N_SET];
     for (int i = 0; i < N_SET; i++) names[i] = sets[i].name;
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "\"%.200s\" is neither a data set nor a file or directory, here or in $TANDEM_DATA.%s A data "
+                            "\"%.200s\" is neither a data set nor a file or directory, here or in "
+                            "$TANDEM_DATA.%s A data "
                             "set is %s, a directory with the four files of the MNIST family, or a text file.",
                             name, tandem_nearest_hint(name, names, N_SET).text, sets[0].name);
 }
@@ -32,7 +34,8 @@ static void list(char *text, size_t size, const char *const *directory, int n, c
     text[0] = '\0';
     for (int i = 0; i < n && used < size; i++)
         if (directory[i]) {
-            const int length = snprintf(text + used, size - used, "%s%s/%s", used ? ", " : "", directory[i], name);
+            const int length =
+                snprintf(text + used, size - used, "%s%s/%s", used ? ", " : "", directory[i], name);
             used += length > 0 ? (size_t)length : 0;
         }
 }
@@ -57,13 +60,15 @@ tandem_status tandem_data_find_in(char *path, size_t size, const char *name, con
     char tried[400];
     list(tried, sizeof tried, directory, n, name);
     return tandem_error_set(error, TANDEM_MISSING,
-                            "The data set %s is not installed: no directory %s. Install it with \"apt-get install %s\", or "
+                            "The data set %s is not installed: no directory %s. Install it with \"apt-get "
+                            "install %s\", or "
                             "set TANDEM_DATA to the directory that holds %s.",
                             name, tried, set->package, name);
 }
 
 tandem_status tandem_data_find(char *path, size_t size, const char *name, tandem_error *error)
 {
-    const char *const directory[] = {getenv("TANDEM_DATA"), "/usr/share/datasets", "/usr/local/share/datasets"};
+    const char *const directory[] = {getenv("TANDEM_DATA"), "/usr/share/datasets",
+                                     "/usr/local/share/datasets"};
     return tandem_data_find_in(path, size, name, directory, 3, error);
 }

@@ -31,10 +31,12 @@ static tandem_status check_magic(const uint8_t *bytes, size_t n, const char *pat
 {
     if (n < 4)
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s is cut short: got %zu bytes, expected an IDX header of at least 8.", path, n);
+                                "%s is cut short: got %zu bytes, expected an IDX header of at least 8.", path,
+                                n);
     if (bytes[0] != 0 || bytes[1] != 0)
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s is no IDX file: its magic is 0x%02x%02x%02x%02x, expected two zero bytes, 0x08 "
+                                "%s is no IDX file: its magic is 0x%02x%02x%02x%02x, expected two zero "
+                                "bytes, 0x08 "
                                 "and the number of dimensions.",
                                 path, bytes[0], bytes[1], bytes[2], bytes[3]);
     if (bytes[2] != TYPE_UNSIGNED_BYTE)
@@ -47,7 +49,8 @@ static tandem_status check_magic(const uint8_t *bytes, size_t n, const char *pat
     return TANDEM_OK;
 }
 
-tandem_status tandem_idx_parse(tandem_idx *idx, const uint8_t *bytes, size_t n, const char *path, tandem_error *error)
+tandem_status tandem_idx_parse(tandem_idx *idx, const uint8_t *bytes, size_t n, const char *path,
+                               tandem_error *error)
 {
     const tandem_status status = check_magic(bytes, n, path, error);
     if (status != TANDEM_OK) return status;
@@ -58,9 +61,11 @@ tandem_status tandem_idx_parse(tandem_idx *idx, const uint8_t *bytes, size_t n, 
                                 path, n, header, bytes[3]);
     const uint64_t expected = bytes_expected(bytes, n);
     if (n != expected)
-        return tandem_error_set(error, TANDEM_MALFORMED, "%s %s: got %zu bytes, expected %llu by its header.", path,
-                                n < expected ? "is cut short" : "is too long", n, (unsigned long long)expected);
-    tandem_idx result = {.n_dimension = bytes[3], .size = {1, 1, 1, 1}, .values = bytes + header, .n_value = n - header};
+        return tandem_error_set(error, TANDEM_MALFORMED, "%s %s: got %zu bytes, expected %llu by its header.",
+                                path, n < expected ? "is cut short" : "is too long", n,
+                                (unsigned long long)expected);
+    tandem_idx result = {
+        .n_dimension = bytes[3], .size = {1, 1, 1, 1}, .values = bytes + header, .n_value = n - header};
     for (int i = 0; i < result.n_dimension; i++) {
         const uint8_t *const at = bytes + 4 + 4 * i;
         result.size[i] = (int64_t)at[0] << 24 | (int64_t)at[1] << 16 | (int64_t)at[2] << 8 | at[3];
@@ -87,8 +92,10 @@ static tandem_status find_part(part *p, const char *directory, const char *name,
         if (access(p->path, F_OK) == 0) return TANDEM_OK;
     }
     return tandem_error_set(error, TANDEM_MISSING,
-                            "%s has no file %s or %s.gz. A directory of images holds train-images-idx3-ubyte, "
-                            "train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, gzipped "
+                            "%s has no file %s or %s.gz. A directory of images holds "
+                            "train-images-idx3-ubyte, "
+                            "train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, "
+                            "gzipped "
                             "or not.",
                             directory, name, name);
 }
@@ -103,11 +110,13 @@ static tandem_status read_part(part *p, const char *directory, const char *name,
         const uint64_t expected = bytes_expected(p->file.bytes, p->file.n);
         if (expected == 0)
             return tandem_error_set(error, TANDEM_MALFORMED,
-                                    "%s is cut short: its gzip stream breaks off after %zu bytes, expected an IDX "
+                                    "%s is cut short: its gzip stream breaks off after %zu bytes, expected "
+                                    "an IDX "
                                     "header and values.",
                                     p->path, p->file.n);
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s is cut short: its gzip stream breaks off after %zu bytes, expected %llu and "
+                                "%s is cut short: its gzip stream breaks off after %zu bytes, expected %llu "
+                                "and "
                                 "their checksum.",
                                 p->path, p->file.n, (unsigned long long)expected);
     }
@@ -118,15 +127,17 @@ static tandem_status check_pair(const part *images, const part *labels, tandem_e
 {
     if (images->idx.n_dimension < 3)
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s has %d dimensions, expected 3 (images, rows, columns) or 4 (with channels).",
+                                "%s has %d dimensions, expected 3 (images, rows, columns) or 4 (with "
+                                "channels).",
                                 images->path, images->idx.n_dimension);
     if (labels->idx.n_dimension != 1)
         return tandem_error_set(error, TANDEM_MALFORMED, "%s has %d dimensions, expected 1 (labels).",
                                 labels->path, labels->idx.n_dimension);
     if (images->idx.size[0] != labels->idx.size[0])
-        return tandem_error_set(
-            error, TANDEM_MALFORMED, "%s has %lld images, but %s has %lld labels: there must be one for each.",
-            images->path, (long long)images->idx.size[0], labels->path, (long long)labels->idx.size[0]);
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "%s has %lld images, but %s has %lld labels: there must be one for each.",
+                                images->path, (long long)images->idx.size[0], labels->path,
+                                (long long)labels->idx.size[0]);
     if (images->idx.n_value == 0)
         return tandem_error_set(error, TANDEM_MALFORMED, "%s is empty: %lld images of %lld × %lld × %lld.",
                                 images->path, (long long)images->idx.size[0], (long long)images->idx.size[1],
@@ -138,7 +149,8 @@ static tandem_status check_same_shape(const part *train, const part *test, tande
 {
     if (memcmp(train->idx.size + 1, test->idx.size + 1, 3 * sizeof train->idx.size[0]) == 0) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_MALFORMED,
-                            "%s has images of %lld × %lld × %lld, but %s of %lld × %lld × %lld: they must agree.",
+                            "%s has images of %lld × %lld × %lld, but %s of %lld × %lld × %lld: they must "
+                            "agree.",
                             train->path, (long long)train->idx.size[1], (long long)train->idx.size[2],
                             (long long)train->idx.size[3], test->path, (long long)test->idx.size[1],
                             (long long)test->idx.size[2], (long long)test->idx.size[3]);
@@ -152,7 +164,9 @@ static tandem_status count_classes(int *n_class, const part *train, const part *
         n = train->idx.values[i] >= n ? train->idx.values[i] + 1 : n;
     for (size_t i = 0; i < test->idx.n_value; i++)
         if (test->idx.values[i] >= n)
-            return tandem_error_set(error, TANDEM_MALFORMED, "%s: label %zu is %d, but the training labels end at %d.",
+            return tandem_error_set(error, TANDEM_MALFORMED,
+                                    "%s: label %zu is %d, but the training labels "
+                                    "end at %d.",
                                     test->path, i, test->idx.values[i], n - 1);
     *n_class = n;
     return TANDEM_OK;
@@ -223,7 +237,8 @@ void tandem_data_read_image(const tandem_data *data, int test, int64_t sample, f
     *label = (test ? data->labels_test : data->labels_train)[sample];
 }
 
-/* Where place i of `n` lies between the pixels of a row of `size`: `first` and the next, which gets `weight`. */
+/* Where place i of `n` lies between the pixels of a row of `size`: `first` and the next, which gets `weight`.
+ * */
 typedef struct between {
     int64_t first, next;
     float weight;
@@ -244,7 +259,8 @@ void tandem_data_read_resized(const tandem_data *data, int test, int64_t sample,
                               int channels, float *x, int32_t *label)
 {
     const int64_t w = data->width, c = data->channels;
-    const uint8_t *const pixels = (test ? data->pixels_test : data->pixels_train) + sample * data->height * w * c;
+    const uint8_t *const pixels =
+        (test ? data->pixels_test : data->pixels_train) + sample * data->height * w * c;
     for (int64_t i = 0; i < height; i++) {
         const between y = place_between(i, height, data->height);
         const uint8_t *const upper = pixels + y.first * w * c, *const lower = pixels + y.next * w * c;

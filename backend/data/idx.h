@@ -22,7 +22,8 @@ typedef struct tandem_idx {
 /* tandem_idx_parse: read bytes[n], which stay the caller's. `path` names them in errors.
  * TANDEM_MALFORMED: wrong magic, another type, no or too many dimensions, or a number of bytes that is not
  * the one its sizes ask for (says both). *idx unchanged on error. O(1). */
-tandem_status tandem_idx_parse(tandem_idx *idx, const uint8_t *bytes, size_t n, const char *path, tandem_error *error);
+tandem_status tandem_idx_parse(tandem_idx *idx, const uint8_t *bytes, size_t n, const char *path,
+                               tandem_error *error);
 
 /* tandem_idx_open: read the four files of `directory` into kind, n_train, n_test, height, width, channels,
  * n_class, pixels, labels, mean and deviation of *data; errors as tandem_data_open. *data unchanged on

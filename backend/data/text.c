@@ -16,11 +16,13 @@ static tandem_status encode(tandem_data *data, int length, uint8_t *bytes, size_
 {
     if (length < 1)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "A sample of %s cannot have %d characters: it needs 1 or more.", path, length);
+                                "A sample of %s cannot have %d characters: it needs 1 or more.", path,
+                                length);
     const uint64_t needed = 10 * ((uint64_t)length + 1);
     if (n < needed)
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s is too short: it has %zu bytes; samples of %d characters need %llu, so that the last "
+                                "%s is too short: it has %zu bytes; samples of %d characters need %llu, so "
+                                "that the last "
                                 "tenth, the test part, holds one.",
                                 path, n, length, (unsigned long long)needed);
     uint8_t symbol[256] = {0};
@@ -70,7 +72,8 @@ void tandem_data_read_text(const tandem_data *data, int test, int64_t sample, in
     }
 }
 
-void tandem_data_read_text_class(const tandem_data *data, int test, int64_t sample, int32_t *tokens, int32_t *label)
+void tandem_data_read_text_class(const tandem_data *data, int test, int64_t sample, int32_t *tokens,
+                                 int32_t *label)
 {
     const uint8_t *const window = window_of(data, test, sample);
     for (int i = 0; i < data->length; i++) tokens[i] = window[i];

@@ -16,7 +16,8 @@ static const card_sizes whole = {.copy_bytes = {UINT64_C(256) << 20, UINT64_C(51
 
 static const char usage[] =
     "usage: bench_card [DEVICE [ELEMENTS]]\n"
-    "What the CUDA backend reaches on DEVICE [cuda:0], beside what the card reaches: copies, products, kernels over ELEMENTS\n"
+    "What the CUDA backend reaches on DEVICE [cuda:0], beside what the card reaches: copies, products, "
+    "kernels over ELEMENTS\n"
     "numbers [67108864], a transformer layer. About 12 GiB of the card's memory and half a minute.\n";
 
 static void describe(FILE *out, const cuda_device *device)
@@ -38,7 +39,8 @@ int main(int n, char **word)
     card c = {.sizes = whole, .out = stdout};
     char *end = NULL;
     if (n > 2) c.sizes.elements = (size_t)strtoull(word[2], &end, 10);
-    if (n > 3 || (end && *end) || c.sizes.elements < 16 * 16384 || (n > 1 && strncmp(word[1], "cuda:", 5) != 0)) {
+    if (n > 3 || (end && *end) || c.sizes.elements < 16 * 16384 ||
+        (n > 1 && strncmp(word[1], "cuda:", 5) != 0)) {
         fputs(usage, stderr);
         return tandem_status_exit_code(TANDEM_USAGE);
     }

@@ -1,11 +1,14 @@
-/* card.h: what the CUDA backend reaches on one card, beside what the card reaches: bench_card.c prints it (make bench-cuda).
+/* card.h: what the CUDA backend reaches on one card, beside what the card reaches: bench_card.c prints it
+ * (make bench-cuda).
  *
- * The two ceilings come first, measured in the same run: how fast the card copies its own memory (bytes read and written
- * together), and how fast its library multiplies in bf16. A kernel that only moves memory is held to the first, a product to the
- * second. Times are medians of samples between two events; the buffers of one launch are larger than any cache and turns take
- * different ones. Inputs are random: a card multiplies zeros faster.
+ * The two ceilings come first, measured in the same run: how fast the card copies its own memory (bytes read
+ * and written together), and how fast its library multiplies in bf16. A kernel that only moves memory is held
+ * to the first, a product to the second. Times are medians of samples between two events; the buffers of one
+ * launch are larger than any cache and turns take different ones. Inputs are random: a card multiplies zeros
+ * faster.
  *
- * It links the library's own objects, and so runs where a stand-in does for NVIDIA's (tests/cuda/test_cuda_bench.c). */
+ * It links the library's own objects, and so runs where a stand-in does for NVIDIA's
+ * (tests/cuda/test_cuda_bench.c). */
 #ifndef TANDEM_BENCH_CUDA_CARD_H
 #define TANDEM_BENCH_CUDA_CARD_H
 
@@ -17,8 +20,9 @@ enum { CARD_COPIES = 3, CARD_TURNS = 2, CARD_MOST_SAMPLES = 64, CARD_MOST_MEMORY
 
 typedef struct card_sizes {
     uint64_t copy_bytes[CARD_COPIES];
-    size_t elements, columns; /* of the arrays that kernels run over: matrices of so many columns, a multiple of 64 */
-    int64_t side;             /* of the square products */
+    /* of the arrays that kernels run over: matrices of so many columns, a multiple of 64 */
+    size_t elements, columns;
+    int64_t side;                /* of the square products */
     int64_t tokens, hidden, ffn; /* of the transformer layer */
     int samples, launches;       /* a median is over so many samples, of so many launches each */
 } card_sizes;
@@ -32,22 +36,24 @@ typedef struct card {
     int n_memory;
 } card;
 
-/* --- measure.c -------------------------------------------------------------------------------------------------------- */
+/* --- measure.c ------------------------------------------------------------------------------------------ */
 
 /* Memory of the card until card_give_all. TANDEM_NO_MEMORY. */
 tandem_status card_take(void **memory, card *c, uint64_t bytes, tandem_error *error);
 void card_give_all(card *c);
-/* n random numbers: of f32, bf16, f16 and e4m3 in [−1, 1), or [0, 1) where `positive`; of s8 any; of s32 below `below`. The same each time. */
+/* n random numbers: of f32, bf16, f16 and e4m3 in [−1, 1), or [0, 1) where `positive`; of s8 any; of s32
+ * below `below`. The same each time. */
 tandem_status card_fill(const card *c, void *memory, tandem_dtype dtype, size_t n, int positive,
                         int32_t below, tandem_error *error);
 
 /* Puts work on the device's stream; returns 0 or the library's error. turn: 0 … CARD_TURNS − 1. */
 typedef int card_work(void *context, int turn);
-/* Time of one launch: the median over the samples, behind one that is not counted. TANDEM_NO_DEVICE names `what`. */
+/* Time of one launch: the median over the samples, behind one that is not counted. TANDEM_NO_DEVICE names
+ * `what`. */
 tandem_status card_time(int64_t *launch_ns, const card *c, const char *what, int launches, card_work *work,
                         void *context, tandem_error *error);
 
-/* --- kernels.c: launches of our own kernels, whose bytes are known ------------------------------------------------------- */
+/* --- kernels.c: launches of our own kernels, whose bytes are known -------------------------------------- */
 
 /* One set of arrays, all of them on the card. */
 typedef struct card_arrays {
@@ -77,19 +83,20 @@ extern const card_kernel card_kernels[];
 extern const int n_card_kernel;
 const card_kernel *card_kernel_find(const char *name); /* one that is there */
 
-/* --- linear.c: a linear layer as the backend runs it ------------------------------------------------------------------------ */
+/* --- linear.c: a linear layer as the backend runs it ---------------------------------------------------- */
 
 typedef struct card_linear {
     int64_t forward_ns; /* the product alone, scaling included */
     int64_t all_ns;     /* forward, dgrad, wgrad and every cast that they need; weights are cast from f32 */
     int64_t casts_ns;   /* of that, the casts */
 } card_linear;
-/* x (tokens, in) comes in bf16 and its gradient goes in bf16, as from a neighbour in bf16. is_delayed: casts take their ranges from
- * those before. TANDEM_UNKNOWN_NAME, TANDEM_NO_KERNEL: there is no such precision, or not here. */
+/* x (tokens, in) comes in bf16 and its gradient goes in bf16, as from a neighbour in bf16. is_delayed: casts
+ * take their ranges from those before. TANDEM_UNKNOWN_NAME, TANDEM_NO_KERNEL: there is no such precision, or
+ * not here. */
 tandem_status card_linear_time(card_linear *times, card *c, int64_t tokens, int64_t in, int64_t out,
                                const char *precision, int is_delayed, tandem_error *error);
 
-/* --- report.c --------------------------------------------------------------------------------------------------------- */
+/* --- report.c ------------------------------------------------------------------------------------------- */
 
 /* Cells of the tables. A time that is not there (< 0) makes all of them "-". */
 enum { CARD_CELL = 24 };
@@ -98,7 +105,8 @@ char *card_print_rate(char cell[CARD_CELL], double amount, int64_t ns, const cha
 char *card_print_share(char cell[CARD_CELL], double part, double whole);                  /* "93%" */
 char *card_print_multiple(char cell[CARD_CELL], double ns, double of_ns);                 /* "1.07 x" */
 
-/* Measures and prints everything. TANDEM_NO_MEMORY, TANDEM_NO_DEVICE; what this card cannot do is "-" and no error. */
+/* Measures and prints everything. TANDEM_NO_MEMORY, TANDEM_NO_DEVICE; what this card cannot do is "-" and no
+ * error. */
 tandem_status card_report(card *c, tandem_error *error);
 
 #endif

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs a command and prints, below what it prints, how the first card's clocks, power and temperature were meanwhile.
-# usage: bench/cuda/clocks.sh COMMAND…
+# Runs a command and prints, below what it prints, how the first card's clocks, power and temperature were
+# meanwhile. usage: bench/cuda/clocks.sh COMMAND…
 set -u
 command -v nvidia-smi >/dev/null || exec "$@"
 samples=$(mktemp) && trap 'rm -f "$samples"' EXIT

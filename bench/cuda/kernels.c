@@ -3,7 +3,7 @@
 
 #include "bench/cuda/card.h"
 
-/* --- Arrays ----------------------------------------------------------------------------------------------------------------- */
+/* --- Arrays --------------------------------------------------------------------------------------------- */
 
 static uint64_t largest(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
@@ -94,7 +94,7 @@ tandem_status card_arrays_fill(const card_arrays *a, const card *c, tandem_error
                   : TANDEM_OK;
 }
 
-/* --- Launches ------------------------------------------------------------------------------------------------------------- */
+/* --- Launches ------------------------------------------------------------------------------------------- */
 
 static const tandem_rounding rounding = {12345, {1, 2, 3}, 0};
 static const tandem_adamw adamw = {1e-4f, 0.9f, 0.999f, 1e-8f, 0.01f, 10, 1000};
@@ -111,8 +111,16 @@ static tandem_cuda_batchnorm norm_of(const card_arrays *a)
 static tandem_cuda_pool window_of(const card_arrays *a, int images_in, int kernel, int stride, int pad)
 {
     const int out = (IMAGE + 2 * pad - kernel) / stride + 1;
-    return (tandem_cuda_pool){
-        (int)(a->n / (size_t)images_in / IMAGE_ELEMENTS), IMAGE, IMAGE, CHANNELS, out, out, kernel, kernel, stride, pad};
+    return (tandem_cuda_pool){(int)(a->n / (size_t)images_in / IMAGE_ELEMENTS),
+                              IMAGE,
+                              IMAGE,
+                              CHANNELS,
+                              out,
+                              out,
+                              kernel,
+                              kernel,
+                              stride,
+                              pad};
 }
 /* (batch, length, heads, width) to (batch, heads, length, width), heads 16 and width 64 or what there is. */
 static tandem_cuda_permutation heads_of(const card_arrays *a)
@@ -161,14 +169,14 @@ LAUNCH_OF(rows_s8_bf16, tandem_cuda_quantise_rows(a->q, TANDEM_CUDA_S8, a->of_ro
                                                   a->columns, &rounding, NULL, s))
 LAUNCH_OF(rows_e4m3_bf16, tandem_cuda_quantise_rows(a->q, TANDEM_CUDA_E4M3, a->of_row, a->half, H, a->rows,
                                                     a->columns, NULL, NULL, s))
-LAUNCH_OF(dequantise_rows,
-          tandem_cuda_dequantise_rows(a->half_out, H, a->q, TANDEM_CUDA_S8, a->rows, a->columns, a->of_row, s))
+LAUNCH_OF(dequantise_rows, tandem_cuda_dequantise_rows(a->half_out, H, a->q, TANDEM_CUDA_S8, a->rows,
+                                                       a->columns, a->of_row, s))
 LAUNCH_OF(dequantise_f32, tandem_cuda_dequantise(a->y, F, a->q, TANDEM_CUDA_S8, a->n, a->of_row, s))
 LAUNCH_OF(dequantise_bf16, tandem_cuda_dequantise(a->half_out, H, a->q, TANDEM_CUDA_S8, a->n, a->of_row, s))
 LAUNCH_OF(narrow, tandem_cuda_convert(a->half_out, H, a->x, F, a->n, s))
 LAUNCH_OF(widen, tandem_cuda_convert(a->y, F, a->half, H, a->n, s))
-LAUNCH_OF(scale_f32,
-          tandem_cuda_scale_s32(a->y, F, a->x, a->rows, a->columns, a->columns, a->of_row, a->of_row + 1, 0, s))
+LAUNCH_OF(scale_f32, tandem_cuda_scale_s32(a->y, F, a->x, a->rows, a->columns, a->columns, a->of_row,
+                                           a->of_row + 1, 0, s))
 LAUNCH_OF(scale_bf16, tandem_cuda_scale_s32(a->half_out, H, a->x, a->rows, a->columns, a->columns, a->of_row,
                                             a->of_row + 1, 0, s))
 LAUNCH_OF(scale_rows_bf16,
@@ -183,22 +191,26 @@ LAUNCH_OF(add_bf16, tandem_cuda_add(a->half_out, a->half, a->x, H, a->n, s))
 LAUNCH_OF(relu_bf16, tandem_cuda_activate(a->half_out, a->half, TANDEM_CUDA_RELU, H, a->n, s))
 LAUNCH_OF(gelu_f32, tandem_cuda_activate(a->y, a->x, TANDEM_CUDA_GELU, F, a->n, s))
 LAUNCH_OF(gelu_bf16, tandem_cuda_activate(a->half_out, a->half, TANDEM_CUDA_GELU, H, a->n, s))
-LAUNCH_OF(gelu_back_bf16, tandem_cuda_activate_backward(a->half_out, a->half, a->x, TANDEM_CUDA_GELU, H, a->n, s))
+LAUNCH_OF(gelu_back_bf16,
+          tandem_cuda_activate_backward(a->half_out, a->half, a->x, TANDEM_CUDA_GELU, H, a->n, s))
 LAUNCH_OF(bias_bf16, tandem_cuda_bias(a->half_out, a->half, H, a->of_row, a->n, a->columns, s))
 LAUNCH_OF(column_sum_f32, tandem_cuda_column_sum(a->of_row, a->x, F, a->rows, a->columns, a->workspace, s))
-LAUNCH_OF(column_sum_bf16, tandem_cuda_column_sum(a->of_row, a->half, H, a->rows, a->columns, a->workspace, s))
+LAUNCH_OF(column_sum_bf16,
+          tandem_cuda_column_sum(a->of_row, a->half, H, a->rows, a->columns, a->workspace, s))
 LAUNCH_OF(layernorm, tandem_cuda_layernorm(a->y, a->x, a->of_row, a->of_row, a->mean, a->variance, a->rows,
                                            a->columns, 1e-5f, s))
-LAUNCH_OF(layernorm_back, tandem_cuda_layernorm_backward(a->z, a->q, a->turned, a->y, a->x, a->of_row, a->mean,
-                                                         a->variance, a->rows, a->columns, 1e-5f, a->workspace, s))
+LAUNCH_OF(layernorm_back,
+          tandem_cuda_layernorm_backward(a->z, a->q, a->turned, a->y, a->x, a->of_row, a->mean, a->variance,
+                                         a->rows, a->columns, 1e-5f, a->workspace, s))
 LAUNCH_OF(softmax, tandem_cuda_softmax(a->y, a->x, a->rows, a->columns, 0.125f, 0, s))
 LAUNCH_OF(softmax_back, tandem_cuda_softmax_backward(a->z, a->x, a->positive, a->rows, a->columns, 0.125f, s))
 LAUNCH_OF(loss, tandem_cuda_cross_entropy(a->of_row, a->y, a->x, a->label, a->rows, a->columns, 1, 0.1f,
                                           a->words + 2, a->workspace, s))
-LAUNCH_OF(loss_back,
-          tandem_cuda_cross_entropy_backward(a->z, a->positive, a->label, a->rows, a->columns, 1, NULL, 0.1f, s))
+LAUNCH_OF(loss_back, tandem_cuda_cross_entropy_backward(a->z, a->positive, a->label, a->rows, a->columns, 1,
+                                                        NULL, 0.1f, s))
 LAUNCH_OF(noise, tandem_cuda_noise(a->y, a->n / IMAGE_ELEMENTS, IMAGE_ELEMENTS, 1, 0, 1, a->words + 2, s))
-LAUNCH_OF(embedding, tandem_cuda_embedding(a->y, a->x, F, a->label, a->rows, a->rows, a->columns, a->words + 2, s))
+LAUNCH_OF(embedding,
+          tandem_cuda_embedding(a->y, a->x, F, a->label, a->rows, a->rows, a->columns, a->words + 2, s))
 LAUNCH_OF(embedding_back,
           tandem_cuda_embedding_gradient(a->y, a->label, a->x, F, a->rows, a->rows, a->columns, 0, s))
 
@@ -210,7 +222,8 @@ static int dropout_bf16(const card_arrays *a, tandem_cuda_stream s)
 static int batchnorm(const card_arrays *a, tandem_cuda_stream s)
 {
     const tandem_cuda_batchnorm norm = norm_of(a);
-    return tandem_cuda_batchnorm_forward(a->half_out, a->half, H, &norm, a->mean, a->variance, a->workspace, s);
+    return tandem_cuda_batchnorm_forward(a->half_out, a->half, H, &norm, a->mean, a->variance, a->workspace,
+                                         s);
 }
 static int batchnorm_back(const card_arrays *a, tandem_cuda_stream s)
 {
@@ -228,7 +241,8 @@ static int turn_bf16(const card_arrays *a, tandem_cuda_stream s)
     const tandem_cuda_permutation p = turn_of(a);
     return tandem_cuda_transpose(a->half_out, a->half, H, &p, s);
 }
-static int im2col(const card_arrays *a, tandem_cuda_stream s) /* y holds the columns of a quarter of the images */
+/* y holds the columns of a quarter of the images */
+static int im2col(const card_arrays *a, tandem_cuda_stream s)
 {
     const tandem_cuda_pool window = window_of(a, 4, 3, 1, 1);
     return tandem_cuda_im2col_bytes(a->y, a->q, &window, s);
@@ -236,7 +250,8 @@ static int im2col(const card_arrays *a, tandem_cuda_stream s) /* y holds the col
 static int col2im(const card_arrays *a, tandem_cuda_stream s) /* x, of a sixteenth, in s32 */
 {
     const tandem_cuda_pool window = window_of(a, 16, 3, 1, 1);
-    return tandem_cuda_col2im_s32(a->positive, F, a->x, (size_t)9 * CHANNELS, &window, a->of_row, a->of_row + 1, s);
+    return tandem_cuda_col2im_s32(a->positive, F, a->x, (size_t)9 * CHANNELS, &window, a->of_row,
+                                  a->of_row + 1, s);
 }
 static int maxpool(const card_arrays *a, tandem_cuda_stream s)
 {

@@ -1,4 +1,5 @@
-/* linear.c: a linear layer's tasks of a training step, prepared and run by the backend as the executor would. */
+/* linear.c: a linear layer's tasks of a training step, prepared and run by the backend as the executor would.
+ * */
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,7 +83,7 @@ static int is_cast(tandem_task_kind kind)
     return kind != TANDEM_TASK_FORWARD && kind != TANDEM_TASK_WGRAD && kind != TANDEM_TASK_DGRAD;
 }
 
-/* --- Memory --------------------------------------------------------------------------------------------------------------- */
+/* --- Memory --------------------------------------------------------------------------------------------- */
 
 /* Where a value lies: taken and filled with numbers when it is first asked for. */
 static tandem_status place(layer *l, int id, void **at, tandem_error *error)
@@ -114,7 +115,8 @@ static tandem_status open_history(tandem_amax_history **on_card, layer *l, tande
     if (status == TANDEM_OK) status = tandem_amax_history_add(&history, 1, error);
     if (status == TANDEM_OK) status = card_take(&memory, l->c, sizeof history, error);
     if (status == TANDEM_OK)
-        status = tandem_cuda_backend.copy((void *)(uintptr_t)l->c->device, memory, &history, sizeof history, error);
+        status = tandem_cuda_backend.copy((void *)(uintptr_t)l->c->device, memory, &history, sizeof history,
+                                          error);
     *on_card = memory;
     return status;
 }
@@ -122,7 +124,8 @@ static tandem_status open_history(tandem_amax_history **on_card, layer *l, tande
 static tandem_status bind(layer *l, int t, tandem_kernel_call *call, tandem_error *error)
 {
     const tandem_task *task = &l->step->task[t];
-    tandem_status status = tandem_step_history(l->step, t) == t ? open_history(&call->history, l, error) : TANDEM_OK;
+    tandem_status status =
+        tandem_step_history(l->step, t) == t ? open_history(&call->history, l, error) : TANDEM_OK;
     for (int k = 0; k < task->n_read && status == TANDEM_OK; k++) {
         void *at = l->parameter;
         if (task->read[k] >= 0) {
@@ -144,7 +147,7 @@ static tandem_status bind(layer *l, int t, tandem_kernel_call *call, tandem_erro
     return status;
 }
 
-/* --- Kernels -------------------------------------------------------------------------------------------------------------- */
+/* --- Kernels -------------------------------------------------------------------------------------------- */
 
 static tandem_status prepare_all(layer *l, tandem_error *error)
 {

@@ -30,7 +30,7 @@ void card_give_all(card *c)
     while (c->n_memory > 0) c->device->vendor->give(c->memory[--c->n_memory], 0);
 }
 
-/* --- Random numbers ------------------------------------------------------------------------------------------------------- */
+/* --- Random numbers ------------------------------------------------------------------------------------- */
 
 enum { PATTERN = 1 << 20 }; /* numbers that are drawn; arrays repeat them */
 
@@ -67,7 +67,7 @@ tandem_status card_fill(const card *c, void *memory, tandem_dtype dtype, size_t 
     return failed ? failed_in(c, "copying random numbers", failed, error) : TANDEM_OK;
 }
 
-/* --- Time ----------------------------------------------------------------------------------------------------------------- */
+/* --- Time ----------------------------------------------------------------------------------------------- */
 
 static int sample(double *ns, const card *c, int launches, card_work *work, void *context,
                   tandem_cuda_event event[2])

@@ -5,7 +5,7 @@
 #include "base/quantity.h"
 #include "bench/cuda/card.h"
 
-/* --- Cells ------------------------------------------------------------------------------------------------------------------ */
+/* --- Cells ---------------------------------------------------------------------------------------------- */
 
 static char *absent(char cell[CARD_CELL])
 {
@@ -41,10 +41,11 @@ char *card_print_multiple(char cell[CARD_CELL], double ns, double of_ns)
 /* What a card cannot do is no error of the report; a card that failed is. */
 static int is_over(tandem_status status)
 {
-    return status != TANDEM_OK && status != TANDEM_NO_KERNEL && status != TANDEM_UNKNOWN_NAME && status != TANDEM_USAGE;
+    return status != TANDEM_OK && status != TANDEM_NO_KERNEL && status != TANDEM_UNKNOWN_NAME &&
+           status != TANDEM_USAGE;
 }
 
-/* --- Ceilings --------------------------------------------------------------------------------------------------------------- */
+/* --- Ceilings ------------------------------------------------------------------------------------------- */
 
 typedef struct copies {
     const card *c;
@@ -75,15 +76,16 @@ static tandem_status measure_copies(card *c, tandem_error *error)
         int64_t ns = 0;
         status = card_time(&ns, c, "a copy", c->sizes.launches, run_copy, &of, error);
         if (status != TANDEM_OK) break;
-        fprintf(c->out, "copy of %-26s %10s %14s\n", tandem_quantity_print_bytes(cells[0], CARD_CELL, of.bytes),
-                card_print_ns(cells[1], ns), card_print_rate(cells[2], 2 * (double)of.bytes, ns, "B"));
+        fprintf(c->out, "copy of %-26s %10s %14s\n",
+                tandem_quantity_print_bytes(cells[0], CARD_CELL, of.bytes), card_print_ns(cells[1], ns),
+                card_print_rate(cells[2], 2 * (double)of.bytes, ns, "B"));
         c->copy_bytes_per_s = fmax(c->copy_bytes_per_s, 2 * (double)of.bytes * 1e9 / (double)ns);
     }
     card_give_all(c);
     return status;
 }
 
-/* --- Products by the library alone --------------------------------------------------------------------------------------------- */
+/* --- Products by the library alone ---------------------------------------------------------------------- */
 
 typedef struct bare {
     const card *c;
@@ -98,7 +100,8 @@ static int run_bare(void *context, int turn)
     (void)turn; /* one product's operands are larger than any cache */
     const bare *p = context;
     const cuda_operands operands = {p->a, p->b, p->result, p->scales, p->scales + 1};
-    return p->c->device->vendor->work_run(p->work, &p->algorithm, &operands, p->workspace, p->c->device->stream);
+    return p->c->device->vendor->work_run(p->work, &p->algorithm, &operands, p->workspace,
+                                          p->c->device->stream);
 }
 
 /* A type of operands: its products by the library alone, and as a precision of a layer. */
@@ -109,14 +112,22 @@ typedef struct square {
     int tf32;
 } square;
 
-/* side³ with A as (m, k) and B as (n, k), which every type can do. TANDEM_NO_KERNEL where the library cannot. */
+/* side³ with A as (m, k) and B as (n, k), which every type can do. TANDEM_NO_KERNEL where the library cannot.
+ * */
 static tandem_status time_bare(int64_t *ns, card *c, const square *type, tandem_error *error)
 {
     const int64_t side = c->sizes.side;
     const cuda_type from = type->from, to = type->to;
     const tandem_dtype dtype = type->dtype;
-    const cuda_product_spec spec = {
-        .batch = 1, .m = side, .n = side, .k = side, .transpose_b = 1, .a = from, .b = from, .to = to, .tf32 = type->tf32};
+    const cuda_product_spec spec = {.batch = 1,
+                                    .m = side,
+                                    .n = side,
+                                    .k = side,
+                                    .transpose_b = 1,
+                                    .a = from,
+                                    .b = from,
+                                    .to = to,
+                                    .tf32 = type->tf32};
     void *scales = NULL;
     const cuda_vendor *vendor = c->device->vendor;
     bare p = {.c = c};
@@ -186,7 +197,7 @@ static tandem_status measure_products(card *c, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* --- Kernels ---------------------------------------------------------------------------------------------------------------- */
+/* --- Kernels -------------------------------------------------------------------------------------------- */
 
 typedef struct turns {
     const card *c;
@@ -210,8 +221,8 @@ static tandem_status time_kernel(int64_t *ns, turns *of, const card_kernel *befo
     return card_time(ns, of->c, kernel->name, of->c->sizes.launches, run_kernel, of, error);
 }
 
-/* Reading the range and rounding, against two passes over memory at the copy's rate; and rounding with a delayed scale, which finds
- * the next range meanwhile, against one. */
+/* Reading the range and rounding, against two passes over memory at the copy's rate; and rounding with a
+ * delayed scale, which finds the next range meanwhile, against one. */
 static tandem_status measure_quantising(turns *of, tandem_error *error)
 {
     static const char *const types[] = {"f32", "bf16"};
@@ -264,7 +275,7 @@ static tandem_status measure_kernels(card *c, tandem_error *error)
     return status;
 }
 
-/* --- The transformer layer ---------------------------------------------------------------------------------------------------- */
+/* --- The transformer layer ------------------------------------------------------------------------------ */
 
 enum { PRODUCTS = 4 };
 
@@ -285,7 +296,8 @@ static tandem_status time_layer(card_linear times[PRODUCTS], card_linear *sum, c
         status = card_linear_time(&times[k], c, c->sizes.tokens, shape[k][0], shape[k][1], how->precision,
                                   how->is_delayed, error);
         if (status != TANDEM_OK) break;
-        all.forward_ns += times[k].forward_ns, all.all_ns += times[k].all_ns, all.casts_ns += times[k].casts_ns;
+        all.forward_ns += times[k].forward_ns, all.all_ns += times[k].all_ns,
+            all.casts_ns += times[k].casts_ns;
     }
     if (status == TANDEM_OK)
         *sum = all;
@@ -321,7 +333,9 @@ static tandem_status measure_layer(card *c, tandem_error *error)
         const tandem_status status = time_layer(times[p], &sum[p], c, &manners[p], error);
         if (status != TANDEM_OK) return status;
     }
-    fprintf(c->out, "\nForward, dgrad and wgrad of a layer's products, all casts included: %lld tokens, hidden %lld, FFN %lld\n",
+    fprintf(c->out,
+            "\nForward, dgrad and wgrad of a layer's products, all casts included: %lld tokens, "
+            "hidden %lld, FFN %lld\n",
             (long long)c->sizes.tokens, (long long)c->sizes.hidden, (long long)c->sizes.ffn);
     fprintf(c->out, "%-14s %-18s %12s %14s %12s %10s\n", "product", "precision", "time", "rate",
             "of it casts", "than bf16");
@@ -334,7 +348,7 @@ static tandem_status measure_layer(card *c, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* --- All of it ------------------------------------------------------------------------------------------------------------------ */
+/* --- All of it ------------------------------------------------------------------------------------------ */
 
 tandem_status card_report(card *c, tandem_error *error)
 {

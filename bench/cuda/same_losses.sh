@@ -1,7 +1,7 @@
 #!/bin/bash
-# Whether a training run has the same losses with graphs and launched kernel by kernel: where something in a graph does not wait for what it
-# needs, or a rank takes a bucket before it is there, they differ. Exit code 1 where they do.
-# usage: bench/cuda/same_losses.sh TANDEM CLUSTER MODEL [STEPS]
+# Whether a training run has the same losses with graphs and launched kernel by kernel: where something in a
+# graph does not wait for what it needs, or a rank takes a bucket before it is there, they differ. Exit code 1
+# where they do. usage: bench/cuda/same_losses.sh TANDEM CLUSTER MODEL [STEPS]
 set -u
 folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT
 for graphs in 1 0; do

@@ -1,8 +1,9 @@
 #!/bin/bash
-# A training step in bf16 on a card: tandem's, as graphs and launched kernel by kernel, beside PyTorch's on the same card where a python3 with
-# torch.cuda is there. Medians.
-# Exits 1 where one of them failed or was stopped; 1 of tandem or PyTorch itself is an answer: it does not fit.
-# usage: bench/cuda/steps.sh [TANDEM [DEVICE]]     [build/tandem cuda:0]; STEPS=10; ONE_LIMIT: seconds for each figure [60]
+# A training step in bf16 on a card: tandem's, as graphs and launched kernel by kernel, beside PyTorch's on
+# the same card where a python3 with torch.cuda is there. Medians.
+# Exits 1 where one of them failed or was stopped; 1 of tandem or PyTorch itself is an answer: it does not
+# fit. usage: bench/cuda/steps.sh [TANDEM [DEVICE]]     [build/tandem cuda:0]; STEPS=10; ONE_LIMIT: seconds
+# for each figure [60]
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 tandem=${1:-$here/../../build/tandem} device=${2:-cuda:0} steps=${STEPS:-10} limit=${ONE_LIMIT:-60}

@@ -1,4 +1,5 @@
-/* multiply_int8.c: a product of two float matrices, in int8, beside the same in double: no graph, no store, no device.
+/* multiply_int8.c: a product of two float matrices, in int8, beside the same in double: no graph, no store,
+ * no device.
  *
  *     cc multiply_int8.c $(pkg-config --cflags --libs tandem_kernels) -lm -o multiply_int8
  *     ./multiply_int8 best
@@ -12,8 +13,9 @@
 enum { M = 64, N = 48, K = 256 };
 
 /* C = A·B: a scale for each row of A, one for B. */
-static tandem_status multiply(const tandem_kernels *kernels, float *c, /* NOLINT(readability-non-const-parameter) */
-                              const float *a, const float *b, tandem_error *error)
+/* NOLINTNEXTLINE(readability-non-const-parameter) */
+static tandem_status multiply(const tandem_kernels *kernels, float *c, const float *a, const float *b,
+                              tandem_error *error)
 {
     static int8_t qa[M * K], qb[K * N];
     float a_scale[M], b_scale = 0;

@@ -1,4 +1,5 @@
-/* plan.c: from a profile store to a plan: how many operators get which precision on each device, and how good that is.
+/* plan.c: from a profile store to a plan: how many operators get which precision on each device, and how good
+ * that is.
  *
  *     cc plan.c $(pkg-config --cflags --libs tandem) -o plan
  *     ./plan tandem.db vit_tiny "strongest + weakest" plan.json
@@ -8,7 +9,8 @@
 
 #include <tandem/planner.h>
 
-static void print_device(const tandem_plan *plan, const tandem_graph *graph, const tandem_allocation *found, int c)
+static void print_device(const tandem_plan *plan, const tandem_graph *graph, const tandem_allocation *found,
+                         int c)
 {
     int count[TANDEM_N_PRECISION] = {0};
     for (int i = 0; i < graph->n_op; i++)

@@ -1,4 +1,5 @@
-/* quantise_cuda.c: a matrix of floats to int8 and back on a card, with a scale for each row, and how far off it is then.
+/* quantise_cuda.c: a matrix of floats to int8 and back on a card, with a scale for each row, and how far off
+ * it is then.
  *
  *     cc quantise_cuda.c $(pkg-config --cflags --libs tandem_cuda_kernels) -I/usr/local/cuda/include \
  *         -L/usr/local/cuda/lib64 -lcudart -lm -o quantise_cuda
@@ -56,7 +57,8 @@ static tandem_status run(float *back, const float *x, arrays *on_card, tandem_er
         if (status != TANDEM_OK) return status;
         failed = cudaMemcpy(back, on_card->back, N * sizeof *x, cudaMemcpyDeviceToHost);
     }
-    return failed ? tandem_error_set(error, TANDEM_NO_DEVICE, "the card: %s", cudaGetErrorString(failed)) : TANDEM_OK;
+    return failed ? tandem_error_set(error, TANDEM_NO_DEVICE, "the card: %s", cudaGetErrorString(failed))
+                  : TANDEM_OK;
 }
 
 int main(void)

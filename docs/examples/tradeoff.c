@@ -1,4 +1,5 @@
-/* tradeoff.c: what a longer step buys: the least sensitivity found for each slowdown that is allowed, from one planner.
+/* tradeoff.c: what a longer step buys: the least sensitivity found for each slowdown that is allowed, from
+ * one planner.
  *
  *     cc tradeoff.c $(pkg-config --cflags --libs tandem) -o tradeoff
  *     ./tradeoff tandem.db resnet20 "strongest + weakest" 64MiB

@@ -1,12 +1,14 @@
-/* bert_base.c: a transformer that reads a whole text at once. Source: Devlin et al., "BERT: pre-training of deep bidirectional
- * transformers for language understanding", NAACL 2019; BERT-large is width=1024,layers=24,heads=16.
+/* bert_base.c: a transformer that reads a whole text at once. Source: Devlin et al., "BERT: pre-training of
+ * deep bidirectional transformers for language understanding", NAACL 2019; BERT-large is
+ * width=1024,layers=24,heads=16.
  *
- * head=mlm predicts hidden tokens: a linear layer with gelu and layernorm, then the transposed word embedding and a bias.
- * head=class predicts the class of a sample from its first token: a linear layer with tanh ("pooler"), and one more.
- * Of the hidden tokens alone, as in the authors' program: the others have no label, and what is computed of them no effect.
- * Both read every token as segment 0 of the table of segments, and samples are of full length, so there is no mask.
- * dropout=0.1 drops as published: of the embeddings, of the attention's weights, of what joins the residual stream, and behind the
- * pooler. There is no prediction of the next sentence. */
+ * head=mlm predicts hidden tokens: a linear layer with gelu and layernorm, then the transposed word embedding
+ * and a bias. head=class predicts the class of a sample from its first token: a linear layer with tanh
+ * ("pooler"), and one more. Of the hidden tokens alone, as in the authors' program: the others have no label,
+ * and what is computed of them no effect. Both read every token as segment 0 of the table of segments, and
+ * samples are of full length, so there is no mask. dropout=0.1 drops as published: of the embeddings, of the
+ * attention's weights, of what joins the residual stream, and behind the pooler. There is no prediction of
+ * the next sentence. */
 #include "graph/zoo/zoo.h"
 
 enum { SEQ, WIDTH, LAYERS, HEADS, VOCABULARY, POSITIONS, HEAD, CLASSES, DROPOUT };
@@ -15,7 +17,8 @@ static const tandem_model_option options[] = {
     [WIDTH] = {"width", 768, 1, 16384, "numbers a token; a multiple of the heads"},
     [LAYERS] = {"layers", 12, 1, 256, "blocks"},
     [HEADS] = {"heads", 12, 1, 256, "attention heads"},
-    [VOCABULARY] = {"vocabulary", 30522, 2, 1 << 20, "tokens there are; the last one stands for a hidden one"},
+    [VOCABULARY] = {"vocabulary", 30522, 2, 1 << 20,
+                    "tokens there are; the last one stands for a hidden one"},
     [POSITIONS] = {"positions", 512, 1, 65536, "rows of the table of positions"},
     [HEAD] = TANDEM_ZOO_HEAD_OPTION,
     [CLASSES] = {"classes", 2, 2, 65536, "number of classes; with head=class"},
@@ -75,8 +78,9 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
                                          .dropout = tandem_zoo_share(value[DROPOUT]),
                                          .drop_weights = tandem_zoo_share(value[DROPOUT])};
     const int tokens = tandem_build_tokens(b, "tokens", value[SEQ]);
-    const int label = predicts_hidden ? tandem_build_masked_labels(b, "label", value[SEQ], hidden ? hidden : 1)
-                                      : tandem_build_labels(b, "label", 1);
+    const int label = predicts_hidden
+                          ? tandem_build_masked_labels(b, "label", value[SEQ], hidden ? hidden : 1)
+                          : tandem_build_labels(b, "label", 1);
     const int word = tandem_build_embedding(b, "embedding", tokens, value[VOCABULARY], value[WIDTH]);
     int x = tandem_zoo_blocks(b, embed(b, word, value), &form);
     x = predicts_hidden ? hidden_tokens(b, x, label, word, value[WIDTH]) : class_of_first(b, x, value);
@@ -86,6 +90,11 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
 
 const tandem_zoo_model tandem_zoo_bert_base = {
     .model = {"bert_base", "bidirectional transformer with a choice of heads", "text", options},
-    .optimizer = {.kind = TANDEM_ADAMW, .rate = 1e-4f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-6f, .decay = 0.01f},
+    .optimizer = {.kind = TANDEM_ADAMW,
+                  .rate = 1e-4f,
+                  .beta1 = 0.9f,
+                  .beta2 = 0.999f,
+                  .epsilon = 1e-6f,
+                  .decay = 0.01f},
     .build = build,
 };

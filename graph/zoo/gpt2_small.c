@@ -1,7 +1,7 @@
-/* gpt2_small.c: a transformer that predicts the next token of a text; its output layer is the transposed word embedding.
- * Source: Radford et al., "Language models are unsupervised multitask learners", 2019: the smallest of its four models;
- * the next one is width=1024,layers=24,heads=16. dropout=0.1 drops as published: of the embeddings, of the attention's weights, and
- * of what joins the residual stream. */
+/* gpt2_small.c: a transformer that predicts the next token of a text; its output layer is the transposed word
+ * embedding. Source: Radford et al., "Language models are unsupervised multitask learners", 2019: the
+ * smallest of its four models; the next one is width=1024,layers=24,heads=16. dropout=0.1 drops as published:
+ * of the embeddings, of the attention's weights, and of what joins the residual stream. */
 #include "graph/zoo/zoo.h"
 
 enum { SEQ, WIDTH, LAYERS, HEADS, VOCABULARY, POSITIONS, DROPOUT };
@@ -44,6 +44,11 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
 
 const tandem_zoo_model tandem_zoo_gpt2_small = {
     .model = {"gpt2_small", "causal transformer with a tied head", "text", options},
-    .optimizer = {.kind = TANDEM_ADAMW, .rate = 2.5e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .decay = 0.1f},
+    .optimizer = {.kind = TANDEM_ADAMW,
+                  .rate = 2.5e-4f,
+                  .beta1 = 0.9f,
+                  .beta2 = 0.95f,
+                  .epsilon = 1e-8f,
+                  .decay = 0.1f},
     .build = build,
 };

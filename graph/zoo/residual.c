@@ -1,5 +1,5 @@
-/* residual.c: what residual networks are made of. Source: He, Zhang, Ren, Sun, "Deep residual learning for image
- * recognition", CVPR 2016; shortcuts by their option B. */
+/* residual.c: what residual networks are made of. Source: He, Zhang, Ren, Sun, "Deep residual learning for
+ * image recognition", CVPR 2016; shortcuts by their option B. */
 #include "graph/zoo/zoo.h"
 
 int tandem_zoo_conv(tandem_builder *b, const char *scope, const char *part, int x, int64_t channels,
@@ -11,7 +11,8 @@ int tandem_zoo_conv(tandem_builder *b, const char *scope, const char *part, int 
 }
 
 /* x + t and its relu; x through a convolution where its shape is another. */
-static int join(tandem_builder *b, const char *scope, const char *relu, int x, int t, int64_t channels, int stride)
+static int join(tandem_builder *b, const char *scope, const char *relu, int x, int t, int64_t channels,
+                int stride)
 {
     if (stride != 1 || tandem_shape_last(tandem_builder_shape(b, x)) != channels)
         x = tandem_zoo_conv(b, scope, "shortcut", x, channels, 1, stride);

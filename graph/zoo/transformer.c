@@ -35,7 +35,8 @@ int tandem_zoo_patches(tandem_builder *b, int x, int64_t patch, int64_t width)
     return tandem_build_bias(b, "patch.bias", x, 1, 0);
 }
 
-tandem_status tandem_zoo_positions_check(const char *model, int64_t seq, int64_t positions, tandem_error *error)
+tandem_status tandem_zoo_positions_check(const char *model, int64_t seq, int64_t positions,
+                                         tandem_error *error)
 {
     if (seq <= positions) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
@@ -45,7 +46,8 @@ tandem_status tandem_zoo_positions_check(const char *model, int64_t seq, int64_t
 }
 
 /* (batch, length, width) → (batch, heads, length, width / heads) */
-static int split(tandem_builder *b, const char *scope, const char *part, int x, const tandem_zoo_transformer *f)
+static int split(tandem_builder *b, const char *scope, const char *part, int x,
+                 const tandem_zoo_transformer *f)
 {
     static const int axis[4] = {0, 2, 1, 3};
     const int64_t dim[4] = {f->batch, f->length, f->heads, f->width / f->heads};
@@ -55,7 +57,8 @@ static int split(tandem_builder *b, const char *scope, const char *part, int x, 
     return tandem_build_transpose(b, tandem_zoo_in(name.text, "heads").text, t, axis);
 }
 
-static int attention(tandem_builder *b, const char *scope, int x, const tandem_zoo_transformer *f, float residual)
+static int attention(tandem_builder *b, const char *scope, int x, const tandem_zoo_transformer *f,
+                     float residual)
 {
     static const int axis[4] = {0, 2, 1, 3};
     const int64_t dim[3] = {f->batch, f->length, f->width};

@@ -1,7 +1,8 @@
-/* vgg16_bn.c: thirteen 3x3 convolutions and three large linear layers. Source: Simonyan, Zisserman, "Very deep
- * convolutional networks for large-scale image recognition", ICLR 2015, configuration D, with a batchnorm behind each
- * convolution, which keeps its bias (Ioffe, Szegedy, ICML 2015). The first linear layer reads what the pools leave of the
- * image, 7x7 of 224x224. dropout=0.5 drops as published: behind the two hidden linear layers. */
+/* vgg16_bn.c: thirteen 3x3 convolutions and three large linear layers. Source: Simonyan, Zisserman, "Very
+ * deep convolutional networks for large-scale image recognition", ICLR 2015, configuration D, with a
+ * batchnorm behind each convolution, which keeps its bias (Ioffe, Szegedy, ICML 2015). The first linear layer
+ * reads what the pools leave of the image, 7x7 of 224x224. dropout=0.5 drops as published: behind the two
+ * hidden linear layers. */
 #include "graph/zoo/zoo.h"
 
 #include <stdio.h>

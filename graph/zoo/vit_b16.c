@@ -1,6 +1,7 @@
-/* vit_b16.c: a vision transformer with a class token: a trained row before the patches, which the head reads at the end.
- * Source: Dosovitskiy et al., ICLR 2021, ViT-B/16; ViT-L/16 is width=1024,layers=24,heads=16. dropout=0.1
- * drops as published (their appendix B.1): behind the positions, and behind every linear layer but those of queries, keys and values. */
+/* vit_b16.c: a vision transformer with a class token: a trained row before the patches, which the head reads
+ * at the end. Source: Dosovitskiy et al., ICLR 2021, ViT-B/16; ViT-L/16 is width=1024,layers=24,heads=16.
+ * dropout=0.1 drops as published (their appendix B.1): behind the positions, and behind every linear layer
+ * but those of queries, keys and values. */
 #include "graph/zoo/zoo.h"
 
 enum { IMAGE, PATCH, WIDTH, LAYERS, HEADS, CLASSES, DROPOUT };
@@ -43,6 +44,11 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
 
 const tandem_zoo_model tandem_zoo_vit_b16 = {
     .model = {"vit_b16", "vision transformer with a class token, for ImageNet", "images", options},
-    .optimizer = {.kind = TANDEM_ADAMW, .rate = 3e-4f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .decay = 0.3f},
+    .optimizer = {.kind = TANDEM_ADAMW,
+                  .rate = 3e-4f,
+                  .beta1 = 0.9f,
+                  .beta2 = 0.999f,
+                  .epsilon = 1e-8f,
+                  .decay = 0.3f},
     .build = build,
 };

@@ -52,6 +52,11 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
 
 const tandem_zoo_model tandem_zoo_vit_tiny = {
     .model = {"vit_tiny", "vision transformer", "images", options},
-    .optimizer = {.kind = TANDEM_ADAMW, .rate = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .decay = 0.05f},
+    .optimizer = {.kind = TANDEM_ADAMW,
+                  .rate = 1e-3f,
+                  .beta1 = 0.9f,
+                  .beta2 = 0.999f,
+                  .epsilon = 1e-8f,
+                  .decay = 0.05f},
     .build = build,
 };

@@ -82,7 +82,8 @@ static bool is_share(const tandem_model_option *option) { return strcmp(option->
 
 static const char *const heads[] = {[TANDEM_ZOO_HEAD_MLM] = "mlm", [TANDEM_ZOO_HEAD_CLASS] = "class"};
 
-char *tandem_model_value_print(char text[TANDEM_MODEL_VALUE_TEXT], const tandem_model_option *option, int64_t value)
+char *tandem_model_value_print(char text[TANDEM_MODEL_VALUE_TEXT], const tandem_model_option *option,
+                               int64_t value)
 {
     if (is_image(option))
         (void)snprintf(text, TANDEM_MODEL_VALUE_TEXT, "%" PRId64 "x%" PRId64 "x%" PRId64,
@@ -186,7 +187,8 @@ static tandem_status value_read(int64_t *value, const tandem_model *model, const
     }
     char least[TANDEM_MODEL_VALUE_TEXT], most[TANDEM_MODEL_VALUE_TEXT];
     return tandem_error_set(error, TANDEM_USAGE, "model %s: %s is '%s'; allowed %s … %s (%s)", model->name,
-                            option->name, quote_of(p).text, tandem_model_value_print(least, option, option->least),
+                            option->name, quote_of(p).text,
+                            tandem_model_value_print(least, option, option->least),
                             tandem_model_value_print(most, option, option->most), option->meaning);
 }
 
@@ -232,7 +234,8 @@ static tandem_status option_read(int64_t *value, bool *given, const tandem_model
 }
 
 /* "option=value,…" up to the end; the values that are not given are the defaults. */
-static tandem_status options_read(int64_t *value, const tandem_model *model, const char *text, tandem_error *error)
+static tandem_status options_read(int64_t *value, const tandem_model *model, const char *text,
+                                  tandem_error *error)
 {
     bool given[TANDEM_ZOO_MAX_OPTION] = {false};
     for (int i = 0; model->option[i].name; i++) value[i] = model->option[i].fallback;
@@ -256,7 +259,9 @@ static tandem_status model_find(const tandem_zoo_model **model, piece name, tand
         candidates[i] = models[i]->model.name;
     }
     const quote got = quote_of(name);
-    return tandem_error_set(error, TANDEM_UNKNOWN_NAME, "there is no model '%s'.%s `tandem list models` shows them.",
+    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                            "there is no model '%s'.%s `tandem list models` "
+                            "shows them.",
                             got.text, tandem_nearest_hint(got.text, candidates, N_MODEL).text);
 }
 

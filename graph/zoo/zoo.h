@@ -20,14 +20,15 @@ extern const tandem_zoo_model tandem_zoo_mlp, tandem_zoo_resnet20, tandem_zoo_vi
 
 enum { TANDEM_ZOO_MAX_OPTION = 9 };
 
-/* tandem_graph_open for slurmctld, whom a user's text must neither hold up nor make open a file: a name is looked for among the
- * models above alone, it is no path, and the building stops where it has taken *n_op operators: TANDEM_OVER_LIMIT. With any
- * other graph *n_op is how many it was built of, before some were joined. */
+/* tandem_graph_open for slurmctld, whom a user's text must neither hold up nor make open a file: a name is
+ * looked for among the models above alone, it is no path, and the building stops where it has taken *n_op
+ * operators: TANDEM_OVER_LIMIT. With any other graph *n_op is how many it was built of, before some were
+ * joined. */
 tandem_status tandem_graph_open_within(tandem_graph **graph, const char *model, int64_t batch, int *n_op,
                                        tandem_error *error);
 
-/* The option "image" holds three numbers in one: sizes below 2^16. A single number N means NxN, with the channels of the
- * default. */
+/* The option "image" holds three numbers in one: sizes below 2^16. A single number N means NxN, with the
+ * channels of the default. */
 #define TANDEM_ZOO_IMAGE(height, width, channels)                                                            \
     ((int64_t)(height) << 32 | (int64_t)(width) << 16 | (int64_t)(channels))
 /* clang-format off */
@@ -74,17 +75,18 @@ int tandem_zoo_images(tandem_builder *b, int64_t image);
  * batchnorm: "scope.part", "scope.part.norm". */
 int tandem_zoo_conv(tandem_builder *b, const char *scope, const char *part, int x, int64_t channels,
                     int kernel, int stride);
-/* Two convolutions of 3x3, or 1x1, 3x3 and 1x1 to 4·channels, added to x, which goes through a convolution of 1x1 where
- * the shape changes. */
+/* Two convolutions of 3x3, or 1x1, 3x3 and 1x1 to 4·channels, added to x, which goes through a convolution of
+ * 1x1 where the shape changes. */
 int tandem_zoo_residual(tandem_builder *b, const char *scope, int x, int64_t channels, int stride);
 int tandem_zoo_bottleneck(tandem_builder *b, const char *scope, int x, int64_t channels, int stride);
 /* The mean over all places, and the linear layer "head" behind it. */
 int tandem_zoo_pooled_head(tandem_builder *b, int x, int64_t classes, float deviation);
 
-/* A transformer (transformer.c); x is (batch, length, width). Source of the block: Vaswani et al., NIPS 2017. The norms
- * stand before the parts, and one behind the last block, as in Xiong et al., ICML 2020; or behind each part, as in the
- * first. Initial weights as in GPT-2 (Radford et al., 2019): deviation 0.02; 0.02/√(2·depth) where a result joins the
- * residual stream, unless norms stand behind. Gelu is in its tanh form, and the norms' epsilon 1e-5, whatever was published. */
+/* A transformer (transformer.c); x is (batch, length, width). Source of the block: Vaswani et al., NIPS 2017.
+ * The norms stand before the parts, and one behind the last block, as in Xiong et al., ICML 2020; or behind
+ * each part, as in the first. Initial weights as in GPT-2 (Radford et al., 2019): deviation 0.02;
+ * 0.02/√(2·depth) where a result joins the residual stream, unless norms stand behind. Gelu is in its tanh
+ * form, and the norms' epsilon 1e-5, whatever was published. */
 typedef struct tandem_zoo_transformer {
     int64_t batch, length, width, depth, heads, ratio; /* ratio: inner width of the mlp / width */
     int causal, norm_behind;
@@ -93,14 +95,16 @@ typedef struct tandem_zoo_transformer {
     float drop_inner;   /* of the mlp's inner numbers */
 } tandem_zoo_transformer;
 int tandem_zoo_blocks(tandem_builder *b, int x, const tandem_zoo_transformer *form);
-/* Images as rows: a convolution of patches with its bias, "patch"; (batch, height, width, channels) → (batch, patches, width). */
+/* Images as rows: a convolution of patches with its bias, "patch"; (batch, height, width, channels) → (batch,
+ * patches, width). */
 int tandem_zoo_patches(tandem_builder *b, int x, int64_t patch, int64_t width);
 /* The first row of each sample: (batch, length, width) → (batch, width). */
 int tandem_zoo_first(tandem_builder *b, const char *name, int x);
-/* TANDEM_USAGE where width is no multiple of heads; where height or width of the image are none of the patch; where a
- * sequence is longer than the table of its positions. */
+/* TANDEM_USAGE where width is no multiple of heads; where height or width of the image are none of the patch;
+ * where a sequence is longer than the table of its positions. */
 tandem_status tandem_zoo_heads_check(const char *model, int64_t width, int64_t heads, tandem_error *error);
 tandem_status tandem_zoo_patch_check(const char *model, int64_t image, int64_t patch, tandem_error *error);
-tandem_status tandem_zoo_positions_check(const char *model, int64_t seq, int64_t positions, tandem_error *error);
+tandem_status tandem_zoo_positions_check(const char *model, int64_t seq, int64_t positions,
+                                         tandem_error *error);
 
 #endif

@@ -1,14 +1,16 @@
-/* allocator.h: chooses a precision for every adjustable operator of every class, and says how far from the best it is.
+/* allocator.h: chooses a precision for every adjustable operator of every class, and says how far from the
+ * best it is.
  *
  * Minimise the plan's sensitivity subject to the step target and each class's memory. A plan's sensitivity is
- * Σ_c share_c · Σ_op harm_c(op, precision), share_c = the class's part of the global batch. docs/allocation.md states the
- * problem in full.
+ * Σ_c share_c · Σ_op harm_c(op, precision), share_c = the class's part of the global batch.
+ * docs/allocation.md states the problem in full.
  *
- * Micro-steps and recomputation are the replayer's (tandem_replayer_options.step): plans are made for them, and say so.
+ * Micro-steps and recomputation are the replayer's (tandem_replayer_options.step): plans are made for them,
+ * and say so.
  *
- * A class that would only wait keeps the base precision: such classes are *held*. Unless a target is given, it is the
- * step of the fastest plan found that keeps them, times 1 + slowdown. The fastest class in base is held whenever it fits
- * its memory and no target asks for more. */
+ * A class that would only wait keeps the base precision: such classes are *held*. Unless a target is given,
+ * it is the step of the fastest plan found that keeps them, times 1 + slowdown. The fastest class in base is
+ * held whenever it fits its memory and no target asks for more. */
 #ifndef TANDEM_ALLOCATOR_H
 #define TANDEM_ALLOCATOR_H
 
@@ -26,22 +28,25 @@ typedef struct tandem_allocation_problem {
     const double *harm[TANDEM_MAX_CLASS]; /* [n_op × TANDEM_N_PRECISION] of each class; see predictor.h */
     tandem_precision base;
     tandem_precision uniform; /* policy "uniform": what lowered classes get */
-    double slowdown;          /* 0.03 = the step may be 3 % longer than the fastest; not looked at with a target */
-    int64_t target_ns;        /* 0 = none given: fastest · (1 + slowdown) */
-    double most_seconds;      /* for proofs; 0 = 10 s. The last hundredth of a gap gets 3 % of it, or 0.3 s */
-    int without_certificate;  /* 1: plans of policies that prove nothing are not certified */
-    uint64_t most_bytes;      /* a rank of any class, beside the class's own limit; 0 = none */
+    /* 0.03 = the step may be 3 % longer than the fastest; not looked at with a target */
+    double slowdown;
+    int64_t target_ns;       /* 0 = none given: fastest · (1 + slowdown) */
+    double most_seconds;     /* for proofs; 0 = 10 s. The last hundredth of a gap gets 3 % of it, or 0.3 s */
+    int without_certificate; /* 1: plans of policies that prove nothing are not certified */
+    uint64_t most_bytes;     /* a rank of any class, beside the class's own limit; 0 = none */
 } tandem_allocation_problem;
 
 /* What is known of how good a plan is. It is about plans that keep the held classes in base. */
 typedef struct tandem_certificate {
-    double lower_bound; /* no plan within the same target and memory has less sensitivity; NAN = none computed */
-    double gap;         /* (sensitivity − lower_bound) / sensitivity; 0 where the sensitivity is 0 */
-    char proof[24];     /* which method proved it: "search", "labels", "lagrangian", "zero" */
+    /* no plan within the same target and memory has less sensitivity; NAN = none computed */
+    double lower_bound;
+    double gap;     /* (sensitivity − lower_bound) / sensitivity; 0 where the sensitivity is 0 */
+    char proof[24]; /* which method proved it: "search", "labels", "lagrangian", "zero" */
 } tandem_certificate;
 
 typedef struct tandem_allocation {
-    int64_t step_ns, target_ns, base_ns, fastest_ns; /* of the plan; allowed; all classes in base; fastest plan found */
+    /* of the plan; allowed; all classes in base; fastest plan found */
+    int64_t step_ns, target_ns, base_ns, fastest_ns;
     double sensitivity, base_sensitivity, fastest_sensitivity;
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
     int64_t replays;
@@ -51,8 +56,8 @@ typedef struct tandem_allocation {
 
 typedef struct tandem_policy {
     const char *name, *meaning;
-    /* Leaves its plan in the replayer. TANDEM_NO_FIT where no plan it can reach fits memory: says which device, the bytes of
-     * the smallest plan and the limit. */
+    /* Leaves its plan in the replayer. TANDEM_NO_FIT where no plan it can reach fits memory: says which
+     * device, the bytes of the smallest plan and the limit. */
     tandem_status (*allocate)(const tandem_allocation_problem *problem, tandem_allocation *allocation,
                               tandem_error *error);
 } tandem_policy;
@@ -62,29 +67,30 @@ const tandem_policy *tandem_policy_get(int index);
 /* TANDEM_UNKNOWN_NAME with the nearest one. */
 tandem_status tandem_policy_find(const tandem_policy **policy, const char *name, tandem_error *error);
 
-/* tandem_allocate: run a policy and write its plan. Every figure in *allocation is replayed anew from the finished plan.
- * *plan (new, the caller closes it) and *allocation are unchanged on error. */
+/* tandem_allocate: run a policy and write its plan. Every figure in *allocation is replayed anew from the
+ * finished plan. *plan (new, the caller closes it) and *allocation are unchanged on error. */
 tandem_status tandem_allocate(tandem_plan **plan, tandem_allocation *allocation, const tandem_policy *policy,
-                              const tandem_allocation_problem *problem, const char *method, tandem_error *error);
+                              const tandem_allocation_problem *problem, const char *method,
+                              tandem_error *error);
 
-/* tandem_certify: bound the sensitivity of every plan within target_ns and memory that keeps the `held` classes in base,
- * and compare `sensitivity` with it. Trusts nothing but the problem's costs. Takes at most most_seconds (0 = 10 s).
- * *certificate unchanged on error. */
+/* tandem_certify: bound the sensitivity of every plan within target_ns and memory that keeps the `held`
+ * classes in base, and compare `sensitivity` with it. Trusts nothing but the problem's costs. Takes at most
+ * most_seconds (0 = 10 s). *certificate unchanged on error. */
 tandem_status tandem_certify(tandem_certificate *certificate, const tandem_allocation_problem *problem,
                              int64_t target_ns, unsigned held, double sensitivity, double most_seconds,
                              tandem_error *error);
 
-/* tandem_plan_verify: whether a plan is what it says, by the public replay call alone: precisions that exist, step and peak
- * memory as replayed, within its target and the cluster's memory, its sensitivity, and its bound anew.
- * TANDEM_OK with what was found in *allocation; TANDEM_NO_FIT where it breaks a limit; TANDEM_MALFORMED where a figure in
- * it is not what comes out here: names it, both values. */
+/* tandem_plan_verify: whether a plan is what it says, by the public replay call alone: precisions that exist,
+ * step and peak memory as replayed, within its target and the cluster's memory, its sensitivity, and its
+ * bound anew. TANDEM_OK with what was found in *allocation; TANDEM_NO_FIT where it breaks a limit;
+ * TANDEM_MALFORMED where a figure in it is not what comes out here: names it, both values. */
 tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_plan *plan,
                                  const tandem_allocation_problem *problem, tandem_error *error);
 
 /* Sensitivity of the replayer's current precisions. */
 double tandem_allocation_sensitivity(const tandem_allocation_problem *problem);
 
-/* --- Other questions -------------------------------------------------------------------------------------------------------- */
+/* --- Other questions ------------------------------------------------------------------------------------ */
 
 typedef enum tandem_objective {
     TANDEM_LEAST_SENSITIVITY, /* within the target */
@@ -96,15 +102,16 @@ typedef struct tandem_goal {
     double budget; /* most sensitivity; INFINITY = any. Not looked at with TANDEM_LEAST_SENSITIVITY */
 } tandem_goal;
 
-/* tandem_allocate_for: tandem_allocate, for any objective: the others by bisection over what they minimise, with an answer of
- * the policy at each place, to within 1/4096 of the value. As good as the policy is: what a policy does not find counts as
- * not there. TANDEM_NO_FIT names the limits that cannot be had together; TANDEM_USAGE for a policy that knows no target, and
- * for TANDEM_LEAST_STEP with a target. Cost: some 15 allocations. */
+/* tandem_allocate_for: tandem_allocate, for any objective: the others by bisection over what they minimise,
+ * with an answer of the policy at each place, to within 1/4096 of the value. As good as the policy is: what a
+ * policy does not find counts as not there. TANDEM_NO_FIT names the limits that cannot be had together;
+ * TANDEM_USAGE for a policy that knows no target, and for TANDEM_LEAST_STEP with a target. Cost: some 15
+ * allocations. */
 tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocation, const tandem_goal *goal,
                                   const tandem_policy *policy, const tandem_allocation_problem *problem,
                                   const char *method, tandem_error *error);
 
-/* --- A plan beside uniform ones ----------------------------------------------------------------------------------------------- */
+/* --- A plan beside uniform ones ------------------------------------------------------------------------- */
 
 typedef enum tandem_relation {
     TANDEM_NEIGHBOUR_FAR,
@@ -122,14 +129,15 @@ typedef struct tandem_neighbour {
     int fits; /* the memory of every class */
 } tandem_neighbour;
 
-/* tandem_neighbours_find: every class in base, then by their step the plans that give one precision to all classes that
- * `plan` lowers (where it lowers none: to the class that is slowest in base) and base to the others. What a device lacks or
- * nobody has measured is left out. Leaves `plan` in the replayer. Cost: a replay each. */
+/* tandem_neighbours_find: every class in base, then by their step the plans that give one precision to all
+ * classes that `plan` lowers (where it lowers none: to the class that is slowest in base) and base to the
+ * others. What a device lacks or nobody has measured is left out. Leaves `plan` in the replayer. Cost: a
+ * replay each. */
 tandem_status tandem_neighbours_find(tandem_neighbour neighbour[TANDEM_N_PRECISION], int *n_neighbour,
                                      const tandem_allocation_problem *problem, const tandem_plan *plan,
                                      tandem_error *error);
 
-/* --- Step against sensitivity ------------------------------------------------------------------------------------------------- */
+/* --- Step against sensitivity --------------------------------------------------------------------------- */
 
 typedef struct tandem_front_point {
     int64_t target_ns, step_ns; /* asked for; reached */
@@ -138,42 +146,47 @@ typedef struct tandem_front_point {
     uint64_t peak_bytes; /* of the class that takes most */
 } tandem_front_point;
 typedef struct tandem_front {
-    tandem_front_point *point; /* [n_point] by step; none is as good as another in step, sensitivity and memory */
+    /* [n_point] by step; none is as good as another in step, sensitivity and memory */
+    tandem_front_point *point;
     int n_point;
     tandem_neighbour uniform[TANDEM_N_PRECISION]; /* on the front or not; base first */
     int n_uniform;
     int64_t replays;
 } tandem_front;
 
-/* tandem_front_open: what `policy` finds for n_target steps from the fastest to that of base; fewer points where they
- * coincide or are no better than others. Errors as of tandem_allocate. Cost: n_target allocations. */
+/* tandem_front_open: what `policy` finds for n_target steps from the fastest to that of base; fewer points
+ * where they coincide or are no better than others. Errors as of tandem_allocate. Cost: n_target allocations.
+ * */
 tandem_status tandem_front_open(tandem_front **front, const tandem_policy *policy,
                                 const tandem_allocation_problem *problem, int n_target, tandem_error *error);
 void tandem_front_close(tandem_front *front); /* NULL is fine */
 
-/* --- Why an operator has its precision ------------------------------------------------------------------------------------------ */
+/* --- Why an operator has its precision ------------------------------------------------------------------ */
 
-/* A precision that an operator could have on a class; changes are to the plan in the replayer, with this alone changed. */
+/* A precision that an operator could have on a class; changes are to the plan in the replayer, with this
+ * alone changed. */
 typedef struct tandem_choice {
     tandem_precision precision;
     int is_chosen;
     int is_measured; /* whether every time of it is known; else what follows `harm` is 0 */
     double harm;     /* its part of the plan's sensitivity: share × harm */
-    int64_t own_ns; /* of the operator's own tasks, casts of its weights and saved inputs with them; beside a busy
-                            neighbour where there is one */
+    /* of the operator's own tasks, casts of its weights and saved inputs with them; beside a busy
+     * neighbour where there is one */
+    int64_t own_ns;
     int64_t longer_ns;   /* the step */
     int64_t more_bytes;  /* the class's peak */
     int64_t over_ns;     /* the step over the target; 0 = within */
     uint64_t over_bytes; /* the class's peak over its limit; 0 = within */
 } tandem_choice;
 
-/* tandem_choices_explain: what operator `op` could have on class c, widest first, beside the plan in the replayer, which is
- * there again afterwards. target_ns: 0 = none. TANDEM_USAGE where the operator carries no precision. Cost: a replay each. */
+/* tandem_choices_explain: what operator `op` could have on class c, widest first, beside the plan in the
+ * replayer, which is there again afterwards. target_ns: 0 = none. TANDEM_USAGE where the operator carries no
+ * precision. Cost: a replay each. */
 tandem_status tandem_choices_explain(tandem_choice choice[TANDEM_N_PRECISION], int *n_choice,
                                      const tandem_allocation_problem *problem, int64_t target_ns, int c,
                                      int op, tandem_error *error);
 
-/* --- Where nothing fits ---------------------------------------------------------------------------------------------------------- */
+/* --- Where nothing fits --------------------------------------------------------------------------------- */
 
 typedef struct tandem_shortfall {
     int c;
@@ -181,18 +194,19 @@ typedef struct tandem_shortfall {
     int64_t batch;                    /* the largest that fits; 0 = not even 1 does */
 } tandem_shortfall;
 
-/* tandem_shortfalls_find: classes whose smallest plan exceeds their memory, at their batch; *n_shortfall = 0: memory is not what
- * is lacking. Needs no times. Changes the replayer's precisions. Cost: a memory plan for each operator and precision, some
- * times over; one for each halving of the batch. */
+/* tandem_shortfalls_find: classes whose smallest plan exceeds their memory, at their batch; *n_shortfall = 0:
+ * memory is not what is lacking. Needs no times. Changes the replayer's precisions. Cost: a memory plan for
+ * each operator and precision, some times over; one for each halving of the batch. */
 tandem_status tandem_shortfalls_find(tandem_shortfall shortfall[TANDEM_MAX_CLASS], int *n_shortfall,
                                      const tandem_allocation_problem *problem, tandem_error *error);
 
-/* --- Precision and batch together ------------------------------------------------------------------------------------------------ */
+/* --- Precision and batch together ----------------------------------------------------------------------- */
 
 /* Where problems at other batches come from. */
 typedef struct tandem_batch_source {
     void *context;
-    /* The problem with batch[c] on every rank of class c: the source's, until it is closed. TANDEM_MISSING: passed over. */
+    /* The problem with batch[c] on every rank of class c: the source's, until it is closed. TANDEM_MISSING:
+     * passed over. */
     tandem_status (*open)(void *context, const int64_t batch[TANDEM_MAX_CLASS],
                           tandem_allocation_problem **problem, tandem_error *error);
     void (*close)(void *context, tandem_allocation_problem *problem);
@@ -210,14 +224,16 @@ typedef struct tandem_batch_choice {
     int n_split, n_missing; /* splits looked at; of these, without all costs */
 } tandem_batch_choice;
 
-/* tandem_batch_choose: how to split global_batch among the classes, and which precisions go with it: the least sensitivity
- * within target_ns, or where that is 0 within the fastest step found over all splits times 1 + slowdown. Integers a rank, the
- * same for all ranks of a class. TANDEM_USAGE where there is no such split; TANDEM_MISSING where none has all its costs (of the
- * most even one: what it lacks); TANDEM_NO_FIT. *choice: release it with tandem_batch_choice_free; unchanged on error. Cost:
- * some tens to hundreds of allocations by policy greedy, three by `policy`. */
-tandem_status tandem_batch_choose(tandem_batch_choice *choice, const tandem_cluster *cluster, int64_t global_batch,
-                                  const tandem_batch_source *source, const tandem_policy *policy,
-                                  const char *method, int64_t target_ns, double slowdown, tandem_error *error);
+/* tandem_batch_choose: how to split global_batch among the classes, and which precisions go with it: the
+ * least sensitivity within target_ns, or where that is 0 within the fastest step found over all splits times
+ * 1 + slowdown. Integers a rank, the same for all ranks of a class. TANDEM_USAGE where there is no such
+ * split; TANDEM_MISSING where none has all its costs (of the most even one: what it lacks); TANDEM_NO_FIT.
+ * *choice: release it with tandem_batch_choice_free; unchanged on error. Cost: some tens to hundreds of
+ * allocations by policy greedy, three by `policy`. */
+tandem_status tandem_batch_choose(tandem_batch_choice *choice, const tandem_cluster *cluster,
+                                  int64_t global_batch, const tandem_batch_source *source,
+                                  const tandem_policy *policy, const char *method, int64_t target_ns,
+                                  double slowdown, tandem_error *error);
 void tandem_batch_choice_free(tandem_batch_choice *choice);
 
 #pragma GCC visibility pop

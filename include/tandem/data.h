@@ -79,29 +79,32 @@ typedef struct tandem_data_cursor {
     uint64_t seed;
     int64_t n;
 } tandem_data_cursor;
-tandem_status tandem_data_sample(int64_t *sample, tandem_data_cursor *cursor, const tandem_data *data, uint64_t seed,
-                                 int64_t step, int64_t global_batch, int64_t place, tandem_error *error);
+tandem_status tandem_data_sample(int64_t *sample, tandem_data_cursor *cursor, const tandem_data *data,
+                                 uint64_t seed, int64_t step, int64_t global_batch, int64_t place,
+                                 tandem_error *error);
 void tandem_data_cursor_free(tandem_data_cursor *cursor);
 
 /* Writes one sample. images: x (height·width·channels) floats, label one int. text: tokens (length) ints and
  * label (length) ints, the tokens shifted by one: sample s is the text from s·length on. test = 0 reads the
  * training part, 1 the test part; sample lies in 0 … n_train−1 or n_test−1. Thread-safe. */
 void tandem_data_read_image(const tandem_data *data, int test, int64_t sample, float *x, int32_t *label);
-void tandem_data_read_text(const tandem_data *data, int test, int64_t sample, int32_t *tokens, int32_t *label);
+void tandem_data_read_text(const tandem_data *data, int test, int64_t sample, int32_t *tokens,
+                           int32_t *label);
 
-/* An image in another size: x (height·width·channels). Bilinear between the centres of the pixels, beyond the outermost
- * centres as they are; so a small image becomes a soft large one, and a large one loses what lies between. A grey image
- * fills every channel; else `channels` must be the data's. */
+/* An image in another size: x (height·width·channels). Bilinear between the centres of the pixels, beyond the
+ * outermost centres as they are; so a small image becomes a soft large one, and a large one loses what lies
+ * between. A grey image fills every channel; else `channels` must be the data's. */
 void tandem_data_read_resized(const tandem_data *data, int test, int64_t sample, int height, int width,
                               int channels, float *x, int32_t *label);
 
 /* A text sample with one label: the character behind its last one. */
-void tandem_data_read_text_class(const tandem_data *data, int test, int64_t sample, int32_t *tokens, int32_t *label);
+void tandem_data_read_text_class(const tandem_data *data, int test, int64_t sample, int32_t *tokens,
+                                 int32_t *label);
 
-/* tandem_data_mask: hides n of `length` tokens, to be predicted from the others (n ≤ length): labels become the token at the
- * places that are hidden, −1 elsewhere; a hidden token becomes `mask` eight times of ten, one of 0 … n_symbol−1 once, and
- * stays once. Every choice of places is equally likely; it depends on seed and sample alone (Philox, TANDEM_DRAW_MASK).
- * Source: Devlin et al., NAACL 2019, section 3.1. O(length). */
+/* tandem_data_mask: hides n of `length` tokens, to be predicted from the others (n ≤ length): labels become
+ * the token at the places that are hidden, −1 elsewhere; a hidden token becomes `mask` eight times of ten,
+ * one of 0 … n_symbol−1 once, and stays once. Every choice of places is equally likely; it depends on seed
+ * and sample alone (Philox, TANDEM_DRAW_MASK). Source: Devlin et al., NAACL 2019, section 3.1. O(length). */
 void tandem_data_mask(int32_t *tokens, int32_t *label, int64_t length, int64_t n, int32_t mask,
                       int64_t n_symbol, uint64_t seed, int64_t sample);
 

@@ -8,9 +8,11 @@ typedef enum tandem_dtype {
     TANDEM_S8,
     TANDEM_F16,  /* IEEE 754 binary16: 10 bits of mantissa, largest 65504, steps of 2^-24 below 2^-14 */
     TANDEM_E4M3, /* one byte, largest 448, steps of 2^-9 below 2^-6; and */
-    TANDEM_E5M2, /* largest 57344, steps of 2^-16 below 2^-14: "FP8 Formats for Deep Learning", arXiv:2209.05433, 2022 */
+    /* largest 57344, steps of 2^-16 below 2^-14: "FP8 Formats for Deep Learning", arXiv:2209.05433, 2022 */
+    TANDEM_E5M2,
     TANDEM_N_VERSION, /* the types above are those an activation or gradient can have */
-    TANDEM_TF32 = TANDEM_N_VERSION, /* f32 of which a product reads 10 bits of mantissa: rates and roundings have it, no tensor */
+    /* f32 of which a product reads 10 bits of mantissa: rates and roundings have it, no tensor */
+    TANDEM_TF32 = TANDEM_N_VERSION,
     TANDEM_N_RATE,
     TANDEM_S32 = TANDEM_N_RATE, /* tokens and labels; accumulators */
     TANDEM_WIDER,               /* only in precision rows: the device's best wider type */

@@ -1,8 +1,8 @@
-/* expansion.h: a replayed step once more, rank by rank, in the general engine: a second opinion on the replayer, and a way to
- * put the step into hands that know only operators, streams and groups.
+/* expansion.h: a replayed step once more, rank by rank, in the general engine: a second opinion on the
+ * replayer, and a way to put the step into hands that know only operators, streams and groups.
  *
- * The replayer runs each class once and knows what a step is made of; the engine (engine.h) knows neither. Where nobody slows
- * anybody they say the same, to the nanosecond: `tandem replay --check`. */
+ * The replayer runs each class once and knows what a step is made of; the engine (engine.h) knows neither.
+ * Where nobody slows anybody they say the same, to the nanosecond: `tandem replay --check`. */
 #ifndef TANDEM_EXPANSION_H
 #define TANDEM_EXPANSION_H
 
@@ -19,22 +19,23 @@ enum {
     TANDEM_EXPANSION_MOST_OPS = 1 << 25
 };
 
-/* Every task of every rank is an operator on the rank's compute stream, every all-reduce of a rank one on its communication
- * stream, in a group with those of all others; n_lap steps one behind the other. A rank's list goes round as the replayer's does:
- * the update of the last bucket stands first, and waits for the lap before; where there is a norm of all gradients, it and all
- * updates do. */
+/* Every task of every rank is an operator on the rank's compute stream, every all-reduce of a rank one on its
+ * communication stream, in a group with those of all others; n_lap steps one behind the other. A rank's list
+ * goes round as the replayer's does: the update of the last bucket stands first, and waits for the lap
+ * before; where there is a norm of all gradients, it and all updates do. */
 typedef struct tandem_expansion {
     tandem_engine_graph graph;
     int64_t *duration_ticks; /* [graph.n_op] */
     int *task; /* [graph.n_op] in the class's step program; −1: the rank is still in the step before */
     int n_rank, n_lap, n_bucket, n_class;
-    /* of a class: its first operator, its tasks a lap; the place in the lap behind the wait for each bucket, [n_class × n_bucket],
-     * of the last bucket the end of the lap. tandem_expansion_op finds an operator. */
+    /* of a class: its first operator, its tasks a lap; the place in the lap behind the wait for each bucket,
+     * [n_class × n_bucket], of the last bucket the end of the lap. tandem_expansion_op finds an operator. */
     int first[TANDEM_MAX_CLASS], n_place[TANDEM_MAX_CLASS];
     int *wait_place;
 } tandem_expansion;
 
-/* Operator number k of rank `rank` of class c in a lap: tasks, from 0 to n_place[c]; then all-reduces, bucket by bucket. */
+/* Operator number k of rank `rank` of class c in a lap: tasks, from 0 to n_place[c]; then all-reduces, bucket
+ * by bucket. */
 static inline int tandem_expansion_op(const tandem_expansion *e, int c, int rank, int lap, int k)
 {
     const int a_lap = e->n_place[c] + e->n_bucket;
@@ -42,16 +43,17 @@ static inline int tandem_expansion_op(const tandem_expansion *e, int c, int rank
 }
 
 /* tandem_replayer_expand: the step of the last run of `replayer`, which must have been run, n_lap ≥ 1 times.
- * TANDEM_USAGE where times depend on who else is busy (tandem_replayer_interferes), or where there would be more than
- * TANDEM_EXPANSION_MOST_OPS operators; TANDEM_NO_MEMORY. *expansion unchanged on error.
+ * TANDEM_USAGE where times depend on who else is busy (tandem_replayer_interferes), or where there would be
+ * more than TANDEM_EXPANSION_MOST_OPS operators; TANDEM_NO_MEMORY. *expansion unchanged on error.
  * Cost: O(operators), time and memory. */
 tandem_status tandem_replayer_expand(tandem_expansion **expansion, tandem_replayer *replayer, int n_lap,
                                      tandem_error *error);
 void tandem_expansion_close(tandem_expansion *expansion); /* NULL is fine */
 
-/* tandem_replayer_run_expanded: what tandem_replayer_run says, but peak_bytes, found by the engine from every rank: laps until
- * one is like the one before. TANDEM_BUG where two ranks of a class differ or laps do not settle; errors of
- * tandem_replayer_expand. n_op [out]: operators that were run; may be NULL. Outputs unchanged on error. */
+/* tandem_replayer_run_expanded: what tandem_replayer_run says, but peak_bytes, found by the engine from every
+ * rank: laps until one is like the one before. TANDEM_BUG where two ranks of a class differ or laps do not
+ * settle; errors of tandem_replayer_expand. n_op [out]: operators that were run; may be NULL. Outputs
+ * unchanged on error. */
 tandem_status tandem_replayer_run_expanded(tandem_replayer *replayer, tandem_replay *replay, int64_t *n_op,
                                            tandem_error *error);
 

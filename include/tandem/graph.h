@@ -1,8 +1,9 @@
 /* graph.h: the training graph of a model: operators, tensors, parameters, as flat arrays.
  *
- * An operator has one output tensor, so tensor t is the output of operator t, and both are plain ints. Operators stand in
- * topological order: inputs always have smaller ids. Shapes are row-major; images are (batch, height, width, channels).
- * A graph is made once for a model and a local batch and never changes; precisions live in the step program (step.h). */
+ * An operator has one output tensor, so tensor t is the output of operator t, and both are plain ints.
+ * Operators stand in topological order: inputs always have smaller ids. Shapes are row-major; images are
+ * (batch, height, width, channels). A graph is made once for a model and a local batch and never changes;
+ * precisions live in the step program (step.h). */
 #ifndef TANDEM_GRAPH_H
 #define TANDEM_GRAPH_H
 
@@ -17,11 +18,11 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* --- Number types (dtype.h) ------------------------------------------------------------------------------------------- */
+/* --- Number types (dtype.h) ----------------------------------------------------------------------------- */
 const char *tandem_dtype_name(tandem_dtype dtype); /* "f32", "bf16", "s8", "f16", "e4m3", … */
 uint64_t tandem_dtype_bytes(tandem_dtype dtype);
 
-/* --- Precisions (precision.def) ----------------------------------------------------------------------------- */
+/* --- Precisions (precision.def) ------------------------------------------------------------------------- */
 #pragma push_macro("ROW") /* an including program may have one of its own */
 #undef ROW
 typedef enum tandem_precision {
@@ -41,7 +42,7 @@ tandem_dtype tandem_precision_multiplies(tandem_precision precision, tandem_dtyp
 /* By name. TANDEM_UNKNOWN_NAME with the nearest one. */
 tandem_status tandem_precision_find(tandem_precision *precision, const char *name, tandem_error *error);
 
-/* --- Operators (op.def) ------------------------------------------------------------------------------------- */
+/* --- Operators (op.def) --------------------------------------------------------------------------------- */
 typedef enum tandem_op_kind {
 #define ROW(NAME, ...) TANDEM_OP_##NAME,
 #include "tandem/op.def"
@@ -113,24 +114,30 @@ int tandem_op_is_batchnorm(const tandem_op *op);
 typedef enum tandem_init { TANDEM_INIT_ZERO, TANDEM_INIT_ONE, TANDEM_INIT_NORMAL } tandem_init;
 
 typedef struct tandem_parameter {
-    int op;   /* its operator; of a tied one the embedding */
-    int tied; /* an embedding's table that a linear reads as well, transposed: that linear; else −1. Backward, the linear's
-                 gradient is written first and the embedding's is added to it: then it is complete */
-    tandem_shape shape; /* linear (k, n); conv2d (kernel_h·kernel_w·c_in, c_out); embedding (vocabulary, width);
-                            bias: trailing dimensions of its input, or more rows of them than are used;
-                            prepend (width); norms (c), scale first, then shift */
+    int op; /* its operator; of a tied one the embedding */
+    /* an embedding's table that a linear reads as well, transposed: that linear; else −1. Backward, the
+     * linear's gradient is written first and the embedding's is added to it: then it is complete */
+    int tied;
+    /* linear (k, n); conv2d (kernel_h·kernel_w·c_in, c_out); embedding (vocabulary, width);
+     * bias: trailing dimensions of its input, or more rows of them than are used;
+     * prepend (width); norms (c), scale first, then shift */
+    tandem_shape shape;
     int64_t elements;
     tandem_init init;
     float deviation; /* with TANDEM_INIT_NORMAL */
     int decays;      /* whether weight decay applies (matrices yes, biases and norms no) */
 } tandem_parameter;
-/* A parameter's name, by which files of weights know it: that of its operator, with ".weight" behind a linear's, conv2d's,
- * embedding's and a norm's scale, and ".bias" behind a norm's shift. "head.weight", "head.bias", "position". Returns text. */
+/* A parameter's name, by which files of weights know it: that of its operator, with ".weight" behind a
+ * linear's, conv2d's, embedding's and a norm's scale, and ".bias" behind a norm's shift. "head.weight",
+ * "head.bias", "position". Returns text. */
 enum { TANDEM_PARAMETER_NAME = 64 };
-char *tandem_parameter_name(char text[TANDEM_PARAMETER_NAME], const struct tandem_graph *graph, int parameter);
-/* Whether its name fits one of the patterns of fnmatch(3), which stand with commas between: "*.weight,position". */
+char *tandem_parameter_name(char text[TANDEM_PARAMETER_NAME], const struct tandem_graph *graph,
+                            int parameter);
+/* Whether its name fits one of the patterns of fnmatch(3), which stand with commas between:
+ * "*.weight,position". */
 int tandem_parameter_matches(const struct tandem_graph *graph, int parameter, const char *patterns);
-/* Elements of its parameter that a bias adds, over and over: those of as many trailing dimensions of its output. */
+/* Elements of its parameter that a bias adds, over and over: those of as many trailing dimensions of its
+ * output. */
 int64_t tandem_bias_period(const tandem_op *bias, const tandem_parameter *own);
 
 typedef enum tandem_optimizer { TANDEM_SGD, TANDEM_ADAMW } tandem_optimizer;
@@ -143,51 +150,57 @@ const char *tandem_optimizer_name(tandem_optimizer kind);
 
 enum { TANDEM_MODEL_NAME = 128 };
 typedef struct tandem_graph {
-    char model[TANDEM_MODEL_NAME]; /* canonical: "vit_tiny:width=256,heads=4" with the options that differ from the defaults, in order */
+    /* canonical: "vit_tiny:width=256,heads=4" with the options that differ from the defaults, in order */
+    char model[TANDEM_MODEL_NAME];
     int64_t batch; /* local */
     uint64_t hash; /* of everything but the batch: equal for equal models */
     int n_op, n_parameter;
     tandem_op *op;               /* [n_op] */
     tandem_parameter *parameter; /* [n_parameter] */
-    int *consumer_start, *consumer; /* CSR: consumers of tensor t are consumer[consumer_start[t] … consumer_start[t+1]−1],
-                                       ascending; an operator that reads a tensor twice stands twice */
+    /* CSR: consumers of tensor t are consumer[consumer_start[t] … consumer_start[t+1]−1],
+     * ascending; an operator that reads a tensor twice stands twice */
+    int *consumer_start, *consumer;
     int *view; /* [n_op] the tensor whose memory tensor t shares: itself, or the view of a reshape's input */
     int loss;  /* the cross_entropy operator: the last one */
     int input, label;        /* the two sources */
     int64_t n_class, length; /* classes of the loss; labels a sample (1, or the sequence length) */
-    int64_t n_masked; /* tokens of a sample that are hidden and predicted; the other labels are −1, and count for nothing.
-                           0: the labels come with the data, and all of them count */
+    /* tokens of a sample that are hidden and predicted; the other labels are −1, and count for nothing.
+     * 0: the labels come with the data, and all of them count */
+    int64_t n_masked;
     int64_t vocabulary; /* tokens are 0 … vocabulary−1; 0 for images */
     tandem_optimizer_options optimizer;
 } tandem_graph;
 
-/* tandem_graph_open: a model of the zoo at a local batch. `model` is NAME or NAME:option=value,…  (tandem list models).
- * TANDEM_UNKNOWN_NAME (nearest model or option), TANDEM_USAGE (a value out of its range: which, got, allowed),
- * TANDEM_WRONG_GRAPH, TANDEM_NO_MEMORY. *graph unchanged on error. Cost: O(operators).
+/* tandem_graph_open: a model of the zoo at a local batch. `model` is NAME or NAME:option=value,…  (tandem
+ * list models). TANDEM_UNKNOWN_NAME (nearest model or option), TANDEM_USAGE (a value out of its range: which,
+ * got, allowed), TANDEM_WRONG_GRAPH, TANDEM_NO_MEMORY. *graph unchanged on error. Cost: O(operators).
  * Example: tandem_graph_open(&graph, "vit_tiny:width=256,heads=4", 16, &error); */
 tandem_status tandem_graph_open(tandem_graph **graph, const char *model, int64_t batch, tandem_error *error);
 void tandem_graph_close(tandem_graph *graph); /* NULL is fine */
 
 int64_t tandem_graph_n_weight(const tandem_graph *graph);     /* trained numbers */
 int64_t tandem_graph_n_prediction(const tandem_graph *graph); /* labels of a sample that count */
-double tandem_graph_flops(const tandem_graph *graph); /* of one training step: forward and both backward products */
+/* of one training step: forward and both backward products */
+double tandem_graph_flops(const tandem_graph *graph);
 /* Operator by name; TANDEM_UNKNOWN_NAME with the nearest. */
 tandem_status tandem_graph_find(int *op, const tandem_graph *graph, const char *name, tandem_error *error);
 
-/* tandem_graph_init: initial weights: weight[parameter][element], from Philox (purpose INIT), the same for every rank,
- * device and batch. `weight` has one pointer a parameter. */
+/* tandem_graph_init: initial weights: weight[parameter][element], from Philox (purpose INIT), the same for
+ * every rank, device and batch. `weight` has one pointer a parameter. */
 void tandem_graph_init(const tandem_graph *graph, uint64_t seed, float *const *weight);
 
-/* --- The zoo, for `tandem list models` ------------------------------------------------------------------------ */
+/* --- The zoo, for `tandem list models` ------------------------------------------------------------------ */
 typedef struct tandem_model_option {
     const char *name;
-    int64_t fallback, least, most; /* "image", written HxWxC, holds H << 32 | W << 16 | C; each of the three has its range.
-                                      "head" is a choice by name, numbered from 0 */
+    /* "image", written HxWxC, holds H << 32 | W << 16 | C; each of the three has its range.
+     * "head" is a choice by name, numbered from 0 */
+    int64_t fallback, least, most;
     const char *meaning;
 } tandem_model_option;
 /* An option's value as it is written in a model's name: "256", "28x28x1", "mlm". Returns text. */
 enum { TANDEM_MODEL_VALUE_TEXT = 48 };
-char *tandem_model_value_print(char text[TANDEM_MODEL_VALUE_TEXT], const tandem_model_option *option, int64_t value);
+char *tandem_model_value_print(char text[TANDEM_MODEL_VALUE_TEXT], const tandem_model_option *option,
+                               int64_t value);
 typedef struct tandem_model {
     const char *name, *summary, *data; /* data: "images" or "text" */
     const tandem_model_option *option; /* ends with a NULL name */

@@ -1,11 +1,15 @@
-/* instance.h: bare allocation instances: items with a few choices each, of which each has a time, a harm and a size; limits;
- * and items that must choose alike. For those who have such figures from elsewhere: no model, no store, no device.
+/* instance.h: bare allocation instances: items with a few choices each, of which each has a time, a harm and
+ * a size; limits; and items that must choose alike. For those who have such figures from elsewhere: no model,
+ * no store, no device.
  *
- * Its file, tandem.instance/1; times may have fractions, ties name items or give their numbers from 0, a limit that is absent is none:
+ * Its file, tandem.instance/1; times may have fractions, ties name items or give their numbers from 0, a
+ * limit that is absent is none:
  *
  *   {"schema": "tandem.instance/1",
- *    "items": [{"name": "conv1", "choices": [{"name": "int8", "time_ns": 361891.11, "harm": 1.6e-3, "bytes": 36864},
- *                                            {"name": "int4", "time_ns": 210944.04, "harm": 0.46, "bytes": 18432}]}, …],
+ *    "items": [{"name": "conv1", "choices": [{"name": "int8", "time_ns": 361891.11, "harm": 1.6e-3, "bytes":
+ *    36864},
+ *                                            {"name": "int4", "time_ns": 210944.04, "harm": 0.46, "bytes":
+ *                                            18432}]}, …],
  *    "ties": [["conv1", "shortcut1"], [4, 7]],
  *    "limits": {"time_ns": 3100000, "bytes": 8000000}} */
 #ifndef TANDEM_INSTANCE_H
@@ -34,13 +38,14 @@ typedef struct tandem_instance_item {
     char *name; /* no two alike */
     int n_choice;
     tandem_instance_choice *choice;
-    int group; /* items of one group take the choice of the same number; groups are numbered by their first items */
+    /* items of one group take the choice of the same number; groups are numbered by their first items */
+    int group;
 } tandem_instance_item;
 
-/* Times are whole numbers of a unit in which every time of the file is whole, so that sums are exact and a limit that is just
- * met is met. Where the sum of the longest choices comes to 2^52 such units, the unit is as small as that allows and
- * times are rounded to the nearest (`rounded`): to some 1e-15 of their sum. A limit is rounded down, but to the nearest
- * where it lies within the precision of its double from there. */
+/* Times are whole numbers of a unit in which every time of the file is whole, so that sums are exact and a
+ * limit that is just met is met. Where the sum of the longest choices comes to 2^52 such units, the unit is
+ * as small as that allows and times are rounded to the nearest (`rounded`): to some 1e-15 of their sum. A
+ * limit is rounded down, but to the nearest where it lies within the precision of its double from there. */
 typedef struct tandem_instance {
     int n_item, n_group;
     tandem_instance_item *item;
@@ -50,8 +55,8 @@ typedef struct tandem_instance {
     uint64_t byte_limit;  /* UINT64_MAX = none */
 } tandem_instance;
 
-/* tandem_instance_parse: from the text of a file; `source` names it in errors. TANDEM_MALFORMED (line, or member, and
- * what), TANDEM_NO_MEMORY. *instance (new, the caller closes it) is unchanged on error. */
+/* tandem_instance_parse: from the text of a file; `source` names it in errors. TANDEM_MALFORMED (line, or
+ * member, and what), TANDEM_NO_MEMORY. *instance (new, the caller closes it) is unchanged on error. */
 tandem_status tandem_instance_parse(tandem_instance **instance, const char *bytes, size_t n,
                                     const char *source, tandem_error *error);
 /* tandem_instance_read: the same from a file. TANDEM_IO besides. */
@@ -76,18 +81,21 @@ typedef struct tandem_instance_policy {
 const tandem_instance_policy *tandem_instance_policy_get(int index);
 
 /* tandem_instance_solve: by the policy named, NULL = the first:
- *   "exact"   the least harm, proven; where most_seconds (0 = 10) or memory run out, the best found and what is proven
- *   "greedy"  from the fastest choices, always the change of one group that avoids most harm for each ns (each byte, where only
- *             bytes are limited; each part of its limit, where both are) and fits, until none does
+ *   "exact"   the least harm, proven; where most_seconds (0 = 10) or memory run out, the best found and what
+ *             is proven
+ *   "greedy"  from the fastest choices, always the change of one group that avoids most harm for each ns
+ *             (each byte, where only bytes are limited; each part of its limit, where both are) and fits,
+ *             until none does
  *   "bound"   the lower bound of a linear program, and the best choices met while it was solved
- * The bound of the last two is Lagrangian. TANDEM_NO_FIT where no choices keep the limits (says how little time and how few
- * bytes are possible), or the policy found none; TANDEM_UNKNOWN_NAME; TANDEM_NO_MEMORY. *answer unchanged on error. */
+ * The bound of the last two is Lagrangian. TANDEM_NO_FIT where no choices keep the limits (says how little
+ * time and how few bytes are possible), or the policy found none; TANDEM_UNKNOWN_NAME; TANDEM_NO_MEMORY.
+ * *answer unchanged on error. */
 tandem_status tandem_instance_solve(tandem_instance_answer *answer, const tandem_instance *instance,
                                     const char *policy, double most_seconds, tandem_error *error);
 
-/* tandem_instance_write: an answer as a file, tandem.choices/1: its figures, and of each item, by name and in order, the name of
- * its choice. path "-" = stdout; else the file is old or new, never half. answer->choice is needed. TANDEM_IO,
- * TANDEM_NO_MEMORY. */
+/* tandem_instance_write: an answer as a file, tandem.choices/1: its figures, and of each item, by name and in
+ * order, the name of its choice. path "-" = stdout; else the file is old or new, never half. answer->choice
+ * is needed. TANDEM_IO, TANDEM_NO_MEMORY. */
 tandem_status tandem_instance_write(const tandem_instance *instance, const tandem_instance_answer *answer,
                                     const char *path, tandem_error *error);
 

@@ -1,17 +1,20 @@
-/* kernels.h: quantised kernels for those who bring their own tensors: plain pointers, sizes and strides, no graph.
+/* kernels.h: quantised kernels for those who bring their own tensors: plain pointers, sizes and strides, no
+ * graph.
  *
- * libtandem_kernels.so needs libc and libm only. It holds every kernel once for each instruction set; a program opens one by
- * name, or several side by side. Every instruction set gives the same bits.
+ * libtandem_kernels.so needs libc and libm only. It holds every kernel once for each instruction set; a
+ * program opens one by name, or several side by side. Every instruction set gives the same bits.
  *
- * Nothing here allocates memory, starts a thread, or keeps anything between two calls: what a product needs beside its
- * operands is a workspace of the caller's. Any number of threads may use one tandem_kernels at a time, each with outputs and a
- * workspace of its own. A call reads its operands once and runs on the calling thread.
+ * Nothing here allocates memory, starts a thread, or keeps anything between two calls: what a product needs
+ * beside its operands is a workspace of the caller's. Any number of threads may use one tandem_kernels at a
+ * time, each with outputs and a workspace of its own. A call reads its operands once and runs on the calling
+ * thread.
  *
- * Matrices are (rows, columns), element (i, j) at x[i·x_row + j]; x_row counts elements and is at least `columns`; 0 stands
- * for `columns`. A vector is a matrix of one row. Empty ones are fine. Pointers need the alignment of their type only.
- * Outputs do not overlap inputs, unless a line says so.
+ * Matrices are (rows, columns), element (i, j) at x[i·x_row + j]; x_row counts elements and is at least
+ * `columns`; 0 stands for `columns`. A vector is a matrix of one row. Empty ones are fine. Pointers need the
+ * alignment of their type only. Outputs do not overlap inputs, unless a line says so.
  *
- * Bad arguments are TANDEM_USAGE, with the argument's name; outputs are then untouched. int8 data stands for scale·q. */
+ * Bad arguments are TANDEM_USAGE, with the argument's name; outputs are then untouched. int8 data stands for
+ * scale·q. */
 #ifndef TANDEM_KERNELS_H
 #define TANDEM_KERNELS_H
 
@@ -27,21 +30,22 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* --- The kernels of an instruction set ---------------------------------------------------------------------------------- */
+/* --- The kernels of an instruction set ------------------------------------------------------------------ */
 
 typedef struct tandem_isa_kernels tandem_kernels; /* constant; nothing to close */
 
-/* tandem_kernels_open: `isa` is "sse41", "avx", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", or "best" for the
- * last of them that this machine has. TANDEM_UNKNOWN_NAME; TANDEM_NO_DEVICE where the machine lacks it. */
+/* tandem_kernels_open: `isa` is "sse41", "avx", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16",
+ * or "best" for the last of them that this machine has. TANDEM_UNKNOWN_NAME; TANDEM_NO_DEVICE where the
+ * machine lacks it. */
 tandem_status tandem_kernels_open(const tandem_kernels **kernels, const char *isa, tandem_error *error);
 const char *tandem_kernels_isa(const tandem_kernels *kernels); /* its name */
 
-/* --- To int8 ------------------------------------------------------------------------------------------------------------ */
+/* --- To int8 -------------------------------------------------------------------------------------------- */
 
-/* Which random numbers stochastic rounding draws: Philox4x32-10 with key = seed and counter {block, stream[0..2]}. Element
- * (i, j) takes half-word j % 8 of block  block + i·⌈columns/8⌉ + j/8: bits 16·(j%2) … of word (j%8)/2. So it neither matters how
- * rows lie in memory nor, where `block` says where they begin, in how many calls they come.
- * Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. */
+/* Which random numbers stochastic rounding draws: Philox4x32-10 with key = seed and counter {block,
+ * stream[0..2]}. Element (i, j) takes half-word j % 8 of block  block + i·⌈columns/8⌉ + j/8: bits 16·(j%2) …
+ * of word (j%8)/2. So it neither matters how rows lie in memory nor, where `block` says where they begin, in
+ * how many calls they come. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. */
 typedef struct tandem_rounding {
     uint64_t seed;
     uint32_t stream[3];
@@ -55,10 +59,11 @@ typedef enum tandem_scaling {
 } tandem_scaling;
 
 /* scale = range/127, range being the largest magnitude (or the known one);
- *   stochastic   q = clamp(floor(x/scale + u), −127, 127), u = (draw + ½)/65536: unbiased within 2^−17 of a step
+ *   stochastic   q = clamp(floor(x/scale + u), −127, 127), u = (draw + ½)/65536: unbiased within 2^−17 of a
+ *                step
  *   nearest      q = clamp(x/scale to nearest, ties to even, −127, 127)
- * x/scale is computed as x·(127/range). A row (or tensor) that is 0, or so small that 127/range is no finite number, has
- * scale 0 and q 0. */
+ * x/scale is computed as x·(127/range). A row (or tensor) that is 0, or so small that 127/range is no finite
+ * number, has scale 0 and q 0. */
 typedef struct tandem_quantise_call {
     const void *x;     /* (rows, columns) */
     tandem_dtype from; /* TANDEM_F32 or TANDEM_BF16 */
@@ -74,19 +79,21 @@ typedef struct tandem_quantise_call {
     float *amax; /* result: the largest magnitude of all of x, NaN where one is in it; NULL = not wanted */
 } tandem_quantise_call;
 
-/* tandem_kernels_quantise: TANDEM_OVER_LIMIT where a scale would have to be taken from a NaN or an infinity; q is then
- * undefined (with TANDEM_SCALE_TENSOR untouched). With a known range a NaN becomes −127 and infinities ±127: look at *amax.
- * rows·⌈columns/8⌉ + block ≤ 2^32 with rounding. */
+/* tandem_kernels_quantise: TANDEM_OVER_LIMIT where a scale would have to be taken from a NaN or an infinity;
+ * q is then undefined (with TANDEM_SCALE_TENSOR untouched). With a known range a NaN becomes −127 and
+ * infinities ±127: look at *amax. rows·⌈columns/8⌉ + block ≤ 2^32 with rounding. */
 tandem_status tandem_kernels_quantise(const tandem_kernels *kernels, const tandem_quantise_call *call,
                                       tandem_error *error);
 
 /* tandem_kernels_amax: the largest magnitude; 0 of nothing; NaN where one is in it. */
-tandem_status tandem_kernels_amax(const tandem_kernels *kernels, float *amax, const void *x, tandem_dtype from,
-                                  int64_t rows, int64_t columns, int64_t x_row, tandem_error *error);
+tandem_status tandem_kernels_amax(const tandem_kernels *kernels, float *amax, const void *x,
+                                  tandem_dtype from, int64_t rows, int64_t columns, int64_t x_row,
+                                  tandem_error *error);
 
-/* --- From int8, and between floats ---------------------------------------------------------------------------------------- */
+/* --- From int8, and between floats ---------------------------------------------------------------------- */
 
-/* x[i][j] = scale·q[i][j], to f32 or bf16 (nearest, ties to even); scale: one, or, with TANDEM_SCALE_ROW, one for each row. */
+/* x[i][j] = scale·q[i][j], to f32 or bf16 (nearest, ties to even); scale: one, or, with TANDEM_SCALE_ROW, one
+ * for each row. */
 typedef struct tandem_dequantise_call {
     const int8_t *q;
     int64_t rows, columns, q_row;
@@ -108,13 +115,15 @@ typedef struct tandem_cast_call {
     tandem_dtype to;
     int64_t y_row;
 } tandem_cast_call;
-tandem_status tandem_kernels_cast(const tandem_kernels *kernels, const tandem_cast_call *call, tandem_error *error);
+tandem_status tandem_kernels_cast(const tandem_kernels *kernels, const tandem_cast_call *call,
+                                  tandem_error *error);
 
-/* --- The int8 product ------------------------------------------------------------------------------------------------------ */
+/* --- The int8 product ----------------------------------------------------------------------------------- */
 
-/* C = A·B, summed exactly in int32 for any int8 operands with k ≤ TANDEM_PRODUCT_MOST_K (128²·2^16 < 2^31; of operands
- * within ±127 k ≤ 2^17), then
- *     c[i][j] = sum·(scale·row_scale[i])·column_scale[j] + bias[j]        in f32, in this order; what is NULL is left out
+/* C = A·B, summed exactly in int32 for any int8 operands with k ≤ TANDEM_PRODUCT_MOST_K (128²·2^16 < 2^31; of
+ * operands within ±127 k ≤ 2^17), then
+ *     c[i][j] = sum·(scale·row_scale[i])·column_scale[j] + bias[j]        in f32, in this order; what is NULL
+ *     is left out
  * as f32 or as bf16 (nearest); as s32 the sum itself. With `adds` this is added, in f32, to what is in C.
  * Operands lie in any strides, so that the three products of a linear layer y (m, n) = x (m, k)·Wᵀ, W (n, k),
  * need no copy:

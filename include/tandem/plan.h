@@ -1,4 +1,5 @@
-/* plan.h: a plan: which precision every adjustable operator has on every class; and its file, tandem.plan/1. */
+/* plan.h: a plan: which precision every adjustable operator has on every class; and its file, tandem.plan/1.
+ * */
 #ifndef TANDEM_PLAN_H
 #define TANDEM_PLAN_H
 
@@ -32,10 +33,12 @@ typedef struct tandem_plan {
     double lower_bound, gap;  /* NaN until a bound is computed */
     char proof[24];           /* which method proved it; "" where none did */
     tandem_step_options step; /* micro-steps, recomputation, the norm of a loss scale */
-    double loss_scale; /* of the training that it is for; 0 = none, < 0 = dynamic; with one the step has a norm */
+    /* of the training that it is for; 0 = none, < 0 = dynamic; with one the step has a norm */
+    double loss_scale;
 } tandem_plan;
 
-/* A loss scale as a word: a number above 0 and below 2^64, or "dynamic" (< 0). TANDEM_USAGE says what there is. */
+/* A loss scale as a word: a number above 0 and below 2^64, or "dynamic" (< 0). TANDEM_USAGE says what there
+ * is. */
 tandem_status tandem_loss_scale_parse(double *loss_scale, const char *word, tandem_error *error);
 enum { TANDEM_LOSS_SCALE_TEXT = 32 };
 char *tandem_loss_scale_print(char text[TANDEM_LOSS_SCALE_TEXT], double loss_scale); /* returns text */
@@ -44,31 +47,34 @@ char *tandem_loss_scale_print(char text[TANDEM_LOSS_SCALE_TEXT], double loss_sca
 tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, const tandem_cluster *cluster,
                                const char *name, tandem_error *error);
 void tandem_plan_close(tandem_plan *plan); /* NULL is fine */
-/* tandem_plan_uniform: class c gets `precision` wherever the operator has it. Where it lacks it, int8 stands in for
- * int8_full; for int8 and fp8, the precision of the device's wider type: bf16, fp16 or fp32; and fp32 for all others. So with int8_full an
- * embedding gets bf16 or fp32. TANDEM_NO_KERNEL where the device has no such precision at all (says which
- * it has); TANDEM_WRONG_MODEL. The plan is unchanged on error. */
+/* tandem_plan_uniform: class c gets `precision` wherever the operator has it. Where it lacks it, int8 stands
+ * in for int8_full; for int8 and fp8, the precision of the device's wider type: bf16, fp16 or fp32; and fp32
+ * for all others. So with int8_full an embedding gets bf16 or fp32. TANDEM_NO_KERNEL where the device has no
+ * such precision at all (says which it has); TANDEM_WRONG_MODEL. The plan is unchanged on error. */
 tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, int c,
                                   tandem_precision precision, tandem_error *error);
-/* tandem_plan_draw: class c gets, operator by operator, what tandem_plan_uniform would give it there in a precision drawn from those
- * of its device that `precisions` has (bit p: precision p); the same for the same seed. TANDEM_NO_KERNEL where there is none;
- * TANDEM_WRONG_MODEL. The plan is unchanged on error. */
+/* tandem_plan_draw: class c gets, operator by operator, what tandem_plan_uniform would give it there in a
+ * precision drawn from those of its device that `precisions` has (bit p: precision p); the same for the same
+ * seed. TANDEM_NO_KERNEL where there is none; TANDEM_WRONG_MODEL. The plan is unchanged on error. */
 tandem_status tandem_plan_draw(tandem_plan *plan, const tandem_graph *graph, int c, unsigned precisions,
                                uint64_t seed, tandem_error *error);
-/* Whether class c has exactly what tandem_plan_uniform would give it; 0 where its device lacks the precision. `graph` is the
- * plan's. */
-int tandem_plan_is_uniform(const tandem_plan *plan, const tandem_graph *graph, int c, tandem_precision precision);
+/* Whether class c has exactly what tandem_plan_uniform would give it; 0 where its device lacks the precision.
+ * `graph` is the plan's. */
+int tandem_plan_is_uniform(const tandem_plan *plan, const tandem_graph *graph, int c,
+                           tandem_precision precision);
 /* TANDEM_WRONG_MODEL where the plan's hash is not the graph's (names both models). */
 tandem_status tandem_plan_check(const tandem_plan *plan, const tandem_graph *graph, tandem_error *error);
 
-/* Writes path.tmp and renames it, so that the file is old or new, never half; a pipe or a device is written directly.
- * Adjustable operators stand by name, in the order of the graph; what is not known is null. path "-" = stdout. */
+/* Writes path.tmp and renames it, so that the file is old or new, never half; a pipe or a device is written
+ * directly. Adjustable operators stand by name, in the order of the graph; what is not known is null. path
+ * "-" = stdout. */
 tandem_status tandem_plan_write(const tandem_plan *plan, const tandem_graph *graph, const char *path,
                                 tandem_error *error);
 /* Reads a file and the graph it names (tandem_graph_open at the first class's batch, handed to the caller).
- * TANDEM_IO, TANDEM_MALFORMED (line, or member, and what), TANDEM_WRONG_MODEL, TANDEM_NO_MEMORY. Outputs unchanged on
- * error. */
-tandem_status tandem_plan_read(tandem_plan **plan, tandem_graph **graph, const char *path, tandem_error *error);
+ * TANDEM_IO, TANDEM_MALFORMED (line, or member, and what), TANDEM_WRONG_MODEL, TANDEM_NO_MEMORY. Outputs
+ * unchanged on error. */
+tandem_status tandem_plan_read(tandem_plan **plan, tandem_graph **graph, const char *path,
+                               tandem_error *error);
 /* The JSON text (caller frees): what tandem_plan_write writes. NULL without memory. */
 char *tandem_plan_text(const tandem_plan *plan, const tandem_graph *graph);
 

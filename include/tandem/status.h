@@ -4,7 +4,7 @@
  * error is born, fills the tandem_error of its caller with what was asked, what it got, what is allowed and
  * what to do about it. The status decides the exit code of the command line; the text is for people.
  *
- * The table below is the only list of them: name, exit code, meaning.                                        */
+ * The table below is the only list of them: name, exit code, meaning. */
 #ifndef TANDEM_STATUS_H
 #define TANDEM_STATUS_H
 
@@ -48,8 +48,9 @@ enum { TANDEM_ERROR_TEXT = 1024 };
 /* Filled where an error is born; callers add nothing to it. All zero means: no error. */
 typedef struct tandem_error {
     tandem_status status;
-    int rank; /* with TANDEM_PEER: the rank that failed, -1 = not known; else the rank that tells it where all ranks of a run
-               * have the same error, -1 = it is this process's own */
+    /* with TANDEM_PEER: the rank that failed, -1 = not known; else the rank that tells it where all ranks of
+     * a run have the same error, -1 = it is this process's own */
+    int rank;
     char text[TANDEM_ERROR_TEXT]; /* one or more sentences, no newline at the end */
 } tandem_error;
 

@@ -1,26 +1,30 @@
-/* step.h: the step program: one training step of one class as a flat list of tasks. The executor runs this list, the
- * replayer prices it, the memory plan is computed from it, a trace is the same list with times; so they cannot drift apart.
+/* step.h: the step program: one training step of one class as a flat list of tasks. The executor runs this
+ * list, the replayer prices it, the memory plan is computed from it, a trace is the same list with times; so
+ * they cannot drift apart.
  *
- * Every task that any choice of precisions could need has its place in the list, once and for all; a choice of precisions
- * switches tasks on and off and sets their types. So a task has the same id in every class and every plan of a model, and
- * changing one operator's precision changes a handful of tasks.
+ * Every task that any choice of precisions could need has its place in the list, once and for all; a choice
+ * of precisions switches tasks on and off and sets their types. So a task has the same id in every class and
+ * every plan of a model, and changing one operator's precision changes a handful of tasks.
  *
- * Order: for each operator its weight cast, its forward task, the casts of its output to the types its readers want; then
- * the operators in reverse: casts of the output gradient, conversions of what was saved, wgrad, dgrad, sums of gradients
- * that arrive over several edges; each bucket's all-reduce behind the task that completes the bucket; last the
- * optimizer, bucket by bucket. Gradients of weights are written into their bucket where they are computed, so nothing is
- * packed: parameters lie in memory in the order in which backward finishes them.
+ * Order: for each operator its weight cast, its forward task, the casts of its output to the types its
+ * readers want; then the operators in reverse: casts of the output gradient, conversions of what was saved,
+ * wgrad, dgrad, sums of gradients that arrive over several edges; each bucket's all-reduce behind the task
+ * that completes the bucket; last the optimizer, bucket by bucket. Gradients of weights are written into
+ * their bucket where they are computed, so nothing is packed: parameters lie in memory in the order in which
+ * backward finishes them.
  *
- * Two variants of it (tandem_step_options): with micro-steps, all tasks but all-reduces and updates run several times a step,
- * each time on other samples, and a task behind each wgrad adds its result to what the step has so far; with recomputation,
- * forward tasks stand in the list a second time, before the backward tasks that read what they write. A third: training that
- * clips gradients, or scales its loss, must know the norm of all of them before it updates anything; the task that finds it
- * stands before the updates, waits for every bucket, and the updates then follow one another.
+ * Two variants of it (tandem_step_options): with micro-steps, all tasks but all-reduces and updates run
+ * several times a step, each time on other samples, and a task behind each wgrad adds its result to what the
+ * step has so far; with recomputation, forward tasks stand in the list a second time, before the backward
+ * tasks that read what they write. A third: training that clips gradients, or scales its loss, must know the
+ * norm of all of them before it updates anything; the task that finds it stands before the updates, waits for
+ * every bucket, and the updates then follow one another.
  *
  * The gradient of a tensor has the type of the tensor.
  *
- * On devices that multiply types of a byte along both operands' summed dimension (tandem_step_options.columnwise), a cast to
- * such a type writes the transpose of its matrices as well, where products read it: the second value of its writes. */
+ * On devices that multiply types of a byte along both operands' summed dimension
+ * (tandem_step_options.columnwise), a cast to such a type writes the transpose of its matrices as well, where
+ * products read it: the second value of its writes. */
 #ifndef TANDEM_STEP_H
 #define TANDEM_STEP_H
 
@@ -39,10 +43,12 @@ typedef enum tandem_task_kind {
     TANDEM_TASK_RESTORE,       /* a saved input of op, from → to, for its backward pass */
     TANDEM_TASK_WGRAD,
     TANDEM_TASK_DGRAD,
-    TANDEM_TASK_ACCUMULATE, /* gradient of a tensor that arrives over several edges, or (parameter ≥ 0) of a parameter over
-                             * several micro-steps: sum so far + one more. In the first micro-step the sum so far is nothing */
+    /* gradient of a tensor that arrives over several edges, or (parameter ≥ 0) of a parameter over
+     * several micro-steps: sum so far + one more. In the first micro-step the sum so far is nothing */
+    TANDEM_TASK_ACCUMULATE,
     TANDEM_TASK_REDUCE, /* all-reduce of a bucket, on the communication stream */
-    TANDEM_TASK_NORM, /* of all gradients, once every bucket is reduced; they are multiplied by what follows from it */
+    /* of all gradients, once every bucket is reduced; they are multiplied by what follows from it */
+    TANDEM_TASK_NORM,
     TANDEM_TASK_UPDATE, /* optimizer over the parameters of a bucket */
     TANDEM_N_TASK_KIND
 } tandem_task_kind;
@@ -63,7 +69,8 @@ typedef enum tandem_stream { TANDEM_STREAM_COMPUTE, TANDEM_STREAM_COMM } tandem_
 
 enum { TANDEM_TASK_READS = 5, TANDEM_TASK_WRITES = 4, TANDEM_MAX_VARIANT = 21 };
 
-/* A number array that exists for part of the step, in the arena. Ids are fixed like task ids; bytes = 0: not in this plan. */
+/* A number array that exists for part of the step, in the arena. Ids are fixed like task ids; bytes = 0: not
+ * in this plan. */
 typedef struct tandem_value {
     int op; /* whose output, gradient or parameter it is */
     tandem_dtype dtype;
@@ -78,60 +85,75 @@ typedef struct tandem_task {
     int op;        /* −1 for reduce, norm and update */
     int parameter; /* weight cast, accumulate over micro-steps: which; else −1 */
     int slot;      /* which input of op: restore, accumulate; which parameter (0, 1): weight cast; else 0 */
-    int adds; /* dgrad, wgrad, accumulate: 1: the result is added to what its last read is, the sum so far, and written over
-                    * it: write[0] takes its place in memory, and nobody reads the sum so far again. The same in all plans */
+    /* dgrad, wgrad, accumulate: 1: the result is added to what its last read is, the sum so far, and written
+     * over it: write[0] takes its place in memory, and nobody reads the sum so far again. The same in all
+     * plans */
+    int adds;
     int bucket;                 /* reduce, update: which; else −1 */
     tandem_precision precision; /* of adjustable operators' tasks */
     tandem_dtype from; /* operand type; of a cast: what it reads; of a backward product: the gradient's */
-    tandem_dtype second; /* of an adjustable operator's dgrad and wgrad: its other operand's, the weight's or the saved
-                                   input's; of a dgrad that brings the gradients of both inputs: the second one's; else `from` */
+    /* of an adjustable operator's dgrad and wgrad: its other operand's, the weight's or the saved
+     * input's; of a dgrad that brings the gradients of both inputs: the second one's; else `from` */
+    tandem_dtype second;
     tandem_dtype to; /* type of the result; of such a dgrad the first one's */
     int variant; /* 0 … TANDEM_MAX_VARIANT−1: which of the forms of this task this is: names its cost */
     int n_read, n_write;
-    /* What it reads and writes, in the order in which kernels take them (backend.h). ≥ 0: a value; −1: nothing;
-     * TANDEM_PARAMETER(p): of parameter p the f32 master copy where it is read, the gradient where it is written. */
+    /* What it reads and writes, in the order in which kernels take them (backend.h). ≥ 0: a value; −1:
+     * nothing; TANDEM_PARAMETER(p): of parameter p the f32 master copy where it is read, the gradient where
+     * it is written. */
     int read[TANDEM_TASK_READS];
     int write[TANDEM_TASK_WRITES];
 } tandem_task;
 
 typedef struct tandem_bucket {
     int first_parameter_place, n_parameter; /* places in parameter_order */
-    int64_t start, elements; /* within the flat arrays of weights, gradients and optimizer state; aligned to 16 elements */
+    /* within the flat arrays of weights, gradients and optimizer state; aligned to 16 elements */
+    int64_t start, elements;
     int ready_task; /* the task that completes it */
     int reduce_task, update_task;
 } tandem_bucket;
 
-/* What a step program can be laid out for beside a graph; all zero = one batch a step, all activations kept. */
+/* What a step program can be laid out for beside a graph; all zero = one batch a step, all activations kept.
+ * */
 enum { TANDEM_SEGMENTS_SQRT = -1, TANDEM_MAX_MICRO = 1024 };
 typedef struct tandem_step_options {
-    int n_micro; /* micro-steps: gradients of so many local batches are summed before the one all-reduce and update; 0 = 1 */
-    int n_segment; /* recomputation: the graph is cut into so many segments, as far as it has places where one tensor only is
-                    * handed on; of all but the last, only this tensor is kept. 0, 1 = none; TANDEM_SEGMENTS_SQRT = as many
-                    * as the root of the number of such places (Chen, Xu, Zhang, Guestrin, arXiv:1604.06174, 2016) */
+    /* micro-steps: gradients of so many local batches are summed before the one all-reduce and update; 0 = 1
+     * */
+    int n_micro;
+    /* recomputation: the graph is cut into so many segments, as far as it has places where one tensor only is
+     * handed on; of all but the last, only this tensor is kept. 0, 1 = none; TANDEM_SEGMENTS_SQRT = as many
+     * as the root of the number of such places (Chen, Xu, Zhang, Guestrin, arXiv:1604.06174, 2016) */
+    int n_segment;
     struct tandem_cast_scaling {
-        int window; /* > 0: delayed scaling, from the largest magnitudes of so many casts before; 0, −1 = from the tensor itself */
+        /* > 0: delayed scaling, from the largest magnitudes of so many casts before; 0, −1 = from the tensor
+         * itself */
+        int window;
         int margin; /* the range is 2^margin times the largest of them */
     } scaling;      /* of casts to s8 whose range is not known in advance (docs/rounding.md) */
-    int columnwise; /* of the device (cluster.h), as `wider` is: 1: casts to types of a byte write column-wise copies */
-    int with_norm;   /* 1: no update before the norm of all gradients is known */
-    int parts_apart; /* 1: every part of a tensor's gradient has memory of its own, and no dgrad adds to another one's: for those who
-                      * look at the parts */
+    /* of the device (cluster.h), as `wider` is: 1: casts to types of a byte write column-wise copies */
+    int columnwise;
+    int with_norm; /* 1: no update before the norm of all gradients is known */
+    /* 1: every part of a tensor's gradient has memory of its own, and no dgrad adds to another one's: for
+     * those who look at the parts */
+    int parts_apart;
 } tandem_step_options;
 typedef struct tandem_cast_scaling tandem_cast_scaling;
 /* n_segment as a word: "none", "sqrt" or a whole number. TANDEM_USAGE says which words there are. */
 tandem_status tandem_recompute_parse(int *n_segment, const char *word, tandem_error *error);
 enum { TANDEM_RECOMPUTE_TEXT = 16 };
 char *tandem_recompute_print(char text[TANDEM_RECOMPUTE_TEXT], int n_segment); /* returns text */
-/* "current" (window −1: it was said) or "delayed:window=16,margin=0", each of the two as given here where it is left out.
- * TANDEM_USAGE says what there is. */
+/* "current" (window −1: it was said) or "delayed:window=16,margin=0", each of the two as given here where it
+ * is left out. TANDEM_USAGE says what there is. */
 tandem_status tandem_cast_scaling_parse(tandem_cast_scaling *scaling, const char *text, tandem_error *error);
 enum { TANDEM_CAST_SCALING_TEXT = 48 };
-char *tandem_cast_scaling_print(char text[TANDEM_CAST_SCALING_TEXT], tandem_cast_scaling scaling); /* returns text */
+/* returns text */
+char *tandem_cast_scaling_print(char text[TANDEM_CAST_SCALING_TEXT], tandem_cast_scaling scaling);
 
 typedef struct tandem_step {
     const tandem_graph *graph; /* borrowed */
     tandem_dtype wider;        /* of the device: what TANDEM_WIDER means (f32, bf16 or f16) */
-    uint64_t bucket_bytes; /* most bytes of gradients reduced together; a larger parameter has a bucket of its own */
+    /* most bytes of gradients reduced together; a larger parameter has a bucket of its own */
+    uint64_t bucket_bytes;
     tandem_precision *precision; /* [n_op] of adjustable operators; fp32 elsewhere */
     tandem_dtype *native;        /* [n_op] type in which the operator writes its output */
     int n_task, n_value, n_bucket;
@@ -148,37 +170,40 @@ typedef struct tandem_step {
     int n_segment;                   /* that the graph was cut into, 1 = it was not */
 } tandem_step;
 
-/* tandem_step_open: the step program of a graph, all operators in fp32. bucket_bytes: gradients reduced together
- * (0 = 25 MiB). Borrows the graph. TANDEM_NO_MEMORY. Cost: O(operators + edges). */
+/* tandem_step_open: the step program of a graph, all operators in fp32. bucket_bytes: gradients reduced
+ * together (0 = 25 MiB). Borrows the graph. TANDEM_NO_MEMORY. Cost: O(operators + edges). */
 tandem_status tandem_step_open(tandem_step **step, const tandem_graph *graph, tandem_dtype wider,
                                uint64_t bucket_bytes, tandem_error *error);
-/* tandem_step_open_with: the same with micro-steps or recomputation; options NULL = all zero. TANDEM_USAGE: more than
- * TANDEM_MAX_MICRO micro-steps, or a number below 0. */
+/* tandem_step_open_with: the same with micro-steps or recomputation; options NULL = all zero. TANDEM_USAGE:
+ * more than TANDEM_MAX_MICRO micro-steps, or a number below 0. */
 tandem_status tandem_step_open_with(tandem_step **step, const tandem_graph *graph, tandem_dtype wider,
-                                    uint64_t bucket_bytes, const tandem_step_options *options, tandem_error *error);
+                                    uint64_t bucket_bytes, const tandem_step_options *options,
+                                    tandem_error *error);
 void tandem_step_close(tandem_step *step); /* NULL is fine */
-/* The most segments that its graph can be cut into, whatever options it was opened with. Cost: O(operators squared). */
+/* The most segments that its graph can be cut into, whatever options it was opened with. Cost: O(operators
+ * squared). */
 int tandem_step_most_segments(const tandem_step *step);
 /* Whether a forward task or a cast of its output computes again what was dropped after the forward pass. */
 int tandem_step_is_again(const tandem_step *step, int task);
-/* Whether a task follows the last bucket's all-reduce, and the next step's forward pass follows it: the last update; with a norm, that
- * and all updates. */
+/* Whether a task follows the last bucket's all-reduce, and the next step's forward pass follows it: the last
+ * update; with a norm, that and all updates. */
 int tandem_step_begins(const tandem_step *step, int task);
 /* How often a task of the list runs in one step. */
 int tandem_step_repeats(const tandem_step *step, const tandem_task *task);
 
-/* tandem_step_set: give one adjustable operator a precision; the field `precision` is for reading. Undone by setting the old
- * one. The caller has checked that the operator exists in it (op row). Types and activity are brought up to date by
- * tandem_step_resolve, once for any number of changes. Cost: O(1). */
+/* tandem_step_set: give one adjustable operator a precision; the field `precision` is for reading. Undone by
+ * setting the old one. The caller has checked that the operator exists in it (op row). Types and activity are
+ * brought up to date by tandem_step_resolve, once for any number of changes. Cost: O(1). */
 void tandem_step_set(tandem_step *step, int op, tandem_precision precision);
-/* tandem_step_resolve: brings native types, active tasks, variants, values and lifetimes up to date: everything is as in a
- * new program of these precisions, whatever the way. Tasks and values that are not in the plan are as they were laid out.
- * Cost: O(what the changes touch): the operators that were set, the casts of what they read and write in both directions,
- * the dependent operators behind them; some hundred nanoseconds an operator, whatever the size of the graph. */
+/* tandem_step_resolve: brings native types, active tasks, variants, values and lifetimes up to date:
+ * everything is as in a new program of these precisions, whatever the way. Tasks and values that are not in
+ * the plan are as they were laid out. Cost: O(what the changes touch): the operators that were set, the casts
+ * of what they read and write in both directions, the dependent operators behind them; some hundred
+ * nanoseconds an operator, whatever the size of the graph. */
 void tandem_step_resolve(tandem_step *step);
 
-/* Where a cast to s8 has its range from: found in the tensor by a pass of its own, known in advance (op row), or that of the casts
- * before, whose history the pass that quantises goes on with. */
+/* Where a cast to s8 has its range from: found in the tensor by a pass of its own, known in advance (op row),
+ * or that of the casts before, whose history the pass that quantises goes on with. */
 typedef enum tandem_range {
     TANDEM_RANGE_FOUND,
     TANDEM_RANGE_KNOWN,
@@ -186,14 +211,14 @@ typedef enum tandem_range {
     TANDEM_N_RANGE
 } tandem_range;
 const char *tandem_range_name(tandem_range range); /* "found", "known", "delayed" */
-/* The task with whose amax history (amax_history.h) task t of the current plan quantises: t itself, or the cast that a cast of
- * recomputation repeats; −1: with none. */
+/* The task with whose amax history (amax_history.h) task t of the current plan quantises: t itself, or the
+ * cast that a cast of recomputation repeats; −1: with none. */
 int tandem_step_history(const tandem_step *step, int task);
 /* What a history takes in memory, padding included; 0 where the step has none. */
 uint64_t tandem_step_history_bytes(const tandem_step *step);
 
-/* The matrices of which an active cast with two writes makes column-wise copies: write[0] is (batch, rows, columns), write[1]
- * (batch, columns, rows). Cost: O(readers). */
+/* The matrices of which an active cast with two writes makes column-wise copies: write[0] is (batch, rows,
+ * columns), write[1] (batch, columns, rows). Cost: O(readers). */
 typedef struct tandem_matrices {
     int64_t batch, rows, columns;
 } tandem_matrices;
@@ -216,18 +241,20 @@ typedef struct tandem_cost_key {
 /* tandem_step_key: the cost key of a task in its form `variant`; pass task->variant for the current plan's.
  * Returns 0 where the task has no such form. */
 int tandem_step_key(const tandem_step *step, int task, int variant, tandem_cost_key *key);
-/* Bit v: with plans of these precisions (bit p: precision p) the task may take form v. Others need no cost. */
+/* Bit v: with plans of these precisions (bit p: precision p) the task may take form v. Others need no cost.
+ * */
 unsigned tandem_step_forms(const tandem_step *step, int task, unsigned precisions);
 
-/* --- Values --------------------------------------------------------------------------------------------------- */
+/* --- Values --------------------------------------------------------------------------------------------- */
 /* Ids of the values an executor binds itself. All follow views and gradients passed on unchanged. */
 int tandem_value_activation(const tandem_step *step, int tensor, tandem_dtype dtype);
 int tandem_value_gradient(const tandem_step *step, int tensor, tandem_dtype dtype);
-/* Weight of an adjustable operator in `dtype`: a value id, or TANDEM_PARAMETER(p) for f32: the master copy. */
+/* Weight of an adjustable operator in `dtype`: a value id, or TANDEM_PARAMETER(p) for f32: the master copy.
+ * */
 int tandem_value_weight(const tandem_step *step, int op, tandem_dtype dtype);
 int tandem_value_aux(const tandem_step *step, int op);
 
-/* --- Memory (graph/memory.c) ------------------------------------------------------------------------------------ */
+/* --- Memory (graph/memory.c) ---------------------------------------------------------------------------- */
 typedef struct tandem_memory {
     /* over the whole run, bytes */
     uint64_t weights, gradients, optimizer; /* flat arrays: master weights, buckets, state */
@@ -238,9 +265,12 @@ typedef struct tandem_memory {
     int peak_task;       /* where that is */
     /* what is alive there, by kind */
     uint64_t activations, activation_gradients, weight_copies, workspace;
-    uint64_t peak; /* weights + gradients + optimizer + histories + arena + evaluation: what the executor allocates, to the byte */
+    /* weights + gradients + optimizer + histories + arena + evaluation: what the executor allocates, to the
+     * byte */
+    uint64_t peak;
     uint64_t weight_gradients; /* alive at the arena's peak: of one micro-step, not yet summed */
-    uint64_t evaluation; /* what an evaluation between steps needs beyond the arena, in which it runs; 0 in most plans */
+    /* what an evaluation between steps needs beyond the arena, in which it runs; 0 in most plans */
+    uint64_t evaluation;
 } tandem_memory;
 
 /* tandem_memory_plan: place every value and workspace of the current plan in one arena.
@@ -252,8 +282,9 @@ typedef struct tandem_memory {
 tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step, const uint64_t *workspace,
                                  int64_t *offset, int64_t *workspace_offset, tandem_error *error);
 
-/* --- Memory over the step (graph/memory_timeline.c) --------------------------------------------------------------- */
-/* What bytes of a rank are for. Buckets are the gradients themselves: nothing is packed, so they need nothing besides. */
+/* --- Memory over the step (graph/memory_timeline.c) ----------------------------------------------------- */
+/* What bytes of a rank are for. Buckets are the gradients themselves: nothing is packed, so they need nothing
+ * besides. */
 typedef enum tandem_memory_category {
     TANDEM_MEMORY_WEIGHTS,   /* f32 master copies, for the whole run, as the next three */
     TANDEM_MEMORY_GRADIENTS, /* of weights: the buckets */
@@ -273,7 +304,8 @@ typedef enum tandem_memory_category {
     TANDEM_MEMORY_UNUSED, /* of the arena: what does not live at that task; at the peak: gaps */
     TANDEM_N_MEMORY_CATEGORY
 } tandem_memory_category;
-const char *tandem_memory_category_name(tandem_memory_category category); /* "weights", "activations f32", … */
+/* "weights", "activations f32", … */
+const char *tandem_memory_category_name(tandem_memory_category category);
 
 typedef struct tandem_memory_row {
     uint64_t bytes[TANDEM_N_MEMORY_CATEGORY]; /* by category; their sum is the plan's peak, at every task */
@@ -282,8 +314,8 @@ typedef struct tandem_memory_row {
 /* tandem_memory_timeline: what memory holds while each task of the current plan runs.
  *   workspace [in]   as for tandem_memory_plan
  *   row       [out]  [n_task], by task id; of tasks that are not in the plan all zero
- * The row of tandem_memory_plan's peak_task is the peak. TANDEM_NO_MEMORY; *row unchanged on error. Cost: that of a memory
- * plan and O(tasks × categories). */
+ * The row of tandem_memory_plan's peak_task is the peak. TANDEM_NO_MEMORY; *row unchanged on error. Cost:
+ * that of a memory plan and O(tasks × categories). */
 tandem_status tandem_memory_timeline(tandem_memory_row *row, const tandem_step *step,
                                      const uint64_t *workspace, tandem_error *error);
 

@@ -1,8 +1,8 @@
 /* store.h: the profile store: everything that was measured, in one SQLite file.
  *
- * WAL journal, foreign keys, integer nanoseconds, migrations by user_version; several processes may write at once, and a
- * writer that is killed leaves a readable store. Schema: profiles/schema.sql. Every row knows its host, library versions,
- * time and thread count. A handle is used by one thread at a time. */
+ * WAL journal, foreign keys, integer nanoseconds, migrations by user_version; several processes may write at
+ * once, and a writer that is killed leaves a readable store. Schema: profiles/schema.sql. Every row knows its
+ * host, library versions, time and thread count. A handle is used by one thread at a time. */
 #ifndef TANDEM_STORE_H
 #define TANDEM_STORE_H
 
@@ -17,15 +17,16 @@ extern "C" {
 typedef struct tandem_store tandem_store;
 typedef enum tandem_store_mode { TANDEM_STORE_READ, TANDEM_STORE_WRITE } tandem_store_mode;
 
-/* tandem_store_open: WRITE makes the file (schema and all) where there is none, and migrates an older one; READ refuses a
- * missing file (TANDEM_MISSING: says to run `tandem profile`). TANDEM_FOREIGN: another program's database, or a newer
- * schema, or an older one opened for reading (names both versions). TANDEM_MALFORMED: damaged. TANDEM_IO. A file that is
- * refused is left as it was. */
-tandem_status tandem_store_open(tandem_store **store, const char *path, tandem_store_mode mode, tandem_error *error);
+/* tandem_store_open: WRITE makes the file (schema and all) where there is none, and migrates an older one;
+ * READ refuses a missing file (TANDEM_MISSING: says to run `tandem profile`). TANDEM_FOREIGN: another
+ * program's database, or a newer schema, or an older one opened for reading (names both versions).
+ * TANDEM_MALFORMED: damaged. TANDEM_IO. A file that is refused is left as it was. */
+tandem_status tandem_store_open(tandem_store **store, const char *path, tandem_store_mode mode,
+                                tandem_error *error);
 void tandem_store_close(tandem_store *store); /* NULL is fine */
 
-/* With which libraries ("oneDNN 2.6.3, Gloo 0.5.0") and threads the rows filed from now on are measured; kept with them.
- * Unless called: "" and 0, not said. TANDEM_NO_MEMORY. */
+/* With which libraries ("oneDNN 2.6.3, Gloo 0.5.0") and threads the rows filed from now on are measured; kept
+ * with them. Unless called: "" and 0, not said. TANDEM_NO_MEMORY. */
 tandem_status tandem_store_set_environment(tandem_store *store, const char *libraries, int n_thread,
                                            tandem_error *error);
 
@@ -34,7 +35,7 @@ tandem_status tandem_store_begin(tandem_store *store, tandem_error *error);
 tandem_status tandem_store_commit(tandem_store *store, tandem_error *error);
 void tandem_store_rollback(tandem_store *store);
 
-/* --- Costs -------------------------------------------------------------------------------------------------- */
+/* --- Costs ---------------------------------------------------------------------------------------------- */
 /* Repetitions of one measurement. Repetitions over three times the median are
  * interruptions by others on the machine: counted in n_outlier, and in nothing else. */
 typedef struct tandem_cost {
@@ -45,24 +46,28 @@ typedef struct tandem_cost {
 } tandem_cost;
 /* Mean of the repetitions that count, rounded to ns; what the replayer uses. 0 where there is none. */
 int64_t tandem_cost_mean_ns(const tandem_cost *cost);
-/* From raw repetitions (sorts them). n ≥ 1. Median and percentiles are of those that count: of an even number the median
- * is the mean of the two in the middle, rounded down; percentiles are nearest ranks: the ⌈n/10⌉-th and ⌈9n/10⌉-th. */
+/* From raw repetitions (sorts them). n ≥ 1. Median and percentiles are of those that count: of an even number
+ * the median is the mean of the two in the middle, rounded down; percentiles are nearest ranks: the ⌈n/10⌉-th
+ * and ⌈9n/10⌉-th. */
 void tandem_cost_from_samples(tandem_cost *cost, int64_t *sample_ns, int64_t n, uint64_t workspace_bytes);
 
 /* A key's canonical text, in which the cost table files it: "linear m=784 … | int8 | forward | s8>f32",
- * "cast n=1024 | f32>s8 | known range", "all-reduce n=4096 | f32". Cut to fit; TANDEM_COST_KEY_TEXT bytes are enough. */
+ * "cast n=1024 | f32>s8 | known range", "all-reduce n=4096 | f32". Cut to fit; TANDEM_COST_KEY_TEXT bytes are
+ * enough. */
 enum { TANDEM_COST_KEY_TEXT = 256 };
 void tandem_cost_key_print(char *text, size_t size, const tandem_cost_key *key);
 
-/* tandem_store_put_cost: file an operator's or a cast's cost (kinds OP and CAST), replacing what is there for the same
- * device, neighbour and key. `neighbour`: the device that was busy on the same memory system meanwhile; "" = alone. */
+/* tandem_store_put_cost: file an operator's or a cast's cost (kinds OP and CAST), replacing what is there for
+ * the same device, neighbour and key. `neighbour`: the device that was busy on the same memory system
+ * meanwhile; "" = alone. */
 tandem_status tandem_store_put_cost(tandem_store *store, const char *device, const char *neighbour,
                                     const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error);
 
-/* tandem_store_each_cost: calls `visit` for the costs of a device beside a neighbour, in no order that counts: those of the
- * operators and cast sizes of `step`, each found by index, or all of them where step is NULL. The key and its texts are valid
- * during the call. Rows of a number type or pass that this version does not know are passed over. What `visit` returns
- * other than TANDEM_OK ends it and is returned. Cost: O(operators of the step · log rows), or O(rows). */
+/* tandem_store_each_cost: calls `visit` for the costs of a device beside a neighbour, in no order that
+ * counts: those of the operators and cast sizes of `step`, each found by index, or all of them where step is
+ * NULL. The key and its texts are valid during the call. Rows of a number type or pass that this version does
+ * not know are passed over. What `visit` returns other than TANDEM_OK ends it and is returned. Cost:
+ * O(operators of the step · log rows), or O(rows). */
 typedef tandem_status tandem_cost_visitor(void *context, const tandem_cost_key *key, const tandem_cost *cost,
                                           tandem_error *error);
 tandem_status tandem_store_each_cost(tandem_store *store, const char *device, const char *neighbour,
@@ -76,18 +81,21 @@ tandem_status tandem_store_load_costs(tandem_cost_table **table, tandem_store *s
 void tandem_cost_table_free(tandem_cost_table *table);
 /* NULL where it was not measured. */
 const tandem_cost *tandem_cost_table_find(const tandem_cost_table *table, const tandem_cost_key *key);
-/* tandem_store_load_batches: the local batches at which a model that reads the same input as `graph` was measured on the
- * device beside the neighbour, ascending, each once. *batch is the caller's to free(); NULL and 0 where there is none. */
+/* tandem_store_load_batches: the local batches at which a model that reads the same input as `graph` was
+ * measured on the device beside the neighbour, ascending, each once. *batch is the caller's to free(); NULL
+ * and 0 where there is none. */
 tandem_status tandem_store_load_batches(int64_t **batch, int *n, tandem_store *store, const char *device,
-                                        const char *neighbour, const tandem_graph *graph, tandem_error *error);
+                                        const char *neighbour, const tandem_graph *graph,
+                                        tandem_error *error);
 /* Of operators and casts, on all devices. */
 tandem_status tandem_store_count_costs(int64_t *n, tandem_store *store, tandem_error *error);
 /* At which clocks a device runs at this moment of a profile. */
 tandem_status tandem_store_put_clocks(tandem_store *store, const char *device, int compute_mhz,
                                       int memory_mhz, tandem_error *error);
 
-/* --- Choices: how a device does a piece of work that its libraries can do in several ways -------------------------------- */
-/* Both texts are the device's own (backend.h: recall). `spec` names the card, the versions of its libraries and the work. */
+/* --- Choices: how a device does a piece of work that its libraries can do in several ways --------------- */
+/* Both texts are the device's own (backend.h: recall). `spec` names the card, the versions of its libraries
+ * and the work. */
 typedef struct tandem_algorithm {
     const char *spec, *choice;
 } tandem_algorithm;
@@ -98,21 +106,23 @@ tandem_status tandem_store_put_algorithms(tandem_store *store, const tandem_algo
 tandem_status tandem_store_load_algorithms(tandem_algorithm **choice, int *n, tandem_store *store,
                                            tandem_error *error);
 
-/* --- Collectives: a curve of time over bytes, for one group of ranks (tandem_cluster_group) ------------------------ */
+/* --- Collectives: a curve of time over bytes, for one group of ranks (tandem_cluster_group) ------------- */
 typedef struct tandem_collective_point {
     uint64_t bytes;
     tandem_cost cost;
 } tandem_collective_point;
 /* `loaded`: 1 = measured while every rank also computes on the core that communicates. */
 tandem_status tandem_store_put_collective(tandem_store *store, const char *group, const char *collective,
-                                          int loaded, const tandem_collective_point *point, tandem_error *error);
+                                          int loaded, const tandem_collective_point *point,
+                                          tandem_error *error);
 /* Ascending in bytes; *points is the caller's to free(), NULL and 0 where nothing was measured. */
 tandem_status tandem_store_load_collective(tandem_collective_point **points, int *n, tandem_store *store,
                                            const char *group, const char *collective, int loaded,
                                            tandem_error *error);
 
-/* --- Interference: a measured slowdown (1 = none) of `kind` on `device` in a group --------------------------------
- * kind "compute_under_comm": compute, while an all-reduce of `bytes` runs on the same core. */
+/* --- Interference: a measured slowdown (1 = none) of `kind` on `device` in a group
+ * -------------------------------- kind "compute_under_comm": compute, while an all-reduce of `bytes` runs on
+ * the same core. */
 tandem_status tandem_store_put_interference(tandem_store *store, const char *device, const char *group,
                                             const char *kind, uint64_t bytes, double factor, int64_t n,
                                             tandem_error *error);
@@ -121,31 +131,36 @@ tandem_status tandem_store_get_interference(double *factor, tandem_store *store,
                                             const char *group, const char *kind, uint64_t bytes,
                                             tandem_error *error);
 
-/* --- Statistics over real batches, from which sensitivities are computed (predictor.h says what each is for) ------- */
-/* One adjustable operator's operands; for matmul the second input stands for the weight. Means over `n_batch` batches. */
+/* --- Statistics over real batches, from which sensitivities are computed (predictor.h says what each is for) ---- */
+/* One adjustable operator's operands; for matmul the second input stands for the weight. Means over `n_batch`
+ * batches. */
 typedef struct tandem_statistics {
     int64_t n_batch, local_batch;
-    int64_t rows, k, columns; /* of the product: x (rows, k), w (k, columns), y and g (rows, columns), over all of a batch */
+    /* of the product: x (rows, k), w (k, columns), y and g (rows, columns), over all of a batch */
+    int64_t rows, k, columns;
     int64_t x_elements, w_elements; /* of the stored operands; for conv2d x_elements < rows·k */
     double x_amax, w_amax, g_amax;
-    double x_square, w_square, g_square, wgrad_square; /* squared L2 norms: input, weight, output gradient, weight gradient */
-    double dgrad_square;                               /* of the gradient of the input */
-    double g2_w2;                                      /* Σ_ij g_ij² Σ_l w_lj² */
-    double g2_x2;                                      /* Σ_ij g_ij² Σ_l x_il² */
-    double g2_x2_c;                                    /* Σ_ij g_ij² Σ_l x_il² c_l,  c_l = Σ_i x_il² */
-    double x2_g2_d; /* Σ_i (Σ_l x_il²)·(Σ_j g_ij² d_j),  d_j = Σ_i g_ij² */
+    /* squared L2 norms: input, weight, output gradient, weight gradient */
+    double x_square, w_square, g_square, wgrad_square;
+    double dgrad_square; /* of the gradient of the input */
+    double g2_w2;        /* Σ_ij g_ij² Σ_l w_lj² */
+    double g2_x2;        /* Σ_ij g_ij² Σ_l x_il² */
+    double g2_x2_c;      /* Σ_ij g_ij² Σ_l x_il² c_l,  c_l = Σ_i x_il² */
+    double x2_g2_d;      /* Σ_i (Σ_l x_il²)·(Σ_j g_ij² d_j),  d_j = Σ_i g_ij² */
 } tandem_statistics;
 tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_graph *graph, const char *data,
                                           int op, const tandem_statistics *statistics, tandem_error *error);
-/* statistics[n_op]; n_batch = 0 where an operator has none. TANDEM_MISSING where the model has none at all. `data` NULL = any. */
+/* statistics[n_op]; n_batch = 0 where an operator has none. TANDEM_MISSING where the model has none at all.
+ * `data` NULL = any. */
 tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem_store *store,
                                            const tandem_graph *graph, const char *data, tandem_error *error);
-/* Predicted harm of (operator, precision, wider type) by a method: for people and other tools that read the store. */
+/* Predicted harm of (operator, precision, wider type) by a method: for people and other tools that read the
+ * store. */
 tandem_status tandem_store_put_sensitivity(tandem_store *store, const tandem_graph *graph, const char *method,
                                            int op, tandem_precision precision, tandem_dtype wider,
                                            double harm, tandem_error *error);
 
-/* --- Plans and runs: a record of what was predicted and what came of it ---------------------------------------------- */
+/* --- Plans and runs: a record of what was predicted and what came of it --------------------------------- */
 typedef struct tandem_run_record {
     const char *model, *cluster, *plan_name, *plan_json;
     uint64_t graph_hash;

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Golden tests of the command line: tests/cli/NAME.cmd is one shell line that runs $TANDEM in an empty directory; NAME.out and
-# NAME.err are what it must print (absent: nothing), NAME.code is its exit code (absent: 0). $FIXTURES is tests/cli/fixtures.
-# Speaks TAP. UPDATE=1 rewrites what is expected; `git diff` is the review. A word restricts it: tests/cli/run.sh help_train
-# TANDEM_BUILD = the build folder.
+# Golden tests of the command line: tests/cli/NAME.cmd is one shell line that runs $TANDEM in an empty
+# directory; NAME.out and NAME.err are what it must print (absent: nothing), NAME.code is its exit code
+# (absent: 0). $FIXTURES is tests/cli/fixtures. Speaks TAP. UPDATE=1 rewrites what is expected; `git diff` is
+# the review. A word restricts it: tests/cli/run.sh help_train TANDEM_BUILD = the build folder.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${TANDEM_BUILD:-$here/../../build}" && pwd) || exit 4

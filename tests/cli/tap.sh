@@ -1,4 +1,5 @@
-# tap.sh: what tests of whole commands share; sourced. Makes and enters a directory of its own, with a small data set in it.
+# tap.sh: what tests of whole commands share; sourced. Makes and enters a directory of its own, with a small
+# data set in it.
 # shellcheck shell=bash disable=SC2034
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${TANDEM_BUILD:-$here/../../build}" && pwd) || exit 4
@@ -47,7 +48,8 @@ field() { sed -n "s/^ *\"$1\": \(.*[^,]\),\{0,1\}\$/\1/p" "$2"; }
 # The numbers of an array: array loss FILE
 array() { sed -n "/^ *\"$1\": \[/,/\]/p" "$2" | sed '1d;$d' | tr -d ' ,'; }
 positive() { [ -n "$1" ] && [ "$1" -gt 0 ] 2>/dev/null; }
-# Files that commands make for themselves. note_left COMMAND: those that are new are of COMMAND. left_over: says which, if any.
+# Files that commands make for themselves. note_left COMMAND: those that are new are of COMMAND. left_over:
+# says which, if any.
 declare -A left_by=()
 note_left() {
     local file
@@ -66,7 +68,7 @@ left_over() {
     return $found
 }
 
-# --- A data set of our own: 64 + 16 images in the format of the MNIST family -----------------------------------------------
+# --- A data set of our own: 64 + 16 images in the format of the MNIST family ---
 idx() { printf "\\x$(printf %02x "$1")"; }
 count() { idx 0; idx 0; idx 0; idx "$1"; }
 mkdir data

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Whether scripts/on_card.sh and scripts/test_cuda.sh tell of every failure and time-out by their exit codes. Their programs are
-# replaced by ones that do as they are told, in a kit of its own; no card is needed. Speaks TAP. TANDEM_BUILD = the build folder.
+# Whether scripts/on_card.sh and scripts/test_cuda.sh tell of every failure and time-out by their exit codes.
+# Their programs are replaced by ones that do as they are told, in a kit of its own; no card is needed. Speaks
+# TAP. TANDEM_BUILD = the build folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
@@ -10,7 +11,8 @@ mkdir -p kit/{build/card,scripts,bench/cuda,bin}
 cp "$source"/scripts/{on_card,test_cuda,run_tests}.sh "$source/scripts/skips.txt" kit/scripts/
 cp "$source"/bench/cuda/*.sh kit/bench/cuda/
 
-# Fails, hangs or lacks something where its name and arguments hold what FAIL, HANG or LACK says; else it has tested one thing.
+# Fails, hangs or lacks something where its name and arguments hold what FAIL, HANG or LACK says; else it has
+# tested one thing.
 cat >kit/bin/obey <<'END'
 #!/bin/bash
 said="$(basename "$0") $*"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Cards as devices of whole commands, where there is none: libtandem_cuda.so is the one of the tests, on stand-ins for NVIDIA's
-# libraries (tests/cuda/stand_in.h). Speaks TAP. TANDEM_BUILD = the build folder.
+# Cards as devices of whole commands, where there is none: libtandem_cuda.so is the one of the tests, on
+# stand-ins for NVIDIA's libraries (tests/cuda/stand_in.h). Speaks TAP. TANDEM_BUILD = the build folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
@@ -11,7 +11,7 @@ run 0 list devices --json
 weakest=$(grep -B 2 '"present": true' out | field name - | head -1 | tr -d '"')
 model=(--model mlp:width=16 --batch 2)
 
-# --- No card -----------------------------------------------------------------------------------------------------------------
+# --- No card ---
 export TANDEM_CUDA=$work/nowhere.so
 run 4 train "${model[@]}" --device cuda:0 --steps 1 && grep -q "libtandem_cuda.so, which does not open" err && [ "$(wc -l <err)" = 1 ] &&
     run 4 profile "${model[@]}" --cluster "cuda:0 + cuda:1" && [ "$(wc -l <err)" = 1 ]
@@ -22,7 +22,7 @@ run 3 train "${model[@]}" --device cuda:first --steps 1 || run 2 train "${model[
 grep -q "Did you mean 'cuda:0'" err
 report "cards have numbers" $?
 
-# --- The stand-in ------------------------------------------------------------------------------------------------------------
+# --- The stand-in ---
 export TANDEM_CUDA=$stand_in
 run 0 doctor && grep -q '^cuda:0  *ok .*stand-in, compute capability 9.0' out && ! grep -q '^cuda:1' out
 report "doctor describes the cards that are here" $?

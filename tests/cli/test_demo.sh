@@ -1,5 +1,6 @@
 #!/bin/bash
-# The whole loop as a new user runs it, with a smaller model and few steps: `tandem demo` to its end. Speaks TAP. TANDEM_BUILD = the build folder.
+# The whole loop as a new user runs it, with a smaller model and few steps: `tandem demo` to its end. Speaks
+# TAP. TANDEM_BUILD = the build folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"

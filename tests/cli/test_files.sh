@@ -1,12 +1,13 @@
 #!/bin/bash
-# What commands write: whole files that replace nobody else's, and a standard output that may be full. Speaks TAP.
-# TANDEM_BUILD = the build folder.
+# What commands write: whole files that replace nobody else's, and a standard output that may be full. Speaks
+# TAP. TANDEM_BUILD = the build folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
 
-# --- A full standard output ------------------------------------------------------------------------------------------------------
-# told ARGUMENT…: exit code 5 and one line that says why, where the output is full; 0 and no line where it is not.
+# --- A full standard output
+# ------------------------------------------------------------------------------------------------------ told
+# ARGUMENT…: exit code 5 and one line that says why, where the output is full; 0 and no line where it is not.
 told() {
     "$tandem" "$@" >/dev/full 2>err
     code=$?
@@ -18,10 +19,11 @@ mute=$(run 0 --help && sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' out | w
 [ -z "$mute" ]
 report "--help of every command onto a full disk: exit code 5${mute:+, but not $mute}" $?
 
-# --- Whole files -----------------------------------------------------------------------------------------------------------------
+# --- Whole files ---
 cards=(--model mlp:width=8 --cluster "t4 batch=4 + v100 batch=4 net=10Gbit/s,5us" --predict)
 run 0 sensitivity --model mlp:width=8 --batch 4 --device cpu:sse41 --data data -q || report "sensitivities, which plans need" 1
-# writes NAME ARGUMENT…: into a folder where others' files stand in the way of any fixed name, over an old file that only its owner reads
+# writes NAME ARGUMENT…: into a folder where others' files stand in the way of any fixed name, over an old
+# file that only its owner reads
 writes() {
     local name=$1
     shift

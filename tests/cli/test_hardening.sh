@@ -1,7 +1,7 @@
 #!/bin/bash
-# What is built carries what makes a defect of memory harder to use: guarded stacks, checked copies, tables of addresses that are
-# read-only before anything runs, no memory that is both written and run, and programs that lie at another address each time.
-# Speaks TAP. TANDEM_BUILD = the build folder.
+# What is built carries what makes a defect of memory harder to use: guarded stacks, checked copies, tables of
+# addresses that are read-only before anything runs, no memory that is both written and run, and programs that
+# lie at another address each time. Speaks TAP. TANDEM_BUILD = the build folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"

@@ -1,12 +1,12 @@
 #!/bin/bash
-# Ranks that reach each other over a network alone: two network namespaces joined by a pair of virtual interfaces, which end with
-# this test. They train, are profiled and compared, and the same over a link of limited rate. Speaks TAP.
-# TANDEM_BUILD = the build folder.
+# Ranks that reach each other over a network alone: two network namespaces joined by a pair of virtual
+# interfaces, which end with this test. They train, are profiled and compared, and the same over a link of
+# limited rate. Speaks TAP. TANDEM_BUILD = the build folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
 
-# --- Two hosts -----------------------------------------------------------------------------------------------------------------
+# --- Two hosts ---
 alone=(unshare --net)
 [ "$(id -u)" = 0 ] || alone=(unshare --user --map-root-user --net)
 if [ "${TANDEM_TEST_ALONE:-}" = "" ]; then
@@ -33,7 +33,8 @@ ip link set lo up && "${there[@]}" ip link set lo up && ip address add 10.0.0.1/
     "${there[@]}" ip link set far up || exit 5
 
 export TANDEM_EXCHANGE=network # they could share memory: it is one machine
-# both EXPECTED_CODE ARGUMENT…: rank 0 here, into out and err; rank 1 there, into out1 and err1. IFACE0, IFACE1.
+# both EXPECTED_CODE ARGUMENT…: rank 0 here, into out and err; rank 1 there, into out1 and err1. IFACE0,
+# IFACE1.
 both() {
     local expected=$1 other
     shift
@@ -59,7 +60,7 @@ cp out over_network
 TANDEM_EXCHANGE='' run 0 train "${of[@]}" --data data --steps 5 --json && [ "$(array loss out)" = "$(array loss over_network)" ]
 report "over an interface they train, with the losses of ranks that share memory" $?
 
-# --- Profile and comparison ----------------------------------------------------------------------------------------------------
+# --- Profile and comparison ---
 both 0 profile "${of[@]}" --json && [ "$(grep -c '"name"' out)" = 2 ] && sed -n '/"exchange"/,/}/p' out | grep -q '"known": 0' &&
     run 0 replay "${of[@]}" --json && free_ns=$(field step_ns out | head -1) && positive "$free_ns"
 report "they are profiled into one store, and a step is replayed" $?
@@ -68,7 +69,8 @@ both 0 compare "${of[@]}" --steps 12 --json && positive "$(field measured_ns out
 report "rank 0 compares; memory is allocated as predicted" $?
 
 if { tc qdisc add dev near root tbf rate 50mbit burst 16kb limit 4mb && "${there[@]}" tc qdisc add dev far root tbf rate 50mbit burst 16kb limit 4mb; } 2>err; then
-    # (784 + 64 + 64 + 10) · 64 weights and more cross the link each way: no step can be faster than that, less what the bucket holds
+    # (784 + 64 + 64 + 10) · 64 weights and more cross the link each way: no step can be faster than that,
+    # less what the bucket holds
     least_ns=$(((922 * 64 * 4 - 2 * 16384) * 8 * 20))
     both 0 profile "${of[@]}" --exchange --again --json && sed -n '/"alone"/,/}/p' out | grep -q '"measured": 0' &&
         sed -n '/"exchange"/,/}/p' out | grep -q '"known": 0' && both 0 compare "${of[@]}" --steps 12 --json &&
@@ -85,7 +87,7 @@ run 0 compare "${of[@]}" --again --steps 12 --json && positive "$(field again_ns
     run 0 compare "${of[@]}" --again --steps 12 && grep -q 'the machine moved by' out
 report "compare --again measures the plan's costs once more, and says how far they are" $?
 
-# --- What ranks exchange in ------------------------------------------------------------------------------------------------------
+# --- What ranks exchange in ---
 rm -f kinds.db*
 run 0 profile "${of[@]}" --uniform fp32 --db kinds.db --json && run 0 replay "${of[@]}" --db kinds.db && TANDEM_EXCHANGE='' run 4 replay "${of[@]}" --db kinds.db &&
     grep -q 'in shared memory has been measured' err
@@ -99,7 +101,7 @@ report "what was measured over a network alone is enough to choose batches by an
 TANDEM_EXCHANGE=pigeons run 2 train "${of[@]}" --steps 3 && grep -q "TANDEM_EXCHANGE is 'pigeons'" err
 report "an exchange that there is not: exit code 2" $?
 
-# --- Refusals ------------------------------------------------------------------------------------------------------------------
+# --- Refusals ---
 run 2 profile --model mlp --device "$weakest" --exchange && grep -q 'there is one rank' err
 report "the all-reduce of one rank: exit code 2" $?
 RANK=0 WORLD_SIZE=3 TANDEM_STORE=. run 2 profile "${of[@]}" && grep -q 'WORLD_SIZE is 3' err

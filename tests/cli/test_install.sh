@@ -1,6 +1,7 @@
 #!/bin/bash
-# What `make install` puts into place, used by itself: program, backend, headers, library, examples. Nothing of the source tree
-# is in reach of what is compiled and run here. Speaks TAP. TANDEM_BUILD = the build folder.
+# What `make install` puts into place, used by itself: program, backend, headers, library, examples. Nothing
+# of the source tree is in reach of what is compiled and run here. Speaks TAP. TANDEM_BUILD = the build
+# folder.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 source=$(cd "$here/../.." && pwd)
@@ -31,15 +32,16 @@ skip() {
 }
 make_in_source() { make --no-print-directory -C "$source" SAN="$sanitizers" DESTDIR="$root" PREFIX="$prefix" "$@" >out 2>err; }
 
-# --- Installing ------------------------------------------------------------------------------------------------------------
+# --- Installing ---
 make_in_source install && [ -x "$at/bin/tandem" ] && [ -e "$at/lib/libtandem_backend.so" ] && [ -e "$at/share/man/man1/tandem.1" ]
 report "make install" $?
 
 "$at/bin/tandem" --version >out 2>err && [ "$(cat out)" = "tandem $(sed -n 's/^Version: //p' "$at/lib/pkgconfig/tandem.pc")" ]
 report "the installed program runs, of the version that pkg-config names" $?
 
-# --- The library: what it shows and what it needs ------------------------------------------------------------------------------
-# Functions that a header declares, one a line; headers of the backend's side are left out of the core's.
+# --- The library: what it shows and what it needs
+# ------------------------------------------------------------------------------ Functions that a header
+# declares, one a line; headers of the backend's side are left out of the core's.
 declared() {
     printf '#include <tandem/%s>\n' "$@" >declared.c
     gcc -std=c11 -I"$at/include" -fsyntax-only -aux-info declared.txt declared.c
@@ -78,7 +80,7 @@ report "libtandem_kernels.so.0 needs libc and libm" $?
 ! nm -D --undefined-only "$at/lib/libtandem_backend.so" | grep ' tandem_' >out
 report "libtandem_backend.so takes nothing from the program that opens it" $?
 
-# --- Slurm's plug-ins ------------------------------------------------------------------------------------------------------------
+# --- Slurm's plug-ins ---
 plugins="what slurmd and slurmstepd open links libc alone, and the planner lies beside it"
 if [ -n "$sanitizers" ]; then
     skip "$plugins" "no sanitizer fits into Slurm's daemons"
@@ -97,7 +99,7 @@ spank_tandem_planner.so" ] && [ "$(needs "$root/slurm/spank_tandem.so")" = libc.
     rm -r "$root/slurm"
 fi
 
-# --- Headers, one by one -------------------------------------------------------------------------------------------------------
+# --- Headers, one by one ---
 code=0
 : >err
 for header in "${headers[@]}"; do # twice, and in a program that has a macro ROW of its own
@@ -108,7 +110,7 @@ done
 [ "${#headers[@]}" -gt 10 ] || code=1
 report "every header compiles alone, as C11 and as C++17" $code
 
-# --- Kernels, without a device, a store or a graph --------------------------------------------------------------------------------
+# --- Kernels, without a device, a store or a graph ---
 export PKG_CONFIG_PATH=$at/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
 pkg-config --cflags --libs tandem_kernels >kernel_flags 2>err && grep -q -- "-I$at/include.* -L$at/lib.* -ltandem_kernels" kernel_flags
 report "pkg-config says how to compile and link with the kernels" $?
@@ -131,7 +133,7 @@ report "the same example as C++" $?
 [ $? = 2 ] && [ ! -s out ] && grep -q "^multiply_int8: .*'avx3'.*avx512_vnni" err
 report "an instruction set that does not exist is named, with those that do" $?
 
-# --- Kernels on a card: there where nvcc is ----------------------------------------------------------------------------------------
+# --- Kernels on a card: there where nvcc is ---
 nvcc=$(ls /usr/local/cuda/bin/nvcc 2>err || command -v nvcc)
 cuda=${nvcc%/bin/nvcc}
 of_cuda() {
@@ -170,7 +172,7 @@ else
     skip "libtandem_cuda_kernels.so" "it is built where nvcc is, and without sanitizers"
 fi
 
-# --- A store, by the installed program and its installed backend -----------------------------------------------------------------
+# --- A store, by the installed program and its installed backend ---
 device=$("$at/bin/tandem" list devices --json | grep -B 2 '"present": true' | sed -n 's/.*"name": "\(.*\)".*/\1/p' | head -n 1)
 model="gpt_tiny:width=16,depth=1,heads=2,length=8"
 if [ -z "$device" ]; then
@@ -183,7 +185,7 @@ yes 'unlike devices train one model together, each in the precision that suits i
     "$at/bin/tandem" sensitivity --model "$model" --batch 16 --device "$device" --data "$PWD/text" --steps 2 -q >out 2>err && [ -s tandem.db ]
 report "the installed program profiles: it finds the installed backend" $?
 
-# --- Examples, by pkg-config -----------------------------------------------------------------------------------------------------
+# --- Examples, by pkg-config ---
 pkg-config --cflags --libs tandem >flags 2>err && grep -q -- "-I$at/include.* -L$at/lib.* -ltandem" flags
 report "pkg-config says how to compile and link" $?
 example() { # example NAME STANDARD-AND-COMPILER…: an installed example, compiled
@@ -228,7 +230,7 @@ g++ -std=c++17 -Wall -Wextra -Werror ${sanitizers:+-fsanitize=$sanitizers} versi
     ./version >out 2>err && grep -q 'USAGE: the request names no model' out
 report "a C++ program links the library" $?
 
-# --- Uninstalling ----------------------------------------------------------------------------------------------------------------
+# --- Uninstalling ---
 make_in_source uninstall && [ -z "$(find "$root" ! -type d)" ] && [ ! -e "$at/include/tandem" ]
 report "make uninstall leaves nothing" $?
 

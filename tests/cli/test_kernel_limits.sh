@@ -1,6 +1,7 @@
 #!/bin/bash
-# What the machine code of the CUDA kernels must always hold (scripts/kernel_limits.py), and whether the script reads machine code right: of
-# kernels whose PTX is here, and beside what ptxas told of ours. Needs no card. Speaks TAP. TANDEM_BUILD = the build folder.
+# What the machine code of the CUDA kernels must always hold (scripts/kernel_limits.py), and whether the
+# script reads machine code right: of kernels whose PTX is here, and beside what ptxas told of ours. Needs no
+# card. Speaks TAP. TANDEM_BUILD = the build folder.
 set -u
 limits=$(cd "$(dirname "$0")/../../scripts" && pwd)/kernel_limits.py
 # shellcheck source=tests/cli/tap.sh
@@ -33,8 +34,9 @@ else
     report "registers, shared and local memory as ptxas told them" $?
 fi
 
-# --- Kernels that are known ----------------------------------------------------------------------------------------------------
-# kernel NAME BODY: a loop whose %a is an address in global memory, another one each time.
+# --- Kernels that are known
+# ---------------------------------------------------------------------------------------------------- kernel
+# NAME BODY: a loop whose %a is an address in global memory, another one each time.
 kernel() {
     cat <<PTX
 .visible .entry $1(.param .u64 x, .param .u32 n) .maxntid 256 {

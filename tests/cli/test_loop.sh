@@ -1,12 +1,12 @@
 #!/bin/bash
-# The whole loop through the command line, on real kernels: profile, sensitivity, allocate, replay, train, compare, with a model
-# that takes milliseconds, on two ranks of the weakest device here; and what goes wrong on the way. Speaks TAP.
-# TANDEM_BUILD = the build folder.
+# The whole loop through the command line, on real kernels: profile, sensitivity, allocate, replay, train,
+# compare, with a model that takes milliseconds, on two ranks of the weakest device here; and what goes wrong
+# on the way. Speaks TAP. TANDEM_BUILD = the build folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
 
-# --- Devices ---------------------------------------------------------------------------------------------------------------
+# --- Devices ---
 run 0 list devices --json
 weakest=$(grep -B 2 '"present": true' out | field name - | head -1 | tr -d '"')
 absent=$(grep -B 2 '"present": false' out | field name - | grep '"cpu:' | head -1 | tr -d '"')
@@ -18,7 +18,7 @@ fi
 model="mlp:width=16"
 what=(--model "$model" --batch 4 --device "$weakest,$weakest")
 
-# --- Devices by a word: names in every result and file -----------------------------------------------------------------------
+# --- Devices by a word: names in every result and file ---
 strongest=$(grep -B 2 '"present": true' out | field name - | grep '"cpu:' | tail -1 | tr -d '"')
 words=(--model "$model" --batch 4 --db words.db --json)
 run 0 profile "${words[@]}" --device strongest,weakest && [ "$(field name out | tr -d '"' | xargs)" = "$strongest $weakest" ] &&
@@ -28,7 +28,7 @@ run 0 profile "${words[@]}" --device strongest,weakest && [ "$(field name out | 
     grep -q "^$strongest  *2 " out && ! grep -aqE 'strongest|weakest' words.db words.json out
 report "strongest and weakest are the last and the first device here, by name" $?
 
-# --- The loop ----------------------------------------------------------------------------------------------------------------
+# --- The loop ---
 run 0 profile "${what[@]}" --json && positive "$(field measured out | head -1)" && [ -s tandem.db ]
 report "profile measures into a new store" $?
 
@@ -134,7 +134,7 @@ fi
 TANDEM_BACKEND=/nonexistent/library.so run 4 doctor --json && grep -q '"mend": "make' out
 report "doctor says how to build the backend" $?
 
-# --- Other questions about the same plans -----------------------------------------------------------------------------------
+# --- Other questions about the same plans ---
 run 0 allocate --verify plan.json && grep -q 'plan.json is what it says' out && run 0 allocate --verify plan.json --json &&
     [ "$(field verified out)" = true ] && [ "$(field step_ns out)" = "$(field step_ns replay.json)" ]
 report "allocate --verify: a plan is what it says" $?
@@ -218,7 +218,8 @@ run 0 advise "${cards[@]}" --batch free --global-batch 64 --json && [ "$(field s
     [ "$(grep -c '"cluster": ".* net=10Gbit/s,5us"' out)" = 4 ]
 report "advise for described cards: one net for both, the batch split in each case" $?
 
-# Nothing is measured of cards: a prediction with its sources, and no advice. Two digits are all that it is worth.
+# Nothing is measured of cards: a prediction with its sources, and no advice. Two digits are all that it is
+# worth.
 run 0 advise "${cards[@]}" --loss-scale dynamic && grep -qE '^(Adding|Using) .* is predicted to be fastest\. .* is predicted to make [1-9][0-9.]?0* samples/s' out &&
     ! grep -qE '^(Add|Do not|Use) |[1-9][0-9]*[.0]*[0-9]*[1-9][0-9]*[1-9] samples/s' out &&
     grep -qE '^times on t4: 100% predicted \([0-9]+ tasks\), from the description alone$' out && grep -q '^times on v100: 100% predicted' out &&
@@ -231,7 +232,7 @@ run 0 advise --model "$model" --batch 4 --cluster "$weakest" --add "$weakest" --
     [ "$(grep -c '"measured": {' out)" -ge 4 ] && [ "$(field loss_scale out | sort -u)" = null ]
 report "advise from what was measured says so" $?
 
-# --- Loss scales in plans: of themselves where gradients are in f16, and as asked for --------------------------------------------
+# --- Loss scales in plans: of themselves where gradients are in f16, and as asked for ---
 same_step() { # PLAN ARGUMENT…: replayed, and verified, as allocate printed it in `allocated`
     run 0 replay --plan "$@" --predict --json && [ "$(field step_ns out)" = "$(field step_ns allocated | head -1)" ] &&
         run 0 allocate --verify "$@" --predict
@@ -258,7 +259,7 @@ sed 's/"loss_scale": "dynamic"/"loss_scale": "often"/' scaled.json >edited.json
 run 3 replay --plan edited.json && grep -q "loss_scale: a loss scale is a number above 0 and below 2^64 such as 1024, or .dynamic., got 'often'" err
 report "a plan with a loss scale that is none: exit code 3" $?
 
-# --- What a proof is about ---------------------------------------------------------------------------------------------------
+# --- What a proof is about ---
 proven="^(there is no better plan within that step and memory|no plan within that step)"
 held=(--model mlp --batch 4096 --predict)
 run 0 allocate "${held[@]}" --cluster "v100@1 + t4@1 net=10Gbit/s,5us" -o held.json && grep -qE "$proven that keeps (v100|t4) in fp32 " out &&
@@ -271,7 +272,7 @@ cards=("${both_cards[@]}")
 run 2 advise "${cards[@]}" --batch free --global-batch 63 && grep -q '; 62 can' err
 report "advise for a batch that cannot be split: exit code 2" $?
 
-# --- What goes wrong --------------------------------------------------------------------------------------------------------
+# --- What goes wrong ---
 before=$(cksum plan.json)
 run 1 allocate "${what[@]}" --memory 1KiB -o plan.json && grep -q "no plan fits $weakest" err && grep -q '1.00 KiB' err &&
     grep -qE 'lacks [0-9.]+ KiB \([0-9]+ B\) a rank.*no batch would fit' err && [ "$(cksum plan.json)" = "$before" ]
@@ -328,8 +329,9 @@ else
     skip "a device that is not here" "this machine is every device"
 fi
 
-# --- Ranks that end before their time --------------------------------------------------------------------------------------
-# start_training: a long run in the background; returns once both its ranks have met.
+# --- Ranks that end before their time
+# -------------------------------------------------------------------------------------- start_training: a
+# long run in the background; returns once both its ranks have met.
 start_training() {
     "$tandem" train --plan plan.json --steps 1000000 >out 2>err </dev/null &
     training=$!
@@ -361,7 +363,8 @@ for rank in $ranks; do [ ! -e "/proc/$rank" ] || left=1; done
 [ $code = 143 ] && [ $left = 0 ]
 report "a run that is asked to end takes its ranks along" $?
 
-# end_when_there FILES COMMAND…: asks tandem COMMAND to end once it has made FILES; they are to go with it, and with its children.
+# end_when_there FILES COMMAND…: asks tandem COMMAND to end once it has made FILES; they are to go with it,
+# and with its children.
 end_when_there() {
     local pattern=$1 k
     shift

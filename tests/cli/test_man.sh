@@ -1,6 +1,6 @@
 #!/bin/bash
-# The manual page and --help name the same commands, the same options of each, and the same defaults. Speaks TAP.
-# TANDEM_BUILD = the build folder.
+# The manual page and --help name the same commands, the same options of each, and the same defaults. Speaks
+# TAP. TANDEM_BUILD = the build folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
@@ -33,7 +33,7 @@ code=$?
 sed 's/^/# /' differ
 report "manual page: every option of any command has a paragraph, and no other" $code
 
-# --- docs/json.md ------------------------------------------------------------------------------------------------------------
+# --- docs/json.md ---
 members=$here/../../docs/json.md
 cards=(--model resnet20 --cluster "4*t4@2 + 2*v100@2 memory=8MiB net=10Gbit/s,5us" --predict)
 {

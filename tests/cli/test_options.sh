@@ -1,6 +1,6 @@
 #!/bin/bash
-# Every option that a command takes is read by it, and every other one is refused. What a command reads is found in the sources
-# (options_read.awk). Speaks TAP. TANDEM_BUILD = the build folder.
+# Every option that a command takes is read by it, and every other one is refused. What a command reads is
+# found in the sources (options_read.awk). Speaks TAP. TANDEM_BUILD = the build folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"

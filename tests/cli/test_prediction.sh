@@ -1,8 +1,9 @@
 #!/bin/bash
-# How far predictions are off, on the strongest and the weakest device here: three rounds of profile, run, profile, and bounds that
-# hold on a machine that is busy with other things. Times are divided by each other, never held against a clock: a step is anything
-# from its median without what other processes had of the ranks' cores to its median, and of three rounds the median counts. Speaks TAP.
-# TANDEM_BUILD = the build folder.
+# How far predictions are off, on the strongest and the weakest device here: three rounds of profile, run,
+# profile, and bounds that hold on a machine that is busy with other things. Times are divided by each other,
+# never held against a clock: a step is anything from its median without what other processes had of the
+# ranks' cores to its median, and of three rounds the median counts. Speaks TAP. TANDEM_BUILD = the build
+# folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
@@ -26,7 +27,8 @@ what=(--model vit_tiny:width=96,depth=3,heads=3 --batch 4 --device "$strongest,$
 measure() {
     run 0 profile "${what[@]}" --db "$1.db" --json -q && run 0 compare "${what[@]}" --db "$1.db" --steps 24 --again --operators --json -q &&
         cp out "$1.json" || return
-    # What others took of the cores lies in the times of some tasks and between others: the truth is between both steps.
+    # What others took of the cores lies in the times of some tasks and between others: the truth is between
+    # both steps.
     local least most
     most=$(field measured_ns out | head -n 1) least=$(field undisturbed_ns out)
     [ "$least" != null ] || least=$most # the system does not tell what others took
@@ -38,7 +40,8 @@ measure() {
         paste <(array own_busy_ns out) <(array measured_busy_ns out) | awk '
             { d = $2 > 0 ? ($1 > $2 ? $1 - $2 : $2 - $1) / $2 : $2 == "null" ? 0 : 9; if (d > worst) worst = d }
             END { print "busy", (NR == 2 ? worst + 0 : 9) }'
-        # What a kind of task is predicted too short by, of kinds that are a fiftieth of their device's time or more.
+        # What a kind of task is predicted too short by, of kinds that are a fiftieth of their device's time
+        # or more.
         sed -n '/"kinds": \[/,$p' out | tr -d '",' | awk '
             $1 == "device:" { device = $2 }
             $1 == "kind:" { kind = $2 }

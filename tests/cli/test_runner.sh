@@ -1,6 +1,6 @@
 #!/bin/bash
-# scripts/run_tests.sh with programs of our own: what it counts, what it says of skips, and that it fails where it must. Speaks TAP.
-# TANDEM_BUILD = the build folder.
+# scripts/run_tests.sh with programs of our own: what it counts, what it says of skips, and that it fails
+# where it must. Speaks TAP. TANDEM_BUILD = the build folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
@@ -57,7 +57,8 @@ closes 1 '0 passed, 1 failed, 0 skipped' ./idle && grep -q 'skips.txt does not a
     closes 1 '0 passed, 1 failed, 0 skipped' ./silent && closes 1 '0 passed, 1 failed, 0 skipped' ./plainly_idle
 report "a skip for a reason that is not on the list, or for none, fails the run" $?
 
-# Each of the first two ends only when the other runs; the third, which is to be alone, only when neither does.
+# Each of the first two ends only when the other runs; the third, which is to be alone, only when neither
+# does.
 mkdir -p tests/fault
 for one in first second; do
     program $one <<<"touch runs.$one; until [ -e runs.first ] && [ -e runs.second ]; do sleep 0.1; done; sleep 0.2; touch $one.over"

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Training through the command line, on two ranks of the weakest device here and a model that takes a millisecond a step: learning
-# rates, the log, evaluation, checkpoints and resumption after kills, divergence, memory. Speaks TAP.
-# TANDEM_BUILD = the build folder.
+# Training through the command line, on two ranks of the weakest device here and a model that takes a
+# millisecond a step: learning rates, the log, evaluation, checkpoints and resumption after kills, divergence,
+# memory. Speaks TAP. TANDEM_BUILD = the build folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
@@ -24,7 +24,7 @@ refused() {
     run 2 "$@" && grep -q -- "$text" err && [ ! -s out ] && ! grep -q 'step 1 of' err
 }
 
-# --- Options -----------------------------------------------------------------------------------------------------------------
+# --- Options ---
 refused "Did you mean 'cosine'" "${mlp[@]}" --schedule cosin
 report "an unknown schedule: exit code 2 and the nearest name" $?
 refused "--lr takes a number" "${mlp[@]}" --lr fast && refused "--lr takes a number" "${mlp[@]}" --lr=-1 &&
@@ -39,7 +39,7 @@ refused "--checkpoint FILE" "${mlp[@]}" --checkpoint-every 2 && refused "test sa
     refused "test samples" "${gpt[@]}" --eval 8 --eval-every 2
 report "an option that lacks another: exit code 2" $?
 
-# --- Learning rate and log -----------------------------------------------------------------------------------------------------
+# --- Learning rate and log ---
 # follows SCHEDULE FORMULA-IN-AWK: of r, s, W, N
 follows() {
     run 0 "${mlp[@]}" --steps 20 --lr 0.08 --warmup 4 --schedule "$1" --log "$1.jsonl" -q && [ "$(wc -l <"$1.jsonl")" = 20 ] &&
@@ -75,12 +75,13 @@ else
     skip "the line on a terminal" "there is no script(1); apt-get install bsdutils"
 fi
 
-# --- Checkpoints -----------------------------------------------------------------------------------------------------------------
+# --- Checkpoints ---
 long=("${mlp[@]}" --uniform int8_full --steps 600 --schedule cosine --warmup 5 --lr 0.02)
 run 0 "${long[@]}" --checkpoint whole.ckpt --log whole.jsonl -q
 report "a run with a checkpoint at its end" $?
 
-# cut_off LINES ARGUMENT…: runs tandem until the log has so many lines, and kills its ranks in whatever they do.
+# cut_off LINES ARGUMENT…: runs tandem until the log has so many lines, and kills its ranks in whatever they
+# do.
 cut_off() {
     local lines=$1
     shift
@@ -99,7 +100,8 @@ done
 run 0 "${long[@]}" --checkpoint cut.ckpt --log cut.jsonl "${resume[@]}" && grep -q "goes on behind" err && [ $kills = 4 ] && cmp whole.ckpt cut.ckpt
 report "killed four times while it writes every step, and resumed: the same bytes" $?
 rm -f .tandem-cut.ckpt-* # a kill just before the renaming leaves the whole new file beside the old one
-# the last line of each step counts: a run that is cut off between its log and its checkpoint takes the step again
+# the last line of each step counts: a run that is cut off between its log and its checkpoint takes the step
+# again
 diff <(logged loss whole.jsonl) <(paste <(logged step cut.jsonl) <(logged loss cut.jsonl) | awk '{ loss[$1] = $2 } END { for (s = 1; s <= 600; s++) print loss[s] }') >out
 report "and the same losses" $?
 
@@ -128,7 +130,7 @@ report "a checkpoint that cannot be written is said before the first step: exit 
 run 5 "${long[@]}" --checkpoint /dev/full --checkpoint-every 2 && grep -q "'/dev/full' cannot be written: No space" err && [ "$(grep -c '^tandem:' err)" = 1 ]
 report "no space for a checkpoint: exit code 5, said once" $?
 
-# --- Clipping, loss scales, weights in files --------------------------------------------------------------------------------------
+# --- Clipping, loss scales, weights in files ---
 refused "--clip takes a norm above 0" "${mlp[@]}" --clip 0 && refused "a share from 0 to below 1" "${mlp[@]}" --label-smoothing 1 &&
     refused "or .dynamic." "${mlp[@]}" --loss-scale dynamics && refused "no parameter of model 'mlp:width=16' is named like 'fc9" "${mlp[@]}" --no-decay 'fc1.*,fc9.*' &&
     refused "names are such as 'fc1.weight'" "${mlp[@]}" --no-decay weight && refused "both say what the weights are" "${mlp[@]}" --init x --resume y
@@ -154,7 +156,7 @@ report "files that are cut, too long, none, or of another model: exit codes 3 an
 run 5 "${mlp[@]}" --steps 2 --export nowhere/x.st && ! grep -q 'step 1 of' err && run 5 "${mlp[@]}" --steps 2 --export /dev/full && grep -q "'/dev/full' cannot be written" err && [ "$(grep -c '^tandem:' err)" = 1 ]
 report "an export that cannot be written: exit code 5" $?
 
-# --- Divergence -----------------------------------------------------------------------------------------------------------------
+# --- Divergence ---
 cp whole.ckpt good.ckpt
 run 1 "${mlp[@]}" --lr 1e20 --steps 20 --checkpoint good.ckpt --log diverged.jsonl && [ "$(grep -c diverged err)" = 1 ] &&
     grep -q "diverged in step [0-9]*: the gradient of operator '[a-z0-9.]*' ([a-z0-9]*) is not finite" err && cmp good.ckpt whole.ckpt &&
@@ -165,7 +167,7 @@ report "divergence that a cast to int8 meets: exit code 1" $?
 run 0 "${mlp[@]}" --lr 1e20 --steps 20 --allow-nan --json && array loss out | grep -q null && [ "$(array loss out | wc -l)" = 20 ]
 report "--allow-nan goes on" $?
 
-# --- What does not fit ------------------------------------------------------------------------------------------------------------
+# --- What does not fit ---
 run 3 "${mlp[@]}" --batch 33 && grep -q "'data' has 64 training samples, fewer than a step of all ranks takes, 66" err && [ "$(grep -c '^tandem:' err)" = 1 ] &&
     run 0 "${mlp[@]}" --batch 32 --steps 2
 report "a data set smaller than the batch of all ranks: exit code 3, before any rank is started" $?
@@ -187,7 +189,8 @@ run 0 "${again[@]}" --eval 0 --json && planned=$(field planned_bytes out) && [ "
     run 0 "${again[@]}" --eval 8 --eval-every 1 --memory "$((planned + more))B" && run 1 "${again[@]}" --eval 8 --memory "$((planned + more - 1))B"
 report "a training that fits without its evaluations, and not with them, is refused before the first step" $?
 
-# close RANKS: what the system counted of each rank is its plan, but for 2 % and 24 MiB: its kernels, and what libraries have.
+# close RANKS: what the system counted of each rank is its plan, but for 2 % and 24 MiB: its kernels, and what
+# libraries have.
 close() {
     [ "$(field resident_bytes out | wc -l)" = "$1" ] && paste <(field planned_bytes out) <(field resident_bytes out) >>out &&
         paste <(field planned_bytes out) <(field resident_bytes out) |
@@ -208,8 +211,9 @@ else
     skip "the system counts what was planned" "this system does not tell the most that a process had in memory"
 fi
 
-# --- Products of a step, inside it and alone ---------------------------------------------------------------------------------
-# mlp of three layers: forward and wgrad of each, dgrad of all but the first.
+# --- Products of a step, inside it and alone
+# --------------------------------------------------------------------------------- mlp of three layers:
+# forward and wgrad of each, dgrad of all but the first.
 counts() { field count out | awk '{ n[NR] = $1; s += $1 } END { exit !(NR > 1 && n[NR] == 8 && s == 16) }'; }
 run 0 bench products --model mlp:width=16 --batch 4 --device "$weakest" --repetitions 2 --json -q && counts &&
     [ "$(field of_alone out | wc -l)" = "$(field count out | wc -l)" ] && ! field of_alone out | grep -v '^[0-9.e+-]*$' &&

@@ -36,7 +36,9 @@ static void compare_output(bench *b, const case_array *got, const double *result
 {
     for (size_t i = 0; i < got->n; i++) {
         if (fabs(got->value[i] - result[i]) <= bound[i]) continue;
-        bench_complain(b, "%s, output %d, element %zu of %zu: got %.9g, should be %.9g ± %.3g (relative L2 %.3g, %.3g ulp, cosine %.6f)",
+        bench_complain(b,
+                       "%s, output %d, element %zu of %zu: got %.9g, should be %.9g ± %.3g (relative L2 "
+                       "%.3g, %.3g ulp, cosine %.6f)",
                        where, k, i, got->n, got->value[i], result[i], bound[i],
                        metrics_relative_l2(result, got->value, got->n),
                        metrics_max_ulp(result, got->value, got->n, got->dtype == TANDEM_BF16 ? 8 : 24),
@@ -53,7 +55,8 @@ static double *numbers(size_t n)
 }
 
 /* A scale is the largest magnitude (or the operator's known range) over 127, to the last bit. */
-static void check_scale(bench *b, const tandem_step *step, int t, const task_operands *operands, const char *where)
+static void check_scale(bench *b, const tandem_step *step, int t, const task_operands *operands,
+                        const char *where)
 {
     const tandem_task *task = &step->task[t];
     if (!has_scale(task->to)) return;
@@ -91,7 +94,8 @@ static void check_task(bench *b, const tandem_step *step, int t, uint64_t key, c
         bound[k] = numbers(operands.out[k].n);
     }
     b->checks++;
-    if (!operands_run(&operands, b->backend, b->device, step, t, 7, row_weight, complaint, sizeof complaint)) {
+    if (!operands_run(&operands, b->backend, b->device, step, t, 7, row_weight, complaint,
+                      sizeof complaint)) {
         bench_complain(b, "%s: %s", where, complaint);
     } else if (!task_reference(step, t, &operands, row_weight, result, bound)) {
         bench_complain(b, "%s: the reference does not know this operator", where);
@@ -158,8 +162,8 @@ static int is_new(forms *seen, const tandem_task *task)
 static int concerns(const tandem_task *task, const case_graph *made)
 {
     if (!task->active || task->op < 0) return 0;
-    return task->op == made->op ||
-           (task->op == made->pre && (task->kind == TANDEM_TASK_CAST || task->kind == TANDEM_TASK_GRADIENT_CAST));
+    return task->op == made->op || (task->op == made->pre && (task->kind == TANDEM_TASK_CAST ||
+                                                              task->kind == TANDEM_TASK_GRADIENT_CAST));
 }
 
 /* other: of what is before the second input. */
@@ -228,12 +232,14 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype wider)
         if ((own && !(own >> p & 1)) || !(b->row->precisions >> p & 1) || (!own && p > 0)) continue;
         for (size_t k = 0; k < sizeof around / sizeof around[0]; k++) {
             const unsigned together = b->row->precisions >> around[k].before &
-                                      b->row->precisions >> around[k].behind & b->row->precisions >> around[k].other;
+                                      b->row->precisions >> around[k].behind &
+                                      b->row->precisions >> around[k].other;
             if (!(together & 1) || (made.pre2 < 0 && around[k].other != around[k].before) ||
                 !can_carry(made.graph, made.pre, around[k].before) ||
                 !can_carry(made.graph, made.post, around[k].behind))
                 continue;
-            set_precisions(step, &made, (tandem_precision)p, around[k].before, around[k].other, around[k].behind);
+            set_precisions(step, &made, (tandem_precision)p, around[k].before, around[k].other,
+                           around[k].behind);
             for (int t = 0; t < step->n_task; t++)
                 if (concerns(&step->task[t], &made) && is_new(&seen, &step->task[t])) {
                     const uint64_t key = (uint64_t)(1000 * p + 10 * t) + k;
@@ -334,7 +340,8 @@ static void compare_precision(bench *b, const tandem_step *step, int t, const ta
     const size_t n = wide->out[0].n;
     const case_array *got = &narrow->out[0];
     const int is_int8 = narrow->in[0].dtype == TANDEM_S8, is_fp8 = narrow->in[0].dtype == TANDEM_E4M3;
-    double *const right = numbers(n), *const own = numbers(n), *const slack = numbers(n), *const variance = numbers(n);
+    double *const right = numbers(n), *const own = numbers(n), *const slack = numbers(n),
+                  *const variance = numbers(n);
     double error2 = 0, predicted2 = 0;
     int within = 1;
     task_reference(step, t, wide, 1, (double *const[]){right}, (double *const[]){own});
@@ -349,7 +356,8 @@ static void compare_precision(bench *b, const tandem_step *step, int t, const ta
     }
     const double relative = metrics_relative_l2(right, got->value, n),
                  cosine = metrics_cosine(right, got->value, n);
-    CHECK(b, within, "%s: an error lies over its bound (relative L2 %.3g, cosine %.6f)", what, relative, cosine);
+    CHECK(b, within, "%s: an error lies over its bound (relative L2 %.3g, cosine %.6f)", what, relative,
+          cosine);
     CHECK(b, cosine > (is_int8 ? 0.99 : is_fp8 ? 0.998 : 0.9999), "%s: cosine to fp32 is %.6f", what, cosine);
     const double ratio = sqrt(error2 / predicted2);
     if (is_int8 && n >= 500)
@@ -406,7 +414,8 @@ void bench_check_every_precision(bench *b)
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
             const tandem_op_row *row = tandem_op_row_get(operator_cases[i].kind);
             if (!(row->precisions >> p & b->row->precisions >> p & 1)) continue;
-            if (row->dgrad != TANDEM_BACKWARD_TASK || tandem_precision_get((tandem_precision)p)->forward == TANDEM_F32)
+            if (row->dgrad != TANDEM_BACKWARD_TASK ||
+                tandem_precision_get((tandem_precision)p)->forward == TANDEM_F32)
                 continue;
             check_precision(b, &operator_cases[i], (tandem_precision)p);
         }

@@ -1,4 +1,5 @@
-/* every_case.h: every operator of op.def, in every precision, on a device: against the reference of operator_case.h. */
+/* every_case.h: every operator of op.def, in every precision, on a device: against the reference of
+ * operator_case.h. */
 #ifndef TANDEM_TESTS_CONFORMANCE_EVERY_CASE_H
 #define TANDEM_TESTS_CONFORMANCE_EVERY_CASE_H
 
@@ -33,7 +34,8 @@ void bench_check_every_precision(bench *b);
 /* The precision of a case's operator, and of the linears before and behind it. */
 void case_set_precisions(tandem_step *step, const case_graph *made, tandem_precision own,
                          tandem_precision before, tandem_precision behind);
-/* The active task of a kind, of an operator, that writes `to` (of a forward task: any type); −1 where there is none. */
+/* The active task of a kind, of an operator, that writes `to` (of a forward task: any type); −1 where there
+ * is none. */
 int case_find_task(const tandem_step *step, tandem_task_kind kind, int op, tandem_dtype to);
 int bench_has_bf16(const bench *b);
 

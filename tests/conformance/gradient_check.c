@@ -65,7 +65,8 @@ static int open_subject(subject *s, const operator_case *c)
     if (s->wgrad >= 0) operands_open(&s->of_wgrad, s->step, s->wgrad);
     array_open(&s->c, TANDEM_F32, s->of_forward.out[0].n);
     array_random(&s->c, 99);
-    if (s->g->backend->prepare(s->g->device, s->step, s->forward, &s->kernel, &workspace_bytes, &error) != TANDEM_OK) {
+    if (s->g->backend->prepare(s->g->device, s->step, s->forward, &s->kernel, &workspace_bytes, &error) !=
+        TANDEM_OK) {
         gradients_complain(s->g, "%s: %s", s->what, error.text);
         return 0;
     }
@@ -119,7 +120,8 @@ static double loss(subject *s, double *size)
                                .row_weight = 1,
                                .smoothing = case_smoothing,
                                .first_place = case_first_place,
-                               .draws = {.seed = 1, .stream = {3, 1, TANDEM_DRAW_ACTIVATION}}}; /* as operands_run's */
+                               /* as operands_run's */
+                               .draws = {.seed = 1, .stream = {3, 1, TANDEM_DRAW_ACTIVATION}}};
     tandem_error error = {0};
     for (int k = 0; k < s->of_forward.n_in; k++) call.in[k] = s->of_forward.in[k].data;
     for (int k = 0; k < s->of_forward.n_out; k++) call.out[k] = s->of_forward.out[k].data;
@@ -168,7 +170,9 @@ static void compare(subject *s, int k, const case_array *gradient, const char *p
         const double numeric = slope(s, x, j, &size);
         const double tolerance = 2e-4 * largest + 0x1p-14 * size;
         if (!(fabs(numeric - gradient->value[j]) <= tolerance)) {
-            gradients_complain(s->g, "%s: %s, element %zu of %zu: the kernel says %.7g, differences say %.7g ± %.2g",
+            gradients_complain(s->g,
+                               "%s: %s, element %zu of %zu: the kernel says %.7g, differences say %.7g "
+                               "± %.2g",
                                s->what, pass, j, x->n, gradient->value[j], numeric, tolerance);
             return;
         }
@@ -253,7 +257,10 @@ static void check_gradients(subject *s)
         compare(s, 0, &s->of_dgrad.out[0], "dgrad");
         if (row->wgrad == TANDEM_BACKWARD_BESIDE)
             for (int k = 1; k < s->of_dgrad.n_out; k++)
-                compare(s, k, &s->of_dgrad.out[k], k == adds ? "dgrad, second input" : "gradient of a parameter");
+                compare(s, k, &s->of_dgrad.out[k],
+                        k == adds ? "dgrad, second input"
+                                  : "gradient of a "
+                                    "parameter");
     }
     if (s->wgrad >= 0 && run(s, &s->of_wgrad, s->wgrad)) compare(s, 1, &s->of_wgrad.out[0], "wgrad");
     if ((row->dgrad == TANDEM_BACKWARD_TASK) != (s->dgrad >= 0) ||

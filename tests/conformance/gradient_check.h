@@ -1,4 +1,5 @@
-/* gradient_check.h: every operator's backward kernels against finite differences of its own forward kernel, in fp32. */
+/* gradient_check.h: every operator's backward kernels against finite differences of its own forward kernel,
+ * in fp32. */
 #ifndef TANDEM_TESTS_CONFORMANCE_GRADIENT_CHECK_H
 #define TANDEM_TESTS_CONFORMANCE_GRADIENT_CHECK_H
 
@@ -8,7 +9,8 @@
 typedef struct gradients {
     const tandem_device_backend *backend; /* whose memory is the host's */
     void *device;
-    size_t most_elements; /* of each operand whose gradient is looked at; it costs four forward passes an element */
+    /* of each operand whose gradient is looked at; it costs four forward passes an element */
+    size_t most_elements;
     int complaints;
 } gradients;
 

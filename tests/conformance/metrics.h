@@ -5,7 +5,8 @@
 
 #include <stddef.h>
 
-/* Relative L2 error:  √(Σ (x_i − r_i)²) / √(Σ r_i²);  0 where both sums are 0, infinity where only Σ r² is. */
+/* Relative L2 error:  √(Σ (x_i − r_i)²) / √(Σ r_i²);  0 where both sums are 0, infinity where only Σ r² is.
+ * */
 double metrics_relative_l2(const double *reference, const double *x, size_t n);
 
 /* Largest error in units in the last place:  max_i |x_i − r_i| / ulp(r_i),  ulp(r) = 2^(max(⌊log₂|r|⌋, e_min)

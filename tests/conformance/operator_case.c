@@ -35,24 +35,32 @@ const operator_case operator_cases[] = {
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {11, 6, 17}, .out = 19, .window_h = 3, .stride = 2, .pad = 1},
     {OF(CONV2D), .batch = 6, .n_dim = 3, .dim = {8, 8, 32}, .out = 64, .window_h = 3, .stride = 1, .pad = 1},
     {OF(CONV2D), .batch = 1, .n_dim = 3, .dim = {4, 4, 2}, .out = 1, .window_h = 4, .stride = 1, .pad = 0},
-    /* Winograd's, where there is AVX-512: tiles of 4x4 that the image fills, or does not, in one block or several, of more
-     * channels than there are tiles, or fewer; then one too few, another number of channels, an image smaller than a tile */
-    {OF(CONV2D), .cpu = 1, .batch = 5, .n_dim = 3, .dim = {7, 7, 32}, .out = 32, .window_h = 3, .stride = 1, .pad = 1},
-    {OF(CONV2D), .cpu = 1, .batch = 3, .n_dim = 3, .dim = {5, 13, 32}, .out = 96, .window_h = 3, .stride = 1, .pad = 1},
+    /* Winograd's, where there is AVX-512: tiles of 4x4 that the image fills, or does not, in one block or
+     * several, of more channels than there are tiles, or fewer; then one too few, another number of channels,
+     * an image smaller than a tile */
+    {OF(CONV2D), .cpu = 1, .batch = 5, .n_dim = 3, .dim = {7, 7, 32}, .out = 32, .window_h = 3, .stride = 1,
+     .pad = 1},
+    {OF(CONV2D), .cpu = 1, .batch = 3, .n_dim = 3, .dim = {5, 13, 32}, .out = 96, .window_h = 3, .stride = 1,
+     .pad = 1},
     {OF(CONV2D), .cpu = 1, .batch = 3, .n_dim = 3, .dim = {17, 18, 64}, .out = 32, .window_h = 3, .stride = 1,
      .pad = 1},
-    {OF(CONV2D), .cpu = 1, .batch = 4, .n_dim = 3, .dim = {5, 6, 160}, .out = 64, .window_h = 3, .stride = 1, .pad = 1},
-    {OF(CONV2D), .cpu = 1, .batch = 15, .n_dim = 3, .dim = {4, 4, 32}, .out = 32, .window_h = 3, .stride = 1, .pad = 1},
-    {OF(CONV2D), .cpu = 1, .batch = 3, .n_dim = 3, .dim = {5, 13, 48}, .out = 80, .window_h = 3, .stride = 1, .pad = 1},
+    {OF(CONV2D), .cpu = 1, .batch = 4, .n_dim = 3, .dim = {5, 6, 160}, .out = 64, .window_h = 3, .stride = 1,
+     .pad = 1},
+    {OF(CONV2D), .cpu = 1, .batch = 15, .n_dim = 3, .dim = {4, 4, 32}, .out = 32, .window_h = 3, .stride = 1,
+     .pad = 1},
+    {OF(CONV2D), .cpu = 1, .batch = 3, .n_dim = 3, .dim = {5, 13, 48}, .out = 80, .window_h = 3, .stride = 1,
+     .pad = 1},
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {1, 2, 64}, .out = 32, .window_h = 3, .stride = 1, .pad = 1},
     /* of the large models: stem, strided 3x3, bottleneck, shortcut, patches */
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {16, 15, 3}, .out = 32, .window_h = 7, .stride = 2, .pad = 3},
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {8, 8, 64}, .out = 64, .window_h = 3, .stride = 2, .pad = 1},
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {4, 4, 64}, .out = 256, .window_h = 1, .stride = 1, .pad = 0},
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {5, 5, 128}, .out = 96, .window_h = 1, .stride = 2, .pad = 0},
-    {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {32, 16, 3}, .out = 48, .window_h = 16, .stride = 16, .pad = 0},
+    {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {32, 16, 3}, .out = 48, .window_h = 16, .stride = 16,
+     .pad = 0},
     /* int8 weight gradients of several shares, by their bytes and by their number */
-    {OF(CONV2D), .cpu = 1, .batch = 2, .n_dim = 3, .dim = {47, 47, 32}, .out = 2, .window_h = 3, .stride = 1, .pad = 1},
+    {OF(CONV2D), .cpu = 1, .batch = 2, .n_dim = 3, .dim = {47, 47, 32}, .out = 2, .window_h = 3, .stride = 1,
+     .pad = 1},
     {OF(CONV2D), .cpu = 1, .batch = 1, .n_dim = 3, .dim = {363, 363, 1}, .out = 1, .window_h = 1, .stride = 1,
      .pad = 0},
     /* where oneDNN 2.6.3 reads what it has not written, or writes where it may not (conv2d.c) */
@@ -149,7 +157,8 @@ void case_print(char *text, size_t size, const operator_case *c)
              c->pad, c->flag);
 }
 
-/* A tensor of shape (batch, dim…) that something trained has written, seen through a reshape of the images. */
+/* A tensor of shape (batch, dim…) that something trained has written, seen through a reshape of the images.
+ * */
 static int input_tensor(tandem_builder *b, const char *name, int images, const operator_case *c, int n_dim,
                         const int64_t *dim, int64_t inner, int64_t columns)
 {
@@ -171,14 +180,16 @@ static int build_matmul(tandem_builder *b, const operator_case *c, case_graph *m
     left[c->n_dim - 2] = m;
     right[c->n_dim - 2] = c->flag ? n : k;
     made->pre = input_tensor(b, "pre", images, c, c->n_dim, left, k * n, k);
-    made->pre2 = input_tensor(b, "pre2", images, c, c->n_dim, right, c->flag ? m * k : m * n, c->flag ? k : n);
+    made->pre2 =
+        input_tensor(b, "pre2", images, c, c->n_dim, right, c->flag ? m * k : m * n, c->flag ? k : n);
     return tandem_build_matmul(b, "op", made->pre, made->pre2, c->flag);
 }
 
 /* dim: tokens, width */
 static int build_tied(tandem_builder *b, const operator_case *c, case_graph *made)
 {
-    made->pre = tandem_build_embedding(b, "pre", tandem_build_tokens(b, "tokens", c->dim[0]), c->out, c->dim[1]);
+    made->pre =
+        tandem_build_embedding(b, "pre", tandem_build_tokens(b, "tokens", c->dim[0]), c->out, c->dim[1]);
     return tandem_build_tied(b, "op", made->pre, made->pre);
 }
 
@@ -186,7 +197,8 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
 {
     if (c->kind == TANDEM_OP_LINEAR && c->flag) return build_tied(b, c, made);
     if (c->kind == TANDEM_OP_EMBEDDING)
-        return tandem_build_embedding(b, "op", tandem_build_tokens(b, "tokens", c->dim[0]), c->vocabulary, c->out);
+        return tandem_build_embedding(b, "op", tandem_build_tokens(b, "tokens", c->dim[0]), c->vocabulary,
+                                      c->out);
     if (c->kind == TANDEM_OP_MATMUL) return build_matmul(b, c, made);
     int64_t elements = 1;
     for (int d = 0; d < c->n_dim; d++) elements *= c->dim[d];
@@ -220,8 +232,8 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
     case TANDEM_OP_BATCHNORM_RELU: return tandem_build_relu(b, "op.relu", tandem_build_batchnorm(b, "op", x));
     case TANDEM_OP_BATCHNORM_ADD_RELU:
         made->pre2 = input_tensor(b, "pre2", images, c, c->n_dim, c->dim, last, last);
-        return tandem_build_relu(b, "op.relu",
-                                 tandem_build_add(b, "op.add", tandem_build_batchnorm(b, "op", x), made->pre2));
+        return tandem_build_relu(
+            b, "op.relu", tandem_build_add(b, "op.add", tandem_build_batchnorm(b, "op", x), made->pre2));
     case TANDEM_OP_CROSS_ENTROPY: return tandem_build_cross_entropy(b, "op", x, made->labels);
     default: return -1;
     }
@@ -252,10 +264,12 @@ static int64_t elements_a_sample(const operator_case *c)
     }
 }
 
-/* Some kinds are what tandem_graph_fuse makes of two or three operators; all behind the first then stand elsewhere. */
+/* Some kinds are what tandem_graph_fuse makes of two or three operators; all behind the first then stand
+ * elsewhere. */
 static tandem_status fuse(case_graph *made, const operator_case *c, tandem_error *error)
 {
-    if (c->kind != TANDEM_OP_BIAS_GELU && c->kind != TANDEM_OP_BATCHNORM_RELU && c->kind != TANDEM_OP_BATCHNORM_ADD_RELU)
+    if (c->kind != TANDEM_OP_BIAS_GELU && c->kind != TANDEM_OP_BATCHNORM_RELU &&
+        c->kind != TANDEM_OP_BATCHNORM_ADD_RELU)
         return TANDEM_OK;
     const tandem_status status = tandem_graph_fuse(made->graph, error);
     for (int i = 0; i < made->graph->n_op; i++) {
@@ -411,9 +425,11 @@ void array_load(case_array *array)
         } else if (array->dtype == TANDEM_F16) {
             array->value[k] = (double)tandem_f32_of_f16(((const uint16_t *)array->data)[i]);
         } else if (array->dtype == TANDEM_E4M3) {
-            array->value[k] = (double)tandem_f32_of_e4m3(((const uint8_t *)array->data)[i]) * (double)array->scale;
+            array->value[k] =
+                (double)tandem_f32_of_e4m3(((const uint8_t *)array->data)[i]) * (double)array->scale;
         } else if (array->dtype == TANDEM_E5M2) {
-            array->value[k] = (double)tandem_f32_of_e5m2(((const uint8_t *)array->data)[i]) * (double)array->scale;
+            array->value[k] =
+                (double)tandem_f32_of_e5m2(((const uint8_t *)array->data)[i]) * (double)array->scale;
         } else {
             array->value[k] = (double)((const int32_t *)array->data)[i];
         }
@@ -422,7 +438,9 @@ void array_load(case_array *array)
 
 double case_random(uint64_t key, uint32_t index)
 {
-    return 2 * (double)tandem_philox_uniform(tandem_philox((const uint32_t[4]){index, 0, 0, 77}, key).word[0]) - 1;
+    return 2 * (double)tandem_philox_uniform(
+                   tandem_philox((const uint32_t[4]){index, 0, 0, 77}, key).word[0]) -
+           1;
 }
 
 void array_random(case_array *array, uint64_t key)
@@ -433,7 +451,8 @@ void array_random(case_array *array, uint64_t key)
     const double most = has_scale(array->dtype) ? codes * (double)array->scale : 1;
     for (size_t i = 0; i < array->n; i++) {
         const double r = case_random(key, (uint32_t)i);
-        array->value[i] = most * (array->dtype == TANDEM_S8 && key >= 16 * CASE_EXTREME ? (r < 0.75 ? 1 : -1) : r);
+        array->value[i] =
+            most * (array->dtype == TANDEM_S8 && key >= 16 * CASE_EXTREME ? (r < 0.75 ? 1 : -1) : r);
     }
     array_store(array);
 }
@@ -502,7 +521,8 @@ void operands_close(task_operands *operands)
 static void fill_indices(case_array *array, int64_t n, int labels, uint64_t key)
 {
     for (size_t i = 0; i < array->n; i++)
-        array->value[i] = labels && i % 5 == 4 ? -1 : floor((case_random(key, (uint32_t)i) + 1) / 2 * (double)n);
+        array->value[i] =
+            labels && i % 5 == 4 ? -1 : floor((case_random(key, (uint32_t)i) + 1) / 2 * (double)n);
     array_store(array);
 }
 
@@ -581,7 +601,8 @@ static int once(kernel_run *run, task_operands *operands, char *complaint, size_
     for (int k = 0; k < operands->n_in; k++) whole &= array_guards_whole(&operands->in[k]);
     for (int k = 0; k < operands->n_out; k++) whole &= array_guards_whole(&operands->out[k]);
     if (!whole)
-        snprintf(complaint, size, "it writes outside its arrays (workspace: %zu bytes)", run->workspace.bytes);
+        snprintf(complaint, size, "it writes outside its arrays (workspace: %zu bytes)",
+                 run->workspace.bytes);
     return whole;
 }
 
@@ -618,7 +639,8 @@ static int twice(kernel_run *run, task_operands *operands, char *complaint, size
 }
 
 int operands_run(task_operands *operands, const tandem_device_backend *backend, void *device,
-                 const tandem_step *step, int task, uint64_t seed, float row_weight, char *complaint, size_t size)
+                 const tandem_step *step, int task, uint64_t seed, float row_weight, char *complaint,
+                 size_t size)
 {
     kernel_run run = {.backend = backend, .adds_up = operands_add_up(step, task)};
     uint64_t workspace_bytes = 0;

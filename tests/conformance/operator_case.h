@@ -3,8 +3,8 @@
  *
  * A case is the operator with odd shapes:  images → reshape → linear "pre" → operator → reshape → linear
  * "post" → loss (tokens instead of images before an embedding; a second "pre" for a second input). The
- * linears' precisions decide in which types the operator's inputs and gradients come. A tied linear has its embedding as
- * "pre", and a tied embedding its linear as "post". */
+ * linears' precisions decide in which types the operator's inputs and gradients come. A tied linear has its
+ * embedding as "pre", and a tied embedding its linear as "post". */
 #ifndef TANDEM_TESTS_CONFORMANCE_OPERATOR_CASE_H
 #define TANDEM_TESTS_CONFORMANCE_OPERATOR_CASE_H
 
@@ -15,8 +15,9 @@ typedef struct operator_case {
     int n_dim; /* of the input, without the batch */
     int64_t batch;
     int64_t dim[3]; /* of the input; matmul: (heads,) rows and columns of the first operand */
-    int64_t out; /* linear, conv2d, embedding, matmul: columns of the result; bias: trailing dimensions; slice, labelled:
-                    rows; cross_entropy: labels a sample, where there are more than rows */
+    /* linear, conv2d, embedding, matmul: columns of the result; bias: trailing dimensions; slice, labelled:
+     * rows; cross_entropy: labels a sample, where there are more than rows */
+    int64_t out;
     int64_t vocabulary; /* rows of the table; of a bias: of its parameter, where more than are added */
     int window_h, window_w, stride, pad, flag; /* flag: transpose_b, causal, tied; slice: the first row */
     int axis[4];
@@ -27,13 +28,13 @@ typedef struct operator_case {
 extern const operator_case operator_cases[];
 extern const int n_operator_case;
 
-/* What every kernel is called with: the share of a label that all classes have alike, and samples before this rank's. Not 0, so
- * that a kernel that ignored them would be seen. */
+/* What every kernel is called with: the share of a label that all classes have alike, and samples before this
+ * rank's. Not 0, so that a kernel that ignored them would be seen. */
 static const float case_smoothing = 0.15f;
 enum { case_first_place = 3 };
 
-/* The graph of a case and which of its operators is the one; "pre", "pre2", "post" and labels of its own are −1 where there is
- * none. */
+/* The graph of a case and which of its operators is the one; "pre", "pre2", "post" and labels of its own are
+ * −1 where there is none. */
 typedef struct case_graph {
     tandem_graph *graph;
     int op, pre, pre2, post, labels;
@@ -43,8 +44,8 @@ tandem_status case_graph_open(case_graph *made, const operator_case *c, tandem_e
 void case_print(char *text, size_t size, const operator_case *c);
 
 /* --- Arrays of numbers ---------------------------------------------------------------------------------- */
-/* n numbers of a type, with guards before and behind; value: what they stand for. columnwise: data is that of a column-wise copy of
- * such matrices, value row by row; batch 0: it is none. */
+/* n numbers of a type, with guards before and behind; value: what they stand for. columnwise: data is that of
+ * a column-wise copy of such matrices, value row by row; batch 0: it is none. */
 typedef struct case_array {
     tandem_dtype dtype;
     size_t n, bytes;
@@ -97,7 +98,8 @@ double operands_prior(const task_operands *operands, size_t i);
  * returns 0) where the kernel fails, writes beyond its arrays or workspace, changes an input, or gives other
  * bits a second time. */
 int operands_run(task_operands *operands, const tandem_device_backend *backend, void *device,
-                 const tandem_step *step, int task, uint64_t seed, float row_weight, char *complaint, size_t size);
+                 const tandem_step *step, int task, uint64_t seed, float row_weight, char *complaint,
+                 size_t size);
 
 /* --- The reference: plain C in double ------------------------------------------------------------------- */
 /* What the task should write (result[k], out[k].n numbers) given the operands' inputs, and how far each

@@ -47,18 +47,20 @@ typedef struct product {
     int64_t m, n, k, a_row, a_column, b_row, b_column;
 } product;
 
-/* What a product errs by beside the rounding of its sums, as a share of Σ|terms|: operands cut to tf32's 10 bits (2^−10 each, where
- * the hardware does not round), and sums of fp8, of which Hopper's tensor cores keep some 14 bits ("DeepSeek-V3 Technical Report",
- * arXiv:2412.19437, section 3.3.2). */
+/* What a product errs by beside the rounding of its sums, as a share of Σ|terms|: operands cut to tf32's 10
+ * bits (2^−10 each, where the hardware does not round), and sums of fp8, of which Hopper's tensor cores keep
+ * some 14 bits ("DeepSeek-V3 Technical Report", arXiv:2412.19437, section 3.3.2). */
 static double product_error(const work *w)
 {
     if (tandem_precision_multiplies(w->task->precision, w->task->from) == TANDEM_TF32) return 0x1p-9;
     return w->task->from == TANDEM_E4M3 || w->task->from == TANDEM_E5M2 ? 0x1p-11 : 0;
 }
 
-static void multiply(const work *w, const product *p, const double *a, const double *b, double *c, double *bound)
+static void multiply(const work *w, const product *p, const double *a, const double *b, double *c,
+                     double *bound)
 {
-    const int exact = w->task->from == TANDEM_S8; /* then the scales: their product, the conversion, the multiplication */
+    /* then the scales: their product, the conversion, the multiplication */
+    const int exact = w->task->from == TANDEM_S8;
     for (int64_t i = 0; i < p->m; i++)
         for (int64_t j = 0; j < p->n; j++) {
             double sum = 0, size = 0;
@@ -232,7 +234,8 @@ static void relu(const work *w)
                                                             : 0;
 }
 
-/* What is kept is multiplied in f32, so that it has its rounding; operands_run draws from the stream {3, 1, ACTIVATION} of key 7 or 1. */
+/* What is kept is multiplied in f32, so that it has its rounding; operands_run draws from the stream {3, 1,
+ * ACTIVATION} of key 7 or 1. */
 static void dropout(const work *w)
 {
     const tandem_shape *shape = shape_out(w);
@@ -566,7 +569,8 @@ static int64_t best_place(const work *w, const double *x, int64_t output)
 /* The kernel's own place is right where the number there is the maximum: numbers may tie. */
 static void maxpool(const work *w)
 {
-    const int64_t n = tandem_shape_elements(shape_out(w)), window = (int64_t)w->op->kernel_h * w->op->kernel_w;
+    const int64_t n = tandem_shape_elements(shape_out(w)),
+                  window = (int64_t)w->op->kernel_h * w->op->kernel_w;
     const double rounding = rounding_of(w->task->from);
     for (int64_t i = 0; i < n; i++) {
         if (w->task->kind == TANDEM_TASK_FORWARD) {
@@ -585,7 +589,8 @@ static void maxpool(const work *w)
 
 static void avgpool(const work *w)
 {
-    const int64_t n = tandem_shape_elements(shape_out(w)), window = (int64_t)w->op->kernel_h * w->op->kernel_w;
+    const int64_t n = tandem_shape_elements(shape_out(w)),
+                  window = (int64_t)w->op->kernel_h * w->op->kernel_w;
     const int is_forward = w->task->kind == TANDEM_TASK_FORWARD;
     /* a gradient in bf16 may be summed in bf16, window by window */
     const double rounding = is_forward ? u : rounding_of(w->task->from);
@@ -624,10 +629,13 @@ static void cast(const work *w)
         w->out[0][i] = w->in[0][i];
         if (w->task->to == TANDEM_S8) /* up to a step, and what u_i is short of even (isa_kernels.h) */
             w->bound[0][i] = (double)w->operands->out[0].scale * (1 + 0x1p-12);
-        if (w->task->to == TANDEM_E4M3) /* half of the last bit, or half of the least step; the division moves it by two f32 bits more */
-            w->bound[0][i] = fabs(w->in[0][i]) * (0x1p-4 + 0x1p-20) + (double)w->operands->out[0].scale * 0x1p-10;
+        /* half of the last bit, or half of the least step; the division moves it by two f32 bits more */
+        if (w->task->to == TANDEM_E4M3)
+            w->bound[0][i] =
+                fabs(w->in[0][i]) * (0x1p-4 + 0x1p-20) + (double)w->operands->out[0].scale * 0x1p-10;
         if (w->task->to == TANDEM_E5M2)
-            w->bound[0][i] = fabs(w->in[0][i]) * (0x1p-3 + 0x1p-20) + (double)w->operands->out[0].scale * 0x1p-17;
+            w->bound[0][i] =
+                fabs(w->in[0][i]) * (0x1p-3 + 0x1p-20) + (double)w->operands->out[0].scale * 0x1p-17;
     }
     if (w->operands->n_out < 2) return;
     memcpy(w->out[1], w->out[0], n * sizeof *w->out[1]); /* the column-wise copy */
@@ -699,7 +707,8 @@ static void add_rounding(const work *w, int k)
 {
     const case_array *array = &w->operands->out[k];
     if (has_scale(array->dtype) || only_moves(w)) return;
-    const double rounding = rounding_of(array->dtype), least = array->dtype == TANDEM_F16 ? 0x1p-25 : 0x1p-126;
+    const double rounding = rounding_of(array->dtype),
+                 least = array->dtype == TANDEM_F16 ? 0x1p-25 : 0x1p-126;
     for (size_t i = 0; i < array->n; i++)
         w->bound[k][i] += rounding * (fabs(w->out[k][i]) + w->bound[k][i]) +
                           (w->bound[k][i] > 0 || array->dtype == TANDEM_F16 ? least : 0);
@@ -787,7 +796,8 @@ static void rectify(case_array *y)
     array_store(y);
 }
 
-void reference_fill_saved(task_operands *operands, const tandem_graph *graph, const tandem_op *op, uint64_t key)
+void reference_fill_saved(task_operands *operands, const tandem_graph *graph, const tandem_op *op,
+                          uint64_t key)
 {
     work w = {.graph = graph, .op = op, .operands = operands};
     for (int k = 0; k < operands->n_in; k++) w.in[k] = operands->in[k].value;

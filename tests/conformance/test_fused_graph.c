@@ -23,7 +23,8 @@ enum {
 static int norm_of_conv(tandem_builder *b, const char *conv, const char *norm, int x, int64_t channels,
                         int kernel, int stride)
 {
-    return tandem_build_batchnorm(b, norm, tandem_build_conv2d(b, conv, x, channels, kernel, stride, kernel / 2));
+    return tandem_build_batchnorm(b, norm,
+                                  tandem_build_conv2d(b, conv, x, channels, kernel, stride, kernel / 2));
 }
 
 /* A block whose shortcut is its input, and one whose shortcut has a batchnorm of its own. */
@@ -69,7 +70,8 @@ static void train(trained *out, const tandem_backend_api *backend, tandem_worker
     for (int i = 0; i < graph->n_op; i++)
         if (tandem_op_row_get(graph->op[i].kind)->precisions) tandem_step_set(step, i, precision);
     tandem_step_resolve(step);
-    const tandem_executor_options how = {.step = step, .seed = 3, .global_batch = BATCH, .without_exchange = 1};
+    const tandem_executor_options how = {
+        .step = step, .seed = 3, .global_batch = BATCH, .without_exchange = 1};
     if (backend->executor_open(&executor, worker, &how, &error) != TANDEM_OK) fail_msg("%s", error.text);
     for (int k = 0; k < STEPS; k++)
         if (backend->executor_step(executor, k, &out->loss[k], &error) != TANDEM_OK)

@@ -1,7 +1,8 @@
-/* Every operator's backward kernels against finite differences of its own forward kernel, on this machine's strongest
- * and weakest device (gradient_check.c).
+/* Every operator's backward kernels against finite differences of its own forward kernel, on this machine's
+ * strongest and weakest device (gradient_check.c).
  *
- * And a step of a graph with a tied table, whose gradient two operators make, against differences of its loss. */
+ * And a step of a graph with a tied table, whose gradient two operators make, against differences of its
+ * loss. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +23,7 @@
 enum { MOST_ELEMENTS = 120 };
 static const double h = 0x1p-5;
 
-/* --- A table that two operators read: its gradient is the sum of theirs ---------------------------------- */
+/* --- A table that two operators read: its gradient is the sum of theirs --------------------------------- */
 
 /* Tokens by a table, a norm, and back by the same table; the optimizer's rate is 0, so that weights stay. */
 static tandem_status open_tied(tandem_graph **graph, tandem_error *error)
@@ -40,7 +41,8 @@ static tandem_status open_tied(tandem_graph **graph, tandem_error *error)
     return status;
 }
 
-/* Gradient of parameter p as a step leaves it, against differences of the loss of steps on the same samples. */
+/* Gradient of parameter p as a step leaves it, against differences of the loss of steps on the same samples.
+ * */
 static void compare_steps(gradients *g, const tandem_backend_api *backend, tandem_executor *executor,
                           const tandem_graph *graph, int p)
 {
@@ -82,7 +84,8 @@ static void check_tied(gradients *g, const char *device)
     if (status == TANDEM_OK) status = backend->worker_open(&worker, &alone, &error);
     if (status == TANDEM_OK)
         status = backend->executor_open(
-            &executor, worker, &(tandem_executor_options){.step = step, .seed = 3, .global_batch = 2}, &error);
+            &executor, worker, &(tandem_executor_options){.step = step, .seed = 3, .global_batch = 2},
+            &error);
     if (status != TANDEM_OK) gradients_complain(g, "tied: %s", error.text);
     for (int p = 0; p < graph->n_parameter && status == TANDEM_OK; p++)
         compare_steps(g, backend, executor, graph, p);

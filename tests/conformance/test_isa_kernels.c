@@ -146,11 +146,13 @@ static void assert_same_f32(const char *isa, const char *what, const float *got,
 {
     for (size_t i = 0; i < n; i++) {
         if (bits_of(got[i]) != bits_of(want[i]))
-            fail_msg("%s %s, n = %zu: element %zu is %a, not %a", isa, what, n, i, (double)got[i], (double)want[i]);
+            fail_msg("%s %s, n = %zu: element %zu is %a, not %a", isa, what, n, i, (double)got[i],
+                     (double)want[i]);
     }
 }
 
-static void assert_same_bf16(const char *isa, const char *what, const uint16_t *got, const uint16_t *want, size_t n)
+static void assert_same_bf16(const char *isa, const char *what, const uint16_t *got, const uint16_t *want,
+                             size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (got[i] != want[i])
@@ -298,7 +300,8 @@ static int8_t to_nearest(float x, float inv_scale)
 }
 
 /* rounding: NULL = to nearest, where ties matter. */
-static void quantise_of(const tandem_isa_kernels *table, size_t n, float inv_scale, const tandem_rounding *rounding)
+static void quantise_of(const tandem_isa_kernels *table, size_t n, float inv_scale,
+                        const tandem_rounding *rounding)
 {
     float x[LARGEST];
     uint16_t half[LARGEST];
@@ -354,7 +357,8 @@ static void test_transpose(void **state)
     const tandem_isa_kernels *table;
     for (int at = 0; (table = next_table(&at));) {
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
-            const int64_t rows = shapes[s][0], columns = shapes[s][1], from_row = columns + 3, to_row = rows + 5;
+            const int64_t rows = shapes[s][0], columns = shapes[s][1], from_row = columns + 3,
+                          to_row = rows + 5;
             int8_t from[130 * 204];
             fill_s8(from, (size_t)(rows * from_row), 31);
             guarded to = guarded_new((size_t)(columns * to_row), 1);
@@ -390,7 +394,8 @@ static void test_quantise_turns_at_each_draw(void **state)
     }
 }
 
-/* The mean of n draws lies within 4 standard deviations, sqrt(f(1 − f)/n), and the 2^−17 of the definition. */
+/* The mean of n draws lies within 4 standard deviations, sqrt(f(1 − f)/n), and the 2^−17 of the definition.
+ * */
 static void test_quantise_is_unbiased(void **state)
 {
     (void)state;
@@ -485,7 +490,8 @@ static void narrow_of(const tandem_isa_kernels *table, size_t n)
     float x[LARGEST];
     uint16_t want[LARGEST];
     for (size_t i = 0; i < n; i++) {
-        const uint32_t bits = i % 4 ? word((uint32_t)i, 5) : special[i / 4 % (sizeof special / sizeof *special)];
+        const uint32_t bits =
+            i % 4 ? word((uint32_t)i, 5) : special[i / 4 % (sizeof special / sizeof *special)];
         x[i] = float_of(bits);
         want[i] = narrowed(x[i]);
     }
@@ -582,8 +588,8 @@ static void test_relu_and_its_gradient(void **state)
     }
 }
 
-/* Against the generator itself, from places within and at the ends of a group, and beyond 2^35, where the block's index has more
- * than 32 bits. */
+/* Against the generator itself, from places within and at the ends of a group, and beyond 2^35, where the
+ * block's index has more than 32 bits. */
 static void test_dropout(void **state)
 {
     (void)state;
@@ -672,7 +678,8 @@ enum {
 
 static float norm_draw(size_t i, uint32_t what)
 {
-    return 4 * tandem_philox_uniform(tandem_philox((const uint32_t[4]){(uint32_t)i, what, 0, 0}, 5).word[0]) - 1;
+    return 4 * tandem_philox_uniform(tandem_philox((const uint32_t[4]){(uint32_t)i, what, 0, 0}, 5).word[0]) -
+           1;
 }
 
 /* What stands behind the norm: nothing, a rectifier, a sum; of that its gradients in the same type, or both
@@ -764,7 +771,8 @@ static void test_channels_of_a_batchnorm_have_nothing_to_do_with_one_another(voi
             run_norm(isa, ROWS, PART, from, WIDTH, form / 2, form % 2, part);
             for (size_t array = 0; array < (form / 2 >= NORM_SUM ? 3 : 2); array++)
                 for (size_t r = 0; r < ROWS; r++) {
-                    const size_t size = (array ? narrow_gradients : narrow) ? 2 : 4, at = array * 4 * NORM_ELEMENTS;
+                    const size_t size = (array ? narrow_gradients : narrow) ? 2 : 4,
+                                 at = array * 4 * NORM_ELEMENTS;
                     assert_memory_equal(whole + at + (r * WIDTH + from) * size, part + at + r * PART * size,
                                         PART * size);
                 }
@@ -783,7 +791,8 @@ static void test_a_batchnorm_with_its_sum_has_the_bits_of_the_parts(void **state
     for (size_t i = 0; i < N; i++)
         x[i] = norm_draw(i, 0), residual[i] = norm_draw(i, 1) - 1, g[i] = norm_draw(i, 4);
     for (size_t j = 0; j < CHANNELS; j++) scale[j] = norm_draw(j, 2), shift[j] = norm_draw(j, 3) - 1;
-    tandem_batchnorm norm = {.rows = ROWS, .channels = CHANNELS, .epsilon = 1e-5f, .scale = scale, .shift = shift};
+    tandem_batchnorm norm = {
+        .rows = ROWS, .channels = CHANNELS, .epsilon = 1e-5f, .scale = scale, .shift = shift};
     norm.workspace = workspace;
     int at = 0;
     for (const tandem_isa_kernels *isa; (isa = next_table(&at));) {
@@ -797,8 +806,10 @@ static void test_a_batchnorm_with_its_sum_has_the_bits_of_the_parts(void **state
         isa->batchnorm_backward_f32(&norm, &of_norm, masked[0], x);
         norm.mean = aux[1], norm.variance = aux[1] + CHANNELS;
         isa->batchnorm_add_f32(&norm, y[1], x, residual);
-        const tandem_batchnorm_gradients out = {
-            .x = gx[1], .residual = masked[1], .scale = of_parameters[1], .shift = of_parameters[1] + CHANNELS};
+        const tandem_batchnorm_gradients out = {.x = gx[1],
+                                                .residual = masked[1],
+                                                .scale = of_parameters[1],
+                                                .shift = of_parameters[1] + CHANNELS};
         isa->batchnorm_add_backward_f32(&norm, &out, g, x, y[1]);
         assert_memory_equal(y[0], y[1], sizeof y[0]);
         assert_memory_equal(masked[0], masked[1], sizeof masked[0]);
@@ -845,7 +856,8 @@ static void test_exponentials_have_the_same_bits_everywhere(void **state)
         run_exponentials(isa, to);
         for (size_t i = 0; n_run && i < WAVE_BYTES; i++)
             if (first[i] != written[i])
-                fail_msg("%s: kernel %zu, number %zu has other bits", isa->isa, i / (4 * WAVE), i % (4 * WAVE) / 4);
+                fail_msg("%s: kernel %zu, number %zu has other bits", isa->isa, i / (4 * WAVE),
+                         i % (4 * WAVE) / 4);
     }
     assert_true(n_run > 0);
 }
@@ -939,7 +951,8 @@ static void test_adamw(void **state)
 static void test_optimizers_see_what_is_not_finite(void **state)
 {
     (void)state;
-    static const float odd[] = {NAN, -NAN, INFINITY, -INFINITY}, fine[] = {FLT_MAX, -FLT_MAX, FLT_TRUE_MIN, -0.0f};
+    static const float odd[] = {NAN, -NAN, INFINITY, -INFINITY},
+                       fine[] = {FLT_MAX, -FLT_MAX, FLT_TRUE_MIN, -0.0f};
     float w[LARGEST], m[LARGEST], v[LARGEST], g[LARGEST];
     const tandem_isa_kernels *table;
     for (int at = 0; (table = next_table(&at));)
@@ -983,7 +996,8 @@ static void test_im2col(void **state)
             for (int64_t i = 0; i < out_h * out_w * kernel * kernel * c; i++) {
                 const int64_t channel = i % c, x_in = i / c % kernel, y_in = i / c / kernel % kernel;
                 const int64_t pixel = i / c / kernel / kernel;
-                const int64_t x = pixel % out_w * stride + x_in - pad, y = pixel / out_w * stride + y_in - pad;
+                const int64_t x = pixel % out_w * stride + x_in - pad,
+                              y = pixel / out_w * stride + y_in - pad;
                 *next++ = x < 0 || x >= w || y < 0 || y >= h ? 0 : image[(y * w + x) * c + channel];
             }
             guarded columns = guarded_new(n, 1);
@@ -1023,7 +1037,8 @@ static void put_prior(const tandem_product_s8 *p)
         }
 }
 
-static void set_strides(int64_t *row, int64_t *column, int64_t rows, int64_t columns, int transpose, strides kind)
+static void set_strides(int64_t *row, int64_t *column, int64_t rows, int64_t columns, int transpose,
+                        strides kind)
 {
     const int64_t step = kind == SPREAD ? 3 : 1, padding = kind == PLAIN ? 0 : 5;
     *row = transpose ? step : columns * step + padding;
@@ -1110,7 +1125,8 @@ static void check_product(const tandem_isa_kernels *table, const product_case *o
             check_element(table->isa, &p, i, j);
     }
     for (int64_t i = 0; i < p.m; i++) { /* between the rows of C */
-        for (int64_t at = (i * p.c_row + p.n) * (int64_t)element; at < (i + 1) * p.c_row * (int64_t)element; at++)
+        for (int64_t at = (i * p.c_row + p.n) * (int64_t)element; at < (i + 1) * p.c_row * (int64_t)element;
+             at++)
             assert_int_equal(((const unsigned char *)c.at)[at], GUARD_BYTE);
     }
     for (size_t i = 0; i < 64; i++) assert_int_equal(workspace[workspace_bytes + i], GUARD_BYTE);
@@ -1175,14 +1191,15 @@ static void test_products_of_several_blocks(void **state)
 static void test_products_are_exact_at_the_extremes(void **state)
 {
     (void)state;
-    static const product_case cases[] = {{.m = 19, .n = 35, .k = 4096, .values = ALL_127},
-                                         {.m = 19, .n = 35, .k = 4096, .values = ALL_OPPOSED},
-                                         {.m = 19, .n = 35, .k = 4096, .values = MIXED_SIGNS},
-                                         {.m = 19, .n = 35, .k = 4095, .values = MIXED_SIGNS, .strides = SPREAD},
-                                         {.m = 9, .n = 17, .k = 131, .values = ALL_128},
-                                         {.m = 9, .n = 33, .k = 131, .values = ALL_128, .c_type = TANDEM_S32},
-                                         {.m = 2, .n = 3, .k = 131072, .values = ALL_127, .c_type = TANDEM_S32},
-                                         {.m = 2, .n = 3, .k = 131072, .values = ALL_OPPOSED}};
+    static const product_case cases[] = {
+        {.m = 19, .n = 35, .k = 4096, .values = ALL_127},
+        {.m = 19, .n = 35, .k = 4096, .values = ALL_OPPOSED},
+        {.m = 19, .n = 35, .k = 4096, .values = MIXED_SIGNS},
+        {.m = 19, .n = 35, .k = 4095, .values = MIXED_SIGNS, .strides = SPREAD},
+        {.m = 9, .n = 17, .k = 131, .values = ALL_128},
+        {.m = 9, .n = 33, .k = 131, .values = ALL_128, .c_type = TANDEM_S32},
+        {.m = 2, .n = 3, .k = 131072, .values = ALL_127, .c_type = TANDEM_S32},
+        {.m = 2, .n = 3, .k = 131072, .values = ALL_OPPOSED}};
     check_products(cases, sizeof cases / sizeof *cases);
 }
 

@@ -1,5 +1,6 @@
-/* kernels.h as its users see it: matrices in strides, scales, delayed scaling, a linear layer's products, threads, and every bad
- * argument by its name. What one instruction set's functions compute is test_isa_kernels.c's. */
+/* kernels.h as its users see it: matrices in strides, scales, delayed scaling, a linear layer's products,
+ * threads, and every bad argument by its name. What one instruction set's functions compute is
+ * test_isa_kernels.c's. */
 #include <float.h>
 #include <math.h>
 #include <pthread.h>
@@ -66,7 +67,7 @@ static void test_opening(void **state)
     assert_non_null(strstr(error.text, "avx512_vnni"));
 }
 
-/* --- To int8 ------------------------------------------------------------------------------------------------------------ */
+/* --- To int8 -------------------------------------------------------------------------------------------- */
 
 static int8_t rounded(float x, float inverse, int64_t block, int64_t j, const tandem_rounding *rounding)
 {
@@ -82,9 +83,11 @@ static int8_t rounded(float x, float inverse, int64_t block, int64_t j, const ta
     return (int8_t)(steps > 127 ? 127 : steps >= -127 ? steps : -127);
 }
 
-/* Every kind of call at once, against its definition: a matrix in strides, with and without a transposed copy. */
-static void check_quantise(const tandem_kernels *kernels, tandem_scaling scaling, tandem_dtype from, int64_t rows,
-                           int64_t columns, int64_t pad, int transposes, const tandem_rounding *rounding)
+/* Every kind of call at once, against its definition: a matrix in strides, with and without a transposed
+ * copy. */
+static void check_quantise(const tandem_kernels *kernels, tandem_scaling scaling, tandem_dtype from,
+                           int64_t rows, int64_t columns, int64_t pad, int transposes,
+                           const tandem_rounding *rounding)
 {
     static float x[LARGEST], wide[LARGEST];
     static uint16_t half[LARGEST];
@@ -127,7 +130,8 @@ static void check_quantise(const tandem_kernels *kernels, tandem_scaling scaling
         assert_true(scale[scaling == TANDEM_SCALE_ROW ? i : 0] == range / 127);
         for (int64_t j = 0; j < row; j++) {
             const int8_t want =
-                j < columns ? rounded(value[i * row + j], 127 / range, i * ((columns + 7) / 8), j, rounding) : 99;
+                j < columns ? rounded(value[i * row + j], 127 / range, i * ((columns + 7) / 8), j, rounding)
+                            : 99;
             if (q[i * row + j] != want && !(j >= columns && i == rows - 1))
                 fail_msg("%s scaling %d from %d, %d x %d + %d: (%d, %d) is %d, not %d",
                          tandem_kernels_isa(kernels), scaling, from, (int)rows, (int)columns, (int)pad,
@@ -192,7 +196,8 @@ static void test_nothing_to_scale(void **state)
             float x[8] = {0, 0, little[k]}, scale = -5, back[8] = {1};
             int8_t q[8];
             const tandem_quantise_call call = {.x = x, .rows = 1, .columns = 8, .q = q, .scale = &scale};
-            const tandem_dequantise_call again = {.q = q, .rows = 1, .columns = 8, .x = back, .scale = &scale};
+            const tandem_dequantise_call again = {
+                .q = q, .rows = 1, .columns = 8, .x = back, .scale = &scale};
             assert_int_equal(tandem_kernels_quantise(kernels, &call, &error), TANDEM_OK);
             assert_int_equal(tandem_kernels_dequantise(kernels, &again, &error), TANDEM_OK);
             assert_true(scale == 0);
@@ -235,7 +240,7 @@ static void test_back_in_strides(void **state)
         }
 }
 
-/* --- Delayed scaling ------------------------------------------------------------------------------------------------------ */
+/* --- Delayed scaling ------------------------------------------------------------------------------------ */
 
 static void test_history(void **state)
 {
@@ -264,17 +269,43 @@ static void test_history(void **state)
     assert_int_equal(tandem_amax_history_init(NULL, 4, 0, &error), TANDEM_USAGE);
 }
 
-/* --- Products ------------------------------------------------------------------------------------------------------------- */
+/* --- Products ------------------------------------------------------------------------------------------- */
 
 /* y = x·Wᵀ, gx = g·W, gW = gᵀ·x, in the strides that kernels.h gives, all in s32. */
 static void run_linear(const tandem_kernels *kernels, int32_t *y, int32_t *gx, int32_t *gw, const int8_t *x,
                        const int8_t *w, const int8_t *g, int64_t m, int64_t n, int64_t k, void *workspace,
                        size_t bytes)
 {
-    const tandem_product_s8 products[] = {
-        {.m = m, .n = n, .k = k, .a = x, .a_row = k, .a_column = 1, .b = w, .b_row = 1, .b_column = k, .c = y},
-        {.m = m, .n = k, .k = n, .a = g, .a_row = n, .a_column = 1, .b = w, .b_row = k, .b_column = 1, .c = gx},
-        {.m = n, .n = k, .k = m, .a = g, .a_row = 1, .a_column = n, .b = x, .b_row = k, .b_column = 1, .c = gw}};
+    const tandem_product_s8 products[] = {{.m = m,
+                                           .n = n,
+                                           .k = k,
+                                           .a = x,
+                                           .a_row = k,
+                                           .a_column = 1,
+                                           .b = w,
+                                           .b_row = 1,
+                                           .b_column = k,
+                                           .c = y},
+                                          {.m = m,
+                                           .n = k,
+                                           .k = n,
+                                           .a = g,
+                                           .a_row = n,
+                                           .a_column = 1,
+                                           .b = w,
+                                           .b_row = k,
+                                           .b_column = 1,
+                                           .c = gx},
+                                          {.m = n,
+                                           .n = k,
+                                           .k = m,
+                                           .a = g,
+                                           .a_row = 1,
+                                           .a_column = n,
+                                           .b = x,
+                                           .b_row = k,
+                                           .b_column = 1,
+                                           .c = gw}};
     for (int i = 0; i < 3; i++) {
         tandem_product_s8 product = products[i];
         tandem_error error = {0};
@@ -367,7 +398,7 @@ static void test_threads_share_kernels(void **state)
     free(l);
 }
 
-/* --- Bad arguments -------------------------------------------------------------------------------------------------------- */
+/* --- Bad arguments -------------------------------------------------------------------------------------- */
 
 static void assert_refused(tandem_status status, tandem_error *error, const char *says)
 {
@@ -420,10 +451,13 @@ static void test_bad_arguments_of_rounding(void **state)
     known.transposed = t;
     REFUSED(quantise, known, transposed_row = 3, "rows of transposed");
     float amax = 0;
-    assert_refused(tandem_kernels_amax(kernels, NULL, x, TANDEM_F32, 1, 8, 0, &error), &error, "amax is NULL");
-    assert_refused(tandem_kernels_amax(kernels, &amax, NULL, TANDEM_F32, 1, 8, 0, &error), &error, "x is NULL");
+    assert_refused(tandem_kernels_amax(kernels, NULL, x, TANDEM_F32, 1, 8, 0, &error), &error,
+                   "amax is NULL");
+    assert_refused(tandem_kernels_amax(kernels, &amax, NULL, TANDEM_F32, 1, 8, 0, &error), &error,
+                   "x is NULL");
     assert_refused(tandem_kernels_amax(kernels, &amax, x, TANDEM_S32, 1, 8, 0, &error), &error, "from");
-    assert_refused(tandem_kernels_amax(NULL, &amax, x, TANDEM_F32, 1, 8, 0, &error), &error, "kernels is NULL");
+    assert_refused(tandem_kernels_amax(NULL, &amax, x, TANDEM_F32, 1, 8, 0, &error), &error,
+                   "kernels is NULL");
     const tandem_dequantise_call back = {.q = q, .rows = 4, .columns = 8, .x = x, .scale = &scale};
     REFUSED(dequantise, back, q = NULL, "q is NULL");
     REFUSED(dequantise, back, x = NULL, "x is NULL");

@@ -49,13 +49,15 @@ static void close_one(one_case *one)
 }
 
 /* Runs the cast of the linear's input to s8 on numbers that are `value`, but the first, which is `first`. */
-static tandem_status quantise(bench *b, float first, float value, float *scale, int8_t *q, tandem_error *error)
+static tandem_status quantise(bench *b, float first, float value, float *scale, int8_t *q,
+                              tandem_error *error)
 {
     one_case one;
     tandem_kernel *kernel = NULL;
     uint64_t workspace_bytes = 0;
     if (!open_one(b, &one, TANDEM_OP_LINEAR)) return TANDEM_BUG;
-    case_set_precisions(one.step, &one.made, TANDEM_PRECISION_INT8, TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32);
+    case_set_precisions(one.step, &one.made, TANDEM_PRECISION_INT8, TANDEM_PRECISION_FP32,
+                        TANDEM_PRECISION_FP32);
     const int t = case_find_task(one.step, TANDEM_TASK_CAST, one.made.pre, TANDEM_S8);
     task_operands operands;
     operands_open(&operands, one.step, t);
@@ -85,9 +87,12 @@ static void check_cast_edges(bench *b)
     tandem_error error = {0};
     CHECK(b, quantise(b, 0, 0, &scale, &q, &error) == TANDEM_OK && !(fabsf(scale) > 0) && q == 0,
           "zeros become %d × %g", q, (double)scale);
-    CHECK(b, quantise(b, 0x1p-140f, -0x1p-140f, &scale, &q, &error) == TANDEM_OK && fabsf(scale * (float)q) <= 0x1p-139f,
+    CHECK(b,
+          quantise(b, 0x1p-140f, -0x1p-140f, &scale, &q, &error) == TANDEM_OK &&
+              fabsf(scale * (float)q) <= 0x1p-139f,
           "numbers near 0 become %d × %g", q, (double)scale);
-    CHECK(b, quantise(b, 2, 2, &scale, &q, &error) == TANDEM_OK && q == 127 && fabsf(scale - 2.0f / 127) < 1e-8f,
+    CHECK(b,
+          quantise(b, 2, 2, &scale, &q, &error) == TANDEM_OK && q == 127 && fabsf(scale - 2.0f / 127) < 1e-8f,
           "twos become %d × %g", q, (double)scale);
     const float bad[] = {NAN, INFINITY, -INFINITY};
     for (int i = 0; i < 3; i++) {
@@ -131,7 +136,8 @@ static void check_refusals(bench *b)
         close_one(&one);
     }
     if (!bench_has_bf16(b) && open_one(b, &one, TANDEM_OP_LINEAR)) {
-        case_set_precisions(one.step, &one.made, TANDEM_PRECISION_BF16, TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32);
+        case_set_precisions(one.step, &one.made, TANDEM_PRECISION_BF16, TANDEM_PRECISION_FP32,
+                            TANDEM_PRECISION_FP32);
         expect_refusal(b, one.step, case_find_task(one.step, TANDEM_TASK_FORWARD, one.made.op, TANDEM_BF16),
                        "linear in bf16");
         close_one(&one);
@@ -165,8 +171,8 @@ static void check_bad_indices(bench *b)
             const int below = cases[i].kind == TANDEM_OP_CROSS_ENTROPY ? -2 : -1; /* a label of −1 is none */
             operands.in[cases[i].operand].value[1] = sign ? below : 1000000;
             array_store(&operands.in[cases[i].operand]);
-            const int good =
-                operands_run(&operands, b->backend, b->device, one.step, t, 1, 1, complaint, sizeof complaint);
+            const int good = operands_run(&operands, b->backend, b->device, one.step, t, 1, 1, complaint,
+                                          sizeof complaint);
             CHECK(b, !good && strstr(complaint, "allowed 0"), "%s reads index %d: '%s'",
                   tandem_op_row_get(cases[i].kind)->name, sign ? below : 1000000, complaint);
             operands_close(&operands);
@@ -184,7 +190,8 @@ static void check_opening(bench *b)
     CHECK(b, b->backend->open(&device, other, &error) == TANDEM_NO_DEVICE && device == b, "%s beside %s: %s",
           other, b->row->name, error.text);
     void *again = NULL;
-    CHECK(b, b->backend->open(&again, b->row->name, &error) == TANDEM_OK, "%s again: %s", b->row->name, error.text);
+    CHECK(b, b->backend->open(&again, b->row->name, &error) == TANDEM_OK, "%s again: %s", b->row->name,
+          error.text);
     if (again) b->backend->close(again);
     CHECK(b, strncmp(b->backend->version(), "oneDNN ", 7) == 0, "version: %s", b->backend->version());
 }
@@ -254,7 +261,8 @@ static int child(const char *name)
     tandem_device row;
     bench b = {.backend = &tandem_cpu_backend, .row = &row};
     tandem_error error = {0};
-    if (tandem_device_find(&row, name, &error) != TANDEM_OK || b.backend->open(&b.device, name, &error) != TANDEM_OK) {
+    if (tandem_device_find(&row, name, &error) != TANDEM_OK ||
+        b.backend->open(&b.device, name, &error) != TANDEM_OK) {
         printf("%s cannot be opened: %s\n", name, error.text);
         return 1;
     }

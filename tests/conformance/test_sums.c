@@ -23,7 +23,7 @@
 
 enum { BATCH = 3, ROWS = 4, WIDTH = 6, CLASSES = 5 };
 
-/* --- Networks: `x` is read several times --------------------------------------------------------------------------------- */
+/* --- Networks: `x` is read several times ---------------------------------------------------------------- */
 
 static const float deviation = 0.5f;
 
@@ -61,12 +61,13 @@ static int attention(tandem_builder *b, int x)
  * others. */
 static int products(tandem_builder *b, int x)
 {
-    const int y = tandem_build_linear(b, "y", x, WIDTH, deviation), xy = tandem_build_matmul(b, "xy", x, y, 1),
-              yx = tandem_build_matmul(b, "yx", y, x, 1), xx = tandem_build_matmul(b, "xx", x, x, 1);
+    const int y = tandem_build_linear(b, "y", x, WIDTH, deviation),
+              xy = tandem_build_matmul(b, "xy", x, y, 1), yx = tandem_build_matmul(b, "yx", y, x, 1),
+              xx = tandem_build_matmul(b, "xx", x, x, 1);
     const int both = tandem_build_add(b, "both", tandem_build_softmax(b, "pxy", xy, 1, 0),
                                       tandem_build_softmax(b, "pyx", yx, 1, 0));
-    return tandem_build_matmul(b, "out",
-                               tandem_build_add(b, "all", both, tandem_build_softmax(b, "pxx", xx, 1, 0)), y, 0);
+    return tandem_build_matmul(
+        b, "out", tandem_build_add(b, "all", both, tandem_build_softmax(b, "pxx", xx, 1, 0)), y, 0);
 }
 
 static int convolutions(tandem_builder *b, int x)
@@ -95,7 +96,8 @@ static int open_network(tandem_graph **graph, const struct network *network, tan
     if (tandem_builder_open(&b, BATCH, error) != TANDEM_OK) return 0;
     const int images = tandem_build_images(b, "images", ROWS, 2, WIDTH / 2),
               labels = tandem_build_labels(b, "labels", 1);
-    const int x = tandem_build_linear(b, "x", tandem_build_reshape(b, "in", images, 3, shape), WIDTH, deviation);
+    const int x =
+        tandem_build_linear(b, "x", tandem_build_reshape(b, "in", images, 3, shape), WIDTH, deviation);
     const int y = tandem_build_reshape(b, "flat", network->build(b, x), 2, flat);
     tandem_build_cross_entropy(b, "loss", tandem_build_linear(b, "head", y, CLASSES, deviation), labels);
     const tandem_status status = tandem_builder_finish(b, network->name, &still, graph, error);
@@ -103,7 +105,7 @@ static int open_network(tandem_graph **graph, const struct network *network, tan
     return status == TANDEM_OK;
 }
 
-/* --- A network on a device -------------------------------------------------------------------------------------------------- */
+/* --- A network on a device ------------------------------------------------------------------------------ */
 
 typedef struct subject {
     const tandem_backend_api *backend;
@@ -151,7 +153,8 @@ static int open_executor(subject *s, tandem_step **step, tandem_executor **execu
     if (status == TANDEM_OK) tandem_step_resolve(*step);
     if (status == TANDEM_OK)
         status = s->backend->executor_open(
-            executor, s->worker, &(tandem_executor_options){.step = *step, .seed = 3, .global_batch = BATCH}, &error);
+            executor, s->worker, &(tandem_executor_options){.step = *step, .seed = 3, .global_batch = BATCH},
+            &error);
     if (status != TANDEM_OK) complain(s, "%s", error.text);
     return status == TANDEM_OK;
 }
@@ -210,7 +213,8 @@ static void differentiate(subject *s, tandem_executor *executor)
         }
         weight[i] = kept;
         if (!(fabs(slope - (double)kept_gradient[i]) <= 1e-3 * largest + 0x1p-14 * loss))
-            complain(s, "weight %d of x: gradient %.7g, differences say %.7g", i, (double)kept_gradient[i], slope);
+            complain(s, "weight %d of x: gradient %.7g, differences say %.7g", i, (double)kept_gradient[i],
+                     slope);
     }
 }
 

@@ -1,5 +1,6 @@
-/* card.h: the card that tests of the CUDA backend run on. Programs in build/card/ link NVIDIA's libraries and run on a real one
- * (on_card.c, make test-cuda); elsewhere tandem_cuda_vendor is what stands in for it (stand_in.c). */
+/* card.h: the card that tests of the CUDA backend run on. Programs in build/card/ link NVIDIA's libraries and
+ * run on a real one (on_card.c, make test-cuda); elsewhere tandem_cuda_vendor is what stands in for it
+ * (stand_in.c). */
 #ifndef TANDEM_TESTS_CUDA_CARD_H
 #define TANDEM_TESTS_CUDA_CARD_H
 

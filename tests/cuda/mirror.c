@@ -52,7 +52,8 @@ static tandem_status send(const twin *t, void *device, const void *data, tandem_
 
 static tandem_status fetch(const twin *t, void *device, void *data, tandem_error *error)
 {
-    const tandem_status status = tandem_cuda_backend.copy(device, t->host, t->card, t->bytes + 2 * EDGE, error);
+    const tandem_status status =
+        tandem_cuda_backend.copy(device, t->host, t->card, t->bytes + 2 * EDGE, error);
     if (status != TANDEM_OK) return status;
     for (size_t i = 0; i < EDGE; i++)
         if (t->host[i] != EDGE_BYTE || t->host[EDGE + t->bytes + i] != EDGE_BYTE)
@@ -84,7 +85,8 @@ static tandem_status prepare(void *device, const tandem_step *step, int task, ta
     operands_open(&operands, step, task);
     kernel->device = device;
     kernel->n_in = operands.n_in, kernel->n_out = operands.n_out;
-    tandem_status status = tandem_cuda_backend.prepare(device, step, task, &kernel->real, workspace_bytes, error);
+    tandem_status status =
+        tandem_cuda_backend.prepare(device, step, task, &kernel->real, workspace_bytes, error);
     for (int k = 0; k < operands.n_in && status == TANDEM_OK; k++)
         status = open_twin(&kernel->in[k], device, operands.in[k].bytes, error);
     for (int k = 0; k < operands.n_out && status == TANDEM_OK; k++)
@@ -150,5 +152,9 @@ static tandem_status open_device(void **device, const char *name, tandem_error *
 
 static void close_device(void *device) { tandem_cuda_backend.close(device); }
 
-const tandem_device_backend mirror_backend = {
-    .prefix = "cuda", .open = open_device, .close = close_device, .prepare = prepare, .release = release, .run = run};
+const tandem_device_backend mirror_backend = {.prefix = "cuda",
+                                              .open = open_device,
+                                              .close = close_device,
+                                              .prepare = prepare,
+                                              .release = release,
+                                              .run = run};

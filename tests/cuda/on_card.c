@@ -18,8 +18,8 @@ int card_skips(void)
     return status != TANDEM_OK;
 }
 
-/* Page-locked: the card reaches it under the same address ("Unified Virtual Address Space" in the CUDA C++ Programming Guide), and
- * nobody reads it while the card writes. */
+/* Page-locked: the card reaches it under the same address ("Unified Virtual Address Space" in the CUDA C++
+ * Programming Guide), and nobody reads it while the card writes. */
 void *card_take_shared(size_t bytes)
 {
     void *memory = NULL;

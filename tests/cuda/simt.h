@@ -1,12 +1,14 @@
-/* simt.h: runs a CUDA kernel's threads on the host, so that its indexing and its barriers are tested where there is no card.
+/* simt.h: runs a CUDA kernel's threads on the host, so that its indexing and its barriers are tested where
+ * there is no card.
  *
- * Put before a .cu file by -include; then g++ compiles it. Blocks run one after the other. The threads of a block are coroutines
- * on stacks of their own: one runs until it comes to a barrier or a shuffle, then the next. They are resumed in an order that
- * changes from launch to launch, since a kernel that lacks a barrier may be right in one order and wrong in another. A
- * kernel whose threads wait for one another for ever is an error.
+ * Put before a .cu file by -include; then g++ compiles it. Blocks run one after the other. The threads of a
+ * block are coroutines on stacks of their own: one runs until it comes to a barrier or a shuffle, then the
+ * next. They are resumed in an order that changes from launch to launch, since a kernel that lacks a barrier
+ * may be right in one order and wrong in another. A kernel whose threads wait for one another for ever is an
+ * error.
  *
- * What it cannot show: speed, bank conflicts, shared memory that is read before it is written, memory order between blocks, how a
- * card rounds exp, log and rsqrt. */
+ * What it cannot show: speed, bank conflicts, shared memory that is read before it is written, memory order
+ * between blocks, how a card rounds exp, log and rsqrt. */
 #ifndef TANDEM_TESTS_CUDA_SIMT_H
 #define TANDEM_TESTS_CUDA_SIMT_H
 
@@ -50,7 +52,8 @@ static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
 extern "C" void stand_in_enter(void), stand_in_leave(void); /* tests/cuda/stand_in.h */
 extern "C" int stand_in_fate(void);
-extern "C" int stand_in_give(struct CUstream_st *stream, void (*run)(void *what), void (*drop)(void *what), void *what);
+extern "C" int stand_in_give(struct CUstream_st *stream, void (*run)(void *what), void (*drop)(void *what),
+                             void *what);
 
 typedef int cudaError_t;
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInvalidConfiguration = 9 };
@@ -76,8 +79,9 @@ inline dim3 block_index, grid_size, block_size;
 inline const std::function<void()> *body;
 inline uint64_t order = 0; /* which order threads are resumed in; any number */
 
-/* Leaves this stack, whose top goes to *from, for another one that was left so: x86-64 of System V keeps these six registers.
- * swapcontext would ask the kernel for signal masks each time, and sanitizers look into longjmp. */
+/* Leaves this stack, whose top goes to *from, for another one that was left so: x86-64 of System V keeps
+ * these six registers. swapcontext would ask the kernel for signal masks each time, and sanitizers look into
+ * longjmp. */
 __attribute__((naked, noinline)) inline void leave(void ** /* from */, void * /* to */)
 {
     __asm__("push %rbx; push %rbp; push %r12; push %r13; push %r14; push %r15; mov %rsp, (%rdi);"
@@ -238,7 +242,8 @@ int launch(dim3 grid, dim3 threads, struct CUstream_st *stream, Kernel kernel, A
 #define blockDim (simt::block_size)
 #define gridDim (simt::grid_size)
 #define LAUNCH(kernel, grid, threads, stream, ...)                                                           \
-    simt::launch(dim3(grid), dim3(threads), stream, [](auto... argument) { kernel(argument...); }, __VA_ARGS__)
+    simt::launch(                                                                                            \
+        dim3(grid), dim3(threads), stream, [](auto... argument) { kernel(argument...); }, __VA_ARGS__)
 
 static inline void __syncthreads(void) { simt::yield(simt::AT_BARRIER); }
 
@@ -271,7 +276,10 @@ static inline uint32_t atomicOr(uint32_t *at, uint32_t value)
 static inline int __ffs(int value) { return __builtin_ffs(value); }
 static inline int __popc(uint32_t value) { return __builtin_popcount(value); }
 
-static inline const char *cudaGetErrorString(cudaError_t failed) { return failed == cudaSuccess ? "no error" : "the card is lost"; }
+static inline const char *cudaGetErrorString(cudaError_t failed)
+{
+    return failed == cudaSuccess ? "no error" : "the card is lost";
+}
 
 static inline cudaError_t cudaMemsetAsync(void *at, int value, size_t n, struct CUstream_st *stream)
 {

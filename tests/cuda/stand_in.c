@@ -61,7 +61,7 @@ static void closed(void *thing)
     free(thing);
 }
 
-/* --- The card's memory: where it is apart, the host can only touch it while the card works ---------------------------------- */
+/* --- The card's memory: where it is apart, the host can only touch it while the card works -------------- */
 
 enum { HEADER = 256 }; /* the bytes taken and their kind stand before what is handed out */
 static const size_t region_bytes = (size_t)1 << 30;
@@ -107,7 +107,7 @@ typedef struct header {
     int pinned, is_apart;
 } header;
 
-/* --- What copies may touch beside the host: the card's memory, and what is page-locked ------------------------------------- */
+/* --- What copies may touch beside the host: the card's memory, and what is page-locked ------------------ */
 
 typedef struct range {
     const char *begin;
@@ -139,7 +139,8 @@ static void remove_range(const void *begin, int is_registered)
 {
     pthread_mutex_lock(&mutex);
     int k = 0;
-    while (k < n_range && (ranges[k].begin != (const char *)begin || ranges[k].is_registered != is_registered))
+    while (k < n_range &&
+           (ranges[k].begin != (const char *)begin || ranges[k].is_registered != is_registered))
         k++;
     if (k == n_range) abort();
     if (is_registered) count_host(-(int64_t)ranges[k].bytes);
@@ -162,7 +163,7 @@ static int is_locked(const void *begin, uint64_t bytes)
     return 0;
 }
 
-/* --- The runtime ---------------------------------------------------------------------------------------------------------- */
+/* --- The runtime ---------------------------------------------------------------------------------------- */
 
 static int count(int *n)
 {
@@ -309,8 +310,9 @@ static void unlock(void *memory)
     remove_range(memory, 1);
 }
 
-/* --- Streams: the first one does all at once, which is where kernels run; the others do nothing before somebody waits for them,
- * so that whoever should wait and does not is seen --------------------------------------------------------------------------- */
+/* --- Streams: the first one does all at once, which is where kernels run; the others do nothing before
+ * somebody waits for them, so that whoever should wait and does not is seen
+ * --------------------------------------------------------------------------- */
 
 struct queued { /* a copy, or an event that is recorded (to NULL), or waited for */
     void *to;
@@ -588,7 +590,7 @@ static void graph_close(tandem_cuda_graph graph)
     pthread_mutex_unlock(&mutex);
 }
 
-/* --- Numbers of every type ------------------------------------------------------------------------------------------------ */
+/* --- Numbers of every type ------------------------------------------------------------------------------ */
 
 static double load(const void *array, cuda_type type, int64_t i)
 {
@@ -631,14 +633,17 @@ static double *load_all(const void *array, cuda_type type, int64_t n, int tf32)
     return value;
 }
 
-/* --- Work: of either kind there are N_ALGORITHM ways, which differ in workspace and in the time they pretend to take ---------- */
+/* --- Work: of either kind there are N_ALGORITHM ways, which differ in workspace and in the time they pretend to take ---- */
 
 enum { N_ALGORITHM = 4, BROKEN = 2 };
 static const struct {
     uint64_t workspace_bytes;
     int64_t ns;
-} algorithms[N_ALGORITHM] = {{512, SECOND * 9}, {1000, SECOND * 5}, {256, SECOND}, {0, SECOND * 7}}; /* BROKEN is named, and fails when it runs */
-int stand_in_breaks; /* whether it does */
+} algorithms[N_ALGORITHM] = {{512, SECOND * 9},
+                             {1000, SECOND * 5},
+                             {256, SECOND},
+                             {0, SECOND * 7}}; /* BROKEN is named, and fails when it runs */
+int stand_in_breaks;                           /* whether it does */
 int stand_in_candidates = N_ALGORITHM;
 int stand_in_refused;
 int stand_in_runs;
@@ -669,7 +674,7 @@ static int work_check(cuda_algorithm *algorithm, const cuda_work *work)
     return stand_in_fate();
 }
 
-/* --- Products --------------------------------------------------------------------------------------------------------------- */
+/* --- Products ------------------------------------------------------------------------------------------- */
 
 static int is_fp8(cuda_type type) { return type == CUDA_TYPE_E4M3 || type == CUDA_TYPE_E5M2; }
 
@@ -690,8 +695,8 @@ static int is_supported(const cuda_product_spec *s)
     if ((s->tf32 && s->a != CUDA_TYPE_F32) || (s->fast_sums && !is_fp8(s->a))) return 0;
     if (is_float(s->a)) return s->a == s->b && (s->to == s->a || s->to == CUDA_TYPE_F32);
     if (s->a == CUDA_TYPE_S8 && (s->b != CUDA_TYPE_S8 || s->to != CUDA_TYPE_S32)) return 0;
-    if (is_fp8(s->a) &&
-        (!is_fp8(s->b) || (s->a == CUDA_TYPE_E5M2 && s->b == CUDA_TYPE_E5M2) || s->m % 16 || !is_float(s->to)))
+    if (is_fp8(s->a) && (!is_fp8(s->b) || (s->a == CUDA_TYPE_E5M2 && s->b == CUDA_TYPE_E5M2) || s->m % 16 ||
+                         !is_float(s->to)))
         return 0;
     return !s->transpose_a && s->transpose_b && s->n % unit == 0 && s->k % unit == 0;
 }
@@ -738,9 +743,10 @@ static void run_product(const cuda_product_spec *s, const cuda_operands *o)
     free(left);
 }
 
-/* --- Convolutions ----------------------------------------------------------------------------------------------------------- */
+/* --- Convolutions --------------------------------------------------------------------------------------- */
 
-/* Arrays of fewer than 2^31 elements, of one float type throughout (cudnnSetTensor4dDescriptor, cudnnConvolutionForward). */
+/* Arrays of fewer than 2^31 elements, of one float type throughout (cudnnSetTensor4dDescriptor,
+ * cudnnConvolutionForward). */
 static int is_convolution(const cuda_convolution_spec *s)
 {
     const int64_t x = (int64_t)s->batch * s->in_h * s->in_w * s->c_in,
@@ -759,7 +765,8 @@ static int convolution_open(cuda_work **work, cuda_libraries *libraries, const c
     (void)libraries;
     const int failed = stand_in_fate();
     if (failed) return failed;
-    if (!fits(spec->out_h, spec->in_h, spec->kernel_h, spec) || !fits(spec->out_w, spec->in_w, spec->kernel_w, spec))
+    if (!fits(spec->out_h, spec->in_h, spec->kernel_h, spec) ||
+        !fits(spec->out_w, spec->in_w, spec->kernel_w, spec))
         return BAD_VALUE;
     if (!is_convolution(spec)) return UNSUPPORTED;
     *work = opened(sizeof **work);
@@ -846,7 +853,8 @@ static int work_run(const cuda_work *work, const cuda_algorithm *algorithm, cons
     if (stand_in_breaks && way == BROKEN) return UNSUPPORTED;
     const int refuses = stand_in_refuses_capture || getenv("STAND_IN_REFUSES_CAPTURE");
     if (refuses && graph_is_captured(&stream->place)) return graph_invalidate(CAPTURE_UNSUPPORTED);
-    return give_copy_of(stream, run_work, &(running_work){*work, *operands, workspace, way}, sizeof(running_work));
+    return give_copy_of(stream, run_work, &(running_work){*work, *operands, workspace, way},
+                        sizeof(running_work));
 }
 
 const cuda_vendor tandem_cuda_vendor = {.count = count,
@@ -888,7 +896,7 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .work_check = work_check,
                                         .work_run = work_run};
 
-/* --- card.h --------------------------------------------------------------------------------------------------------------- */
+/* --- card.h --------------------------------------------------------------------------------------------- */
 
 const int card_is_real = 0;
 

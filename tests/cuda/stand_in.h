@@ -1,7 +1,7 @@
-/* stand_in.h: what tests put in NVIDIA's libraries' place where there is no card: memory of the host, streams of which
- * the first has done everything when a call returns, and the others nothing before they are waited for, products and
- * convolutions as plain loops. With the kernels under simt.h the whole CUDA backend runs so,
- * but for the libraries themselves. */
+/* stand_in.h: what tests put in NVIDIA's libraries' place where there is no card: memory of the host, streams
+ * of which the first has done everything when a call returns, and the others nothing before they are waited
+ * for, products and convolutions as plain loops. With the kernels under simt.h the whole CUDA backend runs
+ * so, but for the libraries themselves. */
 #ifndef TANDEM_TESTS_CUDA_STAND_IN_H
 #define TANDEM_TESTS_CUDA_STAND_IN_H
 
@@ -24,22 +24,26 @@ extern int stand_in_fails_after;
 extern int stand_in_fails_once;      /* 1: but that one alone, as a launch that is refused */
 int stand_in_fate(void);             /* of the call that now comes: 0, or its error */
 extern int64_t stand_in_memory_left; /* bytes that can still be taken */
-/* Of the four ways in which it does a piece of work the first is its guess, the third is fastest, then the second. */
+/* Of the four ways in which it does a piece of work the first is its guess, the third is fastest, then the
+ * second. */
 extern int stand_in_candidates;      /* how many it names; 0: it knows no way */
 extern int stand_in_refused;         /* how many of these do not pass its own check */
 extern int stand_in_breaks;          /* whether the third fails when it is run */
 extern int stand_in_runs;            /* of work, so far */
 extern int64_t stand_in_most_locked; /* bytes that a `lock` may have */
-extern int stand_in_refuses_lock; /* the card that can lock none, −1: all can; so it is with STAND_IN_REFUSES_LOCK in the environment */
-extern int stand_in_is_apart; /* 1: what is taken from now on is the card's alone: a host that touches it dies by SIGSEGV */
+/* the card that can lock none, −1: all can; so it is with STAND_IN_REFUSES_LOCK in the environment */
+extern int stand_in_refuses_lock;
+/* 1: what is taken from now on is the card's alone: a host that touches it dies by SIGSEGV */
+extern int stand_in_is_apart;
 extern int stand_in_graph_runs, stand_in_graph_nodes; /* so far: runs; nodes of the graphs that were made */
 extern int stand_in_marks_are_early; /* 1: events in graphs count as reached before the graph comes there */
-extern int stand_in_refuses_capture; /* 1: work of a library cannot be captured; so it is with STAND_IN_REFUSES_CAPTURE in the environment */
+/* 1: work of a library cannot be captured; so it is with STAND_IN_REFUSES_CAPTURE in the environment */
+extern int stand_in_refuses_capture;
 int stand_in_most_host_bytes(void); /* page-locked at once, so far */
 int stand_in_open_things(void);     /* what was opened or taken and not given back */
 
-/* What a stream is to do: done now, behind what it was given before, or a node of a graph. run(what), then drop(what), which may be
- * NULL; for the first stream. 0, or why it cannot be captured. */
+/* What a stream is to do: done now, behind what it was given before, or a node of a graph. run(what), then
+ * drop(what), which may be NULL; for the first stream. 0, or why it cannot be captured. */
 int stand_in_give(tandem_cuda_stream stream, void (*run)(void *what), void (*drop)(void *what), void *what);
 
 /* Around whatever the card does (simt.h, and here). */

@@ -30,7 +30,7 @@ static struct {
 
 int stand_in_graph_runs, stand_in_graph_nodes;
 
-/* --- Capture -------------------------------------------------------------------------------------------------------------- */
+/* --- Capture -------------------------------------------------------------------------------------------- */
 
 int graph_is_captured(const graph_place *place)
 {
@@ -137,7 +137,7 @@ void graph_drop(tandem_cuda_graph graph)
     free(graph);
 }
 
-/* --- Runs ----------------------------------------------------------------------------------------------------------------- */
+/* --- Runs ----------------------------------------------------------------------------------------------- */
 
 /* A card that is lost in a graph stays lost, and does no more of it. */
 static void do_one(node *one)

@@ -1,9 +1,11 @@
-/* stand_in_graph.h: streams, events and graphs of stand_in.h. While a stream is captured, what it is given becomes a node with its
- * arguments as they are then, behind the nodes it must wait for. A run does them in another order each time, of those that their
- * dependencies allow; and every other run does nothing before somebody waits for it, and then no more than must be done.
+/* stand_in_graph.h: streams, events and graphs of stand_in.h. While a stream is captured, what it is given
+ * becomes a node with its arguments as they are then, behind the nodes it must wait for. A run does them in
+ * another order each time, of those that their dependencies allow; and every other run does nothing before
+ * somebody waits for it, and then no more than must be done.
  *
- * What may not be done to a capture, and what then becomes of it, is as documented: CUDA Runtime API 13.0 (cudaStreamBeginCapture,
- * cudaThreadExchangeStreamCaptureMode, cudaError_t); CUDA C++ Programming Guide, "Creating a Graph Using Stream Capture". */
+ * What may not be done to a capture, and what then becomes of it, is as documented: CUDA Runtime API 13.0
+ * (cudaStreamBeginCapture, cudaThreadExchangeStreamCaptureMode, cudaError_t); CUDA C++ Programming Guide,
+ * "Creating a Graph Using Stream Capture". */
 #ifndef TANDEM_TESTS_CUDA_STAND_IN_GRAPH_H
 #define TANDEM_TESTS_CUDA_STAND_IN_GRAPH_H
 
@@ -47,7 +49,8 @@ int graph_is_captured(const graph_place *place);
 int graph_begin(tandem_cuda_stream stream);
 int graph_end(tandem_cuda_graph *graph, tandem_cuda_stream stream);
 void graph_drop(tandem_cuda_graph graph);
-/* A node behind what the captured stream was given; recorded: an event outside, or NULL. `what` is the graph's then, whatever is returned. */
+/* A node behind what the captured stream was given; recorded: an event outside, or NULL. `what` is the
+ * graph's then, whatever is returned. */
 int graph_put(tandem_cuda_stream stream, void (*run)(void *what), void (*drop)(void *what), void *what,
               tandem_cuda_event recorded);
 /* The stream waits for an event, where one of the two is captured. */

@@ -1,5 +1,6 @@
-/* Numbers of two bytes and of one (backend/cuda/arithmetic.h) against their definition: the nearest of all values that the type
- * has, found by looking at them all; of two that are as near the one with the even code. */
+/* Numbers of two bytes and of one (backend/cuda/arithmetic.h) against their definition: the nearest of all
+ * values that the type has, found by looking at them all; of two that are as near the one with the even code.
+ * */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +14,8 @@
 /* A type by its definition: sign, exponent, mantissa; the value of each code in double. */
 typedef struct type {
     int exponent, mantissa;
-    int has_infinity; /* else the highest exponent is one like others, but for the last code, which is the NaN */
+    /* else the highest exponent is one like others, but for the last code, which is the NaN */
+    int has_infinity;
     uint32_t largest; /* code */
     double overflow;  /* from here on a magnitude becomes infinite, or the largest number */
 } type;

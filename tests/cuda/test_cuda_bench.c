@@ -1,5 +1,6 @@
-/* The program that measures a card (bench/cuda) where none is: all of it runs, on small arrays, over what stands in for a card, so
- * that its tables are whole on the day that there is one. And its figures, by hand. */
+/* The program that measures a card (bench/cuda) where none is: all of it runs, on small arrays, over what
+ * stands in for a card, so that its tables are whole on the day that there is one. And its figures, by hand.
+ * */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

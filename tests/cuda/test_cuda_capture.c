@@ -1,5 +1,6 @@
-/* Graphs of the CUDA backend by themselves: what is recorded is done later, with the arguments it had; what may not be done meanwhile
- * makes an end of it, and of nothing else. And what stands for NVIDIA's libraries keeps to the rules of a capture. */
+/* Graphs of the CUDA backend by themselves: what is recorded is done later, with the arguments it had; what
+ * may not be done meanwhile makes an end of it, and of nothing else. And what stands for NVIDIA's libraries
+ * keeps to the rules of a capture. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,7 +87,8 @@ static void arguments_stay_and_memory_does_not(void **state)
         assert_int_equal(on->copy(s->device, g, &(float){1}, sizeof *g, NULL), TANDEM_OK);
         assert_int_equal(on->copy(s->device, w, &(float){0}, sizeof *w, NULL), TANDEM_OK);
         assert_int_equal(on->record(s->device, NULL), TANDEM_OK);
-        (void)on->update(s->device, &sgd, 0, NULL, w, (float *const[2]){v, NULL}, g, N, 1, by_memory ? rates : NULL);
+        (void)on->update(s->device, &sgd, 0, NULL, w, (float *const[2]){v, NULL}, g, N, 1,
+                         by_memory ? rates : NULL);
         assert_int_equal(on->recorded(s->device, &graph, NULL), TANDEM_OK);
         sgd.rate = 7;
         for (int k = 0; k < 2; k++) {
@@ -132,7 +134,8 @@ static void what_is_not_permitted_makes_an_end_of_it(void **state)
         assert_int_equal(on->record(s->device, NULL), TANDEM_OK);
         assert_int_equal(there_and_back(s, NULL), TANDEM_OK);
         assert_int_equal(rows[k].call(s, &error), TANDEM_NO_DEVICE);
-        assert_int_equal(on->recorded(s->device, &graph, &error), rows[k].ends ? TANDEM_NO_DEVICE : TANDEM_OK);
+        assert_int_equal(on->recorded(s->device, &graph, &error),
+                         rows[k].ends ? TANDEM_NO_DEVICE : TANDEM_OK);
         assert_int_equal(graph == NULL, rows[k].ends);
         if (rows[k].ends) assert_non_null(strstr(error.text, "not permitted in a capture"));
         on->forget(s->device, graph);
@@ -241,7 +244,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(it_is_done_when_it_is_replayed, open_subject, close_subject),
         cmocka_unit_test_setup_teardown(arguments_stay_and_memory_does_not, open_subject, close_subject),
-        cmocka_unit_test_setup_teardown(what_is_not_permitted_makes_an_end_of_it, open_subject, close_subject),
+        cmocka_unit_test_setup_teardown(what_is_not_permitted_makes_an_end_of_it, open_subject,
+                                        close_subject),
         cmocka_unit_test(a_capture_keeps_its_rules),
         cmocka_unit_test_setup_teardown(a_card_that_is_lost_is_told, open_subject, close_subject),
     };

@@ -1,5 +1,6 @@
-/* Which algorithm of a library a piece of work takes: the one that a try finds fastest, the same one again in later openings, and
- * what happens to a choice that is damaged, or for another card. The library is stood in for (stand_in.h). */
+/* Which algorithm of a library a piece of work takes: the one that a try finds fastest, the same one again in
+ * later openings, and what happens to a choice that is damaged, or for another card. The library is stood in
+ * for (stand_in.h). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,8 +13,14 @@
 #include "tests/conformance/every_case.h"
 #include "tests/cuda/stand_in.h"
 
-static const cuda_product_spec spec = {
-    .batch = 2, .m = 24, .n = 16, .k = 32, .transpose_b = 1, .a = CUDA_TYPE_BF16, .b = CUDA_TYPE_BF16, .to = CUDA_TYPE_F32};
+static const cuda_product_spec spec = {.batch = 2,
+                                       .m = 24,
+                                       .n = 16,
+                                       .k = 32,
+                                       .transpose_b = 1,
+                                       .a = CUDA_TYPE_BF16,
+                                       .b = CUDA_TYPE_BF16,
+                                       .to = CUDA_TYPE_F32};
 
 typedef struct chosen {
     cuda_choices *choices;
@@ -211,10 +218,12 @@ static void every_part_of_a_convolution_is_in_its_text(void **state)
     const cuda_convolution_spec s = {CUDA_CONVOLUTION_WGRAD, 8, 28, 27, 64, 14, 13, 128, 3, 5, 2, 1,
                                      CUDA_TYPE_F32,          1};
     cuda_convolution_print(text, &s);
-    assert_string_equal(text, "convolution wgrad batch=8 28x27x64 > 14x13x128 window=3x5 stride=2 pad=1 f32 tf32");
+    assert_string_equal(text, "convolution wgrad batch=8 28x27x64 > 14x13x128 window=3x5 stride=2 pad=1 f32 "
+                              "tf32");
 }
 
-static const operator_case linear = {.kind = TANDEM_OP_LINEAR, .n_dim = 1, .batch = 4, .dim = {16}, .out = 16};
+static const operator_case linear = {
+    .kind = TANDEM_OP_LINEAR, .n_dim = 1, .batch = 4, .dim = {16}, .out = 16};
 
 /* An operator in a precision, on a card of a capability. */
 static tandem_status prepared(tandem_error *error, const operator_case *c, tandem_precision precision,
@@ -232,7 +241,8 @@ static tandem_status prepared(tandem_error *error, const operator_case *c, tande
     case_set_precisions(step, &made, precision, TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32);
     assert_int_equal(tandem_cuda_backend.open(&device, "cuda:0", error), TANDEM_OK);
     const int t = case_find_task(step, TANDEM_TASK_FORWARD, made.op, TANDEM_F32);
-    const tandem_status status = tandem_cuda_backend.prepare(device, step, t, &kernel, &workspace_bytes, error);
+    const tandem_status status =
+        tandem_cuda_backend.prepare(device, step, t, &kernel, &workspace_bytes, error);
     if (status == TANDEM_OK) tandem_cuda_backend.release(kernel);
     tandem_cuda_backend.close(device);
     tandem_step_close(step);
@@ -258,7 +268,8 @@ static void a_card_without_a_type_says_what_it_would_take(void **state)
                  {TANDEM_PRECISION_INT8_FULL, 7, 5, NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tandem_error error = {0};
-        const tandem_status status = prepared(&error, &linear, cases[i].precision, cases[i].major, cases[i].minor);
+        const tandem_status status =
+            prepared(&error, &linear, cases[i].precision, cases[i].major, cases[i].minor);
         assert_int_equal(status, cases[i].lacks ? TANDEM_NO_KERNEL : TANDEM_OK);
         if (cases[i].lacks) assert_non_null(strstr(error.text, cases[i].lacks));
     }
@@ -275,7 +286,8 @@ static void what_a_library_cannot_do_is_a_kernel_that_is_missing(void **state)
         const tandem_status status = prepared(&error, &linear, TANDEM_PRECISION_BF16, 9, 0);
         stand_in_refused = 0, stand_in_candidates = 4;
         assert_int_equal(status, TANDEM_NO_KERNEL);
-        assert_non_null(strstr(error.text, "not supported (error 10015); give the operator another precision"));
+        assert_non_null(
+            strstr(error.text, "not supported (error 10015); give the operator another precision"));
     }
 }
 

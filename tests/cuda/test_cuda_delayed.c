@@ -1,5 +1,5 @@
-/* Casts with an amax history on a card: integers, scale and history have the CPU's bits, on a card in build/card/, as coroutines
- * elsewhere. */
+/* Casts with an amax history on a card: integers, scale and history have the CPU's bits, on a card in
+ * build/card/, as coroutines elsewhere. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +43,8 @@ static void fill(float *x, uint16_t *half, int k)
 }
 
 /* The CPU's cast by the library's own means. */
-static void expect(int8_t *q, float *scale, tandem_amax_history *history, int repeats, const void *x, tandem_dtype from)
+static void expect(int8_t *q, float *scale, tandem_amax_history *history, int repeats, const void *x,
+                   tandem_dtype from)
 {
     const float range = repeats ? history->before : tandem_amax_history_range(history);
     float amax = 0;
@@ -80,8 +81,9 @@ static void casts_go_on_with_their_history(void **state)
             fill(x, half, k / 2);
             const void *from = wide ? (const void *)x : half;
             const tandem_cuda_codes to = codes_in(q, TANDEM_CUDA_S8, scale);
-            assert_int_equal(tandem_cuda_quantise_delayed(&to, from, wide ? TANDEM_CUDA_F32 : TANDEM_CUDA_BF16,
-                                                          history, repeats, words, &rounding, NULL, NULL),
+            assert_int_equal(tandem_cuda_quantise_delayed(&to, from,
+                                                          wide ? TANDEM_CUDA_F32 : TANDEM_CUDA_BF16, history,
+                                                          repeats, words, &rounding, NULL, NULL),
                              0);
             expect(expected, &right, own, repeats, from, wide ? TANDEM_F32 : TANDEM_BF16);
             assert_memory_equal(q, expected, N);
@@ -120,8 +122,9 @@ static void what_is_not_finite_is_seen(void **state)
             fill(x, half, 3);
             x[N - 1 - 1000 * k] = wrong[k];
             const tandem_cuda_codes to = codes_in(q, TANDEM_CUDA_S8, scale);
-            assert_int_equal(
-                tandem_cuda_quantise_delayed(&to, x, TANDEM_CUDA_F32, history, 0, words, &rounding, NULL, NULL), 0);
+            assert_int_equal(tandem_cuda_quantise_delayed(&to, x, TANDEM_CUDA_F32, history, 0, words,
+                                                          &rounding, NULL, NULL),
+                             0);
             assert_true(isnan(*scale));
             assert_memory_equal(history, &before, tandem_amax_history_bytes(WINDOW));
         }
@@ -148,11 +151,13 @@ static void codes_of_a_range_are_the_same(void **state)
         assert_int_equal(tandem_amax_history_init(history, WINDOW, 0, NULL), TANDEM_OK);
         assert_int_equal(tandem_amax_history_add(history, 2, NULL), TANDEM_OK);
         assert_int_equal(tandem_cuda_set_word(words, tandem_bits_of(2), NULL), 0);
-        const tandem_cuda_codes to = codes_in(q, codes[k], scale), known = codes_in(expected, codes[k], scale);
+        const tandem_cuda_codes to = codes_in(q, codes[k], scale),
+                                known = codes_in(expected, codes[k], scale);
         assert_int_equal(tandem_cuda_quantise(&known, x, TANDEM_CUDA_F32, words, &rounding, NULL, NULL), 0);
         right = *scale;
         assert_int_equal(
-            tandem_cuda_quantise_delayed(&to, x, TANDEM_CUDA_F32, history, 0, words, &rounding, NULL, NULL), 0);
+            tandem_cuda_quantise_delayed(&to, x, TANDEM_CUDA_F32, history, 0, words, &rounding, NULL, NULL),
+            0);
         assert_memory_equal(q, expected, N);
         assert_memory_equal(scale, &right, sizeof right);
         assert_int_equal(history->updates, 2);
@@ -168,7 +173,8 @@ static void codes_of_a_range_are_the_same(void **state)
 
 int main(void)
 {
-    (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 1); /* a launch is done when it returns: its results are looked at at once */
+    /* a launch is done when it returns: its results are looked at at once */
+    (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(casts_go_on_with_their_history),
         cmocka_unit_test(what_is_not_finite_is_seen),

@@ -1,5 +1,5 @@
-/* What the CUDA backend says where a card is missing, too old, full or lost, and that nothing is left behind then. Libraries are
- * stood in for (stand_in.h), kernels run as coroutines (simt.h). */
+/* What the CUDA backend says where a card is missing, too old, full or lost, and that nothing is left behind
+ * then. Libraries are stood in for (stand_in.h), kernels run as coroutines (simt.h). */
 #include <limits.h>
 #include <math.h>
 #include <setjmp.h>
@@ -19,9 +19,10 @@
 #include "tests/conformance/every_case.h"
 #include "tests/cuda/stand_in.h"
 
-tandem_status tandem_cuda_library(const tandem_device_backend **backend, tandem_error *error); /* backend/worker.h */
+/* backend/worker.h */
+tandem_status tandem_cuda_library(const tandem_device_backend **backend, tandem_error *error);
 
-/* --- Opening ------------------------------------------------------------------------------------------------------------- */
+/* --- Opening -------------------------------------------------------------------------------------------- */
 
 static void refused(const char *name, tandem_status status, const char *text)
 {
@@ -61,7 +62,7 @@ static void a_card_that_cannot_be_used_is_refused(void **state)
     stand_in_memory_left = left;
 }
 
-/* --- A card that is lost at the n-th call or launch, for every n ------------------------------------------------------------ */
+/* --- A card that is lost at the n-th call or launch, for every n ---------------------------------------- */
 
 /* Does something; what it took it has given back when it returns. */
 typedef tandem_status attempt(void *context, tandem_error *error);
@@ -79,12 +80,15 @@ static int lost_at(attempt *something, void *context, const char *what, int n, i
     stand_in_fails_once = 0;
     if (stand_in_open_things() != before) fail_msg("%s: call %d fails: something stays open", what, n);
     if (status == TANDEM_OK && !(failed && once)) return failed;
-    if (status != TANDEM_NO_DEVICE || !strstr(error.text, "the card is gone") || !strstr(error.text, "cuda:0"))
-        fail_msg("%s: call %d fails%s: status %d, %s", what, n, once ? " alone" : "", (int)status, error.text);
+    if (status != TANDEM_NO_DEVICE || !strstr(error.text, "the card is gone") ||
+        !strstr(error.text, "cuda:0"))
+        fail_msg("%s: call %d fails%s: status %d, %s", what, n, once ? " alone" : "", (int)status,
+                 error.text);
     return 1;
 }
 
-/* How many calls it makes. Each that fails must be told, by the words of the library, and leave nothing behind. */
+/* How many calls it makes. Each that fails must be told, by the words of the library, and leave nothing
+ * behind. */
 static int lost_at_every_call(attempt *something, void *context, const char *what)
 {
     int n = 0;
@@ -291,7 +295,7 @@ static void a_card_lost_in_any_operator_is_told_at_once(void **state)
     assert_int_equal(stand_in_open_things(), 0);
 }
 
-/* --- Memory and gradients ------------------------------------------------------------------------------------------------------ */
+/* --- Memory and gradients ------------------------------------------------------------------------------- */
 
 static void memory_is_cleared_and_ends(void **state)
 {
@@ -365,12 +369,14 @@ static void gradients_that_are_not_finite_are_told_once(void **state)
     const tandem_optimizer_options sgd = {.kind = TANDEM_SGD, .rate = 0.1f, .momentum = 0.9f};
     assert_int_equal(tandem_cuda_open_with(&device, "cuda:0", &stand_in_vendor, &error), TANDEM_OK);
     void *memory = NULL;
-    assert_int_equal(tandem_cuda_backend.take(device, &memory, 3 * FLAT * sizeof(float), 0, &error), TANDEM_OK);
+    assert_int_equal(tandem_cuda_backend.take(device, &memory, 3 * FLAT * sizeof(float), 0, &error),
+                     TANDEM_OK);
     float *const w = memory, *const v = w + FLAT, *const g = v + FLAT;
     float *const states[2] = {v, NULL};
     for (int round = 0; round < 3; round++) {
         g[5] = round == 1 ? NAN : 1;
-        assert_int_equal(tandem_cuda_backend.update(device, &sgd, 1, NULL, w, states, g, FLAT, round + 1, NULL), 1);
+        assert_int_equal(
+            tandem_cuda_backend.update(device, &sgd, 1, NULL, w, states, g, FLAT, round + 1, NULL), 1);
         assert_int_equal(tandem_cuda_backend.settle(device, &is_finite, &error), TANDEM_OK);
         assert_int_equal(is_finite, round != 1);
     }
@@ -379,7 +385,7 @@ static void gradients_that_are_not_finite_are_told_once(void **state)
     assert_int_equal(stand_in_open_things(), 0);
 }
 
-/* --- The library itself, as ranks open it -------------------------------------------------------------------------------------- */
+/* --- The library itself, as ranks open it --------------------------------------------------------------- */
 
 static void library_refused(const char *path, const char *text)
 {
@@ -393,7 +399,8 @@ static void library_refused(const char *path, const char *text)
     if (!strstr(error.text, text)) fail_msg("'%s' does not say '%s'", error.text, text);
 }
 
-/* A copy of the library that stands for libtandem_cuda.so here, which needs libq.so.6 where that needs libm.so.6. */
+/* A copy of the library that stands for libtandem_cuda.so here, which needs libq.so.6 where that needs
+ * libm.so.6. */
 static void write_one_that_lacks_something(const char *path)
 {
     static const char has[] = "libm.so.6", lacks[] = "libq.so.6";

@@ -1,5 +1,5 @@
-/* Backward kernels of the CUDA backend against finite differences of its forward kernels: on a card in build/card/ (make test-cuda),
- * a few elements of each operand as coroutines (simt.h) elsewhere. */
+/* Backward kernels of the CUDA backend against finite differences of its forward kernels: on a card in
+ * build/card/ (make test-cuda), a few elements of each operand as coroutines (simt.h) elsewhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
-/* Trainings whose steps are graphs of the card have the bits of those whose kernels are launched one by one, on what stands for
- * NVIDIA's libraries (stand_in_graph.h): a graph there has the arguments that launches had when it was made, its nodes are done in every
- * order that dependencies allow, and half of the graphs do nothing that nobody waits for. */
+/* Trainings whose steps are graphs of the card have the bits of those whose kernels are launched one by one,
+ * on what stands for NVIDIA's libraries (stand_in_graph.h): a graph there has the arguments that launches had
+ * when it was made, its nodes are done in every order that dependencies allow, and half of the graphs do
+ * nothing that nobody waits for. */
 #include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
@@ -37,7 +38,7 @@ static int open_stand_in(void **state)
 /* In a rank, at its end. */
 static int graphs_that_ran(void) { return open_things() ? -1 : *graph_runs; }
 
-/* --- The same bits ---------------------------------------------------------------------------------------------------------- */
+/* --- The same bits -------------------------------------------------------------------------------------- */
 
 enum { STEPS = 5 };
 
@@ -69,8 +70,8 @@ static record *run(experiment e, const char *graphs, const training_file *file)
     return r;
 }
 
-/* Losses, gradients and reports of every step, and what a checkpoint holds: weights, moments, statistics, histories. Graphs ran in all
- * steps but the first. */
+/* Losses, gradients and reports of every step, and what a checkpoint holds: weights, moments, statistics,
+ * histories. Graphs ran in all steps but the first. */
 static int check(const experiment *e)
 {
     int skipped = 0;
@@ -78,7 +79,8 @@ static int check(const experiment *e)
     record *a = run(*e, "1", &with), *b = run(*e, "0", &without);
     training_check_same_bits(a, b, e);
     for (int rank = 0; rank < e->n_rank; rank++) {
-        const int is_card = rank == 0 || !e->second_device, n_micro = e->variant.n_micro ? e->variant.n_micro : 1;
+        const int is_card = rank == 0 || !e->second_device,
+                  n_micro = e->variant.n_micro ? e->variant.n_micro : 1;
         assert_memory_equal(a->report[rank], b->report[rank], STEPS * sizeof *a->report[rank]);
         assert_int_equal(b->open_things[rank], 0);
         assert_int_equal(a->open_things[rank], is_card ? (STEPS - 1) * n_micro : 0);
@@ -109,7 +111,8 @@ static void in_every_precision(void **state)
         }
 }
 
-/* Integers with ranges of casts before; micro-steps, each a graph, with integers and dropout; recomputation. */
+/* Integers with ranges of casts before; micro-steps, each a graph, with integers and dropout; recomputation.
+ * */
 static void with_histories_and_micro_steps(void **state)
 {
     (void)state;
@@ -124,8 +127,8 @@ static void with_histories_and_micro_steps(void **state)
         }
 }
 
-/* Gradients are judged on the host: by their norm, with a scale that does not change, with one that must be found, whereby steps are
- * skipped and others follow. */
+/* Gradients are judged on the host: by their norm, with a scale that does not change, with one that must be
+ * found, whereby steps are skipped and others follow. */
 static void where_gradients_are_judged(void **state)
 {
     (void)state;
@@ -160,7 +163,8 @@ static void of_several_ranks(void **state)
         }
 }
 
-/* With micro-steps, what is dropped is drawn by the step, not by the micro-step: the CPU's losses are these only then. */
+/* With micro-steps, what is dropped is drawn by the step, not by the micro-step: the CPU's losses are these
+ * only then. */
 static void what_is_drawn_is_what_the_cpu_draws(void **state)
 {
     (void)state;
@@ -181,7 +185,8 @@ static void what_is_drawn_is_what_the_cpu_draws(void **state)
     training_forget(a);
 }
 
-/* A run that goes on behind a checkpoint, whose first step is then a later one; and evaluations between graphs. */
+/* A run that goes on behind a checkpoint, whose first step is then a later one; and evaluations between
+ * graphs. */
 static void behind_a_checkpoint(void **state)
 {
     (void)state;
@@ -204,7 +209,7 @@ static void behind_a_checkpoint(void **state)
     training_forget(all);
 }
 
-/* --- One executor in this process ------------------------------------------------------------------------------------------- */
+/* --- One executor in this process ----------------------------------------------------------------------- */
 
 typedef struct opened {
     const tandem_backend_api *backend;
@@ -219,7 +224,8 @@ static opened open_one(int timed)
     opened o = {.backend = tandem_backend_get(TANDEM_BACKEND_VERSION)};
     assert_int_equal(tandem_graph_open(&o.graph, models[0], 2, NULL), TANDEM_OK);
     assert_int_equal(tandem_step_open(&o.step, o.graph, TANDEM_BF16, 4096, NULL), TANDEM_OK);
-    const tandem_worker_options place = {.device = "cuda:0", .n_rank = 1, .cpu = -1, .timeout_ns = INT64_C(1000000000)};
+    const tandem_worker_options place = {
+        .device = "cuda:0", .n_rank = 1, .cpu = -1, .timeout_ns = INT64_C(1000000000)};
     assert_int_equal(o.backend->worker_open(&o.worker, &place, NULL), TANDEM_OK);
     const tandem_executor_options how = {.step = o.step, .global_batch = 2, .timed = timed};
     assert_int_equal(o.backend->executor_open(&o.executor, o.worker, &how, NULL), TANDEM_OK);
@@ -249,7 +255,8 @@ static void look(void *context, const tandem_executor *executor, int task)
     ++*(int *)context;
 }
 
-/* The batch that was put together ahead is that of the step behind; where another step comes, it is not taken. */
+/* The batch that was put together ahead is that of the step behind; where another step comes, it is not
+ * taken. */
 static void steps_come_in_any_order(void **state)
 {
     (void)state;
@@ -295,7 +302,8 @@ static void steps_are_timed_in_them(void **state)
     close_one(&o);
 }
 
-/* What a step takes beside its tasks, on the host, is the begin of the next: here nearly all of it, since the card's clock stands. */
+/* What a step takes beside its tasks, on the host, is the begin of the next: here nearly all of it, since the
+ * card's clock stands. */
 static void the_tasks_of_a_step_are_all_of_it(void **state)
 {
     (void)state;
@@ -396,7 +404,8 @@ static void a_card_that_is_lost_in_a_graph_is_told(void **state)
     for (int k = 0; k < n; k++) (void)lose_the_card(k, TANDEM_NO_DEVICE);
 }
 
-/* A call that fails alone, while the graph is made: it is not made, or the step fails as it would have before. */
+/* A call that fails alone, while the graph is made: it is not made, or the step fails as it would have
+ * before. */
 static void a_call_that_fails_while_it_is_made_ends_no_training(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The CUDA kernels' bits against the CPU's: on a card in build/card/ (make test-cuda), as coroutines (simt.h) elsewhere. */
+/* The CUDA kernels' bits against the CPU's: on a card in build/card/ (make test-cuda), as coroutines (simt.h)
+ * elsewhere. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,7 +64,7 @@ static tandem_cuda_codes codes_in(void *q, tandem_cuda_code code, size_t n, floa
     return (tandem_cuda_codes){.code = code, .batch = 1, .rows = 1, .columns = n, .q = q, .scale = scale};
 }
 
-/* --- Types ---------------------------------------------------------------------------------------------------------------- */
+/* --- Types ---------------------------------------------------------------------------------------------- */
 
 static void ranges_are_the_largest_magnitude(void **state)
 {
@@ -216,11 +217,13 @@ static void check_both(const both_orders *b, const uint8_t *expected)
     }
 }
 
-/* What is written in both orders is what is written in one, with the range of now and with that of a history, which goes on alike. */
+/* What is written in both orders is what is written in one, with the range of now and with that of a history,
+ * which goes on alike. */
 static void check_both_orders(size_t batch, size_t rows, size_t columns, const void *x,
                               tandem_cuda_float type, tandem_cuda_code code, float first_amax)
 {
-    const tandem_rounding *const how = type == TANDEM_CUDA_F16 ? NULL : &rounding; /* of s8: to nearest, too */
+    /* of s8: to nearest, too */
+    const tandem_rounding *const how = type == TANDEM_CUDA_F16 ? NULL : &rounding;
     both_orders b = open_both(code, batch, rows, columns);
     uint8_t *expected = taken(b.n);
     float *scale = taken(sizeof *scale);
@@ -273,7 +276,8 @@ static void codes_are_written_in_both_orders(void **state)
                 if (from != TANDEM_CUDA_F32)
                     assert_int_equal(tandem_cuda_convert(half, from, x, TANDEM_CUDA_F32, n, NULL), 0);
                 check_both_orders(shapes[k][0], shapes[k][1], shapes[k][2],
-                                  from == TANDEM_CUDA_F32 ? (void *)x : half, from, (tandem_cuda_code)code, 2.5f);
+                                  from == TANDEM_CUDA_F32 ? (void *)x : half, from, (tandem_cuda_code)code,
+                                  2.5f);
             }
     given(half);
     given(x);
@@ -313,11 +317,13 @@ static void check_rows_of_s8(size_t rows, size_t columns, const void *x, tandem_
                                              .scaling = TANDEM_SCALE_ROW,
                                              .scale = right};
     assert_int_equal(tandem_kernels_quantise(cpu(), &call, NULL), TANDEM_OK);
-    assert_int_equal(tandem_cuda_quantise_rows(q, TANDEM_CUDA_S8, scale, x, type, rows, columns, how, NULL, NULL), 0);
+    assert_int_equal(
+        tandem_cuda_quantise_rows(q, TANDEM_CUDA_S8, scale, x, type, rows, columns, how, NULL, NULL), 0);
     assert_memory_equal(q, expected, n);
     assert_memory_equal(scale, right, rows * sizeof *scale);
     assert_int_equal(tandem_kernels_dequantise(cpu(), &way_back, NULL), TANDEM_OK);
-    assert_int_equal(tandem_cuda_dequantise_rows(back, type, q, TANDEM_CUDA_S8, rows, columns, scale, NULL), 0);
+    assert_int_equal(tandem_cuda_dequantise_rows(back, type, q, TANDEM_CUDA_S8, rows, columns, scale, NULL),
+                     0);
     assert_memory_equal(back, right_back, n * (type == TANDEM_CUDA_F32 ? sizeof(float) : sizeof(uint16_t)));
     given(right_back);
     given(back);
@@ -336,7 +342,8 @@ static void check_rows_of_codes(size_t rows, size_t columns, const float *x, tan
     float *scale = taken(rows * sizeof *scale), *back = taken(n * sizeof *back);
     assert_int_equal(
         tandem_cuda_quantise_rows(q, code, scale, x, TANDEM_CUDA_F32, rows, columns, NULL, NULL, NULL), 0);
-    assert_int_equal(tandem_cuda_dequantise_rows(back, TANDEM_CUDA_F32, q, code, rows, columns, scale, NULL), 0);
+    assert_int_equal(tandem_cuda_dequantise_rows(back, TANDEM_CUDA_F32, q, code, rows, columns, scale, NULL),
+                     0);
     for (size_t r = 0; r < rows; r++) {
         float amax = 0;
         for (size_t c = 0; c < columns; c++) amax = fmaxf(amax, fabsf(x[r * columns + c]));
@@ -345,7 +352,8 @@ static void check_rows_of_codes(size_t rows, size_t columns, const float *x, tan
         for (size_t c = 0; c < columns; c++) {
             const size_t i = r * columns + c;
             const float scaled = x[i] * own.inverse;
-            assert_int_equal(q[i], code == TANDEM_CUDA_E4M3 ? tandem_e4m3_of(scaled) : tandem_e5m2_of(scaled));
+            assert_int_equal(q[i],
+                             code == TANDEM_CUDA_E4M3 ? tandem_e4m3_of(scaled) : tandem_e5m2_of(scaled));
             assert_true(back[i] == float_of_code(q[i], code) * scale[r]);
         }
     }
@@ -437,7 +445,8 @@ static void bytes_are_transposed_and_padded(void **state)
                          0);
         for (size_t i = 0; i < cases[k].batch * rows * columns; i++) {
             const size_t c = i % columns, r = i / columns % rows, b = i / columns / rows;
-            const size_t at = b * x_rows * x_columns + (cases[k].transposed ? c * x_rows + r : r * x_columns + c);
+            const size_t at =
+                b * x_rows * x_columns + (cases[k].transposed ? c * x_rows + r : r * x_columns + c);
             assert_int_equal(y[i], r < x_rows && c < x_columns ? x[at] : 0);
         }
         given(y);
@@ -489,13 +498,15 @@ static void rows_of_any_width_are_scaled_and_shifted(void **state)
     for (size_t k = 0; k < 4; k++)
         for (size_t beyond = 0; beyond < 2; beyond++) {
             const size_t columns = widths[k], rows = 37, stride = columns + beyond;
-            assert_int_equal(
-                tandem_cuda_scale_s32(y, TANDEM_CUDA_F32, sum, rows, columns, stride, scale, scale + 1, 0, NULL), 0);
+            assert_int_equal(tandem_cuda_scale_s32(y, TANDEM_CUDA_F32, sum, rows, columns, stride, scale,
+                                                   scale + 1, 0, NULL),
+                             0);
             for (size_t i = 0; i < rows * columns; i++)
                 assert_true(y[i] == (float)sum[i / columns * stride + i % columns] * (0.37f * 1.21f));
             for (size_t i = 0; i < N; i++) y[i] = x[i];
-            assert_int_equal(
-                tandem_cuda_scale_s32(y, TANDEM_CUDA_F32, sum, rows, columns, stride, scale, scale + 1, 1, NULL), 0);
+            assert_int_equal(tandem_cuda_scale_s32(y, TANDEM_CUDA_F32, sum, rows, columns, stride, scale,
+                                                   scale + 1, 1, NULL),
+                             0);
             for (size_t i = 0; i < rows * columns; i++)
                 assert_true(y[i] == x[i] + (float)sum[i / columns * stride + i % columns] * (0.37f * 1.21f));
             assert_int_equal(tandem_cuda_bias(y, x, TANDEM_CUDA_F32, own, rows * columns, columns, NULL), 0);
@@ -531,7 +542,7 @@ static void casts_are_the_same(void **state)
     given(x);
 }
 
-/* --- What changes from step to step is read on the card ------------------------------------------------------------------------ */
+/* --- What changes from step to step is read on the card ------------------------------------------------- */
 
 static void draws_are_those_of_the_step(void **state)
 {
@@ -578,7 +589,8 @@ static void noise_is_the_cpu_s(void **state)
             float *x = taken(BATCH * n * sizeof *x), *right = taken(n * sizeof *right);
             assert_int_equal(tandem_cuda_noise(x, BATCH, n, 99, firsts[f], 12, index, NULL), 0);
             for (uint32_t b = 0; b < BATCH; b++) {
-                cpu()->noise_f32(right, n, 99, (const uint32_t[3]){firsts[f] + 7 * 12 + b, 0, TANDEM_DRAW_SHUFFLE});
+                cpu()->noise_f32(right, n, 99,
+                                 (const uint32_t[3]){firsts[f] + 7 * 12 + b, 0, TANDEM_DRAW_SHUFFLE});
                 assert_memory_equal(x + b * n, right, n * sizeof *x);
             }
             given(right);
@@ -597,9 +609,11 @@ static void a_loss_is_scaled_first(void **state)
     for (int r = 0; r < ROWS; r++) label[r] = r - 1;
     const float weight = 0.123f;
     *factor = 1000.1f;
-    assert_int_equal(tandem_cuda_cross_entropy_backward(a, p, label, ROWS, CLASSES, weight, factor, 0.1f, NULL), 0);
     assert_int_equal(
-        tandem_cuda_cross_entropy_backward(b, p, label, ROWS, CLASSES, weight * *factor, NULL, 0.1f, NULL), 0);
+        tandem_cuda_cross_entropy_backward(a, p, label, ROWS, CLASSES, weight, factor, 0.1f, NULL), 0);
+    assert_int_equal(
+        tandem_cuda_cross_entropy_backward(b, p, label, ROWS, CLASSES, weight * *factor, NULL, 0.1f, NULL),
+        0);
     assert_memory_equal(a, b, ALL * sizeof *a);
     given(label);
     given(factor);
@@ -618,14 +632,15 @@ static void rows_of_a_table_add_up_in_order(void **state)
     int32_t *token = taken(PLACES * sizeof *token);
     for (int i = 0; i < PLACES; i++) token[i] = i % 4096 == 77 ? 5 : i * 7 / 3 % 4;
     for (int i = 0; i < PLACES * WIDTH; i++) expected[token[i / WIDTH] * WIDTH + i % WIDTH] += g[i];
-    assert_int_equal(tandem_cuda_embedding_gradient(sum, token, g, TANDEM_CUDA_F32, PLACES, ROWS, WIDTH, 0, NULL), 0);
+    assert_int_equal(
+        tandem_cuda_embedding_gradient(sum, token, g, TANDEM_CUDA_F32, PLACES, ROWS, WIDTH, 0, NULL), 0);
     assert_memory_equal(sum, expected, sizeof expected);
     given(token);
     given(sum);
     given(g);
 }
 
-/* --- Norms and pools ------------------------------------------------------------------------------------------------------ */
+/* --- Norms and pools ------------------------------------------------------------------------------------ */
 
 static void assert_near(const float *y, const double *expected, size_t n)
 {
@@ -635,7 +650,8 @@ static void assert_near(const float *y, const double *expected, size_t n)
 
 typedef struct norm_case {
     size_t rows, columns;
-    float *x, *residual, *g, *y, *gx, *own, *workspace; /* own: scale, shift, mean, variance, their gradients */
+    /* own: scale, shift, mean, variance, their gradients */
+    float *x, *residual, *g, *y, *gx, *own, *workspace;
 } norm_case;
 
 static norm_case norm_of(size_t rows, size_t columns)
@@ -672,7 +688,8 @@ static void check_norm(const norm_case *c)
     double *expected = calloc(n, sizeof *expected);
     assert_non_null(expected);
     assert_int_equal(
-        tandem_cuda_batchnorm_forward(c->y, c->x, TANDEM_CUDA_F32, &b, mean, variance, c->workspace, NULL), 0);
+        tandem_cuda_batchnorm_forward(c->y, c->x, TANDEM_CUDA_F32, &b, mean, variance, c->workspace, NULL),
+        0);
     for (size_t k = 0; k < columns; k++) {
         double sum = 0, square = 0;
         for (size_t r = 0; r < rows; r++) sum += (double)c->x[r * columns + k] / (double)rows;
@@ -698,9 +715,9 @@ static void check_norm(const norm_case *c)
         assert_true(fabs((double)of_scale[k] - along) <= 1e-4 * sqrt((double)rows));
         assert_true(fabs((double)of_scale[columns + k] - sum) <= 1e-4 * sqrt((double)rows));
         for (size_t i = k; i < n; i += columns)
-            expected[i] =
-                (double)scale[k] * inverse *
-                ((double)c->residual[i] - (sum + ((double)c->x[i] - centre) * inverse * along) / (double)rows);
+            expected[i] = (double)scale[k] * inverse *
+                          ((double)c->residual[i] -
+                           (sum + ((double)c->x[i] - centre) * inverse * along) / (double)rows);
     }
     assert_near(c->gx, expected, n);
     free(expected);
@@ -776,7 +793,7 @@ static void columns_of_images_are_their_windows(void **state)
     given(x);
 }
 
-/* --- The optimizer -------------------------------------------------------------------------------------------------------- */
+/* --- The optimizer -------------------------------------------------------------------------------------- */
 
 static void updates_are_the_same(void **state)
 {
@@ -791,34 +808,42 @@ static void updates_are_the_same(void **state)
     int *broken = taken(sizeof *broken);
     *broken = 0;
     const tandem_adamw options = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 1 / 0.271f, 1 / 0.003f};
-    assert_int_equal(tandem_cuda_adamw(array[0], array[1], array[2], g, NULL, FLAT, &options, NULL, broken, NULL), 0);
-    assert_int_equal(cpu()->adamw(array[3], array[4], array[5], g, FLAT, options.rate, options.beta1, options.beta2,
-                                  options.epsilon, options.decay, options.correction1, options.correction2),
+    assert_int_equal(
+        tandem_cuda_adamw(array[0], array[1], array[2], g, NULL, FLAT, &options, NULL, broken, NULL), 0);
+    assert_int_equal(cpu()->adamw(array[3], array[4], array[5], g, FLAT, options.rate, options.beta1,
+                                  options.beta2, options.epsilon, options.decay, options.correction1,
+                                  options.correction2),
                      1);
     for (int k = 0; k < 3; k++) assert_memory_equal(array[k], array[k + 3], FLAT * sizeof(float));
     uint8_t *decays = taken(FLAT / 16);
     memset(decays, 0, FLAT / 16);
     memset(decays, 1, FLAT / 32);
-    assert_int_equal(tandem_cuda_sgd(array[0], array[1], g, decays, FLAT, 0.1f, 0.9f, 0.01f, NULL, broken, NULL), 0);
+    assert_int_equal(
+        tandem_cuda_sgd(array[0], array[1], g, decays, FLAT, 0.1f, 0.9f, 0.01f, NULL, broken, NULL), 0);
     assert_int_equal(cpu()->sgd(array[3], array[4], g, FLAT / 2, 0.1f, 0.9f, 0.01f), 1);
-    assert_int_equal(cpu()->sgd(array[3] + FLAT / 2, array[4] + FLAT / 2, g + FLAT / 2, FLAT / 2, 0.1f, 0.9f, 0), 1);
+    assert_int_equal(
+        cpu()->sgd(array[3] + FLAT / 2, array[4] + FLAT / 2, g + FLAT / 2, FLAT / 2, 0.1f, 0.9f, 0), 1);
     for (int k = 0; k < 2; k++) assert_memory_equal(array[k], array[k + 3], FLAT * sizeof(float));
     float *rates = taken(3 * sizeof *rates); /* the arguments' places are taken */
     const tandem_adamw other = {0.7f, 0.9f, 0.999f, 1e-8f, 0.1f, 7, 7};
     memcpy(rates, (float[3]){0.02f, 1 / 0.19f, 1 / 0.002f}, 3 * sizeof *rates);
-    assert_int_equal(tandem_cuda_adamw(array[0], array[1], array[2], g, NULL, FLAT, &other, rates, broken, NULL), 0);
+    assert_int_equal(
+        tandem_cuda_adamw(array[0], array[1], array[2], g, NULL, FLAT, &other, rates, broken, NULL), 0);
     (void)cpu()->adamw(array[3], array[4], array[5], g, FLAT, rates[0], 0.9f, 0.999f, 1e-8f, 0.1f, rates[1],
                        rates[2]);
-    assert_int_equal(tandem_cuda_sgd(array[0], array[1], g, NULL, FLAT, 0.7f, 0.9f, 0.01f, rates, broken, NULL), 0);
+    assert_int_equal(
+        tandem_cuda_sgd(array[0], array[1], g, NULL, FLAT, 0.7f, 0.9f, 0.01f, rates, broken, NULL), 0);
     (void)cpu()->sgd(array[3], array[4], g, FLAT, rates[0], 0.9f, 0.01f);
     for (int k = 0; k < 3; k++) assert_memory_equal(array[k], array[k + 3], FLAT * sizeof(float));
     given(rates);
     assert_int_equal(*broken, 0);
     g[FLAT - 3] = INFINITY;
-    assert_int_equal(tandem_cuda_sgd(array[0], array[1], g, decays, FLAT, 0.1f, 0.9f, 0.01f, NULL, broken, NULL), 0);
+    assert_int_equal(
+        tandem_cuda_sgd(array[0], array[1], g, decays, FLAT, 0.1f, 0.9f, 0.01f, NULL, broken, NULL), 0);
     assert_int_equal(*broken, 1);
-    assert_int_equal(tandem_cuda_sgd(array[0], array[1], g, decays, 17, 0.1f, 0.9f, 0.01f, NULL, broken, NULL),
-                     TANDEM_CUDA_UNALIGNED);
+    assert_int_equal(
+        tandem_cuda_sgd(array[0], array[1], g, decays, 17, 0.1f, 0.9f, 0.01f, NULL, broken, NULL),
+        TANDEM_CUDA_UNALIGNED);
     given(decays);
     given(broken);
     given(g);
@@ -827,7 +852,8 @@ static void updates_are_the_same(void **state)
 
 int main(void)
 {
-    (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 1); /* a launch is done when it returns: its results are looked at at once */
+    /* a launch is done when it returns: its results are looked at at once */
+    (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges_are_the_largest_magnitude),
         cmocka_unit_test(integers_are_the_same),

@@ -1,6 +1,6 @@
-/* Every operator of the CUDA backend, in every precision, against the reference, and the same bits twice: on a card in build/card/
- * (make test-cuda). Elsewhere its host code and its kernels as they are, the kernels' threads as coroutines (simt.h), NVIDIA's
- * libraries as plain loops (stand_in.h). */
+/* Every operator of the CUDA backend, in every precision, against the reference, and the same bits twice: on
+ * a card in build/card/ (make test-cuda). Elsewhere its host code and its kernels as they are, the kernels'
+ * threads as coroutines (simt.h), NVIDIA's libraries as plain loops (stand_in.h). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,8 @@ static const unsigned all_precisions = (1u << TANDEM_N_PRECISION) - 1;
 static void every_operator_agrees_with_the_reference(void **state)
 {
     (void)state;
-    const tandem_device row = {.name = "cuda:0", .precisions = all_precisions, .wider = TANDEM_BF16, .columnwise = 1};
+    const tandem_device row = {
+        .name = "cuda:0", .precisions = all_precisions, .wider = TANDEM_BF16, .columnwise = 1};
     bench b = {.backend = &mirror_backend, .row = &row, .narrow_gradients = 1, .is_card = 1};
     tandem_error error = {0};
     assert_int_equal(mirror_backend.open(&b.device, "cuda:0", &error), TANDEM_OK);
@@ -48,7 +49,8 @@ static uint64_t workspace_of_a_linear(void *device, const operator_case *c, int 
         uint64_t bytes = 0;
         tandem_kernel *kernel = NULL;
         if (!task->active || task->op != made.op ||
-            (task->kind != TANDEM_TASK_FORWARD && task->kind != TANDEM_TASK_DGRAD && task->kind != TANDEM_TASK_WGRAD))
+            (task->kind != TANDEM_TASK_FORWARD && task->kind != TANDEM_TASK_DGRAD &&
+             task->kind != TANDEM_TASK_WGRAD))
             continue;
         assert_int_equal(mirror_backend.prepare(device, step, t, &kernel, &bytes, &error), TANDEM_OK);
         mirror_backend.release(kernel);

@@ -1,4 +1,5 @@
-/* tandem/cuda_kernels.h: arguments that are off are named, and nothing is launched then; launches that fail are told. */
+/* tandem/cuda_kernels.h: arguments that are off are named, and nothing is launched then; launches that fail
+ * are told. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -143,20 +144,26 @@ static void arguments_of_the_others_are_named(void **state)
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.y = NULL, "scale_sums: y is NULL");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.to = TANDEM_S8, "scale_sums: to is none");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.columns = -1, "scale_sums: batch, rows");
-    REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.scaling = (tandem_scaling)9, "scale_sums: scaling is 9");
+    REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.scaling = (tandem_scaling)9,
+            "scale_sums: scaling is 9");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.a_scale = NULL, "scale_sums: a_scale is NULL");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.b_scale = NULL, "scale_sums: b_scale is NULL");
     check_refused(tandem_cuda_kernels_amax(NULL, in, TANDEM_F32, N, NULL, &error), "amax: amax is NULL");
     check_refused(tandem_cuda_kernels_amax(scale_of(), NULL, TANDEM_F32, N, NULL, &error), "amax: x is NULL");
-    check_refused(tandem_cuda_kernels_amax(scale_of(), in, TANDEM_S32, N, NULL, &error), "amax: from is none");
-    check_refused(tandem_cuda_kernels_amax(scale_of(), in, TANDEM_F32, -1, NULL, &error), "amax: batch, rows");
+    check_refused(tandem_cuda_kernels_amax(scale_of(), in, TANDEM_S32, N, NULL, &error),
+                  "amax: from is none");
+    check_refused(tandem_cuda_kernels_amax(scale_of(), in, TANDEM_F32, -1, NULL, &error),
+                  "amax: batch, rows");
     check_refused(tandem_cuda_kernels_cast(outputs, TANDEM_F32, in, TANDEM_F32, N, NULL, &error),
                   "cast: to is the same");
-    check_refused(tandem_cuda_kernels_cast(outputs, TANDEM_S8, in, TANDEM_F32, N, NULL, &error), "cast: to is none");
+    check_refused(tandem_cuda_kernels_cast(outputs, TANDEM_S8, in, TANDEM_F32, N, NULL, &error),
+                  "cast: to is none");
     check_refused(tandem_cuda_kernels_cast(outputs, TANDEM_BF16, in, TANDEM_TF32, N, NULL, &error),
                   "cast: from is none");
-    check_refused(tandem_cuda_kernels_cast(NULL, TANDEM_BF16, in, TANDEM_F32, N, NULL, &error), "cast: y is NULL");
-    check_refused(tandem_cuda_kernels_cast(outputs, TANDEM_BF16, NULL, TANDEM_F32, N, NULL, &error), "cast: x is NULL");
+    check_refused(tandem_cuda_kernels_cast(NULL, TANDEM_BF16, in, TANDEM_F32, N, NULL, &error),
+                  "cast: y is NULL");
+    check_refused(tandem_cuda_kernels_cast(outputs, TANDEM_BF16, NULL, TANDEM_F32, N, NULL, &error),
+                  "cast: x is NULL");
 }
 
 /* Calls that are all of launches, each to a fresh state. */
@@ -186,7 +193,8 @@ static void launches_that_fail_are_told(void **state)
 {
     (void)state;
     static const int n_launch[] = {4, 5, 1, 1,
-                                   1, 2, 1}; /* rows are no sixteens: codes are turned by a launch of their own */
+                                   /* rows are no sixteens: codes are turned by a launch of their own */
+                                   1, 2, 1};
     tandem_amax_history *history = card_take_shared(sizeof *history);
     assert_non_null(history);
     assert_int_equal(tandem_amax_history_init(history, 4, 0, NULL), TANDEM_OK);

@@ -1,4 +1,5 @@
-/* tandem/cuda_kernels.h beside tandem/kernels.h: the same bits, on a card in build/card/ (make test-cuda), as coroutines elsewhere. */
+/* tandem/cuda_kernels.h beside tandem/kernels.h: the same bits, on a card in build/card/ (make test-cuda), as
+ * coroutines elsewhere. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,7 +59,7 @@ static int close_all(void **state)
 
 static const void *numbers(tandem_dtype type) { return type == TANDEM_F32 ? (void *)x : half; }
 
-/* --- To types of a byte -------------------------------------------------------------------------------------------------- */
+/* --- To types of a byte --------------------------------------------------------------------------------- */
 
 static void the_largest_magnitude_is_the_same(void **state)
 {
@@ -67,8 +68,10 @@ static void the_largest_magnitude_is_the_same(void **state)
     for (int k = 0; k < 2; k++)
         for (int64_t n = 0; n < MOST; n = 3 * n + 1) {
             float right = -1;
-            assert_int_equal(tandem_kernels_amax(cpu, &right, numbers(types[k]), types[k], 1, n, 0, NULL), TANDEM_OK);
-            assert_int_equal(tandem_cuda_kernels_amax(scale, numbers(types[k]), types[k], n, NULL, NULL), TANDEM_OK);
+            assert_int_equal(tandem_kernels_amax(cpu, &right, numbers(types[k]), types[k], 1, n, 0, NULL),
+                             TANDEM_OK);
+            assert_int_equal(tandem_cuda_kernels_amax(scale, numbers(types[k]), types[k], n, NULL, NULL),
+                             TANDEM_OK);
             assert_memory_equal(scale, &right, sizeof right);
         }
 }
@@ -118,7 +121,8 @@ static void integers_are_the_same(void **state)
                 check_quantise(TANDEM_F32, sides[k][0], sides[k][1], (tandem_scaling)scaling, how);
                 check_quantise(TANDEM_BF16, sides[k][0], sides[k][1], (tandem_scaling)scaling, how);
             }
-    check_quantise(TANDEM_F32, 7, 13, TANDEM_SCALE_ROW, &rounding); /* each row's draws begin at a block of its own */
+    /* each row's draws begin at a block of its own */
+    check_quantise(TANDEM_F32, 7, 13, TANDEM_SCALE_ROW, &rounding);
 }
 
 /* Matrices of a batch are turned each for itself; `since` moves the stream on. */
@@ -177,7 +181,8 @@ static void a_history_goes_on(void **state)
                                                .rows = 1,
                                                .columns = N - 100 * k,
                                                .q = expected,
-                                               .scaling = range > 0 ? TANDEM_SCALE_KNOWN : TANDEM_SCALE_TENSOR,
+                                               .scaling =
+                                                   range > 0 ? TANDEM_SCALE_KNOWN : TANDEM_SCALE_TENSOR,
                                                .range = range,
                                                .rounding = &rounding,
                                                .scale = expected_scale,
@@ -231,13 +236,14 @@ static void eight_bit_floats_are_the_nearest(void **state)
                 const float scaled = x[i] * ((e5m2 ? 57344 : 448) / amax);
                 const uint8_t right = e5m2 ? tandem_e5m2_of(scaled) : tandem_e4m3_of(scaled);
                 assert_int_equal(((uint8_t *)transposed)[i], right);
-                assert_true(((float *)out)[i] == (e5m2 ? tandem_f32_of_e5m2(right) : tandem_f32_of_e4m3(right)) *
-                                                     scale[by_row ? row : 0]);
+                assert_true(((float *)out)[i] ==
+                            (e5m2 ? tandem_f32_of_e5m2(right) : tandem_f32_of_e4m3(right)) *
+                                scale[by_row ? row : 0]);
             }
         }
 }
 
-/* --- Back, between floats, and behind a product -------------------------------------------------------------------------- */
+/* --- Back, between floats, and behind a product --------------------------------------------------------- */
 
 static void numbers_come_back_the_same(void **state)
 {
@@ -330,7 +336,8 @@ static void sums_are_scaled_as_in_the_product(void **state)
 
 int main(void)
 {
-    (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 1); /* a launch is done when it returns: its results are looked at at once */
+    /* a launch is done when it returns: its results are looked at at once */
+    (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_magnitude_is_the_same),
         cmocka_unit_test(integers_are_the_same),

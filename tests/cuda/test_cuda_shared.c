@@ -1,5 +1,6 @@
-/* Memory that processes share, page-locked for a card: what the card brings there, another process reads and changes, and the card takes
- * it back, beside its kernels' lane. On a card in build/card/ (make test-cuda), on what stands in for one elsewhere. */
+/* Memory that processes share, page-locked for a card: what the card brings there, another process reads and
+ * changes, and the card takes it back, beside its kernels' lane. On a card in build/card/ (make test-cuda),
+ * on what stands in for one elsewhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -80,7 +81,8 @@ static int check(uint64_t bytes)
     tandem_status status = on->copy(device, there, number, bytes, &error);
     const int is_locked = status == TANDEM_OK && on->lock(device, shared, bytes, &error) == TANDEM_OK;
     if (is_locked) {
-        assert_int_equal(on->lock(device, shared, bytes, NULL), TANDEM_NO_DEVICE); /* it is; and nothing is broken by that */
+        /* it is; and nothing is broken by that */
+        assert_int_equal(on->lock(device, shared, bytes, NULL), TANDEM_NO_DEVICE);
         status = copy_on(device, TANDEM_LANE_DOWN, shared, there, bytes, &error);
         assert_true(end_partner(partner, told, status == TANDEM_OK));
         if (status == TANDEM_OK) status = copy_on(device, TANDEM_LANE_UP, there, shared, bytes, &error);

@@ -1,6 +1,7 @@
-/* Whole training steps on the CUDA backend where there is no card: the executor, the worker and libtandem_cuda.so are those of the
- * product, but that the library is linked with stand_in.h instead of NVIDIA's. Its card's memory is apart: a host that touches it
- * dies. Its lanes beside the first do nothing before somebody waits for them. */
+/* Whole training steps on the CUDA backend where there is no card: the executor, the worker and
+ * libtandem_cuda.so are those of the product, but that the library is linked with stand_in.h instead of
+ * NVIDIA's. Its card's memory is apart: a host that touches it dies. Its lanes beside the first do nothing
+ * before somebody waits for them. */
 #include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
@@ -23,7 +24,8 @@ static int *fails_after, *is_apart, *n_card, *refuses_lock;
 static int64_t *memory_left, *most_locked;
 static int (*open_things)(void);
 
-static const char *const models[] = {"mlp:width=16", "resnet20:width=4,blocks=1", "gpt_tiny:width=16,depth=1,length=8"};
+static const char *const models[] = {"mlp:width=16", "resnet20:width=4,blocks=1",
+                                     "gpt_tiny:width=16,depth=1,length=8"};
 enum { N_MODEL = 3, BESIDE_BYTES = 1 << 16 };
 
 static int open_stand_in(void **state)
@@ -38,7 +40,8 @@ static int open_stand_in(void **state)
     refuses_lock = dlsym(library, "stand_in_refuses_lock");
     n_card = dlsym(library, "stand_in_n_card");
     *(void **)(void *)&open_things = dlsym(library, "stand_in_open_things");
-    assert_true(fails_after && is_apart && memory_left && open_things && most_locked && refuses_lock && n_card);
+    assert_true(fails_after && is_apart && memory_left && open_things && most_locked && refuses_lock &&
+                n_card);
     *is_apart = 1;
     *n_card = 2;
     return training_folder_open(state);
@@ -123,7 +126,8 @@ static void every_precision_trains(void **state)
     training_forget(wide);
 }
 
-/* Micro-steps, recomputation, clipping, a scaled loss, smoothed labels, several buckets, patterns of decay. */
+/* Micro-steps, recomputation, clipping, a scaled loss, smoothed labels, several buckets, patterns of decay.
+ * */
 static void variants_are_those_of_the_cpu(void **state)
 {
     (void)state;
@@ -134,8 +138,8 @@ static void variants_are_those_of_the_cpu(void **state)
             experiment e = on_card(models[m]);
             e.batch = 2;
             e.bucket_bytes = 4096;
-            e.variant =
-                (tandem_step_options){.n_micro = v == 0 ? 3 : 1, .n_segment = v == 1 ? TANDEM_SEGMENTS_SQRT : 0};
+            e.variant = (tandem_step_options){.n_micro = v == 0 ? 3 : 1,
+                                              .n_segment = v == 1 ? TANDEM_SEGMENTS_SQRT : 0};
             e.clip = v == 2 ? 0.05 : 0;
             e.loss_scale = v == 3 ? 256 : 0;
             e.label_smoothing = v == 3 ? 0.1f : 0;
@@ -249,7 +253,7 @@ static void a_card_and_a_cpu_train_together(void **state)
     }
 }
 
-/* --- What ranks exchange in --------------------------------------------------------------------------------------------------- */
+/* --- What ranks exchange in ----------------------------------------------------------------------------- */
 
 static experiment on_ranks(const char *model, int n_rank, const char *second)
 {
@@ -262,7 +266,8 @@ static experiment on_ranks(const char *model, int n_rank, const char *second)
     return e;
 }
 
-/* Ranks on one card, on two, and on one beside a CPU; with graphs and, where gradients are clipped, judged on the way. */
+/* Ranks on one card, on two, and on one beside a CPU; with graphs and, where gradients are clipped, judged on
+ * the way. */
 static experiment of_ranks(int way)
 {
     static const char *const second[] = {NULL, "cuda:1", ""};
@@ -306,7 +311,8 @@ static void shared_memory_and_network_have_the_same_bits(void **state)
     }
 }
 
-/* A driver that locks no shared memory, of one rank or two of three; and one that locks a page, and not as much as all gradients. */
+/* A driver that locks no shared memory, of one rank or two of three; and one that locks a page, and not as
+ * much as all gradients. */
 static void where_a_driver_refuses_all_use_the_network(void **state)
 {
     (void)state;
@@ -316,8 +322,12 @@ static void where_a_driver_refuses_all_use_the_network(void **state)
         int card;
         int64_t most;
         const char *why;
-    } rows[] = {{0, INT64_MAX, "rank 0: device 'cuda:0' failed to page-lock memory that ranks share: not supported"},
-                {1, INT64_MAX, "rank 1: device 'cuda:1' failed to page-lock memory that ranks share: not supported"},
+    } rows[] = {{0, INT64_MAX,
+                 "rank 0: device 'cuda:0' failed to page-lock memory that ranks share: not "
+                 "supported"},
+                {1, INT64_MAX,
+                 "rank 1: device 'cuda:1' failed to page-lock memory that ranks share: not "
+                 "supported"},
                 {-1, 4096, "rank 0: device 'cuda:0' failed to page-lock memory that ranks share: no memory"}};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         const experiment e = on_ranks(models[1], 3, rows[k].card < 0 ? training_weakest() : "cuda:1");
@@ -334,7 +344,8 @@ static void where_a_driver_refuses_all_use_the_network(void **state)
     }
 }
 
-/* What is shared stands in the place of a rank's own copy: as much is page-locked, but for the page that is not full. */
+/* What is shared stands in the place of a rank's own copy: as much is page-locked, but for the page that is
+ * not full. */
 static void nothing_is_locked_twice(void **state)
 {
     (void)state;
@@ -344,7 +355,8 @@ static void nothing_is_locked_twice(void **state)
     experiment e = on_ranks(models[1], 2, NULL);
     e.open_things = most_host_bytes;
     int most[3];
-    for (int way = 0; way < 3; way++) { /* shared; by choice over the network; since a driver refuses all but a page */
+    /* shared; by choice over the network; since a driver refuses all but a page */
+    for (int way = 0; way < 3; way++) {
         e.over_network = way == 1;
         *most_locked = way == 2 ? 4096 : INT64_MAX;
         record *r = training_run_through(&e);

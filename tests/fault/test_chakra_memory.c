@@ -1,6 +1,6 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
-/* Steps are written as JSON and as execution traces of Chakra, and these read back, while memory runs out: NO_MEMORY is said,
- * outputs are untouched, and no file is left behind that is not whole. */
+/* Steps are written as JSON and as execution traces of Chakra, and these read back, while memory runs out:
+ * NO_MEMORY is said, outputs are untouched, and no file is left behind that is not whole. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Checkpoint files that are damaged, foreign, cut short, that find no space, or whose writer is killed: the file is old or new
- * and whole, or refused by name. */
+/* Checkpoint files that are damaged, foreign, cut short, that find no space, or whose writer is killed: the
+ * file is old or new and whole, or refused by name. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -108,7 +108,8 @@ static int64_t load(fixture *f, const char *path, tandem_error *error)
     for (int k = 0; k < 3; k++)
         for (int p = 0; p < f->graph->n_parameter; p++)
             for (int64_t i = 0; i < f->graph->parameter[p].elements; i++)
-                assert_true(f->state.array[k][f->step->parameter_start[p] + i] == (float)(1000 * (k + 1) + step));
+                assert_true(f->state.array[k][f->step->parameter_start[p] + i] ==
+                            (float)(1000 * (k + 1) + step));
     return step;
 }
 
@@ -136,7 +137,7 @@ static void expect_refused(fixture *f, tandem_status status, const char *what)
     assert_non_null(strstr(error.text, f->path));
 }
 
-/* --- What is read ------------------------------------------------------------------------------------------------------- */
+/* --- What is read --------------------------------------------------------------------------------------- */
 
 static void what_is_saved_is_loaded(void **state)
 {
@@ -220,7 +221,8 @@ static void fill_records(const tandem_history_image *image)
     }
 }
 
-/* A training with delayed scaling has its histories behind all else; each byte and the end of them are looked at. */
+/* A training with delayed scaling has its histories behind all else; each byte and the end of them are looked
+ * at. */
 static void histories_are_saved_and_their_damage_is_found(void **state)
 {
     enum { RANKS = 1, CASTS = 3, WINDOW = 5 };
@@ -348,7 +350,8 @@ static void what_no_training_has_is_refused(void **state)
 static void scale_and_counts_come_back(void **state)
 {
     fixture *f = *state;
-    static const tandem_scaling some[] = {{0, 0, 0}, {1, 12, 0}, {65536, 3, 9}, {0x1p64f, 0, 12}, {FLT_MIN, 1, 1}};
+    static const tandem_scaling some[] = {
+        {0, 0, 0}, {1, 12, 0}, {65536, 3, 9}, {0x1p64f, 0, 12}, {FLT_MIN, 1, 1}};
     for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
         tandem_checkpoint checkpoint = {0};
         f->state.scaling = some[k];
@@ -372,7 +375,7 @@ static void what_cannot_be_opened_is_said(void **state)
     assert_non_null(strstr(error.text, "Is a directory"));
 }
 
-/* --- No space ------------------------------------------------------------------------------------------------------------ */
+/* --- No space ------------------------------------------------------------------------------------------- */
 
 static int count_files(const char *folder)
 {
@@ -439,7 +442,7 @@ static void a_full_file_system_leaves_the_old_one(void **state)
     assert_int_equal(files, 1);
 }
 
-/* --- A killed writer ------------------------------------------------------------------------------------------------------ */
+/* --- A killed writer ------------------------------------------------------------------------------------ */
 
 static void write_for_ever(fixture *f, int64_t step)
 {
@@ -447,7 +450,8 @@ static void write_for_ever(fixture *f, int64_t step)
         if (save(f, f->path, step, NULL) != TANDEM_OK) _exit(1);
 }
 
-/* What a writer leaves that is killed between naming its complete file and putting it in its place: whole files. How many. */
+/* What a writer leaves that is killed between naming its complete file and putting it in its place: whole
+ * files. How many. */
 static int whole_files_beside(fixture *f, bool nameless)
 {
     DIR *list = opendir(f->folder);

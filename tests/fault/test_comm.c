@@ -4,7 +4,8 @@
 /* test_comm.c: ranks that die, hang, leave or never come, and what the others get to know; and that sums are
  * right: over the network, and in memory that the ranks share.
  *
- * Every rank is a forked process. It reports on a board of shared memory; the parent, which never touches Gloo, judges. */
+ * Every rank is a forked process. It reports on a board of shared memory; the parent, which never touches
+ * Gloo, judges. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,7 +80,8 @@ static int set_up(void **state)
     b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (b == MAP_FAILED) return -1;
     const char *parent = getenv("TMPDIR");
-    (void)snprintf(b->store, sizeof b->store, "%s/tandem-comm-XXXXXX", parent && strlen(parent) < 40 ? parent : "/tmp");
+    (void)snprintf(b->store, sizeof b->store, "%s/tandem-comm-XXXXXX",
+                   parent && strlen(parent) < 40 ? parent : "/tmp");
     b->timeout_ns = 10000 * (int64_t)MS;
     b->shares = tests_sharing;
     return mkdtemp(b->store) ? 0 : -1;
@@ -203,7 +205,7 @@ static bool is_sum(const float *data, size_t n, int n_rank, size_t stride)
     return true;
 }
 
-/* --- Collectives -------------------------------------------------------------------------------------------------- */
+/* --- Collectives ---------------------------------------------------------------------------------------- */
 
 /* Around the borders of chunk, segment (512 KiB = 131072 floats) and window (8 segments). */
 static const size_t sum_size[] = {0, 1, 2, 3, 4, 5, 7, 1000, 131071, 131072 * 2, 131073 * 3, 131072 * 21 + 5};
@@ -316,9 +318,11 @@ static int wait_for_the_last(board *my, int rank)
         EXPECT(tandem_comm_barrier(comm, 1, &my->rank[rank].error[0]) == TANDEM_OK);
         EXPECT(getrusage(RUSAGE_SELF, &after) == 0);
         EXPECT(atomic_load(&my->rank[late].ready));
-        const int64_t burnt_us =
-            (after.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_utime.tv_sec - before.ru_stime.tv_sec) * 1000000 +
-            after.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_utime.tv_usec - before.ru_stime.tv_usec;
+        const int64_t burnt_us = (after.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_utime.tv_sec -
+                                  before.ru_stime.tv_sec) *
+                                     1000000 +
+                                 after.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_utime.tv_usec -
+                                 before.ru_stime.tv_usec;
         EXPECT(burnt_us < 100000); /* of 200 ms; spinning would take them all */
     }
     tandem_comm_close(comm);
@@ -349,7 +353,7 @@ static void one_rank_needs_nobody(void **state)
     tandem_comm_close(NULL);
 }
 
-/* --- Opening ------------------------------------------------------------------------------------------------------ */
+/* --- Opening -------------------------------------------------------------------------------------------- */
 
 static void assert_refused(const tandem_comm_options *options, tandem_status status, const char *words)
 {
@@ -490,7 +494,7 @@ static void a_store_in_use_is_refused(void **state)
     assert_store_refused("left over from another run");
 }
 
-/* --- Failure of a rank -------------------------------------------------------------------------------------------- */
+/* --- Failure of a rank ---------------------------------------------------------------------------------- */
 
 /* All-reduces until one fails; then everything else must fail alike, at once. */
 static int sum_for_ever(board *my, int rank)
@@ -561,10 +565,12 @@ static atomic_int *posted;
 /* See fail_allocation.c for what the linker makes of these names. */
 tandem_gloo_result __real_tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms,
                                                     tandem_gloo_why *why);
-tandem_gloo_result __real_tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms, tandem_gloo_why *why);
+tandem_gloo_result __real_tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms,
+                                                tandem_gloo_why *why);
 tandem_gloo_result __wrap_tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms,
                                                     tandem_gloo_why *why);
-tandem_gloo_result __wrap_tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms, tandem_gloo_why *why);
+tandem_gloo_result __wrap_tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms,
+                                                tandem_gloo_why *why);
 
 tandem_gloo_result __wrap_tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms,
                                                     tandem_gloo_why *why)
@@ -573,7 +579,8 @@ tandem_gloo_result __wrap_tandem_gloo_wait_received(tandem_gloo_buffer *buffer, 
     return __real_tandem_gloo_wait_received(buffer, timeout_ms, why);
 }
 
-tandem_gloo_result __wrap_tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms, tandem_gloo_why *why)
+tandem_gloo_result __wrap_tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms,
+                                                tandem_gloo_why *why)
 {
     if (posted) atomic_store(posted, 1);
     return __real_tandem_gloo_wait_sent(buffer, timeout_ms, why);
@@ -588,8 +595,8 @@ static void stop(int r)
     assert_true(WIFSTOPPED(status)); /* every thread of it */
 }
 
-/* Rank 0 only sends. Its first message goes to a process that died, its second meets the connection reset: Gloo wakes nobody
- * who waits for that one, and the kernel sends SIGPIPE. */
+/* Rank 0 only sends. Its first message goes to a process that died, its second meets the connection reset:
+ * Gloo wakes nobody who waits for that one, and the kernel sends SIGPIPE. */
 static int broadcast_to_the_dying(board *my, int rank)
 {
     static char data[1000000]; /* two segments */
@@ -622,7 +629,8 @@ static void a_message_to_the_dead_is_given_up(void **state)
     assert_all_blame(2, 1, "rank 1 died during a broadcast (");
 }
 
-/* Rank 1 comes so late that its own timeout is far when that of rank 0 is over, yet not it is silent, but rank 2. */
+/* Rank 1 comes so late that its own timeout is far when that of rank 0 is over, yet not it is silent, but
+ * rank 2. */
 static int come_late(board *my, int rank)
 {
     tandem_comm *comm = NULL;
@@ -786,7 +794,7 @@ static void every_thread_learns_of_a_death(void **state)
         if (r != 2) assert_string_equal(b->rank[r].error[0].text, b->rank[r].error[1].text);
 }
 
-/* --- The reducer -------------------------------------------------------------------------------------------------- */
+/* --- The reducer ---------------------------------------------------------------------------------------- */
 
 enum { N_BUCKET = 6 };
 
@@ -944,7 +952,7 @@ static void a_reducer_closes_beside_the_dead(void **state)
     }
 }
 
-/* --- Memory ------------------------------------------------------------------------------------------------------- */
+/* --- Memory --------------------------------------------------------------------------------------------- */
 
 static int run_out_of_memory(board *my, int rank)
 {
@@ -974,7 +982,7 @@ static void a_rank_out_of_memory_is_named(void **state)
     assert_all_blame(3, 1, "rank 1 ran out of memory during an all-reduce");
 }
 
-/* --- Shared memory ------------------------------------------------------------------------------------------------ */
+/* --- Shared memory -------------------------------------------------------------------------------------- */
 
 static bool has_no_memfd;
 static off_t most_shared = INT64_MAX; /* bytes that one more part may have */
@@ -1084,7 +1092,8 @@ static int do_without(board *my, int rank)
                                          .over_network = my->choice == rank};
     EXPECT(tandem_comm_open(&comm, &options, error) == TANDEM_OK);
     EXPECT(!tandem_comm_shares(comm));
-    EXPECT(!strstr(tandem_comm_why_apart(comm), "rank 0: shared memory: cannot make it") == (my->choice != 2));
+    EXPECT(!strstr(tandem_comm_why_apart(comm), "rank 0: shared memory: cannot make it") ==
+           (my->choice != 2));
     EXPECT(!*tandem_comm_why_apart(comm) == (my->choice != 2)); /* somebody chose the network */
     void *memory = comm;
     EXPECT(tandem_comm_take(comm, &memory, 100, 5, error) == TANDEM_OK && !memory);
@@ -1148,7 +1157,7 @@ static void too_little_shared_memory_is_said_by_all(void **state)
     assert_all_blame(3, 1, "rank 1 ran out of memory during the sharing of memory");
 }
 
-/* --- Locked memory ------------------------------------------------------------------------------------------------ */
+/* --- Locked memory -------------------------------------------------------------------------------------- */
 
 /* What a device would do with the parts of a rank. */
 typedef struct keeper {
@@ -1241,7 +1250,8 @@ static void a_reason_that_finds_no_memory_is_an_error_of_all(void **state)
     assert_all_blame(3, 2, "rank 2 ran out of memory during the sharing of memory");
 }
 
-/* One rank can lock too little: a page of those that are tried, where choice is 0, or all of what is taken later. */
+/* One rank can lock too little: a page of those that are tried, where choice is 0, or all of what is taken
+ * later. */
 static int lock_too_little(board *my, int rank)
 {
     tandem_comm *comm = NULL;

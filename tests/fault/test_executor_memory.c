@@ -1,6 +1,6 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
-/* Every allocation of the backend's own code on the way to an executor, an evaluation and a checkpoint fails once: NO_MEMORY is
- * said, and the next try succeeds. That nothing leaks, the address sanitizer says. */
+/* Every allocation of the backend's own code on the way to an executor, an evaluation and a checkpoint fails
+ * once: NO_MEMORY is said, and the next try succeeds. That nothing leaks, the address sanitizer says. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,8 @@ static tandem_status open_executor(fixture *f, const uint64_t *limit, tandem_err
 {
     return f->backend->executor_open(
         &f->executor, f->worker,
-        &(tandem_executor_options){.step = f->step, .global_batch = 4, .memory_limit_bytes = limit, .evaluates = 1},
+        &(tandem_executor_options){
+            .step = f->step, .global_batch = 4, .memory_limit_bytes = limit, .evaluates = 1},
         error);
 }
 
@@ -68,7 +69,8 @@ static int open_fixture(void **out)
     return open_on((fixture **)out, device);
 }
 
-/* What is allocated for memory that is not the host's; the device itself is a stand-in, whose own allocations do not fail. */
+/* What is allocated for memory that is not the host's; the device itself is a stand-in, whose own allocations
+ * do not fail. */
 static int open_fixture_on_card(void **out)
 {
     if (!stand_in_library_open()) fail_msg("%s", dlerror());

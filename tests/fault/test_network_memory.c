@@ -1,5 +1,6 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
-/* Every allocation on the way to a network fails once: NO_MEMORY is said, nothing leaks, nothing is half done. */
+/* Every allocation on the way to a network fails once: NO_MEMORY is said, nothing leaks, nothing is half
+ * done. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

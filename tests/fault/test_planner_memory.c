@@ -1,6 +1,6 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
-/* Every allocation on the way from a request to a plan fails once: NO_MEMORY is said, and nothing is half done. (That
- * nothing leaks is for SAN=address to see.) */
+/* Every allocation on the way from a request to a plan fails once: NO_MEMORY is said, and nothing is half
+ * done. (That nothing leaks is for SAN=address to see.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

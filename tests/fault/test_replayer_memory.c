@@ -91,7 +91,8 @@ static void survive_opening(const bench *b, const tandem_graph *const *graphs,
 static void opening_survives(void **state)
 {
     const bench *b = *state;
-    survive_opening(b, b->graphs, (tandem_replayer_options){0}, 40); /* both classes: step program, costs, list and timeline; the wire */
+    /* both classes: step program, costs, list and timeline; the wire */
+    survive_opening(b, b->graphs, (tandem_replayer_options){0}, 40);
     survive_opening(b, b->graphs, (tandem_replayer_options){.step = {2, TANDEM_SEGMENTS_SQRT}}, 42);
 }
 
@@ -132,7 +133,8 @@ static void looking_at_memory_survives(void **state)
     tandem_replayer *replayer = NULL;
     tandem_memory_row row[256];
     tandem_memory memory = {.peak = 7};
-    assert_int_equal(tandem_replayer_open(&replayer, &b->cluster, b->graphs, b->profile.store, 0, NULL), TANDEM_OK);
+    assert_int_equal(tandem_replayer_open(&replayer, &b->cluster, b->graphs, b->profile.store, 0, NULL),
+                     TANDEM_OK);
     const tandem_step *step = tandem_replayer_step(replayer, 0);
     assert_in_range(step->n_task, 1, 256);
     for (int fails = 1; fails >= 0; fails--) {
@@ -141,7 +143,8 @@ static void looking_at_memory_survives(void **state)
         tandem_fail_allocation_after(fails ? 0 : -1);
         assert_int_equal(tandem_replayer_plan_memory(replayer, 0, &memory, NULL), wanted);
         tandem_fail_allocation_after(fails ? 0 : -1);
-        assert_int_equal(tandem_memory_timeline(row, step, tandem_replayer_workspace(replayer, 0), NULL), wanted);
+        assert_int_equal(tandem_memory_timeline(row, step, tandem_replayer_workspace(replayer, 0), NULL),
+                         wanted);
         tandem_fail_allocation_after(-1);
         assert_true((memory.peak == 7) == fails && (row[0].bytes[0] == 7) == fails);
     }
@@ -153,7 +156,8 @@ static void running_allocates_nothing_without_memory(void **state)
     bench *b = *state;
     tandem_replayer *replayer = NULL;
     tandem_replay replay = {0}, after = {0};
-    assert_int_equal(tandem_replayer_open(&replayer, &b->cluster, b->graphs, b->profile.store, 0, NULL), TANDEM_OK);
+    assert_int_equal(tandem_replayer_open(&replayer, &b->cluster, b->graphs, b->profile.store, 0, NULL),
+                     TANDEM_OK);
     for (int i = 0; i < b->graph->n_op; i++) {
         if (!tandem_op_row_get(b->graph->op[i].kind)->precisions) continue;
         tandem_fail_allocation_after(0);
@@ -187,7 +191,8 @@ static void another_time_plans_no_memory(void **state)
     bench *b = *state;
     tandem_replayer *replayer = NULL;
     tandem_replay before, after;
-    assert_int_equal(tandem_replayer_open(&replayer, &b->cluster, b->graphs, b->profile.store, 0, NULL), TANDEM_OK);
+    assert_int_equal(tandem_replayer_open(&replayer, &b->cluster, b->graphs, b->profile.store, 0, NULL),
+                     TANDEM_OK);
     assert_int_equal(tandem_replayer_run(replayer, &before, TANDEM_REPLAY_MEMORY, NULL), TANDEM_OK);
     const tandem_step *step = tandem_replayer_step(replayer, 0);
     for (int t = 0; t < step->n_task; t++) {
@@ -209,7 +214,8 @@ static void ranks_one_by_one_survive(void **state)
 {
     const bench *b = *state;
     tandem_cluster cluster;
-    assert_int_equal(tandem_cluster_parse(&cluster, "5*a100@2 + 3*v100 node=1GB/s,1us net=1GB/s,1us", NULL), TANDEM_OK);
+    assert_int_equal(tandem_cluster_parse(&cluster, "5*a100@2 + 3*v100 node=1GB/s,1us net=1GB/s,1us", NULL),
+                     TANDEM_OK);
     const tandem_replayer_options options = {.predict = 1, .collective = TANDEM_AUTO};
     tandem_replayer *replayer = NULL;
     tandem_replay replay, expanded;
@@ -224,7 +230,8 @@ static void ranks_one_by_one_survive(void **state)
         tandem_topology_close(topology);
         assert_int_equal(tandem_allocations_alive(), alive);
     }
-    assert_int_equal(tandem_replayer_open_with(&replayer, &cluster, b->graphs, NULL, &options, NULL), TANDEM_OK);
+    assert_int_equal(tandem_replayer_open_with(&replayer, &cluster, b->graphs, NULL, &options, NULL),
+                     TANDEM_OK);
     assert_int_equal(tandem_replayer_run(replayer, &replay, 0, NULL), TANDEM_OK);
     for (tandem_status status = TANDEM_NO_MEMORY; status != TANDEM_OK; n_expand++) {
         const long alive = tandem_allocations_alive();
@@ -262,7 +269,8 @@ static void survive_replays(const tandem_cluster *cluster, const bench *b,
                             tandem_status (*replay)(tandem_replayer *replayer, tandem_error *error))
 {
     tandem_replayer *replayer = NULL;
-    assert_int_equal(tandem_replayer_open(&replayer, cluster, b->graphs, b->profile.store, 0, NULL), TANDEM_OK);
+    assert_int_equal(tandem_replayer_open(&replayer, cluster, b->graphs, b->profile.store, 0, NULL),
+                     TANDEM_OK);
     long k = 0;
     for (tandem_status status = TANDEM_NO_MEMORY; status != TANDEM_OK; k++) {
         const long alive = tandem_allocations_alive();

@@ -1,5 +1,5 @@
-/* Small files that would fill the memory: each ends the program with exit code 3 and a reason, and it never holds more than some
- * dozen MiB. Runs the program itself and asks the kernel for its peak. */
+/* Small files that would fill the memory: each ends the program with exit code 3 and a reason, and it never
+ * holds more than some dozen MiB. Runs the program itself and asks the kernel for its peak. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -123,10 +123,12 @@ static void refused(const place *p, int most, const char *why, const char *const
     assert_int_equal(fclose(err), 0);
     said[n] = '\0';
     if (!WIFEXITED(ended) || WEXITSTATUS(ended) != 3)
-        fail_msg("%s %s: ended with %#x; expected exit code 3. It said: %s", word[1], word[2], (unsigned)ended, said);
+        fail_msg("%s %s: ended with %#x; expected exit code 3. It said: %s", word[1], word[2],
+                 (unsigned)ended, said);
     if (!strstr(said, why)) fail_msg("%s %s: expected '%s', got: %s", word[1], word[2], why, said);
     if (used.ru_maxrss > 1024L * most * TIMES)
-        fail_msg("%s %s: held %ld KiB; expected at most %d MiB", word[1], word[2], used.ru_maxrss, most * TIMES);
+        fail_msg("%s %s: held %ld KiB; expected at most %d MiB", word[1], word[2], used.ru_maxrss,
+                 most * TIMES);
 }
 #define REFUSED(p, most, why, ...) refused(p, most, why, (const char *const[]){"tandem", __VA_ARGS__, NULL})
 
@@ -163,7 +165,8 @@ static void dependencies_of_a_trace_of_chakra(void **state)
 
 static void other_traces(void **state)
 {
-    static const char heading[] = "dp_rank,stage,step,optype,seq_id,start_us,dur_us\n", row[] = "0,0,0,gc,0,0,1\n";
+    static const char heading[] = "dp_rank,stage,step,optype,seq_id,start_us,dur_us\n",
+                      row[] = "0,0,0,gc,0,0,1\n";
     static const char task[] =
         "{\"ph\":\"X\",\"name\":\"a\",\"ts\":0,\"dur\":1,\"pid\":0,\"tid\":0,\"args\":{\"kind\":\"x\",\"task\":1}},";
     static const char kernel[] =
@@ -211,8 +214,9 @@ static void data_and_weights(void **state)
     assert_non_null(text);
     for (int k = 0; k < 64; k++) assert_true(fputs("unlike devices train one model together ", text) >= 0);
     assert_int_equal(fclose(text), 0);
-    REFUSED(*state, 192, "'/dev/zero' is no regular file; write the weights into one", "train", "-q", "--model",
-            "gpt_tiny:length=8", "--device", "cpu:sse41", "--data", "body", "--steps", "1", "--init", "/dev/zero");
+    REFUSED(*state, 192, "'/dev/zero' is no regular file; write the weights into one", "train", "-q",
+            "--model", "gpt_tiny:length=8", "--device", "cpu:sse41", "--data", "body", "--steps", "1",
+            "--init", "/dev/zero");
 }
 
 int main(void)

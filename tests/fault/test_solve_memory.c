@@ -1,5 +1,6 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
-/* Every allocation of the solvers and of bare instances fails once: NO_MEMORY is said, nothing leaks, outputs stay as they were. */
+/* Every allocation of the solvers and of bare instances fails once: NO_MEMORY is said, nothing leaks, outputs
+ * stay as they were. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +39,8 @@ static tandem_status lagrange(tandem_error *error)
 {
     int choice[DRAWN_CHAIN_LAYERS] = {-7};
     tandem_solution solution = {.lower_bound = -7, .harm = -7, .labels = -7, .choice = choice};
-    return check_solution(tandem_solve_lagrange(&solution, NULL, &hard.network, &hard.limits, error), &solution);
+    return check_solution(tandem_solve_lagrange(&solution, NULL, &hard.network, &hard.limits, error),
+                          &solution);
 }
 
 static tandem_status exact(tandem_error *error)
@@ -60,7 +62,8 @@ static tandem_status exact_within_two_limits(tandem_error *error)
         bytes[b] = (uint64_t)(hard.time_ns[b] * 7919 % 50);
     limits.bytes = bytes;
     limits.byte_limit = DRAWN_CHAIN_LAYERS * 20;
-    return check_solution(tandem_solve_exact(&solution, &hard.network, &limits, INFINITY, 0.001, 60, error), &solution);
+    return check_solution(tandem_solve_exact(&solution, &hard.network, &limits, INFINITY, 0.001, 60, error),
+                          &solution);
 }
 
 /* An error in the middle leaves the enumeration where it was: what comes then is what comes without it. */

@@ -116,7 +116,8 @@ static void assert_file_is(const char *path, const unsigned char *bytes, size_t 
 /* --- A store with something of everything --------------------------------------------------------------- */
 static tandem_cost_key key_of(int i)
 {
-    tandem_cost_key key = {.kind = TANDEM_COST_OP, .precision = "int8", .pass = TANDEM_PASS_FORWARD, .from = TANDEM_S8};
+    tandem_cost_key key = {
+        .kind = TANDEM_COST_OP, .precision = "int8", .pass = TANDEM_PASS_FORWARD, .from = TANDEM_S8};
     (void)snprintf(key.signature, sizeof key.signature, "linear m=8 k=%d n=256", i);
     return key;
 }
@@ -139,7 +140,8 @@ static tandem_status put_other(tandem_store *store, tandem_error *error)
     const tandem_event_record event = {.kind = "forward", .stream = "compute"};
     tandem_status status = tandem_store_put_collective(store, "a+b", "all-reduce", 0, &point, error);
     if (status == TANDEM_OK)
-        status = tandem_store_put_interference(store, "cpu:avx2", "a+b", "compute_under_comm", 4096, 1.5, 3, error);
+        status = tandem_store_put_interference(store, "cpu:avx2", "a+b", "compute_under_comm", 4096, 1.5, 3,
+                                               error);
     if (status == TANDEM_OK) status = tandem_store_put_run(store, &record, &run, error);
     return status == TANDEM_OK ? tandem_store_put_events(store, run, &event, 1, error) : status;
 }
@@ -156,7 +158,8 @@ static tandem_status fill(const char *path, int n, tandem_error *error)
     return status;
 }
 
-static tandem_status count_cost(void *n, const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error)
+static tandem_status count_cost(void *n, const tandem_cost_key *key, const tandem_cost *cost,
+                                tandem_error *error)
 {
     (void)key, (void)cost, (void)error;
     ++*(int64_t *)n;
@@ -178,7 +181,8 @@ static tandem_status read_all(const char *path, tandem_store_mode mode, int64_t 
     if (status == TANDEM_OK)
         status = tandem_store_load_collective(&points, &n_point, store, "a+b", "all-reduce", 0, error);
     if (status == TANDEM_OK) {
-        status = tandem_store_get_interference(&factor, store, "cpu:avx2", "a+b", "compute_under_comm", 4096, error);
+        status = tandem_store_get_interference(&factor, store, "cpu:avx2", "a+b", "compute_under_comm", 4096,
+                                               error);
         status = status == TANDEM_MISSING ? TANDEM_OK : status;
     }
     if (status == TANDEM_OK)
@@ -273,7 +277,8 @@ static void other_programs_keep_their_databases(void **state)
         {"PRAGMA journal_mode = WAL; CREATE TABLE theirs (x)", TANDEM_FOREIGN},
         {"PRAGMA application_id = 7; PRAGMA user_version = 1; CREATE TABLE device (x)", TANDEM_FOREIGN},
         /* ours by its mark, but the tables are missing */
-        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 4; CREATE TABLE theirs (x)", TANDEM_MALFORMED},
+        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 4; CREATE TABLE theirs (x)",
+         TANDEM_MALFORMED},
     };
     for (size_t i = 0; i < sizeof databases / sizeof databases[0]; i++) {
         tandem_error error = {0};
@@ -307,13 +312,18 @@ static void an_older_store_is_migrated(void **state)
 
 /* What version 1 had instead of the tables of today. */
 static const char of_version_1[] =
-    "DROP TABLE algorithm; DROP TABLE clock; CREATE TABLE first (device INTEGER NOT NULL REFERENCES device (id), neighbour TEXT NOT NULL, "
+    "DROP TABLE algorithm; DROP TABLE clock; CREATE TABLE first (device INTEGER NOT NULL REFERENCES device "
+    "(id), neighbour TEXT NOT NULL, "
     "elements INTEGER NOT NULL, operand TEXT NOT NULL, result TEXT NOT NULL, "
-    "known_range INTEGER NOT NULL CHECK (known_range IN (0, 1)), n INTEGER NOT NULL, n_outlier INTEGER NOT NULL, "
-    "sum_ns REAL NOT NULL, sum_squares_ns2 REAL NOT NULL, median_ns INTEGER NOT NULL, p10_ns INTEGER NOT NULL, "
+    "known_range INTEGER NOT NULL CHECK (known_range IN (0, 1)), n INTEGER NOT NULL, n_outlier INTEGER NOT "
+    "NULL, "
+    "sum_ns REAL NOT NULL, sum_squares_ns2 REAL NOT NULL, median_ns INTEGER NOT NULL, p10_ns INTEGER NOT "
+    "NULL, "
     "p90_ns INTEGER NOT NULL, workspace_bytes INTEGER NOT NULL, host INTEGER NOT NULL REFERENCES host (id), "
-    "time_ns INTEGER NOT NULL, PRIMARY KEY (device, neighbour, elements, operand, result, known_range)) STRICT, WITHOUT ROWID; "
-    "INSERT INTO first SELECT device, neighbour, elements, operand, result, \"range\" = 'known', n, n_outlier, sum_ns, "
+    "time_ns INTEGER NOT NULL, PRIMARY KEY (device, neighbour, elements, operand, result, known_range)) "
+    "STRICT, WITHOUT ROWID; "
+    "INSERT INTO first SELECT device, neighbour, elements, operand, result, \"range\" = 'known', n, "
+    "n_outlier, sum_ns, "
     "sum_squares_ns2, median_ns, p10_ns, p90_ns, workspace_bytes, host, time_ns FROM cast_cost; "
     "DROP TABLE cast_cost; ALTER TABLE first RENAME TO cast_cost; PRAGMA user_version = 1";
 
@@ -324,7 +334,8 @@ static void two_casts(const char *path, int puts)
     tandem_store *store = NULL;
     tandem_cost_table *table = NULL;
     const int64_t ns[] = {900, 500};
-    assert_int_equal(tandem_store_open(&store, path, puts ? TANDEM_STORE_WRITE : TANDEM_STORE_READ, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_open(&store, path, puts ? TANDEM_STORE_WRITE : TANDEM_STORE_READ, &error),
+                     TANDEM_OK);
     if (!puts)
         assert_int_equal(tandem_store_load_costs(&table, store, "cpu:avx2", "", NULL, &error), TANDEM_OK);
     for (int k = 0; k < 2; k++) {
@@ -366,7 +377,8 @@ static void a_store_of_the_first_version_is_migrated(void **state)
 
 static int is_answer(tandem_status status)
 {
-    return status == TANDEM_OK || status == TANDEM_MALFORMED || status == TANDEM_FOREIGN || status == TANDEM_MISSING;
+    return status == TANDEM_OK || status == TANDEM_MALFORMED || status == TANDEM_FOREIGN ||
+           status == TANDEM_MISSING;
 }
 
 /* Every page in turn is overwritten; what is read is right, or refused. */

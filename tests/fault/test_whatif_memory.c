@@ -1,5 +1,6 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
-/* Recorded traces of every kind are read and analysed while memory runs out: NO_MEMORY is said, and outputs are untouched. */
+/* Recorded traces of every kind are read and analysed while memory runs out: NO_MEMORY is said, and outputs
+ * are untouched. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,7 +64,8 @@ static tandem_status analyse_step(tandem_error *error)
             TASK("all-reduce", 0, 1, 10, 25) TASK("update", 0, 2, 35, 1) TASK("forward", 1, 0, 0, 30)
                 TASK("all-reduce", 1, 1, 30, 5) TASK("wait", 1, -1, 30, 5) TASK("update", 1, 2, 35, 1) "]";
     tandem_whatif *whatif = NULL;
-    const tandem_status status = tandem_whatif_parse_trace(&whatif, json, sizeof json - 1, "step.json", error);
+    const tandem_status status =
+        tandem_whatif_parse_trace(&whatif, json, sizeof json - 1, "step.json", error);
     assert_int_equal(status == TANDEM_OK, whatif != NULL);
     tandem_whatif_close(whatif);
     return status;
@@ -78,8 +80,10 @@ static tandem_status analyse_torch(tandem_error *error)
         "cpu_op", "aten::mm", 1, 5,
         "\"External id\":3") "," SLICE("cpu_op", "aten::add", 8, 5,
                                        "\"External id\":1027") "," SLICE("kernel", "gemm", 10, 40,
-                                                                         "\"External id\":3") "," SLICE("kernel", "ncclDevKernel_AllReduce",
-                                                                                                        55, 35,
+                                                                         "\"External id\":3") "," SLICE("kernel",
+                                                                                                        "ncclDevKernel_AllReduce",
+                                                                                                        55,
+                                                                                                        35,
                                                                                                         "") "]}";
     tandem_torch *torch = NULL;
     const tandem_status status = tandem_torch_parse(&torch, json, sizeof json - 1, "torch.json", error);

@@ -1,6 +1,7 @@
-/* Checkpoints of any bytes, and of good ones that were edited and given the right checksums again: an error, or a state
- * within its ranges. The first byte says which (0: any bytes); the rest is the file, or edits of four bytes and up: where (two bytes,
- * from the beginning or, from 0x8000 on, from the end), how many (0: cut or prolonged there), and those bytes. */
+/* Checkpoints of any bytes, and of good ones that were edited and given the right checksums again: an error,
+ * or a state within its ranges. The first byte says which (0: any bytes); the rest is the file, or edits of
+ * four bytes and up: where (two bytes, from the beginning or, from 0x8000 on, from the end), how many (0: cut
+ * or prolonged there), and those bytes. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdbool.h>
@@ -69,10 +70,12 @@ static void make_good(int with_histories)
     tandem_training_state state = open_state(RANKS);
     state.scaling = (tandem_scaling){1024, 5, 1};
     if (with_histories) {
-        state.histories = (tandem_history_image){RANKS, CASTS, WINDOW, tandem_history_record_bytes(WINDOW), NULL};
+        state.histories =
+            (tandem_history_image){RANKS, CASTS, WINDOW, tandem_history_record_bytes(WINDOW), NULL};
         state.histories.record = some((size_t)tandem_history_image_bytes(&state.histories));
     }
-    demand(tandem_checkpoint_write(set.path, &state, crc, 12, "seed: 7\n", NULL) == TANDEM_OK, "it can be written");
+    demand(tandem_checkpoint_write(set.path, &state, crc, 12, "seed: 7\n", NULL) == TANDEM_OK,
+           "it can be written");
     const off_t bytes = lseek(set.file, 0, SEEK_END);
     demand(bytes > 0 && bytes < MOST_BYTES - 256, "a small file");
     set.n_good[with_histories] = (size_t)bytes;
@@ -84,7 +87,8 @@ static void make_good(int with_histories)
 static void set_up(void)
 {
     if (set.graph) return;
-    demand(tandem_graph_open(&set.graph, "resnet20:blocks=1,width=1,image=4x4x1", 2, NULL) == TANDEM_OK, "a model");
+    demand(tandem_graph_open(&set.graph, "resnet20:blocks=1,width=1,image=4x4x1", 2, NULL) == TANDEM_OK,
+           "a model");
     demand(tandem_step_open(&set.step, set.graph, TANDEM_F32, 0, NULL) == TANDEM_OK, "a step");
     set.arrays = (size_t)tandem_graph_n_weight(set.graph) * sizeof(float);
     set.running = (size_t)tandem_running_count(set.graph) * sizeof(float);
@@ -140,7 +144,8 @@ static size_t edit(uint8_t *file, size_t n, const uint8_t *data, size_t size)
 static void check_records(const tandem_history_image *image)
 {
     for (int64_t k = 0; k < (int64_t)image->n_rank * image->n; k++) {
-        const tandem_history_record *record = (const void *)(image->record + (uint64_t)k * image->record_bytes);
+        const tandem_history_record *record =
+            (const void *)(image->record + (uint64_t)k * image->record_bytes);
         demand(record->history.updates >= 0 && isfinite(record->history.before), "a history's counts");
         for (int i = 0; i < image->window; i++)
             demand(isfinite(record->history.amax[i]) && record->history.amax[i] >= 0, "a history's amax");
@@ -177,7 +182,8 @@ static void check_file(const uint8_t *bytes, size_t n)
         tandem_checkpoint_close(&checkpoint);
         return;
     }
-    demand(status == TANDEM_MALFORMED || status == TANDEM_FOREIGN || status == TANDEM_WRONG_MODEL, "malformed");
+    demand(status == TANDEM_MALFORMED || status == TANDEM_FOREIGN || status == TANDEM_WRONG_MODEL,
+           "malformed");
     demand(error.status == status && error.text[0], "an error has a text");
     demand(checkpoint.n_rank == -7 && !checkpoint.stream, "the output is untouched");
 }

@@ -1,5 +1,5 @@
-/* Recorded events from any bytes, plain or compressed: an error, or times that add up; both as a trace of the PyTorch
- * profiler and as a step of tandem's own. */
+/* Recorded events from any bytes, plain or compressed: an error, or times that add up; both as a trace of the
+ * PyTorch profiler and as a step of tandem's own. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +50,8 @@ static void check_whatif(const tandem_whatif *w)
         const tandem_whatif_rank *const rank = &w->rank[k];
         demand(rank->busy_ns >= 0 && rank->exposed_ns >= 0 && rank->wait_ns >= 0 && rank->idle_ns >= 0,
                "no time is negative");
-        demand(rank->busy_ns + rank->exposed_ns + rank->wait_ns + rank->idle_ns == w->recorded_ns, "a step adds up");
+        demand(rank->busy_ns + rank->exposed_ns + rank->wait_ns + rank->idle_ns == w->recorded_ns,
+               "a step adds up");
     }
     demand(w->cause.without_ns <= w->step_ns, "a cause is worth mending");
 }

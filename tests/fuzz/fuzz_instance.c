@@ -1,4 +1,5 @@
-/* Instance files from any bytes: an error, or an instance whose policies agree with each other and with its limits. */
+/* Instance files from any bytes: an error, or an instance whose policies agree with each other and with its
+ * limits. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -53,7 +54,8 @@ static void check_answer(const tandem_instance *instance, const tandem_instance_
         const int k = answer->choice[i];
         demand(k >= 0 && k < item->n_choice, "a choice of the item");
         for (int j = 0; j < i; j++)
-            demand(instance->item[j].group != item->group || answer->choice[j] == k, "tied items choose alike");
+            demand(instance->item[j].group != item->group || answer->choice[j] == k,
+                   "tied items choose alike");
         harm += item->choice[k].harm;
         time += item->choice[k].time;
         bytes += item->choice[k].bytes;
@@ -76,7 +78,8 @@ static void check_policies(const tandem_instance *instance)
         demand(status == TANDEM_OK || status == TANDEM_NO_FIT, "an answer, or that there is none");
         if (status == TANDEM_OK) check_answer(instance, &exact);
         for (int k = 0; k < 2; k++) {
-            const tandem_status found = tandem_instance_solve(&other, instance, k ? "greedy" : "bound", 0, &error);
+            const tandem_status found =
+                tandem_instance_solve(&other, instance, k ? "greedy" : "bound", 0, &error);
             demand(found == TANDEM_OK || found == TANDEM_NO_FIT, "an answer, or none found");
             if (found != TANDEM_OK) continue;
             check_answer(instance, &other);
@@ -111,11 +114,12 @@ static const char seed[] =
     "{\"name\": \"b\", \"choices\": [{\"name\": \"x\", \"time_ns\": 9.25, \"harm\": 1e-9, \"bytes\": 7}, "
     "{\"name\": \"y\", \"time_ns\": 5, \"harm\": 2e-7, \"bytes\": 2}]}, "
     "{\"name\": \"c\", \"choices\": [{\"name\": \"x\", \"time_ns\": 8, \"harm\": 0, \"bytes\": 3}, "
-    "{\"name\": \"y\", \"time_ns\": 6, \"harm\": 1.9e-7, \"bytes\": 4}, {\"name\": \"z\", \"time_ns\": 1, \"harm\": 1e-5, "
+    "{\"name\": \"y\", \"time_ns\": 6, \"harm\": 1.9e-7, \"bytes\": 4}, {\"name\": \"z\", \"time_ns\": 1, "
+    "\"harm\": 1e-5, "
     "\"bytes\": 1}]}], \"ties\": [[\"a\", 1]], \"limits\": {\"time_ns\": 19.5, \"bytes\": 17}}";
 
-/* Random bytes are seldom JSON. So the same bytes also choose values of a good instance, and what to put in their places: each
- * pair of bytes is one edit. */
+/* Random bytes are seldom JSON. So the same bytes also choose values of a good instance, and what to put in
+ * their places: each pair of bytes is one edit. */
 static void check_edited(const uint8_t *data, size_t size)
 {
     static const char *const values[] = {

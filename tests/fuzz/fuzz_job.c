@@ -1,4 +1,5 @@
-/* Traces in CSV, plain or compressed: an error, or a job; and then an error, or an analysis whose numbers hang together. */
+/* Traces in CSV, plain or compressed: an error, or a job; and then an error, or an analysis whose numbers
+ * hang together. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +23,10 @@ static void check_job(const tandem_job *job)
     for (int i = 0; i < job->n_op; i++) {
         const tandem_job_op *const op = &job->op[i];
         demand(op->kind < TANDEM_N_JOB_KIND && op->duration_ns >= 0, "kind and duration");
-        demand(op->step >= 0 && op->step < job->n_step && op->dp_rank >= 0 && op->dp_rank < job->n_dp, "step and rank");
-        demand(op->stage >= 0 && op->stage < job->n_stage && op->tp_rank >= 0 && op->tp_rank < job->n_tp, "stage");
+        demand(op->step >= 0 && op->step < job->n_step && op->dp_rank >= 0 && op->dp_rank < job->n_dp,
+               "step and rank");
+        demand(op->stage >= 0 && op->stage < job->n_stage && op->tp_rank >= 0 && op->tp_rank < job->n_tp,
+               "stage");
         demand(op->chunk >= 0 && op->chunk < job->n_chunk, "chunk");
         demand(i == 0 || op->step >= op[-1].step, "steps in order");
     }
@@ -34,7 +37,8 @@ static void check_parts(const tandem_whatif_parts *parts, int n_step)
 {
     demand(n_step > 0 && (parts->n == 0) == !parts->part, "parts");
     for (int k = 0; k < parts->n; k++) {
-        demand(parts->part[k].name[0] && parts->part[k].with_ns >= 0 && parts->part[k].without_ns >= 0, "a part");
+        demand(parts->part[k].name[0] && parts->part[k].with_ns >= 0 && parts->part[k].without_ns >= 0,
+               "a part");
         demand(k == 0 || parts->part[k].with_ns <= parts->part[k - 1].with_ns, "worst first");
     }
 }
@@ -43,7 +47,8 @@ static void check_whatif(const tandem_whatif *w, const tandem_job *job)
 {
     demand(w->n_op == job->n_op && w->n_step == job->n_step, "sizes");
     demand(w->step_ns >= 0 && w->ideal_ns >= 0 && w->recorded_ns >= 0, "times");
-    demand(w->cause.without_ns <= w->step_ns && w->cause.without_what_ns <= w->step_ns, "a cause is worth mending");
+    demand(w->cause.without_ns <= w->step_ns && w->cause.without_what_ns <= w->step_ns, "a cause is worth "
+                                                                                        "mending");
     check_parts(&w->by_operator, w->n_step);
     check_parts(&w->by_stage, w->n_step);
     check_parts(&w->by_dp_rank, w->n_step);

@@ -16,7 +16,8 @@
 
 enum {
     DEFAULT_INPUTS = 20000,
-    MOST_BYTES = 1 << 16, /* of a mutated input; a file of the corpus may be larger and is then only replayed */
+    /* of a mutated input; a file of the corpus may be larger and is then only replayed */
+    MOST_BYTES = 1 << 16,
     MOST_SECONDS = 20
 };
 
@@ -139,7 +140,8 @@ static int is_visible(const struct dirent *entry) { return entry->d_name[0] != '
 static bool add_directory(pool *p, const char *name, const char *path)
 {
     struct dirent **entry = NULL;
-    const int n = scandir(path, &entry, is_visible, by_bytes); /* the same order everywhere: input i is the same */
+    /* the same order everywhere: input i is the same */
+    const int n = scandir(path, &entry, is_visible, by_bytes);
     bool good = n >= 0;
     for (int i = 0; i < n; i++) {
         char file[PATH_MAX];
@@ -350,7 +352,8 @@ int tandem_fuzz_main(const char *name, int (*one)(const uint8_t *data, size_t si
         (void)printf("fuzz_%s: %llu inputs\n", name, (unsigned long long)n_run);
         if (n_run == 0) {
             (void)fprintf(stderr,
-                          "fuzz_%s: nothing was run: it has no seeds and its corpus is empty or absent; name a "
+                          "fuzz_%s: nothing was run: it has no seeds and its corpus is empty or absent; name "
+                          "a "
                           "folder of inputs, or run it where tests/fuzz/corpus/%s is\n",
                           name, name);
             failed = 1;

@@ -1,10 +1,11 @@
 /* fuzz_main.h: runs a fuzz target where there is no fuzzer: its corpus, then a fixed number of mutated
  * inputs.
  *
- * A target is a file fuzz_NAME.c with LLVMFuzzerTestOneInput(data, size), which returns 0 and aborts where a law
- * is broken, and a main that returns tandem_fuzz_main("NAME", …).
+ * A target is a file fuzz_NAME.c with LLVMFuzzerTestOneInput(data, size), which returns 0 and aborts where a
+ * law is broken, and a main that returns tandem_fuzz_main("NAME", …).
  *
- * `make fuzz TARGET=NAME` runs the same file under clang's libFuzzer (tests/fuzz/libfuzzer/main.c, docs/fuzzing.md). */
+ * `make fuzz TARGET=NAME` runs the same file under clang's libFuzzer (tests/fuzz/libfuzzer/main.c,
+ * docs/fuzzing.md). */
 #ifndef TANDEM_TESTS_FUZZ_MAIN_H
 #define TANDEM_TESTS_FUZZ_MAIN_H
 
@@ -18,9 +19,10 @@
  * lies in a block of its own size, so that a sanitizer sees the first byte read behind it.
  * An input that kills the process or takes longer than 20 s is named and written to $TMPDIR/fuzz_NAME.crash
  * (/tmp where it is not set); that file given as argv[1] is run alone.
- * Prints "fuzz_NAME: N inputs"; returns 0, or 1 where the corpus cannot be read or no input was run. `n_seed` may be
- * 0 if there is a corpus. */
+ * Prints "fuzz_NAME: N inputs"; returns 0, or 1 where the corpus cannot be read or no input was run. `n_seed`
+ * may be 0 if there is a corpus. */
 int tandem_fuzz_main(const char *name, int (*one)(const uint8_t *data, size_t size),
-                     const uint8_t *const *seeds, const size_t *seed_bytes, int n_seed, int argc, char **argv);
+                     const uint8_t *const *seeds, const size_t *seed_bytes, int n_seed, int argc,
+                     char **argv);
 
 #endif

@@ -85,7 +85,8 @@ static char *make_seed(const char *model, const char *cluster_text)
     return text;
 }
 
-static const char mlp_cluster[] = "2*cpu:avx512_bf16 batch=8 + cpu:avx2 batch=4 memory=1GiB net=100Gbit/s,5us";
+static const char mlp_cluster[] =
+    "2*cpu:avx512_bf16 batch=8 + cpu:avx2 batch=4 memory=1GiB net=100Gbit/s,5us";
 
 /* The value behind the member number `which` of the text, counted round and round; NULL where it has none. */
 static char *value_of(char *text, unsigned which)

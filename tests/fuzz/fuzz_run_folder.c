@@ -1,5 +1,6 @@
-/* The file of a run folder from any bytes: it is refused and nothing is taken of it, or what is taken has the names that srun writes,
- * and is all that stands in it. A task reads it in a directory that others may write. */
+/* The file of a run folder from any bytes: it is refused and nothing is taken of it, or what is taken has the
+ * names that srun writes, and is all that stands in it. A task reads it in a directory that others may write.
+ * */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,8 @@ static void demand(int holds, const char *law)
     abort();
 }
 
-/* Every byte of the input is one of a value that was taken, of its name, or an = or a line's end: nothing was passed over. */
+/* Every byte of the input is one of a value that was taken, of its name, or an = or a line's end: nothing was
+ * passed over. */
 static void check_taken(const tandem_run_left *left, size_t size)
 {
     size_t n = 0;
@@ -29,7 +31,8 @@ static void check_taken(const tandem_run_left *left, size_t size)
     demand(n == size, "what is taken is all that stands there");
     demand(size <= TANDEM_RUN_MOST_BYTES, "a file is no larger than it may be");
     if (left->value[TANDEM_RUN_FAILED])
-        demand(left->failed >= 1 && left->failed <= 255 && !left->value[TANDEM_RUN_RANKS], "a failure stands alone");
+        demand(left->failed >= 1 && left->failed <= 255 && !left->value[TANDEM_RUN_RANKS],
+               "a failure stands alone");
     else
         demand(left->failed == 0 && left->value[TANDEM_RUN_RANKS] != NULL, "a plan has ranks");
 }
@@ -38,11 +41,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     tandem_run_left left = {0};
     tandem_error error = {0};
-    const tandem_status status = tandem_run_left_parse(&left, (const char *)data, size, ".tandem-run-1.0", &error);
+    const tandem_status status =
+        tandem_run_left_parse(&left, (const char *)data, size, ".tandem-run-1.0", &error);
     if (status == TANDEM_OK) {
         check_taken(&left, size);
     } else {
-        demand(status == TANDEM_FOREIGN && !left.text, "what is refused is somebody else's, and nothing is taken");
+        demand(status == TANDEM_FOREIGN && !left.text, "what is refused is somebody else's, and nothing is "
+                                                       "taken");
         demand(error.text[0] != '\0', "a refusal has a reason");
         for (const char *at = error.text; *at; at++)
             demand(*at >= ' ' && *at <= '~', "what is said is fit to print");

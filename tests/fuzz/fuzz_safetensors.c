@@ -1,4 +1,5 @@
-/* Headers of safetensors from any bytes: refused with a reason, or places that lie within the file and cover it. */
+/* Headers of safetensors from any bytes: refused with a reason, or places that lie within the file and cover
+ * it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

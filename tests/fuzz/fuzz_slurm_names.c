@@ -1,5 +1,6 @@
-/* Resources, features and a submission from any bytes: nothing is read behind its end, names are cut to fit, and what is said
- * of a job is one of the few things that can be said, at a cost within its budget. slurmctld runs this code on what users write. */
+/* Resources, features and a submission from any bytes: nothing is read behind its end, names are cut to fit,
+ * and what is said of a job is one of the few things that can be said, at a cost within its budget. slurmctld
+ * runs this code on what users write. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,8 @@ static void walk(const char *text)
     char name[TANDEM_SITE_NAME];
     while (tandem_gres_next(&gres, &at)) {
         demand(at > before, "a resource takes a part of the list");
-        demand(strlen(gres.name) < TANDEM_SITE_NAME && strlen(gres.type) < TANDEM_SITE_NAME, "names are cut to fit");
+        demand(strlen(gres.name) < TANDEM_SITE_NAME && strlen(gres.type) < TANDEM_SITE_NAME,
+               "names are cut to fit");
         before = at;
     }
     for (at = before = text; tandem_feature_next(name, &at); before = at) {
@@ -41,13 +43,15 @@ static void check(const tandem_submission *submission, uint64_t most_work)
     tandem_error error = {0};
     if (!site) {
         char *text = tandem_draw_site();
-        demand(tandem_site_parse(&site, text, strlen(text), "drawn", NULL) == TANDEM_OK, "a full site is read");
+        demand(tandem_site_parse(&site, text, strlen(text), "drawn", NULL) == TANDEM_OK,
+               "a full site is read");
         free(text);
     }
     const tandem_status status = tandem_submission_check(&work, submission, site, &error);
     const int is_over = status == TANDEM_OVER_LIMIT;
     demand(work.spent <= most_work, "the work stays within its budget");
-    demand(status == TANDEM_OK || is_over || tandem_submission_is_refused(status), "a job is let through or refused");
+    demand(status == TANDEM_OK || is_over || tandem_submission_is_refused(status), "a job is let through or "
+                                                                                   "refused");
     demand(status == TANDEM_OK || error.text[0], "a refusal has a reason");
     for (const char *at = error.text; is_over && *at; at++)
         demand(*at >= ' ' && *at <= '~', "what is logged is fit to print");
@@ -66,8 +70,8 @@ static void submit(char *text)
     check(&submission, 4000);
 }
 
-/* Behind a byte 0: two that say how much work there may be, seldom all of it, so that there is time for many jobs; then a job that bytes
- * stand for, which mutations of text would hardly ever write. */
+/* Behind a byte 0: two that say how much work there may be, seldom all of it, so that there is time for many
+ * jobs; then a job that bytes stand for, which mutations of text would hardly ever write. */
 static void submit_drawn(const uint8_t *data, size_t size)
 {
     tandem_drawn drawn;

@@ -1,5 +1,5 @@
-/* tandem.conf from any bytes: it is refused by its line and nothing is made, or what it says is within bounds and says the same when
- * it is written down again. slurmctld, which is root's, reads it. */
+/* tandem.conf from any bytes: it is refused by its line and nothing is made, or what it says is within bounds
+ * and says the same when it is written down again. slurmctld, which is root's, reads it. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,8 @@ static void check_rows(const tandem_site_row *row, int n)
     for (int i = 0; i < n; i++) {
         tandem_device device;
         demand(row[i].name[0] && is_word(row[i].name, sizeof row[i].name), "a name is a word");
-        demand(tandem_device_find(&device, row[i].device.name, NULL) == TANDEM_OK, "a device is one that there is");
+        demand(tandem_device_find(&device, row[i].device.name, NULL) == TANDEM_OK, "a device is one that "
+                                                                                   "there is");
     }
 }
 
@@ -41,7 +42,8 @@ static void print_rows(FILE *out, const char *key, const tandem_site_row *row, i
 /* What it says, written down; the caller's to free. */
 static char *written(size_t *n, const tandem_site *site)
 {
-    const char *const keys[] = {"net", "interface", "db"}, *const values[] = {site->net, site->interface, site->db};
+    const char *const keys[] = {"net", "interface", "db"}, *const values[] = {site->net, site->interface,
+                                                                              site->db};
     char *text = NULL;
     FILE *out = open_memstream(&text, n);
     demand(out != NULL, "there is memory");

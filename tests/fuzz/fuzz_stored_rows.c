@@ -1,6 +1,7 @@
-/* A store whose cells hold anything: texts in columns of numbers, NaN, negative and huge counts, blobs, rows twice. All that reads
- * the store is an error, or numbers within their ranges. The first byte says which reader runs; the rest are edits of a good store
- * whose tables have lost their constraints: table, row, column, kind of value, and the value. */
+/* A store whose cells hold anything: texts in columns of numbers, NaN, negative and huge counts, blobs, rows
+ * twice. All that reads the store is an error, or numbers within their ranges. The first byte says which
+ * reader runs; the rest are edits of a good store whose tables have lost their constraints: table, row,
+ * column, kind of value, and the value. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,7 +16,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char model[] = "mlp:width=4,depth=1,image=4x4x1,classes=2", device[] = "cpu:sse41", data_set[] = "some";
+static const char model[] = "mlp:width=4,depth=1,image=4x4x1,classes=2", device[] = "cpu:sse41",
+                  data_set[] = "some";
 static const struct {
     const char *name, *index; /* what look-ups go by */
 } tables[] = {{"op_cost", "operator"},    {"cast_cost", "elements"}, {"collective_cost", "device_group"},
@@ -47,12 +49,13 @@ static void execute(const char *sql)
     demand(sqlite3_exec(set.store->db, sql, NULL, NULL, NULL) == SQLITE_OK, sql);
 }
 
-/* --- A good store ---------------------------------------------------------------------------------------------------------- */
+/* --- A good store --------------------------------------------------------------------------------------- */
 
 static void fill_costs(const char *neighbour)
 {
     for (int t = 0; t < set.step->n_task; t++)
-        for (unsigned forms = tandem_step_forms(set.step, t, set.device.precisions); forms; forms &= forms - 1) {
+        for (unsigned forms = tandem_step_forms(set.step, t, set.device.precisions); forms;
+             forms &= forms - 1) {
             const int variant = __builtin_ctz(forms);
             tandem_cost_key key;
             tandem_cost cost;
@@ -71,7 +74,8 @@ static void fill_rest(void)
         tandem_collective_point point = {.bytes = (uint64_t)64 << 2 * k};
         int64_t ns[2] = {2000 << k, 2100 << k};
         tandem_cost_from_samples(&point.cost, ns, 2, 0);
-        demand(tandem_store_put_collective(set.store, set.group, "all-reduce", k & 1, &point, NULL) == TANDEM_OK,
+        demand(tandem_store_put_collective(set.store, set.group, "all-reduce", k & 1, &point, NULL) ==
+                   TANDEM_OK,
                "a point");
     }
     demand(tandem_store_put_interference(set.store, device, set.group, "compute_under_comm", 4096, 1.25, 3,
@@ -96,9 +100,11 @@ static void loosen(int t)
     char sql[256];
     (void)snprintf(sql, sizeof sql, "ALTER TABLE %s RENAME TO strict", tables[t].name);
     execute(sql);
-    (void)snprintf(sql, sizeof sql, "CREATE TABLE %s AS SELECT * FROM strict; DROP TABLE strict", tables[t].name);
+    (void)snprintf(sql, sizeof sql, "CREATE TABLE %s AS SELECT * FROM strict; DROP TABLE strict",
+                   tables[t].name);
     execute(sql);
-    (void)snprintf(sql, sizeof sql, "CREATE INDEX of_%s ON %s (%s)", tables[t].name, tables[t].name, tables[t].index);
+    (void)snprintf(sql, sizeof sql, "CREATE INDEX of_%s ON %s (%s)", tables[t].name, tables[t].name,
+                   tables[t].index);
     execute(sql);
     (void)snprintf(sql, sizeof sql, "SELECT * FROM %s", tables[t].name);
     sqlite3_stmt *row = NULL;
@@ -125,7 +131,8 @@ static void set_up(void)
     demand(tandem_graph_open(&set.graph, model, 2, NULL) == TANDEM_OK, "a model");
     const tandem_step_options options = {.n_micro = 2, .with_norm = 1};
     demand(tandem_step_open_with(&set.step, set.graph, TANDEM_F32, 0, &options, NULL) == TANDEM_OK, "a step");
-    demand(tandem_cluster_parse(&set.cluster, "cpu:sse41 batch=2 + cpu:sse41 batch=2", NULL) == TANDEM_OK, "a cluster");
+    demand(tandem_cluster_parse(&set.cluster, "cpu:sse41 batch=2 + cpu:sse41 batch=2", NULL) == TANDEM_OK,
+           "a cluster");
     demand(tandem_device_find(&set.device, device, NULL) == TANDEM_OK, "a device");
     tandem_cluster_group(set.group, sizeof set.group, &set.cluster);
     demand(tandem_store_open(&set.store, path, TANDEM_STORE_WRITE, NULL) == TANDEM_OK, "a store");
@@ -144,7 +151,7 @@ static void set_up(void)
     }
 }
 
-/* --- Edits ------------------------------------------------------------------------------------------------------------------- */
+/* --- Edits ---------------------------------------------------------------------------------------------- */
 
 typedef struct reader {
     const uint8_t *at;
@@ -222,7 +229,8 @@ static void bind_value(sqlite3_stmt *statement, reader *r)
 static void edit(reader *r)
 {
     for (int k = 0; k < MOST_EDITS && r->left > 0; k++) {
-        const int t = take(r) % N_TABLE, row = take(r) % (set.n_row[t] + 1), c = take(r) % (set.n_column[t] + 1);
+        const int t = take(r) % N_TABLE, row = take(r) % (set.n_row[t] + 1),
+                  c = take(r) % (set.n_column[t] + 1);
         sqlite3_stmt *const statement = c < set.n_column[t] ? set.update[t][c] : set.again[t];
         if (c < set.n_column[t]) bind_value(statement, r);
         (void)sqlite3_bind_int(statement, 2, row + 1);
@@ -232,24 +240,28 @@ static void edit(reader *r)
     }
 }
 
-/* --- Readers ------------------------------------------------------------------------------------------------------------------ */
+/* --- Readers -------------------------------------------------------------------------------------------- */
 
 static void check_status(tandem_status status, const tandem_error *error)
 {
     if (status == TANDEM_OK) return;
     demand(error->status == status && error->text[0], "an error has a text");
-    demand(status == TANDEM_MALFORMED || status == TANDEM_MISSING || status == TANDEM_OVER_LIMIT, error->text);
+    demand(status == TANDEM_MALFORMED || status == TANDEM_MISSING || status == TANDEM_OVER_LIMIT,
+           error->text);
 }
 
-static tandem_status check_cost(void *context, const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error)
+static tandem_status check_cost(void *context, const tandem_cost_key *key, const tandem_cost *cost,
+                                tandem_error *error)
 {
     char text[TANDEM_COST_KEY_TEXT];
     (void)context;
     (void)error;
     tandem_cost_key_print(text, sizeof text, key);
     demand(key->kind == TANDEM_COST_OP || key->elements >= 0, "elements");
-    demand(cost->n >= 1 && cost->n_outlier >= 0 && isfinite(cost->sum_ns) && cost->sum_ns >= 0, "repetitions");
-    demand(cost->median_ns >= 0 && cost->p10_ns >= 0 && cost->p90_ns >= 0 && tandem_cost_mean_ns(cost) >= 0, "times");
+    demand(cost->n >= 1 && cost->n_outlier >= 0 && isfinite(cost->sum_ns) && cost->sum_ns >= 0,
+           "repetitions");
+    demand(cost->median_ns >= 0 && cost->p10_ns >= 0 && cost->p90_ns >= 0 && tandem_cost_mean_ns(cost) >= 0,
+           "times");
     return TANDEM_OK;
 }
 
@@ -257,7 +269,8 @@ static void read_costs(void)
 {
     tandem_error error = {0};
     check_status(tandem_store_each_cost(set.store, device, "", NULL, check_cost, NULL, &error), &error);
-    check_status(tandem_store_each_cost(set.store, device, device, set.step, check_cost, NULL, &error), &error);
+    check_status(tandem_store_each_cost(set.store, device, device, set.step, check_cost, NULL, &error),
+                 &error);
     int64_t *batch = NULL;
     int n = 0;
     check_status(tandem_store_load_batches(&batch, &n, set.store, device, "", set.graph, &error), &error);
@@ -272,17 +285,20 @@ static void read_curves(void)
     for (int loaded = 0; loaded < 2; loaded++) {
         tandem_collective_point *point = NULL;
         int n = 0;
-        check_status(tandem_store_load_collective(&point, &n, set.store, set.group, "all-reduce", loaded, &error),
-                     &error);
+        check_status(
+            tandem_store_load_collective(&point, &n, set.store, set.group, "all-reduce", loaded, &error),
+            &error);
         for (int k = 0; k < n; k++) {
-            demand(point[k].bytes <= INT64_MAX && (k == 0 || point[k].bytes >= point[k - 1].bytes), "a curve ascends");
-            (void)check_cost(NULL, &(tandem_cost_key){.kind = TANDEM_COST_OP, .precision = ""}, &point[k].cost, NULL);
+            demand(point[k].bytes <= INT64_MAX && (k == 0 || point[k].bytes >= point[k - 1].bytes),
+                   "a curve ascends");
+            (void)check_cost(NULL, &(tandem_cost_key){.kind = TANDEM_COST_OP, .precision = ""},
+                             &point[k].cost, NULL);
         }
         free(point);
     }
     double factor = 1;
-    const tandem_status status =
-        tandem_store_get_interference(&factor, set.store, device, set.group, "compute_under_comm", 512, &error);
+    const tandem_status status = tandem_store_get_interference(&factor, set.store, device, set.group,
+                                                               "compute_under_comm", 512, &error);
     check_status(status, &error);
     demand(isfinite(factor) && factor > 0, "a factor");
 }
@@ -334,13 +350,15 @@ static void replay(void)
     tandem_replayer *replayer = NULL;
     tandem_error error = {0};
     tandem_replay result = {.step_ns = -7};
-    tandem_status status = tandem_replayer_open_with(&replayer, &set.cluster, graph, set.store, &options, &error);
+    tandem_status status =
+        tandem_replayer_open_with(&replayer, &set.cluster, graph, set.store, &options, &error);
     if (status == TANDEM_OK) status = tandem_replayer_run(replayer, &result, TANDEM_REPLAY_MEMORY, &error);
     check_status(status, &error);
     if (status == TANDEM_OK) {
         tandem_noise noise;
         const tandem_noise_options draws = {.n_draw = 2, .seed = 1, .spread = -1};
-        demand(result.step_ns >= 0 && result.member[0].busy_ns >= 0 && result.member[0].wait_ns >= 0, "a step");
+        demand(result.step_ns >= 0 && result.member[0].busy_ns >= 0 && result.member[0].wait_ns >= 0,
+               "a step");
         status = tandem_replayer_draw(&noise, replayer, &draws, &error);
         check_status(status, &error);
         if (status == TANDEM_OK)

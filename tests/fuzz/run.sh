@@ -1,6 +1,7 @@
 #!/bin/bash
-# The fuzz targets' own guards: a run on nothing fails, and scripts/fuzz.sh counts what it runs, finds a law that is broken, says
-# where its input lies, and keeps few inputs. Speaks TAP. TANDEM_BUILD = the build folder.
+# The fuzz targets' own guards: a run on nothing fails, and scripts/fuzz.sh counts what it runs, finds a law
+# that is broken, says where its input lies, and keeps few inputs. Speaks TAP. TANDEM_BUILD = the build
+# folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/../cli/tap.sh"
@@ -26,7 +27,7 @@ done)
 ran_on_nothing "$build/tests/fuzz/fuzz_chakra" && [ $code = 1 ] && [ -z "$bad" ]
 report "a fuzz target that ran on nothing fails${bad:+, but $bad}" $?
 
-# --- scripts/fuzz.sh, on a target whose law "no input begins with law" is easily broken ----------------------------------------
+# --- scripts/fuzz.sh, on a target whose law "no input begins with law" is easily broken ---
 cat >fuzz_planted.c <<'C'
 #include <stdlib.h>
 #include <string.h>

@@ -39,7 +39,8 @@ typedef struct drawn_way {
     int choice[DRAWN_LAYERS];
 } drawn_way;
 
-/* How harms are drawn: over eleven orders of magnitude, few different ones, all of them none, or with some that are never taken. */
+/* How harms are drawn: over eleven orders of magnitude, few different ones, all of them none, or with some
+ * that are never taken. */
 typedef enum drawn_harms { WIDE_HARMS, TIED_HARMS, NO_HARMS, MISSING_HARMS, N_DRAWN_HARMS } drawn_harms;
 
 static inline double draw_harm(drawn_random *random, drawn_harms kind)
@@ -53,7 +54,8 @@ static inline double draw_harm(drawn_random *random, drawn_harms kind)
     }
 }
 
-/* Bundles of a layer are 2 for each choice; bundle 0 is what every way has. Some states have few arcs, or none. */
+/* Bundles of a layer are 2 for each choice; bundle 0 is what every way has. Some states have few arcs, or
+ * none. */
 static inline void drawn_network_make(drawn_network *d, uint64_t seed)
 {
     drawn_random random = {.seed = seed};
@@ -125,7 +127,7 @@ static inline int drawn_network_walk(const drawn_network *d, drawn_way *way)
     return n;
 }
 
-/* --- Chains too long for all their ways -------------------------------------------------------------------- */
+/* --- Chains too long for all their ways ----------------------------------------------------------------- */
 
 enum { DRAWN_CHAIN_LAYERS = 60, DRAWN_CHAIN_CHOICES = 4, DRAWN_CHAIN_MOST_NS = 3000 };
 typedef struct drawn_chain {
@@ -136,7 +138,8 @@ typedef struct drawn_chain {
     int64_t time_ns[1 + DRAWN_CHAIN_LAYERS * DRAWN_CHAIN_CHOICES];
 } drawn_chain;
 
-/* What a choice saves is nearly what it harms: the hardest case, in which no choice is better than another. */
+/* What a choice saves is nearly what it harms: the hardest case, in which no choice is better than another.
+ * */
 static inline void drawn_chain_make(drawn_chain *c, uint64_t seed)
 {
     drawn_random random = {.seed = seed};
@@ -147,15 +150,16 @@ static inline void drawn_chain_make(drawn_chain *c, uint64_t seed)
         for (int k = 0; k < DRAWN_CHAIN_CHOICES; k++) {
             const int a = l * DRAWN_CHAIN_CHOICES + k;
             c->time_ns[a + 1] = 1 + draw_whole(&random, DRAWN_CHAIN_MOST_NS / DRAWN_CHAIN_LAYERS);
-            c->arc[a] =
-                (tandem_arc){.to = l + 1,
-                             .bundle = a + 1,
-                             .choice = k,
-                             .harm = (double)(DRAWN_CHAIN_MOST_NS / DRAWN_CHAIN_LAYERS + 1 - c->time_ns[a + 1]) +
-                                     1e-5 * draw(&random)};
+            c->arc[a] = (tandem_arc){
+                .to = l + 1,
+                .bundle = a + 1,
+                .choice = k,
+                .harm = (double)(DRAWN_CHAIN_MOST_NS / DRAWN_CHAIN_LAYERS + 1 - c->time_ns[a + 1]) +
+                        1e-5 * draw(&random)};
         }
     }
-    c->arc_start[DRAWN_CHAIN_LAYERS] = c->arc_start[DRAWN_CHAIN_LAYERS + 1] = DRAWN_CHAIN_LAYERS * DRAWN_CHAIN_CHOICES;
+    c->arc_start[DRAWN_CHAIN_LAYERS] = c->arc_start[DRAWN_CHAIN_LAYERS + 1] =
+        DRAWN_CHAIN_LAYERS * DRAWN_CHAIN_CHOICES;
     c->network = (tandem_network){.n_layer = DRAWN_CHAIN_LAYERS,
                                   .op = c->op,
                                   .state_start = c->state_start,

@@ -43,8 +43,10 @@ static inline int64_t priced_ns(uint64_t seed, const char *device, const tandem_
     const double weak = strcmp(device, "cpu:avx512_bf16") == 0 ? 1 : between(1.2, 2.5, draw(seed, device, 1));
     const double company = beside ? between(1, 1.3, draw(seed, text, 2)) : 1;
     if (key->kind == TANDEM_COST_CAST)
-        return (int64_t)(weak * company * (800 + (double)key->elements * between(0.05, 0.6, draw(seed, text, 3))));
-    double ns = between(2e4, 4e5, pow(draw(seed, key->signature, 4), 2)) * between(0.8, 1.3, draw(seed, text, 5));
+        return (int64_t)(weak * company *
+                         (800 + (double)key->elements * between(0.05, 0.6, draw(seed, text, 3))));
+    double ns =
+        between(2e4, 4e5, pow(draw(seed, key->signature, 4), 2)) * between(0.8, 1.3, draw(seed, text, 5));
     if (strcmp(key->precision, "bf16") == 0)
         ns *= between(0.4, 1.1, draw(seed, text, 6));
     else if (strcmp(key->precision, "int8") == 0)
@@ -84,7 +86,8 @@ static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed,
     return status;
 }
 
-static inline tandem_status price_all(priced_cluster *p, uint64_t seed, priced_filter *measured, tandem_error *error)
+static inline tandem_status price_all(priced_cluster *p, uint64_t seed, priced_filter *measured,
+                                      tandem_error *error)
 {
     char group[TANDEM_GROUP_TEXT];
     const int n = p->cluster.n_class;
@@ -147,10 +150,12 @@ static inline void priced_cluster_close(priced_cluster *p)
     *p = (priced_cluster){.folder = ""};
 }
 
-/* Of one graph a class; takes them over, on errors too. `cluster` as for tandem_cluster_parse, at most two classes. */
+/* Of one graph a class; takes them over, on errors too. `cluster` as for tandem_cluster_parse, at most two
+ * classes. */
 static inline tandem_status priced_cluster_of_with(priced_cluster *p, tandem_graph *const *graph,
-                                                   const char *cluster, const tandem_replayer_options *options,
-                                                   uint64_t seed, priced_filter *measured, tandem_error *error)
+                                                   const char *cluster,
+                                                   const tandem_replayer_options *options, uint64_t seed,
+                                                   priced_filter *measured, tandem_error *error)
 {
     *p = (priced_cluster){.options = *options};
     (void)snprintf(p->folder, sizeof p->folder, "%s/tandem-priced-XXXXXX", scratch());
@@ -175,16 +180,18 @@ static inline tandem_status priced_cluster_of_with(priced_cluster *p, tandem_gra
     return status;
 }
 
-static inline tandem_status priced_cluster_of(priced_cluster *p, tandem_graph *const *graph, const char *cluster,
-                                              uint64_t seed, priced_filter *measured, tandem_error *error)
+static inline tandem_status priced_cluster_of(priced_cluster *p, tandem_graph *const *graph,
+                                              const char *cluster, uint64_t seed, priced_filter *measured,
+                                              tandem_error *error)
 {
     return priced_cluster_of_with(p, graph, cluster, &(tandem_replayer_options){0}, seed, measured, error);
 }
 
 /* Of a model of the zoo; `batch` for classes that name none. */
-static inline tandem_status priced_cluster_open_with(priced_cluster *p, const char *model, const char *cluster,
-                                                     int64_t batch, const tandem_replayer_options *options,
-                                                     uint64_t seed, priced_filter *measured, tandem_error *error)
+static inline tandem_status priced_cluster_open_with(priced_cluster *p, const char *model,
+                                                     const char *cluster, int64_t batch,
+                                                     const tandem_replayer_options *options, uint64_t seed,
+                                                     priced_filter *measured, tandem_error *error)
 {
     tandem_cluster parsed;
     tandem_graph *graph[2] = {NULL, NULL};
@@ -203,11 +210,13 @@ static inline tandem_status priced_cluster_open(priced_cluster *p, const char *m
                                                 int64_t batch, uint64_t seed, priced_filter *measured,
                                                 tandem_error *error)
 {
-    return priced_cluster_open_with(p, model, cluster, batch, &(tandem_replayer_options){0}, seed, measured, error);
+    return priced_cluster_open_with(p, model, cluster, batch, &(tandem_replayer_options){0}, seed, measured,
+                                    error);
 }
 
 /* The same clusters and costs with other limits on memory, one a class; 0: none. */
-static inline tandem_status priced_cluster_limit(priced_cluster *p, const uint64_t *limit_bytes, tandem_error *error)
+static inline tandem_status priced_cluster_limit(priced_cluster *p, const uint64_t *limit_bytes,
+                                                 tandem_error *error)
 {
     for (int c = 0; c < p->cluster.n_class; c++) p->cluster.member[c].memory_bytes = limit_bytes[c];
     tandem_replayer_close(p->replayer);

@@ -1,5 +1,5 @@
-/* random_graph.h: training graphs drawn by Philox: tensors of one shape, joined at random by every kind of operator that
- * keeps it. For tests of laws that hold for all graphs. */
+/* random_graph.h: training graphs drawn by Philox: tensors of one shape, joined at random by every kind of
+ * operator that keeps it. For tests of laws that hold for all graphs. */
 #ifndef TANDEM_TESTS_PROPERTY_RANDOM_GRAPH_H
 #define TANDEM_TESTS_PROPERTY_RANDOM_GRAPH_H
 
@@ -110,11 +110,14 @@ static inline tandem_graph *random_graph(chance *c)
     assert_int_equal(tandem_builder_open(&b, BATCH, &error), TANDEM_OK);
     const int has_table = draw_below(c, 2) == 0;
     if (!has_table)
-        tensor[n++] = tandem_build_reshape(b, "in", tandem_build_images(b, "image", ROWS, 2, WIDTH / 2), 3, shape);
+        tensor[n++] =
+            tandem_build_reshape(b, "in", tandem_build_images(b, "image", ROWS, 2, WIDTH / 2), 3, shape);
     else
         tensor[n++] = tandem_build_embedding(b, "in", tandem_build_tokens(b, "tokens", ROWS), 16, WIDTH);
-    const int labels = tandem_build_labels(b, "label", 1), n_tensor = 2 + (int)draw_below(c, MOST_TENSORS - 2);
-    const int tied = has_table && draw_below(c, 2) ? (int)draw_below(c, (uint32_t)n_tensor) : 0; /* which one is; 0: none */
+    const int labels = tandem_build_labels(b, "label", 1),
+              n_tensor = 2 + (int)draw_below(c, MOST_TENSORS - 2);
+    /* which one is; 0: none */
+    const int tied = has_table && draw_below(c, 2) ? (int)draw_below(c, (uint32_t)n_tensor) : 0;
     for (; n < n_tensor; n++) {
         char name[32];
         (void)snprintf(name, sizeof name, "t%d", n);

@@ -38,13 +38,14 @@ static tandem_plan *allocate(const priced_cluster *p, const char *policy, double
     return plan;
 }
 
-static void open_priced(priced_cluster *p, const char *model, const char *cluster, int64_t batch, uint64_t seed)
+static void open_priced(priced_cluster *p, const char *model, const char *cluster, int64_t batch,
+                        uint64_t seed)
 {
     tandem_error error = {0};
     must(priced_cluster_open(p, model, cluster, batch, seed, NULL, &error), &error, seed);
 }
 
-/* --- Every plan of a class ------------------------------------------------------------------------------- */
+/* --- Every plan of a class ------------------------------------------------------------------------------ */
 
 typedef struct every_plan {
     int c, n, op[MAX_ADJUSTABLE];
@@ -56,7 +57,8 @@ typedef struct every_plan {
     uint64_t limit_bytes;
 } every_plan;
 
-static void try_from(const priced_cluster *p, const tandem_allocation_problem *problem, every_plan *all, int k)
+static void try_from(const priced_cluster *p, const tandem_allocation_problem *problem, every_plan *all,
+                     int k)
 {
     if (k < all->n) {
         const unsigned precisions = tandem_op_row_get(p->graph[all->c]->op[all->op[k]].kind)->precisions &
@@ -70,7 +72,8 @@ static void try_from(const priced_cluster *p, const tandem_allocation_problem *p
     }
     tandem_replay replay;
     tandem_error error = {0};
-    must(tandem_replayer_run(p->replayer, &replay, all->with_memory ? TANDEM_REPLAY_MEMORY : 0, &error), &error, 0);
+    must(tandem_replayer_run(p->replayer, &replay, all->with_memory ? TANDEM_REPLAY_MEMORY : 0, &error),
+         &error, 0);
     const uint64_t peak_bytes = replay.member[all->c].peak_bytes;
     if (peak_bytes < all->smallest_bytes) all->smallest_bytes = peak_bytes;
     if (replay.step_ns < all->fastest_ns) all->fastest_ns = replay.step_ns;
@@ -112,7 +115,8 @@ static int lowered_class(const priced_cluster *p, const tandem_allocation *a)
 }
 
 /* Sum and number of greedy's sensitivity over the least there is, where that is not 0. */
-static void compare_with_brute_force(const char *model, const char *cluster, uint64_t seed, double *sum, int *n)
+static void compare_with_brute_force(const char *model, const char *cluster, uint64_t seed, double *sum,
+                                     int *n)
 {
     static const double few[] = {0, 0.02, 0.08, 0.2};
     priced_cluster p;
@@ -159,8 +163,8 @@ static void greedy_is_close_to_the_best_of_all_plans(void **state)
     assert_true(sum / n < 1.01);
 }
 
-/* Where there are too many plans to try them all: the share of the fastest plan's harm that is left, as a geometric mean. It
- * is 0.1104; 0.1129 without exchanges. */
+/* Where there are too many plans to try them all: the share of the fastest plan's harm that is left, as a
+ * geometric mean. It is 0.1104; 0.1129 without exchanges. */
 static void little_harm_is_left_in_larger_models(void **state)
 {
     (void)state;
@@ -183,7 +187,7 @@ static void little_harm_is_left_in_larger_models(void **state)
     assert_true(exp(sum / n) < 0.1115);
 }
 
-/* --- The plan is what is said about it ----------------------------------------------------------------------- */
+/* --- The plan is what is said about it ------------------------------------------------------------------ */
 
 static void check_figures(priced_cluster *p, const tandem_plan *plan, const tandem_allocation *a,
                           double slowdown, uint64_t seed)
@@ -204,14 +208,16 @@ static void check_figures(priced_cluster *p, const tandem_plan *plan, const tand
     must(tandem_replayer_run(p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
     assert_int_equal(replay.step_ns, a->step_ns);
     assert_int_equal(plan->step_ns, a->step_ns);
-    assert_true(tandem_allocation_sensitivity(&problem) == a->sensitivity && plan->sensitivity == a->sensitivity);
+    assert_true(tandem_allocation_sensitivity(&problem) == a->sensitivity &&
+                plan->sensitivity == a->sensitivity);
     for (int c = 0; c < p->cluster.n_class; c++) {
         assert_int_equal(replay.member[c].peak_bytes, a->peak_bytes[c]);
         assert_int_equal(plan->peak_bytes[c], a->peak_bytes[c]);
     }
 }
 
-static void check_bounds(const priced_cluster *p, const tandem_plan *plan, const tandem_allocation *a, double slowdown)
+static void check_bounds(const priced_cluster *p, const tandem_plan *plan, const tandem_allocation *a,
+                         double slowdown)
 {
     assert_true(a->fastest_ns <= a->base_ns);
     assert_true(a->step_ns <= a->target_ns);
@@ -225,7 +231,8 @@ static void check_bounds(const priced_cluster *p, const tandem_plan *plan, const
     for (int i = 0; i < plan->n_op; i++) {
         const unsigned precisions = tandem_op_row_get(p->graph[0]->op[i].kind)->precisions;
         if (lowered < 0 || !precisions) continue;
-        assert_true(precisions & p->cluster.member[lowered].device.precisions & 1u << plan->precision[lowered][i]);
+        assert_true(precisions & p->cluster.member[lowered].device.precisions &
+                    1u << plan->precision[lowered][i]);
     }
 }
 
@@ -271,7 +278,8 @@ static void no_uniform_plan_within_the_target_is_better(void **state)
             if (!(p.cluster.member[0].device.precisions >> q & 1)) continue;
             tandem_allocation_problem problem = priced_problem(&p, 0);
             problem.uniform = (tandem_precision)q;
-            must(tandem_allocate(&plan, &uniform, policy_of("uniform"), &problem, NULL, &error), &error, seed);
+            must(tandem_allocate(&plan, &uniform, policy_of("uniform"), &problem, NULL, &error), &error,
+                 seed);
             tandem_plan_close(plan);
             assert_true(uniform.step_ns >= a.fastest_ns);
             if (uniform.step_ns > a.target_ns) continue;
@@ -302,7 +310,7 @@ static void the_same_problem_has_the_same_plan(void **state)
     priced_cluster_close(&p);
 }
 
-/* --- Memory ------------------------------------------------------------------------------------------------------ */
+/* --- Memory --------------------------------------------------------------------------------------------- */
 
 /* Bytes of one rank in base precision, and in the smallest plan of all. */
 static void find_sizes(uint64_t seed, uint64_t *base_bytes, uint64_t *smallest_bytes)

@@ -1,5 +1,5 @@
-/* Laws of the other questions over clusters with drawn costs: beside every plan there is, beside every split there is, beside
- * each other. A failure names its seed. */
+/* Laws of the other questions over clusters with drawn costs: beside every plan there is, beside every split
+ * there is, beside each other. A failure names its seed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,13 +26,14 @@ static const tandem_policy *policy_of(const char *name)
     return policy;
 }
 
-static void open_priced(priced_cluster *p, const char *model, const char *cluster, int64_t batch, uint64_t seed)
+static void open_priced(priced_cluster *p, const char *model, const char *cluster, int64_t batch,
+                        uint64_t seed)
 {
     tandem_error error = {0};
     must(priced_cluster_open(p, model, cluster, batch, seed, NULL, &error), &error, seed);
 }
 
-/* --- Every plan of one class ------------------------------------------------------------------------------ */
+/* --- Every plan of one class ---------------------------------------------------------------------------- */
 
 typedef struct figures {
     int64_t step_ns;
@@ -54,8 +55,8 @@ static void try_from(every_plan *all, int k)
     if (k == all->n) {
         assert_true(all->n_plan < MAX_PLAN);
         must(tandem_replayer_run(all->p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, 0);
-        all->plan[all->n_plan++] =
-            (figures){replay.step_ns, tandem_allocation_sensitivity(&all->problem), replay.member[0].peak_bytes};
+        all->plan[all->n_plan++] = (figures){replay.step_ns, tandem_allocation_sensitivity(&all->problem),
+                                             replay.member[0].peak_bytes};
         return;
     }
     const unsigned precisions = tandem_op_row_get(all->p->graph[0]->op[all->op[k]].kind)->precisions &
@@ -109,7 +110,8 @@ static double budget_of(const every_plan *all, int k)
 }
 enum { N_BUDGET = 7 };
 
-static void check_reached(const priced_cluster *p, const tandem_plan *plan, const tandem_allocation *a, uint64_t seed)
+static void check_reached(const priced_cluster *p, const tandem_plan *plan, const tandem_allocation *a,
+                          uint64_t seed)
 {
     tandem_replay replay;
     tandem_allocation found;
@@ -140,7 +142,8 @@ static void the_fastest_step_within_a_budget(void **state)
             tandem_plan *plan = NULL;
             tandem_allocation a;
             tandem_error error = {0};
-            must(tandem_allocate_for(&plan, &a, &goal, policy_of("exact"), &problem, NULL, &error), &error, seed);
+            must(tandem_allocate_for(&plan, &a, &goal, policy_of("exact"), &problem, NULL, &error), &error,
+                 seed);
             const int64_t least_ns = least_step(&all, goal.budget);
             check_reached(&p, plan, &a, seed);
             assert_true(a.sensitivity <= goal.budget);
@@ -198,7 +201,7 @@ static void the_least_memory_within_both(void **state)
     assert_true(n > 40 && n_less > 20);
 }
 
-/* --- Plans of all policies ---------------------------------------------------------------------------------- */
+/* --- Plans of all policies ------------------------------------------------------------------------------ */
 
 /* The published procedure's plan, and ours within the same step. */
 static void no_plan_is_worse_than_the_published_procedures(void **state)
@@ -219,7 +222,8 @@ static void no_plan_is_worse_than_the_published_procedures(void **state)
             tandem_plan *plan = NULL;
             tandem_error error = {0};
             problem.without_certificate = 1;
-            must(tandem_allocate(&plan, &published, policy_of("qsync"), &problem, NULL, &error), &error, seed);
+            must(tandem_allocate(&plan, &published, policy_of("qsync"), &problem, NULL, &error), &error,
+                 seed);
             check_reached(&p, plan, &published, seed);
             tandem_plan_close(plan);
             problem.target_ns = published.target_ns;
@@ -245,7 +249,7 @@ static void no_plan_is_worse_than_the_published_procedures(void **state)
     assert_true(n > 30 && log_ratio > 0);
 }
 
-/* --- The front ------------------------------------------------------------------------------------------------ */
+/* --- The front ------------------------------------------------------------------------------------------ */
 
 static void check_front(const priced_cluster *p, const char *policy, uint64_t seed)
 {
@@ -293,7 +297,7 @@ static void a_front_has_no_point_that_is_no_better(void **state)
     }
 }
 
-/* --- Batches ---------------------------------------------------------------------------------------------------- */
+/* --- Batches -------------------------------------------------------------------------------------------- */
 
 typedef struct splits {
     priced_cluster p; /* the one that is open */
@@ -354,7 +358,8 @@ static double value_at(splits *s, int64_t first, int64_t second, const char *pol
 }
 
 /* The least over all splits of n with `first` ranks of the first class, `second` of the other. */
-static double least_over_splits(splits *s, int64_t n, int first, int second, const char *policy, int64_t target_ns)
+static double least_over_splits(splits *s, int64_t n, int first, int second, const char *policy,
+                                int64_t target_ns)
 {
     double least = INFINITY;
     for (int64_t b = 1; first * b < n; b++)
@@ -377,12 +382,14 @@ static void check_choice(splits *s, int64_t n, int first, int second)
     const tandem_batch_plan *ways[] = {&choice.both, &choice.batch_alone, &choice.precision_alone};
     for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++)
         assert_int_equal(first * ways[k]->batch[0] + second * ways[k]->batch[1], n);
-    assert_true((double)choice.batch_alone.allocation.step_ns == least_over_splits(s, n, first, second, "base", 0));
+    assert_true((double)choice.batch_alone.allocation.step_ns ==
+                least_over_splits(s, n, first, second, "base", 0));
     const double fastest_ns = least_over_splits(s, n, first, second, "greedy", 0);
     const int64_t target_ns = (int64_t)fastest_ns + (int64_t)(fastest_ns * 0.02);
     assert_int_equal(choice.both.allocation.target_ns, target_ns);
     assert_true(choice.both.allocation.step_ns <= target_ns);
-    assert_true(choice.both.allocation.sensitivity == least_over_splits(s, n, first, second, "greedy", target_ns));
+    assert_true(choice.both.allocation.sensitivity ==
+                least_over_splits(s, n, first, second, "greedy", target_ns));
     assert_int_equal(choice.both.plan->cluster.member[0].batch, choice.both.batch[0]);
     assert_int_equal(choice.both.plan->cluster.member[1].batch, choice.both.batch[1]);
     tandem_batch_choice_free(&choice);
@@ -403,7 +410,8 @@ static void the_best_split_of_all_is_found(void **state)
         holes.measured = is_not_of_three_or_six;
         check_choice(&holes, 9, 1, 1);
         splits several = {.seed = seed,
-                          .cluster = "2*cpu:avx512_bf16 batch=%lld + 3*cpu:avx2_vnni batch=%lld net=10Gbit/s,5us"};
+                          .cluster = "2*cpu:avx512_bf16 batch=%lld + 3*cpu:avx2_vnni batch=%lld "
+                                     "net=10Gbit/s,5us"};
         check_choice(&several, 22, 2, 3);
     }
 }
@@ -416,7 +424,9 @@ static void splits_that_cannot_be_are_said(void **state)
     tandem_cluster cluster;
     tandem_error error = {0};
     tandem_batch_choice choice = {.n_split = -5};
-    splits s = {.seed = 1, .cluster = "2*cpu:avx512_bf16 batch=%lld + 2*cpu:avx2_vnni batch=%lld net=10Gbit/s,5us"};
+    splits s = {.seed = 1,
+                .cluster = "2*cpu:avx512_bf16 batch=%lld + 2*cpu:avx2_vnni batch=%lld "
+                           "net=10Gbit/s,5us"};
     const tandem_batch_source source = {&s, open_split, close_split};
     must(tandem_cluster_parse(&cluster, "2*cpu:avx512_bf16 + 2*cpu:avx2_vnni", &error), &error, 0);
     static const int64_t odd[] = {1, 2, 3, 31};
@@ -428,12 +438,14 @@ static void splits_that_cannot_be_are_said(void **state)
     }
     assert_int_equal(s.n_opened, 0);
     s.measured = nothing;
-    assert_int_equal(tandem_batch_choose(&choice, &cluster, 8, &source, policy_of("greedy"), NULL, 0, 0, &error),
-                     TANDEM_MISSING);
+    assert_int_equal(
+        tandem_batch_choose(&choice, &cluster, 8, &source, policy_of("greedy"), NULL, 0, 0, &error),
+        TANDEM_MISSING);
     assert_non_null(strstr(error.text, "has not been measured"));
     s.measured = NULL;
-    assert_int_equal(tandem_batch_choose(&choice, &cluster, 8, &source, policy_of("greedy"), NULL, 1, 0, &error),
-                     TANDEM_NO_FIT);
+    assert_int_equal(
+        tandem_batch_choose(&choice, &cluster, 8, &source, policy_of("greedy"), NULL, 1, 0, &error),
+        TANDEM_NO_FIT);
     assert_non_null(strstr(error.text, "no split of a global batch of 8 has a plan within the limits"));
     assert_int_equal(choice.n_split, -5);
 }

@@ -74,7 +74,8 @@ static int at_most(double a, double b) { return a <= b * (1 + rounding) + roundi
 static int equal(double a, double b) { return at_most(a, b) && at_most(b, a); }
 
 /* Whether every time of `a` is at most `factor` times that of `b`, or just that. */
-static void compare(const times *a, const times *b, double factor, int (*holds)(double, double), uint32_t series)
+static void compare(const times *a, const times *b, double factor, int (*holds)(double, double),
+                    uint32_t series)
 {
     for (int k = 0; k <= TANDEM_N_ALGORITHM; k++)
         for (int c = 0; c < TANDEM_N_COLLECTIVE; c++)
@@ -110,15 +111,17 @@ static double fastest_of(const tandem_cluster *cluster)
     return most;
 }
 
-/* Each of n that reduce M bytes and have the sum in the end sends 2(n−1)/n·M at least on an average, in parts half of
- * that (Patarasuk, Yuan 2009); so does each rank over its links, and each node over its connection. */
+/* Each of n that reduce M bytes and have the sum in the end sends 2(n−1)/n·M at least on an average, in parts
+ * half of that (Patarasuk, Yuan 2009); so does each rank over its links, and each node over its connection.
+ * */
 static void nobody_beats_bytes_over_bandwidth(void **state)
 {
     (void)state;
     for (uint32_t series = 0; series < CASES; series++) {
         chance c = {.series = series};
         const tandem_cluster cluster = draw_cluster(&c);
-        const double bytes = (double)draw_bytes(&c), n = tandem_cluster_n_rank(&cluster), m = n_node_of(&cluster);
+        const double bytes = (double)draw_bytes(&c), n = tandem_cluster_n_rank(&cluster),
+                     m = n_node_of(&cluster);
         const times t = times_of(&cluster, (uint64_t)bytes);
         const double rank_ns = (n - 1) / n * bytes / fastest_of(&cluster) * 1e9;
         const double node_ns = (m - 1) / m * bytes / cluster.link_bytes_per_s * 1e9;

@@ -58,7 +58,8 @@ static void check_growth(const tandem_latency *latency, const char *name, const 
         for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++) {
             tandem_cost_key a, b;
             if (!key_of(small, t, variant, &a) || !key_of(large, t, variant, &b)) continue;
-            const int64_t ns = tandem_latency_ns(latency, &a, NULL), more = tandem_latency_ns(latency, &b, NULL);
+            const int64_t ns = tandem_latency_ns(latency, &a, NULL),
+                          more = tandem_latency_ns(latency, &b, NULL);
             if (ns < 0 && more < 0) continue;
             (*n_predicted)++;
             if (ns < least_ns || more < ns)
@@ -198,7 +199,8 @@ static void interpolated_times_lie_between_their_neighbours(void **state)
             replay_store_fill(&s, p[batches[i]].graph, TANDEM_F32, 0, "cpu:avx2", "", random_price, &seed);
         for (int64_t b = 2; b <= 11; b++) {
             const tandem_graph *graph[] = {p[b].graph};
-            assert_int_equal(tandem_replayer_open(&replayer[b], &cluster, graph, s.store, 0, NULL), TANDEM_OK);
+            assert_int_equal(tandem_replayer_open(&replayer[b], &cluster, graph, s.store, 0, NULL),
+                             TANDEM_OK);
         }
         for (int i = 0; i < 3; i++)
             for (int64_t b = batches[i]; b <= batches[i + 1]; b++)
@@ -209,7 +211,8 @@ static void interpolated_times_lie_between_their_neighbours(void **state)
                         if (!key_of(&p[b], t, variant, &key)) continue;
                         const int64_t ns = tandem_replayer_form_ns(replayer[b], 0, t, variant, 0),
                                       low = tandem_replayer_form_ns(replayer[batches[i]], 0, t, variant, 0),
-                                      high = tandem_replayer_form_ns(replayer[batches[i + 1]], 0, t, variant, 0);
+                                      high =
+                                          tandem_replayer_form_ns(replayer[batches[i + 1]], 0, t, variant, 0);
                         if (b == batches[i]) assert_int_equal(ns, random_price(&seed, &key, &bytes));
                         /* a cast of as many elements as one of another batch is measured, not interpolated */
                         if (key.kind == TANDEM_COST_CAST) continue;

@@ -1,5 +1,6 @@
-/* Laws of delayed scaling in real runs: the range of every cast is that of the library's history of what the same cast has seen,
- * a cast that is done again has the same bits, runs repeat and resume to the bit, and training converges as without. */
+/* Laws of delayed scaling in real runs: the range of every cast is that of the library's history of what the
+ * same cast has seen, a cast that is done again has the same bits, runs repeat and resume to the bit, and
+ * training converges as without. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,12 +66,13 @@ static void hold_against_history(void *context, const tandem_executor *executor,
     expect(first < 8192, "too many tasks for this test", step, t);
     if (!seen[first]) {
         seen[first] = malloc(sizeof *seen[first]);
-        expect(seen[first] && tandem_amax_history_init(seen[first], scaling.window, scaling.margin, NULL) == TANDEM_OK,
+        expect(seen[first] &&
+                   tandem_amax_history_init(seen[first], scaling.window, scaling.margin, NULL) == TANDEM_OK,
                "no history", step, t);
     }
     tandem_amax_history *history = seen[first];
-    const float amax =
-        amax_of(backend->executor_value(executor, task->read[0], 0, NULL), task->from, elements_of(step, task));
+    const float amax = amax_of(backend->executor_value(executor, task->read[0], 0, NULL), task->from,
+                               elements_of(step, task));
     float range = first == t ? tandem_amax_history_range(history) : history->before, scale = -1;
     if (!(range > 0)) range = amax;
     const int8_t *q = backend->executor_value(executor, task->write[0], 0, &scale);
@@ -133,7 +135,8 @@ static void recomputation_and_repetition_change_no_bit(void **state)
         training_check_same_bits(kept, again, &e);
         e.variant.scaling.window = 0;
         record *current = training_run_through(&e);
-        assert_true(current->gradients[0][0] == again->gradients[0][0] || n_micro > 1); /* the first step finds its ranges */
+        /* the first step finds its ranges */
+        assert_true(current->gradients[0][0] == again->gradients[0][0] || n_micro > 1);
         assert_true(current->gradients[0][4] != again->gradients[0][4]);
         training_forget(current);
         training_forget(again);

@@ -1,5 +1,5 @@
-/* Laws of the engine on random graphs: it agrees with a relaxation that knows nothing of order, longer durations never
- * shorten anything, and the order of dependencies does not matter. */
+/* Laws of the engine on random graphs: it agrees with a relaxation that knows nothing of order, longer
+ * durations never shorten anything, and the order of dependencies does not matter. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -93,10 +93,12 @@ static void check_graph(drawn *d)
     if (tandem_engine_open(&engine, &d->graph, &error) != TANDEM_OK)
         fail_msg("seed %llu: %s", (unsigned long long)d->seed, error.text);
     relax(d, d->duration_ns, expected_ready, expected_end);
-    assert_int_equal(tandem_engine_run(engine, d->duration_ns, ready_ns, end_ns, &length_ns, &error), TANDEM_OK);
+    assert_int_equal(tandem_engine_run(engine, d->duration_ns, ready_ns, end_ns, &length_ns, &error),
+                     TANDEM_OK);
     for (int i = 0; i < d->graph.n_op; i++)
         if (expected_end[i] > longest) longest = expected_end[i];
-    if (memcmp(ready_ns, expected_ready, bytes) != 0 || memcmp(end_ns, expected_end, bytes) != 0 || length_ns != longest)
+    if (memcmp(ready_ns, expected_ready, bytes) != 0 || memcmp(end_ns, expected_end, bytes) != 0 ||
+        length_ns != longest)
         fail_msg("seed %llu: other times", (unsigned long long)d->seed);
 
     const int longer = below(d, d->graph.n_op);

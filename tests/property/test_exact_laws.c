@@ -1,5 +1,6 @@
-/* Policy exact against every plan there is, the verifier, and certificates against the truth, over clusters with drawn costs: alone and
- * beside each other, with limits on time and memory, one class to lower or both. A failure names its seed. */
+/* Policy exact against every plan there is, the verifier, and certificates against the truth, over clusters
+ * with drawn costs: alone and beside each other, with limits on time and memory, one class to lower or both.
+ * A failure names its seed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,7 @@ static void must(tandem_status status, const tandem_error *error, uint64_t seed)
     if (status != TANDEM_OK) fail_msg("seed %llu: %s", (unsigned long long)seed, error->text);
 }
 
-/* --- Every plan ------------------------------------------------------------------------------------------ */
+/* --- Every plan ----------------------------------------------------------------------------------------- */
 
 typedef struct every_plan {
     const priced_cluster *p;
@@ -63,8 +64,11 @@ static void try_from(every_plan *all, int k)
 /* All plans that keep the held classes in fp32. */
 static every_plan try_every_plan(const priced_cluster *p, unsigned held, int64_t target_ns)
 {
-    every_plan all = {
-        .p = p, .problem = priced_problem(p, 0), .target_ns = target_ns, .fastest_ns = INT64_MAX, .least = INFINITY};
+    every_plan all = {.p = p,
+                      .problem = priced_problem(p, 0),
+                      .target_ns = target_ns,
+                      .fastest_ns = INT64_MAX,
+                      .least = INFINITY};
     for (int c = 0; c < p->cluster.n_class; c++) {
         all.limit_bytes[c] = p->cluster.member[c].memory_bytes;
         all.smallest_bytes[c] = UINT64_MAX;
@@ -81,7 +85,7 @@ static every_plan try_every_plan(const priced_cluster *p, unsigned held, int64_t
     return all;
 }
 
-/* --- Problems -------------------------------------------------------------------------------------------- */
+/* --- Problems ------------------------------------------------------------------------------------------- */
 
 static double drawn(uint64_t seed, uint32_t purpose) { return draw(seed, "problem", purpose); }
 
@@ -91,7 +95,8 @@ typedef struct drawn_problem {
     int both; /* classes are lowered */
 } drawn_problem;
 
-/* One batch a step, micro-steps, segments, a norm before all updates; all gradients in one bucket, or in several. */
+/* One batch a step, micro-steps, segments, a norm before all updates; all gradients in one bucket, or in
+ * several. */
 static const tandem_replayer_options variants[] = {
     {.bucket_bytes = 0},
     {.bucket_bytes = 16 << 10, .step = {.n_micro = 2}},
@@ -112,11 +117,13 @@ static void open_with(priced_cluster *p, const char *model, uint64_t seed)
     must(priced_cluster_open_with(p, model, cluster, 16, variant_of(seed), seed, NULL, &error), &error, seed);
 }
 
-/* Kind 0: the weak class alone, limited by time. 1: and by memory. 2: both classes. 3: both, and memory. 4: an attention. */
+/* Kind 0: the weak class alone, limited by time. 1: and by memory. 2: both classes. 3: both, and memory. 4:
+ * an attention. */
 static void open_problem(drawn_problem *d, uint64_t seed)
 {
-    static const char *const model[5] = {"mlp:depth=5,width=64", "mlp:depth=4,width=64", "mlp:depth=2,width=64",
-                                         "mlp:depth=2,width=32", "vit_tiny:depth=1,width=32,heads=2"};
+    static const char *const model[5] = {"mlp:depth=5,width=64", "mlp:depth=4,width=64",
+                                         "mlp:depth=2,width=64", "mlp:depth=2,width=32",
+                                         "vit_tiny:depth=1,width=32,heads=2"};
     const int kind = seed % 40 == 39 ? 4 : (int)(seed / 3 % 4);
     const int with_memory = kind == 1 || kind == 3;
     uint64_t limit_bytes[2] = {0, 0};
@@ -148,7 +155,7 @@ static const tandem_policy *policy_of(const char *name)
     return policy;
 }
 
-/* --- Laws ------------------------------------------------------------------------------------------------ */
+/* --- Laws ----------------------------------------------------------------------------------------------- */
 
 typedef struct tally {
     int n, n_refused, n_overlooked, n_positive, n_micro, n_segmented, n_buckets;
@@ -157,8 +164,8 @@ typedef struct tally {
 
 static void check_refusal(drawn_problem *d, uint64_t seed, tally *sum)
 {
-    /* a target that was given and can be met with memory left out may not be refused for time; whether any plan fits both
-     * is what brute force says */
+    /* a target that was given and can be met with memory left out may not be refused for time; whether any
+     * plan fits both is what brute force says */
     if (!d->problem.target_ns) return;
     const every_plan all = try_every_plan(&d->p, 0, d->problem.target_ns);
     if (all.least < INFINITY)
@@ -207,7 +214,8 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
     }
     must(by_greedy, &error, seed);
     assert_int_equal(greedy.held, a.held);
-    if (greedy.certificate.lower_bound > all.least * (1 + 1e-12) || greedy.sensitivity < all.least * (1 - 1e-12))
+    if (greedy.certificate.lower_bound > all.least * (1 + 1e-12) ||
+        greedy.sensitivity < all.least * (1 - 1e-12))
         fail_msg("seed %llu: greedy %.17g, bound %.17g, least %.17g", (unsigned long long)seed,
                  greedy.sensitivity, greedy.certificate.lower_bound, all.least);
     if (all.least > 0) {
@@ -228,7 +236,8 @@ static void exact_is_the_least_of_all_plans(void **state)
         compare(&d, seed, &sum);
         priced_cluster_close(&d.p);
     }
-    print_message("%d problems equal to brute force, %d rightly refused; of %d with harm greedy is %.4f times the optimum, "
+    print_message("%d problems equal to brute force, %d rightly refused; of %d with harm greedy is %.4f "
+                  "times the optimum, "
                   "and overlooks %d\n",
                   sum.n, sum.n_refused, sum.n_positive, sum.greedy / sum.n_positive, sum.n_overlooked);
     print_message("%d of them with micro-steps, %d with segments, %d with several buckets\n", sum.n_micro,

@@ -1,5 +1,5 @@
-/* Laws of a replayed step that a second engine can see: over random graphs and models of the zoo, with random times, clusters
- * and plans, all ranks one by one in the general engine come to the same nanosecond. */
+/* Laws of a replayed step that a second engine can see: over random graphs and models of the zoo, with random
+ * times, clusters and plans, all ranks one by one in the general engine come to the same nanosecond. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,8 @@
 #include "tests/property/random_graph.h"
 
 static const uint64_t seed = 20249;
-static const char *const models[] = {"mlp", "resnet20:blocks=1", "vit_tiny:depth=1", "gpt_tiny:depth=1", "resnet50"};
+static const char *const models[] = {"mlp", "resnet20:blocks=1", "vit_tiny:depth=1", "gpt_tiny:depth=1",
+                                     "resnet50"};
 static const char *const cards[] = {"t4", "v100", "a100", "h100"};
 static const uint64_t bucket_sizes[] = {0, 1, 2000, 65536};
 enum {
@@ -48,7 +49,8 @@ static void draw_class(trial *t, int c, int most_ranks)
     if (draw_below(&t->chance, 2)) member->link = draw_link(&t->chance);
     const uint32_t change = 1 + draw_below(&t->chance, 4);
     for (int op = 0; op < t->graph->n_op; op++) {
-        const unsigned allowed = tandem_op_row_get(t->graph->op[op].kind)->precisions & member->device.precisions;
+        const unsigned allowed =
+            tandem_op_row_get(t->graph->op[op].kind)->precisions & member->device.precisions;
         if (!allowed || draw_below(&t->chance, change)) continue;
         do t->precision[c][op] = (tandem_precision)draw_below(&t->chance, TANDEM_N_PRECISION);
         while (!(allowed >> t->precision[c][op] & 1));
@@ -61,7 +63,8 @@ static void draw_trial(trial *t, uint32_t series)
     if (series % ZOO_EVERY)
         t->graph = random_graph(&t->chance);
     else
-        assert_int_equal(tandem_graph_open(&t->graph, models[draw_below(&t->chance, N_MODEL)], 2, NULL), TANDEM_OK);
+        assert_int_equal(tandem_graph_open(&t->graph, models[draw_below(&t->chance, N_MODEL)], 2, NULL),
+                         TANDEM_OK);
     assert_true(t->graph->n_op <= MOST_OPS);
     t->options = (tandem_replayer_options){
         .predict = 1,
@@ -172,16 +175,17 @@ static void every_rank_by_itself_comes_to_the_same_nanosecond(void **state)
     assert_true(n_wire > CASES / 10 && n_other > CASES / 10 && n_never > CASES / 25);
 }
 
-/* Class 0 hands its last bucket over after 1000 ns, the wire takes 2000 ns: steps of 3000 ns. Class 1 hands over at once and
- * then computes for 3001 ns: it loses 1 ns a step until, 1000 steps later, the others wait for it. With 2999 ns it
- * never does. */
+/* Class 0 hands its last bucket over after 1000 ns, the wire takes 2000 ns: steps of 3000 ns. Class 1 hands
+ * over at once and then computes for 3001 ns: it loses 1 ns a step until, 1000 steps later, the others wait
+ * for it. With 2999 ns it never does. */
 static void who_falls_behind_little_by_little_decides_in_the_end(void **state)
 {
     (void)state;
     for (int64_t own_ns = 2999; own_ns <= 3001; own_ns++) {
         trial t = {.options = {.predict = 1, .bucket_bytes = 1}};
         assert_int_equal(tandem_graph_open(&t.graph, "mlp", 2, NULL), TANDEM_OK);
-        assert_int_equal(tandem_cluster_parse(&t.cluster, "3*a100@1 + 2*a100@1 net=1GB/s,0ns", NULL), TANDEM_OK);
+        assert_int_equal(tandem_cluster_parse(&t.cluster, "3*a100@1 + 2*a100@1 net=1GB/s,0ns", NULL),
+                         TANDEM_OK);
         tandem_replayer *replayer = open_trial(&t);
         (void)run(replayer);
         for (int c = 0; c < 2; c++) {
@@ -240,7 +244,8 @@ static void an_expansion_holds_every_task_of_every_rank(void **state)
                                          is_comm ? lap * e->n_bucket + step->task[task].bucket : -1);
                         if (!is_comm)
                             assert_int_equal(e->duration_ticks[op],
-                                             TANDEM_TICKS_A_NS * tandem_replayer_task_ns(replayer, c, task, 0));
+                                             TANDEM_TICKS_A_NS *
+                                                 tandem_replayer_task_ns(replayer, c, task, 0));
                     }
                 }
         }
@@ -269,7 +274,7 @@ static void too_much_is_refused(void **state)
     tandem_graph_close(t.graph);
 }
 
-/* --- The compiled step by itself -------------------------------------------------------------------------- */
+/* --- The compiled step by itself ------------------------------------------------------------------------ */
 
 static void a_class_is_as_many_classes_as_it_has_ranks(void **state)
 {
@@ -304,12 +309,14 @@ static int64_t micro_steps_ns(const tandem_replayer *replayer, int c)
     int64_t sum = 0;
     for (int k = 0; k < step->n_task; k++)
         if (step->task[k].active && step->task[k].stream == TANDEM_STREAM_COMPUTE)
-            sum += (tandem_step_repeats(step, &step->task[k]) - 1) * tandem_replayer_task_ns(replayer, c, k, 0);
+            sum +=
+                (tandem_step_repeats(step, &step->task[k]) - 1) * tandem_replayer_task_ns(replayer, c, k, 0);
     return sum;
 }
 
-/* From the begin of the list to where bucket b is handed over, over the wire to bucket `last`, and from where that one was
- * waited for to the end of the list: one after the other in every step. A time without its fraction of a ns. */
+/* From the begin of the list to where bucket b is handed over, over the wire to bucket `last`, and from where
+ * that one was waited for to the end of the list: one after the other in every step. A time without its
+ * fraction of a ns. */
 static int64_t longest_chain_ns(const tandem_replayer *replayer, int c)
 {
     const tandem_step *const step = tandem_replayer_step(replayer, c);
@@ -327,7 +334,8 @@ static int64_t longest_chain_ns(const tandem_replayer *replayer, int c)
             tandem_replayer_bucket_ns(replayer, last, &idle, &loaded);
             wire += idle;
             int64_t behind = 0;
-            for (int k = last; k < step->n_bucket && !tandem_step_begins(step, step->bucket[k].update_task); k++)
+            for (int k = last; k < step->n_bucket && !tandem_step_begins(step, step->bucket[k].update_task);
+                 k++)
                 behind += tandem_replayer_task_ns(replayer, c, step->bucket[k].update_task, 0);
             if (before + (int64_t)wire + behind > most) most = before + (int64_t)wire + behind;
         }
@@ -397,10 +405,13 @@ static void all_times_k_times_as_long_make_the_step_k_times_as_long(void **state
                 for (int task = 0; task < step->n_task; task++) {
                     if (!step->task[task].active || (step->task[task].stream == TANDEM_STREAM_COMM && c > 0))
                         continue;
-                    const int variant = step->task[task].stream == TANDEM_STREAM_COMM ? 0 : step->task[task].variant;
-                    for (int beside = 0; beside < (step->task[task].stream == TANDEM_STREAM_COMM ? 2 : 1); beside++) {
+                    const int variant =
+                        step->task[task].stream == TANDEM_STREAM_COMM ? 0 : step->task[task].variant;
+                    for (int beside = 0; beside < (step->task[task].stream == TANDEM_STREAM_COMM ? 2 : 1);
+                         beside++) {
                         const int64_t ns = tandem_replayer_form_ns(replayer, c, task, variant, beside);
-                        tandem_replayer_set_form_ns(replayer, c, task, variant, beside, turn ? k * ns : 3 * ns + 1);
+                        tandem_replayer_set_form_ns(replayer, c, task, variant, beside,
+                                                    turn ? k * ns : 3 * ns + 1);
                     }
                 }
             }

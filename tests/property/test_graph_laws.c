@@ -168,7 +168,8 @@ static void grow_add(generator *g, int x)
 {
     for (int y = g->n - 1; y >= 0; y--) {
         const tandem_shape *a = &g->shape[x], *b = &g->shape[y];
-        if (!g->is_f32[y] || a->n_dim != b->n_dim || memcmp(a->dim, b->dim, (size_t)a->n_dim * sizeof *a->dim) != 0)
+        if (!g->is_f32[y] || a->n_dim != b->n_dim ||
+            memcmp(a->dim, b->dim, (size_t)a->n_dim * sizeof *a->dim) != 0)
             continue;
         const int is_block = a->n_dim == 4 && below(&g->draw, 2);
         if (is_block) x = took(g, tandem_build_batchnorm(g->b, next_name(g), x), *a, x, -1);
@@ -215,7 +216,8 @@ static void grow_rows(generator *g, int x)
     tandem_shape s = g->shape[x];
     const int kind = below(&g->draw, 4);
     if (kind == 0 && s.n_dim >= 2) {
-        const int64_t n = between(&g->draw, 1, (int)s.dim[1]), start = below(&g->draw, (int)(s.dim[1] - n) + 1);
+        const int64_t n = between(&g->draw, 1, (int)s.dim[1]),
+                      start = below(&g->draw, (int)(s.dim[1] - n) + 1);
         s.dim[1] = n;
         took(g, tandem_build_slice(g->b, next_name(g), x, start, n), s, x, -1);
     } else if (kind == 1 && s.n_dim == 3 && sample_elements(g, x) + tandem_shape_last(&s) <= MOST_SAMPLE) {
@@ -255,7 +257,8 @@ static void begin(generator *g)
 {
     const int64_t h = between(&g->draw, 1, 12), w = between(&g->draw, 1, 12), c = between(&g->draw, 1, 4);
     if (below(&g->draw, 3)) {
-        took(g, tandem_build_images(g->b, next_name(g), h, w, c), (tandem_shape){4, {g->batch, h, w, c}}, -1, -1);
+        took(g, tandem_build_images(g->b, next_name(g), h, w, c), (tandem_shape){4, {g->batch, h, w, c}}, -1,
+             -1);
     } else {
         const tandem_shape tokens = {2, {g->batch, h}}, x = {3, {g->batch, h, WORD_WIDTH}};
         const int t = took(g, tandem_build_tokens(g->b, next_name(g), h), tokens, -1, -1);
@@ -279,7 +282,8 @@ static void end(generator *g)
         x = took(g, tandem_build_linear(g->b, next_name(g), x, 8, 0.1f), logits, x, -1);
         sum = sum < 0 ? x : took(g, tandem_build_add(g->b, next_name(g), sum, x), logits, sum, x);
     }
-    took(g, tandem_build_cross_entropy(g->b, next_name(g), sum, g->label), (tandem_shape){0, {0}}, sum, g->label);
+    took(g, tandem_build_cross_entropy(g->b, next_name(g), sum, g->label), (tandem_shape){0, {0}}, sum,
+         g->label);
 }
 
 /* Random graph number `run` at a batch; *g keeps the shapes the generator thinks it has. */
@@ -334,7 +338,8 @@ static void check_operators(const tandem_graph *graph)
         const tandem_op_row *row = tandem_op_row_get(op->kind);
         int trained = row->n_parameter > 0;
         for (int slot = 0; slot < TANDEM_MAX_INPUT; slot++) {
-            assert_true(slot < row->n_input ? op->input[slot] >= 0 && op->input[slot] < i : op->input[slot] == -1);
+            assert_true(slot < row->n_input ? op->input[slot] >= 0 && op->input[slot] < i
+                                            : op->input[slot] == -1);
             trained |= slot < row->n_input && graph->op[op->input[slot]].needs_gradient;
         }
         assert_int_equal(op->needs_gradient, trained);
@@ -343,7 +348,8 @@ static void check_operators(const tandem_graph *graph)
             assert_true(slot < row->n_parameter ? graph->parameter[p].op == i || graph->parameter[p].tied == i
                                                 : p == -1);
             if (p >= 0)
-                assert_int_equal(graph->parameter[p].tied == i, op->kind == TANDEM_OP_LINEAR && op->transpose_b);
+                assert_int_equal(graph->parameter[p].tied == i,
+                                 op->kind == TANDEM_OP_LINEAR && op->transpose_b);
         }
         const int expected = op->kind == TANDEM_OP_RESHAPE ? graph->view[op->input[0]] : i;
         assert_int_equal(graph->view[i], expected);
@@ -358,7 +364,8 @@ static void check_operators(const tandem_graph *graph)
         assert_int_equal(graph->parameter[p].elements, tandem_shape_elements(&graph->parameter[p].shape));
         if (graph->parameter[p].tied < 0) continue;
         assert_int_equal(graph->op[graph->parameter[p].op].kind, TANDEM_OP_EMBEDDING);
-        assert_true(graph->parameter[p].tied > graph->parameter[p].op); /* backward, the embedding comes last */
+        /* backward, the embedding comes last */
+        assert_true(graph->parameter[p].tied > graph->parameter[p].op);
     }
 }
 
@@ -394,7 +401,8 @@ static void the_batch_changes_no_more_than_the_work(void **state)
     generator *g = malloc(sizeof *g);
     assert_non_null(g);
     for (uint32_t run = 0; run < N_GRAPH; run++) {
-        tandem_graph *a = random_graph(g, run, 2), *b = random_graph(g, run, 5), *again = random_graph(g, run, 2);
+        tandem_graph *a = random_graph(g, run, 2), *b = random_graph(g, run, 5),
+                     *again = random_graph(g, run, 2);
         fuse(a);
         fuse(b);
         fuse(again);
@@ -538,7 +546,8 @@ static void senseless_arguments_are_refused(void **state)
 static int64_t random_value(draws *d, const tandem_model_option *option)
 {
     if (strcmp(option->name, "image") == 0) {
-        const int unit = option->fallback == TANDEM_ZOO_IMAGE(28, 28, 1) ? 4 : 32; /* whole patches, and stages */
+        /* whole patches, and stages */
+        const int unit = option->fallback == TANDEM_ZOO_IMAGE(28, 28, 1) ? 4 : 32;
         return TANDEM_ZOO_IMAGE(unit * between(d, 1, 9), unit * between(d, 1, 9), between(d, 1, 4));
     }
     static const int64_t factor[] = {1, 2, 3};
@@ -548,7 +557,8 @@ static int64_t random_value(draws *d, const tandem_model_option *option)
 
 /* "NAME:option=value,…" from values[], in an order that starts at option `first`; the defaults as well if
  * `all`. */
-static void write_name(char *text, size_t room, const tandem_model *model, const int64_t *value, int first, bool all)
+static void write_name(char *text, size_t room, const tandem_model *model, const int64_t *value, int first,
+                       bool all)
 {
     int n_option = 0;
     while (model->option[n_option].name) n_option++;

@@ -1,6 +1,7 @@
-/* Laws of the network of a class, over random graphs and the zoo, with all costs and with some missing: its ways are the
- * plans that can be replayed, one way a plan; what lies on a way is what the resolver makes of the plan, each task once;
- * its bytes are those that are alive while the loss is computed, so never more than the arena holds. */
+/* Laws of the network of a class, over random graphs and the zoo, with all costs and with some missing: its
+ * ways are the plans that can be replayed, one way a plan; what lies on a way is what the resolver makes of
+ * the plan, each task once; its bytes are those that are alive while the loss is computed, so never more than
+ * the arena holds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,8 @@
 enum { RANDOM_GRAPHS = 180, PLANS = 40, MOST_ENUMERATED = 5000, BATCH_OF_ZOO = 4 };
 static const uint64_t seed = 20241;
 
-/* On one machine alone, beside others of its kind, beside another class; with all precisions, with fp16 as the wider one. */
+/* On one machine alone, beside others of its kind, beside another class; with all precisions, with fp16 as
+ * the wider one. */
 static const char *const clusters[] = {"cpu:avx512_bf16", "2*cpu:avx2_vnni",
                                        "cpu:avx512_bf16 + cpu:avx2_vnni", "l4", "t4"};
 enum { N_CLUSTER = sizeof clusters / sizeof *clusters };
@@ -54,7 +56,7 @@ static int is_measured_unless_cast(const tandem_cost_key *key)
 static priced_filter *const filters[] = {NULL, is_measured_mostly, is_measured_unless_cast};
 enum { N_FILTER = sizeof filters / sizeof *filters };
 
-/* --- The class whose network is looked at ------------------------------------------------------------------------------ */
+/* --- The class whose network is looked at --------------------------------------------------------------- */
 
 typedef struct subject {
     const tandem_replayer *replayer;
@@ -89,16 +91,19 @@ static void open_subject(subject *s, const priced_cluster *p, int c, chance *cha
 {
     tandem_error error = {0};
     const tandem_step *step = tandem_replayer_step(p->replayer, c);
-    *s = (subject){.replayer = p->replayer, .graph = p->graph[c], .harm = p->harm[c], .c = c, .tightness_least = 1};
+    *s = (subject){
+        .replayer = p->replayer, .graph = p->graph[c], .harm = p->harm[c], .c = c, .tightness_least = 1};
     s->allowed = array((size_t)s->graph->n_op, sizeof *s->allowed);
     s->op = array((size_t)s->graph->n_op, sizeof *s->op);
     s->variant = array((size_t)step->n_task, sizeof *s->variant);
-    must(tandem_step_open_with(&s->step, s->graph, step->wider, step->bucket_bytes, &step->options, &error), &error);
+    must(tandem_step_open_with(&s->step, s->graph, step->wider, step->bucket_bytes, &step->options, &error),
+         &error);
     assert_int_equal(s->step->n_task, step->n_task);
     for (int i = 0; i < s->graph->n_op; i++)
         if (tandem_op_row_get(s->graph->op[i].kind)->precisions) s->op[s->n_layer++] = i;
     draw_allowed(s, chances, all);
-    const tandem_status status = tandem_network_open(&s->network, p->replayer, c, s->allowed, s->harm, &error);
+    const tandem_status status =
+        tandem_network_open(&s->network, p->replayer, c, s->allowed, s->harm, &error);
     if (status != TANDEM_MISSING) must(status, &error);
     if (status != TANDEM_OK) assert_non_null(strstr(error.text, "has not been measured"));
 }
@@ -112,7 +117,7 @@ static void close_subject(subject *s)
     free(s->allowed);
 }
 
-/* --- Structure ----------------------------------------------------------------------------------------------------------- */
+/* --- Structure ------------------------------------------------------------------------------------------ */
 
 static int n_state(const tandem_network *network) { return network->state_start[network->n_layer + 1]; }
 
@@ -129,10 +134,12 @@ static void check_bundles(const tandem_network *network)
         assert_true(b == 0 || users[b] > 0);
         assert_true(n >= 0);
         for (int k = 1; b > 0 && k < n; k++) assert_true(term[k - 1].task < term[k].task);
-        for (int other = 1; b > 0 && other < b; other++) { /* equal content is shared; it may be empty but for bytes */
+        /* equal content is shared; it may be empty but for bytes */
+        for (int other = 1; b > 0 && other < b; other++) {
             const int n_other = network->term_start[other + 1] - network->term_start[other];
             if (n == 0 || n != n_other || network->bytes[b] != network->bytes[other]) continue;
-            assert_memory_not_equal(&network->term[network->term_start[other]], term, (size_t)n * sizeof *term);
+            assert_memory_not_equal(&network->term[network->term_start[other]], term,
+                                    (size_t)n * sizeof *term);
         }
     }
     free(users);
@@ -188,7 +195,7 @@ static void check_structure(const subject *s)
     check_bundles(network);
 }
 
-/* --- One plan ------------------------------------------------------------------------------------------------------------ */
+/* --- One plan ------------------------------------------------------------------------------------------- */
 
 /* Whether a replay has all the times it needs. */
 static int can_be_replayed(const subject *s)
@@ -267,12 +274,14 @@ static int check_plan(subject *s, const tandem_precision *precision)
         const int is_term = task->active && task->stream == TANDEM_STREAM_COMPUTE;
         if (s->variant[t] != (is_term ? task->variant : -1))
             fail_msg("task %d (%s of %s): variant %d on the way, %d resolved (active %d)", t,
-                     tandem_task_kind_name(task->kind), task->op >= 0 ? s->graph->op[task->op].name : "a bucket",
-                     s->variant[t], task->variant, task->active);
+                     tandem_task_kind_name(task->kind),
+                     task->op >= 0 ? s->graph->op[task->op].name : "a bucket", s->variant[t], task->variant,
+                     task->active);
     }
     assert_int_equal(tandem_memory_plan(&memory, s->step, NULL, NULL, NULL, NULL), TANDEM_OK);
     int loss_task = 0;
-    while (s->step->task[loss_task].kind != TANDEM_TASK_FORWARD || s->step->task[loss_task].op != s->graph->loss)
+    while (s->step->task[loss_task].kind != TANDEM_TASK_FORWARD ||
+           s->step->task[loss_task].op != s->graph->loss)
         loss_task++;
     assert_true(bytes == alive_at(s->step, loss_task));
     assert_true(bytes <= memory.arena_live);
@@ -294,7 +303,7 @@ static void draw_precisions(const subject *s, chance *c, tandem_precision *preci
     }
 }
 
-/* --- All plans ----------------------------------------------------------------------------------------------------------- */
+/* --- All plans ------------------------------------------------------------------------------------------ */
 
 static double count_plans(const subject *s)
 {
@@ -367,7 +376,8 @@ static int most_states(const tandem_network *network)
 
 static void print_subject(const subject *s)
 {
-    print_message("%s on %s: %d layers, %d states (at most %d a layer), %d arcs, %d bundles, %d of %d plans have ways, "
+    print_message("%s on %s: %d layers, %d states (at most %d a layer), %d arcs, %d bundles, %d of %d plans "
+                  "have ways, "
                   "bytes/arena %.3f (least %.3f)\n",
                   s->graph->model, tandem_replayer_cluster(s->replayer)->member[s->c].device.name, s->n_layer,
                   n_state(s->network), most_states(s->network), s->network->arc_start[n_state(s->network)],
@@ -422,7 +432,8 @@ static void laws_hold_on_random_graphs(void **state)
     int n_segmented = 0;
     int n_network = 0, n_way = 0, n_plan = 0, most = 0;
     double tightness = 0, least = 1;
-    print_message("random graphs: seed %llu, series 1000 … %d\n", (unsigned long long)seed, 1000 + RANDOM_GRAPHS - 1);
+    print_message("random graphs: seed %llu, series 1000 … %d\n", (unsigned long long)seed,
+                  1000 + RANDOM_GRAPHS - 1);
     for (int g = 0; g < RANDOM_GRAPHS; g++) {
         priced_cluster p;
         tandem_error error = {0};
@@ -446,14 +457,15 @@ static void laws_hold_on_random_graphs(void **state)
         close_subject(&s);
         priced_cluster_close(&p);
     }
-    print_message("%d networks, %d of %d plans have ways, at most %d states a layer, bytes/arena %.3f (least %.3f)\n",
+    print_message("%d networks, %d of %d plans have ways, at most %d states a layer, bytes/arena %.3f (least "
+                  "%.3f)\n",
                   n_network, n_way, n_plan, most, tightness / n_way, least);
     print_message("%d of them with segments\n", n_segmented);
     assert_true(n_segmented > RANDOM_GRAPHS / 8);
     assert_true(n_network > RANDOM_GRAPHS / 2 && n_way > n_plan / 4 && n_way < n_plan);
 }
 
-/* --- A frontier wider than a word ---------------------------------------------------------------------------------------- */
+/* --- A frontier wider than a word ----------------------------------------------------------------------- */
 
 enum { N_BRANCH = 90, N_FREE = 4 };
 static char bound_signature[TANDEM_MAX_SIGNATURE]; /* operators of this one are measured in bf16 only */
@@ -474,7 +486,8 @@ static tandem_graph *wide_graph(void)
     char name[32];
     int branch[N_BRANCH];
     must(tandem_builder_open(&b, BATCH, &error), &error);
-    const int x = tandem_build_reshape(b, "in", tandem_build_images(b, "image", ROWS, 2, WIDTH / 2), 3, shape);
+    const int x =
+        tandem_build_reshape(b, "in", tandem_build_images(b, "image", ROWS, 2, WIDTH / 2), 3, shape);
     const int labels = tandem_build_labels(b, "label", 1);
     const int y = tandem_build_gelu(b, "gelu", tandem_build_linear(b, "wide", x, 2 * WIDTH, 0.1f));
     for (int k = 0; k < N_BRANCH; k++) {
@@ -525,7 +538,8 @@ static void wide_frontiers_take_more_words(void **state)
     priced_cluster_close(&p);
 }
 
-/* … and of a graph that leaves open more than can be gone through it says so, instead of going on for ever. */
+/* … and of a graph that leaves open more than can be gone through it says so, instead of going on for ever.
+ * */
 static void what_cannot_be_gone_through_is_said(void **state)
 {
     (void)state;
@@ -536,7 +550,8 @@ static void what_cannot_be_gone_through_is_said(void **state)
     unsigned *allowed = array((size_t)graph[0]->n_op, sizeof *allowed);
     for (int i = 0; i < graph[0]->n_op; i++) allowed[i] = tandem_op_row_get(graph[0]->op[i].kind)->precisions;
     tandem_network *network = NULL;
-    assert_int_equal(tandem_network_open(&network, p.replayer, 0, allowed, p.harm[0], &error), TANDEM_NO_MEMORY);
+    assert_int_equal(tandem_network_open(&network, p.replayer, 0, allowed, p.harm[0], &error),
+                     TANDEM_NO_MEMORY);
     assert_null(network);
     assert_non_null(strstr(error.text, "open at once"));
     free(allowed);

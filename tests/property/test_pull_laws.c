@@ -1,5 +1,5 @@
-/* Laws of the JSON reader on random texts: what it reads of an event is what jansson reads, wherever the window ends; what is
- * cut off is refused. */
+/* Laws of the JSON reader on random texts: what it reads of an event is what jansson reads, wherever the
+ * window ends; what is cut off is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -184,7 +184,8 @@ static void same_event(const tandem_event *got, const json_t *expected)
     assert_string_equal(got->dims.text, "[[8,16],[]]");
 }
 
-static tandem_status read_all(const drawn *d, size_t n, size_t window, const json_t *expected, tandem_error *error)
+static tandem_status read_all(const drawn *d, size_t n, size_t window, const json_t *expected,
+                              tandem_error *error)
 {
     tandem_input input = {0};
     tandem_events events;

@@ -146,15 +146,16 @@ static void draw_measured(trial *t, world *w)
     for (int c = 0; c < t->cluster.n_class; c++) {
         const double factor = 1 + draw(&t->chance, 100) / 100.0;
         for (int which = 0; which < 2; which++)
-            assert_int_equal(tandem_store_put_interference(w->store[which].store, t->cluster.member[c].device.name,
-                                                           group, "compute_under_comm", 4096, factor, 1, NULL),
+            assert_int_equal(tandem_store_put_interference(w->store[which].store,
+                                                           t->cluster.member[c].device.name, group,
+                                                           "compute_under_comm", 4096, factor, 1, NULL),
                              TANDEM_OK);
     }
 }
 
 /* contended: ranks share nodes (never more than two classes, so that a neighbour is the same in any
- * order), and all-reduces are measured; CROWDED: two classes of one rank share one. Otherwise every rank has its
- * node, and nothing slows anything. */
+ * order), and all-reduces are measured; CROWDED: two classes of one rank share one. Otherwise every rank has
+ * its node, and nothing slows anything. */
 static void draw_trial(trial *t, world *w, uint32_t series, uint32_t contended)
 {
     static const int n_micro[] = {1, 1, 2, 5}, n_segment[] = {1, 1, TANDEM_SEGMENTS_SQRT, 3};
@@ -259,8 +260,10 @@ static void alone_a_class_is_busy_for_its_tasks(void **state)
             for (int k = 0; k < step->n_task; k++)
                 if (step->task[k].active)
                     *(step->task[k].stream == TANDEM_STREAM_COMM ? &wire : &busy) +=
-                        tandem_step_repeats(step, &step->task[k]) * tandem_replayer_task_ns(replayer, c, k, 0);
-            assert_in_range(replay.member[c].busy_ns - busy + 4 * step->n_bucket, 0, 8 * step->n_bucket); /* rounding */
+                        tandem_step_repeats(step, &step->task[k]) *
+                        tandem_replayer_task_ns(replayer, c, k, 0);
+            /* rounding */
+            assert_in_range(replay.member[c].busy_ns - busy + 4 * step->n_bucket, 0, 8 * step->n_bucket);
             assert_true(replay.step_ns >= wire - step->n_bucket);
         }
         tandem_replayer_close(replayer);
@@ -372,7 +375,8 @@ static change make_change(tandem_replayer *replayer, const change *to)
     return back;
 }
 
-/* The changes made one by one, each replayed and some undone, and all at once in a new replayer, come to the same. */
+/* The changes made one by one, each replayed and some undone, and all at once in a new replayer, come to the
+ * same. */
 static void changes_add_up_to_a_fresh_replay(void **state)
 {
     world *w = *state;
@@ -433,7 +437,8 @@ static void the_recurrence_agrees_with_the_events(void **state)
                 make_change(replayer, &to);
             }
             assert_false(replayer->interferes);
-            for (int b = 0; b < replayer->n_bucket; b++) /* sums are exact, so that their order does not count */
+            /* sums are exact, so that their order does not count */
+            for (int b = 0; b < replayer->n_bucket; b++)
                 assert_true(replayer->wire_ns[0][b] * 1024 == floor(replayer->wire_ns[0][b] * 1024));
             const tandem_replay recurrence = run(replayer, 0);
             replayer->interferes = 1;
@@ -451,8 +456,8 @@ static void check_near(const double *a, const double *b, int n_class)
         if (!(fabs(a[c] - b[c]) < 0.002)) fail_msg("class %d: %.6f, not %.6f", c, a[c], b[c]);
 }
 
-/* A lap that goes from event to event, as one that is recorded does, and one that takes every shortcut, with what it knows of
- * the tails of laps before the change, are the same, wherever they begin. */
+/* A lap that goes from event to event, as one that is recorded does, and one that takes every shortcut, with
+ * what it knows of the tails of laps before the change, are the same, wherever they begin. */
 static void shortcuts_change_nothing(void **state)
 {
     enum { LAPS = 3 };
@@ -502,7 +507,8 @@ static void places_are_the_same_at_either_pace(void **state)
                 at[pace] = (double)member->sum[pace][i] +
                            share * (double)(member->sum[pace][i + 1] - member->sum[pace][i]);
             int likely = (int)draw(&t.chance, (uint32_t)(2 * replayer->n_bucket));
-            const double found = tandem_prices_place(member, replayer->n_bucket, at[from], from, !from, &likely);
+            const double found =
+                tandem_prices_place(member, replayer->n_bucket, at[from], from, !from, &likely);
             assert_true(fabs(found - at[!from]) < 1e-6);
         }
         tandem_replayer_close(replayer);
@@ -589,7 +595,8 @@ typedef struct times {
     int64_t start_ns, end_ns;
 } times;
 
-/* Collects the times of tasks, in the last micro-step; the compute stream's events follow one upon the other without gap. */
+/* Collects the times of tasks, in the last micro-step; the compute stream's events follow one upon the other
+ * without gap. */
 static void check_lane(const tandem_replayer *replayer, int c, const tandem_replay *replay, int contended,
                        times *of_task)
 {
@@ -600,7 +607,8 @@ static void check_lane(const tandem_replayer *replayer, int c, const tandem_repl
     for (int i = 0; i < n_event; i++) {
         assert_true(event[i].end_ns >= event[i].start_ns);
         if (event[i].task >= 0) {
-            assert_true(step->task[event[i].task].active && event[i].start_ns >= of_task[event[i].task].end_ns);
+            assert_true(step->task[event[i].task].active &&
+                        event[i].start_ns >= of_task[event[i].task].end_ns);
             of_task[event[i].task] = (times){event[i].start_ns, event[i].end_ns};
         }
         if (event[i].task >= 0 && step->task[event[i].task].stream == TANDEM_STREAM_COMM) {
@@ -636,7 +644,8 @@ static void check_buckets(const tandem_step *step, times *const *of_task, int n_
             if (step->norm_task >= 0) assert_true(of_task[c][step->norm_task].start_ns >= wire.end_ns - 1);
             if (ready.end_ns > ready_ns) ready_ns = ready.end_ns;
         }
-        assert_in_range(wire.start_ns - ready_ns + 1, 0, 2); /* at once, when it is ready and the wire is free */
+        /* at once, when it is ready and the wire is free */
+        assert_in_range(wire.start_ns - ready_ns + 1, 0, 2);
     }
 }
 
@@ -668,7 +677,7 @@ static void timelines_keep_the_rules(void **state)
     }
 }
 
-/* --- Steps that vary ---------------------------------------------------------------------------------------------------- */
+/* --- Steps that vary ------------------------------------------------------------------------------------ */
 
 static tandem_noise draw_steps(tandem_replayer *replayer, int n_draw, uint64_t from)
 {
@@ -679,8 +688,9 @@ static tandem_noise draw_steps(tandem_replayer *replayer, int n_draw, uint64_t f
     return noise;
 }
 
-/* Costs of a test were measured once, so that they do not vary; wherever classes interfere, too. Among random costs are some
- * with which a step is still not like the one before after the most laps that a replay makes. */
+/* Costs of a test were measured once, so that they do not vary; wherever classes interfere, too. Among random
+ * costs are some with which a step is still not like the one before after the most laps that a replay makes.
+ * */
 static void without_spread_every_step_is_the_replay(void **state)
 {
     world *w = *state;
@@ -742,7 +752,7 @@ static void more_ranks_are_waited_for_longer(void **state)
     }
 }
 
-/* --- ZeRO ------------------------------------------------------------------------------------------------------------------ */
+/* --- ZeRO ----------------------------------------------------------------------------------------------- */
 
 static tandem_zero run_zero(tandem_replayer *replayer, int stage)
 {
@@ -772,7 +782,8 @@ static void zero_of_one_rank_is_the_plain_step(void **state)
     }
 }
 
-/* With every stage, and with more ranks; what is sharded as 1/n, but for 16 elements a bucket. All classes spend the step. */
+/* With every stage, and with more ranks; what is sharded as 1/n, but for 16 elements a bucket. All classes
+ * spend the step. */
 static void zero_shares_memory_out(void **state)
 {
     world *w = *state;
@@ -786,7 +797,8 @@ static void zero_shares_memory_out(void **state)
                 t.cluster.member[0].per_node = 1; /* no neighbour of its own that was not measured */
             tandem_error error = {0};
             tandem_replayer *replayer = NULL;
-            if (tandem_replayer_open(&replayer, &t.cluster, t.graph, w->store[0].store, t.bucket_bytes, &error) != TANDEM_OK)
+            if (tandem_replayer_open(&replayer, &t.cluster, t.graph, w->store[0].store, t.bucket_bytes,
+                                     &error) != TANDEM_OK)
                 fail_msg("%s", error.text);
             const tandem_replay plain = run(replayer, TANDEM_REPLAY_MEMORY);
             const tandem_memory memory = *tandem_replayer_memory(replayer, 0);
@@ -795,11 +807,13 @@ static void zero_shares_memory_out(void **state)
             for (int stage = 1; stage <= TANDEM_MOST_ZERO; stage++) {
                 const tandem_zero zero = run_zero(replayer, stage);
                 const tandem_memory *own = &zero.memory[0];
-                const uint64_t padding = (uint64_t)tandem_replayer_step(replayer, 0)->n_bucket * 17 * sizeof(float);
+                const uint64_t padding =
+                    (uint64_t)tandem_replayer_step(replayer, 0)->n_bucket * 17 * sizeof(float);
                 const uint64_t n_state = memory.optimizer / memory.weights;
                 assert_true(own->optimizer * (uint64_t)n_all >= memory.optimizer);
                 assert_true(own->optimizer <= memory.optimizer / (uint64_t)n_all + n_state * padding);
-                assert_true(own->peak <= less && own->weights <= memory.weights && own->gradients <= memory.gradients);
+                assert_true(own->peak <= less && own->weights <= memory.weights &&
+                            own->gradients <= memory.gradients);
                 assert_true(own->peak == own->weights + own->gradients + own->optimizer + memory.arena);
                 if (n_rank > 2) assert_true(own->peak <= former[stage]);
                 for (int c = 0; c < zero.replay.n_class; c++) {
@@ -814,7 +828,8 @@ static void zero_shares_memory_out(void **state)
     }
 }
 
-/* Nothing is left of stages 1 and 2 but shorter updates, and of stage 2 that three buckets of gradients are too many. */
+/* Nothing is left of stages 1 and 2 but shorter updates, and of stage 2 that three buckets of gradients are
+ * too many. */
 static void zero_over_an_endless_wire_is_plain(void **state)
 {
     world *w = *state;
@@ -837,7 +852,8 @@ static void zero_over_an_endless_wire_is_plain(void **state)
                 if (shard > elements) shard = elements;
                 const double ns =
                     (double)tandem_replayer_task_ns(replayer, c, task, 0) * (double)shard / (double)elements;
-                tandem_replayer_set_form_ns(replayer, c, task, step->task[task].variant, 0, (int64_t)floor(ns + 0.5));
+                tandem_replayer_set_form_ns(replayer, c, task, step->task[task].variant, 0,
+                                            (int64_t)floor(ns + 0.5));
             }
         }
         const tandem_replay plain = run(replayer, 0);

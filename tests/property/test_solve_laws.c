@@ -38,8 +38,8 @@ static int is_within(const problem *p, const drawn_way *way)
 static void draw_limits(problem *p, drawn_random *random)
 {
     tandem_limits *const limits = &p->drawn.limits;
-    const drawn_way *const some = &p->way[draw_whole(random, p->n_way)], *const other =
-                                                                             &p->way[draw_whole(random, p->n_way)];
+    const drawn_way *const some = &p->way[draw_whole(random, p->n_way)],
+                           *const other = &p->way[draw_whole(random, p->n_way)];
     const int kind = draw_whole(random, 8);
     if (kind != 0) limits->time_limit_ns = some->time_ns;
     if (kind >= 4) limits->byte_limit = other->bytes;
@@ -87,7 +87,7 @@ static void check_way(const problem *p, const tandem_solution *solution)
     demand(p, way->time_ns == solution->time_ns && way->bytes == solution->bytes);
 }
 
-/* --- Shortest ways ------------------------------------------------------------------------------------------ */
+/* --- Shortest ways -------------------------------------------------------------------------------------- */
 
 static void check_shortest(const problem *p, double harm_weight, double time_weight, double byte_weight)
 {
@@ -122,7 +122,7 @@ static void shortest_ways_are_the_shortest_of_all(void **state)
     }
 }
 
-/* --- Bounds ------------------------------------------------------------------------------------------------- */
+/* --- Bounds --------------------------------------------------------------------------------------------- */
 
 /* The best bound that one limit has: where the lower hull of all ways, as points (time, harm), crosses it. */
 static double hull_at_limit(const problem *p)
@@ -180,13 +180,15 @@ static void bounds_are_no_more_than_the_best_and_no_less_than_they_can_be(void *
     demand(p, n_hull > 50 && n_tight > 50 && n_loose > 50);
 }
 
-/* --- The least harm ----------------------------------------------------------------------------------------- */
+/* --- The least harm ------------------------------------------------------------------------------------- */
 
-static void solve(const problem *p, tandem_solution *solution, double cutoff, double tolerance, double most_seconds)
+static void solve(const problem *p, tandem_solution *solution, double cutoff, double tolerance,
+                  double most_seconds)
 {
     tandem_error error = {0};
     solution->lower_bound = solution->harm = -1;
-    must(tandem_solve_exact(solution, &p->drawn.network, &p->drawn.limits, cutoff, tolerance, most_seconds, &error),
+    must(tandem_solve_exact(solution, &p->drawn.network, &p->drawn.limits, cutoff, tolerance, most_seconds,
+                            &error),
          &error, p);
     demand(p, solution->lower_bound <= p->best);
     demand(p, solution->harm >= p->best);
@@ -218,7 +220,7 @@ static void exact_is_exact(void **state)
     demand(p, n_none > 10 && n_none < N_SEED / 4);
 }
 
-/* --- One after the other ------------------------------------------------------------------------------------ */
+/* --- One after the other -------------------------------------------------------------------------------- */
 
 static int compare_choices(const problem *p, const int *a, const int *b)
 {
@@ -274,7 +276,7 @@ static void ways_come_once_each_in_their_order(void **state)
     }
 }
 
-/* --- Chains too long for all their ways ---------------------------------------------------------------------- */
+/* --- Chains too long for all their ways ----------------------------------------------------------------- */
 
 /* The least harm for each time that is allowed: dynamic programming over times. */
 static double best_of_chain(const drawn_chain *c)

@@ -51,7 +51,8 @@ static int n_columnwise; /* reads of column-wise copies, in all */
 
 typedef struct run {
     const tandem_step *step;
-    uint64_t *gradient; /* [n_op] what the gradient of each tensor must be: the sum of all that consumers bring */
+    /* [n_op] what the gradient of each tensor must be: the sum of all that consumers bring */
+    uint64_t *gradient;
     uint64_t *value;      /* [n_value] the symbol it holds */
     int *writer;          /* [n_value] the task that wrote it, −1 = none yet */
     int *gradient_writer; /* [n_parameter] */
@@ -93,7 +94,8 @@ static int sums_over_rows(const run *r, const tandem_task *task, int k)
                       (task->kind == TANDEM_TASK_DGRAD && op->transpose_b));
 }
 
-/* A column-wise copy is there for those that sum over rows, and they read it where there is one, unless their sides are none. */
+/* A column-wise copy is there for those that sum over rows, and they read it where there is one, unless their
+ * sides are none. */
 static void check_order(const run *r, const tandem_task *task, int k)
 {
     const int v = task->read[k], rows = tandem_value_rowwise(r->step, v);
@@ -106,7 +108,8 @@ static void check_order(const run *r, const tandem_task *task, int k)
         assert_true((uint64_t)(m.batch * m.rows * m.columns) == r->step->value[v].bytes);
         assert_true(m.batch == 1 || op->kind == TANDEM_OP_MATMUL);
         n_columnwise++;
-    } else if (sums_over_rows(r, task, k) && cast->n_write > 1 && tandem_dtype_bytes(r->step->value[v].dtype) == 1) {
+    } else if (sums_over_rows(r, task, k) && cast->n_write > 1 &&
+               tandem_dtype_bytes(r->step->value[v].dtype) == 1) {
         assert_true(tandem_shape_last(&op->shape) % 16 != 0 ||
                     tandem_shape_last(&r->step->graph->op[op->input[0]].shape) % 16 != 0);
     }
@@ -183,12 +186,14 @@ static void check_forward(run *r, int t)
     const tandem_op_row *row = tandem_op_row_get(op->kind);
     int k = 0;
     for (int slot = 0; slot < row->n_input; slot++) {
-        const tandem_dtype type = r->step->graph->op[op->input[slot]].dtype == TANDEM_F32 ? task->from : TANDEM_S32;
+        const tandem_dtype type =
+            r->step->graph->op[op->input[slot]].dtype == TANDEM_F32 ? task->from : TANDEM_S32;
         check_read(r, t, k++, activation(r, op->input[slot]), type);
     }
     for (int j = 0; j < row->n_parameter; j++)
         check_read(r, t, k++, symbol(WEIGHT, op->parameter[j], 0),
-                   row->op_class == TANDEM_ADJUSTABLE && op->kind != TANDEM_OP_EMBEDDING ? task->from : TANDEM_F32);
+                   row->op_class == TANDEM_ADJUSTABLE && op->kind != TANDEM_OP_EMBEDDING ? task->from
+                                                                                         : TANDEM_F32);
     const tandem_dtype written = op->dtype == TANDEM_F32 ? task->to : TANDEM_S32;
     check_write(r, t, 0, symbol(ACTIVATION, task->op, 0), written, bytes_of(r, task->op, written));
     if (op->aux_bytes) check_write(r, t, 1, symbol(AUX, task->op, 0), TANDEM_S32, op->aux_bytes);
@@ -324,7 +329,8 @@ static void check_accumulate(run *r, int t)
         sum += r->value[v];
         assert_true(k == 0 || !task->adds || r->step->value[v].last == t);
     }
-    check_write(r, t, 0, sum, task->to, bytes_of(r, r->step->graph->op[task->op].input[task->slot], task->to));
+    check_write(r, t, 0, sum, task->to,
+                bytes_of(r, r->step->graph->op[task->op].input[task->slot], task->to));
     check_counts(task, 2, 1);
 }
 
@@ -373,7 +379,8 @@ static void check_types(const run *r, const tandem_task *task)
     if (is_product && task->kind == TANDEM_TASK_FORWARD) from = second = row->forward;
     if (is_product && task->kind == TANDEM_TASK_DGRAD) from = row->dgrad, second = row->second;
     if (is_product && task->kind == TANDEM_TASK_WGRAD) from = row->wgrad, second = row->second;
-    if (brings_two(r->step, task)) { /* works in its own type; that of the second gradient is checked where it is written */
+    /* works in its own type; that of the second gradient is checked where it is written */
+    if (brings_two(r->step, task)) {
         from = r->step->native[task->op];
         second = task->second;
     }
@@ -420,7 +427,8 @@ static void check_key(const tandem_step *step, int t)
     assert_int_equal(key.columnwise, is_cast && task->n_write > 1);
     assert_true(is_cast ? key.elements > 0 : key.signature[0] != '\0');
     if (task->op >= 0 && tandem_op_row_get(step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE &&
-        (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD || task->kind == TANDEM_TASK_WGRAD)) {
+        (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||
+         task->kind == TANDEM_TASK_WGRAD)) {
         assert_string_equal(key.precision, tandem_precision_get(step->precision[task->op])->name);
         assert_int_equal(task->precision, step->precision[task->op]);
     }
@@ -622,7 +630,8 @@ static void check_memory(const tandem_step *step, chance *c)
 {
     const size_t n_value = (size_t)step->n_value, n_task = (size_t)step->n_task;
     uint64_t *workspace = array(n_task, sizeof *workspace);
-    int64_t *offset = array(n_value, sizeof *offset), *workspace_offset = array(n_task, sizeof *workspace_offset);
+    int64_t *offset = array(n_value, sizeof *offset),
+            *workspace_offset = array(n_task, sizeof *workspace_offset);
     piece *all = array(n_value + n_task, sizeof *all);
     for (size_t t = 0; t < n_task; t++) workspace[t] = draw_below(c, 3) ? 0 : 1 + draw_below(c, 100000);
     tandem_memory memory;
@@ -683,8 +692,9 @@ static void check_equal(const tandem_step *a, const tandem_step *b)
 static void check_against_fresh(const tandem_step *step, uint64_t bucket_bytes)
 {
     tandem_step *fresh = NULL;
-    assert_int_equal(tandem_step_open_with(&fresh, step->graph, step->wider, bucket_bytes, &step->options, NULL),
-                     TANDEM_OK);
+    assert_int_equal(
+        tandem_step_open_with(&fresh, step->graph, step->wider, bucket_bytes, &step->options, NULL),
+        TANDEM_OK);
     memcpy(fresh->precision, step->precision, (size_t)step->graph->n_op * sizeof *step->precision);
     tandem_step_resolve_all(fresh);
     check_equal(step, fresh);
@@ -731,7 +741,8 @@ static int draw_adjustable(chance *c, const tandem_graph *graph)
     return i;
 }
 
-/* A few operators at a time, some of them twice before the program is resolved; every other change is undone. */
+/* A few operators at a time, some of them twice before the program is resolved; every other change is undone.
+ * */
 static void check_changes(const tandem_graph *graph, chance *c, uint64_t bucket_bytes)
 {
     tandem_step *step = draw_step(c, graph, bucket_bytes);
@@ -742,7 +753,8 @@ static void check_changes(const tandem_graph *graph, chance *c, uint64_t bucket_
         for (int k = 0; k < together; k++) {
             op[k] = draw_adjustable(c, graph);
             before[k] = step->precision[op[k]];
-            tandem_step_set(step, op[k], draw_precision(c, tandem_op_row_get(graph->op[op[k]].kind)->precisions));
+            tandem_step_set(step, op[k],
+                            draw_precision(c, tandem_op_row_get(graph->op[op[k]].kind)->precisions));
         }
         tandem_step_resolve(step);
         check_against_fresh(step, bucket_bytes);
@@ -793,7 +805,8 @@ static void laws_hold_on_the_zoo(void **state)
 static void laws_hold_on_random_graphs(void **state)
 {
     (void)state;
-    print_message("random graphs: seed %llu, series 1000 … %d\n", (unsigned long long)seed, 1000 + RANDOM_GRAPHS - 1);
+    print_message("random graphs: seed %llu, series 1000 … %d\n", (unsigned long long)seed,
+                  1000 + RANDOM_GRAPHS - 1);
     for (int g = 0; g < RANDOM_GRAPHS; g++) {
         chance c = {.seed = seed, .series = 1000 + (uint32_t)g};
         tandem_graph *graph = random_graph(&c);

@@ -1,5 +1,5 @@
-/* Laws of real training runs: repeatable to the bit, and the same whether one rank or two do the work. Every run is a set of
- * forked ranks, because an instruction set and a Gloo connection belong to a process. */
+/* Laws of real training runs: repeatable to the bit, and the same whether one rank or two do the work. Every
+ * run is a set of forked ranks, because an instruction set and a Gloo connection belong to a process. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,17 +13,18 @@
 #include "base/clock.h"
 #include "tests/property/training_run.h"
 
-static const char *const models[] = {"mlp:width=64",
-                                     "vit_tiny:width=48,depth=2",
-                                     "gpt_tiny:width=32,depth=2,length=16",
-                                     "gpt2_small:seq=8,width=32,layers=1,heads=2,vocabulary=200,positions=16",
-                                     "bert_base:seq=16,width=32,layers=1,heads=2,vocabulary=200,positions=32",
-                                     "bert_base:seq=16,width=32,layers=1,heads=2,vocabulary=200,positions=32,head=class",
-                                     "vit_b16:image=8x8x3,patch=4,width=32,layers=1,heads=2,classes=10",
-                                     "resnet20:width=8,blocks=1",
-                                     "resnet18:width=4,image=16x16x3,classes=10",
-                                     "resnet50:width=4,image=16x16x3,classes=10",
-                                     "vgg16_bn:width=4,hidden=32,image=32x32x1,classes=10"};
+static const char *const models[] = {
+    "mlp:width=64",
+    "vit_tiny:width=48,depth=2",
+    "gpt_tiny:width=32,depth=2,length=16",
+    "gpt2_small:seq=8,width=32,layers=1,heads=2,vocabulary=200,positions=16",
+    "bert_base:seq=16,width=32,layers=1,heads=2,vocabulary=200,positions=32",
+    "bert_base:seq=16,width=32,layers=1,heads=2,vocabulary=200,positions=32,head=class",
+    "vit_b16:image=8x8x3,patch=4,width=32,layers=1,heads=2,classes=10",
+    "resnet20:width=8,blocks=1",
+    "resnet18:width=4,image=16x16x3,classes=10",
+    "resnet50:width=4,image=16x16x3,classes=10",
+    "vgg16_bn:width=4,hidden=32,image=32x32x1,classes=10"};
 enum { N_MODEL = 11, N_WITHOUT_BATCHNORM = 7 };
 
 static void two_ranks_of_half_the_batch_follow_one(void **state)
@@ -79,7 +80,8 @@ static void same_seed_same_losses_to_the_bit(void **state)
                 record *other = training_run(&e);
                 for (int rank = 0; rank < n_rank; rank++) {
                     assert_int_equal(first->status[rank], TANDEM_OK);
-                    assert_memory_equal(first->loss[rank], second->loss[rank], (size_t)e.steps * sizeof(double));
+                    assert_memory_equal(first->loss[rank], second->loss[rank],
+                                        (size_t)e.steps * sizeof(double));
                     assert_int_equal(first->allocated[rank], first->planned[rank]);
                 }
                 assert_true(memcmp(first->loss[0], other->loss[0], (size_t)e.steps * sizeof(double)) != 0);

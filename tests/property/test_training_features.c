@@ -1,5 +1,5 @@
-/* Laws of what trainings do besides: clipping, loss scaling, label smoothing, dropout, parameters without decay, running statistics,
- * weights in files. Real runs of one and two ranks. */
+/* Laws of what trainings do besides: clipping, loss scaling, label smoothing, dropout, parameters without
+ * decay, running statistics, weights in files. Real runs of one and two ranks. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,7 +57,7 @@ static void assert_near(const record *a, const record *b, int steps, double most
     for (int i = 0; i < steps; i++) assert_true(fabs(a->loss[0][i] - b->loss[0][i]) <= most * b->loss[0][i]);
 }
 
-/* --- Everything together --------------------------------------------------------------------------------------------- */
+/* --- Everything together -------------------------------------------------------------------------------- */
 
 static void with_all(experiment *e)
 {
@@ -144,7 +144,7 @@ static void each_of_them_makes_a_difference(void **state)
     training_forget(without);
 }
 
-/* --- Clipping ---------------------------------------------------------------------------------------------------------- */
+/* --- Clipping ------------------------------------------------------------------------------------------- */
 
 /* The step of plain SGD has the length rate × the clipped norm. */
 static void a_clipped_step_has_the_length_asked_for(void **state)
@@ -197,7 +197,7 @@ static void a_wide_clip_changes_nothing(void **state)
     training_forget(without);
 }
 
-/* --- Loss scaling ------------------------------------------------------------------------------------------------------- */
+/* --- Loss scaling --------------------------------------------------------------------------------------- */
 
 /* A power of two only moves exponents. */
 static void a_scale_is_undone(void **state)
@@ -224,8 +224,9 @@ static void multiply(char *bytes, size_t n, float factor)
     }
 }
 
-/* A training whose first layer is so large, and its last so small, that its loss is an ordinary one, but 65536 times the gradient of
- * the last is infinite; some halvings make it finite. Weights stay as they are. */
+/* A training whose first layer is so large, and its last so small, that its loss is an ordinary one, but
+ * 65536 times the gradient of the last is infinite; some halvings make it finite. Weights stay as they are.
+ * */
 static experiment large_training(int n_rank, const char *path)
 {
     enum { PIXELS = 784, WIDTH = 32, CLASSES = 10 };
@@ -320,7 +321,7 @@ static void a_dynamic_scale_finds_its_place_and_is_resumed(void **state)
     }
 }
 
-/* --- Weights in files --------------------------------------------------------------------------------------------------- */
+/* --- Weights in files ----------------------------------------------------------------------------------- */
 
 static void weights_come_back_on_any_number_of_ranks(void **state)
 {
@@ -367,5 +368,6 @@ int main(void)
         cmocka_unit_test(a_dynamic_scale_finds_its_place_and_is_resumed),
         cmocka_unit_test(weights_come_back_on_any_number_of_ranks),
     };
-    return cmocka_run_group_tests_name("training features", tests, training_folder_open, training_folder_remove);
+    return cmocka_run_group_tests_name("training features", tests, training_folder_open,
+                                       training_folder_remove);
 }

@@ -1,5 +1,5 @@
-/* Laws of trainings that are put down and taken up again, that diverge, or that do not fit into memory: real runs of one and two
- * ranks. */
+/* Laws of trainings that are put down and taken up again, that diverge, or that do not fit into memory: real
+ * runs of one and two ranks. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +38,7 @@ static record *run_well(const experiment *e)
     return r;
 }
 
-/* --- Put down and taken up ------------------------------------------------------------------------------------------ */
+/* --- Put down and taken up ------------------------------------------------------------------------------ */
 
 static void ten_and_ten_are_twenty(void **state)
 {
@@ -154,10 +154,11 @@ static void a_checkpoint_that_cannot_be_written_stops_all_ranks(void **state)
     training_forget(r);
 }
 
-/* --- Divergence ------------------------------------------------------------------------------------------------------- */
+/* --- Divergence ----------------------------------------------------------------------------------------- */
 
 enum { POISONED_STEP = 2 };
-static const char *poisoned[3]; /* operators whose gradient of a parameter gets `poison` on the last rank; NULL = no more */
+/* operators whose gradient of a parameter gets `poison` on the last rank; NULL = no more */
+static const char *poisoned[3];
 static float poison;
 
 static void poison_gradients(void *context, const tandem_executor *executor, int t)
@@ -195,8 +196,9 @@ static void expect_divergence(int n_rank, const char *named)
     tandem_graph *graph = NULL;
     tandem_checkpoint_info info = {0};
     assert_int_equal(tandem_graph_open(&graph, e.model, e.batch, NULL), TANDEM_OK);
-    assert_int_equal(tandem_backend_get(TANDEM_BACKEND_VERSION)->checkpoint_inspect(&info, last.path, graph, NULL),
-                     TANDEM_OK);
+    assert_int_equal(
+        tandem_backend_get(TANDEM_BACKEND_VERSION)->checkpoint_inspect(&info, last.path, graph, NULL),
+        TANDEM_OK);
     assert_int_equal(info.step, POISONED_STEP); /* the last good one */
     tandem_graph_close(graph);
     training_forget(r);
@@ -255,7 +257,7 @@ static void a_learning_rate_that_is_too_high_diverges(void **state)
     }
 }
 
-/* --- Memory ----------------------------------------------------------------------------------------------------------- */
+/* --- Memory --------------------------------------------------------------------------------------------- */
 
 /* The batch that a refusal names. */
 static int64_t named_batch(const char *text)
@@ -273,8 +275,8 @@ static void a_refusal_names_the_largest_batch_that_fits(void **state)
     (void)state;
     training_require_device();
     for (int p = 0; p < 2; p++) {
-        experiment e =
-            training_of("vit_tiny:width=48,depth=2", 2, p ? TANDEM_PRECISION_INT8_FULL : TANDEM_PRECISION_FP32);
+        experiment e = training_of("vit_tiny:width=48,depth=2", 2,
+                                   p ? TANDEM_PRECISION_INT8_FULL : TANDEM_PRECISION_FP32);
         e.steps = 1;
         e.batch = 24;
         record *r = run_well(&e);

@@ -1,5 +1,5 @@
-/* Laws of the variants of a step, in real runs: micro-steps train as one batch of all their samples does, recomputation changes no
- * bit, each run repeats to the bit, and what is allocated is what was planned. */
+/* Laws of the variants of a step, in real runs: micro-steps train as one batch of all their samples does,
+ * recomputation changes no bit, each run repeats to the bit, and what is allocated is what was planned. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +52,8 @@ static void micro_steps_train_as_one_batch(void **state)
     training_require_device();
     check_micro_steps("gpt_tiny:depth=2", 1);
     check_micro_steps("vit_tiny:depth=2", 1);
-    check_micro_steps("gpt2_small:layers=1,width=64,heads=2,vocabulary=64,seq=32,positions=32", 1); /* a tied table */
+    /* a tied table */
+    check_micro_steps("gpt2_small:layers=1,width=64,heads=2,vocabulary=64,seq=32,positions=32", 1);
     check_micro_steps("mlp", 2);
 }
 

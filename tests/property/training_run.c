@@ -64,7 +64,8 @@ static uint64_t hash_gradients(const tandem_backend_api *backend, const tandem_e
     return hash;
 }
 
-static tandem_status run_rank(const experiment *e, int rank, const char *store, record *r, tandem_error *error)
+static tandem_status run_rank(const experiment *e, int rank, const char *store, record *r,
+                              tandem_error *error)
 {
     const tandem_backend_api *backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
     tandem_graph *graph = NULL;
@@ -97,7 +98,8 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
             error);
     if (status == TANDEM_OK) r->shares[rank] = backend->worker_shares(worker);
     if (status == TANDEM_OK)
-        (void)snprintf(r->why_apart[rank], sizeof r->why_apart[rank], "%s", backend->worker_why_apart(worker));
+        (void)snprintf(r->why_apart[rank], sizeof r->why_apart[rank], "%s",
+                       backend->worker_why_apart(worker));
     training_view view = {.step = step, .rank = rank, .n_rank = e->n_rank};
     if (status == TANDEM_OK && e->init) status = backend->executor_import(executor, e->init, error);
     if (status == TANDEM_OK && e->resume) status = resume(backend, executor, e, &r->resumed_at[rank], error);
@@ -106,7 +108,8 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
         view.index = i;
         if (e->rate) backend->executor_set_rate(executor, e->rate(i));
         status = backend->executor_step(executor, i, &r->loss[rank][i], error);
-        if (status == TANDEM_OK && e->save && (i + 1 == e->steps || (e->save_every && (i + 1) % e->save_every == 0)))
+        if (status == TANDEM_OK && e->save &&
+            (i + 1 == e->steps || (e->save_every && (i + 1) % e->save_every == 0)))
             status = backend->executor_save(executor, e->save, i + 1, "by a test", error);
         if (status == TANDEM_OK) r->report[rank][i] = backend->executor_report(executor);
         if (status == TANDEM_OK && e->export && i + 1 == e->steps)
@@ -155,8 +158,9 @@ record *training_run(const experiment *e)
         r->status[rank] = run_rank(e, rank, store, r, &error);
         r->failed_ns[rank] = tandem_now_ns();
         r->error[rank] = error;
-        if (r->status[rank] != TANDEM_OK && !e->fails && e->killed_rank < 0 && r->status[rank] != TANDEM_OVER_LIMIT &&
-            r->status[rank] != TANDEM_NO_FIT && r->status[rank] != TANDEM_NO_MEMORY)
+        if (r->status[rank] != TANDEM_OK && !e->fails && e->killed_rank < 0 &&
+            r->status[rank] != TANDEM_OVER_LIMIT && r->status[rank] != TANDEM_NO_FIT &&
+            r->status[rank] != TANDEM_NO_MEMORY)
             fprintf(stderr, "rank %d: %s\n", rank, error.text);
         _exit(0);
     }
@@ -225,7 +229,8 @@ void training_check_same_bits(const record *a, const record *b, const experiment
 {
     for (int rank = 0; rank < e->n_rank; rank++) {
         assert_memory_equal(a->loss[rank], b->loss[rank], (size_t)e->steps * sizeof *a->loss[rank]);
-        assert_memory_equal(a->gradients[rank], b->gradients[rank], (size_t)e->steps * sizeof *a->gradients[rank]);
+        assert_memory_equal(a->gradients[rank], b->gradients[rank],
+                            (size_t)e->steps * sizeof *a->gradients[rank]);
     }
 }
 

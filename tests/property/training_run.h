@@ -1,5 +1,5 @@
-/* training_run.h: real training runs for tests. Every run is a set of forked ranks, because an instruction set and a Gloo
- * connection belong to a process. */
+/* training_run.h: real training runs for tests. Every run is a set of forked ranks, because an instruction
+ * set and a Gloo connection belong to a process. */
 #ifndef TANDEM_TESTS_TRAINING_RUN_H
 #define TANDEM_TESTS_TRAINING_RUN_H
 
@@ -21,7 +21,8 @@ typedef struct record {
     tandem_step_report report[MOST_RANKS][MOST_STEPS];
     int64_t correct[MOST_RANKS]; /* of those that were evaluated */
     int open_things[MOST_RANKS];
-    int shares[MOST_RANKS]; /* whether gradients were exchanged in shared memory; if not, why, where that is known */
+    /* whether gradients were exchanged in shared memory; if not, why, where that is known */
+    int shares[MOST_RANKS];
     char why_apart[MOST_RANKS][TANDEM_ERROR_TEXT];
     volatile int64_t steps_done[MOST_RANKS];
 } record;
@@ -62,16 +63,18 @@ typedef struct training_view {
     int64_t index; /* of the step under way */
 } training_view;
 
-/* Runs it; training_forget releases the record. Says on stderr what failed, where no failure is part of the experiment. */
+/* Runs it; training_forget releases the record. Says on stderr what failed, where no failure is part of the
+ * experiment. */
 record *training_run(const experiment *e);
 void training_forget(record *r);
-/* The same of an experiment in which nothing fails: every rank did all of its steps, in the memory that was planned. */
+/* The same of an experiment in which nothing fails: every rank did all of its steps, in the memory that was
+ * planned. */
 record *training_run_through(const experiment *e);
 /* Losses and gradients of every step, on every rank. */
 void training_check_same_bits(const record *a, const record *b, const experiment *e);
 
-/* A folder of the test's own, for as long as its group runs: set-up and tear-down for cmocka, files in it, and whether two files
- * hold the same bytes. */
+/* A folder of the test's own, for as long as its group runs: set-up and tear-down for cmocka, files in it,
+ * and whether two files hold the same bytes. */
 int training_folder_open(void **state);
 int training_folder_remove(void **state);
 typedef struct training_file {

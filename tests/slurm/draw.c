@@ -151,7 +151,8 @@ char *tandem_draw_site(void)
 static size_t print_option(char *text, size_t used, const char *name, const char *value)
 {
     const int is_long = strlen(value) > 150;
-    return used + (size_t)snprintf(text + used, 2048 - used, " --%s=%.*s%s", name, 150, value, is_long ? "…" : "");
+    return used +
+           (size_t)snprintf(text + used, 2048 - used, " --%s=%.*s%s", name, 150, value, is_long ? "…" : "");
 }
 
 void tandem_drawn_print(char text[2048], const tandem_drawn *d)

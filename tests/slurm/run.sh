@@ -1,7 +1,8 @@
 #!/bin/bash
-# The plug-ins in a Slurm of their own: munged, slurmctld and four slurmd on this machine, in a folder and on ports of their
-# own; jobs of root and of another user, trained for real on two unlike devices of this CPU. Speaks TAP. Needs root and Slurm's
-# packages (scripts/setup.sh --slurm). TANDEM_BUILD = the build folder; KEEP=1 leaves the folder with the logs.
+# The plug-ins in a Slurm of their own: munged, slurmctld and four slurmd on this machine, in a folder and on
+# ports of their own; jobs of root and of another user, trained for real on two unlike devices of this CPU.
+# Speaks TAP. Needs root and Slurm's packages (scripts/setup.sh --slurm). TANDEM_BUILD = the build folder;
+# KEEP=1 leaves the folder with the logs.
 # shellcheck disable=SC2016,SC2015 # scripts for other shells stand in single quotes
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -30,7 +31,8 @@ weak=$(present | head -n 1) strong=$(present | tail -n 1)
 [ "$weak" != "$strong" ] || skip_all "this CPU is not two unlike devices"
 "$build/tandem" list datasets --json | grep -q '"present": true' || skip_all "the data set is not installed (scripts/setup.sh)"
 
-# --- A cluster of four nodes: two strong ones, known by a feature; two weak ones, known by a feature and by a card -----------
+# --- A cluster of four nodes: two strong ones, known by a feature; two weak ones, known by a feature and a
+# card ---
 work=$(mktemp -d /tmp/tandem-slurm-XXXXXX) || exit 5
 daemons=() # process ids
 export SLURM_CONF=$work/slurm.conf
@@ -146,8 +148,9 @@ start_cluster() {
     return 1
 }
 
-# --- Running and reporting ---------------------------------------------------------------------------------------------------
-# report NAME CODE: one line of TAP; on failure with what the last command printed.
+# --- Running and reporting
+# --------------------------------------------------------------------------------------------------- report
+# NAME CODE: one line of TAP; on failure with what the last command printed.
 report() {
     n=$((n + 1))
     if [ "$2" = 0 ]; then
@@ -202,7 +205,7 @@ run 0 "$tandem" profile --model $model --batch 4 --device "$strong,$weak" --repe
 report "a store is measured" $?
 unset TANDEM_DB
 
-# --- A step that plans, and trains by its plan -------------------------------------------------------------------------------
+# --- A step that plans, and trains by its plan ---
 run 0 srun -v "${pair[@]}" "${asked[@]}" "${train[@]}" && [ "$(field steps out)" = 20 ] &&
     [ "$(field device out | tr -d '"\n')" = "$strong$weak" ] && [ "$(grep -c loss out)" = 1 ] && no_left_over
 report "srun tandem train: one rank on each of two unlike nodes, without further flags" $?
@@ -234,7 +237,7 @@ report "--export=NONE keeps nothing from the ranks" $?
 run 0 srun -N1 --constraint=strong env && ! grep -q '^TANDEM_\|^RANK=' out
 report "a step that asks for nothing gets nothing" $?
 
-# --- Another user's batch jobs -----------------------------------------------------------------------------------------------
+# --- Another user's batch jobs ---
 as=nobody
 cd "$work/jobs" || exit 5
 script() { cat >"$work/job.sh" && chmod 755 "$work/job.sh"; }
@@ -268,7 +271,7 @@ report "a batch job of another user: its steps share one plan" $?
 [ -s "tandem-plan-$job.2.json" ] && [ "$(grep -c '"rank"' alone.json)" = 1 ]
 report "a step on other nodes has a plan of its own" $?
 
-# --- Jobs that are refused before they queue ---------------------------------------------------------------------------------
+# --- Jobs that are refused before they queue ---
 refused() { run 1 sbatch -N1 "$@" --wrap true && [ -z "$(squeue -h)" ]; }
 refused --tandem-model=mlpp && said "Did you mean 'mlp'"
 report "an unknown model is refused, with the nearest name" $?
@@ -309,7 +312,7 @@ report "what docs/slurm.md shows of jobs that are refused is what is said" $?
 ! grep -E 'error|fatal' "$work/log/slurmctld" | grep -E 'job_submit/tandem|spank_tandem' >err && kill -0 "$(cat "$work/slurmctld.pid")"
 report "slurmctld has nothing to complain of" $?
 
-# --- Steps that fail, and nothing else with them -----------------------------------------------------------------------------
+# --- Steps that fail, and nothing else with them ---
 chmod 700 "$work/store"
 run 5 srun "${pair[@]}" "${asked[@]}" "${train[@]}" && said "tandem: .*$work/store/tandem.db"
 report "an unreadable store: the step fails and says why" $?
@@ -348,10 +351,12 @@ run 3 srun --export=NONE "${pair[@]}" "${asked[@]}" "${train[@]}" && said "there
 report "and of one before srun has asked for the nodes" $?
 mv "$work/tandem.conf.whole" "$work/tandem.conf"
 
-# --- What others have put where srun's folder would be -------------------------------------------------------------------------
-# A job's steps begin in a directory that everybody may write. For each step there is what somebody has put there: a folder of
-# another user's; a link to a right one; a link in the place of the file; a name that srun does not write; a folder that all may
-# write; a file of another user's; a pipe; and last what srun itself would have left, which shows that the rest was looked at.
+# --- What others have put where srun's folder would be
+# ------------------------------------------------------------------------- A job's steps begin in a directory
+# that everybody may write. For each step there is what somebody has put there: a folder of another user's; a
+# link to a right one; a link in the place of the file; a name that srun does not write; a folder that all may
+# write; a file of another user's; a pipe; and last what srun itself would have left, which shows that the
+# rest was looked at.
 open=$work/open
 mkdir -m 1777 "$open"
 # plant STEP [LINE]: a folder as srun leaves it for that step of the job, with one line more
@@ -416,7 +421,7 @@ sinfo -h -N -o '%N %T %E' >out
 ! grep -qE 'drain|down|fail' out
 report "no node was drained" $?
 
-# --- What slurmd and slurmstepd load ----------------------------------------------------------------------------------------------
+# --- What slurmd and slurmstepd load ---
 as=root
 cd "$work/root" || exit 5
 planner='spank_tandem_planner|libsqlite3|libjansson|libglpk|libgsl|libprotobuf'
@@ -430,7 +435,7 @@ mv "$work/spank_tandem_planner.so" "$work/bin/"
 as=nobody
 cd "$work/jobs" || exit 5
 
-# --- At the same time --------------------------------------------------------------------------------------------------------
+# --- At the same time ---
 script <<END
 #!/bin/bash
 srun -v ${train[*]}
@@ -448,7 +453,7 @@ cd "$work/root" || exit 5
 report "a store of more than 100,000 rows" $?
 sed -n 's/^srun: tandem: ready/# from more than 100,000 rows: &/p' err
 
-# --- A node that dies --------------------------------------------------------------------------------------------------------
+# --- A node that dies ---
 # rank_pid R: the process of a rank, that of slurmstepd not being one.
 rank_pid() {
     local pid

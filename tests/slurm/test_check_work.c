@@ -1,7 +1,9 @@
-/* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free --wrap=tandem_graph_open_within --wrap=tandem_step_open_with --wrap=tandem_step_resolve --wrap=tandem_memory_plan */
-/* What slurmctld's check costs at most. Jobs are drawn, the hardest kinds are made on purpose; none takes more work than a job
- * may, nor does it more than it counts, and what is said of a job is the same each time. `test_check_work N` draws N jobs and prints the one that
- * takes the most work and the one that takes the most CPU time: docs/slurm.md has them. */
+/* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free --wrap=tandem_graph_open_within */
+/* link: --wrap=tandem_step_open_with --wrap=tandem_step_resolve --wrap=tandem_memory_plan */
+/* What slurmctld's check costs at most. Jobs are drawn, the hardest kinds are made on purpose; none takes
+ * more work than a job may, nor does it more than it counts, and what is said of a job is the same each time.
+ * `test_check_work N` draws N jobs and prints the one that takes the most work and the one that takes the
+ * most CPU time: docs/slurm.md has them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +28,7 @@
 enum { SEED = 15, N_BYTE = 160, AGAIN = 7 };
 static int n_draw = 200;
 
-/* --- What is done, counted where it is done ----------------------------------------------------------------------------------- */
+/* --- What is done, counted where it is done ------------------------------------------------------------- */
 
 static uint64_t done; /* units */
 tandem_status __real_tandem_graph_open_within(tandem_graph **graph, const char *model, int64_t batch,
@@ -34,15 +36,19 @@ tandem_status __real_tandem_graph_open_within(tandem_graph **graph, const char *
 tandem_status __wrap_tandem_graph_open_within(tandem_graph **graph, const char *model, int64_t batch,
                                               int *n_op, tandem_error *error);
 tandem_status __real_tandem_step_open_with(tandem_step **step, const tandem_graph *graph, tandem_dtype wider,
-                                           uint64_t bucket, const tandem_step_options *options, tandem_error *error);
+                                           uint64_t bucket, const tandem_step_options *options,
+                                           tandem_error *error);
 tandem_status __wrap_tandem_step_open_with(tandem_step **step, const tandem_graph *graph, tandem_dtype wider,
-                                           uint64_t bucket, const tandem_step_options *options, tandem_error *error);
+                                           uint64_t bucket, const tandem_step_options *options,
+                                           tandem_error *error);
 void __real_tandem_step_resolve(tandem_step *step);
 void __wrap_tandem_step_resolve(tandem_step *step);
-tandem_status __real_tandem_memory_plan(tandem_memory *memory, const tandem_step *step, const uint64_t *workspace,
-                                        int64_t *offset, int64_t *workspace_offset, tandem_error *error);
-tandem_status __wrap_tandem_memory_plan(tandem_memory *memory, const tandem_step *step, const uint64_t *workspace,
-                                        int64_t *offset, int64_t *workspace_offset, tandem_error *error);
+tandem_status __real_tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
+                                        const uint64_t *workspace, int64_t *offset, int64_t *workspace_offset,
+                                        tandem_error *error);
+tandem_status __wrap_tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
+                                        const uint64_t *workspace, int64_t *offset, int64_t *workspace_offset,
+                                        tandem_error *error);
 
 tandem_status __wrap_tandem_graph_open_within(tandem_graph **graph, const char *model, int64_t batch,
                                               int *n_op, tandem_error *error)
@@ -53,7 +59,8 @@ tandem_status __wrap_tandem_graph_open_within(tandem_graph **graph, const char *
 }
 
 tandem_status __wrap_tandem_step_open_with(tandem_step **step, const tandem_graph *graph, tandem_dtype wider,
-                                           uint64_t bucket, const tandem_step_options *options, tandem_error *error)
+                                           uint64_t bucket, const tandem_step_options *options,
+                                           tandem_error *error)
 {
     done += (uint64_t)graph->n_op * TANDEM_FIT_LAY_OUT;
     return __real_tandem_step_open_with(step, graph, wider, bucket, options, error);
@@ -65,14 +72,15 @@ void __wrap_tandem_step_resolve(tandem_step *step)
     __real_tandem_step_resolve(step);
 }
 
-tandem_status __wrap_tandem_memory_plan(tandem_memory *memory, const tandem_step *step, const uint64_t *workspace,
-                                        int64_t *offset, int64_t *workspace_offset, tandem_error *error)
+tandem_status __wrap_tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
+                                        const uint64_t *workspace, int64_t *offset, int64_t *workspace_offset,
+                                        tandem_error *error)
 {
     done += (uint64_t)step->graph->n_op * TANDEM_FIT_PLACE;
     return __real_tandem_memory_plan(memory, step, workspace, offset, workspace_offset, error);
 }
 
-/* --- The search --------------------------------------------------------------------------------------------------------------- */
+/* --- The search ----------------------------------------------------------------------------------------- */
 
 static double cpu_ms(void)
 {
@@ -94,7 +102,8 @@ typedef struct searching {
     int n, n_over;
 } searching;
 
-static double check(tandem_status *status, uint64_t *work, const tandem_submission *submission, const tandem_site *site)
+static double check(tandem_status *status, uint64_t *work, const tandem_submission *submission,
+                    const tandem_site *site)
 {
     tandem_error error = {0};
     done = 0;
@@ -149,7 +158,8 @@ static void look_at(searching *s, const tandem_drawn *drawn)
     if (again[AGAIN / 2] > s->slowest.ms) keep(&s->slowest, again[AGAIN / 2], work, status, drawn);
 }
 
-/* As many blocks as can be, and just fewer, on every kind of device, with memory that is never enough and always. */
+/* As many blocks as can be, and just fewer, on every kind of device, with memory that is never enough and
+ * always. */
 static void look_at_the_deepest(searching *s)
 {
     static const struct {

@@ -1,4 +1,5 @@
-/* Whether a model fits: no plan takes less than what is said to be the least, and what is refused is said so that it helps. */
+/* Whether a model fits: no plan takes less than what is said to be the least, and what is refused is said so
+ * that it helps. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +18,7 @@
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-/* --- The least of all plans ------------------------------------------------------------------------------------------------ */
+/* --- The least of all plans ----------------------------------------------------------------------------- */
 
 enum { N_PLAN = 100, SEED = 7 };
 
@@ -45,7 +46,8 @@ static void check_least(const char *model, int64_t batch, const tandem_device *d
     tandem_step *step = NULL;
     uint64_t least = 0, smallest = UINT64_MAX;
     assert_int_equal(tandem_graph_open(&graph, model, batch, NULL), TANDEM_OK);
-    assert_int_equal(tandem_fit_least(&least, graph, device, &(tandem_budget){.most = UINT64_MAX}, NULL), TANDEM_OK);
+    assert_int_equal(tandem_fit_least(&least, graph, device, &(tandem_budget){.most = UINT64_MAX}, NULL),
+                     TANDEM_OK);
     assert_int_equal(tandem_step_open(&step, graph, device->wider, 0, NULL), TANDEM_OK);
     for (uint32_t k = 0; k < N_PLAN; k++) {
         const uint64_t peak = random_peak(step, device, k);
@@ -73,15 +75,17 @@ static void no_plan_takes_less_than_the_least(void **state)
                 check_least(tandem_model_get(m)->name, batches[b], tandem_device_get(d));
 }
 
-/* --- A batch that fits ----------------------------------------------------------------------------------------------------- */
+/* --- A batch that fits ---------------------------------------------------------------------------------- */
 
-static tandem_status batch_within(int64_t *batch, const char *model, uint64_t limit, int64_t most, uint64_t units)
+static tandem_status batch_within(int64_t *batch, const char *model, uint64_t limit, int64_t most,
+                                  uint64_t units)
 {
     tandem_device device;
     tandem_precision precision;
     tandem_budget budget = {.most = units};
     assert_int_equal(tandem_device_find(&device, "cpu:sse41", NULL), TANDEM_OK);
-    const tandem_status status = tandem_fit_batch(batch, &precision, model, &device, limit, most, &budget, NULL);
+    const tandem_status status =
+        tandem_fit_batch(batch, &precision, model, &device, limit, most, &budget, NULL);
     assert_true(budget.spent <= units);
     return status;
 }
@@ -134,7 +138,7 @@ static void a_batch_is_looked_for_as_long_as_there_is_work(void **state)
     assert_int_equal(before, all);
 }
 
-/* --- Submissions ------------------------------------------------------------------------------------------------------------ */
+/* --- Submissions ---------------------------------------------------------------------------------------- */
 
 typedef struct submission_row {
     tandem_submission submission;
@@ -157,28 +161,49 @@ static void jobs_are_looked_at_as_they_are_submitted(void **state)
         {{.model = "vit_tiny", .batch = "x"}, TANDEM_USAGE, "--tandem-batch"},
         {{.model = "vit_tiny", .batch = "1048577"}, TANDEM_USAGE, "--tandem-batch"},
         {{.model = "vit_tiny", .memory = "1GiB,2"}, TANDEM_USAGE, "unit"},
-        {{.model = "vit_tiny", .resources = {"gres:gpu:odl:1"}}, TANDEM_UNKNOWN_NAME, "Did you mean 'gpu:old'"},
+        {{.model = "vit_tiny", .resources = {"gres:gpu:odl:1"}},
+         TANDEM_UNKNOWN_NAME,
+         "Did you mean 'gpu:old'"},
         {{.model = "vit_tiny", .resources = {NULL, NULL, "gres:nic:mlx:1", "gres:gpu:1"}}, TANDEM_OK, NULL},
         /* memory: of the option, of the largest in a list, of --mem on a CPU */
         {{.model = "vit_tiny", .batch = "256", .memory = "300MiB", .resources = {NULL, "gres:gpu:old:1"}},
          TANDEM_NO_FIT,
          "300 MiB"},
-        {{.model = "vit_tiny", .batch = "256", .memory = "1MiB,1GiB", .resources = {"gpu:old"}}, TANDEM_OK, NULL},
-        {{.model = "vit_tiny", .batch = "256", .features = "[cpu_avx2*2&ssd]", .task_memory_bytes = 300 * mebibyte},
+        {{.model = "vit_tiny", .batch = "256", .memory = "1MiB,1GiB", .resources = {"gpu:old"}},
+         TANDEM_OK,
+         NULL},
+        {{.model = "vit_tiny",
+          .batch = "256",
+          .features = "[cpu_avx2*2&ssd]",
+          .task_memory_bytes = 300 * mebibyte},
          TANDEM_NO_FIT,
          "cpu:avx2"},
-        {{.model = "vit_tiny", .batch = "256", .memory = "1GiB", .features = "cpu_avx2", .task_memory_bytes = 300 * mebibyte},
+        {{.model = "vit_tiny",
+          .batch = "256",
+          .memory = "1GiB",
+          .features = "cpu_avx2",
+          .task_memory_bytes = 300 * mebibyte},
          TANDEM_NO_FIT,
          "300 MiB"},
-        {{.model = "vit_tiny", .batch = "256", .features = "cpu_avx2|big", .task_memory_bytes = mebibyte}, TANDEM_OK, NULL},
-        {{.model = "vit_tiny", .batch = "256", .features = "ssd", .task_memory_bytes = mebibyte}, TANDEM_OK, NULL},
-        {{.model = "vit_tiny", .batch = "256", .memory = "10MiB", .features = "cpu_avx2"}, TANDEM_NO_FIT, "no batch fits"},
+        {{.model = "vit_tiny", .batch = "256", .features = "cpu_avx2|big", .task_memory_bytes = mebibyte},
+         TANDEM_OK,
+         NULL},
+        {{.model = "vit_tiny", .batch = "256", .features = "ssd", .task_memory_bytes = mebibyte},
+         TANDEM_OK,
+         NULL},
+        {{.model = "vit_tiny", .batch = "256", .memory = "10MiB", .features = "cpu_avx2"},
+         TANDEM_NO_FIT,
+         "no batch fits"},
         /* as far as the work goes: what is too large is told, also then */
         {{.model = "gpt2_small:layers=73"}, TANDEM_OVER_LIMIT, "more work than slurmctld gives a job"},
-        {{.model = "gpt2_small:layers=24", .memory = "900TiB", .resources = {"gpu:old,gpu:t4,gpu:p100,gpu:p4,gpu:a10,gpu:l4"}},
+        {{.model = "gpt2_small:layers=24",
+          .memory = "900TiB",
+          .resources = {"gpu:old,gpu:t4,gpu:p100,gpu:p4,gpu:a10,gpu:l4"}},
          TANDEM_OVER_LIMIT,
          "srun looks again"},
-        {{.model = "gpt2_small:layers=24", .memory = "1GiB", .resources = {"gpu:old,gpu:t4,gpu:p100,gpu:p4,gpu:a10,gpu:l4"}},
+        {{.model = "gpt2_small:layers=24",
+          .memory = "1GiB",
+          .resources = {"gpu:old,gpu:t4,gpu:p100,gpu:p4,gpu:a10,gpu:l4"}},
          TANDEM_NO_FIT,
          "does not fit cpu:sse41"},
         {{.model = "gpt2_small:layers=32", .memory = "1GiB", .resources = {"gpu:h100"}},
@@ -191,7 +216,8 @@ static void jobs_are_looked_at_as_they_are_submitted(void **state)
         const tandem_status status = tandem_submission_check(&work, &rows[k].submission, site, &error);
         if (status != rows[k].status || (rows[k].says && !strstr(error.text, rows[k].says)))
             fail_msg("row %zu: %s: %s", k, tandem_status_name(status), error.text);
-        assert_int_equal(tandem_submission_is_refused(status), status != TANDEM_OK && status != TANDEM_OVER_LIMIT);
+        assert_int_equal(tandem_submission_is_refused(status),
+                         status != TANDEM_OK && status != TANDEM_OVER_LIMIT);
         assert_true(work.spent <= work.most);
     }
     tandem_site_close(site);

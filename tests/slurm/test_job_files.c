@@ -98,7 +98,8 @@ static void the_first_plan_stays(void **state)
     tandem_plan *plan = NULL;
     tandem_graph *graph = NULL;
     tandem_error error = {0};
-    assert_int_equal(tandem_job_plan_read(&plan, &graph, p->directory, "plan.json", 0, &error), TANDEM_MALFORMED);
+    assert_int_equal(tandem_job_plan_read(&plan, &graph, p->directory, "plan.json", 0, &error),
+                     TANDEM_MALFORMED);
     assert_non_null(strstr(error.text, "plan.json"));
     assert_null(plan);
 }
@@ -114,7 +115,8 @@ static void an_earlier_jobs_plan_is_replaced(void **state)
     assert_int_equal(utimensat(p->directory, "plan.json", long_ago, 0), 0);
     assert_int_equal(tandem_job_plan_read(&plan, &graph, p->directory, "plan.json", 1001, NULL), TANDEM_OK);
     assert_null(plan);
-    assert_int_equal(tandem_job_plan_write(&exists, p->directory, "plan.json", p->text, 1001, NULL), TANDEM_OK);
+    assert_int_equal(tandem_job_plan_write(&exists, p->directory, "plan.json", p->text, 1001, NULL),
+                     TANDEM_OK);
     assert_int_equal(exists, 0);
     expect_plan(p, "a plan");
 }

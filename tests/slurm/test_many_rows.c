@@ -1,5 +1,5 @@
-/* A store that holds a hundred thousand costs of other models gives the same plan as a small one. With arguments STORE DEVICE…
- * it only adds such rows to a store, for tests/slurm/run.sh. */
+/* A store that holds a hundred thousand costs of other models gives the same plan as a small one. With
+ * arguments STORE DEVICE… it only adds such rows to a store, for tests/slurm/run.sh. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,8 @@ static const char model[] = "mlp:width=16";
 static const char *const devices[] = {"cpu:avx512", "cpu:sse41"};
 
 /* Costs of operators that no model here has, of the devices in turn, alone and beside one another. */
-static tandem_status add_rows(tandem_store *store, const char *const *device, int n_device, tandem_error *error)
+static tandem_status add_rows(tandem_store *store, const char *const *device, int n_device,
+                              tandem_error *error)
 {
     static const char *const precisions[] = {"fp32", "int8"};
     tandem_status status = tandem_store_begin(store, error);
@@ -73,15 +74,18 @@ static void fill(replay_store *s)
                                           .x2_g2_d = 1};
     for (int i = 0; i < graph->n_op; i++)
         if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
-            assert_int_equal(tandem_store_put_statistics(s->store, graph, "noise", i, &statistics, NULL), TANDEM_OK);
+            assert_int_equal(tandem_store_put_statistics(s->store, graph, "noise", i, &statistics, NULL),
+                             TANDEM_OK);
     tandem_graph_close(graph);
 }
 
 /* The plan's text, and how long it took to make. */
 static char *plan_text(const replay_store *s)
 {
-    const tandem_request request = {
-        .store = s->path, .model = model, .cluster = "cpu:avx512@1 + cpu:sse41@1 net=10Gbit/s,20us", .batch = BATCH};
+    const tandem_request request = {.store = s->path,
+                                    .model = model,
+                                    .cluster = "cpu:avx512@1 + cpu:sse41@1 net=10Gbit/s,20us",
+                                    .batch = BATCH};
     tandem_planner *planner = NULL;
     tandem_plan *plan = NULL;
     tandem_allocation allocation;

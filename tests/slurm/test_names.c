@@ -16,7 +16,7 @@
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-/* --- tandem.conf ----------------------------------------------------------------------------------------------------------- */
+/* --- tandem.conf ---------------------------------------------------------------------------------------- */
 
 /* A site of this text; NULL where it is refused, with the reason. */
 static tandem_site *site_of(const char *text, tandem_error *error)
@@ -37,7 +37,8 @@ static void a_site_is_read(void **state)
 {
     (void)state;
     tandem_error error = {0};
-    tandem_site *site = site_of("# cards\n\n  gres\tgpu:old cpu:sse41 # a comment\ngres fpga cpu:avx2\r\nfeature rome cpu:avx2\n"
+    tandem_site *site = site_of("# cards\n\n  gres\tgpu:old cpu:sse41 # a comment\ngres fpga "
+                                "cpu:avx2\r\nfeature rome cpu:avx2\n"
                                 "net 100Gbit/s,5us\ninterface ib0\ndb /srv/tandem.db",
                                 &error);
     assert_non_null(site);
@@ -97,7 +98,7 @@ static void the_site_lies_beside_slurm_conf(void **state)
     assert_string_equal(path, "/etc/slurm/tandem.conf");
 }
 
-/* --- Resources and features ------------------------------------------------------------------------------------------------ */
+/* --- Resources and features ----------------------------------------------------------------------------- */
 
 static void resources_are_taken_apart(void **state)
 {
@@ -129,7 +130,8 @@ static void resources_are_taken_apart(void **state)
     assert_int_equal(tandem_gres_next(&gres[0], &list), 0);
 }
 
-static int gres_device(char device[TANDEM_DEVICE_NAME], const tandem_site *site, const char *text, tandem_error *error)
+static int gres_device(char device[TANDEM_DEVICE_NAME], const tandem_site *site, const char *text,
+                       tandem_error *error)
 {
     tandem_gres gres;
     tandem_device found = {.name = "none"};
@@ -186,7 +188,7 @@ static void features_are_devices(void **state)
     tandem_site_close(site);
 }
 
-/* --- Nodes as a cluster ---------------------------------------------------------------------------------------------------- */
+/* --- Nodes as a cluster --------------------------------------------------------------------------------- */
 
 static tandem_node node_of(const char *device, int n_task)
 {
@@ -220,8 +222,9 @@ static void a_plans_classes_find_their_nodes(void **state)
     tandem_cluster cluster;
     tandem_error error = {0};
     tandem_node node[] = {node_of("cpu:avx2", 1), node_of("cpu:avx", 2), node_of("cpu:avx2", 1)};
-    assert_int_equal(tandem_cluster_parse(&cluster, "2*cpu:avx batch=4 + cpu:avx2 batch=8 + cpu:avx2 batch=16", NULL),
-                     TANDEM_OK);
+    assert_int_equal(
+        tandem_cluster_parse(&cluster, "2*cpu:avx batch=4 + cpu:avx2 batch=8 + cpu:avx2 batch=16", NULL),
+        TANDEM_OK);
     assert_int_equal(tandem_layout_ranks(node, 3, &cluster, &error), TANDEM_OK);
     assert_int_equal(node[0].first_rank, 2);
     assert_int_equal(node[1].first_rank, 0);

@@ -1,5 +1,6 @@
-/* Nothing that a job's options say becomes a path in slurmctld: the check runs where the kernel ends a process that names any path
- * or opens a socket, on names that are files, and on names that would be if they were taken for paths. */
+/* Nothing that a job's options say becomes a path in slurmctld: the check runs where the kernel ends a
+ * process that names any path or opens a socket, on names that are files, and on names that would be if they
+ * were taken for paths. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +27,7 @@
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-/* --- A process that may name no path --------------------------------------------------------------------------------------- */
+/* --- A process that may name no path -------------------------------------------------------------------- */
 
 static const int forbidden[] = {
     SYS_open,       SYS_openat,
@@ -62,7 +63,8 @@ static int forbid_paths(void)
     }
     filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     const struct sock_fprog program = {(unsigned short)n, filter};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
 enum { CANNOT = 77, WRONG = 78 };
@@ -87,7 +89,7 @@ static int run_without_paths(void (*run)(const void *), const void *context)
     return status;
 }
 
-/* --- Names ------------------------------------------------------------------------------------------------------------------- */
+/* --- Names ---------------------------------------------------------------------------------------------- */
 
 typedef struct place {
     char path[40], file[64], fifo[64];
@@ -118,8 +120,8 @@ static int close_place(void **state)
 static void check(const place *p, const tandem_submission *submission)
 {
     tandem_error error = {0};
-    const tandem_status status = tandem_submission_check(&(tandem_budget){.most = TANDEM_SUBMISSION_MOST_WORK},
-                                                         submission, p->site, &error);
+    const tandem_status status = tandem_submission_check(
+        &(tandem_budget){.most = TANDEM_SUBMISSION_MOST_WORK}, submission, p->site, &error);
     if (status != TANDEM_OK && status != TANDEM_OVER_LIMIT && !tandem_submission_is_refused(status))
         _exit(WRONG);
 }
@@ -146,8 +148,17 @@ static void check_names(const void *context)
         "gpu:%s", "gres:gpu:%s:1", "gpu:old:%s", "vit_tiny,%s",  "mlp %s",        "%s:width=16",
         "cpu_%s", "$(cat %s)",     "~%s",
     };
-    static const char *const others[] = {
-        "/dev/zero", "/dev/stdin", "/proc/self/environ", "tandem.db", "mlp.json", "plan.json", "model.onnx", ".", "..", "/", ""};
+    static const char *const others[] = {"/dev/zero",
+                                         "/dev/stdin",
+                                         "/proc/self/environ",
+                                         "tandem.db",
+                                         "mlp.json",
+                                         "plan.json",
+                                         "model.onnx",
+                                         ".",
+                                         "..",
+                                         "/",
+                                         ""};
     const place *p = context;
     const char *const names[] = {p->file, p->fifo, p->path};
     char text[256];

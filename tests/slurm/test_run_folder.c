@@ -1,5 +1,5 @@
-/* What srun leaves for the tasks of a step: they take it from its own folder and file, and from no other; and no name but those
- * that srun writes. */
+/* What srun leaves for the tasks of a step: they take it from its own folder and file, and from no other; and
+ * no name but those that srun writes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,8 +38,8 @@ static int open_place(void **state)
 static int close_place(void **state)
 {
     const place *p = *state;
-    static const char *const files[] = {"run/environment", "run/left", "other/environment"}, *const folders[] = {
-                                                                                                 "run", "other"};
+    static const char *const files[] = {"run/environment", "run/left", "other/environment"},
+                             *const folders[] = {"run", "other"};
     for (size_t k = 0; k < N_OF(files); k++) (void)unlinkat(p->directory, files[k], 0);
     for (size_t k = 0; k < N_OF(folders); k++) {
         (void)unlinkat(p->directory, folders[k], 0);
@@ -86,7 +86,7 @@ static void refused(const place *p, const char *why)
     if (!strstr(said, why)) fail_msg("%s", said);
 }
 
-/* --- The folder --------------------------------------------------------------------------------------------------------------- */
+/* --- The folder ----------------------------------------------------------------------------------------- */
 
 static void a_folder_is_named_by_job_component_and_step(void **state)
 {
@@ -135,7 +135,7 @@ static void a_directory_that_cannot_be_written_says_so(void **state)
     (void)close(proc);
 }
 
-/* --- What is left ---------------------------------------------------------------------------------------------------------------- */
+/* --- What is left --------------------------------------------------------------------------------------- */
 
 static void what_is_written_is_read(void **state)
 {
@@ -188,7 +188,7 @@ static void where_there_is_no_folder_there_is_nothing(void **state)
     assert_non_null(strstr(reading(*state, TANDEM_MISSING), "there is no 'run'"));
 }
 
-/* --- What others have put there --------------------------------------------------------------------------------------------------- */
+/* --- What others have put there ------------------------------------------------------------------------- */
 
 static void links_are_not_followed(void **state)
 {
@@ -241,15 +241,17 @@ static void what_is_somebody_elses_is_refused(void **state)
     assert_int_equal(fchownat(p->directory, "run", 65534, 65534, 0), 0);
     refused(p, "'run' in the working directory is user 65534's, not user 0's");
     assert_int_equal(tandem_run_folder_make(p->directory, "run", NULL), TANDEM_FOREIGN);
-    assert_int_equal(tandem_run_folder_write(p->directory, "run", (const char *[TANDEM_N_RUN_VARIABLE]){NULL}, NULL),
-                     TANDEM_FOREIGN);
+    assert_int_equal(
+        tandem_run_folder_write(p->directory, "run", (const char *[TANDEM_N_RUN_VARIABLE]){NULL}, NULL),
+        TANDEM_FOREIGN);
     tandem_run_folder_remove(p->directory, "run");
     assert_int_equal(fchownat(p->directory, "run", 0, 0, 0), 0);
-    assert_int_equal(fchownat(p->directory, "run/environment", 65534, 65534, 0), 0); /* and it was not removed */
+    /* and it was not removed */
+    assert_int_equal(fchownat(p->directory, "run/environment", 65534, 65534, 0), 0);
     refused(p, "'run/environment' in the working directory is user 65534's");
 }
 
-/* --- What stands in it ---------------------------------------------------------------------------------------------------------------- */
+/* --- What stands in it ---------------------------------------------------------------------------------- */
 
 static void other_names_are_refused_and_nothing_is_taken(void **state)
 {
@@ -276,7 +278,8 @@ static void other_names_are_refused_and_nothing_is_taken(void **state)
     for (size_t k = 0; k < N_OF(rows); k++) {
         tandem_run_left left = {0};
         tandem_error error = {0};
-        assert_int_equal(tandem_run_left_parse(&left, rows[k][0], strlen(rows[k][0]), "run", &error), TANDEM_FOREIGN);
+        assert_int_equal(tandem_run_left_parse(&left, rows[k][0], strlen(rows[k][0]), "run", &error),
+                         TANDEM_FOREIGN);
         assert_null(left.text);
         if (!strstr(error.text, rows[k][1])) fail_msg("row %zu: %s", k, error.text);
     }

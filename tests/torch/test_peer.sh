@@ -1,6 +1,7 @@
 #!/bin/bash
-# bench/torch/peer.py: a PyTorch with the slow reference BLAS is refused, and what is compared with is named. Skipped, aloud,
-# without a Python that has PyTorch ($PYTHON, or the first of python3 and /usr/bin/python3 that has it). Speaks TAP.
+# bench/torch/peer.py: a PyTorch with the slow reference BLAS is refused, and what is compared with is named.
+# Skipped, aloud, without a Python that has PyTorch ($PYTHON, or the first of python3 and /usr/bin/python3
+# that has it). Speaks TAP.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 peer=$here/../../bench/torch/peer.py reference=/usr/lib/x86_64-linux-gnu/blas

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Training by tandem against the same by PyTorch: tests/torch/truth.py. Skipped, aloud, without a Python that has PyTorch ($PYTHON,
-# or the first of python3 and /usr/bin/python3 that has it). Speaks TAP. TANDEM_BUILD = the build folder.
+# Training by tandem against the same by PyTorch: tests/torch/truth.py. Skipped, aloud, without a Python that
+# has PyTorch ($PYTHON, or the first of python3 and /usr/bin/python3 that has it). Speaks TAP. TANDEM_BUILD =
+# the build folder.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${TANDEM_BUILD:-$here/../../build}" && pwd) || exit 4

@@ -59,7 +59,8 @@ static inline void replay_store_fill(replay_store *s, const tandem_graph *graph,
 {
     tandem_step *step = NULL;
     tandem_error error = {0};
-    const tandem_step_options options = {.n_micro = 2, .with_norm = 1}; /* it has all tasks there can be, or their like */
+    /* it has all tasks there can be, or their like */
+    const tandem_step_options options = {.n_micro = 2, .with_norm = 1};
     assert_int_equal(tandem_step_open_with(&step, graph, wider, bucket_bytes, &options, &error), TANDEM_OK);
     assert_int_equal(tandem_store_begin(s->store, &error), TANDEM_OK);
     for (int t = 0; t < step->n_task; t++) {
@@ -79,13 +80,16 @@ static inline void replay_store_fill(replay_store *s, const tandem_graph *graph,
     tandem_step_close(step);
 }
 
-static inline void replay_store_put_curve(replay_store *s, const char *group, int loaded, uint64_t bytes, int64_t ns)
+static inline void replay_store_put_curve(replay_store *s, const char *group, int loaded, uint64_t bytes,
+                                          int64_t ns)
 {
     const tandem_collective_point point = {bytes, replay_cost(ns, 0)};
-    assert_int_equal(tandem_store_put_collective(s->store, group, "all-reduce", loaded, &point, NULL), TANDEM_OK);
+    assert_int_equal(tandem_store_put_collective(s->store, group, "all-reduce", loaded, &point, NULL),
+                     TANDEM_OK);
 }
 
-static inline tandem_cluster_class replay_class(const char *device, tandem_dtype wider, int n_rank, int per_node)
+static inline tandem_cluster_class replay_class(const char *device, tandem_dtype wider, int n_rank,
+                                                int per_node)
 {
     tandem_cluster_class member = {.n_rank = n_rank, .per_node = per_node};
     (void)snprintf(member.device.name, sizeof member.device.name, "%s", device);

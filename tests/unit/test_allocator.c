@@ -46,7 +46,7 @@ static int is_adjustable(const priced_cluster *p, int op)
     return tandem_op_row_get(p->graph[0]->op[op].kind)->op_class == TANDEM_ADJUSTABLE;
 }
 
-/* --- Names ------------------------------------------------------------------------------------------------- */
+/* --- Names ---------------------------------------------------------------------------------------------- */
 
 static void policies_are_found_by_name(void **state)
 {
@@ -68,7 +68,7 @@ static void policies_are_found_by_name(void **state)
     assert_non_null(strstr(error.text, "'greedy'"));
 }
 
-/* --- Sensitivity ----------------------------------------------------------------------------------------------- */
+/* --- Sensitivity ---------------------------------------------------------------------------------------- */
 
 static void classes_count_by_their_part_of_the_batch(void **state)
 {
@@ -88,7 +88,7 @@ static void classes_count_by_their_part_of_the_batch(void **state)
     priced_cluster_close(&p);
 }
 
-/* --- Uniform ----------------------------------------------------------------------------------------------------- */
+/* --- Uniform -------------------------------------------------------------------------------------------- */
 
 static void uniform_lowers_the_slowest_class(void **state)
 {
@@ -153,13 +153,14 @@ static void a_precision_that_the_device_lacks_is_refused(void **state)
     open_priced(&p, two_devices, 16, NULL);
     tandem_allocation_problem problem = priced_problem(&p, 0);
     problem.uniform = TANDEM_PRECISION_BF16;
-    assert_int_equal(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, NULL, &error), TANDEM_NO_KERNEL);
+    assert_int_equal(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, NULL, &error),
+                     TANDEM_NO_KERNEL);
     assert_null(plan);
     assert_int_equal(a.replays, -5);
     priced_cluster_close(&p);
 }
 
-/* --- Limits ------------------------------------------------------------------------------------------------------- */
+/* --- Limits --------------------------------------------------------------------------------------------- */
 
 static void a_plan_that_does_not_fit_names_device_bytes_and_limit(void **state)
 {
@@ -179,7 +180,8 @@ static void a_plan_that_does_not_fit_names_device_bytes_and_limit(void **state)
     problem = priced_problem(&p, 0);
     for (int k = 0; tandem_policies[k]; k++) {
         tandem_error error = {0};
-        assert_int_equal(tandem_allocate(&plan, &a, tandem_policies[k], &problem, NULL, &error), TANDEM_NO_FIT);
+        assert_int_equal(tandem_allocate(&plan, &a, tandem_policies[k], &problem, NULL, &error),
+                         TANDEM_NO_FIT);
         assert_null(plan);
         assert_int_equal(a.replays, -5);
         assert_non_null(strstr(error.text, "cpu:avx2_vnni"));
@@ -224,7 +226,7 @@ static void a_class_that_waits_is_lowered_for_its_memory_alone(void **state)
     priced_cluster_close(&p);
 }
 
-/* --- What was not measured ---------------------------------------------------------------------------------------- */
+/* --- What was not measured ------------------------------------------------------------------------------ */
 
 static int is_no_int8_product(const tandem_cost_key *key)
 {
@@ -250,7 +252,8 @@ static void what_was_not_measured_is_left_out(void **state)
     assert_true(a.sensitivity == 0);
     tandem_plan_close(plan);
     plan = NULL;
-    assert_int_equal(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, NULL, &error), TANDEM_MISSING);
+    assert_int_equal(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, NULL, &error),
+                     TANDEM_MISSING);
     assert_null(plan);
     priced_cluster_close(&p);
 
@@ -274,7 +277,8 @@ static void a_base_plan_without_costs_is_an_error(void **state)
     const tandem_allocation_problem problem = priced_problem(&p, 0);
     for (int k = 0; tandem_policies[k]; k++) {
         tandem_error error = {0};
-        assert_int_equal(tandem_allocate(&plan, &a, tandem_policies[k], &problem, NULL, &error), TANDEM_MISSING);
+        assert_int_equal(tandem_allocate(&plan, &a, tandem_policies[k], &problem, NULL, &error),
+                         TANDEM_MISSING);
         assert_null(plan);
         assert_int_equal(a.replays, -5);
         assert_non_null(strstr(error.text, "linear"));
@@ -282,7 +286,7 @@ static void a_base_plan_without_costs_is_an_error(void **state)
     priced_cluster_close(&p);
 }
 
-/* --- Bad input ------------------------------------------------------------------------------------------------------- */
+/* --- Bad input ------------------------------------------------------------------------------------------ */
 
 static void bad_numbers_are_refused(void **state)
 {
@@ -295,7 +299,8 @@ static void bad_numbers_are_refused(void **state)
     for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++) {
         const tandem_allocation_problem problem = priced_problem(&p, bad[k]);
         tandem_error error = {0};
-        assert_int_equal(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), TANDEM_USAGE);
+        assert_int_equal(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error),
+                         TANDEM_USAGE);
         const tandem_allocation_problem sound = priced_problem(&p, 0);
         const double kept = p.harm[WEAK][5];
         p.harm[WEAK][5] = bad[k];
@@ -312,7 +317,7 @@ static void bad_numbers_are_refused(void **state)
     priced_cluster_close(&p);
 }
 
-/* --- Another base ------------------------------------------------------------------------------------------------------ */
+/* --- Another base --------------------------------------------------------------------------------------- */
 
 static void the_base_need_not_be_fp32(void **state)
 {
@@ -334,7 +339,7 @@ static void the_base_need_not_be_fp32(void **state)
     priced_cluster_close(&p);
 }
 
-/* --- Without memory ----------------------------------------------------------------------------------------- */
+/* --- Without memory ------------------------------------------------------------------------------------- */
 
 static void every_allocation_may_fail(void **state)
 {
@@ -351,7 +356,8 @@ static void every_allocation_may_fail(void **state)
         for (; status != TANDEM_OK; k++) {
             tandem_allocation a = {.replays = -5};
             tandem_error error = {0};
-            tandem_fail_allocation_after(k < 64 ? k : 64 + 37 * (k - 64)); /* each replay plans memory: most are alike */
+            /* each replay plans memory: most are alike */
+            tandem_fail_allocation_after(k < 64 ? k : 64 + 37 * (k - 64));
             status = tandem_allocate(&plan, &a, tandem_policies[which], &problem, NULL, &error);
             const int failed = tandem_allocation_failed();
             tandem_fail_allocation_after(-1);

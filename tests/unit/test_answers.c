@@ -74,7 +74,7 @@ static void assert_has_plan(const bench *b)
             assert_int_equal(tandem_replayer_get(b->p.replayer, c, i), b->plan->precision[c][i]);
 }
 
-/* --- Verification ---------------------------------------------------------------------------------------- */
+/* --- Verification --------------------------------------------------------------------------------------- */
 
 static void a_plan_is_what_it_says(void **state)
 {
@@ -158,7 +158,8 @@ static void a_changed_precision_does_not_go_unnoticed(void **state)
     for (int i = 0; i < b.plan->n_op; i++) {
         if (!is_adjustable(&b, i)) continue;
         const tandem_precision kept = b.plan->precision[WEAK][i];
-        b.plan->precision[WEAK][i] = kept == TANDEM_PRECISION_INT8 ? TANDEM_PRECISION_FP32 : TANDEM_PRECISION_INT8;
+        b.plan->precision[WEAK][i] =
+            kept == TANDEM_PRECISION_INT8 ? TANDEM_PRECISION_FP32 : TANDEM_PRECISION_INT8;
         expect(&b, TANDEM_MALFORMED, " is ");
         b.plan->precision[WEAK][i] = TANDEM_PRECISION_BF16; /* the device has none */
         expect(&b, TANDEM_MALFORMED, "cannot be bf16 on cpu:avx2_vnni");
@@ -227,7 +228,7 @@ static void a_broken_limit_is_no_edited_figure(void **state)
     close_bench(&b);
 }
 
-/* --- Neighbours ------------------------------------------------------------------------------------------ */
+/* --- Neighbours ----------------------------------------------------------------------------------------- */
 
 static void neighbours_are_the_uniform_plans_of_what_is_lowered(void **state)
 {
@@ -310,7 +311,7 @@ static void neighbours_that_were_not_measured_are_left_out(void **state)
     close_bench(&b);
 }
 
-/* --- Explanations ---------------------------------------------------------------------------------------- */
+/* --- Explanations --------------------------------------------------------------------------------------- */
 
 static void a_choice_is_explained_by_replays(void **state)
 {
@@ -373,12 +374,13 @@ static void what_forbids_a_choice_is_counted(void **state)
     }
     int dependent = 0;
     while (tandem_op_row_get(b.p.graph[0]->op[dependent].kind)->op_class != TANDEM_DEPENDENT) dependent++;
-    assert_int_equal(tandem_choices_explain(choice, &n, &b.problem, 0, WEAK, dependent, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_choices_explain(choice, &n, &b.problem, 0, WEAK, dependent, &error),
+                     TANDEM_USAGE);
     assert_non_null(strstr(error.text, "follows its inputs"));
     close_bench(&b);
 }
 
-/* --- Shortfalls -------------------------------------------------------------------------------------------- */
+/* --- Shortfalls ----------------------------------------------------------------------------------------- */
 
 static uint64_t smallest_at(int64_t batch)
 {
@@ -440,7 +442,7 @@ static void what_fits_lacks_nothing(void **state)
     close_bench(&b);
 }
 
-/* --- Other objectives: refusals ------------------------------------------------------------------------------ */
+/* --- Other objectives: refusals ------------------------------------------------------------------------- */
 
 static void limits_that_contradict_each_other_are_refused(void **state)
 {
@@ -504,7 +506,7 @@ static void a_budget_below_everything_is_said(void **state)
     close_bench(&b);
 }
 
-/* --- Without memory ------------------------------------------------------------------------------------------ */
+/* --- Without memory ------------------------------------------------------------------------------------- */
 
 typedef tandem_status question(bench *b, tandem_error *error);
 
@@ -572,7 +574,8 @@ static void every_allocation_may_fail(void **state)
         long k = 0;
         for (; status != TANDEM_OK; k++) {
             tandem_error error = {0};
-            tandem_fail_allocation_after(k < 64 ? k : 64 + 197 * (k - 64)); /* each replay plans memory: most are alike */
+            /* each replay plans memory: most are alike */
+            tandem_fail_allocation_after(k < 64 ? k : 64 + 197 * (k - 64));
             status = questions[which](&b, &error);
             const int failed = tandem_allocation_failed();
             tandem_fail_allocation_after(-1);

@@ -1,5 +1,5 @@
-/* The published procedure, on an mlp of three products whose times and harms are chosen so that every decision of it can be
- * told by hand. */
+/* The published procedure, on an mlp of three products whose times and harms are chosen so that every
+ * decision of it can be told by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -76,7 +76,8 @@ static void close_bench(bench *b)
     tandem_graph_close(b->graph);
 }
 
-static tandem_status allocate(bench *b, tandem_plan **plan, tandem_allocation *allocation, tandem_error *error)
+static tandem_status allocate(bench *b, tandem_plan **plan, tandem_allocation *allocation,
+                              tandem_error *error)
 {
     const tandem_policy *policy = NULL;
     assert_int_equal(tandem_policy_find(&policy, "qsync", error), TANDEM_OK);
@@ -97,12 +98,12 @@ static void assert_precisions(const bench *b, const tandem_plan *plan, tandem_pr
 /* Raising fc1 takes 9000 ns, fc2 900, head 100. */
 static bench three_products(void)
 {
-    return (bench){
-        .price = {
-            .ns = {[FC1] = {[FP32] = 10000, [INT8] = 1000, [FULL] = -1},
-                   [FC2] = {[FP32] = 1900, [INT8] = 1000, [FULL] = -1},
-                   [HEAD] = {[FP32] = 1100, [INT8] = 1000, [FULL] = -1}},
-            .harm = {[FC1] = {[INT8] = 5, [FULL] = 5}, [FC2] = {[INT8] = 3, [FULL] = 3}, [HEAD] = {[INT8] = 1, [FULL] = 1}}}};
+    return (bench){.price = {.ns = {[FC1] = {[FP32] = 10000, [INT8] = 1000, [FULL] = -1},
+                                    [FC2] = {[FP32] = 1900, [INT8] = 1000, [FULL] = -1},
+                                    [HEAD] = {[FP32] = 1100, [INT8] = 1000, [FULL] = -1}},
+                             .harm = {[FC1] = {[INT8] = 5, [FULL] = 5},
+                                      [FC2] = {[INT8] = 3, [FULL] = 3},
+                                      [HEAD] = {[INT8] = 1, [FULL] = 1}}}};
 }
 
 static void the_initial_setting_is_the_fastest(void **state)
@@ -126,7 +127,8 @@ static void the_initial_setting_is_the_fastest(void **state)
     close_bench(&b);
 }
 
-/* 3000 ns at first. The most sensitive comes first; where it is too long it is undone, and the next is tried. */
+/* 3000 ns at first. The most sensitive comes first; where it is too long it is undone, and the next is tried.
+ * */
 static void the_most_sensitive_is_raised_first(void **state)
 {
     (void)state;
@@ -168,7 +170,8 @@ static void an_operator_is_raised_step_by_step(void **state)
     tandem_plan *plan = NULL;
     tandem_allocation a;
     tandem_error error = {0};
-    b.problem.target_ns = 2100; /* 300 at first; each step to int8 takes 900: fc1 (gain 5), fc2 (3), no more */
+    /* 300 at first; each step to int8 takes 900: fc1 (gain 5), fc2 (3), no more */
+    b.problem.target_ns = 2100;
     assert_int_equal(allocate(&b, &plan, &a, &error), TANDEM_OK);
     assert_precisions(&b, plan, INT8, INT8, FULL);
     tandem_plan_close(plan);

@@ -87,7 +87,8 @@ static void times_are_read(void **state)
         tandem_error error = {0};
         const tandem_status status = tandem_quantity_parse_ns(&ns, cases[i].text, &error);
         if (status != TANDEM_OK || ns != cases[i].ns)
-            fail_msg("%s: %s, %lld: %s", cases[i].text, tandem_status_name(status), (long long)ns, error.text);
+            fail_msg("%s: %s, %lld: %s", cases[i].text, tandem_status_name(status), (long long)ns,
+                     error.text);
     }
 }
 
@@ -226,7 +227,8 @@ static void the_error_says_what_is_wrong(void **state)
     int64_t ns = 0;
     tandem_error error = {0};
     assert_int_equal(tandem_quantity_parse_ns(&ns, "5", &error), TANDEM_USAGE);
-    assert_string_equal(error.text, "\"5\" is not a time: the unit is missing. Allowed units: ns, us, ms, s, min, h or d; "
+    assert_string_equal(error.text, "\"5\" is not a time: the unit is missing. Allowed units: ns, us, ms, s, "
+                                    "min, h or d; "
                                     "for example 1.5ms.");
 }
 
@@ -321,7 +323,8 @@ static void printed_quantities_read_back(void **state)
 static void the_locale_changes_nothing(void **state)
 {
     (void)state;
-    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "nl_NL.UTF-8", "ru_RU.UTF-8"};
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "nl_NL.UTF-8",
+                                        "ru_RU.UTF-8"};
     const char *got = NULL;
     for (size_t i = 0; i < N_OF(names) && !got; i++) got = setlocale(LC_ALL, names[i]);
     if (!got) {

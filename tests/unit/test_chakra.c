@@ -1,5 +1,5 @@
-/* Execution traces of Chakra: what is written of a step, read back to the same step; traces written here, with steps worked out by
- * hand; and all kinds of bad ones. */
+/* Execution traces of Chakra: what is written of a step, read back to the same step; traces written here,
+ * with steps worked out by hand; and all kinds of bad ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -153,12 +153,14 @@ static void refuse(file *a, file *b, const char *word, const char *more)
 static void a_collective_is_joined(void **state)
 {
     (void)state;
-    static const drawn early[] = {{9, COMP, 30, NONE, {{0}}, "fwd"},
-                                  {3, COLL, 30, AFTER(9), {{"comm_type", 0, NULL}, {"comm_size", 64, NULL}}, "grad"},
-                                  {4, COMP, 5, AFTER(3), {{"kind", 0, "update"}}, "opt"}};
-    static const drawn late[] = {{9, COMP, 50, NONE, {{0}}, "fwd"},
-                                 {3, COLL, 10, AFTER(9), {{"comm_type", 0, NULL}, {"comm_size", 64, NULL}}, "grad"},
-                                 {4, COMP, 5, AFTER(3), {{"kind", 0, "update"}}, "opt"}};
+    static const drawn early[] = {
+        {9, COMP, 30, NONE, {{0}}, "fwd"},
+        {3, COLL, 30, AFTER(9), {{"comm_type", 0, NULL}, {"comm_size", 64, NULL}}, "grad"},
+        {4, COMP, 5, AFTER(3), {{"kind", 0, "update"}}, "opt"}};
+    static const drawn late[] = {
+        {9, COMP, 50, NONE, {{0}}, "fwd"},
+        {3, COLL, 10, AFTER(9), {{"comm_type", 0, NULL}, {"comm_size", 64, NULL}}, "grad"},
+        {4, COMP, 5, AFTER(3), {{"kind", 0, "update"}}, "opt"}};
     tandem_whatif *const w = accept(make(early, 3), make(late, 3));
     assert_int_equal(w->step_ns, 65000);
     assert_int_equal(w->ideal_ns, 45000); /* as the one that computes least */
@@ -188,8 +190,9 @@ static void a_collective_is_joined(void **state)
 static void a_message_is_joined(void **state)
 {
     (void)state;
-    static const drawn from[] = {{0, COMP, 7, NONE, {{0}}, NULL},
-                                 {1, SEND, 2, AFTER(0), {{"comm_dst", 1, NULL}, {"comm_tag", 5, NULL}}, NULL}};
+    static const drawn from[] = {
+        {0, COMP, 7, NONE, {{0}}, NULL},
+        {1, SEND, 2, AFTER(0), {{"comm_dst", 1, NULL}, {"comm_tag", 5, NULL}}, NULL}};
     static const drawn to[] = {{0, RECV, 9, NONE, {{"comm_src", 0, NULL}, {"comm_tag", 5, NULL}}, NULL},
                                {1, COMP, 20, AFTER(0), {{0}}, NULL}};
     tandem_whatif *w = accept(make(from, 2), make(to, 2));
@@ -200,7 +203,8 @@ static void a_message_is_joined(void **state)
     tandem_whatif_close(w);
 }
 
-/* Only the ranks of a named group take part; the exact duration counts; beside one another runs what does not depend. */
+/* Only the ranks of a named group take part; the exact duration counts; beside one another runs what does not
+ * depend. */
 static void what_nodes_say_counts(void **state)
 {
     (void)state;
@@ -246,8 +250,10 @@ static void lacking_partners_are_refused(void **state)
     (void)state;
     static const drawn both[] = {{1, COLL, 3, NONE, {{"comm_type", 0, NULL}}, "first"},
                                  {2, COLL, 3, AFTER(1), {{"comm_type", 0, NULL}}, "second"}};
-    static const drawn big[] = {{1, COLL, 3, NONE, {{"comm_type", 0, NULL}, {"comm_size", 8, NULL}}, "first"}};
-    static const drawn small[] = {{1, COLL, 3, NONE, {{"comm_type", 0, NULL}, {"comm_size", 4, NULL}}, "first"}};
+    static const drawn big[] = {
+        {1, COLL, 3, NONE, {{"comm_type", 0, NULL}, {"comm_size", 8, NULL}}, "first"}};
+    static const drawn small[] = {
+        {1, COLL, 3, NONE, {{"comm_type", 0, NULL}, {"comm_size", 4, NULL}}, "first"}};
     static const drawn send[] = {{1, SEND, 3, NONE, {{"comm_dst", 1, NULL}}, "hello"}};
     static const drawn alone[] = {{1, COMP, 3, NONE, {{0}}, NULL}};
     refuse(make(both, 2), make(both, 1), "node 2 (second)", "number 2");
@@ -280,7 +286,8 @@ static void damaged_files_are_refused(void **state)
     bad->n += 11;
     refuse(bad, NULL, "t.0.et', byte 8", "64 bits");
     bad = make(good, 0);
-    memcpy(bad->bytes + bad->n, "\x0c\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 13); /* id over 64 bits */
+    /* id over 64 bits */
+    memcpy(bad->bytes + bad->n, "\x0c\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 13);
     bad->n += 13;
     refuse(bad, NULL, "t.0.et', byte 9", "the message is damaged");
     bad = make(good, 0);
@@ -314,7 +321,8 @@ static void ranks_come_from_names(void **state)
     file *const f = make(good, 1);
     const void *const bytes[] = {f->bytes, f->bytes};
     const size_t n[] = {f->n, f->n};
-    const char *const swapped[] = {"a.12.et.gz", "a.3.et"}, *const same[] = {"a.3.et", "b.3.et"}, *const silent[] = {"a.et", "3.et"};
+    const char *const swapped[] = {"a.12.et.gz", "a.3.et"}, *const same[] = {"a.3.et", "b.3.et"},
+                      *const silent[] = {"a.et", "3.et"};
     tandem_whatif *w = NULL;
     tandem_error error = {0};
     assert_int_equal(tandem_whatif_parse_chakra(&w, swapped, bytes, n, 2, &error), TANDEM_OK);
@@ -339,7 +347,8 @@ typedef struct fixture {
     char folder[40];
 } fixture;
 
-/* Tasks one after another, each as long as `draw` says; buckets when both ranks are there, one after the other. */
+/* Tasks one after another, each as long as `draw` says; buckets when both ranks are there, one after the
+ * other. */
 static void lay_out(fixture *f)
 {
     enum { MOST_BUCKETS = 64 };
@@ -398,9 +407,18 @@ static int close_fixture(void **state)
 static void write_lanes(const fixture *f, const char *path)
 {
     tandem_error error = {0};
-    const tandem_trace_lane lane[] = {
-        {.device = "cpu:a", .rank = 0, .n_rank = 1, .step = f->step[0], .event = f->event[0], .n_event = f->n_event[0]},
-        {.device = "cpu:b", .rank = 1, .n_rank = 3, .step = f->step[1], .event = f->event[1], .n_event = f->n_event[1]}};
+    const tandem_trace_lane lane[] = {{.device = "cpu:a",
+                                       .rank = 0,
+                                       .n_rank = 1,
+                                       .step = f->step[0],
+                                       .event = f->event[0],
+                                       .n_event = f->n_event[0]},
+                                      {.device = "cpu:b",
+                                       .rank = 1,
+                                       .n_rank = 3,
+                                       .step = f->step[1],
+                                       .event = f->event[1],
+                                       .n_event = f->n_event[1]}};
     if (tandem_trace_write(path, "title", lane, 2, &error) != TANDEM_OK) fail_msg("%s", error.text);
 }
 

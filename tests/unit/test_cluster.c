@@ -30,7 +30,8 @@ static void the_table_is_whole(void **state)
         assert_string_equal(found.name, device->name);
         assert_int_equal(found.precisions, device->precisions);
         assert_true(device->precisions & fp32);
-        assert_true(device->wider == TANDEM_F32 || (device->wider == TANDEM_BF16 && device->precisions & bf16) ||
+        assert_true(device->wider == TANDEM_F32 ||
+                    (device->wider == TANDEM_BF16 && device->precisions & bf16) ||
                     (device->wider == TANDEM_F16 && device->precisions & fp16));
     }
     assert_null(tandem_device_get(-1));
@@ -109,14 +110,15 @@ static void descriptions_are_whole(void **state)
         assert_true(device->memory_bytes >= 8000000000 && facts->bytes_per_s > 1e11 && facts->launch_ns > 0);
         assert_true(facts->achieved_bytes > 0 && facts->achieved_bytes <= 1);
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
-            const tandem_dtype type =
-                tandem_precision_multiplies((tandem_precision)p, tandem_precision_get((tandem_precision)p)->forward);
+            const tandem_dtype type = tandem_precision_multiplies(
+                (tandem_precision)p, tandem_precision_get((tandem_precision)p)->forward);
             if (device->precisions >> p & 1) assert_true(facts->flops_per_s[type] >= 1e12);
             if (device->precisions >> p & 1)
                 assert_true(facts->achieved[type] > 0 && facts->achieved[type] <= 1);
         }
         assert_true(facts->flops_per_s[device->wider] >= facts->flops_per_s[TANDEM_F32]);
-        assert_int_equal(device->precisions >> TANDEM_PRECISION_BF16 & 1, facts->flops_per_s[TANDEM_BF16] > 0);
+        assert_int_equal(device->precisions >> TANDEM_PRECISION_BF16 & 1,
+                         facts->flops_per_s[TANDEM_BF16] > 0);
     }
     assert_in_range(n, 8, 64);
     tandem_device t4;
@@ -177,7 +179,8 @@ static void this_machine_is_what_its_kernel_says(void **state)
         tandem_error error = {0};
         for (int f = 0; f < 3 && rows[i].flags[f]; f++) expected = expected && kernel_lists(rows[i].flags[f]);
         assert_int_equal(tandem_device_present(rows[i].device), expected);
-        assert_int_equal(tandem_device_require(rows[i].device, &error), expected ? TANDEM_OK : TANDEM_NO_DEVICE);
+        assert_int_equal(tandem_device_require(rows[i].device, &error),
+                         expected ? TANDEM_OK : TANDEM_NO_DEVICE);
         if (!expected) assert_non_null(strstr(error.text, "lacks"));
     }
 }
@@ -196,7 +199,8 @@ static void the_pair_is_of_this_machine(void **state)
     }
     assert_true(tandem_device_present(strong->name) && tandem_device_present(weak->name));
     assert_int_equal(strong == weak, n == 1);
-    for (const tandem_device *better = strong + 1; better < tandem_device_get(0) + tandem_device_count(); better++)
+    for (const tandem_device *better = strong + 1; better < tandem_device_get(0) + tandem_device_count();
+         better++)
         assert_false(tandem_device_present(better->name));
 }
 
@@ -312,8 +316,8 @@ static void words_stand_for_devices_of_this_machine(void **state)
 static void a_cluster_is_read(void **state)
 {
     (void)state;
-    const tandem_cluster cluster =
-        parse(" 16*cpu:avx512_bf16@8 batch=32 memory=12GiB+cpu:avx2  memory=1.5kB batch=4 net=100Gbit/s,5us ");
+    const tandem_cluster cluster = parse(
+        " 16*cpu:avx512_bf16@8 batch=32 memory=12GiB+cpu:avx2  memory=1.5kB batch=4 net=100Gbit/s,5us ");
     assert_int_equal(cluster.n_class, 2);
     assert_string_equal(cluster.member[0].device.name, "cpu:avx512_bf16");
     assert_int_equal(cluster.member[0].device.wider, TANDEM_BF16);
@@ -469,7 +473,8 @@ static void what_is_wrong_is_said(void **state)
         {"t4 lnk=1GB/s,1us", TANDEM_USAGE, "Did you mean 'link'?"},
         {"t4 node", TANDEM_USAGE, "behind a device may stand"},
         {"t4 =1", TANDEM_USAGE, "behind a device may stand"},
-        {"t4 link=1GB/s", TANDEM_USAGE, "link is a rate and a latency, as in link=100Gbit/s,5us; got '1GB/s'"},
+        {"t4 link=1GB/s", TANDEM_USAGE,
+         "link is a rate and a latency, as in link=100Gbit/s,5us; got '1GB/s'"},
         {"t4 node=1GB,1us", TANDEM_USAGE, "class 1, 'node=1GB,1us'"},
         {"t4 link=1GB/s,1us link=1GB/s,1us", TANDEM_USAGE, "link is given twice"},
         {"t4 node=1GB/s,1us + t4 node=1GB/s,1us", TANDEM_USAGE, "node is given twice"},
@@ -517,10 +522,13 @@ static void a_file_says_the_same(void **state)
 {
     (void)state;
     static const char json[] =
-        "{\"schema\": \"tandem.cluster/1\", \"node\": \"300Gbit/s,2us\", \"net\": \"100Gbit/s,5us\", \"classes\": ["
-        "{\"device\": \"cpu:avx512_bf16\", \"ranks\": 16, \"per_node\": 8, \"batch\": 32, \"memory\": \"12GiB\", \"slow\": 1.1, "
+        "{\"schema\": \"tandem.cluster/1\", \"node\": \"300Gbit/s,2us\", \"net\": \"100Gbit/s,5us\", "
+        "\"classes\": ["
+        "{\"device\": \"cpu:avx512_bf16\", \"ranks\": 16, \"per_node\": 8, \"batch\": 32, \"memory\": "
+        "\"12GiB\", \"slow\": 1.1, "
         "\"link\": \"600GB/s,1us\"}, {\"device\": \"cpu:avx2\", \"batch\": null, \"link\": null}]}";
-    const tandem_cluster text = parse("16*cpu:avx512_bf16@8 batch=32 memory=12GiB slow=1.1 link=600GB/s,1us + cpu:avx2 "
+    const tandem_cluster text = parse("16*cpu:avx512_bf16@8 batch=32 memory=12GiB slow=1.1 link=600GB/s,1us "
+                                      "+ cpu:avx2 "
                                       "node=300Gbit/s,2us net=100Gbit/s,5us");
     tandem_cluster cluster;
     tandem_error error = {0};
@@ -557,7 +565,8 @@ static void a_wrong_file_is_said(void **state)
         {CLUSTER(""), TANDEM_MALFORMED, "1 to 32 classes"},
         {CLUSTER("1"), TANDEM_MALFORMED, "classes[0]: must be an object"},
         {CLUSTER("{}"), TANDEM_MALFORMED, "classes[0].device: is missing"},
-        {CLUSTER("{\"device\":\"cpu:avx2\"},{\"device\":\"cpu:avx3\"}"), TANDEM_UNKNOWN_NAME, "classes[1].device"},
+        {CLUSTER("{\"device\":\"cpu:avx2\"},{\"device\":\"cpu:avx3\"}"), TANDEM_UNKNOWN_NAME,
+         "classes[1].device"},
         {CLUSTER("{\"device\":\"cpu:avx2\",\"ranks\":0}"), TANDEM_MALFORMED, "from 1 to 1000000"},
         {CLUSTER("{\"device\":\"cpu:avx2\",\"ranks\":2.5}"), TANDEM_MALFORMED, "whole number"},
         {CLUSTER("{\"device\":\"cpu:avx2\",\"ranks\":\"2\"}"), TANDEM_MALFORMED, "whole number"},
@@ -568,7 +577,8 @@ static void a_wrong_file_is_said(void **state)
         {CLUSTER("{\"device\":\"cpu:avx2\",\"memory\":12}"), TANDEM_MALFORMED, "must be a text"},
         {CLUSTER("{\"device\":\"cpu:avx2\",\"memory\":\"12\"}"), TANDEM_MALFORMED, "the unit is missing"},
         {"{\"schema\":\"tandem.cluster/1\",\"net\":\"fast\",\"classes\":[]}", TANDEM_MALFORMED, "net: "},
-        {"{\"schema\":\"tandem.cluster/1\",\"node\":1,\"classes\":[]}", TANDEM_MALFORMED, "node: must be a text"},
+        {"{\"schema\":\"tandem.cluster/1\",\"node\":1,\"classes\":[]}", TANDEM_MALFORMED,
+         "node: must be a text"},
         {CLUSTER("{\"device\":\"t4\",\"link\":\"1GB/s,5\"}"), TANDEM_MALFORMED, "classes[0].link: "},
         {CLUSTER("{\"device\":\"t4\",\"lnk\":\"1GB/s,5us\"}"), TANDEM_MALFORMED, "Did you mean 'link'"},
     };
@@ -576,7 +586,8 @@ static void a_wrong_file_is_said(void **state)
         tandem_error error = {0};
         tandem_cluster cluster = {.n_class = 77};
         const tandem_status status = parse_json(&cluster, cases[i].text, &error);
-        if (status != cases[i].status || !strstr(error.text, cases[i].says) || !strstr(error.text, "cluster.json"))
+        if (status != cases[i].status || !strstr(error.text, cases[i].says) ||
+            !strstr(error.text, "cluster.json"))
             fail_msg("%s: %s: %s", cases[i].text, tandem_status_name(status), error.text);
         assert_int_equal(cluster.n_class, 77);
     }

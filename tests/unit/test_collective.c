@@ -71,7 +71,8 @@ static void rings_go_at_the_pace_of_their_slowest_link(void **state)
         {"2*t4" LINK " + 2*v100" NODE, TANDEM_ALL_REDUCE, 1000, 6 * (20 + 25)}, /* from class to class */
         {"4*t4" NET, TANDEM_ALL_REDUCE, 1000, 6 * (50 + 250)},      /* everything when no other is given */
         {"2*t4 node=1kB/s,0ns" NET, TANDEM_ALL_REDUCE, 2, 2 * 1e6}, /* a node may be slower than the net */
-        {"4*t4@4 slow=1.5@rank2" LINK NET, TANDEM_ALL_REDUCE, 1000, 6 * (10 + 2.5)}, /* a straggler stays on its node */
+        /* a straggler stays on its node */
+        {"4*t4@4 slow=1.5@rank2" LINK NET, TANDEM_ALL_REDUCE, 1000, 6 * (10 + 2.5)},
         {"t4", TANDEM_ALL_REDUCE, 1000, 0},
     };
     CHECK(TANDEM_RING, examples);
@@ -124,7 +125,8 @@ static void two_trees_keep_every_rank_at_one_message_a_step(void **state)
         }
     }
     static const example parts[] = {
-        {"2*t4@1" NET, TANDEM_REDUCE_SCATTER, 8, 2 * (50 + 4) + (50 + 4)}, /* both halves to rank 0, one back */
+        /* both halves to rank 0, one back */
+        {"2*t4@1" NET, TANDEM_REDUCE_SCATTER, 8, 2 * (50 + 4) + (50 + 4)},
         {"2*t4@1" NET, TANDEM_ALL_GATHER, 8, 2 * (50 + 4) + (50 + 4)},
         {"2*t4" NODE NET, TANDEM_BROADCAST, 40, 2 * (20 + 2)},
         {"t4", TANDEM_ALL_REDUCE, 8, 0},
@@ -162,7 +164,8 @@ static void auto_names_the_fastest(void **state)
         tandem_collective_algorithm fastest;
     } cases[] = {
         {"16*t4@1" NET, 16, TANDEM_HALVING_DOUBLING}, /* latency counts: 8 messages, not 30 */
-        {"17*t4@1" NET, 1 << 24, TANDEM_RING}, /* bytes count, and a rank too many costs halving all of them twice */
+        /* bytes count, and a rank too many costs halving all of them twice */
+        {"17*t4@1" NET, 1 << 24, TANDEM_RING},
         {"24*t4@8" LINK NET, 1 << 24, TANDEM_HIERARCHICAL},
         {"513*t4@1" NET, 5000, TANDEM_TREE},
         {"t4", 1000, TANDEM_RING},

@@ -22,7 +22,8 @@ enum { UPDATE = 7 };
 static int64_t priced(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
 {
     const price *p = context;
-    *workspace_bytes = key->pass == TANDEM_PASS_FORWARD && key->kind == TANDEM_COST_OP ? p->workspace_bytes : 0;
+    *workspace_bytes =
+        key->pass == TANDEM_PASS_FORWARD && key->kind == TANDEM_COST_OP ? p->workspace_bytes : 0;
     return key->pass == TANDEM_PASS_UPDATE ? UPDATE : p->ns;
 }
 
@@ -150,7 +151,11 @@ static void workspace_is_the_larger_of_the_two(void **state)
     const struct {
         int64_t batch;
         uint64_t least_bytes, most_bytes;
-    } rows[] = {{2, 1024, 1024}, {4, 5120, 5120}, {8, 5120, 5120}, {1, 5120, 5120}, {14, 9216, 9280}}; /* multiples of 64 */
+    } rows[] = {{2, 1024, 1024},
+                {4, 5120, 5120},
+                {8, 5120, 5120},
+                {1, 5120, 5120},
+                {14, 9216, 9280}}; /* multiples of 64 */
     replay_store s = {.path = ""};
     replay_store_open(&s);
     measure_beside(&s, model, 2, "", (price){10, 1024});
@@ -158,7 +163,8 @@ static void workspace_is_the_larger_of_the_two(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         opened o;
         assert_int_equal(open_at(&o, &s, rows[i].batch), TANDEM_OK);
-        assert_in_range(tandem_replayer_memory(o.replayer, 0)->workspace, rows[i].least_bytes, rows[i].most_bytes);
+        assert_in_range(tandem_replayer_memory(o.replayer, 0)->workspace, rows[i].least_bytes,
+                        rows[i].most_bytes);
         close_it(&o);
     }
     replay_store_close(&s);
@@ -233,7 +239,8 @@ static void the_less_certain_of_two_times_counts(void **state)
         replay_store_fill(&s, o.graph, TANDEM_F32, 0, "cpu:avx512", beside ? device : "", priced, &p);
     }
     const tandem_graph *graph[] = {o.graph, o.graph};
-    assert_int_equal(tandem_replayer_open_with(&o.replayer, &cluster, graph, s.store, NULL, &o.error), TANDEM_OK);
+    assert_int_equal(tandem_replayer_open_with(&o.replayer, &cluster, graph, s.store, NULL, &o.error),
+                     TANDEM_OK);
     assert_int_equal(tandem_replayer_run(o.replayer, &o.replay, 0, &o.error), TANDEM_OK);
     tandem_replayer_provenance(o.replayer, 0, &o.provenance);
     assert_int_equal(o.provenance.n_task[TANDEM_ORIGIN_INTERPOLATED], N_OTHER);
@@ -251,7 +258,8 @@ static void origins_have_names(void **state)
     for (int k = 0; k < TANDEM_N_ORIGIN; k++) {
         assert_true(strlen(tandem_origin_name((tandem_origin)k)) > 0);
         for (int j = 0; j < k; j++)
-            assert_string_not_equal(tandem_origin_name((tandem_origin)j), tandem_origin_name((tandem_origin)k));
+            assert_string_not_equal(tandem_origin_name((tandem_origin)j),
+                                    tandem_origin_name((tandem_origin)k));
     }
 }
 

@@ -240,7 +240,8 @@ static tandem_data one_image(uint8_t *pixels, uint8_t *label, int height, int wi
 static void images_are_resized_between_the_centres_of_pixels(void **state)
 {
     (void)state;
-    uint8_t row[2] = {10, 50}, square[4] = {0, 100, 200, 60}, colour[6] = {1, 2, 3, 101, 102, 103}, label[1] = {7};
+    uint8_t row[2] = {10, 50}, square[4] = {0, 100, 200, 60}, colour[6] = {1, 2, 3, 101, 102, 103},
+            label[1] = {7};
     float x[64];
     int32_t got = 0;
     tandem_data data = one_image(row, label, 1, 2, 1);
@@ -269,7 +270,8 @@ static void images_are_resized_between_the_centres_of_pixels(void **state)
 
 /* ---- what must be refused ------------------------------------------------------------------------------ */
 
-static void refused(const char *source, int length, tandem_status expected, const char *first, const char *second)
+static void refused(const char *source, int length, tandem_status expected, const char *first,
+                    const char *second)
 {
     tandem_data data, before;
     tandem_error error = {0};
@@ -414,7 +416,8 @@ static void a_missing_package_is_named(void **state)
     const char *const nowhere[] = {f->path, NULL, "/nonexistent"};
     char path[600] = "before";
     tandem_error error = {0};
-    assert_int_equal(tandem_data_find_in(path, sizeof path, "fashion-mnist", nowhere, 3, &error), TANDEM_MISSING);
+    assert_int_equal(tandem_data_find_in(path, sizeof path, "fashion-mnist", nowhere, 3, &error),
+                     TANDEM_MISSING);
     assert_non_null(strstr(error.text, "apt-get install dataset-fashion-mnist"));
     assert_non_null(strstr(error.text, f->path));
     assert_string_equal(path, "before");
@@ -422,7 +425,8 @@ static void a_missing_package_is_named(void **state)
     assert_int_equal(tandem_data_find_in(path, sizeof path, "fashion-mnist", nowhere, 3, &error), TANDEM_OK);
     assert_string_equal(path, in(f, "fashion-mnist"));
     assert_int_equal(tandem_data_find_in(path, 8, "fashion-mnist", nowhere, 3, &error), TANDEM_MISSING);
-    assert_int_equal(tandem_data_find_in(path, sizeof path, "mnist", nowhere, 3, &error), TANDEM_UNKNOWN_NAME);
+    assert_int_equal(tandem_data_find_in(path, sizeof path, "mnist", nowhere, 3, &error),
+                     TANDEM_UNKNOWN_NAME);
 }
 
 static void the_search_path_honours_the_environment(void **state)
@@ -451,12 +455,14 @@ static void only_regular_files_up_to_the_limit_are_read(void **state)
 {
     const folder *const f = *state;
     assert_int_equal(mkfifo(in(f, "pipe"), 0600), 0);
-    refused(in(f, "pipe"), 4, TANDEM_MALFORMED, "pipe", "no regular file"); /* and does not wait for a writer */
+    /* and does not wait for a writer */
+    refused(in(f, "pipe"), 4, TANDEM_MALFORMED, "pipe", "no regular file");
     static uint8_t zeros[300000];
     write_gzip(in(f, "zeros.gz"), zeros, sizeof zeros);
     tandem_file file = {0};
     tandem_error error = {0};
-    assert_int_equal(tandem_data_file_read(&file, in(f, "zeros.gz"), sizeof zeros - 1, &error), TANDEM_MALFORMED);
+    assert_int_equal(tandem_data_file_read(&file, in(f, "zeros.gz"), sizeof zeros - 1, &error),
+                     TANDEM_MALFORMED);
     assert_non_null(strstr(error.text, "more than 299999 bytes"));
     assert_null(file.bytes);
     assert_int_equal(tandem_data_file_read(&file, in(f, "zeros.gz"), sizeof zeros, &error), TANDEM_OK);
@@ -608,8 +614,9 @@ static void ranks_together_see_what_one_sees(void **state)
             for (int step = 0; step < STEPS; step++)
                 for (int i = 0; i < split[k][rank]; i++) {
                     int64_t sample = -1;
-                    assert_int_equal(tandem_data_sample(&sample, &cursor, &data, 9, step, BATCH, first + i, NULL),
-                                     TANDEM_OK);
+                    assert_int_equal(
+                        tandem_data_sample(&sample, &cursor, &data, 9, step, BATCH, first + i, NULL),
+                        TANDEM_OK);
                     if (k == 0) reference[step][i] = sample;
                     assert_int_equal(sample, reference[step][first + i]);
                 }
@@ -638,8 +645,9 @@ static void a_cursor_follows_whatever_is_asked(void **state)
                  {&smaller, 2, 7}, {&data, 1, 0}, {&data, 1, 1000000007}};
     for (size_t i = 0; i < N_OF(asked); i++) {
         const int64_t n = asked[i].data->n_train, batches = n / 10;
-        assert_int_equal(tandem_data_sample(&sample, &cursor, asked[i].data, asked[i].seed, asked[i].step, 10, 3, NULL),
-                         TANDEM_OK);
+        assert_int_equal(
+            tandem_data_sample(&sample, &cursor, asked[i].data, asked[i].seed, asked[i].step, 10, 3, NULL),
+            TANDEM_OK);
         tandem_data_order(order, n, asked[i].seed, asked[i].step / batches);
         assert_int_equal(sample, order[asked[i].step % batches * 10 + 3]);
     }

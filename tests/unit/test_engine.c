@@ -47,7 +47,8 @@ static void a_message_waits_for_both_ends(void **state)
 static void dependencies_cross_streams(void **state)
 {
     (void)state;
-    /* 3 is on no stream and waits for 0 and 2; 2 stands behind 1 on its stream, which waits for 3's friend 0. */
+    /* 3 is on no stream and waits for 0 and 2; 2 stands behind 1 on its stream, which waits for 3's friend 0.
+     * */
     const int stream[] = {0, 1, 1, -1}, group[] = {-1, -1, -1, -1};
     const tandem_engine_edge edge[] = {{0, 3}, {2, 3}, {0, 1}, {0, 3}};
     const tandem_engine_graph graph = {
@@ -66,7 +67,8 @@ static void nothing_takes_no_time(void **state)
     (void)state;
     const tandem_engine_graph empty = {.n_op = 0};
     const int stream[] = {-1}, group[] = {-1};
-    const tandem_engine_graph one = {.n_op = 1, .n_group = 3, .stream = stream, .group = group}; /* groups without members */
+    /* groups without members */
+    const tandem_engine_graph one = {.n_op = 1, .n_group = 3, .stream = stream, .group = group};
     const int64_t duration_ns = 8;
     int64_t length_ns = 77;
     tandem_engine *engine = open_good(&empty);
@@ -101,8 +103,13 @@ static void graphs_that_lead_nowhere_are_refused(void **state)
     (void)state;
     const int on_0[] = {0, 0}, on_1[] = {0, 1}, below[] = {0, -2}, alone[] = {-1, -1}, second[] = {-1, 1};
     const tandem_engine_edge behind[] = {{0, 1}, {0, 2}}, before[] = {{-1, 0}}, far[] = {{INT_MAX, INT_MIN}};
-    const tandem_engine_graph good = {
-        .n_op = 2, .n_stream = 1, .n_group = 1, .stream = on_0, .group = alone, .name = name_of, .context = "op "};
+    const tandem_engine_graph good = {.n_op = 2,
+                                      .n_stream = 1,
+                                      .n_group = 1,
+                                      .stream = on_0,
+                                      .group = alone,
+                                      .name = name_of,
+                                      .context = "op "};
     tandem_engine_graph bad = good;
     bad.stream = on_1;
     refused(&bad, (const char *const[]){"op B", "stream 1", "0 to 0"}, 3);
@@ -149,8 +156,14 @@ static void circles_are_named(void **state)
     (void)state;
     const int stream[] = {0, 0, 1, 1}, alone[] = {-1, -1, -1, -1}, none[] = {-1, -1, -1, -1};
     const tandem_engine_edge to_itself[] = {{3, 3}}, back[] = {{1, 2}, {3, 0}};
-    tandem_engine_graph graph = {
-        .n_op = 4, .n_stream = 2, .n_edge = 1, .stream = none, .group = alone, .edge = to_itself, .name = name_of, .context = ""};
+    tandem_engine_graph graph = {.n_op = 4,
+                                 .n_stream = 2,
+                                 .n_edge = 1,
+                                 .stream = none,
+                                 .group = alone,
+                                 .edge = to_itself,
+                                 .name = name_of,
+                                 .context = ""};
     refused(&graph, (const char *const[]){"1 operators wait for one another", "D, and round"}, 2);
     graph.stream = stream;
     graph.edge = back; /* A B | C D, B → C, D → A */
@@ -185,23 +198,28 @@ static void durations_out_of_range_are_refused(void **state)
     static int none[N];
     static int64_t duration_ns[N];
     for (int i = 0; i < N; i++) none[i] = -1;
-    const tandem_engine_graph graph = {.n_op = N, .stream = none, .group = none, .name = name_of, .context = "op "};
+    const tandem_engine_graph graph = {
+        .n_op = N, .stream = none, .group = none, .name = name_of, .context = "op "};
     tandem_engine *const engine = open_good(&graph);
     int64_t length_ns = -7;
     tandem_error error = {0};
     duration_ns[2] = -1;
-    assert_int_equal(tandem_engine_run(engine, duration_ns, NULL, NULL, &length_ns, &error), TANDEM_MALFORMED);
+    assert_int_equal(tandem_engine_run(engine, duration_ns, NULL, NULL, &length_ns, &error),
+                     TANDEM_MALFORMED);
     assert_non_null(strstr(error.text, "op C takes -1 ns"));
     duration_ns[2] = TANDEM_ENGINE_MOST_NS + 1;
-    assert_int_equal(tandem_engine_run(engine, duration_ns, NULL, NULL, &length_ns, &error), TANDEM_MALFORMED);
+    assert_int_equal(tandem_engine_run(engine, duration_ns, NULL, NULL, &length_ns, &error),
+                     TANDEM_MALFORMED);
     duration_ns[2] = INT64_MIN;
-    assert_int_equal(tandem_engine_run(engine, duration_ns, NULL, NULL, &length_ns, &error), TANDEM_MALFORMED);
+    assert_int_equal(tandem_engine_run(engine, duration_ns, NULL, NULL, &length_ns, &error),
+                     TANDEM_MALFORMED);
     duration_ns[2] = TANDEM_ENGINE_MOST_NS;
     assert_int_equal(length_ns, -7);
     assert_int_equal(tandem_engine_run(engine, duration_ns, NULL, NULL, &length_ns, &error), TANDEM_OK);
     assert_int_equal(length_ns, TANDEM_ENGINE_MOST_NS);
     for (int i = 0; i < N; i++) duration_ns[i] = TANDEM_ENGINE_MOST_NS; /* 1100 · 2^53 > 2^63 */
-    assert_int_equal(tandem_engine_run(engine, duration_ns, NULL, NULL, &length_ns, &error), TANDEM_MALFORMED);
+    assert_int_equal(tandem_engine_run(engine, duration_ns, NULL, NULL, &length_ns, &error),
+                     TANDEM_MALFORMED);
     assert_non_null(strstr(error.text, "2^63"));
     tandem_engine_close(engine);
 }

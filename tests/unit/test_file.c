@@ -1,6 +1,6 @@
 /* link: --wrap=open --wrap=malloc --wrap=calloc --wrap=realloc */
-/* Files written whole: old or new, never half, and nobody else's. Each test has a folder of its own and is run twice: where files
- * can be without a name until they are complete, and where they cannot. */
+/* Files written whole: old or new, never half, and nobody else's. Each test has a folder of its own and is
+ * run twice: where files can be without a name until they are complete, and where they cannot. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -200,7 +200,8 @@ static void a_link_stays_a_link(void **state)
     assert_null(file.stream);
 }
 
-/* /dev/stdout and its like are links whose text is no path where there is a pipe, or a file without a name, behind them. */
+/* /dev/stdout and its like are links whose text is no path where there is a pipe, or a file without a name,
+ * behind them. */
 static void write_to_descriptors(void)
 {
     int ends[2];

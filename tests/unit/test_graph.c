@@ -159,10 +159,12 @@ static void models_have_the_parameters_counted_by_hand(void **state)
         2 * 2 * VIT + 4 * (VIT * VIT + VIT) + (VIT * 4 * VIT + 4 * VIT) + (4 * VIT * VIT + VIT);
     const int64_t gpt_block =
         2 * 2 * GPT + 4 * (GPT * GPT + GPT) + (GPT * 4 * GPT + 4 * GPT) + (4 * GPT * GPT + GPT);
-    const int64_t resnet_body = 6 * (9 * 16 * 16 + 2 * 16)                                     /* stage 1 */
-                                + (9 * 16 * 32 + 64) + 5 * (9 * 32 * 32 + 64) + (16 * 32 + 64) /* stage 2 */
-                                + (9 * 32 * 64 + 128) + 5 * (9 * 64 * 64 + 128) + (32 * 64 + 128) /* stage 3 */
-                                + (64 * 10 + 10);
+    const int64_t resnet_body = 6 * (9 * 16 * 16 + 2 * 16) /* stage 1 */
+                                + (9 * 16 * 32 + 64) + 5 * (9 * 32 * 32 + 64) +
+                                (16 * 32 + 64) /* stage 2 */
+                                /* stage 3 */
+                                + (9 * 32 * 64 + 128) + 5 * (9 * 64 * 64 + 128) + (32 * 64 + 128) +
+                                (64 * 10 + 10);
     const struct {
         const char *model;
         int64_t weights;
@@ -185,8 +187,8 @@ static void models_have_the_parameters_counted_by_hand(void **state)
     }
 }
 
-/* Images: as torchvision 0.14 counts its models of these names. Texts: as the transformers library counts BertModel (with
- * its pooler, which only head=class has), BertForMaskedLM and GPT2LMHeadModel. */
+/* Images: as torchvision 0.14 counts its models of these names. Texts: as the transformers library counts
+ * BertModel (with its pooler, which only head=class has), BertForMaskedLM and GPT2LMHeadModel. */
 static void models_have_the_parameters_that_were_published(void **state)
 {
     (void)state;
@@ -200,7 +202,8 @@ static void models_have_the_parameters_that_were_published(void **state)
         {"vgg16_bn", 138365992},
         {"vit_b16", 86567656},
         {"vit_b16:width=1024,layers=24,heads=16", 304326632}, /* vit_l_16 */
-        {"vgg16_bn:image=32x32x3", 138365992 - 48 * 512 * 4096}, /* its first linear layer reads 1x1 places, not 7x7 */
+        /* its first linear layer reads 1x1 places, not 7x7 */
+        {"vgg16_bn:image=32x32x3", 138365992 - 48 * 512 * 4096},
         {"bert_base:head=class", 109482240 + 768 * 2 + 2},
         {"bert_base:seq=512,head=class,classes=5", 109482240 + 768 * 5 + 5}, /* seq changes no table */
         {"bert_base", 109514298},
@@ -308,7 +311,8 @@ static void resnet50_has_the_shapes_of_its_table(void **state)
     SHAPE(op_named(graph, "stem"), 2, 112, 112, 64);
     SHAPE(op_named(graph, "stem.pool"), 2, 56, 56, 64);
     SHAPE(op_named(graph, "stage1.block2.conv3.norm"), 2, 56, 56, 256);
-    SHAPE(op_named(graph, "stage2.block0.conv1"), 2, 56, 56, 128); /* the stride is the second convolution's */
+    /* the stride is the second convolution's */
+    SHAPE(op_named(graph, "stage2.block0.conv1"), 2, 56, 56, 128);
     SHAPE(op_named(graph, "stage2.block0.conv2"), 2, 28, 28, 128);
     SHAPE(op_named(graph, "stage2.block0.shortcut"), 2, 28, 28, 512);
     SHAPE(op_named(graph, "stage4.block2.conv3.norm"), 2, 7, 7, 2048);
@@ -571,7 +575,8 @@ static void signatures_are_these(void **state)
         assert_string_equal(op_named(graph, expected[i][0])->signature, expected[i][1]);
     tandem_graph_close(graph);
     graph = opened("gpt_tiny:vocabulary=65", 4);
-    assert_string_equal(op_named(graph, "embedding")->signature, "embedding rows=256 vocabulary=65 width=128");
+    assert_string_equal(op_named(graph, "embedding")->signature,
+                        "embedding rows=256 vocabulary=65 width=128");
     assert_string_equal(op_named(graph, "tokens")->signature, "tokens n=4 length=64");
     assert_string_equal(op_named(graph, "head")->signature, "linear m=256 k=128 n=65");
     tandem_graph_close(graph);
@@ -626,13 +631,14 @@ static void dropout_stands_where_it_was_published(void **state)
     static const struct {
         const char *model, *canonical;
         int n_dropout;
-    } cases[] = {{"bert_base:layers=2,dropout=0.1", "bert_base:layers=2,dropout=0.1", 1 + 2 * 3},
-                 {"bert_base:layers=2,dropout=.1,head=class", "bert_base:layers=2,head=class,dropout=0.1", 2 + 2 * 3},
-                 {"gpt2_small:layers=2,dropout=0.10", "gpt2_small:layers=2,dropout=0.1", 1 + 2 * 3},
-                 {"gpt_tiny:dropout=0.25,depth=1", "gpt_tiny:depth=1,dropout=0.25", 1 + 3},
-                 {"vit_b16:layers=1,dropout=0.0001", "vit_b16:layers=1,dropout=0.0001", 1 + 3},
-                 {"vgg16_bn:width=1,hidden=8,dropout=0.5", "vgg16_bn:width=1,hidden=8,dropout=0.5", 2},
-                 {"vit_tiny:dropout=0", "vit_tiny", 0}};
+    } cases[] = {
+        {"bert_base:layers=2,dropout=0.1", "bert_base:layers=2,dropout=0.1", 1 + 2 * 3},
+        {"bert_base:layers=2,dropout=.1,head=class", "bert_base:layers=2,head=class,dropout=0.1", 2 + 2 * 3},
+        {"gpt2_small:layers=2,dropout=0.10", "gpt2_small:layers=2,dropout=0.1", 1 + 2 * 3},
+        {"gpt_tiny:dropout=0.25,depth=1", "gpt_tiny:depth=1,dropout=0.25", 1 + 3},
+        {"vit_b16:layers=1,dropout=0.0001", "vit_b16:layers=1,dropout=0.0001", 1 + 3},
+        {"vgg16_bn:width=1,hidden=8,dropout=0.5", "vgg16_bn:width=1,hidden=8,dropout=0.5", 2},
+        {"vit_tiny:dropout=0", "vit_tiny", 0}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         tandem_graph *graph = opened(cases[k].model, 1);
         int n = 0;
@@ -659,8 +665,9 @@ static void every_part_of_a_graph_is_hashed(void **state)
     tandem_builder *b = building(2);
     const int image = tandem_build_images(b, "image", 4, 4, 3);
     const int x = tandem_build_conv2d(b, "conv", tandem_build_tanh(b, "tanh", image), 5, 3, 1, 1);
-    tandem_graph *graph = finished(
-        b, tandem_build_linear(b, "head", tandem_build_reshape(b, "flat", x, 2, (int64_t[]){2, 80}), 3, 0.1f));
+    tandem_graph *graph =
+        finished(b, tandem_build_linear(b, "head", tandem_build_reshape(b, "flat", x, 2, (int64_t[]){2, 80}),
+                                        3, 0.1f));
     const uint64_t hash = graph->hash;
     tandem_op *op = &graph->op[2];
 #define CHANGED(part, other)                                                                                 \
@@ -762,7 +769,8 @@ static void a_bias_and_its_gelu_are_one(void **state)
     tandem_graph_close(graph);
 }
 
-/* A small network on images of (2, 2, 4), two of them: up to where its layers begin, and from where they end on, fused. */
+/* A small network on images of (2, 2, 4), two of them: up to where its layers begin, and from where they end
+ * on, fused. */
 static tandem_builder *small_begun(int *image)
 {
     tandem_builder *b = NULL;
@@ -820,7 +828,8 @@ static void a_sum_that_others_read_stays(void **state)
     x = tandem_build_relu(b, "relu3", tandem_build_add(b, "add5", tandem_build_batchnorm(b, "norm4", x), x));
     tandem_graph *graph = small_fused(b, x, 2);
     for (int k = 0; k < 3; k++)
-        assert_int_equal(op_named(graph, (const char *[]){"norm", "norm2", "norm3"}[k])->kind, TANDEM_OP_BATCHNORM);
+        assert_int_equal(op_named(graph, (const char *[]){"norm", "norm2", "norm3"}[k])->kind,
+                         TANDEM_OP_BATCHNORM);
     const tandem_op *all = op_named(graph, "norm4");
     assert_int_equal(all->kind, TANDEM_OP_BATCHNORM_ADD_RELU);
     assert_int_equal(all->input[0], all->input[1]);
@@ -1086,7 +1095,8 @@ static const struct {
     {null_name, "operator 1 (relu) has the name ''; allowed are 1 … 47 letters, digits, and any of ._-/"},
     {name_of_48, "operator 1 (relu) has the name 'x2345678901234567890123456789012345678901234567x'; "
                  "allowed are 1 … 47 letters, digits, and any of ._-/"},
-    {name_with_space, "operator 1 (relu) has the name 'x y'; allowed are 1 … 47 letters, digits, and any of ._-/"},
+    {name_with_space, "operator 1 (relu) has the name 'x y'; allowed are 1 … 47 letters, digits, and any of "
+                      "._-/"},
     {name_twice, "operator 'image' (relu): the name is taken by operator 0; names must be unique"},
     {input_minus_1, "operator 'x' (relu): input 0 is tensor -1; allowed 0 … 0"},
     {input_ahead, "operator 'x' (relu): input 0 is tensor 1; allowed 0 … 0"},
@@ -1102,7 +1112,8 @@ static const struct {
     {linear_output_too_large, "operator 'x' (linear): its output has shape 6x8x9x1099511627776; allowed "
                               "are fewer than 2^44 elements"},
     {linear_of_one_dimension, "operator 'x' (linear): input 0 has shape 1728, 1 dimensions; allowed 2 … 4"},
-    {deviation_negative, "operator 'x' (linear): the deviation of its initial weights is -0.5; allowed 0 or more"},
+    {deviation_negative, "operator 'x' (linear): the deviation of its initial weights is -0.5; allowed 0 or "
+                         "more"},
     {deviation_nan, "operator 'x' (bias): the deviation of its initial weights is nan; allowed 0 or more"},
     {conv_of_rows, "operator 'x' (conv2d): input 0 has shape 6x288, 2 dimensions; allowed 4"},
     {conv_kernel_0, "operator 'x' (conv2d): the window's height is 0; allowed 1 … 1048576"},
@@ -1153,9 +1164,11 @@ static const struct {
                       "0: the batch stays first"},
     {softmax_scale, "operator 'x' (softmax): the scale is 0; allowed are numbers above 0"},
     {softmax_nan, "operator 'x' (softmax): the scale is nan; allowed are numbers above 0"},
-    {softmax_causal, "operator 'x' (softmax): the last dimensions are 9x4; allowed under a causal mask are equal ones"},
+    {softmax_causal, "operator 'x' (softmax): the last dimensions are 9x4; allowed under a causal mask are "
+                     "equal ones"},
     {batchnorm_of_rows, "operator 'x' (batchnorm): input 0 has shape 6x288, 2 dimensions; allowed 4"},
-    {loss_without_labels, "operator 'x' (cross_entropy): input 1 is 'image' (images); labels are read by the loss and "
+    {loss_without_labels, "operator 'x' (cross_entropy): input 1 is 'image' (images); labels are read by the "
+                          "loss and "
                           "by labelled, as their second input, and by nothing else"},
     {loss_of_labels, "operator 'x' (cross_entropy): input 0 is 'l' (labels); labels are read by the loss and "
                      "by labelled, as their second input, and by nothing else"},
@@ -1202,7 +1215,9 @@ static void a_table_is_tied_once_and_to_what_fits(void **state)
 {
     (void)state;
     tied_wrong(5, 0, "operator 'x' (linear): the last dimension of its input is 5; allowed 6 … 6");
-    tied_wrong(6, 1, "operator 'x' (linear): the table of 'word' is tied to 'first'; allowed is one linear a table");
+    tied_wrong(6, 1,
+               "operator 'x' (linear): the table of 'word' is tied to 'first'; allowed is one linear a "
+               "table");
 }
 
 static void nothing_comes_of_nothing(void **state)
@@ -1223,7 +1238,8 @@ static void nothing_comes_of_nothing(void **state)
 }
 
 /* What only shows at the end: `unread` adds an operator nobody reads, `train` something to train. */
-static tandem_status ended(int unread, int train, int loss, const char *model, float rate, tandem_error *error)
+static tandem_status ended(int unread, int train, int loss, const char *model, float rate,
+                           tandem_error *error)
 {
     tandem_builder *b = building(2);
     tandem_graph *graph = untouched;
@@ -1261,7 +1277,8 @@ static void the_end_is_checked(void **state)
     assert_int_equal(ended(0, 1, 1, "test", NAN, &error), TANDEM_WRONG_GRAPH);
     assert_int_equal(ended(0, 1, 1, "test", -1, &error), TANDEM_WRONG_GRAPH);
     assert_int_equal(ended(1, 1, 1, "test", 0.1f, &error), TANDEM_WRONG_GRAPH);
-    assert_string_equal(error.text, "operator 'unread' (relu): nothing reads its output; allowed for the loss alone");
+    assert_string_equal(error.text, "operator 'unread' (relu): nothing reads its output; allowed for the "
+                                    "loss alone");
     assert_int_equal(ended(0, 0, 1, "test", 0.1f, &error), TANDEM_WRONG_GRAPH);
     assert_string_equal(error.text, "the graph has nothing to train before its loss");
     assert_int_equal(ended(0, 1, 0, "test", 0.1f, &error), TANDEM_WRONG_GRAPH);
@@ -1303,7 +1320,8 @@ static void names_stay_unique_in_large_graphs(void **state)
     tandem_graph *graph = untouched;
     tandem_error error = {0};
     assert_int_equal(tandem_builder_finish(b, "test", &sgd, &graph, &error), TANDEM_WRONG_GRAPH);
-    assert_string_equal(error.text, "operator 'relu7' (relu): the name is taken by operator 8; names must be unique");
+    assert_string_equal(error.text, "operator 'relu7' (relu): the name is taken by operator 8; names must be "
+                                    "unique");
     tandem_builder_close(b);
 }
 
@@ -1378,7 +1396,9 @@ static void wrong_names_are_answered(void **state)
         {"mlp:=3", 1, TANDEM_USAGE, "an option without a name"},
         {"mlp:width", 1, TANDEM_USAGE, "model mlp: width has no value; write width=VALUE"},
         {"mlp:width=3,width=3", 1, TANDEM_USAGE, "model mlp: width is given twice; allowed once"},
-        {"mlp:width=", 1, TANDEM_USAGE, "model mlp: width is ''; allowed 1 … 65536 (outputs of a hidden layer)"},
+        {"mlp:width=", 1, TANDEM_USAGE,
+         "model mlp: width is ''; allowed 1 … 65536 (outputs of a hidden "
+         "layer)"},
         {"mlp:width=0", 1, TANDEM_USAGE, "model mlp: width is '0'; allowed 1 … 65536"},
         {"mlp:width=65537", 1, TANDEM_USAGE, "model mlp: width is '65537'; allowed 1 … 65536"},
         {"mlp:width=-1", 1, TANDEM_USAGE, "width is '-1'"},
@@ -1386,7 +1406,8 @@ static void wrong_names_are_answered(void **state)
         {"mlp:width= 1", 1, TANDEM_USAGE, "width is ' 1'"},
         {"mlp:width=1e2", 1, TANDEM_USAGE, "width is '1e2'"},
         {"mlp:width=99999999999999999999999", 1, TANDEM_USAGE, "width is '99999999999999999999999'"},
-        {"mlp:width=18446744073709551680", 1, TANDEM_USAGE, "width is '18446744073709551680'"}, /* 2^64 + 64 */
+        /* 2^64 + 64 */
+        {"mlp:width=18446744073709551680", 1, TANDEM_USAGE, "width is '18446744073709551680'"},
         {"mlp:width=4=4", 1, TANDEM_USAGE, "width is '4=4'"},
         {"mlp:classes=1", 1, TANDEM_USAGE, "classes is '1'; allowed 2 … 65536"},
         {"mlp:image=4097", 1, TANDEM_USAGE, "model mlp: image is '4097'; allowed 1x1x1 … 4096x4096x64"},
@@ -1455,8 +1476,8 @@ static void operators_are_found_by_name(void **state)
     tandem_error error = {0};
     assert_int_equal(tandem_graph_find(&op, graph, "block2.mlp.fc3", &error), TANDEM_UNKNOWN_NAME);
     assert_int_equal(op, 5);
-    assert_non_null(
-        strstr(error.text, "model vit_tiny has no operator 'block2.mlp.fc3'. Did you mean 'block2.mlp.fc1'?"));
+    assert_non_null(strstr(
+        error.text, "model vit_tiny has no operator 'block2.mlp.fc3'. Did you mean 'block2.mlp.fc1'?"));
     tandem_graph_close(graph);
 }
 

@@ -28,8 +28,12 @@ static tandem_cost_key f32_key(const char *signature, tandem_pass pass)
 
 static tandem_cost_key cast_key(int64_t elements, tandem_dtype from, tandem_dtype to, tandem_range range)
 {
-    return (tandem_cost_key){
-        .kind = TANDEM_COST_CAST, .precision = "", .from = from, .to = to, .elements = elements, .range = range};
+    return (tandem_cost_key){.kind = TANDEM_COST_CAST,
+                             .precision = "",
+                             .from = from,
+                             .to = to,
+                             .elements = elements,
+                             .range = range};
 }
 
 /* --- Work ----------------------------------------------------------------------------------------------- */
@@ -53,7 +57,8 @@ static void work_is_counted_by_hand(void **state)
         {"matmul batch=3 m=8 k=4 n=2 tb=1", FORWARD, TANDEM_F32, TANDEM_F32, 384, 672},
         {"conv2d n=2 h=5 w=5 c=3 -> c=4 k=3x3 s=2 p=1", FORWARD, TANDEM_F32, TANDEM_F32, 2 * 18 * 27 * 4,
          (150 + 108 + 72) * 4},
-        {"conv2d n=2 h=5 w=5 c=3 -> c=4 k=3x3 s=2 p=1", WGRAD, TANDEM_BF16, TANDEM_F32, 3888, (150 + 72) * 2 + 108 * 4},
+        {"conv2d n=2 h=5 w=5 c=3 -> c=4 k=3x3 s=2 p=1", WGRAD, TANDEM_BF16, TANDEM_F32, 3888,
+         (150 + 72) * 2 + 108 * 4},
         {"maxpool n=1 h=4 w=4 c=2 k=2x2 s=2 p=0", FORWARD, TANDEM_F32, TANDEM_F32, 8 * 4, (32 + 8) * 4},
         {"embedding rows=6 vocabulary=10 width=4", FORWARD, TANDEM_F32, TANDEM_F32, 0, 24 * 4 * 2},
         {"embedding rows=6 vocabulary=10 width=4", WGRAD, TANDEM_BF16, TANDEM_F32, 0, 24 * 2 + (40 + 24) * 4},
@@ -145,7 +150,8 @@ static void tf32_has_a_rate_of_its_own(void **state)
     assert_true(tandem_work_of(&plain, &fp32) && tandem_work_of(&work, &tf32));
     assert_int_equal(plain.type, TANDEM_F32);
     assert_int_equal(work.type, TANDEM_TF32);
-    assert_true(work.bytes == plain.bytes && work.flops == plain.flops && plain.slower == 0.7 && work.slower == 1);
+    assert_true(work.bytes == plain.bytes && work.flops == plain.flops && plain.slower == 0.7 &&
+                work.slower == 1);
     tandem_device a100, t4;
     assert_int_equal(tandem_device_find(&a100, "a100", NULL), TANDEM_OK);
     assert_int_equal(tandem_device_find(&t4, "t4", NULL), TANDEM_OK);
@@ -219,7 +225,8 @@ static void the_roofline_is_worked_out_by_hand(void **state)
     } rows[] = {
         /* 4 tiles on 4 units: 128² · 2 · 1000 FLOP each at 125 GFLOP/s, and half a launch */
         {"linear m=256 k=1000 n=256", 262144 + 500},
-        /* 6 tiles would be two waves, which cost 524288; 20 of 64² are five, each a quarter as long, and 1.25 times */
+        /* 6 tiles would be two waves, which cost 524288; 20 of 64² are five, each a quarter as long, and 1.25
+         * times */
         {"linear m=256 k=1000 n=257", 409600 + 500},
         /* one tile, its depth split into four */
         {"linear m=128 k=4096 n=128", 268435.456 + 500},
@@ -285,7 +292,8 @@ static void a_fit_looks_past_what_lies_off(void **state)
 
 /* --- Fitted to a store ---------------------------------------------------------------------------------- */
 
-static void put(replay_store *s, const char *device, const char *neighbour, const tandem_cost_key *key, double ns)
+static void put(replay_store *s, const char *device, const char *neighbour, const tandem_cost_key *key,
+                double ns)
 {
     tandem_error error = {0};
     const tandem_cost cost = replay_cost((int64_t)ns, 0);
@@ -293,7 +301,8 @@ static void put(replay_store *s, const char *device, const char *neighbour, cons
         fail_msg("%s", error.text);
 }
 
-/* 2 µs, 100 FLOP a ns, 10 bytes a ns: linear forward in f32 at 8 sizes; relu at 2 with a µs and 5 bytes a ns. */
+/* 2 µs, 100 FLOP a ns, 10 bytes a ns: linear forward in f32 at 8 sizes; relu at 2 with a µs and 5 bytes a ns.
+ * */
 static double linear_ns(double m, double k, double n)
 {
     return 2000 + 2 * m * k * n / 100 + (m * k + k * n + m * n) * 4 / 10;
@@ -314,7 +323,8 @@ static void measure(replay_store *s, const char *device, const char *neighbour, 
     put(s, device, neighbour, &large, times * (1000 + 800000 / 5.0));
 }
 
-static int64_t predicted(const tandem_latency *latency, const char *signature, tandem_pass pass, double *spread)
+static int64_t predicted(const tandem_latency *latency, const char *signature, tandem_pass pass,
+                         double *spread)
 {
     const tandem_cost_key key = f32_key(signature, pass);
     return tandem_latency_ns(latency, &key, spread);
@@ -349,7 +359,8 @@ static void a_device_is_fitted_to_what_was_measured(void **state)
         /* a kind that was never seen moves its bytes as relu does */
         assert_true(fabs((double)predicted(latency, "gelu n=40000", TANDEM_PASS_FORWARD, NULL) -
                          rows[i].times * 65000) < 2);
-        const tandem_cost_key narrow = op_key("linear m=8 k=4 n=2", TANDEM_PASS_FORWARD, TANDEM_BF16, TANDEM_BF16);
+        const tandem_cost_key narrow =
+            op_key("linear m=8 k=4 n=2", TANDEM_PASS_FORWARD, TANDEM_BF16, TANDEM_BF16);
         assert_int_equal(tandem_latency_ns(latency, &narrow, NULL), -1); /* no product in bf16 was measured */
         assert_int_equal(predicted(latency, "warp n=8", TANDEM_PASS_FORWARD, NULL), -1);
         tandem_latency_close(latency);
@@ -440,17 +451,20 @@ static void a_described_cluster_replays_where_that_is_asked_for(void **state)
     assert_int_equal(tandem_graph_open(&graph, model, 32, &error), TANDEM_OK);
     const tandem_graph *graphs[] = {graph, graph};
     tandem_replayer_options options = {.predict = 0};
-    assert_int_equal(tandem_replayer_open_with(&replayer, &cluster, graphs, NULL, &options, &error), TANDEM_MISSING);
+    assert_int_equal(tandem_replayer_open_with(&replayer, &cluster, graphs, NULL, &options, &error),
+                     TANDEM_MISSING);
     assert_non_null(strstr(error.text, "--predict"));
     options.predict = 1;
-    assert_int_equal(tandem_replayer_open_with(&replayer, &cluster, graphs, NULL, &options, &error), TANDEM_OK);
+    assert_int_equal(tandem_replayer_open_with(&replayer, &cluster, graphs, NULL, &options, &error),
+                     TANDEM_OK);
     assert_int_equal(tandem_replayer_run(replayer, &replay, TANDEM_REPLAY_MEMORY, &error), TANDEM_OK);
     assert_true(replay.step_ns > 0);
     for (int c = 0; c < 2; c++) {
         tandem_provenance provenance;
         tandem_replayer_provenance(replayer, c, &provenance);
         assert_true(provenance.n_task[TANDEM_ORIGIN_PREDICTED] > 20 && isnan(provenance.spread));
-        assert_int_equal(provenance.n_task[TANDEM_ORIGIN_MEASURED] + provenance.n_task[TANDEM_ORIGIN_INTERPOLATED] +
+        assert_int_equal(provenance.n_task[TANDEM_ORIGIN_MEASURED] +
+                             provenance.n_task[TANDEM_ORIGIN_INTERPOLATED] +
                              provenance.n_task[TANDEM_ORIGIN_EXTRAPOLATED],
                          0);
         assert_int_equal(provenance.n_fitted, 0);
@@ -493,12 +507,14 @@ static void what_was_measured_stays_as_it_is(void **state)
     replay_store_fill(&s, graph, TANDEM_F32, 0, "cpu:avx2", "", hundred, without);
     const tandem_graph *graphs[] = {graph};
     tandem_replayer_options options = {.predict = 0};
-    assert_int_equal(tandem_replayer_open_with(&replayer, &cluster, graphs, s.store, &options, &error), TANDEM_OK);
+    assert_int_equal(tandem_replayer_open_with(&replayer, &cluster, graphs, s.store, &options, &error),
+                     TANDEM_OK);
     assert_int_equal(tandem_replayer_run(replayer, &replay, 0, &error), TANDEM_MISSING);
     assert_non_null(strstr(error.text, "relu"));
     tandem_replayer_close(replayer);
     options.predict = 1;
-    assert_int_equal(tandem_replayer_open_with(&replayer, &cluster, graphs, s.store, &options, &error), TANDEM_OK);
+    assert_int_equal(tandem_replayer_open_with(&replayer, &cluster, graphs, s.store, &options, &error),
+                     TANDEM_OK);
     assert_int_equal(tandem_replayer_run(replayer, &replay, 0, &error), TANDEM_OK);
     tandem_replayer_provenance(replayer, 0, &provenance);
     assert_int_equal(provenance.n_task[TANDEM_ORIGIN_PREDICTED], 4); /* two relus, forward and backward */
@@ -516,12 +532,15 @@ static void a_planner_predicts_where_it_is_asked_to(void **state)
     tandem_planner *planner = NULL;
     tandem_error error = {0};
     tandem_replay replay;
-    tandem_request request = {
-        .store = "/nowhere/tandem.db", .model = model, .cluster = "v100 + t4 net=10Gbit/s,20us", .times_only = 1};
+    tandem_request request = {.store = "/nowhere/tandem.db",
+                              .model = model,
+                              .cluster = "v100 + t4 net=10Gbit/s,20us",
+                              .times_only = 1};
     assert_int_equal(tandem_planner_open(&planner, &request, &error), TANDEM_MISSING);
     request.predict = 1;
     assert_int_equal(tandem_planner_open(&planner, &request, &error), TANDEM_OK);
-    assert_int_equal(tandem_replayer_run(tandem_planner_problem(planner)->replayer, &replay, 0, &error), TANDEM_OK);
+    assert_int_equal(tandem_replayer_run(tandem_planner_problem(planner)->replayer, &replay, 0, &error),
+                     TANDEM_OK);
     tandem_planner_close(planner);
     request.times_only = 0; /* sensitivities are never predicted */
     assert_int_equal(tandem_planner_open(&planner, &request, &error), TANDEM_MISSING);

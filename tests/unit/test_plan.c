@@ -55,7 +55,8 @@ static void a_plan_begins_in_fp32(void **state)
         for (int op = 0; op < graph->n_op; op++)
             assert_int_equal(plan->precision[c][op], TANDEM_PRECISION_FP32);
     assert_null(plan->precision[2]);
-    assert_true(isnan(plan->sensitivity) && isnan(plan->gap) && isnan(plan->lower_bound) && plan->step_ns == 0);
+    assert_true(isnan(plan->sensitivity) && isnan(plan->gap) && isnan(plan->lower_bound) &&
+                plan->step_ns == 0);
     tandem_plan_close(plan);
 
     tandem_error error = {0};
@@ -112,7 +113,8 @@ static void missing_precisions_have_stand_ins(void **state)
         (void)snprintf(cluster, sizeof cluster, "cpu:sse41 batch=1 + %s batch=1", cases[i].device);
         tandem_graph *const graph = open_graph(cases[i].model);
         tandem_plan *const plan = open_plan(graph, cluster);
-        assert_int_equal(tandem_plan_uniform(plan, graph, 1, (tandem_precision)cases[i].asked, &error), TANDEM_OK);
+        assert_int_equal(tandem_plan_uniform(plan, graph, 1, (tandem_precision)cases[i].asked, &error),
+                         TANDEM_OK);
         int seen = 0;
         for (int op = 0; op < graph->n_op; op++) {
             const tandem_op_kind kind = graph->op[op].kind;
@@ -128,21 +130,23 @@ static void missing_precisions_have_stand_ins(void **state)
         assert_true(seen > 0 || cases[i].asked == FP32);
         assert_true(tandem_plan_is_uniform(plan, graph, 1, (tandem_precision)cases[i].asked));
         assert_true(tandem_plan_is_uniform(plan, graph, 0, TANDEM_PRECISION_FP32));
-        assert_int_equal(tandem_plan_is_uniform(plan, graph, 1, TANDEM_PRECISION_FP32), cases[i].asked == FP32);
+        assert_int_equal(tandem_plan_is_uniform(plan, graph, 1, TANDEM_PRECISION_FP32),
+                         cases[i].asked == FP32);
         assert_false(tandem_plan_is_uniform(plan, graph, 0, TANDEM_PRECISION_BF16)); /* cpu:sse41 has none */
         tandem_plan_close(plan);
         tandem_graph_close(graph);
     }
 }
 
-/* Every precision of the device comes up, another seed gives another plan, and what an operator lacks has a stand-in. */
+/* Every precision of the device comes up, another seed gives another plan, and what an operator lacks has a
+ * stand-in. */
 static void plans_are_drawn(void **state)
 {
     (void)state;
     tandem_error error = {0};
     tandem_graph *const graph = open_graph("gpt_tiny:depth=8"), *const other = open_graph("mlp");
-    tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8 + l4 batch=8"), *const again = open_plan(
-                                                                                     graph, "l4 batch=1 + l4 batch=8");
+    tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8 + l4 batch=8"),
+                       *const again = open_plan(graph, "l4 batch=1 + l4 batch=8");
     const tandem_device *card = &plan->cluster.member[1].device;
     const size_t bytes = (size_t)graph->n_op * sizeof *plan->precision[1];
     assert_int_equal(tandem_plan_draw(plan, graph, 1, card->precisions, 7, &error), TANDEM_OK);
@@ -161,7 +165,8 @@ static void plans_are_drawn(void **state)
         seen |= drawn;
     }
     assert_int_equal(seen, card->precisions);
-    assert_int_equal(tandem_plan_draw(plan, graph, 0, 1u << TANDEM_PRECISION_BF16, 7, &error), TANDEM_NO_KERNEL);
+    assert_int_equal(tandem_plan_draw(plan, graph, 0, 1u << TANDEM_PRECISION_BF16, 7, &error),
+                     TANDEM_NO_KERNEL);
     assert_non_null(strstr(error.text, "'cpu:avx2' has none of the precisions"));
     assert_int_equal(tandem_plan_draw(plan, graph, 2, card->precisions, 7, &error), TANDEM_USAGE);
     assert_int_equal(tandem_plan_draw(plan, other, 0, card->precisions, 7, &error), TANDEM_WRONG_MODEL);
@@ -201,8 +206,8 @@ static void a_device_without_it_refuses(void **state)
 /* A plan with every field filled. */
 static tandem_plan *full_plan(const tandem_graph *graph)
 {
-    tandem_plan *const plan =
-        open_plan(graph, "2*cpu:avx512_bf16@1 batch=8 memory=12GiB + cpu:avx2 batch=4 net=41.279125MBps,59.904us");
+    tandem_plan *const plan = open_plan(graph, "2*cpu:avx512_bf16@1 batch=8 memory=12GiB + cpu:avx2 batch=4 "
+                                               "net=41.279125MBps,59.904us");
     assert_int_equal(tandem_plan_uniform(plan, graph, 0, TANDEM_PRECISION_BF16, NULL), TANDEM_OK);
     assert_int_equal(tandem_plan_uniform(plan, graph, 1, TANDEM_PRECISION_INT8_FULL, NULL), TANDEM_OK);
     (void)snprintf(plan->policy, sizeof plan->policy, "local");
@@ -245,7 +250,8 @@ static void a_plan_comes_back(void **state)
     assert_string_equal(read->model, "mlp:width=64");
     assert_int_equal(read->hash, plan->hash);
     assert_int_equal(read->n_op, plan->n_op);
-    assert_true(read->slowdown == 0.1 && read->sensitivity == 1.0 / 3 && read->lower_bound == 0 && isnan(read->gap));
+    assert_true(read->slowdown == 0.1 && read->sensitivity == 1.0 / 3 && read->lower_bound == 0 &&
+                isnan(read->gap));
     assert_int_equal(read->step_ns, plan->step_ns);
     assert_int_equal(read->target_ns, plan->target_ns);
     assert_int_equal(read->fastest_ns, plan->fastest_ns);
@@ -262,7 +268,8 @@ static void a_plan_comes_back(void **state)
     assert_true(read->cluster.link_bytes_per_s == plan->cluster.link_bytes_per_s);
     assert_non_null(strstr(after, "link=4800Gbit/s,1us node=300Gbit/s,2us"));
     for (int c = 0; c < 2; c++)
-        assert_memory_equal(read->precision[c], plan->precision[c], (size_t)plan->n_op * sizeof *plan->precision[c]);
+        assert_memory_equal(read->precision[c], plan->precision[c],
+                            (size_t)plan->n_op * sizeof *plan->precision[c]);
     assert_int_equal(opened->batch, 8);
     assert_int_equal(opened->hash, graph->hash);
     char *const again = text_of(read, opened);
@@ -286,11 +293,15 @@ static void the_text_is_this(void **state)
                    "{\n  \"schema\": \"tandem.plan/1\",\n  \"name\": \"allocated\",\n  \"policy\": \"\",\n"
                    "  \"model\": \"mlp\",\n  \"graph_hash\": \"%016llx\",\n  \"base\": \"fp32\",\n"
                    "  \"bucket_bytes\": null,\n  \"slowdown\": null,\n  \"target_ns\": null,\n"
-                   "  \"fastest_ns\": null,\n  \"step_ns\": null,\n  \"sensitivity\": null,\n  \"method\": \"\",\n  \"lower_bound\": null,\n"
-                   "  \"gap\": null,\n  \"proof\": \"\",\n  \"net\": null,\n  \"classes\": [\n    {\n      \"device\": \"cpu:avx2\",\n"
+                   "  \"fastest_ns\": null,\n  \"step_ns\": null,\n  \"sensitivity\": null,\n  \"method\": "
+                   "\"\",\n  \"lower_bound\": null,\n"
+                   "  \"gap\": null,\n  \"proof\": \"\",\n  \"net\": null,\n  \"classes\": [\n    {\n      "
+                   "\"device\": \"cpu:avx2\",\n"
                    "      \"ranks\": 2,\n      \"per_node\": null,\n      \"batch\": 8,\n"
-                   "      \"memory_bytes\": null,\n      \"peak_bytes\": null,\n      \"held\": false,\n      \"precision\": {\n"
-                   "        \"fc1\": \"fp32\",\n        \"fc2\": \"fp32\",\n        \"head\": \"fp32\"\n      }\n"
+                   "      \"memory_bytes\": null,\n      \"peak_bytes\": null,\n      \"held\": false,\n     "
+                   " \"precision\": {\n"
+                   "        \"fc1\": \"fp32\",\n        \"fc2\": \"fp32\",\n        \"head\": \"fp32\"\n     "
+                   " }\n"
                    "    }\n  ]\n}\n",
                    (unsigned long long)graph->hash);
     assert_string_equal(text, expected);
@@ -320,19 +331,24 @@ static void what_is_wrong_in_a_file_is_said(void **state)
     } cases[] = {
         {"{", "", TANDEM_MALFORMED, "line 2"},
         {"\"ranks\": 2,", "\"ranks\": 2", TANDEM_MALFORMED, "line 23"},
-        {"tandem.plan/1", "tandem.plan/2", TANDEM_MALFORMED, "reads \"tandem.plan/1\": take the tandem that wrote it"},
+        {"tandem.plan/1", "tandem.plan/2", TANDEM_MALFORMED,
+         "reads \"tandem.plan/1\": take the tandem that "
+         "wrote it"},
         {"tandem.plan/1", "tandem.plan/0", TANDEM_MALFORMED, "reads \"tandem.plan/1\" only"},
         {"\"schema\"", "\"schemata\"", TANDEM_MALFORMED, "schema: is missing"},
         {"\"policy\"", "\"polisy\"", TANDEM_MALFORMED, "Did you mean 'policy'"},
         {"\"allocated\"", "7", TANDEM_MALFORMED, "name: must be a text"},
-        {"\"allocated\"", "\"0123456789012345678901234567890123456789012345678\"", TANDEM_MALFORMED, "less than 48"},
+        {"\"allocated\"", "\"0123456789012345678901234567890123456789012345678\"", TANDEM_MALFORMED,
+         "less than 48"},
         {"\"mlp\"", "\"mlq\"", TANDEM_MALFORMED, "Did you mean"},
         {"\"mlp\"", "\"mlp:width=64\"", TANDEM_WRONG_MODEL, "mlp:width=64"},
         {"\"mlp\"", "null", TANDEM_MALFORMED, "model: is missing"},
         {"\"graph_hash\": \"", "\"graph_hash\": \"0", TANDEM_MALFORMED, "16 hexadecimal"},
         {"\"slowdown\": 0.1", "\"slowdown\": \"0.1\"", TANDEM_MALFORMED, "slowdown: must be a number"},
         {"\"step_ns\": 9", "\"step_ns\": -9", TANDEM_MALFORMED, "step_ns: must be a whole number"},
-        {"\"step_ns\": 9007199254740993", "\"step_ns\": 1.5", TANDEM_MALFORMED, "step_ns: must be a whole number"},
+        {"\"step_ns\": 9007199254740993", "\"step_ns\": 1.5", TANDEM_MALFORMED,
+         "step_ns: must be a whole "
+         "number"},
         {"\"net\": \"330233kbit/s,59904ns\"", "\"net\": \"330233,59904ns\"", TANDEM_MALFORMED, "net: "},
         {"\"cpu:avx2\"", "\"cpu:avx22\"", TANDEM_MALFORMED, "classes[1].device: there is no device"},
         {"\"ranks\": 2", "\"ranks\": 0", TANDEM_MALFORMED, "classes[0].ranks"},
@@ -344,17 +360,27 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"\"held\": true", "\"held\": 1", TANDEM_MALFORMED, "classes[0].held: must be true or false"},
         {"\"base\": \"bf16\"", "\"base\": \"bf17\"", TANDEM_MALFORMED, "base: there is no precision"},
         {"\"target_ns\": 9", "\"target_ns\": -9", TANDEM_MALFORMED, "target_ns: must be a whole number"},
-        {"\"fc1\": \"bf16\"", "\"fc1\": \"bf17\"", TANDEM_MALFORMED, "classes[0].precision.fc1: there is no precision"},
+        {"\"fc1\": \"bf16\"", "\"fc1\": \"bf17\"", TANDEM_MALFORMED,
+         "classes[0].precision.fc1: there is no "
+         "precision"},
         {"\"fc1\": \"bf16\"", "\"fc1\": 16", TANDEM_MALFORMED, "must be the name of a precision"},
         {"\"fc1\": \"bf16\",", "", TANDEM_MALFORMED, "classes[0].precision.fc1: is missing"},
         {"\"fc1\": \"bf16\"", "\"fc7\": \"bf16\"", TANDEM_MALFORMED, "fc7"},
-        {"\"fc1\": \"bf16\"", "\"fc1.relu\": \"bf16\"", TANDEM_MALFORMED, "is a relu, which carries no precision"},
+        {"\"fc1\": \"bf16\"", "\"fc1.relu\": \"bf16\"", TANDEM_MALFORMED,
+         "is a relu, which carries no "
+         "precision"},
         {"\"fc1\": \"bf16\"", "\"fc1\": \"bf16\", \"fc1\": \"bf16\"", TANDEM_MALFORMED, "duplicate"},
         {"\"fc1\": \"int8_full\"", "\"fc1\": \"bf16\"", TANDEM_MALFORMED, "the device cpu:avx2 has no bf16"},
         {"\"precision\"", "\"precisions\"", TANDEM_MALFORMED, "Did you mean 'precision'"},
-        {"\"policy\"", "\"micro_steps\": 0, \"policy\"", TANDEM_MALFORMED, "micro_steps: must be a whole number"},
-        {"\"policy\"", "\"micro_steps\": 1025, \"policy\"", TANDEM_MALFORMED, "micro_steps: must be a whole number"},
-        {"\"policy\"", "\"recompute\": \"all\", \"policy\"", TANDEM_MALFORMED, "recompute: activations are recomputed"},
+        {"\"policy\"", "\"micro_steps\": 0, \"policy\"", TANDEM_MALFORMED,
+         "micro_steps: must be a whole "
+         "number"},
+        {"\"policy\"", "\"micro_steps\": 1025, \"policy\"", TANDEM_MALFORMED,
+         "micro_steps: must be a whole "
+         "number"},
+        {"\"policy\"", "\"recompute\": \"all\", \"policy\"", TANDEM_MALFORMED,
+         "recompute: activations are "
+         "recomputed"},
         {"\"policy\"", "\"recompute\": 4, \"policy\"", TANDEM_MALFORMED, "recompute: must be a text"},
         {"\"classes\": [", "\"classes\": [[],", TANDEM_MALFORMED, "classes[0]: must be an object"},
     };
@@ -423,7 +449,9 @@ static void the_way_of_a_step_comes_back(void **state)
         const char *micro, *recompute; /* as written; NULL = not */
     } cases[] = {{{0}, NULL, NULL},
                  {{.n_micro = 1, .n_segment = 1}, NULL, NULL},
-                 {{.n_micro = 8, .n_segment = TANDEM_SEGMENTS_SQRT}, "\"micro_steps\": 8,", "\"recompute\": \"sqrt\","},
+                 {{.n_micro = 8, .n_segment = TANDEM_SEGMENTS_SQRT},
+                  "\"micro_steps\": 8,",
+                  "\"recompute\": \"sqrt\","},
                  {{.n_micro = 1, .n_segment = 5}, NULL, "\"recompute\": \"5\","}};
     tandem_graph *const graph = open_graph("mlp");
     for (size_t i = 0; i < N_OF(cases); i++) {
@@ -486,7 +514,8 @@ static void an_operator_without_it_is_said(void **state)
     tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8"), *read = NULL;
     char *const good = text_of(plan, graph), *const bad = with(good, "\"embedding\": \"fp32\"",
                                                                "\"embedding\": \"int8_full\"");
-    assert_int_equal(tandem_plan_parse(&read, &opened, bad, strlen(bad), "plan.json", &error), TANDEM_MALFORMED);
+    assert_int_equal(tandem_plan_parse(&read, &opened, bad, strlen(bad), "plan.json", &error),
+                     TANDEM_MALFORMED);
     assert_non_null(strstr(error.text, "precision.embedding: no embedding exists in int8_full"));
     free(bad);
     free(good);
@@ -539,7 +568,8 @@ static void a_file_is_old_or_new(void **state)
     (void)snprintf(path, sizeof path, "%s/plan.json", folder);
     (void)snprintf(link, sizeof link, "%s/link.json", folder);
     tandem_graph *const graph = open_graph("mlp"), *opened = NULL;
-    tandem_plan *const first = open_plan(graph, "cpu:avx2 batch=8"), *const second = full_plan(graph), *read = NULL;
+    tandem_plan *const first = open_plan(graph, "cpu:avx2 batch=8"), *const second = full_plan(graph),
+                       *read = NULL;
     char *const old = text_of(first, graph), *const new = text_of(second, graph);
 
     assert_int_equal(tandem_plan_read(&read, &opened, path, &error), TANDEM_IO);

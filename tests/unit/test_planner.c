@@ -14,7 +14,8 @@
 #define N_OF(array) (sizeof(array) / sizeof *(array))
 
 static const char model[] = "mlp:depth=3,width=64", two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni";
-/* Proofs take milliseconds; one that the clock ended would change the bound in the plan, and the plan on a busy machine. */
+/* Proofs take milliseconds; one that the clock ended would change the bound in the plan, and the plan on a
+ * busy machine. */
 enum { BATCH = 4, PATIENCE_S = 1000 };
 static tandem_planner *const untouched = (tandem_planner *)(uintptr_t)0x10;
 
@@ -54,7 +55,8 @@ static tandem_planner *open_planner(const tandem_request *request)
 }
 
 /* The plan's text, which the caller frees; *allocation may be NULL. */
-static char *allocate(tandem_planner *planner, const char *policy, double slowdown, tandem_allocation *allocation)
+static char *allocate(tandem_planner *planner, const char *policy, double slowdown,
+                      tandem_allocation *allocation)
 {
     tandem_plan *plan = NULL;
     tandem_allocation figures;
@@ -128,7 +130,8 @@ static void the_policy_is_the_one_named(void **state)
     assert_string_equal(plan->policy, "uniform");
     assert_string_equal(plan->name, "uniform int8");
     tandem_plan *const before = plan;
-    assert_int_equal(tandem_planner_allocate(&plan, &allocation, planner, "unifrom", &error), TANDEM_UNKNOWN_NAME);
+    assert_int_equal(tandem_planner_allocate(&plan, &allocation, planner, "unifrom", &error),
+                     TANDEM_UNKNOWN_NAME);
     assert_non_null(strstr(error.text, "'uniform'"));
     assert_ptr_equal(plan, before);
     tandem_plan_close(plan);
@@ -245,7 +248,8 @@ static void each_class_has_the_harm_of_its_own_device_and_batch(void **state)
     const priced_cluster *p = *state;
     tandem_request request = request_of(p);
     request.cluster =
-        "cpu:avx512_bf16 + cpu:avx2_vnni + cpu:avx2_vnni batch=2 + cpu:avx512_bf16 + cpu:avx2_vnni net=1GB/s,5us";
+        "cpu:avx512_bf16 + cpu:avx2_vnni + cpu:avx2_vnni batch=2 + cpu:avx512_bf16 + cpu:avx2_vnni "
+        "net=1GB/s,5us";
     tandem_planner *planner = open_planner(&request);
     tandem_error error = {0};
     const size_t n = (size_t)p->graph[0]->n_op * TANDEM_N_PRECISION;
@@ -299,22 +303,45 @@ static void what_is_wrong_is_said(void **state)
         {{.store = p->path, .cluster = two_devices}, TANDEM_USAGE, "names no model"},
         {{.store = p->path, .model = model}, TANDEM_USAGE, "names no cluster"},
         {{.store = p->path, .model = "mpl", .cluster = two_devices}, TANDEM_UNKNOWN_NAME, "'mlp'"},
-        {{.store = p->path, .model = model, .cluster = "cpu:avx512_fb16"}, TANDEM_UNKNOWN_NAME, "cpu:avx512_bf16"},
+        {{.store = p->path, .model = model, .cluster = "cpu:avx512_fb16"},
+         TANDEM_UNKNOWN_NAME,
+         "cpu:avx512_bf16"},
         {{.store = p->path, .model = model, .cluster = "cpu:avx2 +"}, TANDEM_USAGE, "a device is missing"},
         {{.store = p->path, .model = model, .cluster = two_devices, .batch = -1}, TANDEM_USAGE, "-1"},
-        {{.store = p->path, .model = model, .cluster = two_devices, .memory = ""}, TANDEM_USAGE, "does not fit"},
-        {{.store = p->path, .model = model, .cluster = two_devices, .memory = "1GiB,"}, TANDEM_USAGE, "does not fit"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .memory = ""},
+         TANDEM_USAGE,
+         "does not fit"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .memory = "1GiB,"},
+         TANDEM_USAGE,
+         "does not fit"},
         {{.store = p->path, .model = model, .cluster = two_devices, .memory = "1GiB,2GiB,3GiB"},
          TANDEM_USAGE,
          "does not fit 2 classes"},
-        {{.store = p->path, .model = model, .cluster = two_devices, .memory = "12"}, TANDEM_USAGE, "unit is missing"},
-        {{.store = p->path, .model = model, .cluster = two_devices, .memory = "1GiB,0B"}, TANDEM_USAGE, "more than nothing"},
-        {{.store = p->path, .model = model, .cluster = two_devices, .method = "fischer"}, TANDEM_UNKNOWN_NAME, "'fisher'"},
-        {{.store = p->path, .model = model, .cluster = two_devices, .base = "fp23"}, TANDEM_UNKNOWN_NAME, "'fp32'"},
-        {{.store = "/nowhere/tandem.db", .model = model, .cluster = two_devices}, TANDEM_MISSING, "tandem profile"},
-        {{.store = p->path, .model = model, .cluster = "cpu:sse41"}, TANDEM_MISSING, "`tandem profile --model mlp"},
-        {{.store = p->path, .model = model, .cluster = two_devices, .data = "third"}, TANDEM_MISSING, "tandem sensitivity"},
-        {{.store = p->path, .model = "mlp:depth=2", .cluster = two_devices}, TANDEM_MISSING, "tandem sensitivity"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .memory = "12"},
+         TANDEM_USAGE,
+         "unit is missing"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .memory = "1GiB,0B"},
+         TANDEM_USAGE,
+         "more than nothing"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .method = "fischer"},
+         TANDEM_UNKNOWN_NAME,
+         "'fisher'"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .base = "fp23"},
+         TANDEM_UNKNOWN_NAME,
+         "'fp32'"},
+        {{.store = "/nowhere/tandem.db", .model = model, .cluster = two_devices},
+         TANDEM_MISSING,
+         "tandem profile"},
+        {{.store = p->path, .model = model, .cluster = "cpu:sse41"},
+         TANDEM_MISSING,
+         "`tandem profile "
+         "--model mlp"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .data = "third"},
+         TANDEM_MISSING,
+         "tandem sensitivity"},
+        {{.store = p->path, .model = "mlp:depth=2", .cluster = two_devices},
+         TANDEM_MISSING,
+         "tandem sensitivity"},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         tandem_planner *planner = untouched;

@@ -1,4 +1,5 @@
-/* What a precision makes of the step program of a small model, counted by hand: types, casts, memory, cost keys. */
+/* What a precision makes of the step program of a small model, counted by hand: types, casts, memory, cost
+ * keys. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -108,8 +109,9 @@ static void tf32_needs_no_cast_and_no_memory(void **state)
     tear_down(&b);
 }
 
-/* fc2 in fp8: its input, its weight and its output gradient are cast; what was saved is read as it is. The result is bf16, and so
- * are the bias, the relu and their gradients; head, in fp32, reads a cast of it and hands a bf16 gradient back. */
+/* fc2 in fp8: its input, its weight and its output gradient are cast; what was saved is read as it is. The
+ * result is bf16, and so are the bias, the relu and their gradients; head, in fp32, reads a cast of it and
+ * hands a bf16 gradient back. */
 static void fp8_multiplies_two_types(void **state)
 {
     (void)state;
@@ -119,7 +121,8 @@ static void fp8_multiplies_two_types(void **state)
     check_types(task_of(&b, TANDEM_TASK_FORWARD, "fc2", TANDEM_BF16), TANDEM_E4M3, TANDEM_E4M3, TANDEM_BF16);
     check_types(task_of(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F32), TANDEM_E5M2, TANDEM_E4M3, TANDEM_F32);
     check_types(task_of(&b, TANDEM_TASK_WGRAD, "fc2", TANDEM_F32), TANDEM_E5M2, TANDEM_E4M3, TANDEM_F32);
-    check_types(task_of(&b, TANDEM_TASK_FORWARD, "fc2.relu", TANDEM_BF16), TANDEM_BF16, TANDEM_BF16, TANDEM_BF16);
+    check_types(task_of(&b, TANDEM_TASK_FORWARD, "fc2.relu", TANDEM_BF16), TANDEM_BF16, TANDEM_BF16,
+                TANDEM_BF16);
     check_types(task_of(&b, TANDEM_TASK_DGRAD, "head", TANDEM_BF16), TANDEM_F32, TANDEM_F32, TANDEM_BF16);
     assert_true(find(&b, TANDEM_TASK_CAST, "fc1.relu", TANDEM_E4M3) >= 0);
     assert_true(find(&b, TANDEM_TASK_WEIGHT_CAST, "fc2", TANDEM_E4M3) >= 0);
@@ -141,7 +144,8 @@ static void fp8_multiplies_two_types(void **state)
     tear_down(&b);
 }
 
-/* As with bf16: what lies between two products in f16 is f16, and what reads f16 and bf16 at once would be f32. */
+/* As with bf16: what lies between two products in f16 is f16, and what reads f16 and bf16 at once would be
+ * f32. */
 static void dependent_operators_follow_f16(void **state)
 {
     (void)state;

@@ -54,7 +54,8 @@ typedef struct two_products {
     int fc1, head;
 } two_products;
 #define SIZES                                                                                                \
-    .n_batch = 1, .local_batch = 2, .rows = 2, .k = 4, .columns = 4, .x_elements = 8, .w_elements = 16 /* fc1's */
+    .n_batch = 1, .local_batch = 2, .rows = 2, .k = 4, .columns = 4, .x_elements = 8,                        \
+    .w_elements = 16 /* fc1's */
 
 static two_products open_products(void)
 {
@@ -71,7 +72,8 @@ static void close_products(two_products *m)
     tandem_graph_close(m->graph);
 }
 
-static double *compute(const char *name, const tandem_graph *graph, const tandem_statistics *s, tandem_dtype wider)
+static double *compute(const char *name, const tandem_graph *graph, const tandem_statistics *s,
+                       tandem_dtype wider)
 {
     const tandem_sensitivity_method *method = NULL;
     tandem_error error = {0};
@@ -88,7 +90,7 @@ static void assert_close(double got, double expected)
         fail_msg("got %.12g, expected %.12g", got, expected);
 }
 
-/* --- Names --------------------------------------------------------------------------------------------------- */
+/* --- Names ---------------------------------------------------------------------------------------------- */
 
 static void methods_are_found_by_name(void **state)
 {
@@ -110,7 +112,7 @@ static void methods_are_found_by_name(void **state)
     assert_ptr_equal(method, before);
 }
 
-/* --- qsync ----------------------------------------------------------------------------------------------------- */
+/* --- qsync ---------------------------------------------------------------------------------------------- */
 
 static void qsync_is_as_published(void **state)
 {
@@ -130,7 +132,8 @@ static void qsync_is_as_published(void **state)
     assert_close(of_fc1[TANDEM_PRECISION_BF16],
                  4 * (6 - 2) * sixth * (3 * 8 * 2 + 4 * 16 * 1) + 2 * sixth * (2 * 8 * 2 + 4 * 8 * -3));
     const double sixth16 = 1.0 / 6 / 262144; /* k = 9 */
-    const double of_16 = 4 * (6 - 2) * sixth16 * (3 * 8 * 2 + 4 * 16 * 1) + 2 * sixth16 * (2 * 8 * 2 + 4 * 8 * -3);
+    const double of_16 =
+        4 * (6 - 2) * sixth16 * (3 * 8 * 2 + 4 * 16 * 1) + 2 * sixth16 * (2 * 8 * 2 + 4 * 8 * -3);
     assert_close(of_fc1[TANDEM_PRECISION_FP16], of_16);
     assert_close(of_fc1[TANDEM_PRECISION_TF32], of_16);
     const double s_v = 5.08 / 14 * 5.08 / 14, s_w = 2.54 / 14 * 2.54 / 14; /* fp8: steps of amax/14; k = 2 */
@@ -146,7 +149,7 @@ static void qsync_is_as_published(void **state)
     close_products(&m);
 }
 
-/* --- fisher, by hand --------------------------------------------------------------------------------------------- */
+/* --- fisher, by hand ------------------------------------------------------------------------------------ */
 
 /* The magnitude at which int8 rounding has variance v. */
 static double amax_of(double v) { return 127 * sqrt(6 * v); }
@@ -202,7 +205,8 @@ static void fisher_by_hand(void **state)
     close_products(&m);
 }
 
-/* Several readers of one tensor dilute the noise of each; AdamW divides by the gradient; a position is a sample. */
+/* Several readers of one tensor dilute the noise of each; AdamW divides by the gradient; a position is a
+ * sample. */
 static void fisher_in_attention(void **state)
 {
     (void)state;
@@ -220,18 +224,22 @@ static void fisher_in_attention(void **state)
     const int q = op_of(graph, "block0.attention.q"), table = op_of(graph, "embedding");
     const int scores = op_of(graph, "block0.attention.scores"), mix = op_of(graph, "block0.attention.mix");
 
-    /* the embedding's output has two readers behind its position: the norm, and the residual sum; the norm's has q, k, v */
+    /* the embedding's output has two readers behind its position: the norm, and the residual sum; the norm's
+     * has q, k, v */
     const double before_q = of_table / 2;
-    assert_close(harm[q * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL], forward + wgrad + share * before_q / 3);
+    assert_close(harm[q * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL],
+                 forward + wgrad + share * before_q / 3);
     assert_close(harm[table * TANDEM_N_PRECISION + TANDEM_PRECISION_BF16],
                  half_n * bf16_share * 3 * 7 + half_n * rate2 * bf16_share * 7 / 8 * (7 * 2 * 4 / 16.0));
     assert_true(harm[table * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] == 0);
 
-    /* scores = q·kᵀ, four rows a matrix: both gradients go on, each behind its own linear and a third of the norm */
+    /* scores = q·kᵀ, four rows a matrix: both gradients go on, each behind its own linear and a third of the
+     * norm */
     const double behind = own + before_q / 3;
     const double first = (9 * 4 * 48 + 4 * 4 * 7 + 2 * 4 * 4 * 9 * 4) / 10.0;
     const double second = (9 * 4 * 16 + 1 * 4 * 7 + 4 * 16 * 9 * 1) / 19.0;
-    assert_close(harm[scores * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL], forward + (first + second) * behind);
+    assert_close(harm[scores * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL],
+                 forward + (first + second) * behind);
 
     /* mix = softmax·v: the range of a softmax is 1, whatever was measured */
     const double v_x = 1 / (127.0 * 127 * 6);
@@ -243,7 +251,7 @@ static void fisher_in_attention(void **state)
     tandem_graph_close(graph);
 }
 
-/* --- Laws ------------------------------------------------------------------------------------------------------------ */
+/* --- Laws ----------------------------------------------------------------------------------------------- */
 
 static double uniform(uint64_t seed, uint32_t a, uint32_t b)
 {
@@ -272,7 +280,8 @@ static tandem_statistics drawn(uint64_t seed, uint32_t op)
                            .g2_x2 = u[6],
                            .g2_x2_c = u[7],
                            .x2_g2_d = u[8]};
-    s.x_amax = fmax(1, (1 + u[9]) * sqrt(s.x_square / 576)); /* 1: a softmax's range counts as its magnitude */
+    /* 1: a softmax's range counts as its magnitude */
+    s.x_amax = fmax(1, (1 + u[9]) * sqrt(s.x_square / 576));
     s.w_amax = fmax(1, (1 + u[10]) * sqrt(s.w_square / 240));
     s.g_amax = (1 + u[11]) * sqrt(s.g_square / 960);
     if (s.x_square > 576) s.x_square = 576;
@@ -344,7 +353,7 @@ static void statistics_of_nothing_are_no_harm(void **state)
     tandem_graph_close(graph);
 }
 
-/* --- The variances, by simulation ---------------------------------------------------------------------------------------- */
+/* --- The variances, by simulation ----------------------------------------------------------------------- */
 
 enum {
     ROWS = 3,
@@ -369,7 +378,8 @@ static void draw_rounded(float *x, float *rounded, int n, float step, uint32_t t
     }
 }
 
-/* c (m, n) = a (m, k) · b (k, n); a_step and so on: distances of neighbours along rows and columns of each. */
+/* c (m, n) = a (m, k) · b (k, n); a_step and so on: distances of neighbours along rows and columns of each.
+ * */
 static double entry(const float *a, const float *b, int k, int a_step, int b_step)
 {
     double sum = 0;
@@ -420,13 +430,14 @@ static tandem_statistics measure(const trial *t, float x_step, float w_step, flo
                            .x_amax = 127 * (double)x_step,
                            .w_amax = 127 * (double)w_step,
                            .g_amax = 127 * (double)g_step};
-    must(tandem_statistics_add_product(&s, &(tandem_product){ROWS, K, COLUMNS, t->x, t->w, t->g, 0}, &error), &error);
+    must(tandem_statistics_add_product(&s, &(tandem_product){ROWS, K, COLUMNS, t->x, t->w, t->g, 0}, &error),
+         &error);
     tandem_statistics_finish(&s, 1);
     return s;
 }
 
-/* Mean over the trials of what the rounding does less what is predicted of int8_full; they must agree within four standard
- * errors, which must be small enough to tell. */
+/* Mean over the trials of what the rounding does less what is predicted of int8_full; they must agree within
+ * four standard errors, which must be small enough to tell. */
 static void simulate(float rate)
 {
     static const float x_step = 1 / 16.0f, w_step = 1 / 8.0f, g_step = 1 / 32.0f;
@@ -499,7 +510,7 @@ static void bf16_rounding_is_a_fixed_share(void **state)
     assert_true(deviation < 0.005 * bf16_share);
 }
 
-/* --- Floats of few bits ----------------------------------------------------------------------------------------------------- */
+/* --- Floats of few bits --------------------------------------------------------------------------------- */
 
 /* To nearest, with steps of 2^(least − mantissa) below 2^least. */
 static double to_float(double x, int mantissa, int least)
@@ -519,7 +530,8 @@ static const struct {
                   {TANDEM_PRECISION_FP8, 3, -6, 448}};
 enum { N_FLOAT = sizeof float_rows / sizeof *float_rows };
 
-/* The variance that fisher takes rounding of x to have: the harm of an operator whose gradient meets x alone, ½ N = 1. */
+/* The variance that fisher takes rounding of x to have: the harm of an operator whose gradient meets x alone,
+ * ½ N = 1. */
 static double assumed_variance(tandem_precision precision, double amax, double mean_square)
 {
     two_products m = open_products();
@@ -531,15 +543,16 @@ static double assumed_variance(tandem_precision precision, double amax, double m
     return variance;
 }
 
-/* Mean squared error of numbers between 2^from and 2^to, even on a logarithmic scale (even: plainly, from 0 on), over what is
- * assumed. One number is `amax`, so that the scale is known. */
+/* Mean squared error of numbers between 2^from and 2^to, even on a logarithmic scale (even: plainly, from 0
+ * on), over what is assumed. One number is `amax`, so that the scale is known. */
 static double error_over_assumed(int row, double from, double to, int even, double amax)
 {
     enum { N = 200000 };
     const double scale = float_rows[row].largest > 0 ? float_rows[row].largest / amax : 1;
     double error = 0, square = 0;
     for (uint32_t i = 0; i < N; i++) {
-        const double u = uniform(91, i, (uint32_t)row), x = even ? u * exp2(to) : exp2(from + u * (to - from));
+        const double u = uniform(91, i, (uint32_t)row),
+                     x = even ? u * exp2(to) : exp2(from + u * (to - from));
         const double rounded = to_float(x * scale, float_rows[row].mantissa, float_rows[row].least) / scale;
         error += (rounded - x) * (rounded - x);
         square += x * x;
@@ -551,7 +564,8 @@ static void float_rounding_is_as_derived(void **state)
 {
     (void)state;
     for (int row = 0; row < N_FLOAT; row++) { /* far above the least numbers: a share of the mean square */
-        const double whole = float_rows[row].largest > 0 ? log2(256 / float_rows[row].largest) : 0; /* whole binades */
+        /* whole binades */
+        const double whole = float_rows[row].largest > 0 ? log2(256 / float_rows[row].largest) : 0;
         const double ratio = error_over_assumed(row, whole - 3, whole, 0, 1);
         if (ratio < 0.97 || ratio > 1.01)
             fail_msg("%s: the error is %g of what is assumed",
@@ -561,12 +575,14 @@ static void float_rounding_is_as_derived(void **state)
         int row;
         double to, amax;
     } small_numbers[] = {{1, -21, 1}, {3, -7, 448}, {3, -8, 224}};
-    for (size_t k = 0; k < sizeof small_numbers / sizeof *small_numbers; k++) { /* some steps of the least only */
+    /* some steps of the least only */
+    for (size_t k = 0; k < sizeof small_numbers / sizeof *small_numbers; k++) {
         const double ratio =
             error_over_assumed(small_numbers[k].row, 0, small_numbers[k].to, 1, small_numbers[k].amax);
         if (ratio < 0.9 || ratio > 1.05) fail_msg("case %zu: the error is %g of what is assumed", k, ratio);
     }
-    const double lost = error_over_assumed(1, -34, -26, 0, 1); /* below half a step all of it is lost, no more */
+    /* below half a step all of it is lost, no more */
+    const double lost = error_over_assumed(1, -34, -26, 0, 1);
     assert_true(lost > 0.999 && lost < 1.001);
 }
 
@@ -577,7 +593,8 @@ static double harm_of_gradients(tandem_precision precision, tandem_dtype wider, 
     m.s[m.fc1] = (tandem_statistics){SIZES, .g_amax = 1e-9, .g_square = 8e-18, .g2_x2_c = 1};
     m.s[m.head].g_amax = 1e-9 * times;
     double *harm = compute("fisher", m.graph, m.s, wider);
-    const double result = precision == TANDEM_PRECISION_FP16 ? ldexp(1, -48) / 12 * 8e-18 : 0; /* y is rounded, too */
+    /* y is rounded, too */
+    const double result = precision == TANDEM_PRECISION_FP16 ? ldexp(1, -48) / 12 * 8e-18 : 0;
     const double variance = (harm[m.fc1 * TANDEM_N_PRECISION + (int)precision] - result) /
                             ((double)m.graph->optimizer.rate * (double)m.graph->optimizer.rate);
     free(harm);
@@ -592,8 +609,10 @@ static void gradients_in_f16_are_scaled_with_the_loss(void **state)
     const double ms = 1e-18, share = 0.69314718055994531 / 18 / (1 << 20);
     const double step = ldexp(1, -24 - 45), coarse = ldexp(1, -24 - 6);
     assert_close(harm_of_gradients(TANDEM_PRECISION_FP16, TANDEM_F32, 1), share * ms + step * step / 12);
-    assert_close(harm_of_gradients(TANDEM_PRECISION_FP16, TANDEM_F32, 1e12), share * ms + coarse * coarse / 12);
-    assert_close(harm_of_gradients(TANDEM_PRECISION_FP16, TANDEM_F32, 1e15), ms); /* 2^-4: all of fc1's are lost */
+    assert_close(harm_of_gradients(TANDEM_PRECISION_FP16, TANDEM_F32, 1e12),
+                 share * ms + coarse * coarse / 12);
+    /* 2^-4: all of fc1's are lost */
+    assert_close(harm_of_gradients(TANDEM_PRECISION_FP16, TANDEM_F32, 1e15), ms);
     /* as the wider type of int8; tf32 knows no scale, nor does fp8, which has its own */
     assert_close(harm_of_gradients(TANDEM_PRECISION_INT8, TANDEM_F16, 1), share * ms + step * step / 12);
     assert_close(harm_of_gradients(TANDEM_PRECISION_TF32, TANDEM_F32, 1e12), share * ms);
@@ -614,7 +633,7 @@ static void operands_beyond_f16_are_harmful(void **state)
     assert_true(assumed_variance(TANDEM_PRECISION_FP8, 65600, 100) <= 100);
 }
 
-/* --- From the store -------------------------------------------------------------------------------------------------------- */
+/* --- From the store ------------------------------------------------------------------------------------- */
 
 static void sensitivities_come_from_the_statistics_in_the_store(void **state)
 {
@@ -629,9 +648,11 @@ static void sensitivities_come_from_the_statistics_in_the_store(void **state)
     m.s[m.fc1] = m.s[m.head] = numbers();
     harm[3] = -7;
     must(tandem_store_open(&store, path, TANDEM_STORE_WRITE, &error), &error);
-    assert_int_equal(tandem_sensitivity_load(harm, store, m.graph, "fisher", NULL, TANDEM_F32, &error), TANDEM_MISSING);
+    assert_int_equal(tandem_sensitivity_load(harm, store, m.graph, "fisher", NULL, TANDEM_F32, &error),
+                     TANDEM_MISSING);
     must(tandem_store_put_statistics(store, m.graph, "a", m.fc1, &m.s[m.fc1], &error), &error);
-    assert_int_equal(tandem_sensitivity_load(harm, store, m.graph, "fisher", NULL, TANDEM_F32, &error), TANDEM_MISSING);
+    assert_int_equal(tandem_sensitivity_load(harm, store, m.graph, "fisher", NULL, TANDEM_F32, &error),
+                     TANDEM_MISSING);
     assert_non_null(strstr(error.text, "'head'"));
     assert_non_null(strstr(error.text, "`tandem sensitivity --model mlp"));
     must(tandem_store_put_statistics(store, m.graph, "a", m.head, &m.s[m.head], &error), &error);

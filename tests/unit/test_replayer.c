@@ -77,7 +77,8 @@ static void add_class(bench *b, const char *device, int n_rank, int per_node)
 
 static tandem_status try_open(bench *b, uint64_t bucket_bytes)
 {
-    return tandem_replayer_open(&b->replayer, &b->cluster, b->graphs, b->profile.store, bucket_bytes, &b->error);
+    return tandem_replayer_open(&b->replayer, &b->cluster, b->graphs, b->profile.store, bucket_bytes,
+                                &b->error);
 }
 
 static tandem_replay run(bench *b, unsigned flags)
@@ -94,7 +95,8 @@ static tandem_replay open_and_run(bench *b, uint64_t bucket_bytes)
     return run(b, TANDEM_REPLAY_EVENTS);
 }
 
-static void check_class(const tandem_replay *replay, int c, int64_t busy_ns, int64_t exposed_comm_ns, int64_t wait_ns)
+static void check_class(const tandem_replay *replay, int c, int64_t busy_ns, int64_t exposed_comm_ns,
+                        int64_t wait_ns)
 {
     assert_int_equal(replay->member[c].busy_ns, busy_ns);
     assert_int_equal(replay->member[c].exposed_comm_ns, exposed_comm_ns);
@@ -163,15 +165,17 @@ static void a_rank_alone_takes_the_sum_of_its_tasks(void **state)
     tear_down(&b);
 }
 
-/* Ranks 0 and 2 keep their pace and wait for rank 1, which takes 1.5 times as long; no wire: all-reduces take no time. */
+/* Ranks 0 and 2 keep their pace and wait for rank 1, which takes 1.5 times as long; no wire: all-reduces take
+ * no time. */
 static void a_straggler_is_waited_for(void **state)
 {
     (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
-    assert_int_equal(tandem_cluster_parse(&b.cluster, "3*cpu:avx2@1 net=1000TB/s,0ns slow=1.5@rank1", &b.error),
-                     TANDEM_OK);
+    assert_int_equal(
+        tandem_cluster_parse(&b.cluster, "3*cpu:avx2@1 net=1000TB/s,0ns slow=1.5@rank1", &b.error),
+        TANDEM_OK);
     tandem_replay replay = open_and_run(&b, ONE_BUCKET);
     assert_int_equal(replay.n_class, 2);
     assert_int_equal(replay.slowest, 1);
@@ -181,8 +185,9 @@ static void a_straggler_is_waited_for(void **state)
 
     /* its neighbours stay on its node */
     put_costs(&b, "cpu:avx2", "cpu:avx2", (pricing){.times = 3});
-    assert_int_equal(tandem_cluster_parse(&b.cluster, "4*cpu:avx2@2 net=1000TB/s,0ns slow=1.5@rank1", &b.error),
-                     TANDEM_OK);
+    assert_int_equal(
+        tandem_cluster_parse(&b.cluster, "4*cpu:avx2@2 net=1000TB/s,0ns slow=1.5@rank1", &b.error),
+        TANDEM_OK);
     replay = open_and_run(&b, ONE_BUCKET);
     check_class(&replay, 1, 9 * ONE_STEP / 2, 0, 0);
     check_class(&replay, 0, 3 * ONE_STEP, 0, 3 * ONE_STEP / 2);
@@ -197,8 +202,9 @@ static tandem_zero run_zero(bench *b, int stage)
     return zero;
 }
 
-/* One bucket of 80 elements on two ranks: shards of 48, an update of 48/80 of its time. A collective takes 1000 ns and 160
- * bytes over 1 GB/s. The gathered weights are waited for behind two operators without any, image and label. */
+/* One bucket of 80 elements on two ranks: shards of 48, an update of 48/80 of its time. A collective takes
+ * 1000 ns and 160 bytes over 1 GB/s. The gathered weights are waited for behind two operators without any,
+ * image and label. */
 static void zero_shares_out_a_bucket(void **state)
 {
     enum { WIRE = 1160, BEFORE = 2 * FORWARD, SHARD = 48 * 4, FULL = 80 * 4 };
@@ -221,7 +227,8 @@ static void zero_shares_out_a_bucket(void **state)
         assert_int_equal(memory->optimizer, SHARD * tandem_optimizer_n_state(b.graph->optimizer.kind));
         assert_int_equal(memory->gradients, FULL); /* the one bucket is in full at some time */
         assert_int_equal(memory->weights, FULL);
-        assert_int_equal(memory->peak, memory->weights + memory->gradients + memory->optimizer + memory->arena);
+        assert_int_equal(memory->peak,
+                         memory->weights + memory->gradients + memory->optimizer + memory->arena);
     }
     tandem_zero untouched = {.n_gather = -7};
     assert_int_equal(tandem_replayer_zero(&untouched, b.replayer, 4, &b.error), TANDEM_USAGE);
@@ -229,9 +236,10 @@ static void zero_shares_out_a_bucket(void **state)
     tear_down(&b);
 }
 
-/* Four buckets of 32 elements, one parameter each: fc1, fc1.bias, head, head.bias in the order of the forward pass, so that an
- * operator uses two; two are kept, so that the backward pass of head finds both, and that of fc1 fetches none: it has no
- * input's gradient to compute. A shard is 16 elements; three are in full at most, two of gradients. */
+/* Four buckets of 32 elements, one parameter each: fc1, fc1.bias, head, head.bias in the order of the forward
+ * pass, so that an operator uses two; two are kept, so that the backward pass of head finds both, and that of
+ * fc1 fetches none: it has no input's gradient to compute. A shard is 16 elements; three are in full at most,
+ * two of gradients. */
 static void zero_keeps_three_buckets_of_weights(void **state)
 {
     enum { SHARD = 16 * 4, REST = 16 * 4 };
@@ -503,7 +511,8 @@ static void compute_and_wire_slow_each_other(void **state)
     add_class(&b, "cpu:avx2", 2, 1);
     replay_store_put_curve(&b.profile, "2*cpu:avx2", 0, 128, 328);
     replay_store_put_curve(&b.profile, "2*cpu:avx2", 1, 128, 656);
-    assert_int_equal(try_open(&b, FOUR_BUCKETS), TANDEM_MISSING); /* the curve is measured, so this must be, too */
+    /* the curve is measured, so this must be, too */
+    assert_int_equal(try_open(&b, FOUR_BUCKETS), TANDEM_MISSING);
     assert_non_null(strstr(b.error.text, "compute_under_comm"));
     assert_null(b.replayer);
     assert_int_equal(tandem_store_put_interference(b.profile.store, "cpu:avx2", "2*cpu:avx2",
@@ -528,7 +537,8 @@ static void slow_compute(bench *b, uint64_t bytes, double factor)
                      TANDEM_OK);
 }
 
-/* Buckets of two sizes, each of which slows compute by a factor of its own: as one factor would that costs as much time. */
+/* Buckets of two sizes, each of which slows compute by a factor of its own: as one factor would that costs as
+ * much time. */
 static void each_size_slows_compute_by_its_own(void **state)
 {
     (void)state;
@@ -641,7 +651,8 @@ static void a_missing_cost_is_named_where_a_plan_needs_it(void **state)
     tandem_replay replay = {.step_ns = 77};
     for (int again = 0; again < 2; again++) {
         b.error = (tandem_error){0};
-        assert_int_equal(tandem_replayer_run(b.replayer, &replay, TANDEM_REPLAY_MEMORY, &b.error), TANDEM_MISSING);
+        assert_int_equal(tandem_replayer_run(b.replayer, &replay, TANDEM_REPLAY_MEMORY, &b.error),
+                         TANDEM_MISSING);
         assert_int_equal(b.error.status, TANDEM_MISSING);
         assert_int_equal(replay.step_ns, 77);
         check_says(&b, (const char *const[]){"cpu:avx2", "linear m=4 k=4 n=4", "int8", "forward",
@@ -660,7 +671,10 @@ static void a_missing_time_beside_a_neighbour_is_missing(void **state)
     put_costs(&b, "cpu:avx512", "", (pricing){.times = 1});
     put_costs(&b, "cpu:avx512", "cpu:avx2", (pricing){.times = 1});
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
-    put_costs(&b, "cpu:avx2", "cpu:avx512", (pricing){.times = 1, .without = "relu n=16 | fp32 | dgrad | f32>f32"});
+    put_costs(&b, "cpu:avx2", "cpu:avx512",
+              (pricing){.times = 1,
+                        .without = "relu n=16 | fp32 | dgrad | "
+                                   "f32>f32"});
     add_class(&b, "cpu:avx512", 1, 0);
     add_class(&b, "cpu:avx2", 1, 0);
     b.cluster.link_bytes_per_s = 1e9;
@@ -680,7 +694,8 @@ static void what_nothing_was_measured_of_is_refused_at_once(void **state)
     set_up(&b);
     add_class(&b, "cpu:avx2", 1, 0);
     assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_MISSING);
-    check_says(&b, (const char *const[]){"cpu:avx2", "tandem profile --model mlp:", "--device cpu:avx2", NULL});
+    check_says(&b,
+               (const char *const[]){"cpu:avx2", "tandem profile --model mlp:", "--device cpu:avx2", NULL});
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
     add_class(&b, "cpu:avx2", 1, 1);
     assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_MISSING); /* two ranks, no curve, no link */
@@ -731,7 +746,8 @@ static void curves_are_straight_between_points(void **state)
     assert_true(tandem_collective_curve_ns(point, 3, &line, 6000) == 1900);
     assert_true(tandem_collective_curve_ns(point, 4, &line, 4500) == 1650);
     line.ns_per_byte = 0.1;
-    assert_true(tandem_collective_curve_ns(point, 4, &line, 9000) == 1600); /* never shorter the more there is to send */
+    /* never shorter the more there is to send */
+    assert_true(tandem_collective_curve_ns(point, 4, &line, 9000) == 1600);
 }
 
 static void the_upper_part_of_a_curve_is_fitted(void **state)
@@ -739,7 +755,8 @@ static void the_upper_part_of_a_curve_is_fitted(void **state)
     (void)state;
     tandem_collective_point point[12];
     tandem_collective_line line;
-    for (int i = 0; i < 12; i++) { /* 1000 ns + 2 ns a byte from 16 KiB on, ten times faster below, where caches help */
+    /* 1000 ns + 2 ns a byte from 16 KiB on, ten times faster below, where caches help */
+    for (int i = 0; i < 12; i++) {
         const uint64_t bytes = UINT64_C(1) << (i + 8);
         point[i] = (tandem_collective_point){
             bytes, replay_cost((int64_t)(i < 6 ? 1000 + bytes / 5 : 1000 + 2 * bytes), 0)};
@@ -749,10 +766,12 @@ static void the_upper_part_of_a_curve_is_fitted(void **state)
     point[11].cost = replay_cost(50 * 1000 * 1000, 0); /* the last point was interrupted: 48 times its time */
     assert_int_equal(tandem_collective_fit(&line, point, 12, NULL), TANDEM_OK);
     assert_true(line.latency_ns < 1100 && fabs(line.ns_per_byte - 2) < 0.05);
-    assert_int_equal(tandem_collective_fit(&line, point, 2, NULL), TANDEM_OK); /* 256 B, 512 B: a fifth of a ns a byte */
+    /* 256 B, 512 B: a fifth of a ns a byte */
+    assert_int_equal(tandem_collective_fit(&line, point, 2, NULL), TANDEM_OK);
     assert_true(fabs(line.latency_ns - 1000) < 2 && fabs(line.ns_per_byte - 0.2) < 0.01);
     assert_int_equal(tandem_collective_fit(&line, point, 1, NULL), TANDEM_OK);
-    const tandem_collective_point nothing = {.cost = {.n = 1, .sum_ns = 500}}; /* of no bytes: all of its time is latency */
+    /* of no bytes: all of its time is latency */
+    const tandem_collective_point nothing = {.cost = {.n = 1, .sum_ns = 500}};
     assert_int_equal(tandem_collective_fit(&line, &nothing, 1, NULL), TANDEM_OK);
     assert_true(fabs(line.latency_ns - 500) < 1 && fabs(line.ns_per_byte) < 1e-9);
     assert_int_equal(tandem_collective_fit(&line, point, 1, NULL), TANDEM_OK);

@@ -1,4 +1,5 @@
-/* What a process has in memory, by the system: the most of it, from where one began to look, without what other ranks share. */
+/* What a process has in memory, by the system: the most of it, from where one began to look, without what
+ * other ranks share. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,7 +58,8 @@ static void the_most_is_told_and_forgotten(void **state)
     use_and_give_back(2 * SOME); /* before anybody looks */
     tandem_resident since = tandem_resident_begin(&worker);
     if (since.before_bytes < 0) {
-        print_message("SKIP: resident memory: this system does not tell the most that a process had in memory\n");
+        print_message("SKIP: resident memory: this system does not tell the most that a process had in "
+                      "memory\n");
         skip();
     }
     assert_in_range(tandem_resident_peak_bytes(&since, &worker), 0, CLOSE);

@@ -1,4 +1,5 @@
-/* Delayed scaling in a step program by hand: which casts have a history, what it takes in memory, how it is written. */
+/* Delayed scaling in a step program by hand: which casts have a history, what it takes in memory, how it is
+ * written. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +23,8 @@ static tandem_graph *open_graph(const char *model)
     return graph;
 }
 
-static tandem_step *open_step(const tandem_graph *graph, const tandem_step_options *options, tandem_precision precision)
+static tandem_step *open_step(const tandem_graph *graph, const tandem_step_options *options,
+                              tandem_precision precision)
 {
     tandem_step *step = NULL;
     tandem_error error = {0};
@@ -119,7 +121,8 @@ static void a_plan_names_its_scaling(void **state)
     tandem_plan_close(read);
     memcpy(at, "\"scaling\": \"delayed:window=0", strlen("\"scaling\": \"delayed:window=0"));
     tandem_error error = {0};
-    assert_int_equal(tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", &error), TANDEM_MALFORMED);
+    assert_int_equal(tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", &error),
+                     TANDEM_MALFORMED);
     assert_non_null(strstr(error.text, "scaling"));
     free(text);
     tandem_plan_close(plan);
@@ -128,7 +131,8 @@ static void a_plan_names_its_scaling(void **state)
 
 /* --- Casts ---------------------------------------------------------------------------------------------- */
 
-/* Weight, activation and gradient casts have one each, and their costs are of their own; ranges that are known do without. */
+/* Weight, activation and gradient casts have one each, and their costs are of their own; ranges that are
+ * known do without. */
 static void casts_to_s8_have_a_history(void **state)
 {
     (void)state;

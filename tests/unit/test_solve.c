@@ -32,7 +32,8 @@ static const tandem_network chain = {
 
 static tandem_limits within(int64_t limit_ns, uint64_t byte_limit)
 {
-    return (tandem_limits){.time_ns = time_ns, .time_limit_ns = limit_ns, .bytes = bytes, .byte_limit = byte_limit};
+    return (tandem_limits){
+        .time_ns = time_ns, .time_limit_ns = limit_ns, .bytes = bytes, .byte_limit = byte_limit};
 }
 
 static tandem_solution exact(const tandem_network *network, tandem_limits limits, int *choice)
@@ -58,7 +59,7 @@ static void assert_near(double got, double expected)
     if (!(fabs(got - expected) <= 1e-6 * fabs(expected))) fail_msg("%.17g is not %.17g", got, expected);
 }
 
-/* --- A chain -------------------------------------------------------------------------------------------------- */
+/* --- A chain -------------------------------------------------------------------------------------------- */
 
 static void the_shortest_way_is_that_of_its_weights(void **state)
 {
@@ -119,7 +120,8 @@ static void bytes_limit_too(void **state)
     assert_true(isinf(s.lower_bound)); /* 12 are needed */
     s = exact(&chain, within(30, 14), choice);
     assert_true(s.harm == 3 && s.bytes == 14);
-    s = exact(&chain, within(30, 13), choice); /* time asks for the first change or the second, each of which takes more */
+    /* time asks for the first change or the second, each of which takes more */
+    s = exact(&chain, within(30, 13), choice);
     assert_true(s.proven && isinf(s.harm) && isinf(s.lower_bound));
     s = exact(&chain, within(21, 22), choice);
     assert_true(s.harm == 7);
@@ -146,18 +148,20 @@ static void the_bound_is_the_hull(void **state)
     assert_true(s.lower_bound <= 3 && s.harm == 3 && s.proven);
 }
 
-/* Whoever takes the second layer's first choice needs 25 ns: without it, (0 1) and (1 1) remain, and no hull in between. */
+/* Whoever takes the second layer's first choice needs 25 ns: without it, (0 1) and (1 1) remain, and no hull
+ * in between. */
 static void what_no_way_within_a_limit_takes_is_left_out(void **state)
 {
     (void)state;
     const tandem_solution s = lagrange(&chain, within(24, UINT64_MAX), NULL);
     assert_near(s.lower_bound, 7);
     assert_true(s.harm == 7 && s.proven);
-    assert_true(isinf(lagrange(&chain, within(28, 13), NULL).lower_bound)); /* (1 0) takes 14 bytes, (0 0) 31 ns */
+    /* (1 0) takes 14 bytes, (0 0) 31 ns */
+    assert_true(isinf(lagrange(&chain, within(28, 13), NULL).lower_bound));
 }
 
-/* Four layers alike: 10 ns and 10 bytes for nothing, 6 of the one or of the other less for 4. Of each limit 9 must be saved:
- * a mixture does it with half of three changes in each direction, a way with two and two. */
+/* Four layers alike: 10 ns and 10 bytes for nothing, 6 of the one or of the other less for 4. Of each limit 9
+ * must be saved: a mixture does it with half of three changes in each direction, a way with two and two. */
 static void the_bound_of_two_limits(void **state)
 {
     (void)state;
@@ -193,13 +197,15 @@ static void a_cutoff_and_a_tolerance_end_the_search(void **state)
     assert_int_equal(tandem_solve_exact(&s, &chain, &limits, 3.5, 0, 10, NULL), TANDEM_OK);
     assert_true(s.proven && s.harm == 3 && s.lower_bound == 3);
     assert_int_equal(tandem_solve_exact(&s, &chain, &limits, INFINITY, 0.55, 10, NULL), TANDEM_OK);
-    assert_true(s.proven && s.harm == 3 && s.lower_bound < 1.51); /* 1.5 is near enough to 3, nothing else is tried */
+    /* 1.5 is near enough to 3, nothing else is tried */
+    assert_true(s.proven && s.harm == 3 && s.lower_bound < 1.51);
 }
 
-/* --- States --------------------------------------------------------------------------------------------------- */
+/* --- States --------------------------------------------------------------------------------------------- */
 
-/* What is best in the first layer decides what the second costs: 0 leads to state 1, from which choice 0 is slow; 1 leads to state 2.
- * State 3 is never reached, and from state 2 choice 1 leads to state 5, where no way goes on. */
+/* What is best in the first layer decides what the second costs: 0 leads to state 1, from which choice 0 is
+ * slow; 1 leads to state 2. State 3 is never reached, and from state 2 choice 1 leads to state 5, where no
+ * way goes on. */
 static void what_is_left_open_decides(void **state)
 {
     (void)state;
@@ -276,7 +282,7 @@ static void small_harms_count_beside_large_ones(void **state)
     assert_near(lagrange(&network, within(24, UINT64_MAX), NULL).lower_bound, 3e-16);
 }
 
-/* --- In order ------------------------------------------------------------------------------------------------- */
+/* --- In order ------------------------------------------------------------------------------------------- */
 
 static void ways_come_in_order(void **state)
 {
@@ -303,7 +309,8 @@ static void ways_come_in_order(void **state)
     tandem_enumeration_close(NULL);
 }
 
-/* 2^40 ways of the same harm, which are the same sum in many orders: the first ones come at once, the lower choices first. */
+/* 2^40 ways of the same harm, which are the same sum in many orders: the first ones come at once, the lower
+ * choices first. */
 static void equal_ways_come_by_their_choices(void **state)
 {
     (void)state;
@@ -319,7 +326,8 @@ static void equal_ways_come_by_their_choices(void **state)
     }
     const tandem_network network = {
         .n_layer = LAYERS, .state_start = starts, .arc_start = first, .arc = equal, .n_bundle = 1};
-    const tandem_limits limits = {.time_ns = no_time_ns, .time_limit_ns = INT64_MAX, .byte_limit = UINT64_MAX};
+    const tandem_limits limits = {
+        .time_ns = no_time_ns, .time_limit_ns = INT64_MAX, .byte_limit = UINT64_MAX};
     tandem_enumeration *e = NULL;
     assert_int_equal(tandem_enumeration_open(&e, &network, &limits, NULL), TANDEM_OK);
     for (int k = 0; k < 8; k++) {

@@ -76,8 +76,11 @@ static tandem_store *open_store(const char *path, tandem_store_mode mode)
 
 static tandem_cost_key op_key(const char *signature)
 {
-    tandem_cost_key key = {
-        .kind = TANDEM_COST_OP, .precision = "int8", .pass = TANDEM_PASS_WGRAD, .from = TANDEM_S8, .to = TANDEM_F32};
+    tandem_cost_key key = {.kind = TANDEM_COST_OP,
+                           .precision = "int8",
+                           .pass = TANDEM_PASS_WGRAD,
+                           .from = TANDEM_S8,
+                           .to = TANDEM_F32};
     (void)snprintf(key.signature, sizeof key.signature, "%s", signature);
     return key;
 }
@@ -90,7 +93,8 @@ static tandem_cost cost_of(int64_t ns) /* two repetitions */
     return cost;
 }
 
-static void put(tandem_store *store, const char *device, const char *neighbour, const tandem_cost_key *key, int64_t ns)
+static void put(tandem_store *store, const char *device, const char *neighbour, const tandem_cost_key *key,
+                int64_t ns)
 {
     tandem_error error = {0};
     const tandem_cost cost = cost_of(ns);
@@ -98,14 +102,16 @@ static void put(tandem_store *store, const char *device, const char *neighbour, 
         fail_msg("%s", error.text);
 }
 
-static tandem_status count_cost(void *n, const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error)
+static tandem_status count_cost(void *n, const tandem_cost_key *key, const tandem_cost *cost,
+                                tandem_error *error)
 {
     (void)key, (void)cost, (void)error;
     ++*(int64_t *)n;
     return TANDEM_OK;
 }
 
-static int64_t count_costs_of(tandem_store *store, const char *device, const char *neighbour, const tandem_step *step)
+static int64_t count_costs_of(tandem_store *store, const char *device, const char *neighbour,
+                              const tandem_step *step)
 {
     int64_t n = 0;
     tandem_error error = {0};
@@ -254,7 +260,8 @@ static void costs_come_back(void **state)
     assert_null(tandem_cost_table_find(table, &op));
     tandem_cost_table_free(table);
     op.to = TANDEM_F32;
-    assert_int_equal(tandem_store_load_costs(&table, store, "cpu:avx2", "cpu:avx512", NULL, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_load_costs(&table, store, "cpu:avx2", "cpu:avx512", NULL, &error),
+                     TANDEM_OK);
     assert_int_equal(count_costs_of(store, "cpu:avx2", "cpu:avx512", NULL), 1);
     assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &op)), 3005);
     tandem_cost_table_free(table);
@@ -302,12 +309,14 @@ static void a_step_loads_its_own_costs(void **state)
     tandem_error error = {0};
     tandem_graph *graph = NULL;
     tandem_step *step = NULL;
-    assert_int_equal(tandem_graph_open(&graph, "mlp:width=4,depth=1,image=2x2x1,classes=2", 4, &error), TANDEM_OK);
+    assert_int_equal(tandem_graph_open(&graph, "mlp:width=4,depth=1,image=2x2x1,classes=2", 4, &error),
+                     TANDEM_OK);
     assert_int_equal(tandem_step_open(&step, graph, TANDEM_F32, 0, &error), TANDEM_OK);
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
     assert_int_equal(tandem_store_begin(store, &error), TANDEM_OK);
     const tandem_cost_key other = op_key("linear m=4 k=4 n=5"),
-                          another = {.kind = TANDEM_COST_CAST, .from = TANDEM_F32, .to = TANDEM_S8, .elements = 999};
+                          another = {
+                              .kind = TANDEM_COST_CAST, .from = TANDEM_F32, .to = TANDEM_S8, .elements = 999};
     put(store, "cpu:avx2", "", &other, 1);
     put(store, "cpu:avx2", "", &another, 1);
     int n_form = 0;
@@ -356,7 +365,8 @@ static void rows_know_who_and_when(void **state)
     for (int mhz = 1500; mhz <= 1980; mhz += 480)
         assert_int_equal(tandem_store_put_clocks(store, "cuda:0", mhz, 3201, &error), TANDEM_OK);
     tandem_store_close(store);
-    assert_int_equal(ask(p->path, "SELECT count(*) FROM clock JOIN device ON device.id = clock.device WHERE name = 'cuda:0' AND "
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM clock JOIN device ON device.id = clock.device WHERE "
+                                  "name = 'cuda:0' AND "
                                   "memory_mhz = 3201"),
                      2);
     assert_int_equal(ask(p->path, "SELECT max(compute_mhz) - min(compute_mhz) FROM clock"), 480);
@@ -388,7 +398,8 @@ static void algorithms_are_replaced_and_come_back(void **state)
         one[i] = (tandem_algorithm){spec[i], "first"};
     }
     assert_int_equal(tandem_store_put_algorithms(store, one, MANY, &error), TANDEM_OK);
-    assert_int_equal(tandem_store_put_algorithms(store, &(tandem_algorithm){spec[7], "second"}, 1, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_put_algorithms(store, &(tandem_algorithm){spec[7], "second"}, 1, &error),
+                     TANDEM_OK);
     assert_int_equal(tandem_store_put_algorithms(store, NULL, 0, &error), TANDEM_OK);
     tandem_store_close(store);
     store = open_store(p->path, TANDEM_STORE_READ);
@@ -410,23 +421,27 @@ static void collectives_come_back_in_order(void **state)
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
     for (int i = 0; i < 40; i++) { /* descending, more than one allocation holds */
         const tandem_collective_point point = {(uint64_t)(40 - i) * 1000, cost_of(100 * (40 - i))};
-        assert_int_equal(tandem_store_put_collective(store, "2*a", "all-reduce", 0, &point, &error), TANDEM_OK);
+        assert_int_equal(tandem_store_put_collective(store, "2*a", "all-reduce", 0, &point, &error),
+                         TANDEM_OK);
     }
     const tandem_collective_point busy = {1000, cost_of(9)};
     assert_int_equal(tandem_store_put_collective(store, "2*a", "all-reduce", 1, &busy, &error), TANDEM_OK);
     tandem_collective_point *points = NULL;
     int n = -1;
-    assert_int_equal(tandem_store_load_collective(&points, &n, store, "2*a", "all-reduce", 0, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_load_collective(&points, &n, store, "2*a", "all-reduce", 0, &error),
+                     TANDEM_OK);
     assert_int_equal(n, 40);
     for (int i = 0; i < n; i++) {
         assert_int_equal(points[i].bytes, (uint64_t)(i + 1) * 1000);
         assert_int_equal(tandem_cost_mean_ns(&points[i].cost), 100 * (i + 1) + 5);
     }
     free(points);
-    assert_int_equal(tandem_store_load_collective(&points, &n, store, "2*a", "all-reduce", 1, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_load_collective(&points, &n, store, "2*a", "all-reduce", 1, &error),
+                     TANDEM_OK);
     assert_int_equal(n, 1);
     free(points);
-    assert_int_equal(tandem_store_load_collective(&points, &n, store, "2*b", "all-reduce", 0, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_load_collective(&points, &n, store, "2*b", "all-reduce", 0, &error),
+                     TANDEM_OK);
     assert_int_equal(n, 0);
     assert_null(points);
     const tandem_collective_point huge = {UINT64_MAX, cost_of(9)};
@@ -446,21 +461,31 @@ static void interference_comes_back(void **state)
         uint64_t bytes;
         double factor;
     } nearest[] = {{0, 1.5}, {4096, 1.5}, {8000, 1.5}, {9000, 1.75}, {INT64_MAX, 1.75}};
-    assert_int_equal(tandem_store_get_interference(&factor, store, "a", "a+b", kind, 4096, &error), TANDEM_MISSING);
+    assert_int_equal(tandem_store_get_interference(&factor, store, "a", "a+b", kind, 4096, &error),
+                     TANDEM_MISSING);
     assert_true(factor == -1);
-    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 4096, 1.25, 30, &error), TANDEM_OK);
-    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 4096, 1.5, 30, &error), TANDEM_OK);
-    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 12288, 1.75, 30, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 4096, 1.25, 30, &error),
+                     TANDEM_OK);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 4096, 1.5, 30, &error),
+                     TANDEM_OK);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 12288, 1.75, 30, &error),
+                     TANDEM_OK);
     for (size_t i = 0; i < sizeof nearest / sizeof nearest[0]; i++) {
-        assert_int_equal(tandem_store_get_interference(&factor, store, "a", "a+b", kind, nearest[i].bytes, &error),
-                         TANDEM_OK);
+        assert_int_equal(
+            tandem_store_get_interference(&factor, store, "a", "a+b", kind, nearest[i].bytes, &error),
+            TANDEM_OK);
         assert_true(factor == nearest[i].factor);
     }
-    assert_int_equal(tandem_store_get_interference(&factor, store, "b", "a+b", kind, 4096, &error), TANDEM_MISSING);
-    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 4096, NAN, 30, &error), TANDEM_USAGE);
-    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 4096, 0, 30, &error), TANDEM_USAGE);
-    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 4096, 1, 0, &error), TANDEM_USAGE);
-    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, UINT64_MAX, 1, 1, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_get_interference(&factor, store, "b", "a+b", kind, 4096, &error),
+                     TANDEM_MISSING);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 4096, NAN, 30, &error),
+                     TANDEM_USAGE);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 4096, 0, 30, &error),
+                     TANDEM_USAGE);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 4096, 1, 0, &error),
+                     TANDEM_USAGE);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, UINT64_MAX, 1, 1, &error),
+                     TANDEM_USAGE);
     tandem_store_close(store);
 }
 
@@ -509,7 +534,8 @@ static void statistics_go_by_the_name_of_an_operator(void **state)
     const int fc1 = op_of(graph, "fc1");
     tandem_statistics read[64];
     tandem_store *store = open_store(p->path, TANDEM_STORE_WRITE);
-    assert_int_equal(tandem_store_put_statistics(store, graph, "d", fc1, &statistics_example, NULL), TANDEM_OK);
+    assert_int_equal(tandem_store_put_statistics(store, graph, "d", fc1, &statistics_example, NULL),
+                     TANDEM_OK);
     tandem_store_close(store);
     static const char renumber[] = "UPDATE statistics SET op = op + 1 RETURNING op";
     assert_int_equal(ask(p->path, renumber), fc1 + 1);
@@ -517,7 +543,8 @@ static void statistics_go_by_the_name_of_an_operator(void **state)
     assert_int_equal(tandem_store_load_statistics(read, store, graph, "d", NULL), TANDEM_OK);
     assert_memory_equal(&read[fc1], &statistics_example, sizeof read[fc1]);
     assert_int_equal(read[fc1 + 1].n_batch, 0);
-    assert_int_equal(tandem_store_put_statistics(store, graph, "d", fc1, &statistics_example, NULL), TANDEM_OK);
+    assert_int_equal(tandem_store_put_statistics(store, graph, "d", fc1, &statistics_example, NULL),
+                     TANDEM_OK);
     tandem_store_close(store);
     assert_int_equal(ask(p->path, "SELECT count(*) FROM statistics"), 1);
     tandem_graph_close(graph);
@@ -536,8 +563,10 @@ static void statistics_come_back(void **state)
     assert_int_equal(read[0].n_batch, 0x5555555555555555);
 
     const int fc1 = op_of(graph, "fc1"), fc2 = op_of(graph, "fc2");
-    assert_int_equal(tandem_store_put_statistics(store, graph, "fashion-mnist", fc1, &one, &error), TANDEM_OK);
-    assert_int_equal(tandem_store_put_statistics(store, graph, "fashion-mnist", fc2, &one, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_put_statistics(store, graph, "fashion-mnist", fc1, &one, &error),
+                     TANDEM_OK);
+    assert_int_equal(tandem_store_put_statistics(store, graph, "fashion-mnist", fc2, &one, &error),
+                     TANDEM_OK);
     one.n_batch = 77;
     assert_int_equal(tandem_store_put_statistics(store, graph, "other", fc2, &one, &error), TANDEM_OK);
     assert_int_equal(tandem_store_load_statistics(read, store, graph, "fashion-mnist", &error), TANDEM_OK);
@@ -557,8 +586,10 @@ static void statistics_come_back(void **state)
     one.g2_w2 = NAN;
     assert_int_equal(tandem_store_put_statistics(store, graph, "other", fc2, &one, &error), TANDEM_USAGE);
     one.g2_w2 = 0;
-    assert_int_equal(tandem_store_put_statistics(store, graph, "other", graph->n_op, &one, &error), TANDEM_USAGE);
-    assert_int_equal(tandem_store_put_statistics(store, graph, "other", graph->loss, &one, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_put_statistics(store, graph, "other", graph->n_op, &one, &error),
+                     TANDEM_USAGE);
+    assert_int_equal(tandem_store_put_statistics(store, graph, "other", graph->loss, &one, &error),
+                     TANDEM_USAGE);
     assert_int_equal(tandem_store_put_sensitivity(store, graph, "variance", fc1, TANDEM_PRECISION_INT8,
                                                   TANDEM_F32, 0.125, &error),
                      TANDEM_OK);
@@ -566,7 +597,8 @@ static void statistics_come_back(void **state)
                                                   TANDEM_F32, NAN, &error),
                      TANDEM_USAGE);
     tandem_store_close(store);
-    assert_int_equal(ask(p->path, "SELECT harm * 1000 FROM sensitivity WHERE op_name = 'fc1' AND precision = 'int8' "
+    assert_int_equal(ask(p->path, "SELECT harm * 1000 FROM sensitivity WHERE op_name = 'fc1' AND precision = "
+                                  "'int8' "
                                   "AND wider = 'f32' AND method = 'variance'"),
                      125);
     assert_int_equal(ask(p->path, "SELECT count(*) FROM model"), 1);
@@ -601,7 +633,8 @@ static void runs_are_recorded(void **state)
     assert_int_equal(tandem_store_put_events(store, second + 100, event, 3, &error), TANDEM_USAGE);
     tandem_store_close(store);
     assert_int_equal(ask(p->path, "SELECT count(*) FROM plan"), 1);
-    assert_int_equal(ask(p->path, "SELECT count(*) FROM run WHERE predicted_ns IS NULL AND final_loss IS NULL AND "
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM run WHERE predicted_ns IS NULL AND final_loss IS "
+                                  "NULL AND "
                                   "measured_ns = 1234 AND accuracy = 0.875"),
                      2);
     assert_int_equal(ask(p->path, "SELECT sum(exit_code) FROM run"), 6);
@@ -663,8 +696,10 @@ static void reading_writes_nothing(void **state)
     store = unchanged;
     assert_int_equal(tandem_store_open(&store, p->folder, TANDEM_STORE_READ, &error), TANDEM_IO);
     assert_int_equal(tandem_store_open(&store, "", TANDEM_STORE_WRITE, &error), TANDEM_USAGE);
-    assert_int_equal(tandem_store_open(&store, "/nonexistent/x/tandem.db", TANDEM_STORE_WRITE, &error), TANDEM_IO);
-    assert_int_equal(tandem_store_open(&store, "/nonexistent/x/tandem.db", TANDEM_STORE_READ, &error), TANDEM_MISSING);
+    assert_int_equal(tandem_store_open(&store, "/nonexistent/x/tandem.db", TANDEM_STORE_WRITE, &error),
+                     TANDEM_IO);
+    assert_int_equal(tandem_store_open(&store, "/nonexistent/x/tandem.db", TANDEM_STORE_READ, &error),
+                     TANDEM_MISSING);
     assert_ptr_equal(store, unchanged);
 }
 
@@ -776,7 +811,8 @@ static void transactions_are_whole(void **state)
     put(store, "d", "", &b, 5);
     assert_int_equal(tandem_store_put_cost(store, "d", "", &b, &bad, &error), TANDEM_USAGE);
     const tandem_event_record event = {.kind = "forward", .stream = "compute"};
-    assert_int_equal(tandem_store_put_events(store, 1, &event, 1, &error), TANDEM_USAGE); /* a savepoint undone */
+    /* a savepoint undone */
+    assert_int_equal(tandem_store_put_events(store, 1, &event, 1, &error), TANDEM_USAGE);
     assert_int_equal(tandem_store_commit(store, &error), TANDEM_OK);
     assert_int_equal(count_costs(store, "d"), 2);
     assert_int_equal(tandem_store_begin(store, &error), TANDEM_OK);
@@ -834,7 +870,8 @@ static void writers_share_the_store(void **state)
     tandem_store_close(store);
     assert_int_equal(ask(p->path, "SELECT count(*) FROM host"), 1);
     assert_int_equal(ask(p->path, "SELECT count(*) FROM event"), WRITERS * EACH);
-    assert_int_equal(ask(p->path, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+    assert_int_equal(
+        ask(p->path, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
 }
 
 int main(void)

@@ -1,4 +1,5 @@
-/* Traces that PyTorch itself has written (tests/data/torch, by bench/torch/record.py), held against what PyTorch sums up of them. */
+/* Traces that PyTorch itself has written (tests/data/torch, by bench/torch/record.py), held against what
+ * PyTorch sums up of them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,8 +63,8 @@ static tandem_torch_cost sum_of(const json_t *sums, const char *name)
     return sum;
 }
 
-/* Every operator has PyTorch's calls and total time. Its own time may differ: whole us make slices overlap by up to 2, of which
- * PyTorch then counts one beside the other. Most have none such. */
+/* Every operator has PyTorch's calls and total time. Its own time may differ: whole us make slices overlap by
+ * up to 2, of which PyTorch then counts one beside the other. Most have none such. */
 static void check_file(const char *trace, const char *path)
 {
     tandem_torch *const torch = read_traces(&trace, 1);
@@ -139,7 +140,8 @@ static void collectives_are_joined(void **state)
     tandem_torch_close(torch);
 }
 
-/* Autocast to bf16: its copies are casts though their types were not recorded; those of the momentum are none. */
+/* Autocast to bf16: its copies are casts though their types were not recorded; those of the momentum are
+ * none. */
 static void casts_are_rows(void **state)
 {
     static const char *const path[] = {DATA "autograd.json.gz"};

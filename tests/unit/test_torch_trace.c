@@ -1,4 +1,5 @@
-/* Traces of the PyTorch profiler: written here, with times worked out by hand, in good order and in all kinds of bad. */
+/* Traces of the PyTorch profiler: written here, with times worked out by hand, in good order and in all kinds
+ * of bad. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,7 +48,9 @@ static void add(writer *w, const char *format, ...)
 static void begin(writer *w, int rank)
 {
     *w = (writer){0};
-    add(w, "{\"schemaVersion\": 1, \"distributedInfo\": {\"backend\": \"nccl\", \"rank\": %d, \"world_size\": 2}, \"traceEvents\": [",
+    add(w,
+        "{\"schemaVersion\": 1, \"distributedInfo\": {\"backend\": \"nccl\", \"rank\": %d, "
+        "\"world_size\": 2}, \"traceEvents\": [",
         rank);
 }
 
@@ -55,13 +58,17 @@ static void begin(writer *w, int rank)
 static void slice(writer *w, const char *category, const char *name, int tid, double start, double duration,
                   const char *args)
 {
-    add(w, "%s\n  {\n    \"ph\": \"X\", \"cat\": \"%s\", \"name\": \"%s\", \"pid\": 1, \"tid\": %d,\n    \"ts\": %.3f, \"dur\": %.3f,\n    \"args\": {\n      %s\n    }\n  }",
+    add(w,
+        "%s\n  {\n    \"ph\": \"X\", \"cat\": \"%s\", \"name\": \"%s\", \"pid\": 1, \"tid\": %d,\n    "
+        "\"ts\": %.3f, \"dur\": %.3f,\n    \"args\": {\n      %s\n    }\n  }",
         w->n_event++ ? "," : "", category, name, tid, start, duration, args);
 }
 
 static void op(writer *w, const char *name, double start, double duration)
 {
-    slice(w, "cpu_op", name, 1, start, duration, "\"Input Dims\": [[4, 8], []], \"Input type\": [\"float\", \"\"]");
+    slice(w, "cpu_op", name, 1, start, duration,
+          "\"Input Dims\": [[4, 8], []], \"Input type\": [\"float\", "
+          "\"\"]");
 }
 
 static void step(writer *w, int number, double start, double duration)
@@ -92,7 +99,8 @@ static void refused(const void *text, size_t n, const char *word, const char *mo
         fail_msg("'%s' and '%s' are not said: %s", word, more, error.text);
 }
 
-static const tandem_torch_operator *row_of(const tandem_torch *torch, const char *name, tandem_torch_pass pass)
+static const tandem_torch_operator *row_of(const tandem_torch *torch, const char *name,
+                                           tandem_torch_pass pass)
 {
     for (int k = 0; k < torch->n_operator; k++)
         if (strcmp(torch->operators[k].name, name) == 0 && torch->operators[k].pass == pass)
@@ -172,7 +180,8 @@ static void a_step_on_the_host(void **state)
         expect_cost(t, "aten::addmm", TANDEM_TORCH_FORWARD, 1, 20000, 13000);
         expect_cost(t, "aten::to", TANDEM_TORCH_FORWARD, 1, 3000, 3000);
         expect_cost(t, "aten::mm", TANDEM_TORCH_BACKWARD, 1, 20000, 20000);
-        expect_cost(t, "autograd::engine::evaluate_function: MmBackward0", TANDEM_TORCH_BACKWARD, 1, 30000, 10000);
+        expect_cost(t, "autograd::engine::evaluate_function: MmBackward0", TANDEM_TORCH_BACKWARD, 1, 30000,
+                    10000);
         expect_cost(t, "aten::add_", TANDEM_TORCH_OPTIMIZER, 1, 4000, 4000);
         int n_cast = 0, n_copy = 0;
         for (int k = 0; k < t->n_operator; k++) {
@@ -283,9 +292,12 @@ static void old_traces_are_read(void **state)
 {
     (void)state;
     static const char list[] =
-        "[{\"name\": \"aten::add\", \"ph\": \"X\", \"ts\": 1, \"dur\": 4, \"tid\": 1, \"pid\": \"CPU functions\", \"args\": {}},"
-        " {\"name\": \"aten::mul\", \"ph\": \"X\", \"ts\": 2, \"dur\": 2, \"tid\": \"1\", \"pid\": \"CPU functions\"},"
-        " {\"name\": \"add_kernel\", \"ph\": \"X\", \"ts\": 3, \"dur\": 7, \"tid\": \"stream 7\", \"pid\": \"CUDA functions\", \"args\": []}]";
+        "[{\"name\": \"aten::add\", \"ph\": \"X\", \"ts\": 1, \"dur\": 4, \"tid\": 1, \"pid\": \"CPU "
+        "functions\", \"args\": {}},"
+        " {\"name\": \"aten::mul\", \"ph\": \"X\", \"ts\": 2, \"dur\": 2, \"tid\": \"1\", \"pid\": \"CPU "
+        "functions\"},"
+        " {\"name\": \"add_kernel\", \"ph\": \"X\", \"ts\": 3, \"dur\": 7, \"tid\": \"stream 7\", \"pid\": "
+        "\"CUDA functions\", \"args\": []}]";
     tandem_torch *t = NULL;
     assert_int_equal(tandem_torch_parse(&t, list, sizeof list - 1, "list.json", NULL), TANDEM_OK);
     assert_int_equal(t->rank[0].is_device, 1);
@@ -304,8 +316,10 @@ static void missing_fields_and_overlaps_are_counted(void **state)
     begin(&w, 0);
     op(&w, "a", 0, 10);
     op(&w, "b", 5, 10); /* ends after a: 5 us of it are within */
-    add(&w, ",{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"no dur\",\"ts\":1},{\"ph\":\"X\",\"cat\":\"cpu_op\",\"ts\":1,\"dur\":1},"
-            "{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"no ts\",\"dur\":1},{},{\"ph\":\"i\",\"name\":\"Iteration Start\",\"ts\":0}");
+    add(&w, ",{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"no "
+            "dur\",\"ts\":1},{\"ph\":\"X\",\"cat\":\"cpu_op\",\"ts\":1,\"dur\":1},"
+            "{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"no "
+            "ts\",\"dur\":1},{},{\"ph\":\"i\",\"name\":\"Iteration Start\",\"ts\":0}");
     end(&w);
     tandem_torch *const t = parse(&w);
     assert_int_equal(t->rank[0].n_incomplete, 3);
@@ -342,7 +356,8 @@ static void names_may_hold_anything(void **state)
     begin(&w, 0);
     op(&w, "caf\\u00e9 \\ud83d\\ude00 \\\"x\\\" \\\\ \\n \\ud800 \\q \x80 \x1b[31m", 0, 1);
     slice(&w, "cpu_op", "nan", 1, 2, 1,
-          "\"bandwidth\": NaN, \"x\": -Infinity, \"broken \x01\x02\": [[[}]], \"External id\": 99999999999999999999999");
+          "\"bandwidth\": NaN, \"x\": -Infinity, \"broken \x01\x02\": [[[}]], \"External id\": "
+          "99999999999999999999999");
     end(&w);
     tandem_torch *const t = parse(&w);
     (void)row_of(t, "caf\xc3\xa9 \xf0\x9f\x98\x80 \"x\" \\ ? \xef\xbf\xbd q ? ?[31m", TANDEM_TORCH_FORWARD);
@@ -413,9 +428,11 @@ static void errors_say_where(void **state)
         {"{\"traceEvents\": [{\"ts\": \"7\"}]}", "expected a number, the ts", "byte 24"},
         {"{\"traceEvents\": [{\"dur\": 1e5x}]}", "expected a number, the dur", "1e5x"},
         {"{\"traceEvents\": [{\"dur\": 1e300}]}", "within 73 years", "1e300"},
-        {"{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"x\", \"ts\": 1, \"dur\": -10001}]}",
+        {"{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"x\", \"ts\": 1, \"dur\": "
+         "-10001}]}",
          "the event at byte 17", "from -10000 us"},
-        {"{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"x\", \"ts\": 1, \"dur\": 1e13}]}",
+        {"{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"x\", \"ts\": 1, \"dur\": "
+         "1e13}]}",
          "the event at byte 17", "104 days"},
         {"{\"traceEvents\": [{\"name\": \"abc", "within a string", "cut off"},
         {"{\"traceEvents\": [{\"name\": \"abc\\", "within a string", "cut off"},
@@ -464,8 +481,10 @@ static void compressed_traces_are_read(void **state)
     write_host_step(&w, 0);
     unsigned char *const packed = malloc(w.n + 1000);
     assert_non_null(packed);
-    z_stream stream = {
-        .next_in = (unsigned char *)w.text, .avail_in = (uInt)w.n, .next_out = packed, .avail_out = (uInt)w.n + 1000};
+    z_stream stream = {.next_in = (unsigned char *)w.text,
+                       .avail_in = (uInt)w.n,
+                       .next_out = packed,
+                       .avail_out = (uInt)w.n + 1000};
     assert_int_equal(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY), Z_OK);
     assert_int_equal(deflate(&stream, Z_FINISH), Z_STREAM_END);
     const size_t n = stream.total_out;
@@ -519,8 +538,8 @@ static int remove_folder(void **state)
     return code;
 }
 
-/* Two steps of 100 us with two all-reduces each; rank 1 computes 30 us longer before the first, and so comes last to it.
- * Clocks of the ranks are 1000 s apart. The third collective of step 2 only one rank has. */
+/* Two steps of 100 us with two all-reduces each; rank 1 computes 30 us longer before the first, and so comes
+ * last to it. Clocks of the ranks are 1000 s apart. The third collective of step 2 only one rank has. */
 static void write_rank(writer *w, int rank)
 {
     const double late = rank == 1 ? 30 : 0;
@@ -530,7 +549,9 @@ static void write_rank(writer *w, int rank)
         step(w, 7 + s, at, 100);
         op(w, "aten::mm", at, 10 + late);
         op(w, "aten::relu", at + 10 + late, 5);
-        slice(w, "user_annotation", "gloo:all_reduce", 3, at + 15 + late, 40 - late, "\"Input Dims\": [[1000]]");
+        slice(w, "user_annotation", "gloo:all_reduce", 3, at + 15 + late, 40 - late,
+              "\"Input Dims\": "
+              "[[1000]]");
         slice(w, "user_annotation", "gloo:all_reduce", 3, at + 60, 20 + rank, "\"Input Dims\": [[1000]]");
     }
     if (rank == 0) slice(w, "user_annotation", "gloo:broadcast", 3, 190, 5, "\"Input Dims\": [[3]]");
@@ -603,9 +624,11 @@ static void groups_are_joined_apart(void **state)
             char args[160];
             if (!group[rank][g]) continue;
             (void)snprintf(args, sizeof args,
-                           "\"Collective name\": \"allreduce\", \"In msg nelems\": 64, \"Process Group Ranks\": \"%s\", \"Process Group Name\": \"%d\"",
+                           "\"Collective name\": \"allreduce\", \"In msg nelems\": 64, \"Process Group "
+                           "Ranks\": \"%s\", \"Process Group Name\": \"%d\"",
                            group[rank][g], g);
-            slice(&w, "kernel", "ncclDevKernel_Generic_4(ncclDevComm*)", 20, 10 + 40 * g, duration[rank][g], args);
+            slice(&w, "kernel", "ncclDevKernel_Generic_4(ncclDevComm*)", 20, 10 + 40 * g, duration[rank][g],
+                  args);
         }
         end(&w);
         write_file(f, rank, &w);
@@ -668,8 +691,8 @@ static void intervals_take_no_more_than_their_room(void **state)
     tandem_spans_free(&spans);
 }
 
-/* Times cut to whole us: what begins where a short scope seems to end is within it yet; with parts of a us it is behind it. A copy
- * within a cast is one, too. */
+/* Times cut to whole us: what begins where a short scope seems to end is within it yet; with parts of a us it
+ * is behind it. A copy within a cast is one, too. */
 static void cut_times_are_seen_through(void **state)
 {
     (void)state;
@@ -684,8 +707,10 @@ static void cut_times_are_seen_through(void **state)
         slice(&w, "cpu_op", "aten::copy_", 1, 30, 9, "");
         end(&w);
         tandem_torch *const torch = parse(&w);
-        expect_cost(torch, "aten::add_", is_exact ? TANDEM_TORCH_FORWARD : TANDEM_TORCH_BACKWARD, 1, 1000, 1000);
-        expect_cost(torch, "aten::mul", TANDEM_TORCH_FORWARD, 1, 4000, 4000); /* 2 us behind it is behind it */
+        expect_cost(torch, "aten::add_", is_exact ? TANDEM_TORCH_FORWARD : TANDEM_TORCH_BACKWARD, 1, 1000,
+                    1000);
+        /* 2 us behind it is behind it */
+        expect_cost(torch, "aten::mul", TANDEM_TORCH_FORWARD, 1, 4000, 4000);
         int n_copy = 0;
         for (int k = 0; k < torch->n_operator; k++) {
             const tandem_torch_operator *const one = &torch->operators[k];

@@ -88,7 +88,8 @@ static void events_are_complete(void **state)
     const int forward = task_of(f->step, TANDEM_TASK_FORWARD, "fc1"),
               relu = task_of(f->step, TANDEM_TASK_FORWARD, "fc1.relu"),
               reduce = task_of(f->step, TANDEM_TASK_REDUCE, NULL);
-    const tandem_trace_event event[] = {{1234567, 1234568, forward}, {0, 2000000, relu}, {5, 5, reduce}, {7, 9, -1}};
+    const tandem_trace_event event[] = {
+        {1234567, 1234568, forward}, {0, 2000000, relu}, {5, 5, reduce}, {7, 9, -1}};
     const tandem_trace_lane lane[] = {{"cpu:avx2", 0, 1, f->step, event, 4, NULL},
                                       {"cpu:avx512", 3, 2, f->step, event, 1, NULL}};
     json_t *const root = write_and_read(f, "uniform int8", lane, 2);
@@ -199,9 +200,9 @@ static void memory_is_counted(void **state)
             json_object_update(sums, json_object_get(one, "args"));
         }
         for (int k = 0; k < TANDEM_MEMORY_UNUSED; k++, n_checked++)
-            assert_int_equal(
-                json_integer_value(json_object_get(sums, tandem_memory_category_name((tandem_memory_category)k))),
-                row[event[e].task].bytes[k]);
+            assert_int_equal(json_integer_value(json_object_get(
+                                 sums, tandem_memory_category_name((tandem_memory_category)k))),
+                             row[event[e].task].bytes[k]);
     }
     assert_true(n_checked > 10 * TANDEM_MEMORY_UNUSED);
     json_decref(sums);
@@ -211,7 +212,8 @@ static void memory_is_counted(void **state)
     free(event);
 }
 
-/* From the task that completes a bucket to its all-reduce, from there to its update; each end within its slice. */
+/* From the task that completes a bucket to its all-reduce, from there to its update; each end within its
+ * slice. */
 static void buckets_have_arrows(void **state)
 {
     const fixture *const f = *state;
@@ -222,9 +224,8 @@ static void buckets_have_arrows(void **state)
     const json_t *const all = json_object_get(root, "traceEvents");
     const size_t n_event = json_array_size(all), first = n_event - (size_t)(4 * n_bucket);
     for (int arrow = 0; arrow < 2 * n_bucket; arrow++) {
-        const json_t *const from = json_array_get(all, first + 2 * (size_t)arrow), *const to = json_array_get(
-                                                                                       all, first + 2 * (size_t)arrow +
-                                                                                                1);
+        const json_t *const from = json_array_get(all, first + 2 * (size_t)arrow),
+                            *const to = json_array_get(all, first + 2 * (size_t)arrow + 1);
         const tandem_bucket *const bucket = &f->step->bucket[arrow / 2];
         const int is_second = arrow % 2;
         assert_string_equal(text_at(from, "ph"), "s");
@@ -236,7 +237,8 @@ static void buckets_have_arrows(void **state)
         assert_int_equal(whole_at(to, "tid"), !is_second);
         assert_int_equal(ns_at(from, "ts"),
                          place_of(event, n, is_second ? bucket->reduce_task : bucket->ready_task) + 99);
-        assert_int_equal(ns_at(to, "ts"), place_of(event, n, is_second ? bucket->update_task : bucket->reduce_task));
+        assert_int_equal(ns_at(to, "ts"),
+                         place_of(event, n, is_second ? bucket->update_task : bucket->reduce_task));
     }
     json_decref(root);
     free(event);

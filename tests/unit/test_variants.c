@@ -64,7 +64,8 @@ static void segments_are_words(void **state)
 static void what_is_out_of_range_is_refused(void **state)
 {
     (void)state;
-    static const tandem_step_options wrong[] = {{.n_micro = -1}, {.n_micro = TANDEM_MAX_MICRO + 1}, {.n_segment = -2}};
+    static const tandem_step_options wrong[] = {
+        {.n_micro = -1}, {.n_micro = TANDEM_MAX_MICRO + 1}, {.n_segment = -2}};
     tandem_graph *graph = open_graph("mlp");
     tandem_step *const untouched = (tandem_step *)(uintptr_t)16;
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
@@ -79,8 +80,9 @@ static void what_is_out_of_range_is_refused(void **state)
 
 /* --- Recomputation -------------------------------------------------------------------------------------- */
 
-/* Of 256, 512, 768, 1024, 1280, 1536, 1546, 1556 numbers up to each operator, a third is nearest to 512 (fc1.bias), two thirds to
- * 1024 (fc2). Of the first segment the backward pass reads nothing but what is handed on; of the second the relu, twice. */
+/* Of 256, 512, 768, 1024, 1280, 1536, 1546, 1556 numbers up to each operator, a third is nearest to 512
+ * (fc1.bias), two thirds to 1024 (fc2). Of the first segment the backward pass reads nothing but what is
+ * handed on; of the second the relu, twice. */
 static void an_mlp_in_three_segments(void **state)
 {
     (void)state;
@@ -93,18 +95,22 @@ static void an_mlp_in_three_segments(void **state)
     assert_int_equal(step->n_segment, 3);
     for (int t = 0; t < step->n_task; t++) n_again += step->task[t].active && tandem_step_is_again(step, t);
     assert_int_equal(n_again, 1);
-    const int again = find(step, TANDEM_TASK_FORWARD, relu, 1), wgrad = find(step, TANDEM_TASK_WGRAD, second, 0);
+    const int again = find(step, TANDEM_TASK_FORWARD, relu, 1),
+              wgrad = find(step, TANDEM_TASK_WGRAD, second, 0);
     const int forward = find(step, TANDEM_TASK_FORWARD, relu, 0);
     assert_true(again > find(step, TANDEM_TASK_FORWARD, graph->loss, 0) && again < wgrad);
-    assert_int_equal(step->task[again].read[0], tandem_value_activation(step, bias, TANDEM_F32)); /* as it was kept */
-    assert_int_equal(step->value[step->task[forward].write[0]].last, find(step, TANDEM_TASK_FORWARD, second, 0));
+    /* as it was kept */
+    assert_int_equal(step->task[again].read[0], tandem_value_activation(step, bias, TANDEM_F32));
+    assert_int_equal(step->value[step->task[forward].write[0]].last,
+                     find(step, TANDEM_TASK_FORWARD, second, 0));
     assert_int_equal(step->task[wgrad].read[0], step->task[again].write[0]);
     assert_int_equal(step->value[step->task[again].write[0]].last, find(step, TANDEM_TASK_DGRAD, relu, 0));
     tandem_step_close(step);
     tandem_graph_close(graph);
 }
 
-/* Ids of what both programs have do not depend on what kernels need; layouts of what is trained are the same. */
+/* Ids of what both programs have do not depend on what kernels need; layouts of what is trained are the same.
+ * */
 static void weights_lie_where_they_lay(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* What-if analysis: a step worked out by hand, traces that make no sense, and the published answers for a real one. */
+/* What-if analysis: a step worked out by hand, traces that make no sense, and the published answers for a
+ * real one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -94,8 +95,9 @@ static void communication_is_usually_the_median(void **state)
     for (int step = 0; step < 3; step++)
         for (int dp = 0; dp < 3; dp++) {
             char rows[200];
-            (void)snprintf(rows, sizeof rows, "%d,0,%d,params-all-gather,0,0,%d,%d\n%d,0,%d,forward-compute,0,0,20,5\n",
-                           dp, step, dp, gather_us[step] + 2 - dp, dp, step);
+            (void)snprintf(rows, sizeof rows,
+                           "%d,0,%d,params-all-gather,0,0,%d,%d\n%d,0,%d,forward-compute,0,0,20,5\n", dp,
+                           step, dp, gather_us[step] + 2 - dp, dp, step);
             (void)strcat(text, rows);
         }
     tandem_whatif *const w = analyse(text);
@@ -113,14 +115,16 @@ static void communication_is_usually_the_median(void **state)
     tandem_whatif_close(w);
 }
 
-/* Two stages that hold two chunks each: the micro-batch goes round twice, and nothing runs beside anything. */
+/* Two stages that hold two chunks each: the micro-batch goes round twice, and nothing runs beside anything.
+ * */
 static void chunks_go_round(void **state)
 {
     (void)state;
     for (int with_empty = 0; with_empty < 2; with_empty++) {
         char text[8000] = HEADING;
         for (int place = 0; place < 8; place++) {
-            const int is_backward = place > 3, at = is_backward ? 7 - place : place, stage = at % 2, chunk = at / 2;
+            const int is_backward = place > 3, at = is_backward ? 7 - place : place, stage = at % 2,
+                      chunk = at / 2;
             const char *const way = is_backward ? "backward" : "forward";
             const int has_next = is_backward ? at > 0 : at < 3, has_before = is_backward ? at < 3 : at > 0;
             char row[400];
@@ -137,8 +141,8 @@ static void chunks_go_round(void **state)
             (void)strcat(text, row);
         }
         tandem_whatif *const w = analyse(text);
-        /* messages 1 us each, empty ones beside; a backward message that has nobody to send to ends the step 1 us later, a
-         * forward one that comes from nobody begins it 1 us later */
+        /* messages 1 us each, empty ones beside; a backward message that has nobody to send to ends the step
+         * 1 us later, a forward one that comes from nobody begins it 1 us later */
         assert_int_equal(w->step_ns, (4 * 10 + 4 * 20 + 6 + (with_empty ? 2 : 0)) * 1000);
         tandem_whatif_close(w);
     }
@@ -148,14 +152,16 @@ static void chunks_go_round(void **state)
 static void messages_wait_for_compute(void **state)
 {
     (void)state;
-    /* The second message is sent at 3, but received behind the first compute of stage 1: at 13; compute from 15 to 25. */
+    /* The second message is sent at 3, but received behind the first compute of stage 1: at 13; compute from
+     * 15 to 25. */
     tandem_whatif *w = analyse(HEADING "0,0,1,forward-compute,0,0,0,1\n0,0,1,forward-send,-1,0,1,2\n"
                                        "0,0,1,forward-compute,0,1,1,1\n0,0,1,forward-send,-1,1,3,12\n"
                                        "0,1,1,forward-recv,-1,0,1,2\n0,1,1,forward-compute,0,0,3,10\n"
                                        "0,1,1,forward-recv,-1,1,13,2\n0,1,1,forward-compute,0,1,15,10\n");
     assert_int_equal(w->step_ns, 25000);
     tandem_whatif_close(w);
-    /* Stage 0: forward 1, 20, 1; the first gradient is ready at 5, but received behind the second forward: from 21 to 26. */
+    /* Stage 0: forward 1, 20, 1; the first gradient is ready at 5, but received behind the second forward:
+     * from 21 to 26. */
     w = analyse(HEADING "0,0,1,forward-compute,0,0,0,1\n0,0,1,forward-send,-1,0,1,1\n"
                         "0,0,1,forward-compute,0,1,1,20\n0,0,1,forward-send,-1,1,21,1\n"
                         "0,0,1,forward-compute,0,2,21,1\n0,0,1,forward-send,-1,2,22,1\n"
@@ -309,7 +315,8 @@ static void compressed_files_are_read(void **state)
     tandem_job *job = NULL;
     tandem_error error = {0};
     size_t n = pack(bytes, sizeof bytes, HEADING "0,0,7,gc,0,0,0,1\n");
-    n += pack(bytes + n, sizeof bytes - n, "0,0,7,optimizer,0,0,1,1\n"); /* a second member continues the first */
+    /* a second member continues the first */
+    n += pack(bytes + n, sizeof bytes - n, "0,0,7,optimizer,0,0,1,1\n");
     assert_int_equal(tandem_job_parse(&job, bytes, n, "t.gz", &error), TANDEM_OK);
     assert_int_equal(job->n_op, 2);
     tandem_job_close(job);
@@ -344,15 +351,21 @@ static void broken_steps_are_named(void **state)
     static const struct {
         const char *old, *new, *words[3];
     } cases[] = {
-        {"0,1,7,forward-recv,-1,0,12,3\n", "", {"step 7, dp 0 stage 1", "0 forward-recv for 1 forward-compute", "expected 1"}},
+        {"0,1,7,forward-recv,-1,0,12,3\n",
+         "",
+         {"step 7, dp 0 stage 1", "0 forward-recv for 1 forward-compute", "expected 1"}},
         {"0,1,7,optimizer", "0,1,8,optimizer", {"step 8", "dp 0 stage 0", "no operators"}},
         {"0,1,7,optimizer", "2,1,7,optimizer", {"step 7", "dp 1 stage 0", "no operators"}},
         {"0,1,7,optimizer", "2000000000,30000,7,optimizer", {"step 7", "no operators", "2000000001 x 30001"}},
         {"0,1,7,optimizer",
          "0,1,7,optimizer-clip-main-grad",
          {"step 7, dp 0 stage 1: optimizer-clip-main-grad 0", "1 of the 2", "partner"}},
-        {"0,1,7,optimizer", "0,1,7,embedding-grads-all-reduce", {"dp 0 stage 1: embedding", "1 of the 2", ""}},
-        {"compute,0,0,46,30", "compute,0,0,-46,30", {"wait for one another in a circle", "forward-compute", "backward"}},
+        {"0,1,7,optimizer",
+         "0,1,7,embedding-grads-all-reduce",
+         {"dp 0 stage 1: embedding", "1 of the 2", ""}},
+        {"compute,0,0,46,30",
+         "compute,0,0,-46,30",
+         {"wait for one another in a circle", "forward-compute", "backward"}},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         char text[sizeof two_stages + 100];
@@ -375,7 +388,8 @@ static void clocks_that_differ_do_no_harm(void **state)
     (void)state;
     char text[sizeof two_stages + 100];
     memcpy(text, two_stages, sizeof two_stages);
-    replace(text, "0,1,7,forward-recv,-1,0,12,3", "0,1,7,forward-recv,-1,0,16,0.5"); /* after the send has ended */
+    /* after the send has ended */
+    replace(text, "0,1,7,forward-recv,-1,0,12,3", "0,1,7,forward-recv,-1,0,16,0.5");
     tandem_whatif *const w = analyse(text);
     assert_int_equal(w->step_ns, 77500); /* the sender's transfer counts as 0, the receiver's as it is */
     tandem_whatif_close(w);
@@ -400,7 +414,8 @@ static tandem_whatif *analyse_job(tandem_job *job)
     return whatif;
 }
 
-/* What was published of these steps (result-ST.json: step_t_base, step_t_nodelay), in s. The published ideal is of all 32 steps. */
+/* What was published of these steps (result-ST.json: step_t_base, step_t_nodelay), in s. The published ideal
+ * is of all 32 steps. */
 static void a_cut_of_a_published_trace_gives_its_answers(void **state)
 {
     (void)state;
@@ -478,7 +493,8 @@ static void small_negative_durations_change_no_answer(void **state)
     near("ideal", (double)got->ideal_ns, (double)expected->ideal_ns, 1e-3);
     for (int k = 0; k < expected->n_step; k++) {
         near("a step", (double)got->step[k].step_ns, (double)expected->step[k].step_ns, 1e-3);
-        near("a recorded step", (double)got->step[k].recorded_ns, (double)expected->step[k].recorded_ns, 1e-3);
+        near("a recorded step", (double)got->step[k].recorded_ns, (double)expected->step[k].recorded_ns,
+             1e-3);
     }
     parts_are_near(&got->by_operator, &expected->by_operator);
     parts_are_near(&got->by_stage, &expected->by_stage);
@@ -491,9 +507,10 @@ static void small_negative_durations_change_no_answer(void **state)
     free(text);
 }
 
-/* --- The published timeline, as it is fetched --------------------------------------------------------------- */
+/* --- The published timeline, as it is fetched ----------------------------------------------------------- */
 
-/* The cut again as the timeline that its authors published: events, and threads whose names say stage and stream. */
+/* The cut again as the timeline that its authors published: events, and threads whose names say stage and
+ * stream. */
 static void write_timeline(const char *path)
 {
     char line[400];
@@ -509,14 +526,17 @@ static void write_timeline(const char *path)
         for (int k = 0; k < 3; k++) (void)snprintf(rest[k], sizeof rest[k], n[k] < 0 ? "null" : "%d", n[k]);
         const int thread = 5 * (2 * stage + dp) + (stream[0] == 'c' ? 0 : stream[0] == 'p' ? 1 : 3);
         assert_true(gzprintf(to,
-                             "{\"name\": \"%s\", \"cat\": \"%s\", \"pid\": %d, \"tid\": %d, \"ts\": %.6f, \"dur\": %.6f, \"ph\": \"X\", \"args\": "
-                             "{\"step\": %d, \"model_chunk\": %s, \"mb_id\": %s, \"seq_id\": %s}}, {\"name\": \"thread_name\", \"pid\": %d, "
-                             "\"tid\": %d, \"ph\": \"M\", \"args\": {\"name\": \"PP rank %d, TP rank %d, %s\"}}, ",
+                             "{\"name\": \"%s\", \"cat\": \"%s\", \"pid\": %d, \"tid\": %d, \"ts\": %.6f, "
+                             "\"dur\": %.6f, \"ph\": \"X\", \"args\": "
+                             "{\"step\": %d, \"model_chunk\": %s, \"mb_id\": %s, \"seq_id\": %s}}, "
+                             "{\"name\": \"thread_name\", \"pid\": %d, "
+                             "\"tid\": %d, \"ph\": \"M\", \"args\": {\"name\": \"PP rank %d, TP rank %d, "
+                             "%s\"}}, ",
                              kind, kind, dp, thread, start, duration, step, rest[0], rest[1], rest[2], dp,
                              thread, stage, tp, stream) > 0);
     }
-    assert_true(gzputs(to, "{\"name\": \"process_name\", \"pid\": 0, \"ph\": \"M\", \"args\": {\"name\": \"DP rank [0]\"}}]") >
-                0);
+    assert_true(gzputs(to, "{\"name\": \"process_name\", \"pid\": 0, \"ph\": \"M\", \"args\": {\"name\": "
+                           "\"DP rank [0]\"}}]") > 0);
     assert_int_equal(gzclose(from), Z_OK);
     assert_int_equal(gzclose(to), Z_OK);
 }
@@ -533,7 +553,8 @@ static void the_published_timeline_becomes_the_trace(void **state)
     assert_true(file >= 0 && close(file) == 0);
     write_timeline(path);
     (void)snprintf(command, sizeof command,
-                   "bash -c 'cmp <(bench/whatif.sh --convert %s | LC_ALL=C sort) <(gunzip -c %s | LC_ALL=C sort)'",
+                   "bash -c 'cmp <(bench/whatif.sh --convert %s | LC_ALL=C sort) <(gunzip -c %s | LC_ALL=C "
+                   "sort)'",
                    path, CUT);
     const int differs = system(command);
     (void)unlink(path);
@@ -571,7 +592,8 @@ static double mean_of(const json_t *object)
     return sum / (double)json_object_size(object);
 }
 
-static void near_all(const tandem_whatif *w, const tandem_whatif_parts *parts, const char *prefix, const json_t *expected)
+static void near_all(const tandem_whatif *w, const tandem_whatif_parts *parts, const char *prefix,
+                     const json_t *expected)
 {
     assert_int_equal(parts->n, json_object_size(expected));
     for (int k = 0; k < parts->n; k++) {
@@ -586,7 +608,8 @@ static void published_answers_are_met(void **state)
 {
     (void)state;
     if (!folder()) {
-        print_message("SKIP: no straggler/ in $TANDEM_SHARED_DATA or ../shared/data (bench/whatif.sh --fetch): the published answers are not compared\n");
+        print_message("SKIP: no straggler/ in $TANDEM_SHARED_DATA or ../shared/data (bench/whatif.sh "
+                      "--fetch): the published answers are not compared\n");
         skip();
     }
     char path[1100];
@@ -594,10 +617,13 @@ static void published_answers_are_met(void **state)
     tandem_whatif *w = NULL;
     tandem_error error = {0};
     (void)snprintf(path, sizeof path, "%s/trace-ST.csv", folder());
-    if (tandem_job_read(&job, path, &error) != TANDEM_OK || tandem_whatif_job(&w, job, NULL, &error) != TANDEM_OK)
+    if (tandem_job_read(&job, path, &error) != TANDEM_OK ||
+        tandem_whatif_job(&w, job, NULL, &error) != TANDEM_OK)
         fail_msg("%s", error.text);
-    json_t *const result = load("result-ST.json"), *const stage = load("ms-ST.json"), *const worker = load("mw-ST.json");
-    near("recorded step", (double)w->recorded_ns / 1e9, mean_of(json_object_get(result, "step_t_base")), 1e-4);
+    json_t *const result = load("result-ST.json"), *const stage = load("ms-ST.json"),
+                  *const worker = load("mw-ST.json");
+    near("recorded step", (double)w->recorded_ns / 1e9, mean_of(json_object_get(result, "step_t_base")),
+         1e-4);
     near("step", (double)w->step_ns / 1e9, mean_of(json_object_get(result, "step_t_nodelay")), 1e-5);
     near("ideal step", (double)w->ideal_ns / 1e9, mean_of(json_object_get(result, "step_t_noblk")), 1e-5);
     near("slowdown", (double)w->step_ns / (double)w->ideal_ns,

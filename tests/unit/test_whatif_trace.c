@@ -39,7 +39,8 @@ static size_t print_rows(char *text, size_t size, const row *of, size_t n)
     size_t used = (size_t)snprintf(
         text, size,
         "{\"otherData\":{\"title\":\"x\"},\"traceEvents\":[\n"
-        "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"tid\":0,\"args\":{\"name\":\"rank 1: cpu:slow\"}},\n"
+        "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"tid\":0,\"args\":{\"name\":\"rank 1: "
+        "cpu:slow\"}},\n"
         "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":9,\"tid\":0,\"args\":{\"name\":\"nobody\"}}");
     for (size_t k = 0; k < n; k++) {
         if (of[k].start == 1000) continue;
@@ -80,7 +81,8 @@ static void a_step_by_hand(void **state)
     assert_int_equal(w->n_worker, 2);
     assert_int_equal(w->n_op, 16);
     assert_int_equal(w->recorded_ns, 86000);
-    /* Rank 1: 20 + 20, bucket 0 from 40 to 45; 10 + 15, bucket 1 from 65 to 80; its updates 4 (from 65) and 6 */
+    /* Rank 1: 20 + 20, bucket 0 from 40 to 45; 10 + 15, bucket 1 from 65 to 80; its updates 4 (from 65) and 6
+     * */
     assert_int_equal(w->step_ns, 86000);
     /* Both like rank 0: bucket 0 at 20 … 25; 30 … 45 bucket 1; updates 2 (from 30) and 3 */
     assert_int_equal(w->ideal_ns, 48000);
@@ -94,7 +96,8 @@ static void a_step_by_hand(void **state)
     assert_int_equal(part_of(&w->by_operator, "all-reduce")->with_ns, 48000);
     assert_string_equal(w->cause.who, "rank 1: cpu:slow");
     assert_string_equal(w->cause.what, "wgrad");
-    /* Where rank 0 was: 35 us busy; bucket 0 on the wire 40 … 45, bucket 1 65 … 80; it waits 30 … 40 and 47 … 65 */
+    /* Where rank 0 was: 35 us busy; bucket 0 on the wire 40 … 45, bucket 1 65 … 80; it waits 30 … 40 and 47 …
+     * 65 */
     assert_int_equal(w->n_rank, 2);
     assert_string_equal(w->rank[0].name, "rank 0");
     expect_rank(w, 0, 35000, 20000, 28000, 3000);
@@ -195,10 +198,29 @@ static void steps_that_make_no_sense_are_refused(void **state)
         row first, second, third;
         const char *word, *more;
     } cases[] = {
-        {{"forward", 0, 0, 0, 1}, {"forward", 0, 0, 1, 1}, {"update", 0, 2, 5, 1}, "runs task 0 twice", "rank 0"},
-        {{"forward", 0, 0, 0, 1}, {"all-reduce", 0, 1, 1, 1}, {"forward", 1, 0, 0, 1}, "reduces 1 buckets and updates 0", "rank 0"},
-        {{"forward", 0, -3, 0, 1}, {"forward", 0, 1, 1, 1}, {"forward", 1, 0, 0, 1}, "expected a pid and a task", "byte"},
-        {{"forward", -1, 3, 0, 1}, {"forward", 0, 1, 1, 1}, {"forward", 1, 0, 0, 1}, "expected a pid and a task", "byte"},
+        {{"forward", 0, 0, 0, 1},
+         {"forward", 0, 0, 1, 1},
+         {"update", 0, 2, 5, 1},
+         "runs task 0 twice",
+         "rank 0"},
+        {{"forward", 0, 0, 0, 1},
+         {"all-reduce", 0, 1, 1, 1},
+         {"forward", 1, 0, 0, 1},
+         "reduces 1 buckets "
+         "and updates 0",
+         "rank 0"},
+        {{"forward", 0, -3, 0, 1},
+         {"forward", 0, 1, 1, 1},
+         {"forward", 1, 0, 0, 1},
+         "expected a pid and a "
+         "task",
+         "byte"},
+        {{"forward", -1, 3, 0, 1},
+         {"forward", 0, 1, 1, 1},
+         {"forward", 1, 0, 0, 1},
+         "expected a pid and a "
+         "task",
+         "byte"},
         {{"forward", 0, 3, 0, -10001},
          {"forward", 0, 1, 1, 1},
          {"forward", 1, 0, 0, 1},
@@ -245,7 +267,8 @@ static void recordings_are_told_apart(void **state)
         {"dp_rank,stage\n", TANDEM_RECORDING_JOB, TANDEM_OK},
         {"", TANDEM_RECORDING_JOB, TANDEM_OK},
         {"[{\"ph\":\"M\"},{\"ph\":\"X\",\"name\":\"aten::mm\"}]", TANDEM_RECORDING_TORCH, TANDEM_OK},
-        {" {\"traceEvents\":[{\"ph\":\"X\",\"args\":{\"kind\":\"forward\",\"task\":3}}, and what follows is not looked at",
+        {" {\"traceEvents\":[{\"ph\":\"X\",\"args\":{\"kind\":\"forward\",\"task\":3}}, and what follows is "
+         "not looked at",
          TANDEM_RECORDING_STEP, TANDEM_OK},
         {"{\"traceEvents\":[]}", TANDEM_RECORDING_TORCH, TANDEM_OK},
         {"{\"traceEvents\":", TANDEM_RECORDING_JOB, TANDEM_MALFORMED},

@@ -14,7 +14,8 @@ static inline const tandem_whatif_part *part_of(const tandem_whatif_parts *parts
     return NULL;
 }
 
-static inline void expect_part(const tandem_whatif_parts *parts, const char *name, int64_t with_ns, int64_t without_ns)
+static inline void expect_part(const tandem_whatif_parts *parts, const char *name, int64_t with_ns,
+                               int64_t without_ns)
 {
     const tandem_whatif_part *const part = part_of(parts, name);
     if (part->with_ns != with_ns || part->without_ns != without_ns)

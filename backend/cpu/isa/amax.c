@@ -1,5 +1,5 @@
-/* amax.c: the largest absolute value, as the largest integer among the bit patterns without their sign: these order
- * like the numbers, and every NaN lies above infinity, so that one NaN anywhere is the result. */
+/* amax.c: the largest absolute value, as the largest integer among the bit patterns without their sign: these
+ * order like the numbers, and every NaN lies above infinity, so that one NaN anywhere is the result. */
 #include "backend/cpu/isa/isa.h"
 
 float ISA(amax_f32)(const float *x, size_t n)

@@ -1,9 +1,9 @@
 /* batchnorm.c: normalising the columns of a matrix, with or without a rectifier behind it, or a sum and a
  * rectifier, forward and backward.
  *
- * Rows are taken in chunks that stay in the second-level cache. Both directions go over the matrix twice: up for the sums,
- * then down, because what was read last is still in the cache. Sums of a chunk are added in the order of its rows, and
- * chunks in theirs, whatever the instruction set: so the bits agree.
+ * Rows are taken in chunks that stay in the second-level cache. Both directions go over the matrix twice: up
+ * for the sums, then down, because what was read last is still in the cache. Sums of a chunk are added in the
+ * order of its rows, and chunks in theirs, whatever the instruction set: so the bits agree.
  *
  * bf16 numbers are read and written as pairs, the words of 32 bits in which two of neighbouring channels lie:
  * either is one operation away from its f32 then, where widening and narrowing vectors would take more time
@@ -46,7 +46,8 @@ INLINE void store(void *y, size_t at, size_t k, two value, int paired, int narro
     float *const wide = (float *)y + at;
     uint16_t *const half = (uint16_t *)y + at;
     if (paired && narrow)
-        ((pair *)half)[k] = bf16_in_upper(value.first) >> 16 | (bf16_in_upper(value.second) & (uint32_t)UPPER);
+        ((pair *)half)[k] =
+            bf16_in_upper(value.first) >> 16 | (bf16_in_upper(value.second) & (uint32_t)UPPER);
     else if (narrow)
         half[k] = bf16_of_float(value.first);
     else if (paired)
@@ -83,7 +84,8 @@ INLINE void fetch(const void *x, size_t i, size_t n, size_t ahead, int narrow)
     for (size_t byte = 0; byte < n * size; byte += LINE) __builtin_prefetch(from + byte, 0, 2);
 }
 
-/* Places of a row between two requests: memory answers a few lines at a time, and all of a long row's at once would stand in line. */
+/* Places of a row between two requests: memory answers a few lines at a time, and all of a long row's at once
+ * would stand in line. */
 static size_t block_of(size_t places) { return places % BLOCK == 0 ? BLOCK : places; }
 
 /* The n places from `begin` on of the row that begins at element `at`. */
@@ -104,10 +106,11 @@ static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 /* Beginning of the chunk before that which begins at `from`; chunks begin at multiples of `step`. */
 static size_t chunk_before(size_t from, size_t step) { return (from - 1) / step * step; }
 
-/* --- Forward ------------------------------------------------------------------------------------------------------ */
+/* --- Forward -------------------------------------------------------------------------------------------- */
 
 /* sum[j] = Σ x[r][j], of n rows. */
-INLINE void add_rows(float *restrict sum, const void *restrict x, size_t at, size_t n, size_t c, int paired, int narrow)
+INLINE void add_rows(float *restrict sum, const void *restrict x, size_t at, size_t n, size_t c, int paired,
+                     int narrow)
 {
     const size_t half = n_first(c, paired);
     for (size_t j = 0; j < c; j++) sum[j] = 0;
@@ -116,7 +119,8 @@ INLINE void add_rows(float *restrict sum, const void *restrict x, size_t at, siz
         ISA_ELEMENTWISE
         for (size_t k = 0; k < half; k++) {
             const two x0 = load(x, at, k, paired, narrow), x1 = load(x, at + c, k, paired, narrow);
-            const two x2 = load(x, at + 2 * c, k, paired, narrow), x3 = load(x, at + 3 * c, k, paired, narrow);
+            const two x2 = load(x, at + 2 * c, k, paired, narrow),
+                      x3 = load(x, at + 3 * c, k, paired, narrow);
             sum[k] = (((sum[k] + x0.first) + x1.first) + x2.first) + x3.first;
             if (paired) sum[half + k] = (((sum[half + k] + x0.second) + x1.second) + x2.second) + x3.second;
         }
@@ -145,14 +149,16 @@ INLINE void add_squares(float *restrict sum, const float *restrict mean, const v
         ISA_ELEMENTWISE
         for (size_t k = 0; k < half; k++) {
             const two x0 = load(x, at, k, paired, narrow), x1 = load(x, at + c, k, paired, narrow);
-            const two x2 = load(x, at + 2 * c, k, paired, narrow), x3 = load(x, at + 3 * c, k, paired, narrow);
+            const two x2 = load(x, at + 2 * c, k, paired, narrow),
+                      x3 = load(x, at + 3 * c, k, paired, narrow);
             const float m = mean[k], m_second = paired ? mean[half + k] : 0;
             sum[k] = (((sum[k] + squared(x0.first - m)) + squared(x1.first - m)) + squared(x2.first - m)) +
                      squared(x3.first - m);
             if (paired)
-                sum[half + k] = (((sum[half + k] + squared(x0.second - m_second)) + squared(x1.second - m_second)) +
-                                 squared(x2.second - m_second)) +
-                                squared(x3.second - m_second);
+                sum[half + k] =
+                    (((sum[half + k] + squared(x0.second - m_second)) + squared(x1.second - m_second)) +
+                     squared(x2.second - m_second)) +
+                    squared(x3.second - m_second);
         }
     }
     for (; r < n; r++, at += c) {
@@ -165,8 +171,8 @@ INLINE void add_squares(float *restrict sum, const float *restrict mean, const v
     }
 }
 
-/* Mean and sum of squared distances of two parts together. Source: Chan, Golub, LeVeque, "Algorithms for computing the
- * sample variance", The American Statistician 37 (1983). */
+/* Mean and sum of squared distances of two parts together. Source: Chan, Golub, LeVeque, "Algorithms for
+ * computing the sample variance", The American Statistician 37 (1983). */
 static void join_part(float *restrict mean, float *restrict squares, const float *restrict part_mean,
                       const float *restrict part_squares, size_t before, size_t n, size_t c)
 {
@@ -224,7 +230,8 @@ INLINE void forward(const tandem_batchnorm *norm, void *restrict y, const void *
 {
     const size_t c = norm->channels, step = chunk_rows(c), half = n_first(c, paired), block = block_of(half);
     float *restrict const mean = norm->workspace, *restrict const factor = mean + c,
-                          *restrict const shift = factor + c, *restrict const part = shift + c; /* (2, channels) */
+                          *restrict const shift = factor + c,
+                          *restrict const part = shift + c; /* (2, channels) */
     statistics(norm, mean, factor, part, x, paired, narrow);
     sort_back(norm->mean, mean, c, paired);
     sort_back(norm->variance, factor, c, paired);
@@ -243,7 +250,8 @@ INLINE void forward(const tandem_batchnorm *norm, void *restrict y, const void *
                     const two value = load(x, at, k, paired, narrow);
                     two out = {normalised(value.first, mean[k], factor[k], shift[k]), 0.0f};
                     if (paired)
-                        out.second = normalised(value.second, mean[half + k], factor[half + k], shift[half + k]);
+                        out.second =
+                            normalised(value.second, mean[half + k], factor[half + k], shift[half + k]);
                     if (behind == SUM) {
                         const two other = load(residual, at, k, paired, narrow);
                         out.first += other.first;
@@ -286,19 +294,21 @@ void ISA(batchnorm_add_f32)(const tandem_batchnorm *norm, float *y, const float 
     forward(norm, y, x, residual, 0, 0, SUM);
 }
 
-void ISA(batchnorm_add_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x, const uint16_t *residual)
+void ISA(batchnorm_add_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x,
+                             const uint16_t *residual)
 {
     forward_bf16(norm, y, x, residual, SUM);
 }
 
-/* --- Backward ----------------------------------------------------------------------------------------------------- */
+/* --- Backward ------------------------------------------------------------------------------------------- */
 
 /* What a backward pass reads, and the gradient that it hands on to a residual. */
 typedef struct backward_pass {
     const tandem_batchnorm *norm;
-    const void *g, *x, *y;              /* y: of a SUM */
-    void *residual;                     /* of a SUM */
-    const float *mean, *factor, *shift; /* (channels) in the order of the loops; factor: scale/√(variance + ε) */
+    const void *g, *x, *y; /* y: of a SUM */
+    void *residual;        /* of a SUM */
+    /* (channels) in the order of the loops; factor: scale/√(variance + ε) */
+    const float *mean, *factor, *shift;
     enum behind behind;
     int paired, narrow, narrow_residual; /* narrow: g, x and y */
 } backward_pass;
@@ -336,8 +346,10 @@ INLINE void fetch_gradient(const backward_pass *b, size_t at, size_t begin, size
     if (b->behind == SUM) fetch_block(b->y, at, begin, n, b->paired, b->narrow);
 }
 
-/* sum[j] = Σ g, dot[j] = Σ g·(x − mean[j]), over n rows; two at a time where few arrays are gone through at once. */
-INLINE void add_gradients(const backward_pass *b, float *restrict sum, float *restrict dot, size_t at, size_t n)
+/* sum[j] = Σ g, dot[j] = Σ g·(x − mean[j]), over n rows; two at a time where few arrays are gone through at
+ * once. */
+INLINE void add_gradients(const backward_pass *b, float *restrict sum, float *restrict dot, size_t at,
+                          size_t n)
 {
     const size_t c = b->norm->channels, half = n_first(c, b->paired), block = block_of(half);
     const float *restrict const mean = b->mean;
@@ -377,7 +389,8 @@ INLINE void add_gradients(const backward_pass *b, float *restrict sum, float *re
 }
 
 /* Of all rows; part: (2, channels) to work in. */
-INLINE void gradient_sums(const backward_pass *b, float *restrict sum, float *restrict dot, float *restrict part)
+INLINE void gradient_sums(const backward_pass *b, float *restrict sum, float *restrict dot,
+                          float *restrict part)
 {
     const size_t c = b->norm->channels, step = chunk_rows(c);
     for (size_t j = 0; j < c; j++) sum[j] = dot[j] = 0;
@@ -394,7 +407,8 @@ INLINE void gradient_sums(const backward_pass *b, float *restrict sum, float *re
 INLINE void spread(const backward_pass *b, void *restrict gx, int narrow_gx, const float *restrict sum,
                    const float *restrict dot)
 {
-    const size_t c = b->norm->channels, step = chunk_rows(c), half = n_first(c, b->paired), block = block_of(half);
+    const size_t c = b->norm->channels, step = chunk_rows(c), half = n_first(c, b->paired),
+                 block = block_of(half);
     const float *restrict const mean = b->mean, *restrict const factor = b->factor;
     for (size_t end = b->norm->rows, from; end > 0; end = from) {
         from = chunk_before(end, step);
@@ -422,7 +436,8 @@ INLINE void backward(backward_pass b, const tandem_batchnorm_gradients *out, int
     const tandem_batchnorm *norm = b.norm;
     const size_t c = norm->channels;
     float *const mean = norm->workspace, *const factor = mean + c, *const shift = factor + c,
-                 *const sum = shift + c, *const dot = sum + c, *const part = dot + c; /* part: (2, channels) */
+                 *const sum = shift + c, *const dot = sum + c,
+                 *const part = dot + c; /* part: (2, channels) */
     find_factors(part, norm);
     sort(factor, part, c, b.paired);
     sort(mean, norm->mean, c, b.paired);

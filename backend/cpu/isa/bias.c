@@ -17,7 +17,8 @@ void ISA(bias_bf16)(uint16_t *y, const uint16_t *x, const float *bias, size_t n,
     }
 }
 
-/* Four rows a sweep, so that a sum is loaded and stored once for four additions; their order stays ascending. */
+/* Four rows a sweep, so that a sum is loaded and stored once for four additions; their order stays ascending.
+ * */
 void ISA(column_sum_f32)(float *restrict sum, const float *restrict g, size_t n, size_t period)
 {
     for (size_t j = 0; j < period; j++) sum[j] = 0.0f;

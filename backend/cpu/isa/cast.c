@@ -1,8 +1,9 @@
 /* cast.c: changes of precision that draw no random numbers.
  *
- * Floats are narrowed to bf16 two vectors at a time: their upper halves h in one vector, their lower halves l in another, so
- * that the rest is done on 16 bits. h becomes h + 1 where l + (h & 1), without overflow, is above ½ = 0x8000: to nearest, ties
- * to even. A NaN keeps its sign and upper payload and becomes quiet, so that the cut cannot make it an infinity. */
+ * Floats are narrowed to bf16 two vectors at a time: their upper halves h in one vector, their lower halves l
+ * in another, so that the rest is done on 16 bits. h becomes h + 1 where l + (h & 1), without overflow, is
+ * above ½ = 0x8000: to nearest, ties to even. A NaN keeps its sign and upper payload and becomes quiet, so
+ * that the cut cannot make it an infinity. */
 #include "backend/cpu/isa/isa.h"
 
 #if defined __AVX512BW__
@@ -40,8 +41,8 @@ static inline words narrowed(words a, words b)
     return _mm512_mask_mov_epi16(rounded, nan, _mm512_or_si512(h, _mm512_set1_epi16(0x40)));
 }
 
-/* 64 elements at a time, by a table of the results for 0 to 127: q and −q differ in the sign of the result alone. Stops before
- * a −128, which has no opposite, and returns how many are done. */
+/* 64 elements at a time, by a table of the results for 0 to 127: q and −q differ in the sign of the result
+ * alone. Stops before a −128, which has no opposite, and returns how many are done. */
 static size_t dequantise_by_table(uint16_t *x, const int8_t *q, size_t n, float scale)
 {
     uint16_t result[128];
@@ -116,7 +117,8 @@ static inline words narrowed(words a, words b)
     const words biased = _mm_adds_epu16(l, _mm_and_si128(h, one));
     const words up = _mm_min_epu16(_mm_subs_epu16(biased, _mm_set1_epi16(INT16_MIN)), one);
     const words magnitude = _mm_and_si128(h, _mm_set1_epi16(INT16_MAX));
-    const words nan = _mm_cmpgt_epi16(_mm_adds_epi16(magnitude, _mm_min_epu16(l, one)), _mm_set1_epi16(0x7F80));
+    const words nan =
+        _mm_cmpgt_epi16(_mm_adds_epi16(magnitude, _mm_min_epu16(l, one)), _mm_set1_epi16(0x7F80));
     return _mm_blendv_epi8(_mm_add_epi16(h, up), _mm_or_si128(h, _mm_set1_epi16(0x40)), nan);
 }
 

@@ -1,7 +1,9 @@
-/* exponential.h: e^x by the operations that every instruction set has, in the same order: the same bits in each table.
+/* exponential.h: e^x by the operations that every instruction set has, in the same order: the same bits in
+ * each table.
  *
- * x = n·ln 2 + r with |r| ≤ ½ ln 2, so e^x = 2^n·e^r, and e^r is its Taylor polynomial of degree 6, which is off by less than 2^−22.
- * ln 2 is subtracted in two parts, the first of which has so few digits that its product with n is exact. */
+ * x = n·ln 2 + r with |r| ≤ ½ ln 2, so e^x = 2^n·e^r, and e^r is its Taylor polynomial of degree 6, which is
+ * off by less than 2^−22. ln 2 is subtracted in two parts, the first of which has so few digits that its
+ * product with n is exact. */
 #ifndef TANDEM_BACKEND_CPU_ISA_EXPONENTIAL_H
 #define TANDEM_BACKEND_CPU_ISA_EXPONENTIAL_H
 

@@ -1,14 +1,16 @@
 /* gelu.c: gelu in its tanh form, alone and of a sum with a bias, forward and backward.
  *
- * ½(1 + tanh u) = 1/(1 + e^−2u) = s, so that gelu(x) = x·s with u = √(2/π)(x + 0.044715x³), and its derivative is
- * s + x·s·(1 − s)·2u′. Source: Hendrycks, Gimpel, "Gaussian Error Linear Units", arXiv:1606.08415. */
+ * ½(1 + tanh u) = 1/(1 + e^−2u) = s, so that gelu(x) = x·s with u = √(2/π)(x + 0.044715x³), and its
+ * derivative is s + x·s·(1 − s)·2u′. Source: Hendrycks, Gimpel, "Gaussian Error Linear Units",
+ * arXiv:1606.08415. */
 #include <string.h>
 
 #include "backend/cpu/isa/exponential.h"
 
 static const float twice_root = 1.59576912f, cubic = 0.044715f; /* 2√(2/π) */
 
-/* 1/s. Beyond ±80, where s is 1 or as good as 0, e^−2u is held: by its bits, of which a minimum is one instruction. */
+/* 1/s. Beyond ±80, where s is 1 or as good as 0, e^−2u is held: by its bits, of which a minimum is one
+ * instruction. */
 static inline float divisor(float x)
 {
     const float minus = x * (-twice_root - twice_root * cubic * (x * x)); /* −2u */

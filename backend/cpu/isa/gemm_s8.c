@@ -47,8 +47,9 @@ static void pack_b(const gemm_s8_block *of, int64_t l, int64_t depth)
     if (wide > 0)
         ISA(gemm_s8_pack)(of->b, of->b_correction, TILE_COLUMNS, from, wide, depth, p->b_column, p->b_row);
     if (wide < of->columns)
-        ISA(gemm_s8_pack)(of->b + wide * of->depth, GEMM_S8_DOT ? NULL : of->b_correction + wide, NARROW_COLUMNS,
-                          from + wide * p->b_column, of->columns - wide, depth, p->b_column, p->b_row);
+        ISA(gemm_s8_pack)(of->b + wide * of->depth, GEMM_S8_DOT ? NULL : of->b_correction + wide,
+                          NARROW_COLUMNS, from + wide * p->b_column, of->columns - wide, depth, p->b_column,
+                          p->b_row);
 }
 
 static void pack_a(const gemm_s8_block *of, int64_t l, int64_t depth)

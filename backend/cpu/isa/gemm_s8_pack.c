@@ -22,7 +22,8 @@ static inline __m128i load_8(const int8_t *from)
 static inline void put(gemm_s8_packed *to, __m128i quads) { _mm_storeu_si128((__m128i *)(void *)to, quads); }
 
 /* 8 rows × 16 terms, the terms of a row side by side: 4 × 4 transposes of quads. */
-static inline void place_along(gemm_s8_packed *to, int64_t step_stride, const int8_t *from, int64_t row_stride)
+static inline void place_along(gemm_s8_packed *to, int64_t step_stride, const int8_t *from,
+                               int64_t row_stride)
 {
     for (int row = 0; row < PLACE_ROWS; row += 4, to += 4 * RUN, from += 4 * row_stride) {
         const __m128i r0 = load_16(from), r1 = load_16(from + row_stride);
@@ -37,11 +38,13 @@ static inline void place_along(gemm_s8_packed *to, int64_t step_stride, const in
 }
 
 /* 8 rows × 16 terms, a term of all rows side by side. */
-static inline void place_across(gemm_s8_packed *to, int64_t step_stride, const int8_t *from, int64_t term_stride)
+static inline void place_across(gemm_s8_packed *to, int64_t step_stride, const int8_t *from,
+                                int64_t term_stride)
 {
     for (int step = 0; step < PACK_DEPTH / RUN; step++, to += step_stride, from += RUN * term_stride) {
         const __m128i pair01 = _mm_unpacklo_epi8(load_8(from), load_8(from + term_stride));
-        const __m128i pair23 = _mm_unpacklo_epi8(load_8(from + 2 * term_stride), load_8(from + 3 * term_stride));
+        const __m128i pair23 =
+            _mm_unpacklo_epi8(load_8(from + 2 * term_stride), load_8(from + 3 * term_stride));
         put(to, _mm_unpacklo_epi16(pair01, pair23));
         put(to + 4 * RUN, _mm_unpackhi_epi16(pair01, pair23));
     }
@@ -61,7 +64,8 @@ static inline void put(gemm_s8_packed *to, __m128i pairs)
 }
 
 /* 8 rows × 16 terms, the terms of a row side by side: an 8 × 8 transpose of pairs. */
-static inline void place_along(gemm_s8_packed *to, int64_t half_stride, const int8_t *from, int64_t row_stride)
+static inline void place_along(gemm_s8_packed *to, int64_t half_stride, const int8_t *from,
+                               int64_t row_stride)
 {
     __m128i r[8], s[8];
     for (int i = 0; i < 8; i++) r[i] = load_16(from + i * row_stride);
@@ -82,7 +86,8 @@ static inline void place_along(gemm_s8_packed *to, int64_t half_stride, const in
 }
 
 /* 8 rows × 16 terms, a term of all rows side by side. */
-static inline void place_across(gemm_s8_packed *to, int64_t half_stride, const int8_t *from, int64_t term_stride)
+static inline void place_across(gemm_s8_packed *to, int64_t half_stride, const int8_t *from,
+                                int64_t term_stride)
 {
     for (int half = 0; half < 8; half++) {
         const int8_t *term = from + 2 * half * term_stride;
@@ -111,7 +116,8 @@ static inline void put(gemm_s8_packed *to, __m128i quads)
 }
 
 /* 4 rows × 16 terms, the terms of a row side by side: a 4 × 4 transpose of quads. */
-static inline void place_along(gemm_s8_packed *to, int64_t half_stride, const int8_t *from, int64_t row_stride)
+static inline void place_along(gemm_s8_packed *to, int64_t half_stride, const int8_t *from,
+                               int64_t row_stride)
 {
     const __m128i r0 = load_16(from), r1 = load_16(from + row_stride);
     const __m128i r2 = load_16(from + 2 * row_stride), r3 = load_16(from + 3 * row_stride);
@@ -124,12 +130,14 @@ static inline void place_along(gemm_s8_packed *to, int64_t half_stride, const in
 }
 
 /* 4 rows × 16 terms, a term of all rows side by side. */
-static inline void place_across(gemm_s8_packed *to, int64_t half_stride, const int8_t *from, int64_t term_stride)
+static inline void place_across(gemm_s8_packed *to, int64_t half_stride, const int8_t *from,
+                                int64_t term_stride)
 {
     for (int half = 0; half < 4; half++) {
         const int8_t *term = from + 4 * half * term_stride;
         const __m128i pair01 = _mm_unpacklo_epi8(load_4(term), load_4(term + term_stride));
-        const __m128i pair23 = _mm_unpacklo_epi8(load_4(term + 2 * term_stride), load_4(term + 3 * term_stride));
+        const __m128i pair23 =
+            _mm_unpacklo_epi8(load_4(term + 2 * term_stride), load_4(term + 3 * term_stride));
         put(to + half * half_stride, _mm_unpacklo_epi16(pair01, pair23));
     }
 }

@@ -1,13 +1,13 @@
-/* gemm_s8_tile.c: the innermost loops of the int8 product: a tile of C stays in registers over the whole depth of a
- * block, and is dequantised from there. */
+/* gemm_s8_tile.c: the innermost loops of the int8 product: a tile of C stays in registers over the whole
+ * depth of a block, and is dequantised from there. */
 #include "backend/cpu/isa/gemm_s8.h"
 
 #include <string.h>
 
 #define UNROLLED _Pragma("GCC unroll 16")
 
-/* Tells the compiler that v is in a register and is to stay there: it would else load an operand again for each use,
- * and the loads, not the multiplications, would then set the pace. */
+/* Tells the compiler that v is in a register and is to stay there: it would else load an operand again for
+ * each use, and the loads, not the multiplications, would then set the pace. */
 #define HELD(v) __asm__ volatile("" : "+v"(v))
 
 /* c += term in c's own register, where the compiler would add into another one and copy it back. */
@@ -107,7 +107,8 @@ static void add_before(float *value, const tandem_product_s8 *product, int64_t a
 
 /* Rows i … of C, columns j …, from a tile that is cut off by C's edge, or is more than scaled floats. */
 static __attribute__((noinline)) void put_rows(const tandem_product_s8 *product, int64_t i, int64_t j,
-                                               const int32_t (*tile)[TILE_COLUMNS], int64_t rows, int64_t columns)
+                                               const int32_t (*tile)[TILE_COLUMNS], int64_t rows,
+                                               int64_t columns)
 {
     for (int64_t r = 0; r < rows; r++) {
         const int64_t at = (i + r) * product->c_row + j;
@@ -132,11 +133,12 @@ static __attribute__((noinline)) void put_rows(const tandem_product_s8 *product,
     }
 }
 
-/* A tile (rows i …, columns j … of the block) that was summed up in registers: kept in `sums` for the next block of k, or
- * written to C. */
+/* A tile (rows i …, columns j … of the block) that was summed up in registers: kept in `sums` for the next
+ * block of k, or written to C. */
 static inline __attribute__((always_inline)) void finish(const gemm_s8_block *of, int64_t i, int64_t j,
-                                                         int64_t columns, uint32_t *sums, vector c[TILE_ROWS][2],
-                                                         const int rows, const int vectors)
+                                                         int64_t columns, uint32_t *sums,
+                                                         vector c[TILE_ROWS][2], const int rows,
+                                                         const int vectors)
 {
     const tandem_product_s8 *product = of->product;
     const uint32_t *a_correction = of->a_correction + i;
@@ -197,7 +199,8 @@ static inline vector broadcast(const gemm_s8_packed *terms)
 
 #if GEMM_S8_DOT
 
-static inline __attribute__((always_inline)) void multiply_step(vector c[TILE_ROWS][2], const gemm_s8_packed *a,
+static inline __attribute__((always_inline)) void multiply_step(vector c[TILE_ROWS][2],
+                                                                const gemm_s8_packed *a,
                                                                 const gemm_s8_packed *b, const int rows,
                                                                 const int vectors)
 {
@@ -218,7 +221,8 @@ static inline __attribute__((always_inline)) void multiply_step(vector c[TILE_RO
 
 #else
 
-static inline __attribute__((always_inline)) void multiply_step(vector c[TILE_ROWS][2], const gemm_s8_packed *a,
+static inline __attribute__((always_inline)) void multiply_step(vector c[TILE_ROWS][2],
+                                                                const gemm_s8_packed *a,
                                                                 const gemm_s8_packed *b, const int rows,
                                                                 const int vectors)
 {
@@ -243,8 +247,9 @@ static inline __attribute__((always_inline)) void multiply_step(vector c[TILE_RO
 
 #endif
 
-static inline __attribute__((always_inline)) void tile(const gemm_s8_block *of, int64_t i0, int64_t j0, int64_t columns,
-                                                       uint32_t *sums, const int rows, const int vectors)
+static inline __attribute__((always_inline)) void tile(const gemm_s8_block *of, int64_t i0, int64_t j0,
+                                                       int64_t columns, uint32_t *sums, const int rows,
+                                                       const int vectors)
 {
     const gemm_s8_packed *a = of->a + i0 / A_SLOTS * A_SLOTS * of->depth + i0 % A_SLOTS * RUN;
     const gemm_s8_packed *b = of->b + j0 * of->depth;
@@ -255,8 +260,10 @@ static inline __attribute__((always_inline)) void tile(const gemm_s8_block *of, 
         UNROLLED
         for (int j = 0; j < vectors; j++) c[i][j] = zero();
     }
-    for (const gemm_s8_packed *end = a + of->depth * A_SLOTS; a < end; a += A_SLOTS * STEP, b += width * STEP) {
-        /* The panels of A pass through the first cache while b stays: fetched ahead, they are never waited for. */
+    for (const gemm_s8_packed *end = a + of->depth * A_SLOTS; a < end;
+         a += A_SLOTS * STEP, b += width * STEP) {
+        /* The panels of A pass through the first cache while b stays: fetched ahead, they are never waited
+         * for. */
         _mm_prefetch((const char *)((uintptr_t)a + AHEAD), _MM_HINT_T0);
         multiply_step(c, a, b, rows, vectors);
     }
@@ -277,7 +284,8 @@ static inline __attribute__((always_inline)) void tile(const gemm_s8_block *of, 
             tile(of, i, j, columns, sums, rows, 1);                                                          \
         break;
 
-static void any_tile(const gemm_s8_block *of, int64_t i, int64_t j, int64_t rows, int64_t columns, uint32_t *sums)
+static void any_tile(const gemm_s8_block *of, int64_t i, int64_t j, int64_t rows, int64_t columns,
+                     uint32_t *sums)
 {
     switch (rows) {
         HEIGHT(1)

@@ -1,11 +1,12 @@
 /* isa.h: what the files of this folder share.
  *
- * Every .c file here is compiled once for each instruction set, with -DTANDEM_ISA=<sse41|avx|avx2|avx2_vnni|avx512|avx512_vnni>
- * and the compiler flags of that set (no others: nothing here asks the machine what it can do). Each function carries the
- * name of its set, so that the objects link side by side:  ISA(amax_f32)  is  tandem_isa_amax_f32_avx2.
+ * Every .c file here is compiled once for each instruction set, with
+ * -DTANDEM_ISA=<sse41|avx|avx2|avx2_vnni|avx512|avx512_vnni> and the compiler flags of that set (no others:
+ * nothing here asks the machine what it can do). Each function carries the name of its set, so that the
+ * objects link side by side:  ISA(amax_f32)  is  tandem_isa_amax_f32_avx2.
  *
- * "Same bits in each table" rests on three things: -ffp-contract=off, each element computed by the same sequence of
- * IEEE operations whatever the vector width, and sums only where the header fixes their order. */
+ * "Same bits in each table" rests on three things: -ffp-contract=off, each element computed by the same
+ * sequence of IEEE operations whatever the vector width, and sums only where the header fixes their order. */
 #ifndef TANDEM_BACKEND_CPU_ISA_ISA_H
 #define TANDEM_BACKEND_CPU_ISA_ISA_H
 
@@ -46,8 +47,8 @@ static inline uint32_t bits_of_float(float value)
 
 static inline float float_of_bf16(uint16_t half) { return float_of_bits((uint32_t)half << 16); }
 
-/* To nearest, ties to even. A NaN keeps its sign and upper payload and becomes quiet, so that the cut cannot make it
- * an infinity. The lower half of the word is of no use. */
+/* To nearest, ties to even. A NaN keeps its sign and upper payload and becomes quiet, so that the cut cannot
+ * make it an infinity. The lower half of the word is of no use. */
 static inline uint32_t bf16_in_upper(float value)
 {
     const uint32_t bits = bits_of_float(value);
@@ -64,18 +65,22 @@ float ISA(amax_bf16)(const uint16_t *x, size_t n);
 
 /* quantise.c */
 void ISA(quantise_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding);
-void ISA(quantise_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale, const tandem_rounding *rounding);
+void ISA(quantise_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale,
+                        const tandem_rounding *rounding);
 
 void ISA(quantise_nearest_f32)(int8_t *q, const float *x, size_t n, float inv_scale);
 void ISA(quantise_nearest_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale);
 
-float ISA(quantise_amax_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding);
-float ISA(quantise_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale, const tandem_rounding *rounding);
+float ISA(quantise_amax_f32)(int8_t *q, const float *x, size_t n, float inv_scale,
+                             const tandem_rounding *rounding);
+float ISA(quantise_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale,
+                              const tandem_rounding *rounding);
 float ISA(quantise_nearest_amax_f32)(int8_t *q, const float *x, size_t n, float inv_scale);
 float ISA(quantise_nearest_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale);
 
 /* transpose.c */
-void ISA(transpose_s8)(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row, int64_t rows, int64_t columns);
+void ISA(transpose_s8)(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row, int64_t rows,
+                       int64_t columns);
 
 /* cast.c */
 void ISA(dequantise_f32)(float *x, const int8_t *q, size_t n, float scale);
@@ -128,7 +133,8 @@ void ISA(batchnorm_backward_f32)(const tandem_batchnorm *norm, const tandem_batc
 void ISA(batchnorm_backward_bf16)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                   const uint16_t *g, const uint16_t *x);
 void ISA(batchnorm_add_f32)(const tandem_batchnorm *norm, float *y, const float *x, const float *residual);
-void ISA(batchnorm_add_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x, const uint16_t *residual);
+void ISA(batchnorm_add_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x,
+                             const uint16_t *residual);
 void ISA(batchnorm_add_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                      const float *g, const float *x, const float *y);
 void ISA(batchnorm_add_backward_bf16)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,

@@ -1,8 +1,8 @@
 /* optimizer.c: one update of the master weights. The order of the operations is part of the contract.
  * -fno-math-errno is what lets the compiler take square roots as vectors.
  *
- * Whether the gradient is finite is found on the way, while it is in a register: with another pass over it, that would cost
- * a fifth of an update. */
+ * Whether the gradient is finite is found on the way, while it is in a register: with another pass over it,
+ * that would cost a fifth of an update. */
 #include "backend/cpu/isa/isa.h"
 
 #include <float.h>
@@ -24,7 +24,8 @@ int ISA(sgd)(float *restrict w, float *restrict v, const float *restrict g, size
 }
 
 int ISA(adamw)(float *restrict w, float *restrict m, float *restrict v, const float *restrict g, size_t n,
-               float rate, float beta1, float beta2, float epsilon, float decay, float correction1, float correction2)
+               float rate, float beta1, float beta2, float epsilon, float decay, float correction1,
+               float correction2)
 {
     const float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
     float broken = 0;

@@ -1,15 +1,16 @@
 /* quantise.c: rounding to int8, stochastically and to nearest.
  *
- * The random words come from Philox4x32-10 computed for 2, 4 or 8 blocks at once. One vector holds one counter word of
- * every block, each in a 64-bit lane of its own, because the multiplication that makes up the generator (32 × 32 → 64)
- * reads the lower half of a lane and ignores the upper: so no word is ever moved to where it can be multiplied, and the
- * upper halves may hold anything. Only the last round makes them tidy.
+ * The random words come from Philox4x32-10 computed for 2, 4 or 8 blocks at once. One vector holds one
+ * counter word of every block, each in a 64-bit lane of its own, because the multiplication that makes up the
+ * generator (32 × 32 → 64) reads the lower half of a lane and ignores the upper: so no word is ever moved to
+ * where it can be multiplied, and the upper halves may hold anything. Only the last round makes them tidy.
  *
- * Three of the four counter words are the same for all blocks of a call. One product of the first round and one of the
- * second are therefore constants, and the other product of the first round, M0 · block, grows by a constant.
+ * Three of the four counter words are the same for all blocks of a call. One product of the first round and
+ * one of the second are therefore constants, and the other product of the first round, M0 · block, grows by a
+ * constant.
  *
- * A draw becomes a float without a conversion: 0x4300 over the 16 bits of r is the float 128 + r/65536, from which
- * 128 − 2^−17 is subtracted exactly. */
+ * A draw becomes a float without a conversion: 0x4300 over the 16 bits of r is the float 128 + r/65536, from
+ * which 128 − 2^−17 is subtracted exactly. */
 #include "backend/cpu/isa/isa.h"
 
 #define MULTIPLIER_0 0xD2511F53u
@@ -19,7 +20,8 @@
 #define DRAW_EXPONENT 0x4300
 #define DRAW_OFFSET 0x1.fffffep+6f /* 128 − 2^−17 */
 
-/* BLOCKS blocks of 8 elements are rounded at a time; vector q of a group holds its elements q·WIDTH to q·WIDTH+WIDTH−1. */
+/* BLOCKS blocks of 8 elements are rounded at a time; vector q of a group holds its elements q·WIDTH to
+ * q·WIDTH+WIDTH−1. */
 #if defined __AVX512BW__
 
 enum { BLOCKS = 8, WIDTH = 16 };
@@ -33,10 +35,12 @@ static inline words upper(words a) { return _mm512_srli_epi64(a, 32); }
 static inline words xor2(words a, words b) { return _mm512_xor_si512(a, b); }
 static inline words xor3(words a, words b, words c) { return _mm512_ternarylogic_epi64(a, b, c, 0x96); }
 
-/* Block 0, 4, 1, 5, …: so that interleaving quads puts blocks 0 to 3 in order into one vector, 4 to 7 into another. */
+/* Block 0, 4, 1, 5, …: so that interleaving quads puts blocks 0 to 3 in order into one vector, 4 to 7 into
+ * another. */
 static inline words first_blocks(void) { return _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0); }
 
-/* Words 2i, 2i+1 of the result from the last product: upper(product) ^ a ^ key below, lower(product) above. */
+/* Words 2i, 2i+1 of the result from the last product: upper(product) ^ a ^ key below, lower(product) above.
+ * */
 static inline words pair(words last, words a, words key)
 {
     const words swapped = _mm512_rol_epi64(last, 32);
@@ -47,16 +51,18 @@ static inline words pair(words last, words a, words key)
 static inline void spread(floats u[4], words w01, words w23)
 {
     const words exponent = _mm512_set1_epi16(DRAW_EXPONENT);
-    const words low = _mm512_and_si512(_mm512_set1_epi32(0xFFFF),
-                                       _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0));
+    const words low = _mm512_and_si512(
+        _mm512_set1_epi32(0xFFFF), _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0));
     const words high = _mm512_add_epi32(low, _mm512_set1_epi32(16));
     const words b0 = _mm512_unpacklo_epi64(w01, w23), b4 = _mm512_unpackhi_epi64(w01, w23);
     const floats offset = _mm512_set1_ps(DRAW_OFFSET);
     const __mmask32 even = 0x55555555u;
     u[0] = _mm512_sub_ps(_mm512_castsi512_ps(_mm512_mask_permutexvar_epi16(exponent, even, low, b0)), offset);
-    u[1] = _mm512_sub_ps(_mm512_castsi512_ps(_mm512_mask_permutexvar_epi16(exponent, even, high, b0)), offset);
+    u[1] =
+        _mm512_sub_ps(_mm512_castsi512_ps(_mm512_mask_permutexvar_epi16(exponent, even, high, b0)), offset);
     u[2] = _mm512_sub_ps(_mm512_castsi512_ps(_mm512_mask_permutexvar_epi16(exponent, even, low, b4)), offset);
-    u[3] = _mm512_sub_ps(_mm512_castsi512_ps(_mm512_mask_permutexvar_epi16(exponent, even, high, b4)), offset);
+    u[3] =
+        _mm512_sub_ps(_mm512_castsi512_ps(_mm512_mask_permutexvar_epi16(exponent, even, high, b4)), offset);
 }
 
 static inline floats splat_f32(float value) { return _mm512_set1_ps(value); }
@@ -67,7 +73,8 @@ static inline floats load_bf16(const uint16_t *x)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-/* clamp(floor(x · inv_scale + u)) as int32, its lower bound left to `store`; below the range and NaN: INT32_MIN. */
+/* clamp(floor(x · inv_scale + u)) as int32, its lower bound left to `store`; below the range and NaN:
+ * INT32_MIN. */
 static inline words rounded(floats x, floats inv_scale, floats u)
 {
     const floats sum = _mm512_add_ps(_mm512_mul_ps(x, inv_scale), u);
@@ -120,7 +127,8 @@ static inline void spread(floats u[4], words w01, words w23)
     const words exponent = _mm256_set1_epi16(DRAW_EXPONENT);
     const floats offset = _mm256_set1_ps(DRAW_OFFSET);
     /* Blocks 0, 1 and 2, 3: the first four draws of each in the lower half, the others in the upper. */
-    const words b0 = _mm256_permute2x128_si256(w01, w23, 0x20), b2 = _mm256_permute2x128_si256(w01, w23, 0x31);
+    const words b0 = _mm256_permute2x128_si256(w01, w23, 0x20),
+                b2 = _mm256_permute2x128_si256(w01, w23, 0x31);
     u[0] = _mm256_sub_ps(_mm256_castsi256_ps(_mm256_unpacklo_epi16(b0, exponent)), offset);
     u[1] = _mm256_sub_ps(_mm256_castsi256_ps(_mm256_unpackhi_epi16(b0, exponent)), offset);
     u[2] = _mm256_sub_ps(_mm256_castsi256_ps(_mm256_unpacklo_epi16(b2, exponent)), offset);
@@ -223,7 +231,8 @@ static inline void store(int8_t *q, words v[4])
 
 #endif
 
-/* A round waits for the one before it; a single group's blocks would leave the multipliers idle most of the time. */
+/* A round waits for the one before it; a single group's blocks would leave the multipliers idle most of the
+ * time. */
 enum { CHAINS = 4, GROUP = 8 * BLOCKS * CHAINS, FULL_ROUNDS = 7 };
 
 /* What a call's blocks share. Round numbers count from 1; k0, k1 are the keys of a round. */
@@ -291,7 +300,8 @@ static inline void end(words w01[CHAINS], words w23[CHAINS], chains s, const gen
             s.w2[c] = xor3(upper(p0), s.w3[c], g->key[round][1]);
             s.w1[c] = p1;
             s.w3[c] = p0;
-            /* Nothing of one chain's round is to be moved into another's: their values would not fit the registers. */
+            /* Nothing of one chain's round is to be moved into another's: their values would not fit the
+             * registers. */
             __asm__("" : "+v"(s.w0[c]), "+v"(s.w1[c]), "+v"(s.w2[c]), "+v"(s.w3[c]));
         }
     }
@@ -339,22 +349,23 @@ static inline float largest_of(words bits)
         }                                                                                                    \
     } while (0)
 
-#define QUANTISE(type, load, find)                                                                                   \
-    const generator g = prepare(rounding);                                                                           \
-    const words step = splat((uint64_t)MULTIPLIER_0 * BLOCKS * CHAINS);                                              \
-    const floats factor = splat_f32(inv_scale);                                                                      \
-    words largest = splat(0);                                                                                        \
-    words p0[CHAINS];                                                                                                \
-    for (int c = 0; c < CHAINS; c++)                                                                                 \
-        p0[c] = product(plus(first_blocks(), splat(rounding->block + (uint64_t)(c * BLOCKS))), splat(MULTIPLIER_0)); \
-    size_t i = 0;                                                                                                    \
-    for (; n - i >= GROUP; i += GROUP) QUANTISE_GROUP(q + i, x + i, load, find);                                     \
-    if (i < n) {                                                                                                     \
-        type padded[GROUP] = {0};                                                                                    \
-        int8_t rest[GROUP];                                                                                          \
-        for (size_t j = 0; j < n - i; j++) padded[j] = x[i + j];                                                     \
-        QUANTISE_GROUP(rest, padded, load, find);                                                                    \
-        for (size_t j = 0; j < n - i; j++) q[i + j] = rest[j];                                                       \
+#define QUANTISE(type, load, find)                                                                           \
+    const generator g = prepare(rounding);                                                                   \
+    const words step = splat((uint64_t)MULTIPLIER_0 * BLOCKS * CHAINS);                                      \
+    const floats factor = splat_f32(inv_scale);                                                              \
+    words largest = splat(0);                                                                                \
+    words p0[CHAINS];                                                                                        \
+    for (int c = 0; c < CHAINS; c++)                                                                         \
+        p0[c] = product(plus(first_blocks(), splat(rounding->block + (uint64_t)(c * BLOCKS))),               \
+                        splat(MULTIPLIER_0));                                                                \
+    size_t i = 0;                                                                                            \
+    for (; n - i >= GROUP; i += GROUP) QUANTISE_GROUP(q + i, x + i, load, find);                             \
+    if (i < n) {                                                                                             \
+        type padded[GROUP] = {0};                                                                            \
+        int8_t rest[GROUP];                                                                                  \
+        for (size_t j = 0; j < n - i; j++) padded[j] = x[i + j];                                             \
+        QUANTISE_GROUP(rest, padded, load, find);                                                            \
+        for (size_t j = 0; j < n - i; j++) q[i + j] = rest[j];                                               \
     }
 
 void ISA(quantise_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding)
@@ -363,19 +374,22 @@ void ISA(quantise_f32)(int8_t *q, const float *x, size_t n, float inv_scale, con
     (void)largest;
 }
 
-float ISA(quantise_amax_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding)
+float ISA(quantise_amax_f32)(int8_t *q, const float *x, size_t n, float inv_scale,
+                             const tandem_rounding *rounding)
 {
     QUANTISE(float, load_f32, larger)
     return largest_of(largest);
 }
 
-void ISA(quantise_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale, const tandem_rounding *rounding)
+void ISA(quantise_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale,
+                        const tandem_rounding *rounding)
 {
     QUANTISE(uint16_t, load_bf16, as_before)
     (void)largest;
 }
 
-float ISA(quantise_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale, const tandem_rounding *rounding)
+float ISA(quantise_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale,
+                              const tandem_rounding *rounding)
 {
     QUANTISE(uint16_t, load_bf16, larger)
     return largest_of(largest);

@@ -3,7 +3,8 @@
 
 enum { SIDE = 16, STRIP = 64 };
 
-/* Four rounds, each of which interleaves row i with row i + 8: after them the index of a byte is turned by half. */
+/* Four rounds, each of which interleaves row i with row i + 8: after them the index of a byte is turned by
+ * half. */
 static inline void transpose_block(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row)
 {
     __m128i even[SIDE], odd[SIDE];
@@ -31,7 +32,8 @@ static void transpose_piecemeal(int8_t *to, int64_t to_row, const int8_t *from, 
 }
 
 /* Strips of rows, so that a line of `to` is filled while it is in the cache. */
-void ISA(transpose_s8)(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row, int64_t rows, int64_t columns)
+void ISA(transpose_s8)(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row, int64_t rows,
+                       int64_t columns)
 {
     for (int64_t strip = 0; strip < rows; strip += STRIP) {
         const int64_t end = rows - strip < STRIP ? rows : strip + STRIP;
@@ -42,7 +44,8 @@ void ISA(transpose_s8)(int8_t *to, int64_t to_row, const int8_t *from, int64_t f
                 if (width == SIDE && height == SIDE)
                     transpose_block(to + j * to_row + i, to_row, from + i * from_row + j, from_row);
                 else
-                    transpose_piecemeal(to + j * to_row + i, to_row, from + i * from_row + j, from_row, height, width);
+                    transpose_piecemeal(to + j * to_row + i, to_row, from + i * from_row + j, from_row,
+                                        height, width);
             }
         }
     }

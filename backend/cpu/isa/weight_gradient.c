@@ -1,9 +1,11 @@
-/* weight_gradient.c: the gradient of a convolution's weight as one product over places: (places, columns)ᵀ·(places, channels).
+/* weight_gradient.c: the gradient of a convolution's weight as one product over places: (places,
+ * columns)ᵀ·(places, channels).
  *
- * Places are taken in blocks, columns in slices of whole taps. A block of a slice's columns is copied, unless the images are
- * their own columns (1x1 without stride, f32); 32 channels of the result's gradient are copied to where they stay in the
- * first-level cache, and those to come are fetched while they are multiplied. In bf16 two places lie beside each other, as the
- * dot products want them. Sums are added place by place: the same bits in every run. */
+ * Places are taken in blocks, columns in slices of whole taps. A block of a slice's columns is copied, unless
+ * the images are their own columns (1x1 without stride, f32); 32 channels of the result's gradient are copied
+ * to where they stay in the first-level cache, and those to come are fetched while they are multiplied. In
+ * bf16 two places lie beside each other, as the dot products want them. Sums are added place by place: the
+ * same bits in every run. */
 #include <string.h>
 
 #include "backend/cpu/isa/isa.h"
@@ -46,7 +48,7 @@ size_t ISA(weight_gradient_workspace)(const convolution *g)
     return (size_t)(PLACES * (CHUNK + columns)) * sizeof(float);
 }
 
-/* --- Columns ------------------------------------------------------------------------------------------------------ */
+/* --- Columns -------------------------------------------------------------------------------------------- */
 
 /* What tap `tap` sees at a place of the result: channels of a pixel, or NULL outside the image. */
 static const char *seen(const convolution *g, int64_t place, int64_t tap)
@@ -98,7 +100,7 @@ static void copy_gradient(float *to, const char *from, int64_t row, int64_t n, i
     }
 }
 
-/* --- Products ----------------------------------------------------------------------------------------------------- */
+/* --- Products ------------------------------------------------------------------------------------------- */
 
 typedef struct operands {
     float *c; /* rows of `width` */
@@ -152,7 +154,8 @@ MULTIPLY(multiply, , numbers)
 MULTIPLY(multiply_pairs, BF16, pairs)
 
 /* `columns` of a slice that begins at column `from` of the weight, at n places from `first` on. */
-static void add_block(const convolution *g, const float *a, int64_t from, int64_t columns, int64_t first, int64_t n)
+static void add_block(const convolution *g, const float *a, int64_t from, int64_t columns, int64_t first,
+                      int64_t n)
 {
     float *const copy = g->workspace;
     const int64_t row = g->to * size_of(g), line = 64, step = g->is_bf16 ? 2 : 1;
@@ -163,15 +166,16 @@ static void add_block(const convolution *g, const float *a, int64_t from, int64_
         copy_gradient(copy, gradient + chunk * size_of(g), row, n, g->is_bf16);
         for (int64_t k = 0; k < columns; k += ROWS) {
             const int64_t odd = k / ROWS % 2; /* the second line of 32 floats, or the second of two places */
-            const operands p = {.c = g->y + (from + k) * g->to + chunk,
-                                .width = g->to,
-                                .a = a + k,
-                                .b = copy,
-                                .row = columns,
-                                .k = (n + step - 1) / step,
-                                .next = (const char *)((uintptr_t)next + (uintptr_t)(odd * (g->is_bf16 ? row : line))),
-                                .next_row = step * row,
-                                .adds = first > 0};
+            const operands p = {
+                .c = g->y + (from + k) * g->to + chunk,
+                .width = g->to,
+                .a = a + k,
+                .b = copy,
+                .row = columns,
+                .k = (n + step - 1) / step,
+                .next = (const char *)((uintptr_t)next + (uintptr_t)(odd * (g->is_bf16 ? row : line))),
+                .next_row = step * row,
+                .adds = first > 0};
             if (g->is_bf16)
                 multiply_pairs(&p);
             else

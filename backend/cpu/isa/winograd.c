@@ -1,13 +1,16 @@
-/* winograd.c: convolutions of 3x3 without stride by Winograd's algorithm F(4x4, 3x3): a quarter of the multiplications.
+/* winograd.c: convolutions of 3x3 without stride by Winograd's algorithm F(4x4, 3x3): a quarter of the
+ * multiplications.
  *
- * The image is cut into tiles of 6x6 that overlap by two and give 4x4 results each; where a side is no multiple of four, the last
- * tiles give 3 in its direction, by F(3, 3) at the same points but one (-2). A tile becomes 36 numbers a channel (V), a
- * weight 36 numbers (U), so do gradients of results (Y); 36 products of matrices (tiles by channels, channels by channels)
- * stand for the convolution; 36 numbers a result become 4x4 results, or 3x3 of a weight's gradient. For the passes:
+ * The image is cut into tiles of 6x6 that overlap by two and give 4x4 results each; where a side is no
+ * multiple of four, the last tiles give 3 in its direction, by F(3, 3) at the same points but one (-2). A
+ * tile becomes 36 numbers a channel (V), a weight 36 numbers (U), so do gradients of results (Y); 36 products
+ * of matrices (tiles by channels, channels by channels) stand for the convolution; 36 numbers a result become
+ * 4x4 results, or 3x3 of a weight's gradient. For the passes:
  *     forward, dgrad   y = Aᵀ[(G w Gᵀ)·(Bᵀ x B)]A        wgrad   Gᵀ[(A y Aᵀ)·(Bᵀ x B)]G
- * Transformed tiles do not leave the second-level cache, or the third where there are more weights than tiles: tiles are taken
- * in blocks, results in chunks of 32 channels, and a chunk is transformed back as soon as it is multiplied. Everything is f32,
- * whatever the operands are. Sums are added in the order of channels, or tiles, block by block: the same bits in every run.
+ * Transformed tiles do not leave the second-level cache, or the third where there are more weights than
+ * tiles: tiles are taken in blocks, results in chunks of 32 channels, and a chunk is transformed back as soon
+ * as it is multiplied. Everything is f32, whatever the operands are. Sums are added in the order of channels,
+ * or tiles, block by block: the same bits in every run.
  *
  * Source: Lavin, Gray, "Fast algorithms for convolutional neural networks", CVPR 2016. */
 #include "backend/cpu/isa/isa.h"
@@ -31,7 +34,7 @@ typedef __m512 vector;
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLLED _Pragma("GCC unroll 16")
 
-/* --- Numbers in memory -------------------------------------------------------------------------------------------- */
+/* --- Numbers in memory ---------------------------------------------------------------------------------- */
 
 INLINE vector load(const void *x, int64_t i, int narrow)
 {
@@ -65,9 +68,10 @@ INLINE vector times(float f, vector a) { return _mm512_mul_ps(_mm512_set1_ps(f),
 /* f·a + b */
 INLINE vector plus_times(float f, vector a, vector b) { return _mm512_fmadd_ps(_mm512_set1_ps(f), a, b); }
 
-/* --- Transformations, in one direction ---------------------------------------------------------------------------- */
+/* --- Transformations, in one direction ------------------------------------------------------------------ */
 
-/* Of tiles that give `size` results, 4 or 3. Those of 3 are scaled so that weights are transformed as for 4. */
+/* Of tiles that give `size` results, 4 or 3. Those of 3 are scaled so that weights are transformed as for 4.
+ * */
 typedef void one_direction(vector r[6], const vector d[6], int size);
 
 INLINE void transform_image_of_3(vector r[6], const vector d[6])
@@ -155,10 +159,11 @@ INLINE void to_weight(vector r[6], const vector m[6], int size)
     r[2] = plus(plus_times(1.0f / 6, minus(sum2, sum), m[5]), _mm512_setzero_ps());
 }
 
-/* --- In both directions ------------------------------------------------------------------------------------------- */
+/* --- In both directions --------------------------------------------------------------------------------- */
 
 /* to[6·i + j] of planes `plane` apart = T d Tᵀ, d of n x n, of a tile of high x wide results. */
-INLINE void expand(float *to, int64_t plane, vector d[6][6], int n, int high, int wide, one_direction *transform)
+INLINE void expand(float *to, int64_t plane, vector d[6][6], int n, int high, int wide,
+                   one_direction *transform)
 {
     vector half[6][6]; /* [j][i]: columns are done */
     UNROLLED
@@ -202,7 +207,7 @@ INLINE void contract(vector d[6][6], const float *from, int64_t plane, int n, in
     }
 }
 
-/* --- Tiles -------------------------------------------------------------------------------------------------------- */
+/* --- Tiles ---------------------------------------------------------------------------------------------- */
 
 /* The tiles of a size, image by image. */
 typedef struct region {
@@ -289,8 +294,9 @@ static tile tile_at(const plan *p, int64_t t)
 }
 
 /* n x n pixels from (top, left) on; zero outside the image. `inside`: all are in it. */
-INLINE void load_pixels(vector d[6][6], const void *x, int64_t image, int64_t top, int64_t left, int64_t height,
-                        int64_t width, int64_t channels, int64_t c, int n, int narrow, int inside)
+INLINE void load_pixels(vector d[6][6], const void *x, int64_t image, int64_t top, int64_t left,
+                        int64_t height, int64_t width, int64_t channels, int64_t c, int n, int narrow,
+                        int inside)
 {
     UNROLLED
     for (int i = 0; i < n; i++) {
@@ -305,7 +311,8 @@ INLINE void load_pixels(vector d[6][6], const void *x, int64_t image, int64_t to
 }
 
 /* Asks memory for `count` channels of a pixel, which may lie anywhere; `writes`: to write them. */
-INLINE void fetch(const void *x, int64_t pixel, int64_t channels, int64_t first, int64_t count, int narrow, int writes)
+INLINE void fetch(const void *x, int64_t pixel, int64_t channels, int64_t first, int64_t count, int narrow,
+                  int writes)
 {
     const int64_t size = narrow ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
     const uintptr_t from = (uintptr_t)x + (uintptr_t)((pixel * channels + first) * size);
@@ -342,9 +349,11 @@ INLINE void expand_tiles(float *to, int64_t plane, int64_t row, const void *x, c
         for (int64_t c = 0; c < count; c += LANES) {
             vector d[6][6];
             if (inside)
-                load_pixels(d, x, at.image, top, left, w->height, w->width, channels, first + c, size, narrow, 1);
+                load_pixels(d, x, at.image, top, left, w->height, w->width, channels, first + c, size, narrow,
+                            1);
             else
-                load_pixels(d, x, at.image, top, left, w->height, w->width, channels, first + c, size, narrow, 0);
+                load_pixels(d, x, at.image, top, left, w->height, w->width, channels, first + c, size, narrow,
+                            0);
             expand(to + c, plane, d, size, at.high, at.wide, transform);
         }
     }
@@ -358,12 +367,15 @@ static void expand_image(float *v, const tandem_winograd *w, const plan *p, int6
         expand_tiles(v, p->plane, p->row, w->x, w, p, from, n, w->from, 0, w->from, 1, 6, 0, transform_image);
 }
 
-static void expand_gradient(float *y, const tandem_winograd *w, const plan *p, int64_t from, int64_t n, int64_t first)
+static void expand_gradient(float *y, const tandem_winograd *w, const plan *p, int64_t from, int64_t n,
+                            int64_t first)
 {
     if (w->from_bf16)
-        expand_tiles(y, p->chunk_plane, CHUNK, w->w, w, p, from, n, w->to, first, CHUNK, 0, 4, 1, transform_gradient);
+        expand_tiles(y, p->chunk_plane, CHUNK, w->w, w, p, from, n, w->to, first, CHUNK, 0, 4, 1,
+                     transform_gradient);
     else
-        expand_tiles(y, p->chunk_plane, CHUNK, w->w, w, p, from, n, w->to, first, CHUNK, 0, 4, 0, transform_gradient);
+        expand_tiles(y, p->chunk_plane, CHUNK, w->w, w, p, from, n, w->to, first, CHUNK, 0, 4, 0,
+                     transform_gradient);
 }
 
 INLINE void contract_results(const float *m, const tandem_winograd *w, const plan *p, int64_t from, int64_t n,
@@ -372,7 +384,8 @@ INLINE void contract_results(const float *m, const tandem_winograd *w, const pla
     for (int64_t t = 0; t < n; t++, m += CHUNK) {
         const tile at = tile_at(p, from + t);
         fetch_tile(w->y, w, p, from + t + 1, w->to, first, CHUNK, narrow, 1);
-        const int64_t down = smaller(at.high, w->height - at.top), across = smaller(at.wide, w->width - at.left);
+        const int64_t down = smaller(at.high, w->height - at.top),
+                      across = smaller(at.wide, w->width - at.left);
         for (int64_t c = 0; c < CHUNK; c += LANES) {
             vector d[6][6];
             contract(d, m + c, p->chunk_plane, 4, at.high, at.wide, to_result);
@@ -382,14 +395,15 @@ INLINE void contract_results(const float *m, const tandem_winograd *w, const pla
                 for (int j = 0; j < 4; j++)
                     if (i < down && j < across)
                         store(w->y,
-                              ((at.image * w->height + at.top + i) * w->width + at.left + j) * w->to + first + c,
+                              ((at.image * w->height + at.top + i) * w->width + at.left + j) * w->to + first +
+                                  c,
                               d[i][j], narrow);
             }
         }
     }
 }
 
-/* --- Weights ------------------------------------------------------------------------------------------------------ */
+/* --- Weights -------------------------------------------------------------------------------------------- */
 
 /* rows[i] of 16 becomes column i. */
 INLINE void transpose(vector rows[LANES])
@@ -421,8 +435,8 @@ INLINE void transpose(vector rows[LANES])
     }
 }
 
-/* 3x3 taps of 16 channels read (k …) by 16 written (n …): tap[9][16 of k], a vector is of 16 n. Backward the weight is turned
- * by 180 degrees and its channels change places. */
+/* 3x3 taps of 16 channels read (k …) by 16 written (n …): tap[9][16 of k], a vector is of 16 n. Backward the
+ * weight is turned by 180 degrees and its channels change places. */
 INLINE void load_taps(vector tap[9][LANES], const tandem_winograd *w, int64_t k, int64_t n, int narrow)
 {
     for (int at = 0; at < 9; at++) {
@@ -468,7 +482,7 @@ INLINE void contract_weights(const float *m, int64_t plane, const tandem_winogra
         }
 }
 
-/* --- Products ----------------------------------------------------------------------------------------------------- */
+/* --- Products ------------------------------------------------------------------------------------------- */
 
 /* c[rows][32] (+)= Σ over k of a[r·row + k·step]·b[k][32] */
 INLINE void multiply_rows(float *c, const float *a, int64_t row, int64_t step, const float *b, int64_t k,
@@ -496,7 +510,8 @@ INLINE void multiply_rows(float *c, const float *a, int64_t row, int64_t step, c
     }
 }
 
-static void multiply(float *c, const float *a, int64_t m, int64_t row, int64_t step, const float *b, int64_t k, int adds)
+static void multiply(float *c, const float *a, int64_t m, int64_t row, int64_t step, const float *b,
+                     int64_t k, int adds)
 {
     int64_t r = 0;
     for (; r + ROWS <= m; r += ROWS) multiply_rows(c + r * CHUNK, a + r * row, row, step, b, k, ROWS, adds);
@@ -505,7 +520,7 @@ static void multiply(float *c, const float *a, int64_t m, int64_t row, int64_t s
     for (; r < m; r++) multiply_rows(c + r * CHUNK, a + r * row, row, step, b, k, 1, adds);
 }
 
-/* --- The passes --------------------------------------------------------------------------------------------------- */
+/* --- The passes ----------------------------------------------------------------------------------------- */
 
 /* Of the block of n tiles that begins at `from`, those that have a point: begin … end. */
 static void tiles_with(const plan *p, int point, int64_t from, int64_t n, int64_t *begin, int64_t *end)

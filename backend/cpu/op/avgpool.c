@@ -19,8 +19,8 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     const dnnl_dims_t stride = {op->stride, op->stride}, window = {op->kernel_h, op->kernel_w}, pad = {0, 0};
     const dnnl_alg_kind_t mean = dnnl_pooling_avg_exclude_padding;
     dnnl_pooling_desc_t forward, backward;
-    if (dnnl_pooling_forward_desc_init(&forward, dnnl_forward_training, mean, &x, &y, stride, window, pad, pad) !=
-            dnnl_success ||
+    if (dnnl_pooling_forward_desc_init(&forward, dnnl_forward_training, mean, &x, &y, stride, window, pad,
+                                       pad) != dnnl_success ||
         dnnl_pooling_backward_desc_init(&backward, mean, &x, &y, stride, window, pad, pad) != dnnl_success)
         return cpu_kernel_refuse(kernel, "oneDNN takes no pool of these shapes", error);
     cpu_primitive primitive = {0};

@@ -1,7 +1,8 @@
 /* batchnorm: y = scale·(x − mean)/√(variance + ε) + shift for each channel, over the local batch and its
- * places; aux: mean of each channel, then variance (of all n, not n − 1). In an evaluation mean and variance are the running ones.
- * The gradients of scale and shift are computed beside that of x. batchnorm_relu: max(y, 0) of it, in the same pass.
- * batchnorm_add_relu: max(y + residual, 0), and the residual's gradient beside the others.
+ * places; aux: mean of each channel, then variance (of all n, not n − 1). In an evaluation mean and variance
+ * are the running ones. The gradients of scale and shift are computed beside that of x. batchnorm_relu:
+ * max(y, 0) of it, in the same pass. batchnorm_add_relu: max(y + residual, 0), and the residual's gradient
+ * beside the others.
  *
  * Images are f32 or bf16; whatever is summed or divided is f32. */
 #include <math.h>
@@ -13,15 +14,18 @@ enum { WORKSPACE_ROWS = 7 };
 /* In an evaluation, which is in f32 throughout. */
 static void normalise(const tandem_kernel *kernel, const tandem_kernel_call *call)
 {
-    const int64_t n = tandem_shape_elements(&kernel->op->shape), channels = tandem_shape_last(&kernel->op->shape);
+    const int64_t n = tandem_shape_elements(&kernel->op->shape),
+                  channels = tandem_shape_last(&kernel->op->shape);
     const int adds = kernel->op->kind == TANDEM_OP_BATCHNORM_ADD_RELU;
-    const float *x = call->in[0], *residual = call->in[1], *scale = call->in[adds + 1], *shift = call->in[adds + 2];
+    const float *x = call->in[0], *residual = call->in[1], *scale = call->in[adds + 1],
+                *shift = call->in[adds + 2];
     const float *mean = call->running, *variance = mean + channels;
     const float least = kernel->op->kind == TANDEM_OP_BATCHNORM ? -INFINITY : 0;
     float *y = call->out[0];
     for (int64_t row = 0; row < n; row += channels)
         for (int64_t c = 0; c < channels; c++) {
-            float value = (x[row + c] - mean[c]) / sqrtf(variance[c] + kernel->op->epsilon) * scale[c] + shift[c];
+            float value =
+                (x[row + c] - mean[c]) / sqrtf(variance[c] + kernel->op->epsilon) * scale[c] + shift[c];
             if (adds) value += residual[row + c];
             y[row + c] = value < least ? least : value;
         }
@@ -42,7 +46,8 @@ static tandem_batchnorm norm_of(const tandem_kernel *kernel, const float *scale,
                               .workspace = workspace};
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     (void)error;
     if (call->running) {
@@ -58,7 +63,8 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
 }
 
 /* The shift decides what a rectifier lets through; without one, no gradient depends on it. */
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     (void)error;
     const float *const shift = kernel->op->kind == TANDEM_OP_BATCHNORM_RELU ? call->in[4] : call->in[3];
@@ -86,7 +92,8 @@ static tandem_status run_sum(const tandem_kernel *kernel, const tandem_kernel_ca
     return TANDEM_OK;
 }
 
-static tandem_status run_sum_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_sum_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                   tandem_error *error)
 {
     (void)error;
     const tandem_batchnorm norm = norm_of(kernel, call->in[4], NULL, (float *)call->in[3], call->workspace);
@@ -124,11 +131,13 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 static tandem_status prepare_sum(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    if (!is_float(task->from) || !is_float(task->to) || !is_float(task->second) || task->kind == TANDEM_TASK_WGRAD)
+    if (!is_float(task->from) || !is_float(task->to) || !is_float(task->second) ||
+        task->kind == TANDEM_TASK_WGRAD)
         return cpu_kernel_refuse(kernel, "it works in f32 or in bf16", error);
     kernel->workspace_bytes = workspace_bytes(kernel);
     kernel->run = task->kind == TANDEM_TASK_FORWARD ? run_sum : run_sum_dgrad;
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_batchnorm = {prepare}, cpu_batchnorm_relu = {prepare}, cpu_batchnorm_add_relu = {prepare_sum};
+const cpu_operator cpu_batchnorm = {prepare}, cpu_batchnorm_relu = {prepare},
+                   cpu_batchnorm_add_relu = {prepare_sum};

@@ -9,7 +9,8 @@ static const tandem_parameter *own(const tandem_kernel *kernel)
     return &kernel->graph->parameter[kernel->op->parameter[0]];
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
@@ -22,7 +23,8 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     return TANDEM_OK;
 }
 
-static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
@@ -41,7 +43,8 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     const tandem_task *task = &kernel->task;
     if (task->from != TANDEM_F32 && task->from != TANDEM_BF16)
         return cpu_kernel_refuse(kernel, "it computes in f32 and bf16", error);
-    if (task->kind == TANDEM_TASK_DGRAD || task->to != (task->kind == TANDEM_TASK_WGRAD ? TANDEM_F32 : task->from))
+    if (task->kind == TANDEM_TASK_DGRAD ||
+        task->to != (task->kind == TANDEM_TASK_WGRAD ? TANDEM_F32 : task->from))
         return cpu_kernel_refuse(kernel, "there is no such form of a bias", error);
     kernel->run = task->kind == TANDEM_TASK_FORWARD ? run_forward : run_wgrad;
     return TANDEM_OK;

@@ -1,10 +1,11 @@
-/* bias_gelu: y = gelu(x + b), the parameter over the trailing dimensions, gelu as in gelu.c. The bias's gradient is computed beside
- * that of x. Sums, and whatever lies between x and y, are f32. */
+/* bias_gelu: y = gelu(x + b), the parameter over the trailing dimensions, gelu as in gelu.c. The bias's
+ * gradient is computed beside that of x. Sums, and whatever lies between x and y, are f32. */
 #include <string.h>
 
 #include "backend/cpu/kernel.h"
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
@@ -16,7 +17,8 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     return TANDEM_OK;
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
@@ -27,7 +29,8 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
     if (kernel->task.from == TANDEM_F32)
         isa->bias_gelu_backward_f32(call->out[0], gradient, call->in[0], call->in[1], call->in[2], n, period);
     else
-        isa->bias_gelu_backward_bf16(call->out[0], gradient, call->in[0], call->in[1], call->in[2], n, period);
+        isa->bias_gelu_backward_bf16(call->out[0], gradient, call->in[0], call->in[1], call->in[2], n,
+                                     period);
     return TANDEM_OK;
 }
 

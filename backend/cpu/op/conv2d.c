@@ -1,19 +1,20 @@
 /* conv2d: channels last; weight (kernel·kernel·c_in, c_out), which oneDNN calls hwio.
  *
- * f32 and bf16: oneDNN's convolution, in the layouts in which it is fastest; operands that lie in another one go through a
- * reorder in the workspace. Weights (or their gradient) want to be blocked: microseconds against milliseconds (measured on
- * resnet20's layers: 2 to 5 times faster than on plain weights from AVX on; with SSE4.1 plain weights are as fast, and
- * stay). Images stay channels last, for a blocked copy costs what it gains (measured on resnet50's 1x1 weight gradients).
+ * f32 and bf16: oneDNN's convolution, in the layouts in which it is fastest; operands that lie in another one
+ * go through a reorder in the workspace. Weights (or their gradient) want to be blocked: microseconds against
+ * milliseconds (measured on resnet20's layers: 2 to 5 times faster than on plain weights from AVX on; with
+ * SSE4.1 plain weights are as fast, and stay). Images stay channels last, for a blocked copy costs what it
+ * gains (measured on resnet50's 1x1 weight gradients).
  *
- * 3x3 without stride is Winograd's algorithm where there is AVX-512 (isa/winograd.c), in f32 and in bf16 alike: a quarter of the
- * multiplications in f32 is faster than all of them in bf16. Its rounding errors are some times those of a plain sum in f32, and
- * within the bound for sums.
+ * 3x3 without stride is Winograd's algorithm where there is AVX-512 (isa/winograd.c), in f32 and in bf16
+ * alike: a quarter of the multiplications in f32 is faster than all of them in bf16. Its rounding errors are
+ * some times those of a plain sum in f32, and within the bound for sums.
  *
- * The other weight gradients are tandem's own product over places where there is AVX-512 (isa/weight_gradient.c), in bf16 with
- * its dot products only.
+ * The other weight gradients are tandem's own product over places where there is AVX-512
+ * (isa/weight_gradient.c), in bf16 with its dot products only.
  *
- * int8's forward pass is oneDNN's where it is exact and fast (AVX-512 with VNNI), else columns of some images at a
- * time, times the weight; its gradients are in conv2d_int8.c. */
+ * int8's forward pass is oneDNN's where it is exact and fast (AVX-512 with VNNI), else columns of some images
+ * at a time, times the weight; its gradients are in conv2d_int8.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,8 @@ enum { N_OPERAND = 3 }; /* two that are read and the result */
 
 typedef struct conv_state {
     cpu_primitive convolution;
-    cpu_primitive reorder[N_OPERAND]; /* before, before, behind; none where the layout is what the convolution wants */
+    /* before, before, behind; none where the layout is what the convolution wants */
+    cpu_primitive reorder[N_OPERAND];
     uint64_t place[N_OPERAND]; /* of a reordered operand, in the workspace */
     uint64_t result_offset;    /* of an f32 gradient that is narrowed to bf16 */
     int narrows;
@@ -56,13 +58,15 @@ static void destroy(void *state)
     free(conv);
 }
 
-/* --- Floating point, and oneDNN's int8 ------------------------------------------------------------------------------ */
+/* --- Floating point, and oneDNN's int8 ------------------------------------------------------------------ */
 
-static tandem_status run_convolution(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_convolution(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                     tandem_error *error)
 {
     const conv_state *state = kernel->state;
     const float scale = cpu_product_scale(call);
-    void *const result = state->narrows ? cpu_workspace_at(call->workspace, state->result_offset) : call->out[0];
+    void *const result =
+        state->narrows ? cpu_workspace_at(call->workspace, state->result_offset) : call->out[0];
     const void *data[] = {call->in[0], call->in[1], result, &scale};
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < N_OPERAND; k++) {
@@ -85,7 +89,8 @@ static tandem_status run_convolution(const tandem_kernel *kernel, const tandem_k
     return status;
 }
 
-static dnnl_memory_desc_t weight_descriptor(const tandem_kernel *kernel, tandem_dtype dtype, dnnl_format_tag_t tag)
+static dnnl_memory_desc_t weight_descriptor(const tandem_kernel *kernel, tandem_dtype dtype,
+                                            dnnl_format_tag_t tag)
 {
     const tandem_op *op = kernel->op;
     const dnnl_dims_t dims = {tandem_shape_last(&op->shape), tandem_shape_last(cpu_input_shape(kernel, 0)),
@@ -104,8 +109,10 @@ dnnl_status_t cpu_conv2d_describe(dnnl_convolution_desc_t *operation, const tand
     if (kind == TANDEM_TASK_DGRAD)
         return dnnl_convolution_backward_data_desc_init(operation, algorithm, x, w, y, stride, pad, pad);
     if (kind == TANDEM_TASK_WGRAD)
-        return dnnl_convolution_backward_weights_desc_init(operation, algorithm, x, w, NULL, y, stride, pad, pad);
-    return dnnl_convolution_forward_desc_init(operation, trains ? dnnl_forward_training : dnnl_forward_inference,
+        return dnnl_convolution_backward_weights_desc_init(operation, algorithm, x, w, NULL, y, stride, pad,
+                                                           pad);
+    return dnnl_convolution_forward_desc_init(operation,
+                                              trains ? dnnl_forward_training : dnnl_forward_inference,
                                               algorithm, x, w, NULL, y, stride, pad, pad);
 }
 
@@ -115,8 +122,9 @@ const int cpu_conv2d_argument[][3] = {
     [TANDEM_TASK_DGRAD] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC},
 };
 
-/* With SSE4.1 because it is as fast. With AVX2 because oneDNN's blocked weight gradient of a strided 1x1 window writes outside its
- * scratchpad where there are fewer channels than the eight of a vector (2.6.3; the conformance tests found it). */
+/* With SSE4.1 because it is as fast. With AVX2 because oneDNN's blocked weight gradient of a strided 1x1
+ * window writes outside its scratchpad where there are fewer channels than the eight of a vector (2.6.3; the
+ * conformance tests found it). */
 static int wants_plain(const tandem_kernel *kernel)
 {
     const char *const isa = kernel->device->isa->isa;
@@ -140,7 +148,8 @@ static void plain_operands(dnnl_memory_desc_t plain[N_OPERAND], const tandem_ker
     const tandem_shape *first = task->kind == TANDEM_TASK_DGRAD ? out : in;
     const tandem_shape *last = task->kind == TANDEM_TASK_DGRAD ? in : out;
     plain[0] = cpu_image_descriptor(task->from, first);
-    plain[1] = is_wgrad ? cpu_image_descriptor(task->from, out) : weight_descriptor(kernel, task->from, dnnl_hwio);
+    plain[1] =
+        is_wgrad ? cpu_image_descriptor(task->from, out) : weight_descriptor(kernel, task->from, dnnl_hwio);
     plain[2] = is_wgrad ? weight_descriptor(kernel, to, dnnl_hwio) : cpu_image_descriptor(to, last);
 }
 
@@ -159,10 +168,12 @@ static tandem_status open_convolution(conv_state *state, const tandem_kernel *ke
     const dnnl_memory_desc_t hint_w = weight_descriptor(kernel, task->from, tag);
     dnnl_convolution_desc_t operation, forward;
     if (cpu_conv2d_describe(&operation, kernel->op, kind, 1, &x, &w, &y) != dnnl_success ||
-        cpu_conv2d_describe(&forward, kernel->op, TANDEM_TASK_FORWARD, 1, &hint_x, &hint_w, &hint_y) != dnnl_success)
+        cpu_conv2d_describe(&forward, kernel->op, TANDEM_TASK_FORWARD, 1, &hint_x, &hint_w, &hint_y) !=
+            dnnl_success)
         return cpu_kernel_refuse(kernel, "oneDNN takes no convolution of these shapes", error);
     return cpu_primitive_make(&state->convolution, kernel, &operation,
-                              kind == TANDEM_TASK_FORWARD ? NULL : &forward, 3, cpu_conv2d_argument[kind], error);
+                              kind == TANDEM_TASK_FORWARD ? NULL : &forward, 3, cpu_conv2d_argument[kind],
+                              error);
 }
 
 /* Reorders between the operands as they lie and as the convolution wants them. */
@@ -177,9 +188,9 @@ static tandem_status open_reorders(conv_state *state, const tandem_kernel *kerne
         dnnl_memory_get_memory_desc(state->convolution.argument[k].memory, &wanted[k]);
         if (!wanted[k]) return cpu_kernel_no_memory(kernel, error);
         cpu_primitive *reorder = &state->reorder[k];
-        const tandem_status status = k == 2
-                                         ? cpu_primitive_reorder(reorder, kernel, wanted[k], &plain[k], error)
-                                         : cpu_primitive_reorder(reorder, kernel, &plain[k], wanted[k], error);
+        const tandem_status status =
+            k == 2 ? cpu_primitive_reorder(reorder, kernel, wanted[k], &plain[k], error)
+                   : cpu_primitive_reorder(reorder, kernel, &plain[k], wanted[k], error);
         if (status != TANDEM_OK) return status;
         if (reorder->scratchpad_bytes > scratchpad_bytes) scratchpad_bytes = reorder->scratchpad_bytes;
     }
@@ -194,8 +205,9 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
 {
     const tandem_task *task = &kernel->task;
     state->narrows = task->kind == TANDEM_TASK_DGRAD && task->from == TANDEM_F32 && task->to == TANDEM_BF16;
-    /* Where the image is narrower than the stride, oneDNN's bf16 weight gradient multiplies scratchpad that it has not
-     * written by zeros (2.6.3; the conformance tests found it): zeros it shall be, for what lies there may be no number. */
+    /* Where the image is narrower than the stride, oneDNN's bf16 weight gradient multiplies scratchpad that
+     * it has not written by zeros (2.6.3; the conformance tests found it): zeros it shall be, for what lies
+     * there may be no number. */
     state->clears = task->kind == TANDEM_TASK_WGRAD && task->from == TANDEM_BF16 &&
                     cpu_input_shape(kernel, 0)->dim[2] < kernel->op->stride;
     tandem_status status = open_convolution(state, kernel, error);
@@ -211,9 +223,10 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
     return TANDEM_OK;
 }
 
-/* --- Winograd's algorithm ------------------------------------------------------------------------------------------- */
+/* --- Winograd's algorithm ------------------------------------------------------------------------------- */
 
-/* In images smaller than a tile sums are so short that their rounding errors would be larger than a plain sum's can be. */
+/* In images smaller than a tile sums are so short that their rounding errors would be larger than a plain
+ * sum's can be. */
 static int wants_winograd(const tandem_kernel *kernel)
 {
     const tandem_op *op = kernel->op;
@@ -241,7 +254,8 @@ static tandem_winograd winograd_of(const tandem_kernel *kernel)
                              .to_bf16 = task->to == TANDEM_BF16};
 }
 
-static tandem_status run_winograd(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_winograd(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                  tandem_error *error)
 {
     (void)error;
     tandem_winograd convolution = winograd_of(kernel);
@@ -265,7 +279,8 @@ static void prepare_winograd(tandem_kernel *kernel)
 /* oneDNN's own convolution; the scale is a one-element multiplication in its epilogue, because it takes no
  * scale that is only known when it runs. TANDEM_OK without a convolution where there is none that is both
  * exact and fast. */
-static tandem_status open_direct(conv_state *state, const tandem_kernel *kernel, uint64_t *end, tandem_error *error)
+static tandem_status open_direct(conv_state *state, const tandem_kernel *kernel, uint64_t *end,
+                                 tandem_error *error)
 {
     const tandem_isa_kernels *isa = kernel->device->isa;
     if (!isa->has_dots || !has_avx512(kernel)) return TANDEM_OK;
@@ -281,7 +296,8 @@ static tandem_status open_direct(conv_state *state, const tandem_kernel *kernel,
     dnnl_post_ops_t epilogue = NULL;
     dnnl_primitive_desc_t description = NULL;
     tandem_status status = TANDEM_OK;
-    if (dnnl_primitive_attr_create(&attributes) != dnnl_success || dnnl_post_ops_create(&epilogue) != dnnl_success ||
+    if (dnnl_primitive_attr_create(&attributes) != dnnl_success ||
+        dnnl_post_ops_create(&epilogue) != dnnl_success ||
         dnnl_post_ops_append_binary(epilogue, dnnl_binary_mul, &one) != dnnl_success ||
         dnnl_primitive_attr_set_post_ops(attributes, epilogue) != dnnl_success)
         status = cpu_kernel_no_memory(kernel, error);
@@ -301,7 +317,8 @@ static tandem_status open_direct(conv_state *state, const tandem_kernel *kernel,
     return status == TANDEM_OK ? open_reorders(state, kernel, TANDEM_F32, end, error) : status;
 }
 
-static tandem_status run_columns(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_columns(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     const conv_state *state = kernel->state;
     const tandem_op *op = kernel->op;
@@ -318,13 +335,15 @@ static tandem_status run_columns(const tandem_kernel *kernel, const tandem_kerne
         for (int64_t i = 0; i < state->images; i++, x += image)
             kernel->device->isa->im2col_s8(columns + i * image_columns, x, in->dim[1], in->dim[2], in->dim[3],
                                            op->kernel_h, op->stride, op->pad);
-        status = cpu_product_run(&state->product, kernel, columns, call->in[1], y, scale, call->workspace, error);
+        status =
+            cpu_product_run(&state->product, kernel, columns, call->in[1], y, scale, call->workspace, error);
     }
     return status;
 }
 
 /* A 1×1 window without stride: the images are their own columns. */
-static tandem_status run_pointwise(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_pointwise(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                   tandem_error *error)
 {
     const conv_state *state = kernel->state;
     return cpu_product_run(&state->product, kernel, call->in[0], call->in[1], call->out[0],
@@ -347,8 +366,12 @@ static tandem_status prepare_columns(conv_state *state, tandem_kernel *kernel, t
     const int pointwise = op->kernel_h == 1 && op->stride == 1 && op->pad == 0;
     state->images = pointwise ? in->dim[0] : images_at_once(in->dim[0], places * k);
     state->groups = in->dim[0] / state->images;
-    const cpu_product_spec spec = {
-        .batch = 1, .m = state->images * places, .n = out->dim[3], .k = k, .from = TANDEM_S8, .to = TANDEM_F32};
+    const cpu_product_spec spec = {.batch = 1,
+                                   .m = state->images * places,
+                                   .n = out->dim[3],
+                                   .k = k,
+                                   .from = TANDEM_S8,
+                                   .to = TANDEM_F32};
     const tandem_status status = cpu_product_open(&state->product, kernel, &spec, error);
     if (status != TANDEM_OK) return status;
     uint64_t end = 0;
@@ -372,7 +395,7 @@ static tandem_status prepare_int8(conv_state *state, tandem_kernel *kernel, tand
     return TANDEM_OK;
 }
 
-/* --- Weight gradients of windows that Winograd's algorithm does not serve --------------------------------------------- */
+/* --- Weight gradients of windows that Winograd's algorithm does not serve ------------------------------- */
 
 /* With cold caches, on resnet50's 1x1 in f32: 7.5 to 7.9 ms against 7.8 to 10.0 of oneDNN's product. */
 static int wants_weight_gradient(const tandem_kernel *kernel)

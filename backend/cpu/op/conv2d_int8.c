@@ -1,9 +1,11 @@
-/* conv2d_int8.c: the gradients of a convolution whose operands are int8: tandem's own product (kernels.h) over columns.
+/* conv2d_int8.c: the gradients of a convolution whose operands are int8: tandem's own product (kernels.h)
+ * over columns.
  *
- *   wgrad    gW = Xᵀ·G: X the columns of x, (places, kernel·kernel·c_in), of some images at a time; shares are added
- *            up in int32 as far as it holds them (2^17 places), and beyond in f32, in ascending order: the same bits everywhere.
- *   dgrad    with stride 1 a convolution again: the columns of g, its border as wide as a window reaches over it, times the
- *            weight with its taps turned about;
+ *   wgrad    gW = Xᵀ·G: X the columns of x, (places, kernel·kernel·c_in), of some images at a time; shares
+ *            are added up in int32 as far as it holds them (2^17 places), and beyond in f32, in ascending
+ *            order: the same bits everywhere.
+ *   dgrad    with stride 1 a convolution again: the columns of g, its border as wide as a window reaches over
+ *            it, times the weight with its taps turned about;
  *            else G·Wᵀ, whose rows are what each window gives back, added up in int32 where windows overlap.
  *
  * A window of 1×1 without stride or border is its own column. */
@@ -14,8 +16,8 @@
 
 #include "backend/cpu/kernel.h"
 
-/* Columns of as many images as stay in the second-level cache, and at least as many bytes as the gradient that they are added
- * to: else adding would take longer than multiplying. */
+/* Columns of as many images as stay in the second-level cache, and at least as many bytes as the gradient
+ * that they are added to: else adding would take longer than multiplying. */
 enum { COLUMN_BYTES = 1 << 20 };
 
 typedef struct gradient {
@@ -56,7 +58,7 @@ static int64_t images_at_once(int64_t batch, int64_t bytes_an_image, int64_t mos
     return images;
 }
 
-/* --- wgrad -------------------------------------------------------------------------------------------------------------- */
+/* --- wgrad ---------------------------------------------------------------------------------------------- */
 
 /* Where the sums of a weight gradient stand: shares in int32 as long as that holds them, then in f32. */
 typedef struct wgrad_sums {
@@ -88,7 +90,8 @@ static void add_share(wgrad_sums *sums, tandem_product_s8 *product)
     sums->rows += product->k;
 }
 
-static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     (void)error;
     const gradient *s = kernel->state;
@@ -112,8 +115,9 @@ static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_
                                  .workspace = cpu_workspace_at(call->workspace, s->product)};
     for (int64_t first = 0; first < s->batch; first += s->images) {
         for (int64_t i = 0; i < s->images && !s->is_pointwise; i++)
-            kernel->device->isa->im2col_s8(columns + i * places * width, x + (first + i) * s->h * s->w * s->c_in,
-                                           s->h, s->w, s->c_in, s->kernel, s->stride, s->pad);
+            kernel->device->isa->im2col_s8(columns + i * places * width,
+                                           x + (first + i) * s->h * s->w * s->c_in, s->h, s->w, s->c_in,
+                                           s->kernel, s->stride, s->pad);
         const int8_t *const rows = s->is_pointwise ? x + first * places * width : columns;
         for (int64_t row = 0; row < s->images * places; row += product.k) {
             const int64_t rest = s->images * places - row;
@@ -138,11 +142,12 @@ static uint64_t plan_wgrad(gradient *s, const tandem_isa_kernels *isa)
     s->product = cpu_workspace_reserve(&end, isa->gemm_s8_workspace(width, s->c_out, k));
     s->columns = cpu_workspace_reserve(&end, s->is_pointwise ? 0 : (uint64_t)(rows * width));
     s->result = cpu_workspace_reserve(&end, (uint64_t)sums * sizeof(int32_t));
-    s->share = cpu_workspace_reserve(&end, s->images < s->batch || k < rows ? (uint64_t)sums * sizeof(int32_t) : 0);
+    s->share =
+        cpu_workspace_reserve(&end, s->images < s->batch || k < rows ? (uint64_t)sums * sizeof(int32_t) : 0);
     return end;
 }
 
-/* --- dgrad -------------------------------------------------------------------------------------------------------------- */
+/* --- dgrad ---------------------------------------------------------------------------------------------- */
 
 static int is_convolution(const gradient *s) { return s->stride == 1; }
 
@@ -154,7 +159,8 @@ static void turn(const gradient *s, int8_t *turned, const int8_t *weight)
             memcpy(turned, weight + (tap * s->c_in + channel) * s->c_out, (size_t)s->c_out);
 }
 
-static tandem_status run_convolution(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_convolution(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                     tandem_error *error)
 {
     (void)error;
     const gradient *s = kernel->state;
@@ -192,8 +198,10 @@ static tandem_status run_convolution(const tandem_kernel *kernel, const tandem_k
     return TANDEM_OK;
 }
 
-/* Adds what each window of an image gives back to the image's gradient: a line of a window is one piece of a line of it. */
-static void give_back(const gradient *s, const tandem_isa_kernels *isa, int32_t *image, const int32_t *windows)
+/* Adds what each window of an image gives back to the image's gradient: a line of a window is one piece of a
+ * line of it. */
+static void give_back(const gradient *s, const tandem_isa_kernels *isa, int32_t *image,
+                      const int32_t *windows)
 {
     memset(image, 0, (size_t)(s->h * s->w * s->c_in) * sizeof *image);
     for (int64_t place = 0; place < s->out_h * s->out_w; place++, windows += s->taps * s->c_in) {
@@ -202,12 +210,14 @@ static void give_back(const gradient *s, const tandem_isa_kernels *isa, int32_t 
         for (int64_t line = 0; line < s->kernel && begin < end; line++) {
             if (y + line < 0 || y + line >= s->h) continue;
             int32_t *to = image + ((y + line) * s->w + x + begin) * s->c_in;
-            isa->add_s32(to, to, windows + (line * s->kernel + begin) * s->c_in, (size_t)((end - begin) * s->c_in));
+            isa->add_s32(to, to, windows + (line * s->kernel + begin) * s->c_in,
+                         (size_t)((end - begin) * s->c_in));
         }
     }
 }
 
-static tandem_status run_strided(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_strided(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     (void)error;
     const gradient *s = kernel->state;

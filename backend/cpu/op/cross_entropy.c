@@ -1,7 +1,8 @@
-/* cross_entropy: loss = row_weight · Σ rows Σ_j −t[j]·log softmax(logits)[j]; aux: the probabilities. The target t is 1 at the
- * label, or with a smoothing s it is s/classes everywhere and 1 − s more at the label. The gradient of the logits is
- * (p − t)·row_weight. A row labelled −1 is not predicted: it adds nothing to the loss,
- * and its gradient is 0. With fewer rows than labels, the rows are those of the labels that are not −1 (kernel.h).
+/* cross_entropy: loss = row_weight · Σ rows Σ_j −t[j]·log softmax(logits)[j]; aux: the probabilities. The
+ * target t is 1 at the label, or with a smoothing s it is s/classes everywhere and 1 − s more at the label.
+ * The gradient of the logits is (p − t)·row_weight. A row labelled −1 is not predicted: it adds nothing to
+ * the loss, and its gradient is 0. With fewer rows than labels, the rows are those of the labels that are not
+ * −1 (kernel.h).
  *
  * With the largest logit m and S = Σ exp(x − m), a row's loss is (m − Σ t[j]·x[j]) + log S. */
 #include <inttypes.h>
@@ -35,7 +36,8 @@ static double target_logit(const float *x, int64_t n, double top, int64_t label,
     return (1 - smoothing) * (double)x[label] + smoothing * (top - below / (double)n);
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     const tandem_shape *shape = cpu_input_shape(kernel, 0);
     const int64_t classes = tandem_shape_last(shape), rows = tandem_shape_elements(shape) / classes;
@@ -58,7 +60,8 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     return TANDEM_OK;
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     const tandem_shape *shape = cpu_input_shape(kernel, 0);
     const int64_t classes = tandem_shape_last(shape), rows = tandem_shape_elements(shape) / classes;

@@ -1,5 +1,6 @@
-/* embedding: row token of the table, which is f32, for each token, rounded to the type of the result; the gradient of the table adds up the rows of g, in
- * order; where the table is tied, to the gradient that its linear has written there before. */
+/* embedding: row token of the table, which is f32, for each token, rounded to the type of the result; the
+ * gradient of the table adds up the rows of g, in order; where the table is tied, to the gradient that its
+ * linear has written there before. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -9,11 +10,13 @@ static tandem_status bad_token(const tandem_kernel *kernel, int64_t place, int32
                                tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_MALFORMED,
-                            "operator '%s' (embedding): token %" PRId64 " is %" PRId32 "; allowed 0 … %" PRId64,
+                            "operator '%s' (embedding): token %" PRId64 " is %" PRId32
+                            "; allowed 0 … %" PRId64,
                             kernel->op->name, place, token, vocabulary - 1);
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     const tandem_shape *table = &kernel->graph->parameter[kernel->op->parameter[0]].shape;
     const int64_t vocabulary = table->dim[0], width = table->dim[1];
@@ -30,7 +33,8 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     return TANDEM_OK;
 }
 
-static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     const tandem_parameter *table = &kernel->graph->parameter[kernel->op->parameter[0]];
     const int64_t vocabulary = table->shape.dim[0], width = table->shape.dim[1];

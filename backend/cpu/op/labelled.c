@@ -1,5 +1,5 @@
-/* labelled: of each sample the rows of dimension 1 whose label is not −1, in order; aux: where they stand among all rows. The
- * gradient of the other rows is 0. */
+/* labelled: of each sample the rows of dimension 1 whose label is not −1, in order; aux: where they stand
+ * among all rows. The gradient of the other rows is 0. */
 #include <string.h>
 
 #include "backend/cpu/kernel.h"
@@ -16,7 +16,8 @@ static int64_t n_row(const tandem_kernel *kernel)
     return kernel->op->shape.dim[0] * kernel->op->shape.dim[1];
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     const size_t bytes = row_bytes(kernel);
     const int64_t rows = n_row(kernel);
@@ -26,12 +27,14 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
         const tandem_status status = cpu_label_place(&place, kernel, call->in[1], r, rows, error);
         if (status != TANDEM_OK) return status;
         at[r] = (int32_t)place;
-        memcpy((char *)call->out[0] + (size_t)r * bytes, (const char *)call->in[0] + (size_t)place * bytes, bytes);
+        memcpy((char *)call->out[0] + (size_t)r * bytes, (const char *)call->in[0] + (size_t)place * bytes,
+               bytes);
     }
     return TANDEM_OK;
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     (void)error;
     const size_t bytes = row_bytes(kernel);
@@ -40,7 +43,8 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
     const int32_t *const at = call->in[1];
     memset(call->out[0], 0, (size_t)(all->dim[0] * all->dim[1]) * bytes);
     for (int64_t r = 0; r < rows; r++)
-        memcpy((char *)call->out[0] + (size_t)at[r] * bytes, (const char *)call->in[0] + (size_t)r * bytes, bytes);
+        memcpy((char *)call->out[0] + (size_t)at[r] * bytes, (const char *)call->in[0] + (size_t)r * bytes,
+               bytes);
     return TANDEM_OK;
 }
 

@@ -3,22 +3,26 @@
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     const tandem_shape *shape = &kernel->op->shape;
     float *const mean = call->out[1], *const variance =
                                           mean + tandem_shape_elements(shape) / tandem_shape_last(shape);
-    return cpu_primitive_run(kernel->state, kernel,
-                             (const void *const[]){call->in[0], call->in[1], call->in[2], call->out[0], mean, variance},
-                             call->workspace, error);
+    return cpu_primitive_run(
+        kernel->state, kernel,
+        (const void *const[]){call->in[0], call->in[1], call->in[2], call->out[0], mean, variance},
+        call->workspace, error);
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     const tandem_shape *shape = &kernel->op->shape;
     const float *const mean = call->in[2], *const variance =
                                                mean + tandem_shape_elements(shape) / tandem_shape_last(shape);
-    const void *const shift = call->in[3]; /* oneDNN wants one, and does not look: no gradient depends on it */
+    /* oneDNN wants one, and does not look: no gradient depends on it */
+    const void *const shift = call->in[3];
     return cpu_primitive_run(kernel->state, kernel,
                              (const void *const[]){call->in[0], call->in[1], mean, variance, call->in[3],
                                                    shift, call->out[0], call->out[1], call->out[2]},
@@ -50,8 +54,9 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     const tandem_status status =
         is_forward ? cpu_primitive_make(&primitive, kernel, &forward, NULL, 6, reads, error)
                    : cpu_primitive_make(&primitive, kernel, &backward, &forward, 9, writes, error);
-    return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, is_forward ? run_forward : run_dgrad, error)
-                               : status;
+    return status == TANDEM_OK
+               ? cpu_primitive_keep(kernel, &primitive, is_forward ? run_forward : run_dgrad, error)
+               : status;
 }
 
 const cpu_operator cpu_layernorm = {prepare};

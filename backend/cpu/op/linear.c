@@ -1,5 +1,5 @@
-/* linear: y = x·W.  x (rows, k), W (k, n), y (rows, n); rows are all leading dimensions. A tied one reads an embedding's
- * table, (n, k): y = x·Wᵀ. */
+/* linear: y = x·W.  x (rows, k), W (k, n), y (rows, n); rows are all leading dimensions. A tied one reads an
+ * embedding's table, (n, k): y = x·Wᵀ. */
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/product.h"
 
@@ -17,7 +17,8 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     } else if (kernel->task.kind == TANDEM_TASK_DGRAD) { /* g·Wᵀ */
         spec.m = rows, spec.k = n, spec.n = k;
         spec.transpose_b = !tied;
-    } else if (tied) { /* operands come as x, g; the gradient is gᵀ·x, (n, k): prepared with its operands swapped */
+    } else if (
+        tied) { /* operands come as x, g; the gradient is gᵀ·x, (n, k): prepared with its operands swapped */
         spec.m = n, spec.k = rows, spec.n = k;
         spec.transpose_a = 1;
         spec.swaps = 1;

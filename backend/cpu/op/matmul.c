@@ -6,7 +6,8 @@
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_shape *a = cpu_input_shape(kernel, 0);
-    const int64_t m = a->dim[a->n_dim - 2], k = tandem_shape_last(a), n = tandem_shape_last(&kernel->op->shape);
+    const int64_t m = a->dim[a->n_dim - 2], k = tandem_shape_last(a),
+                  n = tandem_shape_last(&kernel->op->shape);
     const int transposed = kernel->op->transpose_b;
     cpu_product_spec spec = {.batch = tandem_shape_elements(a) / (m * k),
                              .from = kernel->task.from,

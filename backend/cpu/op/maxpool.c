@@ -5,16 +5,20 @@
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
-    return cpu_primitive_run(kernel->state, kernel, (const void *const[]){call->in[0], call->out[0], call->out[1]},
-                             call->workspace, error);
+    return cpu_primitive_run(kernel->state, kernel,
+                             (const void *const[]){call->in[0], call->out[0], call->out[1]}, call->workspace,
+                             error);
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
-    return cpu_primitive_run(kernel->state, kernel, (const void *const[]){call->in[0], call->in[1], call->out[0]},
-                             call->workspace, error);
+    return cpu_primitive_run(kernel->state, kernel,
+                             (const void *const[]){call->in[0], call->in[1], call->out[0]}, call->workspace,
+                             error);
 }
 
 /* oneDNN decides how it notes the places; the step program has room for aux_bytes. */
@@ -45,7 +49,8 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     dnnl_pooling_desc_t forward, backward;
     if (dnnl_pooling_forward_desc_init(&forward, dnnl_forward_training, dnnl_pooling_max, &x, &y, stride,
                                        window, pad, pad) != dnnl_success ||
-        dnnl_pooling_backward_desc_init(&backward, dnnl_pooling_max, &x, &y, stride, window, pad, pad) != dnnl_success)
+        dnnl_pooling_backward_desc_init(&backward, dnnl_pooling_max, &x, &y, stride, window, pad, pad) !=
+            dnnl_success)
         return cpu_kernel_refuse(kernel, "oneDNN takes no pool of these shapes", error);
     cpu_primitive primitive = {0};
     tandem_status status =
@@ -53,7 +58,8 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
             ? cpu_primitive_make(&primitive, kernel, &forward, NULL, 3,
                                  (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST, DNNL_ARG_WORKSPACE}, error)
             : cpu_primitive_make(&primitive, kernel, &backward, &forward, 3,
-                                 (const int[]){DNNL_ARG_DIFF_DST, DNNL_ARG_WORKSPACE, DNNL_ARG_DIFF_SRC}, error);
+                                 (const int[]){DNNL_ARG_DIFF_DST, DNNL_ARG_WORKSPACE, DNNL_ARG_DIFF_SRC},
+                                 error);
     if (status != TANDEM_OK) return status;
     status = check_aux(kernel, &primitive, is_forward ? 2 : 1, error);
     if (status != TANDEM_OK) {

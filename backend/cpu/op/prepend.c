@@ -1,4 +1,5 @@
-/* prepend: the parameter, a row, before the rows of each sample; its gradient is the sum of those rows' gradients. */
+/* prepend: the parameter, a row, before the rows of each sample; its gradient is the sum of those rows'
+ * gradients. */
 #include <string.h>
 
 #include "backend/cpu/kernel.h"
@@ -15,7 +16,8 @@ static layout layout_of(const tandem_kernel *kernel)
     return (layout){in->dim[0], in->dim[2], row_bytes, row_bytes * (size_t)in->dim[1]};
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     (void)error;
     const layout l = layout_of(kernel);
@@ -31,7 +33,8 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     return TANDEM_OK;
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     (void)error;
     const layout l = layout_of(kernel);
@@ -42,7 +45,8 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
     return TANDEM_OK;
 }
 
-static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     (void)error;
     const layout l = layout_of(kernel);
@@ -57,7 +61,8 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     const int is_wgrad = task->kind == TANDEM_TASK_WGRAD;
-    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != (is_wgrad ? TANDEM_F32 : task->from))
+    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) ||
+        task->to != (is_wgrad ? TANDEM_F32 : task->from))
         return cpu_kernel_refuse(kernel, "it moves f32 or bf16 as it is", error);
     kernel->run = is_wgrad ? run_wgrad : task->kind == TANDEM_TASK_DGRAD ? run_dgrad : run_forward;
     return TANDEM_OK;

@@ -21,7 +21,8 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from || task->kind == TANDEM_TASK_WGRAD)
+    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from ||
+        task->kind == TANDEM_TASK_WGRAD)
         return cpu_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
     kernel->run = run;
     return TANDEM_OK;

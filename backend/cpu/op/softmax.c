@@ -7,7 +7,8 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
     const tandem_op *op = kernel->op;
-    const size_t n = (size_t)tandem_shape_last(&op->shape), rows = (size_t)tandem_shape_elements(&op->shape) / n;
+    const size_t n = (size_t)tandem_shape_last(&op->shape),
+                 rows = (size_t)tandem_shape_elements(&op->shape) / n;
     for (size_t r = 0; r < rows; r++) {
         float top = 0;
         float *const to = (float *)call->out[0] + r * n;

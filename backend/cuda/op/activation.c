@@ -7,24 +7,25 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     const tandem_cuda_stream stream = kernel->device->stream;
     const tandem_cuda_float type = cuda_float_of(kernel->task.from);
     const size_t n = cuda_elements(kernel);
-    const int failed =
-        kernel->task.kind == TANDEM_TASK_FORWARD
-            ? tandem_cuda_activate(call->out[0], call->in[0], activation, type, n, stream)
-            : tandem_cuda_activate_backward(call->out[0], call->in[0], call->in[1], activation, type, n, stream);
+    const int failed = kernel->task.kind == TANDEM_TASK_FORWARD
+                           ? tandem_cuda_activate(call->out[0], call->in[0], activation, type, n, stream)
+                           : tandem_cuda_activate_backward(call->out[0], call->in[0], call->in[1], activation,
+                                                           type, n, stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
-#define ACTIVATION(NAME, name)                                                                                        \
-    static tandem_status run_##name(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error) \
-    {                                                                                                                 \
-        return run(kernel, call, TANDEM_CUDA_##NAME, error);                                                          \
-    }                                                                                                                 \
-    static tandem_status prepare_##name(tandem_kernel *kernel, tandem_error *error)                                   \
-    {                                                                                                                 \
-        (void)error;                                                                                                  \
-        kernel->run = run_##name;                                                                                     \
-        return TANDEM_OK;                                                                                             \
-    }                                                                                                                 \
+#define ACTIVATION(NAME, name)                                                                               \
+    static tandem_status run_##name(const tandem_kernel *kernel, const tandem_kernel_call *call,             \
+                                    tandem_error *error)                                                     \
+    {                                                                                                        \
+        return run(kernel, call, TANDEM_CUDA_##NAME, error);                                                 \
+    }                                                                                                        \
+    static tandem_status prepare_##name(tandem_kernel *kernel, tandem_error *error)                          \
+    {                                                                                                        \
+        (void)error;                                                                                         \
+        kernel->run = run_##name;                                                                            \
+        return TANDEM_OK;                                                                                    \
+    }                                                                                                        \
     const cuda_operator cuda_##name = {prepare_##name};
 
 ACTIVATION(RELU, relu)

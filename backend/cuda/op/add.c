@@ -1,5 +1,5 @@
-/* add: y = a + b. The sum of two contributions to the gradient of a tensor, or of a parameter's gradients over micro-steps, in place
- * (accumulate), is the same kernel. */
+/* add: y = a + b. The sum of two contributions to the gradient of a tensor, or of a parameter's gradients
+ * over micro-steps, in place (accumulate), is the same kernel. */
 #include "backend/cuda/operator.h"
 
 static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
@@ -10,8 +10,9 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
         shape = task->parameter >= 0 ? &kernel->graph->parameter[task->parameter].shape
                                      : cuda_input_shape(kernel, task->slot);
     return cuda_kernel_result(kernel,
-                              tandem_cuda_add(call->out[0], call->in[0], call->in[1], cuda_float_of(task->from),
-                                              (size_t)tandem_shape_elements(shape), kernel->device->stream),
+                              tandem_cuda_add(call->out[0], call->in[0], call->in[1],
+                                              cuda_float_of(task->from), (size_t)tandem_shape_elements(shape),
+                                              kernel->device->stream),
                               error);
 }
 

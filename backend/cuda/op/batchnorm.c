@@ -1,6 +1,7 @@
-/* batchnorm: over all but the last dimension, in f32 or bf16; aux: mean of each channel, then variance; in an evaluation the running
- * ones. The gradients of scale and shift are computed beside that of x. batchnorm_relu: max(y, 0) of it, in the same pass.
- * batchnorm_add_relu: max(y + residual, 0), and the residual's gradient beside the others. */
+/* batchnorm: over all but the last dimension, in f32 or bf16; aux: mean of each channel, then variance; in an
+ * evaluation the running ones. The gradients of scale and shift are computed beside that of x.
+ * batchnorm_relu: max(y, 0) of it, in the same pass. batchnorm_add_relu: max(y + residual, 0), and the
+ * residual's gradient beside the others. */
 #include "backend/cuda/operator.h"
 
 static tandem_cuda_batchnorm norm_of(const tandem_kernel *kernel, const float *scale, const float *shift)
@@ -14,20 +15,23 @@ static tandem_cuda_batchnorm norm_of(const tandem_kernel *kernel, const float *s
                                    .rectifies = kernel->op->kind != TANDEM_OP_BATCHNORM};
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     const int adds = kernel->op->kind == TANDEM_OP_BATCHNORM_ADD_RELU;
     tandem_cuda_batchnorm b = norm_of(kernel, call->in[adds + 1], call->in[adds + 2]);
     if (adds) b.residual = call->in[1];
     float *const mean = call->running ? (float *)call->running : call->out[1];
-    return cuda_kernel_result(kernel,
-                              tandem_cuda_batchnorm_forward(
-                                  call->out[0], call->in[0], cuda_float_of(kernel->task.from), &b, mean,
-                                  mean + b.columns, call->running ? NULL : call->workspace, kernel->device->stream),
-                              error);
+    return cuda_kernel_result(
+        kernel,
+        tandem_cuda_batchnorm_forward(call->out[0], call->in[0], cuda_float_of(kernel->task.from), &b, mean,
+                                      mean + b.columns, call->running ? NULL : call->workspace,
+                                      kernel->device->stream),
+        error);
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     const tandem_cuda_batchnorm b = norm_of(kernel, call->in[3], call->in[4]);
     const float *const mean = call->in[2];
@@ -39,7 +43,8 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
         error);
 }
 
-static tandem_status run_sum_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_sum_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                   tandem_error *error)
 {
     const tandem_cuda_batchnorm b = norm_of(kernel, call->in[4], NULL);
     const tandem_cuda_batchnorm_gradients out = {.x = call->out[0],
@@ -50,9 +55,10 @@ static tandem_status run_sum_dgrad(const tandem_kernel *kernel, const tandem_ker
                                                  .shift = call->out[3]};
     const float *const mean = call->in[3];
     return cuda_kernel_result(kernel,
-                              tandem_cuda_batchnorm_add_backward(
-                                  &out, call->in[0], call->in[1], call->in[2], cuda_float_of(kernel->task.from),
-                                  &b, mean, mean + b.columns, call->workspace, kernel->device->stream),
+                              tandem_cuda_batchnorm_add_backward(&out, call->in[0], call->in[1], call->in[2],
+                                                                 cuda_float_of(kernel->task.from), &b, mean,
+                                                                 mean + b.columns, call->workspace,
+                                                                 kernel->device->stream),
                               error);
 }
 

@@ -1,5 +1,6 @@
-/* bias: y = x + b, the parameter over the trailing dimensions; its gradient is the sum of g over the leading ones, and 0 for
- * elements that are not used. bias_gelu: gelu of it; the bias's gradient is computed beside that of x, whose sum it is. */
+/* bias: y = x + b, the parameter over the trailing dimensions; its gradient is the sum of g over the leading
+ * ones, and 0 for elements that are not used. bias_gelu: gelu of it; the bias's gradient is computed beside
+ * that of x, whose sum it is. */
 #include "backend/cuda/operator.h"
 
 static const tandem_parameter *own(const tandem_kernel *kernel)
@@ -12,7 +13,8 @@ static size_t period_of(const tandem_kernel *kernel)
     return (size_t)tandem_bias_period(kernel->op, own(kernel));
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     return cuda_kernel_result(kernel,
                               tandem_cuda_bias(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
@@ -22,35 +24,41 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
 }
 
 /* The columns of g, added up. */
-static int sum_gradient(const tandem_kernel *kernel, const tandem_kernel_call *call, float *gradient, const void *g)
+static int sum_gradient(const tandem_kernel *kernel, const tandem_kernel_call *call, float *gradient,
+                        const void *g)
 {
     const cuda_device *device = kernel->device;
     const size_t period = period_of(kernel), rest = (size_t)own(kernel)->elements - period;
-    const int failed = rest ? device->vendor->clear(gradient + period, rest * sizeof(float), device->stream) : 0;
+    const int failed =
+        rest ? device->vendor->clear(gradient + period, rest * sizeof(float), device->stream) : 0;
     return failed ? failed
                   : tandem_cuda_column_sum(gradient, g, cuda_float_of(kernel->task.from),
-                                           cuda_elements(kernel) / period, period, call->workspace, device->stream);
+                                           cuda_elements(kernel) / period, period, call->workspace,
+                                           device->stream);
 }
 
-static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     return cuda_kernel_result(kernel, sum_gradient(kernel, call, call->out[0], call->in[0]), error);
 }
 
-static tandem_status run_gelu(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_gelu(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                              tandem_error *error)
 {
-    return cuda_kernel_result(kernel,
-                              tandem_cuda_bias_gelu(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
-                                                    call->in[1], cuda_elements(kernel), period_of(kernel),
-                                                    kernel->device->stream),
-                              error);
+    return cuda_kernel_result(
+        kernel,
+        tandem_cuda_bias_gelu(call->out[0], call->in[0], cuda_float_of(kernel->task.from), call->in[1],
+                              cuda_elements(kernel), period_of(kernel), kernel->device->stream),
+        error);
 }
 
-static tandem_status run_gelu_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_gelu_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                    tandem_error *error)
 {
-    int failed = tandem_cuda_bias_gelu_backward(call->out[0], call->in[0], call->in[1],
-                                                cuda_float_of(kernel->task.from), call->in[2],
-                                                cuda_elements(kernel), period_of(kernel), kernel->device->stream);
+    int failed = tandem_cuda_bias_gelu_backward(
+        call->out[0], call->in[0], call->in[1], cuda_float_of(kernel->task.from), call->in[2],
+        cuda_elements(kernel), period_of(kernel), kernel->device->stream);
     if (!failed) failed = sum_gradient(kernel, call, call->out[1], call->out[0]);
     return cuda_kernel_result(kernel, failed, error);
 }

@@ -1,6 +1,6 @@
-/* conv2d: channels last; weight (kernel·kernel·c_in, c_out). Floats: cuDNN, which has c_out first, so that the weight, or
- * its gradient, is transposed in the workspace: kilobytes against megabytes of images. Types of a byte: products of columns, and so
- * are gradients of a 1x1 window that are added to what is there. */
+/* conv2d: channels last; weight (kernel·kernel·c_in, c_out). Floats: cuDNN, which has c_out first, so that
+ * the weight, or its gradient, is transposed in the workspace: kilobytes against megabytes of images. Types
+ * of a byte: products of columns, and so are gradients of a 1x1 window that are added to what is there. */
 #include <stdlib.h>
 
 #include "backend/cuda/operator.h"
@@ -35,7 +35,8 @@ static int transpose(void *to, const void *from, tandem_dtype dtype, size_t rows
     return tandem_cuda_transpose(to, from, cuda_float_of(dtype), &p, stream);
 }
 
-static tandem_status run_data(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_data(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                              tandem_error *error)
 {
     const conv_state *state = kernel->state;
     const cuda_device *device = kernel->device;
@@ -48,14 +49,16 @@ static tandem_status run_data(const tandem_kernel *kernel, const tandem_kernel_c
     if (!failed)
         failed = cuda_chosen_run(&state->chosen, device,
                                  &(cuda_operands){call->in[0], weight, result, NULL, NULL}, call->workspace);
-    const size_t n = (size_t)tandem_shape_elements(is_forward ? &kernel->op->shape : cuda_input_shape(kernel, 0));
+    const size_t n =
+        (size_t)tandem_shape_elements(is_forward ? &kernel->op->shape : cuda_input_shape(kernel, 0));
     if (!failed && converts)
         failed = tandem_cuda_convert(call->out[0], cuda_float_of(kernel->task.to), result,
                                      cuda_float_of(state->made), n, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     const conv_state *state = kernel->state;
     const cuda_device *device = kernel->device;
@@ -63,18 +66,20 @@ static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_
     void *const gradient = cuda_workspace_at(call->workspace, state->weight_offset);
     void *const turned = cuda_workspace_at(call->workspace, state->result_offset);
     const int widens = state->made != TANDEM_F32;
-    int failed = cuda_chosen_run(&state->chosen, device,
-                                 &(cuda_operands){call->in[0], call->in[1], gradient, NULL, NULL}, call->workspace);
+    int failed =
+        cuda_chosen_run(&state->chosen, device,
+                        &(cuda_operands){call->in[0], call->in[1], gradient, NULL, NULL}, call->workspace);
     if (!failed)
-        failed = transpose(widens ? turned : call->out[0], gradient, state->made, columns, rows, device->stream);
+        failed =
+            transpose(widens ? turned : call->out[0], gradient, state->made, columns, rows, device->stream);
     if (!failed && widens)
         failed = tandem_cuda_convert(call->out[0], TANDEM_CUDA_F32, turned, cuda_float_of(state->made),
                                      rows * columns, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
-/* cuDNN's types are the same throughout: an f32 gradient of bf16 operands is made in bf16, a bf16 one of f32 operands in f32; the
- * same with f16. */
+/* cuDNN's types are the same throughout: an f32 gradient of bf16 operands is made in bf16, a bf16 one of f32
+ * operands in f32; the same with f16. */
 static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
@@ -98,7 +103,8 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
                                         .stride = w.stride,
                                         .pad = w.pad,
                                         .type = cuda_type_of(task->from),
-                                        .tf32 = tandem_precision_get(task->precision)->multiplied == TANDEM_TF32};
+                                        .tf32 =
+                                            tandem_precision_get(task->precision)->multiplied == TANDEM_TF32};
     const tandem_status status = cuda_convolution_choose(&state->chosen, kernel, &spec, error);
     if (status != TANDEM_OK) return status;
     uint64_t end = 0;
@@ -113,7 +119,7 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
     return TANDEM_OK;
 }
 
-/* --- Products of columns ---------------------------------------------------------------------------------------------- */
+/* --- Products of columns -------------------------------------------------------------------------------- */
 
 /* The images' columns: themselves where the window is 1×1 without stride. */
 static tandem_status columns_of(const void **columns, const tandem_kernel *kernel,
@@ -130,7 +136,8 @@ static tandem_status columns_of(const void **columns, const tandem_kernel *kerne
 }
 
 /* columns · W, and columnsᵀ · g */
-static tandem_status run_bytes(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_bytes(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     const conv_state *state = kernel->state;
     const void *columns = NULL;
@@ -141,12 +148,13 @@ static tandem_status run_bytes(const tandem_kernel *kernel, const tandem_kernel_
 }
 
 /* g · Wᵀ are the columns' gradients, whose sums are the images'. */
-static tandem_status run_bytes_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_bytes_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                     tandem_error *error)
 {
     const conv_state *state = kernel->state;
-    const tandem_status status =
-        cuda_gemm_run(&state->matmul, kernel, call->in[0], call->in[1], state->pointwise ? call->out[0] : NULL,
-                      call->in_scale[0], call->in_scale[1], call->workspace, error);
+    const tandem_status status = cuda_gemm_run(&state->matmul, kernel, call->in[0], call->in[1],
+                                               state->pointwise ? call->out[0] : NULL, call->in_scale[0],
+                                               call->in_scale[1], call->workspace, error);
     if (status != TANDEM_OK || state->pointwise) return status;
     const tandem_cuda_pool window = window_of(kernel);
     const tandem_cuda_float to = cuda_float_of(kernel->task.to);
@@ -169,13 +177,14 @@ static tandem_status prepare_product(conv_state *state, tandem_kernel *kernel, t
                   k = (int64_t)weight_rows(kernel);
     cuda_product_spec spec = {.batch = 1, .m = places, .n = n, .k = k};
     if (is_dgrad)
-        spec = (cuda_product_spec){.batch = 1, .m = places, .n = k, .k = n, .transpose_b = 1, .adds = task->adds};
+        spec = (cuda_product_spec){
+            .batch = 1, .m = places, .n = k, .k = n, .transpose_b = 1, .adds = task->adds};
     if (task->kind == TANDEM_TASK_WGRAD)
         spec = (cuda_product_spec){.batch = 1, .m = k, .n = n, .k = places, .transpose_a = 1};
     state->pointwise = op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0;
     const tandem_dtype operand[2] = {cuda_operand_type(kernel, 0), cuda_operand_type(kernel, 1)};
-    const tandem_status status =
-        cuda_gemm_open(&state->matmul, kernel, &spec, operand, task->to, is_dgrad && !state->pointwise, error);
+    const tandem_status status = cuda_gemm_open(&state->matmul, kernel, &spec, operand, task->to,
+                                                is_dgrad && !state->pointwise, error);
     if (status != TANDEM_OK) return status;
     uint64_t end = state->matmul.workspace_bytes;
     if (!state->pointwise && !is_dgrad)

@@ -1,6 +1,6 @@
-/* cross_entropy: loss = row_weight · Σ rows −log softmax(logits)[label]; aux: the probabilities. A label that is no class is
- * noted on the card (cuda_faults) and told when the step is settled. With fewer rows than labels, the rows are those of the labels
- * that are not −1; they are gathered in the workspace first. */
+/* cross_entropy: loss = row_weight · Σ rows −log softmax(logits)[label]; aux: the probabilities. A label that
+ * is no class is noted on the card (cuda_faults) and told when the step is settled. With fewer rows than
+ * labels, the rows are those of the labels that are not −1; they are gathered in the workspace first. */
 #include "backend/cuda/operator.h"
 
 typedef struct sides {
@@ -18,7 +18,8 @@ static sides sides_of(const tandem_kernel *kernel)
 
 static int has_all(const sides *s) { return s->rows == s->batch * s->length; }
 
-/* *own: the rows' labels, made of all in `room` for 2·rows of them where a sample has fewer rows than labels. */
+/* *own: the rows' labels, made of all in `room` for 2·rows of them where a sample has fewer rows than labels.
+ * */
 static int take_labels(const int32_t **own, const int32_t *label, const sides *s, int32_t *room,
                        const cuda_device *device)
 {
@@ -28,10 +29,12 @@ static int take_labels(const int32_t **own, const int32_t *label, const sides *s
     int32_t *const place = room + s->rows;
     const int failed = tandem_cuda_label_places(place, label, s->batch, s->length, s->rows / s->batch,
                                                 &device->faults->bad_label, device->stream);
-    return failed ? failed : tandem_cuda_take_rows(room, label, TANDEM_CUDA_F32, place, s->rows, 1, device->stream);
+    return failed ? failed
+                  : tandem_cuda_take_rows(room, label, TANDEM_CUDA_F32, place, s->rows, 1, device->stream);
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     const cuda_device *device = kernel->device;
     const sides s = sides_of(kernel);
@@ -44,14 +47,16 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     const sides s = sides_of(kernel);
     const int32_t *label = NULL;
     int failed = take_labels(&label, call->in[0], &s, call->workspace, kernel->device);
     if (!failed)
         failed = tandem_cuda_cross_entropy_backward(call->out[0], call->in[1], label, s.rows, s.classes,
-                                                    call->row_weight, call->row_factor, call->smoothing, kernel->device->stream);
+                                                    call->row_weight, call->row_factor, call->smoothing,
+                                                    kernel->device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 

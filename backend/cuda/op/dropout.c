@@ -1,4 +1,5 @@
-/* dropout: y = x / (1 − rate), or 0 with probability `rate`; gx is the same of g, by the same draws. In an evaluation y = x. */
+/* dropout: y = x / (1 − rate), or 0 with probability `rate`; gx is the same of g, by the same draws. In an
+ * evaluation y = x. */
 #include "backend/cuda/operator.h"
 
 static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)

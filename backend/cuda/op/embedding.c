@@ -1,5 +1,5 @@
-/* embedding: row token of the table for each token; where the table is tied, its gradient is added to what its linear has
- * written there before. */
+/* embedding: row token of the table for each token; where the table is tied, its gradient is added to what
+ * its linear has written there before. */
 #include "backend/cuda/operator.h"
 
 static const tandem_parameter *table_of(const tandem_kernel *kernel)
@@ -14,11 +14,12 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     const size_t vocabulary = (size_t)table->shape.dim[0], width = (size_t)table->shape.dim[1];
     const size_t n = (size_t)tandem_shape_elements(cuda_input_shape(kernel, 0));
     const tandem_cuda_float type = cuda_float_of(kernel->task.from);
-    const int failed = kernel->task.kind == TANDEM_TASK_FORWARD
-                           ? tandem_cuda_embedding(call->out[0], call->in[1], type, call->in[0], n, vocabulary,
-                                                   width, &device->faults->bad_token, device->stream)
-                           : tandem_cuda_embedding_gradient(call->out[0], call->in[0], call->in[1], type, n,
-                                                            vocabulary, width, table->tied >= 0, device->stream);
+    const int failed =
+        kernel->task.kind == TANDEM_TASK_FORWARD
+            ? tandem_cuda_embedding(call->out[0], call->in[1], type, call->in[0], n, vocabulary, width,
+                                    &device->faults->bad_token, device->stream)
+            : tandem_cuda_embedding_gradient(call->out[0], call->in[0], call->in[1], type, n, vocabulary,
+                                             width, table->tied >= 0, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 

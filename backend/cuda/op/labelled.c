@@ -1,8 +1,9 @@
-/* labelled: of each sample the rows of dimension 1 whose label is not −1, in order; aux: where they stand among all rows. The
- * gradient of the other rows is 0. */
+/* labelled: of each sample the rows of dimension 1 whose label is not −1, in order; aux: where they stand
+ * among all rows. The gradient of the other rows is 0. */
 #include "backend/cuda/operator.h"
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     const cuda_device *device = kernel->device;
     const tandem_shape *all = cuda_input_shape(kernel, 0), *some = &kernel->op->shape;
@@ -16,7 +17,8 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     const tandem_shape *all = cuda_input_shape(kernel, 0), *some = &kernel->op->shape;
     const size_t rows = (size_t)(all->dim[0] * all->dim[1]), n = (size_t)(some->dim[0] * some->dim[1]);

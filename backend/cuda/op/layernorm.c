@@ -1,5 +1,5 @@
-/* layernorm: over the last dimension; aux: mean of each row, then variance. The gradients of scale and shift are computed
- * beside that of x. */
+/* layernorm: over the last dimension; aux: mean of each row, then variance. The gradients of scale and shift
+ * are computed beside that of x. */
 #include "backend/cuda/operator.h"
 
 typedef struct sides {
@@ -8,11 +8,13 @@ typedef struct sides {
 
 static sides sides_of(const tandem_kernel *kernel)
 {
-    const size_t columns = (size_t)tandem_shape_last(&kernel->op->shape), rows = cuda_elements(kernel) / columns;
+    const size_t columns = (size_t)tandem_shape_last(&kernel->op->shape),
+                 rows = cuda_elements(kernel) / columns;
     return (sides){rows, columns, rows};
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     const sides s = sides_of(kernel);
     float *const mean = call->out[1];
@@ -23,7 +25,8 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
                               error);
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                               tandem_error *error)
 {
     const sides s = sides_of(kernel);
     const float *const mean = call->in[2];

@@ -1,4 +1,5 @@
-/* linear: y = x·W.  x (rows, k), W (k, n), y (rows, n); a tied one reads an embedding's table, (n, k): y = x·Wᵀ. */
+/* linear: y = x·W.  x (rows, k), W (k, n), y (rows, n); a tied one reads an embedding's table, (n, k): y =
+ * x·Wᵀ. */
 #include "backend/cuda/operator.h"
 
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
@@ -15,7 +16,8 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
         spec.adds = kernel->task.adds;
     } else if (kernel->task.kind == TANDEM_TASK_WGRAD) { /* xᵀ·g, of a table gᵀ·x */
         swaps = tied;
-        spec = (cuda_product_spec){.batch = 1, .m = tied ? n : k, .k = rows, .n = tied ? k : n, .transpose_a = 1};
+        spec = (cuda_product_spec){
+            .batch = 1, .m = tied ? n : k, .k = rows, .n = tied ? k : n, .transpose_a = 1};
     }
     return cuda_gemm_prepare(kernel, &spec, swaps, error);
 }

@@ -1,4 +1,5 @@
-/* matmul: c = a·b for each of the leading dimensions.  a (m, k), c (m, n), b (k, n), or (n, k) with transpose_b. */
+/* matmul: c = a·b for each of the leading dimensions.  a (m, k), c (m, n), b (k, n), or (n, k) with
+ * transpose_b. */
 #include "backend/cuda/operator.h"
 
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)

@@ -1,5 +1,5 @@
-/* maxpool: the largest of each window; padding never wins; aux: its place within the window, a byte. avgpool: the mean of each
- * window. */
+/* maxpool: the largest of each window; padding never wins; aux: its place within the window, a byte. avgpool:
+ * the mean of each window. */
 #include "backend/cuda/operator.h"
 
 static tandem_cuda_pool pool_of(const tandem_kernel *kernel)
@@ -15,13 +15,15 @@ static tandem_status run_max(const tandem_kernel *kernel, const tandem_kernel_ca
     const tandem_cuda_pool pool = pool_of(kernel);
     const tandem_cuda_float type = cuda_float_of(kernel->task.from);
     const tandem_cuda_stream stream = kernel->device->stream;
-    const int failed = kernel->task.kind == TANDEM_TASK_FORWARD
-                           ? tandem_cuda_maxpool(call->out[0], call->out[1], call->in[0], type, &pool, stream)
-                           : tandem_cuda_pool_backward(call->out[0], call->in[0], call->in[1], type, &pool, stream);
+    const int failed =
+        kernel->task.kind == TANDEM_TASK_FORWARD
+            ? tandem_cuda_maxpool(call->out[0], call->out[1], call->in[0], type, &pool, stream)
+            : tandem_cuda_pool_backward(call->out[0], call->in[0], call->in[1], type, &pool, stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status run_average(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_average(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     const tandem_cuda_pool pool = pool_of(kernel);
     const tandem_cuda_float type = cuda_float_of(kernel->task.from);

@@ -1,4 +1,5 @@
-/* prepend: the parameter, a row, before the rows of each sample; its gradient is the sum of those rows' gradients. */
+/* prepend: the parameter, a row, before the rows of each sample; its gradient is the sum of those rows'
+ * gradients. */
 #include "backend/cuda/operator.h"
 
 static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
@@ -12,10 +13,13 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
         failed = tandem_cuda_shift_rows(call->out[0], call->in[0], type, call->in[1], batch, rows + 1, rows,
                                         width, -1, stream);
     } else if (kernel->task.kind == TANDEM_TASK_DGRAD) {
-        failed = tandem_cuda_shift_rows(call->out[0], call->in[0], type, NULL, batch, rows, rows + 1, width, 1, stream);
+        failed = tandem_cuda_shift_rows(call->out[0], call->in[0], type, NULL, batch, rows, rows + 1, width,
+                                        1, stream);
     } else { /* the first rows together, then their sum */
-        failed = tandem_cuda_shift_rows(call->workspace, call->in[0], type, NULL, batch, 1, rows + 1, width, 0, stream);
-        void *const rest = cuda_workspace_at(call->workspace, (batch * width * sizeof(float) + 255) / 256 * 256);
+        failed = tandem_cuda_shift_rows(call->workspace, call->in[0], type, NULL, batch, 1, rows + 1, width,
+                                        0, stream);
+        void *const rest =
+            cuda_workspace_at(call->workspace, (batch * width * sizeof(float) + 255) / 256 * 256);
         if (!failed)
             failed = tandem_cuda_column_sum(call->out[0], call->workspace, type, batch, width, rest, stream);
     }

@@ -10,9 +10,10 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
     const long start = (long)kernel->op->start;
     return cuda_kernel_result(kernel,
-                              tandem_cuda_shift_rows(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
-                                                     NULL, batch, is_forward ? some : all, is_forward ? all : some,
-                                                     width, is_forward ? start : -start, kernel->device->stream),
+                              tandem_cuda_shift_rows(call->out[0], call->in[0],
+                                                     cuda_float_of(kernel->task.from), NULL, batch,
+                                                     is_forward ? some : all, is_forward ? all : some, width,
+                                                     is_forward ? start : -start, kernel->device->stream),
                               error);
 }
 

@@ -9,7 +9,8 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     const int failed =
         kernel->task.kind == TANDEM_TASK_FORWARD
             ? tandem_cuda_softmax(call->out[0], call->in[0], rows, columns, op->scale, op->causal, stream)
-            : tandem_cuda_softmax_backward(call->out[0], call->in[0], call->in[1], rows, columns, op->scale, stream);
+            : tandem_cuda_softmax_backward(call->out[0], call->in[0], call->in[1], rows, columns, op->scale,
+                                           stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 

@@ -1,7 +1,8 @@
 /* transpose: dimension d of y is dimension axis[d] of x; the gradient goes the way back. */
 #include "backend/cuda/operator.h"
 
-/* Element (i0 …) of the result, in the dimensions of y, is that of the operand at Σ i·stride; for the gradient in those of x. */
+/* Element (i0 …) of the result, in the dimensions of y, is that of the operand at Σ i·stride; for the
+ * gradient in those of x. */
 static tandem_cuda_permutation permutation_of(const tandem_kernel *kernel)
 {
     const tandem_shape *x = cuda_input_shape(kernel, 0), *y = &kernel->op->shape;
@@ -24,8 +25,9 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 {
     const tandem_cuda_permutation p = permutation_of(kernel);
     return cuda_kernel_result(kernel,
-                              tandem_cuda_transpose(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
-                                                    &p, kernel->device->stream),
+                              tandem_cuda_transpose(call->out[0], call->in[0],
+                                                    cuda_float_of(kernel->task.from), &p,
+                                                    kernel->device->stream),
                               error);
 }
 

@@ -1,5 +1,6 @@
-/* Runs a fuzz target under clang's libFuzzer (scripts/fuzz.sh): the arguments are libFuzzer's. The target's seeds are written
- * into the folder $TANDEM_FUZZ_SEEDS first, where it is set, for libFuzzer reads inputs from folders alone. */
+/* Runs a fuzz target under clang's libFuzzer (scripts/fuzz.sh): the arguments are libFuzzer's. The target's
+ * seeds are written into the folder $TANDEM_FUZZ_SEEDS first, where it is set, for libFuzzer reads inputs
+ * from folders alone. */
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
