@@ -72,7 +72,7 @@ static tandem_status find(tandem_front *front, tandem_plan **plan, const tandem_
     if (status != TANDEM_OK) return status;
     const int64_t fastest_ns = front->point[0].step_ns, range_ns = base_ns - fastest_ns;
     /* while the fastest plan is there to say which classes it lowers */
-    status = tandem_neighbours_find(front->uniform, &front->n_uniform, problem, *plan, error);
+    status = tandem_neighbours_find(front->baseline, &front->n_uniform, problem, *plan, error);
     for (int k = 1; k < n_target && range_ns > 0 && status == TANDEM_OK; k++) {
         const double part = (double)k / (n_target - 1);
         const int64_t target_ns = fastest_ns + (int64_t)llround((double)range_ns * part * part);

@@ -168,30 +168,30 @@ static tandem_status merge_runs(search *s)
 
 /* The labels so far, from the cheapest of the first cost on, as a staircase: each costs less of the second.
  * Whether one of them costs no more of either than `l`; else l becomes a step. */
-static int covered(double (*step)[COSTS], size_t *n_step, const label *l)
+static int covered(double (*stair)[COSTS], size_t *n_stair, const label *l)
 {
-    size_t low = 0, high = *n_step;
+    size_t low = 0, high = *n_stair;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        if (step[middle][0] <= l->spent[0])
+        if (stair[middle][0] <= l->spent[0])
             low = middle + 1;
         else
             high = middle;
     }
-    if (low > 0 && step[low - 1][1] <= l->spent[1]) return 1;
-    while (high < *n_step && step[high][1] >= l->spent[1]) high++;
-    if (low > 0 && step[low - 1][0] == l->spent[0]) low--;
-    memmove(&step[low + 1], &step[high], (*n_step - high) * sizeof *step);
-    *n_step = low + 1 + (*n_step - high);
-    step[low][0] = l->spent[0];
-    step[low][1] = l->spent[1];
+    if (low > 0 && stair[low - 1][1] <= l->spent[1]) return 1;
+    while (high < *n_stair && stair[high][1] >= l->spent[1]) high++;
+    if (low > 0 && stair[low - 1][0] == l->spent[0]) low--;
+    memmove(&stair[low + 1], &stair[high], (*n_stair - high) * sizeof *stair);
+    *n_stair = low + 1 + (*n_stair - high);
+    stair[low][0] = l->spent[0];
+    stair[low][1] = l->spent[1];
     return 0;
 }
 
 /* Leaves the labels of `here`, which are sorted by harm, that none before them dominates. */
 static tandem_status remove_dominated(search *s)
 {
-    size_t n = 0, n_step = 0;
+    size_t n = 0, n_stair = 0;
     double least = INFINITY;
     if (s->ways.n_cost == 2) {
         const tandem_status status =
@@ -200,7 +200,7 @@ static tandem_status remove_dominated(search *s)
     }
     for (size_t i = 0; i < s->here.n; i++) {
         const label *const l = &s->here.at[i];
-        if (s->ways.n_cost == 2 ? covered((double(*)[COSTS])s->rank, &n_step, l) : l->spent[0] >= least)
+        if (s->ways.n_cost == 2 ? covered((double(*)[COSTS])s->rank, &n_stair, l) : l->spent[0] >= least)
             continue;
         least = l->spent[0];
         s->here.at[n++] = *l;

@@ -184,7 +184,7 @@ typedef struct combination {
 } combination;
 
 typedef struct searching {
-    tandem_proof *proof;
+    tandem_proof *plan_bound;
     stream *stream;
     int n_stream;
     double held_sensitivity;
@@ -288,7 +288,7 @@ static tandem_status add(searching *s, combination *one, int *stuck, tandem_erro
             *stuck |= !s->stream[k].is_over;
             return TANDEM_OK;
         }
-        one->sensitivity += s->proof->share[s->stream[k].c] * s->stream[k].harm[one->place[k]];
+        one->sensitivity += s->plan_bound->share[s->stream[k].c] * s->stream[k].harm[one->place[k]];
     }
     return push(s, one, error);
 }
@@ -298,14 +298,14 @@ static tandem_status try(const searching *s, const combination *one, int *fits, 
     tandem_replay replay;
     for (int k = 0; k < s->n_stream; k++) {
         const stream *from = &s->stream[k];
-        go(s->proof, from->c, from->choice + (size_t)one->place[k] * (size_t)from->n_layer);
+        go(s->plan_bound, from->c, from->choice + (size_t)one->place[k] * (size_t)from->n_layer);
     }
     const tandem_status status =
-        tandem_replayer_run(s->proof->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
+        tandem_replayer_run(s->plan_bound->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
     if (status != TANDEM_OK) return status;
-    *fits = replay.step_ns <= s->proof->target_ns;
-    for (int c = 0; c < s->proof->n_class; c++) {
-        const uint64_t limit_bytes = tandem_allocation_limit_bytes(s->proof->problem, c);
+    *fits = replay.step_ns <= s->plan_bound->target_ns;
+    for (int c = 0; c < s->plan_bound->n_class; c++) {
+        const uint64_t limit_bytes = tandem_allocation_limit_bytes(s->plan_bound->problem, c);
         if (limit_bytes && replay.member[c].peak_bytes > limit_bytes) *fits = 0;
     }
     return TANDEM_OK;
@@ -324,7 +324,7 @@ static void proven(tandem_proof *proof, double sensitivity)
 static tandem_status search(searching *s, double sensitivity, int *found, int64_t *replays,
                             tandem_error *error)
 {
-    tandem_proof *proof = s->proof;
+    tandem_proof *proof = s->plan_bound;
     combination best = {.sensitivity = sensitivity}, one = {0};
     int stuck = 0, is_proven = 0;
     tandem_status status = add(s, &one, &stuck, error);
@@ -370,7 +370,7 @@ static void close_search(searching *s)
 
 static tandem_status open_streams(searching *s, tandem_error *error)
 {
-    tandem_proof *proof = s->proof;
+    tandem_proof *proof = s->plan_bound;
     s->stream = calloc((size_t)proof->n_class, sizeof *s->stream);
     if (!s->stream) return out_of_memory(error);
     for (int c = 0; c < proof->n_class; c++) {
@@ -391,7 +391,8 @@ static tandem_status open_streams(searching *s, tandem_error *error)
 tandem_status tandem_proof_search(tandem_proof *proof, double sensitivity, double most_seconds, int *found,
                                   int64_t *replays, tandem_error *error)
 {
-    searching s = {.proof = proof, .deadline_ns = tandem_now_ns() + (int64_t)(fmax(most_seconds, 0) * 1e9)};
+    searching s = {.plan_bound = proof,
+                   .deadline_ns = tandem_now_ns() + (int64_t)(fmax(most_seconds, 0) * 1e9)};
     *found = 0;
     if (sensitivity <= proof->lower_bound) return TANDEM_OK;
     tandem_status status = open_streams(&s, error);

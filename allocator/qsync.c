@@ -375,8 +375,8 @@ static tandem_status choose(qsync *q, tandem_plan *plan, tandem_allocation *allo
 }
 
 /* Every class in base, replayed. End it whatever it returns. */
-static tandem_status begin(qsync *q, tandem_plan **plan, const tandem_allocation_problem *problem,
-                           tandem_error *error)
+static tandem_status qsync_open(qsync *q, tandem_plan **plan, const tandem_allocation_problem *problem,
+                                tandem_error *error)
 {
     const size_t n_op = (size_t)problem->graph->n_op;
     const int n_class = tandem_replayer_cluster(problem->replayer)->n_class;
@@ -397,7 +397,7 @@ static tandem_status begin(qsync *q, tandem_plan **plan, const tandem_allocation
     return TANDEM_OK;
 }
 
-static void end(qsync *q, tandem_plan *plan)
+static void qsync_close(qsync *q, tandem_plan *plan)
 {
     free(q->raise);
     free(q->best);
@@ -410,7 +410,7 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
 {
     qsync q;
     tandem_plan *plan = NULL;
-    tandem_status status = begin(&q, &plan, problem, error);
+    tandem_status status = qsync_open(&q, &plan, problem, error);
     if (status == TANDEM_OK) {
         tandem_allocation result = {.base_ns = q.now.step_ns,
                                     .base_sensitivity = tandem_allocation_sensitivity(problem)};
@@ -419,7 +419,7 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
         result.replays = q.replays;
         if (status == TANDEM_OK) *allocation = result;
     }
-    end(&q, plan);
+    qsync_close(&q, plan);
     return status;
 }
 
@@ -430,7 +430,7 @@ tandem_status tandem_qsync_plan(const tandem_allocation_problem *problem, int64_
     tandem_plan *plan = NULL;
     tandem_error why = {0};
     *found = 0;
-    tandem_status status = begin(&q, &plan, problem, &why);
+    tandem_status status = qsync_open(&q, &plan, problem, &why);
     q.lowered = tandem_all_classes(q.n_class) & ~held;
     if (status == TANDEM_OK) status = set_initially(&q, plan, &why);
     if (status == TANDEM_OK && is_within(&q, target_ns)) {
@@ -438,7 +438,7 @@ tandem_status tandem_qsync_plan(const tandem_allocation_problem *problem, int64_
         status = recover(&q, target_ns, &why);
     }
     *replays += q.replays;
-    end(&q, plan);
+    qsync_close(&q, plan);
     if (status == TANDEM_OK || status == TANDEM_NO_FIT) return TANDEM_OK;
     if (error) *error = why;
     return status;

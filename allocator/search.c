@@ -79,18 +79,18 @@ static int *member_place(group_list *list, int n)
 {
     if (list->n_member + n > list->member_room) {
         const int room = 2 * list->member_room + n;
-        int *grown = realloc(list->search->member, (size_t)room * sizeof *grown);
+        int *grown = realloc(list->search->move_op, (size_t)room * sizeof *grown);
         if (!grown) return NULL;
-        list->search->member = grown;
+        list->search->move_op = grown;
         list->member_room = room;
     }
-    return list->search->member + list->n_member;
+    return list->search->move_op + list->n_member;
 }
 
 static void add_group(group_list *list, const int *op, int n)
 {
     tandem_search *search = list->search;
-    int *place = member_place(list, n);
+    int *slot = member_place(list, n);
     if (search->n_move + TANDEM_N_PRECISION > list->move_room) {
         const int room = 2 * list->move_room + TANDEM_N_PRECISION;
         tandem_move *grown = realloc(search->move, (size_t)room * sizeof *grown);
@@ -99,13 +99,13 @@ static void add_group(group_list *list, const int *op, int n)
             list->move_room = room;
         }
     }
-    if (!place || search->n_move + TANDEM_N_PRECISION > list->move_room) {
+    if (!slot || search->n_move + TANDEM_N_PRECISION > list->move_room) {
         list->failed = 1;
         return;
     }
     unsigned precisions = 0;
     for (int k = 0; k < n; k++) {
-        place[k] = op[k];
+        slot[k] = op[k];
         precisions |= search->worth[op[k]];
     }
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
@@ -173,7 +173,7 @@ int tandem_search_overlap(const tandem_search *search, const tandem_move *a, con
 {
     for (int i = 0; i < a->n_op; i++)
         for (int j = 0; j < b->n_op; j++)
-            if (search->member[a->first + i] == search->member[b->first + j]) return 1;
+            if (search->move_op[a->first + i] == search->move_op[b->first + j]) return 1;
     return 0;
 }
 
@@ -210,7 +210,7 @@ static void set(tandem_search *search, int op, tandem_precision precision)
 
 tandem_status tandem_search_measure(tandem_search *search, tandem_move *move, tandem_error *error)
 {
-    const int *op = search->member + move->first;
+    const int *op = search->move_op + move->first;
     int changes = 0;
     double gain = 0;
     move->measured_at = search->n_change;
@@ -252,7 +252,7 @@ static double total_harm(const tandem_search *search, const tandem_precision *pr
 
 void tandem_search_make(tandem_search *search, const tandem_move *move)
 {
-    const int *op = search->member + move->first;
+    const int *op = search->move_op + move->first;
     for (int k = 0; k < move->n_op; k++) {
         search->now[op[k]] = after(search, move, op[k]);
         set(search, op[k], search->now[op[k]]);
@@ -340,7 +340,7 @@ void tandem_search_close(tandem_search *search)
     free(search->kept.move);
     free(search->kept.now);
     free(search->move);
-    free(search->member);
+    free(search->move_op);
     free(search->now);
     *search = (tandem_search){0};
 }

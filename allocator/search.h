@@ -17,7 +17,7 @@ typedef struct tandem_figures {
 } tandem_figures;
 
 typedef struct tandem_move {
-    int first, n_op; /* place in tandem_search.member */
+    int first, n_op; /* place in tandem_search.move_op */
     tandem_precision precision;
     /* from its last measurement */
     int possible;        /* whether every cost is there, and something changes */
@@ -40,7 +40,7 @@ typedef struct tandem_search {
     int64_t n_change;                       /* moves made */
     int64_t replays;
     unsigned *worth;   /* [n_op] bit p: moves give the operator precision p */
-    int *member;       /* operators of moves, several moves to a list */
+    int *move_op;      /* operators of moves, several moves to a list */
     tandem_move *move; /* [n_move]: single operators in order, then groups; of each, widest first */
     int n_move;
     struct { /* what tandem_search_return goes back to */

@@ -130,7 +130,7 @@ static tandem_status find_fastest(tandem_starts *all, tandem_search *search, tan
 
 typedef struct finding {
     const tandem_allocation_problem *problem;
-    tandem_plan *base;                           /* every class in base */
+    tandem_plan *base_plan;                      /* every class in base */
     tandem_precision *fastest[TANDEM_MAX_CLASS]; /* [n_op]; NULL = not looked for */
     tandem_target target;
 } finding;
@@ -208,7 +208,7 @@ static tandem_status hold(finding *f, int n_class, tandem_error *error)
     tandem_replay replay;
     for (int k = n_class - 1; k >= 0; k--) {
         const int c = target->order[k];
-        if (f->fastest[c]) go(f, c, f->base->precision[c]);
+        if (f->fastest[c]) go(f, c, f->base_plan->precision[c]);
         const tandem_status status =
             tandem_replayer_run(f->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
         if (status != TANDEM_OK) return status;
@@ -225,7 +225,7 @@ static tandem_status find(finding *f, tandem_error *error)
 {
     tandem_target *target = &f->target;
     tandem_replay base, fastest;
-    tandem_status status = tandem_allocation_begin(&f->base, &base, f->problem, error);
+    tandem_status status = tandem_allocation_begin(&f->base_plan, &base, f->problem, error);
     if (status != TANDEM_OK) return status;
     const int first = (sort_by_work(target, &base), target->order[base.n_class - 1]);
     const unsigned kept = base.n_class > 1 && !exceeds(f, &base, first) ? 1u << first : 0;
@@ -255,7 +255,7 @@ tandem_status tandem_target_find(tandem_target *target, const tandem_allocation_
     finding f = {.problem = problem};
     const tandem_status status = find(&f, error);
     for (int c = 0; c < TANDEM_MAX_CLASS; c++) free(f.fastest[c]);
-    tandem_plan_close(f.base);
+    tandem_plan_close(f.base_plan);
     if (status == TANDEM_OK) *target = f.target;
     return status;
 }

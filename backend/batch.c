@@ -36,7 +36,7 @@ static void load_noise(tandem_executor *executor, int64_t b, int64_t sample)
     const uint32_t stream[3] = {(uint32_t)sample, 0, TANDEM_DRAW_SHUFFLE};
     void *place = input_place(executor, b);
     if (input->dtype == TANDEM_F32 && !makes_inputs(executor))
-        tandem_noise_fill(executor->noise, place, (size_t)n, executor->options.seed, stream);
+        tandem_noise_fill(executor->noise_kernels, place, (size_t)n, executor->options.seed, stream);
     tandem_philox_block block = {{0}};
     for (int64_t i = 0; i < n && input->dtype == TANDEM_S32; i++) {
         const uint32_t counter[4] = {(uint32_t)(i / 4), stream[0], stream[1], stream[2]};

@@ -49,7 +49,7 @@ struct tandem_executor {
     int *active;                  /* ids of active tasks, in order */
     int n_active;
 
-    const tandem_noise *noise;
+    const tandem_noise *noise_kernels;
     int32_t *label; /* (batch, length) of the step's samples, filled with the inputs */
     void *input;    /* where a batch is put together: in the arena, or on its way to the device */
     /* what is reduced and judged: `gradient`, or a copy on the host; NULL: neither is done there */
@@ -85,8 +85,8 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
 tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n,
                                        int64_t *correct, int64_t *total, tandem_error *error);
 
-/* Opens what a step program needs, but its memory: tables, kernels, the memory plan; with options->evaluates,
- * for evaluations, too. */
+/* Opens what a step program needs, but its memory: tables, kernels, the memory plan; with
+ * options->with_evaluation, for evaluations, too. */
 tandem_status tandem_executor_prepare(tandem_executor **executor, tandem_worker *worker,
                                       const tandem_executor_options *options, int forward_only,
                                       tandem_error *error);

@@ -291,7 +291,7 @@ static tandem_status prepare_evaluation(tandem_executor *executor, tandem_error 
     tandem_status status = tandem_step_open(&executor->forward_step, executor->graph, executor->step->wider,
                                             executor->step->bucket_bytes, error);
     options.step = executor->forward_step;
-    options.evaluates = 0;
+    options.with_evaluation = 0;
     options.without_exchange = 1; /* and no gradients are looked at */
     options.clip = 0;
     options.loss_scale = 0;
@@ -318,7 +318,7 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     executor->graph = options->step->graph;
     executor->loaded = -1;
     tandem_gate_open(&executor->gate, options);
-    tandem_status status = tandem_noise_open(&executor->noise, error);
+    tandem_status status = tandem_noise_open(&executor->noise_kernels, error);
     if (status == TANDEM_OK && !forward_only) status = check_norm(executor, error);
     if (status == TANDEM_OK) status = allocate_tables(executor, error);
     if (status == TANDEM_OK) status = set_optimizer(executor, error);
@@ -329,7 +329,7 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     if (status == TANDEM_OK)
         status = tandem_memory_plan(&executor->memory, executor->step, executor->workspace, executor->offset,
                                     executor->workspace_offset, error);
-    if (status == TANDEM_OK && options->evaluates) status = prepare_evaluation(executor, error);
+    if (status == TANDEM_OK && options->with_evaluation) status = prepare_evaluation(executor, error);
     if (status != TANDEM_OK) {
         tandem_executor_close(executor);
         return status;

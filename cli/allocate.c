@@ -104,7 +104,7 @@ static int run(const cli_options *options)
     if (status != TANDEM_OK)
         code = cli_fail(&error);
     else
-        code = options->front > 0 ? allocate_front(&a) : run_plan(&a);
+        code = options->pareto > 0 ? allocate_front(&a) : run_plan(&a);
     allocate_close(&a);
     return code;
 }

@@ -123,7 +123,7 @@ static tandem_status choose(split *s, tandem_batch_choice *choice, const allocat
     tandem_batch_choice_free(choice);
     const tandem_status status =
         tandem_batch_choose(choice, &s->subject.cluster, a->options->global_batch / n_micro, &problems,
-                            a->policy, method, a->options->target_ns, fmax(a->options->slowdown, 0), error);
+                            a->policy, method, a->options->max_step_ns, fmax(a->options->slowdown, 0), error);
     s->loss_scale = loss_scale;
     if (status == TANDEM_OK) choice->both.plan->loss_scale = loss_scale;
     mention_micro_steps(error, n_micro);

@@ -9,8 +9,8 @@
 /* Questions of their own: at most one of them, and with some no limits. */
 static tandem_status check_pairs(const cli_options *o, tandem_error *error)
 {
-    const int target = o->target_ns > 0, slowdown = o->slowdown >= 0, budget = o->budget >= 0,
-              front = o->front > 0;
+    const int target = o->max_step_ns > 0, slowdown = o->slowdown >= 0, budget = o->max_sensitivity >= 0,
+              front = o->pareto > 0;
     const struct pair {
         int first, second;
         const char *names, *why;
@@ -63,12 +63,12 @@ static tandem_status check_policy(const allocating *a, tandem_error *error)
 {
     const cli_options *o = a->options;
     const int is_uniform = strcmp(a->policy->name, "uniform") == 0;
-    const char *limit = o->target_ns > 0  ? "--target"
-                        : o->budget >= 0  ? "--budget"
-                        : o->least_memory ? "--least-memory"
-                        : o->front > 0    ? "--front"
-                        : o->batch_free   ? "--batch free"
-                                          : NULL;
+    const char *limit = o->max_step_ns > 0        ? "--target"
+                        : o->max_sensitivity >= 0 ? "--budget"
+                        : o->least_memory         ? "--least-memory"
+                        : o->pareto > 0           ? "--front"
+                        : o->batch_free           ? "--batch free"
+                                                  : NULL;
     if (is_uniform && !o->uniform)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "policy uniform needs a precision: --policy uniform --uniform int8");
@@ -93,10 +93,10 @@ tandem_status allocate_choose(allocating *a, const cli_options *options, tandem_
     if (status == TANDEM_OK) status = check_policy(a, error);
     if (status == TANDEM_OK && options->uniform)
         status = tandem_precision_find(&a->uniform, options->uniform, error);
-    a->goal.budget = options->budget >= 0 ? options->budget : INFINITY;
-    a->goal.objective = options->least_memory  ? TANDEM_LEAST_MEMORY
-                        : options->budget >= 0 ? TANDEM_LEAST_STEP
-                                               : TANDEM_LEAST_SENSITIVITY;
+    a->goal.budget = options->max_sensitivity >= 0 ? options->max_sensitivity : INFINITY;
+    a->goal.objective = options->least_memory           ? TANDEM_LEAST_MEMORY
+                        : options->max_sensitivity >= 0 ? TANDEM_LEAST_STEP
+                                                        : TANDEM_LEAST_SENSITIVITY;
     return status;
 }
 
@@ -123,7 +123,7 @@ tandem_status allocate_reopen(allocating *a, double loss_scale, tandem_error *er
     a->problem = tandem_planner_problem(a->planner);
     a->problem->uniform = a->uniform;
     a->problem->slowdown = fmax(a->options->slowdown, 0);
-    a->problem->target_ns = a->options->target_ns;
+    a->problem->target_ns = a->options->max_step_ns;
     return TANDEM_OK;
 }
 

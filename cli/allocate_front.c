@@ -53,7 +53,7 @@ static int print_text(const allocating *a, const tandem_front *front)
         rows[k] = (row){"allocated", "", front->point[k].step_ns, front->point[k].sensitivity,
                         front->point[k].peak_bytes};
     for (int k = 0; k < front->n_uniform; k++) {
-        const tandem_neighbour *u = &front->uniform[k];
+        const tandem_neighbour *u = &front->baseline[k];
         rows[front->n_point + k] =
             (row){u->name, u->fits ? "" : "lacks memory", u->step_ns, u->sensitivity, largest(u->peak_bytes)};
     }
@@ -82,7 +82,7 @@ static int print_json(const allocating *a, const tandem_front *front)
                                         "peak_bytes", (json_int_t)p->peak_bytes));
     }
     for (int k = 0; k < front->n_uniform; k++) {
-        const tandem_neighbour *u = &front->uniform[k];
+        const tandem_neighbour *u = &front->baseline[k];
         json_array_append_new(uniform,
                               json_pack("{s:s,s:s,s:I,s:o,s:I,s:b}", "name", u->name, "precision",
                                         tandem_precision_get(u->precision)->name, "step_ns",
@@ -104,11 +104,11 @@ int allocate_front(allocating *a)
     tandem_error error = {0};
     tandem_front *front = NULL;
     int code = 0;
-    tandem_status status = tandem_front_open(&front, a->policy, a->problem, (int)a->options->front, &error);
+    tandem_status status = tandem_front_open(&front, a->policy, a->problem, (int)a->options->pareto, &error);
     if (status == TANDEM_MISSING && a->options->loss_scale == 0 && a->loss_scale != 0) {
         status = allocate_reopen(a, 0, &error);
         if (status == TANDEM_OK)
-            status = tandem_front_open(&front, a->policy, a->problem, (int)a->options->front, &error);
+            status = tandem_front_open(&front, a->policy, a->problem, (int)a->options->pareto, &error);
     }
     if (status == TANDEM_NO_FIT) return allocate_shortfall(a, &error);
     if (status == TANDEM_OK && a->options->svg) status = allocate_svg(front, a, a->options->svg, &error);

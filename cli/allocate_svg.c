@@ -21,9 +21,9 @@ typedef struct scale {
 } scale;
 
 /* The unit in which the largest number is from 1 to 999, if there is one. */
-static scale scale_of(double largest, const scale *units)
+static scale scale_of(double max_value, const scale *units)
 {
-    while (units[1].unit && largest >= units[1].size) units++;
+    while (units[1].unit && max_value >= units[1].size) units++;
     return *units;
 }
 
@@ -52,7 +52,7 @@ static double find_floor(const tandem_front *front)
     for (int k = 0; k < front->n_point; k++)
         if (front->point[k].sensitivity > 0) least = fmin(least, front->point[k].sensitivity);
     for (int k = 0; k < front->n_uniform; k++)
-        if (front->uniform[k].sensitivity > 0) least = fmin(least, front->uniform[k].sensitivity);
+        if (front->baseline[k].sensitivity > 0) least = fmin(least, front->baseline[k].sensitivity);
     return isfinite(least) ? pow(10, floor(log10(least)) - 1) : 0;
 }
 
@@ -81,7 +81,7 @@ static drawing measure(FILE *script, const tandem_front *front)
                  .floor = find_floor(front)};
     for (int k = 0; k < front->n_point; k++) stretch(&d, front->point[k].step_ns, front->point[k].peak_bytes);
     for (int k = 0; k < front->n_uniform; k++)
-        stretch(&d, front->uniform[k].step_ns, largest(front->uniform[k].peak_bytes));
+        stretch(&d, front->baseline[k].step_ns, largest(front->baseline[k].peak_bytes));
     d.time = scale_of(d.longest_ns, time_units);
     d.bytes = scale_of(d.most_bytes, byte_units);
     return d;
@@ -99,7 +99,7 @@ static void write_data(const drawing *d)
     }
     fputs("EOD\n$uniform << EOD\n", d->script);
     for (int k = 0; k < d->front->n_uniform; k++) {
-        const tandem_neighbour *u = &d->front->uniform[k];
+        const tandem_neighbour *u = &d->front->baseline[k];
         fprintf(d->script, "%.9g %.9g %.6g \"%s\"\n", (double)u->step_ns / d->time.size,
                 height(d, u->sensitivity), (double)largest(u->peak_bytes) / d->bytes.size, u->name);
     }

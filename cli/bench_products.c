@@ -27,7 +27,7 @@ typedef struct product {
 typedef struct products {
     const cli_options *options;
     cli_subject subject;
-    rank_run run;
+    rank_run rank;
     product *one;
     int n, *product_of;                                 /* [n_task] −1: it is none */
     int64_t rounds, *step_ns, *task_ns, median_step_ns; /* [rounds], [n_task × rounds] */
@@ -55,7 +55,7 @@ static int same(const tandem_cost_key *a, const tandem_cost_key *b)
 static tandem_status add(products *all, int t, tandem_error *error)
 {
     tandem_cost_key key;
-    (void)tandem_step_key(all->run.step, t, all->run.step->task[t].variant, &key);
+    (void)tandem_step_key(all->rank.step, t, all->rank.step->task[t].variant, &key);
     int k = 0;
     while (k < all->n && !same(&all->one[k].key, &key)) k++;
     all->product_of[t] = k;
@@ -68,7 +68,7 @@ static tandem_status add(products *all, int t, tandem_error *error)
     *one = (product){.key = key,
                      .task = t,
                      .count = 1,
-                     .flops = all->run.step->graph->op[all->run.step->task[t].op].flops};
+                     .flops = all->rank.step->graph->op[all->rank.step->task[t].op].flops};
     one->alone_ns = calloc((size_t)all->rounds * RUNS, sizeof *one->alone_ns);
     one->library_ns = calloc((size_t)all->rounds * RUNS, sizeof *one->library_ns);
     if (one->alone_ns && one->library_ns) return TANDEM_OK;
@@ -77,7 +77,7 @@ static tandem_status add(products *all, int t, tandem_error *error)
 
 static tandem_status find_products(products *all, tandem_error *error)
 {
-    const size_t n_task = (size_t)all->run.step->n_task;
+    const size_t n_task = (size_t)all->rank.step->n_task;
     all->one = calloc(n_task, sizeof *all->one);
     all->product_of = calloc(n_task, sizeof *all->product_of);
     all->step_ns = calloc((size_t)all->rounds, sizeof *all->step_ns);
@@ -85,9 +85,9 @@ static tandem_status find_products(products *all, tandem_error *error)
     tandem_status status = all->one && all->product_of && all->step_ns && all->task_ns
                                ? TANDEM_OK
                                : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %zu tasks", n_task);
-    for (int t = 0; t < all->run.step->n_task && status == TANDEM_OK; t++) {
+    for (int t = 0; t < all->rank.step->n_task && status == TANDEM_OK; t++) {
         all->product_of[t] = -1;
-        if (is_product(all->run.step, t)) status = add(all, t, error);
+        if (is_product(all->rank.step, t)) status = add(all, t, error);
     }
     return status;
 }
@@ -96,20 +96,20 @@ static tandem_status find_products(products *all, tandem_error *error)
 
 static void note_step(products *all, int64_t round)
 {
-    const tandem_step_times *times = all->run.backend->executor_times(all->run.executor);
+    const tandem_step_times *times = all->rank.backend->executor_times(all->rank.executor);
     all->step_ns[round] = times->step_ns;
-    for (int t = 0; t < all->run.step->n_task; t++)
+    for (int t = 0; t < all->rank.step->n_task; t++)
         all->task_ns[t * all->rounds + round] = times->end_ns[t] - times->start_ns[t];
 }
 
 static tandem_status run_alone(products *all, product *one, int64_t round, tandem_error *error)
 {
     tandem_error none = {0};
-    tandem_status status = all->run.backend->executor_alone(all->run.executor, one->task, 0,
-                                                            one->alone_ns + round * RUNS, RUNS, error);
+    tandem_status status = all->rank.backend->executor_alone(all->rank.executor, one->task, 0,
+                                                             one->alone_ns + round * RUNS, RUNS, error);
     if (status != TANDEM_OK || !one->library_ns) return status;
-    status = all->run.backend->executor_alone(all->run.executor, one->task, 1, one->library_ns + round * RUNS,
-                                              RUNS, &none);
+    status = all->rank.backend->executor_alone(all->rank.executor, one->task, 1,
+                                               one->library_ns + round * RUNS, RUNS, &none);
     if (status == TANDEM_NO_KERNEL) {
         free(one->library_ns);
         one->library_ns = NULL;
@@ -126,11 +126,11 @@ static tandem_status measure(products *all, tandem_error *error)
     double loss = 0;
     tandem_status status = TANDEM_OK;
     for (int64_t w = 0; w < WARM_UP_STEPS && status == TANDEM_OK; w++)
-        status = all->run.backend->executor_step(all->run.executor, w, &loss, error);
+        status = all->rank.backend->executor_step(all->rank.executor, w, &loss, error);
     for (int64_t round = 0; round < all->rounds && status == TANDEM_OK; round++) {
         const int64_t left_ns = round ? (tandem_now_ns() - begin_ns) / round * (all->rounds - round) : -1;
         cli_progress(all->options, left_ns, "products: %" PRId64 " of %" PRId64 " steps", round, all->rounds);
-        status = all->run.backend->executor_step(all->run.executor, WARM_UP_STEPS + round, &loss, error);
+        status = all->rank.backend->executor_step(all->rank.executor, WARM_UP_STEPS + round, &loss, error);
         if (status == TANDEM_OK) note_step(all, round);
         for (int k = 0; k < all->n && status == TANDEM_OK; k++)
             status = run_alone(all, &all->one[k], round, error);
@@ -153,7 +153,7 @@ static void sum_up(products *all)
         one->own_ns = bench_median(one->alone_ns, all->rounds * RUNS);
         one->best_ns = one->library_ns ? bench_median(one->library_ns, all->rounds * RUNS) : 0;
     }
-    for (int t = 0; t < all->run.step->n_task; t++)
+    for (int t = 0; t < all->rank.step->n_task; t++)
         if (all->product_of[t] >= 0)
             all->one[all->product_of[t]].step_ns += bench_median(all->task_ns + t * all->rounds, all->rounds);
     for (int k = 0; k < all->n; k++)
@@ -214,9 +214,9 @@ static int print_json(const products *all)
         json_array_append_new(array, one);
     }
     json_object_set_new(object, "what", json_string("products"));
-    json_object_set_new(object, "model", json_string(all->run.step->graph->model));
+    json_object_set_new(object, "model", json_string(all->rank.step->graph->model));
     json_object_set_new(object, "device", json_string(all->subject.cluster.member[0].device.name));
-    json_object_set_new(object, "batch", json_integer(all->run.step->graph->batch));
+    json_object_set_new(object, "batch", json_integer(all->rank.step->graph->batch));
     json_object_set_new(object, "step_ns", json_integer(all->median_step_ns));
     json_object_set_new(object, "products", array);
     json_object_set_new(object, "total", product_json(&total));
@@ -255,8 +255,8 @@ static int print_text(const products *all)
     const product total = total_of(all);
     char step[TANDEM_QUANTITY_TEXT], in_step[TANDEM_QUANTITY_TEXT];
     cli_progress_end();
-    printf("%s, batch %" PRId64 ", on %s: step %s, of it products %s\n", all->run.step->graph->model,
-           all->run.step->graph->batch, all->subject.cluster.member[0].device.name,
+    printf("%s, batch %" PRId64 ", on %s: step %s, of it products %s\n", all->rank.step->graph->model,
+           all->rank.step->graph->batch, all->subject.cluster.member[0].device.name,
            tandem_quantity_print_ns(step, sizeof step, all->median_step_ns),
            tandem_quantity_print_ns(in_step, sizeof in_step, total.step_ns));
     cli_table table = {0};
@@ -287,7 +287,7 @@ static tandem_status open_all(products *all, tandem_error *error)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "products are measured on one device, got %d: --device cpu:avx2", n_rank);
     const cli_rank alone = {.n_rank = 1, .cpu = -1};
-    status = rank_run_open(&all->run, &all->subject, all->options, &alone, error);
+    status = rank_run_open(&all->rank, &all->subject, all->options, &alone, error);
     return status == TANDEM_OK ? find_products(all, error) : status;
 }
 
@@ -301,7 +301,7 @@ static void close_all(products *all)
     free(all->product_of);
     free(all->task_ns);
     free(all->step_ns);
-    rank_run_close(&all->run);
+    rank_run_close(&all->rank);
     cli_subject_close(&all->subject);
 }
 

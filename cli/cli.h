@@ -20,16 +20,16 @@ typedef struct cli_options {
     int64_t batch;
     uint64_t seed;
     /* how to allocate */
-    const char *uniform, *policy, *base, *method, *memory;
+    const char *uniform, *policy, *base_precision, *method, *memory;
     double slowdown;          /* < 0 = not given */
-    int64_t target_ns;        /* 0 = none */
-    double budget;            /* of sensitivity; < 0 = none */
+    int64_t max_step_ns;      /* 0 = none */
+    double max_sensitivity;   /* of sensitivity; < 0 = none */
     uint64_t bucket_bytes;    /* 0 = the default */
     tandem_step_options step; /* 0 = as the plan has it */
     tandem_collective_algorithm collective;
     int least_memory, batch_free;
     int64_t global_batch; /* 0 = not given */
-    int64_t front;        /* targets; 0 = not asked for */
+    int64_t pareto;       /* targets; 0 = not asked for */
     const char *svg, *verify, *explain, *add;
     /* how to train: all < 0 or NULL = as the model's optimizer has it */
     double rate, decay, momentum;
@@ -43,9 +43,9 @@ typedef struct cli_options {
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;
-    int64_t draws; /* 0 = none */
-    double spread; /* < 0 = as measured */
-    int zero;      /* stage; 0 = none */
+    int64_t draws;      /* 0 = none */
+    double time_spread; /* < 0 = as measured */
+    int zero;           /* stage; 0 = none */
     int again, exchange_only, per_operator, per_task, predict, check, all_ranks;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */

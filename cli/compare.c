@@ -52,7 +52,7 @@ static double error_of(operator_times times)
 /* Of one kind of task on the devices of a class. */
 static operator_times times_of_kind(const compare_case *compared, int c, tandem_task_kind kind)
 {
-    operator_times times = {.name = compared->member[c].device, .kind = tandem_task_kind_name(kind)};
+    operator_times times = {.name = compared->classes[c].device, .kind = tandem_task_kind_name(kind)};
     for (int t = 0; t < compared->n_task; t++) {
         const compare_task *task = &compared->task[t];
         if (strcmp(task->kind, times.kind) != 0 || kind == TANDEM_TASK_REDUCE) continue;
@@ -102,7 +102,7 @@ static int print_operators(const compare_case *compared, const tandem_graph *gra
 {
     cli_table operators = {0}, kinds = {0};
     cli_table_row(&operators, "operator on %s\tkind\t>predicted\t>measured\t>error",
-                  compared->member[0].device);
+                  compared->classes[0].device);
     for (int op = 0; op < graph->n_op + N_REST; op++) add_row(&operators, times_of(compared, graph, op));
     cli_table_row(&kinds, "device\tkind of task\t>predicted\t>measured\t>error");
     for (int c = 0; c < compared->n_class; c++)
@@ -161,7 +161,7 @@ static int print_devices(const compare_case *compared)
     cli_table_row(&table, "device\t>memory predicted\t>allocated\t>resident\t>unplanned\t>waits "
                           "predicted\t>waited");
     for (int c = 0; c < compared->n_class; c++) {
-        const compare_class *class = &compared->member[c];
+        const compare_class *class = &compared->classes[c];
         const resident_text resident = print_resident(class);
         cli_table_row(&table, "%s\t%s%s\t%s\t%s\t%s\t%s\t%s", class->device,
                       tandem_quantity_print_bytes(bytes[0], sizeof bytes[0], class->predicted_peak_bytes),

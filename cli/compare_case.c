@@ -60,7 +60,7 @@ tandem_status compare_case_predict(compare_case *out, const cli_options *options
         made.predicted_ns = replay.step_ns;
         if (is_scored) made.sensitivity = tandem_allocation_sensitivity(problem);
         for (int c = 0; c < made.n_class; c++) {
-            compare_class *class = &made.member[c];
+            compare_class *class = &made.classes[c];
             (void)snprintf(class->device, sizeof class->device, "%s", subject->cluster.member[c].device.name);
             class->n_rank = subject->cluster.member[c].n_rank;
             class->predicted_peak_bytes = replay.member[c].peak_bytes;
@@ -90,10 +90,10 @@ static void add(command_line *line, const char *option, const char *value)
     if (value) line->argument[line->n++] = value;
 }
 
-static void add_number(command_line *line, const char *option, uint64_t number, const char *unit)
+static void add_number(command_line *line, const char *option, uint64_t value, const char *unit)
 {
     char *text = line->number[line->n_number++];
-    (void)snprintf(text, NUMBER_TEXT, "%" PRIu64 "%s", number, unit);
+    (void)snprintf(text, NUMBER_TEXT, "%" PRIu64 "%s", value, unit);
     add(line, option, text);
 }
 
@@ -149,7 +149,7 @@ static int64_t known(const json_t *object, const char *member)
 /* One rank's part of its class's mean. */
 static void read_class_tasks(compare_case *out, int c, const json_t *task_ns)
 {
-    const int n_rank = out->member[c].n_rank;
+    const int n_rank = out->classes[c].n_rank;
     for (int t = 0; t < out->n_task; t++)
         out->task[t].class_measured_ns[c] += json_integer_value(json_array_get(task_ns, (size_t)t)) / n_rank;
 }
@@ -159,7 +159,7 @@ static void read_ranks(compare_case *out, const json_t *ranks)
 {
     size_t r = 0;
     for (int c = 0; c < out->n_class; c++) {
-        compare_class *class = &out->member[c];
+        compare_class *class = &out->classes[c];
         int64_t wait_ns = 0, busy_ns = 0;
         for (int k = 0; k < class->n_rank; k++, r++) {
             const json_t *rank = json_array_get(ranks, r);
@@ -260,7 +260,7 @@ tandem_status compare_case_own(compare_case *out, const cli_options *options, co
     tandem_planner_close(planner);
     if (status != TANDEM_OK) return status;
     out->own_ns = replay.step_ns;
-    for (int c = 0; c < out->n_class; c++) out->member[c].own_busy_ns = replay.member[c].busy_ns;
+    for (int c = 0; c < out->n_class; c++) out->classes[c].own_busy_ns = replay.member[c].busy_ns;
     return status;
 }
 
@@ -407,7 +407,7 @@ json_t *compare_case_json(const compare_case *out)
         cli_number(compare_case_own_error(out)), "sensitivity", cli_number(out->sensitivity), "samples_per_s",
         cli_number(out->samples_per_s), "first_loss", cli_number(out->first_loss), "final_loss",
         cli_number(out->final_loss), "accuracy", cli_number(out->accuracy));
-    for (int c = 0; c < out->n_class; c++) add_class(result, out, &out->member[c]);
+    for (int c = 0; c < out->n_class; c++) add_class(result, out, &out->classes[c]);
     return result;
 }
 

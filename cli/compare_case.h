@@ -44,7 +44,7 @@ typedef struct compare_case {
     /* predicted by costs measured after the run, by compare_case_again; 0 = they were not */
     int64_t again_ns;
     int n_class;
-    compare_class member[TANDEM_MAX_CLASS];
+    compare_class classes[TANDEM_MAX_CLASS];
     double sensitivity; /* of the plan; NaN where there are no statistics */
     double samples_per_s, first_loss, final_loss, accuracy; /* NaN = not known */
     int n_task;                                             /* with options->per_operator, else 0 */

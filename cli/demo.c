@@ -168,7 +168,7 @@ static void print_times(const demo *d)
                tandem_quantity_print_ns(measured, sizeof measured, c->measured_ns), 100 * c->error,
                tandem_quantity_print_ns(low, sizeof low, c->measured_p10_ns),
                tandem_quantity_print_ns(high, sizeof high, c->measured_p90_ns), c->samples_per_s,
-               tandem_quantity_print_ns(wait, sizeof wait, c->member[0].measured_wait_ns), c->sensitivity);
+               tandem_quantity_print_ns(wait, sizeof wait, c->classes[0].measured_wait_ns), c->sensitivity);
     }
 }
 
@@ -185,14 +185,14 @@ static void print_memory(const compare_class *class)
 static void print_memory_and_learning(const demo *d)
 {
     printf("\n%-10s", "plan");
-    for (int m = 0; m < d->result[0].n_class; m++) printf(" %40s", d->result[0].member[m].device);
+    for (int m = 0; m < d->result[0].n_class; m++) printf(" %40s", d->result[0].classes[m].device);
     printf(" %8s %8s\n%-10s", "loss 1", "loss end", "");
     for (int m = 0; m < d->result[0].n_class; m++) printf(" %40s", "bytes predicted = allocated  resident");
     putchar('\n');
     for (int k = 0; k < N_CASE; k++) {
         const compare_case *c = &d->result[k];
         printf("%-10s", c->plan);
-        for (int m = 0; m < c->n_class; m++) print_memory(&c->member[m]);
+        for (int m = 0; m < c->n_class; m++) print_memory(&c->classes[m]);
         printf(" %8.4f %8.4f\n", c->first_loss, c->final_loss);
     }
 }

@@ -295,7 +295,7 @@ static const char **text_of(cli_options *options, int key)
     case OPTION_INSTANCE: return &options->instance;
     case OPTION_UNIFORM: return &options->uniform;
     case OPTION_POLICY: return &options->policy;
-    case OPTION_BASE: return &options->base;
+    case OPTION_BASE: return &options->base_precision;
     case OPTION_METHOD: return &options->method;
     case OPTION_MEMORY: return &options->memory;
     case OPTION_SVG: return &options->svg;
@@ -359,9 +359,9 @@ static error_t take_value(cli_options *options, struct argp_state *state, int ke
     case OPTION_BATCH: take_batch(options, state, text); break;
     case OPTION_SEED: options->seed = (uint64_t)whole_number(state, key, text, 0, INT64_MAX); break;
     case OPTION_SLOWDOWN: options->slowdown = ratio_of(state, text); break;
-    case OPTION_TARGET: options->target_ns = time_above_0(state, key, text); break;
-    case OPTION_BUDGET: options->budget = sensitivity_of(state, key, text); break;
-    case OPTION_FRONT: options->front = text ? whole_number(state, key, text, 2, 1000) : 16; break;
+    case OPTION_TARGET: options->max_step_ns = time_above_0(state, key, text); break;
+    case OPTION_BUDGET: options->max_sensitivity = sensitivity_of(state, key, text); break;
+    case OPTION_FRONT: options->pareto = text ? whole_number(state, key, text, 2, 1000) : 16; break;
     case OPTION_BUCKET: options->bucket_bytes = bucket_of(state, text); break;
     case OPTION_ACCUMULATE:
         options->step.n_micro = (int)whole_number(state, key, text, 1, TANDEM_MAX_MICRO);
@@ -370,7 +370,7 @@ static error_t take_value(cli_options *options, struct argp_state *state, int ke
     case OPTION_SCALING: options->step.scaling = scaling_of(state, text); break;
     case OPTION_TIMEOUT: options->timeout_ns = time_above_0(state, key, text); break;
     case OPTION_COLLECTIVE: options->collective = collective_of(state, text); break;
-    case OPTION_SPREAD: options->spread = ratio_of(state, text); break;
+    case OPTION_SPREAD: options->time_spread = ratio_of(state, text); break;
     case OPTION_ZERO: options->zero = (int)whole_number(state, key, text, 1, 3); break;
     case OPTION_LIMIT: options->limit = ratio_of(state, text); break;
     case OPTION_RATE: options->rate = rate_of(state, key, text); break;
@@ -541,8 +541,8 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
                              .timeout_ns = INT64_C(120000000000),
                              .limit = -1,
                              .slowdown = -1,
-                             .budget = -1,
-                             .spread = -1,
+                             .max_sensitivity = -1,
+                             .time_spread = -1,
                              .steps = -1,
                              .evaluate = -1,
                              .repetitions = -1,

@@ -87,13 +87,13 @@ static tandem_status set_environment(const profile_rank *rank, tandem_error *err
 static tandem_status open_rank(profile_rank *rank, tandem_error *error)
 {
     const cli_options *options = rank->options;
-    rank->member = tandem_cluster_class_of(&rank->subject->cluster, rank->place.rank);
-    rank->device = rank->subject->cluster.member[rank->member].device.name;
+    rank->class_index = tandem_cluster_class_of(&rank->subject->cluster, rank->place.rank);
+    rank->device = rank->subject->cluster.member[rank->class_index].device.name;
     rank->backend = cli_backend(error);
     if (!rank->backend) return TANDEM_MISSING;
     tandem_status status = tandem_device_require(rank->device, error);
     if (status == TANDEM_OK && options->data)
-        status = rank_run_open_samples(&rank->data, rank->backend, rank->subject->graph[rank->member],
+        status = rank_run_open_samples(&rank->data, rank->backend, rank->subject->graph[rank->class_index],
                                        options->data, error);
     if (status == TANDEM_OK) status = tandem_store_open(&rank->store, options->db, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK) status = set_environment(rank, error);

@@ -14,7 +14,7 @@ typedef struct profile_rank {
     const cli_subject *subject;
     const tandem_backend_api *backend;
     cli_rank place;
-    int member; /* class of this rank */
+    int class_index; /* class of this rank */
     const char *device;
     tandem_store *store;
     tandem_worker *worker;

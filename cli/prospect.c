@@ -69,7 +69,7 @@ static tandem_status open_problem(void *context, const int64_t batch[TANDEM_MAX_
         open_planner(&batches->planner, batches->options, &cluster, batches->with_norm, error);
     if (status != TANDEM_OK) return status;
     *problem = tandem_planner_problem(batches->planner);
-    (*problem)->target_ns = batches->options->target_ns;
+    (*problem)->target_ns = batches->options->max_step_ns;
     (*problem)->without_certificate = batches->without_certificate;
     return TANDEM_OK;
 }
@@ -125,7 +125,7 @@ static tandem_status split_and_allocate(cli_prospect *prospect, const cli_option
     const char *method = options->method ? options->method : tandem_sensitivity_get(0)->name;
     tandem_status status =
         tandem_batch_choose(&choice, &prospect->cluster, options->global_batch, &source, policy, method,
-                            options->target_ns, fmax(options->slowdown, 0), error);
+                            options->max_step_ns, fmax(options->slowdown, 0), error);
     if (status != TANDEM_OK) return status;
     prospect->allocation = choice.both.allocation;
     for (int c = 0; c < prospect->cluster.n_class; c++)

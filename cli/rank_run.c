@@ -91,14 +91,14 @@ tandem_status rank_run_open_data(tandem_data *data, const tandem_backend_api *ba
 tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options,
                                  tandem_error *error)
 {
-    const tandem_cluster_class *member = &subject->cluster.member[run->member];
-    const tandem_graph *graph = subject->graph[run->member];
+    const tandem_cluster_class *member = &subject->cluster.member[run->class_index];
+    const tandem_graph *graph = subject->graph[run->class_index];
     const tandem_status status = tandem_device_open_step(&run->step, &member->device, graph,
                                                          options->bucket_bytes, &subject->plan->step, error);
     if (status != TANDEM_OK) return status;
     for (int i = 0; i < graph->n_op; i++)
         if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
-            tandem_step_set(run->step, i, subject->plan->precision[run->member][i]);
+            tandem_step_set(run->step, i, subject->plan->precision[run->class_index][i]);
     tandem_step_resolve(run->step);
     return TANDEM_OK;
 }
@@ -115,7 +115,7 @@ static int64_t first_place_of(const cli_subject *subject, int rank)
 static tandem_status open_executor(rank_run *run, const cli_subject *subject, const cli_options *options,
                                    tandem_error *error)
 {
-    const uint64_t limit = tandem_cluster_limit_bytes(&subject->cluster, run->member);
+    const uint64_t limit = tandem_cluster_limit_bytes(&subject->cluster, run->class_index);
     tandem_executor_options how = {.step = run->step,
                                    .data = options->data ? &run->data : NULL,
                                    .seed = options->seed,
@@ -123,12 +123,12 @@ static tandem_status open_executor(rank_run *run, const cli_subject *subject, co
                                    .first_place = first_place_of(subject, run->place.rank),
                                    .timed = options->per_operator || options->trace,
                                    .memory_limit_bytes = limit ? &limit : NULL,
-                                   .optimizer = &run->recipe.optimizer,
+                                   .optimizer = &run->config.optimizer,
                                    .no_decay = options->no_decay,
                                    .label_smoothing = (float)options->label_smoothing,
                                    .clip = options->clip,
                                    .loss_scale = (float)subject->loss_scale,
-                                   .evaluates = options->data && options->evaluate > 0,
+                                   .with_evaluation = options->data && options->evaluate > 0,
                                    .allow_nan = options->allow_nan};
     return run->backend->executor_open(&run->executor, run->worker, &how, error);
 }
@@ -171,8 +171,8 @@ tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli
     if (place->n_rank != n_rank)
         return tandem_error_set(error, TANDEM_USAGE, "WORLD_SIZE is %d, the cluster of the plan has %d ranks",
                                 place->n_rank, n_rank);
-    run->member = tandem_cluster_class_of(&subject->cluster, place->rank);
-    const char *device = subject->cluster.member[run->member].device.name;
+    run->class_index = tandem_cluster_class_of(&subject->cluster, place->rank);
+    const char *device = subject->cluster.member[run->class_index].device.name;
     const char *meant = getenv("TANDEM_DEVICE");
     if (meant && *meant && strcmp(meant, device) != 0)
         return tandem_error_set(error, TANDEM_USAGE,
@@ -181,7 +181,8 @@ tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli
     tandem_status status = tandem_device_require(device, error);
     if (status == TANDEM_OK && !(run->backend = cli_backend(error))) status = TANDEM_MISSING;
     run->global_batch = global_batch_of(subject);
-    if (status == TANDEM_OK) status = recipe_open(&run->recipe, subject->graph[run->member], options, error);
+    if (status == TANDEM_OK)
+        status = recipe_open(&run->config, subject->graph[run->class_index], options, error);
     if (status == TANDEM_OK && options->data)
         status = rank_run_open_data(&run->data, run->backend, subject, options, error);
     if (status == TANDEM_OK) status = rank_run_open_step(run, subject, options, error);

@@ -12,8 +12,8 @@ enum {
 typedef struct rank_run {
     const tandem_backend_api *backend;
     cli_rank place;
-    int member; /* its class */
-    recipe recipe;
+    int class_index; /* its class */
+    recipe config;
     tandem_step *step;
     tandem_data data;
     int64_t global_batch; /* samples a step over all ranks */
@@ -40,7 +40,7 @@ tandem_status rank_run_open_data(tandem_data *data, const tandem_backend_api *ba
 /* The same for one class's graph, whatever the batch of all ranks. */
 tandem_status rank_run_open_samples(tandem_data *data, const tandem_backend_api *backend,
                                     const tandem_graph *graph, const char *source, tandem_error *error);
-/* Only the step program of class run->member under the subject's plan. */
+/* Only the step program of class run->class_index under the subject's plan. */
 tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options,
                                  tandem_error *error);
 

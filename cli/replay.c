@@ -457,7 +457,7 @@ static int run(const cli_options *options)
         return cli_refuse(TANDEM_USAGE, "--check is of the plain step: leave out --zero");
     if (options->zero && options->step.n_micro > 1)
         return cli_refuse(TANDEM_USAGE, "--zero is of one batch a step: leave out --accumulate");
-    if (options->spread >= 0 && !options->draws)
+    if (options->time_spread >= 0 && !options->draws)
         return cli_refuse(TANDEM_USAGE, "--spread is of drawn times: give --draws too, as in --draws 100");
     if (cli_option_given(options, OPTION_SEED) && !options->draws &&
         !(options->uniform && strstr(options->uniform, "drawn")))

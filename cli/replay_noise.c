@@ -8,7 +8,7 @@ tandem_status replay_draw(tandem_noise *noise, tandem_replayer *replayer, const 
                           tandem_error *error)
 {
     const tandem_noise_options how = {
-        .n_draw = (int)options->draws, .seed = options->seed, .spread = options->spread};
+        .n_draw = (int)options->draws, .seed = options->seed, .spread = options->time_spread};
     return tandem_replayer_draw(noise, replayer, &how, error);
 }
 

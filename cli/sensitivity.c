@@ -143,15 +143,15 @@ static void observe(void *context, const tandem_executor *executor, int t)
 
 /* --- The batches ---------------------------------------------------------------------------------------- */
 
-static tandem_status collect(collector *c, rank_run *run, const cli_options *options, int64_t batches,
+static tandem_status collect(collector *c, rank_run *rank, const cli_options *options, int64_t batches,
                              tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     const int64_t begin_ns = tandem_now_ns();
-    run->backend->executor_observe(run->executor, observe, c);
+    rank->backend->executor_observe(rank->executor, observe, c);
     for (int64_t i = 0; i < batches && status == TANDEM_OK; i++) {
         double loss = 0;
-        status = run->backend->executor_step(run->executor, i, &loss, error);
+        status = rank->backend->executor_step(rank->executor, i, &loss, error);
         if (status == TANDEM_OK && c->status != TANDEM_OK) {
             *error = c->error;
             status = c->status;
@@ -273,23 +273,23 @@ static int run(const cli_options *given)
     options.step.parts_apart = 1;
     tandem_error error = {0};
     cli_subject subject = {0};
-    rank_run run = {0};
+    rank_run rank = {0};
     collector c = {0};
     const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL, .cpu = -1};
     tandem_status status = cli_subject_open(&subject, &options, &error);
     if (status == TANDEM_OK) status = check_store(options.db, &error);
-    if (status == TANDEM_OK) status = rank_run_open(&run, &subject, &options, &alone, &error);
+    if (status == TANDEM_OK) status = rank_run_open(&rank, &subject, &options, &alone, &error);
     if (status == TANDEM_OK) {
-        c = (collector){.backend = run.backend, .step = run.step};
-        c.of = calloc((size_t)run.step->graph->n_op, sizeof *c.of);
-        status = c.of ? collect(&c, &run, &options, options.steps, &error)
+        c = (collector){.backend = rank.backend, .step = rank.step};
+        c.of = calloc((size_t)rank.step->graph->n_op, sizeof *c.of);
+        status = c.of ? collect(&c, &rank, &options, options.steps, &error)
                       : tandem_error_set(&error, TANDEM_NO_MEMORY, "no memory for statistics");
     }
     if (status == TANDEM_OK) status = file_statistics(&c, &options, &error);
     const int code = status == TANDEM_OK ? print_report(&c, &options, &subject.cluster.member[0].device)
                                          : cli_fail(&error);
     free(c.of);
-    rank_run_close(&run);
+    rank_run_close(&rank);
     cli_subject_close(&subject);
     return code;
 }

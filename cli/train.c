@@ -17,7 +17,7 @@ typedef struct evaluation {
 } evaluation;
 
 typedef struct training {
-    rank_run run;
+    rank_run rank;
     const cli_options *options;
     const cli_subject *subject;
     int64_t begin; /* steps done before this run, by the one it resumes */
@@ -30,18 +30,18 @@ typedef struct training {
     int n_evaluation;
     int is_noted;  /* what the executor had to say was said */
     train_log log; /* of rank 0 */
-    char recipe[TANDEM_CHECKPOINT_RECIPE];
+    char config_text[TANDEM_CHECKPOINT_RECIPE];
 } training;
 
 /* --- Steps ---------------------------------------------------------------------------------------------- */
 
-static size_t n_micro_of(const training *t) { return (size_t)t->run.step->options.n_micro; }
+static size_t n_micro_of(const training *t) { return (size_t)t->rank.step->options.n_micro; }
 
 static tandem_status allocate(training *t, tandem_error *error)
 {
-    const size_t steps = (size_t)t->steps, n_task = (size_t)t->run.step->n_task;
+    const size_t steps = (size_t)t->steps, n_task = (size_t)t->rank.step->n_task;
     t->loss = calloc(steps, sizeof *t->loss);
-    t->report = calloc((size_t)t->run.place.n_rank, sizeof *t->report);
+    t->report = calloc((size_t)t->rank.place.n_rank, sizeof *t->report);
     const int64_t every = t->options->evaluate_every;
     t->evaluation = calloc(every ? (size_t)(t->steps / every) + 2 : 1, sizeof *t->evaluation);
     t->times.period_ns = calloc(steps, sizeof *t->times.period_ns);
@@ -72,19 +72,19 @@ static void release(training *t)
     free(t->report);
     free(t->loss);
     train_log_close(&t->log);
-    rank_run_close(&t->run);
+    rank_run_close(&t->rank);
 }
 
 static void record_step(training *t, int64_t index)
 {
-    const tandem_step *step = t->run.step;
-    const tandem_step_times *times = t->run.backend->executor_times(t->run.executor);
+    const tandem_step *step = t->rank.step;
+    const tandem_step_times *times = t->rank.backend->executor_times(t->rank.executor);
     int64_t wait = 0;
     for (int b = 0; b < step->n_bucket; b++) wait += times->wait_ns[b];
-    const int64_t place = t->times.n_counted % KEPT_STEPS;
+    const int64_t slot = t->times.n_counted % KEPT_STEPS;
     for (int k = 0; k < step->n_task; k++) {
         if (!step->task[k].active || times->start_ns[k] < 0) continue;
-        t->times.task_ns[k * KEPT_STEPS + place] = times->end_ns[k] - times->start_ns[k];
+        t->times.task_ns[k * KEPT_STEPS + slot] = times->end_ns[k] - times->start_ns[k];
     }
     const size_t n_time = (size_t)step->n_task * n_micro_of(t);
     memcpy(t->times.start_ns, times->all_start_ns, n_time * sizeof *t->times.start_ns);
@@ -93,23 +93,23 @@ static void record_step(training *t, int64_t index)
 }
 
 /* What other processes took of it since delayed_ns was told. */
-static void record_period(training *t, int64_t place, int64_t step_ns, int64_t delayed_ns)
+static void record_period(training *t, int64_t index, int64_t step_ns, int64_t delayed_ns)
 {
     const int is_known = delayed_ns != INT64_MIN;
     const int64_t taken_ns = is_known ? tandem_delayed_ns() - delayed_ns : 0;
     const int64_t undisturbed_ns = step_ns - (taken_ns > 0 ? taken_ns : 0);
-    t->times.period_ns[place] = step_ns;
-    t->times.undisturbed_ns[place] = is_known ? undisturbed_ns : -1;
-    t->times.busy_ns[place] = is_known ? undisturbed_ns - t->times.wait_ns[place] : -1;
+    t->times.period_ns[index] = step_ns;
+    t->times.undisturbed_ns[index] = is_known ? undisturbed_ns : -1;
+    t->times.busy_ns[index] = is_known ? undisturbed_ns - t->times.wait_ns[index] : -1;
 }
 
 static void show_progress(const training *t, int64_t index, int64_t begin_ns)
 {
     static int64_t shown_ns;
     const int64_t now = tandem_now_ns(), done = index + 1;
-    if (t->run.place.rank != 0 || (now - shown_ns < INT64_C(500000000) && done < t->steps)) return;
+    if (t->rank.place.rank != 0 || (now - shown_ns < INT64_C(500000000) && done < t->steps)) return;
     shown_ns = now;
-    const double rate = (double)(done * t->run.global_batch) * 1e9 / (double)(now - begin_ns);
+    const double rate = (double)(done * t->rank.global_batch) * 1e9 / (double)(now - begin_ns);
     cli_progress(t->options, (now - begin_ns) / done * (t->steps - done),
                  "%s: step %lld of %lld, loss %.4f, %.1f samples/s", t->subject->plan->name,
                  (long long)(t->begin + done), (long long)(t->begin + t->steps), t->loss[index], rate);
@@ -126,14 +126,14 @@ static double accuracy_of(const evaluation *e)
 
 static tandem_status evaluate(training *t, int64_t done, tandem_error *error)
 {
-    const tandem_backend_api *backend = t->run.backend;
-    const int n_rank = t->run.place.n_rank;
+    const tandem_backend_api *backend = t->rank.backend;
+    const int n_rank = t->rank.place.n_rank;
     evaluation own = {.step = done}, *all = calloc((size_t)n_rank, sizeof *all);
     if (!all)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the results of %d ranks", n_rank);
-    tandem_status status = backend->executor_evaluate(t->run.executor, &t->run.data, t->options->evaluate,
+    tandem_status status = backend->executor_evaluate(t->rank.executor, &t->rank.data, t->options->evaluate,
                                                       &own.correct, &own.total, error);
-    if (status == TANDEM_OK) status = backend->worker_gather(t->run.worker, &own, all, sizeof own, error);
+    if (status == TANDEM_OK) status = backend->worker_gather(t->rank.worker, &own, all, sizeof own, error);
     evaluation *sum = &t->evaluation[t->n_evaluation];
     sum->step = done;
     for (int r = 0; r < n_rank && status == TANDEM_OK; r++) {
@@ -159,10 +159,10 @@ static tandem_status add_to_log(training *t, int64_t index, int64_t step_ns, tan
         &t->log,
         &(train_log_line){.step = done,
                           .loss = t->loss[index],
-                          .rate = (double)recipe_rate(&t->run.recipe, done - 1),
+                          .rate = (double)recipe_rate(&t->rank.config, done - 1),
                           .step_ns = step_ns,
-                          .samples_per_s = (double)t->run.global_batch * 1e9 / (double)step_ns,
-                          .report = t->run.backend->executor_report(t->run.executor),
+                          .samples_per_s = (double)t->rank.global_batch * 1e9 / (double)step_ns,
+                          .report = t->rank.backend->executor_report(t->rank.executor),
                           .is_evaluated = is_evaluated,
                           .accuracy = is_evaluated ? accuracy_of(e) : NAN},
         error);
@@ -173,9 +173,9 @@ static tandem_status follow_up(training *t, int64_t index, int64_t step_ns, tand
 {
     const cli_options *options = t->options;
     const int64_t done = t->begin + index + 1;
-    const int is_last = index + 1 == t->steps, is_0 = t->run.place.rank == 0;
-    const tandem_step_report report = t->run.backend->executor_report(t->run.executor);
-    const char *note = t->run.backend->executor_note(t->run.executor);
+    const int is_last = index + 1 == t->steps, is_0 = t->rank.place.rank == 0;
+    const tandem_step_report report = t->rank.backend->executor_report(t->rank.executor);
+    const char *note = t->rank.backend->executor_note(t->rank.executor);
     tandem_status status = TANDEM_OK;
     if (*note && !t->is_noted) cli_note(options, "%s", note);
     t->is_noted = t->is_noted || *note;
@@ -190,28 +190,29 @@ static tandem_status follow_up(training *t, int64_t index, int64_t step_ns, tand
     }
     if (status == TANDEM_OK && is_0) status = add_to_log(t, index, step_ns, error);
     if (status == TANDEM_OK && options->checkpoint && (is_due(options->checkpoint_every, done) || is_last))
-        status = t->run.backend->executor_save(t->run.executor, options->checkpoint, done, t->recipe, error);
+        status = t->rank.backend->executor_save(t->rank.executor, options->checkpoint, done, t->config_text,
+                                                error);
     if (status == TANDEM_OK && options->export && is_last)
-        status = t->run.backend->executor_export(t->run.executor, options->export, error);
+        status = t->rank.backend->executor_export(t->rank.executor, options->export, error);
     return status;
 }
 
 static tandem_status run_steps(training *t, tandem_error *error)
 {
-    const tandem_backend_api *backend = t->run.backend;
-    const int64_t begin = tandem_now_ns();
-    int64_t before = begin, delayed_ns = tandem_delayed_ns();
+    const tandem_backend_api *backend = t->rank.backend;
+    const int64_t begin_ns = tandem_now_ns();
+    int64_t before = begin_ns, delayed_ns = tandem_delayed_ns();
     for (int64_t index = 0; index < t->steps; index++) {
         const int64_t step = t->begin + index;
-        backend->executor_set_rate(t->run.executor, recipe_rate(&t->run.recipe, step));
-        tandem_status status = backend->executor_step(t->run.executor, step, &t->loss[index], error);
+        backend->executor_set_rate(t->rank.executor, recipe_rate(&t->rank.config, step));
+        tandem_status status = backend->executor_step(t->rank.executor, step, &t->loss[index], error);
         if (status != TANDEM_OK) return status;
         record_step(t, index);
         const int64_t step_ns = tandem_now_ns() - before;
         if (index >= WARM_UP_STEPS) record_period(t, index - WARM_UP_STEPS, step_ns, delayed_ns);
         status = follow_up(t, index, step_ns, error);
         if (status != TANDEM_OK) return status;
-        show_progress(t, index, begin);
+        show_progress(t, index, begin_ns);
         delayed_ns = tandem_delayed_ns();
         before = tandem_now_ns(); /* what is between steps belongs to none */
     }
@@ -232,15 +233,16 @@ static int64_t task_median(const training *t, int k)
 
 static tandem_status gather_tasks(training *t, tandem_error *error)
 {
-    const size_t n_task = (size_t)t->run.step->n_task;
+    const size_t n_task = (size_t)t->rank.step->n_task;
     int64_t *mine = calloc(n_task, sizeof *mine);
-    t->task_ns = calloc(n_task * (size_t)t->run.place.n_rank, sizeof *t->task_ns);
+    t->task_ns = calloc(n_task * (size_t)t->rank.place.n_rank, sizeof *t->task_ns);
     tandem_status status = TANDEM_OK;
     if (!mine || !t->task_ns)
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %zu tasks", n_task);
     for (size_t k = 0; k < n_task && status == TANDEM_OK; k++) mine[k] = task_median(t, (int)k);
     if (status == TANDEM_OK)
-        status = t->run.backend->worker_gather(t->run.worker, mine, t->task_ns, n_task * sizeof *mine, error);
+        status =
+            t->rank.backend->worker_gather(t->rank.worker, mine, t->task_ns, n_task * sizeof *mine, error);
     free(mine);
     return status;
 }
@@ -257,19 +259,19 @@ static int64_t median_of(int64_t *ns, int64_t n, int64_t *p10, int64_t *p90)
 static tandem_status gather_reports(training *t, tandem_error *error)
 {
     rank_times *times = &t->times;
-    const tandem_backend_api *backend = t->run.backend;
-    const tandem_memory *memory = backend->executor_memory(t->run.executor);
-    rank_report mine = {.allocated_bytes = backend->executor_allocated(t->run.executor),
+    const tandem_backend_api *backend = t->rank.backend;
+    const tandem_memory *memory = backend->executor_memory(t->rank.executor);
+    rank_report mine = {.allocated_bytes = backend->executor_allocated(t->rank.executor),
                         .planned_bytes = memory->peak,
                         .evaluation_bytes = memory->evaluation,
-                        .resident_bytes = backend->executor_resident(t->run.executor)};
+                        .resident_bytes = backend->executor_resident(t->rank.executor)};
     if (times->n_counted > 0) {
         mine.period_ns = median_of(times->period_ns, times->n_counted, &mine.p10_ns, &mine.p90_ns);
         mine.wait_ns = median_of(times->wait_ns, times->n_counted, NULL, NULL);
         mine.undisturbed_ns = median_of(times->undisturbed_ns, times->n_counted, NULL, NULL);
         mine.busy_ns = median_of(times->busy_ns, times->n_counted, NULL, NULL);
     }
-    const tandem_status status = backend->worker_gather(t->run.worker, &mine, t->report, sizeof mine, error);
+    const tandem_status status = backend->worker_gather(t->rank.worker, &mine, t->report, sizeof mine, error);
     return status == TANDEM_OK && t->options->per_operator ? gather_tasks(t, error) : status;
 }
 
@@ -281,7 +283,7 @@ static double final_accuracy(const training *t)
 
 static double samples_per_s(const training *t)
 {
-    return t->report[0].period_ns > 0 ? (double)t->run.global_batch * 1e9 / (double)t->report[0].period_ns
+    return t->report[0].period_ns > 0 ? (double)t->rank.global_batch * 1e9 / (double)t->report[0].period_ns
                                       : NAN;
 }
 
@@ -300,8 +302,8 @@ static json_t *rank_json(const training *t, int r)
         (json_int_t)report->allocated_bytes, "evaluation_bytes", (json_int_t)report->evaluation_bytes,
         "resident_bytes", known_or_null(report->resident_bytes));
     json_t *tasks = t->task_ns ? json_array() : NULL;
-    for (int k = 0; tasks && k < t->run.step->n_task; k++)
-        json_array_append_new(tasks, json_integer(t->task_ns[r * t->run.step->n_task + k]));
+    for (int k = 0; tasks && k < t->rank.step->n_task; k++)
+        json_array_append_new(tasks, json_integer(t->task_ns[r * t->rank.step->n_task + k]));
     if (tasks) json_object_set_new(row, "task_ns", tasks);
     return row;
 }
@@ -309,14 +311,14 @@ static json_t *rank_json(const training *t, int r)
 static json_t *ranks_json(const training *t)
 {
     json_t *ranks = json_array();
-    for (int r = 0; r < t->run.place.n_rank; r++) json_array_append_new(ranks, rank_json(t, r));
+    for (int r = 0; r < t->rank.place.n_rank; r++) json_array_append_new(ranks, rank_json(t, r));
     return ranks;
 }
 
 static json_t *operators_json(const training *t)
 {
     json_t *operators = json_array();
-    const tandem_step *step = t->run.step;
+    const tandem_step *step = t->rank.step;
     const int64_t *start_ns = t->times.start_ns + (n_micro_of(t) - 1) * (size_t)step->n_task;
     for (int k = 0; k < step->n_task; k++) {
         const tandem_task *task = &step->task[k];
@@ -381,7 +383,7 @@ static int print_text(const training *t)
     cli_progress_end();
     printf("%s, %s\n", t->subject->graph[0]->model, t->subject->plan->name);
     printf("%-6s %-18s %12s %12s %12s %12s\n", "rank", "device", "step", "waits", "memory", "resident");
-    for (int r = 0; r < t->run.place.n_rank; r++) print_rank(t, r);
+    for (int r = 0; r < t->rank.place.n_rank; r++) print_rank(t, r);
     printf("loss %.4f after step %lld, %.4f after step %lld", t->loss[0], (long long)t->begin + 1,
            t->loss[t->steps - 1], (long long)(t->begin + t->steps));
     if (t->times.n_counted > 0)
@@ -408,7 +410,7 @@ static int events_from(tandem_trace_event *event, const tandem_step *step, const
 
 static tandem_status write_lanes(const training *t, const int64_t *all, tandem_error *error)
 {
-    const size_t n_time = (size_t)t->run.step->n_task * n_micro_of(t);
+    const size_t n_time = (size_t)t->rank.step->n_task * n_micro_of(t);
     tandem_trace_lane lane[TANDEM_MAX_CLASS] = {0};
     rank_run other[TANDEM_MAX_CLASS] = {0};
     tandem_trace_event *event = calloc(n_time * (size_t)t->subject->cluster.n_class, sizeof *event);
@@ -419,7 +421,7 @@ static tandem_status write_lanes(const training *t, const int64_t *all, tandem_e
     int rank = 0;
     for (int c = 0; c < t->subject->cluster.n_class && status == TANDEM_OK; c++) {
         const tandem_cluster_class *member = &t->subject->cluster.member[c];
-        other[c].member = c;
+        other[c].class_index = c;
         status = rank_run_open_step(&other[c], t->subject, t->options, error);
         if (status != TANDEM_OK) break;
         tandem_trace_event *mine = event + (size_t)c * n_time;
@@ -442,17 +444,17 @@ static tandem_status write_lanes(const training *t, const int64_t *all, tandem_e
 
 static tandem_status write_trace(training *t, tandem_error *error)
 {
-    const size_t n_time = (size_t)t->run.step->n_task * n_micro_of(t);
+    const size_t n_time = (size_t)t->rank.step->n_task * n_micro_of(t);
     int64_t *mine = malloc(2 * n_time * sizeof *mine);
-    int64_t *all = malloc(2 * n_time * sizeof *all * (size_t)t->run.place.n_rank);
+    int64_t *all = malloc(2 * n_time * sizeof *all * (size_t)t->rank.place.n_rank);
     tandem_status status =
         mine && all ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace");
     if (status == TANDEM_OK) {
         memcpy(mine, t->times.start_ns, n_time * sizeof *mine);
         memcpy(mine + n_time, t->times.end_ns, n_time * sizeof *mine);
-        status = t->run.backend->worker_gather(t->run.worker, mine, all, 2 * n_time * sizeof *mine, error);
+        status = t->rank.backend->worker_gather(t->rank.worker, mine, all, 2 * n_time * sizeof *mine, error);
     }
-    if (status == TANDEM_OK && t->run.place.rank == 0) status = write_lanes(t, all, error);
+    if (status == TANDEM_OK && t->rank.place.rank == 0) status = write_lanes(t, all, error);
     free(all);
     free(mine);
     return status;
@@ -535,25 +537,25 @@ static tandem_status check(const cli_subject *subject, const cli_options *option
 static tandem_status begin(training *t, tandem_error *error)
 {
     const cli_options *options = t->options;
-    recipe_print(t->recipe, sizeof t->recipe, &t->run.recipe, t->subject, options);
+    recipe_print(t->config_text, sizeof t->config_text, &t->rank.config, t->subject, options);
     t->steps = options->steps;
-    if (options->init) return t->run.backend->executor_import(t->run.executor, options->init, error);
+    if (options->init) return t->rank.backend->executor_import(t->rank.executor, options->init, error);
     if (!options->resume) return TANDEM_OK;
     tandem_checkpoint_info info;
-    tandem_status status = t->run.backend->executor_restore(t->run.executor, options->resume, &info, error);
+    tandem_status status = t->rank.backend->executor_restore(t->rank.executor, options->resume, &info, error);
     if (status == TANDEM_OK) status = check_steps(&info, options, error);
     if (status != TANDEM_OK) return status;
     t->begin = info.step;
     t->steps -= info.step;
-    if (t->run.place.rank != 0) return TANDEM_OK;
+    if (t->rank.place.rank != 0) return TANDEM_OK;
     cli_note(options, "goes on behind step %lld, from '%s'", (long long)info.step, options->resume);
-    recipe_note_changes(options, info.recipe, t->recipe);
+    recipe_note_changes(options, info.recipe, t->config_text);
     return TANDEM_OK;
 }
 
 static tandem_status train(training *t, const cli_rank *place, tandem_error *error)
 {
-    tandem_status status = rank_run_open(&t->run, t->subject, t->options, place, error);
+    tandem_status status = rank_run_open(&t->rank, t->subject, t->options, place, error);
     if (status == TANDEM_OK) status = begin(t, error);
     if (status == TANDEM_OK) status = allocate(t, error);
     if (status == TANDEM_OK && place->rank == 0)

@@ -62,18 +62,18 @@ tandem_status tandem_layout_ranks(tandem_node *node, int n_node, const tandem_cl
 {
     int left = 0, rank = 0;
     for (int i = 0; i < n_node; i++) {
-        node[i].member = -1;
+        node[i].class_index = -1;
         left += node[i].n_task;
     }
     for (int c = 0; c < cluster->n_class; c++) {
         int wanted = cluster->member[c].n_rank;
         for (int i = 0; i < n_node && wanted > 0; i++) {
             const bool fits =
-                node[i].member < 0 && node[i].n_task > 0 && node[i].n_task <= wanted &&
+                node[i].class_index < 0 && node[i].n_task > 0 && node[i].n_task <= wanted &&
                 (!cluster->member[c].per_node || cluster->member[c].per_node == node[i].n_task) &&
                 strcmp(node[i].device.name, cluster->member[c].device.name) == 0;
             if (!fits) continue;
-            node[i].member = c;
+            node[i].class_index = c;
             node[i].first_rank = rank;
             rank += node[i].n_task;
             wanted -= node[i].n_task;

@@ -13,8 +13,8 @@ typedef struct tandem_node {
     const char *name; /* borrowed */
     tandem_device device;
     int n_task;
-    int member;     /* its class, out of tandem_layout_ranks */
-    int first_rank; /* likewise */
+    int class_index; /* its class, out of tandem_layout_ranks */
+    int first_rank;  /* likewise */
 } tandem_node;
 
 enum { TANDEM_LAYOUT_TEXT = 4096 };

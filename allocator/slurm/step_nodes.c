@@ -289,7 +289,7 @@ void tandem_step_nodes_close(tandem_step_nodes *nodes)
 
 static bool continues(const tandem_node *before, const tandem_node *node)
 {
-    return before->member == node->member && before->n_task == node->n_task &&
+    return before->class_index == node->class_index && before->n_task == node->n_task &&
            before->first_rank + before->n_task == node->first_rank;
 }
 
@@ -301,7 +301,7 @@ static bool print_run(FILE *out, const tandem_step_nodes *nodes, int begin)
     bool done = hosts != NULL;
     for (int i = begin; i < nodes->n_node && done; i++) {
         const tandem_node *node = &nodes->node[i];
-        if (!node->n_task || node->member != first->member) continue;
+        if (!node->n_task || node->class_index != first->class_index) continue;
         if (last && !continues(last, node)) break;
         done = slurm_hostlist_push_host(hosts, node->name) > 0;
         last = node;
@@ -324,8 +324,9 @@ char *tandem_step_nodes_ranks(const tandem_step_nodes *nodes)
     for (int i = 0; i < nodes->n_node && done; i++) {
         const tandem_node *node = &nodes->node[i];
         if (!node->n_task) continue;
-        if (!last[node->member] || !continues(last[node->member], node)) done = print_run(out, nodes, i);
-        last[node->member] = node;
+        if (!last[node->class_index] || !continues(last[node->class_index], node))
+            done = print_run(out, nodes, i);
+        last[node->class_index] = node;
     }
     if (out && fclose(out) != 0) done = false;
     if (done) return text;

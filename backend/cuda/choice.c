@@ -206,7 +206,7 @@ static void close_trial(trial *t)
 {
     if (t->end) t->vendor->event_close(t->end);
     if (t->start) t->vendor->event_close(t->start);
-    if (t->memory) t->vendor->give(t->memory, 0);
+    if (t->memory) t->vendor->free(t->memory, 0);
 }
 
 /* Numbers below 2 in every float type, since the highest bit of the exponent of each byte's type is 0: all of
@@ -223,7 +223,7 @@ static int fill(const trial *t, uint64_t bytes)
     for (size_t i = 0; i < PATTERN; i++) pattern[i] &= 0xBF;
     uint64_t done = bytes < PATTERN ? bytes : PATTERN;
     int failed = t->vendor->copy(t->memory, pattern, done, t->stream);
-    if (!failed) failed = t->vendor->wait(t->stream); /* `pattern` is on this stack */
+    if (!failed) failed = t->vendor->stream_sync(t->stream); /* `pattern` is on this stack */
     while (!failed && done < bytes) {
         const uint64_t more = done < bytes - done ? done : bytes - done;
         failed = t->vendor->copy(t->memory + done, t->memory, more, t->stream);
@@ -245,7 +245,7 @@ static int open_trial(trial *t, uint64_t cache_bytes, const cuda_algorithm *cand
     const uint64_t sets = 2 * cache_bytes / t->set_bytes + 1;
     t->n_set = (int)(sets < MOST_SETS ? sets : MOST_SETS);
     const uint64_t bytes = (uint64_t)t->n_set * t->set_bytes;
-    if (t->vendor->take((void **)&t->memory, bytes + ALIGNMENT + aligned(workspace_bytes), 0)) {
+    if (t->vendor->alloc((void **)&t->memory, bytes + ALIGNMENT + aligned(workspace_bytes), 0)) {
         t->memory = NULL;
         return 0;
     }
@@ -270,10 +270,10 @@ static int time_once(trial *t, int64_t *ns, int64_t *spent_ns, const cuda_algori
 {
     int64_t taken = 0;
     int failed = run_once(t, algorithm);
-    if (!failed) failed = t->vendor->record(t->start, t->stream);
+    if (!failed) failed = t->vendor->event_record(t->start, t->stream);
     for (int i = 0; i < 2 && !failed; i++) failed = run_once(t, algorithm);
-    if (!failed) failed = t->vendor->record(t->end, t->stream);
-    if (!failed) failed = t->vendor->wait(t->stream);
+    if (!failed) failed = t->vendor->event_record(t->end, t->stream);
+    if (!failed) failed = t->vendor->stream_sync(t->stream);
     if (!failed) failed = t->vendor->elapsed_ns(&taken, t->start, t->end);
     if (!failed && taken < *ns) *ns = taken;
     *spent_ns += taken;
@@ -313,7 +313,7 @@ static int take_one(cuda_algorithm *chosen, const cuda_vendor *vendor, const cud
 {
     *chosen = candidate[best];
     int failed = vendor->work_check(chosen, work);
-    for (int i = 0; i < n && failed && vendor->lacks(failed); i++) {
+    for (int i = 0; i < n && failed && vendor->is_unsupported(failed); i++) {
         *chosen = candidate[i];
         failed = vendor->work_check(chosen, work);
     }

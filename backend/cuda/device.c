@@ -32,7 +32,7 @@ static const cuda_operator *const operator_of[N_KERNEL_ROW] = {
 static tandem_status failed_to(const cuda_device *cuda, const char *what, int failed, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' failed to %s: %s (error %d)", cuda->name,
-                            what, cuda->vendor->text(failed), failed);
+                            what, cuda->vendor->error_text(failed), failed);
 }
 
 /* Which card a name means; that it is there, and not too old. */
@@ -45,7 +45,7 @@ static tandem_status choose(cuda_card *card, int *index, const cuda_device *cuda
     if (*digits < '0' || *digits > '9' || *end || number > INT_MAX)
         return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
                                 "there is no device '%s'; cards are cuda:0, cuda:1, …", cuda->name);
-    const int failed = cuda->vendor->count(&n);
+    const int failed = cuda->vendor->gpu_count(&n);
     if (failed == NO_DRIVER)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "device '%s' has no driver: none of NVIDIA's is installed here, or one that "
@@ -57,7 +57,7 @@ static tandem_status choose(cuda_card *card, int *index, const cuda_device *cuda
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "device '%s' is not here: this machine has %d card%s", cuda->name, n,
                                 n == 1 ? "" : "s");
-    const int looked = cuda->vendor->look(card, (int)number);
+    const int looked = cuda->vendor->describe(card, (int)number);
     if (looked) return failed_to(cuda, "describe itself", looked, error);
     if (card->major * 10 + card->minor < LEAST_MAJOR * 10 + LEAST_MINOR)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
@@ -95,13 +95,13 @@ static void close_device(void *device)
     cuda_device *cuda = device;
     if (!cuda) return;
     cuda_choices_close(cuda->choices);
-    for (int k = 0; k < cuda->n_mark; k++) cuda->vendor->event_close(cuda->mark[k]);
-    free(cuda->mark);
-    if (cuda->amax_bits) cuda->vendor->give(cuda->amax_bits, 0);
-    if (cuda->faults) cuda->vendor->give(cuda->faults, 0);
+    for (int k = 0; k < cuda->n_event; k++) cuda->vendor->event_close(cuda->event[k]);
+    free(cuda->event);
+    if (cuda->amax_bits) cuda->vendor->free(cuda->amax_bits, 0);
+    if (cuda->faults) cuda->vendor->free(cuda->faults, 0);
     for (int lane = 0; lane < TANDEM_N_LANE; lane++) {
-        if (cuda->beside[lane]) cuda->vendor->stream_close(cuda->beside[lane]);
-        if (cuda->behind[lane]) cuda->vendor->event_close(cuda->behind[lane]);
+        if (cuda->side_stream[lane]) cuda->vendor->stream_close(cuda->side_stream[lane]);
+        if (cuda->stream_event[lane]) cuda->vendor->event_close(cuda->stream_event[lane]);
     }
     if (cuda->stream) cuda->vendor->stream_close(cuda->stream);
     if (cuda->libraries) cuda->vendor->close(cuda->libraries);
@@ -120,11 +120,11 @@ static tandem_status open_parts(cuda_device *cuda, tandem_error *error)
     int failed = vendor->open(&cuda->libraries, cuda->index);
     if (!failed) failed = vendor->stream_open(&cuda->stream);
     for (int lane = TANDEM_LANE_COMPUTE + 1; lane < TANDEM_N_LANE && !failed; lane++)
-        failed = vendor->stream_open(&cuda->beside[lane]);
+        failed = vendor->stream_open(&cuda->side_stream[lane]);
     for (int lane = 0; lane < TANDEM_N_LANE && !failed; lane++)
-        failed = vendor->event_open(&cuda->behind[lane]);
-    if (!failed) failed = vendor->take((void **)&cuda->faults, sizeof *cuda->faults, 0);
-    if (!failed) failed = vendor->take((void **)&cuda->amax_bits, 2 * sizeof *cuda->amax_bits, 0);
+        failed = vendor->event_open(&cuda->stream_event[lane]);
+    if (!failed) failed = vendor->alloc((void **)&cuda->faults, sizeof *cuda->faults, 0);
+    if (!failed) failed = vendor->alloc((void **)&cuda->amax_bits, 2 * sizeof *cuda->amax_bits, 0);
     if (!failed) failed = vendor->clear(cuda->faults, sizeof *cuda->faults, cuda->stream);
     return failed ? failed_to(cuda, "open", failed, error) : TANDEM_OK;
 }
@@ -255,7 +255,7 @@ static tandem_status take(void *device, void **memory, uint64_t bytes, int is_st
     const cuda_device *cuda = device;
     void *taken = NULL;
     const uint64_t some = bytes ? bytes : ALIGNMENT;
-    int failed = cuda->vendor->take(&taken, some, is_staging);
+    int failed = cuda->vendor->alloc(&taken, some, is_staging);
     if (failed == OUT_OF_MEMORY)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "device '%s' has no %llu bytes of %s left",
                                 cuda->name, (unsigned long long)some,
@@ -266,7 +266,7 @@ static tandem_status take(void *device, void **memory, uint64_t bytes, int is_st
     else
         failed = cuda->vendor->clear(taken, some, cuda->stream);
     if (failed) {
-        cuda->vendor->give(taken, is_staging);
+        cuda->vendor->free(taken, is_staging);
         return failed_to(cuda, "clear memory", failed, error);
     }
     *memory = taken;
@@ -276,7 +276,7 @@ static tandem_status take(void *device, void **memory, uint64_t bytes, int is_st
 static void give(void *device, void *memory, int is_staging)
 {
     const cuda_device *cuda = device;
-    if (memory) cuda->vendor->give(memory, is_staging);
+    if (memory) cuda->vendor->free(memory, is_staging);
 }
 
 static tandem_status lock(void *device, void *memory, uint64_t bytes, tandem_error *error)
@@ -292,7 +292,7 @@ static int clocks(void *device, tandem_clocks *now)
 {
     const cuda_device *cuda = device;
     tandem_clocks seen;
-    if (cuda->vendor->clocks(&seen.compute_mhz, &seen.memory_mhz, cuda->index)) return 0;
+    if (cuda->vendor->read_clocks(&seen.compute_mhz, &seen.memory_mhz, cuda->index)) return 0;
     *now = seen;
     return 1;
 }
@@ -308,9 +308,9 @@ static tandem_status copy(void *device, void *to, const void *from, uint64_t byt
 {
     const cuda_device *cuda = device;
     /* a thread that measures exchanges is not the one that opened it */
-    int failed = cuda->vendor->use(cuda->index);
+    int failed = cuda->vendor->set_device(cuda->index);
     if (!failed) failed = cuda->vendor->copy(to, from, bytes, cuda->stream);
-    if (!failed) failed = cuda->vendor->wait(cuda->stream);
+    if (!failed) failed = cuda->vendor->stream_sync(cuda->stream);
     return failed ? failed_to(cuda, "copy", failed, error) : TANDEM_OK;
 }
 
@@ -342,20 +342,20 @@ static tandem_status settle(void *device, int *is_finite, tandem_error *error)
 
 static tandem_cuda_stream stream_of(const cuda_device *cuda, tandem_lane lane)
 {
-    return lane == TANDEM_LANE_COMPUTE ? cuda->stream : cuda->beside[lane];
+    return lane == TANDEM_LANE_COMPUTE ? cuda->stream : cuda->side_stream[lane];
 }
 
 static tandem_status marks(void *device, int n, tandem_error *error)
 {
     cuda_device *cuda = device;
-    if (n <= cuda->n_mark) return TANDEM_OK;
-    tandem_cuda_event *grown = realloc(cuda->mark, (size_t)n * sizeof(tandem_cuda_event));
+    if (n <= cuda->n_event) return TANDEM_OK;
+    tandem_cuda_event *grown = realloc(cuda->event, (size_t)n * sizeof(tandem_cuda_event));
     if (!grown)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d marks of device '%s'", n,
                                 cuda->name);
-    cuda->mark = grown;
-    for (; cuda->n_mark < n; cuda->n_mark++) {
-        const int failed = cuda->vendor->event_open(&cuda->mark[cuda->n_mark]);
+    cuda->event = grown;
+    for (; cuda->n_event < n; cuda->n_event++) {
+        const int failed = cuda->vendor->event_open(&cuda->event[cuda->n_event]);
         if (failed) return failed_to(cuda, "open an event", failed, error);
     }
     return TANDEM_OK;
@@ -365,8 +365,8 @@ static tandem_status mark(void *device, tandem_lane lane, int k, tandem_error *e
 {
     const cuda_device *cuda = device;
     const tandem_cuda_stream stream = stream_of(cuda, lane);
-    const int failed = cuda->records ? cuda->vendor->record_outside(cuda->mark[k], stream)
-                                     : cuda->vendor->record(cuda->mark[k], stream);
+    const int failed = cuda->is_capturing ? cuda->vendor->event_record_external(cuda->event[k], stream)
+                                          : cuda->vendor->event_record(cuda->event[k], stream);
     return failed ? failed_to(cuda, "record an event", failed, error) : TANDEM_OK;
 }
 
@@ -375,25 +375,25 @@ static tandem_status mark(void *device, tandem_lane lane, int k, tandem_error *e
 static tandem_status follow(void *device, tandem_lane lane, tandem_lane leader, tandem_error *error)
 {
     cuda_device *cuda = device;
-    int failed = cuda->vendor->record(cuda->behind[lane], stream_of(cuda, leader));
-    if (!failed) failed = cuda->vendor->wait_for(stream_of(cuda, lane), cuda->behind[lane]);
+    int failed = cuda->vendor->event_record(cuda->stream_event[lane], stream_of(cuda, leader));
+    if (!failed) failed = cuda->vendor->stream_wait_event(stream_of(cuda, lane), cuda->stream_event[lane]);
     if (failed) return failed_to(cuda, "wait for an event", failed, error);
-    cuda->is_forked[lane] = cuda->records && lane != TANDEM_LANE_COMPUTE;
+    cuda->is_forked[lane] = cuda->is_capturing && lane != TANDEM_LANE_COMPUTE;
     return TANDEM_OK;
 }
 
 static tandem_status reach(void *device, int k, tandem_error *error)
 {
     const cuda_device *cuda = device;
-    int failed = cuda->vendor->use(cuda->index);
-    if (!failed) failed = cuda->vendor->reach(cuda->mark[k]);
+    int failed = cuda->vendor->set_device(cuda->index);
+    if (!failed) failed = cuda->vendor->event_sync(cuda->event[k]);
     return failed ? failed_to(cuda, "do what it was given", failed, error) : TANDEM_OK;
 }
 
 static tandem_status elapsed(int64_t *ns, void *device, int from, int to, tandem_error *error)
 {
     const cuda_device *cuda = device;
-    const int failed = cuda->vendor->elapsed_ns(ns, cuda->mark[from], cuda->mark[to]);
+    const int failed = cuda->vendor->elapsed_ns(ns, cuda->event[from], cuda->event[to]);
     return failed ? failed_to(cuda, "say when it did its work", failed, error) : TANDEM_OK;
 }
 
@@ -409,10 +409,11 @@ static tandem_status queue_copy(void *device, tandem_lane lane, void *to, const 
 
 static tandem_status try_marks_in_a_graph(cuda_device *cuda, tandem_error *error)
 {
-    const int failed =
-        cuda->outside_waits ? 0 : cuda->vendor->outside_waits(&cuda->outside_waits, cuda->stream);
+    const int failed = cuda->has_external_events
+                           ? 0
+                           : cuda->vendor->probe_external_events(&cuda->has_external_events, cuda->stream);
     if (failed) return failed_to(cuda, "try a graph", failed, error);
-    return cuda->outside_waits
+    return cuda->has_external_events
                ? TANDEM_OK
                : tandem_error_set(error, TANDEM_NO_DEVICE,
                                   "cuda:%d: nobody can wait for an event in a graph with this driver",
@@ -426,7 +427,7 @@ static tandem_status record(void *device, tandem_error *error)
     if (status != TANDEM_OK) return status;
     const int failed = cuda->vendor->capture_begin(cuda->stream);
     if (failed) return failed_to(cuda, "begin a graph", failed, error);
-    cuda->records = 1;
+    cuda->is_capturing = 1;
     return TANDEM_OK;
 }
 
@@ -447,7 +448,7 @@ static tandem_status recorded(void *device, void **graph, tandem_error *error)
     tandem_cuda_graph made = NULL;
     tandem_status status = join(cuda, error);
     const int failed_update = cuda->failed_update, failed = cuda->vendor->capture_end(&made, cuda->stream);
-    cuda->records = cuda->failed_update = 0;
+    cuda->is_capturing = cuda->failed_update = 0;
     if (status == TANDEM_OK && failed_update)
         status = failed_to(cuda, "update weights", failed_update, error);
     else if (status == TANDEM_OK && failed)
@@ -455,21 +456,21 @@ static tandem_status recorded(void *device, void **graph, tandem_error *error)
     if (status == TANDEM_OK)
         *graph = made;
     else if (made)
-        cuda->vendor->graph_close(made);
+        cuda->vendor->graph_destroy(made);
     return status;
 }
 
 static tandem_status replay(void *device, void *graph, tandem_error *error)
 {
     const cuda_device *cuda = device;
-    const int failed = cuda->vendor->graph_run(graph, cuda->stream);
+    const int failed = cuda->vendor->graph_launch(graph, cuda->stream);
     return failed ? failed_to(cuda, "run a graph", failed, error) : TANDEM_OK;
 }
 
 static void forget(void *device, void *graph)
 {
     const cuda_device *cuda = device;
-    if (graph) cuda->vendor->graph_close(graph);
+    if (graph) cuda->vendor->graph_destroy(graph);
 }
 
 /* --- The table ------------------------------------------------------------------------------------------ */
@@ -521,8 +522,8 @@ const tandem_device_backend tandem_cuda_backend = {
 
 /* The one exported function: the table, or NULL where `version` is not that of backend.h when this was built.
  * */
-__attribute__((visibility("default"))) const tandem_device_backend *tandem_cuda_get(int version);
-const tandem_device_backend *tandem_cuda_get(int version)
+__attribute__((visibility("default"))) const tandem_device_backend *tandem_cuda_get(int api_version);
+const tandem_device_backend *tandem_cuda_get(int api_version)
 {
-    return version == TANDEM_BACKEND_VERSION ? &tandem_cuda_backend : NULL;
+    return api_version == TANDEM_BACKEND_VERSION ? &tandem_cuda_backend : NULL;
 }

@@ -6,7 +6,7 @@ tandem_status cuda_kernel_result(const tandem_kernel *kernel, int failed, tandem
     if (!failed) return TANDEM_OK;
     kernel_name(name, &kernel->task, kernel->op);
     return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' failed in %s: %s (error %d)",
-                            kernel->device->name, name, kernel->device->vendor->text(failed), failed);
+                            kernel->device->name, name, kernel->device->vendor->error_text(failed), failed);
 }
 
 const tandem_shape *cuda_input_shape(const tandem_kernel *kernel, int slot)

@@ -89,23 +89,23 @@ typedef struct cuda_work cuda_work; /* a product or a convolution that was descr
 typedef struct cuda_libraries cuda_libraries; /* handles of the libraries, for one card */
 
 typedef struct cuda_vendor {
-    int (*count)(int *n_card);
-    int (*look)(cuda_card *card, int index); /* opens nothing on it */
-    int (*free_bytes)(uint64_t *bytes);      /* of the card that is open */
-    const char *(*text)(int error);
+    int (*gpu_count)(int *n_card);
+    int (*describe)(cuda_card *card, int index); /* opens nothing on it */
+    int (*free_bytes)(uint64_t *bytes);          /* of the card that is open */
+    const char *(*error_text)(int error);
     /* whether it says that a library has no way to do a piece of work on this card */
-    int (*lacks)(int error);
+    int (*is_unsupported)(int error);
     int (*versions)(char *text, size_t size); /* "CUDA 13.0, cuBLASLt 13.0.2, cuDNN 9.13" */
     /* at this moment; an error where nobody tells them */
-    int (*clocks)(int *compute_mhz, int *memory_mhz, int index);
+    int (*read_clocks)(int *compute_mhz, int *memory_mhz, int index);
 
     int (*open)(cuda_libraries **libraries, int index);
-    int (*use)(int index); /* by a thread beside the one that opened it: its calls are for this card */
+    int (*set_device)(int index); /* by a thread beside the one that opened it: its calls are for this card */
     void (*close)(cuda_libraries *libraries);
 
     /* on the card; pinned: on the host, page-locked. Not cleared */
-    int (*take)(void **memory, uint64_t bytes, int pinned);
-    void (*give)(void *memory, int pinned);
+    int (*alloc)(void **memory, uint64_t bytes, int pinned);
+    void (*free)(void *memory, int pinned);
     /* Page-locks memory of the host that others have mapped; where that fails, nothing is locked. CUDA
      * Runtime API 13.0: cudaHostRegister, cudaHostUnregister. */
     int (*lock)(void *memory, uint64_t bytes);
@@ -115,16 +115,17 @@ typedef struct cuda_vendor {
 
     int (*stream_open)(tandem_cuda_stream *stream);
     void (*stream_close)(tandem_cuda_stream stream);
-    int (*wait)(tandem_cuda_stream stream); /* the host, for all that is on it */
+    /* the host, for all that is on it */
+    int (*stream_sync)(tandem_cuda_stream stream);
     /* the stream, for an event of another */
-    int (*wait_for)(tandem_cuda_stream stream, tandem_cuda_event event);
+    int (*stream_wait_event)(tandem_cuda_stream stream, tandem_cuda_event event);
     /* once all before is done */
     int (*call_host)(tandem_cuda_stream stream, void (*function)(void *context), void *context);
     int (*event_open)(tandem_cuda_event *event);
     void (*event_close)(tandem_cuda_event event);
-    int (*record)(tandem_cuda_event event, tandem_cuda_stream stream);
+    int (*event_record)(tandem_cuda_event event, tandem_cuda_stream stream);
     /* the host waits, in any thread; at once where it was never recorded */
-    int (*reach)(tandem_cuda_event event);
+    int (*event_sync)(tandem_cuda_event event);
     int (*elapsed_ns)(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to); /* both have happened */
 
     /* A capture: what this thread gives to `stream`, and to those that were made to wait for an event
@@ -141,11 +142,11 @@ typedef struct cuda_vendor {
     /* *waits: whether `reach` after a launch waits for the graph to come to record_outside, as it does for
      * `record`, and elapsed_ns knows when it came there; no documentation says so, so it is tried: a graph is
      * held up in front of the event. Not in a capture. */
-    int (*outside_waits)(int *waits, tandem_cuda_stream stream);
+    int (*probe_external_events)(int *waits, tandem_cuda_stream stream);
     int (*capture_end)(tandem_cuda_graph *graph, tandem_cuda_stream stream);
-    int (*record_outside)(tandem_cuda_event event, tandem_cuda_stream stream);
-    int (*graph_run)(tandem_cuda_graph graph, tandem_cuda_stream stream);
-    void (*graph_close)(tandem_cuda_graph graph);
+    int (*event_record_external)(tandem_cuda_event event, tandem_cuda_stream stream);
+    int (*graph_launch)(tandem_cuda_graph graph, tandem_cuda_stream stream);
+    void (*graph_destroy)(tandem_cuda_graph graph);
 
     int (*product_open)(cuda_work **work, cuda_libraries *libraries, const cuda_product_spec *spec);
     int (*convolution_open)(cuda_work **work, cuda_libraries *libraries, const cuda_convolution_spec *spec);

@@ -7,9 +7,10 @@
 static tandem_status told(const tandem_kernel *kernel, int failed, tandem_error *error)
 {
     const cuda_vendor *vendor = kernel->device->vendor;
-    if (!vendor->lacks(failed)) return cuda_kernel_result(kernel, failed, error);
+    if (!vendor->is_unsupported(failed)) return cuda_kernel_result(kernel, failed, error);
     char why[160];
-    (void)snprintf(why, sizeof why, "its library says: %.100s (error %d)", vendor->text(failed), failed);
+    (void)snprintf(why, sizeof why, "its library says: %.100s (error %d)", vendor->error_text(failed),
+                   failed);
     return cuda_kernel_refuse(kernel, why, error);
 }
 

@@ -25,7 +25,7 @@ static void describe(FILE *out, const cuda_device *device)
     const cuda_vendor *vendor = device->vendor;
     cuda_card seen = {0};
     char versions[128] = "";
-    (void)vendor->look(&seen, (int)strtol(device->name + strlen("cuda:"), NULL, 10));
+    (void)vendor->describe(&seen, (int)strtol(device->name + strlen("cuda:"), NULL, 10));
     (void)vendor->versions(versions, sizeof versions);
     fprintf(out, "%s: %s, compute capability %d.%d, %.1f GiB; %s, driver for CUDA %d.%d\n", device->name,
             seen.name, seen.major, seen.minor, (double)seen.memory_bytes / (double)(1 << 30), versions,

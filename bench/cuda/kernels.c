@@ -88,9 +88,9 @@ tandem_status card_arrays_fill(const card_arrays *a, const card *c, tandem_error
     if (!failed)
         failed = c->device->vendor->clear(
             a->workspace, a->bytes - (uint64_t)((char *)a->workspace - (char *)a->start), c->device->stream);
-    if (!failed) failed = c->device->vendor->wait(c->device->stream);
+    if (!failed) failed = c->device->vendor->stream_sync(c->device->stream);
     return failed ? tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' failed to fill memory: %s",
-                                     c->device->name, c->device->vendor->text(failed))
+                                     c->device->name, c->device->vendor->error_text(failed))
                   : TANDEM_OK;
 }
 

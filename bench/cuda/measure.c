@@ -9,7 +9,7 @@
 static tandem_status failed_in(const card *c, const char *what, int failed, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' failed in %s: %s (error %d)",
-                            c->device->name, what, c->device->vendor->text(failed), failed);
+                            c->device->name, what, c->device->vendor->error_text(failed), failed);
 }
 
 tandem_status card_take(void **memory, card *c, uint64_t bytes, tandem_error *error)
@@ -17,7 +17,7 @@ tandem_status card_take(void **memory, card *c, uint64_t bytes, tandem_error *er
     if (c->n_memory == CARD_MOST_MEMORY)
         return tandem_error_set(error, TANDEM_BUG, "more than %d pieces of memory", CARD_MOST_MEMORY);
     void *taken = NULL;
-    if (c->device->vendor->take(&taken, bytes ? bytes : 1, 0))
+    if (c->device->vendor->alloc(&taken, bytes ? bytes : 1, 0))
         return tandem_error_set(error, TANDEM_NO_MEMORY, "device '%s' has no %llu bytes left",
                                 c->device->name, (unsigned long long)bytes);
     c->memory[c->n_memory++] = taken;
@@ -27,7 +27,7 @@ tandem_status card_take(void **memory, card *c, uint64_t bytes, tandem_error *er
 
 void card_give_all(card *c)
 {
-    while (c->n_memory > 0) c->device->vendor->give(c->memory[--c->n_memory], 0);
+    while (c->n_memory > 0) c->device->vendor->free(c->memory[--c->n_memory], 0);
 }
 
 /* --- Random numbers ------------------------------------------------------------------------------------- */
@@ -62,7 +62,7 @@ tandem_status card_fill(const card *c, void *memory, tandem_dtype dtype, size_t 
     for (size_t at = 0; at < n && !failed; at += some)
         failed = c->device->vendor->copy((char *)memory + at * size, pattern,
                                          (n - at < some ? n - at : some) * size, c->device->stream);
-    if (!failed) failed = c->device->vendor->wait(c->device->stream);
+    if (!failed) failed = c->device->vendor->stream_sync(c->device->stream);
     free(pattern);
     return failed ? failed_in(c, "copying random numbers", failed, error) : TANDEM_OK;
 }
@@ -74,10 +74,10 @@ static int sample(double *ns, const card *c, int launches, card_work *work, void
 {
     const cuda_vendor *vendor = c->device->vendor;
     int64_t elapsed_ns = 0;
-    int failed = vendor->record(event[0], c->device->stream);
+    int failed = vendor->event_record(event[0], c->device->stream);
     for (int k = 0; k < launches && !failed; k++) failed = work(context, k % CARD_TURNS);
-    if (!failed) failed = vendor->record(event[1], c->device->stream);
-    if (!failed) failed = vendor->wait(c->device->stream);
+    if (!failed) failed = vendor->event_record(event[1], c->device->stream);
+    if (!failed) failed = vendor->stream_sync(c->device->stream);
     if (!failed) failed = vendor->elapsed_ns(&elapsed_ns, event[0], event[1]);
     *ns = (double)elapsed_ns / launches;
     return failed;

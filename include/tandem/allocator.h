@@ -149,7 +149,7 @@ typedef struct tandem_front {
     /* [n_point] by step; none is as good as another in step, sensitivity and memory */
     tandem_front_point *point;
     int n_point;
-    tandem_neighbour uniform[TANDEM_N_PRECISION]; /* on the front or not; base first */
+    tandem_neighbour baseline[TANDEM_N_PRECISION]; /* on the front or not; base first */
     int n_uniform;
     int64_t replays;
 } tandem_front;

@@ -224,7 +224,7 @@ typedef struct tandem_executor_options {
      * doubled behind 2000 good steps; 0 = none. Micikevicius et al., ICLR 2018, section 3.2 */
     float loss_scale;
     /* 1: executor_evaluate may be called: its kernels are made, and have a place in memory, from the begin */
-    int evaluates;
+    int with_evaluation;
     int allow_nan; /* 1: a loss or gradient that is not finite does not end the step with TANDEM_OVER_LIMIT */
 } tandem_executor_options;
 

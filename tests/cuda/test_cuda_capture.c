@@ -163,7 +163,7 @@ static void a_capture_keeps_its_rules(void **state)
     tandem_cuda_event e = NULL, f = NULL;
     tandem_cuda_graph graph = NULL;
     void *memory = NULL;
-    assert_int_equal(v->take(&memory, 2 * sizeof(float), 1), 0);
+    assert_int_equal(v->alloc(&memory, 2 * sizeof(float), 1), 0);
     float *const x = memory, *const y = x + 1;
     *x = 1;
     *y = 2;
@@ -171,29 +171,29 @@ static void a_capture_keeps_its_rules(void **state)
     assert_int_equal(v->stream_open(&b), 0);
     assert_int_equal(v->event_open(&e), 0);
     assert_int_equal(v->event_open(&f), 0);
-    assert_int_not_equal(v->record_outside(e, a), 0); /* of captures only */
+    assert_int_not_equal(v->event_record_external(e, a), 0); /* of captures only */
     assert_int_equal(v->capture_end(&graph, a), UNMATCHED);
-    assert_int_equal(v->record(f, a), 0);
+    assert_int_equal(v->event_record(f, a), 0);
 
     assert_int_equal(v->capture_begin(a), 0); /* forked, not joined */
-    assert_int_equal(v->record(e, a), 0);
-    assert_int_equal(v->wait_for(b, e), 0);
+    assert_int_equal(v->event_record(e, a), 0);
+    assert_int_equal(v->stream_wait_event(b, e), 0);
     assert_int_equal(v->copy(y, x, sizeof *x, b), 0);
     assert_int_equal(v->capture_end(&graph, b), UNMATCHED);
     assert_int_equal(v->capture_end(&graph, a), UNJOINED);
-    assert_int_equal(v->reach(e), CAPTURED); /* it marks nothing that happens */
+    assert_int_equal(v->event_sync(e), CAPTURED); /* it marks nothing that happens */
 
     assert_int_equal(v->capture_begin(a), 0); /* waits for what is not in it */
-    assert_int_equal(v->wait_for(a, f), ISOLATION);
+    assert_int_equal(v->stream_wait_event(a, f), ISOLATION);
     assert_int_equal(v->copy(y, x, sizeof *x, a), INVALIDATED);
     assert_int_equal(v->capture_end(&graph, a), INVALIDATED);
 
     assert_int_equal(v->capture_begin(a), 0); /* waited for */
-    assert_int_equal(v->record(e, a), 0);
-    assert_int_equal(v->reach(e), CAPTURED);
+    assert_int_equal(v->event_record(e, a), 0);
+    assert_int_equal(v->event_sync(e), CAPTURED);
     assert_int_equal(v->capture_end(&graph, a), INVALIDATED);
     assert_int_equal(v->capture_begin(a), 0);
-    assert_int_equal(v->wait(a), UNSUPPORTED);
+    assert_int_equal(v->stream_sync(a), UNSUPPORTED);
     assert_int_equal(v->capture_end(&graph, a), INVALIDATED);
     assert_null(graph);
     assert_true(*y == 2);
@@ -201,7 +201,7 @@ static void a_capture_keeps_its_rules(void **state)
     v->event_close(f);
     v->stream_close(a);
     v->stream_close(b);
-    v->give(memory, 1);
+    v->free(memory, 1);
 }
 
 /* Call or node number n fails, alone or with all behind it. Returns whether it was told. */

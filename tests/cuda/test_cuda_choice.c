@@ -33,7 +33,7 @@ static chosen opened(const char *versions)
 {
     chosen c = {0};
     assert_int_equal(cuda_choices_open(&c.choices, &stand_in_card, versions, NULL), TANDEM_OK);
-    assert_int_equal(stand_in_vendor.use(0), 0);
+    assert_int_equal(stand_in_vendor.set_device(0), 0);
     assert_int_equal(stand_in_vendor.stream_open(&c.stream), 0);
     assert_int_equal(stand_in_vendor.product_open(&c.work, NULL, &spec), 0);
     c.candidate = (cuda_candidate_work){.work = c.work, .a_bytes = 3072, .b_bytes = 2048, .c_bytes = 3072};
@@ -152,7 +152,7 @@ static void a_candidate_that_its_library_refuses_is_passed_over(void **state)
     stand_in_refused = 4;
     const int failed = cuda_choose(&algorithm, c.choices, &stand_in_vendor, c.stream, &c.candidate);
     stand_in_refused = 0;
-    assert_true(failed && stand_in_vendor.lacks(failed));
+    assert_true(failed && stand_in_vendor.is_unsupported(failed));
     assert_int_equal(algorithm.word[0], 99);
     closed(&c);
 }

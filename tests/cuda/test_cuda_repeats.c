@@ -23,7 +23,7 @@ static tandem_status after(void *copy, const card_kernel *kernel, const card_arr
     const tandem_status status = card_arrays_fill(a, c, error);
     if (status != TANDEM_OK) return status;
     const int failed = kernel->launch(a, c->device->stream);
-    if (failed) return tandem_error_set(error, TANDEM_NO_DEVICE, "%s", c->device->vendor->text(failed));
+    if (failed) return tandem_error_set(error, TANDEM_NO_DEVICE, "%s", c->device->vendor->error_text(failed));
     return tandem_cuda_backend.copy((void *)(uintptr_t)c->device, copy, a->start, a->bytes, error);
 }
 

@@ -32,7 +32,7 @@ static tandem_status open_executor(fixture *f, const uint64_t *limit, tandem_err
     return f->backend->executor_open(
         &f->executor, f->worker,
         &(tandem_executor_options){
-            .step = f->step, .global_batch = 4, .memory_limit_bytes = limit, .evaluates = 1},
+            .step = f->step, .global_batch = 4, .memory_limit_bytes = limit, .with_evaluation = 1},
         error);
 }
 

@@ -279,8 +279,8 @@ static void check_front(const priced_cluster *p, const char *policy, uint64_t se
                         b->peak_bytes > a->peak_bytes);
         }
     }
-    assert_int_equal(front->uniform[0].relation, TANDEM_NEIGHBOUR_BASE);
-    assert_int_equal(front->uniform[0].step_ns, fastest.base_ns);
+    assert_int_equal(front->baseline[0].relation, TANDEM_NEIGHBOUR_BASE);
+    assert_int_equal(front->baseline[0].step_ns, fastest.base_ns);
     tandem_front_close(front);
 }
 

@@ -192,7 +192,7 @@ static void features_are_devices(void **state)
 
 static tandem_node node_of(const char *device, int n_task)
 {
-    tandem_node node = {.name = "n", .n_task = n_task, .member = -7, .first_rank = -7};
+    tandem_node node = {.name = "n", .n_task = n_task, .class_index = -7, .first_rank = -7};
     assert_int_equal(tandem_device_find(&node.device, device, NULL), TANDEM_OK);
     return node;
 }
@@ -204,13 +204,13 @@ static void nodes_are_classes(void **state)
     tandem_cluster cluster;
     tandem_node node[] = {node_of("cpu:avx2", 2), node_of("cpu:avx", 1), node_of("cpu:avx2", 2),
                           node_of("cpu:avx", 3),  node_of("cpu:avx", 0), node_of("cpu:avx", 1)};
-    const int first[] = {0, 4, 2, 6, -7, 5}, member[] = {0, 1, 0, 2, -1, 1};
+    const int first[] = {0, 4, 2, 6, -7, 5}, class_index[] = {0, 1, 0, 2, -1, 1};
     assert_int_equal(tandem_layout_print(text, node, 6, "1Gbit/s,5us", NULL), TANDEM_OK);
     assert_string_equal(text, "4*cpu:avx2@2 + 2*cpu:avx@1 + 3*cpu:avx@3 net=1Gbit/s,5us");
     assert_int_equal(tandem_cluster_parse(&cluster, text, NULL), TANDEM_OK);
     assert_int_equal(tandem_layout_ranks(node, 6, &cluster, NULL), TANDEM_OK);
     for (int i = 0; i < 6; i++) {
-        assert_int_equal(node[i].member, member[i]);
+        assert_int_equal(node[i].class_index, class_index[i]);
         assert_int_equal(node[i].first_rank, first[i]);
     }
 }
@@ -229,7 +229,7 @@ static void a_plans_classes_find_their_nodes(void **state)
     assert_int_equal(node[0].first_rank, 2);
     assert_int_equal(node[1].first_rank, 0);
     assert_int_equal(node[2].first_rank, 3);
-    assert_int_equal(node[2].member, 2);
+    assert_int_equal(node[2].class_index, 2);
 
     static const char *const others[] = {"3*cpu:avx + 2*cpu:avx2", "2*cpu:avx + cpu:avx2",
                                          "cpu:avx + cpu:avx + 2*cpu:avx2", "2*cpu:avx@1 + 2*cpu:avx2",
