@@ -29,12 +29,12 @@ static void put_back(const tandem_allocation_problem *problem, int c, const tand
             tandem_replayer_set(problem->replayer, c, i, precision[i]);
 }
 
-static tandem_status hold(const tandem_allocation_problem *problem, unsigned held, tandem_error *error)
+static tandem_status hold(const tandem_allocation_problem *problem, unsigned keeps_base, tandem_error *error)
 {
     tandem_plan *base = NULL;
-    const tandem_status status = tandem_allocation_open_base(&base, problem, error);
+    const tandem_status status = tandem_allocation_open_base_plan(&base, problem, error);
     for (int c = 0; status == TANDEM_OK && c < base->cluster.n_class; c++)
-        if (held & 1u << c) put_back(problem, c, base->precision[c]);
+        if (keeps_base & 1u << c) put_back(problem, c, base->precision[c]);
     tandem_plan_close(base);
     return status;
 }
@@ -55,18 +55,18 @@ static tandem_status prove(tandem_proof *proof, double sensitivity, double claim
 }
 
 tandem_status tandem_certify_claim(tandem_certificate *certificate, const tandem_allocation_problem *problem,
-                                   int64_t target_ns, unsigned held, double sensitivity, double claimed,
-                                   double most_seconds, tandem_error *error)
+                                   int64_t target_ns, unsigned keeps_base, double sensitivity, double claimed,
+                                   double time_limit_s, tandem_error *error)
 {
     const int n_class = tandem_replayer_cluster(problem->replayer)->n_class, n_op = problem->graph->n_op;
     tandem_proof proof = {0};
     tandem_precision *kept = keep(problem, n_class);
     if (!kept)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to certify a plan of %d operators", n_op);
-    tandem_status status = hold(problem, held, error);
-    if (status == TANDEM_OK) status = tandem_proof_open(&proof, problem, target_ns, held, error);
+    tandem_status status = hold(problem, keeps_base, error);
+    if (status == TANDEM_OK) status = tandem_proof_open(&proof, problem, target_ns, keeps_base, error);
     if (status == TANDEM_OK)
-        status = prove(&proof, sensitivity, claimed, tandem_allowed_seconds(most_seconds), error);
+        status = prove(&proof, sensitivity, claimed, tandem_allowed_seconds(time_limit_s), error);
     if (status == TANDEM_OK) tandem_proof_certify(certificate, &proof, sensitivity);
     tandem_proof_close(&proof);
     for (int c = 0; c < n_class; c++) put_back(problem, c, kept + c * n_op);
@@ -75,8 +75,9 @@ tandem_status tandem_certify_claim(tandem_certificate *certificate, const tandem
 }
 
 tandem_status tandem_certify(tandem_certificate *certificate, const tandem_allocation_problem *problem,
-                             int64_t target_ns, unsigned held, double sensitivity, double most_seconds,
+                             int64_t target_ns, unsigned keeps_base, double sensitivity, double time_limit_s,
                              tandem_error *error)
 {
-    return tandem_certify_claim(certificate, problem, target_ns, held, sensitivity, 0, most_seconds, error);
+    return tandem_certify_claim(certificate, problem, target_ns, keeps_base, sensitivity, 0, time_limit_s,
+                                error);
 }

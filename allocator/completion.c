@@ -18,9 +18,9 @@ tandem_status tandem_completion_open(tandem_completion *completion, const tandem
     const size_t n_state = (size_t)ways->n_state, n = n_state * SETS;
     *completion = (tandem_completion){.potential = malloc(n * sizeof *completion->potential),
                                       .next = malloc(n * sizeof *completion->next),
-                                      .harm = malloc(n * sizeof *completion->harm),
+                                      .sensitivity = malloc(n * sizeof *completion->sensitivity),
                                       .reach = malloc((n + n_state * COSTS) * sizeof *completion->reach)};
-    int complete = completion->potential && completion->next && completion->harm && completion->reach;
+    int complete = completion->potential && completion->next && completion->sensitivity && completion->reach;
     for (int r = 0; r < COSTS; r++) {
         completion->spent[r] = malloc(n * sizeof *completion->spent[r]);
         completion->least[r] = malloc(n_state * sizeof *completion->least[r]);
@@ -42,7 +42,7 @@ void tandem_completion_close(tandem_completion *completion)
         free(completion->spent[r]);
     }
     free(completion->reach);
-    free(completion->harm);
+    free(completion->sensitivity);
     free(completion->next);
     free(completion->potential);
     *completion = (tandem_completion){0};
@@ -61,7 +61,7 @@ static void fill_state(tandem_completion *completion, const tandem_ways *ways, i
     }
     for (int a = ways->arc_start[s]; a < ways->arc_start[s + 1]; a++) {
         const int to = ways->to[a];
-        const double harm = ways->harm[a], c0 = ways->cost[0][a], c1 = ways->cost[1][a];
+        const double harm = ways->sensitivity[a], c0 = ways->cost[0][a], c1 = ways->cost[1][a];
         const double *const behind = &completion->potential[(size_t)to * SETS];
         for (int k = 0; k < SETS; k++) {
             const double *const multiplier = completion->multiplier[k];
@@ -80,7 +80,7 @@ static void sum_state(tandem_completion *completion, const tandem_ways *ways, in
     for (size_t k = 0, at = (size_t)s * SETS; k < SETS; k++, at++) {
         const int a = completion->next[at];
         const size_t to = a < 0 ? 0 : (size_t)ways->to[a] * SETS + k;
-        completion->harm[at] = a < 0 ? 0 : ways->harm[a] + completion->harm[to];
+        completion->sensitivity[at] = a < 0 ? 0 : ways->sensitivity[a] + completion->sensitivity[to];
         for (int r = 0; r < COSTS; r++)
             completion->spent[r][at] = a < 0 ? 0 : ways->cost[r][a] + completion->spent[r][to];
     }
@@ -117,7 +117,7 @@ static void prune_state(const tandem_completion *completion, const tandem_ways *
         for (int k = 0; k < SETS && !drop[a]; k++) {
             const double *const m = completion->multiplier[k];
             const double here =
-                reach[k] + (ways->harm[a] + (m[0] * ways->cost[0][a] + m[1] * ways->cost[1][a]));
+                reach[k] + (ways->sensitivity[a] + (m[0] * ways->cost[0][a] + m[1] * ways->cost[1][a]));
             const double granted = m[0] * ways->slack[0] + m[1] * ways->slack[1];
             if (here * ways->keep + behind[k] - granted >= target) drop[a] = 1;
         }
@@ -125,7 +125,7 @@ static void prune_state(const tandem_completion *completion, const tandem_ways *
         for (int k = 0; k < SETS; k++) {
             const double *const m = completion->multiplier[k];
             const double here =
-                reach[k] + (ways->harm[a] + (m[0] * ways->cost[0][a] + m[1] * ways->cost[1][a]));
+                reach[k] + (ways->sensitivity[a] + (m[0] * ways->cost[0][a] + m[1] * ways->cost[1][a]));
             beyond[k] = tandem_lesser(beyond[k], here);
         }
         for (int r = 0; r < COSTS; r++)

@@ -15,7 +15,7 @@ enum { COSTS = TANDEM_WAYS_COSTS, MOST_BEGINNINGS = 1 << 22 };
 
 typedef struct beginning {
     double height; /* bound, rounded */
-    double harm, spent[COSTS];
+    double sensitivity, spent[COSTS];
     int arc, parent; /* the last arc, −1 at the start; the beginning without it */
     int n_layer;     /* layers that it has behind it */
 } beginning;
@@ -116,15 +116,15 @@ static void extend(tandem_enumeration *e, int begun)
     for (int a = ways->arc_start[state]; a < ways->arc_start[state + 1]; a++) {
         const beginning *const from = &e->at[begun];
         beginning *const made = &e->at[e->n];
-        *made = (beginning){.harm = from->harm + ways->harm[a],
+        *made = (beginning){.sensitivity = from->sensitivity + ways->sensitivity[a],
                             .spent = {from->spent[0] + ways->cost[0][a], from->spent[1] + ways->cost[1][a]},
                             .arc = a,
                             .parent = begun,
                             .n_layer = from->n_layer + 1};
         const double bound =
-            tandem_completion_bound(&e->completion, ways, ways->to[a], made->harm, made->spent);
+            tandem_completion_bound(&e->completion, ways, ways->to[a], made->sensitivity, made->spent);
         if (!(bound < INFINITY)) continue;
-        made->height = height_of(made->n_layer == ways->n_layer ? made->harm : bound);
+        made->height = height_of(made->n_layer == ways->n_layer ? made->sensitivity : bound);
         push(e, (int)e->n++);
     }
 }
@@ -135,7 +135,8 @@ static tandem_status start(tandem_enumeration *e, tandem_error *error)
 {
     double multiplier[COSTS], bound = INFINITY;
     int64_t passes = 0;
-    tandem_best best = {.harm = INFINITY, .arc = malloc(((size_t)e->ways.n_layer + 1) * sizeof *best.arc)};
+    tandem_best best = {.sensitivity = INFINITY,
+                        .arc = malloc(((size_t)e->ways.n_layer + 1) * sizeof *best.arc)};
     if (!best.arc)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a way of %d layers", e->ways.n_layer);
     tandem_status status = tandem_ways_dual(&e->ways, multiplier, &bound, &best, &passes, error);
@@ -188,7 +189,7 @@ tandem_status tandem_enumeration_next(tandem_enumeration *enumeration, double *h
         const int top = e->heap[0], state = state_of(e, top);
         const size_t n_arc = (size_t)(e->ways.arc_start[state + 1] - e->ways.arc_start[state]);
         if (e->at[top].n_layer == e->ways.n_layer) {
-            found = e->at[pop(e)].harm;
+            found = e->at[pop(e)].sensitivity;
             report(e, top, choice);
             break;
         }

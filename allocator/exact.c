@@ -55,9 +55,9 @@ static tandem_status improve_from_bounds(exact *e, tandem_error *error)
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < e->n_class && status == TANDEM_OK; k++) {
         const int c = e->target.order[k];
-        if (e->target.held & 1u << c) continue;
-        status = tandem_greedy_recover(e->problem, c, tandem_proof_plan(&e->proof, c), e->target.target_ns,
-                                       &e->target.replays, error);
+        if (e->target.keeps_base & 1u << c) continue;
+        status = tandem_greedy_improve_class(e->problem, c, tandem_proof_plan(&e->proof, c),
+                                             e->target.target_ns, &e->target.replays, error);
     }
     return status;
 }
@@ -65,8 +65,8 @@ static tandem_status improve_from_bounds(exact *e, tandem_error *error)
 static tandem_status try_published(exact *e, tandem_error *error)
 {
     int found = 0;
-    const tandem_status status =
-        tandem_qsync_plan(e->problem, e->target.target_ns, e->target.held, &found, &e->target.replays, error);
+    const tandem_status status = tandem_qsync_find_plan(e->problem, e->target.target_ns, e->target.keeps_base,
+                                                        &found, &e->target.replays, error);
     if (found) keep_if_better(e);
     return status;
 }
@@ -91,7 +91,7 @@ static tandem_status aim(exact *e, int *is_within, tandem_error *error)
     tandem_status status = tandem_target_find(&e->target, e->problem, error);
     *is_within = status == TANDEM_OK;
     if (status != TANDEM_NO_FIT || !e->problem->target_ns) return status;
-    status = tandem_allocation_begin(&plan, &base, e->problem, error);
+    status = tandem_allocation_replay_base(&plan, &base, e->problem, error);
     tandem_plan_close(plan);
     if (status == TANDEM_OK)
         e->target = (tandem_target){.base_ns = base.step_ns,
@@ -108,7 +108,7 @@ static double search_seconds(const exact *e, int64_t deadline_ns)
 {
     const double left = (double)(deadline_ns - tandem_now_ns()) * 1e-9;
     const int is_close = e->best_sensitivity - e->proof.lower_bound <= close_gap * e->best_sensitivity;
-    const double little = fmax(close_seconds, close_share * tandem_allowed_seconds(e->problem->most_seconds));
+    const double little = fmax(close_seconds, close_share * tandem_allowed_seconds(e->problem->time_limit_s));
     return is_close ? fmin(left, little) : left;
 }
 
@@ -121,7 +121,7 @@ static tandem_status refuse(const tandem_error *refusal, tandem_error *error)
 static tandem_status run(exact *e, tandem_certificate *certificate, tandem_error *error)
 {
     const tandem_allocation_problem *problem = e->problem;
-    const double seconds = tandem_allowed_seconds(problem->most_seconds);
+    const double seconds = tandem_allowed_seconds(problem->time_limit_s);
     const int64_t deadline_ns = tandem_now_ns() + (int64_t)(seconds * 1e9);
     int is_within = 0, found = 0;
     tandem_error refusal = {0};
@@ -129,7 +129,7 @@ static tandem_status run(exact *e, tandem_certificate *certificate, tandem_error
     if (status != TANDEM_OK) return status;
     status = aim(e, &is_within, &refusal);
     if (status != TANDEM_OK) return refuse(&refusal, error);
-    status = tandem_proof_open(&e->proof, problem, e->target.target_ns, e->target.held, error);
+    status = tandem_proof_open(&e->proof, problem, e->target.target_ns, e->target.keeps_base, error);
     if (status == TANDEM_OK) status = tandem_proof_bound(&e->proof, 0.5 * seconds, error);
     if (status == TANDEM_OK && is_within) status = improve_from_bounds(e, error);
     if (status == TANDEM_OK && is_within) keep_if_better(e);
@@ -154,7 +154,7 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
     tandem_certificate certificate = {.lower_bound = NAN, .gap = NAN};
     const tandem_status status = run(&e, &certificate, error);
     if (status == TANDEM_OK) {
-        tandem_target_report(allocation, &e.target);
+        tandem_target_fill_allocation(allocation, &e.target);
         allocation->certificate = certificate;
     }
     tandem_proof_close(&e.proof);

@@ -3,7 +3,7 @@
 
 /* The time of the operator's own tasks in the plan that was replayed last; casts of what it writes are its
  * readers'. */
-static int64_t own_ns(const tandem_replayer *replayer, int c, int op)
+static int64_t op_self_ns(const tandem_replayer *replayer, int c, int op)
 {
     const tandem_step *step = tandem_replayer_step(replayer, c);
     int64_t sum_ns = 0;
@@ -14,17 +14,17 @@ static int64_t own_ns(const tandem_replayer *replayer, int c, int op)
             task->kind != TANDEM_TASK_RESTORE && task->kind != TANDEM_TASK_WGRAD &&
             task->kind != TANDEM_TASK_DGRAD)
             continue;
-        const int64_t beside_ns = tandem_replayer_task_ns(replayer, c, t, 1);
+        const int64_t contended_ns = tandem_replayer_task_ns(replayer, c, t, 1);
         sum_ns += tandem_step_repeats(step, task) *
-                  (beside_ns >= 0 ? beside_ns : tandem_replayer_task_ns(replayer, c, t, 0));
+                  (contended_ns >= 0 ? contended_ns : tandem_replayer_task_ns(replayer, c, t, 0));
     }
     return sum_ns;
 }
 
 /* Fills in what the replay of the plan with this choice says. */
-static tandem_status replay_choice(tandem_choice *choice, const tandem_allocation_problem *problem,
-                                   const tandem_replay *now, int64_t target_ns, int c, int op,
-                                   tandem_error *error)
+static tandem_status explain_choice(tandem_choice *choice, const tandem_allocation_problem *problem,
+                                    const tandem_replay *now, int64_t target_ns, int c, int op,
+                                    tandem_error *error)
 {
     tandem_replay replay;
     tandem_error why = {0};
@@ -38,11 +38,11 @@ static tandem_status replay_choice(tandem_choice *choice, const tandem_allocatio
     const uint64_t peak_bytes = replay.member[c].peak_bytes,
                    limit_bytes = tandem_allocation_limit_bytes(problem, c);
     choice->is_measured = 1;
-    choice->own_ns = own_ns(problem->replayer, c, op);
-    choice->longer_ns = replay.step_ns - now->step_ns;
-    choice->more_bytes = (int64_t)peak_bytes - (int64_t)now->member[c].peak_bytes;
-    if (target_ns && replay.step_ns > target_ns) choice->over_ns = replay.step_ns - target_ns;
-    if (limit_bytes && peak_bytes > limit_bytes) choice->over_bytes = peak_bytes - limit_bytes;
+    choice->self_ns = op_self_ns(problem->replayer, c, op);
+    choice->step_delta_ns = replay.step_ns - now->step_ns;
+    choice->peak_delta_bytes = (int64_t)peak_bytes - (int64_t)now->member[c].peak_bytes;
+    if (target_ns && replay.step_ns > target_ns) choice->excess_ns = replay.step_ns - target_ns;
+    if (limit_bytes && peak_bytes > limit_bytes) choice->excess_bytes = peak_bytes - limit_bytes;
     return TANDEM_OK;
 }
 
@@ -61,14 +61,15 @@ tandem_status tandem_choices_explain(tandem_choice choice[TANDEM_N_PRECISION], i
     tandem_replay now;
     int n = 0;
     const tandem_precision chosen = tandem_replayer_get(problem->replayer, c, op);
-    const double share = tandem_allocation_share(problem, c);
-    const double *harm = &problem->harm[c][op * TANDEM_N_PRECISION];
+    const double share = tandem_allocation_batch_share(problem, c);
+    const double *sensitivity = &problem->sensitivity[c][op * TANDEM_N_PRECISION];
     tandem_status status = tandem_replayer_run(problem->replayer, &now, TANDEM_REPLAY_MEMORY, error);
     for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
         if (!(row->precisions & device & 1u << p)) continue;
-        found[n] = (tandem_choice){
-            .precision = (tandem_precision)p, .is_chosen = p == (int)chosen, .harm = share * harm[p]};
-        status = replay_choice(&found[n++], problem, &now, target_ns, c, op, error);
+        found[n] = (tandem_choice){.precision = (tandem_precision)p,
+                                   .is_chosen = p == (int)chosen,
+                                   .sensitivity = share * sensitivity[p]};
+        status = explain_choice(&found[n++], problem, &now, target_ns, c, op, error);
     }
     tandem_replayer_set(problem->replayer, c, op, chosen);
     if (status != TANDEM_OK) return status;

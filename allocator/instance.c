@@ -53,7 +53,7 @@ static tandem_status open_chain(chain *c, const tandem_instance *instance, tande
             *arc = (tandem_arc){.to = item->group + 1,
                                 .bundle = first + k + 1,
                                 .choice = k,
-                                .harm = arc->harm + item->choice[k].harm};
+                                .sensitivity = arc->sensitivity + item->choice[k].sensitivity};
             c->time[arc->bundle] += item->choice[k].time;
             network->bytes[arc->bundle] += item->choice[k].bytes;
         }
@@ -96,7 +96,7 @@ static void rate(greedy *g, int l)
     const tandem_network *const network = &g->chain->network;
     g->best[l] = -1;
     for (int a = network->arc_start[l]; a < network->arc_start[l + 1]; a++) {
-        const double avoided = network->arc[g->now[l]].harm - network->arc[a].harm;
+        const double avoided = network->arc[g->now[l]].sensitivity - network->arc[a].sensitivity;
         const double price = price_of(g->chain, a) - price_of(g->chain, g->now[l]);
         const double merit = price > 0 ? avoided / price : INFINITY;
         if (avoided <= 0 || g->too_large[a] || (g->best[l] >= 0 && merit <= g->merit[l])) continue;
@@ -112,7 +112,8 @@ static void start(greedy *g)
         g->now[l] = network->arc_start[l];
         for (int a = g->now[l]; a < network->arc_start[l + 1]; a++) {
             const double cheaper = price_of(g->chain, g->now[l]) - price_of(g->chain, a);
-            if (cheaper > 0 || (cheaper == 0 && network->arc[a].harm < network->arc[g->now[l]].harm))
+            if (cheaper > 0 ||
+                (cheaper == 0 && network->arc[a].sensitivity < network->arc[g->now[l]].sensitivity))
                 g->now[l] = a;
         }
         g->time += g->chain->time[g->now[l] + 1];
@@ -144,20 +145,20 @@ static int improve(greedy *g)
 
 /* --- Policies ------------------------------------------------------------------------------------------- */
 
-static tandem_status solve_exact(tandem_solution *solution, chain *c, double most_seconds,
+static tandem_status solve_exact(tandem_solution *solution, chain *c, double time_limit_s,
                                  tandem_error *error)
 {
-    return tandem_solve_exact(solution, &c->network, &c->limits, INFINITY, 0, most_seconds, error);
+    return tandem_solve_exact(solution, &c->network, &c->limits, INFINITY, 0, time_limit_s, error);
 }
 
-static tandem_status solve_bound(tandem_solution *solution, chain *c, double most_seconds,
+static tandem_status solve_bound(tandem_solution *solution, chain *c, double time_limit_s,
                                  tandem_error *error)
 {
-    (void)most_seconds; /* some milliseconds */
+    (void)time_limit_s; /* some milliseconds */
     return tandem_solve_lagrange(solution, NULL, &c->network, &c->limits, error);
 }
 
-static tandem_status solve_greedy(tandem_solution *solution, chain *c, double most_seconds,
+static tandem_status solve_greedy(tandem_solution *solution, chain *c, double time_limit_s,
                                   tandem_error *error)
 {
     const tandem_network *const network = &c->network;
@@ -169,20 +170,20 @@ static tandem_status solve_greedy(tandem_solution *solution, chain *c, double mo
                 .too_large = tandem_arena_array(&c->arena, (size_t)network->n_bundle, 1)};
     if (!g.now || !g.best || !g.merit || !g.too_large)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to choose for %zu groups", n);
-    const tandem_status status = solve_bound(solution, c, most_seconds, error);
+    const tandem_status status = solve_bound(solution, c, time_limit_s, error);
     if (status != TANDEM_OK) return status;
     start(&g);
-    solution->harm = INFINITY;
+    solution->sensitivity = INFINITY;
     if (g.time > c->limits.time_limit_ns || g.bytes > c->limits.byte_limit) return TANDEM_OK;
     while (improve(&g)) continue;
-    solution->harm = 0;
+    solution->sensitivity = 0;
     solution->time_ns = g.time;
     solution->bytes = g.bytes;
     for (int l = 0; l < network->n_layer; l++) {
         solution->choice[l] = network->arc[g.now[l]].choice;
-        solution->harm += network->arc[g.now[l]].harm;
+        solution->sensitivity += network->arc[g.now[l]].sensitivity;
     }
-    solution->lower_bound = fmin(solution->lower_bound, solution->harm);
+    solution->lower_bound = fmin(solution->lower_bound, solution->sensitivity);
     return TANDEM_OK;
 }
 
@@ -254,16 +255,18 @@ static void report(tandem_instance_answer *answer, const tandem_solution *soluti
     const tandem_instance *const instance = c->instance;
     for (int i = 0; answer->choice && i < instance->n_item; i++)
         answer->choice[i] = solution->choice[instance->item[i].group];
-    answer->harm = solution->harm;
+    answer->sensitivity = solution->sensitivity;
     answer->time_ns = ns_of(instance, (double)solution->time_ns);
     answer->bytes = solution->bytes;
     answer->lower_bound = solution->lower_bound;
-    answer->gap = solution->harm > 0 ? (solution->harm - solution->lower_bound) / solution->harm : 0;
+    answer->gap = solution->sensitivity > 0
+                      ? (solution->sensitivity - solution->lower_bound) / solution->sensitivity
+                      : 0;
     (void)snprintf(answer->proof, sizeof answer->proof, "%s", proof);
 }
 
 tandem_status tandem_instance_solve(tandem_instance_answer *answer, const tandem_instance *instance,
-                                    const char *policy, double most_seconds, tandem_error *error)
+                                    const char *policy, double time_limit_s, tandem_error *error)
 {
     chain c;
     int p = 0;
@@ -274,8 +277,8 @@ tandem_status tandem_instance_solve(tandem_instance_answer *answer, const tandem
     solution.choice = tandem_arena_array(&c.arena, (size_t)instance->n_group, sizeof *solution.choice);
     if (!solution.choice)
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d choices", instance->n_group);
-    if (status == TANDEM_OK) status = solve[p](&solution, &c, tandem_allowed_seconds(most_seconds), error);
-    if (status == TANDEM_OK && !(solution.harm < INFINITY))
+    if (status == TANDEM_OK) status = solve[p](&solution, &c, tandem_allowed_seconds(time_limit_s), error);
+    if (status == TANDEM_OK && !(solution.sensitivity < INFINITY))
         status = refuse(&c, isinf(solution.lower_bound), error);
     if (status == TANDEM_OK) report(answer, &solution, &c, p == 0 ? "labels" : "lagrangian");
     tandem_arena_free(&c.arena);

@@ -27,7 +27,7 @@ enum {
 };
 
 typedef struct label {
-    double harm, spent[COSTS], bound;
+    double sensitivity, spent[COSTS], bound;
     int arc;    /* by which it came; −1 at the start */
     int parent; /* number of its trace */
 } label;
@@ -65,7 +65,7 @@ typedef struct search {
     tandem_error *error;
 } search;
 
-static double target_of(const search *s) { return fmin(s->cutoff, s->best.harm * (1 - s->tolerance)); }
+static double target_of(const search *s) { return fmin(s->cutoff, s->best.sensitivity * (1 - s->tolerance)); }
 
 /* --- Room ----------------------------------------------------------------------------------------------- */
 
@@ -136,7 +136,7 @@ static tandem_status narrow(search *s, labels *l, size_t width)
 
 static int comes_before(const label *a, const label *b)
 {
-    if (a->harm != b->harm) return a->harm < b->harm;
+    if (a->sensitivity != b->sensitivity) return a->sensitivity < b->sensitivity;
     if (a->spent[0] != b->spent[0]) return a->spent[0] < b->spent[0];
     return a->spent[1] < b->spent[1];
 }
@@ -227,10 +227,10 @@ static tandem_status extend(search *s, int arc, const label *from, size_t n, dou
     const size_t begin = s->here.n;
     for (size_t i = 0; i < n; i++) {
         label *const made = &s->here.at[s->here.n];
-        made->harm = from[i].harm + ways->harm[arc];
+        made->sensitivity = from[i].sensitivity + ways->sensitivity[arc];
         made->spent[0] = from[i].spent[0] + ways->cost[0][arc];
         made->spent[1] = from[i].spent[1] + ways->cost[1][arc];
-        made->bound = tandem_completion_bound(&s->completion, ways, to, made->harm, made->spent);
+        made->bound = tandem_completion_bound(&s->completion, ways, to, made->sensitivity, made->spent);
         made->arc = arc;
         made->parent = first_trace + (int)(&from[i] - s->now.at);
         s->here.n += made->bound < target;
@@ -263,7 +263,7 @@ static void complete(search *s, int l, const label *begin)
     const size_t at = (size_t)s->ways.to[begin->arc] * TANDEM_COMPLETION_SETS;
     for (int k = 0; k < TANDEM_COMPLETION_SETS; k++) {
         const size_t set = at + (size_t)k;
-        if (begin->harm + c->harm[set] < s->best.harm &&
+        if (begin->sensitivity + c->sensitivity[set] < s->best.sensitivity &&
             begin->spent[0] + c->spent[0][set] <= s->ways.slack[0] &&
             begin->spent[1] + c->spent[1][set] <= s->ways.slack[1])
             offer(s, l, begin, k);
@@ -456,10 +456,10 @@ static tandem_status find_best(search *s)
 
 tandem_status tandem_solve_exact(tandem_solution *solution, const tandem_network *network,
                                  const tandem_limits *limits, double cutoff, double tolerance,
-                                 double most_seconds, tandem_error *error)
+                                 double time_limit_s, tandem_error *error)
 {
-    const double most_ns = fmin(fmax(most_seconds, 0), 1e9) * 1e9;
-    search s = {.best.harm = INFINITY,
+    const double most_ns = fmin(fmax(time_limit_s, 0), 1e9) * 1e9;
+    search s = {.best.sensitivity = INFINITY,
                 .cutoff = cutoff,
                 .tolerance = tolerance,
                 .lower = INFINITY,

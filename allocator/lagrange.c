@@ -149,7 +149,7 @@ static void follow(column *found, const tandem_ways *ways, const mixture *m, con
     for (int l = 0, s = 0; l < ways->n_layer; l++) {
         const int a = next[s];
         arc[l] = ways->origin[a];
-        found->price += ways->harm[a];
+        found->price += ways->sensitivity[a];
         for (int r = 0; r < TANDEM_WAYS_COSTS; r++) found->use[r] += ways->cost[r][a];
         s = ways->to[a];
     }
@@ -228,7 +228,7 @@ tandem_status tandem_solve_lagrange(tandem_solution *solution, double multiplier
                                     tandem_error *error)
 {
     tandem_ways ways;
-    tandem_best best = {.harm = INFINITY};
+    tandem_best best = {.sensitivity = INFINITY};
     double found[TANDEM_WAYS_COSTS] = {0}, bound = INFINITY;
     int64_t passes = 0;
     tandem_status status = tandem_ways_open(&ways, network, limits, error);
@@ -242,8 +242,8 @@ tandem_status tandem_solve_lagrange(tandem_solution *solution, double multiplier
     if (ways.possible) status = tandem_ways_dual(&ways, found, &bound, &best, &passes, error);
     if (status != TANDEM_OK) goto out;
     tandem_best_report(&best, network, limits, solution);
-    solution->lower_bound = fmin(bound, best.harm);
-    solution->proven = bound >= best.harm * (1 - equal_enough);
+    solution->lower_bound = fmin(bound, best.sensitivity);
+    solution->proven = bound >= best.sensitivity * (1 - equal_enough);
     solution->labels = passes;
     for (int r = 0; multiplier && r < 2; r++) multiplier[r] = 0;
     for (int r = 0; multiplier && r < ways.n_cost; r++) multiplier[ways.cost_kind[r]] = found[r];

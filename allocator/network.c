@@ -98,7 +98,7 @@ typedef struct builder {
     const tandem_replayer *replayer;
     const tandem_step *step;
     const unsigned *allowed;
-    const double *harm;
+    const double *sensitivity;
     int c;
     tandem_frontier *frontier;
     tandem_network *network; /* bundles, states and arcs under way */
@@ -222,7 +222,7 @@ static int append_arc(builder *b, int l, int p, int move, const uint64_t *state,
     b->network->arc[b->n_arc++] = (tandem_arc){.to = b->n_state + to,
                                                .bundle = b->move[move],
                                                .choice = p,
-                                               .harm = b->harm[op * TANDEM_N_PRECISION + p]};
+                                               .sensitivity = b->sensitivity[op * TANDEM_N_PRECISION + p]};
     return 1;
 }
 
@@ -490,7 +490,7 @@ tandem_status tandem_network_open(tandem_network **out, const tandem_replayer *r
     builder b = {.replayer = replayer,
                  .step = tandem_replayer_step(replayer, c),
                  .allowed = allowed,
-                 .harm = harm,
+                 .sensitivity = harm,
                  .c = c};
     tandem_status status = check(&b, error);
     if (status == TANDEM_OK) status = set_up(&b, error);

@@ -22,7 +22,7 @@ typedef struct tandem_arc {
     int to;     /* a state, numbered through all layers */
     int bundle; /* what it adds */
     int choice; /* precision; of a bare instance: the number of the choice */
-    double harm;
+    double sensitivity;
 } tandem_arc;
 
 typedef struct tandem_network {

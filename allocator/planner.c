@@ -7,59 +7,60 @@
 struct tandem_planner {
     tandem_allocation_problem problem;
     const tandem_sensitivity_method *method;
-    double *harm[TANDEM_MAX_CLASS];        /* what the problem points to; classes may share one */
+    double *sensitivity[TANDEM_MAX_CLASS]; /* what the problem points to; classes may share one */
     tandem_graph *graph[TANDEM_MAX_CLASS]; /* those that are not borrowed */
 };
 
 /* Of an earlier class that runs the same graph with the same wider type; NULL = there is none. */
-static const double *known_harm(const tandem_planner *planner, int c)
+static const double *find_loaded_sensitivity(const tandem_planner *planner, int c)
 {
     const tandem_cluster *cluster = tandem_planner_cluster(planner);
     for (int k = 0; k < c; k++)
         if (cluster->member[k].device.wider == cluster->member[c].device.wider &&
             tandem_planner_graph(planner, k)->batch == tandem_planner_graph(planner, c)->batch)
-            return planner->problem.harm[k];
+            return planner->problem.sensitivity[k];
     return NULL;
 }
 
-static tandem_status load_harm(tandem_planner *planner, tandem_store *store, const char *data,
-                               tandem_error *error)
+static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *store, const char *data,
+                                        tandem_error *error)
 {
     const tandem_cluster *cluster = tandem_planner_cluster(planner);
     for (int c = 0; c < cluster->n_class; c++) {
         const tandem_graph *graph = tandem_planner_graph(planner, c);
-        planner->problem.harm[c] = known_harm(planner, c);
-        if (planner->problem.harm[c]) continue;
-        planner->harm[c] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *planner->harm[c]);
-        if (!planner->harm[c])
+        planner->problem.sensitivity[c] = find_loaded_sensitivity(planner, c);
+        if (planner->problem.sensitivity[c]) continue;
+        planner->sensitivity[c] =
+            calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *planner->sensitivity[c]);
+        if (!planner->sensitivity[c])
             return tandem_error_set(error, TANDEM_NO_MEMORY,
                                     "no memory for the sensitivities of model %s (%d operators)",
                                     graph->model, graph->n_op);
         const tandem_status status =
-            tandem_sensitivity_load(planner->harm[c], store, graph, planner->method->name, data,
+            tandem_sensitivity_load(planner->sensitivity[c], store, graph, planner->method->name, data,
                                     cluster->member[c].device.wider, error);
         if (status != TANDEM_OK) return status;
-        planner->problem.harm[c] = planner->harm[c];
+        planner->problem.sensitivity[c] = planner->sensitivity[c];
     }
     return TANDEM_OK;
 }
 
 /* Names that need no store come first: they are cheap to refuse. */
-static tandem_status read_choices(tandem_planner *planner, const tandem_request *request, tandem_error *error)
+static tandem_status read_request(tandem_planner *planner, const tandem_request *request, tandem_error *error)
 {
     planner->method = tandem_sensitivity_get(0);
-    planner->problem.base = TANDEM_PRECISION_FP32;
+    planner->problem.base_precision = TANDEM_PRECISION_FP32;
     tandem_status status = TANDEM_OK;
     if (!request->store) status = tandem_error_set(error, TANDEM_USAGE, "the request names no profile store");
     if (status == TANDEM_OK && request->method)
         status = tandem_sensitivity_find(&planner->method, request->method, error);
-    if (status == TANDEM_OK && request->base)
-        status = tandem_precision_find(&planner->problem.base, request->base, error);
+    if (status == TANDEM_OK && request->base_precision)
+        status = tandem_precision_find(&planner->problem.base_precision, request->base_precision, error);
     return status;
 }
 
 /* The first device of a cluster that is described only; NULL = there is none. */
-static const char *described_device(const tandem_cluster *cluster)
+static const char *find_described_device(const tandem_cluster *cluster)
 {
     for (int c = 0; c < cluster->n_class; c++)
         if (tandem_device_is_described(&cluster->member[c].device)) return cluster->member[c].device.name;
@@ -67,10 +68,10 @@ static const char *described_device(const tandem_cluster *cluster)
 }
 
 /* Descriptions can be replayed without any store: *store stays NULL. */
-static tandem_status open_store(tandem_store **store, const tandem_request *request,
-                                const tandem_cluster *cluster, const char *model, tandem_error *error)
+static tandem_status open_planner_store(tandem_store **store, const tandem_request *request,
+                                        const tandem_cluster *cluster, const char *model, tandem_error *error)
 {
-    const char *described = request->predict ? NULL : described_device(cluster);
+    const char *described = request->predict ? NULL : find_described_device(cluster);
     tandem_error opening = {0};
     const tandem_status status = tandem_store_open(store, request->store, TANDEM_STORE_READ, &opening);
     if (status == TANDEM_MISSING && request->predict && request->times_only) return TANDEM_OK;
@@ -101,8 +102,8 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
     tandem_store *store = NULL;
     tandem_planner *made = calloc(1, sizeof *made);
     if (!made) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a planner");
-    tandem_status status = read_choices(made, request, error);
-    if (status == TANDEM_OK) status = open_store(&store, request, cluster, graph[0]->model, error);
+    tandem_status status = read_request(made, request, error);
+    if (status == TANDEM_OK) status = open_planner_store(&store, request, cluster, graph[0]->model, error);
     const tandem_replayer_options options = {.bucket_bytes = request->bucket_bytes,
                                              .predict = request->predict,
                                              .collective = request->collective,
@@ -110,7 +111,8 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
     if (status == TANDEM_OK)
         status = tandem_replayer_open_with(&made->problem.replayer, cluster, graph, store, &options, error);
     made->problem.graph = graph[0];
-    if (status == TANDEM_OK && !request->times_only) status = load_harm(made, store, request->data, error);
+    if (status == TANDEM_OK && !request->times_only)
+        status = load_sensitivities(made, store, request->data, error);
     tandem_store_close(store);
     if (status == TANDEM_OK)
         *planner = made;
@@ -148,7 +150,7 @@ tandem_status tandem_planner_open(tandem_planner **planner, const tandem_request
 void tandem_planner_close(tandem_planner *planner)
 {
     if (!planner) return;
-    for (int c = 0; c < TANDEM_MAX_CLASS; c++) free(planner->harm[c]);
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++) free(planner->sensitivity[c]);
     tandem_replayer_close(planner->problem.replayer);
     for (int c = 0; c < TANDEM_MAX_CLASS; c++) tandem_graph_close(planner->graph[c]);
     free(planner);
@@ -173,7 +175,7 @@ tandem_status tandem_planner_allocate(tandem_plan **plan, tandem_allocation *all
 {
     const tandem_policy *chosen = tandem_policy_get(0);
     tandem_status status = TANDEM_OK;
-    if (!planner->problem.harm[0])
+    if (!planner->problem.sensitivity[0])
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "this planner was opened for times only: it has no sensitivities to "
                                   "allocate by");

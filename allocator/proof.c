@@ -18,8 +18,9 @@ static double harm_now(const tandem_proof *proof, int c)
 {
     double sum = 0;
     for (int i = 0; i < proof->problem->graph->n_op; i++)
-        sum += proof->problem
-                   ->harm[c][i * TANDEM_N_PRECISION + (int)tandem_replayer_get(replayer_of(proof), c, i)];
+        sum +=
+            proof->problem
+                ->sensitivity[c][i * TANDEM_N_PRECISION + (int)tandem_replayer_get(replayer_of(proof), c, i)];
     return sum;
 }
 
@@ -78,11 +79,11 @@ static tandem_status accompany(tandem_proof *proof, int c, tandem_error *error)
 }
 
 tandem_status tandem_proof_open(tandem_proof *proof, const tandem_allocation_problem *problem,
-                                int64_t target_ns, unsigned held, tandem_error *error)
+                                int64_t target_ns, unsigned keeps_base, tandem_error *error)
 {
     tandem_replay replay;
-    *proof =
-        (tandem_proof){.problem = problem, .target_ns = target_ns, .held = held, .lower_bound = -INFINITY};
+    *proof = (tandem_proof){
+        .problem = problem, .target_ns = target_ns, .keeps_base = keeps_base, .lower_bound = -INFINITY};
     proof->n_class = tandem_replayer_cluster(problem->replayer)->n_class;
     unsigned *allowed = malloc(((size_t)problem->graph->n_op + 1) * sizeof *allowed);
     if (!allowed)
@@ -90,9 +91,9 @@ tandem_status tandem_proof_open(tandem_proof *proof, const tandem_allocation_pro
                                 problem->graph->model);
     tandem_status status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
     for (int c = 0; c < proof->n_class && status == TANDEM_OK; c++) {
-        proof->share[c] = tandem_allocation_share(problem, c);
-        proof->bound[c] = held & 1u << c ? harm_now(proof, c) : 0;
-        if (!(held & 1u << c)) status = open_relaxation(proof, c, allowed, error);
+        proof->share[c] = tandem_allocation_batch_share(problem, c);
+        proof->bound[c] = keeps_base & 1u << c ? harm_now(proof, c) : 0;
+        if (!(keeps_base & 1u << c)) status = open_relaxation(proof, c, allowed, error);
     }
     for (int c = 0; c < proof->n_class && status == TANDEM_OK; c++)
         if (proof->is_open[c]) status = accompany(proof, c, error);
@@ -118,7 +119,7 @@ static void add_up(tandem_proof *proof)
     if (sum > proof->lower_bound) proof->lower_bound = sum;
 }
 
-static tandem_status bound_class(tandem_proof *proof, int c, double most_seconds, tandem_error *error)
+static tandem_status bound_class(tandem_proof *proof, int c, double time_limit_s, tandem_error *error)
 {
     tandem_relaxation *relaxation = &proof->relaxation[c];
     const tandem_network *network = relaxation->network;
@@ -126,13 +127,13 @@ static tandem_status bound_class(tandem_proof *proof, int c, double most_seconds
     if (!choice)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound the plans of model %s",
                                 proof->problem->graph->model);
-    tandem_solution solution = {.choice = choice, .harm = INFINITY};
+    tandem_solution solution = {.choice = choice, .sensitivity = INFINITY};
     const tandem_status status = tandem_relaxation_bound(&solution, relaxation, proof->target_ns,
                                                          tandem_relaxation_arena_limit(relaxation),
-                                                         bound_tolerance, most_seconds, error);
+                                                         bound_tolerance, time_limit_s, error);
     if (status == TANDEM_OK) {
         proof->bound[c] = fmax(solution.lower_bound, 0);
-        proof->has_plan[c] = solution.harm < INFINITY;
+        proof->has_plan[c] = solution.sensitivity < INFINITY;
         for (int l = 0; l < network->n_layer && proof->has_plan[c]; l++)
             proof->plan[c][network->op[l]] = (tandem_precision)choice[l];
         if (!solution.proven) proof->method = "lagrangian";
@@ -141,11 +142,11 @@ static tandem_status bound_class(tandem_proof *proof, int c, double most_seconds
     return status;
 }
 
-tandem_status tandem_proof_bound(tandem_proof *proof, double most_seconds, tandem_error *error)
+tandem_status tandem_proof_bound(tandem_proof *proof, double time_limit_s, tandem_error *error)
 {
     int n_left = 0;
     for (int c = 0; c < proof->n_class; c++) n_left += proof->is_open[c];
-    const int64_t deadline_ns = tandem_now_ns() + (int64_t)(most_seconds * 1e9);
+    const int64_t deadline_ns = tandem_now_ns() + (int64_t)(time_limit_s * 1e9);
     proof->method = "labels";
     for (int c = 0; c < proof->n_class; c++) {
         if (!proof->is_open[c]) continue;
@@ -169,8 +170,8 @@ typedef struct stream {
     int c, n_layer;
     tandem_limits limits;
     tandem_enumeration *enumeration;
-    double *harm; /* [n] */
-    int *choice;  /* [n × n_layer] */
+    double *sensitivity; /* [n] */
+    int *choice;         /* [n × n_layer] */
     int n, room;
     int is_over;   /* there are no more */
     double beyond; /* no plan beyond the n has less harm */
@@ -204,8 +205,8 @@ static tandem_status grow(stream *s, tandem_error *error)
 {
     if (s->n < s->room) return TANDEM_OK;
     const int room = 2 * s->room + 64;
-    double *harm = realloc(s->harm, (size_t)room * sizeof *harm);
-    if (harm) s->harm = harm;
+    double *harm = realloc(s->sensitivity, (size_t)room * sizeof *harm);
+    if (harm) s->sensitivity = harm;
     int *choice = harm ? realloc(s->choice, (size_t)room * ((size_t)s->n_layer + 1) * sizeof *choice) : NULL;
     if (!choice) return out_of_memory(error);
     s->choice = choice;
@@ -226,7 +227,7 @@ static tandem_status reach(stream *s, int k, int *there, tandem_error *error)
                                      &s->beyond, MOST_LABELS, error);
     if (status != TANDEM_OK) return status;
     if (harm < INFINITY) {
-        s->harm[s->n++] = harm;
+        s->sensitivity[s->n++] = harm;
         *there = 1;
     } else if (!isnan(harm)) {
         s->is_over = 1;
@@ -288,7 +289,7 @@ static tandem_status add(searching *s, combination *one, int *stuck, tandem_erro
             *stuck |= !s->stream[k].is_over;
             return TANDEM_OK;
         }
-        one->sensitivity += s->plan_bound->share[s->stream[k].c] * s->stream[k].harm[one->place[k]];
+        one->sensitivity += s->plan_bound->share[s->stream[k].c] * s->stream[k].sensitivity[one->place[k]];
     }
     return push(s, one, error);
 }
@@ -361,7 +362,7 @@ static void close_search(searching *s)
 {
     for (int k = 0; k < s->n_stream; k++) {
         free(s->stream[k].choice);
-        free(s->stream[k].harm);
+        free(s->stream[k].sensitivity);
         tandem_enumeration_close(s->stream[k].enumeration);
     }
     free(s->heap);
@@ -388,11 +389,11 @@ static tandem_status open_streams(searching *s, tandem_error *error)
     return TANDEM_OK;
 }
 
-tandem_status tandem_proof_search(tandem_proof *proof, double sensitivity, double most_seconds, int *found,
+tandem_status tandem_proof_search(tandem_proof *proof, double sensitivity, double time_limit_s, int *found,
                                   int64_t *replays, tandem_error *error)
 {
     searching s = {.plan_bound = proof,
-                   .deadline_ns = tandem_now_ns() + (int64_t)(fmax(most_seconds, 0) * 1e9)};
+                   .deadline_ns = tandem_now_ns() + (int64_t)(fmax(time_limit_s, 0) * 1e9)};
     *found = 0;
     if (sensitivity <= proof->lower_bound) return TANDEM_OK;
     tandem_status status = open_streams(&s, error);

@@ -8,7 +8,7 @@
 typedef struct tandem_proof {
     const tandem_allocation_problem *problem;
     int64_t target_ns;
-    unsigned held;
+    unsigned keeps_base;
     int n_class;
     tandem_relaxation relaxation[TANDEM_MAX_CLASS];
     int is_open[TANDEM_MAX_CLASS];  /* whether the class has a relaxation */
@@ -25,11 +25,11 @@ typedef struct tandem_proof {
  * in the replayer, which is replayed once with memory. On error there is nothing to close but what
  * tandem_proof_close closes: it may be called on a zeroed proof, or after an error. */
 tandem_status tandem_proof_open(tandem_proof *proof, const tandem_allocation_problem *problem,
-                                int64_t target_ns, unsigned held, tandem_error *error);
+                                int64_t target_ns, unsigned keeps_base, tandem_error *error);
 void tandem_proof_close(tandem_proof *proof);
 
 /* Bounds every class's harm. lower_bound INFINITY: no plan within the target fits. */
-tandem_status tandem_proof_bound(tandem_proof *proof, double most_seconds, tandem_error *error);
+tandem_status tandem_proof_bound(tandem_proof *proof, double time_limit_s, tandem_error *error);
 
 /* The plan that reached class c's bound, [n_op]; NULL where there is none. Belongs to the proof. */
 const tandem_precision *tandem_proof_plan(const tandem_proof *proof, int c);
@@ -37,7 +37,7 @@ const tandem_precision *tandem_proof_plan(const tandem_proof *proof, int c);
 /* tandem_proof_search: replays plans in order of sensitivity until one fits, which then is the best there is
  * and is left in the replayer (*found), or none of less than `sensitivity` is left, or time or room is over.
  * Raises lower_bound to what is proven. Adds to *replays. */
-tandem_status tandem_proof_search(tandem_proof *proof, double sensitivity, double most_seconds, int *found,
+tandem_status tandem_proof_search(tandem_proof *proof, double sensitivity, double time_limit_s, int *found,
                                   int64_t *replays, tandem_error *error);
 
 /* The certificate of a plan with this sensitivity. */

@@ -31,54 +31,54 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_COMBINATIONS = 4096, MOST_ADJUSTABLE = 12 }; /* of a block, to be tried one by one */
+enum { MAX_COMBINATIONS = 4096, MAX_BLOCK_ADJUSTABLE = 12 }; /* of a block, to be tried one by one */
 
-typedef struct qsync {
+typedef struct qsync_state {
     const tandem_allocation_problem *problem;
     const tandem_graph *graph; /* kinds and edges are those of every class */
     int n_class;
     unsigned lowered;          /* bit c: class c is given a plan */
     int *block_start, n_block; /* [n_block + 1] operators */
     tandem_precision *best;    /* [n_op] */
-    struct raise *raise;       /* [n_class × n_op] */
-    uint64_t smallest_bytes[TANDEM_MAX_CLASS];
+    struct qsync_raise *raise; /* [n_class × n_op] */
+    uint64_t min_peak_bytes[TANDEM_MAX_CLASS];
     unsigned with_memory; /* TANDEM_REPLAY_MEMORY where a class has a limit, else 0 */
-    tandem_replay now;
+    tandem_replay last_replay;
     int64_t replays;
-} qsync;
+} qsync_state;
 
-static int is_adjustable(const qsync *q, int op)
+static int qsync_is_adjustable(const qsync_state *q, int op)
 {
     return tandem_op_row_get(q->graph->op[op].kind)->op_class == TANDEM_ADJUSTABLE;
 }
 
 /* Bit p: operator and device both have precision p. */
-static unsigned precisions_of(const qsync *q, int c, int op)
+static unsigned qsync_precisions_of(const qsync_state *q, int c, int op)
 {
     return tandem_op_row_get(q->graph->op[op].kind)->precisions &
            tandem_replayer_cluster(q->problem->replayer)->member[c].device.precisions;
 }
 
-static double harm_of(const qsync *q, int c, int op, tandem_precision precision)
+static double qsync_sensitivity_of(const qsync_state *q, int c, int op, tandem_precision precision)
 {
-    return q->problem->harm[c][op * TANDEM_N_PRECISION + (int)precision];
+    return q->problem->sensitivity[c][op * TANDEM_N_PRECISION + (int)precision];
 }
 
-static tandem_precision get(const qsync *q, int c, int op)
+static tandem_precision qsync_get_precision(const qsync_state *q, int c, int op)
 {
     return tandem_replayer_get(q->problem->replayer, c, op);
 }
 
-static void set(qsync *q, int c, int op, tandem_precision precision)
+static void qsync_set_precision(qsync_state *q, int c, int op, tandem_precision precision)
 {
-    if (is_adjustable(q, op)) tandem_replayer_set(q->problem->replayer, c, op, precision);
+    if (qsync_is_adjustable(q, op)) tandem_replayer_set(q->problem->replayer, c, op, precision);
 }
 
 /* *found = 0, and no error, where a time was not measured. */
-static tandem_status replay(qsync *q, unsigned flags, int *found, tandem_error *error)
+static tandem_status qsync_replay(qsync_state *q, unsigned flags, int *found, tandem_error *error)
 {
     tandem_error why = {0};
-    const tandem_status status = tandem_replayer_run(q->problem->replayer, &q->now, flags, &why);
+    const tandem_status status = tandem_replayer_run(q->problem->replayer, &q->last_replay, flags, &why);
     q->replays++;
     *found = status == TANDEM_OK;
     if (status == TANDEM_OK || status == TANDEM_MISSING) return TANDEM_OK;
@@ -87,33 +87,33 @@ static tandem_status replay(qsync *q, unsigned flags, int *found, tandem_error *
 }
 
 /* Bytes of class c over its limit in the last replay. */
-static uint64_t excess_bytes(qsync *q, int c)
+static uint64_t qsync_excess_bytes(qsync_state *q, int c)
 {
     const uint64_t limit_bytes = tandem_allocation_limit_bytes(q->problem, c),
-                   peak_bytes = q->now.member[c].peak_bytes;
-    if (peak_bytes < q->smallest_bytes[c]) q->smallest_bytes[c] = peak_bytes;
+                   peak_bytes = q->last_replay.member[c].peak_bytes;
+    if (peak_bytes < q->min_peak_bytes[c]) q->min_peak_bytes[c] = peak_bytes;
     return limit_bytes && peak_bytes > limit_bytes ? peak_bytes - limit_bytes : 0;
 }
 
 /* --- Blocks --------------------------------------------------------------------------------------------- */
 
-static int last_reader(const tandem_graph *graph, int t)
+static int find_last_consumer(const tandem_graph *graph, int t)
 {
     const int end = graph->consumer_start[t + 1];
     return end > graph->consumer_start[t] ? graph->consumer[end - 1] : t;
 }
 
 /* A block ends behind an operator whose output is all that later ones read, the sources aside. */
-static void find_blocks(qsync *q)
+static void find_blocks(qsync_state *q)
 {
     int reach = -1, has_adjustable = 0, n = 0;
     q->block_start[0] = 0;
     for (int i = 0; i < q->graph->n_op; i++) {
         const int ends = reach <= i && i + 1 < q->graph->n_op;
-        has_adjustable |= is_adjustable(q, i);
+        has_adjustable |= qsync_is_adjustable(q, i);
         if (tandem_op_row_get(q->graph->op[i].kind)->op_class != TANDEM_SOURCE &&
-            last_reader(q->graph, i) > reach)
-            reach = last_reader(q->graph, i);
+            find_last_consumer(q->graph, i) > reach)
+            reach = find_last_consumer(q->graph, i);
         if (!ends) continue;
         if (has_adjustable || n == 0)
             q->block_start[++n] = i + 1;
@@ -126,7 +126,7 @@ static void find_blocks(qsync *q)
     q->n_block = n;
 }
 
-static int are_alike(const qsync *q, int a, int b)
+static int are_blocks_alike(const qsync_state *q, int a, int b)
 {
     const int first = q->block_start[a], other = q->block_start[b], n = q->block_start[a + 1] - first;
     if (q->block_start[b + 1] - other != n) return 0;
@@ -144,17 +144,18 @@ static int are_alike(const qsync *q, int a, int b)
 /* --- Initial setting ------------------------------------------------------------------------------------ */
 
 /* Keeps the block's precisions in `best` where the class is busy for a shorter time than before. */
-static tandem_status try_block(qsync *q, int c, int begin, int end, int64_t *best_ns, tandem_error *error)
+static tandem_status keep_block_if_faster(qsync_state *q, int c, int begin, int end, int64_t *best_ns,
+                                          tandem_error *error)
 {
     int found;
-    const tandem_status status = replay(q, 0, &found, error);
-    if (status != TANDEM_OK || !found || q->now.member[c].busy_ns >= *best_ns) return status;
-    *best_ns = q->now.member[c].busy_ns;
-    for (int i = begin; i < end; i++) q->best[i] = get(q, c, i);
+    const tandem_status status = qsync_replay(q, 0, &found, error);
+    if (status != TANDEM_OK || !found || q->last_replay.member[c].busy_ns >= *best_ns) return status;
+    *best_ns = q->last_replay.member[c].busy_ns;
+    for (int i = begin; i < end; i++) q->best[i] = qsync_get_precision(q, c, i);
     return TANDEM_OK;
 }
 
-static int narrowest(unsigned precisions)
+static int narrowest_precision(unsigned precisions)
 {
     int p = TANDEM_N_PRECISION - 1;
     while (p > 0 && !(precisions & 1u << p)) p--;
@@ -162,7 +163,7 @@ static int narrowest(unsigned precisions)
 }
 
 /* The next wider precision that exists; -1 = there is none. */
-static int wider_than(unsigned precisions, int precision)
+static int next_wider_precision(unsigned precisions, int precision)
 {
     int p = precision - 1;
     while (p >= 0 && !(precisions & 1u << p)) p--;
@@ -170,106 +171,114 @@ static int wider_than(unsigned precisions, int precision)
 }
 
 /* Every combination of the n operators' precisions, from the narrowest on. */
-static tandem_status try_combinations(qsync *q, int c, const int *op, int n, int begin, int end,
+static tandem_status try_combinations(qsync_state *q, int c, const int *op, int n, int begin, int end,
                                       int64_t *best_ns, tandem_error *error)
 {
-    for (int k = 0; k < n; k++) set(q, c, op[k], (tandem_precision)narrowest(precisions_of(q, c, op[k])));
+    for (int k = 0; k < n; k++)
+        qsync_set_precision(q, c, op[k],
+                            (tandem_precision)narrowest_precision(qsync_precisions_of(q, c, op[k])));
     for (;;) {
-        const tandem_status status = try_block(q, c, begin, end, best_ns, error);
+        const tandem_status status = keep_block_if_faster(q, c, begin, end, best_ns, error);
         if (status != TANDEM_OK) return status;
         int k = n - 1;
         for (; k >= 0; k--) {
-            const unsigned precisions = precisions_of(q, c, op[k]);
-            const int next = wider_than(precisions, (int)get(q, c, op[k]));
-            set(q, c, op[k], (tandem_precision)(next >= 0 ? next : narrowest(precisions)));
+            const unsigned precisions = qsync_precisions_of(q, c, op[k]);
+            const int next = next_wider_precision(precisions, (int)qsync_get_precision(q, c, op[k]));
+            qsync_set_precision(q, c, op[k],
+                                (tandem_precision)(next >= 0 ? next : narrowest_precision(precisions)));
             if (next >= 0) break;
         }
         if (k < 0) return TANDEM_OK;
     }
 }
 
-static tandem_status try_uniform(qsync *q, tandem_plan *plan, int c, int begin, int end, int64_t *best_ns,
-                                 tandem_error *error)
+static tandem_status try_uniform_block(qsync_state *q, tandem_plan *plan, int c, int begin, int end,
+                                       int64_t *best_ns, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int p = TANDEM_N_PRECISION - 1; p >= 0 && status == TANDEM_OK; p--) {
         if (tandem_plan_uniform(plan, q->graph, c, (tandem_precision)p, NULL) != TANDEM_OK) continue;
-        for (int i = begin; i < end; i++) set(q, c, i, plan->precision[c][i]);
-        status = try_block(q, c, begin, end, best_ns, error);
+        for (int i = begin; i < end; i++) qsync_set_precision(q, c, i, plan->precision[c][i]);
+        status = keep_block_if_faster(q, c, begin, end, best_ns, error);
     }
     return status;
 }
 
 /* `plan` is overwritten. */
-static tandem_status set_block(qsync *q, tandem_plan *plan, int c, int block, tandem_error *error)
+static tandem_status choose_block_precisions(qsync_state *q, tandem_plan *plan, int c, int block,
+                                             tandem_error *error)
 {
     const int begin = q->block_start[block], end = q->block_start[block + 1];
-    int op[MOST_ADJUSTABLE], n = 0, n_combination = 1;
+    int op[MAX_BLOCK_ADJUSTABLE], n = 0, n_combination = 1;
     int64_t best_ns = INT64_MAX;
     for (int twin = 0; twin < block; twin++)
-        if (are_alike(q, block, twin)) {
-            for (int i = begin; i < end; i++) set(q, c, i, get(q, c, q->block_start[twin] + i - begin));
+        if (are_blocks_alike(q, block, twin)) {
+            for (int i = begin; i < end; i++)
+                qsync_set_precision(q, c, i, qsync_get_precision(q, c, q->block_start[twin] + i - begin));
             return TANDEM_OK;
         }
     for (int i = begin; i < end; i++) {
-        q->best[i] = get(q, c, i); /* stays so where no combination was measured */
-        if (!is_adjustable(q, i) || n_combination > MOST_COMBINATIONS) continue;
-        n_combination =
-            n == MOST_ADJUSTABLE ? INT_MAX : n_combination * __builtin_popcount(precisions_of(q, c, i));
-        if (n < MOST_ADJUSTABLE) op[n++] = i;
+        q->best[i] = qsync_get_precision(q, c, i); /* stays so where no combination was measured */
+        if (!qsync_is_adjustable(q, i) || n_combination > MAX_COMBINATIONS) continue;
+        n_combination = n == MAX_BLOCK_ADJUSTABLE
+                            ? INT_MAX
+                            : n_combination * __builtin_popcount(qsync_precisions_of(q, c, i));
+        if (n < MAX_BLOCK_ADJUSTABLE) op[n++] = i;
     }
-    const tandem_status status = n_combination <= MOST_COMBINATIONS
+    const tandem_status status = n_combination <= MAX_COMBINATIONS
                                      ? try_combinations(q, c, op, n, begin, end, &best_ns, error)
-                                     : try_uniform(q, plan, c, begin, end, &best_ns, error);
-    for (int i = begin; i < end; i++) set(q, c, i, q->best[i]);
+                                     : try_uniform_block(q, plan, c, begin, end, &best_ns, error);
+    for (int i = begin; i < end; i++) qsync_set_precision(q, c, i, q->best[i]);
     return status;
 }
 
 /* Lowers the operator of class c that is harmed least by it; 0 = all are as narrow as they can be. */
-static int lower_one(qsync *q, int c)
+static int lower_least_sensitive_op(qsync_state *q, int c)
 {
     int best = -1, to = 0;
     double least = 0;
     for (int i = 0; i < q->graph->n_op; i++) {
-        if (!is_adjustable(q, i)) continue;
-        const unsigned precisions = precisions_of(q, c, i);
-        int p = (int)get(q, c, i) + 1;
+        if (!qsync_is_adjustable(q, i)) continue;
+        const unsigned precisions = qsync_precisions_of(q, c, i);
+        int p = (int)qsync_get_precision(q, c, i) + 1;
         while (p < TANDEM_N_PRECISION && !(precisions & 1u << p)) p++;
         if (p == TANDEM_N_PRECISION) continue;
-        const double more = harm_of(q, c, i, (tandem_precision)p) - harm_of(q, c, i, get(q, c, i));
+        const double more = qsync_sensitivity_of(q, c, i, (tandem_precision)p) -
+                            qsync_sensitivity_of(q, c, i, qsync_get_precision(q, c, i));
         if (best >= 0 && more >= least) continue;
         best = i;
         to = p;
         least = more;
     }
-    if (best >= 0) set(q, c, best, (tandem_precision)to);
+    if (best >= 0) qsync_set_precision(q, c, best, (tandem_precision)to);
     return best >= 0;
 }
 
 /* Lowers class c until it fits its memory. What was not measured is passed through, but does not stand. */
-static tandem_status make_it_fit(qsync *q, int c, tandem_error *error)
+static tandem_status lower_until_it_fits(qsync_state *q, int c, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int found = 0; status == TANDEM_OK;) {
-        status = replay(q, q->with_memory, &found, error);
-        if (status != TANDEM_OK || (found && excess_bytes(q, c) == 0)) break;
-        if (!lower_one(q, c)) return tandem_allocation_no_fit(q->problem, c, q->smallest_bytes[c], error);
+        status = qsync_replay(q, q->with_memory, &found, error);
+        if (status != TANDEM_OK || (found && qsync_excess_bytes(q, c) == 0)) break;
+        if (!lower_least_sensitive_op(q, c))
+            return tandem_allocation_infeasible(q->problem, c, q->min_peak_bytes[c], error);
     }
     return status;
 }
 
 /* Leaves the replay of the initial setting in q->now. */
-static tandem_status set_initially(qsync *q, tandem_plan *plan, tandem_error *error)
+static tandem_status make_initial_setting(qsync_state *q, tandem_plan *plan, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int c = 0; c < q->n_class && status == TANDEM_OK; c++) {
         if (!(q->lowered >> c & 1)) continue;
         for (int block = 0; block < q->n_block && status == TANDEM_OK; block++)
-            status = set_block(q, plan, c, block, error);
-        if (status == TANDEM_OK) status = make_it_fit(q, c, error);
+            status = choose_block_precisions(q, plan, c, block, error);
+        if (status == TANDEM_OK) status = lower_until_it_fits(q, c, error);
     }
     if (status == TANDEM_OK)
-        status = tandem_replayer_run(q->problem->replayer, &q->now, q->with_memory, error);
+        status = tandem_replayer_run(q->problem->replayer, &q->last_replay, q->with_memory, error);
     q->replays++;
     return status;
 }
@@ -277,51 +286,53 @@ static tandem_status set_initially(qsync *q, tandem_plan *plan, tandem_error *er
 /* --- Recovery ------------------------------------------------------------------------------------------- */
 
 /* Raising one operator of one class to its next wider precision. */
-typedef struct raise {
+typedef struct qsync_raise {
     int c, op;
     tandem_precision to;
     double gain; /* of the sensitivity of the whole plan */
-} raise;
+} qsync_raise;
 
 /* 0 = there is no wider one with less harm. */
-static int find_raise(const qsync *q, int c, int op, raise *out)
+static int find_next_raise(const qsync_state *q, int c, int op, qsync_raise *out)
 {
-    const unsigned precisions = precisions_of(q, c, op);
-    const tandem_precision now = get(q, c, op);
-    for (int p = wider_than(precisions, (int)now); p >= 0; p = wider_than(precisions, p)) {
-        const double gain = harm_of(q, c, op, now) - harm_of(q, c, op, (tandem_precision)p);
+    const unsigned precisions = qsync_precisions_of(q, c, op);
+    const tandem_precision now = qsync_get_precision(q, c, op);
+    for (int p = next_wider_precision(precisions, (int)now); p >= 0;
+         p = next_wider_precision(precisions, p)) {
+        const double gain =
+            qsync_sensitivity_of(q, c, op, now) - qsync_sensitivity_of(q, c, op, (tandem_precision)p);
         if (gain <= 0) continue;
-        *out = (raise){c, op, (tandem_precision)p, gain * tandem_allocation_share(q->problem, c)};
+        *out = (qsync_raise){c, op, (tandem_precision)p, gain * tandem_allocation_batch_share(q->problem, c)};
         return 1;
     }
     return 0;
 }
 
-static int is_within(qsync *q, int64_t target_ns)
+static int qsync_is_within_limits(qsync_state *q, int64_t target_ns)
 {
-    int fits = q->now.step_ns <= target_ns;
-    for (int c = 0; c < q->n_class; c++) fits &= excess_bytes(q, c) == 0;
+    int fits = q->last_replay.step_ns <= target_ns;
+    for (int c = 0; c < q->n_class; c++) fits &= qsync_excess_bytes(q, c) == 0;
     return fits;
 }
 
-static tandem_status recover(qsync *q, int64_t target_ns, tandem_error *error)
+static tandem_status raise_ops_by_sensitivity(qsync_state *q, int64_t target_ns, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     int n = 0;
     for (int c = 0; c < q->n_class; c++)
         for (int i = 0; i < q->graph->n_op && (q->lowered >> c & 1); i++)
-            if (is_adjustable(q, i)) n += find_raise(q, c, i, &q->raise[n]);
+            if (qsync_is_adjustable(q, i)) n += find_next_raise(q, c, i, &q->raise[n]);
     while (n > 0 && status == TANDEM_OK) {
         int best = 0, found;
         for (int k = 1; k < n; k++)
             if (q->raise[k].gain > q->raise[best].gain) best = k;
-        raise *const tried = &q->raise[best];
-        const tandem_precision before = get(q, tried->c, tried->op);
-        set(q, tried->c, tried->op, tried->to);
-        status = replay(q, q->with_memory, &found, error);
-        const int stays = status == TANDEM_OK && found && is_within(q, target_ns);
-        if (!stays) set(q, tried->c, tried->op, before);
-        if (!stays || !find_raise(q, tried->c, tried->op, tried)) {
+        qsync_raise *const tried = &q->raise[best];
+        const tandem_precision before = qsync_get_precision(q, tried->c, tried->op);
+        qsync_set_precision(q, tried->c, tried->op, tried->to);
+        status = qsync_replay(q, q->with_memory, &found, error);
+        const int stays = status == TANDEM_OK && found && qsync_is_within_limits(q, target_ns);
+        if (!stays) qsync_set_precision(q, tried->c, tried->op, before);
+        if (!stays || !find_next_raise(q, tried->c, tried->op, tried)) {
             memmove(tried, tried + 1, (size_t)(n - best - 1) * sizeof *tried); /* ties stay in order */
             n--;
         }
@@ -332,18 +343,19 @@ static tandem_status recover(qsync *q, int64_t target_ns, tandem_error *error)
 /* --- The policy ----------------------------------------------------------------------------------------- */
 
 /* All but the class that computes least in base; that one, too, where it does not fit. */
-static unsigned classes_to_lower(const qsync *q)
+static unsigned find_classes_to_lower(const qsync_state *q)
 {
     const unsigned all = tandem_all_classes(q->n_class);
     int fastest = 0;
     for (int c = 1; c < q->n_class; c++)
-        if (q->now.member[c].busy_ns <= q->now.member[fastest].busy_ns) fastest = c;
+        if (q->last_replay.member[c].busy_ns <= q->last_replay.member[fastest].busy_ns) fastest = c;
     const uint64_t limit_bytes = tandem_allocation_limit_bytes(q->problem, fastest);
-    if (q->n_class == 1 || (limit_bytes && q->now.member[fastest].peak_bytes > limit_bytes)) return all;
+    if (q->n_class == 1 || (limit_bytes && q->last_replay.member[fastest].peak_bytes > limit_bytes))
+        return all;
     return all & ~(1u << fastest);
 }
 
-static tandem_status too_slow(const qsync *q, tandem_error *error)
+static tandem_status report_initial_too_slow(const qsync_state *q, tandem_error *error)
 {
     char asked[TANDEM_QUANTITY_TEXT], initial[TANDEM_QUANTITY_TEXT];
     return tandem_error_set(
@@ -351,40 +363,42 @@ static tandem_status too_slow(const qsync *q, tandem_error *error)
         "no plan reaches a step of %s: the initial setting of policy qsync takes %s (%" PRId64
         " ns) with every class lowered",
         tandem_quantity_print_ns(asked, sizeof asked, q->problem->target_ns),
-        tandem_quantity_print_ns(initial, sizeof initial, q->now.step_ns), q->now.step_ns);
+        tandem_quantity_print_ns(initial, sizeof initial, q->last_replay.step_ns), q->last_replay.step_ns);
 }
 
-static tandem_status choose(qsync *q, tandem_plan *plan, tandem_allocation *allocation, tandem_error *error)
+static tandem_status qsync_choose_plan(qsync_state *q, tandem_plan *plan, tandem_allocation *allocation,
+                                       tandem_error *error)
 {
     const int64_t asked_ns = q->problem->target_ns;
     const unsigned all = tandem_all_classes(q->n_class);
-    tandem_status status = set_initially(q, plan, error);
-    if (status == TANDEM_OK && asked_ns && q->now.step_ns > asked_ns && q->lowered != all) {
+    tandem_status status = make_initial_setting(q, plan, error);
+    if (status == TANDEM_OK && asked_ns && q->last_replay.step_ns > asked_ns && q->lowered != all) {
         q->lowered = all;
-        status = set_initially(q, plan, error);
+        status = make_initial_setting(q, plan, error);
     }
     if (status != TANDEM_OK) return status;
-    allocation->fastest_ns = q->now.step_ns;
+    allocation->fastest_ns = q->last_replay.step_ns;
     allocation->fastest_sensitivity = tandem_allocation_sensitivity(q->problem);
     allocation->target_ns =
         asked_ns ? asked_ns
-                 : q->now.step_ns + (int64_t)fmin((double)q->now.step_ns * q->problem->slowdown, 0x1p61);
-    allocation->held = all & ~q->lowered;
-    if (q->now.step_ns > allocation->target_ns) return too_slow(q, error);
-    return recover(q, allocation->target_ns, error);
+                 : q->last_replay.step_ns +
+                       (int64_t)fmin((double)q->last_replay.step_ns * q->problem->slowdown, 0x1p61);
+    allocation->keeps_base = all & ~q->lowered;
+    if (q->last_replay.step_ns > allocation->target_ns) return report_initial_too_slow(q, error);
+    return raise_ops_by_sensitivity(q, allocation->target_ns, error);
 }
 
 /* Every class in base, replayed. End it whatever it returns. */
-static tandem_status qsync_open(qsync *q, tandem_plan **plan, const tandem_allocation_problem *problem,
+static tandem_status qsync_open(qsync_state *q, tandem_plan **plan, const tandem_allocation_problem *problem,
                                 tandem_error *error)
 {
     const size_t n_op = (size_t)problem->graph->n_op;
     const int n_class = tandem_replayer_cluster(problem->replayer)->n_class;
-    *q = (qsync){.problem = problem, .graph = problem->graph, .n_class = n_class, .replays = 1};
-    tandem_status status = tandem_allocation_begin(plan, &q->now, problem, error);
+    *q = (qsync_state){.problem = problem, .graph = problem->graph, .n_class = n_class, .replays = 1};
+    tandem_status status = tandem_allocation_replay_base(plan, &q->last_replay, problem, error);
     if (status != TANDEM_OK) return status;
     for (int c = 0; c < n_class; c++) {
-        q->smallest_bytes[c] = q->now.member[c].peak_bytes;
+        q->min_peak_bytes[c] = q->last_replay.member[c].peak_bytes;
         if (tandem_allocation_limit_bytes(problem, c)) q->with_memory = TANDEM_REPLAY_MEMORY;
     }
     q->block_start = malloc((n_op + 2) * sizeof *q->block_start);
@@ -397,7 +411,7 @@ static tandem_status qsync_open(qsync *q, tandem_plan **plan, const tandem_alloc
     return TANDEM_OK;
 }
 
-static void qsync_close(qsync *q, tandem_plan *plan)
+static void qsync_close(qsync_state *q, tandem_plan *plan)
 {
     free(q->raise);
     free(q->best);
@@ -405,17 +419,17 @@ static void qsync_close(qsync *q, tandem_plan *plan)
     tandem_plan_close(plan);
 }
 
-static tandem_status allocate(const tandem_allocation_problem *problem, tandem_allocation *allocation,
-                              tandem_error *error)
+static tandem_status allocate_qsync(const tandem_allocation_problem *problem, tandem_allocation *allocation,
+                                    tandem_error *error)
 {
-    qsync q;
+    qsync_state q;
     tandem_plan *plan = NULL;
     tandem_status status = qsync_open(&q, &plan, problem, error);
     if (status == TANDEM_OK) {
-        tandem_allocation result = {.base_ns = q.now.step_ns,
+        tandem_allocation result = {.base_ns = q.last_replay.step_ns,
                                     .base_sensitivity = tandem_allocation_sensitivity(problem)};
-        q.lowered = classes_to_lower(&q);
-        status = choose(&q, plan, &result, error);
+        q.lowered = find_classes_to_lower(&q);
+        status = qsync_choose_plan(&q, plan, &result, error);
         result.replays = q.replays;
         if (status == TANDEM_OK) *allocation = result;
     }
@@ -423,19 +437,19 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
     return status;
 }
 
-tandem_status tandem_qsync_plan(const tandem_allocation_problem *problem, int64_t target_ns, unsigned held,
-                                int *found, int64_t *replays, tandem_error *error)
+tandem_status tandem_qsync_find_plan(const tandem_allocation_problem *problem, int64_t target_ns,
+                                     unsigned keeps_base, int *found, int64_t *replays, tandem_error *error)
 {
-    qsync q;
+    qsync_state q;
     tandem_plan *plan = NULL;
     tandem_error why = {0};
     *found = 0;
     tandem_status status = qsync_open(&q, &plan, problem, &why);
-    q.lowered = tandem_all_classes(q.n_class) & ~held;
-    if (status == TANDEM_OK) status = set_initially(&q, plan, &why);
-    if (status == TANDEM_OK && is_within(&q, target_ns)) {
+    q.lowered = tandem_all_classes(q.n_class) & ~keeps_base;
+    if (status == TANDEM_OK) status = make_initial_setting(&q, plan, &why);
+    if (status == TANDEM_OK && qsync_is_within_limits(&q, target_ns)) {
         *found = 1;
-        status = recover(&q, target_ns, &why);
+        status = raise_ops_by_sensitivity(&q, target_ns, &why);
     }
     *replays += q.replays;
     qsync_close(&q, plan);
@@ -448,5 +462,5 @@ const tandem_policy tandem_policy_qsync = {
     .name = "qsync",
     .meaning = "as published by QSync: the fastest precisions block by block, then the most sensitive "
                "operators raised",
-    .allocate = allocate,
+    .allocate = allocate_qsync,
 };

@@ -90,7 +90,7 @@ tandem_status tandem_relaxation_open(tandem_relaxation *out, const tandem_alloca
         .problem = problem, .c = c, .limit_bytes = tandem_allocation_limit_bytes(problem, c)};
     tandem_replay_company company;
     tandem_status status =
-        tandem_network_open(&r.network, problem->replayer, c, allowed, problem->harm[c], error);
+        tandem_network_open(&r.network, problem->replayer, c, allowed, problem->sensitivity[c], error);
     if (status != TANDEM_OK) return status;
     const size_t n_term = (size_t)r.network->term_start[r.network->n_bundle] + 1;
     const size_t n_bundle = (size_t)r.network->n_bundle;
@@ -420,12 +420,12 @@ static tandem_status bound_by_all(bounding *b, interval *i, tandem_solution *out
         tandem_rows_bound(&bound, b->multiplier, &within, out->choice, &b->rows, b->r->network, error);
     if (status != TANDEM_OK) return status;
     raise(i, bound);
-    out->harm = within;
+    out->sensitivity = within;
     const int middle = find_middle(b);
     join_rows(b, &b->pure, 0, middle);
     join_rows(b, &b->joint, middle, b->rows.n_row);
     for (int round = 0; round < MOST_ROUNDS; round++) {
-        tandem_solution solution = {.choice = b->choice, .harm = INFINITY};
+        tandem_solution solution = {.choice = b->choice, .sensitivity = INFINITY};
         const tandem_limits limits = limits_of(b, &b->pure, &b->joint);
         status = tandem_solve_exact(&solution, b->r->network, &limits, INFINITY, b->tolerance,
                                     fmax(seconds_left(b), 0), error);
@@ -433,10 +433,10 @@ static tandem_status bound_by_all(bounding *b, interval *i, tandem_solution *out
         raise(i, solution.lower_bound);
         i->is_exact = 1;
         out->proven = solution.proven;
-        if (solution.harm == INFINITY) break;
+        if (solution.sensitivity == INFINITY) break;
         const int row = find_exceeded(b, b->choice);
-        if (row < 0 ? solution.harm < out->harm : within == INFINITY) {
-            out->harm = solution.harm;
+        if (row < 0 ? solution.sensitivity < out->sensitivity : within == INFINITY) {
+            out->sensitivity = solution.sensitivity;
             memcpy(out->choice, b->choice, n_layer * sizeof *b->choice);
         }
         if (row < 0) break;
@@ -507,15 +507,15 @@ static int can_bind(const tandem_network *network, uint64_t byte_limit)
 }
 
 tandem_status tandem_relaxation_bound(tandem_solution *out, tandem_relaxation *r, int64_t target_ns,
-                                      uint64_t byte_limit, double tolerance, double most_seconds,
+                                      uint64_t byte_limit, double tolerance, double time_limit_s,
                                       tandem_error *error)
 {
     bounding b = {.r = r,
                   .target_ns = target_ns,
                   .byte_limit = can_bind(r->network, byte_limit) ? byte_limit : UINT64_MAX,
                   .tolerance = tolerance,
-                  .deadline_ns = tandem_now_ns() + (int64_t)(most_seconds * 1e9)};
-    tandem_solution solution = {.choice = out->choice, .harm = INFINITY};
+                  .deadline_ns = tandem_now_ns() + (int64_t)(time_limit_s * 1e9)};
+    tandem_solution solution = {.choice = out->choice, .sensitivity = INFINITY};
     const size_t n_bundle = (size_t)r->network->n_bundle, n_rows = (size_t)n_row(&b);
     int64_t *room = malloc(((2 + n_rows) * n_bundle + n_rows) * sizeof *room);
     b.choice = malloc(((size_t)r->network->n_layer + 1) * sizeof *b.choice);

@@ -65,11 +65,11 @@ tandem_status tandem_relaxation_least_beside_ns(int64_t *ns, const tandem_relaxa
 
 /* tandem_relaxation_bound: no plan of the class within target_ns has less harm than solution->lower_bound, up
  * to a share `tolerance` of it. solution->choice, where something was found: a plan within the limits of the
- * interval with the least bound, which a replay may still find too slow. Stops after most_seconds with what
+ * interval with the least bound, which a replay may still find too slow. Stops after time_limit_s with what
  * is proven by then. Cost: some tens of tandem_solve_lagrange, some tandem_solve_exact. */
 tandem_status tandem_relaxation_bound(tandem_solution *solution, tandem_relaxation *relaxation,
                                       int64_t target_ns, uint64_t byte_limit, double tolerance,
-                                      double most_seconds, tandem_error *error);
+                                      double time_limit_s, tandem_error *error);
 
 /* tandem_relaxation_limits: the limits of the whole range of tasks as one interval: for enumeration. They
  * point into the relaxation until it is used again. */

@@ -35,7 +35,7 @@ static double way_harm(const tandem_network *network, const int *choice)
     for (int l = 0, state = 0; l < network->n_layer; l++) {
         int a = network->arc_start[state];
         while (network->arc[a].choice != choice[l]) a++;
-        sum += network->arc[a].harm;
+        sum += network->arc[a].sensitivity;
         state = network->arc[a].to;
     }
     return sum;
@@ -51,7 +51,7 @@ static double most_harm(const tandem_network *network)
         double most = 0;
         const int end = network->arc_start[network->state_start[l + 1]];
         for (int a = network->arc_start[network->state_start[l]]; a < end; a++)
-            most = fmax(most, network->arc[a].harm);
+            most = fmax(most, network->arc[a].sensitivity);
         sum += most;
     }
     return sum;

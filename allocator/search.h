@@ -10,45 +10,46 @@
 #include "tandem/allocator.h"
 
 /* The figures of a plan that the search goes by. */
-typedef struct tandem_figures {
+typedef struct tandem_plan_metrics {
     int64_t step_ns, busy_ns; /* of the cluster; of the class */
     uint64_t excess_bytes;    /* of the class over its limit; 0 = it fits */
-    double harm;              /* of the class, not weighted by its share */
-} tandem_figures;
+    double sensitivity;       /* of the class, not weighted by its share */
+} tandem_plan_metrics;
 
 typedef struct tandem_move {
     int first, n_op; /* place in tandem_search.move_op */
     tandem_precision precision;
     /* from its last measurement */
-    int possible;        /* whether every cost is there, and something changes */
-    int64_t measured_at; /* value of tandem_search.n_change then */
-    tandem_figures after;
-    double avoided;    /* harm before − harm after */
-    int64_t longer_ns; /* that it keeps the class busy */
-    double merit;      /* the searcher's own */
+    int is_possible;      /* whether every cost is there, and something changes */
+    int64_t evaluated_at; /* value of tandem_search.n_change then */
+    tandem_plan_metrics after;
+    double sensitivity_saved; /* harm before − harm after */
+    int64_t busy_delta_ns;    /* that it keeps the class busy */
+    double gain_per_cost;     /* the searcher's own */
 } tandem_move;
 
 typedef struct tandem_search {
     const tandem_allocation_problem *problem;
     int c; /* the class whose precisions change */
     int n_op;
-    uint64_t limit_bytes;                   /* 0 = none */
-    int weighs;                             /* whether trials plan memory; else they are taken to fit */
-    uint64_t smallest_bytes, largest_bytes; /* of all plans weighed */
-    tandem_precision *now;                  /* [n_op] what the replayer has */
-    tandem_figures figures;                 /* of that */
-    int64_t n_change;                       /* moves made */
+    uint64_t limit_bytes; /* 0 = none */
+    /* whether trials plan memory; else they are taken to fit */
+    int should_plan_memory;
+    uint64_t min_peak_bytes, max_peak_bytes; /* of all plans weighed */
+    tandem_precision *current;               /* [n_op] what the replayer has */
+    tandem_plan_metrics metrics;             /* of that */
+    int64_t n_change;                        /* moves made */
     int64_t replays;
-    unsigned *worth;   /* [n_op] bit p: moves give the operator precision p */
-    int *move_op;      /* operators of moves, several moves to a list */
-    tandem_move *move; /* [n_move]: single operators in order, then groups; of each, widest first */
+    unsigned *candidates; /* [n_op] bit p: moves give the operator precision p */
+    int *move_op;         /* operators of moves, several moves to a list */
+    tandem_move *move;    /* [n_move]: single operators in order, then groups; of each, widest first */
     int n_move;
-    struct { /* what tandem_search_return goes back to */
-        tandem_precision *now;
-        tandem_figures figures;
+    struct { /* what tandem_search_rollback goes back to */
+        tandem_precision *current;
+        tandem_plan_metrics metrics;
         int64_t n_change;
         tandem_move *move;
-    } kept;
+    } snapshot;
 } tandem_search;
 
 /* tandem_search_open: a search from the precisions that the replayer has now, which must be replayable. On
@@ -57,27 +58,28 @@ tandem_status tandem_search_open(tandem_search *search, const tandem_allocation_
                                  tandem_error *error);
 void tandem_search_close(tandem_search *search);
 
-/* tandem_search_measure: replay the plan with the move made, and take it back: the replayer is as it was. A
+/* tandem_search_evaluate: replay the plan with the move made, and take it back: the replayer is as it was. A
  * move that changes nothing, or needs a cost that was not measured, is no error, but not possible. */
-tandem_status tandem_search_measure(tandem_search *search, tandem_move *move, tandem_error *error);
-/* tandem_search_measure_all: the same for every move. */
-tandem_status tandem_search_measure_all(tandem_search *search, tandem_error *error);
-/* Makes a move whose measurement is up to date (measured_at = n_change). */
-void tandem_search_make(tandem_search *search, const tandem_move *move);
+tandem_status tandem_search_evaluate(tandem_search *search, tandem_move *move, tandem_error *error);
+/* tandem_search_evaluate_all: the same for every move. */
+tandem_status tandem_search_evaluate_all(tandem_search *search, tandem_error *error);
+/* Makes a move whose measurement is up to date (evaluated_at = n_change). */
+void tandem_search_apply(tandem_search *search, const tandem_move *move);
 
 /* Keeps the plan and all measurements, and goes back to what was kept: no replay, as often as wanted. */
-void tandem_search_keep(tandem_search *search);
-void tandem_search_return(tandem_search *search);
+void tandem_search_snapshot(tandem_search *search);
+void tandem_search_rollback(tandem_search *search);
 
-/* tandem_search_go: to another plan of the class, precision[n_op]. TANDEM_MISSING where a cost of it is
+/* tandem_search_set_plan: to another plan of the class, precision[n_op]. TANDEM_MISSING where a cost of it is
  * missing: the search is then where it was. */
-tandem_status tandem_search_go(tandem_search *search, const tandem_precision *precision, tandem_error *error);
+tandem_status tandem_search_set_plan(tandem_search *search, const tandem_precision *precision,
+                                     tandem_error *error);
 
 /* Whether the limit is far above every plan weighed so far, or there is none: then trials need not be
  * weighed, only what comes of them. */
-int tandem_search_is_roomy(const tandem_search *search);
+int tandem_search_has_ample_memory(const tandem_search *search);
 /* Weighs the plan, and every trial from now on, where there is a limit. */
-tandem_status tandem_search_weigh(tandem_search *search, tandem_error *error);
+tandem_status tandem_search_enable_memory(tandem_search *search, tandem_error *error);
 
 /* Bit p: operator and device both have precision p. */
 unsigned tandem_search_precisions(const tandem_search *search, int op);

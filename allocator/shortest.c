@@ -29,9 +29,9 @@ tandem_status tandem_solve_shortest(double *value, int *choice, const tandem_net
         potential[s] = INFINITY;
         for (int a = network->arc_start[s]; a < network->arc_start[s + 1]; a++) {
             const tandem_arc *const arc = &network->arc[a];
-            if (!(arc->harm >= 0 && arc->harm <= most_single_harm)) continue;
+            if (!(arc->sensitivity >= 0 && arc->sensitivity <= most_single_harm)) continue;
             const double through =
-                harm_weight * arc->harm + time_weight * (double)limits->time_ns[arc->bundle] +
+                harm_weight * arc->sensitivity + time_weight * (double)limits->time_ns[arc->bundle] +
                 (bytes ? byte_weight * (double)bytes[arc->bundle] : 0) + potential[arc->to];
             if (through < potential[s]) {
                 potential[s] = through;
@@ -74,10 +74,10 @@ static void copy_arcs(tandem_ways *ways)
         ways->arc_start[s] = n;
         for (int a = begin; a < end; a++) {
             const tandem_arc *const arc = &network->arc[a];
-            if (!(arc->harm >= 0 && arc->harm <= most_single_harm)) continue;
+            if (!(arc->sensitivity >= 0 && arc->sensitivity <= most_single_harm)) continue;
             ways->to[n] = arc->to;
             ways->origin[n] = a;
-            ways->harm[n] = arc->harm;
+            ways->sensitivity[n] = arc->sensitivity;
             for (int r = 0; r < TANDEM_WAYS_COSTS; r++)
                 ways->cost[r][n] =
                     r < ways->n_cost ? price(ways->limits, ways->cost_kind[r], arc->bundle) : 0;
@@ -176,7 +176,7 @@ static tandem_status bind_limits(tandem_ways *ways, double *least, double *most,
 void tandem_ways_close(tandem_ways *ways)
 {
     for (int r = 0; r < TANDEM_WAYS_COSTS; r++) free(ways->cost[r]);
-    free(ways->harm);
+    free(ways->sensitivity);
     free(ways->number);
     free(ways->origin);
     free(ways->to);
@@ -193,10 +193,10 @@ static int allocate(tandem_ways *ways, size_t n_arc)
     ways->number = calloc(n_state, sizeof *ways->number);
     ways->to = malloc((n_arc + 1) * sizeof *ways->to);
     ways->origin = malloc((n_arc + 1) * sizeof *ways->origin);
-    ways->harm = malloc((n_arc + 1) * sizeof *ways->harm);
+    ways->sensitivity = malloc((n_arc + 1) * sizeof *ways->sensitivity);
     for (int r = 0; r < TANDEM_WAYS_COSTS; r++) ways->cost[r] = malloc((n_arc + 1) * sizeof *ways->cost[r]);
-    return ways->layer_start && ways->arc_start && ways->number && ways->to && ways->origin && ways->harm &&
-           ways->cost[0] && ways->cost[1];
+    return ways->layer_start && ways->arc_start && ways->number && ways->to && ways->origin &&
+           ways->sensitivity && ways->cost[0] && ways->cost[1];
 }
 
 tandem_status tandem_ways_open(tandem_ways *ways, const tandem_network *network, const tandem_limits *limits,
@@ -222,7 +222,7 @@ tandem_status tandem_ways_open(tandem_ways *ways, const tandem_network *network,
     if (status != TANDEM_OK) goto out;
     if (!ways->possible) memset(drop, 1, (size_t)ways->n_arc);
     tandem_ways_reduce(ways, drop);
-    ways->most_harm = most_of(ways, ways->harm) * (1 + (n_layer + 2) * DBL_EPSILON);
+    ways->most_harm = most_of(ways, ways->sensitivity) * (1 + (n_layer + 2) * DBL_EPSILON);
     /* n sums of h + λc + μc, each rounded four times, and one more sum over what came before */
     ways->keep = 1 - (6 * n_layer + 32) * (DBL_EPSILON / 2);
 out:
@@ -276,7 +276,7 @@ void tandem_ways_reduce(tandem_ways *ways, unsigned char *drop)
             if (drop[a]) continue;
             ways->to[n_arc] = ways->number[ways->to[a]];
             ways->origin[n_arc] = ways->origin[a];
-            ways->harm[n_arc] = ways->harm[a];
+            ways->sensitivity[n_arc] = ways->sensitivity[a];
             for (int r = 0; r < TANDEM_WAYS_COSTS; r++) ways->cost[r][n_arc] = ways->cost[r][a];
             n_arc++;
         }
@@ -289,7 +289,7 @@ void tandem_ways_reduce(tandem_ways *ways, unsigned char *drop)
 void tandem_ways_pass(const tandem_ways *ways, const double multiplier[TANDEM_WAYS_COSTS], double *potential,
                       int *next)
 {
-    const double *const harm = ways->harm, *const c0 = ways->cost[0], *const c1 = ways->cost[1];
+    const double *const harm = ways->sensitivity, *const c0 = ways->cost[0], *const c1 = ways->cost[1];
     const double m0 = multiplier[0], m1 = multiplier[1];
     const int *const to = ways->to;
     potential[ways->n_state - 1] = 0;
@@ -327,22 +327,22 @@ void tandem_best_offer(tandem_best *best, const tandem_ways *ways, const int *ar
     uint64_t bytes = limits->bytes ? limits->bytes[0] : 0;
     for (int l = 0; l < ways->n_layer; l++) {
         const tandem_arc *const taken = &network->arc[arc[l]];
-        harm += taken->harm;
+        harm += taken->sensitivity;
         time_ns += limits->time_ns[taken->bundle];
         if (limits->bytes) bytes += limits->bytes[taken->bundle];
     }
-    if (time_ns > limits->time_limit_ns || bytes > limits->byte_limit || harm >= best->harm) return;
-    best->harm = harm;
+    if (time_ns > limits->time_limit_ns || bytes > limits->byte_limit || harm >= best->sensitivity) return;
+    best->sensitivity = harm;
     if (ways->n_layer) memcpy(best->arc, arc, (size_t)ways->n_layer * sizeof *arc);
 }
 
 void tandem_best_report(const tandem_best *best, const tandem_network *network, const tandem_limits *limits,
                         tandem_solution *solution)
 {
-    solution->harm = best->harm;
+    solution->sensitivity = best->sensitivity;
     solution->time_ns = 0;
     solution->bytes = 0;
-    if (!(best->harm < INFINITY)) return;
+    if (!(best->sensitivity < INFINITY)) return;
     solution->time_ns = limits->time_ns[0];
     if (limits->bytes) solution->bytes = limits->bytes[0];
     for (int l = 0; l < network->n_layer; l++) {

@@ -13,9 +13,9 @@
 #include "allocator/network.h"
 
 /* What a caller allows; 10 s where it says nothing, 0. */
-static inline double tandem_allowed_seconds(double most_seconds)
+static inline double tandem_allowed_seconds(double time_limit_s)
 {
-    return most_seconds > 0 ? most_seconds : 10;
+    return time_limit_s > 0 ? time_limit_s : 10;
 }
 
 typedef struct tandem_limits {
@@ -27,7 +27,7 @@ typedef struct tandem_limits {
 
 typedef struct tandem_solution {
     double lower_bound; /* no way within the limits has less harm; INFINITY: there is none at all */
-    double harm;        /* of the best way found; INFINITY: none was found */
+    double sensitivity; /* of the best way found; INFINITY: none was found */
     int64_t time_ns;    /* of that way, bundle 0 included; 0 where none was found */
     uint64_t bytes;
     /* [n_layer], the caller's, set before the call; NULL = not wanted; filled where one was found */
@@ -60,12 +60,12 @@ tandem_status tandem_solve_lagrange(tandem_solution *solution, double multiplier
  * none) or better than the best found by more than `tolerance` (relative, 0 = prove the optimum).
  * proven: the search came to its end: no way has less than min(cutoff, (1 − tolerance) · harm), and
  * lower_bound is no less; so harm INFINITY with proven says that no way within the limits has less than
- * cutoff, lower_bound INFINITY that there is none at all. Else `most_seconds` or the memory for labels (some
+ * cutoff, lower_bound INFINITY that there is none at all. Else `time_limit_s` or the memory for labels (some
  * 200 MB) ran out, and lower_bound is what is proven so far. Cost: labels × log. TANDEM_NO_MEMORY.
  * Source: labels and completion bounds: Dumitrescu, Boland, Networks 42 (2003). */
 tandem_status tandem_solve_exact(tandem_solution *solution, const tandem_network *network,
                                  const tandem_limits *limits, double cutoff, double tolerance,
-                                 double most_seconds, tandem_error *error);
+                                 double time_limit_s, tandem_error *error);
 
 /* Ways within the limits in order of harm, best first, *without* dominance: for whoever has to test each one
  * against something that is not a sum. Harms that agree to a relative 2^-30 may count as equal here, and of

@@ -6,25 +6,25 @@
 #include "allocator/search.h"
 
 /* Plans of one class to depart from, NULL where there is none, or it cannot be replayed. */
-enum { TANDEM_AS_FOUND = TANDEM_N_PRECISION, TANDEM_OFFERED, TANDEM_N_START };
-typedef struct tandem_starts {
+enum { TANDEM_START_CURRENT = TANDEM_N_PRECISION, TANDEM_START_OFFERED, TANDEM_N_START };
+typedef struct tandem_starting_plans {
     /* uniform ones; as the class was found; one that the caller offers */
     tandem_precision *plan[TANDEM_N_START];
-    tandem_figures figures[TANDEM_N_START];
-} tandem_starts;
+    tandem_plan_metrics metrics[TANDEM_N_START];
+} tandem_starting_plans;
 
 /* The starts of the search's class, offered[n_op] among them (NULL = none is offered); the search ends at one
  * of them. Close them whatever it returns. */
-tandem_status tandem_starts_find(tandem_starts *starts, tandem_search *search,
-                                 const tandem_precision *offered, tandem_error *error);
-void tandem_starts_close(tandem_starts *starts);
+tandem_status tandem_starting_plans_find(tandem_starting_plans *starts, tandem_search *search,
+                                         const tandem_precision *offered, tandem_error *error);
+void tandem_starting_plans_close(tandem_starting_plans *starts);
 
 typedef struct tandem_target {
     int64_t base_ns;    /* every class in base */
     int64_t fastest_ns; /* held classes in base, the others at their fastest */
     int64_t target_ns;
     double base_sensitivity, fastest_sensitivity;
-    unsigned held;               /* bit c: class c keeps the base precision */
+    unsigned keeps_base;         /* bit c: class c keeps the base precision */
     int order[TANDEM_MAX_CLASS]; /* classes, the one that computes longest in base first */
     int64_t replays;
 } tandem_target;

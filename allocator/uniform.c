@@ -5,12 +5,12 @@
  * and fastest_ns are the step of its one plan, and the slowdown is not looked at. */
 #include "allocator/policies.h"
 
-static tandem_status allocate(const tandem_allocation_problem *problem, tandem_allocation *allocation,
-                              tandem_error *error)
+static tandem_status allocate_uniform(const tandem_allocation_problem *problem, tandem_allocation *allocation,
+                                      tandem_error *error)
 {
     tandem_plan *plan = NULL;
     tandem_replay base, lowered;
-    tandem_status status = tandem_allocation_begin(&plan, &base, problem, error);
+    tandem_status status = tandem_allocation_replay_base(&plan, &base, problem, error);
     if (status != TANDEM_OK) return status;
     const double base_sensitivity = tandem_allocation_sensitivity(problem);
     status = tandem_plan_uniform(plan, problem->graph, base.slowest, problem->uniform, error);
@@ -20,7 +20,7 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
     for (int c = 0; c < base.n_class && status == TANDEM_OK; c++) {
         const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
         if (limit_bytes && lowered.member[c].peak_bytes > limit_bytes)
-            status = tandem_allocation_no_fit(problem, c, lowered.member[c].peak_bytes, error);
+            status = tandem_allocation_infeasible(problem, c, lowered.member[c].peak_bytes, error);
     }
     if (status != TANDEM_OK) goto out;
     *allocation = (tandem_allocation){
@@ -31,7 +31,7 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
         .base_sensitivity = base_sensitivity,
         .fastest_sensitivity = tandem_allocation_sensitivity(problem),
         .replays = 2,
-        .held = tandem_all_classes(base.n_class) & ~(1u << base.slowest),
+        .keeps_base = tandem_all_classes(base.n_class) & ~(1u << base.slowest),
     };
 out:
     tandem_plan_close(plan);
@@ -41,5 +41,5 @@ out:
 const tandem_policy tandem_policy_uniform = {
     .name = "uniform",
     .meaning = "one precision for the whole of the slowest class",
-    .allocate = allocate,
+    .allocate = allocate_uniform,
 };

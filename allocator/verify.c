@@ -9,11 +9,11 @@
 
 /* --- Writing -------------------------------------------------------------------------------------------- */
 
-void tandem_allocation_record(tandem_plan *plan, const tandem_allocation_problem *problem,
-                              const tandem_allocation *allocation)
+void tandem_allocation_fill_plan(tandem_plan *plan, const tandem_allocation_problem *problem,
+                                 const tandem_allocation *allocation)
 {
-    plan->base = problem->base;
-    plan->held = allocation->held;
+    plan->base_precision = problem->base_precision;
+    plan->keeps_base = allocation->keeps_base;
     plan->bucket_bytes = tandem_replayer_step(problem->replayer, 0)->bucket_bytes;
     plan->slowdown = problem->target_ns ? NAN : problem->slowdown;
     plan->target_ns = allocation->target_ns;
@@ -32,57 +32,65 @@ void tandem_allocation_record(tandem_plan *plan, const tandem_allocation_problem
  * (certify.c). */
 static const double bound_tolerance = 2e-3;
 
-static tandem_status wrong_whole(const char *figure, int64_t says, int64_t is, const char *how,
-                                 tandem_error *error)
+static tandem_status report_wrong_integer(const char *field, int64_t says, int64_t is, const char *how,
+                                          tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_MALFORMED, "%s is %" PRId64 " in the plan, and %" PRId64 " %s",
-                            figure, says, is, how);
+                            field, says, is, how);
 }
 
-static tandem_status wrong_real(const char *figure, double says, double is, const char *how,
-                                tandem_error *error)
+static tandem_status report_wrong_real(const char *field, double says, double is, const char *how,
+                                       tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_MALFORMED, "%s is %.9g in the plan, and %.9g %s", figure, says, is,
+    return tandem_error_set(error, TANDEM_MALFORMED, "%s is %.9g in the plan, and %.9g %s", field, says, is,
                             how);
 }
 
 /* Equal but for the rounding of a few sums. */
-static int are_equal(double a, double b) { return a == b || fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b)); }
+static int are_nearly_equal(double a, double b)
+{
+    return a == b || fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b));
+}
 
 /* Figures that are not in the plan claim nothing. */
-static tandem_status check_replayed(const tandem_plan *plan, const tandem_allocation *found,
-                                    tandem_error *error)
+static tandem_status check_replayed_metrics(const tandem_plan *plan, const tandem_allocation *found,
+                                            tandem_error *error)
 {
     static const char replayed[] = "as replayed here";
     if (plan->step_ns && plan->step_ns != found->step_ns)
-        return wrong_whole("step_ns", plan->step_ns, found->step_ns, replayed, error);
+        return report_wrong_integer("step_ns", plan->step_ns, found->step_ns, replayed, error);
     for (int c = 0; c < plan->cluster.n_class; c++) {
         char name[TANDEM_DEVICE_NAME + 32];
         (void)snprintf(name, sizeof name, "peak_bytes of %s", plan->cluster.member[c].device.name);
         if (plan->peak_bytes[c] && plan->peak_bytes[c] != found->peak_bytes[c])
-            return wrong_whole(name, (int64_t)plan->peak_bytes[c], (int64_t)found->peak_bytes[c], replayed,
-                               error);
+            return report_wrong_integer(name, (int64_t)plan->peak_bytes[c], (int64_t)found->peak_bytes[c],
+                                        replayed, error);
     }
-    if (!isnan(plan->sensitivity) && !are_equal(plan->sensitivity, found->sensitivity))
-        return wrong_real("sensitivity", plan->sensitivity, found->sensitivity, "by the statistics here",
-                          error);
+    if (!isnan(plan->sensitivity) && !are_nearly_equal(plan->sensitivity, found->sensitivity))
+        return report_wrong_real("sensitivity", plan->sensitivity, found->sensitivity,
+                                 "by the statistics "
+                                 "here",
+                                 error);
     return TANDEM_OK;
 }
 
 /* What the plan says in two ways must agree. */
-static tandem_status check_own(const tandem_plan *plan, const tandem_graph *graph, tandem_error *error)
+static tandem_status check_plan_consistency(const tandem_plan *plan, const tandem_graph *graph,
+                                            tandem_error *error)
 {
     for (int c = 0; c < plan->cluster.n_class; c++)
-        if (plan->held >> c & 1 && !tandem_plan_is_uniform(plan, graph, c, plan->base))
+        if (plan->keeps_base >> c & 1 && !tandem_plan_is_uniform(plan, graph, c, plan->base_precision))
             return tandem_error_set(
                 error, TANDEM_MALFORMED, "class %d (%s) is held in the plan, but not all in %s", c + 1,
-                plan->cluster.member[c].device.name, tandem_precision_get(plan->base)->name);
+                plan->cluster.member[c].device.name, tandem_precision_get(plan->base_precision)->name);
     if (!isnan(plan->slowdown) && plan->fastest_ns && plan->target_ns) {
         const int64_t target_ns =
             plan->fastest_ns + (int64_t)fmin((double)plan->fastest_ns * plan->slowdown, 0x1p61);
         if (plan->target_ns != target_ns)
-            return wrong_whole("target_ns", plan->target_ns, target_ns, "by its slowdown and fastest_ns",
-                               error);
+            return report_wrong_integer("target_ns", plan->target_ns, target_ns,
+                                        "by its slowdown and "
+                                        "fastest_ns",
+                                        error);
     }
     if (isnan(plan->gap) || isnan(plan->lower_bound) || isnan(plan->sensitivity)) return TANDEM_OK;
     const double gap =
@@ -93,13 +101,13 @@ static tandem_status check_own(const tandem_plan *plan, const tandem_graph *grap
                                 plan->lower_bound, plan->sensitivity);
     return fabs(plan->gap - gap) <= 1e-9
                ? TANDEM_OK
-               : wrong_real("gap", plan->gap, gap, "by its sensitivity and lower_bound", error);
+               : report_wrong_real("gap", plan->gap, gap, "by its sensitivity and lower_bound", error);
 }
 
 /* --- Limits --------------------------------------------------------------------------------------------- */
 
-static tandem_status check_limits(const tandem_plan *plan, const tandem_allocation_problem *problem,
-                                  const tandem_allocation *found, tandem_error *error)
+static tandem_status check_plan_limits(const tandem_plan *plan, const tandem_allocation_problem *problem,
+                                       const tandem_allocation *found, tandem_error *error)
 {
     char is[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
     for (int c = 0; c < plan->cluster.n_class; c++) {
@@ -125,26 +133,27 @@ static tandem_status check_limits(const tandem_plan *plan, const tandem_allocati
 
 /* The bound is proven anew, for the target that the plan says. More than the plan claims is no contradiction.
  * */
-static tandem_status check_bound(tandem_certificate *certificate, const tandem_plan *plan,
-                                 const tandem_allocation_problem *problem, double sensitivity,
-                                 tandem_error *error)
+static tandem_status check_plan_bound(tandem_certificate *certificate, const tandem_plan *plan,
+                                      const tandem_allocation_problem *problem, double sensitivity,
+                                      tandem_error *error)
 {
     if (isnan(plan->lower_bound) || !plan->target_ns) return TANDEM_OK;
     tandem_allocation_problem asked = *problem;
-    asked.base = plan->base;
+    asked.base_precision = plan->base_precision;
     const tandem_status status =
-        tandem_certify_claim(certificate, &asked, plan->target_ns, plan->held, sensitivity,
-                             plan->lower_bound / (1 + bound_tolerance), problem->most_seconds, error);
+        tandem_certify_claim(certificate, &asked, plan->target_ns, plan->keeps_base, sensitivity,
+                             plan->lower_bound / (1 + bound_tolerance), problem->time_limit_s, error);
     if (status != TANDEM_OK || plan->lower_bound <= certificate->lower_bound * (1 + bound_tolerance))
         return status;
-    return wrong_real("lower_bound", plan->lower_bound, certificate->lower_bound, "as proven here", error);
+    return report_wrong_real("lower_bound", plan->lower_bound, certificate->lower_bound, "as proven here",
+                             error);
 }
 
 /* --- Public --------------------------------------------------------------------------------------------- */
 
 /* That the plan is one for what the problem is about, and has precisions there are. */
-static tandem_status check_form(const tandem_plan *plan, const tandem_allocation_problem *problem,
-                                tandem_error *error)
+static tandem_status check_plan_form(const tandem_plan *plan, const tandem_allocation_problem *problem,
+                                     tandem_error *error)
 {
     const tandem_cluster *cluster = tandem_replayer_cluster(problem->replayer);
     const tandem_status status = tandem_plan_check(plan, problem->graph, error);
@@ -169,11 +178,11 @@ tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_pla
 {
     tandem_allocation found = {.target_ns = plan->target_ns,
                                .fastest_ns = plan->fastest_ns,
-                               .held = plan->held,
+                               .keeps_base = plan->keeps_base,
                                .replays = 1,
                                .certificate = {.lower_bound = NAN, .gap = NAN}};
     tandem_replay replay;
-    tandem_status status = check_form(plan, problem, error);
+    tandem_status status = check_plan_form(plan, problem, error);
     if (status != TANDEM_OK) return status;
     tandem_replayer_set_plan(problem->replayer, plan);
     status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
@@ -181,11 +190,11 @@ tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_pla
     found.step_ns = replay.step_ns;
     found.sensitivity = tandem_allocation_sensitivity(problem);
     for (int c = 0; c < replay.n_class; c++) found.peak_bytes[c] = replay.member[c].peak_bytes;
-    status = check_own(plan, problem->graph, error);
-    if (status == TANDEM_OK) status = check_replayed(plan, &found, error);
-    if (status == TANDEM_OK) status = check_limits(plan, problem, &found, error);
+    status = check_plan_consistency(plan, problem->graph, error);
+    if (status == TANDEM_OK) status = check_replayed_metrics(plan, &found, error);
+    if (status == TANDEM_OK) status = check_plan_limits(plan, problem, &found, error);
     if (status == TANDEM_OK)
-        status = check_bound(&found.certificate, plan, problem, found.sensitivity, error);
+        status = check_plan_bound(&found.certificate, plan, problem, found.sensitivity, error);
     if (status == TANDEM_OK) *allocation = found;
     return status;
 }

@@ -29,7 +29,7 @@ typedef struct tandem_ways {
     int *arc_start;                   /* [n_state + 1] */
     int *to, *origin;                 /* [n_arc]; origin: number of the arc in the network */
     int *number;                      /* [n_state] room for tandem_ways_reduce */
-    double *harm;                     /* [n_arc] */
+    double *sensitivity;              /* [n_arc] */
     double *cost[TANDEM_WAYS_COSTS];  /* [n_arc]; all 0 from n_cost on */
     double slack[TANDEM_WAYS_COSTS];
     double most_harm; /* no way has more */
@@ -50,8 +50,8 @@ void tandem_ways_pass(const tandem_ways *ways, const double multiplier[TANDEM_WA
 
 /* The best way found so far. */
 typedef struct tandem_best {
-    double harm; /* INFINITY: none */
-    int *arc;    /* [n_layer] numbers of the network */
+    double sensitivity; /* INFINITY: none */
+    int *arc;           /* [n_layer] numbers of the network */
 } tandem_best;
 /* Takes arc[n_layer] (numbers of the network) for the best where it is within the limits and better. */
 void tandem_best_offer(tandem_best *best, const tandem_ways *ways, const int *arc);
@@ -71,9 +71,9 @@ tandem_status tandem_ways_dual(const tandem_ways *ways, double multiplier[TANDEM
 enum { TANDEM_COMPLETION_SETS = 8 };
 typedef struct tandem_completion {
     double multiplier[TANDEM_COMPLETION_SETS][TANDEM_WAYS_COSTS];
-    double *potential; /* least Σ (harm + multiplier · cost) to the end, rounding taken off */
-    int *next;         /* the first arc of that way, −1 at the end */
-    double *harm;      /* of that way */
+    double *potential;   /* least Σ (harm + multiplier · cost) to the end, rounding taken off */
+    int *next;           /* the first arc of that way, −1 at the end */
+    double *sensitivity; /* of that way */
     double *spent[TANDEM_WAYS_COSTS]; /* by that way */
     double *least[TANDEM_WAYS_COSTS]; /* [n_state] least cost to the end */
     double *reach;                    /* [n_state × (sets + costs)] room for tandem_completion_prune */

@@ -66,7 +66,7 @@ static tandem_status allocate(allocating *a, tandem_error *error)
     tandem_replay replay;
     tandem_status status = choose_scaled(a, error);
     if (status == TANDEM_OK)
-        status = tandem_neighbours_find(a->neighbour, &a->n_neighbour, a->problem, a->plan, error);
+        status = tandem_baselines_find(a->neighbour, &a->n_neighbour, a->problem, a->plan, error);
     if (status == TANDEM_OK) status = find_fewer(a, error);
     if (status == TANDEM_OK) status = tandem_replayer_run(a->problem->replayer, &replay, 0, error);
     if (status == TANDEM_OK && a->options->output)

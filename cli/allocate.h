@@ -19,7 +19,7 @@ typedef struct allocating {
     tandem_plan *plan;
     double seconds;
     double loss_scale; /* that is in the step; 0 = none */
-    tandem_neighbour neighbour[TANDEM_N_PRECISION];
+    tandem_baseline neighbour[TANDEM_N_PRECISION];
     int n_neighbour;
     cli_prospect fewer; /* the best cluster of fewer classes; samples_per_s = 0: none is better */
     int explained;      /* operator; −1 = none */
@@ -66,7 +66,7 @@ int allocate_front(allocating *a);
 int allocate_batch(allocating *a);
 
 /* allocate_svg.c: the front as a picture, drawn by gnuplot. TANDEM_MISSING says how to install it. */
-tandem_status allocate_svg(const tandem_front *front, const allocating *a, const char *path,
+tandem_status allocate_svg(const tandem_pareto_front *front, const allocating *a, const char *path,
                            tandem_error *error);
 
 #endif

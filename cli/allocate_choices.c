@@ -93,10 +93,10 @@ tandem_status allocate_choose(allocating *a, const cli_options *options, tandem_
     if (status == TANDEM_OK) status = check_policy(a, error);
     if (status == TANDEM_OK && options->uniform)
         status = tandem_precision_find(&a->uniform, options->uniform, error);
-    a->goal.budget = options->max_sensitivity >= 0 ? options->max_sensitivity : INFINITY;
-    a->goal.objective = options->least_memory           ? TANDEM_LEAST_MEMORY
-                        : options->max_sensitivity >= 0 ? TANDEM_LEAST_STEP
-                                                        : TANDEM_LEAST_SENSITIVITY;
+    a->goal.max_sensitivity = options->max_sensitivity >= 0 ? options->max_sensitivity : INFINITY;
+    a->goal.objective = options->least_memory           ? TANDEM_MINIMIZE_MEMORY
+                        : options->max_sensitivity >= 0 ? TANDEM_MINIMIZE_STEP
+                                                        : TANDEM_MINIMIZE_SENSITIVITY;
     return status;
 }
 

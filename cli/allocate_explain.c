@@ -31,19 +31,20 @@ static void print_verdict(char *text, size_t size, const tandem_choice *choice, 
         (void)snprintf(text, size, "not measured");
         return;
     }
-    if (choice->over_ns > 0)
+    if (choice->excess_ns > 0)
         used += (size_t)snprintf(text, size, "%s over the target",
-                                 tandem_quantity_print_ns(quantity, sizeof quantity, choice->over_ns));
-    if (choice->over_bytes > 0 && used < size)
+                                 tandem_quantity_print_ns(quantity, sizeof quantity, choice->excess_ns));
+    if (choice->excess_bytes > 0 && used < size)
         used += (size_t)snprintf(text + used, size - used, "%s%llu B over the memory limit", used ? ", " : "",
-                                 (unsigned long long)choice->over_bytes);
-    if (choice->harm > chosen->harm && used < size)
+                                 (unsigned long long)choice->excess_bytes);
+    if (choice->sensitivity > chosen->sensitivity && used < size)
         used += (size_t)snprintf(text + used, size - used, "%s%.3g more harm", used ? ", " : "",
-                                 choice->harm - chosen->harm);
+                                 choice->sensitivity - chosen->sensitivity);
     if (used > 0 || size == 0) return;
     (void)snprintf(text, size, "%s",
-                   choice->harm < chosen->harm ? "nothing forbids it: this policy does not look for it"
-                                               : "as harmful, and no better");
+                   choice->sensitivity < chosen->sensitivity ? "nothing forbids it: this policy does not "
+                                                               "look for it"
+                                                             : "as harmful, and no better");
 }
 
 static const tandem_choice *chosen_of(const tandem_choice *choice, int n)
@@ -73,12 +74,13 @@ static void add_rows(cli_table *table, const tandem_choice *choice, int n, const
     for (int k = 0; k < n; k++) {
         const tandem_choice *c = &choice[k];
         print_verdict(verdict, sizeof verdict, c, chosen_of(choice, n));
-        cli_table_row(table, "%s\t%s\t%.3g\t%s\t%s%s\t%s\t%s", k == 0 ? device : "",
-                      tandem_precision_get(c->precision)->name, c->harm,
-                      c->is_measured ? tandem_quantity_print_ns(own, sizeof own, c->own_ns) : "-",
-                      c->is_measured && c->longer_ns > 0 ? "+" : "",
-                      c->is_measured ? tandem_quantity_print_ns(longer, sizeof longer, c->longer_ns) : "-",
-                      c->is_measured ? print_bytes_change(bytes, sizeof bytes, c->more_bytes) : "-", verdict);
+        cli_table_row(
+            table, "%s\t%s\t%.3g\t%s\t%s%s\t%s\t%s", k == 0 ? device : "",
+            tandem_precision_get(c->precision)->name, c->sensitivity,
+            c->is_measured ? tandem_quantity_print_ns(own, sizeof own, c->self_ns) : "-",
+            c->is_measured && c->step_delta_ns > 0 ? "+" : "",
+            c->is_measured ? tandem_quantity_print_ns(longer, sizeof longer, c->step_delta_ns) : "-",
+            c->is_measured ? print_bytes_change(bytes, sizeof bytes, c->peak_delta_bytes) : "-", verdict);
     }
 }
 
@@ -110,13 +112,14 @@ static json_t *choices_json(const tandem_choice *choice, int n)
         const tandem_choice *c = &choice[k];
         char verdict[256];
         print_verdict(verdict, sizeof verdict, c, chosen_of(choice, n));
-        json_array_append_new(
-            rows, json_pack("{s:s,s:b,s:b,s:o,s:I,s:I,s:I,s:I,s:I,s:s}", "precision",
-                            tandem_precision_get(c->precision)->name, "chosen", c->is_chosen, "measured",
-                            c->is_measured, "harm", cli_number(c->harm), "own_ns", (json_int_t)c->own_ns,
-                            "step_change_ns", (json_int_t)c->longer_ns, "memory_change_bytes",
-                            (json_int_t)c->more_bytes, "over_target_ns", (json_int_t)c->over_ns,
-                            "over_memory_bytes", (json_int_t)c->over_bytes, "verdict", verdict));
+        json_array_append_new(rows, json_pack("{s:s,s:b,s:b,s:o,s:I,s:I,s:I,s:I,s:I,s:s}", "precision",
+                                              tandem_precision_get(c->precision)->name, "chosen",
+                                              c->is_chosen, "measured", c->is_measured, "harm",
+                                              cli_number(c->sensitivity), "own_ns", (json_int_t)c->self_ns,
+                                              "step_change_ns", (json_int_t)c->step_delta_ns,
+                                              "memory_change_bytes", (json_int_t)c->peak_delta_bytes,
+                                              "over_target_ns", (json_int_t)c->excess_ns, "over_memory_bytes",
+                                              (json_int_t)c->excess_bytes, "verdict", verdict));
     }
     return rows;
 }

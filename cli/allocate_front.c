@@ -44,16 +44,16 @@ static int print_rows(const allocating *a, const row *rows, int n)
     return code;
 }
 
-static int print_text(const allocating *a, const tandem_front *front)
+static int print_text(const allocating *a, const tandem_pareto_front *front)
 {
-    const int n = front->n_point + front->n_uniform;
+    const int n = front->n_point + front->n_baseline;
     row *rows = calloc((size_t)n + 1, sizeof *rows);
     if (!rows) return cli_refuse(TANDEM_NO_MEMORY, "no memory for a table");
     for (int k = 0; k < front->n_point; k++)
         rows[k] = (row){"allocated", "", front->point[k].step_ns, front->point[k].sensitivity,
                         front->point[k].peak_bytes};
-    for (int k = 0; k < front->n_uniform; k++) {
-        const tandem_neighbour *u = &front->baseline[k];
+    for (int k = 0; k < front->n_baseline; k++) {
+        const tandem_baseline *u = &front->baseline[k];
         rows[front->n_point + k] =
             (row){u->name, u->fits ? "" : "lacks memory", u->step_ns, u->sensitivity, largest(u->peak_bytes)};
     }
@@ -70,19 +70,19 @@ static int print_text(const allocating *a, const tandem_front *front)
     return code;
 }
 
-static int print_json(const allocating *a, const tandem_front *front)
+static int print_json(const allocating *a, const tandem_pareto_front *front)
 {
     json_t *result = cli_json("allocate"), *points = json_array(), *uniform = json_array();
     for (int k = 0; k < front->n_point; k++) {
-        const tandem_front_point *p = &front->point[k];
+        const tandem_pareto_point *p = &front->point[k];
         json_array_append_new(points,
                               json_pack("{s:I,s:I,s:o,s:o,s:I}", "target_ns", (json_int_t)p->target_ns,
                                         "step_ns", (json_int_t)p->step_ns, "sensitivity",
                                         cli_number(p->sensitivity), "lower_bound", cli_number(p->lower_bound),
                                         "peak_bytes", (json_int_t)p->peak_bytes));
     }
-    for (int k = 0; k < front->n_uniform; k++) {
-        const tandem_neighbour *u = &front->baseline[k];
+    for (int k = 0; k < front->n_baseline; k++) {
+        const tandem_baseline *u = &front->baseline[k];
         json_array_append_new(uniform,
                               json_pack("{s:s,s:s,s:I,s:o,s:I,s:b}", "name", u->name, "precision",
                                         tandem_precision_get(u->precision)->name, "step_ns",
@@ -102,13 +102,14 @@ static int print_json(const allocating *a, const tandem_front *front)
 int allocate_front(allocating *a)
 {
     tandem_error error = {0};
-    tandem_front *front = NULL;
+    tandem_pareto_front *front = NULL;
     int code = 0;
-    tandem_status status = tandem_front_open(&front, a->policy, a->problem, (int)a->options->pareto, &error);
+    tandem_status status =
+        tandem_pareto_front_open(&front, a->policy, a->problem, (int)a->options->pareto, &error);
     if (status == TANDEM_MISSING && a->options->loss_scale == 0 && a->loss_scale != 0) {
         status = allocate_reopen(a, 0, &error);
         if (status == TANDEM_OK)
-            status = tandem_front_open(&front, a->policy, a->problem, (int)a->options->pareto, &error);
+            status = tandem_pareto_front_open(&front, a->policy, a->problem, (int)a->options->pareto, &error);
     }
     if (status == TANDEM_NO_FIT) return allocate_shortfall(a, &error);
     if (status == TANDEM_OK && a->options->svg) status = allocate_svg(front, a, a->options->svg, &error);
@@ -117,6 +118,6 @@ int allocate_front(allocating *a)
     else
         code = a->options->json ? print_json(a, front) : print_text(a, front);
     if (code == 0 && a->options->svg) cli_note(a->options, "drawn in %s", a->options->svg);
-    tandem_front_close(front);
+    tandem_pareto_front_close(front);
     return code;
 }

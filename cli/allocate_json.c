@@ -16,10 +16,11 @@ static json_t *devices_json(const allocating *a)
                                                 tandem_precision_get((tandem_precision)k)->name, "operators",
                                                 part.n_op, "flops_share", part.flops_share));
         }
-        const int lowered = !tandem_plan_is_uniform(a->plan, a->problem->graph, c, a->problem->base);
+        const int lowered =
+            !tandem_plan_is_uniform(a->plan, a->problem->graph, c, a->problem->base_precision);
         json_array_append_new(
             devices, json_pack("{s:s,s:b,s:b,s:I,s:o,s:o}", "name", a->plan->cluster.member[c].device.name,
-                               "lowered", lowered, "held", (int)(a->result.held >> c & 1), "peak_bytes",
+                               "lowered", lowered, "held", (int)(a->result.keeps_base >> c & 1), "peak_bytes",
                                (json_int_t)a->result.peak_bytes[c], "precisions", precisions, "costs",
                                cli_provenance_json(a->problem->replayer, c)));
     }
@@ -31,7 +32,7 @@ static json_t *neighbours_json(const allocating *a)
     static const char *const relations[] = {NULL, "base", "faster", "slower"};
     json_t *neighbours = json_array();
     for (int k = 0; k < a->n_neighbour; k++) {
-        const tandem_neighbour *n = &a->neighbour[k];
+        const tandem_baseline *n = &a->neighbour[k];
         json_array_append_new(neighbours,
                               json_pack("{s:s,s:s,s:s?,s:I,s:o,s:b}", "name", n->name, "precision",
                                         tandem_precision_get(n->precision)->name, "relation",
@@ -44,9 +45,9 @@ static json_t *neighbours_json(const allocating *a)
 static const char *objective_name(const allocating *a)
 {
     switch (a->goal.objective) {
-    case TANDEM_LEAST_STEP: return "step";
-    case TANDEM_LEAST_MEMORY: return "memory";
-    case TANDEM_LEAST_SENSITIVITY: break;
+    case TANDEM_MINIMIZE_STEP: return "step";
+    case TANDEM_MINIMIZE_MEMORY: return "memory";
+    case TANDEM_MINIMIZE_SENSITIVITY: break;
     }
     return "sensitivity";
 }
@@ -63,7 +64,7 @@ int allocate_print_json(allocating *a)
     json_object_set_new(result, "model", json_string(a->plan->model));
     json_object_set_new(result, "method", json_string(a->plan->method));
     json_object_set_new(result, "objective", json_string(objective_name(a)));
-    json_object_set_new(result, "budget", cli_number(a->goal.budget));
+    json_object_set_new(result, "budget", cli_number(a->goal.max_sensitivity));
     json_object_set_new(result, "slowdown", cli_number(a->problem->target_ns ? NAN : a->problem->slowdown));
     json_object_set_new(result, "micro_steps", json_integer(a->plan->step.n_micro));
     json_object_set_new(result, "recompute",

@@ -4,11 +4,11 @@
 #include "base/quantity.h"
 #include "cli/allocate.h"
 
-static void print_text(const allocating *a, const tandem_shortfall *shortfall, int n)
+static void print_text(const allocating *a, const tandem_memory_deficit *shortfall, int n)
 {
     char missing[TANDEM_QUANTITY_TEXT], least[TANDEM_QUANTITY_TEXT];
     for (int k = 0; k < n; k++) {
-        const tandem_shortfall *s = &shortfall[k];
+        const tandem_memory_deficit *s = &shortfall[k];
         const uint64_t missing_bytes = s->peak_bytes - s->limit_bytes;
         fprintf(stderr, "%s lacks %s (%llu B) a rank: the smallest plan at batch %lld takes %s; ",
                 a->subject.cluster.member[s->c].device.name,
@@ -22,12 +22,12 @@ static void print_text(const allocating *a, const tandem_shortfall *shortfall, i
     }
 }
 
-static int print_json(const allocating *a, const tandem_shortfall *shortfall, int n,
+static int print_json(const allocating *a, const tandem_memory_deficit *shortfall, int n,
                       const tandem_error *error)
 {
     json_t *result = cli_json("allocate"), *rows = json_array();
     for (int k = 0; k < n; k++) {
-        const tandem_shortfall *s = &shortfall[k];
+        const tandem_memory_deficit *s = &shortfall[k];
         json_array_append_new(
             rows,
             json_pack("{s:s,s:I,s:I,s:I,s:I,s:o}", "name", a->subject.cluster.member[s->c].device.name,
@@ -44,10 +44,11 @@ static int print_json(const allocating *a, const tandem_shortfall *shortfall, in
 
 int allocate_shortfall(const allocating *a, const tandem_error *error)
 {
-    tandem_shortfall shortfall[TANDEM_MAX_CLASS];
+    tandem_memory_deficit shortfall[TANDEM_MAX_CLASS];
     tandem_error failed = {0};
     int n = 0, code = cli_fail(error);
-    if (tandem_shortfalls_find(shortfall, &n, a->problem, &failed) != TANDEM_OK) return cli_fail(&failed);
+    if (tandem_memory_deficits_find(shortfall, &n, a->problem, &failed) != TANDEM_OK)
+        return cli_fail(&failed);
     print_text(a, shortfall, n);
     if (a->options->json && print_json(a, shortfall, n, error) != 0)
         code = tandem_status_exit_code(TANDEM_IO);

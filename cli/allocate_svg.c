@@ -33,7 +33,7 @@ static const scale byte_units[] = {{"B", 1},        {"KiB", 0x1p10}, {"MiB", 0x1
 
 typedef struct drawing {
     FILE *script;
-    const tandem_front *front;
+    const tandem_pareto_front *front;
     scale time, bytes;
     double shortest_ns, longest_ns, least_bytes, most_bytes;
     /* where a sensitivity of 0 is drawn: logarithms have no place for it; 0 = nothing is above 0 */
@@ -46,12 +46,12 @@ static double height(const drawing *d, double sensitivity)
 }
 
 /* A decade below the least that is above 0. */
-static double find_floor(const tandem_front *front)
+static double find_floor(const tandem_pareto_front *front)
 {
     double least = INFINITY;
     for (int k = 0; k < front->n_point; k++)
         if (front->point[k].sensitivity > 0) least = fmin(least, front->point[k].sensitivity);
-    for (int k = 0; k < front->n_uniform; k++)
+    for (int k = 0; k < front->n_baseline; k++)
         if (front->baseline[k].sensitivity > 0) least = fmin(least, front->baseline[k].sensitivity);
     return isfinite(least) ? pow(10, floor(log10(least)) - 1) : 0;
 }
@@ -72,7 +72,7 @@ static void stretch(drawing *d, int64_t step_ns, uint64_t bytes)
     d->most_bytes = fmax(d->most_bytes, (double)bytes);
 }
 
-static drawing measure(FILE *script, const tandem_front *front)
+static drawing measure(FILE *script, const tandem_pareto_front *front)
 {
     drawing d = {.script = script,
                  .front = front,
@@ -80,7 +80,7 @@ static drawing measure(FILE *script, const tandem_front *front)
                  .least_bytes = INFINITY,
                  .floor = find_floor(front)};
     for (int k = 0; k < front->n_point; k++) stretch(&d, front->point[k].step_ns, front->point[k].peak_bytes);
-    for (int k = 0; k < front->n_uniform; k++)
+    for (int k = 0; k < front->n_baseline; k++)
         stretch(&d, front->baseline[k].step_ns, largest(front->baseline[k].peak_bytes));
     d.time = scale_of(d.longest_ns, time_units);
     d.bytes = scale_of(d.most_bytes, byte_units);
@@ -92,14 +92,14 @@ static void write_data(const drawing *d)
 {
     fputs("$front << EOD\n", d->script);
     for (int k = 0; k < d->front->n_point; k++) {
-        const tandem_front_point *p = &d->front->point[k];
+        const tandem_pareto_point *p = &d->front->point[k];
         fprintf(d->script, "%.9g %.9g %.6g %.9g\n", (double)p->step_ns / d->time.size,
                 height(d, p->sensitivity), (double)p->peak_bytes / d->bytes.size,
                 p->lower_bound > 0 ? p->lower_bound : NAN);
     }
     fputs("EOD\n$uniform << EOD\n", d->script);
-    for (int k = 0; k < d->front->n_uniform; k++) {
-        const tandem_neighbour *u = &d->front->baseline[k];
+    for (int k = 0; k < d->front->n_baseline; k++) {
+        const tandem_baseline *u = &d->front->baseline[k];
         fprintf(d->script, "%.9g %.9g %.6g \"%s\"\n", (double)u->step_ns / d->time.size,
                 height(d, u->sensitivity), (double)largest(u->peak_bytes) / d->bytes.size, u->name);
     }
@@ -142,7 +142,7 @@ static void write_plot(const drawing *d)
     if (has_bounds)
         fputs("     $front using 1:4 with lines dt 2 lc '#718096' title 'lower bound', \\\n", d->script);
     fputs("     $front using 1:2:3 with points pt 7 ps 1 palette title 'allocated'", d->script);
-    if (d->front->n_uniform > 0)
+    if (d->front->n_baseline > 0)
         fputs(", \\\n     $uniform using 1:2:3 with points pt 4 ps 1.6 lw 2 palette title 'uniform', \\\n"
               "     $uniform using 1:2:4 with labels left offset 1.2,0 notitle",
               d->script);
@@ -150,7 +150,7 @@ static void write_plot(const drawing *d)
 }
 
 /* A file in memory with the script, at its beginning; −1 = no memory. */
-static int make_script(const tandem_front *front, const allocating *a)
+static int make_script(const tandem_pareto_front *front, const allocating *a)
 {
     const int file = memfd_create("front", MFD_CLOEXEC);
     const int copy = file < 0 ? -1 : dup(file);
@@ -211,7 +211,7 @@ static int run_gnuplot(int script, int picture)
     return WIFEXITED(how) ? WEXITSTATUS(how) : 1;
 }
 
-tandem_status allocate_svg(const tandem_front *front, const allocating *a, const char *path,
+tandem_status allocate_svg(const tandem_pareto_front *front, const allocating *a, const char *path,
                            tandem_error *error)
 {
     const int script = make_script(front, a);

@@ -52,7 +52,7 @@ static int print_plans(const allocating *a)
     row rows[TANDEM_N_PRECISION + 1];
     int n = 0;
     for (int k = 0; k < a->n_neighbour; k++) {
-        const tandem_neighbour *neighbour = &a->neighbour[k];
+        const tandem_baseline *neighbour = &a->neighbour[k];
         put(rows, &n,
             (row){neighbour->name, neighbour->fits ? "" : "lacks memory", neighbour->step_ns,
                   neighbour->sensitivity});
@@ -103,15 +103,15 @@ static void print_question(const allocating *a)
            (long long)a->result.replays,
            tandem_quantity_print_ns(time, sizeof time, (int64_t)(a->seconds * 1e9)));
     tandem_quantity_print_ns(step, sizeof step, a->result.target_ns);
-    if (a->goal.objective == TANDEM_LEAST_STEP)
-        printf("the fastest step within a sensitivity of %g", a->goal.budget);
+    if (a->goal.objective == TANDEM_MINIMIZE_STEP)
+        printf("the fastest step within a sensitivity of %g", a->goal.max_sensitivity);
     else
-        printf("%sallowed step %s", a->goal.objective == TANDEM_LEAST_MEMORY ? "the least memory, " : "",
+        printf("%sallowed step %s", a->goal.objective == TANDEM_MINIMIZE_MEMORY ? "the least memory, " : "",
                step);
-    if (a->goal.objective != TANDEM_LEAST_STEP && !a->problem->target_ns)
+    if (a->goal.objective != TANDEM_MINIMIZE_STEP && !a->problem->target_ns)
         printf(" (slowdown %s)", tandem_quantity_print_ratio(ratio, sizeof ratio, a->problem->slowdown));
-    if (a->goal.objective == TANDEM_LEAST_MEMORY && isfinite(a->goal.budget))
-        printf(", sensitivity up to %g", a->goal.budget);
+    if (a->goal.objective == TANDEM_MINIMIZE_MEMORY && isfinite(a->goal.max_sensitivity))
+        printf(", sensitivity up to %g", a->goal.max_sensitivity);
     if (a->plan->step.n_micro > 1) printf(", %d micro-steps", a->plan->step.n_micro);
     if (a->plan->step.n_segment != 0 && a->plan->step.n_segment != 1)
         printf(", recomputation %s", tandem_recompute_print(recompute, a->plan->step.n_segment));
@@ -126,11 +126,11 @@ const char *allocate_print_held(char *text, size_t size, const tandem_plan *plan
     size_t used = 0;
     text[0] = '\0';
     for (int c = 0; c < plan->cluster.n_class && used < size && !is_of_all; c++)
-        if (plan->held >> c & 1)
+        if (plan->keeps_base >> c & 1)
             used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : " that keeps ",
                                      plan->cluster.member[c].device.name);
     if (used > 0 && used < size)
-        (void)snprintf(text + used, size - used, " in %s", tandem_precision_get(plan->base)->name);
+        (void)snprintf(text + used, size - used, " in %s", tandem_precision_get(plan->base_precision)->name);
     return text;
 }
 

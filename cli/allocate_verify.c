@@ -24,7 +24,7 @@ static tandem_status verify(verifying *v, tandem_error *error)
     const tandem_plan *plan = v->subject.plan;
     if (status != TANDEM_OK) return status;
     assert(plan);
-    v->options.base_precision = tandem_precision_get(plan->base)->name;
+    v->options.base_precision = tandem_precision_get(plan->base_precision)->name;
     if (!v->options.bucket_bytes) v->options.bucket_bytes = plan->bucket_bytes;
     if (!v->options.method && plan->method[0]) v->options.method = plan->method;
     status = cli_planner_open(&v->planner, &v->options, &v->subject, 0, error);

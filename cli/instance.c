@@ -75,7 +75,7 @@ static int print_json(const solving *s)
     json_object_set_new(result, "policy", json_string(s->policy));
     json_object_set_new(result, "items", json_integer(instance->n_item));
     json_object_set_new(result, "groups", json_integer(instance->n_group));
-    json_object_set_new(result, "harm", json_real(s->answer.harm));
+    json_object_set_new(result, "harm", json_real(s->answer.sensitivity));
     json_object_set_new(result, "lower_bound", json_real(s->answer.lower_bound));
     json_object_set_new(result, "gap", json_real(s->answer.gap));
     json_object_set_new(result, "proof", json_string(s->answer.proof));
@@ -109,8 +109,8 @@ static int print_figures(const solving *s)
         cli_table_row(&table, "bytes\t%" PRIu64 "\tnone", s->answer.bytes);
     const int code = cli_table_print(&table);
     cli_table_free(&table);
-    printf("\nharm %.6g; no choices within the limits have less than %.6g (%s), gap %s\n\n", s->answer.harm,
-           s->answer.lower_bound, s->answer.proof,
+    printf("\nharm %.6g; no choices within the limits have less than %.6g (%s), gap %s\n\n",
+           s->answer.sensitivity, s->answer.lower_bound, s->answer.proof,
            tandem_quantity_print_ratio(gap, sizeof gap, s->answer.gap < rounding ? 0 : s->answer.gap));
     return code;
 }
@@ -127,7 +127,8 @@ static int print_text(const solving *s)
     cli_table_row(&table, "item\tchoice\t>time (ns)\t>harm\t>bytes");
     for (int i = 0; i < instance->n_item; i++)
         cli_table_row(&table, "%s\t%s\t%.15g\t%.4g\t%" PRIu64, instance->item[i].name, choice_of(s, i)->name,
-                      ns_of(instance, choice_of(s, i)->time), choice_of(s, i)->harm, choice_of(s, i)->bytes);
+                      ns_of(instance, choice_of(s, i)->time), choice_of(s, i)->sensitivity,
+                      choice_of(s, i)->bytes);
     code = cli_table_print(&table);
     cli_table_free(&table);
     return code;

@@ -10,7 +10,7 @@ tandem_request cli_request(const cli_options *options)
 {
     return (tandem_request){.store = options->db,
                             .method = options->method,
-                            .base = options->base_precision,
+                            .base_precision = options->base_precision,
                             .bucket_bytes = options->bucket_bytes,
                             .collective = options->collective,
                             .step = options->step,

@@ -81,7 +81,7 @@ static tandem_status read_choice(reader *r, int i, int k, const json_t *object)
     if (status == TANDEM_OK) status = read_name(&choice->name, r, object);
     if (status == TANDEM_OK)
         status = read_amount(&r->time_ns[i][k], r, object, "time_ns", most_sum, r->time_limit != NULL);
-    if (status == TANDEM_OK) status = read_amount(&choice->harm, r, object, "harm", most_harm, 1);
+    if (status == TANDEM_OK) status = read_amount(&choice->sensitivity, r, object, "harm", most_harm, 1);
     if (status == TANDEM_OK) status = read_bytes(&choice->bytes, r, object, r->byte_limit != NULL);
     return status;
 }
@@ -409,7 +409,7 @@ tandem_status tandem_instance_write(const tandem_instance *instance, const tande
     const tandem_status status = tandem_file_open(&file, path, error);
     if (status != TANDEM_OK) return status;
     (void)fputs("{\n  \"schema\": \"tandem.choices/1\"", file.stream);
-    write_real(file.stream, "harm", answer->harm);
+    write_real(file.stream, "harm", answer->sensitivity);
     write_real(file.stream, "time_ns", answer->time_ns);
     (void)fprintf(file.stream, ",\n  \"bytes\": %" PRIu64, answer->bytes);
     write_real(file.stream, "lower_bound", answer->lower_bound);

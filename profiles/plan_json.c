@@ -110,7 +110,7 @@ static void write_class(writer *w, const tandem_plan *plan, const tandem_graph *
     if (member->link.bytes_per_s > 0) write_link(w, "link", member->link);
     if (member->slow_millionths) write_real(w, "slow", (double)member->slow_millionths / TANDEM_CLUSTER_SLOW);
     write_bytes(w, "peak_bytes", plan->peak_bytes[c]);
-    write_flag(w, "held", (plan->held >> c & 1) != 0);
+    write_flag(w, "held", (plan->keeps_base >> c & 1) != 0);
     begin_member(w, "precision");
     open_object(w);
     for (int op = 0; op < graph->n_op; op++)
@@ -130,7 +130,7 @@ static void write_plan(writer *w, const tandem_plan *plan, const tandem_graph *g
     write_text(w, "policy", plan->policy);
     write_text(w, "model", plan->model);
     write_text(w, "graph_hash", hash);
-    write_text(w, "base", tandem_precision_get(plan->base)->name);
+    write_text(w, "base", tandem_precision_get(plan->base_precision)->name);
     write_bytes(w, "bucket_bytes", plan->bucket_bytes);
     if (plan->step.n_micro > 1) write_whole(w, "micro_steps", plan->step.n_micro);
     if (plan->step.n_segment != 0 && plan->step.n_segment != 1) {
@@ -236,7 +236,7 @@ static tandem_status read_class(tandem_plan *plan, int c, const tandem_json_plac
     tandem_error inner = {0};
     const char *device = NULL;
     int64_t n_rank = 0, per_node = 0, memory_bytes = 0, peak_bytes = 0;
-    int held = 0;
+    int keeps_base = 0;
     tandem_status status = tandem_json_check_members(place, object, allowed);
     if (status == TANDEM_OK) status = tandem_json_text(&device, place, object, "device", 1);
     if (status == TANDEM_OK && tandem_device_find(&member->device, device, &inner) != TANDEM_OK)
@@ -252,14 +252,14 @@ static tandem_status read_class(tandem_plan *plan, int c, const tandem_json_plac
     if (status == TANDEM_OK)
         status = tandem_json_whole(&peak_bytes, place, object, "peak_bytes", 1, INT64_MAX, 0);
     if (status == TANDEM_OK) status = tandem_link_read(&member->link, place, object, "link");
-    if (status == TANDEM_OK) status = tandem_json_flag(&held, place, object, "held");
+    if (status == TANDEM_OK) status = tandem_json_flag(&keeps_base, place, object, "held");
     if (status == TANDEM_OK) status = tandem_slow_read(&member->slow_millionths, place, object);
     if (status != TANDEM_OK) return status;
     member->n_rank = (int)n_rank;
     member->per_node = (int)per_node;
     member->memory_bytes = (uint64_t)memory_bytes;
     plan->peak_bytes[c] = (uint64_t)peak_bytes;
-    plan->held |= (unsigned)held << c;
+    plan->keeps_base |= (unsigned)keeps_base << c;
     return TANDEM_OK;
 }
 
@@ -349,7 +349,7 @@ static tandem_status read_head(tandem_plan *plan, tandem_json_place *place, cons
     if (status == TANDEM_OK) status = read_name(plan->method, sizeof plan->method, place, root, "method", 0);
     if (status == TANDEM_OK) status = read_hash(&plan->hash, place, root);
     if (status == TANDEM_OK) status = read_name(plan->proof, sizeof plan->proof, place, root, "proof", 0);
-    if (status == TANDEM_OK) status = read_base(&plan->base, place, root);
+    if (status == TANDEM_OK) status = read_base(&plan->base_precision, place, root);
     if (status == TANDEM_OK) status = read_figures(plan, place, root);
     if (status == TANDEM_OK) status = read_step(plan, place, root);
     if (status == TANDEM_OK) status = tandem_cluster_read_links(&plan->cluster, place, root);

@@ -139,7 +139,7 @@ static tandem_status open_planner(tandem_planner **planner, const launch *l, tan
                               .model = l->given[TANDEM_SPANK_MODEL],
                               .cluster = cluster,
                               .memory = l->given[TANDEM_SPANK_MEMORY],
-                              .base = l->given[TANDEM_SPANK_BASE]};
+                              .base_precision = l->given[TANDEM_SPANK_BASE]};
     for (int i = 0; i < l->nodes.n_node; i++)
         if (tandem_device_is_described(&l->nodes.node[i].device))
             request.predict = 1; /* nobody can have measured it */
@@ -149,7 +149,7 @@ static tandem_status open_planner(tandem_planner **planner, const launch *l, tan
     if (status == TANDEM_OK) status = tandem_planner_open(planner, &request, error);
     if (status != TANDEM_OK) return status;
     tandem_allocation_problem *problem = tandem_planner_problem(*planner);
-    problem->most_seconds = 0.05; /* the job waits meanwhile; what is not proven by then stays open */
+    problem->time_limit_s = 0.05; /* the job waits meanwhile; what is not proven by then stays open */
     return l->given[TANDEM_SPANK_SLOWDOWN]
                ? tandem_quantity_parse_ratio(&problem->slowdown, l->given[TANDEM_SPANK_SLOWDOWN], error)
                : TANDEM_OK;
@@ -164,7 +164,7 @@ static bool is_asked_for(const tandem_plan *plan, const launch *l, tandem_planne
     return tandem_plan_check(plan, tandem_planner_graph(planner, 0), NULL) == TANDEM_OK &&
            strcmp(wanted, there) == 0 &&
            fabs(plan->slowdown - tandem_planner_problem(planner)->slowdown) < 1e-9 &&
-           plan->base == tandem_planner_problem(planner)->base &&
+           plan->base_precision == tandem_planner_problem(planner)->base_precision &&
            (!l->given[TANDEM_SPANK_POLICY] || strcmp(plan->policy, l->given[TANDEM_SPANK_POLICY]) == 0);
 }
 

@@ -2,7 +2,7 @@
  * best it is.
  *
  * Minimise the plan's sensitivity subject to the step target and each class's memory. A plan's sensitivity is
- * Σ_c share_c · Σ_op harm_c(op, precision), share_c = the class's part of the global batch.
+ * Σ_c share_c · Σ_op sensitivity_c(op, precision), share_c = the class's part of the global batch.
  * docs/allocation.md states the problem in full.
  *
  * Micro-steps and recomputation are the replayer's (tandem_replayer_options.step): plans are made for them,
@@ -23,17 +23,18 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 typedef struct tandem_allocation_problem {
-    tandem_replayer *replayer;            /* its precisions are changed freely */
-    const tandem_graph *graph;            /* operators are the same in every class */
-    const double *harm[TANDEM_MAX_CLASS]; /* [n_op × TANDEM_N_PRECISION] of each class; see predictor.h */
-    tandem_precision base;
+    tandem_replayer *replayer; /* its precisions are changed freely */
+    const tandem_graph *graph; /* operators are the same in every class */
+    /* [n_op × TANDEM_N_PRECISION] of each class; see predictor.h */
+    const double *sensitivity[TANDEM_MAX_CLASS];
+    tandem_precision base_precision;
     tandem_precision uniform; /* policy "uniform": what lowered classes get */
     /* 0.03 = the step may be 3 % longer than the fastest; not looked at with a target */
     double slowdown;
     int64_t target_ns;       /* 0 = none given: fastest · (1 + slowdown) */
-    double most_seconds;     /* for proofs; 0 = 10 s. The last hundredth of a gap gets 3 % of it, or 0.3 s */
+    double time_limit_s;     /* for proofs; 0 = 10 s. The last hundredth of a gap gets 3 % of it, or 0.3 s */
     int without_certificate; /* 1: plans of policies that prove nothing are not certified */
-    uint64_t most_bytes;     /* a rank of any class, beside the class's own limit; 0 = none */
+    uint64_t memory_limit_bytes; /* a rank of any class, beside the class's own limit; 0 = none */
 } tandem_allocation_problem;
 
 /* What is known of how good a plan is. It is about plans that keep the held classes in base. */
@@ -50,7 +51,7 @@ typedef struct tandem_allocation {
     double sensitivity, base_sensitivity, fastest_sensitivity;
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
     int64_t replays;
-    unsigned held; /* bit c: class c keeps the base precision */
+    unsigned keeps_base; /* bit c: class c keeps the base precision */
     tandem_certificate certificate;
 } tandem_allocation;
 
@@ -75,9 +76,9 @@ tandem_status tandem_allocate(tandem_plan **plan, tandem_allocation *allocation,
 
 /* tandem_certify: bound the sensitivity of every plan within target_ns and memory that keeps the `held`
  * classes in base, and compare `sensitivity` with it. Trusts nothing but the problem's costs. Takes at most
- * most_seconds (0 = 10 s). *certificate unchanged on error. */
+ * time_limit_s (0 = 10 s). *certificate unchanged on error. */
 tandem_status tandem_certify(tandem_certificate *certificate, const tandem_allocation_problem *problem,
-                             int64_t target_ns, unsigned held, double sensitivity, double most_seconds,
+                             int64_t target_ns, unsigned keeps_base, double sensitivity, double time_limit_s,
                              tandem_error *error);
 
 /* tandem_plan_verify: whether a plan is what it says, by the public replay call alone: precisions that exist,
@@ -93,19 +94,20 @@ double tandem_allocation_sensitivity(const tandem_allocation_problem *problem);
 /* --- Other questions ------------------------------------------------------------------------------------ */
 
 typedef enum tandem_objective {
-    TANDEM_LEAST_SENSITIVITY, /* within the target */
-    TANDEM_LEAST_STEP,        /* within the budget; target and slowdown are not looked at */
-    TANDEM_LEAST_MEMORY       /* of the class that takes most a rank, within target and budget */
+    TANDEM_MINIMIZE_SENSITIVITY, /* within the target */
+    TANDEM_MINIMIZE_STEP,        /* within the budget; target and slowdown are not looked at */
+    TANDEM_MINIMIZE_MEMORY       /* of the class that takes most a rank, within target and budget */
 } tandem_objective;
 typedef struct tandem_goal {
     tandem_objective objective;
-    double budget; /* most sensitivity; INFINITY = any. Not looked at with TANDEM_LEAST_SENSITIVITY */
+    /* most sensitivity; INFINITY = any. Not looked at with TANDEM_MINIMIZE_SENSITIVITY */
+    double max_sensitivity;
 } tandem_goal;
 
 /* tandem_allocate_for: tandem_allocate, for any objective: the others by bisection over what they minimise,
  * with an answer of the policy at each place, to within 1/4096 of the value. As good as the policy is: what a
  * policy does not find counts as not there. TANDEM_NO_FIT names the limits that cannot be had together;
- * TANDEM_USAGE for a policy that knows no target, and for TANDEM_LEAST_STEP with a target. Cost: some 15
+ * TANDEM_USAGE for a policy that knows no target, and for TANDEM_MINIMIZE_STEP with a target. Cost: some 15
  * allocations. */
 tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocation, const tandem_goal *goal,
                                   const tandem_policy *policy, const tandem_allocation_problem *problem,
@@ -113,53 +115,54 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
 
 /* --- A plan beside uniform ones ------------------------------------------------------------------------- */
 
-typedef enum tandem_relation {
-    TANDEM_NEIGHBOUR_FAR,
-    TANDEM_NEIGHBOUR_BASE,   /* every class in base */
-    TANDEM_NEIGHBOUR_FASTER, /* the slowest of those that are not slower than the plan */
-    TANDEM_NEIGHBOUR_SLOWER  /* the fastest of those that are slower */
-} tandem_relation;
-typedef struct tandem_neighbour {
+typedef enum tandem_baseline_relation {
+    TANDEM_BASELINE_OTHER,
+    TANDEM_BASELINE_BASE,   /* every class in base */
+    TANDEM_BASELINE_FASTER, /* the slowest of those that are not slower than the plan */
+    TANDEM_BASELINE_SLOWER  /* the fastest of those that are slower */
+} tandem_baseline_relation;
+typedef struct tandem_baseline {
     char name[48]; /* "all fp32", "uniform int8" */
     tandem_precision precision;
-    tandem_relation relation;
+    tandem_baseline_relation relation;
     int64_t step_ns;
     double sensitivity;
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
     int fits; /* the memory of every class */
-} tandem_neighbour;
+} tandem_baseline;
 
-/* tandem_neighbours_find: every class in base, then by their step the plans that give one precision to all
+/* tandem_baselines_find: every class in base, then by their step the plans that give one precision to all
  * classes that `plan` lowers (where it lowers none: to the class that is slowest in base) and base to the
  * others. What a device lacks or nobody has measured is left out. Leaves `plan` in the replayer. Cost: a
  * replay each. */
-tandem_status tandem_neighbours_find(tandem_neighbour neighbour[TANDEM_N_PRECISION], int *n_neighbour,
-                                     const tandem_allocation_problem *problem, const tandem_plan *plan,
-                                     tandem_error *error);
+tandem_status tandem_baselines_find(tandem_baseline baseline[TANDEM_N_PRECISION], int *n_baseline,
+                                    const tandem_allocation_problem *problem, const tandem_plan *plan,
+                                    tandem_error *error);
 
 /* --- Step against sensitivity --------------------------------------------------------------------------- */
 
-typedef struct tandem_front_point {
+typedef struct tandem_pareto_point {
     int64_t target_ns, step_ns; /* asked for; reached */
     double sensitivity;
     double lower_bound;  /* of plans within target_ns; NAN = none computed */
     uint64_t peak_bytes; /* of the class that takes most */
-} tandem_front_point;
-typedef struct tandem_front {
+} tandem_pareto_point;
+typedef struct tandem_pareto_front {
     /* [n_point] by step; none is as good as another in step, sensitivity and memory */
-    tandem_front_point *point;
+    tandem_pareto_point *point;
     int n_point;
-    tandem_neighbour baseline[TANDEM_N_PRECISION]; /* on the front or not; base first */
-    int n_uniform;
+    tandem_baseline baseline[TANDEM_N_PRECISION]; /* on the front or not; base first */
+    int n_baseline;
     int64_t replays;
-} tandem_front;
+} tandem_pareto_front;
 
-/* tandem_front_open: what `policy` finds for n_target steps from the fastest to that of base; fewer points
- * where they coincide or are no better than others. Errors as of tandem_allocate. Cost: n_target allocations.
- * */
-tandem_status tandem_front_open(tandem_front **front, const tandem_policy *policy,
-                                const tandem_allocation_problem *problem, int n_target, tandem_error *error);
-void tandem_front_close(tandem_front *front); /* NULL is fine */
+/* tandem_pareto_front_open: what `policy` finds for n_target steps from the fastest to that of base; fewer
+ * points where they coincide or are no better than others. Errors as of tandem_allocate. Cost: n_target
+ * allocations. */
+tandem_status tandem_pareto_front_open(tandem_pareto_front **front, const tandem_policy *policy,
+                                       const tandem_allocation_problem *problem, int n_target,
+                                       tandem_error *error);
+void tandem_pareto_front_close(tandem_pareto_front *front); /* NULL is fine */
 
 /* --- Why an operator has its precision ------------------------------------------------------------------ */
 
@@ -168,15 +171,15 @@ void tandem_front_close(tandem_front *front); /* NULL is fine */
 typedef struct tandem_choice {
     tandem_precision precision;
     int is_chosen;
-    int is_measured; /* whether every time of it is known; else what follows `harm` is 0 */
-    double harm;     /* its part of the plan's sensitivity: share × harm */
+    int is_measured;    /* whether every time of it is known; else what follows `harm` is 0 */
+    double sensitivity; /* its part of the plan's sensitivity: share × harm */
     /* of the operator's own tasks, casts of its weights and saved inputs with them; beside a busy
      * neighbour where there is one */
-    int64_t own_ns;
-    int64_t longer_ns;   /* the step */
-    int64_t more_bytes;  /* the class's peak */
-    int64_t over_ns;     /* the step over the target; 0 = within */
-    uint64_t over_bytes; /* the class's peak over its limit; 0 = within */
+    int64_t self_ns;
+    int64_t step_delta_ns;    /* the step */
+    int64_t peak_delta_bytes; /* the class's peak */
+    int64_t excess_ns;        /* the step over the target; 0 = within */
+    uint64_t excess_bytes;    /* the class's peak over its limit; 0 = within */
 } tandem_choice;
 
 /* tandem_choices_explain: what operator `op` could have on class c, widest first, beside the plan in the
@@ -188,17 +191,17 @@ tandem_status tandem_choices_explain(tandem_choice choice[TANDEM_N_PRECISION], i
 
 /* --- Where nothing fits --------------------------------------------------------------------------------- */
 
-typedef struct tandem_shortfall {
+typedef struct tandem_memory_deficit {
     int c;
     uint64_t peak_bytes, limit_bytes; /* of the smallest plan found; a rank */
     int64_t batch;                    /* the largest that fits; 0 = not even 1 does */
-} tandem_shortfall;
+} tandem_memory_deficit;
 
-/* tandem_shortfalls_find: classes whose smallest plan exceeds their memory, at their batch; *n_shortfall = 0:
- * memory is not what is lacking. Needs no times. Changes the replayer's precisions. Cost: a memory plan for
- * each operator and precision, some times over; one for each halving of the batch. */
-tandem_status tandem_shortfalls_find(tandem_shortfall shortfall[TANDEM_MAX_CLASS], int *n_shortfall,
-                                     const tandem_allocation_problem *problem, tandem_error *error);
+/* tandem_memory_deficits_find: classes whose smallest plan exceeds their memory, at their batch; *n_deficit =
+ * 0: memory is not what is lacking. Needs no times. Changes the replayer's precisions. Cost: a memory plan
+ * for each operator and precision, some times over; one for each halving of the batch. */
+tandem_status tandem_memory_deficits_find(tandem_memory_deficit deficit[TANDEM_MAX_CLASS], int *n_deficit,
+                                          const tandem_allocation_problem *problem, tandem_error *error);
 
 /* --- Precision and batch together ----------------------------------------------------------------------- */
 

@@ -29,9 +29,9 @@ enum { TANDEM_INSTANCE_MAX_ITEM = 10000, TANDEM_INSTANCE_MAX_CHOICE = 1000 };
 
 typedef struct tandem_instance_choice {
     char *name;
-    double harm;    /* 0 … 1e100 */
-    int64_t time;   /* in units of 10^-decimals ns */
-    uint64_t bytes; /* below 2^52, summed over the largest of every item */
+    double sensitivity; /* 0 … 1e100 */
+    int64_t time;       /* in units of 10^-decimals ns */
+    uint64_t bytes;     /* below 2^52, summed over the largest of every item */
 } tandem_instance_choice;
 
 typedef struct tandem_instance_item {
@@ -65,7 +65,7 @@ void tandem_instance_close(tandem_instance *instance); /* NULL is fine */
 
 typedef struct tandem_instance_answer {
     int *choice; /* [n_item], the caller's, set before the call; filled; NULL = not wanted */
-    double harm;
+    double sensitivity;
     double time_ns;
     uint64_t bytes;
     double lower_bound; /* no choices within the limits have less harm */
@@ -81,7 +81,7 @@ typedef struct tandem_instance_policy {
 const tandem_instance_policy *tandem_instance_policy_get(int index);
 
 /* tandem_instance_solve: by the policy named, NULL = the first:
- *   "exact"   the least harm, proven; where most_seconds (0 = 10) or memory run out, the best found and what
+ *   "exact"   the least harm, proven; where time_limit_s (0 = 10) or memory run out, the best found and what
  *             is proven
  *   "greedy"  from the fastest choices, always the change of one group that avoids most harm for each ns
  *             (each byte, where only bytes are limited; each part of its limit, where both are) and fits,
@@ -91,7 +91,7 @@ const tandem_instance_policy *tandem_instance_policy_get(int index);
  * time and how few bytes are possible), or the policy found none; TANDEM_UNKNOWN_NAME; TANDEM_NO_MEMORY.
  * *answer unchanged on error. */
 tandem_status tandem_instance_solve(tandem_instance_answer *answer, const tandem_instance *instance,
-                                    const char *policy, double most_seconds, tandem_error *error);
+                                    const char *policy, double time_limit_s, tandem_error *error);
 
 /* tandem_instance_write: an answer as a file, tandem.choices/1: its figures, and of each item, by name and in
  * order, the name of its choice. path "-" = stdout; else the file is old or new, never half. answer->choice

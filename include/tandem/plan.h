@@ -19,8 +19,8 @@ typedef struct tandem_plan {
     int n_op;
     tandem_cluster cluster;                        /* batch of every class filled in */
     tandem_precision *precision[TANDEM_MAX_CLASS]; /* [n_op] a class; fp32 for what is not adjustable */
-    tandem_precision base;                         /* what held classes have */
-    unsigned held;         /* bit c: class c keeps the base precision, because it would only wait */
+    tandem_precision base_precision;               /* what held classes have */
+    unsigned keeps_base;   /* bit c: class c keeps the base precision, because it would only wait */
     uint64_t bucket_bytes; /* for which it was made; 0 = not said */
     /* what the allocator knew about it; 0 or NaN = not known */
     double slowdown;    /* NaN also where a target was asked for instead */

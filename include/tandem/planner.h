@@ -25,8 +25,8 @@ typedef struct tandem_request {
     const char *memory; /* limit a rank, "12GiB", or one for each class, "12GiB,4GiB"; NULL = the cluster's */
     const char *method; /* sensitivity; NULL = the first of tandem_sensitivity_get */
     const char *data;   /* statistics of which data set; NULL = of the one measured last */
-    const char *base;   /* precision to depart from; NULL = "fp32" */
-    uint64_t bucket_bytes; /* 0 = 25 MiB */
+    const char *base_precision; /* precision to depart from; NULL = "fp32" */
+    uint64_t bucket_bytes;      /* 0 = 25 MiB */
     /* 1: times that were not measured are predicted where they can be (predictor.h); with times_only a
      * missing store is one that holds nothing */
     int predict;

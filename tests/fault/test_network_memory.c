@@ -32,7 +32,8 @@ static void opening_survives(void **state)
         tandem_network *network = untouched;
         error = (tandem_error){0};
         tandem_fail_allocation_after(k);
-        const tandem_status status = tandem_network_open(&network, p.replayer, 0, allowed, p.harm[0], &error);
+        const tandem_status status =
+            tandem_network_open(&network, p.replayer, 0, allowed, p.sensitivity[0], &error);
         failed = tandem_allocation_failed();
         tandem_fail_allocation_after(-1);
         assert_int_equal(status, failed ? TANDEM_NO_MEMORY : TANDEM_OK);

@@ -29,7 +29,7 @@ static tandem_status shortest(tandem_error *error)
 static tandem_status check_solution(tandem_status status, const tandem_solution *solution)
 {
     assert_true((status == TANDEM_OK) == (solution->lower_bound != -7) &&
-                (status == TANDEM_OK) == (solution->harm != -7));
+                (status == TANDEM_OK) == (solution->sensitivity != -7));
     assert_true((status == TANDEM_OK) == (solution->choice[0] != -7) &&
                 (status == TANDEM_OK) == (solution->labels != -7));
     return status;
@@ -38,7 +38,7 @@ static tandem_status check_solution(tandem_status status, const tandem_solution 
 static tandem_status lagrange(tandem_error *error)
 {
     int choice[DRAWN_CHAIN_LAYERS] = {-7};
-    tandem_solution solution = {.lower_bound = -7, .harm = -7, .labels = -7, .choice = choice};
+    tandem_solution solution = {.lower_bound = -7, .sensitivity = -7, .labels = -7, .choice = choice};
     return check_solution(tandem_solve_lagrange(&solution, NULL, &hard.network, &hard.limits, error),
                           &solution);
 }
@@ -46,7 +46,7 @@ static tandem_status lagrange(tandem_error *error)
 static tandem_status exact(tandem_error *error)
 {
     int choice[DRAWN_CHAIN_LAYERS] = {-7};
-    tandem_solution solution = {.lower_bound = -7, .harm = -7, .labels = -7, .choice = choice};
+    tandem_solution solution = {.lower_bound = -7, .sensitivity = -7, .labels = -7, .choice = choice};
     return check_solution(tandem_solve_exact(&solution, &hard.network, &hard.limits, INFINITY, 0, 60, error),
                           &solution);
 }
@@ -56,7 +56,7 @@ static tandem_status exact_within_two_limits(tandem_error *error)
 {
     static uint64_t bytes[1 + DRAWN_CHAIN_LAYERS * DRAWN_CHAIN_CHOICES];
     int choice[DRAWN_CHAIN_LAYERS] = {-7};
-    tandem_solution solution = {.lower_bound = -7, .harm = -7, .labels = -7, .choice = choice};
+    tandem_solution solution = {.lower_bound = -7, .sensitivity = -7, .labels = -7, .choice = choice};
     tandem_limits limits = hard.limits;
     for (size_t b = 1; b < sizeof bytes / sizeof *bytes; b++)
         bytes[b] = (uint64_t)(hard.time_ns[b] * 7919 % 50);
@@ -71,7 +71,7 @@ static tandem_status enumerate(tandem_error *error)
 {
     tandem_enumeration *e = NULL;
     tandem_limits all = hard.limits;
-    double harm = -7, before = 0;
+    double sensitivity = -7, before = 0;
     int choice[DRAWN_CHAIN_LAYERS];
     all.time_limit_ns = INT64_MAX;
     tandem_status status = tandem_enumeration_open(&e, &hard.network, &all, error);
@@ -81,16 +81,16 @@ static tandem_status enumerate(tandem_error *error)
     }
     tandem_status seen = TANDEM_OK;
     for (int k = 0; k < 40; k++) {
-        const double untouched = harm;
-        status = tandem_enumeration_next(e, &harm, choice, NULL, 1 << 20, error);
+        const double untouched = sensitivity;
+        status = tandem_enumeration_next(e, &sensitivity, choice, NULL, 1 << 20, error);
         if (status != TANDEM_OK) {
-            assert_true(harm == untouched);
+            assert_true(sensitivity == untouched);
             seen = status;
-            status = tandem_enumeration_next(e, &harm, choice, NULL, 1 << 20, NULL);
+            status = tandem_enumeration_next(e, &sensitivity, choice, NULL, 1 << 20, NULL);
         }
         assert_int_equal(status, TANDEM_OK);
-        assert_true(harm >= before * (1 - 0x1p-29));
-        before = harm;
+        assert_true(sensitivity >= before * (1 - 0x1p-29));
+        before = sensitivity;
     }
     tandem_enumeration_close(e);
     return seen;
@@ -133,9 +133,10 @@ static tandem_instance *parsed;
 static tandem_status solve(tandem_error *error)
 {
     int choice[200] = {-7};
-    tandem_instance_answer answer = {.choice = choice, .harm = -7};
+    tandem_instance_answer answer = {.choice = choice, .sensitivity = -7};
     const tandem_status status = tandem_instance_solve(&answer, parsed, policy, 60, error);
-    assert_true((status == TANDEM_OK) == (answer.harm != -7) && (status == TANDEM_OK) == (choice[0] != -7));
+    assert_true((status == TANDEM_OK) == (answer.sensitivity != -7) &&
+                (status == TANDEM_OK) == (choice[0] != -7));
     return status;
 }
 

@@ -33,7 +33,7 @@ static void check_items(const tandem_instance *instance)
             demand(instance->item[j].group != item->group || instance->item[j].n_choice == item->n_choice,
                    "tied items have as many choices");
         for (int k = 0; k < item->n_choice; k++) {
-            demand(item->choice[k].harm >= 0 && item->choice[k].harm < INFINITY, "harm");
+            demand(item->choice[k].sensitivity >= 0 && item->choice[k].sensitivity < INFINITY, "harm");
             demand(item->choice[k].time >= 0, "time");
             if (item->choice[k].time > longest) longest = item->choice[k].time;
         }
@@ -46,7 +46,7 @@ static void check_items(const tandem_instance *instance)
 /* What is said about the choices is what they add up to. */
 static void check_answer(const tandem_instance *instance, const tandem_instance_answer *answer)
 {
-    double harm = 0;
+    double sensitivity = 0;
     int64_t time = 0;
     uint64_t bytes = 0;
     for (int i = 0; i < instance->n_item; i++) {
@@ -56,14 +56,14 @@ static void check_answer(const tandem_instance *instance, const tandem_instance_
         for (int j = 0; j < i; j++)
             demand(instance->item[j].group != item->group || answer->choice[j] == k,
                    "tied items choose alike");
-        harm += item->choice[k].harm;
+        sensitivity += item->choice[k].sensitivity;
         time += item->choice[k].time;
         bytes += item->choice[k].bytes;
     }
-    demand(fabs(harm - answer->harm) <= 1e-9 * harm, "the harm is that of the choices");
+    demand(fabs(sensitivity - answer->sensitivity) <= 1e-9 * sensitivity, "the harm is that of the choices");
     demand(bytes == answer->bytes, "so are the bytes");
     demand(time <= instance->time_limit && bytes <= instance->byte_limit, "limits are kept");
-    demand(answer->lower_bound >= 0 && answer->lower_bound <= answer->harm, "the bound is below");
+    demand(answer->lower_bound >= 0 && answer->lower_bound <= answer->sensitivity, "the bound is below");
     demand(answer->gap >= 0 && answer->gap <= 1, "a gap is a part");
 }
 
@@ -84,8 +84,8 @@ static void check_policies(const tandem_instance *instance)
             if (found != TANDEM_OK) continue;
             check_answer(instance, &other);
             demand(status == TANDEM_OK, "what another policy finds, exact finds");
-            demand(other.harm >= exact.lower_bound * (1 - 1e-9), "no policy is below the bound");
-            demand(other.lower_bound <= exact.harm * (1 + 1e-9), "no bound is above a policy");
+            demand(other.sensitivity >= exact.lower_bound * (1 - 1e-9), "no policy is below the bound");
+            demand(other.lower_bound <= exact.sensitivity * (1 + 1e-9), "no bound is above a policy");
         }
     }
     free(other.choice);

@@ -303,20 +303,20 @@ static void read_curves(void)
     demand(isfinite(factor) && factor > 0, "a factor");
 }
 
-static void read_harm(void)
+static void read_sensitivity(void)
 {
     static const char *const method[] = {"fisher", "qsync"};
     tandem_error error = {0};
     const int n = set.graph->n_op * TANDEM_N_PRECISION;
-    double *const harm = calloc((size_t)n, sizeof *harm);
-    demand(harm != NULL, "there is memory");
+    double *const sensitivity = calloc((size_t)n, sizeof *sensitivity);
+    demand(sensitivity != NULL, "there is memory");
     for (int k = 0; k < 4; k++) {
-        const tandem_status status = tandem_sensitivity_load(harm, set.store, set.graph, method[k & 1],
+        const tandem_status status = tandem_sensitivity_load(sensitivity, set.store, set.graph, method[k & 1],
                                                              k < 2 ? NULL : data_set, TANDEM_F32, &error);
         check_status(status, &error);
-        for (int i = 0; i < n; i++) demand(!isnan(harm[i]) && harm[i] >= 0, "harm is a number");
+        for (int i = 0; i < n; i++) demand(!isnan(sensitivity[i]) && sensitivity[i] >= 0, "harm is a number");
     }
-    free(harm);
+    free(sensitivity);
 }
 
 static void read_choices(void)
@@ -371,7 +371,7 @@ static void replay(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const readers[])(void) = {read_costs,   read_curves, read_harm,
+    static void (*const readers[])(void) = {read_costs,   read_curves, read_sensitivity,
                                             read_choices, predict,     replay};
     if (size < 1) return 0;
     set_up();
@@ -386,11 +386,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 int main(int argc, char **argv)
 {
     static const uint8_t costs[] = {0, 0, 3, 7, 1, 3, 1, 0, 2, 3, 5}, curve[] = {1, 2, 1, 3, 1, 4},
-                         harm[] = {2, 4, 0, 12, 2, 2};
+                         sensitivity[] = {2, 4, 0, 12, 2, 2};
     static const uint8_t choice[] = {3, 5, 0, 0, 5, 3, 1, 2, 3}, times[] = {4, 0, 9, 9, 2, 2, 0, 8, 7, 1, 3};
     static const uint8_t step[] = {5}, batch[] = {5, 7, 1, 1, 3, 12, 7, 2, 1, 3, 13};
-    static const uint8_t *const seeds[] = {costs, curve, harm, choice, times, step, batch};
-    static const size_t n[] = {sizeof costs, sizeof curve, sizeof harm, sizeof choice,
+    static const uint8_t *const seeds[] = {costs, curve, sensitivity, choice, times, step, batch};
+    static const size_t n[] = {sizeof costs, sizeof curve, sizeof sensitivity, sizeof choice,
                                sizeof times, sizeof step,  sizeof batch};
     return tandem_fuzz_main("stored_rows", LLVMFuzzerTestOneInput, seeds, n, 7, argc, argv);
 }

@@ -33,7 +33,7 @@ typedef struct drawn_network {
 } drawn_network;
 
 typedef struct drawn_way {
-    double harm;
+    double sensitivity;
     int64_t time_ns;
     uint64_t bytes;
     int choice[DRAWN_LAYERS];
@@ -41,15 +41,22 @@ typedef struct drawn_way {
 
 /* How harms are drawn: over eleven orders of magnitude, few different ones, all of them none, or with some
  * that are never taken. */
-typedef enum drawn_harms { WIDE_HARMS, TIED_HARMS, NO_HARMS, MISSING_HARMS, N_DRAWN_HARMS } drawn_harms;
+typedef enum drawn_sensitivities {
+    WIDE_SENSITIVITIES,
+    TIED_SENSITIVITIES,
+    NO_SENSITIVITIES,
+    MISSING_SENSITIVITIES,
+    N_DRAWN_SENSITIVITIES
+} drawn_sensitivities;
 
-static inline double draw_harm(drawn_random *random, drawn_harms kind)
+static inline double draw_sensitivity(drawn_random *random, drawn_sensitivities kind)
 {
     const double wide = pow(10, -16 + 11 * draw(random));
     switch (kind) {
-    case TIED_HARMS: return draw_whole(random, 4) * 0.1; /* equal sums that differ by their rounding */
-    case NO_HARMS: return 0;
-    case MISSING_HARMS: return draw(random) < 0.2 ? (draw(random) < 0.5 ? INFINITY : NAN) : wide;
+    /* equal sums that differ by their rounding */
+    case TIED_SENSITIVITIES: return draw_whole(random, 4) * 0.1;
+    case NO_SENSITIVITIES: return 0;
+    case MISSING_SENSITIVITIES: return draw(random) < 0.2 ? (draw(random) < 0.5 ? INFINITY : NAN) : wide;
     default: return draw(random) < 0.2 ? 0 : wide;
     }
 }
@@ -59,7 +66,7 @@ static inline double draw_harm(drawn_random *random, drawn_harms kind)
 static inline void drawn_network_make(drawn_network *d, uint64_t seed)
 {
     drawn_random random = {.seed = seed};
-    const drawn_harms harms = (drawn_harms)(seed % N_DRAWN_HARMS);
+    const drawn_sensitivities sensitivities = (drawn_sensitivities)(seed % N_DRAWN_SENSITIVITIES);
     const int n_layer = seed % 17 == 0 ? draw_whole(&random, 2) : 2 + draw_whole(&random, DRAWN_LAYERS - 1);
     const double most_ns = pow(10, 1 + 11 * draw(&random)), most_bytes = pow(10, 1 + 10 * draw(&random));
     memset(d, 0, sizeof *d);
@@ -77,7 +84,7 @@ static inline void drawn_network_make(drawn_network *d, uint64_t seed)
                 arc->choice = choice;
                 arc->to = d->state_start[l + 1] + draw_whole(&random, width);
                 arc->bundle = 1 + 2 * (l * DRAWN_CHOICES + choice) + draw_whole(&random, 2);
-                arc->harm = draw_harm(&random, harms);
+                arc->sensitivity = draw_sensitivity(&random, sensitivities);
                 n_arc += draw(&random) > (s == 0 ? 0.02 : 0.15);
             }
         }
@@ -114,10 +121,10 @@ static inline int drawn_network_walk(const drawn_network *d, drawn_way *way)
             continue;
         }
         const tandem_arc *const arc = &d->arc[at[depth]++];
-        if (!(arc->harm < INFINITY)) continue;
+        if (!(arc->sensitivity < INFINITY)) continue;
         drawn_way *const next = &begun[depth + 1];
         *next = begun[depth];
-        next->harm += arc->harm;
+        next->sensitivity += arc->sensitivity;
         next->time_ns += d->time_ns[arc->bundle];
         next->bytes += d->bytes[arc->bundle];
         next->choice[depth++] = arc->choice;
@@ -154,8 +161,8 @@ static inline void drawn_chain_make(drawn_chain *c, uint64_t seed)
                 .to = l + 1,
                 .bundle = a + 1,
                 .choice = k,
-                .harm = (double)(DRAWN_CHAIN_MOST_NS / DRAWN_CHAIN_LAYERS + 1 - c->time_ns[a + 1]) +
-                        1e-5 * draw(&random)};
+                .sensitivity = (double)(DRAWN_CHAIN_MOST_NS / DRAWN_CHAIN_LAYERS + 1 - c->time_ns[a + 1]) +
+                               1e-5 * draw(&random)};
         }
     }
     c->arc_start[DRAWN_CHAIN_LAYERS] = c->arc_start[DRAWN_CHAIN_LAYERS + 1] =

@@ -20,7 +20,7 @@ typedef struct priced_cluster {
     tandem_graph *graph[TANDEM_MAX_CLASS];
     tandem_store *store;
     tandem_replayer *replayer;
-    double *harm[TANDEM_MAX_CLASS];
+    double *sensitivity[TANDEM_MAX_CLASS];
 } priced_cluster;
 
 /* In [0, 1), from a seed and a text. */
@@ -108,11 +108,11 @@ static inline tandem_status price_all(priced_cluster *p, uint64_t seed, priced_f
     return status == TANDEM_OK ? tandem_store_commit(p->store, error) : status;
 }
 
-static inline tandem_status draw_harm(priced_cluster *p, int c, uint64_t seed, tandem_error *error)
+static inline tandem_status draw_sensitivity(priced_cluster *p, int c, uint64_t seed, tandem_error *error)
 {
     const tandem_graph *graph = p->graph[c];
-    p->harm[c] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof **p->harm);
-    if (!p->harm[c]) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a test");
+    p->sensitivity[c] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof **p->sensitivity);
+    if (!p->sensitivity[c]) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a test");
     for (int i = 0; i < graph->n_op; i++) {
         const unsigned precisions = tandem_op_row_get(graph->op[i].kind)->precisions;
         const double size = pow(10, between(-6, -3, draw(seed, graph->op[i].name, 20)));
@@ -125,7 +125,7 @@ static inline tandem_status draw_harm(priced_cluster *p, int c, uint64_t seed, t
             [TANDEM_PRECISION_INT8_FULL] = size * between(1, 3, draw(seed, graph->op[i].name, 22)),
         };
         for (int q = 0; q < TANDEM_N_PRECISION; q++)
-            if (precisions & 1u << q) p->harm[c][i * TANDEM_N_PRECISION + q] = of[q];
+            if (precisions & 1u << q) p->sensitivity[c][i * TANDEM_N_PRECISION + q] = of[q];
     }
     return TANDEM_OK;
 }
@@ -135,7 +135,7 @@ static inline void priced_cluster_close(priced_cluster *p)
     tandem_replayer_close(p->replayer);
     tandem_store_close(p->store);
     for (int c = 0; c < TANDEM_MAX_CLASS; c++) {
-        free(p->harm[c]);
+        free(p->sensitivity[c]);
         tandem_graph_close(p->graph[c]);
     }
     char command[160];
@@ -169,7 +169,7 @@ static inline tandem_status priced_cluster_of_with(priced_cluster *p, tandem_gra
     if (status == TANDEM_OK) status = tandem_cluster_parse(&p->cluster, cluster, error);
     for (int c = 0; status == TANDEM_OK && c < p->cluster.n_class; c++) {
         p->cluster.member[c].batch = graph[c]->batch;
-        status = draw_harm(p, c, seed, error);
+        status = draw_sensitivity(p, c, seed, error);
     }
     if (status == TANDEM_OK) status = tandem_store_open(&p->store, p->path, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK) status = price_all(p, seed, measured, error);
@@ -229,11 +229,11 @@ static inline tandem_allocation_problem priced_problem(const priced_cluster *p, 
 {
     tandem_allocation_problem problem = {.replayer = p->replayer,
                                          .graph = p->graph[0],
-                                         .base = TANDEM_PRECISION_FP32,
+                                         .base_precision = TANDEM_PRECISION_FP32,
                                          .uniform = TANDEM_PRECISION_INT8,
                                          .slowdown = slowdown,
                                          .without_certificate = 1};
-    for (int c = 0; c < p->cluster.n_class; c++) problem.harm[c] = p->harm[c];
+    for (int c = 0; c < p->cluster.n_class; c++) problem.sensitivity[c] = p->sensitivity[c];
     return problem;
 }
 

@@ -51,8 +51,8 @@ typedef struct every_plan {
     int c, n, op[MAX_ADJUSTABLE];
     int64_t target_ns;
     int64_t fastest_ns;
-    double least_harm;       /* of those within the target that fit the limit */
-    uint64_t smallest_bytes; /* of all */
+    double least_sensitivity; /* of those within the target that fit the limit */
+    uint64_t smallest_bytes;  /* of all */
     int with_memory;
     uint64_t limit_bytes;
 } every_plan;
@@ -78,8 +78,8 @@ static void try_from(const priced_cluster *p, const tandem_allocation_problem *p
     if (peak_bytes < all->smallest_bytes) all->smallest_bytes = peak_bytes;
     if (replay.step_ns < all->fastest_ns) all->fastest_ns = replay.step_ns;
     if (replay.step_ns > all->target_ns || (all->limit_bytes && peak_bytes > all->limit_bytes)) return;
-    const double harm = tandem_allocation_sensitivity(problem);
-    if (harm < all->least_harm) all->least_harm = harm;
+    const double sensitivity = tandem_allocation_sensitivity(problem);
+    if (sensitivity < all->least_sensitivity) all->least_sensitivity = sensitivity;
 }
 
 /* All plans of class c, the other classes as they are now. */
@@ -89,7 +89,7 @@ static every_plan try_every_plan(const priced_cluster *p, int c, int64_t target_
     every_plan all = {.c = c,
                       .target_ns = target_ns,
                       .fastest_ns = INT64_MAX,
-                      .least_harm = INFINITY,
+                      .least_sensitivity = INFINITY,
                       .smallest_bytes = UINT64_MAX,
                       .with_memory = limit_bytes > 0,
                       .limit_bytes = limit_bytes};
@@ -107,7 +107,7 @@ static int lowered_class(const priced_cluster *p, const tandem_allocation *a)
 {
     int lowered = -1;
     for (int c = 0; c < p->cluster.n_class; c++)
-        if (!(a->held & 1u << c)) {
+        if (!(a->keeps_base & 1u << c)) {
             assert_int_equal(lowered, -1);
             lowered = c;
         }
@@ -130,11 +130,11 @@ static void compare_with_brute_force(const char *model, const char *cluster, uin
         if ((double)a.fastest_ns > 1.001 * (double)all.fastest_ns)
             fail_msg("seed %llu: a step of %lld ns is called the fastest, there is one of %lld ns",
                      (unsigned long long)seed, (long long)a.fastest_ns, (long long)all.fastest_ns);
-        if (a.sensitivity < all.least_harm * (1 - 1e-12))
+        if (a.sensitivity < all.least_sensitivity * (1 - 1e-12))
             fail_msg("seed %llu, slowdown %g: sensitivity %g, but the least of all plans is %g",
-                     (unsigned long long)seed, few[k], a.sensitivity, all.least_harm);
-        if (all.least_harm > 0) {
-            *sum += a.sensitivity / all.least_harm;
+                     (unsigned long long)seed, few[k], a.sensitivity, all.least_sensitivity);
+        if (all.least_sensitivity > 0) {
+            *sum += a.sensitivity / all.least_sensitivity;
             ++*n;
         } else if (a.sensitivity > 0 && lowered >= 0) {
             fail_msg("seed %llu, slowdown %g: sensitivity %g where none is needed", (unsigned long long)seed,
@@ -165,7 +165,7 @@ static void greedy_is_close_to_the_best_of_all_plans(void **state)
 
 /* Where there are too many plans to try them all: the share of the fastest plan's harm that is left, as a
  * geometric mean. It is 0.1104; 0.1129 without exchanges. */
-static void little_harm_is_left_in_larger_models(void **state)
+static void little_sensitivity_is_left_in_larger_models(void **state)
 {
     (void)state;
     static const double few[] = {0.01, 0.02, 0.05, 0.1};
@@ -255,7 +255,7 @@ static void follow_slowdowns(const char *model, const char *cluster, uint64_t se
     priced_cluster_close(&p);
 }
 
-static void more_time_is_never_more_harm_and_figures_are_those_of_the_plan(void **state)
+static void more_time_is_never_more_sensitivity_and_figures_are_those_of_the_plan(void **state)
 {
     (void)state;
     for (uint64_t seed = 100; seed < 116; seed++) follow_slowdowns(six_layers, two_devices, seed);
@@ -351,8 +351,8 @@ static void allocate_within(uint64_t seed, uint64_t limit_bytes, uint64_t smalle
         assert_true(a.peak_bytes[0] <= limit_bytes);
         assert_true(a.step_ns <= a.target_ns);
         const every_plan all = try_every_plan(&p, 0, a.target_ns, limit_bytes);
-        assert_true(a.sensitivity >= all.least_harm * (1 - 1e-12));
-        assert_true(a.sensitivity <= all.least_harm * 3);
+        assert_true(a.sensitivity >= all.least_sensitivity * (1 - 1e-12));
+        assert_true(a.sensitivity <= all.least_sensitivity * 3);
     }
     tandem_plan_close(plan);
     priced_cluster_close(&p);
@@ -377,8 +377,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_is_close_to_the_best_of_all_plans),
-        cmocka_unit_test(little_harm_is_left_in_larger_models),
-        cmocka_unit_test(more_time_is_never_more_harm_and_figures_are_those_of_the_plan),
+        cmocka_unit_test(little_sensitivity_is_left_in_larger_models),
+        cmocka_unit_test(more_time_is_never_more_sensitivity_and_figures_are_those_of_the_plan),
         cmocka_unit_test(no_uniform_plan_within_the_target_is_better),
         cmocka_unit_test(the_same_problem_has_the_same_plan),
         cmocka_unit_test(plans_fit_their_memory_wherever_one_does),

@@ -137,21 +137,21 @@ static void the_fastest_step_within_a_budget(void **state)
         open_priced(&p, five_layers, one_device, 16, seed);
         try_every_plan(&all, &p);
         for (int k = 0; k < N_BUDGET; k++) {
-            const tandem_goal goal = {TANDEM_LEAST_STEP, budget_of(&all, k)};
+            const tandem_goal goal = {TANDEM_MINIMIZE_STEP, budget_of(&all, k)};
             const tandem_allocation_problem problem = priced_problem(&p, 0.3); /* is not looked at */
             tandem_plan *plan = NULL;
             tandem_allocation a;
             tandem_error error = {0};
             must(tandem_allocate_for(&plan, &a, &goal, policy_of("exact"), &problem, NULL, &error), &error,
                  seed);
-            const int64_t least_ns = least_step(&all, goal.budget);
+            const int64_t least_ns = least_step(&all, goal.max_sensitivity);
             check_reached(&p, plan, &a, seed);
-            assert_true(a.sensitivity <= goal.budget);
+            assert_true(a.sensitivity <= goal.max_sensitivity);
             assert_true(a.step_ns >= least_ns);
             if (a.step_ns > least_ns + least_ns / 2048 + 2)
                 fail_msg("seed %llu: %lld ns within %g, but %lld ns can be had", (unsigned long long)seed,
-                         (long long)a.step_ns, goal.budget, (long long)least_ns);
-            n_between += least_ns > least_step(&all, INFINITY) && goal.budget > 0;
+                         (long long)a.step_ns, goal.max_sensitivity, (long long)least_ns);
+            n_between += least_ns > least_step(&all, INFINITY) && goal.max_sensitivity > 0;
             tandem_plan_close(plan);
         }
         priced_cluster_close(&p);
@@ -171,13 +171,13 @@ static void the_least_memory_within_both(void **state)
         try_every_plan(&all, &p);
         const int64_t fastest_ns = least_step(&all, INFINITY);
         for (int k = 1; k < N_BUDGET * 3; k++) {
-            const tandem_goal goal = {TANDEM_LEAST_MEMORY, k % 2 ? INFINITY : budget_of(&all, k / 3)};
+            const tandem_goal goal = {TANDEM_MINIMIZE_MEMORY, k % 2 ? INFINITY : budget_of(&all, k / 3)};
             tandem_allocation_problem problem = priced_problem(&p, 0);
             problem.target_ns = (int64_t)((double)fastest_ns * slower[k % 3]);
             tandem_plan *plan = NULL;
             tandem_allocation a;
             tandem_error error = {0};
-            const uint64_t least_bytes = least_peak(&all, problem.target_ns, goal.budget);
+            const uint64_t least_bytes = least_peak(&all, problem.target_ns, goal.max_sensitivity);
             const tandem_status status =
                 tandem_allocate_for(&plan, &a, &goal, policy_of("exact"), &problem, NULL, &error);
             if (least_bytes == UINT64_MAX) {
@@ -186,12 +186,12 @@ static void the_least_memory_within_both(void **state)
             }
             must(status, &error, seed);
             check_reached(&p, plan, &a, seed);
-            assert_true(a.sensitivity <= goal.budget && a.step_ns <= problem.target_ns);
+            assert_true(a.sensitivity <= goal.max_sensitivity && a.step_ns <= problem.target_ns);
             assert_true(a.peak_bytes[0] >= least_bytes);
             if (a.peak_bytes[0] > least_bytes + least_bytes / 2048 + 128)
                 fail_msg("seed %llu: %llu B within %lld ns and %g, but %llu B can be had",
                          (unsigned long long)seed, (unsigned long long)a.peak_bytes[0],
-                         (long long)problem.target_ns, goal.budget, (unsigned long long)least_bytes);
+                         (long long)problem.target_ns, goal.max_sensitivity, (unsigned long long)least_bytes);
             n_less += least_bytes < least_peak(&all, INT64_MAX, 0);
             n++;
             tandem_plan_close(plan);
@@ -227,7 +227,7 @@ static void no_plan_is_worse_than_the_published_procedures(void **state)
             check_reached(&p, plan, &published, seed);
             tandem_plan_close(plan);
             problem.target_ns = published.target_ns;
-            problem.most_seconds = 0.02; /* need not be proven to be no worse */
+            problem.time_limit_s = 0.02; /* need not be proven to be no worse */
             must(tandem_allocate(&plan, &exact, policy_of("exact"), &problem, NULL, &error), &error, seed);
             tandem_plan_close(plan);
             must(tandem_allocate(&plan, &greedy, policy_of("greedy"), &problem, NULL, &error), &error, seed);
@@ -253,15 +253,15 @@ static void no_plan_is_worse_than_the_published_procedures(void **state)
 
 static void check_front(const priced_cluster *p, const char *policy, uint64_t seed)
 {
-    tandem_front *front = NULL;
+    tandem_pareto_front *front = NULL;
     tandem_error error = {0};
     tandem_allocation fastest;
     tandem_plan *plan = NULL;
     tandem_allocation_problem problem = priced_problem(p, 0);
-    problem.most_seconds = 0.2;
+    problem.time_limit_s = 0.2;
     must(tandem_allocate(&plan, &fastest, policy_of(policy), &problem, NULL, &error), &error, seed);
     tandem_plan_close(plan);
-    must(tandem_front_open(&front, policy_of(policy), &problem, 12, &error), &error, seed);
+    must(tandem_pareto_front_open(&front, policy_of(policy), &problem, 12, &error), &error, seed);
     assert_true(front->n_point >= 2 && front->n_point <= 12);
     assert_int_equal(front->point[0].step_ns, fastest.step_ns);
     if (strcmp(policy, "qsync") != 0) { /* which may be stuck on its way up; no limit forbids base */
@@ -269,19 +269,19 @@ static void check_front(const priced_cluster *p, const char *policy, uint64_t se
         assert_true(front->point[front->n_point - 1].step_ns <= fastest.base_ns);
     }
     for (int k = 0; k < front->n_point; k++) {
-        const tandem_front_point *a = &front->point[k];
+        const tandem_pareto_point *a = &front->point[k];
         assert_true(a->step_ns <= a->target_ns);
         assert_true(isnan(a->lower_bound) || a->lower_bound <= a->sensitivity * (1 + 1e-9));
         for (int other = 0; other < front->n_point; other++) {
-            const tandem_front_point *b = &front->point[other];
+            const tandem_pareto_point *b = &front->point[other];
             if (other > k) assert_true(a->step_ns <= b->step_ns);
             assert_true(other == k || b->step_ns > a->step_ns || b->sensitivity > a->sensitivity ||
                         b->peak_bytes > a->peak_bytes);
         }
     }
-    assert_int_equal(front->baseline[0].relation, TANDEM_NEIGHBOUR_BASE);
+    assert_int_equal(front->baseline[0].relation, TANDEM_BASELINE_BASE);
     assert_int_equal(front->baseline[0].step_ns, fastest.base_ns);
-    tandem_front_close(front);
+    tandem_pareto_front_close(front);
 }
 
 static void a_front_has_no_point_that_is_no_better(void **state)

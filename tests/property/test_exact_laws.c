@@ -62,7 +62,7 @@ static void try_from(every_plan *all, int k)
 }
 
 /* All plans that keep the held classes in fp32. */
-static every_plan try_every_plan(const priced_cluster *p, unsigned held, int64_t target_ns)
+static every_plan try_every_plan(const priced_cluster *p, unsigned keeps_base, int64_t target_ns)
 {
     every_plan all = {.p = p,
                       .problem = priced_problem(p, 0),
@@ -75,7 +75,7 @@ static every_plan try_every_plan(const priced_cluster *p, unsigned held, int64_t
         for (int i = 0; i < p->graph[c]->n_op; i++) {
             if (tandem_op_row_get(p->graph[c]->op[i].kind)->op_class != TANDEM_ADJUSTABLE) continue;
             tandem_replayer_set(p->replayer, c, i, TANDEM_PRECISION_FP32);
-            if (held & 1u << c) continue;
+            if (keeps_base & 1u << c) continue;
             assert_true(all.n < MOST_CHOICES);
             all.c[all.n] = c;
             all.op[all.n++] = i;
@@ -139,7 +139,7 @@ static void open_problem(drawn_problem *d, uint64_t seed)
         must(priced_cluster_limit(&d->p, limit_bytes, &error), &error, seed);
     }
     d->problem = priced_problem(&d->p, between(0, 0.3, pow(drawn(seed, 40), 2)));
-    d->problem.most_seconds = 60;
+    d->problem.time_limit_s = 60;
     d->problem.without_certificate = 0;
     if (d->both) {
         const every_plan all = try_every_plan(&d->p, 0, 0);
@@ -185,7 +185,7 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
         return;
     }
     must(status, &error, seed);
-    const every_plan all = try_every_plan(&d->p, a.held, a.target_ns);
+    const every_plan all = try_every_plan(&d->p, a.keeps_base, a.target_ns);
     if (fabs(a.sensitivity - all.least) > 1e-12 * all.least)
         fail_msg("seed %llu: exact's sensitivity is %.17g, the least of %lld plans is %.17g",
                  (unsigned long long)seed, a.sensitivity, (long long)all.n_plan, all.least);
@@ -201,7 +201,7 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
     sum->n_segmented += step->n_segment > 1;
     sum->n_buckets += step->n_bucket > 1;
     tandem_allocation verified;
-    d->problem.most_seconds = 60;
+    d->problem.time_limit_s = 60;
     must(tandem_plan_verify(&verified, plan, &d->problem, &error), &error, seed);
     assert_true(verified.step_ns == a.step_ns && verified.sensitivity == a.sensitivity);
     d->problem.target_ns = a.target_ns;
@@ -213,7 +213,7 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
         return;
     }
     must(by_greedy, &error, seed);
-    assert_int_equal(greedy.held, a.held);
+    assert_int_equal(greedy.keeps_base, a.keeps_base);
     if (greedy.certificate.lower_bound > all.least * (1 + 1e-12) ||
         greedy.sensitivity < all.least * (1 - 1e-12))
         fail_msg("seed %llu: greedy %.17g, bound %.17g, least %.17g", (unsigned long long)seed,

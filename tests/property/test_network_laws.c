@@ -61,7 +61,7 @@ enum { N_FILTER = sizeof filters / sizeof *filters };
 typedef struct subject {
     const tandem_replayer *replayer;
     const tandem_graph *graph;
-    const double *harm;
+    const double *sensitivity;
     int c, n_layer;
     unsigned *allowed;
     tandem_network *network; /* NULL: no plan can be replayed */
@@ -91,8 +91,11 @@ static void open_subject(subject *s, const priced_cluster *p, int c, chance *cha
 {
     tandem_error error = {0};
     const tandem_step *step = tandem_replayer_step(p->replayer, c);
-    *s = (subject){
-        .replayer = p->replayer, .graph = p->graph[c], .harm = p->harm[c], .c = c, .tightness_least = 1};
+    *s = (subject){.replayer = p->replayer,
+                   .graph = p->graph[c],
+                   .sensitivity = p->sensitivity[c],
+                   .c = c,
+                   .tightness_least = 1};
     s->allowed = array((size_t)s->graph->n_op, sizeof *s->allowed);
     s->op = array((size_t)s->graph->n_op, sizeof *s->op);
     s->variant = array((size_t)step->n_task, sizeof *s->variant);
@@ -103,7 +106,7 @@ static void open_subject(subject *s, const priced_cluster *p, int c, chance *cha
         if (tandem_op_row_get(s->graph->op[i].kind)->precisions) s->op[s->n_layer++] = i;
     draw_allowed(s, chances, all);
     const tandem_status status =
-        tandem_network_open(&s->network, p->replayer, c, s->allowed, s->harm, &error);
+        tandem_network_open(&s->network, p->replayer, c, s->allowed, s->sensitivity, &error);
     if (status != TANDEM_MISSING) must(status, &error);
     if (status != TANDEM_OK) assert_non_null(strstr(error.text, "has not been measured"));
 }
@@ -185,7 +188,7 @@ static void check_structure(const subject *s)
                 assert_in_range(arc->to, network->state_start[l + 1], network->state_start[l + 2] - 1);
                 assert_true(a == first || arc[-1].choice < arc->choice);
                 assert_true(s->allowed[s->op[l]] & 1u << arc->choice);
-                assert_true(arc->harm == s->harm[s->op[l] * TANDEM_N_PRECISION + arc->choice]);
+                assert_true(arc->sensitivity == s->sensitivity[s->op[l] * TANDEM_N_PRECISION + arc->choice]);
                 entered[arc->to] = 1;
             }
         }
@@ -550,7 +553,7 @@ static void what_cannot_be_gone_through_is_said(void **state)
     unsigned *allowed = array((size_t)graph[0]->n_op, sizeof *allowed);
     for (int i = 0; i < graph[0]->n_op; i++) allowed[i] = tandem_op_row_get(graph[0]->op[i].kind)->precisions;
     tandem_network *network = NULL;
-    assert_int_equal(tandem_network_open(&network, p.replayer, 0, allowed, p.harm[0], &error),
+    assert_int_equal(tandem_network_open(&network, p.replayer, 0, allowed, p.sensitivity[0], &error),
                      TANDEM_NO_MEMORY);
     assert_null(network);
     assert_non_null(strstr(error.text, "open at once"));

@@ -63,7 +63,7 @@ static void make(problem *p, uint64_t seed)
     for (int w = 0; w < p->n_way; w++) {
         if (!is_within(p, &p->way[w])) continue;
         p->n_within++;
-        if (p->way[w].harm < p->best) p->best = p->way[w].harm;
+        if (p->way[w].sensitivity < p->best) p->best = p->way[w].sensitivity;
     }
 }
 
@@ -80,33 +80,35 @@ static const drawn_way *find(const problem *p, const int *choice)
 /* What is said about the way found is so. */
 static void check_way(const problem *p, const tandem_solution *solution)
 {
-    if (!(solution->harm < INFINITY)) return;
+    if (!(solution->sensitivity < INFINITY)) return;
     const drawn_way *const way = find(p, solution->choice);
     demand(p, is_within(p, way));
-    demand(p, way->harm == solution->harm);
+    demand(p, way->sensitivity == solution->sensitivity);
     demand(p, way->time_ns == solution->time_ns && way->bytes == solution->bytes);
 }
 
 /* --- Shortest ways -------------------------------------------------------------------------------------- */
 
-static void check_shortest(const problem *p, double harm_weight, double time_weight, double byte_weight)
+static void check_shortest(const problem *p, double sensitivity_weight, double time_weight,
+                           double byte_weight)
 {
     double value = -1, least = INFINITY;
     int choice[DRAWN_LAYERS] = {0};
     tandem_error error = {0};
-    must(tandem_solve_shortest(&value, choice, &p->drawn.network, &p->drawn.limits, harm_weight, time_weight,
-                               byte_weight, &error),
+    must(tandem_solve_shortest(&value, choice, &p->drawn.network, &p->drawn.limits, sensitivity_weight,
+                               time_weight, byte_weight, &error),
          &error, p);
     for (int w = 0; w < p->n_way; w++)
-        least = fmin(least, harm_weight * p->way[w].harm + time_weight * (double)p->way[w].time_ns +
-                                byte_weight * (double)p->way[w].bytes);
+        least =
+            fmin(least, sensitivity_weight * p->way[w].sensitivity + time_weight * (double)p->way[w].time_ns +
+                            byte_weight * (double)p->way[w].bytes);
     if (p->n_way == 0) {
         demand(p, isinf(value));
         return;
     }
     const drawn_way *const way = find(p, choice);
-    const double reached =
-        harm_weight * way->harm + time_weight * (double)way->time_ns + byte_weight * (double)way->bytes;
+    const double reached = sensitivity_weight * way->sensitivity + time_weight * (double)way->time_ns +
+                           byte_weight * (double)way->bytes;
     demand(p, fabs(value - least) <= 1e-12 * least && fabs(reached - least) <= 1e-12 * least);
 }
 
@@ -130,12 +132,12 @@ static double hull_at_limit(const problem *p)
     const int64_t limit_ns = p->drawn.limits.time_limit_ns;
     double least = p->best;
     for (int a = 0; a < p->n_way; a++) {
-        if (p->way[a].time_ns > limit_ns || p->way[a].harm > p->best * 1e6) continue;
+        if (p->way[a].time_ns > limit_ns || p->way[a].sensitivity > p->best * 1e6) continue;
         for (int b = 0; b < p->n_way; b++) {
             const drawn_way *const in = &p->way[a], *const out = &p->way[b];
-            if (out->time_ns <= limit_ns || out->harm >= least) continue;
+            if (out->time_ns <= limit_ns || out->sensitivity >= least) continue;
             const double share = (double)(limit_ns - in->time_ns) / (double)(out->time_ns - in->time_ns);
-            least = fmin(least, in->harm + (out->harm - in->harm) * share);
+            least = fmin(least, in->sensitivity + (out->sensitivity - in->sensitivity) * share);
         }
     }
     return least;
@@ -161,9 +163,9 @@ static void bounds_are_no_more_than_the_best_and_no_less_than_they_can_be(void *
         tandem_limits limits = p->drawn.limits;
         const double bound = lagrange(p, &limits, &solution, multiplier);
         demand(p, bound <= p->best);
-        demand(p, solution.harm >= p->best);
+        demand(p, solution.sensitivity >= p->best);
         demand(p, multiplier[0] >= 0 && multiplier[1] >= 0);
-        demand(p, !solution.proven || solution.harm <= p->best * (1 + 2e-9) || isinf(bound));
+        demand(p, !solution.proven || solution.sensitivity <= p->best * (1 + 2e-9) || isinf(bound));
         check_way(p, &solution);
         limits.byte_limit = UINT64_MAX;
         demand(p, bound >= lagrange(p, &limits, &one, NULL) * (1 - 2e-6));
@@ -183,15 +185,15 @@ static void bounds_are_no_more_than_the_best_and_no_less_than_they_can_be(void *
 /* --- The least harm ------------------------------------------------------------------------------------- */
 
 static void solve(const problem *p, tandem_solution *solution, double cutoff, double tolerance,
-                  double most_seconds)
+                  double time_limit_s)
 {
     tandem_error error = {0};
-    solution->lower_bound = solution->harm = -1;
-    must(tandem_solve_exact(solution, &p->drawn.network, &p->drawn.limits, cutoff, tolerance, most_seconds,
+    solution->lower_bound = solution->sensitivity = -1;
+    must(tandem_solve_exact(solution, &p->drawn.network, &p->drawn.limits, cutoff, tolerance, time_limit_s,
                             &error),
          &error, p);
     demand(p, solution->lower_bound <= p->best);
-    demand(p, solution->harm >= p->best);
+    demand(p, solution->sensitivity >= p->best);
     check_way(p, solution);
 }
 
@@ -204,18 +206,18 @@ static void exact_is_exact(void **state)
         tandem_solution s = {.choice = choice};
         make(p, seed);
         solve(p, &s, INFINITY, 0, 10);
-        demand(p, s.proven && s.harm == p->best && s.lower_bound == p->best);
+        demand(p, s.proven && s.sensitivity == p->best && s.lower_bound == p->best);
         n_none += p->n_within == 0;
         solve(p, &s, p->best, 0, 10);
         demand(p, s.proven && s.lower_bound == p->best);
         solve(p, &s, p->best * 1.01 + 1e-30, 0, 10);
-        demand(p, s.proven && s.harm == p->best && s.lower_bound == p->best);
+        demand(p, s.proven && s.sensitivity == p->best && s.lower_bound == p->best);
         solve(p, &s, p->best / 2, 0, 10);
         demand(p, s.proven && s.lower_bound >= p->best / 2);
         solve(p, &s, INFINITY, 0.05, 10);
-        demand(p, s.proven && (s.harm == p->best || s.harm * 0.95 <= s.lower_bound));
+        demand(p, s.proven && (s.sensitivity == p->best || s.sensitivity * 0.95 <= s.lower_bound));
         solve(p, &s, INFINITY, 0, 0);
-        demand(p, s.proven == (s.lower_bound >= s.harm));
+        demand(p, s.proven == (s.lower_bound >= s.sensitivity));
     }
     demand(p, n_none > 10 && n_none < N_SEED / 4);
 }
@@ -234,18 +236,19 @@ static int enumerate(const problem *p, drawn_way *found, int64_t most_labels)
 {
     tandem_enumeration *enumeration = NULL;
     tandem_error error = {0};
-    double harm = 0, bound = 0, bounded = 0;
+    double sensitivity = 0, bound = 0, bounded = 0;
     int n = 0, choice[DRAWN_LAYERS];
     must(tandem_enumeration_open(&enumeration, &p->drawn.network, &p->drawn.limits, &error), &error, p);
-    while (harm < INFINITY || isnan(harm)) {
-        must(tandem_enumeration_next(enumeration, &harm, choice, &bound, most_labels, &error), &error, p);
-        demand(p, isnan(harm) || harm >= bounded);
+    while (sensitivity < INFINITY || isnan(sensitivity)) {
+        must(tandem_enumeration_next(enumeration, &sensitivity, choice, &bound, most_labels, &error), &error,
+             p);
+        demand(p, isnan(sensitivity) || sensitivity >= bounded);
         demand(p, bound >= bounded * (1 - 0x1p-29));
         bounded = bound;
-        if (!(harm < INFINITY)) continue;
+        if (!(sensitivity < INFINITY)) continue;
         demand(p, n < p->n_within);
         found[n] = *find(p, choice);
-        demand(p, is_within(p, &found[n]) && found[n].harm == harm);
+        demand(p, is_within(p, &found[n]) && found[n].sensitivity == sensitivity);
         n++;
     }
     demand(p, isinf(bound));
@@ -269,8 +272,8 @@ static void ways_come_once_each_in_their_order(void **state)
             demand(p, !seen[w]);
             seen[w] = 1;
             if (i == 0) continue;
-            demand(p, found[i].harm >= found[i - 1].harm * (1 - 0x1p-29));
-            demand(p, found[i].harm != found[i - 1].harm ||
+            demand(p, found[i].sensitivity >= found[i - 1].sensitivity * (1 - 0x1p-29));
+            demand(p, found[i].sensitivity != found[i - 1].sensitivity ||
                           compare_choices(p, found[i - 1].choice, found[i].choice) < 0);
         }
     }
@@ -289,7 +292,8 @@ static double best_of_chain(const drawn_chain *c)
             for (int a = c->arc_start[l]; a < c->arc_start[l + 1]; a++) {
                 const int64_t rest_ns = t - c->time_ns[a + 1];
                 if (rest_ns < 0) continue;
-                least[(l + 1) % 2][t] = fmin(least[(l + 1) % 2][t], least[l % 2][rest_ns] + c->arc[a].harm);
+                least[(l + 1) % 2][t] =
+                    fmin(least[(l + 1) % 2][t], least[l % 2][rest_ns] + c->arc[a].sensitivity);
             }
         }
     return least[DRAWN_CHAIN_LAYERS % 2][c->limits.time_limit_ns];
@@ -306,14 +310,14 @@ static void long_chains_are_solved_as_dynamic_programming_solves_them(void **sta
         drawn_chain_make(&c, seed);
         const double best = best_of_chain(&c);
         assert_int_equal(tandem_solve_exact(&s, &c.network, &c.limits, INFINITY, 0, 60, &error), TANDEM_OK);
-        if (!s.proven || s.harm != best || s.lower_bound != best)
-            fail_msg("seed %llu: %.17g, %.17g proven; the best is %.17g", (unsigned long long)seed, s.harm,
-                     s.lower_bound, best);
+        if (!s.proven || s.sensitivity != best || s.lower_bound != best)
+            fail_msg("seed %llu: %.17g, %.17g proven; the best is %.17g", (unsigned long long)seed,
+                     s.sensitivity, s.lower_bound, best);
         if (s.labels > most_labels) most_labels = s.labels;
         assert_int_equal(tandem_solve_exact(&s, &c.network, &c.limits, INFINITY, 0, 0, &error), TANDEM_OK);
-        if (s.lower_bound > best || s.harm < best)
+        if (s.lower_bound > best || s.sensitivity < best)
             fail_msg("seed %llu: %.17g to %.17g without time; the best is %.17g", (unsigned long long)seed,
-                     s.lower_bound, s.harm, best);
+                     s.lower_bound, s.sensitivity, best);
     }
     print_message("at most %lld labels\n", (long long)most_labels);
     assert_true(most_labels > 100000); /* so that some had to be left out at first */

@@ -79,8 +79,8 @@ static void classes_count_by_their_part_of_the_batch(void **state)
     int op = 0;
     while (!is_adjustable(&p, op)) op++;
     assert_true(tandem_allocation_sensitivity(&problem) == 0);
-    p.harm[STRONG][op * TANDEM_N_PRECISION + TANDEM_PRECISION_BF16] = 3;
-    p.harm[WEAK][op * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] = 5;
+    p.sensitivity[STRONG][op * TANDEM_N_PRECISION + TANDEM_PRECISION_BF16] = 3;
+    p.sensitivity[WEAK][op * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] = 5;
     tandem_replayer_set(p.replayer, STRONG, op, TANDEM_PRECISION_BF16); /* 48 of 64 samples */
     assert_true(fabs(tandem_allocation_sensitivity(&problem) - 0.75 * 3) < 1e-12);
     tandem_replayer_set(p.replayer, WEAK, op, TANDEM_PRECISION_INT8);
@@ -102,15 +102,15 @@ static void uniform_lowers_the_slowest_class(void **state)
     tandem_allocation_problem problem = priced_problem(&p, 0);
     problem.without_certificate = 0;
     must(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, "drawn", &error), &error);
-    double harm = 0;
-    assert_int_equal(a.held, 1u << STRONG);
+    double sensitivity = 0;
+    assert_int_equal(a.keeps_base, 1u << STRONG);
     for (int i = 0; i < plan->n_op; i++) {
         assert_int_equal(plan->precision[STRONG][i], TANDEM_PRECISION_FP32);
         assert_int_equal(plan->precision[WEAK][i],
                          is_adjustable(&p, i) ? TANDEM_PRECISION_INT8 : TANDEM_PRECISION_FP32);
-        harm += p.harm[WEAK][i * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] / 2;
+        sensitivity += p.sensitivity[WEAK][i * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] / 2;
     }
-    assert_true(fabs(a.sensitivity - harm) < 1e-12 * harm);
+    assert_true(fabs(a.sensitivity - sensitivity) < 1e-12 * sensitivity);
     assert_true(a.base_sensitivity == 0 && a.fastest_sensitivity == a.sensitivity);
     assert_int_equal(a.base_ns, base_ns);
     assert_int_equal(a.step_ns, step_ns(&p));
@@ -208,7 +208,7 @@ static void a_class_that_waits_is_lowered_for_its_memory_alone(void **state)
     open_priced(&p, two_devices, 256, NULL);
     tandem_allocation_problem problem = priced_problem(&p, 0.05);
     must(tandem_allocate(&plan, &free_one, policy_of("greedy"), &problem, NULL, &error), &error);
-    assert_int_equal(free_one.held, 1u << STRONG);
+    assert_int_equal(free_one.keeps_base, 1u << STRONG);
     tandem_plan_close(plan);
     priced_cluster_close(&p);
 
@@ -220,7 +220,7 @@ static void a_class_that_waits_is_lowered_for_its_memory_alone(void **state)
     must(tandem_allocate(&plan, &tight, policy_of("greedy"), &problem, NULL, &error), &error);
     assert_true(tight.peak_bytes[STRONG] <= limit_bytes);
     assert_true(tight.sensitivity > free_one.sensitivity);
-    assert_int_equal(tight.held, 0);
+    assert_int_equal(tight.keeps_base, 0);
     assert_true(tight.step_ns <= tight.target_ns);
     tandem_plan_close(plan);
     priced_cluster_close(&p);
@@ -247,7 +247,7 @@ static void what_was_not_measured_is_left_out(void **state)
     open_priced(&p, two_devices, 16, is_no_int8_product); /* of the weak device fp32 is left */
     tandem_allocation_problem problem = priced_problem(&p, 0);
     must(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
-    assert_int_equal(a.held, 1u << STRONG | 1u << WEAK);
+    assert_int_equal(a.keeps_base, 1u << STRONG | 1u << WEAK);
     assert_int_equal(a.step_ns, a.base_ns);
     assert_true(a.sensitivity == 0);
     tandem_plan_close(plan);
@@ -302,10 +302,10 @@ static void bad_numbers_are_refused(void **state)
         assert_int_equal(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error),
                          TANDEM_USAGE);
         const tandem_allocation_problem sound = priced_problem(&p, 0);
-        const double kept = p.harm[WEAK][5];
-        p.harm[WEAK][5] = bad[k];
+        const double kept = p.sensitivity[WEAK][5];
+        p.sensitivity[WEAK][5] = bad[k];
         assert_int_equal(tandem_allocate(&plan, &a, policy_of("greedy"), &sound, NULL, &error), TANDEM_USAGE);
-        p.harm[WEAK][5] = kept;
+        p.sensitivity[WEAK][5] = kept;
         assert_null(plan);
         assert_int_equal(a.replays, -5);
     }
@@ -328,11 +328,12 @@ static void the_base_need_not_be_fp32(void **state)
     tandem_error error = {0};
     open_priced(&p, "cpu:avx512_bf16", 16, NULL);
     tandem_allocation_problem problem = priced_problem(&p, 0);
-    problem.base = TANDEM_PRECISION_BF16;
+    problem.base_precision = TANDEM_PRECISION_BF16;
     must(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
-    double harm = 0;
-    for (int i = 0; i < plan->n_op; i++) harm += p.harm[0][i * TANDEM_N_PRECISION + TANDEM_PRECISION_BF16];
-    assert_true(fabs(a.base_sensitivity - harm) < 1e-12 * harm);
+    double sensitivity = 0;
+    for (int i = 0; i < plan->n_op; i++)
+        sensitivity += p.sensitivity[0][i * TANDEM_N_PRECISION + TANDEM_PRECISION_BF16];
+    assert_true(fabs(a.base_sensitivity - sensitivity) < 1e-12 * sensitivity);
     assert_true(a.fastest_ns <= a.base_ns);
     assert_true(a.step_ns <= a.target_ns);
     tandem_plan_close(plan);

@@ -85,14 +85,14 @@ static void a_plan_is_what_it_says(void **state)
     open_bench(&b);
     assert_int_equal(b.plan->target_ns, b.a.target_ns);
     assert_int_equal(b.plan->fastest_ns, b.a.fastest_ns);
-    assert_int_equal(b.plan->held, b.a.held);
+    assert_int_equal(b.plan->keeps_base, b.a.keeps_base);
     assert_true(b.plan->slowdown == SLOWDOWN);
     assert_string_equal(b.plan->proof, b.a.certificate.proof);
     must(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
     assert_int_equal(found.step_ns, b.a.step_ns);
     assert_true(found.sensitivity == b.a.sensitivity);
     assert_int_equal(found.peak_bytes[WEAK], b.a.peak_bytes[WEAK]);
-    assert_int_equal(found.held, b.a.held);
+    assert_int_equal(found.keeps_base, b.a.keeps_base);
     assert_true(found.certificate.lower_bound >= b.a.certificate.lower_bound * (1 - 2e-3));
 
     b.plan->step_ns = 0; /* what is not said is not wrong */
@@ -142,10 +142,10 @@ static void every_edited_figure_is_named(void **state)
     b.plan->lower_bound = b.plan->sensitivity * 1.5;
     expect(&b, TANDEM_MALFORMED, "lower_bound is ");
     *b.plan = kept;
-    b.plan->held ^= 1u << WEAK; /* is lowered */
+    b.plan->keeps_base ^= 1u << WEAK; /* is lowered */
     expect(&b, TANDEM_MALFORMED, "class 2 (cpu:avx2_vnni) is held in the plan");
     *b.plan = kept;
-    assert_true(kept.precision[STRONG][0] == TANDEM_PRECISION_FP32 && (kept.held >> STRONG & 1));
+    assert_true(kept.precision[STRONG][0] == TANDEM_PRECISION_FP32 && (kept.keeps_base >> STRONG & 1));
     close_bench(&b);
 }
 
@@ -220,10 +220,11 @@ static void a_broken_limit_is_no_edited_figure(void **state)
     b.plan->target_ns--;
     expect(&b, TANDEM_NO_FIT, "its target is ");
     b.plan->target_ns = 0; /* none is said */
-    b.problem.most_bytes = b.plan->peak_bytes[WEAK] > b.plan->peak_bytes[STRONG] ? b.plan->peak_bytes[WEAK]
-                                                                                 : b.plan->peak_bytes[STRONG];
+    b.problem.memory_limit_bytes = b.plan->peak_bytes[WEAK] > b.plan->peak_bytes[STRONG]
+                                       ? b.plan->peak_bytes[WEAK]
+                                       : b.plan->peak_bytes[STRONG];
     must(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
-    b.problem.most_bytes--;
+    b.problem.memory_limit_bytes--;
     expect(&b, TANDEM_NO_FIT, "its limit is ");
     close_bench(&b);
 }
@@ -234,64 +235,64 @@ static void neighbours_are_the_uniform_plans_of_what_is_lowered(void **state)
 {
     (void)state;
     bench b;
-    tandem_neighbour neighbour[TANDEM_N_PRECISION];
+    tandem_baseline baseline[TANDEM_N_PRECISION];
     int n = 0;
     tandem_error error = {0};
     tandem_plan *uniform = NULL;
     open_bench(&b);
-    must(tandem_neighbours_find(neighbour, &n, &b.problem, b.plan, &error), &error);
+    must(tandem_baselines_find(baseline, &n, &b.problem, b.plan, &error), &error);
     assert_has_plan(&b);
     assert_int_equal(n, 3); /* fp32, int8, int8_full; the weak device has no bf16 */
-    assert_int_equal(neighbour[0].precision, TANDEM_PRECISION_FP32);
-    assert_int_equal(neighbour[0].relation, TANDEM_NEIGHBOUR_BASE);
-    assert_string_equal(neighbour[0].name, "all fp32");
-    assert_int_equal(neighbour[0].step_ns, b.a.base_ns);
-    assert_true(neighbour[1].step_ns <= neighbour[2].step_ns);
+    assert_int_equal(baseline[0].precision, TANDEM_PRECISION_FP32);
+    assert_int_equal(baseline[0].relation, TANDEM_BASELINE_BASE);
+    assert_string_equal(baseline[0].name, "all fp32");
+    assert_int_equal(baseline[0].step_ns, b.a.base_ns);
+    assert_true(baseline[1].step_ns <= baseline[2].step_ns);
     must(tandem_plan_open(&uniform, b.problem.graph, &b.plan->cluster, "", &error), &error);
     for (int k = 0; k < n; k++) {
         must(tandem_plan_uniform(uniform, b.problem.graph, STRONG, TANDEM_PRECISION_FP32, &error), &error);
-        must(tandem_plan_uniform(uniform, b.problem.graph, WEAK, neighbour[k].precision, &error), &error);
+        must(tandem_plan_uniform(uniform, b.problem.graph, WEAK, baseline[k].precision, &error), &error);
         tandem_replayer_set_plan(b.p.replayer, uniform);
         uint64_t peak_bytes[2];
-        assert_int_equal(neighbour[k].step_ns, step_of(&b, peak_bytes));
-        assert_memory_equal(neighbour[k].peak_bytes, peak_bytes, sizeof peak_bytes);
-        assert_true(neighbour[k].sensitivity == tandem_allocation_sensitivity(&b.problem));
-        assert_int_equal(neighbour[k].fits, 1);
+        assert_int_equal(baseline[k].step_ns, step_of(&b, peak_bytes));
+        assert_memory_equal(baseline[k].peak_bytes, peak_bytes, sizeof peak_bytes);
+        assert_true(baseline[k].sensitivity == tandem_allocation_sensitivity(&b.problem));
+        assert_int_equal(baseline[k].fits, 1);
     }
     tandem_plan_close(uniform);
     close_bench(&b);
 }
 
-static tandem_relation relation_of(const bench *b, int64_t step_ns, int which)
+static tandem_baseline_relation relation_of(const bench *b, int64_t step_ns, int which)
 {
-    tandem_neighbour neighbour[TANDEM_N_PRECISION];
+    tandem_baseline baseline[TANDEM_N_PRECISION];
     int n = 0;
     tandem_error error = {0};
     const int64_t kept_ns = b->plan->step_ns;
     b->plan->step_ns = step_ns;
-    must(tandem_neighbours_find(neighbour, &n, &b->problem, b->plan, &error), &error);
+    must(tandem_baselines_find(baseline, &n, &b->problem, b->plan, &error), &error);
     b->plan->step_ns = kept_ns;
     assert_true(which < n);
-    return neighbour[which].relation;
+    return baseline[which].relation;
 }
 
 static void the_two_beside_the_plan_are_marked(void **state)
 {
     (void)state;
     bench b;
-    tandem_neighbour neighbour[TANDEM_N_PRECISION];
+    tandem_baseline baseline[TANDEM_N_PRECISION];
     int n = 0;
     tandem_error error = {0};
     open_bench(&b);
-    must(tandem_neighbours_find(neighbour, &n, &b.problem, b.plan, &error), &error);
-    const int64_t first_ns = neighbour[1].step_ns, second_ns = neighbour[2].step_ns;
+    must(tandem_baselines_find(baseline, &n, &b.problem, b.plan, &error), &error);
+    const int64_t first_ns = baseline[1].step_ns, second_ns = baseline[2].step_ns;
     assert_true(first_ns < second_ns);
-    assert_int_equal(relation_of(&b, first_ns - 1, 1), TANDEM_NEIGHBOUR_SLOWER);
-    assert_int_equal(relation_of(&b, first_ns - 1, 2), TANDEM_NEIGHBOUR_FAR);
-    assert_int_equal(relation_of(&b, first_ns, 1), TANDEM_NEIGHBOUR_FASTER);
-    assert_int_equal(relation_of(&b, first_ns, 2), TANDEM_NEIGHBOUR_SLOWER);
-    assert_int_equal(relation_of(&b, second_ns, 1), TANDEM_NEIGHBOUR_FAR);
-    assert_int_equal(relation_of(&b, second_ns, 2), TANDEM_NEIGHBOUR_FASTER);
+    assert_int_equal(relation_of(&b, first_ns - 1, 1), TANDEM_BASELINE_SLOWER);
+    assert_int_equal(relation_of(&b, first_ns - 1, 2), TANDEM_BASELINE_OTHER);
+    assert_int_equal(relation_of(&b, first_ns, 1), TANDEM_BASELINE_FASTER);
+    assert_int_equal(relation_of(&b, first_ns, 2), TANDEM_BASELINE_SLOWER);
+    assert_int_equal(relation_of(&b, second_ns, 1), TANDEM_BASELINE_OTHER);
+    assert_int_equal(relation_of(&b, second_ns, 2), TANDEM_BASELINE_FASTER);
     close_bench(&b);
 }
 
@@ -301,13 +302,13 @@ static void neighbours_that_were_not_measured_are_left_out(void **state)
 {
     (void)state;
     bench b;
-    tandem_neighbour neighbour[TANDEM_N_PRECISION];
+    tandem_baseline baseline[TANDEM_N_PRECISION];
     int n = 0;
     tandem_error error = {0};
     open_bench_of(&b, two_devices, SLOWDOWN, is_no_int8);
-    must(tandem_neighbours_find(neighbour, &n, &b.problem, b.plan, &error), &error);
+    must(tandem_baselines_find(baseline, &n, &b.problem, b.plan, &error), &error);
     assert_int_equal(n, 2);
-    assert_int_equal(neighbour[1].precision, TANDEM_PRECISION_INT8_FULL);
+    assert_int_equal(baseline[1].precision, TANDEM_PRECISION_INT8_FULL);
     close_bench(&b);
 }
 
@@ -337,14 +338,15 @@ static void a_choice_is_explained_by_replays(void **state)
                 n_chosen += choice[k].is_chosen;
                 assert_int_equal(choice[k].is_chosen, choice[k].precision == b.plan->precision[c][i]);
                 assert_int_equal(choice[k].is_measured, 1);
-                assert_true(choice[k].own_ns > 0);
-                assert_int_equal(choice[k].longer_ns, then_ns - now_ns);
-                assert_int_equal(choice[k].more_bytes, (int64_t)(then_bytes[c] - now_bytes[c]));
-                assert_int_equal(choice[k].over_ns, then_ns > b.a.target_ns ? then_ns - b.a.target_ns : 0);
-                assert_true(fabs(choice[k].harm -
-                                 b.p.harm[c][i * TANDEM_N_PRECISION + (int)choice[k].precision] / 2) < 1e-15);
-                n_over += choice[k].over_ns > 0;
-                n_harmful += choice[k].harm > 0;
+                assert_true(choice[k].self_ns > 0);
+                assert_int_equal(choice[k].step_delta_ns, then_ns - now_ns);
+                assert_int_equal(choice[k].peak_delta_bytes, (int64_t)(then_bytes[c] - now_bytes[c]));
+                assert_int_equal(choice[k].excess_ns, then_ns > b.a.target_ns ? then_ns - b.a.target_ns : 0);
+                assert_true(fabs(choice[k].sensitivity -
+                                 b.p.sensitivity[c][i * TANDEM_N_PRECISION + (int)choice[k].precision] / 2) <
+                            1e-15);
+                n_over += choice[k].excess_ns > 0;
+                n_harmful += choice[k].sensitivity > 0;
             }
             assert_int_equal(n_chosen, 1);
         }
@@ -364,13 +366,13 @@ static void what_forbids_a_choice_is_counted(void **state)
     open_bench_of(&b, two_devices, SLOWDOWN, is_no_int8);
     (void)step_of(&b, now_bytes);
     while (!is_adjustable(&b, op)) op++;
-    b.problem.most_bytes = now_bytes[WEAK] - 100;
+    b.problem.memory_limit_bytes = now_bytes[WEAK] - 100;
     must(tandem_choices_explain(choice, &n, &b.problem, 0, WEAK, op, &error), &error);
     for (int k = 0; k < n; k++) {
-        assert_int_equal(choice[k].over_ns, 0); /* no target, none to exceed */
-        if (choice[k].is_chosen) assert_int_equal(choice[k].over_bytes, 100);
+        assert_int_equal(choice[k].excess_ns, 0); /* no target, none to exceed */
+        if (choice[k].is_chosen) assert_int_equal(choice[k].excess_bytes, 100);
         if (choice[k].precision == TANDEM_PRECISION_INT8)
-            assert_true(!choice[k].is_measured && choice[k].own_ns == 0);
+            assert_true(!choice[k].is_measured && choice[k].self_ns == 0);
     }
     int dependent = 0;
     while (tandem_op_row_get(b.p.graph[0]->op[dependent].kind)->op_class != TANDEM_DEPENDENT) dependent++;
@@ -385,12 +387,12 @@ static void what_forbids_a_choice_is_counted(void **state)
 static uint64_t smallest_at(int64_t batch)
 {
     priced_cluster p;
-    tandem_shortfall shortfall[TANDEM_MAX_CLASS];
+    tandem_memory_deficit shortfall[TANDEM_MAX_CLASS];
     tandem_error error = {0};
     int n = 0;
     must(priced_cluster_open(&p, model, "cpu:avx2_vnni memory=1B", batch, 11, NULL, &error), &error);
     const tandem_allocation_problem problem = priced_problem(&p, 0);
-    must(tandem_shortfalls_find(shortfall, &n, &problem, &error), &error);
+    must(tandem_memory_deficits_find(shortfall, &n, &problem, &error), &error);
     assert_int_equal(n, 1);
     assert_int_equal(shortfall[0].batch, 0); /* no batch fits a byte */
     assert_int_equal(shortfall[0].limit_bytes, 1);
@@ -405,7 +407,7 @@ static void the_batch_that_fits_is_the_largest(void **state)
     for (size_t k = 0; k < sizeof batches / sizeof batches[0]; k++) {
         char cluster[96];
         priced_cluster p;
-        tandem_shortfall shortfall[TANDEM_MAX_CLASS];
+        tandem_memory_deficit shortfall[TANDEM_MAX_CLASS];
         tandem_error error = {0};
         int n = 0;
         const uint64_t limit_bytes = smallest_at(batches[k]);
@@ -413,7 +415,7 @@ static void the_batch_that_fits_is_the_largest(void **state)
                        (unsigned long long)limit_bytes);
         must(priced_cluster_open(&p, model, cluster, 256, 11, NULL, &error), &error);
         const tandem_allocation_problem problem = priced_problem(&p, 0);
-        must(tandem_shortfalls_find(shortfall, &n, &problem, &error), &error);
+        must(tandem_memory_deficits_find(shortfall, &n, &problem, &error), &error);
         assert_int_equal(n, 1);
         assert_int_equal(shortfall[0].c, WEAK);
         assert_int_equal(shortfall[0].limit_bytes, limit_bytes);
@@ -427,17 +429,17 @@ static void what_fits_lacks_nothing(void **state)
 {
     (void)state;
     bench b;
-    tandem_shortfall shortfall[TANDEM_MAX_CLASS];
+    tandem_memory_deficit shortfall[TANDEM_MAX_CLASS];
     tandem_error error = {0};
     int n = -1;
     open_bench(&b);
-    must(tandem_shortfalls_find(shortfall, &n, &b.problem, &error), &error);
+    must(tandem_memory_deficits_find(shortfall, &n, &b.problem, &error), &error);
     assert_int_equal(n, 0);
-    b.problem.most_bytes = smallest_at(16);
-    must(tandem_shortfalls_find(shortfall, &n, &b.problem, &error), &error);
+    b.problem.memory_limit_bytes = smallest_at(16);
+    must(tandem_memory_deficits_find(shortfall, &n, &b.problem, &error), &error);
     assert_int_equal(n, 0);
-    b.problem.most_bytes--;
-    must(tandem_shortfalls_find(shortfall, &n, &b.problem, &error), &error);
+    b.problem.memory_limit_bytes--;
+    must(tandem_memory_deficits_find(shortfall, &n, &b.problem, &error), &error);
     assert_true(n >= 1);
     close_bench(&b);
 }
@@ -450,16 +452,16 @@ static void limits_that_contradict_each_other_are_refused(void **state)
     bench b;
     tandem_plan *plan = NULL;
     tandem_allocation a = {.replays = -5};
-    tandem_front *front = NULL;
+    tandem_pareto_front *front = NULL;
     open_bench(&b);
     static const struct {
         tandem_goal goal;
         const char *policy;
         int64_t target_ns;
     } cases[] = {
-        {{TANDEM_LEAST_STEP, 1}, "uniform", 0},  {{TANDEM_LEAST_MEMORY, 1}, "uniform", 0},
-        {{TANDEM_LEAST_STEP, 1}, "greedy", 7},   {{TANDEM_LEAST_STEP, -1}, "greedy", 0},
-        {{TANDEM_LEAST_STEP, NAN}, "greedy", 0},
+        {{TANDEM_MINIMIZE_STEP, 1}, "uniform", 0},  {{TANDEM_MINIMIZE_MEMORY, 1}, "uniform", 0},
+        {{TANDEM_MINIMIZE_STEP, 1}, "greedy", 7},   {{TANDEM_MINIMIZE_STEP, -1}, "greedy", 0},
+        {{TANDEM_MINIMIZE_STEP, NAN}, "greedy", 0},
     };
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         tandem_error error = {0};
@@ -471,8 +473,10 @@ static void limits_that_contradict_each_other_are_refused(void **state)
     }
     b.problem.target_ns = 0;
     tandem_error error = {0};
-    assert_int_equal(tandem_front_open(&front, policy_of("uniform"), &b.problem, 8, &error), TANDEM_USAGE);
-    assert_int_equal(tandem_front_open(&front, policy_of("greedy"), &b.problem, 1, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_pareto_front_open(&front, policy_of("uniform"), &b.problem, 8, &error),
+                     TANDEM_USAGE);
+    assert_int_equal(tandem_pareto_front_open(&front, policy_of("greedy"), &b.problem, 1, &error),
+                     TANDEM_USAGE);
     assert_true(!plan && !front && a.replays == -5);
     close_bench(&b);
 }
@@ -485,19 +489,19 @@ static void a_budget_below_everything_is_said(void **state)
     tandem_allocation a = {.replays = -5};
     tandem_error error = {0};
     open_bench(&b);
-    const tandem_goal none = {TANDEM_LEAST_STEP, 0};
+    const tandem_goal none = {TANDEM_MINIMIZE_STEP, 0};
     must(tandem_allocate_for(&plan, &a, &none, policy_of("greedy"), &b.problem, NULL, &error), &error);
     assert_true(a.sensitivity == 0 && a.step_ns <= b.a.base_ns);
     tandem_plan_close(plan);
     plan = NULL;
-    const tandem_goal least = {TANDEM_LEAST_MEMORY, 0};
+    const tandem_goal least = {TANDEM_MINIMIZE_MEMORY, 0};
     b.problem.target_ns = b.a.fastest_ns; /* takes harm */
     assert_int_equal(tandem_allocate_for(&plan, &a, &least, policy_of("greedy"), &b.problem, NULL, &error),
                      TANDEM_NO_FIT);
     assert_non_null(strstr(error.text, "no plan has a sensitivity of 0 or less within that step"));
-    b.problem.base = TANDEM_PRECISION_FP32;
+    b.problem.base_precision = TANDEM_PRECISION_FP32;
     for (int i = 0; i < b.plan->n_op; i++) /* even fp32 harms */
-        b.p.harm[WEAK][i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] = 1;
+        b.p.sensitivity[WEAK][i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] = 1;
     b.problem.target_ns = 0;
     assert_int_equal(tandem_allocate_for(&plan, &a, &none, policy_of("greedy"), &b.problem, NULL, &error),
                      TANDEM_NO_FIT);
@@ -518,9 +522,9 @@ static tandem_status ask_verify(bench *b, tandem_error *error)
 
 static tandem_status ask_neighbours(bench *b, tandem_error *error)
 {
-    tandem_neighbour neighbour[TANDEM_N_PRECISION];
+    tandem_baseline baseline[TANDEM_N_PRECISION];
     int n;
-    return tandem_neighbours_find(neighbour, &n, &b->problem, b->plan, error);
+    return tandem_baselines_find(baseline, &n, &b->problem, b->plan, error);
 }
 
 static tandem_status ask_explain(bench *b, tandem_error *error)
@@ -533,18 +537,18 @@ static tandem_status ask_explain(bench *b, tandem_error *error)
 
 static tandem_status ask_shortfall(bench *b, tandem_error *error)
 {
-    tandem_shortfall shortfall[TANDEM_MAX_CLASS];
+    tandem_memory_deficit shortfall[TANDEM_MAX_CLASS];
     int n;
     tandem_allocation_problem problem = b->problem;
-    problem.most_bytes = 1;
-    return tandem_shortfalls_find(shortfall, &n, &problem, error);
+    problem.memory_limit_bytes = 1;
+    return tandem_memory_deficits_find(shortfall, &n, &problem, error);
 }
 
 static tandem_status ask_least_step(bench *b, tandem_error *error)
 {
     tandem_plan *plan = NULL;
     tandem_allocation a;
-    const tandem_goal goal = {TANDEM_LEAST_STEP, b->a.sensitivity};
+    const tandem_goal goal = {TANDEM_MINIMIZE_STEP, b->a.sensitivity};
     const tandem_status status =
         tandem_allocate_for(&plan, &a, &goal, policy_of("greedy"), &b->problem, NULL, error);
     assert_int_equal(plan != NULL, status == TANDEM_OK);
@@ -554,10 +558,10 @@ static tandem_status ask_least_step(bench *b, tandem_error *error)
 
 static tandem_status ask_front(bench *b, tandem_error *error)
 {
-    tandem_front *front = NULL;
-    const tandem_status status = tandem_front_open(&front, policy_of("greedy"), &b->problem, 2, error);
+    tandem_pareto_front *front = NULL;
+    const tandem_status status = tandem_pareto_front_open(&front, policy_of("greedy"), &b->problem, 2, error);
     assert_int_equal(front != NULL, status == TANDEM_OK);
-    tandem_front_close(front);
+    tandem_pareto_front_close(front);
     return status;
 }
 

@@ -19,7 +19,7 @@ typedef struct prices {
     const tandem_graph *graph;
     int op[N_PRODUCT];
     int64_t ns[N_PRODUCT][TANDEM_N_PRECISION];
-    double harm[N_PRODUCT][TANDEM_N_PRECISION];
+    double sensitivity[N_PRODUCT][TANDEM_N_PRECISION];
 } prices;
 
 typedef struct bench {
@@ -28,7 +28,7 @@ typedef struct bench {
     tandem_graph *graph;
     tandem_cluster cluster;
     tandem_replayer *replayer;
-    double *harm;
+    double *sensitivity;
     tandem_allocation_problem problem;
 } bench;
 
@@ -51,11 +51,12 @@ static void open_bench(bench *b, const char *memory)
     char text[96];
     assert_int_equal(tandem_graph_open(&b->graph, "mlp:width=64", 256, &error), TANDEM_OK);
     b->price.graph = b->graph;
-    b->harm = calloc((size_t)b->graph->n_op * TANDEM_N_PRECISION, sizeof *b->harm);
-    assert_non_null(b->harm);
+    b->sensitivity = calloc((size_t)b->graph->n_op * TANDEM_N_PRECISION, sizeof *b->sensitivity);
+    assert_non_null(b->sensitivity);
     for (int k = 0; k < N_PRODUCT; k++) {
         assert_int_equal(tandem_graph_find(&b->price.op[k], b->graph, product[k], &error), TANDEM_OK);
-        memcpy(&b->harm[b->price.op[k] * TANDEM_N_PRECISION], b->price.harm[k], sizeof b->price.harm[k]);
+        memcpy(&b->sensitivity[b->price.op[k] * TANDEM_N_PRECISION], b->price.sensitivity[k],
+               sizeof b->price.sensitivity[k]);
     }
     (void)snprintf(text, sizeof text, "%s batch=256%s", device, memory);
     assert_int_equal(tandem_cluster_parse(&b->cluster, text, &error), TANDEM_OK);
@@ -64,15 +65,17 @@ static void open_bench(bench *b, const char *memory)
     if (tandem_replayer_open(&b->replayer, &b->cluster, (const tandem_graph *const *)&b->graph,
                              b->profile.store, 0, &error) != TANDEM_OK)
         fail_msg("%s", error.text);
-    b->problem = (tandem_allocation_problem){
-        .replayer = b->replayer, .graph = b->graph, .harm = {b->harm}, .base = TANDEM_PRECISION_FP32};
+    b->problem = (tandem_allocation_problem){.replayer = b->replayer,
+                                             .graph = b->graph,
+                                             .sensitivity = {b->sensitivity},
+                                             .base_precision = TANDEM_PRECISION_FP32};
 }
 
 static void close_bench(bench *b)
 {
     tandem_replayer_close(b->replayer);
     replay_store_close(&b->profile);
-    free(b->harm);
+    free(b->sensitivity);
     tandem_graph_close(b->graph);
 }
 
@@ -101,9 +104,9 @@ static bench three_products(void)
     return (bench){.price = {.ns = {[FC1] = {[FP32] = 10000, [INT8] = 1000, [FULL] = -1},
                                     [FC2] = {[FP32] = 1900, [INT8] = 1000, [FULL] = -1},
                                     [HEAD] = {[FP32] = 1100, [INT8] = 1000, [FULL] = -1}},
-                             .harm = {[FC1] = {[INT8] = 5, [FULL] = 5},
-                                      [FC2] = {[INT8] = 3, [FULL] = 3},
-                                      [HEAD] = {[INT8] = 1, [FULL] = 1}}}};
+                             .sensitivity = {[FC1] = {[INT8] = 5, [FULL] = 5},
+                                             [FC2] = {[INT8] = 3, [FULL] = 3},
+                                             [HEAD] = {[INT8] = 1, [FULL] = 1}}}};
 }
 
 static void the_initial_setting_is_the_fastest(void **state)
@@ -122,7 +125,7 @@ static void the_initial_setting_is_the_fastest(void **state)
     assert_int_equal(a.step_ns, 3900);
     assert_int_equal(a.target_ns, 3900);
     assert_true(a.sensitivity == 6 && a.fastest_sensitivity == 6 && a.base_sensitivity == 0);
-    assert_int_equal(a.held, 0);
+    assert_int_equal(a.keeps_base, 0);
     tandem_plan_close(plan);
     close_bench(&b);
 }
@@ -164,7 +167,7 @@ static void an_operator_is_raised_step_by_step(void **state)
     bench b = three_products();
     for (int k = 0; k < N_PRODUCT; k++) {
         b.price.ns[k][FULL] = 100;
-        b.price.harm[k][FULL] *= 2;
+        b.price.sensitivity[k][FULL] *= 2;
     }
     open_bench(&b, "");
     tandem_plan *plan = NULL;

@@ -46,7 +46,7 @@ static void a_file_is_what_it_says(void **state)
     assert_string_equal(instance->item[1].name, "b");
     assert_int_equal(instance->item[1].n_choice, 2);
     assert_string_equal(instance->item[1].choice[1].name, "int4");
-    assert_true(instance->item[1].choice[1].harm == 2 && instance->item[1].choice[1].bytes == 0);
+    assert_true(instance->item[1].choice[1].sensitivity == 2 && instance->item[1].choice[1].bytes == 0);
     assert_int_equal(instance->decimals, 2);
     assert_false(instance->rounded);
     assert_int_equal(instance->item[1].choice[0].time, 725);
@@ -203,17 +203,18 @@ static tandem_status solve(tandem_instance_answer *answer, const char *text, con
     return status;
 }
 
-static void assert_answer(const char *text, const char *policy, double harm, double time_ns,
+static void assert_answer(const char *text, const char *policy, double sensitivity, double time_ns,
                           double least_bound)
 {
     int choice[3] = {9, 9, 9};
     tandem_instance_answer answer = {.choice = choice};
     tandem_error error = {0};
     if (solve(&answer, text, policy, &error) != TANDEM_OK) fail_msg("%s", error.text);
-    if (fabs(answer.harm - harm) > 1e-12 || answer.time_ns != time_ns)
-        fail_msg("%s: harm %.17g in %.17g ns", policy, answer.harm, answer.time_ns);
-    assert_true(answer.lower_bound <= answer.harm && answer.lower_bound >= least_bound * (1 - 1e-6));
-    assert_true(fabs(answer.gap - (answer.harm > 0 ? 1 - answer.lower_bound / answer.harm : 0)) < 1e-12);
+    if (fabs(answer.sensitivity - sensitivity) > 1e-12 || answer.time_ns != time_ns)
+        fail_msg("%s: harm %.17g in %.17g ns", policy, answer.sensitivity, answer.time_ns);
+    assert_true(answer.lower_bound <= answer.sensitivity && answer.lower_bound >= least_bound * (1 - 1e-6));
+    assert_true(fabs(answer.gap -
+                     (answer.sensitivity > 0 ? 1 - answer.lower_bound / answer.sensitivity : 0)) < 1e-12);
     assert_string_equal(answer.proof, strcmp(policy, "exact") == 0 ? "labels" : "lagrangian");
 }
 
@@ -267,7 +268,7 @@ static void tied_items_choose_alike(void **state)
     assert_int_equal(choice[0], 1);
     assert_int_equal(choice[1], 0);
     assert_int_equal(choice[2], 1);
-    assert_true(fabs(answer.harm - 4.9) < 1e-12 && answer.time_ns == 20 && answer.bytes == 13);
+    assert_true(fabs(answer.sensitivity - 4.9) < 1e-12 && answer.time_ns == 20 && answer.bytes == 13);
 }
 
 /* A limit that is met to the last digit is met, in decimals as they are written: 0.1 + 0.2 against 0.3. */
@@ -279,7 +280,7 @@ static void decimals_add_up(void **state)
     tandem_instance_answer answer = {0};
     tandem_error error = {0};
     assert_int_equal(solve(&answer, text, "exact", &error), TANDEM_OK);
-    assert_true(answer.harm == 1 && answer.time_ns == 0.3);
+    assert_true(answer.sensitivity == 1 && answer.time_ns == 0.3);
 }
 
 static void what_cannot_be_is_said(void **state)
@@ -287,7 +288,7 @@ static void what_cannot_be_is_said(void **state)
     (void)state;
     static const char *const policies[] = {"exact", "greedy", "bound"};
     for (int p = 0; p < 3; p++) {
-        tandem_instance_answer answer = {.harm = -7};
+        tandem_instance_answer answer = {.sensitivity = -7};
         tandem_error error = {0};
         assert_int_equal(solve(&answer, THREE(", \"limits\": {\"time_ns\": 14.5}"), policies[p], &error),
                          TANDEM_NO_FIT);
@@ -300,7 +301,7 @@ static void what_cannot_be_is_said(void **state)
             solve(&answer, THREE(", \"limits\": {\"time_ns\": 24, \"bytes\": 6}"), policies[p], &error),
             TANDEM_NO_FIT);
         assert_int_equal(strstr(error.text, "Each limit can be kept, but not both at once") != NULL, p == 0);
-        assert_true(answer.harm == -7);
+        assert_true(answer.sensitivity == -7);
     }
     tandem_instance_answer answer = {0};
     tandem_error error = {0};

@@ -217,8 +217,8 @@ static tandem_plan *full_plan(const tandem_graph *graph)
     plan->sensitivity = 1.0 / 3;
     plan->lower_bound = 0;
     plan->peak_bytes[0] = INT64_C(1) << 40;
-    plan->base = TANDEM_PRECISION_BF16;
-    plan->held = 1;
+    plan->base_precision = TANDEM_PRECISION_BF16;
+    plan->keeps_base = 1;
     plan->bucket_bytes = 1 << 20;
     plan->target_ns = INT64_C(9007199254740995);
     plan->fastest_ns = INT64_C(9007199254740001);
@@ -255,8 +255,8 @@ static void a_plan_comes_back(void **state)
     assert_int_equal(read->step_ns, plan->step_ns);
     assert_int_equal(read->target_ns, plan->target_ns);
     assert_int_equal(read->fastest_ns, plan->fastest_ns);
-    assert_int_equal(read->base, TANDEM_PRECISION_BF16);
-    assert_int_equal(read->held, 1);
+    assert_int_equal(read->base_precision, TANDEM_PRECISION_BF16);
+    assert_int_equal(read->keeps_base, 1);
     assert_int_equal(read->bucket_bytes, 1 << 20);
     assert_string_equal(read->proof, "labels");
     assert_int_equal(read->peak_bytes[0], plan->peak_bytes[0]);
@@ -495,8 +495,9 @@ static void an_older_file_is_read(void **state)
     }
     if (tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", &error) != TANDEM_OK)
         fail_msg("%s", error.text);
-    assert_int_equal(read->base, TANDEM_PRECISION_FP32);
-    assert_true(read->held == 0 && read->bucket_bytes == 0 && read->target_ns == 0 && read->fastest_ns == 0);
+    assert_int_equal(read->base_precision, TANDEM_PRECISION_FP32);
+    assert_true(read->keeps_base == 0 && read->bucket_bytes == 0 && read->target_ns == 0 &&
+                read->fastest_ns == 0);
     assert_string_equal(read->proof, "");
     free(text);
     tandem_plan_close(read);

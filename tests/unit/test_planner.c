@@ -62,7 +62,7 @@ static char *allocate(tandem_planner *planner, const char *policy, double slowdo
     tandem_allocation figures;
     tandem_error error = {0};
     tandem_planner_problem(planner)->slowdown = slowdown;
-    tandem_planner_problem(planner)->most_seconds = PATIENCE_S;
+    tandem_planner_problem(planner)->time_limit_s = PATIENCE_S;
     must(tandem_planner_allocate(&plan, &figures, planner, policy, &error), &error);
     char *text = tandem_plan_text(plan, tandem_planner_graph(planner, 0));
     assert_non_null(text);
@@ -78,15 +78,15 @@ static void it_allocates_what_the_steps_by_hand_do(void **state)
     priced_cluster *p = *state;
     tandem_error error = {0};
     tandem_allocation_problem problem = priced_problem(p, 0.02);
-    problem.most_seconds = PATIENCE_S;
-    double *harm[2];
+    problem.time_limit_s = PATIENCE_S;
+    double *sensitivity[2];
     for (int c = 0; c < 2; c++) {
-        harm[c] = calloc((size_t)p->graph[c]->n_op * TANDEM_N_PRECISION, sizeof **harm);
-        assert_non_null(harm[c]);
-        must(tandem_sensitivity_load(harm[c], p->store, p->graph[c], "fisher", NULL,
+        sensitivity[c] = calloc((size_t)p->graph[c]->n_op * TANDEM_N_PRECISION, sizeof **sensitivity);
+        assert_non_null(sensitivity[c]);
+        must(tandem_sensitivity_load(sensitivity[c], p->store, p->graph[c], "fisher", NULL,
                                      p->cluster.member[c].device.wider, &error),
              &error);
-        problem.harm[c] = harm[c];
+        problem.sensitivity[c] = sensitivity[c];
     }
     tandem_plan *plan = NULL;
     tandem_allocation by_hand, by_planner;
@@ -115,7 +115,7 @@ static void it_allocates_what_the_steps_by_hand_do(void **state)
 
     free(expected);
     tandem_plan_close(plan);
-    for (int c = 0; c < 2; c++) free(harm[c]);
+    for (int c = 0; c < 2; c++) free(sensitivity[c]);
 }
 
 static void the_policy_is_the_one_named(void **state)
@@ -217,33 +217,33 @@ static void choices_reach_the_problem(void **state)
     tandem_planner *planner = open_planner(&request);
     const int head = p->graph[0]->n_op - 3, place = head * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8;
     assert_int_equal(tandem_op_row_get(p->graph[0]->op[head].kind)->op_class, TANDEM_ADJUSTABLE);
-    const double newest = tandem_planner_problem(planner)->harm[1][place];
-    assert_int_equal(tandem_planner_problem(planner)->base, TANDEM_PRECISION_FP32);
+    const double newest = tandem_planner_problem(planner)->sensitivity[1][place];
+    assert_int_equal(tandem_planner_problem(planner)->base_precision, TANDEM_PRECISION_FP32);
     tandem_planner_close(planner);
 
     request.method = "qsync";
-    request.base = "bf16";
+    request.base_precision = "bf16";
     planner = open_planner(&request);
     assert_string_equal(tandem_planner_method(planner), "qsync");
-    assert_true(tandem_planner_problem(planner)->harm[1][place] != newest);
-    assert_int_equal(tandem_planner_problem(planner)->base, TANDEM_PRECISION_BF16);
+    assert_true(tandem_planner_problem(planner)->sensitivity[1][place] != newest);
+    assert_int_equal(tandem_planner_problem(planner)->base_precision, TANDEM_PRECISION_BF16);
     tandem_planner_close(planner);
 
     request.method = NULL;
-    request.base = NULL;
+    request.base_precision = NULL;
     request.data = "second";
     planner = open_planner(&request);
-    assert_true(tandem_planner_problem(planner)->harm[1][place] == newest);
+    assert_true(tandem_planner_problem(planner)->sensitivity[1][place] == newest);
     tandem_planner_close(planner);
     request.data = "first";
     planner = open_planner(&request);
-    const double first = tandem_planner_problem(planner)->harm[1][place];
+    const double first = tandem_planner_problem(planner)->sensitivity[1][place];
     assert_true(first > 0 && fabs(newest / first - 7) < 1e-9); /* in proportion to the squared gradients */
     tandem_planner_close(planner);
 }
 
 /* Classes 0 and 3 share wider type and batch, and so do 1 and 4; 2 is alone. */
-static void each_class_has_the_harm_of_its_own_device_and_batch(void **state)
+static void each_class_has_the_sensitivity_of_its_own_device_and_batch(void **state)
 {
     const priced_cluster *p = *state;
     tandem_request request = request_of(p);
@@ -259,7 +259,7 @@ static void each_class_has_the_harm_of_its_own_device_and_batch(void **state)
         must(tandem_sensitivity_load(expected, p->store, tandem_planner_graph(planner, c), "fisher", NULL,
                                      tandem_planner_cluster(planner)->member[c].device.wider, &error),
              &error);
-        assert_memory_equal(tandem_planner_problem(planner)->harm[c], expected, n * sizeof *expected);
+        assert_memory_equal(tandem_planner_problem(planner)->sensitivity[c], expected, n * sizeof *expected);
     }
     free(expected);
     tandem_planner_close(planner);
@@ -326,7 +326,7 @@ static void what_is_wrong_is_said(void **state)
         {{.store = p->path, .model = model, .cluster = two_devices, .method = "fischer"},
          TANDEM_UNKNOWN_NAME,
          "'fisher'"},
-        {{.store = p->path, .model = model, .cluster = two_devices, .base = "fp23"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .base_precision = "fp23"},
          TANDEM_UNKNOWN_NAME,
          "'fp32'"},
         {{.store = "/nowhere/tandem.db", .model = model, .cluster = two_devices},
@@ -378,7 +378,7 @@ static void *plan_again_and_again(void *argument)
         tandem_status status = tandem_planner_open(&planner, w->request, NULL);
         if (status == TANDEM_OK) {
             tandem_planner_problem(planner)->slowdown = slowdowns[k % N_SLOWDOWN];
-            tandem_planner_problem(planner)->most_seconds = PATIENCE_S;
+            tandem_planner_problem(planner)->time_limit_s = PATIENCE_S;
             status = tandem_planner_allocate(&plan, &allocation, planner, NULL, NULL);
         }
         char *text = status == TANDEM_OK ? tandem_plan_text(plan, tandem_planner_graph(planner, 0)) : NULL;
@@ -421,7 +421,7 @@ int main(void)
         cmocka_unit_test(batches_and_limits_are_filled_in),
         cmocka_unit_test(a_limit_is_kept),
         cmocka_unit_test(choices_reach_the_problem),
-        cmocka_unit_test(each_class_has_the_harm_of_its_own_device_and_batch),
+        cmocka_unit_test(each_class_has_the_sensitivity_of_its_own_device_and_batch),
         cmocka_unit_test(times_alone_replay_but_do_not_allocate),
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(threads_plan_at_once_over_one_store),

@@ -77,11 +77,11 @@ static double *compute(const char *name, const tandem_graph *graph, const tandem
 {
     const tandem_sensitivity_method *method = NULL;
     tandem_error error = {0};
-    double *harm = zeros(graph, TANDEM_N_PRECISION * sizeof *harm);
-    for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION; i++) harm[i] = NAN; /* whatever was there */
+    double *sensitivity = zeros(graph, TANDEM_N_PRECISION * sizeof *sensitivity);
+    for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION; i++) sensitivity[i] = NAN; /* whatever was there */
     must(tandem_sensitivity_find(&method, name, &error), &error);
-    method->compute(harm, graph, s, wider);
-    return harm;
+    method->compute(sensitivity, graph, s, wider);
+    return sensitivity;
 }
 
 static void assert_close(double got, double expected)
@@ -123,9 +123,10 @@ static void qsync_is_as_published(void **state)
                                      .x_square = 16, .w_square = 9,  .wgrad_square = 4};
     m.s[m.head] = m.s[m.fc1];
     m.s[m.head].x_amax = m.s[m.head].w_amax = 0.3; /* e = −2 */
-    double *harm = compute("qsync", m.graph, m.s, TANDEM_F32);
+    double *sensitivity = compute("qsync", m.graph, m.s, TANDEM_F32);
     const double f = (3 * 0.0016 * 8 + 4 * 0.0004 * 16) / 6, b = (2 * 0.0016 * 8 + 4 * 16.0 / 262144 * 8) / 6;
-    const double *of_fc1 = harm + m.fc1 * TANDEM_N_PRECISION, *of_head = harm + m.head * TANDEM_N_PRECISION;
+    const double *of_fc1 = sensitivity + m.fc1 * TANDEM_N_PRECISION,
+                 *of_head = sensitivity + m.head * TANDEM_N_PRECISION;
     assert_close(of_fc1[TANDEM_PRECISION_INT8], 4 * (6 - 2) * f + 2 * b);
     assert_close(of_fc1[TANDEM_PRECISION_INT8_FULL], of_fc1[TANDEM_PRECISION_INT8]);
     const double sixth = 1.0 / 6 / 16384;
@@ -144,8 +145,8 @@ static void qsync_is_as_published(void **state)
     for (int i = 0; i < m.graph->n_op; i++)
         for (int p = 0; p < TANDEM_N_PRECISION; p++)
             if (p == TANDEM_PRECISION_FP32 || (i != m.fc1 && i != m.head))
-                assert_true(harm[i * TANDEM_N_PRECISION + p] == 0);
-    free(harm);
+                assert_true(sensitivity[i * TANDEM_N_PRECISION + p] == 0);
+    free(sensitivity);
     close_products(&m);
 }
 
@@ -176,8 +177,9 @@ static void fisher_by_hand(void **state)
     m.s[m.fc1] = m.s[m.head] = numbers(); /* ½ N = 1 */
     m.s[m.head].columns = 2;              /* mean square of g 7/4 */
     const double rate2 = (double)m.graph->optimizer.rate * (double)m.graph->optimizer.rate;
-    double *harm = compute("fisher", m.graph, m.s, TANDEM_F32);
-    const double *of_fc1 = harm + m.fc1 * TANDEM_N_PRECISION, *of_head = harm + m.head * TANDEM_N_PRECISION;
+    double *sensitivity = compute("fisher", m.graph, m.s, TANDEM_F32);
+    const double *of_fc1 = sensitivity + m.fc1 * TANDEM_N_PRECISION,
+                 *of_head = sensitivity + m.head * TANDEM_N_PRECISION;
 
     /* fc1: nothing before it has a gradient */
     const double forward = 1 * 3 + 4 * 5 + 4 * 1 * 4 * 7;
@@ -193,15 +195,15 @@ static void fisher_by_hand(void **state)
     assert_close(of_head[TANDEM_PRECISION_INT8], forward + rate2 * 13);
     assert_close(of_head[TANDEM_PRECISION_INT8_FULL],
                  forward + rate2 * (9 * 11 + 1 * 13 + 2 * 9 * 1 * 5) + share * upstream);
-    free(harm);
+    free(sensitivity);
 
     /* where the wider type is bf16 the backward pass of int8 rounds to it; x stays as it was saved */
-    harm = compute("fisher", m.graph, m.s, TANDEM_BF16);
+    sensitivity = compute("fisher", m.graph, m.s, TANDEM_BF16);
     const double g_head = bf16_share * 7 / 4;
     const double share16 = (g_head * 2 * 48 + w * 4 * 7 + 2 * 4 * 2 * g_head * w) / 10;
-    assert_close(harm[m.head * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8],
+    assert_close(sensitivity[m.head * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8],
                  forward + rate2 * (g_head * 11 + 1 * 13 + 2 * g_head * 1 * 5) + share16 * upstream);
-    free(harm);
+    free(sensitivity);
     close_products(&m);
 }
 
@@ -214,7 +216,7 @@ static void fisher_in_attention(void **state)
     tandem_statistics *s = zeros(graph, sizeof *s);
     for (int i = 0; i < graph->n_op; i++)
         if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE) s[i] = numbers();
-    double *harm = compute("fisher", graph, s, TANDEM_F32);
+    double *sensitivity = compute("fisher", graph, s, TANDEM_F32);
     const double half_n = 2 * 4 / 2.0; /* batch of the statistics × length */
     const double rate = (double)graph->optimizer.rate, rate2 = rate * rate / (19.0 / 16);
     const double own = half_n * rate2 * 7 / 8 * 11, of_table = half_n * rate2 * 7 / 8 * (7 * 2 * 4 / 16.0);
@@ -227,26 +229,27 @@ static void fisher_in_attention(void **state)
     /* the embedding's output has two readers behind its position: the norm, and the residual sum; the norm's
      * has q, k, v */
     const double before_q = of_table / 2;
-    assert_close(harm[q * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL],
+    assert_close(sensitivity[q * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL],
                  forward + wgrad + share * before_q / 3);
-    assert_close(harm[table * TANDEM_N_PRECISION + TANDEM_PRECISION_BF16],
+    assert_close(sensitivity[table * TANDEM_N_PRECISION + TANDEM_PRECISION_BF16],
                  half_n * bf16_share * 3 * 7 + half_n * rate2 * bf16_share * 7 / 8 * (7 * 2 * 4 / 16.0));
-    assert_true(harm[table * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] == 0);
+    assert_true(sensitivity[table * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] == 0);
 
     /* scores = q·kᵀ, four rows a matrix: both gradients go on, each behind its own linear and a third of the
      * norm */
     const double behind = own + before_q / 3;
     const double first = (9 * 4 * 48 + 4 * 4 * 7 + 2 * 4 * 4 * 9 * 4) / 10.0;
     const double second = (9 * 4 * 16 + 1 * 4 * 7 + 4 * 16 * 9 * 1) / 19.0;
-    assert_close(harm[scores * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL],
+    assert_close(sensitivity[scores * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL],
                  forward + (first + second) * behind);
 
     /* mix = softmax·v: the range of a softmax is 1, whatever was measured */
     const double v_x = 1 / (127.0 * 127 * 6);
     const double by_range = half_n * (v_x * 3 + 4 * 5 + 4 * v_x * 4 * 7);
     const double second_saved = v_x * 4 * 7 / 19.0; /* int8 with f32 behind: only x is rounded */
-    assert_close(harm[mix * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8], by_range + second_saved * behind);
-    free(harm);
+    assert_close(sensitivity[mix * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8],
+                 by_range + second_saved * behind);
+    free(sensitivity);
     free(s);
     tandem_graph_close(graph);
 }
@@ -289,10 +292,11 @@ static tandem_statistics drawn(uint64_t seed, uint32_t op)
     return s;
 }
 
-static void check_order(const tandem_graph *graph, const double *harm, const char *method, uint64_t seed)
+static void check_order(const tandem_graph *graph, const double *sensitivity, const char *method,
+                        uint64_t seed)
 {
     for (int i = 0; i < graph->n_op; i++) {
-        const double *h = harm + i * TANDEM_N_PRECISION;
+        const double *h = sensitivity + i * TANDEM_N_PRECISION;
         const unsigned precisions = tandem_op_row_get(graph->op[i].kind)->precisions;
         assert_true(h[TANDEM_PRECISION_FP32] == 0);
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
@@ -309,7 +313,7 @@ static void check_order(const tandem_graph *graph, const double *harm, const cha
     }
 }
 
-static void harm_is_ordered_and_grows_with_the_step(void **state)
+static void sensitivity_is_ordered_and_grows_with_the_step(void **state)
 {
     (void)state;
     static const char *const model[] = {"mlp", "resnet20:blocks=1", "vit_tiny:depth=2", "gpt_tiny:depth=2"};
@@ -321,17 +325,17 @@ static void harm_is_ordered_and_grows_with_the_step(void **state)
             for (int k = 0; k < 3; k++) {
                 const tandem_dtype wider = k == 0 ? TANDEM_F32 : k == 1 ? TANDEM_BF16 : TANDEM_F16;
                 const char *method = tandem_sensitivity_methods[m]->name;
-                double *harm = compute(method, graph, s, wider);
-                check_order(graph, harm, method, seed);
+                double *sensitivity = compute(method, graph, s, wider);
+                check_order(graph, sensitivity, method, seed);
                 for (int i = 0; i < graph->n_op; i++) s[i].x_amax *= 2, s[i].w_amax *= 2, s[i].g_amax *= 2;
                 double *coarser = compute(method, graph, s, wider);
                 for (int i = 0; i < graph->n_op; i++) {
                     s[i].x_amax /= 2, s[i].w_amax /= 2, s[i].g_amax /= 2;
                     const int at = i * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8;
-                    assert_true(coarser[at] > harm[at] || harm[at] == 0);
+                    assert_true(coarser[at] > sensitivity[at] || sensitivity[at] == 0);
                 }
                 free(coarser);
-                free(harm);
+                free(sensitivity);
             }
         free(s);
         tandem_graph_close(graph);
@@ -339,15 +343,15 @@ static void harm_is_ordered_and_grows_with_the_step(void **state)
 }
 
 /* Nothing was seen (all zero): no harm, and no division by zero. */
-static void statistics_of_nothing_are_no_harm(void **state)
+static void statistics_of_nothing_are_no_sensitivity(void **state)
 {
     (void)state;
     tandem_graph *graph = open_graph("vit_tiny:depth=1", 2);
     tandem_statistics *s = zeros(graph, sizeof *s);
     for (int m = 0; tandem_sensitivity_methods[m]; m++) {
-        double *harm = compute(tandem_sensitivity_methods[m]->name, graph, s, TANDEM_BF16);
-        for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION; i++) assert_true(harm[i] == 0);
-        free(harm);
+        double *sensitivity = compute(tandem_sensitivity_methods[m]->name, graph, s, TANDEM_BF16);
+        for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION; i++) assert_true(sensitivity[i] == 0);
+        free(sensitivity);
     }
     free(s);
     tandem_graph_close(graph);
@@ -392,7 +396,7 @@ typedef struct trial {
 } trial;
 
 /* ½ N Σ g² (error of y)² */
-static double harm_through_y(const trial *t)
+static double sensitivity_through_y(const trial *t)
 {
     double sum = 0;
     for (int i = 0; i < ROWS; i++)
@@ -405,7 +409,7 @@ static double harm_through_y(const trial *t)
 }
 
 /* ½ N η² Σ_ij g_ij² Σ_l x_il² (error of dw_lj)² */
-static double harm_through_weight(const trial *t, double rate)
+static double sensitivity_through_weight(const trial *t, double rate)
 {
     double sum = 0;
     for (int l = 0; l < K; l++)
@@ -443,7 +447,7 @@ static void simulate(float rate)
     static const float x_step = 1 / 16.0f, w_step = 1 / 8.0f, g_step = 1 / 32.0f;
     tandem_graph *graph = open_graph(product_model, ROWS);
     tandem_statistics *s = zeros(graph, sizeof *s);
-    double *harm = zeros(graph, TANDEM_N_PRECISION * sizeof *harm);
+    double *sensitivity = zeros(graph, TANDEM_N_PRECISION * sizeof *sensitivity);
     const int fc1 = op_of(graph, "fc1");
     const tandem_sensitivity_method *method = NULL;
     double sum = 0, squares = 0, predicted = 0;
@@ -455,9 +459,9 @@ static void simulate(float rate)
         draw_rounded(t.w, t.w_rounded, N_W, w_step, k, TANDEM_DRAW_WEIGHT);
         draw_rounded(t.g, t.g_rounded, N_G, g_step, k, TANDEM_DRAW_GRADIENT);
         s[fc1] = measure(&t, x_step, w_step, g_step);
-        method->compute(harm, graph, s, TANDEM_F32);
-        const double expected = harm[fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL];
-        const double d = harm_through_y(&t) + harm_through_weight(&t, (double)rate) - expected;
+        method->compute(sensitivity, graph, s, TANDEM_F32);
+        const double expected = sensitivity[fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL];
+        const double d = sensitivity_through_y(&t) + sensitivity_through_weight(&t, (double)rate) - expected;
         sum += d;
         squares += d * d;
         predicted += expected;
@@ -467,7 +471,7 @@ static void simulate(float rate)
                   predicted / TRIALS, mean + predicted / TRIALS, deviation);
     assert_true(fabs(mean) < 4 * deviation);
     assert_true(deviation < 0.01 * predicted / TRIALS);
-    free(harm);
+    free(sensitivity);
     free(s);
     tandem_graph_close(graph);
 }
@@ -536,9 +540,9 @@ static double assumed_variance(tandem_precision precision, double amax, double m
 {
     two_products m = open_products();
     m.s[m.fc1] = (tandem_statistics){SIZES, .x_amax = amax, .x_square = 8 * mean_square, .g2_w2 = 1};
-    double *harm = compute("fisher", m.graph, m.s, TANDEM_F32);
-    const double variance = harm[m.fc1 * TANDEM_N_PRECISION + (int)precision];
-    free(harm);
+    double *sensitivity = compute("fisher", m.graph, m.s, TANDEM_F32);
+    const double variance = sensitivity[m.fc1 * TANDEM_N_PRECISION + (int)precision];
+    free(sensitivity);
     close_products(&m);
     return variance;
 }
@@ -587,17 +591,17 @@ static void float_rounding_is_as_derived(void **state)
 }
 
 /* fc1 alone, with a gradient as large as that of the whole model, and head's, which is `times` as large. */
-static double harm_of_gradients(tandem_precision precision, tandem_dtype wider, double times)
+static double sensitivity_of_gradients(tandem_precision precision, tandem_dtype wider, double times)
 {
     two_products m = open_products();
     m.s[m.fc1] = (tandem_statistics){SIZES, .g_amax = 1e-9, .g_square = 8e-18, .g2_x2_c = 1};
     m.s[m.head].g_amax = 1e-9 * times;
-    double *harm = compute("fisher", m.graph, m.s, wider);
+    double *sensitivity = compute("fisher", m.graph, m.s, wider);
     /* y is rounded, too */
     const double result = precision == TANDEM_PRECISION_FP16 ? ldexp(1, -48) / 12 * 8e-18 : 0;
-    const double variance = (harm[m.fc1 * TANDEM_N_PRECISION + (int)precision] - result) /
+    const double variance = (sensitivity[m.fc1 * TANDEM_N_PRECISION + (int)precision] - result) /
                             ((double)m.graph->optimizer.rate * (double)m.graph->optimizer.rate);
-    free(harm);
+    free(sensitivity);
     close_products(&m);
     return variance;
 }
@@ -608,16 +612,18 @@ static void gradients_in_f16_are_scaled_with_the_loss(void **state)
     (void)state;
     const double ms = 1e-18, share = 0.69314718055994531 / 18 / (1 << 20);
     const double step = ldexp(1, -24 - 45), coarse = ldexp(1, -24 - 6);
-    assert_close(harm_of_gradients(TANDEM_PRECISION_FP16, TANDEM_F32, 1), share * ms + step * step / 12);
-    assert_close(harm_of_gradients(TANDEM_PRECISION_FP16, TANDEM_F32, 1e12),
+    assert_close(sensitivity_of_gradients(TANDEM_PRECISION_FP16, TANDEM_F32, 1),
+                 share * ms + step * step / 12);
+    assert_close(sensitivity_of_gradients(TANDEM_PRECISION_FP16, TANDEM_F32, 1e12),
                  share * ms + coarse * coarse / 12);
     /* 2^-4: all of fc1's are lost */
-    assert_close(harm_of_gradients(TANDEM_PRECISION_FP16, TANDEM_F32, 1e15), ms);
+    assert_close(sensitivity_of_gradients(TANDEM_PRECISION_FP16, TANDEM_F32, 1e15), ms);
     /* as the wider type of int8; tf32 knows no scale, nor does fp8, which has its own */
-    assert_close(harm_of_gradients(TANDEM_PRECISION_INT8, TANDEM_F16, 1), share * ms + step * step / 12);
-    assert_close(harm_of_gradients(TANDEM_PRECISION_TF32, TANDEM_F32, 1e12), share * ms);
+    assert_close(sensitivity_of_gradients(TANDEM_PRECISION_INT8, TANDEM_F16, 1),
+                 share * ms + step * step / 12);
+    assert_close(sensitivity_of_gradients(TANDEM_PRECISION_TF32, TANDEM_F32, 1e12), share * ms);
     const double e5m2 = ldexp(1, -16) * 1e-9 / 57344;
-    assert_close(harm_of_gradients(TANDEM_PRECISION_FP8, TANDEM_F32, 1e12),
+    assert_close(sensitivity_of_gradients(TANDEM_PRECISION_FP8, TANDEM_F32, 1e12),
                  0.69314718055994531 / 18 / 16 * ms + e5m2 * e5m2 / 12);
 }
 
@@ -642,29 +648,30 @@ static void sensitivities_come_from_the_statistics_in_the_store(void **state)
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof path, "%s/store.db", folder);
     two_products m = open_products();
-    double *harm = zeros(m.graph, TANDEM_N_PRECISION * sizeof *harm);
+    double *sensitivity = zeros(m.graph, TANDEM_N_PRECISION * sizeof *sensitivity);
     tandem_store *store = NULL;
     tandem_error error = {0};
     m.s[m.fc1] = m.s[m.head] = numbers();
-    harm[3] = -7;
+    sensitivity[3] = -7;
     must(tandem_store_open(&store, path, TANDEM_STORE_WRITE, &error), &error);
-    assert_int_equal(tandem_sensitivity_load(harm, store, m.graph, "fisher", NULL, TANDEM_F32, &error),
+    assert_int_equal(tandem_sensitivity_load(sensitivity, store, m.graph, "fisher", NULL, TANDEM_F32, &error),
                      TANDEM_MISSING);
     must(tandem_store_put_statistics(store, m.graph, "a", m.fc1, &m.s[m.fc1], &error), &error);
-    assert_int_equal(tandem_sensitivity_load(harm, store, m.graph, "fisher", NULL, TANDEM_F32, &error),
+    assert_int_equal(tandem_sensitivity_load(sensitivity, store, m.graph, "fisher", NULL, TANDEM_F32, &error),
                      TANDEM_MISSING);
     assert_non_null(strstr(error.text, "'head'"));
     assert_non_null(strstr(error.text, "`tandem sensitivity --model mlp"));
     must(tandem_store_put_statistics(store, m.graph, "a", m.head, &m.s[m.head], &error), &error);
-    assert_int_equal(tandem_sensitivity_load(harm, store, m.graph, "nobody", NULL, TANDEM_F32, &error),
+    assert_int_equal(tandem_sensitivity_load(sensitivity, store, m.graph, "nobody", NULL, TANDEM_F32, &error),
                      TANDEM_UNKNOWN_NAME);
-    assert_true(harm[3] == -7); /* unchanged so far */
+    assert_true(sensitivity[3] == -7); /* unchanged so far */
     for (int k = 0; tandem_sensitivity_methods[k]; k++) {
         const char *method = tandem_sensitivity_methods[k]->name;
         double *expected = compute(method, m.graph, m.s, TANDEM_BF16);
-        must(tandem_sensitivity_load(harm, store, m.graph, method, NULL, TANDEM_BF16, &error), &error);
-        for (int i = 0; i < m.graph->n_op * TANDEM_N_PRECISION; i++) assert_close(harm[i], expected[i]);
-        assert_true(harm[m.fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] > 0);
+        must(tandem_sensitivity_load(sensitivity, store, m.graph, method, NULL, TANDEM_BF16, &error), &error);
+        for (int i = 0; i < m.graph->n_op * TANDEM_N_PRECISION; i++)
+            assert_close(sensitivity[i], expected[i]);
+        assert_true(sensitivity[m.fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] > 0);
         free(expected);
     }
     tandem_store_close(store);
@@ -674,7 +681,7 @@ static void sensitivities_come_from_the_statistics_in_the_store(void **state)
         (void)unlink(side);
     }
     assert_int_equal(rmdir(folder), 0);
-    free(harm);
+    free(sensitivity);
     close_products(&m);
 }
 
@@ -685,8 +692,8 @@ int main(void)
         cmocka_unit_test(qsync_is_as_published),
         cmocka_unit_test(fisher_by_hand),
         cmocka_unit_test(fisher_in_attention),
-        cmocka_unit_test(harm_is_ordered_and_grows_with_the_step),
-        cmocka_unit_test(statistics_of_nothing_are_no_harm),
+        cmocka_unit_test(sensitivity_is_ordered_and_grows_with_the_step),
+        cmocka_unit_test(statistics_of_nothing_are_no_sensitivity),
         cmocka_unit_test(the_variance_of_the_output_is_as_derived),
         cmocka_unit_test(the_variance_of_the_weight_gradient_is_as_derived),
         cmocka_unit_test(bf16_rounding_is_a_fixed_share),

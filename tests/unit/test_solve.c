@@ -21,10 +21,10 @@
 static const int64_t time_ns[] = {1, 10, 4, 20, 10};
 static const uint64_t bytes[] = {2, 4, 6, 6, 14};
 static tandem_arc arcs[] = {
-    {.to = 1, .bundle = 1, .choice = 0, .harm = 0},
-    {.to = 1, .bundle = 2, .choice = 1, .harm = 3},
-    {.to = 2, .bundle = 3, .choice = 0, .harm = 0},
-    {.to = 2, .bundle = 4, .choice = 1, .harm = 7},
+    {.to = 1, .bundle = 1, .choice = 0, .sensitivity = 0},
+    {.to = 1, .bundle = 2, .choice = 1, .sensitivity = 3},
+    {.to = 2, .bundle = 3, .choice = 0, .sensitivity = 0},
+    {.to = 2, .bundle = 4, .choice = 1, .sensitivity = 7},
 };
 static int state_start[] = {0, 1, 2, 3}, arc_start[] = {0, 2, 4, 4};
 static const tandem_network chain = {
@@ -79,19 +79,20 @@ static void the_shortest_way_is_that_of_its_weights(void **state)
     assert_int_equal(tandem_solve_shortest(&value, NULL, &chain, &limits, 1, 0, 0, NULL), TANDEM_OK);
 }
 
-static void the_least_harm_within_a_time(void **state)
+static void the_least_sensitivity_within_a_time(void **state)
 {
     (void)state;
     static const struct {
         int64_t limit_ns;
-        double harm;
+        double sensitivity;
         int first, second;
     } cases[] = {{INT64_MAX, 0, 0, 0}, {31, 0, 0, 0}, {30, 3, 1, 0},  {25, 3, 1, 0},
                  {24, 7, 0, 1},        {21, 7, 0, 1}, {20, 10, 1, 1}, {15, 10, 1, 1}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         int choice[2] = {9, 9};
         const tandem_solution s = exact(&chain, within(cases[k].limit_ns, UINT64_MAX), choice);
-        assert_true(s.proven && s.harm == cases[k].harm && s.lower_bound == cases[k].harm);
+        assert_true(s.proven && s.sensitivity == cases[k].sensitivity &&
+                    s.lower_bound == cases[k].sensitivity);
         assert_int_equal(choice[0], cases[k].first);
         assert_int_equal(choice[1], cases[k].second);
         assert_int_equal(s.time_ns, 31 - 6 * choice[0] - 10 * choice[1]);
@@ -106,7 +107,7 @@ static void no_time_is_enough_for_nothing(void **state)
     const int64_t limits_ns[] = {14, 0, -5, INT64_MIN};
     for (int k = 0; k < 4; k++) {
         const tandem_solution s = exact(&chain, within(limits_ns[k], UINT64_MAX), choice);
-        assert_true(s.proven && isinf(s.harm) && isinf(s.lower_bound));
+        assert_true(s.proven && isinf(s.sensitivity) && isinf(s.lower_bound));
         assert_int_equal(choice[0], 9);
         assert_true(isinf(lagrange(&chain, within(limits_ns[k], UINT64_MAX), NULL).lower_bound));
     }
@@ -119,14 +120,14 @@ static void bytes_limit_too(void **state)
     tandem_solution s = exact(&chain, within(INT64_MAX, 11), choice);
     assert_true(isinf(s.lower_bound)); /* 12 are needed */
     s = exact(&chain, within(30, 14), choice);
-    assert_true(s.harm == 3 && s.bytes == 14);
+    assert_true(s.sensitivity == 3 && s.bytes == 14);
     /* time asks for the first change or the second, each of which takes more */
     s = exact(&chain, within(30, 13), choice);
-    assert_true(s.proven && isinf(s.harm) && isinf(s.lower_bound));
+    assert_true(s.proven && isinf(s.sensitivity) && isinf(s.lower_bound));
     s = exact(&chain, within(21, 22), choice);
-    assert_true(s.harm == 7);
+    assert_true(s.sensitivity == 7);
     s = exact(&chain, within(21, 20), choice);
-    assert_true(s.harm == 7);
+    assert_true(s.sensitivity == 7);
 }
 
 /* The hull of (time, harm) runs through (31, 0) and (25, 3). */
@@ -138,14 +139,14 @@ static void the_bound_is_the_hull(void **state)
     assert_near(s.lower_bound, 1.5);
     assert_near(multiplier[0], 0.5);
     assert_true(multiplier[1] == 0 && !s.proven);
-    assert_true(s.harm == 3 && s.time_ns == 25);
+    assert_true(s.sensitivity == 3 && s.time_ns == 25);
     s = lagrange(&chain, within(30, UINT64_MAX), multiplier);
     assert_near(s.lower_bound, 0.5);
     s = lagrange(&chain, within(31, UINT64_MAX), multiplier);
-    assert_true(s.proven && s.harm == 0 && s.lower_bound == 0);
+    assert_true(s.proven && s.sensitivity == 0 && s.lower_bound == 0);
     s = lagrange(&chain, within(25, UINT64_MAX), multiplier);
     assert_near(s.lower_bound, 3);
-    assert_true(s.lower_bound <= 3 && s.harm == 3 && s.proven);
+    assert_true(s.lower_bound <= 3 && s.sensitivity == 3 && s.proven);
 }
 
 /* Whoever takes the second layer's first choice needs 25 ns: without it, (0 1) and (1 1) remain, and no hull
@@ -155,7 +156,7 @@ static void what_no_way_within_a_limit_takes_is_left_out(void **state)
     (void)state;
     const tandem_solution s = lagrange(&chain, within(24, UINT64_MAX), NULL);
     assert_near(s.lower_bound, 7);
-    assert_true(s.harm == 7 && s.proven);
+    assert_true(s.sensitivity == 7 && s.proven);
     /* (1 0) takes 14 bytes, (0 0) 31 ns */
     assert_true(isinf(lagrange(&chain, within(28, 13), NULL).lower_bound));
 }
@@ -174,7 +175,8 @@ static void the_bound_of_two_limits(void **state)
         starts[l] = l;
         first[l] = l < 4 ? 3 * l : 12;
         for (int k = 0; k < 3 && l < 4; k++)
-            alike[3 * l + k] = (tandem_arc){.to = l + 1, .bundle = k + 1, .choice = k, .harm = k > 0 ? 4 : 0};
+            alike[3 * l + k] =
+                (tandem_arc){.to = l + 1, .bundle = k + 1, .choice = k, .sensitivity = k > 0 ? 4 : 0};
     }
     const tandem_network network = {
         .n_layer = 4, .state_start = starts, .arc_start = first, .arc = alike, .n_bundle = 4};
@@ -184,7 +186,7 @@ static void the_bound_of_two_limits(void **state)
     assert_near(multiplier[0], 4.0 / 6);
     assert_near(multiplier[1], 4.0 / 6);
     s = exact(&network, limits, choice);
-    assert_true(s.proven && s.harm == 16 && s.lower_bound == 16 && s.time_ns == 28 && s.bytes == 28);
+    assert_true(s.proven && s.sensitivity == 16 && s.lower_bound == 16 && s.time_ns == 28 && s.bytes == 28);
 }
 
 static void a_cutoff_and_a_tolerance_end_the_search(void **state)
@@ -195,10 +197,10 @@ static void a_cutoff_and_a_tolerance_end_the_search(void **state)
     assert_int_equal(tandem_solve_exact(&s, &chain, &limits, 2.5, 0, 10, NULL), TANDEM_OK);
     assert_true(s.proven && s.lower_bound >= 2.5 && s.lower_bound <= 3);
     assert_int_equal(tandem_solve_exact(&s, &chain, &limits, 3.5, 0, 10, NULL), TANDEM_OK);
-    assert_true(s.proven && s.harm == 3 && s.lower_bound == 3);
+    assert_true(s.proven && s.sensitivity == 3 && s.lower_bound == 3);
     assert_int_equal(tandem_solve_exact(&s, &chain, &limits, INFINITY, 0.55, 10, NULL), TANDEM_OK);
     /* 1.5 is near enough to 3, nothing else is tried */
-    assert_true(s.proven && s.harm == 3 && s.lower_bound < 1.51);
+    assert_true(s.proven && s.sensitivity == 3 && s.lower_bound < 1.51);
 }
 
 /* --- States --------------------------------------------------------------------------------------------- */
@@ -211,21 +213,25 @@ static void what_is_left_open_decides(void **state)
     (void)state;
     static const int64_t ns[] = {0, 1, 2, 9, 5, 1, 1, 1};
     tandem_arc branching[] = {
-        {.to = 1, .bundle = 1, .choice = 0, .harm = 0},   {.to = 2, .bundle = 2, .choice = 1, .harm = 1},
-        {.to = 4, .bundle = 3, .choice = 0, .harm = 0},   {.to = 4, .bundle = 4, .choice = 1, .harm = 4},
-        {.to = 4, .bundle = 5, .choice = 0, .harm = 1},   {.to = 5, .bundle = 6, .choice = 1, .harm = 0},
-        {.to = 4, .bundle = 7, .choice = 0, .harm = -1},  {.to = 6, .bundle = 7, .choice = 0, .harm = 0},
-        {.to = 6, .bundle = 1, .choice = 1, .harm = NAN},
+        {.to = 1, .bundle = 1, .choice = 0, .sensitivity = 0},
+        {.to = 2, .bundle = 2, .choice = 1, .sensitivity = 1},
+        {.to = 4, .bundle = 3, .choice = 0, .sensitivity = 0},
+        {.to = 4, .bundle = 4, .choice = 1, .sensitivity = 4},
+        {.to = 4, .bundle = 5, .choice = 0, .sensitivity = 1},
+        {.to = 5, .bundle = 6, .choice = 1, .sensitivity = 0},
+        {.to = 4, .bundle = 7, .choice = 0, .sensitivity = -1},
+        {.to = 6, .bundle = 7, .choice = 0, .sensitivity = 0},
+        {.to = 6, .bundle = 1, .choice = 1, .sensitivity = NAN},
     };
     int starts[] = {0, 1, 4, 6, 7}, first[] = {0, 2, 4, 6, 7, 9, 9, 9}, choice[3] = {9, 9, 9};
     const tandem_network network = {
         .n_layer = 3, .state_start = starts, .arc_start = first, .arc = branching, .n_bundle = 8};
     tandem_limits limits = {.time_ns = ns, .time_limit_ns = 11, .byte_limit = UINT64_MAX};
     tandem_solution s = exact(&network, limits, choice);
-    assert_true(s.harm == 0 && s.time_ns == 11);
+    assert_true(s.sensitivity == 0 && s.time_ns == 11);
     limits.time_limit_ns = 10;
     s = exact(&network, limits, choice);
-    assert_true(s.harm == 2 && s.time_ns == 4 && choice[0] == 1 && choice[1] == 0 && choice[2] == 0);
+    assert_true(s.sensitivity == 2 && s.time_ns == 4 && choice[0] == 1 && choice[1] == 0 && choice[2] == 0);
     limits.time_limit_ns = 3;
     s = exact(&network, limits, choice);
     assert_true(isinf(s.lower_bound));
@@ -240,11 +246,11 @@ static void no_layer_is_one_way_and_no_arc_is_none(void **state)
     int starts[] = {0, 1, 2}, first[] = {0, 0, 0};
     const tandem_network empty = {.n_layer = 0, .state_start = starts, .arc_start = first, .n_bundle = 1};
     tandem_solution s = exact(&empty, within(1, 2), NULL);
-    assert_true(s.proven && s.harm == 0 && s.lower_bound == 0 && s.time_ns == 1 && s.bytes == 2);
+    assert_true(s.proven && s.sensitivity == 0 && s.lower_bound == 0 && s.time_ns == 1 && s.bytes == 2);
     assert_true(isinf(exact(&empty, within(0, 2), NULL).lower_bound));
     const tandem_network closed = {.n_layer = 1, .state_start = starts, .arc_start = first, .n_bundle = 1};
     s = exact(&closed, within(INT64_MAX, UINT64_MAX), NULL);
-    assert_true(s.proven && isinf(s.harm) && isinf(s.lower_bound));
+    assert_true(s.proven && isinf(s.sensitivity) && isinf(s.lower_bound));
     double value = 0;
     const tandem_limits limits = within(1, 1);
     assert_int_equal(tandem_solve_shortest(&value, NULL, &closed, &limits, 1, 1, 1, NULL), TANDEM_OK);
@@ -266,18 +272,18 @@ static void sums_that_doubles_cannot_hold_are_refused(void **state)
 }
 
 /* 1e-16 beside 1e-5: the small ones decide, to their last digits. */
-static void small_harms_count_beside_large_ones(void **state)
+static void small_sensitivities_count_beside_large_ones(void **state)
 {
     (void)state;
     tandem_arc wide[] = {
-        {.to = 1, .bundle = 1, .choice = 0, .harm = 1e-16},
-        {.to = 1, .bundle = 2, .choice = 1, .harm = 3e-16},
-        {.to = 2, .bundle = 3, .choice = 0, .harm = 1e-5},
-        {.to = 2, .bundle = 4, .choice = 1, .harm = 2e-16},
+        {.to = 1, .bundle = 1, .choice = 0, .sensitivity = 1e-16},
+        {.to = 1, .bundle = 2, .choice = 1, .sensitivity = 3e-16},
+        {.to = 2, .bundle = 3, .choice = 0, .sensitivity = 1e-5},
+        {.to = 2, .bundle = 4, .choice = 1, .sensitivity = 2e-16},
     };
     const tandem_network network = {
         .n_layer = 2, .state_start = state_start, .arc_start = arc_start, .arc = wide, .n_bundle = 5};
-    assert_true(exact(&network, within(24, UINT64_MAX), NULL).harm == 1e-16 + 2e-16);
+    assert_true(exact(&network, within(24, UINT64_MAX), NULL).sensitivity == 1e-16 + 2e-16);
     assert_true(exact(&network, within(20, UINT64_MAX), NULL).lower_bound == 3e-16 + 2e-16);
     assert_near(lagrange(&network, within(24, UINT64_MAX), NULL).lower_bound, 3e-16);
 }
@@ -287,22 +293,22 @@ static void small_harms_count_beside_large_ones(void **state)
 static void ways_come_in_order(void **state)
 {
     (void)state;
-    static const double harms[] = {3, 7, 10};
+    static const double sensitivities[] = {3, 7, 10};
     static const int choices[][2] = {{1, 0}, {0, 1}, {1, 1}};
     const tandem_limits limits = within(25, UINT64_MAX);
     tandem_enumeration *e = NULL;
-    double harm = 0, bound = 0;
+    double sensitivity = 0, bound = 0;
     int choice[2];
     assert_int_equal(tandem_enumeration_open(&e, &chain, &limits, NULL), TANDEM_OK);
     for (int k = 0; k < 3; k++) {
-        assert_int_equal(tandem_enumeration_next(e, &harm, choice, &bound, 100, NULL), TANDEM_OK);
-        assert_true(harm == harms[k]);
+        assert_int_equal(tandem_enumeration_next(e, &sensitivity, choice, &bound, 100, NULL), TANDEM_OK);
+        assert_true(sensitivity == sensitivities[k]);
         assert_memory_equal(choice, choices[k], sizeof choice);
-        assert_true(k == 2 ? isinf(bound) : bound <= harms[k + 1]);
+        assert_true(k == 2 ? isinf(bound) : bound <= sensitivities[k + 1]);
     }
     for (int k = 0; k < 2; k++) { /* and there it stays */
-        assert_int_equal(tandem_enumeration_next(e, &harm, choice, &bound, 100, NULL), TANDEM_OK);
-        assert_true(isinf(harm) && isinf(bound));
+        assert_int_equal(tandem_enumeration_next(e, &sensitivity, choice, &bound, 100, NULL), TANDEM_OK);
+        assert_true(isinf(sensitivity) && isinf(bound));
         assert_memory_equal(choice, choices[2], sizeof choice);
     }
     tandem_enumeration_close(e);
@@ -322,7 +328,7 @@ static void equal_ways_come_by_their_choices(void **state)
         starts[l] = l;
         first[l] = l < LAYERS ? 2 * l : 2 * LAYERS;
         for (int k = 0; k < 2 && l < LAYERS; k++)
-            equal[2 * l + k] = (tandem_arc){.to = l + 1, .choice = k, .harm = 0.1 * (1 + l % 3)};
+            equal[2 * l + k] = (tandem_arc){.to = l + 1, .choice = k, .sensitivity = 0.1 * (1 + l % 3)};
     }
     const tandem_network network = {
         .n_layer = LAYERS, .state_start = starts, .arc_start = first, .arc = equal, .n_bundle = 1};
@@ -331,10 +337,10 @@ static void equal_ways_come_by_their_choices(void **state)
     tandem_enumeration *e = NULL;
     assert_int_equal(tandem_enumeration_open(&e, &network, &limits, NULL), TANDEM_OK);
     for (int k = 0; k < 8; k++) {
-        double harm = 0;
+        double sensitivity = 0;
         int choice[LAYERS], sum = 0;
-        assert_int_equal(tandem_enumeration_next(e, &harm, choice, NULL, 1000, NULL), TANDEM_OK);
-        assert_near(harm, 0.1 * (14 * 1 + 13 * 2 + 13 * 3));
+        assert_int_equal(tandem_enumeration_next(e, &sensitivity, choice, NULL, 1000, NULL), TANDEM_OK);
+        assert_near(sensitivity, 0.1 * (14 * 1 + 13 * 2 + 13 * 3));
         for (int l = 0; l < LAYERS; l++) sum += choice[l];
         assert_int_equal(4 * choice[LAYERS - 3] + 2 * choice[LAYERS - 2] + choice[LAYERS - 1], k);
         assert_int_equal(sum, choice[LAYERS - 3] + choice[LAYERS - 2] + choice[LAYERS - 1]);
@@ -347,16 +353,16 @@ static void it_gives_up_and_goes_on(void **state)
     (void)state;
     const tandem_limits limits = within(INT64_MAX, UINT64_MAX);
     tandem_enumeration *e = NULL;
-    double harm = 0, bound = -1;
+    double sensitivity = 0, bound = -1;
     int choice[2] = {9, 9}, n_call = 0;
     assert_int_equal(tandem_enumeration_open(&e, &chain, &limits, NULL), TANDEM_OK);
-    assert_int_equal(tandem_enumeration_next(e, &harm, choice, &bound, 0, NULL), TANDEM_OK);
-    assert_true(isnan(harm) && bound >= 0 && bound <= 1e-12 && choice[0] == 9);
+    assert_int_equal(tandem_enumeration_next(e, &sensitivity, choice, &bound, 0, NULL), TANDEM_OK);
+    assert_true(isnan(sensitivity) && bound >= 0 && bound <= 1e-12 && choice[0] == 9);
     do {
-        assert_int_equal(tandem_enumeration_next(e, &harm, choice, &bound, 1, NULL), TANDEM_OK);
+        assert_int_equal(tandem_enumeration_next(e, &sensitivity, choice, &bound, 1, NULL), TANDEM_OK);
         n_call++;
-    } while (isnan(harm));
-    assert_true(harm == 0 && n_call > 1);
+    } while (isnan(sensitivity));
+    assert_true(sensitivity == 0 && n_call > 1);
     tandem_enumeration_close(e);
 }
 
@@ -364,7 +370,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_shortest_way_is_that_of_its_weights),
-        cmocka_unit_test(the_least_harm_within_a_time),
+        cmocka_unit_test(the_least_sensitivity_within_a_time),
         cmocka_unit_test(no_time_is_enough_for_nothing),
         cmocka_unit_test(bytes_limit_too),
         cmocka_unit_test(the_bound_is_the_hull),
@@ -374,7 +380,7 @@ int main(void)
         cmocka_unit_test(what_is_left_open_decides),
         cmocka_unit_test(no_layer_is_one_way_and_no_arc_is_none),
         cmocka_unit_test(sums_that_doubles_cannot_hold_are_refused),
-        cmocka_unit_test(small_harms_count_beside_large_ones),
+        cmocka_unit_test(small_sensitivities_count_beside_large_ones),
         cmocka_unit_test(ways_come_in_order),
         cmocka_unit_test(equal_ways_come_by_their_choices),
         cmocka_unit_test(it_gives_up_and_goes_on),

@@ -383,7 +383,7 @@ static void broken_steps_are_named(void **state)
     }
 }
 
-static void clocks_that_differ_do_no_harm(void **state)
+static void clocks_that_differ_do_no_sensitivity(void **state)
 {
     (void)state;
     char text[sizeof two_stages + 100];
@@ -669,7 +669,7 @@ int main(void)
         cmocka_unit_test(files_that_are_not_there),
         cmocka_unit_test(compressed_files_are_read),
         cmocka_unit_test(broken_steps_are_named),
-        cmocka_unit_test(clocks_that_differ_do_no_harm),
+        cmocka_unit_test(clocks_that_differ_do_no_sensitivity),
         cmocka_unit_test(a_cut_of_a_published_trace_gives_its_answers),
         cmocka_unit_test(small_negative_durations_change_no_answer),
         cmocka_unit_test(the_published_timeline_becomes_the_trace),

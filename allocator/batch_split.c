@@ -1,4 +1,4 @@
-/* batch.c: how much of the global batch each class gets, together with the precisions.
+/* batch_split.c: how much of the global batch each class gets, together with the precisions.
  *
  * A split gives every rank of a class the same batch. Splits are searched along lines: what one pair of
  * classes shares is moved from one to the other by the least number of samples that keeps the sum, with some
@@ -15,31 +15,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROUNDS = 3, NET = 64, MOST_NETS = 3 };
+enum { MAX_LINE_ROUNDS = 3, GRID_POINTS = 64, MAX_GRIDS = 3 };
 
 /* What a split is judged by; the smallest is best. */
-typedef enum measure { BASE_STEP, FASTEST_STEP, SENSITIVITY, N_MEASURE } measure;
+typedef enum split_criterion { BASE_STEP, FASTEST_STEP, SENSITIVITY, N_CRITERION } split_criterion;
 
-typedef struct split {
+typedef struct batch_split {
     int64_t batch[TANDEM_MAX_CLASS];
     int is_missing;
-    double value[N_MEASURE]; /* NAN = not looked at; INFINITY = no plan */
-} split;
+    double value[N_CRITERION]; /* NAN = not looked at; INFINITY = no plan */
+} batch_split;
 
-typedef struct splitting {
+typedef struct split_search {
     const tandem_batch_source *source;
     int n_class;
     int64_t n_rank[TANDEM_MAX_CLASS], all_ranks;
     int64_t global_batch;
     int64_t target_ns; /* of SENSITIVITY */
-    split *seen;
-    int n_seen, room, n_missing;
+    batch_split *seen;
+    int n_seen, capacity, n_missing;
     tandem_error missing; /* what the first missing one lacks */
-} splitting;
+} split_search;
 
 /* --- One split ------------------------------------------------------------------------------------------ */
 
-static tandem_status find_split(split **out, splitting *s, const int64_t *batch, tandem_error *error)
+static tandem_status find_or_add_split(batch_split **out, split_search *s, const int64_t *batch,
+                                       tandem_error *error)
 {
     const size_t bytes = (size_t)s->n_class * sizeof *batch;
     for (int k = 0; k < s->n_seen; k++)
@@ -47,66 +48,66 @@ static tandem_status find_split(split **out, splitting *s, const int64_t *batch,
             *out = &s->seen[k];
             return TANDEM_OK;
         }
-    if (s->n_seen == s->room) {
-        const int room = 2 * s->room + NET;
-        split *grown = realloc(s->seen, (size_t)room * sizeof *grown);
+    if (s->n_seen == s->capacity) {
+        const int capacity = 2 * s->capacity + GRID_POINTS;
+        batch_split *grown = realloc(s->seen, (size_t)capacity * sizeof *grown);
         if (!grown)
-            return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d splits of a batch", room);
+            return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d splits of a batch", capacity);
         s->seen = grown;
-        s->room = room;
+        s->capacity = capacity;
     }
-    split *added = &s->seen[s->n_seen++];
-    *added = (split){.value = {NAN, NAN, NAN}};
+    batch_split *added = &s->seen[s->n_seen++];
+    *added = (batch_split){.value = {NAN, NAN, NAN}};
     memcpy(added->batch, batch, bytes);
     *out = added;
     return TANDEM_OK;
 }
 
 /* The base plan of a problem, with its figures. */
-static tandem_status make_base(tandem_plan **plan, tandem_allocation *a,
-                               const tandem_allocation_problem *problem, tandem_error *error)
+static tandem_status make_base_allocation(tandem_plan **plan, tandem_allocation *a,
+                                          const tandem_allocation_problem *problem, tandem_error *error)
 {
     tandem_replay replay;
-    const tandem_status status = tandem_allocation_begin(plan, &replay, problem, error);
+    const tandem_status status = tandem_allocation_replay_base(plan, &replay, problem, error);
     if (status != TANDEM_OK) return status;
     *a = (tandem_allocation){.step_ns = replay.step_ns,
                              .target_ns = replay.step_ns,
                              .base_ns = replay.step_ns,
                              .fastest_ns = replay.step_ns,
-                             .held = tandem_all_classes(replay.n_class),
+                             .keeps_base = tandem_all_classes(replay.n_class),
                              .replays = 1,
                              .certificate = {.lower_bound = NAN, .gap = NAN}};
     a->sensitivity = a->base_sensitivity = a->fastest_sensitivity = tandem_allocation_sensitivity(problem);
     for (int c = 0; c < replay.n_class; c++) a->peak_bytes[c] = replay.member[c].peak_bytes;
     (void)strcpy((*plan)->policy, "base");
-    tandem_allocation_record(*plan, problem, a);
+    tandem_allocation_fill_plan(*plan, problem, a);
     return TANDEM_OK;
 }
 
 /* The plan that a measure is of, at one split. TANDEM_MISSING, TANDEM_NO_FIT. */
 /* `policy` NULL: greedy, without a proof: one of many splits. */
-static tandem_status plan_at(tandem_plan **plan, tandem_allocation *a, const splitting *s,
-                             const int64_t *batch, measure by, const tandem_policy *policy,
-                             const char *method, tandem_error *error)
+static tandem_status make_split_plan(tandem_plan **plan, tandem_allocation *a, const split_search *s,
+                                     const int64_t *batch, split_criterion criterion,
+                                     const tandem_policy *policy, const char *method, tandem_error *error)
 {
     tandem_allocation_problem *opened = NULL;
     tandem_status status = s->source->open(s->source->context, batch, &opened, error);
     if (status != TANDEM_OK) return status;
     tandem_allocation_problem problem = *opened;
     if (!policy) problem.without_certificate = 1;
-    if (by == FASTEST_STEP) {
+    if (criterion == FASTEST_STEP) {
         problem.slowdown = 0;
         problem.target_ns = 0;
     }
-    if (by == SENSITIVITY) problem.target_ns = s->target_ns;
-    if (by == BASE_STEP)
-        status = make_base(plan, a, &problem, error);
+    if (criterion == SENSITIVITY) problem.target_ns = s->target_ns;
+    if (criterion == BASE_STEP)
+        status = make_base_allocation(plan, a, &problem, error);
     else
         status = tandem_allocate(plan, a, policy ? policy : &tandem_policy_greedy, &problem, method, error);
-    for (int c = 0; c < s->n_class && status == TANDEM_OK && by == BASE_STEP; c++)
+    for (int c = 0; c < s->n_class && status == TANDEM_OK && criterion == BASE_STEP; c++)
         if (tandem_allocation_limit_bytes(&problem, c) &&
             a->peak_bytes[c] > tandem_allocation_limit_bytes(&problem, c))
-            status = tandem_allocation_no_fit(&problem, c, a->peak_bytes[c], error);
+            status = tandem_allocation_infeasible(&problem, c, a->peak_bytes[c], error);
     if (status != TANDEM_OK) {
         tandem_plan_close(*plan);
         *plan = NULL;
@@ -115,20 +116,21 @@ static tandem_status plan_at(tandem_plan **plan, tandem_allocation *a, const spl
     return status;
 }
 
-static tandem_status judge(splitting *s, const int64_t *batch, measure by, double *value, tandem_error *error)
+static tandem_status evaluate_split(split_search *s, const int64_t *batch, split_criterion criterion,
+                                    double *value, tandem_error *error)
 {
-    split *at = NULL;
+    batch_split *at = NULL;
     tandem_plan *plan = NULL;
     tandem_allocation a;
     tandem_error why = {0};
-    tandem_status status = find_split(&at, s, batch, error);
+    tandem_status status = find_or_add_split(&at, s, batch, error);
     if (status != TANDEM_OK) return status;
-    *value = at->is_missing ? INFINITY : at->value[by];
+    *value = at->is_missing ? INFINITY : at->value[criterion];
     if (!isnan(*value)) return TANDEM_OK;
-    status = plan_at(&plan, &a, s, batch, by, NULL, NULL, &why);
+    status = make_split_plan(&plan, &a, s, batch, criterion, NULL, NULL, &why);
     tandem_plan_close(plan);
-    *value = status != TANDEM_OK ? INFINITY : by == SENSITIVITY ? a.sensitivity : (double)a.step_ns;
-    at->value[by] = *value;
+    *value = status != TANDEM_OK ? INFINITY : criterion == SENSITIVITY ? a.sensitivity : (double)a.step_ns;
+    at->value[criterion] = *value;
     if (status == TANDEM_MISSING) {
         at->is_missing = 1;
         if (s->n_missing++ == 0) s->missing = why;
@@ -140,7 +142,7 @@ static tandem_status judge(splitting *s, const int64_t *batch, measure by, doubl
 
 /* --- Searching ------------------------------------------------------------------------------------------ */
 
-static int64_t greatest_divisor(int64_t a, int64_t b)
+static int64_t greatest_common_divisor(int64_t a, int64_t b)
 {
     while (b > 0) {
         const int64_t rest = a % b;
@@ -152,10 +154,10 @@ static int64_t greatest_divisor(int64_t a, int64_t b)
 
 /* Moves samples between classes `from` and `to` of best[n_class] to where the value is least; *value is that.
  * */
-static tandem_status search_line(splitting *s, int64_t *best, double *value, int from, int to, measure by,
-                                 tandem_error *error)
+static tandem_status search_class_pair(split_search *s, int64_t *best, double *value, int from, int to,
+                                       split_criterion criterion, tandem_error *error)
 {
-    const int64_t divisor = greatest_divisor(s->n_rank[from], s->n_rank[to]);
+    const int64_t divisor = greatest_common_divisor(s->n_rank[from], s->n_rank[to]);
     assert(divisor > 0);
     /* a rank, one unit moved */
     const int64_t less = s->n_rank[to] / divisor, more = s->n_rank[from] / divisor;
@@ -163,9 +165,9 @@ static tandem_status search_line(splitting *s, int64_t *best, double *value, int
     int64_t middle[TANDEM_MAX_CLASS];
     memcpy(middle, best, sizeof middle);
     int64_t low = -((middle[to] - 1) / more), high = (middle[from] - 1) / less, at = 0;
-    int64_t stride = (high - low) / NET + 1;
+    int64_t stride = (high - low) / GRID_POINTS + 1;
     tandem_status status = TANDEM_OK;
-    for (int net = 0; net < MOST_NETS && status == TANDEM_OK; net++) {
+    for (int grid = 0; grid < MAX_GRIDS && status == TANDEM_OK; grid++) {
         const int64_t centre = at, first = centre - (centre - low) / stride * stride;
         for (int64_t u = first; u <= high && status == TANDEM_OK; u += stride) {
             int64_t tried[TANDEM_MAX_CLASS];
@@ -173,7 +175,7 @@ static tandem_status search_line(splitting *s, int64_t *best, double *value, int
             memcpy(tried, middle, sizeof tried);
             tried[from] -= u * less;
             tried[to] += u * more;
-            status = judge(s, tried, by, &reached, error);
+            status = evaluate_split(s, tried, criterion, &reached, error);
             if (status != TANDEM_OK || reached >= *value) continue;
             *value = reached;
             at = u;
@@ -182,20 +184,21 @@ static tandem_status search_line(splitting *s, int64_t *best, double *value, int
         if (stride == 1) break;
         low = at - stride > low ? at - stride : low;
         high = at + stride < high ? at + stride : high;
-        stride = (high - low) / NET + 1;
+        stride = (high - low) / GRID_POINTS + 1;
     }
     return status;
 }
 
-static tandem_status search(splitting *s, int64_t *best, double *value, measure by, tandem_error *error)
+static tandem_status search_splits(split_search *s, int64_t *best, double *value, split_criterion criterion,
+                                   tandem_error *error)
 {
-    tandem_status status = judge(s, best, by, value, error);
+    tandem_status status = evaluate_split(s, best, criterion, value, error);
     double before = NAN;
-    for (int round = 0; round < MOST_ROUNDS && status == TANDEM_OK && *value != before; round++) {
+    for (int round = 0; round < MAX_LINE_ROUNDS && status == TANDEM_OK && *value != before; round++) {
         before = *value;
         for (int from = 0; from < s->n_class; from++)
             for (int to = from + 1; to < s->n_class && status == TANDEM_OK; to++)
-                status = search_line(s, best, value, from, to, by, error);
+                status = search_class_pair(s, best, value, from, to, criterion, error);
     }
     return status;
 }
@@ -204,7 +207,7 @@ static tandem_status search(splitting *s, int64_t *best, double *value, measure 
 
 /* As even as can be: every rank the same, but for two classes that share what is left over. 0 = there is
  * none. */
-static int divide(int64_t *batch, const splitting *s)
+static int divide_evenly(int64_t *batch, const split_search *s)
 {
     assert(s->all_ranks > 0);
     const int64_t even = s->global_batch / s->all_ranks, left = s->global_batch % s->all_ranks;
@@ -222,9 +225,9 @@ static int divide(int64_t *batch, const splitting *s)
     return 0;
 }
 
-static tandem_status check(const splitting *s, int64_t *batch, tandem_error *error)
+static tandem_status check_global_batch(const split_search *s, int64_t *batch, tandem_error *error)
 {
-    if (divide(batch, s)) return TANDEM_OK;
+    if (divide_evenly(batch, s)) return TANDEM_OK;
     const int64_t below = s->global_batch / s->all_ranks * s->all_ranks;
     return tandem_error_set(error, TANDEM_USAGE,
                             "a global batch of %" PRId64 " cannot be split among %" PRId64
@@ -236,43 +239,46 @@ static tandem_status check(const splitting *s, int64_t *batch, tandem_error *err
 
 /* One of the three answers: the best split by `by`, with the plan that `policy` makes for it. No plan there:
  * left empty. */
-static tandem_status answer(tandem_batch_plan *out, splitting *s, const int64_t *batch, measure by,
-                            const tandem_policy *policy, const char *method, tandem_error *error)
+static tandem_status fill_batch_plan(tandem_batch_plan *out, split_search *s, const int64_t *batch,
+                                     split_criterion criterion, const tandem_policy *policy,
+                                     const char *method, tandem_error *error)
 {
     tandem_error why = {0};
-    const tandem_status status = plan_at(&out->plan, &out->allocation, s, batch, by, policy, method, &why);
+    const tandem_status status =
+        make_split_plan(&out->plan, &out->allocation, s, batch, criterion, policy, method, &why);
     memcpy(out->batch, batch, sizeof out->batch);
     if (status == TANDEM_OK || status == TANDEM_MISSING || status == TANDEM_NO_FIT) return TANDEM_OK;
     if (error) *error = why;
     return status;
 }
 
-static tandem_status choose(tandem_batch_choice *choice, splitting *s, const int64_t *even, int64_t target_ns,
-                            double slowdown, const tandem_policy *policy, const char *method,
-                            tandem_error *error)
+static tandem_status choose_batch_plans(tandem_batch_choice *choice, split_search *s, const int64_t *even,
+                                        int64_t target_ns, double slowdown, const tandem_policy *policy,
+                                        const char *method, tandem_error *error)
 {
     int64_t batch[TANDEM_MAX_CLASS], fastest[TANDEM_MAX_CLASS] = {0};
     double value;
     memcpy(batch, even, sizeof batch);
-    tandem_status status = search(s, batch, &value, BASE_STEP, error);
+    tandem_status status = search_splits(s, batch, &value, BASE_STEP, error);
     if (status == TANDEM_OK)
-        status = answer(&choice->batch_alone, s, batch, BASE_STEP, policy, method, error);
+        status = fill_batch_plan(&choice->batch_alone, s, batch, BASE_STEP, policy, method, error);
     if (status == TANDEM_OK && !target_ns) {
-        status = search(s, batch, &value, FASTEST_STEP, error);
+        status = search_splits(s, batch, &value, FASTEST_STEP, error);
         memcpy(fastest, batch, sizeof fastest);
         if (status == TANDEM_OK && isfinite(value))
             target_ns = (int64_t)value + (int64_t)fmin(value * slowdown, 0x1p61);
     }
     s->target_ns = target_ns;
     if (status == TANDEM_OK && target_ns) {
-        status = search(s, batch, &value, SENSITIVITY, error);
-        if (status == TANDEM_OK) status = answer(&choice->both, s, batch, SENSITIVITY, policy, method, error);
+        status = search_splits(s, batch, &value, SENSITIVITY, error);
+        if (status == TANDEM_OK)
+            status = fill_batch_plan(&choice->both, s, batch, SENSITIVITY, policy, method, error);
         /* policies search locally: under the target they may miss the very plan that has set it */
         if (status == TANDEM_OK && !choice->both.plan && fastest[0] > 0)
-            status = answer(&choice->both, s, fastest, FASTEST_STEP, policy, method, error);
+            status = fill_batch_plan(&choice->both, s, fastest, FASTEST_STEP, policy, method, error);
     }
     if (status == TANDEM_OK)
-        status = answer(&choice->precision_alone, s, even, N_MEASURE, policy, method, error);
+        status = fill_batch_plan(&choice->precision_alone, s, even, N_CRITERION, policy, method, error);
     return status;
 }
 
@@ -282,11 +288,12 @@ tandem_status tandem_batch_choose(tandem_batch_choice *out, const tandem_cluster
                                   double slowdown, tandem_error *error)
 {
     tandem_batch_choice choice = {.n_split = 0};
-    splitting s = {.source = source, .n_class = cluster->n_class, .global_batch = global_batch};
+    split_search s = {.source = source, .n_class = cluster->n_class, .global_batch = global_batch};
     int64_t even[TANDEM_MAX_CLASS] = {0};
     for (int c = 0; c < cluster->n_class; c++) s.all_ranks += s.n_rank[c] = cluster->member[c].n_rank;
-    tandem_status status = check(&s, even, error);
-    if (status == TANDEM_OK) status = choose(&choice, &s, even, target_ns, slowdown, policy, method, error);
+    tandem_status status = check_global_batch(&s, even, error);
+    if (status == TANDEM_OK)
+        status = choose_batch_plans(&choice, &s, even, target_ns, slowdown, policy, method, error);
     choice.n_split = s.n_seen;
     choice.n_missing = s.n_missing;
     if (status == TANDEM_OK && s.n_seen == s.n_missing) {

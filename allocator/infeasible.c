@@ -1,4 +1,4 @@
-/* shortfall.c: where no plan fits: by how much, and which batch would.
+/* infeasible.c: where no plan fits: by how much, and which batch would.
  *
  * Needs no times: memory follows from the step program alone. The precisions are those of the uniform plan
  * that takes least, improved operator by operator as long as one makes the peak smaller. What kernels need
@@ -8,22 +8,22 @@
 
 #include <stdlib.h>
 
-enum { MOST_ROUNDS = 4 }; /* over all operators */
+enum { MAX_SHRINK_ROUNDS = 4 }; /* over all operators */
 
-typedef struct sizing {
+typedef struct memory_sizing {
     const tandem_allocation_problem *problem;
     int c;
     tandem_step *step;
     tandem_precision *best; /* [n_op] */
     uint64_t best_bytes;
-} sizing;
+} memory_sizing;
 
-static int is_adjustable(const tandem_graph *graph, int op)
+static int is_op_adjustable(const tandem_graph *graph, int op)
 {
     return tandem_op_row_get(graph->op[op].kind)->op_class == TANDEM_ADJUSTABLE;
 }
 
-static tandem_status measure(uint64_t *peak_bytes, tandem_step *step, tandem_error *error)
+static tandem_status plan_peak_bytes(uint64_t *peak_bytes, tandem_step *step, tandem_error *error)
 {
     tandem_memory memory;
     tandem_step_resolve(step);
@@ -32,23 +32,23 @@ static tandem_status measure(uint64_t *peak_bytes, tandem_step *step, tandem_err
     return status;
 }
 
-static tandem_status try_now(sizing *s, tandem_error *error)
+static tandem_status try_current_precisions(memory_sizing *s, tandem_error *error)
 {
     uint64_t peak_bytes = 0;
-    const tandem_status status = measure(&peak_bytes, s->step, error);
+    const tandem_status status = plan_peak_bytes(&peak_bytes, s->step, error);
     if (status != TANDEM_OK || peak_bytes >= s->best_bytes) return status;
     s->best_bytes = peak_bytes;
     for (int i = 0; i < s->step->graph->n_op; i++) s->best[i] = s->step->precision[i];
     return TANDEM_OK;
 }
 
-static void go(tandem_step *step, const tandem_precision *precision)
+static void set_step_precisions(tandem_step *step, const tandem_precision *precision)
 {
     for (int i = 0; i < step->graph->n_op; i++)
-        if (is_adjustable(step->graph, i)) tandem_step_set(step, i, precision[i]);
+        if (is_op_adjustable(step->graph, i)) tandem_step_set(step, i, precision[i]);
 }
 
-static tandem_status try_uniform(sizing *s, tandem_error *error)
+static tandem_status try_uniform_precisions(memory_sizing *s, tandem_error *error)
 {
     tandem_plan *plan = NULL;
     tandem_status status =
@@ -56,26 +56,26 @@ static tandem_status try_uniform(sizing *s, tandem_error *error)
     for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
         if (tandem_plan_uniform(plan, s->problem->graph, s->c, (tandem_precision)p, NULL) != TANDEM_OK)
             continue;
-        go(s->step, plan->precision[s->c]);
-        status = try_now(s, error);
+        set_step_precisions(s->step, plan->precision[s->c]);
+        status = try_current_precisions(s, error);
     }
     tandem_plan_close(plan);
     return status;
 }
 
-static tandem_status try_each(sizing *s, tandem_error *error)
+static tandem_status try_each_op(memory_sizing *s, tandem_error *error)
 {
     const tandem_graph *graph = s->step->graph;
     const unsigned device = tandem_replayer_cluster(s->problem->replayer)->member[s->c].device.precisions;
     tandem_status status = TANDEM_OK;
-    go(s->step, s->best);
+    set_step_precisions(s->step, s->best);
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++) {
-        if (!is_adjustable(graph, i)) continue;
+        if (!is_op_adjustable(graph, i)) continue;
         const unsigned precisions = tandem_op_row_get(graph->op[i].kind)->precisions & device;
         for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
             if (!(precisions & 1u << p) || p == (int)s->best[i]) continue;
             tandem_step_set(s->step, i, (tandem_precision)p);
-            status = try_now(s, error);
+            status = try_current_precisions(s, error);
         }
         tandem_step_set(s->step, i, s->best[i]);
     }
@@ -83,26 +83,28 @@ static tandem_status try_each(sizing *s, tandem_error *error)
 }
 
 /* Leaves the precisions that take least in s->best, and what they take without workspaces. */
-static tandem_status find_smallest(sizing *s, tandem_error *error)
+static tandem_status find_min_memory_plan(memory_sizing *s, tandem_error *error)
 {
-    tandem_status status = try_uniform(s, error);
+    tandem_status status = try_uniform_precisions(s, error);
     uint64_t before = 0;
-    for (int round = 0; round < MOST_ROUNDS && status == TANDEM_OK && before != s->best_bytes; round++) {
+    for (int round = 0; round < MAX_SHRINK_ROUNDS && status == TANDEM_OK && before != s->best_bytes;
+         round++) {
         before = s->best_bytes;
-        status = try_each(s, error);
+        status = try_each_op(s, error);
     }
     return status;
 }
 
 /* The peak of the class's plan in the replayer with workspaces as measured; 0 where a time of it is missing.
  * */
-static tandem_status replay_smallest(uint64_t *peak_bytes, const sizing *s, tandem_error *error)
+static tandem_status replay_min_memory_plan(uint64_t *peak_bytes, const memory_sizing *s, tandem_error *error)
 {
     tandem_replay replay;
     tandem_error why = {0};
     *peak_bytes = 0;
     for (int i = 0; i < s->step->graph->n_op; i++)
-        if (is_adjustable(s->step->graph, i)) tandem_replayer_set(s->problem->replayer, s->c, i, s->best[i]);
+        if (is_op_adjustable(s->step->graph, i))
+            tandem_replayer_set(s->problem->replayer, s->c, i, s->best[i]);
     const tandem_status status =
         tandem_replayer_run(s->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, &why);
     if (status == TANDEM_OK) *peak_bytes = replay.member[s->c].peak_bytes;
@@ -113,10 +115,11 @@ static tandem_status replay_smallest(uint64_t *peak_bytes, const sizing *s, tand
 
 /* The class's peak at another batch: the least of the same precisions and the uniform ones, which suit small
  * batches. */
-static tandem_status measure_at(uint64_t *peak_bytes, const sizing *s, int64_t batch, tandem_error *error)
+static tandem_status find_peak_at_batch(uint64_t *peak_bytes, const memory_sizing *s, int64_t batch,
+                                        tandem_error *error)
 {
     tandem_graph *graph = NULL;
-    sizing there = {.problem = s->problem, .c = s->c, .best_bytes = UINT64_MAX};
+    memory_sizing there = {.problem = s->problem, .c = s->c, .best_bytes = UINT64_MAX};
     tandem_status status = tandem_graph_open(&graph, s->problem->graph->model, batch, error);
     if (status == TANDEM_OK)
         status = tandem_step_open_with(&there.step, graph, s->step->wider, s->step->bucket_bytes,
@@ -124,10 +127,10 @@ static tandem_status measure_at(uint64_t *peak_bytes, const sizing *s, int64_t b
     if (status == TANDEM_OK && !(there.best = malloc(((size_t)graph->n_op + 1) * sizeof *there.best)))
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", graph->n_op);
     if (status == TANDEM_OK) {
-        go(there.step, s->best);
-        status = try_now(&there, error);
+        set_step_precisions(there.step, s->best);
+        status = try_current_precisions(&there, error);
     }
-    if (status == TANDEM_OK) status = try_uniform(&there, error);
+    if (status == TANDEM_OK) status = try_uniform_precisions(&there, error);
     if (status == TANDEM_OK) *peak_bytes = there.best_bytes;
     free(there.best);
     tandem_step_close(there.step);
@@ -136,14 +139,14 @@ static tandem_status measure_at(uint64_t *peak_bytes, const sizing *s, int64_t b
 }
 
 /* The largest batch that fits, by bisection; 0 = not even 1. */
-static tandem_status find_batch(int64_t *batch, const sizing *s, uint64_t limit_bytes,
-                                uint64_t workspace_bytes, tandem_error *error)
+static tandem_status find_max_batch(int64_t *batch, const memory_sizing *s, uint64_t limit_bytes,
+                                    uint64_t workspace_bytes, tandem_error *error)
 {
     int64_t fits = 0, too_large = s->step->graph->batch;
     while (too_large - fits > 1) {
         const int64_t tried = fits + (too_large - fits) / 2;
         uint64_t peak_bytes = 0;
-        const tandem_status status = measure_at(&peak_bytes, s, tried, error);
+        const tandem_status status = find_peak_at_batch(&peak_bytes, s, tried, error);
         if (status != TANDEM_OK) return status;
         if (peak_bytes + workspace_bytes <= limit_bytes)
             fits = tried;
@@ -155,12 +158,12 @@ static tandem_status find_batch(int64_t *batch, const sizing *s, uint64_t limit_
 }
 
 /* *found = 0 where class c fits. */
-static tandem_status find_of(tandem_shortfall *out, int *found, const tandem_allocation_problem *problem,
-                             int c, tandem_error *error)
+static tandem_status find_class_deficit(tandem_memory_deficit *out, int *found,
+                                        const tandem_allocation_problem *problem, int c, tandem_error *error)
 {
     const tandem_step *own = tandem_replayer_step(problem->replayer, c);
     const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
-    sizing s = {.problem = problem, .c = c, .best_bytes = UINT64_MAX};
+    memory_sizing s = {.problem = problem, .c = c, .best_bytes = UINT64_MAX};
     uint64_t replayed_bytes = 0;
     *found = 0;
     if (!limit_bytes) return TANDEM_OK;
@@ -169,32 +172,32 @@ static tandem_status find_of(tandem_shortfall *out, int *found, const tandem_all
         s.best
             ? tandem_step_open_with(&s.step, own->graph, own->wider, own->bucket_bytes, &own->options, error)
             : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", own->graph->n_op);
-    if (status == TANDEM_OK) status = find_smallest(&s, error);
-    if (status == TANDEM_OK) status = replay_smallest(&replayed_bytes, &s, error);
+    if (status == TANDEM_OK) status = find_min_memory_plan(&s, error);
+    if (status == TANDEM_OK) status = replay_min_memory_plan(&replayed_bytes, &s, error);
     const uint64_t peak_bytes = replayed_bytes > s.best_bytes ? replayed_bytes : s.best_bytes;
     if (status == TANDEM_OK && peak_bytes > limit_bytes) {
         *found = 1;
-        *out = (tandem_shortfall){.c = c, .peak_bytes = peak_bytes, .limit_bytes = limit_bytes};
-        status = find_batch(&out->batch, &s, limit_bytes, peak_bytes - s.best_bytes, error);
+        *out = (tandem_memory_deficit){.c = c, .peak_bytes = peak_bytes, .limit_bytes = limit_bytes};
+        status = find_max_batch(&out->batch, &s, limit_bytes, peak_bytes - s.best_bytes, error);
     }
     tandem_step_close(s.step);
     free(s.best);
     return status;
 }
 
-tandem_status tandem_shortfalls_find(tandem_shortfall shortfall[TANDEM_MAX_CLASS], int *n_shortfall,
-                                     const tandem_allocation_problem *problem, tandem_error *error)
+tandem_status tandem_memory_deficits_find(tandem_memory_deficit deficit[TANDEM_MAX_CLASS], int *n_deficit,
+                                          const tandem_allocation_problem *problem, tandem_error *error)
 {
-    tandem_shortfall found[TANDEM_MAX_CLASS];
+    tandem_memory_deficit found[TANDEM_MAX_CLASS];
     int n = 0;
     tandem_status status = TANDEM_OK;
     for (int c = 0; c < tandem_replayer_cluster(problem->replayer)->n_class && status == TANDEM_OK; c++) {
-        int is_short = 0;
-        status = find_of(&found[n], &is_short, problem, c, error);
-        n += is_short;
+        int is_over_limit = 0;
+        status = find_class_deficit(&found[n], &is_over_limit, problem, c, error);
+        n += is_over_limit;
     }
     if (status != TANDEM_OK) return status;
-    for (int k = 0; k < n; k++) shortfall[k] = found[k];
-    *n_shortfall = n;
+    for (int k = 0; k < n; k++) deficit[k] = found[k];
+    *n_deficit = n;
     return TANDEM_OK;
 }

@@ -1,0 +1,107 @@
+/* baselines.c: the plans of one precision that a plan is to be compared with. */
+#include "allocator/policies.h"
+
+#include <stdio.h>
+
+/* Bit c: class c of the plan differs from base. Where none does: the class that the others wait for in base.
+ * */
+static tandem_status find_lowered_classes(unsigned *lowered, const tandem_allocation_problem *problem,
+                                          const tandem_plan *plan, tandem_error *error)
+{
+    tandem_plan *base = NULL;
+    tandem_replay replay;
+    *lowered = 0;
+    for (int c = 0; c < plan->cluster.n_class; c++)
+        if (!tandem_plan_is_uniform(plan, problem->graph, c, problem->base_precision)) *lowered |= 1u << c;
+    if (*lowered) return TANDEM_OK;
+    const tandem_status status = tandem_allocation_replay_base(&base, &replay, problem, error);
+    tandem_plan_close(base);
+    if (status == TANDEM_OK) *lowered = 1u << replay.slowest;
+    return status;
+}
+
+/* `plan` is overwritten. *found = 0 where a device lacks the precision, or a time of it was not measured. */
+static tandem_status replay_uniform_baseline(tandem_baseline *out, int *found,
+                                             const tandem_allocation_problem *problem, tandem_plan *plan,
+                                             unsigned lowered, tandem_precision precision,
+                                             tandem_error *error)
+{
+    tandem_replay replay;
+    tandem_error why = {0};
+    tandem_status status = TANDEM_OK;
+    *found = 0;
+    for (int c = 0; c < plan->cluster.n_class && status == TANDEM_OK; c++)
+        status = tandem_plan_uniform(plan, problem->graph, c,
+                                     lowered >> c & 1 ? precision : problem->base_precision, &why);
+    if (status == TANDEM_OK) {
+        tandem_replayer_set_plan(problem->replayer, plan);
+        status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, &why);
+    }
+    if (status == TANDEM_NO_KERNEL || status == TANDEM_MISSING) return TANDEM_OK;
+    if (status != TANDEM_OK) {
+        if (error) *error = why;
+        return status;
+    }
+    *found = 1;
+    *out = (tandem_baseline){.precision = precision,
+                             .step_ns = replay.step_ns,
+                             .sensitivity = tandem_allocation_sensitivity(problem),
+                             .fits = 1};
+    for (int c = 0; c < replay.n_class; c++) {
+        const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
+        out->peak_bytes[c] = replay.member[c].peak_bytes;
+        if (limit_bytes && out->peak_bytes[c] > limit_bytes) out->fits = 0;
+    }
+    (void)snprintf(out->name, sizeof out->name, "%s %s",
+                   precision == problem->base_precision ? "all" : "uniform",
+                   tandem_precision_get(precision)->name);
+    return TANDEM_OK;
+}
+
+/* The base stands first, the others behind it by their step. */
+static void insert_baseline(tandem_baseline *baseline, int *n, const tandem_baseline *added)
+{
+    int at = (*n)++;
+    for (; at > 1 && baseline[at - 1].step_ns > added->step_ns; at--) baseline[at] = baseline[at - 1];
+    baseline[at] = *added;
+}
+
+/* Which two lie just beside the plan. */
+static void mark_adjacent_baselines(tandem_baseline *baseline, int n, int64_t step_ns)
+{
+    int faster = -1, slower = -1;
+    for (int k = 1; k < n; k++) {
+        if (baseline[k].step_ns <= step_ns) faster = k;
+        if (baseline[k].step_ns > step_ns && slower < 0) slower = k;
+    }
+    if (n > 0) baseline[0].relation = TANDEM_BASELINE_BASE;
+    if (faster >= 0) baseline[faster].relation = TANDEM_BASELINE_FASTER;
+    if (slower >= 0) baseline[slower].relation = TANDEM_BASELINE_SLOWER;
+}
+
+tandem_status tandem_baselines_find(tandem_baseline baseline[TANDEM_N_PRECISION], int *n_baseline,
+                                    const tandem_allocation_problem *problem, const tandem_plan *plan,
+                                    tandem_error *error)
+{
+    tandem_baseline found[TANDEM_N_PRECISION] = {{.name = ""}};
+    tandem_plan *uniform = NULL;
+    unsigned lowered;
+    int n = 0;
+    tandem_status status = find_lowered_classes(&lowered, problem, plan, error);
+    if (status == TANDEM_OK) status = tandem_plan_open(&uniform, problem->graph, &plan->cluster, "", error);
+    for (int k = -1; k < TANDEM_N_PRECISION && status == TANDEM_OK; k++) {
+        const tandem_precision precision = k < 0 ? problem->base_precision : (tandem_precision)k;
+        tandem_baseline tried;
+        int is_there = 0;
+        if (k == (int)problem->base_precision) continue;
+        status = replay_uniform_baseline(&tried, &is_there, problem, uniform, lowered, precision, error);
+        if (is_there) insert_baseline(found, &n, &tried);
+    }
+    tandem_plan_close(uniform);
+    tandem_replayer_set_plan(problem->replayer, plan);
+    if (status != TANDEM_OK) return status;
+    mark_adjacent_baselines(found, n, plan->step_ns);
+    for (int k = 0; k < n; k++) baseline[k] = found[k];
+    *n_baseline = n;
+    return TANDEM_OK;
+}
