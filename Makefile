@@ -54,10 +54,10 @@ CARD_BENCH = $(call objects,$(addprefix bench/cuda/,kernels.c linear.c measure.c
 # Slurm's plug-ins, where its headers are; no sanitizer fits into its daemons. SLURM_PARTS need no header of
 # Slurm's. What slurmd and slurmstepd open, as root, links libc alone; the planner is a file of its own, which
 # users' commands open.
-SLURM_PARTS = $(call objects,$(addprefix allocator/slurm/,fit.c job_files.c layout.c run_folder.c site.c submission.c))
+SLURM_PARTS = $(call objects,$(addprefix allocator/slurm/,memory_fit.c job_plan.c layout.c run_folder.c site.c submission.c))
 SPANK = $(call objects,allocator/slurm/spank_tandem.c allocator/slurm/run_folder.c base/status.c)
 SPANK_PLANNER = $(call objects,$(addprefix allocator/slurm/,spank_planner.c step_nodes.c))
-JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix allocator/slurm/,job_submit_tandem.c submission.c fit.c site.c)) \
+JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix allocator/slurm/,job_submit_tandem.c submission.c memory_fit.c site.c)) \
              $(call objects,$(addprefix profiles/,device.c plan.c))
 SLURM_HEADER = $(wildcard /usr/include/slurm/spank.h)
 PLUGINS = $(if $(SAN),,$(if $(SLURM_HEADER),$(addprefix $(B)/,spank_tandem.so spank_tandem_planner.so job_submit_tandem.so),no-plugins))

@@ -5,23 +5,24 @@
 #include <string.h>
 
 #include "allocator/policies.h"
-#include "allocator/proof.h"
+#include "allocator/bound.h"
 #include "base/clock.h"
 
 static const double tolerable_gap = 1e-3;
-static const double search_seconds = 0.5; /* it closes small gaps soon, or none */
+static const double enumeration_limit_s = 0.5; /* it closes small gaps soon, or none */
 
 /* What the replayer has, to be put back. */
-static tandem_precision *keep(const tandem_allocation_problem *problem, int n_class)
+static tandem_precision *save_all_plans(const tandem_allocation_problem *problem, int n_class)
 {
     const int n_op = problem->graph->n_op;
-    tandem_precision *kept = malloc(((size_t)n_class * (size_t)n_op + 1) * sizeof *kept);
-    for (int c = 0; kept && c < n_class; c++)
-        for (int i = 0; i < n_op; i++) kept[c * n_op + i] = tandem_replayer_get(problem->replayer, c, i);
-    return kept;
+    tandem_precision *saved = malloc(((size_t)n_class * (size_t)n_op + 1) * sizeof *saved);
+    for (int c = 0; saved && c < n_class; c++)
+        for (int i = 0; i < n_op; i++) saved[c * n_op + i] = tandem_replayer_get(problem->replayer, c, i);
+    return saved;
 }
 
-static void put_back(const tandem_allocation_problem *problem, int c, const tandem_precision *precision)
+static void restore_class_plan(const tandem_allocation_problem *problem, int c,
+                               const tandem_precision *precision)
 {
     const tandem_graph *graph = problem->graph;
     for (int i = 0; i < graph->n_op; i++)
@@ -29,48 +30,50 @@ static void put_back(const tandem_allocation_problem *problem, int c, const tand
             tandem_replayer_set(problem->replayer, c, i, precision[i]);
 }
 
-static tandem_status hold(const tandem_allocation_problem *problem, unsigned keeps_base, tandem_error *error)
+static tandem_status pin_base_classes(const tandem_allocation_problem *problem, unsigned keeps_base,
+                                      tandem_error *error)
 {
     tandem_plan *base = NULL;
     const tandem_status status = tandem_allocation_open_base_plan(&base, problem, error);
     for (int c = 0; status == TANDEM_OK && c < base->cluster.n_class; c++)
-        if (keeps_base & 1u << c) put_back(problem, c, base->precision[c]);
+        if (keeps_base & 1u << c) restore_class_plan(problem, c, base->precision[c]);
     tandem_plan_close(base);
     return status;
 }
 
 /* claimed: a bound that somebody has proven, perhaps by a longer search. */
-static tandem_status prove(tandem_proof *proof, double sensitivity, double claimed, double seconds,
-                           tandem_error *error)
+static tandem_status bound_within_time(tandem_bound *bound, double sensitivity, double claimed_bound,
+                                       double seconds, tandem_error *error)
 {
     const int64_t begin_ns = tandem_now_ns();
     int found = 0;
     int64_t replays = 0;
-    tandem_status status = tandem_proof_bound(proof, 0.7 * seconds, error);
-    if (status != TANDEM_OK || sensitivity - proof->lower_bound <= tolerable_gap * sensitivity) return status;
+    tandem_status status = tandem_bound_compute(bound, 0.7 * seconds, error);
+    if (status != TANDEM_OK || sensitivity - bound->lower_bound <= tolerable_gap * sensitivity) return status;
     const double left = seconds - (double)(tandem_now_ns() - begin_ns) * 1e-9;
-    const int is_open = proof->lower_bound < claimed;
-    return tandem_proof_search(proof, sensitivity, is_open ? left : fmin(left, search_seconds), &found,
-                               &replays, error);
+    const int is_open = bound->lower_bound < claimed_bound;
+    return tandem_bound_enumerate(bound, sensitivity, is_open ? left : fmin(left, enumeration_limit_s),
+                                  &found, &replays, error);
 }
 
 tandem_status tandem_certify_claim(tandem_certificate *certificate, const tandem_allocation_problem *problem,
-                                   int64_t target_ns, unsigned keeps_base, double sensitivity, double claimed,
-                                   double time_limit_s, tandem_error *error)
+                                   int64_t target_ns, unsigned keeps_base, double sensitivity,
+                                   double claimed_bound, double time_limit_s, tandem_error *error)
 {
     const int n_class = tandem_replayer_cluster(problem->replayer)->n_class, n_op = problem->graph->n_op;
-    tandem_proof proof = {0};
-    tandem_precision *kept = keep(problem, n_class);
-    if (!kept)
+    tandem_bound bound = {0};
+    tandem_precision *saved = save_all_plans(problem, n_class);
+    if (!saved)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to certify a plan of %d operators", n_op);
-    tandem_status status = hold(problem, keeps_base, error);
-    if (status == TANDEM_OK) status = tandem_proof_open(&proof, problem, target_ns, keeps_base, error);
+    tandem_status status = pin_base_classes(problem, keeps_base, error);
+    if (status == TANDEM_OK) status = tandem_bound_open(&bound, problem, target_ns, keeps_base, error);
     if (status == TANDEM_OK)
-        status = prove(&proof, sensitivity, claimed, tandem_allowed_seconds(time_limit_s), error);
-    if (status == TANDEM_OK) tandem_proof_certify(certificate, &proof, sensitivity);
-    tandem_proof_close(&proof);
-    for (int c = 0; c < n_class; c++) put_back(problem, c, kept + c * n_op);
-    free(kept);
+        status = bound_within_time(&bound, sensitivity, claimed_bound,
+                                   tandem_time_limit_or_default(time_limit_s), error);
+    if (status == TANDEM_OK) tandem_bound_certify(certificate, &bound, sensitivity);
+    tandem_bound_close(&bound);
+    for (int c = 0; c < n_class; c++) restore_class_plan(problem, c, saved + c * n_op);
+    free(saved);
     return status;
 }
 

@@ -1,8 +1,8 @@
 /* exact.c: the plan with the least sensitivity, with a proof, or the best found by the time limit and a
  * bound.
  *
- * 1. Target and held classes as for every policy (target.h). For each other class the least harm that the
- *    relaxation of its limits allows (relaxation.h): their weighted sum bounds every plan.
+ * 1. Target and held classes as for every policy (target.h). For each other class the least sensitivity that
+ *    the relaxation of its limits allows (relaxation.h): their weighted sum bounds every plan.
  * 2. A plan: each class from the plan that reached its bound, or from its fastest where a replay finds that
  *    too slow, improved by greedy's exchange.
  * 3. Proof: where plan and bound differ, the plans that the relaxation allows are replayed in order of
@@ -13,23 +13,23 @@
 #include <string.h>
 
 #include "allocator/policies.h"
-#include "allocator/proof.h"
+#include "allocator/bound.h"
 #include "base/clock.h"
 
-static const double close_gap = 1e-2, close_seconds = 0.3, close_share = 0.03;
+static const double close_gap = 1e-2, close_limit_s = 0.3, close_share = 0.03;
 
 /* --- A plan from the bounds ----------------------------------------------------------------------------- */
 
-typedef struct exact {
+typedef struct exact_search {
     const tandem_allocation_problem *problem;
     tandem_target target;
-    tandem_proof proof;
+    tandem_bound bound;
     tandem_precision *best[TANDEM_MAX_CLASS]; /* [n_op] of the best plan found */
     double best_sensitivity;
     int n_class;
-} exact;
+} exact_search;
 
-static void keep_if_better(exact *e)
+static void save_if_better(exact_search *e)
 {
     const double sensitivity = tandem_allocation_sensitivity(e->problem);
     if (sensitivity >= e->best_sensitivity) return;
@@ -39,7 +39,7 @@ static void keep_if_better(exact *e)
             e->best[c][i] = tandem_replayer_get(e->problem->replayer, c, i);
 }
 
-static void go_to_best(const exact *e)
+static void restore_best(const exact_search *e)
 {
     const tandem_graph *graph = e->problem->graph;
     for (int c = 0; c < e->n_class; c++)
@@ -50,30 +50,30 @@ static void go_to_best(const exact *e)
 
 /* Class after class, the others as they are, from its relaxed best plan among others. The replayer has a plan
  * within the target before and after. */
-static tandem_status improve_from_bounds(exact *e, tandem_error *error)
+static tandem_status improve_from_bounds(exact_search *e, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < e->n_class && status == TANDEM_OK; k++) {
         const int c = e->target.order[k];
         if (e->target.keeps_base & 1u << c) continue;
-        status = tandem_greedy_improve_class(e->problem, c, tandem_proof_plan(&e->proof, c),
+        status = tandem_greedy_improve_class(e->problem, c, tandem_bound_plan(&e->bound, c),
                                              e->target.target_ns, &e->target.replays, error);
     }
     return status;
 }
 
-static tandem_status try_published(exact *e, tandem_error *error)
+static tandem_status save_qsync_plan(exact_search *e, tandem_error *error)
 {
     int found = 0;
     const tandem_status status = tandem_qsync_find_plan(e->problem, e->target.target_ns, e->target.keeps_base,
                                                         &found, &e->target.replays, error);
-    if (found) keep_if_better(e);
+    if (found) save_if_better(e);
     return status;
 }
 
 /* --- The policy ----------------------------------------------------------------------------------------- */
 
-static tandem_status open_best(exact *e, tandem_error *error)
+static tandem_status allocate_best(exact_search *e, tandem_error *error)
 {
     for (int c = 0; c < e->n_class; c++)
         if (!(e->best[c] = malloc(((size_t)e->problem->graph->n_op + 1) * sizeof *e->best[c])))
@@ -84,7 +84,7 @@ static tandem_status open_best(exact *e, tandem_error *error)
 
 /* Where greedy's way to the fastest plan does not get within a given target and memory, a plan may still be:
  * any class may be lowered then. */
-static tandem_status aim(exact *e, int *is_within, tandem_error *error)
+static tandem_status find_exact_target(exact_search *e, int *is_within, tandem_error *error)
 {
     tandem_replay base;
     tandem_plan *plan = NULL;
@@ -104,60 +104,61 @@ static tandem_status aim(exact *e, int *is_within, tandem_error *error)
 }
 
 /* The last hundredth is worth a little of the time allowed, not all of it. */
-static double search_seconds(const exact *e, int64_t deadline_ns)
+static double enumeration_time_s(const exact_search *e, int64_t deadline_ns)
 {
     const double left = (double)(deadline_ns - tandem_now_ns()) * 1e-9;
-    const int is_close = e->best_sensitivity - e->proof.lower_bound <= close_gap * e->best_sensitivity;
-    const double little = fmax(close_seconds, close_share * tandem_allowed_seconds(e->problem->time_limit_s));
-    return is_close ? fmin(left, little) : left;
+    const int is_close = e->best_sensitivity - e->bound.lower_bound <= close_gap * e->best_sensitivity;
+    const double short_s =
+        fmax(close_limit_s, close_share * tandem_time_limit_or_default(e->problem->time_limit_s));
+    return is_close ? fmin(left, short_s) : left;
 }
 
-static tandem_status refuse(const tandem_error *refusal, tandem_error *error)
+static tandem_status return_refusal(const tandem_error *refusal, tandem_error *error)
 {
     if (error) *error = *refusal;
     return refusal->status;
 }
 
-static tandem_status run(exact *e, tandem_certificate *certificate, tandem_error *error)
+static tandem_status run_exact(exact_search *e, tandem_certificate *certificate, tandem_error *error)
 {
     const tandem_allocation_problem *problem = e->problem;
-    const double seconds = tandem_allowed_seconds(problem->time_limit_s);
+    const double seconds = tandem_time_limit_or_default(problem->time_limit_s);
     const int64_t deadline_ns = tandem_now_ns() + (int64_t)(seconds * 1e9);
     int is_within = 0, found = 0;
     tandem_error refusal = {0};
-    tandem_status status = open_best(e, error);
+    tandem_status status = allocate_best(e, error);
     if (status != TANDEM_OK) return status;
-    status = aim(e, &is_within, &refusal);
-    if (status != TANDEM_OK) return refuse(&refusal, error);
-    status = tandem_proof_open(&e->proof, problem, e->target.target_ns, e->target.keeps_base, error);
-    if (status == TANDEM_OK) status = tandem_proof_bound(&e->proof, 0.5 * seconds, error);
+    status = find_exact_target(e, &is_within, &refusal);
+    if (status != TANDEM_OK) return return_refusal(&refusal, error);
+    status = tandem_bound_open(&e->bound, problem, e->target.target_ns, e->target.keeps_base, error);
+    if (status == TANDEM_OK) status = tandem_bound_compute(&e->bound, 0.5 * seconds, error);
     if (status == TANDEM_OK && is_within) status = improve_from_bounds(e, error);
-    if (status == TANDEM_OK && is_within) keep_if_better(e);
-    if (status == TANDEM_OK && is_within) status = try_published(e, error);
+    if (status == TANDEM_OK && is_within) save_if_better(e);
+    if (status == TANDEM_OK && is_within) status = save_qsync_plan(e, error);
     if (status == TANDEM_OK)
-        status = tandem_proof_search(&e->proof, e->best_sensitivity, search_seconds(e, deadline_ns), &found,
-                                     &e->target.replays, error);
+        status = tandem_bound_enumerate(&e->bound, e->best_sensitivity, enumeration_time_s(e, deadline_ns),
+                                        &found, &e->target.replays, error);
     if (status != TANDEM_OK) return status;
-    if (!is_within && !found) return refuse(&refusal, error);
-    if (found) keep_if_better(e);
-    go_to_best(e);
-    tandem_proof_certify(certificate, &e->proof, e->best_sensitivity);
+    if (!is_within && !found) return return_refusal(&refusal, error);
+    if (found) save_if_better(e);
+    restore_best(e);
+    tandem_bound_certify(certificate, &e->bound, e->best_sensitivity);
     return TANDEM_OK;
 }
 
-static tandem_status allocate(const tandem_allocation_problem *problem, tandem_allocation *allocation,
-                              tandem_error *error)
+static tandem_status allocate_exact(const tandem_allocation_problem *problem, tandem_allocation *allocation,
+                                    tandem_error *error)
 {
-    exact e = {.problem = problem,
-               .n_class = tandem_replayer_cluster(problem->replayer)->n_class,
-               .best_sensitivity = INFINITY};
+    exact_search e = {.problem = problem,
+                      .n_class = tandem_replayer_cluster(problem->replayer)->n_class,
+                      .best_sensitivity = INFINITY};
     tandem_certificate certificate = {.lower_bound = NAN, .gap = NAN};
-    const tandem_status status = run(&e, &certificate, error);
+    const tandem_status status = run_exact(&e, &certificate, error);
     if (status == TANDEM_OK) {
         tandem_target_fill_allocation(allocation, &e.target);
         allocation->certificate = certificate;
     }
-    tandem_proof_close(&e.proof);
+    tandem_bound_close(&e.bound);
     for (int c = 0; c < e.n_class; c++) free(e.best[c]);
     return status;
 }
@@ -165,5 +166,5 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
 const tandem_policy tandem_policy_exact = {
     .name = "exact",
     .meaning = "the plan with the least sensitivity, with a proof of how close it is",
-    .allocate = allocate,
+    .allocate = allocate_exact,
 };

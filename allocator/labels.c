@@ -1,17 +1,17 @@
-/* labels.c: the least harm within the limits, by labels.
+/* labels.c: the least sensitivity within the limits, by labels.
  *
- * A label is the beginning of a way: what harm it has, what it has spent. Of two at one state, the one that
- * is not better in anything is dominated: whatever follows it, follows the other at no more harm. (Sums of
- * doubles keep their order when the same is added to both, so this holds to the last bit.) Labels go from
- * layer to layer, all of one before the next; those whose bound says that they cannot lead to anything better
- * than the best way known are left out, and each that stays is completed by the ways behind the bounds: so
- * better ways are met all the time.
+ * A label is the beginning of a path: what sensitivity it has, what it has spent. Of two at one state, the
+ * one that is not better in anything is dominated: whatever follows it, follows the other at no more
+ * sensitivity. (Sums of doubles keep their order when the same is added to both, so this holds to the last
+ * bit.) Labels go from layer to layer, all of one before the next; those whose bound says that they cannot
+ * lead to anything better than the best path known are left out, and each that stays is completed by the
+ * paths behind the bounds: so better paths are met all the time.
  *
- * First with few labels a layer, those with the least bounds: this finds good ways soon. Where some had to be
- * left out for that alone, nothing is proven beyond the least of their bounds; then again with more. Before
- * each time the arcs are left out that the best way known has made useless, and the bounds are made anew from
- * the rest. */
-#include "allocator/ways.h"
+ * First with few labels a layer, those with the least bounds: this finds good paths soon. Where some had to
+ * be left out for that alone, nothing is proven beyond the least of their bounds; then again with more.
+ * Before each time the arcs are left out that the best path known has made useless, and the bounds are made
+ * anew from the rest. */
+#include "allocator/path_dag.h"
 #include "base/clock.h"
 
 #include <math.h>
@@ -19,11 +19,11 @@
 #include <string.h>
 
 enum {
-    COSTS = TANDEM_WAYS_COSTS,
+    COSTS = TANDEM_N_PATH_COST,
     FIRST_WIDTH = 256,
-    MOST_WIDTH = 1 << 18,  /* labels in a layer */
-    MOST_TRACES = 1 << 23, /* labels in all layers, of which only their arcs are kept */
-    CLOCK_EVERY = 1 << 14  /* labels made between two looks at the clock */
+    MAX_WIDTH = 1 << 18,  /* labels in a layer */
+    MAX_TRACES = 1 << 23, /* labels in all layers, of which only their arcs are kept */
+    CLOCK_EVERY = 1 << 14 /* labels made between two looks at the clock */
 };
 
 typedef struct label {
@@ -33,43 +33,48 @@ typedef struct label {
 } label;
 
 typedef struct trace {
-    int parent, origin;
+    int parent, plan_arc;
 } trace;
 
-typedef struct labels {
-    label *at;
+typedef struct label_list {
+    label *label;
     size_t n, capacity;
-} labels;
+} label_list;
 
-typedef struct search {
-    tandem_ways ways;
-    tandem_completion completion;
-    tandem_best best;
+typedef struct label_search {
+    tandem_path_dag paths;
+    tandem_completion_bound completion;
+    tandem_best_path best;
     double cutoff, tolerance;
-    double lower;                    /* proven */
-    int64_t end_ns, made, looked_at; /* labels made in all, and when the clock was last looked at */
+    double lower_bound;                    /* proven */
+    int64_t end_ns, n_made, clock_read_at; /* labels made in all, and when the clock was last looked at */
     int out_of_time;
-    unsigned char *drop;              /* [n_arc] */
-    int *from;                        /* [n_arc] the state an arc leaves */
-    int *arrival;                     /* [n_arc] arcs, by the state they lead to */
-    int *arrival_start;               /* [n_state + 1] */
-    int *way;                         /* [n_layer] */
-    size_t *label_start;              /* [n_state + 1] labels of the states of the last layer in `now` */
-    labels now, next, here, spare;    /* of a layer, of the layer behind it, of a state; room to merge */
+    unsigned char *drop; /* [n_arc] */
+    int *from;           /* [n_arc] the state an arc leaves */
+    int *incoming_arc;   /* [n_arc] arcs, by the state they lead to */
+    int *incoming_start; /* [n_state + 1] */
+    int *path;           /* [n_layer] */
+    size_t *label_start; /* [n_state + 1] labels of the states of the last layer in `now` */
+    /* of a layer, of the layer behind it, of a state; room to merge */
+    label_list now, next, arrived, spare;
     size_t *run, n_run, run_capacity; /* where sorted runs begin in `here` */
-    double *rank;                     /* room for bounds, or for a staircase */
-    size_t rank_capacity;
+    double *scratch;                  /* room for bounds, or for a staircase */
+    size_t scratch_capacity;
     trace *trace;
     size_t n_trace, trace_capacity;
-    double dropped; /* least bound of what was left out for want of room */
+    double dropped_bound; /* least bound of what was left out for want of room */
     tandem_error *error;
-} search;
+} label_search;
 
-static double target_of(const search *s) { return fmin(s->cutoff, s->best.sensitivity * (1 - s->tolerance)); }
+static double label_target(const label_search *s)
+{
+    return fmin(s->cutoff, s->best.sensitivity * (1 - s->tolerance));
+}
 
 /* --- Room ----------------------------------------------------------------------------------------------- */
 
-static tandem_status grow(void **array, size_t *capacity, size_t needed, size_t size, tandem_error *error)
+static tandem_status reserve_room(void **array, size_t *capacity, size_t needed, size_t size,
+                                  tandem_error *error)
 {
     size_t wanted = *capacity ? *capacity : 256;
     if (needed <= *capacity) return TANDEM_OK;
@@ -81,15 +86,15 @@ static tandem_status grow(void **array, size_t *capacity, size_t needed, size_t 
     return TANDEM_OK;
 }
 
-static tandem_status grow_labels(labels *l, size_t needed, tandem_error *error)
+static tandem_status reserve_labels(label_list *l, size_t needed, tandem_error *error)
 {
-    return grow((void **)&l->at, &l->capacity, needed, sizeof *l->at, error);
+    return reserve_room((void **)&l->label, &l->capacity, needed, sizeof *l->label, error);
 }
 
 /* --- Where there are too many --------------------------------------------------------------------------- */
 
 /* The k-th smallest of n values, which are put into another order. */
-static double select_rank(double *value, size_t n, size_t k)
+static double select_kth(double *value, size_t n, size_t k)
 {
     size_t low = 0, high = n - 1;
     while (low < high) {
@@ -112,29 +117,30 @@ static double select_rank(double *value, size_t n, size_t k)
 }
 
 /* Keeps the `width` labels with the least bounds, in their order. */
-static tandem_status narrow(search *s, labels *l, size_t width)
+static tandem_status keep_lowest_bounds(label_search *s, label_list *l, size_t width)
 {
     if (l->n <= width) return TANDEM_OK;
-    const tandem_status status = grow((void **)&s->rank, &s->rank_capacity, l->n, sizeof *s->rank, s->error);
+    const tandem_status status =
+        reserve_room((void **)&s->scratch, &s->scratch_capacity, l->n, sizeof *s->scratch, s->error);
     if (status != TANDEM_OK) return status;
-    for (size_t i = 0; i < l->n; i++) s->rank[i] = l->at[i].bound;
-    const double edge = select_rank(s->rank, l->n, width);
+    for (size_t i = 0; i < l->n; i++) s->scratch[i] = l->label[i].bound;
+    const double edge = select_kth(s->scratch, l->n, width);
     size_t below = 0, n = 0;
-    for (size_t i = 0; i < l->n; i++) below += l->at[i].bound < edge;
+    for (size_t i = 0; i < l->n; i++) below += l->label[i].bound < edge;
     for (size_t i = 0, at_edge = below; i < l->n; i++) {
-        if (l->at[i].bound < edge || (l->at[i].bound == edge && at_edge < width)) {
-            at_edge += l->at[i].bound == edge;
-            l->at[n++] = l->at[i];
+        if (l->label[i].bound < edge || (l->label[i].bound == edge && at_edge < width)) {
+            at_edge += l->label[i].bound == edge;
+            l->label[n++] = l->label[i];
         }
     }
     l->n = n;
-    s->dropped = fmin(s->dropped, edge);
+    s->dropped_bound = fmin(s->dropped_bound, edge);
     return TANDEM_OK;
 }
 
 /* --- Labels of one state -------------------------------------------------------------------------------- */
 
-static int comes_before(const label *a, const label *b)
+static int label_before(const label *a, const label *b)
 {
     if (a->sensitivity != b->sensitivity) return a->sensitivity < b->sensitivity;
     if (a->spent[0] != b->spent[0]) return a->spent[0] < b->spent[0];
@@ -142,25 +148,25 @@ static int comes_before(const label *a, const label *b)
 }
 
 /* Sorts `here` by merging its runs two by two. */
-static tandem_status merge_runs(search *s)
+static tandem_status merge_runs(label_search *s)
 {
-    const tandem_status status = grow_labels(&s->spare, s->here.n, s->error);
+    const tandem_status status = reserve_labels(&s->spare, s->arrived.n, s->error);
     if (status != TANDEM_OK) return status;
     while (s->n_run > 1) {
         size_t n_run = 0, out = 0;
         for (size_t k = 0; k < s->n_run; k += 2) {
-            const label *const at = s->here.at;
-            size_t i = s->run[k], j = k + 1 < s->n_run ? s->run[k + 1] : s->here.n;
-            const size_t middle = j, end = k + 2 < s->n_run ? s->run[k + 2] : s->here.n;
+            const label *const at = s->arrived.label;
+            size_t i = s->run[k], j = k + 1 < s->n_run ? s->run[k + 1] : s->arrived.n;
+            const size_t middle = j, end = k + 2 < s->n_run ? s->run[k + 2] : s->arrived.n;
             s->run[n_run++] = out;
             while (i < middle && j < end)
-                s->spare.at[out++] = comes_before(&at[j], &at[i]) ? at[j++] : at[i++];
-            while (i < middle) s->spare.at[out++] = at[i++];
-            while (j < end) s->spare.at[out++] = at[j++];
+                s->spare.label[out++] = label_before(&at[j], &at[i]) ? at[j++] : at[i++];
+            while (i < middle) s->spare.label[out++] = at[i++];
+            while (j < end) s->spare.label[out++] = at[j++];
         }
-        const labels merged = {.at = s->spare.at, .n = s->here.n, .capacity = s->spare.capacity};
-        s->spare = (labels){.at = s->here.at, .capacity = s->here.capacity};
-        s->here = merged;
+        const label_list merged = {.label = s->spare.label, .n = s->arrived.n, .capacity = s->spare.capacity};
+        s->spare = (label_list){.label = s->arrived.label, .capacity = s->arrived.capacity};
+        s->arrived = merged;
         s->n_run = n_run;
     }
     return TANDEM_OK;
@@ -168,7 +174,7 @@ static tandem_status merge_runs(search *s)
 
 /* The labels so far, from the cheapest of the first cost on, as a staircase: each costs less of the second.
  * Whether one of them costs no more of either than `l`; else l becomes a step. */
-static int covered(double (*stair)[COSTS], size_t *n_stair, const label *l)
+static int is_covered(double (*stair)[COSTS], size_t *n_stair, const label *l)
 {
     size_t low = 0, high = *n_stair;
     while (low < high) {
@@ -188,295 +194,300 @@ static int covered(double (*stair)[COSTS], size_t *n_stair, const label *l)
     return 0;
 }
 
-/* Leaves the labels of `here`, which are sorted by harm, that none before them dominates. */
-static tandem_status remove_dominated(search *s)
+/* Leaves the labels of `here`, which are sorted by sensitivity, that none before them dominates. */
+static tandem_status remove_dominated(label_search *s)
 {
     size_t n = 0, n_stair = 0;
-    double least = INFINITY;
-    if (s->ways.n_cost == 2) {
-        const tandem_status status =
-            grow((void **)&s->rank, &s->rank_capacity, 2 * (s->here.n + 1), sizeof *s->rank, s->error);
+    double min = INFINITY;
+    if (s->paths.n_cost == 2) {
+        const tandem_status status = reserve_room((void **)&s->scratch, &s->scratch_capacity,
+                                                  2 * (s->arrived.n + 1), sizeof *s->scratch, s->error);
         if (status != TANDEM_OK) return status;
     }
-    for (size_t i = 0; i < s->here.n; i++) {
-        const label *const l = &s->here.at[i];
-        if (s->ways.n_cost == 2 ? covered((double(*)[COSTS])s->rank, &n_stair, l) : l->spent[0] >= least)
+    for (size_t i = 0; i < s->arrived.n; i++) {
+        const label *const l = &s->arrived.label[i];
+        if (s->paths.n_cost == 2 ? is_covered((double(*)[COSTS])s->scratch, &n_stair, l) : l->spent[0] >= min)
             continue;
-        least = l->spent[0];
-        s->here.at[n++] = *l;
+        min = l->spent[0];
+        s->arrived.label[n++] = *l;
     }
-    s->here.n = n;
+    s->arrived.n = n;
     return TANDEM_OK;
 }
 
-static tandem_status tidy(search *s)
+static tandem_status sort_and_prune(label_search *s)
 {
     const tandem_status status = merge_runs(s);
     return status == TANDEM_OK ? remove_dominated(s) : status;
 }
 
 /* All labels that come to a state by one arc: a sorted run more in `here`. */
-static tandem_status extend(search *s, int arc, const label *from, size_t n, double target)
+static tandem_status extend_by_arc(label_search *s, int arc, const label *from, size_t n, double target)
 {
-    const tandem_ways *const ways = &s->ways;
-    const int to = ways->to[arc], first_trace = (int)(s->n_trace - s->now.n);
-    tandem_status status = grow_labels(&s->here, s->here.n + n, s->error);
+    const tandem_path_dag *const paths = &s->paths;
+    const int to = paths->to[arc], first_trace = (int)(s->n_trace - s->now.n);
+    tandem_status status = reserve_labels(&s->arrived, s->arrived.n + n, s->error);
     if (status == TANDEM_OK)
-        status = grow((void **)&s->run, &s->run_capacity, s->n_run + 1, sizeof *s->run, s->error);
+        status = reserve_room((void **)&s->run, &s->run_capacity, s->n_run + 1, sizeof *s->run, s->error);
     if (status != TANDEM_OK) return status;
-    const size_t begin = s->here.n;
+    const size_t begin = s->arrived.n;
     for (size_t i = 0; i < n; i++) {
-        label *const made = &s->here.at[s->here.n];
-        made->sensitivity = from[i].sensitivity + ways->sensitivity[arc];
-        made->spent[0] = from[i].spent[0] + ways->cost[0][arc];
-        made->spent[1] = from[i].spent[1] + ways->cost[1][arc];
-        made->bound = tandem_completion_bound(&s->completion, ways, to, made->sensitivity, made->spent);
+        label *const made = &s->arrived.label[s->arrived.n];
+        made->sensitivity = from[i].sensitivity + paths->sensitivity[arc];
+        made->spent[0] = from[i].spent[0] + paths->cost[0][arc];
+        made->spent[1] = from[i].spent[1] + paths->cost[1][arc];
+        made->bound = tandem_completion_bound_at(&s->completion, paths, to, made->sensitivity, made->spent);
         made->arc = arc;
-        made->parent = first_trace + (int)(&from[i] - s->now.at);
-        s->here.n += made->bound < target;
+        made->parent = first_trace + (int)(&from[i] - s->now.label);
+        s->arrived.n += made->bound < target;
     }
-    s->made += (int64_t)n;
-    if (s->here.n > begin) s->run[s->n_run++] = begin;
+    s->n_made += (int64_t)n;
+    if (s->arrived.n > begin) s->run[s->n_run++] = begin;
     return TANDEM_OK;
 }
 
-/* --- Ways ----------------------------------------------------------------------------------------------- */
+/* --- Paths ---------------------------------------------------------------------------------------------- */
 
-/* The way that a label of layer l began, completed by set k of the bounds. */
-static void offer(search *s, int l, const label *begin, int k)
+/* The path that a label of layer l began, completed by set k of the bounds. */
+static void offer_completed(label_search *s, int l, const label *begin, int k)
 {
-    int state = s->ways.to[begin->arc];
-    s->way[l - 1] = s->ways.origin[begin->arc];
+    int state = s->paths.to[begin->arc];
+    s->path[l - 1] = s->paths.plan_arc[begin->arc];
     for (int layer = l - 2, at = begin->parent; layer >= 0; layer--, at = s->trace[at].parent)
-        s->way[layer] = s->trace[at].origin;
-    for (int layer = l; layer < s->ways.n_layer; layer++) {
-        const int arc = s->completion.next[(size_t)state * TANDEM_COMPLETION_SETS + (size_t)k];
-        s->way[layer] = s->ways.origin[arc];
-        state = s->ways.to[arc];
+        s->path[layer] = s->trace[at].plan_arc;
+    for (int layer = l; layer < s->paths.n_layer; layer++) {
+        const int arc = s->completion.next[(size_t)state * TANDEM_N_MULTIPLIER_SET + (size_t)k];
+        s->path[layer] = s->paths.plan_arc[arc];
+        state = s->paths.to[arc];
     }
-    tandem_best_offer(&s->best, &s->ways, s->way);
+    tandem_best_path_offer(&s->best, &s->paths, s->path);
 }
 
-static void complete(search *s, int l, const label *begin)
+static void complete_label(label_search *s, int l, const label *begin)
 {
-    const tandem_completion *const c = &s->completion;
-    const size_t at = (size_t)s->ways.to[begin->arc] * TANDEM_COMPLETION_SETS;
-    for (int k = 0; k < TANDEM_COMPLETION_SETS; k++) {
+    const tandem_completion_bound *const c = &s->completion;
+    const size_t at = (size_t)s->paths.to[begin->arc] * TANDEM_N_MULTIPLIER_SET;
+    for (int k = 0; k < TANDEM_N_MULTIPLIER_SET; k++) {
         const size_t set = at + (size_t)k;
         if (begin->sensitivity + c->sensitivity[set] < s->best.sensitivity &&
-            begin->spent[0] + c->spent[0][set] <= s->ways.slack[0] &&
-            begin->spent[1] + c->spent[1][set] <= s->ways.slack[1])
-            offer(s, l, begin, k);
+            begin->spent[0] + c->spent[0][set] <= s->paths.reduced_limit[0] &&
+            begin->spent[1] + c->spent[1][set] <= s->paths.reduced_limit[1])
+            offer_completed(s, l, begin, k);
     }
 }
 
 /* --- From layer to layer -------------------------------------------------------------------------------- */
 
-static int is_out_of_time(search *s)
+static int is_out_of_time(label_search *s)
 {
-    if (s->made - s->looked_at >= CLOCK_EVERY) {
-        s->looked_at = s->made;
+    if (s->n_made - s->clock_read_at >= CLOCK_EVERY) {
+        s->clock_read_at = s->n_made;
         s->out_of_time = tandem_now_ns() >= s->end_ns;
     }
     return s->out_of_time;
 }
 
 /* The labels of one state of layer l, out of those of the layer before it, behind `next`. */
-static tandem_status visit(search *s, int l, int state, size_t width)
+static tandem_status visit_state(label_search *s, int l, int state, size_t width)
 {
     tandem_status status = TANDEM_OK;
-    s->here.n = s->n_run = 0;
-    for (int k = s->arrival_start[state]; k < s->arrival_start[state + 1] && status == TANDEM_OK; k++) {
-        const int arc = s->arrival[k], from = s->from[arc];
+    s->arrived.n = s->n_run = 0;
+    for (int k = s->incoming_start[state]; k < s->incoming_start[state + 1] && status == TANDEM_OK; k++) {
+        const int arc = s->incoming_arc[k], from = s->from[arc];
         if (is_out_of_time(s)) return TANDEM_OK;
         const size_t begin = s->label_start[from], n = s->label_start[from + 1] - begin;
-        status = extend(s, arc, s->now.at + begin, n, target_of(s));
-        if (status == TANDEM_OK && s->here.n > 4 * width + n) {
-            status = tidy(s);
-            if (status == TANDEM_OK) status = narrow(s, &s->here, width);
+        status = extend_by_arc(s, arc, s->now.label + begin, n, label_target(s));
+        if (status == TANDEM_OK && s->arrived.n > 4 * width + n) {
+            status = sort_and_prune(s);
+            if (status == TANDEM_OK) status = keep_lowest_bounds(s, &s->arrived, width);
         }
     }
-    if (status == TANDEM_OK) status = tidy(s);
-    if (status == TANDEM_OK) status = grow_labels(&s->next, s->next.n + s->here.n, s->error);
+    if (status == TANDEM_OK) status = sort_and_prune(s);
+    if (status == TANDEM_OK) status = reserve_labels(&s->next, s->next.n + s->arrived.n, s->error);
     if (status != TANDEM_OK) return status;
-    for (size_t i = 0; i < s->here.n; i++) {
-        complete(s, l, &s->here.at[i]);
-        s->next.at[s->next.n++] = s->here.at[i];
+    for (size_t i = 0; i < s->arrived.n; i++) {
+        complete_label(s, l, &s->arrived.label[i]);
+        s->next.label[s->next.n++] = s->arrived.label[i];
     }
-    return s->next.n > 2 * width ? narrow(s, &s->next, width) : TANDEM_OK;
+    return s->next.n > 2 * width ? keep_lowest_bounds(s, &s->next, width) : TANDEM_OK;
 }
 
 /* The labels of `next`, which are of layer l, become those of `now`; their arcs are kept. */
-static tandem_status step(search *s, int l)
+static tandem_status label_advance(label_search *s, int l)
 {
-    const tandem_status status =
-        grow((void **)&s->trace, &s->trace_capacity, s->n_trace + s->next.n, sizeof *s->trace, s->error);
+    const tandem_status status = reserve_room((void **)&s->trace, &s->trace_capacity, s->n_trace + s->next.n,
+                                              sizeof *s->trace, s->error);
     if (status != TANDEM_OK) return status;
-    const labels stepped = s->next;
+    const label_list advanced = s->next;
     s->next = s->now;
-    s->now = stepped;
+    s->now = advanced;
     size_t i = 0;
-    for (int state = s->ways.layer_start[l]; state < s->ways.layer_start[l + 1]; state++) {
+    for (int state = s->paths.layer_start[l]; state < s->paths.layer_start[l + 1]; state++) {
         s->label_start[state] = i;
-        for (; i < s->now.n && s->ways.to[s->now.at[i].arc] == state; i++)
+        for (; i < s->now.n && s->paths.to[s->now.label[i].arc] == state; i++)
             s->trace[s->n_trace++] =
-                (trace){.parent = s->now.at[i].parent, .origin = s->ways.origin[s->now.at[i].arc]};
+                (trace){.parent = s->now.label[i].parent, .plan_arc = s->paths.plan_arc[s->now.label[i].arc]};
     }
-    s->label_start[s->ways.layer_start[l + 1]] = i;
+    s->label_start[s->paths.layer_start[l + 1]] = i;
     return TANDEM_OK;
 }
 
 /* Arcs by where they lead. */
-static void find_arrivals(search *s)
+static void find_incoming_arcs(label_search *s)
 {
-    const tandem_ways *const ways = &s->ways;
-    int *const start = s->arrival_start;
-    memset(start, 0, ((size_t)ways->n_state + 1) * sizeof *start);
-    for (int a = 0; a < ways->n_arc; a++) start[ways->to[a] + 1]++;
-    for (int state = 0; state < ways->n_state; state++) start[state + 1] += start[state];
-    for (int state = 0; state < ways->n_state; state++)
-        for (int a = ways->arc_start[state]; a < ways->arc_start[state + 1]; a++) {
+    const tandem_path_dag *const paths = &s->paths;
+    int *const start = s->incoming_start;
+    memset(start, 0, ((size_t)paths->n_state + 1) * sizeof *start);
+    for (int a = 0; a < paths->n_arc; a++) start[paths->to[a] + 1]++;
+    for (int state = 0; state < paths->n_state; state++) start[state + 1] += start[state];
+    for (int state = 0; state < paths->n_state; state++)
+        for (int a = paths->arc_start[state]; a < paths->arc_start[state + 1]; a++) {
             s->from[a] = state;
-            s->arrival[start[ways->to[a]]++] = a;
+            s->incoming_arc[start[paths->to[a]]++] = a;
         }
-    memmove(start + 1, start, (size_t)ways->n_state * sizeof *start);
+    memmove(start + 1, start, (size_t)paths->n_state * sizeof *start);
     start[0] = 0;
 }
 
 /* From the start to the end with at most so many labels in a layer. s->dropped: what remains possible. */
-static tandem_status sweep(search *s, size_t most)
+static tandem_status sweep_layers(label_search *s, size_t max_width)
 {
-    tandem_status status = grow_labels(&s->now, 1, s->error);
+    tandem_status status = reserve_labels(&s->now, 1, s->error);
     if (status == TANDEM_OK)
-        status = grow((void **)&s->trace, &s->trace_capacity, 1, sizeof *s->trace, s->error);
+        status = reserve_room((void **)&s->trace, &s->trace_capacity, 1, sizeof *s->trace, s->error);
     if (status != TANDEM_OK) return status;
-    find_arrivals(s);
-    s->now.at[0] = (label){.arc = -1, .parent = -1};
-    s->trace[0] = (trace){.parent = -1, .origin = -1};
+    find_incoming_arcs(s);
+    s->now.label[0] = (label){.arc = -1, .parent = -1};
+    s->trace[0] = (trace){.parent = -1, .plan_arc = -1};
     s->now.n = s->n_trace = 1;
     s->label_start[0] = 0;
     s->label_start[1] = 1;
-    s->dropped = INFINITY;
-    for (int l = 1; l <= s->ways.n_layer && status == TANDEM_OK && s->now.n > 0; l++) {
-        const size_t room = (MOST_TRACES - s->n_trace) / (size_t)(s->ways.n_layer - l + 1);
-        const size_t width = most < room ? most : room;
+    s->dropped_bound = INFINITY;
+    for (int l = 1; l <= s->paths.n_layer && status == TANDEM_OK && s->now.n > 0; l++) {
+        const size_t room_left = (MAX_TRACES - s->n_trace) / (size_t)(s->paths.n_layer - l + 1);
+        const size_t width = max_width < room_left ? max_width : room_left;
         s->next.n = 0;
-        for (int state = s->ways.layer_start[l]; state < s->ways.layer_start[l + 1] && status == TANDEM_OK;
+        for (int state = s->paths.layer_start[l]; state < s->paths.layer_start[l + 1] && status == TANDEM_OK;
              state++)
-            status = visit(s, l, state, width);
+            status = visit_state(s, l, state, width);
         if (s->out_of_time) {
-            for (size_t i = 0; i < s->now.n; i++) s->dropped = fmin(s->dropped, s->now.at[i].bound);
+            for (size_t i = 0; i < s->now.n; i++)
+                s->dropped_bound = fmin(s->dropped_bound, s->now.label[i].bound);
             break;
         }
-        if (status == TANDEM_OK) status = narrow(s, &s->next, width);
-        if (status == TANDEM_OK) status = step(s, l);
+        if (status == TANDEM_OK) status = keep_lowest_bounds(s, &s->next, width);
+        if (status == TANDEM_OK) status = label_advance(s, l);
     }
     return status;
 }
 
 /* --- The search ----------------------------------------------------------------------------------------- */
 
-static int is_done(const search *s) { return s->lower >= target_of(s); }
+static int is_proven(const label_search *s) { return s->lower_bound >= label_target(s); }
 
 /* Leaves out arcs that cannot be part of anything better, as long as that makes the bounds of the rest
  * better. */
-static tandem_status sharpen(search *s, double multiplier[COSTS])
+static tandem_status tighten_bounds(label_search *s, double multiplier[COSTS])
 {
-    for (int round = 0; round < 4 && !is_done(s); round++) {
-        const int before = s->ways.n_arc;
+    for (int round = 0; round < 4 && !is_proven(s); round++) {
+        const int before = s->paths.n_arc;
         double bound = 0;
-        tandem_completion_prune(&s->completion, &s->ways, target_of(s), s->drop);
-        if (!s->ways.possible) {
-            s->lower = target_of(s);
+        tandem_completion_bound_prune(&s->completion, &s->paths, label_target(s), s->drop);
+        if (!s->paths.is_feasible) {
+            s->lower_bound = label_target(s);
             break;
         }
-        if (round > 0 && s->ways.n_arc > before / 4 * 3) {
-            tandem_completion_fill(&s->completion, &s->ways, multiplier);
+        if (round > 0 && s->paths.n_arc > before / 4 * 3) {
+            tandem_completion_bound_fill(&s->completion, &s->paths, multiplier);
             break;
         }
         const tandem_status status =
-            tandem_ways_dual(&s->ways, multiplier, &bound, &s->best, &s->made, s->error);
+            tandem_path_dag_dual(&s->paths, multiplier, &bound, &s->best, &s->n_made, s->error);
         if (status != TANDEM_OK) return status;
-        s->lower = fmax(s->lower, fmin(bound, target_of(s)));
-        tandem_completion_fill(&s->completion, &s->ways, multiplier);
+        s->lower_bound = fmax(s->lower_bound, fmin(bound, label_target(s)));
+        tandem_completion_bound_fill(&s->completion, &s->paths, multiplier);
     }
     return TANDEM_OK;
 }
 
-static tandem_status open_search(search *s, tandem_error *error)
+static tandem_status open_label_search(label_search *s, tandem_error *error)
 {
-    const size_t n_arc = (size_t)s->ways.n_arc, n_state = (size_t)s->ways.n_state;
-    s->best.arc = malloc(((size_t)s->ways.n_layer + 1) * sizeof *s->best.arc);
-    s->way = malloc(((size_t)s->ways.n_layer + 1) * sizeof *s->way);
+    const size_t n_arc = (size_t)s->paths.n_arc, n_state = (size_t)s->paths.n_state;
+    s->best.arc = malloc(((size_t)s->paths.n_layer + 1) * sizeof *s->best.arc);
+    s->path = malloc(((size_t)s->paths.n_layer + 1) * sizeof *s->path);
     s->drop = malloc(n_arc + 1);
     s->from = malloc((n_arc + 1) * sizeof *s->from);
-    s->arrival = malloc((n_arc + 1) * sizeof *s->arrival);
-    s->arrival_start = malloc((n_state + 1) * sizeof *s->arrival_start);
+    s->incoming_arc = malloc((n_arc + 1) * sizeof *s->incoming_arc);
+    s->incoming_start = malloc((n_state + 1) * sizeof *s->incoming_start);
     s->label_start = malloc((n_state + 2) * sizeof *s->label_start);
-    if (s->best.arc && s->way && s->drop && s->from && s->arrival && s->arrival_start && s->label_start)
+    if (s->best.arc && s->path && s->drop && s->from && s->incoming_arc && s->incoming_start &&
+        s->label_start)
         return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to search %d states", s->ways.n_state);
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to search %d states", s->paths.n_state);
 }
 
-static void close_search(search *s)
+static void close_label_search(label_search *s)
 {
     free(s->trace);
-    free(s->rank);
+    free(s->scratch);
     free(s->run);
-    free(s->spare.at);
-    free(s->here.at);
-    free(s->next.at);
-    free(s->now.at);
+    free(s->spare.label);
+    free(s->arrived.label);
+    free(s->next.label);
+    free(s->now.label);
     free(s->label_start);
-    free(s->arrival_start);
-    free(s->arrival);
+    free(s->incoming_start);
+    free(s->incoming_arc);
     free(s->from);
     free(s->drop);
-    free(s->way);
+    free(s->path);
     free(s->best.arc);
-    tandem_completion_close(&s->completion);
-    tandem_ways_close(&s->ways);
+    tandem_completion_bound_close(&s->completion);
+    tandem_path_dag_close(&s->paths);
 }
 
-static tandem_status find_best(search *s)
+static tandem_status search_by_width(label_search *s)
 {
     double multiplier[COSTS];
-    tandem_status status = tandem_ways_dual(&s->ways, multiplier, &s->lower, &s->best, &s->made, s->error);
-    if (status == TANDEM_OK && !is_done(s))
-        status = tandem_completion_open(&s->completion, &s->ways, multiplier, s->error);
-    for (size_t width = FIRST_WIDTH; status == TANDEM_OK && !is_done(s) && !s->out_of_time; width *= 8) {
-        status = sharpen(s, multiplier);
-        if (status != TANDEM_OK || is_done(s)) break;
-        status = sweep(s, width);
-        if (status == TANDEM_OK) s->lower = fmax(s->lower, fmin(s->dropped, target_of(s)));
-        if (width >= MOST_WIDTH) break;
+    tandem_status status =
+        tandem_path_dag_dual(&s->paths, multiplier, &s->lower_bound, &s->best, &s->n_made, s->error);
+    if (status == TANDEM_OK && !is_proven(s))
+        status = tandem_completion_bound_open(&s->completion, &s->paths, multiplier, s->error);
+    for (size_t width = FIRST_WIDTH; status == TANDEM_OK && !is_proven(s) && !s->out_of_time; width *= 8) {
+        status = tighten_bounds(s, multiplier);
+        if (status != TANDEM_OK || is_proven(s)) break;
+        status = sweep_layers(s, width);
+        if (status == TANDEM_OK)
+            s->lower_bound = fmax(s->lower_bound, fmin(s->dropped_bound, label_target(s)));
+        if (width >= MAX_WIDTH) break;
     }
     return status;
 }
 
-tandem_status tandem_solve_exact(tandem_solution *solution, const tandem_network *network,
+tandem_status tandem_solve_exact(tandem_solution *solution, const tandem_plan_dag *plan_dag,
                                  const tandem_limits *limits, double cutoff, double tolerance,
                                  double time_limit_s, tandem_error *error)
 {
-    const double most_ns = fmin(fmax(time_limit_s, 0), 1e9) * 1e9;
-    search s = {.best.sensitivity = INFINITY,
-                .cutoff = cutoff,
-                .tolerance = tolerance,
-                .lower = INFINITY,
-                .end_ns = tandem_now_ns() + (int64_t)most_ns,
-                .error = error};
-    tandem_status status = tandem_ways_open(&s.ways, network, limits, error);
+    const double limit_ns = fmin(fmax(time_limit_s, 0), 1e9) * 1e9;
+    label_search s = {.best.sensitivity = INFINITY,
+                      .cutoff = cutoff,
+                      .tolerance = tolerance,
+                      .lower_bound = INFINITY,
+                      .end_ns = tandem_now_ns() + (int64_t)limit_ns,
+                      .error = error};
+    tandem_status status = tandem_path_dag_open(&s.paths, plan_dag, limits, error);
     if (status != TANDEM_OK) return status;
-    if (s.ways.possible) {
-        status = open_search(&s, error);
-        if (status == TANDEM_OK) status = find_best(&s);
+    if (s.paths.is_feasible) {
+        status = open_label_search(&s, error);
+        if (status == TANDEM_OK) status = search_by_width(&s);
     }
     if (status == TANDEM_OK) {
-        tandem_best_report(&s.best, network, limits, solution);
-        solution->proven = is_done(&s);
-        solution->lower_bound = solution->proven && s.lower < INFINITY ? target_of(&s) : s.lower;
-        solution->labels = s.made;
+        tandem_best_path_report(&s.best, plan_dag, limits, solution);
+        solution->proven = is_proven(&s);
+        solution->lower_bound =
+            solution->proven && s.lower_bound < INFINITY ? label_target(&s) : s.lower_bound;
+        solution->labels = s.n_made;
     }
-    close_search(&s);
+    close_label_search(&s);
     return status;
 }

@@ -5,35 +5,35 @@
  * shortest way under the basis's multipliers is the column that is worth most; where it is worth nothing, the
  * mixture is the best. With one limit this is the secant method on the bound, a concave function of its
  * multiplier. */
-#include "allocator/ways.h"
+#include "allocator/path_dag.h"
 
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
 enum {
-    ROWS = TANDEM_WAYS_COSTS + 1,
-    MOST_PASSES = 64,
-    MOST_PIVOTS = 64, /* between two passes */
-    FIRST_WAY = 2 * TANDEM_WAYS_COSTS
+    N_MASTER_ROW = TANDEM_N_PATH_COST + 1,
+    MAX_PASSES = 64,
+    MAX_PIVOTS = 64, /* between two passes */
+    FIRST_PATH_COLUMN = 2 * TANDEM_N_PATH_COST
 };
 static const double close_enough = 1e-6, equal_enough = 1e-9;
 
 typedef struct column {
-    double price, use[ROWS];
+    double price, use[N_MASTER_ROW];
 } column;
 
 /* Columns: what of each limit is left, what each is exceeded by (at a price above all harm), then ways. */
-typedef struct mixture {
-    column column[FIRST_WAY + MOST_PASSES];
+typedef struct master_problem {
+    column column[FIRST_PATH_COLUMN + MAX_PASSES];
     int n_column;
-    double limit[ROWS], scale[TANDEM_WAYS_COSTS];
-    int basis[ROWS];
-} mixture;
+    double limit[N_MASTER_ROW], scale[TANDEM_N_PATH_COST];
+    int basis[N_MASTER_ROW];
+} master_problem;
 
 /* --- Three equations, by Cramer's rule ------------------------------------------------------------------ */
 
-static long double determinant(const long double m[ROWS][ROWS])
+static long double determinant(const long double m[N_MASTER_ROW][N_MASTER_ROW])
 {
     return m[0][0] * (m[1][1] * m[2][2] - m[1][2] * m[2][1]) -
            m[0][1] * (m[1][0] * m[2][2] - m[1][2] * m[2][0]) +
@@ -41,14 +41,15 @@ static long double determinant(const long double m[ROWS][ROWS])
 }
 
 /* Σ_j m[i][j] x[j] = right[i]; 0 where that has no single solution. */
-static int solve(double x[ROWS], const long double m[ROWS][ROWS], const double right[ROWS])
+static int solve_3x3(double x[N_MASTER_ROW], const long double m[N_MASTER_ROW][N_MASTER_ROW],
+                     const double right[N_MASTER_ROW])
 {
     const long double whole = determinant(m);
     if (whole == 0) return 0;
-    for (int j = 0; j < ROWS; j++) {
-        long double replaced[ROWS][ROWS];
-        for (int i = 0; i < ROWS; i++)
-            for (int k = 0; k < ROWS; k++) replaced[i][k] = k == j ? right[i] : m[i][k];
+    for (int j = 0; j < N_MASTER_ROW; j++) {
+        long double replaced[N_MASTER_ROW][N_MASTER_ROW];
+        for (int i = 0; i < N_MASTER_ROW; i++)
+            for (int k = 0; k < N_MASTER_ROW; k++) replaced[i][k] = k == j ? right[i] : m[i][k];
         x[j] = (double)(determinant(replaced) / whole);
     }
     return 1;
@@ -56,54 +57,54 @@ static int solve(double x[ROWS], const long double m[ROWS][ROWS], const double r
 
 /* --- The mixture ---------------------------------------------------------------------------------------- */
 
-static void open_mixture(mixture *m, const tandem_ways *ways)
+static void open_master(master_problem *m, const tandem_path_dag *paths)
 {
-    *m = (mixture){.n_column = FIRST_WAY, .limit = {1, 1, 1}, .scale = {1, 1}};
-    for (int r = 0; r < TANDEM_WAYS_COSTS; r++) {
-        if (r < ways->n_cost) {
-            m->scale[r] = fmax(ways->slack[r], 1);
-            m->limit[r] = ways->slack[r] / m->scale[r];
+    *m = (master_problem){.n_column = FIRST_PATH_COLUMN, .limit = {1, 1, 1}, .scale = {1, 1}};
+    for (int r = 0; r < TANDEM_N_PATH_COST; r++) {
+        if (r < paths->n_cost) {
+            m->scale[r] = fmax(paths->reduced_limit[r], 1);
+            m->limit[r] = paths->reduced_limit[r] / m->scale[r];
         }
         m->column[r].use[r] = 1;
-        m->column[TANDEM_WAYS_COSTS + r].use[r] = -1;
-        m->column[TANDEM_WAYS_COSTS + r].price =
-            (ways->most_harm > 0 ? 2 * ways->most_harm : 1) * m->scale[r];
+        m->column[TANDEM_N_PATH_COST + r].use[r] = -1;
+        m->column[TANDEM_N_PATH_COST + r].price =
+            (paths->max_sensitivity > 0 ? 2 * paths->max_sensitivity : 1) * m->scale[r];
     }
 }
 
 /* What the rows are worth: prices of the columns in the basis, spread over what they use. */
-static int find_worth(const mixture *m, double worth[ROWS])
+static int find_duals(const master_problem *m, double dual[N_MASTER_ROW])
 {
-    long double use[ROWS][ROWS];
-    double price[ROWS];
-    for (int i = 0; i < ROWS; i++) {
+    long double use[N_MASTER_ROW][N_MASTER_ROW];
+    double price[N_MASTER_ROW];
+    for (int i = 0; i < N_MASTER_ROW; i++) {
         const column *const basic = &m->column[m->basis[i]];
         price[i] = basic->price;
-        for (int r = 0; r < ROWS; r++) use[i][r] = basic->use[r];
+        for (int r = 0; r < N_MASTER_ROW; r++) use[i][r] = basic->use[r];
     }
-    return solve(worth, use, price);
+    return solve_3x3(dual, use, price);
 }
 
 /* Amounts of the columns in the basis that make up `right`. */
-static int find_amounts(const mixture *m, double amount[ROWS], const double right[ROWS])
+static int find_primal(const master_problem *m, double primal[N_MASTER_ROW], const double right[N_MASTER_ROW])
 {
-    long double use[ROWS][ROWS];
-    for (int i = 0; i < ROWS; i++)
-        for (int r = 0; r < ROWS; r++) use[r][i] = m->column[m->basis[i]].use[r];
-    return solve(amount, use, right);
+    long double use[N_MASTER_ROW][N_MASTER_ROW];
+    for (int i = 0; i < N_MASTER_ROW; i++)
+        for (int r = 0; r < N_MASTER_ROW; r++) use[r][i] = m->column[m->basis[i]].use[r];
+    return solve_3x3(primal, use, right);
 }
 
 /* Brings a column into the basis, for the one that is used up first; 0 where that cannot be told. */
-static int enter(mixture *m, int entering)
+static int pivot_column(master_problem *m, int entering)
 {
-    double amount[ROWS], change[ROWS], least = INFINITY;
+    double primal[N_MASTER_ROW], change[N_MASTER_ROW], min = INFINITY;
     int leaving = -1;
-    if (!find_amounts(m, amount, m->limit) || !find_amounts(m, change, m->column[entering].use)) return 0;
-    for (int i = 0; i < ROWS; i++) {
+    if (!find_primal(m, primal, m->limit) || !find_primal(m, change, m->column[entering].use)) return 0;
+    for (int i = 0; i < N_MASTER_ROW; i++) {
         if (change[i] <= 1e-12) continue;
-        const double lasts = fmax(amount[i], 0) / change[i];
-        if (lasts < least) {
-            least = lasts;
+        const double ratio = fmax(primal[i], 0) / change[i];
+        if (ratio < min) {
+            min = ratio;
             leaving = i;
         }
     }
@@ -113,108 +114,111 @@ static int enter(mixture *m, int entering)
 }
 
 /* The column that would make the mixture cheaper by most; −1 = there is none. */
-static int most_wanted(const mixture *m, const double worth[ROWS])
+static int find_entering_column(const master_problem *m, const double dual[N_MASTER_ROW])
 {
-    double least = 0;
-    int wanted = -1;
+    double min = 0;
+    int entering = -1;
     for (int j = 0; j < m->n_column; j++) {
         const column *const at = &m->column[j];
         double rest = at->price, size = fabs(at->price);
-        for (int r = 0; r < ROWS; r++) {
-            rest -= worth[r] * at->use[r];
-            size += fabs(worth[r] * at->use[r]);
+        for (int r = 0; r < N_MASTER_ROW; r++) {
+            rest -= dual[r] * at->use[r];
+            size += fabs(dual[r] * at->use[r]);
         }
-        if (rest < least && rest < -1e-13 * size) {
-            least = rest;
-            wanted = j;
+        if (rest < min && rest < -1e-13 * size) {
+            min = rest;
+            entering = j;
         }
     }
-    return wanted;
+    return entering;
 }
 
-static void mix(mixture *m, double worth[ROWS])
+static void solve_master(master_problem *m, double dual[N_MASTER_ROW])
 {
-    for (int k = 0; k < MOST_PIVOTS && find_worth(m, worth); k++) {
-        const int wanted = most_wanted(m, worth);
-        if (wanted < 0 || !enter(m, wanted)) break;
+    for (int k = 0; k < MAX_PIVOTS && find_duals(m, dual); k++) {
+        const int entering = find_entering_column(m, dual);
+        if (entering < 0 || !pivot_column(m, entering)) break;
     }
 }
 
 /* --- The dual ------------------------------------------------------------------------------------------- */
 
 /* The way that begins at next[0], as a column; arc[n_layer]: its arcs in the network. */
-static void follow(column *found, const tandem_ways *ways, const mixture *m, const int *next, int *arc)
+static void read_path_column(column *found, const tandem_path_dag *paths, const master_problem *m,
+                             const int *next, int *arc)
 {
     *found = (column){.use = {0, 0, 1}};
-    for (int l = 0, s = 0; l < ways->n_layer; l++) {
+    for (int l = 0, s = 0; l < paths->n_layer; l++) {
         const int a = next[s];
-        arc[l] = ways->origin[a];
-        found->price += ways->sensitivity[a];
-        for (int r = 0; r < TANDEM_WAYS_COSTS; r++) found->use[r] += ways->cost[r][a];
-        s = ways->to[a];
+        arc[l] = paths->plan_arc[a];
+        found->price += paths->sensitivity[a];
+        for (int r = 0; r < TANDEM_N_PATH_COST; r++) found->use[r] += paths->cost[r][a];
+        s = paths->to[a];
     }
-    for (int r = 0; r < TANDEM_WAYS_COSTS; r++) found->use[r] /= m->scale[r];
+    for (int r = 0; r < TANDEM_N_PATH_COST; r++) found->use[r] /= m->scale[r];
 }
 
 /* What the shortest way proves, rounding taken off: where it is positive, what is granted is less than the
  * way. */
-static double bound_of(const tandem_ways *ways, const double multiplier[TANDEM_WAYS_COSTS], double shortest)
+static double lagrangian_bound(const tandem_path_dag *paths, const double multiplier[TANDEM_N_PATH_COST],
+                               double shortest)
 {
     double granted = 0;
-    for (int r = 0; r < ways->n_cost; r++) granted += multiplier[r] * ways->slack[r];
-    return shortest * ways->keep - granted - DBL_MIN;
+    for (int r = 0; r < paths->n_cost; r++) granted += multiplier[r] * paths->reduced_limit[r];
+    return shortest * paths->rounding_factor - granted - DBL_MIN;
 }
 
-static void start(mixture *m)
+static void set_first_basis(master_problem *m)
 {
-    for (int r = 0; r < TANDEM_WAYS_COSTS; r++) {
-        const int exceeds = m->column[FIRST_WAY].use[r] > m->limit[r];
-        m->basis[r] = exceeds ? TANDEM_WAYS_COSTS + r : r;
+    for (int r = 0; r < TANDEM_N_PATH_COST; r++) {
+        const int exceeds = m->column[FIRST_PATH_COLUMN].use[r] > m->limit[r];
+        m->basis[r] = exceeds ? TANDEM_N_PATH_COST + r : r;
     }
-    m->basis[ROWS - 1] = FIRST_WAY;
+    m->basis[N_MASTER_ROW - 1] = FIRST_PATH_COLUMN;
 }
 
-tandem_status tandem_ways_dual(const tandem_ways *ways, double multiplier[TANDEM_WAYS_COSTS], double *bound,
-                               tandem_best *best, int64_t *passes, tandem_error *error)
+tandem_status tandem_path_dag_dual(const tandem_path_dag *paths, double multiplier[TANDEM_N_PATH_COST],
+                                   double *bound, tandem_best_path *best, int64_t *passes,
+                                   tandem_error *error)
 {
-    const size_t n_state = (size_t)ways->n_state;
-    mixture *const m = malloc(sizeof *m);
+    const size_t n_state = (size_t)paths->n_state;
+    master_problem *const m = malloc(sizeof *m);
     double *const potential = malloc(n_state * sizeof *potential);
     int *const next = malloc(n_state * sizeof *next);
-    int *const arc = malloc(((size_t)ways->n_layer + 1) * sizeof *arc);
-    double tried[TANDEM_WAYS_COSTS] = {0}, worth[ROWS] = {0}, most = 0;
+    int *const arc = malloc(((size_t)paths->n_layer + 1) * sizeof *arc);
+    double candidate[TANDEM_N_PATH_COST] = {0}, dual[N_MASTER_ROW] = {0}, best_bound = 0;
     tandem_status status = TANDEM_OK;
     if (!m || !potential || !next || !arc) {
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound ways through %d states",
-                                  ways->n_state);
+                                  paths->n_state);
         goto out;
     }
-    open_mixture(m, ways);
-    for (int r = 0; r < TANDEM_WAYS_COSTS; r++) multiplier[r] = 0;
-    for (int pass = 0; pass < MOST_PASSES; pass++) {
-        tandem_ways_pass(ways, tried, potential, next);
+    open_master(m, paths);
+    for (int r = 0; r < TANDEM_N_PATH_COST; r++) multiplier[r] = 0;
+    for (int iteration = 0; iteration < MAX_PASSES; iteration++) {
+        tandem_path_dag_shortest(paths, candidate, potential, next);
         ++*passes;
-        follow(&m->column[m->n_column++], ways, m, next, arc);
-        tandem_best_offer(best, ways, arc);
-        const double proven = bound_of(ways, tried, potential[0]);
-        if (proven > most) {
-            most = proven;
-            for (int r = 0; r < TANDEM_WAYS_COSTS; r++) multiplier[r] = tried[r];
+        read_path_column(&m->column[m->n_column++], paths, m, next, arc);
+        tandem_best_path_offer(best, paths, arc);
+        const double proven = lagrangian_bound(paths, candidate, potential[0]);
+        if (proven > best_bound) {
+            best_bound = proven;
+            for (int r = 0; r < TANDEM_N_PATH_COST; r++) multiplier[r] = candidate[r];
         }
-        if (pass == 0) start(m);
-        mix(m, worth);
+        if (iteration == 0) set_first_basis(m);
+        solve_master(m, dual);
         double price = 0; /* of the mixture */
-        for (int r = 0; r < ROWS; r++) price += worth[r] * m->limit[r];
-        if (most > ways->most_harm || price - most <= close_enough * fabs(price)) break;
+        for (int r = 0; r < N_MASTER_ROW; r++) price += dual[r] * m->limit[r];
+        if (best_bound > paths->max_sensitivity || price - best_bound <= close_enough * fabs(price)) break;
         double moved = 0;
-        for (int r = 0; r < TANDEM_WAYS_COSTS; r++) {
-            const double now = fmax(-worth[r] / m->scale[r], 0);
-            moved = fmax(moved, fabs(now - tried[r]) - 1e-14 * now);
-            tried[r] = now;
+        for (int r = 0; r < TANDEM_N_PATH_COST; r++) {
+            const double now = fmax(-dual[r] / m->scale[r], 0);
+            moved = fmax(moved, fabs(now - candidate[r]) - 1e-14 * now);
+            candidate[r] = now;
         }
         if (moved <= 0) break;
     }
-    *bound = most > ways->most_harm ? INFINITY : most;
+    *bound = best_bound > paths->max_sensitivity ? INFINITY : best_bound;
 out:
     free(arc);
     free(next);
@@ -224,31 +228,31 @@ out:
 }
 
 tandem_status tandem_solve_lagrange(tandem_solution *solution, double multiplier[2],
-                                    const tandem_network *network, const tandem_limits *limits,
+                                    const tandem_plan_dag *plan_dag, const tandem_limits *limits,
                                     tandem_error *error)
 {
-    tandem_ways ways;
-    tandem_best best = {.sensitivity = INFINITY};
-    double found[TANDEM_WAYS_COSTS] = {0}, bound = INFINITY;
+    tandem_path_dag paths;
+    tandem_best_path best = {.sensitivity = INFINITY};
+    double found[TANDEM_N_PATH_COST] = {0}, bound = INFINITY;
     int64_t passes = 0;
-    tandem_status status = tandem_ways_open(&ways, network, limits, error);
+    tandem_status status = tandem_path_dag_open(&paths, plan_dag, limits, error);
     if (status != TANDEM_OK) return status;
-    best.arc = malloc(((size_t)network->n_layer + 1) * sizeof *best.arc);
+    best.arc = malloc(((size_t)plan_dag->n_layer + 1) * sizeof *best.arc);
     if (!best.arc) {
         status =
-            tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a way of %d layers", network->n_layer);
+            tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a way of %d layers", plan_dag->n_layer);
         goto out;
     }
-    if (ways.possible) status = tandem_ways_dual(&ways, found, &bound, &best, &passes, error);
+    if (paths.is_feasible) status = tandem_path_dag_dual(&paths, found, &bound, &best, &passes, error);
     if (status != TANDEM_OK) goto out;
-    tandem_best_report(&best, network, limits, solution);
+    tandem_best_path_report(&best, plan_dag, limits, solution);
     solution->lower_bound = fmin(bound, best.sensitivity);
     solution->proven = bound >= best.sensitivity * (1 - equal_enough);
     solution->labels = passes;
     for (int r = 0; multiplier && r < 2; r++) multiplier[r] = 0;
-    for (int r = 0; multiplier && r < ways.n_cost; r++) multiplier[ways.cost_kind[r]] = found[r];
+    for (int r = 0; multiplier && r < paths.n_cost; r++) multiplier[paths.cost_kind[r]] = found[r];
 out:
     free(best.arc);
-    tandem_ways_close(&ways);
+    tandem_path_dag_close(&paths);
     return status;
 }

@@ -194,7 +194,7 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
     objective_search d = {
         .problem = *problem, .policy = policy, .method = method, .max_sensitivity = goal->max_sensitivity};
     d.problem.without_certificate = 1;
-    d.problem.time_limit_s = tandem_allowed_seconds(problem->time_limit_s) / usual_answers;
+    d.problem.time_limit_s = tandem_time_limit_or_default(problem->time_limit_s) / usual_answers;
     tandem_status status = check_goal(problem, policy, goal, error);
     if (status == TANDEM_OK)
         status =

@@ -48,7 +48,7 @@ static tandem_status add_plan_point(tandem_pareto_front *front, tandem_plan **pl
     tandem_plan *made = NULL;
     asked.target_ns = target_ns;
     asked.slowdown = 0;
-    asked.time_limit_s = tandem_allowed_seconds(problem->time_limit_s) / n_target;
+    asked.time_limit_s = tandem_time_limit_or_default(problem->time_limit_s) / n_target;
     const tandem_status status = tandem_allocate(&made, &a, policy, &asked, NULL, error);
     if (status != TANDEM_OK) return status;
     tandem_plan_close(*plan);

@@ -18,8 +18,8 @@
  *    and m_i = min(alone, beside), for tasks κ1 ≤ κ2 (ids ascend in time) and any plan whose switch lies in
  *    [κ1, κ2):
  *        W ≥ Σ_{i < κ1} b_i + Σ_{i ≥ κ1} m_i        and        W ≥ G + Σ_{i ≥ κ2} m_i.
- *    Both are sums, so shortest ways through the network bound the harm of such plans; the least over a
- *    partition of the tasks into such intervals bounds that of all. The interval with the least bound is
+ *    Both are sums, so shortest paths through the network bound the sensitivity of such plans; the least over
+ *    a partition of the tasks into such intervals bounds that of all. The interval with the least bound is
  *    halved until it is one operator.
  *
  *    Where the norm of all gradients comes before any update, it and all updates come first.
@@ -38,35 +38,37 @@
 typedef struct tandem_relaxation {
     const tandem_allocation_problem *problem;
     int c;
-    tandem_network *network;
-    int64_t *beside_ns, *least_ns; /* [n_term] b_i and m_i */
-    int64_t *place; /* [n_term] the task; −1 for what runs first, n_micro · n_task for what is not in W */
-    int64_t together_ns;  /* G */
-    uint64_t fixed_bytes; /* weights, gradients, optimizer: memory must have been replayed before */
+    tandem_plan_dag *plan_dag;
+    int64_t *contended_ns, *min_ns; /* [n_task_variant] b_i and m_i */
+    /* [n_task_variant] the task; −1 for what runs first, n_micro · n_task for what is not in W */
+    int64_t *first_moment;
+    int64_t min_contended_ns; /* G */
+    uint64_t fixed_bytes;     /* weights, gradients, optimizer: memory must have been replayed before */
     /* [n_cut] first backward task of each operator, ascending: where intervals may end, in every micro-step
      * */
-    int *cut;
+    int *cut_task;
     int n_cut;
-    int64_t *time_ns; /* [n_bundle] of the interval that is being solved */
+    int64_t *time_ns; /* [n_task_set] of the interval that is being solved */
     uint64_t *after_ns;
     uint64_t limit_bytes; /* of the class; 0 = none */
 } tandem_relaxation;
 
-/* allowed[n_op]: bit p: operator may have p. Where the class shares its node, set `together_ns` before the
- * first bound (proof.c does). TANDEM_MISSING, TANDEM_NO_MEMORY; *relaxation is unchanged on error. */
+/* allowed[n_op]: bit p: operator may have p. Where the class shares its node, set `min_contended_ns` before
+ * the first bound (bound.c does). TANDEM_MISSING, TANDEM_NO_MEMORY; *relaxation is unchanged on error. */
 tandem_status tandem_relaxation_open(tandem_relaxation *relaxation, const tandem_allocation_problem *problem,
                                      int c, const unsigned *allowed, tandem_error *error);
 void tandem_relaxation_close(tandem_relaxation *relaxation);
 
 /* The least time, beside others, in which the class can reach the end of its backward pass: its share of
- * another class's together_ns. */
-tandem_status tandem_relaxation_least_beside_ns(int64_t *ns, const tandem_relaxation *relaxation,
-                                                tandem_error *error);
+ * another class's min_contended_ns. */
+tandem_status tandem_relaxation_contended_ns(int64_t *ns, const tandem_relaxation *relaxation,
+                                             tandem_error *error);
 
-/* tandem_relaxation_bound: no plan of the class within target_ns has less harm than solution->lower_bound, up
- * to a share `tolerance` of it. solution->choice, where something was found: a plan within the limits of the
- * interval with the least bound, which a replay may still find too slow. Stops after time_limit_s with what
- * is proven by then. Cost: some tens of tandem_solve_lagrange, some tandem_solve_exact. */
+/* tandem_relaxation_bound: no plan of the class within target_ns has less sensitivity than
+ * solution->lower_bound, up to a share `tolerance` of it. solution->choice, where something was found: a plan
+ * within the limits of the interval with the least bound, which a replay may still find too slow. Stops after
+ * time_limit_s with what is proven by then. Cost: some tens of tandem_solve_lagrange, some
+ * tandem_solve_exact. */
 tandem_status tandem_relaxation_bound(tandem_solution *solution, tandem_relaxation *relaxation,
                                       int64_t target_ns, uint64_t byte_limit, double tolerance,
                                       double time_limit_s, tandem_error *error);

@@ -1,4 +1,4 @@
-# From the input of HAWQ-V3's integer program to tandem.instance/1 (include/tandem/instance.h): `net` is its network, `part` where the limit
+# From the input of HAWQ-V3's integer program to tandem.instance/1 (include/tandem/mckp.h): `net` is its network, `part` where the limit
 # lies between all layers in int4 and all in int8. Harm: Hessian trace × squared error of the weights. Latencies are ms with
 # 8 digits behind the point, so they are added up in units of 0.01 ns, without rounding.
 def units: . * 1e8 | round;

@@ -9,15 +9,15 @@
 #include "base/quantity.h"
 #include "cli/cli.h"
 #include "cli/table.h"
-#include "tandem/instance.h"
+#include "tandem/mckp.h"
 
 static const double rounding = 1e-9; /* a gap below it is none: bounds are safe against rounding */
 
 typedef struct solving {
     const cli_options *options;
     const char *policy;
-    tandem_instance *instance;
-    tandem_instance_answer answer;
+    tandem_mckp *instance;
+    tandem_mckp_answer answer;
     double seconds;
 } solving;
 
@@ -37,26 +37,26 @@ static tandem_status check_options(const cli_options *options, tandem_error *err
 static tandem_status solve(solving *s, tandem_error *error)
 {
     tandem_status status = check_options(s->options, error);
-    if (status == TANDEM_OK) status = tandem_instance_read(&s->instance, s->options->instance, error);
+    if (status == TANDEM_OK) status = tandem_mckp_read(&s->instance, s->options->instance, error);
     if (status != TANDEM_OK) return status;
     s->answer.choice = calloc((size_t)s->instance->n_item, sizeof *s->answer.choice);
     if (!s->answer.choice) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the choices");
     const int64_t begin_ns = tandem_now_ns();
-    status = tandem_instance_solve(&s->answer, s->instance, s->policy, 0, error);
+    status = tandem_mckp_solve(&s->answer, s->instance, s->policy, 0, error);
     s->seconds = (double)(tandem_now_ns() - begin_ns) * 1e-9;
     if (status == TANDEM_OK && s->options->output)
-        status = tandem_instance_write(s->instance, &s->answer, s->options->output, error);
+        status = tandem_mckp_write(s->instance, &s->answer, s->options->output, error);
     return status;
 }
 
-static double ns_of(const tandem_instance *instance, int64_t time)
+static double ns_of(const tandem_mckp *instance, int64_t time)
 {
     double power = 1;
     for (int d = 0; d < instance->decimals; d++) power *= 10;
     return (double)time / power;
 }
 
-static const tandem_instance_choice *choice_of(const solving *s, int i)
+static const tandem_mckp_choice *choice_of(const solving *s, int i)
 {
     return &s->instance->item[i].choice[s->answer.choice[i]];
 }
@@ -65,7 +65,7 @@ static const tandem_instance_choice *choice_of(const solving *s, int i)
 
 static int print_json(const solving *s)
 {
-    const tandem_instance *instance = s->instance;
+    const tandem_mckp *instance = s->instance;
     json_t *result = cli_json("allocate"), *choices = json_array();
     for (int i = 0; i < instance->n_item; i++)
         json_array_append_new(choices, json_pack("{s:s,s:s,s:i}", "item", instance->item[i].name, "choice",
@@ -95,7 +95,7 @@ static int print_json(const solving *s)
 
 static int print_figures(const solving *s)
 {
-    const tandem_instance *instance = s->instance;
+    const tandem_mckp *instance = s->instance;
     char gap[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     cli_table_row(&table, "\t>chosen\t>limit");
@@ -117,7 +117,7 @@ static int print_figures(const solving *s)
 
 static int print_text(const solving *s)
 {
-    const tandem_instance *instance = s->instance;
+    const tandem_mckp *instance = s->instance;
     char time[TANDEM_QUANTITY_TEXT];
     printf("%d items in %d groups by policy %s in %s\n\n", instance->n_item, instance->n_group, s->policy,
            tandem_quantity_print_ns(time, sizeof time, (int64_t)(s->seconds * 1e9)));
@@ -138,7 +138,7 @@ int cli_allocate_instance(const cli_options *options)
 {
     tandem_error error = {0};
     solving s = {.options = options,
-                 .policy = options->policy ? options->policy : tandem_instance_policy_get(0)->name};
+                 .policy = options->policy ? options->policy : tandem_mckp_policy_get(0)->name};
     int code;
     if (solve(&s, &error) != TANDEM_OK)
         code = cli_fail(&error);
@@ -149,6 +149,6 @@ int cli_allocate_instance(const cli_options *options)
     if (code == 0 && options->output && strcmp(options->output, "-") != 0)
         cli_note(options, "choices written to %s", options->output);
     free(s.answer.choice);
-    tandem_instance_close(s.instance);
+    tandem_mckp_close(s.instance);
     return code;
 }

@@ -36,7 +36,7 @@ int job_modify(job_desc_msg_t *job, void *record, uint32_t submitter);
 
 /* The value of an option of spank_tandem.so, which Slurm 22.05 passes on as an environment variable of the
  * job's prolog, with or without SPANK_ before it. NULL = not given. */
-static const char *option_of(const job_desc_msg_t *job, const char *name)
+static const char *job_option(const job_desc_msg_t *job, const char *name)
 {
     char variable[96];
     const int n = snprintf(variable, sizeof variable, "_SLURM_SPANK_OPTION_tandem_tandem_%s=", name);
@@ -60,11 +60,11 @@ static uint64_t task_memory_bytes(const job_desc_msg_t *job)
     return (mebibytes << 20) / (has_tasks ? job->ntasks_per_node : 1U);
 }
 
-static tandem_status check(const tandem_submission *submission, tandem_error *error)
+static tandem_status check_submitted_job(const tandem_submission *submission, tandem_error *error)
 {
     char path[4096];
     tandem_site *site = NULL;
-    tandem_budget work = {.most = TANDEM_SUBMISSION_MOST_WORK};
+    tandem_work_budget work = {.limit = TANDEM_SUBMISSION_MAX_WORK};
     const int64_t begin_ns = tandem_now_ns();
     tandem_site_path(path, sizeof path);
     tandem_status status = tandem_site_open(&site, path, error);
@@ -79,18 +79,20 @@ int job_submit(job_desc_msg_t *job, uint32_t submitter, char **message)
 {
     tandem_error error = {0};
     const tandem_submission submission = {
-        .model = option_of(job, "model"),
-        .batch = option_of(job, "batch"),
-        .memory = option_of(job, "memory"),
+        .model = job_option(job, "model"),
+        .batch = job_option(job, "batch"),
+        .memory = job_option(job, "memory"),
         .resources = {job->tres_per_node, job->tres_per_job, job->tres_per_socket, job->tres_per_task},
         .features = job->features,
         .task_memory_bytes = task_memory_bytes(job)};
     if (!submission.model) return SLURM_SUCCESS;
-    const tandem_status status = check(&submission, &error);
+    const tandem_status status = check_submitted_job(&submission, &error);
     if (status == TANDEM_OK) return SLURM_SUCCESS;
     if (!tandem_submission_is_refused(status)) {
-        void (*const tell)(const char *format, ...) = status == TANDEM_OVER_LIMIT ? slurm_info : slurm_error;
-        tell("job_submit/tandem: a job of user %u is let through unchecked: %s", submitter, error.text);
+        void (*const log_message)(const char *format, ...) =
+            status == TANDEM_OVER_LIMIT ? slurm_info : slurm_error;
+        log_message("job_submit/tandem: a job of user %u is let through unchecked: %s", submitter,
+                    error.text);
         return SLURM_SUCCESS;
     }
     char text[TANDEM_ERROR_TEXT + 16];

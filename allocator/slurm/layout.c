@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct group {
+typedef struct node_group {
     const char *device;
     int per_node, n_rank;
-} group;
+} node_group;
 
-static int group_of(const group *groups, int n, const tandem_node *node)
+static int find_node_group(const node_group *groups, int n, const tandem_node *node)
 {
     int g = 0;
     while (g < n && (groups[g].per_node != node->n_task || strcmp(groups[g].device, node->device.name) != 0))
@@ -20,34 +20,34 @@ static int group_of(const group *groups, int n, const tandem_node *node)
 tandem_status tandem_layout_print(char text[TANDEM_LAYOUT_TEXT], const tandem_node *node, int n_node,
                                   const char *net, tandem_error *error)
 {
-    group groups[TANDEM_MAX_CLASS];
+    node_group groups[TANDEM_MAX_CLASS];
     int n = 0;
     for (int i = 0; i < n_node; i++) {
         if (!node[i].n_task) continue;
-        const int g = group_of(groups, n, &node[i]);
+        const int g = find_node_group(groups, n, &node[i]);
         if (g == TANDEM_MAX_CLASS)
             return tandem_error_set(
                 error, TANDEM_USAGE,
                 "the nodes make more than %d classes of ranks (a class is one device and one number of "
                 "tasks a node); give every node the same number of tasks, or take fewer kinds of nodes",
                 TANDEM_MAX_CLASS);
-        if (g == n) groups[n++] = (group){.device = node[i].device.name, .per_node = node[i].n_task};
+        if (g == n) groups[n++] = (node_group){.device = node[i].device.name, .per_node = node[i].n_task};
         groups[g].n_rank += node[i].n_task;
     }
-    char made[TANDEM_LAYOUT_TEXT] = "";
+    char text_made[TANDEM_LAYOUT_TEXT] = "";
     size_t used = 0;
     for (int g = 0; g < n; g++)
-        used += (size_t)snprintf(made + used, sizeof made - used, "%s%d*%s@%d", g ? " + " : "",
+        used += (size_t)snprintf(text_made + used, sizeof text_made - used, "%s%d*%s@%d", g ? " + " : "",
                                  groups[g].n_rank, groups[g].device, groups[g].per_node);
-    (void)snprintf(made + used, sizeof made - used, "%s%.100s", net[0] ? " net=" : "", net);
-    memcpy(text, made, sizeof made);
+    (void)snprintf(text_made + used, sizeof text_made - used, "%s%.100s", net[0] ? " net=" : "", net);
+    memcpy(text, text_made, sizeof text_made);
     return TANDEM_OK;
 }
 _Static_assert(TANDEM_MAX_CLASS *(TANDEM_DEVICE_NAME + 24) + 128 < TANDEM_LAYOUT_TEXT,
                "a cluster's text fits");
 
-static tandem_status refuse(const tandem_node *node, int n_node, const tandem_cluster *cluster,
-                            tandem_error *error)
+static tandem_status refuse_cluster(const tandem_node *node, int n_node, const tandem_cluster *cluster,
+                                    tandem_error *error)
 {
     char wanted[TANDEM_LAYOUT_TEXT], here[TANDEM_LAYOUT_TEXT];
     tandem_cluster_print(wanted, sizeof wanted, cluster);
@@ -79,7 +79,7 @@ tandem_status tandem_layout_ranks(tandem_node *node, int n_node, const tandem_cl
             wanted -= node[i].n_task;
             left -= node[i].n_task;
         }
-        if (wanted > 0) return refuse(node, n_node, cluster, error);
+        if (wanted > 0) return refuse_cluster(node, n_node, cluster, error);
     }
-    return left ? refuse(node, n_node, cluster, error) : TANDEM_OK;
+    return left ? refuse_cluster(node, n_node, cluster, error) : TANDEM_OK;
 }

@@ -12,24 +12,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char file_name[] = "environment";
-static const char *const names[TANDEM_N_RUN_VARIABLE] = {
+static const char environment_file[] = "environment";
+static const char *const variable_names[TANDEM_N_RUN_VARIABLE] = {
     [TANDEM_RUN_PLAN] = "TANDEM_PLAN",    [TANDEM_RUN_STORE] = "TANDEM_STORE",
     [TANDEM_RUN_DATABASE] = "TANDEM_DB",  [TANDEM_RUN_RANKS] = "TANDEM_RANKS",
     [TANDEM_RUN_SIZE] = "WORLD_SIZE",     [TANDEM_RUN_INTERFACE] = "TANDEM_IFACE",
     [TANDEM_RUN_FAILED] = "TANDEM_FAILED"};
 
-const char *tandem_run_variable_name(tandem_run_variable variable) { return names[variable]; }
+const char *tandem_run_variable_name(tandem_run_variable variable) { return variable_names[variable]; }
 
 char *tandem_run_folder_name(char name[TANDEM_RUN_NAME], uint32_t job, uint32_t component, uint32_t step)
 {
-    char behind[16] = "";
-    if (component) (void)snprintf(behind, sizeof behind, "+%" PRIu32, component);
-    (void)snprintf(name, TANDEM_RUN_NAME, ".tandem-run-%" PRIu32 "%s.%" PRIu32, job, behind, step);
+    char suffix[16] = "";
+    if (component) (void)snprintf(suffix, sizeof suffix, "+%" PRIu32, component);
+    (void)snprintf(name, TANDEM_RUN_NAME, ".tandem-run-%" PRIu32 "%s.%" PRIu32, job, suffix, step);
     return name;
 }
 
-static tandem_status refuse(tandem_error *error, const char *name, const char *verb, int code)
+static tandem_status refuse_run_folder(tandem_error *error, const char *name, const char *verb, int code)
 {
     return tandem_error_set(error, TANDEM_IO, "'%s' cannot be %s in the job's working directory: %s", name,
                             verb, strerror(code));
@@ -47,11 +47,11 @@ static tandem_status refuse_foreign(tandem_error *error, const char *name, const
 }
 
 /* Whether an open folder or file is the effective user's alone. part: "" of the folder itself. */
-static tandem_status check_owner(int file, const char *name, const char *part, tandem_error *error)
+static tandem_status check_run_owner(int file, const char *name, const char *part, tandem_error *error)
 {
     struct stat seen;
     char what[96];
-    if (fstat(file, &seen) != 0) return refuse(error, name, "looked at", errno);
+    if (fstat(file, &seen) != 0) return refuse_run_folder(error, name, "looked at", errno);
     if (*part ? !S_ISREG(seen.st_mode) : !S_ISDIR(seen.st_mode))
         return refuse_foreign(error, name, part, *part ? "no regular file" : "no folder");
     if (seen.st_uid != geteuid()) {
@@ -68,15 +68,15 @@ static tandem_status check_owner(int file, const char *name, const char *part, t
 }
 
 /* *folder: open, and this user's. */
-static tandem_status open_folder(int *folder, int directory, const char *name, tandem_error *error)
+static tandem_status open_run_folder(int *folder, int directory, const char *name, tandem_error *error)
 {
     const int opened = openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (opened < 0 && errno == ENOENT)
         return tandem_error_set(error, TANDEM_MISSING, "there is no '%s' in the working directory", name);
     if (opened < 0 && (errno == ENOTDIR || errno == ELOOP))
         return refuse_foreign(error, name, "", "a link, or no folder");
-    if (opened < 0) return refuse(error, name, "opened", errno);
-    const tandem_status status = check_owner(opened, name, "", error);
+    if (opened < 0) return refuse_run_folder(error, name, "opened", errno);
+    const tandem_status status = check_run_owner(opened, name, "", error);
     if (status == TANDEM_OK)
         *folder = opened;
     else
@@ -90,18 +90,18 @@ tandem_status tandem_run_folder_make(int directory, const char *name, tandem_err
 {
     int folder = -1;
     if (mkdirat(directory, name, 0700) == 0) return TANDEM_OK;
-    if (errno != EEXIST) return refuse(error, name, "made", errno);
-    const tandem_status status = open_folder(&folder, directory, name, error);
+    if (errno != EEXIST) return refuse_run_folder(error, name, "made", errno);
+    const tandem_status status = open_run_folder(&folder, directory, name, error);
     if (status != TANDEM_OK) return status;
     (void)close(folder);
     tandem_run_folder_remove(directory, name);
-    return mkdirat(directory, name, 0700) == 0 ? TANDEM_OK : refuse(error, name, "made", errno);
+    return mkdirat(directory, name, 0700) == 0 ? TANDEM_OK : refuse_run_folder(error, name, "made", errno);
 }
 
 void tandem_run_folder_remove(int directory, const char *name)
 {
     int folder = -1;
-    if (open_folder(&folder, directory, name, NULL) != TANDEM_OK) return;
+    if (open_run_folder(&folder, directory, name, NULL) != TANDEM_OK) return;
     DIR *list = fdopendir(folder);
     if (!list) {
         (void)close(folder);
@@ -116,7 +116,7 @@ void tandem_run_folder_remove(int directory, const char *name)
 
 /* --- Writing -------------------------------------------------------------------------------------------- */
 
-static bool write_values(int file, const char *const value[TANDEM_N_RUN_VARIABLE])
+static bool write_run_values(int file, const char *const value[TANDEM_N_RUN_VARIABLE])
 {
     FILE *out = fdopen(file, "w");
     if (!out) {
@@ -127,7 +127,7 @@ static bool write_values(int file, const char *const value[TANDEM_N_RUN_VARIABLE
     }
     bool done = true;
     for (int v = 0; v < TANDEM_N_RUN_VARIABLE && done; v++)
-        if (value[v]) done = fprintf(out, "%s=%s\n", names[v], value[v]) > 0;
+        if (value[v]) done = fprintf(out, "%s=%s\n", variable_names[v], value[v]) > 0;
     return fclose(out) == 0 && done;
 }
 
@@ -140,29 +140,32 @@ tandem_status tandem_run_folder_write(int directory, const char *name,
             return tandem_error_set(error, TANDEM_IO,
                                     "%s cannot be told to the tasks: its value is empty or has a line break "
                                     "in it",
-                                    names[v]);
-    tandem_status status = open_folder(&folder, directory, name, error);
+                                    variable_names[v]);
+    tandem_status status = open_run_folder(&folder, directory, name, error);
     if (status != TANDEM_OK) return status;
-    (void)unlinkat(folder, file_name, 0);
-    const int file = openat(folder, file_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (file < 0 || !write_values(file, value)) status = refuse(error, name, "written to", errno);
+    (void)unlinkat(folder, environment_file, 0);
+    const int file =
+        openat(folder, environment_file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file < 0 || !write_run_values(file, value))
+        status = refuse_run_folder(error, name, "written to", errno);
     (void)close(folder);
     return status;
 }
 
 /* --- Reading -------------------------------------------------------------------------------------------- */
 
-static tandem_status refuse_line(tandem_error *error, const char *name, int line, const char *what)
+static tandem_status refuse_run_line(tandem_error *error, const char *name, int line, const char *what)
 {
     return tandem_error_set(error, TANDEM_FOREIGN,
                             "'%s/%s', line %d: %s. srun writes TANDEM_PLAN, TANDEM_STORE, TANDEM_DB, "
                             "TANDEM_RANKS, WORLD_SIZE "
                             "and TANDEM_IFACE, or TANDEM_FAILED alone, each once: remove the folder",
-                            name, file_name, line, what);
+                            name, environment_file, line, what);
 }
 
 /* A word of a stranger's in a message: cut, and fit for a terminal. */
-static tandem_status refuse_name(tandem_error *error, const char *name, int line, const char *got, size_t n)
+static tandem_status refuse_variable(tandem_error *error, const char *name, int line, const char *got,
+                                     size_t n)
 {
     char quoted[41], what[64];
     size_t used = 0;
@@ -170,18 +173,18 @@ static tandem_status refuse_name(tandem_error *error, const char *name, int line
         quoted[used] = (char)(isalnum((unsigned char)got[used]) || got[used] == '_' ? got[used] : '?');
     quoted[used] = '\0';
     (void)snprintf(what, sizeof what, "'%s' is no name of srun's", quoted);
-    return refuse_line(error, name, line, what);
+    return refuse_run_line(error, name, line, what);
 }
 
-static int find(const char *text, size_t n)
+static int find_run_variable(const char *text, size_t n)
 {
     for (int v = 0; v < TANDEM_N_RUN_VARIABLE; v++)
-        if (strlen(names[v]) == n && memcmp(names[v], text, n) == 0) return v;
+        if (strlen(variable_names[v]) == n && memcmp(variable_names[v], text, n) == 0) return v;
     return -1;
 }
 
 /* A number from 1 to 255, digits alone; 0 = it is none. */
-static int code_of(const char *text)
+static int parse_exit_code(const char *text)
 {
     const size_t n = strlen(text);
     if (n < 1 || n > 3 || strspn(text, "0123456789") != n || text[0] == '0') return 0;
@@ -190,75 +193,79 @@ static int code_of(const char *text)
 }
 
 /* A line that ends at `end`, where there is a NUL now. */
-static tandem_status take_line(tandem_run_left *left, char *line, int number, const char *name,
-                               tandem_error *error)
+static tandem_status parse_run_line(tandem_run_environment *environment, char *line, int number,
+                                    const char *name, tandem_error *error)
 {
     char *equals = strchr(line, '=');
     const size_t n = equals ? (size_t)(equals - line) : strlen(line);
-    const int v = find(line, n);
-    if (!equals || v < 0) return refuse_name(error, name, number, line, n);
-    if (left->value[v]) return refuse_line(error, name, number, "it stands there twice");
-    if (!equals[1]) return refuse_line(error, name, number, "there is no value");
-    left->value[v] = equals + 1;
-    if (v == TANDEM_RUN_FAILED && !(left->failed = code_of(equals + 1)))
-        return refuse_line(error, name, number, "TANDEM_FAILED is a number from 1 to 255");
+    const int v = find_run_variable(line, n);
+    if (!equals || v < 0) return refuse_variable(error, name, number, line, n);
+    if (environment->value[v]) return refuse_run_line(error, name, number, "it stands there twice");
+    if (!equals[1]) return refuse_run_line(error, name, number, "there is no value");
+    environment->value[v] = equals + 1;
+    if (v == TANDEM_RUN_FAILED && !(environment->failed = parse_exit_code(equals + 1)))
+        return refuse_run_line(error, name, number, "TANDEM_FAILED is a number from 1 to 255");
     return TANDEM_OK;
 }
 
-static tandem_status take_lines(tandem_run_left *left, size_t n, const char *name, tandem_error *error)
+static tandem_status parse_run_lines(tandem_run_environment *environment, size_t n, const char *name,
+                                     tandem_error *error)
 {
     int number = 0, n_value = 0;
     tandem_status status = TANDEM_OK;
-    for (char *line = left->text, *end; line < left->text + n && status == TANDEM_OK; line = end + 1) {
+    for (char *line = environment->text, *end; line < environment->text + n && status == TANDEM_OK;
+         line = end + 1) {
         end = strchr(line, '\n');
         number++;
-        if (!end) return refuse_line(error, name, number, "it does not end");
+        if (!end) return refuse_run_line(error, name, number, "it does not end");
         *end = '\0';
-        status = take_line(left, line, number, name, error);
+        status = parse_run_line(environment, line, number, name, error);
         n_value++;
     }
     if (status != TANDEM_OK) return status;
-    if (left->failed ? n_value > 1 : !left->value[TANDEM_RUN_RANKS])
-        return refuse_line(error, name, number, "there is no TANDEM_RANKS, or more beside TANDEM_FAILED");
+    if (environment->failed ? n_value > 1 : !environment->value[TANDEM_RUN_RANKS])
+        return refuse_run_line(error, name, number, "there is no TANDEM_RANKS, or more beside TANDEM_FAILED");
     return TANDEM_OK;
 }
 
-tandem_status tandem_run_left_parse(tandem_run_left *left, const char *bytes, size_t n, const char *name,
-                                    tandem_error *error)
+tandem_status tandem_run_environment_parse(tandem_run_environment *environment, const char *bytes, size_t n,
+                                           const char *name, tandem_error *error)
 {
-    tandem_run_left made = {0};
-    if (n > TANDEM_RUN_MOST_BYTES || (n && memchr(bytes, '\0', n)))
+    tandem_run_environment made = {0};
+    if (n > TANDEM_RUN_MAX_BYTES || (n && memchr(bytes, '\0', n)))
         return tandem_error_set(error, TANDEM_FOREIGN,
                                 "'%s/%s' has %zu bytes%s; srun writes text of %d bytes at most: remove the "
                                 "folder",
-                                name, file_name, n, n > TANDEM_RUN_MOST_BYTES ? "" : ", a NUL among them",
-                                TANDEM_RUN_MOST_BYTES);
+                                name, environment_file, n,
+                                n > TANDEM_RUN_MAX_BYTES ? "" : ", a NUL among them", TANDEM_RUN_MAX_BYTES);
     if (!(made.text = malloc(n + 1)))
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%s/%s'", name, file_name);
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%s/%s'", name, environment_file);
     if (n) memcpy(made.text, bytes, n);
     made.text[n] = '\0';
-    const tandem_status status = take_lines(&made, n, name, error);
+    const tandem_status status = parse_run_lines(&made, n, name, error);
     if (status == TANDEM_OK)
-        *left = made;
+        *environment = made;
     else
         free(made.text);
     return status;
 }
 
 /* All of an open file, or one byte more than there may be. */
-static tandem_status read_all(char **bytes, size_t *n, int file, const char *name, tandem_error *error)
+static tandem_status read_run_environment(char **bytes, size_t *n, int file, const char *name,
+                                          tandem_error *error)
 {
-    const size_t most = TANDEM_RUN_MOST_BYTES + 1;
+    const size_t max = TANDEM_RUN_MAX_BYTES + 1;
     size_t used = 0;
-    char *all = malloc(most);
-    if (!all) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%s/%s'", name, file_name);
-    while (used < most) {
-        const ssize_t got = read(file, all + used, most - used);
+    char *all = malloc(max);
+    if (!all)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%s/%s'", name, environment_file);
+    while (used < max) {
+        const ssize_t got = read(file, all + used, max - used);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) {
             const int code = errno;
             free(all);
-            return refuse(error, name, "read", code);
+            return refuse_run_folder(error, name, "read", code);
         }
         if (got == 0) break;
         used += (size_t)got;
@@ -268,24 +275,24 @@ static tandem_status read_all(char **bytes, size_t *n, int file, const char *nam
     return TANDEM_OK;
 }
 
-tandem_status tandem_run_folder_read(tandem_run_left *left, int directory, const char *name,
+tandem_status tandem_run_folder_read(tandem_run_environment *environment, int directory, const char *name,
                                      tandem_error *error)
 {
     int folder = -1;
     char *bytes = NULL;
     size_t n = 0;
-    tandem_status status = open_folder(&folder, directory, name, error);
+    tandem_status status = open_run_folder(&folder, directory, name, error);
     if (status != TANDEM_OK) return status;
     /* O_NONBLOCK: a pipe in its place would make us wait. */
-    const int file = openat(folder, file_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const int file = openat(folder, environment_file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     const int code = errno;
     (void)close(folder);
     if (file < 0)
-        return code == ELOOP ? refuse_foreign(error, name, file_name, "a link")
-                             : refuse(error, name, "read", code);
-    status = check_owner(file, name, file_name, error);
-    if (status == TANDEM_OK) status = read_all(&bytes, &n, file, name, error);
-    if (status == TANDEM_OK) status = tandem_run_left_parse(left, bytes, n, name, error);
+        return code == ELOOP ? refuse_foreign(error, name, environment_file, "a link")
+                             : refuse_run_folder(error, name, "read", code);
+    status = check_run_owner(file, name, environment_file, error);
+    if (status == TANDEM_OK) status = read_run_environment(&bytes, &n, file, name, error);
+    if (status == TANDEM_OK) status = tandem_run_environment_parse(environment, bytes, n, name, error);
     free(bytes);
     (void)close(file);
     return status;

@@ -30,7 +30,7 @@ typedef enum tandem_run_variable {
 } tandem_run_variable;
 const char *tandem_run_variable_name(tandem_run_variable variable); /* "TANDEM_PLAN", …, "WORLD_SIZE", … */
 
-enum { TANDEM_RUN_NAME = 64, TANDEM_RUN_MOST_BYTES = 1 << 18 };
+enum { TANDEM_RUN_NAME = 64, TANDEM_RUN_MAX_BYTES = 1 << 18 };
 /* The folder's name. component: the first of a heterogeneous job that the step runs on, 0 of any other.
  * Returns name. */
 char *tandem_run_folder_name(char name[TANDEM_RUN_NAME], uint32_t job, uint32_t component, uint32_t step);
@@ -47,19 +47,19 @@ tandem_status tandem_run_folder_write(int directory, const char *name,
                                       const char *const value[TANDEM_N_RUN_VARIABLE], tandem_error *error);
 
 /* What was left: value[v] is NULL or lies in `text`. Zero-initialise; free(left->text). */
-typedef struct tandem_run_left {
+typedef struct tandem_run_environment {
     char *text;
     const char *value[TANDEM_N_RUN_VARIABLE];
     int failed; /* the number behind TANDEM_FAILED; 0 = none */
-} tandem_run_left;
+} tandem_run_environment;
 /* directory may be AT_FDCWD. TANDEM_MISSING where there is no such folder. TANDEM_FOREIGN where folder or
  * file is a link, is no folder or regular file, is somebody else's, or may be written by others; where the
- * file is larger than TANDEM_RUN_MOST_BYTES or holds anything that srun does not write. TANDEM_IO,
+ * file is larger than TANDEM_RUN_MAX_BYTES or holds anything that srun does not write. TANDEM_IO,
  * TANDEM_NO_MEMORY. *left unchanged on error. */
-tandem_status tandem_run_folder_read(tandem_run_left *left, int directory, const char *name,
+tandem_status tandem_run_folder_read(tandem_run_environment *environment, int directory, const char *name,
                                      tandem_error *error);
 /* The same of n bytes; `name` is the folder's, for errors. */
-tandem_status tandem_run_left_parse(tandem_run_left *left, const char *bytes, size_t n, const char *name,
-                                    tandem_error *error);
+tandem_status tandem_run_environment_parse(tandem_run_environment *environment, const char *bytes, size_t n,
+                                           const char *name, tandem_error *error);
 
 #endif

@@ -16,7 +16,7 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
-#include "allocator/slurm/job_files.h"
+#include "allocator/slurm/job_plan.h"
 #include "allocator/slurm/step_nodes.h"
 #include "allocator/slurm/submission.h"
 #include "base/clock.h"
@@ -25,7 +25,7 @@
 
 /* --- Options -------------------------------------------------------------------------------------------- */
 
-static int takes(tandem_spank_option option, const char *name, const char *text)
+static int check_spank_option(tandem_spank_option option, const char *name, const char *text)
 {
     tandem_error error = {0};
     tandem_status status = TANDEM_OK;
@@ -53,7 +53,7 @@ static int takes(tandem_spank_option option, const char *name, const char *text)
 
 /* --- A step that starts --------------------------------------------------------------------------------- */
 
-typedef struct launch {
+typedef struct step_launch {
     const char *const *given; /* [TANDEM_N_SPANK_OPTION] */
     uint32_t step;
     tandem_site *site;
@@ -62,15 +62,15 @@ typedef struct launch {
     char *db, *path; /* absolute: of the store, of the plan */
     tandem_plan *plan;
     tandem_graph *graph; /* of the plan */
-    bool reused;
-} launch;
+    bool is_reused;
+} step_launch;
 
-static tandem_status no_memory(tandem_error *error)
+static tandem_status launch_no_memory(tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to start a step of tandem's");
 }
 
-static tandem_status open_site(launch *l, int argc, char **argv, tandem_error *error)
+static tandem_status open_step_site(step_launch *l, int argc, char **argv, tandem_error *error)
 {
     char path[PATH_MAX];
     tandem_site_path(path, sizeof path);
@@ -85,14 +85,14 @@ static tandem_status open_site(launch *l, int argc, char **argv, tandem_error *e
 }
 
 /* `path` as seen from the job's working directory. NULL without memory. */
-static char *absolute(const launch *l, const char *path)
+static char *absolute_path(const step_launch *l, const char *path)
 {
     char *made = NULL;
     if (path[0] == '/') return strdup(path);
     return asprintf(&made, "%s/%s", l->nodes.directory, path) < 0 ? NULL : made;
 }
 
-static tandem_status open_directory(launch *l, tandem_error *error)
+static tandem_status open_job_directory(step_launch *l, tandem_error *error)
 {
     const char *db = l->given[TANDEM_SPANK_DB], *of_user = getenv("TANDEM_DB");
     l->directory = open(l->nodes.directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -101,11 +101,11 @@ static tandem_status open_directory(launch *l, tandem_error *error)
                                 l->nodes.directory, strerror(errno));
     if (!db && of_user && *of_user) db = of_user;
     if (!db && l->site->db[0]) db = l->site->db;
-    l->db = absolute(l, db ? db : "tandem.db");
-    return l->db ? TANDEM_OK : no_memory(error);
+    l->db = absolute_path(l, db ? db : "tandem.db");
+    return l->db ? TANDEM_OK : launch_no_memory(error);
 }
 
-static tandem_status open_nodes(launch *l, spank_t spank, tandem_error *error)
+static tandem_status open_step_nodes(step_launch *l, spank_t spank, tandem_error *error)
 {
     const char *total = getenv("SLURM_NTASKS"); /* srun counts the tasks of all components in it */
     tandem_step_name name = {.n_task_total = total ? (uint32_t)strtoul(total, NULL, 10) : 0};
@@ -119,11 +119,11 @@ static tandem_status open_nodes(launch *l, spank_t spank, tandem_error *error)
 
 /* --- The plan ------------------------------------------------------------------------------------------- */
 
-static tandem_status read_given_plan(launch *l, tandem_error *error)
+static tandem_status read_given_plan(step_launch *l, tandem_error *error)
 {
     tandem_graph *asked = NULL;
-    l->path = absolute(l, l->given[TANDEM_SPANK_PLAN]);
-    if (!l->path) return no_memory(error);
+    l->path = absolute_path(l, l->given[TANDEM_SPANK_PLAN]);
+    if (!l->path) return launch_no_memory(error);
     tandem_status status = tandem_plan_read(&l->plan, &l->graph, l->path, error);
     if (status == TANDEM_OK && l->given[TANDEM_SPANK_MODEL])
         status = tandem_graph_open(&asked, l->given[TANDEM_SPANK_MODEL], l->graph->batch, error);
@@ -132,7 +132,7 @@ static tandem_status read_given_plan(launch *l, tandem_error *error)
     return status;
 }
 
-static tandem_status open_planner(tandem_planner **planner, const launch *l, tandem_error *error)
+static tandem_status open_step_planner(tandem_planner **planner, const step_launch *l, tandem_error *error)
 {
     char cluster[TANDEM_LAYOUT_TEXT];
     tandem_request request = {.store = l->db,
@@ -156,7 +156,7 @@ static tandem_status open_planner(tandem_planner **planner, const launch *l, tan
 }
 
 /* Whether an earlier step's plan is what this one asks for. */
-static bool is_asked_for(const tandem_plan *plan, const launch *l, tandem_planner *planner)
+static bool matches_request(const tandem_plan *plan, const step_launch *l, tandem_planner *planner)
 {
     char wanted[TANDEM_LAYOUT_TEXT], there[TANDEM_LAYOUT_TEXT];
     tandem_cluster_print(wanted, sizeof wanted, tandem_planner_cluster(planner));
@@ -169,17 +169,18 @@ static bool is_asked_for(const tandem_plan *plan, const launch *l, tandem_planne
 }
 
 /* An earlier step's plan in file `name`, where there is one and it is what is asked for. */
-static tandem_status reuse(launch *l, tandem_planner *planner, const char *name, tandem_error *error)
+static tandem_status reuse_job_plan(step_launch *l, tandem_planner *planner, const char *name,
+                                    tandem_error *error)
 {
     tandem_plan *plan = NULL;
     tandem_graph *graph = NULL;
     const tandem_status status =
         tandem_job_plan_read(&plan, &graph, l->directory, name, l->nodes.submitted, error);
     if (status != TANDEM_OK || !plan) return status;
-    if (is_asked_for(plan, l, planner)) {
+    if (matches_request(plan, l, planner)) {
         l->plan = plan;
         l->graph = graph;
-        l->reused = true;
+        l->is_reused = true;
         return TANDEM_OK;
     }
     tandem_graph_close(graph);
@@ -187,20 +188,20 @@ static tandem_status reuse(launch *l, tandem_planner *planner, const char *name,
     return TANDEM_OK;
 }
 
-static tandem_status allocate(tandem_plan **plan, char **text, const launch *l, tandem_planner *planner,
-                              tandem_error *error)
+static tandem_status allocate_step_plan(tandem_plan **plan, char **text, const step_launch *l,
+                                        tandem_planner *planner, tandem_error *error)
 {
     tandem_allocation allocation;
     const tandem_status status =
         tandem_planner_allocate(plan, &allocation, planner, l->given[TANDEM_SPANK_POLICY], error);
     if (status != TANDEM_OK) return status;
     *text = tandem_plan_text(*plan, tandem_planner_graph(planner, 0));
-    return *text ? TANDEM_OK : no_memory(error);
+    return *text ? TANDEM_OK : launch_no_memory(error);
 }
 
 /* A job has one plan, which its first step makes and the others use. A step that asks for something else, or
  * runs on other nodes, has a file of its own. */
-static tandem_status make_plan(launch *l, tandem_planner *planner, tandem_error *error)
+static tandem_status make_job_plan(step_launch *l, tandem_planner *planner, tandem_error *error)
 {
     char names[2][64], *text = NULL;
     tandem_plan *made = NULL;
@@ -210,13 +211,13 @@ static tandem_status make_plan(launch *l, tandem_planner *planner, tandem_error 
     for (int k = 0; k < 2 && status == TANDEM_OK && !l->plan; k++) {
         int exists = 0;
         free(l->path);
-        if (!(l->path = absolute(l, names[k]))) status = no_memory(error);
-        if (status == TANDEM_OK) status = reuse(l, planner, names[k], error);
+        if (!(l->path = absolute_path(l, names[k]))) status = launch_no_memory(error);
+        if (status == TANDEM_OK) status = reuse_job_plan(l, planner, names[k], error);
         if (status != TANDEM_OK || l->plan) break;
-        if (!made) status = allocate(&made, &text, l, planner, error);
+        if (!made) status = allocate_step_plan(&made, &text, l, planner, error);
         if (status == TANDEM_OK)
             status = tandem_job_plan_write(&exists, l->directory, names[k], text, l->nodes.submitted, error);
-        if (status == TANDEM_OK && exists) status = reuse(l, planner, names[k], error);
+        if (status == TANDEM_OK && exists) status = reuse_job_plan(l, planner, names[k], error);
         if (status == TANDEM_OK && !exists) {
             l->plan = made;
             made = NULL;
@@ -230,15 +231,15 @@ static tandem_status make_plan(launch *l, tandem_planner *planner, tandem_error 
     return status;
 }
 
-static tandem_status open_plan(launch *l, tandem_error *error)
+static tandem_status open_step_plan(step_launch *l, tandem_error *error)
 {
     tandem_planner *planner = NULL;
     tandem_status status = TANDEM_OK;
     if (l->given[TANDEM_SPANK_PLAN]) {
         status = read_given_plan(l, error);
     } else if (l->given[TANDEM_SPANK_MODEL]) {
-        status = open_planner(&planner, l, error);
-        if (status == TANDEM_OK) status = make_plan(l, planner, error);
+        status = open_step_planner(&planner, l, error);
+        if (status == TANDEM_OK) status = make_job_plan(l, planner, error);
         tandem_planner_close(planner);
     } else {
         status = tandem_error_set(error, TANDEM_USAGE,
@@ -252,7 +253,8 @@ static tandem_status open_plan(launch *l, tandem_error *error)
 /* --- What the tasks are told ---------------------------------------------------------------------------- */
 
 /* Before the plan, so that there is a place for what may fail from here on. */
-static tandem_status make_place(tandem_run_place *place, const launch *l, tandem_error *error)
+static tandem_status make_step_folder(tandem_run_location *location, const step_launch *l,
+                                      tandem_error *error)
 {
     char name[TANDEM_RUN_NAME];
     tandem_run_folder_name(name, l->nodes.job, l->nodes.component, l->step);
@@ -264,41 +266,43 @@ static tandem_status make_place(tandem_run_place *place, const launch *l, tandem
         return tandem_error_set(error, TANDEM_IO, "the job's working directory cannot be kept open: %s",
                                 strerror(errno));
     }
-    place->directory = directory;
-    memcpy(place->name, name, sizeof name);
+    location->directory = directory;
+    memcpy(location->name, name, sizeof name);
     return TANDEM_OK;
 }
 
 /* In the environment of srun, which its tasks inherit; and in a file where the ranks meet, for those who do
  * not: the tasks of the other components of a heterogeneous job, and all with --export=NONE. */
-static tandem_status tell(const tandem_run_place *place, const char *const value[TANDEM_N_RUN_VARIABLE],
-                          tandem_error *error)
+static tandem_status publish_variables(const tandem_run_location *location,
+                                       const char *const value[TANDEM_N_RUN_VARIABLE], tandem_error *error)
 {
-    const tandem_status status = tandem_run_folder_write(place->directory, place->name, value, error);
+    const tandem_status status = tandem_run_folder_write(location->directory, location->name, value, error);
     for (int v = 0; v < TANDEM_N_RUN_VARIABLE && status == TANDEM_OK; v++)
         if (value[v] && setenv(tandem_run_variable_name((tandem_run_variable)v), value[v], 1) != 0)
-            return no_memory(error);
+            return launch_no_memory(error);
     return status;
 }
 
-static tandem_status prepare_tasks(const tandem_run_place *place, const launch *l, tandem_error *error)
+static tandem_status prepare_step_tasks(const tandem_run_location *location, const step_launch *l,
+                                        tandem_error *error)
 {
     char size[16];
     const char *interface = getenv("TANDEM_IFACE");
-    char *store = absolute(l, place->name), *ranks = tandem_step_nodes_ranks(&l->nodes);
+    char *store = absolute_path(l, location->name), *ranks = tandem_step_nodes_ranks(&l->nodes);
     (void)snprintf(size, sizeof size, "%d", tandem_cluster_n_rank(&l->plan->cluster));
     if (!interface) interface = l->site->interface;
     const char *const value[TANDEM_N_RUN_VARIABLE] = {
         [TANDEM_RUN_PLAN] = l->path,   [TANDEM_RUN_STORE] = store,
         [TANDEM_RUN_DATABASE] = l->db, [TANDEM_RUN_RANKS] = ranks,
         [TANDEM_RUN_SIZE] = size,      [TANDEM_RUN_INTERFACE] = *interface ? interface : NULL};
-    const tandem_status status = store && ranks ? tell(place, value, error) : no_memory(error);
+    const tandem_status status =
+        store && ranks ? publish_variables(location, value, error) : launch_no_memory(error);
     free(ranks);
     free(store);
     return status;
 }
 
-static void close_launch(launch *l)
+static void close_launch(step_launch *l)
 {
     tandem_plan_close(l->plan);
     tandem_graph_close(l->graph);
@@ -309,7 +313,7 @@ static void close_launch(launch *l)
     tandem_site_close(l->site);
 }
 
-static void report(const launch *l, int64_t nodes_ns, int64_t all_ns)
+static void log_step_launch(const step_launch *l, int64_t nodes_ns, int64_t all_ns)
 {
     char cluster[TANDEM_LAYOUT_TEXT], step[TANDEM_QUANTITY_TEXT];
     tandem_cluster_print(cluster, sizeof cluster, &l->plan->cluster);
@@ -317,24 +321,24 @@ static void report(const launch *l, int64_t nodes_ns, int64_t all_ns)
                   tandem_quantity_print_ns(step, sizeof step, l->plan->step_ns), l->path);
     slurm_verbose("tandem: ready in %.1f ms: %.1f ms to ask for the nodes, %.1f ms for the plan (%s)",
                   (double)all_ns * 1e-6, (double)nodes_ns * 1e-6, (double)(all_ns - nodes_ns) * 1e-6,
-                  l->given[TANDEM_SPANK_PLAN] ? "given" : (l->reused ? "of an earlier step" : "new"));
+                  l->given[TANDEM_SPANK_PLAN] ? "given" : (l->is_reused ? "of an earlier step" : "new"));
 }
 
-static tandem_status begin(tandem_run_place *place, spank_t spank,
-                           const char *const given[TANDEM_N_SPANK_OPTION], int argc, char **argv)
+static tandem_status prepare_step(tandem_run_location *location, spank_t spank,
+                                  const char *const given[TANDEM_N_SPANK_OPTION], int argc, char **argv)
 {
-    launch l = {.directory = -1, .given = given};
+    step_launch l = {.directory = -1, .given = given};
     tandem_error error = {0};
     const int64_t begin_ns = tandem_now_ns();
-    tandem_status status = open_site(&l, argc, argv, &error);
-    if (status == TANDEM_OK) status = open_nodes(&l, spank, &error);
+    tandem_status status = open_step_site(&l, argc, argv, &error);
+    if (status == TANDEM_OK) status = open_step_nodes(&l, spank, &error);
     const int64_t nodes_ns = tandem_now_ns() - begin_ns;
-    if (status == TANDEM_OK) status = open_directory(&l, &error);
-    if (status == TANDEM_OK) status = make_place(place, &l, &error);
-    if (status == TANDEM_OK) status = open_plan(&l, &error);
-    if (status == TANDEM_OK) status = prepare_tasks(place, &l, &error);
+    if (status == TANDEM_OK) status = open_job_directory(&l, &error);
+    if (status == TANDEM_OK) status = make_step_folder(location, &l, &error);
+    if (status == TANDEM_OK) status = open_step_plan(&l, &error);
+    if (status == TANDEM_OK) status = prepare_step_tasks(location, &l, &error);
     if (status == TANDEM_OK)
-        report(&l, nodes_ns, tandem_now_ns() - begin_ns);
+        log_step_launch(&l, nodes_ns, tandem_now_ns() - begin_ns);
     else
         slurm_error("tandem: %s", error.text);
     close_launch(&l);
@@ -343,5 +347,6 @@ static tandem_status begin(tandem_run_place *place, spank_t spank,
 
 #pragma GCC visibility push(default) /* spank_tandem.so looks it up by name */
 extern const tandem_spank_planner tandem_spank_planner_of;
-const tandem_spank_planner tandem_spank_planner_of = {TANDEM_SPANK_INTERFACE, takes, begin};
+const tandem_spank_planner tandem_spank_planner_of = {TANDEM_SPANK_INTERFACE, check_spank_option,
+                                                      prepare_step};
 #pragma GCC visibility pop

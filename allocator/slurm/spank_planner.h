@@ -22,21 +22,21 @@ typedef enum tandem_spank_option {
 } tandem_spank_option;
 
 /* A run folder that has been made, for srun to remove. directory: open, −1 = there is none. */
-typedef struct tandem_run_place {
+typedef struct tandem_run_location {
     int directory;
     char name[TANDEM_RUN_NAME];
-} tandem_run_place;
+} tandem_run_location;
 
 typedef struct tandem_spank_planner {
     /* TANDEM_SPANK_INTERFACE of the build that it comes from; whatever else changes, this comes first */
     char interface[64];
     /* Whether an option of this name takes such a value; complains where not. */
-    int (*takes)(tandem_spank_option option, const char *name, const char *text);
+    int (*check_option)(tandem_spank_option option, const char *name, const char *text);
     /* In slurm_spank_local_user_init: makes or finds the step's plan, sets the tasks' environment and leaves
      * it in a folder, *place, which may be made although the rest fails. given: NULL where an option was not.
      * argc, argv: of plugstack.conf. Complains where it fails, and says why. */
-    tandem_status (*begin)(tandem_run_place *place, spank_t spank,
-                           const char *const given[TANDEM_N_SPANK_OPTION], int argc, char **argv);
+    tandem_status (*prepare_step)(tandem_run_location *location, spank_t spank,
+                                  const char *const given[TANDEM_N_SPANK_OPTION], int argc, char **argv);
 } tandem_spank_planner;
 
 #define TANDEM_SPANK_INTERFACE "tandem " TANDEM_VERSION ", planner 1"

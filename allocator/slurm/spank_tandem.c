@@ -5,7 +5,7 @@
  * When which part of it runs, with Slurm 22.05:
  *   slurm_spank_init             everywhere, as root in slurmd and slurmstepd: registers options, opens
  *                                nothing
- *   check_option                 srun, sbatch, salloc, as the user; in slurmstepd it does nothing
+ *   check_slurm_option                 srun, sbatch, salloc, as the user; in slurmstepd it does nothing
  *   slurm_spank_local_user_init  srun, once a step, as the user: plans (spank_planner.c)
  *   slurm_spank_task_init        a task's own process, behind slurmstepd's fork, as the user, in the task's
  *                                working directory, before exec: reads what srun has left
@@ -48,7 +48,7 @@ static tandem_status refuse_planner(const char *path, const char *why)
 
 /* Opens it beside this file, wherever Slurm has found that: no name or environment of the user's decides
  * where. Once; it stays. */
-static tandem_status open_planner(const tandem_spank_planner **planner)
+static tandem_status load_step_planner(const tandem_spank_planner **planner)
 {
     static const tandem_spank_planner *opened;
     static const char file[] = "spank_tandem_planner.so";
@@ -76,10 +76,10 @@ static tandem_status open_planner(const tandem_spank_planner **planner)
 
 /* --- Options -------------------------------------------------------------------------------------------- */
 
-static int check_option(int which, const char *text, int remote);
+static int check_slurm_option(int which, const char *text, int remote);
 
 #define OPTION(which, name, value, usage)                                                                    \
-    [TANDEM_SPANK_##which] = {name, value, usage, 1, TANDEM_SPANK_##which, check_option}
+    [TANDEM_SPANK_##which] = {name, value, usage, 1, TANDEM_SPANK_##which, check_slurm_option}
 static struct spank_option options[] = {
     OPTION(MODEL, "tandem-model", "MODEL",
            "train this model with tandem: plan its precisions for the nodes of the job, e.g. "
@@ -100,12 +100,12 @@ _Static_assert(sizeof options / sizeof *options == TANDEM_N_SPANK_OPTION, "an op
 
 /* Called by sbatch, salloc and srun for each option, so that a slip is told at once; and by slurmstepd, where
  * it is late. */
-static int check_option(int which, const char *text, int remote)
+static int check_slurm_option(int which, const char *text, int remote)
 {
     const tandem_spank_planner *planner = NULL;
     if (remote) return 0;
-    if (open_planner(&planner) != TANDEM_OK) return -1;
-    return planner->takes((tandem_spank_option)which, options[which].name, text) ? 0 : -1;
+    if (load_step_planner(&planner) != TANDEM_OK) return -1;
+    return planner->check_option((tandem_spank_option)which, options[which].name, text) ? 0 : -1;
 }
 
 int slurm_spank_init(spank_t spank, int argc, char **argv)
@@ -119,7 +119,7 @@ int slurm_spank_init(spank_t spank, int argc, char **argv)
 }
 
 /* What was asked for, NULL where it was not; whether anything was. */
-static bool read_options(spank_t spank, const char *given[TANDEM_N_SPANK_OPTION])
+static bool read_given_options(spank_t spank, const char *given[TANDEM_N_SPANK_OPTION])
 {
     bool any = false;
     for (int i = 0; i < TANDEM_N_SPANK_OPTION; i++) {
@@ -133,27 +133,27 @@ static bool read_options(spank_t spank, const char *given[TANDEM_N_SPANK_OPTION]
 /* --- Before the step: in srun --------------------------------------------------------------------------- */
 
 /* What this process has to remove when the step is over. */
-static tandem_run_place place = {.directory = -1};
+static tandem_run_location run_location = {.directory = -1};
 
 /* Where the planner has not come as far as to make one: what can be known without it, in srun's own working
  * directory, which is its tasks' unless it says otherwise. */
-static void make_place_here(spank_t spank)
+static void make_local_run_folder(spank_t spank)
 {
     uint32_t job = 0, step = 0;
     if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS)
         return;
     const int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    tandem_run_folder_name(place.name, job, 0, step);
-    if (here >= 0 && tandem_run_folder_make(here, place.name, NULL) == TANDEM_OK)
-        place.directory = here;
+    tandem_run_folder_name(run_location.name, job, 0, step);
+    if (here >= 0 && tandem_run_folder_make(here, run_location.name, NULL) == TANDEM_OK)
+        run_location.directory = here;
     else if (here >= 0)
         (void)close(here);
 }
 
 /* So that the tasks know: the step has no plan. In srun's environment, and for those who do not inherit it
  * where the ranks would have met. */
-static void tell_failure(spank_t spank, tandem_status status)
+static void publish_failure(spank_t spank, tandem_status status)
 {
     char code[16];
     const char *value[TANDEM_N_RUN_VARIABLE] = {[TANDEM_RUN_FAILED] = code};
@@ -162,9 +162,9 @@ static void tell_failure(spank_t spank, tandem_status status)
     for (int v = 0; v < TANDEM_RUN_FAILED; v++)
         (void)unsetenv(tandem_run_variable_name((tandem_run_variable)v));
     (void)setenv(tandem_run_variable_name(TANDEM_RUN_FAILED), code, 1);
-    if (place.directory < 0) make_place_here(spank);
-    if (place.directory >= 0 &&
-        tandem_run_folder_write(place.directory, place.name, value, &error) != TANDEM_OK)
+    if (run_location.directory < 0) make_local_run_folder(spank);
+    if (run_location.directory >= 0 &&
+        tandem_run_folder_write(run_location.directory, run_location.name, value, &error) != TANDEM_OK)
         slurm_error("tandem: %s", error.text);
 }
 
@@ -172,11 +172,11 @@ int slurm_spank_local_user_init(spank_t spank, int argc, char **argv)
 {
     const tandem_spank_planner *planner = NULL;
     const char *given[TANDEM_N_SPANK_OPTION];
-    if (!read_options(spank, given)) return 0;
+    if (!read_given_options(spank, given)) return 0;
     (void)unsetenv(tandem_run_variable_name(TANDEM_RUN_FAILED));
-    tandem_status status = open_planner(&planner);
-    if (status == TANDEM_OK) status = planner->begin(&place, spank, given, argc, argv);
-    if (status != TANDEM_OK) tell_failure(spank, status);
+    tandem_status status = load_step_planner(&planner);
+    if (status == TANDEM_OK) status = planner->prepare_step(&run_location, spank, given, argc, argv);
+    if (status != TANDEM_OK) publish_failure(spank, status);
     return 0;
 }
 
@@ -185,20 +185,21 @@ int slurm_spank_exit(spank_t spank, int argc, char **argv)
     (void)spank;
     (void)argc;
     (void)argv;
-    if (place.directory < 0) return 0;
-    tandem_run_folder_remove(place.directory, place.name);
-    (void)close(place.directory);
-    place.directory = -1;
+    if (run_location.directory < 0) return 0;
+    tandem_run_folder_remove(run_location.directory, run_location.name);
+    (void)close(run_location.directory);
+    run_location.directory = -1;
     return 0;
 }
 
 /* --- In a task: in slurmstepd, behind its fork, as the user --------------------------------------------- */
 
-enum { MOST_TEXT = 1 << 17 }; /* Linux takes no longer string into an environment */
+enum { MAX_TEXT = 1 << 17 }; /* Linux takes no longer string into an environment */
 
 /* What srun has left where the ranks meet, in this process's working directory. The folder of a heterogeneous
  * job is named after the first component that the step runs on: this one or an earlier one. */
-static tandem_status read_left(tandem_run_left *left, spank_t spank, uint32_t step, tandem_error *error)
+static tandem_status read_task_environment(tandem_run_environment *environment, spank_t spank, uint32_t step,
+                                           tandem_error *error)
 {
     char job[32] = "", name[TANDEM_RUN_NAME];
     uint32_t own = 0;
@@ -215,26 +216,26 @@ static tandem_status read_left(tandem_run_left *left, spank_t spank, uint32_t st
     if (own < leader || own - leader > 1024) return status;
     for (uint32_t k = own - leader + 1; k-- > 0 && status == TANDEM_MISSING;) {
         tandem_error inner = {0};
-        status =
-            tandem_run_folder_read(left, AT_FDCWD, tandem_run_folder_name(name, leader, k, step), &inner);
+        status = tandem_run_folder_read(environment, AT_FDCWD, tandem_run_folder_name(name, leader, k, step),
+                                        &inner);
         if (status != TANDEM_OK && status != TANDEM_MISSING) *error = inner;
     }
     return status;
 }
 
 /* Gives the task what srun has left. */
-static tandem_status take_left(spank_t spank, uint32_t step, tandem_error *error)
+static tandem_status import_environment(spank_t spank, uint32_t step, tandem_error *error)
 {
-    tandem_run_left left = {0};
-    const tandem_status status = read_left(&left, spank, step, error);
+    tandem_run_environment environment = {0};
+    const tandem_status status = read_task_environment(&environment, spank, step, error);
     if (status != TANDEM_OK) return status;
-    if (left.failed) _exit(left.failed);
+    if (environment.failed) _exit(environment.failed);
     bool done = true;
     for (int v = 0; v < TANDEM_N_RUN_VARIABLE && done; v++)
-        if (left.value[v])
-            done = spank_setenv(spank, tandem_run_variable_name((tandem_run_variable)v), left.value[v], 1) ==
-                   ESPANK_SUCCESS;
-    free(left.text);
+        if (environment.value[v])
+            done = spank_setenv(spank, tandem_run_variable_name((tandem_run_variable)v), environment.value[v],
+                                1) == ESPANK_SUCCESS;
+    free(environment.text);
     return done ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a task's environment");
 }
 
@@ -262,30 +263,32 @@ static bool find_rank(int *first_rank, char device[TANDEM_DEVICE_NAME], const ch
     return found;
 }
 
-static bool set_number(spank_t spank, const char *name, int number)
+static bool set_task_number(spank_t spank, const char *name, int number)
 {
     char text[16];
     (void)snprintf(text, sizeof text, "%d", number);
     return spank_setenv(spank, name, text, 1) == ESPANK_SUCCESS;
 }
 
-/* Rank, core and device of task number `local` of this node. ranks: [MOST_TEXT]. */
-static tandem_status tell_task(spank_t spank, char *ranks, uint32_t step, int local, tandem_error *error)
+/* Rank, core and device of task number `local` of this node. ranks: [MAX_TEXT]. */
+static tandem_status set_task_environment(spank_t spank, char *ranks, uint32_t step, int local,
+                                          tandem_error *error)
 {
     const char *variable = tandem_run_variable_name(TANDEM_RUN_RANKS);
     char node[256] = "", device[TANDEM_DEVICE_NAME];
     int first = 0;
-    if (spank_getenv(spank, variable, ranks, MOST_TEXT) != ESPANK_SUCCESS) {
-        const tandem_status status = take_left(spank, step, error);
+    if (spank_getenv(spank, variable, ranks, MAX_TEXT) != ESPANK_SUCCESS) {
+        const tandem_status status = import_environment(spank, step, error);
         if (status != TANDEM_OK) return status;
-        if (spank_getenv(spank, variable, ranks, MOST_TEXT) != ESPANK_SUCCESS)
+        if (spank_getenv(spank, variable, ranks, MAX_TEXT) != ESPANK_SUCCESS)
             return tandem_error_set(error, TANDEM_NO_MEMORY, "%s is too long", variable);
     }
     if (spank_getenv(spank, "SLURMD_NODENAME", node, sizeof node) != ESPANK_SUCCESS ||
         !find_rank(&first, device, ranks, node))
         return tandem_error_set(error, TANDEM_WRONG_MODEL,
                                 "node '%s' is not among those that the plan is for: %.200s", node, ranks);
-    const bool done = set_number(spank, "RANK", first + local) && set_number(spank, "LOCAL_RANK", local) &&
+    const bool done = set_task_number(spank, "RANK", first + local) &&
+                      set_task_number(spank, "LOCAL_RANK", local) &&
                       spank_setenv(spank, "TANDEM_DEVICE", device, 1) == ESPANK_SUCCESS &&
                       /* as it was profiled */
                       spank_setenv(spank, "OMP_NUM_THREADS", "1", 1) == ESPANK_SUCCESS;
@@ -301,15 +304,15 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
     char code[16];
     uint32_t step = 0;
     int local = 0;
-    if (!read_options(spank, given)) return 0;
+    if (!read_given_options(spank, given)) return 0;
     if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS || step >= SLURM_MAX_NORMAL_STEP_ID)
         return 0;
     if (spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS) return 0;
     /* This is the task's own process, shortly before exec. */
     if (spank_getenv(spank, tandem_run_variable_name(TANDEM_RUN_FAILED), code, sizeof code) == ESPANK_SUCCESS)
         _exit((int)strtol(code, NULL, 10));
-    char *ranks = malloc(MOST_TEXT);
-    const tandem_status status = ranks ? tell_task(spank, ranks, step, local, &error)
+    char *ranks = malloc(MAX_TEXT);
+    const tandem_status status = ranks ? set_task_environment(spank, ranks, step, local, &error)
                                        : tandem_error_set(&error, TANDEM_NO_MEMORY,
                                                           "no memory for a task's "
                                                           "rank");

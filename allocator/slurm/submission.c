@@ -10,30 +10,31 @@
 #include "tandem/planner.h"
 
 enum {
-    MOST_BATCH = 1 << 20,
-    MOST_TEXT = 1024,
-    LOOK_UP = 16 /* units of work (fit.h) to look a name up among the lines that tandem.conf may have */
+    MAX_BATCH = 1 << 20,
+    MAX_OPTION_TEXT = 1024,
+    /* units of work (memory_fit.h) to look a name up among the lines that tandem.conf may have */
+    LOOK_UP_UNITS = 16
 };
 
-typedef struct checking {
+typedef struct job_check {
     const tandem_submission *submission;
     const tandem_site *site;
     int64_t batch;
     uint64_t memory_bytes; /* --tandem-memory; 0 = not given */
     tandem_graph *graph;
-    tandem_budget *work;
+    tandem_work_budget *work;
     int n_device;
     tandem_device device[TANDEM_MAX_CLASS];
     tandem_error *error;
-} checking;
+} job_check;
 
 /* No word of the user's in it: it goes into slurmctld's log. */
-static tandem_status beyond(const checking *c)
+static tandem_status refuse_over_work(const job_check *c)
 {
     return tandem_error_set(c->error, TANDEM_OVER_LIMIT,
                             "to look at it takes more work than slurmctld gives a job (%" PRIu64
                             " units, %d operators); srun looks again",
-                            c->work->most, TANDEM_FIT_MOST_OP);
+                            c->work->limit, TANDEM_MEMORY_FIT_MAX_OP);
 }
 
 /* --- What was asked for --------------------------------------------------------------------------------- */
@@ -43,17 +44,17 @@ tandem_status tandem_submission_batch(int64_t *batch, const char *text, tandem_e
     char *end = NULL;
     errno = 0;
     const long n = strtol(text, &end, 10);
-    if (errno || end == text || *end || n < 1 || n > MOST_BATCH)
+    if (errno || end == text || *end || n < 1 || n > MAX_BATCH)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "--tandem-batch takes a whole number from 1 to %d, got '%.60s'", MOST_BATCH,
+                                "--tandem-batch takes a whole number from 1 to %d, got '%.60s'", MAX_BATCH,
                                 text);
     *batch = n;
     return TANDEM_OK;
 }
 
-tandem_status tandem_submission_memory(uint64_t *most_bytes, const char *text, tandem_error *error)
+tandem_status tandem_submission_memory(uint64_t *max_bytes, const char *text, tandem_error *error)
 {
-    uint64_t most = 0;
+    uint64_t max = 0;
     for (const char *at = text;; at++) {
         char size[64];
         uint64_t bytes = 0;
@@ -61,22 +62,22 @@ tandem_status tandem_submission_memory(uint64_t *most_bytes, const char *text, t
         (void)snprintf(size, sizeof size, "%.*s", (int)(n < sizeof size ? n : sizeof size - 1), at);
         const tandem_status status = tandem_quantity_parse_bytes(&bytes, size, error);
         if (status != TANDEM_OK) return status;
-        if (bytes > most) most = bytes;
+        if (bytes > max) max = bytes;
         at += n;
         if (!*at) break;
     }
-    *most_bytes = most;
+    *max_bytes = max;
     return TANDEM_OK;
 }
 
-static void add_device(checking *c, const tandem_device *device)
+static void add_device(job_check *c, const tandem_device *device)
 {
     for (int i = 0; i < c->n_device; i++)
         if (strcmp(c->device[i].name, device->name) == 0) return;
     if (c->n_device < TANDEM_MAX_CLASS) c->device[c->n_device++] = *device;
 }
 
-static tandem_status read_devices(checking *c)
+static tandem_status read_devices(job_check *c)
 {
     tandem_device device;
     const char *features = c->submission->features;
@@ -84,7 +85,7 @@ static tandem_status read_devices(checking *c)
         const char *list = c->submission->resources[k];
         tandem_gres gres;
         while (list && tandem_gres_next(&gres, &list)) {
-            if (!tandem_budget_spend(c->work, LOOK_UP)) return beyond(c);
+            if (!tandem_work_budget_spend(c->work, LOOK_UP_UNITS)) return refuse_over_work(c);
             const int found = tandem_site_gres(&device, c->site, &gres, c->error);
             if (found < 0) return TANDEM_UNKNOWN_NAME;
             if (found > 0) add_device(c, &device);
@@ -93,7 +94,7 @@ static tandem_status read_devices(checking *c)
     if (c->n_device || !features || strchr(features, '|')) return TANDEM_OK;
     char name[TANDEM_SITE_NAME];
     while (tandem_feature_next(name, &features)) {
-        if (!tandem_budget_spend(c->work, LOOK_UP)) return beyond(c);
+        if (!tandem_work_budget_spend(c->work, LOOK_UP_UNITS)) return refuse_over_work(c);
         if (tandem_site_feature(&device, c->site, name)) add_device(c, &device);
     }
     return TANDEM_OK;
@@ -101,7 +102,7 @@ static tandem_status read_devices(checking *c)
 
 /* --- Memory --------------------------------------------------------------------------------------------- */
 
-static uint64_t limit_of(const checking *c, const tandem_device *device)
+static uint64_t device_memory_limit(const job_check *c, const tandem_device *device)
 {
     uint64_t limit = c->memory_bytes ? c->memory_bytes : device->memory_bytes;
     const uint64_t host = c->submission->task_memory_bytes;
@@ -109,14 +110,14 @@ static uint64_t limit_of(const checking *c, const tandem_device *device)
     return limit;
 }
 
-static tandem_status refuse_memory(checking *c, const tandem_device *device, uint64_t least_bytes,
-                                   uint64_t limit_bytes)
+static tandem_status refuse_too_little_memory(job_check *c, const tandem_device *device, uint64_t min_bytes,
+                                              uint64_t limit_bytes)
 {
-    char least[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT], advice[128];
+    char min[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT], advice[128];
     int64_t batch = 0;
     tandem_precision precision;
-    const tandem_status status = tandem_fit_batch(&batch, &precision, c->graph->model, device, limit_bytes,
-                                                  c->batch - 1, c->work, c->error);
+    const tandem_status status = tandem_memory_fit_batch(&batch, &precision, c->graph->model, device,
+                                                         limit_bytes, c->batch - 1, c->work, c->error);
     if (status != TANDEM_OK && status != TANDEM_OVER_LIMIT) return status;
     if (status == TANDEM_OVER_LIMIT)
         (void)snprintf(advice, sizeof advice, "a smaller --tandem-batch may fit");
@@ -125,40 +126,40 @@ static tandem_status refuse_memory(checking *c, const tandem_device *device, uin
                        tandem_precision_get(precision)->name);
     else
         (void)snprintf(advice, sizeof advice, "no batch fits");
-    return tandem_error_set(c->error, TANDEM_NO_FIT,
-                            "%s does not fit %s: at batch %" PRId64 " a rank takes %s (%" PRIu64
-                            " B) or more under any plan, the limit is %s (%" PRIu64 " B); %s",
-                            c->graph->model, device->name, c->batch,
-                            tandem_quantity_print_bytes(least, sizeof least, least_bytes), least_bytes,
-                            tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes,
-                            advice);
+    return tandem_error_set(
+        c->error, TANDEM_NO_FIT,
+        "%s does not fit %s: at batch %" PRId64 " a rank takes %s (%" PRIu64
+        " B) or more under any plan, the limit is %s (%" PRIu64 " B); %s",
+        c->graph->model, device->name, c->batch, tandem_quantity_print_bytes(min, sizeof min, min_bytes),
+        min_bytes, tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes, advice);
 }
 
 /* Devices alike in what counts are looked at once. What is found too large is refused, also where no work is
  * left for others. */
-static tandem_status check_memory(checking *c)
+static tandem_status check_device_memory(job_check *c)
 {
-    uint64_t least_bytes[TANDEM_MAX_CLASS] = {0};
+    uint64_t min_bytes[TANDEM_MAX_CLASS] = {0};
     int is_whole = 1;
     for (int i = 0; i < c->n_device; i++) {
-        const uint64_t limit_bytes = limit_of(c, &c->device[i]);
+        const uint64_t limit_bytes = device_memory_limit(c, &c->device[i]);
         int like = 0;
         if (!limit_bytes) continue;
-        while (like < i && (!least_bytes[like] || !tandem_fit_is_same(&c->device[like], &c->device[i])))
+        while (like < i && (!min_bytes[like] || !tandem_memory_fit_is_same(&c->device[like], &c->device[i])))
             like++;
-        least_bytes[i] = least_bytes[like];
+        min_bytes[i] = min_bytes[like];
         if (like == i) {
             const tandem_status status =
-                tandem_fit_least(&least_bytes[i], c->graph, &c->device[i], c->work, c->error);
+                tandem_memory_fit_min_bytes(&min_bytes[i], c->graph, &c->device[i], c->work, c->error);
             if (status == TANDEM_OVER_LIMIT) {
                 is_whole = 0;
                 continue;
             }
             if (status != TANDEM_OK) return status;
         }
-        if (least_bytes[i] > limit_bytes) return refuse_memory(c, &c->device[i], least_bytes[i], limit_bytes);
+        if (min_bytes[i] > limit_bytes)
+            return refuse_too_little_memory(c, &c->device[i], min_bytes[i], limit_bytes);
     }
-    return is_whole ? TANDEM_OK : beyond(c);
+    return is_whole ? TANDEM_OK : refuse_over_work(c);
 }
 
 /* --- All of it ------------------------------------------------------------------------------------------ */
@@ -169,13 +170,13 @@ static tandem_status check_lengths(const tandem_submission *s, tandem_error *err
     const char *const texts[] = {s->model,        s->batch,        s->memory,       s->features,
                                  s->resources[0], s->resources[1], s->resources[2], s->resources[3]};
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
-        if (texts[k] && strnlen(texts[k], MOST_TEXT) == MOST_TEXT)
+        if (texts[k] && strnlen(texts[k], MAX_OPTION_TEXT) == MAX_OPTION_TEXT)
             return tandem_error_set(error, TANDEM_USAGE, "'%.40s…' is longer than the %d characters allowed",
-                                    texts[k], MOST_TEXT - 1);
+                                    texts[k], MAX_OPTION_TEXT - 1);
     return TANDEM_OK;
 }
 
-static tandem_status check_all(checking *c)
+static tandem_status check_whole_submission(job_check *c)
 {
     const tandem_submission *s = c->submission;
     tandem_status status = TANDEM_OK;
@@ -184,19 +185,19 @@ static tandem_status check_all(checking *c)
         status = tandem_submission_memory(&c->memory_bytes, s->memory, c->error);
     if (status == TANDEM_OK) status = read_devices(c);
     if (status != TANDEM_OK) return status;
-    status = tandem_fit_open(&c->graph, s->model, c->batch, c->work, c->error);
-    if (status == TANDEM_OVER_LIMIT) return beyond(c);
-    return status == TANDEM_OK ? check_memory(c) : status;
+    status = tandem_memory_fit_open(&c->graph, s->model, c->batch, c->work, c->error);
+    if (status == TANDEM_OVER_LIMIT) return refuse_over_work(c);
+    return status == TANDEM_OK ? check_device_memory(c) : status;
 }
 
-tandem_status tandem_submission_check(tandem_budget *work, const tandem_submission *submission,
+tandem_status tandem_submission_check(tandem_work_budget *work, const tandem_submission *submission,
                                       const tandem_site *site, tandem_error *error)
 {
-    checking c = {
+    job_check c = {
         .submission = submission, .site = site, .batch = TANDEM_DEFAULT_BATCH, .work = work, .error = error};
     tandem_status status = TANDEM_OK;
     if (submission->model) status = check_lengths(submission, error);
-    if (submission->model && status == TANDEM_OK) status = check_all(&c);
+    if (submission->model && status == TANDEM_OK) status = check_whole_submission(&c);
     tandem_graph_close(c.graph);
     return status;
 }

@@ -3,7 +3,7 @@
 #ifndef TANDEM_ALLOCATOR_SLURM_SUBMISSION_H
 #define TANDEM_ALLOCATOR_SLURM_SUBMISSION_H
 
-#include "allocator/slurm/fit.h"
+#include "allocator/slurm/memory_fit.h"
 #include "allocator/slurm/site.h"
 
 /* What the user wrote; NULL = nothing. Borrowed. */
@@ -17,7 +17,7 @@ typedef struct tandem_submission {
 /* What --tandem-batch and --tandem-memory take: a whole number; a size, or several, of which this is the
  * largest. TANDEM_USAGE. */
 tandem_status tandem_submission_batch(int64_t *batch, const char *text, tandem_error *error);
-tandem_status tandem_submission_memory(uint64_t *most_bytes, const char *text, tandem_error *error);
+tandem_status tandem_submission_memory(uint64_t *max_bytes, const char *text, tandem_error *error);
 
 /* tandem_submission_check: TANDEM_OK where nothing speaks against the job. It is refused with
  * TANDEM_UNKNOWN_NAME (model or its option, resource: with the nearest name), TANDEM_USAGE (a value), or
@@ -28,9 +28,9 @@ tandem_status tandem_submission_memory(uint64_t *most_bytes, const char *text, t
  * about the job, and their texts hold no word of the user's: TANDEM_NO_MEMORY, and TANDEM_OVER_LIMIT where it
  * takes more work to look at than there may be. The answer depends on nothing but the arguments: it is the
  * same on a busy machine. No file is opened, whatever the names are. work: the units that may be spent, and
- * that were. Cost: that of the units (fit.h); docs/slurm.md has the worst case. */
-enum { TANDEM_SUBMISSION_MOST_WORK = 50000 }; /* what slurmctld gives a job */
-tandem_status tandem_submission_check(tandem_budget *work, const tandem_submission *submission,
+ * that were. Cost: that of the units (memory_fit.h); docs/slurm.md has the worst case. */
+enum { TANDEM_SUBMISSION_MAX_WORK = 50000 }; /* what slurmctld gives a job */
+tandem_status tandem_submission_check(tandem_work_budget *work, const tandem_submission *submission,
                                       const tandem_site *site, tandem_error *error);
 int tandem_submission_is_refused(tandem_status status);
 

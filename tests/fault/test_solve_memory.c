@@ -10,9 +10,9 @@
 
 #include <stdio.h>
 
-#include "tandem/instance.h"
+#include "tandem/mckp.h"
 #include "tests/fault/fail_allocation.h"
-#include "tests/property/drawn_network.h"
+#include "tests/property/drawn_dag.h"
 
 static drawn_chain hard; /* thousands of labels, so that everything has to grow */
 
@@ -21,7 +21,7 @@ static tandem_status shortest(tandem_error *error)
     double value = -7;
     int choice[DRAWN_CHAIN_LAYERS] = {-7};
     const tandem_status status =
-        tandem_solve_shortest(&value, choice, &hard.network, &hard.limits, 1, 1e-3, 0, error);
+        tandem_solve_shortest(&value, choice, &hard.plan_dag, &hard.limits, 1, 1e-3, 0, error);
     assert_true((status == TANDEM_OK) == (value != -7) && (status == TANDEM_OK) == (choice[0] != -7));
     return status;
 }
@@ -39,7 +39,7 @@ static tandem_status lagrange(tandem_error *error)
 {
     int choice[DRAWN_CHAIN_LAYERS] = {-7};
     tandem_solution solution = {.lower_bound = -7, .sensitivity = -7, .labels = -7, .choice = choice};
-    return check_solution(tandem_solve_lagrange(&solution, NULL, &hard.network, &hard.limits, error),
+    return check_solution(tandem_solve_lagrange(&solution, NULL, &hard.plan_dag, &hard.limits, error),
                           &solution);
 }
 
@@ -47,7 +47,7 @@ static tandem_status exact(tandem_error *error)
 {
     int choice[DRAWN_CHAIN_LAYERS] = {-7};
     tandem_solution solution = {.lower_bound = -7, .sensitivity = -7, .labels = -7, .choice = choice};
-    return check_solution(tandem_solve_exact(&solution, &hard.network, &hard.limits, INFINITY, 0, 60, error),
+    return check_solution(tandem_solve_exact(&solution, &hard.plan_dag, &hard.limits, INFINITY, 0, 60, error),
                           &solution);
 }
 
@@ -62,7 +62,7 @@ static tandem_status exact_within_two_limits(tandem_error *error)
         bytes[b] = (uint64_t)(hard.time_ns[b] * 7919 % 50);
     limits.bytes = bytes;
     limits.byte_limit = DRAWN_CHAIN_LAYERS * 20;
-    return check_solution(tandem_solve_exact(&solution, &hard.network, &limits, INFINITY, 0.001, 60, error),
+    return check_solution(tandem_solve_exact(&solution, &hard.plan_dag, &limits, INFINITY, 0.001, 60, error),
                           &solution);
 }
 
@@ -74,7 +74,7 @@ static tandem_status enumerate(tandem_error *error)
     double sensitivity = -7, before = 0;
     int choice[DRAWN_CHAIN_LAYERS];
     all.time_limit_ns = INT64_MAX;
-    tandem_status status = tandem_enumeration_open(&e, &hard.network, &all, error);
+    tandem_status status = tandem_enumeration_open(&e, &hard.plan_dag, &all, error);
     if (status != TANDEM_OK) {
         assert_null(e);
         return status;
@@ -97,7 +97,7 @@ static tandem_status enumerate(tandem_error *error)
 }
 
 /* Its items fill more than one block of an arena. */
-static char *instance_text(void)
+static char *mckp_text(void)
 {
     char *text = NULL;
     size_t n = 0;
@@ -120,21 +120,21 @@ static const char *text, *policy;
 
 static tandem_status parse(tandem_error *error)
 {
-    tandem_instance *const untouched = (tandem_instance *)(uintptr_t)0x10;
-    tandem_instance *instance = untouched;
-    const tandem_status status = tandem_instance_parse(&instance, text, strlen(text), "test.json", error);
-    assert_true((status == TANDEM_OK) == (instance != untouched));
-    if (status == TANDEM_OK) tandem_instance_close(instance);
+    tandem_mckp *const untouched = (tandem_mckp *)(uintptr_t)0x10;
+    tandem_mckp *mckp = untouched;
+    const tandem_status status = tandem_mckp_parse(&mckp, text, strlen(text), "test.json", error);
+    assert_true((status == TANDEM_OK) == (mckp != untouched));
+    if (status == TANDEM_OK) tandem_mckp_close(mckp);
     return status;
 }
 
-static tandem_instance *parsed;
+static tandem_mckp *parsed;
 
 static tandem_status solve(tandem_error *error)
 {
     int choice[200] = {-7};
-    tandem_instance_answer answer = {.choice = choice, .sensitivity = -7};
-    const tandem_status status = tandem_instance_solve(&answer, parsed, policy, 60, error);
+    tandem_mckp_answer answer = {.choice = choice, .sensitivity = -7};
+    const tandem_status status = tandem_mckp_solve(&answer, parsed, policy, 60, error);
     assert_true((status == TANDEM_OK) == (answer.sensitivity != -7) &&
                 (status == TANDEM_OK) == (choice[0] != -7));
     return status;
@@ -172,18 +172,18 @@ static void solvers_survive(void **state)
     assert_true(survive("enumeration", enumerate) > 25);
 }
 
-static void instances_survive(void **state)
+static void mckps_survive(void **state)
 {
     (void)state;
-    char *made = instance_text();
+    char *made = mckp_text();
     text = made;
     assert_true(survive("parse", parse) > 3);
-    assert_int_equal(tandem_instance_parse(&parsed, text, strlen(text), "test.json", NULL), TANDEM_OK);
-    for (int p = 0; tandem_instance_policy_get(p); p++) {
-        policy = tandem_instance_policy_get(p)->name;
+    assert_int_equal(tandem_mckp_parse(&parsed, text, strlen(text), "test.json", NULL), TANDEM_OK);
+    for (int p = 0; tandem_mckp_policy_get(p); p++) {
+        policy = tandem_mckp_policy_get(p)->name;
         assert_true(survive(policy, solve) > 10);
     }
-    tandem_instance_close(parsed);
+    tandem_mckp_close(parsed);
     free(made);
 }
 
@@ -191,7 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(solvers_survive),
-        cmocka_unit_test(instances_survive),
+        cmocka_unit_test(mckps_survive),
     };
     return cmocka_run_group_tests_name("solvers: memory runs out", tests, NULL, NULL);
 }

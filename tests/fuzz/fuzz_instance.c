@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tandem/instance.h"
+#include "tandem/mckp.h"
 #include "tests/fuzz/fuzz_main.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -18,19 +18,19 @@ static void demand(int holds, const char *law)
     abort();
 }
 
-static void check_items(const tandem_instance *instance)
+static void check_items(const tandem_mckp *mckp)
 {
     int n_group = 0;
     int64_t longest_sum = 0;
-    demand(instance->n_item >= 1 && instance->n_item <= TANDEM_INSTANCE_MAX_ITEM, "some items");
-    for (int i = 0; i < instance->n_item; i++) {
-        const tandem_instance_item *const item = &instance->item[i];
+    demand(mckp->n_item >= 1 && mckp->n_item <= TANDEM_MCKP_MAX_ITEM, "some items");
+    for (int i = 0; i < mckp->n_item; i++) {
+        const tandem_mckp_item *const item = &mckp->item[i];
         int64_t longest = 0;
         demand(item->name && item->name[0], "an item has a name");
         demand(item->group >= 0 && item->group <= n_group, "groups are numbered by their first items");
         n_group += item->group == n_group;
         for (int j = 0; j < i; j++)
-            demand(instance->item[j].group != item->group || instance->item[j].n_choice == item->n_choice,
+            demand(mckp->item[j].group != item->group || mckp->item[j].n_choice == item->n_choice,
                    "tied items have as many choices");
         for (int k = 0; k < item->n_choice; k++) {
             demand(item->choice[k].sensitivity >= 0 && item->choice[k].sensitivity < INFINITY, "harm");
@@ -39,50 +39,48 @@ static void check_items(const tandem_instance *instance)
         }
         longest_sum += longest;
     }
-    demand(n_group == instance->n_group, "groups are counted");
+    demand(n_group == mckp->n_group, "groups are counted");
     demand(longest_sum <= INT64_C(1) << 53, "sums are exact");
 }
 
 /* What is said about the choices is what they add up to. */
-static void check_answer(const tandem_instance *instance, const tandem_instance_answer *answer)
+static void check_answer(const tandem_mckp *mckp, const tandem_mckp_answer *answer)
 {
     double sensitivity = 0;
     int64_t time = 0;
     uint64_t bytes = 0;
-    for (int i = 0; i < instance->n_item; i++) {
-        const tandem_instance_item *const item = &instance->item[i];
+    for (int i = 0; i < mckp->n_item; i++) {
+        const tandem_mckp_item *const item = &mckp->item[i];
         const int k = answer->choice[i];
         demand(k >= 0 && k < item->n_choice, "a choice of the item");
         for (int j = 0; j < i; j++)
-            demand(instance->item[j].group != item->group || answer->choice[j] == k,
-                   "tied items choose alike");
+            demand(mckp->item[j].group != item->group || answer->choice[j] == k, "tied items choose alike");
         sensitivity += item->choice[k].sensitivity;
         time += item->choice[k].time;
         bytes += item->choice[k].bytes;
     }
     demand(fabs(sensitivity - answer->sensitivity) <= 1e-9 * sensitivity, "the harm is that of the choices");
     demand(bytes == answer->bytes, "so are the bytes");
-    demand(time <= instance->time_limit && bytes <= instance->byte_limit, "limits are kept");
+    demand(time <= mckp->time_limit && bytes <= mckp->byte_limit, "limits are kept");
     demand(answer->lower_bound >= 0 && answer->lower_bound <= answer->sensitivity, "the bound is below");
     demand(answer->gap >= 0 && answer->gap <= 1, "a gap is a part");
 }
 
-static void check_policies(const tandem_instance *instance)
+static void check_policies(const tandem_mckp *mckp)
 {
-    tandem_instance_answer exact = {0}, other = {0};
+    tandem_mckp_answer exact = {0}, other = {0};
     tandem_error error = {0};
-    exact.choice = calloc((size_t)instance->n_item, sizeof *exact.choice);
-    other.choice = calloc((size_t)instance->n_item, sizeof *other.choice);
+    exact.choice = calloc((size_t)mckp->n_item, sizeof *exact.choice);
+    other.choice = calloc((size_t)mckp->n_item, sizeof *other.choice);
     if (exact.choice && other.choice) {
-        const tandem_status status = tandem_instance_solve(&exact, instance, "exact", 0.05, &error);
+        const tandem_status status = tandem_mckp_solve(&exact, mckp, "exact", 0.05, &error);
         demand(status == TANDEM_OK || status == TANDEM_NO_FIT, "an answer, or that there is none");
-        if (status == TANDEM_OK) check_answer(instance, &exact);
+        if (status == TANDEM_OK) check_answer(mckp, &exact);
         for (int k = 0; k < 2; k++) {
-            const tandem_status found =
-                tandem_instance_solve(&other, instance, k ? "greedy" : "bound", 0, &error);
+            const tandem_status found = tandem_mckp_solve(&other, mckp, k ? "greedy" : "bound", 0, &error);
             demand(found == TANDEM_OK || found == TANDEM_NO_FIT, "an answer, or none found");
             if (found != TANDEM_OK) continue;
-            check_answer(instance, &other);
+            check_answer(mckp, &other);
             demand(status == TANDEM_OK, "what another policy finds, exact finds");
             demand(other.sensitivity >= exact.lower_bound * (1 - 1e-9), "no policy is below the bound");
             demand(other.lower_bound <= exact.sensitivity * (1 + 1e-9), "no bound is above a policy");
@@ -94,17 +92,17 @@ static void check_policies(const tandem_instance *instance)
 
 static void check_text(const char *text, size_t size)
 {
-    tandem_instance *instance = NULL;
+    tandem_mckp *mckp = NULL;
     tandem_error error = {0};
-    const tandem_status status = tandem_instance_parse(&instance, text, size, "fuzz.json", &error);
+    const tandem_status status = tandem_mckp_parse(&mckp, text, size, "fuzz.json", &error);
     if (status == TANDEM_OK) {
-        check_items(instance);
-        check_policies(instance);
+        check_items(mckp);
+        check_policies(mckp);
     } else {
         demand(error.status == status && error.text[0] != '\0', "an error has a text");
-        demand(!instance, "outputs are untouched");
+        demand(!mckp, "outputs are untouched");
     }
-    tandem_instance_close(instance);
+    tandem_mckp_close(mckp);
 }
 
 static const char seed[] =

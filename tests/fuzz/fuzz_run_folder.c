@@ -20,7 +20,7 @@ static void demand(int holds, const char *law)
 
 /* Every byte of the input is one of a value that was taken, of its name, or an = or a line's end: nothing was
  * passed over. */
-static void check_taken(const tandem_run_left *left, size_t size)
+static void check_taken(const tandem_run_environment *left, size_t size)
 {
     size_t n = 0;
     for (int v = 0; v < TANDEM_N_RUN_VARIABLE; v++) {
@@ -29,7 +29,7 @@ static void check_taken(const tandem_run_left *left, size_t size)
         n += strlen(tandem_run_variable_name((tandem_run_variable)v)) + strlen(left->value[v]) + 2;
     }
     demand(n == size, "what is taken is all that stands there");
-    demand(size <= TANDEM_RUN_MOST_BYTES, "a file is no larger than it may be");
+    demand(size <= TANDEM_RUN_MAX_BYTES, "a file is no larger than it may be");
     if (left->value[TANDEM_RUN_FAILED])
         demand(left->failed >= 1 && left->failed <= 255 && !left->value[TANDEM_RUN_RANKS],
                "a failure stands alone");
@@ -39,10 +39,10 @@ static void check_taken(const tandem_run_left *left, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    tandem_run_left left = {0};
+    tandem_run_environment left = {0};
     tandem_error error = {0};
     const tandem_status status =
-        tandem_run_left_parse(&left, (const char *)data, size, ".tandem-run-1.0", &error);
+        tandem_run_environment_parse(&left, (const char *)data, size, ".tandem-run-1.0", &error);
     if (status == TANDEM_OK) {
         check_taken(&left, size);
     } else {

@@ -39,7 +39,7 @@ static void walk(const char *text)
 static void check(const tandem_submission *submission, uint64_t most_work)
 {
     static tandem_site *site; /* as full as it may be, the same for all */
-    tandem_budget work = {.most = most_work};
+    tandem_work_budget work = {.limit = most_work};
     tandem_error error = {0};
     if (!site) {
         char *text = tandem_draw_site();
@@ -78,7 +78,7 @@ static void submit_drawn(const uint8_t *data, size_t size)
     const unsigned share = size < 2 ? 0 : data[0] | (unsigned)data[1] << 8;
     const size_t head = size < 2 ? size : 2;
     uint64_t most_work = share % 32 == 31 ? share / 8 : share % 512;
-    if (share == 0xffff) most_work = TANDEM_SUBMISSION_MOST_WORK;
+    if (share == 0xffff) most_work = TANDEM_SUBMISSION_MAX_WORK;
     tandem_draw_submission(&drawn, data + head, size - head);
     check(&drawn.submission, most_work);
 }

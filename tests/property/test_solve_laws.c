@@ -6,15 +6,15 @@
 
 #include <cmocka.h>
 
-#include "tests/property/drawn_network.h"
+#include "tests/property/drawn_dag.h"
 
 enum { N_SEED = 2000 };
 
 typedef struct problem {
-    drawn_network drawn;
+    drawn_dag drawn;
     uint64_t seed;
-    drawn_way way[DRAWN_WAYS]; /* in the order of their choices */
-    int n_way;
+    drawn_path path[DRAWN_PATHS]; /* in the order of their choices */
+    int n_path;
     double best;  /* the least harm within the limits; INFINITY: none is */
     int n_within; /* ways within the limits */
 } problem;
@@ -29,24 +29,24 @@ static void must(tandem_status status, const tandem_error *error, const problem 
     if (status != TANDEM_OK) fail_msg("seed %llu: %s", (unsigned long long)p->seed, error->text);
 }
 
-static int is_within(const problem *p, const drawn_way *way)
+static int is_within(const problem *p, const drawn_path *path)
 {
-    return way->time_ns <= p->drawn.limits.time_limit_ns && way->bytes <= p->drawn.limits.byte_limit;
+    return path->time_ns <= p->drawn.limits.time_limit_ns && path->bytes <= p->drawn.limits.byte_limit;
 }
 
 /* Limits that nothing, something, one way to the last bit, or everything keeps. */
 static void draw_limits(problem *p, drawn_random *random)
 {
     tandem_limits *const limits = &p->drawn.limits;
-    const drawn_way *const some = &p->way[draw_whole(random, p->n_way)],
-                           *const other = &p->way[draw_whole(random, p->n_way)];
+    const drawn_path *const some = &p->path[draw_whole(random, p->n_path)],
+                            *const other = &p->path[draw_whole(random, p->n_path)];
     const int kind = draw_whole(random, 8);
     if (kind != 0) limits->time_limit_ns = some->time_ns;
     if (kind >= 4) limits->byte_limit = other->bytes;
     if (kind == 1) limits->time_limit_ns = INT64_MAX, limits->byte_limit = some->bytes;
     if (kind == 2)
-        for (int w = 0; w < p->n_way; w++)
-            if (p->way[w].time_ns <= limits->time_limit_ns) limits->time_limit_ns = p->way[w].time_ns;
+        for (int w = 0; w < p->n_path; w++)
+            if (p->path[w].time_ns <= limits->time_limit_ns) limits->time_limit_ns = p->path[w].time_ns;
     if (kind == 2 && draw(random) < 0.5) limits->time_limit_ns--;
     if (kind == 7) limits->byte_limit = some->bytes;
 }
@@ -55,36 +55,36 @@ static void make(problem *p, uint64_t seed)
 {
     drawn_random random = {.seed = seed, .n = 100000};
     p->seed = seed;
-    drawn_network_make(&p->drawn, seed);
-    p->n_way = drawn_network_walk(&p->drawn, p->way);
-    if (p->n_way > 0) draw_limits(p, &random);
+    drawn_dag_make(&p->drawn, seed);
+    p->n_path = drawn_dag_walk(&p->drawn, p->path);
+    if (p->n_path > 0) draw_limits(p, &random);
     p->best = INFINITY;
     p->n_within = 0;
-    for (int w = 0; w < p->n_way; w++) {
-        if (!is_within(p, &p->way[w])) continue;
+    for (int w = 0; w < p->n_path; w++) {
+        if (!is_within(p, &p->path[w])) continue;
         p->n_within++;
-        if (p->way[w].sensitivity < p->best) p->best = p->way[w].sensitivity;
+        if (p->path[w].sensitivity < p->best) p->best = p->path[w].sensitivity;
     }
 }
 
 /* The way with these choices. */
-static const drawn_way *find(const problem *p, const int *choice)
+static const drawn_path *find(const problem *p, const int *choice)
 {
-    for (int w = 0; w < p->n_way; w++)
-        if (memcmp(p->way[w].choice, choice, (size_t)p->drawn.network.n_layer * sizeof *choice) == 0)
-            return &p->way[w];
+    for (int w = 0; w < p->n_path; w++)
+        if (memcmp(p->path[w].choice, choice, (size_t)p->drawn.plan_dag.n_layer * sizeof *choice) == 0)
+            return &p->path[w];
     fail_msg("seed %llu: no way has these choices", (unsigned long long)p->seed);
     return NULL;
 }
 
 /* What is said about the way found is so. */
-static void check_way(const problem *p, const tandem_solution *solution)
+static void check_path(const problem *p, const tandem_solution *solution)
 {
     if (!(solution->sensitivity < INFINITY)) return;
-    const drawn_way *const way = find(p, solution->choice);
-    demand(p, is_within(p, way));
-    demand(p, way->sensitivity == solution->sensitivity);
-    demand(p, way->time_ns == solution->time_ns && way->bytes == solution->bytes);
+    const drawn_path *const path = find(p, solution->choice);
+    demand(p, is_within(p, path));
+    demand(p, path->sensitivity == solution->sensitivity);
+    demand(p, path->time_ns == solution->time_ns && path->bytes == solution->bytes);
 }
 
 /* --- Shortest ways -------------------------------------------------------------------------------------- */
@@ -92,27 +92,27 @@ static void check_way(const problem *p, const tandem_solution *solution)
 static void check_shortest(const problem *p, double sensitivity_weight, double time_weight,
                            double byte_weight)
 {
-    double value = -1, least = INFINITY;
+    double value = -1, min = INFINITY;
     int choice[DRAWN_LAYERS] = {0};
     tandem_error error = {0};
-    must(tandem_solve_shortest(&value, choice, &p->drawn.network, &p->drawn.limits, sensitivity_weight,
+    must(tandem_solve_shortest(&value, choice, &p->drawn.plan_dag, &p->drawn.limits, sensitivity_weight,
                                time_weight, byte_weight, &error),
          &error, p);
-    for (int w = 0; w < p->n_way; w++)
-        least =
-            fmin(least, sensitivity_weight * p->way[w].sensitivity + time_weight * (double)p->way[w].time_ns +
-                            byte_weight * (double)p->way[w].bytes);
-    if (p->n_way == 0) {
+    for (int w = 0; w < p->n_path; w++)
+        min =
+            fmin(min, sensitivity_weight * p->path[w].sensitivity + time_weight * (double)p->path[w].time_ns +
+                          byte_weight * (double)p->path[w].bytes);
+    if (p->n_path == 0) {
         demand(p, isinf(value));
         return;
     }
-    const drawn_way *const way = find(p, choice);
-    const double reached = sensitivity_weight * way->sensitivity + time_weight * (double)way->time_ns +
-                           byte_weight * (double)way->bytes;
-    demand(p, fabs(value - least) <= 1e-12 * least && fabs(reached - least) <= 1e-12 * least);
+    const drawn_path *const path = find(p, choice);
+    const double reached = sensitivity_weight * path->sensitivity + time_weight * (double)path->time_ns +
+                           byte_weight * (double)path->bytes;
+    demand(p, fabs(value - min) <= 1e-12 * min && fabs(reached - min) <= 1e-12 * min);
 }
 
-static void shortest_ways_are_the_shortest_of_all(void **state)
+static void shortest_paths_are_the_shortest_of_all(void **state)
 {
     problem *const p = *state;
     for (uint64_t seed = 1; seed <= N_SEED; seed++) {
@@ -130,24 +130,24 @@ static void shortest_ways_are_the_shortest_of_all(void **state)
 static double hull_at_limit(const problem *p)
 {
     const int64_t limit_ns = p->drawn.limits.time_limit_ns;
-    double least = p->best;
-    for (int a = 0; a < p->n_way; a++) {
-        if (p->way[a].time_ns > limit_ns || p->way[a].sensitivity > p->best * 1e6) continue;
-        for (int b = 0; b < p->n_way; b++) {
-            const drawn_way *const in = &p->way[a], *const out = &p->way[b];
-            if (out->time_ns <= limit_ns || out->sensitivity >= least) continue;
+    double min = p->best;
+    for (int a = 0; a < p->n_path; a++) {
+        if (p->path[a].time_ns > limit_ns || p->path[a].sensitivity > p->best * 1e6) continue;
+        for (int b = 0; b < p->n_path; b++) {
+            const drawn_path *const in = &p->path[a], *const out = &p->path[b];
+            if (out->time_ns <= limit_ns || out->sensitivity >= min) continue;
             const double share = (double)(limit_ns - in->time_ns) / (double)(out->time_ns - in->time_ns);
-            least = fmin(least, in->sensitivity + (out->sensitivity - in->sensitivity) * share);
+            min = fmin(min, in->sensitivity + (out->sensitivity - in->sensitivity) * share);
         }
     }
-    return least;
+    return min;
 }
 
 static double lagrange(const problem *p, const tandem_limits *limits, tandem_solution *solution,
                        double multiplier[2])
 {
     tandem_error error = {0};
-    must(tandem_solve_lagrange(solution, multiplier, &p->drawn.network, limits, &error), &error, p);
+    must(tandem_solve_lagrange(solution, multiplier, &p->drawn.plan_dag, limits, &error), &error, p);
     return solution->lower_bound;
 }
 
@@ -166,13 +166,13 @@ static void bounds_are_no_more_than_the_best_and_no_less_than_they_can_be(void *
         demand(p, solution.sensitivity >= p->best);
         demand(p, multiplier[0] >= 0 && multiplier[1] >= 0);
         demand(p, !solution.proven || solution.sensitivity <= p->best * (1 + 2e-9) || isinf(bound));
-        check_way(p, &solution);
+        check_path(p, &solution);
         limits.byte_limit = UINT64_MAX;
         demand(p, bound >= lagrange(p, &limits, &one, NULL) * (1 - 2e-6));
         limits = p->drawn.limits;
         limits.time_limit_ns = INT64_MAX;
         demand(p, bound >= lagrange(p, &limits, &one, NULL) * (1 - 2e-6));
-        if (p->n_within > 0 && p->n_way < 600 && p->drawn.limits.byte_limit == UINT64_MAX) {
+        if (p->n_within > 0 && p->n_path < 600 && p->drawn.limits.byte_limit == UINT64_MAX) {
             demand(p, bound >= hull_at_limit(p) * (1 - 2e-6));
             n_hull++;
         }
@@ -189,12 +189,12 @@ static void solve(const problem *p, tandem_solution *solution, double cutoff, do
 {
     tandem_error error = {0};
     solution->lower_bound = solution->sensitivity = -1;
-    must(tandem_solve_exact(solution, &p->drawn.network, &p->drawn.limits, cutoff, tolerance, time_limit_s,
+    must(tandem_solve_exact(solution, &p->drawn.plan_dag, &p->drawn.limits, cutoff, tolerance, time_limit_s,
                             &error),
          &error, p);
     demand(p, solution->lower_bound <= p->best);
     demand(p, solution->sensitivity >= p->best);
-    check_way(p, solution);
+    check_path(p, solution);
 }
 
 static void exact_is_exact(void **state)
@@ -226,21 +226,21 @@ static void exact_is_exact(void **state)
 
 static int compare_choices(const problem *p, const int *a, const int *b)
 {
-    for (int l = 0; l < p->drawn.network.n_layer; l++)
+    for (int l = 0; l < p->drawn.plan_dag.n_layer; l++)
         if (a[l] != b[l]) return a[l] < b[l] ? -1 : 1;
     return 0;
 }
 
 /* All that come, in their order, at most so many labels at a time; how many. */
-static int enumerate(const problem *p, drawn_way *found, int64_t most_labels)
+static int enumerate(const problem *p, drawn_path *found, int64_t max_labels)
 {
     tandem_enumeration *enumeration = NULL;
     tandem_error error = {0};
     double sensitivity = 0, bound = 0, bounded = 0;
     int n = 0, choice[DRAWN_LAYERS];
-    must(tandem_enumeration_open(&enumeration, &p->drawn.network, &p->drawn.limits, &error), &error, p);
+    must(tandem_enumeration_open(&enumeration, &p->drawn.plan_dag, &p->drawn.limits, &error), &error, p);
     while (sensitivity < INFINITY || isnan(sensitivity)) {
-        must(tandem_enumeration_next(enumeration, &sensitivity, choice, &bound, most_labels, &error), &error,
+        must(tandem_enumeration_next(enumeration, &sensitivity, choice, &bound, max_labels, &error), &error,
              p);
         demand(p, isnan(sensitivity) || sensitivity >= bounded);
         demand(p, bound >= bounded * (1 - 0x1p-29));
@@ -256,19 +256,19 @@ static int enumerate(const problem *p, drawn_way *found, int64_t most_labels)
     return n;
 }
 
-static void ways_come_once_each_in_their_order(void **state)
+static void paths_come_once_each_in_their_order(void **state)
 {
     problem *const p = *state;
-    static drawn_way found[DRAWN_WAYS];
-    static char seen[DRAWN_WAYS];
+    static drawn_path found[DRAWN_PATHS];
+    static char seen[DRAWN_PATHS];
     for (uint64_t seed = 1; seed <= N_SEED; seed++) {
         make(p, seed);
-        if (p->n_way > 1500) continue;
+        if (p->n_path > 1500) continue;
         const int n = enumerate(p, found, seed % 3 == 0 ? 7 : 1 << 20);
         demand(p, n == p->n_within);
         memset(seen, 0, sizeof seen);
         for (int i = 0; i < n; i++) {
-            const long w = find(p, found[i].choice) - p->way;
+            const long w = find(p, found[i].choice) - p->path;
             demand(p, !seen[w]);
             seen[w] = 1;
             if (i == 0) continue;
@@ -284,43 +284,42 @@ static void ways_come_once_each_in_their_order(void **state)
 /* The least harm for each time that is allowed: dynamic programming over times. */
 static double best_of_chain(const drawn_chain *c)
 {
-    static double least[2][DRAWN_CHAIN_MOST_NS + 1];
-    for (int t = 0; t <= DRAWN_CHAIN_MOST_NS; t++) least[0][t] = 0;
+    static double min[2][DRAWN_CHAIN_MAX_NS + 1];
+    for (int t = 0; t <= DRAWN_CHAIN_MAX_NS; t++) min[0][t] = 0;
     for (int l = 0; l < DRAWN_CHAIN_LAYERS; l++)
-        for (int t = 0; t <= DRAWN_CHAIN_MOST_NS; t++) {
-            least[(l + 1) % 2][t] = INFINITY;
+        for (int t = 0; t <= DRAWN_CHAIN_MAX_NS; t++) {
+            min[(l + 1) % 2][t] = INFINITY;
             for (int a = c->arc_start[l]; a < c->arc_start[l + 1]; a++) {
                 const int64_t rest_ns = t - c->time_ns[a + 1];
                 if (rest_ns < 0) continue;
-                least[(l + 1) % 2][t] =
-                    fmin(least[(l + 1) % 2][t], least[l % 2][rest_ns] + c->arc[a].sensitivity);
+                min[(l + 1) % 2][t] = fmin(min[(l + 1) % 2][t], min[l % 2][rest_ns] + c->arc[a].sensitivity);
             }
         }
-    return least[DRAWN_CHAIN_LAYERS % 2][c->limits.time_limit_ns];
+    return min[DRAWN_CHAIN_LAYERS % 2][c->limits.time_limit_ns];
 }
 
 static void long_chains_are_solved_as_dynamic_programming_solves_them(void **state)
 {
     (void)state;
-    int64_t most_labels = 0;
+    int64_t max_labels = 0;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         drawn_chain c;
         tandem_solution s = {0};
         tandem_error error = {0};
         drawn_chain_make(&c, seed);
         const double best = best_of_chain(&c);
-        assert_int_equal(tandem_solve_exact(&s, &c.network, &c.limits, INFINITY, 0, 60, &error), TANDEM_OK);
+        assert_int_equal(tandem_solve_exact(&s, &c.plan_dag, &c.limits, INFINITY, 0, 60, &error), TANDEM_OK);
         if (!s.proven || s.sensitivity != best || s.lower_bound != best)
             fail_msg("seed %llu: %.17g, %.17g proven; the best is %.17g", (unsigned long long)seed,
                      s.sensitivity, s.lower_bound, best);
-        if (s.labels > most_labels) most_labels = s.labels;
-        assert_int_equal(tandem_solve_exact(&s, &c.network, &c.limits, INFINITY, 0, 0, &error), TANDEM_OK);
+        if (s.labels > max_labels) max_labels = s.labels;
+        assert_int_equal(tandem_solve_exact(&s, &c.plan_dag, &c.limits, INFINITY, 0, 0, &error), TANDEM_OK);
         if (s.lower_bound > best || s.sensitivity < best)
             fail_msg("seed %llu: %.17g to %.17g without time; the best is %.17g", (unsigned long long)seed,
                      s.lower_bound, s.sensitivity, best);
     }
-    print_message("at most %lld labels\n", (long long)most_labels);
-    assert_true(most_labels > 100000); /* so that some had to be left out at first */
+    print_message("at most %lld labels\n", (long long)max_labels);
+    assert_true(max_labels > 100000); /* so that some had to be left out at first */
 }
 
 static int open_problem(void **state)
@@ -338,10 +337,10 @@ static int close_problem(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shortest_ways_are_the_shortest_of_all),
+        cmocka_unit_test(shortest_paths_are_the_shortest_of_all),
         cmocka_unit_test(bounds_are_no_more_than_the_best_and_no_less_than_they_can_be),
         cmocka_unit_test(exact_is_exact),
-        cmocka_unit_test(ways_come_once_each_in_their_order),
+        cmocka_unit_test(paths_come_once_each_in_their_order),
         cmocka_unit_test(long_chains_are_solved_as_dynamic_programming_solves_them),
     };
     return cmocka_run_group_tests_name("solvers: laws", tests, open_problem, close_problem);

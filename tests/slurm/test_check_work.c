@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "allocator/slurm/fit.h"
+#include "allocator/slurm/memory_fit.h"
 #include "base/philox.h"
 #include "graph/zoo/zoo.h"
 #include "tandem/step.h"
@@ -54,7 +54,7 @@ tandem_status __wrap_tandem_graph_open_within(tandem_graph **graph, const char *
                                               int *n_op, tandem_error *error)
 {
     const tandem_status status = __real_tandem_graph_open_within(graph, model, batch, n_op, error);
-    if (status == TANDEM_OK || status == TANDEM_OVER_LIMIT) done += (uint64_t)*n_op * TANDEM_FIT_BUILD;
+    if (status == TANDEM_OK || status == TANDEM_OVER_LIMIT) done += (uint64_t)*n_op * TANDEM_MEMORY_FIT_BUILD;
     return status;
 }
 
@@ -62,13 +62,13 @@ tandem_status __wrap_tandem_step_open_with(tandem_step **step, const tandem_grap
                                            uint64_t bucket, const tandem_step_options *options,
                                            tandem_error *error)
 {
-    done += (uint64_t)graph->n_op * TANDEM_FIT_LAY_OUT;
+    done += (uint64_t)graph->n_op * TANDEM_MEMORY_FIT_LAY_OUT;
     return __real_tandem_step_open_with(step, graph, wider, bucket, options, error);
 }
 
 void __wrap_tandem_step_resolve(tandem_step *step)
 {
-    done += (uint64_t)step->graph->n_op * TANDEM_FIT_TRY;
+    done += (uint64_t)step->graph->n_op * TANDEM_MEMORY_FIT_RESOLVE;
     __real_tandem_step_resolve(step);
 }
 
@@ -76,7 +76,7 @@ tandem_status __wrap_tandem_memory_plan(tandem_memory *memory, const tandem_step
                                         const uint64_t *workspace, int64_t *offset, int64_t *workspace_offset,
                                         tandem_error *error)
 {
-    done += (uint64_t)step->graph->n_op * TANDEM_FIT_PLACE;
+    done += (uint64_t)step->graph->n_op * TANDEM_MEMORY_FIT_ASSIGN;
     return __real_tandem_memory_plan(memory, step, workspace, offset, workspace_offset, error);
 }
 
@@ -108,7 +108,7 @@ static double check(tandem_status *status, uint64_t *work, const tandem_submissi
     tandem_error error = {0};
     done = 0;
     const double begin = cpu_ms();
-    tandem_budget budget = {.most = TANDEM_SUBMISSION_MOST_WORK};
+    tandem_work_budget budget = {.limit = TANDEM_SUBMISSION_MAX_WORK};
     *status = tandem_submission_check(&budget, submission, site, &error);
     const double ms = cpu_ms() - begin;
     *work = budget.spent;
@@ -139,10 +139,10 @@ static void look_at(searching *s, const tandem_drawn *drawn)
     double ms = check(&status, &work, &drawn->submission, s->site);
     s->n++;
     s->n_over += status == TANDEM_OVER_LIMIT;
-    if (work > TANDEM_SUBMISSION_MOST_WORK) {
+    if (work > TANDEM_SUBMISSION_MAX_WORK) {
         char job[2048];
         tandem_drawn_print(job, drawn);
-        fail_msg("%" PRIu64 " units of work, %d are allowed: %s", work, TANDEM_SUBMISSION_MOST_WORK, job);
+        fail_msg("%" PRIu64 " units of work, %d are allowed: %s", work, TANDEM_SUBMISSION_MAX_WORK, job);
     }
     if (work > s->hardest.work) keep(&s->hardest, ms, work, status, drawn);
     if (ms <= s->slowest.ms) return;
@@ -164,7 +164,7 @@ static void look_at_the_deepest(searching *s)
 {
     static const struct {
         const char *model, *more;
-        int most, step;
+        int limit, step;
     } deep[] = {
         {"gpt2_small:layers=", "", 256, 3},
         {"gpt2_small:layers=", ",dropout=0.1", 256, 3},
@@ -186,7 +186,7 @@ static void look_at_the_deepest(searching *s)
     d.features[0] = '\0';
     const int stride = n_draw > 1000 ? 1 : 12;
     for (size_t m = 0; m < N_OF(deep); m++)
-        for (int depth = 1; depth <= deep[m].most; depth += deep[m].step * stride)
+        for (int depth = 1; depth <= deep[m].limit; depth += deep[m].step * stride)
             for (size_t k = 0; k < N_OF(memory); k++)
                 for (size_t b = 0; b < N_OF(batch); b++) {
                     d.submission = (tandem_submission){.model = d.model,
@@ -224,7 +224,7 @@ static void no_job_takes_more_work_than_it_may(void **state)
         look_at(&s, &d);
     }
     (void)printf("# %d jobs, seed %d; %d are let through unchecked; %d units of work are allowed\n", s.n,
-                 SEED, s.n_over, TANDEM_SUBMISSION_MOST_WORK);
+                 SEED, s.n_over, TANDEM_SUBMISSION_MAX_WORK);
     print("most CPU time", &s.slowest);
     print("most work", &s.hardest);
     assert_true(s.n_over > 0 && s.n_over < s.n);

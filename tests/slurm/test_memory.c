@@ -22,8 +22,8 @@ static tandem_status check(const tandem_submission *submission, tandem_error *er
     tandem_site *site = NULL;
     tandem_status status = tandem_site_parse(&site, conf, strlen(conf), "a site", error);
     if (status == TANDEM_OK)
-        status = tandem_submission_check(&(tandem_budget){.most = TANDEM_SUBMISSION_MOST_WORK}, submission,
-                                         site, error);
+        status = tandem_submission_check(&(tandem_work_budget){.limit = TANDEM_SUBMISSION_MAX_WORK},
+                                         submission, site, error);
     tandem_site_close(site);
     return status;
 }
@@ -79,10 +79,10 @@ static void what_srun_has_left_survives(void **state)
     tandem_status status = TANDEM_NO_MEMORY;
     long k = 0;
     for (; status != TANDEM_OK; k++) {
-        tandem_run_left left = {0};
+        tandem_run_environment left = {0};
         tandem_error error = {0};
         tandem_fail_allocation_after(k);
-        status = tandem_run_left_parse(&left, text, sizeof text - 1, "run", &error);
+        status = tandem_run_environment_parse(&left, text, sizeof text - 1, "run", &error);
         tandem_fail_allocation_after(-1);
         if (status != TANDEM_OK) assert_int_equal(status, TANDEM_NO_MEMORY);
         assert_true((status == TANDEM_OK) == (left.text != NULL));

@@ -121,7 +121,7 @@ static void check(const place *p, const tandem_submission *submission)
 {
     tandem_error error = {0};
     const tandem_status status = tandem_submission_check(
-        &(tandem_budget){.most = TANDEM_SUBMISSION_MOST_WORK}, submission, p->site, &error);
+        &(tandem_work_budget){.limit = TANDEM_SUBMISSION_MAX_WORK}, submission, p->site, &error);
     if (status != TANDEM_OK && status != TANDEM_OVER_LIMIT && !tandem_submission_is_refused(status))
         _exit(WRONG);
 }

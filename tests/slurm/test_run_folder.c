@@ -71,7 +71,7 @@ static void plant(const place *p, const char *folder, const char *text)
 static const char *reading(const place *p, tandem_status expected)
 {
     static tandem_error error;
-    tandem_run_left left = {0};
+    tandem_run_environment left = {0};
     error = (tandem_error){0};
     const tandem_status status = tandem_run_folder_read(&left, p->directory, "run", &error);
     if (status != expected) fail_msg("%s: %s", tandem_status_name(status), error.text);
@@ -140,7 +140,7 @@ static void a_directory_that_cannot_be_written_says_so(void **state)
 static void what_is_written_is_read(void **state)
 {
     const place *p = *state;
-    tandem_run_left left = {0};
+    tandem_run_environment left = {0};
     struct stat seen;
     const char *const value[TANDEM_N_RUN_VARIABLE] = {
         [TANDEM_RUN_PLAN] = "/a b/=c", [TANDEM_RUN_RANKS] = "0 1 t4 g[0-3];", [TANDEM_RUN_SIZE] = "4"};
@@ -163,7 +163,7 @@ static void what_is_written_is_read(void **state)
 
     /* and what comes later takes its place: the step has failed after all */
     const char *const failed[TANDEM_N_RUN_VARIABLE] = {[TANDEM_RUN_FAILED] = "4"};
-    left = (tandem_run_left){0};
+    left = (tandem_run_environment){0};
     assert_int_equal(tandem_run_folder_write(p->directory, "run", failed, NULL), TANDEM_OK);
     assert_int_equal(tandem_run_folder_read(&left, p->directory, "run", NULL), TANDEM_OK);
     assert_int_equal(left.failed, 4);
@@ -276,31 +276,32 @@ static void other_names_are_refused_and_nothing_is_taken(void **state)
         {"TANDEM_FAILED=4\nTANDEM_RANKS=0 1 t4 n0;\n", "more beside TANDEM_FAILED"},
     };
     for (size_t k = 0; k < N_OF(rows); k++) {
-        tandem_run_left left = {0};
+        tandem_run_environment left = {0};
         tandem_error error = {0};
-        assert_int_equal(tandem_run_left_parse(&left, rows[k][0], strlen(rows[k][0]), "run", &error),
+        assert_int_equal(tandem_run_environment_parse(&left, rows[k][0], strlen(rows[k][0]), "run", &error),
                          TANDEM_FOREIGN);
         assert_null(left.text);
         if (!strstr(error.text, rows[k][1])) fail_msg("row %zu: %s", k, error.text);
     }
-    tandem_run_left left = {0};
-    assert_int_equal(tandem_run_left_parse(&left, "TANDEM_RANKS=0\0\n", 16, "run", NULL), TANDEM_FOREIGN);
+    tandem_run_environment left = {0};
+    assert_int_equal(tandem_run_environment_parse(&left, "TANDEM_RANKS=0\0\n", 16, "run", NULL),
+                     TANDEM_FOREIGN);
 }
 
 static void a_file_has_a_size_that_it_may_have(void **state)
 {
     const place *p = *state;
-    char *text = malloc(TANDEM_RUN_MOST_BYTES + 2);
+    char *text = malloc(TANDEM_RUN_MAX_BYTES + 2);
     assert_non_null(text);
-    memset(text, 'x', TANDEM_RUN_MOST_BYTES + 1);
+    memset(text, 'x', TANDEM_RUN_MAX_BYTES + 1);
     memcpy(text, "TANDEM_RANKS=", 13);
-    text[TANDEM_RUN_MOST_BYTES - 1] = '\n';
-    text[TANDEM_RUN_MOST_BYTES] = '\0';
+    text[TANDEM_RUN_MAX_BYTES - 1] = '\n';
+    text[TANDEM_RUN_MAX_BYTES] = '\0';
     plant(p, "run", text);
     assert_string_equal(reading(p, TANDEM_OK), "");
-    text[TANDEM_RUN_MOST_BYTES - 1] = 'x';
-    text[TANDEM_RUN_MOST_BYTES] = '\n';
-    text[TANDEM_RUN_MOST_BYTES + 1] = '\0';
+    text[TANDEM_RUN_MAX_BYTES - 1] = 'x';
+    text[TANDEM_RUN_MAX_BYTES] = '\n';
+    text[TANDEM_RUN_MAX_BYTES + 1] = '\0';
     put(p, "run/environment", text, 0600);
     refused(p, "bytes at most");
     free(text);

@@ -21,14 +21,14 @@
 static const int64_t time_ns[] = {1, 10, 4, 20, 10};
 static const uint64_t bytes[] = {2, 4, 6, 6, 14};
 static tandem_arc arcs[] = {
-    {.to = 1, .bundle = 1, .choice = 0, .sensitivity = 0},
-    {.to = 1, .bundle = 2, .choice = 1, .sensitivity = 3},
-    {.to = 2, .bundle = 3, .choice = 0, .sensitivity = 0},
-    {.to = 2, .bundle = 4, .choice = 1, .sensitivity = 7},
+    {.to = 1, .task_set = 1, .choice = 0, .sensitivity = 0},
+    {.to = 1, .task_set = 2, .choice = 1, .sensitivity = 3},
+    {.to = 2, .task_set = 3, .choice = 0, .sensitivity = 0},
+    {.to = 2, .task_set = 4, .choice = 1, .sensitivity = 7},
 };
 static int state_start[] = {0, 1, 2, 3}, arc_start[] = {0, 2, 4, 4};
-static const tandem_network chain = {
-    .n_layer = 2, .state_start = state_start, .arc_start = arc_start, .arc = arcs, .n_bundle = 5};
+static const tandem_plan_dag chain = {
+    .n_layer = 2, .state_start = state_start, .arc_start = arc_start, .arc = arcs, .n_task_set = 5};
 
 static tandem_limits within(int64_t limit_ns, uint64_t byte_limit)
 {
@@ -36,20 +36,20 @@ static tandem_limits within(int64_t limit_ns, uint64_t byte_limit)
         .time_ns = time_ns, .time_limit_ns = limit_ns, .bytes = bytes, .byte_limit = byte_limit};
 }
 
-static tandem_solution exact(const tandem_network *network, tandem_limits limits, int *choice)
+static tandem_solution exact(const tandem_plan_dag *plan_dag, tandem_limits limits, int *choice)
 {
     tandem_solution solution = {.choice = choice};
     tandem_error error = {0};
-    if (tandem_solve_exact(&solution, network, &limits, INFINITY, 0, 10, &error) != TANDEM_OK)
+    if (tandem_solve_exact(&solution, plan_dag, &limits, INFINITY, 0, 10, &error) != TANDEM_OK)
         fail_msg("%s", error.text);
     return solution;
 }
 
-static tandem_solution lagrange(const tandem_network *network, tandem_limits limits, double multiplier[2])
+static tandem_solution lagrange(const tandem_plan_dag *plan_dag, tandem_limits limits, double multiplier[2])
 {
     tandem_solution solution = {0};
     tandem_error error = {0};
-    if (tandem_solve_lagrange(&solution, multiplier, network, &limits, &error) != TANDEM_OK)
+    if (tandem_solve_lagrange(&solution, multiplier, plan_dag, &limits, &error) != TANDEM_OK)
         fail_msg("%s", error.text);
     return solution;
 }
@@ -61,7 +61,7 @@ static void assert_near(double got, double expected)
 
 /* --- A chain -------------------------------------------------------------------------------------------- */
 
-static void the_shortest_way_is_that_of_its_weights(void **state)
+static void the_shortest_path_is_that_of_its_weights(void **state)
 {
     (void)state;
     const tandem_limits limits = within(1, 1); /* they do not count */
@@ -151,7 +151,7 @@ static void the_bound_is_the_hull(void **state)
 
 /* Whoever takes the second layer's first choice needs 25 ns: without it, (0 1) and (1 1) remain, and no hull
  * in between. */
-static void what_no_way_within_a_limit_takes_is_left_out(void **state)
+static void what_no_path_within_a_limit_takes_is_left_out(void **state)
 {
     (void)state;
     const tandem_solution s = lagrange(&chain, within(24, UINT64_MAX), NULL);
@@ -176,16 +176,16 @@ static void the_bound_of_two_limits(void **state)
         first[l] = l < 4 ? 3 * l : 12;
         for (int k = 0; k < 3 && l < 4; k++)
             alike[3 * l + k] =
-                (tandem_arc){.to = l + 1, .bundle = k + 1, .choice = k, .sensitivity = k > 0 ? 4 : 0};
+                (tandem_arc){.to = l + 1, .task_set = k + 1, .choice = k, .sensitivity = k > 0 ? 4 : 0};
     }
-    const tandem_network network = {
-        .n_layer = 4, .state_start = starts, .arc_start = first, .arc = alike, .n_bundle = 4};
+    const tandem_plan_dag plan_dag = {
+        .n_layer = 4, .state_start = starts, .arc_start = first, .arc = alike, .n_task_set = 4};
     const tandem_limits limits = {.time_ns = ns, .time_limit_ns = 31, .bytes = size_bytes, .byte_limit = 31};
-    tandem_solution s = lagrange(&network, limits, multiplier);
+    tandem_solution s = lagrange(&plan_dag, limits, multiplier);
     assert_near(s.lower_bound, 12);
     assert_near(multiplier[0], 4.0 / 6);
     assert_near(multiplier[1], 4.0 / 6);
-    s = exact(&network, limits, choice);
+    s = exact(&plan_dag, limits, choice);
     assert_true(s.proven && s.sensitivity == 16 && s.lower_bound == 16 && s.time_ns == 28 && s.bytes == 28);
 }
 
@@ -213,42 +213,42 @@ static void what_is_left_open_decides(void **state)
     (void)state;
     static const int64_t ns[] = {0, 1, 2, 9, 5, 1, 1, 1};
     tandem_arc branching[] = {
-        {.to = 1, .bundle = 1, .choice = 0, .sensitivity = 0},
-        {.to = 2, .bundle = 2, .choice = 1, .sensitivity = 1},
-        {.to = 4, .bundle = 3, .choice = 0, .sensitivity = 0},
-        {.to = 4, .bundle = 4, .choice = 1, .sensitivity = 4},
-        {.to = 4, .bundle = 5, .choice = 0, .sensitivity = 1},
-        {.to = 5, .bundle = 6, .choice = 1, .sensitivity = 0},
-        {.to = 4, .bundle = 7, .choice = 0, .sensitivity = -1},
-        {.to = 6, .bundle = 7, .choice = 0, .sensitivity = 0},
-        {.to = 6, .bundle = 1, .choice = 1, .sensitivity = NAN},
+        {.to = 1, .task_set = 1, .choice = 0, .sensitivity = 0},
+        {.to = 2, .task_set = 2, .choice = 1, .sensitivity = 1},
+        {.to = 4, .task_set = 3, .choice = 0, .sensitivity = 0},
+        {.to = 4, .task_set = 4, .choice = 1, .sensitivity = 4},
+        {.to = 4, .task_set = 5, .choice = 0, .sensitivity = 1},
+        {.to = 5, .task_set = 6, .choice = 1, .sensitivity = 0},
+        {.to = 4, .task_set = 7, .choice = 0, .sensitivity = -1},
+        {.to = 6, .task_set = 7, .choice = 0, .sensitivity = 0},
+        {.to = 6, .task_set = 1, .choice = 1, .sensitivity = NAN},
     };
     int starts[] = {0, 1, 4, 6, 7}, first[] = {0, 2, 4, 6, 7, 9, 9, 9}, choice[3] = {9, 9, 9};
-    const tandem_network network = {
-        .n_layer = 3, .state_start = starts, .arc_start = first, .arc = branching, .n_bundle = 8};
+    const tandem_plan_dag plan_dag = {
+        .n_layer = 3, .state_start = starts, .arc_start = first, .arc = branching, .n_task_set = 8};
     tandem_limits limits = {.time_ns = ns, .time_limit_ns = 11, .byte_limit = UINT64_MAX};
-    tandem_solution s = exact(&network, limits, choice);
+    tandem_solution s = exact(&plan_dag, limits, choice);
     assert_true(s.sensitivity == 0 && s.time_ns == 11);
     limits.time_limit_ns = 10;
-    s = exact(&network, limits, choice);
+    s = exact(&plan_dag, limits, choice);
     assert_true(s.sensitivity == 2 && s.time_ns == 4 && choice[0] == 1 && choice[1] == 0 && choice[2] == 0);
     limits.time_limit_ns = 3;
-    s = exact(&network, limits, choice);
+    s = exact(&plan_dag, limits, choice);
     assert_true(isinf(s.lower_bound));
     double value;
-    assert_int_equal(tandem_solve_shortest(&value, choice, &network, &limits, 0, 1, 0, NULL), TANDEM_OK);
+    assert_int_equal(tandem_solve_shortest(&value, choice, &plan_dag, &limits, 0, 1, 0, NULL), TANDEM_OK);
     assert_true(value == 4);
 }
 
-static void no_layer_is_one_way_and_no_arc_is_none(void **state)
+static void no_layer_is_one_path_and_no_arc_is_none(void **state)
 {
     (void)state;
     int starts[] = {0, 1, 2}, first[] = {0, 0, 0};
-    const tandem_network empty = {.n_layer = 0, .state_start = starts, .arc_start = first, .n_bundle = 1};
+    const tandem_plan_dag empty = {.n_layer = 0, .state_start = starts, .arc_start = first, .n_task_set = 1};
     tandem_solution s = exact(&empty, within(1, 2), NULL);
     assert_true(s.proven && s.sensitivity == 0 && s.lower_bound == 0 && s.time_ns == 1 && s.bytes == 2);
     assert_true(isinf(exact(&empty, within(0, 2), NULL).lower_bound));
-    const tandem_network closed = {.n_layer = 1, .state_start = starts, .arc_start = first, .n_bundle = 1};
+    const tandem_plan_dag closed = {.n_layer = 1, .state_start = starts, .arc_start = first, .n_task_set = 1};
     s = exact(&closed, within(INT64_MAX, UINT64_MAX), NULL);
     assert_true(s.proven && isinf(s.sensitivity) && isinf(s.lower_bound));
     double value = 0;
@@ -276,21 +276,21 @@ static void small_sensitivities_count_beside_large_ones(void **state)
 {
     (void)state;
     tandem_arc wide[] = {
-        {.to = 1, .bundle = 1, .choice = 0, .sensitivity = 1e-16},
-        {.to = 1, .bundle = 2, .choice = 1, .sensitivity = 3e-16},
-        {.to = 2, .bundle = 3, .choice = 0, .sensitivity = 1e-5},
-        {.to = 2, .bundle = 4, .choice = 1, .sensitivity = 2e-16},
+        {.to = 1, .task_set = 1, .choice = 0, .sensitivity = 1e-16},
+        {.to = 1, .task_set = 2, .choice = 1, .sensitivity = 3e-16},
+        {.to = 2, .task_set = 3, .choice = 0, .sensitivity = 1e-5},
+        {.to = 2, .task_set = 4, .choice = 1, .sensitivity = 2e-16},
     };
-    const tandem_network network = {
-        .n_layer = 2, .state_start = state_start, .arc_start = arc_start, .arc = wide, .n_bundle = 5};
-    assert_true(exact(&network, within(24, UINT64_MAX), NULL).sensitivity == 1e-16 + 2e-16);
-    assert_true(exact(&network, within(20, UINT64_MAX), NULL).lower_bound == 3e-16 + 2e-16);
-    assert_near(lagrange(&network, within(24, UINT64_MAX), NULL).lower_bound, 3e-16);
+    const tandem_plan_dag plan_dag = {
+        .n_layer = 2, .state_start = state_start, .arc_start = arc_start, .arc = wide, .n_task_set = 5};
+    assert_true(exact(&plan_dag, within(24, UINT64_MAX), NULL).sensitivity == 1e-16 + 2e-16);
+    assert_true(exact(&plan_dag, within(20, UINT64_MAX), NULL).lower_bound == 3e-16 + 2e-16);
+    assert_near(lagrange(&plan_dag, within(24, UINT64_MAX), NULL).lower_bound, 3e-16);
 }
 
 /* --- In order ------------------------------------------------------------------------------------------- */
 
-static void ways_come_in_order(void **state)
+static void paths_come_in_order(void **state)
 {
     (void)state;
     static const double sensitivities[] = {3, 7, 10};
@@ -317,7 +317,7 @@ static void ways_come_in_order(void **state)
 
 /* 2^40 ways of the same harm, which are the same sum in many orders: the first ones come at once, the lower
  * choices first. */
-static void equal_ways_come_by_their_choices(void **state)
+static void equal_paths_come_by_their_choices(void **state)
 {
     (void)state;
     enum { LAYERS = 40 };
@@ -330,12 +330,12 @@ static void equal_ways_come_by_their_choices(void **state)
         for (int k = 0; k < 2 && l < LAYERS; k++)
             equal[2 * l + k] = (tandem_arc){.to = l + 1, .choice = k, .sensitivity = 0.1 * (1 + l % 3)};
     }
-    const tandem_network network = {
-        .n_layer = LAYERS, .state_start = starts, .arc_start = first, .arc = equal, .n_bundle = 1};
+    const tandem_plan_dag plan_dag = {
+        .n_layer = LAYERS, .state_start = starts, .arc_start = first, .arc = equal, .n_task_set = 1};
     const tandem_limits limits = {
         .time_ns = no_time_ns, .time_limit_ns = INT64_MAX, .byte_limit = UINT64_MAX};
     tandem_enumeration *e = NULL;
-    assert_int_equal(tandem_enumeration_open(&e, &network, &limits, NULL), TANDEM_OK);
+    assert_int_equal(tandem_enumeration_open(&e, &plan_dag, &limits, NULL), TANDEM_OK);
     for (int k = 0; k < 8; k++) {
         double sensitivity = 0;
         int choice[LAYERS], sum = 0;
@@ -369,20 +369,20 @@ static void it_gives_up_and_goes_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_shortest_way_is_that_of_its_weights),
+        cmocka_unit_test(the_shortest_path_is_that_of_its_weights),
         cmocka_unit_test(the_least_sensitivity_within_a_time),
         cmocka_unit_test(no_time_is_enough_for_nothing),
         cmocka_unit_test(bytes_limit_too),
         cmocka_unit_test(the_bound_is_the_hull),
-        cmocka_unit_test(what_no_way_within_a_limit_takes_is_left_out),
+        cmocka_unit_test(what_no_path_within_a_limit_takes_is_left_out),
         cmocka_unit_test(the_bound_of_two_limits),
         cmocka_unit_test(a_cutoff_and_a_tolerance_end_the_search),
         cmocka_unit_test(what_is_left_open_decides),
-        cmocka_unit_test(no_layer_is_one_way_and_no_arc_is_none),
+        cmocka_unit_test(no_layer_is_one_path_and_no_arc_is_none),
         cmocka_unit_test(sums_that_doubles_cannot_hold_are_refused),
         cmocka_unit_test(small_sensitivities_count_beside_large_ones),
-        cmocka_unit_test(ways_come_in_order),
-        cmocka_unit_test(equal_ways_come_by_their_choices),
+        cmocka_unit_test(paths_come_in_order),
+        cmocka_unit_test(equal_paths_come_by_their_choices),
         cmocka_unit_test(it_gives_up_and_goes_on),
     };
     return cmocka_run_group_tests_name("solvers", tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* drawn_network.h: layered networks drawn from a seed, small enough to walk all their ways. */
+/* drawn_dag.h: layered networks drawn from a seed, small enough to walk all their paths. */
 #ifndef TANDEM_TESTS_DRAWN_NETWORK_H
 #define TANDEM_TESTS_DRAWN_NETWORK_H
 
@@ -9,7 +9,7 @@
 #include "allocator/solve.h"
 #include "base/philox.h"
 
-enum { DRAWN_LAYERS = 7, DRAWN_STATES = 4, DRAWN_CHOICES = 4, DRAWN_WAYS = 16384 /* 4^7 */ };
+enum { DRAWN_LAYERS = 7, DRAWN_STATES = 4, DRAWN_CHOICES = 4, DRAWN_PATHS = 16384 /* 4^7 */ };
 
 typedef struct drawn_random {
     uint64_t seed;
@@ -23,24 +23,24 @@ static inline double draw(drawn_random *random)
 }
 static inline int draw_whole(drawn_random *random, int below) { return (int)(draw(random) * below) % below; }
 
-typedef struct drawn_network {
-    tandem_network network;
+typedef struct drawn_dag {
+    tandem_plan_dag plan_dag;
     tandem_limits limits;
     int op[DRAWN_LAYERS], state_start[DRAWN_LAYERS + 2], arc_start[DRAWN_LAYERS * DRAWN_STATES + 2];
     tandem_arc arc[DRAWN_LAYERS * DRAWN_STATES * DRAWN_CHOICES];
     int64_t time_ns[1 + DRAWN_LAYERS * DRAWN_CHOICES * 2];
     uint64_t bytes[1 + DRAWN_LAYERS * DRAWN_CHOICES * 2];
-} drawn_network;
+} drawn_dag;
 
-typedef struct drawn_way {
+typedef struct drawn_path {
     double sensitivity;
     int64_t time_ns;
     uint64_t bytes;
     int choice[DRAWN_LAYERS];
-} drawn_way;
+} drawn_path;
 
-/* How harms are drawn: over eleven orders of magnitude, few different ones, all of them none, or with some
- * that are never taken. */
+/* How sensitivities are drawn: over eleven orders of magnitude, few different ones, all of them none, or with
+ * some that are never taken. */
 typedef enum drawn_sensitivities {
     WIDE_SENSITIVITIES,
     TIED_SENSITIVITIES,
@@ -61,14 +61,14 @@ static inline double draw_sensitivity(drawn_random *random, drawn_sensitivities 
     }
 }
 
-/* Bundles of a layer are 2 for each choice; bundle 0 is what every way has. Some states have few arcs, or
- * none. */
-static inline void drawn_network_make(drawn_network *d, uint64_t seed)
+/* Task sets of a layer are 2 for each choice; task set 0 is what every path has. Some states have few arcs,
+ * or none. */
+static inline void drawn_dag_make(drawn_dag *d, uint64_t seed)
 {
     drawn_random random = {.seed = seed};
     const drawn_sensitivities sensitivities = (drawn_sensitivities)(seed % N_DRAWN_SENSITIVITIES);
     const int n_layer = seed % 17 == 0 ? draw_whole(&random, 2) : 2 + draw_whole(&random, DRAWN_LAYERS - 1);
-    const double most_ns = pow(10, 1 + 11 * draw(&random)), most_bytes = pow(10, 1 + 10 * draw(&random));
+    const double max_ns = pow(10, 1 + 11 * draw(&random)), max_bytes = pow(10, 1 + 10 * draw(&random));
     memset(d, 0, sizeof *d);
     for (int l = 0; l <= n_layer; l++)
         d->state_start[l + 1] =
@@ -83,37 +83,37 @@ static inline void drawn_network_make(drawn_network *d, uint64_t seed)
                 tandem_arc *const arc = &d->arc[n_arc];
                 arc->choice = choice;
                 arc->to = d->state_start[l + 1] + draw_whole(&random, width);
-                arc->bundle = 1 + 2 * (l * DRAWN_CHOICES + choice) + draw_whole(&random, 2);
+                arc->task_set = 1 + 2 * (l * DRAWN_CHOICES + choice) + draw_whole(&random, 2);
                 arc->sensitivity = draw_sensitivity(&random, sensitivities);
                 n_arc += draw(&random) > (s == 0 ? 0.02 : 0.15);
             }
         }
     }
     for (int s = d->state_start[n_layer]; s <= d->state_start[n_layer + 1]; s++) d->arc_start[s] = n_arc;
-    const int n_bundle = 1 + 2 * n_layer * DRAWN_CHOICES;
-    for (int b = 0; b < n_bundle; b++) {
-        d->time_ns[b] = (int64_t)(most_ns * draw(&random) * draw(&random));
-        d->bytes[b] = (uint64_t)(most_bytes * draw(&random));
+    const int n_task_set = 1 + 2 * n_layer * DRAWN_CHOICES;
+    for (int b = 0; b < n_task_set; b++) {
+        d->time_ns[b] = (int64_t)(max_ns * draw(&random) * draw(&random));
+        d->bytes[b] = (uint64_t)(max_bytes * draw(&random));
     }
-    d->network = (tandem_network){.n_layer = n_layer,
-                                  .op = d->op,
-                                  .state_start = d->state_start,
-                                  .arc_start = d->arc_start,
-                                  .arc = d->arc,
-                                  .n_bundle = n_bundle};
+    d->plan_dag = (tandem_plan_dag){.n_layer = n_layer,
+                                    .op = d->op,
+                                    .state_start = d->state_start,
+                                    .arc_start = d->arc_start,
+                                    .arc = d->arc,
+                                    .n_task_set = n_task_set};
     d->limits = (tandem_limits){
         .time_ns = d->time_ns, .time_limit_ns = INT64_MAX, .bytes = d->bytes, .byte_limit = UINT64_MAX};
 }
 
-/* All ways, whatever the limits, in the order of their choices; how many. */
-static inline int drawn_network_walk(const drawn_network *d, drawn_way *way)
+/* All paths, whatever the limits, in the order of their choices; how many. */
+static inline int drawn_dag_walk(const drawn_dag *d, drawn_path *path)
 {
-    const tandem_network *const network = &d->network;
+    const tandem_plan_dag *const plan_dag = &d->plan_dag;
     int n = 0, depth = 0, at[DRAWN_LAYERS + 1] = {d->arc_start[0]}, state[DRAWN_LAYERS + 1] = {0};
-    drawn_way begun[DRAWN_LAYERS + 1] = {{.time_ns = d->time_ns[0], .bytes = d->bytes[0]}};
+    drawn_path begun[DRAWN_LAYERS + 1] = {{.time_ns = d->time_ns[0], .bytes = d->bytes[0]}};
     while (depth >= 0) {
-        if (depth == network->n_layer) {
-            way[n++] = begun[depth--];
+        if (depth == plan_dag->n_layer) {
+            path[n++] = begun[depth--];
             continue;
         }
         if (at[depth] == d->arc_start[state[depth] + 1]) {
@@ -122,11 +122,11 @@ static inline int drawn_network_walk(const drawn_network *d, drawn_way *way)
         }
         const tandem_arc *const arc = &d->arc[at[depth]++];
         if (!(arc->sensitivity < INFINITY)) continue;
-        drawn_way *const next = &begun[depth + 1];
+        drawn_path *const next = &begun[depth + 1];
         *next = begun[depth];
         next->sensitivity += arc->sensitivity;
-        next->time_ns += d->time_ns[arc->bundle];
-        next->bytes += d->bytes[arc->bundle];
+        next->time_ns += d->time_ns[arc->task_set];
+        next->bytes += d->bytes[arc->task_set];
         next->choice[depth++] = arc->choice;
         state[depth] = arc->to;
         at[depth] = d->arc_start[arc->to];
@@ -134,19 +134,19 @@ static inline int drawn_network_walk(const drawn_network *d, drawn_way *way)
     return n;
 }
 
-/* --- Chains too long for all their ways ----------------------------------------------------------------- */
+/* --- Chains too long for all their paths ---------------------------------------------------------------- */
 
-enum { DRAWN_CHAIN_LAYERS = 60, DRAWN_CHAIN_CHOICES = 4, DRAWN_CHAIN_MOST_NS = 3000 };
+enum { DRAWN_CHAIN_LAYERS = 60, DRAWN_CHAIN_CHOICES = 4, DRAWN_CHAIN_MAX_NS = 3000 };
 typedef struct drawn_chain {
-    tandem_network network;
+    tandem_plan_dag plan_dag;
     tandem_limits limits;
     int op[DRAWN_CHAIN_LAYERS], state_start[DRAWN_CHAIN_LAYERS + 2], arc_start[DRAWN_CHAIN_LAYERS + 2];
     tandem_arc arc[DRAWN_CHAIN_LAYERS * DRAWN_CHAIN_CHOICES];
     int64_t time_ns[1 + DRAWN_CHAIN_LAYERS * DRAWN_CHAIN_CHOICES];
 } drawn_chain;
 
-/* What a choice saves is nearly what it harms: the hardest case, in which no choice is better than another.
- * */
+/* What a choice saves is nearly what it sensitivities: the hardest case, in which no choice is better than
+ * another. */
 static inline void drawn_chain_make(drawn_chain *c, uint64_t seed)
 {
     drawn_random random = {.seed = seed};
@@ -156,25 +156,25 @@ static inline void drawn_chain_make(drawn_chain *c, uint64_t seed)
         c->arc_start[l] = l * DRAWN_CHAIN_CHOICES;
         for (int k = 0; k < DRAWN_CHAIN_CHOICES; k++) {
             const int a = l * DRAWN_CHAIN_CHOICES + k;
-            c->time_ns[a + 1] = 1 + draw_whole(&random, DRAWN_CHAIN_MOST_NS / DRAWN_CHAIN_LAYERS);
+            c->time_ns[a + 1] = 1 + draw_whole(&random, DRAWN_CHAIN_MAX_NS / DRAWN_CHAIN_LAYERS);
             c->arc[a] = (tandem_arc){
                 .to = l + 1,
-                .bundle = a + 1,
+                .task_set = a + 1,
                 .choice = k,
-                .sensitivity = (double)(DRAWN_CHAIN_MOST_NS / DRAWN_CHAIN_LAYERS + 1 - c->time_ns[a + 1]) +
+                .sensitivity = (double)(DRAWN_CHAIN_MAX_NS / DRAWN_CHAIN_LAYERS + 1 - c->time_ns[a + 1]) +
                                1e-5 * draw(&random)};
         }
     }
     c->arc_start[DRAWN_CHAIN_LAYERS] = c->arc_start[DRAWN_CHAIN_LAYERS + 1] =
         DRAWN_CHAIN_LAYERS * DRAWN_CHAIN_CHOICES;
-    c->network = (tandem_network){.n_layer = DRAWN_CHAIN_LAYERS,
-                                  .op = c->op,
-                                  .state_start = c->state_start,
-                                  .arc_start = c->arc_start,
-                                  .arc = c->arc,
-                                  .n_bundle = 1 + DRAWN_CHAIN_LAYERS * DRAWN_CHAIN_CHOICES};
+    c->plan_dag = (tandem_plan_dag){.n_layer = DRAWN_CHAIN_LAYERS,
+                                    .op = c->op,
+                                    .state_start = c->state_start,
+                                    .arc_start = c->arc_start,
+                                    .arc = c->arc,
+                                    .n_task_set = 1 + DRAWN_CHAIN_LAYERS * DRAWN_CHAIN_CHOICES};
     c->limits = (tandem_limits){.time_ns = c->time_ns,
-                                .time_limit_ns = (int64_t)(DRAWN_CHAIN_MOST_NS * (0.2 + 0.4 * draw(&random))),
+                                .time_limit_ns = (int64_t)(DRAWN_CHAIN_MAX_NS * (0.2 + 0.4 * draw(&random))),
                                 .byte_limit = UINT64_MAX};
 }
 

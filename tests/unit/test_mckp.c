@@ -12,15 +12,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tandem/instance.h"
+#include "tandem/mckp.h"
 
-static tandem_instance *parse(const char *text)
+static tandem_mckp *parse(const char *text)
 {
-    tandem_instance *instance = NULL;
+    tandem_mckp *mckp = NULL;
     tandem_error error = {0};
-    if (tandem_instance_parse(&instance, text, strlen(text), "test.json", &error) != TANDEM_OK)
+    if (tandem_mckp_parse(&mckp, text, strlen(text), "test.json", &error) != TANDEM_OK)
         fail_msg("%s", error.text);
-    return instance;
+    return mckp;
 }
 
 /* --- The file ------------------------------------------------------------------------------------------- */
@@ -34,40 +34,40 @@ static tandem_instance *parse(const char *text)
 static void a_file_is_what_it_says(void **state)
 {
     (void)state;
-    tandem_instance *instance = parse(INSTANCE(
+    tandem_mckp *mckp = parse(INSTANCE(
         ITEM("a", "10", "4") "," ITEM("b", "7.25", "3.5") "," ITEM("c", "1", "1") "," ITEM("d", "2", "1"),
         ", \"ties\": [[\"d\", \"b\"], [3, 1]], \"limits\": {\"time_ns\": 12.755}"));
-    assert_int_equal(instance->n_item, 4);
-    assert_int_equal(instance->n_group, 3);
-    assert_int_equal(instance->item[0].group, 0);
-    assert_int_equal(instance->item[1].group, 1);
-    assert_int_equal(instance->item[2].group, 2);
-    assert_int_equal(instance->item[3].group, 1);
-    assert_string_equal(instance->item[1].name, "b");
-    assert_int_equal(instance->item[1].n_choice, 2);
-    assert_string_equal(instance->item[1].choice[1].name, "int4");
-    assert_true(instance->item[1].choice[1].sensitivity == 2 && instance->item[1].choice[1].bytes == 0);
-    assert_int_equal(instance->decimals, 2);
-    assert_false(instance->rounded);
-    assert_int_equal(instance->item[1].choice[0].time, 725);
-    assert_int_equal(instance->item[0].choice[1].time, 400);
-    assert_int_equal(instance->time_limit, 1275); /* the half unit is of no use */
-    assert_true(instance->time_limit_ns == 12.755);
-    assert_true(instance->byte_limit == UINT64_MAX);
-    tandem_instance_close(instance);
+    assert_int_equal(mckp->n_item, 4);
+    assert_int_equal(mckp->n_group, 3);
+    assert_int_equal(mckp->item[0].group, 0);
+    assert_int_equal(mckp->item[1].group, 1);
+    assert_int_equal(mckp->item[2].group, 2);
+    assert_int_equal(mckp->item[3].group, 1);
+    assert_string_equal(mckp->item[1].name, "b");
+    assert_int_equal(mckp->item[1].n_choice, 2);
+    assert_string_equal(mckp->item[1].choice[1].name, "int4");
+    assert_true(mckp->item[1].choice[1].sensitivity == 2 && mckp->item[1].choice[1].bytes == 0);
+    assert_int_equal(mckp->decimals, 2);
+    assert_false(mckp->rounded);
+    assert_int_equal(mckp->item[1].choice[0].time, 725);
+    assert_int_equal(mckp->item[0].choice[1].time, 400);
+    assert_int_equal(mckp->time_limit, 1275); /* the half unit is of no use */
+    assert_true(mckp->time_limit_ns == 12.755);
+    assert_true(mckp->byte_limit == UINT64_MAX);
+    tandem_mckp_close(mckp);
 }
 
 static void ties_that_meet_make_one_group(void **state)
 {
     (void)state;
-    tandem_instance *instance = parse(
+    tandem_mckp *mckp = parse(
         INSTANCE(ITEM("a", "1", "1") "," ITEM("b", "1", "1") "," ITEM("c", "1", "1") "," ITEM("d", "1", "1"),
                  ", \"ties\": [[3, 2], [1, \"c\"], [\"d\", \"d\"]], \"limits\": {}"));
     const int groups[] = {0, 1, 1, 1};
-    for (int i = 0; i < 4; i++) assert_int_equal(instance->item[i].group, groups[i]);
-    assert_int_equal(instance->n_group, 2);
-    assert_true(instance->time_limit == INT64_MAX);
-    tandem_instance_close(instance);
+    for (int i = 0; i < 4; i++) assert_int_equal(mckp->item[i].group, groups[i]);
+    assert_int_equal(mckp->n_group, 2);
+    assert_true(mckp->time_limit == INT64_MAX);
+    tandem_mckp_close(mckp);
 }
 
 /* 0.1 + 0.2 is 0.3 here, though not in doubles; and 17 digits are as many as fit. */
@@ -92,23 +92,23 @@ static void fractions_are_kept(void **state)
         char text[512];
         (void)snprintf(text, sizeof text, INSTANCE(ITEM("a", "%s", "%s"), ", \"limits\": {\"time_ns\": %s}"),
                        cases[k].longer, cases[k].shorter, cases[k].limit);
-        tandem_instance *instance = parse(text);
-        assert_int_equal(instance->rounded, cases[k].rounded);
+        tandem_mckp *mckp = parse(text);
+        assert_int_equal(mckp->rounded, cases[k].rounded);
         if (!cases[k].rounded) {
-            assert_int_equal(instance->decimals, cases[k].decimals);
-            for (int c = 0; c < 2; c++) assert_int_equal(instance->item[0].choice[c].time, cases[k].time[c]);
-            assert_int_equal(instance->time_limit, cases[k].time_limit);
+            assert_int_equal(mckp->decimals, cases[k].decimals);
+            for (int c = 0; c < 2; c++) assert_int_equal(mckp->item[0].choice[c].time, cases[k].time[c]);
+            assert_int_equal(mckp->time_limit, cases[k].time_limit);
         } else {              /* the longer one has all its digits in the unit, the sum stays below 2^52 */
             double units = 1; /* in a ns */
-            for (int d = 0; d < instance->decimals; d++) units *= 10;
+            for (int d = 0; d < mckp->decimals; d++) units *= 10;
             const double longest = fmax(strtod(cases[k].longer, NULL), strtod(cases[k].shorter, NULL));
             assert_true(longest * units < 0x1p52 && longest * units * 10 >= 0x1p52);
             for (int c = 0; c < 2; c++) {
                 const double given = strtod(c ? cases[k].shorter : cases[k].longer, NULL);
-                assert_true(fabs((double)instance->item[0].choice[c].time - given * units) <= 0.501);
+                assert_true(fabs((double)mckp->item[0].choice[c].time - given * units) <= 0.501);
             }
         }
-        tandem_instance_close(instance);
+        tandem_mckp_close(mckp);
     }
 }
 
@@ -159,26 +159,26 @@ static void complaints_say_where(void **state)
          "'a' has 2 choices and 'b' 1"},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        tandem_instance *instance = NULL;
+        tandem_mckp *mckp = NULL;
         tandem_error error = {0};
         const tandem_status status =
-            tandem_instance_parse(&instance, cases[k][0], strlen(cases[k][0]), "test.json", &error);
+            tandem_mckp_parse(&mckp, cases[k][0], strlen(cases[k][0]), "test.json", &error);
         if (status != TANDEM_MALFORMED || !strstr(error.text, cases[k][1]) ||
             !strstr(error.text, "test.json"))
             fail_msg("%s\ngave: %s\nnot:  %s", cases[k][0], error.text, cases[k][1]);
-        assert_null(instance);
+        assert_null(mckp);
     }
 }
 
 static void a_file_that_is_not_there(void **state)
 {
     (void)state;
-    tandem_instance *instance = NULL;
+    tandem_mckp *mckp = NULL;
     tandem_error error = {0};
-    assert_int_equal(tandem_instance_read(&instance, "/nowhere/instance.json", &error), TANDEM_IO);
+    assert_int_equal(tandem_mckp_read(&mckp, "/nowhere/instance.json", &error), TANDEM_IO);
     assert_non_null(strstr(error.text, "/nowhere/instance.json"));
-    assert_null(instance);
-    tandem_instance_close(NULL);
+    assert_null(mckp);
+    tandem_mckp_close(NULL);
 }
 
 /* --- Policies ------------------------------------------------------------------------------------------- */
@@ -194,12 +194,12 @@ static void a_file_that_is_not_there(void **state)
     "                                {\"name\": \"low\", \"time_ns\": 6, \"harm\": 1.9, \"bytes\": 4}]}]" limits \
     "}"
 
-static tandem_status solve(tandem_instance_answer *answer, const char *text, const char *policy,
+static tandem_status solve(tandem_mckp_answer *answer, const char *text, const char *policy,
                            tandem_error *error)
 {
-    tandem_instance *instance = parse(text);
-    const tandem_status status = tandem_instance_solve(answer, instance, policy, 0, error);
-    tandem_instance_close(instance);
+    tandem_mckp *mckp = parse(text);
+    const tandem_status status = tandem_mckp_solve(answer, mckp, policy, 0, error);
+    tandem_mckp_close(mckp);
     return status;
 }
 
@@ -207,7 +207,7 @@ static void assert_answer(const char *text, const char *policy, double sensitivi
                           double least_bound)
 {
     int choice[3] = {9, 9, 9};
-    tandem_instance_answer answer = {.choice = choice};
+    tandem_mckp_answer answer = {.choice = choice};
     tandem_error error = {0};
     if (solve(&answer, text, policy, &error) != TANDEM_OK) fail_msg("%s", error.text);
     if (fabs(answer.sensitivity - sensitivity) > 1e-12 || answer.time_ns != time_ns)
@@ -261,7 +261,7 @@ static void tied_items_choose_alike(void **state)
 {
     (void)state;
     int choice[3] = {9, 9, 9};
-    tandem_instance_answer answer = {.choice = choice};
+    tandem_mckp_answer answer = {.choice = choice};
     tandem_error error = {0};
     static const char tied[] = THREE(", \"ties\": [[\"a\", \"c\"]], \"limits\": {\"time_ns\": 24}");
     assert_int_equal(solve(&answer, tied, NULL, &error), TANDEM_OK);
@@ -277,7 +277,7 @@ static void decimals_add_up(void **state)
     (void)state;
     static const char text[] =
         INSTANCE(ITEM("a", "0.1", "0") "," ITEM("b", "0.2", "0"), ", \"limits\": {\"time_ns\": 0.3}");
-    tandem_instance_answer answer = {0};
+    tandem_mckp_answer answer = {0};
     tandem_error error = {0};
     assert_int_equal(solve(&answer, text, "exact", &error), TANDEM_OK);
     assert_true(answer.sensitivity == 1 && answer.time_ns == 0.3);
@@ -288,7 +288,7 @@ static void what_cannot_be_is_said(void **state)
     (void)state;
     static const char *const policies[] = {"exact", "greedy", "bound"};
     for (int p = 0; p < 3; p++) {
-        tandem_instance_answer answer = {.sensitivity = -7};
+        tandem_mckp_answer answer = {.sensitivity = -7};
         tandem_error error = {0};
         assert_int_equal(solve(&answer, THREE(", \"limits\": {\"time_ns\": 14.5}"), policies[p], &error),
                          TANDEM_NO_FIT);
@@ -303,7 +303,7 @@ static void what_cannot_be_is_said(void **state)
         assert_int_equal(strstr(error.text, "Each limit can be kept, but not both at once") != NULL, p == 0);
         assert_true(answer.sensitivity == -7);
     }
-    tandem_instance_answer answer = {0};
+    tandem_mckp_answer answer = {0};
     tandem_error error = {0};
     assert_int_equal(solve(&answer, THREE(""), "exakt", &error), TANDEM_UNKNOWN_NAME);
     assert_non_null(strstr(error.text, "Did you mean 'exact'"));
@@ -319,11 +319,11 @@ static void an_answer_is_written(void **state)
     char folder[] = "/tmp/tandem-instance-XXXXXX", path[64], got[1024] = "";
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof path, "%s/choices.json", folder);
-    tandem_instance *instance = parse(THREE(", \"limits\": {\"time_ns\": 24}"));
+    tandem_mckp *mckp = parse(THREE(", \"limits\": {\"time_ns\": 24}"));
     int choice[3];
-    tandem_instance_answer answer = {.choice = choice};
-    assert_int_equal(tandem_instance_solve(&answer, instance, NULL, 0, NULL), TANDEM_OK);
-    assert_int_equal(tandem_instance_write(instance, &answer, path, NULL), TANDEM_OK);
+    tandem_mckp_answer answer = {.choice = choice};
+    assert_int_equal(tandem_mckp_solve(&answer, mckp, NULL, 0, NULL), TANDEM_OK);
+    assert_int_equal(tandem_mckp_write(mckp, &answer, path, NULL), TANDEM_OK);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     assert_true(fread(got, 1, sizeof got - 1, file) > 0);
@@ -332,8 +332,8 @@ static void an_answer_is_written(void **state)
     (void)rmdir(folder);
     assert_string_equal(got, expected);
     tandem_error error = {0};
-    assert_int_equal(tandem_instance_write(instance, &answer, "/nowhere/choices.json", &error), TANDEM_IO);
-    tandem_instance_close(instance);
+    assert_int_equal(tandem_mckp_write(mckp, &answer, "/nowhere/choices.json", &error), TANDEM_IO);
+    tandem_mckp_close(mckp);
 }
 
 int main(void)

@@ -1,8 +1,8 @@
-/* job_files.h: the plan that a job finds in its working directory.
+/* job_plan.h: the plan that a job finds in its working directory.
  * Made by the user's own process, with its rights; never through a symbolic link, never half. Private to
  * allocator/slurm. */
-#ifndef TANDEM_ALLOCATOR_SLURM_JOB_FILES_H
-#define TANDEM_ALLOCATOR_SLURM_JOB_FILES_H
+#ifndef TANDEM_ALLOCATOR_SLURM_JOB_PLAN_H
+#define TANDEM_ALLOCATOR_SLURM_JOB_PLAN_H
 
 #include <time.h>
 

@@ -12,11 +12,11 @@
 
 #include <cmocka.h>
 
-#include "allocator/network.h"
+#include "allocator/plan_dag.h"
 #include "tests/property/priced_cluster.h"
 #include "tests/property/random_graph.h"
 
-enum { RANDOM_GRAPHS = 180, PLANS = 40, MOST_ENUMERATED = 5000, BATCH_OF_ZOO = 4 };
+enum { RANDOM_GRAPHS = 180, PLANS = 40, MAX_ENUMERATED = 5000, BATCH_OF_ZOO = 4 };
 static const uint64_t seed = 20241;
 
 /* On one machine alone, beside others of its kind, beside another class; with all precisions, with fp16 as
@@ -64,13 +64,13 @@ typedef struct subject {
     const double *sensitivity;
     int c, n_layer;
     unsigned *allowed;
-    tandem_network *network; /* NULL: no plan can be replayed */
+    tandem_plan_dag *plan_dag; /* NULL: no plan can be replayed */
     tandem_step *step;
     int *op;      /* [n_layer] the adjustable operators */
     int *variant; /* [n_task] on the way; −1 = not on it */
     /* bytes of the way as a part of the arena's, over the plans looked at */
-    double tightness_sum, tightness_least;
-    int n_plan, n_way;
+    double tightness_sum, tightness_min;
+    int n_plan, n_path;
 } subject;
 
 static void draw_allowed(subject *s, chance *c, int all)
@@ -95,7 +95,7 @@ static void open_subject(subject *s, const priced_cluster *p, int c, chance *cha
                    .graph = p->graph[c],
                    .sensitivity = p->sensitivity[c],
                    .c = c,
-                   .tightness_least = 1};
+                   .tightness_min = 1};
     s->allowed = array((size_t)s->graph->n_op, sizeof *s->allowed);
     s->op = array((size_t)s->graph->n_op, sizeof *s->op);
     s->variant = array((size_t)step->n_task, sizeof *s->variant);
@@ -106,14 +106,14 @@ static void open_subject(subject *s, const priced_cluster *p, int c, chance *cha
         if (tandem_op_row_get(s->graph->op[i].kind)->precisions) s->op[s->n_layer++] = i;
     draw_allowed(s, chances, all);
     const tandem_status status =
-        tandem_network_open(&s->network, p->replayer, c, s->allowed, s->sensitivity, &error);
+        tandem_plan_dag_open(&s->plan_dag, p->replayer, c, s->allowed, s->sensitivity, &error);
     if (status != TANDEM_MISSING) must(status, &error);
     if (status != TANDEM_OK) assert_non_null(strstr(error.text, "has not been measured"));
 }
 
 static void close_subject(subject *s)
 {
-    tandem_network_close(s->network);
+    tandem_plan_dag_close(s->plan_dag);
     tandem_step_close(s->step);
     free(s->variant);
     free(s->op);
@@ -122,27 +122,27 @@ static void close_subject(subject *s)
 
 /* --- Structure ------------------------------------------------------------------------------------------ */
 
-static int n_state(const tandem_network *network) { return network->state_start[network->n_layer + 1]; }
+static int n_state(const tandem_plan_dag *plan_dag) { return plan_dag->state_start[plan_dag->n_layer + 1]; }
 
-static void check_bundles(const tandem_network *network)
+static void check_bundles(const tandem_plan_dag *plan_dag)
 {
-    int *users = array((size_t)network->n_bundle, sizeof *users);
-    for (int a = 0; a < network->arc_start[n_state(network)]; a++) {
-        assert_in_range(network->arc[a].bundle, 1, network->n_bundle - 1); /* no arc has bundle 0 */
-        users[network->arc[a].bundle]++;
+    int *users = array((size_t)plan_dag->n_task_set, sizeof *users);
+    for (int a = 0; a < plan_dag->arc_start[n_state(plan_dag)]; a++) {
+        assert_in_range(plan_dag->arc[a].task_set, 1, plan_dag->n_task_set - 1); /* no arc has bundle 0 */
+        users[plan_dag->arc[a].task_set]++;
     }
-    for (int b = 0; b < network->n_bundle; b++) {
-        const int n = network->term_start[b + 1] - network->term_start[b];
-        const tandem_term *term = &network->term[network->term_start[b]];
+    for (int b = 0; b < plan_dag->n_task_set; b++) {
+        const int n = plan_dag->task_set_start[b + 1] - plan_dag->task_set_start[b];
+        const tandem_task_variant *entry = &plan_dag->task_variant[plan_dag->task_set_start[b]];
         assert_true(b == 0 || users[b] > 0);
         assert_true(n >= 0);
-        for (int k = 1; b > 0 && k < n; k++) assert_true(term[k - 1].task < term[k].task);
+        for (int k = 1; b > 0 && k < n; k++) assert_true(entry[k - 1].task < entry[k].task);
         /* equal content is shared; it may be empty but for bytes */
         for (int other = 1; b > 0 && other < b; other++) {
-            const int n_other = network->term_start[other + 1] - network->term_start[other];
-            if (n == 0 || n != n_other || network->bytes[b] != network->bytes[other]) continue;
-            assert_memory_not_equal(&network->term[network->term_start[other]], term,
-                                    (size_t)n * sizeof *term);
+            const int n_other = plan_dag->task_set_start[other + 1] - plan_dag->task_set_start[other];
+            if (n == 0 || n != n_other || plan_dag->bytes[b] != plan_dag->bytes[other]) continue;
+            assert_memory_not_equal(&plan_dag->task_variant[plan_dag->task_set_start[other]], entry,
+                                    (size_t)n * sizeof *entry);
         }
     }
     free(users);
@@ -151,17 +151,17 @@ static void check_bundles(const tandem_network *network)
 /* What all arcs of a layer add lies in bundle 0. */
 static void check_layer_bundles(const subject *s, int l)
 {
-    const tandem_network *network = s->network;
-    char *seen = array((size_t)network->n_bundle, 1);
+    const tandem_plan_dag *plan_dag = s->plan_dag;
+    char *seen = array((size_t)plan_dag->n_task_set, 1);
     int *n_user = array((size_t)s->step->n_task * TANDEM_MAX_VARIANT, sizeof *n_user), n = 0;
-    for (int a = network->arc_start[network->state_start[l]];
-         a < network->arc_start[network->state_start[l + 1]]; a++) {
-        const int b = network->arc[a].bundle;
+    for (int a = plan_dag->arc_start[plan_dag->state_start[l]];
+         a < plan_dag->arc_start[plan_dag->state_start[l + 1]]; a++) {
+        const int b = plan_dag->arc[a].task_set;
         if (seen[b]) continue;
         seen[b] = 1;
         n++;
-        for (int k = network->term_start[b]; k < network->term_start[b + 1]; k++)
-            n_user[network->term[k].task * TANDEM_MAX_VARIANT + network->term[k].variant]++;
+        for (int k = plan_dag->task_set_start[b]; k < plan_dag->task_set_start[b + 1]; k++)
+            n_user[plan_dag->task_variant[k].task * TANDEM_MAX_VARIANT + plan_dag->task_variant[k].variant]++;
     }
     for (int k = 0; k < s->step->n_task * TANDEM_MAX_VARIANT; k++) assert_true(n_user[k] < n);
     free(n_user);
@@ -170,22 +170,22 @@ static void check_layer_bundles(const subject *s, int l)
 
 static void check_structure(const subject *s)
 {
-    const tandem_network *network = s->network;
-    assert_int_equal(network->n_layer, s->n_layer);
-    assert_int_equal(network->state_start[0], 0);
-    assert_int_equal(network->state_start[s->n_layer + 1], network->state_start[s->n_layer] + 1);
-    if (s->n_layer > 0) assert_int_equal(network->state_start[1], 1);
-    char *entered = array((size_t)n_state(network), 1);
+    const tandem_plan_dag *plan_dag = s->plan_dag;
+    assert_int_equal(plan_dag->n_layer, s->n_layer);
+    assert_int_equal(plan_dag->state_start[0], 0);
+    assert_int_equal(plan_dag->state_start[s->n_layer + 1], plan_dag->state_start[s->n_layer] + 1);
+    if (s->n_layer > 0) assert_int_equal(plan_dag->state_start[1], 1);
+    char *entered = array((size_t)n_state(plan_dag), 1);
     entered[0] = 1;
     for (int l = 0; l < s->n_layer; l++) {
-        assert_int_equal(network->op[l], s->op[l]);
+        assert_int_equal(plan_dag->op[l], s->op[l]);
         check_layer_bundles(s, l);
-        for (int state = network->state_start[l]; state < network->state_start[l + 1]; state++) {
-            const int first = network->arc_start[state], end = network->arc_start[state + 1];
+        for (int state = plan_dag->state_start[l]; state < plan_dag->state_start[l + 1]; state++) {
+            const int first = plan_dag->arc_start[state], end = plan_dag->arc_start[state + 1];
             assert_true(entered[state] && end > first); /* it is on a way */
             for (int a = first; a < end; a++) {
-                const tandem_arc *arc = &network->arc[a];
-                assert_in_range(arc->to, network->state_start[l + 1], network->state_start[l + 2] - 1);
+                const tandem_arc *arc = &plan_dag->arc[a];
+                assert_in_range(arc->to, plan_dag->state_start[l + 1], plan_dag->state_start[l + 2] - 1);
                 assert_true(a == first || arc[-1].choice < arc->choice);
                 assert_true(s->allowed[s->op[l]] & 1u << arc->choice);
                 assert_true(arc->sensitivity == s->sensitivity[s->op[l] * TANDEM_N_PRECISION + arc->choice]);
@@ -193,9 +193,9 @@ static void check_structure(const subject *s)
             }
         }
     }
-    assert_int_equal(network->arc_start[n_state(network) - 1], network->arc_start[n_state(network)]);
+    assert_int_equal(plan_dag->arc_start[n_state(plan_dag) - 1], plan_dag->arc_start[n_state(plan_dag)]);
     free(entered);
-    check_bundles(network);
+    check_bundles(plan_dag);
 }
 
 /* --- One plan ------------------------------------------------------------------------------------------- */
@@ -230,32 +230,32 @@ static uint64_t alive_at(const tandem_step *step, int t)
     return bytes;
 }
 
-static void take(subject *s, int bundle)
+static void take(subject *s, int task_set)
 {
-    for (int k = s->network->term_start[bundle]; k < s->network->term_start[bundle + 1]; k++) {
-        const tandem_term *term = &s->network->term[k];
-        assert_in_range(term->task, 0, s->step->n_task - 1);
-        assert_int_equal(s->variant[term->task], -1); /* once */
-        s->variant[term->task] = term->variant;
+    for (int k = s->plan_dag->task_set_start[task_set]; k < s->plan_dag->task_set_start[task_set + 1]; k++) {
+        const tandem_task_variant *entry = &s->plan_dag->task_variant[k];
+        assert_in_range(entry->task, 0, s->step->n_task - 1);
+        assert_int_equal(s->variant[entry->task], -1); /* once */
+        s->variant[entry->task] = entry->variant;
     }
 }
 
 /* Follows the plan; returns whether there is such a way. */
 static int follow(subject *s, const tandem_precision *precision, uint64_t *bytes)
 {
-    if (!s->network) return 0;
+    if (!s->plan_dag) return 0;
     int state = 0;
     for (int t = 0; t < s->step->n_task; t++) s->variant[t] = -1;
     take(s, 0);
-    *bytes = s->network->bytes[0];
+    *bytes = s->plan_dag->bytes[0];
     for (int l = 0; l < s->n_layer; l++) {
-        int a = s->network->arc_start[state];
-        const int end = s->network->arc_start[state + 1];
-        while (a < end && s->network->arc[a].choice != (int)precision[s->op[l]]) a++;
+        int a = s->plan_dag->arc_start[state];
+        const int end = s->plan_dag->arc_start[state + 1];
+        while (a < end && s->plan_dag->arc[a].choice != (int)precision[s->op[l]]) a++;
         if (a == end) return 0;
-        take(s, s->network->arc[a].bundle);
-        *bytes += s->network->bytes[s->network->arc[a].bundle];
-        state = s->network->arc[a].to;
+        take(s, s->plan_dag->arc[a].task_set);
+        *bytes += s->plan_dag->bytes[s->plan_dag->arc[a].task_set];
+        state = s->plan_dag->arc[a].to;
     }
     return 1;
 }
@@ -271,7 +271,7 @@ static int check_plan(subject *s, const tandem_precision *precision)
     assert_int_equal(exists, can_be_replayed(s));
     s->n_plan++;
     if (!exists) return 0;
-    s->n_way++;
+    s->n_path++;
     for (int t = 0; t < s->step->n_task; t++) {
         const tandem_task *task = &s->step->task[t];
         const int is_term = task->active && task->stream == TANDEM_STREAM_COMPUTE;
@@ -290,7 +290,7 @@ static int check_plan(subject *s, const tandem_precision *precision)
     assert_true(bytes <= memory.arena_live);
     const double tightness = (double)bytes / (double)memory.arena_live;
     s->tightness_sum += tightness;
-    if (tightness < s->tightness_least) s->tightness_least = tightness;
+    if (tightness < s->tightness_min) s->tightness_min = tightness;
     return 1;
 }
 
@@ -315,15 +315,15 @@ static double count_plans(const subject *s)
     return n;
 }
 
-static double count_ways(const tandem_network *network)
+static double count_paths(const tandem_plan_dag *plan_dag)
 {
-    double *ways = array((size_t)n_state(network), sizeof *ways);
-    ways[0] = 1;
-    for (int state = 0; state < n_state(network); state++)
-        for (int a = network->arc_start[state]; a < network->arc_start[state + 1]; a++)
-            ways[network->arc[a].to] += ways[state];
-    const double all = ways[n_state(network) - 1];
-    free(ways);
+    double *paths = array((size_t)n_state(plan_dag), sizeof *paths);
+    paths[0] = 1;
+    for (int state = 0; state < n_state(plan_dag); state++)
+        for (int a = plan_dag->arc_start[state]; a < plan_dag->arc_start[state + 1]; a++)
+            paths[plan_dag->arc[a].to] += paths[state];
+    const double all = paths[n_state(plan_dag) - 1];
+    free(paths);
     return all;
 }
 
@@ -350,14 +350,14 @@ static void check_all_plans(subject *s, tandem_precision *precision)
         precision[s->op[l]] = (tandem_precision)__builtin_ctz(s->allowed[s->op[l]]);
     do n += check_plan(s, precision);
     while (advance(s, precision));
-    assert_true(n == (s->network ? count_ways(s->network) : 0));
+    assert_true(n == (s->plan_dag ? count_paths(s->plan_dag) : 0));
 }
 
 static void check_class(subject *s, chance *c)
 {
     tandem_precision *precision = array((size_t)s->graph->n_op, sizeof *precision);
-    if (s->network) check_structure(s);
-    if (count_plans(s) <= MOST_ENUMERATED)
+    if (s->plan_dag) check_structure(s);
+    if (count_plans(s) <= MAX_ENUMERATED)
         check_all_plans(s, precision);
     else
         for (int k = 0; k < PLANS; k++) {
@@ -367,14 +367,14 @@ static void check_class(subject *s, chance *c)
     free(precision);
 }
 
-static int most_states(const tandem_network *network)
+static int max_states(const tandem_plan_dag *plan_dag)
 {
-    int most = 1;
-    for (int l = 0; l < network->n_layer; l++) {
-        const int n = network->state_start[l + 1] - network->state_start[l];
-        if (n > most) most = n;
+    int max = 1;
+    for (int l = 0; l < plan_dag->n_layer; l++) {
+        const int n = plan_dag->state_start[l + 1] - plan_dag->state_start[l];
+        if (n > max) max = n;
     }
-    return most;
+    return max;
 }
 
 static void print_subject(const subject *s)
@@ -383,8 +383,9 @@ static void print_subject(const subject *s)
                   "have ways, "
                   "bytes/arena %.3f (least %.3f)\n",
                   s->graph->model, tandem_replayer_cluster(s->replayer)->member[s->c].device.name, s->n_layer,
-                  n_state(s->network), most_states(s->network), s->network->arc_start[n_state(s->network)],
-                  s->network->n_bundle, s->n_way, s->n_plan, s->tightness_sum / s->n_way, s->tightness_least);
+                  n_state(s->plan_dag), max_states(s->plan_dag), s->plan_dag->arc_start[n_state(s->plan_dag)],
+                  s->plan_dag->n_task_set, s->n_path, s->n_plan, s->tightness_sum / s->n_path,
+                  s->tightness_min);
 }
 
 /* One batch a step, micro-steps, recomputation by different cuts, both. */
@@ -407,10 +408,10 @@ static void check_zoo(tandem_step_options variant)
         for (int k = 0; k < p.cluster.n_class; k++) {
             subject s;
             open_subject(&s, &p, k, &c, 1);
-            assert_non_null(s.network);
+            assert_non_null(s.plan_dag);
             check_class(&s, &c);
             print_subject(&s);
-            assert_int_equal(s.n_way, s.n_plan);
+            assert_int_equal(s.n_path, s.n_plan);
             close_subject(&s);
         }
         priced_cluster_close(&p);
@@ -433,8 +434,8 @@ static void laws_hold_on_random_graphs(void **state)
 {
     (void)state;
     int n_segmented = 0;
-    int n_network = 0, n_way = 0, n_plan = 0, most = 0;
-    double tightness = 0, least = 1;
+    int n_network = 0, n_path = 0, n_plan = 0, max = 0;
+    double tightness = 0, min = 1;
     print_message("random graphs: seed %llu, series 1000 … %d\n", (unsigned long long)seed,
                   1000 + RANDOM_GRAPHS - 1);
     for (int g = 0; g < RANDOM_GRAPHS; g++) {
@@ -450,22 +451,22 @@ static void laws_hold_on_random_graphs(void **state)
         subject s;
         open_subject(&s, &p, (int)draw_below(&c, (uint32_t)p.cluster.n_class), &c, g % 4 < 2);
         check_class(&s, &c);
-        n_network += s.network != NULL;
-        n_segmented += s.network && s.step->n_segment > 1;
-        n_way += s.n_way;
+        n_network += s.plan_dag != NULL;
+        n_segmented += s.plan_dag && s.step->n_segment > 1;
+        n_path += s.n_path;
         n_plan += s.n_plan;
         tightness += s.tightness_sum;
-        if (s.tightness_least < least) least = s.tightness_least;
-        if (s.network && most_states(s.network) > most) most = most_states(s.network);
+        if (s.tightness_min < min) min = s.tightness_min;
+        if (s.plan_dag && max_states(s.plan_dag) > max) max = max_states(s.plan_dag);
         close_subject(&s);
         priced_cluster_close(&p);
     }
     print_message("%d networks, %d of %d plans have ways, at most %d states a layer, bytes/arena %.3f (least "
                   "%.3f)\n",
-                  n_network, n_way, n_plan, most, tightness / n_way, least);
+                  n_network, n_path, n_plan, max, tightness / n_path, min);
     print_message("%d of them with segments\n", n_segmented);
     assert_true(n_segmented > RANDOM_GRAPHS / 8);
-    assert_true(n_network > RANDOM_GRAPHS / 2 && n_way > n_plan / 4 && n_way < n_plan);
+    assert_true(n_network > RANDOM_GRAPHS / 2 && n_path > n_plan / 4 && n_path < n_plan);
 }
 
 /* --- A frontier wider than a word ----------------------------------------------------------------------- */
@@ -524,7 +525,7 @@ static void wide_frontiers_take_more_words(void **state)
     must(priced_cluster_of(&p, graph, clusters[0], seed, is_measured_in_bf16, &error), &error);
     subject s;
     open_subject(&s, &p, 0, &c, 1);
-    assert_non_null(s.network);
+    assert_non_null(s.plan_dag);
     check_structure(&s);
     tandem_precision *precision = array((size_t)s.graph->n_op, sizeof *precision);
     for (int k = 0; k < PLANS; k++) {
@@ -552,10 +553,10 @@ static void what_cannot_be_gone_through_is_said(void **state)
     must(priced_cluster_of(&p, graph, clusters[0], seed, NULL, &error), &error);
     unsigned *allowed = array((size_t)graph[0]->n_op, sizeof *allowed);
     for (int i = 0; i < graph[0]->n_op; i++) allowed[i] = tandem_op_row_get(graph[0]->op[i].kind)->precisions;
-    tandem_network *network = NULL;
-    assert_int_equal(tandem_network_open(&network, p.replayer, 0, allowed, p.sensitivity[0], &error),
+    tandem_plan_dag *plan_dag = NULL;
+    assert_int_equal(tandem_plan_dag_open(&plan_dag, p.replayer, 0, allowed, p.sensitivity[0], &error),
                      TANDEM_NO_MEMORY);
-    assert_null(network);
+    assert_null(plan_dag);
     assert_non_null(strstr(error.text, "open at once"));
     free(allowed);
     priced_cluster_close(&p);

@@ -8,11 +8,11 @@
 
 #include <cmocka.h>
 
-#include "allocator/network.h"
+#include "allocator/plan_dag.h"
 #include "tests/fault/fail_allocation.h"
 #include "tests/property/priced_cluster.h"
 
-static tandem_network *const untouched = (tandem_network *)(uintptr_t)0x10;
+static tandem_plan_dag *const untouched = (tandem_plan_dag *)(uintptr_t)0x10;
 
 /* Of a model large enough that everything that grows has to grow. */
 static void opening_survives(void **state)
@@ -29,17 +29,17 @@ static void opening_survives(void **state)
     long k = 0;
     for (int failed = 1; failed; k++) {
         const long alive = tandem_allocations_alive();
-        tandem_network *network = untouched;
+        tandem_plan_dag *plan_dag = untouched;
         error = (tandem_error){0};
         tandem_fail_allocation_after(k);
         const tandem_status status =
-            tandem_network_open(&network, p.replayer, 0, allowed, p.sensitivity[0], &error);
+            tandem_plan_dag_open(&plan_dag, p.replayer, 0, allowed, p.sensitivity[0], &error);
         failed = tandem_allocation_failed();
         tandem_fail_allocation_after(-1);
         assert_int_equal(status, failed ? TANDEM_NO_MEMORY : TANDEM_OK);
         assert_int_equal(error.status, status);
-        if (!failed) tandem_network_close(network);
-        if (failed) assert_ptr_equal(network, untouched);
+        if (!failed) tandem_plan_dag_close(plan_dag);
+        if (failed) assert_ptr_equal(plan_dag, untouched);
         if (failed) assert_true(error.text[0] != '\0');
         assert_int_equal(tandem_allocations_alive(), alive);
     }

@@ -1,10 +1,10 @@
-/* fit.c: how little memory a model can do with.
+/* memory_fit.c: how little memory a model can do with.
  *
  * A plan mixes precisions, and there are too many plans to try. But of one tensor at one moment of the step,
  * every plan keeps at least one version that one of the uniform plans keeps too: mixing only adds versions.
  * So the least that any uniform plan keeps of each tensor, summed over the tensors, is kept by every plan.
- * tests/slurm/test_fit.c tries it. */
-#include "allocator/slurm/fit.h"
+ * tests/slurm/test_memory_fit.c tries it. */
+#include "allocator/slurm/memory_fit.h"
 
 #include <stdlib.h>
 
@@ -14,62 +14,63 @@
 
 /* --- Work ----------------------------------------------------------------------------------------------- */
 
-static tandem_status beyond(const char *model, tandem_error *error)
+static tandem_status refuse_over_budget(const char *model, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_OVER_LIMIT, "%s takes more work than there may be", model);
 }
 
-static unsigned n_precision(const tandem_device *device)
+static unsigned count_device_precisions(const tandem_device *device)
 {
     return (unsigned)__builtin_popcount(device->precisions);
 }
 
-static int spend(tandem_budget *work, const tandem_graph *graph, unsigned units)
+static int spend_on_graph(tandem_work_budget *work, const tandem_graph *graph, unsigned units)
 {
-    return tandem_budget_spend(work, (uint64_t)graph->n_op * units);
+    return tandem_work_budget_spend(work, (uint64_t)graph->n_op * units);
 }
 
-tandem_status tandem_fit_open(tandem_graph **graph, const char *model, int64_t batch, tandem_budget *work,
-                              tandem_error *error)
+tandem_status tandem_memory_fit_open(tandem_graph **graph, const char *model, int64_t batch,
+                                     tandem_work_budget *work, tandem_error *error)
 {
-    const uint64_t left = (work->most - work->spent) / TANDEM_FIT_BUILD;
-    int n_op = left < TANDEM_FIT_MOST_OP ? (int)left : TANDEM_FIT_MOST_OP;
+    const uint64_t left = (work->limit - work->spent) / TANDEM_MEMORY_FIT_BUILD;
+    int n_op = left < TANDEM_MEMORY_FIT_MAX_OP ? (int)left : TANDEM_MEMORY_FIT_MAX_OP;
     const tandem_status status = tandem_graph_open_within(graph, model, batch, &n_op, error);
-    if (status == TANDEM_OK || status == TANDEM_OVER_LIMIT) work->spent += (uint64_t)n_op * TANDEM_FIT_BUILD;
+    if (status == TANDEM_OK || status == TANDEM_OVER_LIMIT)
+        work->spent += (uint64_t)n_op * TANDEM_MEMORY_FIT_BUILD;
     return status;
 }
 
 /* --- Uniform plans -------------------------------------------------------------------------------------- */
 
 /* The step program of a graph on a device, to go through the uniform plans with. */
-typedef struct trial {
+typedef struct fit_trial {
     const tandem_graph *graph;
     const tandem_device *device;
     tandem_plan *plan;
     tandem_step *step;
-} trial;
+} fit_trial;
 
-static void close_trial(trial *t)
+static void close_fit_trial(fit_trial *t)
 {
     tandem_step_close(t->step);
     tandem_plan_close(t->plan);
-    *t = (trial){0};
+    *t = (fit_trial){0};
 }
 
-static tandem_status open_trial(trial *t, const tandem_graph *graph, const tandem_device *device,
-                                tandem_error *error)
+static tandem_status open_fit_trial(fit_trial *t, const tandem_graph *graph, const tandem_device *device,
+                                    tandem_error *error)
 {
     const tandem_cluster cluster = {.n_class = 1,
                                     .member[0] = {.device = *device, .n_rank = 1, .batch = graph->batch}};
-    *t = (trial){.graph = graph, .device = device};
+    *t = (fit_trial){.graph = graph, .device = device};
     tandem_status status = tandem_plan_open(&t->plan, graph, &cluster, "", error);
     if (status == TANDEM_OK) status = tandem_device_open_step(&t->step, device, graph, 0, NULL, error);
-    if (status != TANDEM_OK) close_trial(t);
+    if (status != TANDEM_OK) close_fit_trial(t);
     return status;
 }
 
 /* 0 where the device has no such precision. */
-static int try_uniform(trial *t, int precision)
+static int resolve_uniform(fit_trial *t, int precision)
 {
     if (tandem_plan_uniform(t->plan, t->graph, 0, (tandem_precision)precision, NULL) != TANDEM_OK) return 0;
     for (int i = 0; i < t->graph->n_op; i++)
@@ -83,13 +84,13 @@ static int try_uniform(trial *t, int precision)
 
 /* What an operator's output is kept as: its activation and its gradient, in whichever types, and the rest one
  * by one. */
-enum { N_ROLE = 2 + VALUES_AN_OP - VALUE_AUX };
+enum { N_VALUE_KIND = 2 + VALUES_AN_OP - VALUE_AUX };
 
-static int role_of(int value)
+static int value_kind(int value)
 {
-    const int place = value % VALUES_AN_OP;
-    if (place < VALUE_GRADIENT) return 0;
-    return place < VALUE_AUX ? 1 : 2 + place - VALUE_AUX;
+    const int kind_index = value % VALUES_AN_OP;
+    if (kind_index < VALUE_GRADIENT) return 0;
+    return kind_index < VALUE_AUX ? 1 : 2 + kind_index - VALUE_AUX;
 }
 
 /* The moments of the step that are looked at: any will do; those at which a uniform plan is largest are the
@@ -100,16 +101,16 @@ typedef struct moments {
 
 /* Whether a value's room is taken over by what task `now` adds to it, so that both are one there, under every
  * plan. */
-static int is_taken_over(const tandem_step *step, int value, int now)
+static int is_accumulated_into(const tandem_step *step, int value, int now)
 {
     const tandem_task *task = &step->task[now];
     return task->adds && task->read[task->n_read - 1] == value;
 }
 
 /* The task at which most is alive. change: [n_task + 1]. */
-static int fullest(const tandem_step *step, int64_t *change)
+static int find_peak_task(const tandem_step *step, int64_t *change)
 {
-    int64_t alive = 0, most = -1;
+    int64_t alive = 0, max = -1;
     int at = 0;
     for (int t = 0; t <= step->n_task; t++) change[t] = 0;
     for (int id = 0; id < step->n_value; id++) {
@@ -120,79 +121,82 @@ static int fullest(const tandem_step *step, int64_t *change)
     }
     for (int t = 0; t < step->n_task; t++) {
         alive += change[t];
-        if (alive <= most) continue;
-        most = alive;
+        if (alive <= max) continue;
+        max = alive;
         at = t;
     }
     return at;
 }
 
-/* Bytes alive at each moment of each operator's roles, [n_op × N_ROLE × N_PRECISION]. Copies of weights are
- * left out: fp32 needs none. */
-static void count_alive(uint64_t *alive, const tandem_step *step, const moments *m)
+/* Bytes alive at each moment of each operator's roles, [n_op × N_VALUE_KIND × N_PRECISION]. Copies of weights
+ * are left out: fp32 needs none. */
+static void count_alive_bytes(uint64_t *alive, const tandem_step *step, const moments *m)
 {
     const int n_op = step->graph->n_op;
-    for (int k = 0; k < n_op * N_ROLE * TANDEM_N_PRECISION; k++) alive[k] = 0;
+    for (int k = 0; k < n_op * N_VALUE_KIND * TANDEM_N_PRECISION; k++) alive[k] = 0;
     for (int id = 0; id < step->n_value; id++) {
         const tandem_value *value = &step->value[id];
         if (!value->bytes) continue;
         const int v = tandem_value_rowwise(step, id);
         if (v >= n_op * VALUES_AN_OP) continue;
-        uint64_t *own = &alive[(v / VALUES_AN_OP * N_ROLE + role_of(v)) * TANDEM_N_PRECISION];
+        uint64_t *own = &alive[(v / VALUES_AN_OP * N_VALUE_KIND + value_kind(v)) * TANDEM_N_PRECISION];
         for (int k = 0; k < m->n; k++)
             if (value->first <= m->task[k] && m->task[k] <= value->last &&
-                !is_taken_over(step, id, m->task[k]))
+                !is_accumulated_into(step, id, m->task[k]))
                 own[k] += value->bytes;
     }
 }
 
-/* The most that all plans keep at one of the moments. room: [2 × n_op × N_ROLE × N_PRECISION]. */
-static uint64_t least_alive(trial *t, const moments *m, uint64_t *room)
+/* The most that all plans keep at one of the moments. room: [2 × n_op × N_VALUE_KIND × N_PRECISION]. */
+static uint64_t min_alive_bytes(fit_trial *t, const moments *m, uint64_t *scratch)
 {
-    const int n = t->graph->n_op * N_ROLE * TANDEM_N_PRECISION;
-    uint64_t *least = room, *alive = room + n, sum[TANDEM_N_PRECISION] = {0}, most = 0;
-    for (int k = 0; k < n; k++) least[k] = UINT64_MAX;
+    const int n = t->graph->n_op * N_VALUE_KIND * TANDEM_N_PRECISION;
+    uint64_t *min = scratch, *alive = scratch + n, sum[TANDEM_N_PRECISION] = {0}, max = 0;
+    for (int k = 0; k < n; k++) min[k] = UINT64_MAX;
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
-        if (!try_uniform(t, p)) continue;
-        count_alive(alive, t->step, m);
+        if (!resolve_uniform(t, p)) continue;
+        count_alive_bytes(alive, t->step, m);
         for (int k = 0; k < n; k++)
-            if (alive[k] < least[k]) least[k] = alive[k];
+            if (alive[k] < min[k]) min[k] = alive[k];
     }
-    for (int k = 0; k < n; k++) sum[k % TANDEM_N_PRECISION] += least[k];
+    for (int k = 0; k < n; k++) sum[k % TANDEM_N_PRECISION] += min[k];
     for (int k = 0; k < m->n; k++)
-        if (sum[k] > most) most = sum[k];
-    return most;
+        if (sum[k] > max) max = sum[k];
+    return max;
 }
 
-tandem_status tandem_fit_least(uint64_t *bytes, const tandem_graph *graph, const tandem_device *device,
-                               tandem_budget *work, tandem_error *error)
+tandem_status tandem_memory_fit_min_bytes(uint64_t *bytes, const tandem_graph *graph,
+                                          const tandem_device *device, tandem_work_budget *work,
+                                          tandem_error *error)
 {
-    trial t;
+    fit_trial t;
     moments m = {0};
-    if (!spend(work, graph, TANDEM_FIT_LAY_OUT + 2 * TANDEM_FIT_TRY * n_precision(device)))
-        return beyond(graph->model, error);
-    tandem_status status = open_trial(&t, graph, device, error);
+    if (!spend_on_graph(work, graph,
+                        TANDEM_MEMORY_FIT_LAY_OUT +
+                            2 * TANDEM_MEMORY_FIT_RESOLVE * count_device_precisions(device)))
+        return refuse_over_budget(graph->model, error);
+    tandem_status status = open_fit_trial(&t, graph, device, error);
     if (status != TANDEM_OK) return status;
-    uint64_t *room = calloc((size_t)graph->n_op * 2 * N_ROLE * TANDEM_N_PRECISION, sizeof *room);
+    uint64_t *scratch = calloc((size_t)graph->n_op * 2 * N_VALUE_KIND * TANDEM_N_PRECISION, sizeof *scratch);
     int64_t *change = calloc((size_t)t.step->n_task + 1, sizeof *change);
-    if (!room || !change) {
+    if (!scratch || !change) {
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to look at model %s", graph->model);
         goto out;
     }
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
-        if (try_uniform(&t, p)) m.task[m.n++] = fullest(t.step, change);
+        if (resolve_uniform(&t, p)) m.task[m.n++] = find_peak_task(t.step, change);
     const uint64_t flat = (uint64_t)t.step->n_flat * sizeof(float);
     /* weights, gradients, … */
     const uint64_t n_array = 2 + (uint64_t)tandem_optimizer_n_state(graph->optimizer.kind);
-    *bytes = flat * n_array + least_alive(&t, &m, room);
+    *bytes = flat * n_array + min_alive_bytes(&t, &m, scratch);
 out:
     free(change);
-    free(room);
-    close_trial(&t);
+    free(scratch);
+    close_fit_trial(&t);
     return status;
 }
 
-int tandem_fit_is_same(const tandem_device *one, const tandem_device *other)
+int tandem_memory_fit_is_same(const tandem_device *one, const tandem_device *other)
 {
     return one->precisions == other->precisions && one->wider == other->wider &&
            one->columnwise == other->columnwise;
@@ -201,38 +205,40 @@ int tandem_fit_is_same(const tandem_device *one, const tandem_device *other)
 /* --- A batch that fits ---------------------------------------------------------------------------------- */
 
 /* The memory of the uniform plans at one batch; UINT64_MAX of those that were not asked for or cannot be. */
-typedef struct looked {
+typedef struct batch_probe {
     int64_t batch;
     uint64_t bytes[TANDEM_N_PRECISION];
-} looked;
+} batch_probe;
 
 /* Fills in those of `precisions`. */
-static tandem_status look(looked *at, const char *model, const tandem_device *device, unsigned precisions,
-                          tandem_budget *work, tandem_error *error)
+static tandem_status probe_batch(batch_probe *at, const char *model, const tandem_device *device,
+                                 unsigned precisions, tandem_work_budget *work, tandem_error *error)
 {
     tandem_graph *graph = NULL;
-    trial t = {0};
+    fit_trial t = {0};
     const unsigned n = (unsigned)__builtin_popcount(precisions);
-    tandem_status status = tandem_fit_open(&graph, model, at->batch, work, error);
+    tandem_status status = tandem_memory_fit_open(&graph, model, at->batch, work, error);
     if (status == TANDEM_OK &&
-        !spend(work, graph, TANDEM_FIT_LAY_OUT + (TANDEM_FIT_TRY + TANDEM_FIT_PLACE) * n))
-        status = beyond(graph->model, error);
-    if (status == TANDEM_OK) status = open_trial(&t, graph, device, error);
+        !spend_on_graph(work, graph,
+                        TANDEM_MEMORY_FIT_LAY_OUT +
+                            (TANDEM_MEMORY_FIT_RESOLVE + TANDEM_MEMORY_FIT_ASSIGN) * n))
+        status = refuse_over_budget(graph->model, error);
+    if (status == TANDEM_OK) status = open_fit_trial(&t, graph, device, error);
     for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
         tandem_memory memory;
         at->bytes[p] = UINT64_MAX;
-        if (!(precisions >> p & 1) || !try_uniform(&t, p)) continue;
+        if (!(precisions >> p & 1) || !resolve_uniform(&t, p)) continue;
         status = tandem_memory_plan(&memory, t.step, NULL, NULL, NULL, error);
         if (status == TANDEM_OK) at->bytes[p] = memory.peak;
     }
-    close_trial(&t);
+    close_fit_trial(&t);
     tandem_graph_close(graph);
     return status;
 }
 
 /* Where precision p would cross the limit, were memory a straight line over the batch, which it nearly is.
  * Between the two. */
-static int64_t crossing(const looked *fits, const looked *large, int p, uint64_t limit_bytes)
+static int64_t crossing_batch(const batch_probe *fits, const batch_probe *large, int p, uint64_t limit_bytes)
 {
     const double share = (double)(limit_bytes - fits->bytes[p]) / (double)(large->bytes[p] - fits->bytes[p]);
     return fits->batch + (int64_t)(share * (double)(large->batch - fits->batch));
@@ -240,52 +246,52 @@ static int64_t crossing(const looked *fits, const looked *large, int p, uint64_t
 
 /* The precision in which the larger batch fits, as far as can be seen from two: one that has got somewhere at
  * all. */
-static int most_promising(const looked *fits, const looked *large, uint64_t limit_bytes)
+static int pick_promising_precision(const batch_probe *fits, const batch_probe *large, uint64_t limit_bytes)
 {
     int best = -1;
-    int64_t farthest = -1;
+    int64_t max_batch_reached = -1;
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
         if (fits->bytes[p] > limit_bytes) continue;
-        const int64_t far =
-            large->bytes[p] <= limit_bytes ? INT64_MAX : crossing(fits, large, p, limit_bytes);
-        if (far <= farthest) continue;
-        farthest = far;
+        const int64_t batch_reached =
+            large->bytes[p] <= limit_bytes ? INT64_MAX : crossing_batch(fits, large, p, limit_bytes);
+        if (batch_reached <= max_batch_reached) continue;
+        max_batch_reached = batch_reached;
         best = p;
     }
     return best;
 }
 
 /* Between a batch that fits in precision p and one that does not. */
-static tandem_status narrow(looked *fits, looked *large, int p, const char *model,
-                            const tandem_device *device, uint64_t limit_bytes, tandem_budget *work,
-                            tandem_error *error)
+static tandem_status narrow_batch(batch_probe *fits, batch_probe *large, int p, const char *model,
+                                  const tandem_device *device, uint64_t limit_bytes, tandem_work_budget *work,
+                                  tandem_error *error)
 {
-    for (int k = 2; k < TANDEM_FIT_TRIALS && fits->batch + 1 < large->batch; k++) {
-        looked next = {.batch = crossing(fits, large, p, limit_bytes)};
+    for (int k = 2; k < TANDEM_MEMORY_FIT_TRIALS && fits->batch + 1 < large->batch; k++) {
+        batch_probe next = {.batch = crossing_batch(fits, large, p, limit_bytes)};
         if (next.batch <= fits->batch) next.batch = fits->batch + 1;
         if (next.batch >= large->batch) next.batch = large->batch - 1;
-        const tandem_status status = look(&next, model, device, 1u << p, work, error);
+        const tandem_status status = probe_batch(&next, model, device, 1u << p, work, error);
         if (status != TANDEM_OK) return status;
         *(next.bytes[p] <= limit_bytes ? fits : large) = next;
     }
     return TANDEM_OK;
 }
 
-tandem_status tandem_fit_batch(int64_t *batch, tandem_precision *precision, const char *model,
-                               const tandem_device *device, uint64_t limit_bytes, int64_t most,
-                               tandem_budget *work, tandem_error *error)
+tandem_status tandem_memory_fit_batch(int64_t *batch, tandem_precision *precision, const char *model,
+                                      const tandem_device *device, uint64_t limit_bytes, int64_t max,
+                                      tandem_work_budget *work, tandem_error *error)
 {
-    looked fits = {.batch = 1}, large = {.batch = most};
-    if (most < 1) {
+    batch_probe fits = {.batch = 1}, large = {.batch = max};
+    if (max < 1) {
         *batch = 0;
         return TANDEM_OK;
     }
-    tandem_status status = look(&fits, model, device, device->precisions, work, error);
-    if (status == TANDEM_OK && most > 1)
-        status = look(&large, model, device, device->precisions, work, error);
+    tandem_status status = probe_batch(&fits, model, device, device->precisions, work, error);
+    if (status == TANDEM_OK && max > 1)
+        status = probe_batch(&large, model, device, device->precisions, work, error);
     if (status != TANDEM_OK) return status;
-    if (most == 1) large = fits;
-    const int p = most_promising(&fits, &large, limit_bytes);
+    if (max == 1) large = fits;
+    const int p = pick_promising_precision(&fits, &large, limit_bytes);
     if (p < 0) {
         *batch = 0;
         return TANDEM_OK;
@@ -293,7 +299,7 @@ tandem_status tandem_fit_batch(int64_t *batch, tandem_precision *precision, cons
     if (large.bytes[p] <= limit_bytes)
         fits = large;
     else
-        status = narrow(&fits, &large, p, model, device, limit_bytes, work, error);
+        status = narrow_batch(&fits, &large, p, model, device, limit_bytes, work, error);
     if (status != TANDEM_OK && status != TANDEM_OVER_LIMIT)
         return status; /* without work the search ends where it is */
     *batch = fits.batch;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/slurm/fit.h"
+#include "allocator/slurm/memory_fit.h"
 #include "allocator/slurm/submission.h"
 #include "base/philox.h"
 #include "tandem/step.h"
@@ -46,8 +46,9 @@ static void check_least(const char *model, int64_t batch, const tandem_device *d
     tandem_step *step = NULL;
     uint64_t least = 0, smallest = UINT64_MAX;
     assert_int_equal(tandem_graph_open(&graph, model, batch, NULL), TANDEM_OK);
-    assert_int_equal(tandem_fit_least(&least, graph, device, &(tandem_budget){.most = UINT64_MAX}, NULL),
-                     TANDEM_OK);
+    assert_int_equal(
+        tandem_memory_fit_min_bytes(&least, graph, device, &(tandem_work_budget){.limit = UINT64_MAX}, NULL),
+        TANDEM_OK);
     assert_int_equal(tandem_step_open(&step, graph, device->wider, 0, NULL), TANDEM_OK);
     for (uint32_t k = 0; k < N_PLAN; k++) {
         const uint64_t peak = random_peak(step, device, k);
@@ -82,10 +83,10 @@ static tandem_status batch_within(int64_t *batch, const char *model, uint64_t li
 {
     tandem_device device;
     tandem_precision precision;
-    tandem_budget budget = {.most = units};
+    tandem_work_budget budget = {.limit = units};
     assert_int_equal(tandem_device_find(&device, "cpu:sse41", NULL), TANDEM_OK);
     const tandem_status status =
-        tandem_fit_batch(batch, &precision, model, &device, limit, most, &budget, NULL);
+        tandem_memory_fit_batch(batch, &precision, model, &device, limit, most, &budget, NULL);
     assert_true(budget.spent <= units);
     return status;
 }
@@ -105,7 +106,8 @@ static void the_batch_found_fits_and_the_next_does_not(void **state)
         assert_int_equal(batch_within(&again, "vit_tiny", limit, batch, UINT64_MAX), TANDEM_OK);
         assert_int_equal(again, batch);
         assert_int_equal(tandem_graph_open(&graph, "vit_tiny", batch, NULL), TANDEM_OK);
-        assert_int_equal(tandem_fit_least(&least, graph, &device, &(tandem_budget){.most = UINT64_MAX}, NULL),
+        assert_int_equal(tandem_memory_fit_min_bytes(&least, graph, &device,
+                                                     &(tandem_work_budget){.limit = UINT64_MAX}, NULL),
                          TANDEM_OK);
         assert_true(least <= limit);
         tandem_graph_close(graph);
@@ -212,13 +214,13 @@ static void jobs_are_looked_at_as_they_are_submitted(void **state)
     };
     for (size_t k = 0; k < N_OF(rows); k++) {
         tandem_error error = {0};
-        tandem_budget work = {.most = TANDEM_SUBMISSION_MOST_WORK};
+        tandem_work_budget work = {.limit = TANDEM_SUBMISSION_MAX_WORK};
         const tandem_status status = tandem_submission_check(&work, &rows[k].submission, site, &error);
         if (status != rows[k].status || (rows[k].says && !strstr(error.text, rows[k].says)))
             fail_msg("row %zu: %s: %s", k, tandem_status_name(status), error.text);
         assert_int_equal(tandem_submission_is_refused(status),
                          status != TANDEM_OK && status != TANDEM_OVER_LIMIT);
-        assert_true(work.spent <= work.most);
+        assert_true(work.spent <= work.limit);
     }
     tandem_site_close(site);
 }
@@ -228,7 +230,7 @@ static void devices_alike_are_looked_at_once(void **state)
 {
     (void)state;
     tandem_site *site = NULL;
-    tandem_budget one = {.most = TANDEM_SUBMISSION_MOST_WORK}, three = one, others = one;
+    tandem_work_budget one = {.limit = TANDEM_SUBMISSION_MAX_WORK}, three = one, others = one;
     assert_int_equal(tandem_site_parse(&site, "", 0, "none", NULL), TANDEM_OK);
     const tandem_submission alone = {.model = "bert_base", .memory = "900TiB", .resources = {"gpu:h100"}};
     const tandem_submission alike = {
@@ -257,7 +259,7 @@ static void what_is_no_fault_of_the_job_lets_it_through(void **state)
     char model[5000];
     memset(model, 'm', sizeof model);
     model[sizeof model - 1] = '\0';
-    assert_int_equal(tandem_submission_check(&(tandem_budget){.most = 1},
+    assert_int_equal(tandem_submission_check(&(tandem_work_budget){.limit = 1},
                                              &(tandem_submission){.model = model}, NULL, &error),
                      TANDEM_USAGE);
 }
