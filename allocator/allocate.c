@@ -20,8 +20,8 @@ double tandem_allocation_batch_share(const tandem_allocation_problem *problem, i
     const tandem_cluster *cluster = tandem_replayer_cluster(problem->replayer);
     double all = 0;
     for (int i = 0; i < cluster->n_class; i++)
-        all += (double)cluster->member[i].n_rank * (double)problem_graph_of(problem, i)->batch;
-    return (double)cluster->member[c].n_rank * (double)problem_graph_of(problem, c)->batch / all;
+        all += (double)cluster->classes[i].n_rank * (double)problem_graph_of(problem, i)->batch;
+    return (double)cluster->classes[c].n_rank * (double)problem_graph_of(problem, c)->batch / all;
 }
 
 uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem, int c)
@@ -40,7 +40,7 @@ tandem_status tandem_allocation_infeasible(const tandem_allocation_problem *prob
     return tandem_error_set(error, TANDEM_NO_FIT,
                             "no plan fits %s: the smallest one found takes %s (%" PRIu64 " B) a rank at "
                             "batch %" PRId64 ", the limit is %s (%" PRIu64 " B); a smaller batch takes less",
-                            tandem_replayer_cluster(problem->replayer)->member[c].device.name,
+                            tandem_replayer_cluster(problem->replayer)->classes[c].device.name,
                             tandem_quantity_print_bytes(need, sizeof need, peak_bytes), peak_bytes,
                             problem_graph_of(problem, c)->batch,
                             tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes);
@@ -50,7 +50,7 @@ tandem_status tandem_allocation_open_plan(tandem_plan **plan, const tandem_alloc
                                           const char *name, tandem_error *error)
 {
     tandem_cluster cluster = *tandem_replayer_cluster(problem->replayer);
-    for (int c = 0; c < cluster.n_class; c++) cluster.member[c].batch = problem_graph_of(problem, c)->batch;
+    for (int c = 0; c < cluster.n_class; c++) cluster.classes[c].batch = problem_graph_of(problem, c)->batch;
     const tandem_status status = tandem_plan_open(plan, problem->graph, &cluster, name, error);
     if (status == TANDEM_OK) (*plan)->step = tandem_replayer_step(problem->replayer, 0)->options;
     return status;
@@ -162,7 +162,7 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
     for (int c = 0; c < plan->cluster.n_class; c++) {
         for (int i = 0; i < plan->n_op; i++)
             plan->precision[c][i] = tandem_replayer_get(problem->replayer, c, i);
-        result.peak_bytes[c] = replay.member[c].peak_bytes;
+        result.peak_bytes[c] = replay.classes[c].peak_bytes;
     }
     (void)snprintf(plan->policy, sizeof plan->policy, "%s", policy->name);
     (void)snprintf(plan->method, sizeof plan->method, "%s", method ? method : "");

@@ -49,7 +49,7 @@ static tandem_status replay_uniform_baseline(tandem_baseline *out, int *found,
                              .fits = 1};
     for (int c = 0; c < replay.n_class; c++) {
         const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
-        out->peak_bytes[c] = replay.member[c].peak_bytes;
+        out->peak_bytes[c] = replay.classes[c].peak_bytes;
         if (limit_bytes && out->peak_bytes[c] > limit_bytes) out->fits = 0;
     }
     (void)snprintf(out->name, sizeof out->name, "%s %s",

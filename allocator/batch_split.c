@@ -78,7 +78,7 @@ static tandem_status make_base_allocation(tandem_plan **plan, tandem_allocation 
                              .replays = 1,
                              .certificate = {.lower_bound = NAN, .gap = NAN}};
     a->sensitivity = a->base_sensitivity = a->fastest_sensitivity = tandem_allocation_sensitivity(problem);
-    for (int c = 0; c < replay.n_class; c++) a->peak_bytes[c] = replay.member[c].peak_bytes;
+    for (int c = 0; c < replay.n_class; c++) a->peak_bytes[c] = replay.classes[c].peak_bytes;
     (void)strcpy((*plan)->policy, "base");
     tandem_allocation_fill_plan(*plan, problem, a);
     return TANDEM_OK;
@@ -290,7 +290,7 @@ tandem_status tandem_batch_choose(tandem_batch_choice *out, const tandem_cluster
     tandem_batch_choice choice = {.n_split = 0};
     split_search s = {.source = source, .n_class = cluster->n_class, .global_batch = global_batch};
     int64_t even[TANDEM_MAX_CLASS] = {0};
-    for (int c = 0; c < cluster->n_class; c++) s.all_ranks += s.n_rank[c] = cluster->member[c].n_rank;
+    for (int c = 0; c < cluster->n_class; c++) s.all_ranks += s.n_rank[c] = cluster->classes[c].n_rank;
     tandem_status status = check_global_batch(&s, even, error);
     if (status == TANDEM_OK)
         status = choose_batch_plans(&choice, &s, even, target_ns, slowdown, policy, method, error);

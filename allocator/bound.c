@@ -28,7 +28,7 @@ static double current_sensitivity(const tandem_bound *bound, int c)
 static tandem_status open_relaxation(tandem_bound *bound, int c, unsigned *allowed, tandem_error *error)
 {
     const tandem_graph *graph = bound->problem->graph;
-    const unsigned device = tandem_replayer_cluster(bound_replayer(bound))->member[c].device.precisions;
+    const unsigned device = tandem_replayer_cluster(bound_replayer(bound))->classes[c].device.precisions;
     for (int i = 0; i < graph->n_op; i++) {
         const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
         allowed[i] = row->op_class == TANDEM_ADJUSTABLE ? row->precisions & device : 0;
@@ -59,14 +59,14 @@ static int64_t base_contended_ns(const tandem_bound *bound, int c)
 /* How long every other class on c's node computes at the least: G of relaxation.h. */
 static tandem_status set_min_contended_ns(tandem_bound *bound, int c, tandem_error *error)
 {
-    tandem_replay_company contention;
-    tandem_replayer_company(bound_replayer(bound), c, &contention);
-    if (!contention.shares_node) return TANDEM_OK;
+    tandem_contention contention;
+    tandem_replayer_contention(bound_replayer(bound), c, &contention);
+    if (!contention.is_on_shared_node) return TANDEM_OK;
     for (int o = 0; o < bound->n_class; o++) {
         int64_t ns = 0;
         tandem_status status = TANDEM_OK;
-        tandem_replayer_company(bound_replayer(bound), o, &contention);
-        if (o == c || !contention.shares_node) continue;
+        tandem_replayer_contention(bound_replayer(bound), o, &contention);
+        if (o == c || !contention.is_on_shared_node) continue;
         if (bound->has_relaxation[o])
             status = tandem_relaxation_contended_ns(&ns, &bound->relaxation[o], error);
         else
@@ -312,7 +312,7 @@ static tandem_status try_combination(const best_first *s, const combination *one
     *fits = replay.step_ns <= s->plan_bound->target_ns;
     for (int c = 0; c < s->plan_bound->n_class; c++) {
         const uint64_t limit_bytes = tandem_allocation_limit_bytes(s->plan_bound->problem, c);
-        if (limit_bytes && replay.member[c].peak_bytes > limit_bytes) *fits = 0;
+        if (limit_bytes && replay.classes[c].peak_bytes > limit_bytes) *fits = 0;
     }
     return TANDEM_OK;
 }

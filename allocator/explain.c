@@ -35,12 +35,12 @@ static tandem_status explain_choice(tandem_choice *choice, const tandem_allocati
         if (error) *error = why;
         return status;
     }
-    const uint64_t peak_bytes = replay.member[c].peak_bytes,
+    const uint64_t peak_bytes = replay.classes[c].peak_bytes,
                    limit_bytes = tandem_allocation_limit_bytes(problem, c);
     choice->is_measured = 1;
     choice->self_ns = op_self_ns(problem->replayer, c, op);
     choice->step_delta_ns = replay.step_ns - now->step_ns;
-    choice->peak_delta_bytes = (int64_t)peak_bytes - (int64_t)now->member[c].peak_bytes;
+    choice->peak_delta_bytes = (int64_t)peak_bytes - (int64_t)now->classes[c].peak_bytes;
     if (target_ns && replay.step_ns > target_ns) choice->excess_ns = replay.step_ns - target_ns;
     if (limit_bytes && peak_bytes > limit_bytes) choice->excess_bytes = peak_bytes - limit_bytes;
     return TANDEM_OK;
@@ -52,7 +52,7 @@ tandem_status tandem_choices_explain(tandem_choice choice[TANDEM_N_PRECISION], i
 {
     const tandem_op *explained = &problem->graph->op[op];
     const tandem_op_row *row = tandem_op_row_get(explained->kind);
-    const unsigned device = tandem_replayer_cluster(problem->replayer)->member[c].device.precisions;
+    const unsigned device = tandem_replayer_cluster(problem->replayer)->classes[c].device.precisions;
     if (row->op_class != TANDEM_ADJUSTABLE)
         return tandem_error_set(
             error, TANDEM_USAGE, "'%s' is a %s, which carries no precision: it %s", explained->name,

@@ -66,7 +66,7 @@ static tandem_status try_uniform_precisions(memory_sizing *s, tandem_error *erro
 static tandem_status try_each_op(memory_sizing *s, tandem_error *error)
 {
     const tandem_graph *graph = s->step->graph;
-    const unsigned device = tandem_replayer_cluster(s->problem->replayer)->member[s->c].device.precisions;
+    const unsigned device = tandem_replayer_cluster(s->problem->replayer)->classes[s->c].device.precisions;
     tandem_status status = TANDEM_OK;
     set_step_precisions(s->step, s->best);
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++) {
@@ -107,7 +107,7 @@ static tandem_status replay_min_memory_plan(uint64_t *peak_bytes, const memory_s
             tandem_replayer_set(s->problem->replayer, s->c, i, s->best[i]);
     const tandem_status status =
         tandem_replayer_run(s->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, &why);
-    if (status == TANDEM_OK) *peak_bytes = replay.member[s->c].peak_bytes;
+    if (status == TANDEM_OK) *peak_bytes = replay.classes[s->c].peak_bytes;
     if (status == TANDEM_OK || status == TANDEM_MISSING) return TANDEM_OK;
     if (error) *error = why;
     return status;

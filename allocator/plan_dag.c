@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "allocator/state_space.h"
-#include "replayer/measured.h"
+#include "replayer/known_costs.h"
 
 enum { FIRST_CAPACITY = 256, MAX_ARCS = 1 << 22 };
 
@@ -189,7 +189,7 @@ static int are_costs_measured(dag_builder *b)
 {
     for (int k = 0; k < b->stage_cost.n_task_variant; k++) {
         const tandem_task_variant entry = b->stage_cost.task_variant[k];
-        if (tandem_replayer_measured(b->replayer, b->c, entry.task, entry.variant)) continue;
+        if (tandem_replayer_has_cost(b->replayer, b->c, entry.task, entry.variant)) continue;
         if (b->missing.task < 0) b->missing = entry;
         return 0;
     }
@@ -268,7 +268,7 @@ static tandem_status build_layer(dag_builder *b, int l, uint64_t *key, tandem_er
         if (!expand_state(b, l, s, key)) return plan_dag_no_memory(b, error);
     }
     if (b->next.n == 0)
-        return tandem_replayer_missing(b->replayer, b->c, b->missing.task, b->missing.variant, error);
+        return tandem_replayer_missing_cost(b->replayer, b->c, b->missing.task, b->missing.variant, error);
     const key_set done = b->state;
     b->state = b->next;
     b->next = done;
@@ -290,7 +290,7 @@ static tandem_status build_root(dag_builder *b, uint64_t *key, tandem_error *err
         if (is_fixed_task(&b->step->task[t]))
             b->stage_cost.task_variant[b->stage_cost.n_task_variant++] = (tandem_task_variant){t, 0};
     if (!are_costs_measured(b))
-        return tandem_replayer_missing(b->replayer, b->c, b->missing.task, b->missing.variant, error);
+        return tandem_replayer_missing_cost(b->replayer, b->c, b->missing.task, b->missing.variant, error);
     return append_task_set(b) < 0 || intern_key(&b->state, key) < 0 ? plan_dag_no_memory(b, error)
                                                                     : TANDEM_OK;
 }

@@ -16,7 +16,7 @@ static const double *find_loaded_sensitivity(const tandem_planner *planner, int 
 {
     const tandem_cluster *cluster = tandem_planner_cluster(planner);
     for (int k = 0; k < c; k++)
-        if (cluster->member[k].device.wider == cluster->member[c].device.wider &&
+        if (cluster->classes[k].device.wider == cluster->classes[c].device.wider &&
             tandem_planner_graph(planner, k)->batch == tandem_planner_graph(planner, c)->batch)
             return planner->problem.sensitivity[k];
     return NULL;
@@ -38,7 +38,7 @@ static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *s
                                     graph->model, graph->n_op);
         const tandem_status status =
             tandem_sensitivity_load(planner->sensitivity[c], store, graph, planner->method->name, data,
-                                    cluster->member[c].device.wider, error);
+                                    cluster->classes[c].device.wider, error);
         if (status != TANDEM_OK) return status;
         planner->problem.sensitivity[c] = planner->sensitivity[c];
     }
@@ -63,7 +63,7 @@ static tandem_status read_request(tandem_planner *planner, const tandem_request 
 static const char *find_described_device(const tandem_cluster *cluster)
 {
     for (int c = 0; c < cluster->n_class; c++)
-        if (tandem_device_is_described(&cluster->member[c].device)) return cluster->member[c].device.name;
+        if (tandem_device_is_described(&cluster->classes[c].device)) return cluster->classes[c].device.name;
     return NULL;
 }
 

@@ -56,7 +56,7 @@ static int qsync_is_adjustable(const qsync_state *q, int op)
 static unsigned qsync_precisions_of(const qsync_state *q, int c, int op)
 {
     return tandem_op_row_get(q->graph->op[op].kind)->precisions &
-           tandem_replayer_cluster(q->problem->replayer)->member[c].device.precisions;
+           tandem_replayer_cluster(q->problem->replayer)->classes[c].device.precisions;
 }
 
 static double qsync_sensitivity_of(const qsync_state *q, int c, int op, tandem_precision precision)
@@ -90,7 +90,7 @@ static tandem_status qsync_replay(qsync_state *q, unsigned flags, int *found, ta
 static uint64_t qsync_excess_bytes(qsync_state *q, int c)
 {
     const uint64_t limit_bytes = tandem_allocation_limit_bytes(q->problem, c),
-                   peak_bytes = q->last_replay.member[c].peak_bytes;
+                   peak_bytes = q->last_replay.classes[c].peak_bytes;
     if (peak_bytes < q->min_peak_bytes[c]) q->min_peak_bytes[c] = peak_bytes;
     return limit_bytes && peak_bytes > limit_bytes ? peak_bytes - limit_bytes : 0;
 }
@@ -149,8 +149,8 @@ static tandem_status keep_block_if_faster(qsync_state *q, int c, int begin, int 
 {
     int found;
     const tandem_status status = qsync_replay(q, 0, &found, error);
-    if (status != TANDEM_OK || !found || q->last_replay.member[c].busy_ns >= *best_ns) return status;
-    *best_ns = q->last_replay.member[c].busy_ns;
+    if (status != TANDEM_OK || !found || q->last_replay.classes[c].busy_ns >= *best_ns) return status;
+    *best_ns = q->last_replay.classes[c].busy_ns;
     for (int i = begin; i < end; i++) q->best[i] = qsync_get_precision(q, c, i);
     return TANDEM_OK;
 }
@@ -348,9 +348,9 @@ static unsigned find_classes_to_lower(const qsync_state *q)
     const unsigned all = tandem_all_classes(q->n_class);
     int fastest = 0;
     for (int c = 1; c < q->n_class; c++)
-        if (q->last_replay.member[c].busy_ns <= q->last_replay.member[fastest].busy_ns) fastest = c;
+        if (q->last_replay.classes[c].busy_ns <= q->last_replay.classes[fastest].busy_ns) fastest = c;
     const uint64_t limit_bytes = tandem_allocation_limit_bytes(q->problem, fastest);
-    if (q->n_class == 1 || (limit_bytes && q->last_replay.member[fastest].peak_bytes > limit_bytes))
+    if (q->n_class == 1 || (limit_bytes && q->last_replay.classes[fastest].peak_bytes > limit_bytes))
         return all;
     return all & ~(1u << fastest);
 }
@@ -398,7 +398,7 @@ static tandem_status qsync_open(qsync_state *q, tandem_plan **plan, const tandem
     tandem_status status = tandem_allocation_replay_base(plan, &q->last_replay, problem, error);
     if (status != TANDEM_OK) return status;
     for (int c = 0; c < n_class; c++) {
-        q->min_peak_bytes[c] = q->last_replay.member[c].peak_bytes;
+        q->min_peak_bytes[c] = q->last_replay.classes[c].peak_bytes;
         if (tandem_allocation_limit_bytes(problem, c)) q->with_memory = TANDEM_REPLAY_MEMORY;
     }
     q->block_start = malloc((n_op + 2) * sizeof *q->block_start);

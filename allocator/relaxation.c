@@ -52,19 +52,20 @@ static int64_t count_runs_before(const tandem_step *step, int64_t first_at, int6
     return moment >= end ? step->options.n_micro : moment / step->n_task + (first_at < moment % step->n_task);
 }
 
-static void price_task_variants(tandem_relaxation *r, const tandem_replay_company *contention)
+static void price_task_variants(tandem_relaxation *r, const tandem_contention *contention)
 {
     const tandem_plan_dag *plan_dag = r->plan_dag;
     const tandem_replayer *replayer = r->problem->replayer;
     for (int k = 0; k < plan_dag->task_set_start[plan_dag->n_task_set]; k++) {
         const tandem_task_variant *entry = &plan_dag->task_variant[k];
-        const int64_t alone = tandem_replayer_form_ns(replayer, r->c, entry->task, entry->variant, 0);
-        const int64_t contended = tandem_replayer_form_ns(replayer, r->c, entry->task, entry->variant, 1);
+        const int64_t alone = tandem_replayer_variant_ns(replayer, r->c, entry->task, entry->variant, 0);
+        const int64_t contended = tandem_replayer_variant_ns(replayer, r->c, entry->task, entry->variant, 1);
         r->first_moment[k] = first_moment(class_step(r), entry->task);
-        r->contended_ns[k] = contention->is_own_neighbour || contention->shares_node ? contended : alone;
-        r->min_ns[k] = contention->is_own_neighbour                   ? contended
-                       : contention->shares_node && contended < alone ? contended
-                                                                      : alone;
+        r->contended_ns[k] =
+            contention->is_always_contended || contention->is_on_shared_node ? contended : alone;
+        r->min_ns[k] = contention->is_always_contended                      ? contended
+                       : contention->is_on_shared_node && contended < alone ? contended
+                                                                            : alone;
     }
 }
 
@@ -88,7 +89,7 @@ tandem_status tandem_relaxation_open(tandem_relaxation *out, const tandem_alloca
 {
     tandem_relaxation r = {
         .problem = problem, .c = c, .limit_bytes = tandem_allocation_limit_bytes(problem, c)};
-    tandem_replay_company contention;
+    tandem_contention contention;
     tandem_status status =
         tandem_plan_dag_open(&r.plan_dag, problem->replayer, c, allowed, problem->sensitivity[c], error);
     if (status != TANDEM_OK) return status;
@@ -104,7 +105,7 @@ tandem_status tandem_relaxation_open(tandem_relaxation *out, const tandem_alloca
         tandem_relaxation_close(&r);
         return relaxation_no_memory(&(tandem_relaxation){.problem = problem}, error);
     }
-    tandem_replayer_company(problem->replayer, c, &contention);
+    tandem_replayer_contention(problem->replayer, c, &contention);
     price_task_variants(&r, &contention);
     find_interval_cuts(&r);
     const tandem_memory *memory = tandem_replayer_memory(problem->replayer, c);
@@ -160,13 +161,14 @@ static double other_updates_ns(const tandem_relaxation *r)
     double sum = 0;
     for (int c = 0; c < tandem_replayer_cluster(replayer)->n_class; c++) {
         const tandem_step *step = tandem_replayer_step(replayer, c);
-        tandem_replay_company contention;
-        tandem_replayer_company(replayer, c, &contention);
+        tandem_contention contention;
+        tandem_replayer_contention(replayer, c, &contention);
         for (int b = 0; b < step->n_bucket; b++) {
             const int t = step->bucket[b].update_task;
             if (tandem_step_begins(step, t)) continue;
-            const double alone = (double)tandem_replayer_form_ns(replayer, c, t, 0, 0);
-            sum += contention.slowed * fmax(alone, (double)tandem_replayer_form_ns(replayer, c, t, 0, 1));
+            const double alone = (double)tandem_replayer_variant_ns(replayer, c, t, 0, 0);
+            sum += contention.comm_slowdown *
+                   fmax(alone, (double)tandem_replayer_variant_ns(replayer, c, t, 0, 1));
         }
     }
     return sum;
@@ -185,14 +187,14 @@ static double min_wire_ns(const tandem_relaxation *r, int b)
 /* What of the target is left for the work until bucket `anchor` is handed over. */
 static int64_t work_limit_ns(const tandem_relaxation *r, int anchor, int64_t target_ns)
 {
-    tandem_replay_company contention;
+    tandem_contention contention;
     double rest = 0;
-    tandem_replayer_company(r->problem->replayer, r->c, &contention);
+    tandem_replayer_contention(r->problem->replayer, r->c, &contention);
     for (int b = 0; b < class_step(r)->n_bucket; b++) {
         double idle, loaded;
         tandem_replayer_bucket_ns(r->problem->replayer, b, &idle, &loaded);
         const double wire = min_wire_ns(r, b);
-        rest += b < anchor ? fmin((1 - 1 / contention.slowed) * loaded, wire) : wire;
+        rest += b < anchor ? fmin((1 - 1 / contention.comm_slowdown) * loaded, wire) : wire;
     }
     return target_ns - (int64_t)floor(rest) + ROUNDING_NS;
 }
@@ -211,7 +213,8 @@ static int64_t leading_work_ns(const tandem_relaxation *r)
     const tandem_step *step = class_step(r);
     int64_t sum = 0;
     for (int t = step->bucket[0].update_task - 1; t < step->n_task; t++)
-        if (tandem_step_begins(step, t)) sum += tandem_replayer_form_ns(r->problem->replayer, r->c, t, 0, 1);
+        if (tandem_step_begins(step, t))
+            sum += tandem_replayer_variant_ns(r->problem->replayer, r->c, t, 0, 1);
     return sum;
 }
 

@@ -15,7 +15,7 @@ unsigned tandem_search_precisions(const tandem_search *search, int op)
 {
     const tandem_cluster *cluster = tandem_replayer_cluster(search->problem->replayer);
     return tandem_op_row_get(search->problem->graph->op[op].kind)->precisions &
-           cluster->member[search->c].device.precisions;
+           cluster->classes[search->c].device.precisions;
 }
 
 static double search_sensitivity_of(const tandem_search *search, int op, tandem_precision precision)
@@ -45,8 +45,10 @@ static int is_dominated_by(const tandem_search *search, int op, tandem_precision
                                to_q = k == 0 ? tandem_precision_get(q)->output : TANDEM_F32;
             const int variant_p = N_NATIVE * (int)p + native_place(to_p),
                       variant_q = N_NATIVE * (int)q + native_place(to_q);
-            const int64_t ns_p = tandem_replayer_form_ns(replayer, search->c, task[k], variant_p, contended);
-            const int64_t ns_q = tandem_replayer_form_ns(replayer, search->c, task[k], variant_q, contended);
+            const int64_t ns_p =
+                tandem_replayer_variant_ns(replayer, search->c, task[k], variant_p, contended);
+            const int64_t ns_q =
+                tandem_replayer_variant_ns(replayer, search->c, task[k], variant_q, contended);
             if (ns_p >= 0 && (ns_q < 0 || ns_q > ns_p)) return 0;
         }
     return 1;
@@ -188,9 +190,9 @@ static tandem_status replay_search(tandem_search *search, tandem_plan_metrics *m
     search->replays++;
     const tandem_status status = tandem_replayer_run(search->problem->replayer, &result, flags, error);
     if (status != TANDEM_OK) return status;
-    const uint64_t peak_bytes = result.member[search->c].peak_bytes; /* 0 where it is not weighed */
+    const uint64_t peak_bytes = result.classes[search->c].peak_bytes; /* 0 where it is not weighed */
     metrics->step_ns = result.step_ns;
-    metrics->busy_ns = result.member[search->c].busy_ns;
+    metrics->busy_ns = result.classes[search->c].busy_ns;
     metrics->excess_bytes =
         search->limit_bytes && peak_bytes > search->limit_bytes ? peak_bytes - search->limit_bytes : 0;
     if (search->should_plan_memory && peak_bytes < search->min_peak_bytes)

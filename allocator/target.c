@@ -79,7 +79,7 @@ static tandem_status try_starting_plan(tandem_starting_plans *starts, int s, tan
 static tandem_status find_uniform_starts(tandem_starting_plans *starts, tandem_search *search,
                                          tandem_plan *plan, tandem_error *error)
 {
-    const unsigned precisions = plan->cluster.member[search->c].device.precisions;
+    const unsigned precisions = plan->cluster.classes[search->c].device.precisions;
     tandem_status status = TANDEM_OK;
     const size_t bytes = (size_t)search->n_op * sizeof *search->current;
     for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
@@ -170,7 +170,7 @@ static void sort_classes_by_busy_time(tandem_target *target, const tandem_replay
 {
     for (int c = 0; c < base->n_class; c++) {
         int at = c;
-        for (; at > 0 && base->member[target->order[at - 1]].busy_ns < base->member[c].busy_ns; at--)
+        for (; at > 0 && base->classes[target->order[at - 1]].busy_ns < base->classes[c].busy_ns; at--)
             target->order[at] = target->order[at - 1];
         target->order[at] = c;
     }
@@ -180,7 +180,7 @@ static void sort_classes_by_busy_time(tandem_target *target, const tandem_replay
 static int exceeds_memory_limit(const target_finder *f, const tandem_replay *replay, int c)
 {
     const uint64_t limit_bytes = tandem_allocation_limit_bytes(f->problem, c);
-    return limit_bytes && replay->member[c].peak_bytes > limit_bytes;
+    return limit_bytes && replay->classes[c].peak_bytes > limit_bytes;
 }
 
 static tandem_status report_target_missed(const target_finder *f, int64_t fastest_ns, tandem_error *error)

@@ -19,8 +19,8 @@ static tandem_status allocate_uniform(const tandem_allocation_problem *problem, 
     status = tandem_replayer_run(problem->replayer, &lowered, TANDEM_REPLAY_MEMORY, error);
     for (int c = 0; c < base.n_class && status == TANDEM_OK; c++) {
         const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
-        if (limit_bytes && lowered.member[c].peak_bytes > limit_bytes)
-            status = tandem_allocation_infeasible(problem, c, lowered.member[c].peak_bytes, error);
+        if (limit_bytes && lowered.classes[c].peak_bytes > limit_bytes)
+            status = tandem_allocation_infeasible(problem, c, lowered.classes[c].peak_bytes, error);
     }
     if (status != TANDEM_OK) goto out;
     *allocation = (tandem_allocation){

@@ -61,7 +61,7 @@ static tandem_status check_replayed_metrics(const tandem_plan *plan, const tande
         return report_wrong_integer("step_ns", plan->step_ns, found->step_ns, replayed, error);
     for (int c = 0; c < plan->cluster.n_class; c++) {
         char name[TANDEM_DEVICE_NAME + 32];
-        (void)snprintf(name, sizeof name, "peak_bytes of %s", plan->cluster.member[c].device.name);
+        (void)snprintf(name, sizeof name, "peak_bytes of %s", plan->cluster.classes[c].device.name);
         if (plan->peak_bytes[c] && plan->peak_bytes[c] != found->peak_bytes[c])
             return report_wrong_integer(name, (int64_t)plan->peak_bytes[c], (int64_t)found->peak_bytes[c],
                                         replayed, error);
@@ -82,7 +82,7 @@ static tandem_status check_plan_consistency(const tandem_plan *plan, const tande
         if (plan->keeps_base >> c & 1 && !tandem_plan_is_uniform(plan, graph, c, plan->base_precision))
             return tandem_error_set(
                 error, TANDEM_MALFORMED, "class %d (%s) is held in the plan, but not all in %s", c + 1,
-                plan->cluster.member[c].device.name, tandem_precision_get(plan->base_precision)->name);
+                plan->cluster.classes[c].device.name, tandem_precision_get(plan->base_precision)->name);
     if (!isnan(plan->slowdown) && plan->fastest_ns && plan->target_ns) {
         const int64_t target_ns =
             plan->fastest_ns + (int64_t)fmin((double)plan->fastest_ns * plan->slowdown, 0x1p61);
@@ -117,7 +117,7 @@ static tandem_status check_plan_limits(const tandem_plan *plan, const tandem_all
                 error, TANDEM_NO_FIT,
                 "the plan takes %s (%" PRIu64 " B) a rank on %s, its limit is %s (%" PRIu64 " B)",
                 tandem_quantity_print_bytes(is, sizeof is, found->peak_bytes[c]), found->peak_bytes[c],
-                plan->cluster.member[c].device.name,
+                plan->cluster.classes[c].device.name,
                 tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes);
     }
     if (plan->target_ns && found->step_ns > plan->target_ns)
@@ -166,9 +166,9 @@ static tandem_status check_plan_form(const tandem_plan *plan, const tandem_alloc
             const unsigned precisions = tandem_op_row_get(problem->graph->op[i].kind)->precisions;
             const char *name = tandem_precision_get(plan->precision[c][i])->name;
             if (precisions &&
-                !(precisions & cluster->member[c].device.precisions & 1u << plan->precision[c][i]))
+                !(precisions & cluster->classes[c].device.precisions & 1u << plan->precision[c][i]))
                 return tandem_error_set(error, TANDEM_MALFORMED, "'%s' cannot be %s on %s",
-                                        problem->graph->op[i].name, name, cluster->member[c].device.name);
+                                        problem->graph->op[i].name, name, cluster->classes[c].device.name);
         }
     return TANDEM_OK;
 }
@@ -189,7 +189,7 @@ tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_pla
     if (status != TANDEM_OK) return status;
     found.step_ns = replay.step_ns;
     found.sensitivity = tandem_allocation_sensitivity(problem);
-    for (int c = 0; c < replay.n_class; c++) found.peak_bytes[c] = replay.member[c].peak_bytes;
+    for (int c = 0; c < replay.n_class; c++) found.peak_bytes[c] = replay.classes[c].peak_bytes;
     status = check_plan_consistency(plan, problem->graph, error);
     if (status == TANDEM_OK) status = check_replayed_metrics(plan, &found, error);
     if (status == TANDEM_OK) status = check_plan_limits(plan, problem, &found, error);

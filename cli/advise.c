@@ -72,7 +72,7 @@ static void share_links(tandem_cluster *a, tandem_cluster *b)
 static tandem_cluster join(const tandem_cluster *a, const tandem_cluster *b)
 {
     tandem_cluster all = *a;
-    memcpy(&all.member[all.n_class], b->member, (size_t)b->n_class * sizeof *b->member);
+    memcpy(&all.classes[all.n_class], b->classes, (size_t)b->n_class * sizeof *b->classes);
     all.n_class += b->n_class;
     const tandem_link net = slower((tandem_link){a->link_bytes_per_s, a->link_latency_ns},
                                    (tandem_link){b->link_bytes_per_s, b->link_latency_ns});
@@ -104,9 +104,10 @@ static tandem_status add_parts(advising *v, const tandem_cluster *a, const tande
     }
     for (int c = 0; c < b->n_class && status == TANDEM_OK; c++) {
         tandem_cluster part = *b;
-        if (part.member[c].n_rank < 2) continue;
-        part.member[c].n_rank /= 2;
-        if (part.member[c].per_node > part.member[c].n_rank) part.member[c].per_node = part.member[c].n_rank;
+        if (part.classes[c].n_rank < 2) continue;
+        part.classes[c].n_rank /= 2;
+        if (part.classes[c].per_node > part.classes[c].n_rank)
+            part.classes[c].per_node = part.classes[c].n_rank;
         const tandem_cluster joined = join(a, &part);
         status = add_case(v, &joined, error);
     }
@@ -129,7 +130,7 @@ static tandem_status find_all(advising *v, tandem_error *error)
     const tandem_cluster all = join(&a, &b);
     v->begin_ns = tandem_now_ns();
     v->n_case = FIRST_PART + (b.n_class > 1 ? b.n_class : 0);
-    for (int c = 0; c < b.n_class; c++) v->n_case += b.member[c].n_rank > 1;
+    for (int c = 0; c < b.n_class; c++) v->n_case += b.classes[c].n_rank > 1;
     status = add_case(v, &a, error);
     if (status == TANDEM_OK) status = add_case(v, &b, error);
     if (status == TANDEM_OK) status = add_case(v, &all, error);
@@ -254,7 +255,7 @@ static int print_text(const advising *v, const char *verdict)
         const cli_prospect *p = &v->prospect[k];
         const char *name = k < FIRST_PART ? role[k] : "part";
         int64_t batch[TANDEM_MAX_CLASS];
-        for (int c = 0; c < p->cluster.n_class; c++) batch[c] = p->cluster.member[c].batch;
+        for (int c = 0; c < p->cluster.n_class; c++) batch[c] = p->cluster.classes[c].batch;
         cli_batches_print(batches, sizeof batches, batch, p->cluster.n_class);
         if (p->samples_per_s > 0)
             cli_table_row(

@@ -31,7 +31,7 @@ static int print_text(const split *s, const tandem_batch_choice *choice, const c
     const int n_micro = s->options->step.n_micro;
     tandem_cluster without_batches = s->subject.cluster;
     cli_table table = {0};
-    for (int c = 0; c < without_batches.n_class; c++) without_batches.member[c].batch = 0;
+    for (int c = 0; c < without_batches.n_class; c++) without_batches.classes[c].batch = 0;
     tandem_cluster_print(cluster, sizeof cluster, &without_batches);
     printf("%s on %s, %lld samples a step", s->subject.graph[0]->model, cluster, (long long)samples);
     if (n_micro > 1) printf(" in %d micro-steps", n_micro);

@@ -98,7 +98,7 @@ int allocate_explain_text(const allocating *a)
         if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, a->explained, &error) !=
             TANDEM_OK)
             code = cli_fail(&error);
-        add_rows(&table, choice, n, a->plan->cluster.member[c].device.name);
+        add_rows(&table, choice, n, a->plan->cluster.classes[c].device.name);
     }
     if (!code) code = cli_table_print(&table);
     cli_table_free(&table);
@@ -133,7 +133,7 @@ json_t *allocate_explain_json(const allocating *a)
         if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, a->explained, NULL) !=
             TANDEM_OK)
             break; /* was replayed a moment ago: only memory can be out */
-        json_array_append_new(devices, json_pack("{s:s,s:o}", "name", a->plan->cluster.member[c].device.name,
+        json_array_append_new(devices, json_pack("{s:s,s:o}", "name", a->plan->cluster.classes[c].device.name,
                                                  "choices", choices_json(choice, n)));
     }
     return json_pack("{s:s,s:o}", "operator", a->problem->graph->op[a->explained].name, "devices", devices);

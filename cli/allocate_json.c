@@ -19,7 +19,7 @@ static json_t *devices_json(const allocating *a)
         const int lowered =
             !tandem_plan_is_uniform(a->plan, a->problem->graph, c, a->problem->base_precision);
         json_array_append_new(
-            devices, json_pack("{s:s,s:b,s:b,s:I,s:o,s:o}", "name", a->plan->cluster.member[c].device.name,
+            devices, json_pack("{s:s,s:b,s:b,s:I,s:o,s:o}", "name", a->plan->cluster.classes[c].device.name,
                                "lowered", lowered, "held", (int)(a->result.keeps_base >> c & 1), "peak_bytes",
                                (json_int_t)a->result.peak_bytes[c], "precisions", precisions, "costs",
                                cli_provenance_json(a->problem->replayer, c)));

@@ -11,9 +11,9 @@ static void print_text(const allocating *a, const tandem_memory_deficit *shortfa
         const tandem_memory_deficit *s = &shortfall[k];
         const uint64_t missing_bytes = s->peak_bytes - s->limit_bytes;
         fprintf(stderr, "%s lacks %s (%llu B) a rank: the smallest plan at batch %lld takes %s; ",
-                a->subject.cluster.member[s->c].device.name,
+                a->subject.cluster.classes[s->c].device.name,
                 tandem_quantity_print_bytes(missing, sizeof missing, missing_bytes),
-                (unsigned long long)missing_bytes, (long long)a->subject.cluster.member[s->c].batch,
+                (unsigned long long)missing_bytes, (long long)a->subject.cluster.classes[s->c].batch,
                 tandem_quantity_print_bytes(least, sizeof least, s->peak_bytes));
         if (s->batch > 0)
             fprintf(stderr, "batch %lld would fit\n", (long long)s->batch);
@@ -30,10 +30,10 @@ static int print_json(const allocating *a, const tandem_memory_deficit *shortfal
         const tandem_memory_deficit *s = &shortfall[k];
         json_array_append_new(
             rows,
-            json_pack("{s:s,s:I,s:I,s:I,s:I,s:o}", "name", a->subject.cluster.member[s->c].device.name,
+            json_pack("{s:s,s:I,s:I,s:I,s:I,s:o}", "name", a->subject.cluster.classes[s->c].device.name,
                       "least_bytes", (json_int_t)s->peak_bytes, "limit_bytes", (json_int_t)s->limit_bytes,
                       "missing_bytes", (json_int_t)(s->peak_bytes - s->limit_bytes), "batch",
-                      (json_int_t)a->subject.cluster.member[s->c].batch, "batch_that_fits",
+                      (json_int_t)a->subject.cluster.classes[s->c].batch, "batch_that_fits",
                       s->batch > 0 ? json_integer(s->batch) : json_null()));
     }
     json_object_set_new(result, "fits", json_false());

@@ -80,7 +80,7 @@ static int print_devices(const allocating *a)
         for (int k = 0; k < TANDEM_N_PRECISION; k++) {
             const allocate_part part = allocate_part_of(a, c, (tandem_precision)k);
             if (part.n_op == 0) continue;
-            cli_table_row(&table, "%s\t%s\t%d\t%s\t%s", first ? a->plan->cluster.member[c].device.name : "",
+            cli_table_row(&table, "%s\t%s\t%d\t%s\t%s", first ? a->plan->cluster.classes[c].device.name : "",
                           tandem_precision_get((tandem_precision)k)->name, part.n_op,
                           tandem_quantity_print_ratio(share, sizeof share, part.flops_share),
                           first ? tandem_quantity_print_bytes(bytes, sizeof bytes, a->result.peak_bytes[c])
@@ -128,7 +128,7 @@ const char *allocate_print_held(char *text, size_t size, const tandem_plan *plan
     for (int c = 0; c < plan->cluster.n_class && used < size && !is_of_all; c++)
         if (plan->keeps_base >> c & 1)
             used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : " that keeps ",
-                                     plan->cluster.member[c].device.name);
+                                     plan->cluster.classes[c].device.name);
     if (used > 0 && used < size)
         (void)snprintf(text + used, size - used, " in %s", tandem_precision_get(plan->base_precision)->name);
     return text;

@@ -54,7 +54,7 @@ static void print_text(const verifying *v, const char *path)
         const uint64_t limit_bytes = tandem_cluster_limit_bytes(&v->subject.cluster, c);
         printf("memory       %s on %s",
                tandem_quantity_print_bytes(bytes, sizeof bytes, v->found.peak_bytes[c]),
-               plan->cluster.member[c].device.name);
+               plan->cluster.classes[c].device.name);
         if (limit_bytes) printf(", limit %s", tandem_quantity_print_bytes(bytes, sizeof bytes, limit_bytes));
         putchar('\n');
     }

@@ -106,7 +106,7 @@ static tandem_status measure_all(exchange_bench *b, const cli_subject *subject, 
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d repetitions", b->n);
     tandem_status status = b->backend->worker_open(
         &b->worker,
-        &(tandem_worker_options){.device = subject->cluster.member[member].device.name,
+        &(tandem_worker_options){.device = subject->cluster.classes[member].device.name,
                                  .rank = place->rank,
                                  .n_rank = place->n_rank,
                                  .store = place->store,

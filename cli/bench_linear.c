@@ -75,14 +75,14 @@ tandem_status bench_linear(bench_result *result, const cli_options *given, int64
     if (!backend) return error->status;
     tandem_status status = cli_subject_open(&subject, &options, error);
     const tandem_worker_options here = {
-        .device = subject.cluster.member[0].device.name, .n_rank = 1, .cpu = -1, .timeout_ns = timeout_ns};
+        .device = subject.cluster.classes[0].device.name, .n_rank = 1, .cpu = -1, .timeout_ns = timeout_ns};
     if (status == TANDEM_OK) status = backend->worker_open(&worker, &here, error);
     if (status == TANDEM_OK)
-        status = tandem_device_open_step(&step, &subject.cluster.member[0].device, subject.graph[0], 0, NULL,
+        status = tandem_device_open_step(&step, &subject.cluster.classes[0].device, subject.graph[0], 0, NULL,
                                          error);
     const int layer = status == TANDEM_OK ? find_layer(subject.graph[0]) : 0;
     for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
-        if (!(subject.cluster.member[0].device.precisions >> p & 1)) continue;
+        if (!(subject.cluster.classes[0].device.precisions >> p & 1)) continue;
         tandem_step_set(step, layer, (tandem_precision)p);
         tandem_step_resolve(step);
         status = measure(result, backend, worker, step, layer, n, error);

@@ -108,7 +108,7 @@ static tandem_status measure_predicted(bench_result *result, const cli_options *
 {
     cli_options options = *given;
     for (int c = 0; c < subject->cluster.n_class; c++)
-        if (!tandem_device_is_described(&subject->cluster.member[c].device)) return TANDEM_OK;
+        if (!tandem_device_is_described(&subject->cluster.classes[c].device)) return TANDEM_OK;
     options.db = "tandem-bench-no-such-store.db";
     options.predict = 1;
     return measure_processes(result, &options, subject, "process, all predicted", error);

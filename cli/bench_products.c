@@ -215,7 +215,7 @@ static int print_json(const products *all)
     }
     json_object_set_new(object, "what", json_string("products"));
     json_object_set_new(object, "model", json_string(all->rank.step->graph->model));
-    json_object_set_new(object, "device", json_string(all->subject.cluster.member[0].device.name));
+    json_object_set_new(object, "device", json_string(all->subject.cluster.classes[0].device.name));
     json_object_set_new(object, "batch", json_integer(all->rank.step->graph->batch));
     json_object_set_new(object, "step_ns", json_integer(all->median_step_ns));
     json_object_set_new(object, "products", array);
@@ -256,7 +256,7 @@ static int print_text(const products *all)
     char step[TANDEM_QUANTITY_TEXT], in_step[TANDEM_QUANTITY_TEXT];
     cli_progress_end();
     printf("%s, batch %" PRId64 ", on %s: step %s, of it products %s\n", all->rank.step->graph->model,
-           all->rank.step->graph->batch, all->subject.cluster.member[0].device.name,
+           all->rank.step->graph->batch, all->subject.cluster.classes[0].device.name,
            tandem_quantity_print_ns(step, sizeof step, all->median_step_ns),
            tandem_quantity_print_ns(in_step, sizeof in_step, total.step_ns));
     cli_table table = {0};

@@ -24,7 +24,7 @@ typedef struct replays {
 static tandem_precision allowed(const replays *r, int c, int op, uint64_t k)
 {
     const unsigned precisions =
-        tandem_op_row_get(r->graph->op[op].kind)->precisions & r->cluster->member[c].device.precisions;
+        tandem_op_row_get(r->graph->op[op].kind)->precisions & r->cluster->classes[c].device.precisions;
     uint64_t place = k % (uint64_t)__builtin_popcount(precisions);
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         if (precisions >> p & 1 && place-- == 0) return (tandem_precision)p;
@@ -54,7 +54,7 @@ static void flip(replays *r)
     const int op = r->op[turn / (uint64_t)r->cluster->n_class % (uint64_t)r->n_op];
     const unsigned narrower =
         (unsigned)__builtin_popcount(tandem_op_row_get(r->graph->op[op].kind)->precisions &
-                                     r->cluster->member[c].device.precisions) -
+                                     r->cluster->classes[c].device.precisions) -
         1;
     tandem_replayer_set(r->replayer, c, op,
                         r->count % 2 || !narrower ? TANDEM_PRECISION_FP32
@@ -66,8 +66,8 @@ static void change_cost(replays *r)
 {
     const int c = (int)(r->count % (uint64_t)r->cluster->n_class);
     const int t = r->task[r->count * 7919 % (uint64_t)r->n_task];
-    tandem_replayer_set_form_ns(r->replayer, c, t, tandem_replayer_step(r->replayer, c)->task[t].variant, 0,
-                                5000 + (int64_t)(r->count * 104729 % 15000));
+    tandem_replayer_set_variant_ns(r->replayer, c, t, tandem_replayer_step(r->replayer, c)->task[t].variant,
+                                   0, 5000 + (int64_t)(r->count * 104729 % 15000));
 }
 
 static tandem_status replay_once(replays *r, void (*change)(replays *), unsigned flags, tandem_error *error)
@@ -273,9 +273,9 @@ static tandem_status measure_drawn(bench_result *result, const tandem_graph *gra
 {
     enum { SAMPLES = 10, DRAWS = 20, WITH_WARM_UP = DRAWS + 4 };
     const tandem_graph *graphs[2] = {graph, graph};
-    const tandem_noise_options options = {.n_draw = DRAWS, .spread = -1};
+    const tandem_monte_carlo_options options = {.n_simulation = DRAWS, .spread = -1};
     tandem_cluster cluster;
-    tandem_noise noise;
+    tandem_monte_carlo noise;
     int64_t sample_ns[SAMPLES];
     char name[96];
     replays r = {.graph = graph, .cluster = &cluster};
@@ -284,7 +284,7 @@ static tandem_status measure_drawn(bench_result *result, const tandem_graph *gra
     tandem_status status = open_stand_in(&r, graphs, BENCH_WIDE_BUCKET_BYTES, error);
     for (int k = 0; k < SAMPLES && status == TANDEM_OK; k++) {
         const int64_t begin = tandem_now_ns();
-        status = tandem_replayer_draw(&noise, r.replayer, &options, error);
+        status = tandem_replayer_monte_carlo(&noise, r.replayer, &options, error);
         sample_ns[k] = (tandem_now_ns() - begin) / WITH_WARM_UP;
     }
     if (status == TANDEM_OK) bench_add(result, name, sample_ns, SAMPLES);

@@ -44,7 +44,7 @@ static int run_one(bench_result *result, const cli_options *options, const cli_s
         (void)snprintf(one->name, sizeof one->name, "%s", name);
         double flops = 0;
         for (int c = 0; c < subject->cluster.n_class; c++)
-            flops += tandem_graph_flops(subject->graph[c]) * subject->cluster.member[c].n_rank;
+            flops += tandem_graph_flops(subject->graph[c]) * subject->cluster.classes[c].n_rank;
         if (one->median_ns > 0) one->flops_per_s = flops * 1e9 / (double)one->median_ns;
     }
     json_decref(run);
@@ -55,7 +55,7 @@ static int run_one(bench_result *result, const cli_options *options, const cli_s
 static unsigned precisions_of(const tandem_cluster *cluster)
 {
     unsigned precisions = ~0u;
-    for (int c = 0; c < cluster->n_class; c++) precisions &= cluster->member[c].device.precisions;
+    for (int c = 0; c < cluster->n_class; c++) precisions &= cluster->classes[c].device.precisions;
     return precisions;
 }
 

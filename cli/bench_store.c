@@ -40,25 +40,25 @@ static int64_t draw_ns(const char *device, const tandem_cost_key *key)
 /* Alone; and a fifth more beside every device of the cluster, where ranks may share a machine. */
 static tandem_status put(const making *m, int c, const tandem_cost_key *key, tandem_error *error)
 {
-    const char *device = m->cluster->member[c].device.name;
+    const char *device = m->cluster->classes[c].device.name;
     const int64_t ns = draw_ns(device, key);
     tandem_cost cost = cost_of(ns);
     tandem_status status = tandem_store_put_cost(m->store, device, "", key, &cost, error);
     cost = cost_of(ns * 6 / 5);
     for (int other = 0; other < m->cluster->n_class && status == TANDEM_OK && !m->cluster->link_bytes_per_s;
          other++)
-        status =
-            tandem_store_put_cost(m->store, device, m->cluster->member[other].device.name, key, &cost, error);
+        status = tandem_store_put_cost(m->store, device, m->cluster->classes[other].device.name, key, &cost,
+                                       error);
     return status;
 }
 
 static tandem_status fill_class(const making *m, int c, tandem_error *error)
 {
     tandem_step *step = NULL;
-    tandem_status status = tandem_device_open_step(&step, &m->cluster->member[c].device, m->graph[c],
+    tandem_status status = tandem_device_open_step(&step, &m->cluster->classes[c].device, m->graph[c],
                                                    m->bucket_bytes, NULL, error);
     for (int t = 0; status == TANDEM_OK && t < step->n_task; t++)
-        for (unsigned forms = tandem_step_forms(step, t, m->cluster->member[c].device.precisions);
+        for (unsigned forms = tandem_step_forms(step, t, m->cluster->classes[c].device.precisions);
              forms && status == TANDEM_OK; forms &= forms - 1) {
             tandem_cost_key key;
             if (step->task[t].kind == TANDEM_TASK_REDUCE ||
@@ -77,7 +77,7 @@ static tandem_status fill_exchange(const making *m, tandem_error *error)
     tandem_status status = TANDEM_OK;
     tandem_cluster_group(group, sizeof group, m->cluster);
     for (int c = 0; c < m->cluster->n_class && status == TANDEM_OK; c++)
-        status = tandem_store_put_interference(m->store, m->cluster->member[c].device.name, group,
+        status = tandem_store_put_interference(m->store, m->cluster->classes[c].device.name, group,
                                                "compute_under_comm", 1 << 20, 7.0 / 6, 1, error);
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++) {
         const tandem_collective_point point = {.bytes = 1 << 20, .cost = cost_of(loaded ? 30000 : 25000)};

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/philox.h"
 #include "cli/bench.h"
-#include "tandem/expansion.h"
+#include "tandem/unrolled_step.h"
 #include "tandem/torch_trace.h"
 #include "tandem/trace.h"
 
@@ -132,16 +132,16 @@ enum { STEP_LAPS = 2 };
 
 typedef struct step_work {
     tandem_replayer *replayer;
-    tandem_expansion *expansion;
+    tandem_unrolled_step *expansion;
     engine_work engine;
 } step_work;
 
 static tandem_status expand(void *context, tandem_error *error)
 {
     step_work *const w = context;
-    tandem_expansion_close(w->expansion);
+    tandem_unrolled_step_close(w->expansion);
     w->expansion = NULL;
-    return tandem_replayer_expand(&w->expansion, w->replayer, STEP_LAPS, error);
+    return tandem_replayer_unroll(&w->expansion, w->replayer, STEP_LAPS, error);
 }
 
 static tandem_status measure_step(bench_result *result, step_work *w, int64_t n, tandem_error *error)
@@ -177,7 +177,7 @@ static tandem_status bench_step_by_rank(bench_result *result, int64_t n, tandem_
     if (status == TANDEM_OK) status = tandem_replayer_run(w.replayer, &replay, 0, error);
     if (status == TANDEM_OK) status = measure_step(result, &w, n, error);
     tandem_engine_close(w.engine.engine);
-    tandem_expansion_close(w.expansion);
+    tandem_unrolled_step_close(w.expansion);
     tandem_replayer_close(w.replayer);
     for (int c = 0; c < cluster.n_class; c++) tandem_graph_close(graph[c]);
     return status;

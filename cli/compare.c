@@ -234,7 +234,7 @@ static tandem_status check(const cli_options *options, const cli_subject *subjec
                                 "`tandem profile "
                                 "--plan` into another store does the same");
     for (int c = 0; c < subject->cluster.n_class && !joined; c++) { /* else each rank looks at its own */
-        const tandem_status status = cli_device_require(subject->cluster.member[c].device.name, error);
+        const tandem_status status = cli_device_require(subject->cluster.classes[c].device.name, error);
         if (status != TANDEM_OK) return status;
     }
     return cli_backend(error) ? TANDEM_OK : error->status;

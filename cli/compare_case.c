@@ -61,11 +61,12 @@ tandem_status compare_case_predict(compare_case *out, const cli_options *options
         if (is_scored) made.sensitivity = tandem_allocation_sensitivity(problem);
         for (int c = 0; c < made.n_class; c++) {
             compare_class *class = &made.classes[c];
-            (void)snprintf(class->device, sizeof class->device, "%s", subject->cluster.member[c].device.name);
-            class->n_rank = subject->cluster.member[c].n_rank;
-            class->predicted_peak_bytes = replay.member[c].peak_bytes;
+            (void)snprintf(class->device, sizeof class->device, "%s",
+                           subject->cluster.classes[c].device.name);
+            class->n_rank = subject->cluster.classes[c].n_rank;
+            class->predicted_peak_bytes = replay.classes[c].peak_bytes;
             /* the executor cannot tell a bucket on the wire from one that somebody has not finished */
-            class->predicted_wait_ns = replay.member[c].exposed_comm_ns + replay.member[c].wait_ns;
+            class->predicted_wait_ns = replay.classes[c].exposed_comm_ns + replay.classes[c].wait_ns;
         }
         *out = made;
     }
@@ -241,7 +242,7 @@ static void set_task(tandem_replayer *replayer, const compare_case *out, int c, 
     const int64_t ns = is_reduce ? least_of_classes(out, t) : out->task[t].class_measured_ns[c];
     if (!task->active || ns <= 0) return;
     for (int beside = 0; beside < 2; beside++)
-        tandem_replayer_set_form_ns(replayer, c, t, is_reduce ? 0 : task->variant, beside, ns);
+        tandem_replayer_set_variant_ns(replayer, c, t, is_reduce ? 0 : task->variant, beside, ns);
 }
 
 tandem_status compare_case_own(compare_case *out, const cli_options *options, const cli_subject *subject,
@@ -260,7 +261,7 @@ tandem_status compare_case_own(compare_case *out, const cli_options *options, co
     tandem_planner_close(planner);
     if (status != TANDEM_OK) return status;
     out->own_ns = replay.step_ns;
-    for (int c = 0; c < out->n_class; c++) out->classes[c].own_busy_ns = replay.member[c].busy_ns;
+    for (int c = 0; c < out->n_class; c++) out->classes[c].own_busy_ns = replay.classes[c].busy_ns;
     return status;
 }
 

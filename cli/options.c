@@ -346,7 +346,7 @@ static int64_t *count_of(cli_options *options, int key, int64_t *least, int64_t 
     case OPTION_EVALUATE_EVERY: return &options->evaluate_every;
     case OPTION_CHECKPOINT_EVERY: return &options->checkpoint_every;
     case OPTION_REPETITIONS: *most = 1 << 20; return &options->repetitions;
-    case OPTION_DRAWS: *most = TANDEM_MOST_DRAWS; return &options->draws;
+    case OPTION_DRAWS: *most = TANDEM_MAX_SIMULATIONS; return &options->draws;
     case OPTION_EVALUATE: *least = 0; return &options->evaluate;
     case OPTION_WARMUP: *least = 0; return &options->warmup;
     default: return NULL;

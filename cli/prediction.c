@@ -53,9 +53,10 @@ static double share_of(const tandem_provenance *provenance, int origin)
 void cli_basis_take(cli_basis *basis, const tandem_replayer *replayer)
 {
     const tandem_cluster *cluster = tandem_replayer_cluster(replayer);
-    *basis = (cli_basis){.n_class = cluster->n_class, .exchange = *tandem_replayer_exchange(replayer)};
+    *basis = (cli_basis){.n_class = cluster->n_class,
+                         .allreduce_source = *tandem_replayer_allreduce_source(replayer)};
     for (int c = 0; c < cluster->n_class; c++) {
-        (void)snprintf(basis->device[c], sizeof basis->device[c], "%s", cluster->member[c].device.name);
+        (void)snprintf(basis->device[c], sizeof basis->device[c], "%s", cluster->classes[c].device.name);
         tandem_replayer_provenance(replayer, c, &basis->of[c]);
     }
 }
@@ -85,7 +86,7 @@ int cli_basis_is_described(const cli_basis *basis)
     for (int c = 0; c < basis->n_class; c++)
         for (int k = 0; k < TANDEM_N_ORIGIN; k++)
             if (basis->of[c].n_fitted || (k != TANDEM_ORIGIN_PREDICTED && basis->of[c].n_task[k])) return 0;
-    return basis->exchange.n_point == 0;
+    return basis->allreduce_source.n_point == 0;
 }
 
 json_t *cli_provenance_json(const tandem_replayer *replayer, int c)
@@ -112,22 +113,23 @@ static void append_basis(char *line, size_t size, const tandem_provenance *prove
 }
 
 /* By which algorithm, or by which curve and line, and how good that is. */
-static void print_exchange(const tandem_exchange *exchange)
+static void print_exchange(const tandem_allreduce_source *source)
 {
     char latency[TANDEM_QUANTITY_TEXT], rate[TANDEM_QUANTITY_TEXT] = "any rate", spread[TANDEM_QUANTITY_TEXT];
     int n = 0;
-    for (int k = 0; k < TANDEM_N_ALGORITHM; k++)
-        if (exchange->n_by[k])
-            printf("%s%d %s", n++ ? ", " : "all-reduces over the cluster's links: ", exchange->n_by[k],
+    for (int k = 0; k < TANDEM_N_COLLECTIVE_ALGORITHM; k++)
+        if (source->n_by_algorithm[k])
+            printf("%s%d %s",
+                   n++ ? ", " : "all-reduces over the cluster's links: ", source->n_by_algorithm[k],
                    tandem_collective_algorithm_name((tandem_collective_algorithm)k));
     if (n) putchar('\n');
-    if (!exchange->n_point) return;
-    if (exchange->bytes_per_s > 0) tandem_quantity_print_bps(rate, sizeof rate, exchange->bytes_per_s);
+    if (!source->n_point) return;
+    if (source->bytes_per_s > 0) tandem_quantity_print_bps(rate, sizeof rate, source->bytes_per_s);
     printf(
         "all-reduces from a measured curve of %d points, whose upper part lies %s from a line of %s and %s",
-        exchange->n_point, tandem_quantity_print_ratio(spread, sizeof spread, exchange->spread),
-        tandem_quantity_print_ns(latency, sizeof latency, llround(exchange->latency_ns)), rate);
-    if (exchange->n_beyond) printf("; %d buckets lie beyond it, on that line", exchange->n_beyond);
+        source->n_point, tandem_quantity_print_ratio(spread, sizeof spread, source->spread),
+        tandem_quantity_print_ns(latency, sizeof latency, llround(source->latency_ns)), rate);
+    if (source->n_extrapolated) printf("; %d buckets lie beyond it, on that line", source->n_extrapolated);
     putchar('\n');
 }
 
@@ -146,7 +148,7 @@ void cli_basis_print(const cli_basis *basis)
         if (provenance->n_task[TANDEM_ORIGIN_PREDICTED]) append_basis(line, sizeof line, provenance);
         if (strchr(line, ',')) printf("times on %s: %s\n", basis->device[c], line);
     }
-    print_exchange(&basis->exchange);
+    print_exchange(&basis->allreduce_source);
 }
 
 void cli_provenance_print(const tandem_replayer *replayer)

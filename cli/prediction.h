@@ -24,7 +24,7 @@ typedef struct cli_basis {
     int n_class;
     char device[TANDEM_MAX_CLASS][TANDEM_DEVICE_NAME];
     tandem_provenance of[TANDEM_MAX_CLASS];
-    tandem_exchange exchange;
+    tandem_allreduce_source allreduce_source;
 } cli_basis;
 /* Of the plan of the replayer's last run. */
 void cli_basis_take(cli_basis *basis, const tandem_replayer *replayer);

@@ -20,7 +20,8 @@ typedef struct stage_counts {
 static const char *neighbour_of(const profile_rank *rank)
 {
     const int other = rank->place.rank == 0 ? 1 : 0;
-    return rank->subject->cluster.member[tandem_cluster_class_of(&rank->subject->cluster, other)].device.name;
+    return rank->subject->cluster.classes[tandem_cluster_class_of(&rank->subject->cluster, other)]
+        .device.name;
 }
 
 /* Costs of this rank's device alone, with algorithms that were chosen by profiles before, or that it tries
@@ -88,7 +89,7 @@ static tandem_status open_rank(profile_rank *rank, tandem_error *error)
 {
     const cli_options *options = rank->options;
     rank->class_index = tandem_cluster_class_of(&rank->subject->cluster, rank->place.rank);
-    rank->device = rank->subject->cluster.member[rank->class_index].device.name;
+    rank->device = rank->subject->cluster.classes[rank->class_index].device.name;
     rank->backend = cli_backend(error);
     if (!rank->backend) return TANDEM_MISSING;
     tandem_status status = tandem_device_require(rank->device, error);
@@ -150,7 +151,7 @@ static int print_report(const profile_rank *rank, const stage_counts *all, int64
         for (int r = 0; r < rank->place.n_rank; r++)
             json_array_append_new(
                 devices, json_pack("{s:s,s:o,s:o,s:o}", "name",
-                                   cluster->member[tandem_cluster_class_of(cluster, r)].device.name, "alone",
+                                   cluster->classes[tandem_cluster_class_of(cluster, r)].device.name, "alone",
                                    count_json(&all[r].alone), "beside", count_json(&all[r].beside), "clocks",
                                    clocks_json(&all[r].clocks)));
         json_object_set_new(result, "model", json_string(rank->subject->graph[0]->model));
@@ -166,7 +167,7 @@ static int print_report(const profile_rank *rank, const stage_counts *all, int64
            rank->options->db, tandem_quantity_print_ns(time, sizeof time, ns));
     for (int r = 0; r < rank->place.n_rank && !rank->options->exchange_only; r++) {
         printf("  %-18s alone %4lld (%lld)   beside a neighbour %4lld (%lld)\n",
-               cluster->member[tandem_cluster_class_of(cluster, r)].device.name,
+               cluster->classes[tandem_cluster_class_of(cluster, r)].device.name,
                (long long)all[r].alone.measured, (long long)all[r].alone.known,
                (long long)all[r].beside.measured, (long long)all[r].beside.known);
         print_clocks(&all[r].clocks);
@@ -218,7 +219,7 @@ static tandem_status check_ranks(const cli_options *options, const cli_subject *
 static tandem_status check(const cli_options *options, const cli_subject *subject, tandem_error *error)
 {
     for (int c = 0; c < subject->cluster.n_class; c++) {
-        const tandem_status status = cli_device_require(subject->cluster.member[c].device.name, error);
+        const tandem_status status = cli_device_require(subject->cluster.classes[c].device.name, error);
         if (status != TANDEM_OK) return status;
     }
     if (!cli_backend(error)) return TANDEM_MISSING;

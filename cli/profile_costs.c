@@ -61,7 +61,7 @@ static tandem_precision nth_precision(unsigned precisions, int n)
 
 static int count_plans(const profile_rank *rank)
 {
-    const int n_uniform = uniform_count(&rank->subject->cluster.member[rank->class_index].device);
+    const int n_uniform = uniform_count(&rank->subject->cluster.classes[rank->class_index].device);
     if (profile_of_plan(rank->options)) return 1;
     return n_uniform + (n_uniform > 1 ? MIXED_PLANS : 0);
 }
@@ -71,7 +71,7 @@ static tandem_status set_plan(cost_profile *profile, int k, tandem_error *error)
 {
     const profile_rank *rank = profile->rank;
     const int c = rank->class_index, is_given = profile_of_plan(rank->options);
-    const tandem_device *device = &rank->subject->cluster.member[c].device;
+    const tandem_device *device = &rank->subject->cluster.classes[c].device;
     const tandem_graph *graph = profile->step->graph;
     tandem_plan *made = NULL;
     tandem_status status = tandem_plan_open(&made, graph, &rank->subject->cluster, "profile", error);
@@ -252,7 +252,7 @@ static tandem_status file_clocks(profile_rank *rank, tandem_error *error)
 static tandem_status run_plan(cost_profile *profile, int k, tandem_error *error)
 {
     profile_rank *rank = profile->rank;
-    const tandem_device *device = &rank->subject->cluster.member[rank->class_index].device;
+    const tandem_device *device = &rank->subject->cluster.classes[rank->class_index].device;
     const int asked = (int)rank->options->repetitions;
     const int n = k < uniform_count(device) ? (asked > 0 ? asked : UNIFORM_REPETITIONS) : MIXED_REPETITIONS;
     tandem_executor *executor = NULL;
@@ -284,7 +284,7 @@ static tandem_status run_new(cost_profile *profile, int k, tandem_error *error)
 static int is_lacking(cost_profile *profile, int k)
 {
     const profile_rank *rank = profile->rank;
-    const tandem_device *device = &rank->subject->cluster.member[rank->class_index].device;
+    const tandem_device *device = &rank->subject->cluster.classes[rank->class_index].device;
     if (profile_of_plan(rank->options) || k >= uniform_count(device)) return 0;
     const tandem_precision precision = nth_precision(device->precisions, k);
     if (precision == TANDEM_PRECISION_FP32) return 0;
@@ -334,7 +334,7 @@ static void release(cost_profile *profile)
 tandem_status profile_costs(profile_rank *rank, const char *neighbour, profile_count *count,
                             tandem_error *error)
 {
-    const tandem_device *device = &rank->subject->cluster.member[rank->class_index].device;
+    const tandem_device *device = &rank->subject->cluster.classes[rank->class_index].device;
     cost_profile profile = {
         .rank = rank, .neighbour = neighbour, .begin_ns = tandem_now_ns(), .precisions = device->precisions};
     profile.n_plan = count_plans(rank);

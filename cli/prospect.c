@@ -10,7 +10,7 @@ tandem_cluster cli_cluster_without(const tandem_cluster *cluster, int c)
 {
     tandem_cluster rest = *cluster;
     rest.n_class--;
-    memmove(&rest.member[c], &rest.member[c + 1], (size_t)(rest.n_class - c) * sizeof rest.member[c]);
+    memmove(&rest.classes[c], &rest.classes[c + 1], (size_t)(rest.n_class - c) * sizeof rest.classes[c]);
     return rest;
 }
 
@@ -18,7 +18,7 @@ int64_t cli_cluster_samples(const tandem_cluster *cluster)
 {
     int64_t samples = 0;
     for (int c = 0; c < cluster->n_class; c++)
-        samples += cluster->member[c].n_rank * cluster->member[c].batch;
+        samples += cluster->classes[c].n_rank * cluster->classes[c].batch;
     return samples;
 }
 
@@ -28,7 +28,7 @@ const char *cli_prospect_name(char *name, size_t size, const tandem_cluster *clu
     tandem_cluster bare = *cluster;
     bare.link_bytes_per_s = bare.node.bytes_per_s = 0;
     for (int c = 0; c < bare.n_class; c++)
-        bare.member[c].batch = 0, bare.member[c].memory_bytes = 0, bare.member[c].link.bytes_per_s = 0;
+        bare.classes[c].batch = 0, bare.classes[c].memory_bytes = 0, bare.classes[c].link.bytes_per_s = 0;
     tandem_cluster_print(name, size, &bare);
     return name;
 }
@@ -64,7 +64,7 @@ static tandem_status open_problem(void *context, const int64_t batch[TANDEM_MAX_
 {
     cli_batches *batches = context;
     tandem_cluster cluster = *batches->cluster;
-    for (int c = 0; c < cluster.n_class; c++) cluster.member[c].batch = batch[c];
+    for (int c = 0; c < cluster.n_class; c++) cluster.classes[c].batch = batch[c];
     const tandem_status status =
         open_planner(&batches->planner, batches->options, &cluster, batches->with_norm, error);
     if (status != TANDEM_OK) return status;
@@ -129,7 +129,7 @@ static tandem_status split_and_allocate(cli_prospect *prospect, const cli_option
     if (status != TANDEM_OK) return status;
     prospect->allocation = choice.both.allocation;
     for (int c = 0; c < prospect->cluster.n_class; c++)
-        prospect->cluster.member[c].batch = choice.both.batch[c];
+        prospect->cluster.classes[c].batch = choice.both.batch[c];
     status = open_planner(&planner, options, &prospect->cluster, with_norm, error);
     if (status == TANDEM_OK) status = look_at(prospect, planner, choice.both.plan, error);
     tandem_planner_close(planner);

@@ -34,7 +34,7 @@ static int64_t global_batch_of(const cli_subject *subject)
 {
     int64_t batch = 0;
     for (int c = 0; c < subject->cluster.n_class; c++)
-        batch += subject->cluster.member[c].batch * subject->cluster.member[c].n_rank;
+        batch += subject->cluster.classes[c].batch * subject->cluster.classes[c].n_rank;
     return batch * micro_steps_of(subject);
 }
 
@@ -91,7 +91,7 @@ tandem_status rank_run_open_data(tandem_data *data, const tandem_backend_api *ba
 tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options,
                                  tandem_error *error)
 {
-    const tandem_cluster_class *member = &subject->cluster.member[run->class_index];
+    const tandem_cluster_class *member = &subject->cluster.classes[run->class_index];
     const tandem_graph *graph = subject->graph[run->class_index];
     const tandem_status status = tandem_device_open_step(&run->step, &member->device, graph,
                                                          options->bucket_bytes, &subject->plan->step, error);
@@ -108,7 +108,7 @@ static int64_t first_place_of(const cli_subject *subject, int rank)
 {
     int64_t place = 0;
     for (int r = 0; r < rank; r++)
-        place += subject->cluster.member[tandem_cluster_class_of(&subject->cluster, r)].batch;
+        place += subject->cluster.classes[tandem_cluster_class_of(&subject->cluster, r)].batch;
     return place * micro_steps_of(subject);
 }
 
@@ -172,7 +172,7 @@ tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli
         return tandem_error_set(error, TANDEM_USAGE, "WORLD_SIZE is %d, the cluster of the plan has %d ranks",
                                 place->n_rank, n_rank);
     run->class_index = tandem_cluster_class_of(&subject->cluster, place->rank);
-    const char *device = subject->cluster.member[run->class_index].device.name;
+    const char *device = subject->cluster.classes[run->class_index].device.name;
     const char *meant = getenv("TANDEM_DEVICE");
     if (meant && *meant && strcmp(meant, device) != 0)
         return tandem_error_set(error, TANDEM_USAGE,

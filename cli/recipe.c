@@ -155,8 +155,8 @@ void recipe_print(char *text, size_t size, const recipe *r, const cli_subject *s
     cluster.link_bytes_per_s = cluster.node.bytes_per_s =
         0; /* what is left is what the numbers depend on: devices, ranks, batches */
     for (int c = 0; c < cluster.n_class; c++)
-        cluster.member[c].memory_bytes = 0, cluster.member[c].per_node = 0,
-        cluster.member[c].link.bytes_per_s = 0;
+        cluster.classes[c].memory_bytes = 0, cluster.classes[c].per_node = 0,
+        cluster.classes[c].link.bytes_per_s = 0;
     char ranks[1024];
     tandem_cluster_print(ranks, sizeof ranks, &cluster);
     text[0] = '\0';

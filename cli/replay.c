@@ -8,7 +8,7 @@
 #include "cli/replay.h"
 #include "cli/replay_memory.h"
 #include "cli/table.h"
-#include "tandem/expansion.h"
+#include "tandem/unrolled_step.h"
 
 typedef struct remedies {
     replay_remedy row[REPLAY_MOST_REMEDIES];
@@ -21,10 +21,10 @@ typedef struct replaying {
     tandem_planner *planner;
     tandem_replayer *replayer; /* the planner's */
     tandem_replay result;
-    int64_t n_checked;    /* with --check: operators of the general engine; 0 = it does not apply */
-    tandem_zero zero;     /* with --zero: where result is from */
-    tandem_noise noise;   /* with --draws */
-    int64_t *operator_ns; /* with --operators: [n_op + N_REST][n_class], of the timeline */
+    int64_t n_checked;        /* with --check: operators of the general engine; 0 = it does not apply */
+    tandem_zero zero;         /* with --zero: where result is from */
+    tandem_monte_carlo noise; /* with --draws */
+    int64_t *operator_ns;     /* with --operators: [n_op + N_REST][n_class], of the timeline */
     replay_timeline timeline[TANDEM_MAX_CLASS]; /* with --memory-timeline */
     remedies remedies[TANDEM_MAX_CLASS];        /* of classes over their limit */
 } replaying;
@@ -35,7 +35,7 @@ static const char *const rest_name[N_REST] = {"all-reduce", "norm", "optimizer",
 
 static const tandem_cluster_class *member_of(const replaying *r, int c)
 {
-    return &r->subject->cluster.member[c];
+    return &r->subject->cluster.classes[c];
 }
 
 static const tandem_memory *memory_of(const replaying *r, int c)
@@ -46,7 +46,7 @@ static const tandem_memory *memory_of(const replaying *r, int c)
 static int over_limit(const replaying *r, int c)
 {
     const uint64_t limit = tandem_cluster_limit_bytes(&r->subject->cluster, c);
-    return limit > 0 && r->result.member[c].peak_bytes > limit;
+    return limit > 0 && r->result.classes[c].peak_bytes > limit;
 }
 
 /* --- Operators -------------------------------------------------------------------------------- */
@@ -153,16 +153,17 @@ static int differs(const tandem_replay *a, const tandem_replay *b)
 {
     int n = a->step_ns != b->step_ns || a->slowest != b->slowest;
     for (int c = 0; c < a->n_class; c++)
-        n |= a->member[c].busy_ns != b->member[c].busy_ns || a->member[c].wait_ns != b->member[c].wait_ns ||
-             a->member[c].exposed_comm_ns != b->member[c].exposed_comm_ns;
+        n |= a->classes[c].busy_ns != b->classes[c].busy_ns ||
+             a->classes[c].wait_ns != b->classes[c].wait_ns ||
+             a->classes[c].exposed_comm_ns != b->classes[c].exposed_comm_ns;
     return n;
 }
 
 static tandem_status check(replaying *r, tandem_error *error)
 {
     tandem_replay other;
-    if (tandem_replayer_interferes(r->replayer)) return TANDEM_OK;
-    const tandem_status status = tandem_replayer_run_expanded(r->replayer, &other, &r->n_checked, error);
+    if (tandem_replayer_has_contention(r->replayer)) return TANDEM_OK;
+    const tandem_status status = tandem_replayer_run_unrolled(r->replayer, &other, &r->n_checked, error);
     if (status != TANDEM_OK || !differs(&r->result, &other)) return status;
     return tandem_error_set(error, TANDEM_BUG,
                             "the general engine, with every rank by itself, comes to a step of %lld ns, the "
@@ -206,7 +207,7 @@ static json_t *devices_json(const replaying *r)
 {
     json_t *devices = json_array();
     for (int c = 0; c < r->result.n_class; c++) {
-        const tandem_replay_class *class = &r->result.member[c];
+        const tandem_replay_class *class = &r->result.classes[c];
         const uint64_t limit = tandem_cluster_limit_bytes(&r->subject->cluster, c);
         json_t *device = json_pack(
             "{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:o}", "name", member_of(r, c)->device.name, "ranks",
@@ -237,7 +238,7 @@ static json_t *buckets_json(const replaying *r)
         json_array_append_new(buckets,
                               json_pack("{s:I,s:s?,s:o,s:o}", "bytes",
                                         (json_int_t)(step->bucket[b].elements * (int64_t)sizeof(float)), "by",
-                                        tandem_replayer_bucket_by(r->replayer, b), "idle_ns",
+                                        tandem_replayer_bucket_source(r->replayer, b), "idle_ns",
                                         cli_number(idle_ns), "loaded_ns", cli_number(loaded_ns)));
     }
     return buckets;
@@ -245,12 +246,12 @@ static json_t *buckets_json(const replaying *r)
 
 static json_t *exchange_json(const replaying *r)
 {
-    const tandem_exchange *exchange = tandem_replayer_exchange(r->replayer);
-    return json_pack(
-        "{s:i,s:i,s:o,s:o,s:o,s:o}", "points", exchange->n_point, "beyond", exchange->n_beyond, "latency_ns",
-        exchange->n_point ? cli_number(exchange->latency_ns) : json_null(), "bytes_per_s",
-        exchange->bytes_per_s > 0 ? cli_number(exchange->bytes_per_s) : json_null(), "spread",
-        exchange->n_point ? cli_number(exchange->spread) : json_null(), "buckets", buckets_json(r));
+    const tandem_allreduce_source *source = tandem_replayer_allreduce_source(r->replayer);
+    return json_pack("{s:i,s:i,s:o,s:o,s:o,s:o}", "points", source->n_point, "beyond", source->n_extrapolated,
+                     "latency_ns", source->n_point ? cli_number(source->latency_ns) : json_null(),
+                     "bytes_per_s", source->bytes_per_s > 0 ? cli_number(source->bytes_per_s) : json_null(),
+                     "spread", source->n_point ? cli_number(source->spread) : json_null(), "buckets",
+                     buckets_json(r));
 }
 
 static int print_json(const replaying *r)
@@ -282,7 +283,7 @@ static int print_devices(const replaying *r)
     cli_table table = {0};
     cli_table_row(&table, "device\t>ranks\t>batch\t>busy\t>exposed comm\t>waits\t>memory");
     for (int c = 0; c < r->result.n_class; c++) {
-        const tandem_replay_class *class = &r->result.member[c];
+        const tandem_replay_class *class = &r->result.classes[c];
         cli_table_row(&table, "%s\t%d\t%lld\t%s\t%s\t%s\t%s", member_of(r, c)->device.name,
                       member_of(r, c)->n_rank, (long long)r->subject->graph[c]->batch,
                       tandem_quantity_print_ns(busy, sizeof busy, class->busy_ns),
@@ -359,9 +360,9 @@ static int print_text(const replaying *r)
         code = replay_timeline_print(&r->timeline[c], member_of(r, c)->device.name);
     for (int c = 0; c < r->result.n_class && code == 0; c++)
         if (over_limit(r, c))
-            code = replay_remedies_print(r->remedies[c].row, r->remedies[c].n, r->result.member[c].peak_bytes,
-                                         tandem_cluster_limit_bytes(&r->subject->cluster, c),
-                                         member_of(r, c)->device.name);
+            code = replay_remedies_print(
+                r->remedies[c].row, r->remedies[c].n, r->result.classes[c].peak_bytes,
+                tandem_cluster_limit_bytes(&r->subject->cluster, c), member_of(r, c)->device.name);
     return code;
 }
 
@@ -398,7 +399,7 @@ static tandem_status look_at_memory(replaying *r, tandem_error *error)
         if (r->options->per_task) status = replay_timeline_open(&r->timeline[c], r->replayer, c, error);
         if (status == TANDEM_OK && over_limit(r, c))
             status = replay_remedies_find(r->remedies[c].row, &r->remedies[c].n, r->options, r->subject, c,
-                                          r->result.member[c].peak_bytes, error);
+                                          r->result.classes[c].peak_bytes, error);
     }
     return status;
 }
@@ -435,7 +436,7 @@ static int check_memory(const replaying *r)
             return cli_refuse(TANDEM_NO_FIT,
                               "the plan takes %s on %s, its limit is %s; `tandem allocate` looks for one "
                               "that fits",
-                              tandem_quantity_print_bytes(need, sizeof need, r->result.member[c].peak_bytes),
+                              tandem_quantity_print_bytes(need, sizeof need, r->result.classes[c].peak_bytes),
                               member_of(r, c)->device.name,
                               tandem_quantity_print_bytes(
                                   limit, sizeof limit, tandem_cluster_limit_bytes(&r->subject->cluster, c)));

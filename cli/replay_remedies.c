@@ -41,7 +41,7 @@ static tandem_status open_varied(cli_subject *made, const search *s, const varia
     const tandem_plan *plan = s->subject->plan;
     tandem_plan *varied = NULL;
     made->cluster = s->subject->cluster;
-    for (int c = 0; c < made->cluster.n_class; c++) made->cluster.member[c].batch = v->batch[c];
+    for (int c = 0; c < made->cluster.n_class; c++) made->cluster.classes[c].batch = v->batch[c];
     tandem_status status =
         tandem_cluster_open_graphs(made->graph, &made->cluster, s->subject->graph[0]->model, error);
     if (status == TANDEM_OK)
@@ -161,7 +161,7 @@ static tandem_status accumulate(search *s, int n_segment, tandem_error *error)
 
 static tandem_status lower_precision(search *s, tandem_error *error)
 {
-    const unsigned has = s->subject->cluster.member[s->c].device.precisions;
+    const unsigned has = s->subject->cluster.classes[s->c].device.precisions;
     tandem_status status = TANDEM_OK;
     for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
         replay_remedy found = {0};

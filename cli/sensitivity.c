@@ -286,7 +286,7 @@ static int run(const cli_options *given)
                       : tandem_error_set(&error, TANDEM_NO_MEMORY, "no memory for statistics");
     }
     if (status == TANDEM_OK) status = file_statistics(&c, &options, &error);
-    const int code = status == TANDEM_OK ? print_report(&c, &options, &subject.cluster.member[0].device)
+    const int code = status == TANDEM_OK ? print_report(&c, &options, &subject.cluster.classes[0].device)
                                          : cli_fail(&error);
     free(c.of);
     rank_run_close(&rank);

@@ -31,7 +31,7 @@ static tandem_status make_class_uniform(cli_subject *subject, int c, const char 
     tandem_precision precision;
     if (strcmp(word, "drawn") == 0)
         return tandem_plan_draw(subject->plan, subject->graph[c], c,
-                                subject->cluster.member[c].device.precisions, seed, error);
+                                subject->cluster.classes[c].device.precisions, seed, error);
     const tandem_status status = tandem_precision_find(&precision, word, error);
     return status == TANDEM_OK ? tandem_plan_uniform(subject->plan, subject->graph[c], c, precision, error)
                                : status;
@@ -162,7 +162,7 @@ int cli_gradients_in_f16(const tandem_plan *plan, const tandem_graph *graph, cha
     int most = 0;
     if (size > 0) where[0] = '\0';
     for (int c = 0; c < plan->cluster.n_class; c++) {
-        const tandem_device *device = &plan->cluster.member[c].device;
+        const tandem_device *device = &plan->cluster.classes[c].device;
         const size_t used = size > 0 ? strlen(where) : 0;
         int n = 0;
         for (int op = 0; op < plan->n_op; op++)
@@ -178,8 +178,8 @@ int cli_may_have_gradients_in_f16(const tandem_cluster *cluster)
 {
     for (int c = 0; c < cluster->n_class; c++)
         for (int p = 0; p < TANDEM_N_PRECISION; p++)
-            if (cluster->member[c].device.precisions >> p & 1 &&
-                reads_f16(&cluster->member[c].device, (tandem_precision)p))
+            if (cluster->classes[c].device.precisions >> p & 1 &&
+                reads_f16(&cluster->classes[c].device, (tandem_precision)p))
                 return 1;
     return 0;
 }

@@ -293,7 +293,7 @@ static json_t *rank_json(const training *t, int r)
 {
     const rank_report *report = &t->report[r];
     const tandem_cluster_class *member =
-        &t->subject->cluster.member[tandem_cluster_class_of(&t->subject->cluster, r)];
+        &t->subject->cluster.classes[tandem_cluster_class_of(&t->subject->cluster, r)];
     json_t *row = json_pack(
         "{s:i,s:s,s:I,s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:o}", "rank", r, "device", member->device.name, "batch",
         (json_int_t)member->batch, "step_ns", (json_int_t)report->period_ns, "wait_ns",
@@ -374,7 +374,7 @@ static void print_rank(const training *t, int r)
     if (report->resident_bytes >= 0)
         (void)tandem_quantity_print_bytes(resident, sizeof resident, (uint64_t)report->resident_bytes);
     printf("%-6d %-18s %12s %12s %12s %12s\n", r,
-           t->subject->cluster.member[tandem_cluster_class_of(&t->subject->cluster, r)].device.name, step,
+           t->subject->cluster.classes[tandem_cluster_class_of(&t->subject->cluster, r)].device.name, step,
            wait, tandem_quantity_print_bytes(bytes, sizeof bytes, report->allocated_bytes), resident);
 }
 
@@ -420,7 +420,7 @@ static tandem_status write_lanes(const training *t, const int64_t *all, tandem_e
                                                     "trace");
     int rank = 0;
     for (int c = 0; c < t->subject->cluster.n_class && status == TANDEM_OK; c++) {
-        const tandem_cluster_class *member = &t->subject->cluster.member[c];
+        const tandem_cluster_class *member = &t->subject->cluster.classes[c];
         other[c].class_index = c;
         status = rank_run_open_step(&other[c], t->subject, t->options, error);
         if (status != TANDEM_OK) break;
@@ -518,7 +518,7 @@ static tandem_status check_files(const cli_subject *subject, const tandem_backen
 static tandem_status check(const cli_subject *subject, const cli_options *options, tandem_error *error)
 {
     for (int c = 0; c < subject->cluster.n_class; c++) {
-        const tandem_status status = cli_device_require(subject->cluster.member[c].device.name, error);
+        const tandem_status status = cli_device_require(subject->cluster.classes[c].device.name, error);
         if (status != TANDEM_OK) return status;
     }
     const tandem_backend_api *backend = cli_backend(error);

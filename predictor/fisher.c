@@ -78,9 +78,9 @@ static const double f16_largest = 65504;
 /* Floats: bits of mantissa; the logarithm of the least normal number, 0 where it is as small as f32's; the
  * largest number. */
 static const struct {
-    int mantissa, least;
+    int mantissa, min_exponent;
     double largest;
-} floats[TANDEM_N_RATE] = {
+} float_formats[TANDEM_N_RATE] = {
     [TANDEM_BF16] = {7, 0, 0},       [TANDEM_F16] = {10, -14, 65504}, [TANDEM_E4M3] = {3, -6, 448},
     [TANDEM_E5M2] = {2, -14, 57344}, [TANDEM_TF32] = {10, 0, 0},
 };
@@ -92,90 +92,94 @@ typedef struct operand {
 } operand;
 
 /* In which type each product of a precision rounds its operands, on one device. */
-typedef struct rounding {
+typedef struct rounding_dtypes {
     tandem_dtype forward, output, saved, dgrad, wgrad, second;
-} rounding;
+} rounding_dtypes;
 
-typedef struct product {
+typedef struct noisy_product {
     operand x, w, g;
     double rows_of_one; /* rows that one matrix w is multiplied with */
     double rate;        /* η */
     double half_n;      /* ½ N */
-} product;
+} noisy_product;
 
-static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+static double ratio_or_zero(double a, double b) { return b > 0 ? a / b : 0; }
 
 /* c_b */
-static double share(tandem_dtype type)
+static double rounding_share(tandem_dtype type)
 {
     const double ln_2 = 0x1.62e42fefa39efp-1;
-    return floats[type].mantissa > 0 ? ldexp(ln_2, -2 * floats[type].mantissa) / 18 : 0;
+    return float_formats[type].mantissa > 0 ? ldexp(ln_2, -2 * float_formats[type].mantissa) / 18 : 0;
 }
 
 /* s²/12 */
-static double least_variance(tandem_dtype type, double scale)
+static double subnormal_variance(tandem_dtype type, double scale)
 {
-    if (floats[type].least == 0) return 0;
-    const double step = ratio(ldexp(1, floats[type].least - floats[type].mantissa), scale);
+    if (float_formats[type].min_exponent == 0) return 0;
+    const double step =
+        ratio_or_zero(ldexp(1, float_formats[type].min_exponent - float_formats[type].mantissa), scale);
     return step * step / 12;
 }
 
-static double variance(tandem_dtype type, operand of)
+static double rounding_variance(tandem_dtype type, operand of)
 {
     double scale = of.scale;
     if (type == TANDEM_S8) return (of.magnitude / int8_steps) * (of.magnitude / int8_steps) / 6;
     if (type == TANDEM_F16 && of.magnitude * of.scale > f16_largest) return of.magnitude * of.magnitude;
-    if (type == TANDEM_E4M3 || type == TANDEM_E5M2) scale = ratio(floats[type].largest, of.magnitude);
-    return fmin(of.mean_square, share(type) * of.mean_square + least_variance(type, scale));
+    if (type == TANDEM_E4M3 || type == TANDEM_E5M2)
+        scale = ratio_or_zero(float_formats[type].largest, of.magnitude);
+    return fmin(of.mean_square, rounding_share(type) * of.mean_square + subnormal_variance(type, scale));
 }
 
 /* Of the loss where gradients are in f16. */
 static double loss_scale(const tandem_graph *graph, const tandem_statistics *statistics)
 {
-    double most = 0;
-    for (int i = 0; i < graph->n_op; i++) most = fmax(most, statistics[i].g_amax);
-    return most > 0 ? exp2(floor(log2(f16_largest / most))) : 1;
+    double max = 0;
+    for (int i = 0; i < graph->n_op; i++) max = fmax(max, statistics[i].g_amax);
+    return max > 0 ? exp2(floor(log2(f16_largest / max))) : 1;
 }
 
 /* Largest magnitude of input `slot` as the step program's cast knows it: views are looked through. */
-static double magnitude(const tandem_graph *graph, const tandem_op *op, int slot, double measured)
+static double input_magnitude(const tandem_graph *graph, const tandem_op *op, int slot, double measured)
 {
     if (slot >= tandem_op_row_get(op->kind)->n_input) return measured;
     const double range = (double)tandem_op_row_get(graph->op[graph->view[op->input[slot]]].kind)->range;
     return range > 0 ? range : measured;
 }
 
-static double effective_rate(const tandem_optimizer_options *optimizer, const tandem_statistics *s)
+static double effective_learning_rate(const tandem_optimizer_options *optimizer, const tandem_statistics *s)
 {
     if (optimizer->kind == TANDEM_SGD) return (double)optimizer->rate;
-    const double rms = sqrt(ratio(s->wgrad_square, (double)s->w_elements));
-    return ratio((double)optimizer->rate, rms);
+    const double rms = sqrt(ratio_or_zero(s->wgrad_square, (double)s->w_elements));
+    return ratio_or_zero((double)optimizer->rate, rms);
 }
 
-static product product_of(const tandem_graph *graph, int i, const tandem_statistics *s, double scale)
+static noisy_product noisy_product_of(const tandem_graph *graph, int i, const tandem_statistics *s,
+                                      double scale)
 {
     const tandem_op *op = &graph->op[i];
     const int is_matmul = op->kind == TANDEM_OP_MATMUL;
-    return (product){
-        .x = {magnitude(graph, op, 0, s->x_amax), ratio(s->x_square, (double)s->rows * (double)s->k), 1},
-        .w = {magnitude(graph, op, 1, s->w_amax), ratio(s->w_square, (double)s->w_elements), 1},
-        .g = {s->g_amax, ratio(s->g_square, (double)s->rows * (double)s->columns), scale},
+    return (noisy_product){
+        .x = {input_magnitude(graph, op, 0, s->x_amax),
+              ratio_or_zero(s->x_square, (double)s->rows * (double)s->k), 1},
+        .w = {input_magnitude(graph, op, 1, s->w_amax), ratio_or_zero(s->w_square, (double)s->w_elements), 1},
+        .g = {s->g_amax, ratio_or_zero(s->g_square, (double)s->rows * (double)s->columns), scale},
         .rows_of_one = is_matmul ? (double)op->shape.dim[op->shape.n_dim - 2] : (double)s->rows,
-        .rate = effective_rate(&graph->optimizer, s),
+        .rate = effective_learning_rate(&graph->optimizer, s),
         .half_n = (double)s->local_batch * (double)graph->length / 2,
     };
 }
 
 /* Section 2. */
-static double forward_harm(const product *o, const tandem_statistics *s, tandem_op_kind kind,
-                           const rounding *to)
+static double forward_sensitivity(const noisy_product *o, const tandem_statistics *s, tandem_op_kind kind,
+                                  const rounding_dtypes *to)
 {
-    const double v_w = variance(to->forward, o->w);
+    const double v_w = rounding_variance(to->forward, o->w);
     if (kind == TANDEM_OP_EMBEDDING) return o->half_n * v_w * s->g_square;
-    const double v_x = variance(to->forward, o->x);
+    const double v_x = rounding_variance(to->forward, o->x);
     const double operands = v_x * s->g2_w2 + v_w * s->g2_x2 + (double)s->k * v_x * v_w * s->g_square;
-    const double result =
-        share(to->output) * o->w.mean_square * s->g2_x2 + least_variance(to->output, 1) * s->g_square;
+    const double result = rounding_share(to->output) * o->w.mean_square * s->g2_x2 +
+                          subnormal_variance(to->output, 1) * s->g_square;
     return o->half_n * (operands + result);
 }
 
@@ -183,21 +187,21 @@ static double forward_harm(const product *o, const tandem_statistics *s, tandem_
 static double squares_through_weight(const tandem_statistics *s, tandem_op_kind kind)
 {
     if (kind != TANDEM_OP_EMBEDDING) return s->g2_x2_c;
-    return s->g_square * ratio((double)s->rows * (double)s->columns, (double)s->w_elements);
+    return s->g_square * ratio_or_zero((double)s->rows * (double)s->columns, (double)s->w_elements);
 }
 
 /* What the backward pass sees of x: it was rounded when it was saved, and is read in the type of the
  * product. */
-static double saved_variance(const product *o, const rounding *to)
+static double saved_variance(const noisy_product *o, const rounding_dtypes *to)
 {
-    return fmax(variance(to->saved, o->x), variance(to->second, o->x));
+    return fmax(rounding_variance(to->saved, o->x), rounding_variance(to->second, o->x));
 }
 
 /* Section 3. */
-static double wgrad_harm(const product *o, const tandem_statistics *s, tandem_op_kind kind,
-                         const rounding *to)
+static double wgrad_sensitivity(const noisy_product *o, const tandem_statistics *s, tandem_op_kind kind,
+                                const rounding_dtypes *to)
 {
-    const double v_g = variance(to->wgrad, o->g);
+    const double v_g = rounding_variance(to->wgrad, o->g);
     const double v_x = kind == TANDEM_OP_EMBEDDING ? 0 : saved_variance(o, to);
     const double sum =
         v_g * squares_through_weight(s, kind) + v_x * s->x2_g2_d + (double)s->rows * v_g * v_x * s->g2_x2;
@@ -205,96 +209,100 @@ static double wgrad_harm(const product *o, const tandem_statistics *s, tandem_op
 }
 
 /* Section 4: shares of noise in the gradients of the first and, of a matmul, the second input. */
-static double dgrad_share(const product *o, const tandem_statistics *s, const rounding *to)
+static double dgrad_share(const noisy_product *o, const tandem_statistics *s, const rounding_dtypes *to)
 {
-    const double v_g = variance(to->dgrad, o->g), v_w = variance(to->second, o->w);
+    const double v_g = rounding_variance(to->dgrad, o->g), v_w = rounding_variance(to->second, o->w);
     const double sum = v_g * o->rows_of_one * s->w_square + v_w * (double)s->k * s->g_square +
                        (double)s->rows * (double)s->k * (double)s->columns * v_g * v_w;
-    return ratio(sum, s->dgrad_square);
+    return ratio_or_zero(sum, s->dgrad_square);
 }
 
-static double second_share(const product *o, const tandem_statistics *s, const rounding *to)
+static double second_input_share(const noisy_product *o, const tandem_statistics *s,
+                                 const rounding_dtypes *to)
 {
-    const double v_g = variance(to->wgrad, o->g), v_x = saved_variance(o, to);
+    const double v_g = rounding_variance(to->wgrad, o->g), v_x = saved_variance(o, to);
     const double sum = v_g * (double)s->columns * s->x_square + v_x * (double)s->k * s->g_square +
                        o->rows_of_one * (double)s->w_elements * v_g * v_x;
-    return ratio(sum, s->wgrad_square);
+    return ratio_or_zero(sum, s->wgrad_square);
 }
 
 /* U(input)/readers of one input of operator i, from the column of fp32; 0 where no gradient goes there. */
-static double upstream(const double *harm, const tandem_graph *graph, int i, int slot)
+static double input_noise_cost(const double *sensitivity, const tandem_graph *graph, int i, int slot)
 {
     const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
     if (slot >= row->n_input || row->dgrad == TANDEM_BACKWARD_ABSENT) return 0;
     const int t = graph->op[i].input[slot];
     if (!graph->op[t].needs_gradient) return 0;
     const int readers = graph->consumer_start[t + 1] - graph->consumer_start[t];
-    return harm[t * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] / readers;
+    return sensitivity[t * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] / readers;
 }
 
 /* U(i): reads the U of what lies before i. */
-static double suffering(const double *harm, const tandem_graph *graph, int i, const tandem_statistics *s)
+static double gradient_noise_cost(const double *sensitivity, const tandem_graph *graph, int i,
+                                  const tandem_statistics *s)
 {
     const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
-    double sum = upstream(harm, graph, i, 0) + upstream(harm, graph, i, 1);
+    double sum = input_noise_cost(sensitivity, graph, i, 0) + input_noise_cost(sensitivity, graph, i, 1);
     if (row->op_class == TANDEM_ADJUSTABLE && row->n_parameter > 0) {
-        const product o = product_of(graph, i, s, 1);
+        const noisy_product o = noisy_product_of(graph, i, s, 1);
         sum += o.half_n * o.rate * o.rate * o.g.mean_square * squares_through_weight(s, graph->op[i].kind);
     }
     return sum;
 }
 
-static tandem_dtype rounded_to(tandem_precision precision, tandem_dtype type, tandem_dtype wider)
+static tandem_dtype rounded_dtype(tandem_precision precision, tandem_dtype type, tandem_dtype amp_dtype)
 {
-    return tandem_precision_multiplies(precision, type == TANDEM_WIDER ? wider : type);
+    return tandem_precision_multiplies(precision, type == TANDEM_WIDER ? amp_dtype : type);
 }
 
-static rounding rounding_of(tandem_precision precision, tandem_dtype wider)
+static rounding_dtypes rounding_dtypes_of(tandem_precision precision, tandem_dtype amp_dtype)
 {
     const tandem_precision_row *row = tandem_precision_get(precision);
-    return (rounding){.forward = rounded_to(precision, row->forward, wider),
-                      .output = row->output,
-                      .saved = row->saved,
-                      .dgrad = rounded_to(precision, row->dgrad, wider),
-                      .wgrad = rounded_to(precision, row->wgrad, wider),
-                      .second = rounded_to(precision, row->second, wider)};
+    return (rounding_dtypes){.forward = rounded_dtype(precision, row->forward, amp_dtype),
+                             .output = row->output,
+                             .saved = row->saved,
+                             .dgrad = rounded_dtype(precision, row->dgrad, amp_dtype),
+                             .wgrad = rounded_dtype(precision, row->wgrad, amp_dtype),
+                             .second = rounded_dtype(precision, row->second, amp_dtype)};
 }
 
-static double harm_of(const double *harm, const tandem_graph *graph, int i, const tandem_statistics *s,
-                      const rounding *to, double scale)
+static double fisher_sensitivity_of(const double *sensitivity, const tandem_graph *graph, int i,
+                                    const tandem_statistics *s, const rounding_dtypes *to, double scale)
 {
     const tandem_op *op = &graph->op[i];
-    const product o = product_of(graph, i, s, scale);
-    double sum = forward_harm(&o, s, op->kind, to);
+    const noisy_product o = noisy_product_of(graph, i, s, scale);
+    double sum = forward_sensitivity(&o, s, op->kind, to);
     if (tandem_op_row_get(op->kind)->n_parameter > 0)
-        sum += wgrad_harm(&o, s, op->kind, to);
+        sum += wgrad_sensitivity(&o, s, op->kind, to);
     else
-        sum += second_share(&o, s, to) * upstream(harm, graph, i, 1);
-    return sum + dgrad_share(&o, s, to) * upstream(harm, graph, i, 0);
+        sum += second_input_share(&o, s, to) * input_noise_cost(sensitivity, graph, i, 1);
+    return sum + dgrad_share(&o, s, to) * input_noise_cost(sensitivity, graph, i, 0);
 }
 
-static void compute(double *harm, const tandem_graph *graph, const tandem_statistics *statistics,
-                    tandem_dtype wider)
+static void fisher_compute(double *sensitivity, const tandem_graph *graph,
+                           const tandem_statistics *statistics, tandem_dtype amp_dtype)
 {
     const double scale = loss_scale(graph, statistics);
     for (int i = 0; i < graph->n_op; i++) /* the column of fp32 holds U until the end */
-        harm[i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] = suffering(harm, graph, i, &statistics[i]);
+        sensitivity[i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] =
+            gradient_noise_cost(sensitivity, graph, i, &statistics[i]);
     for (int i = 0; i < graph->n_op; i++) {
         const unsigned precisions = tandem_op_row_get(graph->op[i].kind)->precisions;
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
             if (p == TANDEM_PRECISION_FP32) continue;
-            const rounding to = rounding_of((tandem_precision)p, wider);
-            double *const of_op = &harm[i * TANDEM_N_PRECISION + p];
-            *of_op = 0;
-            if (precisions & 1u << p) *of_op = harm_of(harm, graph, i, &statistics[i], &to, scale);
+            const rounding_dtypes to = rounding_dtypes_of((tandem_precision)p, amp_dtype);
+            double *const entry = &sensitivity[i * TANDEM_N_PRECISION + p];
+            *entry = 0;
+            if (precisions & 1u << p)
+                *entry = fisher_sensitivity_of(sensitivity, graph, i, &statistics[i], &to, scale);
         }
     }
-    for (int i = 0; i < graph->n_op; i++) harm[i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] = 0;
+    for (int i = 0; i < graph->n_op; i++) sensitivity[i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] = 0;
 }
 
 const tandem_sensitivity_method tandem_sensitivity_fisher = {
     .name = "fisher",
     .meaning = "expected rise of the loss, from the variance of rounding and the Fisher information",
     .unit = "nat",
-    .compute = compute,
+    .compute = fisher_compute,
 };

@@ -29,28 +29,28 @@
 #include "predictor/robust.h"
 #include "tandem/predictor.h"
 
-enum { N_LEVEL = 4, N_PART = 3, MOST_ROWS = 512, PRODUCT_SIZES = 6, STREAM_SIZES = 2 };
+enum { N_LEVEL = 4, N_TERM = 3, MAX_ROWS = 512, PRODUCT_SIZES = 6, STREAM_SIZES = 2 };
 
 /* A class of tasks that are alike; what does not count at its level is −1 or NULL. */
-typedef struct likeness {
+typedef struct task_group {
     int level;
     const char *kind;
     int is_product, pass, from, to;
-} likeness;
+} task_group;
 
-typedef struct sample {
-    likeness own, class; /* at level 0; at the level that is being fitted */
+typedef struct cost_sample {
+    task_group own, group; /* at level 0; at the level that is being fitted */
     double flops, bytes, ns;
-} sample;
+} cost_sample;
 
-typedef struct fitted {
-    likeness class;
-    double coefficient[N_PART], spread;
-} fitted;
+typedef struct group_fit {
+    task_group group;
+    double coefficient[N_TERM], spread;
+} group_fit;
 
 struct tandem_latency {
     tandem_device device;
-    fitted *fit; /* [n_fit], sorted by class */
+    group_fit *fit; /* [n_fit], sorted by class */
     size_t n_fit;
     double factor; /* measured over described time */
     int64_t n_sample;
@@ -59,26 +59,26 @@ struct tandem_latency {
 /* --- Classes ------------------------------------------------------------------------------------ */
 
 /* Of level 0; a cast's "pass" is where its range is from, and whether it writes columns. */
-static likeness class_of(const tandem_cost_key *key, const tandem_work *work)
+static task_group group_of_task(const tandem_cost_key *key, const tandem_work *work)
 {
     const int pass =
         key->kind == TANDEM_COST_CAST ? (int)key->range + TANDEM_N_RANGE * key->columnwise : (int)key->pass;
-    return (likeness){0, work->kind, work->is_product, pass, (int)work->type, (int)key->to};
+    return (task_group){0, work->kind, work->is_product, pass, (int)work->type, (int)key->to};
 }
 
-static likeness widen(likeness class, int level)
+static task_group widen_group(task_group group, int level)
 {
-    class.level = level;
-    if (level >= 1) class.to = -1;
-    if (level >= 2) class.kind = NULL;
-    if (level >= 2 && !class.is_product) class.pass = class.from = -1;
-    if (level >= 3) class.pass = -1;
-    return class;
+    group.level = level;
+    if (level >= 1) group.to = -1;
+    if (level >= 2) group.kind = NULL;
+    if (level >= 2 && !group.is_product) group.pass = group.from = -1;
+    if (level >= 3) group.pass = -1;
+    return group;
 }
 
-static int compare_classes(const void *a, const void *b)
+static int compare_groups(const void *a, const void *b)
 {
-    const likeness *x = a, *y = b;
+    const task_group *x = a, *y = b;
     if (x->level != y->level) return x->level < y->level ? -1 : 1;
     const int kind = strcmp(x->kind ? x->kind : "", y->kind ? y->kind : "");
     if (kind != 0) return kind;
@@ -89,17 +89,17 @@ static int compare_classes(const void *a, const void *b)
 }
 
 /* By class, and by size within it. */
-static int compare_samples(const void *a, const void *b)
+static int compare_cost_samples(const void *a, const void *b)
 {
-    const sample *x = a, *y = b;
-    const int class = compare_classes(&x->class, &y->class);
-    if (class != 0) return class;
+    const cost_sample *x = a, *y = b;
+    const int group = compare_groups(&x->group, &y->group);
+    if (group != 0) return group;
     if (x->bytes < y->bytes || x->bytes > y->bytes) return x->bytes < y->bytes ? -1 : 1;
     if (x->flops < y->flops || x->flops > y->flops) return x->flops < y->flops ? -1 : 1;
     return (x->ns > y->ns) - (x->ns < y->ns);
 }
 
-static size_t sizes_of(const sample *s, size_t n)
+static size_t count_sizes(const cost_sample *s, size_t n)
 {
     size_t sizes = 1;
     for (size_t i = 1; i < n; i++) sizes += s[i].bytes > s[i - 1].bytes || s[i].flops > s[i - 1].flops;
@@ -108,49 +108,50 @@ static size_t sizes_of(const sample *s, size_t n)
 
 /* --- Fitting ------------------------------------------------------------------------------------ */
 
-static void parts_of(double part[N_PART], int is_product, double flops, double bytes)
+static void regression_terms(double term[N_TERM], int is_product, double flops, double bytes)
 {
-    part[0] = 1;
-    part[1] = is_product ? flops : 0;
-    part[2] = bytes;
+    term[0] = 1;
+    term[1] = is_product ? flops : 0;
+    term[2] = bytes;
 }
 
-static double value_of(const fitted *fit, double flops, double bytes)
+static double fitted_ns(const group_fit *fit, double flops, double bytes)
 {
-    double part[N_PART], ns = 0;
-    parts_of(part, fit->class.is_product, flops, bytes);
-    for (int k = 0; k < N_PART; k++) ns += fit->coefficient[k] * part[k];
+    double term[N_TERM], ns = 0;
+    regression_terms(term, fit->group.is_product, flops, bytes);
+    for (int k = 0; k < N_TERM; k++) ns += fit->coefficient[k] * term[k];
     return ns;
 }
 
 /* Fits one class; of more rows than suffice every so-manieth is taken. */
-static tandem_status fit_class(fitted *fit, const sample *s, size_t n, tandem_error *error)
+static tandem_status fit_group(group_fit *fit, const cost_sample *s, size_t n, tandem_error *error)
 {
-    const size_t step = (n + MOST_ROWS - 1) / MOST_ROWS;
-    double x[MOST_ROWS * N_PART], y[MOST_ROWS];
+    const size_t step = (n + MAX_ROWS - 1) / MAX_ROWS;
+    double x[MAX_ROWS * N_TERM], y[MAX_ROWS];
     size_t rows = 0;
     for (size_t i = 0; i < n; i += step, rows++) {
-        parts_of(&x[rows * N_PART], s[i].class.is_product, s[i].flops, s[i].bytes);
+        regression_terms(&x[rows * N_TERM], s[i].group.is_product, s[i].flops, s[i].bytes);
         y[rows] = s[i].ns;
     }
-    fit->class = s[0].class;
-    return tandem_robust_fit(fit->coefficient, &fit->spread, x, y, rows, N_PART, error);
+    fit->group = s[0].group;
+    return tandem_robust_fit(fit->coefficient, &fit->spread, x, y, rows, N_TERM, error);
 }
 
 /* All classes of a level that hold enough sizes, behind those of the levels before. */
-static tandem_status fit_level(tandem_latency *latency, sample *s, size_t n, int level, tandem_error *error)
+static tandem_status fit_level(tandem_latency *latency, cost_sample *s, size_t n, int level,
+                               tandem_error *error)
 {
     if (n == 0) return TANDEM_OK;
-    for (size_t i = 0; i < n; i++) s[i].class = widen(s[i].own, level);
-    qsort(s, n, sizeof *s, compare_samples);
+    for (size_t i = 0; i < n; i++) s[i].group = widen_group(s[i].own, level);
+    qsort(s, n, sizeof *s, compare_cost_samples);
     for (size_t i = 0, end; i < n; i = end) {
-        for (end = i + 1; end < n && compare_classes(&s[i].class, &s[end].class) == 0; end++) {
+        for (end = i + 1; end < n && compare_groups(&s[i].group, &s[end].group) == 0; end++) {
         }
-        if (sizes_of(&s[i], end - i) < (s[i].class.is_product ? PRODUCT_SIZES : STREAM_SIZES)) continue;
-        fitted *more = realloc(latency->fit, (latency->n_fit + 1) * sizeof *more);
+        if (count_sizes(&s[i], end - i) < (s[i].group.is_product ? PRODUCT_SIZES : STREAM_SIZES)) continue;
+        group_fit *more = realloc(latency->fit, (latency->n_fit + 1) * sizeof *more);
         if (!more) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to fit %zu measured times", n);
         latency->fit = more;
-        const tandem_status status = fit_class(&more[latency->n_fit], &s[i], end - i, error);
+        const tandem_status status = fit_group(&more[latency->n_fit], &s[i], end - i, error);
         if (status != TANDEM_OK) return status;
         latency->n_fit++;
     }
@@ -159,27 +160,28 @@ static tandem_status fit_level(tandem_latency *latency, sample *s, size_t n, int
 
 /* --- Predicting --------------------------------------------------------------------------------- */
 
-static const fitted *find_fit(const tandem_latency *latency, const likeness *own)
+static const group_fit *find_fit(const tandem_latency *latency, const task_group *own)
 {
     const int n_level = tandem_device_is_described(&latency->device) ? 2 : N_LEVEL;
     for (int level = 0; level < n_level && latency->n_fit > 0; level++) {
-        const fitted wanted = {.class = widen(*own, level)};
-        const fitted *found = bsearch(&wanted, latency->fit, latency->n_fit, sizeof *found, compare_classes);
+        const group_fit wanted = {.group = widen_group(*own, level)};
+        const group_fit *found =
+            bsearch(&wanted, latency->fit, latency->n_fit, sizeof *found, compare_groups);
         if (found) return found;
     }
     return NULL;
 }
-_Static_assert(offsetof(fitted, class) == 0, "compare_classes compares fits");
+_Static_assert(offsetof(group_fit, group) == 0, "compare_classes compares fits");
 
 int64_t tandem_latency_ns(const tandem_latency *latency, const tandem_cost_key *key, double *spread)
 {
     tandem_work work;
     if (!tandem_work_of(&work, key)) return -1;
-    const likeness own = class_of(key, &work);
-    const fitted *fit = find_fit(latency, &own);
+    const task_group own = group_of_task(key, &work);
+    const group_fit *fit = find_fit(latency, &own);
     double ns = -1;
     if (fit)
-        ns = value_of(fit, work.flops, work.bytes);
+        ns = fitted_ns(fit, work.flops, work.bytes);
     else if (tandem_device_is_described(&latency->device))
         ns = tandem_roofline_ns(&latency->device.facts, &work) * latency->factor;
     if (!(ns >= 0) || ns > 1e18) return -1;
@@ -192,13 +194,13 @@ int64_t tandem_latency_fitted(const tandem_latency *latency) { return latency->n
 /* --- Opening ------------------------------------------------------------------------------------ */
 
 typedef struct samples {
-    sample *one;
+    cost_sample *one;
     tandem_work *work; /* of each, for its time by the description */
     size_t n, room;
 } samples;
 
-static tandem_status collect(void *context, const tandem_cost_key *key, const tandem_cost *cost,
-                             tandem_error *error)
+static tandem_status collect_sample(void *context, const tandem_cost_key *key, const tandem_cost *cost,
+                                    tandem_error *error)
 {
     samples *all = context;
     tandem_work work;
@@ -206,7 +208,7 @@ static tandem_status collect(void *context, const tandem_cost_key *key, const ta
     if (!tandem_work_of(&work, key) || !(ns > 0)) return TANDEM_OK;
     if (all->n == all->room) {
         const size_t room = all->room ? 2 * all->room : 1024;
-        sample *more = realloc(all->one, room * sizeof *more);
+        cost_sample *more = realloc(all->one, room * sizeof *more);
         if (more) all->one = more;
         tandem_work *more_work = realloc(all->work, room * sizeof *more_work);
         if (more_work) all->work = more_work;
@@ -216,53 +218,55 @@ static tandem_status collect(void *context, const tandem_cost_key *key, const ta
     }
     all->work[all->n] = work;
     all->one[all->n++] =
-        (sample){.own = class_of(key, &work), .flops = work.flops, .bytes = work.bytes, .ns = ns};
+        (cost_sample){.own = group_of_task(key, &work), .flops = work.flops, .bytes = work.bytes, .ns = ns};
     return TANDEM_OK;
 }
 
-static tandem_status find_factor(tandem_latency *latency, const samples *all, tandem_error *error)
+static tandem_status find_description_factor(tandem_latency *latency, const samples *all, tandem_error *error)
 {
     double *ratio = malloc(all->n * sizeof *ratio);
     size_t n = 0;
     if (!ratio) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %zu measured times", all->n);
     for (size_t i = 0; i < all->n; i++) {
-        const double described = tandem_roofline_ns(&latency->device.facts, &all->work[i]);
-        if (described > 0) ratio[n++] = all->one[i].ns / described;
+        const double is_described = tandem_roofline_ns(&latency->device.facts, &all->work[i]);
+        if (is_described > 0) ratio[n++] = all->one[i].ns / is_described;
     }
     if (n > 0) latency->factor = tandem_median(ratio, n);
     free(ratio);
     return TANDEM_OK;
 }
 
-static tandem_status measured(samples *all, tandem_store *store, const tandem_device *device,
-                              const char *neighbour, tandem_error *error)
+static tandem_status collect_samples(samples *all, tandem_store *store, const tandem_device *device,
+                                     const char *co_runner, tandem_error *error)
 {
     if (!store) return TANDEM_OK;
-    tandem_status status = tandem_store_each_cost(store, device->name, neighbour, NULL, collect, all, error);
-    if (status == TANDEM_OK && all->n == 0 && neighbour[0])
-        status = tandem_store_each_cost(store, device->name, "", NULL, collect, all, error);
+    tandem_status status =
+        tandem_store_each_cost(store, device->name, co_runner, NULL, collect_sample, all, error);
+    if (status == TANDEM_OK && all->n == 0 && co_runner[0])
+        status = tandem_store_each_cost(store, device->name, "", NULL, collect_sample, all, error);
     return status;
 }
 
-tandem_status tandem_latency_open(tandem_latency **out, const tandem_device *device, const char *neighbour,
+tandem_status tandem_latency_open(tandem_latency **out, const tandem_device *device, const char *co_runner,
                                   tandem_store *store, tandem_error *error)
 {
     samples all = {0};
-    const int described = tandem_device_is_described(device);
+    const int is_described = tandem_device_is_described(device);
     tandem_latency *latency = calloc(1, sizeof *latency);
     if (!latency)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to predict times on %s", device->name);
     latency->device = *device;
     latency->factor = 1;
-    tandem_status status = measured(&all, store, device, neighbour, error);
-    if (status == TANDEM_OK && all.n == 0 && !described)
+    tandem_status status = collect_samples(&all, store, device, co_runner, error);
+    if (status == TANDEM_OK && all.n == 0 && !is_described)
         status = tandem_error_set(error, TANDEM_MISSING,
                                   "nothing has been measured on %s, and it is no described device, so that "
                                   "no time on it can be "
                                   "predicted; `tandem profile --device %s` with any model measures it",
                                   device->name, device->name);
-    if (status == TANDEM_OK && described && all.n > 0) status = find_factor(latency, &all, error);
-    for (int level = 0; level < (described ? 2 : N_LEVEL) && status == TANDEM_OK; level++)
+    if (status == TANDEM_OK && is_described && all.n > 0)
+        status = find_description_factor(latency, &all, error);
+    for (int level = 0; level < (is_described ? 2 : N_LEVEL) && status == TANDEM_OK; level++)
         status = fit_level(latency, all.one, all.n, level, error);
     latency->n_sample = (int64_t)all.n;
     free(all.work);

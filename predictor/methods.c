@@ -35,8 +35,8 @@ tandem_status tandem_sensitivity_find(const tandem_sensitivity_method **method, 
 }
 _Static_assert(N_METHOD == 2, "the message above lists every method");
 
-static tandem_status check_complete(const tandem_graph *graph, const tandem_statistics *statistics,
-                                    tandem_error *error)
+static tandem_status check_statistics_complete(const tandem_graph *graph, const tandem_statistics *statistics,
+                                               tandem_error *error)
 {
     for (int i = 0; i < graph->n_op; i++) {
         if (tandem_op_row_get(graph->op[i].kind)->op_class != TANDEM_ADJUSTABLE || statistics[i].n_batch > 0)
@@ -51,22 +51,23 @@ static tandem_status check_complete(const tandem_graph *graph, const tandem_stat
 
 /* Statistics that are each within their ranges, of operators that are not one model's, may still amount to no
  * number. */
-static tandem_status check_harm(const double *harm, const tandem_graph *graph, tandem_error *error)
+static tandem_status check_sensitivities(const double *sensitivity, const tandem_graph *graph,
+                                         tandem_error *error)
 {
     for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION; i++)
-        if (!(harm[i] >= 0))
+        if (!(sensitivity[i] >= 0))
             return tandem_error_set(error, TANDEM_MALFORMED,
                                     "the statistics of operator '%s' of model %s in the store give a harm of "
                                     "%g, and harm is 0 or "
                                     "above; `tandem sensitivity --model %s --data S --device D` measures "
                                     "them anew",
-                                    graph->op[i / TANDEM_N_PRECISION].name, graph->model, harm[i],
+                                    graph->op[i / TANDEM_N_PRECISION].name, graph->model, sensitivity[i],
                                     graph->model);
     return TANDEM_OK;
 }
 
-tandem_status tandem_sensitivity_load(double *harm, tandem_store *store, const tandem_graph *graph,
-                                      const char *method, const char *data, tandem_dtype wider,
+tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, const tandem_graph *graph,
+                                      const char *method, const char *data, tandem_dtype amp_dtype,
                                       tandem_error *error)
 {
     const tandem_sensitivity_method *found;
@@ -74,18 +75,19 @@ tandem_status tandem_sensitivity_load(double *harm, tandem_store *store, const t
     if (status != TANDEM_OK) return status;
     const size_t n_op = graph->n_op ? (size_t)graph->n_op : 1;
     tandem_statistics *const statistics = calloc(n_op, sizeof *statistics);
-    double *const made = calloc(n_op * TANDEM_N_PRECISION, sizeof *made);
-    if (!statistics || !made)
+    double *const computed = calloc(n_op * TANDEM_N_PRECISION, sizeof *computed);
+    if (!statistics || !computed)
         status = tandem_error_set(error, TANDEM_NO_MEMORY,
                                   "no memory for the statistics of model %s (%d "
                                   "operators)",
                                   graph->model, graph->n_op);
     if (status == TANDEM_OK) status = tandem_store_load_statistics(statistics, store, graph, data, error);
-    if (status == TANDEM_OK) status = check_complete(graph, statistics, error);
-    if (status == TANDEM_OK) found->compute(made, graph, statistics, wider);
-    if (status == TANDEM_OK) status = check_harm(made, graph, error);
-    if (status == TANDEM_OK) memcpy(harm, made, (size_t)graph->n_op * TANDEM_N_PRECISION * sizeof *made);
-    free(made);
+    if (status == TANDEM_OK) status = check_statistics_complete(graph, statistics, error);
+    if (status == TANDEM_OK) found->compute(computed, graph, statistics, amp_dtype);
+    if (status == TANDEM_OK) status = check_sensitivities(computed, graph, error);
+    if (status == TANDEM_OK)
+        memcpy(sensitivity, computed, (size_t)graph->n_op * TANDEM_N_PRECISION * sizeof *computed);
+    free(computed);
     free(statistics);
     return status;
 }

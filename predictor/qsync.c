@@ -37,66 +37,68 @@ static const int fp16_bits = 9, bf16_bits = 7, e5m2_bits = 2; /* k */
 static const double int8_steps = 127, e4m3_steps = 448.0 / 32;
 
 /* ⌊log₂ amax⌋; 0 where everything is 0: then every product that it stands in is 0, too. */
-static double exponent(double amax) { return amax > 0 ? (double)ilogb(amax) : 0; }
+static double amax_exponent(double amax) { return amax > 0 ? (double)ilogb(amax) : 0; }
 
-typedef struct parts {
+typedef struct qsync_terms {
     double forward, backward; /* F, B */
-} parts;
+} qsync_terms;
 
 /* Of one byte: steps from 0 to amax; bits of the gradients. */
-static parts of_scaled(const tandem_statistics *s, double steps, int bits)
+static qsync_terms scaled_terms(const tandem_statistics *s, double steps, int bits)
 {
     const double x = sqrt(s->x_square), w = sqrt(s->w_square), g = sqrt(s->wgrad_square);
     const double d_v = (double)s->x_elements, d_w = (double)s->w_elements,
                  d_o = (double)s->rows * (double)s->columns;
     const double s_v = s->x_amax / steps, s_w = s->w_amax / steps, input = s_v * s_v * d_v;
-    const double ulp_square = s->x_amax > 0 ? exp2(2 * exponent(s->x_amax) - 2 * bits) : 0;
-    return (parts){(w * input + x * s_w * s_w * d_w) / 6, (g * input + x * ulp_square * d_o) / 6};
+    const double ulp_square = s->x_amax > 0 ? exp2(2 * amax_exponent(s->x_amax) - 2 * bits) : 0;
+    return (qsync_terms){(w * input + x * s_w * s_w * d_w) / 6, (g * input + x * ulp_square * d_o) / 6};
 }
 
-static parts of_16_bits(const tandem_statistics *s, int bits)
+static qsync_terms sixteen_bit_terms(const tandem_statistics *s, int bits)
 {
     const double x = sqrt(s->x_square), w = sqrt(s->w_square), g = sqrt(s->wgrad_square);
     const double d_v = (double)s->x_elements, d_w = (double)s->w_elements,
                  d_o = (double)s->rows * (double)s->columns;
-    const double e_v = exponent(s->x_amax), e_w = exponent(s->w_amax), e_g = exponent(s->g_amax);
+    const double e_v = amax_exponent(s->x_amax), e_w = amax_exponent(s->w_amax),
+                 e_g = amax_exponent(s->g_amax);
     const double sixth = exp2(-2 * bits) / 6;
-    return (parts){sixth * (w * d_v * e_v + x * d_w * e_w), sixth * (g * d_v * e_v + x * d_o * e_g)};
+    return (qsync_terms){sixth * (w * d_v * e_v + x * d_w * e_w), sixth * (g * d_v * e_v + x * d_o * e_g)};
 }
 
-static parts parts_of(tandem_precision precision, const tandem_statistics *s)
+static qsync_terms qsync_terms_of(tandem_precision precision, const tandem_statistics *s)
 {
     switch (tandem_precision_get(precision)->forward) {
-    case TANDEM_S8: return of_scaled(s, int8_steps, fp16_bits);
-    case TANDEM_E4M3: return of_scaled(s, e4m3_steps, e5m2_bits);
-    case TANDEM_BF16: return of_16_bits(s, bf16_bits);
-    default: return of_16_bits(s, fp16_bits);
+    case TANDEM_S8: return scaled_terms(s, int8_steps, fp16_bits);
+    case TANDEM_E4M3: return scaled_terms(s, e4m3_steps, e5m2_bits);
+    case TANDEM_BF16: return sixteen_bit_terms(s, bf16_bits);
+    default: return sixteen_bit_terms(s, fp16_bits);
     }
 }
 
-static void compute(double *harm, const tandem_graph *graph, const tandem_statistics *statistics,
-                    tandem_dtype wider)
+static void qsync_compute(double *sensitivity, const tandem_graph *graph, const tandem_statistics *statistics,
+                          tandem_dtype amp_dtype)
 {
-    (void)wider; /* the backward pass is taken to be in 16 bits everywhere */
-    double largest = 0;
+    (void)amp_dtype; /* the backward pass is taken to be in 16 bits everywhere */
+    double max_depth = 0;
     for (int i = 0; i < graph->n_op; i++) { /* depths, in the column of fp32 until the end */
         const tandem_op *op = &graph->op[i];
         const int n_input = tandem_op_row_get(op->kind)->n_input;
         double depth = n_input > 0 ? INFINITY : 0;
         for (int slot = 0; slot < n_input; slot++)
-            depth = fmin(depth, harm[op->input[slot] * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] + 1);
-        harm[i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] = depth;
-        largest = fmax(largest, depth);
+            depth =
+                fmin(depth, sensitivity[op->input[slot] * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] + 1);
+        sensitivity[i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] = depth;
+        max_depth = fmax(max_depth, depth);
     }
     for (int i = 0; i < graph->n_op; i++) {
-        double *of_op = harm + i * TANDEM_N_PRECISION;
-        const double depth = of_op[TANDEM_PRECISION_FP32];
+        double *row = sensitivity + i * TANDEM_N_PRECISION;
+        const double depth = row[TANDEM_PRECISION_FP32];
         const unsigned precisions = tandem_op_row_get(graph->op[i].kind)->precisions;
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
-            of_op[p] = 0;
+            row[p] = 0;
             if (p == TANDEM_PRECISION_FP32 || !(precisions & 1u << p)) continue;
-            const parts part = parts_of((tandem_precision)p, &statistics[i]);
-            of_op[p] = fmax(0, gamma_forward * (largest - depth) * part.forward + depth * part.backward);
+            const qsync_terms terms = qsync_terms_of((tandem_precision)p, &statistics[i]);
+            row[p] = fmax(0, gamma_forward * (max_depth - depth) * terms.forward + depth * terms.backward);
         }
     }
 }
@@ -105,5 +107,5 @@ const tandem_sensitivity_method tandem_sensitivity_qsync = {
     .name = "qsync",
     .meaning = "gradient variance weighted by depth, as published for QSync",
     .unit = "none",
-    .compute = compute,
+    .compute = qsync_compute,
 };

@@ -15,12 +15,12 @@ double tandem_median(double *value, size_t n)
 }
 
 /* Everything one least-squares problem needs: n rows, q of the parts. */
-typedef struct problem {
+typedef struct lsq_problem {
     gsl_matrix *x, *covariance;
     gsl_vector *target, *c;
-} problem;
+} lsq_problem;
 
-static void release(problem *p)
+static void free_lsq_problem(lsq_problem *p)
 {
     gsl_vector_free(p->c);
     gsl_vector_free(p->target);
@@ -28,14 +28,15 @@ static void release(problem *p)
     gsl_matrix_free(p->x);
 }
 
-static bool allocate(problem *p, size_t n, size_t q)
+static bool allocate_lsq_problem(lsq_problem *p, size_t n, size_t q)
 {
-    *p = (problem){gsl_matrix_alloc(n, q), gsl_matrix_alloc(q, q), gsl_vector_alloc(n), gsl_vector_alloc(q)};
+    *p = (lsq_problem){gsl_matrix_alloc(n, q), gsl_matrix_alloc(q, q), gsl_vector_alloc(n),
+                       gsl_vector_alloc(q)};
     return p->x && p->covariance && p->target && p->c;
 }
 
 /* Least squares as such where there are no rows to spare for telling which lie off. */
-static bool solve_exact(problem *p)
+static bool solve_least_squares(lsq_problem *p)
 {
     double chi_square = 0;
     gsl_multifit_linear_workspace *w = gsl_multifit_linear_alloc(p->x->size1, p->x->size2);
@@ -45,7 +46,7 @@ static bool solve_exact(problem *p)
     return true;
 }
 
-static bool solve_robust(problem *p)
+static bool solve_robust_lsq(lsq_problem *p)
 {
     gsl_multifit_robust_workspace *w =
         gsl_multifit_robust_alloc(gsl_multifit_robust_bisquare, p->x->size1, p->x->size2);
@@ -57,56 +58,56 @@ static bool solve_robust(problem *p)
 }
 
 /* Fits the parts that are kept; coefficients of the others are 0. */
-static bool fit(double *coefficient, const bool *kept, const double *x, const double *y, size_t n,
-                size_t n_part)
+static bool fit_kept_terms(double *coefficient, const bool *is_kept, const double *x, const double *y,
+                           size_t n, size_t n_term)
 {
     size_t q = 0;
-    problem p;
-    for (size_t k = 0; k < n_part; k++) q += kept[k];
-    bool fine = allocate(&p, n, q);
-    for (size_t i = 0; i < n && fine; i++) {
+    lsq_problem p;
+    for (size_t k = 0; k < n_term; k++) q += is_kept[k];
+    bool is_done = allocate_lsq_problem(&p, n, q);
+    for (size_t i = 0; i < n && is_done; i++) {
         size_t column = 0;
-        for (size_t k = 0; k < n_part; k++)
-            if (kept[k]) gsl_matrix_set(p.x, i, column++, x[i * n_part + k] / y[i]);
+        for (size_t k = 0; k < n_term; k++)
+            if (is_kept[k]) gsl_matrix_set(p.x, i, column++, x[i * n_term + k] / y[i]);
         gsl_vector_set(p.target, i, 1);
     }
-    fine = fine && (n > q ? solve_robust(&p) : solve_exact(&p));
-    for (size_t k = 0, column = 0; k < n_part && fine; k++)
-        coefficient[k] = kept[k] ? gsl_vector_get(p.c, column++) : 0;
-    release(&p);
-    return fine;
+    is_done = is_done && (n > q ? solve_robust_lsq(&p) : solve_least_squares(&p));
+    for (size_t k = 0, column = 0; k < n_term && is_done; k++)
+        coefficient[k] = is_kept[k] ? gsl_vector_get(p.c, column++) : 0;
+    free_lsq_problem(&p);
+    return is_done;
 }
 
-/* The part with the most negative contribution, in units of y; n_part = none is negative. */
-static size_t most_negative(const double *coefficient, const double *x, const double *y, size_t n,
-                            size_t n_part)
+/* The part with the most negative contribution, in units of y; n_term = none is negative. */
+static size_t most_negative_term(const double *coefficient, const double *x, const double *y, size_t n,
+                                 size_t n_term)
 {
-    size_t worst = n_part;
-    double least = 0;
-    for (size_t k = 0; k < n_part; k++) {
+    size_t worst = n_term;
+    double min_contribution = 0;
+    for (size_t k = 0; k < n_term; k++) {
         double sum = 0;
-        for (size_t i = 0; i < n; i++) sum += x[i * n_part + k] / y[i];
-        if (coefficient[k] < 0 && coefficient[k] * sum <= least) {
-            least = coefficient[k] * sum;
+        for (size_t i = 0; i < n; i++) sum += x[i * n_term + k] / y[i];
+        if (coefficient[k] < 0 && coefficient[k] * sum <= min_contribution) {
+            min_contribution = coefficient[k] * sum;
             worst = k;
         }
     }
     return worst;
 }
 
-static tandem_status no_memory(size_t n, tandem_error *error)
+static tandem_status no_fit_memory(size_t n, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to fit %zu measured times", n);
 }
 
-static tandem_status find_spread(double *spread, const double *coefficient, const double *x, const double *y,
-                                 size_t n, size_t n_part, tandem_error *error)
+static tandem_status residual_spread(double *spread, const double *coefficient, const double *x,
+                                     const double *y, size_t n, size_t n_term, tandem_error *error)
 {
     double *residual = malloc(n * sizeof *residual);
-    if (!residual) return no_memory(n, error);
+    if (!residual) return no_fit_memory(n, error);
     for (size_t i = 0; i < n; i++) {
         double sum = 0;
-        for (size_t k = 0; k < n_part; k++) sum += coefficient[k] * x[i * n_part + k];
+        for (size_t k = 0; k < n_term; k++) sum += coefficient[k] * x[i * n_term + k];
         residual[i] = fabs(sum - y[i]) / y[i];
     }
     *spread = tandem_median(residual, n) / 0.6745;
@@ -115,27 +116,27 @@ static tandem_status find_spread(double *spread, const double *coefficient, cons
 }
 
 tandem_status tandem_robust_fit(double *out, double *spread, const double *x, const double *y, size_t n,
-                                size_t n_part, tandem_error *error)
+                                size_t n_term, tandem_error *error)
 {
-    bool kept[TANDEM_ROBUST_MOST_PARTS];
-    double coefficient[TANDEM_ROBUST_MOST_PARTS];
+    bool is_kept[TANDEM_ROBUST_MAX_TERMS];
+    double coefficient[TANDEM_ROBUST_MAX_TERMS];
     size_t n_kept = 0;
-    for (size_t k = 0; k < n_part && n_part <= TANDEM_ROBUST_MOST_PARTS; k++) {
-        kept[k] = false;
-        for (size_t i = 0; i < n && !kept[k]; i++) kept[k] = x[i * n_part + k] > 0;
-        n_kept += kept[k];
+    for (size_t k = 0; k < n_term && n_term <= TANDEM_ROBUST_MAX_TERMS; k++) {
+        is_kept[k] = false;
+        for (size_t i = 0; i < n && !is_kept[k]; i++) is_kept[k] = x[i * n_term + k] > 0;
+        n_kept += is_kept[k];
     }
     if (n_kept == 0 || n < n_kept)
         return tandem_error_set(error, TANDEM_USAGE, "%zu measured times are too few to fit %zu parts", n,
-                                n_part);
+                                n_term);
     (void)gsl_set_error_handler_off();
     for (;;) {
-        if (!fit(coefficient, kept, x, y, n, n_part)) return no_memory(n, error);
-        const size_t worst = most_negative(coefficient, x, y, n, n_part);
-        if (worst == n_part) break;
-        kept[worst] = false;
+        if (!fit_kept_terms(coefficient, is_kept, x, y, n, n_term)) return no_fit_memory(n, error);
+        const size_t worst = most_negative_term(coefficient, x, y, n, n_term);
+        if (worst == n_term) break;
+        is_kept[worst] = false;
     }
-    const tandem_status status = find_spread(spread, coefficient, x, y, n, n_part, error);
-    for (size_t k = 0; k < n_part && status == TANDEM_OK; k++) out[k] = coefficient[k];
+    const tandem_status status = residual_spread(spread, coefficient, x, y, n, n_term, error);
+    for (size_t k = 0; k < n_term && status == TANDEM_OK; k++) out[k] = coefficient[k];
     return status;
 }

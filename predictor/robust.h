@@ -6,9 +6,9 @@
 
 #include "tandem/status.h"
 
-enum { TANDEM_ROBUST_MOST_PARTS = 4 };
+enum { TANDEM_ROBUST_MAX_TERMS = 4 };
 
-/* tandem_robust_fit: coefficient[n_part] ≥ 0 of y ≈ Σ_p coefficient_p · x_p, where x[n × n_part] is row-major
+/* tandem_robust_fit: coefficient[n_term] ≥ 0 of y ≈ Σ_p coefficient_p · x_p, where x[n × n_term] is row-major
  * and not negative, y[n] > 0. Errors are relative: the rows are divided by their y, and what lies far off
  * counts little or nothing: iteratively reweighted least squares with Tukey's bisquare weights
  * (gsl_multifit_robust; the GNU Scientific Library's manual, "Robust linear regression"). A part whose
@@ -17,7 +17,7 @@ enum { TANDEM_ROBUST_MOST_PARTS = 4 };
  * or none of these. Outputs unchanged on error. GSL's error handler, which would end the process, is switched
  * off for good. */
 tandem_status tandem_robust_fit(double *coefficient, double *spread, const double *x, const double *y,
-                                size_t n, size_t n_part, tandem_error *error);
+                                size_t n, size_t n_term, tandem_error *error);
 
 /* Median of n ≥ 1 numbers, which are sorted. */
 double tandem_median(double *value, size_t n);

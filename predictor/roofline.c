@@ -19,43 +19,44 @@
  * (*estimate*), so that
  *   depth = max(k / max(1, ⌊n_unit / tiles⌋), min(k, 256)),   waves = ⌈tiles / n_unit⌉
  * which falls in no dimension. A convolution is the product of its windows, `slower` times as long
- * (predictor/work.c). */
+ * (predictor/task_work.c). */
 #include <math.h>
 
 #include "tandem/predictor.h"
 
 /* Sides: that guide. What smaller tiles are slower by: *estimates*. */
 static const struct {
-    double m, n, slower;
-} tiles_of[] = {{128, 128, 1}, {128, 64, 1.1}, {64, 128, 1.1}, {64, 64, 1.25}};
-static const double tile_least = 32, depth_least = 256; /* *estimates* */
+    double m, n, time_factor;
+} tile_choices[] = {{128, 128, 1}, {128, 64, 1.1}, {64, 128, 1.1}, {64, 64, 1.25}};
+static const double min_tile = 32, min_depth = 256; /* *estimates* */
 
-static double tile_side(double size, double most)
+static double tile_side(double size, double max_side)
 {
-    const double side = ceil(size / tile_least) * tile_least;
-    return side < most ? side : most;
+    const double side = ceil(size / min_tile) * min_tile;
+    return side < max_side ? side : max_side;
 }
 
 /* FLOPs that each multiprocessor is busy with, padding included, under one choice of tiles. */
-static double unit_flops(const tandem_device_facts *facts, const tandem_work *work, double most_m,
-                         double most_n)
+static double unit_flops(const tandem_device_facts *facts, const tandem_work *work, double max_m,
+                         double max_n)
 {
-    const double tile_m = tile_side(work->m, most_m), tile_n = tile_side(work->n, most_n);
+    const double tile_m = tile_side(work->m, max_m), tile_n = tile_side(work->n, max_n);
     const double tiles = work->count * ceil(work->m / tile_m) * ceil(work->n / tile_n);
     const double splits = tiles < facts->n_unit ? floor(facts->n_unit / tiles) : 1;
-    const double least = work->k < depth_least ? work->k : depth_least;
-    const double depth = work->k / splits > least ? work->k / splits : least;
+    const double min = work->k < min_depth ? work->k : min_depth;
+    const double depth = work->k / splits > min ? work->k / splits : min;
     return ceil(tiles / facts->n_unit) * tile_m * tile_n * 2 * depth;
 }
 
-static double product_flops(const tandem_device_facts *facts, const tandem_work *work)
+static double tiled_product_flops(const tandem_device_facts *facts, const tandem_work *work)
 {
-    double least = INFINITY;
-    for (size_t i = 0; i < sizeof tiles_of / sizeof *tiles_of; i++) {
-        const double flops = unit_flops(facts, work, tiles_of[i].m, tiles_of[i].n) * tiles_of[i].slower;
-        if (flops < least) least = flops;
+    double min = INFINITY;
+    for (size_t i = 0; i < sizeof tile_choices / sizeof *tile_choices; i++) {
+        const double flops =
+            unit_flops(facts, work, tile_choices[i].m, tile_choices[i].n) * tile_choices[i].time_factor;
+        if (flops < min) min = flops;
     }
-    return least * facts->n_unit * work->slower;
+    return min * facts->n_unit * work->time_factor;
 }
 
 double tandem_roofline_ns(const tandem_device_facts *facts, const tandem_work *work)
@@ -66,7 +67,7 @@ double tandem_roofline_ns(const tandem_device_facts *facts, const tandem_work *w
     double compute = 0;
     if (work->is_product && !(rate > 0)) return -1;
     if (work->is_product)
-        compute = product_flops(facts, work) / rate;
+        compute = tiled_product_flops(facts, work) / rate;
     else if (facts->flops_per_s[TANDEM_F32] > 0)
         compute = work->flops / (facts->flops_per_s[TANDEM_F32] * facts->achieved[TANDEM_F32]);
     const double ns = 1e9 * (memory > compute ? memory : compute) + 0.5 * (double)facts->launch_ns;

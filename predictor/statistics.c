@@ -14,9 +14,9 @@ double tandem_statistics_square(const float *x, int64_t n)
 
 double tandem_statistics_amax(const float *x, int64_t n)
 {
-    float most = 0;
-    for (int64_t i = 0; i < n; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    return (double)most;
+    float max = 0;
+    for (int64_t i = 0; i < n; i++) max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+    return (double)max;
 }
 
 /* Squares of a matrix (rows, columns) summed along both of its sides. */
@@ -44,14 +44,14 @@ static double weighted_squares(const float *m, int64_t rows, int64_t columns, co
     return sum;
 }
 
-static double dot(const double *a, const double *b, int64_t n)
+static double dot_f64(const double *a, const double *b, int64_t n)
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
     return sum;
 }
 
-static double total(const double *a, int64_t n)
+static double sum_f64(const double *a, int64_t n)
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += a[i];
@@ -76,11 +76,11 @@ tandem_status tandem_statistics_add_product(tandem_statistics *s, const tandem_p
         sum_squares(p->w, p->columns, p->k, w_column, w_row);
     else
         sum_squares(p->w, p->k, p->columns, w_row, w_column);
-    s->x_square += total(x_row, p->rows);
-    s->w_square += total(w_row, p->k);
-    s->g_square += total(g_row, p->rows);
-    s->g2_w2 += dot(g_column, w_column, p->columns);
-    s->g2_x2 += dot(g_row, x_row, p->rows);
+    s->x_square += sum_f64(x_row, p->rows);
+    s->w_square += sum_f64(w_row, p->k);
+    s->g_square += sum_f64(g_row, p->rows);
+    s->g2_w2 += dot_f64(g_column, w_column, p->columns);
+    s->g2_x2 += dot_f64(g_row, x_row, p->rows);
     s->g2_x2_c += weighted_squares(p->x, p->rows, p->k, g_row, x_column);
     s->x2_g2_d += weighted_squares(p->g, p->rows, p->columns, x_row, g_column);
     free(block);

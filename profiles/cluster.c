@@ -23,7 +23,7 @@ enum { WORD = 128, MOST_STRAGGLERS = 256 };
 
 typedef struct straggler {
     int rank;
-    int64_t slow_millionths;
+    int64_t slowdown_ppm;
 } straggler;
 
 typedef struct parser {
@@ -135,8 +135,8 @@ static tandem_status read_slow(parser *p, tandem_cluster_class *member, const ch
     if (!is_slow(slow))
         return refuse(p, "slow is a factor over 0 up to 1000, with at most six decimals, as in slow=1.1");
     if (!at) {
-        if (member->slow_millionths) return refuse(p, "slow is given twice");
-        member->slow_millionths = slow;
+        if (member->slowdown_ppm) return refuse(p, "slow is given twice");
+        member->slowdown_ppm = slow;
         return TANDEM_OK;
     }
     const char *const rank = strncmp(at, "@rank", 5) == 0 ? at + 5 : "";
@@ -221,7 +221,7 @@ static tandem_status parse_class(parser *p)
         if (status != TANDEM_OK || !p->word[0]) break;
         status = read_option(p, &member);
     }
-    if (status == TANDEM_OK) p->cluster.member[p->cluster.n_class++] = member;
+    if (status == TANDEM_OK) p->cluster.classes[p->cluster.n_class++] = member;
     return status;
 }
 
@@ -234,8 +234,8 @@ static tandem_status add_straggler(parser *p, const tandem_cluster *whole, int f
 {
     tandem_cluster *const made = &p->cluster;
     for (int c = first; c < made->n_class; c++)
-        if (made->member[c].slow_millionths == s->slow_millionths) {
-            made->member[c].n_rank++;
+        if (made->classes[c].slowdown_ppm == s->slowdown_ppm) {
+            made->classes[c].n_rank++;
             return TANDEM_OK;
         }
     if (made->n_class == TANDEM_MAX_CLASS)
@@ -245,16 +245,16 @@ static tandem_status add_straggler(parser *p, const tandem_cluster *whole, int f
                                 "has %d at most; give stragglers of one class the same factor, or write "
                                 "fewer classes",
                                 s->rank, made->n_class, TANDEM_MAX_CLASS);
-    made->member[made->n_class] = whole->member[from];
-    made->member[made->n_class].n_rank = 1;
-    made->member[made->n_class++].slow_millionths = s->slow_millionths;
+    made->classes[made->n_class] = whole->classes[from];
+    made->classes[made->n_class].n_rank = 1;
+    made->classes[made->n_class++].slowdown_ppm = s->slowdown_ppm;
     return TANDEM_OK;
 }
 
 static tandem_status split_class(parser *p, const tandem_cluster *whole, int from, int first_rank)
 {
-    const int first = p->cluster.n_class, end_rank = first_rank + whole->member[from].n_rank;
-    int n_left = whole->member[from].n_rank;
+    const int first = p->cluster.n_class, end_rank = first_rank + whole->classes[from].n_rank;
+    int n_left = whole->classes[from].n_rank;
     for (int i = 0; i < p->n_straggler; i++)
         n_left -= p->straggler[i].rank >= first_rank && p->straggler[i].rank < end_rank;
     if (n_left > 0 && p->cluster.n_class == TANDEM_MAX_CLASS)
@@ -264,8 +264,8 @@ static tandem_status split_class(parser *p, const tandem_cluster *whole, int fro
                                 "factor, or write fewer classes",
                                 TANDEM_MAX_CLASS);
     if (n_left > 0) {
-        p->cluster.member[p->cluster.n_class] = whole->member[from];
-        p->cluster.member[p->cluster.n_class++].n_rank = n_left;
+        p->cluster.classes[p->cluster.n_class] = whole->classes[from];
+        p->cluster.classes[p->cluster.n_class++].n_rank = n_left;
     }
     tandem_status status = TANDEM_OK;
     for (int i = 0; i < p->n_straggler && status == TANDEM_OK; i++)
@@ -285,11 +285,10 @@ static tandem_status split_off_stragglers(parser *p)
     tandem_status status = TANDEM_OK;
     p->cluster.n_class = 0;
     for (int c = 0, first_rank = 0; c < whole.n_class && status == TANDEM_OK;
-         first_rank += whole.member[c++].n_rank)
+         first_rank += whole.classes[c++].n_rank)
         status = split_class(p, &whole, c, first_rank);
     for (int c = 0; c < p->cluster.n_class; c++)
-        if (p->cluster.member[c].slow_millionths == TANDEM_CLUSTER_SLOW)
-            p->cluster.member[c].slow_millionths = 0;
+        if (p->cluster.classes[c].slowdown_ppm == TANDEM_CLUSTER_SLOW) p->cluster.classes[c].slowdown_ppm = 0;
     return status;
 }
 
@@ -430,7 +429,7 @@ void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster
     if (size == 0) return;
     text[0] = '\0';
     for (int c = 0; c < cluster->n_class; c++) {
-        const tandem_cluster_class *const member = &cluster->member[c];
+        const tandem_cluster_class *const member = &cluster->classes[c];
         append(text, size, "%s", c ? " + " : "");
         if (member->n_rank != 1) append(text, size, "%d*", member->n_rank);
         append(text, size, "%s", member->device.name);
@@ -442,9 +441,9 @@ void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster
             append(text, size, " memory=%s", memory);
         }
         append_link(text, size, "link", &member->link);
-        if (member->slow_millionths) {
+        if (member->slowdown_ppm) {
             char slow[32];
-            print_millionths(slow, sizeof slow, member->slow_millionths);
+            print_millionths(slow, sizeof slow, member->slowdown_ppm);
             append(text, size, " slow=%s", slow);
         }
     }
@@ -467,7 +466,7 @@ static tandem_status read_limit(tandem_cluster *cluster, int c, const char *memo
     if (bytes == 0)
         return tandem_error_set(error, TANDEM_USAGE, "memory '%.200s': a limit must be more than nothing",
                                 memory);
-    cluster->member[c].memory_bytes = bytes;
+    cluster->classes[c].memory_bytes = bytes;
     return TANDEM_OK;
 }
 
@@ -476,7 +475,7 @@ tandem_status tandem_cluster_complete(tandem_cluster *cluster, int64_t batch, co
 {
     tandem_cluster made = *cluster;
     for (int c = 0; c < made.n_class; c++) {
-        if (made.member[c].batch == 0) made.member[c].batch = batch;
+        if (made.classes[c].batch == 0) made.classes[c].batch = batch;
         const tandem_status status = memory ? read_limit(&made, c, memory, error) : TANDEM_OK;
         if (status != TANDEM_OK) return status;
     }
@@ -490,7 +489,7 @@ tandem_status tandem_cluster_open_graphs(tandem_graph **graph, const tandem_clus
     tandem_graph *made[TANDEM_MAX_CLASS] = {0};
     tandem_status status = TANDEM_OK;
     for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++)
-        status = tandem_graph_open(&made[c], model, cluster->member[c].batch, error);
+        status = tandem_graph_open(&made[c], model, cluster->classes[c].batch, error);
     for (int c = 0; c < cluster->n_class; c++) {
         if (status == TANDEM_OK)
             graph[c] = made[c];
@@ -502,7 +501,7 @@ tandem_status tandem_cluster_open_graphs(tandem_graph **graph, const tandem_clus
 
 uint64_t tandem_cluster_limit_bytes(const tandem_cluster *cluster, int c)
 {
-    const tandem_cluster_class *const member = &cluster->member[c];
+    const tandem_cluster_class *const member = &cluster->classes[c];
     return member->memory_bytes ? member->memory_bytes : member->device.memory_bytes;
 }
 
@@ -510,15 +509,15 @@ uint64_t tandem_cluster_limit_bytes(const tandem_cluster *cluster, int c)
 int tandem_cluster_n_rank(const tandem_cluster *cluster)
 {
     int n = 0;
-    for (int c = 0; c < cluster->n_class; c++) n += cluster->member[c].n_rank;
+    for (int c = 0; c < cluster->n_class; c++) n += cluster->classes[c].n_rank;
     return n;
 }
 
 int tandem_cluster_class_of(const tandem_cluster *cluster, int rank)
 {
     for (int c = 0; c < cluster->n_class && rank >= 0; c++) {
-        if (rank < cluster->member[c].n_rank) return c;
-        rank -= cluster->member[c].n_rank;
+        if (rank < cluster->classes[c].n_rank) return c;
+        rank -= cluster->classes[c].n_rank;
     }
     return -1;
 }
@@ -527,7 +526,7 @@ int tandem_cluster_shares_memory(const tandem_cluster *cluster)
 {
     if (cluster->over_network || tandem_cluster_n_rank(cluster) < 2) return 0;
     for (int c = 0; c < cluster->n_class; c++) {
-        const tandem_cluster_class *const member = &cluster->member[c];
+        const tandem_cluster_class *const member = &cluster->classes[c];
         const int is_whole = cluster->n_class == 1 && member->per_node >= member->n_rank;
         if (tandem_device_is_described(&member->device) || (member->per_node != 0 && !is_whole)) return 0;
     }
@@ -539,7 +538,7 @@ void tandem_cluster_group(char *text, size_t size, const tandem_cluster *cluster
     const char *name[TANDEM_MAX_CLASS];
     int n_rank[TANDEM_MAX_CLASS], n = 0;
     for (int c = 0; c < cluster->n_class; c++) { /* sorted as they come, equal names as one */
-        const tandem_cluster_class *const member = &cluster->member[c];
+        const tandem_cluster_class *const member = &cluster->classes[c];
         int at = 0;
         while (at < n && strcmp(name[at], member->device.name) < 0) at++;
         if (at == n || strcmp(name[at], member->device.name) != 0) {

@@ -26,14 +26,14 @@ tandem_status tandem_link_read(tandem_link *link, const tandem_json_place *place
                                                                     : refuse_value(place, name, &inner);
 }
 
-tandem_status tandem_slow_read(int64_t *slow_millionths, const tandem_json_place *place, const json_t *object)
+tandem_status tandem_slow_read(int64_t *slowdown_ppm, const tandem_json_place *place, const json_t *object)
 {
     double slow = 1;
     const tandem_status status = tandem_json_real(&slow, place, object, "slow", 0);
     if (status != TANDEM_OK) return status;
     const int64_t millionths = tandem_cluster_slow_of(slow);
     if (millionths < 0) return tandem_json_refuse(place, "slow", "must be a factor over 0 up to 1000");
-    *slow_millionths = millionths;
+    *slowdown_ppm = millionths;
     return TANDEM_OK;
 }
 
@@ -67,7 +67,7 @@ static tandem_status read_class(tandem_cluster_class *member, const tandem_json_
         status = tandem_json_whole(&member->batch, place, object, "batch", 1, TANDEM_CLUSTER_MAX_BATCH, 0);
     if (status == TANDEM_OK) status = tandem_json_text(&memory, place, object, "memory", 0);
     if (status == TANDEM_OK) status = tandem_link_read(&member->link, place, object, "link");
-    if (status == TANDEM_OK) status = tandem_slow_read(&member->slow_millionths, place, object);
+    if (status == TANDEM_OK) status = tandem_slow_read(&member->slowdown_ppm, place, object);
     if (status != TANDEM_OK) return status;
     member->n_rank = (int)n_rank;
     member->per_node = (int)per_node;
@@ -98,7 +98,7 @@ static tandem_status read_root(tandem_cluster *cluster, tandem_json_place *place
         return tandem_json_refuse(place, "classes", "must be an array of 1 to 32 classes");
     for (size_t c = 0; c < n && status == TANDEM_OK; c++) {
         (void)snprintf(place->path, sizeof place->path, "classes[%zu]", c);
-        status = read_class(&cluster->member[c], place, json_array_get(classes, c));
+        status = read_class(&cluster->classes[c], place, json_array_get(classes, c));
     }
     cluster->n_class = (int)n;
     return status;

@@ -15,7 +15,7 @@ enum {
     TANDEM_CLUSTER_MAX_SLOW = 1000 /* times */
 };
 
-/* A factor of a JSON file as tandem_cluster_class.slow_millionths; −1 where it is not allowed. */
+/* A factor of a JSON file as tandem_cluster_class.slowdown_ppm; −1 where it is not allowed. */
 int64_t tandem_cluster_slow_of(double factor);
 
 /* tandem_link_parse: "100Gbit/s,5us"; `name` of the link is for errors. TANDEM_USAGE; *link unchanged on

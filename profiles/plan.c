@@ -15,11 +15,11 @@ tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, co
         return tandem_error_set(error, TANDEM_USAGE, "a plan is for 1 to %d classes; got %d",
                                 TANDEM_MAX_CLASS, cluster->n_class);
     for (int c = 0; c < cluster->n_class; c++)
-        if (cluster->member[c].batch < 1)
+        if (cluster->classes[c].batch < 1)
             return tandem_error_set(error, TANDEM_USAGE,
                                     "class %d (%s) has no batch: give batch=N behind its device, "
                                     "or --batch N for all",
-                                    c + 1, cluster->member[c].device.name);
+                                    c + 1, cluster->classes[c].device.name);
     tandem_plan *const made = calloc(1, sizeof *made);
     bool whole = made != NULL;
     for (int c = 0; whole && c < cluster->n_class; c++) /* all zero bits are fp32 */
@@ -96,7 +96,7 @@ tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, 
 {
     const tandem_status status = check_class(plan, graph, c, error);
     if (status != TANDEM_OK) return status;
-    const tandem_device *const device = &plan->cluster.member[c].device;
+    const tandem_device *const device = &plan->cluster.classes[c].device;
     if (!(device->precisions >> precision & 1)) return refuse_precision(device, precision, error);
     for (int op = 0; op < graph->n_op; op++)
         plan->precision[c][op] = uniform_choice(graph->op[op].kind, device, precision);
@@ -108,7 +108,7 @@ tandem_status tandem_plan_draw(tandem_plan *plan, const tandem_graph *graph, int
 {
     const tandem_status status = check_class(plan, graph, c, error);
     if (status != TANDEM_OK) return status;
-    const tandem_device *const device = &plan->cluster.member[c].device;
+    const tandem_device *const device = &plan->cluster.classes[c].device;
     tandem_precision from[TANDEM_N_PRECISION];
     uint32_t n = 0;
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
@@ -127,7 +127,7 @@ tandem_status tandem_plan_draw(tandem_plan *plan, const tandem_graph *graph, int
 int tandem_plan_is_uniform(const tandem_plan *plan, const tandem_graph *graph, int c,
                            tandem_precision precision)
 {
-    const tandem_device *const device = &plan->cluster.member[c].device;
+    const tandem_device *const device = &plan->cluster.classes[c].device;
     if (!(device->precisions >> precision & 1)) return 0;
     for (int op = 0; op < plan->n_op; op++)
         if (plan->precision[c][op] != uniform_choice(graph->op[op].kind, device, precision)) return 0;

@@ -100,7 +100,7 @@ static void write_link(writer *w, const char *name, tandem_link link)
 
 static void write_class(writer *w, const tandem_plan *plan, const tandem_graph *graph, int c)
 {
-    const tandem_cluster_class *const member = &plan->cluster.member[c];
+    const tandem_cluster_class *const member = &plan->cluster.classes[c];
     open_object(w);
     write_text(w, "device", member->device.name);
     write_whole(w, "ranks", member->n_rank);
@@ -108,7 +108,7 @@ static void write_class(writer *w, const tandem_plan *plan, const tandem_graph *
     write_whole(w, "batch", member->batch);
     write_bytes(w, "memory_bytes", member->memory_bytes);
     if (member->link.bytes_per_s > 0) write_link(w, "link", member->link);
-    if (member->slow_millionths) write_real(w, "slow", (double)member->slow_millionths / TANDEM_CLUSTER_SLOW);
+    if (member->slowdown_ppm) write_real(w, "slow", (double)member->slowdown_ppm / TANDEM_CLUSTER_SLOW);
     write_bytes(w, "peak_bytes", plan->peak_bytes[c]);
     write_flag(w, "held", (plan->keeps_base >> c & 1) != 0);
     begin_member(w, "precision");
@@ -232,7 +232,7 @@ static tandem_status read_class(tandem_plan *plan, int c, const tandem_json_plac
     static const char *const allowed[] = {"device",       "ranks",     "per_node", "batch",
                                           "memory_bytes", "link",      "slow",     "peak_bytes",
                                           "held",         "precision", NULL};
-    tandem_cluster_class *const member = &plan->cluster.member[c];
+    tandem_cluster_class *const member = &plan->cluster.classes[c];
     tandem_error inner = {0};
     const char *device = NULL;
     int64_t n_rank = 0, per_node = 0, memory_bytes = 0, peak_bytes = 0;
@@ -253,7 +253,7 @@ static tandem_status read_class(tandem_plan *plan, int c, const tandem_json_plac
         status = tandem_json_whole(&peak_bytes, place, object, "peak_bytes", 1, INT64_MAX, 0);
     if (status == TANDEM_OK) status = tandem_link_read(&member->link, place, object, "link");
     if (status == TANDEM_OK) status = tandem_json_flag(&keeps_base, place, object, "held");
-    if (status == TANDEM_OK) status = tandem_slow_read(&member->slow_millionths, place, object);
+    if (status == TANDEM_OK) status = tandem_slow_read(&member->slowdown_ppm, place, object);
     if (status != TANDEM_OK) return status;
     member->n_rank = (int)n_rank;
     member->per_node = (int)per_node;
@@ -430,7 +430,7 @@ static tandem_status read_precisions(tandem_plan *plan, int c, tandem_json_place
         }
         seen[op] = true;
         status = read_precision(&plan->precision[c][op], place, name, value,
-                                tandem_op_row_get(graph->op[op].kind), &plan->cluster.member[c].device);
+                                tandem_op_row_get(graph->op[op].kind), &plan->cluster.classes[c].device);
     }
     for (int op = 0; op < graph->n_op && status == TANDEM_OK; op++)
         if (is_adjustable(graph, op) && !seen[op])
@@ -459,7 +459,8 @@ static tandem_status plan_of(tandem_plan **plan, const tandem_plan *head, const 
 static tandem_status open_graph(tandem_graph **graph, const tandem_plan *head, tandem_json_place *place)
 {
     tandem_error inner = {0};
-    const tandem_status status = tandem_graph_open(graph, head->model, head->cluster.member[0].batch, &inner);
+    const tandem_status status =
+        tandem_graph_open(graph, head->model, head->cluster.classes[0].batch, &inner);
     if (status == TANDEM_OK || status == TANDEM_NO_MEMORY)
         return status == TANDEM_OK ? status : tandem_error_set(place->error, status, "%s", inner.text);
     place->path[0] = '\0';

@@ -3,22 +3,22 @@
 
 #include "predictor/robust.h"
 #include "replayer/collective.h"
-#include "replayer/stages.h"
+#include "replayer/internal.h"
 
-static double point_ns(const tandem_collective_point *point)
+static double curve_point_ns(const tandem_collective_point *point)
 {
     return (double)tandem_cost_mean_ns(&point->cost);
 }
 
 /* Bandwidth falls where caches end, so that small points say little about what lies beyond the large ones. */
-enum { UPPER_PART = 16, LEAST_POINTS = 3 };
+enum { UPPER_FRACTION = 16, MIN_POINTS = 3 };
 
 tandem_status tandem_collective_fit(tandem_collective_line *line, const tandem_collective_point *point, int n,
                                     tandem_error *error)
 {
     int first = n;
     while (first > 0 &&
-           (n - first < LEAST_POINTS || point[first - 1].bytes >= point[n - 1].bytes / UPPER_PART))
+           (n - first < MIN_POINTS || point[first - 1].bytes >= point[n - 1].bytes / UPPER_FRACTION))
         first--;
     const size_t rows = (size_t)(n - first);
     double coefficient[2], spread = 0, *x = malloc(rows * 2 * sizeof *x), *y = malloc(rows * sizeof *y);
@@ -29,7 +29,7 @@ tandem_status tandem_collective_fit(tandem_collective_line *line, const tandem_c
         const tandem_collective_point *p = &point[(size_t)first + i];
         x[2 * i] = rows > 1 || p->bytes == 0; /* of a single point, all of its time goes with its bytes */
         x[2 * i + 1] = (double)p->bytes;
-        y[i] = point_ns(p) > 1 ? point_ns(p) : 1;
+        y[i] = curve_point_ns(p) > 1 ? curve_point_ns(p) : 1;
     }
     if (status == TANDEM_OK) status = tandem_robust_fit(coefficient, &spread, x, y, rows, 2, error);
     if (status == TANDEM_OK) *line = (tandem_collective_line){coefficient[0], coefficient[1], spread};
@@ -42,23 +42,28 @@ double tandem_collective_curve_ns(const tandem_collective_point *point, int n,
                                   const tandem_collective_line *line, uint64_t bytes)
 {
     const tandem_collective_point *last = &point[n - 1];
-    if (bytes <= point[0].bytes) return point_ns(&point[0]);
+    if (bytes <= point[0].bytes) return curve_point_ns(&point[0]);
     if (bytes >= last->bytes) {
-        const double beyond = line->latency_ns + line->ns_per_byte * (double)bytes;
-        return bytes > last->bytes && beyond > point_ns(last) ? beyond : point_ns(last);
+        const double extrapolated_ns = line->latency_ns + line->ns_per_byte * (double)bytes;
+        return bytes > last->bytes && extrapolated_ns > curve_point_ns(last) ? extrapolated_ns
+                                                                             : curve_point_ns(last);
     }
     int right = 1;
     while (point[right].bytes < bytes) right++;
     const tandem_collective_point *a = &point[right - 1], *b = &point[right];
-    const double slope = (point_ns(b) - point_ns(a)) / (double)(b->bytes - a->bytes);
-    return point_ns(a) + slope * (double)(bytes - a->bytes);
+    const double slope = (curve_point_ns(b) - curve_point_ns(a)) / (double)(b->bytes - a->bytes);
+    return curve_point_ns(a) + slope * (double)(bytes - a->bytes);
 }
 
-static uint64_t bytes_of(const tandem_bucket *bucket) { return (uint64_t)bucket->elements * sizeof(float); }
+static uint64_t bucket_size_bytes(const tandem_bucket *bucket)
+{
+    return (uint64_t)bucket->elements * sizeof(float);
+}
 
 /* From one curve each; from the idle one where there is no loaded one. */
-static tandem_status from_curves(const tandem_wire *wire, const tandem_bucket *bucket, int n_bucket,
-                                 tandem_collective_point *const point[2], const int n[2], tandem_error *error)
+static tandem_status times_from_curves(const tandem_allreduce_times *times, const tandem_bucket *bucket,
+                                       int n_bucket, tandem_collective_point *const point[2], const int n[2],
+                                       tandem_error *error)
 {
     for (int loaded = 0; loaded < 2; loaded++) {
         const int k = loaded && n[1] > 0;
@@ -66,44 +71,48 @@ static tandem_status from_curves(const tandem_wire *wire, const tandem_bucket *b
         const tandem_status status = tandem_collective_fit(&line, point[k], n[k], error);
         if (status != TANDEM_OK) return status;
         for (int b = 0; b < n_bucket; b++)
-            wire->ns[loaded][b] = tandem_collective_curve_ns(point[k], n[k], &line, bytes_of(&bucket[b]));
+            times->ns[loaded][b] =
+                tandem_collective_curve_ns(point[k], n[k], &line, bucket_size_bytes(&bucket[b]));
         if (loaded) continue;
-        *wire->exchange = (tandem_exchange){.n_point = n[0],
-                                            .latency_ns = line.latency_ns,
-                                            .bytes_per_s = line.ns_per_byte > 0 ? 1e9 / line.ns_per_byte : 0,
-                                            .spread = line.spread};
+        *times->allreduce_source =
+            (tandem_allreduce_source){.n_point = n[0],
+                                      .latency_ns = line.latency_ns,
+                                      .bytes_per_s = line.ns_per_byte > 0 ? 1e9 / line.ns_per_byte : 0,
+                                      .spread = line.spread};
         for (int b = 0; b < n_bucket; b++)
-            wire->exchange->n_beyond += bytes_of(&bucket[b]) > point[0][n[0] - 1].bytes;
+            times->allreduce_source->n_extrapolated +=
+                bucket_size_bytes(&bucket[b]) > point[0][n[0] - 1].bytes;
     }
     return TANDEM_OK;
 }
 
-static tandem_status from_links(const tandem_wire *wire, const tandem_bucket *bucket, int n_bucket,
-                                const tandem_cluster *cluster, tandem_collective_algorithm algorithm,
-                                const char *group, tandem_error *error)
+static tandem_status times_from_links(const tandem_allreduce_times *times, const tandem_bucket *bucket,
+                                      int n_bucket, const tandem_cluster *cluster,
+                                      tandem_collective_algorithm algorithm, const char *group,
+                                      tandem_error *error)
 {
     tandem_topology *topology = NULL;
-    tandem_error lacks = {0};
-    const tandem_status status = tandem_topology_open(&topology, cluster, algorithm, &lacks);
+    tandem_error missing_link = {0};
+    const tandem_status status = tandem_topology_open(&topology, cluster, algorithm, &missing_link);
     if (status == TANDEM_MISSING)
         return tandem_error_set(error, TANDEM_MISSING,
                                 "no all-reduce among %s has been measured, and %s; or profile these devices "
                                 "together with "
                                 "`tandem profile`",
-                                group, lacks.text);
-    if (status != TANDEM_OK) return tandem_error_set(error, status, "%s", lacks.text);
+                                group, missing_link.text);
+    if (status != TANDEM_OK) return tandem_error_set(error, status, "%s", missing_link.text);
     for (int b = 0; b < n_bucket; b++) {
         tandem_collective_algorithm used;
-        wire->ns[0][b] = wire->ns[1][b] =
-            tandem_collective_ns(topology, TANDEM_ALL_REDUCE, bytes_of(&bucket[b]), &used);
-        wire->exchange->n_by[used]++;
-        wire->by[b] = (signed char)used;
+        times->ns[0][b] = times->ns[1][b] =
+            tandem_collective_ns(topology, TANDEM_ALL_REDUCE, bucket_size_bytes(&bucket[b]), &used);
+        times->allreduce_source->n_by_algorithm[used]++;
+        times->algorithm[b] = (signed char)used;
     }
     tandem_topology_close(topology);
     return TANDEM_OK;
 }
 
-tandem_status tandem_collective_times(const tandem_wire *wire, const tandem_cluster *cluster,
+tandem_status tandem_collective_times(const tandem_allreduce_times *times, const tandem_cluster *cluster,
                                       const tandem_bucket *bucket, int n_bucket, tandem_store *store,
                                       tandem_collective_algorithm algorithm, tandem_error *error)
 {
@@ -111,10 +120,10 @@ tandem_status tandem_collective_times(const tandem_wire *wire, const tandem_clus
     tandem_collective_point *point[2] = {NULL, NULL};
     int n[2] = {0, 0};
     tandem_status status = TANDEM_OK;
-    *wire->exchange = (tandem_exchange){0};
+    *times->allreduce_source = (tandem_allreduce_source){0};
     for (int b = 0; b < n_bucket; b++) {
-        wire->ns[0][b] = wire->ns[1][b] = 0;
-        wire->by[b] = -1;
+        times->ns[0][b] = times->ns[1][b] = 0;
+        times->algorithm[b] = -1;
     }
     if (tandem_cluster_n_rank(cluster) == 1) return TANDEM_OK;
     tandem_cluster_group(group, sizeof group, cluster);
@@ -122,8 +131,8 @@ tandem_status tandem_collective_times(const tandem_wire *wire, const tandem_clus
         status = tandem_store_load_collective(&point[loaded], &n[loaded], store, group, "all-reduce", loaded,
                                               error);
     if (status == TANDEM_OK)
-        status = n[0] > 0 ? from_curves(wire, bucket, n_bucket, point, n, error)
-                          : from_links(wire, bucket, n_bucket, cluster, algorithm, group, error);
+        status = n[0] > 0 ? times_from_curves(times, bucket, n_bucket, point, n, error)
+                          : times_from_links(times, bucket, n_bucket, cluster, algorithm, group, error);
     free(point[1]);
     free(point[0]);
     return status;

@@ -7,85 +7,91 @@
  * late(c) is what the class is behind its list after the last wait: late − rest it stood still, and of that
  * no bucket was on the wire from when it came to a wait until that bucket's all-reduce began.
  *
- * Buckets are taken by groups (lead.c). A class waits with no bucket on the wire only for one that the wire
+ * Buckets are taken by groups (slack.c). A class waits with no bucket on the wire only for one that the wire
  * stands idle before: where it does so before none of a group's, and where the class comes to no wait before
  * they are through, the maxima of the group say it all. Elsewhere it is looked at bucket by bucket. */
 #include <string.h>
 
-#include "replayer/stages.h"
+#include "replayer/internal.h"
 
-static inline double larger(double a, double b) { return a > b ? a : b; }
+static inline double later_ns(double a, double b) { return a > b ? a : b; }
 
 /* The way of a class past its waits. */
-typedef struct course {
+typedef struct wait_progress {
     double now_ns; /* time less the list's since the first wait */
     double waiting_ns;
-} course;
+} wait_progress;
 
 /* When the buckets of a group go on the wire and come off it, ns since the lap began. */
-static void run_wire(tandem_replayer *replayer, const tandem_lap *lap, int group, int end)
+static void time_group_allreduces(tandem_replayer *replayer, const tandem_iteration *iteration, int group,
+                                  int end)
 {
-    const double *sum_ns = replayer->wire_sum_ns;
-    double late_ns = replayer->late_ns[group];
-    for (int b = group * TANDEM_GROUP; b < end; b++) {
+    const double *sum_ns = replayer->allreduce_sum_ns;
+    double comm_idle_ns = replayer->comm_idle_ns[group];
+    for (int b = group * TANDEM_BUCKETS_PER_GROUP; b < end; b++) {
         for (int c = 0; c < replayer->n_class; c++)
-            late_ns =
-                larger(late_ns, lap->rest_ns[c] + replayer->member[c].hand_ns[TANDEM_USUAL][b] - sum_ns[b]);
-        replayer->wire_start_ns[b] = late_ns + sum_ns[b];
-        replayer->wire_end_ns[b] = late_ns + sum_ns[b + 1];
+            comm_idle_ns =
+                later_ns(comm_idle_ns, iteration->carry_over_ns[c] +
+                                           replayer->classes[c].ready_ns[TANDEM_RATE_USUAL][b] - sum_ns[b]);
+        replayer->allreduce_start_ns[b] = comm_idle_ns + sum_ns[b];
+        replayer->allreduce_end_ns[b] = comm_idle_ns + sum_ns[b + 1];
     }
-    replayer->is_run[group] = 1;
+    replayer->is_group_timed[group] = 1;
 }
 
-static void run_buckets(course *at, tandem_replayer *replayer, const tandem_lap *lap, const double *wait_ns,
-                        int group)
+static void pass_group_waits(wait_progress *at, tandem_replayer *replayer, const tandem_iteration *iteration,
+                             const double *wait_ns, int group)
 {
-    const int first = group * TANDEM_GROUP, next = first + TANDEM_GROUP;
+    const int first = group * TANDEM_BUCKETS_PER_GROUP, next = first + TANDEM_BUCKETS_PER_GROUP;
     const int end = next < replayer->n_bucket ? next : replayer->n_bucket;
-    if (!replayer->is_run[group]) run_wire(replayer, lap, group, end);
+    if (!replayer->is_group_timed[group]) time_group_allreduces(replayer, iteration, group, end);
     for (int b = first; b < end; b++) {
-        at->waiting_ns += larger(replayer->wire_start_ns[b] - wait_ns[b] - at->now_ns, 0);
-        at->now_ns = larger(at->now_ns, replayer->wire_end_ns[b] - wait_ns[b]);
+        at->waiting_ns += later_ns(replayer->allreduce_start_ns[b] - wait_ns[b] - at->now_ns, 0);
+        at->now_ns = later_ns(at->now_ns, replayer->allreduce_end_ns[b] - wait_ns[b]);
     }
 }
 
-static void run_class(tandem_lap *lap, tandem_replayer *replayer, int c, int n_group)
+static void run_class_iteration(tandem_iteration *iteration, tandem_replayer *replayer, int c, int n_group)
 {
-    const tandem_replay_member *member = &replayer->member[c];
-    const double *late_ns = replayer->late_ns, begin_ns = lap->rest_ns[c] + member->backward_ns[TANDEM_USUAL];
-    course at = {.now_ns = begin_ns};
+    const tandem_sim_class *class = &replayer->classes[c];
+    const double *comm_idle_ns = replayer->comm_idle_ns,
+                 begin_ns = iteration->carry_over_ns[c] + class->backward_ns[TANDEM_RATE_USUAL];
+    wait_progress at = {.now_ns = begin_ns};
     for (int group = 0; group < n_group; group++) {
-        const double through_ns = late_ns[group + 1] + member->behind_ns[group];
-        if (late_ns[group + 1] == late_ns[group])
-            at.now_ns = larger(at.now_ns, through_ns);
-        else if (through_ns > at.now_ns)
-            run_buckets(&at, replayer, lap, member->wait_ns[TANDEM_USUAL], group);
+        const double group_end_ns = comm_idle_ns[group + 1] + class->lag_ns[group];
+        if (comm_idle_ns[group + 1] == comm_idle_ns[group])
+            at.now_ns = later_ns(at.now_ns, group_end_ns);
+        else if (group_end_ns > at.now_ns)
+            pass_group_waits(&at, replayer, iteration, class->wait_ns[TANDEM_RATE_USUAL], group);
     }
-    lap->backward_end_ns[c] = begin_ns;
-    lap->waiting_ns[c] = at.waiting_ns;
-    lap->exposed_ns[c] = at.now_ns - begin_ns - at.waiting_ns;
+    iteration->backward_end_ns[c] = begin_ns;
+    iteration->waiting_ns[c] = at.waiting_ns;
+    iteration->exposed_ns[c] = at.now_ns - begin_ns - at.waiting_ns;
 }
 
 /* How late the wire is, by the time that it has stood idle, behind the first k groups. */
-static void find_late(tandem_replayer *replayer, const tandem_lap *lap, int n_group)
+static void find_comm_idle(tandem_replayer *replayer, const tandem_iteration *iteration, int n_group)
 {
-    double *late_ns = replayer->late_ns;
-    for (int k = 0; k <= n_group; k++) late_ns[k] = 0;
+    double *comm_idle_ns = replayer->comm_idle_ns;
+    for (int k = 0; k <= n_group; k++) comm_idle_ns[k] = 0;
     for (int c = 0; c < replayer->n_class; c++) {
-        const double *lead_ns = replayer->member[c].lead_ns, rest_ns = lap->rest_ns[c];
-        for (int k = 1; k <= n_group; k++) late_ns[k] = larger(late_ns[k], lead_ns[k] + rest_ns);
+        const double *slack_ns = replayer->classes[c].slack_ns, carry_over_ns = iteration->carry_over_ns[c];
+        for (int k = 1; k <= n_group; k++)
+            comm_idle_ns[k] = later_ns(comm_idle_ns[k], slack_ns[k] + carry_over_ns);
     }
-    memset(replayer->is_run, 0, (size_t)n_group);
+    memset(replayer->is_group_timed, 0, (size_t)n_group);
 }
 
-void tandem_lap_by_recurrence(tandem_lap *lap, tandem_replayer *replayer)
+void tandem_iteration_by_recurrence(tandem_iteration *iteration, tandem_replayer *replayer)
 {
-    const int n_bucket = replayer->n_bucket, n_group = (n_bucket + TANDEM_GROUP - 1) / TANDEM_GROUP;
-    tandem_leads_settle(replayer);
-    find_late(replayer, lap, n_group);
-    for (int c = 0; c < replayer->n_class; c++) run_class(lap, replayer, c, n_group);
-    lap->step_ns = replayer->late_ns[n_group] + replayer->wire_sum_ns[n_bucket];
+    const int n_bucket = replayer->n_bucket,
+              n_group = (n_bucket + TANDEM_BUCKETS_PER_GROUP - 1) / TANDEM_BUCKETS_PER_GROUP;
+    tandem_slack_update(replayer);
+    find_comm_idle(replayer, iteration, n_group);
+    for (int c = 0; c < replayer->n_class; c++) run_class_iteration(iteration, replayer, c, n_group);
+    iteration->step_ns = replayer->comm_idle_ns[n_group] + replayer->allreduce_sum_ns[n_bucket];
     for (int c = 0; c < replayer->n_class; c++) /* behind all classes, who look at each other's */
-        lap->rest_ns[c] = lap->backward_end_ns[c] + lap->exposed_ns[c] + lap->waiting_ns[c] +
-                          replayer->member[c].wait_ns[TANDEM_USUAL][n_bucket - 1] - lap->step_ns;
+        iteration->carry_over_ns[c] =
+            iteration->backward_end_ns[c] + iteration->exposed_ns[c] + iteration->waiting_ns[c] +
+            replayer->classes[c].wait_ns[TANDEM_RATE_USUAL][n_bucket - 1] - iteration->step_ns;
 }

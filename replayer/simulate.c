@@ -6,15 +6,16 @@
 #include <math.h>
 #include <string.h>
 
-#include "replayer/stages.h"
+#include "replayer/internal.h"
 
-enum { MOST_LAPS = 16 };
-static const double same_ns = 0.01; /* what is left of two laps that differs by no more is the same */
+enum { MAX_ITERATIONS = 16 };
+/* what is left of two laps that differs by no more is the same */
+static const double steady_tolerance_ns = 0.01;
 
-static int is_same(const double *before, const double *rest, int n_class)
+static int is_steady(const double *before, const double *rest, int n_class)
 {
     for (int c = 0; c < n_class; c++)
-        if (fabs(rest[c] - before[c]) > same_ns) return 0;
+        if (fabs(rest[c] - before[c]) > steady_tolerance_ns) return 0;
     return 1;
 }
 
@@ -22,58 +23,58 @@ static int is_same(const double *before, const double *rest, int n_class)
  * them: it is put there at once. One that falls behind them as little will do so until they wait for it, as
  * they do where it is a whole lap behind: from there one more lap brings it to where it stays. gain[c]: in
  * the former lap. */
-static void catch_up(const double *before, tandem_lap *lap, double *gain, int n_class)
+static void extrapolate_drift(const double *before, tandem_iteration *iteration, double *gain, int n_class)
 {
     for (int c = 0; c < n_class; c++) {
-        const double former = gain[c];
-        gain[c] = before[c] - lap->rest_ns[c];
-        if (fabs(gain[c]) > same_ns && fabs(gain[c] - former) <= same_ns)
-            lap->rest_ns[c] = gain[c] > 0 ? 0 : lap->step_ns;
+        const double previous = gain[c];
+        gain[c] = before[c] - iteration->carry_over_ns[c];
+        if (fabs(gain[c]) > steady_tolerance_ns && fabs(gain[c] - previous) <= steady_tolerance_ns)
+            iteration->carry_over_ns[c] = gain[c] > 0 ? 0 : iteration->step_ns;
     }
 }
 
-static void report(tandem_replay *replay, const tandem_lap *lap, int n_class)
+static void report_step(tandem_replay *replay, const tandem_iteration *iteration, int n_class)
 {
-    *replay = (tandem_replay){.step_ns = tandem_rounded_ns(lap->step_ns), .n_class = n_class};
+    *replay = (tandem_replay){.step_ns = tandem_round_noisy_ns(iteration->step_ns), .n_class = n_class};
     for (int c = 0; c < n_class; c++) {
-        tandem_replay_class *member = &replay->member[c];
-        const int64_t idle_ns = tandem_rounded_ns(lap->exposed_ns[c] + lap->waiting_ns[c]);
-        member->exposed_comm_ns = tandem_rounded_ns(lap->exposed_ns[c]);
-        member->wait_ns = idle_ns - member->exposed_comm_ns;
-        member->busy_ns = replay->step_ns - idle_ns;
-        if (lap->backward_end_ns[c] > lap->backward_end_ns[replay->slowest]) replay->slowest = c;
+        tandem_replay_class *class = &replay->classes[c];
+        const int64_t idle_ns = tandem_round_noisy_ns(iteration->exposed_ns[c] + iteration->waiting_ns[c]);
+        class->exposed_comm_ns = tandem_round_noisy_ns(iteration->exposed_ns[c]);
+        class->wait_ns = idle_ns - class->exposed_comm_ns;
+        class->busy_ns = replay->step_ns - idle_ns;
+        if (iteration->backward_end_ns[c] > iteration->backward_end_ns[replay->slowest]) replay->slowest = c;
     }
 }
 
 /* The step that is recorded begins in one lap and ends in the next. */
-static void record(tandem_lap *lap, tandem_replayer *replayer)
+static void record_timeline(tandem_iteration *iteration, tandem_replayer *replayer)
 {
     const size_t n_bucket = (size_t)replayer->n_bucket;
     for (int c = 0; c < replayer->n_class; c++) {
-        tandem_replay_member *member = &replayer->member[c];
-        tandem_replay_list(member);
-        memset(member->wait_start_ns, 0, n_bucket * sizeof *member->wait_start_ns);
-        memset(member->wait_end_ns, 0, n_bucket * sizeof *member->wait_end_ns);
+        tandem_sim_class *class = &replayer->classes[c];
+        tandem_task_list_build(class);
+        memset(class->wait_start_ns, 0, n_bucket * sizeof *class->wait_start_ns);
+        memset(class->wait_end_ns, 0, n_bucket * sizeof *class->wait_end_ns);
     }
-    tandem_lap_by_events(lap, replayer, 0, 0);
-    tandem_lap_by_events(lap, replayer, 1, lap->step_ns);
+    tandem_iteration_by_events(iteration, replayer, 0, 0);
+    tandem_iteration_by_events(iteration, replayer, 1, iteration->step_ns);
 }
 
-void tandem_simulate(tandem_replay *replay, tandem_replayer *replayer, int with_timeline)
+void tandem_replay_simulate(tandem_replay *replay, tandem_replayer *replayer, int with_timeline)
 {
     const int n_class = replayer->n_class;
-    tandem_lap lap;
+    tandem_iteration iteration;
     double before[TANDEM_MAX_CLASS], gain[TANDEM_MAX_CLASS];
-    for (int c = 0; c < TANDEM_MAX_CLASS; c++) lap.rest_ns[c] = gain[c] = 0;
-    for (int n_lap = 1;; n_lap++) {
-        memcpy(before, lap.rest_ns, sizeof before);
-        if (replayer->interferes || with_timeline)
-            tandem_lap_by_events(&lap, replayer, -1, 0);
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++) iteration.carry_over_ns[c] = gain[c] = 0;
+    for (int n_iteration = 1;; n_iteration++) {
+        memcpy(before, iteration.carry_over_ns, sizeof before);
+        if (replayer->has_contention || with_timeline)
+            tandem_iteration_by_events(&iteration, replayer, -1, 0);
         else
-            tandem_lap_by_recurrence(&lap, replayer);
-        if (is_same(before, lap.rest_ns, n_class) || n_lap == MOST_LAPS) break;
-        catch_up(before, &lap, gain, n_class);
+            tandem_iteration_by_recurrence(&iteration, replayer);
+        if (is_steady(before, iteration.carry_over_ns, n_class) || n_iteration == MAX_ITERATIONS) break;
+        extrapolate_drift(before, &iteration, gain, n_class);
     }
-    report(replay, &lap, n_class);
-    if (with_timeline) record(&lap, replayer);
+    report_step(replay, &iteration, n_class);
+    if (with_timeline) record_timeline(&iteration, replayer);
 }

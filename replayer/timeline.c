@@ -2,65 +2,70 @@
  * the all-reduces. */
 #include <math.h>
 
-#include "replayer/stages.h"
+#include "replayer/internal.h"
 
 /* The step begins where the first class begins its forward pass. */
-static double origin_of(const tandem_replayer *replayer)
+static double first_forward_start_ns(const tandem_replayer *replayer)
 {
-    double origin = INFINITY;
+    double step_start_ns = INFINITY;
     for (int c = 0; c < replayer->n_class; c++)
-        origin = fmin(origin, replayer->member[c].start_ns[replayer->member[c].n_lead]);
-    return origin;
+        step_start_ns = fmin(step_start_ns, replayer->classes[c].start_ns[replayer->classes[c].n_head]);
+    return step_start_ns;
 }
 
-static void append(tandem_replay_member *member, double origin, double start_ns, double end_ns, int task)
+static void append_event(tandem_sim_class *class, double step_start_ns, double start_ns, double end_ns,
+                         int task)
 {
-    tandem_trace_event *event = &member->event[member->n_event++];
-    *event = (tandem_trace_event){llround(start_ns - origin), llround(end_ns - origin), task};
+    tandem_trace_event *event = &class->event[class->n_event++];
+    *event = (tandem_trace_event){llround(start_ns - step_start_ns), llround(end_ns - step_start_ns), task};
 }
 
 /* The compute stream's events join: what is computed to begin when its predecessor ends may differ in the
  * last bit, and would then be rounded to another nanosecond. */
-static void append_joined(tandem_replay_member *member, double origin, double start_ns, double end_ns,
-                          int task)
+static void append_joined_event(tandem_sim_class *class, double step_start_ns, double start_ns, double end_ns,
+                                int task)
 {
-    append(member, origin, start_ns, end_ns, task);
-    if (member->n_event < 2) return;
-    tandem_trace_event *event = &member->event[member->n_event - 1];
+    append_event(class, step_start_ns, start_ns, end_ns, task);
+    if (class->n_event < 2) return;
+    tandem_trace_event *event = &class->event[class->n_event - 1];
     const int64_t gap = event->start_ns - event[-1].end_ns;
     if (gap == 1 || gap == -1) event->start_ns = event[-1].end_ns;
     if (event->end_ns < event->start_ns) event->end_ns = event->start_ns;
 }
 
-static void append_place(tandem_replay_member *member, double origin, int place)
+static void append_task_event(tandem_sim_class *class, double step_start_ns, int position)
 {
-    append_joined(member, origin, member->start_ns[place], member->end_ns[place], member->task[place]);
+    append_joined_event(class, step_start_ns, class->start_ns[position], class->end_ns[position],
+                        class->task[position]);
 }
 
-static void append_wait(tandem_replay_member *member, double origin, int bucket)
+static void append_wait_event(tandem_sim_class *class, double step_start_ns, int bucket)
 {
-    const double start = member->wait_start_ns[bucket], end = member->wait_end_ns[bucket];
-    if (llround(end - origin) > llround(start - origin)) append_joined(member, origin, start, end, -1);
+    const double start = class->wait_start_ns[bucket], end = class->wait_end_ns[bucket];
+    if (llround(end - step_start_ns) > llround(start - step_start_ns))
+        append_joined_event(class, step_start_ns, start, end, -1);
 }
 
-static void make(const tandem_replayer *replayer, tandem_replay_member *member, double origin)
+static void build_class_timeline(const tandem_replayer *replayer, tandem_sim_class *class,
+                                 double step_start_ns)
 {
     const int n_bucket = replayer->n_bucket;
     int bucket = 0;
-    member->n_event = 0;
-    for (int i = member->n_lead; i < member->n_place; i++) {
-        for (; member->wait_place[bucket] == i; bucket++) append_wait(member, origin, bucket);
-        append_place(member, origin, i);
+    class->n_event = 0;
+    for (int i = class->n_head; i < class->list_length; i++) {
+        for (; class->wait_position[bucket] == i; bucket++) append_wait_event(class, step_start_ns, bucket);
+        append_task_event(class, step_start_ns, i);
     }
-    for (; bucket < n_bucket; bucket++) append_wait(member, origin, bucket);
-    for (int i = 0; i < member->n_lead; i++) append_place(member, origin, i);
+    for (; bucket < n_bucket; bucket++) append_wait_event(class, step_start_ns, bucket);
+    for (int i = 0; i < class->n_head; i++) append_task_event(class, step_start_ns, i);
     for (int b = 0; b < n_bucket; b++)
-        append(member, origin, replayer->wire_start_ns[b], replayer->wire_end_ns[b],
-               member->step->bucket[b].reduce_task);
+        append_event(class, step_start_ns, replayer->allreduce_start_ns[b], replayer->allreduce_end_ns[b],
+                     class->step->bucket[b].reduce_task);
 }
 
-void tandem_timeline_make(tandem_replayer *replayer)
+void tandem_timeline_build(tandem_replayer *replayer)
 {
-    const double origin = origin_of(replayer);
-    for (int c = 0; c < replayer->n_class; c++) make(replayer, &replayer->member[c], origin);
+    const double step_start_ns = first_forward_start_ns(replayer);
+    for (int c = 0; c < replayer->n_class; c++)
+        build_class_timeline(replayer, &replayer->classes[c], step_start_ns);
 }

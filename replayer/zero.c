@@ -7,25 +7,29 @@
 #include <stdlib.h>
 
 #include "replayer/collective.h"
-#include "replayer/stages.h"
+#include "replayer/internal.h"
 
-enum { MOST_LAPS = 256, ALIGNED = 16 /* elements */, AHEAD = 1, KEPT = 2 };
-static const double same_ns = 0.01;
+enum { MAX_ZERO_ITERATIONS = 256, SHARD_ALIGNMENT = 16 /* elements */, N_PREFETCHED = 1, N_KEPT = 2 };
+static const double zero_tolerance_ns = 0.01;
 
-typedef enum what { ASK, WAIT, WAIT_FOR_FORMER /* of the lap before */ } what;
+typedef enum action_kind {
+    ACTION_START,
+    ACTION_WAIT,
+    ACTION_WAIT_PREVIOUS /* of the lap before */
+} action_kind;
 
 typedef struct action {
     int task; /* before it, or what stands behind it in the list, begins */
-    what what;
+    action_kind kind;
     int collective;
 } action;
 
-typedef struct class_state {
-    double at_ns, exposed_ns, waiting_ns, busy_ns, backward_end_ns;
-    int place;
-} class_state;
+typedef struct zero_class_state {
+    double now_ns, exposed_ns, waiting_ns, busy_ns, backward_end_ns;
+    int position;
+} zero_class_state;
 
-typedef struct stepping {
+typedef struct zero_step {
     tandem_replayer *replayer;
     const tandem_step *step; /* of class 0: buckets and task ids are the same in all */
     int stage, n_class, n_bucket, n_rank;
@@ -35,26 +39,28 @@ typedef struct stepping {
     int *bucket;                    /* [n_collective] */
     double *scatter_ns, *gather_ns; /* [n_bucket] */
     action *action;
-    double *ready_ns, *end_ns, *former_ready_ns, *former_end_ns; /* [n_collective] */
-    double wire_ns;                                              /* when the communication stream is free */
-    class_state class[TANDEM_MAX_CLASS];
-} stepping;
+    double *ready_ns, *end_ns, *previous_ready_ns, *previous_end_ns; /* [n_collective] */
+    /* when the communication stream is free */
+    double comm_free_ns;
+    zero_class_state progress[TANDEM_MAX_CLASS];
+} zero_step;
 
 /* --- Shards --------------------------------------------------------------------------------------------- */
 
-static int64_t shard_of(int64_t elements, int n_rank)
+static int64_t shard_elements(int64_t elements, int n_rank)
 {
-    const int64_t part = (elements + n_rank - 1) / n_rank, whole = (part + ALIGNED - 1) / ALIGNED * ALIGNED;
-    return whole < elements ? whole : elements;
+    const int64_t part = (elements + n_rank - 1) / n_rank,
+                  aligned = (part + SHARD_ALIGNMENT - 1) / SHARD_ALIGNMENT * SHARD_ALIGNMENT;
+    return aligned < elements ? aligned : elements;
 }
 
 /* Bytes of bucket b in full beside the rank's own part of it. */
-static uint64_t rest_of(const stepping *s, int b)
+static uint64_t unsharded_bytes(const zero_step *s, int b)
 {
     return (uint64_t)(s->step->bucket[b].elements - s->shard[b]) * sizeof(float);
 }
 
-static uint64_t shards(const stepping *s)
+static uint64_t all_shard_bytes(const zero_step *s)
 {
     uint64_t elements = 0;
     for (int b = 0; b < s->n_bucket; b++) elements += (uint64_t)s->shard[b];
@@ -62,46 +68,47 @@ static uint64_t shards(const stepping *s)
 }
 
 /* Two of them behind one another. */
-static uint64_t most_gradients(const stepping *s)
+static uint64_t max_gradient_bytes(const zero_step *s)
 {
-    uint64_t most = 0;
+    uint64_t max = 0;
     for (int b = 0; b < s->n_bucket; b++) {
-        const uint64_t both = rest_of(s, b) + (b > 0 ? rest_of(s, b - 1) : 0);
-        if (both > most) most = both;
+        const uint64_t both = unsharded_bytes(s, b) + (b > 0 ? unsharded_bytes(s, b - 1) : 0);
+        if (both > max) max = both;
     }
-    return most;
+    return max;
 }
 
 /* KEPT of them, and those AHEAD, fetched behind one another: never the same twice. */
-static uint64_t most_weights(const stepping *s)
+static uint64_t max_weight_bytes(const zero_step *s)
 {
-    uint64_t most = 0;
+    uint64_t max = 0;
     for (int k = s->n_bucket; k < s->n_collective; k++) {
         uint64_t all = 0;
-        for (int i = k; i < k + KEPT + AHEAD && i < s->n_collective; i++) all += rest_of(s, s->bucket[i]);
-        if (all > most) most = all;
+        for (int i = k; i < k + N_KEPT + N_PREFETCHED && i < s->n_collective; i++)
+            all += unsharded_bytes(s, s->bucket[i]);
+        if (all > max) max = all;
     }
-    return most;
+    return max;
 }
 
-static void share_out(const stepping *s, tandem_memory *memory)
+static void shard_memory(const zero_step *s, tandem_memory *memory)
 {
-    const uint64_t own = shards(s), n_state = memory->optimizer / memory->weights;
+    const uint64_t own = all_shard_bytes(s), n_state = memory->optimizer / memory->weights;
     memory->optimizer = own * n_state;
-    if (s->stage >= 2) memory->gradients = own + most_gradients(s);
-    if (s->stage >= 3) memory->weights = own + most_weights(s);
+    if (s->stage >= 2) memory->gradients = own + max_gradient_bytes(s);
+    if (s->stage >= 3) memory->weights = own + max_weight_bytes(s);
     memory->peak =
         memory->weights + memory->gradients + memory->optimizer + memory->histories + memory->arena;
 }
 
 /* --- The program ---------------------------------------------------------------------------------------- */
 
-static void add(stepping *s, int task, what kind, int collective)
+static void add_action(zero_step *s, int task, action_kind kind, int collective)
 {
     s->action[s->n_action++] = (action){task, kind, collective};
 }
 
-static int bucket_of(const tandem_step *step, int parameter)
+static int bucket_of_parameter(const tandem_step *step, int parameter)
 {
     int b = 0;
     while (step->parameter_start[parameter] >= step->bucket[b].start + step->bucket[b].elements) b++;
@@ -109,62 +116,62 @@ static int bucket_of(const tandem_step *step, int parameter)
 }
 
 /* Whether a task reads weights of the operator in f32. */
-static int reads_weights(const tandem_task *task)
+static int is_weight_reader(const tandem_task *task)
 {
     return task->active && (task->kind == TANDEM_TASK_WEIGHT_CAST || task->kind == TANDEM_TASK_FORWARD ||
                             task->kind == TANDEM_TASK_DGRAD);
 }
 
 /* Task t uses bucket b. Stages 1 and 2: its first use in a step waits for the last step's gather of it. */
-static void use_gathered(stepping *s, int t, int b, unsigned char *used)
+static void add_gathered_use(zero_step *s, int t, int b, unsigned char *used)
 {
     if (used[b]) return;
     used[b] = 1;
-    add(s, t, WAIT_FOR_FORMER, s->n_bucket + b);
+    add_action(s, t, ACTION_WAIT_PREVIOUS, s->n_bucket + b);
 }
 
 /* Stage 3: what is not among the KEPT last ones is fetched, behind the wait for its predecessor. */
-static void use_fetched(stepping *s, int t, int b)
+static void add_fetched_use(zero_step *s, int t, int b)
 {
     const int first = s->n_bucket, n = s->n_collective - first;
-    for (int k = n > KEPT ? n - KEPT : 0; k < n; k++)
+    for (int k = n > N_KEPT ? n - N_KEPT : 0; k < n; k++)
         if (s->bucket[first + k] == b) return;
     s->bucket[s->n_collective++] = b;
-    add(s, t, WAIT, first + n);
+    add_action(s, t, ACTION_WAIT, first + n);
 }
 
-static void use_weights(stepping *s, int t, unsigned char *used)
+static void add_weight_use(zero_step *s, int t, unsigned char *used)
 {
     const tandem_task *task = &s->step->task[t];
-    if (!reads_weights(task)) return;
+    if (!is_weight_reader(task)) return;
     const tandem_op *op = &s->step->graph->op[task->op];
     for (int p = 0; p < tandem_op_row_get(op->kind)->n_parameter; p++) {
-        const int b = bucket_of(s->step, op->parameter[p]);
+        const int b = bucket_of_parameter(s->step, op->parameter[p]);
         if (s->stage == 3)
-            use_fetched(s, t, b);
+            add_fetched_use(s, t, b);
         else if (task->kind != TANDEM_TASK_DGRAD)
-            use_gathered(s, t, b, used);
+            add_gathered_use(s, t, b, used);
     }
 }
 
 /* A fetch is asked for behind the wait for the one before, the first one at the begin of a lap. */
-static void ask_ahead(stepping *s)
+static void add_prefetches(zero_step *s)
 {
     const int n = s->n_action;
-    action *from = s->action + 2 * n + 1; /* behind all that there will be */
-    for (int i = 0; i < n; i++) from[i] = s->action[i];
+    action *moved = s->action + 2 * n + 1; /* behind all that there will be */
+    for (int i = 0; i < n; i++) moved[i] = s->action[i];
     s->n_action = 0;
-    add(s, 0, ASK, s->n_bucket);
+    add_action(s, 0, ACTION_START, s->n_bucket);
     for (int i = 0; i < n; i++) {
-        s->action[s->n_action++] = from[i];
-        const int next = from[i].collective + AHEAD;
-        if (from[i].what == WAIT && from[i].collective >= s->n_bucket && next < s->n_collective)
-            add(s, from[i].task, ASK, next);
+        s->action[s->n_action++] = moved[i];
+        const int next = moved[i].collective + N_PREFETCHED;
+        if (moved[i].kind == ACTION_WAIT && moved[i].collective >= s->n_bucket && next < s->n_collective)
+            add_action(s, moved[i].task, ACTION_START, next);
     }
 }
 
 /* The list as it is gone through here: forward, backward, then all updates, the last one at the end. */
-static void make_program(stepping *s, unsigned char *used)
+static void build_zero_program(zero_step *s, unsigned char *used)
 {
     const int n = s->n_bucket;
     s->n_collective = n;
@@ -172,17 +179,17 @@ static void make_program(stepping *s, unsigned char *used)
         const tandem_task *task = &s->step->task[t];
         const int b = task->bucket;
         if (task->kind == TANDEM_TASK_REDUCE) {
-            add(s, t, ASK, b);
-            if (s->stage >= 2 && b + 1 < n && b > 0) add(s, t, WAIT, b - 1);
+            add_action(s, t, ACTION_START, b);
+            if (s->stage >= 2 && b + 1 < n && b > 0) add_action(s, t, ACTION_WAIT, b - 1);
         } else if (task->kind == TANDEM_TASK_UPDATE) {
-            add(s, t, WAIT, b);
-            if (s->stage < 3) add(s, t + 1, ASK, n + b);
+            add_action(s, t, ACTION_WAIT, b);
+            if (s->stage < 3) add_action(s, t + 1, ACTION_START, n + b);
         } else {
-            use_weights(s, t, used);
+            add_weight_use(s, t, used);
         }
     }
     if (s->stage == 3)
-        ask_ahead(s);
+        add_prefetches(s);
     else
         for (; s->n_collective < 2 * n; s->n_collective++) s->bucket[s->n_collective] = s->n_collective - n;
 }
@@ -190,92 +197,96 @@ static void make_program(stepping *s, unsigned char *used)
 /* --- A lap ---------------------------------------------------------------------------------------------- */
 
 /* An update is of the shard alone. */
-static double task_ns(const stepping *s, const tandem_replay_member *member, int place)
+static double sharded_task_ns(const zero_step *s, const tandem_sim_class *class, int position)
 {
-    const tandem_task *task = &member->step->task[member->task[place]];
-    const double ns = tandem_recorded_ns(member, place);
+    const tandem_task *task = &class->step->task[class->task[position]];
+    const double ns = tandem_recorded_task_ns(class, position);
     if (task->kind != TANDEM_TASK_UPDATE || s->n_rank == 1) return ns;
     return floor(ns * (double)s->shard[task->bucket] / (double)s->step->bucket[task->bucket].elements + 0.5);
 }
 
 /* The places of the list in this order: all but the first, then that one, which is the last update. */
-static int task_at(const tandem_replay_member *member, int place)
+static int task_at_position(const tandem_sim_class *class, int position)
 {
-    return member->task[place < member->n_place ? place : 0];
+    return class->task[position < class->list_length ? position : 0];
 }
 
-static void go_on(stepping *s, int c, int task)
+static void advance_to_task(zero_step *s, int c, int task)
 {
-    const tandem_replay_member *member = &s->replayer->member[c];
-    class_state *class = &s->class[c];
-    for (; class->place <= member->n_place && task_at(member, class->place) < task; class->place++) {
-        const double ns = task_ns(s, member, class->place < member->n_place ? class->place : 0);
-        class->at_ns += ns;
-        class->busy_ns += ns;
+    const tandem_sim_class *class = &s->replayer->classes[c];
+    zero_class_state *progress = &s->progress[c];
+    for (; progress->position <= class->list_length && task_at_position(class, progress->position) < task;
+         progress->position++) {
+        const double ns =
+            sharded_task_ns(s, class, progress->position < class->list_length ? progress->position : 0);
+        progress->now_ns += ns;
+        progress->busy_ns += ns;
     }
 }
 
-static void wait_for(class_state *class, double ready_ns, double end_ns)
+static void wait_for_collective(zero_class_state *progress, double ready_ns, double end_ns)
 {
-    if (end_ns <= class->at_ns) return;
-    const double asked_ns = ready_ns > class->at_ns ? ready_ns : class->at_ns;
-    class->waiting_ns += asked_ns - class->at_ns;
-    class->exposed_ns += end_ns - asked_ns;
-    class->at_ns = end_ns;
+    if (end_ns <= progress->now_ns) return;
+    const double start_ns = ready_ns > progress->now_ns ? ready_ns : progress->now_ns;
+    progress->waiting_ns += start_ns - progress->now_ns;
+    progress->exposed_ns += end_ns - start_ns;
+    progress->now_ns = end_ns;
 }
 
-static double duration_of(const stepping *s, int collective)
+static double collective_duration_ns(const zero_step *s, int collective)
 {
     return (collective < s->n_bucket ? s->scatter_ns : s->gather_ns)[s->bucket[collective]];
 }
 
-static void act(stepping *s, const action *a)
+static void run_action(zero_step *s, const action *a)
 {
     const int k = a->collective;
     double ready_ns = 0;
     for (int c = 0; c < s->n_class; c++) {
-        class_state *class = &s->class[c];
-        go_on(s, c, a->task);
-        if (a->task == s->step->bucket[0].update_task && class->backward_end_ns < 0)
-            class->backward_end_ns = class->at_ns;
-        if (a->what == WAIT) wait_for(class, s->ready_ns[k], s->end_ns[k]);
-        if (a->what == WAIT_FOR_FORMER) wait_for(class, s->former_ready_ns[k], s->former_end_ns[k]);
-        if (class->at_ns > ready_ns) ready_ns = class->at_ns;
+        zero_class_state *progress = &s->progress[c];
+        advance_to_task(s, c, a->task);
+        if (a->task == s->step->bucket[0].update_task && progress->backward_end_ns < 0)
+            progress->backward_end_ns = progress->now_ns;
+        if (a->kind == ACTION_WAIT) wait_for_collective(progress, s->ready_ns[k], s->end_ns[k]);
+        if (a->kind == ACTION_WAIT_PREVIOUS)
+            wait_for_collective(progress, s->previous_ready_ns[k], s->previous_end_ns[k]);
+        if (progress->now_ns > ready_ns) ready_ns = progress->now_ns;
     }
-    if (a->what != ASK) return;
+    if (a->kind != ACTION_START) return;
     s->ready_ns[k] = ready_ns;
-    s->wire_ns = (ready_ns > s->wire_ns ? ready_ns : s->wire_ns) + duration_of(s, k);
-    s->end_ns[k] = s->wire_ns;
+    s->comm_free_ns =
+        (ready_ns > s->comm_free_ns ? ready_ns : s->comm_free_ns) + collective_duration_ns(s, k);
+    s->end_ns[k] = s->comm_free_ns;
 }
 
-static void run_lap(stepping *s)
+static void run_zero_iteration(zero_step *s)
 {
     for (int c = 0; c < s->n_class; c++) {
-        class_state *class = &s->class[c];
-        class->exposed_ns = class->waiting_ns = class->busy_ns = 0;
-        class->backward_end_ns = -1;
-        class->place = 1;
+        zero_class_state *progress = &s->progress[c];
+        progress->exposed_ns = progress->waiting_ns = progress->busy_ns = 0;
+        progress->backward_end_ns = -1;
+        progress->position = 1;
     }
-    for (int i = 0; i < s->n_action; i++) act(s, &s->action[i]);
-    for (int c = 0; c < s->n_class; c++) go_on(s, c, s->step->n_task);
+    for (int i = 0; i < s->n_action; i++) run_action(s, &s->action[i]);
+    for (int c = 0; c < s->n_class; c++) advance_to_task(s, c, s->step->n_task);
 }
 
 /* Laps until one takes every class as long as the one before, all of them alike. Returns how long. */
-static double run_laps(stepping *s)
+static double run_to_steady_state(zero_step *s)
 {
-    double former[TANDEM_MAX_CLASS + 1] = {0}, step_ns = 0;
-    for (int lap = 0; lap < MOST_LAPS; lap++) {
-        int same = lap > 0;
+    double previous[TANDEM_MAX_CLASS + 1] = {0}, step_ns = 0;
+    for (int iteration = 0; iteration < MAX_ZERO_ITERATIONS; iteration++) {
+        int same = iteration > 0;
         for (int k = 0; k < s->n_collective; k++) {
-            s->former_ready_ns[k] = s->ready_ns[k];
-            s->former_end_ns[k] = s->end_ns[k];
+            s->previous_ready_ns[k] = s->ready_ns[k];
+            s->previous_end_ns[k] = s->end_ns[k];
         }
-        run_lap(s);
-        step_ns = s->class[0].at_ns - former[0];
+        run_zero_iteration(s);
+        step_ns = s->progress[0].now_ns - previous[0];
         for (int c = 0; c <= s->n_class; c++) {
-            const double at_ns = c < s->n_class ? s->class[c].at_ns : s->wire_ns;
-            same &= fabs(at_ns - former[c] - step_ns) <= same_ns;
-            former[c] = at_ns;
+            const double at_ns = c < s->n_class ? s->progress[c].now_ns : s->comm_free_ns;
+            same &= fabs(at_ns - previous[c] - step_ns) <= zero_tolerance_ns;
+            previous[c] = at_ns;
         }
         if (same) break;
     }
@@ -284,42 +295,43 @@ static double run_laps(stepping *s)
 
 /* --- The result ----------------------------------------------------------------------------------------- */
 
-static void report(tandem_zero *zero, const stepping *s, double step_ns)
+static void report_zero(tandem_zero *zero, const zero_step *s, double step_ns)
 {
-    double wire_ns[2] = {0, 0};
-    zero->replay.step_ns = tandem_rounded_ns(step_ns);
+    double total_ns[2] = {0, 0};
+    zero->replay.step_ns = tandem_round_noisy_ns(step_ns);
     zero->replay.slowest = 0;
     for (int c = 0; c < s->n_class; c++) {
-        const class_state *class = &s->class[c];
-        tandem_replay_class *member = &zero->replay.member[c];
-        const int64_t idle_ns = tandem_rounded_ns(step_ns - class->busy_ns);
-        member->exposed_comm_ns = tandem_rounded_ns(class->exposed_ns);
-        if (member->exposed_comm_ns > idle_ns) member->exposed_comm_ns = idle_ns;
-        member->wait_ns = idle_ns - member->exposed_comm_ns;
-        member->busy_ns = zero->replay.step_ns - idle_ns;
-        if (class->backward_end_ns > s->class[zero->replay.slowest].backward_end_ns) zero->replay.slowest = c;
-        share_out(s, &zero->memory[c]);
-        member->peak_bytes = zero->memory[c].peak;
+        const zero_class_state *progress = &s->progress[c];
+        tandem_replay_class *class = &zero->replay.classes[c];
+        const int64_t idle_ns = tandem_round_noisy_ns(step_ns - progress->busy_ns);
+        class->exposed_comm_ns = tandem_round_noisy_ns(progress->exposed_ns);
+        if (class->exposed_comm_ns > idle_ns) class->exposed_comm_ns = idle_ns;
+        class->wait_ns = idle_ns - class->exposed_comm_ns;
+        class->busy_ns = zero->replay.step_ns - idle_ns;
+        if (progress->backward_end_ns > s->progress[zero->replay.slowest].backward_end_ns)
+            zero->replay.slowest = c;
+        shard_memory(s, &zero->memory[c]);
+        class->peak_bytes = zero->memory[c].peak;
     }
-    for (int k = 0; k < s->n_collective; k++) wire_ns[k >= s->n_bucket] += duration_of(s, k);
-    zero->scatter_ns = tandem_rounded_ns(wire_ns[0]);
-    zero->gather_ns = tandem_rounded_ns(wire_ns[1]);
+    for (int k = 0; k < s->n_collective; k++) total_ns[k >= s->n_bucket] += collective_duration_ns(s, k);
+    zero->scatter_ns = tandem_round_noisy_ns(total_ns[0]);
+    zero->gather_ns = tandem_round_noisy_ns(total_ns[1]);
     zero->n_gather = s->n_collective - s->n_bucket;
 }
 
 /* --- All of it ------------------------------------------------------------------------------------------ */
 
 /* By the replayer's algorithm over the links; half of what an all-reduce took where those were measured. */
-static tandem_status price(stepping *s, tandem_error *error)
+static tandem_status find_collective_times(zero_step *s, tandem_error *error)
 {
     const tandem_replayer *replayer = s->replayer;
     tandem_topology *topology = NULL;
     tandem_status status = TANDEM_OK;
-    if (s->n_rank > 1 && replayer->exchange.n_point == 0)
+    if (s->n_rank > 1 && replayer->allreduce_source.n_point == 0)
         status = tandem_topology_open(&topology, &replayer->cluster, replayer->collective, error);
     for (int b = 0; b < s->n_bucket && status == TANDEM_OK; b++) {
         const uint64_t bytes = (uint64_t)s->step->bucket[b].elements * sizeof(float);
-        const double half_ns = (replayer->wire_end_ns[b] - replayer->wire_start_ns[b]) / 2;
+        const double half_ns = (replayer->allreduce_end_ns[b] - replayer->allreduce_start_ns[b]) / 2;
         s->scatter_ns[b] =
             topology ? tandem_collective_ns(topology, TANDEM_REDUCE_SCATTER, bytes, NULL) : half_ns;
         s->gather_ns[b] = topology ? tandem_collective_ns(topology, TANDEM_ALL_GATHER, bytes, NULL) : half_ns;
@@ -328,7 +340,7 @@ static tandem_status price(stepping *s, tandem_error *error)
     return status;
 }
 
-static int allocate(stepping *s)
+static int allocate_zero_step(zero_step *s)
 {
     const size_t n_bucket = (size_t)s->n_bucket, n_task = (size_t)s->step->n_task;
     /* a task waits for each of its parameters at most; and thrice as many actions while some are put in
@@ -341,16 +353,16 @@ static int allocate(stepping *s)
     s->action = malloc((3 * (n_collective + 2 * n_bucket) + 1) * sizeof *s->action);
     s->ready_ns = calloc(n_collective, sizeof *s->ready_ns);
     s->end_ns = calloc(n_collective, sizeof *s->end_ns);
-    s->former_ready_ns = calloc(n_collective, sizeof *s->former_ready_ns);
-    s->former_end_ns = calloc(n_collective, sizeof *s->former_end_ns);
+    s->previous_ready_ns = calloc(n_collective, sizeof *s->previous_ready_ns);
+    s->previous_end_ns = calloc(n_collective, sizeof *s->previous_end_ns);
     return s->shard && s->bucket && s->scatter_ns && s->gather_ns && s->action && s->ready_ns && s->end_ns &&
-           s->former_ready_ns && s->former_end_ns;
+           s->previous_ready_ns && s->previous_end_ns;
 }
 
-static void release(stepping *s)
+static void free_zero_step(zero_step *s)
 {
-    free(s->former_end_ns);
-    free(s->former_ready_ns);
+    free(s->previous_end_ns);
+    free(s->previous_ready_ns);
     free(s->end_ns);
     free(s->ready_ns);
     free(s->action);
@@ -363,13 +375,13 @@ static void release(stepping *s)
 tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer, int stage,
                                    tandem_error *error)
 {
-    stepping s = {.replayer = replayer,
-                  .step = replayer->member[0].step,
-                  .stage = stage,
-                  .n_class = replayer->n_class,
-                  .n_bucket = replayer->n_bucket,
-                  .n_rank = tandem_cluster_n_rank(&replayer->cluster)};
-    if (stage < 1 || stage > TANDEM_MOST_ZERO)
+    zero_step s = {.replayer = replayer,
+                   .step = replayer->classes[0].step,
+                   .stage = stage,
+                   .n_class = replayer->n_class,
+                   .n_bucket = replayer->n_bucket,
+                   .n_rank = tandem_cluster_n_rank(&replayer->cluster)};
+    if (stage < 1 || stage > TANDEM_MAX_ZERO_STAGE)
         return tandem_error_set(error, TANDEM_USAGE, "ZeRO has stages 1, 2 and 3; got %d", stage);
     if (s.step->norm_task >= 0)
         return tandem_error_set(
@@ -380,21 +392,21 @@ tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer,
     unsigned char *used = calloc((size_t)s.n_bucket, 1);
     tandem_status status =
         tandem_replayer_run(replayer, &result.replay, TANDEM_REPLAY_MEMORY | TANDEM_REPLAY_EVENTS, error);
-    if (status == TANDEM_OK && (!allocate(&s) || !used))
+    if (status == TANDEM_OK && (!allocate_zero_step(&s) || !used))
         status =
             tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a step of %d tasks", s.step->n_task);
-    if (status == TANDEM_OK) status = price(&s, error);
+    if (status == TANDEM_OK) status = find_collective_times(&s, error);
     if (status == TANDEM_OK) {
         for (int b = 0; b < s.n_bucket; b++) {
-            s.shard[b] = shard_of(s.step->bucket[b].elements, s.n_rank);
+            s.shard[b] = shard_elements(s.step->bucket[b].elements, s.n_rank);
             s.bucket[b] = b;
         }
-        for (int c = 0; c < s.n_class; c++) result.memory[c] = replayer->member[c].memory;
-        make_program(&s, used);
-        report(&result, &s, run_laps(&s));
+        for (int c = 0; c < s.n_class; c++) result.memory[c] = replayer->classes[c].memory;
+        build_zero_program(&s, used);
+        report_zero(&result, &s, run_to_steady_state(&s));
         *zero = result;
     }
-    release(&s);
+    free_zero_step(&s);
     free(used);
     return status;
 }

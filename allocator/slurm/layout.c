@@ -66,12 +66,12 @@ tandem_status tandem_layout_ranks(tandem_node *node, int n_node, const tandem_cl
         left += node[i].n_task;
     }
     for (int c = 0; c < cluster->n_class; c++) {
-        int wanted = cluster->member[c].n_rank;
+        int wanted = cluster->classes[c].n_rank;
         for (int i = 0; i < n_node && wanted > 0; i++) {
             const bool fits =
                 node[i].class_index < 0 && node[i].n_task > 0 && node[i].n_task <= wanted &&
-                (!cluster->member[c].per_node || cluster->member[c].per_node == node[i].n_task) &&
-                strcmp(node[i].device.name, cluster->member[c].device.name) == 0;
+                (!cluster->classes[c].per_node || cluster->classes[c].per_node == node[i].n_task) &&
+                strcmp(node[i].device.name, cluster->classes[c].device.name) == 0;
             if (!fits) continue;
             node[i].class_index = c;
             node[i].first_rank = rank;

@@ -61,7 +61,7 @@ static tandem_status open_fit_trial(fit_trial *t, const tandem_graph *graph, con
                                     tandem_error *error)
 {
     const tandem_cluster cluster = {.n_class = 1,
-                                    .member[0] = {.device = *device, .n_rank = 1, .batch = graph->batch}};
+                                    .classes[0] = {.device = *device, .n_rank = 1, .batch = graph->batch}};
     *t = (fit_trial){.graph = graph, .device = device};
     tandem_status status = tandem_plan_open(&t->plan, graph, &cluster, "", error);
     if (status == TANDEM_OK) status = tandem_device_open_step(&t->step, device, graph, 0, NULL, error);

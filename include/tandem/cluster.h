@@ -78,12 +78,12 @@ typedef struct tandem_cluster_class {
     int64_t batch;         /* local; 0 = the command's --batch */
     uint64_t memory_bytes; /* limit a rank; 0 = the device's, 0 there too = none */
     tandem_link link;      /* between two ranks of the class on one node; not given = the cluster's `node` */
-    int64_t slow_millionths; /* how long its tasks take, of what the device's take; 0 = 1000000: as long */
+    int64_t slowdown_ppm;  /* how long its tasks take, of what the device's take; 0 = 1000000: as long */
 } tandem_cluster_class;
 
 typedef struct tandem_cluster {
     int n_class;
-    tandem_cluster_class member[TANDEM_MAX_CLASS];
+    tandem_cluster_class classes[TANDEM_MAX_CLASS];
     /* between nodes: of one node, shared by its ranks; 0 = not given: measured collectives only */
     double link_bytes_per_s;
     int64_t link_latency_ns;

@@ -23,8 +23,8 @@ typedef struct tandem_sensitivity_method {
     const char *name, *meaning, *unit;
     /* harm[n_op × TANDEM_N_PRECISION], row-major; 0 where an operator is not adjustable. The statistics of
      * every adjustable operator are there (n_batch > 0). */
-    void (*compute)(double *harm, const tandem_graph *graph, const tandem_statistics *statistics,
-                    tandem_dtype wider);
+    void (*compute)(double *sensitivity, const tandem_graph *graph, const tandem_statistics *statistics,
+                    tandem_dtype amp_dtype);
 } tandem_sensitivity_method;
 
 /* Every method; NULL behind the last. The first is meant where none is named. */
@@ -37,8 +37,8 @@ tandem_status tandem_sensitivity_find(const tandem_sensitivity_method **method, 
  * statistics over the data set `data` in the store; NULL = the one measured last. harm[n_op ×
  * TANDEM_N_PRECISION]; unchanged on error. TANDEM_MISSING names the operator without statistics and the
  * command that measures them. Cost: O(operators). */
-tandem_status tandem_sensitivity_load(double *harm, tandem_store *store, const tandem_graph *graph,
-                                      const char *method, const char *data, tandem_dtype wider,
+tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, const tandem_graph *graph,
+                                      const char *method, const char *data, tandem_dtype amp_dtype,
                                       tandem_error *error);
 
 /* --- Collecting statistics (predictor/statistics.c) ----------------------------------------------------- */
@@ -70,7 +70,7 @@ typedef struct tandem_work {
     double bytes;      /* read and written, each operand once for every pass over it */
     int is_product; /* of matrices: count products of (m, k) by (k, n); a convolution is one of its windows */
     double count, m, n, k;
-    double slower; /* how many times as long a product takes on a card as its FLOPs say: convolutions */
+    double time_factor; /* how many times as long a product takes on a card as its FLOPs say: convolutions */
 } tandem_work;
 /* tandem_work_of: 0 where the key is of an operator that this version does not know. Cost: O(length of the
  * key). */
@@ -88,7 +88,7 @@ double tandem_roofline_ns(const tandem_device_facts *facts, const tandem_work *w
  * says. *latency unchanged on error. Cost: O(rows of the device). */
 typedef struct tandem_latency tandem_latency;
 tandem_status tandem_latency_open(tandem_latency **latency, const tandem_device *device,
-                                  const char *neighbour, tandem_store *store, tandem_error *error);
+                                  const char *co_runner, tandem_store *store, tandem_error *error);
 void tandem_latency_close(tandem_latency *latency); /* NULL is fine */
 /* A key's time in ns, at least 1; −1 where nothing like it is known: another number type than was measured,
  * an operator that this version does not know. *spread (may be NULL): how far the measured costs that it

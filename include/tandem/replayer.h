@@ -35,7 +35,7 @@ typedef struct tandem_replay_class {
 typedef struct tandem_replay {
     int64_t step_ns;
     int n_class;
-    tandem_replay_class member[TANDEM_MAX_CLASS];
+    tandem_replay_class classes[TANDEM_MAX_CLASS];
     int slowest; /* the class that finishes its backward pass last */
 } tandem_replay;
 
@@ -46,8 +46,8 @@ typedef enum tandem_collective_algorithm {
     TANDEM_TREE, /* two binary trees at once */
     TANDEM_HALVING_DOUBLING,
     TANDEM_HIERARCHICAL, /* within nodes, between nodes, within nodes */
-    TANDEM_N_ALGORITHM,
-    TANDEM_AUTO = TANDEM_N_ALGORITHM /* whichever of them is fastest for that many bytes */
+    TANDEM_N_COLLECTIVE_ALGORITHM,
+    TANDEM_AUTO = TANDEM_N_COLLECTIVE_ALGORITHM /* whichever of them is fastest for that many bytes */
 } tandem_collective_algorithm;
 const char *tandem_collective_algorithm_name(tandem_collective_algorithm algorithm); /* "ring", …, "auto" */
 /* By name. TANDEM_UNKNOWN_NAME with the nearest one. */
@@ -95,27 +95,27 @@ tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *repl
  * ------------------------------------------------------------------------------------------------------ The
  * times of a replay are means. In a real step every task of every rank takes another time, and all wait for
  * the slowest rank: the more ranks, the longer the usual step. Here each rank draws the time of each task,
- * lognormal with the replay's time as its mean and the measured percentiles' spread (replayer/draws.c),
+ * lognormal with the replay's time as its mean and the measured percentiles' spread (replayer/monte_carlo.c),
  * independently; who is slowed by whom, and what all-reduces take, stays as in the replay. */
-enum { TANDEM_MOST_DRAWS = 1000000, TANDEM_MOST_DRAWN_RANKS = 65536 };
-typedef struct tandem_noise_options {
-    int n_draw; /* steps, 1 … TANDEM_MOST_DRAWS, behind four that only warm up */
+enum { TANDEM_MAX_SIMULATIONS = 1000000, TANDEM_MAX_SIMULATED_RANKS = 65536 };
+typedef struct tandem_monte_carlo_options {
+    int n_simulation; /* steps, 1 … TANDEM_MAX_SIMULATIONS, behind four that only warm up */
     uint64_t seed;
     /* standard deviation over mean of tasks that were not measured; < 0 = as those of the class that were */
     double spread;
-} tandem_noise_options;
-typedef struct tandem_noise {
-    int n_draw, n_rank;
-    int64_t mean_ns, p50_ns, p95_ns, least_ns, most_ns; /* of a step; percentiles are nearest ranks */
-    double sigma;    /* of the logarithm of a task's time, mean over time and classes */
-    double measured; /* share of the time whose spread was measured */
-} tandem_noise;
-/* tandem_replayer_draw: steps under the current plan with times that are drawn; the same for the same seed.
- * Without any spread all are the replay's step, to the nanosecond. TANDEM_USAGE for too many draws or ranks,
- * TANDEM_NO_MEMORY, what tandem_replayer_run says. *noise unchanged on error. Cost: O(draws × ranks × tasks),
- * some 60 ns each. */
-tandem_status tandem_replayer_draw(tandem_noise *noise, tandem_replayer *replayer,
-                                   const tandem_noise_options *options, tandem_error *error);
+} tandem_monte_carlo_options;
+typedef struct tandem_monte_carlo {
+    int n_simulation, n_rank;
+    int64_t mean_ns, p50_ns, p95_ns, min_ns, max_ns; /* of a step; percentiles are nearest ranks */
+    double sigma;          /* of the logarithm of a task's time, mean over time and classes */
+    double measured_share; /* share of the time whose spread was measured */
+} tandem_monte_carlo;
+/* tandem_replayer_monte_carlo: steps under the current plan with times that are drawn; the same for the same
+ * seed. Without any spread all are the replay's step, to the nanosecond. TANDEM_USAGE for too many draws or
+ * ranks, TANDEM_NO_MEMORY, what tandem_replayer_run says. *noise unchanged on error. Cost: O(draws × ranks ×
+ * tasks), some 60 ns each. */
+tandem_status tandem_replayer_monte_carlo(tandem_monte_carlo *out, tandem_replayer *replayer,
+                                          const tandem_monte_carlo_options *options, tandem_error *error);
 
 /* Of the last run; belong to the replayer. */
 const tandem_step *tandem_replayer_step(const tandem_replayer *replayer, int c);
@@ -131,17 +131,20 @@ const tandem_trace_event *tandem_replayer_events(const tandem_replayer *replayer
 const tandem_cluster *tandem_replayer_cluster(const tandem_replayer *replayer);
 /* Predicted time of a task in its current form, alone (beside = 0) or beside its busy neighbour; −1 = not
  * measured. */
-int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task, int beside);
+int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task, int contended);
 /* … and in any form: TANDEM_MAX_VARIANT forms a task. */
-int64_t tandem_replayer_form_ns(const tandem_replayer *replayer, int c, int task, int variant, int beside);
-/* tandem_replayer_set_form_ns: what if it took `ns` instead? Only in this replayer, of this one task of class
- * c, from the next run on. Undone by setting what tandem_replayer_form_ns said before. beside as there; of an
- * all-reduce (its only variant is 0) in every class: while nobody computes (0), while somebody does (1).
+int64_t tandem_replayer_variant_ns(const tandem_replayer *replayer, int c, int task, int variant,
+                                   int contended);
+/* tandem_replayer_set_variant_ns: what if it took `ns` instead? Only in this replayer, of this one task of
+ * class c, from the next run on. Undone by setting what tandem_replayer_variant_ns said before. beside as
+ * there; of an all-reduce (its only variant is 0) in every class: while nobody computes (0), while somebody
+ * does (1).
  *   ns  ≥ 0; or −1 = not measured, but not for an all-reduce.
  * Cost: O(1); of an all-reduce O(buckets + classes). Memory is not planned anew.
- * Example: tandem_replayer_set_form_ns(replayer, 1, t, step->task[t].variant, 0, ns / 2): twice as fast. */
-void tandem_replayer_set_form_ns(tandem_replayer *replayer, int c, int task, int variant, int beside,
-                                 int64_t ns);
+ * Example: tandem_replayer_set_variant_ns(replayer, 1, t, step->task[t].variant, 0, ns / 2): twice as fast.
+ * */
+void tandem_replayer_set_variant_ns(tandem_replayer *replayer, int c, int task, int variant, int contended,
+                                    int64_t ns);
 
 /* --- Where times come from
  * ------------------------------------------------------------------------------------------------ A time
@@ -174,30 +177,30 @@ void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_p
 
 /* The all-reduces: from a measured curve, beyond its last point from a line fitted to it; or by formula over
  * the cluster's links. */
-typedef struct tandem_exchange {
+typedef struct tandem_allreduce_source {
     int n_point;                    /* of the curve; 0 = there is none */
-    int n_beyond;                   /* buckets beyond its last point */
+    int n_extrapolated;             /* buckets beyond its last point */
     double latency_ns, bytes_per_s; /* of the line; bytes_per_s 0 = it is flat, or there is none */
     double spread;                  /* how far the points lie from it: median relative residual / 0.6745 */
-    int n_by[TANDEM_N_ALGORITHM];   /* buckets by formula, of each algorithm */
-} tandem_exchange;
-const tandem_exchange *tandem_replayer_exchange(const tandem_replayer *replayer);
+    int n_by_algorithm[TANDEM_N_COLLECTIVE_ALGORITHM]; /* buckets by formula, of each algorithm */
+} tandem_allreduce_source;
+const tandem_allreduce_source *tandem_replayer_allreduce_source(const tandem_replayer *replayer);
 
 /* What the simulation goes by beside the times of tasks: for whoever reasons about replays without running
  * them. */
-typedef struct tandem_replay_company {
-    int is_own_neighbour; /* another rank of the class is on its node: it never computes alone */
-    int shares_node;      /* computes beside whichever other class that says so computes too */
-    double slowed;        /* how many times longer compute takes while a bucket is on the wire */
-} tandem_replay_company;
-void tandem_replayer_company(const tandem_replayer *replayer, int c, tandem_replay_company *company);
+typedef struct tandem_contention {
+    int is_always_contended; /* another rank of the class is on its node: it never computes alone */
+    int is_on_shared_node;   /* computes beside whichever other class that says so computes too */
+    double comm_slowdown;    /* how many times longer compute takes while a bucket is on the wire */
+} tandem_contention;
+void tandem_replayer_contention(const tandem_replayer *replayer, int c, tandem_contention *contention);
 /* Time of bucket b on the wire while no class computes, and while some do. */
 void tandem_replayer_bucket_ns(const tandem_replayer *replayer, int b, double *idle_ns, double *loaded_ns);
 /* Where it comes from: "measured", or the name of the algorithm; NULL where there is one rank. */
-const char *tandem_replayer_bucket_by(const tandem_replayer *replayer, int b);
+const char *tandem_replayer_bucket_source(const tandem_replayer *replayer, int b);
 /* Whether any time depends on who else is busy: of a task on neighbours or on the wire, of an all-reduce on
  * who computes. */
-int tandem_replayer_interferes(const tandem_replayer *replayer);
+int tandem_replayer_has_contention(const tandem_replayer *replayer);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

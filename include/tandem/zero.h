@@ -35,7 +35,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-enum { TANDEM_MOST_ZERO = 3 };
+enum { TANDEM_MAX_ZERO_STAGE = 3 };
 
 typedef struct tandem_zero {
     tandem_replay replay; /* as of a plain step; exposed_comm_ns: from when all classes have asked */

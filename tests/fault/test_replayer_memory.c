@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "replayer/collective.h"
-#include "tandem/expansion.h"
+#include "tandem/unrolled_step.h"
 #include "tandem/zero.h"
 #include "tests/fault/fail_allocation.h"
 #include "tests/unit/replay_store.h"
@@ -38,14 +38,14 @@ static int set_up(void **state)
     assert_int_equal(tandem_graph_open(&b.graph, "mlp", 4, NULL), TANDEM_OK);
     b.graphs[0] = b.graphs[1] = b.graph;
     b.cluster.n_class = 2;
-    b.cluster.member[0] = replay_class("cpu:avx512", TANDEM_F32, 1, 0);
-    b.cluster.member[1] = replay_class("cpu:avx2", TANDEM_F32, 1, 0);
+    b.cluster.classes[0] = replay_class("cpu:avx512", TANDEM_F32, 1, 0);
+    b.cluster.classes[1] = replay_class("cpu:avx2", TANDEM_F32, 1, 0);
     for (int c = 0; c < 2; c++) {
-        const char *const neighbour[2] = {"", b.cluster.member[1 - c].device.name};
+        const char *const neighbour[2] = {"", b.cluster.classes[1 - c].device.name};
         for (int beside = 0; beside < 2; beside++)
-            replay_store_fill(&b.profile, b.graph, TANDEM_F32, 0, b.cluster.member[c].device.name,
+            replay_store_fill(&b.profile, b.graph, TANDEM_F32, 0, b.cluster.classes[c].device.name,
                               neighbour[beside], price, NULL);
-        assert_int_equal(tandem_store_put_interference(b.profile.store, b.cluster.member[c].device.name,
+        assert_int_equal(tandem_store_put_interference(b.profile.store, b.cluster.classes[c].device.name,
                                                        "cpu:avx2+cpu:avx512 in shared memory",
                                                        "compute_under_comm", 4096, 1.5, 1, NULL),
                          TANDEM_OK);
@@ -105,8 +105,8 @@ static void opening_between_batches_survives(void **state)
         assert_int_equal(tandem_graph_open(&graph[i], "mlp", i ? 12 : 6, NULL), TANDEM_OK);
         for (int c = 0; c < 2; c++)
             for (int beside = 0; beside < 2; beside++)
-                replay_store_fill(&b->profile, graph[i], TANDEM_F32, 0, b->cluster.member[c].device.name,
-                                  beside ? b->cluster.member[1 - c].device.name : "", price, NULL);
+                replay_store_fill(&b->profile, graph[i], TANDEM_F32, 0, b->cluster.classes[c].device.name,
+                                  beside ? b->cluster.classes[1 - c].device.name : "", price, NULL);
     }
     assert_int_equal(tandem_graph_open(&between, "mlp", 8, NULL), TANDEM_OK);
     const tandem_graph *const graphs[2] = {between, between};
@@ -181,7 +181,7 @@ static void running_allocates_nothing_without_memory(void **state)
     assert_true(k > 2); /* there was something to survive */
     assert_int_equal(after.step_ns, replay.step_ns);
     for (int c = 0; c < 2; c++)
-        assert_true(after.member[c].peak_bytes > 0 && replay.member[c].peak_bytes == 0);
+        assert_true(after.classes[c].peak_bytes > 0 && replay.classes[c].peak_bytes == 0);
     tandem_replayer_close(replayer);
 }
 
@@ -199,11 +199,11 @@ static void another_time_plans_no_memory(void **state)
         if (!step->task[t].active) continue;
         tandem_fail_allocation_after(0);
         for (int beside = 0; beside < 2; beside++)
-            tandem_replayer_set_form_ns(replayer, 0, t, step->task[t].variant, beside, 1000 + t);
+            tandem_replayer_set_variant_ns(replayer, 0, t, step->task[t].variant, beside, 1000 + t);
         assert_int_equal(tandem_replayer_run(replayer, &after, TANDEM_REPLAY_MEMORY, NULL), TANDEM_OK);
         assert_false(tandem_allocation_failed());
         tandem_fail_allocation_after(-1);
-        for (int c = 0; c < 2; c++) assert_true(after.member[c].peak_bytes == before.member[c].peak_bytes);
+        for (int c = 0; c < 2; c++) assert_true(after.classes[c].peak_bytes == before.classes[c].peak_bytes);
     }
     assert_int_not_equal(after.step_ns, before.step_ns);
     tandem_replayer_close(replayer);
@@ -237,7 +237,7 @@ static void ranks_one_by_one_survive(void **state)
         const long alive = tandem_allocations_alive();
         expanded = (tandem_replay){.step_ns = -1};
         tandem_fail_allocation_after(n_expand);
-        status = tandem_replayer_run_expanded(replayer, &expanded, NULL, NULL);
+        status = tandem_replayer_run_unrolled(replayer, &expanded, NULL, NULL);
         assert_int_equal(status, tandem_allocation_failed() ? TANDEM_NO_MEMORY : TANDEM_OK);
         tandem_fail_allocation_after(-1);
         assert_int_equal(tandem_allocations_alive(), alive);
@@ -250,9 +250,9 @@ static void ranks_one_by_one_survive(void **state)
 
 static tandem_status draw_some(tandem_replayer *replayer, tandem_error *error)
 {
-    const tandem_noise_options options = {.n_draw = 3, .spread = 0.1};
-    tandem_noise noise = {.n_rank = -7};
-    const tandem_status status = tandem_replayer_draw(&noise, replayer, &options, error);
+    const tandem_monte_carlo_options options = {.n_simulation = 3, .spread = 0.1};
+    tandem_monte_carlo noise = {.n_rank = -7};
+    const tandem_status status = tandem_replayer_monte_carlo(&noise, replayer, &options, error);
     assert_int_equal(noise.n_rank, status == TANDEM_OK ? 2 : -7);
     return status;
 }
@@ -291,7 +291,7 @@ static void drawing_and_sharing_survive(void **state)
 {
     const bench *b = *state;
     tandem_cluster linked = {.n_class = 1, .link_bytes_per_s = 1e9};
-    linked.member[0] = replay_class("cpu:avx512", TANDEM_F32, 2, 1);
+    linked.classes[0] = replay_class("cpu:avx512", TANDEM_F32, 2, 1);
     survive_replays(&b->cluster, b, draw_some);
     survive_replays(&b->cluster, b, share_all);
     survive_replays(&linked, b, draw_some);

@@ -31,9 +31,9 @@ static void check_cluster(const tandem_cluster *cluster)
     int n = 0;
     demand(cluster->n_class >= 1 && cluster->n_class <= TANDEM_MAX_CLASS, "1 to 32 classes");
     for (int c = 0; c < cluster->n_class; c++) {
-        const tandem_cluster_class *const member = &cluster->member[c];
+        const tandem_cluster_class *const member = &cluster->classes[c];
         demand(member->n_rank >= 1 && member->per_node >= 0, "ranks");
-        demand(member->slow_millionths >= 0 && member->slow_millionths != 1000000, "1 is the same as none");
+        demand(member->slowdown_ppm >= 0 && member->slowdown_ppm != 1000000, "1 is the same as none");
         demand(member->batch >= 0, "batch");
         demand(tandem_cluster_class_of(cluster, n) == c, "ranks are numbered class by class");
         n += member->n_rank;
@@ -48,7 +48,7 @@ static void check_cluster(const tandem_cluster *cluster)
     check_link((tandem_link){parsed.link_bytes_per_s, parsed.link_latency_ns},
                (tandem_link){cluster->link_bytes_per_s, cluster->link_latency_ns});
     check_link(parsed.node, cluster->node);
-    for (int c = 0; c < cluster->n_class; c++) check_link(parsed.member[c].link, cluster->member[c].link);
+    for (int c = 0; c < cluster->n_class; c++) check_link(parsed.classes[c].link, cluster->classes[c].link);
 }
 
 static void check_result(tandem_status status, const tandem_cluster *cluster, const tandem_error *error)

@@ -21,12 +21,12 @@ static void check_plan(const tandem_plan *plan, const tandem_graph *graph)
     demand(tandem_plan_check(plan, graph, NULL) == TANDEM_OK, "the plan is of its graph");
     demand(plan->cluster.n_class >= 1 && plan->cluster.n_class <= TANDEM_MAX_CLASS, "1 to 32 classes");
     for (int c = 0; c < plan->cluster.n_class; c++) {
-        demand(plan->cluster.member[c].batch >= 1, "every class has a batch");
+        demand(plan->cluster.classes[c].batch >= 1, "every class has a batch");
         for (int op = 0; op < graph->n_op; op++) {
             const tandem_op_row *const row = tandem_op_row_get(graph->op[op].kind);
             const unsigned bit = 1u << plan->precision[c][op];
             demand(row->op_class == TANDEM_ADJUSTABLE
-                       ? (row->precisions & plan->cluster.member[c].device.precisions & bit) != 0
+                       ? (row->precisions & plan->cluster.classes[c].device.precisions & bit) != 0
                        : plan->precision[c][op] == TANDEM_PRECISION_FP32,
                    "operator and device have the precision");
         }

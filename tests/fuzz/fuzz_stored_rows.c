@@ -355,14 +355,13 @@ static void replay(void)
     if (status == TANDEM_OK) status = tandem_replayer_run(replayer, &result, TANDEM_REPLAY_MEMORY, &error);
     check_status(status, &error);
     if (status == TANDEM_OK) {
-        tandem_noise noise;
-        const tandem_noise_options draws = {.n_draw = 2, .seed = 1, .spread = -1};
-        demand(result.step_ns >= 0 && result.member[0].busy_ns >= 0 && result.member[0].wait_ns >= 0,
+        tandem_monte_carlo noise;
+        const tandem_monte_carlo_options draws = {.n_simulation = 2, .seed = 1, .spread = -1};
+        demand(result.step_ns >= 0 && result.classes[0].busy_ns >= 0 && result.classes[0].wait_ns >= 0,
                "a step");
-        status = tandem_replayer_draw(&noise, replayer, &draws, &error);
+        status = tandem_replayer_monte_carlo(&noise, replayer, &draws, &error);
         check_status(status, &error);
-        if (status == TANDEM_OK)
-            demand(noise.least_ns >= 0 && noise.most_ns >= noise.least_ns, "steps that vary");
+        if (status == TANDEM_OK) demand(noise.min_ns >= 0 && noise.max_ns >= noise.min_ns, "steps that vary");
     } else {
         demand(result.step_ns == -7, "the output is untouched");
     }

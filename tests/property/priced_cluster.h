@@ -69,7 +69,7 @@ typedef int priced_filter(const tandem_cost_key *key); /* whether a cost is meas
 static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed, const char *neighbour,
                                         priced_filter *measured, tandem_error *error)
 {
-    const tandem_device *device = &p->cluster.member[c].device;
+    const tandem_device *device = &p->cluster.classes[c].device;
     tandem_step *step = NULL;
     tandem_status status =
         tandem_device_open_step(&step, device, p->graph[c], p->options.bucket_bytes, &p->options.step, error);
@@ -95,7 +95,7 @@ static inline tandem_status price_all(priced_cluster *p, uint64_t seed, priced_f
     for (int c = 0; c < n && status == TANDEM_OK; c++) {
         status = price_class(p, c, seed, "", measured, error);
         if (status == TANDEM_OK && n > 1)
-            status = price_class(p, c, seed, p->cluster.member[!c].device.name, measured, error);
+            status = price_class(p, c, seed, p->cluster.classes[!c].device.name, measured, error);
     }
     tandem_cluster_group(group, sizeof group, &p->cluster);
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++) {
@@ -103,7 +103,7 @@ static inline tandem_status price_all(priced_cluster *p, uint64_t seed, priced_f
         status = tandem_store_put_collective(p->store, group, "all-reduce", loaded, &point, error);
     }
     for (int c = 0; c < n && status == TANDEM_OK; c++)
-        status = tandem_store_put_interference(p->store, p->cluster.member[c].device.name, group,
+        status = tandem_store_put_interference(p->store, p->cluster.classes[c].device.name, group,
                                                "compute_under_comm", 1 << 20, 1.2, 1, error);
     return status == TANDEM_OK ? tandem_store_commit(p->store, error) : status;
 }
@@ -168,7 +168,7 @@ static inline tandem_status priced_cluster_of_with(priced_cluster *p, tandem_gra
     (void)snprintf(p->path, sizeof p->path, "%s/store.db", p->folder);
     if (status == TANDEM_OK) status = tandem_cluster_parse(&p->cluster, cluster, error);
     for (int c = 0; status == TANDEM_OK && c < p->cluster.n_class; c++) {
-        p->cluster.member[c].batch = graph[c]->batch;
+        p->cluster.classes[c].batch = graph[c]->batch;
         status = draw_sensitivity(p, c, seed, error);
     }
     if (status == TANDEM_OK) status = tandem_store_open(&p->store, p->path, TANDEM_STORE_WRITE, error);
@@ -198,7 +198,7 @@ static inline tandem_status priced_cluster_open_with(priced_cluster *p, const ch
     *p = (priced_cluster){.folder = ""};
     tandem_status status = tandem_cluster_parse(&parsed, cluster, error);
     for (int c = 0; status == TANDEM_OK && c < parsed.n_class; c++) {
-        const int64_t own = parsed.member[c].batch;
+        const int64_t own = parsed.classes[c].batch;
         status = tandem_graph_open(&graph[c], model, own ? own : batch, error);
     }
     if (status == TANDEM_OK) return priced_cluster_of_with(p, graph, cluster, options, seed, measured, error);
@@ -218,7 +218,7 @@ static inline tandem_status priced_cluster_open(priced_cluster *p, const char *m
 static inline tandem_status priced_cluster_limit(priced_cluster *p, const uint64_t *limit_bytes,
                                                  tandem_error *error)
 {
-    for (int c = 0; c < p->cluster.n_class; c++) p->cluster.member[c].memory_bytes = limit_bytes[c];
+    for (int c = 0; c < p->cluster.n_class; c++) p->cluster.classes[c].memory_bytes = limit_bytes[c];
     tandem_replayer_close(p->replayer);
     p->replayer = NULL;
     return tandem_replayer_open_with(&p->replayer, &p->cluster, (const tandem_graph *const *)p->graph,

@@ -62,7 +62,7 @@ static void try_from(const priced_cluster *p, const tandem_allocation_problem *p
 {
     if (k < all->n) {
         const unsigned precisions = tandem_op_row_get(p->graph[all->c]->op[all->op[k]].kind)->precisions &
-                                    p->cluster.member[all->c].device.precisions;
+                                    p->cluster.classes[all->c].device.precisions;
         for (int q = 0; q < TANDEM_N_PRECISION; q++) {
             if (!(precisions & 1u << q)) continue;
             tandem_replayer_set(p->replayer, all->c, all->op[k], (tandem_precision)q);
@@ -74,7 +74,7 @@ static void try_from(const priced_cluster *p, const tandem_allocation_problem *p
     tandem_error error = {0};
     must(tandem_replayer_run(p->replayer, &replay, all->with_memory ? TANDEM_REPLAY_MEMORY : 0, &error),
          &error, 0);
-    const uint64_t peak_bytes = replay.member[all->c].peak_bytes;
+    const uint64_t peak_bytes = replay.classes[all->c].peak_bytes;
     if (peak_bytes < all->smallest_bytes) all->smallest_bytes = peak_bytes;
     if (replay.step_ns < all->fastest_ns) all->fastest_ns = replay.step_ns;
     if (replay.step_ns > all->target_ns || (all->limit_bytes && peak_bytes > all->limit_bytes)) return;
@@ -211,7 +211,7 @@ static void check_figures(priced_cluster *p, const tandem_plan *plan, const tand
     assert_true(tandem_allocation_sensitivity(&problem) == a->sensitivity &&
                 plan->sensitivity == a->sensitivity);
     for (int c = 0; c < p->cluster.n_class; c++) {
-        assert_int_equal(replay.member[c].peak_bytes, a->peak_bytes[c]);
+        assert_int_equal(replay.classes[c].peak_bytes, a->peak_bytes[c]);
         assert_int_equal(plan->peak_bytes[c], a->peak_bytes[c]);
     }
 }
@@ -231,7 +231,7 @@ static void check_bounds(const priced_cluster *p, const tandem_plan *plan, const
     for (int i = 0; i < plan->n_op; i++) {
         const unsigned precisions = tandem_op_row_get(p->graph[0]->op[i].kind)->precisions;
         if (lowered < 0 || !precisions) continue;
-        assert_true(precisions & p->cluster.member[lowered].device.precisions &
+        assert_true(precisions & p->cluster.classes[lowered].device.precisions &
                     1u << plan->precision[lowered][i]);
     }
 }
@@ -275,7 +275,7 @@ static void no_uniform_plan_within_the_target_is_better(void **state)
         tandem_plan_close(plan);
         for (int q = 0; q < TANDEM_N_PRECISION; q++) {
             tandem_error error = {0};
-            if (!(p.cluster.member[0].device.precisions >> q & 1)) continue;
+            if (!(p.cluster.classes[0].device.precisions >> q & 1)) continue;
             tandem_allocation_problem problem = priced_problem(&p, 0);
             problem.uniform = (tandem_precision)q;
             must(tandem_allocate(&plan, &uniform, policy_of("uniform"), &problem, NULL, &error), &error,
@@ -320,7 +320,7 @@ static void find_sizes(uint64_t seed, uint64_t *base_bytes, uint64_t *smallest_b
     tandem_error error = {0};
     open_priced(&p, five_layers, one_device, 256, seed);
     must(tandem_replayer_run(p.replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
-    *base_bytes = replay.member[0].peak_bytes;
+    *base_bytes = replay.classes[0].peak_bytes;
     *smallest_bytes = try_every_plan(&p, 0, INT64_MAX, 1).smallest_bytes;
     priced_cluster_close(&p);
 }

@@ -56,11 +56,11 @@ static void try_from(every_plan *all, int k)
         assert_true(all->n_plan < MAX_PLAN);
         must(tandem_replayer_run(all->p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, 0);
         all->plan[all->n_plan++] = (figures){replay.step_ns, tandem_allocation_sensitivity(&all->problem),
-                                             replay.member[0].peak_bytes};
+                                             replay.classes[0].peak_bytes};
         return;
     }
     const unsigned precisions = tandem_op_row_get(all->p->graph[0]->op[all->op[k]].kind)->precisions &
-                                all->p->cluster.member[0].device.precisions;
+                                all->p->cluster.classes[0].device.precisions;
     for (int q = 0; q < TANDEM_N_PRECISION; q++) {
         if (!(precisions & 1u << q)) continue;
         tandem_replayer_set(all->p->replayer, 0, all->op[k], (tandem_precision)q);
@@ -122,7 +122,7 @@ static void check_reached(const priced_cluster *p, const tandem_plan *plan, cons
             assert_int_equal(tandem_replayer_get(p->replayer, c, i), plan->precision[c][i]);
     must(tandem_replayer_run(p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
     assert_int_equal(replay.step_ns, a->step_ns);
-    assert_int_equal(replay.member[0].peak_bytes, a->peak_bytes[0]);
+    assert_int_equal(replay.classes[0].peak_bytes, a->peak_bytes[0]);
     assert_true(tandem_allocation_sensitivity(&problem) == a->sensitivity);
     must(tandem_plan_verify(&found, plan, &problem, &error), &error, seed);
 }
@@ -390,8 +390,8 @@ static void check_choice(splits *s, int64_t n, int first, int second)
     assert_true(choice.both.allocation.step_ns <= target_ns);
     assert_true(choice.both.allocation.sensitivity ==
                 least_over_splits(s, n, first, second, "greedy", target_ns));
-    assert_int_equal(choice.both.plan->cluster.member[0].batch, choice.both.batch[0]);
-    assert_int_equal(choice.both.plan->cluster.member[1].batch, choice.both.batch[1]);
+    assert_int_equal(choice.both.plan->cluster.classes[0].batch, choice.both.batch[0]);
+    assert_int_equal(choice.both.plan->cluster.classes[1].batch, choice.both.batch[1]);
     tandem_batch_choice_free(&choice);
 }
 

@@ -34,11 +34,11 @@ static tandem_cluster draw_cluster(chance *c)
 {
     tandem_cluster cluster = {.n_class = 1 + (int)draw(c, MOST_CLASSES)};
     for (int k = 0; k < cluster.n_class; k++) {
-        tandem_cluster_class *const member = &cluster.member[k];
-        (void)snprintf(member->device.name, sizeof member->device.name, "card%d", k);
-        member->n_rank = 1 + (int)draw(c, MOST_RANKS);
-        member->per_node = (int)draw(c, (uint32_t)member->n_rank + 1);
-        if (draw(c, 2)) member->link = draw_link(c);
+        tandem_cluster_class *const class = &cluster.classes[k];
+        (void)snprintf(class->device.name, sizeof class->device.name, "card%d", k);
+        class->n_rank = 1 + (int)draw(c, MOST_RANKS);
+        class->per_node = (int)draw(c, (uint32_t) class->n_rank + 1);
+        if (draw(c, 2)) class->link = draw_link(c);
     }
     if (draw(c, 2)) cluster.node = draw_link(c);
     const tandem_link net = draw_link(c);
@@ -50,13 +50,13 @@ static tandem_cluster draw_cluster(chance *c)
 static uint64_t draw_bytes(chance *c) { return draw(c, 1u << (1 + draw(c, 30))); }
 
 typedef struct times {
-    double ns[TANDEM_N_ALGORITHM + 1][TANDEM_N_COLLECTIVE];
+    double ns[TANDEM_N_COLLECTIVE_ALGORITHM + 1][TANDEM_N_COLLECTIVE];
 } times;
 
 static times times_of(const tandem_cluster *cluster, uint64_t bytes)
 {
     times t;
-    for (int a = 0; a <= TANDEM_N_ALGORITHM; a++) {
+    for (int a = 0; a <= TANDEM_N_COLLECTIVE_ALGORITHM; a++) {
         tandem_topology *topology = NULL;
         tandem_error error = {0};
         if (tandem_topology_open(&topology, cluster, (tandem_collective_algorithm)a, &error) != TANDEM_OK)
@@ -77,7 +77,7 @@ static int equal(double a, double b) { return at_most(a, b) && at_most(b, a); }
 static void compare(const times *a, const times *b, double factor, int (*holds)(double, double),
                     uint32_t series)
 {
-    for (int k = 0; k <= TANDEM_N_ALGORITHM; k++)
+    for (int k = 0; k <= TANDEM_N_COLLECTIVE_ALGORITHM; k++)
         for (int c = 0; c < TANDEM_N_COLLECTIVE; c++)
             if (!holds(a->ns[k][c], factor * b->ns[k][c]))
                 fail_msg("series %u, %s, collective %d: %.17g and %.17g ns", series,
@@ -88,7 +88,7 @@ static void compare(const times *a, const times *b, double factor, int (*holds)(
 static void one_rank_exchanges_nothing(void **state)
 {
     (void)state;
-    const tandem_cluster cluster = {.n_class = 1, .member[0] = {.n_rank = 1}}; /* nor needs a link */
+    const tandem_cluster cluster = {.n_class = 1, .classes[0] = {.n_rank = 1}}; /* nor needs a link */
     const times t = times_of(&cluster, 12345), nothing = {0};
     compare(&t, &nothing, 1, equal, 0);
 }
@@ -97,9 +97,9 @@ static int n_node_of(const tandem_cluster *cluster)
 {
     int n = 0, shared = 0;
     for (int c = 0; c < cluster->n_class; c++) {
-        const tandem_cluster_class *const member = &cluster->member[c];
-        shared |= member->per_node == 0;
-        if (member->per_node) n += (member->n_rank + member->per_node - 1) / member->per_node;
+        const tandem_cluster_class *const class = &cluster->classes[c];
+        shared |= class->per_node == 0;
+        if (class->per_node) n += (class->n_rank + class->per_node - 1) / class->per_node;
     }
     return n + shared;
 }
@@ -107,7 +107,7 @@ static int n_node_of(const tandem_cluster *cluster)
 static double fastest_of(const tandem_cluster *cluster)
 {
     double most = fmax(cluster->link_bytes_per_s, cluster->node.bytes_per_s);
-    for (int c = 0; c < cluster->n_class; c++) most = fmax(most, cluster->member[c].link.bytes_per_s);
+    for (int c = 0; c < cluster->n_class; c++) most = fmax(most, cluster->classes[c].link.bytes_per_s);
     return most;
 }
 
@@ -125,7 +125,7 @@ static void nobody_beats_bytes_over_bandwidth(void **state)
         const times t = times_of(&cluster, (uint64_t)bytes);
         const double rank_ns = (n - 1) / n * bytes / fastest_of(&cluster) * 1e9;
         const double node_ns = (m - 1) / m * bytes / cluster.link_bytes_per_s * 1e9;
-        for (int a = 0; a <= TANDEM_N_ALGORITHM; a++)
+        for (int a = 0; a <= TANDEM_N_COLLECTIVE_ALGORITHM; a++)
             for (int k = 0; k < TANDEM_N_COLLECTIVE; k++) {
                 const double passes = k == TANDEM_ALL_REDUCE ? 2 : 1;
                 assert_true(at_most(passes * fmax(rank_ns, node_ns), t.ns[a][k]));
@@ -147,7 +147,7 @@ static void better_links_never_hurt(void **state)
         if (draw(&c, 2)) cluster.node.bytes_per_s *= factor;
         if (draw(&c, 2)) cluster.node.latency_ns /= 3;
         for (int k = 0; k < cluster.n_class; k++)
-            if (draw(&c, 2)) cluster.member[k].link.bytes_per_s *= factor;
+            if (draw(&c, 2)) cluster.classes[k].link.bytes_per_s *= factor;
         const times after = times_of(&cluster, bytes);
         compare(&after, &before, 1, at_most, series);
     }
@@ -178,8 +178,8 @@ static void links_k_times_as_slow_take_k_times_as_long(void **state)
         cluster.link_latency_ns *= k;
         cluster.node = (tandem_link){cluster.node.bytes_per_s / k, cluster.node.latency_ns * k};
         for (int m = 0; m < cluster.n_class; m++)
-            cluster.member[m].link =
-                (tandem_link){cluster.member[m].link.bytes_per_s / k, cluster.member[m].link.latency_ns * k};
+            cluster.classes[m].link = (tandem_link){cluster.classes[m].link.bytes_per_s / k,
+                                                    cluster.classes[m].link.latency_ns * k};
         const times after = times_of(&cluster, bytes);
         compare(&after, &before, k, equal, series);
     }
@@ -192,7 +192,8 @@ static void the_order_of_classes_changes_nothing(void **state)
         chance c = {.series = series};
         tandem_cluster cluster = draw_cluster(&c), turned = cluster;
         const uint64_t bytes = draw_bytes(&c);
-        for (int k = 0; k < cluster.n_class; k++) turned.member[k] = cluster.member[cluster.n_class - 1 - k];
+        for (int k = 0; k < cluster.n_class; k++)
+            turned.classes[k] = cluster.classes[cluster.n_class - 1 - k];
         const times a = times_of(&cluster, bytes), b = times_of(&turned, bytes);
         assert_memory_equal(&a, &b, sizeof a);
     }
@@ -207,13 +208,13 @@ static void a_class_is_as_many_classes_as_it_has_ranks(void **state)
         const uint64_t bytes = draw_bytes(&c);
         int n = 0;
         for (int k = 0; k < cluster.n_class; k++) {
-            tandem_cluster_class *const member = &cluster.member[k];
-            member->n_rank = 1 + (member->n_rank - 1) % (TANDEM_MAX_CLASS / MOST_CLASSES);
-            member->per_node = member->per_node > 0;
-            member->link = (tandem_link){0};
-            for (int r = 0; r < member->n_rank; r++) {
-                apart.member[n] = *member;
-                apart.member[n++].n_rank = 1;
+            tandem_cluster_class *const class = &cluster.classes[k];
+            class->n_rank = 1 + (class->n_rank - 1) % (TANDEM_MAX_CLASS / MOST_CLASSES);
+            class->per_node = class->per_node > 0;
+            class->link = (tandem_link){0};
+            for (int r = 0; r < class->n_rank; r++) {
+                apart.classes[n] = *class;
+                apart.classes[n++].n_rank = 1;
             }
         }
         apart.n_class = n;
@@ -234,7 +235,7 @@ static void parts_make_the_whole(void **state)
         const times t = times_of(&cluster, draw_bytes(&c));
         for (int k = 0; k < TANDEM_N_COLLECTIVE; k++) {
             double least = INFINITY;
-            for (int a = 0; a < TANDEM_N_ALGORITHM; a++) {
+            for (int a = 0; a < TANDEM_N_COLLECTIVE_ALGORITHM; a++) {
                 least = fmin(least, t.ns[a][k]);
                 assert_true(at_most(t.ns[a][TANDEM_ALL_REDUCE],
                                     t.ns[a][TANDEM_REDUCE_SCATTER] + t.ns[a][TANDEM_ALL_GATHER]));
@@ -253,7 +254,7 @@ static void a_hierarchy_of_one_level_is_a_ring(void **state)
         chance c = {.series = series};
         tandem_cluster cluster = draw_cluster(&c);
         const int per_node = (int)draw(&c, 2);
-        for (int k = 0; k < cluster.n_class; k++) cluster.member[k].per_node = per_node;
+        for (int k = 0; k < cluster.n_class; k++) cluster.classes[k].per_node = per_node;
         const times t = times_of(&cluster, draw_bytes(&c));
         for (int k = 0; k < TANDEM_N_COLLECTIVE; k++)
             assert_true(equal(t.ns[TANDEM_HIERARCHICAL][k], t.ns[TANDEM_RING][k]));

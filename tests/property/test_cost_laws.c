@@ -187,7 +187,7 @@ static void interpolated_times_lie_between_their_neighbours(void **state)
     (void)state;
     static const char model[] = "mlp:width=8,depth=2,image=4x4x1";
     static const int64_t batches[] = {2, 5, 6, 11};
-    tandem_cluster cluster = {.n_class = 1, .member = {replay_class("cpu:avx2", TANDEM_F32, 1, 0)}};
+    tandem_cluster cluster = {.n_class = 1, .classes = {replay_class("cpu:avx2", TANDEM_F32, 1, 0)}};
     for (int series = 0; series < N_SERIES; series++) {
         uint64_t seed = (uint64_t)(SEED + series);
         replay_store s = {.path = ""};
@@ -209,10 +209,11 @@ static void interpolated_times_lie_between_their_neighbours(void **state)
                         tandem_cost_key key;
                         uint64_t bytes;
                         if (!key_of(&p[b], t, variant, &key)) continue;
-                        const int64_t ns = tandem_replayer_form_ns(replayer[b], 0, t, variant, 0),
-                                      low = tandem_replayer_form_ns(replayer[batches[i]], 0, t, variant, 0),
-                                      high =
-                                          tandem_replayer_form_ns(replayer[batches[i + 1]], 0, t, variant, 0);
+                        const int64_t ns = tandem_replayer_variant_ns(replayer[b], 0, t, variant, 0),
+                                      low =
+                                          tandem_replayer_variant_ns(replayer[batches[i]], 0, t, variant, 0),
+                                      high = tandem_replayer_variant_ns(replayer[batches[i + 1]], 0, t,
+                                                                        variant, 0);
                         if (b == batches[i]) assert_int_equal(ns, random_price(&seed, &key, &bytes));
                         /* a cast of as many elements as one of another batch is measured, not interpolated */
                         if (key.kind == TANDEM_COST_CAST) continue;

@@ -36,7 +36,7 @@ static void try_plan(every_plan *all)
     int fits = replay.step_ns <= all->target_ns;
     all->n_plan++;
     for (int c = 0; c < replay.n_class; c++) {
-        const uint64_t bytes = replay.member[c].peak_bytes;
+        const uint64_t bytes = replay.classes[c].peak_bytes;
         if (bytes < all->smallest_bytes[c]) all->smallest_bytes[c] = bytes;
         if (bytes > all->largest_bytes[c]) all->largest_bytes[c] = bytes;
         if (all->limit_bytes[c] && bytes > all->limit_bytes[c]) fits = 0;
@@ -53,7 +53,7 @@ static void try_from(every_plan *all, int k)
     }
     const int c = all->c[k], op = all->op[k];
     const unsigned precisions = tandem_op_row_get(all->p->graph[c]->op[op].kind)->precisions &
-                                all->p->cluster.member[c].device.precisions;
+                                all->p->cluster.classes[c].device.precisions;
     for (int q = 0; q < TANDEM_N_PRECISION; q++) {
         if (!(precisions & 1u << q)) continue;
         tandem_replayer_set(all->p->replayer, c, op, (tandem_precision)q);
@@ -70,7 +70,7 @@ static every_plan try_every_plan(const priced_cluster *p, unsigned keeps_base, i
                       .fastest_ns = INT64_MAX,
                       .least = INFINITY};
     for (int c = 0; c < p->cluster.n_class; c++) {
-        all.limit_bytes[c] = p->cluster.member[c].memory_bytes;
+        all.limit_bytes[c] = p->cluster.classes[c].memory_bytes;
         all.smallest_bytes[c] = UINT64_MAX;
         for (int i = 0; i < p->graph[c]->n_op; i++) {
             if (tandem_op_row_get(p->graph[c]->op[i].kind)->op_class != TANDEM_ADJUSTABLE) continue;

@@ -75,7 +75,7 @@ typedef struct subject {
 
 static void draw_allowed(subject *s, chance *c, int all)
 {
-    const unsigned device = tandem_replayer_cluster(s->replayer)->member[s->c].device.precisions;
+    const unsigned device = tandem_replayer_cluster(s->replayer)->classes[s->c].device.precisions;
     for (int i = 0; i < s->graph->n_op; i++) {
         const unsigned precisions = tandem_op_row_get(s->graph->op[i].kind)->precisions & device;
         s->allowed[i] = precisions;
@@ -203,19 +203,20 @@ static void check_structure(const subject *s)
 /* Whether a replay has all the times it needs. */
 static int can_be_replayed(const subject *s)
 {
-    tandem_replay_company own, other;
-    tandem_replayer_company(s->replayer, s->c, &own);
-    int has_neighbour = own.is_own_neighbour;
+    tandem_contention own, other;
+    tandem_replayer_contention(s->replayer, s->c, &own);
+    int has_neighbour = own.is_always_contended;
     for (int c = 0; c < tandem_replayer_cluster(s->replayer)->n_class; c++) {
-        tandem_replayer_company(s->replayer, c, &other);
-        if (c != s->c && own.shares_node && other.shares_node) has_neighbour = 1;
+        tandem_replayer_contention(s->replayer, c, &other);
+        if (c != s->c && own.is_on_shared_node && other.is_on_shared_node) has_neighbour = 1;
     }
     for (int t = 0; t < s->step->n_task; t++) {
         const tandem_task *task = &s->step->task[t];
         if (!task->active || task->stream != TANDEM_STREAM_COMPUTE) continue;
-        if (!own.is_own_neighbour && tandem_replayer_form_ns(s->replayer, s->c, t, task->variant, 0) < 0)
+        if (!own.is_always_contended &&
+            tandem_replayer_variant_ns(s->replayer, s->c, t, task->variant, 0) < 0)
             return 0;
-        if (has_neighbour && tandem_replayer_form_ns(s->replayer, s->c, t, task->variant, 1) < 0) return 0;
+        if (has_neighbour && tandem_replayer_variant_ns(s->replayer, s->c, t, task->variant, 1) < 0) return 0;
     }
     return 1;
 }
@@ -382,10 +383,10 @@ static void print_subject(const subject *s)
     print_message("%s on %s: %d layers, %d states (at most %d a layer), %d arcs, %d bundles, %d of %d plans "
                   "have ways, "
                   "bytes/arena %.3f (least %.3f)\n",
-                  s->graph->model, tandem_replayer_cluster(s->replayer)->member[s->c].device.name, s->n_layer,
-                  n_state(s->plan_dag), max_states(s->plan_dag), s->plan_dag->arc_start[n_state(s->plan_dag)],
-                  s->plan_dag->n_task_set, s->n_path, s->n_plan, s->tightness_sum / s->n_path,
-                  s->tightness_min);
+                  s->graph->model, tandem_replayer_cluster(s->replayer)->classes[s->c].device.name,
+                  s->n_layer, n_state(s->plan_dag), max_states(s->plan_dag),
+                  s->plan_dag->arc_start[n_state(s->plan_dag)], s->plan_dag->n_task_set, s->n_path, s->n_plan,
+                  s->tightness_sum / s->n_path, s->tightness_min);
 }
 
 /* One batch a step, micro-steps, recomputation by different cuts, both. */

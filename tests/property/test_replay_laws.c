@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/philox.h"
-#include "replayer/stages.h"
+#include "replayer/internal.h"
 #include "tandem/zero.h"
 #include "tests/unit/replay_store.h"
 
@@ -147,7 +147,7 @@ static void draw_measured(trial *t, world *w)
         const double factor = 1 + draw(&t->chance, 100) / 100.0;
         for (int which = 0; which < 2; which++)
             assert_int_equal(tandem_store_put_interference(w->store[which].store,
-                                                           t->cluster.member[c].device.name, group,
+                                                           t->cluster.classes[c].device.name, group,
                                                            "compute_under_comm", 4096, factor, 1, NULL),
                              TANDEM_OK);
     }
@@ -171,11 +171,11 @@ static void draw_trial(trial *t, world *w, uint32_t series, uint32_t contended)
     for (int c = 0; c < t->cluster.n_class; c++) {
         const uint32_t d = draw(&t->chance, N_DEVICE);
         t->graph[c] = w->graph[model];
-        t->cluster.member[c] = replay_class(contended ? devices[d].name : devices[d].plain, devices[d].wider,
-                                            1 + (int)draw(&t->chance, 3), 1);
-        if (contended && c < 2) t->cluster.member[c].per_node = (int)draw(&t->chance, 3);
-        if (contended == CROWDED && c < 2) t->cluster.member[c].per_node = 0;
-        if (contended == CROWDED && c < 2) t->cluster.member[c].n_rank = 1;
+        t->cluster.classes[c] = replay_class(contended ? devices[d].name : devices[d].plain, devices[d].wider,
+                                             1 + (int)draw(&t->chance, 3), 1);
+        if (contended && c < 2) t->cluster.classes[c].per_node = (int)draw(&t->chance, 3);
+        if (contended == CROWDED && c < 2) t->cluster.classes[c].per_node = 0;
+        if (contended == CROWDED && c < 2) t->cluster.classes[c].n_rank = 1;
         draw_plan(t, c);
     }
     t->cluster.link_bytes_per_s = 1e6 * (double)(10 + draw(&t->chance, 2000));
@@ -226,7 +226,7 @@ static void check_same(const tandem_replay *a, const tandem_replay *b)
     assert_int_equal(a->step_ns, b->step_ns);
     assert_int_equal(a->n_class, b->n_class);
     assert_int_equal(a->slowest, b->slowest);
-    for (int c = 0; c < a->n_class; c++) check_same_class(&a->member[c], &b->member[c]);
+    for (int c = 0; c < a->n_class; c++) check_same_class(&a->classes[c], &b->classes[c]);
 }
 
 /* --- Laws ----------------------------------------------------------------------------------------------- */
@@ -239,9 +239,9 @@ static void every_class_spends_exactly_the_step(void **state)
         const tandem_replay replay = replay_trial(&t, &((world *)*state)->store[0]);
         assert_in_range(replay.slowest, 0, replay.n_class - 1);
         for (int c = 0; c < replay.n_class; c++) {
-            const tandem_replay_class *member = &replay.member[c];
-            assert_true(member->busy_ns > 0 && member->exposed_comm_ns >= 0 && member->wait_ns >= 0);
-            assert_int_equal(member->busy_ns + member->exposed_comm_ns + member->wait_ns, replay.step_ns);
+            const tandem_replay_class *class = &replay.classes[c];
+            assert_true(class->busy_ns > 0 && class->exposed_comm_ns >= 0 && class->wait_ns >= 0);
+            assert_int_equal(class->busy_ns + class->exposed_comm_ns + class->wait_ns, replay.step_ns);
         }
     }
 }
@@ -256,15 +256,15 @@ static void alone_a_class_is_busy_for_its_tasks(void **state)
         const tandem_replay replay = run(replayer, 0);
         for (int c = 0; c < replay.n_class; c++) {
             const tandem_step *step = tandem_replayer_step(replayer, c);
-            int64_t busy = 0, wire = 0;
+            int64_t busy = 0, times = 0;
             for (int k = 0; k < step->n_task; k++)
                 if (step->task[k].active)
-                    *(step->task[k].stream == TANDEM_STREAM_COMM ? &wire : &busy) +=
+                    *(step->task[k].stream == TANDEM_STREAM_COMM ? &times : &busy) +=
                         tandem_step_repeats(step, &step->task[k]) *
                         tandem_replayer_task_ns(replayer, c, k, 0);
             /* rounding */
-            assert_in_range(replay.member[c].busy_ns - busy + 4 * step->n_bucket, 0, 8 * step->n_bucket);
-            assert_true(replay.step_ns >= wire - step->n_bucket);
+            assert_in_range(replay.classes[c].busy_ns - busy + 4 * step->n_bucket, 0, 8 * step->n_bucket);
+            assert_true(replay.step_ns >= times - step->n_bucket);
         }
         tandem_replayer_close(replayer);
     }
@@ -290,8 +290,8 @@ static void contention_lies_between_none_and_all(void **state)
                 least += alone;
                 most += beside > alone ? beside : alone;
             }
-            assert_true(replay.member[c].busy_ns >= least - 4 * step->n_bucket);
-            assert_true(replay.member[c].busy_ns <= 2 * most + 4 * step->n_bucket);
+            assert_true(replay.classes[c].busy_ns >= least - 4 * step->n_bucket);
+            assert_true(replay.classes[c].busy_ns <= 2 * most + 4 * step->n_bucket);
         }
         tandem_replayer_close(replayer);
     }
@@ -369,8 +369,8 @@ static change make_change(tandem_replayer *replayer, const change *to)
         back.precision = tandem_replayer_get(replayer, to->c, to->op);
         tandem_replayer_set(replayer, to->c, to->op, to->precision);
     } else {
-        back.ns = tandem_replayer_form_ns(replayer, to->c, to->task, to->variant, to->beside);
-        tandem_replayer_set_form_ns(replayer, to->c, to->task, to->variant, to->beside, to->ns);
+        back.ns = tandem_replayer_variant_ns(replayer, to->c, to->task, to->variant, to->beside);
+        tandem_replayer_set_variant_ns(replayer, to->c, to->task, to->variant, to->beside, to->ns);
     }
     return back;
 }
@@ -413,7 +413,7 @@ static void add_classes(trial *t, int more)
 {
     for (int k = 0; k < more; k++) {
         const int c = t->cluster.n_class++;
-        t->cluster.member[c] = t->cluster.member[k % 3 % c];
+        t->cluster.classes[c] = t->cluster.classes[k % 3 % c];
         t->graph[c] = t->graph[0];
         draw_plan(t, c);
     }
@@ -436,14 +436,15 @@ static void the_recurrence_agrees_with_the_events(void **state)
                 to.beside = 1; /* both alike: it still interferes with nobody */
                 make_change(replayer, &to);
             }
-            assert_false(replayer->interferes);
+            assert_false(replayer->has_contention);
             /* sums are exact, so that their order does not count */
             for (int b = 0; b < replayer->n_bucket; b++)
-                assert_true(replayer->wire_ns[0][b] * 1024 == floor(replayer->wire_ns[0][b] * 1024));
+                assert_true(replayer->allreduce_ns[0][b] * 1024 ==
+                            floor(replayer->allreduce_ns[0][b] * 1024));
             const tandem_replay recurrence = run(replayer, 0);
-            replayer->interferes = 1;
+            replayer->has_contention = 1;
             const tandem_replay events = run(replayer, 0);
-            replayer->interferes = 0;
+            replayer->has_contention = 0;
             assert_memory_equal(&recurrence, &events, sizeof events);
         }
         tandem_replayer_close(replayer);
@@ -465,24 +466,24 @@ static void shortcuts_change_nothing(void **state)
     for (uint32_t n = 0; n < 8 * CASES; n++) {
         trial t;
         draw_trial(&t, w, n, 1 + n % 2);
-        if (n % 4 == 3) t.cluster.member[0].slow_millionths = 200000 + draw(&t.chance, 5000000);
+        if (n % 4 == 3) t.cluster.classes[0].slowdown_ppm = 200000 + draw(&t.chance, 5000000);
         tandem_replayer *replayer = open_trial(&t, &w->store[0]);
         for (int k = 0; k < 2 * CHANGES; k++) {
             const change to = draw_change(&t, replayer);
             make_change(replayer, &to);
             const tandem_replay plain = run(replayer, 0), timed = run(replayer, TANDEM_REPLAY_EVENTS);
             check_same(&plain, &timed);
-            tandem_lap lap = {.rest_ns = {0}};
+            tandem_iteration iteration = {.carry_over_ns = {0}};
             for (int l = 0; l < LAPS; l++) {
-                tandem_lap by_events = lap;
-                tandem_lap_by_events(&lap, replayer, -1, 0);
-                tandem_lap_by_events(&by_events, replayer, 0, 0);
-                if (!(fabs(lap.step_ns - by_events.step_ns) < 0.002))
-                    fail_msg("%u %d %d step %.6f %.6f", n, k, l, lap.step_ns, by_events.step_ns);
-                check_near(lap.rest_ns, by_events.rest_ns, replayer->n_class);
-                check_near(lap.exposed_ns, by_events.exposed_ns, replayer->n_class);
-                check_near(lap.waiting_ns, by_events.waiting_ns, replayer->n_class);
-                check_near(lap.backward_end_ns, by_events.backward_end_ns, replayer->n_class);
+                tandem_iteration by_events = iteration;
+                tandem_iteration_by_events(&iteration, replayer, -1, 0);
+                tandem_iteration_by_events(&by_events, replayer, 0, 0);
+                if (!(fabs(iteration.step_ns - by_events.step_ns) < 0.002))
+                    fail_msg("%u %d %d step %.6f %.6f", n, k, l, iteration.step_ns, by_events.step_ns);
+                check_near(iteration.carry_over_ns, by_events.carry_over_ns, replayer->n_class);
+                check_near(iteration.exposed_ns, by_events.exposed_ns, replayer->n_class);
+                check_near(iteration.waiting_ns, by_events.waiting_ns, replayer->n_class);
+                check_near(iteration.backward_end_ns, by_events.backward_end_ns, replayer->n_class);
             }
         }
         tandem_replayer_close(replayer);
@@ -498,17 +499,17 @@ static void places_are_the_same_at_either_pace(void **state)
         draw_trial(&t, w, n, CROWDED);
         tandem_replayer *replayer = open_trial(&t, &w->store[0]);
         (void)run(replayer, TANDEM_REPLAY_EVENTS);
-        const tandem_replay_member *member = &replayer->member[draw(&t.chance, 2)];
+        const tandem_sim_class *class = &replayer->classes[draw(&t.chance, 2)];
         for (int k = 0; k < 20; k++) {
-            const int i = (int)draw(&t.chance, (uint32_t)member->n_place), from = (int)draw(&t.chance, 2);
+            const int i = (int)draw(&t.chance, (uint32_t) class->list_length), from = (int)draw(&t.chance, 2);
             const double share = draw(&t.chance, 100) / 100.0;
             double at[2];
-            for (int pace = 0; pace < 2; pace++)
-                at[pace] = (double)member->sum[pace][i] +
-                           share * (double)(member->sum[pace][i + 1] - member->sum[pace][i]);
+            for (int rate = 0; rate < 2; rate++)
+                at[rate] = (double)class->sum[rate][i] +
+                           share * (double)(class->sum[rate][i + 1] - class->sum[rate][i]);
             int likely = (int)draw(&t.chance, (uint32_t)(2 * replayer->n_bucket));
             const double found =
-                tandem_prices_place(member, replayer->n_bucket, at[from], from, !from, &likely);
+                tandem_cost_sums_convert_ns(class, replayer->n_bucket, at[from], from, !from, &likely);
             assert_true(fabs(found - at[!from]) < 1e-6);
         }
         tandem_replayer_close(replayer);
@@ -539,12 +540,12 @@ static void the_order_of_classes_changes_nothing(void **state)
         turned = t;
         const int last = t.cluster.n_class - 1;
         for (int c = 0; c <= last; c++) {
-            turned.cluster.member[c] = t.cluster.member[last - c];
+            turned.cluster.classes[c] = t.cluster.classes[last - c];
             memcpy(turned.precision[c], t.precision[last - c], sizeof t.precision[c]);
         }
         const tandem_replay a = replay_trial(&t, &w->store[0]), b = replay_trial(&turned, &w->store[0]);
         assert_int_equal(a.step_ns, b.step_ns);
-        for (int c = 0; c <= last; c++) check_same_class(&a.member[c], &b.member[last - c]);
+        for (int c = 0; c <= last; c++) check_same_class(&a.classes[c], &b.classes[last - c]);
     }
 }
 
@@ -555,18 +556,18 @@ static void a_class_of_two_ranks_is_two_classes_of_one(void **state)
         trial t;
         draw_trial(&t, w, n, n % 3);
         t.cluster.n_class = 1;
-        t.cluster.member[0].n_rank = 2;
-        t.cluster.member[0].per_node = n % 2 ? 0 : 1;
+        t.cluster.classes[0].n_rank = 2;
+        t.cluster.classes[0].per_node = n % 2 ? 0 : 1;
         if (t.contended) draw_measured(&t, w);
         const tandem_replay together = replay_trial(&t, &w->store[0]);
         t.cluster.n_class = 2;
-        t.cluster.member[0].n_rank = 1;
-        t.cluster.member[1] = t.cluster.member[0];
+        t.cluster.classes[0].n_rank = 1;
+        t.cluster.classes[1] = t.cluster.classes[0];
         memcpy(t.precision[1], t.precision[0], sizeof t.precision[0]);
         t.graph[1] = t.graph[0];
         const tandem_replay apart = replay_trial(&t, &w->store[0]);
         assert_int_equal(together.step_ns, apart.step_ns);
-        for (int c = 0; c < 2; c++) check_same_class(&together.member[0], &apart.member[c]);
+        for (int c = 0; c < 2; c++) check_same_class(&together.classes[0], &apart.classes[c]);
         assert_int_equal(apart.slowest, 0);
     }
 }
@@ -625,7 +626,7 @@ static void check_lane(const tandem_replayer *replayer, int c, const tandem_repl
     assert_int_equal(micro, step->options.n_micro - 1);
     for (int k = 0; k < step->n_task; k++) assert_int_equal(step->task[k].active, of_task[k].start_ns >= 0);
     const int64_t span = event[n_event - n_wire - 1].end_ns - event[0].start_ns;
-    const int64_t idle = replay->member[c].exposed_comm_ns + replay->member[c].wait_ns;
+    const int64_t idle = replay->classes[c].exposed_comm_ns + replay->classes[c].wait_ns;
     if (contended) return; /* steps may go on taking turns: one longer, one shorter */
     assert_in_range(span - replay->step_ns + 1, 0, 2);
     assert_in_range(idle_ns - idle + 2 * step->n_bucket, 0, 4 * step->n_bucket); /* rounding */
@@ -634,18 +635,18 @@ static void check_lane(const tandem_replayer *replayer, int c, const tandem_repl
 static void check_buckets(const tandem_step *step, times *const *of_task, int n_class)
 {
     for (int b = 0; b < step->n_bucket; b++) {
-        const times wire = of_task[0][step->bucket[b].reduce_task];
+        const times reduce = of_task[0][step->bucket[b].reduce_task];
         int64_t ready_ns = b ? of_task[0][step->bucket[b - 1].reduce_task].end_ns : 0;
         for (int c = 0; c < n_class; c++) {
             const times own = of_task[c][step->bucket[b].reduce_task],
                         ready = of_task[c][step->bucket[b].ready_task];
-            assert_true(own.start_ns == wire.start_ns && own.end_ns == wire.end_ns);
-            assert_true(of_task[c][step->bucket[b].update_task].start_ns >= wire.end_ns - 1);
-            if (step->norm_task >= 0) assert_true(of_task[c][step->norm_task].start_ns >= wire.end_ns - 1);
+            assert_true(own.start_ns == reduce.start_ns && own.end_ns == reduce.end_ns);
+            assert_true(of_task[c][step->bucket[b].update_task].start_ns >= reduce.end_ns - 1);
+            if (step->norm_task >= 0) assert_true(of_task[c][step->norm_task].start_ns >= reduce.end_ns - 1);
             if (ready.end_ns > ready_ns) ready_ns = ready.end_ns;
         }
         /* at once, when it is ready and the wire is free */
-        assert_in_range(wire.start_ns - ready_ns + 1, 0, 2);
+        assert_in_range(reduce.start_ns - ready_ns + 1, 0, 2);
     }
 }
 
@@ -679,12 +680,13 @@ static void timelines_keep_the_rules(void **state)
 
 /* --- Steps that vary ------------------------------------------------------------------------------------ */
 
-static tandem_noise draw_steps(tandem_replayer *replayer, int n_draw, uint64_t from)
+static tandem_monte_carlo draw_steps(tandem_replayer *replayer, int n_draw, uint64_t from)
 {
-    const tandem_noise_options options = {.n_draw = n_draw, .seed = from, .spread = -1};
-    tandem_noise noise;
+    const tandem_monte_carlo_options options = {.n_simulation = n_draw, .seed = from, .spread = -1};
+    tandem_monte_carlo noise;
     tandem_error error = {0};
-    if (tandem_replayer_draw(&noise, replayer, &options, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    if (tandem_replayer_monte_carlo(&noise, replayer, &options, &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
     return noise;
 }
 
@@ -700,15 +702,15 @@ static void without_spread_every_step_is_the_replay(void **state)
         draw_trial(&t, w, n, n % 3);
         tandem_replayer *replayer = open_trial(&t, &w->store[0]);
         const tandem_replay plain = run(replayer, 0);
-        const tandem_noise noise = draw_steps(replayer, 5, n);
-        const double recorded_ns = replayer->wire_end_ns[replayer->n_bucket - 1];
-        assert_int_equal(noise.least_ns, noise.most_ns);
-        assert_int_equal(noise.mean_ns, noise.most_ns);
+        const tandem_monte_carlo noise = draw_steps(replayer, 5, n);
+        const double recorded_ns = replayer->allreduce_end_ns[replayer->n_bucket - 1];
+        assert_int_equal(noise.min_ns, noise.max_ns);
+        assert_int_equal(noise.mean_ns, noise.max_ns);
         if (fabs(recorded_ns - (double)plain.step_ns) < 0.6) {
             n_repeating++;
-            assert_int_equal(noise.most_ns, plain.step_ns);
+            assert_int_equal(noise.max_ns, plain.step_ns);
         }
-        assert_true(noise.sigma == 0 && fabs(noise.measured - 1) < 1e-9);
+        assert_true(noise.sigma == 0 && fabs(noise.measured_share - 1) < 1e-9);
         tandem_replayer_close(replayer);
     }
     assert_in_range(n_repeating, CASES * 9 / 10, CASES);
@@ -717,9 +719,9 @@ static void without_spread_every_step_is_the_replay(void **state)
 static void let_vary(tandem_replayer *replayer, float sigma)
 {
     for (int c = 0; c < replayer->n_class; c++)
-        for (int k = 0; k < replayer->member[c].step->n_task * TANDEM_MAX_VARIANT; k++)
-            for (int company = 0; company < TANDEM_N_COMPANY; company++)
-                replayer->member[c].costs.sigma[k][company] = sigma;
+        for (int k = 0; k < replayer->classes[c].step->n_task * TANDEM_MAX_VARIANT; k++)
+            for (int company = 0; company < TANDEM_N_CONTENTION; company++)
+                replayer->classes[c].costs.sigma[k][company] = sigma;
 }
 
 /* All wait for the slowest: more of them are slower, and a step is no faster than the mean of one rank's. */
@@ -732,15 +734,15 @@ static void more_ranks_are_waited_for_longer(void **state)
         int64_t former_ns = 0;
         t.graph[0] = w->graph[n];
         for (int n_rank = 1; n_rank <= 64; n_rank *= 4) {
-            t.cluster.member[0] = replay_class(devices[0].plain, devices[0].wider, n_rank, 1);
+            t.cluster.classes[0] = replay_class(devices[0].plain, devices[0].wider, n_rank, 1);
             tandem_replayer *replayer = open_trial(&t, &w->store[0]);
             const tandem_replay plain = run(replayer, 0);
             let_vary(replayer, 0.3F);
-            const tandem_noise a = draw_steps(replayer, DRAWS, 1), b = draw_steps(replayer, DRAWS, 1),
-                               other = draw_steps(replayer, DRAWS, 2);
+            const tandem_monte_carlo a = draw_steps(replayer, DRAWS, 1), b = draw_steps(replayer, DRAWS, 1),
+                                     other = draw_steps(replayer, DRAWS, 2);
             assert_memory_equal(&a, &b, sizeof a);
             assert_true(other.mean_ns != a.mean_ns && other.p50_ns != a.p50_ns);
-            assert_true(a.least_ns < a.p50_ns && a.p50_ns < a.p95_ns && a.p95_ns <= a.most_ns);
+            assert_true(a.min_ns < a.p50_ns && a.p50_ns < a.p95_ns && a.p95_ns <= a.max_ns);
             assert_true(a.p50_ns > former_ns);
             /* of one rank: the mean of its tasks, to four standard errors of the mean of all draws */
             const double error_ns = (double)(a.p95_ns - a.p50_ns) / 1.645 * 4 / sqrt(DRAWS);
@@ -769,10 +771,10 @@ static void zero_of_one_rank_is_the_plain_step(void **state)
         trial t;
         draw_trial(&t, w, n, FREE);
         t.step.with_norm = 0;
-        t.cluster.n_class = t.cluster.member[0].n_rank = 1;
+        t.cluster.n_class = t.cluster.classes[0].n_rank = 1;
         tandem_replayer *replayer = open_trial(&t, &w->store[0]);
         const tandem_replay plain = run(replayer, TANDEM_REPLAY_MEMORY);
-        for (int stage = 1; stage <= TANDEM_MOST_ZERO; stage++) {
+        for (int stage = 1; stage <= TANDEM_MAX_ZERO_STAGE; stage++) {
             const tandem_zero zero = run_zero(replayer, stage);
             check_same(&zero.replay, &plain);
             assert_memory_equal(&zero.memory[0], tandem_replayer_memory(replayer, 0), sizeof zero.memory[0]);
@@ -789,12 +791,12 @@ static void zero_shares_memory_out(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        uint64_t former[TANDEM_MOST_ZERO + 1];
+        uint64_t former[TANDEM_MAX_ZERO_STAGE + 1];
         draw_trial(&t, w, n, n % 3);
         for (int n_rank = 2; n_rank <= 128; n_rank *= 4) {
-            t.cluster.member[0].n_rank = n_rank;
+            t.cluster.classes[0].n_rank = n_rank;
             if (t.contended)
-                t.cluster.member[0].per_node = 1; /* no neighbour of its own that was not measured */
+                t.cluster.classes[0].per_node = 1; /* no neighbour of its own that was not measured */
             tandem_error error = {0};
             tandem_replayer *replayer = NULL;
             if (tandem_replayer_open(&replayer, &t.cluster, t.graph, w->store[0].store, t.bucket_bytes,
@@ -803,8 +805,8 @@ static void zero_shares_memory_out(void **state)
             const tandem_replay plain = run(replayer, TANDEM_REPLAY_MEMORY);
             const tandem_memory memory = *tandem_replayer_memory(replayer, 0);
             const int n_all = tandem_cluster_n_rank(&t.cluster);
-            uint64_t less = plain.member[0].peak_bytes;
-            for (int stage = 1; stage <= TANDEM_MOST_ZERO; stage++) {
+            uint64_t less = plain.classes[0].peak_bytes;
+            for (int stage = 1; stage <= TANDEM_MAX_ZERO_STAGE; stage++) {
                 const tandem_zero zero = run_zero(replayer, stage);
                 const tandem_memory *own = &zero.memory[0];
                 const uint64_t padding =
@@ -817,7 +819,7 @@ static void zero_shares_memory_out(void **state)
                 assert_true(own->peak == own->weights + own->gradients + own->optimizer + memory.arena);
                 if (n_rank > 2) assert_true(own->peak <= former[stage]);
                 for (int c = 0; c < zero.replay.n_class; c++) {
-                    const tandem_replay_class *of = &zero.replay.member[c];
+                    const tandem_replay_class *of = &zero.replay.classes[c];
                     assert_true(of->busy_ns > 0 && of->exposed_comm_ns >= 0 && of->wait_ns >= 0);
                     assert_int_equal(of->busy_ns + of->exposed_comm_ns + of->wait_ns, zero.replay.step_ns);
                 }
@@ -852,8 +854,8 @@ static void zero_over_an_endless_wire_is_plain(void **state)
                 if (shard > elements) shard = elements;
                 const double ns =
                     (double)tandem_replayer_task_ns(replayer, c, task, 0) * (double)shard / (double)elements;
-                tandem_replayer_set_form_ns(replayer, c, task, step->task[task].variant, 0,
-                                            (int64_t)floor(ns + 0.5));
+                tandem_replayer_set_variant_ns(replayer, c, task, step->task[task].variant, 0,
+                                               (int64_t)floor(ns + 0.5));
             }
         }
         const tandem_replay plain = run(replayer, 0);

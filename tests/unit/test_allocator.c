@@ -120,7 +120,7 @@ static void uniform_lowers_the_slowest_class(void **state)
     assert_string_equal(plan->name, "uniform int8");
     assert_string_equal(plan->policy, "uniform");
     assert_string_equal(plan->method, "drawn");
-    assert_int_equal(plan->cluster.member[WEAK].batch, 16);
+    assert_int_equal(plan->cluster.classes[WEAK].batch, 16);
     assert_true(plan->lower_bound > 0 && plan->lower_bound <= a.sensitivity);
     assert_true(fabs(plan->gap - (1 - plan->lower_bound / a.sensitivity)) < 1e-12);
     tandem_plan_close(plan);

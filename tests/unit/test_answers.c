@@ -63,7 +63,7 @@ static int64_t step_of(const bench *b, uint64_t *peak_bytes)
     tandem_replay replay;
     tandem_error error = {0};
     must(tandem_replayer_run(b->p.replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error);
-    for (int c = 0; c < replay.n_class && peak_bytes; c++) peak_bytes[c] = replay.member[c].peak_bytes;
+    for (int c = 0; c < replay.n_class && peak_bytes; c++) peak_bytes[c] = replay.classes[c].peak_bytes;
     return replay.step_ns;
 }
 

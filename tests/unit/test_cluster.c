@@ -224,7 +224,7 @@ static void assert_same(const tandem_cluster *a, const tandem_cluster *b)
 {
     assert_int_equal(a->n_class, b->n_class);
     for (int c = 0; c < a->n_class; c++) {
-        const tandem_cluster_class *const x = &a->member[c], *const y = &b->member[c];
+        const tandem_cluster_class *const x = &a->classes[c], *const y = &b->classes[c];
         assert_string_equal(x->device.name, y->device.name);
         assert_int_equal(x->device.precisions, y->device.precisions);
         assert_int_equal(x->n_rank, y->n_rank);
@@ -232,7 +232,7 @@ static void assert_same(const tandem_cluster *a, const tandem_cluster *b)
         assert_int_equal(x->batch, y->batch);
         assert_int_equal(x->memory_bytes, y->memory_bytes);
         assert_same_link(x->link, y->link);
-        assert_int_equal(x->slow_millionths, y->slow_millionths);
+        assert_int_equal(x->slowdown_ppm, y->slowdown_ppm);
     }
     assert_same_link(a->node, b->node);
     assert_true(a->link_bytes_per_s == b->link_bytes_per_s);
@@ -293,7 +293,7 @@ static void words_stand_for_devices_of_this_machine(void **state)
     }
     assert_int_equal(tandem_cluster_parse(&cluster, "3*strongest@1 + weakest batch=8 net=1GB/s,1us", &error),
                      TANDEM_OK);
-    const char *strongest = cluster.member[0].device.name, *weakest = cluster.member[1].device.name;
+    const char *strongest = cluster.classes[0].device.name, *weakest = cluster.classes[1].device.name;
     assert_string_equal(weakest, "cpu:sse41");
     int is_behind = 0;
     for (int i = 0; strncmp(tandem_device_get(i)->name, "cpu:", 4) == 0; i++) {
@@ -304,7 +304,7 @@ static void words_stand_for_devices_of_this_machine(void **state)
             assert_false(tandem_device_present(name));
     }
     assert_true(is_behind && tandem_device_present(strongest));
-    assert_int_equal(cluster.member[0].n_rank, 3);
+    assert_int_equal(cluster.classes[0].n_rank, 3);
     /* what files are read by */
     assert_int_equal(tandem_device_find(&device, "strongest", &error), TANDEM_UNKNOWN_NAME);
     assert_non_null(strstr(error.text, "a word of command lines"));
@@ -319,34 +319,34 @@ static void a_cluster_is_read(void **state)
     const tandem_cluster cluster = parse(
         " 16*cpu:avx512_bf16@8 batch=32 memory=12GiB+cpu:avx2  memory=1.5kB batch=4 net=100Gbit/s,5us ");
     assert_int_equal(cluster.n_class, 2);
-    assert_string_equal(cluster.member[0].device.name, "cpu:avx512_bf16");
-    assert_int_equal(cluster.member[0].device.wider, TANDEM_BF16);
-    assert_int_equal(cluster.member[0].n_rank, 16);
-    assert_int_equal(cluster.member[0].per_node, 8);
-    assert_int_equal(cluster.member[0].batch, 32);
-    assert_int_equal(cluster.member[0].memory_bytes, INT64_C(12) << 30);
-    assert_string_equal(cluster.member[1].device.name, "cpu:avx2");
-    assert_int_equal(cluster.member[1].n_rank, 1);
-    assert_int_equal(cluster.member[1].per_node, 0);
-    assert_int_equal(cluster.member[1].batch, 4);
-    assert_int_equal(cluster.member[1].memory_bytes, 1500);
+    assert_string_equal(cluster.classes[0].device.name, "cpu:avx512_bf16");
+    assert_int_equal(cluster.classes[0].device.wider, TANDEM_BF16);
+    assert_int_equal(cluster.classes[0].n_rank, 16);
+    assert_int_equal(cluster.classes[0].per_node, 8);
+    assert_int_equal(cluster.classes[0].batch, 32);
+    assert_int_equal(cluster.classes[0].memory_bytes, INT64_C(12) << 30);
+    assert_string_equal(cluster.classes[1].device.name, "cpu:avx2");
+    assert_int_equal(cluster.classes[1].n_rank, 1);
+    assert_int_equal(cluster.classes[1].per_node, 0);
+    assert_int_equal(cluster.classes[1].batch, 4);
+    assert_int_equal(cluster.classes[1].memory_bytes, 1500);
     assert_true(cluster.link_bytes_per_s == 12.5e9);
     assert_int_equal(cluster.link_latency_ns, 5000);
 
     const tandem_cluster tiers =
         parse("8*a100@4 link=600GB/s,1us node=96Gbit/s,2us batch=8 + 2*t4 net=25Gbit/s,5us");
-    assert_same_link(tiers.member[0].link, (tandem_link){600e9, 1000});
-    assert_same_link(tiers.member[1].link, (tandem_link){0});
+    assert_same_link(tiers.classes[0].link, (tandem_link){600e9, 1000});
+    assert_same_link(tiers.classes[1].link, (tandem_link){0});
     assert_same_link(tiers.node, (tandem_link){12e9, 2000});
-    assert_int_equal(tiers.member[0].batch, 8);
+    assert_int_equal(tiers.classes[0].batch, 8);
     assert_true(tiers.link_bytes_per_s == 25e9 / 8);
 
     const tandem_cluster plain = parse("cpu:avx512_bf16 + cpu:avx2_vnni");
     assert_same_link(plain.node, (tandem_link){0});
     assert_int_equal(plain.n_class, 2);
     assert_true(plain.link_bytes_per_s == 0);
-    assert_int_equal(plain.member[0].batch, 0);
-    assert_int_equal(plain.member[0].memory_bytes, 0);
+    assert_int_equal(plain.classes[0].batch, 0);
+    assert_int_equal(plain.classes[0].memory_bytes, 0);
 }
 
 static void ranks_are_numbered_class_by_class(void **state)

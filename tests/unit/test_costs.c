@@ -52,7 +52,7 @@ typedef struct opened {
 static tandem_status open_at(opened *o, const replay_store *s, int64_t batch)
 {
     *o = (opened){0};
-    tandem_cluster cluster = {.n_class = 1, .member = {replay_class(device, TANDEM_F32, 1, 0)}};
+    tandem_cluster cluster = {.n_class = 1, .classes = {replay_class(device, TANDEM_F32, 1, 0)}};
     assert_int_equal(tandem_graph_open(&o->graph, model, batch, NULL), TANDEM_OK);
     const tandem_graph *graph[] = {o->graph};
     tandem_status status = tandem_replayer_open(&o->replayer, &cluster, graph, s->store, 0, &o->error);
@@ -231,7 +231,7 @@ static void the_less_certain_of_two_times_counts(void **state)
     measure_beside(&s, model, 6, "cpu:avx512", (price){400, 0});
     tandem_cluster cluster = {
         .n_class = 2,
-        .member = {replay_class(device, TANDEM_F32, 1, 0), replay_class("cpu:avx512", TANDEM_F32, 1, 0)},
+        .classes = {replay_class(device, TANDEM_F32, 1, 0), replay_class("cpu:avx512", TANDEM_F32, 1, 0)},
         .link_bytes_per_s = 1e9};
     assert_int_equal(tandem_graph_open(&o.graph, model, 4, NULL), TANDEM_OK);
     for (int beside = 0; beside < 2; beside++) {

@@ -147,7 +147,7 @@ static void plans_are_drawn(void **state)
     tandem_graph *const graph = open_graph("gpt_tiny:depth=8"), *const other = open_graph("mlp");
     tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8 + l4 batch=8"),
                        *const again = open_plan(graph, "l4 batch=1 + l4 batch=8");
-    const tandem_device *card = &plan->cluster.member[1].device;
+    const tandem_device *card = &plan->cluster.classes[1].device;
     const size_t bytes = (size_t)graph->n_op * sizeof *plan->precision[1];
     assert_int_equal(tandem_plan_draw(plan, graph, 1, card->precisions, 7, &error), TANDEM_OK);
     assert_int_equal(tandem_plan_draw(again, graph, 1, card->precisions, 7, &error), TANDEM_OK);
@@ -240,7 +240,7 @@ static void a_plan_comes_back(void **state)
     tandem_graph *const graph = open_graph("mlp:width=64"), *opened = NULL;
     tandem_plan *const plan = full_plan(graph), *read = NULL;
     plan->cluster.node = (tandem_link){37.5e9, 2000};
-    plan->cluster.member[1].link = (tandem_link){600e9, 1000};
+    plan->cluster.classes[1].link = (tandem_link){600e9, 1000};
     char *const text = text_of(plan, graph);
     if (tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", &error) != TANDEM_OK)
         fail_msg("%s", error.text);

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "replayer/stages.h"
+#include "replayer/internal.h"
 #include "tandem/zero.h"
 #include "tests/unit/replay_store.h"
 
@@ -72,7 +72,7 @@ static void put_costs(bench *b, const char *device, const char *neighbour, prici
 
 static void add_class(bench *b, const char *device, int n_rank, int per_node)
 {
-    b->cluster.member[b->cluster.n_class++] = replay_class(device, TANDEM_F32, n_rank, per_node);
+    b->cluster.classes[b->cluster.n_class++] = replay_class(device, TANDEM_F32, n_rank, per_node);
 }
 
 static tandem_status try_open(bench *b, uint64_t bucket_bytes)
@@ -98,9 +98,9 @@ static tandem_replay open_and_run(bench *b, uint64_t bucket_bytes)
 static void check_class(const tandem_replay *replay, int c, int64_t busy_ns, int64_t exposed_comm_ns,
                         int64_t wait_ns)
 {
-    assert_int_equal(replay->member[c].busy_ns, busy_ns);
-    assert_int_equal(replay->member[c].exposed_comm_ns, exposed_comm_ns);
-    assert_int_equal(replay->member[c].wait_ns, wait_ns);
+    assert_int_equal(replay->classes[c].busy_ns, busy_ns);
+    assert_int_equal(replay->classes[c].exposed_comm_ns, exposed_comm_ns);
+    assert_int_equal(replay->classes[c].wait_ns, wait_ns);
     assert_int_equal(busy_ns + exposed_comm_ns + wait_ns, replay->step_ns);
 }
 
@@ -148,7 +148,7 @@ static void a_rank_alone_takes_the_sum_of_its_tasks(void **state)
     assert_int_equal(replay.n_class, 1);
     assert_int_equal(replay.slowest, 0);
     check_class(&replay, 0, ONE_STEP, 0, 0);
-    assert_int_equal(replay.member[0].peak_bytes, 0);
+    assert_int_equal(replay.classes[0].peak_bytes, 0);
     int n_event = 0;
     (void)tandem_replayer_events(b.replayer, 0, &n_event);
     assert_int_equal(n_event, 17); /* 16 tasks and the all-reduce, which takes no time */
@@ -276,7 +276,7 @@ static void a_precision_changes_its_tasks_and_is_undone(void **state)
     assert_int_equal(run(&b, 0).step_ns, ONE_STEP);
 
     tandem_plan *plan = NULL;
-    b.cluster.member[0].batch = 4;
+    b.cluster.classes[0].batch = 4;
     assert_int_equal(tandem_plan_open(&plan, b.graph, &b.cluster, "test", &b.error), TANDEM_OK);
     plan->precision[0][fc1] = TANDEM_PRECISION_INT8;
     tandem_replayer_set_plan(b.replayer, plan);
@@ -301,8 +301,10 @@ static void a_task_tells_its_time(void **state)
     while (step->task[forward].op != fc1 || step->task[forward].kind != TANDEM_TASK_FORWARD) forward++;
     assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, forward, 0), FORWARD);
     assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, forward, 1), 3 * FORWARD);
-    assert_int_equal(tandem_replayer_form_ns(b.replayer, 0, forward, 3 * TANDEM_PRECISION_INT8, 0), FC1_INT8);
-    assert_int_equal(tandem_replayer_form_ns(b.replayer, 0, forward, 3 * TANDEM_PRECISION_INT8 + 1, 0), -1);
+    assert_int_equal(tandem_replayer_variant_ns(b.replayer, 0, forward, 3 * TANDEM_PRECISION_INT8, 0),
+                     FC1_INT8);
+    assert_int_equal(tandem_replayer_variant_ns(b.replayer, 0, forward, 3 * TANDEM_PRECISION_INT8 + 1, 0),
+                     -1);
     assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, step->bucket[0].reduce_task, 0), 320);
     tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_INT8);
     (void)run(&b, 0);
@@ -328,25 +330,25 @@ static void a_task_may_take_another_time(void **state)
     add_class(&b, "cpu:avx2", 1, 0);
     (void)open_and_run(&b, ONE_BUCKET);
     const int fc1 = op_named(&b, "fc1"), forward = task_of(&b, fc1, TANDEM_TASK_FORWARD);
-    tandem_replayer_set_form_ns(b.replayer, 0, forward, 0, 0, FORWARD + 1000);
+    tandem_replayer_set_variant_ns(b.replayer, 0, forward, 0, 0, FORWARD + 1000);
     assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, forward, 0), FORWARD + 1000);
     assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 1000);
-    tandem_replayer_set_form_ns(b.replayer, 0, forward, 0, 1, 77777); /* nobody is beside it */
-    tandem_replayer_set_form_ns(b.replayer, 0, forward, INT8_FORM, 0, 0);
+    tandem_replayer_set_variant_ns(b.replayer, 0, forward, 0, 1, 77777); /* nobody is beside it */
+    tandem_replayer_set_variant_ns(b.replayer, 0, forward, INT8_FORM, 0, 0);
     assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 1000);
     tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_INT8);
     assert_int_equal(run(&b, 0).step_ns, ONE_STEP - FORWARD + 3 * CAST);
-    tandem_replayer_set_form_ns(b.replayer, 0, forward, INT8_FORM, 0, -1);
+    tandem_replayer_set_variant_ns(b.replayer, 0, forward, INT8_FORM, 0, -1);
     tandem_replay replay;
     assert_int_equal(tandem_replayer_run(b.replayer, &replay, 0, &b.error), TANDEM_MISSING);
     assert_non_null(strstr(b.error.text, "forward of fc1"));
-    tandem_replayer_set_form_ns(b.replayer, 0, forward, INT8_FORM, 0, FC1_INT8);
+    tandem_replayer_set_variant_ns(b.replayer, 0, forward, INT8_FORM, 0, FC1_INT8);
     assert_int_equal(run(&b, 0).step_ns, ONE_STEP - FORWARD + FC1_INT8 + 3 * CAST);
     tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_FP32);
-    tandem_replayer_set_form_ns(b.replayer, 0, forward, 0, 0, FORWARD);
+    tandem_replayer_set_variant_ns(b.replayer, 0, forward, 0, 0, FORWARD);
     assert_int_equal(run(&b, 0).step_ns, ONE_STEP);
     const int update = bucket_of(&b, 0)->update_task;
-    tandem_replayer_set_form_ns(b.replayer, 0, update, 0, 0, 7 * UPDATE);
+    tandem_replayer_set_variant_ns(b.replayer, 0, update, 0, 0, 7 * UPDATE);
     assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 6 * UPDATE);
     tear_down(&b);
 }
@@ -366,16 +368,16 @@ static void an_all_reduce_may_take_another_time(void **state)
     for (int beside = 0; beside < 2; beside++)
         assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, reduce, beside), 1067);
     /* while it is on the wire nobody computes: the other time does not count */
-    tandem_replayer_set_form_ns(b.replayer, 0, reduce, 0, 1, 9999);
+    tandem_replayer_set_variant_ns(b.replayer, 0, reduce, 0, 1, 9999);
     assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 1067);
-    tandem_replayer_set_form_ns(b.replayer, 1, reduce, 0, 0, 5000);
+    tandem_replayer_set_variant_ns(b.replayer, 1, reduce, 0, 0, 5000);
     assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 5000);
     assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, reduce, 0), 5000);
-    tandem_replayer_set_form_ns(b.replayer, 0, reduce, 0, 0, 1067);
-    tandem_replayer_set_form_ns(b.replayer, 0, reduce, 0, 1, 1067);
+    tandem_replayer_set_variant_ns(b.replayer, 0, reduce, 0, 0, 1067);
+    tandem_replayer_set_variant_ns(b.replayer, 0, reduce, 0, 1, 1067);
     assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 1067);
-    assert_true(b.replayer->wire_ns[0][0] > 1066.6 && b.replayer->wire_ns[0][0] < 1066.7);
-    assert_false(b.replayer->interferes);
+    assert_true(b.replayer->allreduce_ns[0][0] > 1066.6 && b.replayer->allreduce_ns[0][0] < 1066.7);
+    assert_false(b.replayer->has_contention);
     tear_down(&b);
 }
 
@@ -398,7 +400,7 @@ static void memory_is_what_the_memory_plan_says(void **state)
                 workspace[t] = 1000;
         assert_int_equal(tandem_memory_plan(&memory, step, workspace, NULL, NULL, NULL), TANDEM_OK);
         assert_int_equal(memory.workspace > 0, narrow); /* the peak lies at fc1 where it needs workspace */
-        assert_int_equal(replay.member[0].peak_bytes, memory.peak);
+        assert_int_equal(replay.classes[0].peak_bytes, memory.peak);
         assert_memory_equal(tandem_replayer_memory(b.replayer, 0), &memory, sizeof memory);
         tandem_replayer_set(b.replayer, 0, op_named(&b, "fc1"), TANDEM_PRECISION_INT8);
         (void)run(&b, 0); /* a run without memory in between must not hide the change */
@@ -454,8 +456,8 @@ static void buckets_overlap_with_backward(void **state)
      * 2800. */
     assert_int_equal(replay.step_ns, 3006);
     check_class(&replay, 0, 2800, 206, 0);
-    static const int64_t wire[4] = {1300, 1628, 2300, 2628}; /* from the begin of the forward pass */
-    for (int k = 0; k < 4; k++) check_event(&b, 0, bucket_of(&b, k)->reduce_task, wire[k], wire[k] + 328);
+    static const int64_t times[4] = {1300, 1628, 2300, 2628}; /* from the begin of the forward pass */
+    for (int k = 0; k < 4; k++) check_event(&b, 0, bucket_of(&b, k)->reduce_task, times[k], times[k] + 328);
     check_event(&b, 0, bucket_of(&b, 2)->update_task, 2700, 2750);
     check_event(&b, 0, -1, 2750, 2956);
     check_event(&b, 0, bucket_of(&b, 3)->update_task, 2956, 3006);
@@ -599,7 +601,7 @@ static void neighbours_slow_each_other_while_both_compute(void **state)
     check_class(&replay, 1, 3 * ONE_STEP, 520, 0);
     /* on nodes of their own they do not notice each other */
     tandem_replayer_close(b.replayer);
-    b.cluster.member[0].per_node = b.cluster.member[1].per_node = 1;
+    b.cluster.classes[0].per_node = b.cluster.classes[1].per_node = 1;
     assert_int_equal(open_and_run(&b, ONE_BUCKET).step_ns, 2 * ONE_STEP + 520);
     tear_down(&b);
 }
@@ -718,9 +720,9 @@ static void classes_must_run_one_model_at_their_batch(void **state)
     b.graphs[1] = other;
     assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_WRONG_MODEL);
     b.graphs[1] = b.graph;
-    b.cluster.member[1].batch = 5;
+    b.cluster.classes[1].batch = 5;
     assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_WRONG_MODEL);
-    b.cluster.member[1].batch = 4;
+    b.cluster.classes[1].batch = 4;
     assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_OK);
     tandem_graph_close(other);
     tear_down(&b);

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "tandem/expansion.h"
+#include "tandem/unrolled_step.h"
 #include "tests/property/random_graph.h"
 
 static const uint64_t seed = 20249;
@@ -42,15 +42,15 @@ static tandem_link draw_link(chance *c)
 
 static void draw_class(trial *t, int c, int most_ranks)
 {
-    tandem_cluster_class *const member = &t->cluster.member[c];
-    assert_int_equal(tandem_device_find(&member->device, cards[draw_below(&t->chance, 4)], NULL), TANDEM_OK);
-    member->n_rank = 1 + (int)draw_below(&t->chance, (uint32_t)most_ranks);
-    member->per_node = (int)draw_below(&t->chance, (uint32_t)member->n_rank + 1);
-    if (draw_below(&t->chance, 2)) member->link = draw_link(&t->chance);
+    tandem_cluster_class *const class = &t->cluster.classes[c];
+    assert_int_equal(tandem_device_find(&class->device, cards[draw_below(&t->chance, 4)], NULL), TANDEM_OK);
+    class->n_rank = 1 + (int)draw_below(&t->chance, (uint32_t)most_ranks);
+    class->per_node = (int)draw_below(&t->chance, (uint32_t) class->n_rank + 1);
+    if (draw_below(&t->chance, 2)) class->link = draw_link(&t->chance);
     const uint32_t change = 1 + draw_below(&t->chance, 4);
     for (int op = 0; op < t->graph->n_op; op++) {
         const unsigned allowed =
-            tandem_op_row_get(t->graph->op[op].kind)->precisions & member->device.precisions;
+            tandem_op_row_get(t->graph->op[op].kind)->precisions & class->device.precisions;
         if (!allowed || draw_below(&t->chance, change)) continue;
         do t->precision[c][op] = (tandem_precision)draw_below(&t->chance, TANDEM_N_PRECISION);
         while (!(allowed >> t->precision[c][op] & 1));
@@ -72,7 +72,7 @@ static void draw_trial(trial *t, uint32_t series)
         .step = {.n_micro = (int)draw_below(&t->chance, 4),
                  .n_segment = draw_below(&t->chance, 3) ? 0 : TANDEM_SEGMENTS_SQRT,
                  .with_norm = series % 3 == 0},
-        .collective = (tandem_collective_algorithm)draw_below(&t->chance, TANDEM_N_ALGORITHM + 1)};
+        .collective = (tandem_collective_algorithm)draw_below(&t->chance, TANDEM_N_COLLECTIVE_ALGORITHM + 1)};
     t->cluster.n_class = 1 + (int)draw_below(&t->chance, 4);
     const tandem_link net = draw_link(&t->chance);
     t->cluster.link_bytes_per_s = net.bytes_per_s;
@@ -128,10 +128,10 @@ static void draw_times(trial *t, tandem_replayer *replayer)
             if (!step->task[k].active || (computes && draw_below(&t->chance, 2))) continue;
             const int64_t ns = draw_below(&t->chance, computes ? longest : fastest);
             if (computes)
-                tandem_replayer_set_form_ns(replayer, c, k, step->task[k].variant, 0, ns);
+                tandem_replayer_set_variant_ns(replayer, c, k, step->task[k].variant, 0, ns);
             else if (c == 0 && draw_below(&t->chance, 4) >= keeps_wire)
                 for (int beside = 0; beside < 2; beside++)
-                    tandem_replayer_set_form_ns(replayer, c, k, 0, beside, ns);
+                    tandem_replayer_set_variant_ns(replayer, c, k, 0, beside, ns);
         }
     }
 }
@@ -143,8 +143,8 @@ static void the_engines_agree(const tandem_replay *replay, tandem_replayer *repl
     tandem_replay expanded;
     tandem_error error = {0};
     int64_t n_op = 0;
-    assert_false(tandem_replayer_interferes(replayer));
-    if (tandem_replayer_run_expanded(replayer, &expanded, &n_op, &error) != TANDEM_OK)
+    assert_false(tandem_replayer_has_contention(replayer));
+    if (tandem_replayer_run_unrolled(replayer, &expanded, &n_op, &error) != TANDEM_OK)
         fail_msg("%u: %s", series, error.text);
     if (memcmp(replay, &expanded, sizeof expanded) != 0)
         fail_msg("series %u: step %lld ns by the replayer, %lld ns by the engine, of %lld operators", series,
@@ -164,9 +164,9 @@ static void every_rank_by_itself_comes_to_the_same_nanosecond(void **state)
         draw_times(&t, replayer);
         replay = run(replayer);
         the_engines_agree(&replay, replayer, series);
-        n_wire += replay.member[0].exposed_comm_ns > 0;
-        n_other += replay.member[0].wait_ns > 0;
-        n_never += replay.member[0].busy_ns == replay.step_ns;
+        n_wire += replay.classes[0].exposed_comm_ns > 0;
+        n_other += replay.classes[0].wait_ns > 0;
+        n_never += replay.classes[0].busy_ns == replay.step_ns;
         tandem_replayer_close(replayer);
         tandem_graph_close(t.graph);
     }
@@ -198,10 +198,10 @@ static void who_falls_behind_little_by_little_decides_in_the_end(void **state)
                                    : c == 1 && k == step->bucket[0].update_task ? own_ns
                                                                                 : 0;
                 if (step->task[k].active && step->task[k].stream == TANDEM_STREAM_COMPUTE)
-                    tandem_replayer_set_form_ns(replayer, c, k, step->task[k].variant, 0, ns);
+                    tandem_replayer_set_variant_ns(replayer, c, k, step->task[k].variant, 0, ns);
                 else if (step->task[k].active)
                     for (int beside = 0; beside < 2; beside++)
-                        tandem_replayer_set_form_ns(replayer, c, k, 0, beside, wire_ns);
+                        tandem_replayer_set_variant_ns(replayer, c, k, 0, beside, wire_ns);
             }
         }
         const tandem_replay replay = run(replayer);
@@ -219,12 +219,12 @@ static void an_expansion_holds_every_task_of_every_rank(void **state)
     (void)state;
     for (uint32_t series = 1; series < 40; series++) {
         trial t;
-        tandem_expansion *e = NULL;
+        tandem_unrolled_step *e = NULL;
         draw_trial(&t, series);
         tandem_replayer *replayer = open_trial(&t);
         (void)run(replayer);
-        const int n_lap = 1 + (int)draw_below(&t.chance, 3);
-        assert_int_equal(tandem_replayer_expand(&e, replayer, n_lap, NULL), TANDEM_OK);
+        const int n_iteration = 1 + (int)draw_below(&t.chance, 3);
+        assert_int_equal(tandem_replayer_unroll(&e, replayer, n_iteration, NULL), TANDEM_OK);
         assert_int_equal(e->n_rank, tandem_cluster_n_rank(&t.cluster));
         int rank = 0, n_op = 0;
         for (int c = 0; c < e->n_class; c++) {
@@ -232,25 +232,25 @@ static void an_expansion_holds_every_task_of_every_rank(void **state)
             int n_run = 0;
             for (int k = 0; k < step->n_task; k++)
                 if (step->task[k].active) n_run += tandem_step_repeats(step, &step->task[k]);
-            assert_int_equal(e->n_place[c] + e->n_bucket, n_run);
-            for (int r = 0; r < t.cluster.member[c].n_rank; r++, rank++, n_op++)
-                for (int lap = 0; lap < n_lap; lap++) {
+            assert_int_equal(e->list_length[c] + e->n_bucket, n_run);
+            for (int r = 0; r < t.cluster.classes[c].n_rank; r++, rank++, n_op++)
+                for (int iteration = 0; iteration < n_iteration; iteration++) {
                     for (int k = 0; k < n_run; k++, n_op++) {
-                        const int op = tandem_expansion_op(e, c, r, lap, k), task = e->task[op];
+                        const int op = tandem_unrolled_op(e, c, r, iteration, k), task = e->task[op];
                         assert_true(op >= 0 && op < e->graph.n_op && step->task[task].active);
                         const int is_comm = step->task[task].stream == TANDEM_STREAM_COMM;
                         assert_int_equal(e->graph.stream[op], 2 * rank + is_comm);
                         assert_int_equal(e->graph.group[op],
-                                         is_comm ? lap * e->n_bucket + step->task[task].bucket : -1);
+                                         is_comm ? iteration * e->n_bucket + step->task[task].bucket : -1);
                         if (!is_comm)
                             assert_int_equal(e->duration_ticks[op],
-                                             TANDEM_TICKS_A_NS *
+                                             TANDEM_TICKS_PER_NS *
                                                  tandem_replayer_task_ns(replayer, c, task, 0));
                     }
                 }
         }
         assert_int_equal(n_op, e->graph.n_op);
-        tandem_expansion_close(e);
+        tandem_unrolled_step_close(e);
         tandem_replayer_close(replayer);
         tandem_graph_close(t.graph);
     }
@@ -261,13 +261,13 @@ static void too_much_is_refused(void **state)
     (void)state;
     trial t;
     draw_trial(&t, 1);
-    for (int c = 0; c < t.cluster.n_class; c++) t.cluster.member[c].n_rank = 1000000;
+    for (int c = 0; c < t.cluster.n_class; c++) t.cluster.classes[c].n_rank = 1000000;
     t.options.collective = TANDEM_RING;
     tandem_replayer *replayer = open_trial(&t);
     tandem_replay replay = run(replayer);
     const tandem_replay before = replay;
     tandem_error error = {0};
-    assert_int_equal(tandem_replayer_run_expanded(replayer, &replay, NULL, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_replayer_run_unrolled(replayer, &replay, NULL, &error), TANDEM_USAGE);
     assert_non_null(strstr(error.text, "fewer ranks"));
     assert_memory_equal(&replay, &before, sizeof replay);
     tandem_replayer_close(replayer);
@@ -284,20 +284,20 @@ static void a_class_is_as_many_classes_as_it_has_ranks(void **state)
         draw_trial(&t, series);
         const int n_rank = 2 + (int)draw_below(&t.chance, TANDEM_MAX_CLASS - 1);
         t.cluster.n_class = 1;
-        t.cluster.member[0].n_rank = n_rank;
-        t.cluster.member[0].per_node = (int)draw_below(&t.chance, 2);
-        if (t.cluster.member[0].per_node == 0) t.cluster.member[0].link = (tandem_link){0};
+        t.cluster.classes[0].n_rank = n_rank;
+        t.cluster.classes[0].per_node = (int)draw_below(&t.chance, 2);
+        if (t.cluster.classes[0].per_node == 0) t.cluster.classes[0].link = (tandem_link){0};
         const tandem_replay together = replay_of(&t);
         t.cluster.n_class = n_rank;
         for (int c = 0; c < n_rank; c++) {
-            t.cluster.member[c] = t.cluster.member[0];
-            t.cluster.member[c].n_rank = 1;
+            t.cluster.classes[c] = t.cluster.classes[0];
+            t.cluster.classes[c].n_rank = 1;
             memcpy(t.precision[c], t.precision[0], sizeof t.precision[0]);
         }
         const tandem_replay apart = replay_of(&t);
         assert_int_equal(apart.step_ns, together.step_ns);
         for (int c = 0; c < n_rank; c++)
-            assert_memory_equal(&apart.member[c], &together.member[0], sizeof apart.member[0]);
+            assert_memory_equal(&apart.classes[c], &together.classes[0], sizeof apart.classes[0]);
         tandem_graph_close(t.graph);
     }
 }
@@ -378,12 +378,12 @@ static void one_device_alone_takes_the_sum_of_its_tasks(void **state)
     for (uint32_t series = 0; series < CASES; series += 2) {
         trial t;
         draw_trial(&t, series);
-        t.cluster.n_class = t.cluster.member[0].n_rank = 1;
-        t.cluster.member[0].per_node = 0;
+        t.cluster.n_class = t.cluster.classes[0].n_rank = 1;
+        t.cluster.classes[0].per_node = 0;
         tandem_replayer *replayer = open_trial(&t);
         const tandem_replay replay = run(replayer);
         assert_int_equal(replay.step_ns, sum_ns(replayer, 0));
-        assert_int_equal(replay.member[0].busy_ns, replay.step_ns);
+        assert_int_equal(replay.classes[0].busy_ns, replay.step_ns);
         tandem_replayer_close(replayer);
         tandem_graph_close(t.graph);
     }
@@ -409,9 +409,9 @@ static void all_times_k_times_as_long_make_the_step_k_times_as_long(void **state
                         step->task[task].stream == TANDEM_STREAM_COMM ? 0 : step->task[task].variant;
                     for (int beside = 0; beside < (step->task[task].stream == TANDEM_STREAM_COMM ? 2 : 1);
                          beside++) {
-                        const int64_t ns = tandem_replayer_form_ns(replayer, c, task, variant, beside);
-                        tandem_replayer_set_form_ns(replayer, c, task, variant, beside,
-                                                    turn ? k * ns : 3 * ns + 1);
+                        const int64_t ns = tandem_replayer_variant_ns(replayer, c, task, variant, beside);
+                        tandem_replayer_set_variant_ns(replayer, c, task, variant, beside,
+                                                       turn ? k * ns : 3 * ns + 1);
                     }
                 }
             }
@@ -419,8 +419,8 @@ static void all_times_k_times_as_long_make_the_step_k_times_as_long(void **state
         }
         assert_int_equal(replay[1].step_ns, k * replay[0].step_ns);
         for (int c = 0; c < t.cluster.n_class; c++) {
-            assert_int_equal(replay[1].member[c].busy_ns, k * replay[0].member[c].busy_ns);
-            assert_int_equal(replay[1].member[c].wait_ns, k * replay[0].member[c].wait_ns);
+            assert_int_equal(replay[1].classes[c].busy_ns, k * replay[0].classes[c].busy_ns);
+            assert_int_equal(replay[1].classes[c].wait_ns, k * replay[0].classes[c].wait_ns);
         }
         tandem_replayer_close(replayer);
         tandem_graph_close(t.graph);
@@ -440,7 +440,7 @@ static void better_links_never_hurt(void **state)
         if (draw_below(&t.chance, 2)) t.cluster.link_latency_ns /= 2;
         if (draw_below(&t.chance, 2)) t.cluster.node.bytes_per_s *= factor;
         for (int c = 0; c < t.cluster.n_class; c++)
-            if (draw_below(&t.chance, 2)) t.cluster.member[c].link.bytes_per_s *= factor;
+            if (draw_below(&t.chance, 2)) t.cluster.classes[c].link.bytes_per_s *= factor;
         if (t.cluster.node.bytes_per_s > 0 || t.cluster.link_bytes_per_s > 0)
             assert_true(replay_of(&t).step_ns <= before);
         tandem_graph_close(t.graph);
@@ -456,13 +456,13 @@ static void order_and_names_of_classes_change_nothing(void **state)
         turned = t;
         const int last = t.cluster.n_class - 1;
         for (int c = 0; c <= last; c++) {
-            turned.cluster.member[c] = t.cluster.member[last - c];
+            turned.cluster.classes[c] = t.cluster.classes[last - c];
             memcpy(turned.precision[c], t.precision[last - c], sizeof t.precision[c]);
         }
         const tandem_replay a = replay_of(&t), b = replay_of(&turned);
         assert_int_equal(a.step_ns, b.step_ns);
         for (int c = 0; c <= last; c++)
-            assert_memory_equal(&a.member[c], &b.member[last - c], sizeof a.member[c]);
+            assert_memory_equal(&a.classes[c], &b.classes[last - c], sizeof a.classes[c]);
         tandem_graph_close(t.graph);
     }
 }

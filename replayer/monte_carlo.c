@@ -1,0 +1,226 @@
+/* monte_carlo.c: steps whose tasks take times that are drawn, rank by rank, from what was measured.
+ *
+ * Times start from a recorded step: what a task took in it, beside whoever was busy, is its mean; so is what
+ * an all-reduce took. A task's time is lognormal with that mean and with the measured ratio of the 90th to
+ * the 10th percentile:
+ *     time = mean · exp(σz − σ²/2),  z normal,  σ = ln(p90/p10) / (2 · 1.2816)
+ * independent of all others. Steps follow each other as in the recurrence (recurrence.c), with every rank in
+ * place of every class: what a rank has left of one step it does in the next. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/philox.h"
+#include "replayer/internal.h"
+
+enum { N_WARM_UP = 4, NORMALS_PER_BLOCK = 4 /* numbers */ };
+
+typedef struct monte_carlo {
+    tandem_replayer *replayer;
+    int n_rank, n_bucket;
+    uint64_t seed;
+    double *sigma[TANDEM_MAX_CLASS]; /* [list_length] */
+    double *sum_ns;                  /* [n_rank × 2·n_bucket] the list's time to the end of each stretch */
+    double *carry_over_ns;           /* [n_rank] left of the former step */
+    double *allreduce_ns;            /* [n_bucket] */
+    /* [n_bucket] first when the last rank has handed a bucket over, then when it is through */
+    double *end_ns;
+    int64_t *step_ns; /* [n_simulation] */
+} monte_carlo;
+
+/* --- Spreads -------------------------------------------------------------------------------------------- */
+
+/* −1 where the time was not measured. */
+static double measured_sigma(const tandem_sim_class *class, int t)
+{
+    const int contention = class->contention[class->n_rate - 1];
+    const size_t slot = (size_t)t * TANDEM_MAX_VARIANT + (size_t) class->step->task[t].variant;
+    return class->costs.origin[slot][contention] == TANDEM_ORIGIN_MEASURED
+               ? (double)class->costs.sigma[slot][contention]
+               : -1;
+}
+
+/* Tasks that were not measured vary as `given`, or as the others do on average. Adds up what the result says.
+ * */
+static void find_task_sigmas(double *sigma, const tandem_sim_class *class, double given, double sum[3])
+{
+    double measured_ns = 0, sigma_ns = 0;
+    for (int i = 0; i < class->list_length; i++) {
+        const double ns = tandem_recorded_task_ns(class, i);
+        sigma[i] = measured_sigma(class, class->task[i]);
+        if (sigma[i] < 0) continue;
+        measured_ns += ns;
+        sigma_ns += ns * sigma[i];
+    }
+    const double measured_mean = measured_ns > 0 ? sigma_ns / measured_ns : 0,
+                 default_sigma = given >= 0 ? sqrt(log1p(given * given)) : measured_mean;
+    for (int i = 0; i < class->list_length; i++) {
+        const double ns = tandem_recorded_task_ns(class, i);
+        if (sigma[i] < 0) sigma[i] = default_sigma;
+        sum[0] += ns;
+        sum[2] += ns * sigma[i];
+    }
+    sum[1] += measured_ns;
+}
+
+/* --- A rank --------------------------------------------------------------------------------------------- */
+
+/* Four normal numbers by Box and Muller's transform (Ann. Math. Statist. 29, 1958). */
+static void draw_normal(double z[NORMALS_PER_BLOCK], uint32_t block, uint32_t step, uint32_t rank,
+                        uint64_t seed)
+{
+    const uint32_t counter[4] = {block, step, rank, TANDEM_DRAW_TIME};
+    const tandem_philox_block drawn = tandem_philox(counter, seed);
+    for (int k = 0; k < NORMALS_PER_BLOCK; k += 2) {
+        const double u = ((double)drawn.word[k] + 0.5) * 0x1p-32, turn = (double)drawn.word[k + 1] * 0x1p-32;
+        const double length = sqrt(-2 * log(u)), angle = 2 * M_PI * turn;
+        z[k] = length * cos(angle);
+        z[k + 1] = length * sin(angle);
+    }
+}
+
+static void draw_rank_times(monte_carlo *d, int c, int rank, uint32_t step)
+{
+    const tandem_sim_class *class = &d->replayer->classes[c];
+    const int n_interval = 2 * d->n_bucket;
+    double z[NORMALS_PER_BLOCK] = {0}, *sum_ns = d->sum_ns + (size_t)rank * (size_t)n_interval,
+           elapsed_ns = 0;
+    int interval = 0;
+    for (int i = 0; i < class->list_length; i++) {
+        const double sigma = d->sigma[c][i];
+        if (i % NORMALS_PER_BLOCK == 0)
+            draw_normal(z, (uint32_t)(i / NORMALS_PER_BLOCK), step, (uint32_t)rank, d->seed);
+        for (const int own = tandem_recorded_interval(class, i); interval < own; interval++)
+            sum_ns[interval] = elapsed_ns;
+        elapsed_ns += tandem_recorded_task_ns(class, i) *
+                      (sigma > 0 ? exp(sigma * z[i % NORMALS_PER_BLOCK] - sigma * sigma / 2) : 1);
+    }
+    for (; interval < n_interval; interval++) sum_ns[interval] = elapsed_ns;
+}
+
+/* --- A step of all ranks -------------------------------------------------------------------------------- */
+
+static double run_random_step(monte_carlo *d, uint32_t step)
+{
+    const int n = d->n_bucket;
+    for (int b = 0; b < n; b++) d->end_ns[b] = 0;
+    for (int c = 0, rank = 0; c < d->replayer->n_class; c++)
+        for (int k = 0; k < d->replayer->cluster.classes[c].n_rank; k++, rank++) {
+            draw_rank_times(d, c, rank, step);
+            const double *ready_ns = d->sum_ns + (size_t)rank * 2 * (size_t)n;
+            for (int b = 0; b < n; b++) {
+                const double ready = d->carry_over_ns[rank] + ready_ns[b];
+                d->end_ns[b] = ready > d->end_ns[b] ? ready : d->end_ns[b];
+            }
+        }
+    for (int b = 0; b < n; b++) {
+        if (b > 0 && d->end_ns[b - 1] > d->end_ns[b]) d->end_ns[b] = d->end_ns[b - 1];
+        d->end_ns[b] += d->allreduce_ns[b];
+    }
+    const double step_ns = d->end_ns[n - 1];
+    for (int rank = 0; rank < d->n_rank; rank++) {
+        const double *wait_ns = d->sum_ns + ((size_t)rank * 2 + 1) * (size_t)n;
+        double end = d->carry_over_ns[rank];
+        for (int b = 0; b < n; b++) end = d->end_ns[b] - wait_ns[b] > end ? d->end_ns[b] - wait_ns[b] : end;
+        d->carry_over_ns[rank] = end + wait_ns[n - 1] - step_ns;
+    }
+    return step_ns;
+}
+
+/* --- All of them ---------------------------------------------------------------------------------------- */
+
+static int compare_step_ns(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int allocate_monte_carlo(monte_carlo *d, int n_simulation)
+{
+    const size_t n_bucket = (size_t)d->n_bucket, n_rank = (size_t)d->n_rank;
+    int is_complete = 1;
+    for (int c = 0; c < d->replayer->n_class; c++) {
+        d->sigma[c] = malloc((size_t)d->replayer->classes[c].list_length * sizeof **d->sigma);
+        is_complete = is_complete && d->sigma[c];
+    }
+    d->sum_ns = calloc(n_rank * 2 * n_bucket, sizeof *d->sum_ns);
+    d->carry_over_ns = calloc(n_rank, sizeof *d->carry_over_ns);
+    d->allreduce_ns = malloc(n_bucket * sizeof *d->allreduce_ns);
+    d->end_ns = malloc(n_bucket * sizeof *d->end_ns);
+    d->step_ns = malloc((size_t)n_simulation * sizeof *d->step_ns);
+    return is_complete && d->sum_ns && d->carry_over_ns && d->allreduce_ns && d->end_ns && d->step_ns;
+}
+
+static void free_monte_carlo(monte_carlo *d)
+{
+    free(d->step_ns);
+    free(d->end_ns);
+    free(d->allreduce_ns);
+    free(d->carry_over_ns);
+    free(d->sum_ns);
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++) free(d->sigma[c]);
+}
+
+/* As the recorded step was. */
+static void begin_monte_carlo(monte_carlo *d, double spread, tandem_monte_carlo *result)
+{
+    const tandem_replayer *replayer = d->replayer;
+    double sum[3] = {0};
+    for (int b = 0; b < d->n_bucket; b++)
+        d->allreduce_ns[b] = replayer->allreduce_end_ns[b] - replayer->allreduce_start_ns[b];
+    for (int c = 0, rank = 0; c < replayer->n_class; c++) {
+        find_task_sigmas(d->sigma[c], &replayer->classes[c], spread, sum);
+        for (int k = 0; k < replayer->cluster.classes[c].n_rank; k++)
+            d->carry_over_ns[rank++] = tandem_recorded_carry_over_ns(&replayer->classes[c]);
+    }
+    result->measured_share = sum[1] / sum[0];
+    result->sigma = sum[2] / sum[0];
+}
+
+static void summarise_steps(tandem_monte_carlo *result, int64_t *step_ns, int n)
+{
+    double sum = 0;
+    for (int k = 0; k < n; k++) sum += (double)step_ns[k];
+    qsort(step_ns, (size_t)n, sizeof *step_ns, compare_step_ns);
+    result->n_simulation = n;
+    result->mean_ns = tandem_round_ns(sum / n);
+    result->p50_ns = step_ns[(n - 1) / 2];
+    result->p95_ns = step_ns[((int64_t)n * 95 + 99) / 100 - 1];
+    result->min_ns = step_ns[0];
+    result->max_ns = step_ns[n - 1];
+}
+
+tandem_status tandem_replayer_monte_carlo(tandem_monte_carlo *out, tandem_replayer *replayer,
+                                          const tandem_monte_carlo_options *options, tandem_error *error)
+{
+    monte_carlo d = {.replayer = replayer,
+                     .n_rank = tandem_cluster_n_rank(&replayer->cluster),
+                     .n_bucket = replayer->n_bucket,
+                     .seed = options->seed};
+    tandem_replay plain;
+    tandem_monte_carlo result = {.n_rank = d.n_rank};
+    if (options->n_simulation < 1 || options->n_simulation > TANDEM_MAX_SIMULATIONS ||
+        d.n_rank > TANDEM_MAX_SIMULATED_RANKS)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "1 to %d steps of at most %d ranks are drawn, got %d of "
+                                "%d",
+                                TANDEM_MAX_SIMULATIONS, TANDEM_MAX_SIMULATED_RANKS, options->n_simulation,
+                                d.n_rank);
+    tandem_status status = tandem_replayer_run(replayer, &plain, TANDEM_REPLAY_EVENTS, error);
+    if (status != TANDEM_OK) return status;
+    if (!allocate_monte_carlo(&d, options->n_simulation)) {
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d steps of %d ranks",
+                                  options->n_simulation, d.n_rank);
+        goto out;
+    }
+    begin_monte_carlo(&d, options->spread, &result);
+    for (int k = -N_WARM_UP; k < options->n_simulation; k++) {
+        const double step_ns = run_random_step(&d, (uint32_t)(k + N_WARM_UP));
+        if (k >= 0) d.step_ns[k] = tandem_round_noisy_ns(step_ns);
+    }
+    summarise_steps(&result, d.step_ns, options->n_simulation);
+    *out = result;
+out:
+    free_monte_carlo(&d);
+    return status;
+}
