@@ -26,7 +26,7 @@ double tandem_allocation_batch_share(const tandem_allocation_problem *problem, i
 
 uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem, int c)
 {
-    const uint64_t own_bytes = tandem_cluster_limit_bytes(tandem_replayer_cluster(problem->replayer), c);
+    const uint64_t own_bytes = tandem_cluster_memory_limit(tandem_replayer_cluster(problem->replayer), c);
     return problem->memory_limit_bytes && (!own_bytes || problem->memory_limit_bytes < own_bytes)
                ? problem->memory_limit_bytes
                : own_bytes;

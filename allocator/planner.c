@@ -16,7 +16,7 @@ static const double *find_loaded_sensitivity(const tandem_planner *planner, int 
 {
     const tandem_cluster *cluster = tandem_planner_cluster(planner);
     for (int k = 0; k < c; k++)
-        if (cluster->classes[k].device.wider == cluster->classes[c].device.wider &&
+        if (cluster->classes[k].device.amp_dtype == cluster->classes[c].device.amp_dtype &&
             tandem_planner_graph(planner, k)->batch == tandem_planner_graph(planner, c)->batch)
             return planner->problem.sensitivity[k];
     return NULL;
@@ -38,7 +38,7 @@ static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *s
                                     graph->model, graph->n_op);
         const tandem_status status =
             tandem_sensitivity_load(planner->sensitivity[c], store, graph, planner->method->name, data,
-                                    cluster->classes[c].device.wider, error);
+                                    cluster->classes[c].device.amp_dtype, error);
         if (status != TANDEM_OK) return status;
         planner->problem.sensitivity[c] = planner->sensitivity[c];
     }
@@ -131,8 +131,8 @@ tandem_status tandem_planner_open(tandem_planner **planner, const tandem_request
                                 request->model ? "cluster" : "model");
     tandem_status status = tandem_cluster_parse(&cluster, request->cluster, error);
     if (status == TANDEM_OK)
-        status = tandem_cluster_complete(&cluster, request->batch ? request->batch : TANDEM_DEFAULT_BATCH,
-                                         request->memory, error);
+        status = tandem_cluster_fill_defaults(
+            &cluster, request->batch ? request->batch : TANDEM_DEFAULT_BATCH, request->memory, error);
     if (status == TANDEM_OK) status = tandem_cluster_open_graphs(graph, &cluster, request->model, error);
     if (status != TANDEM_OK) return status;
     cluster.over_network = request->over_network;

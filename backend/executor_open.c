@@ -288,8 +288,8 @@ static tandem_status set_optimizer(tandem_executor *executor, tandem_error *erro
 static tandem_status prepare_evaluation(tandem_executor *executor, tandem_error *error)
 {
     tandem_executor_options options = executor->options;
-    tandem_status status = tandem_step_open(&executor->forward_step, executor->graph, executor->step->wider,
-                                            executor->step->bucket_bytes, error);
+    tandem_status status = tandem_step_open(&executor->forward_step, executor->graph,
+                                            executor->step->amp_dtype, executor->step->bucket_bytes, error);
     options.step = executor->forward_step;
     options.with_evaluation = 0;
     options.without_exchange = 1; /* and no gradients are looked at */

@@ -139,7 +139,7 @@ static uint64_t peak_at(const tandem_executor *executor, int64_t batch, int with
     tandem_status status = tandem_graph_open(&graph, executor->graph->model, batch, NULL);
     if (status == TANDEM_OK && graph->hash != executor->graph->hash) status = TANDEM_WRONG_MODEL;
     if (status == TANDEM_OK)
-        status = tandem_step_open_with(&step, graph, executor->step->wider, executor->step->bucket_bytes,
+        status = tandem_step_open_with(&step, graph, executor->step->amp_dtype, executor->step->bucket_bytes,
                                        &executor->step->options, NULL);
     if (status == TANDEM_OK) {
         for (int i = 0; i < graph->n_op; i++)

@@ -37,8 +37,8 @@ static tandem_status read_clusters(tandem_cluster *a, tandem_cluster *b, const c
     tandem_status status = cli_exchange_choose(&over_network, error);
     if (status == TANDEM_OK) status = tandem_cluster_parse(a, options->cluster, error);
     if (status == TANDEM_OK) status = tandem_cluster_parse(b, options->add, error);
-    if (status == TANDEM_OK) status = tandem_cluster_complete(a, options->batch, NULL, error);
-    if (status == TANDEM_OK) status = tandem_cluster_complete(b, options->batch, NULL, error);
+    if (status == TANDEM_OK) status = tandem_cluster_fill_defaults(a, options->batch, NULL, error);
+    if (status == TANDEM_OK) status = tandem_cluster_fill_defaults(b, options->batch, NULL, error);
     if (status == TANDEM_OK) a->over_network = b->over_network = over_network;
     if (status == TANDEM_OK && a->n_class + b->n_class > TANDEM_MAX_CLASS)
         status = tandem_error_set(error, TANDEM_USAGE, "%d classes together; %d can be planned for",

@@ -51,7 +51,7 @@ static void print_text(const verifying *v, const char *path)
                v->found.certificate.lower_bound, v->found.certificate.proof);
     putchar('\n');
     for (int c = 0; c < plan->cluster.n_class; c++) {
-        const uint64_t limit_bytes = tandem_cluster_limit_bytes(&v->subject.cluster, c);
+        const uint64_t limit_bytes = tandem_cluster_memory_limit(&v->subject.cluster, c);
         printf("memory       %s on %s",
                tandem_quantity_print_bytes(bytes, sizeof bytes, v->found.peak_bytes[c]),
                plan->cluster.classes[c].device.name);

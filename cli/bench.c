@@ -48,7 +48,7 @@ void bench_name(bench_result *result, const cli_subject *subject)
 void bench_default_pair(cli_options *options, char pair[BENCH_PAIR])
 {
     const tandem_device *strong, *weak;
-    tandem_device_unlike_pair(&strong, &weak);
+    tandem_device_demo_pair(&strong, &weak);
     if (!options->model) options->model = "resnet20";
     if (options->device || options->cluster || !strong) return;
     (void)snprintf(pair, BENCH_PAIR, "%s + %s", strong->name, weak->name);

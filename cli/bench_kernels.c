@@ -249,7 +249,7 @@ int bench_kernels(bench_result *result, const cli_options *given)
     const tandem_kernels *kernels = NULL;
     const int64_t n = options.repetitions > 0 ? options.repetitions : REPETITIONS;
     tandem_status status =
-        tandem_device_named(&device, options.device ? options.device : "strongest", &error);
+        tandem_device_resolve(&device, options.device ? options.device : "strongest", &error);
     const char *isa = strchr(device.name, ':');
     options.device = device.name;
     if (status == TANDEM_OK) status = tandem_kernels_open(&kernels, isa ? isa + 1 : "best", &error);

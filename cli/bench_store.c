@@ -73,9 +73,9 @@ static tandem_status fill_class(const making *m, int c, tandem_error *error)
 /* An all-reduce that slows compute by a sixth, and that compute slows by a fifth. */
 static tandem_status fill_exchange(const making *m, tandem_error *error)
 {
-    char group[TANDEM_GROUP_TEXT];
+    char group[TANDEM_GROUP_KEY_TEXT];
     tandem_status status = TANDEM_OK;
-    tandem_cluster_group(group, sizeof group, m->cluster);
+    tandem_cluster_group_key(group, sizeof group, m->cluster);
     for (int c = 0; c < m->cluster->n_class && status == TANDEM_OK; c++)
         status = tandem_store_put_interference(m->store, m->cluster->classes[c].device.name, group,
                                                "compute_under_comm", 1 << 20, 7.0 / 6, 1, error);

@@ -46,20 +46,20 @@ enum {
     ROUND_OPS = 3,
     REDUCES = 8,
     RANK_OPS = ROUNDS * ROUND_OPS + REDUCES,
-    ENGINE_OPS = RANKS * RANK_OPS
+    SIMULATOR_OPS = RANKS * RANK_OPS
 };
 
-typedef struct engine_work {
-    tandem_engine *engine;
+typedef struct simulator_work {
+    tandem_dag_simulator *simulator;
     int *stream, *group;
-    tandem_engine_edge *edge;
+    tandem_dag_edge *edge;
     int64_t *duration_ns;
     int64_t length_ns;
-    tandem_engine_graph graph;
-} engine_work;
+    tandem_dag graph;
+} simulator_work;
 
 /* Each rank: ROUNDS times compute, send to the next, receive from the one before; then collectives of all. */
-static void lay_out_rank(engine_work *w, int rank)
+static void lay_out_rank(simulator_work *w, int rank)
 {
     int op = rank * RANK_OPS;
     for (int round = 0; round < ROUNDS; round++, op += ROUND_OPS) {
@@ -67,9 +67,9 @@ static void lay_out_rank(engine_work *w, int rank)
         w->group[op] = -1;
         w->group[op + 1] = round * RANKS + rank;
         w->group[op + 2] = round * RANKS + (rank + RANKS - 1) % RANKS;
-        w->edge[w->graph.n_edge++] = (tandem_engine_edge){op, op + 1};
-        w->edge[w->graph.n_edge++] = (tandem_engine_edge){op, op + 2};
-        if (round > 0) w->edge[w->graph.n_edge++] = (tandem_engine_edge){op - 1, op};
+        w->edge[w->graph.n_edge++] = (tandem_dag_edge){op, op + 1};
+        w->edge[w->graph.n_edge++] = (tandem_dag_edge){op, op + 2};
+        if (round > 0) w->edge[w->graph.n_edge++] = (tandem_dag_edge){op - 1, op};
     }
     for (int k = 0; k < REDUCES; k++, op++) {
         w->stream[op] = ROUND_OPS * rank;
@@ -77,46 +77,46 @@ static void lay_out_rank(engine_work *w, int rank)
     }
 }
 
-static tandem_status run_engine(void *context, tandem_error *error)
+static tandem_status run_simulator(void *context, tandem_error *error)
 {
-    engine_work *const w = context;
-    return tandem_engine_run(w->engine, w->duration_ns, NULL, NULL, &w->length_ns, error);
+    simulator_work *const w = context;
+    return tandem_dag_simulator_run(w->simulator, w->duration_ns, NULL, NULL, &w->length_ns, error);
 }
 
-static tandem_status open_engine(void *context, tandem_error *error)
+static tandem_status open_simulator(void *context, tandem_error *error)
 {
-    engine_work *const w = context;
-    tandem_engine_close(w->engine);
-    w->engine = NULL;
-    return tandem_engine_open(&w->engine, &w->graph, error);
+    simulator_work *const w = context;
+    tandem_dag_simulator_close(w->simulator);
+    w->simulator = NULL;
+    return tandem_dag_simulator_open(&w->simulator, &w->graph, error);
 }
 
-static tandem_status bench_engine(bench_result *result, int64_t n, tandem_error *error)
+static tandem_status bench_simulator(bench_result *result, int64_t n, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    engine_work w = {.stream = malloc(ENGINE_OPS * sizeof(int)),
-                     .group = malloc(ENGINE_OPS * sizeof(int)),
-                     .edge = malloc(ENGINE_OPS * sizeof(tandem_engine_edge)),
-                     .duration_ns = malloc(ENGINE_OPS * sizeof(int64_t))};
+    simulator_work w = {.stream = malloc(SIMULATOR_OPS * sizeof(int)),
+                        .group = malloc(SIMULATOR_OPS * sizeof(int)),
+                        .edge = malloc(SIMULATOR_OPS * sizeof(tandem_dag_edge)),
+                        .duration_ns = malloc(SIMULATOR_OPS * sizeof(int64_t))};
     if (!w.stream || !w.group || !w.edge || !w.duration_ns) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", ENGINE_OPS);
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", SIMULATOR_OPS);
         goto out;
     }
     for (int rank = 0; rank < RANKS; rank++) lay_out_rank(&w, rank);
-    for (uint32_t i = 0; i < ENGINE_OPS; i++)
+    for (uint32_t i = 0; i < SIMULATOR_OPS; i++)
         w.duration_ns[i] = tandem_philox((const uint32_t[4]){i, 0, 0, 0}, 1).word[0] >> 12;
-    w.graph.n_op = ENGINE_OPS;
+    w.graph.n_op = SIMULATOR_OPS;
     w.graph.n_stream = ROUND_OPS * RANKS;
     w.graph.n_group = ROUNDS * RANKS + REDUCES;
     w.graph.stream = w.stream;
     w.graph.group = w.group;
     w.graph.edge = w.edge;
-    status = measure(result, "engine opens", open_engine, &w, n, error);
-    if (status == TANDEM_OK) result->one[result->n_case - 1].events_per_s = rate_of(result, ENGINE_OPS);
-    if (status == TANDEM_OK) status = measure(result, "engine runs", run_engine, &w, 10 * n, error);
-    if (status == TANDEM_OK) result->one[result->n_case - 1].events_per_s = rate_of(result, ENGINE_OPS);
+    status = measure(result, "engine opens", open_simulator, &w, n, error);
+    if (status == TANDEM_OK) result->one[result->n_case - 1].events_per_s = rate_of(result, SIMULATOR_OPS);
+    if (status == TANDEM_OK) status = measure(result, "engine runs", run_simulator, &w, 10 * n, error);
+    if (status == TANDEM_OK) result->one[result->n_case - 1].events_per_s = rate_of(result, SIMULATOR_OPS);
 out:
-    tandem_engine_close(w.engine);
+    tandem_dag_simulator_close(w.simulator);
     free(w.duration_ns);
     free(w.edge);
     free(w.group);
@@ -133,7 +133,7 @@ enum { STEP_LAPS = 2 };
 typedef struct step_work {
     tandem_replayer *replayer;
     tandem_unrolled_step *expansion;
-    engine_work engine;
+    simulator_work simulator;
 } step_work;
 
 static tandem_status expand(void *context, tandem_error *error)
@@ -149,15 +149,15 @@ static tandem_status measure_step(bench_result *result, step_work *w, int64_t n,
     static const struct {
         const char *name;
         measured run;
-    } cases[] = {{"step expands", expand}, {"step opens", open_engine}, {"step runs", run_engine}};
+    } cases[] = {{"step expands", expand}, {"step opens", open_simulator}, {"step runs", run_simulator}};
     tandem_status status = TANDEM_OK;
     for (size_t k = 0; k < sizeof cases / sizeof *cases && status == TANDEM_OK; k++) {
-        void *const context = k == 0 ? (void *)w : (void *)&w->engine;
+        void *const context = k == 0 ? (void *)w : (void *)&w->simulator;
         status = measure(result, cases[k].name, cases[k].run, context, n, error);
         if (status != TANDEM_OK) break;
         result->one[result->n_case - 1].events_per_s = rate_of(result, w->expansion->graph.n_op);
-        w->engine.graph = w->expansion->graph;
-        w->engine.duration_ns = w->expansion->duration_ticks;
+        w->simulator.graph = w->expansion->graph;
+        w->simulator.duration_ns = w->expansion->duration_ticks;
     }
     return status;
 }
@@ -176,7 +176,7 @@ static tandem_status bench_step_by_rank(bench_result *result, int64_t n, tandem_
                                        &options, error);
     if (status == TANDEM_OK) status = tandem_replayer_run(w.replayer, &replay, 0, error);
     if (status == TANDEM_OK) status = measure_step(result, &w, n, error);
-    tandem_engine_close(w.engine.engine);
+    tandem_dag_simulator_close(w.simulator.simulator);
     tandem_unrolled_step_close(w.expansion);
     tandem_replayer_close(w.replayer);
     for (int c = 0; c < cluster.n_class; c++) tandem_graph_close(graph[c]);
@@ -224,7 +224,7 @@ static size_t print_events(char *to, int64_t k)
 static tandem_status read_torch(void *context, tandem_error *error)
 {
     const text_work *const w = context;
-    tandem_torch *torch = NULL;
+    tandem_torch_summary *torch = NULL;
     const tandem_status status = tandem_torch_parse(&torch, w->text, w->n, "made up", error);
     tandem_torch_close(torch);
     return status;
@@ -248,19 +248,19 @@ static tandem_status bench_torch(bench_result *result, int64_t n, tandem_error *
 
 /* --- Writing a step of many ranks ----------------------------------------------------------------------- */
 
-enum { LANES = 500, TASK_NS = 12345 };
+enum { N_TRACK = 500, TASK_NS = 12345 };
 
 typedef struct write_work {
     tandem_graph *graph;
     tandem_step *step;
     tandem_trace_event *event; /* [n_task] */
-    tandem_trace_lane *lane;   /* [LANES] */
+    tandem_trace_track *track; /* [LANES] */
 } write_work;
 
 static tandem_status write_lanes(void *context, tandem_error *error)
 {
     const write_work *const w = context;
-    return tandem_trace_write("/dev/null", "made up", w->lane, LANES, error);
+    return tandem_trace_write("/dev/null", "made up", w->track, N_TRACK, error);
 }
 
 /* One task after another, all-reduces beside. */
@@ -277,8 +277,8 @@ static void lay_out_lanes(write_work *w)
         w->event[n++] = (tandem_trace_event){*clock_ns, *clock_ns + TASK_NS, t};
         *clock_ns += TASK_NS;
     }
-    for (int k = 0; k < LANES; k++)
-        w->lane[k] = (tandem_trace_lane){
+    for (int k = 0; k < N_TRACK; k++)
+        w->track[k] = (tandem_trace_track){
             .device = "cpu:avx512", .rank = k, .n_rank = 1, .step = w->step, .event = w->event, .n_event = n};
 }
 
@@ -288,7 +288,7 @@ static tandem_status count_events(const write_work *w, int *n_event, tandem_erro
     static const char path[] = "tandem-bench-trace.json";
     char *text = NULL;
     size_t n = 0;
-    tandem_status status = tandem_trace_write(path, "made up", w->lane, 1, error);
+    tandem_status status = tandem_trace_write(path, "made up", w->track, 1, error);
     if (status == TANDEM_OK) status = tandem_file_read(&text, &n, path, SIZE_MAX / 2, error);
     *n_event = -2;
     for (size_t k = 0; k < n; k++) *n_event += text[k] == '\n';
@@ -300,21 +300,21 @@ static tandem_status count_events(const write_work *w, int *n_event, tandem_erro
 static tandem_status bench_writer(bench_result *result, int64_t n, tandem_error *error)
 {
     int n_event = 0;
-    write_work w = {.lane = calloc(LANES, sizeof *w.lane)};
+    write_work w = {.track = calloc(N_TRACK, sizeof *w.track)};
     tandem_status status = tandem_graph_open(&w.graph, "bert_base", 1, error);
     if (status == TANDEM_OK) status = tandem_step_open(&w.step, w.graph, TANDEM_F32, 0, error);
     if (status == TANDEM_OK) w.event = calloc((size_t)w.step->n_task, sizeof *w.event);
-    if (status == TANDEM_OK && (!w.lane || !w.event))
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a step of %d ranks", LANES);
+    if (status == TANDEM_OK && (!w.track || !w.event))
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a step of %d ranks", N_TRACK);
     if (status != TANDEM_OK) goto out;
     lay_out_lanes(&w);
     status = count_events(&w, &n_event, error);
     if (status == TANDEM_OK) status = measure(result, "JSON written", write_lanes, &w, n, error);
     if (status == TANDEM_OK)
-        result->one[result->n_case - 1].events_per_s = rate_of(result, (double)n_event * LANES);
+        result->one[result->n_case - 1].events_per_s = rate_of(result, (double)n_event * N_TRACK);
 out:
     free(w.event);
-    free(w.lane);
+    free(w.track);
     tandem_step_close(w.step);
     tandem_graph_close(w.graph);
     return status;
@@ -329,9 +329,9 @@ int bench_trace(bench_result *result, const cli_options *options)
     (void)snprintf(result->model, sizeof result->model,
                    "engine: %d ranks, %d operators; step: %d steps of %s, rank by rank; JSON: %d MiB in "
                    "memory",
-                   RANKS, ENGINE_OPS, STEP_LAPS, STEP_MODEL, TEXT_BYTES >> 20);
+                   RANKS, SIMULATOR_OPS, STEP_LAPS, STEP_MODEL, TEXT_BYTES >> 20);
     (void)snprintf(result->cluster, sizeof result->cluster, "%s", STEP_CLUSTER);
-    tandem_status status = bench_engine(result, n, &error);
+    tandem_status status = bench_simulator(result, n, &error);
     if (status == TANDEM_OK) status = bench_step_by_rank(result, n, &error);
     if (status == TANDEM_OK) status = bench_torch(result, n, &error);
     if (status == TANDEM_OK) status = bench_writer(result, n, &error);

@@ -39,10 +39,10 @@ void bench_wide_cluster(tandem_cluster *cluster, int n_class, int n_rank, double
 {
     *cluster = (tandem_cluster){.n_class = n_class, .link_bytes_per_s = link_bytes_per_s};
     for (int c = 0; c < n_class; c++) {
-        tandem_cluster_class *member = &cluster->classes[c];
-        *member = (tandem_cluster_class){.n_rank = n_rank / n_class, .per_node = 1, .batch = BATCH};
-        (void)snprintf(member->device.name, sizeof member->device.name, "card%d", c);
-        member->device.precisions = (1u << TANDEM_N_PRECISION) - 1;
-        member->device.wider = c % 2 ? TANDEM_F32 : TANDEM_BF16;
+        tandem_cluster_class *class = &cluster->classes[c];
+        *class = (tandem_cluster_class){.n_rank = n_rank / n_class, .per_node = 1, .batch = BATCH};
+        (void)snprintf(class->device.name, sizeof class->device.name, "card%d", c);
+        class->device.precisions = (1u << TANDEM_N_PRECISION) - 1;
+        class->device.amp_dtype = c % 2 ? TANDEM_F32 : TANDEM_BF16;
     }
 }

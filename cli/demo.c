@@ -239,7 +239,7 @@ static int run(const cli_options *given)
     demo d = {.options = *given};
     tandem_error error = {0};
     if (!cli_backend(&error)) return cli_fail(&error);
-    tandem_device_unlike_pair(&d.strong, &d.weak);
+    tandem_device_demo_pair(&d.strong, &d.weak);
     (void)snprintf(d.devices, sizeof d.devices, "%s,%s", d.strong->name, d.weak->name);
     (void)snprintf(d.cluster, sizeof d.cluster, "%s + %s", d.strong->name, d.weak->name);
     if (!d.options.model) d.options.model = demo_model;

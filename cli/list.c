@@ -32,17 +32,18 @@ static const char *precisions_text(char *text, size_t size, unsigned precisions)
 /* null where it is not described. */
 static json_t *facts_json(const tandem_device *device)
 {
-    const tandem_device_facts *facts = &device->facts;
+    const tandem_gpu_spec *spec = &device->gpu_spec;
     if (!tandem_device_is_described(device)) return json_null();
     json_t *flops = json_object(), *achieved = json_object();
     for (int d = 0; d < TANDEM_N_RATE; d++) {
-        if (facts->flops_per_s[d] <= 0) continue;
-        json_object_set_new(flops, tandem_dtype_name((tandem_dtype)d), json_real(facts->flops_per_s[d]));
-        json_object_set_new(achieved, tandem_dtype_name((tandem_dtype)d), json_real(facts->achieved[d]));
+        if (spec->flops_per_s[d] <= 0) continue;
+        json_object_set_new(flops, tandem_dtype_name((tandem_dtype)d), json_real(spec->flops_per_s[d]));
+        json_object_set_new(achieved, tandem_dtype_name((tandem_dtype)d),
+                            json_real(spec->compute_efficiency[d]));
     }
     return json_pack("{s:o,s:o,s:f,s:f,s:I,s:i,s:I}", "flops_per_s", flops, "achieved", achieved,
-                     "bytes_per_s", facts->bytes_per_s, "achieved_bytes", facts->achieved_bytes, "launch_ns",
-                     (json_int_t)facts->launch_ns, "units", facts->n_unit, "memory_bytes",
+                     "bytes_per_s", spec->bytes_per_s, "achieved_bytes", spec->memory_efficiency, "launch_ns",
+                     (json_int_t)spec->launch_ns, "units", spec->n_sm, "memory_bytes",
                      (json_int_t)device->memory_bytes);
 }
 
@@ -51,16 +52,16 @@ static void list_device(json_t *rows, cli_table *table, const tandem_device *dev
 {
     char precisions[128];
     const int described = tandem_device_is_described(device);
-    json_array_append_new(rows, json_pack("{s:s,s:s,s:b,s:o,s:s,s:o}", "name", device->name, "meaning",
-                                          meaning, "present", present, "precisions",
-                                          precisions_json(device->precisions), "wider",
-                                          tandem_dtype_name(device->wider), "described", facts_json(device)));
+    json_array_append_new(
+        rows, json_pack("{s:s,s:s,s:b,s:o,s:s,s:o}", "name", device->name, "meaning", meaning, "present",
+                        present, "precisions", precisions_json(device->precisions), "wider",
+                        tandem_dtype_name(device->amp_dtype), "described", facts_json(device)));
     cli_table_row(table, "%s\t%s\t%s\t%s\t%s", device->name,
                   present     ? "yes"
                   : described ? "described"
                               : "no",
                   precisions_text(precisions, sizeof precisions, device->precisions),
-                  tandem_dtype_name(device->wider), meaning);
+                  tandem_dtype_name(device->amp_dtype), meaning);
 }
 
 /* Cards that run have numbers: a row stands for all of them. */
@@ -82,7 +83,7 @@ static tandem_status list_devices(json_t *rows, cli_table *table, tandem_error *
     cli_table_row(table, "device\there\tprecisions\twider\twhat it is");
     for (int i = 0; i < tandem_device_count(); i++) {
         const tandem_device *device = tandem_device_get(i);
-        list_device(rows, table, device, tandem_device_present(device->name), device->meaning);
+        list_device(rows, table, device, tandem_device_is_present(device->name), device->meaning);
     }
     list_cards(rows, table);
     return TANDEM_OK;

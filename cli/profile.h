@@ -33,7 +33,7 @@ static inline int profile_of_plan(const cli_options *options) { return options->
  * programs: all uniform plans, then mixed ones, for the casts between unlike neighbours; or of one plan.
  * neighbour: "" = this rank runs alone, the others wait; else the device of the rank that is kept busy
  * meanwhile, and every rank calls this at once. */
-tandem_status profile_costs(profile_rank *rank, const char *neighbour, profile_count *count,
+tandem_status profile_costs(profile_rank *rank, const char *co_runner, profile_count *count,
                             tandem_error *error);
 
 /* TANDEM_USAGE where the cluster's text says that ranks share memory, and they do not. */

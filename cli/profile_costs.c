@@ -31,7 +31,7 @@ typedef struct samples {
 
 typedef struct cost_profile {
     profile_rank *rank;
-    const char *neighbour;
+    const char *co_runner;
     tandem_step *step;
     tandem_cost_table *known; /* in the store when this stage began; NULL with --again */
     samples *key;
@@ -76,9 +76,10 @@ static tandem_status set_plan(cost_profile *profile, int k, tandem_error *error)
     tandem_plan *made = NULL;
     tandem_status status = tandem_plan_open(&made, graph, &rank->subject->cluster, "profile", error);
     if (status == TANDEM_OK && !is_given)
-        status = k < uniform_count(device)
-                     ? tandem_plan_uniform(made, graph, c, nth_precision(device->precisions, k), error)
-                     : tandem_plan_draw(made, graph, c, profile->precisions, MIXED_SEED + (uint64_t)k, error);
+        status =
+            k < uniform_count(device)
+                ? tandem_plan_uniform(made, graph, c, nth_precision(device->precisions, k), error)
+                : tandem_plan_random(made, graph, c, profile->precisions, MIXED_SEED + (uint64_t)k, error);
     const tandem_plan *plan = is_given ? rank->subject->plan : made;
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++)
         if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
@@ -175,7 +176,7 @@ static tandem_status file_costs(cost_profile *profile, tandem_error *error)
         tandem_cost cost;
         tandem_cost_from_samples(&cost, key->ns, key->n, key->workspace_bytes);
         status =
-            tandem_store_put_cost(rank->store, rank->device, profile->neighbour, &key->key, &cost, error);
+            tandem_store_put_cost(rank->store, rank->device, profile->co_runner, &key->key, &cost, error);
     }
     if (status == TANDEM_OK) status = tandem_store_commit(rank->store, error);
     if (status != TANDEM_OK) tandem_store_rollback(rank->store);
@@ -227,12 +228,12 @@ static tandem_status open_executor(cost_profile *profile, tandem_executor **exec
 static void show_progress(const cost_profile *profile, int repetition, int n)
 {
     const profile_rank *rank = profile->rank;
-    if (profile->neighbour[0] && rank->place.rank != 0) return;
+    if (profile->co_runner[0] && rank->place.rank != 0) return;
     const double done = profile->plan + (double)(repetition + 1) / n;
     const int64_t spent = tandem_now_ns() - profile->begin_ns;
     cli_progress(rank->options, (int64_t)((double)spent / done * (profile->n_plan - done)),
                  "profile %s %s%s: plan %d of %d", rank->device,
-                 profile->neighbour[0] ? "beside a busy " : "alone", profile->neighbour, profile->plan + 1,
+                 profile->co_runner[0] ? "beside a busy " : "alone", profile->co_runner, profile->plan + 1,
                  profile->n_plan);
 }
 
@@ -331,24 +332,24 @@ static void release(cost_profile *profile)
     tandem_step_close(profile->step);
 }
 
-tandem_status profile_costs(profile_rank *rank, const char *neighbour, profile_count *count,
+tandem_status profile_costs(profile_rank *rank, const char *co_runner, profile_count *count,
                             tandem_error *error)
 {
     const tandem_device *device = &rank->subject->cluster.classes[rank->class_index].device;
     cost_profile profile = {
-        .rank = rank, .neighbour = neighbour, .begin_ns = tandem_now_ns(), .precisions = device->precisions};
+        .rank = rank, .co_runner = co_runner, .begin_ns = tandem_now_ns(), .precisions = device->precisions};
     profile.n_plan = count_plans(rank);
     tandem_status status =
         tandem_device_open_step(&profile.step, device, rank->subject->graph[rank->class_index],
                                 rank->options->bucket_bytes, &rank->subject->plan->step, error);
     if (status == TANDEM_OK && !rank->options->again)
-        status = tandem_store_load_costs(&profile.known, rank->store, rank->device, neighbour, profile.step,
+        status = tandem_store_load_costs(&profile.known, rank->store, rank->device, co_runner, profile.step,
                                          error);
     if (status == TANDEM_OK &&
         !(profile.key_of = calloc((size_t)profile.step->n_task, sizeof *profile.key_of)))
         status = no_memory(error);
     if (status == TANDEM_OK) status = run_plans(&profile, error);
-    if (neighbour[0]) {
+    if (co_runner[0]) {
         mark_done(rank);
         if (status == TANDEM_OK) status = stay_busy(&profile, error);
     }

@@ -99,9 +99,9 @@ static tandem_status profile_curve(profile_rank *rank, const char *group, int lo
 tandem_status profile_exchange(profile_rank *rank, profile_count *count, tandem_error *error)
 {
     uint64_t bytes[MOST_POINTS];
-    char group[TANDEM_GROUP_TEXT];
+    char group[TANDEM_GROUP_KEY_TEXT];
     int n = 0;
-    tandem_cluster_group(group, sizeof group, &rank->subject->cluster);
+    tandem_cluster_group_key(group, sizeof group, &rank->subject->cluster);
     tandem_status status = choose_sizes(rank, bytes, &n, error);
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++) {
         if (rank->place.rank == 0)

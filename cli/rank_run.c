@@ -91,9 +91,9 @@ tandem_status rank_run_open_data(tandem_data *data, const tandem_backend_api *ba
 tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options,
                                  tandem_error *error)
 {
-    const tandem_cluster_class *member = &subject->cluster.classes[run->class_index];
+    const tandem_cluster_class *class = &subject->cluster.classes[run->class_index];
     const tandem_graph *graph = subject->graph[run->class_index];
-    const tandem_status status = tandem_device_open_step(&run->step, &member->device, graph,
+    const tandem_status status = tandem_device_open_step(&run->step, &class->device, graph,
                                                          options->bucket_bytes, &subject->plan->step, error);
     if (status != TANDEM_OK) return status;
     for (int i = 0; i < graph->n_op; i++)
@@ -115,7 +115,7 @@ static int64_t first_place_of(const cli_subject *subject, int rank)
 static tandem_status open_executor(rank_run *run, const cli_subject *subject, const cli_options *options,
                                    tandem_error *error)
 {
-    const uint64_t limit = tandem_cluster_limit_bytes(&subject->cluster, run->class_index);
+    const uint64_t limit = tandem_cluster_memory_limit(&subject->cluster, run->class_index);
     tandem_executor_options how = {.step = run->step,
                                    .data = options->data ? &run->data : NULL,
                                    .seed = options->seed,

@@ -45,7 +45,7 @@ static const tandem_memory *memory_of(const replaying *r, int c)
 
 static int over_limit(const replaying *r, int c)
 {
-    const uint64_t limit = tandem_cluster_limit_bytes(&r->subject->cluster, c);
+    const uint64_t limit = tandem_cluster_memory_limit(&r->subject->cluster, c);
     return limit > 0 && r->result.classes[c].peak_bytes > limit;
 }
 
@@ -208,7 +208,7 @@ static json_t *devices_json(const replaying *r)
     json_t *devices = json_array();
     for (int c = 0; c < r->result.n_class; c++) {
         const tandem_replay_class *class = &r->result.classes[c];
-        const uint64_t limit = tandem_cluster_limit_bytes(&r->subject->cluster, c);
+        const uint64_t limit = tandem_cluster_memory_limit(&r->subject->cluster, c);
         json_t *device = json_pack(
             "{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:o}", "name", member_of(r, c)->device.name, "ranks",
             member_of(r, c)->n_rank, "batch", (json_int_t)r->subject->graph[c]->batch, "busy_ns",
@@ -362,7 +362,7 @@ static int print_text(const replaying *r)
         if (over_limit(r, c))
             code = replay_remedies_print(
                 r->remedies[c].row, r->remedies[c].n, r->result.classes[c].peak_bytes,
-                tandem_cluster_limit_bytes(&r->subject->cluster, c), member_of(r, c)->device.name);
+                tandem_cluster_memory_limit(&r->subject->cluster, c), member_of(r, c)->device.name);
     return code;
 }
 
@@ -373,22 +373,22 @@ static tandem_status write_trace(const replaying *r, tandem_error *error)
 {
     int n_rank = 0, n = 0, rank = 0;
     for (int c = 0; c < r->result.n_class; c++) n_rank += member_of(r, c)->n_rank;
-    tandem_trace_lane *const lane = calloc((size_t)n_rank + 1, sizeof *lane);
-    if (!lane)
+    tandem_trace_track *const track = calloc((size_t)n_rank + 1, sizeof *track);
+    if (!track)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace of %d ranks", n_rank);
     for (int c = 0; c < r->result.n_class; c++) {
         const int n_class_rank = member_of(r, c)->n_rank;
-        tandem_trace_lane one = {.device = member_of(r, c)->device.name,
-                                 .n_rank = r->options->all_ranks ? 1 : n_class_rank,
-                                 .step = tandem_replayer_step(r->replayer, c),
-                                 .workspace = tandem_replayer_workspace(r->replayer, c)};
+        tandem_trace_track one = {.device = member_of(r, c)->device.name,
+                                  .n_rank = r->options->all_ranks ? 1 : n_class_rank,
+                                  .step = tandem_replayer_step(r->replayer, c),
+                                  .workspace = tandem_replayer_workspace(r->replayer, c)};
         one.event = tandem_replayer_events(r->replayer, c, &one.n_event);
-        for (one.rank = rank; one.rank < rank + n_class_rank; one.rank += one.n_rank) lane[n++] = one;
+        for (one.rank = rank; one.rank < rank + n_class_rank; one.rank += one.n_rank) track[n++] = one;
         rank += n_class_rank;
     }
     const tandem_status status =
-        tandem_trace_write(r->options->trace, r->subject->plan->name, lane, n, error);
-    free(lane);
+        tandem_trace_write(r->options->trace, r->subject->plan->name, track, n, error);
+    free(track);
     return status;
 }
 
@@ -439,7 +439,7 @@ static int check_memory(const replaying *r)
                               tandem_quantity_print_bytes(need, sizeof need, r->result.classes[c].peak_bytes),
                               member_of(r, c)->device.name,
                               tandem_quantity_print_bytes(
-                                  limit, sizeof limit, tandem_cluster_limit_bytes(&r->subject->cluster, c)));
+                                  limit, sizeof limit, tandem_cluster_memory_limit(&r->subject->cluster, c)));
     return 0;
 }
 

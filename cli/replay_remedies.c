@@ -212,7 +212,7 @@ tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MOST_REMEDIES], i
                 .subject = subject,
                 .c = c,
                 .peak_bytes = peak_bytes,
-                .limit_bytes = tandem_cluster_limit_bytes(&subject->cluster, c),
+                .limit_bytes = tandem_cluster_memory_limit(&subject->cluster, c),
                 .remedy = remedy};
     int fits = 0;
     tandem_status status = recompute(&s, error);

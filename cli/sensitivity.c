@@ -220,7 +220,7 @@ static int print_report(const collector *c, const cli_options *options, const ta
         harm[n_method] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof **harm);
         if (!harm[n_method]) code = cli_refuse(TANDEM_NO_MEMORY, "no memory for sensitivities");
         if (harm[n_method])
-            tandem_sensitivity_get(n_method)->compute(harm[n_method], graph, c->of, device->wider);
+            tandem_sensitivity_get(n_method)->compute(harm[n_method], graph, c->of, device->amp_dtype);
     }
     json_t *operators = json_array();
     cli_progress_end();

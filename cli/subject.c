@@ -30,8 +30,8 @@ static tandem_status make_class_uniform(cli_subject *subject, int c, const char 
 {
     tandem_precision precision;
     if (strcmp(word, "drawn") == 0)
-        return tandem_plan_draw(subject->plan, subject->graph[c], c,
-                                subject->cluster.classes[c].device.precisions, seed, error);
+        return tandem_plan_random(subject->plan, subject->graph[c], c,
+                                  subject->cluster.classes[c].device.precisions, seed, error);
     const tandem_status status = tandem_precision_find(&precision, word, error);
     return status == TANDEM_OK ? tandem_plan_uniform(subject->plan, subject->graph[c], c, precision, error)
                                : status;
@@ -70,7 +70,7 @@ static tandem_status open_planned(cli_subject *subject, const cli_options *optio
     tandem_graph_close(read);
     if (status != TANDEM_OK) return status;
     subject->cluster = subject->plan->cluster;
-    status = tandem_cluster_complete(&subject->cluster, 0, options->memory, error);
+    status = tandem_cluster_fill_defaults(&subject->cluster, 0, options->memory, error);
     /* a plan names its model; where one is given too, they must be the same */
     const char *model = options->model ? options->model : subject->plan->model;
     if (status == TANDEM_OK)
@@ -85,7 +85,7 @@ static tandem_status open_named(cli_subject *subject, const cli_options *options
                                 "say which model: --model vit_tiny (tandem list models), or --plan FILE");
     tandem_status status = read_cluster(&subject->cluster, options, error);
     if (status == TANDEM_OK)
-        status = tandem_cluster_complete(&subject->cluster, options->batch, options->memory, error);
+        status = tandem_cluster_fill_defaults(&subject->cluster, options->batch, options->memory, error);
     if (status == TANDEM_OK)
         status = tandem_cluster_open_graphs(subject->graph, &subject->cluster, options->model, error);
     char name[sizeof subject->plan->name];
@@ -154,7 +154,7 @@ static int reads_f16(const tandem_device *device, tandem_precision precision)
     const tandem_dtype dgrad = tandem_precision_get(precision)->dgrad,
                        wgrad = tandem_precision_get(precision)->wgrad;
     return dgrad == TANDEM_F16 || wgrad == TANDEM_F16 ||
-           (device->wider == TANDEM_F16 && (dgrad == TANDEM_WIDER || wgrad == TANDEM_WIDER));
+           (device->amp_dtype == TANDEM_F16 && (dgrad == TANDEM_WIDER || wgrad == TANDEM_WIDER));
 }
 
 int cli_gradients_in_f16(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size)

@@ -292,11 +292,11 @@ static json_t *known_or_null(int64_t x) { return x < 0 ? json_null() : json_inte
 static json_t *rank_json(const training *t, int r)
 {
     const rank_report *report = &t->report[r];
-    const tandem_cluster_class *member =
+    const tandem_cluster_class *class =
         &t->subject->cluster.classes[tandem_cluster_class_of(&t->subject->cluster, r)];
     json_t *row = json_pack(
-        "{s:i,s:s,s:I,s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:o}", "rank", r, "device", member->device.name, "batch",
-        (json_int_t)member->batch, "step_ns", (json_int_t)report->period_ns, "wait_ns",
+        "{s:i,s:s,s:I,s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:o}", "rank", r, "device", class->device.name, "batch",
+        (json_int_t) class->batch, "step_ns", (json_int_t)report->period_ns, "wait_ns",
         (json_int_t)report->wait_ns, "undisturbed_ns", known_or_null(report->undisturbed_ns), "busy_ns",
         known_or_null(report->busy_ns), "planned_bytes", (json_int_t)report->planned_bytes, "allocated_bytes",
         (json_int_t)report->allocated_bytes, "evaluation_bytes", (json_int_t)report->evaluation_bytes,
@@ -411,7 +411,7 @@ static int events_from(tandem_trace_event *event, const tandem_step *step, const
 static tandem_status write_lanes(const training *t, const int64_t *all, tandem_error *error)
 {
     const size_t n_time = (size_t)t->rank.step->n_task * n_micro_of(t);
-    tandem_trace_lane lane[TANDEM_MAX_CLASS] = {0};
+    tandem_trace_track track[TANDEM_MAX_CLASS] = {0};
     rank_run other[TANDEM_MAX_CLASS] = {0};
     tandem_trace_event *event = calloc(n_time * (size_t)t->subject->cluster.n_class, sizeof *event);
     tandem_status status = event ? TANDEM_OK
@@ -420,22 +420,22 @@ static tandem_status write_lanes(const training *t, const int64_t *all, tandem_e
                                                     "trace");
     int rank = 0;
     for (int c = 0; c < t->subject->cluster.n_class && status == TANDEM_OK; c++) {
-        const tandem_cluster_class *member = &t->subject->cluster.classes[c];
+        const tandem_cluster_class *class = &t->subject->cluster.classes[c];
         other[c].class_index = c;
         status = rank_run_open_step(&other[c], t->subject, t->options, error);
         if (status != TANDEM_OK) break;
         tandem_trace_event *mine = event + (size_t)c * n_time;
         const int64_t *times = all + (size_t)rank * 2 * n_time;
-        lane[c] = (tandem_trace_lane){.device = member->device.name,
-                                      .rank = rank,
-                                      .n_rank = member->n_rank,
-                                      .step = other[c].step,
-                                      .event = mine,
-                                      .n_event = events_from(mine, other[c].step, times, times + n_time)};
-        rank += member->n_rank;
+        track[c] = (tandem_trace_track){.device = class->device.name,
+                                        .rank = rank,
+                                        .n_rank = class->n_rank,
+                                        .step = other[c].step,
+                                        .event = mine,
+                                        .n_event = events_from(mine, other[c].step, times, times + n_time)};
+        rank += class->n_rank;
     }
     if (status == TANDEM_OK)
-        status = tandem_trace_write(t->options->trace, t->subject->plan->name, lane,
+        status = tandem_trace_write(t->options->trace, t->subject->plan->name, track,
                                     t->subject->cluster.n_class, error);
     for (int c = 0; c < TANDEM_MAX_CLASS; c++) tandem_step_close(other[c].step);
     free(event);

@@ -91,21 +91,21 @@ static int print_path(const tandem_whatif *whatif, const cli_options *options)
 {
     char start[TANDEM_QUANTITY_TEXT], length[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
-    if (whatif->n_link == 0) return 0;
-    printf("\nCritical path: %d operator%s", whatif->n_link, whatif->n_link == 1 ? "" : "s");
+    if (whatif->n_critical == 0) return 0;
+    printf("\nCritical path: %d operator%s", whatif->n_critical, whatif->n_critical == 1 ? "" : "s");
     for (int k = 0; k < whatif->by_operator.n; k++) {
         const char *const what = whatif->by_operator.part[k].name;
         int64_t sum_ns = 0;
-        for (int i = 0; i < whatif->n_link; i++)
-            if (strcmp(whatif->link[i].what, what) == 0)
-                sum_ns += whatif->link[i].end_ns - whatif->link[i].start_ns;
+        for (int i = 0; i < whatif->n_critical; i++)
+            if (strcmp(whatif->critical_path[i].what, what) == 0)
+                sum_ns += whatif->critical_path[i].end_ns - whatif->critical_path[i].start_ns;
         if (sum_ns > 0) printf(", %s %.1f%%", what, 100 * ratio(sum_ns, whatif->step_ns));
     }
     putchar('\n');
     if (!options->verbose) return 0;
     cli_table_row(&table, ">from\t>takes\twho\ttype\toperator");
-    for (int i = 0; i < whatif->n_link; i++) {
-        const tandem_whatif_link *const one = &whatif->link[i];
+    for (int i = 0; i < whatif->n_critical; i++) {
+        const tandem_whatif_path_op *const one = &whatif->critical_path[i];
         cli_table_row(&table, "%s\t%s\t%s\t%s\t%s",
                       tandem_quantity_print_ns(start, sizeof start, one->start_ns),
                       tandem_quantity_print_ns(length, sizeof length, one->end_ns - one->start_ns), one->who,
@@ -208,8 +208,8 @@ static json_t *ranks_json(const tandem_whatif *whatif)
 static json_t *path_json(const tandem_whatif *whatif)
 {
     json_t *const links = json_array();
-    for (int k = 0; k < whatif->n_link; k++) {
-        const tandem_whatif_link *const one = &whatif->link[k];
+    for (int k = 0; k < whatif->n_critical; k++) {
+        const tandem_whatif_path_op *const one = &whatif->critical_path[k];
         json_array_append_new(links, json_pack("{s:s,s:s,s:s,s:I,s:I}", "who", one->who, "what", one->what,
                                                "name", one->name, "start_ns", (json_int_t)one->start_ns,
                                                "end_ns", (json_int_t)one->end_ns));
@@ -221,9 +221,9 @@ static int print_json(const tandem_whatif *whatif)
 {
     json_t *const object = cli_json("whatif");
     json_object_set_new(object, "recording",
-                        json_string(whatif->n_link   ? "chakra"
-                                    : whatif->n_rank ? "tandem"
-                                                     : "job"));
+                        json_string(whatif->n_critical ? "chakra"
+                                    : whatif->n_rank   ? "tandem"
+                                                       : "job"));
     json_object_set_new(object, "workers", json_integer(whatif->n_worker));
     json_object_set_new(object, "operators", json_integer(whatif->n_op));
     json_object_set_new(object, "negative_durations", json_integer(whatif->n_negative));
@@ -241,24 +241,24 @@ static int print_json(const tandem_whatif *whatif)
     json_object_set_new(object, "by_dp_rank", parts_json(&whatif->by_dp_rank, whatif));
     json_object_set_new(object, "by_worker", parts_json(&whatif->by_worker, whatif));
     if (whatif->n_rank) json_object_set_new(object, "ranks", ranks_json(whatif));
-    if (whatif->n_link) json_object_set_new(object, "critical_path", path_json(whatif));
+    if (whatif->n_critical) json_object_set_new(object, "critical_path", path_json(whatif));
     json_object_set_new(object, "steps", steps_json(whatif));
     return cli_print_json(object);
 }
 
 /* --- The command ---------------------------------------------------------------------------------------- */
 
-static tandem_status analyse(tandem_whatif **whatif, tandem_recording recording, const cli_options *options,
+static tandem_status analyse(tandem_whatif **whatif, tandem_trace_format format, const cli_options *options,
                              tandem_error *error)
 {
-    tandem_job *job = NULL;
+    tandem_pipeline_trace *pipeline = NULL;
     const char *const path = options->word[0];
-    if (recording == TANDEM_RECORDING_CHAKRA)
+    if (format == TANDEM_TRACE_FORMAT_CHAKRA)
         return tandem_whatif_chakra(whatif, options->word, options->n_word, options->trace, error);
-    if (recording == TANDEM_RECORDING_STEP) return tandem_whatif_trace(whatif, path, options->trace, error);
-    tandem_status status = tandem_job_read(&job, path, error);
-    if (status == TANDEM_OK) status = tandem_whatif_job(whatif, job, options->trace, error);
-    tandem_job_close(job);
+    if (format == TANDEM_TRACE_FORMAT_STEP) return tandem_whatif_trace(whatif, path, options->trace, error);
+    tandem_status status = tandem_pipeline_trace_read(&pipeline, path, error);
+    if (status == TANDEM_OK) status = tandem_whatif_pipeline(whatif, pipeline, options->trace, error);
+    tandem_pipeline_trace_close(pipeline);
     return status;
 }
 
@@ -266,21 +266,21 @@ static int run(const cli_options *options)
 {
     tandem_error error = {0};
     tandem_whatif *whatif = NULL;
-    tandem_recording recording = TANDEM_RECORDING_JOB;
+    tandem_trace_format format = TANDEM_TRACE_FORMAT_PIPELINE_CSV;
     if (options->n_word == 0) return cli_refuse(TANDEM_USAGE, "say which trace: tandem whatif TRACE");
     const size_t n = options->trace ? strlen(options->trace) : 0;
     if (n > 3 && strcmp(options->trace + n - 3, ".et") == 0)
         return cli_refuse(TANDEM_USAGE, "--trace: the step and its ideal are written as JSON, not as '%s'",
                           options->trace);
-    tandem_status status = tandem_recording_find(&recording, options->word[0], &error);
+    tandem_status status = tandem_trace_format_detect(&format, options->word[0], &error);
     if (status != TANDEM_OK) return cli_fail(&error);
-    if (recording == TANDEM_RECORDING_TORCH) return whatif_torch(options);
-    if (options->n_word > 1 && recording != TANDEM_RECORDING_CHAKRA)
+    if (format == TANDEM_TRACE_FORMAT_TORCH) return whatif_torch(options);
+    if (options->n_word > 1 && format != TANDEM_TRACE_FORMAT_CHAKRA)
         return cli_refuse(TANDEM_USAGE,
                           "'%s' holds all ranks, so it stands alone; several files are of the PyTorch "
                           "profiler or of Chakra, one a rank",
                           options->word[0]);
-    status = analyse(&whatif, recording, options, &error);
+    status = analyse(&whatif, format, options, &error);
     int code = 0;
     if (status != TANDEM_OK)
         code = cli_fail(&error);

@@ -27,14 +27,14 @@ static double share(int64_t part_ns, int64_t whole_ns)
 }
 
 /* Mean over the ranks of their mean steps. */
-static int64_t mean_step(const tandem_torch *torch)
+static int64_t mean_step(const tandem_torch_summary *torch)
 {
     int64_t sum_ns = 0;
     for (int k = 0; k < torch->n_rank; k++) sum_ns += torch->rank[k].mean.duration_ns / torch->n_rank;
     return sum_ns;
 }
 
-static int64_t all_steps(const tandem_torch *torch)
+static int64_t all_steps(const tandem_torch_summary *torch)
 {
     int64_t n = 0;
     for (int k = 0; k < torch->n_rank; k++) n += torch->rank[k].n_step;
@@ -42,25 +42,25 @@ static int64_t all_steps(const tandem_torch *torch)
 }
 
 /* A step of a rank, of what all ranks spent. */
-static int64_t a_step(const tandem_torch *torch, int64_t sum_ns)
+static int64_t a_step(const tandem_torch_summary *torch, int64_t sum_ns)
 {
     const int64_t n = all_steps(torch);
     return n > 0 ? sum_ns / n : 0;
 }
 
-static int64_t cost_of(const tandem_torch *torch, const tandem_torch_cost *cost)
+static int64_t cost_of(const tandem_torch_summary *torch, const tandem_torch_cost *cost)
 {
     return torch->rank[0].is_device ? cost->device_ns : cost->self_ns;
 }
 
-static int64_t negatives(const tandem_torch *torch)
+static int64_t negatives(const tandem_torch_summary *torch)
 {
     int64_t n = 0;
     for (int k = 0; k < torch->n_rank; k++) n += torch->rank[k].n_negative;
     return n;
 }
 
-static int64_t casts(const tandem_torch *torch)
+static int64_t casts(const tandem_torch_summary *torch)
 {
     int64_t sum_ns = 0;
     for (int k = 0; k < torch->n_operator; k++)
@@ -70,7 +70,7 @@ static int64_t casts(const tandem_torch *torch)
 
 /* --- For people ----------------------------------------------------------------------------------------- */
 
-static void print_excess(const tandem_torch *torch)
+static void print_excess(const tandem_torch_summary *torch)
 {
     if (torch->excess < 0) return;
     const tandem_torch_operator *const op = &torch->operators[torch->excess];
@@ -78,7 +78,7 @@ static void print_excess(const tandem_torch *torch)
            tandem_torch_pass_name(op->pass));
 }
 
-static void print_cause(const tandem_torch *torch)
+static void print_cause(const tandem_torch_summary *torch)
 {
     const tandem_torch_rank *const slowest = &torch->rank[torch->slowest];
     if (torch->n_rank == 1) return;
@@ -98,7 +98,7 @@ static void print_cause(const tandem_torch *torch)
     if (torch->n_joined == 0 || slowest->n_last > 0) print_excess(torch);
 }
 
-static int print_ranks(const tandem_torch *torch)
+static int print_ranks(const tandem_torch_summary *torch)
 {
     cli_table table = {0};
     cli_table_row(&table, "rank\t>steps\t>step\t>computes\t>communicates\t>exposed\t>idle\t>waits for "
@@ -117,7 +117,7 @@ static int print_ranks(const tandem_torch *torch)
     return code;
 }
 
-static int print_operators(const tandem_torch *torch, int most)
+static int print_operators(const tandem_torch_summary *torch, int most)
 {
     const int64_t step_ns = mean_step(torch);
     cli_table table = {0};
@@ -138,7 +138,7 @@ static int print_operators(const tandem_torch *torch, int most)
     return code;
 }
 
-static int print_collectives(const tandem_torch *torch, int most)
+static int print_collectives(const tandem_torch_summary *torch, int most)
 {
     cli_table table = {0};
     if (torch->n_collective == 0) return 0;
@@ -156,7 +156,7 @@ static int print_collectives(const tandem_torch *torch, int most)
 }
 
 /* What was passed over is said, not hidden. */
-static void print_notes(const tandem_torch *torch, const cli_options *options)
+static void print_notes(const tandem_torch_summary *torch, const cli_options *options)
 {
     for (int k = 0; k < torch->n_rank; k++) {
         const tandem_torch_rank *const rank = &torch->rank[k];
@@ -177,7 +177,7 @@ static void print_notes(const tandem_torch *torch, const cli_options *options)
     }
 }
 
-static int print_text(const tandem_torch *torch, const cli_options *options)
+static int print_text(const tandem_torch_summary *torch, const cli_options *options)
 {
     const int most = options->verbose ? torch->n_operator : ROWS;
     print_notes(torch, options);
@@ -230,7 +230,7 @@ static json_t *cost_json(const tandem_torch_cost *cost)
                      (json_int_t)cost->device_ns);
 }
 
-static json_t *operator_json(const tandem_torch *torch, const tandem_torch_operator *op)
+static json_t *operator_json(const tandem_torch_summary *torch, const tandem_torch_operator *op)
 {
     json_t *const object = cost_json(&op->cost), *const ranks = json_array();
     for (int k = 0; k < torch->n_rank; k++) json_array_append_new(ranks, cost_json(&op->rank[k]));
@@ -242,7 +242,7 @@ static json_t *operator_json(const tandem_torch *torch, const tandem_torch_opera
     return object;
 }
 
-static int print_json(const tandem_torch *torch)
+static int print_json(const tandem_torch_summary *torch)
 {
     json_t *const object = cli_json("whatif"), *const ranks = json_array(), *const operators = json_array(),
                   *const collectives = json_array();
@@ -283,7 +283,7 @@ static int print_json(const tandem_torch *torch)
 int whatif_torch(const cli_options *options)
 {
     tandem_error error = {0};
-    tandem_torch *torch = NULL;
+    tandem_torch_summary *torch = NULL;
     if (options->trace)
         return cli_refuse(TANDEM_USAGE,
                           "--trace is for a job (CSV) or a step of tandem; '%s' is of the PyTorch profiler",

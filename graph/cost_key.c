@@ -29,7 +29,7 @@ static int cast_key(const tandem_step *step, const tandem_task *task, int varian
         key->elements =
             tandem_shape_elements(restores ? &step->graph->op[op->input[task->slot]].shape : &op->shape);
     key->range = step_range(step, task, to);
-    key->columnwise =
+    key->transposed_copy =
         !restores && to != TANDEM_F32 && step_has_columns(step, step_cast_value(step, task, to));
     return 1;
 }

@@ -470,10 +470,10 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
     step->options = options;
     step->options.n_micro = options.n_micro > 1 ? options.n_micro : 1;
     step->graph = graph;
-    step->wider = wider;
+    step->amp_dtype = wider;
     step->bucket_bytes = bucket_bytes ? bucket_bytes : DEFAULT_BUCKET_BYTES;
     const int n_rowwise = (int)n_op * (FIRST_MORE + (is_plain ? 0 : MORE_AN_OP));
-    step->n_value = n_rowwise * (options.columnwise ? 2 : 1);
+    step->n_value = n_rowwise * (options.transposed_copy ? 2 : 1);
     step->index = calloc(1, sizeof *step->index);
     step->precision = array(n_op, sizeof *step->precision);
     step->native = array(n_op, sizeof *step->native);
@@ -486,7 +486,7 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
         !step->parameter_order || !step->parameter_start || !allocate_index(step->index, n_op, n_parameter))
         goto no_memory;
     step->index->n_rowwise = n_rowwise;
-    if (options.columnwise && !(step->index->has_columns = array((size_t)n_rowwise, 1))) goto no_memory;
+    if (options.transposed_copy && !(step->index->has_columns = array((size_t)n_rowwise, 1))) goto no_memory;
 
     count_contributions(graph, step->index);
     find_gradient_roots(graph, step->index);
@@ -497,7 +497,7 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
     if (!step_cut(step)) goto no_memory;
     append_all(step);
     assert((size_t)step->n_task <= most_tasks);
-    if (options.columnwise) step_find_columnwise(step);
+    if (options.transposed_copy) step_find_columnwise(step);
     if (!allocate_plan(step->index, (size_t)step->n_task, (size_t)step->n_value)) goto no_memory;
     tandem_step_resolve_all(step);
     *out = step;

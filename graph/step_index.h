@@ -255,7 +255,7 @@ static inline uint64_t memory_padded(uint64_t bytes)
 /* What a type of the precision table is on the device of this step. */
 static inline tandem_dtype device_type(const tandem_step *step, tandem_dtype dtype)
 {
-    return dtype == TANDEM_WIDER ? step->wider : dtype;
+    return dtype == TANDEM_WIDER ? step->amp_dtype : dtype;
 }
 
 #endif

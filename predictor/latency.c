@@ -61,8 +61,8 @@ struct tandem_latency {
 /* Of level 0; a cast's "pass" is where its range is from, and whether it writes columns. */
 static task_group group_of_task(const tandem_cost_key *key, const tandem_work *work)
 {
-    const int pass =
-        key->kind == TANDEM_COST_CAST ? (int)key->range + TANDEM_N_RANGE * key->columnwise : (int)key->pass;
+    const int pass = key->kind == TANDEM_COST_CAST ? (int)key->range + TANDEM_N_RANGE * key->transposed_copy
+                                                   : (int)key->pass;
     return (task_group){0, work->kind, work->is_product, pass, (int)work->type, (int)key->to};
 }
 
@@ -183,7 +183,7 @@ int64_t tandem_latency_ns(const tandem_latency *latency, const tandem_cost_key *
     if (fit)
         ns = fitted_ns(fit, work.flops, work.bytes);
     else if (tandem_device_is_described(&latency->device))
-        ns = tandem_roofline_ns(&latency->device.facts, &work) * latency->factor;
+        ns = tandem_roofline_ns(&latency->device.gpu_spec, &work) * latency->factor;
     if (!(ns >= 0) || ns > 1e18) return -1;
     if (spread) *spread = fit ? fit->spread : NAN;
     return ns > 1 ? llround(ns) : 1;
@@ -228,7 +228,7 @@ static tandem_status find_description_factor(tandem_latency *latency, const samp
     size_t n = 0;
     if (!ratio) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %zu measured times", all->n);
     for (size_t i = 0; i < all->n; i++) {
-        const double is_described = tandem_roofline_ns(&latency->device.facts, &all->work[i]);
+        const double is_described = tandem_roofline_ns(&latency->device.gpu_spec, &all->work[i]);
         if (is_described > 0) ratio[n++] = all->one[i].ns / is_described;
     }
     if (n > 0) latency->factor = tandem_median(ratio, n);
@@ -241,9 +241,9 @@ static tandem_status collect_samples(samples *all, tandem_store *store, const ta
 {
     if (!store) return TANDEM_OK;
     tandem_status status =
-        tandem_store_each_cost(store, device->name, co_runner, NULL, collect_sample, all, error);
+        tandem_store_visit_costs(store, device->name, co_runner, NULL, collect_sample, all, error);
     if (status == TANDEM_OK && all->n == 0 && co_runner[0])
-        status = tandem_store_each_cost(store, device->name, "", NULL, collect_sample, all, error);
+        status = tandem_store_visit_costs(store, device->name, "", NULL, collect_sample, all, error);
     return status;
 }
 

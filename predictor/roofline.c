@@ -2,9 +2,9 @@
  *
  *   time = max(launch, max(compute, memory) + launch / 2)
  *
- *   memory  = bytes / (bytes_per_s · achieved_bytes)
+ *   memory  = bytes / (bytes_per_s · memory_efficiency)
  *   compute = flops / (flops_per_s · achieved)                    of what is no product
- *   compute = waves · tile_m · tile_n · 2 · depth / (flops_per_s · achieved / n_unit)     of a product
+ *   compute = waves · tile_m · tile_n · 2 · depth / (flops_per_s · achieved / n_sm)     of a product
  *
  * the roofline of Williams, Waterman and Patterson (Commun. ACM 52, 2009) with achieved rates for its roofs:
  * on inference cards the datasheet's peak is no bound that a kernel comes near. Of a launch, the part that
@@ -17,7 +17,7 @@
  * 1.1 and 1.25 times (*estimates*). Sides shorter than a tile get one as short as 32 (*estimate*). Where
  * there are fewer tiles than multiprocessors, k is split over the idle ones, down to a depth of 256
  * (*estimate*), so that
- *   depth = max(k / max(1, ⌊n_unit / tiles⌋), min(k, 256)),   waves = ⌈tiles / n_unit⌉
+ *   depth = max(k / max(1, ⌊n_sm / tiles⌋), min(k, 256)),   waves = ⌈tiles / n_sm⌉
  * which falls in no dimension. A convolution is the product of its windows, `slower` times as long
  * (predictor/task_work.c). */
 #include <math.h>
@@ -37,39 +37,38 @@ static double tile_side(double size, double max_side)
 }
 
 /* FLOPs that each multiprocessor is busy with, padding included, under one choice of tiles. */
-static double unit_flops(const tandem_device_facts *facts, const tandem_work *work, double max_m,
-                         double max_n)
+static double unit_flops(const tandem_gpu_spec *spec, const tandem_work *work, double max_m, double max_n)
 {
     const double tile_m = tile_side(work->m, max_m), tile_n = tile_side(work->n, max_n);
     const double tiles = work->count * ceil(work->m / tile_m) * ceil(work->n / tile_n);
-    const double splits = tiles < facts->n_unit ? floor(facts->n_unit / tiles) : 1;
+    const double splits = tiles < spec->n_sm ? floor(spec->n_sm / tiles) : 1;
     const double min = work->k < min_depth ? work->k : min_depth;
     const double depth = work->k / splits > min ? work->k / splits : min;
-    return ceil(tiles / facts->n_unit) * tile_m * tile_n * 2 * depth;
+    return ceil(tiles / spec->n_sm) * tile_m * tile_n * 2 * depth;
 }
 
-static double tiled_product_flops(const tandem_device_facts *facts, const tandem_work *work)
+static double tiled_product_flops(const tandem_gpu_spec *spec, const tandem_work *work)
 {
     double min = INFINITY;
     for (size_t i = 0; i < sizeof tile_choices / sizeof *tile_choices; i++) {
         const double flops =
-            unit_flops(facts, work, tile_choices[i].m, tile_choices[i].n) * tile_choices[i].time_factor;
+            unit_flops(spec, work, tile_choices[i].m, tile_choices[i].n) * tile_choices[i].time_factor;
         if (flops < min) min = flops;
     }
-    return min * facts->n_unit * work->time_factor;
+    return min * spec->n_sm * work->time_factor;
 }
 
-double tandem_roofline_ns(const tandem_device_facts *facts, const tandem_work *work)
+double tandem_roofline_ns(const tandem_gpu_spec *spec, const tandem_work *work)
 {
     const tandem_dtype type = work->type < TANDEM_N_RATE ? work->type : TANDEM_F32;
-    const double rate = facts->flops_per_s[type] * facts->achieved[type];
-    const double memory = work->bytes / (facts->bytes_per_s * facts->achieved_bytes);
+    const double rate = spec->flops_per_s[type] * spec->compute_efficiency[type];
+    const double memory = work->bytes / (spec->bytes_per_s * spec->memory_efficiency);
     double compute = 0;
     if (work->is_product && !(rate > 0)) return -1;
     if (work->is_product)
-        compute = tiled_product_flops(facts, work) / rate;
-    else if (facts->flops_per_s[TANDEM_F32] > 0)
-        compute = work->flops / (facts->flops_per_s[TANDEM_F32] * facts->achieved[TANDEM_F32]);
-    const double ns = 1e9 * (memory > compute ? memory : compute) + 0.5 * (double)facts->launch_ns;
-    return ns > (double)facts->launch_ns ? ns : (double)facts->launch_ns;
+        compute = tiled_product_flops(spec, work) / rate;
+    else if (spec->flops_per_s[TANDEM_F32] > 0)
+        compute = work->flops / (spec->flops_per_s[TANDEM_F32] * spec->compute_efficiency[TANDEM_F32]);
+    const double ns = 1e9 * (memory > compute ? memory : compute) + 0.5 * (double)spec->launch_ns;
+    return ns > (double)spec->launch_ns ? ns : (double)spec->launch_ns;
 }

@@ -252,7 +252,7 @@ static void cast_work(tandem_work *work, const tandem_cost_key *key)
     const int n_read = tandem_dtype_bytes(key->to) == 1 && key->range == TANDEM_RANGE_FOUND ? 2 : 1;
     work->kind = "cast";
     work->bytes = (double)key->elements *
-                  (n_read * dtype_size(key->from) + (1 + key->columnwise) * dtype_size(key->to));
+                  (n_read * dtype_size(key->from) + (1 + key->transposed_copy) * dtype_size(key->to));
 }
 
 static int is_operator_kind(const char *signature, const char *name)

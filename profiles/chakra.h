@@ -25,7 +25,7 @@ enum { TANDEM_CHAKRA_ALL_REDUCE = 0 }; /* of the attribute comm_type */
 int tandem_chakra_is_path(const char *path);
 
 /* tandem_chakra_write: what tandem_trace_write says of .et. The events have been checked. */
-tandem_status tandem_chakra_write(const char *path, const char *title, const tandem_trace_lane *lane,
-                                  int n_lane, tandem_error *error);
+tandem_status tandem_chakra_write(const char *path, const char *title, const tandem_trace_track *track,
+                                  int n_track, tandem_error *error);
 
 #endif

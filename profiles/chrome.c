@@ -4,19 +4,19 @@
 
 enum { DIGITS = 32 };
 
-static void flush(tandem_chrome *chrome)
+static void flush_chrome(tandem_chrome *chrome)
 {
     if (chrome->n) (void)fwrite(chrome->buffer, 1, chrome->n, chrome->stream);
     chrome->n = 0;
 }
 
 /* A string in quotes, and room for the rest of an event behind it. Most need no escapes. */
-static void put_text(tandem_chrome *chrome, const char *text)
+static void put_json_string(tandem_chrome *chrome, const char *text)
 {
-    enum { LONGEST = TANDEM_CHROME_ROOM - TANDEM_CHROME_EVENT - 2 };
+    enum { LONGEST = TANDEM_CHROME_CAPACITY - TANDEM_CHROME_EVENT - 2 };
     size_t n = 0;
     while ((unsigned char)(text[n] - 0x20) < 0x5f && text[n] != '"' && text[n] != '\\') n++;
-    if (chrome->n + n > LONGEST || text[n]) flush(chrome);
+    if (chrome->n + n > LONGEST || text[n]) flush_chrome(chrome);
     if (text[n] || n > LONGEST) {
         tandem_json_write_text(chrome->stream, text);
         return;
@@ -31,7 +31,7 @@ static void put_text(tandem_chrome *chrome, const char *text)
 /* --- Numbers -------------------------------------------------------------------------------------------- */
 
 /* The digits of a number that end at `end`; returns where they begin. */
-static char *digits_before(char *end, uint64_t value)
+static char *write_digits_before(char *end, uint64_t value)
 {
     static const char pairs[] =
         "00010203040506070809101112131415161718192021222324252627282930313233343536373839"
@@ -53,9 +53,9 @@ static void put_digits(tandem_chrome *chrome, const char text[DIGITS], const cha
     chrome->n += n;
 }
 
-void tandem_chrome_whole(tandem_chrome *chrome, int64_t value)
+void tandem_chrome_integer(tandem_chrome *chrome, int64_t value)
 {
-    char text[DIGITS], *first = digits_before(text + DIGITS, magnitude_of(value));
+    char text[DIGITS], *first = write_digits_before(text + DIGITS, magnitude_of(value));
     if (value < 0) *--first = '-';
     put_digits(chrome, text, first);
 }
@@ -69,7 +69,7 @@ void tandem_chrome_us(tandem_chrome *chrome, int64_t ns)
     end[-2] = (char)('0' + rest / 10 % 10);
     end[-3] = (char)('0' + rest / 100);
     end[-4] = '.';
-    char *first = digits_before(end - 4, whole);
+    char *first = write_digits_before(end - 4, whole);
     if (ns < 0) *--first = '-';
     put_digits(chrome, text, first);
 }
@@ -78,15 +78,15 @@ void tandem_chrome_us(tandem_chrome *chrome, int64_t ns)
 
 static void begin_event(tandem_chrome *chrome, char phase, const char *name, int pid, int tid)
 {
-    if (chrome->n > TANDEM_CHROME_ROOM - TANDEM_CHROME_EVENT) flush(chrome);
+    if (chrome->n > TANDEM_CHROME_CAPACITY - TANDEM_CHROME_EVENT) flush_chrome(chrome);
     tandem_chrome_put(chrome, chrome->n_event++ ? ",\n{\"ph\":\"" : "\n{\"ph\":\"");
     chrome->buffer[chrome->n++] = phase;
     tandem_chrome_put(chrome, "\",\"name\":");
-    put_text(chrome, name);
+    put_json_string(chrome, name);
     tandem_chrome_put(chrome, ",\"pid\":");
-    tandem_chrome_whole(chrome, pid);
+    tandem_chrome_integer(chrome, pid);
     tandem_chrome_put(chrome, ",\"tid\":");
-    tandem_chrome_whole(chrome, tid);
+    tandem_chrome_integer(chrome, tid);
 }
 
 void tandem_chrome_event(tandem_chrome *chrome, char phase, const char *name, const char *category, int pid,
@@ -103,7 +103,7 @@ void tandem_chrome_name(tandem_chrome *chrome, const char *kind, int pid, int ti
 {
     begin_event(chrome, 'M', kind, pid, tid);
     tandem_chrome_put(chrome, ",\"args\":{\"name\":");
-    put_text(chrome, name);
+    put_json_string(chrome, name);
     tandem_chrome_put(chrome, "}}");
 }
 
@@ -115,7 +115,7 @@ void tandem_chrome_begin(tandem_chrome *chrome, FILE *stream, const char *title)
     tandem_chrome_put(chrome, "{\"displayTimeUnit\":\"ns\"");
     if (title) {
         tandem_chrome_put(chrome, ",\"otherData\":{\"title\":");
-        put_text(chrome, title);
+        put_json_string(chrome, title);
         tandem_chrome_put(chrome, "}");
     }
     tandem_chrome_put(chrome, ",\"traceEvents\":[");
@@ -123,7 +123,7 @@ void tandem_chrome_begin(tandem_chrome *chrome, FILE *stream, const char *title)
 
 void tandem_chrome_end(tandem_chrome *chrome)
 {
-    flush(chrome);
+    flush_chrome(chrome);
     tandem_chrome_put(chrome, "\n]}\n");
-    flush(chrome);
+    flush_chrome(chrome);
 }

@@ -18,13 +18,14 @@
 #include <string.h>
 
 /* EVENT: most bytes of an event beside its name; there is always room for them once it has begun. */
-enum { TANDEM_CHROME_ROOM = 1 << 16, TANDEM_CHROME_EVENT = 1 << 11 };
+enum { TANDEM_CHROME_CAPACITY = 1 << 16, TANDEM_CHROME_EVENT = 1 << 11 };
 
 typedef struct tandem_chrome {
     FILE *stream;
     int64_t n_event;
-    size_t n; /* bytes in `buffer`: at most TANDEM_CHROME_ROOM − TANDEM_CHROME_EVENT where an event begins */
-    char buffer[TANDEM_CHROME_ROOM];
+    /* bytes in `buffer`: at most TANDEM_CHROME_CAPACITY − TANDEM_CHROME_EVENT where an event begins */
+    size_t n;
+    char buffer[TANDEM_CHROME_CAPACITY];
 } tandem_chrome;
 
 /* {"displayTimeUnit":"ns", …, "traceEvents":[ and what closes it. title NULL: none. */
@@ -38,7 +39,7 @@ void tandem_chrome_name(tandem_chrome *chrome, const char *kind, int pid, int ti
  * category is no text of a user's: it is written as it is. */
 void tandem_chrome_event(tandem_chrome *chrome, char phase, const char *name, const char *category, int pid,
                          int tid, int64_t ts_ns);
-void tandem_chrome_whole(tandem_chrome *chrome, int64_t value);
+void tandem_chrome_integer(tandem_chrome *chrome, int64_t value);
 /* µs with three decimals, in integers: exact, and with a point in every locale. */
 void tandem_chrome_us(tandem_chrome *chrome, int64_t ns);
 

@@ -11,12 +11,12 @@
 enum {
     TANDEM_CLUSTER_MAX_RANK = 1000000,
     TANDEM_CLUSTER_MAX_BATCH = 1000000000,
-    TANDEM_CLUSTER_SLOW = 1000000, /* what 1 is in millionths */
-    TANDEM_CLUSTER_MAX_SLOW = 1000 /* times */
+    TANDEM_CLUSTER_PPM = 1000000,      /* what 1 is in millionths */
+    TANDEM_CLUSTER_MAX_SLOWDOWN = 1000 /* times */
 };
 
 /* A factor of a JSON file as tandem_cluster_class.slowdown_ppm; −1 where it is not allowed. */
-int64_t tandem_cluster_slow_of(double factor);
+int64_t tandem_slowdown_ppm_of(double factor);
 
 /* tandem_link_parse: "100Gbit/s,5us"; `name` of the link is for errors. TANDEM_USAGE; *link unchanged on
  * error. */

@@ -22,22 +22,22 @@ enum {
 
 /* What capabilities have, for the rows that name one. */
 enum {
-#define ROW(capability, wider, precisions)                                                                   \
-    PRECISIONS_##capability = (precisions), WIDER_##capability = TANDEM_##wider,
+#define ROW(capability, amp_dtype, precisions)                                                               \
+    PRECISIONS_##capability = (precisions), AMP_##capability = TANDEM_##amp_dtype,
 #include "profiles/devices/capability.def"
 #undef ROW
 };
 /* clang-format off */
 static const tandem_device devices[] = {
-#define ROW(name, features, wider, precisions, meaning)                                                      \
-    {name, meaning, precisions, TANDEM_##wider, 0, 0, {.n_unit = 0}},
+#define ROW(name, features, amp_dtype, precisions, meaning)                                                      \
+    {name, meaning, precisions, TANDEM_##amp_dtype, 0, 0, {.n_sm = 0}},
 #include "profiles/devices/cpu.def"
 #undef ROW
 #define ROW(name, capability, memory_gb, meaning, ...)                                                       \
     {name,                                                                                                   \
      meaning,                                                                                                \
      PRECISIONS_##capability,                                                                                \
-     (tandem_dtype)WIDER_##capability,                                                                       \
+     (tandem_dtype)AMP_##capability,                                                                       \
      memory_gb * UINT64_C(1000000000),                                                                       \
      1,                                                                                                      \
      {__VA_ARGS__}},
@@ -47,7 +47,7 @@ static const tandem_device devices[] = {
 /* clang-format on */
 /* Of the first rows: the described ones behind them have none. */
 static const char *const features_of[] = {
-#define ROW(name, features, wider, precisions, meaning) features,
+#define ROW(name, features, amp_dtype, precisions, meaning) features,
 #include "profiles/devices/cpu.def"
 #undef ROW
 };
@@ -55,18 +55,18 @@ enum { N_DEVICE = (int)(sizeof devices / sizeof devices[0]) };
 
 /* Cards that kernels run on, by number. What there is of them is known where they are
  * (backend/cuda/device.c); one that is older than Ampere says itself that it has no bf16. */
-static const tandem_device a_card = {
-    "cuda:N", "NVIDIA card number N", PRECISIONS_89, (tandem_dtype)WIDER_89, 0, 1, {.n_unit = 0}};
-enum { MOST_CARD_DIGITS = 3 };
+static const tandem_device any_gpu = {
+    "cuda:N", "NVIDIA card number N", PRECISIONS_89, (tandem_dtype)AMP_89, 0, 1, {.n_sm = 0}};
+enum { MAX_GPU_DIGITS = 3 };
 
 /* Whether it is cuda: and a number. */
-static bool is_card(const char *name)
+static bool is_gpu_name(const char *name)
 {
     static const char prefix[] = "cuda:";
     const size_t n = sizeof prefix - 1;
     if (!name || strncmp(name, prefix, n) != 0) return false;
     const size_t digits = strspn(name + n, "0123456789");
-    return digits > 0 && digits <= MOST_CARD_DIGITS && !name[n + digits] && (digits == 1 || name[n] != '0');
+    return digits > 0 && digits <= MAX_GPU_DIGITS && !name[n + digits] && (digits == 1 || name[n] != '0');
 }
 
 #if defined(__x86_64__)
@@ -79,7 +79,7 @@ static bool has_avxvnni(void)
 }
 #endif
 
-static bool cpu_has(const char *feature)
+static bool cpu_has_feature(const char *feature)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -106,7 +106,7 @@ static bool cpu_has(const char *feature)
 }
 
 /* Appends ", word" or "word" to a list in text[size], cut to fit. */
-static void append(char *text, size_t size, const char *word)
+static void append_to_list(char *text, size_t size, const char *word)
 {
     size_t used = strlen(text);
     for (const char *c = used ? ", " : ""; *c && used + 1 < size; c++) text[used++] = *c;
@@ -115,7 +115,7 @@ static void append(char *text, size_t size, const char *word)
 }
 
 /* The features of a row that this machine lacks, into missing[size]; returns how many. */
-static int lacks(int index, char *missing, size_t size)
+static int list_missing_features(int index, char *missing, size_t size)
 {
     char features[128];
     int n = 0;
@@ -123,8 +123,8 @@ static int lacks(int index, char *missing, size_t size)
     (void)snprintf(features, sizeof features, "%s", features_of[index]);
     char *rest = NULL;
     for (char *one = strtok_r(features, " ", &rest); one; one = strtok_r(NULL, " ", &rest))
-        if (!cpu_has(one)) {
-            append(missing, size, one);
+        if (!cpu_has_feature(one)) {
+            append_to_list(missing, size, one);
             n++;
         }
     return n;
@@ -135,22 +135,23 @@ tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *d
                                       const tandem_step_options *options, tandem_error *error)
 {
     tandem_step_options laid_out = options ? *options : (tandem_step_options){0};
-    laid_out.columnwise = device->columnwise;
-    return tandem_step_open_with(step, graph, device->wider, bucket_bytes, &laid_out, error);
+    laid_out.transposed_copy = device->transposed_copy;
+    return tandem_step_open_with(step, graph, device->amp_dtype, bucket_bytes, &laid_out, error);
 }
 
-int tandem_device_is_described(const tandem_device *device) { return device->facts.n_unit > 0; }
+int tandem_device_is_described(const tandem_device *device) { return device->gpu_spec.n_sm > 0; }
 
-static bool present(int index)
+static bool is_row_present(int index)
 {
     char missing[128];
-    return !tandem_device_is_described(&devices[index]) && lacks(index, missing, sizeof missing) == 0;
+    return !tandem_device_is_described(&devices[index]) &&
+           list_missing_features(index, missing, sizeof missing) == 0;
 }
 
 /* What a command line may say for the last and the first of the rows that this machine's CPU can run. */
 static const char word_strongest[] = "strongest", word_weakest[] = "weakest";
 
-static int index_of(const char *name)
+static int find_device_row(const char *name)
 {
     for (int i = 0; name && i < N_DEVICE; i++)
         if (strcmp(devices[i].name, name) == 0) return i;
@@ -164,19 +165,19 @@ const tandem_device *tandem_device_get(int index)
     return index >= 0 && index < N_DEVICE ? &devices[index] : NULL;
 }
 
-static tandem_status refuse_unknown(const char *name, tandem_error *error)
+static tandem_status refuse_unknown_device(const char *name, tandem_error *error)
 {
     const char *candidates[N_DEVICE + 3];
     char known[512] = "";
     size_t n = 0;
     for (int i = 0; i < N_DEVICE; i++) {
         candidates[n++] = devices[i].name;
-        append(known, sizeof known, devices[i].name);
+        append_to_list(known, sizeof known, devices[i].name);
     }
     candidates[n++] = "cuda:0";
     candidates[n++] = word_strongest;
     candidates[n++] = word_weakest;
-    append(known, sizeof known, a_card.name);
+    append_to_list(known, sizeof known, any_gpu.name);
     return tandem_error_set(
         error, TANDEM_UNKNOWN_NAME,
         "there is no device '%.*s'.%s Devices: %s; on a command line also %s and %s, of this machine's CPU.",
@@ -186,13 +187,13 @@ static tandem_status refuse_unknown(const char *name, tandem_error *error)
 
 tandem_status tandem_device_find(tandem_device *device, const char *name, tandem_error *error)
 {
-    const int index = index_of(name);
+    const int index = find_device_row(name);
     if (index >= 0) {
         *device = devices[index];
         return TANDEM_OK;
     }
-    if (is_card(name)) {
-        *device = a_card;
+    if (is_gpu_name(name)) {
+        *device = any_gpu;
         (void)snprintf(device->name, sizeof device->name, "%s", name);
         return TANDEM_OK;
     }
@@ -202,16 +203,16 @@ tandem_status tandem_device_find(tandem_device *device, const char *name, tandem
                                 "a file has the device's "
                                 "name (tandem list devices)",
                                 name);
-    return refuse_unknown(name, error);
+    return refuse_unknown_device(name, error);
 }
 
-tandem_status tandem_device_named(tandem_device *device, const char *word, tandem_error *error)
+tandem_status tandem_device_resolve(tandem_device *device, const char *word, tandem_error *error)
 {
     const int is_strongest = strcmp(word, word_strongest) == 0;
     int found = -1;
     if (!is_strongest && strcmp(word, word_weakest) != 0) return tandem_device_find(device, word, error);
     for (int i = 0; i < N_DEVICE && (is_strongest || found < 0); i++)
-        if (present(i)) found = i;
+        if (is_row_present(i)) found = i;
     if (found < 0)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "this machine's CPU is none of the devices, so that it has no %s one", word);
@@ -219,10 +220,10 @@ tandem_status tandem_device_named(tandem_device *device, const char *word, tande
     return TANDEM_OK;
 }
 
-int tandem_device_present(const char *name)
+int tandem_device_is_present(const char *name)
 {
-    const int index = index_of(name);
-    return index >= 0 && present(index);
+    const int index = find_device_row(name);
+    return index >= 0 && is_row_present(index);
 }
 
 tandem_status tandem_device_require(const char *name, tandem_error *error)
@@ -237,28 +238,28 @@ tandem_status tandem_device_require(const char *name, tandem_error *error)
                                 "`tandem allocate --predict` take it. `tandem list devices` shows what is "
                                 "here.",
                                 name);
-    if (is_card(name)) return TANDEM_OK; /* who opens it sees whether it is there */
+    if (is_gpu_name(name)) return TANDEM_OK; /* who opens it sees whether it is there */
     char missing[128], have[512] = "";
-    if (lacks(index_of(name), missing, sizeof missing) == 0) return TANDEM_OK;
+    if (list_missing_features(find_device_row(name), missing, sizeof missing) == 0) return TANDEM_OK;
     for (int i = 0; i < N_DEVICE; i++)
-        if (present(i)) append(have, sizeof have, devices[i].name);
+        if (is_row_present(i)) append_to_list(have, sizeof have, devices[i].name);
     return tandem_error_set(error, TANDEM_NO_DEVICE,
                             "this machine is no '%s': its CPU lacks %s. It can be: "
                             "%s.",
                             name, missing, have[0] ? have : "none of the devices");
 }
 
-void tandem_device_unlike_pair(const tandem_device **strong, const tandem_device **weak)
+void tandem_device_demo_pair(const tandem_device **strong, const tandem_device **weak)
 {
     int first = -1, last = -1;
     for (int i = 0; i < N_DEVICE; i++)
-        if (present(i)) {
+        if (is_row_present(i)) {
             first = first < 0 ? i : first;
             last = i;
         }
-    const int card = index_of("cpu:avx2_vnni");
+    const int demo_weak = find_device_row("cpu:avx2_vnni");
     /* Where it is the strongest itself, the weakest is what differs from it. */
-    const int chosen = card >= 0 && card != last && present(card) ? card : first;
+    const int chosen = demo_weak >= 0 && demo_weak != last && is_row_present(demo_weak) ? demo_weak : first;
     *strong = tandem_device_get(last);
     *weak = tandem_device_get(chosen);
 }

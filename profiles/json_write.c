@@ -9,22 +9,22 @@ static size_t utf8_length(const unsigned char *text)
 {
     static const struct {
         /* the second byte rules out overlong forms and surrogates */
-        unsigned char mask, lead, least_second, most_second;
+        unsigned char mask, lead, min_second, max_second;
         size_t length;
-    } forms[] = {
+    } patterns[] = {
         {0xe0, 0xc0, 0x80, 0xbf, 2}, {0xff, 0xe0, 0xa0, 0xbf, 3}, {0xff, 0xed, 0x80, 0x9f, 3},
         {0xf0, 0xe0, 0x80, 0xbf, 3}, {0xff, 0xf0, 0x90, 0xbf, 4}, {0xff, 0xf4, 0x80, 0x8f, 4},
         {0xf8, 0xf0, 0x80, 0xbf, 4},
     };
     if (text[0] < 0x80) return 1;
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-        if ((text[0] & forms[i].mask) != forms[i].lead) continue;
-        if (text[0] < 0xc2 || text[0] > 0xf4 || text[1] < forms[i].least_second ||
-            text[1] > forms[i].most_second)
+    for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
+        if ((text[0] & patterns[i].mask) != patterns[i].lead) continue;
+        if (text[0] < 0xc2 || text[0] > 0xf4 || text[1] < patterns[i].min_second ||
+            text[1] > patterns[i].max_second)
             return 0;
-        for (size_t b = 2; b < forms[i].length; b++)
+        for (size_t b = 2; b < patterns[i].length; b++)
             if ((text[b] & 0xc0) != 0x80) return 0;
-        return forms[i].length;
+        return patterns[i].length;
     }
     return 0;
 }

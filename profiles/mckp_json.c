@@ -21,7 +21,7 @@ typedef struct owned_mckp {
 
 typedef struct mckp_reader {
     owned_mckp *made;
-    tandem_json_place location;
+    tandem_json_location location;
     const json_t *time_limit, *byte_limit; /* NULL = none */
     double **time_ns;                      /* [n_item][n_choice] as in the file */
     int *by_name;                          /* [n_item] items, in the order of their names */
@@ -58,7 +58,7 @@ static tandem_status read_mckp_bytes(uint64_t *bytes, const mckp_reader *r, cons
 {
     int64_t read = -1; /* what is absent stays as it is */
     const tandem_status status =
-        tandem_json_whole(&read, &r->location, object, "bytes", 0, (int64_t)max_exact_total, required);
+        tandem_json_integer(&read, &r->location, object, "bytes", 0, (int64_t)max_exact_total, required);
     if (status == TANDEM_OK && read >= 0) *bytes = (uint64_t)read;
     return status;
 }

@@ -47,26 +47,26 @@ void tandem_plan_close(tandem_plan *plan)
 }
 
 /* What stands in for a precision that the operator or the device lacks. */
-static tandem_precision next_best(tandem_precision precision, const tandem_device *device)
+static tandem_precision fallback_precision(tandem_precision precision, const tandem_device *device)
 {
     switch (precision) {
     case TANDEM_PRECISION_INT8_FULL: return TANDEM_PRECISION_INT8;
     case TANDEM_PRECISION_INT8:
     case TANDEM_PRECISION_FP8:
-        if (device->wider == TANDEM_F32) return TANDEM_PRECISION_FP32;
-        return device->wider == TANDEM_BF16 ? TANDEM_PRECISION_BF16 : TANDEM_PRECISION_FP16;
+        if (device->amp_dtype == TANDEM_F32) return TANDEM_PRECISION_FP32;
+        return device->amp_dtype == TANDEM_BF16 ? TANDEM_PRECISION_BF16 : TANDEM_PRECISION_FP16;
     default: return TANDEM_PRECISION_FP32;
     }
 }
 
 /* What an operator gets where its class gets `precision`. */
-static tandem_precision uniform_choice(tandem_op_kind kind, const tandem_device *device,
-                                       tandem_precision precision)
+static tandem_precision uniform_precision(tandem_op_kind kind, const tandem_device *device,
+                                          tandem_precision precision)
 {
     const tandem_op_row *const row = tandem_op_row_get(kind);
     tandem_precision chosen = row->op_class == TANDEM_ADJUSTABLE ? precision : TANDEM_PRECISION_FP32;
     while (chosen != TANDEM_PRECISION_FP32 && !(row->precisions & device->precisions & 1u << chosen))
-        chosen = next_best(chosen, device);
+        chosen = fallback_precision(chosen, device);
     return chosen;
 }
 
@@ -83,8 +83,8 @@ static tandem_status refuse_precision(const tandem_device *device, tandem_precis
                             tandem_precision_get(precision)->name, has);
 }
 
-static tandem_status check_class(const tandem_plan *plan, const tandem_graph *graph, int c,
-                                 tandem_error *error)
+static tandem_status check_plan_class(const tandem_plan *plan, const tandem_graph *graph, int c,
+                                      tandem_error *error)
 {
     const tandem_status status = tandem_plan_check(plan, graph, error);
     if (status != TANDEM_OK || (c >= 0 && c < plan->cluster.n_class)) return status;
@@ -94,19 +94,19 @@ static tandem_status check_class(const tandem_plan *plan, const tandem_graph *gr
 tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, int c,
                                   tandem_precision precision, tandem_error *error)
 {
-    const tandem_status status = check_class(plan, graph, c, error);
+    const tandem_status status = check_plan_class(plan, graph, c, error);
     if (status != TANDEM_OK) return status;
     const tandem_device *const device = &plan->cluster.classes[c].device;
     if (!(device->precisions >> precision & 1)) return refuse_precision(device, precision, error);
     for (int op = 0; op < graph->n_op; op++)
-        plan->precision[c][op] = uniform_choice(graph->op[op].kind, device, precision);
+        plan->precision[c][op] = uniform_precision(graph->op[op].kind, device, precision);
     return TANDEM_OK;
 }
 
-tandem_status tandem_plan_draw(tandem_plan *plan, const tandem_graph *graph, int c, unsigned precisions,
-                               uint64_t seed, tandem_error *error)
+tandem_status tandem_plan_random(tandem_plan *plan, const tandem_graph *graph, int c, unsigned precisions,
+                                 uint64_t seed, tandem_error *error)
 {
-    const tandem_status status = check_class(plan, graph, c, error);
+    const tandem_status status = check_plan_class(plan, graph, c, error);
     if (status != TANDEM_OK) return status;
     const tandem_device *const device = &plan->cluster.classes[c].device;
     tandem_precision from[TANDEM_N_PRECISION];
@@ -119,7 +119,7 @@ tandem_status tandem_plan_draw(tandem_plan *plan, const tandem_graph *graph, int
     for (int op = 0; op < graph->n_op; op++) {
         const uint32_t counter[4] = {(uint32_t)op, (uint32_t)c, 0, TANDEM_DRAW_PLAN};
         plan->precision[c][op] =
-            uniform_choice(graph->op[op].kind, device, from[tandem_philox(counter, seed).word[0] % n]);
+            uniform_precision(graph->op[op].kind, device, from[tandem_philox(counter, seed).word[0] % n]);
     }
     return TANDEM_OK;
 }
@@ -130,7 +130,7 @@ int tandem_plan_is_uniform(const tandem_plan *plan, const tandem_graph *graph, i
     const tandem_device *const device = &plan->cluster.classes[c].device;
     if (!(device->precisions >> precision & 1)) return 0;
     for (int op = 0; op < plan->n_op; op++)
-        if (plan->precision[c][op] != uniform_choice(graph->op[op].kind, device, precision)) return 0;
+        if (plan->precision[c][op] != uniform_precision(graph->op[op].kind, device, precision)) return 0;
     return 1;
 }
 

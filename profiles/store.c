@@ -82,7 +82,7 @@ enum { APPLICATION_ID = 0x746e646d }; /* "tndm" */
 enum { BUSY_MS = 30000 };
 
 /* --- Errors --------------------------------------------------------------------------------------------- */
-static tandem_status status_of(int code)
+static tandem_status status_of_sqlite(int code)
 {
     if (code == SQLITE_IOERR_NOMEM) return TANDEM_NO_MEMORY;
     switch (code & 0xff) {
@@ -106,7 +106,8 @@ static tandem_status status_of(int code)
     }
 }
 
-static tandem_status refuse_damaged(const char *path, const char *what, const char *why, tandem_error *error)
+static tandem_status refuse_damaged_store(const char *path, const char *what, const char *why,
+                                          tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_MALFORMED,
                             "the profile store '%.200s' is damaged (%s: %.200s). Move it away and profile "
@@ -114,11 +115,11 @@ static tandem_status refuse_damaged(const char *path, const char *what, const ch
                             path, what, why);
 }
 
-static tandem_status fail_code(const char *path, int code, const char *what, const char *why,
-                               tandem_error *error)
+static tandem_status fail_sqlite_code(const char *path, int code, const char *what, const char *why,
+                                      tandem_error *error)
 {
-    const tandem_status status = status_of(code);
-    if (status == TANDEM_MALFORMED) return refuse_damaged(path, what, why, error);
+    const tandem_status status = status_of_sqlite(code);
+    if (status == TANDEM_MALFORMED) return refuse_damaged_store(path, what, why, error);
     if ((code & 0xff) == SQLITE_BUSY)
         return tandem_error_set(error, status,
                                 "the profile store '%.200s' is in use: another process has kept it "
@@ -129,20 +130,20 @@ static tandem_status fail_code(const char *path, int code, const char *what, con
 }
 
 /* The status and text of SQLite's last error on this handle; `what`: "filing a cost". */
-static tandem_status fail(const tandem_store *store, const char *what, tandem_error *error)
+static tandem_status fail_sqlite(const tandem_store *store, const char *what, tandem_error *error)
 {
-    return fail_code(store->path, sqlite3_extended_errcode(store->db), what, sqlite3_errmsg(store->db),
-                     error);
+    return fail_sqlite_code(store->path, sqlite3_extended_errcode(store->db), what, sqlite3_errmsg(store->db),
+                            error);
 }
 
-tandem_status tandem_store_damaged(const tandem_store *store, const char *what, tandem_error *error)
+tandem_status tandem_store_refuse_damaged(const tandem_store *store, const char *what, tandem_error *error)
 {
-    return refuse_damaged(store->path, what, "a value that was never written there", error);
+    return refuse_damaged_store(store->path, what, "a value that was never written there", error);
 }
 
 /* --- Statements ----------------------------------------------------------------------------------------- */
-static tandem_status prepare(sqlite3_stmt **statement, tandem_store *store, const char *sql,
-                             tandem_error *error)
+static tandem_status prepare_statement(sqlite3_stmt **statement, tandem_store *store, const char *sql,
+                                       tandem_error *error)
 {
     for (int i = 0; i < store->n_statement; i++)
         if (store->prepared[i].sql == sql) {
@@ -152,14 +153,14 @@ static tandem_status prepare(sqlite3_stmt **statement, tandem_store *store, cons
     assert(store->n_statement < TANDEM_STORE_MAX_STATEMENT);
     sqlite3_stmt *made = NULL;
     if (sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &made, NULL) != SQLITE_OK)
-        return fail(store, "preparing a statement", error);
+        return fail_sqlite(store, "preparing a statement", error);
     store->prepared[store->n_statement++] = (struct tandem_store_statement){sql, made};
     *statement = made;
     return TANDEM_OK;
 }
 
 /* clang's analyzer loses the va_start of the caller. NOLINTBEGIN(clang-analyzer-valist.Uninitialized) */
-static int bind_all(sqlite3_stmt *statement, const char *types, va_list arguments)
+static int bind_parameters(sqlite3_stmt *statement, const char *types, va_list arguments)
 {
     int code = SQLITE_OK;
     for (int i = 1; *types && code == SQLITE_OK; types++, i++) {
@@ -178,14 +179,18 @@ static int bind_all(sqlite3_stmt *statement, const char *types, va_list argument
 }
 /* NOLINTEND(clang-analyzer-valist.Uninitialized) */
 
-static tandem_status query(sqlite3_stmt **statement, tandem_store *store, tandem_error *error,
-                           const char *sql, const char *types, va_list arguments)
+static tandem_status bind_query(sqlite3_stmt **statement, tandem_store *store, tandem_error *error,
+                                const char *sql, const char *types, va_list arguments)
 {
     sqlite3_stmt *found = NULL;
-    const tandem_status status = prepare(&found, store, sql, error);
+    const tandem_status status = prepare_statement(&found, store, sql, error);
     if (status != TANDEM_OK) return status;
     (void)sqlite3_reset(found); /* repeats the error of its last run, which is told already */
-    if (bind_all(found, types, arguments) != SQLITE_OK) return fail(store, "preparing a statement", error);
+    if (bind_parameters(found, types, arguments) != SQLITE_OK)
+        return fail_sqlite(store,
+                           "preparing a "
+                           "statement",
+                           error);
     *statement = found;
     return TANDEM_OK;
 }
@@ -195,28 +200,29 @@ tandem_status tandem_store_query(sqlite3_stmt **statement, tandem_store *store, 
 {
     va_list arguments;
     va_start(arguments, types);
-    const tandem_status status = query(statement, store, error, sql, types, arguments);
+    const tandem_status status = bind_query(statement, store, error, sql, types, arguments);
     va_end(arguments);
     return status;
 }
 
-tandem_status tandem_store_next(int *more, tandem_store *store, sqlite3_stmt *statement, tandem_error *error)
+tandem_status tandem_store_next_row(int *more, tandem_store *store, sqlite3_stmt *statement,
+                                    tandem_error *error)
 {
     const int code = sqlite3_step(statement);
     if (code != SQLITE_ROW && code != SQLITE_DONE)
-        return fail(store, sqlite3_stmt_readonly(statement) ? "reading" : "writing", error);
+        return fail_sqlite(store, sqlite3_stmt_readonly(statement) ? "reading" : "writing", error);
     *more = code == SQLITE_ROW;
     return TANDEM_OK;
 }
 
-tandem_status tandem_store_text(const char **text, const tandem_store *store, sqlite3_stmt *statement,
-                                int column, tandem_error *error)
+tandem_status tandem_store_column_text(const char **text, const tandem_store *store, sqlite3_stmt *statement,
+                                       int column, tandem_error *error)
 {
     const char *const read = (const char *)sqlite3_column_text(statement, column);
     if (!read)
         return (sqlite3_errcode(store->db) & 0xff) == SQLITE_NOMEM
-                   ? fail(store, "reading", error)
-                   : tandem_store_damaged(store, "a name", error);
+                   ? fail_sqlite(store, "reading", error)
+                   : tandem_store_refuse_damaged(store, "a name", error);
     *text = read;
     return TANDEM_OK;
 }
@@ -227,10 +233,10 @@ tandem_status tandem_store_execute(tandem_store *store, tandem_error *error, con
     sqlite3_stmt *statement = NULL;
     va_list arguments;
     va_start(arguments, types);
-    tandem_status status = query(&statement, store, error, sql, types, arguments);
+    tandem_status status = bind_query(&statement, store, error, sql, types, arguments);
     va_end(arguments);
     int more = 0;
-    if (status == TANDEM_OK) status = tandem_store_next(&more, store, statement, error);
+    if (status == TANDEM_OK) status = tandem_store_next_row(&more, store, statement, error);
     if (statement) {
         (void)sqlite3_reset(statement);
         (void)sqlite3_clear_bindings(statement);
@@ -239,13 +245,13 @@ tandem_status tandem_store_execute(tandem_store *store, tandem_error *error, con
 }
 
 /* One number from a statement that yields one row; `otherwise` where it yields none. */
-static tandem_status number(int64_t *value, tandem_store *store, const char *sql, int64_t otherwise,
-                            tandem_error *error)
+static tandem_status query_number(int64_t *value, tandem_store *store, const char *sql, int64_t otherwise,
+                                  tandem_error *error)
 {
     sqlite3_stmt *statement = NULL;
     int more = 0;
     tandem_status status = tandem_store_query(&statement, store, error, sql, "");
-    if (status == TANDEM_OK) status = tandem_store_next(&more, store, statement, error);
+    if (status == TANDEM_OK) status = tandem_store_next_row(&more, store, statement, error);
     if (status == TANDEM_OK) *value = more ? sqlite3_column_int64(statement, 0) : otherwise;
     if (statement) (void)sqlite3_reset(statement);
     return status;
@@ -259,17 +265,17 @@ static uint32_t big_endian(const unsigned char *at)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-static bool has_content(const char *path, const char *suffix)
+static bool file_has_content(const char *path, const char *suffix)
 {
-    char *beside = NULL;
+    char *sibling = NULL;
     struct stat seen;
-    if (asprintf(&beside, "%s%s", path, suffix) < 0) return true; /* the careful answer */
-    const bool found = stat(beside, &seen) == 0 && seen.st_size > 0;
-    free(beside);
+    if (asprintf(&sibling, "%s%s", path, suffix) < 0) return true; /* the careful answer */
+    const bool found = stat(sibling, &seen) == 0 && seen.st_size > 0;
+    free(sibling);
     return found;
 }
 
-static tandem_status refuse_missing(const char *path, tandem_error *error)
+static tandem_status refuse_missing_store(const char *path, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_MISSING,
                             "there is no profile store '%.200s': measure one with `tandem "
@@ -277,7 +283,7 @@ static tandem_status refuse_missing(const char *path, tandem_error *error)
                             path);
 }
 
-static tandem_status refuse_version(const char *path, int64_t version, tandem_error *error)
+static tandem_status refuse_store_version(const char *path, int64_t version, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_FOREIGN,
                             "the profile store '%.200s' has schema version %" PRId64 ", this tandem has %d%s",
@@ -291,7 +297,7 @@ static tandem_status refuse_version(const char *path, int64_t version, tandem_er
  * descriptor of ours would drop, when closed, the locks that other handles of this process hold on the
  * file. The application id stands in them from the first transaction on, which is committed before the
  * write-ahead log is there; so they decide whose it is. */
-static tandem_status inspect(tandem_store *store, tandem_error *error)
+static tandem_status inspect_header(tandem_store *store, tandem_error *error)
 {
     sqlite3_file *file = NULL;
     sqlite3_int64 size = 0;
@@ -299,22 +305,23 @@ static tandem_status inspect(tandem_store *store, tandem_error *error)
     int code = sqlite3_file_control(store->db, "main", SQLITE_FCNTL_FILE_POINTER, &file);
     if (code == SQLITE_OK) code = file->pMethods->xFileSize(file, &size);
     if (code == SQLITE_OK && size == 0)
-        return store->mode == TANDEM_STORE_READ ? refuse_missing(store->path, error) : TANDEM_OK;
+        return store->mode == TANDEM_STORE_READ ? refuse_missing_store(store->path, error) : TANDEM_OK;
     if (code == SQLITE_OK && size >= (int)sizeof header)
         code = file->pMethods->xRead(file, header, sizeof header, 0);
     if (code != SQLITE_OK)
-        return fail_code(store->path, code, "reading the header", sqlite3_errstr(code), error);
+        return fail_sqlite_code(store->path, code, "reading the header", sqlite3_errstr(code), error);
     if (size < (int)sizeof header || memcmp(header, "SQLite format 3", 16) != 0)
-        return refuse_damaged(store->path, "header", not_a_database, error);
+        return refuse_damaged_store(store->path, "header", not_a_database, error);
     if (big_endian(header + 68) != APPLICATION_ID)
         return tandem_error_set(error, TANDEM_FOREIGN,
                                 "'%.200s' is a database of another program, no profile store", store->path);
-    if (big_endian(header + 60) > VERSION) return refuse_version(store->path, big_endian(header + 60), error);
+    if (big_endian(header + 60) > VERSION)
+        return refuse_store_version(store->path, big_endian(header + 60), error);
     const uint32_t page = (uint32_t)header[16] << 8 | header[17];
     const int64_t page_bytes = page == 1 ? 65536 : page;
-    if (big_endian(header + 24) == big_endian(header + 92) && !has_content(store->path, "-wal") &&
-        !has_content(store->path, "-journal") && size < page_bytes * (int64_t)big_endian(header + 28))
-        return refuse_damaged(store->path, "size", "it is cut short", error);
+    if (big_endian(header + 24) == big_endian(header + 92) && !file_has_content(store->path, "-wal") &&
+        !file_has_content(store->path, "-journal") && size < page_bytes * (int64_t)big_endian(header + 28))
+        return refuse_damaged_store(store->path, "size", "it is cut short", error);
     return TANDEM_OK;
 }
 
@@ -361,25 +368,26 @@ static tandem_status open_database(tandem_store *store, bool immutable, tandem_e
     const int code = sqlite3_open_v2(name, &store->db, access | SQLITE_OPEN_NOMUTEX, NULL);
     free(name);
     if (code != SQLITE_OK)
-        return fail_code(store->path, store->db ? sqlite3_extended_errcode(store->db) : code, "opening",
-                         store->db ? sqlite3_errmsg(store->db) : sqlite3_errstr(code), error);
+        return fail_sqlite_code(store->path, store->db ? sqlite3_extended_errcode(store->db) : code,
+                                "opening", store->db ? sqlite3_errmsg(store->db) : sqlite3_errstr(code),
+                                error);
     (void)sqlite3_extended_result_codes(store->db, 1);
     (void)sqlite3_busy_timeout(store->db, BUSY_MS);
     return TANDEM_OK;
 }
 
 /* Settings of a connection, none of which touches the file. */
-static tandem_status configure(tandem_store *store, tandem_error *error)
+static tandem_status configure_connection(tandem_store *store, tandem_error *error)
 {
     /* Closing would carry the log over into a file that may yet be refused. */
-    if (has_content(store->path, "-wal"))
+    if (file_has_content(store->path, "-wal"))
         (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     if (sqlite3_exec(store->db,
                      "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
                      "PRAGMA synchronous = NORMAL;",
                      NULL, NULL, NULL) != SQLITE_OK)
-        return fail(store, "opening", error);
+        return fail_sqlite(store, "opening", error);
     return TANDEM_OK;
 }
 
@@ -388,74 +396,75 @@ static tandem_status migrate_locked(tandem_store *store, tandem_error *error)
 {
     int64_t version = 0, id = 0, n_table = 0;
     char pragma[64];
-    tandem_status status = number(&version, store, "PRAGMA user_version", 0, error);
-    if (status == TANDEM_OK) status = number(&id, store, "PRAGMA application_id", 0, error);
-    if (status == TANDEM_OK) status = number(&n_table, store, "SELECT count(*) FROM sqlite_schema", 0, error);
+    tandem_status status = query_number(&version, store, "PRAGMA user_version", 0, error);
+    if (status == TANDEM_OK) status = query_number(&id, store, "PRAGMA application_id", 0, error);
+    if (status == TANDEM_OK)
+        status = query_number(&n_table, store, "SELECT count(*) FROM sqlite_schema", 0, error);
     if (status != TANDEM_OK) return status;
     if (id != APPLICATION_ID && (id != 0 || version != 0 || n_table != 0))
         return tandem_error_set(error, TANDEM_FOREIGN,
                                 "'%.200s' is a database of another program, no profile store", store->path);
-    if (version > VERSION) return refuse_version(store->path, version, error);
+    if (version > VERSION) return refuse_store_version(store->path, version, error);
     for (; version < VERSION; version++)
         if (sqlite3_exec(store->db, migration[version], NULL, NULL, NULL) != SQLITE_OK)
-            return fail(store, "migrating", error);
+            return fail_sqlite(store, "migrating", error);
     (void)snprintf(pragma, sizeof pragma, "PRAGMA application_id = %d; PRAGMA user_version = %d",
                    (int)APPLICATION_ID, (int)VERSION);
     if (sqlite3_exec(store->db, pragma, NULL, NULL, NULL) != SQLITE_OK)
-        return fail(store, "migrating", error);
+        return fail_sqlite(store, "migrating", error);
     return TANDEM_OK;
 }
 
-static tandem_status migrate(tandem_store *store, tandem_error *error)
+static tandem_status migrate_store(tandem_store *store, tandem_error *error)
 {
     tandem_status status = tandem_store_execute(store, error, "BEGIN IMMEDIATE", "");
     if (status != TANDEM_OK) return status;
     status = migrate_locked(store, error);
     if (status == TANDEM_OK && sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
-        status = fail(store, "migrating", error);
+        status = fail_sqlite(store, "migrating", error);
     if (!sqlite3_get_autocommit(store->db)) (void)sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
     return status;
 }
 
 /* Only after the first transaction, so that the application id is in the file before there is a log. Where
  * the file system has no shared memory SQLite stays with a rollback journal, which is as safe. */
-static tandem_status start_log(tandem_store *store, tandem_error *error)
+static tandem_status start_write_ahead_log(tandem_store *store, tandem_error *error)
 {
     const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
     int code = SQLITE_OK;
     for (int waited_ms = 0; waited_ms < BUSY_MS; waited_ms += 10) {
         code = sqlite3_exec(store->db, "PRAGMA journal_mode = WAL", NULL, NULL, NULL);
-        if (code != SQLITE_OK && (code & 0xff) != SQLITE_BUSY) return fail(store, "opening", error);
+        if (code != SQLITE_OK && (code & 0xff) != SQLITE_BUSY) return fail_sqlite(store, "opening", error);
         if (code == SQLITE_OK) return TANDEM_OK;
         (void)nanosleep(&pause, NULL); /* the busy time-out is not waited for where two do this at once */
     }
-    return fail(store, "opening", error);
+    return fail_sqlite(store, "opening", error);
 }
 
-static tandem_status accept(tandem_store *store, tandem_error *error)
+static tandem_status check_schema_version(tandem_store *store, tandem_error *error)
 {
     int64_t version = 0;
-    tandem_status status = configure(store, error);
-    if (status == TANDEM_OK) status = number(&version, store, "PRAGMA user_version", 0, error);
+    tandem_status status = configure_connection(store, error);
+    if (status == TANDEM_OK) status = query_number(&version, store, "PRAGMA user_version", 0, error);
     if (status != TANDEM_OK) return status;
-    if (version > VERSION) return refuse_version(store->path, version, error);
+    if (version > VERSION) return refuse_store_version(store->path, version, error);
     if (store->mode == TANDEM_STORE_READ) {
-        if (version == 0) return refuse_missing(store->path, error);
-        if (version < VERSION) return refuse_version(store->path, version, error);
+        if (version == 0) return refuse_missing_store(store->path, error);
+        if (version < VERSION) return refuse_store_version(store->path, version, error);
         if (sqlite3_exec(store->db, "PRAGMA query_only = ON", NULL, NULL, NULL) != SQLITE_OK)
-            return fail(store, "opening", error);
+            return fail_sqlite(store, "opening", error);
         return TANDEM_OK;
     }
-    if (version < VERSION) status = migrate(store, error);
-    return status == TANDEM_OK ? start_log(store, error) : status;
+    if (version < VERSION) status = migrate_store(store, error);
+    return status == TANDEM_OK ? start_write_ahead_log(store, error) : status;
 }
 
 /* A store on a read-only medium has no room for the log's index, and needs none where there is no log. */
-static bool is_sealed(const tandem_store *store)
+static bool is_on_read_only_medium(const tandem_store *store)
 {
     const int code = sqlite3_errcode(store->db) & 0xff;
     return store->mode == TANDEM_STORE_READ && (code == SQLITE_CANTOPEN || code == SQLITE_READONLY) &&
-           !has_content(store->path, "-wal") && !has_content(store->path, "-journal");
+           !file_has_content(store->path, "-wal") && !file_has_content(store->path, "-journal");
 }
 
 static tandem_status open_and_accept(tandem_store *store, tandem_error *error)
@@ -464,23 +473,23 @@ static tandem_status open_and_accept(tandem_store *store, tandem_error *error)
     if (stat(store->path, &seen) != 0) {
         if (store->mode == TANDEM_STORE_READ)
             return errno == ENOENT
-                       ? refuse_missing(store->path, error)
+                       ? refuse_missing_store(store->path, error)
                        : tandem_error_set(error, TANDEM_IO, "the profile store '%.200s' cannot be read: %s",
                                           store->path, strerror(errno));
     } else if (!S_ISREG(seen.st_mode)) {
         return tandem_error_set(error, TANDEM_IO, "'%.200s' is no file, so it cannot be the profile store",
                                 store->path);
     } else if (seen.st_size == 1) { /* which SQLite takes for none, and would overwrite */
-        return refuse_damaged(store->path, "header", not_a_database, error);
+        return refuse_damaged_store(store->path, "header", not_a_database, error);
     }
     tandem_status status = open_database(store, false, error);
-    if (status == TANDEM_OK) status = inspect(store, error);
+    if (status == TANDEM_OK) status = inspect_header(store, error);
     if (status != TANDEM_OK) return status;
-    status = accept(store, error);
-    if (status == TANDEM_IO && is_sealed(store)) {
+    status = check_schema_version(store, error);
+    if (status == TANDEM_IO && is_on_read_only_medium(store)) {
         close_database(store);
         status = open_database(store, true, error);
-        if (status == TANDEM_OK) status = accept(store, error);
+        if (status == TANDEM_OK) status = check_schema_version(store, error);
     }
     if (status == TANDEM_OK) (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
     return status;
@@ -566,7 +575,7 @@ void tandem_store_rollback(tandem_store *store)
     store->host = 0;
 }
 
-static uint64_t hash_text(const char *text)
+static uint64_t hash_host_name(const char *text)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
@@ -589,7 +598,7 @@ static void read_cpu(char *cpu, size_t size)
     if (stream) (void)fclose(stream);
 }
 
-static tandem_status file_host(tandem_store *store, tandem_error *error)
+static tandem_status add_host(tandem_store *store, tandem_error *error)
 {
     static const char insert[] = "INSERT INTO host (name_hash, cpu, n_cpu, libraries, n_thread) VALUES (?1, "
                                  "?2, ?3, "
@@ -601,7 +610,7 @@ static tandem_status file_host(tandem_store *store, tandem_error *error)
     sqlite3_stmt *statement = NULL;
     int more = 0;
     (void)gethostname(name, sizeof name - 1);
-    tandem_store_print_hash(hash, hash_text(name));
+    tandem_store_print_hash(hash, hash_host_name(name));
     read_cpu(cpu, sizeof cpu);
     const int64_t n_cpu = sysconf(_SC_NPROCESSORS_CONF), n_thread = store->n_thread;
     tandem_status status =
@@ -609,8 +618,8 @@ static tandem_status file_host(tandem_store *store, tandem_error *error)
     if (status == TANDEM_OK)
         status = tandem_store_query(&statement, store, error, select, "ssisi", hash, cpu, n_cpu,
                                     store->libraries, n_thread);
-    if (status == TANDEM_OK) status = tandem_store_next(&more, store, statement, error);
-    if (status == TANDEM_OK && !more) status = tandem_store_damaged(store, "host", error);
+    if (status == TANDEM_OK) status = tandem_store_next_row(&more, store, statement, error);
+    if (status == TANDEM_OK && !more) status = tandem_store_refuse_damaged(store, "host", error);
     if (status == TANDEM_OK) store->host = sqlite3_column_int64(statement, 0);
     if (statement) {
         (void)sqlite3_reset(statement);
@@ -638,7 +647,7 @@ tandem_status tandem_store_write_begin(tandem_store *store, tandem_error *error)
     status = store->in_transaction ? tandem_store_execute(store, error, "SAVEPOINT one_call", "")
                                    : tandem_store_execute(store, error, "BEGIN IMMEDIATE", "");
     if (status == TANDEM_OK && store->host == 0) {
-        status = file_host(store, error);
+        status = add_host(store, error);
         if (status != TANDEM_OK) status = tandem_store_write_end(store, status, error);
     }
     return status;
@@ -659,7 +668,7 @@ tandem_status tandem_store_write_end(tandem_store *store, tandem_status status, 
 }
 
 /* --- Rows that others refer to -------------------------------------------------------------------------- */
-tandem_status tandem_store_file_device(tandem_store *store, const char *device, tandem_error *error)
+tandem_status tandem_store_add_device(tandem_store *store, const char *device, tandem_error *error)
 {
     return tandem_store_execute(store, error, "INSERT INTO device (name) VALUES (?1) ON CONFLICT DO NOTHING",
                                 "s", device);
@@ -670,8 +679,8 @@ void tandem_store_print_hash(char text[TANDEM_STORE_HASH], uint64_t hash)
     (void)snprintf(text, TANDEM_STORE_HASH, "%016" PRIx64, hash);
 }
 
-tandem_status tandem_store_file_model(tandem_store *store, const char *model, uint64_t graph_hash,
-                                      tandem_error *error)
+tandem_status tandem_store_add_model(tandem_store *store, const char *model, uint64_t graph_hash,
+                                     tandem_error *error)
 {
     char hash[TANDEM_STORE_HASH];
     tandem_store_print_hash(hash, graph_hash);

@@ -6,7 +6,7 @@ tandem_status tandem_store_put_clocks(tandem_store *store, const char *device, i
 {
     tandem_status status = tandem_store_write_begin(store, error);
     if (status != TANDEM_OK) return status;
-    status = tandem_store_file_device(store, device, error);
+    status = tandem_store_add_device(store, device, error);
     if (status == TANDEM_OK)
         status = tandem_store_execute(store, error,
                                       "INSERT OR REPLACE INTO clock (device, compute_mhz, memory_mhz, host, "

@@ -24,7 +24,7 @@ struct tandem_store {
 };
 
 /* TANDEM_MALFORMED: what was read cannot have been written by tandem. */
-tandem_status tandem_store_damaged(const tandem_store *store, const char *what, tandem_error *error);
+tandem_status tandem_store_refuse_damaged(const tandem_store *store, const char *what, tandem_error *error);
 
 /* tandem_store_query: `sql`, prepared once a handle, with its parameters ?1, ?2 … bound: one letter of
  * `types` each, and one argument: s const char *, i int64_t, o int64_t with 0 as NULL, r double with NaN
@@ -32,10 +32,11 @@ tandem_status tandem_store_damaged(const tandem_store *store, const char *what, 
 tandem_status tandem_store_query(sqlite3_stmt **statement, tandem_store *store, tandem_error *error,
                                  const char *sql, const char *types, ...);
 /* Steps to the next row: *more 1, or 0 behind the last one. */
-tandem_status tandem_store_next(int *more, tandem_store *store, sqlite3_stmt *statement, tandem_error *error);
+tandem_status tandem_store_next_row(int *more, tandem_store *store, sqlite3_stmt *statement,
+                                    tandem_error *error);
 /* A text of the row, valid until the next step; NULL in the store is TANDEM_MALFORMED. */
-tandem_status tandem_store_text(const char **text, const tandem_store *store, sqlite3_stmt *statement,
-                                int column, tandem_error *error);
+tandem_status tandem_store_column_text(const char **text, const tandem_store *store, sqlite3_stmt *statement,
+                                       int column, tandem_error *error);
 /* A statement without rows: query, step, reset. */
 tandem_status tandem_store_execute(tandem_store *store, tandem_error *error, const char *sql,
                                    const char *types, ...);
@@ -47,9 +48,9 @@ tandem_status tandem_store_write_begin(tandem_store *store, tandem_error *error)
 tandem_status tandem_store_write_end(tandem_store *store, tandem_status status, tandem_error *error);
 
 /* Files the row if it is not there. Within a write. */
-tandem_status tandem_store_file_device(tandem_store *store, const char *device, tandem_error *error);
-tandem_status tandem_store_file_model(tandem_store *store, const char *model, uint64_t graph_hash,
-                                      tandem_error *error);
+tandem_status tandem_store_add_device(tandem_store *store, const char *device, tandem_error *error);
+tandem_status tandem_store_add_model(tandem_store *store, const char *model, uint64_t graph_hash,
+                                     tandem_error *error);
 enum { TANDEM_STORE_HASH = 17 };
 void tandem_store_print_hash(char text[TANDEM_STORE_HASH], uint64_t hash);
 

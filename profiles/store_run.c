@@ -3,8 +3,8 @@
 
 static const char *or_empty(const char *text) { return text ? text : ""; }
 
-static tandem_status put_run(tandem_store *store, const tandem_run_record *run, int64_t *id,
-                             tandem_error *error)
+static tandem_status insert_run(tandem_store *store, const tandem_run_record *run, int64_t *id,
+                                tandem_error *error)
 {
     static const char plan[] =
         "INSERT INTO plan (model, name, cluster, json) VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, "
@@ -20,7 +20,7 @@ static tandem_status put_run(tandem_store *store, const tandem_run_record *run, 
                       *const json = or_empty(run->plan_json);
     char hash[TANDEM_STORE_HASH];
     tandem_store_print_hash(hash, run->graph_hash);
-    tandem_status status = tandem_store_file_model(store, or_empty(run->model), run->graph_hash, error);
+    tandem_status status = tandem_store_add_model(store, or_empty(run->model), run->graph_hash, error);
     if (status == TANDEM_OK)
         status = tandem_store_execute(store, error, plan, "ssss", hash, name, cluster, json);
     if (status == TANDEM_OK)
@@ -38,20 +38,20 @@ tandem_status tandem_store_put_run(tandem_store *store, const tandem_run_record 
     int64_t id = 0;
     tandem_status status = tandem_store_write_begin(store, error);
     if (status != TANDEM_OK) return status;
-    status = put_run(store, run, &id, error);
+    status = insert_run(store, run, &id, error);
     status = tandem_store_write_end(store, status, error);
     if (status == TANDEM_OK) *run_id = id;
     return status;
 }
 
 /* A foreign key would tell as well, but not which run. */
-static tandem_status check_run(tandem_store *store, int64_t run_id, tandem_error *error)
+static tandem_status check_run_exists(tandem_store *store, int64_t run_id, tandem_error *error)
 {
     sqlite3_stmt *row = NULL;
     int more = 0;
     tandem_status status =
         tandem_store_query(&row, store, error, "SELECT 1 FROM run WHERE id = ?1", "i", run_id);
-    if (status == TANDEM_OK) status = tandem_store_next(&more, store, row, error);
+    if (status == TANDEM_OK) status = tandem_store_next_row(&more, store, row, error);
     if (row) (void)sqlite3_reset(row);
     if (status == TANDEM_OK && !more)
         status = tandem_error_set(error, TANDEM_USAGE, "the store has no run %lld to file events under",
@@ -67,7 +67,7 @@ tandem_status tandem_store_put_events(tandem_store *store, int64_t run_id, const
                               " VALUES (?1, ?2, ?3, nullif(?4, -1), ?5, ?6, ?7, ?8)";
     tandem_status status = tandem_store_write_begin(store, error);
     if (status != TANDEM_OK) return status;
-    status = check_run(store, run_id, error);
+    status = check_run_exists(store, run_id, error);
     for (int i = 0; i < n && status == TANDEM_OK; i++)
         status = tandem_store_execute(store, error, sql, "iiiissii", run_id, (int64_t)event[i].rank,
                                       (int64_t)event[i].task, (int64_t)event[i].op, or_empty(event[i].kind),

@@ -10,7 +10,7 @@
     "x_amax, w_amax, g_amax, x_square, w_square, g_square, wgrad_square, dgrad_square, g2_w2, g2_x2, g2_x2_c, x2_g2_d"
 enum { N_WHOLE = 7, N_REAL = 12 };
 
-static void to_columns(int64_t whole[N_WHOLE], double real[N_REAL], const tandem_statistics *s)
+static void statistics_to_columns(int64_t whole[N_WHOLE], double real[N_REAL], const tandem_statistics *s)
 {
     const int64_t w[N_WHOLE] = {s->n_batch, s->local_batch, s->rows,      s->k,
                                 s->columns, s->x_elements,  s->w_elements};
@@ -21,7 +21,7 @@ static void to_columns(int64_t whole[N_WHOLE], double real[N_REAL], const tandem
     memcpy(real, r, sizeof r);
 }
 
-static tandem_statistics from_columns(const int64_t whole[N_WHOLE], const double real[N_REAL])
+static tandem_statistics statistics_from_columns(const int64_t whole[N_WHOLE], const double real[N_REAL])
 {
     return (tandem_statistics){
         .n_batch = whole[0],
@@ -48,7 +48,7 @@ static tandem_statistics from_columns(const int64_t whole[N_WHOLE], const double
 
 /* Sums of squares and magnitudes all of them: none is negative. Training that diverged has no statistics
  * worth keeping. */
-static int is_sane(const int64_t whole[N_WHOLE], const double real[N_REAL])
+static int is_valid_statistics(const int64_t whole[N_WHOLE], const double real[N_REAL])
 {
     int sane = 1;
     for (int i = 0; i < N_WHOLE; i++) sane = sane && whole[i] >= (i < 2 ? 1 : 0);
@@ -56,7 +56,7 @@ static int is_sane(const int64_t whole[N_WHOLE], const double real[N_REAL])
     return sane;
 }
 
-static tandem_status check_op(const tandem_graph *graph, int op, tandem_error *error)
+static tandem_status check_adjustable_op(const tandem_graph *graph, int op, tandem_error *error)
 {
     if (op < 0 || op >= graph->n_op)
         return tandem_error_set(error, TANDEM_USAGE, "operator %d: %s has 0 to %d", op, graph->model,
@@ -83,11 +83,11 @@ tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_grap
     char hash[TANDEM_STORE_HASH];
     int64_t w[N_WHOLE];
     double r[N_REAL];
-    to_columns(w, r, statistics);
-    tandem_status status = check_op(graph, op, error);
+    statistics_to_columns(w, r, statistics);
+    tandem_status status = check_adjustable_op(graph, op, error);
     if (status == TANDEM_OK && (!data || !data[0]))
         status = tandem_error_set(error, TANDEM_USAGE, "statistics need the name of their data set");
-    if (status == TANDEM_OK && !is_sane(w, r))
+    if (status == TANDEM_OK && !is_valid_statistics(w, r))
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "statistics of '%s' are negative, not finite, or over "
                                   "no batch",
@@ -95,7 +95,7 @@ tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_grap
     if (status == TANDEM_OK) status = tandem_store_write_begin(store, error);
     if (status != TANDEM_OK) return status;
     tandem_store_print_hash(hash, graph->hash);
-    status = tandem_store_file_model(store, graph->model, graph->hash, error);
+    status = tandem_store_add_model(store, graph->model, graph->hash, error);
     if (status == TANDEM_OK)
         status = tandem_store_execute(store, error, renumbered, "sssi", hash, data, graph->op[op].name,
                                       (int64_t)op);
@@ -113,32 +113,32 @@ tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_grap
 
 /* The number of an operator in this graph. An earlier version may have fused fewer, and numbered them
  * otherwise: the name counts. MALFORMED where the graph has no such operator: the hash says that it has. */
-static tandem_status place_of(int64_t *op, const char *name, const tandem_store *store,
-                              const tandem_graph *graph, tandem_error *error)
+static tandem_status find_statistics_op(int64_t *op, const char *name, const tandem_store *store,
+                                        const tandem_graph *graph, tandem_error *error)
 {
     int found = 0;
     if (*op >= 0 && *op < graph->n_op && strcmp(name, graph->op[*op].name) == 0) return TANDEM_OK;
     if (tandem_graph_find(&found, graph, name, NULL) != TANDEM_OK)
-        return tandem_store_damaged(store, "statistics", error);
+        return tandem_store_refuse_damaged(store, "statistics", error);
     *op = found;
     return TANDEM_OK;
 }
 
 /* One row into its place. */
-static tandem_status read_row(tandem_statistics *statistics, const tandem_store *store, sqlite3_stmt *row,
-                              const tandem_graph *graph, tandem_error *error)
+static tandem_status read_statistics_row(tandem_statistics *statistics, const tandem_store *store,
+                                         sqlite3_stmt *row, const tandem_graph *graph, tandem_error *error)
 {
     int64_t whole[N_WHOLE];
     double real[N_REAL];
     const char *name = NULL;
     int64_t op = sqlite3_column_int64(row, 0);
-    tandem_status status = tandem_store_text(&name, store, row, 1, error);
-    if (status == TANDEM_OK) status = place_of(&op, name, store, graph, error);
+    tandem_status status = tandem_store_column_text(&name, store, row, 1, error);
+    if (status == TANDEM_OK) status = find_statistics_op(&op, name, store, graph, error);
     if (status != TANDEM_OK) return status;
     for (int i = 0; i < N_WHOLE; i++) whole[i] = sqlite3_column_int64(row, 2 + i);
     for (int i = 0; i < N_REAL; i++) real[i] = sqlite3_column_double(row, 2 + N_WHOLE + i);
-    if (!is_sane(whole, real)) return tandem_store_damaged(store, "statistics", error);
-    statistics[op] = from_columns(whole, real);
+    if (!is_valid_statistics(whole, real)) return tandem_store_refuse_damaged(store, "statistics", error);
+    statistics[op] = statistics_from_columns(whole, real);
     return TANDEM_OK;
 }
 
@@ -161,9 +161,9 @@ tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem
     tandem_store_print_hash(hash, graph->hash);
     status = tandem_store_query(&row, store, error, sql, "ss", hash, data);
     while (status == TANDEM_OK) {
-        status = tandem_store_next(&more, store, row, error);
+        status = tandem_store_next_row(&more, store, row, error);
         if (status != TANDEM_OK || !more) break;
-        status = read_row(read, store, row, graph, error);
+        status = read_statistics_row(read, store, row, graph, error);
         n++;
     }
     if (row) {
@@ -181,24 +181,25 @@ tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem
 }
 
 tandem_status tandem_store_put_sensitivity(tandem_store *store, const tandem_graph *graph, const char *method,
-                                           int op, tandem_precision precision, tandem_dtype wider,
-                                           double harm, tandem_error *error)
+                                           int op, tandem_precision precision, tandem_dtype amp_dtype,
+                                           double sensitivity, tandem_error *error)
 {
     static const char sql[] =
         "INSERT OR REPLACE INTO sensitivity (model, method, op, op_name, \"precision\", wider, harm, host, "
         "time_ns)"
         " VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     char hash[TANDEM_STORE_HASH];
-    tandem_status status = check_op(graph, op, error);
-    if (status == TANDEM_OK && (!method || !method[0] || isnan(harm)))
+    tandem_status status = check_adjustable_op(graph, op, error);
+    if (status == TANDEM_OK && (!method || !method[0] || isnan(sensitivity)))
         status = tandem_error_set(error, TANDEM_USAGE, "a sensitivity needs its method and a number");
     if (status == TANDEM_OK) status = tandem_store_write_begin(store, error);
     if (status != TANDEM_OK) return status;
     tandem_store_print_hash(hash, graph->hash);
-    status = tandem_store_file_model(store, graph->model, graph->hash, error);
+    status = tandem_store_add_model(store, graph->model, graph->hash, error);
     if (status == TANDEM_OK)
         status = tandem_store_execute(store, error, sql, "ssisssrii", hash, method, (int64_t)op,
                                       graph->op[op].name, tandem_precision_get(precision)->name,
-                                      tandem_dtype_name(wider), harm, store->host, tandem_store_now_ns());
+                                      tandem_dtype_name(amp_dtype), sensitivity, store->host,
+                                      tandem_store_now_ns());
     return tandem_store_write_end(store, status, error);
 }

@@ -116,7 +116,7 @@ tandem_status tandem_collective_times(const tandem_allreduce_times *times, const
                                       const tandem_bucket *bucket, int n_bucket, tandem_store *store,
                                       tandem_collective_algorithm algorithm, tandem_error *error)
 {
-    char group[TANDEM_GROUP_TEXT];
+    char group[TANDEM_GROUP_KEY_TEXT];
     tandem_collective_point *point[2] = {NULL, NULL};
     int n[2] = {0, 0};
     tandem_status status = TANDEM_OK;
@@ -126,7 +126,7 @@ tandem_status tandem_collective_times(const tandem_allreduce_times *times, const
         times->algorithm[b] = -1;
     }
     if (tandem_cluster_n_rank(cluster) == 1) return TANDEM_OK;
-    tandem_cluster_group(group, sizeof group, cluster);
+    tandem_cluster_group_key(group, sizeof group, cluster);
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK && store; loaded++)
         status = tandem_store_load_collective(&point[loaded], &n[loaded], store, group, "all-reduce", loaded,
                                               error);

@@ -43,7 +43,7 @@ static tandem_status open_batch_sample(batch_sample *s, int *found, const tandem
     }
     if (!*found) return TANDEM_OK;
     status =
-        tandem_step_open_with(&s->step, s->graph, step->wider, step->bucket_bytes, &step->options, error);
+        tandem_step_open_with(&s->step, s->graph, step->amp_dtype, step->bucket_bytes, &step->options, error);
     if (status == TANDEM_OK)
         status = tandem_store_load_costs(&s->table, source->store, source->device->name, co_runner, s->step,
                                          error);

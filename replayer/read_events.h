@@ -3,7 +3,7 @@
 #ifndef TANDEM_REPLAYER_READ_EVENTS_H
 #define TANDEM_REPLAYER_READ_EVENTS_H
 
-#include "replayer/read_json.h"
+#include "replayer/json_stream.h"
 
 enum { TANDEM_EVENT_TEXT = 240 };
 
@@ -41,7 +41,7 @@ typedef struct tandem_events_header {
 
 typedef struct tandem_events {
     tandem_input *input;
-    tandem_pull pull;
+    tandem_json_stream json;
     tandem_events_header header;
     int state;
     int64_t n_event;
@@ -52,7 +52,7 @@ void tandem_events_open(tandem_events *events, tandem_input *input, tandem_error
 
 /* tandem_events_next: the next event; *is_there = 0 behind the last, when the whole text has been checked.
  * TANDEM_MALFORMED with the byte and what was expected: no JSON, no list of events, a time that is no number
- * or out of range; and what tandem_input_more says. */
+ * or out of range; and what tandem_input_refill says. */
 tandem_status tandem_events_next(tandem_events *events, tandem_event *event, int *is_there);
 
 /* Into to[size], cut between characters where it is too long. */

@@ -10,32 +10,32 @@
 
 #include "base/packed.h"
 
-enum { PACKED_ROOM = 1 << 16, GZIP_WINDOW = 15 + 16 /* zlib: with a gzip header */ };
+enum { PACKED_CAPACITY = 1 << 16, GZIP_WINDOW = 15 + 16 /* zlib: with a gzip header */ };
 static const unsigned char gzip_magic[2] = {0x1f, 0x8b}, byte_order_mark[3] = {0xef, 0xbb, 0xbf};
 
 struct tandem_input_source {
     int file; /* −1: memory */
     const unsigned char *memory;
     size_t memory_left;
-    uint64_t taken, unpacked; /* bytes of the file so far; of what they unpack to */
-    int started, is_packed, is_inflating;
+    uint64_t n_read, n_unpacked; /* bytes of the file so far; of what they unpack to */
+    int is_started, is_packed, is_inflating;
     z_stream stream;
-    unsigned char packed[PACKED_ROOM];
+    unsigned char packed[PACKED_CAPACITY];
 };
 
 /* --- Opening -------------------------------------------------------------------------------------------- */
 
-static tandem_status open_source(tandem_input *input, const char *source, tandem_error *error)
+static tandem_status open_input_source(tandem_input *input, const char *source, tandem_error *error)
 {
-    tandem_input made = {.source = source, .room = TANDEM_INPUT_ROOM};
+    tandem_input made = {.source = source, .capacity = TANDEM_INPUT_WINDOW};
     made.from = calloc(1, sizeof *made.from);
-    made.bytes = malloc(TANDEM_INPUT_ROOM + TANDEM_INPUT_BEHIND);
+    made.bytes = malloc(TANDEM_INPUT_WINDOW + TANDEM_INPUT_PADDING);
     if (!made.from || !made.bytes) {
         free(made.bytes);
         free(made.from);
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", source);
     }
-    memset(made.bytes, 0, TANDEM_INPUT_BEHIND);
+    memset(made.bytes, 0, TANDEM_INPUT_PADDING);
     made.from->file = -1;
     *input = made;
     return TANDEM_OK;
@@ -44,7 +44,7 @@ static tandem_status open_source(tandem_input *input, const char *source, tandem
 tandem_status tandem_input_open_bytes(tandem_input *input, const void *bytes, size_t n, const char *source,
                                       tandem_error *error)
 {
-    const tandem_status status = open_source(input, source, error);
+    const tandem_status status = open_input_source(input, source, error);
     if (status != TANDEM_OK) return status;
     input->from->memory = bytes;
     input->from->memory_left = n;
@@ -52,7 +52,7 @@ tandem_status tandem_input_open_bytes(tandem_input *input, const void *bytes, si
 }
 
 /* Not waiting: a FIFO without a writer is refused, too. */
-static tandem_status open_regular(int *file, const char *path, tandem_error *error)
+static tandem_status open_regular_input(int *file, const char *path, tandem_error *error)
 {
     struct stat about = {0};
     const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -73,8 +73,8 @@ static tandem_status open_regular(int *file, const char *path, tandem_error *err
 tandem_status tandem_input_open(tandem_input *input, const char *path, tandem_error *error)
 {
     int file = -1;
-    tandem_status status = open_regular(&file, path, error);
-    if (status == TANDEM_OK) status = open_source(input, path, error);
+    tandem_status status = open_regular_input(&file, path, error);
+    if (status == TANDEM_OK) status = open_input_source(input, path, error);
     if (status == TANDEM_OK)
         input->from->file = file;
     else if (file >= 0)
@@ -96,56 +96,58 @@ void tandem_input_close(tandem_input *input)
 /* --- Reading on ----------------------------------------------------------------------------------------- */
 
 /* Up to `room` bytes of the file itself. */
-static tandem_status take(tandem_input *input, void *to, size_t room, size_t *n, tandem_error *error)
+static tandem_status read_source(tandem_input *input, void *to, size_t capacity, size_t *n,
+                                 tandem_error *error)
 {
     struct tandem_input_source *const from = input->from;
     if (from->file < 0) {
-        *n = room < from->memory_left ? room : from->memory_left;
+        *n = capacity < from->memory_left ? capacity : from->memory_left;
         if (*n) memcpy(to, from->memory, *n);
         from->memory += *n;
         from->memory_left -= *n;
     } else {
         ssize_t got;
-        do got = read(from->file, to, room);
+        do got = read(from->file, to, capacity);
         while (got < 0 && errno == EINTR);
         if (got < 0)
             return tandem_error_set(error, TANDEM_IO, "'%.200s' cannot be read: %s", input->source,
                                     strerror(errno));
         *n = (size_t)got;
     }
-    from->taken += *n;
+    from->n_read += *n;
     return TANDEM_OK;
 }
 
-static tandem_status damaged(const tandem_input *input, const char *why, tandem_error *error)
+static tandem_status refuse_damaged_input(const tandem_input *input, const char *why, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_MALFORMED, "'%.200s', byte %llu: %s", input->source,
-                            (unsigned long long)(input->from->taken - input->from->stream.avail_in), why);
+                            (unsigned long long)(input->from->n_read - input->from->stream.avail_in), why);
 }
 
 /* Makes `packed` hold something, if the file has more. */
-static tandem_status take_packed(tandem_input *input, tandem_error *error)
+static tandem_status read_packed(tandem_input *input, tandem_error *error)
 {
     struct tandem_input_source *const from = input->from;
     size_t n = 0;
     if (from->stream.avail_in > 0) return TANDEM_OK;
-    const tandem_status status = take(input, from->packed, sizeof from->packed, &n, error);
+    const tandem_status status = read_source(input, from->packed, sizeof from->packed, &n, error);
     from->stream.next_in = from->packed;
     from->stream.avail_in = (uInt)n;
     return status;
 }
 
 /* The first bytes are read as if compressed, to see whether they are. */
-static tandem_status start(tandem_input *input, tandem_error *error)
+static tandem_status detect_gzip(tandem_input *input, tandem_error *error)
 {
     struct tandem_input_source *const from = input->from;
     size_t n = 0, got = 1;
     while (n < sizeof gzip_magic && got > 0) {
-        const tandem_status status = take(input, from->packed + n, sizeof from->packed - n, &got, error);
+        const tandem_status status =
+            read_source(input, from->packed + n, sizeof from->packed - n, &got, error);
         if (status != TANDEM_OK) return status;
         n += got;
     }
-    from->started = 1;
+    from->is_started = 1;
     from->stream.next_in = from->packed;
     from->stream.avail_in = (uInt)n;
     from->is_packed = n >= sizeof gzip_magic && memcmp(from->packed, gzip_magic, sizeof gzip_magic) == 0;
@@ -156,54 +158,57 @@ static tandem_status start(tandem_input *input, tandem_error *error)
 }
 
 /* Behind a member: the next one, or the end of the file. */
-static tandem_status next_member(tandem_input *input, tandem_error *error)
+static tandem_status next_gzip_member(tandem_input *input, tandem_error *error)
 {
     struct tandem_input_source *const from = input->from;
-    const tandem_status status = take_packed(input, error);
+    const tandem_status status = read_packed(input, error);
     if (status != TANDEM_OK) return status;
     if (from->stream.avail_in == 0) {
         (void)inflateEnd(&from->stream);
         from->is_inflating = 0;
     } else if (*from->stream.next_in != gzip_magic[0] || inflateReset(&from->stream) != Z_OK) {
-        return damaged(input, "something stands behind the compressed data; expected the end of the file",
-                       error);
+        return refuse_damaged_input(input,
+                                    "something stands behind the compressed data; expected the end of "
+                                    "the file",
+                                    error);
     }
     return TANDEM_OK;
 }
 
-static tandem_status unpack(tandem_input *input, unsigned char *to, size_t room, size_t *n,
-                            tandem_error *error)
+static tandem_status inflate_packed(tandem_input *input, unsigned char *to, size_t capacity, size_t *n,
+                                    tandem_error *error)
 {
     struct tandem_input_source *const from = input->from;
     *n = 0;
     while (*n == 0 && from->is_inflating) {
-        tandem_status status = take_packed(input, error);
+        tandem_status status = read_packed(input, error);
         if (status != TANDEM_OK) return status;
         if (from->stream.avail_in == 0)
-            return damaged(input, "the file ends within compressed data; it was cut off", error);
+            return refuse_damaged_input(input, "the file ends within compressed data; it was cut off", error);
         from->stream.next_out = to;
-        from->stream.avail_out = (uInt)room;
+        from->stream.avail_out = (uInt)capacity;
         const int code = inflate(&from->stream, Z_NO_FLUSH);
-        *n = room - from->stream.avail_out;
+        *n = capacity - from->stream.avail_out;
         if (code == Z_MEM_ERROR)
             return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", input->source);
         if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
-            return damaged(input, "the compressed data are damaged", error);
-        from->unpacked += *n;
-        if (tandem_unpacks_too_far(from->unpacked, from->taken))
-            return damaged(input, TANDEM_UNPACKED_WHY, error);
-        if (code == Z_STREAM_END) status = next_member(input, error);
+            return refuse_damaged_input(input, "the compressed data are damaged", error);
+        from->n_unpacked += *n;
+        if (tandem_unpacks_too_far(from->n_unpacked, from->n_read))
+            return refuse_damaged_input(input, TANDEM_UNPACKED_WHY, error);
+        if (code == Z_STREAM_END) status = next_gzip_member(input, error);
         if (status != TANDEM_OK) return status;
     }
     return TANDEM_OK;
 }
 
 /* What `start` has read ahead of plain text, then the file itself. */
-static tandem_status copy(tandem_input *input, unsigned char *to, size_t room, size_t *n, tandem_error *error)
+static tandem_status copy_plain(tandem_input *input, unsigned char *to, size_t capacity, size_t *n,
+                                tandem_error *error)
 {
     struct tandem_input_source *const from = input->from;
-    if (from->stream.avail_in == 0) return take(input, to, room, n, error);
-    *n = room < from->stream.avail_in ? room : from->stream.avail_in;
+    if (from->stream.avail_in == 0) return read_source(input, to, capacity, n, error);
+    *n = capacity < from->stream.avail_in ? capacity : from->stream.avail_in;
     memcpy(to, from->stream.next_in, *n);
     from->stream.next_in += *n;
     from->stream.avail_in -= (uInt)*n;
@@ -211,52 +216,53 @@ static tandem_status copy(tandem_input *input, unsigned char *to, size_t room, s
 }
 
 /* Reads on behind `end`. */
-static tandem_status extend(tandem_input *input, size_t *n, tandem_error *error)
+static tandem_status refill_window(tandem_input *input, size_t *n, tandem_error *error)
 {
     unsigned char *const to = input->bytes + input->end;
-    const tandem_status status =
-        (input->from->is_packed ? unpack : copy)(input, to, input->room - input->end, n, error);
+    const tandem_status status = (input->from->is_packed ? inflate_packed : copy_plain)(
+        input, to, input->capacity - input->end, n, error);
     if (status == TANDEM_OK) input->end += *n;
     return status;
 }
 
 /* A byte-order mark is no part of the text. */
-static tandem_status pass_mark(tandem_input *input, tandem_error *error)
+static tandem_status skip_byte_order_mark(tandem_input *input, tandem_error *error)
 {
     size_t n = 1;
     tandem_status status = TANDEM_OK;
-    while (status == TANDEM_OK && n > 0 && input->end < sizeof byte_order_mark && input->end < input->room)
-        status = extend(input, &n, error);
+    while (status == TANDEM_OK && n > 0 && input->end < sizeof byte_order_mark &&
+           input->end < input->capacity)
+        status = refill_window(input, &n, error);
     if (input->end >= sizeof byte_order_mark &&
         memcmp(input->bytes, byte_order_mark, sizeof byte_order_mark) == 0)
         input->at = sizeof byte_order_mark;
     return status;
 }
 
-tandem_status tandem_input_more(tandem_input *input, int *got, tandem_error *error)
+tandem_status tandem_input_refill(tandem_input *input, int *got, tandem_error *error)
 {
-    const int is_first = !input->from->started;
-    tandem_status status = is_first ? start(input, error) : TANDEM_OK;
+    const int is_first = !input->from->is_started;
+    tandem_status status = is_first ? detect_gzip(input, error) : TANDEM_OK;
     if (status != TANDEM_OK) return status;
     const size_t kept = input->end - input->at;
     size_t n = 0;
-    if (kept == input->room)
-        return tandem_error_set(error, TANDEM_MALFORMED,
-                                "'%.200s', byte %llu: one value or line is longer than %zu bytes",
-                                input->source, (unsigned long long)(input->offset + input->at), input->room);
+    if (kept == input->capacity)
+        return tandem_error_set(
+            error, TANDEM_MALFORMED, "'%.200s', byte %llu: one value or line is longer than %zu bytes",
+            input->source, (unsigned long long)(input->offset + input->at), input->capacity);
     if (kept && input->at) memmove(input->bytes, input->bytes + input->at, kept);
     input->offset += input->at;
     input->at = 0;
     input->end = kept;
-    status = extend(input, &n, error);
-    if (status == TANDEM_OK && is_first) status = pass_mark(input, error);
+    status = refill_window(input, &n, error);
+    if (status == TANDEM_OK && is_first) status = skip_byte_order_mark(input, error);
     if (status != TANDEM_OK) return status;
-    memset(input->bytes + input->end, 0, TANDEM_INPUT_BEHIND);
+    memset(input->bytes + input->end, 0, TANDEM_INPUT_PADDING);
     *got = n > 0;
     return TANDEM_OK;
 }
 
-tandem_status tandem_input_line(tandem_input *input, const char **line, size_t *n, tandem_error *error)
+tandem_status tandem_input_read_line(tandem_input *input, const char **line, size_t *n, tandem_error *error)
 {
     size_t seen = 0; /* bytes from `at` on without an end of line */
     int got = 1;
@@ -272,27 +278,27 @@ tandem_status tandem_input_line(tandem_input *input, const char **line, size_t *
             return TANDEM_OK;
         }
         seen = input->end - input->at;
-        const tandem_status status = tandem_input_more(input, &got, error);
+        const tandem_status status = tandem_input_refill(input, &got, error);
         if (status != TANDEM_OK) return status;
     }
 }
 
 /* --- Times ---------------------------------------------------------------------------------------------- */
 
-static const int64_t most_ns = INT64_C(1) << 61;
+static const int64_t max_ns = INT64_C(1) << 61;
 
-/* digits · 10^exponent, rounded half away from 0; −1 where that is over most_ns. */
-static int64_t scale(uint64_t digits, long exponent)
+/* digits · 10^exponent, rounded half away from 0; −1 where that is over max_ns. */
+static int64_t scale_decimal(uint64_t digits, long exponent)
 {
     if (digits == 0 || exponent < -20) return 0; /* fewer than 20 digits are kept */
     for (; exponent > 0; exponent--)
-        if (__builtin_mul_overflow(digits, 10u, &digits) || digits > (uint64_t)most_ns) return -1;
+        if (__builtin_mul_overflow(digits, 10u, &digits) || digits > (uint64_t)max_ns) return -1;
     for (; exponent < -1; exponent++) digits /= 10;
     if (exponent == -1) digits = digits / 10 + (digits % 10 >= 5);
-    return digits > (uint64_t)most_ns ? -1 : (int64_t)digits;
+    return digits > (uint64_t)max_ns ? -1 : (int64_t)digits;
 }
 
-int tandem_input_ns(int64_t *ns, const char *text, size_t n)
+int tandem_input_parse_us(int64_t *ns, const char *text, size_t n)
 {
     const char *at = text, *const end = text + n;
     const int is_negative = at < end && *at == '-';
@@ -322,13 +328,13 @@ int tandem_input_ns(int64_t *ns, const char *text, size_t n)
         exponent += is_small ? -power : power;
     }
     if (at < end) return -1;
-    const int64_t value = scale(digits, exponent);
+    const int64_t value = scale_decimal(digits, exponent);
     if (value < 0) return -2;
     *ns = is_negative ? -value : value;
     return 0;
 }
 
-int tandem_input_duration(int64_t *duration_ns, int64_t *n_negative)
+int tandem_input_clamp_duration(int64_t *duration_ns, int64_t *n_negative)
 {
     if (*duration_ns < INT64_C(-10000000) || *duration_ns > INT64_C(1) << 53) return 0;
     if (*duration_ns < 0) {

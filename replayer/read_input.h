@@ -10,14 +10,15 @@
 
 #include "tandem/status.h"
 
-enum { TANDEM_INPUT_ROOM = 1 << 20, TANDEM_INPUT_BEHIND = 64 };
+enum { TANDEM_INPUT_WINDOW = 1 << 20, TANDEM_INPUT_PADDING = 64 };
 
 typedef struct tandem_input {
     const char *source;   /* what errors call it; borrowed */
-    unsigned char *bytes; /* [end + TANDEM_INPUT_BEHIND] readable; zeros behind `end` */
+    unsigned char *bytes; /* [end + TANDEM_INPUT_PADDING] readable; zeros behind `end` */
     size_t at, end;       /* still to be read: bytes[at … end−1] */
-    size_t room;          /* bytes in the window: TANDEM_INPUT_ROOM; tests make it smaller before they read */
-    uint64_t offset;      /* place of bytes[0] in the (uncompressed) text */
+    /* bytes in the window: TANDEM_INPUT_WINDOW; tests make it smaller before they read */
+    size_t capacity;
+    uint64_t offset; /* place of bytes[0] in the (uncompressed) text */
     struct tandem_input_source *from;
 } tandem_input;
 
@@ -29,23 +30,23 @@ tandem_status tandem_input_open_bytes(tandem_input *input, const void *bytes, si
                                       tandem_error *error);
 void tandem_input_close(tandem_input *input); /* an all-zero one is fine */
 
-/* tandem_input_more: drop what lies before `at` (which becomes 0, or 3 behind a byte-order mark) and read on
- * behind `end`. *got = whether there was more. TANDEM_MALFORMED where the window is full (`room` bytes from
- * `at` on), or compressed data are damaged, cut off, or unpack too far (base/packed.h); TANDEM_IO. */
-tandem_status tandem_input_more(tandem_input *input, int *got, tandem_error *error);
+/* tandem_input_refill: drop what lies before `at` (which becomes 0, or 3 behind a byte-order mark) and read
+ * on behind `end`. *got = whether there was more. TANDEM_MALFORMED where the window is full (`room` bytes
+ * from `at` on), or compressed data are damaged, cut off, or unpack too far (base/packed.h); TANDEM_IO. */
+tandem_status tandem_input_refill(tandem_input *input, int *got, tandem_error *error);
 
-/* tandem_input_line: the next line, without its end (LF or CR LF), valid until the next call. *line NULL at
- * the end of the text. */
-tandem_status tandem_input_line(tandem_input *input, const char **line, size_t *n, tandem_error *error);
+/* tandem_input_read_line: the next line, without its end (LF or CR LF), valid until the next call. *line NULL
+ * at the end of the text. */
+tandem_status tandem_input_read_line(tandem_input *input, const char **line, size_t *n, tandem_error *error);
 
-/* tandem_input_ns: a decimal number of µs ("12", "-1.5", "1.7e15") in ns, rounded. 0 = done; −1 = no number;
- * −2 = beyond ±2^61 ns (73 years). */
-int tandem_input_ns(int64_t *ns, const char *text, size_t n);
+/* tandem_input_parse_us: a decimal number of µs ("12", "-1.5", "1.7e15") in ns, rounded. 0 = done; −1 = no
+ * number; −2 = beyond ±2^61 ns (73 years). */
+int tandem_input_parse_us(int64_t *ns, const char *text, size_t n);
 
-/* Clocks that are set while they measure give durations below 0. tandem_input_duration: one from −10 ms on
- * becomes 0 and is counted in *n_negative. Returns whether it is one at all: from −10 ms to 2^53 ns (104
+/* Clocks that are set while they measure give durations below 0. tandem_input_clamp_duration: one from −10 ms
+ * on becomes 0 and is counted in *n_negative. Returns whether it is one at all: from −10 ms to 2^53 ns (104
  * days). */
 #define TANDEM_INPUT_DURATIONS "from -10000 us (below 0 counts as 0: clocks differ) to 9e12 us (104 days)"
-int tandem_input_duration(int64_t *duration_ns, int64_t *n_negative);
+int tandem_input_clamp_duration(int64_t *duration_ns, int64_t *n_negative);
 
 #endif

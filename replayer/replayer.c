@@ -148,9 +148,9 @@ static tandem_status find_comm_slowdown_of(tandem_replayer *replayer, tandem_sto
 static tandem_status find_comm_slowdown(tandem_replayer *replayer, tandem_store *store, int measured,
                                         tandem_error *error)
 {
-    char group[TANDEM_GROUP_TEXT];
+    char group[TANDEM_GROUP_KEY_TEXT];
     if (tandem_cluster_n_rank(&replayer->cluster) == 1) return TANDEM_OK;
-    tandem_cluster_group(group, sizeof group, &replayer->cluster);
+    tandem_cluster_group_key(group, sizeof group, &replayer->cluster);
     for (int c = 0; c < replayer->n_class; c++) {
         tandem_error unmeasured = {0};
         const tandem_status status =

@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "replayer/read_events.h"
-#include "replayer/spans.h"
+#include "replayer/interval_set.h"
 #include "tandem/torch_trace.h"
 
 /* An operator or a collective by name and signature: a row for each pass it occurs in. */
@@ -24,9 +24,9 @@ typedef struct torch_collective {
     int32_t signature, source;
 } torch_collective;
 
-typedef struct torch_window {
+typedef struct torch_step_window {
     int64_t number, begin_ns, end_ns;
-} torch_window;
+} torch_step_window;
 
 typedef struct torch_rank {
     tandem_arena arena;
@@ -35,14 +35,14 @@ typedef struct torch_rank {
     int64_t n_event, n_incomplete, n_negative, n_overlapping, n_dropped;
     int64_t first_ns, last_ns;
     torch_signature *signature;
-    int n_signature, signature_room;
+    int n_signature, signature_capacity;
     int *table; /* of signatures by hash: place + 1 */
-    int table_room;
-    torch_window *window; /* steps: sorted at the end */
-    int n_window, window_room;
+    int table_capacity;
+    torch_step_window *window; /* steps: sorted at the end */
+    int n_window, window_capacity;
     torch_collective *collective;
-    int n_collective, collective_room;
-    tandem_spans device, host, comm[N_TORCH_SOURCE];
+    int n_collective, collective_capacity;
+    tandem_interval_set device, host, comm[N_TORCH_SOURCE];
 } torch_rank;
 
 /* Reads a file that is open. *rank is to be closed on error, too. */

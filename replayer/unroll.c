@@ -15,7 +15,7 @@ typedef struct unroll_layout {
     tandem_replayer *replayer;
     int *stream, *group;
     int *group_size;
-    tandem_engine_edge *edge;
+    tandem_dag_edge *edge;
     int *position_of; /* [n_task] of the class at hand */
     int n_op;         /* laid out so far */
 } unroll_layout;
@@ -35,7 +35,7 @@ static void put_operator(unroll_layout *l, int stream, int group, int task, int6
 
 static void add_unrolled_edge(unroll_layout *l, int before, int after)
 {
-    l->edge[l->e->graph.n_edge++] = (tandem_engine_edge){before, after};
+    l->edge[l->e->graph.n_edge++] = (tandem_dag_edge){before, after};
 }
 
 static void lay_out_iteration(unroll_layout *l, int c, int rank_of_class, int rank, int iteration)
@@ -277,14 +277,15 @@ static tandem_status report_unrolled(tandem_replay *replay, const tandem_unrolle
     return TANDEM_OK;
 }
 
-static tandem_status run_rounds(tandem_replay *replay, tandem_engine *engine, tandem_unrolled_step *e,
-                                const tandem_cluster *cluster, int64_t *end_ticks, tandem_error *error)
+static tandem_status run_rounds(tandem_replay *replay, tandem_dag_simulator *simulator,
+                                tandem_unrolled_step *e, const tandem_cluster *cluster, int64_t *end_ticks,
+                                tandem_error *error)
 {
     int64_t carry_over_ticks[TANDEM_MAX_CLASS] = {0}, length_ticks = 0;
     for (int round = 0; round < MAX_ROUNDS; round++) {
         set_carry_over(e, cluster, carry_over_ticks);
         const tandem_status status =
-            tandem_engine_run(engine, e->duration_ticks, NULL, end_ticks, &length_ticks, error);
+            tandem_dag_simulator_run(simulator, e->duration_ticks, NULL, end_ticks, &length_ticks, error);
         if (status != TANDEM_OK) return status;
         if (has_reached_steady_state(carry_over_ticks, e, end_ticks))
             return report_unrolled(replay, e, cluster, end_ticks, error);
@@ -297,11 +298,11 @@ tandem_status tandem_replayer_run_unrolled(tandem_replayer *replayer, tandem_rep
                                            tandem_error *error)
 {
     tandem_unrolled_step *e = NULL;
-    tandem_engine *engine = NULL;
+    tandem_dag_simulator *simulator = NULL;
     int64_t *end_ticks = NULL;
     tandem_replay found;
     tandem_status status = tandem_replayer_unroll(&e, replayer, N_ITERATION, error);
-    if (status == TANDEM_OK) status = tandem_engine_open(&engine, &e->graph, error);
+    if (status == TANDEM_OK) status = tandem_dag_simulator_open(&simulator, &e->graph, error);
     if (status != TANDEM_OK) goto out;
     end_ticks = malloc((size_t)e->graph.n_op * sizeof *end_ticks);
     if (!end_ticks) {
@@ -309,13 +310,13 @@ tandem_status tandem_replayer_run_unrolled(tandem_replayer *replayer, tandem_rep
                                   e->graph.n_op);
         goto out;
     }
-    status = run_rounds(&found, engine, e, &replayer->cluster, end_ticks, error);
+    status = run_rounds(&found, simulator, e, &replayer->cluster, end_ticks, error);
     if (status != TANDEM_OK) goto out;
     *replay = found;
     if (n_op) *n_op = e->graph.n_op;
 out:
     free(end_ticks);
-    tandem_engine_close(engine);
+    tandem_dag_simulator_close(simulator);
     tandem_unrolled_step_close(e);
     return status;
 }

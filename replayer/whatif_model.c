@@ -2,16 +2,18 @@
 
 void whatif_model_close(whatif_model *model)
 {
-    for (int s = 0; s < model->n_step && model->engine; s++) tandem_engine_close(model->engine[s]);
+    for (int s = 0; s < model->n_step && model->simulator; s++)
+        tandem_dag_simulator_close(model->simulator[s]);
     tandem_arena_free(&model->arena);
     *model = (whatif_model){0};
 }
 
-tandem_status whatif_model_room(whatif_model *model, int n_op, int n_step, int n_worker, tandem_error *error)
+tandem_status whatif_model_allocate(whatif_model *model, int n_op, int n_step, int n_worker,
+                                    tandem_error *error)
 {
     tandem_arena *const arena = &model->arena;
     const size_t op = (size_t)n_op, step = (size_t)n_step;
-    if (!(model->engine = tandem_arena_array(arena, step, sizeof *model->engine)) ||
+    if (!(model->simulator = tandem_arena_array(arena, step, sizeof *model->simulator)) ||
         !(model->first = tandem_arena_array(arena, step + 1, sizeof *model->first)) ||
         !(model->number = tandem_arena_array(arena, step, sizeof *model->number)) ||
         !(model->recorded_ns = tandem_arena_array(arena, step, sizeof *model->recorded_ns)) ||
@@ -19,7 +21,7 @@ tandem_status whatif_model_room(whatif_model *model, int n_op, int n_step, int n
         !(model->ideal_ns = tandem_arena_array(arena, op, sizeof *model->ideal_ns)) ||
         !(model->op_name = tandem_arena_array(arena, op, sizeof *model->op_name)) ||
         !(model->worker = tandem_arena_array(arena, op, sizeof *model->worker)) ||
-        !(model->lane = tandem_arena_array(arena, op, sizeof *model->lane)) ||
+        !(model->track = tandem_arena_array(arena, op, sizeof *model->track)) ||
         !(model->worker_name = tandem_arena_array(arena, (size_t)n_worker, sizeof *model->worker_name)))
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to analyse %d operators", n_op);
     model->n_op = n_op;

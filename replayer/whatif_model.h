@@ -3,7 +3,7 @@
 #define TANDEM_REPLAYER_WHATIF_MODEL_H
 
 #include "base/arena.h"
-#include "tandem/engine.h"
+#include "tandem/dag_simulator.h"
 #include "tandem/whatif.h"
 
 /* What operators are told apart by, from the whole to the narrow. */
@@ -22,23 +22,24 @@ typedef struct whatif_dimension {
 typedef struct whatif_model {
     tandem_arena arena; /* all arrays */
     int n_step, n_op, n_worker;
-    int *first;                    /* [n_step + 1] the operators of a step */
-    tandem_engine **engine;        /* [n_step] */
-    int64_t *number, *recorded_ns; /* [n_step] */
-    int64_t *actual_ns, *ideal_ns; /* [n_op] */
+    int *first;                       /* [n_step + 1] the operators of a step */
+    tandem_dag_simulator **simulator; /* [n_step] */
+    int64_t *number, *recorded_ns;    /* [n_step] */
+    int64_t *actual_ns, *ideal_ns;    /* [n_op] */
     whatif_dimension by[N_WHATIF_DIMENSION];
     /* for the timeline */
-    const char **op_name;         /* [n_op] */
-    int32_t *worker, *lane;       /* [n_op] */
-    const char *const *lane_name; /* [n_lane] */
-    int n_lane;
+    const char **op_name;          /* [n_op] */
+    int32_t *worker, *track;       /* [n_op] */
+    const char *const *track_name; /* [n_track] */
+    int n_track;
     whatif_label *worker_name; /* [n_worker] */
 } whatif_model;
 
 void whatif_model_close(whatif_model *model); /* an all-zero one is fine */
 
 /* Room for n_op operators in n_step steps, in every array but those of `by`. TANDEM_NO_MEMORY. */
-tandem_status whatif_model_room(whatif_model *model, int n_op, int n_step, int n_worker, tandem_error *error);
+tandem_status whatif_model_allocate(whatif_model *model, int n_op, int n_step, int n_worker,
+                                    tandem_error *error);
 /* … and for n names of a dimension; its `of`, too. */
 tandem_status whatif_model_dimension(whatif_model *model, int dimension, int n, tandem_error *error);
 
@@ -46,7 +47,8 @@ tandem_status whatif_model_dimension(whatif_model *model, int dimension, int n, 
 int64_t whatif_mean(const int64_t *value, int n);
 
 /* A job by the rules in whatif.h. *model is to be closed on error, too. */
-tandem_status whatif_model_of_job(whatif_model *model, const tandem_job *job, tandem_error *error);
+tandem_status whatif_model_of_pipeline(whatif_model *model, const tandem_pipeline_trace *pipeline,
+                                       tandem_error *error);
 
 /* The analysis, and the timelines. */
 tandem_status whatif_analyse(tandem_whatif **whatif, const whatif_model *model, const char *trace_path,

@@ -198,8 +198,8 @@ out:
 
 int tandem_memory_fit_is_same(const tandem_device *one, const tandem_device *other)
 {
-    return one->precisions == other->precisions && one->wider == other->wider &&
-           one->columnwise == other->columnwise;
+    return one->precisions == other->precisions && one->amp_dtype == other->amp_dtype &&
+           one->transposed_copy == other->transposed_copy;
 }
 
 /* --- A batch that fits ---------------------------------------------------------------------------------- */

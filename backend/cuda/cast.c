@@ -25,7 +25,7 @@ static tandem_cuda_codes codes_of(const tandem_kernel *kernel, const tandem_kern
         to.batch = (size_t)kernel->matrices.batch;
         to.rows = (size_t)kernel->matrices.rows;
         to.columns = (size_t)kernel->matrices.columns;
-        to.columnwise = call->out[1];
+        to.transposed_copy = call->out[1];
     }
     return to;
 }

@@ -168,7 +168,7 @@ static tandem_status prepare(void *device, const tandem_step *step, int task, ta
     prepared->op = op;
     prepared->task = *form;
     for (int k = 0; k < 2 && k < form->n_read; k++)
-        prepared->columnwise[k] =
+        prepared->transposed_copy[k] =
             form->read[k] >= 0 && tandem_value_rowwise(step, form->read[k]) != form->read[k];
     if (kernel_row_of(form, op) == KERNEL_ROW_CAST && form->n_write > 1)
         prepared->matrices = tandem_step_matrices(step, task);

@@ -39,7 +39,7 @@ typedef struct tandem_cuda_codes {
     tandem_cuda_code code;
     size_t batch, rows, columns; /* without a column-wise copy 1, 1, n will do */
     void *q;                     /* (batch, rows, columns) */
-    void *columnwise;            /* (batch, columns, rows): the same codes; NULL: not wanted */
+    void *transposed_copy;       /* (batch, columns, rows): the same codes; NULL: not wanted */
     float *scale;
 } tandem_cuda_codes;
 

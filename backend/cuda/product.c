@@ -152,7 +152,7 @@ tandem_status cuda_gemm_prepare(tandem_kernel *kernel, const cuda_product_spec *
     if (!state) return cuda_kernel_no_memory(kernel, error);
     state->swaps = swaps;
     cuda_product_spec lies = *shape;
-    lies.transpose_a ^= kernel->columnwise[swaps], lies.transpose_b ^= kernel->columnwise[!swaps];
+    lies.transpose_a ^= kernel->transposed_copy[swaps], lies.transpose_b ^= kernel->transposed_copy[!swaps];
     const tandem_dtype operand[2] = {cuda_operand_type(kernel, swaps), cuda_operand_type(kernel, !swaps)};
     const tandem_status status =
         cuda_gemm_open(&state->matmul, kernel, &lies, operand, kernel->task.to, 0, error);

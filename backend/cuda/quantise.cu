@@ -283,7 +283,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 static int has_both_at_once(const tandem_cuda_codes *to)
 {
-    return to->columnwise && fits_tiles(to->rows, to->columns);
+    return to->transposed_copy && fits_tiles(to->rows, to->columns);
 }
 
 template <int LOOKS, typename To>
@@ -291,7 +291,7 @@ static int quantise_to(const tandem_cuda_codes *to, const void *x, tandem_cuda_f
                        To round, tandem_cuda_stream stream)
 {
     const size_t n = to->batch * to->rows * to->columns;
-    uint8_t *const q = (uint8_t *)to->q, *const columnwise = (uint8_t *)to->columnwise;
+    uint8_t *const q = (uint8_t *)to->q, *const columnwise = (uint8_t *)to->transposed_copy;
     if (has_both_at_once(to)) {
         RETURN_FOR(type, LAUNCH((quantise_both<LOOKS, To, T>),
                                 grid_of_tiles(to->batch, to->rows, to->columns), THREADS, stream, q,
@@ -308,8 +308,8 @@ static int quantise_codes(const tandem_cuda_codes *to, const void *x, tandem_cud
     const int failed = for_code(to->code, rounding, since, [=](auto round) {
         return quantise_to<LOOKS>(to, x, type, words, round, stream);
     });
-    if (failed || !to->columnwise || has_both_at_once(to)) return failed;
-    return tandem_cuda_pad_bytes(to->columnwise, to->q, to->batch, to->columns, to->rows, to->columns,
+    if (failed || !to->transposed_copy || has_both_at_once(to)) return failed;
+    return tandem_cuda_pad_bytes(to->transposed_copy, to->q, to->batch, to->columns, to->rows, to->columns,
                                  to->rows, 1, stream);
 }
 

@@ -16,7 +16,7 @@ static void print_device(const tandem_plan *plan, const tandem_graph *graph, con
     for (int i = 0; i < graph->n_op; i++)
         if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
             count[plan->precision[c][i]]++;
-    printf("%s:", plan->cluster.member[c].device.name);
+    printf("%s:", plan->cluster.classes[c].device.name);
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         if (count[p] > 0) printf(" %d %s", count[p], tandem_precision_get((tandem_precision)p)->name);
     printf(", %.1f MiB\n", (double)found->peak_bytes[c] / (1 << 20));

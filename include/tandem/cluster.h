@@ -13,27 +13,27 @@ enum { TANDEM_DEVICE_NAME = 48, TANDEM_MAX_CLASS = 32 };
 
 /* What is known of a card without having it: profiles/devices/cards.def says each member's meaning and
  * source. Times are predicted from it (predictor.h). */
-typedef struct tandem_device_facts {
+typedef struct tandem_gpu_spec {
     /* peak, by type in which operands are multiplied; 0 = it has no units for that */
     double flops_per_s[TANDEM_N_RATE];
-    double achieved[TANDEM_N_RATE]; /* share of it that large products reach */
-    double bytes_per_s;             /* peak of its memory */
-    double achieved_bytes;          /* share of it that streaming kernels reach */
-    int64_t launch_ns;              /* from one small kernel to the next */
-    int n_unit;                     /* multiprocessors, each of which works on one tile of a product */
-} tandem_device_facts;
+    double compute_efficiency[TANDEM_N_RATE]; /* share of it that large products reach */
+    double bytes_per_s;                       /* peak of its memory */
+    double memory_efficiency;                 /* share of it that streaming kernels reach */
+    int64_t launch_ns;                        /* from one small kernel to the next */
+    int n_sm; /* multiprocessors, each of which works on one tile of a product */
+} tandem_gpu_spec;
 
 /* One worker's hardware: an instruction set of this CPU (`cpu:avx2`), a card, or a described model (`t4`). */
 typedef struct tandem_device {
     char name[TANDEM_DEVICE_NAME];
     char meaning[96];
-    unsigned precisions;   /* bit p: it can run precision p */
-    tandem_dtype wider;    /* what TANDEM_WIDER means on it: bf16 or f16 where that is fast, else f32 */
-    uint64_t memory_bytes; /* 0 = not known */
+    unsigned precisions;    /* bit p: it can run precision p */
+    tandem_dtype amp_dtype; /* what TANDEM_WIDER means on it: bf16 or f16 where that is fast, else f32 */
+    uint64_t memory_bytes;  /* 0 = not known */
     /* 1: products of numbers of a byte take both operands along the dimension that they sum over, so that
      * casts write column-wise copies (step.h): the tensor units of cards */
-    int columnwise;
-    tandem_device_facts facts; /* of a described model; all 0 where there are kernels instead */
+    int transposed_copy;
+    tandem_gpu_spec gpu_spec; /* of a described model; all 0 where there are kernels instead */
 } tandem_device;
 /* Whether it is a described model: there are no kernels for it, so that plans for it can be made and
  * replayed, not run. */
@@ -54,15 +54,15 @@ tandem_status tandem_device_find(tandem_device *device, const char *name, tandem
  * profiles/devices/cpu.def, weakest first, the last and the first that the CPU of this machine has; both the
  * same where it has one only. The device has its name; files never hold these words, and tandem_device_find
  * refuses them. TANDEM_NO_DEVICE where there is none. */
-tandem_status tandem_device_named(tandem_device *device, const char *word, tandem_error *error);
+tandem_status tandem_device_resolve(tandem_device *device, const char *word, tandem_error *error);
 /* Whether this machine can run it (CPUID). Never of a described model. */
-int tandem_device_present(const char *name);
+int tandem_device_is_present(const char *name);
 /* TANDEM_NO_DEVICE naming what is missing and what this machine has, or what can be done with a described
  * model. Of a card only whether it can be named: opening a worker says whether it is there (backend.h). */
 tandem_status tandem_device_require(const char *name, tandem_error *error);
 /* The two ends of this machine that the demo trains on: the strongest device, and `cpu:avx2_vnni` where it is
  * there, else the weakest. Both the same where there is one only. */
-void tandem_device_unlike_pair(const tandem_device **strong, const tandem_device **weak);
+void tandem_device_demo_pair(const tandem_device **strong, const tandem_device **weak);
 
 /* A connection over which a message of n bytes takes latency_ns + n / bytes_per_s, in either direction at
  * once. */
@@ -92,7 +92,7 @@ typedef struct tandem_cluster {
     int over_network;
 } tandem_cluster;
 
-/* tandem_cluster_parse: `text` is "DEVICE + DEVICE …", as tandem_device_named takes them, or "16*v100@8 +
+/* tandem_cluster_parse: `text` is "DEVICE + DEVICE …", as tandem_device_resolve takes them, or "16*v100@8 +
  * 16*t4@8 net=100Gbit/s,5us" (COUNT*DEVICE@RANKS_A_NODE), each class with optional batch=N, memory=12GiB,
  * link=600GB/s,1us and slow=1.05 behind its device, node=300Gbit/s,2us anywhere; or the name of a JSON file
  * of that content ({"schema":"tandem.cluster/1","classes":
@@ -103,17 +103,17 @@ typedef struct tandem_cluster {
  * RANKS_A_NODE stays, and may be more than the ranks that are left. TANDEM_USAGE or TANDEM_MALFORMED say
  * where, what was read, what is allowed; TANDEM_UNKNOWN_NAME for a device. *cluster unchanged on error. */
 tandem_status tandem_cluster_parse(tandem_cluster *cluster, const char *text, tandem_error *error);
-/* tandem_cluster_complete: what a cluster's text may leave open: `batch` where a class has none, and the
+/* tandem_cluster_fill_defaults: what a cluster's text may leave open: `batch` where a class has none, and the
  * limit of a rank's memory, "12GiB" for all classes or "12GiB,4GiB", one for each, instead of what they have;
  * 0 and NULL leave them alone. TANDEM_USAGE; *cluster unchanged on error. */
-tandem_status tandem_cluster_complete(tandem_cluster *cluster, int64_t batch, const char *memory,
-                                      tandem_error *error);
+tandem_status tandem_cluster_fill_defaults(tandem_cluster *cluster, int64_t batch, const char *memory,
+                                           tandem_error *error);
 /* tandem_cluster_open_graphs: the model at the batch of every class, which must have one: graph[n_class], all
  * or none. The caller closes them. Errors of tandem_graph_open. */
 tandem_status tandem_cluster_open_graphs(tandem_graph **graph, const tandem_cluster *cluster,
                                          const char *model, tandem_error *error);
 /* Bytes that a rank of class c may take; 0 = no limit. */
-uint64_t tandem_cluster_limit_bytes(const tandem_cluster *cluster, int c);
+uint64_t tandem_cluster_memory_limit(const tandem_cluster *cluster, int c);
 /* The canonical string of a cluster, from which tandem_cluster_parse makes the same one; cut to fit. */
 void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster);
 int tandem_cluster_n_rank(const tandem_cluster *cluster);
@@ -125,8 +125,8 @@ int tandem_cluster_shares_memory(const tandem_cluster *cluster);
 /* Under which collectives are filed: names of all ranks' devices, sorted, joined by '+', equal ones as
  * N*NAME; and behind them " in shared memory" where they share it, so that what was measured over a network
  * is never taken for it. */
-enum { TANDEM_GROUP_TEXT = TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12) + 24 };
-void tandem_cluster_group(char *text, size_t size, const tandem_cluster *cluster);
+enum { TANDEM_GROUP_KEY_TEXT = TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12) + 24 };
+void tandem_cluster_group_key(char *text, size_t size, const tandem_cluster *cluster);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -53,11 +53,11 @@ void tandem_plan_close(tandem_plan *plan); /* NULL is fine */
  * such precision at all (says which it has); TANDEM_WRONG_MODEL. The plan is unchanged on error. */
 tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, int c,
                                   tandem_precision precision, tandem_error *error);
-/* tandem_plan_draw: class c gets, operator by operator, what tandem_plan_uniform would give it there in a
+/* tandem_plan_random: class c gets, operator by operator, what tandem_plan_uniform would give it there in a
  * precision drawn from those of its device that `precisions` has (bit p: precision p); the same for the same
  * seed. TANDEM_NO_KERNEL where there is none; TANDEM_WRONG_MODEL. The plan is unchanged on error. */
-tandem_status tandem_plan_draw(tandem_plan *plan, const tandem_graph *graph, int c, unsigned precisions,
-                               uint64_t seed, tandem_error *error);
+tandem_status tandem_plan_random(tandem_plan *plan, const tandem_graph *graph, int c, unsigned precisions,
+                                 uint64_t seed, tandem_error *error);
 /* Whether class c has exactly what tandem_plan_uniform would give it; 0 where its device lacks the precision.
  * `graph` is the plan's. */
 int tandem_plan_is_uniform(const tandem_plan *plan, const tandem_graph *graph, int c,

@@ -79,7 +79,7 @@ int tandem_work_of(tandem_work *work, const tandem_cost_key *key);
 /* tandem_roofline_ns: the time of one task on a described device (predictor/roofline.c has the formula);
  * never less than facts->launch_ns, never falls where a dimension grows. −1 where it has no units for the
  * type. */
-double tandem_roofline_ns(const tandem_device_facts *facts, const tandem_work *work);
+double tandem_roofline_ns(const tandem_gpu_spec *spec, const tandem_work *work);
 
 /* tandem_latency_open: a predictor for a device beside a neighbour ("" = alone). It is fitted to all that was
  * measured on the device beside that neighbour, or alone where that is nothing (predictor/latency.c has the

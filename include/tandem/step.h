@@ -131,7 +131,7 @@ typedef struct tandem_step_options {
         int margin; /* the range is 2^margin times the largest of them */
     } scaling;      /* of casts to s8 whose range is not known in advance (docs/rounding.md) */
     /* of the device (cluster.h), as `wider` is: 1: casts to types of a byte write column-wise copies */
-    int columnwise;
+    int transposed_copy;
     int with_norm; /* 1: no update before the norm of all gradients is known */
     /* 1: every part of a tensor's gradient has memory of its own, and no dgrad adds to another one's: for
      * those who look at the parts */
@@ -151,7 +151,7 @@ char *tandem_cast_scaling_print(char text[TANDEM_CAST_SCALING_TEXT], tandem_cast
 
 typedef struct tandem_step {
     const tandem_graph *graph; /* borrowed */
-    tandem_dtype wider;        /* of the device: what TANDEM_WIDER means (f32, bf16 or f16) */
+    tandem_dtype amp_dtype;    /* of the device: what TANDEM_WIDER means (f32, bf16 or f16) */
     /* most bytes of gradients reduced together; a larger parameter has a bucket of its own */
     uint64_t bucket_bytes;
     tandem_precision *precision; /* [n_op] of adjustable operators; fp32 elsewhere */
@@ -236,7 +236,7 @@ typedef struct tandem_cost_key {
     tandem_dtype from, to; /* of a cast; of an operator: type of the operands and of the result */
     int64_t elements;      /* of a cast or a reduce */
     tandem_range range;    /* of a cast to one byte: FOUND takes two passes, the others one; else FOUND */
-    int columnwise;        /* 1: of a cast that writes a column-wise copy, too */
+    int transposed_copy;   /* 1: of a cast that writes a column-wise copy, too */
 } tandem_cost_key;
 /* tandem_step_key: the cost key of a task in its form `variant`; pass task->variant for the current plan's.
  * Returns 0 where the task has no such form. */

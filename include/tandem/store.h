@@ -60,24 +60,24 @@ void tandem_cost_key_print(char *text, size_t size, const tandem_cost_key *key);
 /* tandem_store_put_cost: file an operator's or a cast's cost (kinds OP and CAST), replacing what is there for
  * the same device, neighbour and key. `neighbour`: the device that was busy on the same memory system
  * meanwhile; "" = alone. */
-tandem_status tandem_store_put_cost(tandem_store *store, const char *device, const char *neighbour,
+tandem_status tandem_store_put_cost(tandem_store *store, const char *device, const char *co_runner,
                                     const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error);
 
-/* tandem_store_each_cost: calls `visit` for the costs of a device beside a neighbour, in no order that
+/* tandem_store_visit_costs: calls `visit` for the costs of a device beside a neighbour, in no order that
  * counts: those of the operators and cast sizes of `step`, each found by index, or all of them where step is
  * NULL. The key and its texts are valid during the call. Rows of a number type or pass that this version does
  * not know are passed over. What `visit` returns other than TANDEM_OK ends it and is returned. Cost:
  * O(operators of the step · log rows), or O(rows). */
 typedef tandem_status tandem_cost_visitor(void *context, const tandem_cost_key *key, const tandem_cost *cost,
                                           tandem_error *error);
-tandem_status tandem_store_each_cost(tandem_store *store, const char *device, const char *neighbour,
-                                     const tandem_step *step, tandem_cost_visitor *visit, void *context,
-                                     tandem_error *error);
+tandem_status tandem_store_visit_costs(tandem_store *store, const char *device, const char *co_runner,
+                                       const tandem_step *step, tandem_cost_visitor *visit, void *context,
+                                       tandem_error *error);
 
 /* The same costs in a hash table in memory: look-ups take no SQL. */
 typedef struct tandem_cost_table tandem_cost_table;
 tandem_status tandem_store_load_costs(tandem_cost_table **table, tandem_store *store, const char *device,
-                                      const char *neighbour, const tandem_step *step, tandem_error *error);
+                                      const char *co_runner, const tandem_step *step, tandem_error *error);
 void tandem_cost_table_free(tandem_cost_table *table);
 /* NULL where it was not measured. */
 const tandem_cost *tandem_cost_table_find(const tandem_cost_table *table, const tandem_cost_key *key);
@@ -85,7 +85,7 @@ const tandem_cost *tandem_cost_table_find(const tandem_cost_table *table, const 
  * measured on the device beside the neighbour, ascending, each once. *batch is the caller's to free(); NULL
  * and 0 where there is none. */
 tandem_status tandem_store_load_batches(int64_t **batch, int *n, tandem_store *store, const char *device,
-                                        const char *neighbour, const tandem_graph *graph,
+                                        const char *co_runner, const tandem_graph *graph,
                                         tandem_error *error);
 /* Of operators and casts, on all devices. */
 tandem_status tandem_store_count_costs(int64_t *n, tandem_store *store, tandem_error *error);
@@ -106,7 +106,7 @@ tandem_status tandem_store_put_algorithms(tandem_store *store, const tandem_algo
 tandem_status tandem_store_load_algorithms(tandem_algorithm **choice, int *n, tandem_store *store,
                                            tandem_error *error);
 
-/* --- Collectives: a curve of time over bytes, for one group of ranks (tandem_cluster_group) ------------- */
+/* --- Collectives: a curve of time over bytes, for one group of ranks (tandem_cluster_group_key) --------- */
 typedef struct tandem_collective_point {
     uint64_t bytes;
     tandem_cost cost;
@@ -157,8 +157,8 @@ tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem
 /* Predicted harm of (operator, precision, wider type) by a method: for people and other tools that read the
  * store. */
 tandem_status tandem_store_put_sensitivity(tandem_store *store, const tandem_graph *graph, const char *method,
-                                           int op, tandem_precision precision, tandem_dtype wider,
-                                           double harm, tandem_error *error);
+                                           int op, tandem_precision precision, tandem_dtype amp_dtype,
+                                           double sensitivity, tandem_error *error);
 
 /* --- Plans and runs: a record of what was predicted and what came of it --------------------------------- */
 typedef struct tandem_run_record {

@@ -86,7 +86,7 @@ typedef struct tandem_torch_collective {
     int64_t wait_ns;        /* over all of them and all ranks */
 } tandem_torch_collective;
 
-typedef struct tandem_torch {
+typedef struct tandem_torch_summary {
     int n_rank;
     tandem_torch_rank *rank; /* [n_rank] by rank */
     int n_operator;
@@ -101,15 +101,16 @@ typedef struct tandem_torch {
      * */
     int excess;
     int64_t excess_ns; /* a step */
-} tandem_torch;
+} tandem_torch_summary;
 
 /* tandem_torch_read: read n ≥ 1 files. TANDEM_MALFORMED with file, byte and what was expected, and where two
  * files are of the same rank; TANDEM_IO; TANDEM_NO_MEMORY. *torch unchanged on error. Cost: O(bytes).
  * tandem_torch_parse: one from memory. */
-tandem_status tandem_torch_read(tandem_torch **torch, const char *const *path, int n, tandem_error *error);
-tandem_status tandem_torch_parse(tandem_torch **torch, const void *bytes, size_t n, const char *source,
-                                 tandem_error *error);
-void tandem_torch_close(tandem_torch *torch); /* NULL is fine */
+tandem_status tandem_torch_read(tandem_torch_summary **torch, const char *const *path, int n,
+                                tandem_error *error);
+tandem_status tandem_torch_parse(tandem_torch_summary **torch, const void *bytes, size_t n,
+                                 const char *source, tandem_error *error);
+void tandem_torch_close(tandem_torch_summary *torch); /* NULL is fine */
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -15,14 +15,14 @@ typedef struct tandem_trace_event {
     int task;                 /* of the class's step program; −1 = waiting for a bucket */
 } tandem_trace_event;
 
-typedef struct tandem_trace_lane { /* one representative rank of a class */
+typedef struct tandem_trace_track { /* one representative rank of a class */
     const char *device;
     int rank, n_rank; /* its number; ranks it stands for */
     const tandem_step *step;
     const tandem_trace_event *event;
     int n_event;
     const uint64_t *workspace; /* [n_task] bytes each task needs beside its operands; NULL = none is known */
-} tandem_trace_lane;
+} tandem_trace_track;
 
 /* tandem_trace_write: by what the path ends in.
  *
@@ -45,8 +45,8 @@ typedef struct tandem_trace_lane { /* one representative rank of a class */
  * Each file is written to path.tmp and renamed. TANDEM_IO; TANDEM_NO_MEMORY; TANDEM_USAGE where an event's
  * task is none of the step's. Cost: O(events), and a memory plan a lane (JSON); memory is O(tasks), whatever
  * the number of events. */
-tandem_status tandem_trace_write(const char *path, const char *title, const tandem_trace_lane *lane,
-                                 int n_lane, tandem_error *error);
+tandem_status tandem_trace_write(const char *path, const char *title, const tandem_trace_track *track,
+                                 int n_track, tandem_error *error);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

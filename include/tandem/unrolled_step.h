@@ -6,7 +6,7 @@
 #ifndef TANDEM_UNROLLED_STEP_H
 #define TANDEM_UNROLLED_STEP_H
 
-#include "tandem/engine.h"
+#include "tandem/dag_simulator.h"
 #include "tandem/replayer.h"
 
 #ifdef __cplusplus
@@ -24,7 +24,7 @@ enum {
  * list goes round as the replayer's does: the update of the last bucket stands first, and waits for the lap
  * before; where there is a norm of all gradients, it and all updates do. */
 typedef struct tandem_unrolled_step {
-    tandem_engine_graph graph;
+    tandem_dag graph;
     int64_t *duration_ticks; /* [graph.n_op] */
     int *task; /* [graph.n_op] in the class's step program; −1: the rank is still in the step before */
     int n_rank, n_iteration, n_bucket, n_class;

@@ -33,23 +33,23 @@ extern "C" {
 
 /* --- What a file is ------------------------------------------------------------------------------------- */
 
-typedef enum tandem_recording {
-    TANDEM_RECORDING_JOB,   /* CSV: tandem_job_read */
-    TANDEM_RECORDING_TORCH, /* JSON of the PyTorch profiler: torch_trace.h */
-    TANDEM_RECORDING_STEP,  /* JSON of tandem's own: tandem_whatif_trace */
-    TANDEM_RECORDING_CHAKRA /* execution trace of MLCommons Chakra: tandem_whatif_chakra */
-} tandem_recording;
+typedef enum tandem_trace_format {
+    TANDEM_TRACE_FORMAT_PIPELINE_CSV, /* CSV: tandem_pipeline_trace_read */
+    TANDEM_TRACE_FORMAT_TORCH,        /* JSON of the PyTorch profiler: torch_trace.h */
+    TANDEM_TRACE_FORMAT_STEP,         /* JSON of tandem's own: tandem_whatif_trace */
+    TANDEM_TRACE_FORMAT_CHAKRA        /* execution trace of MLCommons Chakra: tandem_whatif_chakra */
+} tandem_trace_format;
 
-/* tandem_recording_find: a name that ends in .et or .et.gz is Chakra's; else by its beginning: JSON begins
- * with a bracket, and tandem's events say which task they are; what holds control characters is Chakra's; the
- * rest is CSV. TANDEM_MALFORMED, TANDEM_IO, TANDEM_NO_MEMORY. Cost: up to the first slice. */
-tandem_status tandem_recording_find(tandem_recording *recording, const char *path, tandem_error *error);
+/* tandem_trace_format_detect: a name that ends in .et or .et.gz is Chakra's; else by its beginning: JSON
+ * begins with a bracket, and tandem's events say which task they are; what holds control characters is
+ * Chakra's; the rest is CSV. TANDEM_MALFORMED, TANDEM_IO, TANDEM_NO_MEMORY. Cost: up to the first slice. */
+tandem_status tandem_trace_format_detect(tandem_trace_format *format, const char *path, tandem_error *error);
 
 /* --- A recorded job ------------------------------------------------------------------------------------- */
 
 /* Operator types of a pipeline-parallel step, by the names they have in a trace; `shown` is the row of a
  * report they count for. Columns: name, trace, shown, whether it is communication. */
-#define TANDEM_JOB_KIND_TABLE(ROW)                                                                           \
+#define TANDEM_PIPELINE_OP_KIND_TABLE(ROW)                                                                   \
     ROW(FORWARD, "forward-compute", "forward-compute", 0)                                                    \
     ROW(BACKWARD, "backward-compute", "backward-compute", 0)                                                 \
     ROW(FORWARD_SEND, "forward-send", "forward-pp-comm", 1)                                                  \
@@ -66,43 +66,44 @@ tandem_status tandem_recording_find(tandem_recording *recording, const char *pat
 
 #pragma push_macro("ROW") /* an including program may have one of its own */
 #undef ROW
-typedef enum tandem_job_kind {
-#define ROW(name, trace, shown, comm) TANDEM_JOB_##name,
-    TANDEM_JOB_KIND_TABLE(ROW)
+typedef enum tandem_pipeline_op_kind {
+#define ROW(name, trace, shown, comm) TANDEM_PIPELINE_##name,
+    TANDEM_PIPELINE_OP_KIND_TABLE(ROW)
 #undef ROW
-        TANDEM_N_JOB_KIND
-} tandem_job_kind;
+        TANDEM_N_PIPELINE_OP_KIND
+} tandem_pipeline_op_kind;
 #pragma pop_macro("ROW")
 
-typedef struct tandem_job_op {
+typedef struct tandem_pipeline_op {
     int64_t start_ns; /* from an origin that all workers share within a step */
     int64_t duration_ns;
-    int32_t step; /* place in tandem_job.step */
+    int32_t step; /* place in tandem_pipeline_trace.step */
     int32_t dp_rank, sequence;
     int16_t stage, tp_rank;
     int16_t chunk; /* of the model, where a stage holds several: 0, 1, … */
     uint8_t kind;
-} tandem_job_op;
+} tandem_pipeline_op;
 
-typedef struct tandem_job {
+typedef struct tandem_pipeline_trace {
     int n_op, n_step, n_dp, n_stage, n_tp, n_chunk;
     /* [n_op] by step, data-parallel rank, stage, tensor-parallel rank, start, sequence, kind */
-    tandem_job_op *op;
+    tandem_pipeline_op *op;
     int64_t *step;      /* [n_step] numbers of the steps, ascending */
     int64_t n_negative; /* operators whose duration was below 0, and is 0 now */
-} tandem_job;
+} tandem_pipeline_trace;
 
-/* tandem_job_read: a trace in CSV, plain or compressed with gzip, read as a stream. The first line names the
- * columns, in any order: dp_rank, stage, step, optype (TANDEM_JOB_KIND_TABLE), seq_id, start_us, dur_us;
- * model_chunk and tp_rank may be there (−1 or absent: 0); others are passed over. Times are in µs, with
- * decimals, rounded to ns. Durations down to −10 ms, which clocks give that are set while they measure, are 0
- * and counted. TANDEM_MALFORMED with the line and what was expected; TANDEM_IO; TANDEM_NO_MEMORY. *job
- * unchanged on error. Cost: O(n log n), 40 bytes an operator.
- * tandem_job_parse: the same from memory; `source` is what errors call it. */
-tandem_status tandem_job_read(tandem_job **job, const char *path, tandem_error *error);
-tandem_status tandem_job_parse(tandem_job **job, const void *bytes, size_t n, const char *source,
-                               tandem_error *error);
-void tandem_job_close(tandem_job *job); /* NULL is fine */
+/* tandem_pipeline_trace_read: a trace in CSV, plain or compressed with gzip, read as a stream. The first line
+ * names the columns, in any order: dp_rank, stage, step, optype (TANDEM_PIPELINE_OP_KIND_TABLE), seq_id,
+ * start_us, dur_us; model_chunk and tp_rank may be there (−1 or absent: 0); others are passed over. Times are
+ * in µs, with decimals, rounded to ns. Durations down to −10 ms, which clocks give that are set while they
+ * measure, are 0 and counted. TANDEM_MALFORMED with the line and what was expected; TANDEM_IO;
+ * TANDEM_NO_MEMORY. *job unchanged on error. Cost: O(n log n), 40 bytes an operator.
+ * tandem_pipeline_trace_parse: the same from memory; `source` is what errors call it. */
+tandem_status tandem_pipeline_trace_read(tandem_pipeline_trace **pipeline, const char *path,
+                                         tandem_error *error);
+tandem_status tandem_pipeline_trace_parse(tandem_pipeline_trace **pipeline, const void *bytes, size_t n,
+                                          const char *source, tandem_error *error);
+void tandem_pipeline_trace_close(tandem_pipeline_trace *pipeline); /* NULL is fine */
 
 /* --- What if -------------------------------------------------------------------------------------------- */
 
@@ -145,11 +146,11 @@ typedef struct tandem_whatif_rank {
 } tandem_whatif_rank;
 
 /* An operator of the critical path: the next one begins when it ends. */
-typedef struct tandem_whatif_link {
+typedef struct tandem_whatif_path_op {
     /* worker, operator type, operator */
     char who[TANDEM_WHATIF_NAME], what[TANDEM_WHATIF_NAME], name[TANDEM_WHATIF_NAME];
     int64_t start_ns, end_ns; /* of a collective: from when its last part is there */
-} tandem_whatif_link;
+} tandem_whatif_path_op;
 
 typedef struct tandem_whatif {
     int n_worker, n_step, n_rank;
@@ -160,11 +161,12 @@ typedef struct tandem_whatif {
     tandem_whatif_parts by_operator, by_stage, by_dp_rank, by_worker; /* n = 0: the job has no such thing */
     tandem_whatif_cause cause;
     tandem_whatif_rank *rank; /* [n_rank]; of tandem's own JSON alone */
-    int n_link;
-    tandem_whatif_link *link; /* [n_link] what the step is as long as, in order of time; of Chakra alone */
+    int n_critical;
+    /* [n_critical] what the step is as long as, in order of time; of Chakra alone */
+    tandem_whatif_path_op *critical_path;
 } tandem_whatif;
 
-/* tandem_whatif_job: analyse a job. What waits for what, for each worker and step:
+/* tandem_whatif_pipeline: analyse a job. What waits for what, for each worker and step:
  *   compute one after another in the order of its starts; each of the four kinds of messages in its own
  *   order, too; the gathers and scatters of parameters and gradients as well
  *   the i-th send behind the i-th compute of its direction; the i-th receive behind compute i−1 and before
@@ -177,8 +179,8 @@ typedef struct tandem_whatif {
  * TANDEM_MALFORMED names step, worker and operator: messages that do not pair, a worker without operators,
  * times that are out of range, waiting in a circle. TANDEM_NO_MEMORY, TANDEM_IO. *whatif unchanged on error.
  * Cost: O(operators) a simulation; 2 · (types + stages + ranks + workers + 14) simulations. */
-tandem_status tandem_whatif_job(tandem_whatif **whatif, const tandem_job *job, const char *trace_path,
-                                tandem_error *error);
+tandem_status tandem_whatif_pipeline(tandem_whatif **whatif, const tandem_pipeline_trace *pipeline,
+                                     const char *trace_path, tandem_error *error);
 
 /* tandem_whatif_trace: the same for a step of tandem's own (trace.h), simulated or measured; read as a
  * stream, plain or compressed. Tasks of a rank run one after another; a bucket is reduced when every rank has

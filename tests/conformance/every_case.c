@@ -73,7 +73,7 @@ static void check_scale(bench *b, const tandem_step *step, int t, const task_ope
 static void check_copy(bench *b, const task_operands *operands, const char *where)
 {
     const case_array *rows = &operands->out[0], *copy = &operands->out[1];
-    if (operands->n_out < 2 || !copy->columnwise.batch) return;
+    if (operands->n_out < 2 || !copy->transposed_copy.batch) return;
     b->copies++;
     CHECK(b, memcmp(rows->value, copy->value, rows->n * sizeof *rows->value) == 0,
           "%s: the column-wise copy is another one", where);
@@ -220,7 +220,7 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype wider)
         bench_complain(b, "%s: %s", what, error.text);
         return;
     }
-    const tandem_step_options options = {.columnwise = b->row->columnwise};
+    const tandem_step_options options = {.transposed_copy = b->row->transposed_copy};
     if (tandem_step_open_with(&step, made.graph, wider, 0, &options, &error) != TANDEM_OK) {
         bench_complain(b, "%s: %s", what, error.text);
         tandem_graph_close(made.graph);
@@ -288,7 +288,7 @@ static int cast_operand(bench *b, const tandem_step *step, int cast, const case_
     const int good = operands_run(&operands, b->backend, b->device, step, cast, 11 + (uint64_t)cast, 1,
                                   complaint, sizeof complaint);
     CHECK(b, good, "%s: cast: %s", what, complaint);
-    memcpy(narrow->data, operands.out[narrow->columnwise.batch > 0].data, narrow->bytes);
+    memcpy(narrow->data, operands.out[narrow->transposed_copy.batch > 0].data, narrow->bytes);
     narrow->scale = operands.out[0].scale;
     array_load(narrow);
     operands_close(&operands);
@@ -378,7 +378,7 @@ static void check_precision(bench *b, const operator_case *c, tandem_precision p
     case_print(what, sizeof what - 20, c);
     strcat(strcat(what, ", "), tandem_precision_get(p)->name);
     const tandem_dtype type = tandem_precision_get(p)->forward;
-    const tandem_step_options options = {.columnwise = b->row->columnwise};
+    const tandem_step_options options = {.transposed_copy = b->row->transposed_copy};
     if (case_graph_open(&made, c, &error) != TANDEM_OK ||
         tandem_step_open_with(&step, made.graph, TANDEM_F32, 0, &options, &error) != TANDEM_OK) {
         bench_complain(b, "%s: %s", what, error.text);

@@ -381,8 +381,8 @@ static uint16_t bf16_of(double value)
 /* Where number i of the values stands in the data. */
 static size_t place_of(const case_array *array, size_t i)
 {
-    if (array->columnwise.batch == 0) return i;
-    const size_t rows = (size_t)array->columnwise.rows, columns = (size_t)array->columnwise.columns;
+    if (array->transposed_copy.batch == 0) return i;
+    const size_t rows = (size_t)array->transposed_copy.rows, columns = (size_t)array->transposed_copy.columns;
     return i / (rows * columns) * rows * columns + i % columns * rows + i / columns % rows;
 }
 
@@ -497,7 +497,7 @@ static void open_operand(case_array *array, const tandem_step *step, int id, int
         array_open(array, TANDEM_S32, value->bytes / 4);
     else
         array_open(array, value->dtype, value->bytes / tandem_dtype_bytes(value->dtype));
-    array->columnwise = columns_of(step, id);
+    array->transposed_copy = columns_of(step, id);
 }
 
 void operands_open(task_operands *operands, const tandem_step *step, int t)
@@ -655,7 +655,7 @@ int operands_run(task_operands *operands, const tandem_device_backend *backend, 
     const int good = twice(&run, operands, complaint, size);
     for (int k = 0; k < operands->n_out; k++) {
         if (has_scale(operands->out[k].dtype) && has_scale(step->task[task].to))
-            operands->out[k].scale = run.out_scale[operands->out[k].columnwise.batch ? 0 : k];
+            operands->out[k].scale = run.out_scale[operands->out[k].transposed_copy.batch ? 0 : k];
         array_load(&operands->out[k]);
     }
     array_close(&run.workspace);

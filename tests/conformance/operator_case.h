@@ -49,7 +49,7 @@ void case_print(char *text, size_t size, const operator_case *c);
 typedef struct case_array {
     tandem_dtype dtype;
     size_t n, bytes;
-    tandem_matrices columnwise;
+    tandem_matrices transposed_copy;
     float scale; /* of types of a byte */
     void *data;  /* aligned to 64 */
     void *block;

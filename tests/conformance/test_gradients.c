@@ -116,7 +116,7 @@ static const char *end_of_the_list(int strongest)
     const char *found = NULL;
     for (int i = 0; i < tandem_device_count(); i++) {
         const tandem_device *row = tandem_device_get(i);
-        if (tandem_device_present(row->name) && (strongest || !found)) found = row->name;
+        if (tandem_device_is_present(row->name) && (strongest || !found)) found = row->name;
     }
     return found;
 }

@@ -283,7 +283,7 @@ static int child(const char *name)
 static void every_operator_on(void **state)
 {
     const tandem_device *row = *state;
-    if (!tandem_device_present(row->name)) {
+    if (!tandem_device_is_present(row->name)) {
         printf("SKIP: this machine lacks %s\n", row->name);
         skip();
     }

@@ -146,7 +146,7 @@ static int open_executor(subject *s, tandem_step **step, tandem_executor **execu
 {
     tandem_error error = {0};
     const tandem_step_options options = {.parts_apart = parts_apart};
-    tandem_status status = tandem_step_open_with(step, s->graph, s->row->wider, 0, &options, &error);
+    tandem_status status = tandem_step_open_with(step, s->graph, s->row->amp_dtype, 0, &options, &error);
     for (int i = 0; i < s->graph->n_op && status == TANDEM_OK; i++)
         if (tandem_op_row_get(s->graph->op[i].kind)->precisions >> s->precision & 1)
             tandem_step_set(*step, i, s->precision);
@@ -261,7 +261,7 @@ static int child(const tandem_device *row)
 static void sums_on(void **state)
 {
     const tandem_device *row = *state;
-    if (!tandem_device_present(row->name)) {
+    if (!tandem_device_is_present(row->name)) {
         printf("SKIP: this machine lacks %s\n", row->name);
         skip();
     }

@@ -174,7 +174,7 @@ static void codes_are_the_nearest(void **state)
 typedef struct both_orders {
     tandem_cuda_codes to;
     size_t n;
-    uint8_t *q, *columnwise;
+    uint8_t *q, *transposed_copy;
 } both_orders;
 
 enum { EDGE = 64, EDGE_BYTE = 0x3C };
@@ -182,23 +182,23 @@ enum { EDGE = 64, EDGE_BYTE = 0x3C };
 static both_orders open_both(tandem_cuda_code code, size_t batch, size_t rows, size_t columns)
 {
     const size_t n = batch * rows * columns;
-    both_orders b = {.n = n, .q = taken(n + 2 * EDGE), .columnwise = taken(n + 2 * EDGE)};
+    both_orders b = {.n = n, .q = taken(n + 2 * EDGE), .transposed_copy = taken(n + 2 * EDGE)};
     b.to = (tandem_cuda_codes){
-        code, batch, rows, columns, b.q + EDGE, b.columnwise + EDGE, taken(sizeof(float))};
+        code, batch, rows, columns, b.q + EDGE, b.transposed_copy + EDGE, taken(sizeof(float))};
     return b;
 }
 
 static void wipe_both(const both_orders *b)
 {
     memset(b->q, EDGE_BYTE, b->n + 2 * EDGE);
-    memset(b->columnwise, EDGE_BYTE, b->n + 2 * EDGE);
+    memset(b->transposed_copy, EDGE_BYTE, b->n + 2 * EDGE);
     *b->to.scale = -1;
 }
 
 static void close_both(both_orders *b)
 {
     given(b->to.scale);
-    given(b->columnwise);
+    given(b->transposed_copy);
     given(b->q);
 }
 
@@ -209,11 +209,11 @@ static void check_both(const both_orders *b, const uint8_t *expected)
     assert_memory_equal(b->to.q, expected, b->n);
     for (size_t i = 0; i < b->n; i++) {
         const size_t c = i % columns, r = i / columns % rows, matrix = i / columns / rows;
-        assert_int_equal(b->columnwise[EDGE + (matrix * columns + c) * rows + r], expected[i]);
+        assert_int_equal(b->transposed_copy[EDGE + (matrix * columns + c) * rows + r], expected[i]);
     }
     for (size_t i = 0; i < EDGE; i++) {
         assert_true(b->q[i] == EDGE_BYTE && b->q[EDGE + b->n + i] == EDGE_BYTE);
-        assert_true(b->columnwise[i] == EDGE_BYTE && b->columnwise[EDGE + b->n + i] == EDGE_BYTE);
+        assert_true(b->transposed_copy[i] == EDGE_BYTE && b->transposed_copy[EDGE + b->n + i] == EDGE_BYTE);
     }
 }
 

@@ -20,7 +20,7 @@ static void every_operator_agrees_with_the_reference(void **state)
 {
     (void)state;
     const tandem_device row = {
-        .name = "cuda:0", .precisions = all_precisions, .wider = TANDEM_BF16, .columnwise = 1};
+        .name = "cuda:0", .precisions = all_precisions, .amp_dtype = TANDEM_BF16, .transposed_copy = 1};
     bench b = {.backend = &mirror_backend, .row = &row, .narrow_gradients = 1, .is_card = 1};
     tandem_error error = {0};
     assert_int_equal(mirror_backend.open(&b.device, "cuda:0", &error), TANDEM_OK);
@@ -36,7 +36,7 @@ static void every_operator_agrees_with_the_reference(void **state)
 /* What the three products of a linear in fp8 need beside their operands. */
 static uint64_t workspace_of_a_linear(void *device, const operator_case *c, int columnwise)
 {
-    const tandem_step_options options = {.columnwise = columnwise};
+    const tandem_step_options options = {.transposed_copy = columnwise};
     uint64_t sum = 0;
     case_graph made;
     tandem_step *step = NULL;

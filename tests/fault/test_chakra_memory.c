@@ -58,9 +58,9 @@ static int close_fixture(void **state)
 
 static tandem_status write_lanes(const fixture *f, const char *path, tandem_error *error)
 {
-    const tandem_trace_lane lane[] = {{"cpu:a", 0, 1, f->step, f->event, f->n_event, NULL},
-                                      {"cpu:b", 1, 1, f->step, f->event, f->n_event, NULL}};
-    return tandem_trace_write(path, "title", lane, 2, error);
+    const tandem_trace_track track[] = {{"cpu:a", 0, 1, f->step, f->event, f->n_event, NULL},
+                                        {"cpu:b", 1, 1, f->step, f->event, f->n_event, NULL}};
+    return tandem_trace_write(path, "title", track, 2, error);
 }
 
 static tandem_status write_json(const fixture *f, tandem_error *error)

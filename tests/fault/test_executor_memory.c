@@ -50,7 +50,7 @@ static int open_on(fixture **out, const char *device)
     assert_int_equal(tandem_device_find(&found, device, NULL), TANDEM_OK);
     assert_int_equal(tandem_graph_open(&f.graph, "mlp:width=8,depth=1", 4, NULL), TANDEM_OK);
     const tandem_step_options varied = {.n_micro = 2, .n_segment = TANDEM_SEGMENTS_SQRT, .scaling = {4, 0}};
-    assert_int_equal(tandem_step_open_with(&f.step, f.graph, found.wider, 0, &varied, NULL), TANDEM_OK);
+    assert_int_equal(tandem_step_open_with(&f.step, f.graph, found.amp_dtype, 0, &varied, NULL), TANDEM_OK);
     for (int i = 0; i < f.graph->n_op; i++)
         if (tandem_op_row_get(f.graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
             tandem_step_set(f.step, i, TANDEM_PRECISION_INT8);
@@ -65,7 +65,7 @@ static int open_fixture(void **out)
 {
     const char *device = NULL;
     for (int k = tandem_device_count() - 1; k >= 0; k--)
-        if (tandem_device_present(tandem_device_get(k)->name)) device = tandem_device_get(k)->name;
+        if (tandem_device_is_present(tandem_device_get(k)->name)) device = tandem_device_get(k)->name;
     return open_on((fixture **)out, device);
 }
 

@@ -41,10 +41,10 @@ static int set_up(void **state)
     b.cluster.classes[0] = replay_class("cpu:avx512", TANDEM_F32, 1, 0);
     b.cluster.classes[1] = replay_class("cpu:avx2", TANDEM_F32, 1, 0);
     for (int c = 0; c < 2; c++) {
-        const char *const neighbour[2] = {"", b.cluster.classes[1 - c].device.name};
+        const char *const co_runner[2] = {"", b.cluster.classes[1 - c].device.name};
         for (int beside = 0; beside < 2; beside++)
             replay_store_fill(&b.profile, b.graph, TANDEM_F32, 0, b.cluster.classes[c].device.name,
-                              neighbour[beside], price, NULL);
+                              co_runner[beside], price, NULL);
         assert_int_equal(tandem_store_put_interference(b.profile.store, b.cluster.classes[c].device.name,
                                                        "cpu:avx2+cpu:avx512 in shared memory",
                                                        "compute_under_comm", 4096, 1.5, 1, NULL),

@@ -186,7 +186,7 @@ static tandem_status read_all(const char *path, tandem_store_mode mode, int64_t 
         status = status == TANDEM_MISSING ? TANDEM_OK : status;
     }
     if (status == TANDEM_OK)
-        status = tandem_store_each_cost(store, "cpu:avx2", "", NULL, count_cost, &count, error);
+        status = tandem_store_visit_costs(store, "cpu:avx2", "", NULL, count_cost, &count, error);
     if (status == TANDEM_OK) *n = count;
     free(points);
     tandem_cost_table_free(table);

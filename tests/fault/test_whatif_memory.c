@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tandem/engine.h"
+#include "tandem/dag_simulator.h"
 #include "tandem/torch_trace.h"
 #include "tandem/whatif.h"
 #include "tests/fault/fail_allocation.h"
@@ -42,14 +42,14 @@ static tandem_status analyse_job(tandem_error *error)
         "0,0,7,forward-compute,0,0,10\n0,0,7,forward-send,0,10,5\n0,1,7,forward-recv,0,12,3\n"
         "0,1,7,forward-compute,0,15,10\n0,1,7,backward-compute,0,25,20\n0,1,7,backward-send,0,45,1\n"
         "0,0,7,backward-recv,0,16,30\n0,0,7,backward-compute,0,46,30\n0,0,7,optimizer,0,76,6\n";
-    tandem_job *job = NULL;
+    tandem_pipeline_trace *pipeline = NULL;
     tandem_whatif *whatif = NULL;
-    tandem_status status = tandem_job_parse(&job, csv, sizeof csv - 1, "trace.csv", error);
-    assert_int_equal(status == TANDEM_OK, job != NULL);
-    if (status == TANDEM_OK) status = tandem_whatif_job(&whatif, job, "/dev/null", error);
+    tandem_status status = tandem_pipeline_trace_parse(&pipeline, csv, sizeof csv - 1, "trace.csv", error);
+    assert_int_equal(status == TANDEM_OK, pipeline != NULL);
+    if (status == TANDEM_OK) status = tandem_whatif_pipeline(&whatif, pipeline, "/dev/null", error);
     assert_int_equal(status == TANDEM_OK, whatif != NULL);
     tandem_whatif_close(whatif);
-    tandem_job_close(job);
+    tandem_pipeline_trace_close(pipeline);
     return status;
 }
 
@@ -85,7 +85,7 @@ static tandem_status analyse_torch(tandem_error *error)
                                                                                                         55,
                                                                                                         35,
                                                                                                         "") "]}";
-    tandem_torch *torch = NULL;
+    tandem_torch_summary *torch = NULL;
     const tandem_status status = tandem_torch_parse(&torch, json, sizeof json - 1, "torch.json", error);
     assert_int_equal(status == TANDEM_OK, torch != NULL);
     tandem_torch_close(torch);
@@ -95,13 +95,13 @@ static tandem_status analyse_torch(tandem_error *error)
 static tandem_status open_engine(tandem_error *error)
 {
     static const int stream[] = {0, 0, 1, 1}, group[] = {-1, 0, 0, -1};
-    static const tandem_engine_edge edge[] = {{0, 3}};
-    const tandem_engine_graph graph = {
+    static const tandem_dag_edge edge[] = {{0, 3}};
+    const tandem_dag graph = {
         .n_op = 4, .n_stream = 2, .n_group = 1, .n_edge = 1, .stream = stream, .group = group, .edge = edge};
-    tandem_engine *engine = NULL;
-    const tandem_status status = tandem_engine_open(&engine, &graph, error);
+    tandem_dag_simulator *engine = NULL;
+    const tandem_status status = tandem_dag_simulator_open(&engine, &graph, error);
     assert_int_equal(status == TANDEM_OK, engine != NULL);
-    tandem_engine_close(engine);
+    tandem_dag_simulator_close(engine);
     return status;
 }
 

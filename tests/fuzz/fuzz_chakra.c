@@ -23,10 +23,12 @@ static void check_whatif(const tandem_whatif *w, int n_rank)
     demand(w->n_step == 1 && w->n_worker == n_rank && w->n_op >= n_rank, "a step of all ranks");
     demand(w->step_ns > 0 && w->ideal_ns >= 0 && w->recorded_ns >= 0, "no time is negative");
     demand(w->cause.without_ns <= w->step_ns, "a cause is worth mending");
-    demand(w->n_link > 0 && w->link[0].start_ns == 0, "the critical path begins with the step");
-    for (int k = 1; k < w->n_link; k++)
-        demand(w->link[k].start_ns == w->link[k - 1].end_ns, "the critical path has no gaps");
-    demand(w->link[w->n_link - 1].end_ns == w->step_ns, "the critical path is as long as the step");
+    demand(w->n_critical > 0 && w->critical_path[0].start_ns == 0, "the critical path begins with the step");
+    for (int k = 1; k < w->n_critical; k++)
+        demand(w->critical_path[k].start_ns == w->critical_path[k - 1].end_ns,
+               "the critical path has no gaps");
+    demand(w->critical_path[w->n_critical - 1].end_ns == w->step_ns, "the critical path is as long as the "
+                                                                     "step");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

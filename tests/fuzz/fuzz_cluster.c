@@ -31,16 +31,16 @@ static void check_cluster(const tandem_cluster *cluster)
     int n = 0;
     demand(cluster->n_class >= 1 && cluster->n_class <= TANDEM_MAX_CLASS, "1 to 32 classes");
     for (int c = 0; c < cluster->n_class; c++) {
-        const tandem_cluster_class *const member = &cluster->classes[c];
-        demand(member->n_rank >= 1 && member->per_node >= 0, "ranks");
-        demand(member->slowdown_ppm >= 0 && member->slowdown_ppm != 1000000, "1 is the same as none");
-        demand(member->batch >= 0, "batch");
+        const tandem_cluster_class *const class = &cluster->classes[c];
+        demand(class->n_rank >= 1 && class->per_node >= 0, "ranks");
+        demand(class->slowdown_ppm >= 0 && class->slowdown_ppm != 1000000, "1 is the same as none");
+        demand(class->batch >= 0, "batch");
         demand(tandem_cluster_class_of(cluster, n) == c, "ranks are numbered class by class");
-        n += member->n_rank;
+        n += class->n_rank;
     }
     demand(tandem_cluster_n_rank(cluster) == n, "ranks add up");
     demand(tandem_cluster_class_of(cluster, n) == -1, "no rank behind the last");
-    tandem_cluster_group(group, sizeof group, cluster);
+    tandem_cluster_group_key(group, sizeof group, cluster);
     tandem_cluster_print(text, sizeof text, cluster);
     demand(tandem_cluster_parse(&parsed, text, &error) == TANDEM_OK, "what is printed parses");
     tandem_cluster_print(again, sizeof again, &parsed);

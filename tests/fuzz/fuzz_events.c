@@ -31,7 +31,7 @@ static void check_step(const tandem_torch_step *step)
     demand(step->compute_ns + step->exposed_ns + step->idle_ns == step->duration_ns, "a step adds up");
 }
 
-static void check_torch(const tandem_torch *torch)
+static void check_torch(const tandem_torch_summary *torch)
 {
     demand(torch->n_rank == 1 && torch->rank[0].n_step >= 1, "one rank");
     for (int s = 0; s < torch->rank[0].n_step; s++) check_step(&torch->rank[0].step[s]);
@@ -58,7 +58,7 @@ static void check_whatif(const tandem_whatif *w)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    tandem_torch *torch = NULL;
+    tandem_torch_summary *torch = NULL;
     tandem_whatif *whatif = NULL;
     tandem_error error = {0};
     tandem_status status = tandem_torch_parse(&torch, data, size, "fuzz.json", &error);

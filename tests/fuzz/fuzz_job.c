@@ -17,20 +17,24 @@ static void demand(int holds, const char *law)
     abort();
 }
 
-static void check_job(const tandem_job *job)
+static void check_job(const tandem_pipeline_trace *pipeline)
 {
-    demand(job->n_op > 0 && job->n_step > 0 && job->n_step <= job->n_op, "a job has operators");
-    for (int i = 0; i < job->n_op; i++) {
-        const tandem_job_op *const op = &job->op[i];
-        demand(op->kind < TANDEM_N_JOB_KIND && op->duration_ns >= 0, "kind and duration");
-        demand(op->step >= 0 && op->step < job->n_step && op->dp_rank >= 0 && op->dp_rank < job->n_dp,
+    demand(pipeline->n_op > 0 && pipeline->n_step > 0 && pipeline->n_step <= pipeline->n_op,
+           "a job has operators");
+    for (int i = 0; i < pipeline->n_op; i++) {
+        const tandem_pipeline_op *const op = &pipeline->op[i];
+        demand(op->kind < TANDEM_N_PIPELINE_OP_KIND && op->duration_ns >= 0, "kind and duration");
+        demand(op->step >= 0 && op->step < pipeline->n_step && op->dp_rank >= 0 &&
+                   op->dp_rank < pipeline->n_dp,
                "step and rank");
-        demand(op->stage >= 0 && op->stage < job->n_stage && op->tp_rank >= 0 && op->tp_rank < job->n_tp,
+        demand(op->stage >= 0 && op->stage < pipeline->n_stage && op->tp_rank >= 0 &&
+                   op->tp_rank < pipeline->n_tp,
                "stage");
-        demand(op->chunk >= 0 && op->chunk < job->n_chunk, "chunk");
+        demand(op->chunk >= 0 && op->chunk < pipeline->n_chunk, "chunk");
         demand(i == 0 || op->step >= op[-1].step, "steps in order");
     }
-    for (int s = 1; s < job->n_step; s++) demand(job->step[s] > job->step[s - 1], "steps ascend");
+    for (int s = 1; s < pipeline->n_step; s++)
+        demand(pipeline->step[s] > pipeline->step[s - 1], "steps ascend");
 }
 
 static void check_parts(const tandem_whatif_parts *parts, int n_step)
@@ -43,9 +47,9 @@ static void check_parts(const tandem_whatif_parts *parts, int n_step)
     }
 }
 
-static void check_whatif(const tandem_whatif *w, const tandem_job *job)
+static void check_whatif(const tandem_whatif *w, const tandem_pipeline_trace *pipeline)
 {
-    demand(w->n_op == job->n_op && w->n_step == job->n_step, "sizes");
+    demand(w->n_op == pipeline->n_op && w->n_step == pipeline->n_step, "sizes");
     demand(w->step_ns >= 0 && w->ideal_ns >= 0 && w->recorded_ns >= 0, "times");
     demand(w->cause.without_ns <= w->step_ns && w->cause.without_what_ns <= w->step_ns, "a cause is worth "
                                                                                         "mending");
@@ -57,23 +61,23 @@ static void check_whatif(const tandem_whatif *w, const tandem_job *job)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    tandem_job *job = NULL;
+    tandem_pipeline_trace *pipeline = NULL;
     tandem_whatif *whatif = NULL;
     tandem_error error = {0};
-    tandem_status status = tandem_job_parse(&job, data, size, "fuzz.csv", &error);
+    tandem_status status = tandem_pipeline_trace_parse(&pipeline, data, size, "fuzz.csv", &error);
     if (status == TANDEM_OK) {
-        check_job(job);
-        status = tandem_whatif_job(&whatif, job, NULL, &error);
-        if (status == TANDEM_OK) check_whatif(whatif, job);
+        check_job(pipeline);
+        status = tandem_whatif_pipeline(&whatif, pipeline, NULL, &error);
+        if (status == TANDEM_OK) check_whatif(whatif, pipeline);
     } else {
-        demand(!job, "the output is untouched");
+        demand(!pipeline, "the output is untouched");
     }
     if (status != TANDEM_OK) {
         demand(status == TANDEM_MALFORMED && error.status == status && error.text[0], "an error has a text");
         demand(!whatif, "the output is untouched");
     }
     tandem_whatif_close(whatif);
-    tandem_job_close(job);
+    tandem_pipeline_trace_close(pipeline);
     return 0;
 }
 

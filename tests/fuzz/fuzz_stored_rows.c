@@ -32,7 +32,7 @@ static struct {
     tandem_store *store;
     tandem_cluster cluster;
     tandem_device device;
-    char group[TANDEM_GROUP_TEXT];
+    char group[TANDEM_GROUP_KEY_TEXT];
     int n_row[N_TABLE], n_column[N_TABLE];
     sqlite3_stmt *update[N_TABLE][MOST_COLUMNS], *again[N_TABLE];
 } set;
@@ -51,7 +51,7 @@ static void execute(const char *sql)
 
 /* --- A good store --------------------------------------------------------------------------------------- */
 
-static void fill_costs(const char *neighbour)
+static void fill_costs(const char *co_runner)
 {
     for (int t = 0; t < set.step->n_task; t++)
         for (unsigned forms = tandem_step_forms(set.step, t, set.device.precisions); forms;
@@ -63,7 +63,7 @@ static void fill_costs(const char *neighbour)
             if (set.step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_key(set.step, t, variant, &key))
                 continue;
             tandem_cost_from_samples(&cost, ns, 2, 64);
-            demand(tandem_store_put_cost(set.store, device, neighbour, &key, &cost, NULL) == TANDEM_OK,
+            demand(tandem_store_put_cost(set.store, device, co_runner, &key, &cost, NULL) == TANDEM_OK,
                    "a cost is filed");
         }
 }
@@ -134,7 +134,7 @@ static void set_up(void)
     demand(tandem_cluster_parse(&set.cluster, "cpu:sse41 batch=2 + cpu:sse41 batch=2", NULL) == TANDEM_OK,
            "a cluster");
     demand(tandem_device_find(&set.device, device, NULL) == TANDEM_OK, "a device");
-    tandem_cluster_group(set.group, sizeof set.group, &set.cluster);
+    tandem_cluster_group_key(set.group, sizeof set.group, &set.cluster);
     demand(tandem_store_open(&set.store, path, TANDEM_STORE_WRITE, NULL) == TANDEM_OK, "a store");
     demand(tandem_store_begin(set.store, NULL) == TANDEM_OK, "a transaction");
     fill_costs("");
@@ -268,8 +268,8 @@ static tandem_status check_cost(void *context, const tandem_cost_key *key, const
 static void read_costs(void)
 {
     tandem_error error = {0};
-    check_status(tandem_store_each_cost(set.store, device, "", NULL, check_cost, NULL, &error), &error);
-    check_status(tandem_store_each_cost(set.store, device, device, set.step, check_cost, NULL, &error),
+    check_status(tandem_store_visit_costs(set.store, device, "", NULL, check_cost, NULL, &error), &error);
+    check_status(tandem_store_visit_costs(set.store, device, device, set.step, check_cost, NULL, &error),
                  &error);
     int64_t *batch = NULL;
     int n = 0;

@@ -66,7 +66,7 @@ static inline tandem_cost priced_cost(int64_t ns)
 
 typedef int priced_filter(const tandem_cost_key *key); /* whether a cost is measured; NULL = all are */
 
-static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed, const char *neighbour,
+static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed, const char *co_runner,
                                         priced_filter *measured, tandem_error *error)
 {
     const tandem_device *device = &p->cluster.classes[c].device;
@@ -79,8 +79,8 @@ static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed,
             if (!tandem_step_key(step, t, variant, &key) || key.kind == TANDEM_COST_COLLECTIVE ||
                 (measured && !measured(&key)))
                 continue;
-            const tandem_cost cost = priced_cost(priced_ns(seed, device->name, &key, neighbour[0] != '\0'));
-            status = tandem_store_put_cost(p->store, device->name, neighbour, &key, &cost, error);
+            const tandem_cost cost = priced_cost(priced_ns(seed, device->name, &key, co_runner[0] != '\0'));
+            status = tandem_store_put_cost(p->store, device->name, co_runner, &key, &cost, error);
         }
     tandem_step_close(step);
     return status;
@@ -89,7 +89,7 @@ static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed,
 static inline tandem_status price_all(priced_cluster *p, uint64_t seed, priced_filter *measured,
                                       tandem_error *error)
 {
-    char group[TANDEM_GROUP_TEXT];
+    char group[TANDEM_GROUP_KEY_TEXT];
     const int n = p->cluster.n_class;
     tandem_status status = tandem_store_begin(p->store, error);
     for (int c = 0; c < n && status == TANDEM_OK; c++) {
@@ -97,7 +97,7 @@ static inline tandem_status price_all(priced_cluster *p, uint64_t seed, priced_f
         if (status == TANDEM_OK && n > 1)
             status = price_class(p, c, seed, p->cluster.classes[!c].device.name, measured, error);
     }
-    tandem_cluster_group(group, sizeof group, &p->cluster);
+    tandem_cluster_group_key(group, sizeof group, &p->cluster);
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++) {
         const tandem_collective_point point = {1 << 20, priced_cost(loaded ? 600000 : 500000)};
         status = tandem_store_put_collective(p->store, group, "all-reduce", loaded, &point, error);

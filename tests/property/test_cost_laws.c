@@ -97,9 +97,9 @@ static void described_times_grow_with_the_batch(void **state)
         if (!tandem_device_is_described(device)) continue;
         assert_int_equal(tandem_latency_open(&latency, device, "", NULL, NULL), TANDEM_OK);
         for (int i = 0; i < tandem_model_count(); i++) {
-            program small = open_program(tandem_model_get(i)->name, 3, device->wider),
-                    large = open_program(tandem_model_get(i)->name, 8, device->wider);
-            check_growth(latency, device->name, &small, &large, device->facts.launch_ns, &n_predicted);
+            program small = open_program(tandem_model_get(i)->name, 3, device->amp_dtype),
+                    large = open_program(tandem_model_get(i)->name, 8, device->amp_dtype);
+            check_growth(latency, device->name, &small, &large, device->gpu_spec.launch_ns, &n_predicted);
             close_program(&large);
             close_program(&small);
         }
@@ -126,7 +126,7 @@ static void described_products_grow_with_every_side(void **state)
             (void)snprintf(text, sizeof text, "linear m=%.0f k=%.0f n=%.0f", size[0], size[1], size[2]);
             (void)snprintf(key.signature, sizeof key.signature, "%s", text);
             assert_true(tandem_work_of(&work, &key));
-            const double ns = tandem_roofline_ns(&device.facts, &work);
+            const double ns = tandem_roofline_ns(&device.gpu_spec, &work);
             if (ns < former)
                 fail_msg("seed %d, series %d: %s takes %g ns, less than %g", SEED, series, text, ns, former);
             former = ns;
@@ -165,13 +165,13 @@ static void fitted_times_grow_with_the_batch(void **state)
         tandem_latency *latency = NULL;
         replay_store_open(&s);
         for (int64_t batch = 2; batch <= 6; batch += 2) {
-            program p = open_program(measured[series % 3], batch, device.wider);
-            replay_store_fill(&s, p.graph, device.wider, 0, device.name, "", random_price, &seed);
+            program p = open_program(measured[series % 3], batch, device.amp_dtype);
+            replay_store_fill(&s, p.graph, device.amp_dtype, 0, device.name, "", random_price, &seed);
             close_program(&p);
         }
         assert_int_equal(tandem_latency_open(&latency, &device, "", s.store, NULL), TANDEM_OK);
-        program small = open_program(asked[series / 3 % 3], 4, device.wider),
-                large = open_program(asked[series / 3 % 3], 9, device.wider);
+        program small = open_program(asked[series / 3 % 3], 4, device.amp_dtype),
+                large = open_program(asked[series / 3 % 3], 9, device.amp_dtype);
         check_growth(latency, device.name, &small, &large, 1, &n_predicted);
         close_program(&large);
         close_program(&small);

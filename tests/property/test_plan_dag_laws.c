@@ -99,7 +99,8 @@ static void open_subject(subject *s, const priced_cluster *p, int c, chance *cha
     s->allowed = array((size_t)s->graph->n_op, sizeof *s->allowed);
     s->op = array((size_t)s->graph->n_op, sizeof *s->op);
     s->variant = array((size_t)step->n_task, sizeof *s->variant);
-    must(tandem_step_open_with(&s->step, s->graph, step->wider, step->bucket_bytes, &step->options, &error),
+    must(tandem_step_open_with(&s->step, s->graph, step->amp_dtype, step->bucket_bytes, &step->options,
+                               &error),
          &error);
     assert_int_equal(s->step->n_task, step->n_task);
     for (int i = 0; i < s->graph->n_op; i++)

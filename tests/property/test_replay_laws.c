@@ -18,7 +18,7 @@ enum { FREE, CONTENDED, CROWDED };
 enum { N_MODEL = sizeof models / sizeof models[0], N_DEVICE = 3, CASES = 60, MOST_OPS = 256, SCALE = 7 };
 static const struct {
     const char *name, *plain; /* plain: no all-reduce among such is measured */
-    tandem_dtype wider;
+    tandem_dtype amp_dtype;
 } devices[N_DEVICE] = {{"cpu:avx2", "plain:avx2", TANDEM_F32},
                        {"cpu:avx512", "plain:avx512", TANDEM_F32},
                        {"cpu:avx512_bf16", "plain:avx512_bf16", TANDEM_BF16}};
@@ -70,11 +70,11 @@ static void fill(world *w, int model, int which)
             pricing p = {.scale = which ? SCALE : 1, .device = d};
             const char *const name[2] = {devices[d].name, devices[d].plain};
             for (int plain = 0; plain < 2; plain++)
-                replay_store_fill(&w->store[which], w->graph[model], devices[d].wider, bucket_sizes[k],
+                replay_store_fill(&w->store[which], w->graph[model], devices[d].amp_dtype, bucket_sizes[k],
                                   name[plain], "", price, &p);
             p.beside_percent = 80;
             for (int other = 0; other < N_DEVICE; other++)
-                replay_store_fill(&w->store[which], w->graph[model], devices[d].wider, bucket_sizes[k],
+                replay_store_fill(&w->store[which], w->graph[model], devices[d].amp_dtype, bucket_sizes[k],
                                   devices[d].name, devices[other].name, price, &p);
         }
 }
@@ -135,8 +135,8 @@ static void draw_plan(trial *t, int c)
 /* Measured curves and slowing of the cluster's group, in both stores. */
 static void draw_measured(trial *t, world *w)
 {
-    char group[TANDEM_GROUP_TEXT];
-    tandem_cluster_group(group, sizeof group, &t->cluster);
+    char group[TANDEM_GROUP_KEY_TEXT];
+    tandem_cluster_group_key(group, sizeof group, &t->cluster);
     for (int loaded = 0; loaded < 2; loaded++) {
         int64_t ns = 1000 + draw(&t->chance, 10000);
         for (uint64_t bytes = 256; bytes < 1u << 20; bytes *= 4, ns += draw(&t->chance, 20000))
@@ -171,8 +171,8 @@ static void draw_trial(trial *t, world *w, uint32_t series, uint32_t contended)
     for (int c = 0; c < t->cluster.n_class; c++) {
         const uint32_t d = draw(&t->chance, N_DEVICE);
         t->graph[c] = w->graph[model];
-        t->cluster.classes[c] = replay_class(contended ? devices[d].name : devices[d].plain, devices[d].wider,
-                                             1 + (int)draw(&t->chance, 3), 1);
+        t->cluster.classes[c] = replay_class(contended ? devices[d].name : devices[d].plain,
+                                             devices[d].amp_dtype, 1 + (int)draw(&t->chance, 3), 1);
         if (contended && c < 2) t->cluster.classes[c].per_node = (int)draw(&t->chance, 3);
         if (contended == CROWDED && c < 2) t->cluster.classes[c].per_node = 0;
         if (contended == CROWDED && c < 2) t->cluster.classes[c].n_rank = 1;
@@ -734,7 +734,7 @@ static void more_ranks_are_waited_for_longer(void **state)
         int64_t former_ns = 0;
         t.graph[0] = w->graph[n];
         for (int n_rank = 1; n_rank <= 64; n_rank *= 4) {
-            t.cluster.classes[0] = replay_class(devices[0].plain, devices[0].wider, n_rank, 1);
+            t.cluster.classes[0] = replay_class(devices[0].plain, devices[0].amp_dtype, n_rank, 1);
             tandem_replayer *replayer = open_trial(&t, &w->store[0]);
             const tandem_replay plain = run(replayer, 0);
             let_vary(replayer, 0.3F);

@@ -103,7 +103,7 @@ static void check_order(const run *r, const tandem_task *task, int k)
     const tandem_task *cast = &r->step->task[r->writer[v]];
     if (rows != v) {
         const tandem_matrices m = tandem_step_matrices(r->step, r->writer[v]);
-        assert_true(sums_over_rows(r, task, k) && r->step->options.columnwise);
+        assert_true(sums_over_rows(r, task, k) && r->step->options.transposed_copy);
         assert_true(m.batch >= 1 && m.rows % 16 == 0 && m.columns % 16 == 0);
         assert_true((uint64_t)(m.batch * m.rows * m.columns) == r->step->value[v].bytes);
         assert_true(m.batch == 1 || op->kind == TANDEM_OP_MATMUL);
@@ -384,8 +384,8 @@ static void check_types(const run *r, const tandem_task *task)
         from = r->step->native[task->op];
         second = task->second;
     }
-    assert_int_equal(task->from, from == TANDEM_WIDER ? r->step->wider : from);
-    assert_int_equal(task->second, second == TANDEM_WIDER ? r->step->wider : second);
+    assert_int_equal(task->from, from == TANDEM_WIDER ? r->step->amp_dtype : from);
+    assert_int_equal(task->second, second == TANDEM_WIDER ? r->step->amp_dtype : second);
 }
 
 static void check_task(run *r, int t)
@@ -424,7 +424,7 @@ static void check_key(const tandem_step *step, int t)
     const int is_cast = task->kind == TANDEM_TASK_WEIGHT_CAST || task->kind == TANDEM_TASK_CAST ||
                         task->kind == TANDEM_TASK_GRADIENT_CAST || task->kind == TANDEM_TASK_RESTORE;
     assert_int_equal(key.kind, is_cast ? TANDEM_COST_CAST : TANDEM_COST_OP);
-    assert_int_equal(key.columnwise, is_cast && task->n_write > 1);
+    assert_int_equal(key.transposed_copy, is_cast && task->n_write > 1);
     assert_true(is_cast ? key.elements > 0 : key.signature[0] != '\0');
     if (task->op >= 0 && tandem_op_row_get(step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE &&
         (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||
@@ -693,7 +693,7 @@ static void check_against_fresh(const tandem_step *step, uint64_t bucket_bytes)
 {
     tandem_step *fresh = NULL;
     assert_int_equal(
-        tandem_step_open_with(&fresh, step->graph, step->wider, bucket_bytes, &step->options, NULL),
+        tandem_step_open_with(&fresh, step->graph, step->amp_dtype, bucket_bytes, &step->options, NULL),
         TANDEM_OK);
     memcpy(fresh->precision, step->precision, (size_t)step->graph->n_op * sizeof *step->precision);
     tandem_step_resolve_all(fresh);
@@ -726,7 +726,7 @@ static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t buc
                                          .n_segment = n_segment[draw_below(c, 4)],
                                          .scaling.window = draw_below(c, 2) ? 5 : 0,
                                          .parts_apart = draw_below(c, 4) == 0,
-                                         .columnwise = (int)draw_below(c, 2),
+                                         .transposed_copy = (int)draw_below(c, 2),
                                          .with_norm = (int)draw_below(c, 2)};
     assert_int_equal(tandem_step_open_with(&step, graph, wider, bucket_bytes, &options, NULL), TANDEM_OK);
     assert_in_range(step->n_segment, 1, tandem_step_most_segments(step));

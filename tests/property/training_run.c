@@ -237,7 +237,7 @@ void training_check_same_bits(const record *a, const record *b, const experiment
 const char *training_weakest(void)
 {
     for (int k = 0; k < tandem_device_count(); k++)
-        if (tandem_device_present(tandem_device_get(k)->name)) return tandem_device_get(k)->name;
+        if (tandem_device_is_present(tandem_device_get(k)->name)) return tandem_device_get(k)->name;
     return NULL;
 }
 
@@ -245,7 +245,7 @@ const char *training_strongest(void)
 {
     const char *name = NULL;
     for (int k = 0; k < tandem_device_count(); k++)
-        if (tandem_device_present(tandem_device_get(k)->name)) name = tandem_device_get(k)->name;
+        if (tandem_device_is_present(tandem_device_get(k)->name)) name = tandem_device_get(k)->name;
     return name;
 }
 

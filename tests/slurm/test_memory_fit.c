@@ -49,7 +49,7 @@ static void check_least(const char *model, int64_t batch, const tandem_device *d
     assert_int_equal(
         tandem_memory_fit_min_bytes(&least, graph, device, &(tandem_work_budget){.limit = UINT64_MAX}, NULL),
         TANDEM_OK);
-    assert_int_equal(tandem_step_open(&step, graph, device->wider, 0, NULL), TANDEM_OK);
+    assert_int_equal(tandem_step_open(&step, graph, device->amp_dtype, 0, NULL), TANDEM_OK);
     for (uint32_t k = 0; k < N_PLAN; k++) {
         const uint64_t peak = random_peak(step, device, k);
         if (peak < least)

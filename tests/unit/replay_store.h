@@ -54,7 +54,7 @@ typedef int64_t replay_cost_rule(void *context, const tandem_cost_key *key, uint
 
 /* Files a cost for every form of every task that the model's step program can have. */
 static inline void replay_store_fill(replay_store *s, const tandem_graph *graph, tandem_dtype wider,
-                                     uint64_t bucket_bytes, const char *device, const char *neighbour,
+                                     uint64_t bucket_bytes, const char *device, const char *co_runner,
                                      replay_cost_rule *rule, void *context)
 {
     tandem_step *step = NULL;
@@ -72,7 +72,7 @@ static inline void replay_store_fill(replay_store *s, const tandem_graph *graph,
             const int64_t ns = rule(context, &key, &workspace_bytes);
             if (ns < 0) continue;
             const tandem_cost cost = replay_cost(ns, workspace_bytes);
-            if (tandem_store_put_cost(s->store, device, neighbour, &key, &cost, &error) != TANDEM_OK)
+            if (tandem_store_put_cost(s->store, device, co_runner, &key, &cost, &error) != TANDEM_OK)
                 fail_msg("%s", error.text);
         }
     }
@@ -93,7 +93,7 @@ static inline tandem_cluster_class replay_class(const char *device, tandem_dtype
 {
     tandem_cluster_class member = {.n_rank = n_rank, .per_node = per_node};
     (void)snprintf(member.device.name, sizeof member.device.name, "%s", device);
-    member.device.wider = wider;
+    member.device.amp_dtype = wider;
     member.device.precisions = (1u << TANDEM_N_PRECISION) - 1;
     return member;
 }

@@ -23,10 +23,10 @@
 
 /* --- Writing messages ----------------------------------------------------------------------------------- */
 
-enum { MOST = 1 << 14 };
+enum { MAX = 1 << 14 };
 
 typedef struct file {
-    uint8_t bytes[MOST];
+    uint8_t bytes[MAX];
     size_t n;
 } file;
 
@@ -39,7 +39,7 @@ static void put_varint(file *to, uint64_t value)
 static void put(file *to, const ProtobufCMessage *message)
 {
     const size_t n = protobuf_c_message_get_packed_size(message);
-    assert_true(to->n + n + 10 < MOST);
+    assert_true(to->n + n + 10 < MAX);
     put_varint(to, n);
     to->n += protobuf_c_message_pack(message, to->bytes + to->n);
 }
@@ -175,13 +175,13 @@ static void a_collective_is_joined(void **state)
     } path[] = {{"rank 1", "compute", "fwd", 0, 50000},
                 {"rank 0", "all-reduce", "grad", 50000, 60000},
                 {"rank 0", "update", "opt", 60000, 65000}};
-    assert_int_equal(w->n_link, 3);
+    assert_int_equal(w->n_critical, 3);
     for (int k = 0; k < 3; k++) {
-        assert_string_equal(w->link[k].who, path[k].who);
-        assert_string_equal(w->link[k].what, path[k].what);
-        assert_string_equal(w->link[k].name, path[k].name);
-        assert_int_equal(w->link[k].start_ns, path[k].start_ns);
-        assert_int_equal(w->link[k].end_ns, path[k].end_ns);
+        assert_string_equal(w->critical_path[k].who, path[k].who);
+        assert_string_equal(w->critical_path[k].what, path[k].what);
+        assert_string_equal(w->critical_path[k].name, path[k].name);
+        assert_int_equal(w->critical_path[k].start_ns, path[k].start_ns);
+        assert_int_equal(w->critical_path[k].end_ns, path[k].end_ns);
     }
     tandem_whatif_close(w);
 }
@@ -299,12 +299,12 @@ static void damaged_files_are_refused(void **state)
     refuse(calloc(1, sizeof *bad), NULL, "t.0.et", "the metadata");
 
     bad = make(good, 2); /* compressed, and cut off */
-    uint8_t packed[MOST];
-    z_stream z = {.next_in = bad->bytes, .avail_in = (uInt)bad->n, .next_out = packed, .avail_out = MOST};
+    uint8_t packed[MAX];
+    z_stream z = {.next_in = bad->bytes, .avail_in = (uInt)bad->n, .next_out = packed, .avail_out = MAX};
     assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
     assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
     (void)deflateEnd(&z);
-    memcpy(bad->bytes, packed, MOST);
+    memcpy(bad->bytes, packed, MAX);
     bad->n = z.total_out;
     tandem_whatif *const w = accept(memcpy(calloc(1, sizeof *bad), bad, sizeof *bad), NULL);
     assert_int_equal(w->step_ns, 2000);
@@ -351,8 +351,8 @@ typedef struct fixture {
  * other. */
 static void lay_out(fixture *f)
 {
-    enum { MOST_BUCKETS = 64 };
-    int64_t now_ns[2] = {0, 0}, wire_ns = 0, through_ns[MOST_BUCKETS] = {0};
+    enum { MAX_BUCKETS = 64 };
+    int64_t now_ns[2] = {0, 0}, wire_ns = 0, through_ns[MAX_BUCKETS] = {0};
     uint32_t draw = 1;
     for (int t = 0; t < f->step[0]->n_task; t++) {
         const tandem_task *const task = &f->step[0]->task[t];
@@ -407,19 +407,19 @@ static int close_fixture(void **state)
 static void write_lanes(const fixture *f, const char *path)
 {
     tandem_error error = {0};
-    const tandem_trace_lane lane[] = {{.device = "cpu:a",
-                                       .rank = 0,
-                                       .n_rank = 1,
-                                       .step = f->step[0],
-                                       .event = f->event[0],
-                                       .n_event = f->n_event[0]},
-                                      {.device = "cpu:b",
-                                       .rank = 1,
-                                       .n_rank = 3,
-                                       .step = f->step[1],
-                                       .event = f->event[1],
-                                       .n_event = f->n_event[1]}};
-    if (tandem_trace_write(path, "title", lane, 2, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    const tandem_trace_track track[] = {{.device = "cpu:a",
+                                         .rank = 0,
+                                         .n_rank = 1,
+                                         .step = f->step[0],
+                                         .event = f->event[0],
+                                         .n_event = f->n_event[0]},
+                                        {.device = "cpu:b",
+                                         .rank = 1,
+                                         .n_rank = 3,
+                                         .step = f->step[1],
+                                         .event = f->event[1],
+                                         .n_event = f->n_event[1]}};
+    if (tandem_trace_write(path, "title", track, 2, &error) != TANDEM_OK) fail_msg("%s", error.text);
 }
 
 /* The step is the one that the JSON of the same events gives, and the one that was laid out, to the ns. */
@@ -449,10 +449,10 @@ static void a_step_comes_back(void **state)
     assert_int_equal(json->step_ns, chakra->step_ns);
     assert_int_equal(json->n_op, chakra->n_op);
     assert_int_equal(json->by_worker.part[0].without_ns != 0, 1);
-    assert_int_equal(chakra->link[0].start_ns, 0);
-    for (int k = 1; k < chakra->n_link; k++)
-        assert_int_equal(chakra->link[k].start_ns, chakra->link[k - 1].end_ns);
-    assert_int_equal(chakra->link[chakra->n_link - 1].end_ns, chakra->step_ns);
+    assert_int_equal(chakra->critical_path[0].start_ns, 0);
+    for (int k = 1; k < chakra->n_critical; k++)
+        assert_int_equal(chakra->critical_path[k].start_ns, chakra->critical_path[k - 1].end_ns);
+    assert_int_equal(chakra->critical_path[chakra->n_critical - 1].end_ns, chakra->step_ns);
     tandem_whatif_close(chakra);
     tandem_whatif_close(json);
     for (int k = 0; k < 3; k++) assert_int_equal(unlink(path[k]), 0);

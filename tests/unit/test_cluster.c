@@ -30,9 +30,9 @@ static void the_table_is_whole(void **state)
         assert_string_equal(found.name, device->name);
         assert_int_equal(found.precisions, device->precisions);
         assert_true(device->precisions & fp32);
-        assert_true(device->wider == TANDEM_F32 ||
-                    (device->wider == TANDEM_BF16 && device->precisions & bf16) ||
-                    (device->wider == TANDEM_F16 && device->precisions & fp16));
+        assert_true(device->amp_dtype == TANDEM_F32 ||
+                    (device->amp_dtype == TANDEM_BF16 && device->precisions & bf16) ||
+                    (device->amp_dtype == TANDEM_F16 && device->precisions & fp16));
     }
     assert_null(tandem_device_get(-1));
     assert_null(tandem_device_get(tandem_device_count()));
@@ -41,9 +41,9 @@ static void the_table_is_whole(void **state)
     assert_false(device.precisions & bf16);
     assert_int_equal(tandem_device_find(&device, "cpu:avx512", NULL), TANDEM_OK);
     assert_true(device.precisions & bf16);
-    assert_int_equal(device.wider, TANDEM_F32);
+    assert_int_equal(device.amp_dtype, TANDEM_F32);
     assert_int_equal(tandem_device_find(&device, "cpu:avx512_bf16", NULL), TANDEM_OK);
-    assert_int_equal(device.wider, TANDEM_BF16);
+    assert_int_equal(device.amp_dtype, TANDEM_BF16);
 }
 
 static void cards_are_found_by_number(void **state)
@@ -61,7 +61,7 @@ static void cards_are_found_by_number(void **state)
     assert_int_equal(tandem_device_find(&device, "cuda:12", NULL), TANDEM_OK);
     assert_string_equal(device.name, "cuda:12");
     assert_false(tandem_device_is_described(&device));
-    assert_false(tandem_device_present("cuda:0"));
+    assert_false(tandem_device_is_present("cuda:0"));
     assert_int_equal(tandem_device_require("cuda:0", &error), TANDEM_OK);
 }
 
@@ -73,7 +73,7 @@ static void a_card_has_what_its_capability_has(void **state)
     const struct {
         const char *name;
         unsigned narrow;
-        tandem_dtype wider;
+        tandem_dtype amp_dtype;
     } card[] = {{"p100", fp16, TANDEM_F16}, /* 6.0 */
                 {"p4", 0, TANDEM_F32},      /* 6.1 */
                 {"v100", fp16, TANDEM_F16}, /* 7.0 */
@@ -86,7 +86,7 @@ static void a_card_has_what_its_capability_has(void **state)
         tandem_device device;
         assert_int_equal(tandem_device_find(&device, card[k].name, NULL), TANDEM_OK);
         assert_int_equal(device.precisions & (tf32 | fp16 | bf16 | fp8), card[k].narrow);
-        assert_int_equal(device.wider, card[k].wider);
+        assert_int_equal(device.amp_dtype, card[k].amp_dtype);
     }
 }
 
@@ -97,28 +97,27 @@ static void descriptions_are_whole(void **state)
     int n = 0;
     for (int i = 0; i < tandem_device_count(); i++) {
         const tandem_device *const device = tandem_device_get(i);
-        const tandem_device_facts *const facts = &device->facts;
+        const tandem_gpu_spec *const spec = &device->gpu_spec;
         tandem_error error = {0};
         if (!tandem_device_is_described(device)) {
             assert_int_equal(device->memory_bytes, 0);
             continue;
         }
         n++;
-        assert_false(tandem_device_present(device->name));
+        assert_false(tandem_device_is_present(device->name));
         assert_int_equal(tandem_device_require(device->name, &error), TANDEM_NO_DEVICE);
         assert_non_null(strstr(error.text, "--predict"));
-        assert_true(device->memory_bytes >= 8000000000 && facts->bytes_per_s > 1e11 && facts->launch_ns > 0);
-        assert_true(facts->achieved_bytes > 0 && facts->achieved_bytes <= 1);
+        assert_true(device->memory_bytes >= 8000000000 && spec->bytes_per_s > 1e11 && spec->launch_ns > 0);
+        assert_true(spec->memory_efficiency > 0 && spec->memory_efficiency <= 1);
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
             const tandem_dtype type = tandem_precision_multiplies(
                 (tandem_precision)p, tandem_precision_get((tandem_precision)p)->forward);
-            if (device->precisions >> p & 1) assert_true(facts->flops_per_s[type] >= 1e12);
+            if (device->precisions >> p & 1) assert_true(spec->flops_per_s[type] >= 1e12);
             if (device->precisions >> p & 1)
-                assert_true(facts->achieved[type] > 0 && facts->achieved[type] <= 1);
+                assert_true(spec->compute_efficiency[type] > 0 && spec->compute_efficiency[type] <= 1);
         }
-        assert_true(facts->flops_per_s[device->wider] >= facts->flops_per_s[TANDEM_F32]);
-        assert_int_equal(device->precisions >> TANDEM_PRECISION_BF16 & 1,
-                         facts->flops_per_s[TANDEM_BF16] > 0);
+        assert_true(spec->flops_per_s[device->amp_dtype] >= spec->flops_per_s[TANDEM_F32]);
+        assert_int_equal(device->precisions >> TANDEM_PRECISION_BF16 & 1, spec->flops_per_s[TANDEM_BF16] > 0);
     }
     assert_in_range(n, 8, 64);
     tandem_device t4;
@@ -136,8 +135,8 @@ static void an_unknown_device_has_a_nearest(void **state)
     assert_non_null(strstr(error.text, "cpu:sse41, cpu:avx, "));
     assert_string_equal(device.name, "untouched");
     assert_int_equal(tandem_device_find(&device, NULL, &error), TANDEM_UNKNOWN_NAME);
-    assert_int_equal(tandem_device_present("no such"), 0);
-    assert_int_equal(tandem_device_present(NULL), 0);
+    assert_int_equal(tandem_device_is_present("no such"), 0);
+    assert_int_equal(tandem_device_is_present(NULL), 0);
     assert_int_equal(tandem_device_require("no such", &error), TANDEM_UNKNOWN_NAME);
 }
 
@@ -178,7 +177,7 @@ static void this_machine_is_what_its_kernel_says(void **state)
         int expected = 1;
         tandem_error error = {0};
         for (int f = 0; f < 3 && rows[i].flags[f]; f++) expected = expected && kernel_lists(rows[i].flags[f]);
-        assert_int_equal(tandem_device_present(rows[i].device), expected);
+        assert_int_equal(tandem_device_is_present(rows[i].device), expected);
         assert_int_equal(tandem_device_require(rows[i].device, &error),
                          expected ? TANDEM_OK : TANDEM_NO_DEVICE);
         if (!expected) assert_non_null(strstr(error.text, "lacks"));
@@ -189,19 +188,19 @@ static void the_pair_is_of_this_machine(void **state)
 {
     (void)state;
     const tandem_device *strong = NULL, *weak = NULL;
-    tandem_device_unlike_pair(&strong, &weak);
+    tandem_device_demo_pair(&strong, &weak);
     int n = 0;
-    for (int i = 0; i < tandem_device_count(); i++) n += tandem_device_present(tandem_device_get(i)->name);
+    for (int i = 0; i < tandem_device_count(); i++) n += tandem_device_is_present(tandem_device_get(i)->name);
     if (n == 0) {
         assert_null(strong);
         assert_null(weak);
         return;
     }
-    assert_true(tandem_device_present(strong->name) && tandem_device_present(weak->name));
+    assert_true(tandem_device_is_present(strong->name) && tandem_device_is_present(weak->name));
     assert_int_equal(strong == weak, n == 1);
     for (const tandem_device *better = strong + 1; better < tandem_device_get(0) + tandem_device_count();
          better++)
-        assert_false(tandem_device_present(better->name));
+        assert_false(tandem_device_is_present(better->name));
 }
 
 /* --- Clusters as text ----------------------------------------------------------------------------------- */
@@ -287,7 +286,7 @@ static void words_stand_for_devices_of_this_machine(void **state)
     tandem_cluster cluster;
     tandem_device device = {.name = "untouched"};
     tandem_error error = {0};
-    if (!tandem_device_present("cpu:sse41")) {
+    if (!tandem_device_is_present("cpu:sse41")) {
         print_message("SKIP: this machine is none of the devices\n");
         skip();
     }
@@ -301,14 +300,14 @@ static void words_stand_for_devices_of_this_machine(void **state)
         if (strcmp(name, strongest) == 0)
             is_behind = 1;
         else if (is_behind)
-            assert_false(tandem_device_present(name));
+            assert_false(tandem_device_is_present(name));
     }
-    assert_true(is_behind && tandem_device_present(strongest));
+    assert_true(is_behind && tandem_device_is_present(strongest));
     assert_int_equal(cluster.classes[0].n_rank, 3);
     /* what files are read by */
     assert_int_equal(tandem_device_find(&device, "strongest", &error), TANDEM_UNKNOWN_NAME);
     assert_non_null(strstr(error.text, "a word of command lines"));
-    assert_int_equal(tandem_device_named(&device, "strongets", &error), TANDEM_UNKNOWN_NAME);
+    assert_int_equal(tandem_device_resolve(&device, "strongets", &error), TANDEM_UNKNOWN_NAME);
     assert_non_null(strstr(error.text, "Did you mean 'strongest'"));
     assert_string_equal(device.name, "untouched");
 }
@@ -320,7 +319,7 @@ static void a_cluster_is_read(void **state)
         " 16*cpu:avx512_bf16@8 batch=32 memory=12GiB+cpu:avx2  memory=1.5kB batch=4 net=100Gbit/s,5us ");
     assert_int_equal(cluster.n_class, 2);
     assert_string_equal(cluster.classes[0].device.name, "cpu:avx512_bf16");
-    assert_int_equal(cluster.classes[0].device.wider, TANDEM_BF16);
+    assert_int_equal(cluster.classes[0].device.amp_dtype, TANDEM_BF16);
     assert_int_equal(cluster.classes[0].n_rank, 16);
     assert_int_equal(cluster.classes[0].per_node, 8);
     assert_int_equal(cluster.classes[0].batch, 32);
@@ -381,16 +380,16 @@ static void a_group_is_sorted_and_counted(void **state)
         {"cuda:0 + t4", "cuda:0+t4"},
         {"cpu:avx512 batch=1 + 2*cpu:avx2@1 + cpu:avx512 batch=2", "2*cpu:avx2+2*cpu:avx512"},
     };
-    char group[TANDEM_GROUP_TEXT];
+    char group[TANDEM_GROUP_KEY_TEXT];
     for (size_t i = 0; i < N_OF(cases); i++) {
         tandem_cluster cluster = parse(cases[i].cluster);
-        tandem_cluster_group(group, sizeof group, &cluster);
+        tandem_cluster_group_key(group, sizeof group, &cluster);
         assert_string_equal(group, cases[i].group);
-        tandem_cluster_group(group, 6, &cluster);
+        tandem_cluster_group_key(group, 6, &cluster);
         assert_int_equal(strncmp(group, cases[i].group, 5), 0);
         assert_int_equal(group[5], '\0');
         cluster.over_network = 1;
-        tandem_cluster_group(group, sizeof group, &cluster);
+        tandem_cluster_group_key(group, sizeof group, &cluster);
         assert_null(strstr(group, "shared"));
     }
 }

@@ -27,11 +27,11 @@ static int64_t priced(void *context, const tandem_cost_key *key, uint64_t *works
     return key->pass == TANDEM_PASS_UPDATE ? UPDATE : p->ns;
 }
 
-static void measure_beside(replay_store *s, const char *name, int64_t batch, const char *neighbour, price p)
+static void measure_beside(replay_store *s, const char *name, int64_t batch, const char *co_runner, price p)
 {
     tandem_graph *graph = NULL;
     assert_int_equal(tandem_graph_open(&graph, name, batch, NULL), TANDEM_OK);
-    replay_store_fill(s, graph, TANDEM_F32, 0, device, neighbour, priced, &p);
+    replay_store_fill(s, graph, TANDEM_F32, 0, device, co_runner, priced, &p);
     tandem_graph_close(graph);
 }
 

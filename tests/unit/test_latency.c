@@ -160,9 +160,10 @@ static void tf32_has_a_rate_of_its_own(void **state)
     tf32 = large;
     tf32.precision = "tf32";
     assert_true(tandem_work_of(&plain, &large) && tandem_work_of(&work, &tf32));
-    const double ratio = tandem_roofline_ns(&a100.facts, &plain) / tandem_roofline_ns(&a100.facts, &work);
+    const double ratio =
+        tandem_roofline_ns(&a100.gpu_spec, &plain) / tandem_roofline_ns(&a100.gpu_spec, &work);
     assert_true(ratio > 6 && ratio < 9); /* 19.5 and 156 TFLOP/s */
-    assert_true(tandem_roofline_ns(&t4.facts, &work) < 0);
+    assert_true(tandem_roofline_ns(&t4.gpu_spec, &work) < 0);
 }
 
 static void has_no_work(const tandem_cost_key *key)
@@ -202,12 +203,12 @@ static void what_is_not_known_has_no_work(void **state)
 /* --- Roofline ------------------------------------------------------------------------------------------- */
 
 /* Half of 1 TFLOP/s and of 100 GB/s are reached. */
-static const tandem_device_facts four_units = {.flops_per_s = {[TANDEM_F32] = 1e12},
-                                               .achieved = {[TANDEM_F32] = 0.5},
-                                               .bytes_per_s = 1e11,
-                                               .achieved_bytes = 0.5,
-                                               .launch_ns = 1000,
-                                               .n_unit = 4};
+static const tandem_gpu_spec four_units = {.flops_per_s = {[TANDEM_F32] = 1e12},
+                                           .compute_efficiency = {[TANDEM_F32] = 0.5},
+                                           .bytes_per_s = 1e11,
+                                           .memory_efficiency = 0.5,
+                                           .launch_ns = 1000,
+                                           .n_sm = 4};
 
 static double roofline(const char *signature, tandem_pass pass)
 {
@@ -293,12 +294,12 @@ static void a_fit_looks_past_what_lies_off(void **state)
 
 /* --- Fitted to a store ---------------------------------------------------------------------------------- */
 
-static void put(replay_store *s, const char *device, const char *neighbour, const tandem_cost_key *key,
+static void put(replay_store *s, const char *device, const char *co_runner, const tandem_cost_key *key,
                 double ns)
 {
     tandem_error error = {0};
     const tandem_cost cost = replay_cost((int64_t)ns, 0);
-    if (tandem_store_put_cost(s->store, device, neighbour, key, &cost, &error) != TANDEM_OK)
+    if (tandem_store_put_cost(s->store, device, co_runner, key, &cost, &error) != TANDEM_OK)
         fail_msg("%s", error.text);
 }
 
@@ -309,19 +310,19 @@ static double linear_ns(double m, double k, double n)
     return 2000 + 2 * m * k * n / 100 + (m * k + k * n + m * n) * 4 / 10;
 }
 
-static void measure(replay_store *s, const char *device, const char *neighbour, double times)
+static void measure(replay_store *s, const char *device, const char *co_runner, double times)
 {
     for (int i = 0; i < 8; i++) {
         char text[64];
         const int m = 100 + 300 * i, k = 64 << i % 3, n = 50 + 70 * (i % 4);
         (void)snprintf(text, sizeof text, "linear m=%d k=%d n=%d", m, k, n);
         const tandem_cost_key key = f32_key(text, TANDEM_PASS_FORWARD);
-        put(s, device, neighbour, &key, times * linear_ns(m, k, n));
+        put(s, device, co_runner, &key, times * linear_ns(m, k, n));
     }
     const tandem_cost_key small = f32_key("relu n=1000", TANDEM_PASS_FORWARD),
                           large = f32_key("relu n=100000", TANDEM_PASS_FORWARD);
-    put(s, device, neighbour, &small, times * (1000 + 8000 / 5.0));
-    put(s, device, neighbour, &large, times * (1000 + 800000 / 5.0));
+    put(s, device, co_runner, &small, times * (1000 + 8000 / 5.0));
+    put(s, device, co_runner, &large, times * (1000 + 800000 / 5.0));
 }
 
 static int64_t predicted(const tandem_latency *latency, const char *signature, tandem_pass pass,
@@ -343,11 +344,11 @@ static void a_device_is_fitted_to_what_was_measured(void **state)
     measure(&s, "cpu:avx2", "cpu:sse41", 3);
     assert_int_equal(tandem_device_find(&device, "cpu:avx2", NULL), TANDEM_OK);
     const struct {
-        const char *neighbour;
+        const char *co_runner;
         double times;
     } rows[] = {{"", 1}, {"cpu:sse41", 3}, {"cpu:avx512", 1}}; /* beside what was not measured: as alone */
     for (size_t i = 0; i < N_OF(rows); i++) {
-        assert_int_equal(tandem_latency_open(&latency, &device, rows[i].neighbour, s.store, NULL), TANDEM_OK);
+        assert_int_equal(tandem_latency_open(&latency, &device, rows[i].co_runner, s.store, NULL), TANDEM_OK);
         assert_int_equal(tandem_latency_fitted(latency), 10);
         const double expected = rows[i].times * linear_ns(1234, 77, 333);
         const int64_t ns = predicted(latency, "linear m=1234 k=77 n=333", TANDEM_PASS_FORWARD, &spread);
@@ -402,7 +403,7 @@ static void a_description_is_scaled_to_what_was_measured(void **state)
                           measured = f32_key("layernorm rows=4096 n=1024", TANDEM_PASS_FORWARD);
     assert_int_equal(tandem_device_find(&device, "t4", NULL), TANDEM_OK);
     assert_true(tandem_work_of(&work, &product));
-    const double described = tandem_roofline_ns(&device.facts, &work);
+    const double described = tandem_roofline_ns(&device.gpu_spec, &work);
     assert_int_equal(tandem_latency_open(&latency, &device, "", NULL, NULL), TANDEM_OK);
     assert_int_equal(tandem_latency_ns(latency, &product, &spread), llround(described));
     assert_true(isnan(spread));
@@ -411,7 +412,7 @@ static void a_description_is_scaled_to_what_was_measured(void **state)
 
     replay_store_open(&s);
     assert_true(tandem_work_of(&work, &measured));
-    put(&s, "t4", "", &measured, 3 * tandem_roofline_ns(&device.facts, &work));
+    put(&s, "t4", "", &measured, 3 * tandem_roofline_ns(&device.gpu_spec, &work));
     assert_int_equal(tandem_latency_open(&latency, &device, "", s.store, NULL), TANDEM_OK);
     assert_int_equal(tandem_latency_fitted(latency), 1);
     assert_true(fabs((double)tandem_latency_ns(latency, &product, NULL) / described - 3) < 0.001);

@@ -149,12 +149,12 @@ static void plans_are_drawn(void **state)
                        *const again = open_plan(graph, "l4 batch=1 + l4 batch=8");
     const tandem_device *card = &plan->cluster.classes[1].device;
     const size_t bytes = (size_t)graph->n_op * sizeof *plan->precision[1];
-    assert_int_equal(tandem_plan_draw(plan, graph, 1, card->precisions, 7, &error), TANDEM_OK);
-    assert_int_equal(tandem_plan_draw(again, graph, 1, card->precisions, 7, &error), TANDEM_OK);
+    assert_int_equal(tandem_plan_random(plan, graph, 1, card->precisions, 7, &error), TANDEM_OK);
+    assert_int_equal(tandem_plan_random(again, graph, 1, card->precisions, 7, &error), TANDEM_OK);
     assert_memory_equal(plan->precision[1], again->precision[1], bytes);
-    assert_int_equal(tandem_plan_draw(again, graph, 0, card->precisions, 7, &error), TANDEM_OK);
+    assert_int_equal(tandem_plan_random(again, graph, 0, card->precisions, 7, &error), TANDEM_OK);
     assert_memory_not_equal(plan->precision[1], again->precision[0], bytes);
-    assert_int_equal(tandem_plan_draw(again, graph, 1, card->precisions, 8, &error), TANDEM_OK);
+    assert_int_equal(tandem_plan_random(again, graph, 1, card->precisions, 8, &error), TANDEM_OK);
     assert_memory_not_equal(plan->precision[1], again->precision[1], bytes);
     unsigned seen = 0;
     for (int op = 0; op < graph->n_op; op++) {
@@ -165,11 +165,11 @@ static void plans_are_drawn(void **state)
         seen |= drawn;
     }
     assert_int_equal(seen, card->precisions);
-    assert_int_equal(tandem_plan_draw(plan, graph, 0, 1u << TANDEM_PRECISION_BF16, 7, &error),
+    assert_int_equal(tandem_plan_random(plan, graph, 0, 1u << TANDEM_PRECISION_BF16, 7, &error),
                      TANDEM_NO_KERNEL);
     assert_non_null(strstr(error.text, "'cpu:avx2' has none of the precisions"));
-    assert_int_equal(tandem_plan_draw(plan, graph, 2, card->precisions, 7, &error), TANDEM_USAGE);
-    assert_int_equal(tandem_plan_draw(plan, other, 0, card->precisions, 7, &error), TANDEM_WRONG_MODEL);
+    assert_int_equal(tandem_plan_random(plan, graph, 2, card->precisions, 7, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_plan_random(plan, other, 0, card->precisions, 7, &error), TANDEM_WRONG_MODEL);
     tandem_plan_close(again);
     tandem_plan_close(plan);
     tandem_graph_close(other);

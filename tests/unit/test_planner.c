@@ -84,7 +84,7 @@ static void it_allocates_what_the_steps_by_hand_do(void **state)
         sensitivity[c] = calloc((size_t)p->graph[c]->n_op * TANDEM_N_PRECISION, sizeof **sensitivity);
         assert_non_null(sensitivity[c]);
         must(tandem_sensitivity_load(sensitivity[c], p->store, p->graph[c], "fisher", NULL,
-                                     p->cluster.classes[c].device.wider, &error),
+                                     p->cluster.classes[c].device.amp_dtype, &error),
              &error);
         problem.sensitivity[c] = sensitivity[c];
     }
@@ -186,7 +186,7 @@ static void batches_and_limits_are_filled_in(void **state)
         for (int c = 0; c < 2; c++) {
             assert_int_equal(cluster->classes[c].batch, cases[i].batches[c]);
             assert_int_equal(tandem_planner_graph(planner, c)->batch, cases[i].batches[c]);
-            assert_int_equal(tandem_cluster_limit_bytes(cluster, c), cases[i].limits[c]);
+            assert_int_equal(tandem_cluster_memory_limit(cluster, c), cases[i].limits[c]);
         }
         tandem_planner_close(planner);
     }
@@ -257,7 +257,7 @@ static void each_class_has_the_sensitivity_of_its_own_device_and_batch(void **st
     assert_non_null(expected);
     for (int c = 0; c < 5; c++) {
         must(tandem_sensitivity_load(expected, p->store, tandem_planner_graph(planner, c), "fisher", NULL,
-                                     tandem_planner_cluster(planner)->classes[c].device.wider, &error),
+                                     tandem_planner_cluster(planner)->classes[c].device.amp_dtype, &error),
              &error);
         assert_memory_equal(tandem_planner_problem(planner)->sensitivity[c], expected, n * sizeof *expected);
     }

@@ -64,10 +64,10 @@ static void tear_down(bench *b)
     replay_store_close(&b->profile);
 }
 
-static void put_costs(bench *b, const char *device, const char *neighbour, pricing p)
+static void put_costs(bench *b, const char *device, const char *co_runner, pricing p)
 {
-    replay_store_fill(&b->profile, b->graph, TANDEM_F32, ONE_BUCKET, device, neighbour, price, &p);
-    replay_store_fill(&b->profile, b->graph, TANDEM_F32, FOUR_BUCKETS, device, neighbour, price, &p);
+    replay_store_fill(&b->profile, b->graph, TANDEM_F32, ONE_BUCKET, device, co_runner, price, &p);
+    replay_store_fill(&b->profile, b->graph, TANDEM_F32, FOUR_BUCKETS, device, co_runner, price, &p);
 }
 
 static void add_class(bench *b, const char *device, int n_rank, int per_node)

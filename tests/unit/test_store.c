@@ -93,12 +93,12 @@ static tandem_cost cost_of(int64_t ns) /* two repetitions */
     return cost;
 }
 
-static void put(tandem_store *store, const char *device, const char *neighbour, const tandem_cost_key *key,
+static void put(tandem_store *store, const char *device, const char *co_runner, const tandem_cost_key *key,
                 int64_t ns)
 {
     tandem_error error = {0};
     const tandem_cost cost = cost_of(ns);
-    if (tandem_store_put_cost(store, device, neighbour, key, &cost, &error) != TANDEM_OK)
+    if (tandem_store_put_cost(store, device, co_runner, key, &cost, &error) != TANDEM_OK)
         fail_msg("%s", error.text);
 }
 
@@ -110,12 +110,12 @@ static tandem_status count_cost(void *n, const tandem_cost_key *key, const tande
     return TANDEM_OK;
 }
 
-static int64_t count_costs_of(tandem_store *store, const char *device, const char *neighbour,
+static int64_t count_costs_of(tandem_store *store, const char *device, const char *co_runner,
                               const tandem_step *step)
 {
     int64_t n = 0;
     tandem_error error = {0};
-    if (tandem_store_each_cost(store, device, neighbour, step, count_cost, &n, &error) != TANDEM_OK)
+    if (tandem_store_visit_costs(store, device, co_runner, step, count_cost, &n, &error) != TANDEM_OK)
         fail_msg("%s", error.text);
     return n;
 }
@@ -199,7 +199,7 @@ static void keys_have_a_text(void **state)
     key.range = TANDEM_RANGE_DELAYED;
     tandem_cost_key_print(text, sizeof text, &key);
     assert_string_equal(text, "cast n=1024 | f32>s8 | delayed");
-    key.columnwise = 1;
+    key.transposed_copy = 1;
     tandem_cost_key_print(text, sizeof text, &key);
     assert_string_equal(text, "cast n=1024 | f32>s8 | delayed | columns");
     key = (tandem_cost_key){.kind = TANDEM_COST_COLLECTIVE, .elements = INT64_MIN, .from = TANDEM_F32};
@@ -233,7 +233,7 @@ static void costs_come_back(void **state)
     put(store, "cpu:avx2", "", &cast, 6000);
     cast.range = TANDEM_RANGE_DELAYED;
     put(store, "cpu:avx2", "", &cast, 7000);
-    cast.columnwise = 1;
+    cast.transposed_copy = 1;
     put(store, "cpu:avx2", "", &cast, 8000);
     tandem_store_close(store);
 
@@ -247,7 +247,7 @@ static void costs_come_back(void **state)
     const tandem_cost expected = cost_of(2000);
     assert_memory_equal(found, &expected, sizeof expected);
     assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &cast)), 8005);
-    cast.columnwise = 0;
+    cast.transposed_copy = 0;
     assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &cast)), 7005);
     cast.range = TANDEM_RANGE_KNOWN;
     assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &cast)), 6005);
@@ -764,7 +764,7 @@ static int read_sealed(const place *p)
         (void)fprintf(stderr, "%s\n", error.text);
         return 1;
     }
-    const tandem_status loaded = tandem_store_each_cost(store, "d", "", NULL, count_cost, &n, &error);
+    const tandem_status loaded = tandem_store_visit_costs(store, "d", "", NULL, count_cost, &n, &error);
     tandem_store_close(store);
     if (loaded != TANDEM_OK || n != 1) return 2;
     return tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, &error) == TANDEM_IO ? 0 : 3;

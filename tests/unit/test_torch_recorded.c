@@ -16,9 +16,9 @@
 
 #define DATA "tests/data/torch/"
 
-static tandem_torch *read_traces(const char *const *path, int n)
+static tandem_torch_summary *read_traces(const char *const *path, int n)
 {
-    tandem_torch *torch = NULL;
+    tandem_torch_summary *torch = NULL;
     tandem_error error = {0};
     if (tandem_torch_read(&torch, path, n, &error) != TANDEM_OK) fail_msg("%s", error.text);
     return torch;
@@ -38,7 +38,7 @@ static json_t *read_sums(const char *path)
 }
 
 /* Calls, total and own time of all rows with a name: of a trace, and of PyTorch's sums. */
-static tandem_torch_cost cost_of(const tandem_torch *torch, const char *name)
+static tandem_torch_cost cost_of(const tandem_torch_summary *torch, const char *name)
 {
     tandem_torch_cost sum = {0};
     for (int k = 0; k < torch->n_operator; k++) {
@@ -67,7 +67,7 @@ static tandem_torch_cost sum_of(const json_t *sums, const char *name)
  * up to 2, of which PyTorch then counts one beside the other. Most have none such. */
 static void check_file(const char *trace, const char *path)
 {
-    tandem_torch *const torch = read_traces(&trace, 1);
+    tandem_torch_summary *const torch = read_traces(&trace, 1);
     json_t *const sums = read_sums(path);
     int n_same = 0;
     for (int k = 0; k < torch->n_operator; k++) {
@@ -95,7 +95,8 @@ static void sums_are_pytorchs(void **state)
 }
 
 /* How often a step calls an operator in a pass, over all its rows. */
-static int64_t calls_in(const tandem_torch *torch, const char *name, tandem_torch_pass pass, int is_cast)
+static int64_t calls_in(const tandem_torch_summary *torch, const char *name, tandem_torch_pass pass,
+                        int is_cast)
 {
     int64_t n = 0;
     for (int k = 0; k < torch->n_operator; k++) {
@@ -110,7 +111,7 @@ static void passes_are_told_apart(void **state)
 {
     static const char *const path[] = {DATA "gloo0.json.gz", DATA "gloo1.json.gz"};
     (void)state;
-    tandem_torch *const torch = read_traces(path, 2);
+    tandem_torch_summary *const torch = read_traces(path, 2);
     assert_int_equal(calls_in(torch, "aten::addmm", TANDEM_TORCH_FORWARD, 0), 4 * 2);
     assert_int_equal(calls_in(torch, "aten::mm", TANDEM_TORCH_BACKWARD, 0), 4 * 4);
     assert_int_equal(calls_in(torch, "aten::convolution_backward", TANDEM_TORCH_BACKWARD, 0), 4);
@@ -126,7 +127,7 @@ static void collectives_are_joined(void **state)
 {
     static const char *const path[] = {DATA "gloo0.json.gz", DATA "gloo1.json.gz"};
     (void)state;
-    tandem_torch *const torch = read_traces(path, 2);
+    tandem_torch_summary *const torch = read_traces(path, 2);
     assert_int_equal(torch->n_joined, 4);
     assert_int_equal(torch->n_collective, 2);
     int64_t wait_ns = 0;
@@ -146,7 +147,7 @@ static void casts_are_rows(void **state)
 {
     static const char *const path[] = {DATA "autograd.json.gz"};
     (void)state;
-    tandem_torch *const torch = read_traces(path, 1);
+    tandem_torch_summary *const torch = read_traces(path, 1);
     assert_int_equal(torch->rank[0].step[0].number, -1);
     assert_true(calls_in(torch, "aten::copy_", TANDEM_TORCH_FORWARD, 1) >= 4);
     assert_true(calls_in(torch, "aten::copy_", TANDEM_TORCH_BACKWARD, 1) >= 4);

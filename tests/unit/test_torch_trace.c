@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "replayer/spans.h"
+#include "replayer/interval_set.h"
 #include "tandem/torch_trace.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
@@ -22,7 +22,7 @@
 
 typedef struct writer {
     char *text;
-    size_t n, room;
+    size_t n, capacity;
     int n_event;
 } writer;
 
@@ -35,9 +35,9 @@ static void add(writer *w, const char *format, ...)
     const int n = vasprintf(&piece, format, arguments);
     va_end(arguments);
     assert_true(n >= 0);
-    if (w->n + (size_t)n + 1 > w->room) {
-        w->room = 2 * (w->n + (size_t)n + 1);
-        w->text = realloc(w->text, w->room);
+    if (w->n + (size_t)n + 1 > w->capacity) {
+        w->capacity = 2 * (w->n + (size_t)n + 1);
+        w->text = realloc(w->text, w->capacity);
         assert_non_null(w->text);
     }
     memcpy(w->text + w->n, piece, (size_t)n + 1);
@@ -80,9 +80,9 @@ static void step(writer *w, int number, double start, double duration)
 
 static void end(writer *w) { add(w, "\n  ], \"traceName\": \"x.json\"}\n"); }
 
-static tandem_torch *parse(const writer *w)
+static tandem_torch_summary *parse(const writer *w)
 {
-    tandem_torch *torch = NULL;
+    tandem_torch_summary *torch = NULL;
     tandem_error error = {0};
     if (tandem_torch_parse(&torch, w->text, w->n, "trace.json", &error) != TANDEM_OK)
         fail_msg("%s", error.text);
@@ -91,7 +91,7 @@ static tandem_torch *parse(const writer *w)
 
 static void refused(const void *text, size_t n, const char *word, const char *more)
 {
-    tandem_torch *const untouched = (tandem_torch *)(uintptr_t)16, *torch = untouched;
+    tandem_torch_summary *const untouched = (tandem_torch_summary *)(uintptr_t)16, *torch = untouched;
     tandem_error error = {0};
     assert_int_equal(tandem_torch_parse(&torch, text, n, "trace.json", &error), TANDEM_MALFORMED);
     assert_ptr_equal(torch, untouched);
@@ -99,7 +99,7 @@ static void refused(const void *text, size_t n, const char *word, const char *mo
         fail_msg("'%s' and '%s' are not said: %s", word, more, error.text);
 }
 
-static const tandem_torch_operator *row_of(const tandem_torch *torch, const char *name,
+static const tandem_torch_operator *row_of(const tandem_torch_summary *torch, const char *name,
                                            tandem_torch_pass pass)
 {
     for (int k = 0; k < torch->n_operator; k++)
@@ -109,8 +109,8 @@ static const tandem_torch_operator *row_of(const tandem_torch *torch, const char
     return NULL;
 }
 
-static void expect_cost(const tandem_torch *torch, const char *name, tandem_torch_pass pass, int64_t calls,
-                        int64_t total_ns, int64_t self_ns)
+static void expect_cost(const tandem_torch_summary *torch, const char *name, tandem_torch_pass pass,
+                        int64_t calls, int64_t total_ns, int64_t self_ns)
 {
     const tandem_torch_cost *const cost = &row_of(torch, name, pass)->cost;
     if (cost->calls != calls || cost->total_ns != total_ns || cost->self_ns != self_ns)
@@ -164,7 +164,7 @@ static void a_step_on_the_host(void **state)
     for (int backwards = 0; backwards < 2; backwards++) {
         writer w;
         write_host_step(&w, backwards);
-        tandem_torch *const t = parse(&w);
+        tandem_torch_summary *const t = parse(&w);
         assert_int_equal(t->n_rank, 1);
         assert_int_equal(t->rank[0].is_device, 0);
         assert_int_equal(t->rank[0].n_event, N_OF(host_step));
@@ -206,7 +206,7 @@ static void a_note_within_an_operator_is_no_operator(void **state)
     slice(&w, "user_annotation", "note", 1, 10, 50, "");
     op(&w, "inner", 20, 30);
     end(&w);
-    tandem_torch *const t = parse(&w);
+    tandem_torch_summary *const t = parse(&w);
     expect_cost(t, "outer", TANDEM_TORCH_FORWARD, 1, 100000, 70000);
     expect_cost(t, "inner", TANDEM_TORCH_FORWARD, 1, 30000, 30000);
     assert_int_equal(t->rank[0].step[0].number, -1); /* no steps: one */
@@ -224,7 +224,7 @@ static void slices_that_begin_together_nest(void **state)
     op(&w, "inner", 0, 30); /* written first */
     op(&w, "outer", 0, 100);
     end(&w);
-    tandem_torch *const t = parse(&w);
+    tandem_torch_summary *const t = parse(&w);
     expect_cost(t, "outer", TANDEM_TORCH_FORWARD, 1, 100000, 70000);
     expect_cost(t, "inner", TANDEM_TORCH_FORWARD, 1, 30000, 30000);
     tandem_torch_close(t);
@@ -247,7 +247,7 @@ static void kernels_belong_to_operators(void **state)
           "\"External id\": 12, \"In msg nelems\": 64");
     slice(&w, "gpu_user_annotation", "ProfilerStep#1", 7, 10, 80, "");
     end(&w);
-    tandem_torch *const t = parse(&w);
+    tandem_torch_summary *const t = parse(&w);
     const tandem_torch_step *const s = &t->rank[0].step[0];
     assert_int_equal(t->rank[0].is_device, 1);
     assert_int_equal(s->compute_ns, 60000); /* 10 … 70 */
@@ -280,7 +280,7 @@ static void many_kernels_find_their_operators(void **state)
         slice(&w, "kernel", "k", 7, 10.0 * k + 3, k % 2 ? 3 : 2, args);
     }
     end(&w);
-    tandem_torch *const t = parse(&w);
+    tandem_torch_summary *const t = parse(&w);
     assert_int_equal(t->n_operator, 2);
     assert_int_equal(row_of(t, "odd", TANDEM_TORCH_FORWARD)->cost.device_ns, 3000 * N / 2);
     assert_int_equal(row_of(t, "even", TANDEM_TORCH_FORWARD)->cost.device_ns, 2000 * N / 2);
@@ -298,7 +298,7 @@ static void old_traces_are_read(void **state)
         "functions\"},"
         " {\"name\": \"add_kernel\", \"ph\": \"X\", \"ts\": 3, \"dur\": 7, \"tid\": \"stream 7\", \"pid\": "
         "\"CUDA functions\", \"args\": []}]";
-    tandem_torch *t = NULL;
+    tandem_torch_summary *t = NULL;
     assert_int_equal(tandem_torch_parse(&t, list, sizeof list - 1, "list.json", NULL), TANDEM_OK);
     assert_int_equal(t->rank[0].is_device, 1);
     assert_int_equal(t->rank[0].step[0].duration_ns, 9000);
@@ -321,7 +321,7 @@ static void missing_fields_and_overlaps_are_counted(void **state)
             "{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"no "
             "ts\",\"dur\":1},{},{\"ph\":\"i\",\"name\":\"Iteration Start\",\"ts\":0}");
     end(&w);
-    tandem_torch *const t = parse(&w);
+    tandem_torch_summary *const t = parse(&w);
     assert_int_equal(t->rank[0].n_incomplete, 3);
     assert_int_equal(t->rank[0].n_overlapping, 1);
     expect_cost(t, "a", TANDEM_TORCH_FORWARD, 1, 10000, 5000);
@@ -340,7 +340,7 @@ static void small_negative_durations_are_0_and_counted(void **state)
     add(&w, ",{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"b\",\"ts\":2,\"dur\":-26.9},"
             "{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"b\",\"ts\":3,\"dur\":-1e4}");
     end(&w);
-    tandem_torch *const t = parse(&w);
+    tandem_torch_summary *const t = parse(&w);
     assert_int_equal(t->rank[0].n_negative, 2);
     assert_int_equal(t->rank[0].n_overlapping, 0);
     expect_cost(t, "a", TANDEM_TORCH_FORWARD, 1, 10000, 10000);
@@ -359,7 +359,7 @@ static void names_may_hold_anything(void **state)
           "\"bandwidth\": NaN, \"x\": -Infinity, \"broken \x01\x02\": [[[}]], \"External id\": "
           "99999999999999999999999");
     end(&w);
-    tandem_torch *const t = parse(&w);
+    tandem_torch_summary *const t = parse(&w);
     (void)row_of(t, "caf\xc3\xa9 \xf0\x9f\x98\x80 \"x\" \\ ? \xef\xbf\xbd q ? ?[31m", TANDEM_TORCH_FORWARD);
     (void)row_of(t, "nan", TANDEM_TORCH_FORWARD);
     tandem_torch_close(t);
@@ -378,7 +378,7 @@ static void long_names_are_told_apart(void **state)
     name[sizeof name - 2] = 'y';
     op(&w, name, 2, 1);
     end(&w);
-    tandem_torch *const t = parse(&w);
+    tandem_torch_summary *const t = parse(&w);
     assert_int_equal(t->n_operator, 2);
     tandem_torch_close(t);
     free(w.text);
@@ -400,7 +400,7 @@ static void deep_nesting_is_survived(void **state)
     add(&w, "%s}}", brackets);
     for (int k = 0; k < SLICES; k++) op(&w, "nested", 10 + k, 2.0 * (SLICES - k));
     end(&w);
-    tandem_torch *const t = parse(&w);
+    tandem_torch_summary *const t = parse(&w);
     assert_int_equal(row_of(t, "nested", TANDEM_TORCH_FORWARD)->cost.calls, SLICES);
     tandem_torch_close(t);
     free(brackets);
@@ -463,7 +463,7 @@ static void a_window_is_not_enough_for_a_name(void **state)
     name[LONG] = '\0';
     add(&w, "{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"a\",\"ts\":0,\"dur\":1,\"args\":{\"%s\":\"%s\"}}]}",
         "x", name); /* skipped: any length */
-    tandem_torch *const t = parse(&w);
+    tandem_torch_summary *const t = parse(&w);
     assert_int_equal(t->n_operator, 1);
     tandem_torch_close(t);
     free(w.text);
@@ -489,7 +489,7 @@ static void compressed_traces_are_read(void **state)
     assert_int_equal(deflate(&stream, Z_FINISH), Z_STREAM_END);
     const size_t n = stream.total_out;
     (void)deflateEnd(&stream);
-    tandem_torch *t = NULL;
+    tandem_torch_summary *t = NULL;
     tandem_error error = {0};
     assert_int_equal(tandem_torch_parse(&t, packed, n, "trace.json.gz", &error), TANDEM_OK);
     assert_int_equal(t->rank[0].n_event, N_OF(host_step));
@@ -568,7 +568,7 @@ static void the_late_rank_is_found(void **state)
         free(w.text);
     }
     const char *const path[] = {f->path[0], f->path[1]};
-    tandem_torch *t = NULL;
+    tandem_torch_summary *t = NULL;
     tandem_error error = {0};
     if (tandem_torch_read(&t, path, 2, &error) != TANDEM_OK) fail_msg("%s", error.text);
     assert_int_equal(t->n_rank, 2);
@@ -635,7 +635,7 @@ static void groups_are_joined_apart(void **state)
         path[rank] = f->path[rank];
         free(w.text);
     }
-    tandem_torch *t = NULL;
+    tandem_torch_summary *t = NULL;
     tandem_error error = {0};
     if (tandem_torch_read(&t, path, 3, &error) != TANDEM_OK) fail_msg("%s", error.text);
     assert_int_equal(t->n_joined, 2);
@@ -653,42 +653,42 @@ static void groups_are_joined_apart(void **state)
 static void intervals_are_united(void **state)
 {
     (void)state;
-    static const tandem_span given[] = {{50, 60}, {10, 20}, {15, 30}, {30, 31},
-                                        {55, 56}, {5, 5},   {9, 3},   {100, 200}};
-    tandem_spans a = {0}, b = {0};
+    static const tandem_interval given[] = {{50, 60}, {10, 20}, {15, 30}, {30, 31},
+                                            {55, 56}, {5, 5},   {9, 3},   {100, 200}};
+    tandem_interval_set a = {0}, b = {0};
     for (size_t k = 0; k < N_OF(given); k++)
-        assert_int_equal(tandem_spans_add(&a, given[k].begin_ns, given[k].end_ns, NULL), TANDEM_OK);
-    tandem_spans_unite(&a);
+        assert_int_equal(tandem_interval_set_add(&a, given[k].begin_ns, given[k].end_ns, NULL), TANDEM_OK);
+    tandem_interval_set_merge(&a);
     assert_int_equal(a.n, 3); /* 10 … 31, 50 … 60, 100 … 200 */
-    assert_int_equal(tandem_spans_within(&a, 0, 1000), 131);
-    assert_int_equal(tandem_spans_within(&a, 30, 55), 6);
-    assert_int_equal(tandem_spans_within(&a, 31, 50), 0);
-    assert_int_equal(tandem_spans_add(&b, 20, 150, NULL), TANDEM_OK);
-    tandem_spans_unite(&b);
-    assert_int_equal(tandem_spans_common(&a, &b, 0, 1000), 11 + 10 + 50);
-    assert_int_equal(tandem_spans_common(&b, &a, 25, 120), 6 + 10 + 20);
-    assert_int_equal(a.lost_ns, 0);
-    tandem_spans_free(&a);
-    tandem_spans_free(&b);
+    assert_int_equal(tandem_interval_set_covered_ns(&a, 0, 1000), 131);
+    assert_int_equal(tandem_interval_set_covered_ns(&a, 30, 55), 6);
+    assert_int_equal(tandem_interval_set_covered_ns(&a, 31, 50), 0);
+    assert_int_equal(tandem_interval_set_add(&b, 20, 150, NULL), TANDEM_OK);
+    tandem_interval_set_merge(&b);
+    assert_int_equal(tandem_interval_set_common_ns(&a, &b, 0, 1000), 11 + 10 + 50);
+    assert_int_equal(tandem_interval_set_common_ns(&b, &a, 25, 120), 6 + 10 + 20);
+    assert_int_equal(a.filled_gap_ns, 0);
+    tandem_interval_set_free(&a);
+    tandem_interval_set_free(&b);
 }
 
 static void intervals_take_no_more_than_their_room(void **state)
 {
     (void)state;
     enum { N = 100000, MOST = 1024 };
-    tandem_spans spans = {.most = MOST};
+    tandem_interval_set set = {.max = MOST};
     for (int64_t k = 0; k < N; k++) { /* from both ends; each 10 long, gaps of 1, every thousandth of 1001 */
         const int64_t at = k % 2 ? N - 1 - k / 2 : k / 2;
         const int64_t begin = 11 * at + 1000 * (at / 1000);
-        assert_int_equal(tandem_spans_add(&spans, begin, begin + 10, NULL), TANDEM_OK);
-        assert_true(spans.room <= MOST);
+        assert_int_equal(tandem_interval_set_add(&set, begin, begin + 10, NULL), TANDEM_OK);
+        assert_true(set.capacity <= MOST);
     }
-    tandem_spans_unite(&spans);
-    const int64_t busy = tandem_spans_within(&spans, 0, INT64_MAX);
-    assert_true(busy >= 10 * N && busy <= 10 * N + spans.lost_ns);
-    assert_true(spans.lost_ns >= N / 2); /* small gaps went first */
-    assert_true(spans.lost_ns < N + 1000);
-    tandem_spans_free(&spans);
+    tandem_interval_set_merge(&set);
+    const int64_t busy = tandem_interval_set_covered_ns(&set, 0, INT64_MAX);
+    assert_true(busy >= 10 * N && busy <= 10 * N + set.filled_gap_ns);
+    assert_true(set.filled_gap_ns >= N / 2); /* small gaps went first */
+    assert_true(set.filled_gap_ns < N + 1000);
+    tandem_interval_set_free(&set);
 }
 
 /* Times cut to whole us: what begins where a short scope seems to end is within it yet; with parts of a us it
@@ -706,7 +706,7 @@ static void cut_times_are_seen_through(void **state)
         slice(&w, "cpu_op", "aten::copy_", 1, 22, 3, "");
         slice(&w, "cpu_op", "aten::copy_", 1, 30, 9, "");
         end(&w);
-        tandem_torch *const torch = parse(&w);
+        tandem_torch_summary *const torch = parse(&w);
         expect_cost(torch, "aten::add_", is_exact ? TANDEM_TORCH_FORWARD : TANDEM_TORCH_BACKWARD, 1, 1000,
                     1000);
         /* 2 us behind it is behind it */

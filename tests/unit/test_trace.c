@@ -54,11 +54,12 @@ static int task_of(const tandem_step *step, tandem_task_kind kind, const char *o
     return -1;
 }
 
-static json_t *write_and_read(const fixture *f, const char *title, const tandem_trace_lane *lane, int n_lane)
+static json_t *write_and_read(const fixture *f, const char *title, const tandem_trace_track *track,
+                              int n_track)
 {
     tandem_error error = {0};
     json_error_t why;
-    if (tandem_trace_write(f->path, title, lane, n_lane, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    if (tandem_trace_write(f->path, title, track, n_track, &error) != TANDEM_OK) fail_msg("%s", error.text);
     json_t *const root = json_load_file(f->path, JSON_REJECT_DUPLICATES, &why);
     if (!root) fail_msg("line %d: %s", why.line, why.text);
     return root;
@@ -90,9 +91,9 @@ static void events_are_complete(void **state)
               reduce = task_of(f->step, TANDEM_TASK_REDUCE, NULL);
     const tandem_trace_event event[] = {
         {1234567, 1234568, forward}, {0, 2000000, relu}, {5, 5, reduce}, {7, 9, -1}};
-    const tandem_trace_lane lane[] = {{"cpu:avx2", 0, 1, f->step, event, 4, NULL},
-                                      {"cpu:avx512", 3, 2, f->step, event, 1, NULL}};
-    json_t *const root = write_and_read(f, "uniform int8", lane, 2);
+    const tandem_trace_track track[] = {{"cpu:avx2", 0, 1, f->step, event, 4, NULL},
+                                        {"cpu:avx512", 3, 2, f->step, event, 1, NULL}};
+    json_t *const root = write_and_read(f, "uniform int8", track, 2);
     assert_string_equal(text_at(root, "displayTimeUnit"), "ns");
     assert_string_equal(text_at(json_object_get(root, "otherData"), "title"), "uniform int8");
     json_t *const all = json_object_get(root, "traceEvents");
@@ -184,9 +185,9 @@ static void memory_is_counted(void **state)
     const int relu = task_of(f->step, TANDEM_TASK_FORWARD, "fc1.relu");
     workspace[relu] = 4096;
     const int n = lay_out(f->step, event);
-    const tandem_trace_lane lane = {"cpu:avx2", 0, 1, f->step, event, n, workspace};
+    const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, event, n, workspace};
     assert_int_equal(tandem_memory_timeline(row, f->step, workspace, NULL), TANDEM_OK);
-    json_t *const root = write_and_read(f, "", &lane, 1), *const sums = json_object();
+    json_t *const root = write_and_read(f, "", &track, 1), *const sums = json_object();
     const json_t *const all = json_object_get(root, "traceEvents");
     size_t at = 0;
     int n_checked = 0;
@@ -219,8 +220,8 @@ static void buckets_have_arrows(void **state)
     const fixture *const f = *state;
     tandem_trace_event *const event = calloc((size_t)f->step->n_task, sizeof *event);
     const int n = lay_out(f->step, event), n_bucket = f->step->n_bucket;
-    const tandem_trace_lane lane = {"cpu:avx2", 0, 1, f->step, event, n, NULL};
-    json_t *const root = write_and_read(f, "", &lane, 1);
+    const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, event, n, NULL};
+    json_t *const root = write_and_read(f, "", &track, 1);
     const json_t *const all = json_object_get(root, "traceEvents");
     const size_t n_event = json_array_size(all), first = n_event - (size_t)(4 * n_bucket);
     for (int arrow = 0; arrow < 2 * n_bucket; arrow++) {
@@ -314,12 +315,12 @@ static void what_is_wrong_is_said(void **state)
     const fixture *const f = *state;
     tandem_error error = {0};
     tandem_trace_event event = {0, 1, f->step->n_task};
-    const tandem_trace_lane lane = {"cpu:avx2", 0, 1, f->step, &event, 1, NULL};
-    assert_int_equal(tandem_trace_write(f->path, "", &lane, 1, &error), TANDEM_USAGE);
+    const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, &event, 1, NULL};
+    assert_int_equal(tandem_trace_write(f->path, "", &track, 1, &error), TANDEM_USAGE);
     event.task = -2;
-    assert_int_equal(tandem_trace_write(f->path, "", &lane, 1, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_trace_write(f->path, "", &track, 1, &error), TANDEM_USAGE);
     event.task = 0;
-    assert_int_equal(tandem_trace_write("/nonexistent/trace.json", "", &lane, 1, &error), TANDEM_IO);
+    assert_int_equal(tandem_trace_write("/nonexistent/trace.json", "", &track, 1, &error), TANDEM_IO);
     assert_non_null(strstr(error.text, "/nonexistent/trace.json"));
 }
 

@@ -33,22 +33,22 @@ static const char two_stages[] = HEADING "0,0,7,forward-compute,0,0,0,10\n"
                                          "0,0,7,optimizer,-1,0,76,6\n"
                                          "0,1,7,optimizer,-1,0,45,2\n";
 
-static tandem_job *parse(const char *text)
+static tandem_pipeline_trace *parse(const char *text)
 {
-    tandem_job *job = NULL;
+    tandem_pipeline_trace *pipeline = NULL;
     tandem_error error = {0};
-    if (tandem_job_parse(&job, text, strlen(text), "trace.csv", &error) != TANDEM_OK)
+    if (tandem_pipeline_trace_parse(&pipeline, text, strlen(text), "trace.csv", &error) != TANDEM_OK)
         fail_msg("%s", error.text);
-    return job;
+    return pipeline;
 }
 
 static tandem_whatif *analyse(const char *text)
 {
     tandem_whatif *whatif = NULL;
     tandem_error error = {0};
-    tandem_job *const job = parse(text);
-    if (tandem_whatif_job(&whatif, job, NULL, &error) != TANDEM_OK) fail_msg("%s", error.text);
-    tandem_job_close(job);
+    tandem_pipeline_trace *const pipeline = parse(text);
+    if (tandem_whatif_pipeline(&whatif, pipeline, NULL, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    tandem_pipeline_trace_close(pipeline);
     return whatif;
 }
 
@@ -182,8 +182,8 @@ static void a_trace_is_written(void **state)
     assert_true(file >= 0);
     (void)close(file);
     tandem_whatif *whatif = NULL;
-    tandem_job *const job = parse(two_stages);
-    assert_int_equal(tandem_whatif_job(&whatif, job, path, NULL), TANDEM_OK);
+    tandem_pipeline_trace *const pipeline = parse(two_stages);
+    assert_int_equal(tandem_whatif_pipeline(&whatif, pipeline, path, NULL), TANDEM_OK);
     json_t *const root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     (void)unlink(path);
     assert_non_null(root);
@@ -204,7 +204,7 @@ static void a_trace_is_written(void **state)
     assert_true(longest[0] == 80 && longest[1] == 78);
     json_decref(root);
     tandem_whatif_close(whatif);
-    tandem_job_close(job);
+    tandem_pipeline_trace_close(pipeline);
 }
 
 /* --- Columns and files ---------------------------------------------------------------------------------- */
@@ -212,21 +212,22 @@ static void a_trace_is_written(void **state)
 static void columns_stand_in_any_order(void **state)
 {
     (void)state;
-    tandem_job *const job = parse("x,dur_us,optype,seq_id,start_us,step,stage,dp_rank,tp_rank\r\n"
-                                  "?,1.0005,gc,4,-2.5e3,9,0,1,-1\r\n"
-                                  "\r\n"
-                                  "?,0,optimizer,4,1694639310786340.25,9,0,0,1");
-    assert_int_equal(job->n_op, 2);
-    assert_int_equal(job->n_step, 1);
-    assert_int_equal(job->n_dp, 2);
-    assert_int_equal(job->n_tp, 2);
-    assert_int_equal(job->n_chunk, 1);
-    assert_int_equal(job->op[0].kind, TANDEM_JOB_OPTIMIZER);
-    assert_int_equal(job->op[0].start_ns, INT64_C(1694639310786340250));
-    assert_int_equal(job->op[1].start_ns, -2500000);
-    assert_int_equal(job->op[1].duration_ns, 1001);
-    assert_int_equal(job->op[1].sequence, 4);
-    tandem_job_close(job);
+    tandem_pipeline_trace *const pipeline =
+        parse("x,dur_us,optype,seq_id,start_us,step,stage,dp_rank,tp_rank\r\n"
+              "?,1.0005,gc,4,-2.5e3,9,0,1,-1\r\n"
+              "\r\n"
+              "?,0,optimizer,4,1694639310786340.25,9,0,0,1");
+    assert_int_equal(pipeline->n_op, 2);
+    assert_int_equal(pipeline->n_step, 1);
+    assert_int_equal(pipeline->n_dp, 2);
+    assert_int_equal(pipeline->n_tp, 2);
+    assert_int_equal(pipeline->n_chunk, 1);
+    assert_int_equal(pipeline->op[0].kind, TANDEM_PIPELINE_OPTIMIZER);
+    assert_int_equal(pipeline->op[0].start_ns, INT64_C(1694639310786340250));
+    assert_int_equal(pipeline->op[1].start_ns, -2500000);
+    assert_int_equal(pipeline->op[1].duration_ns, 1001);
+    assert_int_equal(pipeline->op[1].sequence, 4);
+    tandem_pipeline_trace_close(pipeline);
 }
 
 static void errors_say_which_line(void **state)
@@ -254,11 +255,13 @@ static void errors_say_which_line(void **state)
         {HEADING "0,0,7,gc,0,0,0,1e\n", "dur_us must be a number", "'1e'"},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
-        tandem_job *const untouched = (tandem_job *)(uintptr_t)16, *job = untouched;
+        tandem_pipeline_trace *const untouched = (tandem_pipeline_trace *)(uintptr_t)16,
+                                     *pipeline = untouched;
         tandem_error error = {0};
-        assert_int_equal(tandem_job_parse(&job, cases[i].text, strlen(cases[i].text), "trace.csv", &error),
-                         TANDEM_MALFORMED);
-        assert_ptr_equal(job, untouched);
+        assert_int_equal(
+            tandem_pipeline_trace_parse(&pipeline, cases[i].text, strlen(cases[i].text), "trace.csv", &error),
+            TANDEM_MALFORMED);
+        assert_ptr_equal(pipeline, untouched);
         if (!strstr(error.text, cases[i].word) || !strstr(error.text, cases[i].more) ||
             !strstr(error.text, "trace.csv"))
             fail_msg("case %zu, '%s' and '%s': %s", i, cases[i].word, cases[i].more, error.text);
@@ -269,30 +272,30 @@ static void a_number_of_200_digits_is_too_large(void **state)
 {
     (void)state;
     char text[400] = HEADING "0,0,7,gc,0,0,0,";
-    tandem_job *job = NULL;
+    tandem_pipeline_trace *pipeline = NULL;
     tandem_error error = {0};
     const size_t n = strlen(text);
     memset(text + n, '9', 200);
-    assert_int_equal(tandem_job_parse(&job, text, n + 200, "t", &error), TANDEM_MALFORMED);
+    assert_int_equal(tandem_pipeline_trace_parse(&pipeline, text, n + 200, "t", &error), TANDEM_MALFORMED);
     assert_non_null(strstr(error.text, "dur_us must be from -10000 us"));
     memset(text + n, '0', 199); /* 000…09 is 9 */
-    assert_int_equal(tandem_job_parse(&job, text, n + 200, "t", &error), TANDEM_OK);
-    assert_int_equal(job->op[0].duration_ns, 9000);
-    tandem_job_close(job);
+    assert_int_equal(tandem_pipeline_trace_parse(&pipeline, text, n + 200, "t", &error), TANDEM_OK);
+    assert_int_equal(pipeline->op[0].duration_ns, 9000);
+    tandem_pipeline_trace_close(pipeline);
     (void)memcpy(text + n, "0.", 2); /* 0.000…09 is 0 */
-    assert_int_equal(tandem_job_parse(&job, text, n + 200, "t", &error), TANDEM_OK);
-    assert_int_equal(job->op[0].duration_ns, 0);
-    tandem_job_close(job);
+    assert_int_equal(tandem_pipeline_trace_parse(&pipeline, text, n + 200, "t", &error), TANDEM_OK);
+    assert_int_equal(pipeline->op[0].duration_ns, 0);
+    tandem_pipeline_trace_close(pipeline);
 }
 
 static void files_that_are_not_there(void **state)
 {
     (void)state;
-    tandem_job *job = NULL;
+    tandem_pipeline_trace *pipeline = NULL;
     tandem_error error = {0};
-    assert_int_equal(tandem_job_read(&job, "/nonexistent/trace.csv", &error), TANDEM_IO);
+    assert_int_equal(tandem_pipeline_trace_read(&pipeline, "/nonexistent/trace.csv", &error), TANDEM_IO);
     assert_non_null(strstr(error.text, "/nonexistent/trace.csv"));
-    assert_int_equal(tandem_job_read(&job, "/", &error), TANDEM_IO);
+    assert_int_equal(tandem_pipeline_trace_read(&pipeline, "/", &error), TANDEM_IO);
 }
 
 static size_t pack(unsigned char *to, size_t room, const char *text)
@@ -312,27 +315,27 @@ static void compressed_files_are_read(void **state)
 {
     (void)state;
     unsigned char bytes[4096];
-    tandem_job *job = NULL;
+    tandem_pipeline_trace *pipeline = NULL;
     tandem_error error = {0};
     size_t n = pack(bytes, sizeof bytes, HEADING "0,0,7,gc,0,0,0,1\n");
     /* a second member continues the first */
     n += pack(bytes + n, sizeof bytes - n, "0,0,7,optimizer,0,0,1,1\n");
-    assert_int_equal(tandem_job_parse(&job, bytes, n, "t.gz", &error), TANDEM_OK);
-    assert_int_equal(job->n_op, 2);
-    tandem_job_close(job);
+    assert_int_equal(tandem_pipeline_trace_parse(&pipeline, bytes, n, "t.gz", &error), TANDEM_OK);
+    assert_int_equal(pipeline->n_op, 2);
+    tandem_pipeline_trace_close(pipeline);
     for (size_t cut = 2; cut < n; cut++) { /* wherever it is cut off, but between the members */
-        const tandem_status status = tandem_job_parse(&job, bytes, cut, "t.gz", &error);
+        const tandem_status status = tandem_pipeline_trace_parse(&pipeline, bytes, cut, "t.gz", &error);
         if (status == TANDEM_OK)
-            tandem_job_close(job);
+            tandem_pipeline_trace_close(pipeline);
         else
             assert_int_equal(status, TANDEM_MALFORMED);
         if (cut == n - 1) assert_non_null(strstr(error.text, "cut off"));
     }
     bytes[n] = 'x';
-    assert_int_equal(tandem_job_parse(&job, bytes, n + 1, "t.gz", &error), TANDEM_MALFORMED);
+    assert_int_equal(tandem_pipeline_trace_parse(&pipeline, bytes, n + 1, "t.gz", &error), TANDEM_MALFORMED);
     assert_non_null(strstr(error.text, "behind the compressed data"));
     bytes[30] ^= 0x55;
-    assert_int_equal(tandem_job_parse(&job, bytes, n, "t.gz", &error), TANDEM_MALFORMED);
+    assert_int_equal(tandem_pipeline_trace_parse(&pipeline, bytes, n, "t.gz", &error), TANDEM_MALFORMED);
 }
 
 /* --- Traces that make no sense -------------------------------------------------------------------------- */
@@ -373,13 +376,13 @@ static void broken_steps_are_named(void **state)
         tandem_error error = {0};
         memcpy(text, two_stages, sizeof two_stages);
         replace(text, cases[i].old, cases[i].new);
-        tandem_job *const job = parse(text);
-        assert_int_equal(tandem_whatif_job(&whatif, job, NULL, &error), TANDEM_MALFORMED);
+        tandem_pipeline_trace *const pipeline = parse(text);
+        assert_int_equal(tandem_whatif_pipeline(&whatif, pipeline, NULL, &error), TANDEM_MALFORMED);
         assert_ptr_equal(whatif, untouched);
         for (size_t w = 0; w < N_OF(cases[i].words); w++)
             if (!strstr(error.text, cases[i].words[w]))
                 fail_msg("case %zu, '%s': %s", i, cases[i].words[w], error.text);
-        tandem_job_close(job);
+        tandem_pipeline_trace_close(pipeline);
     }
 }
 
@@ -405,12 +408,12 @@ static void near(const char *what, double got, double expected, double tolerance
         fail_msg("%s: %.9g, expected %.9g: %+.4f%%", what, got, expected, 100 * (got / expected - 1));
 }
 
-static tandem_whatif *analyse_job(tandem_job *job)
+static tandem_whatif *analyse_job(tandem_pipeline_trace *pipeline)
 {
     tandem_whatif *whatif = NULL;
     tandem_error error = {0};
-    if (tandem_whatif_job(&whatif, job, NULL, &error) != TANDEM_OK) fail_msg("%s", error.text);
-    tandem_job_close(job);
+    if (tandem_whatif_pipeline(&whatif, pipeline, NULL, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    tandem_pipeline_trace_close(pipeline);
     return whatif;
 }
 
@@ -427,10 +430,10 @@ static void a_cut_of_a_published_trace_gives_its_answers(void **state)
                      {36, 2.132040739, 2.089849878},  {259, 2.210853338, 2.168677330},
                      {261, 2.222348452, 2.180068677}, {263, 2.227321625, 2.184960831}};
     const double published_ideal = 1.843295824;
-    tandem_job *job = NULL;
+    tandem_pipeline_trace *pipeline = NULL;
     tandem_error error = {0};
-    if (tandem_job_read(&job, CUT, &error) != TANDEM_OK) fail_msg("%s", error.text);
-    tandem_whatif *const w = analyse_job(job);
+    if (tandem_pipeline_trace_read(&pipeline, CUT, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    tandem_whatif *const w = analyse_job(pipeline);
     assert_int_equal(w->n_step, N_OF(published));
     assert_int_equal(w->n_negative, 0);
     for (int k = 0; k < w->n_step; k++) {
@@ -481,12 +484,12 @@ static void small_negative_durations_change_no_answer(void **state)
 {
     (void)state;
     int n_changed = 0;
-    tandem_job *job = NULL;
+    tandem_pipeline_trace *pipeline = NULL;
     tandem_error error = {0};
     char *const text = cut_with_negatives(&n_changed);
     assert_true(n_changed > 100);
-    if (tandem_job_read(&job, CUT, &error) != TANDEM_OK) fail_msg("%s", error.text);
-    tandem_whatif *const expected = analyse_job(job), *const got = analyse_job(parse(text));
+    if (tandem_pipeline_trace_read(&pipeline, CUT, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    tandem_whatif *const expected = analyse_job(pipeline), *const got = analyse_job(parse(text));
     assert_int_equal(got->n_negative, n_changed);
     near("recorded", (double)got->recorded_ns, (double)expected->recorded_ns, 1e-3);
     near("step", (double)got->step_ns, (double)expected->step_ns, 1e-3);
@@ -613,12 +616,12 @@ static void published_answers_are_met(void **state)
         skip();
     }
     char path[1100];
-    tandem_job *job = NULL;
+    tandem_pipeline_trace *pipeline = NULL;
     tandem_whatif *w = NULL;
     tandem_error error = {0};
     (void)snprintf(path, sizeof path, "%s/trace-ST.csv", folder());
-    if (tandem_job_read(&job, path, &error) != TANDEM_OK ||
-        tandem_whatif_job(&w, job, NULL, &error) != TANDEM_OK)
+    if (tandem_pipeline_trace_read(&pipeline, path, &error) != TANDEM_OK ||
+        tandem_whatif_pipeline(&w, pipeline, NULL, &error) != TANDEM_OK)
         fail_msg("%s", error.text);
     json_t *const result = load("result-ST.json"), *const stage = load("ms-ST.json"),
                   *const worker = load("mw-ST.json");
@@ -652,7 +655,7 @@ static void published_answers_are_met(void **state)
     json_decref(stage);
     json_decref(result);
     tandem_whatif_close(w);
-    tandem_job_close(job);
+    tandem_pipeline_trace_close(pipeline);
 }
 
 int main(void)

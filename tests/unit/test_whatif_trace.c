@@ -158,7 +158,7 @@ static void what_the_writer_writes_is_read(void **state)
     tandem_step *step = NULL;
     tandem_whatif *w = NULL;
     tandem_error error = {0};
-    tandem_recording recording = TANDEM_RECORDING_JOB;
+    tandem_trace_format recording = TANDEM_TRACE_FORMAT_PIPELINE_CSV;
     char path[] = "/tmp/tandem_step_XXXXXX";
     const int file = mkstemp(path);
     assert_true(file >= 0 && close(file) == 0);
@@ -172,11 +172,11 @@ static void what_the_writer_writes_is_read(void **state)
             event[n] = (tandem_trace_event){1000 * n, 1000 * (n + 1), t};
             n++;
         }
-    const tandem_trace_lane lane[] = {{"cpu:avx2", 0, 1, step, event, n, NULL},
-                                      {"cpu:sse41", 1, 3, step, event, n, NULL}};
-    assert_int_equal(tandem_trace_write(path, "both alike", lane, 2, &error), TANDEM_OK);
-    assert_int_equal(tandem_recording_find(&recording, path, &error), TANDEM_OK);
-    assert_int_equal(recording, TANDEM_RECORDING_STEP);
+    const tandem_trace_track track[] = {{"cpu:avx2", 0, 1, step, event, n, NULL},
+                                        {"cpu:sse41", 1, 3, step, event, n, NULL}};
+    assert_int_equal(tandem_trace_write(path, "both alike", track, 2, &error), TANDEM_OK);
+    assert_int_equal(tandem_trace_format_detect(&recording, path, &error), TANDEM_OK);
+    assert_int_equal(recording, TANDEM_TRACE_FORMAT_STEP);
     if (tandem_whatif_trace(&w, path, NULL, &error) != TANDEM_OK) fail_msg("%s", error.text);
     (void)unlink(path);
     assert_int_equal(w->n_op, 2 * n);
@@ -261,25 +261,25 @@ static void recordings_are_told_apart(void **state)
     (void)state;
     static const struct {
         const char *text;
-        tandem_recording recording;
+        tandem_trace_format recording;
         tandem_status status;
     } cases[] = {
-        {"dp_rank,stage\n", TANDEM_RECORDING_JOB, TANDEM_OK},
-        {"", TANDEM_RECORDING_JOB, TANDEM_OK},
-        {"[{\"ph\":\"M\"},{\"ph\":\"X\",\"name\":\"aten::mm\"}]", TANDEM_RECORDING_TORCH, TANDEM_OK},
+        {"dp_rank,stage\n", TANDEM_TRACE_FORMAT_PIPELINE_CSV, TANDEM_OK},
+        {"", TANDEM_TRACE_FORMAT_PIPELINE_CSV, TANDEM_OK},
+        {"[{\"ph\":\"M\"},{\"ph\":\"X\",\"name\":\"aten::mm\"}]", TANDEM_TRACE_FORMAT_TORCH, TANDEM_OK},
         {" {\"traceEvents\":[{\"ph\":\"X\",\"args\":{\"kind\":\"forward\",\"task\":3}}, and what follows is "
          "not looked at",
-         TANDEM_RECORDING_STEP, TANDEM_OK},
-        {"{\"traceEvents\":[]}", TANDEM_RECORDING_TORCH, TANDEM_OK},
-        {"{\"traceEvents\":", TANDEM_RECORDING_JOB, TANDEM_MALFORMED},
+         TANDEM_TRACE_FORMAT_STEP, TANDEM_OK},
+        {"{\"traceEvents\":[]}", TANDEM_TRACE_FORMAT_TORCH, TANDEM_OK},
+        {"{\"traceEvents\":", TANDEM_TRACE_FORMAT_PIPELINE_CSV, TANDEM_MALFORMED},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         char path[] = "/tmp/tandem_kind_XXXXXX";
         const int file = mkstemp(path);
         const size_t n = strlen(cases[i].text);
-        tandem_recording recording = TANDEM_RECORDING_JOB;
+        tandem_trace_format recording = TANDEM_TRACE_FORMAT_PIPELINE_CSV;
         assert_true(file >= 0 && write(file, cases[i].text, n) == (ssize_t)n && close(file) == 0);
-        const tandem_status status = tandem_recording_find(&recording, path, NULL);
+        const tandem_status status = tandem_trace_format_detect(&recording, path, NULL);
         (void)unlink(path);
         assert_int_equal(status, cases[i].status);
         assert_int_equal(recording, cases[i].recording);

@@ -16,10 +16,10 @@
 #include "base/philox.h"
 #include "replayer/read_events.h"
 
-enum { TEXTS = 400, ROOM = 1 << 16, LEAST_WINDOW = 700, MOST_WINDOW = 1200 };
+enum { TEXTS = 400, CAPACITY = 1 << 16, MIN_WINDOW = 700, MAX_WINDOW = 1200 };
 
 typedef struct drawn {
-    char text[ROOM];
+    char text[CAPACITY];
     size_t n;
     uint64_t seed;
     uint32_t n_draw;
@@ -34,7 +34,7 @@ static uint32_t below(drawn *d, uint32_t n)
 static void put(drawn *d, const char *text)
 {
     const size_t n = strlen(text);
-    assert_true(d->n + n < ROOM);
+    assert_true(d->n + n < CAPACITY);
     memcpy(d->text + d->n, text, n);
     d->n += n;
 }
@@ -193,7 +193,7 @@ static tandem_status read_all(const drawn *d, size_t n, size_t window, const jso
     int is_there = 1;
     size_t k = 0;
     assert_int_equal(tandem_input_open_bytes(&input, d->text, n, "drawn", error), TANDEM_OK);
-    input.room = window;
+    input.capacity = window;
     tandem_events_open(&events, &input, error);
     tandem_status status = TANDEM_OK;
     while (status == TANDEM_OK) {
@@ -222,7 +222,7 @@ static void it_reads_what_jansson_reads(void **state)
         if (!root) fail_msg("seed %llu: %s", (unsigned long long)d.seed, why.text);
         const json_t *const all = json_is_array(root) ? root : json_object_get(root, "traceEvents");
         assert_int_equal(json_array_size(all), n);
-        const size_t window = LEAST_WINDOW + below(&d, MOST_WINDOW - LEAST_WINDOW);
+        const size_t window = MIN_WINDOW + below(&d, MAX_WINDOW - MIN_WINDOW);
         if (read_all(&d, d.n, window, all, &error) != TANDEM_OK)
             fail_msg("seed %llu, window %zu: %s\n%.*s", (unsigned long long)d.seed, window, error.text,
                      (int)d.n, d.text);

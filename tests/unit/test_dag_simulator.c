@@ -10,16 +10,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tandem/engine.h"
+#include "tandem/dag_simulator.h"
 
 #define N_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
-static tandem_engine *open_good(const tandem_engine_graph *graph)
+static tandem_dag_simulator *open_good(const tandem_dag *graph)
 {
-    tandem_engine *engine = NULL;
+    tandem_dag_simulator *simulator = NULL;
     tandem_error error = {0};
-    if (tandem_engine_open(&engine, graph, &error) != TANDEM_OK) fail_msg("%s", error.text);
-    return engine;
+    if (tandem_dag_simulator_open(&simulator, graph, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    return simulator;
 }
 
 static void a_message_waits_for_both_ends(void **state)
@@ -27,21 +27,22 @@ static void a_message_waits_for_both_ends(void **state)
     (void)state;
     /* rank 0: compute 5, send; rank 1: compute 9, receive, compute 7. The transfer begins at 9. */
     const int stream[] = {0, 0, 1, 1, 1}, group[] = {-1, 0, -1, 0, -1}, size[] = {2};
-    const tandem_engine_graph graph = {
+    const tandem_dag graph = {
         .n_op = 5, .n_stream = 2, .n_group = 1, .stream = stream, .group = group, .group_size = size};
     const int64_t duration_ns[] = {5, 2, 9, 3, 7};
     int64_t ready_ns[5], end_ns[5], length_ns = 0;
-    tandem_engine *const engine = open_good(&graph);
-    assert_int_equal(tandem_engine_run(engine, duration_ns, ready_ns, end_ns, &length_ns, NULL), TANDEM_OK);
+    tandem_dag_simulator *const simulator = open_good(&graph);
+    assert_int_equal(tandem_dag_simulator_run(simulator, duration_ns, ready_ns, end_ns, &length_ns, NULL),
+                     TANDEM_OK);
     const int64_t ready[] = {0, 5, 0, 9, 12}, end[] = {5, 11, 9, 12, 19};
     assert_memory_equal(ready_ns, ready, sizeof ready);
     assert_memory_equal(end_ns, end, sizeof end);
     assert_int_equal(length_ns, 19);
     /* the same engine, other durations, and only the length */
     const int64_t other_ns[] = {20, 0, 0, 0, 1};
-    assert_int_equal(tandem_engine_run(engine, other_ns, NULL, NULL, &length_ns, NULL), TANDEM_OK);
+    assert_int_equal(tandem_dag_simulator_run(simulator, other_ns, NULL, NULL, &length_ns, NULL), TANDEM_OK);
     assert_int_equal(length_ns, 21);
-    tandem_engine_close(engine);
+    tandem_dag_simulator_close(simulator);
 }
 
 static void dependencies_cross_streams(void **state)
@@ -50,36 +51,38 @@ static void dependencies_cross_streams(void **state)
     /* 3 is on no stream and waits for 0 and 2; 2 stands behind 1 on its stream, which waits for 3's friend 0.
      * */
     const int stream[] = {0, 1, 1, -1}, group[] = {-1, -1, -1, -1};
-    const tandem_engine_edge edge[] = {{0, 3}, {2, 3}, {0, 1}, {0, 3}};
-    const tandem_engine_graph graph = {
+    const tandem_dag_edge edge[] = {{0, 3}, {2, 3}, {0, 1}, {0, 3}};
+    const tandem_dag graph = {
         .n_op = 4, .n_stream = 2, .n_edge = N_OF(edge), .stream = stream, .group = group, .edge = edge};
     const int64_t duration_ns[] = {10, 1, 2, 4};
     int64_t end_ns[4], length_ns = 0;
-    tandem_engine *const engine = open_good(&graph);
-    assert_int_equal(tandem_engine_run(engine, duration_ns, NULL, end_ns, &length_ns, NULL), TANDEM_OK);
+    tandem_dag_simulator *const simulator = open_good(&graph);
+    assert_int_equal(tandem_dag_simulator_run(simulator, duration_ns, NULL, end_ns, &length_ns, NULL),
+                     TANDEM_OK);
     const int64_t end[] = {10, 11, 13, 17};
     assert_memory_equal(end_ns, end, sizeof end);
-    tandem_engine_close(engine);
+    tandem_dag_simulator_close(simulator);
 }
 
 static void nothing_takes_no_time(void **state)
 {
     (void)state;
-    const tandem_engine_graph empty = {.n_op = 0};
+    const tandem_dag empty = {.n_op = 0};
     const int stream[] = {-1}, group[] = {-1};
     /* groups without members */
-    const tandem_engine_graph one = {.n_op = 1, .n_group = 3, .stream = stream, .group = group};
+    const tandem_dag one = {.n_op = 1, .n_group = 3, .stream = stream, .group = group};
     const int64_t duration_ns = 8;
     int64_t length_ns = 77;
-    tandem_engine *engine = open_good(&empty);
-    assert_int_equal(tandem_engine_run(engine, NULL, NULL, NULL, &length_ns, NULL), TANDEM_OK);
+    tandem_dag_simulator *simulator = open_good(&empty);
+    assert_int_equal(tandem_dag_simulator_run(simulator, NULL, NULL, NULL, &length_ns, NULL), TANDEM_OK);
     assert_int_equal(length_ns, 0);
-    tandem_engine_close(engine);
-    engine = open_good(&one);
-    assert_int_equal(tandem_engine_run(engine, &duration_ns, NULL, NULL, &length_ns, NULL), TANDEM_OK);
+    tandem_dag_simulator_close(simulator);
+    simulator = open_good(&one);
+    assert_int_equal(tandem_dag_simulator_run(simulator, &duration_ns, NULL, NULL, &length_ns, NULL),
+                     TANDEM_OK);
     assert_int_equal(length_ns, 8);
-    tandem_engine_close(engine);
-    tandem_engine_close(NULL);
+    tandem_dag_simulator_close(simulator);
+    tandem_dag_simulator_close(NULL);
 }
 
 static void name_of(char *text, size_t size, const void *context, int op)
@@ -88,12 +91,12 @@ static void name_of(char *text, size_t size, const void *context, int op)
 }
 
 /* What is wrong with the graph, and words that say so. */
-static void refused(const tandem_engine_graph *graph, const char *const *words, int n_word)
+static void refused(const tandem_dag *graph, const char *const *words, int n_word)
 {
-    tandem_engine *const untouched = (tandem_engine *)(uintptr_t)16, *engine = untouched;
+    tandem_dag_simulator *const untouched = (tandem_dag_simulator *)(uintptr_t)16, *simulator = untouched;
     tandem_error error = {0};
-    assert_int_equal(tandem_engine_open(&engine, graph, &error), TANDEM_MALFORMED);
-    assert_ptr_equal(engine, untouched);
+    assert_int_equal(tandem_dag_simulator_open(&simulator, graph, &error), TANDEM_MALFORMED);
+    assert_ptr_equal(simulator, untouched);
     for (int i = 0; i < n_word; i++)
         if (!strstr(error.text, words[i])) fail_msg("'%s' is not said: %s", words[i], error.text);
 }
@@ -102,15 +105,15 @@ static void graphs_that_lead_nowhere_are_refused(void **state)
 {
     (void)state;
     const int on_0[] = {0, 0}, on_1[] = {0, 1}, below[] = {0, -2}, alone[] = {-1, -1}, second[] = {-1, 1};
-    const tandem_engine_edge behind[] = {{0, 1}, {0, 2}}, before[] = {{-1, 0}}, far[] = {{INT_MAX, INT_MIN}};
-    const tandem_engine_graph good = {.n_op = 2,
-                                      .n_stream = 1,
-                                      .n_group = 1,
-                                      .stream = on_0,
-                                      .group = alone,
-                                      .name = name_of,
-                                      .context = "op "};
-    tandem_engine_graph bad = good;
+    const tandem_dag_edge behind[] = {{0, 1}, {0, 2}}, before[] = {{-1, 0}}, far[] = {{INT_MAX, INT_MIN}};
+    const tandem_dag good = {.n_op = 2,
+                             .n_stream = 1,
+                             .n_group = 1,
+                             .stream = on_0,
+                             .group = alone,
+                             .name = name_of,
+                             .context = "op "};
+    tandem_dag bad = good;
     bad.stream = on_1;
     refused(&bad, (const char *const[]){"op B", "stream 1", "0 to 0"}, 3);
     bad.stream = below;
@@ -135,14 +138,14 @@ static void a_missing_partner_is_named(void **state)
     (void)state;
     const int stream[] = {0, 1, 2}, group[] = {-1, 0, 1}, two_each[] = {2, 1}, one_each[] = {1, 1},
               both[] = {0, 0, 0};
-    tandem_engine_graph graph = {.n_op = 3,
-                                 .n_stream = 3,
-                                 .n_group = 2,
-                                 .stream = stream,
-                                 .group = group,
-                                 .group_size = two_each,
-                                 .name = name_of,
-                                 .context = "rank "};
+    tandem_dag graph = {.n_op = 3,
+                        .n_stream = 3,
+                        .n_group = 2,
+                        .stream = stream,
+                        .group = group,
+                        .group_size = two_each,
+                        .name = name_of,
+                        .context = "rank "};
     refused(&graph, (const char *const[]){"rank B", "1 of the 2", "lacks its partner"}, 3);
     graph.group = both;
     refused(&graph, (const char *const[]){"rank A", "3 of the 2", "too many"}, 3);
@@ -155,15 +158,15 @@ static void circles_are_named(void **state)
 {
     (void)state;
     const int stream[] = {0, 0, 1, 1}, alone[] = {-1, -1, -1, -1}, none[] = {-1, -1, -1, -1};
-    const tandem_engine_edge to_itself[] = {{3, 3}}, back[] = {{1, 2}, {3, 0}};
-    tandem_engine_graph graph = {.n_op = 4,
-                                 .n_stream = 2,
-                                 .n_edge = 1,
-                                 .stream = none,
-                                 .group = alone,
-                                 .edge = to_itself,
-                                 .name = name_of,
-                                 .context = ""};
+    const tandem_dag_edge to_itself[] = {{3, 3}}, back[] = {{1, 2}, {3, 0}};
+    tandem_dag graph = {.n_op = 4,
+                        .n_stream = 2,
+                        .n_edge = 1,
+                        .stream = none,
+                        .group = alone,
+                        .edge = to_itself,
+                        .name = name_of,
+                        .context = ""};
     refused(&graph, (const char *const[]){"1 operators wait for one another", "D, and round"}, 2);
     graph.stream = stream;
     graph.edge = back; /* A B | C D, B → C, D → A */
@@ -182,12 +185,12 @@ static void long_circles_are_cut(void **state)
     (void)state;
     enum { N = 2000 };
     static int none[N];
-    static tandem_engine_edge edge[N];
+    static tandem_dag_edge edge[N];
     for (int i = 0; i < N; i++) {
         none[i] = -1;
-        edge[i] = (tandem_engine_edge){i, (i + 1) % N};
+        edge[i] = (tandem_dag_edge){i, (i + 1) % N};
     }
-    const tandem_engine_graph graph = {.n_op = N, .n_edge = N, .stream = none, .group = none, .edge = edge};
+    const tandem_dag graph = {.n_op = N, .n_edge = N, .stream = none, .group = none, .edge = edge};
     refused(&graph, (const char *const[]){"2000 operators", "…"}, 2);
 }
 
@@ -198,30 +201,30 @@ static void durations_out_of_range_are_refused(void **state)
     static int none[N];
     static int64_t duration_ns[N];
     for (int i = 0; i < N; i++) none[i] = -1;
-    const tandem_engine_graph graph = {
-        .n_op = N, .stream = none, .group = none, .name = name_of, .context = "op "};
-    tandem_engine *const engine = open_good(&graph);
+    const tandem_dag graph = {.n_op = N, .stream = none, .group = none, .name = name_of, .context = "op "};
+    tandem_dag_simulator *const simulator = open_good(&graph);
     int64_t length_ns = -7;
     tandem_error error = {0};
     duration_ns[2] = -1;
-    assert_int_equal(tandem_engine_run(engine, duration_ns, NULL, NULL, &length_ns, &error),
+    assert_int_equal(tandem_dag_simulator_run(simulator, duration_ns, NULL, NULL, &length_ns, &error),
                      TANDEM_MALFORMED);
     assert_non_null(strstr(error.text, "op C takes -1 ns"));
-    duration_ns[2] = TANDEM_ENGINE_MOST_NS + 1;
-    assert_int_equal(tandem_engine_run(engine, duration_ns, NULL, NULL, &length_ns, &error),
+    duration_ns[2] = TANDEM_DAG_MAX_NS + 1;
+    assert_int_equal(tandem_dag_simulator_run(simulator, duration_ns, NULL, NULL, &length_ns, &error),
                      TANDEM_MALFORMED);
     duration_ns[2] = INT64_MIN;
-    assert_int_equal(tandem_engine_run(engine, duration_ns, NULL, NULL, &length_ns, &error),
+    assert_int_equal(tandem_dag_simulator_run(simulator, duration_ns, NULL, NULL, &length_ns, &error),
                      TANDEM_MALFORMED);
-    duration_ns[2] = TANDEM_ENGINE_MOST_NS;
+    duration_ns[2] = TANDEM_DAG_MAX_NS;
     assert_int_equal(length_ns, -7);
-    assert_int_equal(tandem_engine_run(engine, duration_ns, NULL, NULL, &length_ns, &error), TANDEM_OK);
-    assert_int_equal(length_ns, TANDEM_ENGINE_MOST_NS);
-    for (int i = 0; i < N; i++) duration_ns[i] = TANDEM_ENGINE_MOST_NS; /* 1100 · 2^53 > 2^63 */
-    assert_int_equal(tandem_engine_run(engine, duration_ns, NULL, NULL, &length_ns, &error),
+    assert_int_equal(tandem_dag_simulator_run(simulator, duration_ns, NULL, NULL, &length_ns, &error),
+                     TANDEM_OK);
+    assert_int_equal(length_ns, TANDEM_DAG_MAX_NS);
+    for (int i = 0; i < N; i++) duration_ns[i] = TANDEM_DAG_MAX_NS; /* 1100 · 2^53 > 2^63 */
+    assert_int_equal(tandem_dag_simulator_run(simulator, duration_ns, NULL, NULL, &length_ns, &error),
                      TANDEM_MALFORMED);
     assert_non_null(strstr(error.text, "2^63"));
-    tandem_engine_close(engine);
+    tandem_dag_simulator_close(simulator);
 }
 
 int main(void)

@@ -12,14 +12,14 @@
 #include <string.h>
 
 #include "base/philox.h"
-#include "tandem/engine.h"
+#include "tandem/dag_simulator.h"
 
 enum { GRAPHS = 300, MOST_OP = 60, MOST_EDGE = 120, MOST_STREAM = 6, MOST_GROUP = 8 };
 
 typedef struct drawn {
-    tandem_engine_graph graph;
+    tandem_dag graph;
     int stream[MOST_OP], group[MOST_OP];
-    tandem_engine_edge edge[MOST_EDGE];
+    tandem_dag_edge edge[MOST_EDGE];
     int64_t duration_ns[MOST_OP];
     uint64_t seed;
     uint32_t n_draw;
@@ -36,12 +36,12 @@ static void draw_graph(drawn *d, uint64_t seed)
 {
     *d = (drawn){.seed = seed};
     const int n = 1 + below(d, MOST_OP);
-    d->graph = (tandem_engine_graph){.n_op = n,
-                                     .n_stream = 1 + below(d, MOST_STREAM),
-                                     .n_group = MOST_GROUP,
-                                     .stream = d->stream,
-                                     .group = d->group,
-                                     .edge = d->edge};
+    d->graph = (tandem_dag){.n_op = n,
+                            .n_stream = 1 + below(d, MOST_STREAM),
+                            .n_group = MOST_GROUP,
+                            .stream = d->stream,
+                            .group = d->group,
+                            .edge = d->edge};
     int group = 0, left = 0;
     for (int i = 0; i < n; i++) {
         d->duration_ns[i] = below(d, 4) ? below(d, 1000) : 0;
@@ -53,7 +53,7 @@ static void draw_graph(drawn *d, uint64_t seed)
     for (int k = n > 1 ? below(d, MOST_EDGE) : 0; k > 0; k--) {
         const int before = below(d, n - 1), after = before + 1 + below(d, n - 1 - before);
         if (d->group[before] < 0 || d->group[before] != d->group[after])
-            d->edge[d->graph.n_edge++] = (tandem_engine_edge){before, after};
+            d->edge[d->graph.n_edge++] = (tandem_dag_edge){before, after};
     }
 }
 
@@ -85,16 +85,16 @@ static void relax(const drawn *d, const int64_t *duration_ns, int64_t *ready_ns,
 
 static void check_graph(drawn *d)
 {
-    tandem_engine *engine = NULL;
+    tandem_dag_simulator *simulator = NULL;
     tandem_error error = {0};
     int64_t ready_ns[MOST_OP], end_ns[MOST_OP], expected_ready[MOST_OP], expected_end[MOST_OP],
         length_ns = -1, longest = 0;
     const size_t bytes = (size_t)d->graph.n_op * sizeof(int64_t);
-    if (tandem_engine_open(&engine, &d->graph, &error) != TANDEM_OK)
+    if (tandem_dag_simulator_open(&simulator, &d->graph, &error) != TANDEM_OK)
         fail_msg("seed %llu: %s", (unsigned long long)d->seed, error.text);
     relax(d, d->duration_ns, expected_ready, expected_end);
-    assert_int_equal(tandem_engine_run(engine, d->duration_ns, ready_ns, end_ns, &length_ns, &error),
-                     TANDEM_OK);
+    assert_int_equal(
+        tandem_dag_simulator_run(simulator, d->duration_ns, ready_ns, end_ns, &length_ns, &error), TANDEM_OK);
     for (int i = 0; i < d->graph.n_op; i++)
         if (expected_end[i] > longest) longest = expected_end[i];
     if (memcmp(ready_ns, expected_ready, bytes) != 0 || memcmp(end_ns, expected_end, bytes) != 0 ||
@@ -104,21 +104,23 @@ static void check_graph(drawn *d)
     const int longer = below(d, d->graph.n_op);
     int64_t later_ns[MOST_OP], later = 0;
     d->duration_ns[longer] += 500;
-    assert_int_equal(tandem_engine_run(engine, d->duration_ns, NULL, later_ns, &later, &error), TANDEM_OK);
+    assert_int_equal(tandem_dag_simulator_run(simulator, d->duration_ns, NULL, later_ns, &later, &error),
+                     TANDEM_OK);
     for (int i = 0; i < d->graph.n_op; i++)
         if (later_ns[i] < end_ns[i]) fail_msg("seed %llu: %d ends earlier", (unsigned long long)d->seed, i);
     assert_true(later - length_ns <= 500);
-    tandem_engine_close(engine);
+    tandem_dag_simulator_close(simulator);
 
     for (int k = 0; k < d->graph.n_edge / 2; k++) { /* the same edges, backwards */
-        const tandem_engine_edge edge = d->edge[k];
+        const tandem_dag_edge edge = d->edge[k];
         d->edge[k] = d->edge[d->graph.n_edge - 1 - k];
         d->edge[d->graph.n_edge - 1 - k] = edge;
     }
-    assert_int_equal(tandem_engine_open(&engine, &d->graph, &error), TANDEM_OK);
-    assert_int_equal(tandem_engine_run(engine, d->duration_ns, NULL, end_ns, &length_ns, &error), TANDEM_OK);
+    assert_int_equal(tandem_dag_simulator_open(&simulator, &d->graph, &error), TANDEM_OK);
+    assert_int_equal(tandem_dag_simulator_run(simulator, d->duration_ns, NULL, end_ns, &length_ns, &error),
+                     TANDEM_OK);
     assert_memory_equal(end_ns, later_ns, bytes);
-    tandem_engine_close(engine);
+    tandem_dag_simulator_close(simulator);
 }
 
 static void it_agrees_with_relaxation(void **state)
