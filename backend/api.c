@@ -5,64 +5,67 @@
 #include "backend/checkpoint.h"
 #include "backend/comm/gloo_shim.h"
 #include "backend/executor.h"
-#include "backend/measure.h"
+#include "backend/measure_all_reduce.h"
 
-static const char *libraries(char *text, size_t size)
+static const char *api_libraries(char *text, size_t size)
 {
     extern const tandem_device_backend tandem_cpu_backend;
     (void)snprintf(text, size, "%s, %s", tandem_cpu_backend.version(), tandem_gloo_version());
     return text;
 }
 
-static const tandem_step_times *times(const tandem_executor *executor) { return &executor->times; }
-static uint64_t allocated(const tandem_executor *executor) { return executor->allocated; }
+static const tandem_step_times *api_times(const tandem_executor *executor) { return &executor->times; }
+static uint64_t api_allocated_bytes(const tandem_executor *executor) { return executor->allocated; }
 
-static int64_t resident(const tandem_executor *executor)
+static int64_t api_resident_bytes(const tandem_executor *executor)
 {
     return tandem_resident_peak_bytes(&executor->resident, executor->worker);
 }
 
-static const tandem_memory *memory(const tandem_executor *executor) { return &executor->memory; }
-static uint64_t workspace(const tandem_executor *executor, int task) { return executor->workspace[task]; }
+static const tandem_memory *api_memory(const tandem_executor *executor) { return &executor->memory; }
+static uint64_t api_workspace_bytes(const tandem_executor *executor, int task)
+{
+    return executor->workspace[task];
+}
 
-static void set_rate(tandem_executor *executor, float rate) { executor->optimizer.rate = rate; }
+static void api_set_rate(tandem_executor *executor, float rate) { executor->optimizer.rate = rate; }
 
-static void observe(tandem_executor *executor, tandem_observer *observer, void *context)
+static void api_observe(tandem_executor *executor, tandem_observer *observer, void *context)
 {
     executor->observer = observer;
     executor->observer_context = context;
 }
 
 /* Copies are made for observers, who cannot change what they see. */
-static const void *value(const tandem_executor *executor, int id, int gradient, float *scale)
+static const void *api_value(const tandem_executor *executor, int id, int gradient, float *scale)
 {
     return tandem_executor_value((tandem_executor *)(uintptr_t)executor, id, gradient, scale);
 }
 
-static tandem_step_report report(const tandem_executor *executor)
+static tandem_step_report api_report(const tandem_executor *executor)
 {
-    const tandem_gate *gate = &executor->gate;
-    return (tandem_step_report){.gradient_norm = tandem_gate_is_used(gate) ? gate->norm : -1,
-                                .loss_scale = gate->step_scale,
-                                .skipped = gate->skips};
+    const tandem_grad_scaler *scaler = &executor->grad_scaler;
+    return (tandem_step_report){.gradient_norm = tandem_grad_scaler_is_used(scaler) ? scaler->norm : -1,
+                                .loss_scale = scaler->step_scale,
+                                .skipped = scaler->skip_step};
 }
 
-static const char *note(const tandem_executor *executor) { return executor->graphs.note; }
+static const char *api_note(const tandem_executor *executor) { return executor->graphs.note; }
 
-static const tandem_backend_api api = {
+static const tandem_backend_api backend_api = {
     .version = TANDEM_BACKEND_VERSION,
-    .libraries = libraries,
-    .device_look = tandem_worker_look,
+    .libraries = api_libraries,
+    .device_describe = tandem_worker_describe_device,
     .data_open = tandem_data_open,
     .data_close = tandem_data_close,
-    .data_at = tandem_data_at,
+    .data_set_at = tandem_data_set_at,
     .data_find = tandem_data_find,
     .worker_open = tandem_worker_open,
     .worker_close = tandem_worker_close,
-    .worker_shares = tandem_worker_shares,
-    .worker_why_apart = tandem_worker_why_apart,
-    .worker_recall = tandem_worker_recall,
-    .worker_tried = tandem_worker_tried,
+    .worker_shares_memory = tandem_worker_shares_memory,
+    .worker_shared_memory_error = tandem_worker_shared_memory_error,
+    .worker_load_algorithms = tandem_worker_load_algorithms,
+    .worker_tuned_algorithms = tandem_worker_tuned_algorithms,
     .worker_clocks = tandem_worker_clocks,
     .worker_barrier = tandem_worker_barrier,
     .worker_sum = tandem_worker_sum,
@@ -70,17 +73,17 @@ static const tandem_backend_api api = {
     .worker_broadcast = tandem_worker_broadcast,
     .executor_open = tandem_executor_open,
     .executor_close = tandem_executor_close,
-    .executor_set_rate = set_rate,
+    .executor_set_rate = api_set_rate,
     .executor_step = tandem_executor_step,
-    .executor_report = report,
-    .executor_note = note,
-    .executor_times = times,
-    .executor_allocated = allocated,
-    .executor_resident = resident,
-    .executor_memory = memory,
-    .executor_workspace = workspace,
-    .executor_observe = observe,
-    .executor_value = value,
+    .executor_report = api_report,
+    .executor_note = api_note,
+    .executor_times = api_times,
+    .executor_allocated_bytes = api_allocated_bytes,
+    .executor_resident_bytes = api_resident_bytes,
+    .executor_memory = api_memory,
+    .executor_workspace_bytes = api_workspace_bytes,
+    .executor_observe = api_observe,
+    .executor_value = api_value,
     .executor_evaluate = tandem_executor_evaluate,
     .executor_save = tandem_executor_save,
     .executor_restore = tandem_executor_restore,
@@ -88,11 +91,11 @@ static const tandem_backend_api api = {
     .executor_import = tandem_executor_import,
     .executor_export = tandem_executor_export,
     .tensors_inspect = tandem_tensors_inspect,
-    .executor_alone = tandem_executor_alone,
+    .executor_benchmark_product = tandem_executor_benchmark_product,
     .measure_all_reduce = tandem_measure_all_reduce,
 };
 
 __attribute__((visibility("default"))) const tandem_backend_api *tandem_backend_get(int version)
 {
-    return version == TANDEM_BACKEND_VERSION ? &api : NULL;
+    return version == TANDEM_BACKEND_VERSION ? &backend_api : NULL;
 }

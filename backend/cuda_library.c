@@ -12,7 +12,7 @@
 static const char library_name[] = "libtandem_cuda.so";
 
 /* In the folder of the library (or program) that this code is part of. */
-static void beside_this(char *path, size_t size)
+static void path_in_own_folder(char *path, size_t size)
 {
     Dl_info own = {0};
     const char *file = dladdr(library_name, &own) && own.dli_fname ? own.dli_fname : "";
@@ -20,18 +20,18 @@ static void beside_this(char *path, size_t size)
     (void)snprintf(path, size, "%.*s%s", slash ? (int)(slash - file) + 1 : 0, file, library_name);
 }
 
-static void *open_library(void)
+static void *open_cuda_library(void)
 {
     const char *given = getenv("TANDEM_CUDA");
     if (given && *given) return dlopen(given, RTLD_NOW | RTLD_LOCAL);
     char path[PATH_MAX];
-    beside_this(path, sizeof path);
+    path_in_own_folder(path, sizeof path);
     return dlopen(strchr(path, '/') && access(path, F_OK) == 0 ? path : library_name, RTLD_NOW | RTLD_LOCAL);
 }
 
-tandem_status tandem_cuda_library(const tandem_device_backend **backend, tandem_error *error)
+tandem_status tandem_cuda_backend_load(const tandem_device_backend **backend, tandem_error *error)
 {
-    void *library = open_library(); /* it is never closed: its device may be in use */
+    void *library = open_cuda_library(); /* it is never closed: its device may be in use */
     if (!library)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "devices cuda:… need %s, which does not open: %.400s; build it where nvcc is "

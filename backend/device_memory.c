@@ -6,11 +6,12 @@
 
 enum { ALIGNMENT = 64, HUGE_PAGE_BYTES = 2 << 20 };
 
-tandem_status tandem_worker_take(void **memory, tandem_worker *worker, tandem_memory_place place,
-                                 uint64_t bytes, tandem_error *error)
+tandem_status tandem_worker_alloc(void **memory, tandem_worker *worker, tandem_memory_location location,
+                                  uint64_t bytes, tandem_error *error)
 {
-    if (tandem_worker_is_apart(worker))
-        return worker->backend->take(worker->device, memory, bytes, place == TANDEM_STAGING, error);
+    if (tandem_worker_has_device_memory(worker))
+        return worker->backend->alloc(worker->device, memory, bytes, location == TANDEM_STAGING_MEMORY,
+                                      error);
     void *taken = NULL;
     const int is_large = bytes >= HUGE_PAGE_BYTES;
     if (posix_memalign(&taken, is_large ? HUGE_PAGE_BYTES : ALIGNMENT, bytes ? bytes : ALIGNMENT) != 0)
@@ -24,36 +25,36 @@ tandem_status tandem_worker_take(void **memory, tandem_worker *worker, tandem_me
     return TANDEM_OK;
 }
 
-void tandem_worker_give(tandem_worker *worker, tandem_memory_place place, void *memory)
+void tandem_worker_free(tandem_worker *worker, tandem_memory_location location, void *memory)
 {
-    if (tandem_worker_is_apart(worker))
-        worker->backend->give(worker->device, memory, place == TANDEM_STAGING);
+    if (tandem_worker_has_device_memory(worker))
+        worker->backend->free(worker->device, memory, location == TANDEM_STAGING_MEMORY);
     else
         free(memory);
 }
 
-tandem_status tandem_worker_take_exchanged(void **memory, tandem_worker *worker, uint64_t bytes,
-                                           tandem_error *error)
+tandem_status tandem_worker_alloc_shared(void **memory, tandem_worker *worker, uint64_t bytes,
+                                         tandem_error *error)
 {
     void *taken = NULL;
     const tandem_status status =
-        worker->comm ? tandem_comm_take(worker->comm, &taken, bytes, TAG_WORKER, error) : TANDEM_OK;
+        worker->comm ? tandem_comm_alloc_shared(worker->comm, &taken, bytes, TAG_WORKER, error) : TANDEM_OK;
     if (status == TANDEM_OK && !taken)
-        return tandem_worker_take(memory, worker, TANDEM_STAGING, bytes, error);
+        return tandem_worker_alloc(memory, worker, TANDEM_STAGING_MEMORY, bytes, error);
     if (status == TANDEM_OK) *memory = taken;
     return status;
 }
 
-void tandem_worker_give_exchanged(tandem_worker *worker, void *memory)
+void tandem_worker_free_shared(tandem_worker *worker, void *memory)
 {
-    if (!memory || (worker->comm && tandem_comm_give(worker->comm, memory))) return;
-    tandem_worker_give(worker, TANDEM_STAGING, memory);
+    if (!memory || (worker->comm && tandem_comm_free_shared(worker->comm, memory))) return;
+    tandem_worker_free(worker, TANDEM_STAGING_MEMORY, memory);
 }
 
 tandem_status tandem_worker_view(void **view, tandem_worker *worker, const void *memory, uint64_t bytes,
-                                 int reads, tandem_error *error)
+                                 int copy_in, tandem_error *error)
 {
-    if (!tandem_worker_is_apart(worker)) {
+    if (!tandem_worker_has_device_memory(worker)) {
         *view = (void *)(uintptr_t)memory; /* who may write says so in end_view */
         return TANDEM_OK;
     }
@@ -62,7 +63,7 @@ tandem_status tandem_worker_view(void **view, tandem_worker *worker, const void 
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a copy of %llu bytes of the device",
                                 (unsigned long long)bytes);
     const tandem_status status =
-        reads ? worker->backend->copy(worker->device, copy, memory, bytes, error) : TANDEM_OK;
+        copy_in ? worker->backend->copy(worker->device, copy, memory, bytes, error) : TANDEM_OK;
     if (status == TANDEM_OK)
         *view = copy;
     else
@@ -71,20 +72,21 @@ tandem_status tandem_worker_view(void **view, tandem_worker *worker, const void 
 }
 
 tandem_status tandem_worker_end_view(tandem_worker *worker, void *view, void *memory, uint64_t bytes,
-                                     int writes, tandem_error *error)
+                                     int copy_back, tandem_error *error)
 {
-    if (!tandem_worker_is_apart(worker)) return TANDEM_OK;
+    if (!tandem_worker_has_device_memory(worker)) return TANDEM_OK;
     const tandem_status status =
-        writes && view ? worker->backend->copy(worker->device, memory, view, bytes, error) : TANDEM_OK;
+        copy_back && view ? worker->backend->copy(worker->device, memory, view, bytes, error) : TANDEM_OK;
     free(view);
     return status;
 }
 
-tandem_status tandem_worker_move(tandem_worker *worker, void *to, const void *from, uint64_t bytes,
-                                 tandem_error *error)
+tandem_status tandem_worker_copy_async(tandem_worker *worker, void *to, const void *from, uint64_t bytes,
+                                       tandem_error *error)
 {
-    if (tandem_worker_is_apart(worker))
-        return worker->backend->queue_copy(worker->device, TANDEM_LANE_COMPUTE, to, from, bytes, error);
+    if (tandem_worker_has_device_memory(worker))
+        return worker->backend->copy_async(worker->device, TANDEM_DEVICE_STREAM_COMPUTE, to, from, bytes,
+                                           error);
     memcpy(to, from, bytes);
     return TANDEM_OK;
 }

@@ -29,16 +29,16 @@ typedef enum tandem_stored_type {
     TANDEM_STORED_BF16,
     TANDEM_STORED_F16
 } tandem_stored_type;
-typedef struct tandem_stored {
+typedef struct tandem_stored_tensor {
     tandem_stored_type type;
     uint64_t start, bytes; /* behind the header */
-} tandem_stored;
+} tandem_stored_tensor;
 
 /* Holds a header against what the file must hold: each of the tensors, no other, in its shape and a type that
  * is read, all within `data_bytes` and covering it. Fills stored[n]. TANDEM_MALFORMED (no such header,
  * offsets that do not fit), TANDEM_WRONG_MODEL (a tensor too many, too few, or of another shape: its name,
  * and the nearest one there is), TANDEM_NO_MEMORY. `path` is for messages. *stored unchanged on error. */
-tandem_status tandem_safetensors_parse(tandem_stored *stored, const tandem_tensor *tensor, int n,
+tandem_status tandem_safetensors_parse(tandem_stored_tensor *stored, const tandem_tensor *tensor, int n,
                                        const char *header, size_t header_bytes, uint64_t data_bytes,
                                        const char *path, tandem_error *error);
 

@@ -9,35 +9,35 @@
 /* One row for each kind of device that this library holds; the prefix of a device's name picks it. */
 extern const tandem_device_backend tandem_cpu_backend;
 
-static int is_of(const char *device, const char *prefix)
+static int has_device_prefix(const char *device, const char *prefix)
 {
     const size_t n = strlen(prefix);
     return strncmp(device, prefix, n) == 0 && device[n] == ':';
 }
 
-static tandem_status find_backend(const tandem_device_backend **backend, const char *device,
-                                  tandem_error *error)
+static tandem_status find_device_backend(const tandem_device_backend **backend, const char *device,
+                                         tandem_error *error)
 {
-    if (is_of(device, tandem_cpu_backend.prefix)) {
+    if (has_device_prefix(device, tandem_cpu_backend.prefix)) {
         *backend = &tandem_cpu_backend;
         return TANDEM_OK;
     }
-    if (is_of(device, "cuda")) return tandem_cuda_library(backend, error);
+    if (has_device_prefix(device, "cuda")) return tandem_cuda_backend_load(backend, error);
     return tandem_error_set(error, TANDEM_NO_DEVICE,
                             "there are no kernels for device '%s'; there are for cpu:… and cuda:…", device);
 }
 
-tandem_status tandem_worker_look(char *text, size_t size, const char *device, tandem_error *error)
+tandem_status tandem_worker_describe_device(char *text, size_t size, const char *device, tandem_error *error)
 {
     const tandem_device_backend *backend = NULL;
-    const tandem_status status = find_backend(&backend, device, error);
+    const tandem_status status = find_device_backend(&backend, device, error);
     if (status != TANDEM_OK) return status;
-    if (backend->look) return backend->look(text, size, device, error);
+    if (backend->describe) return backend->describe(text, size, device, error);
     if (size) *text = '\0';
     return TANDEM_OK;
 }
 
-static tandem_status pin(int cpu, tandem_error *error)
+static tandem_status pin_to_core(int cpu, tandem_error *error)
 {
     if (cpu < 0) return TANDEM_OK;
     cpu_set_t set;
@@ -59,8 +59,8 @@ tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_option
     worker->n_rank = options->n_rank;
     worker->cpu = options->cpu;
     (void)snprintf(worker->device_name, sizeof worker->device_name, "%s", options->device);
-    tandem_status status = find_backend(&worker->backend, options->device, error);
-    if (status == TANDEM_OK) status = pin(options->cpu, error);
+    tandem_status status = find_device_backend(&worker->backend, options->device, error);
+    if (status == TANDEM_OK) status = pin_to_core(options->cpu, error);
     if (status == TANDEM_OK) status = worker->backend->open(&worker->device, options->device, error);
     if (status == TANDEM_OK && options->n_rank > 1)
         status =
@@ -90,27 +90,28 @@ void tandem_worker_close(tandem_worker *worker)
     free(worker);
 }
 
-int tandem_worker_shares(const tandem_worker *worker)
+int tandem_worker_shares_memory(const tandem_worker *worker)
 {
-    return worker->comm && tandem_comm_shares(worker->comm);
+    return worker->comm && tandem_comm_shares_memory(worker->comm);
 }
 
-const char *tandem_worker_why_apart(const tandem_worker *worker)
+const char *tandem_worker_shared_memory_error(const tandem_worker *worker)
 {
-    return worker->comm ? tandem_comm_why_apart(worker->comm) : "";
+    return worker->comm ? tandem_comm_shared_memory_error(worker->comm) : "";
 }
 
-tandem_status tandem_worker_recall(tandem_worker *worker, const tandem_algorithm *choice, int n, int tries,
-                                   tandem_error *error)
+tandem_status tandem_worker_load_algorithms(tandem_worker *worker, const tandem_algorithm *choice, int n,
+                                            int autotune, tandem_error *error)
 {
-    return worker->backend->recall ? worker->backend->recall(worker->device, choice, n, tries, error)
-                                   : TANDEM_OK;
+    return worker->backend->load_algorithms
+               ? worker->backend->load_algorithms(worker->device, choice, n, autotune, error)
+               : TANDEM_OK;
 }
 
-const tandem_algorithm *tandem_worker_tried(const tandem_worker *worker, int *n)
+const tandem_algorithm *tandem_worker_tuned_algorithms(const tandem_worker *worker, int *n)
 {
     *n = 0;
-    return worker->backend->tried ? worker->backend->tried(worker->device, n) : NULL;
+    return worker->backend->tuned_algorithms ? worker->backend->tuned_algorithms(worker->device, n) : NULL;
 }
 
 int tandem_worker_clocks(const tandem_worker *worker, tandem_clocks *now)

@@ -14,11 +14,11 @@ struct tandem_worker {
     tandem_comm *comm; /* NULL for a single rank */
 };
 
-/* device_look of backend.h. */
-tandem_status tandem_worker_look(char *text, size_t size, const char *device, tandem_error *error);
+/* device_describe of backend.h. */
+tandem_status tandem_worker_describe_device(char *text, size_t size, const char *device, tandem_error *error);
 /* The table of libtandem_cuda.so (cuda_library.c), which is found by TANDEM_CUDA, or beside this library, or
  * where the system looks. TANDEM_NO_DEVICE says what is missing. */
-tandem_status tandem_cuda_library(const tandem_device_backend **backend, tandem_error *error);
+tandem_status tandem_cuda_backend_load(const tandem_device_backend **backend, tandem_error *error);
 
 /* Which tag a collective of the calling thread carries; those of the reducer's thread have tags of their own.
  * */
@@ -27,11 +27,11 @@ enum { TAG_WORKER = 1 };
 tandem_status tandem_worker_open(tandem_worker **worker, const tandem_worker_options *options,
                                  tandem_error *error);
 void tandem_worker_close(tandem_worker *worker);
-int tandem_worker_shares(const tandem_worker *worker);
-const char *tandem_worker_why_apart(const tandem_worker *worker);
-tandem_status tandem_worker_recall(tandem_worker *worker, const tandem_algorithm *choice, int n, int tries,
-                                   tandem_error *error);
-const tandem_algorithm *tandem_worker_tried(const tandem_worker *worker, int *n);
+int tandem_worker_shares_memory(const tandem_worker *worker);
+const char *tandem_worker_shared_memory_error(const tandem_worker *worker);
+tandem_status tandem_worker_load_algorithms(tandem_worker *worker, const tandem_algorithm *choice, int n,
+                                            int autotune, tandem_error *error);
+const tandem_algorithm *tandem_worker_tuned_algorithms(const tandem_worker *worker, int *n);
 int tandem_worker_clocks(const tandem_worker *worker, tandem_clocks *now);
 tandem_status tandem_worker_barrier(tandem_worker *worker, tandem_error *error);
 tandem_status tandem_worker_sum(tandem_worker *worker, float *data, size_t n, tandem_error *error);

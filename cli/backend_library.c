@@ -64,5 +64,5 @@ tandem_status cli_device_require(const char *device, tandem_error *error)
     const tandem_status status = tandem_device_require(device, error);
     if (status != TANDEM_OK) return status;
     const tandem_backend_api *backend = cli_backend(error);
-    return backend ? backend->device_look(text, sizeof text, device, error) : TANDEM_MISSING;
+    return backend ? backend->device_describe(text, sizeof text, device, error) : TANDEM_MISSING;
 }

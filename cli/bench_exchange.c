@@ -116,7 +116,7 @@ static tandem_status measure_all(exchange_bench *b, const cli_subject *subject, 
         error);
     for (int s = 0; s < N_SIZE && status == TANDEM_OK; s++) status = measure_size(b, size_bytes[s], error);
     if (status != TANDEM_OK) return status;
-    b->shares = b->backend->worker_shares(b->worker);
+    b->shares = b->backend->worker_shares_memory(b->worker);
     rank_run_note_exchange(b->backend, b->worker, place->rank, b->options);
     return TANDEM_OK;
 }

@@ -28,7 +28,7 @@ static tandem_status measure(bench_result *result, const tandem_backend_api *bac
                              const tandem_step *step, int layer, int64_t n, tandem_error *error)
 {
     const tandem_executor_options options = {
-        .step = step, .global_batch = step->graph->batch, .without_exchange = 1, .timed = 1};
+        .step = step, .global_batch = step->graph->batch, .without_all_reduce = 1, .with_task_times = 1};
     tandem_executor *executor = NULL;
     int64_t *sample_ns = calloc((size_t)n, sizeof *sample_ns);
     char name[96];

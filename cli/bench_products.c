@@ -105,11 +105,11 @@ static void note_step(products *all, int64_t round)
 static tandem_status run_alone(products *all, product *one, int64_t round, tandem_error *error)
 {
     tandem_error none = {0};
-    tandem_status status = all->rank.backend->executor_alone(all->rank.executor, one->task, 0,
-                                                             one->alone_ns + round * RUNS, RUNS, error);
+    tandem_status status = all->rank.backend->executor_benchmark_product(
+        all->rank.executor, one->task, 0, one->alone_ns + round * RUNS, RUNS, error);
     if (status != TANDEM_OK || !one->library_ns) return status;
-    status = all->rank.backend->executor_alone(all->rank.executor, one->task, 1,
-                                               one->library_ns + round * RUNS, RUNS, &none);
+    status = all->rank.backend->executor_benchmark_product(all->rank.executor, one->task, 1,
+                                                           one->library_ns + round * RUNS, RUNS, &none);
     if (status == TANDEM_NO_KERNEL) {
         free(one->library_ns);
         one->library_ns = NULL;

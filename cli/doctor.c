@@ -141,7 +141,7 @@ static void check_cards(checks *all, const tandem_backend_api *backend)
         char name[TANDEM_DEVICE_NAME], text[256];
         tandem_error error = {0};
         (void)snprintf(name, sizeof name, "cuda:%d", k);
-        const int here = backend->device_look(text, sizeof text, name, &error) == TANDEM_OK;
+        const int here = backend->device_describe(text, sizeof text, name, &error) == TANDEM_OK;
         if (!here && k > 0) return;
         check *one = add(all, name, here ? FINE : ABSENT);
         say(one, "%s", here ? text : error.text);
@@ -151,8 +151,8 @@ static void check_cards(checks *all, const tandem_backend_api *backend)
 
 static void check_data(checks *all, const tandem_backend_api *backend)
 {
-    for (int i = 0; backend && backend->data_at(i); i++) {
-        const tandem_data_set *set = backend->data_at(i);
+    for (int i = 0; backend && backend->data_set_at(i); i++) {
+        const tandem_data_set *set = backend->data_set_at(i);
         tandem_error error = {0};
         tandem_data data = {0};
         const int whole = backend->data_open(&data, set->name, 1, &error) == TANDEM_OK;

@@ -72,7 +72,7 @@ static void list_cards(json_t *rows, cli_table *table)
     char text[256];
     if (tandem_device_find(&card, "cuda:0", &why) != TANDEM_OK) return;
     const tandem_backend_api *backend = cli_backend(&why);
-    const int present = backend && backend->device_look(text, sizeof text, card.name, &why) == TANDEM_OK;
+    const int present = backend && backend->device_describe(text, sizeof text, card.name, &why) == TANDEM_OK;
     list_device(rows, table, &card, present,
                 "an NVIDIA card, by number: cuda:0, cuda:1, …; `tandem doctor` shows those here");
 }
@@ -199,8 +199,8 @@ static tandem_status list_datasets(json_t *rows, cli_table *table, tandem_error 
     const tandem_backend_api *backend = cli_backend(error);
     if (!backend) return error->status;
     cli_table_row(table, "data\tpackage\twhat it is\twhere");
-    for (int i = 0; backend->data_at(i); i++) {
-        const tandem_data_set *set = backend->data_at(i);
+    for (int i = 0; backend->data_set_at(i); i++) {
+        const tandem_data_set *set = backend->data_set_at(i);
         char path[PATH_MAX];
         const int here = backend->data_find(path, sizeof path, set->name, NULL) == TANDEM_OK;
         json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:b,s:s?}", "name", set->name, "meaning",

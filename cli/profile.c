@@ -32,7 +32,7 @@ static tandem_status profile_turn(profile_rank *rank, profile_count *count, tand
     tandem_status status =
         rank_run_recall(rank->backend, rank->worker, rank->options->again ? NULL : rank->store, 1, error);
     if (status == TANDEM_OK) status = profile_costs(rank, "", count, error);
-    const tandem_algorithm *tried = rank->backend->worker_tried(rank->worker, &n);
+    const tandem_algorithm *tried = rank->backend->worker_tuned_algorithms(rank->worker, &n);
     return status == TANDEM_OK ? tandem_store_put_algorithms(rank->store, tried, n, error) : status;
 }
 
@@ -60,7 +60,8 @@ static tandem_status profile_all(profile_rank *rank, stage_counts *counts, tande
 
 tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *error)
 {
-    if (!tandem_cluster_shares_memory(&rank->subject->cluster) || rank->backend->worker_shares(rank->worker))
+    if (!tandem_cluster_shares_memory(&rank->subject->cluster) ||
+        rank->backend->worker_shares_memory(rank->worker))
         return TANDEM_OK;
     (void)tandem_error_set(error, TANDEM_USAGE,
                            "the cluster's ranks are on one machine, but these cannot share memory (%s); on "
@@ -68,7 +69,7 @@ tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *erro
                            "own they are DEVICE@1 in --cluster, and with TANDEM_EXCHANGE=network they "
                            "exchange over "
                            "the network wherever they are",
-                           rank->backend->worker_why_apart(rank->worker));
+                           rank->backend->worker_shared_memory_error(rank->worker));
     error->rank = 0; /* the same on all */
     return TANDEM_USAGE;
 }
@@ -78,7 +79,7 @@ tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *erro
 static tandem_status set_environment(const profile_rank *rank, tandem_error *error)
 {
     char libraries[128], device[384] = "", text[sizeof libraries + sizeof device];
-    const tandem_status status = rank->backend->device_look(device, sizeof device, rank->device, error);
+    const tandem_status status = rank->backend->device_describe(device, sizeof device, rank->device, error);
     if (status != TANDEM_OK) return status;
     (void)snprintf(text, sizeof text, "%s%s%s", rank->backend->libraries(libraries, sizeof libraries),
                    device[0] ? "; " : "", device);

@@ -159,7 +159,7 @@ static tandem_status record(cost_profile *profile, const tandem_executor *execut
     for (int t = 0; t < profile->step->n_task; t++) {
         if (profile->key_of[t] < 0) continue;
         samples *key = &profile->key[profile->key_of[t]];
-        key->workspace_bytes = profile->rank->backend->executor_workspace(executor, t);
+        key->workspace_bytes = profile->rank->backend->executor_workspace_bytes(executor, t);
         if (!push(key, times->end_ns[t] - times->start_ns[t])) return no_memory(error);
     }
     return TANDEM_OK;
@@ -220,8 +220,8 @@ static tandem_status open_executor(cost_profile *profile, tandem_executor **exec
                                                  profile->step->graph->batch * profile->step->options.n_micro,
                                              .clip = rank->options->clip,
                                              .loss_scale = (float)rank->subject->loss_scale,
-                                             .without_exchange = 1,
-                                             .timed = 1};
+                                             .without_all_reduce = 1,
+                                             .with_task_times = 1};
     return rank->backend->executor_open(executor, rank->worker, &options, error);
 }
 

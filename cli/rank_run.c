@@ -120,8 +120,8 @@ static tandem_status open_executor(rank_run *run, const cli_subject *subject, co
                                    .data = options->data ? &run->data : NULL,
                                    .seed = options->seed,
                                    .global_batch = run->global_batch,
-                                   .first_place = first_place_of(subject, run->place.rank),
-                                   .timed = options->per_operator || options->trace,
+                                   .first_sample = first_place_of(subject, run->place.rank),
+                                   .with_task_times = options->per_operator || options->trace,
                                    .memory_limit_bytes = limit ? &limit : NULL,
                                    .optimizer = &run->config.optimizer,
                                    .no_decay = options->no_decay,
@@ -139,7 +139,7 @@ tandem_status rank_run_recall(const tandem_backend_api *backend, tandem_worker *
     tandem_algorithm *choice = NULL;
     int n = 0;
     tandem_status status = store ? tandem_store_load_algorithms(&choice, &n, store, error) : TANDEM_OK;
-    if (status == TANDEM_OK) status = backend->worker_recall(worker, choice, n, tries, error);
+    if (status == TANDEM_OK) status = backend->worker_load_algorithms(worker, choice, n, tries, error);
     free(choice);
     return status;
 }
@@ -158,7 +158,7 @@ static tandem_status recall(rank_run *run, const cli_options *options, tandem_er
 void rank_run_note_exchange(const tandem_backend_api *backend, const tandem_worker *worker, int rank,
                             const cli_options *options)
 {
-    const char *why = backend->worker_why_apart(worker);
+    const char *why = backend->worker_shared_memory_error(worker);
     if (*why && rank == 0)
         cli_note(options, "gradients go over the network, since ranks cannot share memory; %s", why);
 }

@@ -30,7 +30,7 @@ typedef struct training {
     int n_evaluation;
     int is_noted;  /* what the executor had to say was said */
     train_log log; /* of rank 0 */
-    char config_text[TANDEM_CHECKPOINT_RECIPE];
+    char config_text[TANDEM_CHECKPOINT_TRAIN_CONFIG];
 } training;
 
 /* --- Steps ---------------------------------------------------------------------------------------------- */
@@ -261,10 +261,10 @@ static tandem_status gather_reports(training *t, tandem_error *error)
     rank_times *times = &t->times;
     const tandem_backend_api *backend = t->rank.backend;
     const tandem_memory *memory = backend->executor_memory(t->rank.executor);
-    rank_report mine = {.allocated_bytes = backend->executor_allocated(t->rank.executor),
+    rank_report mine = {.allocated_bytes = backend->executor_allocated_bytes(t->rank.executor),
                         .planned_bytes = memory->peak,
                         .evaluation_bytes = memory->evaluation,
-                        .resident_bytes = backend->executor_resident(t->rank.executor)};
+                        .resident_bytes = backend->executor_resident_bytes(t->rank.executor)};
     if (times->n_counted > 0) {
         mine.period_ns = median_of(times->period_ns, times->n_counted, &mine.p10_ns, &mine.p90_ns);
         mine.wait_ns = median_of(times->wait_ns, times->n_counted, NULL, NULL);
@@ -549,7 +549,7 @@ static tandem_status begin(training *t, tandem_error *error)
     t->steps -= info.step;
     if (t->rank.place.rank != 0) return TANDEM_OK;
     cli_note(options, "goes on behind step %lld, from '%s'", (long long)info.step, options->resume);
-    recipe_note_changes(options, info.recipe, t->config_text);
+    recipe_note_changes(options, info.train_config, t->config_text);
     return TANDEM_OK;
 }
 

@@ -12,40 +12,40 @@
 #include <time.h>
 
 #include "backend/comm/gloo_shim.h"
-#include "backend/comm/presence.h"
+#include "backend/comm/membership.h"
 #include "backend/comm/ring.h"
 #include "backend/comm/shared_sum.h"
 #include "backend/comm/watch.h"
 #include "base/clock.h"
 
 /* Memory that was taken and not yet given back. */
-typedef struct shared {
+typedef struct shared_allocation {
     tandem_shared_sum sum;
-    struct shared *next;
-} shared;
+    struct shared_allocation *next;
+} shared_allocation;
 
 struct tandem_comm {
     int rank, n_rank;
-    bool shares; /* memory, with all ranks */
-    char why_apart[TANDEM_ERROR_TEXT];
+    bool shares_memory; /* memory, with all ranks */
+    char shared_memory_error[TANDEM_ERROR_TEXT];
     tandem_comm_lock locking;
     int64_t timeout_ms;
-    tandem_presence presence;
+    tandem_membership membership;
     tandem_gloo *gloo;   /* NULL for one rank */
     tandem_watch *watch; /* likewise */
 
     pthread_mutex_t mutex; /* guards all below */
     int n_running;         /* collectives under way */
-    bool dead;
-    tandem_error failure; /* of which it died */
-    shared *first;        /* of what was taken */
-    void *spare;          /* scratch memory of the last sum, kept for the next */
+    bool is_dead;
+    tandem_error failure;     /* of which it died */
+    shared_allocation *first; /* of what was taken */
+    void *spare;              /* scratch memory of the last sum, kept for the next */
     size_t spare_bytes;
 };
 
-typedef enum kind { KIND_SUM = 1, KIND_BARRIER, KIND_BROADCAST, KIND_GATHER } kind;
+typedef enum collective_op { KIND_SUM = 1, KIND_BARRIER, KIND_BROADCAST, KIND_GATHER } collective_op;
 
-static const char *name_of(kind k)
+static const char *collective_name(collective_op k)
 {
     static const char *const name[] = {[KIND_SUM] = "an all-reduce",
                                        [KIND_BARRIER] = "a barrier",
@@ -56,7 +56,7 @@ static const char *name_of(kind k)
 
 /* Ranks that disagree about kind or size of a collective shall not meet (gloo_shim.h says why). Sizes below
  * 2^28 never share a slot, larger ones hardly. */
-static uint64_t slot_of(kind k, size_t size, uint32_t tag)
+static uint64_t collective_slot(collective_op k, size_t size, uint32_t tag)
 {
     const uint64_t folded = ((uint64_t)size ^ (uint64_t)size >> 28) & 0xfffffff;
     return (uint64_t)tag << 32 | folded << 4 | (uint64_t)k;
@@ -88,40 +88,40 @@ static void unblock_sigpipe(const sigset_t *before)
 
 /* --- Failure -------------------------------------------------------------------------------------------- */
 
-static tandem_status report_failure(tandem_comm *comm, tandem_error *error)
+static tandem_status copy_comm_failure(tandem_comm *comm, tandem_error *error)
 {
     if (error) *error = comm->failure;
     return TANDEM_PEER;
 }
 
-static bool is_dead(tandem_comm *comm, tandem_error *error)
+static bool comm_is_dead(tandem_comm *comm, tandem_error *error)
 {
     pthread_mutex_lock(&comm->mutex);
-    const bool dead = comm->dead;
-    if (dead) report_failure(comm, error);
+    const bool dead = comm->is_dead;
+    if (dead) copy_comm_failure(comm, error);
     pthread_mutex_unlock(&comm->mutex);
     return dead;
 }
 
 /* The first thread that fails finds out why and ends the connections, which wakes the others; they get its
  * answer. */
-static tandem_status fail(tandem_comm *comm, tandem_gloo_result result, const char *what, const char *why,
-                          tandem_error *error)
+static tandem_status fail_comm(tandem_comm *comm, tandem_gloo_result result, const char *what,
+                               const char *reason, tandem_error *error)
 {
     pthread_mutex_lock(&comm->mutex);
-    if (!comm->dead) {
+    if (!comm->is_dead) {
         if (result == TANDEM_GLOO_NO_MEMORY) {
             char text[TANDEM_ERROR_TEXT];
             (void)snprintf(text, sizeof text, "rank %d ran out of memory during %s; the other ranks stop",
                            comm->rank, what);
-            tandem_presence_accuse(&comm->presence, comm->rank, text);
+            tandem_membership_report_failed(&comm->membership, comm->rank, text);
         }
-        tandem_presence_stop(&comm->presence);
+        tandem_membership_stop(&comm->membership);
         tandem_gloo_break(comm->gloo);
-        tandem_presence_blame(&comm->presence, what, why, &comm->failure);
-        comm->dead = true;
+        tandem_membership_find_failed(&comm->membership, what, reason, &comm->failure);
+        comm->is_dead = true;
     }
-    tandem_status status = report_failure(comm, error);
+    tandem_status status = copy_comm_failure(comm, error);
     pthread_mutex_unlock(&comm->mutex);
     if (result == TANDEM_GLOO_NO_MEMORY)
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %s", what);
@@ -129,18 +129,18 @@ static tandem_status fail(tandem_comm *comm, tandem_gloo_result result, const ch
 }
 
 /* On the thread of the watch. */
-static void look(void *context)
+static void abort_if_broken(void *context)
 {
     tandem_comm *comm = context;
     pthread_mutex_lock(&comm->mutex);
     const bool is_running = comm->n_running > 0;
     pthread_mutex_unlock(&comm->mutex);
-    if (is_running && tandem_presence_is_broken(&comm->presence)) tandem_gloo_abort(comm->gloo);
+    if (is_running && tandem_membership_is_broken(&comm->membership)) tandem_gloo_abort(comm->gloo);
 }
 
 /* --- Opening and closing -------------------------------------------------------------------------------- */
 
-static tandem_status check(const tandem_comm_options *options, tandem_error *error)
+static tandem_status check_comm_options(const tandem_comm_options *options, tandem_error *error)
 {
     if (options->n_rank < 1 || options->rank < 0 || options->rank >= options->n_rank)
         return tandem_error_set(error, TANDEM_USAGE,
@@ -160,7 +160,7 @@ static tandem_status check(const tandem_comm_options *options, tandem_error *err
     return TANDEM_OK;
 }
 
-static tandem_status choose_interface(const char **interface, tandem_error *error)
+static tandem_status choose_network_interface(const char **interface, tandem_error *error)
 {
     const char *name = getenv("TANDEM_IFACE");
     if (name && !*name) name = NULL;
@@ -178,7 +178,7 @@ static tandem_status choose_interface(const char **interface, tandem_error *erro
 static tandem_status start_gloo(tandem_comm *comm, int cpu, tandem_error *error)
 {
     const char *interface = NULL;
-    tandem_status status = choose_interface(&interface, error);
+    tandem_status status = choose_network_interface(&interface, error);
     if (status != TANDEM_OK) return status;
     cpu_set_t before;
     if (cpu >= 0) {
@@ -193,67 +193,69 @@ static tandem_status start_gloo(tandem_comm *comm, int cpu, tandem_error *error)
     sigset_t all, mask;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &mask);
-    tandem_gloo_why why;
-    const tandem_gloo_result result = tandem_gloo_open(&comm->gloo, interface, &why);
+    tandem_gloo_error reason;
+    const tandem_gloo_result result = tandem_gloo_open(&comm->gloo, interface, &reason);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
     if (cpu >= 0) pthread_setaffinity_np(pthread_self(), sizeof before, &before);
     if (result == TANDEM_GLOO_OK) return TANDEM_OK;
     return tandem_error_set(error, result == TANDEM_GLOO_NO_MEMORY ? TANDEM_NO_MEMORY : TANDEM_IO,
                             "cannot open a TCP device on the network interface '%s': %s",
-                            interface ? interface : "lo", why.text);
+                            interface ? interface : "lo", reason.text);
 }
 
 /* All ranks are there: connects them, in what is left of the timeout, though in no less than a second. */
-static tandem_status connect_ranks(tandem_comm *comm, const char *store, int64_t deadline_ns,
-                                   tandem_error *error)
+static tandem_status connect_all_ranks(tandem_comm *comm, const char *store, int64_t deadline_ns,
+                                       tandem_error *error)
 {
     const int64_t left_ms = (deadline_ns - tandem_now_ns()) / 1000000;
-    tandem_gloo_why why;
+    tandem_gloo_error reason;
     sigset_t mask;
     block_sigpipe(&mask);
     /* Gloo waits once for the keys and five times as long for the connections. */
     const tandem_gloo_result result = tandem_gloo_connect(comm->gloo, store, comm->rank, comm->n_rank,
-                                                          (left_ms > 1000 ? left_ms : 1000) / 6 + 1, &why);
+                                                          (left_ms > 1000 ? left_ms : 1000) / 6 + 1, &reason);
     unblock_sigpipe(&mask);
-    if (result != TANDEM_GLOO_OK) return fail(comm, result, "the joining of the ranks", why.text, error);
-    const tandem_status status = tandem_watch_open(&comm->watch, look, comm, error);
+    if (result != TANDEM_GLOO_OK)
+        return fail_comm(comm, result, "the joining of the ranks", reason.text, error);
+    const tandem_status status = tandem_watch_open(&comm->watch, abort_if_broken, comm, error);
     /* Nobody may leave (and be missed) before all are connected. */
     return status == TANDEM_OK ? tandem_comm_barrier(comm, 0, error) : status;
 }
 
 /* The first reason that a rank has is the reason of all. */
-static tandem_status share_reason(tandem_comm *comm, const char *own, uint32_t tag, tandem_error *error)
+static tandem_status gather_memory_errors(tandem_comm *comm, const char *own, uint32_t tag,
+                                          tandem_error *error)
 {
     enum { REASON_BYTES = TANDEM_ERROR_TEXT - 32 };
     char *all = malloc((size_t)comm->n_rank * REASON_BYTES);
-    if (!all) return fail(comm, TANDEM_GLOO_NO_MEMORY, "the sharing of memory", "", error);
+    if (!all) return fail_comm(comm, TANDEM_GLOO_NO_MEMORY, "the sharing of memory", "", error);
     const tandem_status status = tandem_comm_gather(comm, own, all, REASON_BYTES, tag, error);
     for (int r = 0; r < comm->n_rank && status == TANDEM_OK; r++) {
-        const char *why = all + (size_t)r * REASON_BYTES;
-        if (*why && !*comm->why_apart)
-            (void)snprintf(comm->why_apart, sizeof comm->why_apart, "rank %d: %.*s", r, REASON_BYTES - 1,
-                           why);
+        const char *reason = all + (size_t)r * REASON_BYTES;
+        if (*reason && !*comm->shared_memory_error)
+            (void)snprintf(comm->shared_memory_error, sizeof comm->shared_memory_error, "rank %d: %.*s", r,
+                           REASON_BYTES - 1, reason);
     }
     free(all);
     return status;
 }
 
 /* TANDEM_IO where ranks share no memory; from then on none is taken. */
-static tandem_status open_segment(tandem_segment *segment, tandem_comm *comm, uint64_t bytes, int refuses,
-                                  uint32_t tag, tandem_error *error)
+static tandem_status open_shared_region(tandem_shm_region *region, tandem_comm *comm, uint64_t bytes,
+                                        int is_disabled, uint32_t tag, tandem_error *error)
 {
     tandem_error own = {TANDEM_OK, -1, ""};
-    const tandem_segment_options options = {.rank = comm->rank,
-                                            .n_rank = comm->n_rank,
-                                            .bytes = bytes,
-                                            .common_bytes = tandem_shared_sum_bytes(comm->n_rank),
-                                            .refuses = refuses,
-                                            .locking = comm->locking,
-                                            .tag = tag};
-    const tandem_status status = tandem_segment_open(segment, comm, &options, &own);
+    const tandem_shm_region_options options = {.rank = comm->rank,
+                                               .n_rank = comm->n_rank,
+                                               .bytes = bytes,
+                                               .common_bytes = tandem_shared_sum_bytes(comm->n_rank),
+                                               .is_disabled = is_disabled,
+                                               .locking = comm->locking,
+                                               .tag = tag};
+    const tandem_status status = tandem_shm_region_open(region, comm, &options, &own);
     if (status == TANDEM_IO) {
-        comm->shares = false;
-        const tandem_status told = share_reason(comm, own.text, tag, error);
+        comm->shares_memory = false;
+        const tandem_status told = gather_memory_errors(comm, own.text, tag, error);
         return told == TANDEM_OK ? TANDEM_IO : told;
     }
     if (status != TANDEM_OK && error) *error = own;
@@ -261,31 +263,33 @@ static tandem_status open_segment(tandem_segment *segment, tandem_comm *comm, ui
 }
 
 /* With a part, since a device may not be able to lock any. */
-static tandem_status try_sharing(tandem_comm *comm, int refuses, tandem_error *error)
+static tandem_status try_shared_memory(tandem_comm *comm, int is_disabled, tandem_error *error)
 {
-    tandem_segment trial;
-    const tandem_status status = open_segment(&trial, comm, 1, refuses, 0, error);
-    comm->shares = status == TANDEM_OK;
-    if (status == TANDEM_OK) tandem_segment_close(&trial);
+    tandem_shm_region trial_region;
+    const tandem_status status = open_shared_region(&trial_region, comm, 1, is_disabled, 0, error);
+    comm->shares_memory = status == TANDEM_OK;
+    if (status == TANDEM_OK) tandem_shm_region_close(&trial_region);
     return status == TANDEM_IO ? TANDEM_OK : status;
 }
 
-static tandem_status join(tandem_comm *comm, const tandem_comm_options *options, tandem_error *error)
+static tandem_status join_run(tandem_comm *comm, const tandem_comm_options *options, tandem_error *error)
 {
     const int64_t deadline_ns = tandem_now_ns() + options->timeout_ns;
-    tandem_status status = tandem_presence_join(&comm->presence, options->store, options->timeout_ns, error);
+    tandem_status status =
+        tandem_membership_join(&comm->membership, options->store, options->timeout_ns, error);
     if (status == TANDEM_OK) status = start_gloo(comm, options->cpu, error);
-    if (status == TANDEM_OK) status = connect_ranks(comm, options->store, deadline_ns, error);
-    if (status == TANDEM_OK) status = try_sharing(comm, options->over_network, error);
+    if (status == TANDEM_OK) status = connect_all_ranks(comm, options->store, deadline_ns, error);
+    if (status == TANDEM_OK) status = try_shared_memory(comm, options->over_network, error);
     return status;
 }
 
-static void destroy(tandem_comm *comm)
+static void destroy_comm(tandem_comm *comm)
 {
     tandem_watch_close(comm->watch);
     tandem_gloo_close(comm->gloo);
-    tandem_presence_close(&comm->presence);
-    while (comm->first) tandem_comm_give(comm, tandem_segment_part(&comm->first->sum.segment, comm->rank));
+    tandem_membership_close(&comm->membership);
+    while (comm->first)
+        tandem_comm_free_shared(comm, tandem_shm_region_part(&comm->first->sum.region, comm->rank));
     free(comm->spare);
     pthread_mutex_destroy(&comm->mutex);
     free(comm);
@@ -293,7 +297,7 @@ static void destroy(tandem_comm *comm)
 
 tandem_status tandem_comm_open(tandem_comm **out, const tandem_comm_options *options, tandem_error *error)
 {
-    tandem_status status = check(options, error);
+    tandem_status status = check_comm_options(options, error);
     if (status != TANDEM_OK) return status;
     tandem_comm *comm = calloc(1, sizeof *comm);
     if (!comm) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a communicator");
@@ -302,22 +306,22 @@ tandem_status tandem_comm_open(tandem_comm **out, const tandem_comm_options *opt
     comm->locking = options->locking;
     const int64_t timeout_ms = options->timeout_ns / 1000000 + (options->timeout_ns % 1000000 != 0);
     comm->timeout_ms = timeout_ms < INT32_MAX ? timeout_ms : INT32_MAX;
-    comm->presence = (tandem_presence){.directory = -1, .lock = -1};
+    comm->membership = (tandem_membership){.directory = -1, .lock = -1};
     pthread_mutex_init(&comm->mutex, NULL);
     tandem_error local = {TANDEM_OK, -1, ""};
     if (options->n_rank > 1)
         status =
-            tandem_presence_open(&comm->presence, options->store, options->rank, options->n_rank, &local);
+            tandem_membership_open(&comm->membership, options->store, options->rank, options->n_rank, &local);
     if (status == TANDEM_OK && options->n_rank > 1) {
-        status = join(comm, options, &local);
+        status = join_run(comm, options, &local);
         if (status != TANDEM_OK && status != TANDEM_PEER) { /* the others would wait for this rank in vain */
             char text[TANDEM_ERROR_TEXT];
             (void)snprintf(text, sizeof text, "rank %d could not join: %.900s", options->rank, local.text);
-            tandem_presence_accuse(&comm->presence, options->rank, text);
+            tandem_membership_report_failed(&comm->membership, options->rank, text);
         }
     }
     if (status != TANDEM_OK) {
-        destroy(comm);
+        destroy_comm(comm);
         if (error) *error = local;
         return status;
     }
@@ -328,15 +332,15 @@ tandem_status tandem_comm_open(tandem_comm **out, const tandem_comm_options *opt
 void tandem_comm_close(tandem_comm *comm)
 {
     if (!comm) return;
-    if (comm->n_rank > 1 && !is_dead(comm, NULL)) tandem_presence_leave(&comm->presence);
-    destroy(comm);
+    if (comm->n_rank > 1 && !comm_is_dead(comm, NULL)) tandem_membership_leave(&comm->membership);
+    destroy_comm(comm);
 }
 
 /* --- Collectives ---------------------------------------------------------------------------------------- */
 
 /* Scratch memory for one pass; several threads may each hold one, the last to give it back leaves it for the
  * next. */
-static void *take_scratch(tandem_comm *comm, size_t bytes)
+static void *acquire_scratch(tandem_comm *comm, size_t bytes)
 {
     void *scratch = NULL;
     pthread_mutex_lock(&comm->mutex);
@@ -349,7 +353,7 @@ static void *take_scratch(tandem_comm *comm, size_t bytes)
     return scratch ? scratch : malloc(bytes);
 }
 
-static void give_scratch(tandem_comm *comm, void *scratch, size_t bytes)
+static void release_scratch(tandem_comm *comm, void *scratch, size_t bytes)
 {
     pthread_mutex_lock(&comm->mutex);
     if (bytes > comm->spare_bytes) {
@@ -362,31 +366,34 @@ static void give_scratch(tandem_comm *comm, void *scratch, size_t bytes)
     free(scratch);
 }
 
-static void count_running(tandem_comm *comm, int more)
+static void count_running_collectives(tandem_comm *comm, int more)
 {
     pthread_mutex_lock(&comm->mutex);
     comm->n_running += more;
     pthread_mutex_unlock(&comm->mutex);
 }
 
-static tandem_status run(tandem_comm *comm, kind k, const tandem_ring *ring, tandem_error *error)
+static tandem_status run_ring_pass(tandem_comm *comm, collective_op k, const tandem_ring *ring,
+                                   tandem_error *error)
 {
-    if (is_dead(comm, error)) return TANDEM_PEER;
+    if (comm_is_dead(comm, error)) return TANDEM_PEER;
     const size_t scratch_bytes = tandem_ring_scratch_bytes(ring);
-    void *scratch = scratch_bytes ? take_scratch(comm, scratch_bytes) : NULL;
-    if (scratch_bytes && !scratch) return fail(comm, TANDEM_GLOO_NO_MEMORY, name_of(k), "", error);
-    tandem_gloo_why why;
+    void *scratch = scratch_bytes ? acquire_scratch(comm, scratch_bytes) : NULL;
+    if (scratch_bytes && !scratch)
+        return fail_comm(comm, TANDEM_GLOO_NO_MEMORY, collective_name(k), "", error);
+    tandem_gloo_error reason;
     sigset_t mask;
     block_sigpipe(&mask);
-    count_running(comm, 1);
-    const tandem_gloo_result result = tandem_ring_run(ring, comm->gloo, scratch, &why);
-    count_running(comm, -1);
+    count_running_collectives(comm, 1);
+    const tandem_gloo_result result = tandem_ring_run(ring, comm->gloo, scratch, &reason);
+    count_running_collectives(comm, -1);
     unblock_sigpipe(&mask);
-    if (scratch) give_scratch(comm, scratch, scratch_bytes);
-    return result == TANDEM_GLOO_OK ? TANDEM_OK : fail(comm, result, name_of(k), why.text, error);
+    if (scratch) release_scratch(comm, scratch, scratch_bytes);
+    return result == TANDEM_GLOO_OK ? TANDEM_OK
+                                    : fail_comm(comm, result, collective_name(k), reason.text, error);
 }
 
-static tandem_ring ring_of(const tandem_comm *comm, void *data, size_t bytes, uint64_t slot)
+static tandem_ring make_ring_pass(const tandem_comm *comm, void *data, size_t bytes, uint64_t slot)
 {
     return (tandem_ring){.rank = comm->rank,
                          .n_rank = comm->n_rank,
@@ -396,64 +403,66 @@ static tandem_ring ring_of(const tandem_comm *comm, void *data, size_t bytes, ui
                          .timeout_ms = comm->timeout_ms};
 }
 
-static tandem_status sum(tandem_comm *comm, kind k, float *data, size_t n, uint32_t tag, tandem_error *error)
+static tandem_status sum_over_ring(tandem_comm *comm, collective_op k, float *data, size_t n, uint32_t tag,
+                                   tandem_error *error)
 {
     const int n_rank = comm->n_rank;
-    tandem_ring ring = ring_of(comm, data, n * sizeof *data, slot_of(k, n, tag));
+    tandem_ring ring = make_ring_pass(comm, data, n * sizeof *data, collective_slot(k, n, tag));
     ring.chunk_bytes = (n + (size_t)n_rank - 1) / (size_t)n_rank * sizeof *data;
     ring.own = (comm->rank + 1) % n_rank;
     ring.first = (comm->rank + 2) % n_rank;
     ring.n_step = 2 * (n_rank - 1);
     ring.n_add = n_rank - 1;
     ring.n_forward = ring.n_step - 1;
-    return run(comm, k, &ring, error);
+    return run_ring_pass(comm, k, &ring, error);
 }
 
 /* What was taken and holds the data; NULL = nothing does. */
-static shared *holder_of(tandem_comm *comm, const float *data, size_t n)
+static shared_allocation *find_shared_allocation(tandem_comm *comm, const float *data, size_t n)
 {
     pthread_mutex_lock(&comm->mutex);
-    shared *s = comm->first;
-    while (s && !tandem_shared_sum_holds(&s->sum, data, n)) s = s->next;
+    shared_allocation *s = comm->first;
+    while (s && !tandem_shared_sum_contains(&s->sum, data, n)) s = s->next;
     pthread_mutex_unlock(&comm->mutex);
     return s;
 }
 
-static tandem_status sum_shared(tandem_comm *comm, shared *s, const float *data, size_t n,
-                                tandem_error *error)
+static tandem_status sum_in_shared_memory(tandem_comm *comm, shared_allocation *s, const float *data,
+                                          size_t n, tandem_error *error)
 {
-    static const char *const why[] = {
+    static const char *const reason[] = {
         [TANDEM_SHARED_BROKEN] = "its answer never came",
-        [TANDEM_SHARED_LATE] = "timed out",
-        [TANDEM_SHARED_DISAGREES] = "different places in the shared memory",
+        [TANDEM_SHARED_TIMEOUT] = "timed out",
+        [TANDEM_SHARED_MISMATCH] = "different places in the shared memory",
     };
-    if (is_dead(comm, error)) return TANDEM_PEER;
+    if (comm_is_dead(comm, error)) return TANDEM_PEER;
     const tandem_shared_result result =
-        tandem_shared_sum_run(&s->sum, data, n, &comm->presence, (int64_t)comm->timeout_ms * 1000000);
+        tandem_shared_sum_run(&s->sum, data, n, &comm->membership, (int64_t)comm->timeout_ms * 1000000);
     if (result == TANDEM_SHARED_OK) return TANDEM_OK;
-    return fail(comm, TANDEM_GLOO_FAILED, name_of(KIND_SUM), why[result], error);
+    return fail_comm(comm, TANDEM_GLOO_FAILED, collective_name(KIND_SUM), reason[result], error);
 }
 
 /* Nothing to send: only whether the communicator still lives. */
-static tandem_status nothing(tandem_comm *comm, tandem_error *error)
+static tandem_status check_comm_alive(tandem_comm *comm, tandem_error *error)
 {
-    return is_dead(comm, error) ? TANDEM_PEER : TANDEM_OK;
+    return comm_is_dead(comm, error) ? TANDEM_PEER : TANDEM_OK;
 }
 
 tandem_status tandem_comm_sum_f32(tandem_comm *comm, float *data, size_t n, uint32_t tag, tandem_error *error)
 {
-    if (comm->n_rank == 1 || n == 0) return nothing(comm, error);
+    if (comm->n_rank == 1 || n == 0) return check_comm_alive(comm, error);
     if (!data || n > PTRDIFF_MAX / sizeof *data)
         return tandem_error_set(error, TANDEM_USAGE, "an all-reduce of %zu floats at %p", n, (void *)data);
-    shared *s = holder_of(comm, data, n);
-    return s ? sum_shared(comm, s, data, n, error) : sum(comm, KIND_SUM, data, n, tag, error);
+    shared_allocation *s = find_shared_allocation(comm, data, n);
+    return s ? sum_in_shared_memory(comm, s, data, n, error)
+             : sum_over_ring(comm, KIND_SUM, data, n, tag, error);
 }
 
 tandem_status tandem_comm_barrier(tandem_comm *comm, uint32_t tag, tandem_error *error)
 {
     if (comm->n_rank == 1) return TANDEM_OK;
     float token = 0;
-    return sum(comm, KIND_BARRIER, &token, 1, tag, error);
+    return sum_over_ring(comm, KIND_BARRIER, &token, 1, tag, error);
 }
 
 tandem_status tandem_comm_broadcast(tandem_comm *comm, void *data, size_t bytes, int root, uint32_t tag,
@@ -462,55 +471,55 @@ tandem_status tandem_comm_broadcast(tandem_comm *comm, void *data, size_t bytes,
     if (root < 0 || root >= comm->n_rank)
         return tandem_error_set(error, TANDEM_USAGE, "a broadcast from rank %d of %d ranks", root,
                                 comm->n_rank);
-    if (comm->n_rank == 1 || bytes == 0) return nothing(comm, error);
+    if (comm->n_rank == 1 || bytes == 0) return check_comm_alive(comm, error);
     if (!data) return tandem_error_set(error, TANDEM_USAGE, "a broadcast of %zu bytes at NULL", bytes);
-    tandem_ring ring = ring_of(comm, data, bytes, slot_of(KIND_BROADCAST, bytes, tag));
+    tandem_ring ring = make_ring_pass(comm, data, bytes, collective_slot(KIND_BROADCAST, bytes, tag));
     const bool is_root = comm->rank == root, is_last = comm->rank == (root + 1) % comm->n_rank;
     ring.chunk_bytes = bytes;
     ring.own = is_root ? 0 : -1;
     ring.n_step = is_root ? 0 : 1;
     ring.n_forward = is_root || is_last ? 0 : 1;
-    return run(comm, KIND_BROADCAST, &ring, error);
+    return run_ring_pass(comm, KIND_BROADCAST, &ring, error);
 }
 
 tandem_status tandem_comm_gather(tandem_comm *comm, const void *mine, void *all, size_t bytes, uint32_t tag,
                                  tandem_error *error)
 {
     const size_t n_rank = (size_t)comm->n_rank;
-    if (bytes == 0) return nothing(comm, error);
+    if (bytes == 0) return check_comm_alive(comm, error);
     if (!mine || !all || bytes > PTRDIFF_MAX / n_rank)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "a gather of %zu bytes of each of %zu ranks from %p to "
                                 "%p",
                                 bytes, n_rank, mine, all);
-    if (is_dead(comm, error)) return TANDEM_PEER;
+    if (comm_is_dead(comm, error)) return TANDEM_PEER;
     memmove((char *)all + (size_t)comm->rank * bytes, mine, bytes);
     if (n_rank == 1) return TANDEM_OK;
-    tandem_ring ring = ring_of(comm, all, n_rank * bytes, slot_of(KIND_GATHER, bytes, tag));
+    tandem_ring ring = make_ring_pass(comm, all, n_rank * bytes, collective_slot(KIND_GATHER, bytes, tag));
     ring.chunk_bytes = bytes;
     ring.own = comm->rank;
     ring.first = (comm->rank + 1) % comm->n_rank;
     ring.n_step = comm->n_rank - 1;
     ring.n_forward = ring.n_step - 1;
-    return run(comm, KIND_GATHER, &ring, error);
+    return run_ring_pass(comm, KIND_GATHER, &ring, error);
 }
 
 /* --- Shared memory -------------------------------------------------------------------------------------- */
 
-int tandem_comm_shares(const tandem_comm *comm) { return comm->shares; }
+int tandem_comm_shares_memory(const tandem_comm *comm) { return comm->shares_memory; }
 
-const char *tandem_comm_why_apart(const tandem_comm *comm) { return comm->why_apart; }
+const char *tandem_comm_shared_memory_error(const tandem_comm *comm) { return comm->shared_memory_error; }
 
-tandem_status tandem_comm_take(tandem_comm *comm, void **memory, uint64_t bytes, uint32_t tag,
-                               tandem_error *error)
+tandem_status tandem_comm_alloc_shared(tandem_comm *comm, void **memory, uint64_t bytes, uint32_t tag,
+                                       tandem_error *error)
 {
-    if (!comm->shares) {
+    if (!comm->shares_memory) {
         *memory = NULL;
-        return nothing(comm, error);
+        return check_comm_alive(comm, error);
     }
-    shared *taken = calloc(1, sizeof *taken);
-    if (!taken) return fail(comm, TANDEM_GLOO_NO_MEMORY, "the sharing of memory", "", error);
-    const tandem_status status = open_segment(&taken->sum.segment, comm, bytes, 0, tag, error);
+    shared_allocation *taken = calloc(1, sizeof *taken);
+    if (!taken) return fail_comm(comm, TANDEM_GLOO_NO_MEMORY, "the sharing of memory", "", error);
+    const tandem_status status = open_shared_region(&taken->sum.region, comm, bytes, 0, tag, error);
     if (status != TANDEM_OK) {
         free(taken);
         if (status == TANDEM_IO) *memory = NULL;
@@ -520,31 +529,31 @@ tandem_status tandem_comm_take(tandem_comm *comm, void **memory, uint64_t bytes,
     taken->next = comm->first;
     comm->first = taken;
     pthread_mutex_unlock(&comm->mutex);
-    *memory = tandem_segment_part(&taken->sum.segment, comm->rank);
+    *memory = tandem_shm_region_part(&taken->sum.region, comm->rank);
     return TANDEM_OK;
 }
 
-uint64_t tandem_comm_others_bytes(tandem_comm *comm)
+uint64_t tandem_comm_peer_bytes(tandem_comm *comm)
 {
     uint64_t bytes = 0;
     pthread_mutex_lock(&comm->mutex);
-    for (const shared *s = comm->first; s; s = s->next)
-        bytes += (uint64_t)(s->sum.segment.n_rank - 1) * s->sum.segment.bytes;
+    for (const shared_allocation *s = comm->first; s; s = s->next)
+        bytes += (uint64_t)(s->sum.region.n_rank - 1) * s->sum.region.bytes;
     pthread_mutex_unlock(&comm->mutex);
     return bytes;
 }
 
-int tandem_comm_give(tandem_comm *comm, void *memory)
+int tandem_comm_free_shared(tandem_comm *comm, void *memory)
 {
     pthread_mutex_lock(&comm->mutex);
-    shared **place = &comm->first;
-    while (*place && (void *)tandem_segment_part(&(*place)->sum.segment, comm->rank) != memory)
-        place = &(*place)->next;
-    shared *given = *place;
-    if (given) *place = given->next;
+    shared_allocation **link = &comm->first;
+    while (*link && (void *)tandem_shm_region_part(&(*link)->sum.region, comm->rank) != memory)
+        link = &(*link)->next;
+    shared_allocation *freed = *link;
+    if (freed) *link = freed->next;
     pthread_mutex_unlock(&comm->mutex);
-    if (!given) return 0;
-    tandem_segment_close(&given->sum.segment);
-    free(given);
+    if (!freed) return 0;
+    tandem_shm_region_close(&freed->sum.region);
+    free(freed);
     return 1;
 }

@@ -14,7 +14,7 @@
  * differ the timeout ends it (error.rank = -1). What an unsuccessful collective leaves in the data is
  * undefined. Ranks talk over the loopback address, or over the network interface that the environment names
  * in TANDEM_IFACE. Where all of them run on one machine they sum gradients in memory that they share
- * (tandem_comm_take), and each can have its own part of that page-locked for its device.
+ * (tandem_comm_alloc_shared), and each can have its own part of that page-locked for its device.
  *
  * Thread-safe, with a tag for each thread that calls at once; only open and close want a thread to
  * themselves. */
@@ -75,19 +75,19 @@ tandem_status tandem_comm_gather(tandem_comm *comm, const void *mine, void *all,
 
 /* Whether the ranks share memory: all on one machine, tried when the communicator was opened, and given up
  * where a later take failed for another reason than that there is none left. The same on every rank. */
-int tandem_comm_shares(const tandem_comm *comm);
+int tandem_comm_shares_memory(const tandem_comm *comm);
 /* Why they do not, where nobody chose so: "rank 1: …", the same on every rank; else "". */
-const char *tandem_comm_why_apart(const tandem_comm *comm);
+const char *tandem_comm_shared_memory_error(const tandem_comm *comm);
 /* All ranks together, with the same bytes: memory of this rank, cleared, locked, that the others can reach
  * too. A sum of data in it must name the same place on every rank; it needs no copies and one thread at a
  * time. *memory is NULL where the ranks share none, and unchanged on error: what a collective says, or
  * TANDEM_NO_MEMORY on every rank. The memory is anonymous, and gone with the ranks. */
-tandem_status tandem_comm_take(tandem_comm *comm, void **memory, uint64_t bytes, uint32_t tag,
-                               tandem_error *error);
+tandem_status tandem_comm_alloc_shared(tandem_comm *comm, void **memory, uint64_t bytes, uint32_t tag,
+                                       tandem_error *error);
 /* What the other ranks have in memory that this one can reach, and has in its tables. */
-uint64_t tandem_comm_others_bytes(tandem_comm *comm);
+uint64_t tandem_comm_peer_bytes(tandem_comm *comm);
 /* Of this rank alone; no sum may be under way there. 0: `memory` is none that was taken. */
-int tandem_comm_give(tandem_comm *comm, void *memory);
+int tandem_comm_free_shared(tandem_comm *comm, void *memory);
 
 /* --- The bucket reducer: a thread that all-reduces buckets in order while the caller computes. ---------- */
 typedef struct tandem_reducer tandem_reducer;
@@ -105,8 +105,8 @@ tandem_status tandem_reducer_open(tandem_reducer **reducer, tandem_comm *comm,
                                   tandem_error *error);
 /* Before the first bucket is handed over: what the reducer's thread does before it reduces bucket b. Where
  * that fails, its error is that of the bucket. */
-typedef tandem_status tandem_bucket_arrival(void *context, int b, tandem_error *error);
-void tandem_reducer_set_arrival(tandem_reducer *reducer, tandem_bucket_arrival *arrival, void *context);
+typedef tandem_status tandem_bucket_wait(void *context, int b, tandem_error *error);
+void tandem_reducer_set_wait(tandem_reducer *reducer, tandem_bucket_wait *wait, void *context);
 /* NULL is fine. Drops the buckets not yet begun; one under way is finished first, which takes at most the
  * timeout of the communicator and a second. */
 void tandem_reducer_close(tandem_reducer *reducer);

@@ -41,7 +41,7 @@ class StopSign : public gloo::transport::tcp::Handler
 
     int fd() const { return fd_; }
 
-    void raise()
+    void raise_sign()
     {
         {
             std::lock_guard<std::mutex> lock(mutex_);
@@ -51,7 +51,7 @@ class StopSign : public gloo::transport::tcp::Handler
         (void)!write(fd_, &one, sizeof one);
     }
 
-    void lower()
+    void lower_sign()
     {
         uint64_t one;
         (void)!read(fd_, &one, sizeof one);
@@ -74,25 +74,25 @@ class StopSign : public gloo::transport::tcp::Handler
     std::condition_variable lowered_;
 };
 
-void explain(tandem_gloo_why *why, const char *text)
+void set_error_text(tandem_gloo_error *reason, const char *text)
 {
     const char *words = text[0] == '[' ? std::strstr(text, "] ") : nullptr; /* "[file:line] words" */
-    std::snprintf(why->text, sizeof why->text, "%s", words ? words + 2 : text);
+    std::snprintf(reason->text, sizeof reason->text, "%s", words ? words + 2 : text);
 }
 
 /* Runs `body`, which may throw anything. */
-template <typename Body> tandem_gloo_result guarded(tandem_gloo_why *why, Body body)
+template <typename Body> tandem_gloo_result run_guarded(tandem_gloo_error *reason, Body body)
 {
     try {
         body();
         return TANDEM_GLOO_OK;
     } catch (const std::bad_alloc &) {
-        explain(why, "memory could not be had");
+        set_error_text(reason, "memory could not be had");
         return TANDEM_GLOO_NO_MEMORY;
     } catch (const std::exception &exception) {
-        explain(why, exception.what());
+        set_error_text(reason, exception.what());
     } catch (...) {
-        explain(why, "an unknown exception");
+        set_error_text(reason, "an unknown exception");
     }
     return TANDEM_GLOO_FAILED;
 }
@@ -136,7 +136,7 @@ struct tandem_gloo_buffer {
         if (next) next->previous = previous;
     }
 
-    void check() const
+    void check_not_aborted() const
     {
         std::lock_guard<std::mutex> lock(gloo->mutex);
         if (gloo->aborted) throw std::runtime_error(aborted_text);
@@ -145,9 +145,9 @@ struct tandem_gloo_buffer {
     static constexpr const char *aborted_text = "the connection is lost";
 };
 
-tandem_gloo_result tandem_gloo_open(tandem_gloo **gloo, const char *interface, tandem_gloo_why *why)
+tandem_gloo_result tandem_gloo_open(tandem_gloo **gloo, const char *interface, tandem_gloo_error *reason)
 {
-    return guarded(why, [&] {
+    return run_guarded(reason, [&] {
         auto made = std::make_unique<tandem_gloo>();
         gloo::transport::tcp::attr attributes;
         if (interface)
@@ -164,9 +164,9 @@ tandem_gloo_result tandem_gloo_open(tandem_gloo **gloo, const char *interface, t
 }
 
 tandem_gloo_result tandem_gloo_connect(tandem_gloo *gloo, const char *store, int rank, int n_rank,
-                                       int64_t timeout_ms, tandem_gloo_why *why)
+                                       int64_t timeout_ms, tandem_gloo_error *reason)
 {
-    return guarded(why, [&] {
+    return run_guarded(reason, [&] {
         gloo::rendezvous::FileStore files(store);
         gloo::rendezvous::PrefixStore keys("tandem", files);
         auto context = std::make_shared<gloo::rendezvous::Context>(rank, n_rank);
@@ -192,8 +192,8 @@ void tandem_gloo_break(tandem_gloo *gloo)
     if (!gloo || !gloo->context) return;
     tandem_gloo_abort(gloo);
     /* Gloo has no call for it, but a receive that times out makes it fail and close all connections. */
-    tandem_gloo_why why;
-    guarded(&why, [&] {
+    tandem_gloo_error reason;
+    run_guarded(&reason, [&] {
         char nothing = 0;
         gloo->context->createUnboundBuffer(&nothing, sizeof nothing)->waitRecv(milliseconds(1));
     });
@@ -201,51 +201,52 @@ void tandem_gloo_break(tandem_gloo *gloo)
 
 void tandem_gloo_close(tandem_gloo *gloo)
 {
-    tandem_gloo_why why;
-    guarded(&why, [&] { delete gloo; });
+    tandem_gloo_error reason;
+    run_guarded(&reason, [&] { delete gloo; });
 }
 
 tandem_gloo_result tandem_gloo_buffer_open(tandem_gloo_buffer **buffer, tandem_gloo *gloo, void *data,
-                                           size_t bytes, tandem_gloo_why *why)
+                                           size_t bytes, tandem_gloo_error *reason)
 {
-    return guarded(why, [&] { *buffer = new tandem_gloo_buffer(gloo, data, bytes); });
+    return run_guarded(reason, [&] { *buffer = new tandem_gloo_buffer(gloo, data, bytes); });
 }
 
 void tandem_gloo_buffer_close(tandem_gloo_buffer *buffer)
 {
-    tandem_gloo_why why;
-    guarded(&why, [&] { delete buffer; });
+    tandem_gloo_error reason;
+    run_guarded(&reason, [&] { delete buffer; });
 }
 
-void tandem_gloo_hold(tandem_gloo *gloo) { gloo->sign.raise(); }
-void tandem_gloo_release(tandem_gloo *gloo) { gloo->sign.lower(); }
+void tandem_gloo_hold(tandem_gloo *gloo) { gloo->sign.raise_sign(); }
+void tandem_gloo_release(tandem_gloo *gloo) { gloo->sign.lower_sign(); }
 
 tandem_gloo_result tandem_gloo_recv(tandem_gloo_buffer *buffer, int from, uint64_t slot, size_t offset,
-                                    size_t bytes, tandem_gloo_why *why)
+                                    size_t bytes, tandem_gloo_error *reason)
 {
-    return guarded(why, [&] { buffer->unbound->recv(from, slot, offset, bytes); });
+    return run_guarded(reason, [&] { buffer->unbound->recv(from, slot, offset, bytes); });
 }
 
 tandem_gloo_result tandem_gloo_send(tandem_gloo_buffer *buffer, int to, uint64_t slot, size_t offset,
-                                    size_t bytes, tandem_gloo_why *why)
+                                    size_t bytes, tandem_gloo_error *reason)
 {
-    return guarded(why, [&] { buffer->unbound->send(to, slot, offset, bytes); });
+    return run_guarded(reason, [&] { buffer->unbound->send(to, slot, offset, bytes); });
 }
 
 tandem_gloo_result tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms,
-                                             tandem_gloo_why *why)
+                                             tandem_gloo_error *reason)
 {
-    return guarded(why, [&] {
-        buffer->check();
+    return run_guarded(reason, [&] {
+        buffer->check_not_aborted();
         if (!buffer->unbound->waitRecv(milliseconds(timeout_ms)))
             throw std::runtime_error(tandem_gloo_buffer::aborted_text);
     });
 }
 
-tandem_gloo_result tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms, tandem_gloo_why *why)
+tandem_gloo_result tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms,
+                                         tandem_gloo_error *reason)
 {
-    return guarded(why, [&] {
-        buffer->check();
+    return run_guarded(reason, [&] {
+        buffer->check_not_aborted();
         if (!buffer->unbound->waitSend(milliseconds(timeout_ms)))
             throw std::runtime_error(tandem_gloo_buffer::aborted_text);
     });

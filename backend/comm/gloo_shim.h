@@ -33,19 +33,19 @@ typedef enum tandem_gloo_result {
 } tandem_gloo_result;
 
 /* Filled by every call that does not return TANDEM_GLOO_OK; Gloo's own words, without its source line. */
-enum { TANDEM_GLOO_WHY = 400 };
-typedef struct tandem_gloo_why {
-    char text[TANDEM_GLOO_WHY];
-} tandem_gloo_why;
+enum { TANDEM_GLOO_ERROR_TEXT = 400 };
+typedef struct tandem_gloo_error {
+    char text[TANDEM_GLOO_ERROR_TEXT];
+} tandem_gloo_error;
 
 /* Starts Gloo's thread: it inherits core and signal mask of the caller. `interface`: a network interface by
  * name, NULL = the loopback address. *gloo is unchanged on error. */
-tandem_gloo_result tandem_gloo_open(tandem_gloo **gloo, const char *interface, tandem_gloo_why *why);
+tandem_gloo_result tandem_gloo_open(tandem_gloo **gloo, const char *interface, tandem_gloo_error *reason);
 
 /* Connects to all other ranks, once. Each must be on its way: waits up to timeout_ms for a key in the
  * directory `store` and up to five times as long for a connection. */
 tandem_gloo_result tandem_gloo_connect(tandem_gloo *gloo, const char *store, int rank, int n_rank,
-                                       int64_t timeout_ms, tandem_gloo_why *why);
+                                       int64_t timeout_ms, tandem_gloo_error *reason);
 
 /* Wakes every thread that waits on this mesh; from now on every wait fails. Gloo wakes them itself when a
  * connection breaks, except those whose message is half way through it: hence watch.h. */
@@ -61,7 +61,7 @@ void tandem_gloo_close(tandem_gloo *gloo);
 
 /* A view of the caller's memory, to send from and receive into. *buffer is unchanged on error. */
 tandem_gloo_result tandem_gloo_buffer_open(tandem_gloo_buffer **buffer, tandem_gloo *gloo, void *data,
-                                           size_t bytes, tandem_gloo_why *why);
+                                           size_t bytes, tandem_gloo_error *reason);
 /* Messages still posted are dropped; the memory is not touched after. NULL is fine. */
 void tandem_gloo_buffer_close(tandem_gloo_buffer *buffer);
 
@@ -76,15 +76,15 @@ void tandem_gloo_release(tandem_gloo *gloo);
 /* Messages between two ranks match by slot, and within a slot in the order of posting; both sides name the
  * same number of bytes (> 0). */
 tandem_gloo_result tandem_gloo_recv(tandem_gloo_buffer *buffer, int from, uint64_t slot, size_t offset,
-                                    size_t bytes, tandem_gloo_why *why);
+                                    size_t bytes, tandem_gloo_error *reason);
 tandem_gloo_result tandem_gloo_send(tandem_gloo_buffer *buffer, int to, uint64_t slot, size_t offset,
-                                    size_t bytes, tandem_gloo_why *why);
+                                    size_t bytes, tandem_gloo_error *reason);
 
 /* Block until the next posted message of this buffer has arrived, or has been handed to the kernel. */
 tandem_gloo_result tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms,
-                                             tandem_gloo_why *why);
+                                             tandem_gloo_error *reason);
 tandem_gloo_result tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms,
-                                         tandem_gloo_why *why);
+                                         tandem_gloo_error *reason);
 
 #ifdef __cplusplus
 }

@@ -13,17 +13,17 @@
 
 static const uint32_t reducer_tag = UINT32_MAX; /* comm.h reserves it */
 
-typedef struct bucket {
+typedef struct reducer_bucket {
     tandem_bucket_view view;
-    bool is_handed;
+    bool is_ready;
     int64_t start_ns, end_ns;
-} bucket;
+} reducer_bucket;
 
 struct tandem_reducer {
     tandem_comm *comm;
     pthread_t thread;
-    tandem_bucket_arrival *arrival; /* NULL: a bucket that is handed over is there */
-    void *arrival_context;
+    tandem_bucket_wait *wait_bucket; /* NULL: a bucket that is handed over is there */
+    void *wait_context;
 
     pthread_mutex_t mutex;    /* guards all below */
     pthread_cond_t work_came; /* for the thread: the next bucket was handed over, or all is to end */
@@ -33,15 +33,15 @@ struct tandem_reducer {
     tandem_error failure;
     int n_reduced; /* buckets 0 … n_reduced - 1 of this step are */
     int n_bucket;
-    bucket bucket[];
+    reducer_bucket bucket[];
 };
 
 /* Waits, with the mutex held, for the next bucket. NULL: no more. */
-static bucket *next_bucket(tandem_reducer *reducer)
+static reducer_bucket *next_ready_bucket(tandem_reducer *reducer)
 {
     for (;;) {
         if (reducer->is_closing || reducer->has_failed) return NULL;
-        if (reducer->n_reduced < reducer->n_bucket && reducer->bucket[reducer->n_reduced].is_handed)
+        if (reducer->n_reduced < reducer->n_bucket && reducer->bucket[reducer->n_reduced].is_ready)
             return &reducer->bucket[reducer->n_reduced];
         pthread_cond_wait(&reducer->work_came, &reducer->mutex);
     }
@@ -51,13 +51,13 @@ static void *reduce_buckets(void *argument)
 {
     tandem_reducer *reducer = argument;
     pthread_mutex_lock(&reducer->mutex);
-    for (bucket *b; (b = next_bucket(reducer)) != NULL;) {
+    for (reducer_bucket *b; (b = next_ready_bucket(reducer)) != NULL;) {
         const tandem_bucket_view view = b->view;
         pthread_mutex_unlock(&reducer->mutex);
         tandem_error error = {TANDEM_OK, -1, ""};
         tandem_status status = TANDEM_OK;
-        if (reducer->arrival)
-            status = reducer->arrival(reducer->arrival_context, (int)(b - reducer->bucket), &error);
+        if (reducer->wait_bucket)
+            status = reducer->wait_bucket(reducer->wait_context, (int)(b - reducer->bucket), &error);
         const int64_t start_ns = tandem_now_ns();
         if (status == TANDEM_OK)
             status = tandem_comm_sum_f32(reducer->comm, view.data, view.n, reducer_tag, &error);
@@ -79,7 +79,7 @@ static void *reduce_buckets(void *argument)
 
 /* Starts the thread on its core, with every signal blocked: signals are for the threads of the application.
  * */
-static tandem_status start(tandem_reducer *reducer, int cpu, tandem_error *error)
+static tandem_status start_reducer_thread(tandem_reducer *reducer, int cpu, tandem_error *error)
 {
     if (cpu >= CPU_SETSIZE)
         return tandem_error_set(error, TANDEM_USAGE, "core %d; they are counted up to %d, -1 = any", cpu,
@@ -105,7 +105,7 @@ static tandem_status start(tandem_reducer *reducer, int cpu, tandem_error *error
     return TANDEM_OK;
 }
 
-static void destroy(tandem_reducer *reducer)
+static void destroy_reducer(tandem_reducer *reducer)
 {
     pthread_cond_destroy(&reducer->work_done);
     pthread_cond_destroy(&reducer->work_came);
@@ -127,20 +127,20 @@ tandem_status tandem_reducer_open(tandem_reducer **out, tandem_comm *comm, const
     pthread_mutex_init(&reducer->mutex, NULL);
     pthread_cond_init(&reducer->work_came, NULL);
     pthread_cond_init(&reducer->work_done, NULL);
-    const tandem_status status = start(reducer, cpu, error);
+    const tandem_status status = start_reducer_thread(reducer, cpu, error);
     if (status != TANDEM_OK) {
-        destroy(reducer);
+        destroy_reducer(reducer);
         return status;
     }
     *out = reducer;
     return TANDEM_OK;
 }
 
-void tandem_reducer_set_arrival(tandem_reducer *reducer, tandem_bucket_arrival *arrival, void *context)
+void tandem_reducer_set_wait(tandem_reducer *reducer, tandem_bucket_wait *wait, void *context)
 {
     pthread_mutex_lock(&reducer->mutex);
-    reducer->arrival = arrival;
-    reducer->arrival_context = context;
+    reducer->wait_bucket = wait;
+    reducer->wait_context = context;
     pthread_mutex_unlock(&reducer->mutex);
 }
 
@@ -152,14 +152,14 @@ void tandem_reducer_close(tandem_reducer *reducer)
     pthread_cond_signal(&reducer->work_came);
     pthread_mutex_unlock(&reducer->mutex);
     pthread_join(reducer->thread, NULL);
-    destroy(reducer);
+    destroy_reducer(reducer);
 }
 
 void tandem_reducer_ready(tandem_reducer *reducer, int b)
 {
     if (b < 0 || b >= reducer->n_bucket) return; /* wait() says so */
     pthread_mutex_lock(&reducer->mutex);
-    reducer->bucket[b].is_handed = true;
+    reducer->bucket[b].is_ready = true;
     if (b == reducer->n_reduced) pthread_cond_signal(&reducer->work_came);
     pthread_mutex_unlock(&reducer->mutex);
 }
@@ -186,6 +186,6 @@ void tandem_reducer_next_step(tandem_reducer *reducer)
     pthread_mutex_lock(&reducer->mutex);
     assert(reducer->has_failed || reducer->n_reduced == reducer->n_bucket);
     reducer->n_reduced = 0;
-    for (int b = 0; b < reducer->n_bucket; b++) reducer->bucket[b].is_handed = false;
+    for (int b = 0; b < reducer->n_bucket; b++) reducer->bucket[b].is_ready = false;
     pthread_mutex_unlock(&reducer->mutex);
 }

@@ -2,7 +2,7 @@
  * backend/comm.
  *
  * Rank r receives from r + 1 and sends to r - 1 (modulo n_rank). The data are cut into n_rank chunks (the
- * last may be short or empty), the chunks into segments, so that a segment travels while another is added.
+ * last may be short or empty), the chunks into slices, so that a slice travels while another is added.
  *
  * Sum (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC
  * 2009): in the first n_rank - 1 steps a chunk collects the summands of all ranks in ring order and ends at
@@ -37,6 +37,6 @@ size_t tandem_ring_scratch_bytes(const tandem_ring *ring);
 
 /* Runs the pass; blocks. On error the data are a mixture and the mesh is to be broken. */
 tandem_gloo_result tandem_ring_run(const tandem_ring *ring, tandem_gloo *gloo, void *scratch,
-                                   tandem_gloo_why *why);
+                                   tandem_gloo_error *reason);
 
 #endif

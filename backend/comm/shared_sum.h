@@ -10,30 +10,30 @@
 
 #include <stdbool.h>
 
-#include "backend/comm/presence.h"
-#include "backend/comm/segment.h"
+#include "backend/comm/membership.h"
+#include "backend/comm/shm_region.h"
 
 /* What this needs of a segment's common bytes. */
 size_t tandem_shared_sum_bytes(int n_rank);
 
 typedef struct tandem_shared_sum {
-    tandem_segment segment;
-    unsigned turn; /* sums that this rank has come to */
+    tandem_shm_region region;
+    unsigned sequence; /* sums that this rank has come to */
 } tandem_shared_sum;
 
 typedef enum tandem_shared_result {
     TANDEM_SHARED_OK,
-    TANDEM_SHARED_BROKEN,   /* a rank that it waits for is dead, has left, or has given up */
-    TANDEM_SHARED_LATE,     /* nothing came of it within the timeout */
-    TANDEM_SHARED_DISAGREES /* the ranks want to sum different places */
+    TANDEM_SHARED_BROKEN,  /* a rank that it waits for is dead, has left, or has given up */
+    TANDEM_SHARED_TIMEOUT, /* nothing came of it within the timeout */
+    TANDEM_SHARED_MISMATCH /* the ranks want to sum different places */
 } tandem_shared_result;
 
 /* Whether n floats at `data` are all of this rank's part. */
-bool tandem_shared_sum_holds(const tandem_shared_sum *sum, const float *data, size_t n);
+bool tandem_shared_sum_contains(const tandem_shared_sum *sum, const float *data, size_t n);
 
 /* Sums the n > 0 floats at the same place of each part, into all of them. Blocks, in the kernel. One at a
  * time. */
 tandem_shared_result tandem_shared_sum_run(tandem_shared_sum *sum, const float *data, size_t n,
-                                           const tandem_presence *presence, int64_t timeout_ns);
+                                           const tandem_membership *membership, int64_t timeout_ns);
 
 #endif

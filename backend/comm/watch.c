@@ -7,7 +7,7 @@
 #include <time.h>
 
 struct tandem_watch {
-    void (*look)(void *context);
+    void (*poll)(void *context);
     void *context;
     pthread_t thread;
     pthread_mutex_t mutex; /* guards is_closing */
@@ -24,7 +24,7 @@ static void add_100_ms(struct timespec *time)
     }
 }
 
-static void *keep_looking(void *argument)
+static void *poll_until_closed(void *argument)
 {
     tandem_watch *watch = argument;
     pthread_mutex_lock(&watch->mutex);
@@ -37,26 +37,26 @@ static void *keep_looking(void *argument)
             rc = pthread_cond_timedwait(&watch->closed, &watch->mutex, &next);
         if (watch->is_closing) break;
         pthread_mutex_unlock(&watch->mutex);
-        watch->look(watch->context);
+        watch->poll(watch->context);
         pthread_mutex_lock(&watch->mutex);
     }
     pthread_mutex_unlock(&watch->mutex);
     return NULL;
 }
 
-static void destroy(tandem_watch *watch)
+static void destroy_watch(tandem_watch *watch)
 {
     pthread_cond_destroy(&watch->closed);
     pthread_mutex_destroy(&watch->mutex);
     free(watch);
 }
 
-tandem_status tandem_watch_open(tandem_watch **out, void (*look)(void *context), void *context,
+tandem_status tandem_watch_open(tandem_watch **out, void (*poll)(void *context), void *context,
                                 tandem_error *error)
 {
     tandem_watch *watch = calloc(1, sizeof *watch);
     if (!watch) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a communicator");
-    watch->look = look;
+    watch->poll = poll;
     watch->context = context;
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
@@ -67,10 +67,10 @@ tandem_status tandem_watch_open(tandem_watch **out, void (*look)(void *context),
     sigset_t all, mask;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &mask);
-    const int failed = pthread_create(&watch->thread, NULL, keep_looking, watch);
+    const int failed = pthread_create(&watch->thread, NULL, poll_until_closed, watch);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
     if (failed) {
-        destroy(watch);
+        destroy_watch(watch);
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no thread could be had for a communicator");
     }
     *out = watch;
@@ -85,5 +85,5 @@ void tandem_watch_close(tandem_watch *watch)
     pthread_cond_signal(&watch->closed);
     pthread_mutex_unlock(&watch->mutex);
     pthread_join(watch->thread, NULL);
-    destroy(watch);
+    destroy_watch(watch);
 }

@@ -11,7 +11,7 @@
 typedef struct tandem_watch tandem_watch;
 
 /* Calls look(context) on a thread of its own, which blocks all signals. *watch is unchanged on error. */
-tandem_status tandem_watch_open(tandem_watch **watch, void (*look)(void *context), void *context,
+tandem_status tandem_watch_open(tandem_watch **watch, void (*poll)(void *context), void *context,
                                 tandem_error *error);
 /* Returns when the last look is over. NULL is fine. */
 void tandem_watch_close(tandem_watch *watch);

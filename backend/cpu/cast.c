@@ -30,7 +30,7 @@ static tandem_status not_finite(const tandem_kernel *kernel, uint32_t step, tand
 static float range_before(const tandem_kernel *kernel, const tandem_kernel_call *call)
 {
     if (call->history)
-        return call->repeats ? call->history->before : tandem_amax_history_range(call->history);
+        return call->reuse_range ? call->history->before : tandem_amax_history_range(call->history);
     return kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
 }
 
@@ -38,11 +38,10 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
                                   tandem_error *error)
 {
     const float range = range_before(kernel, call);
-    const int goes_on = call->history && !call->repeats;
+    const int goes_on = call->history && !call->reuse_range;
     float amax = 0;
     const tandem_rounding rounding = {
-        .seed = call->draws.seed,
-        .stream = {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}};
+        .seed = call->rng.seed, .stream = {call->rng.stream[0], call->rng.stream[1], call->rng.stream[2]}};
     const tandem_quantise_call quantise = {.x = call->in[0],
                                            .from = kernel->task.from,
                                            .rows = 1,
@@ -55,7 +54,7 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
                                            .amax = goes_on ? &amax : NULL};
     tandem_status status = tandem_kernels_quantise(kernel->device->isa, &quantise, error);
     if (status == TANDEM_OK && goes_on) status = tandem_amax_history_add(call->history, amax, error);
-    return status == TANDEM_OVER_LIMIT ? not_finite(kernel, call->draws.stream[0], error) : status;
+    return status == TANDEM_OVER_LIMIT ? not_finite(kernel, call->rng.stream[0], error) : status;
 }
 
 static tandem_status run_dequantise(const tandem_kernel *kernel, const tandem_kernel_call *call,

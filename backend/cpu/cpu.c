@@ -170,10 +170,10 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 /* --- The optimizer -------------------------------------------------------------------------------------- */
 
 static int update(void *device, const tandem_optimizer_options *options, int decays,
-                  const unsigned char *decay_of, float *weight, float *const *state, const float *gradient,
+                  const unsigned char *decay_mask, float *weight, float *const *state, const float *gradient,
                   int64_t n, int64_t t, const float *rates)
 {
-    (void)decay_of;
+    (void)decay_mask;
     (void)rates;
     const tandem_isa_kernels *isa = ((const cpu_device *)device)->isa;
     const float decay = decays ? options->decay : 0;

@@ -39,19 +39,19 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
     const float range =
         kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
     const tandem_rounding rounding = {
-        call->draws.seed, {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}, 0};
+        call->rng.seed, {call->rng.stream[0], call->rng.stream[1], call->rng.stream[2]}, 0};
     if (call->history)
         return cuda_kernel_result(kernel,
-                                  tandem_cuda_quantise_delayed(&to, call->in[0], type, call->history,
-                                                               call->repeats, device->amax_bits, &rounding,
-                                                               call->draws.since, device->stream),
+                                  tandem_cuda_quantise_delayed(
+                                      &to, call->in[0], type, call->history, call->reuse_range,
+                                      device->amax_bits, &rounding, call->rng.stream_offset, device->stream),
                                   error);
     int failed =
         range > 0 ? tandem_cuda_set_word(device->amax_bits, tandem_bits_of(range), device->stream)
                   : tandem_cuda_amax(device->amax_bits, call->in[0], type, elements(kernel), device->stream);
     if (!failed)
-        failed = tandem_cuda_quantise(&to, call->in[0], type, device->amax_bits, &rounding, call->draws.since,
-                                      device->stream);
+        failed = tandem_cuda_quantise(&to, call->in[0], type, device->amax_bits, &rounding,
+                                      call->rng.stream_offset, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 

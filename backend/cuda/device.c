@@ -99,7 +99,7 @@ static void close_device(void *device)
     free(cuda->event);
     if (cuda->amax_bits) cuda->vendor->free(cuda->amax_bits, 0);
     if (cuda->faults) cuda->vendor->free(cuda->faults, 0);
-    for (int lane = 0; lane < TANDEM_N_LANE; lane++) {
+    for (int lane = 0; lane < TANDEM_N_DEVICE_STREAM; lane++) {
         if (cuda->side_stream[lane]) cuda->vendor->stream_close(cuda->side_stream[lane]);
         if (cuda->stream_event[lane]) cuda->vendor->event_close(cuda->stream_event[lane]);
     }
@@ -119,9 +119,9 @@ static tandem_status open_parts(cuda_device *cuda, tandem_error *error)
     if (status != TANDEM_OK) return status;
     int failed = vendor->open(&cuda->libraries, cuda->index);
     if (!failed) failed = vendor->stream_open(&cuda->stream);
-    for (int lane = TANDEM_LANE_COMPUTE + 1; lane < TANDEM_N_LANE && !failed; lane++)
+    for (int lane = TANDEM_DEVICE_STREAM_COMPUTE + 1; lane < TANDEM_N_DEVICE_STREAM && !failed; lane++)
         failed = vendor->stream_open(&cuda->side_stream[lane]);
-    for (int lane = 0; lane < TANDEM_N_LANE && !failed; lane++)
+    for (int lane = 0; lane < TANDEM_N_DEVICE_STREAM && !failed; lane++)
         failed = vendor->event_open(&cuda->stream_event[lane]);
     if (!failed) failed = vendor->alloc((void **)&cuda->faults, sizeof *cuda->faults, 0);
     if (!failed) failed = vendor->alloc((void **)&cuda->amax_bits, 2 * sizeof *cuda->amax_bits, 0);
@@ -191,10 +191,10 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     return kernel->run(kernel, &aligned, error);
 }
 
-static tandem_status recall(void *device, const tandem_algorithm *choice, int n, int tries,
+static tandem_status recall(void *device, const tandem_algorithm *choice, int n, int autotune,
                             tandem_error *error)
 {
-    return cuda_choices_recall(((cuda_device *)device)->choices, choice, n, tries, error);
+    return cuda_choices_recall(((cuda_device *)device)->choices, choice, n, autotune, error);
 }
 
 static const tandem_algorithm *tried(const void *device, int *n)
@@ -205,7 +205,7 @@ static const tandem_algorithm *tried(const void *device, int *n)
 /* --- The optimizer -------------------------------------------------------------------------------------- */
 
 static int update(void *device, const tandem_optimizer_options *options, int decays,
-                  const unsigned char *decay_of, float *weight, float *const *state, const float *gradient,
+                  const unsigned char *decay_mask, float *weight, float *const *state, const float *gradient,
                   int64_t n, int64_t t, const float *rates)
 {
     cuda_device *cuda = device;
@@ -213,7 +213,7 @@ static int update(void *device, const tandem_optimizer_options *options, int dec
     const size_t padded = ((size_t)n + 15) / 16 * 16;
     int failed;
     if (options->kind == TANDEM_SGD) {
-        failed = tandem_cuda_sgd(weight, state[0], gradient, decay_of, padded, options->rate,
+        failed = tandem_cuda_sgd(weight, state[0], gradient, decay_mask, padded, options->rate,
                                  options->momentum, decay, rates, &cuda->faults->not_finite, cuda->stream);
     } else {
         const tandem_adamw adamw = {options->rate,
@@ -223,7 +223,7 @@ static int update(void *device, const tandem_optimizer_options *options, int dec
                                     decay,
                                     tandem_adamw_correction(options->beta1, t),
                                     tandem_adamw_correction(options->beta2, t)};
-        failed = tandem_cuda_adamw(weight, state[0], state[1], gradient, decay_of, padded, &adamw, rates,
+        failed = tandem_cuda_adamw(weight, state[0], state[1], gradient, decay_mask, padded, &adamw, rates,
                                    &cuda->faults->not_finite, cuda->stream);
     }
     if (failed) cuda->failed_update = failed;
@@ -340,9 +340,9 @@ static tandem_status settle(void *device, int *is_finite, tandem_error *error)
 
 /* --- Lanes ---------------------------------------------------------------------------------------------- */
 
-static tandem_cuda_stream stream_of(const cuda_device *cuda, tandem_lane lane)
+static tandem_cuda_stream stream_of(const cuda_device *cuda, tandem_device_stream lane)
 {
-    return lane == TANDEM_LANE_COMPUTE ? cuda->stream : cuda->side_stream[lane];
+    return lane == TANDEM_DEVICE_STREAM_COMPUTE ? cuda->stream : cuda->side_stream[lane];
 }
 
 static tandem_status marks(void *device, int n, tandem_error *error)
@@ -361,7 +361,7 @@ static tandem_status marks(void *device, int n, tandem_error *error)
     return TANDEM_OK;
 }
 
-static tandem_status mark(void *device, tandem_lane lane, int k, tandem_error *error)
+static tandem_status mark(void *device, tandem_device_stream lane, int k, tandem_error *error)
 {
     const cuda_device *cuda = device;
     const tandem_cuda_stream stream = stream_of(cuda, lane);
@@ -372,13 +372,14 @@ static tandem_status mark(void *device, tandem_lane lane, int k, tandem_error *e
 
 /* By an event of the lane's own: in a graph, marks are for the world outside, and nothing there may wait for
  * one. */
-static tandem_status follow(void *device, tandem_lane lane, tandem_lane leader, tandem_error *error)
+static tandem_status follow(void *device, tandem_device_stream lane, tandem_device_stream leader,
+                            tandem_error *error)
 {
     cuda_device *cuda = device;
     int failed = cuda->vendor->event_record(cuda->stream_event[lane], stream_of(cuda, leader));
     if (!failed) failed = cuda->vendor->stream_wait_event(stream_of(cuda, lane), cuda->stream_event[lane]);
     if (failed) return failed_to(cuda, "wait for an event", failed, error);
-    cuda->is_forked[lane] = cuda->is_capturing && lane != TANDEM_LANE_COMPUTE;
+    cuda->is_forked[lane] = cuda->is_capturing && lane != TANDEM_DEVICE_STREAM_COMPUTE;
     return TANDEM_OK;
 }
 
@@ -397,8 +398,8 @@ static tandem_status elapsed(int64_t *ns, void *device, int from, int to, tandem
     return failed ? failed_to(cuda, "say when it did its work", failed, error) : TANDEM_OK;
 }
 
-static tandem_status queue_copy(void *device, tandem_lane lane, void *to, const void *from, uint64_t bytes,
-                                tandem_error *error)
+static tandem_status queue_copy(void *device, tandem_device_stream lane, void *to, const void *from,
+                                uint64_t bytes, tandem_error *error)
 {
     const cuda_device *cuda = device;
     const int failed = cuda->vendor->copy(to, from, bytes, stream_of(cuda, lane));
@@ -435,8 +436,10 @@ static tandem_status record(void *device, tandem_error *error)
 static tandem_status join(cuda_device *cuda, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    for (int lane = TANDEM_LANE_COMPUTE + 1; lane < TANDEM_N_LANE && status == TANDEM_OK; lane++)
-        if (cuda->is_forked[lane]) status = follow(cuda, TANDEM_LANE_COMPUTE, (tandem_lane)lane, error);
+    for (int lane = TANDEM_DEVICE_STREAM_COMPUTE + 1; lane < TANDEM_N_DEVICE_STREAM && status == TANDEM_OK;
+         lane++)
+        if (cuda->is_forked[lane])
+            status = follow(cuda, TANDEM_DEVICE_STREAM_COMPUTE, (tandem_device_stream)lane, error);
     memset(cuda->is_forked, 0, sizeof cuda->is_forked);
     return status;
 }
@@ -488,36 +491,36 @@ static const char *version(void)
 
 const tandem_device_backend tandem_cuda_backend = {
     .prefix = "cuda",
-    .look = look,
+    .describe = look,
     .open = open_device,
     .close = close_device,
     .prepare = prepare,
     .release = release,
     .run = run,
-    .recall = recall,
-    .tried = tried,
+    .load_algorithms = recall,
+    .tuned_algorithms = tried,
     .update = update,
     .version = version,
-    .take = take,
-    .give = give,
+    .alloc = take,
+    .free = give,
     .lock = lock,
     .unlock = unlock,
     .free_bytes = free_bytes,
     .clocks = clocks,
     .copy = copy,
-    .settle = settle,
-    .marks = marks,
-    .mark = mark,
-    .follow = follow,
-    .reach = reach,
-    .elapsed = elapsed,
-    .queue_copy = queue_copy,
-    .noise = noise,
-    .track = track,
-    .record = record,
-    .recorded = recorded,
-    .replay = replay,
-    .forget = forget,
+    .device_sync = settle,
+    .events_create = marks,
+    .event_record = mark,
+    .stream_wait_stream = follow,
+    .event_sync = reach,
+    .event_elapsed = elapsed,
+    .copy_async = queue_copy,
+    .fill_noise = noise,
+    .batchnorm_update = track,
+    .graph_begin_capture = record,
+    .graph_end_capture = recorded,
+    .graph_launch = replay,
+    .graph_destroy = forget,
 };
 
 /* The one exported function: the table, or NULL where `version` is not that of backend.h when this was built.

@@ -201,7 +201,8 @@ int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *ou
                                        const float *variance, void *workspace, tandem_cuda_stream stream);
 
 /* Both [2 × columns], means before variances: running becomes 0.9 of itself and 0.1 of the batch's, whose
- * variances are multiplied by `unbiased` first.  CPU: tandem_running_follow (backend/running.c). */
+ * variances are multiplied by `unbiased` first.  CPU: tandem_batchnorm_stats_update
+ * (backend/batchnorm_stats.c). */
 int tandem_cuda_track(float *running, const float *batch, size_t columns, float unbiased,
                       tandem_cuda_stream stream);
 

@@ -19,14 +19,14 @@ typedef struct cuda_device {
     char name[TANDEM_DEVICE_NAME];
     const cuda_vendor *vendor;
     cuda_libraries *libraries;
-    tandem_cuda_stream stream;                     /* of kernels: the first lane */
-    tandem_cuda_stream side_stream[TANDEM_N_LANE]; /* of the other lanes; the first is NULL */
-    tandem_cuda_event *event;                      /* [n_event] */
-    int n_event, index;                            /* index: of the card */
-    tandem_cuda_event stream_event[TANDEM_N_LANE]; /* what a lane follows */
+    tandem_cuda_stream stream;                              /* of kernels: the first lane */
+    tandem_cuda_stream side_stream[TANDEM_N_DEVICE_STREAM]; /* of the other lanes; the first is NULL */
+    tandem_cuda_event *event;                               /* [n_event] */
+    int n_event, index;                                     /* index: of the card */
+    tandem_cuda_event stream_event[TANDEM_N_DEVICE_STREAM]; /* what a lane follows */
     /* work is put down in a graph; is_forked: on this lane, too */
     int is_capturing;
-    int is_forked[TANDEM_N_LANE];
+    int is_forked[TANDEM_N_DEVICE_STREAM];
     int has_external_events; /* it has been tried, and marks in a graph can be waited for */
     int failed_update;       /* error of a launch of the optimizer, until `settle` tells it */
     cuda_card card;

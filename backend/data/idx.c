@@ -7,13 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backend/data/file.h"
+#include "backend/data/data_file.h"
 
 enum { TYPE_UNSIGNED_BYTE = 8 };
 
 /* Bytes that the file should have by its header; 0 where the header itself is incomplete or no IDX header,
  * UINT64_MAX where 64 bits cannot count them. */
-static uint64_t bytes_expected(const uint8_t *bytes, size_t n)
+static uint64_t expected_idx_bytes(const uint8_t *bytes, size_t n)
 {
     if (n < 4 || bytes[0] != 0 || bytes[1] != 0 || bytes[3] < 1 || bytes[3] > TANDEM_IDX_DIMENSIONS) return 0;
     const size_t header = 4 + 4 * (size_t)bytes[3];
@@ -27,7 +27,7 @@ static uint64_t bytes_expected(const uint8_t *bytes, size_t n)
     return product > UINT64_MAX - header ? UINT64_MAX : product + header;
 }
 
-static tandem_status check_magic(const uint8_t *bytes, size_t n, const char *path, tandem_error *error)
+static tandem_status check_idx_magic(const uint8_t *bytes, size_t n, const char *path, tandem_error *error)
 {
     if (n < 4)
         return tandem_error_set(error, TANDEM_MALFORMED,
@@ -52,14 +52,14 @@ static tandem_status check_magic(const uint8_t *bytes, size_t n, const char *pat
 tandem_status tandem_idx_parse(tandem_idx *idx, const uint8_t *bytes, size_t n, const char *path,
                                tandem_error *error)
 {
-    const tandem_status status = check_magic(bytes, n, path, error);
+    const tandem_status status = check_idx_magic(bytes, n, path, error);
     if (status != TANDEM_OK) return status;
     const size_t header = 4 + 4 * (size_t)bytes[3];
     if (n < header)
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "%s is cut short: got %zu bytes, expected a header of %zu for %d dimensions.",
                                 path, n, header, bytes[3]);
-    const uint64_t expected = bytes_expected(bytes, n);
+    const uint64_t expected = expected_idx_bytes(bytes, n);
     if (n != expected)
         return tandem_error_set(error, TANDEM_MALFORMED, "%s %s: got %zu bytes, expected %llu by its header.",
                                 path, n < expected ? "is cut short" : "is too long", n,
@@ -75,13 +75,13 @@ tandem_status tandem_idx_parse(tandem_idx *idx, const uint8_t *bytes, size_t n, 
 }
 
 /* One of the four files: its bytes, and the view of them. */
-typedef struct part {
+typedef struct idx_part {
     char path[PATH_MAX];
-    tandem_file file;
+    tandem_data_file file;
     tandem_idx idx;
-} part;
+} idx_part;
 
-static tandem_status find_part(part *p, const char *directory, const char *name, tandem_error *error)
+static tandem_status find_idx_part(idx_part *p, const char *directory, const char *name, tandem_error *error)
 {
     static const char *const ends[] = {"", ".gz"};
     for (int i = 0; i < 2; i++) {
@@ -100,14 +100,14 @@ static tandem_status find_part(part *p, const char *directory, const char *name,
                             directory, name, name);
 }
 
-static tandem_status read_part(part *p, const char *directory, const char *name, tandem_error *error)
+static tandem_status read_idx_part(idx_part *p, const char *directory, const char *name, tandem_error *error)
 {
-    tandem_status status = find_part(p, directory, name, error);
+    tandem_status status = find_idx_part(p, directory, name, error);
     if (status != TANDEM_OK) return status;
-    status = tandem_data_file_read(&p->file, p->path, TANDEM_FILE_LIMIT, error);
+    status = tandem_data_file_read(&p->file, p->path, TANDEM_DATA_FILE_LIMIT, error);
     if (status != TANDEM_OK) return status;
     if (p->file.cut_short) {
-        const uint64_t expected = bytes_expected(p->file.bytes, p->file.n);
+        const uint64_t expected = expected_idx_bytes(p->file.bytes, p->file.n);
         if (expected == 0)
             return tandem_error_set(error, TANDEM_MALFORMED,
                                     "%s is cut short: its gzip stream breaks off after %zu bytes, expected "
@@ -123,7 +123,8 @@ static tandem_status read_part(part *p, const char *directory, const char *name,
     return tandem_idx_parse(&p->idx, p->file.bytes, p->file.n, p->path, error);
 }
 
-static tandem_status check_pair(const part *images, const part *labels, tandem_error *error)
+static tandem_status check_images_and_labels(const idx_part *images, const idx_part *labels,
+                                             tandem_error *error)
 {
     if (images->idx.n_dimension < 3)
         return tandem_error_set(error, TANDEM_MALFORMED,
@@ -145,7 +146,7 @@ static tandem_status check_pair(const part *images, const part *labels, tandem_e
     return TANDEM_OK;
 }
 
-static tandem_status check_same_shape(const part *train, const part *test, tandem_error *error)
+static tandem_status check_same_image_shape(const idx_part *train, const idx_part *test, tandem_error *error)
 {
     if (memcmp(train->idx.size + 1, test->idx.size + 1, 3 * sizeof train->idx.size[0]) == 0) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_MALFORMED,
@@ -157,7 +158,8 @@ static tandem_status check_same_shape(const part *train, const part *test, tande
 }
 
 /* The classes are those of the training labels, ten at least: no output of a model stands for any other. */
-static tandem_status count_classes(int *n_class, const part *train, const part *test, tandem_error *error)
+static tandem_status count_label_classes(int *n_class, const idx_part *train, const idx_part *test,
+                                         tandem_error *error)
 {
     int n = 10;
     for (size_t i = 0; i < train->idx.n_value; i++)
@@ -173,7 +175,7 @@ static tandem_status count_classes(int *n_class, const part *train, const part *
 }
 
 /* Mean and deviation of the pixels in [0, 1], from exact counts of their 256 values. */
-static void measure(float *mean, float *deviation, const tandem_idx *images)
+static void measure_pixels(float *mean, float *deviation, const tandem_idx *images)
 {
     uint64_t count[256] = {0};
     for (size_t i = 0; i < images->n_value; i++) count[images->values[i]]++;
@@ -186,7 +188,7 @@ static void measure(float *mean, float *deviation, const tandem_idx *images)
 }
 
 /* Hands the values over to the data set, without their header. */
-static uint8_t *keep_values(part *p)
+static uint8_t *release_values(idx_part *p)
 {
     uint8_t *const bytes = p->file.bytes;
     memmove(bytes, p->idx.values, p->idx.n_value);
@@ -201,14 +203,14 @@ tandem_status tandem_idx_open(tandem_data *data, const char *directory, tandem_e
                                               "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
     tandem_status status = TANDEM_OK;
     int n_class = 0;
-    part *const p = calloc(N_PART, sizeof *p);
+    idx_part *const p = calloc(N_PART, sizeof *p);
     if (!p) return tandem_error_set(error, TANDEM_NO_MEMORY, "No memory to read %s.", directory);
     for (int i = 0; i < N_PART && status == TANDEM_OK; i++)
-        status = read_part(&p[i], directory, names[i], error);
-    if (status == TANDEM_OK) status = check_pair(&p[TRAIN_IMAGES], &p[TRAIN_LABELS], error);
-    if (status == TANDEM_OK) status = check_pair(&p[TEST_IMAGES], &p[TEST_LABELS], error);
-    if (status == TANDEM_OK) status = check_same_shape(&p[TRAIN_IMAGES], &p[TEST_IMAGES], error);
-    if (status == TANDEM_OK) status = count_classes(&n_class, &p[TRAIN_LABELS], &p[TEST_LABELS], error);
+        status = read_idx_part(&p[i], directory, names[i], error);
+    if (status == TANDEM_OK) status = check_images_and_labels(&p[TRAIN_IMAGES], &p[TRAIN_LABELS], error);
+    if (status == TANDEM_OK) status = check_images_and_labels(&p[TEST_IMAGES], &p[TEST_LABELS], error);
+    if (status == TANDEM_OK) status = check_same_image_shape(&p[TRAIN_IMAGES], &p[TEST_IMAGES], error);
+    if (status == TANDEM_OK) status = count_label_classes(&n_class, &p[TRAIN_LABELS], &p[TEST_LABELS], error);
     if (status == TANDEM_OK) {
         const tandem_idx *const train = &p[TRAIN_IMAGES].idx;
         data->kind = TANDEM_DATA_IMAGES;
@@ -218,11 +220,11 @@ tandem_status tandem_idx_open(tandem_data *data, const char *directory, tandem_e
         data->width = (int)train->size[2];
         data->channels = (int)train->size[3];
         data->n_class = n_class;
-        measure(&data->mean, &data->deviation, train);
-        data->pixels_train = keep_values(&p[TRAIN_IMAGES]);
-        data->pixels_test = keep_values(&p[TEST_IMAGES]);
-        data->labels_train = keep_values(&p[TRAIN_LABELS]);
-        data->labels_test = keep_values(&p[TEST_LABELS]);
+        measure_pixels(&data->mean, &data->deviation, train);
+        data->pixels_train = release_values(&p[TRAIN_IMAGES]);
+        data->pixels_test = release_values(&p[TEST_IMAGES]);
+        data->labels_train = release_values(&p[TRAIN_LABELS]);
+        data->labels_test = release_values(&p[TEST_LABELS]);
     }
     for (int i = 0; i < N_PART; i++) free(p[i].file.bytes);
     free(p);
@@ -239,21 +241,21 @@ void tandem_data_read_image(const tandem_data *data, int test, int64_t sample, f
 
 /* Where place i of `n` lies between the pixels of a row of `size`: `first` and the next, which gets `weight`.
  * */
-typedef struct between {
+typedef struct pixel_blend {
     int64_t first, next;
     float weight;
-} between;
+} pixel_blend;
 
-static between place_between(int64_t i, int64_t n, int64_t size)
+static pixel_blend blend_at(int64_t i, int64_t n, int64_t size)
 {
     const double at = ((double)i + 0.5) * (double)size / (double)n - 0.5;
-    if (at <= 0) return (between){0, 0, 0};
+    if (at <= 0) return (pixel_blend){0, 0, 0};
     const int64_t first = (int64_t)at;
-    if (first >= size - 1) return (between){size - 1, size - 1, 0};
-    return (between){first, first + 1, (float)(at - (double)first)};
+    if (first >= size - 1) return (pixel_blend){size - 1, size - 1, 0};
+    return (pixel_blend){first, first + 1, (float)(at - (double)first)};
 }
 
-static float blend(float a, float b, float weight) { return a + (b - a) * weight; }
+static float interpolate(float a, float b, float weight) { return a + (b - a) * weight; }
 
 void tandem_data_read_resized(const tandem_data *data, int test, int64_t sample, int height, int width,
                               int channels, float *x, int32_t *label)
@@ -262,14 +264,15 @@ void tandem_data_read_resized(const tandem_data *data, int test, int64_t sample,
     const uint8_t *const pixels =
         (test ? data->pixels_test : data->pixels_train) + sample * data->height * w * c;
     for (int64_t i = 0; i < height; i++) {
-        const between y = place_between(i, height, data->height);
+        const pixel_blend y = blend_at(i, height, data->height);
         const uint8_t *const upper = pixels + y.first * w * c, *const lower = pixels + y.next * w * c;
         for (int64_t j = 0; j < width; j++) {
-            const between z = place_between(j, width, w);
+            const pixel_blend z = blend_at(j, width, w);
             for (int64_t k = 0; k < channels; k++) {
                 const int64_t left = z.first * c + k % c, right = z.next * c + k % c;
-                const float pixel = blend(blend((float)upper[left], (float)upper[right], z.weight),
-                                          blend((float)lower[left], (float)lower[right], z.weight), y.weight);
+                const float pixel =
+                    interpolate(interpolate((float)upper[left], (float)upper[right], z.weight),
+                                interpolate((float)lower[left], (float)lower[right], z.weight), y.weight);
                 *x++ = (pixel / 255.0f - data->mean) / data->deviation;
             }
         }

@@ -2,17 +2,17 @@
 
 #include <stdlib.h>
 
-#include "backend/data/file.h"
+#include "backend/data/data_file.h"
 #include "base/philox.h"
 
 /* Where the test part begins: it is the last tenth. */
-static int64_t test_start(int64_t n_text) { return n_text - n_text / 10; }
+static int64_t test_part_start(int64_t n_text) { return n_text - n_text / 10; }
 
 /* Windows of length + 1 symbols (each has a next one), `length` apart. */
-static int64_t n_window(int64_t n_symbol, int length) { return (n_symbol - 1) / length; }
+static int64_t n_text_window(int64_t n_symbol, int length) { return (n_symbol - 1) / length; }
 
-static tandem_status encode(tandem_data *data, int length, uint8_t *bytes, size_t n, const char *path,
-                            tandem_error *error)
+static tandem_status encode_text(tandem_data *data, int length, uint8_t *bytes, size_t n, const char *path,
+                                 tandem_error *error)
 {
     if (length < 1)
         return tandem_error_set(error, TANDEM_USAGE,
@@ -34,8 +34,8 @@ static tandem_status encode(tandem_data *data, int length, uint8_t *bytes, size_
 
     data->kind = TANDEM_DATA_TEXT;
     data->n_text = (int64_t)n;
-    data->n_train = n_window(test_start(data->n_text), length);
-    data->n_test = n_window(data->n_text - test_start(data->n_text), length);
+    data->n_train = n_text_window(test_part_start(data->n_text), length);
+    data->n_test = n_text_window(data->n_text - test_part_start(data->n_text), length);
     data->n_class = n_class;
     data->text = bytes;
     data->length = length;
@@ -45,27 +45,27 @@ static tandem_status encode(tandem_data *data, int length, uint8_t *bytes, size_
 
 tandem_status tandem_text_open(tandem_data *data, const char *path, int length, tandem_error *error)
 {
-    tandem_file file = {0};
-    tandem_status status = tandem_data_file_read(&file, path, TANDEM_FILE_LIMIT, error);
+    tandem_data_file file = {0};
+    tandem_status status = tandem_data_file_read(&file, path, TANDEM_DATA_FILE_LIMIT, error);
     if (status != TANDEM_OK) return status;
     if (file.cut_short)
         status = tandem_error_set(error, TANDEM_MALFORMED,
                                   "%s is cut short: its gzip stream breaks off after %zu bytes of text.",
                                   path, file.n);
     else
-        status = encode(data, length, file.bytes, file.n, path, error);
+        status = encode_text(data, length, file.bytes, file.n, path, error);
     if (status != TANDEM_OK) free(file.bytes);
     return status;
 }
 
-static const uint8_t *window_of(const tandem_data *data, int test, int64_t sample)
+static const uint8_t *text_window(const tandem_data *data, int test, int64_t sample)
 {
-    return data->text + (test ? test_start(data->n_text) : 0) + sample * data->length;
+    return data->text + (test ? test_part_start(data->n_text) : 0) + sample * data->length;
 }
 
 void tandem_data_read_text(const tandem_data *data, int test, int64_t sample, int32_t *tokens, int32_t *label)
 {
-    const uint8_t *const window = window_of(data, test, sample);
+    const uint8_t *const window = text_window(data, test, sample);
     for (int i = 0; i < data->length; i++) {
         tokens[i] = window[i];
         label[i] = window[i + 1];
@@ -75,13 +75,13 @@ void tandem_data_read_text(const tandem_data *data, int test, int64_t sample, in
 void tandem_data_read_text_class(const tandem_data *data, int test, int64_t sample, int32_t *tokens,
                                  int32_t *label)
 {
-    const uint8_t *const window = window_of(data, test, sample);
+    const uint8_t *const window = text_window(data, test, sample);
     for (int i = 0; i < data->length; i++) tokens[i] = window[i];
     *label = window[data->length];
 }
 
 /* A number in 0 … n−1 from a word. */
-static int64_t below(uint32_t word, int64_t n) { return (int64_t)((uint64_t)word * (uint64_t)n >> 32); }
+static int64_t word_below(uint32_t word, int64_t n) { return (int64_t)((uint64_t)word * (uint64_t)n >> 32); }
 
 /* Places are taken in order, each with the chance that leaves every choice of the rest equally likely.
  * Source: Knuth, The Art of Computer Programming, volume 2, 3.4.2, algorithm S. */
@@ -93,13 +93,13 @@ void tandem_data_mask(int32_t *tokens, int32_t *label, int64_t length, int64_t n
                                      TANDEM_DRAW_MASK};
         const tandem_philox_block draw = tandem_philox(counter, seed);
         label[i] = -1;
-        if (below(draw.word[0], length - i) >= n) continue;
+        if (word_below(draw.word[0], length - i) >= n) continue;
         n--;
         label[i] = tokens[i];
-        const int64_t tenth = below(draw.word[1], 10);
+        const int64_t tenth = word_below(draw.word[1], 10);
         if (tenth < 8)
             tokens[i] = mask;
         else if (tenth == 8)
-            tokens[i] = (int32_t)below(draw.word[2], n_symbol);
+            tokens[i] = (int32_t)word_below(draw.word[2], n_symbol);
     }
 }

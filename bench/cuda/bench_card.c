@@ -49,7 +49,7 @@ int main(int n, char **word)
         printf("SKIP: %s\n", error.text);
         return 0;
     }
-    if (status == TANDEM_OK) status = tandem_cuda_backend.recall(device, NULL, 0, 1, &error);
+    if (status == TANDEM_OK) status = tandem_cuda_backend.load_algorithms(device, NULL, 0, 1, &error);
     if (status == TANDEM_OK) {
         c.device = device;
         describe(c.out, c.device);

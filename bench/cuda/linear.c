@@ -142,7 +142,7 @@ static tandem_status bind(layer *l, int t, tandem_kernel_call *call, tandem_erro
         }
         call->out[k] = at;
     }
-    call->draws = (tandem_draws){.seed = 1, .stream = {0, (uint32_t)task->op, 0}};
+    call->rng = (tandem_rng_stream){.seed = 1, .stream = {0, (uint32_t)task->op, 0}};
     call->row_weight = 1;
     return status;
 }

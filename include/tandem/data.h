@@ -46,13 +46,13 @@ typedef struct tandem_data {
 tandem_status tandem_data_open(tandem_data *data, const char *source, int length, tandem_error *error);
 void tandem_data_close(tandem_data *data); /* an all-zero one is fine, and is what it leaves */
 
-/* The sets that have a name: a row each; tandem_data_at(i) is NULL behind the last. */
+/* The sets that have a name: a row each; tandem_data_set_at(i) is NULL behind the last. */
 typedef struct tandem_data_set {
     const char *name;    /* "fashion-mnist" */
     const char *package; /* Debian's package that installs it */
     const char *text;    /* what it is, in a few words */
 } tandem_data_set;
-const tandem_data_set *tandem_data_at(int i);
+const tandem_data_set *tandem_data_set_at(int i);
 
 /* tandem_data_find: the directory of the set `name`, into path[size]: $TANDEM_DATA/NAME,
  * /usr/share/datasets/NAME or /usr/local/share/datasets/NAME, the first that is a directory. Errors as
@@ -80,7 +80,7 @@ typedef struct tandem_data_cursor {
     int64_t n;
 } tandem_data_cursor;
 tandem_status tandem_data_sample(int64_t *sample, tandem_data_cursor *cursor, const tandem_data *data,
-                                 uint64_t seed, int64_t step, int64_t global_batch, int64_t place,
+                                 uint64_t seed, int64_t step, int64_t global_batch, int64_t position,
                                  tandem_error *error);
 void tandem_data_cursor_free(tandem_data_cursor *cursor);
 

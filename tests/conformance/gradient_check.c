@@ -119,9 +119,9 @@ static double loss(subject *s, double *size)
     tandem_kernel_call call = {.workspace = s->workspace,
                                .row_weight = 1,
                                .smoothing = case_smoothing,
-                               .first_place = case_first_place,
+                               .first_sample = case_first_place,
                                /* as operands_run's */
-                               .draws = {.seed = 1, .stream = {3, 1, TANDEM_DRAW_ACTIVATION}}};
+                               .rng = {.seed = 1, .stream = {3, 1, TANDEM_DRAW_ACTIVATION}}};
     tandem_error error = {0};
     for (int k = 0; k < s->of_forward.n_in; k++) call.in[k] = s->of_forward.in[k].data;
     for (int k = 0; k < s->of_forward.n_out; k++) call.out[k] = s->of_forward.out[k].data;

@@ -577,10 +577,10 @@ static void prepare_call(kernel_run *run, task_operands *operands, uint64_t seed
     }
     if (run->adds_up) run->call.in[operands->n_in] = operands->out[0].data;
     run->call.workspace = run->workspace.data;
-    run->call.draws = (tandem_draws){.seed = seed, .stream = {3, 1, TANDEM_DRAW_ACTIVATION}};
+    run->call.rng = (tandem_rng_stream){.seed = seed, .stream = {3, 1, TANDEM_DRAW_ACTIVATION}};
     run->call.row_weight = row_weight;
     run->call.smoothing = case_smoothing;
-    run->call.first_place = case_first_place;
+    run->call.first_sample = case_first_place;
 }
 
 static int once(kernel_run *run, task_operands *operands, char *complaint, size_t size)

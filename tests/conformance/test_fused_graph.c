@@ -71,7 +71,7 @@ static void train(trained *out, const tandem_backend_api *backend, tandem_worker
         if (tandem_op_row_get(graph->op[i].kind)->precisions) tandem_step_set(step, i, precision);
     tandem_step_resolve(step);
     const tandem_executor_options how = {
-        .step = step, .seed = 3, .global_batch = BATCH, .without_exchange = 1};
+        .step = step, .seed = 3, .global_batch = BATCH, .without_all_reduce = 1};
     if (backend->executor_open(&executor, worker, &how, &error) != TANDEM_OK) fail_msg("%s", error.text);
     for (int k = 0; k < STEPS; k++)
         if (backend->executor_step(executor, k, &out->loss[k], &error) != TANDEM_OK)

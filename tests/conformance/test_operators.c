@@ -69,7 +69,7 @@ static tandem_status quantise(bench *b, float first, float value, float *scale, 
         const tandem_kernel_call call = {.in = {operands.in[0].data},
                                          .out = {operands.out[0].data},
                                          .out_scale = {&written},
-                                         .draws = {.seed = 1}};
+                                         .rng = {.seed = 1}};
         status = b->backend->run(kernel, &call, error);
         *scale = written;
     }

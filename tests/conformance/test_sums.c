@@ -188,8 +188,9 @@ static void compare(subject *s, const tandem_executor *added, const tandem_execu
             complain(s, "gradient of '%s': added in place it is off by %.3g, allowed is %.3g",
                      s->graph->op[s->graph->parameter[p].op].name, off, allowed(s->precision));
     }
-    if (s->backend->executor_allocated(added) != s->backend->executor_memory(added)->peak)
-        complain(s, "%llu bytes were allocated", (unsigned long long)s->backend->executor_allocated(added));
+    if (s->backend->executor_allocated_bytes(added) != s->backend->executor_memory(added)->peak)
+        complain(s, "%llu bytes were allocated",
+                 (unsigned long long)s->backend->executor_allocated_bytes(added));
 }
 
 /* Of x's weight, by the stencil of gradient_check.h. */

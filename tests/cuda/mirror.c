@@ -30,14 +30,14 @@ static tandem_status open_twin(twin *t, void *device, size_t bytes, tandem_error
     t->host = malloc(bytes + 2 * EDGE);
     if (!t->host)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a copy of %zu bytes", bytes);
-    const tandem_status status = tandem_cuda_backend.take(device, &card, bytes + 2 * EDGE, 0, error);
+    const tandem_status status = tandem_cuda_backend.alloc(device, &card, bytes + 2 * EDGE, 0, error);
     t->card = card;
     return status;
 }
 
 static void close_twin(twin *t, void *device)
 {
-    if (t->card) tandem_cuda_backend.give(device, t->card, 0);
+    if (t->card) tandem_cuda_backend.free(device, t->card, 0);
     free(t->host);
 }
 
@@ -133,7 +133,7 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     int is_finite = 0;
     tandem_status status = send_all(&there, kernel, call, error);
     if (status == TANDEM_OK) status = tandem_cuda_backend.run(kernel->real, &there, error);
-    if (status == TANDEM_OK) status = tandem_cuda_backend.settle(kernel->device, &is_finite, error);
+    if (status == TANDEM_OK) status = tandem_cuda_backend.device_sync(kernel->device, &is_finite, error);
     if (status == TANDEM_OK) status = fetch(&kernel->scales, kernel->device, scales, error);
     if (status == TANDEM_OK) status = fetch(&kernel->workspace, kernel->device, call->workspace, error);
     for (int k = 0; k < kernel->n_in && status == TANDEM_OK; k++) /* which it has no business to change */

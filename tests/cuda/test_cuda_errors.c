@@ -20,7 +20,7 @@
 #include "tests/cuda/stand_in.h"
 
 /* backend/worker.h */
-tandem_status tandem_cuda_library(const tandem_device_backend **backend, tandem_error *error);
+tandem_status tandem_cuda_backend_load(const tandem_device_backend **backend, tandem_error *error);
 
 /* --- Opening -------------------------------------------------------------------------------------------- */
 
@@ -126,9 +126,10 @@ static subject open_subject(void)
     subject s = {0};
     tandem_error error = {0};
     assert_int_equal(tandem_cuda_open_with(&s.device, "cuda:0", &stand_in_vendor, &error), TANDEM_OK);
-    assert_int_equal(tandem_cuda_backend.take(s.device, &s.memory, sizeof s.here, 0, &error), TANDEM_OK);
-    assert_int_equal(tandem_cuda_backend.take(s.device, &s.staged, sizeof s.here, 1, &error), TANDEM_OK);
-    assert_int_equal(tandem_cuda_backend.marks(s.device, 3, &error), TANDEM_OK); /* which the device keeps */
+    assert_int_equal(tandem_cuda_backend.alloc(s.device, &s.memory, sizeof s.here, 0, &error), TANDEM_OK);
+    assert_int_equal(tandem_cuda_backend.alloc(s.device, &s.staged, sizeof s.here, 1, &error), TANDEM_OK);
+    /* which the device keeps */
+    assert_int_equal(tandem_cuda_backend.events_create(s.device, 3, &error), TANDEM_OK);
     s.pages = mmap(NULL, N_PAGE * PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(s.pages != MAP_FAILED);
     return s;
@@ -137,8 +138,8 @@ static subject open_subject(void)
 static void close_subject(const subject *s)
 {
     (void)munmap(s->pages, N_PAGE * PAGE_BYTES);
-    tandem_cuda_backend.give(s->device, s->staged, 1);
-    tandem_cuda_backend.give(s->device, s->memory, 0);
+    tandem_cuda_backend.free(s->device, s->staged, 1);
+    tandem_cuda_backend.free(s->device, s->memory, 0);
     tandem_cuda_backend.close(s->device);
     assert_int_equal(stand_in_open_things(), 0);
 }
@@ -147,8 +148,8 @@ static tandem_status take_some(void *context, tandem_error *error)
 {
     const subject *s = context;
     void *memory = NULL;
-    const tandem_status status = tandem_cuda_backend.take(s->device, &memory, 100, 0, error);
-    tandem_cuda_backend.give(s->device, memory, 0);
+    const tandem_status status = tandem_cuda_backend.alloc(s->device, &memory, 100, 0, error);
+    tandem_cuda_backend.free(s->device, memory, 0);
     return status;
 }
 static tandem_status lock_some(void *context, tandem_error *error)
@@ -166,7 +167,8 @@ static tandem_status copy_some(void *context, tandem_error *error)
 static tandem_status settle(void *context, tandem_error *error)
 {
     int is_finite = 7;
-    const tandem_status status = tandem_cuda_backend.settle(((subject *)context)->device, &is_finite, error);
+    const tandem_status status =
+        tandem_cuda_backend.device_sync(((subject *)context)->device, &is_finite, error);
     if (status != TANDEM_OK) assert_int_equal(is_finite, 7);
     return status;
 }
@@ -177,12 +179,12 @@ static tandem_status update_and_settle(void *context, tandem_error *error)
     float *const w = s->memory, *const v = w + 16, *const g = w + 32;
     (void)tandem_cuda_backend.update(s->device, &sgd, 1, NULL, w, (float *const[2]){v, NULL}, g, 16, 1, NULL);
     int is_finite = 0;
-    return tandem_cuda_backend.settle(s->device, &is_finite, error);
+    return tandem_cuda_backend.device_sync(s->device, &is_finite, error);
 }
 static tandem_status follow_a_norm(void *context, tandem_error *error)
 {
     const subject *s = context;
-    return tandem_cuda_backend.track(s->device, s->memory, (float *)s->memory + 16, 8, 100, error);
+    return tandem_cuda_backend.batchnorm_update(s->device, s->memory, (float *)s->memory + 16, 8, 100, error);
 }
 /* Lanes beside the first, as the executor uses them. */
 static tandem_status move_on_a_lane(void *context, tandem_error *error)
@@ -190,14 +192,17 @@ static tandem_status move_on_a_lane(void *context, tandem_error *error)
     subject *s = context;
     const tandem_device_backend *on = &tandem_cuda_backend;
     int64_t ns = 0;
-    tandem_status status = on->marks(s->device, 3, error);
-    if (status == TANDEM_OK) status = on->mark(s->device, TANDEM_LANE_COMPUTE, 0, error);
-    if (status == TANDEM_OK) status = on->follow(s->device, TANDEM_LANE_DOWN, TANDEM_LANE_COMPUTE, error);
+    tandem_status status = on->events_create(s->device, 3, error);
+    if (status == TANDEM_OK) status = on->event_record(s->device, TANDEM_DEVICE_STREAM_COMPUTE, 0, error);
     if (status == TANDEM_OK)
-        status = on->queue_copy(s->device, TANDEM_LANE_DOWN, s->staged, s->memory, sizeof s->here, error);
-    if (status == TANDEM_OK) status = on->mark(s->device, TANDEM_LANE_DOWN, 1, error);
-    if (status == TANDEM_OK) status = on->reach(s->device, 1, error);
-    if (status == TANDEM_OK) status = on->elapsed(&ns, s->device, 0, 1, error);
+        status =
+            on->stream_wait_stream(s->device, TANDEM_DEVICE_STREAM_D2H, TANDEM_DEVICE_STREAM_COMPUTE, error);
+    if (status == TANDEM_OK)
+        status =
+            on->copy_async(s->device, TANDEM_DEVICE_STREAM_D2H, s->staged, s->memory, sizeof s->here, error);
+    if (status == TANDEM_OK) status = on->event_record(s->device, TANDEM_DEVICE_STREAM_D2H, 1, error);
+    if (status == TANDEM_OK) status = on->event_sync(s->device, 1, error);
+    if (status == TANDEM_OK) status = on->event_elapsed(&ns, s->device, 0, 1, error);
     return status;
 }
 
@@ -305,17 +310,18 @@ static void memory_is_cleared_and_ends(void **state)
     const char zeros[100] = {0};
     char back[100] = "x";
     assert_int_equal(tandem_cuda_open_with(&device, "cuda:0", &stand_in_vendor, &error), TANDEM_OK);
-    assert_int_equal(tandem_cuda_backend.take(device, &memory, sizeof back, 0, &error), TANDEM_OK);
+    assert_int_equal(tandem_cuda_backend.alloc(device, &memory, sizeof back, 0, &error), TANDEM_OK);
     assert_int_equal(tandem_cuda_backend.copy(device, back, memory, sizeof back, &error), TANDEM_OK);
     assert_memory_equal(back, zeros, sizeof back);
     void *more = NULL;
-    assert_int_equal(tandem_cuda_backend.take(device, &more, UINT64_C(1) << 40, 0, &error), TANDEM_NO_MEMORY);
+    assert_int_equal(tandem_cuda_backend.alloc(device, &more, UINT64_C(1) << 40, 0, &error),
+                     TANDEM_NO_MEMORY);
     assert_non_null(strstr(error.text, "cuda:0"));
     assert_null(more);
     stand_in_fails_after = 0;
     assert_int_equal(tandem_cuda_backend.copy(device, back, memory, sizeof back, &error), TANDEM_NO_DEVICE);
     stand_in_fails_after = -1;
-    tandem_cuda_backend.give(device, memory, 0);
+    tandem_cuda_backend.free(device, memory, 0);
     tandem_cuda_backend.close(device);
     assert_int_equal(stand_in_open_things(), 0);
 }
@@ -323,9 +329,10 @@ static void memory_is_cleared_and_ends(void **state)
 static tandem_status bring_down(const subject *s, char *to)
 {
     const tandem_device_backend *on = &tandem_cuda_backend;
-    const tandem_status status = on->follow(s->device, TANDEM_LANE_DOWN, TANDEM_LANE_COMPUTE, NULL);
+    const tandem_status status =
+        on->stream_wait_stream(s->device, TANDEM_DEVICE_STREAM_D2H, TANDEM_DEVICE_STREAM_COMPUTE, NULL);
     if (status != TANDEM_OK) return status;
-    return on->queue_copy(s->device, TANDEM_LANE_DOWN, to, s->memory, sizeof s->here, NULL);
+    return on->copy_async(s->device, TANDEM_DEVICE_STREAM_D2H, to, s->memory, sizeof s->here, NULL);
 }
 
 static void not_locked(const subject *s, char *memory, uint64_t bytes, const char *why)
@@ -369,7 +376,7 @@ static void gradients_that_are_not_finite_are_told_once(void **state)
     const tandem_optimizer_options sgd = {.kind = TANDEM_SGD, .rate = 0.1f, .momentum = 0.9f};
     assert_int_equal(tandem_cuda_open_with(&device, "cuda:0", &stand_in_vendor, &error), TANDEM_OK);
     void *memory = NULL;
-    assert_int_equal(tandem_cuda_backend.take(device, &memory, 3 * FLAT * sizeof(float), 0, &error),
+    assert_int_equal(tandem_cuda_backend.alloc(device, &memory, 3 * FLAT * sizeof(float), 0, &error),
                      TANDEM_OK);
     float *const w = memory, *const v = w + FLAT, *const g = v + FLAT;
     float *const states[2] = {v, NULL};
@@ -377,10 +384,10 @@ static void gradients_that_are_not_finite_are_told_once(void **state)
         g[5] = round == 1 ? NAN : 1;
         assert_int_equal(
             tandem_cuda_backend.update(device, &sgd, 1, NULL, w, states, g, FLAT, round + 1, NULL), 1);
-        assert_int_equal(tandem_cuda_backend.settle(device, &is_finite, &error), TANDEM_OK);
+        assert_int_equal(tandem_cuda_backend.device_sync(device, &is_finite, &error), TANDEM_OK);
         assert_int_equal(is_finite, round != 1);
     }
-    tandem_cuda_backend.give(device, memory, 0);
+    tandem_cuda_backend.free(device, memory, 0);
     tandem_cuda_backend.close(device);
     assert_int_equal(stand_in_open_things(), 0);
 }
@@ -392,7 +399,7 @@ static void library_refused(const char *path, const char *text)
     const tandem_device_backend *backend = NULL;
     tandem_error error = {0};
     assert_int_equal(setenv("TANDEM_CUDA", path, 1), 0);
-    const tandem_status status = tandem_cuda_library(&backend, &error);
+    const tandem_status status = tandem_cuda_backend_load(&backend, &error);
     assert_int_equal(unsetenv("TANDEM_CUDA"), 0);
     assert_int_equal(status, TANDEM_NO_DEVICE);
     assert_null(backend);

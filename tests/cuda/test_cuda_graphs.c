@@ -227,7 +227,7 @@ static opened open_one(int timed)
     const tandem_worker_options place = {
         .device = "cuda:0", .n_rank = 1, .cpu = -1, .timeout_ns = INT64_C(1000000000)};
     assert_int_equal(o.backend->worker_open(&o.worker, &place, NULL), TANDEM_OK);
-    const tandem_executor_options how = {.step = o.step, .global_batch = 2, .timed = timed};
+    const tandem_executor_options how = {.step = o.step, .global_batch = 2, .with_task_times = timed};
     assert_int_equal(o.backend->executor_open(&o.executor, o.worker, &how, NULL), TANDEM_OK);
     return o;
 }

@@ -18,7 +18,7 @@
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 
-/* As backend/comm/segment.c takes it. */
+/* As backend/comm/shm_region.c takes it. */
 static uint32_t *share(uint64_t bytes)
 {
     const int file = memfd_create("tandem-test", MFD_CLOEXEC);
@@ -53,14 +53,14 @@ static int end_partner(pid_t pid, const int told[2], int is_there)
     return is_told && WIFEXITED(state) && WEXITSTATUS(state) == 0;
 }
 
-static tandem_status copy_on(void *device, tandem_lane lane, void *to, const void *from, uint64_t bytes,
-                             tandem_error *error)
+static tandem_status copy_on(void *device, tandem_device_stream lane, void *to, const void *from,
+                             uint64_t bytes, tandem_error *error)
 {
     const tandem_device_backend *on = &tandem_cuda_backend;
-    tandem_status status = on->follow(device, lane, TANDEM_LANE_COMPUTE, error);
-    if (status == TANDEM_OK) status = on->queue_copy(device, lane, to, from, bytes, error);
-    if (status == TANDEM_OK) status = on->mark(device, lane, 0, error);
-    return status == TANDEM_OK ? on->reach(device, 0, error) : status;
+    tandem_status status = on->stream_wait_stream(device, lane, TANDEM_DEVICE_STREAM_COMPUTE, error);
+    if (status == TANDEM_OK) status = on->copy_async(device, lane, to, from, bytes, error);
+    if (status == TANDEM_OK) status = on->event_record(device, lane, 0, error);
+    return status == TANDEM_OK ? on->event_sync(device, 0, error) : status;
 }
 
 /* Returns whether the driver locks the memory. */
@@ -76,16 +76,17 @@ static int check(uint64_t bytes)
     assert_non_null(number);
     for (uint64_t i = 0; i < n; i++) number[i] = (uint32_t)i * 2654435761u;
     assert_int_equal(on->open(&device, "cuda:0", &error), TANDEM_OK);
-    assert_int_equal(on->marks(device, 1, &error), TANDEM_OK);
-    assert_int_equal(on->take(device, &there, bytes, 0, &error), TANDEM_OK);
+    assert_int_equal(on->events_create(device, 1, &error), TANDEM_OK);
+    assert_int_equal(on->alloc(device, &there, bytes, 0, &error), TANDEM_OK);
     tandem_status status = on->copy(device, there, number, bytes, &error);
     const int is_locked = status == TANDEM_OK && on->lock(device, shared, bytes, &error) == TANDEM_OK;
     if (is_locked) {
         /* it is; and nothing is broken by that */
         assert_int_equal(on->lock(device, shared, bytes, NULL), TANDEM_NO_DEVICE);
-        status = copy_on(device, TANDEM_LANE_DOWN, shared, there, bytes, &error);
+        status = copy_on(device, TANDEM_DEVICE_STREAM_D2H, shared, there, bytes, &error);
         assert_true(end_partner(partner, told, status == TANDEM_OK));
-        if (status == TANDEM_OK) status = copy_on(device, TANDEM_LANE_UP, there, shared, bytes, &error);
+        if (status == TANDEM_OK)
+            status = copy_on(device, TANDEM_DEVICE_STREAM_H2D, there, shared, bytes, &error);
         if (status == TANDEM_OK) status = on->copy(device, number, there, bytes, &error);
         on->unlock(device, shared);
     } else {
@@ -95,7 +96,7 @@ static int check(uint64_t bytes)
     for (uint64_t i = 0; i < n && is_locked; i++)
         if (number[i] != ~((uint32_t)i * 2654435761u))
             fail_msg("number %llu came back wrong", (unsigned long long)i);
-    on->give(device, there, 0);
+    on->free(device, there, 0);
     on->close(device);
     free(number);
     assert_int_equal(munmap(shared, bytes), 0);

@@ -416,7 +416,7 @@ static void check_times(int timed)
     assert_int_equal(tandem_graph_open(&graph, models[0], 2, NULL), TANDEM_OK);
     assert_int_equal(tandem_step_open_with(&step, graph, TANDEM_BF16, 4096, &variant, NULL), TANDEM_OK);
     assert_int_equal(backend->worker_open(&worker, &place, NULL), TANDEM_OK);
-    const tandem_executor_options how = {.step = step, .global_batch = 4, .timed = timed};
+    const tandem_executor_options how = {.step = step, .global_batch = 4, .with_task_times = timed};
     assert_int_equal(backend->executor_open(&executor, worker, &how, NULL), TANDEM_OK);
     for (int i = 0; i < 2; i++) assert_int_equal(backend->executor_step(executor, i, &loss, NULL), TANDEM_OK);
     const tandem_step_times *times = backend->executor_times(executor);

@@ -28,16 +28,16 @@
 #include "base/philox.h"
 
 enum {
-    HEADER = 232 + TANDEM_CHECKPOINT_RECIPE,
+    HEADER = 232 + TANDEM_CHECKPOINT_TRAIN_CONFIG,
     AT_VERSION = 8,
     AT_STEP = 16,
     AT_OPTIMIZER = 168,
     AT_RECIPE = 184,
     AT_ARRAYS = 12,
-    AT_SKIPPED = 192 + TANDEM_CHECKPOINT_RECIPE,
-    AT_RANKS = 200 + TANDEM_CHECKPOINT_RECIPE,
-    AT_GOOD = 204 + TANDEM_CHECKPOINT_RECIPE,
-    AT_SCALE = 208 + TANDEM_CHECKPOINT_RECIPE,
+    AT_SKIPPED = 192 + TANDEM_CHECKPOINT_TRAIN_CONFIG,
+    AT_RANKS = 200 + TANDEM_CHECKPOINT_TRAIN_CONFIG,
+    AT_GOOD = 204 + TANDEM_CHECKPOINT_TRAIN_CONFIG,
+    AT_SCALE = 208 + TANDEM_CHECKPOINT_TRAIN_CONFIG,
     KILLS = 25
 };
 
@@ -103,7 +103,7 @@ static int64_t load(fixture *f, const char *path, tandem_error *error)
     fill(f, -1);
     assert_int_equal(tandem_checkpoint_read(&checkpoint, &f->state, path, NULL), TANDEM_OK);
     const int64_t step = checkpoint.info.step;
-    assert_string_equal(checkpoint.info.recipe, "seed: 7\n");
+    assert_string_equal(checkpoint.info.train_config, "seed: 7\n");
     tandem_checkpoint_close(&checkpoint);
     for (int k = 0; k < 3; k++)
         for (int p = 0; p < f->graph->n_parameter; p++)
@@ -192,7 +192,7 @@ static void every_cut_is_found(void **state)
     free(bytes);
 }
 
-static tandem_history_record *record_at(const tandem_history_image *image, int k)
+static tandem_amax_record *record_at(const tandem_amax_snapshot *image, int k)
 {
     return (void *)(image->record + (uint64_t)k * image->record_bytes);
 }
@@ -210,9 +210,9 @@ static void expect_history_refused(fixture *f, const char *what)
 }
 
 /* Every byte of them is written. */
-static void fill_records(const tandem_history_image *image)
+static void fill_records(const tandem_amax_snapshot *image)
 {
-    for (size_t k = 0; k < tandem_history_image_bytes(image); k++) image->record[k] = (unsigned char)(k * 7);
+    for (size_t k = 0; k < tandem_amax_snapshot_bytes(image); k++) image->record[k] = (unsigned char)(k * 7);
     for (int k = 0; k < image->n_rank * image->n; k++) {
         tandem_amax_history *const h = &record_at(image, k)->history;
         h->updates = 3 + k;
@@ -227,9 +227,9 @@ static void histories_are_saved_and_their_damage_is_found(void **state)
 {
     enum { RANKS = 1, CASTS = 3, WINDOW = 5 };
     fixture *f = *state;
-    tandem_history_image *image = &f->state.histories;
-    *image = (tandem_history_image){RANKS, CASTS, WINDOW, tandem_history_record_bytes(WINDOW), NULL};
-    const size_t bytes = (size_t)tandem_history_image_bytes(image);
+    tandem_amax_snapshot *image = &f->state.histories;
+    *image = (tandem_amax_snapshot){RANKS, CASTS, WINDOW, tandem_amax_record_bytes(WINDOW), NULL};
+    const size_t bytes = (size_t)tandem_amax_snapshot_bytes(image);
     image->record = malloc(2 * bytes);
     assert_non_null(image->record);
     fill_records(image);
@@ -266,7 +266,7 @@ static void histories_are_saved_and_their_damage_is_found(void **state)
     record_at(image, 0)->history.updates = -1;
     expect_history_refused(f, "-1 for its casts in an amax history");
     free(written < read ? written : read);
-    *image = (tandem_history_image){0};
+    *image = (tandem_amax_snapshot){0};
 }
 
 /* Another header, whose own checksum is right. */
@@ -340,7 +340,7 @@ static void what_no_training_has_is_refused(void **state)
         rewrite(f, never[k].at, &never[k].value, never[k].n);
         expect_refused(f, TANDEM_MALFORMED, never[k].what);
     }
-    static char endless[TANDEM_CHECKPOINT_RECIPE];
+    static char endless[TANDEM_CHECKPOINT_TRAIN_CONFIG];
     memset(endless, 'x', sizeof endless);
     assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
     rewrite(f, AT_RECIPE, endless, sizeof endless);
@@ -350,16 +350,16 @@ static void what_no_training_has_is_refused(void **state)
 static void scale_and_counts_come_back(void **state)
 {
     fixture *f = *state;
-    static const tandem_scaling some[] = {
+    static const tandem_loss_scale some[] = {
         {0, 0, 0}, {1, 12, 0}, {65536, 3, 9}, {0x1p64f, 0, 12}, {FLT_MIN, 1, 1}};
     for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
         tandem_checkpoint checkpoint = {0};
-        f->state.scaling = some[k];
+        f->state.loss_scale = some[k];
         assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
         assert_int_equal(tandem_checkpoint_open(&checkpoint, f->path, f->graph, NULL), TANDEM_OK);
-        assert_true(checkpoint.scaling.scale == some[k].scale);
-        assert_int_equal(checkpoint.scaling.good, some[k].good);
-        assert_int_equal(checkpoint.scaling.skipped, some[k].skipped);
+        assert_true(checkpoint.loss_scale.scale == some[k].scale);
+        assert_int_equal(checkpoint.loss_scale.good_steps, some[k].good_steps);
+        assert_int_equal(checkpoint.loss_scale.skipped, some[k].skipped);
         tandem_checkpoint_close(&checkpoint);
     }
 }

@@ -159,12 +159,12 @@ static float *take_floats(tandem_comm *comm, size_t n)
 {
     void *memory = NULL;
     if (!b->shares) return calloc(n + 1, sizeof(float));
-    return tandem_comm_take(comm, &memory, n * sizeof(float), 5, NULL) == TANDEM_OK ? memory : NULL;
+    return tandem_comm_alloc_shared(comm, &memory, n * sizeof(float), 5, NULL) == TANDEM_OK ? memory : NULL;
 }
 
 static void give_floats(tandem_comm *comm, float *data)
 {
-    if (!tandem_comm_give(comm, data)) free(data);
+    if (!tandem_comm_free_shared(comm, data)) free(data);
 }
 
 /* Element i of rank r: of any size and sign, so that the order of summing shows in the bits. */
@@ -215,7 +215,7 @@ static int sum_all_sizes(board *my, int rank)
 {
     tandem_comm *comm = NULL;
     EXPECT(open_comm(&comm, rank, &my->rank[rank].error[0]) == TANDEM_OK);
-    EXPECT(!tandem_comm_shares(comm) == !my->shares);
+    EXPECT(!tandem_comm_shares_memory(comm) == !my->shares);
     const size_t largest = sum_size[N_SUM_SIZE - 1];
     float *all = take_floats(comm, largest + 3), *data = all, *mine = malloc(largest * sizeof *mine);
     EXPECT(data && mine);
@@ -564,23 +564,23 @@ static atomic_int *posted;
 
 /* See fail_allocation.c for what the linker makes of these names. */
 tandem_gloo_result __real_tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms,
-                                                    tandem_gloo_why *why);
+                                                    tandem_gloo_error *why);
 tandem_gloo_result __real_tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms,
-                                                tandem_gloo_why *why);
+                                                tandem_gloo_error *why);
 tandem_gloo_result __wrap_tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms,
-                                                    tandem_gloo_why *why);
+                                                    tandem_gloo_error *why);
 tandem_gloo_result __wrap_tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms,
-                                                tandem_gloo_why *why);
+                                                tandem_gloo_error *why);
 
 tandem_gloo_result __wrap_tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms,
-                                                    tandem_gloo_why *why)
+                                                    tandem_gloo_error *why)
 {
     if (posted) atomic_store(posted, 1);
     return __real_tandem_gloo_wait_received(buffer, timeout_ms, why);
 }
 
 tandem_gloo_result __wrap_tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms,
-                                                tandem_gloo_why *why)
+                                                tandem_gloo_error *why)
 {
     if (posted) atomic_store(posted, 1);
     return __real_tandem_gloo_wait_sent(buffer, timeout_ms, why);
@@ -1032,7 +1032,7 @@ static int take_and_give(board *my, int rank)
     for (size_t s = 0; s < sizeof size / sizeof *size; s++) {
         void *both[2];
         for (int k = 0; k < 2; k++)
-            EXPECT(tandem_comm_take(comm, &both[k], size[s], 5, error) == TANDEM_OK && both[k]);
+            EXPECT(tandem_comm_alloc_shared(comm, &both[k], size[s], 5, error) == TANDEM_OK && both[k]);
         EXPECT(n_left() == 2); /* mappings, no files */
         for (uint64_t i = 0; i < size[s]; i++) EXPECT(((char *)both[0])[i] == 0 && ((char *)both[1])[i] == 0);
         for (int k = 0; k < 2; k++) EXPECT((uintptr_t)both[k] % 64 == 0);
@@ -1041,12 +1041,12 @@ static int take_and_give(board *my, int rank)
         EXPECT(tandem_comm_sum_f32(comm, both[0], n, 1, error) == TANDEM_OK);
         EXPECT(is_sum(both[0], n, my->n_rank, 7));
         for (size_t i = 0; i < n; i++) EXPECT(((float *)both[1])[i] == 0);
-        for (int k = 0; k < 2; k++) EXPECT(tandem_comm_give(comm, both[k]));
-        EXPECT(!tandem_comm_give(comm, NULL) && !tandem_comm_give(comm, both));
+        for (int k = 0; k < 2; k++) EXPECT(tandem_comm_free_shared(comm, both[k]));
+        EXPECT(!tandem_comm_free_shared(comm, NULL) && !tandem_comm_free_shared(comm, both));
         EXPECT(n_left() == 0);
     }
     void *memory = NULL; /* that is not given back */
-    EXPECT(tandem_comm_take(comm, &memory, 100, 5, error) == TANDEM_OK && memory);
+    EXPECT(tandem_comm_alloc_shared(comm, &memory, 100, 5, error) == TANDEM_OK && memory);
     tandem_comm_close(comm);
     EXPECT(n_left() == 0);
     return 0;
@@ -1091,12 +1091,12 @@ static int do_without(board *my, int rank)
                                          .cpu = -1,
                                          .over_network = my->choice == rank};
     EXPECT(tandem_comm_open(&comm, &options, error) == TANDEM_OK);
-    EXPECT(!tandem_comm_shares(comm));
-    EXPECT(!strstr(tandem_comm_why_apart(comm), "rank 0: shared memory: cannot make it") ==
+    EXPECT(!tandem_comm_shares_memory(comm));
+    EXPECT(!strstr(tandem_comm_shared_memory_error(comm), "rank 0: shared memory: cannot make it") ==
            (my->choice != 2));
-    EXPECT(!*tandem_comm_why_apart(comm) == (my->choice != 2)); /* somebody chose the network */
+    EXPECT(!*tandem_comm_shared_memory_error(comm) == (my->choice != 2)); /* somebody chose the network */
     void *memory = comm;
-    EXPECT(tandem_comm_take(comm, &memory, 100, 5, error) == TANDEM_OK && !memory);
+    EXPECT(tandem_comm_alloc_shared(comm, &memory, 100, 5, error) == TANDEM_OK && !memory);
     float one = 1;
     EXPECT(tandem_comm_sum_f32(comm, &one, 1, 1, error) == TANDEM_OK && one == 2);
     tandem_comm_close(comm);
@@ -1122,8 +1122,8 @@ static int share_more_than_files_may_hold(board *my, int rank)
     if (rank == 0) EXPECT(setrlimit(RLIMIT_FSIZE, &limit) == 0);
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
     void *memory = &memory;
-    EXPECT(!tandem_comm_shares(comm));
-    EXPECT(tandem_comm_take(comm, &memory, 500000, 5, error) == TANDEM_OK && !memory);
+    EXPECT(!tandem_comm_shares_memory(comm));
+    EXPECT(tandem_comm_alloc_shared(comm, &memory, 500000, 5, error) == TANDEM_OK && !memory);
     tandem_comm_close(comm);
     return 0;
 }
@@ -1141,11 +1141,13 @@ static int share_too_much(board *my, int rank)
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
     if (rank == 1) most_shared = 1000000;
     void *memory = &memory;
-    EXPECT(tandem_comm_take(comm, &memory, 2000000, 5, error) == TANDEM_NO_MEMORY && memory == &memory);
+    EXPECT(tandem_comm_alloc_shared(comm, &memory, 2000000, 5, error) == TANDEM_NO_MEMORY &&
+           memory == &memory);
     EXPECT(n_left() == 0);
-    EXPECT(tandem_comm_take(comm, &memory, 1000000, 5, error) == TANDEM_OK && memory);
+    EXPECT(tandem_comm_alloc_shared(comm, &memory, 1000000, 5, error) == TANDEM_OK && memory);
     if (rank == 1) tandem_fail_allocation_after(0);
-    EXPECT(tandem_comm_take(comm, &memory, 8, 5, error) == (rank == 1 ? TANDEM_NO_MEMORY : TANDEM_PEER));
+    EXPECT(tandem_comm_alloc_shared(comm, &memory, 8, 5, error) ==
+           (rank == 1 ? TANDEM_NO_MEMORY : TANDEM_PEER));
     tandem_comm_close(comm);
     return 0;
 }
@@ -1203,19 +1205,19 @@ static int lock_and_unlock(board *my, int rank)
     tandem_error *error = &my->rank[rank].error[0];
     keeper k = {.most_bytes = UINT64_MAX};
     EXPECT(open_locking(&comm, rank == 1 ? NULL : &k, rank, error) == TANDEM_OK);
-    EXPECT(tandem_comm_shares(comm) && !*tandem_comm_why_apart(comm));
+    EXPECT(tandem_comm_shares_memory(comm) && !*tandem_comm_shared_memory_error(comm));
     EXPECT(k.n_locked == 0 && k.n_calls == (rank != 1));
     k.locked_bytes = 0;
     void *memory[3];
     for (int i = 0; i < 3; i++)
-        EXPECT(tandem_comm_take(comm, &memory[i],
-                                i == 0   ? 0
-                                : i == 1 ? 4097
-                                         : 2100000,
-                                5, error) == TANDEM_OK);
+        EXPECT(tandem_comm_alloc_shared(comm, &memory[i],
+                                        i == 0   ? 0
+                                        : i == 1 ? 4097
+                                                 : 2100000,
+                                        5, error) == TANDEM_OK);
     EXPECT(k.n_locked == (rank == 1 ? 0 : 2) && !k.is_wrong);
     EXPECT(k.locked_bytes == (rank == 1 ? 0 : 8192 + 513 * 4096)); /* no more than was taken */
-    EXPECT(tandem_comm_give(comm, memory[1]));
+    EXPECT(tandem_comm_free_shared(comm, memory[1]));
     EXPECT(k.n_locked == (rank == 1 ? 0 : 1));
     tandem_comm_close(comm); /* the last was not given back */
     EXPECT(k.n_locked == 0);
@@ -1237,7 +1239,8 @@ static int lack_a_reason(board *my, int rank)
     EXPECT(open_locking(&comm, &k, rank, error) == TANDEM_OK);
     void *memory = comm;
     if (rank == 2) tandem_fail_allocation_after(1); /* behind what notes that memory was taken */
-    EXPECT(tandem_comm_take(comm, &memory, 10000, 5, error) == (rank == 2 ? TANDEM_NO_MEMORY : TANDEM_PEER));
+    EXPECT(tandem_comm_alloc_shared(comm, &memory, 10000, 5, error) ==
+           (rank == 2 ? TANDEM_NO_MEMORY : TANDEM_PEER));
     EXPECT(memory == comm && n_left() == 0 && k.n_locked == 0);
     tandem_comm_close(comm);
     return 0;
@@ -1258,15 +1261,15 @@ static int lock_too_little(board *my, int rank)
     tandem_error *error = &my->rank[rank].error[0];
     keeper k = {.most_bytes = rank == 1 ? (uint64_t)my->choice * 4096 : UINT64_MAX};
     EXPECT(open_locking(&comm, &k, rank, error) == TANDEM_OK);
-    EXPECT(tandem_comm_shares(comm) == my->choice);
+    EXPECT(tandem_comm_shares_memory(comm) == my->choice);
     void *memory = comm, *before = NULL;
-    if (my->choice) EXPECT(tandem_comm_take(comm, &before, 100, 5, error) == TANDEM_OK && before);
-    EXPECT(tandem_comm_take(comm, &memory, 10000, 5, error) == TANDEM_OK && !memory);
-    EXPECT(!tandem_comm_shares(comm) && k.n_locked == my->choice && n_left() == my->choice);
-    EXPECT(strcmp(tandem_comm_why_apart(comm), "rank 1: the keeper is full") == 0);
+    if (my->choice) EXPECT(tandem_comm_alloc_shared(comm, &before, 100, 5, error) == TANDEM_OK && before);
+    EXPECT(tandem_comm_alloc_shared(comm, &memory, 10000, 5, error) == TANDEM_OK && !memory);
+    EXPECT(!tandem_comm_shares_memory(comm) && k.n_locked == my->choice && n_left() == my->choice);
+    EXPECT(strcmp(tandem_comm_shared_memory_error(comm), "rank 1: the keeper is full") == 0);
     const int calls = k.n_calls;
     memory = comm;
-    EXPECT(tandem_comm_take(comm, &memory, 100, 5, error) == TANDEM_OK && !memory); /* nor later */
+    EXPECT(tandem_comm_alloc_shared(comm, &memory, 100, 5, error) == TANDEM_OK && !memory); /* nor later */
     EXPECT(k.n_calls == calls);
     float one = 1, *shared = before;
     if (shared) *shared = 1;

@@ -16,7 +16,7 @@
 #include "tests/fuzz/fuzz_main.h"
 
 enum {
-    HEADER = 232 + TANDEM_CHECKPOINT_RECIPE,
+    HEADER = 232 + TANDEM_CHECKPOINT_TRAIN_CONFIG,
     TRAILER = 16,
     MOST_BYTES = 1 << 16,
     RANKS = 2,
@@ -29,8 +29,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static struct {
     tandem_graph *graph;
     tandem_step *step;
-    uint8_t good[2][MOST_BYTES]; /* without histories, and with them */
-    size_t n_good[2], arrays, running;
+    uint8_t good_steps[2][MOST_BYTES]; /* without histories, and with them */
+    size_t n_good[2], arrays, running_stats;
     int file; /* in memory */
     char path[32];
 } set;
@@ -53,14 +53,15 @@ static tandem_training_state open_state(int n_rank)
 {
     tandem_training_state state = {.step = set.step, .n_array = 2, .n_rank = n_rank};
     for (int k = 0; k < state.n_array; k++) state.array[k] = some((size_t)set.step->n_flat * sizeof(float));
-    state.running = some((size_t)n_rank * (size_t)tandem_running_count(set.graph) * sizeof(float));
+    state.running_stats =
+        some((size_t)n_rank * (size_t)tandem_batchnorm_stats_count(set.graph) * sizeof(float));
     return state;
 }
 
 static void close_state(tandem_training_state *state)
 {
     for (int k = 0; k < state->n_array; k++) free(state->array[k]);
-    free(state->running);
+    free(state->running_stats);
     free(state->histories.record);
 }
 
@@ -68,18 +69,18 @@ static void make_good(int with_histories)
 {
     static const uint32_t crc[TANDEM_CHECKPOINT_ARRAYS]; /* mended with each input */
     tandem_training_state state = open_state(RANKS);
-    state.scaling = (tandem_scaling){1024, 5, 1};
+    state.loss_scale = (tandem_loss_scale){1024, 5, 1};
     if (with_histories) {
         state.histories =
-            (tandem_history_image){RANKS, CASTS, WINDOW, tandem_history_record_bytes(WINDOW), NULL};
-        state.histories.record = some((size_t)tandem_history_image_bytes(&state.histories));
+            (tandem_amax_snapshot){RANKS, CASTS, WINDOW, tandem_amax_record_bytes(WINDOW), NULL};
+        state.histories.record = some((size_t)tandem_amax_snapshot_bytes(&state.histories));
     }
     demand(tandem_checkpoint_write(set.path, &state, crc, 12, "seed: 7\n", NULL) == TANDEM_OK,
            "it can be written");
     const off_t bytes = lseek(set.file, 0, SEEK_END);
     demand(bytes > 0 && bytes < MOST_BYTES - 256, "a small file");
     set.n_good[with_histories] = (size_t)bytes;
-    demand(pread(set.file, set.good[with_histories], MOST_BYTES, 0) == bytes, "it can be read");
+    demand(pread(set.file, set.good_steps[with_histories], MOST_BYTES, 0) == bytes, "it can be read");
     demand(ftruncate(set.file, 0) == 0, "it can be emptied");
     close_state(&state);
 }
@@ -91,7 +92,7 @@ static void set_up(void)
            "a model");
     demand(tandem_step_open(&set.step, set.graph, TANDEM_F32, 0, NULL) == TANDEM_OK, "a step");
     set.arrays = (size_t)tandem_graph_n_weight(set.graph) * sizeof(float);
-    set.running = (size_t)tandem_running_count(set.graph) * sizeof(float);
+    set.running_stats = (size_t)tandem_batchnorm_stats_count(set.graph) * sizeof(float);
     set.file = memfd_create("checkpoint", MFD_CLOEXEC);
     (void)snprintf(set.path, sizeof set.path, "/proc/self/fd/%d", set.file);
     demand(set.file >= 0, "a file in memory");
@@ -108,11 +109,11 @@ static void put_crc(uint8_t *at, const uint8_t *bytes, size_t n)
 /* The checksums of what the file now holds, as far as it goes. */
 static void mend(uint8_t *file, size_t n)
 {
-    const size_t behind = HEADER + 2 * set.arrays + RANKS * set.running;
+    const size_t behind = HEADER + 2 * set.arrays + RANKS * set.running_stats;
     if (n < HEADER) return;
     for (size_t k = 0; k < 2 && HEADER + (k + 1) * set.arrays <= n; k++)
         put_crc(file + HEADER - 20 + 4 * k, file + HEADER + k * set.arrays, set.arrays);
-    if (behind <= n) put_crc(file + HEADER - 8, file + HEADER + 2 * set.arrays, RANKS * set.running);
+    if (behind <= n) put_crc(file + HEADER - 8, file + HEADER + 2 * set.arrays, RANKS * set.running_stats);
     if (behind + TRAILER <= n) {
         put_crc(file + behind + 8, file + behind + TRAILER, n - behind - TRAILER);
         put_crc(file + behind + 12, file + behind, 12);
@@ -141,11 +142,10 @@ static size_t edit(uint8_t *file, size_t n, const uint8_t *data, size_t size)
     return n;
 }
 
-static void check_records(const tandem_history_image *image)
+static void check_records(const tandem_amax_snapshot *image)
 {
     for (int64_t k = 0; k < (int64_t)image->n_rank * image->n; k++) {
-        const tandem_history_record *record =
-            (const void *)(image->record + (uint64_t)k * image->record_bytes);
+        const tandem_amax_record *record = (const void *)(image->record + (uint64_t)k * image->record_bytes);
         demand(record->history.updates >= 0 && isfinite(record->history.before), "a history's counts");
         for (int i = 0; i < image->window; i++)
             demand(isfinite(record->history.amax[i]) && record->history.amax[i] >= 0, "a history's amax");
@@ -154,12 +154,13 @@ static void check_records(const tandem_history_image *image)
 
 static void check_open(const tandem_checkpoint *checkpoint, size_t n)
 {
-    const tandem_scaling *s = &checkpoint->scaling;
+    const tandem_loss_scale *s = &checkpoint->loss_scale;
     demand(checkpoint->info.step >= 0 && s->skipped >= 0 && s->skipped <= checkpoint->info.step, "steps");
-    demand(s->good >= 0 && isfinite(s->scale) && s->scale >= 0, "a loss scale");
-    demand(memchr(checkpoint->info.recipe, 0, sizeof checkpoint->info.recipe) != NULL, "a text ends");
-    const uint64_t records = tandem_history_image_bytes(&checkpoint->histories);
-    demand(checkpoint->n_rank >= 1 && (uint64_t)checkpoint->n_rank * set.running + records < n,
+    demand(s->good_steps >= 0 && isfinite(s->scale) && s->scale >= 0, "a loss scale");
+    demand(memchr(checkpoint->info.train_config, 0, sizeof checkpoint->info.train_config) != NULL,
+           "a text ends");
+    const uint64_t records = tandem_amax_snapshot_bytes(&checkpoint->histories);
+    demand(checkpoint->n_rank >= 1 && (uint64_t)checkpoint->n_rank * set.running_stats + records < n,
            "no more than it holds");
     tandem_training_state state = open_state(checkpoint->n_rank);
     tandem_error error = {0};
@@ -198,7 +199,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     const int which = data[0] & 1;
-    memcpy(file, set.good[which], set.n_good[which]);
+    memcpy(file, set.good_steps[which], set.n_good[which]);
     const size_t n = edit(file, set.n_good[which], data + 1, size - 1);
     if (data[0] & 2) mend(file, n);
     check_file(file, n);

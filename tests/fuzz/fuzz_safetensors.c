@@ -21,7 +21,7 @@ static void must(int law)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    tandem_stored stored[N], before[N];
+    tandem_stored_tensor stored[N], before[N];
     tandem_error error = {0};
     memset(stored, 0xa5, sizeof stored);
     memcpy(before, stored, sizeof stored);

@@ -86,7 +86,7 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
                                        .data = e->data,
                                        .seed = e->seed,
                                        .global_batch = e->batch * step->options.n_micro * e->n_rank,
-                                       .first_place = e->batch * step->options.n_micro * rank,
+                                       .first_sample = e->batch * step->options.n_micro * rank,
                                        .memory_limit_bytes = e->memory_bytes ? &e->memory_bytes : NULL,
                                        .optimizer = e->optimizer,
                                        .clip = e->clip,
@@ -96,10 +96,10 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
                                        .with_evaluation = e->evaluate > 0,
                                        .allow_nan = e->allow_nan},
             error);
-    if (status == TANDEM_OK) r->shares[rank] = backend->worker_shares(worker);
+    if (status == TANDEM_OK) r->shares[rank] = backend->worker_shares_memory(worker);
     if (status == TANDEM_OK)
         (void)snprintf(r->why_apart[rank], sizeof r->why_apart[rank], "%s",
-                       backend->worker_why_apart(worker));
+                       backend->worker_shared_memory_error(worker));
     training_view view = {.step = step, .rank = rank, .n_rank = e->n_rank};
     if (status == TANDEM_OK && e->init) status = backend->executor_import(executor, e->init, error);
     if (status == TANDEM_OK && e->resume) status = resume(backend, executor, e, &r->resumed_at[rank], error);
@@ -122,10 +122,10 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
     if (status == TANDEM_OK && e->evaluate)
         status = backend->executor_evaluate(executor, NULL, e->evaluate, &r->correct[rank], &total, error);
     if (status != TANDEM_OK) return status; /* the process ends; a broken run is not closed politely */
-    r->allocated[rank] = backend->executor_allocated(executor);
+    r->allocated[rank] = backend->executor_allocated_bytes(executor);
     r->planned[rank] = backend->executor_memory(executor)->peak;
     r->evaluation[rank] = backend->executor_memory(executor)->evaluation;
-    r->resident[rank] = backend->executor_resident(executor);
+    r->resident[rank] = backend->executor_resident_bytes(executor);
     backend->executor_close(executor);
     backend->worker_close(worker);
     tandem_step_close(step);

@@ -14,8 +14,8 @@
 #include <cmocka.h>
 #include <zlib.h>
 
-#include "backend/data/file.h"
-#include "backend/data/find.h"
+#include "backend/data/data_file.h"
+#include "backend/data/data_sets.h"
 #include "backend/data/idx.h"
 #include "tandem/data.h"
 
@@ -416,16 +416,17 @@ static void a_missing_package_is_named(void **state)
     const char *const nowhere[] = {f->path, NULL, "/nonexistent"};
     char path[600] = "before";
     tandem_error error = {0};
-    assert_int_equal(tandem_data_find_in(path, sizeof path, "fashion-mnist", nowhere, 3, &error),
+    assert_int_equal(tandem_data_find_below(path, sizeof path, "fashion-mnist", nowhere, 3, &error),
                      TANDEM_MISSING);
     assert_non_null(strstr(error.text, "apt-get install dataset-fashion-mnist"));
     assert_non_null(strstr(error.text, f->path));
     assert_string_equal(path, "before");
     assert_int_equal(mkdir(in(f, "fashion-mnist"), 0700), 0);
-    assert_int_equal(tandem_data_find_in(path, sizeof path, "fashion-mnist", nowhere, 3, &error), TANDEM_OK);
+    assert_int_equal(tandem_data_find_below(path, sizeof path, "fashion-mnist", nowhere, 3, &error),
+                     TANDEM_OK);
     assert_string_equal(path, in(f, "fashion-mnist"));
-    assert_int_equal(tandem_data_find_in(path, 8, "fashion-mnist", nowhere, 3, &error), TANDEM_MISSING);
-    assert_int_equal(tandem_data_find_in(path, sizeof path, "mnist", nowhere, 3, &error),
+    assert_int_equal(tandem_data_find_below(path, 8, "fashion-mnist", nowhere, 3, &error), TANDEM_MISSING);
+    assert_int_equal(tandem_data_find_below(path, sizeof path, "mnist", nowhere, 3, &error),
                      TANDEM_UNKNOWN_NAME);
 }
 
@@ -459,7 +460,7 @@ static void only_regular_files_up_to_the_limit_are_read(void **state)
     refused(in(f, "pipe"), 4, TANDEM_MALFORMED, "pipe", "no regular file");
     static uint8_t zeros[300000];
     write_gzip(in(f, "zeros.gz"), zeros, sizeof zeros);
-    tandem_file file = {0};
+    tandem_data_file file = {0};
     tandem_error error = {0};
     assert_int_equal(tandem_data_file_read(&file, in(f, "zeros.gz"), sizeof zeros - 1, &error),
                      TANDEM_MALFORMED);
@@ -792,8 +793,8 @@ static void a_text_has_a_class_the_character_behind(void **state)
 int main(void)
 {
     static const tandem_data_set *first;
-    first = tandem_data_at(0);
-    if (!first || tandem_data_at(-1) || !first->package[0]) return 1;
+    first = tandem_data_set_at(0);
+    if (!first || tandem_data_set_at(-1) || !first->package[0]) return 1;
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(images_are_read_plain_or_gzipped),

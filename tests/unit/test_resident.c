@@ -87,7 +87,7 @@ static void memory_that_nobody_touched_does_not_count(void **state)
 static void a_device_says_what_is_free_there(void **state)
 {
     (void)state;
-    const tandem_device_backend apart = {.prefix = "none", .take = take, .free_bytes = free_bytes};
+    const tandem_device_backend apart = {.prefix = "none", .alloc = take, .free_bytes = free_bytes};
     const tandem_worker worker = {.backend = &apart};
     device_free = 1000;
     const tandem_resident since = tandem_resident_begin(&worker);

@@ -19,7 +19,7 @@ static void normalise(const tandem_kernel *kernel, const tandem_kernel_call *cal
     const int adds = kernel->op->kind == TANDEM_OP_BATCHNORM_ADD_RELU;
     const float *x = call->in[0], *residual = call->in[1], *scale = call->in[adds + 1],
                 *shift = call->in[adds + 2];
-    const float *mean = call->running, *variance = mean + channels;
+    const float *mean = call->running_stats, *variance = mean + channels;
     const float least = kernel->op->kind == TANDEM_OP_BATCHNORM ? -INFINITY : 0;
     float *y = call->out[0];
     for (int64_t row = 0; row < n; row += channels)
@@ -50,7 +50,7 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
                                  tandem_error *error)
 {
     (void)error;
-    if (call->running) {
+    if (call->running_stats) {
         normalise(kernel, call);
         return TANDEM_OK;
     }
@@ -80,7 +80,7 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
 static tandem_status run_sum(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     (void)error;
-    if (call->running) {
+    if (call->running_stats) {
         normalise(kernel, call);
         return TANDEM_OK;
     }

@@ -10,10 +10,10 @@ static tandem_dropout mask_of(const tandem_kernel *kernel, const tandem_kernel_c
 {
     const tandem_op *op = kernel->op;
     const int64_t sample = tandem_shape_elements(&op->shape) / kernel->graph->batch;
-    const tandem_draws *draws = &call->draws;
+    const tandem_rng_stream *draws = &call->rng;
     const uint32_t threshold = (uint32_t)(op->rate * 65536.0f + 0.5f);
     return (tandem_dropout){.seed = draws->seed,
-                            .first = (uint64_t)(call->first_place * sample),
+                            .first = (uint64_t)(call->first_sample * sample),
                             .stream = {draws->stream[0], draws->stream[1], draws->stream[2]},
                             .threshold = threshold,
                             .scale = 65536.0f / (65536.0f - (float)threshold)};
@@ -25,7 +25,7 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     const tandem_isa_kernels *isa = kernel->device->isa;
     const size_t n = (size_t)tandem_shape_elements(&kernel->op->shape);
     const tandem_dropout mask = mask_of(kernel, call);
-    if (call->evaluates)
+    if (call->is_evaluation)
         memcpy(call->out[0], call->in[0], n * tandem_dtype_bytes(kernel->task.from));
     else if (kernel->task.from == TANDEM_F32)
         isa->dropout_f32(call->out[0], call->in[0], n, &mask);

@@ -21,11 +21,11 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     const int adds = kernel->op->kind == TANDEM_OP_BATCHNORM_ADD_RELU;
     tandem_cuda_batchnorm b = norm_of(kernel, call->in[adds + 1], call->in[adds + 2]);
     if (adds) b.residual = call->in[1];
-    float *const mean = call->running ? (float *)call->running : call->out[1];
+    float *const mean = call->running_stats ? (float *)call->running_stats : call->out[1];
     return cuda_kernel_result(
         kernel,
         tandem_cuda_batchnorm_forward(call->out[0], call->in[0], cuda_float_of(kernel->task.from), &b, mean,
-                                      mean + b.columns, call->running ? NULL : call->workspace,
+                                      mean + b.columns, call->running_stats ? NULL : call->workspace,
                                       kernel->device->stream),
         error);
 }

@@ -1,4 +1,4 @@
-#include "backend/data/file.h"
+#include "backend/data/data_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,24 +10,24 @@
 
 #include "base/packed.h"
 
-static tandem_status cannot(tandem_error *error, const char *verb, const char *path, int cause)
+static tandem_status data_file_error(tandem_error *error, const char *verb, const char *path, int cause)
 {
     if (cause == ENOMEM) return tandem_error_set(error, TANDEM_NO_MEMORY, "No memory to read %s.", path);
     return tandem_error_set(error, TANDEM_IO, "Cannot %s %s: %s.", verb, path, strerror(cause));
 }
 
 /* O_NONBLOCK: a FIFO without a writer must be refused, not waited for. */
-static tandem_status open_regular(int *descriptor, const char *path, tandem_error *error)
+static tandem_status open_regular_file(int *descriptor, const char *path, tandem_error *error)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return cannot(error, "open", path, errno);
-    struct stat about;
-    if (fstat(fd, &about) != 0) {
+    if (fd < 0) return data_file_error(error, "open", path, errno);
+    struct stat file_stat;
+    if (fstat(fd, &file_stat) != 0) {
         const int cause = errno;
         close(fd);
-        return cannot(error, "examine", path, cause);
+        return data_file_error(error, "examine", path, cause);
     }
-    if (!S_ISREG(about.st_mode)) {
+    if (!S_ISREG(file_stat.st_mode)) {
         close(fd);
         return tandem_error_set(error, TANDEM_MALFORMED, "%s is no regular file.", path);
     }
@@ -36,8 +36,8 @@ static tandem_status open_regular(int *descriptor, const char *path, tandem_erro
 }
 
 /* Makes room behind the `n` bytes that are there, one byte beyond the limit at most: that byte tells. */
-static tandem_status grow(uint8_t **bytes, size_t *room, size_t n, size_t limit, const char *path,
-                          tandem_error *error)
+static tandem_status grow_buffer(uint8_t **bytes, size_t *room, size_t n, size_t limit, const char *path,
+                                 tandem_error *error)
 {
     if (n < *room) return TANDEM_OK;
     if (n > limit)
@@ -54,45 +54,46 @@ static tandem_status grow(uint8_t **bytes, size_t *room, size_t n, size_t limit,
     return TANDEM_OK;
 }
 
-static const char *after_colon(const char *message)
+static const char *text_after_colon(const char *message)
 {
     const char *const colon = strstr(message, ": ");
     return colon ? colon + 2 : message;
 }
 
-static tandem_status read_all(tandem_file *file, gzFile stream, const char *path, size_t limit,
-                              tandem_error *error)
+static tandem_status read_gzip_stream(tandem_data_file *file, gzFile stream, const char *path, size_t limit,
+                                      tandem_error *error)
 {
     size_t room = 0;
     for (;;) {
-        const tandem_status status = grow(&file->bytes, &room, file->n, limit, path, error);
+        const tandem_status status = grow_buffer(&file->bytes, &room, file->n, limit, path, error);
         if (status != TANDEM_OK) return status;
         /* between looks at how far it has unpacked */
-        const size_t left = room - file->n, most = (size_t)1 << 20;
-        const int got = gzread(stream, file->bytes + file->n, (unsigned)(left < most ? left : most));
+        const size_t left = room - file->n, chunk = (size_t)1 << 20;
+        const int got = gzread(stream, file->bytes + file->n, (unsigned)(left < chunk ? left : chunk));
         if (got > 0) file->n += (size_t)got;
         if (!gzdirect(stream) && tandem_unpacks_too_far(file->n, (uint64_t)gzoffset(stream)))
             return tandem_error_set(error, TANDEM_MALFORMED, "%s: " TANDEM_UNPACKED_WHY ".", path);
         int cause = Z_OK;
         const char *const message = gzerror(stream, &cause); /* "<fd:3>: incorrect data check" */
-        if (cause == Z_ERRNO) return cannot(error, "read", path, errno);
+        if (cause == Z_ERRNO) return data_file_error(error, "read", path, errno);
         if (cause == Z_MEM_ERROR)
             return tandem_error_set(error, TANDEM_NO_MEMORY, "No memory to unpack %s.", path);
         if (cause != Z_OK && cause != Z_BUF_ERROR)
             return tandem_error_set(error, TANDEM_MALFORMED,
                                     "The gzip stream of %s is damaged (%s): fetch the file again.", path,
-                                    after_colon(message));
+                                    text_after_colon(message));
         file->cut_short = cause == Z_BUF_ERROR;
         if (got <= 0 || file->cut_short) return TANDEM_OK;
     }
 }
 
-tandem_status tandem_data_file_read(tandem_file *file, const char *path, size_t limit, tandem_error *error)
+tandem_status tandem_data_file_read(tandem_data_file *file, const char *path, size_t limit,
+                                    tandem_error *error)
 {
-    tandem_file result = {0};
+    tandem_data_file result = {0};
     gzFile stream = NULL;
     int fd = -1;
-    tandem_status status = open_regular(&fd, path, error);
+    tandem_status status = open_regular_file(&fd, path, error);
     if (status != TANDEM_OK) goto out;
     stream = gzdopen(fd, "rb");
     if (!stream) {
@@ -100,7 +101,7 @@ tandem_status tandem_data_file_read(tandem_file *file, const char *path, size_t 
         goto out;
     }
     fd = -1; /* the stream's now */
-    status = read_all(&result, stream, path, limit, error);
+    status = read_gzip_stream(&result, stream, path, limit, error);
     if (status != TANDEM_OK) goto out;
     uint8_t *const fitting = realloc(result.bytes, result.n ? result.n : 1);
     if (fitting) result.bytes = fitting;

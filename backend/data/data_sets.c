@@ -1,4 +1,4 @@
-#include "backend/data/find.h"
+#include "backend/data/data_sets.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -14,9 +14,9 @@ static const tandem_data_set sets[] = {
 };
 enum { N_SET = sizeof sets / sizeof sets[0] };
 
-const tandem_data_set *tandem_data_at(int i) { return i >= 0 && i < N_SET ? &sets[i] : NULL; }
+const tandem_data_set *tandem_data_set_at(int i) { return i >= 0 && i < N_SET ? &sets[i] : NULL; }
 
-static tandem_status unknown_name(const char *name, tandem_error *error)
+static tandem_status unknown_data_set(const char *name, tandem_error *error)
 {
     const char *names[N_SET];
     for (int i = 0; i < N_SET; i++) names[i] = sets[i].name;
@@ -28,7 +28,7 @@ static tandem_status unknown_name(const char *name, tandem_error *error)
 }
 
 /* The directories as the error lists them; what does not fit is left out. */
-static void list(char *text, size_t size, const char *const *directory, int n, const char *name)
+static void print_directories(char *text, size_t size, const char *const *directory, int n, const char *name)
 {
     size_t used = 0;
     text[0] = '\0';
@@ -40,12 +40,12 @@ static void list(char *text, size_t size, const char *const *directory, int n, c
         }
 }
 
-tandem_status tandem_data_find_in(char *path, size_t size, const char *name, const char *const *directory,
-                                  int n, tandem_error *error)
+tandem_status tandem_data_find_below(char *path, size_t size, const char *name, const char *const *directory,
+                                     int n, tandem_error *error)
 {
     const tandem_data_set *set = NULL;
     for (int i = 0; i < N_SET && !set; i++) set = strcmp(name, sets[i].name) == 0 ? &sets[i] : NULL;
-    if (!set) return unknown_name(name, error);
+    if (!set) return unknown_data_set(name, error);
     for (int i = 0; i < n; i++) {
         char at[PATH_MAX];
         struct stat about;
@@ -58,7 +58,7 @@ tandem_status tandem_data_find_in(char *path, size_t size, const char *name, con
         }
     }
     char tried[400];
-    list(tried, sizeof tried, directory, n, name);
+    print_directories(tried, sizeof tried, directory, n, name);
     return tandem_error_set(error, TANDEM_MISSING,
                             "The data set %s is not installed: no directory %s. Install it with \"apt-get "
                             "install %s\", or "
@@ -70,5 +70,5 @@ tandem_status tandem_data_find(char *path, size_t size, const char *name, tandem
 {
     const char *const directory[] = {getenv("TANDEM_DATA"), "/usr/share/datasets",
                                      "/usr/local/share/datasets"};
-    return tandem_data_find_in(path, size, name, directory, 3, error);
+    return tandem_data_find_below(path, size, name, directory, 3, error);
 }

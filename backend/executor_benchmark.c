@@ -1,4 +1,4 @@
-/* executor_alone.c: a product of the step by itself, as a benchmark of the library would run it: what it
+/* executor_benchmark.c: a product of the step by itself, as a benchmark of the library would run it: what it
  * takes at best. */
 #include <string.h>
 
@@ -6,24 +6,25 @@
 #include "base/clock.h"
 
 /* A kernel with operands that nothing else uses. */
-typedef struct alone {
+typedef struct product_benchmark {
     tandem_kernel *kernel;
     int is_own; /* the kernel was made for this */
     tandem_kernel_call call;
     void *memory[TANDEM_TASK_READS + TANDEM_TASK_WRITES + 1]; /* what is read, what is written, workspace */
     int n_memory;
-} alone;
+} product_benchmark;
 
-static tandem_status take(void **memory, alone *a, const tandem_executor *executor, uint64_t bytes,
-                          tandem_error *error)
+static tandem_status alloc_for_benchmark(void **memory, product_benchmark *a, const tandem_executor *executor,
+                                         uint64_t bytes, tandem_error *error)
 {
-    const tandem_status status = tandem_worker_take(memory, executor->worker, TANDEM_ON_DEVICE, bytes, error);
+    const tandem_status status =
+        tandem_worker_alloc(memory, executor->worker, TANDEM_DEVICE_MEMORY, bytes, error);
     if (status == TANDEM_OK) a->memory[a->n_memory++] = *memory;
     return status;
 }
 
 /* Numbers between −1 and 1, that no product meets denormals. */
-static void fill(void *operand, uint64_t bytes, tandem_dtype dtype)
+static void fill_with_ramp(void *operand, uint64_t bytes, tandem_dtype dtype)
 {
     const uint64_t n = bytes / tandem_dtype_bytes(dtype);
     for (uint64_t i = 0; i < n; i++) {
@@ -36,22 +37,24 @@ static void fill(void *operand, uint64_t bytes, tandem_dtype dtype)
     }
 }
 
-static uint64_t bytes_of(const tandem_executor *executor, int id)
+static uint64_t operand_bytes(const tandem_executor *executor, int id)
 {
     if (id >= 0) return executor->step->value[id].bytes;
     return (uint64_t)executor->graph->parameter[TANDEM_PARAMETER(id)].elements * sizeof(float);
 }
 
-static tandem_status take_operand(void **operand, alone *a, const tandem_executor *executor, uint64_t bytes,
-                                  tandem_dtype dtype, tandem_error *error)
+static tandem_status alloc_filled_operand(void **operand, product_benchmark *a,
+                                          const tandem_executor *executor, uint64_t bytes, tandem_dtype dtype,
+                                          tandem_error *error)
 {
-    const tandem_status status = take(operand, a, executor, bytes, error);
-    if (status == TANDEM_OK) fill(*operand, bytes, dtype);
+    const tandem_status status = alloc_for_benchmark(operand, a, executor, bytes, error);
+    if (status == TANDEM_OK) fill_with_ramp(*operand, bytes, dtype);
     return status;
 }
 
 /* The step's own kernel; scales are the step's. */
-static tandem_status open_step_kernel(alone *a, const tandem_executor *executor, int t, tandem_error *error)
+static tandem_status open_step_product(product_benchmark *a, const tandem_executor *executor, int t,
+                                       tandem_error *error)
 {
     const tandem_task *task = &executor->step->task[t];
     void *memory = NULL;
@@ -62,22 +65,23 @@ static tandem_status open_step_kernel(alone *a, const tandem_executor *executor,
         if (task->read[r] == -1) continue;
         const tandem_dtype dtype =
             task->read[r] >= 0 ? executor->step->value[task->read[r]].dtype : TANDEM_F32;
-        status = take_operand(&memory, a, executor, bytes_of(executor, task->read[r]), dtype, error);
+        status =
+            alloc_filled_operand(&memory, a, executor, operand_bytes(executor, task->read[r]), dtype, error);
         a->call.in[r] = memory;
     }
     if (task->adds) a->call.out[0] = memory; /* its last read */
     for (int w = task->adds; w < task->n_write && status == TANDEM_OK; w++) {
         if (task->write[w] == -1) continue;
-        status = take(&memory, a, executor, bytes_of(executor, task->write[w]), error);
+        status = alloc_for_benchmark(&memory, a, executor, operand_bytes(executor, task->write[w]), error);
         a->call.out[w] = memory;
     }
     if (status == TANDEM_OK && executor->workspace[t])
-        status = take(&a->call.workspace, a, executor, executor->workspace[t], error);
+        status = alloc_for_benchmark(&a->call.workspace, a, executor, executor->workspace[t], error);
     return status;
 }
 
-static tandem_status open_library_kernel(alone *a, const tandem_executor *executor, int t,
-                                         tandem_error *error)
+static tandem_status open_library_product(product_benchmark *a, const tandem_executor *executor, int t,
+                                          tandem_error *error)
 {
     const tandem_device_backend *backend = executor->worker->backend;
     const tandem_dtype from = executor->step->task[t].from;
@@ -92,17 +96,18 @@ static tandem_status open_library_kernel(alone *a, const tandem_executor *execut
                                                     bytes, &workspace_bytes, error);
     a->is_own = status == TANDEM_OK;
     for (int k = 0; k < 2 && status == TANDEM_OK; k++) {
-        status = take_operand(&memory, a, executor, bytes[k], from, error);
+        status = alloc_filled_operand(&memory, a, executor, bytes[k], from, error);
         a->call.in[k] = memory;
     }
-    if (status == TANDEM_OK) status = take(&a->call.out[0], a, executor, bytes[2], error);
-    return status == TANDEM_OK ? take(&a->call.workspace, a, executor, workspace_bytes, error) : status;
+    if (status == TANDEM_OK) status = alloc_for_benchmark(&a->call.out[0], a, executor, bytes[2], error);
+    return status == TANDEM_OK ? alloc_for_benchmark(&a->call.workspace, a, executor, workspace_bytes, error)
+                               : status;
 }
 
-static tandem_status check(const tandem_executor *executor, int t, tandem_error *error)
+static tandem_status check_task_is_product(const tandem_executor *executor, int t, tandem_error *error)
 {
     const tandem_step *step = executor->step;
-    if (tandem_worker_is_apart(executor->worker))
+    if (tandem_worker_has_device_memory(executor->worker))
         return tandem_error_set(error, TANDEM_USAGE, "products are measured alone on CPUs, not on '%s'",
                                 executor->worker->device_name);
     const tandem_task *task = t >= 0 && t < step->n_task ? &step->task[t] : NULL;
@@ -115,21 +120,22 @@ static tandem_status check(const tandem_executor *executor, int t, tandem_error 
                             "task %d of the step is no product; those of linear, matmul and conv2d are", t);
 }
 
-tandem_status tandem_executor_alone(const tandem_executor *executor, int t, int by_library,
-                                    int64_t *sample_ns, int n, tandem_error *error)
+tandem_status tandem_executor_benchmark_product(const tandem_executor *executor, int t, int use_library,
+                                                int64_t *sample_ns, int n, tandem_error *error)
 {
     const tandem_device_backend *backend = executor->worker->backend;
-    alone a = {.n_memory = 0};
-    tandem_status status = check(executor, t, error);
+    product_benchmark a = {.n_memory = 0};
+    tandem_status status = check_task_is_product(executor, t, error);
     if (status != TANDEM_OK) return status;
-    status =
-        by_library ? open_library_kernel(&a, executor, t, error) : open_step_kernel(&a, executor, t, error);
+    status = use_library ? open_library_product(&a, executor, t, error)
+                         : open_step_product(&a, executor, t, error);
     for (int i = -1; i < n && status == TANDEM_OK; i++) {
         const int64_t begin_ns = tandem_now_ns();
         status = backend->run(a.kernel, &a.call, error);
         if (i >= 0) sample_ns[i] = tandem_now_ns() - begin_ns;
     }
-    for (int k = 0; k < a.n_memory; k++) tandem_worker_give(executor->worker, TANDEM_ON_DEVICE, a.memory[k]);
+    for (int k = 0; k < a.n_memory; k++)
+        tandem_worker_free(executor->worker, TANDEM_DEVICE_MEMORY, a.memory[k]);
     if (a.is_own) backend->release(a.kernel);
     return status;
 }

@@ -1,4 +1,4 @@
-/* presence.h: who takes part in a run, who is gone, and what the run failed of. Private to backend/comm.
+/* membership.h: who takes part in a run, who is gone, and what the run failed of. Private to backend/comm.
  *
  * All of it is files in the directory of the run, r being a rank:
  *   rank.<r>.alive     locked by rank r for as long as it lives; the kernel drops the lock of a dead process.
@@ -20,44 +20,44 @@
 
 #include "tandem/status.h"
 
-typedef struct tandem_presence {
+typedef struct tandem_membership {
     int directory, lock; /* descriptors; -1 = not open */
     int rank, n_rank;
-} tandem_presence;
+} tandem_membership;
 
 /* Takes the place of `rank` in the run. *presence is unchanged on error: TANDEM_USAGE where `store` is no
  * directory, another run's, or the rank is taken; TANDEM_IO where it cannot be written or has no locks. */
-tandem_status tandem_presence_open(tandem_presence *presence, const char *store, int rank, int n_rank,
-                                   tandem_error *error);
+tandem_status tandem_membership_open(tandem_membership *membership, const char *store, int rank, int n_rank,
+                                     tandem_error *error);
 
 /* Blocks until every rank is there. TANDEM_PEER: one did not come within timeout_ns, died meanwhile, or the
  * run failed; TANDEM_USAGE: a rank counts another number of ranks. */
-tandem_status tandem_presence_join(const tandem_presence *presence, const char *store, int64_t timeout_ns,
-                                   tandem_error *error);
+tandem_status tandem_membership_join(const tandem_membership *membership, const char *store,
+                                     int64_t timeout_ns, tandem_error *error);
 
 /* Whether the run fails: a rank is stopping, there is a verdict, or one of this rank's neighbours in the ring
  * died. Thread-safe, a few microseconds. */
-bool tandem_presence_is_broken(const tandem_presence *presence);
+bool tandem_membership_is_broken(const tandem_membership *membership);
 
 /* Whether a rank has left in good order: what still waits for it waits in vain. */
-bool tandem_presence_has_lost(const tandem_presence *presence);
+bool tandem_membership_has_left(const tandem_membership *membership);
 
 /* Tells the others that this rank has seen the run fail. To be called before its connections are ended. */
-void tandem_presence_stop(const tandem_presence *presence);
+void tandem_membership_stop(const tandem_membership *membership);
 
 /* Finds out, within a second, who is to blame for `what` ("an all-reduce") that failed with the words `why`:
  * a rank that is dead, has left, or has not stopped (it hangs). All ranks get the same answer. Returns
  * TANDEM_PEER. */
-tandem_status tandem_presence_blame(const tandem_presence *presence, const char *what, const char *why,
-                                    tandem_error *error);
+tandem_status tandem_membership_find_failed(const tandem_membership *membership, const char *what,
+                                            const char *why, tandem_error *error);
 
 /* Writes the verdict, unless there is one. */
-void tandem_presence_accuse(const tandem_presence *presence, int rank, const char *text);
+void tandem_membership_report_failed(const tandem_membership *membership, int rank, const char *text);
 
 /* This rank leaves the run in good order. */
-void tandem_presence_leave(const tandem_presence *presence);
+void tandem_membership_leave(const tandem_membership *membership);
 
 /* Gives the lock up. */
-void tandem_presence_close(tandem_presence *presence);
+void tandem_membership_close(tandem_membership *membership);
 
 #endif

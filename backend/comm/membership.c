@@ -1,0 +1,343 @@
+#include "backend/comm/membership.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+/* A connection may break an instant before the kernel drops the lock of the dead process, and the others need
+ * a moment to see a failure: for so long is looked for the culprit. */
+static const int64_t search_ns = 1000000000;
+
+static void sleep_briefly(void)
+{
+    const struct timespec time = {.tv_nsec = 5000000};
+    (void)nanosleep(&time, NULL); /* a signal may end it early; callers look at the clock */
+}
+
+enum { NAME_BYTES = 40, VERDICT_BYTES = TANDEM_ERROR_TEXT + 16 };
+
+typedef enum rank_state {
+    RANK_ALIVE,  /* the lock is held */
+    RANK_GONE,   /* the file is there, its lock is free */
+    RANK_ABSENT, /* never came */
+    RANK_UNKNOWN /* the question failed; nobody is accused on that ground */
+} rank_state;
+
+static void rank_file_name(char name[NAME_BYTES], int rank, const char *kind)
+{
+    (void)snprintf(name, NAME_BYTES, "rank.%d.%s", rank, kind);
+}
+
+static bool run_file_exists(const tandem_membership *membership, const char *name)
+{
+    return faccessat(membership->directory, name, F_OK, 0) == 0;
+}
+
+static bool rank_file_exists(const tandem_membership *membership, int rank, const char *kind)
+{
+    char name[NAME_BYTES];
+    rank_file_name(name, rank, kind);
+    return run_file_exists(membership, name);
+}
+
+static void create_run_file(const tandem_membership *membership, const char *name)
+{
+    const int file = openat(membership->directory, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (file >= 0) (void)close(file);
+}
+
+static void create_rank_file(const tandem_membership *membership, const char *kind)
+{
+    char name[NAME_BYTES];
+    rank_file_name(name, membership->rank, kind);
+    create_run_file(membership, name);
+}
+
+static struct flock whole_file_lock(void) { return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET}; }
+
+/* Reads a small file into text, with a zero behind. false: it is not there. */
+static bool read_run_file(const tandem_membership *membership, const char *name, char *text, size_t size)
+{
+    const int file = openat(membership->directory, name, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    const ssize_t n = pread(file, text, size - 1, 0);
+    (void)close(file);
+    if (n <= 0) return false;
+    text[n] = '\0';
+    return true;
+}
+
+static bool write_all_text(int file, const char *text)
+{
+    const size_t n = strlen(text);
+    return write(file, text, n) == (ssize_t)n;
+}
+
+static rank_state find_rank_state(const tandem_membership *membership, int rank)
+{
+    char name[NAME_BYTES];
+    rank_file_name(name, rank, "alive");
+    const int file = openat(membership->directory, name, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return errno == ENOENT ? RANK_ABSENT : RANK_UNKNOWN;
+    struct flock lock = whole_file_lock();
+    const int failed = fcntl(file, F_OFD_GETLK, &lock);
+    (void)close(file);
+    if (failed) return RANK_UNKNOWN;
+    return lock.l_type == F_UNLCK ? RANK_GONE : RANK_ALIVE;
+}
+
+/* The verdict as an error, if there is one. */
+static bool read_verdict(const tandem_membership *membership, tandem_error *error)
+{
+    char text[VERDICT_BYTES];
+    if (!read_run_file(membership, "failed", text, sizeof text)) return false;
+    char *words = text;
+    const long rank = strtol(text, &words, 10);
+    while (*words == ' ') words++;
+    tandem_error_set(error, TANDEM_PEER, "%s", words);
+    if (error) error->rank = rank >= 0 && rank < membership->n_rank ? (int)rank : -1;
+    return true;
+}
+
+void tandem_membership_report_failed(const tandem_membership *membership, int rank, const char *text)
+{
+    /* Written aside and linked into place: others see the whole verdict or none, and only one gets the name.
+     * */
+    char aside[NAME_BYTES], verdict[VERDICT_BYTES];
+    rank_file_name(aside, membership->rank, "verdict");
+    (void)snprintf(verdict, sizeof verdict, "%d %s", rank, text);
+    const int file =
+        openat(membership->directory, aside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (file < 0) return;
+    const bool written = write_all_text(file, verdict);
+    (void)close(file);
+    const int linked = written ? linkat(membership->directory, aside, membership->directory, "failed", 0) : 0;
+    (void)linked; /* where another was first, its verdict stands */
+    (void)unlinkat(membership->directory, aside, 0);
+}
+
+static tandem_status check_store_is_fresh(const tandem_membership *membership, const char *store,
+                                          tandem_error *error)
+{
+    bool used = run_file_exists(membership, "failed");
+    for (int r = 0; r < membership->n_rank && !used; r++) used = rank_file_exists(membership, r, "left");
+    if (used)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "the store '%s' is left over from another run; give a fresh directory",
+                                store);
+    return TANDEM_OK;
+}
+
+/* Creates and locks the file of this rank; *lock stays -1 on error. */
+static tandem_status claim_rank_file(const tandem_membership *membership, const char *store, int *lock,
+                                     tandem_error *error)
+{
+    char name[NAME_BYTES], text[16];
+    rank_file_name(name, membership->rank, "alive");
+    const int file = openat(membership->directory, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0 && errno == EEXIST)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                find_rank_state(membership, membership->rank) == RANK_ALIVE
+                                    ? "the store '%s' is in use by another run, or by another process with "
+                                      "rank %d; "
+                                      "give a fresh directory, and each process its own rank"
+                                    : "the store '%s' is left over from another run (it has a rank %d, now "
+                                      "dead); "
+                                      "give a fresh directory",
+                                store, membership->rank);
+    if (file < 0)
+        return tandem_error_set(error, TANDEM_IO, "cannot create '%s/%s': %s", store, name, strerror(errno));
+    (void)snprintf(text, sizeof text, "%d\n", membership->n_rank);
+    struct flock whole = whole_file_lock();
+    if (!write_all_text(file, text) || fcntl(file, F_OFD_SETLK, &whole) != 0) {
+        tandem_error_set(error, TANDEM_IO,
+                         "cannot write and lock '%s/%s': %s; the store needs a file system with locks", store,
+                         name, strerror(errno));
+        (void)unlinkat(membership->directory, name, 0);
+        (void)close(file);
+        return TANDEM_IO;
+    }
+    *lock = file;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_membership_open(tandem_membership *membership, const char *store, int rank, int n_rank,
+                                     tandem_error *error)
+{
+    tandem_membership made = {.directory = -1, .lock = -1, .rank = rank, .n_rank = n_rank};
+    made.directory = open(store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (made.directory < 0)
+        return tandem_error_set(error, errno == ENOENT || errno == ENOTDIR ? TANDEM_USAGE : TANDEM_IO,
+                                "cannot open the store '%s': %s; it must be a fresh directory that all ranks "
+                                "reach",
+                                store, strerror(errno));
+    tandem_status status = check_store_is_fresh(&made, store, error);
+    if (status == TANDEM_OK) status = claim_rank_file(&made, store, &made.lock, error);
+    if (status != TANDEM_OK) {
+        (void)close(made.directory);
+        return status;
+    }
+    *membership = made;
+    return TANDEM_OK;
+}
+
+/* Rank r, if it has written so, must count as many ranks as this one. */
+static tandem_status compare_rank_count(const tandem_membership *membership, int r, tandem_error *error)
+{
+    char name[NAME_BYTES], text[16];
+    rank_file_name(name, r, "alive");
+    if (!read_run_file(membership, name, text, sizeof text) || !strchr(text, '\n')) return TANDEM_OK;
+    const long n_rank = strtol(text, NULL, 10);
+    if (n_rank == membership->n_rank) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_USAGE,
+                            "rank %d was started for %ld ranks, rank %d for %d; give all the same WORLD_SIZE",
+                            r, n_rank, membership->rank, membership->n_rank);
+}
+
+static tandem_status report_missing_rank(const tandem_membership *membership, const char *store, int r,
+                                         bool died, int64_t timeout_ns, tandem_error *error)
+{
+    char text[TANDEM_ERROR_TEXT];
+    if (died)
+        (void)snprintf(text, sizeof text, "rank %d died while the ranks joined; the other ranks stop", r);
+    else
+        (void)snprintf(
+            text, sizeof text,
+            "rank %d of %d did not join within %g s; start it with RANK=%d and the same store '%s'", r,
+            membership->n_rank, (double)timeout_ns * 1e-9, r, store);
+    tandem_membership_report_failed(membership, r, text);
+    if (read_verdict(membership, error)) return TANDEM_PEER;
+    tandem_error_set(error, TANDEM_PEER, "%s", text);
+    if (error) error->rank = r;
+    return TANDEM_PEER;
+}
+
+tandem_status tandem_membership_join(const tandem_membership *membership, const char *store,
+                                     int64_t timeout_ns, tandem_error *error)
+{
+    const int64_t begin_ns = tandem_now_ns();
+    int64_t gone_ns = 0; /* since when rank r has a file and no lock; 0 = it has not */
+    for (int r = 0; r < membership->n_rank;) {
+        const rank_state state = r == membership->rank ? RANK_ALIVE : find_rank_state(membership, r);
+        const tandem_status status = compare_rank_count(membership, r, error);
+        if (status != TANDEM_OK) return status;
+        if (state == RANK_ALIVE) {
+            gone_ns = 0;
+            r++;
+            continue;
+        }
+        const int64_t now_ns = tandem_now_ns();
+        gone_ns = state != RANK_GONE ? 0 : gone_ns ? gone_ns : now_ns;
+        if (read_verdict(membership, error)) return TANDEM_PEER;
+        const bool died = gone_ns && now_ns - gone_ns > search_ns;
+        if (died || now_ns - begin_ns >= timeout_ns)
+            return report_missing_rank(membership, store, r, died, timeout_ns, error);
+        sleep_briefly();
+    }
+    return TANDEM_OK;
+}
+
+static bool is_rank_dead(const tandem_membership *membership, int rank)
+{
+    return find_rank_state(membership, rank) == RANK_GONE && !rank_file_exists(membership, rank, "left");
+}
+
+bool tandem_membership_is_broken(const tandem_membership *membership)
+{
+    return is_rank_dead(membership, (membership->rank + 1) % membership->n_rank) ||
+           is_rank_dead(membership, (membership->rank + membership->n_rank - 1) % membership->n_rank) ||
+           run_file_exists(membership, "stopping") || run_file_exists(membership, "failed");
+}
+
+bool tandem_membership_has_left(const tandem_membership *membership)
+{
+    for (int r = 0; r < membership->n_rank; r++)
+        if (r != membership->rank && rank_file_exists(membership, r, "left")) return true;
+    return false;
+}
+
+void tandem_membership_stop(const tandem_membership *membership)
+{
+    create_rank_file(membership, "stopping");
+    create_run_file(membership, "stopping");
+}
+
+/* The lowest dead rank; where none died, the lowest that left; else -1. */
+static int first_gone_rank(const tandem_membership *membership)
+{
+    int left = -1;
+    for (int r = 0; r < membership->n_rank; r++) {
+        if (r == membership->rank || find_rank_state(membership, r) != RANK_GONE) continue;
+        if (!rank_file_exists(membership, r, "left")) return r;
+        if (left < 0) left = r;
+    }
+    return left;
+}
+
+/* The lowest rank that has not noticed the failure, -1 = all have. */
+static int first_silent_rank(const tandem_membership *membership)
+{
+    for (int r = 0; r < membership->n_rank; r++)
+        if (r != membership->rank && !rank_file_exists(membership, r, "stopping")) return r;
+    return -1;
+}
+
+static void print_failure(char text[TANDEM_ERROR_TEXT], const tandem_membership *membership, int gone,
+                          int silent, const char *what, const char *why)
+{
+    if (gone >= 0 && rank_file_exists(membership, gone, "left"))
+        (void)snprintf(text, TANDEM_ERROR_TEXT,
+                       "rank %d left the run before %s was over (%s); the other ranks stop", gone, what, why);
+    else if (gone >= 0)
+        (void)snprintf(text, TANDEM_ERROR_TEXT, "rank %d died during %s (%s); the other ranks stop", gone,
+                       what, why);
+    else if (silent >= 0)
+        (void)snprintf(text, TANDEM_ERROR_TEXT,
+                       "rank %d was silent during %s (%s): it hangs, is stopped or cut off; the other ranks "
+                       "stop",
+                       silent, what, why);
+    else
+        (void)snprintf(text, TANDEM_ERROR_TEXT,
+                       "%s failed (%s) though every rank is alive: the network broke, or the ranks disagree "
+                       "about the "
+                       "order, size or tag of their collectives; all ranks stop",
+                       what, why);
+}
+
+tandem_status tandem_membership_find_failed(const tandem_membership *membership, const char *what,
+                                            const char *why, tandem_error *error)
+{
+    const int64_t deadline_ns = tandem_now_ns() + search_ns;
+    int gone;
+    for (;;) {
+        gone = first_gone_rank(membership);
+        /* Read after looking: who leaves because of a failure has written the verdict before. */
+        if (read_verdict(membership, error)) return TANDEM_PEER;
+        if (gone >= 0 || tandem_now_ns() >= deadline_ns) break;
+        sleep_briefly();
+    }
+    const int silent = gone < 0 ? first_silent_rank(membership) : -1;
+    const int failed_rank = gone >= 0 ? gone : silent;
+    char text[TANDEM_ERROR_TEXT];
+    print_failure(text, membership, gone, silent, what, why);
+    tandem_membership_report_failed(membership, failed_rank, text);
+    if (read_verdict(membership, error)) return TANDEM_PEER;
+    tandem_error_set(error, TANDEM_PEER, "%s", text);
+    if (error) error->rank = failed_rank;
+    return TANDEM_PEER;
+}
+
+void tandem_membership_leave(const tandem_membership *membership) { create_rank_file(membership, "left"); }
+
+void tandem_membership_close(tandem_membership *membership)
+{
+    if (membership->lock >= 0) (void)close(membership->lock);
+    if (membership->directory >= 0) (void)close(membership->directory);
+    membership->lock = membership->directory = -1;
+}
