@@ -37,7 +37,7 @@ tandem_status tandem_allocation_infeasible(const tandem_allocation_problem *prob
 {
     char need[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
     const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
-    return tandem_error_set(error, TANDEM_NO_FIT,
+    return tandem_error_set(error, TANDEM_INFEASIBLE,
                             "no plan fits %s: the smallest one found takes %s (%" PRIu64 " B) a rank at "
                             "batch %" PRId64 ", the limit is %s (%" PRIu64 " B); a smaller batch takes less",
                             tandem_replayer_cluster(problem->replayer)->classes[c].device.name,

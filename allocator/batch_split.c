@@ -84,7 +84,7 @@ static tandem_status make_base_allocation(tandem_plan **plan, tandem_allocation 
     return TANDEM_OK;
 }
 
-/* The plan that a measure is of, at one split. TANDEM_MISSING, TANDEM_NO_FIT. */
+/* The plan that a measure is of, at one split. TANDEM_MISSING, TANDEM_INFEASIBLE. */
 /* `policy` NULL: greedy, without a proof: one of many splits. */
 static tandem_status make_split_plan(tandem_plan **plan, tandem_allocation *a, const split_search *s,
                                      const int64_t *batch, split_criterion criterion,
@@ -135,7 +135,7 @@ static tandem_status evaluate_split(split_search *s, const int64_t *batch, split
         at->is_missing = 1;
         if (s->n_missing++ == 0) s->missing = why;
     }
-    if (status == TANDEM_OK || status == TANDEM_MISSING || status == TANDEM_NO_FIT) return TANDEM_OK;
+    if (status == TANDEM_OK || status == TANDEM_MISSING || status == TANDEM_INFEASIBLE) return TANDEM_OK;
     if (error) *error = why;
     return status;
 }
@@ -247,7 +247,7 @@ static tandem_status fill_batch_plan(tandem_batch_plan *out, split_search *s, co
     const tandem_status status =
         make_split_plan(&out->plan, &out->allocation, s, batch, criterion, policy, method, &why);
     memcpy(out->batch, batch, sizeof out->batch);
-    if (status == TANDEM_OK || status == TANDEM_MISSING || status == TANDEM_NO_FIT) return TANDEM_OK;
+    if (status == TANDEM_OK || status == TANDEM_MISSING || status == TANDEM_INFEASIBLE) return TANDEM_OK;
     if (error) *error = why;
     return status;
 }
@@ -300,7 +300,7 @@ tandem_status tandem_batch_choose(tandem_batch_choice *out, const tandem_cluster
         if (error) *error = s.missing;
         status = TANDEM_MISSING;
     } else if (status == TANDEM_OK && !choice.both.plan) {
-        status = tandem_error_set(error, TANDEM_NO_FIT,
+        status = tandem_error_set(error, TANDEM_INFEASIBLE,
                                   "no split of a global batch of %" PRId64
                                   " has a plan within the limits (%d splits tried)",
                                   global_batch, s.n_seen - s.n_missing);

@@ -50,8 +50,9 @@ static int64_t base_contended_ns(const tandem_bound *bound, int c)
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
         if (!task->active || task->kind == TANDEM_TASK_REDUCE) continue;
-        if (task->kind != TANDEM_TASK_UPDATE || tandem_step_begins(step, t))
-            sum += tandem_step_repeats(step, task) * tandem_replayer_task_ns(bound_replayer(bound), c, t, 1);
+        if (task->kind != TANDEM_TASK_UPDATE || tandem_task_wraps_iteration(step, t))
+            sum += tandem_step_runs_per_step(step, task) *
+                   tandem_replayer_task_ns(bound_replayer(bound), c, t, 1);
     }
     return sum;
 }

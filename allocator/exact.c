@@ -90,7 +90,7 @@ static tandem_status find_exact_target(exact_search *e, int *is_within, tandem_e
     tandem_plan *plan = NULL;
     tandem_status status = tandem_target_find(&e->target, e->problem, error);
     *is_within = status == TANDEM_OK;
-    if (status != TANDEM_NO_FIT || !e->problem->target_ns) return status;
+    if (status != TANDEM_INFEASIBLE || !e->problem->target_ns) return status;
     status = tandem_allocation_replay_base(&plan, &base, e->problem, error);
     tandem_plan_close(plan);
     if (status == TANDEM_OK)

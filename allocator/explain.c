@@ -11,11 +11,11 @@ static int64_t op_self_ns(const tandem_replayer *replayer, int c, int op)
         const tandem_task *task = &step->task[t];
         if (!task->active || task->op != op) continue;
         if (task->kind != TANDEM_TASK_WEIGHT_CAST && task->kind != TANDEM_TASK_FORWARD &&
-            task->kind != TANDEM_TASK_RESTORE && task->kind != TANDEM_TASK_WGRAD &&
+            task->kind != TANDEM_TASK_SAVED_CAST && task->kind != TANDEM_TASK_WGRAD &&
             task->kind != TANDEM_TASK_DGRAD)
             continue;
         const int64_t contended_ns = tandem_replayer_task_ns(replayer, c, t, 1);
-        sum_ns += tandem_step_repeats(step, task) *
+        sum_ns += tandem_step_runs_per_step(step, task) *
                   (contended_ns >= 0 ? contended_ns : tandem_replayer_task_ns(replayer, c, t, 0));
     }
     return sum_ns;

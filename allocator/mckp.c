@@ -245,7 +245,7 @@ static tandem_status explain_infeasible(const mckp_dag *c, int none_exists, tand
                        min_bytes, limits->byte_limit);
     const int each = time <= (double)limits->time_limit_ns && min_bytes <= (double)limits->byte_limit;
     return tandem_error_set(
-        error, TANDEM_NO_FIT, "%s.%s%s%s",
+        error, TANDEM_INFEASIBLE, "%s.%s%s%s",
         none_exists ? "no choices keep the limits"
                     : "no choices within the limits were found; that there are none is not proven",
         about_time, about_bytes, each && none_exists ? " Each limit can be kept, but not both at once." : "");

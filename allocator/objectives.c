@@ -80,7 +80,7 @@ static tandem_status ask_policy_or_none(objective_search *d, int64_t target_ns, 
 {
     tandem_error why = {0};
     const tandem_status status = ask_policy(d, target_ns, limit_bytes, found, &why);
-    if (status == TANDEM_NO_FIT) return TANDEM_OK;
+    if (status == TANDEM_INFEASIBLE) return TANDEM_OK;
     if (status != TANDEM_OK && error) *error = why;
     return status;
 }
@@ -88,7 +88,7 @@ static tandem_status ask_policy_or_none(objective_search *d, int64_t target_ns, 
 static tandem_status report_sensitivity_missed(const objective_search *d, const char *within,
                                                tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_NO_FIT,
+    return tandem_error_set(error, TANDEM_INFEASIBLE,
                             "no plan has a sensitivity of %g or less%s: the least found is %.9g, with a step "
                             "of %" PRId64 " ns",
                             d->max_sensitivity, within, d->answer.sensitivity, d->answer.step_ns);

@@ -33,7 +33,7 @@ double tandem_allocation_batch_share(const tandem_allocation_problem *problem, i
 /* Bytes that a rank of class c may take; 0 = no limit. */
 uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem, int c);
 
-/* TANDEM_NO_FIT: the smallest plan of class c that was found takes peak_bytes, more than the limit. */
+/* TANDEM_INFEASIBLE: the smallest plan of class c that was found takes peak_bytes, more than the limit. */
 tandem_status tandem_allocation_infeasible(const tandem_allocation_problem *problem, int c,
                                            uint64_t peak_bytes, tandem_error *error);
 

@@ -359,7 +359,7 @@ static tandem_status report_initial_too_slow(const qsync_state *q, tandem_error 
 {
     char asked[TANDEM_QUANTITY_TEXT], initial[TANDEM_QUANTITY_TEXT];
     return tandem_error_set(
-        error, TANDEM_NO_FIT,
+        error, TANDEM_INFEASIBLE,
         "no plan reaches a step of %s: the initial setting of policy qsync takes %s (%" PRId64
         " ns) with every class lowered",
         tandem_quantity_print_ns(asked, sizeof asked, q->problem->target_ns),
@@ -453,7 +453,7 @@ tandem_status tandem_qsync_find_plan(const tandem_allocation_problem *problem, i
     }
     *replays += q.replays;
     qsync_close(&q, plan);
-    if (status == TANDEM_OK || status == TANDEM_NO_FIT) return TANDEM_OK;
+    if (status == TANDEM_OK || status == TANDEM_INFEASIBLE) return TANDEM_OK;
     if (error) *error = why;
     return status;
 }

@@ -39,7 +39,7 @@ static int64_t in_last_micro_step(const tandem_step *step, int task)
 /* When the task runs first. */
 static int64_t first_moment(const tandem_step *step, int task)
 {
-    if (tandem_step_begins(step, task)) return -1;
+    if (tandem_task_wraps_iteration(step, task)) return -1;
     return step->task[task].kind == TANDEM_TASK_UPDATE ? end_of_work(step) : task;
 }
 
@@ -165,7 +165,7 @@ static double other_updates_ns(const tandem_relaxation *r)
         tandem_replayer_contention(replayer, c, &contention);
         for (int b = 0; b < step->n_bucket; b++) {
             const int t = step->bucket[b].update_task;
-            if (tandem_step_begins(step, t)) continue;
+            if (tandem_task_wraps_iteration(step, t)) continue;
             const double alone = (double)tandem_replayer_variant_ns(replayer, c, t, 0, 0);
             sum += contention.comm_slowdown *
                    fmax(alone, (double)tandem_replayer_variant_ns(replayer, c, t, 0, 1));
@@ -213,7 +213,7 @@ static int64_t leading_work_ns(const tandem_relaxation *r)
     const tandem_step *step = class_step(r);
     int64_t sum = 0;
     for (int t = step->bucket[0].update_task - 1; t < step->n_task; t++)
-        if (tandem_step_begins(step, t))
+        if (tandem_task_wraps_iteration(step, t))
             sum += tandem_replayer_variant_ns(r->problem->replayer, r->c, t, 0, 1);
     return sum;
 }

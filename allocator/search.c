@@ -27,8 +27,8 @@ static double search_sensitivity_of(const tandem_search *search, int op, tandem_
 static int have_equal_bytes(const tandem_precision_row *a, const tandem_precision_row *b)
 {
     return tandem_dtype_bytes(a->forward) == tandem_dtype_bytes(b->forward) &&
-           tandem_dtype_bytes(a->output) == tandem_dtype_bytes(b->output) && a->dgrad != TANDEM_WIDER &&
-           b->dgrad != TANDEM_WIDER && tandem_dtype_bytes(a->dgrad) == tandem_dtype_bytes(b->dgrad);
+           tandem_dtype_bytes(a->output) == tandem_dtype_bytes(b->output) && a->dgrad != TANDEM_AMP &&
+           b->dgrad != TANDEM_AMP && tandem_dtype_bytes(a->dgrad) == tandem_dtype_bytes(b->dgrad);
 }
 
 /* Whether precision p of operator op does no less harm than q, and none of its products is faster, in any
@@ -43,8 +43,8 @@ static int is_dominated_by(const tandem_search *search, int op, tandem_precision
         for (int contended = 0; task[k] >= 0 && contended < 2; contended++) {
             const tandem_dtype to_p = k == 0 ? tandem_precision_get(p)->output : TANDEM_F32,
                                to_q = k == 0 ? tandem_precision_get(q)->output : TANDEM_F32;
-            const int variant_p = N_NATIVE * (int)p + native_place(to_p),
-                      variant_q = N_NATIVE * (int)q + native_place(to_q);
+            const int variant_p = N_OUTPUT_DTYPE * (int)p + output_dtype_index(to_p),
+                      variant_q = N_OUTPUT_DTYPE * (int)q + output_dtype_index(to_q);
             const int64_t ns_p =
                 tandem_replayer_variant_ns(replayer, search->c, task[k], variant_p, contended);
             const int64_t ns_q =

@@ -10,11 +10,11 @@
 
 enum bit_kind {
     BIT_OUTPUT_DTYPE, /* one for each native type but f32 */
-    BIT_CAST = BIT_OUTPUT_DTYPE + N_NATIVE - 1,
-    BIT_SAVED = BIT_CAST + TANDEM_N_VERSION,
-    BIT_GRADIENT_CAST = BIT_SAVED + TANDEM_N_VERSION,
-    BIT_RECOMPUTED_CAST = BIT_GRADIENT_CAST + TANDEM_N_VERSION,
-    N_BIT_KIND = BIT_RECOMPUTED_CAST + TANDEM_N_VERSION
+    BIT_CAST = BIT_OUTPUT_DTYPE + N_OUTPUT_DTYPE - 1,
+    BIT_SAVED = BIT_CAST + TANDEM_N_STORAGE_DTYPE,
+    BIT_GRADIENT_CAST = BIT_SAVED + TANDEM_N_STORAGE_DTYPE,
+    BIT_RECOMPUTED_CAST = BIT_GRADIENT_CAST + TANDEM_N_STORAGE_DTYPE,
+    N_BIT_KIND = BIT_RECOMPUTED_CAST + TANDEM_N_STORAGE_DTYPE
 };
 enum { ALIGNMENT = 64, MAX_TENSOR_OF_OP = 2 + TANDEM_MAX_INPUT };
 
@@ -83,8 +83,8 @@ static int gradient_dtype_varies(const tandem_state_space *space, int tensor)
 
 static void set_output_dtype(tandem_state_space *space, int tensor, tandem_dtype type)
 {
-    space->step.native[tensor] = type;
-    space->index.gradient_native[tensor] = space->gradient_is_f32[tensor] ? TANDEM_F32 : type;
+    space->step.output_dtype[tensor] = type;
+    space->index.gradient_dtype[tensor] = space->gradient_is_f32[tensor] ? TANDEM_F32 : type;
 }
 
 /* --- Bits ----------------------------------------------------------------------------------------------- */
@@ -110,29 +110,29 @@ static void set_state_bit(tandem_state_space *space, int tensor, int first_kind,
     space->state_bits[tensor] |= bit;
     if (first_kind == BIT_CAST)
         count_task_variant(space, space->index.cast[tensor] + (int)type,
-                           cast_form(space->step.native[tensor], type));
+                           cast_variant(space->step.output_dtype[tensor], type));
     else if (first_kind == BIT_RECOMPUTED_CAST)
-        count_task_variant(space, space->index.cast_again[tensor] + (int)type,
-                           cast_form(space->step.native[tensor], type));
+        count_task_variant(space, space->index.recomputed_cast[tensor] + (int)type,
+                           cast_variant(space->step.output_dtype[tensor], type));
     else if (first_kind == BIT_SAVED)
         count_bytes(space, (uint64_t)tandem_shape_elements(&space->step.graph->op[tensor].shape) *
                                tandem_dtype_bytes(type));
     else if (!gradient_dtype_varies(space, tensor))
         count_task_variant(space, space->index.gradient_cast[tensor] + (int)type,
-                           cast_form(space->index.gradient_native[tensor], type));
+                           cast_variant(space->index.gradient_dtype[tensor], type));
 }
 
-static int dtype_bit_kind(tandem_dtype type) { return BIT_OUTPUT_DTYPE + native_place(type) - 1; }
+static int dtype_bit_kind(tandem_dtype type) { return BIT_OUTPUT_DTYPE + output_dtype_index(type) - 1; }
 
 static void request_cast(tandem_state_space *space, int tensor, tandem_dtype type)
 {
-    if (type != space->step.native[tensor]) set_state_bit(space, tensor, BIT_CAST, type);
+    if (type != space->step.output_dtype[tensor]) set_state_bit(space, tensor, BIT_CAST, type);
 }
 
 /* The same of a tensor that is computed again, by the backward pass or by what is computed again, too. */
 static void request_recomputed_cast(tandem_state_space *space, int tensor, tandem_dtype type)
 {
-    if (type != space->step.native[tensor]) set_state_bit(space, tensor, BIT_RECOMPUTED_CAST, type);
+    if (type != space->step.output_dtype[tensor]) set_state_bit(space, tensor, BIT_RECOMPUTED_CAST, type);
 }
 
 /* The gradient of operator i's output is read in `type`. Where its own type is not the same in all plans it
@@ -140,7 +140,7 @@ static void request_recomputed_cast(tandem_state_space *space, int tensor, tande
 static void request_gradient_cast(tandem_state_space *space, int i, tandem_dtype type)
 {
     const int root = space->index.gradient_root[i];
-    if (gradient_dtype_varies(space, root) || type != space->index.gradient_native[root])
+    if (gradient_dtype_varies(space, root) || type != space->index.gradient_dtype[root])
         set_state_bit(space, root, BIT_GRADIENT_CAST, type);
 }
 
@@ -160,11 +160,11 @@ static void set_operand_bits(tandem_state_space *space, int i)
     for (int slot = 0; slot < row->n_input; slot++) {
         const int x = input_value_of(space, i, slot);
         if (graph->op[x].dtype != TANDEM_F32) continue;
-        request_cast(space, x, operand_type(&space->step, i));
-        if (space->index.is_again[x] && space->index.is_again[i])
-            request_recomputed_cast(space, x, operand_type(&space->step, i));
-        if (space->index.is_again[x] && goes_back && saves_input(row, slot))
-            request_recomputed_cast(space, x, saved_type(&space->step, i));
+        request_cast(space, x, forward_dtype_of(&space->step, i));
+        if (space->index.is_recomputed[x] && space->index.is_recomputed[i])
+            request_recomputed_cast(space, x, forward_dtype_of(&space->step, i));
+        if (space->index.is_recomputed[x] && goes_back && op_saves_input(row, slot))
+            request_recomputed_cast(space, x, saved_dtype_of(&space->step, i));
     }
 }
 
@@ -175,15 +175,16 @@ static void set_read_bits(tandem_state_space *space, int i)
     const int has_dgrad = space->index.dgrad[i] >= 0;
     set_operand_bits(space, i);
     if (has_dgrad && (row->saves & TANDEM_SAVES_OUTPUT))
-        (space->index.is_again[i] ? request_recomputed_cast : request_cast)(space, i,
-                                                                            dgrad_type(&space->step, i));
-    if (has_dgrad && i != graph->loss) request_gradient_cast(space, i, dgrad_type(&space->step, i));
+        (space->index.is_recomputed[i] ? request_recomputed_cast
+                                       : request_cast)(space, i, dgrad_dtype_of(&space->step, i));
+    if (has_dgrad && i != graph->loss) request_gradient_cast(space, i, dgrad_dtype_of(&space->step, i));
     if (space->index.wgrad[i] >= 0 && row->op_class == TANDEM_ADJUSTABLE)
-        request_gradient_cast(space, i, wgrad_type(&space->step, i)); /* others take it as it comes */
-    for (int slot = 0; row->dgrad == TANDEM_BACKWARD_SAME && slot < row->n_input; slot++) {
+        request_gradient_cast(space, i, wgrad_dtype_of(&space->step, i)); /* others take it as it comes */
+    for (int slot = 0; row->dgrad == TANDEM_GRAD_IDENTITY && slot < row->n_input; slot++) {
         const int x = input_value_of(space, i, slot);
-        if (space->index.edge_place[i * TANDEM_MAX_INPUT + slot] >= 0 && space->index.n_contribution[x] > 1)
-            request_gradient_cast(space, i, space->index.gradient_native[x]);
+        if (space->index.edge_position[i * TANDEM_MAX_INPUT + slot] >= 0 &&
+            space->index.n_contribution[x] > 1)
+            request_gradient_cast(space, i, space->index.gradient_dtype[x]);
     }
 }
 
@@ -192,7 +193,7 @@ static int is_input_saved(const tandem_state_space *space, int i, int slot)
 {
     const tandem_op_row *row = tandem_op_row_get(space->step.graph->op[i].kind);
     if (i == space->step.graph->loss) return 1;
-    if (!saves_input(row, slot)) return 0;
+    if (!op_saves_input(row, slot)) return 0;
     const int reader =
         row->op_class == TANDEM_ADJUSTABLE && slot == 0 ? space->index.wgrad[i] : space->index.dgrad[i];
     return reader >= 0;
@@ -201,7 +202,7 @@ static int is_input_saved(const tandem_state_space *space, int i, int slot)
 /* Alive while the loss is computed, unless it is dropped and computed again later. */
 static void set_saved_bit(tandem_state_space *space, int tensor, tandem_dtype type)
 {
-    if (!space->index.is_again[tensor]) set_state_bit(space, tensor, BIT_SAVED, type);
+    if (!space->index.is_recomputed[tensor]) set_state_bit(space, tensor, BIT_SAVED, type);
 }
 
 /* Which versions are alive while the loss is computed: those that the backward pass reads, or operators that
@@ -214,15 +215,15 @@ static void set_saved_bits(tandem_state_space *space, int i)
         const int x = input_value_of(space, i, slot);
         const int is_cast = row->op_class == TANDEM_ADJUSTABLE && graph->op[x].dtype == TANDEM_F32;
         const tandem_dtype type = is_cast ? tandem_precision_get(space->step.precision[i])->saved
-                                  : row->op_class == TANDEM_DEPENDENT ? dgrad_type(&space->step, i)
+                                  : row->op_class == TANDEM_DEPENDENT ? dgrad_dtype_of(&space->step, i)
                                                                       : TANDEM_F32;
         if (is_input_saved(space, i, slot)) set_saved_bit(space, x, type);
-        if (space->index.is_again[i])
+        if (space->index.is_recomputed[i])
             set_saved_bit(space, x,
-                          graph->op[x].dtype == TANDEM_F32 ? operand_type(&space->step, i) : TANDEM_F32);
+                          graph->op[x].dtype == TANDEM_F32 ? forward_dtype_of(&space->step, i) : TANDEM_F32);
     }
     if (space->index.dgrad[i] >= 0 && (row->saves & TANDEM_SAVES_OUTPUT))
-        set_saved_bit(space, i, dgrad_type(&space->step, i));
+        set_saved_bit(space, i, dgrad_dtype_of(&space->step, i));
     if (i == graph->loss) set_saved_bit(space, i, TANDEM_F32);
 }
 
@@ -231,15 +232,17 @@ static void set_saved_bits(tandem_state_space *space, int i)
 static void count_forward(tandem_state_space *space, int i)
 {
     const tandem_op *op = &space->step.graph->op[i];
-    const tandem_dtype from = operand_type(&space->step, i);
+    const tandem_dtype from = forward_dtype_of(&space->step, i);
     if (space->index.weight_cast[i] >= 0 && from != TANDEM_F32)
-        count_task_variant(space, space->index.weight_cast[i], cast_form(TANDEM_F32, from));
-    count_task_variant(space, space->index.forward[i], form_of(&space->step, i, space->step.native[i]));
-    if (space->index.is_again[i])
-        count_task_variant(space, space->index.forward_again[i],
-                           form_of(&space->step, i, space->step.native[i]));
+        count_task_variant(space, space->index.weight_cast[i], cast_variant(TANDEM_F32, from));
+    count_task_variant(space, space->index.forward[i],
+                       op_variant_of(&space->step, i, space->step.output_dtype[i]));
+    if (space->index.is_recomputed[i])
+        count_task_variant(space, space->index.recomputed_forward[i],
+                           op_variant_of(&space->step, i, space->step.output_dtype[i]));
     const int is_read = space->index.dgrad[i] >= 0 &&
-                        (tandem_op_row_get(op->kind)->saves & TANDEM_SAVES_AUX) && !space->index.is_again[i];
+                        (tandem_op_row_get(op->kind)->saves & TANDEM_SAVES_AUX) &&
+                        !space->index.is_recomputed[i];
     if (is_read || i == space->step.graph->loss) count_bytes(space, op->aux_bytes);
 }
 
@@ -248,9 +251,9 @@ static void count_forward(tandem_state_space *space, int i)
 static void count_saved_weight(tandem_state_space *space, int i)
 {
     const tandem_op *op = &space->step.graph->op[i];
-    const tandem_dtype type = operand_type(&space->step, i);
-    const int is_read =
-        space->index.is_again[i] || (space->index.dgrad[i] >= 0 && second_type(&space->step, i) == type);
+    const tandem_dtype type = forward_dtype_of(&space->step, i);
+    const int is_read = space->index.is_recomputed[i] ||
+                        (space->index.dgrad[i] >= 0 && other_operand_dtype_of(&space->step, i) == type);
     if (space->index.weight_cast[i] >= 0 && type != TANDEM_F32 && is_read)
         count_bytes(space, (uint64_t)space->step.graph->parameter[op->parameter[0]].elements *
                                tandem_dtype_bytes(type));
@@ -260,13 +263,13 @@ static void count_wgrad(tandem_state_space *space, int i)
 {
     const tandem_graph *graph = space->step.graph;
     const tandem_dtype saved = tandem_precision_get(space->step.precision[i])->saved,
-                       second = second_type(&space->step, i);
+                       other_dtype = other_operand_dtype_of(&space->step, i);
     const int is_product = tandem_op_row_get(graph->op[i].kind)->n_parameter == 0; /* of two activations */
-    if (saved != second && graph->op[graph->op[i].input[0]].dtype == TANDEM_F32)
-        count_task_variant(space, space->index.restore[i], cast_form(saved, second));
+    if (saved != other_dtype && graph->op[graph->op[i].input[0]].dtype == TANDEM_F32)
+        count_task_variant(space, space->index.saved_cast[i], cast_variant(saved, other_dtype));
     const tandem_dtype to =
-        is_product ? space->index.gradient_native[input_value_of(space, i, 1)] : TANDEM_F32;
-    count_task_variant(space, space->index.wgrad[i], form_of(&space->step, i, to));
+        is_product ? space->index.gradient_dtype[input_value_of(space, i, 1)] : TANDEM_F32;
+    count_task_variant(space, space->index.wgrad[i], op_variant_of(&space->step, i, to));
 }
 
 static void count_dgrad(tandem_state_space *space, int i)
@@ -274,36 +277,38 @@ static void count_dgrad(tandem_state_space *space, int i)
     const tandem_graph *graph = space->step.graph;
     const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
     if (row->op_class == TANDEM_ADJUSTABLE) {
-        const tandem_dtype second = second_type(&space->step, i);
+        const tandem_dtype other_dtype = other_operand_dtype_of(&space->step, i);
         const tandem_precision_row *precision = tandem_precision_get(space->step.precision[i]);
         if (row->n_parameter == 0) {
-            if (precision->saved != second)
-                count_task_variant(space, space->index.restore[i] + 1, cast_form(precision->saved, second));
-        } else if (second != TANDEM_F32 && second != precision->forward) {
-            count_task_variant(space, space->index.backward_weight_cast[i], cast_form(TANDEM_F32, second));
+            if (precision->saved != other_dtype)
+                count_task_variant(space, space->index.saved_cast[i] + 1,
+                                   cast_variant(precision->saved, other_dtype));
+        } else if (other_dtype != TANDEM_F32 && other_dtype != precision->forward) {
+            count_task_variant(space, space->index.backward_weight_cast[i],
+                               cast_variant(TANDEM_F32, other_dtype));
         }
     }
-    count_task_variant(space, space->index.dgrad[i], dgrad_form(&space->step, i));
+    count_task_variant(space, space->index.dgrad[i], dgrad_variant(&space->step, i));
 }
 
 /* What only waited for the type of tensor i's gradient. */
 static void count_gradient(tandem_state_space *space, int i)
 {
-    const tandem_dtype type = space->index.gradient_native[i];
-    for (int d = 0; d < TANDEM_N_VERSION && gradient_dtype_varies(space, i); d++)
+    const tandem_dtype type = space->index.gradient_dtype[i];
+    for (int d = 0; d < TANDEM_N_STORAGE_DTYPE && gradient_dtype_varies(space, i); d++)
         if (d != (int)type && (space->state_bits[i] & 1u << (BIT_GRADIENT_CAST + d)))
-            count_task_variant(space, space->index.gradient_cast[i] + d, cast_form(type, (tandem_dtype)d));
+            count_task_variant(space, space->index.gradient_cast[i] + d, cast_variant(type, (tandem_dtype)d));
     for (int t = space->first_gradient_task[i]; t >= 0; t = space->next_gradient_task[t])
-        count_task_variant(space, t, native_place(type));
+        count_task_variant(space, t, output_dtype_index(type));
 }
 
 static void count_operator(tandem_state_space *space, int i)
 {
     const tandem_op *op = &space->step.graph->op[i];
     if (op->kind == TANDEM_OP_RESHAPE) return;
-    set_output_dtype(space, i, native_type(&space->step, i));
-    if (space->step.native[i] != TANDEM_F32)
-        space->state_bits[i] |= 1u << dtype_bit_kind(space->step.native[i]);
+    set_output_dtype(space, i, output_dtype_of(&space->step, i));
+    if (space->step.output_dtype[i] != TANDEM_F32)
+        space->state_bits[i] |= 1u << dtype_bit_kind(space->step.output_dtype[i]);
     set_read_bits(space, i);
     set_saved_bits(space, i);
     count_forward(space, i);
@@ -338,10 +343,10 @@ void tandem_state_space_transition(tandem_state_space *space, int s, tandem_prec
         const unsigned holds = (unsigned)(state[c->slot / 64] >> c->slot % 64 & 1);
         space->state_bits[c->tensor] |= holds << c->bit_kind;
         if (c->bit_kind >= BIT_CAST) continue;
-        const tandem_dtype type = native_at(c->bit_kind - BIT_OUTPUT_DTYPE + 1);
+        const tandem_dtype type = output_dtype_at(c->bit_kind - BIT_OUTPUT_DTYPE + 1);
         if (holds)
             set_output_dtype(space, c->tensor, type);
-        else if (space->step.native[c->tensor] == type) /* as another state left it */
+        else if (space->step.output_dtype[c->tensor] == type) /* as another state left it */
             set_output_dtype(space, c->tensor, TANDEM_F32);
     }
     if (s > 0) space->step.precision[all->first_op] = precision;
@@ -365,8 +370,9 @@ static void visit_operator_cases(tandem_state_space *space, int i, unsigned allo
     const int x = n_input > 0 ? input_value_of(space, i, 0) : -1,
               y = n_input > 1 ? input_value_of(space, i, 1) : -1;
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
-        for (int types = 0; types < N_NATIVE * N_NATIVE; types++) {
-            const tandem_dtype type_x = native_at(types % N_NATIVE), type_y = native_at(types / N_NATIVE);
+        for (int types = 0; types < N_OUTPUT_DTYPE * N_OUTPUT_DTYPE; types++) {
+            const tandem_dtype type_x = output_dtype_at(types % N_OUTPUT_DTYPE),
+                               type_y = output_dtype_at(types / N_OUTPUT_DTYPE);
             if (!(allowed & 1u << p)) continue;
             if (x < 0 ? type_x != TANDEM_F32 : !(space->output_dtypes[x] & 1u << type_x)) continue;
             if (y < 0 ? type_y != TANDEM_F32 : !(space->output_dtypes[y] & 1u << type_y)) continue;
@@ -374,22 +380,22 @@ static void visit_operator_cases(tandem_state_space *space, int i, unsigned allo
             space->step.precision[i] = (tandem_precision)p;
             if (x >= 0) set_output_dtype(space, x, type_x);
             if (y >= 0) set_output_dtype(space, y, type_y);
-            set_output_dtype(space, i, native_type(&space->step, i));
+            set_output_dtype(space, i, output_dtype_of(&space->step, i));
             visit(space, i);
         }
 }
 
 static void note_output_dtype(tandem_state_space *space, int i)
 {
-    space->output_dtypes[i] |= (unsigned char)(1u << space->step.native[i]);
+    space->output_dtypes[i] |= (unsigned char)(1u << space->step.output_dtype[i]);
 }
 
 /* Which of the types that it can have a tensor has. */
 static void note_dtype_use(tandem_state_space *space, int tensor)
 {
-    for (int index = 1; index < N_NATIVE && output_dtype_varies(space, tensor); index++)
-        if (space->output_dtypes[tensor] & 1u << native_at(index))
-            note_bit_use(space, tensor, dtype_bit_kind(native_at(index)), space->current_stage);
+    for (int index = 1; index < N_OUTPUT_DTYPE && output_dtype_varies(space, tensor); index++)
+        if (space->output_dtypes[tensor] & 1u << output_dtype_at(index))
+            note_bit_use(space, tensor, dtype_bit_kind(output_dtype_at(index)), space->current_stage);
 }
 
 static void note_bit_uses(tandem_state_space *space, int i)
@@ -418,7 +424,7 @@ static void find_bit_uses(tandem_state_space *space, const unsigned *allowed)
 {
     const tandem_graph *graph = space->step.graph;
     for (int i = 0; i < graph->n_op; i++)
-        if (brings_f32_gradient(tandem_op_row_get(graph->op[i].kind)))
+        if (writes_f32_gradient(tandem_op_row_get(graph->op[i].kind)))
             space->gradient_is_f32[input_value_of(space, i, 0)] = 1;
     visit_operators(space, allowed, note_output_dtype);
     for (int i = 0; i < graph->n_op; i++) /* what does not vary stays as it is set here */
@@ -598,8 +604,8 @@ static int allocate_state_space(tandem_state_space *space)
     const size_t n_op = (size_t)space->step.graph->n_op, n_task = (size_t)space->step.n_task;
     space->stage = calloc((size_t)space->n_layer + 1, sizeof *space->stage);
     space->step.precision = calloc(n_op, sizeof *space->step.precision);
-    space->step.native = calloc(n_op, sizeof *space->step.native);
-    space->index.gradient_native = calloc(n_op, sizeof *space->index.gradient_native);
+    space->step.output_dtype = calloc(n_op, sizeof *space->step.output_dtype);
+    space->index.gradient_dtype = calloc(n_op, sizeof *space->index.gradient_dtype);
     space->output_dtypes = calloc(n_op, sizeof *space->output_dtypes);
     space->gradient_is_f32 = calloc(n_op, sizeof *space->gradient_is_f32);
     space->state_bits = calloc(n_op, sizeof *space->state_bits);
@@ -610,7 +616,7 @@ static int allocate_state_space(tandem_state_space *space)
     space->last_use = malloc(n_op * N_BIT_KIND * sizeof *space->last_use);
     if (!space->first_use || !space->last_use) return 0;
     for (size_t k = 0; k < n_op * N_BIT_KIND; k++) space->first_use[k] = space->last_use[k] = -1;
-    return space->stage && space->step.precision && space->step.native && space->index.gradient_native &&
+    return space->stage && space->step.precision && space->step.output_dtype && space->index.gradient_dtype &&
            space->output_dtypes && space->gradient_is_f32 && space->state_bits &&
            space->first_gradient_task && space->next_gradient_task && space->stage_of;
 }
@@ -650,8 +656,8 @@ void tandem_state_space_close(tandem_state_space *space)
     free(space->state_bits);
     free(space->gradient_is_f32);
     free(space->output_dtypes);
-    free(space->index.gradient_native);
-    free(space->step.native);
+    free(space->index.gradient_dtype);
+    free(space->step.output_dtype);
     free(space->step.precision);
     free(space->pass_mask);
     free(space->read_mask);

@@ -107,7 +107,8 @@ tandem_status tandem_starting_plans_find(tandem_starting_plans *starts, tandem_s
 
 /* --- The fastest plan of a class ------------------------------------------------------------------------ */
 
-/* Leaves the fastest plan in the search, and all->figures of the rest. TANDEM_NO_FIT where not one fits. */
+/* Leaves the fastest plan in the search, and all->figures of the rest. TANDEM_INFEASIBLE where not one fits.
+ * */
 static tandem_status find_fastest_from_starts(tandem_starting_plans *starts, tandem_search *search,
                                               tandem_error *error)
 {
@@ -186,7 +187,7 @@ static int exceeds_memory_limit(const target_finder *f, const tandem_replay *rep
 static tandem_status report_target_missed(const target_finder *f, int64_t fastest_ns, tandem_error *error)
 {
     char fastest[TANDEM_QUANTITY_TEXT], target[TANDEM_QUANTITY_TEXT];
-    return tandem_error_set(error, TANDEM_NO_FIT,
+    return tandem_error_set(error, TANDEM_INFEASIBLE,
                             "no plan reaches a step of %s: the fastest found takes %s (%" PRId64
                             " ns) with every class lowered "
                             "as far as it goes",

@@ -30,7 +30,7 @@ typedef struct tandem_target {
 } tandem_target;
 
 /* tandem_target_find: see allocator.h for the rule. Leaves the held classes in base and the others at the
- * fastest plans found that fit, in the replayer. TANDEM_NO_FIT: memory, or a target that even the fastest
+ * fastest plans found that fit, in the replayer. TANDEM_INFEASIBLE: memory, or a target that even the fastest
  * plans miss. */
 tandem_status tandem_target_find(tandem_target *target, const tandem_allocation_problem *problem,
                                  tandem_error *error);

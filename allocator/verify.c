@@ -114,7 +114,7 @@ static tandem_status check_plan_limits(const tandem_plan *plan, const tandem_all
         const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
         if (limit_bytes && found->peak_bytes[c] > limit_bytes)
             return tandem_error_set(
-                error, TANDEM_NO_FIT,
+                error, TANDEM_INFEASIBLE,
                 "the plan takes %s (%" PRIu64 " B) a rank on %s, its limit is %s (%" PRIu64 " B)",
                 tandem_quantity_print_bytes(is, sizeof is, found->peak_bytes[c]), found->peak_bytes[c],
                 plan->cluster.classes[c].device.name,
@@ -122,7 +122,7 @@ static tandem_status check_plan_limits(const tandem_plan *plan, const tandem_all
     }
     if (plan->target_ns && found->step_ns > plan->target_ns)
         return tandem_error_set(
-            error, TANDEM_NO_FIT,
+            error, TANDEM_INFEASIBLE,
             "the plan's step takes %s (%" PRId64 " ns), its target is %s (%" PRId64 " ns)",
             tandem_quantity_print_ns(is, sizeof is, found->step_ns), found->step_ns,
             tandem_quantity_print_ns(limit, sizeof limit, plan->target_ns), plan->target_ns);

@@ -13,11 +13,11 @@ static tandem_status histories_no_memory(int n, tandem_error *error)
 tandem_status tandem_amax_histories_open(tandem_amax_histories *out, const tandem_step *step,
                                          tandem_error *error)
 {
-    tandem_amax_histories h = {.step = step, .stride_bytes = tandem_step_history_bytes(step)};
-    for (int t = 0; t < step->n_task && h.stride_bytes; t++) h.n += tandem_step_history(step, t) == t;
+    tandem_amax_histories h = {.step = step, .stride_bytes = tandem_step_amax_history_bytes(step)};
+    for (int t = 0; t < step->n_task && h.stride_bytes; t++) h.n += tandem_step_amax_history(step, t) == t;
     if (h.n > 0 && !(h.task = malloc((size_t)h.n * sizeof *h.task))) return histories_no_memory(h.n, error);
     for (int t = 0, k = 0; k < h.n; t++)
-        if (tandem_step_history(step, t) == t) h.task[k++] = t;
+        if (tandem_step_amax_history(step, t) == t) h.task[k++] = t;
     *out = h;
     return TANDEM_OK;
 }

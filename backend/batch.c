@@ -33,7 +33,7 @@ static void fill_noise_sample(tandem_executor *executor, int64_t b, int64_t samp
     const tandem_graph *graph = executor->graph;
     const tandem_op *input = &graph->op[graph->input];
     const int64_t n = tandem_shape_elements(&input->shape) / graph->batch;
-    const uint32_t stream[3] = {(uint32_t)sample, 0, TANDEM_DRAW_SHUFFLE};
+    const uint32_t stream[3] = {(uint32_t)sample, 0, TANDEM_RNG_SHUFFLE};
     void *to = input_sample_at(executor, b);
     if (input->dtype == TANDEM_F32 && !is_noise_on_device(executor))
         tandem_noise_fill(executor->noise_kernels, to, (size_t)n, executor->options.seed, stream);
@@ -44,7 +44,7 @@ static void fill_noise_sample(tandem_executor *executor, int64_t b, int64_t samp
         ((int32_t *)to)[i] = (int32_t)(block.word[i % 4] % (uint32_t)graph->vocabulary);
     }
     for (int64_t i = 0; i < graph->length; i++) {
-        const uint32_t counter[4] = {(uint32_t)i, (uint32_t)sample, 1, TANDEM_DRAW_SHUFFLE};
+        const uint32_t counter[4] = {(uint32_t)i, (uint32_t)sample, 1, TANDEM_RNG_SHUFFLE};
         const uint32_t word = tandem_philox(counter, executor->options.seed).word[0];
         executor->label[b * graph->length + i] = (int32_t)(word % (uint32_t)graph->n_class);
     }

@@ -195,10 +195,10 @@ static tandem_status read_checkpoint_header(checkpoint_header *h, FILE *stream, 
     const size_t n = fread(h, 1, sizeof *h, stream);
     if (ferror(stream)) return checkpoint_read_error(error, path, errno);
     if (n >= sizeof magic && memcmp(h->magic, magic, sizeof magic) != 0)
-        return tandem_error_set(error, TANDEM_FOREIGN, "'%.200s' is no checkpoint of tandem", path);
+        return tandem_error_set(error, TANDEM_WRONG_FORMAT, "'%.200s' is no checkpoint of tandem", path);
     if (n >= sizeof magic + sizeof h->version && h->version != TANDEM_CHECKPOINT_VERSION &&
         h->version != VERSION_WITHOUT_AMAX)
-        return tandem_error_set(error, TANDEM_FOREIGN,
+        return tandem_error_set(error, TANDEM_WRONG_FORMAT,
                                 "checkpoint '%.200s' is of version %u, this tandem reads versions %d and %d",
                                 path, h->version, VERSION_WITHOUT_AMAX, TANDEM_CHECKPOINT_VERSION);
     if (n < sizeof *h)

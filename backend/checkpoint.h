@@ -70,9 +70,9 @@ typedef struct tandem_checkpoint {
 } tandem_checkpoint;
 
 /* tandem_checkpoint_open: reads all of the file once, against its CRCs, and holds it against the graph.
- * TANDEM_FOREIGN (no checkpoint, or of another version), TANDEM_MALFORMED (cut short, damaged, a number out
- * of its range), TANDEM_WRONG_MODEL (another model or optimizer), TANDEM_IO. *checkpoint unchanged on error.
- * Cost: the file, once. */
+ * TANDEM_WRONG_FORMAT (no checkpoint, or of another version), TANDEM_MALFORMED (cut short, damaged, a number
+ * out of its range), TANDEM_WRONG_MODEL (another model or optimizer), TANDEM_IO. *checkpoint unchanged on
+ * error. Cost: the file, once. */
 tandem_status tandem_checkpoint_open(tandem_checkpoint *checkpoint, const char *path,
                                      const tandem_graph *graph, tandem_error *error);
 void tandem_checkpoint_close(tandem_checkpoint *checkpoint); /* an all-zero one is fine */

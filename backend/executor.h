@@ -72,9 +72,9 @@ struct tandem_executor {
     /* running ones of batchnorms; of an evaluation: the mean over the ranks */
     tandem_batchnorm_stats batchnorm_stats;
     tandem_grad_scaler grad_scaler;
-    unsigned char *decays;   /* [n_parameter] whether weight decay applies */
-    float loss;              /* of this step, over the micro-steps so far */
-    int nonfinite_parameter; /* parameter whose gradient is not, in this step; −1 = all are */
+    unsigned char *has_weight_decay; /* [n_parameter] whether weight decay applies */
+    float loss;                      /* of this step, over the micro-steps so far */
+    int nonfinite_parameter;         /* parameter whose gradient is not, in this step; −1 = all are */
     tandem_observer *observer;
     void *observer_context;
 };

@@ -69,8 +69,8 @@ static tandem_status open_step_product(product_benchmark *a, const tandem_execut
             alloc_filled_operand(&memory, a, executor, operand_bytes(executor, task->read[r]), dtype, error);
         a->call.in[r] = memory;
     }
-    if (task->adds) a->call.out[0] = memory; /* its last read */
-    for (int w = task->adds; w < task->n_write && status == TANDEM_OK; w++) {
+    if (task->accumulate) a->call.out[0] = memory; /* its last read */
+    for (int w = task->accumulate; w < task->n_write && status == TANDEM_OK; w++) {
         if (task->write[w] == -1) continue;
         status = alloc_for_benchmark(&memory, a, executor, operand_bytes(executor, task->write[w]), error);
         a->call.out[w] = memory;

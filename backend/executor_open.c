@@ -140,7 +140,7 @@ static float *value_scale(const tandem_executor *executor, int id)
     if (id < 0) return NULL;
     const tandem_step *step = executor->step;
     const int has_scale = tandem_dtype_bytes(step->value[id].dtype) == 1;
-    return has_scale ? &executor->scale[tandem_value_rowwise(step, id)] : NULL;
+    return has_scale ? &executor->scale[tandem_value_untransposed(step, id)] : NULL;
 }
 
 static tandem_rng_stream task_rng_stream(const tandem_executor *executor, const tandem_task *task)
@@ -148,19 +148,19 @@ static tandem_rng_stream task_rng_stream(const tandem_executor *executor, const 
     const int is_pass = task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD;
     if (is_pass && executor->graph->op[task->op].kind == TANDEM_OP_DROPOUT) /* whatever the rank */
         return (tandem_rng_stream){.seed = executor->options.seed,
-                                   .stream = {0, (uint32_t)task->op, TANDEM_DRAW_DROPOUT}};
+                                   .stream = {0, (uint32_t)task->op, TANDEM_RNG_DROPOUT}};
     const uint32_t rank = (uint32_t)executor->worker->rank << 8;
-    uint32_t purpose = TANDEM_DRAW_ACTIVATION | rank;
+    uint32_t purpose = TANDEM_RNG_ACTIVATION | rank;
     if (task->kind == TANDEM_TASK_WEIGHT_CAST)
-        purpose = TANDEM_DRAW_WEIGHT; /* every rank rounds a weight alike */
-    if (task->kind == TANDEM_TASK_GRADIENT_CAST) purpose = TANDEM_DRAW_GRADIENT | rank;
+        purpose = TANDEM_RNG_WEIGHT; /* every rank rounds a weight alike */
+    if (task->kind == TANDEM_TASK_GRADIENT_CAST) purpose = TANDEM_RNG_GRADIENT | rank;
     return (tandem_rng_stream){.seed = executor->options.seed, .stream = {0, (uint32_t)task->op, purpose}};
 }
 
 /* A cast of recomputation does again what its first one did. */
 static void bind_amax_history(tandem_executor *executor, int t)
 {
-    const int first = executor->histories.n > 0 ? tandem_step_history(executor->step, t) : -1;
+    const int first = executor->histories.n > 0 ? tandem_step_amax_history(executor->step, t) : -1;
     if (first < 0) return;
     executor->call[t].history = tandem_amax_histories_get(&executor->histories, first);
     executor->call[t].reuse_range = first != t;
@@ -171,8 +171,8 @@ static void bind_step_args(tandem_executor *executor, int t)
 {
     tandem_kernel_call *call = &executor->call[t];
     if (!executor->step_args) return;
-    call->rng.stream_offset = call->rng.stream[2] == TANDEM_DRAW_DROPOUT ? &executor->step_args->step_index
-                                                                         : &executor->step_args->micro_index;
+    call->rng.stream_offset = call->rng.stream[2] == TANDEM_RNG_DROPOUT ? &executor->step_args->step_index
+                                                                        : &executor->step_args->micro_index;
     call->row_factor = &executor->step_args->loss_scale;
 }
 
@@ -243,15 +243,16 @@ static tandem_status alloc_task_tables(tandem_executor *executor, tandem_error *
     executor->workspace_offset = calloc(n_task, sizeof *executor->workspace_offset);
     executor->active = calloc(n_task, sizeof *executor->active);
     executor->offset = calloc(n_value, sizeof *executor->offset);
-    executor->decays = calloc((size_t)executor->graph->n_parameter + 1, sizeof *executor->decays);
+    executor->has_weight_decay =
+        calloc((size_t)executor->graph->n_parameter + 1, sizeof *executor->has_weight_decay);
     executor->times.n_micro = (int)n_micro;
     executor->times.all_start_ns = calloc(n_time, sizeof *executor->times.all_start_ns);
     executor->times.all_end_ns = calloc(n_time, sizeof *executor->times.all_end_ns);
     executor->times.wait_ns = calloc((size_t)executor->step->n_bucket + 1, sizeof *executor->times.wait_ns);
     const int complete = executor->kernel && executor->call && executor->workspace &&
                          executor->workspace_offset && executor->active && executor->offset &&
-                         executor->decays && executor->times.all_start_ns && executor->times.all_end_ns &&
-                         executor->times.wait_ns;
+                         executor->has_weight_decay && executor->times.all_start_ns &&
+                         executor->times.all_end_ns && executor->times.wait_ns;
     if (!complete) return executor_no_memory(error, executor);
     for (size_t t = 0; t < n_time; t++) executor->times.all_start_ns[t] = executor->times.all_end_ns[t] = -1;
     executor->times.start_ns = executor->times.all_start_ns + (n_micro - 1) * n_task;
@@ -280,8 +281,8 @@ static tandem_status set_executor_optimizer(tandem_executor *executor, tandem_er
     executor->optimizer = given ? *given : *own;
     const char *no_decay = executor->options.no_decay;
     for (int p = 0; p < executor->graph->n_parameter; p++)
-        executor->decays[p] = executor->graph->parameter[p].decays &&
-                              !(no_decay && tandem_parameter_matches(executor->graph, p, no_decay));
+        executor->has_weight_decay[p] = executor->graph->parameter[p].has_weight_decay &&
+                                        !(no_decay && tandem_parameter_matches(executor->graph, p, no_decay));
     if (executor->optimizer.kind == own->kind) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE, "model '%s' is trained by %s, not by %s",
                             executor->graph->model, tandem_optimizer_name(own->kind),
@@ -430,7 +431,7 @@ void tandem_executor_close(tandem_executor *executor)
     free(executor->times.wait_ns);
     free(executor->times.all_end_ns);
     free(executor->times.all_start_ns);
-    free(executor->decays);
+    free(executor->has_weight_decay);
     free(executor->offset);
     free(executor->active);
     free(executor->workspace_offset);

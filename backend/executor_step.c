@@ -24,7 +24,7 @@ static int is_first_summand(const tandem_executor *executor, const tandem_task *
 static void set_rng_stream(const tandem_executor *executor, tandem_kernel_call *call, int64_t micro_index)
 {
     const int64_t n_micro = executor->step->options.n_micro;
-    const int is_dropout = call->rng.stream[2] == TANDEM_DRAW_DROPOUT;
+    const int is_dropout = call->rng.stream[2] == TANDEM_RNG_DROPOUT;
     if (executor->step_args)
         call->rng.stream[0] = is_dropout ? 0 : (uint32_t)(micro_index % n_micro);
     else
@@ -45,7 +45,7 @@ tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t
     set_rng_stream(executor, call, micro_index);
     tandem_status status = executor->worker->backend->run(executor->kernel[t], call, error);
     const int is_norm = task->kind == TANDEM_TASK_FORWARD && executor->batchnorm_stats.start[task->op] >= 0 &&
-                        !tandem_step_is_again(executor->step, t); /* once a micro-step */
+                        !tandem_step_is_recomputed(executor->step, t); /* once a micro-step */
     if (status == TANDEM_OK && is_norm && !executor->is_evaluation)
         status = tandem_batchnorm_stats_update(&executor->batchnorm_stats, executor->graph, task->op,
                                                call->out[1], executor->worker, error);
@@ -81,8 +81,8 @@ static void update_parameter_weights(tandem_executor *executor, int p, int64_t i
     const int64_t at = executor->step->parameter_start[p];
     float *const state[2] = {executor->state[0] + at, executor->state[1] ? executor->state[1] + at : NULL};
     const int is_finite = executor->worker->backend->update(
-        executor->worker->device, &executor->optimizer, executor->decays[p], NULL, executor->weight + at,
-        state, executor->gradient + at, executor->graph->parameter[p].elements,
+        executor->worker->device, &executor->optimizer, executor->has_weight_decay[p], NULL,
+        executor->weight + at, state, executor->gradient + at, executor->graph->parameter[p].elements,
         applied_steps(executor, index), NULL);
     if (!is_finite && !executor->options.allow_nan) executor->nonfinite_parameter = p;
 }
@@ -139,7 +139,8 @@ static tandem_status update_bucket(tandem_executor *executor, int b, int64_t ind
     if (has_device_memory)
         return tandem_transfer_update_bucket(executor, b, applied_steps(executor, index), error);
     for (int k = 0; k < bucket->n_parameter; k++)
-        update_parameter_weights(executor, step->parameter_order[bucket->first_parameter_place + k], index);
+        update_parameter_weights(executor, step->parameter_order[bucket->first_parameter_position + k],
+                                 index);
     times->end_ns[bucket->update_task] = tandem_now_ns() - origin;
     return TANDEM_OK;
 }
@@ -224,13 +225,13 @@ static tandem_status check_step_finite(const tandem_executor *executor, int64_t 
         (void)snprintf(where, sizeof where, "the gradient of operator '%s' (%s) is not finite, ", op->name,
                        tandem_op_row_get(op->kind)->name);
     }
-    (void)tandem_error_set(error, TANDEM_OVER_LIMIT,
+    (void)tandem_error_set(error, TANDEM_LIMIT_EXCEEDED,
                            "training has diverged in step %lld: %sthe loss is %g; a smaller learning rate, a "
                            "warm-up, or "
                            "fewer operators in low precision may help",
                            (long long)index + 1, where, (double)loss);
     if (error) error->rank = 0;
-    return TANDEM_OVER_LIMIT;
+    return TANDEM_LIMIT_EXCEEDED;
 }
 
 tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, double *loss,

@@ -8,7 +8,7 @@ int kernel_row_of(const tandem_task *task, const tandem_op *op)
     case TANDEM_TASK_WEIGHT_CAST:
     case TANDEM_TASK_CAST:
     case TANDEM_TASK_GRADIENT_CAST:
-    case TANDEM_TASK_RESTORE: return KERNEL_ROW_CAST;
+    case TANDEM_TASK_SAVED_CAST: return KERNEL_ROW_CAST;
     case TANDEM_TASK_ACCUMULATE: return KERNEL_ROW_ACCUMULATE;
     case TANDEM_TASK_FORWARD:
     case TANDEM_TASK_WGRAD:

@@ -122,8 +122,8 @@ static memory_verdict check_memory_claims(const memory_claim *all, int n)
 {
     for (const memory_claim *c = all; c < all + n; c++)
         if (c->limit_bytes && c->memory.peak > c->limit_bytes)
-            return (memory_verdict){TANDEM_NO_FIT,  SCOPE_RANK,     c,
-                                    c->memory.peak, c->limit_bytes, c->limit_bytes};
+            return (memory_verdict){TANDEM_INFEASIBLE, SCOPE_RANK,     c,
+                                    c->memory.peak,    c->limit_bytes, c->limit_bytes};
     for (const memory_claim *c = all; c < all + n; c++) {
         memory_verdict v = c->gpu[0] ? check_memory_scope(all, n, c, SCOPE_GPU) : all_fit;
         if (v.status == TANDEM_OK) v = check_memory_scope(all, n, c, SCOPE_MACHINE);

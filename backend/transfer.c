@@ -69,7 +69,8 @@ static tandem_status alloc_decay_mask(tandem_executor *executor, tandem_error *e
     if (status != TANDEM_OK) return status;
     for (int p = 0; p < graph->n_parameter; p++) {
         const size_t first = (size_t)executor->step->parameter_start[p] / 16;
-        memset((char *)view + first, executor->decays[p], (size_t)(graph->parameter[p].elements + 15) / 16);
+        memset((char *)view + first, executor->has_weight_decay[p],
+               (size_t)(graph->parameter[p].elements + 15) / 16);
     }
     return tandem_worker_end_view(executor->worker, view, memory, bytes, 1, error);
 }

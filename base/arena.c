@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 16, FIRST_BYTES = 4 << 10, MOST_BYTES = 1 << 20 };
+enum { ALIGNMENT = 16, FIRST_BLOCK_BYTES = 4 << 10, MAX_BLOCK_BYTES = 1 << 20 };
 
 struct tandem_arena_block {
     _Alignas(ALIGNMENT) struct tandem_arena_block *older;
@@ -14,7 +14,7 @@ struct tandem_arena_block {
 _Static_assert(sizeof(struct tandem_arena_block) % ALIGNMENT == 0, "what follows the header is aligned");
 _Static_assert(_Alignof(max_align_t) >= ALIGNMENT, "calloc aligns enough");
 
-static struct tandem_arena_block *block_new(size_t bytes)
+static struct tandem_arena_block *new_arena_block(size_t bytes)
 {
     if (bytes > SIZE_MAX - sizeof(struct tandem_arena_block)) return NULL;
     struct tandem_arena_block *block = calloc(1, sizeof *block + bytes);
@@ -22,7 +22,7 @@ static struct tandem_arena_block *block_new(size_t bytes)
     return block;
 }
 
-static void *take(struct tandem_arena_block *block, size_t bytes)
+static void *take_from_block(struct tandem_arena_block *block, size_t bytes)
 {
     unsigned char *const at = (unsigned char *)(block + 1) + block->used;
     block->used += bytes;
@@ -33,20 +33,21 @@ void *tandem_arena_alloc(tandem_arena *arena, size_t bytes)
 {
     if (bytes > SIZE_MAX - ALIGNMENT) return NULL;
     bytes = bytes == 0 ? ALIGNMENT : (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    if (arena->block && bytes <= arena->block->bytes - arena->block->used) return take(arena->block, bytes);
-    const size_t block_bytes = arena->next_bytes ? arena->next_bytes : FIRST_BYTES;
-    struct tandem_arena_block *const block = block_new(bytes > block_bytes ? bytes : block_bytes);
+    if (arena->block && bytes <= arena->block->bytes - arena->block->used)
+        return take_from_block(arena->block, bytes);
+    const size_t block_bytes = arena->next_bytes ? arena->next_bytes : FIRST_BLOCK_BYTES;
+    struct tandem_arena_block *const block = new_arena_block(bytes > block_bytes ? bytes : block_bytes);
     if (!block) return NULL;
     if (bytes > block_bytes && arena->block) {
         /* A block for one large array goes behind the first, whose room is not lost. */
         block->older = arena->block->older;
         arena->block->older = block;
-        return take(block, bytes);
+        return take_from_block(block, bytes);
     }
     block->older = arena->block;
     arena->block = block;
-    arena->next_bytes = block_bytes < MOST_BYTES ? block_bytes * 2 : block_bytes;
-    return take(block, bytes);
+    arena->next_bytes = block_bytes < MAX_BLOCK_BYTES ? block_bytes * 2 : block_bytes;
+    return take_from_block(block, bytes);
 }
 
 void *tandem_arena_array(tandem_arena *arena, size_t count, size_t size)

@@ -17,7 +17,7 @@ static inline int64_t tandem_now_ns(void)
 /* How long the calling thread has stood in line for a core since it began, less what other threads of its
  * process had meanwhile: on a core of its own, what other processes took. Differences count; INT64_MIN = not
  * known (Linux tells it where it was built to). Some 10 us. */
-static inline int64_t tandem_delayed_ns(void)
+static inline int64_t tandem_cpu_wait_ns(void)
 {
     long long delayed_ns = 0;
     struct timespec all, own;

@@ -11,24 +11,26 @@
 #include <time.h>
 #include <unistd.h>
 
-static tandem_status refuse(tandem_error *error, const char *path, const char *verb, int code)
+static tandem_status fail_file(tandem_error *error, const char *path, const char *verb, int code)
 {
     return tandem_error_set(error, code == ENOMEM ? TANDEM_NO_MEMORY : TANDEM_IO, "'%.200s' cannot be %s: %s",
                             path, verb, strerror(code));
 }
 
-tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t most, tandem_error *error)
+tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t max_bytes,
+                               tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     char *all = NULL;
-    size_t used = 0, room = 0;
+    size_t used = 0, capacity = 0;
     FILE *const stream = fopen(path, "rbe");
-    if (!stream) return refuse(error, path, "read", errno);
+    if (!stream) return fail_file(error, path, "read", errno);
     for (;;) {
-        if (used == room) {
-            room = room ? 2 * room : 16 << 10;
-            if (room > most) room = most + 1; /* one byte more tells that there are too many */
-            char *const more = realloc(all, room);
+        if (used == capacity) {
+            capacity = capacity ? 2 * capacity : 16 << 10;
+            /* one byte more tells that there are too many */
+            if (capacity > max_bytes) capacity = max_bytes + 1;
+            char *const more = realloc(all, capacity);
             if (!more) {
                 status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", path);
                 goto out;
@@ -36,19 +38,19 @@ tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t
             all = more;
         }
         errno = 0;
-        const size_t got = fread(all + used, 1, room - used, stream);
+        const size_t got = fread(all + used, 1, capacity - used, stream);
         used += got;
-        if (used > most) {
+        if (used > max_bytes) {
             status = tandem_error_set(error, TANDEM_MALFORMED,
                                       "'%.200s' is larger than the %zu bytes that such a file may have; is "
                                       "it the one you mean?",
-                                      path, most);
+                                      path, max_bytes);
             goto out;
         }
         if (got == 0) break;
     }
     if (ferror(stream)) {
-        status = refuse(error, path, "read", errno);
+        status = fail_file(error, path, "read", errno);
         goto out;
     }
     *bytes = all;
@@ -71,15 +73,15 @@ static int folder_bytes(const char *path)
 
 /* Where the path's content lies, or will lie: a link stays a link, and what it points to is replaced. NULL:
  * errno says why. */
-static char *resolve(const char *path)
+static char *resolve_links(const char *path)
 {
-    enum { MOST_LINKS = 40 }; /* as many as the kernel follows */
+    enum { MAX_LINKS = 40 }; /* as many as the kernel follows */
     if (!*path) {
         errno = ENOENT;
         return NULL;
     }
     char *at = strdup(path);
-    for (int k = 0; at && k <= MOST_LINKS; k++) {
+    for (int k = 0; at && k <= MAX_LINKS; k++) {
         char to[PATH_MAX] = "", *next = NULL;
         if (readlink(at, to, sizeof to - 1) < 0) return at; /* no link, or not there */
         if (asprintf(&next, "%.*s%s", to[0] == '/' ? 0 : folder_bytes(at), at, to) < 0) next = NULL;
@@ -92,7 +94,7 @@ static char *resolve(const char *path)
 }
 
 /* A name beside the path that nobody can have foreseen. Names that begin so are tandem's own. */
-static char *name_partial(const char *path)
+static char *make_partial_name(const char *path)
 {
     char *name = NULL;
     uint64_t number = 0;
@@ -105,7 +107,7 @@ static char *name_partial(const char *path)
 }
 
 /* Gives a new file the owner, as far as that is allowed, and the mode of the old one. 0, or errno. */
-static int take_after(int file, const struct stat *old)
+static int copy_owner_and_mode(int file, const struct stat *old)
 {
     struct stat made;
     mode_t mode = old->st_mode & 0777;
@@ -119,18 +121,18 @@ static int take_after(int file, const struct stat *old)
 /* Opens what is to become file->path. Where the file system can, it has no name until it is complete, so that
  * nothing is left of it whatever ends this process. `old`: the file that it will replace, or NULL. −1: errno
  * says why. */
-static int create(tandem_file *file, const struct stat *old)
+static int create_partial(tandem_file *file, const struct stat *old)
 {
     const mode_t mode = old ? old->st_mode & 0666 : 0666; /* at no time more open than the old one */
     char folder[PATH_MAX];
     const int n = snprintf(folder, sizeof folder, "%.*s.", folder_bytes(file->path), file->path);
     int made = n < (int)sizeof folder ? open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
-    file->nameless = made >= 0;
+    file->is_unnamed = made >= 0;
     if (made < 0) made = open(file->partial, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-    const int code = made >= 0 && old ? take_after(made, old) : 0;
+    const int code = made >= 0 && old ? copy_owner_and_mode(made, old) : 0;
     if (code == 0) return made;
     (void)close(made);
-    if (!file->nameless) (void)unlink(file->partial);
+    if (!file->is_unnamed) (void)unlink(file->partial);
     errno = code;
     return -1;
 }
@@ -151,22 +153,22 @@ tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error
         return TANDEM_OK;
     }
     struct stat seen;
-    tandem_file made = {.path = resolve(path)};
-    if (!made.path) return refuse(error, path, "written", errno);
+    tandem_file made = {.path = resolve_links(path)};
+    if (!made.path) return fail_file(error, path, "written", errno);
     const bool exists = stat(path, &seen) == 0, direct = exists && !can_be_replaced(&seen, made.path);
-    if (!direct) made.partial = name_partial(made.path);
+    if (!direct) made.partial = make_partial_name(made.path);
     errno = ENOMEM;
     int opened = -1;
     if (direct)
         opened = open(path, O_WRONLY | O_TRUNC | O_NOCTTY | O_CLOEXEC);
     else if (made.partial)
-        opened = create(&made, exists ? &seen : NULL);
+        opened = create_partial(&made, exists ? &seen : NULL);
     if (opened >= 0) made.stream = fdopen(opened, "wb");
     if (made.stream) {
         *file = made;
         return TANDEM_OK;
     }
-    const tandem_status status = refuse(error, path, "written", errno);
+    const tandem_status status = fail_file(error, path, "written", errno);
     if (opened >= 0) {
         (void)close(opened);
         tandem_file_discard(&made); /* removes what it has made */
@@ -178,12 +180,12 @@ tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error
 }
 
 /* Names a file that has no name yet. 0, or errno. */
-static int give_name(tandem_file *file)
+static int link_partial(tandem_file *file)
 {
     char opened[32];
     (void)snprintf(opened, sizeof opened, "/proc/self/fd/%d", fileno(file->stream));
     if (linkat(AT_FDCWD, opened, AT_FDCWD, file->partial, AT_SYMLINK_FOLLOW) != 0) return errno;
-    file->nameless = false;
+    file->is_unnamed = false;
     return 0;
 }
 
@@ -203,15 +205,15 @@ static int move_into_place(const tandem_file *file)
 }
 
 /* Flushes and closes the stream. 0, or errno of the first that failed. */
-static int complete(tandem_file *file)
+static int flush_and_close(tandem_file *file)
 {
     int code = 0;
     if (ferror(file->stream))
         code = errno ? errno : EIO; /* of the write that failed, where the caller came here at once */
     else if (fflush(file->stream) != 0 || (file->partial && fsync(fileno(file->stream)) != 0))
         code = errno;
-    else if (file->partial && file->nameless)
-        code = give_name(file);
+    else if (file->partial && file->is_unnamed)
+        code = link_partial(file);
     if (file->stream != stdout && fclose(file->stream) != 0 && code == 0) code = errno;
     file->stream = NULL;
     return code;
@@ -220,10 +222,10 @@ static int complete(tandem_file *file)
 tandem_status tandem_file_finish(tandem_file *file, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    int code = complete(file);
+    int code = flush_and_close(file);
     if (code == 0 && file->partial) code = move_into_place(file);
     if (code != 0) {
-        status = refuse(error, file->path ? file->path : "the standard output", "written", code);
+        status = fail_file(error, file->path ? file->path : "the standard output", "written", code);
     } else {
         free(file->partial); /* it is in its place: nothing for discard to remove */
         file->partial = NULL;
@@ -235,7 +237,7 @@ tandem_status tandem_file_finish(tandem_file *file, tandem_error *error)
 void tandem_file_discard(tandem_file *file)
 {
     if (file->stream && file->stream != stdout) (void)fclose(file->stream);
-    if (file->partial && !file->nameless) (void)unlink(file->partial);
+    if (file->partial && !file->is_unnamed) (void)unlink(file->partial);
     free(file->partial);
     free(file->path);
     *file = (tandem_file){0};

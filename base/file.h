@@ -10,7 +10,8 @@
 
 /* tandem_file_read: all of a file, in *bytes[0 … *n−1], the caller's to free(). TANDEM_IO (missing,
  * unreadable); TANDEM_MALFORMED where it holds more than `most` bytes; TANDEM_NO_MEMORY. */
-tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t most, tandem_error *error);
+tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t max_bytes,
+                               tandem_error *error);
 
 /* A file being written: the only way in which tandem writes a whole file. Until it is complete it lies in its
  * path's folder without a name, or, where the file system has no such files, under one of its own that nobody
@@ -21,7 +22,7 @@ tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t
 typedef struct tandem_file {
     FILE *stream;         /* to write to; its errors are found by tandem_file_finish */
     char *path, *partial; /* partial NULL: written directly */
-    bool nameless;        /* there is nothing at `partial` yet */
+    bool is_unnamed;      /* there is nothing at `partial` yet */
 } tandem_file;
 
 /* TANDEM_IO, TANDEM_NO_MEMORY. *file unchanged on error. */

@@ -4,12 +4,12 @@
 #include <string.h>
 
 /* Not tolower: that follows the locale. */
-static int lower(char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; }
+static int ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; }
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Three rows of the table of distances between prefixes suffice: a swap looks two rows back. */
-static size_t distance(const char *a, size_t n_a, const char *b, size_t n_b)
+static size_t edit_distance(const char *a, size_t n_a, const char *b, size_t n_b)
 {
     size_t rows[3][TANDEM_NEAREST_LENGTH + 1];
     size_t *before = rows[0], *above = rows[1], *row = rows[2];
@@ -17,10 +17,10 @@ static size_t distance(const char *a, size_t n_a, const char *b, size_t n_b)
     for (size_t i = 1; i <= n_a; i++) {
         row[0] = i;
         for (size_t j = 1; j <= n_b; j++) {
-            const int x = lower(a[i - 1]), y = lower(b[j - 1]);
-            row[j] = least(least(above[j], row[j - 1]) + 1, above[j - 1] + (x != y));
-            if (i > 1 && j > 1 && x == lower(b[j - 2]) && lower(a[i - 2]) == y)
-                row[j] = least(row[j], before[j - 2] + 1);
+            const int x = ascii_lower(a[i - 1]), y = ascii_lower(b[j - 1]);
+            row[j] = smaller_of(smaller_of(above[j], row[j - 1]) + 1, above[j - 1] + (x != y));
+            if (i > 1 && j > 1 && x == ascii_lower(b[j - 2]) && ascii_lower(a[i - 2]) == y)
+                row[j] = smaller_of(row[j], before[j - 2] + 1);
         }
         size_t *const reused = before;
         before = above;
@@ -39,7 +39,7 @@ const char *tandem_nearest(const char *name, const char *const *candidates, size
     for (size_t i = 0; i < n; i++) {
         const size_t other = candidates[i] ? strnlen(candidates[i], TANDEM_NEAREST_LENGTH + 1) : 0;
         if (other == 0 || other > TANDEM_NEAREST_LENGTH) continue;
-        const size_t edits = distance(name, length, candidates[i], other);
+        const size_t edits = edit_distance(name, length, candidates[i], other);
         if (edits < fewest && edits < (length > other ? length : other)) {
             fewest = edits;
             nearest = candidates[i];

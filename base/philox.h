@@ -14,30 +14,30 @@
 
 /* A function that is the same on the host and on a card. */
 #ifdef __CUDACC__
-#define TANDEM_ON_BOTH static __host__ __device__ __forceinline__
+#define TANDEM_HOST_DEVICE static __host__ __device__ __forceinline__
 #else
-#define TANDEM_ON_BOTH static inline
+#define TANDEM_HOST_DEVICE static inline
 #endif
 
 /* What a draw is for: the last counter word, so that no two purposes ever share a stream. */
-typedef enum tandem_draw {
-    TANDEM_DRAW_ACTIVATION = 0, /* stochastic rounding of an activation; | rank << 8 */
-    TANDEM_DRAW_WEIGHT = 1,     /* of a weight: the same on every rank */
-    TANDEM_DRAW_GRADIENT = 2,   /* of an output gradient; | rank << 8 */
-    TANDEM_DRAW_INIT = 3,       /* initial weights */
-    TANDEM_DRAW_SHUFFLE = 4,    /* order of the samples of an epoch */
-    TANDEM_DRAW_MASK = 5,       /* which tokens of a sample are hidden */
-    TANDEM_DRAW_DROPOUT = 6,    /* which numbers are dropped; | upper bits of the block's index << 8 */
-    TANDEM_DRAW_TIME = 7,       /* times of tasks; {block, step, rank, this} */
-    TANDEM_DRAW_PLAN = 8        /* precisions of a drawn plan; {operator, class, 0, this} */
-} tandem_draw;
+typedef enum tandem_rng_purpose {
+    TANDEM_RNG_ACTIVATION = 0, /* stochastic rounding of an activation; | rank << 8 */
+    TANDEM_RNG_WEIGHT = 1,     /* of a weight: the same on every rank */
+    TANDEM_RNG_GRADIENT = 2,   /* of an output gradient; | rank << 8 */
+    TANDEM_RNG_INIT = 3,       /* initial weights */
+    TANDEM_RNG_SHUFFLE = 4,    /* order of the samples of an epoch */
+    TANDEM_RNG_MASK = 5,       /* which tokens of a sample are hidden */
+    TANDEM_RNG_DROPOUT = 6,    /* which numbers are dropped; | upper bits of the block's index << 8 */
+    TANDEM_RNG_TIME = 7,       /* times of tasks; {block, step, rank, this} */
+    TANDEM_RNG_PLAN = 8        /* precisions of a drawn plan; {operator, class, 0, this} */
+} tandem_rng_purpose;
 
 typedef struct tandem_philox_block {
     uint32_t word[4];
 } tandem_philox_block;
 
 /* Both halves of a·b: on a card in one instruction, which its compiler does not find by itself. */
-TANDEM_ON_BOTH void tandem_multiply_wide(uint32_t *low, uint32_t *high, uint32_t a, uint32_t b)
+TANDEM_HOST_DEVICE void tandem_multiply_wide(uint32_t *low, uint32_t *high, uint32_t a, uint32_t b)
 {
 #ifdef __CUDA_ARCH__
     asm("{ .reg .u64 p; mul.wide.u32 p, %2, %3; mov.b64 {%0, %1}, p; }"
@@ -50,7 +50,7 @@ TANDEM_ON_BOTH void tandem_multiply_wide(uint32_t *low, uint32_t *high, uint32_t
 #endif
 }
 
-TANDEM_ON_BOTH void tandem_philox_round(uint32_t c[4], uint32_t k0, uint32_t k1)
+TANDEM_HOST_DEVICE void tandem_philox_round(uint32_t c[4], uint32_t k0, uint32_t k1)
 {
     uint32_t low0, high0, low1, high1;
     tandem_multiply_wide(&low0, &high0, 0xD2511F53u, c[0]);
@@ -61,7 +61,7 @@ TANDEM_ON_BOTH void tandem_philox_round(uint32_t c[4], uint32_t k0, uint32_t k1)
     c[3] = low0;
 }
 
-TANDEM_ON_BOTH tandem_philox_block tandem_philox(const uint32_t counter[4], uint64_t key)
+TANDEM_HOST_DEVICE tandem_philox_block tandem_philox(const uint32_t counter[4], uint64_t key)
 {
     tandem_philox_block block = {{counter[0], counter[1], counter[2], counter[3]}};
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
@@ -75,29 +75,29 @@ TANDEM_ON_BOTH tandem_philox_block tandem_philox(const uint32_t counter[4], uint
 
 /* The same with keys that were made before, for as many blocks as there are. */
 typedef struct tandem_philox_keys {
-    uint32_t of_round[10][2];
+    uint32_t round_key[10][2];
 } tandem_philox_keys;
 
-TANDEM_ON_BOTH tandem_philox_keys tandem_philox_keys_of(uint64_t key)
+TANDEM_HOST_DEVICE tandem_philox_keys tandem_philox_expand_key(uint64_t key)
 {
     tandem_philox_keys keys;
     for (uint32_t round = 0; round < 10; round++) {
-        keys.of_round[round][0] = (uint32_t)key + round * 0x9E3779B9u;
-        keys.of_round[round][1] = (uint32_t)(key >> 32) + round * 0xBB67AE85u;
+        keys.round_key[round][0] = (uint32_t)key + round * 0x9E3779B9u;
+        keys.round_key[round][1] = (uint32_t)(key >> 32) + round * 0xBB67AE85u;
     }
     return keys;
 }
 
-TANDEM_ON_BOTH tandem_philox_block tandem_philox_with(const uint32_t counter[4],
-                                                      const tandem_philox_keys *keys)
+TANDEM_HOST_DEVICE tandem_philox_block tandem_philox_with(const uint32_t counter[4],
+                                                          const tandem_philox_keys *keys)
 {
     tandem_philox_block block = {{counter[0], counter[1], counter[2], counter[3]}};
     for (int round = 0; round < 10; round++)
-        tandem_philox_round(block.word, keys->of_round[round][0], keys->of_round[round][1]);
+        tandem_philox_round(block.word, keys->round_key[round][0], keys->round_key[round][1]);
     return block;
 }
 
 /* A float in [0, 1) from the upper 24 bits of a word. */
-TANDEM_ON_BOTH float tandem_philox_uniform(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
+TANDEM_HOST_DEVICE float tandem_philox_uniform(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
 
 #endif

@@ -12,11 +12,11 @@ typedef struct unit {
 } unit;
 
 /* What a kind of quantity allows; texts as the error shows them. */
-typedef struct kind {
+typedef struct quantity_kind {
     const char *noun, *units, *example;
     const unit *unit; /* ends with a NULL name */
-    long double most;
-} kind;
+    long double max;
+} quantity_kind;
 
 static const unit byte_units[] = {
     {"B", 1},     {"KiB", 0x1p10L}, {"MiB", 0x1p20L}, {"GiB", 0x1p30L}, {"TiB", 0x1p40L},
@@ -36,17 +36,18 @@ static const unit rate_units[] = {
 };
 static const unit ratio_units[] = {{"%", 0.01L}, {NULL, 0}};
 
-static const kind bytes_kind = {"a size", "B, KiB, MiB, GiB, TiB, kB, MB, GB or TB", "12GiB", byte_units,
-                                0x1p64L};
-static const kind ns_kind = {"a time", "ns, us, ms, s, min, h or d", "1.5ms", time_units, 0x1p63L};
-static const kind bps_kind = {"a rate",
-                              "bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, MB/s, GB/s, TB/s, KiB/s, "
-                              "MiB/s, GiB/s or "
-                              "TiB/s",
-                              "100Gbit/s", rate_units, 0x1p63L};
-static const kind ratio_kind = {"a ratio", "%", "3%", ratio_units, (long double)DBL_MAX};
+static const quantity_kind bytes_kind = {"a size", "B, KiB, MiB, GiB, TiB, kB, MB, GB or TB", "12GiB",
+                                         byte_units, 0x1p64L};
+static const quantity_kind ns_kind = {"a time", "ns, us, ms, s, min, h or d", "1.5ms", time_units, 0x1p63L};
+static const quantity_kind bps_kind = {
+    "a rate",
+    "bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, MB/s, GB/s, TB/s, KiB/s, "
+    "MiB/s, GiB/s or "
+    "TiB/s",
+    "100Gbit/s", rate_units, 0x1p63L};
+static const quantity_kind ratio_kind = {"a ratio", "%", "3%", ratio_units, (long double)DBL_MAX};
 
-enum { MOST_TEXT = 1000 }; /* bytes of a text: keeps the exponents below far from any overflow */
+enum { MAX_TEXT = 1000 }; /* bytes of a text: keeps the exponents below far from any overflow */
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -99,7 +100,8 @@ static const char *read_number(long double *value, const char *text)
     return at;
 }
 
-static tandem_status refuse(tandem_error *error, const kind *k, const char *text, const char *why)
+static tandem_status fail_quantity(tandem_error *error, const quantity_kind *k, const char *text,
+                                   const char *why)
 {
     /* A text of any length must not push the advice out of the message. */
     const bool cut = strlen(text) > 40;
@@ -109,21 +111,22 @@ static tandem_status refuse(tandem_error *error, const kind *k, const char *text
                             text, cut ? "…" : "", k->noun, why, k->units, k->example);
 }
 
-static tandem_status parse(long double *value, const kind *k, const char *text, tandem_error *error)
+static tandem_status parse_quantity(long double *value, const quantity_kind *k, const char *text,
+                                    tandem_error *error)
 {
-    if (!text || !*text) return refuse(error, k, "", "it is empty");
-    if (strnlen(text, MOST_TEXT + 1) > MOST_TEXT) return refuse(error, k, text, "it is too long");
-    if (*text == '-') return refuse(error, k, text, "it must not be negative");
+    if (!text || !*text) return fail_quantity(error, k, "", "it is empty");
+    if (strnlen(text, MAX_TEXT + 1) > MAX_TEXT) return fail_quantity(error, k, text, "it is too long");
+    if (*text == '-') return fail_quantity(error, k, text, "it must not be negative");
     long double number;
     const char *rest = read_number(&number, text);
-    if (!rest) return refuse(error, k, text, "it must begin with a digit");
+    if (!rest) return fail_quantity(error, k, text, "it must begin with a digit");
     rest += *rest == ' ';
-    if (!*rest) return refuse(error, k, text, "the unit is missing");
+    if (!*rest) return fail_quantity(error, k, text, "the unit is missing");
     const unit *u = k->unit;
     while (u->name && strcmp(u->name, rest) != 0) u++;
-    if (!u->name) return refuse(error, k, text, "what follows the number is no unit of it");
+    if (!u->name) return fail_quantity(error, k, text, "what follows the number is no unit of it");
     number *= u->factor;
-    if (number > k->most) return refuse(error, k, text, "it is too large");
+    if (number > k->max) return fail_quantity(error, k, text, "it is too large");
     *value = number;
     return TANDEM_OK;
 }
@@ -131,11 +134,11 @@ static tandem_status parse(long double *value, const kind *k, const char *text, 
 tandem_status tandem_quantity_parse_bytes(uint64_t *bytes, const char *text, tandem_error *error)
 {
     long double value;
-    const tandem_status status = parse(&value, &bytes_kind, text, error);
+    const tandem_status status = parse_quantity(&value, &bytes_kind, text, error);
     if (status != TANDEM_OK) return status;
     /* Rounding "+ 0.5" would lose the last bit near 2^64. */
     value = roundl(value);
-    if (value >= 0x1p64L) return refuse(error, &bytes_kind, text, "it is too large");
+    if (value >= 0x1p64L) return fail_quantity(error, &bytes_kind, text, "it is too large");
     *bytes = (uint64_t)value;
     return TANDEM_OK;
 }
@@ -143,10 +146,10 @@ tandem_status tandem_quantity_parse_bytes(uint64_t *bytes, const char *text, tan
 tandem_status tandem_quantity_parse_ns(int64_t *ns, const char *text, tandem_error *error)
 {
     long double value;
-    const tandem_status status = parse(&value, &ns_kind, text, error);
+    const tandem_status status = parse_quantity(&value, &ns_kind, text, error);
     if (status != TANDEM_OK) return status;
     value = roundl(value);
-    if (value >= 0x1p63L) return refuse(error, &ns_kind, text, "it is too large");
+    if (value >= 0x1p63L) return fail_quantity(error, &ns_kind, text, "it is too large");
     *ns = (int64_t)value;
     return TANDEM_OK;
 }
@@ -154,10 +157,10 @@ tandem_status tandem_quantity_parse_ns(int64_t *ns, const char *text, tandem_err
 tandem_status tandem_quantity_parse_bps(double *bytes_per_s, const char *text, tandem_error *error)
 {
     long double value;
-    const tandem_status status = parse(&value, &bps_kind, text, error);
+    const tandem_status status = parse_quantity(&value, &bps_kind, text, error);
     if (status != TANDEM_OK) return status;
     if ((double)value <= 0) /* nothing would ever arrive, and times are quotients by it */
-        return refuse(error, &bps_kind, text, "it must be greater than zero");
+        return fail_quantity(error, &bps_kind, text, "it must be greater than zero");
     *bytes_per_s = (double)value;
     return TANDEM_OK;
 }
@@ -165,7 +168,7 @@ tandem_status tandem_quantity_parse_bps(double *bytes_per_s, const char *text, t
 tandem_status tandem_quantity_parse_ratio(double *ratio, const char *text, tandem_error *error)
 {
     long double value;
-    const tandem_status status = parse(&value, &ratio_kind, text, error);
+    const tandem_status status = parse_quantity(&value, &ratio_kind, text, error);
     if (status == TANDEM_OK) *ratio = (double)value;
     return status;
 }
@@ -178,7 +181,7 @@ static double power_of_10(int n)
 }
 
 /* `value` to so many significant digits; 0 and what is not finite or very large stay. */
-static double round_to(double value, int n_digit)
+static double round_to_digits(double value, int n_digit)
 {
     int shift = n_digit - 1;
     double v = fabs(value);
@@ -191,10 +194,10 @@ static double round_to(double value, int n_digit)
 
 /* `value` with so many significant digits before its point or behind it (down to 1e-6), then `before` and
  * `after` as the unit. All in integers: printf's decimal point follows the locale. */
-static char *print_to(char *text, size_t size, double value, int n_digit, const char *before,
-                      const char *after)
+static char *print_digits(char *text, size_t size, double value, int n_digit, const char *before,
+                          const char *after)
 {
-    const double least = 0.9995 * power_of_10(n_digit - 1);
+    const double min_scaled = 0.9995 * power_of_10(n_digit - 1);
     const char *sign = signbit(value) && value != 0 ? "-" : "";
     const double v = fabs(value);
     if (!isfinite(v) || v >= 1e15 || (v > 0 && v < 1e-6)) { /* no point in any of them */
@@ -203,7 +206,7 @@ static char *print_to(char *text, size_t size, double value, int n_digit, const 
     }
     long long power = 1;
     int decimals = 0;
-    for (; v > 0 && v * (double)power < least && decimals < 6; decimals++) power *= 10;
+    for (; v > 0 && v * (double)power < min_scaled && decimals < 6; decimals++) power *= 10;
     const long long digits = llround(v * (double)power);
     if (decimals == 0)
         (void)snprintf(text, size, "%s%lld%s%s", sign, digits, before, after);
@@ -213,14 +216,14 @@ static char *print_to(char *text, size_t size, double value, int n_digit, const 
     return text;
 }
 
-static char *print(char *text, size_t size, double value, const char *before, const char *after)
+static char *print_3_digits(char *text, size_t size, double value, const char *before, const char *after)
 {
-    return print_to(text, size, value, 3, before, after);
+    return print_digits(text, size, value, 3, before, after);
 }
 
 char *tandem_quantity_print_plain(char *text, size_t size, double value, int digits)
 {
-    return print_to(text, size, round_to(value, digits), digits, "", "");
+    return print_digits(text, size, round_to_digits(value, digits), digits, "", "");
 }
 
 char *tandem_quantity_print_bytes(char *text, size_t size, uint64_t bytes)
@@ -233,10 +236,10 @@ char *tandem_quantity_print_bytes(char *text, size_t size, uint64_t bytes)
     double value = (double)bytes / 1024;
     int i = 0;
     for (; value >= 999.5 && i < 5; i++) value /= 1024;
-    return print(text, size, value, units[i], "");
+    return print_3_digits(text, size, value, units[i], "");
 }
 
-static char *print_ns(char *text, size_t size, int64_t ns, int digits)
+static char *print_time(char *text, size_t size, int64_t ns, int digits)
 {
     static const struct {
         const char *name;
@@ -252,14 +255,14 @@ static char *print_ns(char *text, size_t size, int64_t ns, int digits)
     }
     int i = 0;
     while (fabs(value) / units[i].ns >= units[i].until) i++;
-    return print_to(text, size, value / units[i].ns, digits, units[i].name, "");
+    return print_digits(text, size, value / units[i].ns, digits, units[i].name, "");
 }
 
-char *tandem_quantity_print_ns(char *text, size_t size, int64_t ns) { return print_ns(text, size, ns, 3); }
+char *tandem_quantity_print_ns(char *text, size_t size, int64_t ns) { return print_time(text, size, ns, 3); }
 
 char *tandem_quantity_print_ns_to(char *text, size_t size, int64_t ns, int digits)
 {
-    return print_ns(text, size, (int64_t)round_to((double)ns, digits), digits);
+    return print_time(text, size, (int64_t)round_to_digits((double)ns, digits), digits);
 }
 
 static char *print_decimal(char *text, size_t size, double value, const char *const prefix[6],
@@ -267,7 +270,7 @@ static char *print_decimal(char *text, size_t size, double value, const char *co
 {
     int i = 0;
     for (; isfinite(value) && fabs(value) >= 999.5 && i < 5; i++) value /= 1000;
-    return print(text, size, value, prefix[i], after);
+    return print_3_digits(text, size, value, prefix[i], after);
 }
 
 char *tandem_quantity_print_bps(char *text, size_t size, double bytes_per_s)
@@ -295,5 +298,5 @@ char *tandem_quantity_print_count(char *text, size_t size, double count)
 
 char *tandem_quantity_print_ratio(char *text, size_t size, double ratio)
 {
-    return print(text, size, ratio * 100, "%", "");
+    return print_3_digits(text, size, ratio * 100, "%", "");
 }

@@ -13,7 +13,7 @@ static const struct {
 #undef ROW
 };
 
-static tandem_status in_table(tandem_status status)
+static tandem_status status_in_table(tandem_status status)
 {
     return (int)status >= 0 && status < TANDEM_N_STATUS ? status : TANDEM_BUG;
 }
@@ -31,6 +31,6 @@ tandem_status tandem_error_set(tandem_error *error, tandem_status status, const 
     return status;
 }
 
-const char *tandem_status_name(tandem_status status) { return rows[in_table(status)].name; }
-int tandem_status_exit_code(tandem_status status) { return rows[in_table(status)].exit_code; }
-const char *tandem_status_meaning(tandem_status status) { return rows[in_table(status)].meaning; }
+const char *tandem_status_name(tandem_status status) { return rows[status_in_table(status)].name; }
+int tandem_status_exit_code(tandem_status status) { return rows[status_in_table(status)].exit_code; }
+const char *tandem_status_meaning(tandem_status status) { return rows[status_in_table(status)].meaning; }

@@ -138,7 +138,7 @@ static tandem_status find_all(advising *v, tandem_error *error)
     if (status != TANDEM_OK) return status;
     /* B need not be able to train alone; without the other two there is no answer */
     for (int k = ALONE; k <= ALL; k += ALL - ALONE)
-        if (v->prospect[k].lacks.status != TANDEM_OK && v->prospect[k].lacks.status != TANDEM_NO_FIT) {
+        if (v->prospect[k].lacks.status != TANDEM_OK && v->prospect[k].lacks.status != TANDEM_INFEASIBLE) {
             *error = v->prospect[k].lacks;
             return error->status;
         }
@@ -221,9 +221,9 @@ static void print_verdict(char *text, size_t size, const advising *v)
 
 static const char *why_none(const cli_prospect *prospect)
 {
-    return prospect->lacks.status == TANDEM_MISSING  ? "not measured"
-           : prospect->lacks.status == TANDEM_NO_FIT ? "nothing fits"
-                                                     : "no such split";
+    return prospect->lacks.status == TANDEM_MISSING      ? "not measured"
+           : prospect->lacks.status == TANDEM_INFEASIBLE ? "nothing fits"
+                                                         : "no such split";
 }
 
 /* In which cases a loss scale is in the step. */

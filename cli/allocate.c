@@ -80,7 +80,7 @@ static int run_plan(allocating *a)
     const cli_options *options = a->options;
     tandem_status status = options->explain ? allocate_find_explained(a, &error) : TANDEM_OK;
     if (status == TANDEM_OK) status = allocate(a, &error);
-    if (status == TANDEM_NO_FIT) return allocate_shortfall(a, &error);
+    if (status == TANDEM_INFEASIBLE) return allocate_shortfall(a, &error);
     if (status != TANDEM_OK) return cli_fail(&error);
     cli_note_loss_scale(options, a->plan, a->problem->graph, a->loss_scale, CLI_UNPRICED_SCALE);
     if (options->output && strcmp(options->output, "-") == 0) return 0; /* standard output holds the plan */

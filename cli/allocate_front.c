@@ -111,7 +111,7 @@ int allocate_front(allocating *a)
         if (status == TANDEM_OK)
             status = tandem_pareto_front_open(&front, a->policy, a->problem, (int)a->options->pareto, &error);
     }
-    if (status == TANDEM_NO_FIT) return allocate_shortfall(a, &error);
+    if (status == TANDEM_INFEASIBLE) return allocate_shortfall(a, &error);
     if (status == TANDEM_OK && a->options->svg) status = allocate_svg(front, a, a->options->svg, &error);
     if (status != TANDEM_OK)
         code = cli_fail(&error);

@@ -68,7 +68,7 @@ int allocate_print_json(allocating *a)
     json_object_set_new(result, "slowdown", cli_number(a->problem->target_ns ? NAN : a->problem->slowdown));
     json_object_set_new(result, "micro_steps", json_integer(a->plan->step.n_micro));
     json_object_set_new(result, "recompute",
-                        json_string(tandem_recompute_print(recompute, a->plan->step.n_segment)));
+                        json_string(tandem_recompute_print(recompute, a->plan->step.n_recompute_segment)));
     json_object_set_new(result, "loss_scale", cli_loss_scale_json(a->loss_scale));
     json_object_set_new(result, "step_ns", json_integer(a->result.step_ns));
     json_object_set_new(result, "samples_per_s", json_real(allocate_samples_per_s(a)));

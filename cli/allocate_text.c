@@ -113,8 +113,8 @@ static void print_question(const allocating *a)
     if (a->goal.objective == TANDEM_MINIMIZE_MEMORY && isfinite(a->goal.max_sensitivity))
         printf(", sensitivity up to %g", a->goal.max_sensitivity);
     if (a->plan->step.n_micro > 1) printf(", %d micro-steps", a->plan->step.n_micro);
-    if (a->plan->step.n_segment != 0 && a->plan->step.n_segment != 1)
-        printf(", recomputation %s", tandem_recompute_print(recompute, a->plan->step.n_segment));
+    if (a->plan->step.n_recompute_segment != 0 && a->plan->step.n_recompute_segment != 1)
+        printf(", recomputation %s", tandem_recompute_print(recompute, a->plan->step.n_recompute_segment));
     putchar('\n');
 }
 

@@ -92,7 +92,7 @@ int allocate_verify(const cli_options *options)
     const tandem_status status = verify(&v, &error);
     /* a negative answer is one, too: where the plan could be held against something at all */
     if (options->json &&
-        (status == TANDEM_OK || status == TANDEM_NO_FIT || (status == TANDEM_MALFORMED && v.planner)))
+        (status == TANDEM_OK || status == TANDEM_INFEASIBLE || (status == TANDEM_MALFORMED && v.planner)))
         code = cli_print_json(json_of(&v, &error));
     else if (status == TANDEM_OK)
         print_text(&v, options->verify);

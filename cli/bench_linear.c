@@ -17,7 +17,7 @@ static int64_t layer_ns(const tandem_step *step, const tandem_step_times *times,
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
         const int is_cast = task->kind == TANDEM_TASK_CAST || task->kind == TANDEM_TASK_GRADIENT_CAST ||
-                            task->kind == TANDEM_TASK_WEIGHT_CAST || task->kind == TANDEM_TASK_RESTORE;
+                            task->kind == TANDEM_TASK_WEIGHT_CAST || task->kind == TANDEM_TASK_SAVED_CAST;
         if (task->active && times->end_ns[t] >= 0 && (is_cast || task->op == layer))
             sum_ns += times->end_ns[t] - times->start_ns[t];
     }

@@ -55,7 +55,7 @@ static int same(const tandem_cost_key *a, const tandem_cost_key *b)
 static tandem_status add(products *all, int t, tandem_error *error)
 {
     tandem_cost_key key;
-    (void)tandem_step_key(all->rank.step, t, all->rank.step->task[t].variant, &key);
+    (void)tandem_step_cost_key(all->rank.step, t, all->rank.step->task[t].variant, &key);
     int k = 0;
     while (k < all->n && !same(&all->one[k].key, &key)) k++;
     all->product_of[t] = k;

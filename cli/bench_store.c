@@ -58,11 +58,11 @@ static tandem_status fill_class(const making *m, int c, tandem_error *error)
     tandem_status status = tandem_device_open_step(&step, &m->cluster->classes[c].device, m->graph[c],
                                                    m->bucket_bytes, NULL, error);
     for (int t = 0; status == TANDEM_OK && t < step->n_task; t++)
-        for (unsigned forms = tandem_step_forms(step, t, m->cluster->classes[c].device.precisions);
-             forms && status == TANDEM_OK; forms &= forms - 1) {
+        for (unsigned variants = tandem_step_variants(step, t, m->cluster->classes[c].device.precisions);
+             variants && status == TANDEM_OK; variants &= variants - 1) {
             tandem_cost_key key;
             if (step->task[t].kind == TANDEM_TASK_REDUCE ||
-                !tandem_step_key(step, t, __builtin_ctz(forms), &key))
+                !tandem_step_cost_key(step, t, __builtin_ctz(variants), &key))
                 continue;
             status = put(m, c, &key, error);
         }

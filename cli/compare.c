@@ -259,7 +259,7 @@ static int check_limit(const compare_case *compared, const cli_options *options)
 {
     char error[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
     if (options->limit < 0 || fabs(compared->error) <= options->limit) return 0;
-    return cli_refuse(TANDEM_OVER_LIMIT, "the error %s is over the limit %s",
+    return cli_refuse(TANDEM_LIMIT_EXCEEDED, "the error %s is over the limit %s",
                       tandem_quantity_print_ratio(error, sizeof error, compared->error),
                       tandem_quantity_print_ratio(limit, sizeof limit, options->limit));
 }

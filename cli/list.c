@@ -35,7 +35,7 @@ static json_t *facts_json(const tandem_device *device)
     const tandem_gpu_spec *spec = &device->gpu_spec;
     if (!tandem_device_is_described(device)) return json_null();
     json_t *flops = json_object(), *achieved = json_object();
-    for (int d = 0; d < TANDEM_N_RATE; d++) {
+    for (int d = 0; d < TANDEM_N_COMPUTE_DTYPE; d++) {
         if (spec->flops_per_s[d] <= 0) continue;
         json_object_set_new(flops, tandem_dtype_name((tandem_dtype)d), json_real(spec->flops_per_s[d]));
         json_object_set_new(achieved, tandem_dtype_name((tandem_dtype)d),
@@ -98,10 +98,10 @@ static json_t *options_json(const tandem_model *model)
     for (const tandem_model_option *option = model->option; option->name; option++)
         json_array_append_new(options,
                               json_pack("{s:s,s:s,s:s,s:s,s:s}", "name", option->name, "default",
-                                        tandem_model_value_print(usual, option, option->fallback), "least",
-                                        tandem_model_value_print(least, option, option->least), "most",
-                                        tandem_model_value_print(most, option, option->most), "meaning",
-                                        option->meaning));
+                                        tandem_model_value_print(usual, option, option->default_value),
+                                        "least", tandem_model_value_print(least, option, option->min_value),
+                                        "most", tandem_model_value_print(most, option, option->max_value),
+                                        "meaning", option->meaning));
     return options;
 }
 
@@ -118,9 +118,9 @@ static tandem_status list_models(json_t *rows, cli_table *table, tandem_error *e
         cli_table_row(table, "%s\t\t\t\t%s; trains on %s", model->name, model->summary, model->data);
         for (const tandem_model_option *option = model->option; option->name; option++)
             cli_table_row(table, "\t%s\t%s\t%s … %s\t%s", option->name,
-                          tandem_model_value_print(usual, option, option->fallback),
-                          tandem_model_value_print(least, option, option->least),
-                          tandem_model_value_print(most, option, option->most), option->meaning);
+                          tandem_model_value_print(usual, option, option->default_value),
+                          tandem_model_value_print(least, option, option->min_value),
+                          tandem_model_value_print(most, option, option->max_value), option->meaning);
     }
     return TANDEM_OK;
 }
@@ -134,16 +134,17 @@ static tandem_status list_precisions(json_t *rows, cli_table *table, tandem_erro
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
         const tandem_precision_row *row = tandem_precision_get((tandem_precision)p);
         const char *forward = tandem_dtype_name(row->forward), *dgrad = tandem_dtype_name(row->dgrad),
-                   *wgrad = tandem_dtype_name(row->wgrad), *second = tandem_dtype_name(row->second),
+                   *wgrad = tandem_dtype_name(row->wgrad),
+                   *other_operand_dtype = tandem_dtype_name(row->other_operand_dtype),
                    *accumulator = tandem_dtype_name(row->accumulator),
                    *output = tandem_dtype_name(row->output), *saved = tandem_dtype_name(row->saved),
-                   *multiplied = tandem_dtype_name(row->multiplied);
+                   *product_dtype = tandem_dtype_name(row->product_dtype);
         json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "name", row->name,
                                               "forward", forward, "dgrad", dgrad, "wgrad", wgrad, "second",
-                                              second, "accumulator", accumulator, "output", output, "saved",
-                                              saved, "multiplied", multiplied));
-        cli_table_row(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", row->name, forward, dgrad, wgrad, second,
-                      accumulator, output, saved, multiplied);
+                                              other_operand_dtype, "accumulator", accumulator, "output",
+                                              output, "saved", saved, "multiplied", product_dtype));
+        cli_table_row(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", row->name, forward, dgrad, wgrad,
+                      other_operand_dtype, accumulator, output, saved, product_dtype);
     }
     return TANDEM_OK;
 }

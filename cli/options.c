@@ -246,10 +246,10 @@ static double sensitivity_of(struct argp_state *state, int key, const char *text
 
 static int segments_of(struct argp_state *state, const char *text)
 {
-    int n_segment = 0;
+    int n_recompute_segment = 0;
     tandem_error error;
-    if (tandem_recompute_parse(&n_segment, text, &error) != TANDEM_OK) stop(state, &error);
-    return n_segment;
+    if (tandem_recompute_parse(&n_recompute_segment, text, &error) != TANDEM_OK) stop(state, &error);
+    return n_recompute_segment;
 }
 
 static double loss_scale_of(struct argp_state *state, const char *text)
@@ -366,7 +366,7 @@ static error_t take_value(cli_options *options, struct argp_state *state, int ke
     case OPTION_ACCUMULATE:
         options->step.n_micro = (int)whole_number(state, key, text, 1, TANDEM_MAX_MICRO);
         break;
-    case OPTION_RECOMPUTE: options->step.n_segment = segments_of(state, text); break;
+    case OPTION_RECOMPUTE: options->step.n_recompute_segment = segments_of(state, text); break;
     case OPTION_SCALING: options->step.scaling = scaling_of(state, text); break;
     case OPTION_TIMEOUT: options->timeout_ns = time_above_0(state, key, text); break;
     case OPTION_COLLECTIVE: options->collective = collective_of(state, text); break;

@@ -27,7 +27,7 @@ int cli_fail(const tandem_error *error)
 
 int cli_fail_as(int rank, const tandem_error *error)
 {
-    const int tells = error->status == TANDEM_PEER || error->rank < 0 || error->rank == rank;
+    const int tells = error->status == TANDEM_RANK_FAILED || error->rank < 0 || error->rank == rank;
     return tells ? cli_fail(error) : tandem_status_exit_code(error->status);
 }
 

@@ -139,7 +139,7 @@ static tandem_status map_tasks(cost_profile *profile, int *missing, tandem_error
         const tandem_task *task = &step->task[t];
         tandem_cost_key key;
         if (!task->active || task->kind == TANDEM_TASK_REDUCE) continue;
-        if (!tandem_step_key(step, t, task->variant, &key))
+        if (!tandem_step_cost_key(step, t, task->variant, &key))
             return tandem_error_set(error, TANDEM_BUG, "task %d (%s of '%s') has no cost key in form %d", t,
                                     tandem_task_kind_name(task->kind),
                                     task->op >= 0 ? step->graph->op[task->op].name : "", task->variant);

@@ -188,7 +188,7 @@ tandem_status cli_prospect_find(cli_prospect *out, const cli_options *options, c
     const tandem_status status = plan_scaled(&prospect, options, policy, &why);
     if (status == TANDEM_OK)
         prospect.samples_per_s = (double)prospect.samples / ((double)prospect.allocation.step_ns * 1e-9);
-    else if (status == TANDEM_MISSING || status == TANDEM_NO_FIT ||
+    else if (status == TANDEM_MISSING || status == TANDEM_INFEASIBLE ||
              (status == TANDEM_USAGE && options->batch_free))
         prospect.lacks = why;
     else {

@@ -8,7 +8,7 @@
 typedef struct cli_prospect {
     tandem_cluster cluster;
     char name[256]; /* its devices, cut to fit */
-    /* TANDEM_OK, or why there is no plan: TANDEM_MISSING, TANDEM_NO_FIT, TANDEM_USAGE (the split) */
+    /* TANDEM_OK, or why there is no plan: TANDEM_MISSING, TANDEM_INFEASIBLE, TANDEM_USAGE (the split) */
     tandem_error lacks;
     int64_t samples;      /* of a step of all ranks, micro-steps included */
     double samples_per_s; /* 0 where there is no plan */

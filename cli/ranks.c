@@ -127,14 +127,14 @@ static int code_of(int state, int rank)
 {
     if (WIFEXITED(state)) return WEXITSTATUS(state);
     if (!end_signal) fprintf(stderr, "tandem: rank %d was killed by signal %d\n", rank, WTERMSIG(state));
-    return tandem_status_exit_code(TANDEM_PEER);
+    return tandem_status_exit_code(TANDEM_RANK_FAILED);
 }
 
 /* The code of the run is that of the rank that failed first; a peer's failure counts only where nothing else
  * explains it. */
 static int watch(pid_t *pid, int n_rank)
 {
-    const int peer = tandem_status_exit_code(TANDEM_PEER);
+    const int peer = tandem_status_exit_code(TANDEM_RANK_FAILED);
     int result = 0, left = n_rank;
     while (left > 0) {
         int state = 0;
@@ -229,7 +229,8 @@ json_t *cli_run_self(const cli_options *options, const char *const *argument, in
     if (out) (void)fclose(out);
     int state = 0;
     while (pid > 0 && waitpid(pid, &state, 0) < 0 && errno == EINTR) continue;
-    *exit_code = pid > 0 && WIFEXITED(state) ? WEXITSTATUS(state) : tandem_status_exit_code(TANDEM_PEER);
+    *exit_code =
+        pid > 0 && WIFEXITED(state) ? WEXITSTATUS(state) : tandem_status_exit_code(TANDEM_RANK_FAILED);
     if (*exit_code == 0 && !object)
         *exit_code =
             cli_refuse(TANDEM_BUG, "`tandem %s` printed no JSON object: %s", argument[0], where.text);

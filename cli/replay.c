@@ -433,7 +433,7 @@ static int check_memory(const replaying *r)
     char need[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
     for (int c = 0; c < r->result.n_class; c++)
         if (over_limit(r, c))
-            return cli_refuse(TANDEM_NO_FIT,
+            return cli_refuse(TANDEM_INFEASIBLE,
                               "the plan takes %s on %s, its limit is %s; `tandem allocate` looks for one "
                               "that fits",
                               tandem_quantity_print_bytes(need, sizeof need, r->result.classes[c].peak_bytes),

@@ -36,7 +36,7 @@ char *replay_task_print(char text[REPLAY_TASK_TEXT], const tandem_step *step, in
 {
     const tandem_task *task = &step->task[t];
     const char *kind = tandem_task_kind_name(task->kind),
-               *again = tandem_step_is_again(step, t) ? " again" : "";
+               *again = tandem_step_is_recomputed(step, t) ? " again" : "";
     if (task->op >= 0)
         (void)snprintf(text, REPLAY_TASK_TEXT, "%s of %s%s", kind, step->graph->op[task->op].name, again);
     else if (task->bucket >= 0)
@@ -57,7 +57,7 @@ static json_t *row_json(const replay_timeline *timeline, int t)
                             json_integer((json_int_t)timeline->row[t].bytes[k]));
     return json_pack("{s:i,s:s,s:s,s:b,s:o}", "task", t, "kind", tandem_task_kind_name(task->kind),
                      "operator", task->op >= 0 ? timeline->step->graph->op[task->op].name : "", "again",
-                     tandem_step_is_again(timeline->step, t), "bytes", bytes);
+                     tandem_step_is_recomputed(timeline->step, t), "bytes", bytes);
 }
 
 json_t *replay_timeline_json(const replay_timeline *timeline)

@@ -118,10 +118,10 @@ static tandem_status recompute(search *s, tandem_error *error)
         replay_remedy found = {0};
         char word[TANDEM_RECOMPUTE_TEXT];
         variation v = as_it_is(s);
-        v.step.n_segment = n == 1 ? TANDEM_SEGMENTS_SQRT : n;
+        v.step.n_recompute_segment = n == 1 ? TANDEM_RECOMPUTE_SQRT : n;
         status = measure(&found, s, &v, error);
         (void)snprintf(found.what, sizeof found.what, "--recompute %s",
-                       tandem_recompute_print(word, v.step.n_segment));
+                       tandem_recompute_print(word, v.step.n_recompute_segment));
         if (status == TANDEM_OK && is_better(&found, &best)) best = found;
     }
     if (status == TANDEM_OK) keep(s, &best);
@@ -140,7 +140,7 @@ static int next_parts(const search *s, int least)
 }
 
 /* Parts of the batch one after the other, as few as fit: the samples of a step stay the same. */
-static tandem_status accumulate(search *s, int n_segment, tandem_error *error)
+static tandem_status accumulate(search *s, int n_recompute_segment, tandem_error *error)
 {
     replay_remedy found = {0};
     const variation now = as_it_is(s);
@@ -148,12 +148,12 @@ static tandem_status accumulate(search *s, int n_segment, tandem_error *error)
         variation v = now;
         v.step.n_micro = n * (now.step.n_micro > 1 ? now.step.n_micro : 1);
         if (v.step.n_micro > TANDEM_MAX_MICRO) break;
-        if (n_segment) v.step.n_segment = n_segment;
+        if (n_recompute_segment) v.step.n_recompute_segment = n_recompute_segment;
         for (int c = 0; c < s->subject->cluster.n_class; c++) v.batch[c] /= n;
         const tandem_status status = measure(&found, s, &v, error);
         if (status != TANDEM_OK) return status;
         (void)snprintf(found.what, sizeof found.what, "--accumulate %d at batch %lld%s", v.step.n_micro,
-                       (long long)v.batch[s->c], n_segment ? ", --recompute sqrt" : "");
+                       (long long)v.batch[s->c], n_recompute_segment ? ", --recompute sqrt" : "");
     }
     if (found.what[0]) keep(s, &found);
     return TANDEM_OK;
@@ -219,7 +219,7 @@ tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MOST_REMEDIES], i
     if (status == TANDEM_OK && !options->zero)
         status = accumulate(&s, 0, error); /* --zero is of one batch a step */
     for (int k = 0; k < s.n; k++) fits |= remedy[k].fits;
-    if (status == TANDEM_OK && !fits && !options->zero) status = accumulate(&s, TANDEM_SEGMENTS_SQRT, error);
+    if (status == TANDEM_OK && !fits && !options->zero) status = accumulate(&s, TANDEM_RECOMPUTE_SQRT, error);
     if (status == TANDEM_OK) status = lower_precision(&s, error);
     if (status == TANDEM_OK) status = smaller_buckets(&s, error);
     if (status == TANDEM_OK) status = smaller_batch(&s, error);

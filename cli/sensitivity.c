@@ -191,15 +191,15 @@ static tandem_status file_statistics(const collector *c, const cli_options *opti
             status = tandem_store_put_statistics(store, graph, options->data, i, &c->of[i], error);
     for (int m = 0; tandem_sensitivity_get(m) && status == TANDEM_OK; m++) {
         const tandem_sensitivity_method *method = tandem_sensitivity_get(m);
-        static const tandem_dtype wider[] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
-        for (size_t k = 0; k < sizeof wider / sizeof *wider && status == TANDEM_OK; k++) {
-            method->compute(harm, graph, c->of, wider[k]);
+        static const tandem_dtype amp_dtype[] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
+        for (size_t k = 0; k < sizeof amp_dtype / sizeof *amp_dtype && status == TANDEM_OK; k++) {
+            method->compute(harm, graph, c->of, amp_dtype[k]);
             for (int i = 0; i < graph->n_op; i++)
                 for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++)
                     if (tandem_op_row_get(graph->op[i].kind)->precisions & (1u << p))
-                        status =
-                            tandem_store_put_sensitivity(store, graph, method->name, i, (tandem_precision)p,
-                                                         wider[k], harm[i * TANDEM_N_PRECISION + p], error);
+                        status = tandem_store_put_sensitivity(store, graph, method->name, i,
+                                                              (tandem_precision)p, amp_dtype[k],
+                                                              harm[i * TANDEM_N_PRECISION + p], error);
         }
     }
     if (status == TANDEM_OK) status = tandem_store_commit(store, error);
@@ -270,7 +270,7 @@ static int run(const cli_options *given)
                           "sensitivities come from one device and hold for all: give one, got --device %s",
                           options.device);
     if (options.steps < 0) options.steps = BATCHES;
-    options.step.parts_apart = 1;
+    options.step.separate_partial_grads = 1;
     tandem_error error = {0};
     cli_subject subject = {0};
     rank_run rank = {0};

@@ -112,16 +112,17 @@ tandem_status cli_exchange_choose(int *over_network, tandem_error *error)
 }
 
 /* A plan's file may ask for more: it is cut as far as it can be. */
-static tandem_status check_segments(int n_segment, const tandem_graph *graph, tandem_error *error)
+static tandem_status check_segments(int n_recompute_segment, const tandem_graph *graph, tandem_error *error)
 {
     tandem_step *step = NULL;
-    tandem_status status = n_segment > 1 ? tandem_step_open(&step, graph, TANDEM_F32, 0, error) : TANDEM_OK;
-    const int most = step ? tandem_step_most_segments(step) : n_segment;
-    if (n_segment > most)
+    tandem_status status =
+        n_recompute_segment > 1 ? tandem_step_open(&step, graph, TANDEM_F32, 0, error) : TANDEM_OK;
+    const int most = step ? tandem_step_max_segments(step) : n_recompute_segment;
+    if (n_recompute_segment > most)
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "--recompute %d: model %s falls into %d segments at most; give 1 to %d, or "
                                   "sqrt",
-                                  n_segment, graph->model, most, most);
+                                  n_recompute_segment, graph->model, most, most);
     tandem_step_close(step);
     return status;
 }
@@ -133,14 +134,15 @@ tandem_status cli_subject_open(cli_subject *subject, const cli_options *options,
     tandem_status status = cli_exchange_choose(&over_network, error);
     if (status == TANDEM_OK)
         status = options->plan ? open_planned(&made, options, error) : open_named(&made, options, error);
-    if (status == TANDEM_OK) status = check_segments(options->step.n_segment, made.graph[0], error);
+    if (status == TANDEM_OK) status = check_segments(options->step.n_recompute_segment, made.graph[0], error);
     if (status != TANDEM_OK) {
         cli_subject_close(&made);
         return status;
     }
     made.cluster.over_network = over_network;
     if (options->step.n_micro) made.plan->step.n_micro = options->step.n_micro;
-    if (options->step.n_segment) made.plan->step.n_segment = options->step.n_segment;
+    if (options->step.n_recompute_segment)
+        made.plan->step.n_recompute_segment = options->step.n_recompute_segment;
     if (options->step.scaling.window) made.plan->step.scaling = options->step.scaling;
     made.loss_scale = options->loss_scale != 0 ? options->loss_scale : made.plan->loss_scale;
     made.plan->step.with_norm = options->clip > 0 || made.loss_scale != 0;
@@ -154,7 +156,7 @@ static int reads_f16(const tandem_device *device, tandem_precision precision)
     const tandem_dtype dgrad = tandem_precision_get(precision)->dgrad,
                        wgrad = tandem_precision_get(precision)->wgrad;
     return dgrad == TANDEM_F16 || wgrad == TANDEM_F16 ||
-           (device->amp_dtype == TANDEM_F16 && (dgrad == TANDEM_WIDER || wgrad == TANDEM_WIDER));
+           (device->amp_dtype == TANDEM_F16 && (dgrad == TANDEM_AMP || wgrad == TANDEM_AMP));
 }
 
 int cli_gradients_in_f16(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size)

@@ -96,7 +96,7 @@ static void record_step(training *t, int64_t index)
 static void record_period(training *t, int64_t index, int64_t step_ns, int64_t delayed_ns)
 {
     const int is_known = delayed_ns != INT64_MIN;
-    const int64_t taken_ns = is_known ? tandem_delayed_ns() - delayed_ns : 0;
+    const int64_t taken_ns = is_known ? tandem_cpu_wait_ns() - delayed_ns : 0;
     const int64_t undisturbed_ns = step_ns - (taken_ns > 0 ? taken_ns : 0);
     t->times.period_ns[index] = step_ns;
     t->times.undisturbed_ns[index] = is_known ? undisturbed_ns : -1;
@@ -201,7 +201,7 @@ static tandem_status run_steps(training *t, tandem_error *error)
 {
     const tandem_backend_api *backend = t->rank.backend;
     const int64_t begin_ns = tandem_now_ns();
-    int64_t before = begin_ns, delayed_ns = tandem_delayed_ns();
+    int64_t before = begin_ns, delayed_ns = tandem_cpu_wait_ns();
     for (int64_t index = 0; index < t->steps; index++) {
         const int64_t step = t->begin + index;
         backend->executor_set_rate(t->rank.executor, recipe_rate(&t->rank.config, step));
@@ -213,7 +213,7 @@ static tandem_status run_steps(training *t, tandem_error *error)
         status = follow_up(t, index, step_ns, error);
         if (status != TANDEM_OK) return status;
         show_progress(t, index, begin_ns);
-        delayed_ns = tandem_delayed_ns();
+        delayed_ns = tandem_cpu_wait_ns();
         before = tandem_now_ns(); /* what is between steps belongs to none */
     }
     return TANDEM_OK;

@@ -47,7 +47,7 @@ int tandem_build_bias(tandem_builder *b, const char *name, int x, int n_trailing
                       float deviation); /* parameter over the last n_trailing dimensions */
 /* A bias over the last two dimensions, (length, width), whose parameter has `rows` ≥ length rows: the first
  * ones are added. */
-int tandem_build_rows(tandem_builder *b, const char *name, int x, int64_t rows, float deviation);
+int tandem_build_row_bias(tandem_builder *b, const char *name, int x, int64_t rows, float deviation);
 int tandem_build_relu(tandem_builder *b, const char *name, int x);
 int tandem_build_gelu(tandem_builder *b, const char *name, int x);
 int tandem_build_tanh(tandem_builder *b, const char *name, int x);
@@ -62,9 +62,10 @@ int tandem_build_transpose(tandem_builder *b, const char *name, int x, const int
 int tandem_build_slice(tandem_builder *b, const char *name, int x, int64_t start, int64_t n);
 /* (batch, length, …) → (batch, masked, …): of each sample the rows whose label is not −1, in order, as many
  * as are masked. */
-int tandem_build_labelled(tandem_builder *b, const char *name, int x, int labels);
-int tandem_build_prepend(tandem_builder *b, const char *name, int x,
-                         float deviation); /* (batch, n, width) → (batch, 1+n, width): a trained row first */
+int tandem_build_gather_labelled(tandem_builder *b, const char *name, int x, int labels);
+int tandem_build_concat_token(
+    tandem_builder *b, const char *name, int x,
+    float deviation); /* (batch, n, width) → (batch, 1+n, width): a trained row first */
 /* over the last dimension */
 int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale, int causal);
 int tandem_build_layernorm(tandem_builder *b, const char *name, int x);

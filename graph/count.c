@@ -1,7 +1,7 @@
 /* count.c: floating-point operations and side results of an operator. */
 #include "graph/op.h"
 
-static double product_flops(const tandem_op *op, const tandem_shape *in)
+static double forward_product_flops(const tandem_op *op, const tandem_shape *in)
 {
     const double out = (double)tandem_shape_elements(&op->shape);
     const double depth = (double)tandem_shape_last(in);
@@ -9,13 +9,13 @@ static double product_flops(const tandem_op *op, const tandem_shape *in)
     return 2 * out * depth;
 }
 
-static double flops(const tandem_op *op, const tandem_shape *in)
+static double count_forward_flops(const tandem_op *op, const tandem_shape *in)
 {
     const double out = (double)tandem_shape_elements(&op->shape);
     switch (op->kind) {
     case TANDEM_OP_LINEAR:
     case TANDEM_OP_CONV2D:
-    case TANDEM_OP_MATMUL: return product_flops(op, in);
+    case TANDEM_OP_MATMUL: return forward_product_flops(op, in);
     case TANDEM_OP_BIAS:
     case TANDEM_OP_ADD:
     case TANDEM_OP_TANH:
@@ -38,14 +38,14 @@ static double flops(const tandem_op *op, const tandem_shape *in)
     case TANDEM_OP_RESHAPE:
     case TANDEM_OP_TRANSPOSE:
     case TANDEM_OP_SLICE:
-    case TANDEM_OP_LABELLED:
-    case TANDEM_OP_PREPEND:
+    case TANDEM_OP_GATHER_LABELLED:
+    case TANDEM_OP_CONCAT_TOKEN:
     case TANDEM_N_OP_KIND: break;
     }
     return 0;
 }
 
-static uint64_t aux_bytes(const tandem_op *op, const tandem_shape *in)
+static uint64_t count_aux_bytes(const tandem_op *op, const tandem_shape *in)
 {
     const uint64_t elements = (uint64_t)tandem_shape_elements(&op->shape);
     const uint64_t last = (uint64_t)tandem_shape_last(&op->shape);
@@ -55,7 +55,7 @@ static uint64_t aux_bytes(const tandem_op *op, const tandem_shape *in)
         return 2 * 4 * last;
     if (op->kind == TANDEM_OP_MAXPOOL) /* place of the maximum in its window */
         return elements * ((int64_t)op->kernel_h * op->kernel_w <= 256 ? 1 : 4);
-    if (op->kind == TANDEM_OP_LABELLED) /* place of each row, s32 */
+    if (op->kind == TANDEM_OP_GATHER_LABELLED) /* place of each row, s32 */
         return 4 * (uint64_t)(op->shape.dim[0] * op->shape.dim[1]);
     if (op->kind == TANDEM_OP_CROSS_ENTROPY) /* probabilities, f32 */
         return 4 * (uint64_t)tandem_shape_elements(in);
@@ -65,6 +65,6 @@ static uint64_t aux_bytes(const tandem_op *op, const tandem_shape *in)
 void tandem_op_count(tandem_op *op, const tandem_op *all)
 {
     const tandem_shape *in = op->input[0] >= 0 ? &all[op->input[0]].shape : &op->shape;
-    op->flops = flops(op, in);
-    op->aux_bytes = aux_bytes(op, in);
+    op->flops = count_forward_flops(op, in);
+    op->aux_bytes = count_aux_bytes(op, in);
 }

@@ -24,41 +24,41 @@ static int only_reader(const tandem_graph *graph, int i)
 
 /* The input of operator i that a pair would join it to: of two the later, for the other is there when that
  * one is computed. */
-static int slot_of(const tandem_op *op) { return op->input[1] > op->input[0]; }
+static int joined_slot(const tandem_op *op) { return op->input[1] > op->input[0]; }
 
 /* The row of `pairs` that operator i ends, or −1; place: where those before it are found by now. */
-static int pair_of(const tandem_graph *graph, int i, const int *place)
+static int pair_of(const tandem_graph *graph, int i, const int *new_id)
 {
     const tandem_op *second = &graph->op[i];
-    const int x = second->input[slot_of(second)], reader = only_reader(graph, i);
+    const int x = second->input[joined_slot(second)], reader = only_reader(graph, i);
     if (x < 0 || only_reader(graph, x) != i) return -1;
     if (second->kind == TANDEM_OP_ADD && (reader < 0 || graph->op[reader].kind != TANDEM_OP_RELU)) return -1;
     for (int k = 0; k < N_PAIR; k++)
-        if (second->kind == pairs[k].second && graph->op[place[x]].kind == pairs[k].first) return k;
+        if (second->kind == pairs[k].second && graph->op[new_id[x]].kind == pairs[k].first) return k;
     return -1;
 }
 
-static void renumber(int *id, const int *place)
+static void renumber_op(int *id, const int *new_id)
 {
-    if (*id >= 0) *id = place[*id];
+    if (*id >= 0) *id = new_id[*id];
 }
 
 /* The first of a pair takes the place of both; place[i]: where operator i is then found. */
-static void join(tandem_graph *graph, int *place)
+static void fuse_operators(tandem_graph *graph, int *new_id)
 {
     int n = 0;
     for (int i = 0; i < graph->n_op; i++) {
         tandem_op *op = &graph->op[i];
-        const int k = pair_of(graph, i, place), slot_of_first = slot_of(op);
-        for (int slot = 0; slot < TANDEM_MAX_INPUT; slot++) renumber(&op->input[slot], place);
+        const int k = pair_of(graph, i, new_id), joined = joined_slot(op);
+        for (int slot = 0; slot < TANDEM_MAX_INPUT; slot++) renumber_op(&op->input[slot], new_id);
         if (k >= 0) {
-            tandem_op *first = &graph->op[op->input[slot_of_first]];
-            place[i] = op->input[slot_of_first];
+            tandem_op *first = &graph->op[op->input[joined]];
+            new_id[i] = op->input[joined];
             first->kind = pairs[k].both;
-            if (op->kind == TANDEM_OP_ADD) first->input[1] = op->input[!slot_of_first];
+            if (op->kind == TANDEM_OP_ADD) first->input[1] = op->input[!joined];
             continue;
         }
-        place[i] = n;
+        new_id[i] = n;
         if (n != i) graph->op[n] = *op;
         n++;
     }
@@ -67,19 +67,19 @@ static void join(tandem_graph *graph, int *place)
 
 tandem_status tandem_graph_fuse(tandem_graph *graph, tandem_error *error)
 {
-    int *const place = malloc((size_t)graph->n_op * sizeof *place);
-    if (!place)
+    int *const new_id = malloc((size_t)graph->n_op * sizeof *new_id);
+    if (!new_id)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a graph of %d operators",
                                 graph->n_op);
-    join(graph, place);
+    fuse_operators(graph, new_id);
     for (int p = 0; p < graph->n_parameter; p++) {
-        renumber(&graph->parameter[p].op, place);
-        renumber(&graph->parameter[p].tied, place);
+        renumber_op(&graph->parameter[p].op, new_id);
+        renumber_op(&graph->parameter[p].tied, new_id);
     }
-    renumber(&graph->loss, place);
-    renumber(&graph->input, place);
-    renumber(&graph->label, place);
-    free(place);
+    renumber_op(&graph->loss, new_id);
+    renumber_op(&graph->input, new_id);
+    renumber_op(&graph->label, new_id);
+    free(new_id);
     for (int i = 0; i < graph->n_op; i++) {
         tandem_op_count(&graph->op[i], graph->op);
         tandem_op_sign(&graph->op[i], graph->op, graph->parameter);

@@ -129,7 +129,7 @@ tandem_status tandem_graph_find(int *op, const tandem_graph *graph, const char *
 /* ln x for x in (0, 1], from ln((1+z)/(1−z)) = 2(z + z³/3 + z⁵/5 + …). Only +, −, ×, ÷ on doubles: these
  * round alike everywhere, while libm picks its code by processor, and ranks on unlike hosts must agree to the
  * last bit. */
-static double logarithm(double x)
+static double portable_log(double x)
 {
     int exponent;
     double m = frexp(x, &exponent); /* exact; [½, 1) */
@@ -144,7 +144,7 @@ static double logarithm(double x)
 }
 
 /* cos and sin of 2πu for u in [0, 1) by their Taylor series about the nearest quarter turn. */
-static void circle(double *cosine, double *sine, double u)
+static void portable_cos_sin(double *cosine, double *sine, double u)
 {
     const int quarter = (int)(4 * u + 0.5);
     const double angle = (u - 0.25 * quarter) * 0x1.921fb54442d18p+2; /* 2π; |angle| ≤ π/4 */
@@ -162,24 +162,24 @@ static void circle(double *cosine, double *sine, double u)
 }
 
 /* Two normal numbers from two words. Source: Box, Muller, Annals of Mathematical Statistics 29 (1958). */
-static void normal_pair(float pair[2], uint32_t a, uint32_t b, float deviation)
+static void draw_normal_pair(float pair[2], uint32_t a, uint32_t b, float deviation)
 {
-    const double radius = sqrt(-2 * logarithm(1 - (double)tandem_philox_uniform(a))); /* of (0, 1] */
+    const double radius = sqrt(-2 * portable_log(1 - (double)tandem_philox_uniform(a))); /* of (0, 1] */
     double cosine, sine;
-    circle(&cosine, &sine, tandem_philox_uniform(b));
+    portable_cos_sin(&cosine, &sine, tandem_philox_uniform(b));
     pair[0] = (float)(deviation * radius * cosine);
     pair[1] = (float)(deviation * radius * sine);
 }
 
-static void normal_fill(float *weight, const tandem_parameter *p, uint32_t index, uint64_t seed)
+static void fill_normal(float *weight, const tandem_parameter *p, uint32_t index, uint64_t seed)
 {
     for (int64_t start = 0; start < p->elements; start += 4) {
         const uint64_t block = (uint64_t)start / 4;
-        const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), index, TANDEM_DRAW_INIT};
+        const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), index, TANDEM_RNG_INIT};
         const tandem_philox_block draw = tandem_philox(counter, seed);
         float four[4];
-        normal_pair(four, draw.word[0], draw.word[1], p->deviation);
-        normal_pair(four + 2, draw.word[2], draw.word[3], p->deviation);
+        draw_normal_pair(four, draw.word[0], draw.word[1], p->deviation);
+        draw_normal_pair(four + 2, draw.word[2], draw.word[3], p->deviation);
         const int64_t left = p->elements - start;
         memcpy(weight + start, four, (size_t)(left < 4 ? left : 4) * sizeof *four);
     }
@@ -190,7 +190,7 @@ void tandem_graph_init(const tandem_graph *graph, uint64_t seed, float *const *w
     for (int i = 0; i < graph->n_parameter; i++) {
         const tandem_parameter *p = &graph->parameter[i];
         if (p->init == TANDEM_INIT_NORMAL)
-            normal_fill(weight[i], p, (uint32_t)i, seed);
+            fill_normal(weight[i], p, (uint32_t)i, seed);
         else
             for (int64_t e = 0; e < p->elements; e++) weight[i][e] = p->init == TANDEM_INIT_ONE ? 1.0f : 0.0f;
     }

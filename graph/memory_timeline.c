@@ -28,7 +28,7 @@ const char *tandem_memory_category_name(tandem_memory_category category)
 }
 
 /* Begins and ends of lifetimes first: in row t what is more than in the row before. Sums modulo 2^64. */
-static void count_changes(tandem_memory_row *row, const tandem_step *step)
+static void count_lifetime_changes(tandem_memory_row *row, const tandem_step *step)
 {
     for (int v = 0; v < step->n_value; v++) {
         const tandem_value *value = &step->value[v];
@@ -39,15 +39,15 @@ static void count_changes(tandem_memory_row *row, const tandem_step *step)
         if (value->last + 1 < step->n_task) row[value->last + 1].bytes[category] -= bytes;
     }
     for (int t = next_active(step, 0); t + 1 < step->n_task; t = next_active(step, t + 1)) {
-        if (!step->task[t].adds) continue; /* the result is where the sum so far was */
+        if (!step->task[t].accumulate) continue; /* the result is where the sum so far was */
         const uint64_t bytes = memory_padded(step->value[step->task[t].write[0]].bytes);
         row[t].bytes[TANDEM_MEMORY_ACTIVATION_GRADIENTS] -= bytes;
         row[t + 1].bytes[TANDEM_MEMORY_ACTIVATION_GRADIENTS] += bytes;
     }
 }
 
-static void fill(tandem_memory_row *row, const tandem_step *step, const tandem_memory *plan,
-                 const uint64_t *workspace)
+static void fill_memory_rows(tandem_memory_row *row, const tandem_step *step, const tandem_memory *plan,
+                             const uint64_t *workspace)
 {
     tandem_memory_row alive = {.bytes = {0}};
     for (int t = 0; t < step->n_task; t++) {
@@ -73,7 +73,7 @@ tandem_status tandem_memory_timeline(tandem_memory_row *row, const tandem_step *
     const tandem_status status = tandem_memory_plan(&plan, step, workspace, NULL, NULL, error);
     if (status != TANDEM_OK) return status;
     memset(row, 0, (size_t)step->n_task * sizeof *row);
-    count_changes(row, step);
-    fill(row, step, &plan, workspace);
+    count_lifetime_changes(row, step);
+    fill_memory_rows(row, step, &plan, workspace);
     return TANDEM_OK;
 }

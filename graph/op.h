@@ -38,8 +38,9 @@ tandem_status tandem_graph_connect(tandem_graph *graph, tandem_error *error);
  * the same model. TANDEM_NO_MEMORY, and the graph is as it was. Cost: O(operators). */
 tandem_status tandem_graph_fuse(tandem_graph *graph, tandem_error *error);
 
-/* Lets a builder take so many operators at most; the next one is TANDEM_OVER_LIMIT. How many it has taken. */
-void tandem_builder_limit(tandem_builder *b, int most_op);
+/* Lets a builder take so many operators at most; the next one is TANDEM_LIMIT_EXCEEDED. How many it has
+ * taken. */
+void tandem_builder_set_max_op(tandem_builder *b, int max_op);
 int tandem_builder_n_op(const tandem_builder *b);
 
 /* The local batch of a builder: what its sources' first dimension is. */

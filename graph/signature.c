@@ -8,56 +8,57 @@
 #include <string.h>
 
 /* --- Operators ------------------------------------------------------------------------------------------ */
-static void sign(tandem_op *op, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void sign(tandem_op *op, const char *format, ...)
+static void append_signature(tandem_op *op, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append_signature(tandem_op *op, const char *format, ...)
 {
-    const size_t before = strlen(op->signature);
+    const size_t used = strlen(op->signature);
     va_list arguments;
     va_start(arguments, format);
-    const int n = vsnprintf(op->signature + before, sizeof op->signature - before, format, arguments);
+    const int n = vsnprintf(op->signature + used, sizeof op->signature - used, format, arguments);
     va_end(arguments);
-    assert(n >= 0 && (size_t)n < sizeof op->signature - before);
+    assert(n >= 0 && (size_t)n < sizeof op->signature - used);
     (void)n;
 }
 
 static void sign_image(tandem_op *op, const tandem_shape *s)
 {
-    sign(op, " n=%" PRId64 " h=%" PRId64 " w=%" PRId64 " c=%" PRId64, s->dim[0], s->dim[1], s->dim[2],
-         s->dim[3]);
+    append_signature(op, " n=%" PRId64 " h=%" PRId64 " w=%" PRId64 " c=%" PRId64, s->dim[0], s->dim[1],
+                     s->dim[2], s->dim[3]);
 }
 
 static void sign_rows(tandem_op *op, const char *rows, const tandem_shape *in, const char *last)
 {
     const int64_t n = tandem_shape_last(in);
-    sign(op, " %s=%" PRId64 " %s=%" PRId64, rows, tandem_shape_elements(in) / n, last, n);
+    append_signature(op, " %s=%" PRId64 " %s=%" PRId64, rows, tandem_shape_elements(in) / n, last, n);
 }
 
 static void sign_matmul(tandem_op *op, const tandem_shape *a)
 {
     const int64_t m = a->dim[a->n_dim - 2], k = a->dim[a->n_dim - 1];
-    sign(op, " batch=%" PRId64 " m=%" PRId64 " k=%" PRId64 " n=%" PRId64 " tb=%d",
-         tandem_shape_elements(a) / (m * k), m, k, tandem_shape_last(&op->shape), op->transpose_b);
+    append_signature(op, " batch=%" PRId64 " m=%" PRId64 " k=%" PRId64 " n=%" PRId64 " tb=%d",
+                     tandem_shape_elements(a) / (m * k), m, k, tandem_shape_last(&op->shape),
+                     op->transpose_b);
 }
 
 /* n blocks of some rows of dimension 1, each row of some elements. */
 static void sign_block(tandem_op *op, const tandem_shape *in)
 {
-    sign(op, " n=%" PRId64 " of=%" PRId64 " row=%" PRId64, in->dim[0], in->dim[1],
-         tandem_shape_elements(in) / (in->dim[0] * in->dim[1]));
+    append_signature(op, " n=%" PRId64 " of=%" PRId64 " row=%" PRId64, in->dim[0], in->dim[1],
+                     tandem_shape_elements(in) / (in->dim[0] * in->dim[1]));
 }
 
 static void sign_transpose(tandem_op *op, const tandem_shape *in)
 {
-    for (int d = 0; d < in->n_dim; d++) sign(op, "%c%" PRId64, d == 0 ? ' ' : 'x', in->dim[d]);
-    sign(op, " axes=");
-    for (int d = 0; d < in->n_dim; d++) sign(op, "%d", op->axis[d]);
+    for (int d = 0; d < in->n_dim; d++) append_signature(op, "%c%" PRId64, d == 0 ? ' ' : 'x', in->dim[d]);
+    append_signature(op, " axes=");
+    for (int d = 0; d < in->n_dim; d++) append_signature(op, "%d", op->axis[d]);
 }
 
 static void sign_bias(tandem_op *op, const tandem_parameter *own)
 {
     const int64_t period = tandem_bias_period(op, own);
-    sign(op, " n=%" PRId64 " period=%" PRId64, tandem_shape_elements(&op->shape), period);
-    if (own->elements != period) sign(op, " of=%" PRId64, own->elements);
+    append_signature(op, " n=%" PRId64 " period=%" PRId64, tandem_shape_elements(&op->shape), period);
+    if (own->elements != period) append_signature(op, " of=%" PRId64, own->elements);
 }
 
 static void sign_attributes(tandem_op *op, const tandem_shape *in, const tandem_parameter *own)
@@ -67,23 +68,23 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, const tandem_
     case TANDEM_OP_IMAGES: sign_image(op, in); break;
     case TANDEM_OP_TOKENS:
     case TANDEM_OP_LABELS:
-        sign(op, " n=%" PRId64 " length=%" PRId64, in->dim[0], elements / in->dim[0]);
+        append_signature(op, " n=%" PRId64 " length=%" PRId64, in->dim[0], elements / in->dim[0]);
         break;
     case TANDEM_OP_LINEAR:
         sign_rows(op, "m", in, "k");
-        sign(op, " n=%" PRId64, tandem_shape_last(&op->shape));
-        if (op->transpose_b) sign(op, " tb=1");
+        append_signature(op, " n=%" PRId64, tandem_shape_last(&op->shape));
+        if (op->transpose_b) append_signature(op, " tb=1");
         break;
     case TANDEM_OP_CONV2D:
         sign_image(op, in);
-        sign(op, " -> c=%" PRId64 " k=%dx%d s=%d p=%d", tandem_shape_last(&op->shape), op->kernel_h,
-             op->kernel_w, op->stride, op->pad);
+        append_signature(op, " -> c=%" PRId64 " k=%dx%d s=%d p=%d", tandem_shape_last(&op->shape),
+                         op->kernel_h, op->kernel_w, op->stride, op->pad);
         break;
     case TANDEM_OP_MATMUL: sign_matmul(op, in); break;
     case TANDEM_OP_EMBEDDING:
-        sign(op, " rows=%" PRId64 " vocabulary=%" PRId64 " width=%" PRId64, elements, own->shape.dim[0],
-             tandem_shape_last(&op->shape));
-        if (own->tied >= 0) sign(op, " tied=1");
+        append_signature(op, " rows=%" PRId64 " vocabulary=%" PRId64 " width=%" PRId64, elements,
+                         own->shape.dim[0], tandem_shape_last(&op->shape));
+        if (own->tied >= 0) append_signature(op, " tied=1");
         break;
     case TANDEM_OP_BIAS:
     case TANDEM_OP_BIAS_GELU: sign_bias(op, own); break;
@@ -92,25 +93,25 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, const tandem_
     case TANDEM_OP_GELU:
     case TANDEM_OP_TANH:
     case TANDEM_OP_ADD:
-    case TANDEM_OP_RESHAPE: sign(op, " n=%" PRId64, elements); break;
+    case TANDEM_OP_RESHAPE: append_signature(op, " n=%" PRId64, elements); break;
     case TANDEM_OP_MAXPOOL:
     case TANDEM_OP_AVGPOOL:
         sign_image(op, in);
-        sign(op, " k=%dx%d s=%d p=%d", op->kernel_h, op->kernel_w, op->stride, op->pad);
+        append_signature(op, " k=%dx%d s=%d p=%d", op->kernel_h, op->kernel_w, op->stride, op->pad);
         break;
     case TANDEM_OP_TRANSPOSE: sign_transpose(op, in); break;
     case TANDEM_OP_SLICE:
         sign_block(op, in);
-        sign(op, " start=%" PRId64 " rows=%" PRId64, op->start, op->shape.dim[1]);
+        append_signature(op, " start=%" PRId64 " rows=%" PRId64, op->start, op->shape.dim[1]);
         break;
-    case TANDEM_OP_LABELLED:
+    case TANDEM_OP_GATHER_LABELLED:
         sign_block(op, in);
-        sign(op, " rows=%" PRId64, op->shape.dim[1]);
+        append_signature(op, " rows=%" PRId64, op->shape.dim[1]);
         break;
-    case TANDEM_OP_PREPEND: sign_block(op, in); break;
+    case TANDEM_OP_CONCAT_TOKEN: sign_block(op, in); break;
     case TANDEM_OP_SOFTMAX:
         sign_rows(op, "rows", in, "n");
-        sign(op, " causal=%d", op->causal);
+        append_signature(op, " causal=%d", op->causal);
         break;
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM:
@@ -126,7 +127,7 @@ void tandem_op_sign(tandem_op *op, const tandem_op *all, const tandem_parameter 
     static const tandem_parameter none = {.op = -1, .tied = -1};
     const tandem_shape *in = op->input[0] >= 0 ? &all[op->input[0]].shape : &op->shape;
     op->signature[0] = '\0';
-    sign(op, "%s", tandem_op_row_get(op->kind)->name);
+    append_signature(op, "%s", tandem_op_row_get(op->kind)->name);
     sign_attributes(op, in, op->parameter[0] >= 0 ? &parameter[op->parameter[0]] : &none);
 }
 
@@ -179,7 +180,7 @@ static uint64_t hash_parameter(uint64_t hash, const tandem_parameter *p)
 {
     hash = hash_number(fnv1a(hash, "\nparameter"), p->op);
     hash = hash_sample(hash, &p->shape, 1);
-    hash = hash_number(hash_number(fnv1a(hash, " init"), p->init), p->decays);
+    hash = hash_number(hash_number(fnv1a(hash, " init"), p->init), p->has_weight_decay);
     if (p->tied >= 0) hash = hash_number(fnv1a(hash, " tied"), p->tied);
     return hash_float(hash, p->deviation);
 }

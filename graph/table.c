@@ -11,7 +11,7 @@ static const struct {
 } dtypes[] = {
     [TANDEM_F32] = {"f32", 4},   [TANDEM_BF16] = {"bf16", 2}, [TANDEM_S8] = {"s8", 1},
     [TANDEM_F16] = {"f16", 2},   [TANDEM_E4M3] = {"e4m3", 1}, [TANDEM_E5M2] = {"e5m2", 1},
-    [TANDEM_TF32] = {"tf32", 4}, [TANDEM_S32] = {"s32", 4},   [TANDEM_WIDER] = {"wider", 0},
+    [TANDEM_TF32] = {"tf32", 4}, [TANDEM_S32] = {"s32", 4},   [TANDEM_AMP] = {"wider", 0},
     [TANDEM_SAME] = {"same", 0},
 };
 
@@ -23,15 +23,15 @@ const char *tandem_dtype_name(tandem_dtype dtype)
 
 uint64_t tandem_dtype_bytes(tandem_dtype dtype)
 {
-    assert((unsigned)dtype < TANDEM_WIDER);
+    assert((unsigned)dtype < TANDEM_AMP);
     return dtypes[dtype].bytes;
 }
 
 /* clang-format off */
 static const tandem_precision_row precisions[TANDEM_N_PRECISION] = {
-#define ROW(NAME, name, forward, dgrad, wgrad, second, accumulator, output, saved, multiplied)               \
-    {#name, TANDEM_##forward, TANDEM_##dgrad, TANDEM_##wgrad, TANDEM_##second, TANDEM_##accumulator,         \
-     TANDEM_##output, TANDEM_##saved, TANDEM_##multiplied},
+#define ROW(NAME, name, forward, dgrad, wgrad, other_operand_dtype, accumulator, output, saved, product_dtype)               \
+    {#name, TANDEM_##forward, TANDEM_##dgrad, TANDEM_##wgrad, TANDEM_##other_operand_dtype, TANDEM_##accumulator,         \
+     TANDEM_##output, TANDEM_##saved, TANDEM_##product_dtype},
 #include "tandem/precision.def"
 #undef ROW
 };
@@ -43,10 +43,10 @@ const tandem_precision_row *tandem_precision_get(tandem_precision precision)
     return &precisions[precision];
 }
 
-tandem_dtype tandem_precision_multiplies(tandem_precision precision, tandem_dtype operand)
+tandem_dtype tandem_precision_product_dtype(tandem_precision precision, tandem_dtype operand)
 {
-    const tandem_dtype multiplied = tandem_precision_get(precision)->multiplied;
-    return multiplied == TANDEM_SAME ? operand : multiplied;
+    const tandem_dtype product_dtype = tandem_precision_get(precision)->product_dtype;
+    return product_dtype == TANDEM_SAME ? operand : product_dtype;
 }
 
 tandem_status tandem_precision_find(tandem_precision *precision, const char *name, tandem_error *error)
@@ -66,22 +66,22 @@ tandem_status tandem_precision_find(tandem_precision *precision, const char *nam
 
 /* The sets that op.def names, as bits by the place of a row in precision.def. */
 enum {
-#define ROW(NAME, ...) PLACE_##NAME,
+#define ROW(NAME, ...) PRECISION_INDEX_##NAME,
 #include "tandem/precision.def"
 #undef ROW
-    N_PLACE
+    N_PRECISION_INDEX
 };
 enum {
     PRECISIONS_NONE = 0,
-    PRECISIONS_ALL = (1 << N_PLACE) - 1,
-    PRECISIONS_FLOATS = 1 << PLACE_FP32 | 1 << PLACE_FP16 | 1 << PLACE_BF16
+    PRECISIONS_ALL = (1 << N_PRECISION_INDEX) - 1,
+    PRECISIONS_FLOATS = 1 << PRECISION_INDEX_FP32 | 1 << PRECISION_INDEX_FP16 | 1 << PRECISION_INDEX_BF16
 };
 
 /* clang-format off */
 static const tandem_op_row ops[TANDEM_N_OP_KIND] = {
 #define ROW(NAME, name, op_class, inputs, parameters, set, saves, dgrad, wgrad, range)                       \
     {#name, TANDEM_##op_class, inputs, parameters, PRECISIONS_##set, TANDEM_SAVES_##saves,                   \
-     TANDEM_BACKWARD_##dgrad, TANDEM_BACKWARD_##wgrad, range},
+     TANDEM_GRAD_##dgrad, TANDEM_GRAD_##wgrad, range},
 #include "tandem/op.def"
 #undef ROW
 };

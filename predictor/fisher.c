@@ -80,7 +80,7 @@ static const double f16_largest = 65504;
 static const struct {
     int mantissa, min_exponent;
     double largest;
-} float_formats[TANDEM_N_RATE] = {
+} float_formats[TANDEM_N_COMPUTE_DTYPE] = {
     [TANDEM_BF16] = {7, 0, 0},       [TANDEM_F16] = {10, -14, 65504}, [TANDEM_E4M3] = {3, -6, 448},
     [TANDEM_E5M2] = {2, -14, 57344}, [TANDEM_TF32] = {10, 0, 0},
 };
@@ -93,7 +93,7 @@ typedef struct operand {
 
 /* In which type each product of a precision rounds its operands, on one device. */
 typedef struct rounding_dtypes {
-    tandem_dtype forward, output, saved, dgrad, wgrad, second;
+    tandem_dtype forward, output, saved, dgrad, wgrad, other_operand_dtype;
 } rounding_dtypes;
 
 typedef struct noisy_product {
@@ -194,7 +194,7 @@ static double squares_through_weight(const tandem_statistics *s, tandem_op_kind 
  * product. */
 static double saved_variance(const noisy_product *o, const rounding_dtypes *to)
 {
-    return fmax(rounding_variance(to->saved, o->x), rounding_variance(to->second, o->x));
+    return fmax(rounding_variance(to->saved, o->x), rounding_variance(to->other_operand_dtype, o->x));
 }
 
 /* Section 3. */
@@ -211,7 +211,8 @@ static double wgrad_sensitivity(const noisy_product *o, const tandem_statistics 
 /* Section 4: shares of noise in the gradients of the first and, of a matmul, the second input. */
 static double dgrad_share(const noisy_product *o, const tandem_statistics *s, const rounding_dtypes *to)
 {
-    const double v_g = rounding_variance(to->dgrad, o->g), v_w = rounding_variance(to->second, o->w);
+    const double v_g = rounding_variance(to->dgrad, o->g),
+                 v_w = rounding_variance(to->other_operand_dtype, o->w);
     const double sum = v_g * o->rows_of_one * s->w_square + v_w * (double)s->k * s->g_square +
                        (double)s->rows * (double)s->k * (double)s->columns * v_g * v_w;
     return ratio_or_zero(sum, s->dgrad_square);
@@ -230,7 +231,7 @@ static double second_input_share(const noisy_product *o, const tandem_statistics
 static double input_noise_cost(const double *sensitivity, const tandem_graph *graph, int i, int slot)
 {
     const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
-    if (slot >= row->n_input || row->dgrad == TANDEM_BACKWARD_ABSENT) return 0;
+    if (slot >= row->n_input || row->dgrad == TANDEM_GRAD_ABSENT) return 0;
     const int t = graph->op[i].input[slot];
     if (!graph->op[t].needs_gradient) return 0;
     const int readers = graph->consumer_start[t + 1] - graph->consumer_start[t];
@@ -252,7 +253,7 @@ static double gradient_noise_cost(const double *sensitivity, const tandem_graph 
 
 static tandem_dtype rounded_dtype(tandem_precision precision, tandem_dtype type, tandem_dtype amp_dtype)
 {
-    return tandem_precision_multiplies(precision, type == TANDEM_WIDER ? amp_dtype : type);
+    return tandem_precision_product_dtype(precision, type == TANDEM_AMP ? amp_dtype : type);
 }
 
 static rounding_dtypes rounding_dtypes_of(tandem_precision precision, tandem_dtype amp_dtype)
@@ -263,7 +264,8 @@ static rounding_dtypes rounding_dtypes_of(tandem_precision precision, tandem_dty
                              .saved = row->saved,
                              .dgrad = rounded_dtype(precision, row->dgrad, amp_dtype),
                              .wgrad = rounded_dtype(precision, row->wgrad, amp_dtype),
-                             .second = rounded_dtype(precision, row->second, amp_dtype)};
+                             .other_operand_dtype =
+                                 rounded_dtype(precision, row->other_operand_dtype, amp_dtype)};
 }
 
 static double fisher_sensitivity_of(const double *sensitivity, const tandem_graph *graph, int i,

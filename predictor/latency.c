@@ -61,8 +61,9 @@ struct tandem_latency {
 /* Of level 0; a cast's "pass" is where its range is from, and whether it writes columns. */
 static task_group group_of_task(const tandem_cost_key *key, const tandem_work *work)
 {
-    const int pass = key->kind == TANDEM_COST_CAST ? (int)key->range + TANDEM_N_RANGE * key->transposed_copy
-                                                   : (int)key->pass;
+    const int pass = key->kind == TANDEM_COST_CAST
+                         ? (int)key->range_source + TANDEM_N_RANGE_SOURCE * key->transposed_copy
+                         : (int)key->pass;
     return (task_group){0, work->kind, work->is_product, pass, (int)work->type, (int)key->to};
 }
 

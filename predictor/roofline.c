@@ -60,7 +60,7 @@ static double tiled_product_flops(const tandem_gpu_spec *spec, const tandem_work
 
 double tandem_roofline_ns(const tandem_gpu_spec *spec, const tandem_work *work)
 {
-    const tandem_dtype type = work->type < TANDEM_N_RATE ? work->type : TANDEM_F32;
+    const tandem_dtype type = work->type < TANDEM_N_COMPUTE_DTYPE ? work->type : TANDEM_F32;
     const double rate = spec->flops_per_s[type] * spec->compute_efficiency[type];
     const double memory = work->bytes / (spec->bytes_per_s * spec->memory_efficiency);
     double compute = 0;

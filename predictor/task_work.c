@@ -249,7 +249,7 @@ static const struct {
  * column-wise copy is as large as the row-wise one. */
 static void cast_work(tandem_work *work, const tandem_cost_key *key)
 {
-    const int n_read = tandem_dtype_bytes(key->to) == 1 && key->range == TANDEM_RANGE_FOUND ? 2 : 1;
+    const int n_read = tandem_dtype_bytes(key->to) == 1 && key->range_source == TANDEM_RANGE_FOUND ? 2 : 1;
     work->kind = "cast";
     work->bytes = (double)key->elements *
                   (n_read * dtype_size(key->from) + (1 + key->transposed_copy) * dtype_size(key->to));
@@ -282,7 +282,7 @@ static tandem_dtype compute_dtype_of(const tandem_cost_key *key)
 {
     for (int p = 0; p < TANDEM_N_PRECISION && key->kind == TANDEM_COST_OP; p++)
         if (strcmp(key->precision, tandem_precision_get((tandem_precision)p)->name) == 0)
-            return tandem_precision_multiplies((tandem_precision)p, key->from);
+            return tandem_precision_product_dtype((tandem_precision)p, key->from);
     return key->from;
 }
 

@@ -114,7 +114,7 @@ static void add_gradient_dependencies(chakra_writer *w, const tandem_bucket *buc
     add_dependency(w, w->event[bucket->ready_task] ? bucket->ready_task : -1);
     for (int k = 0; k < bucket->n_parameter; k++)
         add_dependency(
-            w, w->gradient_writer[w->track->step->parameter_order[bucket->first_parameter_place + k]]);
+            w, w->gradient_writer[w->track->step->parameter_order[bucket->first_parameter_position + k]]);
 }
 
 static void find_data_dependencies(chakra_writer *w, int t)

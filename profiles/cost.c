@@ -91,7 +91,7 @@ static void print_op_key(char *text, size_t size, const char *signature, const c
 }
 
 void tandem_cost_key_print_cast(char *text, size_t size, int64_t elements, const char *from, const char *to,
-                                tandem_range range, int transposed_copy)
+                                tandem_range_source range, int transposed_copy)
 {
     cost_key_text j = {text, 0, size};
     append_key_text(&j, "cast n=");
@@ -116,7 +116,8 @@ void tandem_cost_key_print(char *text, size_t size, const tandem_cost_key *key)
         print_op_key(text, size, key->signature, key->precision, tandem_pass_name(key->pass), from, to);
         return;
     case TANDEM_COST_CAST:
-        tandem_cost_key_print_cast(text, size, key->elements, from, to, key->range, key->transposed_copy);
+        tandem_cost_key_print_cast(text, size, key->elements, from, to, key->range_source,
+                                   key->transposed_copy);
         return;
     case TANDEM_COST_COLLECTIVE: {
         cost_key_text j = {text, 0, size};

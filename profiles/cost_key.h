@@ -9,6 +9,6 @@
 #include "tandem/step.h"
 
 void tandem_cost_key_print_cast(char *text, size_t size, int64_t elements, const char *from, const char *to,
-                                tandem_range range, int transposed_copy);
+                                tandem_range_source range, int transposed_copy);
 
 #endif

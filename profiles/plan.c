@@ -117,7 +117,7 @@ tandem_status tandem_plan_random(tandem_plan *plan, const tandem_graph *graph, i
         return tandem_error_set(error, TANDEM_NO_KERNEL, "'%s' has none of the precisions to draw from",
                                 device->name);
     for (int op = 0; op < graph->n_op; op++) {
-        const uint32_t counter[4] = {(uint32_t)op, (uint32_t)c, 0, TANDEM_DRAW_PLAN};
+        const uint32_t counter[4] = {(uint32_t)op, (uint32_t)c, 0, TANDEM_RNG_PLAN};
         plan->precision[c][op] =
             uniform_precision(graph->op[op].kind, device, from[tandem_philox(counter, seed).word[0] % n]);
     }

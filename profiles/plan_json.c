@@ -133,9 +133,9 @@ static void write_plan_object(json_writer *w, const tandem_plan *plan, const tan
     write_text_member(w, "base", tandem_precision_get(plan->base_precision)->name);
     write_bytes_member(w, "bucket_bytes", plan->bucket_bytes);
     if (plan->step.n_micro > 1) write_integer_member(w, "micro_steps", plan->step.n_micro);
-    if (plan->step.n_segment != 0 && plan->step.n_segment != 1) {
+    if (plan->step.n_recompute_segment != 0 && plan->step.n_recompute_segment != 1) {
         char recompute[TANDEM_RECOMPUTE_TEXT];
-        write_text_member(w, "recompute", tandem_recompute_print(recompute, plan->step.n_segment));
+        write_text_member(w, "recompute", tandem_recompute_print(recompute, plan->step.n_recompute_segment));
     }
     if (plan->step.scaling.window > 0) {
         char scaling[TANDEM_CAST_SCALING_TEXT];
@@ -311,7 +311,7 @@ static tandem_status read_step_options(tandem_plan *plan, const tandem_json_loca
     if (status == TANDEM_OK) status = tandem_json_text(&scaling, location, root, "scaling", 0);
     if (status == TANDEM_OK) status = tandem_json_text(&loss_scale, location, root, "loss_scale", 0);
     if (status != TANDEM_OK) return status;
-    if (recompute && tandem_recompute_parse(&step->n_segment, recompute, &inner) != TANDEM_OK)
+    if (recompute && tandem_recompute_parse(&step->n_recompute_segment, recompute, &inner) != TANDEM_OK)
         return tandem_json_refuse(location, "recompute", inner.text);
     if (scaling && tandem_cast_scaling_parse(&step->scaling, scaling, &inner) != TANDEM_OK)
         return tandem_json_refuse(location, "scaling", inner.text);

@@ -285,7 +285,7 @@ static tandem_status refuse_missing_store(const char *path, tandem_error *error)
 
 static tandem_status refuse_store_version(const char *path, int64_t version, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_FOREIGN,
+    return tandem_error_set(error, TANDEM_WRONG_FORMAT,
                             "the profile store '%.200s' has schema version %" PRId64 ", this tandem has %d%s",
                             path, version, (int)VERSION,
                             version < VERSION ? ": a command that writes to it, such as `tandem profile`, "
@@ -313,7 +313,7 @@ static tandem_status inspect_header(tandem_store *store, tandem_error *error)
     if (size < (int)sizeof header || memcmp(header, "SQLite format 3", 16) != 0)
         return refuse_damaged_store(store->path, "header", not_a_database, error);
     if (big_endian(header + 68) != APPLICATION_ID)
-        return tandem_error_set(error, TANDEM_FOREIGN,
+        return tandem_error_set(error, TANDEM_WRONG_FORMAT,
                                 "'%.200s' is a database of another program, no profile store", store->path);
     if (big_endian(header + 60) > VERSION)
         return refuse_store_version(store->path, big_endian(header + 60), error);
@@ -402,7 +402,7 @@ static tandem_status migrate_locked(tandem_store *store, tandem_error *error)
         status = query_number(&n_table, store, "SELECT count(*) FROM sqlite_schema", 0, error);
     if (status != TANDEM_OK) return status;
     if (id != APPLICATION_ID && (id != 0 || version != 0 || n_table != 0))
-        return tandem_error_set(error, TANDEM_FOREIGN,
+        return tandem_error_set(error, TANDEM_WRONG_FORMAT,
                                 "'%.200s' is a database of another program, no profile store", store->path);
     if (version > VERSION) return refuse_store_version(store->path, version, error);
     for (; version < VERSION; version++)

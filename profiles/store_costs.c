@@ -77,7 +77,7 @@ static tandem_status put_cast_cost(tandem_store *store, const char *device, cons
         "?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
     return tandem_store_execute(store, error, sql, "ssisssi" TANDEM_COST_TYPES "ii", device, co_runner,
                                 key->elements, tandem_dtype_name(key->from), tandem_dtype_name(key->to),
-                                tandem_range_name(key->range), (int64_t)key->transposed_copy,
+                                tandem_range_source_name(key->range_source), (int64_t)key->transposed_copy,
                                 TANDEM_COST_VALUES(cost), store->host, tandem_store_now_ns());
 }
 
@@ -215,15 +215,15 @@ static tandem_status read_row_pass(tandem_pass *pass, bool *known, const cost_qu
     return TANDEM_OK;
 }
 
-static tandem_status read_row_range(tandem_range *range, bool *known, const cost_query *w, sqlite3_stmt *row,
-                                    int column)
+static tandem_status read_row_range(tandem_range_source *range, bool *known, const cost_query *w,
+                                    sqlite3_stmt *row, int column)
 {
     const char *name = NULL;
     const tandem_status status = tandem_store_column_text(&name, w->store, row, column, w->error);
     if (status != TANDEM_OK) return status;
-    for (int r = 0; r < TANDEM_N_RANGE; r++)
-        if (strcmp(name, tandem_range_name((tandem_range)r)) == 0) {
-            *range = (tandem_range)r;
+    for (int r = 0; r < TANDEM_N_RANGE_SOURCE; r++)
+        if (strcmp(name, tandem_range_source_name((tandem_range_source)r)) == 0) {
+            *range = (tandem_range_source)r;
             return TANDEM_OK;
         }
     *known = false;
@@ -257,7 +257,7 @@ static tandem_status read_cast_key(tandem_cost_key *key, bool *known, const cost
     key->elements = sqlite3_column_int64(row, 0);
     key->transposed_copy = sqlite3_column_int(row, 4) != 0;
     if (key->elements < 0) return tandem_store_refuse_damaged(w->store, "a cast's elements", w->error);
-    tandem_status status = read_row_range(&key->range, known, w, row, 3);
+    tandem_status status = read_row_range(&key->range_source, known, w, row, 3);
     if (status == TANDEM_OK) status = read_row_dtype(&key->from, known, w, row, 1);
     return status == TANDEM_OK ? read_row_dtype(&key->to, known, w, row, 2) : status;
 }
@@ -321,7 +321,7 @@ static tandem_status visit_costs_like(const cost_query *w, const tandem_cost_key
 static bool cost_key_of_task(const tandem_step *step, int t, tandem_cost_key *key)
 {
     for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++)
-        if (tandem_step_key(step, t, variant, key)) return key->kind != TANDEM_COST_COLLECTIVE;
+        if (tandem_step_cost_key(step, t, variant, key)) return key->kind != TANDEM_COST_COLLECTIVE;
     return false;
 }
 

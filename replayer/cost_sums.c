@@ -239,11 +239,11 @@ static int is_new_missing_key(char text[TANDEM_COST_KEY_TEXT], const tandem_sim_
     const tandem_step *step = class->step;
     char earlier[TANDEM_COST_KEY_TEXT];
     tandem_cost_key key;
-    if (!tandem_step_key(step, t, step->task[t].variant, &key)) return 0;
+    if (!tandem_step_cost_key(step, t, step->task[t].variant, &key)) return 0;
     tandem_cost_key_print(text, TANDEM_COST_KEY_TEXT, &key);
     for (int k = first; k < t; k++) {
         if (!is_cost_missing(class, class->task_ns[k]) ||
-            !tandem_step_key(step, k, step->task[k].variant, &key))
+            !tandem_step_cost_key(step, k, step->task[k].variant, &key))
             continue;
         tandem_cost_key_print(earlier, sizeof earlier, &key);
         if (strcmp(earlier, text) == 0) return 0;

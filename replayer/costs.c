@@ -49,7 +49,7 @@ static void map_variant_cost(tandem_costs *costs, const tandem_step *step, int t
 {
     tandem_cost_key key;
     const size_t slot = (size_t)t * TANDEM_MAX_VARIANT + (size_t)variant;
-    if (step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_key(step, t, variant, &key)) return;
+    if (step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_cost_key(step, t, variant, &key)) return;
     const tandem_cost *cost = tandem_cost_table_find(table, &key);
     if (!cost) return;
     costs->variant_cost[slot].ns[contention] = tandem_cost_mean_ns(cost);
@@ -67,7 +67,7 @@ static tandem_status map_measured_costs(tandem_costs *costs, const tandem_step *
         tandem_store_load_costs(&table, source->store, source->device->name,
                                 contention == TANDEM_CONTENDED ? source->co_runner : "", step, error);
     for (int t = 0; t < step->n_task && status == TANDEM_OK; t++)
-        for (unsigned variants = tandem_step_forms(step, t, source->device->precisions); variants;
+        for (unsigned variants = tandem_step_variants(step, t, source->device->precisions); variants;
              variants &= variants - 1)
             map_variant_cost(costs, step, t, __builtin_ctz(variants), contention, table);
     tandem_cost_table_free(table);
@@ -81,11 +81,11 @@ int tandem_costs_any_missing(const tandem_costs *costs, const tandem_step *step,
 {
     tandem_cost_key key;
     for (int t = 0; t < step->n_task; t++)
-        for (unsigned variants = tandem_step_forms(step, t, device->precisions);
+        for (unsigned variants = tandem_step_variants(step, t, device->precisions);
              variants && step->task[t].kind != TANDEM_TASK_REDUCE; variants &= variants - 1) {
             const int variant = __builtin_ctz(variants);
             if (costs->variant_cost[(size_t)t * TANDEM_MAX_VARIANT + (size_t)variant].ns[contention] < 0 &&
-                tandem_step_key(step, t, variant, &key))
+                tandem_step_cost_key(step, t, variant, &key))
                 return 1;
         }
     return 0;
@@ -97,7 +97,7 @@ static void predict_variant_cost(tandem_costs *costs, const tandem_step *step, i
     tandem_cost_key key;
     const size_t slot = (size_t)t * TANDEM_MAX_VARIANT + (size_t)variant;
     if (costs->variant_cost[slot].ns[contention] >= 0 || step->task[t].kind == TANDEM_TASK_REDUCE ||
-        !tandem_step_key(step, t, variant, &key))
+        !tandem_step_cost_key(step, t, variant, &key))
         return;
     double spread = NAN;
     const int64_t ns = tandem_latency_ns(latency, &key, &spread);
@@ -129,7 +129,7 @@ static tandem_status fill_predicted_costs(tandem_costs *costs, const tandem_step
         return status;
     }
     for (int t = 0; t < step->n_task; t++)
-        for (unsigned variants = tandem_step_forms(step, t, source->device->precisions); variants;
+        for (unsigned variants = tandem_step_variants(step, t, source->device->precisions); variants;
              variants &= variants - 1)
             predict_variant_cost(costs, step, t, __builtin_ctz(variants), contention, latency);
     costs->n_fitted[contention] = tandem_latency_fitted(latency);
@@ -139,17 +139,17 @@ static tandem_status fill_predicted_costs(tandem_costs *costs, const tandem_step
 
 /* --- All sources -------------------------------------------------------------------------------- */
 
-static int has_any_cost(const tandem_costs *costs, size_t n_form)
+static int has_any_cost(const tandem_costs *costs, size_t n_variant)
 {
-    for (size_t i = 0; i < n_form; i++)
+    for (size_t i = 0; i < n_variant; i++)
         if (costs->variant_cost[i].ns[TANDEM_ALONE] >= 0 || costs->variant_cost[i].ns[TANDEM_CONTENDED] >= 0)
             return 1;
     return 0;
 }
 
-static void apply_slowdown(tandem_costs *costs, size_t n_form, int64_t slowdown_ppm)
+static void apply_slowdown(tandem_costs *costs, size_t n_variant, int64_t slowdown_ppm)
 {
-    for (size_t i = 0; i < n_form; i++)
+    for (size_t i = 0; i < n_variant; i++)
         for (int contention = 0; contention < TANDEM_N_CONTENTION; contention++) {
             int64_t *const ns = &costs->variant_cost[i].ns[contention];
             if (*ns > 0) *ns = tandem_round_ns((double)*ns * ((double)slowdown_ppm / 1e6));
@@ -159,15 +159,15 @@ static void apply_slowdown(tandem_costs *costs, size_t n_form, int64_t slowdown_
 tandem_status tandem_costs_map(tandem_costs *out, const tandem_step *step, const tandem_cost_source *source,
                                tandem_error *error)
 {
-    const size_t n_form = (size_t)step->n_task * TANDEM_MAX_VARIANT;
-    tandem_costs costs = {.variant_cost = malloc(n_form * sizeof *costs.variant_cost),
-                          .origin = calloc(n_form, sizeof *costs.origin),
-                          .sigma = calloc(n_form, sizeof *costs.sigma)};
+    const size_t n_variant = (size_t)step->n_task * TANDEM_MAX_VARIANT;
+    tandem_costs costs = {.variant_cost = malloc(n_variant * sizeof *costs.variant_cost),
+                          .origin = calloc(n_variant, sizeof *costs.origin),
+                          .sigma = calloc(n_variant, sizeof *costs.sigma)};
     tandem_status status = TANDEM_OK;
     if (!costs.variant_cost || !costs.origin || !costs.sigma)
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the costs of %d tasks on %s",
                                   step->n_task, source->device->name);
-    for (size_t i = 0; i < n_form && status == TANDEM_OK; i++)
+    for (size_t i = 0; i < n_variant && status == TANDEM_OK; i++)
         costs.variant_cost[i] = (tandem_variant_cost){.ns = {-1, -1}};
     for (int contention = 0; contention < TANDEM_N_CONTENTION && status == TANDEM_OK; contention++) {
         if (contention == TANDEM_CONTENDED && !source->co_runner[0]) continue;
@@ -175,8 +175,10 @@ tandem_status tandem_costs_map(tandem_costs *out, const tandem_step *step, const
         if (status == TANDEM_OK) status = tandem_costs_interpolate(&costs, step, contention, source, error);
         if (status == TANDEM_OK) status = fill_predicted_costs(&costs, step, contention, source, error);
     }
-    if (status == TANDEM_OK && !has_any_cost(&costs, n_form)) status = no_measured_costs(step, source, error);
-    if (status == TANDEM_OK && source->slowdown_ppm > 0) apply_slowdown(&costs, n_form, source->slowdown_ppm);
+    if (status == TANDEM_OK && !has_any_cost(&costs, n_variant))
+        status = no_measured_costs(step, source, error);
+    if (status == TANDEM_OK && source->slowdown_ppm > 0)
+        apply_slowdown(&costs, n_variant, source->slowdown_ppm);
     if (status == TANDEM_OK)
         *out = costs;
     else
@@ -200,7 +202,7 @@ tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, 
     const char *op = task->op >= 0 ? step->graph->op[task->op].name : "the buckets";
     char key_text[TANDEM_COST_KEY_TEXT] = "", micro[32] = "", scaling[TANDEM_CAST_SCALING_TEXT] = "";
     tandem_cost_key key;
-    if (tandem_step_key(step, t, variant, &key)) tandem_cost_key_print(key_text, sizeof key_text, &key);
+    if (tandem_step_cost_key(step, t, variant, &key)) tandem_cost_key_print(key_text, sizeof key_text, &key);
     if (step->options.n_micro > 1)
         (void)snprintf(micro, sizeof micro, " --accumulate %d", step->options.n_micro);
     const int is_delayed = step->options.scaling.window > 0;
@@ -244,7 +246,7 @@ void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_p
         if (!task->active || task->stream != TANDEM_STREAM_COMPUTE) continue;
         const int origin = least_certain_origin(&class->costs, slot);
         const int64_t ns =
-            tandem_step_repeats(class->step, task) * class->costs.variant_cost[slot].ns[contention];
+            tandem_step_runs_per_step(class->step, task) * class->costs.variant_cost[slot].ns[contention];
         provenance.n_task[origin]++;
         provenance.ns[origin] += ns;
         if (origin == TANDEM_ORIGIN_PREDICTED)

@@ -54,7 +54,7 @@ static tandem_status open_batch_sample(batch_sample *s, int *found, const tandem
 static const tandem_cost *cost_in_sample(const batch_sample *s, int t, int variant)
 {
     tandem_cost_key key;
-    return tandem_step_key(s->step, t, variant, &key) ? tandem_cost_table_find(s->table, &key) : NULL;
+    return tandem_step_cost_key(s->step, t, variant, &key) ? tandem_cost_table_find(s->table, &key) : NULL;
 }
 
 /* --- Lines -------------------------------------------------------------------------------------- */
@@ -167,7 +167,7 @@ tandem_status tandem_costs_interpolate(tandem_costs *costs, const tandem_step *s
         }
     }
     for (int t = 0; t < step->n_task && status == TANDEM_OK && n > 1; t++)
-        for (unsigned variants = tandem_step_forms(step, t, source->device->precisions); variants;
+        for (unsigned variants = tandem_step_variants(step, t, source->device->precisions); variants;
              variants &= variants - 1)
             fill_variant_cost(costs, step, t, __builtin_ctz(variants), contention, s, n);
     for (int i = 0; i < n; i++) close_batch_sample(&s[i]);

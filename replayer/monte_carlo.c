@@ -69,7 +69,7 @@ static void find_task_sigmas(double *sigma, const tandem_sim_class *class, doubl
 static void draw_normal(double z[NORMALS_PER_BLOCK], uint32_t block, uint32_t step, uint32_t rank,
                         uint64_t seed)
 {
-    const uint32_t counter[4] = {block, step, rank, TANDEM_DRAW_TIME};
+    const uint32_t counter[4] = {block, step, rank, TANDEM_RNG_TIME};
     const tandem_philox_block drawn = tandem_philox(counter, seed);
     for (int k = 0; k < NORMALS_PER_BLOCK; k += 2) {
         const double u = ((double)drawn.word[k] + 0.5) * 0x1p-32, turn = (double)drawn.word[k + 1] * 0x1p-32;

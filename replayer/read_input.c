@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "base/packed.h"
+#include "base/gzip_limit.h"
 
 enum { PACKED_CAPACITY = 1 << 16, GZIP_WINDOW = 15 + 16 /* zlib: with a gzip header */ };
 static const unsigned char gzip_magic[2] = {0x1f, 0x8b}, byte_order_mark[3] = {0xef, 0xbb, 0xbf};
@@ -194,8 +194,8 @@ static tandem_status inflate_packed(tandem_input *input, unsigned char *to, size
         if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
             return refuse_damaged_input(input, "the compressed data are damaged", error);
         from->n_unpacked += *n;
-        if (tandem_unpacks_too_far(from->n_unpacked, from->n_read))
-            return refuse_damaged_input(input, TANDEM_UNPACKED_WHY, error);
+        if (tandem_gzip_exceeds_limit(from->n_unpacked, from->n_read))
+            return refuse_damaged_input(input, TANDEM_GZIP_LIMIT_TEXT, error);
         if (code == Z_STREAM_END) status = next_gzip_member(input, error);
         if (status != TANDEM_OK) return status;
     }

@@ -32,7 +32,8 @@ void tandem_input_close(tandem_input *input); /* an all-zero one is fine */
 
 /* tandem_input_refill: drop what lies before `at` (which becomes 0, or 3 behind a byte-order mark) and read
  * on behind `end`. *got = whether there was more. TANDEM_MALFORMED where the window is full (`room` bytes
- * from `at` on), or compressed data are damaged, cut off, or unpack too far (base/packed.h); TANDEM_IO. */
+ * from `at` on), or compressed data are damaged, cut off, or unpack too far (base/gzip_limit.h); TANDEM_IO.
+ * */
 tandem_status tandem_input_refill(tandem_input *input, int *got, tandem_error *error);
 
 /* tandem_input_read_line: the next line, without its end (LF or CR LF), valid until the next call. *line NULL

@@ -90,7 +90,7 @@ int job_submit(job_desc_msg_t *job, uint32_t submitter, char **message)
     if (status == TANDEM_OK) return SLURM_SUCCESS;
     if (!tandem_submission_is_refused(status)) {
         void (*const log_message)(const char *format, ...) =
-            status == TANDEM_OVER_LIMIT ? slurm_info : slurm_error;
+            status == TANDEM_LIMIT_EXCEEDED ? slurm_info : slurm_error;
         log_message("job_submit/tandem: a job of user %u is let through unchecked: %s", submitter,
                     error.text);
         return SLURM_SUCCESS;

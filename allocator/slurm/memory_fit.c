@@ -16,7 +16,7 @@
 
 static tandem_status refuse_over_budget(const char *model, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_OVER_LIMIT, "%s takes more work than there may be", model);
+    return tandem_error_set(error, TANDEM_LIMIT_EXCEEDED, "%s takes more work than there may be", model);
 }
 
 static unsigned count_device_precisions(const tandem_device *device)
@@ -34,8 +34,8 @@ tandem_status tandem_memory_fit_open(tandem_graph **graph, const char *model, in
 {
     const uint64_t left = (work->limit - work->spent) / TANDEM_MEMORY_FIT_BUILD;
     int n_op = left < TANDEM_MEMORY_FIT_MAX_OP ? (int)left : TANDEM_MEMORY_FIT_MAX_OP;
-    const tandem_status status = tandem_graph_open_within(graph, model, batch, &n_op, error);
-    if (status == TANDEM_OK || status == TANDEM_OVER_LIMIT)
+    const tandem_status status = tandem_graph_open_limited(graph, model, batch, &n_op, error);
+    if (status == TANDEM_OK || status == TANDEM_LIMIT_EXCEEDED)
         work->spent += (uint64_t)n_op * TANDEM_MEMORY_FIT_BUILD;
     return status;
 }
@@ -84,11 +84,11 @@ static int resolve_uniform(fit_trial *t, int precision)
 
 /* What an operator's output is kept as: its activation and its gradient, in whichever types, and the rest one
  * by one. */
-enum { N_VALUE_KIND = 2 + VALUES_AN_OP - VALUE_AUX };
+enum { N_VALUE_KIND = 2 + VALUES_PER_OP - VALUE_AUX };
 
 static int value_kind(int value)
 {
-    const int kind_index = value % VALUES_AN_OP;
+    const int kind_index = value % VALUES_PER_OP;
     if (kind_index < VALUE_GRADIENT) return 0;
     return kind_index < VALUE_AUX ? 1 : 2 + kind_index - VALUE_AUX;
 }
@@ -104,7 +104,7 @@ typedef struct moments {
 static int is_accumulated_into(const tandem_step *step, int value, int now)
 {
     const tandem_task *task = &step->task[now];
-    return task->adds && task->read[task->n_read - 1] == value;
+    return task->accumulate && task->read[task->n_read - 1] == value;
 }
 
 /* The task at which most is alive. change: [n_task + 1]. */
@@ -137,9 +137,9 @@ static void count_alive_bytes(uint64_t *alive, const tandem_step *step, const mo
     for (int id = 0; id < step->n_value; id++) {
         const tandem_value *value = &step->value[id];
         if (!value->bytes) continue;
-        const int v = tandem_value_rowwise(step, id);
-        if (v >= n_op * VALUES_AN_OP) continue;
-        uint64_t *own = &alive[(v / VALUES_AN_OP * N_VALUE_KIND + value_kind(v)) * TANDEM_N_PRECISION];
+        const int v = tandem_value_untransposed(step, id);
+        if (v >= n_op * VALUES_PER_OP) continue;
+        uint64_t *own = &alive[(v / VALUES_PER_OP * N_VALUE_KIND + value_kind(v)) * TANDEM_N_PRECISION];
         for (int k = 0; k < m->n; k++)
             if (value->first <= m->task[k] && m->task[k] <= value->last &&
                 !is_accumulated_into(step, id, m->task[k]))
@@ -300,7 +300,7 @@ tandem_status tandem_memory_fit_batch(int64_t *batch, tandem_precision *precisio
         fits = large;
     else
         status = narrow_batch(&fits, &large, p, model, device, limit_bytes, work, error);
-    if (status != TANDEM_OK && status != TANDEM_OVER_LIMIT)
+    if (status != TANDEM_OK && status != TANDEM_LIMIT_EXCEEDED)
         return status; /* without work the search ends where it is */
     *batch = fits.batch;
     *precision = (tandem_precision)p;

@@ -29,7 +29,7 @@ enum {
 
 /* tandem_memory_fit_open: a model's graph at a batch, as tandem_graph_open makes it, of
  * TANDEM_MEMORY_FIT_MAX_OP operators at most and no more than the work that is left pays for: else
- * TANDEM_OVER_LIMIT. */
+ * TANDEM_LIMIT_EXCEEDED. */
 enum { TANDEM_MEMORY_FIT_MAX_OP = 1000 };
 tandem_status tandem_memory_fit_open(tandem_graph **graph, const char *model, int64_t batch,
                                      tandem_work_budget *work, tandem_error *error);
@@ -37,8 +37,8 @@ tandem_status tandem_memory_fit_open(tandem_graph **graph, const char *model, in
 /* tandem_memory_fit_min_bytes: bytes that a rank takes at least, under every plan: weights, gradients,
  * optimizer state, and what of each tensor is alive at one moment whatever the precisions are. A model that
  * takes more than a device has cannot run there. Kernels' workspace is not counted, since it takes costs to
- * know it. TANDEM_NO_MEMORY; TANDEM_OVER_LIMIT where too little work is left, and none is done then. Cost:
- * O(operators × precisions). */
+ * know it. TANDEM_NO_MEMORY; TANDEM_LIMIT_EXCEEDED where too little work is left, and none is done then.
+ * Cost: O(operators × precisions). */
 tandem_status tandem_memory_fit_min_bytes(uint64_t *bytes, const tandem_graph *graph,
                                           const tandem_device *device, tandem_work_budget *work,
                                           tandem_error *error);
@@ -47,7 +47,7 @@ int tandem_memory_fit_is_same(const tandem_device *one, const tandem_device *oth
 
 /* tandem_memory_fit_batch: a batch, as large as can be found with the work that is left and
  * TANDEM_MEMORY_FIT_TRIALS looks, at which the model fits limit_bytes with every operator in one precision
- * (*precision). Looks from 1 to `most`. 0 where not even 1 fits; TANDEM_OVER_LIMIT where the work did not
+ * (*precision). Looks from 1 to `most`. 0 where not even 1 fits; TANDEM_LIMIT_EXCEEDED where the work did not
  * suffice to find one; what tandem_graph_open says. */
 enum { TANDEM_MEMORY_FIT_TRIALS = 12 };
 tandem_status tandem_memory_fit_batch(int64_t *batch, tandem_precision *precision, const char *model,

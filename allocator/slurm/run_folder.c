@@ -40,7 +40,7 @@ static tandem_status refuse_run_folder(tandem_error *error, const char *name, co
 static tandem_status refuse_foreign(tandem_error *error, const char *name, const char *part, const char *what)
 {
     return tandem_error_set(
-        error, TANDEM_FOREIGN,
+        error, TANDEM_WRONG_FORMAT,
         "'%s%s%s' in the working directory is %s. srun leaves a folder and a file in it that are this "
         "user's and that nobody else may write: somebody has put this one there; see who, and remove it",
         name, *part ? "/" : "", part, what);
@@ -156,7 +156,7 @@ tandem_status tandem_run_folder_write(int directory, const char *name,
 
 static tandem_status refuse_run_line(tandem_error *error, const char *name, int line, const char *what)
 {
-    return tandem_error_set(error, TANDEM_FOREIGN,
+    return tandem_error_set(error, TANDEM_WRONG_FORMAT,
                             "'%s/%s', line %d: %s. srun writes TANDEM_PLAN, TANDEM_STORE, TANDEM_DB, "
                             "TANDEM_RANKS, WORLD_SIZE "
                             "and TANDEM_IFACE, or TANDEM_FAILED alone, each once: remove the folder",
@@ -233,7 +233,7 @@ tandem_status tandem_run_environment_parse(tandem_run_environment *environment, 
 {
     tandem_run_environment made = {0};
     if (n > TANDEM_RUN_MAX_BYTES || (n && memchr(bytes, '\0', n)))
-        return tandem_error_set(error, TANDEM_FOREIGN,
+        return tandem_error_set(error, TANDEM_WRONG_FORMAT,
                                 "'%s/%s' has %zu bytes%s; srun writes text of %d bytes at most: remove the "
                                 "folder",
                                 name, environment_file, n,

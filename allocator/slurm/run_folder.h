@@ -41,8 +41,8 @@ tandem_status tandem_run_folder_make(int directory, const char *name, tandem_err
 /* Removes it with the files in it; says nothing where that fails. */
 void tandem_run_folder_remove(int directory, const char *name);
 
-/* Leaves the values that are not NULL, in the place of any that were left before. TANDEM_IO; TANDEM_FOREIGN
- * as below. */
+/* Leaves the values that are not NULL, in the place of any that were left before. TANDEM_IO;
+ * TANDEM_WRONG_FORMAT as below. */
 tandem_status tandem_run_folder_write(int directory, const char *name,
                                       const char *const value[TANDEM_N_RUN_VARIABLE], tandem_error *error);
 
@@ -52,8 +52,8 @@ typedef struct tandem_run_environment {
     const char *value[TANDEM_N_RUN_VARIABLE];
     int failed; /* the number behind TANDEM_FAILED; 0 = none */
 } tandem_run_environment;
-/* directory may be AT_FDCWD. TANDEM_MISSING where there is no such folder. TANDEM_FOREIGN where folder or
- * file is a link, is no folder or regular file, is somebody else's, or may be written by others; where the
+/* directory may be AT_FDCWD. TANDEM_MISSING where there is no such folder. TANDEM_WRONG_FORMAT where folder
+ * or file is a link, is no folder or regular file, is somebody else's, or may be written by others; where the
  * file is larger than TANDEM_RUN_MAX_BYTES or holds anything that srun does not write. TANDEM_IO,
  * TANDEM_NO_MEMORY. *left unchanged on error. */
 tandem_status tandem_run_folder_read(tandem_run_environment *environment, int directory, const char *name,

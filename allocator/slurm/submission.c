@@ -31,7 +31,7 @@ typedef struct job_check {
 /* No word of the user's in it: it goes into slurmctld's log. */
 static tandem_status refuse_over_work(const job_check *c)
 {
-    return tandem_error_set(c->error, TANDEM_OVER_LIMIT,
+    return tandem_error_set(c->error, TANDEM_LIMIT_EXCEEDED,
                             "to look at it takes more work than slurmctld gives a job (%" PRIu64
                             " units, %d operators); srun looks again",
                             c->work->limit, TANDEM_MEMORY_FIT_MAX_OP);
@@ -118,8 +118,8 @@ static tandem_status refuse_too_little_memory(job_check *c, const tandem_device 
     tandem_precision precision;
     const tandem_status status = tandem_memory_fit_batch(&batch, &precision, c->graph->model, device,
                                                          limit_bytes, c->batch - 1, c->work, c->error);
-    if (status != TANDEM_OK && status != TANDEM_OVER_LIMIT) return status;
-    if (status == TANDEM_OVER_LIMIT)
+    if (status != TANDEM_OK && status != TANDEM_LIMIT_EXCEEDED) return status;
+    if (status == TANDEM_LIMIT_EXCEEDED)
         (void)snprintf(advice, sizeof advice, "a smaller --tandem-batch may fit");
     else if (batch)
         (void)snprintf(advice, sizeof advice, "--tandem-batch=%" PRId64 " fits, in %s", batch,
@@ -127,7 +127,7 @@ static tandem_status refuse_too_little_memory(job_check *c, const tandem_device 
     else
         (void)snprintf(advice, sizeof advice, "no batch fits");
     return tandem_error_set(
-        c->error, TANDEM_NO_FIT,
+        c->error, TANDEM_INFEASIBLE,
         "%s does not fit %s: at batch %" PRId64 " a rank takes %s (%" PRIu64
         " B) or more under any plan, the limit is %s (%" PRIu64 " B); %s",
         c->graph->model, device->name, c->batch, tandem_quantity_print_bytes(min, sizeof min, min_bytes),
@@ -150,7 +150,7 @@ static tandem_status check_device_memory(job_check *c)
         if (like == i) {
             const tandem_status status =
                 tandem_memory_fit_min_bytes(&min_bytes[i], c->graph, &c->device[i], c->work, c->error);
-            if (status == TANDEM_OVER_LIMIT) {
+            if (status == TANDEM_LIMIT_EXCEEDED) {
                 is_whole = 0;
                 continue;
             }
@@ -186,7 +186,7 @@ static tandem_status check_whole_submission(job_check *c)
     if (status == TANDEM_OK) status = read_devices(c);
     if (status != TANDEM_OK) return status;
     status = tandem_memory_fit_open(&c->graph, s->model, c->batch, c->work, c->error);
-    if (status == TANDEM_OVER_LIMIT) return refuse_over_work(c);
+    if (status == TANDEM_LIMIT_EXCEEDED) return refuse_over_work(c);
     return status == TANDEM_OK ? check_device_memory(c) : status;
 }
 
@@ -204,6 +204,6 @@ tandem_status tandem_submission_check(tandem_work_budget *work, const tandem_sub
 
 int tandem_submission_is_refused(tandem_status status)
 {
-    return status == TANDEM_UNKNOWN_NAME || status == TANDEM_USAGE || status == TANDEM_NO_FIT ||
+    return status == TANDEM_UNKNOWN_NAME || status == TANDEM_USAGE || status == TANDEM_INFEASIBLE ||
            status == TANDEM_WRONG_GRAPH;
 }

@@ -21,14 +21,14 @@ tandem_status tandem_submission_memory(uint64_t *max_bytes, const char *text, ta
 
 /* tandem_submission_check: TANDEM_OK where nothing speaks against the job. It is refused with
  * TANDEM_UNKNOWN_NAME (model or its option, resource: with the nearest name), TANDEM_USAGE (a value), or
- * TANDEM_NO_FIT where the model takes more memory than a device that was asked for has, whatever the plan:
- * which device, how many bytes, the limit, a batch that fits. The limit of a rank is --tandem-memory (the
- * largest, where there are several), else the device's own; on a CPU --mem counts too. Devices are those of
- * typed resources, or else of features, unless these stand beside an "or" (|). Other results say nothing
- * about the job, and their texts hold no word of the user's: TANDEM_NO_MEMORY, and TANDEM_OVER_LIMIT where it
- * takes more work to look at than there may be. The answer depends on nothing but the arguments: it is the
- * same on a busy machine. No file is opened, whatever the names are. work: the units that may be spent, and
- * that were. Cost: that of the units (memory_fit.h); docs/slurm.md has the worst case. */
+ * TANDEM_INFEASIBLE where the model takes more memory than a device that was asked for has, whatever the
+ * plan: which device, how many bytes, the limit, a batch that fits. The limit of a rank is --tandem-memory
+ * (the largest, where there are several), else the device's own; on a CPU --mem counts too. Devices are those
+ * of typed resources, or else of features, unless these stand beside an "or" (|). Other results say nothing
+ * about the job, and their texts hold no word of the user's: TANDEM_NO_MEMORY, and TANDEM_LIMIT_EXCEEDED
+ * where it takes more work to look at than there may be. The answer depends on nothing but the arguments: it
+ * is the same on a busy machine. No file is opened, whatever the names are. work: the units that may be
+ * spent, and that were. Cost: that of the units (memory_fit.h); docs/slurm.md has the worst case. */
 enum { TANDEM_SUBMISSION_MAX_WORK = 50000 }; /* what slurmctld gives a job */
 tandem_status tandem_submission_check(tandem_work_budget *work, const tandem_submission *submission,
                                       const tandem_site *site, tandem_error *error);

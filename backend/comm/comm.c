@@ -91,7 +91,7 @@ static void unblock_sigpipe(const sigset_t *before)
 static tandem_status copy_comm_failure(tandem_comm *comm, tandem_error *error)
 {
     if (error) *error = comm->failure;
-    return TANDEM_PEER;
+    return TANDEM_RANK_FAILED;
 }
 
 static bool comm_is_dead(tandem_comm *comm, tandem_error *error)
@@ -314,7 +314,8 @@ tandem_status tandem_comm_open(tandem_comm **out, const tandem_comm_options *opt
             tandem_membership_open(&comm->membership, options->store, options->rank, options->n_rank, &local);
     if (status == TANDEM_OK && options->n_rank > 1) {
         status = join_run(comm, options, &local);
-        if (status != TANDEM_OK && status != TANDEM_PEER) { /* the others would wait for this rank in vain */
+        /* the others would wait for this rank in vain */
+        if (status != TANDEM_OK && status != TANDEM_RANK_FAILED) {
             char text[TANDEM_ERROR_TEXT];
             (void)snprintf(text, sizeof text, "rank %d could not join: %.900s", options->rank, local.text);
             tandem_membership_report_failed(&comm->membership, options->rank, text);
@@ -376,7 +377,7 @@ static void count_running_collectives(tandem_comm *comm, int more)
 static tandem_status run_ring_pass(tandem_comm *comm, collective_op k, const tandem_ring *ring,
                                    tandem_error *error)
 {
-    if (comm_is_dead(comm, error)) return TANDEM_PEER;
+    if (comm_is_dead(comm, error)) return TANDEM_RANK_FAILED;
     const size_t scratch_bytes = tandem_ring_scratch_bytes(ring);
     void *scratch = scratch_bytes ? acquire_scratch(comm, scratch_bytes) : NULL;
     if (scratch_bytes && !scratch)
@@ -435,7 +436,7 @@ static tandem_status sum_in_shared_memory(tandem_comm *comm, shared_allocation *
         [TANDEM_SHARED_TIMEOUT] = "timed out",
         [TANDEM_SHARED_MISMATCH] = "different places in the shared memory",
     };
-    if (comm_is_dead(comm, error)) return TANDEM_PEER;
+    if (comm_is_dead(comm, error)) return TANDEM_RANK_FAILED;
     const tandem_shared_result result =
         tandem_shared_sum_run(&s->sum, data, n, &comm->membership, (int64_t)comm->timeout_ms * 1000000);
     if (result == TANDEM_SHARED_OK) return TANDEM_OK;
@@ -445,7 +446,7 @@ static tandem_status sum_in_shared_memory(tandem_comm *comm, shared_allocation *
 /* Nothing to send: only whether the communicator still lives. */
 static tandem_status check_comm_alive(tandem_comm *comm, tandem_error *error)
 {
-    return comm_is_dead(comm, error) ? TANDEM_PEER : TANDEM_OK;
+    return comm_is_dead(comm, error) ? TANDEM_RANK_FAILED : TANDEM_OK;
 }
 
 tandem_status tandem_comm_sum_f32(tandem_comm *comm, float *data, size_t n, uint32_t tag, tandem_error *error)
@@ -492,7 +493,7 @@ tandem_status tandem_comm_gather(tandem_comm *comm, const void *mine, void *all,
                                 "a gather of %zu bytes of each of %zu ranks from %p to "
                                 "%p",
                                 bytes, n_rank, mine, all);
-    if (comm_is_dead(comm, error)) return TANDEM_PEER;
+    if (comm_is_dead(comm, error)) return TANDEM_RANK_FAILED;
     memmove((char *)all + (size_t)comm->rank * bytes, mine, bytes);
     if (n_rank == 1) return TANDEM_OK;
     tandem_ring ring = make_ring_pass(comm, all, n_rank * bytes, collective_slot(KIND_GATHER, bytes, tag));

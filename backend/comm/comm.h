@@ -5,10 +5,11 @@
  * the others, and holds a lock on a file there for as long as it lives, so that when a collective breaks, the
  * survivors can tell *which* rank is gone: the kernel drops a dead process's lock at once.
  *
- * Nothing here throws, aborts or hangs: a dead peer is TANDEM_PEER with error.rank on every survivor, a
- * silent one the same after the timeout and a second more. After TANDEM_PEER the communicator is dead: every
- * further call returns TANDEM_PEER, with the same error, at once; the others stop too. A rank that closes its
- * communicator in good order is no dead peer, but a collective that still counts on it fails with its rank.
+ * Nothing here throws, aborts or hangs: a dead peer is TANDEM_RANK_FAILED with error.rank on every survivor,
+ * a silent one the same after the timeout and a second more. After TANDEM_RANK_FAILED the communicator is
+ * dead: every further call returns TANDEM_RANK_FAILED, with the same error, at once; the others stop too. A
+ * rank that closes its communicator in good order is no dead peer, but a collective that still counts on it
+ * fails with its rank.
  *
  * Every rank makes the same collectives with the same sizes and, within a tag, in the same order; where they
  * differ the timeout ends it (error.rank = -1). What an unsuccessful collective leaves in the data is
@@ -47,10 +48,10 @@ typedef struct tandem_comm_options {
     tandem_comm_lock locking;
 } tandem_comm_options;
 
-/* Connects all ranks; blocks until all are there or the timeout passes (TANDEM_PEER, error.rank = a missing
- * rank). n_rank = 1 opens no socket and no file. *comm is unchanged on error. Whatever the result, the
- * directory is used up. TANDEM_USAGE: rank, core, interface or WORLD_SIZE are off, the directory is another
- * run's (used before, or the rank is taken); TANDEM_IO: the directory or the network refuse;
+/* Connects all ranks; blocks until all are there or the timeout passes (TANDEM_RANK_FAILED, error.rank = a
+ * missing rank). n_rank = 1 opens no socket and no file. *comm is unchanged on error. Whatever the result,
+ * the directory is used up. TANDEM_USAGE: rank, core, interface or WORLD_SIZE are off, the directory is
+ * another run's (used before, or the rank is taken); TANDEM_IO: the directory or the network refuse;
  * TANDEM_NO_MEMORY. */
 tandem_status tandem_comm_open(tandem_comm **comm, const tandem_comm_options *options, tandem_error *error);
 /* NULL is fine. No collective may be under way, and no reducer be open. Waits for nobody; some 10 ms a rank.
@@ -59,7 +60,7 @@ void tandem_comm_close(tandem_comm *comm);
 
 /* In place sum over all ranks, the same bits on every rank, every time. Blocks, in the kernel. `tag`
  * separates collectives that different threads run at once; UINT32_MAX is the reducer's. All collectives
- * return TANDEM_OK, TANDEM_PEER, TANDEM_NO_MEMORY (the communicator is dead then too) or TANDEM_USAGE
+ * return TANDEM_OK, TANDEM_RANK_FAILED, TANDEM_NO_MEMORY (the communicator is dead then too) or TANDEM_USAGE
  * (nothing was sent). Cost: in shared memory, 2 reads and writes of the data a rank (shared_sum.h); else a
  * ring (ring.h): 2 ranks of one core over loopback: 0.09 ms for 4 KiB, 4 to 5 ms and as much CPU time for 12
  * MiB, 13 ms for 32 MiB; two to four times as long where the core computes meanwhile. */

@@ -100,7 +100,7 @@ static bool read_verdict(const tandem_membership *membership, tandem_error *erro
     char *words = text;
     const long rank = strtol(text, &words, 10);
     while (*words == ' ') words++;
-    tandem_error_set(error, TANDEM_PEER, "%s", words);
+    tandem_error_set(error, TANDEM_RANK_FAILED, "%s", words);
     if (error) error->rank = rank >= 0 && rank < membership->n_rank ? (int)rank : -1;
     return true;
 }
@@ -212,10 +212,10 @@ static tandem_status report_missing_rank(const tandem_membership *membership, co
             "rank %d of %d did not join within %g s; start it with RANK=%d and the same store '%s'", r,
             membership->n_rank, (double)timeout_ns * 1e-9, r, store);
     tandem_membership_report_failed(membership, r, text);
-    if (read_verdict(membership, error)) return TANDEM_PEER;
-    tandem_error_set(error, TANDEM_PEER, "%s", text);
+    if (read_verdict(membership, error)) return TANDEM_RANK_FAILED;
+    tandem_error_set(error, TANDEM_RANK_FAILED, "%s", text);
     if (error) error->rank = r;
-    return TANDEM_PEER;
+    return TANDEM_RANK_FAILED;
 }
 
 tandem_status tandem_membership_join(const tandem_membership *membership, const char *store,
@@ -234,7 +234,7 @@ tandem_status tandem_membership_join(const tandem_membership *membership, const 
         }
         const int64_t now_ns = tandem_now_ns();
         gone_ns = state != RANK_GONE ? 0 : gone_ns ? gone_ns : now_ns;
-        if (read_verdict(membership, error)) return TANDEM_PEER;
+        if (read_verdict(membership, error)) return TANDEM_RANK_FAILED;
         const bool died = gone_ns && now_ns - gone_ns > search_ns;
         if (died || now_ns - begin_ns >= timeout_ns)
             return report_missing_rank(membership, store, r, died, timeout_ns, error);
@@ -318,7 +318,7 @@ tandem_status tandem_membership_find_failed(const tandem_membership *membership,
     for (;;) {
         gone = first_gone_rank(membership);
         /* Read after looking: who leaves because of a failure has written the verdict before. */
-        if (read_verdict(membership, error)) return TANDEM_PEER;
+        if (read_verdict(membership, error)) return TANDEM_RANK_FAILED;
         if (gone >= 0 || tandem_now_ns() >= deadline_ns) break;
         sleep_briefly();
     }
@@ -327,10 +327,10 @@ tandem_status tandem_membership_find_failed(const tandem_membership *membership,
     char text[TANDEM_ERROR_TEXT];
     print_failure(text, membership, gone, silent, what, why);
     tandem_membership_report_failed(membership, failed_rank, text);
-    if (read_verdict(membership, error)) return TANDEM_PEER;
-    tandem_error_set(error, TANDEM_PEER, "%s", text);
+    if (read_verdict(membership, error)) return TANDEM_RANK_FAILED;
+    tandem_error_set(error, TANDEM_RANK_FAILED, "%s", text);
     if (error) error->rank = failed_rank;
-    return TANDEM_PEER;
+    return TANDEM_RANK_FAILED;
 }
 
 void tandem_membership_leave(const tandem_membership *membership) { create_rank_file(membership, "left"); }

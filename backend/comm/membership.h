@@ -30,8 +30,8 @@ typedef struct tandem_membership {
 tandem_status tandem_membership_open(tandem_membership *membership, const char *store, int rank, int n_rank,
                                      tandem_error *error);
 
-/* Blocks until every rank is there. TANDEM_PEER: one did not come within timeout_ns, died meanwhile, or the
- * run failed; TANDEM_USAGE: a rank counts another number of ranks. */
+/* Blocks until every rank is there. TANDEM_RANK_FAILED: one did not come within timeout_ns, died meanwhile,
+ * or the run failed; TANDEM_USAGE: a rank counts another number of ranks. */
 tandem_status tandem_membership_join(const tandem_membership *membership, const char *store,
                                      int64_t timeout_ns, tandem_error *error);
 
@@ -47,7 +47,7 @@ void tandem_membership_stop(const tandem_membership *membership);
 
 /* Finds out, within a second, who is to blame for `what` ("an all-reduce") that failed with the words `why`:
  * a rank that is dead, has left, or has not stopped (it hangs). All ranks get the same answer. Returns
- * TANDEM_PEER. */
+ * TANDEM_RANK_FAILED. */
 tandem_status tandem_membership_find_failed(const tandem_membership *membership, const char *what,
                                             const char *why, tandem_error *error);
 

@@ -25,7 +25,7 @@ tandem_status tandem_amax_history_init(tandem_amax_history *history, int window,
 tandem_status tandem_amax_history_add(tandem_amax_history *history, float amax, tandem_error *error)
 {
     if (!(amax >= 0 && isfinite(amax)))
-        return tandem_error_set(error, TANDEM_OVER_LIMIT,
+        return tandem_error_set(error, TANDEM_LIMIT_EXCEEDED,
                                 "amax history: amax is %g; it is finite and at least 0", (double)amax);
     history->before = tandem_amax_history_range(history);
     history->amax[history->updates++ % history->window] = amax;

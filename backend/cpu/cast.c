@@ -8,7 +8,8 @@ static int64_t elements(const tandem_kernel *kernel)
 {
     const tandem_task *task = &kernel->task;
     if (task->kind == TANDEM_TASK_WEIGHT_CAST) return kernel->graph->parameter[task->parameter].elements;
-    if (task->kind == TANDEM_TASK_RESTORE) return tandem_shape_elements(cpu_input_shape(kernel, task->slot));
+    if (task->kind == TANDEM_TASK_SAVED_CAST)
+        return tandem_shape_elements(cpu_input_shape(kernel, task->slot));
     return tandem_shape_elements(&kernel->op->shape);
 }
 
@@ -18,7 +19,7 @@ static tandem_status not_finite(const tandem_kernel *kernel, uint32_t step, tand
                                                          [TANDEM_TASK_CAST] = "the output",
                                                          [TANDEM_TASK_GRADIENT_CAST] =
                                                              "the gradient of the output"};
-    return tandem_error_set(error, TANDEM_OVER_LIMIT,
+    return tandem_error_set(error, TANDEM_LIMIT_EXCEEDED,
                             "training has diverged in step %u: %s of operator '%s' (%s) is not finite (a NaN "
                             "or an infinity), so "
                             "it cannot become int8; a smaller learning rate or a warm-up may help",
@@ -54,7 +55,7 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
                                            .amax = goes_on ? &amax : NULL};
     tandem_status status = tandem_kernels_quantise(kernel->device->isa, &quantise, error);
     if (status == TANDEM_OK && goes_on) status = tandem_amax_history_add(call->history, amax, error);
-    return status == TANDEM_OVER_LIMIT ? not_finite(kernel, call->rng.stream[0], error) : status;
+    return status == TANDEM_LIMIT_EXCEEDED ? not_finite(kernel, call->rng.stream[0], error) : status;
 }
 
 static tandem_status run_dequantise(const tandem_kernel *kernel, const tandem_kernel_call *call,

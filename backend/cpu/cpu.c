@@ -113,23 +113,23 @@ static tandem_kernel *new_kernel(void *device, const tandem_step *step, int task
 {
     tandem_kernel *kernel = calloc(1, sizeof *kernel);
     if (!kernel) return NULL;
-    const tandem_task *form = &step->task[task];
+    const tandem_task *task_spec = &step->task[task];
     kernel->device = device;
     kernel->graph = step->graph;
-    kernel->op = form->op >= 0 ? &step->graph->op[form->op] : NULL;
-    kernel->task = *form;
+    kernel->op = task_spec->op >= 0 ? &step->graph->op[task_spec->op] : NULL;
+    kernel->task = *task_spec;
     return kernel;
 }
 
 static tandem_status prepare(void *device, const tandem_step *step, int task, tandem_kernel **kernel,
                              uint64_t *workspace_bytes, tandem_error *error)
 {
-    const tandem_task *form = &step->task[task];
-    const tandem_op *op = form->op >= 0 ? &step->graph->op[form->op] : NULL;
-    const cpu_operator *found = operator_of[kernel_row_of(form, op)];
-    if (!found || !found->prepare) return kernel_missing(task, form, op, error);
+    const tandem_task *task_spec = &step->task[task];
+    const tandem_op *op = task_spec->op >= 0 ? &step->graph->op[task_spec->op] : NULL;
+    const cpu_operator *found = operator_of[kernel_row_of(task_spec, op)];
+    if (!found || !found->prepare) return kernel_missing(task, task_spec, op, error);
     tandem_kernel *prepared = new_kernel(device, step, task);
-    if (!prepared) return kernel_no_memory(form, op, error);
+    if (!prepared) return kernel_no_memory(task_spec, op, error);
     const tandem_status status = found->prepare(prepared, error);
     if (status != TANDEM_OK) {
         free(prepared);

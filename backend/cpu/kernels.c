@@ -211,7 +211,7 @@ static scales scales_of(float amax)
 
 static tandem_status not_finite(float amax, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_OVER_LIMIT,
+    return tandem_error_set(error, TANDEM_LIMIT_EXCEEDED,
                             "quantise: the largest magnitude of x is %g, which gives no scale", (double)amax);
 }
 
@@ -395,7 +395,7 @@ static tandem_status check_product(tandem_product_s8 *p, tandem_error *error)
     if (status == TANDEM_OK)
         status = check_type(what, "c_type", is_float(p->c_type) || p->c_type == TANDEM_S32, "f32, bf16, s32",
                             error);
-    if (status == TANDEM_OK && p->adds && p->c_type == TANDEM_S32)
+    if (status == TANDEM_OK && p->accumulate && p->c_type == TANDEM_S32)
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "%s: sums in s32 are not added to others; leave out `adds`", what);
     if (status == TANDEM_OK) status = check_rows(what, "c", p->c, p->c_type, p->m, p->n, &p->c_row, error);

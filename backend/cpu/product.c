@@ -48,7 +48,7 @@ static tandem_status open_matmul(cpu_product *product, const tandem_kernel *kern
     dnnl_primitive_desc_t description = NULL;
     tandem_status status = TANDEM_OK;
     if ((scaled && dnnl_primitive_attr_set_output_scales(attributes, 1, 0, &when_it_runs) != dnnl_success) ||
-        (s->adds && !product->narrows && !add_to_result(attributes)))
+        (s->accumulate && !product->narrows && !add_to_result(attributes)))
         status = cpu_kernel_no_memory(kernel, error);
     if (status == TANDEM_OK)
         status = cpu_primitive_describe(&description, kernel, &operation, attributes, NULL, error);
@@ -105,7 +105,7 @@ static void run_own(const cpu_product *product, const tandem_isa_kernels *isa, c
                               .c_type = s->to,
                               .scale = scale,
                               .workspace = workspace,
-                              .adds = s->adds};
+                              .accumulate = s->accumulate};
     for (int64_t i = 0; i < s->batch; i++) {
         gemm.a = a + i * s->m * s->k;
         gemm.b = b + i * s->k * s->n;
@@ -127,7 +127,8 @@ tandem_status cpu_product_run(const cpu_product *product, const tandem_kernel *k
     const tandem_status status = cpu_primitive_run(
         &product->primitive, kernel, (const void *const[]){a, b, result, &scale}, workspace, error);
     if (status == TANDEM_OK && product->narrows)
-        (s->adds ? isa->add_f32_to_bf16 : isa->bf16_from_f32)(c, result, (size_t)(s->batch * s->m * s->n));
+        (s->accumulate ? isa->add_f32_to_bf16 : isa->bf16_from_f32)(c, result,
+                                                                    (size_t)(s->batch * s->m * s->n));
     return status;
 }
 

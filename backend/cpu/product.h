@@ -17,7 +17,7 @@ typedef struct cpu_product_spec {
     int transpose_b; /* B is stored (n, k) instead of (k, n) */
     int swaps;       /* of a kernel: A is its operand 1 and B its operand 0 */
     tandem_dtype from, to;
-    int adds; /* C += A·B */
+    int accumulate; /* C += A·B */
 } cpu_product_spec;
 
 typedef struct cpu_product {

@@ -26,14 +26,14 @@
 #define TANDEM_SQRT(a) sqrtf(a)
 #endif
 
-TANDEM_ON_BOTH uint32_t tandem_bits_of(float x)
+TANDEM_HOST_DEVICE uint32_t tandem_bits_of(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-TANDEM_ON_BOTH float tandem_float_of(uint32_t bits)
+TANDEM_HOST_DEVICE float tandem_float_of(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
@@ -43,19 +43,19 @@ TANDEM_ON_BOTH float tandem_float_of(uint32_t bits)
 /* --- Types: to nearest, ties to even -------------------------------------------------------------------- */
 
 /* A NaN stays one. */
-TANDEM_ON_BOTH uint16_t tandem_bf16_of(float x)
+TANDEM_HOST_DEVICE uint16_t tandem_bf16_of(float x)
 {
     const uint32_t bits = tandem_bits_of(x);
     if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return (uint16_t)((bits >> 16) | 0x40u);
     return (uint16_t)((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
-TANDEM_ON_BOTH float tandem_f32_of_bf16(uint16_t x) { return tandem_float_of((uint32_t)x << 16); }
+TANDEM_HOST_DEVICE float tandem_f32_of_bf16(uint16_t x) { return tandem_float_of((uint32_t)x << 16); }
 
 /* Magnitudes of types with fewer bits: `mantissa` of them, the exponent biased by `bias`, steps of 2^(1 −
  * bias − mantissa) where that is 0. bits: of a float below 2^(bias + 1), sign 0; the code may be the next
  * beyond the type's last. */
-TANDEM_ON_BOTH uint32_t tandem_code_of(uint32_t bits, int mantissa, int bias)
+TANDEM_HOST_DEVICE uint32_t tandem_code_of(uint32_t bits, int mantissa, int bias)
 {
     const int lost = 23 - mantissa;
     if (bits >= (uint32_t)(128 - bias) << 23)
@@ -67,14 +67,14 @@ TANDEM_ON_BOTH uint32_t tandem_code_of(uint32_t bits, int mantissa, int bias)
 }
 
 /* What a code stands for, exactly. */
-TANDEM_ON_BOTH float tandem_float_of_code(uint32_t code, int mantissa, int bias)
+TANDEM_HOST_DEVICE float tandem_float_of_code(uint32_t code, int mantissa, int bias)
 {
     return TANDEM_MUL(tandem_float_of(code << (23 - mantissa)),
                       tandem_float_of((uint32_t)(254 - bias) << 23));
 }
 
 /* IEEE 754 binary16. From 65520 on it is infinite; every NaN is 0x7FFF, as a card has it. */
-TANDEM_ON_BOTH uint16_t tandem_f16_of(float x)
+TANDEM_HOST_DEVICE uint16_t tandem_f16_of(float x)
 {
 #ifdef __CUDA_ARCH__
     uint16_t code;
@@ -88,7 +88,7 @@ TANDEM_ON_BOTH uint16_t tandem_f16_of(float x)
 #endif
 }
 
-TANDEM_ON_BOTH float tandem_f32_of_f16(uint16_t x)
+TANDEM_HOST_DEVICE float tandem_f32_of_f16(uint16_t x)
 {
 #ifdef __CUDA_ARCH__
     float value;
@@ -103,21 +103,21 @@ TANDEM_ON_BOTH float tandem_f32_of_f16(uint16_t x)
 
 /* Types of a byte saturate: infinities, too, become the largest number. A NaN is 0x7F. Source: "FP8 Formats
  * for Deep Learning", arXiv:2209.05433, 2022, table 1. */
-TANDEM_ON_BOTH uint8_t tandem_e4m3_of(float x)
+TANDEM_HOST_DEVICE uint8_t tandem_e4m3_of(float x)
 {
     const uint32_t bits = tandem_bits_of(x), magnitude = bits & 0x7FFFFFFFu, sign = bits >> 24 & 0x80u;
     if (magnitude > 0x7F800000u) return 0x7Fu;
     return (uint8_t)(sign | (magnitude >= 0x43E00000u ? 0x7Eu : tandem_code_of(magnitude, 3, 7))); /* 448 */
 }
 
-TANDEM_ON_BOTH float tandem_f32_of_e4m3(uint8_t x)
+TANDEM_HOST_DEVICE float tandem_f32_of_e4m3(uint8_t x)
 {
     const uint32_t sign = (uint32_t)(x & 0x80u) << 24, code = x & 0x7Fu;
     if (code == 0x7Fu) return tandem_float_of(0x7FC00000u);
     return tandem_float_of(sign | tandem_bits_of(tandem_float_of_code(code, 3, 7)));
 }
 
-TANDEM_ON_BOTH uint8_t tandem_e5m2_of(float x)
+TANDEM_HOST_DEVICE uint8_t tandem_e5m2_of(float x)
 {
     const uint32_t bits = tandem_bits_of(x), magnitude = bits & 0x7FFFFFFFu, sign = bits >> 24 & 0x80u;
     if (magnitude > 0x7F800000u) return 0x7Fu;
@@ -125,13 +125,13 @@ TANDEM_ON_BOTH uint8_t tandem_e5m2_of(float x)
     return (uint8_t)(sign | (magnitude >= 0x47600000u ? 0x7Bu : tandem_code_of(magnitude, 2, 15)));
 }
 
-TANDEM_ON_BOTH float tandem_f32_of_e5m2(uint8_t x) { return tandem_f32_of_f16((uint16_t)(x << 8)); }
+TANDEM_HOST_DEVICE float tandem_f32_of_e5m2(uint8_t x) { return tandem_f32_of_f16((uint16_t)(x << 8)); }
 
 /* --- Quantising ----------------------------------------------------------------------------------------- */
 
 /* |x| as an integer that grows with it, a NaN above all: so that the largest of many is found by integer
  * maxima, in any order, and a NaN anywhere is seen. */
-TANDEM_ON_BOTH uint32_t tandem_magnitude_bits(float x) { return tandem_bits_of(x) & 0x7FFFFFFFu; }
+TANDEM_HOST_DEVICE uint32_t tandem_magnitude_bits(float x) { return tandem_bits_of(x) & 0x7FFFFFFFu; }
 
 /* What a range means for quantising to a type whose largest number is `most`: q stands for scale·q, and x is
  * multiplied by inverse. Of a range so small that most/amax overflows, and of 0, both are 0; of one that is
@@ -140,7 +140,7 @@ typedef struct tandem_quantum {
     float inverse, scale;
 } tandem_quantum;
 
-TANDEM_ON_BOTH tandem_quantum tandem_quantum_of(float amax, float most)
+TANDEM_HOST_DEVICE tandem_quantum tandem_quantum_of(float amax, float most)
 {
     tandem_quantum quantum;
     quantum.inverse = quantum.scale = 0;
@@ -157,7 +157,7 @@ TANDEM_ON_BOTH tandem_quantum tandem_quantum_of(float amax, float most)
 }
 
 /* What a history's largest amax means for the next cast: tandem_amax_history_range. */
-TANDEM_ON_BOTH float tandem_delayed_range(float largest, int margin)
+TANDEM_HOST_DEVICE float tandem_delayed_range(float largest, int margin)
 {
     const float range = ldexpf(largest, margin);
     return range <= 3.402823466e38f ? range : 3.402823466e38f;
@@ -165,7 +165,7 @@ TANDEM_ON_BOTH float tandem_delayed_range(float largest, int margin)
 
 /* u of element i of a block of 8 (0 … 7): (r + ½)/65536 with r its 16-bit draw. On a card r is put below the
  * exponent of 2^23 by one instruction and scaled by another: exactly, since r + ½ has 17 bits. */
-TANDEM_ON_BOTH float tandem_draw_of(tandem_philox_block block, int i)
+TANDEM_HOST_DEVICE float tandem_draw_of(tandem_philox_block block, int i)
 {
 #ifdef __CUDA_ARCH__
     const uint32_t bits = __byte_perm(block.word[i / 2], 0x4B000000u, i % 2 ? 0x7632u : 0x7610u);
@@ -178,7 +178,7 @@ TANDEM_ON_BOTH float tandem_draw_of(tandem_philox_block block, int i)
 }
 
 /* clamp(floor(x·inverse + u), −127, 127); a NaN becomes −127. */
-TANDEM_ON_BOTH int8_t tandem_round_s8(float x, float inverse, float u)
+TANDEM_HOST_DEVICE int8_t tandem_round_s8(float x, float inverse, float u)
 {
     const float sum = TANDEM_ADD(TANDEM_MUL(x, inverse), u);
     const float clamped = fminf(fmaxf(sum, -127.0f), 127.0f); /* of a NaN and a number the number */
@@ -190,7 +190,7 @@ TANDEM_ON_BOTH int8_t tandem_round_s8(float x, float inverse, float u)
 }
 
 /* clamp(x·inverse to nearest, ties to even, −127, 127); a NaN becomes −127. */
-TANDEM_ON_BOTH int8_t tandem_nearest_s8(float x, float inverse)
+TANDEM_HOST_DEVICE int8_t tandem_nearest_s8(float x, float inverse)
 {
     const float clamped = fminf(fmaxf(TANDEM_MUL(x, inverse), -127.0f), 127.0f);
     return (int8_t)tandem_bits_of(TANDEM_ADD(clamped, 12582912.0f)); /* 3·2^22: the last bit is a whole one */
@@ -201,7 +201,7 @@ TANDEM_ON_BOTH int8_t tandem_nearest_s8(float x, float inverse)
 /* ½(1 + tanh u) = 1/(1 + exp(−2u)), to some 2^−23: a card has both functions as an instruction (CUDA C++
  * Programming Guide, "Intrinsic Functions": their errors grow with |u| where the result is next to 0 or 1).
  * */
-TANDEM_ON_BOTH float tandem_gelu_share(float x)
+TANDEM_HOST_DEVICE float tandem_gelu_share(float x)
 {
     const float u = 0.797884560803f * (x + 0.044715f * x * x * x);
 #ifdef __CUDA_ARCH__
@@ -211,9 +211,9 @@ TANDEM_ON_BOTH float tandem_gelu_share(float x)
 #endif
 }
 
-TANDEM_ON_BOTH float tandem_gelu(float x) { return x * tandem_gelu_share(x); }
+TANDEM_HOST_DEVICE float tandem_gelu(float x) { return x * tandem_gelu_share(x); }
 
-TANDEM_ON_BOTH float tandem_gelu_slope(float x)
+TANDEM_HOST_DEVICE float tandem_gelu_slope(float x)
 {
     const float share = tandem_gelu_share(x),
                 slope_of_u = 0.797884560803f * (1.0f + 3.0f * 0.044715f * x * x);
@@ -222,7 +222,7 @@ TANDEM_ON_BOTH float tandem_gelu_slope(float x)
 
 /* --- Optimizers, in the order of operations of isa_kernels.h -------------------------------------------- */
 
-TANDEM_ON_BOTH void tandem_sgd_one(float *w, float *v, float g, float rate, float momentum, float decay)
+TANDEM_HOST_DEVICE void tandem_sgd_one(float *w, float *v, float g, float rate, float momentum, float decay)
 {
     const float velocity = TANDEM_ADD(TANDEM_ADD(TANDEM_MUL(momentum, *v), g), TANDEM_MUL(decay, *w));
     *v = velocity;
@@ -234,7 +234,7 @@ typedef struct tandem_adamw {
     float correction1, correction2; /* 1/(1−beta1^t), 1/(1−beta2^t) */
 } tandem_adamw;
 
-TANDEM_ON_BOTH void tandem_adamw_one(float *w, float *m, float *v, float g, const tandem_adamw *a)
+TANDEM_HOST_DEVICE void tandem_adamw_one(float *w, float *m, float *v, float g, const tandem_adamw *a)
 {
     const float rest1 = TANDEM_SUB(1.0f, a->beta1), rest2 = TANDEM_SUB(1.0f, a->beta2);
     const float m1 = TANDEM_ADD(TANDEM_MUL(a->beta1, *m), TANDEM_MUL(rest1, g));

@@ -8,7 +8,7 @@ static size_t elements(const tandem_kernel *kernel)
     const tandem_task *task = &kernel->task;
     if (task->kind == TANDEM_TASK_WEIGHT_CAST)
         return (size_t)kernel->graph->parameter[task->parameter].elements;
-    if (task->kind == TANDEM_TASK_RESTORE)
+    if (task->kind == TANDEM_TASK_SAVED_CAST)
         return (size_t)tandem_shape_elements(cuda_input_shape(kernel, task->slot));
     return cuda_elements(kernel);
 }

@@ -174,7 +174,7 @@ int cuda_product_open(cuda_work **out, cuda_libraries *libraries, const cuda_pro
     p->work = (cuda_work){libraries, close_product, candidates, check, run};
     p->is_integer = spec->a == CUDA_TYPE_S8;
     p->is_scaled = spec->a == CUDA_TYPE_E4M3 || spec->a == CUDA_TYPE_E5M2;
-    p->beta = (float)spec->adds;
+    p->beta = (float)spec->accumulate;
     const cublasStatus_t status = describe(p, spec);
     if (status != CUBLAS_STATUS_SUCCESS) {
         close_product(&p->work);

@@ -280,10 +280,11 @@ tandem_status tandem_cuda_kernels_scale_sums(const tandem_cuda_sums_call *call, 
         status = check_pointer(what, "b_scale", call->b_scale, sizeof *call->b_scale, error);
     if (status != TANDEM_OK || n == 0) return status;
     const size_t rows = (size_t)call->rows, columns = (size_t)call->columns;
-    return check_launch(what,
-                        by_row ? tandem_cuda_scale_rows_s32(call->y, to, call->sums, rows, columns,
-                                                            call->a_scale, call->b_scale, call->adds, stream)
-                               : tandem_cuda_scale_s32(call->y, to, call->sums, rows, columns, columns,
-                                                       call->a_scale, call->b_scale, call->adds, stream),
-                        error);
+    return check_launch(
+        what,
+        by_row ? tandem_cuda_scale_rows_s32(call->y, to, call->sums, rows, columns, call->a_scale,
+                                            call->b_scale, call->accumulate, stream)
+               : tandem_cuda_scale_s32(call->y, to, call->sums, rows, columns, columns, call->a_scale,
+                                       call->b_scale, call->accumulate, stream),
+        error);
 }

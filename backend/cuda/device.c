@@ -157,20 +157,21 @@ static void release(tandem_kernel *kernel)
 static tandem_status prepare(void *device, const tandem_step *step, int task, tandem_kernel **kernel,
                              uint64_t *workspace_bytes, tandem_error *error)
 {
-    const tandem_task *form = &step->task[task];
-    const tandem_op *op = form->op >= 0 ? &step->graph->op[form->op] : NULL;
-    const cuda_operator *found = operator_of[kernel_row_of(form, op)];
-    if (!found || !found->prepare) return kernel_missing(task, form, op, error);
+    const tandem_task *task_spec = &step->task[task];
+    const tandem_op *op = task_spec->op >= 0 ? &step->graph->op[task_spec->op] : NULL;
+    const cuda_operator *found = operator_of[kernel_row_of(task_spec, op)];
+    if (!found || !found->prepare) return kernel_missing(task, task_spec, op, error);
     tandem_kernel *prepared = calloc(1, sizeof *prepared);
-    if (!prepared) return kernel_no_memory(form, op, error);
+    if (!prepared) return kernel_no_memory(task_spec, op, error);
     prepared->device = device;
     prepared->graph = step->graph;
     prepared->op = op;
-    prepared->task = *form;
-    for (int k = 0; k < 2 && k < form->n_read; k++)
+    prepared->task = *task_spec;
+    for (int k = 0; k < 2 && k < task_spec->n_read; k++)
         prepared->transposed_copy[k] =
-            form->read[k] >= 0 && tandem_value_rowwise(step, form->read[k]) != form->read[k];
-    if (kernel_row_of(form, op) == KERNEL_ROW_CAST && form->n_write > 1)
+            task_spec->read[k] >= 0 &&
+            tandem_value_untransposed(step, task_spec->read[k]) != task_spec->read[k];
+    if (kernel_row_of(task_spec, op) == KERNEL_ROW_CAST && task_spec->n_write > 1)
         prepared->matrices = tandem_step_matrices(step, task);
     const tandem_status status = found->prepare(prepared, error);
     if (status != TANDEM_OK) {

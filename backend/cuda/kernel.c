@@ -37,5 +37,5 @@ tandem_dtype cuda_operand_type(const tandem_kernel *kernel, int slot)
 {
     const tandem_task *task = &kernel->task;
     const int gradient = task->kind == TANDEM_TASK_DGRAD ? 0 : 1; /* which operand is one */
-    return task->kind == TANDEM_TASK_FORWARD || slot == gradient ? task->from : task->second;
+    return task->kind == TANDEM_TASK_FORWARD || slot == gradient ? task->from : task->other_operand_dtype;
 }

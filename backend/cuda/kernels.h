@@ -158,7 +158,7 @@ int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, si
 /* --- noise.cu ------------------------------------------------------------------------------------------- */
 
 /* x (batch, n): sample b is the noise of number first + *index·global_batch + b (mod 2^32); index on the
- * card.  B: 4·batch·n. CPU: noise_f32, by stream {number, 0, TANDEM_DRAW_SHUFFLE}. */
+ * card.  B: 4·batch·n. CPU: noise_f32, by stream {number, 0, TANDEM_RNG_SHUFFLE}. */
 int tandem_cuda_noise(float *x, size_t batch, size_t n, uint64_t seed, uint32_t first, uint32_t global_batch,
                       const uint32_t *index, tandem_cuda_stream stream);
 
@@ -266,7 +266,7 @@ typedef struct tandem_cuda_pool {
     int batch, in_h, in_w, channels, out_h, out_w, kernel_h, kernel_w, stride, pad;
 } tandem_cuda_pool;
 /* The first window of a pool that a place of its input lies in. */
-TANDEM_ON_BOTH int tandem_cuda_first_window(int at, int kernel, const tandem_cuda_pool *pool)
+TANDEM_HOST_DEVICE int tandem_cuda_first_window(int at, int kernel, const tandem_cuda_pool *pool)
 {
     const int first = at + pool->pad - kernel + 1;
     return first > 0 ? (first + pool->stride - 1) / pool->stride : 0;

@@ -14,7 +14,7 @@ static __global__ void __launch_bounds__(THREADS)
     const size_t blocks = n / WORDS_A_BLOCK + (n % WORDS_A_BLOCK > 0);
     for (size_t k = first_item(); k < blocks; k += all_items())
         for (size_t b = 0; b < batch; b++) {
-            const uint32_t counter[4] = {(uint32_t)k, sample + (uint32_t)b, 0, TANDEM_DRAW_SHUFFLE};
+            const uint32_t counter[4] = {(uint32_t)k, sample + (uint32_t)b, 0, TANDEM_RNG_SHUFFLE};
             const tandem_philox_block draws = tandem_philox_with(counter, &keys);
             float *const at = x + b * n + k * WORDS_A_BLOCK;
             float value[WORDS_A_BLOCK];
@@ -34,7 +34,7 @@ static __global__ void __launch_bounds__(THREADS)
 extern "C" int tandem_cuda_noise(float *x, size_t batch, size_t n, uint64_t seed, uint32_t first,
                                  uint32_t global_batch, const uint32_t *index, tandem_cuda_stream stream)
 {
-    const tandem_philox_keys keys = tandem_philox_keys_of(seed);
+    const tandem_philox_keys keys = tandem_philox_expand_key(seed);
     const unsigned grid = grid_of(n / WORDS_A_BLOCK + 1);
     if (n % WORDS_A_BLOCK == 0)
         return LAUNCH(noise<1>, grid, THREADS, stream, x, batch, n, keys, first, global_batch, index);

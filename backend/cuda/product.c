@@ -49,10 +49,10 @@ tandem_status cuda_gemm_open(cuda_gemm *out, const tandem_kernel *kernel, const 
     g.detours = stays || padded || g.made != to;
     cuda_product_spec *const s = &g.spec;
     s->a = cuda_type_of(g.a), s->b = cuda_type_of(g.b), s->to = cuda_type_of(g.made);
-    s->tf32 = tandem_precision_get(kernel->task.precision)->multiplied == TANDEM_TF32;
+    s->tf32 = tandem_precision_get(kernel->task.precision)->product_dtype == TANDEM_TF32;
     s->fast_sums = s->a == CUDA_TYPE_E4M3 && s->b == CUDA_TYPE_E4M3;
     cuda_product_spec library = *s;
-    library.adds = s->adds && !g.detours;
+    library.accumulate = s->accumulate && !g.detours;
     library.m = g.m, library.n = g.n, library.k = g.k;
     if (cuda_is_code(g.a)) library.transpose_a = 0, library.transpose_b = 1;
     const tandem_status status = cuda_product_choose(&g.chosen, kernel, &library, error);
@@ -94,10 +94,11 @@ static int finish(const cuda_gemm *g, void *c, void *made, const float *scale_a,
     const tandem_cuda_float to = cuda_float_of(g->to);
     if (g->made == TANDEM_S32)
         return tandem_cuda_scale_s32(c, to, made, batch * rows, columns, (size_t)g->n, scale_a, scale_b,
-                                     s->adds, stream);
-    if (g->m == s->m && g->n == s->n && !s->adds)
+                                     s->accumulate, stream);
+    if (g->m == s->m && g->n == s->n && !s->accumulate)
         return tandem_cuda_convert(c, to, made, cuda_float_of(g->made), batch * rows * columns, stream);
-    return tandem_cuda_crop(c, to, made, batch, rows, columns, (size_t)g->m, (size_t)g->n, s->adds, stream);
+    return tandem_cuda_crop(c, to, made, batch, rows, columns, (size_t)g->m, (size_t)g->n, s->accumulate,
+                            stream);
 }
 
 void *cuda_gemm_result(const cuda_gemm *g, void *workspace)

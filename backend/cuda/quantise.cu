@@ -81,7 +81,7 @@ struct to_s8 {
 
 static to_s8 to_s8_by(const tandem_rounding *rounding, const uint32_t *since)
 {
-    return {tandem_philox_keys_of(rounding->seed),
+    return {tandem_philox_expand_key(rounding->seed),
             rounding->block,
             {rounding->stream[0], rounding->stream[1], rounding->stream[2]},
             since};
@@ -266,7 +266,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <int LOOKS, typename To, typename T>
 static __global__ void __launch_bounds__(THREADS)
-    quantise_both(uint8_t *__restrict__ q /* (batch, rows, columns) */, uint8_t *__restrict__ columnwise,
+    quantise_both(uint8_t *__restrict__ q /* (batch, rows, columns) */, uint8_t *__restrict__ transposed_copy,
                   float *scale, const T *__restrict__ x /* (batch, rows, columns) */, size_t rows,
                   size_t columns, uint32_t *words, To round)
 {
@@ -277,7 +277,7 @@ static __global__ void __launch_bounds__(THREADS)
     const uint32_t bits = round_tile<LOOKS>(tile, own, x, quantum.inverse, round);
     __syncthreads();
     for_sixteens(tile, own, [&](size_t at, const uint4 &sixteen) { *(uint4 *)(q + at) = sixteen; });
-    store_columns(columnwise, tile, own);
+    store_columns(transposed_copy, tile, own);
     tell_largest<LOOKS>(words, bits);
 }
 
@@ -291,11 +291,12 @@ static int quantise_to(const tandem_cuda_codes *to, const void *x, tandem_cuda_f
                        To round, tandem_cuda_stream stream)
 {
     const size_t n = to->batch * to->rows * to->columns;
-    uint8_t *const q = (uint8_t *)to->q, *const columnwise = (uint8_t *)to->transposed_copy;
+    uint8_t *const q = (uint8_t *)to->q, *const transposed_copy = (uint8_t *)to->transposed_copy;
     if (has_both_at_once(to)) {
-        RETURN_FOR(type, LAUNCH((quantise_both<LOOKS, To, T>),
-                                grid_of_tiles(to->batch, to->rows, to->columns), THREADS, stream, q,
-                                columnwise, to->scale, (const T *)x, to->rows, to->columns, words, round));
+        RETURN_FOR(type,
+                   LAUNCH((quantise_both<LOOKS, To, T>), grid_of_tiles(to->batch, to->rows, to->columns),
+                          THREADS, stream, q, transposed_copy, to->scale, (const T *)x, to->rows, to->columns,
+                          words, round));
     }
     RETURN_FOR(type, LAUNCH((quantise<LOOKS, To, T>), grid_of_octets<T>(n), THREADS, stream, q, to->scale,
                             (const T *)x, n, words, round));

@@ -47,8 +47,8 @@ typedef struct cuda_product_spec {
     int transpose_a; /* A is stored (k, m) */
     int transpose_b; /* B is stored (n, k) */
     cuda_type a, b, to;
-    int tf32; /* f32 operands lose 13 bits on their way into the products */
-    int adds; /* C += A·B, rounded once; floats */
+    int tf32;       /* f32 operands lose 13 bits on their way into the products */
+    int accumulate; /* C += A·B, rounded once; floats */
     /* fp8: sums stay in the tensor cores' own width, some 14 bits, for longer; for results that are not
      * summed again */
     int fast_sums;

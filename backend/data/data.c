@@ -82,7 +82,7 @@ void tandem_data_close(tandem_data *data)
 static int64_t philox_below(int64_t n, int64_t i, uint64_t seed, int64_t epoch)
 {
     const uint32_t counter[4] = {(uint32_t)i, (uint32_t)epoch, (uint32_t)((uint64_t)epoch >> 32),
-                                 TANDEM_DRAW_SHUFFLE};
+                                 TANDEM_RNG_SHUFFLE};
     const tandem_philox_block block = tandem_philox(counter, seed);
     const uint64_t word = (uint64_t)block.word[1] << 32 | block.word[0];
     return (int64_t)((unsigned __int128)word * (uint64_t)n >> 64);

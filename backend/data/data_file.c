@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "base/packed.h"
+#include "base/gzip_limit.h"
 
 static tandem_status data_file_error(tandem_error *error, const char *verb, const char *path, int cause)
 {
@@ -71,8 +71,8 @@ static tandem_status read_gzip_stream(tandem_data_file *file, gzFile stream, con
         const size_t left = room - file->n, chunk = (size_t)1 << 20;
         const int got = gzread(stream, file->bytes + file->n, (unsigned)(left < chunk ? left : chunk));
         if (got > 0) file->n += (size_t)got;
-        if (!gzdirect(stream) && tandem_unpacks_too_far(file->n, (uint64_t)gzoffset(stream)))
-            return tandem_error_set(error, TANDEM_MALFORMED, "%s: " TANDEM_UNPACKED_WHY ".", path);
+        if (!gzdirect(stream) && tandem_gzip_exceeds_limit(file->n, (uint64_t)gzoffset(stream)))
+            return tandem_error_set(error, TANDEM_MALFORMED, "%s: " TANDEM_GZIP_LIMIT_TEXT ".", path);
         int cause = Z_OK;
         const char *const message = gzerror(stream, &cause); /* "<fd:3>: incorrect data check" */
         if (cause == Z_ERRNO) return data_file_error(error, "read", path, errno);

@@ -19,7 +19,8 @@ typedef struct tandem_data_file {
 /* tandem_data_file_read: read all of `path`. A gzip stream that breaks off is no error here, since only the
  * caller knows how many bytes there should be: it must look at `cut_short`.
  * TANDEM_MALFORMED where a gzip stream is damaged, there are more than `limit` bytes, it unpacks too far
- * (base/packed.h), or `path` is no regular file; TANDEM_IO; TANDEM_NO_MEMORY. *file unchanged on error. */
+ * (base/gzip_limit.h), or `path` is no regular file; TANDEM_IO; TANDEM_NO_MEMORY. *file unchanged on error.
+ * */
 tandem_status tandem_data_file_read(tandem_data_file *file, const char *path, size_t limit,
                                     tandem_error *error);
 

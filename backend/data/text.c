@@ -90,7 +90,7 @@ void tandem_data_mask(int32_t *tokens, int32_t *label, int64_t length, int64_t n
 {
     for (int64_t i = 0; i < length; i++) {
         const uint32_t counter[4] = {(uint32_t)i, (uint32_t)sample, (uint32_t)((uint64_t)sample >> 32),
-                                     TANDEM_DRAW_MASK};
+                                     TANDEM_RNG_MASK};
         const tandem_philox_block draw = tandem_philox(counter, seed);
         label[i] = -1;
         if (word_below(draw.word[0], length - i) >= n) continue;

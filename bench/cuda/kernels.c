@@ -140,15 +140,15 @@ static tandem_cuda_permutation turn_of(const card_arrays *a)
 
 /* Codes in q, or with their transpose in `turned`. */
 static int quantise_to(const card_arrays *a, tandem_cuda_code code, const void *x, tandem_cuda_float type,
-                       void *columnwise, tandem_cuda_stream s)
+                       void *transposed_copy, tandem_cuda_stream s)
 {
-    const tandem_cuda_codes to = {code, 1, a->rows, a->columns, a->q, columnwise, a->of_row};
+    const tandem_cuda_codes to = {code, 1, a->rows, a->columns, a->q, transposed_copy, a->of_row};
     return tandem_cuda_quantise(&to, x, type, a->words, &rounding, NULL, s);
 }
-static int delayed_to(const card_arrays *a, const void *x, tandem_cuda_float type, void *columnwise,
+static int delayed_to(const card_arrays *a, const void *x, tandem_cuda_float type, void *transposed_copy,
                       tandem_cuda_stream s)
 {
-    const tandem_cuda_codes to = {TANDEM_CUDA_S8, 1, a->rows, a->columns, a->q, columnwise, a->of_row};
+    const tandem_cuda_codes to = {TANDEM_CUDA_S8, 1, a->rows, a->columns, a->q, transposed_copy, a->of_row};
     return tandem_cuda_quantise_delayed(&to, x, type, a->history, 0, a->words + 4, &rounding, NULL, s);
 }
 

@@ -71,7 +71,7 @@ static int belongs(const layer *l, const tandem_task *task)
     case TANDEM_TASK_FORWARD:
     case TANDEM_TASK_WGRAD:
     case TANDEM_TASK_DGRAD:
-    case TANDEM_TASK_RESTORE: return task->op == l->op;
+    case TANDEM_TASK_SAVED_CAST: return task->op == l->op;
     case TANDEM_TASK_CAST:
     case TANDEM_TASK_GRADIENT_CAST: return task->op == l->op || task->op == l->before;
     default: return 0;
@@ -103,7 +103,7 @@ static tandem_status place(layer *l, int id, void **at, tandem_error *error)
 static float *scale_of(const layer *l, int id)
 {
     const int has_scale = tandem_dtype_bytes(l->step->value[id].dtype) == 1;
-    return has_scale ? l->scale + tandem_value_rowwise(l->step, id) : NULL;
+    return has_scale ? l->scale + tandem_value_untransposed(l->step, id) : NULL;
 }
 
 /* As after one cast of numbers below 1. */
@@ -125,7 +125,7 @@ static tandem_status bind(layer *l, int t, tandem_kernel_call *call, tandem_erro
 {
     const tandem_task *task = &l->step->task[t];
     tandem_status status =
-        tandem_step_history(l->step, t) == t ? open_history(&call->history, l, error) : TANDEM_OK;
+        tandem_step_amax_history(l->step, t) == t ? open_history(&call->history, l, error) : TANDEM_OK;
     for (int k = 0; k < task->n_read && status == TANDEM_OK; k++) {
         void *at = l->parameter;
         if (task->read[k] >= 0) {

@@ -29,21 +29,21 @@ enum { N_SEGMENT = 2 };
 static const float deviation = 0.02f;
 
 /* Words, positions and segments, and the norm of their sum. */
-static int embed(tandem_builder *b, int word, const int64_t *value)
+static int build_bert_embedding(tandem_builder *b, int word, const int64_t *value)
 {
     const int64_t alone[3] = {tandem_builder_batch(b) * value[SEQ], 1, value[WIDTH]},
                   joined[3] = {tandem_builder_batch(b), value[SEQ], value[WIDTH]};
-    int x = tandem_build_rows(b, "position", word, value[POSITIONS], deviation);
+    int x = tandem_build_row_bias(b, "position", word, value[POSITIONS], deviation);
     x = tandem_build_reshape(b, "segment.tokens", x, 3, alone);
-    x = tandem_build_rows(b, "segment", x, N_SEGMENT, deviation);
+    x = tandem_build_row_bias(b, "segment", x, N_SEGMENT, deviation);
     x = tandem_build_reshape(b, "segment.joined", x, 3, joined);
     x = tandem_build_layernorm(b, "embedding.norm", x);
-    return tandem_build_dropout(b, "embedding.dropout", x, tandem_zoo_share(value[DROPOUT]));
+    return tandem_build_dropout(b, "embedding.dropout", x, tandem_zoo_fraction(value[DROPOUT]));
 }
 
-static int hidden_tokens(tandem_builder *b, int x, int label, int word, int64_t width)
+static int build_mlm_head(tandem_builder *b, int x, int label, int word, int64_t width)
 {
-    x = tandem_build_labelled(b, "hidden", x, label);
+    x = tandem_build_gather_labelled(b, "hidden", x, label);
     x = tandem_zoo_linear(b, "transform", x, width, deviation);
     x = tandem_build_gelu(b, "transform.gelu", x);
     x = tandem_build_layernorm(b, "transform.norm", x);
@@ -51,16 +51,16 @@ static int hidden_tokens(tandem_builder *b, int x, int label, int word, int64_t 
     return tandem_build_bias(b, "head.bias", x, 1, 0);
 }
 
-static int class_of_first(tandem_builder *b, int x, const int64_t *value)
+static int build_class_head(tandem_builder *b, int x, const int64_t *value)
 {
-    x = tandem_zoo_first(b, "first", x);
+    x = tandem_zoo_first_token(b, "first", x);
     x = tandem_zoo_linear(b, "pooler", x, value[WIDTH], deviation);
     x = tandem_build_tanh(b, "pooler.tanh", x);
-    x = tandem_build_dropout(b, "pooler.dropout", x, tandem_zoo_share(value[DROPOUT]));
+    x = tandem_build_dropout(b, "pooler.dropout", x, tandem_zoo_fraction(value[DROPOUT]));
     return tandem_zoo_linear(b, "head", x, value[CLASSES], deviation);
 }
 
-static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error *error)
+static tandem_status build_bert_base(tandem_builder *b, const int64_t *value, tandem_error *error)
 {
     tandem_status status = tandem_zoo_heads_check("bert_base", value[WIDTH], value[HEADS], error);
     if (status == TANDEM_OK)
@@ -68,22 +68,22 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
     if (status != TANDEM_OK) return status;
     const int predicts_hidden = value[HEAD] == TANDEM_ZOO_HEAD_MLM;
     const int64_t hidden = (15 * value[SEQ] + 50) / 100; /* 15 %, rounded */
-    const tandem_zoo_transformer form = {.batch = tandem_builder_batch(b),
-                                         .length = value[SEQ],
-                                         .width = value[WIDTH],
-                                         .depth = value[LAYERS],
-                                         .heads = value[HEADS],
-                                         .ratio = 4,
-                                         .norm_behind = 1,
-                                         .dropout = tandem_zoo_share(value[DROPOUT]),
-                                         .drop_weights = tandem_zoo_share(value[DROPOUT])};
+    const tandem_zoo_transformer config = {.batch = tandem_builder_batch(b),
+                                           .length = value[SEQ],
+                                           .width = value[WIDTH],
+                                           .depth = value[LAYERS],
+                                           .heads = value[HEADS],
+                                           .ratio = 4,
+                                           .post_norm = 1,
+                                           .dropout = tandem_zoo_fraction(value[DROPOUT]),
+                                           .attention_dropout = tandem_zoo_fraction(value[DROPOUT])};
     const int tokens = tandem_build_tokens(b, "tokens", value[SEQ]);
     const int label = predicts_hidden
                           ? tandem_build_masked_labels(b, "label", value[SEQ], hidden ? hidden : 1)
                           : tandem_build_labels(b, "label", 1);
     const int word = tandem_build_embedding(b, "embedding", tokens, value[VOCABULARY], value[WIDTH]);
-    int x = tandem_zoo_blocks(b, embed(b, word, value), &form);
-    x = predicts_hidden ? hidden_tokens(b, x, label, word, value[WIDTH]) : class_of_first(b, x, value);
+    int x = tandem_zoo_blocks(b, build_bert_embedding(b, word, value), &config);
+    x = predicts_hidden ? build_mlm_head(b, x, label, word, value[WIDTH]) : build_class_head(b, x, value);
     tandem_build_cross_entropy(b, "loss", x, label);
     return TANDEM_OK;
 }
@@ -96,5 +96,5 @@ const tandem_zoo_model tandem_zoo_bert_base = {
                   .beta2 = 0.999f,
                   .epsilon = 1e-6f,
                   .decay = 0.01f},
-    .build = build,
+    .build = build_bert_base,
 };

@@ -16,27 +16,27 @@ static const tandem_model_option options[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error *error)
+static tandem_status build_gpt2_small(tandem_builder *b, const int64_t *value, tandem_error *error)
 {
     tandem_status status = tandem_zoo_heads_check("gpt2_small", value[WIDTH], value[HEADS], error);
     if (status == TANDEM_OK)
         status = tandem_zoo_positions_check("gpt2_small", value[SEQ], value[POSITIONS], error);
     if (status != TANDEM_OK) return status;
-    const tandem_zoo_transformer form = {.batch = tandem_builder_batch(b),
-                                         .length = value[SEQ],
-                                         .width = value[WIDTH],
-                                         .depth = value[LAYERS],
-                                         .heads = value[HEADS],
-                                         .ratio = 4,
-                                         .causal = 1,
-                                         .dropout = tandem_zoo_share(value[DROPOUT]),
-                                         .drop_weights = tandem_zoo_share(value[DROPOUT])};
+    const tandem_zoo_transformer config = {.batch = tandem_builder_batch(b),
+                                           .length = value[SEQ],
+                                           .width = value[WIDTH],
+                                           .depth = value[LAYERS],
+                                           .heads = value[HEADS],
+                                           .ratio = 4,
+                                           .causal = 1,
+                                           .dropout = tandem_zoo_fraction(value[DROPOUT]),
+                                           .attention_dropout = tandem_zoo_fraction(value[DROPOUT])};
     const int tokens = tandem_build_tokens(b, "tokens", value[SEQ]);
     const int label = tandem_build_labels(b, "label", value[SEQ]);
     const int word = tandem_build_embedding(b, "embedding", tokens, value[VOCABULARY], value[WIDTH]);
-    int x = tandem_build_rows(b, "position", word, value[POSITIONS], 0.01f);
-    x = tandem_build_dropout(b, "position.dropout", x, form.dropout);
-    x = tandem_zoo_blocks(b, x, &form);
+    int x = tandem_build_row_bias(b, "position", word, value[POSITIONS], 0.01f);
+    x = tandem_build_dropout(b, "position.dropout", x, config.dropout);
+    x = tandem_zoo_blocks(b, x, &config);
     x = tandem_build_tied(b, "head", x, word);
     tandem_build_cross_entropy(b, "loss", x, label);
     return TANDEM_OK;
@@ -50,5 +50,5 @@ const tandem_zoo_model tandem_zoo_gpt2_small = {
                   .beta2 = 0.95f,
                   .epsilon = 1e-8f,
                   .decay = 0.1f},
-    .build = build,
+    .build = build_gpt2_small,
 };

@@ -13,25 +13,25 @@ static const tandem_model_option options[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error *error)
+static tandem_status build_gpt_tiny(tandem_builder *b, const int64_t *value, tandem_error *error)
 {
     const tandem_status status = tandem_zoo_heads_check("gpt_tiny", value[WIDTH], value[HEADS], error);
     if (status != TANDEM_OK) return status;
-    const tandem_zoo_transformer form = {.batch = tandem_builder_batch(b),
-                                         .length = value[LENGTH],
-                                         .width = value[WIDTH],
-                                         .depth = value[DEPTH],
-                                         .heads = value[HEADS],
-                                         .ratio = 4,
-                                         .causal = 1,
-                                         .dropout = tandem_zoo_share(value[DROPOUT]),
-                                         .drop_weights = tandem_zoo_share(value[DROPOUT])};
+    const tandem_zoo_transformer config = {.batch = tandem_builder_batch(b),
+                                           .length = value[LENGTH],
+                                           .width = value[WIDTH],
+                                           .depth = value[DEPTH],
+                                           .heads = value[HEADS],
+                                           .ratio = 4,
+                                           .causal = 1,
+                                           .dropout = tandem_zoo_fraction(value[DROPOUT]),
+                                           .attention_dropout = tandem_zoo_fraction(value[DROPOUT])};
     int x = tandem_build_tokens(b, "tokens", value[LENGTH]);
     const int label = tandem_build_labels(b, "label", value[LENGTH]);
     x = tandem_build_embedding(b, "embedding", x, value[VOCABULARY], value[WIDTH]);
     x = tandem_build_bias(b, "position", x, 2, 0.02f);
-    x = tandem_build_dropout(b, "position.dropout", x, form.dropout);
-    x = tandem_zoo_blocks(b, x, &form);
+    x = tandem_build_dropout(b, "position.dropout", x, config.dropout);
+    x = tandem_zoo_blocks(b, x, &config);
     x = tandem_build_linear(b, "head", x, value[VOCABULARY], 0.02f);
     tandem_build_cross_entropy(b, "loss", x, label);
     return TANDEM_OK;
@@ -45,5 +45,5 @@ const tandem_zoo_model tandem_zoo_gpt_tiny = {
                   .beta2 = 0.999f,
                   .epsilon = 1e-8f,
                   .decay = 0.05f},
-    .build = build,
+    .build = build_gpt_tiny,
 };

@@ -14,7 +14,7 @@ static const tandem_model_option options[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error *error)
+static tandem_status build_mlp(tandem_builder *b, const int64_t *value, tandem_error *error)
 {
     (void)error; /* any values go together */
     const int64_t h = tandem_zoo_height(value[IMAGE]), w = tandem_zoo_width(value[IMAGE]);
@@ -28,7 +28,7 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
         char name[32];
         (void)snprintf(name, sizeof name, "fc%" PRId64, i + 1);
         x = tandem_zoo_linear(b, name, x, value[WIDTH], sqrtf(2 / (float)k));
-        x = tandem_build_relu(b, tandem_zoo_in(name, "relu").text, x);
+        x = tandem_build_relu(b, tandem_zoo_join_name(name, "relu").text, x);
         k = value[WIDTH];
     }
     x = tandem_zoo_linear(b, "head", x, value[CLASSES], sqrtf(1 / (float)k));
@@ -39,5 +39,5 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
 const tandem_zoo_model tandem_zoo_mlp = {
     .model = {"mlp", "multilayer perceptron with relu", "images", options},
     .optimizer = {.kind = TANDEM_SGD, .rate = 0.05f, .momentum = 0.9f},
-    .build = build,
+    .build = build_mlp,
 };

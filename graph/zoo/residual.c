@@ -5,37 +5,37 @@
 int tandem_zoo_conv(tandem_builder *b, const char *scope, const char *part, int x, int64_t channels,
                     int kernel, int stride)
 {
-    const tandem_zoo_name name = tandem_zoo_in(scope, part);
+    const tandem_zoo_name name = tandem_zoo_join_name(scope, part);
     x = tandem_build_conv2d(b, name.text, x, channels, kernel, stride, kernel / 2);
-    return tandem_build_batchnorm(b, tandem_zoo_in(name.text, "norm").text, x);
+    return tandem_build_batchnorm(b, tandem_zoo_join_name(name.text, "norm").text, x);
 }
 
 /* x + t and its relu; x through a convolution where its shape is another. */
-static int join(tandem_builder *b, const char *scope, const char *relu, int x, int t, int64_t channels,
-                int stride)
+static int add_shortcut(tandem_builder *b, const char *scope, const char *relu, int x, int t,
+                        int64_t channels, int stride)
 {
     if (stride != 1 || tandem_shape_last(tandem_builder_shape(b, x)) != channels)
         x = tandem_zoo_conv(b, scope, "shortcut", x, channels, 1, stride);
-    t = tandem_build_add(b, tandem_zoo_in(scope, "add").text, x, t);
-    return tandem_build_relu(b, tandem_zoo_in(scope, relu).text, t);
+    t = tandem_build_add(b, tandem_zoo_join_name(scope, "add").text, x, t);
+    return tandem_build_relu(b, tandem_zoo_join_name(scope, relu).text, t);
 }
 
 int tandem_zoo_residual(tandem_builder *b, const char *scope, int x, int64_t channels, int stride)
 {
     int t = tandem_zoo_conv(b, scope, "conv1", x, channels, 3, stride);
-    t = tandem_build_relu(b, tandem_zoo_in(scope, "relu1").text, t);
+    t = tandem_build_relu(b, tandem_zoo_join_name(scope, "relu1").text, t);
     t = tandem_zoo_conv(b, scope, "conv2", t, channels, 3, 1);
-    return join(b, scope, "relu2", x, t, channels, stride);
+    return add_shortcut(b, scope, "relu2", x, t, channels, stride);
 }
 
 int tandem_zoo_bottleneck(tandem_builder *b, const char *scope, int x, int64_t channels, int stride)
 {
     int t = tandem_zoo_conv(b, scope, "conv1", x, channels, 1, 1);
-    t = tandem_build_relu(b, tandem_zoo_in(scope, "relu1").text, t);
+    t = tandem_build_relu(b, tandem_zoo_join_name(scope, "relu1").text, t);
     t = tandem_zoo_conv(b, scope, "conv2", t, channels, 3, stride);
-    t = tandem_build_relu(b, tandem_zoo_in(scope, "relu2").text, t);
+    t = tandem_build_relu(b, tandem_zoo_join_name(scope, "relu2").text, t);
     t = tandem_zoo_conv(b, scope, "conv3", t, 4 * channels, 1, 1);
-    return join(b, scope, "relu3", x, t, 4 * channels, stride);
+    return add_shortcut(b, scope, "relu3", x, t, 4 * channels, stride);
 }
 
 int tandem_zoo_pooled_head(tandem_builder *b, int x, int64_t classes, float deviation)

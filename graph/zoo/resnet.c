@@ -14,9 +14,10 @@ static const tandem_model_option options[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-typedef int block(tandem_builder *b, const char *scope, int x, int64_t channels, int stride);
+typedef int block_builder(tandem_builder *b, const char *scope, int x, int64_t channels, int stride);
 
-static void build(tandem_builder *b, const int64_t *value, block *one, const int blocks[N_STAGE])
+static void build_resnet(tandem_builder *b, const int64_t *value, block_builder *build_block,
+                         const int blocks[N_STAGE])
 {
     int x = tandem_zoo_images(b, value[IMAGE]);
     const int label = tandem_build_labels(b, "label", 1);
@@ -27,22 +28,22 @@ static void build(tandem_builder *b, const int64_t *value, block *one, const int
         for (int i = 0; i < blocks[s]; i++) {
             char scope[48];
             (void)snprintf(scope, sizeof scope, "stage%d.block%d", s + 1, i);
-            x = one(b, scope, x, value[WIDTH] << s, s > 0 && i == 0 ? 2 : 1);
+            x = build_block(b, scope, x, value[WIDTH] << s, s > 0 && i == 0 ? 2 : 1);
         }
     tandem_build_cross_entropy(b, "loss", tandem_zoo_pooled_head(b, x, value[CLASSES], 0.01f), label);
 }
 
-static tandem_status build18(tandem_builder *b, const int64_t *value, tandem_error *error)
+static tandem_status build_resnet18(tandem_builder *b, const int64_t *value, tandem_error *error)
 {
     (void)error; /* any values go together */
-    build(b, value, tandem_zoo_residual, (const int[N_STAGE]){2, 2, 2, 2});
+    build_resnet(b, value, tandem_zoo_residual, (const int[N_STAGE]){2, 2, 2, 2});
     return TANDEM_OK;
 }
 
-static tandem_status build50(tandem_builder *b, const int64_t *value, tandem_error *error)
+static tandem_status build_resnet50(tandem_builder *b, const int64_t *value, tandem_error *error)
 {
     (void)error;
-    build(b, value, tandem_zoo_bottleneck, (const int[N_STAGE]){3, 4, 6, 3});
+    build_resnet(b, value, tandem_zoo_bottleneck, (const int[N_STAGE]){3, 4, 6, 3});
     return TANDEM_OK;
 }
 
@@ -51,10 +52,10 @@ static tandem_status build50(tandem_builder *b, const int64_t *value, tandem_err
 const tandem_zoo_model tandem_zoo_resnet18 = {
     .model = {"resnet18", "residual network of 18 layers for ImageNet", "images", options},
     .optimizer = {.kind = TANDEM_SGD, .rate = 0.00625f, .momentum = 0.9f, .decay = 1e-4f},
-    .build = build18,
+    .build = build_resnet18,
 };
 const tandem_zoo_model tandem_zoo_resnet50 = {
     .model = {"resnet50", "residual network of 50 layers, with bottlenecks, for ImageNet", "images", options},
     .optimizer = {.kind = TANDEM_SGD, .rate = 0.002f, .momentum = 0.9f, .decay = 1e-4f},
-    .build = build50,
+    .build = build_resnet50,
 };

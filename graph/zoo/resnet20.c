@@ -17,7 +17,7 @@ static const tandem_model_option options[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error *error)
+static tandem_status build_resnet20(tandem_builder *b, const int64_t *value, tandem_error *error)
 {
     (void)error; /* any values go together */
     int x = tandem_zoo_images(b, value[IMAGE]);
@@ -41,5 +41,5 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
 const tandem_zoo_model tandem_zoo_resnet20 = {
     .model = {"resnet20", "residual network with batchnorm", "images", options},
     .optimizer = {.kind = TANDEM_SGD, .rate = 0.05f, .momentum = 0.9f, .decay = 1e-4f},
-    .build = build,
+    .build = build_resnet20,
 };

@@ -46,56 +46,57 @@ tandem_status tandem_zoo_positions_check(const char *model, int64_t seq, int64_t
 }
 
 /* (batch, length, width) → (batch, heads, length, width / heads) */
-static int split(tandem_builder *b, const char *scope, const char *part, int x,
-                 const tandem_zoo_transformer *f)
+static int build_split_heads(tandem_builder *b, const char *scope, const char *part, int x,
+                             const tandem_zoo_transformer *f)
 {
     static const int axis[4] = {0, 2, 1, 3};
     const int64_t dim[4] = {f->batch, f->length, f->heads, f->width / f->heads};
-    const tandem_zoo_name name = tandem_zoo_in(scope, part);
+    const tandem_zoo_name name = tandem_zoo_join_name(scope, part);
     int t = tandem_zoo_linear(b, name.text, x, f->width, deviation);
-    t = tandem_build_reshape(b, tandem_zoo_in(name.text, "split").text, t, 4, dim);
-    return tandem_build_transpose(b, tandem_zoo_in(name.text, "heads").text, t, axis);
+    t = tandem_build_reshape(b, tandem_zoo_join_name(name.text, "split").text, t, 4, dim);
+    return tandem_build_transpose(b, tandem_zoo_join_name(name.text, "heads").text, t, axis);
 }
 
-static int attention(tandem_builder *b, const char *scope, int x, const tandem_zoo_transformer *f,
-                     float residual)
+static int build_attention(tandem_builder *b, const char *scope, int x, const tandem_zoo_transformer *f,
+                           float residual)
 {
     static const int axis[4] = {0, 2, 1, 3};
     const int64_t dim[3] = {f->batch, f->length, f->width};
     const float scale = 1 / sqrtf((float)(f->width / f->heads));
-    const int q = split(b, scope, "q", x, f);
-    const int k = split(b, scope, "k", x, f);
-    const int v = split(b, scope, "v", x, f);
-    int t = tandem_build_matmul(b, tandem_zoo_in(scope, "scores").text, q, k, 1);
-    t = tandem_build_softmax(b, tandem_zoo_in(scope, "softmax").text, t, scale, f->causal);
-    t = tandem_build_dropout(b, tandem_zoo_in(scope, "softmax.dropout").text, t, f->drop_weights);
-    t = tandem_build_matmul(b, tandem_zoo_in(scope, "mix").text, t, v, 0);
-    t = tandem_build_transpose(b, tandem_zoo_in(scope, "mix.rows").text, t, axis);
-    t = tandem_build_reshape(b, tandem_zoo_in(scope, "mix.merge").text, t, 3, dim);
-    t = tandem_zoo_linear(b, tandem_zoo_in(scope, "out").text, t, f->width, residual);
-    return tandem_build_dropout(b, tandem_zoo_in(scope, "dropout").text, t, f->dropout);
+    const int q = build_split_heads(b, scope, "q", x, f);
+    const int k = build_split_heads(b, scope, "k", x, f);
+    const int v = build_split_heads(b, scope, "v", x, f);
+    int t = tandem_build_matmul(b, tandem_zoo_join_name(scope, "scores").text, q, k, 1);
+    t = tandem_build_softmax(b, tandem_zoo_join_name(scope, "softmax").text, t, scale, f->causal);
+    t = tandem_build_dropout(b, tandem_zoo_join_name(scope, "softmax.dropout").text, t, f->attention_dropout);
+    t = tandem_build_matmul(b, tandem_zoo_join_name(scope, "mix").text, t, v, 0);
+    t = tandem_build_transpose(b, tandem_zoo_join_name(scope, "mix.rows").text, t, axis);
+    t = tandem_build_reshape(b, tandem_zoo_join_name(scope, "mix.merge").text, t, 3, dim);
+    t = tandem_zoo_linear(b, tandem_zoo_join_name(scope, "out").text, t, f->width, residual);
+    return tandem_build_dropout(b, tandem_zoo_join_name(scope, "dropout").text, t, f->dropout);
 }
 
-static int mlp(tandem_builder *b, const char *scope, int x, const tandem_zoo_transformer *f, float residual)
+static int build_transformer_mlp(tandem_builder *b, const char *scope, int x, const tandem_zoo_transformer *f,
+                                 float residual)
 {
-    int t = tandem_zoo_linear(b, tandem_zoo_in(scope, "fc1").text, x, f->width * f->ratio, deviation);
-    t = tandem_build_gelu(b, tandem_zoo_in(scope, "gelu").text, t);
-    t = tandem_build_dropout(b, tandem_zoo_in(scope, "gelu.dropout").text, t, f->drop_inner);
-    t = tandem_zoo_linear(b, tandem_zoo_in(scope, "fc2").text, t, f->width, residual);
-    return tandem_build_dropout(b, tandem_zoo_in(scope, "dropout").text, t, f->dropout);
+    int t = tandem_zoo_linear(b, tandem_zoo_join_name(scope, "fc1").text, x, f->width * f->ratio, deviation);
+    t = tandem_build_gelu(b, tandem_zoo_join_name(scope, "gelu").text, t);
+    t = tandem_build_dropout(b, tandem_zoo_join_name(scope, "gelu.dropout").text, t, f->mlp_dropout);
+    t = tandem_zoo_linear(b, tandem_zoo_join_name(scope, "fc2").text, t, f->width, residual);
+    return tandem_build_dropout(b, tandem_zoo_join_name(scope, "dropout").text, t, f->dropout);
 }
 
-static int blocks_norm_behind(tandem_builder *b, int x, const tandem_zoo_transformer *f)
+static int build_post_norm_blocks(tandem_builder *b, int x, const tandem_zoo_transformer *f)
 {
     for (int64_t i = 0; i < f->depth; i++) {
         char scope[32];
         (void)snprintf(scope, sizeof scope, "block%" PRId64, i);
-        int t = attention(b, tandem_zoo_in(scope, "attention").text, x, f, deviation);
-        x = tandem_build_add(b, tandem_zoo_in(scope, "add1").text, x, t);
-        x = tandem_build_layernorm(b, tandem_zoo_in(scope, "norm1").text, x);
-        t = mlp(b, tandem_zoo_in(scope, "mlp").text, x, f, deviation);
-        x = tandem_build_add(b, tandem_zoo_in(scope, "add2").text, x, t);
-        x = tandem_build_layernorm(b, tandem_zoo_in(scope, "norm2").text, x);
+        int t = build_attention(b, tandem_zoo_join_name(scope, "attention").text, x, f, deviation);
+        x = tandem_build_add(b, tandem_zoo_join_name(scope, "add1").text, x, t);
+        x = tandem_build_layernorm(b, tandem_zoo_join_name(scope, "norm1").text, x);
+        t = build_transformer_mlp(b, tandem_zoo_join_name(scope, "mlp").text, x, f, deviation);
+        x = tandem_build_add(b, tandem_zoo_join_name(scope, "add2").text, x, t);
+        x = tandem_build_layernorm(b, tandem_zoo_join_name(scope, "norm2").text, x);
     }
     return x;
 }
@@ -103,23 +104,23 @@ static int blocks_norm_behind(tandem_builder *b, int x, const tandem_zoo_transfo
 int tandem_zoo_blocks(tandem_builder *b, int x, const tandem_zoo_transformer *f)
 {
     const float residual = deviation / sqrtf(2 * (float)f->depth);
-    if (f->norm_behind) return blocks_norm_behind(b, x, f);
+    if (f->post_norm) return build_post_norm_blocks(b, x, f);
     for (int64_t i = 0; i < f->depth; i++) {
         char scope[32];
         (void)snprintf(scope, sizeof scope, "block%" PRId64, i);
-        int t = tandem_build_layernorm(b, tandem_zoo_in(scope, "norm1").text, x);
-        t = attention(b, tandem_zoo_in(scope, "attention").text, t, f, residual);
-        x = tandem_build_add(b, tandem_zoo_in(scope, "add1").text, x, t);
-        t = tandem_build_layernorm(b, tandem_zoo_in(scope, "norm2").text, x);
-        t = mlp(b, tandem_zoo_in(scope, "mlp").text, t, f, residual);
-        x = tandem_build_add(b, tandem_zoo_in(scope, "add2").text, x, t);
+        int t = tandem_build_layernorm(b, tandem_zoo_join_name(scope, "norm1").text, x);
+        t = build_attention(b, tandem_zoo_join_name(scope, "attention").text, t, f, residual);
+        x = tandem_build_add(b, tandem_zoo_join_name(scope, "add1").text, x, t);
+        t = tandem_build_layernorm(b, tandem_zoo_join_name(scope, "norm2").text, x);
+        t = build_transformer_mlp(b, tandem_zoo_join_name(scope, "mlp").text, t, f, residual);
+        x = tandem_build_add(b, tandem_zoo_join_name(scope, "add2").text, x, t);
     }
     return tandem_build_layernorm(b, "norm", x);
 }
 
-int tandem_zoo_first(tandem_builder *b, const char *name, int x)
+int tandem_zoo_first_token(tandem_builder *b, const char *name, int x)
 {
     const int64_t flat[2] = {tandem_builder_batch(b), tandem_shape_last(tandem_builder_shape(b, x))};
     x = tandem_build_slice(b, name, x, 0, 1);
-    return tandem_build_reshape(b, tandem_zoo_in(name, "flat").text, x, 2, flat);
+    return tandem_build_reshape(b, tandem_zoo_join_name(name, "flat").text, x, 2, flat);
 }

@@ -16,7 +16,7 @@ static const tandem_model_option options[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error *error)
+static tandem_status build_vit_b16(tandem_builder *b, const int64_t *value, tandem_error *error)
 {
     tandem_status status = tandem_zoo_patch_check("vit_b16", value[IMAGE], value[PATCH], error);
     if (status == TANDEM_OK) status = tandem_zoo_heads_check("vit_b16", value[WIDTH], value[HEADS], error);
@@ -24,19 +24,19 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
     int x = tandem_zoo_images(b, value[IMAGE]);
     const int label = tandem_build_labels(b, "label", 1);
     x = tandem_zoo_patches(b, x, value[PATCH], value[WIDTH]);
-    x = tandem_build_prepend(b, "class", x, 0.02f);
+    x = tandem_build_concat_token(b, "class", x, 0.02f);
     x = tandem_build_bias(b, "position", x, 2, 0.02f);
-    const tandem_zoo_transformer form = {.batch = tandem_builder_batch(b),
-                                         .length = tandem_builder_shape(b, x)->dim[1],
-                                         .width = value[WIDTH],
-                                         .depth = value[LAYERS],
-                                         .heads = value[HEADS],
-                                         .ratio = 4,
-                                         .dropout = tandem_zoo_share(value[DROPOUT]),
-                                         .drop_inner = tandem_zoo_share(value[DROPOUT])};
-    x = tandem_build_dropout(b, "position.dropout", x, form.dropout);
-    x = tandem_zoo_blocks(b, x, &form);
-    x = tandem_zoo_first(b, "class.out", x);
+    const tandem_zoo_transformer config = {.batch = tandem_builder_batch(b),
+                                           .length = tandem_builder_shape(b, x)->dim[1],
+                                           .width = value[WIDTH],
+                                           .depth = value[LAYERS],
+                                           .heads = value[HEADS],
+                                           .ratio = 4,
+                                           .dropout = tandem_zoo_fraction(value[DROPOUT]),
+                                           .mlp_dropout = tandem_zoo_fraction(value[DROPOUT])};
+    x = tandem_build_dropout(b, "position.dropout", x, config.dropout);
+    x = tandem_zoo_blocks(b, x, &config);
+    x = tandem_zoo_first_token(b, "class.out", x);
     x = tandem_zoo_linear(b, "head", x, value[CLASSES], 0.02f);
     tandem_build_cross_entropy(b, "loss", x, label);
     return TANDEM_OK;
@@ -50,5 +50,5 @@ const tandem_zoo_model tandem_zoo_vit_b16 = {
                   .beta2 = 0.999f,
                   .epsilon = 1e-8f,
                   .decay = 0.3f},
-    .build = build,
+    .build = build_vit_b16,
 };

@@ -16,7 +16,7 @@ static const tandem_model_option options[] = {
 };
 
 /* (batch, tokens, width) → (batch, width): the mean */
-static int mean(tandem_builder *b, int x, int64_t tokens, int64_t width)
+static int build_token_mean(tandem_builder *b, int x, int64_t tokens, int64_t width)
 {
     const int64_t column[4] = {tandem_builder_batch(b), tokens, 1, width}, flat[2] = {column[0], width};
     x = tandem_build_reshape(b, "column", x, 4, column);
@@ -24,7 +24,7 @@ static int mean(tandem_builder *b, int x, int64_t tokens, int64_t width)
     return tandem_build_reshape(b, "flatten", x, 2, flat);
 }
 
-static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error *error)
+static tandem_status build_vit_tiny(tandem_builder *b, const int64_t *value, tandem_error *error)
 {
     tandem_status status = tandem_zoo_patch_check("vit_tiny", value[IMAGE], value[PATCH], error);
     if (status == TANDEM_OK) status = tandem_zoo_heads_check("vit_tiny", value[WIDTH], value[HEADS], error);
@@ -33,18 +33,18 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
     const int label = tandem_build_labels(b, "label", 1);
     x = tandem_zoo_patches(b, x, value[PATCH], value[WIDTH]);
     const int64_t tokens = tandem_builder_shape(b, x)->dim[1];
-    const tandem_zoo_transformer form = {.batch = tandem_builder_batch(b),
-                                         .length = tokens,
-                                         .width = value[WIDTH],
-                                         .depth = value[DEPTH],
-                                         .heads = value[HEADS],
-                                         .ratio = value[MLP],
-                                         .dropout = tandem_zoo_share(value[DROPOUT]),
-                                         .drop_inner = tandem_zoo_share(value[DROPOUT])};
+    const tandem_zoo_transformer config = {.batch = tandem_builder_batch(b),
+                                           .length = tokens,
+                                           .width = value[WIDTH],
+                                           .depth = value[DEPTH],
+                                           .heads = value[HEADS],
+                                           .ratio = value[MLP],
+                                           .dropout = tandem_zoo_fraction(value[DROPOUT]),
+                                           .mlp_dropout = tandem_zoo_fraction(value[DROPOUT])};
     x = tandem_build_bias(b, "position", x, 2, 0.02f);
-    x = tandem_build_dropout(b, "position.dropout", x, form.dropout);
-    x = tandem_zoo_blocks(b, x, &form);
-    x = mean(b, x, tokens, value[WIDTH]);
+    x = tandem_build_dropout(b, "position.dropout", x, config.dropout);
+    x = tandem_zoo_blocks(b, x, &config);
+    x = build_token_mean(b, x, tokens, value[WIDTH]);
     x = tandem_zoo_linear(b, "head", x, value[CLASSES], 0.02f);
     tandem_build_cross_entropy(b, "loss", x, label);
     return TANDEM_OK;
@@ -58,5 +58,5 @@ const tandem_zoo_model tandem_zoo_vit_tiny = {
                   .beta2 = 0.999f,
                   .epsilon = 1e-8f,
                   .decay = 0.05f},
-    .build = build,
+    .build = build_vit_tiny,
 };

@@ -22,10 +22,10 @@ enum { TANDEM_ZOO_MAX_OPTION = 9 };
 
 /* tandem_graph_open for slurmctld, whom a user's text must neither hold up nor make open a file: a name is
  * looked for among the models above alone, it is no path, and the building stops where it has taken *n_op
- * operators: TANDEM_OVER_LIMIT. With any other graph *n_op is how many it was built of, before some were
+ * operators: TANDEM_LIMIT_EXCEEDED. With any other graph *n_op is how many it was built of, before some were
  * joined. */
-tandem_status tandem_graph_open_within(tandem_graph **graph, const char *model, int64_t batch, int *n_op,
-                                       tandem_error *error);
+tandem_status tandem_graph_open_limited(tandem_graph **graph, const char *model, int64_t batch, int *n_op,
+                                        tandem_error *error);
 
 /* The option "image" holds three numbers in one: sizes below 2^16. A single number N means NxN, with the
  * channels of the default. */
@@ -37,8 +37,8 @@ tandem_status tandem_graph_open_within(tandem_graph **graph, const char *model, 
      "height x width x channels of a sample"}
 #define TANDEM_ZOO_CLASSES_OPTION {"classes", 10, 2, 65536, "number of classes"}
 /* Of models published for ImageNet; `least` is the smallest height and width they can read. */
-#define TANDEM_ZOO_IMAGENET_OPTION(least)                                                                    \
-    {"image", TANDEM_ZOO_IMAGE(224, 224, 3), TANDEM_ZOO_IMAGE(least, least, 1),                              \
+#define TANDEM_ZOO_IMAGENET_OPTION(min_size)                                                                    \
+    {"image", TANDEM_ZOO_IMAGE(224, 224, 3), TANDEM_ZOO_IMAGE(min_size, min_size, 1),                              \
      TANDEM_ZOO_IMAGE(4096, 4096, 64), "height x width x channels of a sample; 64 is 64x64x3"}
 #define TANDEM_ZOO_IMAGENET_CLASSES_OPTION {"classes", 1000, 2, 65536, "number of classes"}
 /* clang-format on */
@@ -50,12 +50,12 @@ enum { TANDEM_ZOO_HEAD_MLM, TANDEM_ZOO_HEAD_CLASS };
      "mlm: predicts hidden tokens, 15 %; class: one of a whole sample"}
 /* clang-format on */
 /* The option "dropout" is a share, held in parts of 10000. */
-enum { TANDEM_ZOO_SHARE = 10000 };
+enum { TANDEM_ZOO_FRACTION = 10000 };
 /* clang-format off */
 #define TANDEM_ZOO_DROPOUT_OPTION                                                                            \
-    {"dropout", 0, 0, TANDEM_ZOO_SHARE * 9 / 10, "share of numbers dropped, where the published model drops some; 0.1 for one"}
+    {"dropout", 0, 0, TANDEM_ZOO_FRACTION * 9 / 10, "share of numbers dropped, where the published model drops some; 0.1 for one"}
 /* clang-format on */
-static inline float tandem_zoo_share(int64_t value) { return (float)value / TANDEM_ZOO_SHARE; }
+static inline float tandem_zoo_fraction(int64_t value) { return (float)value / TANDEM_ZOO_FRACTION; }
 static inline int64_t tandem_zoo_height(int64_t image) { return image >> 32; }
 static inline int64_t tandem_zoo_width(int64_t image) { return image >> 16 & 0xffff; }
 static inline int64_t tandem_zoo_channels(int64_t image) { return image & 0xffff; }
@@ -64,7 +64,7 @@ static inline int64_t tandem_zoo_channels(int64_t image) { return image & 0xffff
 typedef struct tandem_zoo_name {
     char text[64];
 } tandem_zoo_name;
-tandem_zoo_name tandem_zoo_in(const char *scope, const char *part);
+tandem_zoo_name tandem_zoo_join_name(const char *scope, const char *part);
 
 /* linear and bias: "name", "name.bias". */
 int tandem_zoo_linear(tandem_builder *b, const char *name, int x, int64_t n, float deviation);
@@ -89,17 +89,17 @@ int tandem_zoo_pooled_head(tandem_builder *b, int x, int64_t classes, float devi
  * form, and the norms' epsilon 1e-5, whatever was published. */
 typedef struct tandem_zoo_transformer {
     int64_t batch, length, width, depth, heads, ratio; /* ratio: inner width of the mlp / width */
-    int causal, norm_behind;
-    float dropout;      /* of what joins the residual stream */
-    float drop_weights; /* of the attention's weights */
-    float drop_inner;   /* of the mlp's inner numbers */
+    int causal, post_norm;
+    float dropout;           /* of what joins the residual stream */
+    float attention_dropout; /* of the attention's weights */
+    float mlp_dropout;       /* of the mlp's inner numbers */
 } tandem_zoo_transformer;
-int tandem_zoo_blocks(tandem_builder *b, int x, const tandem_zoo_transformer *form);
+int tandem_zoo_blocks(tandem_builder *b, int x, const tandem_zoo_transformer *config);
 /* Images as rows: a convolution of patches with its bias, "patch"; (batch, height, width, channels) → (batch,
  * patches, width). */
 int tandem_zoo_patches(tandem_builder *b, int x, int64_t patch, int64_t width);
 /* The first row of each sample: (batch, length, width) → (batch, width). */
-int tandem_zoo_first(tandem_builder *b, const char *name, int x);
+int tandem_zoo_first_token(tandem_builder *b, const char *name, int x);
 /* TANDEM_USAGE where width is no multiple of heads; where height or width of the image are none of the patch;
  * where a sequence is longer than the table of its positions. */
 tandem_status tandem_zoo_heads_check(const char *model, int64_t width, int64_t heads, tandem_error *error);

@@ -57,7 +57,7 @@ typedef struct tandem_allocation {
 
 typedef struct tandem_policy {
     const char *name, *meaning;
-    /* Leaves its plan in the replayer. TANDEM_NO_FIT where no plan it can reach fits memory: says which
+    /* Leaves its plan in the replayer. TANDEM_INFEASIBLE where no plan it can reach fits memory: says which
      * device, the bytes of the smallest plan and the limit. */
     tandem_status (*allocate)(const tandem_allocation_problem *problem, tandem_allocation *allocation,
                               tandem_error *error);
@@ -83,7 +83,7 @@ tandem_status tandem_certify(tandem_certificate *certificate, const tandem_alloc
 
 /* tandem_plan_verify: whether a plan is what it says, by the public replay call alone: precisions that exist,
  * step and peak memory as replayed, within its target and the cluster's memory, its sensitivity, and its
- * bound anew. TANDEM_OK with what was found in *allocation; TANDEM_NO_FIT where it breaks a limit;
+ * bound anew. TANDEM_OK with what was found in *allocation; TANDEM_INFEASIBLE where it breaks a limit;
  * TANDEM_MALFORMED where a figure in it is not what comes out here: names it, both values. */
 tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_plan *plan,
                                  const tandem_allocation_problem *problem, tandem_error *error);
@@ -106,7 +106,7 @@ typedef struct tandem_goal {
 
 /* tandem_allocate_for: tandem_allocate, for any objective: the others by bisection over what they minimise,
  * with an answer of the policy at each place, to within 1/4096 of the value. As good as the policy is: what a
- * policy does not find counts as not there. TANDEM_NO_FIT names the limits that cannot be had together;
+ * policy does not find counts as not there. TANDEM_INFEASIBLE names the limits that cannot be had together;
  * TANDEM_USAGE for a policy that knows no target, and for TANDEM_MINIMIZE_STEP with a target. Cost: some 15
  * allocations. */
 tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocation, const tandem_goal *goal,
@@ -230,9 +230,9 @@ typedef struct tandem_batch_choice {
 /* tandem_batch_choose: how to split global_batch among the classes, and which precisions go with it: the
  * least sensitivity within target_ns, or where that is 0 within the fastest step found over all splits times
  * 1 + slowdown. Integers a rank, the same for all ranks of a class. TANDEM_USAGE where there is no such
- * split; TANDEM_MISSING where none has all its costs (of the most even one: what it lacks); TANDEM_NO_FIT.
- * *choice: release it with tandem_batch_choice_free; unchanged on error. Cost: some tens to hundreds of
- * allocations by policy greedy, three by `policy`. */
+ * split; TANDEM_MISSING where none has all its costs (of the most even one: what it lacks);
+ * TANDEM_INFEASIBLE. *choice: release it with tandem_batch_choice_free; unchanged on error. Cost: some tens
+ * to hundreds of allocations by policy greedy, three by `policy`. */
 tandem_status tandem_batch_choose(tandem_batch_choice *choice, const tandem_cluster *cluster,
                                   int64_t global_batch, const tandem_batch_source *source,
                                   const tandem_policy *policy, const char *method, int64_t target_ns,

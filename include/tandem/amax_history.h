@@ -32,7 +32,7 @@ typedef struct tandem_amax_history {
 /* 1 ≤ window ≤ TANDEM_AMAX_WINDOW, |margin| ≤ TANDEM_AMAX_MARGIN: TANDEM_USAGE if not. */
 tandem_status tandem_amax_history_init(tandem_amax_history *history, int window, int margin,
                                        tandem_error *error);
-/* TANDEM_OVER_LIMIT where amax is not finite: the history is untouched, the range stays. */
+/* TANDEM_LIMIT_EXCEEDED where amax is not finite: the history is untouched, the range stays. */
 tandem_status tandem_amax_history_add(tandem_amax_history *history, float amax, tandem_error *error);
 /* −1 before the first amax, 0 where all were 0: quantise with TANDEM_SCALE_TENSOR then. At most FLT_MAX. */
 float tandem_amax_history_range(const tandem_amax_history *history);

@@ -213,7 +213,7 @@ typedef struct tandem_executor_options {
     int64_t global_batch; /* over all ranks and micro-steps */
     /* of this rank within it; its micro-steps take one local batch behind the other from there */
     int64_t first_sample;
-    /* NULL = none; more than that is TANDEM_NO_FIT before anything is allocated */
+    /* NULL = none; more than that is TANDEM_INFEASIBLE before anything is allocated */
     const uint64_t *memory_limit_bytes;
     int without_all_reduce; /* 1: no all-reduce: a profile of one device */
     /* 1: times of single tasks are wanted. Where taking them costs something (a card) there are none
@@ -233,7 +233,8 @@ typedef struct tandem_executor_options {
     float loss_scale;
     /* 1: executor_evaluate may be called: its kernels are made, and have a place in memory, from the begin */
     int with_evaluation;
-    int allow_nan; /* 1: a loss or gradient that is not finite does not end the step with TANDEM_OVER_LIMIT */
+    /* 1: a loss or gradient that is not finite does not end the step with TANDEM_LIMIT_EXCEEDED */
+    int allow_nan;
 } tandem_executor_options;
 
 /* --- A checkpoint: a training in a file, taken up again to the bit (docs/training.md, backend/checkpoint.h) ---- */
@@ -305,8 +306,8 @@ typedef struct tandem_backend_api {
                                       tandem_error *error);
 
     /* All ranks together, but with without_all_reduce. Before anything large is allocated, memory is held
-     * against the limit of every rank (TANDEM_NO_FIT) and what the ranks of a machine need against what is
-     * available there (TANDEM_NO_MEMORY): the same error on every rank, with the bytes by category and a
+     * against the limit of every rank (TANDEM_INFEASIBLE) and what the ranks of a machine need against what
+     * is available there (TANDEM_NO_MEMORY): the same error on every rank, with the bytes by category and a
      * batch that fits. */
     tandem_status (*executor_open)(tandem_executor **executor, tandem_worker *worker,
                                    const tandem_executor_options *options, tandem_error *error);
@@ -314,7 +315,7 @@ typedef struct tandem_backend_api {
     /* The learning rate from the next step on; the optimizer's before the first call. */
     void (*executor_set_rate)(tandem_executor *executor, float rate);
     /* One training step. *loss: mean over the global batch, the same on every rank. Step `index` decides
-     * samples and draws. TANDEM_OVER_LIMIT where the loss or a reduced gradient is not finite: names the
+     * samples and draws. TANDEM_LIMIT_EXCEEDED where the loss or a reduced gradient is not finite: names the
      * first such operator in backward order and the step (counted from 1); the weights are then of no use. */
     tandem_status (*executor_step)(tandem_executor *executor, int64_t index, double *loss,
                                    tandem_error *error);
@@ -355,9 +356,9 @@ typedef struct tandem_backend_api {
      * those of the file. Errors of checkpoint_inspect, the same on every rank; *info unchanged. */
     tandem_status (*executor_restore)(tandem_executor *executor, const char *path,
                                       tandem_checkpoint_info *info, tandem_error *error);
-    /* Reads all of a file, against its checksums and the graph. TANDEM_FOREIGN (no checkpoint, or of another
-     * version), TANDEM_MALFORMED (cut short, damaged), TANDEM_WRONG_MODEL (another model or optimizer),
-     * TANDEM_IO. */
+    /* Reads all of a file, against its checksums and the graph. TANDEM_WRONG_FORMAT (no checkpoint, or of
+     * another version), TANDEM_MALFORMED (cut short, damaged), TANDEM_WRONG_MODEL (another model or
+     * optimizer), TANDEM_IO. */
     tandem_status (*checkpoint_inspect)(tandem_checkpoint_info *info, const char *path,
                                         const tandem_graph *graph, tandem_error *error);
 

@@ -15,11 +15,11 @@ enum { TANDEM_DEVICE_NAME = 48, TANDEM_MAX_CLASS = 32 };
  * source. Times are predicted from it (predictor.h). */
 typedef struct tandem_gpu_spec {
     /* peak, by type in which operands are multiplied; 0 = it has no units for that */
-    double flops_per_s[TANDEM_N_RATE];
-    double compute_efficiency[TANDEM_N_RATE]; /* share of it that large products reach */
-    double bytes_per_s;                       /* peak of its memory */
-    double memory_efficiency;                 /* share of it that streaming kernels reach */
-    int64_t launch_ns;                        /* from one small kernel to the next */
+    double flops_per_s[TANDEM_N_COMPUTE_DTYPE];
+    double compute_efficiency[TANDEM_N_COMPUTE_DTYPE]; /* share of it that large products reach */
+    double bytes_per_s;                                /* peak of its memory */
+    double memory_efficiency;                          /* share of it that streaming kernels reach */
+    int64_t launch_ns;                                 /* from one small kernel to the next */
     int n_sm; /* multiprocessors, each of which works on one tile of a product */
 } tandem_gpu_spec;
 
@@ -28,7 +28,7 @@ typedef struct tandem_device {
     char name[TANDEM_DEVICE_NAME];
     char meaning[96];
     unsigned precisions;    /* bit p: it can run precision p */
-    tandem_dtype amp_dtype; /* what TANDEM_WIDER means on it: bf16 or f16 where that is fast, else f32 */
+    tandem_dtype amp_dtype; /* what TANDEM_AMP means on it: bf16 or f16 where that is fast, else f32 */
     uint64_t memory_bytes;  /* 0 = not known */
     /* 1: products of numbers of a byte take both operands along the dimension that they sum over, so that
      * casts write column-wise copies (step.h): the tensor units of cards */

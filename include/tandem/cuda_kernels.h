@@ -122,7 +122,7 @@ typedef struct tandem_cuda_sums_call {
     tandem_dtype to;        /* TANDEM_F32, TANDEM_BF16 or TANDEM_F16 */
     tandem_scaling scaling; /* of a: TANDEM_SCALE_ROW: [rows], else one */
     const float *a_scale, *b_scale;
-    int adds;
+    int accumulate;
 } tandem_cuda_sums_call;
 tandem_status tandem_cuda_kernels_scale_sums(const tandem_cuda_sums_call *call, tandem_cuda_stream stream,
                                              tandem_error *error);

@@ -60,7 +60,7 @@ const tandem_data_set *tandem_data_set_at(int i);
 tandem_status tandem_data_find(char *path, size_t size, const char *name, tandem_error *error);
 
 /* tandem_data_order: the order of the training samples of one epoch: a permutation of 0 … n−1 that depends on
- * nothing but seed and epoch (Fisher–Yates over Philox draws, purpose TANDEM_DRAW_SHUFFLE; every permutation
+ * nothing but seed and epoch (Fisher–Yates over Philox draws, purpose TANDEM_RNG_SHUFFLE; every permutation
  * equally likely to within n/2^64). order[n], n ≤ 2^32. O(n). */
 void tandem_data_order(int64_t *order, int64_t n, uint64_t seed, int64_t epoch);
 
@@ -104,7 +104,7 @@ void tandem_data_read_text_class(const tandem_data *data, int test, int64_t samp
 /* tandem_data_mask: hides n of `length` tokens, to be predicted from the others (n ≤ length): labels become
  * the token at the places that are hidden, −1 elsewhere; a hidden token becomes `mask` eight times of ten,
  * one of 0 … n_symbol−1 once, and stays once. Every choice of places is equally likely; it depends on seed
- * and sample alone (Philox, TANDEM_DRAW_MASK). Source: Devlin et al., NAACL 2019, section 3.1. O(length). */
+ * and sample alone (Philox, TANDEM_RNG_MASK). Source: Devlin et al., NAACL 2019, section 3.1. O(length). */
 void tandem_data_mask(int32_t *tokens, int32_t *label, int64_t length, int64_t n, int32_t mask,
                       int64_t n_symbol, uint64_t seed, int64_t sample);
 

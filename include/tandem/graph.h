@@ -34,11 +34,11 @@ typedef enum tandem_precision {
 
 typedef struct tandem_precision_row {
     const char *name;
-    tandem_dtype forward, dgrad, wgrad, second, accumulator, output, saved, multiplied;
+    tandem_dtype forward, dgrad, wgrad, other_operand_dtype, accumulator, output, saved, product_dtype;
 } tandem_precision_row;
 const tandem_precision_row *tandem_precision_get(tandem_precision precision);
 /* Type in which a product of `precision` multiplies operands of type `operand`: that, or TANDEM_TF32. */
-tandem_dtype tandem_precision_multiplies(tandem_precision precision, tandem_dtype operand);
+tandem_dtype tandem_precision_product_dtype(tandem_precision precision, tandem_dtype operand);
 /* By name. TANDEM_UNKNOWN_NAME with the nearest one. */
 tandem_status tandem_precision_find(tandem_precision *precision, const char *name, tandem_error *error);
 
@@ -57,12 +57,12 @@ typedef enum tandem_op_class {
     TANDEM_DEPENDENT,
     TANDEM_FIXED
 } tandem_op_class;
-typedef enum tandem_backward {
-    TANDEM_BACKWARD_ABSENT,
-    TANDEM_BACKWARD_TASK,
-    TANDEM_BACKWARD_SAME,
-    TANDEM_BACKWARD_BESIDE
-} tandem_backward;
+typedef enum tandem_grad_kind {
+    TANDEM_GRAD_ABSENT,
+    TANDEM_GRAD_TASK,
+    TANDEM_GRAD_IDENTITY,
+    TANDEM_GRAD_FUSED
+} tandem_grad_kind;
 enum { TANDEM_SAVES_NOTHING = 0, TANDEM_SAVES_INPUT = 1, TANDEM_SAVES_OUTPUT = 2, TANDEM_SAVES_AUX = 4 };
 
 typedef struct tandem_op_row {
@@ -71,7 +71,7 @@ typedef struct tandem_op_row {
     int n_input, n_parameter;
     unsigned precisions; /* bit p: the operator exists in precision p; 0 = not adjustable */
     unsigned saves;      /* TANDEM_SAVES_… */
-    tandem_backward dgrad, wgrad;
+    tandem_grad_kind dgrad, wgrad;
     float range;
 } tandem_op_row;
 const tandem_op_row *tandem_op_row_get(tandem_op_kind kind);
@@ -124,8 +124,8 @@ typedef struct tandem_parameter {
     tandem_shape shape;
     int64_t elements;
     tandem_init init;
-    float deviation; /* with TANDEM_INIT_NORMAL */
-    int decays;      /* whether weight decay applies (matrices yes, biases and norms no) */
+    float deviation;      /* with TANDEM_INIT_NORMAL */
+    int has_weight_decay; /* whether weight decay applies (matrices yes, biases and norms no) */
 } tandem_parameter;
 /* A parameter's name, by which files of weights know it: that of its operator, with ".weight" behind a
  * linear's, conv2d's, embedding's and a norm's scale, and ".bias" behind a norm's shift. "head.weight",
@@ -194,7 +194,7 @@ typedef struct tandem_model_option {
     const char *name;
     /* "image", written HxWxC, holds H << 32 | W << 16 | C; each of the three has its range.
      * "head" is a choice by name, numbered from 0 */
-    int64_t fallback, least, most;
+    int64_t default_value, min_value, max_value;
     const char *meaning;
 } tandem_model_option;
 /* An option's value as it is written in a model's name: "256", "28x28x1", "mlm". Returns text. */

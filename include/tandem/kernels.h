@@ -79,9 +79,9 @@ typedef struct tandem_quantise_call {
     float *amax; /* result: the largest magnitude of all of x, NaN where one is in it; NULL = not wanted */
 } tandem_quantise_call;
 
-/* tandem_kernels_quantise: TANDEM_OVER_LIMIT where a scale would have to be taken from a NaN or an infinity;
- * q is then undefined (with TANDEM_SCALE_TENSOR untouched). With a known range a NaN becomes −127 and
- * infinities ±127: look at *amax. rows·⌈columns/8⌉ + block ≤ 2^32 with rounding. */
+/* tandem_kernels_quantise: TANDEM_LIMIT_EXCEEDED where a scale would have to be taken from a NaN or an
+ * infinity; q is then undefined (with TANDEM_SCALE_TENSOR untouched). With a known range a NaN becomes −127
+ * and infinities ±127: look at *amax. rows·⌈columns/8⌉ + block ≤ 2^32 with rounding. */
 tandem_status tandem_kernels_quantise(const tandem_kernels *kernels, const tandem_quantise_call *call,
                                       tandem_error *error);
 
@@ -145,7 +145,7 @@ typedef struct tandem_product_s8 {
     const float *column_scale; /* n of them, or NULL */
     const float *bias;         /* n of them, or NULL */
     void *workspace;           /* 64-byte aligned */
-    int adds;                  /* 1: C += A·B; f32 and bf16 */
+    int accumulate;            /* 1: C += A·B; f32 and bf16 */
 } tandem_product_s8;
 
 /* Bytes of the workspace: grows with k up to some MiB, not with m·n. 0 where an argument is not allowed. */

@@ -87,9 +87,9 @@ const tandem_mckp_policy *tandem_mckp_policy_get(int index);
  *             (each byte, where only bytes are limited; each part of its limit, where both are) and fits,
  *             until none does
  *   "bound"   the lower bound of a linear program, and the best choices met while it was solved
- * The bound of the last two is Lagrangian. TANDEM_NO_FIT where no choices keep the limits (says how little
- * time and how few bytes are possible), or the policy found none; TANDEM_UNKNOWN_NAME; TANDEM_NO_MEMORY.
- * *answer unchanged on error. */
+ * The bound of the last two is Lagrangian. TANDEM_INFEASIBLE where no choices keep the limits (says how
+ * little time and how few bytes are possible), or the policy found none; TANDEM_UNKNOWN_NAME;
+ * TANDEM_NO_MEMORY. *answer unchanged on error. */
 tandem_status tandem_mckp_solve(tandem_mckp_answer *answer, const tandem_mckp *mckp, const char *policy,
                                 double time_limit_s, tandem_error *error);
 

@@ -17,12 +17,12 @@ extern "C" {
 
 #define TANDEM_STATUS_TABLE(ROW)                                                                             \
     ROW(OK, 0, "done")                                                                                       \
-    ROW(NO_FIT, 1, "no plan fits the limits asked for")                                                      \
-    ROW(OVER_LIMIT, 1, "a figure lies over the limit asked for")                                             \
+    ROW(INFEASIBLE, 1, "no plan fits the limits asked for")                                                  \
+    ROW(LIMIT_EXCEEDED, 1, "a figure lies over the limit asked for")                                         \
     ROW(USAGE, 2, "the command line or an argument is off")                                                  \
     ROW(UNKNOWN_NAME, 2, "no such name")                                                                     \
     ROW(MALFORMED, 3, "an input cannot be read as what it should be")                                        \
-    ROW(FOREIGN, 3, "a file belongs to something else, or to another version")                               \
+    ROW(WRONG_FORMAT, 3, "a file belongs to something else, or to another version")                          \
     ROW(WRONG_GRAPH, 3, "a graph breaks a rule of its operators")                                            \
     ROW(WRONG_MODEL, 3, "a plan was made for another model, batch or cluster")                               \
     ROW(MISSING, 4, "something that is needed has not been measured")                                        \
@@ -30,7 +30,7 @@ extern "C" {
     ROW(NO_KERNEL, 4, "this device has no kernel for it")                                                    \
     ROW(NO_MEMORY, 5, "memory could not be had")                                                             \
     ROW(IO, 5, "a file could not be read or written")                                                        \
-    ROW(PEER, 6, "another rank failed")                                                                      \
+    ROW(RANK_FAILED, 6, "another rank failed")                                                               \
     ROW(BUG, 70, "tandem contradicts itself; please report it")
 
 #pragma push_macro("ROW") /* an including program may have one of its own */
@@ -48,8 +48,8 @@ enum { TANDEM_ERROR_TEXT = 1024 };
 /* Filled where an error is born; callers add nothing to it. All zero means: no error. */
 typedef struct tandem_error {
     tandem_status status;
-    /* with TANDEM_PEER: the rank that failed, -1 = not known; else the rank that tells it where all ranks of
-     * a run have the same error, -1 = it is this process's own */
+    /* with TANDEM_RANK_FAILED: the rank that failed, -1 = not known; else the rank that tells it where all
+     * ranks of a run have the same error, -1 = it is this process's own */
     int rank;
     char text[TANDEM_ERROR_TEXT]; /* one or more sentences, no newline at the end */
 } tandem_error;

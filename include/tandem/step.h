@@ -40,7 +40,7 @@ typedef enum tandem_task_kind {
     TANDEM_TASK_FORWARD,
     TANDEM_TASK_CAST,          /* output of op, from → to */
     TANDEM_TASK_GRADIENT_CAST, /* gradient of the output of op, from → to */
-    TANDEM_TASK_RESTORE,       /* a saved input of op, from → to, for its backward pass */
+    TANDEM_TASK_SAVED_CAST,    /* a saved input of op, from → to, for its backward pass */
     TANDEM_TASK_WGRAD,
     TANDEM_TASK_DGRAD,
     /* gradient of a tensor that arrives over several edges, or (parameter ≥ 0) of a parameter over
@@ -88,13 +88,13 @@ typedef struct tandem_task {
     /* dgrad, wgrad, accumulate: 1: the result is added to what its last read is, the sum so far, and written
      * over it: write[0] takes its place in memory, and nobody reads the sum so far again. The same in all
      * plans */
-    int adds;
+    int accumulate;
     int bucket;                 /* reduce, update: which; else −1 */
     tandem_precision precision; /* of adjustable operators' tasks */
     tandem_dtype from; /* operand type; of a cast: what it reads; of a backward product: the gradient's */
     /* of an adjustable operator's dgrad and wgrad: its other operand's, the weight's or the saved
      * input's; of a dgrad that brings the gradients of both inputs: the second one's; else `from` */
-    tandem_dtype second;
+    tandem_dtype other_operand_dtype;
     tandem_dtype to; /* type of the result; of such a dgrad the first one's */
     int variant; /* 0 … TANDEM_MAX_VARIANT−1: which of the forms of this task this is: names its cost */
     int n_read, n_write;
@@ -106,7 +106,7 @@ typedef struct tandem_task {
 } tandem_task;
 
 typedef struct tandem_bucket {
-    int first_parameter_place, n_parameter; /* places in parameter_order */
+    int first_parameter_position, n_parameter; /* places in parameter_order */
     /* within the flat arrays of weights, gradients and optimizer state; aligned to 16 elements */
     int64_t start, elements;
     int ready_task; /* the task that completes it */
@@ -115,15 +115,15 @@ typedef struct tandem_bucket {
 
 /* What a step program can be laid out for beside a graph; all zero = one batch a step, all activations kept.
  * */
-enum { TANDEM_SEGMENTS_SQRT = -1, TANDEM_MAX_MICRO = 1024 };
+enum { TANDEM_RECOMPUTE_SQRT = -1, TANDEM_MAX_MICRO = 1024 };
 typedef struct tandem_step_options {
     /* micro-steps: gradients of so many local batches are summed before the one all-reduce and update; 0 = 1
      * */
     int n_micro;
     /* recomputation: the graph is cut into so many segments, as far as it has places where one tensor only is
-     * handed on; of all but the last, only this tensor is kept. 0, 1 = none; TANDEM_SEGMENTS_SQRT = as many
+     * handed on; of all but the last, only this tensor is kept. 0, 1 = none; TANDEM_RECOMPUTE_SQRT = as many
      * as the root of the number of such places (Chen, Xu, Zhang, Guestrin, arXiv:1604.06174, 2016) */
-    int n_segment;
+    int n_recompute_segment;
     struct tandem_cast_scaling {
         /* > 0: delayed scaling, from the largest magnitudes of so many casts before; 0, −1 = from the tensor
          * itself */
@@ -135,13 +135,14 @@ typedef struct tandem_step_options {
     int with_norm; /* 1: no update before the norm of all gradients is known */
     /* 1: every part of a tensor's gradient has memory of its own, and no dgrad adds to another one's: for
      * those who look at the parts */
-    int parts_apart;
+    int separate_partial_grads;
 } tandem_step_options;
 typedef struct tandem_cast_scaling tandem_cast_scaling;
-/* n_segment as a word: "none", "sqrt" or a whole number. TANDEM_USAGE says which words there are. */
-tandem_status tandem_recompute_parse(int *n_segment, const char *word, tandem_error *error);
+/* n_recompute_segment as a word: "none", "sqrt" or a whole number. TANDEM_USAGE says which words there are.
+ * */
+tandem_status tandem_recompute_parse(int *n_recompute_segment, const char *word, tandem_error *error);
 enum { TANDEM_RECOMPUTE_TEXT = 16 };
-char *tandem_recompute_print(char text[TANDEM_RECOMPUTE_TEXT], int n_segment); /* returns text */
+char *tandem_recompute_print(char text[TANDEM_RECOMPUTE_TEXT], int n_recompute_segment); /* returns text */
 /* "current" (window −1: it was said) or "delayed:window=16,margin=0", each of the two as given here where it
  * is left out. TANDEM_USAGE says what there is. */
 tandem_status tandem_cast_scaling_parse(tandem_cast_scaling *scaling, const char *text, tandem_error *error);
@@ -151,11 +152,11 @@ char *tandem_cast_scaling_print(char text[TANDEM_CAST_SCALING_TEXT], tandem_cast
 
 typedef struct tandem_step {
     const tandem_graph *graph; /* borrowed */
-    tandem_dtype amp_dtype;    /* of the device: what TANDEM_WIDER means (f32, bf16 or f16) */
+    tandem_dtype amp_dtype;    /* of the device: what TANDEM_AMP means (f32, bf16 or f16) */
     /* most bytes of gradients reduced together; a larger parameter has a bucket of its own */
     uint64_t bucket_bytes;
     tandem_precision *precision; /* [n_op] of adjustable operators; fp32 elsewhere */
-    tandem_dtype *native;        /* [n_op] type in which the operator writes its output */
+    tandem_dtype *output_dtype;  /* [n_op] type in which the operator writes its output */
     int n_task, n_value, n_bucket;
     int norm_task; /* −1 = there is none */
     tandem_task *task;
@@ -167,29 +168,29 @@ typedef struct tandem_step {
                                    a bucket is spare (bucket 0's carries the loss through the all-reduce) */
     struct tandem_step_index *index; /* internal: graph/step_index.h */
     tandem_step_options options;     /* as asked for, but n_micro ≥ 1 */
-    int n_segment;                   /* that the graph was cut into, 1 = it was not */
+    int n_recompute_segment;         /* that the graph was cut into, 1 = it was not */
 } tandem_step;
 
 /* tandem_step_open: the step program of a graph, all operators in fp32. bucket_bytes: gradients reduced
  * together (0 = 25 MiB). Borrows the graph. TANDEM_NO_MEMORY. Cost: O(operators + edges). */
-tandem_status tandem_step_open(tandem_step **step, const tandem_graph *graph, tandem_dtype wider,
+tandem_status tandem_step_open(tandem_step **step, const tandem_graph *graph, tandem_dtype amp_dtype,
                                uint64_t bucket_bytes, tandem_error *error);
 /* tandem_step_open_with: the same with micro-steps or recomputation; options NULL = all zero. TANDEM_USAGE:
  * more than TANDEM_MAX_MICRO micro-steps, or a number below 0. */
-tandem_status tandem_step_open_with(tandem_step **step, const tandem_graph *graph, tandem_dtype wider,
+tandem_status tandem_step_open_with(tandem_step **step, const tandem_graph *graph, tandem_dtype amp_dtype,
                                     uint64_t bucket_bytes, const tandem_step_options *options,
                                     tandem_error *error);
 void tandem_step_close(tandem_step *step); /* NULL is fine */
 /* The most segments that its graph can be cut into, whatever options it was opened with. Cost: O(operators
  * squared). */
-int tandem_step_most_segments(const tandem_step *step);
+int tandem_step_max_segments(const tandem_step *step);
 /* Whether a forward task or a cast of its output computes again what was dropped after the forward pass. */
-int tandem_step_is_again(const tandem_step *step, int task);
+int tandem_step_is_recomputed(const tandem_step *step, int task);
 /* Whether a task follows the last bucket's all-reduce, and the next step's forward pass follows it: the last
  * update; with a norm, that and all updates. */
-int tandem_step_begins(const tandem_step *step, int task);
+int tandem_task_wraps_iteration(const tandem_step *step, int task);
 /* How often a task of the list runs in one step. */
-int tandem_step_repeats(const tandem_step *step, const tandem_task *task);
+int tandem_step_runs_per_step(const tandem_step *step, const tandem_task *task);
 
 /* tandem_step_set: give one adjustable operator a precision; the field `precision` is for reading. Undone by
  * setting the old one. The caller has checked that the operator exists in it (op row). Types and activity are
@@ -204,18 +205,18 @@ void tandem_step_resolve(tandem_step *step);
 
 /* Where a cast to s8 has its range from: found in the tensor by a pass of its own, known in advance (op row),
  * or that of the casts before, whose history the pass that quantises goes on with. */
-typedef enum tandem_range {
+typedef enum tandem_range_source {
     TANDEM_RANGE_FOUND,
     TANDEM_RANGE_KNOWN,
     TANDEM_RANGE_DELAYED,
-    TANDEM_N_RANGE
-} tandem_range;
-const char *tandem_range_name(tandem_range range); /* "found", "known", "delayed" */
+    TANDEM_N_RANGE_SOURCE
+} tandem_range_source;
+const char *tandem_range_source_name(tandem_range_source range); /* "found", "known", "delayed" */
 /* The task with whose amax history (amax_history.h) task t of the current plan quantises: t itself, or the
  * cast that a cast of recomputation repeats; −1: with none. */
-int tandem_step_history(const tandem_step *step, int task);
+int tandem_step_amax_history(const tandem_step *step, int task);
 /* What a history takes in memory, padding included; 0 where the step has none. */
-uint64_t tandem_step_history_bytes(const tandem_step *step);
+uint64_t tandem_step_amax_history_bytes(const tandem_step *step);
 
 /* The matrices of which an active cast with two writes makes column-wise copies: write[0] is (batch, rows,
  * columns), write[1] (batch, columns, rows). Cost: O(readers). */
@@ -224,7 +225,7 @@ typedef struct tandem_matrices {
 } tandem_matrices;
 tandem_matrices tandem_step_matrices(const tandem_step *step, int task);
 /* Of a column-wise copy the value that it is of; of other values themselves. The two have one scale. */
-int tandem_value_rowwise(const tandem_step *step, int value);
+int tandem_value_untransposed(const tandem_step *step, int value);
 
 /* What a task's cost is filed under. Strings belong to the graph or are static. */
 typedef enum tandem_cost_kind { TANDEM_COST_OP, TANDEM_COST_CAST, TANDEM_COST_COLLECTIVE } tandem_cost_kind;
@@ -235,15 +236,16 @@ typedef struct tandem_cost_key {
     tandem_pass pass;
     tandem_dtype from, to; /* of a cast; of an operator: type of the operands and of the result */
     int64_t elements;      /* of a cast or a reduce */
-    tandem_range range;    /* of a cast to one byte: FOUND takes two passes, the others one; else FOUND */
-    int transposed_copy;   /* 1: of a cast that writes a column-wise copy, too */
+    /* of a cast to one byte: FOUND takes two passes, the others one; else FOUND */
+    tandem_range_source range_source;
+    int transposed_copy; /* 1: of a cast that writes a column-wise copy, too */
 } tandem_cost_key;
-/* tandem_step_key: the cost key of a task in its form `variant`; pass task->variant for the current plan's.
- * Returns 0 where the task has no such form. */
-int tandem_step_key(const tandem_step *step, int task, int variant, tandem_cost_key *key);
+/* tandem_step_cost_key: the cost key of a task in its form `variant`; pass task->variant for the current
+ * plan's. Returns 0 where the task has no such form. */
+int tandem_step_cost_key(const tandem_step *step, int task, int variant, tandem_cost_key *key);
 /* Bit v: with plans of these precisions (bit p: precision p) the task may take form v. Others need no cost.
  * */
-unsigned tandem_step_forms(const tandem_step *step, int task, unsigned precisions);
+unsigned tandem_step_variants(const tandem_step *step, int task, unsigned precisions);
 
 /* --- Values --------------------------------------------------------------------------------------------- */
 /* Ids of the values an executor binds itself. All follow views and gradients passed on unchanged. */

@@ -18,7 +18,7 @@ typedef struct tandem_store tandem_store;
 typedef enum tandem_store_mode { TANDEM_STORE_READ, TANDEM_STORE_WRITE } tandem_store_mode;
 
 /* tandem_store_open: WRITE makes the file (schema and all) where there is none, and migrates an older one;
- * READ refuses a missing file (TANDEM_MISSING: says to run `tandem profile`). TANDEM_FOREIGN: another
+ * READ refuses a missing file (TANDEM_MISSING: says to run `tandem profile`). TANDEM_WRONG_FORMAT: another
  * program's database, or a newer schema, or an older one opened for reading (names both versions).
  * TANDEM_MALFORMED: damaged. TANDEM_IO. A file that is refused is left as it was. */
 tandem_status tandem_store_open(tandem_store **store, const char *path, tandem_store_mode mode,

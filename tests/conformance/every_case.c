@@ -28,7 +28,7 @@ static void name_task(char *text, size_t size, const tandem_step *step, int t)
     const tandem_task *task = &step->task[t];
     snprintf(text, size, "%s of '%s' (%s, %s to %s%s)", tandem_task_kind_name(task->kind),
              step->graph->op[task->op].name, tandem_precision_get(task->precision)->name,
-             tandem_dtype_name(task->from), tandem_dtype_name(task->to), task->adds ? ", added" : "");
+             tandem_dtype_name(task->from), tandem_dtype_name(task->to), task->accumulate ? ", added" : "");
 }
 
 static void compare_output(bench *b, const case_array *got, const double *result, const double *bound,
@@ -124,34 +124,35 @@ static void check_adding_task(bench *b, tandem_step *step, int t, uint64_t key, 
     tandem_task *task = &step->task[t];
     const int is_of_input =
         task->kind == TANDEM_TASK_DGRAD || (task->kind == TANDEM_TASK_WGRAD && task->write[0] >= 0);
-    if (!is_of_input || !adds_gradient(step->graph, task->op)) return;
-    task->adds = 1;
+    if (!is_of_input || !can_accumulate_gradient(step->graph, task->op)) return;
+    task->accumulate = 1;
     task->read[task->n_read++] = task->write[0];
     check_task(b, step, t, key, what);
     task->read[--task->n_read] = -1;
-    task->adds = 0;
+    task->accumulate = 0;
 }
 
 /* --- All forms of a case -------------------------------------------------------------------------------- */
 
-typedef struct form {
+typedef struct task_variant {
     tandem_task_kind kind;
     int slot;
     tandem_precision precision;
-    tandem_dtype from, second, to;
-} form;
-typedef struct forms {
+    tandem_dtype from, other_operand_dtype, to;
+} task_variant;
+typedef struct variants {
     int n;
-    form form[256];
-} forms;
+    task_variant form[256];
+} variants;
 
-static int is_new(forms *seen, const tandem_task *task)
+static int is_new(variants *seen, const tandem_task *task)
 {
-    const form f = {task->kind, task->slot, task->precision, task->from, task->second, task->to};
+    const task_variant f = {task->kind, task->slot, task->precision, task->from, task->other_operand_dtype,
+                            task->to};
     for (int i = 0; i < seen->n; i++) {
-        const form *s = &seen->form[i];
+        const task_variant *s = &seen->form[i];
         if (s->kind == f.kind && s->slot == f.slot && s->precision == f.precision && s->from == f.from &&
-            s->second == f.second && s->to == f.to)
+            s->other_operand_dtype == f.other_operand_dtype && s->to == f.to)
             return 0;
     }
     if (seen->n < (int)(sizeof seen->form / sizeof seen->form[0])) seen->form[seen->n++] = f;
@@ -209,7 +210,7 @@ static int can_carry(const tandem_graph *graph, int op, tandem_precision precisi
     return op < 0 || tandem_op_row_get(graph->op[op].kind)->precisions >> precision & 1;
 }
 
-static void check_case(bench *b, const operator_case *c, tandem_dtype wider)
+static void check_case(bench *b, const operator_case *c, tandem_dtype amp_dtype)
 {
     case_graph made;
     tandem_step *step = NULL;
@@ -221,12 +222,12 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype wider)
         return;
     }
     const tandem_step_options options = {.transposed_copy = b->row->transposed_copy};
-    if (tandem_step_open_with(&step, made.graph, wider, 0, &options, &error) != TANDEM_OK) {
+    if (tandem_step_open_with(&step, made.graph, amp_dtype, 0, &options, &error) != TANDEM_OK) {
         bench_complain(b, "%s: %s", what, error.text);
         tandem_graph_close(made.graph);
         return;
     }
-    forms seen = {0};
+    variants seen = {0};
     const unsigned own = tandem_op_row_get(c->kind)->precisions;
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
         if ((own && !(own >> p & 1)) || !(b->row->precisions >> p & 1) || (!own && p > 0)) continue;
@@ -414,7 +415,7 @@ void bench_check_every_precision(bench *b)
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
             const tandem_op_row *row = tandem_op_row_get(operator_cases[i].kind);
             if (!(row->precisions >> p & b->row->precisions >> p & 1)) continue;
-            if (row->dgrad != TANDEM_BACKWARD_TASK ||
+            if (row->dgrad != TANDEM_GRAD_TASK ||
                 tandem_precision_get((tandem_precision)p)->forward == TANDEM_F32)
                 continue;
             check_precision(b, &operator_cases[i], (tandem_precision)p);

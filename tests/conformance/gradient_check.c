@@ -121,7 +121,7 @@ static double loss(subject *s, double *size)
                                .smoothing = case_smoothing,
                                .first_sample = case_first_place,
                                /* as operands_run's */
-                               .rng = {.seed = 1, .stream = {3, 1, TANDEM_DRAW_ACTIVATION}}};
+                               .rng = {.seed = 1, .stream = {3, 1, TANDEM_RNG_ACTIVATION}}};
     tandem_error error = {0};
     for (int k = 0; k < s->of_forward.n_in; k++) call.in[k] = s->of_forward.in[k].data;
     for (int k = 0; k < s->of_forward.n_out; k++) call.out[k] = s->of_forward.out[k].data;
@@ -229,7 +229,7 @@ static void hand_over(subject *s)
         copy(&d->in[3], &f->out[1]);
         copy(&d->in[4], &f->in[2]);
         break;
-    case TANDEM_OP_LABELLED:
+    case TANDEM_OP_GATHER_LABELLED:
     case TANDEM_OP_MAXPOOL: copy(&d->in[1], &f->out[1]); break;
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM:
@@ -255,7 +255,7 @@ static void check_gradients(subject *s)
     hand_over(s);
     if (s->dgrad >= 0 && run(s, &s->of_dgrad, s->dgrad)) {
         compare(s, 0, &s->of_dgrad.out[0], "dgrad");
-        if (row->wgrad == TANDEM_BACKWARD_BESIDE)
+        if (row->wgrad == TANDEM_GRAD_FUSED)
             for (int k = 1; k < s->of_dgrad.n_out; k++)
                 compare(s, k, &s->of_dgrad.out[k],
                         k == adds ? "dgrad, second input"
@@ -263,8 +263,8 @@ static void check_gradients(subject *s)
                                     "parameter");
     }
     if (s->wgrad >= 0 && run(s, &s->of_wgrad, s->wgrad)) compare(s, 1, &s->of_wgrad.out[0], "wgrad");
-    if ((row->dgrad == TANDEM_BACKWARD_TASK) != (s->dgrad >= 0) ||
-        (row->wgrad == TANDEM_BACKWARD_TASK) != (s->wgrad >= 0))
+    if ((row->dgrad == TANDEM_GRAD_TASK) != (s->dgrad >= 0) ||
+        (row->wgrad == TANDEM_GRAD_TASK) != (s->wgrad >= 0))
         gradients_complain(s->g, "%s: its row in op.def and its tasks disagree", s->what);
 }
 

@@ -110,12 +110,12 @@ const operator_case operator_cases[] = {
     {OF(SLICE), .batch = 2, .n_dim = 3, .dim = {6, 3, 11}, .out = 4, .flag = 2},
     {OF(SLICE), .batch = 4, .n_dim = 1, .dim = {9}, .out = 3, .flag = 6},
     {OF(SLICE), .batch = 2, .n_dim = 2, .dim = {1, 1}, .out = 1},
-    {OF(LABELLED), .batch = 3, .n_dim = 2, .dim = {7, 5}, .out = 3},
-    {OF(LABELLED), .batch = 2, .n_dim = 3, .dim = {9, 3, 11}, .out = 7},
-    {OF(LABELLED), .batch = 3, .n_dim = 2, .dim = {1, 1}, .out = 1},
-    {OF(PREPEND), .batch = 3, .n_dim = 2, .dim = {7, 5}},
-    {OF(PREPEND), .batch = 1, .n_dim = 2, .dim = {1, 1}},
-    {OF(PREPEND), .batch = 5, .n_dim = 2, .dim = {4, 33}},
+    {OF(GATHER_LABELLED), .batch = 3, .n_dim = 2, .dim = {7, 5}, .out = 3},
+    {OF(GATHER_LABELLED), .batch = 2, .n_dim = 3, .dim = {9, 3, 11}, .out = 7},
+    {OF(GATHER_LABELLED), .batch = 3, .n_dim = 2, .dim = {1, 1}, .out = 1},
+    {OF(CONCAT_TOKEN), .batch = 3, .n_dim = 2, .dim = {7, 5}},
+    {OF(CONCAT_TOKEN), .batch = 1, .n_dim = 2, .dim = {1, 1}},
+    {OF(CONCAT_TOKEN), .batch = 5, .n_dim = 2, .dim = {4, 33}},
     {OF(TANH), .batch = 3, .n_dim = 2, .dim = {7, 11}},
     {OF(TANH), .batch = 1, .n_dim = 1, .dim = {1}},
     {OF(GELU), .batch = 3, .n_dim = 2, .dim = {7, 11}},
@@ -209,7 +209,7 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
     case TANDEM_OP_LINEAR: return tandem_build_linear(b, "op", x, c->out, 0.1f);
     case TANDEM_OP_CONV2D: return tandem_build_conv2d(b, "op", x, c->out, c->window_h, c->stride, c->pad);
     case TANDEM_OP_BIAS:
-        return c->vocabulary ? tandem_build_rows(b, "op", x, c->vocabulary, 0.1f)
+        return c->vocabulary ? tandem_build_row_bias(b, "op", x, c->vocabulary, 0.1f)
                              : tandem_build_bias(b, "op", x, (int)c->out, 0.1f);
     case TANDEM_OP_BIAS_GELU:
         return tandem_build_gelu(b, "op.gelu", tandem_build_bias(b, "op", x, (int)c->out, 0.1f));
@@ -222,8 +222,8 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
     case TANDEM_OP_AVGPOOL: return tandem_build_avgpool(b, "op", x, c->window_h, c->window_w, c->stride);
     case TANDEM_OP_TRANSPOSE: return tandem_build_transpose(b, "op", x, c->axis);
     case TANDEM_OP_SLICE: return tandem_build_slice(b, "op", x, c->flag, c->out);
-    case TANDEM_OP_LABELLED: return tandem_build_labelled(b, "op", x, made->labels);
-    case TANDEM_OP_PREPEND: return tandem_build_prepend(b, "op", x, 0.1f);
+    case TANDEM_OP_GATHER_LABELLED: return tandem_build_gather_labelled(b, "op", x, made->labels);
+    case TANDEM_OP_CONCAT_TOKEN: return tandem_build_concat_token(b, "op", x, 0.1f);
     case TANDEM_OP_TANH: return tandem_build_tanh(b, "op", x);
     case TANDEM_OP_GELU: return tandem_build_gelu(b, "op", x);
     case TANDEM_OP_SOFTMAX: return tandem_build_softmax(b, "op", x, c->scale, c->flag);
@@ -250,8 +250,8 @@ static int64_t elements_a_sample(const operator_case *c)
     case TANDEM_OP_MATMUL: return all / last * c->out;
     case TANDEM_OP_EMBEDDING: return all * c->out;
     case TANDEM_OP_SLICE:
-    case TANDEM_OP_LABELLED: return all / d[0] * c->out;
-    case TANDEM_OP_PREPEND: return all + last;
+    case TANDEM_OP_GATHER_LABELLED: return all / d[0] * c->out;
+    case TANDEM_OP_CONCAT_TOKEN: return all + last;
     case TANDEM_OP_CONV2D:
         return ((d[0] + 2 * c->pad - c->window_h) / c->stride + 1) *
                ((d[1] + 2 * c->pad - c->window_h) / c->stride + 1) * c->out;
@@ -285,7 +285,7 @@ tandem_status case_graph_open(case_graph *made, const operator_case *c, tandem_e
     case_graph result = {.op = -1, .pre = -1, .pre2 = -1, .post = -1, .labels = -1};
     tandem_status status = tandem_builder_open(&b, c->batch, error);
     if (status != TANDEM_OK) return status;
-    if (c->kind == TANDEM_OP_LABELLED)
+    if (c->kind == TANDEM_OP_GATHER_LABELLED)
         result.labels = tandem_build_masked_labels(b, "labels", c->dim[0], c->out);
     if (c->kind == TANDEM_OP_CROSS_ENTROPY)
         result.labels = c->out ? tandem_build_masked_labels(b, "labels", c->out, c->dim[0])
@@ -294,7 +294,7 @@ tandem_status case_graph_open(case_graph *made, const operator_case *c, tandem_e
     if (c->kind == TANDEM_OP_EMBEDDING && c->flag) {
         result.post = tandem_build_tied(b, "post", result.op, result.op);
         tandem_build_cross_entropy(b, "loss", result.post, tandem_build_labels(b, "labels", c->dim[0]));
-    } else if (c->kind == TANDEM_OP_LABELLED) { /* rows of the loss are rows of its labels */
+    } else if (c->kind == TANDEM_OP_GATHER_LABELLED) { /* rows of the loss are rows of its labels */
         const int64_t rows[3] = {c->batch, c->out, elements_a_sample(c) / c->out};
         const int flat = tandem_build_reshape(b, "flat", result.op, 3, rows);
         result.post = tandem_build_linear(b, "post", flat, 3, 0.5f);
@@ -463,7 +463,7 @@ void array_random(case_array *array, uint64_t key)
 static int is_index(const tandem_op *op, tandem_task_kind kind, int place)
 {
     if (op->kind == TANDEM_OP_EMBEDDING) return place == 0;
-    if (op->kind == TANDEM_OP_LABELLED) return place == 1;
+    if (op->kind == TANDEM_OP_GATHER_LABELLED) return place == 1;
     if (op->kind != TANDEM_OP_CROSS_ENTROPY) return 0;
     return place == (kind == TANDEM_TASK_DGRAD ? 0 : 1);
 }
@@ -476,7 +476,7 @@ static int is_kernel_of_op(tandem_task_kind kind)
 /* Of a value that is a column-wise copy, the matrices that its cast turns; of others none. */
 static tandem_matrices columns_of(const tandem_step *step, int id)
 {
-    for (int t = 0; t < step->n_task && tandem_value_rowwise(step, id) != id; t++)
+    for (int t = 0; t < step->n_task && tandem_value_untransposed(step, id) != id; t++)
         if (step->task[t].active && step->task[t].n_write > 1 && step->task[t].write[1] == id)
             return tandem_step_matrices(step, t);
     return (tandem_matrices){0};
@@ -493,7 +493,7 @@ static void open_operand(case_array *array, const tandem_step *step, int id, int
     /* places of maxima are bytes, though the step program knows aux as numbers without a type */
     if (op->kind == TANDEM_OP_MAXPOOL && id == tandem_value_aux(step, value->op))
         array_open(array, TANDEM_S8, value->bytes);
-    else if (index || (op->kind == TANDEM_OP_LABELLED && id == tandem_value_aux(step, value->op)))
+    else if (index || (op->kind == TANDEM_OP_GATHER_LABELLED && id == tandem_value_aux(step, value->op)))
         array_open(array, TANDEM_S32, value->bytes / 4);
     else
         array_open(array, value->dtype, value->bytes / tandem_dtype_bytes(value->dtype));
@@ -505,7 +505,7 @@ void operands_open(task_operands *operands, const tandem_step *step, int t)
     const tandem_task *task = &step->task[t];
     const tandem_op *op = &step->graph->op[task->op];
     const int own = is_kernel_of_op(task->kind);
-    *operands = (task_operands){.n_in = task->n_read - task->adds, .n_out = task->n_write};
+    *operands = (task_operands){.n_in = task->n_read - task->accumulate, .n_out = task->n_write};
     for (int k = 0; k < operands->n_in; k++)
         open_operand(&operands->in[k], step, task->read[k], own && is_index(op, task->kind, k));
     for (int k = 0; k < task->n_write; k++) open_operand(&operands->out[k], step, task->write[k], 0);
@@ -547,8 +547,8 @@ int operands_add_up(const tandem_step *step, int t)
 {
     const tandem_task *task = &step->task[t];
     const tandem_op *op = &step->graph->op[task->op];
-    return task->adds || (task->kind == TANDEM_TASK_WGRAD && op->kind == TANDEM_OP_EMBEDDING &&
-                          step->graph->parameter[op->parameter[0]].tied >= 0);
+    return task->accumulate || (task->kind == TANDEM_TASK_WGRAD && op->kind == TANDEM_OP_EMBEDDING &&
+                                step->graph->parameter[op->parameter[0]].tied >= 0);
 }
 
 double operands_prior(const task_operands *operands, size_t i)
@@ -577,7 +577,7 @@ static void prepare_call(kernel_run *run, task_operands *operands, uint64_t seed
     }
     if (run->adds_up) run->call.in[operands->n_in] = operands->out[0].data;
     run->call.workspace = run->workspace.data;
-    run->call.rng = (tandem_rng_stream){.seed = seed, .stream = {3, 1, TANDEM_DRAW_ACTIVATION}};
+    run->call.rng = (tandem_rng_stream){.seed = seed, .stream = {3, 1, TANDEM_RNG_ACTIVATION}};
     run->call.row_weight = row_weight;
     run->call.smoothing = case_smoothing;
     run->call.first_sample = case_first_place;

@@ -52,7 +52,7 @@ typedef struct product {
  * some 14 bits ("DeepSeek-V3 Technical Report", arXiv:2412.19437, section 3.3.2). */
 static double product_error(const work *w)
 {
-    if (tandem_precision_multiplies(w->task->precision, w->task->from) == TANDEM_TF32) return 0x1p-9;
+    if (tandem_precision_product_dtype(w->task->precision, w->task->from) == TANDEM_TF32) return 0x1p-9;
     return w->task->from == TANDEM_E4M3 || w->task->from == TANDEM_E5M2 ? 0x1p-11 : 0;
 }
 
@@ -243,7 +243,7 @@ static void dropout(const work *w)
     const double rate = round((double)w->op->rate * 65536) / 65536;
     for (int64_t i = 0; i < n; i++) {
         const int64_t e = first + i;
-        const uint32_t counter[4] = {(uint32_t)(e / 8), 3, 1, TANDEM_DRAW_ACTIVATION};
+        const uint32_t counter[4] = {(uint32_t)(e / 8), 3, 1, TANDEM_RNG_ACTIVATION};
         const uint32_t word = tandem_philox(counter, w->operands->seed).word[e / 2 % 4];
         const int drops = (e % 2 ? word >> 16 : word & 0xFFFF) < rate * 65536;
         w->out[0][i] = drops ? 0 : w->in[0][i] / (1 - rate);
@@ -659,8 +659,8 @@ static int reference_op(const work *w)
     case TANDEM_OP_AVGPOOL: avgpool(w); return 1;
     case TANDEM_OP_TRANSPOSE: transpose(w); return 1;
     case TANDEM_OP_SLICE: slice(w); return 1;
-    case TANDEM_OP_LABELLED: labelled(w); return 1;
-    case TANDEM_OP_PREPEND: prepend(w); return 1;
+    case TANDEM_OP_GATHER_LABELLED: labelled(w); return 1;
+    case TANDEM_OP_CONCAT_TOKEN: prepend(w); return 1;
     case TANDEM_OP_TANH: hyperbolic_tangent(w); return 1;
     case TANDEM_OP_GELU: gelu(w); return 1;
     case TANDEM_OP_BIAS_GELU: bias_gelu(w); return 1;
@@ -685,7 +685,8 @@ static int only_moves(const work *w)
     const tandem_op_kind kind = w->op->kind;
     if (w->task->kind != TANDEM_TASK_FORWARD && w->task->kind != TANDEM_TASK_DGRAD) return 0;
     return kind == TANDEM_OP_RELU || kind == TANDEM_OP_TRANSPOSE || kind == TANDEM_OP_SLICE ||
-           kind == TANDEM_OP_LABELLED || (w->task->kind == TANDEM_TASK_DGRAD && kind == TANDEM_OP_PREPEND) ||
+           kind == TANDEM_OP_GATHER_LABELLED ||
+           (w->task->kind == TANDEM_TASK_DGRAD && kind == TANDEM_OP_CONCAT_TOKEN) ||
            (w->task->kind == TANDEM_TASK_FORWARD && kind == TANDEM_OP_MAXPOOL) ||
            (w->task->kind == TANDEM_TASK_FORWARD && kind == TANDEM_OP_EMBEDDING &&
             w->operands->out[0].dtype == TANDEM_F32);
@@ -696,7 +697,7 @@ static void add_prior(const work *w)
 {
     const tandem_shape *out = shape_out(w);
     const double terms = (double)(last(out) + out->dim[out->n_dim - 2]);
-    for (size_t i = 0; i < w->operands->out[0].n && w->task->adds; i++) {
+    for (size_t i = 0; i < w->operands->out[0].n && w->task->accumulate; i++) {
         const double prior = operands_prior(w->operands, i);
         w->out[0][i] += prior;
         w->bound[0][i] += (terms + 2) * u * fabs(prior) + 2 * u * fabs(w->out[0][i]);
@@ -741,7 +742,7 @@ int task_reference(const tandem_step *step, int t, const task_operands *operands
     case TANDEM_TASK_WEIGHT_CAST:
     case TANDEM_TASK_CAST:
     case TANDEM_TASK_GRADIENT_CAST:
-    case TANDEM_TASK_RESTORE: cast(&w); break;
+    case TANDEM_TASK_SAVED_CAST: cast(&w); break;
     default: return 0;
     }
     for (int k = 0; k < operands->n_out; k++) add_rounding(&w, k);
@@ -812,7 +813,7 @@ void reference_fill_saved(task_operands *operands, const tandem_graph *graph, co
         fill_statistics(&w, &operands->in[3]);
         rectify(&operands->in[2]);
         break;
-    case TANDEM_OP_LABELLED: fill_label_places(&w, &operands->in[1]); break;
+    case TANDEM_OP_GATHER_LABELLED: fill_label_places(&w, &operands->in[1]); break;
     case TANDEM_OP_MAXPOOL: fill_places(&w, &operands->in[1], key); break;
     default: break;
     }

@@ -33,7 +33,7 @@ static tandem_status open_tied(tandem_graph **graph, tandem_error *error)
     if (status != TANDEM_OK) return status;
     const int tokens = tandem_build_tokens(b, "tokens", 5), labels = tandem_build_labels(b, "labels", 5);
     const int word = tandem_build_embedding(b, "word", tokens, 7, 6);
-    const int x = tandem_build_layernorm(b, "norm", tandem_build_rows(b, "position", word, 9, 0.5f));
+    const int x = tandem_build_layernorm(b, "norm", tandem_build_row_bias(b, "position", word, 9, 0.5f));
     tandem_build_cross_entropy(b, "loss", tandem_build_tied(b, "head", x, word), labels);
     const tandem_optimizer_options still = {.kind = TANDEM_SGD};
     status = tandem_builder_finish(b, "tied", &still, graph, error);

@@ -604,12 +604,12 @@ static void test_dropout(void **state)
         for (size_t f = 0; f < sizeof firsts / sizeof *firsts; f++)
             for (int s = 0; s < N_SIZES; s++) {
                 const size_t n = sizes[s];
-                const tandem_dropout mask = {77, firsts[f], {5, 9, TANDEM_DRAW_DROPOUT}, 0x4000, 4.0f / 3};
+                const tandem_dropout mask = {77, firsts[f], {5, 9, TANDEM_RNG_DROPOUT}, 0x4000, 4.0f / 3};
                 size_t dropped = 0;
                 for (size_t i = 0; i < n; i++) {
                     const uint64_t e = firsts[f] + i, block = e / 8;
                     const uint32_t counter[4] = {(uint32_t)block, 5, 9,
-                                                 TANDEM_DRAW_DROPOUT | (uint32_t)(block >> 32) << 8};
+                                                 TANDEM_RNG_DROPOUT | (uint32_t)(block >> 32) << 8};
                     const uint32_t drawn = tandem_philox(counter, 77).word[e / 2 % 4];
                     const int drops = (e % 2 ? drawn >> 16 : drawn & 0xFFFF) < mask.threshold;
                     dropped += (size_t)drops;
@@ -1022,7 +1022,7 @@ typedef struct product_case {
     values values;
     tandem_dtype c_type;
     int row_scale, column_scale, bias; /* whether there is one */
-    int adds;
+    int accumulate;
 } product_case;
 
 /* What is in C before, where a product is added to it. */
@@ -1065,7 +1065,7 @@ static void check_element(const char *isa, const tandem_product_s8 *p, int64_t i
     float want = (float)sum * of_row;
     if (p->column_scale) want *= p->column_scale[j];
     if (p->bias) want += p->bias[j];
-    if (p->adds) want = prior_of(i, j) + want;
+    if (p->accumulate) want = prior_of(i, j) + want;
     const int64_t at = i * p->c_row + j;
     const int same = p->c_type == TANDEM_S32    ? ((const int32_t *)p->c)[at] == sum
                      : p->c_type == TANDEM_BF16 ? ((const uint16_t *)p->c)[at] == narrowed(want)
@@ -1093,7 +1093,7 @@ static void check_product(const tandem_isa_kernels *table, const product_case *o
                            .row_scale = of->row_scale ? row_scale : NULL,
                            .column_scale = of->column_scale ? column_scale : NULL,
                            .bias = of->bias ? bias : NULL,
-                           .adds = of->adds};
+                           .accumulate = of->accumulate};
     set_strides(&p.a_row, &p.a_column, p.m, p.k, of->transpose_a, of->strides);
     set_strides(&p.b_row, &p.b_column, p.k, p.n, of->transpose_b, of->strides);
     p.c_row = p.n + (of->strides == PLAIN ? 0 : 3);
@@ -1116,7 +1116,7 @@ static void check_product(const tandem_isa_kernels *table, const product_case *o
     p.b = b;
     p.c = c.at;
     p.workspace = workspace;
-    if (p.adds) put_prior(&p);
+    if (p.accumulate) put_prior(&p);
     table->gemm_s8(&p);
 
     const int64_t step_i = p.m > 70 ? 13 : 1, step_j = p.n > 70 ? 11 : 1;
@@ -1167,7 +1167,7 @@ static void test_products_of_odd_shapes(void **state)
                                      .row_scale = kind >> 1 & 1,
                                      .column_scale = kind >> 2 & 1,
                                      .bias = kind >> 3 & 1,
-                                     .adds = kind % 4 == 1 || kind % 8 == 2};
+                                     .accumulate = kind % 4 == 1 || kind % 8 == 2};
             check_products(&of, 1);
         }
     }
@@ -1182,7 +1182,7 @@ static void test_products_of_several_blocks(void **state)
         {.m = 20, .n = 1050, .k = 33},
         {.m = 9, .n = 21, .k = 3000},
         {.m = 270, .n = 530, .k = 1100},
-        {.m = 40, .n = 70, .k = 1100, .adds = 1},
+        {.m = 40, .n = 70, .k = 1100, .accumulate = 1},
         {.m = 261, .n = 519, .k = 1030, .strides = PADDED, .c_type = TANDEM_BF16, .bias = 1}};
     check_products(cases, sizeof cases / sizeof *cases);
 }

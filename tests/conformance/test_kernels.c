@@ -170,12 +170,12 @@ static void test_what_is_not_finite(void **state)
             x[k % 2 ? 15 : 3] = odd[k / 2];
             tandem_quantise_call call = {
                 .x = x, .rows = 2, .columns = 8, .q = q, .scale = &scale, .amax = &amax, .range = 4};
-            assert_int_equal(tandem_kernels_quantise(kernels, &call, &error), TANDEM_OVER_LIMIT);
+            assert_int_equal(tandem_kernels_quantise(kernels, &call, &error), TANDEM_LIMIT_EXCEEDED);
             assert_true(scale == -5 && amax == -5 && q[0] == 77);
             call.scaling = TANDEM_SCALE_ROW;
             float scales[2] = {-5, -5};
             call.scale = scales;
-            assert_int_equal(tandem_kernels_quantise(kernels, &call, &error), TANDEM_OVER_LIMIT);
+            assert_int_equal(tandem_kernels_quantise(kernels, &call, &error), TANDEM_LIMIT_EXCEEDED);
             call.scaling = TANDEM_SCALE_KNOWN;
             assert_int_equal(tandem_kernels_quantise(kernels, &call, &error), TANDEM_OK);
             assert_int_equal(q[k % 2 ? 15 : 3], k / 2 == 1 ? 127 : -127);
@@ -257,7 +257,7 @@ static void test_history(void **state)
     saved = history;
     static const float refused[] = {NAN, INFINITY, -1};
     for (int i = 0; i < 3; i++)
-        assert_int_equal(tandem_amax_history_add(&history, refused[i], &error), TANDEM_OVER_LIMIT);
+        assert_int_equal(tandem_amax_history_add(&history, refused[i], &error), TANDEM_LIMIT_EXCEEDED);
     assert_memory_equal(&saved, &history, sizeof history);
     assert_int_equal(tandem_amax_history_add(&history, FLT_MAX, &error), TANDEM_OK);
     assert_true(tandem_amax_history_range(&history) == FLT_MAX);
@@ -523,7 +523,7 @@ static void test_bad_arguments_of_products(void **state)
     BAD(c_row = 7, "rows of c");
     BAD(c_type = TANDEM_S8, "c_type");
     BAD(c_type = (tandem_dtype)-1, "c_type");
-    BAD(c_type = TANDEM_S32; bad.adds = 1, "adds");
+    BAD(c_type = TANDEM_S32; bad.accumulate = 1, "adds");
     BAD(bias = (const float *)(const void *)(a + 1), "bias is not aligned");
     BAD(row_scale = (const float *)(const void *)(a + 1), "row_scale is not aligned");
     BAD(column_scale = (const float *)(const void *)(a + 1), "column_scale is not aligned");

@@ -134,7 +134,7 @@ static void count_sums(subject *s, const tandem_step *step)
     for (int t = 0; t < step->n_task; t++) {
         if (!step->task[t].active) continue;
         n_sum += step->task[t].kind == TANDEM_TASK_ACCUMULATE;
-        n_adds += step->task[t].kind != TANDEM_TASK_ACCUMULATE && step->task[t].adds;
+        n_adds += step->task[t].kind != TANDEM_TASK_ACCUMULATE && step->task[t].accumulate;
     }
     if (n_adds != s->network->n_adds || n_sum != s->network->n_sum)
         complain(s, "%d tasks add and %d sums remain, should be %d and %d", n_adds, n_sum, s->network->n_adds,
@@ -142,10 +142,11 @@ static void count_sums(subject *s, const tandem_step *step)
 }
 
 /* 0 where it cannot be opened. */
-static int open_executor(subject *s, tandem_step **step, tandem_executor **executor, int parts_apart)
+static int open_executor(subject *s, tandem_step **step, tandem_executor **executor,
+                         int separate_partial_grads)
 {
     tandem_error error = {0};
-    const tandem_step_options options = {.parts_apart = parts_apart};
+    const tandem_step_options options = {.separate_partial_grads = separate_partial_grads};
     tandem_status status = tandem_step_open_with(step, s->graph, s->row->amp_dtype, 0, &options, &error);
     for (int i = 0; i < s->graph->n_op && status == TANDEM_OK; i++)
         if (tandem_op_row_get(s->graph->op[i].kind)->precisions >> s->precision & 1)

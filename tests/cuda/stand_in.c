@@ -726,7 +726,7 @@ static void run_product(const cuda_product_spec *s, const cuda_operands *o)
 {
     double *const left = load_all(o->a, s->a, s->batch * s->m * s->k, s->tf32);
     double *const right = load_all(o->b, s->b, s->batch * s->k * s->n, s->tf32);
-    double *const before = s->adds ? load_all(o->c, s->to, s->batch * s->m * s->n, 0) : NULL;
+    double *const before = s->accumulate ? load_all(o->c, s->to, s->batch * s->m * s->n, 0) : NULL;
     const int64_t a_row = s->transpose_a ? 1 : s->k, a_step = s->transpose_a ? s->m : 1,
                   b_column = s->transpose_b ? s->k : 1, b_step = s->transpose_b ? 1 : s->n;
     for (int64_t i = 0; i < s->batch * s->m; i++)

@@ -121,7 +121,7 @@ static void with_histories_and_micro_steps(void **state)
             experiment e = on_card(models[m]);
             e.precision = TANDEM_PRECISION_INT8_FULL;
             e.variant = (tandem_step_options){.n_micro = v == 1 ? 3 : 1,
-                                              .n_segment = v == 2 ? TANDEM_SEGMENTS_SQRT : 0,
+                                              .n_recompute_segment = v == 2 ? TANDEM_RECOMPUTE_SQRT : 0,
                                               .scaling = {.window = v == 1 ? 0 : 3}};
             (void)check(&e);
         }

@@ -590,7 +590,7 @@ static void noise_is_the_cpu_s(void **state)
             assert_int_equal(tandem_cuda_noise(x, BATCH, n, 99, firsts[f], 12, index, NULL), 0);
             for (uint32_t b = 0; b < BATCH; b++) {
                 cpu()->noise_f32(right, n, 99,
-                                 (const uint32_t[3]){firsts[f] + 7 * 12 + b, 0, TANDEM_DRAW_SHUFFLE});
+                                 (const uint32_t[3]){firsts[f] + 7 * 12 + b, 0, TANDEM_RNG_SHUFFLE});
                 assert_memory_equal(x + b * n, right, n * sizeof *x);
             }
             given(right);

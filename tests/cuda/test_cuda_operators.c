@@ -34,9 +34,9 @@ static void every_operator_agrees_with_the_reference(void **state)
 }
 
 /* What the three products of a linear in fp8 need beside their operands. */
-static uint64_t workspace_of_a_linear(void *device, const operator_case *c, int columnwise)
+static uint64_t workspace_of_a_linear(void *device, const operator_case *c, int transposed_copy)
 {
-    const tandem_step_options options = {.transposed_copy = columnwise};
+    const tandem_step_options options = {.transposed_copy = transposed_copy};
     uint64_t sum = 0;
     case_graph made;
     tandem_step *step = NULL;

@@ -314,7 +314,7 @@ static void sums_are_scaled_as_in_the_product(void **state)
         memcpy(expected_wide, out, M * N * sizeof(float));
         product.c = expected_wide;
         product.c_type = to;
-        product.adds = adds;
+        product.accumulate = adds;
         product.scale = by_row ? scale[M] : scale[0] * scale[M];
         product.row_scale = by_row ? scale : NULL;
         assert_int_equal(tandem_kernels_product(cpu, &product, bytes, NULL), TANDEM_OK);
@@ -326,7 +326,7 @@ static void sums_are_scaled_as_in_the_product(void **state)
                                             .scaling = by_row ? TANDEM_SCALE_ROW : TANDEM_SCALE_TENSOR,
                                             .a_scale = scale,
                                             .b_scale = scale + M,
-                                            .adds = adds};
+                                            .accumulate = adds};
         assert_int_equal(tandem_cuda_kernels_scale_sums(&call, NULL, NULL), TANDEM_OK);
         assert_memory_equal(out, expected_wide, M * N * sizeof(float));
     }

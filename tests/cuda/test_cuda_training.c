@@ -139,7 +139,7 @@ static void variants_are_those_of_the_cpu(void **state)
             e.batch = 2;
             e.bucket_bytes = 4096;
             e.variant = (tandem_step_options){.n_micro = v == 0 ? 3 : 1,
-                                              .n_segment = v == 1 ? TANDEM_SEGMENTS_SQRT : 0};
+                                              .n_recompute_segment = v == 1 ? TANDEM_RECOMPUTE_SQRT : 0};
             e.clip = v == 2 ? 0.05 : 0;
             e.loss_scale = v == 3 ? 256 : 0;
             e.label_smoothing = v == 3 ? 0.1f : 0;
@@ -394,7 +394,7 @@ static void a_rank_that_dies_in_an_exchange_wakes_the_others(void **state)
         for (int rank = 0; rank < e.n_rank; rank += 2) {
             assert_int_equal(r->shares[rank], !e.over_network);
             assert_int_equal(r->steps_done[rank], 3); /* the third was tried */
-            assert_int_equal(r->status[rank], TANDEM_PEER);
+            assert_int_equal(r->status[rank], TANDEM_RANK_FAILED);
             assert_int_equal(r->error[rank].rank, 1);
             assert_int_equal(tandem_status_exit_code(r->status[rank]), 6);
         }
@@ -453,7 +453,7 @@ static void a_divergence_names_its_operator(void **state)
     e.optimizer = &wild;
     e.steps = 20;
     record *r = training_run(&e);
-    assert_int_equal(r->status[0], TANDEM_OVER_LIMIT);
+    assert_int_equal(r->status[0], TANDEM_LIMIT_EXCEEDED);
     assert_non_null(strstr(r->error[0].text, "diverged in step"));
     assert_non_null(strstr(r->error[0].text, "of operator '"));
     training_forget(r);
@@ -501,7 +501,7 @@ static void a_card_lost_in_a_step_ends_the_run(void **state)
     e.second_device = training_weakest();
     record *two = training_run(&e);
     assert_int_equal(two->status[0], TANDEM_NO_DEVICE);
-    assert_int_equal(two->status[1], TANDEM_PEER);
+    assert_int_equal(two->status[1], TANDEM_RANK_FAILED);
     assert_int_equal(two->error[1].rank, 0);
     assert_int_equal(tandem_status_exit_code(two->status[1]), 6);
     training_forget(two);

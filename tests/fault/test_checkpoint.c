@@ -287,9 +287,9 @@ static void what_is_foreign_is_refused_by_name(void **state)
     const uint32_t newer = TANDEM_CHECKPOINT_VERSION + 1;
     assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
     rewrite(f, AT_VERSION, &newer, sizeof newer);
-    expect_refused(f, TANDEM_FOREIGN, "of version 4, this tandem reads versions 2 and 3");
+    expect_refused(f, TANDEM_WRONG_FORMAT, "of version 4, this tandem reads versions 2 and 3");
     write_bytes(f->path, "SQLite format 3", 16);
-    expect_refused(f, TANDEM_FOREIGN, "no checkpoint");
+    expect_refused(f, TANDEM_WRONG_FORMAT, "no checkpoint");
     assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
     rewrite(f, AT_OPTIMIZER, "sgd\0\0", 6);
     expect_refused(f, TANDEM_WRONG_MODEL, "trained by optimizer sgd");

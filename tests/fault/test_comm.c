@@ -417,7 +417,7 @@ static void who_cannot_join_tells_the_others(void **state)
     const int64_t begin_ns = tandem_now_ns();
     run_ranks(3, open_off_core);
     assert_true(tandem_now_ns() - begin_ns < b->timeout_ns);
-    assert_int_equal(b->rank[0].error[0].status, TANDEM_PEER);
+    assert_int_equal(b->rank[0].error[0].status, TANDEM_RANK_FAILED);
     assert_true(b->rank[0].error[0].rank == 1 || b->rank[0].error[0].rank == 2);
     assert_non_null(strstr(b->rank[0].error[0].text, "could not join"));
     /* Either may have heard of the other before it came to its own fault. */
@@ -433,7 +433,7 @@ static void a_missing_rank_is_named(void **state)
     start_ranks(2, just_open);
     for (int r = 0; r < 2; r++) assert_int_equal(end_of(r), 0);
     for (int r = 0; r < 2; r++) {
-        assert_int_equal(b->rank[r].error[0].status, TANDEM_PEER);
+        assert_int_equal(b->rank[r].error[0].status, TANDEM_RANK_FAILED);
         assert_int_equal(b->rank[r].error[0].rank, 2);
         assert_non_null(strstr(b->rank[r].error[0].text, "rank 2 of 3 did not join within 0.3 s"));
         assert_non_null(strstr(b->rank[r].error[0].text, "RANK=2"));
@@ -512,11 +512,11 @@ static int sum_for_ever(board *my, int rank)
         if (round == 3) atomic_store(&my->rank[rank].ready, 1);
     }
     my->rank[rank].noticed_ns = tandem_now_ns();
-    EXPECT(status == TANDEM_PEER && error->status == TANDEM_PEER);
-    EXPECT(tandem_comm_barrier(comm, 2, &second) == TANDEM_PEER);
+    EXPECT(status == TANDEM_RANK_FAILED && error->status == TANDEM_RANK_FAILED);
+    EXPECT(tandem_comm_barrier(comm, 2, &second) == TANDEM_RANK_FAILED);
     EXPECT(strcmp(second.text, error->text) == 0 && second.rank == error->rank);
-    EXPECT(tandem_comm_sum_f32(comm, data, 0, 1, NULL) == TANDEM_PEER);
-    EXPECT(tandem_comm_sum_f32(comm, data, N, 1, NULL) == TANDEM_PEER);
+    EXPECT(tandem_comm_sum_f32(comm, data, 0, 1, NULL) == TANDEM_RANK_FAILED);
+    EXPECT(tandem_comm_sum_f32(comm, data, N, 1, NULL) == TANDEM_RANK_FAILED);
     EXPECT(tandem_now_ns() - my->rank[rank].noticed_ns < 500 * (int64_t)MS);
     give_floats(comm, data);
     tandem_comm_close(comm);
@@ -528,7 +528,7 @@ static void assert_all_blame(int n_rank, int culprit, const char *words)
     for (int r = 0; r < n_rank; r++) {
         if (r == culprit) continue;
         const tandem_error *error = &b->rank[r].error[0];
-        assert_int_equal(error->status, TANDEM_PEER);
+        assert_int_equal(error->status, TANDEM_RANK_FAILED);
         assert_int_equal(error->rank, culprit);
         if (!strstr(error->text, words)) fail_msg("'%s' does not say '%s'", error->text, words);
     }
@@ -605,7 +605,7 @@ static int broadcast_to_the_dying(board *my, int rank)
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
     while (rank == 1 && !atomic_load(&my->go)) (void)usleep(1000);
     posted = &my->rank[rank].ready;
-    EXPECT(tandem_comm_broadcast(comm, data, sizeof data, 0, 1, error) == TANDEM_PEER);
+    EXPECT(tandem_comm_broadcast(comm, data, sizeof data, 0, 1, error) == TANDEM_RANK_FAILED);
     my->rank[rank].noticed_ns = tandem_now_ns();
     tandem_comm_close(comm);
     return 0;
@@ -639,7 +639,7 @@ static int come_late(board *my, int rank)
     atomic_store(&my->rank[rank].ready, 1);
     if (rank == 2) (void)pause();
     (void)usleep(rank == 1 ? 1100000 : 0);
-    EXPECT(tandem_comm_barrier(comm, 1, error) == TANDEM_PEER);
+    EXPECT(tandem_comm_barrier(comm, 1, error) == TANDEM_RANK_FAILED);
     tandem_comm_close(comm);
     return 0;
 }
@@ -680,7 +680,7 @@ static int leave_early(board *my, int rank)
     *one = 1;
     EXPECT(tandem_comm_sum_f32(comm, one, 1, 1, error) == TANDEM_OK);
     EXPECT(*one == (float)my->n_rank);
-    if (rank != 1) EXPECT(tandem_comm_sum_f32(comm, one, 1, 1, error) == TANDEM_PEER);
+    if (rank != 1) EXPECT(tandem_comm_sum_f32(comm, one, 1, 1, error) == TANDEM_RANK_FAILED);
     give_floats(comm, one);
     tandem_comm_close(comm);
     return 0;
@@ -726,7 +726,7 @@ static int disagree(board *my, int rank)
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
     float *data = take_floats(comm, 2);
     EXPECT(data);
-    EXPECT(tandem_comm_sum_f32(comm, data, rank == 0 ? 1 : 2, 1, error) == TANDEM_PEER);
+    EXPECT(tandem_comm_sum_f32(comm, data, rank == 0 ? 1 : 2, 1, error) == TANDEM_RANK_FAILED);
     give_floats(comm, data);
     tandem_comm_close(comm);
     return 0;
@@ -774,7 +774,7 @@ static int two_threads(board *my, int rank)
         status = tandem_comm_sum_f32(comm, data, 200000, 4, &my->rank[rank].error[0]);
     }
     EXPECT(pthread_join(thread, NULL) == 0);
-    EXPECT(status == TANDEM_PEER && second.status == TANDEM_PEER);
+    EXPECT(status == TANDEM_RANK_FAILED && second.status == TANDEM_RANK_FAILED);
     give_floats(comm, data);
     tandem_comm_close(comm);
     return 0;
@@ -886,15 +886,15 @@ static int reduce_until_death(board *my, int rank)
     pthread_t thread;
     EXPECT(pthread_create(&thread, NULL, wait_for_last_bucket, &w) == 0);
     atomic_store(&my->rank[rank].ready, 1);
-    EXPECT(tandem_reducer_wait(reducer, 1, NULL, NULL, error) == TANDEM_PEER);
+    EXPECT(tandem_reducer_wait(reducer, 1, NULL, NULL, error) == TANDEM_RANK_FAILED);
     void *wrong;
     EXPECT(pthread_join(thread, &wrong) == 0 && !wrong);
-    EXPECT(w.error.status == TANDEM_PEER && w.error.rank == error->rank);
+    EXPECT(w.error.status == TANDEM_RANK_FAILED && w.error.rank == error->rank);
     EXPECT(tandem_reducer_wait(reducer, 0, NULL, NULL, NULL) == TANDEM_OK); /* before the failure: done */
     tandem_reducer_ready(reducer, 2);
     tandem_reducer_next_step(reducer);
     tandem_reducer_ready(reducer, 0);
-    EXPECT(tandem_reducer_wait(reducer, 0, NULL, NULL, NULL) == TANDEM_PEER);
+    EXPECT(tandem_reducer_wait(reducer, 0, NULL, NULL, NULL) == TANDEM_RANK_FAILED);
     tandem_reducer_close(reducer);
     give_floats(comm, data);
     tandem_comm_close(comm);
@@ -968,8 +968,9 @@ static int run_out_of_memory(board *my, int rank)
     tandem_reducer_close(reducer);
     static float data[100000];
     if (rank == 1) tandem_fail_allocation_after(0);
-    EXPECT(tandem_comm_sum_f32(comm, data, 100000, 1, error) == (rank == 1 ? TANDEM_NO_MEMORY : TANDEM_PEER));
-    EXPECT(tandem_comm_barrier(comm, 1, NULL) == TANDEM_PEER);
+    EXPECT(tandem_comm_sum_f32(comm, data, 100000, 1, error) ==
+           (rank == 1 ? TANDEM_NO_MEMORY : TANDEM_RANK_FAILED));
+    EXPECT(tandem_comm_barrier(comm, 1, NULL) == TANDEM_RANK_FAILED);
     tandem_comm_close(comm);
     return 0;
 }
@@ -1066,7 +1067,7 @@ static int disagree_about_the_place(board *my, int rank)
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
     float *data = take_floats(comm, 20);
     EXPECT(data);
-    EXPECT(tandem_comm_sum_f32(comm, data + rank, 10, 1, error) == TANDEM_PEER);
+    EXPECT(tandem_comm_sum_f32(comm, data + rank, 10, 1, error) == TANDEM_RANK_FAILED);
     tandem_comm_close(comm);
     return 0;
 }
@@ -1147,7 +1148,7 @@ static int share_too_much(board *my, int rank)
     EXPECT(tandem_comm_alloc_shared(comm, &memory, 1000000, 5, error) == TANDEM_OK && memory);
     if (rank == 1) tandem_fail_allocation_after(0);
     EXPECT(tandem_comm_alloc_shared(comm, &memory, 8, 5, error) ==
-           (rank == 1 ? TANDEM_NO_MEMORY : TANDEM_PEER));
+           (rank == 1 ? TANDEM_NO_MEMORY : TANDEM_RANK_FAILED));
     tandem_comm_close(comm);
     return 0;
 }
@@ -1240,7 +1241,7 @@ static int lack_a_reason(board *my, int rank)
     void *memory = comm;
     if (rank == 2) tandem_fail_allocation_after(1); /* behind what notes that memory was taken */
     EXPECT(tandem_comm_alloc_shared(comm, &memory, 10000, 5, error) ==
-           (rank == 2 ? TANDEM_NO_MEMORY : TANDEM_PEER));
+           (rank == 2 ? TANDEM_NO_MEMORY : TANDEM_RANK_FAILED));
     EXPECT(memory == comm && n_left() == 0 && k.n_locked == 0);
     tandem_comm_close(comm);
     return 0;

@@ -49,7 +49,8 @@ static int open_on(fixture **out, const char *device)
     memcpy(f.path + strlen(f.path), "/c", 3);
     assert_int_equal(tandem_device_find(&found, device, NULL), TANDEM_OK);
     assert_int_equal(tandem_graph_open(&f.graph, "mlp:width=8,depth=1", 4, NULL), TANDEM_OK);
-    const tandem_step_options varied = {.n_micro = 2, .n_segment = TANDEM_SEGMENTS_SQRT, .scaling = {4, 0}};
+    const tandem_step_options varied = {
+        .n_micro = 2, .n_recompute_segment = TANDEM_RECOMPUTE_SQRT, .scaling = {4, 0}};
     assert_int_equal(tandem_step_open_with(&f.step, f.graph, found.amp_dtype, 0, &varied, NULL), TANDEM_OK);
     for (int i = 0; i < f.graph->n_op; i++)
         if (tandem_op_row_get(f.graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
@@ -192,7 +193,7 @@ static void a_refusal_survives(void **state)
         const tandem_status status = open_executor(f, &limit, &error);
         failed = tandem_allocation_failed();
         tandem_fail_allocation_after(-1);
-        assert_true(status == TANDEM_NO_FIT || (failed && status == TANDEM_NO_MEMORY));
+        assert_true(status == TANDEM_INFEASIBLE || (failed && status == TANDEM_NO_MEMORY));
         if (!failed) assert_non_null(strstr(error.text, "would fit"));
         assert_ptr_equal(f->executor, kept);
     }

@@ -93,7 +93,7 @@ static void opening_survives(void **state)
     const bench *b = *state;
     /* both classes: step program, costs, list and timeline; the wire */
     survive_opening(b, b->graphs, (tandem_replayer_options){0}, 40);
-    survive_opening(b, b->graphs, (tandem_replayer_options){.step = {2, TANDEM_SEGMENTS_SQRT}}, 42);
+    survive_opening(b, b->graphs, (tandem_replayer_options){.step = {2, TANDEM_RECOMPUTE_SQRT}}, 42);
 }
 
 /* Costs at other batches: their graphs, step programs and tables, too. */

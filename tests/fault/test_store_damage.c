@@ -236,10 +236,13 @@ static void what_is_no_store_is_refused_as_it_is(void **state)
         tandem_status status;
         const char *says;
     } flips[] = {
-        {0, 'X', TANDEM_MALFORMED, "Move it away"},   {15, 1, TANDEM_MALFORMED, "Move it away"},
-        {68, 0, TANDEM_FOREIGN, "another program"}, /* application id */
-        {71, 'x', TANDEM_FOREIGN, "another program"}, {63, 5, TANDEM_FOREIGN, "version 5"}, /* user version */
-        {60, 1, TANDEM_FOREIGN, "version 16777220"},
+        {0, 'X', TANDEM_MALFORMED, "Move it away"},
+        {15, 1, TANDEM_MALFORMED, "Move it away"},
+        {68, 0, TANDEM_WRONG_FORMAT, "another program"}, /* application id */
+        /* user version */
+        {71, 'x', TANDEM_WRONG_FORMAT, "another program"},
+        {63, 5, TANDEM_WRONG_FORMAT, "version 5"},
+        {60, 1, TANDEM_WRONG_FORMAT, "version 16777220"},
     };
     for (size_t i = 0; i < sizeof flips / sizeof flips[0]; i++)
         for (int mode = TANDEM_STORE_READ; mode <= TANDEM_STORE_WRITE; mode++) {
@@ -273,9 +276,9 @@ static void other_programs_keep_their_databases(void **state)
         const char *sql;
         tandem_status status;
     } databases[] = {
-        {"CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)", TANDEM_FOREIGN},
-        {"PRAGMA journal_mode = WAL; CREATE TABLE theirs (x)", TANDEM_FOREIGN},
-        {"PRAGMA application_id = 7; PRAGMA user_version = 1; CREATE TABLE device (x)", TANDEM_FOREIGN},
+        {"CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)", TANDEM_WRONG_FORMAT},
+        {"PRAGMA journal_mode = WAL; CREATE TABLE theirs (x)", TANDEM_WRONG_FORMAT},
+        {"PRAGMA application_id = 7; PRAGMA user_version = 1; CREATE TABLE device (x)", TANDEM_WRONG_FORMAT},
         /* ours by its mark, but the tables are missing */
         {"PRAGMA application_id = 1953391725; PRAGMA user_version = 4; CREATE TABLE theirs (x)",
          TANDEM_MALFORMED},
@@ -288,8 +291,8 @@ static void other_programs_keep_their_databases(void **state)
         const content before = read_file(p->path);
         assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), databases[i].status);
         assert_file_is(p->path, before.bytes, before.n);
-        if (databases[i].status == TANDEM_FOREIGN) {
-            assert_int_equal(read_all(p->path, TANDEM_STORE_WRITE, &n, &error), TANDEM_FOREIGN);
+        if (databases[i].status == TANDEM_WRONG_FORMAT) {
+            assert_int_equal(read_all(p->path, TANDEM_STORE_WRITE, &n, &error), TANDEM_WRONG_FORMAT);
             assert_file_is(p->path, before.bytes, before.n);
             assert_int_equal(count_files(p->folder), 1);
         }
@@ -343,7 +346,7 @@ static void two_casts(const char *path, int puts)
                                      .from = TANDEM_F32,
                                      .to = TANDEM_S8,
                                      .elements = 64,
-                                     .range = k ? TANDEM_RANGE_KNOWN : TANDEM_RANGE_FOUND};
+                                     .range_source = k ? TANDEM_RANGE_KNOWN : TANDEM_RANGE_FOUND};
         tandem_cost cost;
         tandem_cost_from_samples(&cost, (int64_t[]){ns[k], ns[k]}, 2, 0);
         if (puts)
@@ -366,7 +369,7 @@ static void a_store_of_the_first_version_is_migrated(void **state)
     assert_int_equal(fill(p->path, 3, &error), TANDEM_OK);
     two_casts(p->path, 1);
     make_database(p->path, of_version_1);
-    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_FOREIGN);
+    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_WRONG_FORMAT);
     assert_int_equal(tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, &error), TANDEM_OK);
     assert_int_equal(tandem_store_put_algorithms(store, &algorithm, 1, &error), TANDEM_OK);
     tandem_store_close(store);
@@ -377,7 +380,7 @@ static void a_store_of_the_first_version_is_migrated(void **state)
 
 static int is_answer(tandem_status status)
 {
-    return status == TANDEM_OK || status == TANDEM_MALFORMED || status == TANDEM_FOREIGN ||
+    return status == TANDEM_OK || status == TANDEM_MALFORMED || status == TANDEM_WRONG_FORMAT ||
            status == TANDEM_MISSING;
 }
 

@@ -183,7 +183,7 @@ static void check_file(const uint8_t *bytes, size_t n)
         tandem_checkpoint_close(&checkpoint);
         return;
     }
-    demand(status == TANDEM_MALFORMED || status == TANDEM_FOREIGN || status == TANDEM_WRONG_MODEL,
+    demand(status == TANDEM_MALFORMED || status == TANDEM_WRONG_FORMAT || status == TANDEM_WRONG_MODEL,
            "malformed");
     demand(error.status == status && error.text[0], "an error has a text");
     demand(checkpoint.n_rank == -7 && !checkpoint.stream, "the output is untouched");

@@ -74,11 +74,11 @@ static void check_policies(const tandem_mckp *mckp)
     other.choice = calloc((size_t)mckp->n_item, sizeof *other.choice);
     if (exact.choice && other.choice) {
         const tandem_status status = tandem_mckp_solve(&exact, mckp, "exact", 0.05, &error);
-        demand(status == TANDEM_OK || status == TANDEM_NO_FIT, "an answer, or that there is none");
+        demand(status == TANDEM_OK || status == TANDEM_INFEASIBLE, "an answer, or that there is none");
         if (status == TANDEM_OK) check_answer(mckp, &exact);
         for (int k = 0; k < 2; k++) {
             const tandem_status found = tandem_mckp_solve(&other, mckp, k ? "greedy" : "bound", 0, &error);
-            demand(found == TANDEM_OK || found == TANDEM_NO_FIT, "an answer, or none found");
+            demand(found == TANDEM_OK || found == TANDEM_INFEASIBLE, "an answer, or none found");
             if (found != TANDEM_OK) continue;
             check_answer(mckp, &other);
             demand(status == TANDEM_OK, "what another policy finds, exact finds");

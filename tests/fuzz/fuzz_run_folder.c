@@ -46,8 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status == TANDEM_OK) {
         check_taken(&left, size);
     } else {
-        demand(status == TANDEM_FOREIGN && !left.text, "what is refused is somebody else's, and nothing is "
-                                                       "taken");
+        demand(status == TANDEM_WRONG_FORMAT && !left.text, "what is refused is somebody else's, and nothing "
+                                                            "is taken");
         demand(error.text[0] != '\0', "a refusal has a reason");
         for (const char *at = error.text; *at; at++)
             demand(*at >= ' ' && *at <= '~', "what is said is fit to print");

@@ -48,7 +48,7 @@ static void check(const tandem_submission *submission, uint64_t most_work)
         free(text);
     }
     const tandem_status status = tandem_submission_check(&work, submission, site, &error);
-    const int is_over = status == TANDEM_OVER_LIMIT;
+    const int is_over = status == TANDEM_LIMIT_EXCEEDED;
     demand(work.spent <= most_work, "the work stays within its budget");
     demand(status == TANDEM_OK || is_over || tandem_submission_is_refused(status), "a job is let through or "
                                                                                    "refused");

@@ -54,13 +54,14 @@ static void execute(const char *sql)
 static void fill_costs(const char *co_runner)
 {
     for (int t = 0; t < set.step->n_task; t++)
-        for (unsigned forms = tandem_step_forms(set.step, t, set.device.precisions); forms;
+        for (unsigned forms = tandem_step_variants(set.step, t, set.device.precisions); forms;
              forms &= forms - 1) {
             const int variant = __builtin_ctz(forms);
             tandem_cost_key key;
             tandem_cost cost;
             int64_t ns[2] = {1000 + 10 * t, 1200 + 10 * t + variant};
-            if (set.step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_key(set.step, t, variant, &key))
+            if (set.step->task[t].kind == TANDEM_TASK_REDUCE ||
+                !tandem_step_cost_key(set.step, t, variant, &key))
                 continue;
             tandem_cost_from_samples(&cost, ns, 2, 64);
             demand(tandem_store_put_cost(set.store, device, co_runner, &key, &cost, NULL) == TANDEM_OK,
@@ -246,7 +247,7 @@ static void check_status(tandem_status status, const tandem_error *error)
 {
     if (status == TANDEM_OK) return;
     demand(error->status == status && error->text[0], "an error has a text");
-    demand(status == TANDEM_MALFORMED || status == TANDEM_MISSING || status == TANDEM_OVER_LIMIT,
+    demand(status == TANDEM_MALFORMED || status == TANDEM_MISSING || status == TANDEM_LIMIT_EXCEEDED,
            error->text);
 }
 
@@ -336,7 +337,8 @@ static void predict(void)
     check_status(tandem_latency_open(&latency, &set.device, device, set.store, &error), &error);
     for (int t = 0; latency && t < set.step->n_task; t++) {
         tandem_cost_key key;
-        if (set.step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_key(set.step, t, 0, &key)) continue;
+        if (set.step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_cost_key(set.step, t, 0, &key))
+            continue;
         const int64_t ns = tandem_latency_ns(latency, &key, NULL);
         demand(ns == -1 || ns >= 1, "a predicted time");
     }

@@ -76,7 +76,7 @@ static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed,
     for (int t = 0; status == TANDEM_OK && t < step->n_task; t++)
         for (int variant = 0; variant < TANDEM_MAX_VARIANT && status == TANDEM_OK; variant++) {
             tandem_cost_key key;
-            if (!tandem_step_key(step, t, variant, &key) || key.kind == TANDEM_COST_COLLECTIVE ||
+            if (!tandem_step_cost_key(step, t, variant, &key) || key.kind == TANDEM_COST_COLLECTIVE ||
                 (measured && !measured(&key)))
                 continue;
             const tandem_cost cost = priced_cost(priced_ns(seed, device->name, &key, co_runner[0] != '\0'));

@@ -83,9 +83,10 @@ static inline int from_window(tandem_builder *b, chance *c, const char *name, in
     case 9:
     case 10: return from_image(b, c, name, x);
     case 11: return tandem_build_tanh(b, name, x);
-    case 12: return tandem_build_rows(b, name, x, ROWS + 1, 0.1f);
+    case 12: return tandem_build_row_bias(b, name, x, ROWS + 1, 0.1f);
     case 13:
-        return tandem_build_slice(b, name, tandem_build_prepend(b, second, x, 0.1f), draw_below(c, 2), ROWS);
+        return tandem_build_slice(b, name, tandem_build_concat_token(b, second, x, 0.1f), draw_below(c, 2),
+                                  ROWS);
     case 14: return tandem_build_dropout(b, name, x, 0.25f);
     case 15: return tandem_build_gelu(b, name, tandem_build_bias(b, second, x, 1, 0));
     case 16: return from_images(b, name, x, y);

@@ -338,7 +338,7 @@ static void allocate_within(uint64_t seed, uint64_t limit_bytes, uint64_t smalle
     const tandem_status status = tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error);
     if (limit_bytes < smallest_bytes) {
         char limit[32];
-        assert_int_equal(status, TANDEM_NO_FIT);
+        assert_int_equal(status, TANDEM_INFEASIBLE);
         assert_null(plan);
         assert_int_equal(a.replays, -5);
         assert_non_null(strstr(error.text, one_device));

@@ -181,7 +181,7 @@ static void the_least_memory_within_both(void **state)
             const tandem_status status =
                 tandem_allocate_for(&plan, &a, &goal, policy_of("exact"), &problem, NULL, &error);
             if (least_bytes == UINT64_MAX) {
-                assert_int_equal(status, TANDEM_NO_FIT);
+                assert_int_equal(status, TANDEM_INFEASIBLE);
                 continue;
             }
             must(status, &error, seed);
@@ -352,7 +352,7 @@ static double value_at(splits *s, int64_t first, int64_t second, const char *pol
         tandem_allocate(&plan, &a, policy_of(is_base ? "uniform" : policy), problem, NULL, &error);
     close_split(s, problem);
     tandem_plan_close(plan);
-    if (status == TANDEM_MISSING || status == TANDEM_NO_FIT) return INFINITY;
+    if (status == TANDEM_MISSING || status == TANDEM_INFEASIBLE) return INFINITY;
     must(status, &error, s->seed);
     return target_ns ? a.sensitivity : (double)a.step_ns;
 }
@@ -445,7 +445,7 @@ static void splits_that_cannot_be_are_said(void **state)
     s.measured = NULL;
     assert_int_equal(
         tandem_batch_choose(&choice, &cluster, 8, &source, policy_of("greedy"), NULL, 1, 0, &error),
-        TANDEM_NO_FIT);
+        TANDEM_INFEASIBLE);
     assert_non_null(strstr(error.text, "no split of a global batch of 8 has a plan within the limits"));
     assert_int_equal(choice.n_split, -5);
 }

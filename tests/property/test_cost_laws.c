@@ -28,12 +28,12 @@ typedef struct program {
     tandem_step *step;
 } program;
 
-static program open_program(const char *model, int64_t batch, tandem_dtype wider)
+static program open_program(const char *model, int64_t batch, tandem_dtype amp_dtype)
 {
     program p = {NULL, NULL};
     tandem_error error = {0};
     if (tandem_graph_open(&p.graph, model, batch, &error) != TANDEM_OK ||
-        tandem_step_open(&p.step, p.graph, wider, 0, &error) != TANDEM_OK)
+        tandem_step_open(&p.step, p.graph, amp_dtype, 0, &error) != TANDEM_OK)
         fail_msg("%s", error.text);
     return p;
 }
@@ -47,7 +47,7 @@ static void close_program(program *p)
 /* The key of a task's form where it is priced by a look-up. */
 static int key_of(const program *p, int t, int variant, tandem_cost_key *key)
 {
-    return tandem_step_key(p->step, t, variant, key) && key->kind != TANDEM_COST_COLLECTIVE;
+    return tandem_step_cost_key(p->step, t, variant, key) && key->kind != TANDEM_COST_COLLECTIVE;
 }
 
 /* Nothing falls where the batch grows, and nothing is free. */

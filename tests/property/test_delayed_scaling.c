@@ -59,7 +59,7 @@ static void hold_against_history(void *context, const tandem_executor *executor,
     const tandem_step *step = view->step;
     const tandem_task *task = &step->task[t];
     const tandem_cast_scaling scaling = step->options.scaling;
-    const int first = tandem_step_history(step, t);
+    const int first = tandem_step_amax_history(step, t);
     if (scaling.margin <= 0 && view->index == STEPS - 1 && t == step->n_task - 1)
         expect(n_clamped > 0, "nothing was clamped", step, 0);
     if (first < 0) return;
@@ -93,7 +93,7 @@ static void ranges_are_those_of_the_history(void **state)
     static const tandem_step_options variants[] = {
         {.scaling = {3, 0}},
         {.scaling = {1, -1}},
-        {.n_micro = 2, .n_segment = TANDEM_SEGMENTS_SQRT, .scaling = {4, 1}}};
+        {.n_micro = 2, .n_recompute_segment = TANDEM_RECOMPUTE_SQRT, .scaling = {4, 1}}};
     const char *const devices[] = {training_weakest(), training_strongest()};
     for (int d = 0; d < 2; d++)
         for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
@@ -129,7 +129,7 @@ static void recomputation_and_repetition_change_no_bit(void **state)
                         .variant = {.n_micro = n_micro, .scaling = {4, 0}},
                         .hash_gradients = 1};
         record *kept = training_run_through(&e), *repeated = training_run_through(&e);
-        e.variant.n_segment = TANDEM_SEGMENTS_SQRT;
+        e.variant.n_recompute_segment = TANDEM_RECOMPUTE_SQRT;
         record *again = training_run_through(&e);
         training_check_same_bits(kept, repeated, &e);
         training_check_same_bits(kept, again, &e);

@@ -100,11 +100,12 @@ typedef struct drawn_problem {
 static const tandem_replayer_options variants[] = {
     {.bucket_bytes = 0},
     {.bucket_bytes = 16 << 10, .step = {.n_micro = 2}},
-    {.step = {.n_segment = 3}},
+    {.step = {.n_recompute_segment = 3}},
     {.bucket_bytes = 16 << 10, .step = {.with_norm = 1}},
     {.step = {.n_micro = 3}},
     {.bucket_bytes = 16 << 10},
-    {.bucket_bytes = 16 << 10, .step = {.n_micro = 5, .n_segment = TANDEM_SEGMENTS_SQRT, .with_norm = 1}},
+    {.bucket_bytes = 16 << 10,
+     .step = {.n_micro = 5, .n_recompute_segment = TANDEM_RECOMPUTE_SQRT, .with_norm = 1}},
 };
 enum { N_VARIANT = sizeof variants / sizeof *variants };
 static const tandem_replayer_options *variant_of(uint64_t seed) { return &variants[seed / 12 % N_VARIANT]; }
@@ -180,7 +181,7 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
     tandem_plan *plan = NULL, *greedy_plan = NULL;
     tandem_error error = {0};
     const tandem_status status = tandem_allocate(&plan, &a, policy_of("exact"), &d->problem, "drawn", &error);
-    if (status == TANDEM_NO_FIT) {
+    if (status == TANDEM_INFEASIBLE) {
         check_refusal(d, seed, sum);
         return;
     }
@@ -198,7 +199,7 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
     const tandem_step *step = tandem_replayer_step(d->p.replayer, 0);
     sum->n++;
     sum->n_micro += step->options.n_micro > 1;
-    sum->n_segmented += step->n_segment > 1;
+    sum->n_segmented += step->n_recompute_segment > 1;
     sum->n_buckets += step->n_bucket > 1;
     tandem_allocation verified;
     d->problem.time_limit_s = 60;
@@ -207,7 +208,7 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
     d->problem.target_ns = a.target_ns;
     tandem_status by_greedy =
         tandem_allocate(&greedy_plan, &greedy, policy_of("greedy"), &d->problem, "drawn", &error);
-    if (by_greedy == TANDEM_NO_FIT) { /* it may overlook the few plans within both limits */
+    if (by_greedy == TANDEM_INFEASIBLE) { /* it may overlook the few plans within both limits */
         sum->n_overlooked++;
         tandem_plan_close(plan);
         return;

@@ -222,15 +222,15 @@ static void grow_rows(generator *g, int x)
         took(g, tandem_build_slice(g->b, next_name(g), x, start, n), s, x, -1);
     } else if (kind == 1 && s.n_dim == 3 && sample_elements(g, x) + tandem_shape_last(&s) <= MOST_SAMPLE) {
         s.dim[1]++;
-        took(g, tandem_build_prepend(g->b, next_name(g), x, 0.1f), s, x, -1);
+        took(g, tandem_build_concat_token(g->b, next_name(g), x, 0.1f), s, x, -1);
     } else if (kind == 2 && s.n_dim >= 3) {
         const int64_t rows = s.dim[s.n_dim - 2] + below(&g->draw, 3);
-        took(g, tandem_build_rows(g->b, next_name(g), x, rows, 0.1f), s, x, -1);
+        took(g, tandem_build_row_bias(g->b, next_name(g), x, rows, 0.1f), s, x, -1);
     } else if (kind == 3 && s.n_dim >= 2 && s.dim[0] == g->batch) {
         const int64_t start = below(&g->draw, (int)s.dim[1]);
         s.dim[1] = 1;
         x = took(g, tandem_build_slice(g->b, next_name(g), x, start, 1), s, x, -1);
-        took(g, tandem_build_labelled(g->b, next_name(g), x, g->label), s, x, g->label);
+        took(g, tandem_build_gather_labelled(g->b, next_name(g), x, g->label), s, x, g->label);
     }
 }
 
@@ -502,7 +502,7 @@ static int call_at_random(draws *d, tandem_builder *b, const char *name, int n)
     case 16: return tandem_build_layernorm(b, name, x);
     case 17: return tandem_build_batchnorm(b, name, x);
     case 18: return tandem_build_masked_labels(b, name, big, small);
-    case 19: return tandem_build_labelled(b, name, x, y);
+    case 19: return tandem_build_gather_labelled(b, name, x, y);
     default: return tandem_build_cross_entropy(b, name, x, y);
     }
 }
@@ -547,12 +547,12 @@ static int64_t random_value(draws *d, const tandem_model_option *option)
 {
     if (strcmp(option->name, "image") == 0) {
         /* whole patches, and stages */
-        const int unit = option->fallback == TANDEM_ZOO_IMAGE(28, 28, 1) ? 4 : 32;
+        const int unit = option->default_value == TANDEM_ZOO_IMAGE(28, 28, 1) ? 4 : 32;
         return TANDEM_ZOO_IMAGE(unit * between(d, 1, 9), unit * between(d, 1, 9), between(d, 1, 4));
     }
     static const int64_t factor[] = {1, 2, 3};
-    const int64_t value = option->fallback * factor[below(d, 3)];
-    return below(d, 3) == 0 ? option->least : value > option->most ? option->most : value;
+    const int64_t value = option->default_value * factor[below(d, 3)];
+    return below(d, 3) == 0 ? option->min_value : value > option->max_value ? option->max_value : value;
 }
 
 /* "NAME:option=value,…" from values[], in an order that starts at option `first`; the defaults as well if
@@ -567,7 +567,7 @@ static void write_name(char *text, size_t room, const tandem_model *model, const
     for (int k = 0; k < n_option; k++) {
         const int i = (first + k) % n_option;
         char number[TANDEM_MODEL_VALUE_TEXT];
-        if (!all && value[i] == model->option[i].fallback) continue;
+        if (!all && value[i] == model->option[i].default_value) continue;
         n += (size_t)snprintf(text + n, room - n, "%c%s=%s", separator, model->option[i].name,
                               tandem_model_value_print(number, &model->option[i], value[i]));
         assert_true(n < room);

@@ -393,9 +393,9 @@ static void print_subject(const subject *s)
 /* One batch a step, micro-steps, recomputation by different cuts, both. */
 static const tandem_step_options variants[] = {{.n_micro = 0},
                                                {.n_micro = 3},
-                                               {.n_segment = TANDEM_SEGMENTS_SQRT},
-                                               {.n_segment = 4, .with_norm = 1},
-                                               {.n_micro = 2, .n_segment = 3}};
+                                               {.n_recompute_segment = TANDEM_RECOMPUTE_SQRT},
+                                               {.n_recompute_segment = 4, .with_norm = 1},
+                                               {.n_micro = 2, .n_recompute_segment = 3}};
 enum { N_VARIANT = sizeof variants / sizeof *variants };
 
 static void check_zoo(tandem_step_options variant)
@@ -454,7 +454,7 @@ static void laws_hold_on_random_graphs(void **state)
         open_subject(&s, &p, (int)draw_below(&c, (uint32_t)p.cluster.n_class), &c, g % 4 < 2);
         check_class(&s, &c);
         n_network += s.plan_dag != NULL;
-        n_segmented += s.plan_dag && s.step->n_segment > 1;
+        n_segmented += s.plan_dag && s.step->n_recompute_segment > 1;
         n_path += s.n_path;
         n_plan += s.n_plan;
         tightness += s.tightness_sum;

@@ -158,10 +158,10 @@ static void draw_measured(trial *t, world *w)
  * its node, and nothing slows anything. */
 static void draw_trial(trial *t, world *w, uint32_t series, uint32_t contended)
 {
-    static const int n_micro[] = {1, 1, 2, 5}, n_segment[] = {1, 1, TANDEM_SEGMENTS_SQRT, 3};
+    static const int n_micro[] = {1, 1, 2, 5}, n_recompute_segment[] = {1, 1, TANDEM_RECOMPUTE_SQRT, 3};
     *t = (trial){.contended = contended, .chance = {.series = series}};
     t->step.n_micro = n_micro[draw(&t->chance, 4)];
-    t->step.n_segment = n_segment[draw(&t->chance, 4)];
+    t->step.n_recompute_segment = n_recompute_segment[draw(&t->chance, 4)];
     t->step.with_norm = series / 2 % 2;
     const uint32_t model = draw(&t->chance, N_MODEL);
     assert_true(w->graph[model]->n_op <= MOST_OPS);
@@ -260,7 +260,7 @@ static void alone_a_class_is_busy_for_its_tasks(void **state)
             for (int k = 0; k < step->n_task; k++)
                 if (step->task[k].active)
                     *(step->task[k].stream == TANDEM_STREAM_COMM ? &times : &busy) +=
-                        tandem_step_repeats(step, &step->task[k]) *
+                        tandem_step_runs_per_step(step, &step->task[k]) *
                         tandem_replayer_task_ns(replayer, c, k, 0);
             /* rounding */
             assert_in_range(replay.classes[c].busy_ns - busy + 4 * step->n_bucket, 0, 8 * step->n_bucket);
@@ -284,7 +284,7 @@ static void contention_lies_between_none_and_all(void **state)
             int64_t least = 0, most = 0;
             for (int k = 0; k < step->n_task; k++) {
                 if (!step->task[k].active || step->task[k].stream == TANDEM_STREAM_COMM) continue;
-                const int repeats = tandem_step_repeats(step, &step->task[k]);
+                const int repeats = tandem_step_runs_per_step(step, &step->task[k]);
                 const int64_t alone = repeats * tandem_replayer_task_ns(replayer, c, k, 0),
                               beside = repeats * tandem_replayer_task_ns(replayer, c, k, 1);
                 least += alone;

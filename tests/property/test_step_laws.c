@@ -47,7 +47,7 @@ static uint64_t symbol(enum symbol_kind kind, int id, int slot)
     return (uint64_t)block.word[0] << 32 | block.word[1];
 }
 
-static int n_columnwise; /* reads of column-wise copies, in all */
+static int n_transposed_copy; /* reads of column-wise copies, in all */
 
 typedef struct run {
     const tandem_step *step;
@@ -65,11 +65,11 @@ static void expect_gradients(run *r)
     for (int c = graph->n_op - 1; c >= 0; c--) {
         const tandem_op *op = &graph->op[c];
         const tandem_op_row *row = tandem_op_row_get(op->kind);
-        if (!op->needs_gradient || row->dgrad == TANDEM_BACKWARD_ABSENT) continue;
+        if (!op->needs_gradient || row->dgrad == TANDEM_GRAD_ABSENT) continue;
         for (int slot = 0; slot < row->n_input; slot++) {
             if (!graph->op[op->input[slot]].needs_gradient) continue;
             r->gradient[op->input[slot]] +=
-                row->dgrad == TANDEM_BACKWARD_SAME ? r->gradient[c] : symbol(BROUGHT, c, slot);
+                row->dgrad == TANDEM_GRAD_IDENTITY ? r->gradient[c] : symbol(BROUGHT, c, slot);
         }
     }
 }
@@ -98,7 +98,7 @@ static int sums_over_rows(const run *r, const tandem_task *task, int k)
  * sides are none. */
 static void check_order(const run *r, const tandem_task *task, int k)
 {
-    const int v = task->read[k], rows = tandem_value_rowwise(r->step, v);
+    const int v = task->read[k], rows = tandem_value_untransposed(r->step, v);
     const tandem_op *op = &r->step->graph->op[task->op];
     const tandem_task *cast = &r->step->task[r->writer[v]];
     if (rows != v) {
@@ -107,7 +107,7 @@ static void check_order(const run *r, const tandem_task *task, int k)
         assert_true(m.batch >= 1 && m.rows % 16 == 0 && m.columns % 16 == 0);
         assert_true((uint64_t)(m.batch * m.rows * m.columns) == r->step->value[v].bytes);
         assert_true(m.batch == 1 || op->kind == TANDEM_OP_MATMUL);
-        n_columnwise++;
+        n_transposed_copy++;
     } else if (sums_over_rows(r, task, k) && cast->n_write > 1 &&
                tandem_dtype_bytes(r->step->value[v].dtype) == 1) {
         assert_true(tandem_shape_last(&op->shape) % 16 != 0 ||
@@ -211,7 +211,7 @@ static void check_cast(run *r, int t)
         holds = symbol(WEIGHT, task->parameter, 0);
         bytes = (uint64_t)r->step->graph->parameter[task->parameter].elements * tandem_dtype_bytes(task->to);
         break;
-    case TANDEM_TASK_RESTORE:
+    case TANDEM_TASK_SAVED_CAST:
         holds = activation(r, op->input[task->slot]);
         bytes = bytes_of(r, op->input[task->slot], task->to);
         break;
@@ -230,7 +230,7 @@ static void check_cast(run *r, int t)
         check_write(r, t, 1, holds, task->to, bytes);
         assert_int_equal(tandem_dtype_bytes(task->to), 1);
         assert_true(task->write[1] != task->write[0] &&
-                    tandem_value_rowwise(r->step, task->write[1]) == task->write[0]);
+                    tandem_value_untransposed(r->step, task->write[1]) == task->write[0]);
     }
     check_counts(task, 1, task->n_write);
 }
@@ -240,7 +240,7 @@ static void check_cast(run *r, int t)
 static uint64_t taken_over(const run *r, int t, int *k)
 {
     const tandem_task *task = &r->step->task[t];
-    if (!task->adds) return 0;
+    if (!task->accumulate) return 0;
     const int v = task->read[*k];
     assert_int_equal(*k, task->n_read - 1);
     assert_in_range(v, 0, r->step->n_value - 1);
@@ -258,7 +258,7 @@ static void check_brought(run *r, int t, int slot, int w, int *k)
     const tandem_task *task = &r->step->task[t];
     const int input = r->step->graph->op[task->op].input[slot];
     const uint64_t sum = (w == 0 ? taken_over(r, t, k) : 0) + symbol(BROUGHT, task->op, slot);
-    const tandem_dtype type = w == 0 ? task->to : task->second;
+    const tandem_dtype type = w == 0 ? task->to : task->other_operand_dtype;
     check_write(r, t, w, sum, type, bytes_of(r, input, type));
 }
 
@@ -271,7 +271,7 @@ static void check_wgrad(run *r, int t)
     if (op->kind == TANDEM_OP_EMBEDDING)
         check_read(r, t, k++, activation(r, op->input[0]), TANDEM_S32);
     else if (row->saves & TANDEM_SAVES_INPUT)
-        check_read(r, t, k++, activation(r, op->input[0]), task->second);
+        check_read(r, t, k++, activation(r, op->input[0]), task->other_operand_dtype);
     check_read(r, t, k++, r->gradient[task->op], task->from);
     if (row->n_parameter > 0) {
         assert_int_equal(task->to, TANDEM_F32);
@@ -293,16 +293,16 @@ static void check_dgrad(run *r, int t)
     else
         check_read(r, t, k++, r->gradient[task->op], task->from);
     if (op->kind == TANDEM_OP_MATMUL)
-        check_read(r, t, k++, activation(r, op->input[1]), task->second);
+        check_read(r, t, k++, activation(r, op->input[1]), task->other_operand_dtype);
     else if (row->op_class == TANDEM_ADJUSTABLE)
-        check_read(r, t, k++, symbol(WEIGHT, op->parameter[0], 0), task->second);
+        check_read(r, t, k++, symbol(WEIGHT, op->parameter[0], 0), task->other_operand_dtype);
     else if (row->saves & TANDEM_SAVES_INPUT)
         check_read(r, t, k++, activation(r, op->input[0]), task->from);
     if (row->saves & TANDEM_SAVES_OUTPUT) check_read(r, t, k++, activation(r, task->op), task->from);
     if (row->saves & TANDEM_SAVES_AUX) check_read(r, t, k++, symbol(AUX, task->op, 0), TANDEM_S32);
     check_brought(r, t, 0, 0, &k);
     if (op->kind == TANDEM_OP_BATCHNORM_ADD_RELU) check_brought(r, t, 1, written++, &k);
-    if (row->wgrad == TANDEM_BACKWARD_BESIDE) {
+    if (row->wgrad == TANDEM_GRAD_FUSED) {
         const int n_read = op->kind == TANDEM_OP_BATCHNORM_RELU ? 2 : 1;
         for (int j = 0; j < n_read; j++)
             check_read(r, t, k++, symbol(WEIGHT, op->parameter[j], 0), TANDEM_F32);
@@ -327,7 +327,7 @@ static void check_accumulate(run *r, int t)
         assert_in_range(v, 0, r->step->n_value - 1);
         check_read(r, t, k, r->value[v], task->from);
         sum += r->value[v];
-        assert_true(k == 0 || !task->adds || r->step->value[v].last == t);
+        assert_true(k == 0 || !task->accumulate || r->step->value[v].last == t);
     }
     check_write(r, t, 0, sum, task->to,
                 bytes_of(r, r->step->graph->op[task->op].input[task->slot], task->to));
@@ -349,7 +349,7 @@ static void check_bucket_task(run *r, int t)
     assert_int_equal(r->updated[task->bucket]++, 0);
     int last = -1;
     for (int j = 0; j < bucket->n_parameter; j++) {
-        const int p = r->step->parameter_order[bucket->first_parameter_place + j];
+        const int p = r->step->parameter_order[bucket->first_parameter_position + j];
         assert_true(r->gradient_writer[p] >= 0);
         if (r->gradient_writer[p] > last) last = r->gradient_writer[p];
     }
@@ -375,17 +375,20 @@ static void check_types(const run *r, const tandem_task *task)
     const tandem_precision_row *row = tandem_precision_get(task->precision);
     const int is_product =
         task->op >= 0 && tandem_op_row_get(r->step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE;
-    tandem_dtype from = task->from, second = from;
-    if (is_product && task->kind == TANDEM_TASK_FORWARD) from = second = row->forward;
-    if (is_product && task->kind == TANDEM_TASK_DGRAD) from = row->dgrad, second = row->second;
-    if (is_product && task->kind == TANDEM_TASK_WGRAD) from = row->wgrad, second = row->second;
+    tandem_dtype from = task->from, other_operand_dtype = from;
+    if (is_product && task->kind == TANDEM_TASK_FORWARD) from = other_operand_dtype = row->forward;
+    if (is_product && task->kind == TANDEM_TASK_DGRAD)
+        from = row->dgrad, other_operand_dtype = row->other_operand_dtype;
+    if (is_product && task->kind == TANDEM_TASK_WGRAD)
+        from = row->wgrad, other_operand_dtype = row->other_operand_dtype;
     /* works in its own type; that of the second gradient is checked where it is written */
     if (brings_two(r->step, task)) {
-        from = r->step->native[task->op];
-        second = task->second;
+        from = r->step->output_dtype[task->op];
+        other_operand_dtype = task->other_operand_dtype;
     }
-    assert_int_equal(task->from, from == TANDEM_WIDER ? r->step->amp_dtype : from);
-    assert_int_equal(task->second, second == TANDEM_WIDER ? r->step->amp_dtype : second);
+    assert_int_equal(task->from, from == TANDEM_AMP ? r->step->amp_dtype : from);
+    assert_int_equal(task->other_operand_dtype,
+                     other_operand_dtype == TANDEM_AMP ? r->step->amp_dtype : other_operand_dtype);
 }
 
 static void check_task(run *r, int t)
@@ -410,10 +413,10 @@ static void check_key(const tandem_step *step, int t)
     const tandem_task *task = &step->task[t];
     tandem_cost_key key;
     assert_in_range(task->variant, 0, TANDEM_MAX_VARIANT - 1);
-    assert_true(tandem_step_key(step, t, task->variant, &key));
+    assert_true(tandem_step_cost_key(step, t, task->variant, &key));
     unsigned precisions = 1u << TANDEM_PRECISION_FP32;
     for (int i = 0; i < step->graph->n_op; i++) precisions |= 1u << step->precision[i];
-    assert_true(tandem_step_forms(step, t, precisions) >> task->variant & 1);
+    assert_true(tandem_step_variants(step, t, precisions) >> task->variant & 1);
     if (task->kind == TANDEM_TASK_REDUCE) {
         assert_int_equal(key.kind, TANDEM_COST_COLLECTIVE);
         assert_true(key.elements == step->bucket[task->bucket].elements);
@@ -422,7 +425,7 @@ static void check_key(const tandem_step *step, int t)
     assert_int_equal(key.from, task->from);
     assert_int_equal(key.to, brings_two(step, task) ? task->from : task->to);
     const int is_cast = task->kind == TANDEM_TASK_WEIGHT_CAST || task->kind == TANDEM_TASK_CAST ||
-                        task->kind == TANDEM_TASK_GRADIENT_CAST || task->kind == TANDEM_TASK_RESTORE;
+                        task->kind == TANDEM_TASK_GRADIENT_CAST || task->kind == TANDEM_TASK_SAVED_CAST;
     assert_int_equal(key.kind, is_cast ? TANDEM_COST_CAST : TANDEM_COST_OP);
     assert_int_equal(key.transposed_copy, is_cast && task->n_write > 1);
     assert_true(is_cast ? key.elements > 0 : key.signature[0] != '\0');
@@ -450,7 +453,8 @@ static void check_again(const run *r, const int *n_reader)
         if (step->task[t].kind == TANDEM_TASK_WGRAD || step->task[t].kind == TANDEM_TASK_DGRAD) first = t;
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *again = &step->task[t];
-        if (!again->active || !tandem_step_is_again(step, t) || again->kind != TANDEM_TASK_FORWARD) continue;
+        if (!again->active || !tandem_step_is_recomputed(step, t) || again->kind != TANDEM_TASK_FORWARD)
+            continue;
         const int forward = step->index->forward[again->op];
         assert_int_equal(again->variant, step->task[forward].variant);
         int n = 0;
@@ -515,7 +519,7 @@ static void check_buckets(const tandem_step *step)
     int place = 0;
     for (int b = 0; b < step->n_bucket; b++) {
         const tandem_bucket *bucket = &step->bucket[b];
-        assert_int_equal(bucket->first_parameter_place, place);
+        assert_int_equal(bucket->first_parameter_position, place);
         assert_true(bucket->n_parameter > 0);
         assert_true(bucket->start == end && bucket->start % 16 == 0 && bucket->elements % 16 == 0);
         for (int j = 0; j < bucket->n_parameter; j++, place++) {
@@ -589,10 +593,10 @@ static void check_first_fit(const tandem_step *step, const uint64_t *workspace, 
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
         if (!task->active) continue;
-        for (int i = 0; i < n && task->adds; i++)
+        for (int i = 0; i < n && task->accumulate; i++)
             if (alive[i].start == offset[task->read[task->n_read - 1]])
                 alive[i].last = step->value[task->write[0]].last;
-        for (int k = task->adds; k < task->n_write; k++) {
+        for (int k = task->accumulate; k < task->n_write; k++) {
             const int v = task->write[k];
             if (v < 0) continue;
             assert_true(offset[v] == lowest_place(alive, n, step->value[v].bytes));
@@ -644,7 +648,7 @@ static void check_memory(const tandem_step *step, chance *c)
     }
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
-        if (!task->active || !task->adds) continue;
+        if (!task->active || !task->accumulate) continue;
         const int taken = task->read[task->n_read - 1];
         assert_true(offset[task->write[0]] == offset[taken]);
         for (int i = 0; i < n; i++) /* from here on it is the result */
@@ -682,7 +686,7 @@ static void check_equal(const tandem_step *a, const tandem_step *b)
     const size_t n_op = (size_t)a->graph->n_op, n_task = (size_t)a->n_task, n_value = (size_t)a->n_value;
     assert_true(a->n_task == b->n_task && a->n_value == b->n_value && a->n_bucket == b->n_bucket);
     assert_memory_equal(a->precision, b->precision, n_op * sizeof *a->precision);
-    assert_memory_equal(a->native, b->native, n_op * sizeof *a->native);
+    assert_memory_equal(a->output_dtype, b->output_dtype, n_op * sizeof *a->output_dtype);
     assert_memory_equal(a->task, b->task, n_task * sizeof *a->task);
     assert_memory_equal(a->value, b->value, n_value * sizeof *a->value);
     assert_memory_equal(a->bucket, b->bucket, (size_t)a->n_bucket * sizeof *a->bucket);
@@ -718,18 +722,18 @@ enum { CHANGES = 8, MOST_TOGETHER = 3 };
 
 static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t bucket_bytes)
 {
-    static const int n_micro[] = {0, 1, 3}, n_segment[] = {0, TANDEM_SEGMENTS_SQRT, 2, 7};
+    static const int n_micro[] = {0, 1, 3}, n_recompute_segment[] = {0, TANDEM_RECOMPUTE_SQRT, 2, 7};
     tandem_step *step = NULL;
-    static const tandem_dtype wider_types[] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
-    const tandem_dtype wider = wider_types[draw_below(c, 3)];
+    static const tandem_dtype amp_dtypes[] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
+    const tandem_dtype amp_dtype = amp_dtypes[draw_below(c, 3)];
     const tandem_step_options options = {.n_micro = n_micro[draw_below(c, 3)],
-                                         .n_segment = n_segment[draw_below(c, 4)],
+                                         .n_recompute_segment = n_recompute_segment[draw_below(c, 4)],
                                          .scaling.window = draw_below(c, 2) ? 5 : 0,
-                                         .parts_apart = draw_below(c, 4) == 0,
+                                         .separate_partial_grads = draw_below(c, 4) == 0,
                                          .transposed_copy = (int)draw_below(c, 2),
                                          .with_norm = (int)draw_below(c, 2)};
-    assert_int_equal(tandem_step_open_with(&step, graph, wider, bucket_bytes, &options, NULL), TANDEM_OK);
-    assert_in_range(step->n_segment, 1, tandem_step_most_segments(step));
+    assert_int_equal(tandem_step_open_with(&step, graph, amp_dtype, bucket_bytes, &options, NULL), TANDEM_OK);
+    assert_in_range(step->n_recompute_segment, 1, tandem_step_max_segments(step));
     return step;
 }
 
@@ -799,7 +803,7 @@ static void laws_hold_on_the_zoo(void **state)
         check_graph(graph, &c, PLANS_A_MODEL);
         tandem_graph_close(graph);
     }
-    assert_true(n_columnwise > 1000);
+    assert_true(n_transposed_copy > 1000);
 }
 
 static void laws_hold_on_random_graphs(void **state)

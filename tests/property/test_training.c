@@ -137,7 +137,7 @@ static void a_killed_rank_stops_the_others_soon(void **state)
     for (e.over_network = 0; e.over_network < 2; e.over_network++) {
         const int64_t begin = tandem_now_ns();
         record *r = training_run(&e);
-        assert_int_equal(r->status[0], TANDEM_PEER);
+        assert_int_equal(r->status[0], TANDEM_RANK_FAILED);
         assert_int_equal(r->error[0].rank, 1);
         assert_int_equal(tandem_status_exit_code(r->status[0]), 6);
         assert_true(r->failed_ns[0] - begin < INT64_C(30000000000));

@@ -101,7 +101,7 @@ static void dropout_is_the_same_in_micro_steps_and_again(void **state)
     training_require_device();
     experiment e = training_of("gpt_tiny:width=32,depth=4,length=16,dropout=0.1", 1);
     record *whole = run_well(&e);
-    e.variant.n_segment = 4;
+    e.variant.n_recompute_segment = 4;
     record *again = run_well(&e);
     assert_true(same_losses(again, whole, STEPS));
     assert_true(again->allocated[0] < whole->allocated[0]); /* it does compute again */

@@ -189,7 +189,7 @@ static void expect_divergence(int n_rank, const char *named)
     char what[96];
     (void)snprintf(what, sizeof what, "step %d: the gradient of operator '%s'", POISONED_STEP + 1, named);
     for (int rank = 0; rank < n_rank; rank++) {
-        assert_int_equal(r->status[rank], TANDEM_OVER_LIMIT);
+        assert_int_equal(r->status[rank], TANDEM_LIMIT_EXCEEDED);
         assert_non_null(strstr(r->error[rank].text, what));
         assert_int_equal(r->error[rank].rank, 0);
     }
@@ -248,9 +248,9 @@ static void a_learning_rate_that_is_too_high_diverges(void **state)
         e.optimizer = &optimizer;
         record *r = training_run(&e);
         for (int rank = 0; rank < 2; rank++) {
-            if (p && r->status[rank] == TANDEM_PEER)
+            if (p && r->status[rank] == TANDEM_RANK_FAILED)
                 continue; /* a cast to int8 fails on the rank that meets it */
-            assert_int_equal(r->status[rank], TANDEM_OVER_LIMIT);
+            assert_int_equal(r->status[rank], TANDEM_LIMIT_EXCEEDED);
             assert_non_null(strstr(r->error[rank].text, "training has diverged in step "));
         }
         training_forget(r);
@@ -287,7 +287,7 @@ static void a_refusal_names_the_largest_batch_that_fits(void **state)
                                                  "activations ",    "workspace ", "its limit is ",
                                                  "their gradients "};
         for (int rank = 0; rank < 2; rank++) {
-            assert_int_equal(r->status[rank], TANDEM_NO_FIT);
+            assert_int_equal(r->status[rank], TANDEM_INFEASIBLE);
             assert_string_equal(r->error[rank].text, r->error[0].text);
             assert_int_equal(r->error[rank].rank, 0);
             for (int k = 0; k < 7; k++) assert_non_null(strstr(r->error[rank].text, categories[k]));
@@ -297,13 +297,13 @@ static void a_refusal_names_the_largest_batch_that_fits(void **state)
         training_forget(run_well(&e));
         e.batch++;
         r = training_run(&e);
-        assert_int_equal(r->status[0], TANDEM_NO_FIT);
+        assert_int_equal(r->status[0], TANDEM_INFEASIBLE);
         training_forget(r);
     }
     experiment e = training_of(models[0], 1, TANDEM_PRECISION_FP32);
     e.memory_bytes = 1024;
     record *r = training_run(&e);
-    assert_int_equal(r->status[0], TANDEM_NO_FIT);
+    assert_int_equal(r->status[0], TANDEM_INFEASIBLE);
     assert_non_null(strstr(r->error[0].text, "no smaller batch was found to fit"));
     training_forget(r);
 }

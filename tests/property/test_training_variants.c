@@ -73,7 +73,7 @@ static void nothing_else_changes(void **state)
                               .steps = FEW_STEPS,
                               .seed = 3,
                               .killed_rank = -1,
-                              .variant = {.n_micro = 2, .n_segment = k ? TANDEM_SEGMENTS_SQRT : 1},
+                              .variant = {.n_micro = 2, .n_recompute_segment = k ? TANDEM_RECOMPUTE_SQRT : 1},
                               .save = file[k].path};
         training_forget(training_run_through(&e));
     }
@@ -85,7 +85,7 @@ static void nothing_else_changes(void **state)
 static void check_recomputation(const char *model, const char *device, tandem_precision precision,
                                 int n_micro, int n_rank)
 {
-    static const int n_segment[] = {TANDEM_SEGMENTS_SQRT, 2, 9};
+    static const int n_recompute_segment[] = {TANDEM_RECOMPUTE_SQRT, 2, 9};
     experiment e = {.model = model,
                     .device = device,
                     .batch = 4,
@@ -97,11 +97,11 @@ static void check_recomputation(const char *model, const char *device, tandem_pr
                     .variant.n_micro = n_micro,
                     .hash_gradients = 1};
     record *kept = training_run_through(&e);
-    for (size_t k = 0; k < sizeof n_segment / sizeof *n_segment; k++) {
-        e.variant.n_segment = n_segment[k];
+    for (size_t k = 0; k < sizeof n_recompute_segment / sizeof *n_recompute_segment; k++) {
+        e.variant.n_recompute_segment = n_recompute_segment[k];
         record *again = training_run_through(&e);
         training_check_same_bits(kept, again, &e);
-        if (n_segment[k] < 0) assert_true(again->allocated[0] < kept->allocated[0]);
+        if (n_recompute_segment[k] < 0) assert_true(again->allocated[0] < kept->allocated[0]);
         training_forget(again);
     }
     training_forget(kept);

@@ -70,7 +70,7 @@ static void draw_trial(trial *t, uint32_t series)
         .predict = 1,
         .bucket_bytes = t->graph->n_op > 100 ? 1 << 20 : bucket_sizes[draw_below(&t->chance, 4)],
         .step = {.n_micro = (int)draw_below(&t->chance, 4),
-                 .n_segment = draw_below(&t->chance, 3) ? 0 : TANDEM_SEGMENTS_SQRT,
+                 .n_recompute_segment = draw_below(&t->chance, 3) ? 0 : TANDEM_RECOMPUTE_SQRT,
                  .with_norm = series % 3 == 0},
         .collective = (tandem_collective_algorithm)draw_below(&t->chance, TANDEM_N_COLLECTIVE_ALGORITHM + 1)};
     t->cluster.n_class = 1 + (int)draw_below(&t->chance, 4);
@@ -231,7 +231,7 @@ static void an_expansion_holds_every_task_of_every_rank(void **state)
             const tandem_step *const step = tandem_replayer_step(replayer, c);
             int n_run = 0;
             for (int k = 0; k < step->n_task; k++)
-                if (step->task[k].active) n_run += tandem_step_repeats(step, &step->task[k]);
+                if (step->task[k].active) n_run += tandem_step_runs_per_step(step, &step->task[k]);
             assert_int_equal(e->list_length[c] + e->n_bucket, n_run);
             for (int r = 0; r < t.cluster.classes[c].n_rank; r++, rank++, n_op++)
                 for (int iteration = 0; iteration < n_iteration; iteration++) {
@@ -309,8 +309,8 @@ static int64_t micro_steps_ns(const tandem_replayer *replayer, int c)
     int64_t sum = 0;
     for (int k = 0; k < step->n_task; k++)
         if (step->task[k].active && step->task[k].stream == TANDEM_STREAM_COMPUTE)
-            sum +=
-                (tandem_step_repeats(step, &step->task[k]) - 1) * tandem_replayer_task_ns(replayer, c, k, 0);
+            sum += (tandem_step_runs_per_step(step, &step->task[k]) - 1) *
+                   tandem_replayer_task_ns(replayer, c, k, 0);
     return sum;
 }
 
@@ -323,7 +323,7 @@ static int64_t longest_chain_ns(const tandem_replayer *replayer, int c)
     int64_t most = 0, before = micro_steps_ns(replayer, c);
     int handed = 0;
     for (int k = 0; k < step->n_task; k++)
-        if (tandem_step_begins(step, k)) before += tandem_replayer_task_ns(replayer, c, k, 0);
+        if (tandem_task_wraps_iteration(step, k)) before += tandem_replayer_task_ns(replayer, c, k, 0);
     for (int b = 0; b < step->n_bucket; b++) {
         for (; handed <= step->bucket[b].ready_task; handed++)
             if (step->task[handed].active && step->task[handed].stream == TANDEM_STREAM_COMPUTE)
@@ -334,8 +334,8 @@ static int64_t longest_chain_ns(const tandem_replayer *replayer, int c)
             tandem_replayer_bucket_ns(replayer, last, &idle, &loaded);
             wire += idle;
             int64_t behind = 0;
-            for (int k = last; k < step->n_bucket && !tandem_step_begins(step, step->bucket[k].update_task);
-                 k++)
+            for (int k = last;
+                 k < step->n_bucket && !tandem_task_wraps_iteration(step, step->bucket[k].update_task); k++)
                 behind += tandem_replayer_task_ns(replayer, c, step->bucket[k].update_task, 0);
             if (before + (int64_t)wire + behind > most) most = before + (int64_t)wire + behind;
         }
@@ -349,7 +349,8 @@ static int64_t sum_ns(const tandem_replayer *replayer, int c)
     int64_t sum = 0;
     for (int k = 0; k < step->n_task; k++)
         if (step->task[k].active && step->task[k].stream == TANDEM_STREAM_COMPUTE)
-            sum += tandem_step_repeats(step, &step->task[k]) * tandem_replayer_task_ns(replayer, c, k, 0);
+            sum +=
+                tandem_step_runs_per_step(step, &step->task[k]) * tandem_replayer_task_ns(replayer, c, k, 0);
     return sum;
 }
 

@@ -159,7 +159,7 @@ record *training_run(const experiment *e)
         r->failed_ns[rank] = tandem_now_ns();
         r->error[rank] = error;
         if (r->status[rank] != TANDEM_OK && !e->fails && e->killed_rank < 0 &&
-            r->status[rank] != TANDEM_OVER_LIMIT && r->status[rank] != TANDEM_NO_FIT &&
+            r->status[rank] != TANDEM_LIMIT_EXCEEDED && r->status[rank] != TANDEM_INFEASIBLE &&
             r->status[rank] != TANDEM_NO_MEMORY)
             fprintf(stderr, "rank %d: %s\n", rank, error.text);
         _exit(0);

@@ -36,10 +36,10 @@ static int64_t number(source *s, int64_t least, int64_t most)
 
 static int64_t value_of(source *s, const tandem_model_option *option)
 {
-    if (strcmp(option->name, "image") != 0) return number(s, option->least, option->most);
+    if (strcmp(option->name, "image") != 0) return number(s, option->min_value, option->max_value);
     int64_t image = 0; /* three numbers in one, the channels last */
     for (int shift = 32; shift >= 0; shift -= 16)
-        image |= number(s, option->least >> shift & 0xffff, option->most >> shift & 0xffff) << shift;
+        image |= number(s, option->min_value >> shift & 0xffff, option->max_value >> shift & 0xffff) << shift;
     return image;
 }
 

@@ -293,7 +293,7 @@ report "a model's name is no path to slurmctld" $?
 run 0 sbatch --hold -N1 --tandem-model=gpt2_small:layers=73 --tandem-memory=900TiB --gres=gpu:old:1 --wrap true && scancel -u nobody &&
     grep -q "job_submit/tandem: a job of user $(id -u nobody) is let through unchecked: to look at it takes more work" "$work/log/slurmctld"
 report "what takes more work to look at than a job may is let through unchecked, and logged" $?
-sed -n 's/.*job_submit\/tandem: OVER_LIMIT/# OVER_LIMIT/p' "$work/log/slurmctld"
+sed -n 's/.*job_submit\/tandem: LIMIT_EXCEEDED/# LIMIT_EXCEEDED/p' "$work/log/slurmctld"
 run 255 sbatch -N1 "--tandem-model=$model" --tandem-slowdown=3 --wrap true && said "the unit is missing" &&
     run 255 sbatch -N1 "--tandem-model=$model" --tandem-policy=greddy --wrap true && said "Did you mean 'greedy'" &&
     run 255 sbatch -N1 "--tandem-model=$model" --tandem-base=fp23 --wrap true && said "Did you mean 'fp32'"

@@ -1,4 +1,4 @@
-/* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free --wrap=tandem_graph_open_within */
+/* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free --wrap=tandem_graph_open_limited */
 /* link: --wrap=tandem_step_open_with --wrap=tandem_step_resolve --wrap=tandem_memory_plan */
 /* What slurmctld's check costs at most. Jobs are drawn, the hardest kinds are made on purpose; none takes
  * more work than a job may, nor does it more than it counts, and what is said of a job is the same each time.
@@ -35,12 +35,12 @@ tandem_status __real_tandem_graph_open_within(tandem_graph **graph, const char *
                                               int *n_op, tandem_error *error);
 tandem_status __wrap_tandem_graph_open_within(tandem_graph **graph, const char *model, int64_t batch,
                                               int *n_op, tandem_error *error);
-tandem_status __real_tandem_step_open_with(tandem_step **step, const tandem_graph *graph, tandem_dtype wider,
-                                           uint64_t bucket, const tandem_step_options *options,
-                                           tandem_error *error);
-tandem_status __wrap_tandem_step_open_with(tandem_step **step, const tandem_graph *graph, tandem_dtype wider,
-                                           uint64_t bucket, const tandem_step_options *options,
-                                           tandem_error *error);
+tandem_status __real_tandem_step_open_with(tandem_step **step, const tandem_graph *graph,
+                                           tandem_dtype amp_dtype, uint64_t bucket,
+                                           const tandem_step_options *options, tandem_error *error);
+tandem_status __wrap_tandem_step_open_with(tandem_step **step, const tandem_graph *graph,
+                                           tandem_dtype amp_dtype, uint64_t bucket,
+                                           const tandem_step_options *options, tandem_error *error);
 void __real_tandem_step_resolve(tandem_step *step);
 void __wrap_tandem_step_resolve(tandem_step *step);
 tandem_status __real_tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
@@ -54,16 +54,17 @@ tandem_status __wrap_tandem_graph_open_within(tandem_graph **graph, const char *
                                               int *n_op, tandem_error *error)
 {
     const tandem_status status = __real_tandem_graph_open_within(graph, model, batch, n_op, error);
-    if (status == TANDEM_OK || status == TANDEM_OVER_LIMIT) done += (uint64_t)*n_op * TANDEM_MEMORY_FIT_BUILD;
+    if (status == TANDEM_OK || status == TANDEM_LIMIT_EXCEEDED)
+        done += (uint64_t)*n_op * TANDEM_MEMORY_FIT_BUILD;
     return status;
 }
 
-tandem_status __wrap_tandem_step_open_with(tandem_step **step, const tandem_graph *graph, tandem_dtype wider,
-                                           uint64_t bucket, const tandem_step_options *options,
-                                           tandem_error *error)
+tandem_status __wrap_tandem_step_open_with(tandem_step **step, const tandem_graph *graph,
+                                           tandem_dtype amp_dtype, uint64_t bucket,
+                                           const tandem_step_options *options, tandem_error *error)
 {
     done += (uint64_t)graph->n_op * TANDEM_MEMORY_FIT_LAY_OUT;
-    return __real_tandem_step_open_with(step, graph, wider, bucket, options, error);
+    return __real_tandem_step_open_with(step, graph, amp_dtype, bucket, options, error);
 }
 
 void __wrap_tandem_step_resolve(tandem_step *step)
@@ -113,7 +114,7 @@ static double check(tandem_status *status, uint64_t *work, const tandem_submissi
     const double ms = cpu_ms() - begin;
     *work = budget.spent;
     const int is_known =
-        *status == TANDEM_OK || *status == TANDEM_OVER_LIMIT || tandem_submission_is_refused(*status);
+        *status == TANDEM_OK || *status == TANDEM_LIMIT_EXCEEDED || tandem_submission_is_refused(*status);
     if (!is_known) fail_msg("%s: %s", tandem_status_name(*status), error.text);
     if (done > *work)
         fail_msg("%" PRIu64 " units were done and %" PRIu64 " counted: %s", done, *work, submission->model);
@@ -138,7 +139,7 @@ static void look_at(searching *s, const tandem_drawn *drawn)
     uint64_t work = 0;
     double ms = check(&status, &work, &drawn->submission, s->site);
     s->n++;
-    s->n_over += status == TANDEM_OVER_LIMIT;
+    s->n_over += status == TANDEM_LIMIT_EXCEEDED;
     if (work > TANDEM_SUBMISSION_MAX_WORK) {
         char job[2048];
         tandem_drawn_print(job, drawn);

@@ -61,7 +61,7 @@ static void a_job_that_does_not_fit_survives(void **state)
     (void)state;
     const tandem_submission submission = {
         .model = "mlp", .batch = "3000", .memory = "10MiB", .resources = {"gpu:old:1"}};
-    survive(&submission, TANDEM_NO_FIT, " fits, in ");
+    survive(&submission, TANDEM_INFEASIBLE, " fits, in ");
 }
 
 static void an_unknown_resource_survives(void **state)

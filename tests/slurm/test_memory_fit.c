@@ -133,7 +133,7 @@ static void a_batch_is_looked_for_as_long_as_there_is_work(void **state)
     for (uint64_t units = 0; units < 40000; units += 500) {
         int64_t batch = before;
         const tandem_status status = batch_within(&batch, "vit_tiny", limit, 100000, units);
-        if (status != TANDEM_OK) assert_int_equal(status, TANDEM_OVER_LIMIT);
+        if (status != TANDEM_OK) assert_int_equal(status, TANDEM_LIMIT_EXCEEDED);
         assert_in_range(batch, before, all);
         before = batch;
     }
@@ -169,7 +169,7 @@ static void jobs_are_looked_at_as_they_are_submitted(void **state)
         {{.model = "vit_tiny", .resources = {NULL, NULL, "gres:nic:mlx:1", "gres:gpu:1"}}, TANDEM_OK, NULL},
         /* memory: of the option, of the largest in a list, of --mem on a CPU */
         {{.model = "vit_tiny", .batch = "256", .memory = "300MiB", .resources = {NULL, "gres:gpu:old:1"}},
-         TANDEM_NO_FIT,
+         TANDEM_INFEASIBLE,
          "300 MiB"},
         {{.model = "vit_tiny", .batch = "256", .memory = "1MiB,1GiB", .resources = {"gpu:old"}},
          TANDEM_OK,
@@ -178,14 +178,14 @@ static void jobs_are_looked_at_as_they_are_submitted(void **state)
           .batch = "256",
           .features = "[cpu_avx2*2&ssd]",
           .task_memory_bytes = 300 * mebibyte},
-         TANDEM_NO_FIT,
+         TANDEM_INFEASIBLE,
          "cpu:avx2"},
         {{.model = "vit_tiny",
           .batch = "256",
           .memory = "1GiB",
           .features = "cpu_avx2",
           .task_memory_bytes = 300 * mebibyte},
-         TANDEM_NO_FIT,
+         TANDEM_INFEASIBLE,
          "300 MiB"},
         {{.model = "vit_tiny", .batch = "256", .features = "cpu_avx2|big", .task_memory_bytes = mebibyte},
          TANDEM_OK,
@@ -194,22 +194,22 @@ static void jobs_are_looked_at_as_they_are_submitted(void **state)
          TANDEM_OK,
          NULL},
         {{.model = "vit_tiny", .batch = "256", .memory = "10MiB", .features = "cpu_avx2"},
-         TANDEM_NO_FIT,
+         TANDEM_INFEASIBLE,
          "no batch fits"},
         /* as far as the work goes: what is too large is told, also then */
-        {{.model = "gpt2_small:layers=73"}, TANDEM_OVER_LIMIT, "more work than slurmctld gives a job"},
+        {{.model = "gpt2_small:layers=73"}, TANDEM_LIMIT_EXCEEDED, "more work than slurmctld gives a job"},
         {{.model = "gpt2_small:layers=24",
           .memory = "900TiB",
           .resources = {"gpu:old,gpu:t4,gpu:p100,gpu:p4,gpu:a10,gpu:l4"}},
-         TANDEM_OVER_LIMIT,
+         TANDEM_LIMIT_EXCEEDED,
          "srun looks again"},
         {{.model = "gpt2_small:layers=24",
           .memory = "1GiB",
           .resources = {"gpu:old,gpu:t4,gpu:p100,gpu:p4,gpu:a10,gpu:l4"}},
-         TANDEM_NO_FIT,
+         TANDEM_INFEASIBLE,
          "does not fit cpu:sse41"},
         {{.model = "gpt2_small:layers=32", .memory = "1GiB", .resources = {"gpu:h100"}},
-         TANDEM_NO_FIT,
+         TANDEM_INFEASIBLE,
          "a smaller --tandem-batch may fit"},
     };
     for (size_t k = 0; k < N_OF(rows); k++) {
@@ -219,7 +219,7 @@ static void jobs_are_looked_at_as_they_are_submitted(void **state)
         if (status != rows[k].status || (rows[k].says && !strstr(error.text, rows[k].says)))
             fail_msg("row %zu: %s: %s", k, tandem_status_name(status), error.text);
         assert_int_equal(tandem_submission_is_refused(status),
-                         status != TANDEM_OK && status != TANDEM_OVER_LIMIT);
+                         status != TANDEM_OK && status != TANDEM_LIMIT_EXCEEDED);
         assert_true(work.spent <= work.limit);
     }
     tandem_site_close(site);
@@ -255,7 +255,7 @@ static void what_is_no_fault_of_the_job_lets_it_through(void **state)
     assert_false(tandem_submission_is_refused(TANDEM_IO));
     assert_false(tandem_submission_is_refused(TANDEM_NO_MEMORY));
     assert_false(tandem_submission_is_refused(TANDEM_MALFORMED));
-    assert_false(tandem_submission_is_refused(TANDEM_OVER_LIMIT));
+    assert_false(tandem_submission_is_refused(TANDEM_LIMIT_EXCEEDED));
     char model[5000];
     memset(model, 'm', sizeof model);
     model[sizeof model - 1] = '\0';

@@ -122,7 +122,7 @@ static void check(const place *p, const tandem_submission *submission)
     tandem_error error = {0};
     const tandem_status status = tandem_submission_check(
         &(tandem_work_budget){.limit = TANDEM_SUBMISSION_MAX_WORK}, submission, p->site, &error);
-    if (status != TANDEM_OK && status != TANDEM_OVER_LIMIT && !tandem_submission_is_refused(status))
+    if (status != TANDEM_OK && status != TANDEM_LIMIT_EXCEEDED && !tandem_submission_is_refused(status))
         _exit(WRONG);
 }
 

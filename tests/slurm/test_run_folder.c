@@ -82,7 +82,7 @@ static const char *reading(const place *p, tandem_status expected)
 
 static void refused(const place *p, const char *why)
 {
-    const char *said = reading(p, TANDEM_FOREIGN);
+    const char *said = reading(p, TANDEM_WRONG_FORMAT);
     if (!strstr(said, why)) fail_msg("%s", said);
 }
 
@@ -119,7 +119,7 @@ static void a_meeting_place_is_empty_and_private(void **state)
     assert_int_equal(mkdirat(p->directory, "other", 0700), 0);
     put(p, "other/environment", "stays", 0600);
     assert_int_equal(symlinkat("other", p->directory, "run"), 0);
-    assert_int_equal(tandem_run_folder_make(p->directory, "run", &error), TANDEM_FOREIGN);
+    assert_int_equal(tandem_run_folder_make(p->directory, "run", &error), TANDEM_WRONG_FORMAT);
     tandem_run_folder_remove(p->directory, "run");
     assert_int_equal(fstatat(p->directory, "other/environment", &seen, 0), 0);
 }
@@ -240,10 +240,10 @@ static void what_is_somebody_elses_is_refused(void **state)
     plant(p, "run", left_text);
     assert_int_equal(fchownat(p->directory, "run", 65534, 65534, 0), 0);
     refused(p, "'run' in the working directory is user 65534's, not user 0's");
-    assert_int_equal(tandem_run_folder_make(p->directory, "run", NULL), TANDEM_FOREIGN);
+    assert_int_equal(tandem_run_folder_make(p->directory, "run", NULL), TANDEM_WRONG_FORMAT);
     assert_int_equal(
         tandem_run_folder_write(p->directory, "run", (const char *[TANDEM_N_RUN_VARIABLE]){NULL}, NULL),
-        TANDEM_FOREIGN);
+        TANDEM_WRONG_FORMAT);
     tandem_run_folder_remove(p->directory, "run");
     assert_int_equal(fchownat(p->directory, "run", 0, 0, 0), 0);
     /* and it was not removed */
@@ -279,13 +279,13 @@ static void other_names_are_refused_and_nothing_is_taken(void **state)
         tandem_run_environment left = {0};
         tandem_error error = {0};
         assert_int_equal(tandem_run_environment_parse(&left, rows[k][0], strlen(rows[k][0]), "run", &error),
-                         TANDEM_FOREIGN);
+                         TANDEM_WRONG_FORMAT);
         assert_null(left.text);
         if (!strstr(error.text, rows[k][1])) fail_msg("row %zu: %s", k, error.text);
     }
     tandem_run_environment left = {0};
     assert_int_equal(tandem_run_environment_parse(&left, "TANDEM_RANKS=0\0\n", 16, "run", NULL),
-                     TANDEM_FOREIGN);
+                     TANDEM_WRONG_FORMAT);
 }
 
 static void a_file_has_a_size_that_it_may_have(void **state)

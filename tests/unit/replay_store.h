@@ -53,7 +53,7 @@ static inline tandem_cost replay_cost(int64_t ns, uint64_t workspace_bytes)
 typedef int64_t replay_cost_rule(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes);
 
 /* Files a cost for every form of every task that the model's step program can have. */
-static inline void replay_store_fill(replay_store *s, const tandem_graph *graph, tandem_dtype wider,
+static inline void replay_store_fill(replay_store *s, const tandem_graph *graph, tandem_dtype amp_dtype,
                                      uint64_t bucket_bytes, const char *device, const char *co_runner,
                                      replay_cost_rule *rule, void *context)
 {
@@ -61,13 +61,14 @@ static inline void replay_store_fill(replay_store *s, const tandem_graph *graph,
     tandem_error error = {0};
     /* it has all tasks there can be, or their like */
     const tandem_step_options options = {.n_micro = 2, .with_norm = 1};
-    assert_int_equal(tandem_step_open_with(&step, graph, wider, bucket_bytes, &options, &error), TANDEM_OK);
+    assert_int_equal(tandem_step_open_with(&step, graph, amp_dtype, bucket_bytes, &options, &error),
+                     TANDEM_OK);
     assert_int_equal(tandem_store_begin(s->store, &error), TANDEM_OK);
     for (int t = 0; t < step->n_task; t++) {
         for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++) {
             tandem_cost_key key;
             uint64_t workspace_bytes = 0;
-            if (step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_key(step, t, variant, &key))
+            if (step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_cost_key(step, t, variant, &key))
                 continue;
             const int64_t ns = rule(context, &key, &workspace_bytes);
             if (ns < 0) continue;
@@ -88,12 +89,12 @@ static inline void replay_store_put_curve(replay_store *s, const char *group, in
                      TANDEM_OK);
 }
 
-static inline tandem_cluster_class replay_class(const char *device, tandem_dtype wider, int n_rank,
+static inline tandem_cluster_class replay_class(const char *device, tandem_dtype amp_dtype, int n_rank,
                                                 int per_node)
 {
     tandem_cluster_class member = {.n_rank = n_rank, .per_node = per_node};
     (void)snprintf(member.device.name, sizeof member.device.name, "%s", device);
-    member.device.amp_dtype = wider;
+    member.device.amp_dtype = amp_dtype;
     member.device.precisions = (1u << TANDEM_N_PRECISION) - 1;
     return member;
 }

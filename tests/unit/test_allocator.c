@@ -181,7 +181,7 @@ static void a_plan_that_does_not_fit_names_device_bytes_and_limit(void **state)
     for (int k = 0; tandem_policies[k]; k++) {
         tandem_error error = {0};
         assert_int_equal(tandem_allocate(&plan, &a, tandem_policies[k], &problem, NULL, &error),
-                         TANDEM_NO_FIT);
+                         TANDEM_INFEASIBLE);
         assert_null(plan);
         assert_int_equal(a.replays, -5);
         assert_non_null(strstr(error.text, "cpu:avx2_vnni"));
@@ -191,7 +191,7 @@ static void a_plan_that_does_not_fit_names_device_bytes_and_limit(void **state)
         const uint64_t bytes = strtoull(strchr(takes, '(') + 1, NULL, 10);
         assert_true(bytes > 4096 && bytes <= free_one.peak_bytes[WEAK]);
         if (tandem_policies[k] == policy_of("uniform")) assert_int_equal(bytes, free_one.peak_bytes[WEAK]);
-        assert_int_equal(error.status, TANDEM_NO_FIT);
+        assert_int_equal(error.status, TANDEM_INFEASIBLE);
     }
     priced_cluster_close(&p);
 }

@@ -218,14 +218,14 @@ static void a_broken_limit_is_no_edited_figure(void **state)
     tandem_error error = {0};
     must(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
     b.plan->target_ns--;
-    expect(&b, TANDEM_NO_FIT, "its target is ");
+    expect(&b, TANDEM_INFEASIBLE, "its target is ");
     b.plan->target_ns = 0; /* none is said */
     b.problem.memory_limit_bytes = b.plan->peak_bytes[WEAK] > b.plan->peak_bytes[STRONG]
                                        ? b.plan->peak_bytes[WEAK]
                                        : b.plan->peak_bytes[STRONG];
     must(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
     b.problem.memory_limit_bytes--;
-    expect(&b, TANDEM_NO_FIT, "its limit is ");
+    expect(&b, TANDEM_INFEASIBLE, "its limit is ");
     close_bench(&b);
 }
 
@@ -497,14 +497,14 @@ static void a_budget_below_everything_is_said(void **state)
     const tandem_goal least = {TANDEM_MINIMIZE_MEMORY, 0};
     b.problem.target_ns = b.a.fastest_ns; /* takes harm */
     assert_int_equal(tandem_allocate_for(&plan, &a, &least, policy_of("greedy"), &b.problem, NULL, &error),
-                     TANDEM_NO_FIT);
+                     TANDEM_INFEASIBLE);
     assert_non_null(strstr(error.text, "no plan has a sensitivity of 0 or less within that step"));
     b.problem.base_precision = TANDEM_PRECISION_FP32;
     for (int i = 0; i < b.plan->n_op; i++) /* even fp32 harms */
         b.p.sensitivity[WEAK][i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] = 1;
     b.problem.target_ns = 0;
     assert_int_equal(tandem_allocate_for(&plan, &a, &none, policy_of("greedy"), &b.problem, NULL, &error),
-                     TANDEM_NO_FIT);
+                     TANDEM_INFEASIBLE);
     assert_non_null(strstr(error.text, "fits the memory"));
     assert_null(plan);
     close_bench(&b);

@@ -190,7 +190,7 @@ static void a_target_out_of_reach_is_said(void **state)
     tandem_allocation a = {.replays = -5};
     tandem_error error = {0};
     b.problem.target_ns = 2999;
-    assert_int_equal(allocate(&b, &plan, &a, &error), TANDEM_NO_FIT);
+    assert_int_equal(allocate(&b, &plan, &a, &error), TANDEM_INFEASIBLE);
     assert_null(plan);
     assert_int_equal(a.replays, -5);
     assert_non_null(strstr(error.text, "(3000 ns)"));

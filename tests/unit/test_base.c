@@ -501,7 +501,7 @@ static void the_status_table_is_whole(void **state)
     char text[2 * TANDEM_ERROR_TEXT];
     memset(text, 'x', sizeof text);
     text[sizeof text - 1] = '\0';
-    assert_int_equal(tandem_error_set(&error, TANDEM_PEER, "%s", text), TANDEM_PEER);
+    assert_int_equal(tandem_error_set(&error, TANDEM_RANK_FAILED, "%s", text), TANDEM_RANK_FAILED);
     assert_int_equal(error.rank, -1);
     assert_int_equal(strlen(error.text), TANDEM_ERROR_TEXT - 1);
 }

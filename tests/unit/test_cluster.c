@@ -110,7 +110,7 @@ static void descriptions_are_whole(void **state)
         assert_true(device->memory_bytes >= 8000000000 && spec->bytes_per_s > 1e11 && spec->launch_ns > 0);
         assert_true(spec->memory_efficiency > 0 && spec->memory_efficiency <= 1);
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
-            const tandem_dtype type = tandem_precision_multiplies(
+            const tandem_dtype type = tandem_precision_product_dtype(
                 (tandem_precision)p, tandem_precision_get((tandem_precision)p)->forward);
             if (device->precisions >> p & 1) assert_true(spec->flops_per_s[type] >= 1e12);
             if (device->precisions >> p & 1)

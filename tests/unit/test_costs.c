@@ -189,12 +189,12 @@ static void one_batch_says_nothing_about_another(void **state)
 static void another_model_with_the_same_input_lends_only_what_is_equal(void **state)
 {
     (void)state;
-    static const char wider[] = "mlp:width=8,depth=1,image=2x2x1,classes=2";
+    static const char amp_dtype[] = "mlp:width=8,depth=1,image=2x2x1,classes=2";
     replay_store s = {.path = ""};
     opened o;
     replay_store_open(&s);
-    measure_beside(&s, wider, 2, "", (price){120, 0});
-    measure_beside(&s, wider, 8, "", (price){180, 0});
+    measure_beside(&s, amp_dtype, 2, "", (price){120, 0});
+    measure_beside(&s, amp_dtype, 8, "", (price){180, 0});
     assert_int_equal(open_at(&o, &s, 4), TANDEM_MISSING);
     assert_non_null(strstr(o.error.text, "linear m=4 k=4 n=4 | fp32 | forward"));
     close_it(&o);

@@ -363,7 +363,7 @@ static void a_writer_that_is_killed_leaves_nothing(void **state)
         tandem_file file = {0};
         const char how = tandem_file_open(&file, "t.json", NULL) == TANDEM_OK &&
                                  fputs("half", file.stream) >= 0 && fflush(file.stream) == 0
-                             ? (char)('0' + file.nameless)
+                             ? (char)('0' + file.is_unnamed)
                              : '?';
         (void)!write(ready[1], &how, 1);
         for (;;) (void)pause();

@@ -101,8 +101,8 @@ static void precisions_are_found_by_name(void **state)
     const tandem_precision_row *int8 = tandem_precision_get(TANDEM_PRECISION_INT8);
     assert_string_equal(int8->name, "int8");
     assert_int_equal(int8->forward, TANDEM_S8);
-    assert_int_equal(int8->dgrad, TANDEM_WIDER);
-    assert_int_equal(int8->wgrad, TANDEM_WIDER);
+    assert_int_equal(int8->dgrad, TANDEM_AMP);
+    assert_int_equal(int8->wgrad, TANDEM_AMP);
     assert_int_equal(int8->accumulator, TANDEM_S32);
     assert_int_equal(int8->output, TANDEM_F32);
     tandem_precision found = TANDEM_PRECISION_BF16;
@@ -127,10 +127,10 @@ static void operator_rows_say_what_op_def_says(void **state)
     row = tandem_op_row_get(TANDEM_OP_EMBEDDING);
     assert_int_equal(row->precisions,
                      1u << TANDEM_PRECISION_FP32 | 1u << TANDEM_PRECISION_FP16 | 1u << TANDEM_PRECISION_BF16);
-    assert_int_equal(row->dgrad, TANDEM_BACKWARD_ABSENT);
+    assert_int_equal(row->dgrad, TANDEM_GRAD_ABSENT);
     row = tandem_op_row_get(TANDEM_OP_LAYERNORM);
     assert_int_equal(row->saves, TANDEM_SAVES_INPUT | TANDEM_SAVES_AUX);
-    assert_int_equal(row->wgrad, TANDEM_BACKWARD_BESIDE);
+    assert_int_equal(row->wgrad, TANDEM_GRAD_FUSED);
     assert_int_equal(row->n_parameter, 2);
     row = tandem_op_row_get(TANDEM_OP_SOFTMAX);
     assert_true(row->range == 1.0f);
@@ -401,7 +401,7 @@ static void slices_and_prepended_rows(void **state)
     const int64_t rows[3] = {3, 8, 6};
     int x = tandem_build_reshape(b, "rows", tandem_build_images(b, "image", 4, 4, 3), 3, rows);
     x = tandem_build_slice(b, "slice", x, 2, 5);
-    x = tandem_build_prepend(b, "prepend", x, 0.5f);
+    x = tandem_build_concat_token(b, "prepend", x, 0.5f);
     x = tandem_build_tanh(b, "tanh", x);
     tandem_graph *graph = finished_flat(b, x, 6 * 6);
     SHAPE(op_named(graph, "slice"), 3, 5, 6);
@@ -412,7 +412,7 @@ static void slices_and_prepended_rows(void **state)
     assert_true(op_named(graph, "tanh")->flops == 108);
     const tandem_parameter *row = &graph->parameter[op_named(graph, "prepend")->parameter[0]];
     assert_int_equal(row->elements, 6);
-    assert_true(row->deviation == 0.5f && !row->decays);
+    assert_true(row->deviation == 0.5f && !row->has_weight_decay);
     assert_int_equal(op_named(graph, "slice")->needs_gradient, 0);
     assert_int_equal(op_named(graph, "prepend")->needs_gradient, 1);
     tandem_graph_close(graph);
@@ -699,7 +699,7 @@ static void every_part_of_a_graph_is_hashed(void **state)
     CHANGED(graph->parameter[0].shape.dim[0], 10);
     CHANGED(graph->parameter[0].init, TANDEM_INIT_ZERO);
     CHANGED(graph->parameter[0].deviation, 0.5f);
-    CHANGED(graph->parameter[0].decays, 0);
+    CHANGED(graph->parameter[0].has_weight_decay, 0);
     CHANGED(graph->optimizer.rate, 1.0f);
     CHANGED(graph->optimizer.kind, TANDEM_ADAMW);
     CHANGED(graph->model[0], 'R');
@@ -880,7 +880,7 @@ static void weights_free(const tandem_graph *graph, float **weight)
 /* Box–Muller written down once more, with libm in double precision. */
 static double normal_number(uint64_t seed, uint32_t parameter, int64_t element)
 {
-    const uint32_t counter[4] = {(uint32_t)(element / 4), 0, parameter, TANDEM_DRAW_INIT};
+    const uint32_t counter[4] = {(uint32_t)(element / 4), 0, parameter, TANDEM_RNG_INIT};
     const tandem_philox_block block = tandem_philox(counter, seed);
     const uint32_t *word = &block.word[element % 4 / 2 * 2];
     const double radius = sqrt(-2 * log(1 - (double)tandem_philox_uniform(word[0])));
@@ -950,7 +950,8 @@ static void matrices_decay_and_biases_do_not(void **state)
     tandem_graph *graph = opened("vit_tiny", 2);
     for (int p = 0; p < graph->n_parameter; p++) {
         const tandem_op_kind kind = graph->op[graph->parameter[p].op].kind;
-        assert_int_equal(graph->parameter[p].decays, kind == TANDEM_OP_LINEAR || kind == TANDEM_OP_CONV2D);
+        assert_int_equal(graph->parameter[p].has_weight_decay,
+                         kind == TANDEM_OP_LINEAR || kind == TANDEM_OP_CONV2D);
     }
     const tandem_op *norm = op_named(graph, "norm");
     assert_int_equal(graph->parameter[norm->parameter[0]].init, TANDEM_INIT_ONE);
@@ -1018,27 +1019,27 @@ WRONG(matmul_dimensions)
 }
 WRONG(bias_over_all) { tandem_build_bias(b, "x", i, 4, 0); }
 WRONG(bias_over_none) { tandem_build_bias(b, "x", i, 0, 0); }
-WRONG(rows_too_few) { tandem_build_rows(b, "x", i, 8, 0); }
+WRONG(rows_too_few) { tandem_build_row_bias(b, "x", i, 8, 0); }
 WRONG(rows_of_two_dimensions)
 {
-    tandem_build_rows(b, "x", tandem_build_reshape(b, "r", i, 2, (int64_t[]){6, 288}), 9, 0);
+    tandem_build_row_bias(b, "x", tandem_build_reshape(b, "r", i, 2, (int64_t[]){6, 288}), 9, 0);
 }
 WRONG(tied_to_images) { tandem_build_tied(b, "x", i, i); }
 WRONG(tied_to_nothing) { tandem_build_tied(b, "x", i, 77); }
 WRONG(masked_none) { (void)i; tandem_build_masked_labels(b, "x", 8, 0); }
 WRONG(masked_more_than_all) { (void)i; tandem_build_masked_labels(b, "x", 8, 9); }
-WRONG(labelled_without_masked) { tandem_build_labelled(b, "x", i, tandem_build_labels(b, "l", 8)); }
-WRONG(labelled_of_fewer) { tandem_build_labelled(b, "x", i, tandem_build_masked_labels(b, "l", 7, 2)); }
+WRONG(labelled_without_masked) { tandem_build_gather_labelled(b, "x", i, tandem_build_labels(b, "l", 8)); }
+WRONG(labelled_of_fewer) { tandem_build_gather_labelled(b, "x", i, tandem_build_masked_labels(b, "l", 7, 2)); }
 WRONG(labelled_twice)
 {
     const int l = tandem_build_masked_labels(b, "l", 8, 3);
-    tandem_build_cross_entropy(b, "x", tandem_build_labelled(b, "y", tandem_build_labelled(b, "z", i, l), l), l);
+    tandem_build_cross_entropy(b, "x", tandem_build_gather_labelled(b, "y", tandem_build_gather_labelled(b, "z", i, l), l), l);
 }
 WRONG(slice_behind_the_end) { tandem_build_slice(b, "x", i, 7, 2); }
 WRONG(slice_from_the_end) { tandem_build_slice(b, "x", i, 8, 1); }
 WRONG(slice_of_none) { tandem_build_slice(b, "x", i, 0, 0); }
 WRONG(slice_negative) { tandem_build_slice(b, "x", i, -1, 2); }
-WRONG(prepend_to_images) { tandem_build_prepend(b, "x", i, 0.1f); }
+WRONG(prepend_to_images) { tandem_build_concat_token(b, "x", i, 0.1f); }
 WRONG(add_of_unlike) { tandem_build_add(b, "x", i, tandem_build_avgpool(b, "r", i, 2, 2, 1)); }
 WRONG(reshape_elements) { tandem_build_reshape(b, "x", i, 2, (int64_t[]){6, 287}); }
 WRONG(reshape_dimensions) { tandem_build_reshape(b, "x", i, 5, (int64_t[]){6, 2, 2, 2, 36}); }
@@ -1492,7 +1493,7 @@ static void the_zoo_lists_its_models(void **state)
         assert_true(strcmp(model->data, "images") == 0 || strcmp(model->data, "text") == 0);
         int n = 0;
         for (const tandem_model_option *o = model->option; o->name; o++, n++) {
-            assert_true(o->least <= o->fallback && o->fallback <= o->most);
+            assert_true(o->min_value <= o->default_value && o->default_value <= o->max_value);
             assert_true(o->meaning[0] != '\0');
         }
         assert_true(n >= 1 && n <= TANDEM_ZOO_MAX_OPTION);

@@ -26,14 +26,15 @@ static tandem_cost_key f32_key(const char *signature, tandem_pass pass)
     return op_key(signature, pass, TANDEM_F32, TANDEM_F32);
 }
 
-static tandem_cost_key cast_key(int64_t elements, tandem_dtype from, tandem_dtype to, tandem_range range)
+static tandem_cost_key cast_key(int64_t elements, tandem_dtype from, tandem_dtype to,
+                                tandem_range_source range)
 {
     return (tandem_cost_key){.kind = TANDEM_COST_CAST,
                              .precision = "",
                              .from = from,
                              .to = to,
                              .elements = elements,
-                             .range = range};
+                             .range_source = range};
 }
 
 /* --- Work ----------------------------------------------------------------------------------------------- */
@@ -95,7 +96,7 @@ static void casts_read_twice_where_the_range_is_not_known(void **state)
     (void)state;
     const struct {
         tandem_dtype from, to;
-        tandem_range range;
+        tandem_range_source range_source;
         double bytes;
     } rows[] = {{TANDEM_F32, TANDEM_S8, 0, 10 * 9},    {TANDEM_F32, TANDEM_S8, 1, 10 * 5},
                 {TANDEM_BF16, TANDEM_E4M3, 0, 10 * 5}, {TANDEM_BF16, TANDEM_E4M3, 1, 10 * 3},
@@ -103,7 +104,7 @@ static void casts_read_twice_where_the_range_is_not_known(void **state)
                 {TANDEM_S8, TANDEM_BF16, 0, 10 * 3}};
     for (size_t i = 0; i < N_OF(rows); i++) {
         tandem_work work;
-        const tandem_cost_key key = cast_key(10, rows[i].from, rows[i].to, rows[i].range);
+        const tandem_cost_key key = cast_key(10, rows[i].from, rows[i].to, rows[i].range_source);
         assert_true(tandem_work_of(&work, &key));
         assert_true(work.bytes == rows[i].bytes && work.flops == 0 && !work.is_product);
     }
@@ -474,7 +475,8 @@ static void a_described_cluster_replays_where_that_is_asked_for(void **state)
         for (int t = 0; t < step->n_task; t++) /* neither card has bf16, tf32, fp8 */
             for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++) {
                 tandem_cost_key key;
-                if (!tandem_step_key(step, t, variant, &key) || key.kind == TANDEM_COST_COLLECTIVE) continue;
+                if (!tandem_step_cost_key(step, t, variant, &key) || key.kind == TANDEM_COST_COLLECTIVE)
+                    continue;
                 const int can = key.from != TANDEM_BF16 && key.to != TANDEM_BF16 && key.from != TANDEM_E4M3 &&
                                 key.to != TANDEM_E4M3 && key.from != TANDEM_E5M2 && key.to != TANDEM_E5M2 &&
                                 (key.kind == TANDEM_COST_CAST || strcmp(key.precision, "tf32") != 0);

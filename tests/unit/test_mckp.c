@@ -291,15 +291,15 @@ static void what_cannot_be_is_said(void **state)
         tandem_mckp_answer answer = {.sensitivity = -7};
         tandem_error error = {0};
         assert_int_equal(solve(&answer, THREE(", \"limits\": {\"time_ns\": 14.5}"), policies[p], &error),
-                         TANDEM_NO_FIT);
+                         TANDEM_INFEASIBLE);
         assert_non_null(strstr(error.text, "no choices keep the limits"));
         assert_non_null(strstr(error.text, "least time is 15 ns, the limit 14.5 ns"));
         assert_int_equal(solve(&answer, THREE(", \"limits\": {\"bytes\": 2}"), policies[p], &error),
-                         TANDEM_NO_FIT);
+                         TANDEM_INFEASIBLE);
         assert_non_null(strstr(error.text, "fewest bytes are 3, the limit 2"));
         assert_int_equal(
             solve(&answer, THREE(", \"limits\": {\"time_ns\": 24, \"bytes\": 6}"), policies[p], &error),
-            TANDEM_NO_FIT);
+            TANDEM_INFEASIBLE);
         assert_int_equal(strstr(error.text, "Each limit can be kept, but not both at once") != NULL, p == 0);
         assert_true(answer.sensitivity == -7);
     }

@@ -448,11 +448,11 @@ static void the_way_of_a_step_comes_back(void **state)
         tandem_step_options step;
         const char *micro, *recompute; /* as written; NULL = not */
     } cases[] = {{{0}, NULL, NULL},
-                 {{.n_micro = 1, .n_segment = 1}, NULL, NULL},
-                 {{.n_micro = 8, .n_segment = TANDEM_SEGMENTS_SQRT},
+                 {{.n_micro = 1, .n_recompute_segment = 1}, NULL, NULL},
+                 {{.n_micro = 8, .n_recompute_segment = TANDEM_RECOMPUTE_SQRT},
                   "\"micro_steps\": 8,",
                   "\"recompute\": \"sqrt\","},
-                 {{.n_micro = 1, .n_segment = 5}, NULL, "\"recompute\": \"5\","}};
+                 {{.n_micro = 1, .n_recompute_segment = 5}, NULL, "\"recompute\": \"5\","}};
     tandem_graph *const graph = open_graph("mlp");
     for (size_t i = 0; i < N_OF(cases); i++) {
         tandem_plan *const plan = full_plan(graph), *read = NULL;
@@ -465,7 +465,8 @@ static void the_way_of_a_step_comes_back(void **state)
         assert_int_equal(strstr(text, "recompute") != NULL, cases[i].recompute != NULL);
         assert_int_equal(tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", NULL), TANDEM_OK);
         assert_int_equal(read->step.n_micro, cases[i].micro ? plan->step.n_micro : 0);
-        assert_int_equal(read->step.n_segment, cases[i].recompute ? plan->step.n_segment : 0);
+        assert_int_equal(read->step.n_recompute_segment,
+                         cases[i].recompute ? plan->step.n_recompute_segment : 0);
         free(text);
         tandem_graph_close(opened);
         tandem_plan_close(read);

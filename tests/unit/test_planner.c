@@ -205,7 +205,7 @@ static void a_limit_is_kept(void **state)
     planner = open_planner(&request);
     tandem_plan *plan = NULL;
     tandem_error error = {0};
-    assert_int_equal(tandem_planner_allocate(&plan, &allocation, planner, NULL, &error), TANDEM_NO_FIT);
+    assert_int_equal(tandem_planner_allocate(&plan, &allocation, planner, NULL, &error), TANDEM_INFEASIBLE);
     assert_non_null(strstr(error.text, "cpu:avx2_vnni"));
     tandem_planner_close(planner);
 }

@@ -19,12 +19,12 @@ typedef struct bench {
     tandem_step *step;
 } bench;
 
-static bench set_up(tandem_dtype wider)
+static bench set_up(tandem_dtype amp_dtype)
 {
     bench b = {0};
     tandem_error error = {0};
     if (tandem_graph_open(&b.graph, model, BATCH, &error) != TANDEM_OK ||
-        tandem_step_open(&b.step, b.graph, wider, 0, &error) != TANDEM_OK)
+        tandem_step_open(&b.step, b.graph, amp_dtype, 0, &error) != TANDEM_OK)
         fail_msg("%s", error.text);
     return b;
 }
@@ -53,7 +53,7 @@ static int find(const bench *b, tandem_task_kind kind, const char *name, tandem_
 {
     const int op = op_of(b, name);
     const int is_cast = kind == TANDEM_TASK_CAST || kind == TANDEM_TASK_GRADIENT_CAST ||
-                        kind == TANDEM_TASK_WEIGHT_CAST || kind == TANDEM_TASK_RESTORE;
+                        kind == TANDEM_TASK_WEIGHT_CAST || kind == TANDEM_TASK_SAVED_CAST;
     for (int t = 0; t < b->step->n_task; t++) {
         const tandem_task *task = &b->step->task[t];
         if (task->active && task->kind == kind && task->op == op && (!is_cast || task->to == to)) return t;
@@ -75,10 +75,11 @@ static int n_active(const bench *b)
     return n;
 }
 
-static void check_types(const tandem_task *task, tandem_dtype from, tandem_dtype second, tandem_dtype to)
+static void check_types(const tandem_task *task, tandem_dtype from, tandem_dtype other_operand_dtype,
+                        tandem_dtype to)
 {
     assert_int_equal(task->from, from);
-    assert_int_equal(task->second, second);
+    assert_int_equal(task->other_operand_dtype, other_operand_dtype);
     assert_int_equal(task->to, to);
 }
 
@@ -103,7 +104,7 @@ static void tf32_needs_no_cast_and_no_memory(void **state)
     check_types(task_of(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F32), TANDEM_F32, TANDEM_F32, TANDEM_F32);
     tandem_cost_key key;
     const int t = find(&b, TANDEM_TASK_WGRAD, "fc2", TANDEM_F32);
-    assert_true(tandem_step_key(b.step, t, b.step->task[t].variant, &key));
+    assert_true(tandem_step_cost_key(b.step, t, b.step->task[t].variant, &key));
     assert_string_equal(key.precision, "tf32");
     assert_int_equal(key.from, TANDEM_F32);
     tear_down(&b);
@@ -128,7 +129,7 @@ static void fp8_multiplies_two_types(void **state)
     assert_true(find(&b, TANDEM_TASK_WEIGHT_CAST, "fc2", TANDEM_E4M3) >= 0);
     assert_true(find(&b, TANDEM_TASK_GRADIENT_CAST, "fc2.bias", TANDEM_E5M2) >= 0);
     assert_true(find(&b, TANDEM_TASK_CAST, "fc2.relu", TANDEM_F32) >= 0);
-    assert_int_equal(find(&b, TANDEM_TASK_RESTORE, "fc2", TANDEM_BF16), -1);
+    assert_int_equal(find(&b, TANDEM_TASK_SAVED_CAST, "fc2", TANDEM_BF16), -1);
     assert_int_equal(n_active(&b), tasks + 4);
 
     /* the backward products read the copies that the forward product read */
@@ -152,12 +153,12 @@ static void dependent_operators_follow_f16(void **state)
     bench b = set_up(TANDEM_BF16);
     set(&b, "fc1", TANDEM_PRECISION_FP16);
     set(&b, "fc2", TANDEM_PRECISION_FP16);
-    assert_int_equal(b.step->native[op_of(&b, "fc1.relu")], TANDEM_F16);
+    assert_int_equal(b.step->output_dtype[op_of(&b, "fc1.relu")], TANDEM_F16);
     assert_int_equal(find(&b, TANDEM_TASK_CAST, "fc1.relu", TANDEM_F32), -1);
     check_types(task_of(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F16), TANDEM_F16, TANDEM_F16, TANDEM_F16);
     const int relu = find(&b, TANDEM_TASK_FORWARD, "fc1.relu", TANDEM_F16);
     tandem_cost_key key;
-    assert_true(tandem_step_key(b.step, relu, b.step->task[relu].variant, &key));
+    assert_true(tandem_step_cost_key(b.step, relu, b.step->task[relu].variant, &key));
     assert_string_equal(key.precision, "fp16");
     assert_int_equal(key.from, TANDEM_F16);
     set(&b, "fc2", TANDEM_PRECISION_BF16);
@@ -167,17 +168,17 @@ static void dependent_operators_follow_f16(void **state)
 }
 
 /* Where f16 is the widest fast type, int8's gradients run in it. */
-static void int8_goes_back_in_the_wider_type(void **state)
+static void int8_goes_back_in_the_amp_dtype(void **state)
 {
     (void)state;
     bench b = set_up(TANDEM_F16);
     set(&b, "fc2", TANDEM_PRECISION_INT8);
     check_types(task_of(&b, TANDEM_TASK_FORWARD, "fc2", TANDEM_F32), TANDEM_S8, TANDEM_S8, TANDEM_F32);
     check_types(task_of(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F32), TANDEM_F16, TANDEM_F16, TANDEM_F32);
-    const int restore = find(&b, TANDEM_TASK_RESTORE, "fc2", TANDEM_F16);
-    assert_true(restore >= 0 && find(&b, TANDEM_TASK_GRADIENT_CAST, "fc2.bias", TANDEM_F16) >= 0);
+    const int saved_cast = find(&b, TANDEM_TASK_SAVED_CAST, "fc2", TANDEM_F16);
+    assert_true(saved_cast >= 0 && find(&b, TANDEM_TASK_GRADIENT_CAST, "fc2.bias", TANDEM_F16) >= 0);
     tandem_cost_key key;
-    assert_true(tandem_step_key(b.step, restore, b.step->task[restore].variant, &key));
+    assert_true(tandem_step_cost_key(b.step, saved_cast, b.step->task[saved_cast].variant, &key));
     assert_int_equal(key.from, TANDEM_S8);
     assert_int_equal(key.to, TANDEM_F16);
     tear_down(&b);
@@ -198,7 +199,7 @@ static void ranges_are_known_to_types_of_one_byte(void **state)
     static const struct {
         tandem_precision precision;
         tandem_dtype type;
-        tandem_range range;
+        tandem_range_source range_source;
     } rows[] = {{TANDEM_PRECISION_INT8, TANDEM_S8, TANDEM_RANGE_KNOWN},
                 {TANDEM_PRECISION_FP8, TANDEM_E4M3, TANDEM_RANGE_KNOWN},
                 {TANDEM_PRECISION_FP16, TANDEM_F16, TANDEM_RANGE_FOUND}};
@@ -211,8 +212,8 @@ static void ranges_are_known_to_types_of_one_byte(void **state)
             const tandem_task *task = &step->task[t];
             if (!task->active || task->kind != TANDEM_TASK_CAST || task->op != softmax) continue;
             assert_int_equal(task->to, rows[k].type);
-            assert_true(tandem_step_key(step, t, task->variant, &key));
-            assert_int_equal(key.range, rows[k].range);
+            assert_true(tandem_step_cost_key(step, t, task->variant, &key));
+            assert_int_equal(key.range_source, rows[k].range_source);
             seen++;
         }
         assert_int_equal(seen, 1);
@@ -224,17 +225,17 @@ static void ranges_are_known_to_types_of_one_byte(void **state)
 static void rows_say_what_is_multiplied(void **state)
 {
     (void)state;
-    assert_int_equal(tandem_precision_multiplies(TANDEM_PRECISION_TF32, TANDEM_F32), TANDEM_TF32);
-    assert_int_equal(tandem_precision_multiplies(TANDEM_PRECISION_FP32, TANDEM_F32), TANDEM_F32);
-    assert_int_equal(tandem_precision_multiplies(TANDEM_PRECISION_FP8, TANDEM_E5M2), TANDEM_E5M2);
+    assert_int_equal(tandem_precision_product_dtype(TANDEM_PRECISION_TF32, TANDEM_F32), TANDEM_TF32);
+    assert_int_equal(tandem_precision_product_dtype(TANDEM_PRECISION_FP32, TANDEM_F32), TANDEM_F32);
+    assert_int_equal(tandem_precision_product_dtype(TANDEM_PRECISION_FP8, TANDEM_E5M2), TANDEM_E5M2);
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
         const tandem_precision_row *row = tandem_precision_get((tandem_precision)p);
         assert_int_equal(row->dgrad, row->wgrad);
         /* only what was saved in s8 is ever restored (graph/types.h) */
-        if (row->saved != row->second) assert_int_equal(row->saved, TANDEM_S8);
+        if (row->saved != row->other_operand_dtype) assert_int_equal(row->saved, TANDEM_S8);
         assert_true(row->output == TANDEM_F32 || row->output == TANDEM_BF16 || row->output == TANDEM_F16);
     }
-    for (int d = 0; d < TANDEM_N_VERSION; d++) {
+    for (int d = 0; d < TANDEM_N_STORAGE_DTYPE; d++) {
         const uint64_t bytes = tandem_dtype_bytes((tandem_dtype)d);
         const char *name = tandem_dtype_name((tandem_dtype)d);
         assert_true(bytes == (strcmp(name, "f32") == 0                                ? 4
@@ -249,7 +250,7 @@ int main(void)
         cmocka_unit_test(tf32_needs_no_cast_and_no_memory),
         cmocka_unit_test(fp8_multiplies_two_types),
         cmocka_unit_test(dependent_operators_follow_f16),
-        cmocka_unit_test(int8_goes_back_in_the_wider_type),
+        cmocka_unit_test(int8_goes_back_in_the_amp_dtype),
         cmocka_unit_test(ranges_are_known_to_types_of_one_byte),
         cmocka_unit_test(rows_say_what_is_multiplied),
     };

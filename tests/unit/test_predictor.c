@@ -73,14 +73,14 @@ static void close_products(two_products *m)
 }
 
 static double *compute(const char *name, const tandem_graph *graph, const tandem_statistics *s,
-                       tandem_dtype wider)
+                       tandem_dtype amp_dtype)
 {
     const tandem_sensitivity_method *method = NULL;
     tandem_error error = {0};
     double *sensitivity = zeros(graph, TANDEM_N_PRECISION * sizeof *sensitivity);
     for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION; i++) sensitivity[i] = NAN; /* whatever was there */
     must(tandem_sensitivity_find(&method, name, &error), &error);
-    method->compute(sensitivity, graph, s, wider);
+    method->compute(sensitivity, graph, s, amp_dtype);
     return sensitivity;
 }
 
@@ -323,12 +323,12 @@ static void sensitivity_is_ordered_and_grows_with_the_step(void **state)
         for (int i = 0; i < graph->n_op; i++) s[i] = drawn(seed, (uint32_t)i);
         for (int m = 0; tandem_sensitivity_methods[m]; m++)
             for (int k = 0; k < 3; k++) {
-                const tandem_dtype wider = k == 0 ? TANDEM_F32 : k == 1 ? TANDEM_BF16 : TANDEM_F16;
+                const tandem_dtype amp_dtype = k == 0 ? TANDEM_F32 : k == 1 ? TANDEM_BF16 : TANDEM_F16;
                 const char *method = tandem_sensitivity_methods[m]->name;
-                double *sensitivity = compute(method, graph, s, wider);
+                double *sensitivity = compute(method, graph, s, amp_dtype);
                 check_order(graph, sensitivity, method, seed);
                 for (int i = 0; i < graph->n_op; i++) s[i].x_amax *= 2, s[i].w_amax *= 2, s[i].g_amax *= 2;
-                double *coarser = compute(method, graph, s, wider);
+                double *coarser = compute(method, graph, s, amp_dtype);
                 for (int i = 0; i < graph->n_op; i++) {
                     s[i].x_amax /= 2, s[i].w_amax /= 2, s[i].g_amax /= 2;
                     const int at = i * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8;
@@ -455,9 +455,9 @@ static void simulate(float rate)
     must(tandem_sensitivity_find(&method, "fisher", NULL), &(tandem_error){.text = "fisher"});
     for (uint32_t k = 0; k < TRIALS; k++) {
         trial t;
-        draw_rounded(t.x, t.x_rounded, N_X, x_step, k, TANDEM_DRAW_ACTIVATION);
-        draw_rounded(t.w, t.w_rounded, N_W, w_step, k, TANDEM_DRAW_WEIGHT);
-        draw_rounded(t.g, t.g_rounded, N_G, g_step, k, TANDEM_DRAW_GRADIENT);
+        draw_rounded(t.x, t.x_rounded, N_X, x_step, k, TANDEM_RNG_ACTIVATION);
+        draw_rounded(t.w, t.w_rounded, N_W, w_step, k, TANDEM_RNG_WEIGHT);
+        draw_rounded(t.g, t.g_rounded, N_G, g_step, k, TANDEM_RNG_GRADIENT);
         s[fc1] = measure(&t, x_step, w_step, g_step);
         method->compute(sensitivity, graph, s, TANDEM_F32);
         const double expected = sensitivity[fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL];
@@ -591,12 +591,12 @@ static void float_rounding_is_as_derived(void **state)
 }
 
 /* fc1 alone, with a gradient as large as that of the whole model, and head's, which is `times` as large. */
-static double sensitivity_of_gradients(tandem_precision precision, tandem_dtype wider, double times)
+static double sensitivity_of_gradients(tandem_precision precision, tandem_dtype amp_dtype, double times)
 {
     two_products m = open_products();
     m.s[m.fc1] = (tandem_statistics){SIZES, .g_amax = 1e-9, .g_square = 8e-18, .g2_x2_c = 1};
     m.s[m.head].g_amax = 1e-9 * times;
-    double *sensitivity = compute("fisher", m.graph, m.s, wider);
+    double *sensitivity = compute("fisher", m.graph, m.s, amp_dtype);
     /* y is rounded, too */
     const double result = precision == TANDEM_PRECISION_FP16 ? ldexp(1, -48) / 12 * 8e-18 : 0;
     const double variance = (sensitivity[m.fc1 * TANDEM_N_PRECISION + (int)precision] - result) /

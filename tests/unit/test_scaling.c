@@ -147,17 +147,17 @@ static void casts_to_s8_have_a_history(void **state)
         const int is_cast = task->active && task->to == TANDEM_S8 &&
                             (task->kind == TANDEM_TASK_WEIGHT_CAST || task->kind == TANDEM_TASK_CAST ||
                              task->kind == TANDEM_TASK_GRADIENT_CAST);
-        assert_int_equal(tandem_step_history(current, t), -1);
+        assert_int_equal(tandem_step_amax_history(current, t), -1);
         if (!is_cast) {
-            assert_int_equal(tandem_step_history(step, t), -1);
+            assert_int_equal(tandem_step_amax_history(step, t), -1);
             continue;
         }
-        assert_true(tandem_step_key(step, t, task->variant, &key));
-        assert_true(tandem_step_key(current, t, task->variant, &before));
+        assert_true(tandem_step_cost_key(step, t, task->variant, &key));
+        assert_true(tandem_step_cost_key(current, t, task->variant, &before));
         const int is_known = task->kind == TANDEM_TASK_CAST && graph->op[task->op].kind == TANDEM_OP_SOFTMAX;
-        assert_int_equal(tandem_step_history(step, t), is_known ? -1 : t);
-        assert_int_equal(key.range, is_known ? TANDEM_RANGE_KNOWN : TANDEM_RANGE_DELAYED);
-        assert_int_equal(before.range, is_known ? TANDEM_RANGE_KNOWN : TANDEM_RANGE_FOUND);
+        assert_int_equal(tandem_step_amax_history(step, t), is_known ? -1 : t);
+        assert_int_equal(key.range_source, is_known ? TANDEM_RANGE_KNOWN : TANDEM_RANGE_DELAYED);
+        assert_int_equal(before.range_source, is_known ? TANDEM_RANGE_KNOWN : TANDEM_RANGE_FOUND);
         of_kind[task->kind]++;
         n_known += is_known;
         n += !is_known;
@@ -199,17 +199,18 @@ static void a_float_has_none(void **state)
 static void what_is_done_again_shares_its_history(void **state)
 {
     (void)state;
-    const tandem_step_options again = {.n_segment = TANDEM_SEGMENTS_SQRT, .scaling = {4, 1}},
+    const tandem_step_options again = {.n_recompute_segment = TANDEM_RECOMPUTE_SQRT, .scaling = {4, 1}},
                               once = {.scaling = {4, 1}};
     tandem_graph *graph = open_graph("vit_tiny:depth=2");
     tandem_step *step = open_step(graph, &again, TANDEM_PRECISION_INT8),
                 *kept = open_step(graph, &once, TANDEM_PRECISION_INT8);
     int n_shared = 0;
     for (int t = 0; t < step->n_task; t++) {
-        const int first = tandem_step_history(step, t);
+        const int first = tandem_step_amax_history(step, t);
         if (first < 0 || first == t) continue;
-        assert_true(first < t && tandem_step_is_again(step, t) && !tandem_step_is_again(step, first));
-        assert_int_equal(tandem_step_history(step, first), first);
+        assert_true(first < t && tandem_step_is_recomputed(step, t) &&
+                    !tandem_step_is_recomputed(step, first));
+        assert_int_equal(tandem_step_amax_history(step, first), first);
         assert_int_equal(step->task[first].op, step->task[t].op);
         assert_int_equal(step->task[first].to, step->task[t].to);
         assert_int_equal(step->task[first].from, step->task[t].from);

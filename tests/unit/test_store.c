@@ -193,10 +193,10 @@ static void keys_have_a_text(void **state)
     key = (tandem_cost_key){.kind = TANDEM_COST_CAST, .from = TANDEM_F32, .to = TANDEM_S8, .elements = 1024};
     tandem_cost_key_print(text, sizeof text, &key);
     assert_string_equal(text, "cast n=1024 | f32>s8");
-    key.range = TANDEM_RANGE_KNOWN;
+    key.range_source = TANDEM_RANGE_KNOWN;
     tandem_cost_key_print(text, sizeof text, &key);
     assert_string_equal(text, "cast n=1024 | f32>s8 | known range");
-    key.range = TANDEM_RANGE_DELAYED;
+    key.range_source = TANDEM_RANGE_DELAYED;
     tandem_cost_key_print(text, sizeof text, &key);
     assert_string_equal(text, "cast n=1024 | f32>s8 | delayed");
     key.transposed_copy = 1;
@@ -229,9 +229,9 @@ static void costs_come_back(void **state)
     put(store, "cpu:avx2", "cpu:avx512", &op, 3000);
     put(store, "cpu:sse41", "", &op, 4000);
     put(store, "cpu:avx2", "", &cast, 5000);
-    cast.range = TANDEM_RANGE_KNOWN;
+    cast.range_source = TANDEM_RANGE_KNOWN;
     put(store, "cpu:avx2", "", &cast, 6000);
-    cast.range = TANDEM_RANGE_DELAYED;
+    cast.range_source = TANDEM_RANGE_DELAYED;
     put(store, "cpu:avx2", "", &cast, 7000);
     cast.transposed_copy = 1;
     put(store, "cpu:avx2", "", &cast, 8000);
@@ -249,9 +249,9 @@ static void costs_come_back(void **state)
     assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &cast)), 8005);
     cast.transposed_copy = 0;
     assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &cast)), 7005);
-    cast.range = TANDEM_RANGE_KNOWN;
+    cast.range_source = TANDEM_RANGE_KNOWN;
     assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &cast)), 6005);
-    cast.range = TANDEM_RANGE_FOUND;
+    cast.range_source = TANDEM_RANGE_FOUND;
     assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &cast)), 5005);
     op.pass = TANDEM_PASS_DGRAD;
     assert_null(tandem_cost_table_find(table, &op));
@@ -319,7 +319,7 @@ static void a_step_loads_its_own_costs(void **state)
                               .kind = TANDEM_COST_CAST, .from = TANDEM_F32, .to = TANDEM_S8, .elements = 999};
     put(store, "cpu:avx2", "", &other, 1);
     put(store, "cpu:avx2", "", &another, 1);
-    int n_form = 0;
+    int n_variant = 0;
     for (int fill = 1; fill >= 0; fill--) {
         tandem_cost_table *table = NULL;
         if (!fill)
@@ -327,8 +327,9 @@ static void a_step_loads_its_own_costs(void **state)
         for (int t = 0; t < step->n_task; t++)
             for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++) {
                 tandem_cost_key key;
-                if (!tandem_step_key(step, t, variant, &key) || key.kind == TANDEM_COST_COLLECTIVE) continue;
-                n_form += fill;
+                if (!tandem_step_cost_key(step, t, variant, &key) || key.kind == TANDEM_COST_COLLECTIVE)
+                    continue;
+                n_variant += fill;
                 if (fill)
                     put(store, "cpu:avx2", "", &key, 100);
                 else
@@ -342,7 +343,7 @@ static void a_step_loads_its_own_costs(void **state)
         }
         tandem_cost_table_free(table);
     }
-    assert_true(n_form > 50);
+    assert_true(n_variant > 50);
     int64_t n = 0;
     assert_int_equal(tandem_store_count_costs(&n, store, &error), TANDEM_OK);
     assert_int_equal(n, count_costs(store, "cpu:avx2"));

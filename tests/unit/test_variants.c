@@ -18,11 +18,11 @@ static tandem_graph *open_graph(const char *model)
     return graph;
 }
 
-static tandem_step *open_step(const tandem_graph *graph, int n_micro, int n_segment)
+static tandem_step *open_step(const tandem_graph *graph, int n_micro, int n_recompute_segment)
 {
     tandem_step *step = NULL;
     tandem_error error = {0};
-    const tandem_step_options options = {.n_micro = n_micro, .n_segment = n_segment};
+    const tandem_step_options options = {.n_micro = n_micro, .n_recompute_segment = n_recompute_segment};
     if (tandem_step_open_with(&step, graph, TANDEM_F32, 0, &options, &error) != TANDEM_OK)
         fail_msg("%s", error.text);
     return step;
@@ -32,7 +32,7 @@ static int find(const tandem_step *step, tandem_task_kind kind, int op, int agai
 {
     for (int t = 0; t < step->n_task; t++)
         if (step->task[t].active && step->task[t].kind == kind && step->task[t].op == op &&
-            tandem_step_is_again(step, t) == again)
+            tandem_step_is_recomputed(step, t) == again)
             return t;
     return -1;
 }
@@ -44,8 +44,8 @@ static void segments_are_words(void **state)
     (void)state;
     static const struct {
         const char *word, *printed;
-        int n_segment; /* 0 = refused */
-    } cases[] = {{"none", "none", 1}, {"sqrt", "sqrt", TANDEM_SEGMENTS_SQRT},
+        int n_recompute_segment; /* 0 = refused */
+    } cases[] = {{"none", "none", 1}, {"sqrt", "sqrt", TANDEM_RECOMPUTE_SQRT},
                  {"1", "none", 1},    {"12", "12", 12},
                  {"0", NULL, 0},      {"-1", NULL, 0},
                  {"", NULL, 0},       {"2 ", NULL, 0},
@@ -55,8 +55,8 @@ static void segments_are_words(void **state)
         char text[TANDEM_RECOMPUTE_TEXT];
         tandem_error error = {0};
         const tandem_status status = tandem_recompute_parse(&n, cases[k].word, &error);
-        assert_int_equal(status, cases[k].n_segment ? TANDEM_OK : TANDEM_USAGE);
-        assert_int_equal(n, cases[k].n_segment ? cases[k].n_segment : 77);
+        assert_int_equal(status, cases[k].n_recompute_segment ? TANDEM_OK : TANDEM_USAGE);
+        assert_int_equal(n, cases[k].n_recompute_segment ? cases[k].n_recompute_segment : 77);
         if (cases[k].printed) assert_string_equal(tandem_recompute_print(text, n), cases[k].printed);
     }
 }
@@ -65,7 +65,7 @@ static void what_is_out_of_range_is_refused(void **state)
 {
     (void)state;
     static const tandem_step_options wrong[] = {
-        {.n_micro = -1}, {.n_micro = TANDEM_MAX_MICRO + 1}, {.n_segment = -2}};
+        {.n_micro = -1}, {.n_micro = TANDEM_MAX_MICRO + 1}, {.n_recompute_segment = -2}};
     tandem_graph *graph = open_graph("mlp");
     tandem_step *const untouched = (tandem_step *)(uintptr_t)16;
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
@@ -92,8 +92,9 @@ static void an_mlp_in_three_segments(void **state)
     assert_int_equal(tandem_graph_find(&relu, graph, "fc1.relu", NULL), TANDEM_OK);
     assert_int_equal(tandem_graph_find(&bias, graph, "fc1.bias", NULL), TANDEM_OK);
     assert_int_equal(tandem_graph_find(&second, graph, "fc2", NULL), TANDEM_OK);
-    assert_int_equal(step->n_segment, 3);
-    for (int t = 0; t < step->n_task; t++) n_again += step->task[t].active && tandem_step_is_again(step, t);
+    assert_int_equal(step->n_recompute_segment, 3);
+    for (int t = 0; t < step->n_task; t++)
+        n_again += step->task[t].active && tandem_step_is_recomputed(step, t);
     assert_int_equal(n_again, 1);
     const int again = find(step, TANDEM_TASK_FORWARD, relu, 1),
               wgrad = find(step, TANDEM_TASK_WGRAD, second, 0);
@@ -115,12 +116,12 @@ static void weights_lie_where_they_lay(void **state)
 {
     (void)state;
     tandem_graph *graph = open_graph("vit_tiny");
-    tandem_step *plain = open_step(graph, 1, 1), *varied = open_step(graph, 3, TANDEM_SEGMENTS_SQRT);
+    tandem_step *plain = open_step(graph, 1, 1), *varied = open_step(graph, 3, TANDEM_RECOMPUTE_SQRT);
     assert_true(plain->n_flat == varied->n_flat && plain->n_bucket == varied->n_bucket);
     assert_memory_equal(plain->parameter_start, varied->parameter_start,
                         (size_t)graph->n_parameter * sizeof *plain->parameter_start);
-    assert_int_equal(plain->n_segment, 1);
-    assert_true(varied->n_segment > 1);
+    assert_int_equal(plain->n_recompute_segment, 1);
+    assert_true(varied->n_recompute_segment > 1);
     tandem_step_close(varied);
     tandem_step_close(plain);
     tandem_graph_close(graph);
@@ -144,7 +145,7 @@ static void gradients_are_summed_where_they_are_written(void **state)
         const uint64_t bytes = row[t].bytes[TANDEM_MEMORY_WEIGHT_GRADIENTS];
         if (!task->active) continue;
         const int is_whole = task->kind == TANDEM_TASK_REDUCE || task->kind == TANDEM_TASK_UPDATE;
-        assert_int_equal(tandem_step_repeats(step, task), is_whole ? 1 : 2);
+        assert_int_equal(tandem_step_runs_per_step(step, task), is_whole ? 1 : 2);
         if (task->kind != TANDEM_TASK_ACCUMULATE) {
             assert_int_equal(bytes > 0, task->kind == TANDEM_TASK_WGRAD);
             continue;
@@ -153,9 +154,9 @@ static void gradients_are_summed_where_they_are_written(void **state)
         char signature[64];
         const int64_t elements = graph->parameter[task->parameter].elements;
         (void)snprintf(signature, sizeof signature, "accumulate n=%lld", (long long)elements);
-        assert_true(tandem_step_key(step, t, 0, &key));
+        assert_true(tandem_step_cost_key(step, t, 0, &key));
         assert_string_equal(key.signature, signature);
-        assert_false(tandem_step_key(step, t, 1, &key));
+        assert_false(tandem_step_cost_key(step, t, 1, &key));
         assert_int_equal(step->task[t - 1].kind, TANDEM_TASK_WGRAD);
         assert_int_equal(step->task[t].read[0], step->task[t - 1].write[0]);
         assert_int_equal(step->task[t].write[0], TANDEM_PARAMETER(task->parameter));

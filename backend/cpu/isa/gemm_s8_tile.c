@@ -123,7 +123,7 @@ static __attribute__((noinline)) void put_rows(const tandem_product_s8 *product,
         for (int64_t l = 0; product->column_scale && l < columns; l++)
             value[l] *= product->column_scale[j + l];
         for (int64_t l = 0; product->bias && l < columns; l++) value[l] += product->bias[j + l];
-        if (product->adds) add_before(value, product, at, columns);
+        if (product->accumulate) add_before(value, product, at, columns);
         if (product->c_type == TANDEM_F32) {
             memcpy((float *)product->c + at, value, (size_t)columns * sizeof(float));
             continue;
@@ -167,7 +167,7 @@ static inline __attribute__((always_inline)) void finish(const gemm_s8_block *of
         UNROLLED
         for (int v = 0; v < vectors; v++) {
             const vector sum = minus32(c[r][v], plus32(a_row, correction[v]));
-            if (is_plain && product->adds)
+            if (is_plain && product->accumulate)
                 add_scaled(to + r * product->c_row + v * LANES, sum, scale);
             else if (is_plain)
                 put_scaled(to + r * product->c_row + v * LANES, sum, scale);

@@ -109,7 +109,7 @@ typedef struct operands {
     int64_t row, k;
     const char *next; /* is fetched: a line every next_row bytes */
     int64_t next_row;
-    int adds;
+    int accumulate;
 } operands;
 
 typedef __m512 multiply_add(__m512 sum, __m512 a, __m512 b);
@@ -129,8 +129,8 @@ BF16 INLINE __m512 pairs(__m512 sum, __m512 a, __m512 b)
         __m512 sum[ROWS][2];                                                                                 \
         UNROLLED                                                                                             \
         for (int r = 0; r < ROWS; r++) {                                                                     \
-            sum[r][0] = p->adds ? _mm512_loadu_ps(p->c + r * p->width) : _mm512_setzero_ps();                \
-            sum[r][1] = p->adds ? _mm512_loadu_ps(p->c + r * p->width + LANES) : _mm512_setzero_ps();        \
+            sum[r][0] = p->accumulate ? _mm512_loadu_ps(p->c + r * p->width) : _mm512_setzero_ps();          \
+            sum[r][1] = p->accumulate ? _mm512_loadu_ps(p->c + r * p->width + LANES) : _mm512_setzero_ps();  \
         }                                                                                                    \
         for (int64_t i = 0; i < p->k; i++, a += p->row, b += CHUNK, next += p->next_row) {                   \
             const __m512 b0 = _mm512_loadu_ps(b), b1 = _mm512_loadu_ps(b + LANES);                           \
@@ -175,7 +175,7 @@ static void add_block(const convolution *g, const float *a, int64_t from, int64_
                 .k = (n + step - 1) / step,
                 .next = (const char *)((uintptr_t)next + (uintptr_t)(odd * (g->is_bf16 ? row : line))),
                 .next_row = step * row,
-                .adds = first > 0};
+                .accumulate = first > 0};
             if (g->is_bf16)
                 multiply_pairs(&p);
             else

@@ -100,7 +100,8 @@ static tandem_status run_sum_dgrad(const tandem_kernel *kernel, const tandem_ker
     const tandem_batchnorm_gradients out = {.x = call->out[0],
                                             .residual = call->out[1],
                                             .x_is_bf16 = kernel->task.to == TANDEM_BF16,
-                                            .residual_is_bf16 = kernel->task.second == TANDEM_BF16,
+                                            .residual_is_bf16 =
+                                                kernel->task.other_operand_dtype == TANDEM_BF16,
                                             .scale = call->out[2],
                                             .shift = call->out[3]};
     if (kernel->task.from == TANDEM_F32)
@@ -131,7 +132,7 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 static tandem_status prepare_sum(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    if (!is_float(task->from) || !is_float(task->to) || !is_float(task->second) ||
+    if (!is_float(task->from) || !is_float(task->to) || !is_float(task->other_operand_dtype) ||
         task->kind == TANDEM_TASK_WGRAD)
         return cpu_kernel_refuse(kernel, "it works in f32 or in bf16", error);
     kernel->workspace_bytes = workspace_bytes(kernel);

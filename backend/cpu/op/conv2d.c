@@ -459,7 +459,7 @@ static tandem_status prepare_sum(tandem_kernel *kernel, tandem_error *error)
                                    .transpose_b = 1,
                                    .from = kernel->task.from,
                                    .to = kernel->task.to,
-                                   .adds = 1};
+                                   .accumulate = 1};
     return cpu_product_prepare(kernel, &spec, error);
 }
 
@@ -467,7 +467,7 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     if (kernel->task.from == TANDEM_S8 && kernel->task.kind != TANDEM_TASK_FORWARD)
         return cpu_conv2d_int8_gradient(kernel, error);
-    if (kernel->task.adds) return prepare_sum(kernel, error);
+    if (kernel->task.accumulate) return prepare_sum(kernel, error);
     if (wants_winograd(kernel)) {
         prepare_winograd(kernel);
         return TANDEM_OK;

@@ -185,7 +185,7 @@ static tandem_status run_convolution(const tandem_kernel *kernel, const tandem_k
                                  .c_type = kernel->task.to,
                                  .scale = cpu_product_scale(call),
                                  .workspace = cpu_workspace_at(call->workspace, s->product),
-                                 .adds = kernel->task.adds};
+                                 .accumulate = kernel->task.accumulate};
     for (int64_t first = 0; first < s->batch; first += s->images) {
         for (int64_t i = 0; i < s->images && !s->is_pointwise; i++)
             isa->im2col_s8(columns + i * places * width, g + (first + i) * image, s->out_h, s->out_w,

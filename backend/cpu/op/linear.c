@@ -9,7 +9,7 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     const int64_t k = tandem_shape_last(x), n = tandem_shape_last(&kernel->op->shape),
                   rows = tandem_shape_elements(x) / k;
     cpu_product_spec spec = {
-        .batch = 1, .from = kernel->task.from, .to = kernel->task.to, .adds = kernel->task.adds};
+        .batch = 1, .from = kernel->task.from, .to = kernel->task.to, .accumulate = kernel->task.accumulate};
     const int tied = kernel->op->transpose_b;
     if (kernel->task.kind == TANDEM_TASK_FORWARD) { /* x·W */
         spec.m = rows, spec.k = k, spec.n = n;

@@ -12,7 +12,7 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     cpu_product_spec spec = {.batch = tandem_shape_elements(a) / (m * k),
                              .from = kernel->task.from,
                              .to = kernel->task.to,
-                             .adds = kernel->task.adds};
+                             .accumulate = kernel->task.accumulate};
     if (kernel->task.kind == TANDEM_TASK_FORWARD) { /* a·b */
         spec.m = m, spec.k = k, spec.n = n;
         spec.transpose_b = transposed;

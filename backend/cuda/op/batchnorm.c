@@ -50,7 +50,8 @@ static tandem_status run_sum_dgrad(const tandem_kernel *kernel, const tandem_ker
     const tandem_cuda_batchnorm_gradients out = {.x = call->out[0],
                                                  .residual = call->out[1],
                                                  .x_type = cuda_float_of(kernel->task.to),
-                                                 .residual_type = cuda_float_of(kernel->task.second),
+                                                 .residual_type =
+                                                     cuda_float_of(kernel->task.other_operand_dtype),
                                                  .scale = call->out[2],
                                                  .shift = call->out[3]};
     const float *const mean = call->in[3];
@@ -81,7 +82,7 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 static tandem_status prepare_sum(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    if (!cuda_is_float(task->from) || !cuda_is_float(task->to) || !cuda_is_float(task->second))
+    if (!cuda_is_float(task->from) || !cuda_is_float(task->to) || !cuda_is_float(task->other_operand_dtype))
         return cuda_kernel_refuse(kernel, "it works in float types", error);
     take_workspace(kernel);
     kernel->run = task->kind == TANDEM_TASK_FORWARD ? run_forward : run_sum_dgrad;

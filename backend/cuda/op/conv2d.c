@@ -103,8 +103,8 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
                                         .stride = w.stride,
                                         .pad = w.pad,
                                         .type = cuda_type_of(task->from),
-                                        .tf32 =
-                                            tandem_precision_get(task->precision)->multiplied == TANDEM_TF32};
+                                        .tf32 = tandem_precision_get(task->precision)->product_dtype ==
+                                                TANDEM_TF32};
     const tandem_status status = cuda_convolution_choose(&state->chosen, kernel, &spec, error);
     if (status != TANDEM_OK) return status;
     uint64_t end = 0;
@@ -178,7 +178,7 @@ static tandem_status prepare_product(conv_state *state, tandem_kernel *kernel, t
     cuda_product_spec spec = {.batch = 1, .m = places, .n = n, .k = k};
     if (is_dgrad)
         spec = (cuda_product_spec){
-            .batch = 1, .m = places, .n = k, .k = n, .transpose_b = 1, .adds = task->adds};
+            .batch = 1, .m = places, .n = k, .k = n, .transpose_b = 1, .accumulate = task->accumulate};
     if (task->kind == TANDEM_TASK_WGRAD)
         spec = (cuda_product_spec){.batch = 1, .m = k, .n = n, .k = places, .transpose_a = 1};
     state->pointwise = op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0;
@@ -206,7 +206,7 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     conv_state *state = calloc(1, sizeof *state);
     if (!state) return cuda_kernel_no_memory(kernel, error);
-    const int is_product = cuda_is_code(kernel->task.from) || kernel->task.adds;
+    const int is_product = cuda_is_code(kernel->task.from) || kernel->task.accumulate;
     const tandem_status status =
         is_product ? prepare_product(state, kernel, error) : prepare_float(state, kernel, error);
     if (status != TANDEM_OK) {

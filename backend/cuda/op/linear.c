@@ -13,7 +13,7 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     if (kernel->task.kind == TANDEM_TASK_DGRAD) { /* g·Wᵀ */
         spec.k = n, spec.n = k;
         spec.transpose_b = !tied;
-        spec.adds = kernel->task.adds;
+        spec.accumulate = kernel->task.accumulate;
     } else if (kernel->task.kind == TANDEM_TASK_WGRAD) { /* xᵀ·g, of a table gᵀ·x */
         swaps = tied;
         spec = (cuda_product_spec){

@@ -18,7 +18,7 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
         spec = (cuda_product_spec){
             .batch = batch, .m = transposed ? n : k, .k = m, .n = transposed ? k : n, .transpose_a = 1};
     }
-    spec.adds = kernel->task.adds;
+    spec.accumulate = kernel->task.accumulate;
     return cuda_gemm_prepare(kernel, &spec, swaps, error);
 }
 

@@ -10,24 +10,25 @@
 
 enum { DEFAULT_WINDOW = 16 };
 
-const char *tandem_range_name(tandem_range range)
+const char *tandem_range_source_name(tandem_range_source range)
 {
-    static const char *const name[TANDEM_N_RANGE] = {"found", "known", "delayed"};
-    return (unsigned)range < TANDEM_N_RANGE ? name[range] : "?";
+    static const char *const name[TANDEM_N_RANGE_SOURCE] = {"found", "known", "delayed"};
+    return (unsigned)range < TANDEM_N_RANGE_SOURCE ? name[range] : "?";
 }
 
-int tandem_step_history(const tandem_step *step, int t)
+int tandem_step_amax_history(const tandem_step *step, int t)
 {
     const tandem_task *task = &step->task[t];
     const int is_cast = task->kind == TANDEM_TASK_WEIGHT_CAST || task->kind == TANDEM_TASK_CAST ||
                         task->kind == TANDEM_TASK_GRADIENT_CAST;
-    if (!task->active || !is_cast || step_range(step, task, task->to) != TANDEM_RANGE_DELAYED) return -1;
-    if (!tandem_step_is_again(step, t)) return t;
-    const int first = step->index->cast[task->op] + t - step->index->cast_again[task->op];
+    if (!task->active || !is_cast || step_range_source(step, task, task->to) != TANDEM_RANGE_DELAYED)
+        return -1;
+    if (!tandem_step_is_recomputed(step, t)) return t;
+    const int first = step->index->cast[task->op] + t - step->index->recomputed_cast[task->op];
     return step->task[first].active ? first : t;
 }
 
-uint64_t tandem_step_history_bytes(const tandem_step *step)
+uint64_t tandem_step_amax_history_bytes(const tandem_step *step)
 {
     const int window = step->options.scaling.window;
     return window > 0 ? memory_padded(tandem_amax_history_bytes(window)) : 0;
@@ -36,18 +37,18 @@ uint64_t tandem_step_history_bytes(const tandem_step *step)
 /* --- As a text ------------------------------------------------------------------------------------------ */
 
 /* "window=16" and the like, up to the next comma or the end; returns what follows, NULL where it is none. */
-static const char *take_field(tandem_cast_scaling *scaling, const char *at)
+static const char *read_scaling_field(tandem_cast_scaling *scaling, const char *at)
 {
     int *const field = strncmp(at, "window=", 7) == 0   ? &scaling->window
                        : strncmp(at, "margin=", 7) == 0 ? &scaling->margin
                                                         : NULL;
     if (!field || !strchr("-0123456789", at[7])) return NULL;
-    const int least = field == &scaling->window ? 1 : -TANDEM_AMAX_MARGIN;
-    const int most = field == &scaling->window ? TANDEM_AMAX_WINDOW : TANDEM_AMAX_MARGIN;
+    const int min = field == &scaling->window ? 1 : -TANDEM_AMAX_MARGIN;
+    const int max = field == &scaling->window ? TANDEM_AMAX_WINDOW : TANDEM_AMAX_MARGIN;
     char *end = NULL;
     errno = 0;
     const long n = strtol(at + 7, &end, 10);
-    if (errno || end == at + 7 || n < least || n > most || (*end && *end != ',')) return NULL;
+    if (errno || end == at + 7 || n < min || n > max || (*end && *end != ',')) return NULL;
     *field = (int)n;
     return *end ? end + 1 : end;
 }
@@ -58,7 +59,7 @@ tandem_status tandem_cast_scaling_parse(tandem_cast_scaling *out, const char *te
     const char *rest = strcmp(text, "current") == 0 ? "" : NULL;
     if (strncmp(text, "delayed", 7) == 0 && (!text[7] || (text[7] == ':' && text[8]))) {
         scaling.window = DEFAULT_WINDOW;
-        for (rest = text + 7 + (text[7] == ':'); rest && *rest;) rest = take_field(&scaling, rest);
+        for (rest = text + 7 + (text[7] == ':'); rest && *rest;) rest = read_scaling_field(&scaling, rest);
     }
     const size_t n = strlen(text);
     if (!rest || text[n ? n - 1 : 0] == ',')
