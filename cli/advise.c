@@ -6,35 +6,41 @@
 #include "base/clock.h"
 #include "base/quantity.h"
 #include "cli/prediction.h"
-#include "cli/prospect.h"
+#include "cli/candidate_cluster.h"
 #include "cli/table.h"
 
-enum { ALONE, ADDED_ALONE, ALL, FIRST_PART, MOST_CASE = FIRST_PART + 2 * TANDEM_MAX_CLASS };
+enum {
+    CASE_CURRENT,
+    CASE_NEW_ONLY,
+    CASE_COMBINED,
+    CASE_FIRST_SUBSET,
+    MAX_CASE = CASE_FIRST_SUBSET + 2 * TANDEM_MAX_CLASS
+};
 
-typedef struct advising {
+typedef struct advise_context {
     const cli_options *options;
     const tandem_policy *policy;
-    cli_prospect prospect[MOST_CASE]; /* A, B, A + B, then A with parts of B */
-    int n, n_case, best;              /* found, and to be found */
+    candidate_cluster candidate[MAX_CASE]; /* A, B, A + B, then A with parts of B */
+    int n, n_case, best;                   /* found, and to be found */
     int64_t begin_ns;
-} advising;
+} advise_context;
 
 /* --- Clusters --------------------------------------------------------------------------------- */
 
-static tandem_status read_clusters(tandem_cluster *a, tandem_cluster *b, const cli_options *options,
-                                   tandem_error *error)
+static tandem_status read_advise_clusters(tandem_cluster *a, tandem_cluster *b, const cli_options *options,
+                                          tandem_error *error)
 {
     if (!options->model || !options->cluster || !options->add)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "say which model, which ranks there are and which might be added: "
                                 "--model vit_tiny --cluster strongest --add weakest");
-    if (options->batch_free != (options->global_batch > 0))
+    if (options->batch_auto != (options->global_batch > 0))
         return tandem_error_set(error, TANDEM_USAGE,
                                 "--batch free and --global-batch go together: how many samples a step has, "
                                 "split "
                                 "among the ranks of each cluster");
     int over_network = 0;
-    tandem_status status = cli_exchange_choose(&over_network, error);
+    tandem_status status = cli_choose_transport(&over_network, error);
     if (status == TANDEM_OK) status = tandem_cluster_parse(a, options->cluster, error);
     if (status == TANDEM_OK) status = tandem_cluster_parse(b, options->add, error);
     if (status == TANDEM_OK) status = tandem_cluster_fill_defaults(a, options->batch, NULL, error);
@@ -47,7 +53,7 @@ static tandem_status read_clusters(tandem_cluster *a, tandem_cluster *b, const c
 }
 
 /* The slower of two links; where one says nothing, the other. */
-static tandem_link slower(tandem_link a, tandem_link b)
+static tandem_link slower_link(tandem_link a, tandem_link b)
 {
     if (a.bytes_per_s <= 0) return b;
     if (b.bytes_per_s <= 0) return a;
@@ -56,7 +62,7 @@ static tandem_link slower(tandem_link a, tandem_link b)
 }
 
 /* Both stand in one network, so what one of them says of it holds where the other says nothing. */
-static void share_links(tandem_cluster *a, tandem_cluster *b)
+static void share_cluster_links(tandem_cluster *a, tandem_cluster *b)
 {
     tandem_cluster *const side[] = {a, b};
     for (int k = 0; k < 2; k++) {
@@ -69,38 +75,38 @@ static void share_links(tandem_cluster *a, tandem_cluster *b)
     }
 }
 
-static tandem_cluster join(const tandem_cluster *a, const tandem_cluster *b)
+static tandem_cluster join_clusters(const tandem_cluster *a, const tandem_cluster *b)
 {
     tandem_cluster all = *a;
     memcpy(&all.classes[all.n_class], b->classes, (size_t)b->n_class * sizeof *b->classes);
     all.n_class += b->n_class;
-    const tandem_link net = slower((tandem_link){a->link_bytes_per_s, a->link_latency_ns},
-                                   (tandem_link){b->link_bytes_per_s, b->link_latency_ns});
+    const tandem_link net = slower_link((tandem_link){a->link_bytes_per_s, a->link_latency_ns},
+                                        (tandem_link){b->link_bytes_per_s, b->link_latency_ns});
     all.link_bytes_per_s = net.bytes_per_s;
     all.link_latency_ns = net.latency_ns;
-    all.node = slower(a->node, b->node);
+    all.node = slower_link(a->node, b->node);
     return all;
 }
 
 /* --- Cases ------------------------------------------------------------------------------------ */
 
-static tandem_status add_case(advising *v, const tandem_cluster *cluster, tandem_error *error)
+static tandem_status add_advise_case(advise_context *v, const tandem_cluster *cluster, tandem_error *error)
 {
     char name[256];
     const int64_t spent_ns = tandem_now_ns() - v->begin_ns;
     cli_progress(v->options, v->n > 0 ? spent_ns / v->n * (v->n_case - v->n) : -1,
                  "looking for the best plan: cluster %d of %d, %s", v->n + 1, v->n_case,
-                 cli_prospect_name(name, sizeof name, cluster));
-    return cli_prospect_find(&v->prospect[v->n++], v->options, cluster, v->policy, error);
+                 candidate_cluster_name(name, sizeof name, cluster));
+    return candidate_cluster_find(&v->candidate[v->n++], v->options, cluster, v->policy, error);
 }
 
-static tandem_status add_parts(advising *v, const tandem_cluster *a, const tandem_cluster *b,
-                               tandem_error *error)
+static tandem_status add_subset_cases(advise_context *v, const tandem_cluster *a, const tandem_cluster *b,
+                                      tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int c = 0; c < b->n_class && b->n_class > 1 && status == TANDEM_OK; c++) {
-        const tandem_cluster part = cli_cluster_without(b, c), joined = join(a, &part);
-        status = add_case(v, &joined, error);
+        const tandem_cluster part = cli_cluster_without(b, c), joined = join_clusters(a, &part);
+        status = add_advise_case(v, &joined, error);
     }
     for (int c = 0; c < b->n_class && status == TANDEM_OK; c++) {
         tandem_cluster part = *b;
@@ -108,16 +114,16 @@ static tandem_status add_parts(advising *v, const tandem_cluster *a, const tande
         part.classes[c].n_rank /= 2;
         if (part.classes[c].per_node > part.classes[c].n_rank)
             part.classes[c].per_node = part.classes[c].n_rank;
-        const tandem_cluster joined = join(a, &part);
-        status = add_case(v, &joined, error);
+        const tandem_cluster joined = join_clusters(a, &part);
+        status = add_advise_case(v, &joined, error);
     }
     return status;
 }
 
-static tandem_status find_all(advising *v, tandem_error *error)
+static tandem_status evaluate_cases(advise_context *v, tandem_error *error)
 {
     tandem_cluster a, b;
-    tandem_status status = read_clusters(&a, &b, v->options, error);
+    tandem_status status = read_advise_clusters(&a, &b, v->options, error);
     v->policy = tandem_policy_get(0);
     if (status == TANDEM_OK && v->options->policy)
         status = tandem_policy_find(&v->policy, v->options->policy, error);
@@ -126,76 +132,83 @@ static tandem_status find_all(advising *v, tandem_error *error)
                                   "policy uniform makes no best plan to compare "
                                   "clusters by");
     if (status != TANDEM_OK) return status;
-    share_links(&a, &b);
-    const tandem_cluster all = join(&a, &b);
+    share_cluster_links(&a, &b);
+    const tandem_cluster all = join_clusters(&a, &b);
     v->begin_ns = tandem_now_ns();
-    v->n_case = FIRST_PART + (b.n_class > 1 ? b.n_class : 0);
+    v->n_case = CASE_FIRST_SUBSET + (b.n_class > 1 ? b.n_class : 0);
     for (int c = 0; c < b.n_class; c++) v->n_case += b.classes[c].n_rank > 1;
-    status = add_case(v, &a, error);
-    if (status == TANDEM_OK) status = add_case(v, &b, error);
-    if (status == TANDEM_OK) status = add_case(v, &all, error);
-    if (status == TANDEM_OK) status = add_parts(v, &a, &b, error);
+    status = add_advise_case(v, &a, error);
+    if (status == TANDEM_OK) status = add_advise_case(v, &b, error);
+    if (status == TANDEM_OK) status = add_advise_case(v, &all, error);
+    if (status == TANDEM_OK) status = add_subset_cases(v, &a, &b, error);
     if (status != TANDEM_OK) return status;
     /* B need not be able to train alone; without the other two there is no answer */
-    for (int k = ALONE; k <= ALL; k += ALL - ALONE)
-        if (v->prospect[k].lacks.status != TANDEM_OK && v->prospect[k].lacks.status != TANDEM_INFEASIBLE) {
-            *error = v->prospect[k].lacks;
+    for (int k = CASE_CURRENT; k <= CASE_COMBINED; k += CASE_COMBINED - CASE_CURRENT)
+        if (v->candidate[k].error.status != TANDEM_OK && v->candidate[k].error.status != TANDEM_INFEASIBLE) {
+            *error = v->candidate[k].error;
             return error->status;
         }
     for (int k = 0; k < v->n; k++)
-        if (v->prospect[k].samples_per_s > v->prospect[v->best].samples_per_s) v->best = k;
-    if (v->prospect[v->best].samples_per_s > 0) return TANDEM_OK;
-    *error = v->prospect[ALL].lacks;
+        if (v->candidate[k].samples_per_s > v->candidate[v->best].samples_per_s) v->best = k;
+    if (v->candidate[v->best].samples_per_s > 0) return TANDEM_OK;
+    *error = v->candidate[CASE_COMBINED].error;
     return error->status;
 }
 
 /* --- Output ----------------------------------------------------------------------------------- */
 
 /* Percent that the best makes more than another one. */
-static double gain(const advising *v, int other)
+static double best_gain_percent(const advise_context *v, int other)
 {
-    return 100 * (v->prospect[v->best].samples_per_s / v->prospect[other].samples_per_s - 1);
+    return 100 * (v->candidate[v->best].samples_per_s / v->candidate[other].samples_per_s - 1);
 }
 
 /* Significant digits of a case: no more than its source allows. */
-static int digits_of(const advising *v, int k) { return cli_basis_digits(&v->prospect[k].basis); }
-
-static char *print_rate(char *text, size_t size, const advising *v, int k)
+static int case_digits(const advise_context *v, int k)
 {
-    return tandem_quantity_print_plain(text, size, v->prospect[k].samples_per_s, digits_of(v, k));
+    return cli_cost_sources_digits(&v->candidate[k].sources);
 }
 
-static void print_against(char *text, size_t size, const advising *v, int other)
+static char *print_case_rate(char *text, size_t size, const advise_context *v, int k)
+{
+    return tandem_quantity_print_plain(text, size, v->candidate[k].samples_per_s, case_digits(v, k));
+}
+
+static void append_comparison(char *text, size_t size, const advise_context *v, int other)
 {
     char rate[TANDEM_QUANTITY_TEXT];
     const size_t used = strlen(text);
-    const cli_prospect *p = &v->prospect[other];
-    const int decimals = digits_of(v, v->best) == 3 && digits_of(v, other) == 3;
+    const candidate_cluster *p = &v->candidate[other];
+    const int decimals = case_digits(v, v->best) == 3 && case_digits(v, other) == 3;
     if (p->samples_per_s > 0)
-        (void)snprintf(text + used, size - used, ", %.*f%% more than %s (%s)", decimals, gain(v, other),
-                       p->name, print_rate(rate, sizeof rate, v, other));
+        (void)snprintf(text + used, size - used, ", %.*f%% more than %s (%s)", decimals,
+                       best_gain_percent(v, other), p->name, print_case_rate(rate, sizeof rate, v, other));
     else
         (void)snprintf(text + used, size - used, "; %s has no plan", p->name);
 }
 
 /* Whether no time of any plan was measured: then nothing is advised, only predicted. */
-static int is_described(const advising *v)
+static int is_predicted_only(const advise_context *v)
 {
     for (int k = 0; k < v->n; k++)
-        if (v->prospect[k].samples_per_s > 0 && !cli_basis_is_described(&v->prospect[k].basis)) return 0;
+        if (v->candidate[k].samples_per_s > 0 && !cli_cost_sources_are_described(&v->candidate[k].sources))
+            return 0;
     return 1;
 }
 
 /* The case whose sources are said: all classes are in it. */
-static int shown(const advising *v) { return v->prospect[ALL].samples_per_s > 0 ? ALL : v->best; }
+static int case_with_sources(const advise_context *v)
+{
+    return v->candidate[CASE_COMBINED].samples_per_s > 0 ? CASE_COMBINED : v->best;
+}
 
-static const char *method_of(const advising *v)
+static const char *advise_method(const advise_context *v)
 {
     return v->options->method ? v->options->method : tandem_sensitivity_get(0)->name;
 }
 
 /* What to do, or what is predicted to be best; and by how much. */
-static void print_verdict(char *text, size_t size, const advising *v)
+static void print_advice(char *text, size_t size, const advise_context *v)
 {
     enum { N_ANSWER = 4 };
     static const char *const advice[N_ANSWER] = {"Do not add them: use fewer devices",
@@ -204,124 +217,127 @@ static void print_verdict(char *text, size_t size, const advising *v)
     static const char *const statement[N_ANSWER] = {"Adding none of them", "Using only the added ones",
                                                     "Adding them", "Adding part of them"};
     char rate[TANDEM_QUANTITY_TEXT];
-    const cli_prospect *best = &v->prospect[v->best];
-    const int answer = v->best < FIRST_PART ? v->best : FIRST_PART, predicted = is_described(v);
+    const candidate_cluster *best = &v->candidate[v->best];
+    const int answer = v->best < CASE_FIRST_SUBSET ? v->best : CASE_FIRST_SUBSET,
+              predicted = is_predicted_only(v);
     (void)snprintf(text, size, "%s%s. %s %s %s samples/s", predicted ? statement[answer] : advice[answer],
                    predicted ? " is predicted to be fastest" : "", best->name,
-                   predicted ? "is predicted to make" : "makes", print_rate(rate, sizeof rate, v, v->best));
-    if (v->best != ALONE) print_against(text, size, v, ALONE);
-    if (v->best != ALL) print_against(text, size, v, ALL);
+                   predicted ? "is predicted to make" : "makes",
+                   print_case_rate(rate, sizeof rate, v, v->best));
+    if (v->best != CASE_CURRENT) append_comparison(text, size, v, CASE_CURRENT);
+    if (v->best != CASE_COMBINED) append_comparison(text, size, v, CASE_COMBINED);
     const size_t used = strlen(text);
     (void)snprintf(text + used, size - used, ". Its plan has a sensitivity of %.3g (%s).%s",
-                   best->allocation.sensitivity, cli_method_text(method_of(v)),
-                   v->best != ALL && !v->options->batch_free
+                   best->allocation.sensitivity, cli_method_text(advise_method(v)),
+                   v->best != CASE_COMBINED && !v->options->batch_auto
                        ? " --batch free --global-batch N splits a batch so that unlike ranks need not wait."
                        : "");
 }
 
-static const char *why_none(const cli_prospect *prospect)
+static const char *no_plan_reason(const candidate_cluster *candidate)
 {
-    return prospect->lacks.status == TANDEM_MISSING      ? "not measured"
-           : prospect->lacks.status == TANDEM_INFEASIBLE ? "nothing fits"
-                                                         : "no such split";
+    return candidate->error.status == TANDEM_MISSING      ? "not measured"
+           : candidate->error.status == TANDEM_INFEASIBLE ? "nothing fits"
+                                                          : "no such split";
 }
 
 /* In which cases a loss scale is in the step. */
-static void print_loss_scales(const advising *v)
+static void print_advise_loss_scales(const advise_context *v)
 {
     char scale[TANDEM_LOSS_SCALE_TEXT];
     int n = 0, n_planned = 0;
     for (int k = 0; k < v->n; k++) {
-        n_planned += v->prospect[k].samples_per_s > 0;
-        if (v->prospect[k].samples_per_s > 0 && v->prospect[k].loss_scale != 0)
-            tandem_loss_scale_print(scale, v->prospect[k].loss_scale), n++;
+        n_planned += v->candidate[k].samples_per_s > 0;
+        if (v->candidate[k].samples_per_s > 0 && v->candidate[k].loss_scale != 0)
+            tandem_loss_scale_print(scale, v->candidate[k].loss_scale), n++;
     }
     if (n == 0) return;
     printf("%d of %d steps have a loss scale in them (--loss-scale %s), which gradients in f16 need", n,
            n_planned, scale);
     for (int k = 0; k < v->n && n < n_planned; k++)
-        if (v->prospect[k].samples_per_s > 0 && v->prospect[k].loss_scale == 0)
-            printf("; not %s", v->prospect[k].name);
+        if (v->candidate[k].samples_per_s > 0 && v->candidate[k].loss_scale == 0)
+            printf("; not %s", v->candidate[k].name);
     putchar('\n');
 }
 
-static int print_text(const advising *v, const char *verdict)
+static int print_advise_text(const advise_context *v, const char *verdict)
 {
     static const char *const role[] = {"as it is", "added alone", "all"};
     char rate[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT], batches[256];
     cli_table table = {0};
     cli_table_row(&table, "\tranks\tbatch a rank\t>samples/s\t>step\t>sensitivity\t>memory\t");
     for (int k = 0; k < v->n; k++) {
-        const cli_prospect *p = &v->prospect[k];
-        const char *name = k < FIRST_PART ? role[k] : "part";
+        const candidate_cluster *p = &v->candidate[k];
+        const char *name = k < CASE_FIRST_SUBSET ? role[k] : "part";
         int64_t batch[TANDEM_MAX_CLASS];
         for (int c = 0; c < p->cluster.n_class; c++) batch[c] = p->cluster.classes[c].batch;
-        cli_batches_print(batches, sizeof batches, batch, p->cluster.n_class);
+        cli_batch_list_print(batches, sizeof batches, batch, p->cluster.n_class);
         if (p->samples_per_s > 0)
             cli_table_row(
                 &table, "%s\t%s\t%s\t%s\t%s\t%.3g\t%s\t%s", name, p->name, batches,
-                print_rate(rate, sizeof rate, v, k),
-                tandem_quantity_print_ns_to(step, sizeof step, p->allocation.step_ns, digits_of(v, k)),
+                print_case_rate(rate, sizeof rate, v, k),
+                tandem_quantity_print_ns_to(step, sizeof step, p->allocation.step_ns, case_digits(v, k)),
                 p->allocation.sensitivity, tandem_quantity_print_bytes(bytes, sizeof bytes, p->peak_bytes),
                 k == v->best ? "<" : "");
         else
             cli_table_row(&table, "%s\t%s\t%s\t-\t-\t-\t-\t%s", name, p->name,
-                          v->options->batch_free ? "-" : batches, why_none(p));
+                          v->options->batch_auto ? "-" : batches, no_plan_reason(p));
     }
     const int code = cli_table_print(&table);
     cli_table_free(&table);
     for (int k = 0; k < v->n; k++)
-        if (v->prospect[k].samples_per_s > 0 && v->prospect[k].has_f16 && v->prospect[k].loss_scale == 0)
+        if (v->candidate[k].samples_per_s > 0 && v->candidate[k].has_f16 && v->candidate[k].loss_scale == 0)
             cli_note(v->options, "%s: gradients are f16; of a loss scale, %s --loss-scale dynamic",
-                     v->prospect[k].name, CLI_UNPRICED_SCALE);
+                     v->candidate[k].name, CLI_UNMEASURED_LOSS_SCALE);
     if (!code) {
         printf("\n%s\n", verdict);
-        print_loss_scales(v);
-        cli_basis_print(&v->prospect[shown(v)].basis);
+        print_advise_loss_scales(v);
+        cli_cost_sources_print(&v->candidate[case_with_sources(v)].sources);
     }
     for (int k = 0; k < v->n; k++)
-        if (v->prospect[k].lacks.status != TANDEM_OK)
-            cli_note(v->options, "%s: %s", v->prospect[k].name, v->prospect[k].lacks.text);
+        if (v->candidate[k].error.status != TANDEM_OK)
+            cli_note(v->options, "%s: %s", v->candidate[k].name, v->candidate[k].error.text);
     return code;
 }
 
-static int print_json(const advising *v, const char *verdict)
+static int print_advise_json(const advise_context *v, const char *verdict)
 {
     static const char *const role[] = {"as_it_is", "added_alone", "all"};
-    json_t *result = cli_json("advise"), *cases = json_array();
+    json_t *result = cli_json_new("advise"), *cases = json_array();
     for (int k = 0; k < v->n; k++) {
-        json_t *one = cli_prospect_json(&v->prospect[k]);
-        json_object_set_new(one, "role", json_string(k < FIRST_PART ? role[k] : "part"));
+        json_t *one = candidate_cluster_json(&v->candidate[k]);
+        json_object_set_new(one, "role", json_string(k < CASE_FIRST_SUBSET ? role[k] : "part"));
         json_array_append_new(cases, one);
     }
     json_object_set_new(result, "model", json_string(v->options->model));
     json_object_set_new(result, "policy", json_string(v->policy->name));
-    json_object_set_new(result, "method", json_string(method_of(v)));
+    json_object_set_new(result, "method", json_string(advise_method(v)));
     json_object_set_new(result, "slowdown", json_real(fmax(v->options->slowdown, 0)));
     json_object_set_new(result, "cases", cases);
     json_object_set_new(result, "best", json_integer(v->best));
-    json_object_set_new(result, "worth_adding", json_boolean(v->best != ALONE));
-    json_object_set_new(result, "from_descriptions", json_boolean(is_described(v)));
+    json_object_set_new(result, "worth_adding", json_boolean(v->best != CASE_CURRENT));
+    json_object_set_new(result, "from_descriptions", json_boolean(is_predicted_only(v)));
     json_object_set_new(result, "verdict", json_string(verdict));
     return cli_print_json(result);
 }
 
 /* --- The command ------------------------------------------------------------------------------ */
 
-static int run(const cli_options *options)
+static int run_advise(const cli_options *options)
 {
     tandem_error error = {0};
-    advising v = {.options = options};
+    advise_context v = {.options = options};
     char verdict[1024];
-    if (find_all(&v, &error) != TANDEM_OK) return cli_fail(&error);
-    print_verdict(verdict, sizeof verdict, &v);
-    return options->json ? print_json(&v, verdict) : print_text(&v, verdict);
+    if (evaluate_cases(&v, &error) != TANDEM_OK) return cli_fail(&error);
+    print_advice(verdict, sizeof verdict, &v);
+    return options->json ? print_advise_json(&v, verdict) : print_advise_text(&v, verdict);
 }
 
-static const int options[] = {OPTION_MODEL,      OPTION_CLUSTER,    OPTION_ADD,     OPTION_BATCH,
-                              OPTION_POLICY,     OPTION_SLOWDOWN,   OPTION_BASE,    OPTION_METHOD,
-                              OPTION_BUCKET,     OPTION_COLLECTIVE, OPTION_PREDICT, OPTION_GLOBAL_BATCH,
-                              OPTION_LOSS_SCALE, OPTION_DB,         OPTION_QUIET,   OPTION_END};
+static const int options[] = {
+    OPTION_MODEL,    OPTION_CLUSTER,        OPTION_ADD,        OPTION_BATCH,  OPTION_POLICY,
+    OPTION_SLOWDOWN, OPTION_BASE_PRECISION, OPTION_METHOD,     OPTION_BUCKET, OPTION_COLLECTIVE,
+    OPTION_PREDICT,  OPTION_GLOBAL_BATCH,   OPTION_LOSS_SCALE, OPTION_DB,     OPTION_QUIET,
+    OPTION_END};
 const cli_command command_advise = {
     .name = "advise",
     .words = "",
@@ -350,5 +366,5 @@ const cli_command command_advise = {
         "gradients in f16 has [--loss-scale dynamic] in it. Needs costs (`tandem profile`, or --predict) and "
         "statistics (`tandem\n"
         "sensitivity`, on any device).",
-    .run = run,
+    .run = run_advise,
 };

@@ -10,7 +10,7 @@
 
 /* Leaving a class out is better where the others alone make more samples a second, each cluster at its best
  * plan. */
-static tandem_status find_fewer(allocating *a, tandem_error *error)
+static tandem_status find_smaller_cluster(allocate_context *a, tandem_error *error)
 {
     const tandem_cluster *cluster = &a->plan->cluster;
     const tandem_policy *greedy = NULL;
@@ -18,16 +18,16 @@ static tandem_status find_fewer(allocating *a, tandem_error *error)
     tandem_status status = tandem_policy_find(&greedy, "greedy", error);
     for (int c = 0; c < cluster->n_class && cluster->n_class > 1 && status == TANDEM_OK; c++) {
         const tandem_cluster rest = cli_cluster_without(cluster, c);
-        cli_prospect tried;
-        status = cli_prospect_find(&tried, a->options, &rest, greedy, error);
+        candidate_cluster tried;
+        status = candidate_cluster_find(&tried, a->options, &rest, greedy, error);
         if (status != TANDEM_OK || tried.samples_per_s <= best) continue;
         best = tried.samples_per_s;
-        a->fewer = tried;
+        a->smaller_cluster = tried;
     }
     return status;
 }
 
-static tandem_status choose(allocating *a, tandem_error *error)
+static tandem_status allocate_once(allocate_context *a, tandem_error *error)
 {
     const int64_t begin = tandem_now_ns();
     const tandem_status status = tandem_allocate_for(&a->plan, &a->result, &a->goal, a->policy, a->problem,
@@ -37,52 +37,53 @@ static tandem_status choose(allocating *a, tandem_error *error)
     return status;
 }
 
-static int has_f16(const allocating *a)
+static int plan_has_f16_gradients(const allocate_context *a)
 {
-    return cli_gradients_in_f16(a->plan, a->problem->graph, NULL, 0) > 0;
+    return cli_count_f16_gradients(a->plan, a->problem->graph, NULL, 0) > 0;
 }
 
 /* With the loss scale that the plan found needs: it costs time, so that it is in the step while a plan is
  * looked for. */
-static tandem_status choose_scaled(allocating *a, tandem_error *error)
+static tandem_status allocate_with_loss_scale(allocate_context *a, tandem_error *error)
 {
     const double first = a->loss_scale;
-    tandem_status status = choose(a, error);
+    tandem_status status = allocate_once(a, error);
     if (status == TANDEM_MISSING && a->options->loss_scale == 0 && first != 0) {
         status = allocate_reopen(a, 0, error);
-        return status == TANDEM_OK ? choose(a, error) : status;
+        return status == TANDEM_OK ? allocate_once(a, error) : status;
     }
-    if (status != TANDEM_OK || a->options->loss_scale != 0 || first == 0 || has_f16(a)) return status;
+    if (status != TANDEM_OK || a->options->loss_scale != 0 || first == 0 || plan_has_f16_gradients(a))
+        return status;
     status = allocate_reopen(a, 0, error);
-    if (status == TANDEM_OK) status = choose(a, error);
-    if (status != TANDEM_OK || !has_f16(a)) return status;
+    if (status == TANDEM_OK) status = allocate_once(a, error);
+    if (status != TANDEM_OK || !plan_has_f16_gradients(a)) return status;
     status = allocate_reopen(a, first, error);
-    return status == TANDEM_OK ? choose(a, error) : status;
+    return status == TANDEM_OK ? allocate_once(a, error) : status;
 }
 
 /* Leaves a->plan in the replayer. */
-static tandem_status allocate(allocating *a, tandem_error *error)
+static tandem_status allocate_and_write(allocate_context *a, tandem_error *error)
 {
     tandem_replay replay;
-    tandem_status status = choose_scaled(a, error);
+    tandem_status status = allocate_with_loss_scale(a, error);
     if (status == TANDEM_OK)
-        status = tandem_baselines_find(a->neighbour, &a->n_neighbour, a->problem, a->plan, error);
-    if (status == TANDEM_OK) status = find_fewer(a, error);
+        status = tandem_baselines_find(a->baselines, &a->n_baseline, a->problem, a->plan, error);
+    if (status == TANDEM_OK) status = find_smaller_cluster(a, error);
     if (status == TANDEM_OK) status = tandem_replayer_run(a->problem->replayer, &replay, 0, error);
     if (status == TANDEM_OK && a->options->output)
         status = tandem_plan_write(a->plan, a->problem->graph, a->options->output, error);
     return status;
 }
 
-static int run_plan(allocating *a)
+static int allocate_and_print(allocate_context *a)
 {
     tandem_error error = {0};
     const cli_options *options = a->options;
     tandem_status status = options->explain ? allocate_find_explained(a, &error) : TANDEM_OK;
-    if (status == TANDEM_OK) status = allocate(a, &error);
-    if (status == TANDEM_INFEASIBLE) return allocate_shortfall(a, &error);
+    if (status == TANDEM_OK) status = allocate_and_write(a, &error);
+    if (status == TANDEM_INFEASIBLE) return allocate_explain_infeasible(a, &error);
     if (status != TANDEM_OK) return cli_fail(&error);
-    cli_note_loss_scale(options, a->plan, a->problem->graph, a->loss_scale, CLI_UNPRICED_SCALE);
+    cli_note_loss_scale(options, a->plan, a->problem->graph, a->loss_scale, CLI_UNMEASURED_LOSS_SCALE);
     if (options->output && strcmp(options->output, "-") == 0) return 0; /* standard output holds the plan */
     const int code = options->json ? allocate_print_json(a) : allocate_print_text(a);
     if (code == 0 && options->output) cli_note(options, "plan written to %s", options->output);
@@ -91,31 +92,33 @@ static int run_plan(allocating *a)
 
 /* --- The command ------------------------------------------------------------------------------ */
 
-static int run(const cli_options *options)
+static int run_allocate(const cli_options *options)
 {
     if (options->instance) return cli_allocate_instance(options);
     tandem_error error = {0};
-    allocating a;
+    allocate_context a;
     int code;
     if (options->verify) return allocate_verify(options);
-    tandem_status status = allocate_choose(&a, options, &error);
-    if (status == TANDEM_OK && options->batch_free) return allocate_batch(&a);
+    tandem_status status = allocate_read_options(&a, options, &error);
+    if (status == TANDEM_OK && options->batch_auto) return allocate_batch(&a);
     if (status == TANDEM_OK) status = allocate_open(&a, &error);
     if (status != TANDEM_OK)
         code = cli_fail(&error);
     else
-        code = options->pareto > 0 ? allocate_front(&a) : run_plan(&a);
+        code = options->pareto > 0 ? allocate_pareto(&a) : allocate_and_print(&a);
     allocate_close(&a);
     return code;
 }
 
 static const int options[] = {
-    OPTION_MODEL,        OPTION_CLUSTER,   OPTION_DEVICE,  OPTION_BATCH,  OPTION_POLICY,
-    OPTION_SLOWDOWN,     OPTION_TARGET,    OPTION_BUDGET,  OPTION_MEMORY, OPTION_LEAST_MEMORY,
-    OPTION_GLOBAL_BATCH, OPTION_FRONT,     OPTION_SVG,     OPTION_VERIFY, OPTION_EXPLAIN,
-    OPTION_BASE,         OPTION_METHOD,    OPTION_UNIFORM, OPTION_BUCKET, OPTION_COLLECTIVE,
-    OPTION_ACCUMULATE,   OPTION_RECOMPUTE, OPTION_PREDICT, OPTION_OUTPUT, OPTION_INSTANCE,
-    OPTION_LOSS_SCALE,   OPTION_DB,        OPTION_QUIET,   OPTION_END};
+    OPTION_MODEL,      OPTION_CLUSTER,    OPTION_DEVICE,       OPTION_BATCH,
+    OPTION_POLICY,     OPTION_SLOWDOWN,   OPTION_MAX_STEP,     OPTION_MAX_SENSITIVITY,
+    OPTION_MEMORY,     OPTION_MINIMIZE,   OPTION_GLOBAL_BATCH, OPTION_PARETO,
+    OPTION_SVG,        OPTION_VERIFY,     OPTION_EXPLAIN,      OPTION_BASE_PRECISION,
+    OPTION_METHOD,     OPTION_UNIFORM,    OPTION_BUCKET,       OPTION_COLLECTIVE,
+    OPTION_ACCUMULATE, OPTION_RECOMPUTE,  OPTION_PREDICT,      OPTION_OUTPUT,
+    OPTION_INSTANCE,   OPTION_LOSS_SCALE, OPTION_DB,           OPTION_QUIET,
+    OPTION_END};
 const cli_command command_allocate = {
     .name = "allocate",
     .words = "",
@@ -145,5 +148,5 @@ const cli_command command_allocate = {
         "Its neighbours are listed, too: every class in the base precision, and one\n"
         "precision for all that it lowers. Where nothing fits: exit code 1, by how much, and FILE stays as "
         "it was.",
-    .run = run,
+    .run = run_allocate,
 };

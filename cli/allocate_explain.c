@@ -6,7 +6,7 @@
 #include "cli/allocate.h"
 #include "cli/table.h"
 
-tandem_status allocate_find_explained(allocating *a, tandem_error *error)
+tandem_status allocate_find_explained(allocate_context *a, tandem_error *error)
 {
     tandem_choice choice[TANDEM_N_PRECISION];
     int n, op;
@@ -18,7 +18,8 @@ tandem_status allocate_find_explained(allocating *a, tandem_error *error)
 }
 
 /* Why it was not chosen, in words. */
-static void print_verdict(char *text, size_t size, const tandem_choice *choice, const tandem_choice *chosen)
+static void print_choice_verdict(char *text, size_t size, const tandem_choice *choice,
+                                 const tandem_choice *chosen)
 {
     char quantity[TANDEM_QUANTITY_TEXT];
     size_t used = 0;
@@ -47,7 +48,7 @@ static void print_verdict(char *text, size_t size, const tandem_choice *choice, 
                                                              : "as harmful, and no better");
 }
 
-static const tandem_choice *chosen_of(const tandem_choice *choice, int n)
+static const tandem_choice *find_chosen_precision(const tandem_choice *choice, int n)
 {
     for (int k = 0; k < n; k++)
         if (choice[k].is_chosen) return &choice[k];
@@ -55,7 +56,7 @@ static const tandem_choice *chosen_of(const tandem_choice *choice, int n)
 }
 
 /* With a sign: it is a difference. */
-static const char *print_bytes_change(char *text, size_t size, int64_t bytes)
+static const char *print_signed_bytes(char *text, size_t size, int64_t bytes)
 {
     char amount[TANDEM_QUANTITY_TEXT];
     (void)snprintf(
@@ -67,24 +68,24 @@ static const char *print_bytes_change(char *text, size_t size, int64_t bytes)
     return text;
 }
 
-static void add_rows(cli_table *table, const tandem_choice *choice, int n, const char *device)
+static void add_choice_rows(cli_table *table, const tandem_choice *choice, int n, const char *device)
 {
     char own[TANDEM_QUANTITY_TEXT], longer[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT + 1],
         verdict[256];
     for (int k = 0; k < n; k++) {
         const tandem_choice *c = &choice[k];
-        print_verdict(verdict, sizeof verdict, c, chosen_of(choice, n));
+        print_choice_verdict(verdict, sizeof verdict, c, find_chosen_precision(choice, n));
         cli_table_row(
             table, "%s\t%s\t%.3g\t%s\t%s%s\t%s\t%s", k == 0 ? device : "",
             tandem_precision_get(c->precision)->name, c->sensitivity,
             c->is_measured ? tandem_quantity_print_ns(own, sizeof own, c->self_ns) : "-",
             c->is_measured && c->step_delta_ns > 0 ? "+" : "",
             c->is_measured ? tandem_quantity_print_ns(longer, sizeof longer, c->step_delta_ns) : "-",
-            c->is_measured ? print_bytes_change(bytes, sizeof bytes, c->peak_delta_bytes) : "-", verdict);
+            c->is_measured ? print_signed_bytes(bytes, sizeof bytes, c->peak_delta_bytes) : "-", verdict);
     }
 }
 
-int allocate_explain_text(const allocating *a)
+int allocate_explain_text(const allocate_context *a)
 {
     cli_table table = {0};
     tandem_error error = {0};
@@ -98,33 +99,33 @@ int allocate_explain_text(const allocating *a)
         if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, a->explained, &error) !=
             TANDEM_OK)
             code = cli_fail(&error);
-        add_rows(&table, choice, n, a->plan->cluster.classes[c].device.name);
+        add_choice_rows(&table, choice, n, a->plan->cluster.classes[c].device.name);
     }
     if (!code) code = cli_table_print(&table);
     cli_table_free(&table);
     return code;
 }
 
-static json_t *choices_json(const tandem_choice *choice, int n)
+static json_t *explained_choices_json(const tandem_choice *choice, int n)
 {
     json_t *rows = json_array();
     for (int k = 0; k < n; k++) {
         const tandem_choice *c = &choice[k];
         char verdict[256];
-        print_verdict(verdict, sizeof verdict, c, chosen_of(choice, n));
-        json_array_append_new(rows, json_pack("{s:s,s:b,s:b,s:o,s:I,s:I,s:I,s:I,s:I,s:s}", "precision",
-                                              tandem_precision_get(c->precision)->name, "chosen",
-                                              c->is_chosen, "measured", c->is_measured, "harm",
-                                              cli_number(c->sensitivity), "own_ns", (json_int_t)c->self_ns,
-                                              "step_change_ns", (json_int_t)c->step_delta_ns,
-                                              "memory_change_bytes", (json_int_t)c->peak_delta_bytes,
-                                              "over_target_ns", (json_int_t)c->excess_ns, "over_memory_bytes",
-                                              (json_int_t)c->excess_bytes, "verdict", verdict));
+        print_choice_verdict(verdict, sizeof verdict, c, find_chosen_precision(choice, n));
+        json_array_append_new(
+            rows, json_pack("{s:s,s:b,s:b,s:o,s:I,s:I,s:I,s:I,s:I,s:s}", "precision",
+                            tandem_precision_get(c->precision)->name, "chosen", c->is_chosen, "measured",
+                            c->is_measured, "harm", cli_json_number(c->sensitivity), "own_ns",
+                            (json_int_t)c->self_ns, "step_change_ns", (json_int_t)c->step_delta_ns,
+                            "memory_change_bytes", (json_int_t)c->peak_delta_bytes, "over_target_ns",
+                            (json_int_t)c->excess_ns, "over_memory_bytes", (json_int_t)c->excess_bytes,
+                            "verdict", verdict));
     }
     return rows;
 }
 
-json_t *allocate_explain_json(const allocating *a)
+json_t *allocate_explain_json(const allocate_context *a)
 {
     json_t *devices = json_array();
     for (int c = 0; c < a->plan->cluster.n_class; c++) {
@@ -134,7 +135,7 @@ json_t *allocate_explain_json(const allocating *a)
             TANDEM_OK)
             break; /* was replayed a moment ago: only memory can be out */
         json_array_append_new(devices, json_pack("{s:s,s:o}", "name", a->plan->cluster.classes[c].device.name,
-                                                 "choices", choices_json(choice, n)));
+                                                 "choices", explained_choices_json(choice, n)));
     }
     return json_pack("{s:s,s:o}", "operator", a->problem->graph->op[a->explained].name, "devices", devices);
 }

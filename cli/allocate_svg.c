@@ -15,101 +15,103 @@
 
 /* --- The script ------------------------------------------------------------------------------- */
 
-typedef struct scale {
+typedef struct axis_unit {
     const char *unit;
     double size;
-} scale;
+} axis_unit;
 
 /* The unit in which the largest number is from 1 to 999, if there is one. */
-static scale scale_of(double max_value, const scale *units)
+static axis_unit choose_axis_unit(double max_value, const axis_unit *units)
 {
     while (units[1].unit && max_value >= units[1].size) units++;
     return *units;
 }
 
-static const scale time_units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
-static const scale byte_units[] = {{"B", 1},        {"KiB", 0x1p10}, {"MiB", 0x1p20},
-                                   {"GiB", 0x1p30}, {"TiB", 0x1p40}, {NULL, 0}};
+static const axis_unit time_units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
+static const axis_unit byte_units[] = {{"B", 1},        {"KiB", 0x1p10}, {"MiB", 0x1p20},
+                                       {"GiB", 0x1p30}, {"TiB", 0x1p40}, {NULL, 0}};
 
-typedef struct drawing {
+typedef struct svg_drawing {
     FILE *script;
-    const tandem_pareto_front *front;
-    scale time, bytes;
-    double shortest_ns, longest_ns, least_bytes, most_bytes;
+    const tandem_pareto_front *pareto;
+    axis_unit time, bytes;
+    double min_ns, max_ns, min_bytes, max_bytes;
     /* where a sensitivity of 0 is drawn: logarithms have no place for it; 0 = nothing is above 0 */
     double floor;
-} drawing;
+} svg_drawing;
 
-static double height(const drawing *d, double sensitivity)
+static double svg_height(const svg_drawing *d, double sensitivity)
 {
     return sensitivity > 0 ? sensitivity : d->floor;
 }
 
 /* A decade below the least that is above 0. */
-static double find_floor(const tandem_pareto_front *front)
+static double find_log_floor(const tandem_pareto_front *pareto)
 {
-    double least = INFINITY;
-    for (int k = 0; k < front->n_point; k++)
-        if (front->point[k].sensitivity > 0) least = fmin(least, front->point[k].sensitivity);
-    for (int k = 0; k < front->n_baseline; k++)
-        if (front->baseline[k].sensitivity > 0) least = fmin(least, front->baseline[k].sensitivity);
-    return isfinite(least) ? pow(10, floor(log10(least)) - 1) : 0;
+    double min = INFINITY;
+    for (int k = 0; k < pareto->n_point; k++)
+        if (pareto->point[k].sensitivity > 0) min = fmin(min, pareto->point[k].sensitivity);
+    for (int k = 0; k < pareto->n_baseline; k++)
+        if (pareto->baseline[k].sensitivity > 0) min = fmin(min, pareto->baseline[k].sensitivity);
+    return isfinite(min) ? pow(10, floor(log10(min)) - 1) : 0;
 }
 
-static uint64_t largest(const uint64_t *peak_bytes)
+static uint64_t svg_peak_bytes(const uint64_t *peak_bytes)
 {
-    uint64_t most = 0;
+    uint64_t max = 0;
     for (int c = 0; c < TANDEM_MAX_CLASS; c++)
-        if (peak_bytes[c] > most) most = peak_bytes[c];
-    return most;
+        if (peak_bytes[c] > max) max = peak_bytes[c];
+    return max;
 }
 
-static void stretch(drawing *d, int64_t step_ns, uint64_t bytes)
+static void extend_drawing(svg_drawing *d, int64_t step_ns, uint64_t bytes)
 {
-    d->shortest_ns = fmin(d->shortest_ns, (double)step_ns);
-    d->longest_ns = fmax(d->longest_ns, (double)step_ns);
-    d->least_bytes = fmin(d->least_bytes, (double)bytes);
-    d->most_bytes = fmax(d->most_bytes, (double)bytes);
+    d->min_ns = fmin(d->min_ns, (double)step_ns);
+    d->max_ns = fmax(d->max_ns, (double)step_ns);
+    d->min_bytes = fmin(d->min_bytes, (double)bytes);
+    d->max_bytes = fmax(d->max_bytes, (double)bytes);
 }
 
-static drawing measure(FILE *script, const tandem_pareto_front *front)
+static svg_drawing measure_drawing(FILE *script, const tandem_pareto_front *pareto)
 {
-    drawing d = {.script = script,
-                 .front = front,
-                 .shortest_ns = INFINITY,
-                 .least_bytes = INFINITY,
-                 .floor = find_floor(front)};
-    for (int k = 0; k < front->n_point; k++) stretch(&d, front->point[k].step_ns, front->point[k].peak_bytes);
-    for (int k = 0; k < front->n_baseline; k++)
-        stretch(&d, front->baseline[k].step_ns, largest(front->baseline[k].peak_bytes));
-    d.time = scale_of(d.longest_ns, time_units);
-    d.bytes = scale_of(d.most_bytes, byte_units);
+    svg_drawing d = {.script = script,
+                     .pareto = pareto,
+                     .min_ns = INFINITY,
+                     .min_bytes = INFINITY,
+                     .floor = find_log_floor(pareto)};
+    for (int k = 0; k < pareto->n_point; k++)
+        extend_drawing(&d, pareto->point[k].step_ns, pareto->point[k].peak_bytes);
+    for (int k = 0; k < pareto->n_baseline; k++)
+        extend_drawing(&d, pareto->baseline[k].step_ns, svg_peak_bytes(pareto->baseline[k].peak_bytes));
+    d.time = choose_axis_unit(d.max_ns, time_units);
+    d.bytes = choose_axis_unit(d.max_bytes, byte_units);
     return d;
 }
 
 /* Names hold no quotes: those of models, devices and precisions are checked when they are read. */
-static void write_data(const drawing *d)
+static void write_svg_data(const svg_drawing *d)
 {
     fputs("$front << EOD\n", d->script);
-    for (int k = 0; k < d->front->n_point; k++) {
-        const tandem_pareto_point *p = &d->front->point[k];
+    for (int k = 0; k < d->pareto->n_point; k++) {
+        const tandem_pareto_point *p = &d->pareto->point[k];
         fprintf(d->script, "%.9g %.9g %.6g %.9g\n", (double)p->step_ns / d->time.size,
-                height(d, p->sensitivity), (double)p->peak_bytes / d->bytes.size,
+                svg_height(d, p->sensitivity), (double)p->peak_bytes / d->bytes.size,
                 p->lower_bound > 0 ? p->lower_bound : NAN);
     }
     fputs("EOD\n$uniform << EOD\n", d->script);
-    for (int k = 0; k < d->front->n_baseline; k++) {
-        const tandem_baseline *u = &d->front->baseline[k];
+    for (int k = 0; k < d->pareto->n_baseline; k++) {
+        const tandem_baseline *u = &d->pareto->baseline[k];
         fprintf(d->script, "%.9g %.9g %.6g \"%s\"\n", (double)u->step_ns / d->time.size,
-                height(d, u->sensitivity), (double)largest(u->peak_bytes) / d->bytes.size, u->name);
+                svg_height(d, u->sensitivity), (double)svg_peak_bytes(u->peak_bytes) / d->bytes.size,
+                u->name);
     }
     fputs("EOD\n", d->script);
 }
 
-static void write_axes(const drawing *d, const allocating *a)
+static void write_svg_axes(const svg_drawing *d, const allocate_context *a)
 {
     char cluster[256];
-    tandem_cluster_print(cluster, sizeof cluster, &a->subject.cluster);
+    tandem_cluster_print(cluster, sizeof cluster, &a->workload.cluster);
     fprintf(d->script,
             "set terminal svg size 900,600 noenhanced background 'white' font 'sans-serif,14'\n"
             "set title \"%s: step against sensitivity, policy %s\\n%s\"\n",
@@ -118,14 +120,13 @@ static void write_axes(const drawing *d, const allocating *a)
             cli_method_text(tandem_planner_method(a->planner)));
     /* a margin, so that what differs by less than a per cent has one colour */
     fprintf(d->script, "set cblabel 'memory of the rank that takes most (%s)'\nset cbrange [%.9g:%.9g]\n",
-            d->bytes.unit, (d->least_bytes - 0.02 * d->most_bytes) / d->bytes.size,
-            1.02 * d->most_bytes / d->bytes.size);
+            d->bytes.unit, (d->min_bytes - 0.02 * d->max_bytes) / d->bytes.size,
+            1.02 * d->max_bytes / d->bytes.size);
     fputs("set grid\nset key inside left bottom\nset offsets graph 0.05, graph 0.15, 0, 0\nset palette "
           "defined (0 '#2b6cb0', 1 '#dd6b20')\n",
           d->script);
     /* a range of its own where all points lie on one line */
-    fprintf(d->script, "set xrange [%.9g:%.9g]\n", d->shortest_ns / d->time.size,
-            1.02 * d->longest_ns / d->time.size);
+    fprintf(d->script, "set xrange [%.9g:%.9g]\n", d->min_ns / d->time.size, 1.02 * d->max_ns / d->time.size);
     if (d->floor <= 0) fputs("set yrange [-1:1]\n", d->script);
     if (d->floor > 0)
         fprintf(d->script,
@@ -134,15 +135,15 @@ static void write_axes(const drawing *d, const allocating *a)
                 d->floor / 2, d->floor);
 }
 
-static void write_plot(const drawing *d)
+static void write_svg_plot(const svg_drawing *d)
 {
     int has_bounds = 0;
-    for (int k = 0; k < d->front->n_point; k++) has_bounds |= d->front->point[k].lower_bound > 0;
+    for (int k = 0; k < d->pareto->n_point; k++) has_bounds |= d->pareto->point[k].lower_bound > 0;
     fputs("plot $front using 1:2 with steps lc '#a0aec0' notitle, \\\n", d->script);
     if (has_bounds)
         fputs("     $front using 1:4 with lines dt 2 lc '#718096' title 'lower bound', \\\n", d->script);
     fputs("     $front using 1:2:3 with points pt 7 ps 1 palette title 'allocated'", d->script);
-    if (d->front->n_baseline > 0)
+    if (d->pareto->n_baseline > 0)
         fputs(", \\\n     $uniform using 1:2:3 with points pt 4 ps 1.6 lw 2 palette title 'uniform', \\\n"
               "     $uniform using 1:2:4 with labels left offset 1.2,0 notitle",
               d->script);
@@ -150,17 +151,17 @@ static void write_plot(const drawing *d)
 }
 
 /* A file in memory with the script, at its beginning; −1 = no memory. */
-static int make_script(const tandem_pareto_front *front, const allocating *a)
+static int make_gnuplot_script(const tandem_pareto_front *pareto, const allocate_context *a)
 {
     const int file = memfd_create("front", MFD_CLOEXEC);
     const int copy = file < 0 ? -1 : dup(file);
     FILE *script = copy < 0 ? NULL : fdopen(copy, "w");
     int whole = 0;
     if (script) {
-        const drawing d = measure(script, front);
-        write_axes(&d, a);
-        write_data(&d);
-        write_plot(&d);
+        const svg_drawing d = measure_drawing(script, pareto);
+        write_svg_axes(&d, a);
+        write_svg_data(&d);
+        write_svg_plot(&d);
         whole = !ferror(script);
         whole = fclose(script) == 0 && whole;
     } else if (copy >= 0) {
@@ -174,7 +175,7 @@ static int make_script(const tandem_pareto_front *front, const allocating *a)
 /* --- gnuplot ---------------------------------------------------------------------------------- */
 
 /* Takes over a picture that is whole: gnuplot ends with 0 even where it found no memory for it. */
-static tandem_status write_picture(int picture, const char *path, tandem_error *error)
+static tandem_status write_svg_file(int picture, const char *path, tandem_error *error)
 {
     static const char end[] = "</svg>";
     tandem_status status = TANDEM_OK;
@@ -211,10 +212,10 @@ static int run_gnuplot(int script, int picture)
     return WIFEXITED(how) ? WEXITSTATUS(how) : 1;
 }
 
-tandem_status allocate_svg(const tandem_pareto_front *front, const allocating *a, const char *path,
+tandem_status allocate_svg(const tandem_pareto_front *pareto, const allocate_context *a, const char *path,
                            tandem_error *error)
 {
-    const int script = make_script(front, a);
+    const int script = make_gnuplot_script(pareto, a);
     const int picture = script < 0 ? -1 : memfd_create("picture", MFD_CLOEXEC);
     tandem_status status = TANDEM_OK;
     if (picture < 0)
@@ -229,7 +230,7 @@ tandem_status allocate_svg(const tandem_pareto_front *front, const allocating *a
         status =
             tandem_error_set(error, TANDEM_IO, "gnuplot could not draw '%s': it ended with %d", path, code);
     else if (status == TANDEM_OK)
-        status = write_picture(picture, path, error);
+        status = write_svg_file(picture, path, error);
     if (picture >= 0) (void)close(picture);
     if (script >= 0) (void)close(script);
     return status;

@@ -7,16 +7,16 @@
 #include "cli/allocate.h"
 #include "cli/table.h"
 
-double allocate_samples_per_s(const allocating *a)
+double allocate_samples_per_s(const allocate_context *a)
 {
     return (double)cli_cluster_samples(&a->plan->cluster) * a->plan->step.n_micro /
            ((double)a->result.step_ns * 1e-9);
 }
 
-allocate_part allocate_part_of(const allocating *a, int c, tandem_precision precision)
+precision_share allocate_precision_share(const allocate_context *a, int c, tandem_precision precision)
 {
     const tandem_graph *graph = a->problem->graph;
-    allocate_part part = {0};
+    precision_share part = {0};
     double flops = 0, all_flops = 0;
     for (int i = 0; i < graph->n_op; i++) {
         if (tandem_op_row_get(graph->op[i].kind)->op_class != TANDEM_ADJUSTABLE) continue;
@@ -31,33 +31,33 @@ allocate_part allocate_part_of(const allocating *a, int c, tandem_precision prec
 
 /* --- Plans by their step ---------------------------------------------------------------------- */
 
-typedef struct row {
+typedef struct plan_row {
     const char *name, *remark;
     int64_t step_ns;
     double sensitivity;
-} row;
+} plan_row;
 
 /* Behind those that are not slower. */
-static void put(row *rows, int *n, row added)
+static void insert_by_step(plan_row *rows, int *n, plan_row added)
 {
     int at = (*n)++;
     for (; at > 0 && rows[at - 1].step_ns > added.step_ns; at--) rows[at] = rows[at - 1];
     rows[at] = added;
 }
 
-static int print_plans(const allocating *a)
+static int print_compared_plans(const allocate_context *a)
 {
     char step[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
-    row rows[TANDEM_N_PRECISION + 1];
+    plan_row rows[TANDEM_N_PRECISION + 1];
     int n = 0;
-    for (int k = 0; k < a->n_neighbour; k++) {
-        const tandem_baseline *neighbour = &a->neighbour[k];
-        put(rows, &n,
-            (row){neighbour->name, neighbour->fits ? "" : "lacks memory", neighbour->step_ns,
-                  neighbour->sensitivity});
+    for (int k = 0; k < a->n_baseline; k++) {
+        const tandem_baseline *baseline = &a->baselines[k];
+        insert_by_step(rows, &n,
+                       (plan_row){baseline->name, baseline->fits ? "" : "lacks memory", baseline->step_ns,
+                                  baseline->sensitivity});
     }
-    put(rows, &n, (row){a->plan->name, "<", a->result.step_ns, a->result.sensitivity});
+    insert_by_step(rows, &n, (plan_row){a->plan->name, "<", a->result.step_ns, a->result.sensitivity});
     cli_table_row(&table, "plan\t>step\t>sensitivity (%s)", cli_method_text(a->plan->method));
     for (int k = 0; k < n; k++)
         cli_table_row(&table, "%s\t%s\t%.4g\t%s", rows[k].name,
@@ -70,7 +70,7 @@ static int print_plans(const allocating *a)
 
 /* --- Devices ---------------------------------------------------------------------------------- */
 
-static int print_devices(const allocating *a)
+static int print_allocated_devices(const allocate_context *a)
 {
     char bytes[TANDEM_QUANTITY_TEXT], share[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
@@ -78,7 +78,7 @@ static int print_devices(const allocating *a)
     for (int c = 0; c < a->plan->cluster.n_class; c++) {
         int first = 1;
         for (int k = 0; k < TANDEM_N_PRECISION; k++) {
-            const allocate_part part = allocate_part_of(a, c, (tandem_precision)k);
+            const precision_share part = allocate_precision_share(a, c, (tandem_precision)k);
             if (part.n_op == 0) continue;
             cli_table_row(&table, "%s\t%s\t%d\t%s\t%s", first ? a->plan->cluster.classes[c].device.name : "",
                           tandem_precision_get((tandem_precision)k)->name, part.n_op,
@@ -95,7 +95,7 @@ static int print_devices(const allocating *a)
 
 /* --- What was asked for ------------------------------------------------------------------------ */
 
-static void print_question(const allocating *a)
+static void print_allocate_request(const allocate_context *a)
 {
     char time[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], ratio[TANDEM_QUANTITY_TEXT];
     char recompute[TANDEM_RECOMPUTE_TEXT];
@@ -119,8 +119,8 @@ static void print_question(const allocating *a)
 }
 
 /* A bound says nothing about plans that lower a held class, but for that of 0. */
-const char *allocate_print_held(char *text, size_t size, const tandem_plan *plan,
-                                const tandem_certificate *certificate)
+const char *allocate_print_pinned(char *text, size_t size, const tandem_plan *plan,
+                                  const tandem_certificate *certificate)
 {
     const int is_of_all = strcmp(certificate->proof, "zero") == 0;
     size_t used = 0;
@@ -138,52 +138,53 @@ void allocate_print_loss_scale(double loss_scale, const tandem_plan *plan, const
 {
     char where[256], scale[TANDEM_LOSS_SCALE_TEXT];
     if (loss_scale == 0) return;
-    const int n = cli_gradients_in_f16(plan, graph, where, sizeof where);
+    const int n = cli_count_f16_gradients(plan, graph, where, sizeof where);
     printf("the step has a loss scale in it (--loss-scale %s)", tandem_loss_scale_print(scale, loss_scale));
     if (n > 0) printf(": gradients of %d operators are f16 on %s, where small ones vanish", n, where);
     putchar('\n');
 }
 
-static void print_certificate(const allocating *a)
+static void print_allocation_bound(const allocate_context *a)
 {
-    char gap[TANDEM_QUANTITY_TEXT], held[256];
+    char gap[TANDEM_QUANTITY_TEXT], pinned[256];
     const tandem_certificate *certificate = &a->result.certificate;
     if (!isfinite(certificate->lower_bound)) return;
     if (certificate->gap < 1e-8) { /* but for rounding */
         printf("there is no better plan within that step and memory%s (proof: %s)\n",
-               allocate_print_held(held, sizeof held, a->plan, certificate), certificate->proof);
+               allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate), certificate->proof);
         return;
     }
     printf("no plan within that step%s has a sensitivity below %.4g: at most %s of this one's could be saved "
            "(proof: %s)\n",
-           allocate_print_held(held, sizeof held, a->plan, certificate), certificate->lower_bound,
+           allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate), certificate->lower_bound,
            tandem_quantity_print_ratio(gap, sizeof gap, certificate->gap), certificate->proof);
 }
 
-static void print_fewer(const allocating *a)
+static void print_smaller_cluster(const allocate_context *a)
 {
-    if (a->fewer.samples_per_s <= 0) return;
-    const int digits = cli_basis_digits(&a->fewer.basis);
-    char fewer[TANDEM_QUANTITY_TEXT], all[TANDEM_QUANTITY_TEXT];
+    if (a->smaller_cluster.samples_per_s <= 0) return;
+    const int digits = cli_cost_sources_digits(&a->smaller_cluster.sources);
+    char smaller[TANDEM_QUANTITY_TEXT], all[TANDEM_QUANTITY_TEXT];
     printf("\nusing fewer devices is %sfaster: %s alone makes %s samples/s, sensitivity %.3g; this plan %s. "
            "--batch free --global-batch N splits a batch so that unlike ranks need not wait\n",
-           cli_basis_is_described(&a->fewer.basis) ? "predicted to be " : "", a->fewer.name,
-           tandem_quantity_print_plain(fewer, sizeof fewer, a->fewer.samples_per_s, digits),
-           a->fewer.allocation.sensitivity,
+           cli_cost_sources_are_described(&a->smaller_cluster.sources) ? "predicted to be " : "",
+           a->smaller_cluster.name,
+           tandem_quantity_print_plain(smaller, sizeof smaller, a->smaller_cluster.samples_per_s, digits),
+           a->smaller_cluster.allocation.sensitivity,
            tandem_quantity_print_plain(all, sizeof all, allocate_samples_per_s(a), digits));
 }
 
-int allocate_print_text(allocating *a)
+int allocate_print_text(allocate_context *a)
 {
-    print_question(a);
-    print_certificate(a);
+    print_allocate_request(a);
+    print_allocation_bound(a);
     allocate_print_loss_scale(a->loss_scale, a->plan, a->problem->graph);
     putchar('\n');
-    int code = print_plans(a);
+    int code = print_compared_plans(a);
     if (code) return code;
     putchar('\n');
-    code = a->explained >= 0 ? allocate_explain_text(a) : print_devices(a);
+    code = a->explained >= 0 ? allocate_explain_text(a) : print_allocated_devices(a);
     cli_provenance_print(a->problem->replayer);
-    if (!code) print_fewer(a);
+    if (!code) print_smaller_cluster(a);
     return code;
 }

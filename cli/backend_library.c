@@ -11,7 +11,7 @@
 static const char library_name[] = "libtandem_backend.so";
 
 /* The folder of this program, with `suffix` behind it. */
-static void beside_program(char *path, size_t size, const char *suffix)
+static void path_by_program(char *path, size_t size, const char *suffix)
 {
     char program[PATH_MAX];
     const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -21,14 +21,14 @@ static void beside_program(char *path, size_t size, const char *suffix)
     (void)snprintf(path, size, "%s%s/%s", program, suffix, library_name);
 }
 
-static void *open_library(void)
+static void *open_backend_library(void)
 {
     const char *given = getenv("TANDEM_BACKEND");
     if (given && *given) return dlopen(given, RTLD_NOW | RTLD_LOCAL);
     char path[PATH_MAX + 64];
     static const char *const suffix[] = {"", "/../lib", NULL};
     for (int k = 0; suffix[k]; k++) {
-        beside_program(path, sizeof path, suffix[k]);
+        path_by_program(path, sizeof path, suffix[k]);
         if (access(path, F_OK) == 0) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }
     return dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
@@ -38,7 +38,7 @@ const tandem_backend_api *cli_backend(tandem_error *error)
 {
     static const tandem_backend_api *api;
     if (api) return api;
-    void *library = open_library();
+    void *library = open_backend_library();
     if (!library) {
         (void)tandem_error_set(error, TANDEM_MISSING,
                                "this command runs kernels and needs %s, which does not open: %s; install it "

@@ -10,7 +10,7 @@
 #include "base/quantity.h"
 #include "cli/table.h"
 
-static int compare_ns(const void *a, const void *b)
+static int compare_bench_ns(const void *a, const void *b)
 {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
@@ -18,11 +18,11 @@ static int compare_ns(const void *a, const void *b)
 
 int64_t bench_median(int64_t *sample_ns, int64_t n)
 {
-    qsort(sample_ns, (size_t)n, sizeof *sample_ns, compare_ns);
+    qsort(sample_ns, (size_t)n, sizeof *sample_ns, compare_bench_ns);
     return sample_ns[(n - 1) / 2];
 }
 
-void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64_t n)
+void bench_add_case(bench_result *result, const char *name, int64_t *sample_ns, int64_t n)
 {
     const int64_t median_ns = bench_median(sample_ns, n);
     bench_case *one = &result->one[result->n_case++];
@@ -39,10 +39,10 @@ void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64
         cli_progress(result->options, -1, "bench: %d measured, the last %s", result->n_case, name);
 }
 
-void bench_name(bench_result *result, const cli_subject *subject)
+void bench_set_name(bench_result *result, const cli_workload *workload)
 {
-    (void)snprintf(result->model, sizeof result->model, "%s", subject->graph[0]->model);
-    tandem_cluster_print(result->cluster, sizeof result->cluster, &subject->cluster);
+    (void)snprintf(result->model, sizeof result->model, "%s", workload->graph[0]->model);
+    tandem_cluster_print(result->cluster, sizeof result->cluster, &workload->cluster);
 }
 
 void bench_default_pair(cli_options *options, char pair[BENCH_PAIR])
@@ -57,19 +57,23 @@ void bench_default_pair(cli_options *options, char pair[BENCH_PAIR])
 
 /* --- Result ----------------------------------------------------------------------------------- */
 
-static double per_s(const bench_case *one) { return one->median_ns > 0 ? 1e9 / (double)one->median_ns : NAN; }
-static int print_json(const bench_result *result, const char *what)
+static double bench_runs_per_s(const bench_case *one)
 {
-    json_t *object = cli_json("bench"), *cases = json_array();
+    return one->median_ns > 0 ? 1e9 / (double)one->median_ns : NAN;
+}
+static int print_bench_json(const bench_result *result, const char *what)
+{
+    json_t *object = cli_json_new("bench"), *cases = json_array();
     for (int k = 0; k < result->n_case; k++) {
         const bench_case *one = &result->one[k];
         json_array_append_new(
-            cases, json_pack("{s:s,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "name", one->name, "median_ns",
-                             (json_int_t)one->median_ns, "p10_ns", (json_int_t)one->p10_ns, "p90_ns",
-                             (json_int_t)one->p90_ns, "per_s", cli_number(per_s(one)), "bytes_per_s",
-                             cli_number(one->bytes_per_s), "flops_per_s", cli_number(one->flops_per_s),
-                             "ops_per_s", cli_number(one->ops_per_s), "events_per_s",
-                             cli_number(one->events_per_s), "of_copy", cli_number(one->of_copy)));
+            cases,
+            json_pack("{s:s,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "name", one->name, "median_ns",
+                      (json_int_t)one->median_ns, "p10_ns", (json_int_t)one->p10_ns, "p90_ns",
+                      (json_int_t)one->p90_ns, "per_s", cli_json_number(bench_runs_per_s(one)), "bytes_per_s",
+                      cli_json_number(one->bytes_per_s), "flops_per_s", cli_json_number(one->flops_per_s),
+                      "ops_per_s", cli_json_number(one->ops_per_s), "events_per_s",
+                      cli_json_number(one->events_per_s), "of_copy", cli_json_number(one->of_copy)));
     }
     json_object_set_new(object, "what", json_string(what));
     json_object_set_new(object, "model", json_string(result->model));
@@ -80,7 +84,7 @@ static int print_json(const bench_result *result, const char *what)
 }
 
 /* What the case is counted in, if anything. */
-static char *print_rate(char *text, size_t size, const bench_case *one)
+static char *print_bench_rate(char *text, size_t size, const bench_case *one)
 {
     *text = '\0';
     if (isfinite(one->flops_per_s))
@@ -92,7 +96,7 @@ static char *print_rate(char *text, size_t size, const bench_case *one)
     return text;
 }
 
-static int print_text(const bench_result *result)
+static int print_bench_text(const bench_result *result)
 {
     char median[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT],
         per_second[TANDEM_QUANTITY_TEXT], rate[TANDEM_QUANTITY_TEXT];
@@ -100,19 +104,20 @@ static int print_text(const bench_result *result)
     cli_progress_end();
     printf("%s%s%s%s%s\n", result->model, result->cluster[0] ? " on " : "", result->cluster,
            result->costs[0] ? "; costs: " : "", result->costs);
-    const int compares = isfinite(result->one[0].of_copy);
-    cli_table_row(&table, "case\t>median\t>p10\t>p90\t>a second\t>rate%s", compares ? "\t>of a copy" : "");
+    const int has_copy_speed = isfinite(result->one[0].of_copy);
+    cli_table_row(&table, "case\t>median\t>p10\t>p90\t>a second\t>rate%s",
+                  has_copy_speed ? "\t>of a copy" : "");
     for (int k = 0; k < result->n_case; k++) {
         const bench_case *one = &result->one[k];
         char share[32] = "";
-        if (compares && isfinite(one->of_copy))
+        if (has_copy_speed && isfinite(one->of_copy))
             (void)snprintf(share, sizeof share, "%.0f%%", 100 * one->of_copy);
         cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s%s%s", one->name,
                       tandem_quantity_print_ns(median, sizeof median, one->median_ns),
                       tandem_quantity_print_ns(low, sizeof low, one->p10_ns),
                       tandem_quantity_print_ns(high, sizeof high, one->p90_ns),
-                      tandem_quantity_print_count(per_second, sizeof per_second, per_s(one)),
-                      print_rate(rate, sizeof rate, one), compares ? "\t" : "", share);
+                      tandem_quantity_print_count(per_second, sizeof per_second, bench_runs_per_s(one)),
+                      print_bench_rate(rate, sizeof rate, one), has_copy_speed ? "\t" : "", share);
     }
     const int code = cli_table_print(&table);
     cli_table_free(&table);
@@ -121,14 +126,14 @@ static int print_text(const bench_result *result)
 
 int bench_print(const bench_result *result, const char *what, const cli_options *options)
 {
-    return options->json ? print_json(result, what) : print_text(result);
+    return options->json ? print_bench_json(result, what) : print_bench_text(result);
 }
 
 /* --- The command ------------------------------------------------------------------------------ */
 
 /* What each kind reads. */
 static const int of_step[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
-                              OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_SCALING,
+                              OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AMAX,
                               OPTION_JSON,    OPTION_QUIET,  OPTION_END};
 static const int of_replay[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
                                 OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_DB,
@@ -142,10 +147,10 @@ static const int of_allocate[] = {OPTION_MODEL,   OPTION_BATCH,    OPTION_DEVICE
 static const int of_trace[] = {OPTION_REPETITIONS, OPTION_JSON, OPTION_QUIET, OPTION_END};
 static const int of_kernels[] = {OPTION_DEVICE, OPTION_REPETITIONS, OPTION_JSON, OPTION_QUIET, OPTION_END};
 static const int of_products[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
-                                  OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_SCALING,
+                                  OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AMAX,
                                   OPTION_JSON,    OPTION_QUIET,  OPTION_END};
-static const int of_exchange[] = {OPTION_DEVICE, OPTION_CLUSTER, OPTION_REPETITIONS,
-                                  OPTION_JSON,   OPTION_QUIET,   OPTION_END};
+static const int of_allreduce[] = {OPTION_DEVICE, OPTION_CLUSTER, OPTION_REPETITIONS,
+                                   OPTION_JSON,   OPTION_QUIET,   OPTION_END};
 
 /* Either `bench`, whose cases are printed here, or `run`, which prints by itself. */
 static const struct {
@@ -160,46 +165,46 @@ static const struct {
              {"trace", of_trace, bench_trace, NULL},
              {"kernels", of_kernels, bench_kernels, NULL},
              {"products", of_products, NULL, bench_products},
-             {"exchange", of_exchange, NULL, bench_exchange}};
+             {"exchange", of_allreduce, NULL, bench_allreduce}};
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
-static int find(const char *name)
+static int find_bench_kind(const char *name)
 {
     const char *names[N_KIND];
     for (int k = 0; k < N_KIND; k++) {
         names[k] = kinds[k].name;
         if (strcmp(names[k], name) == 0) return k;
     }
-    (void)cli_refuse(TANDEM_UNKNOWN_NAME,
-                     "no benchmark '%s'.%s Say step, replay, open, allocate, trace, kernels, products or "
-                     "exchange.",
-                     name, tandem_nearest_hint(name, names, N_KIND).text);
+    (void)cli_fail_with(TANDEM_UNKNOWN_NAME,
+                        "no benchmark '%s'.%s Say step, replay, open, allocate, trace, kernels, products or "
+                        "exchange.",
+                        name, tandem_nearest_hint(name, names, N_KIND).text);
     return -1;
 }
 
-static int run(const cli_options *options)
+static int run_bench(const cli_options *options)
 {
     if (options->n_word != 1)
-        return cli_refuse(
+        return cli_fail_with(
             TANDEM_USAGE,
             "say what to measure: tandem bench step, replay, open, allocate, trace, kernels, products or "
             "exchange");
-    const int kind = find(options->word[0]);
+    const int kind = find_bench_kind(options->word[0]);
     if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
-    const char *beyond = cli_options_beyond(options, kinds[kind].option);
-    if (beyond)
-        return cli_refuse(TANDEM_USAGE,
-                          "`tandem bench %s` does not read --%s; `tandem bench --help` says what it measures",
-                          kinds[kind].name, beyond);
+    const char *other = cli_option_not_allowed(options, kinds[kind].option);
+    if (other)
+        return cli_fail_with(
+            TANDEM_USAGE, "`tandem bench %s` does not read --%s; `tandem bench --help` says what it measures",
+            kinds[kind].name, other);
     if (kinds[kind].run) return kinds[kind].run(options);
     bench_result result = {.options = options};
     const int code = kinds[kind].bench(&result, options);
     return code ? code : bench_print(&result, kinds[kind].name, options);
 }
 
-static const int options[] = {OPTION_MODEL,    OPTION_BATCH,   OPTION_DEVICE,      OPTION_CLUSTER,
-                              OPTION_UNIFORM,  OPTION_BUCKET,  OPTION_REPETITIONS, OPTION_PREDICT,
-                              OPTION_SLOWDOWN, OPTION_SCALING, OPTION_DB,          OPTION_QUIET,
+static const int options[] = {OPTION_MODEL,    OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                              OPTION_UNIFORM,  OPTION_BUCKET, OPTION_REPETITIONS, OPTION_PREDICT,
+                              OPTION_SLOWDOWN, OPTION_AMAX,   OPTION_DB,          OPTION_QUIET,
                               OPTION_END};
 const cli_command command_bench = {
     .name = "bench",
@@ -249,5 +254,5 @@ const cli_command command_bench = {
         "exchange: an all-reduce of 4 KiB to 100 MiB among the ranks of a cluster [two of the strongest "
         "device here], idle and\n"
         "while their cores compute, and as many bytes read and written in place by every rank; N times [20].",
-    .run = run,
+    .run = run_bench,
 };

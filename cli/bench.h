@@ -11,11 +11,11 @@ typedef struct bench_case {
     double of_copy; /* speed of a copy of as many bytes, in the same run, is 1; NaN as above */
 } bench_case;
 
-enum { BENCH_MOST_CASES = 64 };
+enum { BENCH_MAX_CASES = 64 };
 typedef struct bench_result {
     char model[TANDEM_MODEL_NAME], cluster[512]; /* or what else was measured, and "" */
     char costs[128];                             /* where a replay's costs are from; "" = no replay */
-    bench_case one[BENCH_MOST_CASES];
+    bench_case one[BENCH_MAX_CASES];
     int n_case;
     const cli_options *options; /* progress by these; NULL = none */
 } bench_result;
@@ -31,8 +31,8 @@ int bench_kernels(bench_result *result, const cli_options *options);
 /* bench_products: products inside a step and alone; prints them itself, as they have columns of their own. */
 int bench_products(const cli_options *options);
 
-/* bench_exchange: all-reduces by themselves; its ranks are processes, of which the first prints. */
-int bench_exchange(const cli_options *options);
+/* bench_allreduce: all-reduces by themselves; its ranks are processes, of which the first prints. */
+int bench_allreduce(const cli_options *options);
 /* As --json or as a table. Returns the exit code. */
 int bench_print(const bench_result *result, const char *what, const cli_options *options);
 
@@ -44,10 +44,10 @@ tandem_status bench_linear(bench_result *result, const cli_options *options, int
 /* The median of n samples, which are sorted: nearest rank. */
 int64_t bench_median(int64_t *sample_ns, int64_t n);
 /* Adds a case from n samples in ns, which are sorted: nearest ranks. */
-void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64_t n);
+void bench_add_case(bench_result *result, const char *name, int64_t *sample_ns, int64_t n);
 
 /* Model and cluster of the result are the subject's. */
-void bench_name(bench_result *result, const cli_subject *subject);
+void bench_set_name(bench_result *result, const cli_workload *workload);
 
 /* Fills in, where they are not given, resnet20 and two unlike devices of this machine, whose text is kept in
  * `pair`. */

@@ -9,8 +9,8 @@
 
 enum { REPETITIONS = 10 };
 
-static tandem_status measure(bench_result *result, tandem_planner *planner, const char *policy,
-                             int with_certificate, int64_t n, tandem_error *error)
+static tandem_status measure_policy(bench_result *result, tandem_planner *planner, const char *policy,
+                                    int with_certificate, int64_t n, tandem_error *error)
 {
     char name[96];
     int64_t *sample_ns = malloc((size_t)n * sizeof *sample_ns);
@@ -27,7 +27,7 @@ static tandem_status measure(bench_result *result, tandem_planner *planner, cons
         tandem_plan_close(plan);
     }
     (void)snprintf(name, sizeof name, "%s%s", policy, with_certificate ? " with certificate" : "");
-    if (status == TANDEM_OK) bench_add(result, name, sample_ns, n);
+    if (status == TANDEM_OK) bench_add_case(result, name, sample_ns, n);
     free(sample_ns);
     return status;
 }
@@ -37,20 +37,20 @@ int bench_allocate(bench_result *result, const cli_options *given)
     char pair[BENCH_PAIR];
     cli_options options = *given;
     tandem_error error = {0};
-    cli_subject subject = {0};
+    cli_workload workload = {0};
     tandem_planner *planner = NULL;
     const int64_t n = options.repetitions > 0 ? options.repetitions : REPETITIONS;
     bench_default_pair(&options, pair);
-    tandem_status status = cli_subject_open(&subject, &options, &error);
-    if (status == TANDEM_OK) status = cli_planner_open(&planner, &options, &subject, 0, &error);
+    tandem_status status = cli_workload_open(&workload, &options, &error);
+    if (status == TANDEM_OK) status = cli_planner_open(&planner, &options, &workload, 0, &error);
     if (status == TANDEM_OK) {
         tandem_planner_problem(planner)->slowdown = options.slowdown;
-        bench_name(result, &subject);
-        status = measure(result, planner, "greedy", 0, n, &error);
+        bench_set_name(result, &workload);
+        status = measure_policy(result, planner, "greedy", 0, n, &error);
     }
-    if (status == TANDEM_OK) status = measure(result, planner, "greedy", 1, n, &error);
-    if (status == TANDEM_OK) status = measure(result, planner, "exact", 1, n, &error);
+    if (status == TANDEM_OK) status = measure_policy(result, planner, "greedy", 1, n, &error);
+    if (status == TANDEM_OK) status = measure_policy(result, planner, "exact", 1, n, &error);
     tandem_planner_close(planner);
-    cli_subject_close(&subject);
+    cli_workload_close(&workload);
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }

@@ -11,10 +11,10 @@
 #include "tandem/kernels.h"
 
 enum { REPETITIONS = 10, COLUMNS = 512, CACHE_LINE = 64 };
-static const int64_t sample_ns_least = 300000; /* long enough that reading the clock does not count */
+static const int64_t min_sample_ns = 300000; /* long enough that reading the clock does not count */
 
 /* The bytes that a call reads and writes, and operands of that size. */
-typedef struct work {
+typedef struct kernel_work {
     const tandem_kernels *kernels;
     uint64_t bytes;
     char *memory, *copy;
@@ -24,32 +24,32 @@ typedef struct work {
     tandem_product_s8 product;
     float amax, *scale;
     size_t workspace_bytes;
-} work;
+} kernel_work;
 
-typedef tandem_status (*kernel)(work *w, tandem_error *error);
+typedef tandem_status (*kernel_function)(kernel_work *w, tandem_error *error);
 
-static tandem_status quantise(work *w, tandem_error *error)
+static tandem_status call_quantise(kernel_work *w, tandem_error *error)
 {
     return tandem_kernels_quantise(w->kernels, &w->quantise, error);
 }
-static tandem_status dequantise(work *w, tandem_error *error)
+static tandem_status call_dequantise(kernel_work *w, tandem_error *error)
 {
     return tandem_kernels_dequantise(w->kernels, &w->dequantise, error);
 }
-static tandem_status cast(work *w, tandem_error *error)
+static tandem_status call_cast(kernel_work *w, tandem_error *error)
 {
     return tandem_kernels_cast(w->kernels, &w->cast, error);
 }
-static tandem_status amax(work *w, tandem_error *error)
+static tandem_status call_amax(kernel_work *w, tandem_error *error)
 {
     const tandem_quantise_call *q = &w->quantise;
     return tandem_kernels_amax(w->kernels, &w->amax, q->x, q->from, q->rows, q->columns, 0, error);
 }
-static tandem_status product(work *w, tandem_error *error)
+static tandem_status call_product(kernel_work *w, tandem_error *error)
 {
     return tandem_kernels_product(w->kernels, &w->product, w->workspace_bytes, error);
 }
-static tandem_status copy(work *w, tandem_error *error)
+static tandem_status call_copy(kernel_work *w, tandem_error *error)
 {
     (void)error;
     memcpy(w->copy, w->copy + w->bytes / 2, w->bytes / 2);
@@ -60,60 +60,61 @@ static tandem_status copy(work *w, tandem_error *error)
 /* Which kernels, and what they move for an element. */
 static const struct {
     const char *name;
-    kernel run;
+    kernel_function run;
     tandem_dtype wide; /* the float side */
     int bytes;
-    int stochastic, transposes, finds_amax;
+    int stochastic, with_transposed, with_amax;
     tandem_scaling scaling;
 } kinds[] = {
-    {"f32 to s8 nearest, range known", quantise, TANDEM_F32, 5, 0, 0, 0, TANDEM_SCALE_KNOWN},
-    {"f32 to s8 nearest, range known, amax", quantise, TANDEM_F32, 5, 0, 0, 1, TANDEM_SCALE_KNOWN},
-    {"f32 to s8 nearest", quantise, TANDEM_F32, 5, 0, 0, 0, TANDEM_SCALE_TENSOR},
-    {"f32 to s8 nearest, by row", quantise, TANDEM_F32, 5, 0, 0, 0, TANDEM_SCALE_ROW},
-    {"f32 to s8 nearest, range known, transposed too", quantise, TANDEM_F32, 6, 0, 1, 0, TANDEM_SCALE_KNOWN},
-    {"f32 to s8 stochastic, range known", quantise, TANDEM_F32, 5, 1, 0, 0, TANDEM_SCALE_KNOWN},
-    {"bf16 to s8 nearest, range known", quantise, TANDEM_BF16, 3, 0, 0, 0, TANDEM_SCALE_KNOWN},
-    {"bf16 to s8 stochastic, range known", quantise, TANDEM_BF16, 3, 1, 0, 0, TANDEM_SCALE_KNOWN},
-    {"f32 amax", amax, TANDEM_F32, 4, 0, 0, 0, TANDEM_SCALE_TENSOR},
-    {"s8 to f32", dequantise, TANDEM_F32, 5, 0, 0, 0, TANDEM_SCALE_TENSOR},
-    {"s8 to bf16", dequantise, TANDEM_BF16, 3, 0, 0, 0, TANDEM_SCALE_TENSOR},
-    {"f32 to bf16", cast, TANDEM_F32, 6, 0, 0, 0, TANDEM_SCALE_TENSOR},
-    {"bf16 to f32", cast, TANDEM_BF16, 6, 0, 0, 0, TANDEM_SCALE_TENSOR},
+    {"f32 to s8 nearest, range known", call_quantise, TANDEM_F32, 5, 0, 0, 0, TANDEM_SCALE_KNOWN},
+    {"f32 to s8 nearest, range known, amax", call_quantise, TANDEM_F32, 5, 0, 0, 1, TANDEM_SCALE_KNOWN},
+    {"f32 to s8 nearest", call_quantise, TANDEM_F32, 5, 0, 0, 0, TANDEM_SCALE_TENSOR},
+    {"f32 to s8 nearest, by row", call_quantise, TANDEM_F32, 5, 0, 0, 0, TANDEM_SCALE_ROW},
+    {"f32 to s8 nearest, range known, transposed too", call_quantise, TANDEM_F32, 6, 0, 1, 0,
+     TANDEM_SCALE_KNOWN},
+    {"f32 to s8 stochastic, range known", call_quantise, TANDEM_F32, 5, 1, 0, 0, TANDEM_SCALE_KNOWN},
+    {"bf16 to s8 nearest, range known", call_quantise, TANDEM_BF16, 3, 0, 0, 0, TANDEM_SCALE_KNOWN},
+    {"bf16 to s8 stochastic, range known", call_quantise, TANDEM_BF16, 3, 1, 0, 0, TANDEM_SCALE_KNOWN},
+    {"f32 amax", call_amax, TANDEM_F32, 4, 0, 0, 0, TANDEM_SCALE_TENSOR},
+    {"s8 to f32", call_dequantise, TANDEM_F32, 5, 0, 0, 0, TANDEM_SCALE_TENSOR},
+    {"s8 to bf16", call_dequantise, TANDEM_BF16, 3, 0, 0, 0, TANDEM_SCALE_TENSOR},
+    {"f32 to bf16", call_cast, TANDEM_F32, 6, 0, 0, 0, TANDEM_SCALE_TENSOR},
+    {"bf16 to f32", call_cast, TANDEM_BF16, 6, 0, 0, 0, TANDEM_SCALE_TENSOR},
 };
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
 /* --- Measuring ------------------------------------------------------------------------------------------ */
 
 /* Runs until the clock can tell how long one takes. */
-static tandem_status sample(work *w, kernel run, int64_t *sample_ns, tandem_error *error)
+static tandem_status time_call(kernel_work *w, kernel_function run, int64_t *sample_ns, tandem_error *error)
 {
     const int64_t begin_ns = tandem_now_ns();
     int64_t passed_ns = 0, n = 0;
     tandem_status status = TANDEM_OK;
-    for (; passed_ns < sample_ns_least && status == TANDEM_OK; n++, passed_ns = tandem_now_ns() - begin_ns)
+    for (; passed_ns < min_sample_ns && status == TANDEM_OK; n++, passed_ns = tandem_now_ns() - begin_ns)
         status = run(w, error);
     *sample_ns = passed_ns / n;
     return status;
 }
 
 /* Copy and kernel in turn, so that what else the machine does meets both. */
-static tandem_status measure(bench_result *result, work *w, const char *name, kernel run, int64_t n,
-                             int compares, tandem_error *error)
+static tandem_status measure_kernel(bench_result *result, kernel_work *w, const char *name,
+                                    kernel_function run, int64_t n, int with_copy, tandem_error *error)
 {
     int64_t *kernel_ns = calloc((size_t)n, sizeof *kernel_ns), *copy_ns = calloc((size_t)n, sizeof *copy_ns),
             warm_ns;
     tandem_status status = kernel_ns && copy_ns ? TANDEM_OK
                                                 : tandem_error_set(error, TANDEM_NO_MEMORY,
                                                                    "no memory for %" PRId64 " samples", n);
-    if (status == TANDEM_OK) status = sample(w, run, &warm_ns, error);
+    if (status == TANDEM_OK) status = time_call(w, run, &warm_ns, error);
     for (int64_t i = 0; i < n && status == TANDEM_OK; i++) {
-        if (compares) status = sample(w, copy, &copy_ns[i], error);
-        if (status == TANDEM_OK) status = sample(w, run, &kernel_ns[i], error);
+        if (with_copy) status = time_call(w, call_copy, &copy_ns[i], error);
+        if (status == TANDEM_OK) status = time_call(w, run, &kernel_ns[i], error);
     }
     if (status == TANDEM_OK) {
-        bench_add(result, name, kernel_ns, n);
+        bench_add_case(result, name, kernel_ns, n);
         bench_case *one = &result->one[result->n_case - 1];
-        if (compares) {
+        if (with_copy) {
             one->bytes_per_s = (double)w->bytes * 1e9 / (double)one->median_ns;
             one->of_copy = (double)bench_median(copy_ns, n) / (double)one->median_ns;
         }
@@ -126,11 +127,11 @@ static tandem_status measure(bench_result *result, work *w, const char *name, ke
 /* --- Kernels that move bytes ---------------------------------------------------------------------------- */
 
 /* Operands in w->memory, floats first: numbers between −1 and 1. */
-static void lay_out(work *w, int k)
+static void set_kernel_operands(kernel_work *w, int k)
 {
     static const tandem_rounding rounding = {.seed = 1, .stream = {1, 2, 3}};
     const int64_t rows = (int64_t)w->bytes / kinds[k].bytes / COLUMNS, n = rows * COLUMNS;
-    const int is_cast = kinds[k].run == cast, to_bf16 = is_cast && kinds[k].wide == TANDEM_F32;
+    const int is_cast = kinds[k].run == call_cast, to_bf16 = is_cast && kinds[k].wide == TANDEM_F32;
     const size_t wide_bytes =
         (size_t)n * (kinds[k].wide == TANDEM_F32 || is_cast ? sizeof(float) : sizeof(uint16_t));
     char *narrow = w->memory + (wide_bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
@@ -142,12 +143,12 @@ static void lay_out(work *w, int k)
                                          .rows = rows,
                                          .columns = COLUMNS,
                                          .q = (int8_t *)narrow,
-                                         .transposed = kinds[k].transposes ? (int8_t *)narrow + n : NULL,
+                                         .transposed = kinds[k].with_transposed ? (int8_t *)narrow + n : NULL,
                                          .scaling = kinds[k].scaling,
                                          .range = 1,
                                          .rounding = kinds[k].stochastic ? &rounding : NULL,
                                          .scale = w->scale,
-                                         .amax = kinds[k].finds_amax ? &w->amax : NULL};
+                                         .amax = kinds[k].with_amax ? &w->amax : NULL};
     w->dequantise = (tandem_dequantise_call){.q = (int8_t *)narrow,
                                              .rows = rows,
                                              .columns = COLUMNS,
@@ -162,10 +163,10 @@ static void lay_out(work *w, int k)
                                  .to = to_bf16 ? TANDEM_BF16 : TANDEM_F32};
 }
 
-static tandem_status measure_moves(bench_result *result, const tandem_kernels *kernels, uint64_t bytes,
-                                   const char *size, int64_t n, tandem_error *error)
+static tandem_status measure_byte_kernels(bench_result *result, const tandem_kernels *kernels, uint64_t bytes,
+                                          const char *size, int64_t n, tandem_error *error)
 {
-    work w = {.kernels = kernels, .bytes = bytes};
+    kernel_work w = {.kernels = kernels, .bytes = bytes};
     char name[96];
     tandem_status status = TANDEM_OK;
     /* amax reads all of its bytes, and is given a result of int8 too */
@@ -177,12 +178,12 @@ static tandem_status measure_moves(bench_result *result, const tandem_kernels *k
     else
         memset(w.copy, 1, bytes);
     (void)snprintf(name, sizeof name, "%s: copy", size);
-    if (status == TANDEM_OK) status = measure(result, &w, name, copy, n, 1, error);
+    if (status == TANDEM_OK) status = measure_kernel(result, &w, name, call_copy, n, 1, error);
     for (int k = 0; k < N_KIND && status == TANDEM_OK; k++) {
-        lay_out(&w, k);
+        set_kernel_operands(&w, k);
         w.scale[0] = 1.0f / 127;
         (void)snprintf(name, sizeof name, "%s: %s", size, kinds[k].name);
-        status = measure(result, &w, name, kinds[k].run, n, 1, error);
+        status = measure_kernel(result, &w, name, kinds[k].run, n, 1, error);
     }
     free(w.memory);
     free(w.copy);
@@ -202,17 +203,18 @@ static const char *const product_names[] = {"s8 product, forward (x times W tran
                                             "s8 product, dgrad (g times W)",
                                             "s8 product, wgrad (g transposed times x)"};
 
-static tandem_status measure_products(bench_result *result, const tandem_kernels *kernels, int64_t n,
-                                      tandem_error *error)
+static tandem_status measure_s8_products(bench_result *result, const tandem_kernels *kernels, int64_t n,
+                                         tandem_error *error)
 {
-    work w = {.kernels = kernels};
+    kernel_work w = {.kernels = kernels};
     tandem_status status = TANDEM_OK;
     int8_t *a = malloc((size_t)M * K), *b = malloc((size_t)M * K);
     float *c = calloc((size_t)M * N, sizeof *c);
     for (int k = 0; k < 3; k++) {
-        const size_t needs =
+        const size_t workspace_bytes =
             tandem_kernels_product_workspace(kernels, products[k].m, products[k].n, products[k].k);
-        if (needs > w.workspace_bytes) w.workspace_bytes = (needs + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+        if (workspace_bytes > w.workspace_bytes)
+            w.workspace_bytes = (workspace_bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     }
     void *workspace = aligned_alloc(CACHE_LINE, w.workspace_bytes);
     if (!a || !b || !c || !workspace)
@@ -225,7 +227,7 @@ static tandem_status measure_products(bench_result *result, const tandem_kernels
         w.product.c = c;
         w.product.scale = 1e-4f;
         w.product.workspace = workspace;
-        status = measure(result, &w, product_names[k], product, n, 0, error);
+        status = measure_kernel(result, &w, product_names[k], call_product, n, 0, error);
         if (status == TANDEM_OK)
             result->one[result->n_case - 1].ops_per_s =
                 2.0 * M * N * K * 1e9 / (double)result->one[result->n_case - 1].median_ns;
@@ -256,8 +258,8 @@ int bench_kernels(bench_result *result, const cli_options *given)
     (void)snprintf(result->model, sizeof result->model, "kernels, one thread");
     (void)snprintf(result->cluster, sizeof result->cluster, "%s", device.name);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes && status == TANDEM_OK; s++)
-        status = measure_moves(result, kernels, sizes[s].bytes, sizes[s].name, n, &error);
-    if (status == TANDEM_OK) status = measure_products(result, kernels, n, &error);
+        status = measure_byte_kernels(result, kernels, sizes[s].bytes, sizes[s].name, n, &error);
+    if (status == TANDEM_OK) status = measure_s8_products(result, kernels, n, &error);
     if (status == TANDEM_OK) status = bench_linear(result, &options, n, &error);
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }

@@ -11,7 +11,7 @@ enum { WARM_UP = 2 };
 static const int64_t timeout_ns = 60000000000;
 
 /* The layer alone is not in fp32, so that whatever is cast is cast for it. */
-static int64_t layer_ns(const tandem_step *step, const tandem_step_times *times, int layer)
+static int64_t linear_layer_ns(const tandem_step *step, const tandem_step_times *times, int layer)
 {
     int64_t sum_ns = 0;
     for (int t = 0; t < step->n_task; t++) {
@@ -24,8 +24,9 @@ static int64_t layer_ns(const tandem_step *step, const tandem_step_times *times,
     return sum_ns;
 }
 
-static tandem_status measure(bench_result *result, const tandem_backend_api *backend, tandem_worker *worker,
-                             const tandem_step *step, int layer, int64_t n, tandem_error *error)
+static tandem_status measure_linear_precision(bench_result *result, const tandem_backend_api *backend,
+                                              tandem_worker *worker, const tandem_step *step, int layer,
+                                              int64_t n, tandem_error *error)
 {
     const tandem_executor_options options = {
         .step = step, .global_batch = step->graph->batch, .without_all_reduce = 1, .with_task_times = 1};
@@ -39,14 +40,14 @@ static tandem_status measure(bench_result *result, const tandem_backend_api *bac
         double loss = 0;
         status = backend->executor_step(executor, i + WARM_UP, &loss, error);
         if (status == TANDEM_OK && i >= 0)
-            sample_ns[i] = layer_ns(step, backend->executor_times(executor), layer);
+            sample_ns[i] = linear_layer_ns(step, backend->executor_times(executor), layer);
     }
     if (executor) backend->executor_close(executor);
     (void)snprintf(name, sizeof name, "linear %d x %d x %d %s, three products and casts", BENCH_LINEAR_ROWS,
                    BENCH_LINEAR_WIDTH, BENCH_LINEAR_WIDTH,
                    tandem_precision_get(step->precision[layer])->name);
     if (status == TANDEM_OK) {
-        bench_add(result, name, sample_ns, n);
+        bench_add_case(result, name, sample_ns, n);
         bench_case *one = &result->one[result->n_case - 1];
         one->ops_per_s = 3 * step->graph->op[layer].flops * 1e9 / (double)one->median_ns;
     }
@@ -54,7 +55,7 @@ static tandem_status measure(bench_result *result, const tandem_backend_api *bac
     return status;
 }
 
-static int find_layer(const tandem_graph *graph)
+static int find_bench_layer(const tandem_graph *graph)
 {
     int i = 0;
     while (strcmp(graph->op[i].name, "fc2") != 0) i++;
@@ -65,7 +66,7 @@ tandem_status bench_linear(bench_result *result, const cli_options *given, int64
 {
     char model[64];
     cli_options options = *given;
-    cli_subject subject = {0};
+    cli_workload workload = {0};
     tandem_step *step = NULL;
     tandem_worker *worker = NULL;
     (void)snprintf(model, sizeof model, "mlp:width=%d,depth=2", BENCH_LINEAR_WIDTH);
@@ -73,22 +74,22 @@ tandem_status bench_linear(bench_result *result, const cli_options *given, int64
     options.batch = BENCH_LINEAR_ROWS;
     const tandem_backend_api *backend = cli_backend(error);
     if (!backend) return error->status;
-    tandem_status status = cli_subject_open(&subject, &options, error);
+    tandem_status status = cli_workload_open(&workload, &options, error);
     const tandem_worker_options here = {
-        .device = subject.cluster.classes[0].device.name, .n_rank = 1, .cpu = -1, .timeout_ns = timeout_ns};
+        .device = workload.cluster.classes[0].device.name, .n_rank = 1, .cpu = -1, .timeout_ns = timeout_ns};
     if (status == TANDEM_OK) status = backend->worker_open(&worker, &here, error);
     if (status == TANDEM_OK)
-        status = tandem_device_open_step(&step, &subject.cluster.classes[0].device, subject.graph[0], 0, NULL,
-                                         error);
-    const int layer = status == TANDEM_OK ? find_layer(subject.graph[0]) : 0;
+        status = tandem_device_open_step(&step, &workload.cluster.classes[0].device, workload.graph[0], 0,
+                                         NULL, error);
+    const int layer = status == TANDEM_OK ? find_bench_layer(workload.graph[0]) : 0;
     for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
-        if (!(subject.cluster.classes[0].device.precisions >> p & 1)) continue;
+        if (!(workload.cluster.classes[0].device.precisions >> p & 1)) continue;
         tandem_step_set(step, layer, (tandem_precision)p);
         tandem_step_resolve(step);
-        status = measure(result, backend, worker, step, layer, n, error);
+        status = measure_linear_precision(result, backend, worker, step, layer, n, error);
     }
     tandem_step_close(step);
     if (worker) backend->worker_close(worker);
-    cli_subject_close(&subject);
+    cli_workload_close(&workload);
     return status;
 }

@@ -5,16 +5,16 @@
 
 #include "cli/bench.h"
 
-enum { STEPS = 30, WARM_UP = 2, MOST_ARGUMENTS = 24, NUMBER_TEXT = 32 };
+enum { STEPS = 30, WARM_UP = 2, MAX_ARGUMENTS = 24, NUMBER_TEXT = 32 };
 
 /* One `tandem train`; its case is added. Returns the exit code. */
-static int run_one(bench_result *result, const cli_options *options, const cli_subject *subject,
-                   const char *uniform)
+static int bench_train_run(bench_result *result, const cli_options *options, const cli_workload *workload,
+                           const char *uniform)
 {
     char steps[NUMBER_TEXT], batch[NUMBER_TEXT], bucket[NUMBER_TEXT], scaling[TANDEM_CAST_SCALING_TEXT],
         name[96];
-    const char *argument[MOST_ARGUMENTS] = {"train",  "--model", options->model, "--uniform", uniform,
-                                            "--eval", "0"};
+    const char *argument[MAX_ARGUMENTS] = {"train",  "--model", options->model, "--uniform", uniform,
+                                           "--eval", "0"};
     int n = 7, code = 0;
     (void)snprintf(steps, sizeof steps, "%lld",
                    (long long)((options->repetitions > 0 ? options->repetitions : STEPS) + WARM_UP));
@@ -43,8 +43,8 @@ static int run_one(bench_result *result, const cli_options *options, const cli_s
                             .of_copy = NAN};
         (void)snprintf(one->name, sizeof one->name, "%s", name);
         double flops = 0;
-        for (int c = 0; c < subject->cluster.n_class; c++)
-            flops += tandem_graph_flops(subject->graph[c]) * subject->cluster.classes[c].n_rank;
+        for (int c = 0; c < workload->cluster.n_class; c++)
+            flops += tandem_graph_flops(workload->graph[c]) * workload->cluster.classes[c].n_rank;
         if (one->median_ns > 0) one->flops_per_s = flops * 1e9 / (double)one->median_ns;
     }
     json_decref(run);
@@ -52,7 +52,7 @@ static int run_one(bench_result *result, const cli_options *options, const cli_s
 }
 
 /* Precisions that every device of the cluster has. */
-static unsigned precisions_of(const tandem_cluster *cluster)
+static unsigned common_precisions(const tandem_cluster *cluster)
 {
     unsigned precisions = ~0u;
     for (int c = 0; c < cluster->n_class; c++) precisions &= cluster->classes[c].device.precisions;
@@ -65,15 +65,16 @@ int bench_step(bench_result *result, const cli_options *given)
     if (!options.model) options.model = "resnet20";
     if (!options.device && !options.cluster) options.device = "strongest";
     tandem_error error = {0};
-    cli_subject subject = {0};
-    if (cli_subject_open(&subject, &options, &error) != TANDEM_OK) return cli_fail(&error);
-    (void)snprintf(result->model, sizeof result->model, "%s", subject.graph[0]->model);
-    tandem_cluster_print(result->cluster, sizeof result->cluster, &subject.cluster);
+    cli_workload workload = {0};
+    if (cli_workload_open(&workload, &options, &error) != TANDEM_OK) return cli_fail(&error);
+    (void)snprintf(result->model, sizeof result->model, "%s", workload.graph[0]->model);
+    tandem_cluster_print(result->cluster, sizeof result->cluster, &workload.cluster);
     int code = 0;
-    if (options.uniform) code = run_one(result, &options, &subject, options.uniform);
+    if (options.uniform) code = bench_train_run(result, &options, &workload, options.uniform);
     for (int p = 0; p < TANDEM_N_PRECISION && !options.uniform && code == 0; p++)
-        if (precisions_of(&subject.cluster) >> p & 1)
-            code = run_one(result, &options, &subject, tandem_precision_get((tandem_precision)p)->name);
-    cli_subject_close(&subject);
+        if (common_precisions(&workload.cluster) >> p & 1)
+            code =
+                bench_train_run(result, &options, &workload, tandem_precision_get((tandem_precision)p)->name);
+    cli_workload_close(&workload);
     return code;
 }

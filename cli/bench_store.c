@@ -9,15 +9,15 @@
 #include "base/philox.h"
 #include "cli/bench.h"
 
-typedef struct making {
+typedef struct store_filler {
     tandem_store *store;
     const tandem_cluster *cluster;
     const tandem_graph *const *graph;
     uint64_t bucket_bytes;
-} making;
+} store_filler;
 
 /* Within a twentieth. */
-static tandem_cost cost_of(int64_t ns)
+static tandem_cost synthetic_cost(int64_t ns)
 {
     tandem_cost cost;
     int64_t sample_ns[] = {ns - ns / 20, ns, ns + ns / 20};
@@ -26,7 +26,7 @@ static tandem_cost cost_of(int64_t ns)
 }
 
 /* 5 to 20 us, by key and device. */
-static int64_t draw_ns(const char *device, const tandem_cost_key *key)
+static int64_t synthetic_ns(const char *device, const tandem_cost_key *key)
 {
     char text[TANDEM_MAX_SIGNATURE + 96];
     uint32_t hash = 2166136261u;
@@ -38,13 +38,14 @@ static int64_t draw_ns(const char *device, const tandem_cost_key *key)
 }
 
 /* Alone; and a fifth more beside every device of the cluster, where ranks may share a machine. */
-static tandem_status put(const making *m, int c, const tandem_cost_key *key, tandem_error *error)
+static tandem_status put_synthetic_cost(const store_filler *m, int c, const tandem_cost_key *key,
+                                        tandem_error *error)
 {
     const char *device = m->cluster->classes[c].device.name;
-    const int64_t ns = draw_ns(device, key);
-    tandem_cost cost = cost_of(ns);
+    const int64_t ns = synthetic_ns(device, key);
+    tandem_cost cost = synthetic_cost(ns);
     tandem_status status = tandem_store_put_cost(m->store, device, "", key, &cost, error);
-    cost = cost_of(ns * 6 / 5);
+    cost = synthetic_cost(ns * 6 / 5);
     for (int other = 0; other < m->cluster->n_class && status == TANDEM_OK && !m->cluster->link_bytes_per_s;
          other++)
         status = tandem_store_put_cost(m->store, device, m->cluster->classes[other].device.name, key, &cost,
@@ -52,7 +53,7 @@ static tandem_status put(const making *m, int c, const tandem_cost_key *key, tan
     return status;
 }
 
-static tandem_status fill_class(const making *m, int c, tandem_error *error)
+static tandem_status fill_class_costs(const store_filler *m, int c, tandem_error *error)
 {
     tandem_step *step = NULL;
     tandem_status status = tandem_device_open_step(&step, &m->cluster->classes[c].device, m->graph[c],
@@ -64,14 +65,14 @@ static tandem_status fill_class(const making *m, int c, tandem_error *error)
             if (step->task[t].kind == TANDEM_TASK_REDUCE ||
                 !tandem_step_cost_key(step, t, __builtin_ctz(variants), &key))
                 continue;
-            status = put(m, c, &key, error);
+            status = put_synthetic_cost(m, c, &key, error);
         }
     tandem_step_close(step);
     return status;
 }
 
 /* An all-reduce that slows compute by a sixth, and that compute slows by a fifth. */
-static tandem_status fill_exchange(const making *m, tandem_error *error)
+static tandem_status fill_allreduce_costs(const store_filler *m, tandem_error *error)
 {
     char group[TANDEM_GROUP_KEY_TEXT];
     tandem_status status = TANDEM_OK;
@@ -80,14 +81,15 @@ static tandem_status fill_exchange(const making *m, tandem_error *error)
         status = tandem_store_put_interference(m->store, m->cluster->classes[c].device.name, group,
                                                "compute_under_comm", 1 << 20, 7.0 / 6, 1, error);
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++) {
-        const tandem_collective_point point = {.bytes = 1 << 20, .cost = cost_of(loaded ? 30000 : 25000)};
+        const tandem_collective_point point = {.bytes = 1 << 20,
+                                               .cost = synthetic_cost(loaded ? 30000 : 25000)};
         status = tandem_store_put_collective(m->store, group, "all-reduce", loaded, &point, error);
     }
     return status;
 }
 
 /* Products of shapes that no model has: linear layers with three inputs. */
-static tandem_status fill_others(const making *m, int64_t n_more, tandem_error *error)
+static tandem_status fill_unrelated_costs(const store_filler *m, int64_t n_more, tandem_error *error)
 {
     const int64_t a_key = m->cluster->n_class + 1;
     tandem_status status = TANDEM_OK;
@@ -98,7 +100,7 @@ static tandem_status fill_others(const making *m, int64_t n_more, tandem_error *
                                .from = i % 2 ? TANDEM_S8 : TANDEM_F32,
                                .to = TANDEM_F32};
         (void)snprintf(key.signature, sizeof key.signature, "linear m=%lld k=3 n=64", (long long)(i / 6 + 1));
-        status = put(m, (int)(i / 6 % m->cluster->n_class), &key, error);
+        status = put_synthetic_cost(m, (int)(i / 6 % m->cluster->n_class), &key, error);
     }
     return status;
 }
@@ -109,12 +111,12 @@ tandem_status bench_store_make(char path[CLI_SCRATCH_STORE], const tandem_cluste
 {
     tandem_status status = cli_scratch_store_make(path, error);
     if (status != TANDEM_OK) return status;
-    making m = {.cluster = cluster, .graph = graph, .bucket_bytes = bucket_bytes};
+    store_filler m = {.cluster = cluster, .graph = graph, .bucket_bytes = bucket_bytes};
     status = tandem_store_open(&m.store, path, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK) status = tandem_store_begin(m.store, error);
-    for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++) status = fill_class(&m, c, error);
-    if (status == TANDEM_OK && !cluster->link_bytes_per_s) status = fill_exchange(&m, error);
-    if (status == TANDEM_OK) status = fill_others(&m, n_more, error);
+    for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++) status = fill_class_costs(&m, c, error);
+    if (status == TANDEM_OK && !cluster->link_bytes_per_s) status = fill_allreduce_costs(&m, error);
+    if (status == TANDEM_OK) status = fill_unrelated_costs(&m, n_more, error);
     if (status == TANDEM_OK) status = tandem_store_commit(m.store, error);
     tandem_store_close(m.store);
     if (status != TANDEM_OK) cli_scratch_store_remove(path);

@@ -14,10 +14,10 @@
 enum { REPETITIONS = 10 };
 
 /* What is measured: called again and again. */
-typedef tandem_status (*measured)(void *context, tandem_error *error);
+typedef tandem_status (*bench_callback)(void *context, tandem_error *error);
 
-static tandem_status measure(bench_result *result, const char *name, measured run, void *context, int64_t n,
-                             tandem_error *error)
+static tandem_status measure_callback(bench_result *result, const char *name, bench_callback run,
+                                      void *context, int64_t n, tandem_error *error)
 {
     int64_t *const sample_ns = malloc((size_t)n * sizeof *sample_ns);
     if (!sample_ns) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %" PRId64 " samples", n);
@@ -27,13 +27,13 @@ static tandem_status measure(bench_result *result, const char *name, measured ru
         status = run(context, error);
         sample_ns[k] = tandem_now_ns() - begin_ns;
     }
-    if (status == TANDEM_OK) bench_add(result, name, sample_ns, n);
+    if (status == TANDEM_OK) bench_add_case(result, name, sample_ns, n);
     free(sample_ns);
     return status;
 }
 
 /* The rate of the last case, in things a second, from things a run. */
-static double rate_of(const bench_result *result, double things)
+static double last_case_rate(const bench_result *result, double things)
 {
     return things / ((double)result->one[result->n_case - 1].median_ns / 1e9);
 }
@@ -59,7 +59,7 @@ typedef struct simulator_work {
 } simulator_work;
 
 /* Each rank: ROUNDS times compute, send to the next, receive from the one before; then collectives of all. */
-static void lay_out_rank(simulator_work *w, int rank)
+static void add_rank_operators(simulator_work *w, int rank)
 {
     int op = rank * RANK_OPS;
     for (int round = 0; round < ROUNDS; round++, op += ROUND_OPS) {
@@ -102,7 +102,7 @@ static tandem_status bench_simulator(bench_result *result, int64_t n, tandem_err
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", SIMULATOR_OPS);
         goto out;
     }
-    for (int rank = 0; rank < RANKS; rank++) lay_out_rank(&w, rank);
+    for (int rank = 0; rank < RANKS; rank++) add_rank_operators(&w, rank);
     for (uint32_t i = 0; i < SIMULATOR_OPS; i++)
         w.duration_ns[i] = tandem_philox((const uint32_t[4]){i, 0, 0, 0}, 1).word[0] >> 12;
     w.graph.n_op = SIMULATOR_OPS;
@@ -111,10 +111,13 @@ static tandem_status bench_simulator(bench_result *result, int64_t n, tandem_err
     w.graph.stream = w.stream;
     w.graph.group = w.group;
     w.graph.edge = w.edge;
-    status = measure(result, "engine opens", open_simulator, &w, n, error);
-    if (status == TANDEM_OK) result->one[result->n_case - 1].events_per_s = rate_of(result, SIMULATOR_OPS);
-    if (status == TANDEM_OK) status = measure(result, "engine runs", run_simulator, &w, 10 * n, error);
-    if (status == TANDEM_OK) result->one[result->n_case - 1].events_per_s = rate_of(result, SIMULATOR_OPS);
+    status = measure_callback(result, "engine opens", open_simulator, &w, n, error);
+    if (status == TANDEM_OK)
+        result->one[result->n_case - 1].events_per_s = last_case_rate(result, SIMULATOR_OPS);
+    if (status == TANDEM_OK)
+        status = measure_callback(result, "engine runs", run_simulator, &w, 10 * n, error);
+    if (status == TANDEM_OK)
+        result->one[result->n_case - 1].events_per_s = last_case_rate(result, SIMULATOR_OPS);
 out:
     tandem_dag_simulator_close(w.simulator);
     free(w.duration_ns);
@@ -128,45 +131,47 @@ out:
 
 #define STEP_MODEL "resnet50"
 #define STEP_CLUSTER "500*v100@8 batch=8 + 500*t4@8 batch=8 net=100Gbit/s,5us"
-enum { STEP_LAPS = 2 };
+enum { STEP_ITERATIONS = 2 };
 
-typedef struct step_work {
+typedef struct unrolled_work {
     tandem_replayer *replayer;
-    tandem_unrolled_step *expansion;
+    tandem_unrolled_step *unrolled;
     simulator_work simulator;
-} step_work;
+} unrolled_work;
 
-static tandem_status expand(void *context, tandem_error *error)
+static tandem_status unroll_bench_step(void *context, tandem_error *error)
 {
-    step_work *const w = context;
-    tandem_unrolled_step_close(w->expansion);
-    w->expansion = NULL;
-    return tandem_replayer_unroll(&w->expansion, w->replayer, STEP_LAPS, error);
+    unrolled_work *const w = context;
+    tandem_unrolled_step_close(w->unrolled);
+    w->unrolled = NULL;
+    return tandem_replayer_unroll(&w->unrolled, w->replayer, STEP_ITERATIONS, error);
 }
 
-static tandem_status measure_step(bench_result *result, step_work *w, int64_t n, tandem_error *error)
+static tandem_status measure_unrolled_step(bench_result *result, unrolled_work *w, int64_t n,
+                                           tandem_error *error)
 {
     static const struct {
         const char *name;
-        measured run;
-    } cases[] = {{"step expands", expand}, {"step opens", open_simulator}, {"step runs", run_simulator}};
+        bench_callback run;
+    } cases[] = {
+        {"step expands", unroll_bench_step}, {"step opens", open_simulator}, {"step runs", run_simulator}};
     tandem_status status = TANDEM_OK;
     for (size_t k = 0; k < sizeof cases / sizeof *cases && status == TANDEM_OK; k++) {
         void *const context = k == 0 ? (void *)w : (void *)&w->simulator;
-        status = measure(result, cases[k].name, cases[k].run, context, n, error);
+        status = measure_callback(result, cases[k].name, cases[k].run, context, n, error);
         if (status != TANDEM_OK) break;
-        result->one[result->n_case - 1].events_per_s = rate_of(result, w->expansion->graph.n_op);
-        w->simulator.graph = w->expansion->graph;
-        w->simulator.duration_ns = w->expansion->duration_ticks;
+        result->one[result->n_case - 1].events_per_s = last_case_rate(result, w->unrolled->graph.n_op);
+        w->simulator.graph = w->unrolled->graph;
+        w->simulator.duration_ns = w->unrolled->duration_ticks;
     }
     return status;
 }
 
-static tandem_status bench_step_by_rank(bench_result *result, int64_t n, tandem_error *error)
+static tandem_status bench_unrolled_step(bench_result *result, int64_t n, tandem_error *error)
 {
     tandem_cluster cluster;
     tandem_graph *graph[TANDEM_MAX_CLASS] = {NULL};
-    step_work w = {.replayer = NULL};
+    unrolled_work w = {.replayer = NULL};
     tandem_replay replay;
     const tandem_replayer_options options = {.predict = 1};
     tandem_status status = tandem_cluster_parse(&cluster, STEP_CLUSTER, error);
@@ -175,9 +180,9 @@ static tandem_status bench_step_by_rank(bench_result *result, int64_t n, tandem_
     status = tandem_replayer_open_with(&w.replayer, &cluster, (const tandem_graph *const *)graph, NULL,
                                        &options, error);
     if (status == TANDEM_OK) status = tandem_replayer_run(w.replayer, &replay, 0, error);
-    if (status == TANDEM_OK) status = measure_step(result, &w, n, error);
+    if (status == TANDEM_OK) status = measure_unrolled_step(result, &w, n, error);
     tandem_dag_simulator_close(w.simulator.simulator);
-    tandem_unrolled_step_close(w.expansion);
+    tandem_unrolled_step_close(w.unrolled);
     tandem_replayer_close(w.replayer);
     for (int c = 0; c < cluster.n_class; c++) tandem_graph_close(graph[c]);
     return status;
@@ -185,19 +190,19 @@ static tandem_status bench_step_by_rank(bench_result *result, int64_t n, tandem_
 
 /* --- Reading what the PyTorch profiler writes ----------------------------------------------------------- */
 
-enum { TEXT_BYTES = 64 << 20, MOST_EVENT_BYTES = 2048 };
+enum { TEXT_BYTES = 64 << 20, MAX_EVENT_BYTES = 2048 };
 
-typedef struct text_work {
+typedef struct torch_text {
     char *text;
     size_t n;
-} text_work;
+} torch_text;
 
 /* An operator and the kernel it starts, as the profiler prints them. */
-static size_t print_events(char *to, int64_t k)
+static size_t print_torch_events(char *to, int64_t k)
 {
     const long long at = (long long)(1694639310786340 + 11 * k);
     return (size_t)snprintf(
-        to, MOST_EVENT_BYTES,
+        to, MAX_EVENT_BYTES,
         "%s  {\n    \"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"%s\", \"pid\": 4242, \"tid\": 4242,\n"
         "    \"ts\": %lld.%03d, \"dur\": 9.217,\n    \"args\": {\n      \"External id\": %lld,\"Record "
         "function id\": 0, "
@@ -221,27 +226,29 @@ static size_t print_events(char *to, int64_t k)
         k % 2 ? 768 : 3072, (long long)k, at, (long long)k, (long long)k);
 }
 
-static tandem_status read_torch(void *context, tandem_error *error)
+static tandem_status parse_torch_text(void *context, tandem_error *error)
 {
-    const text_work *const w = context;
+    const torch_text *const w = context;
     tandem_torch_summary *torch = NULL;
     const tandem_status status = tandem_torch_parse(&torch, w->text, w->n, "made up", error);
     tandem_torch_close(torch);
     return status;
 }
 
-static tandem_status bench_torch(bench_result *result, int64_t n, tandem_error *error)
+static tandem_status bench_torch_reader(bench_result *result, int64_t n, tandem_error *error)
 {
-    text_work w = {.text = malloc(TEXT_BYTES)};
+    torch_text w = {.text = malloc(TEXT_BYTES)};
     if (!w.text)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a text of %d bytes", TEXT_BYTES);
     w.n = (size_t)sprintf(
         w.text, "{\n  \"schemaVersion\": 1,\n  \"distributedInfo\": {\"backend\": \"nccl\", \"rank\": 0, "
                 "\"world_size\": 8},\n  \"traceEvents\": [\n");
-    for (int64_t k = 0; w.n < TEXT_BYTES - MOST_EVENT_BYTES - 8; k++) w.n += print_events(w.text + w.n, k);
+    for (int64_t k = 0; w.n < TEXT_BYTES - MAX_EVENT_BYTES - 8; k++)
+        w.n += print_torch_events(w.text + w.n, k);
     w.n += (size_t)sprintf(w.text + w.n, "]}\n");
-    const tandem_status status = measure(result, "torch JSON", read_torch, &w, n, error);
-    if (status == TANDEM_OK) result->one[result->n_case - 1].bytes_per_s = rate_of(result, (double)w.n);
+    const tandem_status status = measure_callback(result, "torch JSON", parse_torch_text, &w, n, error);
+    if (status == TANDEM_OK)
+        result->one[result->n_case - 1].bytes_per_s = last_case_rate(result, (double)w.n);
     free(w.text);
     return status;
 }
@@ -250,21 +257,21 @@ static tandem_status bench_torch(bench_result *result, int64_t n, tandem_error *
 
 enum { N_TRACK = 500, TASK_NS = 12345 };
 
-typedef struct write_work {
+typedef struct trace_work {
     tandem_graph *graph;
     tandem_step *step;
     tandem_trace_event *event; /* [n_task] */
     tandem_trace_track *track; /* [LANES] */
-} write_work;
+} trace_work;
 
-static tandem_status write_lanes(void *context, tandem_error *error)
+static tandem_status write_bench_tracks(void *context, tandem_error *error)
 {
-    const write_work *const w = context;
+    const trace_work *const w = context;
     return tandem_trace_write("/dev/null", "made up", w->track, N_TRACK, error);
 }
 
 /* One task after another, all-reduces beside. */
-static void lay_out_lanes(write_work *w)
+static void fill_bench_tracks(trace_work *w)
 {
     int n = 0;
     int64_t now_ns = 0, wire_ns = 0;
@@ -283,7 +290,7 @@ static void lay_out_lanes(write_work *w)
 }
 
 /* How many events one lane is written as: each stands on a line of its own, between two lines more. */
-static tandem_status count_events(const write_work *w, int *n_event, tandem_error *error)
+static tandem_status count_written_events(const trace_work *w, int *n_event, tandem_error *error)
 {
     static const char path[] = "tandem-bench-trace.json";
     char *text = NULL;
@@ -297,21 +304,22 @@ static tandem_status count_events(const write_work *w, int *n_event, tandem_erro
     return status;
 }
 
-static tandem_status bench_writer(bench_result *result, int64_t n, tandem_error *error)
+static tandem_status bench_trace_writer(bench_result *result, int64_t n, tandem_error *error)
 {
     int n_event = 0;
-    write_work w = {.track = calloc(N_TRACK, sizeof *w.track)};
+    trace_work w = {.track = calloc(N_TRACK, sizeof *w.track)};
     tandem_status status = tandem_graph_open(&w.graph, "bert_base", 1, error);
     if (status == TANDEM_OK) status = tandem_step_open(&w.step, w.graph, TANDEM_F32, 0, error);
     if (status == TANDEM_OK) w.event = calloc((size_t)w.step->n_task, sizeof *w.event);
     if (status == TANDEM_OK && (!w.track || !w.event))
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a step of %d ranks", N_TRACK);
     if (status != TANDEM_OK) goto out;
-    lay_out_lanes(&w);
-    status = count_events(&w, &n_event, error);
-    if (status == TANDEM_OK) status = measure(result, "JSON written", write_lanes, &w, n, error);
+    fill_bench_tracks(&w);
+    status = count_written_events(&w, &n_event, error);
     if (status == TANDEM_OK)
-        result->one[result->n_case - 1].events_per_s = rate_of(result, (double)n_event * N_TRACK);
+        status = measure_callback(result, "JSON written", write_bench_tracks, &w, n, error);
+    if (status == TANDEM_OK)
+        result->one[result->n_case - 1].events_per_s = last_case_rate(result, (double)n_event * N_TRACK);
 out:
     free(w.event);
     free(w.track);
@@ -329,11 +337,11 @@ int bench_trace(bench_result *result, const cli_options *options)
     (void)snprintf(result->model, sizeof result->model,
                    "engine: %d ranks, %d operators; step: %d steps of %s, rank by rank; JSON: %d MiB in "
                    "memory",
-                   RANKS, SIMULATOR_OPS, STEP_LAPS, STEP_MODEL, TEXT_BYTES >> 20);
+                   RANKS, SIMULATOR_OPS, STEP_ITERATIONS, STEP_MODEL, TEXT_BYTES >> 20);
     (void)snprintf(result->cluster, sizeof result->cluster, "%s", STEP_CLUSTER);
     tandem_status status = bench_simulator(result, n, &error);
-    if (status == TANDEM_OK) status = bench_step_by_rank(result, n, &error);
-    if (status == TANDEM_OK) status = bench_torch(result, n, &error);
-    if (status == TANDEM_OK) status = bench_writer(result, n, &error);
+    if (status == TANDEM_OK) status = bench_unrolled_step(result, n, &error);
+    if (status == TANDEM_OK) status = bench_torch_reader(result, n, &error);
+    if (status == TANDEM_OK) status = bench_trace_writer(result, n, &error);
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }

@@ -6,9 +6,13 @@
 #include "graph/build.h"
 
 enum { BATCH = 8, SIDE = 8, WIDTH = SIDE * SIDE, CLASSES = 10, BLOCKS = BENCH_WIDE_BUCKETS - 1 };
-enum { OPS_A_BLOCK = 6, OPS_AROUND = 5, LONGER_BLOCKS = BENCH_WIDE_OPS - OPS_AROUND - BLOCKS * OPS_A_BLOCK };
+enum {
+    OPS_PER_BLOCK = 6,
+    OPS_OUTSIDE_BLOCKS = 5,
+    LONGER_BLOCKS = BENCH_WIDE_OPS - OPS_OUTSIDE_BLOCKS - BLOCKS * OPS_PER_BLOCK
+};
 
-static int build_block(tandem_builder *b, int block, int x)
+static int build_wide_block(tandem_builder *b, int block, int x)
 {
     static const char *const part[] = {"product", "relu", "add", "relu2", "gelu", "join", "relu3"};
     char name[7][32];
@@ -28,7 +32,7 @@ tandem_status bench_wide_graph(tandem_graph **graph, tandem_error *error)
     if (status != TANDEM_OK) return status;
     int x = tandem_build_reshape(b, "flatten", tandem_build_images(b, "image", SIDE, SIDE, 1), 2, flat);
     const int labels = tandem_build_labels(b, "label", 1);
-    for (int block = 0; block < BLOCKS; block++) x = build_block(b, block, x);
+    for (int block = 0; block < BLOCKS; block++) x = build_wide_block(b, block, x);
     tandem_build_cross_entropy(b, "loss", tandem_build_linear(b, "head", x, CLASSES, 0.1f), labels);
     status = tandem_builder_finish(b, "1000 operators, 160 buckets", &optimizer, graph, error);
     tandem_builder_close(b);

@@ -8,7 +8,7 @@
 #include "tandem/allocator.h"
 #include "tandem/backend.h"
 
-enum { CLI_MOST_OPTION = 80 };
+enum { CLI_MAX_OPTION = 80 };
 
 /* Every option any command takes; a command names those it wants by their keys (options.c). */
 typedef struct cli_options {
@@ -27,7 +27,7 @@ typedef struct cli_options {
     uint64_t bucket_bytes;    /* 0 = the default */
     tandem_step_options step; /* 0 = as the plan has it */
     tandem_collective_algorithm collective;
-    int least_memory, batch_free;
+    int minimize_memory, batch_auto;
     int64_t global_batch; /* 0 = not given */
     int64_t pareto;       /* targets; 0 = not asked for */
     const char *svg, *verify, *explain, *add;
@@ -43,14 +43,14 @@ typedef struct cli_options {
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;
-    int64_t draws;      /* 0 = none */
-    double time_spread; /* < 0 = as measured */
-    int zero;           /* stage; 0 = none */
-    int again, exchange_only, per_operator, per_task, predict, check, all_ranks;
+    int64_t simulations; /* 0 = none */
+    double time_spread;  /* < 0 = as measured */
+    int zero;            /* stage; 0 = none */
+    int remeasure, allreduce_only, per_operator, per_task, predict, check, all_ranks;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
     const char *output, *trace, *log, *checkpoint, *resume, *init, *export;
-    unsigned char given[CLI_MOST_OPTION]; /* for the two functions below cli_options_parse */
+    unsigned char given[CLI_MAX_OPTION]; /* for the two functions below cli_options_parse */
     /* words that stand by themselves */
     const char *word[1024];
     int n_word;
@@ -73,7 +73,7 @@ enum option_key {
     OPTION_SEED,
     OPTION_UNIFORM,
     OPTION_POLICY,
-    OPTION_BASE,
+    OPTION_BASE_PRECISION,
     OPTION_METHOD,
     OPTION_MEMORY,
     OPTION_SLOWDOWN,
@@ -82,18 +82,18 @@ enum option_key {
     OPTION_EVALUATE,
     OPTION_REPETITIONS,
     OPTION_TIMEOUT,
-    OPTION_AGAIN,
-    OPTION_EXCHANGE,
+    OPTION_REMEASURE,
+    OPTION_ALLREDUCE_ONLY,
     OPTION_OPERATORS,
     OPTION_PREDICT,
     OPTION_LIMIT,
     OPTION_TRACE,
     OPTION_ALL_RANKS,
-    OPTION_TARGET,
-    OPTION_BUDGET,
-    OPTION_LEAST_MEMORY,
+    OPTION_MAX_STEP,
+    OPTION_MAX_SENSITIVITY,
+    OPTION_MINIMIZE,
     OPTION_GLOBAL_BATCH,
-    OPTION_FRONT,
+    OPTION_PARETO,
     OPTION_SVG,
     OPTION_VERIFY,
     OPTION_EXPLAIN,
@@ -121,10 +121,10 @@ enum option_key {
     OPTION_MEMORY_TIMELINE,
     OPTION_COLLECTIVE,
     OPTION_CHECK,
-    OPTION_DRAWS,
-    OPTION_SPREAD,
+    OPTION_SIMULATIONS,
+    OPTION_TIME_SPREAD,
     OPTION_ZERO,
-    OPTION_SCALING,
+    OPTION_AMAX,
 };
 
 typedef struct cli_command {
@@ -148,19 +148,19 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
 int cli_option_given(const cli_options *options, int key);
 /* The name of an option that was given and whose key is not among those allowed, OPTION_END last; NULL =
  * there is none. For questions that read fewer options than their command. */
-const char *cli_options_beyond(const cli_options *options, const int *allowed);
+const char *cli_option_not_allowed(const cli_options *options, const int *allowed);
 
 /* --- Output --------------------------------------------------------------------------------------------- */
 /* Prints "tandem: text" on stderr; returns the exit code of the error. */
 int cli_fail(const tandem_error *error);
 /* The same by a rank: an error that all ranks have is printed once. */
-int cli_fail_as(int rank, const tandem_error *error);
+int cli_fail_on_rank(int rank, const tandem_error *error);
 /* The same for an error born in the command line: status and printf text. */
-int cli_refuse(tandem_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int cli_fail_with(tandem_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A new object with "schema": "tandem.<command>/1". NULL without memory (jansson's setters pass that on). */
-json_t *cli_json(const char *command);
+json_t *cli_json_new(const char *command);
 /* A number, or null where it is not finite: JSON knows no NaN. */
-json_t *cli_number(double x);
+json_t *cli_json_number(double x);
 /* Prints the object on stdout and releases it; exit code 0, 5 where it could not be written. */
 int cli_print_json(json_t *object);
 /* For people, on stderr; nothing with -q. On a terminal a progress line is overwritten by the next; elsewhere
@@ -174,24 +174,24 @@ void cli_note(const cli_options *options, const char *format, ...) __attribute__
 /* --- Inputs that several commands read ------------------------------------------------------------------ */
 /* A command's subject: the model at the batch of every class of its cluster, and one plan. Members unused are
  * NULL. */
-typedef struct cli_subject {
+typedef struct cli_workload {
     tandem_cluster cluster; /* batches and memory limits filled in */
     tandem_graph *graph[TANDEM_MAX_CLASS];
     tandem_plan *plan;
     double loss_scale; /* of the options, else of the plan; 0 = none, < 0 = dynamic */
-} cli_subject;
+} cli_workload;
 /* Whether the environment wants ranks of one machine to exchange gradients over the network
  * (TANDEM_EXCHANGE). TANDEM_USAGE. */
-tandem_status cli_exchange_choose(int *over_network, tandem_error *error);
+tandem_status cli_choose_transport(int *over_network, tandem_error *error);
 /* Opens a subject from --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
-tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error);
-void cli_subject_close(cli_subject *subject);
+tandem_status cli_workload_open(cli_workload *workload, const cli_options *options, tandem_error *error);
+void cli_workload_close(cli_workload *workload);
 /* Gradients in f16 lose what is small, so that a training needs a loss scale. Of a plan: the most operators
  * of a class whose backward products read one, and into `where` the devices of such classes; 0 = there is
  * none. */
-int cli_gradients_in_f16(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size);
+int cli_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size);
 /* Whether some plan of a cluster has one. */
-int cli_may_have_gradients_in_f16(const tandem_cluster *cluster);
+int cli_may_have_f16_gradients(const tandem_cluster *cluster);
 /* A note where a plan has one and no loss scale: what to do, then "--loss-scale dynamic". */
 void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, const tandem_graph *graph,
                          double loss_scale, const char *advice);
@@ -225,7 +225,7 @@ typedef struct cli_rank {
 } cli_rank;
 /* Whether this process is a rank: RANK and WORLD_SIZE are set (TANDEM_STORE too where WORLD_SIZE > 1). 1 =
  * yes, filled in; 0 = no; −1 = they are set wrongly: *error. */
-int cli_rank_joined(cli_rank *rank, tandem_error *error);
+int cli_rank_from_environment(cli_rank *rank, tandem_error *error);
 /* Starts this very command (same arguments) n_rank times, each a rank pinned to a core of its own, and waits.
  * Returns the exit code: 0, that of the rank that failed first, 6 where one was killed. Rank 0 owns stdout.
  * */
@@ -233,6 +233,6 @@ int cli_ranks_start(int n_rank, const cli_options *options);
 /* Runs `tandem argument…` (NULL-terminated) with --json, and -q where options say so, and returns the object
  * it printed; its stderr is ours. NULL and *exit_code where it failed. */
 json_t *cli_run_self(const cli_options *options, const char *const *argument, int *exit_code);
-void cli_remember_arguments(int argc, char **argv);
+void cli_save_arguments(int argc, char **argv);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "cli/cli.h"
 
-enum { COMPARE_LEAST_STEPS = 3 }; /* fewer are all warm-up */
+enum { COMPARE_MIN_STEPS = 3 }; /* fewer are all warm-up */
 
 typedef struct compare_class {
     char device[TANDEM_DEVICE_NAME];
@@ -15,9 +15,9 @@ typedef struct compare_class {
     uint64_t evaluation_bytes;
     /* what its ranks had more in memory than before, by the system; the most; −1 = not known */
     int64_t resident_peak_bytes;
-    /* a step, without waits and without other processes: by compare_case_own; of the run, the
+    /* a step, without waits and without other processes: by compare_case_resimulate; of the run, the
      * mean, −1 = not known */
-    int64_t own_busy_ns, measured_busy_ns;
+    int64_t resimulated_busy_ns, measured_busy_ns;
     /* a step, standing still for buckets; measured: class's mean */
     int64_t predicted_wait_ns, measured_wait_ns;
 } compare_class;
@@ -38,11 +38,11 @@ typedef struct compare_case {
     int64_t steps, measured_ns, measured_p10_ns, measured_p90_ns;
     double error; /* (predicted − measured) / measured */
     /* replayed with the times that tasks took in this run; 0 = they are not known: without per_operator */
-    int64_t own_ns;
+    int64_t resimulated_ns;
     /* the step, less what other processes had of a rank's core: of the rank with the least; −1 = not known */
     int64_t undisturbed_ns;
-    /* predicted by costs measured after the run, by compare_case_again; 0 = they were not */
-    int64_t again_ns;
+    /* predicted by costs measured after the run, by compare_case_remeasure; 0 = they were not */
+    int64_t remeasured_ns;
     int n_class;
     compare_class classes[TANDEM_MAX_CLASS];
     double sensitivity; /* of the plan; NaN where there are no statistics */
@@ -54,37 +54,37 @@ typedef struct compare_case {
 /* compare_case_predict: replays the subject's plan with costs from options->db. The case is new (whatever
  * stood there) and released with compare_case_free; unchanged on error. Errors of the store and the
  * replayer. */
-tandem_status compare_case_predict(compare_case *out, const cli_options *options, const cli_subject *subject,
-                                   tandem_error *error);
+tandem_status compare_case_predict(compare_case *out, const cli_options *options,
+                                   const cli_workload *workload, tandem_error *error);
 
 /* compare_case_measure: trains the plan in the file `plan_path` for options->steps steps (≥
- * COMPARE_LEAST_STEPS), on options->data (NULL = noise) with options->seed, options->evaluate, and fills
+ * COMPARE_MIN_STEPS), on options->data (NULL = noise) with options->seed, options->evaluate, and fills
  * in what was measured. Returns the exit code; where it is not 0, what went wrong is on stderr. */
 int compare_case_measure(compare_case *out, const cli_options *options, const char *plan_path);
 
-/* compare_case_own: replays the subject's plan once more, each task as long as the run's median, and fills in
- * own_ns: its distance from measured_ns is the simulation's own, without the costs'. A case without tasks
- * stays as it is. Errors of the replayer. */
-tandem_status compare_case_own(compare_case *out, const cli_options *options, const cli_subject *subject,
-                               tandem_error *error);
+/* compare_case_resimulate: replays the subject's plan once more, each task as long as the run's median, and
+ * fills in resimulated_ns: its distance from measured_ns is the simulation's own, without the costs'. A case
+ * without tasks stays as it is. Errors of the replayer. */
+tandem_status compare_case_resimulate(compare_case *out, const cli_options *options,
+                                      const cli_workload *workload, tandem_error *error);
 
-/* compare_case_again: measures what the plan in `plan_path` needs once more, into a store of its own, and
- * fills in again_ns: its distance from predicted_ns is how far the machine has moved, its distance from
+/* compare_case_remeasure: measures what the plan in `plan_path` needs once more, into a store of its own, and
+ * fills in remeasured_ns: its distance from predicted_ns is how far the machine has moved, its distance from
  * measured_ns what is the prediction's own. Returns the exit code; where it is not 0, what went wrong is on
  * stderr. */
-int compare_case_again(compare_case *out, const cli_options *options, const cli_subject *subject,
-                       const char *plan_path);
+int compare_case_remeasure(compare_case *out, const cli_options *options, const cli_workload *workload,
+                           const char *plan_path);
 
-/* compare_case_file: files plan and run in the store, and its tasks where there are any. */
-tandem_status compare_case_file(const compare_case *out, const cli_options *options,
-                                const cli_subject *subject, tandem_error *error);
+/* compare_case_store: files plan and run in the store, and its tasks where there are any. */
+tandem_status compare_case_store(const compare_case *out, const cli_options *options,
+                                 const cli_workload *workload, tandem_error *error);
 
 /* How far the machine has moved since it was profiled, as a part of the predicted step; NaN where it was not
  * asked for. */
-double compare_case_moved(const compare_case *out);
-/* What the simulation itself is off by, as compare_case_own has it: (own − measured) / measured; NaN where it
- * is not known. */
-double compare_case_own_error(const compare_case *out);
+double compare_case_drift(const compare_case *out);
+/* What the simulation itself is off by, as compare_case_resimulate has it: (own − measured) / measured; NaN
+ * where it is not known. */
+double compare_case_simulation_error(const compare_case *out);
 /* What ranks of the class had in memory beside the plan and what evaluations take; of a class whose resident
  * memory is known. May be negative. */
 static inline int64_t compare_unplanned_bytes(const compare_class *class)
@@ -99,7 +99,7 @@ void compare_case_free(compare_case *out);
  * directory, and its name into path[COMPARE_PLAN_PATH]: a scratch file (cli.h), which the caller removes.
  * TANDEM_IO. */
 enum { COMPARE_PLAN_PATH = 32 };
-tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const cli_subject *subject,
+tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const cli_workload *workload,
                                  tandem_error *error);
 
 #endif

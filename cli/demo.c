@@ -9,7 +9,7 @@
 #include "base/quantity.h"
 #include "cli/compare_case.h"
 
-enum { N_CASE = 3, STEPS = 80, LEAST_STEPS = 24 };
+enum { N_CASE = 3, STEPS = 80, MIN_STEPS = 24 };
 /* of all cases: the loop ends within four minutes */
 static const int64_t training_budget_ns = INT64_C(90000000000);
 static const char demo_model[] = "vit_tiny:width=256,heads=4", demo_batch[] = "16", demo_slowdown[] = "1%",
@@ -18,14 +18,14 @@ static const char demo_model[] = "vit_tiny:width=256,heads=4", demo_batch[] = "1
 typedef struct demo {
     cli_options options; /* of the commands it runs */
     const tandem_device *strong, *weak;
-    char devices[2 * TANDEM_DEVICE_NAME], cluster[2 * TANDEM_DEVICE_NAME + 8], lowest[64];
+    char devices[2 * TANDEM_DEVICE_NAME], cluster[2 * TANDEM_DEVICE_NAME + 8], uniform_plan[64];
     compare_case result[N_CASE]; /* all fp32, lowest, allocated */
 } demo;
 
 /* --- Stages --------------------------------------------------------------------------------------------- */
 
 /* Shows the command and runs it; its JSON is the caller's. NULL and *code where it failed. */
-static json_t *run_stage(const demo *d, const char *const *argument, int *code)
+static json_t *run_demo_stage(const demo *d, const char *const *argument, int *code)
 {
     char line[1024] = "tandem";
     for (int k = 0; argument[k]; k++) {
@@ -37,58 +37,59 @@ static json_t *run_stage(const demo *d, const char *const *argument, int *code)
     return cli_run_self(&d->options, argument, code);
 }
 
-static int profile(const demo *d)
+static int demo_profile(const demo *d)
 {
     int code = 0;
     const char *const argument[] = {"profile",        "--db",    d->options.db,   "--model",
                                     d->options.model, "--batch", demo_batch,      "--device",
                                     d->devices,       "--data",  d->options.data, NULL};
-    json_decref(run_stage(d, argument, &code));
+    json_decref(run_demo_stage(d, argument, &code));
     return code;
 }
 
-static int score(const demo *d)
+static int demo_sensitivity(const demo *d)
 {
     int code = 0;
     const char *const argument[] = {"sensitivity",    "--db",    d->options.db, "--model",
                                     d->options.model, "--batch", demo_batch,    "--data",
                                     d->options.data,  NULL};
-    json_decref(run_stage(d, argument, &code));
+    json_decref(run_demo_stage(d, argument, &code));
     return code;
 }
 
-static int allocate(demo *d)
+static int demo_allocate(demo *d)
 {
     int code = 0;
     const char *const argument[] = {"allocate",       "--db",     d->options.db, "--model",
                                     d->options.model, "--batch",  demo_batch,    "--cluster",
                                     d->cluster,       "--policy", "greedy",      "--slowdown",
                                     demo_slowdown,    "-o",       plan_path,     NULL};
-    json_t *allocation = run_stage(d, argument, &code);
+    json_t *allocation = run_demo_stage(d, argument, &code);
     const json_t *devices = json_object_get(allocation, "devices"),
-                 *neighbours = json_object_get(allocation, "neighbours");
+                 *baselines = json_object_get(allocation, "neighbours");
     const int strong_is_lowered = json_is_true(json_object_get(json_array_get(devices, 0), "lowered"));
-    const char *narrow = json_string_value(json_object_get(json_array_get(neighbours, 1), "precision"));
+    const char *narrow = json_string_value(json_object_get(json_array_get(baselines, 1), "precision"));
     if (!narrow) narrow = "fp32"; /* nothing is faster than that here */
     /* classes in the order of the cluster: strong, weak */
-    (void)snprintf(d->lowest, sizeof d->lowest, strong_is_lowered ? "%s,fp32" : "fp32,%s", narrow);
+    (void)snprintf(d->uniform_plan, sizeof d->uniform_plan, strong_is_lowered ? "%s,fp32" : "fp32,%s",
+                   narrow);
     json_decref(allocation);
     return code;
 }
 
 /* As many steps as the budget allows, the same for every case. */
-static int choose_steps(demo *d)
+static int choose_demo_steps(demo *d)
 {
     int64_t all_ns = 0;
     for (int k = 0; k < N_CASE; k++) all_ns += d->result[k].predicted_ns;
     const int64_t affordable = all_ns > 0 ? training_budget_ns / all_ns : STEPS;
     if (d->options.steps < 0)
-        d->options.steps = affordable > STEPS ? STEPS : affordable < LEAST_STEPS ? LEAST_STEPS : affordable;
+        d->options.steps = affordable > STEPS ? STEPS : affordable < MIN_STEPS ? MIN_STEPS : affordable;
     return 0;
 }
 
 /* What a case is: a plan's file, or a precision for each class. */
-static tandem_status open_case(cli_subject *subject, const demo *d, int k, tandem_error *error)
+static tandem_status open_demo_case(cli_workload *workload, const demo *d, int k, tandem_error *error)
 {
     static const char *const name[N_CASE] = {"all fp32", "lowest", "allocated"};
     cli_options options = d->options;
@@ -96,65 +97,65 @@ static tandem_status open_case(cli_subject *subject, const demo *d, int k, tande
         options.plan = plan_path;
         options.cluster = NULL;
     }
-    options.uniform = k == 1 ? d->lowest : NULL;
-    const tandem_status status = cli_subject_open(subject, &options, error);
-    if (status == TANDEM_OK) (void)snprintf(subject->plan->name, sizeof subject->plan->name, "%s", name[k]);
+    options.uniform = k == 1 ? d->uniform_plan : NULL;
+    const tandem_status status = cli_workload_open(workload, &options, error);
+    if (status == TANDEM_OK) (void)snprintf(workload->plan->name, sizeof workload->plan->name, "%s", name[k]);
     return status;
 }
 
-static int predict_case(demo *d, int k)
+static int predict_demo_case(demo *d, int k)
 {
     tandem_error error = {0};
-    cli_subject subject = {0};
-    tandem_status status = open_case(&subject, d, k, &error);
-    if (status == TANDEM_OK) status = compare_case_predict(&d->result[k], &d->options, &subject, &error);
-    cli_subject_close(&subject);
+    cli_workload workload = {0};
+    tandem_status status = open_demo_case(&workload, d, k, &error);
+    if (status == TANDEM_OK) status = compare_case_predict(&d->result[k], &d->options, &workload, &error);
+    cli_workload_close(&workload);
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }
 
 /* The command that trains this case, as anybody would type it. */
-static void show_training(const demo *d, int k)
+static void show_train_command(const demo *d, int k)
 {
     char what[256];
     if (k == 2)
         (void)snprintf(what, sizeof what, "--plan %s", plan_path);
     else
         (void)snprintf(what, sizeof what, "--model %s --batch %s --cluster \"%s\" --uniform %s",
-                       d->options.model, demo_batch, d->cluster, k == 1 ? d->lowest : "fp32");
+                       d->options.model, demo_batch, d->cluster, k == 1 ? d->uniform_plan : "fp32");
     cli_note(&d->options, "$ tandem train %s --data %s --steps %lld --eval 0", what, d->options.data,
              (long long)d->options.steps);
 }
 
-static int measure_case(demo *d, int k)
+static int measure_demo_case(demo *d, int k)
 {
     tandem_error error = {0};
-    cli_subject subject = {0};
+    cli_workload workload = {0};
     char path[COMPARE_PLAN_PATH];
     int code = 0;
-    tandem_status status = open_case(&subject, d, k, &error);
-    if (status == TANDEM_OK) status = compare_plan_write(path, &subject, &error);
+    tandem_status status = open_demo_case(&workload, d, k, &error);
+    if (status == TANDEM_OK) status = compare_plan_write(path, &workload, &error);
     if (status == TANDEM_OK) {
-        show_training(d, k);
+        show_train_command(d, k);
         code = compare_case_measure(&d->result[k], &d->options, path);
         cli_scratch_file_remove(path);
-        if (!code) status = compare_case_file(&d->result[k], &d->options, &subject, &error);
+        if (!code) status = compare_case_store(&d->result[k], &d->options, &workload, &error);
     }
-    cli_subject_close(&subject);
+    cli_workload_close(&workload);
     return status == TANDEM_OK ? code : cli_fail(&error);
 }
 
-static int run_cases(demo *d)
+static int run_demo_cases(demo *d)
 {
     int code = 0;
-    for (int k = 0; k < N_CASE && !code; k++) code = predict_case(d, k);
-    if (!code) code = choose_steps(d);
-    for (int k = 0; k < N_CASE && !code; k++) code = measure_case(d, k);
+    for (int k = 0; k < N_CASE && !code; k++) code = predict_demo_case(d, k);
+    if (!code) code = choose_demo_steps(d);
+    for (int k = 0; k < N_CASE && !code; k++) code = measure_demo_case(d, k);
     return code;
 }
 
 /* --- Report --------------------------------------------------------------------------------------------- */
 
-static void print_times(const demo *d)
+static void print_demo_times(const demo *d)
 {
     char predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT],
         high[TANDEM_QUANTITY_TEXT];
@@ -172,7 +173,7 @@ static void print_times(const demo *d)
     }
 }
 
-static void print_memory(const compare_class *class)
+static void print_class_memory(const compare_class *class)
 {
     char resident[TANDEM_QUANTITY_TEXT] = "-";
     if (class->resident_peak_bytes >= 0)
@@ -182,7 +183,7 @@ static void print_memory(const compare_class *class)
            (unsigned long long)class->allocated_peak_bytes, resident);
 }
 
-static void print_memory_and_learning(const demo *d)
+static void print_demo_memory_and_loss(const demo *d)
 {
     printf("\n%-10s", "plan");
     for (int m = 0; m < d->result[0].n_class; m++) printf(" %40s", d->result[0].classes[m].device);
@@ -192,49 +193,49 @@ static void print_memory_and_learning(const demo *d)
     for (int k = 0; k < N_CASE; k++) {
         const compare_case *c = &d->result[k];
         printf("%-10s", c->plan);
-        for (int m = 0; m < c->n_class; m++) print_memory(&c->classes[m]);
+        for (int m = 0; m < c->n_class; m++) print_class_memory(&c->classes[m]);
         printf(" %8.4f %8.4f\n", c->first_loss, c->final_loss);
     }
 }
 
-static int print_text(const demo *d)
+static int print_demo_text(const demo *d)
 {
     printf("%s, batch %s a rank, %s beside %s; %lld steps, the same samples in every case\n\n",
            d->options.model, demo_batch, d->strong->name, d->weak->name, (long long)d->options.steps);
-    print_times(d);
-    print_memory_and_learning(d);
+    print_demo_times(d);
+    print_demo_memory_and_loss(d);
     printf("\nlowest: %s in %s. allocated: %s, within %s of the fastest step.\n", d->weak->name,
-           strchr(d->lowest, ',') + 1, plan_path, demo_slowdown);
+           strchr(d->uniform_plan, ',') + 1, plan_path, demo_slowdown);
     return 0;
 }
 
-static int print_json(const demo *d)
+static int print_demo_json(const demo *d)
 {
-    json_t *result = cli_json("demo");
+    json_t *result = cli_json_new("demo");
     json_object_set_new(result, "model", json_string(d->options.model));
     json_object_set_new(result, "cluster", json_string(d->cluster));
     json_object_set_new(result, "steps", json_integer(d->options.steps));
     json_t *cases = json_array();
-    double sum = 0, most = 0;
+    double sum = 0, max = 0;
     for (int k = 0; k < N_CASE; k++) {
         json_array_append_new(cases, compare_case_json(&d->result[k]));
         sum += fabs(d->result[k].error);
-        most = fmax(most, fabs(d->result[k].error));
+        max = fmax(max, fabs(d->result[k].error));
     }
     json_object_set_new(result, "cases", cases);
     json_object_set_new(result, "mean_abs_error", json_real(sum / N_CASE));
-    json_object_set_new(result, "max_abs_error", json_real(most));
+    json_object_set_new(result, "max_abs_error", json_real(max));
     return cli_print_json(result);
 }
 
 /* --- The command ---------------------------------------------------------------------------------------- */
 
-static void release(demo *d)
+static void release_demo(demo *d)
 {
     for (int k = 0; k < N_CASE; k++) compare_case_free(&d->result[k]);
 }
 
-static int run(const cli_options *given)
+static int run_demo(const cli_options *given)
 {
     demo d = {.options = *given};
     tandem_error error = {0};
@@ -248,19 +249,19 @@ static int run(const cli_options *given)
     if (!d.options.data) d.options.data = "fashion-mnist";
     d.options.evaluate = 0; /* after so few steps of one seed an accuracy says nothing about a plan */
     const int64_t begin = tandem_now_ns();
-    int code = profile(&d);
-    if (!code) code = score(&d);
-    if (!code) code = allocate(&d);
-    if (!code) code = run_cases(&d);
+    int code = demo_profile(&d);
+    if (!code) code = demo_sensitivity(&d);
+    if (!code) code = demo_allocate(&d);
+    if (!code) code = run_demo_cases(&d);
     if (code) {
-        release(&d);
+        release_demo(&d);
         return code;
     }
     char time[TANDEM_QUANTITY_TEXT];
     cli_note(&d.options, "the whole loop took %s",
              tandem_quantity_print_ns(time, sizeof time, tandem_now_ns() - begin));
-    code = given->json ? print_json(&d) : print_text(&d);
-    release(&d);
+    code = given->json ? print_demo_json(&d) : print_demo_text(&d);
+    release_demo(&d);
     return code;
 }
 
@@ -281,5 +282,5 @@ const cli_command command_demo = {
         "Examples:\n"
         "  tandem demo\n"
         "  tandem demo --steps 200 --json >demo.json",
-    .run = run,
+    .run = run_demo,
 };

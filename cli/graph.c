@@ -10,7 +10,7 @@
 /* --- Figures of one operator ------------------------------------------------------------------ */
 
 /* Its own: a linear that is tied to an embedding has none. */
-static int64_t weights_of(const tandem_graph *graph, const tandem_op *op)
+static int64_t count_own_weights(const tandem_graph *graph, const tandem_op *op)
 {
     int64_t n = 0;
     for (int k = 0; k < TANDEM_MAX_PARAMETER; k++)
@@ -20,21 +20,21 @@ static int64_t weights_of(const tandem_graph *graph, const tandem_op *op)
 }
 
 /* Of its output in f32; 0 where the output lies in the input's memory. */
-static uint64_t bytes_of(const tandem_graph *graph, int i)
+static uint64_t op_output_bytes(const tandem_graph *graph, int i)
 {
     const tandem_op *op = &graph->op[i];
     return graph->view[i] == i ? (uint64_t)tandem_shape_elements(&op->shape) * tandem_dtype_bytes(op->dtype)
                                : 0;
 }
 
-static uint64_t total_bytes(const tandem_graph *graph)
+static uint64_t total_output_bytes(const tandem_graph *graph)
 {
     uint64_t bytes = 0;
-    for (int i = 0; i < graph->n_op; i++) bytes += bytes_of(graph, i);
+    for (int i = 0; i < graph->n_op; i++) bytes += op_output_bytes(graph, i);
     return bytes;
 }
 
-static double forward_flops(const tandem_graph *graph)
+static double graph_forward_flops(const tandem_graph *graph)
 {
     double flops = 0;
     for (int i = 0; i < graph->n_op; i++) flops += graph->op[i].flops;
@@ -44,12 +44,12 @@ static double forward_flops(const tandem_graph *graph)
 /* --- JSON ------------------------------------------------------------------------------------- */
 
 /* A count that is whole: an integer as long as a double holds it exactly. */
-static json_t *count_json(double count)
+static json_t *whole_count_json(double count)
 {
     return count < 0x1p53 ? json_integer((json_int_t)count) : json_real(count);
 }
 
-static json_t *operator_json(const tandem_graph *graph, int i)
+static json_t *graph_operator_json(const tandem_graph *graph, int i)
 {
     const tandem_op *op = &graph->op[i];
     const tandem_op_row *row = tandem_op_row_get(op->kind);
@@ -61,29 +61,29 @@ static json_t *operator_json(const tandem_graph *graph, int i)
     for (int slot = 0; slot < row->n_input; slot++)
         json_array_append_new(inputs, json_string(graph->op[op->input[slot]].name));
     return json_pack("{s:s,s:s,s:o,s:o,s:I,s:o,s:I,s:s,s:o}", "name", op->name, "kind", row->name, "inputs",
-                     inputs, "shape", shape, "parameters", (json_int_t)weights_of(graph, op), "flops",
-                     count_json(op->flops), "bytes", (json_int_t)bytes_of(graph, i), "signature",
+                     inputs, "shape", shape, "parameters", (json_int_t)count_own_weights(graph, op), "flops",
+                     whole_count_json(op->flops), "bytes", (json_int_t)op_output_bytes(graph, i), "signature",
                      op->signature, "precisions", precisions);
 }
 
-static int print_json(const tandem_graph *graph)
+static int print_graph_json(const tandem_graph *graph)
 {
-    json_t *result = cli_json("graph"), *operators = json_array();
-    for (int i = 0; i < graph->n_op; i++) json_array_append_new(operators, operator_json(graph, i));
+    json_t *result = cli_json_new("graph"), *operators = json_array();
+    for (int i = 0; i < graph->n_op; i++) json_array_append_new(operators, graph_operator_json(graph, i));
     json_object_set_new(result, "model", json_string(graph->model));
     json_object_set_new(result, "batch", json_integer(graph->batch));
     json_object_set_new(result, "optimizer", json_string(tandem_optimizer_name(graph->optimizer.kind)));
     json_object_set_new(result, "parameters", json_integer(tandem_graph_n_weight(graph)));
-    json_object_set_new(result, "flops", count_json(tandem_graph_flops(graph)));
-    json_object_set_new(result, "forward_flops", count_json(forward_flops(graph)));
-    json_object_set_new(result, "bytes", json_integer((json_int_t)total_bytes(graph)));
+    json_object_set_new(result, "flops", whole_count_json(tandem_graph_flops(graph)));
+    json_object_set_new(result, "forward_flops", whole_count_json(graph_forward_flops(graph)));
+    json_object_set_new(result, "bytes", json_integer((json_int_t)total_output_bytes(graph)));
     json_object_set_new(result, "operators", operators);
     return cli_print_json(result);
 }
 
 /* --- Text ------------------------------------------------------------------------------------- */
 
-static const char *shape_text(char *text, size_t size, const tandem_shape *shape)
+static const char *print_op_shape(char *text, size_t size, const tandem_shape *shape)
 {
     size_t used = 0;
     (void)snprintf(text, size, "scalar");
@@ -94,7 +94,7 @@ static const char *shape_text(char *text, size_t size, const tandem_shape *shape
 }
 
 /* "1.32 GFLOP", "640 FLOP". */
-static const char *flops_text(char *text, size_t size, double flops)
+static const char *print_flops(char *text, size_t size, double flops)
 {
     char count[TANDEM_QUANTITY_TEXT];
     const size_t n = strlen(tandem_quantity_print_count(count, sizeof count, flops));
@@ -103,7 +103,7 @@ static const char *flops_text(char *text, size_t size, double flops)
     return text;
 }
 
-static int print_text(const tandem_graph *graph)
+static int print_graph_text(const tandem_graph *graph)
 {
     char shape[128], weights[TANDEM_QUANTITY_TEXT], flops[TANDEM_QUANTITY_TEXT + 8],
         bytes[TANDEM_QUANTITY_TEXT], all[TANDEM_QUANTITY_TEXT + 8];
@@ -111,11 +111,12 @@ static int print_text(const tandem_graph *graph)
     cli_table_row(&table, "operator\tkind\toutput\t>parameters\t>FLOP\t>bytes");
     for (int i = 0; i < graph->n_op; i++) {
         const tandem_op *op = &graph->op[i];
-        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s", op->name, tandem_op_row_get(op->kind)->name,
-                      shape_text(shape, sizeof shape, &op->shape),
-                      tandem_quantity_print_count(weights, sizeof weights, (double)weights_of(graph, op)),
-                      tandem_quantity_print_count(flops, sizeof flops, op->flops),
-                      tandem_quantity_print_bytes(bytes, sizeof bytes, bytes_of(graph, i)));
+        cli_table_row(
+            &table, "%s\t%s\t%s\t%s\t%s\t%s", op->name, tandem_op_row_get(op->kind)->name,
+            print_op_shape(shape, sizeof shape, &op->shape),
+            tandem_quantity_print_count(weights, sizeof weights, (double)count_own_weights(graph, op)),
+            tandem_quantity_print_count(flops, sizeof flops, op->flops),
+            tandem_quantity_print_bytes(bytes, sizeof bytes, op_output_bytes(graph, i)));
     }
     const int code = cli_table_print(&table);
     cli_table_free(&table);
@@ -124,35 +125,35 @@ static int print_text(const tandem_graph *graph)
                "in f32\n",
                graph->model, (long long)graph->batch, graph->n_op,
                tandem_quantity_print_count(weights, sizeof weights, (double)tandem_graph_n_weight(graph)),
-               flops_text(flops, sizeof flops, forward_flops(graph)),
-               flops_text(all, sizeof all, tandem_graph_flops(graph)),
-               tandem_quantity_print_bytes(bytes, sizeof bytes, total_bytes(graph)));
+               print_flops(flops, sizeof flops, graph_forward_flops(graph)),
+               print_flops(all, sizeof all, tandem_graph_flops(graph)),
+               tandem_quantity_print_bytes(bytes, sizeof bytes, total_output_bytes(graph)));
     return code;
 }
 
 /* --- The command ------------------------------------------------------------------------------ */
 
-static int check_words(const cli_options *options)
+static int check_graph_words(const cli_options *options)
 {
     static const char *const action[] = {"show"};
     if (options->n_word > 0 && strcmp(options->word[0], action[0]) != 0) {
-        return cli_refuse(TANDEM_UNKNOWN_NAME, "no action '%s'.%s Write: tandem graph show %s",
-                          options->word[0], tandem_nearest_hint(options->word[0], action, 1).text,
-                          options->n_word > 1 ? options->word[1] : "MODEL");
+        return cli_fail_with(TANDEM_UNKNOWN_NAME, "no action '%s'.%s Write: tandem graph show %s",
+                             options->word[0], tandem_nearest_hint(options->word[0], action, 1).text,
+                             options->n_word > 1 ? options->word[1] : "MODEL");
     }
     if (options->n_word == 2) return 0;
-    return cli_refuse(TANDEM_USAGE, "say which model: tandem graph show vit_tiny (tandem list models)");
+    return cli_fail_with(TANDEM_USAGE, "say which model: tandem graph show vit_tiny (tandem list models)");
 }
 
-static int run(const cli_options *options)
+static int run_graph(const cli_options *options)
 {
-    const int refused = check_words(options);
+    const int refused = check_graph_words(options);
     if (refused) return refused;
     tandem_error error = {0};
     tandem_graph *graph = NULL;
     if (tandem_graph_open(&graph, options->word[1], options->batch, &error) != TANDEM_OK)
         return cli_fail(&error);
-    const int code = options->json ? print_json(graph) : print_text(graph);
+    const int code = options->json ? print_graph_json(graph) : print_graph_text(graph);
     tandem_graph_close(graph);
     return code;
 }
@@ -168,5 +169,5 @@ const cli_command command_graph = {
                    "  tandem graph show vit_tiny:width=256,heads=4 --batch 32 --json\n"
                    "FLOP are of the forward pass, a multiply and an add count as two; bytes are of the "
                    "output in f32.",
-    .run = run,
+    .run = run_graph,
 };

@@ -9,7 +9,7 @@
 
 /* --- Devices ---------------------------------------------------------------------------------- */
 
-static json_t *precisions_json(unsigned precisions)
+static json_t *precision_names_json(unsigned precisions)
 {
     json_t *names = json_array();
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
@@ -18,7 +18,7 @@ static json_t *precisions_json(unsigned precisions)
     return names;
 }
 
-static const char *precisions_text(char *text, size_t size, unsigned precisions)
+static const char *print_precision_names(char *text, size_t size, unsigned precisions)
 {
     size_t used = 0;
     text[0] = '\0';
@@ -30,7 +30,7 @@ static const char *precisions_text(char *text, size_t size, unsigned precisions)
 }
 
 /* null where it is not described. */
-static json_t *facts_json(const tandem_device *device)
+static json_t *device_facts_json(const tandem_device *device)
 {
     const tandem_gpu_spec *spec = &device->gpu_spec;
     if (!tandem_device_is_described(device)) return json_null();
@@ -54,26 +54,26 @@ static void list_device(json_t *rows, cli_table *table, const tandem_device *dev
     const int described = tandem_device_is_described(device);
     json_array_append_new(
         rows, json_pack("{s:s,s:s,s:b,s:o,s:s,s:o}", "name", device->name, "meaning", meaning, "present",
-                        present, "precisions", precisions_json(device->precisions), "wider",
-                        tandem_dtype_name(device->amp_dtype), "described", facts_json(device)));
+                        present, "precisions", precision_names_json(device->precisions), "wider",
+                        tandem_dtype_name(device->amp_dtype), "described", device_facts_json(device)));
     cli_table_row(table, "%s\t%s\t%s\t%s\t%s", device->name,
                   present     ? "yes"
                   : described ? "described"
                               : "no",
-                  precisions_text(precisions, sizeof precisions, device->precisions),
+                  print_precision_names(precisions, sizeof precisions, device->precisions),
                   tandem_dtype_name(device->amp_dtype), meaning);
 }
 
 /* Cards that run have numbers: a row stands for all of them. */
-static void list_cards(json_t *rows, cli_table *table)
+static void list_gpus(json_t *rows, cli_table *table)
 {
-    tandem_device card;
+    tandem_device gpu;
     tandem_error why;
     char text[256];
-    if (tandem_device_find(&card, "cuda:0", &why) != TANDEM_OK) return;
+    if (tandem_device_find(&gpu, "cuda:0", &why) != TANDEM_OK) return;
     const tandem_backend_api *backend = cli_backend(&why);
-    const int present = backend && backend->device_describe(text, sizeof text, card.name, &why) == TANDEM_OK;
-    list_device(rows, table, &card, present,
+    const int present = backend && backend->device_describe(text, sizeof text, gpu.name, &why) == TANDEM_OK;
+    list_device(rows, table, &gpu, present,
                 "an NVIDIA card, by number: cuda:0, cuda:1, …; `tandem doctor` shows those here");
 }
 
@@ -85,22 +85,22 @@ static tandem_status list_devices(json_t *rows, cli_table *table, tandem_error *
         const tandem_device *device = tandem_device_get(i);
         list_device(rows, table, device, tandem_device_is_present(device->name), device->meaning);
     }
-    list_cards(rows, table);
+    list_gpus(rows, table);
     return TANDEM_OK;
 }
 
 /* --- Models ----------------------------------------------------------------------------------- */
 
-static json_t *options_json(const tandem_model *model)
+static json_t *model_options_json(const tandem_model *model)
 {
-    char usual[TANDEM_MODEL_VALUE_TEXT], least[TANDEM_MODEL_VALUE_TEXT], most[TANDEM_MODEL_VALUE_TEXT];
+    char usual[TANDEM_MODEL_VALUE_TEXT], min[TANDEM_MODEL_VALUE_TEXT], max[TANDEM_MODEL_VALUE_TEXT];
     json_t *options = json_array();
     for (const tandem_model_option *option = model->option; option->name; option++)
         json_array_append_new(options,
                               json_pack("{s:s,s:s,s:s,s:s,s:s}", "name", option->name, "default",
                                         tandem_model_value_print(usual, option, option->default_value),
-                                        "least", tandem_model_value_print(least, option, option->min_value),
-                                        "most", tandem_model_value_print(most, option, option->max_value),
+                                        "least", tandem_model_value_print(min, option, option->min_value),
+                                        "most", tandem_model_value_print(max, option, option->max_value),
                                         "meaning", option->meaning));
     return options;
 }
@@ -108,19 +108,19 @@ static json_t *options_json(const tandem_model *model)
 static tandem_status list_models(json_t *rows, cli_table *table, tandem_error *error)
 {
     (void)error;
-    char usual[TANDEM_MODEL_VALUE_TEXT], least[TANDEM_MODEL_VALUE_TEXT], most[TANDEM_MODEL_VALUE_TEXT];
+    char usual[TANDEM_MODEL_VALUE_TEXT], min[TANDEM_MODEL_VALUE_TEXT], max[TANDEM_MODEL_VALUE_TEXT];
     cli_table_row(table, "model\toption\t>default\trange\twhat it is");
     for (int i = 0; i < tandem_model_count(); i++) {
         const tandem_model *model = tandem_model_get(i);
         json_array_append_new(rows,
                               json_pack("{s:s,s:s,s:s,s:o}", "name", model->name, "summary", model->summary,
-                                        "data", model->data, "options", options_json(model)));
+                                        "data", model->data, "options", model_options_json(model)));
         cli_table_row(table, "%s\t\t\t\t%s; trains on %s", model->name, model->summary, model->data);
         for (const tandem_model_option *option = model->option; option->name; option++)
             cli_table_row(table, "\t%s\t%s\t%s … %s\t%s", option->name,
                           tandem_model_value_print(usual, option, option->default_value),
-                          tandem_model_value_print(least, option, option->min_value),
-                          tandem_model_value_print(most, option, option->max_value), option->meaning);
+                          tandem_model_value_print(min, option, option->min_value),
+                          tandem_model_value_print(max, option, option->max_value), option->meaning);
     }
     return TANDEM_OK;
 }
@@ -151,7 +151,7 @@ static tandem_status list_precisions(json_t *rows, cli_table *table, tandem_erro
 
 /* --- Operators -------------------------------------------------------------------------------- */
 
-static const char *class_text(tandem_op_class op_class)
+static const char *op_class_text(tandem_op_class op_class)
 {
     switch (op_class) {
     case TANDEM_SOURCE: return "source";
@@ -169,12 +169,13 @@ static tandem_status list_operators(json_t *rows, cli_table *table, tandem_error
     cli_table_row(table, "operator\tclass\t>inputs\t>parameters\tprecisions");
     for (int kind = 0; kind < TANDEM_N_OP_KIND; kind++) {
         const tandem_op_row *row = tandem_op_row_get((tandem_op_kind)kind);
-        json_array_append_new(rows,
-                              json_pack("{s:s,s:s,s:i,s:i,s:o}", "name", row->name, "class",
-                                        class_text(row->op_class), "inputs", row->n_input, "parameters",
-                                        row->n_parameter, "precisions", precisions_json(row->precisions)));
-        cli_table_row(table, "%s\t%s\t%d\t%d\t%s", row->name, class_text(row->op_class), row->n_input,
-                      row->n_parameter, precisions_text(precisions, sizeof precisions, row->precisions));
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:i,s:i,s:o}", "name", row->name, "class",
+                                              op_class_text(row->op_class), "inputs", row->n_input,
+                                              "parameters", row->n_parameter, "precisions",
+                                              precision_names_json(row->precisions)));
+        cli_table_row(table, "%s\t%s\t%d\t%d\t%s", row->name, op_class_text(row->op_class), row->n_input,
+                      row->n_parameter,
+                      print_precision_names(precisions, sizeof precisions, row->precisions));
     }
     return TANDEM_OK;
 }
@@ -224,30 +225,31 @@ static const struct {
 };
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
-static int find(const char *name)
+static int find_list_kind(const char *name)
 {
     const char *names[N_KIND];
     for (int k = 0; k < N_KIND; k++) {
         names[k] = kinds[k].name;
         if (strcmp(names[k], name) == 0) return k;
     }
-    (void)cli_refuse(TANDEM_UNKNOWN_NAME,
-                     "no list '%s'.%s Say one of devices, models, precisions, operators, policies, datasets.",
-                     name, tandem_nearest_hint(name, names, N_KIND).text);
+    (void)cli_fail_with(
+        TANDEM_UNKNOWN_NAME,
+        "no list '%s'.%s Say one of devices, models, precisions, operators, policies, datasets.", name,
+        tandem_nearest_hint(name, names, N_KIND).text);
     return -1;
 }
 
-static int run(const cli_options *options)
+static int run_list(const cli_options *options)
 {
     if (options->n_word != 1)
-        return cli_refuse(TANDEM_USAGE,
-                          "say what to list, one of devices, models, precisions, operators, policies, "
-                          "datasets");
-    const int kind = find(options->word[0]);
+        return cli_fail_with(TANDEM_USAGE,
+                             "say what to list, one of devices, models, precisions, operators, policies, "
+                             "datasets");
+    const int kind = find_list_kind(options->word[0]);
     if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
     tandem_error error = {0};
     cli_table table = {0};
-    json_t *result = cli_json("list"), *rows = json_array();
+    json_t *result = cli_json_new("list"), *rows = json_array();
     json_object_set_new(result, kinds[kind].name, rows);
     const tandem_status status = kinds[kind].list(rows, &table, &error);
     int code = 0;
@@ -278,5 +280,5 @@ const cli_command command_list = {
         "here: yes; no; described: there are figures to plan with, by --predict, and no kernels. In `list "
         "precisions`, `wider`\n"
         "stands for the type that `list devices` gives a device.",
-    .run = run,
+    .run = run_list,
 };

@@ -32,25 +32,25 @@ static void print_help(FILE *out)
           out);
 }
 
-static const cli_command *find(const char *name)
+static const cli_command *find_command(const char *name)
 {
     for (int k = 0; cli_commands[k]; k++)
         if (strcmp(cli_commands[k]->name, name) == 0) return cli_commands[k];
     return NULL;
 }
 
-static int unknown(const char *name)
+static int fail_unknown_command(const char *name)
 {
     const char *names[32];
     size_t n = 0;
     for (; cli_commands[n]; n++) names[n] = cli_commands[n]->name;
-    return cli_refuse(TANDEM_UNKNOWN_NAME, "no command '%s'.%s `tandem --help` lists them.", name,
-                      tandem_nearest_hint(name, names, n).text);
+    return cli_fail_with(TANDEM_UNKNOWN_NAME, "no command '%s'.%s `tandem --help` lists them.", name,
+                         tandem_nearest_hint(name, names, n).text);
 }
 
 /* The place of the command in argv: the first word that is neither an option nor the value of --db. 0 = there
  * is none. */
-static int command_place(int argc, char **argv)
+static int find_command_index(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--db") == 0 || strcmp(argv[i], "-d") == 0)
@@ -62,25 +62,26 @@ static int command_place(int argc, char **argv)
 }
 
 /* Of whatever ends the program, also where --help was printed: what could not be written is no success. */
-static void check_output(int code, void *nothing)
+static void check_output_written(int code, void *nothing)
 {
     (void)nothing;
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0)
-        _exit(cli_refuse(TANDEM_IO, "could not write the result to standard output"));
+        _exit(cli_fail_with(TANDEM_IO, "could not write the result to standard output"));
 }
 
 int main(int argc, char **argv)
 {
-    if (on_exit(check_output, NULL) != 0) return cli_refuse(TANDEM_NO_MEMORY, "no memory to begin");
-    cli_remember_arguments(argc, argv);
-    int place = command_place(argc, argv);
-    if (place && strcmp(argv[place], "help") == 0) { /* `tandem help COMMAND` is `tandem COMMAND --help` */
+    if (on_exit(check_output_written, NULL) != 0)
+        return cli_fail_with(TANDEM_NO_MEMORY, "no memory to begin");
+    cli_save_arguments(argc, argv);
+    int index = find_command_index(argc, argv);
+    if (index && strcmp(argv[index], "help") == 0) { /* `tandem help COMMAND` is `tandem COMMAND --help` */
         static char help[] = "--help";
-        argv[place] = help;
-        place = place + 1 < argc ? place + 1 : 0;
-        if (!place) argv[1] = help;
+        argv[index] = help;
+        index = index + 1 < argc ? index + 1 : 0;
+        if (!index) argv[1] = help;
     }
-    if (!place) {
+    if (!index) {
         const int asked = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
         if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)) {
             puts("tandem " TANDEM_VERSION);
@@ -89,12 +90,12 @@ int main(int argc, char **argv)
         print_help(asked ? stdout : stderr);
         return asked ? 0 : tandem_status_exit_code(TANDEM_USAGE);
     }
-    const cli_command *command = find(argv[place]);
-    if (!command) return unknown(argv[place]);
+    const cli_command *command = find_command(argv[index]);
+    if (!command) return fail_unknown_command(argv[index]);
     /* options before the command count like those behind it: the command's word goes first, its name into the
      * usage line */
-    char *name = argv[place];
-    memmove(&argv[2], &argv[1], (size_t)(place - 1) * sizeof *argv);
+    char *name = argv[index];
+    memmove(&argv[2], &argv[1], (size_t)(index - 1) * sizeof *argv);
     argv[1] = name;
     cli_options options;
     cli_options_parse(&options, command, argc - 1, argv + 1);

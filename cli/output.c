@@ -25,13 +25,13 @@ int cli_fail(const tandem_error *error)
     return tandem_status_exit_code(error->status);
 }
 
-int cli_fail_as(int rank, const tandem_error *error)
+int cli_fail_on_rank(int rank, const tandem_error *error)
 {
     const int tells = error->status == TANDEM_RANK_FAILED || error->rank < 0 || error->rank == rank;
     return tells ? cli_fail(error) : tandem_status_exit_code(error->status);
 }
 
-int cli_refuse(tandem_status status, const char *format, ...)
+int cli_fail_with(tandem_status status, const char *format, ...)
 {
     tandem_error error = {.status = status, .rank = -1};
     va_list arguments;
@@ -41,14 +41,14 @@ int cli_refuse(tandem_status status, const char *format, ...)
     return cli_fail(&error);
 }
 
-json_t *cli_json(const char *command)
+json_t *cli_json_new(const char *command)
 {
     char schema[64];
     (void)snprintf(schema, sizeof schema, "tandem.%s/1", command);
     return json_pack("{s:s}", "schema", schema);
 }
 
-json_t *cli_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+json_t *cli_json_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
 int cli_print_json(json_t *object)
 {
@@ -57,7 +57,7 @@ int cli_print_json(json_t *object)
                         fputc('\n', stdout) != EOF && fflush(stdout) == 0;
     json_decref(object);
     if (written) return 0;
-    return cli_refuse(TANDEM_IO, "could not write the result to standard output");
+    return cli_fail_with(TANDEM_IO, "could not write the result to standard output");
 }
 
 void cli_progress(const cli_options *options, int64_t left_ns, const char *format, ...)

@@ -6,7 +6,7 @@
 
 #include "base/quantity.h"
 
-tandem_request cli_request(const cli_options *options)
+tandem_request cli_planner_request(const cli_options *options)
 {
     return (tandem_request){.store = options->db,
                             .method = options->method,
@@ -18,15 +18,15 @@ tandem_request cli_request(const cli_options *options)
 }
 
 tandem_status cli_planner_open(tandem_planner **planner, const cli_options *options,
-                               const cli_subject *subject, int times_only, tandem_error *error)
+                               const cli_workload *workload, int times_only, tandem_error *error)
 {
-    tandem_request request = cli_request(options);
+    tandem_request request = cli_planner_request(options);
     request.times_only = times_only;
-    request.step = subject->plan->step;
-    const tandem_status status = tandem_planner_open_for(planner, &request, &subject->cluster,
-                                                         (const tandem_graph *const *)subject->graph, error);
+    request.step = workload->plan->step;
+    const tandem_status status = tandem_planner_open_for(planner, &request, &workload->cluster,
+                                                         (const tandem_graph *const *)workload->graph, error);
     if (status == TANDEM_OK)
-        tandem_replayer_set_plan(tandem_planner_problem(*planner)->replayer, subject->plan);
+        tandem_replayer_set_plan(tandem_planner_problem(*planner)->replayer, workload->plan);
     return status;
 }
 
@@ -43,61 +43,62 @@ const char *cli_method_text(const char *method)
 
 /* --- Where times come from --- */
 
-static double share_of(const tandem_provenance *provenance, int origin)
+static double origin_share(const tandem_provenance *provenance, int origin)
 {
     int64_t sum = 0;
     for (int k = 0; k < TANDEM_N_ORIGIN; k++) sum += provenance->ns[k];
     return sum > 0 ? (double)provenance->ns[origin] / (double)sum : 0;
 }
 
-void cli_basis_take(cli_basis *basis, const tandem_replayer *replayer)
+void cli_cost_sources_collect(cli_cost_sources *sources, const tandem_replayer *replayer)
 {
     const tandem_cluster *cluster = tandem_replayer_cluster(replayer);
-    *basis = (cli_basis){.n_class = cluster->n_class,
-                         .allreduce_source = *tandem_replayer_allreduce_source(replayer)};
+    *sources = (cli_cost_sources){.n_class = cluster->n_class,
+                                  .allreduce_source = *tandem_replayer_allreduce_source(replayer)};
     for (int c = 0; c < cluster->n_class; c++) {
-        (void)snprintf(basis->device[c], sizeof basis->device[c], "%s", cluster->classes[c].device.name);
-        tandem_replayer_provenance(replayer, c, &basis->of[c]);
+        (void)snprintf(sources->device[c], sizeof sources->device[c], "%s", cluster->classes[c].device.name);
+        tandem_replayer_provenance(replayer, c, &sources->of[c]);
     }
 }
 
-json_t *cli_basis_json(const cli_basis *basis, int c)
+json_t *cli_cost_sources_json(const cli_cost_sources *sources, int c)
 {
-    const tandem_provenance *provenance = &basis->of[c];
+    const tandem_provenance *provenance = &sources->of[c];
     json_t *costs = json_object();
     for (int k = 0; k < TANDEM_N_ORIGIN; k++)
         json_object_set_new(
             costs, tandem_origin_name((tandem_origin)k),
-            json_pack("{s:i,s:f}", "tasks", provenance->n_task[k], "share", share_of(provenance, k)));
+            json_pack("{s:i,s:f}", "tasks", provenance->n_task[k], "share", origin_share(provenance, k)));
     json_object_set_new(costs, "fitted_to", json_integer((json_int_t)provenance->n_fitted));
-    json_object_set_new(costs, "spread", cli_number(provenance->spread));
+    json_object_set_new(costs, "spread", cli_json_number(provenance->spread));
     return costs;
 }
 
-int cli_basis_digits(const cli_basis *basis)
+int cli_cost_sources_digits(const cli_cost_sources *sources)
 {
-    for (int c = 0; c < basis->n_class; c++)
-        if (basis->of[c].n_task[TANDEM_ORIGIN_PREDICTED]) return 2;
+    for (int c = 0; c < sources->n_class; c++)
+        if (sources->of[c].n_task[TANDEM_ORIGIN_PREDICTED]) return 2;
     return 3;
 }
 
-int cli_basis_is_described(const cli_basis *basis)
+int cli_cost_sources_are_described(const cli_cost_sources *sources)
 {
-    for (int c = 0; c < basis->n_class; c++)
+    for (int c = 0; c < sources->n_class; c++)
         for (int k = 0; k < TANDEM_N_ORIGIN; k++)
-            if (basis->of[c].n_fitted || (k != TANDEM_ORIGIN_PREDICTED && basis->of[c].n_task[k])) return 0;
-    return basis->allreduce_source.n_point == 0;
+            if (sources->of[c].n_fitted || (k != TANDEM_ORIGIN_PREDICTED && sources->of[c].n_task[k]))
+                return 0;
+    return sources->allreduce_source.n_point == 0;
 }
 
 json_t *cli_provenance_json(const tandem_replayer *replayer, int c)
 {
-    cli_basis basis;
-    cli_basis_take(&basis, replayer);
-    return cli_basis_json(&basis, c);
+    cli_cost_sources sources;
+    cli_cost_sources_collect(&sources, replayer);
+    return cli_cost_sources_json(&sources, c);
 }
 
 /* What a prediction rests on, behind its share. */
-static void append_basis(char *line, size_t size, const tandem_provenance *provenance)
+static void append_fit_source(char *line, size_t size, const tandem_provenance *provenance)
 {
     char spread[TANDEM_QUANTITY_TEXT];
     const size_t used = strlen(line);
@@ -113,7 +114,7 @@ static void append_basis(char *line, size_t size, const tandem_provenance *prove
 }
 
 /* By which algorithm, or by which curve and line, and how good that is. */
-static void print_exchange(const tandem_allreduce_source *source)
+static void print_allreduce_sources(const tandem_allreduce_source *source)
 {
     char latency[TANDEM_QUANTITY_TEXT], rate[TANDEM_QUANTITY_TEXT] = "any rate", spread[TANDEM_QUANTITY_TEXT];
     int n = 0;
@@ -133,27 +134,27 @@ static void print_exchange(const tandem_allreduce_source *source)
     putchar('\n');
 }
 
-void cli_basis_print(const cli_basis *basis)
+void cli_cost_sources_print(const cli_cost_sources *sources)
 {
-    for (int c = 0; c < basis->n_class; c++) {
-        const tandem_provenance *provenance = &basis->of[c];
+    for (int c = 0; c < sources->n_class; c++) {
+        const tandem_provenance *provenance = &sources->of[c];
         char line[256] = "", share[TANDEM_QUANTITY_TEXT];
         for (int k = 0; k < TANDEM_N_ORIGIN; k++) {
             const size_t used = strlen(line);
             if (provenance->n_task[k])
                 (void)snprintf(line + used, sizeof line - used, "%s%s %s (%d tasks)", used ? ", " : "",
-                               tandem_quantity_print_ratio(share, sizeof share, share_of(provenance, k)),
+                               tandem_quantity_print_ratio(share, sizeof share, origin_share(provenance, k)),
                                tandem_origin_name((tandem_origin)k), provenance->n_task[k]);
         }
-        if (provenance->n_task[TANDEM_ORIGIN_PREDICTED]) append_basis(line, sizeof line, provenance);
-        if (strchr(line, ',')) printf("times on %s: %s\n", basis->device[c], line);
+        if (provenance->n_task[TANDEM_ORIGIN_PREDICTED]) append_fit_source(line, sizeof line, provenance);
+        if (strchr(line, ',')) printf("times on %s: %s\n", sources->device[c], line);
     }
-    print_exchange(&basis->allreduce_source);
+    print_allreduce_sources(&sources->allreduce_source);
 }
 
 void cli_provenance_print(const tandem_replayer *replayer)
 {
-    cli_basis basis;
-    cli_basis_take(&basis, replayer);
-    cli_basis_print(&basis);
+    cli_cost_sources sources;
+    cli_cost_sources_collect(&sources, replayer);
+    cli_cost_sources_print(&sources);
 }

@@ -6,14 +6,14 @@
 
 /* The least and the most that were seen; 0: not known. */
 typedef struct profile_clocks {
-    tandem_clocks least, most;
+    tandem_clocks min, max;
 } profile_clocks;
 
 typedef struct profile_rank {
     const cli_options *options;
-    const cli_subject *subject;
+    const cli_workload *workload;
     const tandem_backend_api *backend;
-    cli_rank place;
+    cli_rank self;
     int class_index; /* class of this rank */
     const char *device;
     tandem_store *store;
@@ -41,6 +41,6 @@ tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *erro
 
 /* The all-reduce curve between the ranks, idle and under load, and what it costs the computation beside it.
  * */
-tandem_status profile_exchange(profile_rank *rank, profile_count *count, tandem_error *error);
+tandem_status profile_allreduce(profile_rank *rank, profile_count *count, tandem_error *error);
 
 #endif

@@ -21,20 +21,20 @@ enum {
 };
 
 /* Repetitions of one key, from every task and plan that has it. */
-typedef struct samples {
+typedef struct key_samples {
     char text[KEY_TEXT];
     tandem_cost_key key;
     uint64_t workspace_bytes;
     int64_t *ns, n, capacity;
     int touched; /* by the plan that runs now */
-} samples;
+} key_samples;
 
 typedef struct cost_profile {
     profile_rank *rank;
     const char *co_runner;
     tandem_step *step;
     tandem_cost_table *known; /* in the store when this stage began; NULL with --again */
-    samples *key;
+    key_samples *key;
     int n_key, key_capacity;
     int *key_of;      /* [n_task] of the plan that runs now, −1 = not timed */
     int plan, n_plan; /* for the progress line */
@@ -50,7 +50,7 @@ static int count_precisions(unsigned precisions)
     return __builtin_popcount(precisions & ((1u << TANDEM_N_PRECISION) - 1));
 }
 
-static int uniform_count(const tandem_device *device) { return count_precisions(device->precisions); }
+static int count_uniform_plans(const tandem_device *device) { return count_precisions(device->precisions); }
 
 static tandem_precision nth_precision(unsigned precisions, int n)
 {
@@ -59,28 +59,28 @@ static tandem_precision nth_precision(unsigned precisions, int n)
     return TANDEM_PRECISION_FP32;
 }
 
-static int count_plans(const profile_rank *rank)
+static int count_profile_plans(const profile_rank *rank)
 {
-    const int n_uniform = uniform_count(&rank->subject->cluster.classes[rank->class_index].device);
+    const int n_uniform = count_uniform_plans(&rank->workload->cluster.classes[rank->class_index].device);
     if (profile_of_plan(rank->options)) return 1;
     return n_uniform + (n_uniform > 1 ? MIXED_PLANS : 0);
 }
 
 /* Uniform plans first, then seeded mixed ones; or the one that is given. */
-static tandem_status set_plan(cost_profile *profile, int k, tandem_error *error)
+static tandem_status set_profile_plan(cost_profile *profile, int k, tandem_error *error)
 {
     const profile_rank *rank = profile->rank;
     const int c = rank->class_index, is_given = profile_of_plan(rank->options);
-    const tandem_device *device = &rank->subject->cluster.classes[c].device;
+    const tandem_device *device = &rank->workload->cluster.classes[c].device;
     const tandem_graph *graph = profile->step->graph;
     tandem_plan *made = NULL;
-    tandem_status status = tandem_plan_open(&made, graph, &rank->subject->cluster, "profile", error);
+    tandem_status status = tandem_plan_open(&made, graph, &rank->workload->cluster, "profile", error);
     if (status == TANDEM_OK && !is_given)
         status =
-            k < uniform_count(device)
+            k < count_uniform_plans(device)
                 ? tandem_plan_uniform(made, graph, c, nth_precision(device->precisions, k), error)
                 : tandem_plan_random(made, graph, c, profile->precisions, MIXED_SEED + (uint64_t)k, error);
-    const tandem_plan *plan = is_given ? rank->subject->plan : made;
+    const tandem_plan *plan = is_given ? rank->workload->plan : made;
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++)
         if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
             tandem_step_set(profile->step, i, plan->precision[c][i]);
@@ -91,7 +91,7 @@ static tandem_status set_plan(cost_profile *profile, int k, tandem_error *error)
 
 /* --- Samples -------------------------------------------------------------------------------------------- */
 
-static int find_key(cost_profile *profile, const tandem_cost_key *key)
+static int find_or_add_key(cost_profile *profile, const tandem_cost_key *key)
 {
     char text[KEY_TEXT];
     tandem_cost_key_print(text, sizeof text, key);
@@ -99,18 +99,18 @@ static int find_key(cost_profile *profile, const tandem_cost_key *key)
         if (strcmp(profile->key[k].text, text) == 0) return k;
     if (profile->n_key == profile->key_capacity) {
         const int capacity = profile->key_capacity ? 2 * profile->key_capacity : 256;
-        samples *grown = realloc(profile->key, (size_t)capacity * sizeof *grown);
+        key_samples *grown = realloc(profile->key, (size_t)capacity * sizeof *grown);
         if (!grown) return -1;
         profile->key = grown;
         profile->key_capacity = capacity;
     }
-    samples *fresh = &profile->key[profile->n_key];
-    *fresh = (samples){.key = *key};
+    key_samples *fresh = &profile->key[profile->n_key];
+    *fresh = (key_samples){.key = *key};
     memcpy(fresh->text, text, sizeof text);
     return profile->n_key++;
 }
 
-static int push(samples *key, int64_t ns)
+static int add_sample(key_samples *key, int64_t ns)
 {
     if (key->n == key->capacity) {
         const int64_t capacity = key->capacity ? 2 * key->capacity : 32;
@@ -123,13 +123,13 @@ static int push(samples *key, int64_t ns)
     return 1;
 }
 
-static tandem_status no_memory(tandem_error *error)
+static tandem_status no_profile_memory(tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the repetitions of the profile");
 }
 
 /* Which key each task of the current plan is timed under. *missing: keys that are not in the store. */
-static tandem_status map_tasks(cost_profile *profile, int *missing, tandem_error *error)
+static tandem_status map_tasks_to_keys(cost_profile *profile, int *missing, tandem_error *error)
 {
     const tandem_step *step = profile->step;
     *missing = 0;
@@ -143,9 +143,9 @@ static tandem_status map_tasks(cost_profile *profile, int *missing, tandem_error
             return tandem_error_set(error, TANDEM_BUG, "task %d (%s of '%s') has no cost key in form %d", t,
                                     tandem_task_kind_name(task->kind),
                                     task->op >= 0 ? step->graph->op[task->op].name : "", task->variant);
-        profile->key_of[t] = find_key(profile, &key);
-        if (profile->key_of[t] < 0) return no_memory(error);
-        samples *found = &profile->key[profile->key_of[t]];
+        profile->key_of[t] = find_or_add_key(profile, &key);
+        if (profile->key_of[t] < 0) return no_profile_memory(error);
+        key_samples *found = &profile->key[profile->key_of[t]];
         const int is_known = profile->known && tandem_cost_table_find(profile->known, &key) != NULL;
         if (!found->touched && !is_known && found->n == 0) (*missing)++;
         found->touched = 1;
@@ -153,25 +153,26 @@ static tandem_status map_tasks(cost_profile *profile, int *missing, tandem_error
     return TANDEM_OK;
 }
 
-static tandem_status record(cost_profile *profile, const tandem_executor *executor, tandem_error *error)
+static tandem_status record_task_times(cost_profile *profile, const tandem_executor *executor,
+                                       tandem_error *error)
 {
     const tandem_step_times *times = profile->rank->backend->executor_times(executor);
     for (int t = 0; t < profile->step->n_task; t++) {
         if (profile->key_of[t] < 0) continue;
-        samples *key = &profile->key[profile->key_of[t]];
+        key_samples *key = &profile->key[profile->key_of[t]];
         key->workspace_bytes = profile->rank->backend->executor_workspace_bytes(executor, t);
-        if (!push(key, times->end_ns[t] - times->start_ns[t])) return no_memory(error);
+        if (!add_sample(key, times->end_ns[t] - times->start_ns[t])) return no_profile_memory(error);
     }
     return TANDEM_OK;
 }
 
-static tandem_status file_costs(cost_profile *profile, tandem_error *error)
+static tandem_status store_profile_costs(cost_profile *profile, tandem_error *error)
 {
     profile_rank *rank = profile->rank;
     tandem_status status = tandem_store_begin(rank->store, error);
     if (status != TANDEM_OK) return status;
     for (int k = 0; k < profile->n_key && status == TANDEM_OK; k++) {
-        samples *key = &profile->key[k];
+        key_samples *key = &profile->key[k];
         if (!key->touched || (profile->known && tandem_cost_table_find(profile->known, &key->key))) continue;
         tandem_cost cost;
         tandem_cost_from_samples(&cost, key->ns, key->n, key->workspace_bytes);
@@ -185,24 +186,24 @@ static tandem_status file_costs(cost_profile *profile, tandem_error *error)
 
 /* --- Being a busy neighbour until all are done ---------------------------------------------------------- */
 
-static void done_path(const profile_rank *rank, int r, char *path, size_t size)
+static void done_file_path(const profile_rank *rank, int r, char *path, size_t size)
 {
-    (void)snprintf(path, size, "%s/profiled.%d", rank->place.store, r);
+    (void)snprintf(path, size, "%s/profiled.%d", rank->self.store, r);
 }
 
-static void mark_done(const profile_rank *rank)
+static void mark_rank_done(const profile_rank *rank)
 {
     char path[4096];
-    done_path(rank, rank->place.rank, path, sizeof path);
+    done_file_path(rank, rank->self.rank, path, sizeof path);
     const int file = open(path, O_CREAT | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (file >= 0) (void)close(file);
 }
 
-static int all_done(const profile_rank *rank)
+static int all_ranks_done(const profile_rank *rank)
 {
     char path[4096];
-    for (int r = 0; r < rank->place.n_rank; r++) {
-        done_path(rank, r, path, sizeof path);
+    for (int r = 0; r < rank->self.n_rank; r++) {
+        done_file_path(rank, r, path, sizeof path);
         if (access(path, F_OK) != 0) return 0;
     }
     return 1;
@@ -210,7 +211,8 @@ static int all_done(const profile_rank *rank)
 
 /* --- Running plans -------------------------------------------------------------------------------------- */
 
-static tandem_status open_executor(cost_profile *profile, tandem_executor **executor, tandem_error *error)
+static tandem_status open_profile_executor(cost_profile *profile, tandem_executor **executor,
+                                           tandem_error *error)
 {
     profile_rank *rank = profile->rank;
     const tandem_executor_options options = {.step = profile->step,
@@ -219,16 +221,16 @@ static tandem_status open_executor(cost_profile *profile, tandem_executor **exec
                                              .global_batch =
                                                  profile->step->graph->batch * profile->step->options.n_micro,
                                              .clip = rank->options->clip,
-                                             .loss_scale = (float)rank->subject->loss_scale,
+                                             .loss_scale = (float)rank->workload->loss_scale,
                                              .without_all_reduce = 1,
                                              .with_task_times = 1};
     return rank->backend->executor_open(executor, rank->worker, &options, error);
 }
 
-static void show_progress(const cost_profile *profile, int repetition, int n)
+static void show_profile_progress(const cost_profile *profile, int repetition, int n)
 {
     const profile_rank *rank = profile->rank;
-    if (profile->co_runner[0] && rank->place.rank != 0) return;
+    if (profile->co_runner[0] && rank->self.rank != 0) return;
     const double done = profile->plan + (double)(repetition + 1) / n;
     const int64_t spent = tandem_now_ns() - profile->begin_ns;
     cli_progress(rank->options, (int64_t)((double)spent / done * (profile->n_plan - done)),
@@ -238,55 +240,56 @@ static void show_progress(const cost_profile *profile, int repetition, int n)
 }
 
 /* While the device is warm from its steps. */
-static tandem_status file_clocks(profile_rank *rank, tandem_error *error)
+static tandem_status store_device_clocks(profile_rank *rank, tandem_error *error)
 {
-    tandem_clocks now, *least = &rank->clocks.least, *most = &rank->clocks.most;
+    tandem_clocks now, *min = &rank->clocks.min, *max = &rank->clocks.max;
     if (!rank->backend->worker_clocks(rank->worker, &now)) return TANDEM_OK;
-    const int is_first = most->compute_mhz == 0;
-    if (is_first || now.compute_mhz < least->compute_mhz) least->compute_mhz = now.compute_mhz;
-    if (is_first || now.memory_mhz < least->memory_mhz) least->memory_mhz = now.memory_mhz;
-    if (now.compute_mhz > most->compute_mhz) most->compute_mhz = now.compute_mhz;
-    if (now.memory_mhz > most->memory_mhz) most->memory_mhz = now.memory_mhz;
+    const int is_first = max->compute_mhz == 0;
+    if (is_first || now.compute_mhz < min->compute_mhz) min->compute_mhz = now.compute_mhz;
+    if (is_first || now.memory_mhz < min->memory_mhz) min->memory_mhz = now.memory_mhz;
+    if (now.compute_mhz > max->compute_mhz) max->compute_mhz = now.compute_mhz;
+    if (now.memory_mhz > max->memory_mhz) max->memory_mhz = now.memory_mhz;
     return tandem_store_put_clocks(rank->store, rank->device, now.compute_mhz, now.memory_mhz, error);
 }
 
-static tandem_status run_plan(cost_profile *profile, int k, tandem_error *error)
+static tandem_status run_profile_plan(cost_profile *profile, int k, tandem_error *error)
 {
     profile_rank *rank = profile->rank;
-    const tandem_device *device = &rank->subject->cluster.classes[rank->class_index].device;
+    const tandem_device *device = &rank->workload->cluster.classes[rank->class_index].device;
     const int asked = (int)rank->options->repetitions;
-    const int n = k < uniform_count(device) ? (asked > 0 ? asked : UNIFORM_REPETITIONS) : MIXED_REPETITIONS;
+    const int n =
+        k < count_uniform_plans(device) ? (asked > 0 ? asked : UNIFORM_REPETITIONS) : MIXED_REPETITIONS;
     tandem_executor *executor = NULL;
-    tandem_status status = open_executor(profile, &executor, error);
+    tandem_status status = open_profile_executor(profile, &executor, error);
     for (int i = -WARM_UP; i < n && status == TANDEM_OK; i++) {
         double loss = 0;
         status = rank->backend->executor_step(executor, i + WARM_UP, &loss, error);
         if (status != TANDEM_OK || i < 0) continue;
-        status = record(profile, executor, error);
-        if (i % 4 == 3) show_progress(profile, i, n);
+        status = record_task_times(profile, executor, error);
+        if (i % 4 == 3) show_profile_progress(profile, i, n);
     }
-    if (status == TANDEM_OK) status = file_clocks(rank, error);
+    if (status == TANDEM_OK) status = store_device_clocks(rank, error);
     if (executor) rank->backend->executor_close(executor);
-    if (status == TANDEM_OK) status = file_costs(profile, error);
+    if (status == TANDEM_OK) status = store_profile_costs(profile, error);
     return status;
 }
 
-static tandem_status run_new(cost_profile *profile, int k, tandem_error *error)
+static tandem_status run_plan_if_new(cost_profile *profile, int k, tandem_error *error)
 {
     int missing = 0;
     profile->plan = k;
-    tandem_status status = set_plan(profile, k, error);
-    if (status == TANDEM_OK) status = map_tasks(profile, &missing, error);
-    if (status == TANDEM_OK && missing > 0) status = run_plan(profile, k, error);
+    tandem_status status = set_profile_plan(profile, k, error);
+    if (status == TANDEM_OK) status = map_tasks_to_keys(profile, &missing, error);
+    if (status == TANDEM_OK && missing > 0) status = run_profile_plan(profile, k, error);
     return status;
 }
 
 /* A card's row says what cards of its kind may have; which of it this one has is known here. */
-static int is_lacking(cost_profile *profile, int k)
+static int skip_unsupported_precision(cost_profile *profile, int k)
 {
     const profile_rank *rank = profile->rank;
-    const tandem_device *device = &rank->subject->cluster.classes[rank->class_index].device;
-    if (profile_of_plan(rank->options) || k >= uniform_count(device)) return 0;
+    const tandem_device *device = &rank->workload->cluster.classes[rank->class_index].device;
+    if (profile_of_plan(rank->options) || k >= count_uniform_plans(device)) return 0;
     const tandem_precision precision = nth_precision(device->precisions, k);
     if (precision == TANDEM_PRECISION_FP32) return 0;
     profile->precisions &= ~(1u << precision);
@@ -296,12 +299,12 @@ static int is_lacking(cost_profile *profile, int k)
 }
 
 /* All plans that would tell something new. */
-static tandem_status run_plans(cost_profile *profile, tandem_error *error)
+static tandem_status run_profile_plans(cost_profile *profile, tandem_error *error)
 {
     for (int k = 0; k < profile->n_plan; k++) {
         const int n_key = profile->n_key;
-        const tandem_status status = run_new(profile, k, error);
-        if (status == TANDEM_NO_KERNEL && is_lacking(profile, k))
+        const tandem_status status = run_plan_if_new(profile, k, error);
+        if (status == TANDEM_NO_KERNEL && skip_unsupported_precision(profile, k))
             profile->n_key = n_key;
         else if (status != TANDEM_OK)
             return status;
@@ -310,12 +313,12 @@ static tandem_status run_plans(cost_profile *profile, tandem_error *error)
 }
 
 /* This rank has measured all it wanted; it goes on computing so that the others keep a busy neighbour. */
-static tandem_status stay_busy(cost_profile *profile, tandem_error *error)
+static tandem_status keep_computing(cost_profile *profile, tandem_error *error)
 {
     tandem_executor *executor = NULL;
-    if (all_done(profile->rank)) return TANDEM_OK;
-    tandem_status status = open_executor(profile, &executor, error);
-    for (int64_t i = 0; status == TANDEM_OK && !all_done(profile->rank); i++) {
+    if (all_ranks_done(profile->rank)) return TANDEM_OK;
+    tandem_status status = open_profile_executor(profile, &executor, error);
+    for (int64_t i = 0; status == TANDEM_OK && !all_ranks_done(profile->rank); i++) {
         double loss = 0;
         status = profile->rank->backend->executor_step(executor, i, &loss, error);
     }
@@ -323,7 +326,7 @@ static tandem_status stay_busy(cost_profile *profile, tandem_error *error)
     return status;
 }
 
-static void release(cost_profile *profile)
+static void release_cost_profile(cost_profile *profile)
 {
     for (int k = 0; k < profile->n_key; k++) free(profile->key[k].ns);
     free(profile->key);
@@ -335,25 +338,25 @@ static void release(cost_profile *profile)
 tandem_status profile_costs(profile_rank *rank, const char *co_runner, profile_count *count,
                             tandem_error *error)
 {
-    const tandem_device *device = &rank->subject->cluster.classes[rank->class_index].device;
+    const tandem_device *device = &rank->workload->cluster.classes[rank->class_index].device;
     cost_profile profile = {
         .rank = rank, .co_runner = co_runner, .begin_ns = tandem_now_ns(), .precisions = device->precisions};
-    profile.n_plan = count_plans(rank);
+    profile.n_plan = count_profile_plans(rank);
     tandem_status status =
-        tandem_device_open_step(&profile.step, device, rank->subject->graph[rank->class_index],
-                                rank->options->bucket_bytes, &rank->subject->plan->step, error);
-    if (status == TANDEM_OK && !rank->options->again)
+        tandem_device_open_step(&profile.step, device, rank->workload->graph[rank->class_index],
+                                rank->options->bucket_bytes, &rank->workload->plan->step, error);
+    if (status == TANDEM_OK && !rank->options->remeasure)
         status = tandem_store_load_costs(&profile.known, rank->store, rank->device, co_runner, profile.step,
                                          error);
     if (status == TANDEM_OK &&
         !(profile.key_of = calloc((size_t)profile.step->n_task, sizeof *profile.key_of)))
-        status = no_memory(error);
-    if (status == TANDEM_OK) status = run_plans(&profile, error);
+        status = no_profile_memory(error);
+    if (status == TANDEM_OK) status = run_profile_plans(&profile, error);
     if (co_runner[0]) {
-        mark_done(rank);
-        if (status == TANDEM_OK) status = stay_busy(&profile, error);
+        mark_rank_done(rank);
+        if (status == TANDEM_OK) status = keep_computing(&profile, error);
     }
     for (int k = 0; k < profile.n_key; k++) *(profile.key[k].n > 0 ? &count->measured : &count->known) += 1;
-    release(&profile);
+    release_cost_profile(&profile);
     return status;
 }

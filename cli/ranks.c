@@ -19,7 +19,7 @@
 
 static char **own_arguments;
 
-void cli_remember_arguments(int argc, char **argv)
+void cli_save_arguments(int argc, char **argv)
 {
     own_arguments = calloc((size_t)argc + 1, sizeof *own_arguments);
     if (own_arguments) memcpy(own_arguments, argv, (size_t)argc * sizeof *own_arguments);
@@ -27,7 +27,7 @@ void cli_remember_arguments(int argc, char **argv)
 
 /* --- Being a rank --------------------------------------------------------------------------------------- */
 
-static int number_from(const char *variable, long *number)
+static int read_environment_number(const char *variable, long *number)
 {
     const char *text = getenv(variable);
     if (!text) return 0;
@@ -38,7 +38,7 @@ static int number_from(const char *variable, long *number)
 }
 
 /* Core number k of those this process may use, counted round. */
-static int core_of(int k)
+static int nth_usable_core(int k)
 {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return -1;
@@ -48,10 +48,11 @@ static int core_of(int k)
     return -1;
 }
 
-int cli_rank_joined(cli_rank *rank, tandem_error *error)
+int cli_rank_from_environment(cli_rank *rank, tandem_error *error)
 {
     long number = 0, size = 0, local = 0;
-    const int has_rank = number_from("RANK", &number), has_size = number_from("WORLD_SIZE", &size);
+    const int has_rank = read_environment_number("RANK", &number),
+              has_size = read_environment_number("WORLD_SIZE", &size);
     if (!has_rank && !has_size) return 0;
     const char *store = getenv("TANDEM_STORE");
     if (has_rank < 0 || has_size < 0 || !has_rank || !has_size || size < 1 || size > 4096 || number < 0 ||
@@ -68,14 +69,15 @@ int cli_rank_joined(cli_rank *rank, tandem_error *error)
                                "directory");
         return -1;
     }
-    if (number_from("LOCAL_RANK", &local) != 1) local = number;
-    *rank = (cli_rank){.rank = (int)number, .n_rank = (int)size, .store = store, .cpu = core_of((int)local)};
+    if (read_environment_number("LOCAL_RANK", &local) != 1) local = number;
+    *rank = (cli_rank){
+        .rank = (int)number, .n_rank = (int)size, .store = store, .cpu = nth_usable_core((int)local)};
     return 1;
 }
 
 /* --- Starting ranks ------------------------------------------------------------------------------------- */
 
-static void set_number(const char *variable, int number)
+static void set_environment_number(const char *variable, int number)
 {
     char text[16];
     (void)snprintf(text, sizeof text, "%d", number);
@@ -83,11 +85,11 @@ static void set_number(const char *variable, int number)
 }
 
 /* In the child. Rank 0 alone talks on stdout. */
-static void become_rank(int rank, int n_rank, const char *store)
+static void exec_rank(int rank, int n_rank, const char *store)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* no rank outlives the command that started it */
-    set_number("RANK", rank);
-    set_number("WORLD_SIZE", n_rank);
+    set_environment_number("RANK", rank);
+    set_environment_number("WORLD_SIZE", n_rank);
     (void)setenv("TANDEM_STORE", store, 1);
     (void)setenv("OMP_NUM_THREADS", "1", 1);
     if (rank > 0) {
@@ -100,30 +102,30 @@ static void become_rank(int rank, int n_rank, const char *store)
 
 /* A signal that asks this process to end ends the ranks first, so that nothing of the run is left behind. */
 static volatile sig_atomic_t end_signal;
-static void note_end(int number) { end_signal = number; }
+static void note_end_signal(int number) { end_signal = number; }
 
-static void heed_end(struct sigaction before[2])
+static void catch_end_signals(struct sigaction before[2])
 {
-    struct sigaction noted = {.sa_handler = note_end}; /* without SA_RESTART: waitpid comes back */
+    struct sigaction noted = {.sa_handler = note_end_signal}; /* without SA_RESTART: waitpid comes back */
     end_signal = 0;
     (void)sigaction(SIGINT, &noted, &before[0]);
     (void)sigaction(SIGTERM, &noted, &before[1]);
 }
 
-static void end_as_asked(const struct sigaction before[2])
+static void raise_end_signal(const struct sigaction before[2])
 {
     (void)sigaction(SIGINT, &before[0], NULL);
     (void)sigaction(SIGTERM, &before[1], NULL);
     if (end_signal) (void)raise(end_signal);
 }
 
-static void end_ranks(const pid_t *pid, int n_rank)
+static void terminate_ranks(const pid_t *pid, int n_rank)
 {
     for (int r = 0; r < n_rank; r++)
         if (pid[r] > 0) (void)kill(pid[r], SIGTERM);
 }
 
-static int code_of(int state, int rank)
+static int rank_exit_code(int state, int rank)
 {
     if (WIFEXITED(state)) return WEXITSTATUS(state);
     if (!end_signal) fprintf(stderr, "tandem: rank %d was killed by signal %d\n", rank, WTERMSIG(state));
@@ -132,13 +134,13 @@ static int code_of(int state, int rank)
 
 /* The code of the run is that of the rank that failed first; a peer's failure counts only where nothing else
  * explains it. */
-static int watch(pid_t *pid, int n_rank)
+static int wait_for_ranks(pid_t *pid, int n_rank)
 {
     const int peer = tandem_status_exit_code(TANDEM_RANK_FAILED);
     int result = 0, left = n_rank;
     while (left > 0) {
         int state = 0;
-        if (end_signal) end_ranks(pid, n_rank);
+        if (end_signal) terminate_ranks(pid, n_rank);
         const pid_t ended = waitpid(-1, &state, 0);
         if (ended < 0 && errno == EINTR) continue;
         if (ended < 0) break;
@@ -146,7 +148,7 @@ static int watch(pid_t *pid, int n_rank)
             if (pid[r] != ended) continue;
             pid[r] = -1;
             left--;
-            const int code = code_of(state, r);
+            const int code = rank_exit_code(state, r);
             if (code != 0 && (result == 0 || (result == peer && code != peer && WIFEXITED(state))))
                 result = code;
         }
@@ -169,37 +171,38 @@ int cli_ranks_start(int n_rank, const cli_options *options)
 {
     char store[] = ".tandem-run-XXXXXX";
     if (!mkdtemp(store))
-        return cli_refuse(TANDEM_IO,
-                          "cannot make a directory for the ranks to meet in, here in the working directory: "
-                          "%s",
-                          strerror(errno));
+        return cli_fail_with(
+            TANDEM_IO,
+            "cannot make a directory for the ranks to meet in, here in the working directory: "
+            "%s",
+            strerror(errno));
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < n_rank)
         cli_note(options, "%d ranks share %d cores: times will be of the scheduler, not of the devices",
                  n_rank, CPU_COUNT(&set));
     struct sigaction before[2];
-    heed_end(before);
+    catch_end_signals(before);
     pid_t *pid = calloc((size_t)n_rank, sizeof *pid);
     int code = 0, started = 0;
     for (; pid && started < n_rank; started++) {
         pid[started] = fork();
-        if (pid[started] == 0) become_rank(started, n_rank, store);
+        if (pid[started] == 0) exec_rank(started, n_rank, store);
         if (pid[started] < 0) break;
     }
     if (!pid || started < n_rank) {
-        code = cli_refuse(TANDEM_NO_MEMORY, "cannot start rank %d: %s", started, strerror(errno));
-        if (pid) end_ranks(pid, started);
+        code = cli_fail_with(TANDEM_NO_MEMORY, "cannot start rank %d: %s", started, strerror(errno));
+        if (pid) terminate_ranks(pid, started);
     }
-    const int result = pid ? watch(pid, started) : 0;
+    const int result = pid ? wait_for_ranks(pid, started) : 0;
     free(pid);
     remove_directory(store);
-    end_as_asked(before);
+    raise_end_signal(before);
     return code ? code : result;
 }
 
 /* --- Running a command of our own ----------------------------------------------------------------------- */
 
-static void become_command(const cli_options *options, const char *const *argument, int out)
+static void exec_self(const cli_options *options, const char *const *argument, int out)
 {
     const char *all[64] = {"tandem", "--json"};
     size_t n = 2;
@@ -216,11 +219,11 @@ json_t *cli_run_self(const cli_options *options, const char *const *argument, in
     int ends[2];
     *exit_code = tandem_status_exit_code(TANDEM_IO);
     if (pipe2(ends, O_CLOEXEC) != 0) {
-        (void)cli_refuse(TANDEM_IO, "cannot run a command: %s", strerror(errno));
+        (void)cli_fail_with(TANDEM_IO, "cannot run a command: %s", strerror(errno));
         return NULL;
     }
     const pid_t pid = fork();
-    if (pid == 0) become_command(options, argument, ends[1]);
+    if (pid == 0) exec_self(options, argument, ends[1]);
     (void)close(ends[1]);
     json_t *object = NULL;
     FILE *out = fdopen(ends[0], "r");
@@ -233,6 +236,6 @@ json_t *cli_run_self(const cli_options *options, const char *const *argument, in
         pid > 0 && WIFEXITED(state) ? WEXITSTATUS(state) : tandem_status_exit_code(TANDEM_RANK_FAILED);
     if (*exit_code == 0 && !object)
         *exit_code =
-            cli_refuse(TANDEM_BUG, "`tandem %s` printed no JSON object: %s", argument[0], where.text);
+            cli_fail_with(TANDEM_BUG, "`tandem %s` printed no JSON object: %s", argument[0], where.text);
     return object;
 }

@@ -7,10 +7,10 @@
 #include "tandem/zero.h"
 
 /* --draws, --seed, --spread. */
-tandem_status replay_draw(tandem_monte_carlo *noise, tandem_replayer *replayer, const cli_options *options,
-                          tandem_error *error);
-json_t *replay_noise_json(const tandem_monte_carlo *noise, uint64_t seed);
-void replay_noise_print(const tandem_monte_carlo *noise, uint64_t seed);
+tandem_status replay_monte_carlo(tandem_monte_carlo *noise, tandem_replayer *replayer,
+                                 const cli_options *options, tandem_error *error);
+json_t *replay_monte_carlo_json(const tandem_monte_carlo *noise, uint64_t seed);
+void replay_monte_carlo_print(const tandem_monte_carlo *noise, uint64_t seed);
 
 json_t *replay_zero_json(const tandem_zero *zero, int stage);
 void replay_zero_print(const tandem_zero *zero, int stage);

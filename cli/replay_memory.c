@@ -48,7 +48,7 @@ char *replay_task_print(char text[REPLAY_TASK_TEXT], const tandem_step *step, in
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
-static json_t *row_json(const replay_timeline *timeline, int t)
+static json_t *timeline_row_json(const replay_timeline *timeline, int t)
 {
     const tandem_task *task = &timeline->step->task[t];
     json_t *bytes = json_object();
@@ -64,35 +64,35 @@ json_t *replay_timeline_json(const replay_timeline *timeline)
 {
     json_t *rows = json_array();
     for (int t = 0; t < timeline->step->n_task; t++)
-        if (timeline->step->task[t].active) json_array_append_new(rows, row_json(timeline, t));
+        if (timeline->step->task[t].active) json_array_append_new(rows, timeline_row_json(timeline, t));
     return rows;
 }
 
 /* --- Text ------------------------------------------------------------------------------------- */
 
-static void append(char *line, size_t size, const char *text)
+static void append_text(char *line, size_t size, const char *text)
 {
     const size_t used = strlen(line);
     (void)snprintf(line + used, size - used, "%s", text);
 }
 
 /* Whether any task has bytes of that category. */
-static int is_used(const replay_timeline *timeline, int category)
+static int is_category_used(const replay_timeline *timeline, int category)
 {
     for (int t = 0; t < timeline->step->n_task; t++)
         if (timeline->row[t].bytes[category]) return 1;
     return 0;
 }
 
-static void print_row(cli_table *table, const replay_timeline *timeline, int t, const int *used)
+static void add_timeline_row(cli_table *table, const replay_timeline *timeline, int t, const int *used)
 {
     char line[1024] = "", bytes[TANDEM_QUANTITY_TEXT], name[REPLAY_TASK_TEXT];
     (void)snprintf(line, sizeof line, "%d\t%s", t, replay_task_print(name, timeline->step, t));
     for (int k = TANDEM_MEMORY_WEIGHT_COPIES; k < TANDEM_N_MEMORY_CATEGORY; k++) {
         if (!used[k]) continue;
-        append(line, sizeof line, "\t");
-        append(line, sizeof line,
-               tandem_quantity_print_bytes(bytes, sizeof bytes, timeline->row[t].bytes[k]));
+        append_text(line, sizeof line, "\t");
+        append_text(line, sizeof line,
+                    tandem_quantity_print_bytes(bytes, sizeof bytes, timeline->row[t].bytes[k]));
     }
     cli_table_row(table, "%s%s", line, t == timeline->memory->peak_task ? "\tpeak" : "\t");
 }
@@ -103,15 +103,15 @@ int replay_timeline_print(const replay_timeline *timeline, const char *device)
     char line[1024] = "task\twhat";
     int used[TANDEM_N_MEMORY_CATEGORY];
     cli_table table = {0};
-    for (int k = 0; k < TANDEM_N_MEMORY_CATEGORY; k++) used[k] = is_used(timeline, k);
+    for (int k = 0; k < TANDEM_N_MEMORY_CATEGORY; k++) used[k] = is_category_used(timeline, k);
     for (int k = TANDEM_MEMORY_WEIGHT_COPIES; k < TANDEM_N_MEMORY_CATEGORY; k++) {
         if (!used[k]) continue;
-        append(line, sizeof line, "\t>");
-        append(line, sizeof line, tandem_memory_category_name((tandem_memory_category)k));
+        append_text(line, sizeof line, "\t>");
+        append_text(line, sizeof line, tandem_memory_category_name((tandem_memory_category)k));
     }
     cli_table_row(&table, "%s\t", line);
     for (int t = 0; t < timeline->step->n_task; t++)
-        if (timeline->step->task[t].active) print_row(&table, timeline, t, used);
+        if (timeline->step->task[t].active) add_timeline_row(&table, timeline, t, used);
     printf("\nmemory of a rank on %s, beside weights, gradients and optimizer state, while each task runs:\n",
            device);
     const int code = cli_table_print(&table);

@@ -30,12 +30,12 @@ typedef struct replay_remedy {
     int fits;
 } replay_remedy;
 
-enum { REPLAY_MOST_REMEDIES = 12 };
+enum { REPLAY_MAX_REMEDIES = 12 };
 /* Those that save anything for class c, which needs peak_bytes: recomputation that fits at the least time,
  * micro-steps of a part of the batch, both, precisions, smaller buckets, and last the largest batch that
  * fits. */
-tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MOST_REMEDIES], int *n,
-                                   const cli_options *options, const cli_subject *subject, int c,
+tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MAX_REMEDIES], int *n,
+                                   const cli_options *options, const cli_workload *workload, int c,
                                    uint64_t peak_bytes, tandem_error *error);
 json_t *replay_remedies_json(const replay_remedy *remedy, int n, uint64_t peak_bytes);
 int replay_remedies_print(const replay_remedy *remedy, int n, uint64_t peak_bytes, uint64_t limit_bytes,

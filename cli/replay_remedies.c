@@ -16,34 +16,36 @@ typedef struct variation {
     int precision; /* of every operator of the class, where it has it; −1 = as planned */
 } variation;
 
-typedef struct search {
+typedef struct remedy_search {
     const cli_options *options;
-    const cli_subject *subject;
+    const cli_workload *workload;
     int c;
     uint64_t peak_bytes, limit_bytes;
     replay_remedy *remedy;
     int n;
-} search;
+} remedy_search;
 
-enum { MOST_SEGMENTS = 8, SMALL_BUCKET = 1 << 20 };
+enum { MAX_SEGMENTS = 8, SMALL_BUCKET = 1 << 20 };
 
 /* --- One variation ---------------------------------------------------------------------------- */
 
-static variation as_it_is(const search *s)
+static variation current_variation(const remedy_search *s)
 {
-    variation v = {.step = s->subject->plan->step, .bucket_bytes = s->options->bucket_bytes, .precision = -1};
-    for (int c = 0; c < s->subject->cluster.n_class; c++) v.batch[c] = s->subject->graph[c]->batch;
+    variation v = {
+        .step = s->workload->plan->step, .bucket_bytes = s->options->bucket_bytes, .precision = -1};
+    for (int c = 0; c < s->workload->cluster.n_class; c++) v.batch[c] = s->workload->graph[c]->batch;
     return v;
 }
 
-static tandem_status open_varied(cli_subject *made, const search *s, const variation *v, tandem_error *error)
+static tandem_status open_variation(cli_workload *made, const remedy_search *s, const variation *v,
+                                    tandem_error *error)
 {
-    const tandem_plan *plan = s->subject->plan;
+    const tandem_plan *plan = s->workload->plan;
     tandem_plan *varied = NULL;
-    made->cluster = s->subject->cluster;
+    made->cluster = s->workload->cluster;
     for (int c = 0; c < made->cluster.n_class; c++) made->cluster.classes[c].batch = v->batch[c];
     tandem_status status =
-        tandem_cluster_open_graphs(made->graph, &made->cluster, s->subject->graph[0]->model, error);
+        tandem_cluster_open_graphs(made->graph, &made->cluster, s->workload->graph[0]->model, error);
     if (status == TANDEM_OK)
         status = tandem_plan_open(&varied, made->graph[0], &made->cluster, plan->name, error);
     made->plan = varied;
@@ -57,8 +59,8 @@ static tandem_status open_varied(cli_subject *made, const search *s, const varia
 
 /* Memory, and the time where all costs are known; −1 where not. With --zero of ranks that share what they
  * keep, whose times must be known. */
-static tandem_status look_at(tandem_memory *memory, int64_t *step_ns, tandem_replayer *replayer,
-                             const search *s, tandem_error *error)
+static tandem_status evaluate_variation(tandem_memory *memory, int64_t *step_ns, tandem_replayer *replayer,
+                                        const remedy_search *s, tandem_error *error)
 {
     tandem_replay replay;
     if (s->options->zero) {
@@ -76,153 +78,157 @@ static tandem_status look_at(tandem_memory *memory, int64_t *step_ns, tandem_rep
 }
 
 /* The variation's memory and time. */
-static tandem_status measure(replay_remedy *out, const search *s, const variation *v, tandem_error *error)
+static tandem_status measure_variation(replay_remedy *out, const remedy_search *s, const variation *v,
+                                       tandem_error *error)
 {
-    cli_subject made = {0};
+    cli_workload made = {0};
     cli_options options = *s->options;
     tandem_planner *planner = NULL;
     tandem_memory memory = {0};
     out->step_ns = -1;
     options.bucket_bytes = v->bucket_bytes;
-    tandem_status status = open_varied(&made, s, v, error);
+    tandem_status status = open_variation(&made, s, v, error);
     if (status == TANDEM_OK) status = cli_planner_open(&planner, &options, &made, 1, error);
     if (status == TANDEM_OK)
-        status = look_at(&memory, &out->step_ns, tandem_planner_problem(planner)->replayer, s, error);
+        status =
+            evaluate_variation(&memory, &out->step_ns, tandem_planner_problem(planner)->replayer, s, error);
     out->peak_bytes = memory.peak;
     out->fits = memory.peak <= s->limit_bytes;
     tandem_planner_close(planner);
-    cli_subject_close(&made);
+    cli_workload_close(&made);
     return status;
 }
 
 /* Whether a is the better way: one that fits, then the faster one, then the smaller one. */
-static int is_better(const replay_remedy *a, const replay_remedy *b)
+static int is_better_remedy(const replay_remedy *a, const replay_remedy *b)
 {
     if (a->fits != b->fits) return a->fits;
     if (a->fits && a->step_ns >= 0 && b->step_ns >= 0) return a->step_ns < b->step_ns;
     return a->peak_bytes < b->peak_bytes;
 }
 
-static void keep(search *s, const replay_remedy *found)
+static void add_remedy(remedy_search *s, const replay_remedy *found)
 {
-    if (found->peak_bytes < s->peak_bytes && s->n < REPLAY_MOST_REMEDIES) s->remedy[s->n++] = *found;
+    if (found->peak_bytes < s->peak_bytes && s->n < REPLAY_MAX_REMEDIES) s->remedy[s->n++] = *found;
 }
 
 /* --- The ways --------------------------------------------------------------------------------- */
 
-static tandem_status recompute(search *s, tandem_error *error)
+static tandem_status try_recompute(remedy_search *s, tandem_error *error)
 {
     replay_remedy best = {.peak_bytes = UINT64_MAX};
     tandem_status status = TANDEM_OK;
-    for (int n = 1; n <= MOST_SEGMENTS && status == TANDEM_OK; n++) {
+    for (int n = 1; n <= MAX_SEGMENTS && status == TANDEM_OK; n++) {
         replay_remedy found = {0};
         char word[TANDEM_RECOMPUTE_TEXT];
-        variation v = as_it_is(s);
+        variation v = current_variation(s);
         v.step.n_recompute_segment = n == 1 ? TANDEM_RECOMPUTE_SQRT : n;
-        status = measure(&found, s, &v, error);
+        status = measure_variation(&found, s, &v, error);
         (void)snprintf(found.what, sizeof found.what, "--recompute %s",
                        tandem_recompute_print(word, v.step.n_recompute_segment));
-        if (status == TANDEM_OK && is_better(&found, &best)) best = found;
+        if (status == TANDEM_OK && is_better_remedy(&found, &best)) best = found;
     }
-    if (status == TANDEM_OK) keep(s, &best);
+    if (status == TANDEM_OK) add_remedy(s, &best);
     return status;
 }
 
 /* The next number of parts from `least` on into which every batch falls; 0 = there is none. */
-static int next_parts(const search *s, int least)
+static int next_batch_divisor(const remedy_search *s, int min)
 {
-    for (int n = least; n <= s->subject->graph[s->c]->batch; n++) {
+    for (int n = min; n <= s->workload->graph[s->c]->batch; n++) {
         int divides = 1;
-        for (int c = 0; c < s->subject->cluster.n_class; c++) divides &= s->subject->graph[c]->batch % n == 0;
+        for (int c = 0; c < s->workload->cluster.n_class; c++)
+            divides &= s->workload->graph[c]->batch % n == 0;
         if (divides) return n;
     }
     return 0;
 }
 
 /* Parts of the batch one after the other, as few as fit: the samples of a step stay the same. */
-static tandem_status accumulate(search *s, int n_recompute_segment, tandem_error *error)
+static tandem_status try_micro_steps(remedy_search *s, int n_recompute_segment, tandem_error *error)
 {
     replay_remedy found = {0};
-    const variation now = as_it_is(s);
-    for (int n = next_parts(s, 2); n > 0 && !found.fits; n = next_parts(s, n + 1)) {
+    const variation now = current_variation(s);
+    for (int n = next_batch_divisor(s, 2); n > 0 && !found.fits; n = next_batch_divisor(s, n + 1)) {
         variation v = now;
         v.step.n_micro = n * (now.step.n_micro > 1 ? now.step.n_micro : 1);
         if (v.step.n_micro > TANDEM_MAX_MICRO) break;
         if (n_recompute_segment) v.step.n_recompute_segment = n_recompute_segment;
-        for (int c = 0; c < s->subject->cluster.n_class; c++) v.batch[c] /= n;
-        const tandem_status status = measure(&found, s, &v, error);
+        for (int c = 0; c < s->workload->cluster.n_class; c++) v.batch[c] /= n;
+        const tandem_status status = measure_variation(&found, s, &v, error);
         if (status != TANDEM_OK) return status;
         (void)snprintf(found.what, sizeof found.what, "--accumulate %d at batch %lld%s", v.step.n_micro,
                        (long long)v.batch[s->c], n_recompute_segment ? ", --recompute sqrt" : "");
     }
-    if (found.what[0]) keep(s, &found);
+    if (found.what[0]) add_remedy(s, &found);
     return TANDEM_OK;
 }
 
-static tandem_status lower_precision(search *s, tandem_error *error)
+static tandem_status try_precisions(remedy_search *s, tandem_error *error)
 {
-    const unsigned has = s->subject->cluster.classes[s->c].device.precisions;
+    const unsigned has = s->workload->cluster.classes[s->c].device.precisions;
     tandem_status status = TANDEM_OK;
     for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
         replay_remedy found = {0};
-        variation v = as_it_is(s);
+        variation v = current_variation(s);
         if (!(has & 1u << p)) continue;
         v.precision = p;
-        status = measure(&found, s, &v, error);
+        status = measure_variation(&found, s, &v, error);
         (void)snprintf(found.what, sizeof found.what, "%s wherever an operator has it",
                        tandem_precision_get((tandem_precision)p)->name);
-        if (status == TANDEM_OK) keep(s, &found);
+        if (status == TANDEM_OK) add_remedy(s, &found);
     }
     return status;
 }
 
-static tandem_status smaller_buckets(search *s, tandem_error *error)
+static tandem_status try_smaller_buckets(remedy_search *s, tandem_error *error)
 {
     replay_remedy found = {.what = "--bucket 1MiB"};
-    variation v = as_it_is(s);
+    variation v = current_variation(s);
     v.bucket_bytes = SMALL_BUCKET;
-    const tandem_status status = measure(&found, s, &v, error);
-    if (status == TANDEM_OK) keep(s, &found);
+    const tandem_status status = measure_variation(&found, s, &v, error);
+    if (status == TANDEM_OK) add_remedy(s, &found);
     return status;
 }
 
-static tandem_status smaller_batch(search *s, tandem_error *error)
+static tandem_status try_smaller_batch(remedy_search *s, tandem_error *error)
 {
     replay_remedy best = {0};
-    int64_t fits = 0, too_large = s->subject->graph[s->c]->batch;
+    int64_t fits = 0, too_large = s->workload->graph[s->c]->batch;
     while (too_large - fits > 1) {
         replay_remedy found = {0};
-        variation v = as_it_is(s);
+        variation v = current_variation(s);
         v.batch[s->c] = fits + (too_large - fits) / 2;
-        const tandem_status status = measure(&found, s, &v, error);
+        const tandem_status status = measure_variation(&found, s, &v, error);
         if (status != TANDEM_OK) return status;
         *(found.fits ? &fits : &too_large) = v.batch[s->c];
         (void)snprintf(found.what, sizeof found.what, "--batch %lld", (long long)v.batch[s->c]);
         if (found.fits) best = found;
     }
-    if (best.fits) keep(s, &best);
+    if (best.fits) add_remedy(s, &best);
     return TANDEM_OK;
 }
 
-tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MOST_REMEDIES], int *n,
-                                   const cli_options *options, const cli_subject *subject, int c,
+tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MAX_REMEDIES], int *n,
+                                   const cli_options *options, const cli_workload *workload, int c,
                                    uint64_t peak_bytes, tandem_error *error)
 {
-    search s = {.options = options,
-                .subject = subject,
-                .c = c,
-                .peak_bytes = peak_bytes,
-                .limit_bytes = tandem_cluster_memory_limit(&subject->cluster, c),
-                .remedy = remedy};
+    remedy_search s = {.options = options,
+                       .workload = workload,
+                       .c = c,
+                       .peak_bytes = peak_bytes,
+                       .limit_bytes = tandem_cluster_memory_limit(&workload->cluster, c),
+                       .remedy = remedy};
     int fits = 0;
-    tandem_status status = recompute(&s, error);
+    tandem_status status = try_recompute(&s, error);
     if (status == TANDEM_OK && !options->zero)
-        status = accumulate(&s, 0, error); /* --zero is of one batch a step */
+        status = try_micro_steps(&s, 0, error); /* --zero is of one batch a step */
     for (int k = 0; k < s.n; k++) fits |= remedy[k].fits;
-    if (status == TANDEM_OK && !fits && !options->zero) status = accumulate(&s, TANDEM_RECOMPUTE_SQRT, error);
-    if (status == TANDEM_OK) status = lower_precision(&s, error);
-    if (status == TANDEM_OK) status = smaller_buckets(&s, error);
-    if (status == TANDEM_OK) status = smaller_batch(&s, error);
+    if (status == TANDEM_OK && !fits && !options->zero)
+        status = try_micro_steps(&s, TANDEM_RECOMPUTE_SQRT, error);
+    if (status == TANDEM_OK) status = try_precisions(&s, error);
+    if (status == TANDEM_OK) status = try_smaller_buckets(&s, error);
+    if (status == TANDEM_OK) status = try_smaller_batch(&s, error);
     *n = status == TANDEM_OK ? s.n : 0;
     return status;
 }

@@ -6,21 +6,22 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "cli/rank_run.h"
+#include "cli/training_rank.h"
 
 enum { BATCHES = 10 };
 
-typedef struct collector {
+typedef struct statistics_collector {
     const tandem_backend_api *backend;
     const tandem_step *step;
-    tandem_statistics *of; /* [n_op] */
+    tandem_statistics *statistics; /* [n_op] */
     tandem_status status;
     tandem_error error;
-} collector;
+} statistics_collector;
 
 /* --- What one task shows -------------------------------------------------------------------------------- */
 
-static const float *numbers(const collector *c, const tandem_executor *executor, int value, int gradient)
+static const float *executor_values(const statistics_collector *c, const tandem_executor *executor, int value,
+                                    int gradient)
 {
     return c->backend->executor_value(executor, value, gradient, NULL);
 }
@@ -48,8 +49,8 @@ static float *image_columns(const tandem_graph *graph, const tandem_op *op, cons
     return columns;
 }
 
-static tandem_status add_linear(tandem_statistics *s, const tandem_op *op, const float *x, const float *w,
-                                const float *g, int64_t k, tandem_error *error)
+static tandem_status add_product_statistics(tandem_statistics *s, const tandem_op *op, const float *x,
+                                            const float *w, const float *g, int64_t k, tandem_error *error)
 {
     const int64_t columns = tandem_shape_last(&op->shape), rows = tandem_shape_elements(&op->shape) / columns;
     s->rows = rows;
@@ -59,8 +60,9 @@ static tandem_status add_linear(tandem_statistics *s, const tandem_op *op, const
                                          error);
 }
 
-static tandem_status add_matmul(tandem_statistics *s, const tandem_graph *graph, const tandem_op *op,
-                                const float *a, const float *b, const float *g, tandem_error *error)
+static tandem_status add_matmul_statistics(tandem_statistics *s, const tandem_graph *graph,
+                                           const tandem_op *op, const float *a, const float *b,
+                                           const float *g, tandem_error *error)
 {
     const int64_t n = tandem_shape_last(&op->shape), m = op->shape.dim[op->shape.n_dim - 2];
     const int64_t k = tandem_shape_last(&graph->op[op->input[0]].shape);
@@ -77,7 +79,8 @@ static tandem_status add_matmul(tandem_statistics *s, const tandem_graph *graph,
 }
 
 /* A row of the table is picked, not multiplied: a product with rows of one 1. */
-static void add_embedding(tandem_statistics *s, const tandem_op *op, double g_square, double w_square)
+static void add_embedding_statistics(tandem_statistics *s, const tandem_op *op, double g_square,
+                                     double w_square)
 {
     s->columns = tandem_shape_last(&op->shape);
     s->rows = tandem_shape_elements(&op->shape) / s->columns;
@@ -88,20 +91,22 @@ static void add_embedding(tandem_statistics *s, const tandem_op *op, double g_sq
     s->g2_x2 += g_square;
 }
 
-static tandem_status see_wgrad(collector *c, const tandem_executor *executor, const tandem_task *task)
+static tandem_status observe_wgrad(statistics_collector *c, const tandem_executor *executor,
+                                   const tandem_task *task)
 {
     const tandem_graph *graph = c->step->graph;
     const tandem_op *op = &graph->op[task->op];
-    tandem_statistics *s = &c->of[task->op];
+    tandem_statistics *s = &c->statistics[task->op];
     const int64_t n_g = tandem_shape_elements(&op->shape),
                   n_x = tandem_shape_elements(&graph->op[op->input[0]].shape);
-    const float *g = numbers(c, executor, task->read[1], 0), *x = numbers(c, executor, task->read[0], 0), *w;
+    const float *g = executor_values(c, executor, task->read[1], 0),
+                *x = executor_values(c, executor, task->read[0], 0), *w;
     int64_t n_w;
     if (op->kind == TANDEM_OP_MATMUL) {
-        w = numbers(c, executor, tandem_value_activation(c->step, op->input[1], TANDEM_F32), 0);
+        w = executor_values(c, executor, tandem_value_activation(c->step, op->input[1], TANDEM_F32), 0);
         n_w = tandem_shape_elements(&graph->op[op->input[1]].shape);
     } else {
-        w = numbers(c, executor, TANDEM_PARAMETER(op->parameter[0]), 0);
+        w = executor_values(c, executor, TANDEM_PARAMETER(op->parameter[0]), 0);
         n_w = graph->parameter[op->parameter[0]].elements;
     }
     s->local_batch = graph->batch;
@@ -109,46 +114,47 @@ static tandem_status see_wgrad(collector *c, const tandem_executor *executor, co
     s->w_elements = n_w;
     s->w_amax += tandem_statistics_amax(w, n_w);
     s->g_amax += tandem_statistics_amax(g, n_g);
-    s->wgrad_square += tandem_statistics_square(numbers(c, executor, task->write[0], 1), n_w);
+    s->wgrad_square += tandem_statistics_square(executor_values(c, executor, task->write[0], 1), n_w);
     if (op->kind == TANDEM_OP_EMBEDDING) {
-        add_embedding(s, op, tandem_statistics_square(g, n_g), tandem_statistics_square(w, n_w));
+        add_embedding_statistics(s, op, tandem_statistics_square(g, n_g), tandem_statistics_square(w, n_w));
         return TANDEM_OK;
     }
     s->x_amax += tandem_statistics_amax(x, n_x);
-    if (op->kind == TANDEM_OP_MATMUL) return add_matmul(s, graph, op, x, w, g, &c->error);
+    if (op->kind == TANDEM_OP_MATMUL) return add_matmul_statistics(s, graph, op, x, w, g, &c->error);
     if (op->kind == TANDEM_OP_LINEAR)
-        return add_linear(s, op, x, w, g, tandem_shape_last(&graph->op[op->input[0]].shape), &c->error);
+        return add_product_statistics(s, op, x, w, g, tandem_shape_last(&graph->op[op->input[0]].shape),
+                                      &c->error);
     float *columns = image_columns(graph, op, x);
     if (!columns)
         return tandem_error_set(&c->error, TANDEM_NO_MEMORY, "no memory for the columns of '%s'", op->name);
-    const tandem_status status =
-        add_linear(s, op, columns, w, g, graph->parameter[op->parameter[0]].shape.dim[0], &c->error);
+    const tandem_status status = add_product_statistics(
+        s, op, columns, w, g, graph->parameter[op->parameter[0]].shape.dim[0], &c->error);
     free(columns);
     return status;
 }
 
-static void observe(void *context, const tandem_executor *executor, int t)
+static void observe_task(void *context, const tandem_executor *executor, int t)
 {
-    collector *c = context;
+    statistics_collector *c = context;
     const tandem_task *task = &c->step->task[t];
     if (c->status != TANDEM_OK || task->op < 0) return;
     const tandem_op *op = &c->step->graph->op[task->op];
     if (tandem_op_row_get(op->kind)->op_class != TANDEM_ADJUSTABLE) return;
-    if (task->kind == TANDEM_TASK_WGRAD) c->status = see_wgrad(c, executor, task);
+    if (task->kind == TANDEM_TASK_WGRAD) c->status = observe_wgrad(c, executor, task);
     if (task->kind == TANDEM_TASK_DGRAD)
-        c->of[task->op].dgrad_square +=
-            tandem_statistics_square(numbers(c, executor, task->write[0], 0),
+        c->statistics[task->op].dgrad_square +=
+            tandem_statistics_square(executor_values(c, executor, task->write[0], 0),
                                      tandem_shape_elements(&c->step->graph->op[op->input[0]].shape));
 }
 
 /* --- The batches ---------------------------------------------------------------------------------------- */
 
-static tandem_status collect(collector *c, rank_run *rank, const cli_options *options, int64_t batches,
-                             tandem_error *error)
+static tandem_status collect_statistics(statistics_collector *c, training_rank *rank,
+                                        const cli_options *options, int64_t batches, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     const int64_t begin_ns = tandem_now_ns();
-    rank->backend->executor_observe(rank->executor, observe, c);
+    rank->backend->executor_observe(rank->executor, observe_task, c);
     for (int64_t i = 0; i < batches && status == TANDEM_OK; i++) {
         double loss = 0;
         status = rank->backend->executor_step(rank->executor, i, &loss, error);
@@ -161,12 +167,12 @@ static tandem_status collect(collector *c, rank_run *rank, const cli_options *op
                      loss);
     }
     for (int i = 0; i < c->step->graph->n_op; i++)
-        if (c->of[i].rows > 0) tandem_statistics_finish(&c->of[i], batches);
+        if (c->statistics[i].rows > 0) tandem_statistics_finish(&c->statistics[i], batches);
     return status;
 }
 
 /* A store that cannot be written is told before the batches, not after. */
-static tandem_status check_store(const char *db, tandem_error *error)
+static tandem_status check_store_writable(const char *db, tandem_error *error)
 {
     tandem_store *store = NULL;
     const tandem_status status = tandem_store_open(&store, db, TANDEM_STORE_WRITE, error);
@@ -174,53 +180,56 @@ static tandem_status check_store(const char *db, tandem_error *error)
     return status;
 }
 
-static tandem_status file_statistics(const collector *c, const cli_options *options, tandem_error *error)
+static tandem_status put_all_statistics(const statistics_collector *c, const cli_options *options,
+                                        tandem_error *error)
 {
     const tandem_graph *graph = c->step->graph;
     char libraries[128];
     tandem_store *store = NULL;
-    double *harm = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *harm);
-    if (!harm) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for sensitivities");
+    double *sensitivity = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *sensitivity);
+    if (!sensitivity) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for sensitivities");
     tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK)
         status =
             tandem_store_set_environment(store, c->backend->libraries(libraries, sizeof libraries), 1, error);
     if (status == TANDEM_OK) status = tandem_store_begin(store, error);
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++)
-        if (c->of[i].n_batch > 0)
-            status = tandem_store_put_statistics(store, graph, options->data, i, &c->of[i], error);
+        if (c->statistics[i].n_batch > 0)
+            status = tandem_store_put_statistics(store, graph, options->data, i, &c->statistics[i], error);
     for (int m = 0; tandem_sensitivity_get(m) && status == TANDEM_OK; m++) {
         const tandem_sensitivity_method *method = tandem_sensitivity_get(m);
         static const tandem_dtype amp_dtype[] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
         for (size_t k = 0; k < sizeof amp_dtype / sizeof *amp_dtype && status == TANDEM_OK; k++) {
-            method->compute(harm, graph, c->of, amp_dtype[k]);
+            method->compute(sensitivity, graph, c->statistics, amp_dtype[k]);
             for (int i = 0; i < graph->n_op; i++)
                 for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++)
                     if (tandem_op_row_get(graph->op[i].kind)->precisions & (1u << p))
                         status = tandem_store_put_sensitivity(store, graph, method->name, i,
                                                               (tandem_precision)p, amp_dtype[k],
-                                                              harm[i * TANDEM_N_PRECISION + p], error);
+                                                              sensitivity[i * TANDEM_N_PRECISION + p], error);
         }
     }
     if (status == TANDEM_OK) status = tandem_store_commit(store, error);
     if (status != TANDEM_OK && store) tandem_store_rollback(store);
     tandem_store_close(store);
-    free(harm);
+    free(sensitivity);
     return status;
 }
 
 /* --- Report --------------------------------------------------------------------------------------------- */
 
-static int print_report(const collector *c, const cli_options *options, const tandem_device *device)
+static int print_sensitivity_report(const statistics_collector *c, const cli_options *options,
+                                    const tandem_device *device)
 {
     const tandem_graph *graph = c->step->graph;
-    double *harm[8] = {0};
+    double *sensitivity[8] = {0};
     int n_method = 0, code = 0;
     for (; n_method < 8 && tandem_sensitivity_get(n_method); n_method++) {
-        harm[n_method] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof **harm);
-        if (!harm[n_method]) code = cli_refuse(TANDEM_NO_MEMORY, "no memory for sensitivities");
-        if (harm[n_method])
-            tandem_sensitivity_get(n_method)->compute(harm[n_method], graph, c->of, device->amp_dtype);
+        sensitivity[n_method] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof **sensitivity);
+        if (!sensitivity[n_method]) code = cli_fail_with(TANDEM_NO_MEMORY, "no memory for sensitivities");
+        if (sensitivity[n_method])
+            tandem_sensitivity_get(n_method)->compute(sensitivity[n_method], graph, c->statistics,
+                                                      device->amp_dtype);
     }
     json_t *operators = json_array();
     cli_progress_end();
@@ -234,7 +243,7 @@ static int print_report(const collector *c, const cli_options *options, const ta
             if (!options->json)
                 printf("%-28s %-10s", graph->op[i].name, tandem_precision_get((tandem_precision)p)->name);
             for (int m = 0; m < n_method; m++) {
-                const double h = harm[m][i * TANDEM_N_PRECISION + p];
+                const double h = sensitivity[m][i * TANDEM_N_PRECISION + p];
                 json_object_set_new(methods, tandem_sensitivity_get(m)->name, json_real(h));
                 if (!options->json) printf(" %14.4g", h);
             }
@@ -244,12 +253,12 @@ static int print_report(const collector *c, const cli_options *options, const ta
                                             tandem_precision_get((tandem_precision)p)->name, "sensitivity",
                                             methods));
         }
-    for (int m = 0; m < n_method; m++) free(harm[m]);
+    for (int m = 0; m < n_method; m++) free(sensitivity[m]);
     if (!options->json || code) {
         json_decref(operators);
         return code;
     }
-    json_t *result = cli_json("sensitivity");
+    json_t *result = cli_json_new("sensitivity");
     json_object_set_new(result, "model", json_string(graph->model));
     json_object_set_new(result, "device", json_string(device->name));
     json_object_set_new(result, "batches", json_integer(options->steps));
@@ -259,38 +268,40 @@ static int print_report(const collector *c, const cli_options *options, const ta
 
 /* --- The command ---------------------------------------------------------------------------------------- */
 
-static int run(const cli_options *given)
+static int run_sensitivity(const cli_options *given)
 {
     cli_options options = *given;
     if (!options.device) options.device = "strongest";
     if (!options.data)
-        return cli_refuse(TANDEM_USAGE, "say over which data: --data fashion-mnist (tandem list datasets)");
+        return cli_fail_with(TANDEM_USAGE,
+                             "say over which data: --data fashion-mnist (tandem list datasets)");
     if (options.device && strchr(options.device, ','))
-        return cli_refuse(TANDEM_USAGE,
-                          "sensitivities come from one device and hold for all: give one, got --device %s",
-                          options.device);
+        return cli_fail_with(TANDEM_USAGE,
+                             "sensitivities come from one device and hold for all: give one, got --device %s",
+                             options.device);
     if (options.steps < 0) options.steps = BATCHES;
     options.step.separate_partial_grads = 1;
     tandem_error error = {0};
-    cli_subject subject = {0};
-    rank_run rank = {0};
-    collector c = {0};
+    cli_workload workload = {0};
+    training_rank rank = {0};
+    statistics_collector c = {0};
     const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL, .cpu = -1};
-    tandem_status status = cli_subject_open(&subject, &options, &error);
-    if (status == TANDEM_OK) status = check_store(options.db, &error);
-    if (status == TANDEM_OK) status = rank_run_open(&rank, &subject, &options, &alone, &error);
+    tandem_status status = cli_workload_open(&workload, &options, &error);
+    if (status == TANDEM_OK) status = check_store_writable(options.db, &error);
+    if (status == TANDEM_OK) status = training_rank_open(&rank, &workload, &options, &alone, &error);
     if (status == TANDEM_OK) {
-        c = (collector){.backend = rank.backend, .step = rank.step};
-        c.of = calloc((size_t)rank.step->graph->n_op, sizeof *c.of);
-        status = c.of ? collect(&c, &rank, &options, options.steps, &error)
-                      : tandem_error_set(&error, TANDEM_NO_MEMORY, "no memory for statistics");
+        c = (statistics_collector){.backend = rank.backend, .step = rank.step};
+        c.statistics = calloc((size_t)rank.step->graph->n_op, sizeof *c.statistics);
+        status = c.statistics ? collect_statistics(&c, &rank, &options, options.steps, &error)
+                              : tandem_error_set(&error, TANDEM_NO_MEMORY, "no memory for statistics");
     }
-    if (status == TANDEM_OK) status = file_statistics(&c, &options, &error);
-    const int code = status == TANDEM_OK ? print_report(&c, &options, &subject.cluster.classes[0].device)
-                                         : cli_fail(&error);
-    free(c.of);
-    rank_run_close(&rank);
-    cli_subject_close(&subject);
+    if (status == TANDEM_OK) status = put_all_statistics(&c, &options, &error);
+    const int code = status == TANDEM_OK
+                         ? print_sensitivity_report(&c, &options, &workload.cluster.classes[0].device)
+                         : cli_fail(&error);
+    free(c.statistics);
+    training_rank_close(&rank);
+    cli_workload_close(&workload);
     return code;
 }
 
@@ -306,5 +317,5 @@ const cli_command command_sensitivity = {
                    "Trains in fp32 for that many batches [10] and looks on. The device [the strongest one "
                    "here] only does the work;\n"
                    "the figures hold for all.",
-    .run = run,
+    .run = run_sensitivity,
 };

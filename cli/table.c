@@ -29,7 +29,7 @@ void cli_table_row(cli_table *table, const char *format, ...)
 }
 
 /* Characters of n bytes of UTF-8. */
-static int characters(const char *text, size_t n)
+static int count_characters(const char *text, size_t n)
 {
     int count = 0;
     for (size_t i = 0; i < n; i++) count += ((unsigned char)text[i] & 0xC0) != 0x80;
@@ -46,7 +46,7 @@ static const char *next_cell(const char **rest, size_t *n)
     return begin;
 }
 
-static void print_row(const char *line, const int *width, unsigned right, int is_heading)
+static void print_table_row(const char *line, const int *width, unsigned right, int is_heading)
 {
     int blanks = 0; /* owed before the next cell; none stand at the end of a line */
     for (int column = 0; column < CLI_TABLE_COLUMNS; column++) {
@@ -55,14 +55,14 @@ static void print_row(const char *line, const int *width, unsigned right, int is
         if (!cell) break;
         const int at_right = (right >> column & 1) != 0;
         if (is_heading && at_right) cell++, n--;
-        const int fill = width[column] - characters(cell, n);
+        const int fill = width[column] - count_characters(cell, n);
         if (n > 0) printf("%*s%.*s", blanks + (at_right ? fill : 0), "", (int)n, cell);
         blanks = n > 0 ? (at_right ? 2 : fill + 2) : blanks + width[column] + 2;
     }
     putchar('\n');
 }
 
-static void measure(const cli_table *table, int width[CLI_TABLE_COLUMNS], unsigned *right)
+static void measure_columns(const cli_table *table, int width[CLI_TABLE_COLUMNS], unsigned *right)
 {
     for (size_t k = 0; k < table->n_line; k++) {
         const char *rest = table->line[k];
@@ -71,7 +71,7 @@ static void measure(const cli_table *table, int width[CLI_TABLE_COLUMNS], unsign
             const char *cell = next_cell(&rest, &n);
             if (!cell) break;
             if (k == 0 && *cell == '>') *right |= 1u << column, cell++, n--;
-            const int w = characters(cell, n);
+            const int w = count_characters(cell, n);
             if (w > width[column]) width[column] = w;
         }
     }
@@ -79,12 +79,12 @@ static void measure(const cli_table *table, int width[CLI_TABLE_COLUMNS], unsign
 
 int cli_table_print(const cli_table *table)
 {
-    if (table->incomplete) return cli_refuse(TANDEM_NO_MEMORY, "no memory for a table");
+    if (table->incomplete) return cli_fail_with(TANDEM_NO_MEMORY, "no memory for a table");
     int width[CLI_TABLE_COLUMNS] = {0};
     unsigned right = 0;
-    measure(table, width, &right);
+    measure_columns(table, width, &right);
     cli_progress_end();
-    for (size_t k = 0; k < table->n_line; k++) print_row(table->line[k], width, right, k == 0);
+    for (size_t k = 0; k < table->n_line; k++) print_table_row(table->line[k], width, right, k == 0);
     return 0;
 }
 

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/quantity.h"
-#include "cli/rank_run.h"
+#include "cli/training_rank.h"
 #include "cli/train_log.h"
 
 /* An accuracy, behind so many steps. */
@@ -16,10 +16,10 @@ typedef struct evaluation {
     int64_t correct, total;
 } evaluation;
 
-typedef struct training {
-    rank_run rank;
+typedef struct train_context {
+    training_rank rank;
     const cli_options *options;
-    const cli_subject *subject;
+    const cli_workload *workload;
     int64_t begin; /* steps done before this run, by the one it resumes */
     int64_t steps; /* of this run */
     double *loss;  /* [steps] */
@@ -31,17 +31,17 @@ typedef struct training {
     int is_noted;  /* what the executor had to say was said */
     train_log log; /* of rank 0 */
     char config_text[TANDEM_CHECKPOINT_TRAIN_CONFIG];
-} training;
+} train_context;
 
 /* --- Steps ---------------------------------------------------------------------------------------------- */
 
-static size_t n_micro_of(const training *t) { return (size_t)t->rank.step->options.n_micro; }
+static size_t training_micro_steps(const train_context *t) { return (size_t)t->rank.step->options.n_micro; }
 
-static tandem_status allocate(training *t, tandem_error *error)
+static tandem_status allocate_step_records(train_context *t, tandem_error *error)
 {
     const size_t steps = (size_t)t->steps, n_task = (size_t)t->rank.step->n_task;
     t->loss = calloc(steps, sizeof *t->loss);
-    t->report = calloc((size_t)t->rank.place.n_rank, sizeof *t->report);
+    t->report = calloc((size_t)t->rank.self.n_rank, sizeof *t->report);
     const int64_t every = t->options->evaluate_every;
     t->evaluation = calloc(every ? (size_t)(t->steps / every) + 2 : 1, sizeof *t->evaluation);
     t->times.period_ns = calloc(steps, sizeof *t->times.period_ns);
@@ -49,8 +49,8 @@ static tandem_status allocate(training *t, tandem_error *error)
     t->times.undisturbed_ns = calloc(steps, sizeof *t->times.undisturbed_ns);
     t->times.busy_ns = calloc(steps, sizeof *t->times.busy_ns);
     t->times.task_ns = calloc(n_task * KEPT_STEPS, sizeof *t->times.task_ns);
-    t->times.start_ns = calloc(n_task * n_micro_of(t), sizeof *t->times.start_ns);
-    t->times.end_ns = calloc(n_task * n_micro_of(t), sizeof *t->times.end_ns);
+    t->times.start_ns = calloc(n_task * training_micro_steps(t), sizeof *t->times.start_ns);
+    t->times.end_ns = calloc(n_task * training_micro_steps(t), sizeof *t->times.end_ns);
     if (t->loss && t->report && t->evaluation && t->times.period_ns && t->times.wait_ns &&
         t->times.undisturbed_ns && t->times.busy_ns && t->times.task_ns && t->times.start_ns &&
         t->times.end_ns)
@@ -58,7 +58,7 @@ static tandem_status allocate(training *t, tandem_error *error)
     return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to record %lld steps", (long long)t->steps);
 }
 
-static void release(training *t)
+static void release_training(train_context *t)
 {
     free(t->times.end_ns);
     free(t->times.start_ns);
@@ -72,10 +72,10 @@ static void release(training *t)
     free(t->report);
     free(t->loss);
     train_log_close(&t->log);
-    rank_run_close(&t->rank);
+    training_rank_close(&t->rank);
 }
 
-static void record_step(training *t, int64_t index)
+static void record_step_times(train_context *t, int64_t index)
 {
     const tandem_step *step = t->rank.step;
     const tandem_step_times *times = t->rank.backend->executor_times(t->rank.executor);
@@ -86,14 +86,14 @@ static void record_step(training *t, int64_t index)
         if (!step->task[k].active || times->start_ns[k] < 0) continue;
         t->times.task_ns[k * KEPT_STEPS + slot] = times->end_ns[k] - times->start_ns[k];
     }
-    const size_t n_time = (size_t)step->n_task * n_micro_of(t);
+    const size_t n_time = (size_t)step->n_task * training_micro_steps(t);
     memcpy(t->times.start_ns, times->all_start_ns, n_time * sizeof *t->times.start_ns);
     memcpy(t->times.end_ns, times->all_end_ns, n_time * sizeof *t->times.end_ns);
     if (index >= WARM_UP_STEPS) t->times.wait_ns[t->times.n_counted++] = wait;
 }
 
 /* What other processes took of it since delayed_ns was told. */
-static void record_period(training *t, int64_t index, int64_t step_ns, int64_t delayed_ns)
+static void record_step_period(train_context *t, int64_t index, int64_t step_ns, int64_t delayed_ns)
 {
     const int is_known = delayed_ns != INT64_MIN;
     const int64_t taken_ns = is_known ? tandem_cpu_wait_ns() - delayed_ns : 0;
@@ -103,31 +103,31 @@ static void record_period(training *t, int64_t index, int64_t step_ns, int64_t d
     t->times.busy_ns[index] = is_known ? undisturbed_ns - t->times.wait_ns[index] : -1;
 }
 
-static void show_progress(const training *t, int64_t index, int64_t begin_ns)
+static void show_train_progress(const train_context *t, int64_t index, int64_t begin_ns)
 {
     static int64_t shown_ns;
     const int64_t now = tandem_now_ns(), done = index + 1;
-    if (t->rank.place.rank != 0 || (now - shown_ns < INT64_C(500000000) && done < t->steps)) return;
+    if (t->rank.self.rank != 0 || (now - shown_ns < INT64_C(500000000) && done < t->steps)) return;
     shown_ns = now;
     const double rate = (double)(done * t->rank.global_batch) * 1e9 / (double)(now - begin_ns);
     cli_progress(t->options, (now - begin_ns) / done * (t->steps - done),
-                 "%s: step %lld of %lld, loss %.4f, %.1f samples/s", t->subject->plan->name,
+                 "%s: step %lld of %lld, loss %.4f, %.1f samples/s", t->workload->plan->name,
                  (long long)(t->begin + done), (long long)(t->begin + t->steps), t->loss[index], rate);
 }
 
 /* --- Between steps: accuracy, log, checkpoint ----------------------------------------------------------- */
 
-static int is_due(int64_t every, int64_t done) { return every > 0 && done % every == 0; }
+static int is_step_due(int64_t every, int64_t done) { return every > 0 && done % every == 0; }
 
-static double accuracy_of(const evaluation *e)
+static double evaluation_accuracy(const evaluation *e)
 {
     return e->total > 0 ? (double)e->correct / (double)e->total : NAN;
 }
 
-static tandem_status evaluate(training *t, int64_t done, tandem_error *error)
+static tandem_status evaluate_on_ranks(train_context *t, int64_t done, tandem_error *error)
 {
     const tandem_backend_api *backend = t->rank.backend;
-    const int n_rank = t->rank.place.n_rank;
+    const int n_rank = t->rank.self.n_rank;
     evaluation own = {.step = done}, *all = calloc((size_t)n_rank, sizeof *all);
     if (!all)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the results of %d ranks", n_rank);
@@ -145,12 +145,12 @@ static tandem_status evaluate(training *t, int64_t done, tandem_error *error)
     return status;
 }
 
-static const evaluation *last_evaluation(const training *t)
+static const evaluation *last_evaluation(const train_context *t)
 {
     return t->n_evaluation ? &t->evaluation[t->n_evaluation - 1] : NULL;
 }
 
-static tandem_status add_to_log(training *t, int64_t index, int64_t step_ns, tandem_error *error)
+static tandem_status log_step(train_context *t, int64_t index, int64_t step_ns, tandem_error *error)
 {
     const int64_t done = t->begin + index + 1;
     const evaluation *e = last_evaluation(t);
@@ -159,21 +159,22 @@ static tandem_status add_to_log(training *t, int64_t index, int64_t step_ns, tan
         &t->log,
         &(train_log_line){.step = done,
                           .loss = t->loss[index],
-                          .rate = (double)recipe_rate(&t->rank.config, done - 1),
+                          .rate = (double)train_config_rate(&t->rank.config, done - 1),
                           .step_ns = step_ns,
                           .samples_per_s = (double)t->rank.global_batch * 1e9 / (double)step_ns,
                           .report = t->rank.backend->executor_report(t->rank.executor),
                           .is_evaluated = is_evaluated,
-                          .accuracy = is_evaluated ? accuracy_of(e) : NAN},
+                          .accuracy = is_evaluated ? evaluation_accuracy(e) : NAN},
         error);
 }
 
 /* What is behind step number `index` of this run, which took so long. */
-static tandem_status follow_up(training *t, int64_t index, int64_t step_ns, tandem_error *error)
+static tandem_status finish_training_step(train_context *t, int64_t index, int64_t step_ns,
+                                          tandem_error *error)
 {
     const cli_options *options = t->options;
     const int64_t done = t->begin + index + 1;
-    const int is_last = index + 1 == t->steps, is_0 = t->rank.place.rank == 0;
+    const int is_last = index + 1 == t->steps, is_0 = t->rank.self.rank == 0;
     const tandem_step_report report = t->rank.backend->executor_report(t->rank.executor);
     const char *note = t->rank.backend->executor_note(t->rank.executor);
     tandem_status status = TANDEM_OK;
@@ -182,14 +183,15 @@ static tandem_status follow_up(training *t, int64_t index, int64_t step_ns, tand
     if (report.skipped && is_0)
         cli_note(options, "step %lld: gradients overflow at a loss scale of %g, nothing is updated",
                  (long long)done, (double)report.loss_scale);
-    if (options->data && options->evaluate > 0 && (is_due(options->evaluate_every, done) || is_last)) {
-        status = evaluate(t, done, error);
+    if (options->data && options->evaluate > 0 && (is_step_due(options->evaluate_every, done) || is_last)) {
+        status = evaluate_on_ranks(t, done, error);
         if (status == TANDEM_OK && is_0 && options->evaluate_every)
             cli_note(options, "step %lld: loss %.4f, accuracy %.1f%%", (long long)done, t->loss[index],
-                     100 * accuracy_of(last_evaluation(t)));
+                     100 * evaluation_accuracy(last_evaluation(t)));
     }
-    if (status == TANDEM_OK && is_0) status = add_to_log(t, index, step_ns, error);
-    if (status == TANDEM_OK && options->checkpoint && (is_due(options->checkpoint_every, done) || is_last))
+    if (status == TANDEM_OK && is_0) status = log_step(t, index, step_ns, error);
+    if (status == TANDEM_OK && options->checkpoint &&
+        (is_step_due(options->checkpoint_every, done) || is_last))
         status = t->rank.backend->executor_save(t->rank.executor, options->checkpoint, done, t->config_text,
                                                 error);
     if (status == TANDEM_OK && options->export && is_last)
@@ -197,22 +199,22 @@ static tandem_status follow_up(training *t, int64_t index, int64_t step_ns, tand
     return status;
 }
 
-static tandem_status run_steps(training *t, tandem_error *error)
+static tandem_status run_training_steps(train_context *t, tandem_error *error)
 {
     const tandem_backend_api *backend = t->rank.backend;
     const int64_t begin_ns = tandem_now_ns();
     int64_t before = begin_ns, delayed_ns = tandem_cpu_wait_ns();
     for (int64_t index = 0; index < t->steps; index++) {
         const int64_t step = t->begin + index;
-        backend->executor_set_rate(t->rank.executor, recipe_rate(&t->rank.config, step));
+        backend->executor_set_rate(t->rank.executor, train_config_rate(&t->rank.config, step));
         tandem_status status = backend->executor_step(t->rank.executor, step, &t->loss[index], error);
         if (status != TANDEM_OK) return status;
-        record_step(t, index);
+        record_step_times(t, index);
         const int64_t step_ns = tandem_now_ns() - before;
-        if (index >= WARM_UP_STEPS) record_period(t, index - WARM_UP_STEPS, step_ns, delayed_ns);
-        status = follow_up(t, index, step_ns, error);
+        if (index >= WARM_UP_STEPS) record_step_period(t, index - WARM_UP_STEPS, step_ns, delayed_ns);
+        status = finish_training_step(t, index, step_ns, error);
         if (status != TANDEM_OK) return status;
-        show_progress(t, index, begin_ns);
+        show_train_progress(t, index, begin_ns);
         delayed_ns = tandem_cpu_wait_ns();
         before = tandem_now_ns(); /* what is between steps belongs to none */
     }
@@ -222,7 +224,7 @@ static tandem_status run_steps(training *t, tandem_error *error)
 /* --- Report --------------------------------------------------------------------------------------------- */
 
 /* 0 where it did not run. */
-static int64_t task_median(const training *t, int k)
+static int64_t task_median_ns(const train_context *t, int k)
 {
     tandem_cost cost;
     const int64_t n = t->times.n_counted < KEPT_STEPS ? t->times.n_counted : KEPT_STEPS;
@@ -231,15 +233,15 @@ static int64_t task_median(const training *t, int k)
     return cost.median_ns;
 }
 
-static tandem_status gather_tasks(training *t, tandem_error *error)
+static tandem_status gather_task_times(train_context *t, tandem_error *error)
 {
     const size_t n_task = (size_t)t->rank.step->n_task;
     int64_t *mine = calloc(n_task, sizeof *mine);
-    t->task_ns = calloc(n_task * (size_t)t->rank.place.n_rank, sizeof *t->task_ns);
+    t->task_ns = calloc(n_task * (size_t)t->rank.self.n_rank, sizeof *t->task_ns);
     tandem_status status = TANDEM_OK;
     if (!mine || !t->task_ns)
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %zu tasks", n_task);
-    for (size_t k = 0; k < n_task && status == TANDEM_OK; k++) mine[k] = task_median(t, (int)k);
+    for (size_t k = 0; k < n_task && status == TANDEM_OK; k++) mine[k] = task_median_ns(t, (int)k);
     if (status == TANDEM_OK)
         status =
             t->rank.backend->worker_gather(t->rank.worker, mine, t->task_ns, n_task * sizeof *mine, error);
@@ -247,7 +249,7 @@ static tandem_status gather_tasks(training *t, tandem_error *error)
     return status;
 }
 
-static int64_t median_of(int64_t *ns, int64_t n, int64_t *p10, int64_t *p90)
+static int64_t median_of_samples(int64_t *ns, int64_t n, int64_t *p10, int64_t *p90)
 {
     tandem_cost cost;
     tandem_cost_from_samples(&cost, ns, n, 0);
@@ -256,7 +258,7 @@ static int64_t median_of(int64_t *ns, int64_t n, int64_t *p10, int64_t *p90)
     return cost.median_ns;
 }
 
-static tandem_status gather_reports(training *t, tandem_error *error)
+static tandem_status gather_rank_reports(train_context *t, tandem_error *error)
 {
     rank_times *times = &t->times;
     const tandem_backend_api *backend = t->rank.backend;
@@ -266,41 +268,42 @@ static tandem_status gather_reports(training *t, tandem_error *error)
                         .evaluation_bytes = memory->evaluation,
                         .resident_bytes = backend->executor_resident_bytes(t->rank.executor)};
     if (times->n_counted > 0) {
-        mine.period_ns = median_of(times->period_ns, times->n_counted, &mine.p10_ns, &mine.p90_ns);
-        mine.wait_ns = median_of(times->wait_ns, times->n_counted, NULL, NULL);
-        mine.undisturbed_ns = median_of(times->undisturbed_ns, times->n_counted, NULL, NULL);
-        mine.busy_ns = median_of(times->busy_ns, times->n_counted, NULL, NULL);
+        mine.period_ns = median_of_samples(times->period_ns, times->n_counted, &mine.p10_ns, &mine.p90_ns);
+        mine.wait_ns = median_of_samples(times->wait_ns, times->n_counted, NULL, NULL);
+        mine.undisturbed_ns = median_of_samples(times->undisturbed_ns, times->n_counted, NULL, NULL);
+        mine.busy_ns = median_of_samples(times->busy_ns, times->n_counted, NULL, NULL);
     }
     const tandem_status status = backend->worker_gather(t->rank.worker, &mine, t->report, sizeof mine, error);
-    return status == TANDEM_OK && t->options->per_operator ? gather_tasks(t, error) : status;
+    return status == TANDEM_OK && t->options->per_operator ? gather_task_times(t, error) : status;
 }
 
-static double final_accuracy(const training *t)
+static double final_accuracy(const train_context *t)
 {
     const evaluation *last = last_evaluation(t);
-    return last ? accuracy_of(last) : NAN;
+    return last ? evaluation_accuracy(last) : NAN;
 }
 
-static double samples_per_s(const training *t)
+static double training_samples_per_s(const train_context *t)
 {
     return t->report[0].period_ns > 0 ? (double)t->rank.global_batch * 1e9 / (double)t->report[0].period_ns
                                       : NAN;
 }
 
-static json_t *known_or_null(int64_t x) { return x < 0 ? json_null() : json_integer(x); }
+static json_t *nullable_integer_json(int64_t x) { return x < 0 ? json_null() : json_integer(x); }
 
-static json_t *rank_json(const training *t, int r)
+static json_t *train_rank_json(const train_context *t, int r)
 {
     const rank_report *report = &t->report[r];
     const tandem_cluster_class *class =
-        &t->subject->cluster.classes[tandem_cluster_class_of(&t->subject->cluster, r)];
+        &t->workload->cluster.classes[tandem_cluster_class_of(&t->workload->cluster, r)];
     json_t *row = json_pack(
         "{s:i,s:s,s:I,s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:o}", "rank", r, "device", class->device.name, "batch",
         (json_int_t) class->batch, "step_ns", (json_int_t)report->period_ns, "wait_ns",
-        (json_int_t)report->wait_ns, "undisturbed_ns", known_or_null(report->undisturbed_ns), "busy_ns",
-        known_or_null(report->busy_ns), "planned_bytes", (json_int_t)report->planned_bytes, "allocated_bytes",
-        (json_int_t)report->allocated_bytes, "evaluation_bytes", (json_int_t)report->evaluation_bytes,
-        "resident_bytes", known_or_null(report->resident_bytes));
+        (json_int_t)report->wait_ns, "undisturbed_ns", nullable_integer_json(report->undisturbed_ns),
+        "busy_ns", nullable_integer_json(report->busy_ns), "planned_bytes", (json_int_t)report->planned_bytes,
+        "allocated_bytes", (json_int_t)report->allocated_bytes, "evaluation_bytes",
+        (json_int_t)report->evaluation_bytes, "resident_bytes",
+        nullable_integer_json(report->resident_bytes));
     json_t *tasks = t->task_ns ? json_array() : NULL;
     for (int k = 0; tasks && k < t->rank.step->n_task; k++)
         json_array_append_new(tasks, json_integer(t->task_ns[r * t->rank.step->n_task + k]));
@@ -308,18 +311,18 @@ static json_t *rank_json(const training *t, int r)
     return row;
 }
 
-static json_t *ranks_json(const training *t)
+static json_t *train_ranks_json(const train_context *t)
 {
     json_t *ranks = json_array();
-    for (int r = 0; r < t->rank.place.n_rank; r++) json_array_append_new(ranks, rank_json(t, r));
+    for (int r = 0; r < t->rank.self.n_rank; r++) json_array_append_new(ranks, train_rank_json(t, r));
     return ranks;
 }
 
-static json_t *operators_json(const training *t)
+static json_t *train_operators_json(const train_context *t)
 {
     json_t *operators = json_array();
     const tandem_step *step = t->rank.step;
-    const int64_t *start_ns = t->times.start_ns + (n_micro_of(t) - 1) * (size_t)step->n_task;
+    const int64_t *start_ns = t->times.start_ns + (training_micro_steps(t) - 1) * (size_t)step->n_task;
     for (int k = 0; k < step->n_task; k++) {
         const tandem_task *task = &step->task[k];
         if (!task->active || task->kind == TANDEM_TASK_REDUCE || !t->times.n_counted) continue;
@@ -332,37 +335,38 @@ static json_t *operators_json(const training *t)
     return operators;
 }
 
-static json_t *evaluations_json(const training *t)
+static json_t *evaluations_json(const train_context *t)
 {
     json_t *evaluations = json_array();
     for (int k = 0; k < t->n_evaluation; k++)
-        json_array_append_new(evaluations, json_pack("{s:I,s:o}", "step", (json_int_t)t->evaluation[k].step,
-                                                     "accuracy", cli_number(accuracy_of(&t->evaluation[k]))));
+        json_array_append_new(evaluations,
+                              json_pack("{s:I,s:o}", "step", (json_int_t)t->evaluation[k].step, "accuracy",
+                                        cli_json_number(evaluation_accuracy(&t->evaluation[k]))));
     return evaluations;
 }
 
-static int print_json(const training *t)
+static int print_train_json(const train_context *t)
 {
     json_t *loss = json_array();
-    for (int64_t i = 0; i < t->steps; i++) json_array_append_new(loss, cli_number(t->loss[i]));
-    json_t *result = cli_json("train");
-    json_object_set_new(result, "plan", json_string(t->subject->plan->name));
-    json_object_set_new(result, "model", json_string(t->subject->graph[0]->model));
+    for (int64_t i = 0; i < t->steps; i++) json_array_append_new(loss, cli_json_number(t->loss[i]));
+    json_t *result = cli_json_new("train");
+    json_object_set_new(result, "plan", json_string(t->workload->plan->name));
+    json_object_set_new(result, "model", json_string(t->workload->graph[0]->model));
     json_object_set_new(result, "steps", json_integer(t->steps));
     json_object_set_new(result, "resumed_at", json_integer(t->begin));
     json_object_set_new(result, "loss", loss);
-    json_object_set_new(result, "accuracy", cli_number(final_accuracy(t)));
+    json_object_set_new(result, "accuracy", cli_json_number(final_accuracy(t)));
     json_object_set_new(result, "evaluations", evaluations_json(t));
-    json_object_set_new(result, "samples_per_s", cli_number(samples_per_s(t)));
+    json_object_set_new(result, "samples_per_s", cli_json_number(training_samples_per_s(t)));
     json_object_set_new(result, "step_ns", json_integer(t->report[0].period_ns));
     json_object_set_new(result, "step_p10_ns", json_integer(t->report[0].p10_ns));
     json_object_set_new(result, "step_p90_ns", json_integer(t->report[0].p90_ns));
-    json_object_set_new(result, "ranks", ranks_json(t));
-    if (t->options->per_operator) json_object_set_new(result, "operators", operators_json(t));
+    json_object_set_new(result, "ranks", train_ranks_json(t));
+    if (t->options->per_operator) json_object_set_new(result, "operators", train_operators_json(t));
     return cli_print_json(result);
 }
 
-static void print_rank(const training *t, int r)
+static void print_train_rank(const train_context *t, int r)
 {
     char step[TANDEM_QUANTITY_TEXT] = "-", wait[TANDEM_QUANTITY_TEXT] = "-",
          resident[TANDEM_QUANTITY_TEXT] = "-", bytes[TANDEM_QUANTITY_TEXT];
@@ -374,20 +378,20 @@ static void print_rank(const training *t, int r)
     if (report->resident_bytes >= 0)
         (void)tandem_quantity_print_bytes(resident, sizeof resident, (uint64_t)report->resident_bytes);
     printf("%-6d %-18s %12s %12s %12s %12s\n", r,
-           t->subject->cluster.classes[tandem_cluster_class_of(&t->subject->cluster, r)].device.name, step,
+           t->workload->cluster.classes[tandem_cluster_class_of(&t->workload->cluster, r)].device.name, step,
            wait, tandem_quantity_print_bytes(bytes, sizeof bytes, report->allocated_bytes), resident);
 }
 
-static int print_text(const training *t)
+static int print_train_text(const train_context *t)
 {
     cli_progress_end();
-    printf("%s, %s\n", t->subject->graph[0]->model, t->subject->plan->name);
+    printf("%s, %s\n", t->workload->graph[0]->model, t->workload->plan->name);
     printf("%-6s %-18s %12s %12s %12s %12s\n", "rank", "device", "step", "waits", "memory", "resident");
-    for (int r = 0; r < t->rank.place.n_rank; r++) print_rank(t, r);
+    for (int r = 0; r < t->rank.self.n_rank; r++) print_train_rank(t, r);
     printf("loss %.4f after step %lld, %.4f after step %lld", t->loss[0], (long long)t->begin + 1,
            t->loss[t->steps - 1], (long long)(t->begin + t->steps));
     if (t->times.n_counted > 0)
-        printf("; %.1f samples/s", samples_per_s(t));
+        printf("; %.1f samples/s", training_samples_per_s(t));
     else
         printf("; no times: the first %d steps warm up", WARM_UP_STEPS);
     const double accuracy = final_accuracy(t);
@@ -398,8 +402,8 @@ static int print_text(const training *t)
 
 /* --- Trace: one representative rank a class ------------------------------------------------------------- */
 
-static int events_from(tandem_trace_event *event, const tandem_step *step, const int64_t *start_ns,
-                       const int64_t *end_ns)
+static int collect_trace_events(tandem_trace_event *event, const tandem_step *step, const int64_t *start_ns,
+                                const int64_t *end_ns)
 {
     int n = 0;
     for (int k = 0; k < step->n_task * step->options.n_micro; k++)
@@ -408,45 +412,46 @@ static int events_from(tandem_trace_event *event, const tandem_step *step, const
     return n;
 }
 
-static tandem_status write_lanes(const training *t, const int64_t *all, tandem_error *error)
+static tandem_status write_train_tracks(const train_context *t, const int64_t *all, tandem_error *error)
 {
-    const size_t n_time = (size_t)t->rank.step->n_task * n_micro_of(t);
+    const size_t n_time = (size_t)t->rank.step->n_task * training_micro_steps(t);
     tandem_trace_track track[TANDEM_MAX_CLASS] = {0};
-    rank_run other[TANDEM_MAX_CLASS] = {0};
-    tandem_trace_event *event = calloc(n_time * (size_t)t->subject->cluster.n_class, sizeof *event);
+    training_rank other[TANDEM_MAX_CLASS] = {0};
+    tandem_trace_event *event = calloc(n_time * (size_t)t->workload->cluster.n_class, sizeof *event);
     tandem_status status = event ? TANDEM_OK
                                  : tandem_error_set(error, TANDEM_NO_MEMORY,
                                                     "no memory for the "
                                                     "trace");
     int rank = 0;
-    for (int c = 0; c < t->subject->cluster.n_class && status == TANDEM_OK; c++) {
-        const tandem_cluster_class *class = &t->subject->cluster.classes[c];
+    for (int c = 0; c < t->workload->cluster.n_class && status == TANDEM_OK; c++) {
+        const tandem_cluster_class *class = &t->workload->cluster.classes[c];
         other[c].class_index = c;
-        status = rank_run_open_step(&other[c], t->subject, t->options, error);
+        status = training_rank_open_step(&other[c], t->workload, t->options, error);
         if (status != TANDEM_OK) break;
         tandem_trace_event *mine = event + (size_t)c * n_time;
         const int64_t *times = all + (size_t)rank * 2 * n_time;
-        track[c] = (tandem_trace_track){.device = class->device.name,
-                                        .rank = rank,
-                                        .n_rank = class->n_rank,
-                                        .step = other[c].step,
-                                        .event = mine,
-                                        .n_event = events_from(mine, other[c].step, times, times + n_time)};
+        track[c] =
+            (tandem_trace_track){.device = class->device.name,
+                                 .rank = rank,
+                                 .n_rank = class->n_rank,
+                                 .step = other[c].step,
+                                 .event = mine,
+                                 .n_event = collect_trace_events(mine, other[c].step, times, times + n_time)};
         rank += class->n_rank;
     }
     if (status == TANDEM_OK)
-        status = tandem_trace_write(t->options->trace, t->subject->plan->name, track,
-                                    t->subject->cluster.n_class, error);
+        status = tandem_trace_write(t->options->trace, t->workload->plan->name, track,
+                                    t->workload->cluster.n_class, error);
     for (int c = 0; c < TANDEM_MAX_CLASS; c++) tandem_step_close(other[c].step);
     free(event);
     return status;
 }
 
-static tandem_status write_trace(training *t, tandem_error *error)
+static tandem_status write_train_trace(train_context *t, tandem_error *error)
 {
-    const size_t n_time = (size_t)t->rank.step->n_task * n_micro_of(t);
+    const size_t n_time = (size_t)t->rank.step->n_task * training_micro_steps(t);
     int64_t *mine = malloc(2 * n_time * sizeof *mine);
-    int64_t *all = malloc(2 * n_time * sizeof *all * (size_t)t->rank.place.n_rank);
+    int64_t *all = malloc(2 * n_time * sizeof *all * (size_t)t->rank.self.n_rank);
     tandem_status status =
         mine && all ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace");
     if (status == TANDEM_OK) {
@@ -454,7 +459,7 @@ static tandem_status write_trace(training *t, tandem_error *error)
         memcpy(mine + n_time, t->times.end_ns, n_time * sizeof *mine);
         status = t->rank.backend->worker_gather(t->rank.worker, mine, all, 2 * n_time * sizeof *mine, error);
     }
-    if (status == TANDEM_OK && t->rank.place.rank == 0) status = write_lanes(t, all, error);
+    if (status == TANDEM_OK && t->rank.self.rank == 0) status = write_train_tracks(t, all, error);
     free(all);
     free(mine);
     return status;
@@ -462,7 +467,7 @@ static tandem_status write_trace(training *t, tandem_error *error)
 
 /* --- The command ---------------------------------------------------------------------------------------- */
 
-static tandem_status check_options(const cli_options *options, tandem_error *error)
+static tandem_status check_training_options(const cli_options *options, tandem_error *error)
 {
     if (options->evaluate_every && (!options->data || options->evaluate == 0))
         return tandem_error_set(error, TANDEM_USAGE,
@@ -477,8 +482,8 @@ static tandem_status check_options(const cli_options *options, tandem_error *err
     return TANDEM_OK;
 }
 
-static tandem_status check_steps(const tandem_checkpoint_info *info, const cli_options *options,
-                                 tandem_error *error)
+static tandem_status check_checkpoint_step(const tandem_checkpoint_info *info, const cli_options *options,
+                                           tandem_error *error)
 {
     if (info->step < options->steps) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
@@ -488,17 +493,17 @@ static tandem_status check_steps(const tandem_checkpoint_info *info, const cli_o
 }
 
 /* The files that are to be read and written. */
-static tandem_status check_files(const cli_subject *subject, const tandem_backend_api *backend,
-                                 const cli_options *options, tandem_error *error)
+static tandem_status check_training_files(const cli_workload *workload, const tandem_backend_api *backend,
+                                          const cli_options *options, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     if (options->resume) {
         tandem_checkpoint_info info;
-        status = backend->checkpoint_inspect(&info, options->resume, subject->graph[0], error);
-        if (status == TANDEM_OK) status = check_steps(&info, options, error);
+        status = backend->checkpoint_inspect(&info, options->resume, workload->graph[0], error);
+        if (status == TANDEM_OK) status = check_checkpoint_step(&info, options, error);
     }
     if (status == TANDEM_OK && options->init)
-        status = backend->tensors_inspect(options->init, subject->graph[0], error);
+        status = backend->tensors_inspect(options->init, workload->graph[0], error);
     const char *const written[] = {options->checkpoint, options->export, options->trace};
     for (int k = 0; k < 3 && status == TANDEM_OK; k++) {
         tandem_file file = {0};
@@ -515,58 +520,59 @@ static tandem_status check_files(const cli_subject *subject, const tandem_backen
 }
 
 /* Everything that can be known to be wrong before ranks are started. */
-static tandem_status check(const cli_subject *subject, const cli_options *options, tandem_error *error)
+static tandem_status check_training(const cli_workload *workload, const cli_options *options,
+                                    tandem_error *error)
 {
-    for (int c = 0; c < subject->cluster.n_class; c++) {
-        const tandem_status status = cli_device_require(subject->cluster.classes[c].device.name, error);
+    for (int c = 0; c < workload->cluster.n_class; c++) {
+        const tandem_status status = cli_device_require(workload->cluster.classes[c].device.name, error);
         if (status != TANDEM_OK) return status;
     }
     const tandem_backend_api *backend = cli_backend(error);
     if (!backend) return TANDEM_MISSING;
-    recipe how;
-    tandem_status status = recipe_open(&how, subject->graph[0], options, error);
-    if (status == TANDEM_OK) status = check_files(subject, backend, options, error);
+    train_config how;
+    tandem_status status = train_config_open(&how, workload->graph[0], options, error);
+    if (status == TANDEM_OK) status = check_training_files(workload, backend, options, error);
     tandem_data data = {0};
     if (status == TANDEM_OK && options->data)
-        status = rank_run_open_data(&data, backend, subject, options, error);
+        status = training_rank_open_data(&data, backend, workload, options, error);
     backend->data_close(&data);
     return status;
 }
 
 /* Takes up the checkpoint or the weights, where they are given. */
-static tandem_status begin(training *t, tandem_error *error)
+static tandem_status begin_training(train_context *t, tandem_error *error)
 {
     const cli_options *options = t->options;
-    recipe_print(t->config_text, sizeof t->config_text, &t->rank.config, t->subject, options);
+    train_config_print(t->config_text, sizeof t->config_text, &t->rank.config, t->workload, options);
     t->steps = options->steps;
     if (options->init) return t->rank.backend->executor_import(t->rank.executor, options->init, error);
     if (!options->resume) return TANDEM_OK;
     tandem_checkpoint_info info;
     tandem_status status = t->rank.backend->executor_restore(t->rank.executor, options->resume, &info, error);
-    if (status == TANDEM_OK) status = check_steps(&info, options, error);
+    if (status == TANDEM_OK) status = check_checkpoint_step(&info, options, error);
     if (status != TANDEM_OK) return status;
     t->begin = info.step;
     t->steps -= info.step;
-    if (t->rank.place.rank != 0) return TANDEM_OK;
+    if (t->rank.self.rank != 0) return TANDEM_OK;
     cli_note(options, "goes on behind step %lld, from '%s'", (long long)info.step, options->resume);
-    recipe_note_changes(options, info.train_config, t->config_text);
+    train_config_note_changes(options, info.train_config, t->config_text);
     return TANDEM_OK;
 }
 
-static tandem_status train(training *t, const cli_rank *place, tandem_error *error)
+static tandem_status train_as_rank(train_context *t, const cli_rank *self, tandem_error *error)
 {
-    tandem_status status = rank_run_open(&t->rank, t->subject, t->options, place, error);
-    if (status == TANDEM_OK) status = begin(t, error);
-    if (status == TANDEM_OK) status = allocate(t, error);
-    if (status == TANDEM_OK && place->rank == 0)
+    tandem_status status = training_rank_open(&t->rank, t->workload, t->options, self, error);
+    if (status == TANDEM_OK) status = begin_training(t, error);
+    if (status == TANDEM_OK) status = allocate_step_records(t, error);
+    if (status == TANDEM_OK && self->rank == 0)
         status = train_log_open(&t->log, t->options->log, t->begin > 0, error);
-    if (status == TANDEM_OK) status = run_steps(t, error);
-    if (status == TANDEM_OK) status = gather_reports(t, error);
-    if (status == TANDEM_OK && t->options->trace) status = write_trace(t, error);
+    if (status == TANDEM_OK) status = run_training_steps(t, error);
+    if (status == TANDEM_OK) status = gather_rank_reports(t, error);
+    if (status == TANDEM_OK && t->options->trace) status = write_train_trace(t, error);
     return status;
 }
 
-static int run(const cli_options *given)
+static int run_train(const cli_options *given)
 {
     cli_options options = *given;
     if (options.steps < 0) options.steps = 100;
@@ -575,29 +581,29 @@ static int run(const cli_options *given)
     const char *planned = getenv("TANDEM_PLAN");
     if (!options.plan && !options.model && planned && *planned) options.plan = planned;
     tandem_error error = {0};
-    cli_rank place;
-    cli_subject subject = {0};
-    const int joined = cli_rank_joined(&place, &error);
-    if (joined < 0 || check_options(&options, &error) != TANDEM_OK) return cli_fail(&error);
-    if (cli_subject_open(&subject, &options, &error) != TANDEM_OK) return cli_fail(&error);
+    cli_rank self;
+    cli_workload workload = {0};
+    const int joined = cli_rank_from_environment(&self, &error);
+    if (joined < 0 || check_training_options(&options, &error) != TANDEM_OK) return cli_fail(&error);
+    if (cli_workload_open(&workload, &options, &error) != TANDEM_OK) return cli_fail(&error);
     int code = 0;
     if (!joined) {
-        if (check(&subject, &options, &error) != TANDEM_OK)
+        if (check_training(&workload, &options, &error) != TANDEM_OK)
             code = cli_fail(&error);
         else
-            code = cli_ranks_start(tandem_cluster_n_rank(&subject.cluster), &options);
-        cli_subject_close(&subject);
+            code = cli_ranks_start(tandem_cluster_n_rank(&workload.cluster), &options);
+        cli_workload_close(&workload);
         return code;
     }
-    if (place.rank == 0)
-        cli_note_loss_scale(&options, subject.plan, subject.graph[0], subject.loss_scale, "add");
-    training t = {.options = &options, .subject = &subject, .log = {.file = -1}};
-    if (train(&t, &place, &error) != TANDEM_OK)
-        code = cli_fail_as(place.rank, &error);
-    else if (place.rank == 0)
-        code = options.json ? print_json(&t) : print_text(&t);
-    release(&t);
-    cli_subject_close(&subject);
+    if (self.rank == 0)
+        cli_note_loss_scale(&options, workload.plan, workload.graph[0], workload.loss_scale, "add");
+    train_context t = {.options = &options, .workload = &workload, .log = {.file = -1}};
+    if (train_as_rank(&t, &self, &error) != TANDEM_OK)
+        code = cli_fail_on_rank(self.rank, &error);
+    else if (self.rank == 0)
+        code = options.json ? print_train_json(&t) : print_train_text(&t);
+    release_training(&t);
+    cli_workload_close(&workload);
     return code;
 }
 
@@ -618,7 +624,7 @@ static const int options[] = {OPTION_PLAN,       OPTION_MODEL,
                               OPTION_CLIP,       OPTION_LABEL_SMOOTHING,
                               OPTION_LOSS_SCALE, OPTION_INIT,
                               OPTION_EXPORT,     OPTION_ACCUMULATE,
-                              OPTION_RECOMPUTE,  OPTION_SCALING,
+                              OPTION_RECOMPUTE,  OPTION_AMAX,
                               OPTION_DB,         OPTION_QUIET,
                               OPTION_END};
 const cli_command command_train = {
@@ -660,5 +666,5 @@ const cli_command command_train = {
         "(LOCAL_RANK picks the core). Without --data, inputs are noise: good for timing only. With a dead "
         "rank the\n"
         "others stop with exit code 6; where the loss or a gradient is not finite, all stop with exit code 1.",
-    .run = run,
+    .run = run_train,
 };

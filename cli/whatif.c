@@ -10,22 +10,22 @@
 
 enum { ROWS = 10 /* of the workers, unless -v asks for all */ };
 
-static double ratio(int64_t a_ns, int64_t b_ns) { return b_ns > 0 ? (double)a_ns / (double)b_ns : 1; }
+static double time_ratio(int64_t a_ns, int64_t b_ns) { return b_ns > 0 ? (double)a_ns / (double)b_ns : 1; }
 
 /* By how much of the step it would be shorter. */
-static double gain(const tandem_whatif *whatif, int64_t without_ns)
+static double step_reduction(const tandem_whatif *whatif, int64_t without_ns)
 {
-    return 1 - ratio(without_ns, whatif->step_ns);
+    return 1 - time_ratio(without_ns, whatif->step_ns);
 }
 
 /* --- For people ----------------------------------------------------------------------------------------- */
 
-static void print_cause(const tandem_whatif *whatif)
+static void print_whatif_cause(const tandem_whatif *whatif)
 {
     const tandem_whatif_cause *const cause = &whatif->cause;
     char step[TANDEM_QUANTITY_TEXT], without[TANDEM_QUANTITY_TEXT];
-    const double all = 100 * gain(whatif, cause->without_ns),
-                 one = 100 * gain(whatif, cause->without_what_ns);
+    const double all = 100 * step_reduction(whatif, cause->without_ns),
+                 one = 100 * step_reduction(whatif, cause->without_what_ns);
     (void)tandem_quantity_print_ns(step, sizeof step, whatif->step_ns);
     (void)tandem_quantity_print_ns(without, sizeof without, cause->without_what_ns);
     if (whatif->step_ns <= whatif->ideal_ns)
@@ -43,29 +43,29 @@ static void print_cause(const tandem_whatif *whatif)
                all);
 }
 
-static int print_parts(const char *heading, const tandem_whatif_parts *parts, const tandem_whatif *whatif,
-                       int most)
+static int print_whatif_parts(const char *heading, const tandem_whatif_parts *parts,
+                              const tandem_whatif *whatif, int max_rows)
 {
     char with[TANDEM_QUANTITY_TEXT], without[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     if (parts->n == 0) return 0;
     cli_table_row(&table, "%s\t>ideal with it\t>slowdown\t>step without it\t>shorter by", heading);
-    for (int k = 0; k < parts->n && k < most; k++) {
+    for (int k = 0; k < parts->n && k < max_rows; k++) {
         const tandem_whatif_part *const part = &parts->part[k];
         cli_table_row(&table, "%s\t%s\t%.4f\t%s\t%.2f%%", part->name,
                       tandem_quantity_print_ns(with, sizeof with, part->with_ns),
-                      ratio(part->with_ns, whatif->ideal_ns),
+                      time_ratio(part->with_ns, whatif->ideal_ns),
                       tandem_quantity_print_ns(without, sizeof without, part->without_ns),
-                      100 * gain(whatif, part->without_ns));
+                      100 * step_reduction(whatif, part->without_ns));
     }
     putchar('\n');
     const int code = cli_table_print(&table);
-    if (parts->n > most) printf("… and %d more (-v)\n", parts->n - most);
+    if (parts->n > max_rows) printf("… and %d more (-v)\n", parts->n - max_rows);
     cli_table_free(&table);
     return code;
 }
 
-static int print_ranks(const tandem_whatif *whatif)
+static int print_whatif_ranks(const tandem_whatif *whatif)
 {
     char busy[TANDEM_QUANTITY_TEXT], exposed[TANDEM_QUANTITY_TEXT], wait[TANDEM_QUANTITY_TEXT],
         idle[TANDEM_QUANTITY_TEXT];
@@ -87,7 +87,7 @@ static int print_ranks(const tandem_whatif *whatif)
 }
 
 /* The critical path: how much of it is of which type; with -v, link by link. */
-static int print_path(const tandem_whatif *whatif, const cli_options *options)
+static int print_critical_path(const tandem_whatif *whatif, const cli_options *options)
 {
     char start[TANDEM_QUANTITY_TEXT], length[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
@@ -99,7 +99,7 @@ static int print_path(const tandem_whatif *whatif, const cli_options *options)
         for (int i = 0; i < whatif->n_critical; i++)
             if (strcmp(whatif->critical_path[i].what, what) == 0)
                 sum_ns += whatif->critical_path[i].end_ns - whatif->critical_path[i].start_ns;
-        if (sum_ns > 0) printf(", %s %.1f%%", what, 100 * ratio(sum_ns, whatif->step_ns));
+        if (sum_ns > 0) printf(", %s %.1f%%", what, 100 * time_ratio(sum_ns, whatif->step_ns));
     }
     putchar('\n');
     if (!options->verbose) return 0;
@@ -123,7 +123,7 @@ void whatif_print_negative(int64_t n)
                n == 1 ? "" : "s");
 }
 
-static void print_steps(const tandem_whatif *whatif)
+static void print_whatif_steps(const tandem_whatif *whatif)
 {
     char recorded[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], ideal[TANDEM_QUANTITY_TEXT];
     const tandem_whatif_step *worst = whatif->step;
@@ -137,48 +137,49 @@ static void print_steps(const tandem_whatif *whatif)
                                    : "not",
            tandem_quantity_print_ns(step, sizeof step, whatif->step_ns),
            tandem_quantity_print_ns(ideal, sizeof ideal, whatif->ideal_ns),
-           ratio(whatif->step_ns, whatif->ideal_ns));
+           time_ratio(whatif->step_ns, whatif->ideal_ns));
     whatif_print_negative(whatif->n_negative);
     if (whatif->n_step > 1)
         printf("longest: step %lld, %s, slowdown %.4f\n", (long long)worst->number,
                tandem_quantity_print_ns(step, sizeof step, worst->step_ns),
-               ratio(worst->step_ns, worst->ideal_ns));
+               time_ratio(worst->step_ns, worst->ideal_ns));
 }
 
-static int print_text(const tandem_whatif *whatif, const cli_options *options)
+static int print_whatif_text(const tandem_whatif *whatif, const cli_options *options)
 {
-    print_steps(whatif);
-    print_cause(whatif);
-    int code = print_path(whatif, options);
-    if (!code) code = print_ranks(whatif);
-    if (!code) code = print_parts("stage", &whatif->by_stage, whatif, whatif->by_stage.n);
-    if (!code) code = print_parts("operator type", &whatif->by_operator, whatif, whatif->by_operator.n);
+    print_whatif_steps(whatif);
+    print_whatif_cause(whatif);
+    int code = print_critical_path(whatif, options);
+    if (!code) code = print_whatif_ranks(whatif);
+    if (!code) code = print_whatif_parts("stage", &whatif->by_stage, whatif, whatif->by_stage.n);
     if (!code)
-        code = print_parts("data-parallel rank", &whatif->by_dp_rank, whatif,
-                           options->verbose ? whatif->by_dp_rank.n : ROWS);
+        code = print_whatif_parts("operator type", &whatif->by_operator, whatif, whatif->by_operator.n);
     if (!code)
-        code = print_parts(whatif->n_rank ? "rank" : "worker", &whatif->by_worker, whatif,
-                           options->verbose ? whatif->by_worker.n : ROWS);
+        code = print_whatif_parts("data-parallel rank", &whatif->by_dp_rank, whatif,
+                                  options->verbose ? whatif->by_dp_rank.n : ROWS);
+    if (!code)
+        code = print_whatif_parts(whatif->n_rank ? "rank" : "worker", &whatif->by_worker, whatif,
+                                  options->verbose ? whatif->by_worker.n : ROWS);
     return code;
 }
 
 /* --- JSON ----------------------------------------------------------------------------------------------- */
 
-static json_t *parts_json(const tandem_whatif_parts *parts, const tandem_whatif *whatif)
+static json_t *whatif_parts_json(const tandem_whatif_parts *parts, const tandem_whatif *whatif)
 {
     json_t *const rows = json_array();
     for (int k = 0; k < parts->n; k++) {
         const tandem_whatif_part *const part = &parts->part[k];
         json_array_append_new(rows, json_pack("{s:s,s:I,s:o,s:I,s:o}", "name", part->name, "with_ns",
                                               (json_int_t)part->with_ns, "slowdown",
-                                              cli_number(ratio(part->with_ns, whatif->ideal_ns)),
+                                              cli_json_number(time_ratio(part->with_ns, whatif->ideal_ns)),
                                               "without_ns", (json_int_t)part->without_ns, "gain",
-                                              cli_number(gain(whatif, part->without_ns))));
+                                              cli_json_number(step_reduction(whatif, part->without_ns))));
     }
     return rows;
 }
 
-static json_t *steps_json(const tandem_whatif *whatif)
+static json_t *whatif_steps_json(const tandem_whatif *whatif)
 {
     json_t *const steps = json_array();
     for (int k = 0; k < whatif->n_step; k++) {
@@ -187,12 +188,12 @@ static json_t *steps_json(const tandem_whatif *whatif)
                                                "recorded_ns", (json_int_t)step->recorded_ns, "step_ns",
                                                (json_int_t)step->step_ns, "ideal_step_ns",
                                                (json_int_t)step->ideal_ns, "slowdown",
-                                               cli_number(ratio(step->step_ns, step->ideal_ns))));
+                                               cli_json_number(time_ratio(step->step_ns, step->ideal_ns))));
     }
     return steps;
 }
 
-static json_t *ranks_json(const tandem_whatif *whatif)
+static json_t *whatif_ranks_json(const tandem_whatif *whatif)
 {
     json_t *const ranks = json_array();
     for (int k = 0; k < whatif->n_rank; k++) {
@@ -205,7 +206,7 @@ static json_t *ranks_json(const tandem_whatif *whatif)
     return ranks;
 }
 
-static json_t *path_json(const tandem_whatif *whatif)
+static json_t *critical_path_json(const tandem_whatif *whatif)
 {
     json_t *const links = json_array();
     for (int k = 0; k < whatif->n_critical; k++) {
@@ -217,9 +218,9 @@ static json_t *path_json(const tandem_whatif *whatif)
     return links;
 }
 
-static int print_json(const tandem_whatif *whatif)
+static int print_whatif_json(const tandem_whatif *whatif)
 {
-    json_t *const object = cli_json("whatif");
+    json_t *const object = cli_json_new("whatif");
     json_object_set_new(object, "recording",
                         json_string(whatif->n_critical ? "chakra"
                                     : whatif->n_rank   ? "tandem"
@@ -227,7 +228,7 @@ static int print_json(const tandem_whatif *whatif)
     json_object_set_new(object, "workers", json_integer(whatif->n_worker));
     json_object_set_new(object, "operators", json_integer(whatif->n_op));
     json_object_set_new(object, "negative_durations", json_integer(whatif->n_negative));
-    json_object_set_new(object, "slowdown", cli_number(ratio(whatif->step_ns, whatif->ideal_ns)));
+    json_object_set_new(object, "slowdown", cli_json_number(time_ratio(whatif->step_ns, whatif->ideal_ns)));
     json_object_set_new(object, "recorded_ns", json_integer(whatif->recorded_ns));
     json_object_set_new(object, "step_ns", json_integer(whatif->step_ns));
     json_object_set_new(object, "ideal_step_ns", json_integer(whatif->ideal_ns));
@@ -235,21 +236,21 @@ static int print_json(const tandem_whatif *whatif)
                         json_pack("{s:s,s:s,s:I,s:I,s:o}", "who", whatif->cause.who, "what",
                                   whatif->cause.what, "without_ns", (json_int_t)whatif->cause.without_ns,
                                   "without_what_ns", (json_int_t)whatif->cause.without_what_ns, "gain",
-                                  cli_number(gain(whatif, whatif->cause.without_ns))));
-    json_object_set_new(object, "by_operator", parts_json(&whatif->by_operator, whatif));
-    json_object_set_new(object, "by_stage", parts_json(&whatif->by_stage, whatif));
-    json_object_set_new(object, "by_dp_rank", parts_json(&whatif->by_dp_rank, whatif));
-    json_object_set_new(object, "by_worker", parts_json(&whatif->by_worker, whatif));
-    if (whatif->n_rank) json_object_set_new(object, "ranks", ranks_json(whatif));
-    if (whatif->n_critical) json_object_set_new(object, "critical_path", path_json(whatif));
-    json_object_set_new(object, "steps", steps_json(whatif));
+                                  cli_json_number(step_reduction(whatif, whatif->cause.without_ns))));
+    json_object_set_new(object, "by_operator", whatif_parts_json(&whatif->by_operator, whatif));
+    json_object_set_new(object, "by_stage", whatif_parts_json(&whatif->by_stage, whatif));
+    json_object_set_new(object, "by_dp_rank", whatif_parts_json(&whatif->by_dp_rank, whatif));
+    json_object_set_new(object, "by_worker", whatif_parts_json(&whatif->by_worker, whatif));
+    if (whatif->n_rank) json_object_set_new(object, "ranks", whatif_ranks_json(whatif));
+    if (whatif->n_critical) json_object_set_new(object, "critical_path", critical_path_json(whatif));
+    json_object_set_new(object, "steps", whatif_steps_json(whatif));
     return cli_print_json(object);
 }
 
 /* --- The command ---------------------------------------------------------------------------------------- */
 
-static tandem_status analyse(tandem_whatif **whatif, tandem_trace_format format, const cli_options *options,
-                             tandem_error *error)
+static tandem_status analyse_recording(tandem_whatif **whatif, tandem_trace_format format,
+                                       const cli_options *options, tandem_error *error)
 {
     tandem_pipeline_trace *pipeline = NULL;
     const char *const path = options->word[0];
@@ -262,32 +263,32 @@ static tandem_status analyse(tandem_whatif **whatif, tandem_trace_format format,
     return status;
 }
 
-static int run(const cli_options *options)
+static int run_whatif(const cli_options *options)
 {
     tandem_error error = {0};
     tandem_whatif *whatif = NULL;
     tandem_trace_format format = TANDEM_TRACE_FORMAT_PIPELINE_CSV;
-    if (options->n_word == 0) return cli_refuse(TANDEM_USAGE, "say which trace: tandem whatif TRACE");
+    if (options->n_word == 0) return cli_fail_with(TANDEM_USAGE, "say which trace: tandem whatif TRACE");
     const size_t n = options->trace ? strlen(options->trace) : 0;
     if (n > 3 && strcmp(options->trace + n - 3, ".et") == 0)
-        return cli_refuse(TANDEM_USAGE, "--trace: the step and its ideal are written as JSON, not as '%s'",
-                          options->trace);
+        return cli_fail_with(TANDEM_USAGE, "--trace: the step and its ideal are written as JSON, not as '%s'",
+                             options->trace);
     tandem_status status = tandem_trace_format_detect(&format, options->word[0], &error);
     if (status != TANDEM_OK) return cli_fail(&error);
     if (format == TANDEM_TRACE_FORMAT_TORCH) return whatif_torch(options);
     if (options->n_word > 1 && format != TANDEM_TRACE_FORMAT_CHAKRA)
-        return cli_refuse(TANDEM_USAGE,
-                          "'%s' holds all ranks, so it stands alone; several files are of the PyTorch "
-                          "profiler or of Chakra, one a rank",
-                          options->word[0]);
-    status = analyse(&whatif, format, options, &error);
+        return cli_fail_with(TANDEM_USAGE,
+                             "'%s' holds all ranks, so it stands alone; several files are of the PyTorch "
+                             "profiler or of Chakra, one a rank",
+                             options->word[0]);
+    status = analyse_recording(&whatif, format, options, &error);
     int code = 0;
     if (status != TANDEM_OK)
         code = cli_fail(&error);
     else if (options->json)
-        code = print_json(whatif);
+        code = print_whatif_json(whatif);
     else if (!options->trace || strcmp(options->trace, "-") != 0)
-        code = print_text(whatif, options);
+        code = print_whatif_text(whatif, options);
     tandem_whatif_close(whatif);
     return code;
 }
@@ -319,5 +320,5 @@ const cli_command command_whatif = {
         "is refused, and so\n"
         "are pipes and devices. Durations below 0, down to -10 ms, come from clocks that differ: they are "
         "taken as 0 and counted.",
-    .run = run,
+    .run = run_whatif,
 };

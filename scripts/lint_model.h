@@ -15,7 +15,7 @@
 
 #ifdef TANDEM_LINT_CLI
 #include "cli/cli.h"
-#define cli_refuse(status, ...) (cli_refuse((status), __VA_ARGS__), 1)
+#define cli_fail_with(status, ...) (cli_fail_with((status), __VA_ARGS__), 1)
 #define cli_fail(error) (cli_fail(error), 1)
 #endif
 

@@ -60,7 +60,7 @@ function learn(text,   parts, n, k, key, rest) {
             members[key] = members[key] " " substr(rest, RSTART + 9, RLENGTH - 9)
             rest = substr(rest, RSTART + RLENGTH)
         }
-        if (match(rest, /take_[a-z]+\(/)) members[key] = members[key] " " substr(rest, RSTART + 5, RLENGTH - 6)
+        if (match(rest, /set_[a-z]+_option\(/)) members[key] = members[key] " " substr(rest, RSTART + 4, RLENGTH - 12)
     }
 }
 
@@ -124,12 +124,12 @@ function check(who, start, text,   parts, n, k, pair, i) {
 END {
     for (pair in body) {
         split(pair, parts, SUBSEP)
-        if (parts[1] == "options.c" && parts[2] ~ /^(text_of|flag_of|count_of|take_value)$/) learn(body[pair])
+        if (parts[1] == "options.c" && parts[2] ~ /^(text_option|flag_option|count_option|set_option_value)$/) learn(body[pair])
     }
     for (pair in body) {
         split(pair, parts, SUBSEP)
         if (body[pair] ~ /^const cli_command command_/)
-            check(substr(parts[2], 9), parts[1] SUBSEP "run", body[parts[1], "options"] " " of_every)
+            check(substr(parts[2], 9), parts[1] SUBSEP "run_" substr(parts[2], 9), body[parts[1], "options"] " " of_every)
         else if (parts[1] == "bench.c" && parts[2] ~ /^of_/) {
             kind = "bench_" substr(parts[2], 4)
             check(kind, owner[kind] SUBSEP kind " bench.c" SUBSEP "bench_print", body[pair])

@@ -1,4 +1,4 @@
-/* scratch_store.c: files that a command makes for itself, in the working directory, and removes, also where a
+/* scratch_files.c: files that a command makes for itself, in the working directory, and removes, also where a
  * signal asks it to end meanwhile. */
 #include <errno.h>
 #include <signal.h>
@@ -9,35 +9,35 @@
 
 #include "cli/cli.h"
 
-enum { MOST_FILES = 16, NAME_BYTES = CLI_SCRATCH_STORE + 8 };
-static char doomed[MOST_FILES][NAME_BYTES]; /* "" = free */
+enum { MAX_FILES = 16, NAME_BYTES = CLI_SCRATCH_STORE + 8 };
+static char scratch_path[MAX_FILES][NAME_BYTES]; /* "" = free */
 
-static void remove_and_end(int number)
+static void remove_scratch_files(int number)
 {
-    for (int k = 0; k < MOST_FILES; k++)
-        if (doomed[k][0]) (void)unlink(doomed[k]);
+    for (int k = 0; k < MAX_FILES; k++)
+        if (scratch_path[k][0]) (void)unlink(scratch_path[k]);
     (void)signal(number, SIG_DFL);
     (void)raise(number);
 }
 
 /* A signal that is ignored (nohup) stays so, and who else heeds one hands it on when done (ranks.c). */
-static void heed_end(void)
+static void catch_removal_signals(void)
 {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t k = 0; k < sizeof ends / sizeof *ends; k++) {
         struct sigaction now;
         if (sigaction(ends[k], NULL, &now) != 0 || now.sa_handler != SIG_DFL) continue;
-        now = (struct sigaction){.sa_handler = remove_and_end};
+        now = (struct sigaction){.sa_handler = remove_scratch_files};
         (void)sigaction(ends[k], &now, NULL);
     }
 }
 
 void cli_scratch_file_add(const char *path)
 {
-    heed_end();
-    for (int k = 0; k < MOST_FILES; k++)
-        if (!doomed[k][0]) {
-            (void)snprintf(doomed[k], NAME_BYTES, "%s", path);
+    catch_removal_signals();
+    for (int k = 0; k < MAX_FILES; k++)
+        if (!scratch_path[k][0]) {
+            (void)snprintf(scratch_path[k], NAME_BYTES, "%s", path);
             return;
         }
 }
@@ -45,8 +45,8 @@ void cli_scratch_file_add(const char *path)
 void cli_scratch_file_remove(const char *path)
 {
     (void)unlink(path);
-    for (int k = 0; k < MOST_FILES; k++)
-        if (strcmp(doomed[k], path) == 0) doomed[k][0] = '\0';
+    for (int k = 0; k < MAX_FILES; k++)
+        if (strcmp(scratch_path[k], path) == 0) scratch_path[k][0] = '\0';
 }
 
 static const char *const suffix[] = {"", "-wal", "-shm", "-journal"};

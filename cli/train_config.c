@@ -1,4 +1,4 @@
-#include "cli/recipe.h"
+#include "cli/train_config.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -13,11 +13,11 @@ static const char *const schedule_name[N_SCHEDULE] = {"constant", "cosine", "lin
 
 /* --- From the command line ------------------------------------------------------------------------------ */
 
-static tandem_status find_schedule(schedule *out, const char *name, tandem_error *error)
+static tandem_status find_schedule(rate_schedule *out, const char *name, tandem_error *error)
 {
     for (int k = 0; k < N_SCHEDULE; k++)
         if (strcmp(schedule_name[k], name) == 0) {
-            *out = (schedule)k;
+            *out = (rate_schedule)k;
             return TANDEM_OK;
         }
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
@@ -25,8 +25,8 @@ static tandem_status find_schedule(schedule *out, const char *name, tandem_error
                             tandem_nearest_hint(name, schedule_name, N_SCHEDULE).text);
 }
 
-static tandem_status not_of(const tandem_graph *graph, const char *option, const char *instead,
-                            tandem_error *error)
+static tandem_status fail_wrong_optimizer(const tandem_graph *graph, const char *option, const char *instead,
+                                          tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_USAGE, "model '%s' is trained by %s, which has no %s; it has %s",
                             graph->model, tandem_optimizer_name(graph->optimizer.kind), option, instead);
@@ -48,17 +48,17 @@ static tandem_status set_betas(tandem_optimizer_options *o, const char *text, ta
     return TANDEM_OK;
 }
 
-static tandem_status set_optimizer(tandem_optimizer_options *o, const tandem_graph *graph,
-                                   const cli_options *options, tandem_error *error)
+static tandem_status set_optimizer_options(tandem_optimizer_options *o, const tandem_graph *graph,
+                                           const cli_options *options, tandem_error *error)
 {
     if (options->rate >= 0) o->rate = (float)options->rate;
     if (options->decay >= 0) o->decay = (float)options->decay;
     if (options->momentum >= 0) {
-        if (o->kind != TANDEM_SGD) return not_of(graph, "--momentum", "--betas", error);
+        if (o->kind != TANDEM_SGD) return fail_wrong_optimizer(graph, "--momentum", "--betas", error);
         o->momentum = (float)options->momentum;
     }
     if (!options->betas) return TANDEM_OK;
-    if (o->kind != TANDEM_ADAMW) return not_of(graph, "--betas", "--momentum", error);
+    if (o->kind != TANDEM_ADAMW) return fail_wrong_optimizer(graph, "--betas", "--momentum", error);
     return set_betas(o, options->betas, error);
 }
 
@@ -82,11 +82,11 @@ static tandem_status check_no_decay(const tandem_graph *graph, const char *patte
     return TANDEM_OK;
 }
 
-tandem_status recipe_open(recipe *out, const tandem_graph *graph, const cli_options *options,
-                          tandem_error *error)
+tandem_status train_config_open(train_config *out, const tandem_graph *graph, const cli_options *options,
+                                tandem_error *error)
 {
-    recipe r = {.optimizer = graph->optimizer, .warmup = options->warmup, .steps = options->steps};
-    tandem_status status = set_optimizer(&r.optimizer, graph, options, error);
+    train_config r = {.optimizer = graph->optimizer, .warmup = options->warmup, .steps = options->steps};
+    tandem_status status = set_optimizer_options(&r.optimizer, graph, options, error);
     if (status == TANDEM_OK && options->no_decay) status = check_no_decay(graph, options->no_decay, error);
     if (status == TANDEM_OK && options->schedule)
         status = find_schedule(&r.schedule, options->schedule, error);
@@ -100,14 +100,14 @@ tandem_status recipe_open(recipe *out, const tandem_graph *graph, const cli_opti
 
 /* --- The learning rate ---------------------------------------------------------------------------------- */
 
-float recipe_rate(const recipe *r, int64_t s)
+float train_config_rate(const train_config *r, int64_t s)
 {
     const double highest = (double)r->optimizer.rate;
-    const double behind = (double)(s - r->warmup), whole = (double)(r->steps - r->warmup);
+    const double after_warmup = (double)(s - r->warmup), whole = (double)(r->steps - r->warmup);
     if (s < r->warmup) return (float)(highest * (double)(s + 1) / (double)r->warmup);
     switch (r->schedule) {
-    case SCHEDULE_COSINE: return (float)(highest * 0.5 * (1 + cos(M_PI * behind / whole)));
-    case SCHEDULE_LINEAR: return (float)(highest * (whole - behind) / whole);
+    case SCHEDULE_COSINE: return (float)(highest * 0.5 * (1 + cos(M_PI * after_warmup / whole)));
+    case SCHEDULE_LINEAR: return (float)(highest * (whole - after_warmup) / whole);
     case SCHEDULE_STEP:
         if (4 * s >= 3 * r->steps) return (float)(highest / 100);
         return 2 * s >= r->steps ? (float)(highest / 10) : r->optimizer.rate;
@@ -117,7 +117,8 @@ float recipe_rate(const recipe *r, int64_t s)
 
 /* --- As text -------------------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void append_config(char *text, size_t size, const char *format,
+                                                                ...)
 {
     const size_t used = strlen(text);
     va_list arguments;
@@ -127,31 +128,32 @@ __attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, c
 }
 
 /* How many operators have which precision over all classes, and FNV-1a over which one has which. */
-static void add_precisions(char *text, size_t size, const cli_subject *subject)
+static void append_precisions(char *text, size_t size, const cli_workload *workload)
 {
     int64_t count[TANDEM_N_PRECISION] = {0};
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (int c = 0; c < subject->cluster.n_class; c++)
-        for (int i = 0; i < subject->graph[c]->n_op; i++) {
-            if (tandem_op_row_get(subject->graph[c]->op[i].kind)->op_class != TANDEM_ADJUSTABLE) continue;
-            const tandem_precision precision = subject->plan->precision[c][i];
+    for (int c = 0; c < workload->cluster.n_class; c++)
+        for (int i = 0; i < workload->graph[c]->n_op; i++) {
+            if (tandem_op_row_get(workload->graph[c]->op[i].kind)->op_class != TANDEM_ADJUSTABLE) continue;
+            const tandem_precision precision = workload->plan->precision[c][i];
             count[precision]++;
             for (const char *at = tandem_precision_get(precision)->name; *at; at++)
                 hash = (hash ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
             hash = (hash ^ ',') * UINT64_C(0x100000001b3);
         }
-    add(text, size, "precisions:");
+    append_config(text, size, "precisions:");
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         if (count[p])
-            add(text, size, " %" PRId64 " %s,", count[p], tandem_precision_get((tandem_precision)p)->name);
-    add(text, size, " hash %016" PRIx64 "\n", hash);
+            append_config(text, size, " %" PRId64 " %s,", count[p],
+                          tandem_precision_get((tandem_precision)p)->name);
+    append_config(text, size, " hash %016" PRIx64 "\n", hash);
 }
 
-void recipe_print(char *text, size_t size, const recipe *r, const cli_subject *subject,
-                  const cli_options *options)
+void train_config_print(char *text, size_t size, const train_config *r, const cli_workload *workload,
+                        const cli_options *options)
 {
     const tandem_optimizer_options *o = &r->optimizer;
-    tandem_cluster cluster = subject->cluster;
+    tandem_cluster cluster = workload->cluster;
     cluster.link_bytes_per_s = cluster.node.bytes_per_s =
         0; /* what is left is what the numbers depend on: devices, ranks, batches */
     for (int c = 0; c < cluster.n_class; c++)
@@ -160,31 +162,37 @@ void recipe_print(char *text, size_t size, const recipe *r, const cli_subject *s
     char ranks[1024];
     tandem_cluster_print(ranks, sizeof ranks, &cluster);
     text[0] = '\0';
-    add(text, size, "seed: %" PRIu64 "\ndata: %s\n", options->seed, options->data ? options->data : "noise");
-    add(text, size, "ranks: %s\n", ranks);
-    add_precisions(text, size, subject);
-    if (subject->plan->step.scaling.window > 0)
-        add(text, size, "scaling: %s\n",
-            tandem_cast_scaling_print((char[TANDEM_CAST_SCALING_TEXT]){""}, subject->plan->step.scaling));
-    if (subject->plan->step.n_micro > 1) add(text, size, "micro-steps: %d\n", subject->plan->step.n_micro);
-    if (options->bucket_bytes) add(text, size, "buckets: %" PRIu64 " bytes\n", options->bucket_bytes);
-    add(text, size, "optimizer: %s, weight decay %.9g, ", tandem_optimizer_name(o->kind), (double)o->decay);
+    append_config(text, size, "seed: %" PRIu64 "\ndata: %s\n", options->seed,
+                  options->data ? options->data : "noise");
+    append_config(text, size, "ranks: %s\n", ranks);
+    append_precisions(text, size, workload);
+    if (workload->plan->step.scaling.window > 0)
+        append_config(
+            text, size, "scaling: %s\n",
+            tandem_cast_scaling_print((char[TANDEM_CAST_SCALING_TEXT]){""}, workload->plan->step.scaling));
+    if (workload->plan->step.n_micro > 1)
+        append_config(text, size, "micro-steps: %d\n", workload->plan->step.n_micro);
+    if (options->bucket_bytes)
+        append_config(text, size, "buckets: %" PRIu64 " bytes\n", options->bucket_bytes);
+    append_config(text, size, "optimizer: %s, weight decay %.9g, ", tandem_optimizer_name(o->kind),
+                  (double)o->decay);
     if (o->kind == TANDEM_SGD)
-        add(text, size, "momentum %.9g\n", (double)o->momentum);
+        append_config(text, size, "momentum %.9g\n", (double)o->momentum);
     else
-        add(text, size, "betas %.9g and %.9g\n", (double)o->beta1, (double)o->beta2);
-    if (options->no_decay) add(text, size, "without weight decay: %.200s\n", options->no_decay);
-    if (options->clip > 0) add(text, size, "gradients clipped to: %.9g\n", options->clip);
-    if (options->label_smoothing > 0) add(text, size, "label smoothing: %.9g\n", options->label_smoothing);
-    if (subject->loss_scale > 0) add(text, size, "loss scale: %.9g\n", subject->loss_scale);
-    if (subject->loss_scale < 0) add(text, size, "loss scale: dynamic\n");
-    add(text, size, "learning rate: %.9g, %s", (double)o->rate, schedule_name[r->schedule]);
-    if (r->schedule != SCHEDULE_CONSTANT) add(text, size, " over %" PRId64 " steps", r->steps);
-    add(text, size, ", warm-up %" PRId64 "\n", r->warmup);
+        append_config(text, size, "betas %.9g and %.9g\n", (double)o->beta1, (double)o->beta2);
+    if (options->no_decay) append_config(text, size, "without weight decay: %.200s\n", options->no_decay);
+    if (options->clip > 0) append_config(text, size, "gradients clipped to: %.9g\n", options->clip);
+    if (options->label_smoothing > 0)
+        append_config(text, size, "label smoothing: %.9g\n", options->label_smoothing);
+    if (workload->loss_scale > 0) append_config(text, size, "loss scale: %.9g\n", workload->loss_scale);
+    if (workload->loss_scale < 0) append_config(text, size, "loss scale: dynamic\n");
+    append_config(text, size, "learning rate: %.9g, %s", (double)o->rate, schedule_name[r->schedule]);
+    if (r->schedule != SCHEDULE_CONSTANT) append_config(text, size, " over %" PRId64 " steps", r->steps);
+    append_config(text, size, ", warm-up %" PRId64 "\n", r->warmup);
 }
 
 /* The line of `text` that begins like `line`, up to its colon; NULL where there is none. */
-static const char *line_like(const char *text, const char *line)
+static const char *find_line_of_key(const char *text, const char *line)
 {
     const size_t n = strcspn(line, ":\n") + 1;
     while (*text && strncmp(text, line, n) != 0) {
@@ -194,10 +202,10 @@ static const char *line_like(const char *text, const char *line)
     return *text ? text : NULL;
 }
 
-void recipe_note_changes(const cli_options *options, const char *before, const char *now)
+void train_config_note_changes(const cli_options *options, const char *before, const char *now)
 {
     for (const char *line = now; *line;) {
-        const char *old = line_like(before, line);
+        const char *old = find_line_of_key(before, line);
         const int n = (int)strcspn(line, "\n"), n_old = old ? (int)strcspn(old, "\n") : 0;
         if (!old || n != n_old || strncmp(line, old, (size_t)n) != 0)
             cli_note(options, "not as before: %.*s; it was %.*s", n, line, n_old, old ? old : "");

@@ -1,4 +1,4 @@
-/* subject.c: what most commands are about: a model at the batch of every class of a cluster, and a plan for
+/* workload.c: what most commands are about: a model at the batch of every class of a cluster, and a plan for
  * it. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,8 @@
 
 enum { LIST_TEXT = 512 };
 
-static tandem_status read_cluster(tandem_cluster *cluster, const cli_options *options, tandem_error *error)
+static tandem_status read_workload_cluster(tandem_cluster *cluster, const cli_options *options,
+                                           tandem_error *error)
 {
     if (options->cluster && options->device)
         return tandem_error_set(error, TANDEM_USAGE,
@@ -25,35 +26,36 @@ static tandem_status read_cluster(tandem_cluster *cluster, const cli_options *op
     return tandem_cluster_parse(cluster, text, error);
 }
 
-static tandem_status make_class_uniform(cli_subject *subject, int c, const char *word, uint64_t seed,
-                                        tandem_error *error)
+static tandem_status set_class_uniform(cli_workload *workload, int c, const char *word, uint64_t seed,
+                                       tandem_error *error)
 {
     tandem_precision precision;
     if (strcmp(word, "drawn") == 0)
-        return tandem_plan_random(subject->plan, subject->graph[c], c,
-                                  subject->cluster.classes[c].device.precisions, seed, error);
+        return tandem_plan_random(workload->plan, workload->graph[c], c,
+                                  workload->cluster.classes[c].device.precisions, seed, error);
     const tandem_status status = tandem_precision_find(&precision, word, error);
-    return status == TANDEM_OK ? tandem_plan_uniform(subject->plan, subject->graph[c], c, precision, error)
+    return status == TANDEM_OK ? tandem_plan_uniform(workload->plan, workload->graph[c], c, precision, error)
                                : status;
 }
 
-static tandem_status make_uniform(cli_subject *subject, const char *uniform, uint64_t seed,
-                                  tandem_error *error)
+static tandem_status set_uniform_plan(cli_workload *workload, const char *uniform, uint64_t seed,
+                                      tandem_error *error)
 {
-    for (int c = 0; c < subject->cluster.n_class; c++) {
+    for (int c = 0; c < workload->cluster.n_class; c++) {
         char word[64];
-        if (!tandem_list_word(word, sizeof word, uniform, c, subject->cluster.n_class))
+        if (!tandem_list_word(word, sizeof word, uniform, c, workload->cluster.n_class))
             return tandem_error_set(error, TANDEM_USAGE,
                                     "--uniform '%s' does not fit %d classes: give one precision for all, or "
                                     "one for each",
-                                    uniform, subject->cluster.n_class);
-        const tandem_status status = make_class_uniform(subject, c, word, seed, error);
+                                    uniform, workload->cluster.n_class);
+        const tandem_status status = set_class_uniform(workload, c, word, seed, error);
         if (status != TANDEM_OK) return status;
     }
     return TANDEM_OK;
 }
 
-static tandem_status open_planned(cli_subject *subject, const cli_options *options, tandem_error *error)
+static tandem_status open_plan_workload(cli_workload *workload, const cli_options *options,
+                                        tandem_error *error)
 {
     tandem_graph *read = NULL;
     const char *second = options->cluster                          ? "--cluster"
@@ -66,38 +68,39 @@ static tandem_status open_planned(cli_subject *subject, const cli_options *optio
             error, TANDEM_USAGE,
             "--plan and %s contradict each other: a plan says its ranks, batches and precisions itself",
             second);
-    tandem_status status = tandem_plan_read(&subject->plan, &read, options->plan, error);
+    tandem_status status = tandem_plan_read(&workload->plan, &read, options->plan, error);
     tandem_graph_close(read);
     if (status != TANDEM_OK) return status;
-    subject->cluster = subject->plan->cluster;
-    status = tandem_cluster_fill_defaults(&subject->cluster, 0, options->memory, error);
+    workload->cluster = workload->plan->cluster;
+    status = tandem_cluster_fill_defaults(&workload->cluster, 0, options->memory, error);
     /* a plan names its model; where one is given too, they must be the same */
-    const char *model = options->model ? options->model : subject->plan->model;
+    const char *model = options->model ? options->model : workload->plan->model;
     if (status == TANDEM_OK)
-        status = tandem_cluster_open_graphs(subject->graph, &subject->cluster, model, error);
-    return status == TANDEM_OK ? tandem_plan_check(subject->plan, subject->graph[0], error) : status;
+        status = tandem_cluster_open_graphs(workload->graph, &workload->cluster, model, error);
+    return status == TANDEM_OK ? tandem_plan_check(workload->plan, workload->graph[0], error) : status;
 }
 
-static tandem_status open_named(cli_subject *subject, const cli_options *options, tandem_error *error)
+static tandem_status open_model_workload(cli_workload *workload, const cli_options *options,
+                                         tandem_error *error)
 {
     if (!options->model)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "say which model: --model vit_tiny (tandem list models), or --plan FILE");
-    tandem_status status = read_cluster(&subject->cluster, options, error);
+    tandem_status status = read_workload_cluster(&workload->cluster, options, error);
     if (status == TANDEM_OK)
-        status = tandem_cluster_fill_defaults(&subject->cluster, options->batch, options->memory, error);
+        status = tandem_cluster_fill_defaults(&workload->cluster, options->batch, options->memory, error);
     if (status == TANDEM_OK)
-        status = tandem_cluster_open_graphs(subject->graph, &subject->cluster, options->model, error);
-    char name[sizeof subject->plan->name];
+        status = tandem_cluster_open_graphs(workload->graph, &workload->cluster, options->model, error);
+    char name[sizeof workload->plan->name];
     (void)snprintf(name, sizeof name, "uniform %s", options->uniform ? options->uniform : "fp32");
     if (status == TANDEM_OK)
-        status = tandem_plan_open(&subject->plan, subject->graph[0], &subject->cluster, name, error);
+        status = tandem_plan_open(&workload->plan, workload->graph[0], &workload->cluster, name, error);
     if (status == TANDEM_OK && options->uniform)
-        status = make_uniform(subject, options->uniform, options->seed, error);
+        status = set_uniform_plan(workload, options->uniform, options->seed, error);
     return status;
 }
 
-tandem_status cli_exchange_choose(int *over_network, tandem_error *error)
+tandem_status cli_choose_transport(int *over_network, tandem_error *error)
 {
     const char *exchange = getenv("TANDEM_EXCHANGE");
     const int is_network = exchange && strcmp(exchange, "network") == 0;
@@ -112,31 +115,34 @@ tandem_status cli_exchange_choose(int *over_network, tandem_error *error)
 }
 
 /* A plan's file may ask for more: it is cut as far as it can be. */
-static tandem_status check_segments(int n_recompute_segment, const tandem_graph *graph, tandem_error *error)
+static tandem_status check_recompute_segments(int n_recompute_segment, const tandem_graph *graph,
+                                              tandem_error *error)
 {
     tandem_step *step = NULL;
     tandem_status status =
         n_recompute_segment > 1 ? tandem_step_open(&step, graph, TANDEM_F32, 0, error) : TANDEM_OK;
-    const int most = step ? tandem_step_max_segments(step) : n_recompute_segment;
-    if (n_recompute_segment > most)
+    const int max = step ? tandem_step_max_segments(step) : n_recompute_segment;
+    if (n_recompute_segment > max)
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "--recompute %d: model %s falls into %d segments at most; give 1 to %d, or "
                                   "sqrt",
-                                  n_recompute_segment, graph->model, most, most);
+                                  n_recompute_segment, graph->model, max, max);
     tandem_step_close(step);
     return status;
 }
 
-tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error)
+tandem_status cli_workload_open(cli_workload *workload, const cli_options *options, tandem_error *error)
 {
-    cli_subject made = {0};
+    cli_workload made = {0};
     int over_network = 0;
-    tandem_status status = cli_exchange_choose(&over_network, error);
+    tandem_status status = cli_choose_transport(&over_network, error);
     if (status == TANDEM_OK)
-        status = options->plan ? open_planned(&made, options, error) : open_named(&made, options, error);
-    if (status == TANDEM_OK) status = check_segments(options->step.n_recompute_segment, made.graph[0], error);
+        status = options->plan ? open_plan_workload(&made, options, error)
+                               : open_model_workload(&made, options, error);
+    if (status == TANDEM_OK)
+        status = check_recompute_segments(options->step.n_recompute_segment, made.graph[0], error);
     if (status != TANDEM_OK) {
-        cli_subject_close(&made);
+        cli_workload_close(&made);
         return status;
     }
     made.cluster.over_network = over_network;
@@ -146,12 +152,12 @@ tandem_status cli_subject_open(cli_subject *subject, const cli_options *options,
     if (options->step.scaling.window) made.plan->step.scaling = options->step.scaling;
     made.loss_scale = options->loss_scale != 0 ? options->loss_scale : made.plan->loss_scale;
     made.plan->step.with_norm = options->clip > 0 || made.loss_scale != 0;
-    *subject = made;
+    *workload = made;
     return TANDEM_OK;
 }
 
 /* Whether a backward product of a precision reads its gradient in f16 on a device. */
-static int reads_f16(const tandem_device *device, tandem_precision precision)
+static int has_f16_gradients(const tandem_device *device, tandem_precision precision)
 {
     const tandem_dtype dgrad = tandem_precision_get(precision)->dgrad,
                        wgrad = tandem_precision_get(precision)->wgrad;
@@ -159,29 +165,29 @@ static int reads_f16(const tandem_device *device, tandem_precision precision)
            (device->amp_dtype == TANDEM_F16 && (dgrad == TANDEM_AMP || wgrad == TANDEM_AMP));
 }
 
-int cli_gradients_in_f16(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size)
+int cli_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size)
 {
-    int most = 0;
+    int max = 0;
     if (size > 0) where[0] = '\0';
     for (int c = 0; c < plan->cluster.n_class; c++) {
         const tandem_device *device = &plan->cluster.classes[c].device;
         const size_t used = size > 0 ? strlen(where) : 0;
         int n = 0;
         for (int op = 0; op < plan->n_op; op++)
-            n += graph->op[op].needs_gradient && reads_f16(device, plan->precision[c][op]);
+            n += graph->op[op].needs_gradient && has_f16_gradients(device, plan->precision[c][op]);
         if (n > 0 && size > 0)
             (void)snprintf(where + used, size - used, "%s%s", used ? ", " : "", device->name);
-        if (n > most) most = n;
+        if (n > max) max = n;
     }
-    return most;
+    return max;
 }
 
-int cli_may_have_gradients_in_f16(const tandem_cluster *cluster)
+int cli_may_have_f16_gradients(const tandem_cluster *cluster)
 {
     for (int c = 0; c < cluster->n_class; c++)
         for (int p = 0; p < TANDEM_N_PRECISION; p++)
             if (cluster->classes[c].device.precisions >> p & 1 &&
-                reads_f16(&cluster->classes[c].device, (tandem_precision)p))
+                has_f16_gradients(&cluster->classes[c].device, (tandem_precision)p))
                 return 1;
     return 0;
 }
@@ -190,7 +196,7 @@ void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, co
                          double loss_scale, const char *advice)
 {
     char where[256] = "";
-    const int n = loss_scale == 0 ? cli_gradients_in_f16(plan, graph, where, sizeof where) : 0;
+    const int n = loss_scale == 0 ? cli_count_f16_gradients(plan, graph, where, sizeof where) : 0;
     if (n > 0)
         cli_note(options,
                  "gradients of %d operators are f16 on %s, where small ones vanish: %s --loss-scale "
@@ -198,9 +204,9 @@ void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, co
                  n, where, advice);
 }
 
-void cli_subject_close(cli_subject *subject)
+void cli_workload_close(cli_workload *workload)
 {
-    tandem_plan_close(subject->plan);
-    for (int c = TANDEM_MAX_CLASS - 1; c >= 0; c--) tandem_graph_close(subject->graph[c]);
-    *subject = (cli_subject){0};
+    tandem_plan_close(workload->plan);
+    for (int c = TANDEM_MAX_CLASS - 1; c >= 0; c--) tandem_graph_close(workload->graph[c]);
+    *workload = (cli_workload){0};
 }

@@ -1,27 +1,27 @@
-/* replay_noise.c: steps whose tasks take drawn times. */
+/* replay_monte_carlo.c: steps whose tasks take drawn times. */
 #include <stdio.h>
 
 #include "base/quantity.h"
 #include "cli/replay.h"
 
-tandem_status replay_draw(tandem_monte_carlo *noise, tandem_replayer *replayer, const cli_options *options,
-                          tandem_error *error)
+tandem_status replay_monte_carlo(tandem_monte_carlo *noise, tandem_replayer *replayer,
+                                 const cli_options *options, tandem_error *error)
 {
     const tandem_monte_carlo_options how = {
-        .n_simulation = (int)options->draws, .seed = options->seed, .spread = options->time_spread};
+        .n_simulation = (int)options->simulations, .seed = options->seed, .spread = options->time_spread};
     return tandem_replayer_monte_carlo(noise, replayer, &how, error);
 }
 
-json_t *replay_noise_json(const tandem_monte_carlo *noise, uint64_t seed)
+json_t *replay_monte_carlo_json(const tandem_monte_carlo *noise, uint64_t seed)
 {
     return json_pack("{s:i,s:I,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "n", noise->n_simulation, "seed",
                      (json_int_t)seed, "ranks", noise->n_rank, "mean_ns", (json_int_t)noise->mean_ns,
                      "p50_ns", (json_int_t)noise->p50_ns, "p95_ns", (json_int_t)noise->p95_ns, "least_ns",
                      (json_int_t)noise->min_ns, "most_ns", (json_int_t)noise->max_ns, "sigma",
-                     cli_number(noise->sigma), "measured", cli_number(noise->measured_share));
+                     cli_json_number(noise->sigma), "measured", cli_json_number(noise->measured_share));
 }
 
-void replay_noise_print(const tandem_monte_carlo *noise, uint64_t seed)
+void replay_monte_carlo_print(const tandem_monte_carlo *noise, uint64_t seed)
 {
     char mean[TANDEM_QUANTITY_TEXT], p50[TANDEM_QUANTITY_TEXT], p95[TANDEM_QUANTITY_TEXT],
         sigma[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT];

@@ -1,48 +1,49 @@
-/* rank_run.h: what a rank of `train` holds from start to end, and what it reports to rank 0. */
-#ifndef TANDEM_CLI_RANK_RUN_H
-#define TANDEM_CLI_RANK_RUN_H
+/* training_rank.h: what a rank of `train` holds from start to end, and what it reports to rank 0. */
+#ifndef TANDEM_CLI_TRAINING_RANK_H
+#define TANDEM_CLI_TRAINING_RANK_H
 
-#include "cli/recipe.h"
+#include "cli/train_config.h"
 
 enum {
     WARM_UP_STEPS = 2, /* not counted in medians: first steps pay for cold caches */
     KEPT_STEPS = 128   /* of a task's times, the last ones */
 };
 
-typedef struct rank_run {
+typedef struct training_rank {
     const tandem_backend_api *backend;
-    cli_rank place;
+    cli_rank self;
     int class_index; /* its class */
-    recipe config;
+    train_config config;
     tandem_step *step;
     tandem_data data;
     int64_t global_batch; /* samples a step over all ranks */
     tandem_worker *worker;
     tandem_executor *executor;
-} rank_run;
+} training_rank;
 
 /* Opens everything a rank needs to run its part of the subject's plan. `data`: NULL = noise. */
-tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli_options *options,
-                            const cli_rank *place, tandem_error *error);
-void rank_run_close(rank_run *run);
+tandem_status training_rank_open(training_rank *rank, const cli_workload *workload,
+                                 const cli_options *options, const cli_rank *self, tandem_error *error);
+void training_rank_close(training_rank *rank);
 /* Rank 0 says why ranks that were to share memory do not: what a plan was replayed with is then not what it
  * is run with. */
-void rank_run_note_exchange(const tandem_backend_api *backend, const tandem_worker *worker, int rank,
-                            const cli_options *options);
+void training_rank_note_transport(const tandem_backend_api *backend, const tandem_worker *worker, int rank,
+                                  const cli_options *options);
 /* Hands the algorithms in the store (NULL: none) to the rank's device; tries: for work without one it is to
  * try them. */
-tandem_status rank_run_recall(const tandem_backend_api *backend, tandem_worker *worker, tandem_store *store,
-                              int tries, tandem_error *error);
+tandem_status training_rank_load_algorithms(const tandem_backend_api *backend, tandem_worker *worker,
+                                            tandem_store *store, int autotune, tandem_error *error);
 /* Opens options->data and holds it against the subject: samples as the model takes them, at least one batch
  * of all ranks. */
-tandem_status rank_run_open_data(tandem_data *data, const tandem_backend_api *backend,
-                                 const cli_subject *subject, const cli_options *options, tandem_error *error);
+tandem_status training_rank_open_data(tandem_data *data, const tandem_backend_api *backend,
+                                      const cli_workload *workload, const cli_options *options,
+                                      tandem_error *error);
 /* The same for one class's graph, whatever the batch of all ranks. */
-tandem_status rank_run_open_samples(tandem_data *data, const tandem_backend_api *backend,
-                                    const tandem_graph *graph, const char *source, tandem_error *error);
+tandem_status training_rank_open_samples(tandem_data *data, const tandem_backend_api *backend,
+                                         const tandem_graph *graph, const char *source, tandem_error *error);
 /* Only the step program of class run->class_index under the subject's plan. */
-tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options,
-                                 tandem_error *error);
+tandem_status training_rank_open_step(training_rank *rank, const cli_workload *workload,
+                                      const cli_options *options, tandem_error *error);
 
 /* Steps that were run, times in ns. */
 typedef struct rank_times {

@@ -1,5 +1,5 @@
-/* instance.c: `tandem allocate --instance FILE`: choices for a bare instance, without model, store or device.
- * */
+/* allocate_instance.c: `tandem allocate --instance FILE`: choices for a bare instance, without model, store
+ * or device. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,30 +13,30 @@
 
 static const double rounding = 1e-9; /* a gap below it is none: bounds are safe against rounding */
 
-typedef struct solving {
+typedef struct instance_context {
     const cli_options *options;
     const char *policy;
     tandem_mckp *instance;
     tandem_mckp_answer answer;
     double seconds;
-} solving;
+} instance_context;
 
-static tandem_status check_options(const cli_options *options, tandem_error *error)
+static tandem_status check_instance_options(const cli_options *options, tandem_error *error)
 {
     static const int allowed[] = {OPTION_INSTANCE, OPTION_POLICY, OPTION_OUTPUT,
                                   OPTION_JSON,     OPTION_QUIET,  OPTION_END};
-    const char *beyond = cli_options_beyond(options, allowed);
-    if (beyond)
+    const char *other = cli_option_not_allowed(options, allowed);
+    if (other)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "--%s is about a model, and --instance brings no model but its own limits; "
                                 "only --policy and --output go with it",
-                                beyond);
+                                other);
     return TANDEM_OK;
 }
 
-static tandem_status solve(solving *s, tandem_error *error)
+static tandem_status solve_instance(instance_context *s, tandem_error *error)
 {
-    tandem_status status = check_options(s->options, error);
+    tandem_status status = check_instance_options(s->options, error);
     if (status == TANDEM_OK) status = tandem_mckp_read(&s->instance, s->options->instance, error);
     if (status != TANDEM_OK) return status;
     s->answer.choice = calloc((size_t)s->instance->n_item, sizeof *s->answer.choice);
@@ -49,27 +49,27 @@ static tandem_status solve(solving *s, tandem_error *error)
     return status;
 }
 
-static double ns_of(const tandem_mckp *instance, int64_t time)
+static double time_to_ns(const tandem_mckp *instance, int64_t time)
 {
     double power = 1;
     for (int d = 0; d < instance->decimals; d++) power *= 10;
     return (double)time / power;
 }
 
-static const tandem_mckp_choice *choice_of(const solving *s, int i)
+static const tandem_mckp_choice *item_choice(const instance_context *s, int i)
 {
     return &s->instance->item[i].choice[s->answer.choice[i]];
 }
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
-static int print_json(const solving *s)
+static int print_instance_json(const instance_context *s)
 {
     const tandem_mckp *instance = s->instance;
-    json_t *result = cli_json("allocate"), *choices = json_array();
+    json_t *result = cli_json_new("allocate"), *choices = json_array();
     for (int i = 0; i < instance->n_item; i++)
         json_array_append_new(choices, json_pack("{s:s,s:s,s:i}", "item", instance->item[i].name, "choice",
-                                                 choice_of(s, i)->name, "number", s->answer.choice[i]));
+                                                 item_choice(s, i)->name, "number", s->answer.choice[i]));
     const int has_bytes = instance->byte_limit != UINT64_MAX;
     json_object_set_new(result, "instance", json_string(s->options->instance));
     json_object_set_new(result, "policy", json_string(s->policy));
@@ -80,8 +80,8 @@ static int print_json(const solving *s)
     json_object_set_new(result, "gap", json_real(s->answer.gap));
     json_object_set_new(result, "proof", json_string(s->answer.proof));
     json_object_set_new(result, "time_ns", json_real(s->answer.time_ns));
-    json_object_set_new(result, "time_limit_ns", cli_number(instance->time_limit_ns));
-    json_object_set_new(result, "time_unit_ns", json_real(ns_of(instance, 1)));
+    json_object_set_new(result, "time_limit_ns", cli_json_number(instance->time_limit_ns));
+    json_object_set_new(result, "time_unit_ns", json_real(time_to_ns(instance, 1)));
     json_object_set_new(result, "time_rounded", json_boolean(instance->rounded));
     json_object_set_new(result, "bytes", json_integer((json_int_t)s->answer.bytes));
     json_object_set_new(result, "byte_limit",
@@ -93,7 +93,7 @@ static int print_json(const solving *s)
 
 /* --- Text ------------------------------------------------------------------------------------- */
 
-static int print_figures(const solving *s)
+static int print_instance_limits(const instance_context *s)
 {
     const tandem_mckp *instance = s->instance;
     char gap[TANDEM_QUANTITY_TEXT];
@@ -115,20 +115,20 @@ static int print_figures(const solving *s)
     return code;
 }
 
-static int print_text(const solving *s)
+static int print_instance_text(const instance_context *s)
 {
     const tandem_mckp *instance = s->instance;
     char time[TANDEM_QUANTITY_TEXT];
     printf("%d items in %d groups by policy %s in %s\n\n", instance->n_item, instance->n_group, s->policy,
            tandem_quantity_print_ns(time, sizeof time, (int64_t)(s->seconds * 1e9)));
-    int code = print_figures(s);
+    int code = print_instance_limits(s);
     if (code) return code;
     cli_table table = {0};
     cli_table_row(&table, "item\tchoice\t>time (ns)\t>harm\t>bytes");
     for (int i = 0; i < instance->n_item; i++)
-        cli_table_row(&table, "%s\t%s\t%.15g\t%.4g\t%" PRIu64, instance->item[i].name, choice_of(s, i)->name,
-                      ns_of(instance, choice_of(s, i)->time), choice_of(s, i)->sensitivity,
-                      choice_of(s, i)->bytes);
+        cli_table_row(&table, "%s\t%s\t%.15g\t%.4g\t%" PRIu64, instance->item[i].name,
+                      item_choice(s, i)->name, time_to_ns(instance, item_choice(s, i)->time),
+                      item_choice(s, i)->sensitivity, item_choice(s, i)->bytes);
     code = cli_table_print(&table);
     cli_table_free(&table);
     return code;
@@ -137,15 +137,15 @@ static int print_text(const solving *s)
 int cli_allocate_instance(const cli_options *options)
 {
     tandem_error error = {0};
-    solving s = {.options = options,
-                 .policy = options->policy ? options->policy : tandem_mckp_policy_get(0)->name};
+    instance_context s = {.options = options,
+                          .policy = options->policy ? options->policy : tandem_mckp_policy_get(0)->name};
     int code;
-    if (solve(&s, &error) != TANDEM_OK)
+    if (solve_instance(&s, &error) != TANDEM_OK)
         code = cli_fail(&error);
     else if (options->output && strcmp(options->output, "-") == 0)
         code = 0; /* standard output holds the choices */
     else
-        code = options->json ? print_json(&s) : print_text(&s);
+        code = options->json ? print_instance_json(&s) : print_instance_text(&s);
     if (code == 0 && options->output && strcmp(options->output, "-") != 0)
         cli_note(options, "choices written to %s", options->output);
     free(s.answer.choice);

@@ -1,0 +1,234 @@
+#include "cli/candidate_cluster.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/prediction.h"
+
+tandem_cluster cli_cluster_without(const tandem_cluster *cluster, int c)
+{
+    tandem_cluster rest = *cluster;
+    rest.n_class--;
+    memmove(&rest.classes[c], &rest.classes[c + 1], (size_t)(rest.n_class - c) * sizeof rest.classes[c]);
+    return rest;
+}
+
+int64_t cli_cluster_samples(const tandem_cluster *cluster)
+{
+    int64_t samples = 0;
+    for (int c = 0; c < cluster->n_class; c++)
+        samples += cluster->classes[c].n_rank * cluster->classes[c].batch;
+    return samples;
+}
+
+/* Devices and ranks alone: limits and batches are the same in every row of a table. */
+const char *candidate_cluster_name(char *name, size_t size, const tandem_cluster *cluster)
+{
+    tandem_cluster bare = *cluster;
+    bare.link_bytes_per_s = bare.node.bytes_per_s = 0;
+    for (int c = 0; c < bare.n_class; c++)
+        bare.classes[c].batch = 0, bare.classes[c].memory_bytes = 0, bare.classes[c].link.bytes_per_s = 0;
+    tandem_cluster_print(name, size, &bare);
+    return name;
+}
+
+/* Of the model of the options, on a cluster whose classes have their batch. */
+static tandem_status open_candidate_planner(tandem_planner **planner, const cli_options *options,
+                                            const tandem_cluster *cluster, int with_norm, tandem_error *error)
+{
+    char text[4096];
+    tandem_cluster_print(text, sizeof text, cluster);
+    tandem_request request = cli_planner_request(options);
+    request.model = options->model;
+    request.cluster = text;
+    request.over_network = cluster->over_network;
+    request.step.with_norm = with_norm;
+    const tandem_status status = tandem_planner_open(planner, &request, error);
+    if (status == TANDEM_OK) tandem_planner_problem(*planner)->slowdown = fmax(options->slowdown, 0);
+    return status;
+}
+
+/* --- Batches that are chosen ------------------------------------------------------------------ */
+
+static void close_batch_problem(void *context, tandem_allocation_problem *problem)
+{
+    cli_batch_context *batches = context;
+    (void)problem;
+    tandem_planner_close(batches->planner);
+    batches->planner = NULL;
+}
+
+static tandem_status open_batch_problem(void *context, const int64_t batch[TANDEM_MAX_CLASS],
+                                        tandem_allocation_problem **problem, tandem_error *error)
+{
+    cli_batch_context *batches = context;
+    tandem_cluster cluster = *batches->cluster;
+    for (int c = 0; c < cluster.n_class; c++) cluster.classes[c].batch = batch[c];
+    const tandem_status status =
+        open_candidate_planner(&batches->planner, batches->options, &cluster, batches->with_norm, error);
+    if (status != TANDEM_OK) return status;
+    *problem = tandem_planner_problem(batches->planner);
+    (*problem)->target_ns = batches->options->max_step_ns;
+    (*problem)->without_certificate = batches->without_certificate;
+    return TANDEM_OK;
+}
+
+tandem_batch_source cli_batch_source(cli_batch_context *batches)
+{
+    return (tandem_batch_source){batches, open_batch_problem, close_batch_problem};
+}
+
+const char *cli_batch_list_print(char *text, size_t size, const int64_t *batch, int n_class)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int c = 0; c < n_class && used < size; c++)
+        used += (size_t)snprintf(text + used, size - used, "%s%lld", c ? " + " : "", (long long)batch[c]);
+    return text;
+}
+
+/* --- The loss scale --- */
+
+double cli_loss_scale_first(const cli_options *options, const tandem_cluster *cluster)
+{
+    if (options->loss_scale != 0) return options->loss_scale;
+    return cli_may_have_f16_gradients(cluster) ? -1 : 0;
+}
+
+/* --- The best plan ---------------------------------------------------------------------------- */
+
+/* What is shown of a plan beside its figures: it is the planner's last run. */
+static tandem_status describe_candidate(candidate_cluster *candidate, tandem_planner *planner,
+                                        const tandem_plan *plan, tandem_error *error)
+{
+    tandem_replayer *replayer = tandem_planner_problem(planner)->replayer;
+    tandem_replay replay;
+    tandem_replayer_set_plan(replayer, plan);
+    const tandem_status status = tandem_replayer_run(replayer, &replay, 0, error);
+    if (status != TANDEM_OK) return status;
+    for (int c = 0; c < candidate->cluster.n_class; c++)
+        if (plan->peak_bytes[c] > candidate->peak_bytes) candidate->peak_bytes = plan->peak_bytes[c];
+    cli_cost_sources_collect(&candidate->sources, replayer);
+    candidate->has_f16 = cli_count_f16_gradients(plan, tandem_planner_graph(planner, 0), NULL, 0) > 0;
+    return TANDEM_OK;
+}
+
+static tandem_status split_and_allocate(candidate_cluster *candidate, const cli_options *options,
+                                        const tandem_policy *policy, int with_norm, tandem_error *error)
+{
+    cli_batch_context batches = {
+        .options = options, .cluster = &candidate->cluster, .without_certificate = 1, .with_norm = with_norm};
+    const tandem_batch_source source = cli_batch_source(&batches);
+    tandem_batch_choice choice = {.n_split = 0};
+    tandem_planner *planner = NULL;
+    const char *method = options->method ? options->method : tandem_sensitivity_get(0)->name;
+    tandem_status status =
+        tandem_batch_choose(&choice, &candidate->cluster, options->global_batch, &source, policy, method,
+                            options->max_step_ns, fmax(options->slowdown, 0), error);
+    if (status != TANDEM_OK) return status;
+    candidate->allocation = choice.both.allocation;
+    for (int c = 0; c < candidate->cluster.n_class; c++)
+        candidate->cluster.classes[c].batch = choice.both.batch[c];
+    status = open_candidate_planner(&planner, options, &candidate->cluster, with_norm, error);
+    if (status == TANDEM_OK) status = describe_candidate(candidate, planner, choice.both.plan, error);
+    tandem_planner_close(planner);
+    tandem_batch_choice_free(&choice);
+    return status;
+}
+
+static tandem_status allocate_candidate(candidate_cluster *candidate, const cli_options *options,
+                                        const tandem_policy *policy, int with_norm, tandem_error *error)
+{
+    tandem_planner *planner = NULL;
+    tandem_plan *plan = NULL;
+    tandem_status status = open_candidate_planner(&planner, options, &candidate->cluster, with_norm, error);
+    if (status != TANDEM_OK) return status;
+    tandem_planner_problem(planner)->without_certificate = 1; /* compared with others, not kept */
+    status = tandem_planner_allocate(&plan, &candidate->allocation, planner, policy->name, error);
+    if (status == TANDEM_OK) status = describe_candidate(candidate, planner, plan, error);
+    tandem_plan_close(plan);
+    tandem_planner_close(planner);
+    return status;
+}
+
+static tandem_status plan_candidate(candidate_cluster *candidate, const cli_options *options,
+                                    const tandem_policy *policy, double loss_scale, tandem_error *error)
+{
+    candidate->loss_scale = loss_scale;
+    candidate->peak_bytes = 0;
+    return options->batch_auto ? split_and_allocate(candidate, options, policy, loss_scale != 0, error)
+                               : allocate_candidate(candidate, options, policy, loss_scale != 0, error);
+}
+
+/* With the loss scale that the plan found needs: it costs time, so that it is in the step while a plan is
+ * looked for. */
+static tandem_status plan_candidate_scaled(candidate_cluster *candidate, const cli_options *options,
+                                           const tandem_policy *policy, tandem_error *error)
+{
+    const double first = cli_loss_scale_first(options, &candidate->cluster);
+    tandem_status status = plan_candidate(candidate, options, policy, first, error);
+    if (status == TANDEM_MISSING && options->loss_scale == 0 && first != 0)
+        return plan_candidate(candidate, options, policy, 0, error);
+    if (status != TANDEM_OK || options->loss_scale != 0 || first == 0 || candidate->has_f16) return status;
+    status = plan_candidate(candidate, options, policy, 0, error);
+    return status == TANDEM_OK && candidate->has_f16
+               ? plan_candidate(candidate, options, policy, first, error)
+               : status;
+}
+
+tandem_status candidate_cluster_find(candidate_cluster *out, const cli_options *options,
+                                     const tandem_cluster *cluster, const tandem_policy *policy,
+                                     tandem_error *error)
+{
+    candidate_cluster candidate = {.cluster = *cluster};
+    tandem_error why = {0};
+    candidate.samples = options->batch_auto ? options->global_batch
+                                            : cli_cluster_samples(cluster) *
+                                                  (options->step.n_micro > 1 ? options->step.n_micro : 1);
+    (void)candidate_cluster_name(candidate.name, sizeof candidate.name, cluster);
+    const tandem_status status = plan_candidate_scaled(&candidate, options, policy, &why);
+    if (status == TANDEM_OK)
+        candidate.samples_per_s = (double)candidate.samples / ((double)candidate.allocation.step_ns * 1e-9);
+    else if (status == TANDEM_MISSING || status == TANDEM_INFEASIBLE ||
+             (status == TANDEM_USAGE && options->batch_auto))
+        candidate.error = why;
+    else {
+        *error = why;
+        return status;
+    }
+    *out = candidate;
+    return TANDEM_OK;
+}
+
+json_t *cli_loss_scale_json(double loss_scale)
+{
+    char text[TANDEM_LOSS_SCALE_TEXT];
+    return loss_scale == 0 ? json_null() : json_string(tandem_loss_scale_print(text, loss_scale));
+}
+
+static json_t *candidate_devices_json(const cli_cost_sources *sources)
+{
+    json_t *devices = json_array();
+    for (int c = 0; c < sources->n_class; c++)
+        json_array_append_new(devices, json_pack("{s:s,s:o}", "name", sources->device[c], "costs",
+                                                 cli_cost_sources_json(sources, c)));
+    return devices;
+}
+
+json_t *candidate_cluster_json(const candidate_cluster *candidate)
+{
+    char text[4096];
+    tandem_cluster_print(text, sizeof text, &candidate->cluster);
+    if (candidate->error.status != TANDEM_OK)
+        return json_pack("{s:s,s:s,s:I,s:n,s:n,s:n,s:n,s:n,s:n}", "cluster", text, "lacks",
+                         candidate->error.text, "samples", (json_int_t)candidate->samples, "samples_per_s",
+                         "step_ns", "sensitivity", "peak_bytes", "loss_scale", "devices");
+    return json_pack("{s:s,s:n,s:I,s:f,s:I,s:o,s:I,s:o,s:o}", "cluster", text, "lacks", "samples",
+                     (json_int_t)candidate->samples, "samples_per_s", candidate->samples_per_s, "step_ns",
+                     (json_int_t)candidate->allocation.step_ns, "sensitivity",
+                     cli_json_number(candidate->allocation.sensitivity), "peak_bytes",
+                     (json_int_t)candidate->peak_bytes, "loss_scale",
+                     cli_loss_scale_json(candidate->loss_scale), "devices",
+                     candidate_devices_json(&candidate->sources));
+}

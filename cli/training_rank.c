@@ -1,0 +1,221 @@
+#include "cli/training_rank.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Tokens are symbols of the text; a model that hides some needs one more for these. */
+static tandem_status check_vocabulary(const tandem_data *data, const tandem_graph *graph, tandem_error *error)
+{
+    const int64_t room = graph->vocabulary - (graph->n_masked > 0);
+    if (data->n_class <= room) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_MALFORMED,
+                            "data '%s' has %d characters, the vocabulary of model '%s' has room for %lld%s",
+                            data->name, data->n_class, graph->model, (long long)room,
+                            graph->n_masked ? ", and one that stands for a hidden token" : "");
+}
+
+/* Images of another size are resized, and grey ones take any number of channels. */
+static tandem_status check_image_channels(const tandem_data *data, const tandem_graph *graph,
+                                          tandem_error *error)
+{
+    const int64_t channels = graph->op[graph->input].shape.dim[3];
+    if (data->channels == 1 || data->channels == channels) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_MALFORMED,
+                            "data '%s' has images of %d channels, model '%s' takes %lld; say "
+                            "image=HEIGHTxWIDTHx%d",
+                            data->name, data->channels, graph->model, (long long)channels, data->channels);
+}
+
+static int count_micro_steps(const cli_workload *workload)
+{
+    return workload->plan->step.n_micro > 1 ? workload->plan->step.n_micro : 1;
+}
+
+static int64_t count_global_batch(const cli_workload *workload)
+{
+    int64_t batch = 0;
+    for (int c = 0; c < workload->cluster.n_class; c++)
+        batch += workload->cluster.classes[c].batch * workload->cluster.classes[c].n_rank;
+    return batch * count_micro_steps(workload);
+}
+
+/* Whether the data's samples are what the model takes. */
+static tandem_status check_training_data(const tandem_data *data, const tandem_graph *graph,
+                                         tandem_error *error)
+{
+    const int takes_text = graph->op[graph->input].dtype == TANDEM_S32;
+    if ((data->kind == TANDEM_DATA_TEXT) != takes_text)
+        return tandem_error_set(error, TANDEM_MALFORMED, "model '%s' takes %s, data '%s' is %s", graph->model,
+                                takes_text ? "text" : "images", data->name,
+                                data->kind == TANDEM_DATA_TEXT ? "text" : "images");
+    if (data->n_class > graph->n_class)
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "data '%s' has %d classes or characters, model '%s' tells %lld apart",
+                                data->name, data->n_class, graph->model, (long long)graph->n_class);
+    return takes_text ? check_vocabulary(data, graph, error) : check_image_channels(data, graph, error);
+}
+
+tandem_status training_rank_open_samples(tandem_data *data, const tandem_backend_api *backend,
+                                         const tandem_graph *graph, const char *source, tandem_error *error)
+{
+    tandem_data opened = {0};
+    const tandem_op *input = &graph->op[graph->input];
+    const int64_t length =
+        input->dtype == TANDEM_S32 ? tandem_shape_elements(&input->shape) / graph->batch : 1;
+    tandem_status status = backend->data_open(&opened, source, (int)length, error);
+    if (status == TANDEM_OK) status = check_training_data(&opened, graph, error);
+    if (status == TANDEM_OK)
+        *data = opened;
+    else
+        backend->data_close(&opened);
+    return status;
+}
+
+tandem_status training_rank_open_data(tandem_data *data, const tandem_backend_api *backend,
+                                      const cli_workload *workload, const cli_options *options,
+                                      tandem_error *error)
+{
+    tandem_data opened = {0};
+    const int64_t batch = count_global_batch(workload);
+    tandem_status status =
+        training_rank_open_samples(&opened, backend, workload->graph[0], options->data, error);
+    if (status != TANDEM_OK) return status;
+    if (opened.n_train < batch) {
+        status = tandem_error_set(
+            error, TANDEM_MALFORMED,
+            "data '%s' has %lld training samples, fewer than a step of all ranks takes, %lld; lower --batch",
+            opened.name, (long long)opened.n_train, (long long)batch);
+        backend->data_close(&opened);
+        return status;
+    }
+    *data = opened;
+    return TANDEM_OK;
+}
+
+tandem_status training_rank_open_step(training_rank *rank, const cli_workload *workload,
+                                      const cli_options *options, tandem_error *error)
+{
+    const tandem_cluster_class *class = &workload->cluster.classes[rank->class_index];
+    const tandem_graph *graph = workload->graph[rank->class_index];
+    const tandem_status status = tandem_device_open_step(&rank->step, &class->device, graph,
+                                                         options->bucket_bytes, &workload->plan->step, error);
+    if (status != TANDEM_OK) return status;
+    for (int i = 0; i < graph->n_op; i++)
+        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
+            tandem_step_set(rank->step, i, workload->plan->precision[rank->class_index][i]);
+    tandem_step_resolve(rank->step);
+    return TANDEM_OK;
+}
+
+/* Its place in the global batch: ranks stand one behind the other, class by class. */
+static int64_t first_sample_of(const cli_workload *workload, int rank)
+{
+    int64_t self = 0;
+    for (int r = 0; r < rank; r++)
+        self += workload->cluster.classes[tandem_cluster_class_of(&workload->cluster, r)].batch;
+    return self * count_micro_steps(workload);
+}
+
+static tandem_status open_training_executor(training_rank *rank, const cli_workload *workload,
+                                            const cli_options *options, tandem_error *error)
+{
+    const uint64_t limit = tandem_cluster_memory_limit(&workload->cluster, rank->class_index);
+    tandem_executor_options executor_options = {.step = rank->step,
+                                                .data = options->data ? &rank->data : NULL,
+                                                .seed = options->seed,
+                                                .global_batch = rank->global_batch,
+                                                .first_sample = first_sample_of(workload, rank->self.rank),
+                                                .with_task_times = options->per_operator || options->trace,
+                                                .memory_limit_bytes = limit ? &limit : NULL,
+                                                .optimizer = &rank->config.optimizer,
+                                                .no_decay = options->no_decay,
+                                                .label_smoothing = (float)options->label_smoothing,
+                                                .clip = options->clip,
+                                                .loss_scale = (float)workload->loss_scale,
+                                                .with_evaluation = options->data && options->evaluate > 0,
+                                                .allow_nan = options->allow_nan};
+    return rank->backend->executor_open(&rank->executor, rank->worker, &executor_options, error);
+}
+
+tandem_status training_rank_load_algorithms(const tandem_backend_api *backend, tandem_worker *worker,
+                                            tandem_store *store, int autotune, tandem_error *error)
+{
+    tandem_algorithm *choice = NULL;
+    int n = 0;
+    tandem_status status = store ? tandem_store_load_algorithms(&choice, &n, store, error) : TANDEM_OK;
+    if (status == TANDEM_OK) status = backend->worker_load_algorithms(worker, choice, n, autotune, error);
+    free(choice);
+    return status;
+}
+
+/* What a profile chose, so that its memory is this run's. A run needs no store: where there is none to be
+ * read, it does without. */
+static tandem_status load_stored_algorithms(training_rank *rank, const cli_options *options,
+                                            tandem_error *error)
+{
+    tandem_store *store = NULL;
+    if (tandem_store_open(&store, options->db, TANDEM_STORE_READ, NULL) != TANDEM_OK) return TANDEM_OK;
+    const tandem_status status = training_rank_load_algorithms(rank->backend, rank->worker, store, 0, error);
+    tandem_store_close(store);
+    return status;
+}
+
+void training_rank_note_transport(const tandem_backend_api *backend, const tandem_worker *worker, int rank,
+                                  const cli_options *options)
+{
+    const char *why = backend->worker_shared_memory_error(worker);
+    if (*why && rank == 0)
+        cli_note(options, "gradients go over the network, since ranks cannot share memory; %s", why);
+}
+
+tandem_status training_rank_open(training_rank *rank, const cli_workload *workload,
+                                 const cli_options *options, const cli_rank *self, tandem_error *error)
+{
+    *rank = (training_rank){.self = *self};
+    const int n_rank = tandem_cluster_n_rank(&workload->cluster);
+    if (self->n_rank != n_rank)
+        return tandem_error_set(error, TANDEM_USAGE, "WORLD_SIZE is %d, the cluster of the plan has %d ranks",
+                                self->n_rank, n_rank);
+    rank->class_index = tandem_cluster_class_of(&workload->cluster, self->rank);
+    const char *device = workload->cluster.classes[rank->class_index].device.name;
+    const char *meant = getenv("TANDEM_DEVICE");
+    if (meant && *meant && strcmp(meant, device) != 0)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "TANDEM_DEVICE is '%s', rank %d of the plan is a %s; ranks go class by class",
+                                meant, self->rank, device);
+    tandem_status status = tandem_device_require(device, error);
+    if (status == TANDEM_OK && !(rank->backend = cli_backend(error))) status = TANDEM_MISSING;
+    rank->global_batch = count_global_batch(workload);
+    if (status == TANDEM_OK)
+        status = train_config_open(&rank->config, workload->graph[rank->class_index], options, error);
+    if (status == TANDEM_OK && options->data)
+        status = training_rank_open_data(&rank->data, rank->backend, workload, options, error);
+    if (status == TANDEM_OK) status = training_rank_open_step(rank, workload, options, error);
+    if (status == TANDEM_OK)
+        status = rank->backend->worker_open(
+            &rank->worker,
+            &(tandem_worker_options){.device = device,
+                                     .rank = self->rank,
+                                     .n_rank = self->n_rank,
+                                     .store = self->store,
+                                     .cpu = self->cpu,
+                                     .timeout_ns = options->timeout_ns,
+                                     .over_network = !tandem_cluster_shares_memory(&workload->cluster)},
+            error);
+    if (status == TANDEM_OK) status = load_stored_algorithms(rank, options, error);
+    if (status == TANDEM_OK) status = open_training_executor(rank, workload, options, error);
+    if (status == TANDEM_OK)
+        training_rank_note_transport(rank->backend, rank->worker, self->rank, options);
+    else
+        training_rank_close(rank);
+    return status;
+}
+
+void training_rank_close(training_rank *rank)
+{
+    if (rank->backend && rank->executor) rank->backend->executor_close(rank->executor);
+    if (rank->backend && rank->worker) rank->backend->worker_close(rank->worker);
+    if (rank->backend) rank->backend->data_close(&rank->data);
+    tandem_step_close(rank->step);
+    *rank = (training_rank){0};
+}
