@@ -64,7 +64,7 @@ static const struct {
     tandem_dtype wide; /* the float side */
     int bytes;
     int stochastic, with_transposed, with_amax;
-    tandem_scaling scaling;
+    tandem_scale_mode scale_mode;
 } kinds[] = {
     {"f32 to s8 nearest, range known", call_quantise, TANDEM_F32, 5, 0, 0, 0, TANDEM_SCALE_KNOWN},
     {"f32 to s8 nearest, range known, amax", call_quantise, TANDEM_F32, 5, 0, 0, 1, TANDEM_SCALE_KNOWN},
@@ -144,7 +144,7 @@ static void set_kernel_operands(kernel_work *w, int k)
                                          .columns = COLUMNS,
                                          .q = (int8_t *)narrow,
                                          .transposed = kinds[k].with_transposed ? (int8_t *)narrow + n : NULL,
-                                         .scaling = kinds[k].scaling,
+                                         .scale_mode = kinds[k].scale_mode,
                                          .range = 1,
                                          .rounding = kinds[k].stochastic ? &rounding : NULL,
                                          .scale = w->scale,

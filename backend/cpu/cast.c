@@ -4,7 +4,7 @@
  * (op.def), or that of a history where it has one, which saves the pass that looks for it. */
 #include "backend/cpu/kernel.h"
 
-static int64_t elements(const tandem_kernel *kernel)
+static int64_t cpu_cast_elements(const tandem_kernel *kernel)
 {
     const tandem_task *task = &kernel->task;
     if (task->kind == TANDEM_TASK_WEIGHT_CAST) return kernel->graph->parameter[task->parameter].elements;
@@ -13,7 +13,7 @@ static int64_t elements(const tandem_kernel *kernel)
     return tandem_shape_elements(&kernel->op->shape);
 }
 
-static tandem_status not_finite(const tandem_kernel *kernel, uint32_t step, tandem_error *error)
+static tandem_status cpu_cast_nonfinite(const tandem_kernel *kernel, uint32_t step, tandem_error *error)
 {
     static const char *const what[TANDEM_N_TASK_KIND] = {[TANDEM_TASK_WEIGHT_CAST] = "the weight",
                                                          [TANDEM_TASK_CAST] = "the output",
@@ -28,78 +28,78 @@ static tandem_status not_finite(const tandem_kernel *kernel, uint32_t step, tand
 }
 
 /* The range known before the tensor is read; ≤ 0 = none. */
-static float range_before(const tandem_kernel *kernel, const tandem_kernel_call *call)
+static float cpu_cast_known_range(const tandem_kernel *kernel, const tandem_kernel_call *call)
 {
     if (call->history)
         return call->reuse_range ? call->history->before : tandem_amax_history_range(call->history);
     return kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
 }
 
-static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                  tandem_error *error)
+static tandem_status cpu_cast_quantise(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                       tandem_error *error)
 {
-    const float range = range_before(kernel, call);
-    const int goes_on = call->history && !call->reuse_range;
+    const float range = cpu_cast_known_range(kernel, call);
+    const int update_history = call->history && !call->reuse_range;
     float amax = 0;
     const tandem_rounding rounding = {
         .seed = call->rng.seed, .stream = {call->rng.stream[0], call->rng.stream[1], call->rng.stream[2]}};
     const tandem_quantise_call quantise = {.x = call->in[0],
                                            .from = kernel->task.from,
                                            .rows = 1,
-                                           .columns = elements(kernel),
+                                           .columns = cpu_cast_elements(kernel),
                                            .q = call->out[0],
-                                           .scaling = range > 0 ? TANDEM_SCALE_KNOWN : TANDEM_SCALE_TENSOR,
+                                           .scale_mode = range > 0 ? TANDEM_SCALE_KNOWN : TANDEM_SCALE_TENSOR,
                                            .range = range,
                                            .rounding = &rounding,
                                            .scale = call->out_scale[0],
-                                           .amax = goes_on ? &amax : NULL};
+                                           .amax = update_history ? &amax : NULL};
     tandem_status status = tandem_kernels_quantise(kernel->device->isa, &quantise, error);
-    if (status == TANDEM_OK && goes_on) status = tandem_amax_history_add(call->history, amax, error);
-    return status == TANDEM_LIMIT_EXCEEDED ? not_finite(kernel, call->rng.stream[0], error) : status;
+    if (status == TANDEM_OK && update_history) status = tandem_amax_history_add(call->history, amax, error);
+    return status == TANDEM_LIMIT_EXCEEDED ? cpu_cast_nonfinite(kernel, call->rng.stream[0], error) : status;
 }
 
-static tandem_status run_dequantise(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                    tandem_error *error)
+static tandem_status cpu_cast_dequantise(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                         tandem_error *error)
 {
     (void)error;
     if (kernel->task.to == TANDEM_F32)
-        kernel->device->isa->dequantise_f32(call->out[0], call->in[0], (size_t)elements(kernel),
+        kernel->device->isa->dequantise_f32(call->out[0], call->in[0], (size_t)cpu_cast_elements(kernel),
                                             *call->in_scale[0]);
     else
-        kernel->device->isa->dequantise_bf16(call->out[0], call->in[0], (size_t)elements(kernel),
+        kernel->device->isa->dequantise_bf16(call->out[0], call->in[0], (size_t)cpu_cast_elements(kernel),
                                              *call->in_scale[0]);
     return TANDEM_OK;
 }
 
-static tandem_status run_narrow(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                tandem_error *error)
+static tandem_status cpu_cast_narrow(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                     tandem_error *error)
 {
     (void)error;
-    kernel->device->isa->bf16_from_f32(call->out[0], call->in[0], (size_t)elements(kernel));
+    kernel->device->isa->bf16_from_f32(call->out[0], call->in[0], (size_t)cpu_cast_elements(kernel));
     return TANDEM_OK;
 }
 
-static tandem_status run_widen(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                               tandem_error *error)
+static tandem_status cpu_cast_widen(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                    tandem_error *error)
 {
     (void)error;
-    kernel->device->isa->f32_from_bf16(call->out[0], call->in[0], (size_t)elements(kernel));
+    kernel->device->isa->f32_from_bf16(call->out[0], call->in[0], (size_t)cpu_cast_elements(kernel));
     return TANDEM_OK;
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_cast_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_dtype from = kernel->task.from, to = kernel->task.to;
     const int floats = (from == TANDEM_F32 || from == TANDEM_BF16) && (to == TANDEM_F32 || to == TANDEM_BF16);
     if (to == TANDEM_S8 && (from == TANDEM_F32 || from == TANDEM_BF16))
-        kernel->run = run_quantise;
+        kernel->run = cpu_cast_quantise;
     else if (from == TANDEM_S8 && (to == TANDEM_F32 || to == TANDEM_BF16))
-        kernel->run = run_dequantise;
+        kernel->run = cpu_cast_dequantise;
     else if (floats && from != to)
-        kernel->run = to == TANDEM_BF16 ? run_narrow : run_widen;
+        kernel->run = to == TANDEM_BF16 ? cpu_cast_narrow : cpu_cast_widen;
     else
         return cpu_kernel_refuse(kernel, "no cast between these types is needed", error);
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_cast = {prepare};
+const cpu_operator cpu_cast = {cpu_cast_prepare};

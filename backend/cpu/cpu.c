@@ -16,7 +16,7 @@
 static const struct {
     const char *device;
     dnnl_cpu_isa_t isa;
-} device_isa[] = {
+} onednn_isas[] = {
     {"cpu:sse41", dnnl_cpu_isa_sse41},
     {"cpu:avx", dnnl_cpu_isa_avx},
     {"cpu:avx2", dnnl_cpu_isa_avx2},
@@ -25,7 +25,7 @@ static const struct {
     {"cpu:avx512_vnni", dnnl_cpu_isa_avx512_core_vnni},
     {"cpu:avx512_bf16", dnnl_cpu_isa_avx512_core_bf16},
 };
-enum { N_DEVICE = sizeof device_isa / sizeof device_isa[0] };
+enum { N_DEVICE = sizeof onednn_isas / sizeof onednn_isas[0] };
 
 /* A reshape is a view: it has no kernel, and no task asks for one. */
 const cpu_operator cpu_reshape = {NULL};
@@ -34,7 +34,7 @@ const cpu_operator cpu_reshape = {NULL};
 #define KERNELS_OF_ADJUSTABLE(name) &cpu_##name
 #define KERNELS_OF_DEPENDENT(name) &cpu_##name
 #define KERNELS_OF_FIXED(name) &cpu_##name
-static const cpu_operator *const operator_of[N_KERNEL_ROW] = {
+static const cpu_operator *const cpu_operator_rows[N_KERNEL_ROW] = {
 #define ROW(NAME, name, class, ...) [TANDEM_OP_##NAME] = KERNELS_OF_##class(name),
 #include "tandem/op.def"
 #undef ROW
@@ -44,11 +44,11 @@ static const cpu_operator *const operator_of[N_KERNEL_ROW] = {
 
 /* --- The device ----------------------------------------------------------------------------------------- */
 
-static tandem_status find_isa(dnnl_cpu_isa_t *isa, const char *name, tandem_error *error)
+static tandem_status find_onednn_isa(dnnl_cpu_isa_t *isa, const char *name, tandem_error *error)
 {
     for (int i = 0; i < N_DEVICE; i++)
-        if (strcmp(device_isa[i].device, name) == 0) {
-            *isa = device_isa[i].isa;
+        if (strcmp(onednn_isas[i].device, name) == 0) {
+            *isa = onednn_isas[i].isa;
             return TANDEM_OK;
         }
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
@@ -59,12 +59,12 @@ static tandem_status find_isa(dnnl_cpu_isa_t *isa, const char *name, tandem_erro
 }
 
 /* Holds oneDNN to the instruction set, once in the life of the process. */
-static tandem_status hold_to(dnnl_cpu_isa_t isa, const char *name, tandem_error *error)
+static tandem_status limit_onednn_isa(dnnl_cpu_isa_t isa, const char *name, tandem_error *error)
 {
     /* Where it is held to one already, this fails and changes nothing. */
-    const int was_free = dnnl_set_max_cpu_isa(isa) == dnnl_success;
+    const int was_unlimited = dnnl_set_max_cpu_isa(isa) == dnnl_success;
     if (dnnl_get_effective_cpu_isa() == isa) return TANDEM_OK;
-    if (was_free)
+    if (was_unlimited)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "this machine lacks the instruction set of device '%s'", name);
     return tandem_error_set(error, TANDEM_NO_DEVICE,
@@ -74,7 +74,7 @@ static tandem_status hold_to(dnnl_cpu_isa_t isa, const char *name, tandem_error 
                             name);
 }
 
-static void close_device(void *device)
+static void cpu_close_device(void *device)
 {
     cpu_device *cpu = device;
     if (!cpu) return;
@@ -83,11 +83,11 @@ static void close_device(void *device)
     free(cpu);
 }
 
-static tandem_status open_device(void **device, const char *name, tandem_error *error)
+static tandem_status cpu_open_device(void **device, const char *name, tandem_error *error)
 {
     dnnl_cpu_isa_t isa = dnnl_cpu_isa_all;
-    tandem_status status = find_isa(&isa, name, error);
-    if (status == TANDEM_OK) status = hold_to(isa, name, error);
+    tandem_status status = find_onednn_isa(&isa, name, error);
+    if (status == TANDEM_OK) status = limit_onednn_isa(isa, name, error);
     if (status != TANDEM_OK) return status;
     omp_set_num_threads(1); /* a device is one core */
     cpu_device *cpu = calloc(1, sizeof *cpu);
@@ -95,12 +95,12 @@ static tandem_status open_device(void **device, const char *name, tandem_error *
     strncpy(cpu->name, name, sizeof cpu->name - 1);
     cpu->isa = tandem_isa_kernels_find(name + strlen("cpu:"));
     if (!cpu->isa) {
-        close_device(cpu);
+        cpu_close_device(cpu);
         return tandem_error_set(error, TANDEM_BUG, "device '%s' has no table of kernels", name);
     }
     if (dnnl_engine_create(&cpu->engine, dnnl_cpu, 0) != dnnl_success ||
         dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags) != dnnl_success) {
-        close_device(cpu);
+        cpu_close_device(cpu);
         return tandem_error_set(error, TANDEM_NO_MEMORY, "oneDNN has no memory to open device '%s'", name);
     }
     *device = cpu;
@@ -109,7 +109,7 @@ static tandem_status open_device(void **device, const char *name, tandem_error *
 
 /* --- Kernels -------------------------------------------------------------------------------------------- */
 
-static tandem_kernel *new_kernel(void *device, const tandem_step *step, int task)
+static tandem_kernel *cpu_new_kernel(void *device, const tandem_step *step, int task)
 {
     tandem_kernel *kernel = calloc(1, sizeof *kernel);
     if (!kernel) return NULL;
@@ -121,14 +121,15 @@ static tandem_kernel *new_kernel(void *device, const tandem_step *step, int task
     return kernel;
 }
 
-static tandem_status prepare(void *device, const tandem_step *step, int task, tandem_kernel **kernel,
-                             uint64_t *workspace_bytes, tandem_error *error)
+static tandem_status cpu_prepare_kernel(void *device, const tandem_step *step, int task,
+                                        tandem_kernel **kernel, uint64_t *workspace_bytes,
+                                        tandem_error *error)
 {
     const tandem_task *task_spec = &step->task[task];
     const tandem_op *op = task_spec->op >= 0 ? &step->graph->op[task_spec->op] : NULL;
-    const cpu_operator *found = operator_of[kernel_row_of(task_spec, op)];
+    const cpu_operator *found = cpu_operator_rows[kernel_row_of(task_spec, op)];
     if (!found || !found->prepare) return kernel_missing(task, task_spec, op, error);
-    tandem_kernel *prepared = new_kernel(device, step, task);
+    tandem_kernel *prepared = cpu_new_kernel(device, step, task);
     if (!prepared) return kernel_no_memory(task_spec, op, error);
     const tandem_status status = found->prepare(prepared, error);
     if (status != TANDEM_OK) {
@@ -140,10 +141,11 @@ static tandem_status prepare(void *device, const tandem_step *step, int task, ta
     return TANDEM_OK;
 }
 
-static tandem_status prepare_library(void *device, const tandem_step *step, int task, tandem_kernel **kernel,
-                                     uint64_t bytes[3], uint64_t *workspace_bytes, tandem_error *error)
+static tandem_status cpu_prepare_library_kernel(void *device, const tandem_step *step, int task,
+                                                tandem_kernel **kernel, uint64_t bytes[3],
+                                                uint64_t *workspace_bytes, tandem_error *error)
 {
-    tandem_kernel *prepared = new_kernel(device, step, task);
+    tandem_kernel *prepared = cpu_new_kernel(device, step, task);
     if (!prepared) return kernel_no_memory(&step->task[task], &step->graph->op[step->task[task].op], error);
     const tandem_status status = cpu_library_prepare(prepared, bytes, error);
     if (status != TANDEM_OK) {
@@ -155,23 +157,24 @@ static tandem_status prepare_library(void *device, const tandem_step *step, int 
     return TANDEM_OK;
 }
 
-static void release(tandem_kernel *kernel)
+static void cpu_release_kernel(tandem_kernel *kernel)
 {
     if (!kernel) return;
     if (kernel->destroy) kernel->destroy(kernel->state);
     free(kernel);
 }
 
-static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cpu_run_kernel(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                    tandem_error *error)
 {
     return kernel->run(kernel, call, error);
 }
 
 /* --- The optimizer -------------------------------------------------------------------------------------- */
 
-static int update(void *device, const tandem_optimizer_options *options, int decays,
-                  const unsigned char *decay_mask, float *weight, float *const *state, const float *gradient,
-                  int64_t n, int64_t t, const float *rates)
+static int cpu_update_weights(void *device, const tandem_optimizer_options *options, int decays,
+                              const unsigned char *decay_mask, float *weight, float *const *state,
+                              const float *gradient, int64_t n, int64_t t, const float *rates)
 {
     (void)decay_mask;
     (void)rates;
@@ -184,19 +187,19 @@ static int update(void *device, const tandem_optimizer_options *options, int dec
                       tandem_adamw_correction(options->beta2, t));
 }
 
-static const char *version(void)
+static const char *cpu_libraries_text(void)
 {
     return "oneDNN " TEXT(DNNL_VERSION_MAJOR) "." TEXT(DNNL_VERSION_MINOR) "." TEXT(DNNL_VERSION_PATCH);
 }
 
 const tandem_device_backend tandem_cpu_backend = {
     .prefix = "cpu",
-    .open = open_device,
-    .close = close_device,
-    .prepare = prepare,
-    .prepare_library = prepare_library,
-    .release = release,
-    .run = run,
-    .update = update,
-    .version = version,
+    .open = cpu_open_device,
+    .close = cpu_close_device,
+    .prepare = cpu_prepare_kernel,
+    .prepare_library = cpu_prepare_library_kernel,
+    .release = cpu_release_kernel,
+    .run = cpu_run_kernel,
+    .update = cpu_update_weights,
+    .version = cpu_libraries_text,
 };

@@ -5,8 +5,8 @@
 
 #include "backend/cpu/kernel.h"
 
-static tandem_status failed(const tandem_kernel *kernel, dnnl_status_t status, const char *what,
-                            tandem_error *error)
+static tandem_status onednn_error(const tandem_kernel *kernel, dnnl_status_t status, const char *what,
+                                  tandem_error *error)
 {
     if (status == dnnl_unimplemented) return cpu_kernel_refuse(kernel, "oneDNN has no such primitive", error);
     char name[KERNEL_NAME];
@@ -30,7 +30,7 @@ tandem_status cpu_primitive_describe(dnnl_primitive_desc_t *description, const t
     if (status == dnnl_success)
         status = dnnl_primitive_desc_create(description, operation, used, kernel->device->engine, hint);
     if (own) dnnl_primitive_attr_destroy(own);
-    return status == dnnl_success ? TANDEM_OK : failed(kernel, status, "prepare", error);
+    return status == dnnl_success ? TANDEM_OK : onednn_error(kernel, status, "prepare", error);
 }
 
 int cpu_primitive_is_reference(const_dnnl_primitive_desc_t description)
@@ -40,8 +40,8 @@ int cpu_primitive_is_reference(const_dnnl_primitive_desc_t description)
            name && strncmp(name, "ref", 3) == 0;
 }
 
-static dnnl_status_t add_argument(cpu_primitive *primitive, dnnl_engine_t engine, int id,
-                                  const dnnl_memory_desc_t *layout)
+static dnnl_status_t add_primitive_argument(cpu_primitive *primitive, dnnl_engine_t engine, int id,
+                                            const dnnl_memory_desc_t *layout)
 {
     dnnl_exec_arg_t *argument = &primitive->argument[primitive->n];
     argument->arg = id;
@@ -50,8 +50,9 @@ static dnnl_status_t add_argument(cpu_primitive *primitive, dnnl_engine_t engine
     return status;
 }
 
-static dnnl_status_t add_arguments(cpu_primitive *primitive, const tandem_kernel *kernel,
-                                   const_dnnl_primitive_desc_t description, int n, const int *argument)
+static dnnl_status_t add_primitive_arguments(cpu_primitive *primitive, const tandem_kernel *kernel,
+                                             const_dnnl_primitive_desc_t description, int n,
+                                             const int *argument)
 {
     dnnl_status_t status = dnnl_success;
     for (int i = 0; i < n && status == dnnl_success; i++) {
@@ -64,7 +65,7 @@ static dnnl_status_t add_arguments(cpu_primitive *primitive, const tandem_kernel
         } else {
             layout = dnnl_primitive_desc_query_md(description, dnnl_query_exec_arg_md, argument[i]);
         }
-        status = layout ? add_argument(primitive, kernel->device->engine, argument[i], layout)
+        status = layout ? add_primitive_argument(primitive, kernel->device->engine, argument[i], layout)
                         : dnnl_invalid_arguments;
     }
     if (status != dnnl_success) return status;
@@ -72,7 +73,7 @@ static dnnl_status_t add_arguments(cpu_primitive *primitive, const tandem_kernel
         dnnl_primitive_desc_query_md(description, dnnl_query_scratchpad_md, 0);
     primitive->scratchpad_bytes = scratchpad ? dnnl_memory_desc_get_size(scratchpad) : 0;
     if (primitive->scratchpad_bytes > 0) {
-        status = add_argument(primitive, kernel->device->engine, DNNL_ARG_SCRATCHPAD, scratchpad);
+        status = add_primitive_argument(primitive, kernel->device->engine, DNNL_ARG_SCRATCHPAD, scratchpad);
         if (status == dnnl_success) primitive->n--; /* it stands behind the others and is not counted */
     }
     return status;
@@ -83,12 +84,12 @@ tandem_status cpu_primitive_open(cpu_primitive *primitive, const tandem_kernel *
                                  tandem_error *error)
 {
     cpu_primitive opened = {0};
-    dnnl_status_t status = add_arguments(&opened, kernel, description, n, argument);
+    dnnl_status_t status = add_primitive_arguments(&opened, kernel, description, n, argument);
     if (status == dnnl_success) status = dnnl_primitive_create(&opened.primitive, description);
     dnnl_primitive_desc_destroy(description);
     if (status != dnnl_success) {
         cpu_primitive_close(&opened);
-        return failed(kernel, status, "prepare", error);
+        return onednn_error(kernel, status, "prepare", error);
     }
     *primitive = opened;
     return TANDEM_OK;
@@ -116,7 +117,7 @@ tandem_status cpu_primitive_make(cpu_primitive *primitive, const tandem_kernel *
                                : status;
 }
 
-static void destroy(void *state)
+static void destroy_primitive_state(void *state)
 {
     cpu_primitive_close(state);
     free(state);
@@ -135,7 +136,7 @@ tandem_status cpu_primitive_keep(tandem_kernel *kernel, cpu_primitive *primitive
     *state = *primitive;
     *primitive = (cpu_primitive){0};
     kernel->state = state;
-    kernel->destroy = destroy;
+    kernel->destroy = destroy_primitive_state;
     kernel->workspace_bytes = state->scratchpad_bytes;
     kernel->run = run;
     return TANDEM_OK;
@@ -154,7 +155,7 @@ tandem_status cpu_primitive_copy(cpu_primitive *primitive, const tandem_kernel *
         status = dnnl_reorder_primitive_desc_create(&description, from, kernel->device->engine, to,
                                                     kernel->device->engine, attributes);
     if (attributes) dnnl_primitive_attr_destroy(attributes);
-    if (status != dnnl_success) return failed(kernel, status, "prepare a layout for", error);
+    if (status != dnnl_success) return onednn_error(kernel, status, "prepare a layout for", error);
     return cpu_primitive_open(primitive, kernel, description, 2, (const int[]){DNNL_ARG_FROM, DNNL_ARG_TO},
                               error);
 }
@@ -181,7 +182,7 @@ tandem_status cpu_primitive_run(const cpu_primitive *primitive, const tandem_ker
         status = dnnl_memory_set_data_handle_v2(primitive->argument[n++].memory, scratchpad, stream);
     if (status == dnnl_success)
         status = dnnl_primitive_execute(primitive->primitive, stream, n, primitive->argument);
-    return status == dnnl_success ? TANDEM_OK : failed(kernel, status, "run", error);
+    return status == dnnl_success ? TANDEM_OK : onednn_error(kernel, status, "run", error);
 }
 
 dnnl_data_type_t cpu_dnnl_type(tandem_dtype dtype)

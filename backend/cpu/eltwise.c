@@ -3,15 +3,15 @@
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                 tandem_error *error)
+static tandem_status cpu_eltwise_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                         tandem_error *error)
 {
     return cpu_primitive_run(kernel->state, kernel, (const void *const[]){call->in[0], call->out[0]},
                              call->workspace, error);
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                               tandem_error *error)
+static tandem_status cpu_eltwise_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                       tandem_error *error)
 {
     return cpu_primitive_run(kernel->state, kernel,
                              (const void *const[]){call->in[0], call->in[1], call->out[0]}, call->workspace,
@@ -35,6 +35,7 @@ tandem_status cpu_eltwise_prepare(tandem_kernel *kernel, dnnl_alg_kind_t functio
                    : cpu_primitive_make(&primitive, kernel, &backward, &forward, 3,
                                         (const int[]){DNNL_ARG_DIFF_DST, reads, DNNL_ARG_DIFF_SRC}, error);
     return status == TANDEM_OK
-               ? cpu_primitive_keep(kernel, &primitive, is_forward ? run_forward : run_dgrad, error)
+               ? cpu_primitive_keep(kernel, &primitive, is_forward ? cpu_eltwise_forward : cpu_eltwise_dgrad,
+                                    error)
                : status;
 }

@@ -25,7 +25,7 @@ typedef struct tandem_dropout {
  * 0). */
 typedef struct tandem_batchnorm {
     size_t rows, channels;
-    int rectifies;
+    int has_relu;
     float epsilon;
     const float *scale, *shift; /* (channels) */
     /* (channels), of all rows: written by the forward pass, read by the backward pass */
@@ -47,7 +47,7 @@ typedef struct tandem_winograd {
     int64_t n, height, width;
     int64_t from, to; /* channels of x, and of y (wgrad: of w): multiples of 32 */
     /* dgrad: x is the gradient of the result; w, stored (3, 3, to, from), is turned by 180 degrees */
-    int turns;
+    int is_dgrad;
     int is_wgrad;           /* w is the gradient of the result, y that of the weight */
     int from_bf16, to_bf16; /* x and w, y; else f32. A weight's gradient is f32 */
     const void *x, *w;
@@ -68,7 +68,7 @@ typedef struct tandem_weight_gradient {
 
 typedef struct tandem_isa_kernels {
     const char *isa;
-    int has_dots; /* int8 dot products (VNNI): oneDNN's int8 products are exact there */
+    int has_int8_dot; /* int8 dot products (VNNI): oneDNN's int8 products are exact there */
 
     /* largest |x[i]|; 0 for n = 0; NaN anywhere gives NaN, so that it is seen. */
     float (*amax_f32)(const float *x, size_t n);
@@ -186,10 +186,10 @@ typedef struct tandem_isa_kernels {
     /* y = softmax(scale·x) of the first `seen` of n numbers, 0 < seen, 0 < scale; the others are 0. Returns Σ
      * e^(scale·x − *top), *top being the largest scale·x. y may be x. Backward: gx = scale·y·(g − Σ g·y); gx
      * may be g. */
-    float (*softmax_f32)(float *y, const float *x, size_t n, size_t seen, float scale, float *top);
+    float (*softmax_f32)(float *y, const float *x, size_t n, size_t n_unmasked, float scale, float *top);
     void (*softmax_backward_f32)(float *gx, const float *g, const float *y, size_t n, float scale);
     /* y = (x − other)·weight: the gradient of a loss, but at the label. */
-    void (*apart_f32)(float *y, const float *x, size_t n, float other, float weight);
+    void (*scale_difference_f32)(float *y, const float *x, size_t n, float other, float weight);
 
     /* Optimizers return whether all of g is finite; they apply it in either case.
      * SGD with momentum:  v = (momentum·v + g) + decay·w;  w −= rate·v. */

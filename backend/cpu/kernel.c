@@ -9,24 +9,24 @@ const tandem_shape *cpu_input_shape(const tandem_kernel *kernel, int slot)
     return &kernel->graph->op[kernel->op->input[slot]].shape;
 }
 
-tandem_status cpu_label_place(int64_t *place, const tandem_kernel *kernel, const int32_t *label, int64_t row,
-                              int64_t rows, tandem_error *error)
+tandem_status cpu_label_index(int64_t *label_index, const tandem_kernel *kernel, const int32_t *label,
+                              int64_t row, int64_t rows, tandem_error *error)
 {
     const int64_t batch = kernel->graph->batch, of_sample = rows / batch,
                   length = tandem_shape_elements(cpu_input_shape(kernel, 1)) / batch;
     if (of_sample == length) {
-        *place = row;
+        *label_index = row;
         return TANDEM_OK;
     }
     const int64_t sample = row / of_sample, end = (sample + 1) * length;
-    int64_t next = row % of_sample == 0 ? sample * length : *place + 1;
+    int64_t next = row % of_sample == 0 ? sample * length : *label_index + 1;
     while (next < end && label[next] == -1) next++;
     if (next == end)
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "operator '%s': sample %" PRId64 " has %" PRId64
                                 " labels that are not −1; allowed is %" PRId64,
                                 kernel->op->name, sample, row % of_sample, of_sample);
-    *place = next;
+    *label_index = next;
     return TANDEM_OK;
 }
 

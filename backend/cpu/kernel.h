@@ -23,8 +23,8 @@ const tandem_shape *cpu_input_shape(const tandem_kernel *kernel, int slot);
 /* Where in `label`, the operator's input 1, the label of row `row` stands, of `rows` in all; *place: of the
  * row before. Where a sample has fewer rows than labels, row j has its j-th label that is not −1.
  * TANDEM_MALFORMED: there are too few. */
-tandem_status cpu_label_place(int64_t *place, const tandem_kernel *kernel, const int32_t *label, int64_t row,
-                              int64_t rows, tandem_error *error);
+tandem_status cpu_label_index(int64_t *label_index, const tandem_kernel *kernel, const int32_t *label,
+                              int64_t row, int64_t rows, tandem_error *error);
 
 /* Elements of a bias's parameter that it adds, over and over (graph.h). */
 size_t cpu_bias_period(const tandem_kernel *kernel);

@@ -6,16 +6,16 @@
 
 #include "backend/cpu/isa_kernels.h"
 
-enum { STRIP = 64 }; /* rows that are transposed together: a line of the transposed matrix */
-static const int64_t most_blocks = (int64_t)1 << 32, most_elements = (int64_t)1 << 60;
+enum { STRIP_ROWS = 64 }; /* rows that are transposed together: a line of the transposed matrix */
+static const int64_t max_blocks = (int64_t)1 << 32, max_elements = (int64_t)1 << 60;
 
 /* --- Opening -------------------------------------------------------------------------------------------- */
 
-static const char *const names[] = {"sse41",  "avx",         "avx2",       "avx2_vnni",
-                                    "avx512", "avx512_vnni", "avx512_bf16"};
-enum { N_NAME = sizeof names / sizeof *names };
+static const char *const isa_names[] = {"sse41",  "avx",         "avx2",       "avx2_vnni",
+                                        "avx512", "avx512_vnni", "avx512_bf16"};
+enum { N_ISA_NAME = sizeof isa_names / sizeof *isa_names };
 
-static int runs_here(const char *name)
+static int machine_runs_isa(const char *name)
 {
     __builtin_cpu_init();
     if (strcmp(name, "sse41") == 0) return __builtin_cpu_supports("sse4.1") != 0;
@@ -38,18 +38,18 @@ tandem_status tandem_kernels_open(const tandem_kernels **kernels, const char *is
 {
     if (!kernels || !isa)
         return tandem_error_set(error, TANDEM_USAGE, "open: %s is NULL", kernels ? "isa" : "kernels");
-    const int wants_best = strcmp(isa, "best") == 0;
-    for (int i = N_NAME - 1; i >= 0; i--) {
-        if (!wants_best && strcmp(names[i], isa) != 0) continue;
-        if (runs_here(names[i])) {
-            *kernels = tandem_isa_kernels_find(names[i]);
+    const int is_best = strcmp(isa, "best") == 0;
+    for (int i = N_ISA_NAME - 1; i >= 0; i--) {
+        if (!is_best && strcmp(isa_names[i], isa) != 0) continue;
+        if (machine_runs_isa(isa_names[i])) {
+            *kernels = tandem_isa_kernels_find(isa_names[i]);
             return TANDEM_OK;
         }
-        if (!wants_best)
+        if (!is_best)
             return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine lacks the instruction set '%s'",
                                     isa);
     }
-    if (wants_best)
+    if (is_best)
         return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine lacks even the instruction set sse41");
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
                             "there is no instruction set '%.40s'; allowed: sse41, avx, avx2, avx2_vnni, "
@@ -62,26 +62,30 @@ const char *tandem_kernels_isa(const tandem_kernels *kernels) { return kernels->
 
 /* --- Arguments ------------------------------------------------------------------------------------------ */
 
-static int64_t bytes_of(tandem_dtype type) { return type == TANDEM_S8 ? 1 : type == TANDEM_BF16 ? 2 : 4; }
-static int is_float(tandem_dtype type) { return type == TANDEM_F32 || type == TANDEM_BF16; }
+static int64_t kernel_dtype_bytes(tandem_dtype type)
+{
+    return type == TANDEM_S8 ? 1 : type == TANDEM_BF16 ? 2 : 4;
+}
+static int is_float_dtype(tandem_dtype type) { return type == TANDEM_F32 || type == TANDEM_BF16; }
 
-static tandem_status check_calls(const char *what, const void *kernels, const void *call, tandem_error *error)
+static tandem_status check_not_null(const char *what, const void *kernels, const void *call,
+                                    tandem_error *error)
 {
     if (kernels && call) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE, "%s: %s is NULL", what, kernels ? "the call" : "kernels");
 }
 
 /* Where elements lie: a matrix, and its name in errors. */
-typedef struct place {
+typedef struct matrix_view {
     const char *what, *name;
     const void *data;
     tandem_dtype type;
     int64_t rows, columns, row, column; /* counts, and strides in elements */
-} place;
+} matrix_view;
 
-static tandem_status check_place(const place *p, tandem_error *error)
+static tandem_status check_matrix(const matrix_view *p, tandem_error *error)
 {
-    if (p->rows < 0 || p->columns < 0 || p->rows > most_elements || p->columns > most_elements)
+    if (p->rows < 0 || p->columns < 0 || p->rows > max_elements || p->columns > max_elements)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "%s: %s has %" PRId64 " rows and %" PRId64 " columns; each is 0 to 2^60",
                                 p->what, p->name, p->rows, p->columns);
@@ -91,14 +95,14 @@ static tandem_status check_place(const place *p, tandem_error *error)
                                 p->what, p->name, p->row, p->column);
     if (p->rows == 0 || p->columns == 0) return TANDEM_OK;
     if (!p->data) return tandem_error_set(error, TANDEM_USAGE, "%s: %s is NULL", p->what, p->name);
-    if ((uintptr_t)p->data % (uintptr_t)bytes_of(p->type))
+    if ((uintptr_t)p->data % (uintptr_t)kernel_dtype_bytes(p->type))
         return tandem_error_set(error, TANDEM_USAGE,
                                 "%s: %s is not aligned for its elements of %" PRId64 " bytes", p->what,
-                                p->name, bytes_of(p->type));
+                                p->name, kernel_dtype_bytes(p->type));
     int64_t down, across, end;
     if (__builtin_mul_overflow(p->rows - 1, p->row, &down) ||
         __builtin_mul_overflow(p->columns - 1, p->column, &across) ||
-        __builtin_add_overflow(down, across, &end) || end >= PTRDIFF_MAX / bytes_of(p->type))
+        __builtin_add_overflow(down, across, &end) || end >= PTRDIFF_MAX / kernel_dtype_bytes(p->type))
         return tandem_error_set(error, TANDEM_USAGE,
                                 "%s: %s, %" PRId64 " rows of %" PRId64 ", is larger than memory can be",
                                 p->what, p->name, p->rows, p->columns);
@@ -106,12 +110,12 @@ static tandem_status check_place(const place *p, tandem_error *error)
 }
 
 /* A matrix whose rows lie *row elements apart, 0 standing for `columns`. */
-static tandem_status check_rows(const char *what, const char *name, const void *data, tandem_dtype type,
-                                int64_t rows, int64_t columns, int64_t *row, tandem_error *error)
+static tandem_status check_row_matrix(const char *what, const char *name, const void *data, tandem_dtype type,
+                                      int64_t rows, int64_t columns, int64_t *row, tandem_error *error)
 {
     if (*row == 0) *row = columns;
-    const place p = {what, name, data, type, rows, columns, *row, 1};
-    const tandem_status status = check_place(&p, error);
+    const matrix_view p = {what, name, data, type, rows, columns, *row, 1};
+    const tandem_status status = check_matrix(&p, error);
     if (status != TANDEM_OK) return status;
     if (*row < columns && rows > 1)
         return tandem_error_set(error, TANDEM_USAGE,
@@ -121,35 +125,35 @@ static tandem_status check_rows(const char *what, const char *name, const void *
     return TANDEM_OK;
 }
 
-static tandem_status check_type(const char *what, const char *name, int allowed, const char *says,
-                                tandem_error *error)
+static tandem_status check_dtype(const char *what, const char *name, int allowed, const char *says,
+                                 tandem_error *error)
 {
     if (allowed) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE, "%s: %s is none of its types: %s", what, name, says);
 }
 
-static const void *at(const void *x, tandem_dtype type, int64_t element)
+static const void *element_at(const void *x, tandem_dtype type, int64_t element)
 {
-    return (const char *)x + element * bytes_of(type);
+    return (const char *)x + element * kernel_dtype_bytes(type);
 }
 
 /* --- amax ----------------------------------------------------------------------------------------------- */
 
 /* A NaN stays one. */
-static float larger(float a, float b) { return isnan(a) || b <= a ? a : b; }
+static float larger_amax(float a, float b) { return isnan(a) || b <= a ? a : b; }
 
-static float amax_of(const tandem_kernels *kernels, const void *x, tandem_dtype type, int64_t n)
+static float amax_of_array(const tandem_kernels *kernels, const void *x, tandem_dtype type, int64_t n)
 {
     return type == TANDEM_F32 ? kernels->amax_f32(x, (size_t)n) : kernels->amax_bf16(x, (size_t)n);
 }
 
-static float amax_of_rows(const tandem_kernels *kernels, const void *x, tandem_dtype type, int64_t rows,
-                          int64_t columns, int64_t row)
+static float amax_of_matrix(const tandem_kernels *kernels, const void *x, tandem_dtype type, int64_t rows,
+                            int64_t columns, int64_t row)
 {
-    if (row == columns) return amax_of(kernels, x, type, rows * columns);
+    if (row == columns) return amax_of_array(kernels, x, type, rows * columns);
     float amax = 0;
     for (int64_t i = 0; i < rows; i++)
-        amax = larger(amax, amax_of(kernels, at(x, type, i * row), type, columns));
+        amax = larger_amax(amax, amax_of_array(kernels, element_at(x, type, i * row), type, columns));
     return amax;
 }
 
@@ -157,39 +161,41 @@ tandem_status tandem_kernels_amax(const tandem_kernels *kernels, float *amax, co
                                   tandem_dtype from, int64_t rows, int64_t columns, int64_t x_row,
                                   tandem_error *error)
 {
-    tandem_status status = check_calls("amax", kernels, kernels, error);
+    tandem_status status = check_not_null("amax", kernels, kernels, error);
     if (status == TANDEM_OK && !amax) status = tandem_error_set(error, TANDEM_USAGE, "amax: amax is NULL");
-    if (status == TANDEM_OK) status = check_type("amax", "from", is_float(from), "f32, bf16", error);
-    if (status == TANDEM_OK) status = check_rows("amax", "x", x, from, rows, columns, &x_row, error);
-    if (status == TANDEM_OK) *amax = amax_of_rows(kernels, x, from, rows, columns, x_row);
+    if (status == TANDEM_OK) status = check_dtype("amax", "from", is_float_dtype(from), "f32, bf16", error);
+    if (status == TANDEM_OK) status = check_row_matrix("amax", "x", x, from, rows, columns, &x_row, error);
+    if (status == TANDEM_OK) *amax = amax_of_matrix(kernels, x, from, rows, columns, x_row);
     return status;
 }
 
 /* --- To int8 -------------------------------------------------------------------------------------------- */
 
-static tandem_status check_quantise(tandem_quantise_call *call, tandem_error *error)
+static tandem_status check_quantise_call(tandem_quantise_call *call, tandem_error *error)
 {
     static const char what[] = "quantise";
-    tandem_status status = check_type(what, "from", is_float(call->from), "f32, bf16", error);
+    tandem_status status = check_dtype(what, "from", is_float_dtype(call->from), "f32, bf16", error);
     if (status == TANDEM_OK)
-        status = check_rows(what, "x", call->x, call->from, call->rows, call->columns, &call->x_row, error);
+        status =
+            check_row_matrix(what, "x", call->x, call->from, call->rows, call->columns, &call->x_row, error);
     if (status == TANDEM_OK)
-        status = check_rows(what, "q", call->q, TANDEM_S8, call->rows, call->columns, &call->q_row, error);
+        status =
+            check_row_matrix(what, "q", call->q, TANDEM_S8, call->rows, call->columns, &call->q_row, error);
     if (status == TANDEM_OK && call->transposed)
-        status = check_rows(what, "transposed", call->transposed, TANDEM_S8, call->columns, call->rows,
-                            &call->transposed_row, error);
+        status = check_row_matrix(what, "transposed", call->transposed, TANDEM_S8, call->columns, call->rows,
+                                  &call->transposed_row, error);
     if (status == TANDEM_OK && !call->scale)
         status = tandem_error_set(error, TANDEM_USAGE, "%s: scale is NULL", what);
-    if (status == TANDEM_OK && (unsigned)call->scaling > TANDEM_SCALE_KNOWN)
+    if (status == TANDEM_OK && (unsigned)call->scale_mode > TANDEM_SCALE_KNOWN)
         status = tandem_error_set(error, TANDEM_USAGE, "%s: scaling is %d; allowed: TENSOR, ROW, KNOWN", what,
-                                  (int)call->scaling);
-    if (status == TANDEM_OK && call->scaling == TANDEM_SCALE_KNOWN &&
+                                  (int)call->scale_mode);
+    if (status == TANDEM_OK && call->scale_mode == TANDEM_SCALE_KNOWN &&
         !(call->range >= 0 && isfinite(call->range)))
         status = tandem_error_set(error, TANDEM_USAGE, "%s: range is %g; it is finite and at least 0", what,
                                   (double)call->range);
     if (status != TANDEM_OK || !call->rounding || call->rows == 0) return status;
     const int64_t blocks = call->columns / 8 + (call->columns % 8 > 0);
-    if (blocks > (most_blocks - call->rounding->block) / call->rows)
+    if (blocks > (max_blocks - call->rounding->block) / call->rows)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "%s: %" PRId64 " rows of %" PRId64 " from block %" PRIu32
                                 " on need more than 2^32 blocks of "
@@ -199,24 +205,24 @@ static tandem_status check_quantise(tandem_quantise_call *call, tandem_error *er
 }
 
 /* What turns numbers into steps, and back. */
-typedef struct scales {
+typedef struct quant_scale {
     float inverse, scale;
-} scales;
+} quant_scale;
 
-static scales scales_of(float amax)
+static quant_scale quant_scale_of(float amax)
 {
-    const scales s = {amax > 0 ? 127 / amax : 0, amax / 127};
-    return isfinite(s.inverse) ? s : (scales){0, 0};
+    const quant_scale s = {amax > 0 ? 127 / amax : 0, amax / 127};
+    return isfinite(s.inverse) ? s : (quant_scale){0, 0};
 }
 
-static tandem_status not_finite(float amax, tandem_error *error)
+static tandem_status refuse_nonfinite_amax(float amax, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_LIMIT_EXCEEDED,
                             "quantise: the largest magnitude of x is %g, which gives no scale", (double)amax);
 }
 
-static void round_row(const tandem_kernels *kernels, const tandem_quantise_call *call, int8_t *q,
-                      const void *x, float inverse, const tandem_rounding *rounding)
+static void quantise_row(const tandem_kernels *kernels, const tandem_quantise_call *call, int8_t *q,
+                         const void *x, float inverse, const tandem_rounding *rounding)
 {
     const size_t n = (size_t)call->columns;
     if (call->from == TANDEM_F32)
@@ -228,8 +234,8 @@ static void round_row(const tandem_kernels *kernels, const tandem_quantise_call 
 }
 
 /* Returns its amax. */
-static float round_row_amax(const tandem_kernels *kernels, const tandem_quantise_call *call, int8_t *q,
-                            const void *x, float inverse, const tandem_rounding *rounding)
+static float quantise_row_amax(const tandem_kernels *kernels, const tandem_quantise_call *call, int8_t *q,
+                               const void *x, float inverse, const tandem_rounding *rounding)
 {
     const size_t n = (size_t)call->columns;
     if (call->from == TANDEM_F32)
@@ -240,34 +246,34 @@ static float round_row_amax(const tandem_kernels *kernels, const tandem_quantise
 }
 
 /* Row by row; the transposed copy is made of rows that are still in the cache. */
-static tandem_status round_rows(const tandem_kernels *kernels, const tandem_quantise_call *call,
-                                scales tensor, float *amax, tandem_error *error)
+static tandem_status quantise_rows_cpu(const tandem_kernels *kernels, const tandem_quantise_call *call,
+                                       quant_scale tensor, float *amax, tandem_error *error)
 {
-    const int by_row = call->scaling == TANDEM_SCALE_ROW,
-              finds_amax = call->scaling == TANDEM_SCALE_KNOWN && call->amax;
+    const int by_row = call->scale_mode == TANDEM_SCALE_ROW,
+              find_amax = call->scale_mode == TANDEM_SCALE_KNOWN && call->amax;
     for (int64_t i = 0; i < call->rows; i++) {
-        scales s = tensor;
+        quant_scale s = tensor;
         if (by_row) {
-            const float of_row =
-                amax_of(kernels, at(call->x, call->from, i * call->x_row), call->from, call->columns);
-            if (!isfinite(of_row)) return not_finite(of_row, error);
-            *amax = larger(*amax, of_row);
-            s = scales_of(of_row);
+            const float of_row = amax_of_array(kernels, element_at(call->x, call->from, i * call->x_row),
+                                               call->from, call->columns);
+            if (!isfinite(of_row)) return refuse_nonfinite_amax(of_row, error);
+            *amax = larger_amax(*amax, of_row);
+            s = quant_scale_of(of_row);
             call->scale[i] = s.scale;
         }
-        const void *const x = at(call->x, call->from, i * call->x_row);
+        const void *const x = element_at(call->x, call->from, i * call->x_row);
         int8_t *const q = call->q + i * call->q_row;
         tandem_rounding draws = {0}, *const rounding = call->rounding ? &draws : NULL;
         if (rounding) {
             draws = *call->rounding;
             draws.block += (uint32_t)(i * (call->columns / 8 + (call->columns % 8 > 0)));
         }
-        if (finds_amax)
-            *amax = larger(*amax, round_row_amax(kernels, call, q, x, s.inverse, rounding));
+        if (find_amax)
+            *amax = larger_amax(*amax, quantise_row_amax(kernels, call, q, x, s.inverse, rounding));
         else
-            round_row(kernels, call, q, x, s.inverse, rounding);
-        if (call->transposed && (i % STRIP == STRIP - 1 || i == call->rows - 1)) {
-            const int64_t begin = i / STRIP * STRIP;
+            quantise_row(kernels, call, q, x, s.inverse, rounding);
+        if (call->transposed && (i % STRIP_ROWS == STRIP_ROWS - 1 || i == call->rows - 1)) {
+            const int64_t begin = i / STRIP_ROWS * STRIP_ROWS;
             kernels->transpose_s8(call->transposed + begin, call->transposed_row,
                                   call->q + begin * call->q_row, call->q_row, i + 1 - begin, call->columns);
         }
@@ -278,12 +284,12 @@ static tandem_status round_rows(const tandem_kernels *kernels, const tandem_quan
 tandem_status tandem_kernels_quantise(const tandem_kernels *kernels, const tandem_quantise_call *given,
                                       tandem_error *error)
 {
-    tandem_status status = check_calls("quantise", kernels, given, error);
+    tandem_status status = check_not_null("quantise", kernels, given, error);
     if (status != TANDEM_OK) return status;
     tandem_quantise_call call = *given;
-    status = check_quantise(&call, error);
+    status = check_quantise_call(&call, error);
     if (status != TANDEM_OK) return status;
-    const int by_row = call.scaling == TANDEM_SCALE_ROW;
+    const int by_row = call.scale_mode == TANDEM_SCALE_ROW;
     /* Rows behind one another are one, where draws run on across their ends too. */
     if (!by_row && !call.transposed && call.x_row == call.columns && call.q_row == call.columns &&
         (!call.rounding || call.columns % 8 == 0)) {
@@ -291,13 +297,13 @@ tandem_status tandem_kernels_quantise(const tandem_kernels *kernels, const tande
         call.rows = 1;
     }
     float amax = 0;
-    scales tensor = {0, 0};
-    if (call.scaling == TANDEM_SCALE_TENSOR) {
-        amax = amax_of_rows(kernels, call.x, call.from, call.rows, call.columns, call.x_row);
-        if (!isfinite(amax)) return not_finite(amax, error);
+    quant_scale tensor = {0, 0};
+    if (call.scale_mode == TANDEM_SCALE_TENSOR) {
+        amax = amax_of_matrix(kernels, call.x, call.from, call.rows, call.columns, call.x_row);
+        if (!isfinite(amax)) return refuse_nonfinite_amax(amax, error);
     }
-    if (!by_row) tensor = scales_of(call.scaling == TANDEM_SCALE_KNOWN ? call.range : amax);
-    status = round_rows(kernels, &call, tensor, &amax, error);
+    if (!by_row) tensor = quant_scale_of(call.scale_mode == TANDEM_SCALE_KNOWN ? call.range : amax);
+    status = quantise_rows_cpu(kernels, &call, tensor, &amax, error);
     if (status != TANDEM_OK) return status;
     if (!by_row) *call.scale = tensor.scale;
     if (call.amax) *call.amax = amax;
@@ -310,25 +316,25 @@ tandem_status tandem_kernels_dequantise(const tandem_kernels *kernels, const tan
                                         tandem_error *error)
 {
     static const char what[] = "dequantise";
-    tandem_status status = check_calls(what, kernels, given, error);
+    tandem_status status = check_not_null(what, kernels, given, error);
     if (status != TANDEM_OK) return status;
     tandem_dequantise_call call = *given;
-    status = check_type(what, "to", is_float(call.to), "f32, bf16", error);
+    status = check_dtype(what, "to", is_float_dtype(call.to), "f32, bf16", error);
     if (status == TANDEM_OK)
-        status = check_rows(what, "q", call.q, TANDEM_S8, call.rows, call.columns, &call.q_row, error);
+        status = check_row_matrix(what, "q", call.q, TANDEM_S8, call.rows, call.columns, &call.q_row, error);
     if (status == TANDEM_OK)
-        status = check_rows(what, "x", call.x, call.to, call.rows, call.columns, &call.x_row, error);
+        status = check_row_matrix(what, "x", call.x, call.to, call.rows, call.columns, &call.x_row, error);
     if (status == TANDEM_OK && !call.scale)
         status = tandem_error_set(error, TANDEM_USAGE, "%s: scale is NULL", what);
     if (status != TANDEM_OK) return status;
-    const int by_row = call.scaling == TANDEM_SCALE_ROW;
+    const int by_row = call.scale_mode == TANDEM_SCALE_ROW;
     if (!by_row && call.q_row == call.columns && call.x_row == call.columns) {
         call.columns *= call.rows;
         call.rows = 1;
     }
     for (int64_t i = 0; i < call.rows; i++) {
         const int8_t *q = call.q + i * call.q_row;
-        void *x = (char *)call.x + i * call.x_row * bytes_of(call.to);
+        void *x = (char *)call.x + i * call.x_row * kernel_dtype_bytes(call.to);
         const float scale = call.scale[by_row ? i : 0];
         if (call.to == TANDEM_F32)
             kernels->dequantise_f32(x, q, (size_t)call.columns, scale);
@@ -342,25 +348,25 @@ tandem_status tandem_kernels_cast(const tandem_kernels *kernels, const tandem_ca
                                   tandem_error *error)
 {
     static const char what[] = "cast";
-    tandem_status status = check_calls(what, kernels, given, error);
+    tandem_status status = check_not_null(what, kernels, given, error);
     if (status != TANDEM_OK) return status;
     tandem_cast_call call = *given;
-    status = check_type(what, "from", is_float(call.from), "f32, bf16", error);
+    status = check_dtype(what, "from", is_float_dtype(call.from), "f32, bf16", error);
     if (status == TANDEM_OK)
-        status = check_type(what, "to", is_float(call.to) && call.to != call.from,
-                            "f32, bf16, and not `from`", error);
+        status = check_dtype(what, "to", is_float_dtype(call.to) && call.to != call.from,
+                             "f32, bf16, and not `from`", error);
     if (status == TANDEM_OK)
-        status = check_rows(what, "x", call.x, call.from, call.rows, call.columns, &call.x_row, error);
+        status = check_row_matrix(what, "x", call.x, call.from, call.rows, call.columns, &call.x_row, error);
     if (status == TANDEM_OK)
-        status = check_rows(what, "y", call.y, call.to, call.rows, call.columns, &call.y_row, error);
+        status = check_row_matrix(what, "y", call.y, call.to, call.rows, call.columns, &call.y_row, error);
     if (status != TANDEM_OK) return status;
     if (call.x_row == call.columns && call.y_row == call.columns) {
         call.columns *= call.rows;
         call.rows = 1;
     }
     for (int64_t i = 0; i < call.rows; i++) {
-        const void *x = at(call.x, call.from, i * call.x_row);
-        void *y = (char *)call.y + i * call.y_row * bytes_of(call.to);
+        const void *x = element_at(call.x, call.from, i * call.x_row);
+        void *y = (char *)call.y + i * call.y_row * kernel_dtype_bytes(call.to);
         if (call.to == TANDEM_BF16)
             kernels->bf16_from_f32(y, x, (size_t)call.columns);
         else
@@ -373,47 +379,48 @@ tandem_status tandem_kernels_cast(const tandem_kernels *kernels, const tandem_ca
 
 size_t tandem_kernels_product_workspace(const tandem_kernels *kernels, int64_t m, int64_t n, int64_t k)
 {
-    if (!kernels || m < 0 || n < 0 || k < 0 || m > most_elements || n > most_elements ||
-        k > TANDEM_PRODUCT_MOST_K)
+    if (!kernels || m < 0 || n < 0 || k < 0 || m > max_elements || n > max_elements ||
+        k > TANDEM_PRODUCT_MAX_K)
         return 0;
     return kernels->gemm_s8_workspace(m, n, k);
 }
 
-static tandem_status check_product(tandem_product_s8 *p, tandem_error *error)
+static tandem_status check_product_call(tandem_product_s8 *p, tandem_error *error)
 {
     static const char what[] = "product";
-    const place a = {what, "a", p->a, TANDEM_S8, p->m, p->k, p->a_row, p->a_column};
-    const place b = {what, "b", p->b, TANDEM_S8, p->k, p->n, p->b_row, p->b_column};
-    const place row_scale = {what, "row_scale", p->row_scale, TANDEM_F32, 1, p->m, 0, 1};
-    const place column_scale = {what, "column_scale", p->column_scale, TANDEM_F32, 1, p->n, 0, 1};
-    const place bias = {what, "bias", p->bias, TANDEM_F32, 1, p->n, 0, 1};
-    tandem_status status = check_place(&a, error);
-    if (status == TANDEM_OK) status = check_place(&b, error);
-    if (status == TANDEM_OK && p->row_scale) status = check_place(&row_scale, error);
-    if (status == TANDEM_OK && p->column_scale) status = check_place(&column_scale, error);
-    if (status == TANDEM_OK && p->bias) status = check_place(&bias, error);
+    const matrix_view a = {what, "a", p->a, TANDEM_S8, p->m, p->k, p->a_row, p->a_column};
+    const matrix_view b = {what, "b", p->b, TANDEM_S8, p->k, p->n, p->b_row, p->b_column};
+    const matrix_view row_scale = {what, "row_scale", p->row_scale, TANDEM_F32, 1, p->m, 0, 1};
+    const matrix_view column_scale = {what, "column_scale", p->column_scale, TANDEM_F32, 1, p->n, 0, 1};
+    const matrix_view bias = {what, "bias", p->bias, TANDEM_F32, 1, p->n, 0, 1};
+    tandem_status status = check_matrix(&a, error);
+    if (status == TANDEM_OK) status = check_matrix(&b, error);
+    if (status == TANDEM_OK && p->row_scale) status = check_matrix(&row_scale, error);
+    if (status == TANDEM_OK && p->column_scale) status = check_matrix(&column_scale, error);
+    if (status == TANDEM_OK && p->bias) status = check_matrix(&bias, error);
     if (status == TANDEM_OK)
-        status = check_type(what, "c_type", is_float(p->c_type) || p->c_type == TANDEM_S32, "f32, bf16, s32",
-                            error);
+        status = check_dtype(what, "c_type", is_float_dtype(p->c_type) || p->c_type == TANDEM_S32,
+                             "f32, bf16, s32", error);
     if (status == TANDEM_OK && p->accumulate && p->c_type == TANDEM_S32)
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "%s: sums in s32 are not added to others; leave out `adds`", what);
-    if (status == TANDEM_OK) status = check_rows(what, "c", p->c, p->c_type, p->m, p->n, &p->c_row, error);
-    if (status == TANDEM_OK && p->k > TANDEM_PRODUCT_MOST_K)
+    if (status == TANDEM_OK)
+        status = check_row_matrix(what, "c", p->c, p->c_type, p->m, p->n, &p->c_row, error);
+    if (status == TANDEM_OK && p->k > TANDEM_PRODUCT_MAX_K)
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "%s: k is %" PRId64
                                   "; a sum of more than %d products can leave int32: cut k, and add up",
-                                  what, p->k, TANDEM_PRODUCT_MOST_K);
+                                  what, p->k, TANDEM_PRODUCT_MAX_K);
     return status;
 }
 
 tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem_product_s8 *given,
                                      size_t workspace_bytes, tandem_error *error)
 {
-    tandem_status status = check_calls("product", kernels, given, error);
+    tandem_status status = check_not_null("product", kernels, given, error);
     if (status != TANDEM_OK) return status;
     tandem_product_s8 product = *given;
-    status = check_product(&product, error);
+    status = check_product_call(&product, error);
     if (status != TANDEM_OK) return status;
     const size_t needs = kernels->gemm_s8_workspace(product.m, product.n, product.k);
     if (workspace_bytes < needs)

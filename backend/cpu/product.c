@@ -7,8 +7,8 @@
 /* 127² · k must stay below 2^31. */
 static const int64_t max_exact_k = 1 << 17;
 
-static dnnl_memory_desc_t matrices(tandem_dtype dtype, int64_t batch, int64_t rows, int64_t columns,
-                                   int transposed)
+static dnnl_memory_desc_t product_matrices(tandem_dtype dtype, int64_t batch, int64_t rows, int64_t columns,
+                                           int transposed)
 {
     dnnl_memory_desc_t layout;
     const int64_t row = transposed ? 1 : columns, column = transposed ? rows : 1;
@@ -22,7 +22,7 @@ static dnnl_memory_desc_t matrices(tandem_dtype dtype, int64_t batch, int64_t ro
 }
 
 /* Returns 0 without memory. */
-static int add_to_result(dnnl_primitive_attr_t attributes)
+static int append_sum_post_op(dnnl_primitive_attr_t attributes)
 {
     dnnl_post_ops_t epilogue = NULL;
     const int is_set = dnnl_post_ops_create(&epilogue) == dnnl_success &&
@@ -32,12 +32,14 @@ static int add_to_result(dnnl_primitive_attr_t attributes)
     return is_set;
 }
 
-static tandem_status open_matmul(cpu_product *product, const tandem_kernel *kernel, tandem_error *error)
+static tandem_status open_onednn_matmul(cpu_product *product, const tandem_kernel *kernel,
+                                        tandem_error *error)
 {
     const cpu_product_spec *s = &product->spec;
-    const dnnl_memory_desc_t a = matrices(s->from, s->batch, s->m, s->k, s->transpose_a);
-    const dnnl_memory_desc_t b = matrices(s->from, s->batch, s->k, s->n, s->transpose_b);
-    const dnnl_memory_desc_t c = matrices(product->narrows ? TANDEM_F32 : s->to, s->batch, s->m, s->n, 0);
+    const dnnl_memory_desc_t a = product_matrices(s->from, s->batch, s->m, s->k, s->transpose_a);
+    const dnnl_memory_desc_t b = product_matrices(s->from, s->batch, s->k, s->n, s->transpose_b);
+    const dnnl_memory_desc_t c =
+        product_matrices(product->is_narrowed ? TANDEM_F32 : s->to, s->batch, s->m, s->n, 0);
     dnnl_matmul_desc_t operation;
     dnnl_primitive_attr_t attributes = NULL;
     if (dnnl_matmul_desc_init(&operation, &a, &b, NULL, &c) != dnnl_success)
@@ -48,7 +50,7 @@ static tandem_status open_matmul(cpu_product *product, const tandem_kernel *kern
     dnnl_primitive_desc_t description = NULL;
     tandem_status status = TANDEM_OK;
     if ((scaled && dnnl_primitive_attr_set_output_scales(attributes, 1, 0, &when_it_runs) != dnnl_success) ||
-        (s->accumulate && !product->narrows && !add_to_result(attributes)))
+        (s->accumulate && !product->is_narrowed && !append_sum_post_op(attributes)))
         status = cpu_kernel_no_memory(kernel, error);
     if (status == TANDEM_OK)
         status = cpu_primitive_describe(&description, kernel, &operation, attributes, NULL, error);
@@ -68,14 +70,14 @@ tandem_status cpu_product_open(cpu_product *out, const tandem_kernel *kernel, co
     if (spec->from == TANDEM_S8 && spec->k > max_exact_k)
         return cpu_kernel_refuse(kernel, "an int8 sum of more than 131072 products can overflow", error);
     uint64_t end = 0;
-    if (spec->from == TANDEM_S8 && !isa->has_dots) {
+    if (spec->from == TANDEM_S8 && !isa->has_int8_dot) {
         cpu_workspace_reserve(&end, isa->gemm_s8_workspace(spec->m, spec->n, spec->k));
     } else {
-        product.narrows = spec->to == TANDEM_BF16 && spec->from != TANDEM_BF16;
-        const tandem_status status = open_matmul(&product, kernel, error);
+        product.is_narrowed = spec->to == TANDEM_BF16 && spec->from != TANDEM_BF16;
+        const tandem_status status = open_onednn_matmul(&product, kernel, error);
         if (status != TANDEM_OK) return status;
         cpu_workspace_reserve(&end, product.primitive.scratchpad_bytes);
-        if (product.narrows)
+        if (product.is_narrowed)
             product.result_offset =
                 cpu_workspace_reserve(&end, (uint64_t)(spec->batch * spec->m * spec->n) * sizeof(float));
     }
@@ -90,8 +92,8 @@ void cpu_product_close(cpu_product *product)
     *product = (cpu_product){0};
 }
 
-static void run_own(const cpu_product *product, const tandem_isa_kernels *isa, const int8_t *a,
-                    const int8_t *b, void *c, float scale, void *workspace)
+static void run_tandem_gemm(const cpu_product *product, const tandem_isa_kernels *isa, const int8_t *a,
+                            const int8_t *b, void *c, float scale, void *workspace)
 {
     const cpu_product_spec *s = &product->spec;
     tandem_product_s8 gemm = {.m = s->m,
@@ -120,27 +122,28 @@ tandem_status cpu_product_run(const cpu_product *product, const tandem_kernel *k
     const cpu_product_spec *s = &product->spec;
     const tandem_isa_kernels *isa = kernel->device->isa;
     if (!product->primitive.primitive) {
-        run_own(product, isa, a, b, c, scale, workspace);
+        run_tandem_gemm(product, isa, a, b, c, scale, workspace);
         return TANDEM_OK;
     }
-    void *const result = product->narrows ? cpu_workspace_at(workspace, product->result_offset) : c;
+    void *const result = product->is_narrowed ? cpu_workspace_at(workspace, product->result_offset) : c;
     const tandem_status status = cpu_primitive_run(
         &product->primitive, kernel, (const void *const[]){a, b, result, &scale}, workspace, error);
-    if (status == TANDEM_OK && product->narrows)
+    if (status == TANDEM_OK && product->is_narrowed)
         (s->accumulate ? isa->add_f32_to_bf16 : isa->bf16_from_f32)(c, result,
                                                                     (size_t)(s->batch * s->m * s->n));
     return status;
 }
 
-static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cpu_product_kernel_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                            tandem_error *error)
 {
     const cpu_product *product = kernel->state;
-    const int first = product->spec.swaps ? 1 : 0;
+    const int first = product->spec.swap_operands ? 1 : 0;
     return cpu_product_run(product, kernel, call->in[first], call->in[1 - first], call->out[0],
                            cpu_product_scale(call), call->workspace, error);
 }
 
-static void destroy(void *state)
+static void destroy_product_state(void *state)
 {
     cpu_product_close(state);
     free(state);
@@ -157,7 +160,7 @@ tandem_status cpu_product_prepare(tandem_kernel *kernel, const cpu_product_spec 
     }
     kernel->workspace_bytes = product->workspace_bytes;
     kernel->state = product;
-    kernel->destroy = destroy;
-    kernel->run = run;
+    kernel->destroy = destroy_product_state;
+    kernel->run = cpu_product_kernel_run;
     return TANDEM_OK;
 }

@@ -13,9 +13,9 @@
 /* C = A·B, `batch` times. All matrices are packed row-major, one behind the other. */
 typedef struct cpu_product_spec {
     int64_t batch, m, n, k;
-    int transpose_a; /* A is stored (k, m) instead of (m, k) */
-    int transpose_b; /* B is stored (n, k) instead of (k, n) */
-    int swaps;       /* of a kernel: A is its operand 1 and B its operand 0 */
+    int transpose_a;   /* A is stored (k, m) instead of (m, k) */
+    int transpose_b;   /* B is stored (n, k) instead of (k, n) */
+    int swap_operands; /* of a kernel: A is its operand 1 and B its operand 0 */
     tandem_dtype from, to;
     int accumulate; /* C += A·B */
 } cpu_product_spec;
@@ -24,7 +24,7 @@ typedef struct cpu_product {
     cpu_product_spec spec;
     cpu_primitive primitive; /* none where tandem's own kernel runs */
     uint64_t result_offset;  /* of the f32 result that is narrowed, in the workspace */
-    int narrows;
+    int is_narrowed;
     uint64_t workspace_bytes;
 } cpu_product;
 

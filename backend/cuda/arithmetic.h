@@ -55,7 +55,7 @@ TANDEM_HOST_DEVICE float tandem_f32_of_bf16(uint16_t x) { return tandem_float_of
 /* Magnitudes of types with fewer bits: `mantissa` of them, the exponent biased by `bias`, steps of 2^(1 −
  * bias − mantissa) where that is 0. bits: of a float below 2^(bias + 1), sign 0; the code may be the next
  * beyond the type's last. */
-TANDEM_HOST_DEVICE uint32_t tandem_code_of(uint32_t bits, int mantissa, int bias)
+TANDEM_HOST_DEVICE uint32_t tandem_small_float_encode(uint32_t bits, int mantissa, int bias)
 {
     const int lost = 23 - mantissa;
     if (bits >= (uint32_t)(128 - bias) << 23)
@@ -67,7 +67,7 @@ TANDEM_HOST_DEVICE uint32_t tandem_code_of(uint32_t bits, int mantissa, int bias
 }
 
 /* What a code stands for, exactly. */
-TANDEM_HOST_DEVICE float tandem_float_of_code(uint32_t code, int mantissa, int bias)
+TANDEM_HOST_DEVICE float tandem_small_float_decode(uint32_t code, int mantissa, int bias)
 {
     return TANDEM_MUL(tandem_float_of(code << (23 - mantissa)),
                       tandem_float_of((uint32_t)(254 - bias) << 23));
@@ -84,7 +84,7 @@ TANDEM_HOST_DEVICE uint16_t tandem_f16_of(float x)
     const uint32_t bits = tandem_bits_of(x), magnitude = bits & 0x7FFFFFFFu, sign = bits >> 16 & 0x8000u;
     if (magnitude > 0x7F800000u) return 0x7FFFu;
     if (magnitude >= 0x477FF000u) return (uint16_t)(sign | 0x7C00u);
-    return (uint16_t)(sign | tandem_code_of(magnitude, 10, 15));
+    return (uint16_t)(sign | tandem_small_float_encode(magnitude, 10, 15));
 #endif
 }
 
@@ -97,7 +97,7 @@ TANDEM_HOST_DEVICE float tandem_f32_of_f16(uint16_t x)
 #else
     const uint32_t sign = (uint32_t)(x & 0x8000u) << 16, code = x & 0x7FFFu;
     if (code >= 0x7C00u) return tandem_float_of(sign | 0x7F800000u | (code & 0x3FFu) << 13);
-    return tandem_float_of(sign | tandem_bits_of(tandem_float_of_code(code, 10, 15)));
+    return tandem_float_of(sign | tandem_bits_of(tandem_small_float_decode(code, 10, 15)));
 #endif
 }
 
@@ -107,14 +107,15 @@ TANDEM_HOST_DEVICE uint8_t tandem_e4m3_of(float x)
 {
     const uint32_t bits = tandem_bits_of(x), magnitude = bits & 0x7FFFFFFFu, sign = bits >> 24 & 0x80u;
     if (magnitude > 0x7F800000u) return 0x7Fu;
-    return (uint8_t)(sign | (magnitude >= 0x43E00000u ? 0x7Eu : tandem_code_of(magnitude, 3, 7))); /* 448 */
+    /* 448 */
+    return (uint8_t)(sign | (magnitude >= 0x43E00000u ? 0x7Eu : tandem_small_float_encode(magnitude, 3, 7)));
 }
 
 TANDEM_HOST_DEVICE float tandem_f32_of_e4m3(uint8_t x)
 {
     const uint32_t sign = (uint32_t)(x & 0x80u) << 24, code = x & 0x7Fu;
     if (code == 0x7Fu) return tandem_float_of(0x7FC00000u);
-    return tandem_float_of(sign | tandem_bits_of(tandem_float_of_code(code, 3, 7)));
+    return tandem_float_of(sign | tandem_bits_of(tandem_small_float_decode(code, 3, 7)));
 }
 
 TANDEM_HOST_DEVICE uint8_t tandem_e5m2_of(float x)
@@ -122,7 +123,7 @@ TANDEM_HOST_DEVICE uint8_t tandem_e5m2_of(float x)
     const uint32_t bits = tandem_bits_of(x), magnitude = bits & 0x7FFFFFFFu, sign = bits >> 24 & 0x80u;
     if (magnitude > 0x7F800000u) return 0x7Fu;
     /* 57344 */
-    return (uint8_t)(sign | (magnitude >= 0x47600000u ? 0x7Bu : tandem_code_of(magnitude, 2, 15)));
+    return (uint8_t)(sign | (magnitude >= 0x47600000u ? 0x7Bu : tandem_small_float_encode(magnitude, 2, 15)));
 }
 
 TANDEM_HOST_DEVICE float tandem_f32_of_e5m2(uint8_t x) { return tandem_f32_of_f16((uint16_t)(x << 8)); }
@@ -136,24 +137,24 @@ TANDEM_HOST_DEVICE uint32_t tandem_magnitude_bits(float x) { return tandem_bits_
 /* What a range means for quantising to a type whose largest number is `most`: q stands for scale·q, and x is
  * multiplied by inverse. Of a range so small that most/amax overflows, and of 0, both are 0; of one that is
  * not finite both are NaN. */
-typedef struct tandem_quantum {
+typedef struct tandem_quant_scale {
     float inverse, scale;
-} tandem_quantum;
+} tandem_quant_scale;
 
-TANDEM_HOST_DEVICE tandem_quantum tandem_quantum_of(float amax, float most)
+TANDEM_HOST_DEVICE tandem_quant_scale tandem_quant_scale_of(float amax, float max_value)
 {
-    tandem_quantum quantum;
-    quantum.inverse = quantum.scale = 0;
+    tandem_quant_scale quant;
+    quant.inverse = quant.scale = 0;
     if (!(amax <= 3.402823466e38f)) {
-        quantum.inverse = quantum.scale = tandem_float_of(0x7FC00000u);
-        return quantum;
+        quant.inverse = quant.scale = tandem_float_of(0x7FC00000u);
+        return quant;
     }
-    if (!(amax > 0)) return quantum;
-    const float inverse = TANDEM_DIV(most, amax);
-    if (!(inverse <= 3.402823466e38f)) return quantum;
-    quantum.inverse = inverse;
-    quantum.scale = TANDEM_DIV(amax, most);
-    return quantum;
+    if (!(amax > 0)) return quant;
+    const float inverse = TANDEM_DIV(max_value, amax);
+    if (!(inverse <= 3.402823466e38f)) return quant;
+    quant.inverse = inverse;
+    quant.scale = TANDEM_DIV(amax, max_value);
+    return quant;
 }
 
 /* What a history's largest amax means for the next cast: tandem_amax_history_range. */
@@ -165,7 +166,7 @@ TANDEM_HOST_DEVICE float tandem_delayed_range(float largest, int margin)
 
 /* u of element i of a block of 8 (0 … 7): (r + ½)/65536 with r its 16-bit draw. On a card r is put below the
  * exponent of 2^23 by one instruction and scaled by another: exactly, since r + ½ has 17 bits. */
-TANDEM_HOST_DEVICE float tandem_draw_of(tandem_philox_block block, int i)
+TANDEM_HOST_DEVICE float tandem_draw_float(tandem_philox_block block, int i)
 {
 #ifdef __CUDA_ARCH__
     const uint32_t bits = __byte_perm(block.word[i / 2], 0x4B000000u, i % 2 ? 0x7632u : 0x7610u);

@@ -7,7 +7,7 @@ static __global__ void __launch_bounds__(THREADS)
               size_t rows, size_t columns, size_t x_rows, size_t x_columns, int transposed)
 {
     __shared__ uint8_t tile[TILE][TILE + 4];
-    const place_of_tile own = own_tile(n_tile(columns, TILE), n_tile(rows, TILE));
+    const tile_position own = tile_of_block(n_tile(columns, TILE), n_tile(rows, TILE));
     const size_t row0 = own.row * TILE, column0 = own.column * TILE;
     const uint8_t *in = x + own.matrix * x_rows * x_columns;
     for (unsigned i = threadIdx.x; i < TILE * TILE; i += THREADS) {
@@ -25,11 +25,11 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    turn_bytes(uint8_t *__restrict__ y /* (batch, columns, rows) */,
-               const uint8_t *__restrict__ x /* (batch, rows, columns) */, size_t rows, size_t columns)
+    transpose_bytes(uint8_t *__restrict__ y /* (batch, columns, rows) */,
+                    const uint8_t *__restrict__ x /* (batch, rows, columns) */, size_t rows, size_t columns)
 {
     __shared__ tile_bytes tile;
-    const wide_tile own = own_wide_tile(rows, columns);
+    const wide_tile own = wide_tile_of_block(rows, columns);
     for_sixteens(tile, own, [&](size_t at, uint4 &sixteen) { sixteen = __ldg((const uint4 *)(x + at)); });
     __syncthreads();
     store_columns(y, tile, own);
@@ -43,7 +43,7 @@ extern "C" int tandem_cuda_pad_bytes(void *y, const void *x, size_t batch, size_
     const uint8_t *const from = (const uint8_t *)x;
     const unsigned grid = (unsigned)(n_tile(rows, TILE) * n_tile(columns, TILE) * batch);
     if (transposed && rows == x_rows && columns == x_columns && fits_tiles(rows, columns))
-        return LAUNCH(turn_bytes, grid_of_tiles(batch, rows, columns), THREADS, stream, to, from, columns,
-                      rows);
+        return LAUNCH(transpose_bytes, grid_of_tiles(batch, rows, columns), THREADS, stream, to, from,
+                      columns, rows);
     return LAUNCH(pad_bytes, grid, THREADS, stream, to, from, rows, columns, x_rows, x_columns, transposed);
 }

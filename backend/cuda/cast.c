@@ -3,7 +3,7 @@
  * gradient tells the step. */
 #include "backend/cuda/operator.h"
 
-static size_t elements(const tandem_kernel *kernel)
+static size_t cuda_cast_elements(const tandem_kernel *kernel)
 {
     const tandem_task *task = &kernel->task;
     if (task->kind == TANDEM_TASK_WEIGHT_CAST)
@@ -13,14 +13,14 @@ static size_t elements(const tandem_kernel *kernel)
     return cuda_elements(kernel);
 }
 
-static tandem_cuda_codes codes_of(const tandem_kernel *kernel, const tandem_kernel_call *call)
+static tandem_cuda_quantised cuda_cast_output(const tandem_kernel *kernel, const tandem_kernel_call *call)
 {
-    tandem_cuda_codes to = {.code = cuda_code_of(kernel->task.to),
-                            .batch = 1,
-                            .rows = 1,
-                            .columns = elements(kernel),
-                            .q = call->out[0],
-                            .scale = call->out_scale[0]};
+    tandem_cuda_quantised to = {.code = cuda_code_of(kernel->task.to),
+                                .batch = 1,
+                                .rows = 1,
+                                .columns = cuda_cast_elements(kernel),
+                                .q = call->out[0],
+                                .scale = call->out_scale[0]};
     if (kernel->task.n_write > 1) {
         to.batch = (size_t)kernel->matrices.batch;
         to.rows = (size_t)kernel->matrices.rows;
@@ -30,12 +30,12 @@ static tandem_cuda_codes codes_of(const tandem_kernel *kernel, const tandem_kern
     return to;
 }
 
-static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                  tandem_error *error)
+static tandem_status cuda_cast_quantise(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                        tandem_error *error)
 {
     const cuda_device *device = kernel->device;
     const tandem_cuda_float type = cuda_float_of(kernel->task.from);
-    const tandem_cuda_codes to = codes_of(kernel, call);
+    const tandem_cuda_quantised to = cuda_cast_output(kernel, call);
     const float range =
         kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
     const tandem_rounding rounding = {
@@ -46,48 +46,48 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
                                       &to, call->in[0], type, call->history, call->reuse_range,
                                       device->amax_bits, &rounding, call->rng.stream_offset, device->stream),
                                   error);
-    int failed =
-        range > 0 ? tandem_cuda_set_word(device->amax_bits, tandem_bits_of(range), device->stream)
-                  : tandem_cuda_amax(device->amax_bits, call->in[0], type, elements(kernel), device->stream);
+    int failed = range > 0 ? tandem_cuda_set_word(device->amax_bits, tandem_bits_of(range), device->stream)
+                           : tandem_cuda_amax(device->amax_bits, call->in[0], type,
+                                              cuda_cast_elements(kernel), device->stream);
     if (!failed)
         failed = tandem_cuda_quantise(&to, call->in[0], type, device->amax_bits, &rounding,
                                       call->rng.stream_offset, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status run_dequantise(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                    tandem_error *error)
+static tandem_status cuda_cast_dequantise(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                          tandem_error *error)
 {
     return cuda_kernel_result(kernel,
                               tandem_cuda_dequantise(call->out[0], cuda_float_of(kernel->task.to),
                                                      call->in[0], cuda_code_of(kernel->task.from),
-                                                     elements(kernel), call->in_scale[0],
+                                                     cuda_cast_elements(kernel), call->in_scale[0],
                                                      kernel->device->stream),
                               error);
 }
 
-static tandem_status run_between_floats(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                        tandem_error *error)
+static tandem_status cuda_cast_float(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                     tandem_error *error)
 {
     return cuda_kernel_result(kernel,
                               tandem_cuda_convert(call->out[0], cuda_float_of(kernel->task.to), call->in[0],
-                                                  cuda_float_of(kernel->task.from), elements(kernel),
-                                                  kernel->device->stream),
+                                                  cuda_float_of(kernel->task.from),
+                                                  cuda_cast_elements(kernel), kernel->device->stream),
                               error);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_cast_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_dtype from = kernel->task.from, to = kernel->task.to;
     if (cuda_is_code(to) && cuda_is_float(from))
-        kernel->run = run_quantise;
+        kernel->run = cuda_cast_quantise;
     else if (cuda_is_code(from) && cuda_is_float(to))
-        kernel->run = run_dequantise;
+        kernel->run = cuda_cast_dequantise;
     else if (cuda_is_float(from) && cuda_is_float(to) && from != to)
-        kernel->run = run_between_floats;
+        kernel->run = cuda_cast_float;
     else
         return cuda_kernel_refuse(kernel, "no cast between these types is needed", error);
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_cast = {prepare};
+const cuda_operator cuda_cast = {cuda_cast_prepare};

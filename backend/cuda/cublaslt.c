@@ -5,27 +5,27 @@
 #include "backend/cuda/libraries.h"
 
 /* Alignment of tensors in the memory plan; workspace as NVIDIA advises for its largest cards. */
-enum { MOST_WORKSPACE = 32 << 20, ALIGNMENT = 64 };
+enum { MAX_WORKSPACE = 32 << 20, ALIGNMENT = 64 };
 _Static_assert(sizeof(cublasLtMatmulAlgo_t) == CUDA_ALGORITHM_WORDS * sizeof(uint64_t),
                "an algorithm's words");
 
-typedef struct product {
+typedef struct lt_product {
     cuda_work work; /* first */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t first, second, result; /* B, A and C, as columns */
     int is_integer, is_scaled;
     float beta; /* of floats: what is made of what C was */
-} product;
+} lt_product;
 
-static const cudaDataType_t type_of[CUDA_N_TYPE] = {
+static const cudaDataType_t lt_types[CUDA_N_TYPE] = {
     [CUDA_TYPE_F32] = CUDA_R_32F,      [CUDA_TYPE_BF16] = CUDA_R_16BF,    [CUDA_TYPE_F16] = CUDA_R_16F,
     [CUDA_TYPE_E4M3] = CUDA_R_8F_E4M3, [CUDA_TYPE_E5M2] = CUDA_R_8F_E5M2, [CUDA_TYPE_S8] = CUDA_R_8I,
     [CUDA_TYPE_S32] = CUDA_R_32I,
 };
 
-static void close_product(cuda_work *work)
+static void close_lt_product(cuda_work *work)
 {
-    product *p = (product *)work;
+    lt_product *p = (lt_product *)work;
     if (p->result) (void)cublasLtMatrixLayoutDestroy(p->result);
     if (p->second) (void)cublasLtMatrixLayoutDestroy(p->second);
     if (p->first) (void)cublasLtMatrixLayoutDestroy(p->first);
@@ -34,13 +34,13 @@ static void close_product(cuda_work *work)
 }
 
 /* A row-major (rows, columns) matrix, packed, `batch` of them. */
-static cublasStatus_t lay_out(cublasLtMatrixLayout_t *layout, cuda_type type, int64_t rows, int64_t columns,
-                              int64_t batch)
+static cublasStatus_t create_lt_layout(cublasLtMatrixLayout_t *layout, cuda_type type, int64_t rows,
+                                       int64_t columns, int64_t batch)
 {
     const int32_t n = (int32_t)batch;
     const int64_t stride = rows * columns;
     cublasStatus_t status =
-        cublasLtMatrixLayoutCreate(layout, type_of[type], (uint64_t)columns, (uint64_t)rows, columns);
+        cublasLtMatrixLayoutCreate(layout, lt_types[type], (uint64_t)columns, (uint64_t)rows, columns);
     if (status == CUBLAS_STATUS_SUCCESS && batch > 1)
         status = cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &n, sizeof n);
     if (status == CUBLAS_STATUS_SUCCESS && batch > 1)
@@ -49,13 +49,13 @@ static cublasStatus_t lay_out(cublasLtMatrixLayout_t *layout, cuda_type type, in
     return status;
 }
 
-static cublasStatus_t set(const product *p, cublasLtMatmulDescAttributes_t attribute, const void *value,
-                          size_t size)
+static cublasStatus_t set_lt_attribute(const lt_product *p, cublasLtMatmulDescAttributes_t attribute,
+                                       const void *value, size_t size)
 {
     return cublasLtMatmulDescSetAttribute(p->operation, attribute, value, size);
 }
 
-static cublasStatus_t describe_operation(product *p, const cuda_product_spec *s)
+static cublasStatus_t describe_lt_operation(lt_product *p, const cuda_product_spec *s)
 {
     const cublasOperation_t first = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                             second = s->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -65,47 +65,50 @@ static cublasStatus_t describe_operation(product *p, const cuda_product_spec *s)
     const int8_t fast = (int8_t)s->fast_sums;
     cublasStatus_t status =
         cublasLtMatmulDescCreate(&p->operation, sums, p->is_integer ? CUDA_R_32I : CUDA_R_32F);
-    if (status == CUBLAS_STATUS_SUCCESS) status = set(p, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
-    if (status == CUBLAS_STATUS_SUCCESS) status = set(p, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = set_lt_attribute(p, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = set_lt_attribute(p, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
     if (status == CUBLAS_STATUS_SUCCESS && p->is_scaled)
-        status = set(p, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast);
+        status = set_lt_attribute(p, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast);
     return status;
 }
 
-static cublasStatus_t describe(product *p, const cuda_product_spec *s)
+static cublasStatus_t describe_lt_product(lt_product *p, const cuda_product_spec *s)
 {
-    cublasStatus_t status = describe_operation(p, s);
+    cublasStatus_t status = describe_lt_operation(p, s);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = s->transpose_b ? lay_out(&p->first, s->b, s->n, s->k, s->batch)
-                                : lay_out(&p->first, s->b, s->k, s->n, s->batch);
+        status = s->transpose_b ? create_lt_layout(&p->first, s->b, s->n, s->k, s->batch)
+                                : create_lt_layout(&p->first, s->b, s->k, s->n, s->batch);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = s->transpose_a ? lay_out(&p->second, s->a, s->k, s->m, s->batch)
-                                : lay_out(&p->second, s->a, s->m, s->k, s->batch);
-    if (status == CUBLAS_STATUS_SUCCESS) status = lay_out(&p->result, s->to, s->m, s->n, s->batch);
+        status = s->transpose_a ? create_lt_layout(&p->second, s->a, s->k, s->m, s->batch)
+                                : create_lt_layout(&p->second, s->a, s->m, s->k, s->batch);
+    if (status == CUBLAS_STATUS_SUCCESS) status = create_lt_layout(&p->result, s->to, s->m, s->n, s->batch);
     return status;
 }
 
 /* The product of scaled operands takes the places of their scales: another one for each run. */
-static cublasStatus_t set_scales(const product *p, const float *scale_a, const float *scale_b)
+static cublasStatus_t set_lt_scales(const lt_product *p, const float *scale_a, const float *scale_b)
 {
     cublasStatus_t status =
-        set(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, (const void *)&scale_b, sizeof scale_b);
+        set_lt_attribute(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, (const void *)&scale_b, sizeof scale_b);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = set(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, (const void *)&scale_a, sizeof scale_a);
+        status =
+            set_lt_attribute(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, (const void *)&scale_a, sizeof scale_a);
     return status;
 }
 
 /* Partial sums of a split k stay apart in f32 until a kernel of its own adds them up: the one scheme that
  * neither rounds them to the result's type nor has blocks wait for one another. */
-static cublasStatus_t prefer(cublasLtMatmulPreference_t preference)
+static cublasStatus_t set_lt_preference(cublasLtMatmulPreference_t preference)
 {
     static const cublasLtMatmulPreferenceAttributes_t sides[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    const uint64_t most = MOST_WORKSPACE;
+    const uint64_t max_bytes = MAX_WORKSPACE;
     const uint32_t alignment = ALIGNMENT, reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most);
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &max_bytes, sizeof max_bytes);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                       &reduction, sizeof reduction);
@@ -114,14 +117,14 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference)
     return status;
 }
 
-static int candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
+static int lt_candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
 {
-    const product *p = (const product *)work;
+    const lt_product *p = (const lt_product *)work;
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t found[CUDA_CANDIDATES];
     int n_found = 0, n_good = 0;
     cublasStatus_t status = cublasLtMatmulPreferenceCreate(&preference);
-    if (status == CUBLAS_STATUS_SUCCESS) status = prefer(preference);
+    if (status == CUBLAS_STATUS_SUCCESS) status = set_lt_preference(preference);
     if (status == CUBLAS_STATUS_SUCCESS)
         status =
             cublasLtMatmulAlgoGetHeuristic(work->libraries->lt, p->operation, p->first, p->second, p->result,
@@ -137,9 +140,9 @@ static int candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const c
     return cuda_from_cublaslt(status);
 }
 
-static int check(cuda_algorithm *algorithm, const cuda_work *work)
+static int lt_check(cuda_algorithm *algorithm, const cuda_work *work)
 {
-    const product *p = (const product *)work;
+    const lt_product *p = (const lt_product *)work;
     cublasLtMatmulAlgo_t named;
     cublasLtMatmulHeuristicResult_t found;
     memcpy(&named, algorithm->word, sizeof named);
@@ -149,17 +152,17 @@ static int check(cuda_algorithm *algorithm, const cuda_work *work)
     return cuda_from_cublaslt(status);
 }
 
-static int run(const cuda_work *work, const cuda_algorithm *algorithm, const cuda_operands *o,
-               void *workspace, tandem_cuda_stream stream)
+static int lt_run(const cuda_work *work, const cuda_algorithm *algorithm, const cuda_operands *o,
+                  void *workspace, tandem_cuda_stream stream)
 {
-    const product *p = (const product *)work;
+    const lt_product *p = (const lt_product *)work;
     const float one = 1;
     const int32_t whole = 1, none = 0;
     const void *const alpha = p->is_integer ? (const void *)&whole : &one;
     const void *const beta = p->is_integer ? (const void *)&none : &p->beta;
     cublasLtMatmulAlgo_t named;
     memcpy(&named, algorithm->word, sizeof named);
-    cublasStatus_t status = p->is_scaled ? set_scales(p, o->scale_a, o->scale_b) : CUBLAS_STATUS_SUCCESS;
+    cublasStatus_t status = p->is_scaled ? set_lt_scales(p, o->scale_a, o->scale_b) : CUBLAS_STATUS_SUCCESS;
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmul(work->libraries->lt, p->operation, alpha, o->b, p->first, o->a, p->second,
                                 beta, o->c, p->result, o->c, p->result, &named, workspace,
@@ -169,15 +172,15 @@ static int run(const cuda_work *work, const cuda_algorithm *algorithm, const cud
 
 int cuda_product_open(cuda_work **out, cuda_libraries *libraries, const cuda_product_spec *spec)
 {
-    product *p = calloc(1, sizeof *p);
+    lt_product *p = calloc(1, sizeof *p);
     if (!p) return (int)cudaErrorMemoryAllocation;
-    p->work = (cuda_work){libraries, close_product, candidates, check, run};
+    p->work = (cuda_work){libraries, close_lt_product, lt_candidates, lt_check, lt_run};
     p->is_integer = spec->a == CUDA_TYPE_S8;
     p->is_scaled = spec->a == CUDA_TYPE_E4M3 || spec->a == CUDA_TYPE_E5M2;
     p->beta = (float)spec->accumulate;
-    const cublasStatus_t status = describe(p, spec);
+    const cublasStatus_t status = describe_lt_product(p, spec);
     if (status != CUBLAS_STATUS_SUCCESS) {
-        close_product(&p->work);
+        close_lt_product(&p->work);
         return cuda_from_cublaslt(status);
     }
     *out = &p->work;

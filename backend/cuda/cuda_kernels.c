@@ -6,34 +6,34 @@
 
 #include "backend/cuda/kernels.h"
 
-static const int64_t most_blocks = (int64_t)1 << 32, most_elements = (int64_t)1 << 60;
+static const int64_t max_blocks = (int64_t)1 << 32, max_elements = (int64_t)1 << 60;
 enum { ALIGNMENT = 16, TILE_SIDE = 32 };
 
 /* --- Arguments ------------------------------------------------------------------------------------------ */
 
-static tandem_status is_null(const char *what, const char *name, tandem_error *error)
+static tandem_status refuse_null(const char *what, const char *name, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_USAGE, "%s: %s is NULL", what, name);
 }
 
 /* A pointer to something at a multiple of `alignment`. */
-static tandem_status check_pointer(const char *what, const char *name, const void *at, unsigned alignment,
-                                   tandem_error *error)
+static tandem_status check_device_pointer(const char *what, const char *name, const void *at,
+                                          unsigned alignment, tandem_error *error)
 {
-    if (!at) return is_null(what, name, error);
+    if (!at) return refuse_null(what, name, error);
     if ((uintptr_t)at % alignment == 0) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE, "%s: %s lies at %p; its address is a multiple of %u", what,
                             name, at, alignment);
 }
 
-static tandem_status check_array(const char *what, const char *name, const void *at, int64_t n,
-                                 tandem_error *error)
+static tandem_status check_device_array(const char *what, const char *name, const void *at, int64_t n,
+                                        tandem_error *error)
 {
-    return n ? check_pointer(what, name, at, ALIGNMENT, error) : TANDEM_OK;
+    return n ? check_device_pointer(what, name, at, ALIGNMENT, error) : TANDEM_OK;
 }
 
-static tandem_status check_float(const char *what, const char *name, tandem_cuda_float *type,
-                                 tandem_dtype given, tandem_error *error)
+static tandem_status check_float_dtype(const char *what, const char *name, tandem_cuda_float *type,
+                                       tandem_dtype given, tandem_error *error)
 {
     switch (given) {
     case TANDEM_F32: *type = TANDEM_CUDA_F32; return TANDEM_OK;
@@ -44,8 +44,8 @@ static tandem_status check_float(const char *what, const char *name, tandem_cuda
     return tandem_error_set(error, TANDEM_USAGE, "%s: %s is none of its types: f32, bf16, f16", what, name);
 }
 
-static tandem_status check_code(const char *what, const char *name, tandem_cuda_code *code,
-                                tandem_dtype given, tandem_error *error)
+static tandem_status check_code_dtype(const char *what, const char *name, tandem_cuda_code *code,
+                                      tandem_dtype given, tandem_error *error)
 {
     switch (given) {
     case TANDEM_S8: *code = TANDEM_CUDA_S8; return TANDEM_OK;
@@ -56,21 +56,21 @@ static tandem_status check_code(const char *what, const char *name, tandem_cuda_
     return tandem_error_set(error, TANDEM_USAGE, "%s: %s is none of its types: s8, e4m3, e5m2", what, name);
 }
 
-static tandem_status check_scaling(const char *what, tandem_scaling scaling, tandem_error *error)
+static tandem_status check_scale_mode(const char *what, tandem_scale_mode scale_mode, tandem_error *error)
 {
-    if ((unsigned)scaling <= TANDEM_SCALE_KNOWN) return TANDEM_OK;
+    if ((unsigned)scale_mode <= TANDEM_SCALE_KNOWN) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE, "%s: scaling is %d; allowed: TENSOR, ROW, KNOWN", what,
-                            (int)scaling);
+                            (int)scale_mode);
 }
 
 /* *n = batch·rows·columns. */
-static tandem_status check_sides(const char *what, int64_t *n, int64_t batch, int64_t rows, int64_t columns,
-                                 tandem_error *error)
+static tandem_status check_element_count(const char *what, int64_t *n, int64_t batch, int64_t rows,
+                                         int64_t columns, tandem_error *error)
 {
     int64_t matrix, all_rows;
     if (batch >= 0 && rows >= 0 && columns >= 0 && !__builtin_mul_overflow(rows, columns, &matrix) &&
         !__builtin_mul_overflow(batch, matrix, n) && !__builtin_mul_overflow(batch, rows, &all_rows) &&
-        *n <= most_elements)
+        *n <= max_elements)
         return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
                             "%s: batch, rows and columns are %" PRId64 ", %" PRId64 " and %" PRId64
@@ -80,7 +80,7 @@ static tandem_status check_sides(const char *what, int64_t *n, int64_t batch, in
 
 /* Rows with a scale of their own: of each block of threads at most eight, and a launch has fewer than 2^31
  * blocks. */
-static tandem_status check_rows(const char *what, int64_t rows, tandem_error *error)
+static tandem_status check_row_count(const char *what, int64_t rows, tandem_error *error)
 {
     if (rows <= INT32_MAX) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
@@ -88,7 +88,7 @@ static tandem_status check_rows(const char *what, int64_t rows, tandem_error *er
                             what, rows);
 }
 
-static tandem_status check_launch(const char *what, int failed, tandem_error *error)
+static tandem_status launch_result(const char *what, int failed, tandem_error *error)
 {
     if (!failed) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_NO_DEVICE, "%s: the launch failed: CUDA error %d, %s", what, failed,
@@ -102,116 +102,127 @@ tandem_status tandem_cuda_kernels_amax(float *amax, const void *x, tandem_dtype 
 {
     static const char what[] = "amax";
     tandem_cuda_float type = TANDEM_CUDA_F32;
-    tandem_status status = check_float(what, "from", &type, from, error);
-    if (status == TANDEM_OK) status = check_sides(what, &n, 1, 1, n, error);
-    if (status == TANDEM_OK) status = check_array(what, "x", x, n, error);
-    if (status == TANDEM_OK) status = check_pointer(what, "amax", amax, sizeof *amax, error);
+    tandem_status status = check_float_dtype(what, "from", &type, from, error);
+    if (status == TANDEM_OK) status = check_element_count(what, &n, 1, 1, n, error);
+    if (status == TANDEM_OK) status = check_device_array(what, "x", x, n, error);
+    if (status == TANDEM_OK) status = check_device_pointer(what, "amax", amax, sizeof *amax, error);
     if (status != TANDEM_OK) return status;
-    return check_launch(what, tandem_cuda_amax((uint32_t *)(void *)amax, x, type, (size_t)n, stream), error);
+    return launch_result(what, tandem_cuda_amax((uint32_t *)(void *)amax, x, type, (size_t)n, stream), error);
 }
 
 /* --- To types of a byte --------------------------------------------------------------------------------- */
 
-static const char quantising[] = "quantise";
+static const char quantise_name[] = "quantise";
 
-static tandem_status check_range(const tandem_cuda_quantise_call *call, tandem_error *error)
+static tandem_status check_cuda_range(const tandem_cuda_quantise_call *call, tandem_error *error)
 {
-    if (call->history && call->scaling != TANDEM_SCALE_KNOWN)
+    if (call->history && call->scale_mode != TANDEM_SCALE_KNOWN)
         return tandem_error_set(error, TANDEM_USAGE, "%s: history goes with TANDEM_SCALE_KNOWN alone",
-                                quantising);
-    if (call->repeats && !call->history)
-        return tandem_error_set(error, TANDEM_USAGE, "%s: repeats needs a history", quantising);
-    if (call->scaling == TANDEM_SCALE_KNOWN && !call->history && !(call->range >= 0 && isfinite(call->range)))
+                                quantise_name);
+    if (call->reuse_range && !call->history)
+        return tandem_error_set(error, TANDEM_USAGE, "%s: repeats needs a history", quantise_name);
+    if (call->scale_mode == TANDEM_SCALE_KNOWN && !call->history &&
+        !(call->range >= 0 && isfinite(call->range)))
         return tandem_error_set(error, TANDEM_USAGE, "%s: range is %g; it is finite and at least 0",
-                                quantising, (double)call->range);
-    return call->history
-               ? check_pointer(quantising, "history", call->history, _Alignof(tandem_amax_history), error)
-               : TANDEM_OK;
+                                quantise_name, (double)call->range);
+    return call->history ? check_device_pointer(quantise_name, "history", call->history,
+                                                _Alignof(tandem_amax_history), error)
+                         : TANDEM_OK;
 }
 
-static tandem_status check_draws(const tandem_cuda_quantise_call *call, int64_t n, tandem_error *error)
+static tandem_status check_random_blocks(const tandem_cuda_quantise_call *call, int64_t n,
+                                         tandem_error *error)
 {
-    const int64_t rows = call->scaling == TANDEM_SCALE_ROW ? call->batch * call->rows : 1,
-                  columns = call->scaling == TANDEM_SCALE_ROW ? call->columns : n;
+    const int64_t rows = call->scale_mode == TANDEM_SCALE_ROW ? call->batch * call->rows : 1,
+                  columns = call->scale_mode == TANDEM_SCALE_ROW ? call->columns : n;
     const int64_t blocks = columns / 8 + (columns % 8 > 0);
-    if (rows == 0 || blocks <= (most_blocks - call->rounding->block) / rows) return TANDEM_OK;
+    if (rows == 0 || blocks <= (max_blocks - call->rounding->block) / rows) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
                             "%s: %" PRId64 " elements from rounding's block %" PRIu32 " on need more than "
                             "2^32 blocks of random "
                             "numbers; use another stream for a part of them",
-                            quantising, n, call->rounding->block);
+                            quantise_name, n, call->rounding->block);
 }
 
 /* Tiles of the slowest way to transpose, a block each. */
-static tandem_status check_transposed(const tandem_cuda_quantise_call *call, int64_t n, tandem_error *error)
+static tandem_status check_transposed_copy(const tandem_cuda_quantise_call *call, int64_t n,
+                                           tandem_error *error)
 {
-    if (call->scaling == TANDEM_SCALE_ROW)
+    if (call->scale_mode == TANDEM_SCALE_ROW)
         return tandem_error_set(error, TANDEM_USAGE, "%s: transposed is not made with TANDEM_SCALE_ROW",
-                                quantising);
+                                quantise_name);
     const int64_t tiles = (call->rows / TILE_SIDE + 1) * (call->columns / TILE_SIDE + 1);
     if (n && tiles > INT32_MAX / call->batch)
         return tandem_error_set(error, TANDEM_USAGE, "%s: transposed would need 2^31 tiles of %d x %d; cut x",
-                                quantising, TILE_SIDE, TILE_SIDE);
-    return check_array(quantising, "transposed", call->transposed, n, error);
+                                quantise_name, TILE_SIDE, TILE_SIDE);
+    return check_device_array(quantise_name, "transposed", call->transposed, n, error);
 }
 
-static tandem_status check_quantise(const tandem_cuda_quantise_call *call, int64_t *n, tandem_error *error)
+static tandem_status check_cuda_quantise(const tandem_cuda_quantise_call *call, int64_t *n,
+                                         tandem_error *error)
 {
-    const int by_row = call->scaling == TANDEM_SCALE_ROW;
-    tandem_status status = check_sides(quantising, n, call->batch, call->rows, call->columns, error);
-    if (status == TANDEM_OK) status = check_scaling(quantising, call->scaling, error);
-    if (status == TANDEM_OK) status = check_array(quantising, "x", call->x, *n, error);
-    if (status == TANDEM_OK) status = check_array(quantising, "q", call->q, *n, error);
-    if (status == TANDEM_OK && call->transposed) status = check_transposed(call, *n, error);
-    if (status == TANDEM_OK && by_row) status = check_rows(quantising, call->batch * call->rows, error);
-    if (status == TANDEM_OK) status = check_range(call, error);
-    if (status == TANDEM_OK && call->since)
-        status = check_pointer(quantising, "since", call->since, sizeof *call->since, error);
+    const int by_row = call->scale_mode == TANDEM_SCALE_ROW;
+    tandem_status status =
+        check_element_count(quantise_name, n, call->batch, call->rows, call->columns, error);
+    if (status == TANDEM_OK) status = check_scale_mode(quantise_name, call->scale_mode, error);
+    if (status == TANDEM_OK) status = check_device_array(quantise_name, "x", call->x, *n, error);
+    if (status == TANDEM_OK) status = check_device_array(quantise_name, "q", call->q, *n, error);
+    if (status == TANDEM_OK && call->transposed) status = check_transposed_copy(call, *n, error);
+    if (status == TANDEM_OK && by_row)
+        status = check_row_count(quantise_name, call->batch * call->rows, error);
+    if (status == TANDEM_OK) status = check_cuda_range(call, error);
+    if (status == TANDEM_OK && call->stream_offset)
+        status = check_device_pointer(quantise_name, "since", call->stream_offset,
+                                      sizeof *call->stream_offset, error);
     if (status == TANDEM_OK)
-        status = check_pointer(quantising, "scale", call->scale, sizeof *call->scale, error);
+        status = check_device_pointer(quantise_name, "scale", call->scale, sizeof *call->scale, error);
     if (status == TANDEM_OK && !by_row)
-        status = check_pointer(quantising, "workspace", call->workspace, sizeof *call->workspace, error);
-    if (status == TANDEM_OK && call->rounding && call->to == TANDEM_S8) status = check_draws(call, *n, error);
+        status =
+            check_device_pointer(quantise_name, "workspace", call->workspace, sizeof *call->workspace, error);
+    if (status == TANDEM_OK && call->rounding && call->to == TANDEM_S8)
+        status = check_random_blocks(call, *n, error);
     return status;
 }
 
 /* One scale for all. */
-static int quantise_tensor(const tandem_cuda_quantise_call *call, const tandem_cuda_codes *to,
-                           tandem_cuda_float from, size_t n, tandem_cuda_stream stream)
+static int launch_quantise_tensor(const tandem_cuda_quantise_call *call, const tandem_cuda_quantised *to,
+                                  tandem_cuda_float from, size_t n, tandem_cuda_stream stream)
 {
     if (call->history)
-        return tandem_cuda_quantise_delayed(to, call->x, from, call->history, call->repeats, call->workspace,
-                                            call->rounding, call->since, stream);
-    const int failed = call->scaling == TANDEM_SCALE_KNOWN
+        return tandem_cuda_quantise_delayed(to, call->x, from, call->history, call->reuse_range,
+                                            call->workspace, call->rounding, call->stream_offset, stream);
+    const int failed = call->scale_mode == TANDEM_SCALE_KNOWN
                            ? tandem_cuda_set_word(call->workspace, tandem_bits_of(call->range), stream)
                            : tandem_cuda_amax(call->workspace, call->x, from, n, stream);
     return failed ? failed
-                  : tandem_cuda_quantise(to, call->x, from, call->workspace, call->rounding, call->since,
-                                         stream);
+                  : tandem_cuda_quantise(to, call->x, from, call->workspace, call->rounding,
+                                         call->stream_offset, stream);
 }
 
 tandem_status tandem_cuda_kernels_quantise(const tandem_cuda_quantise_call *given, tandem_cuda_stream stream,
                                            tandem_error *error)
 {
-    if (!given) return is_null(quantising, "the call", error);
+    if (!given) return refuse_null(quantise_name, "the call", error);
     tandem_cuda_quantise_call call = *given;
     if (call.batch == 0) call.batch = 1;
     tandem_cuda_float from = TANDEM_CUDA_F32;
     tandem_cuda_code code = TANDEM_CUDA_S8;
     int64_t n = 0;
-    tandem_status status = check_float(quantising, "from", &from, call.from, error);
-    if (status == TANDEM_OK) status = check_code(quantising, "to", &code, call.to, error);
-    if (status == TANDEM_OK) status = check_quantise(&call, &n, error);
+    tandem_status status = check_float_dtype(quantise_name, "from", &from, call.from, error);
+    if (status == TANDEM_OK) status = check_code_dtype(quantise_name, "to", &code, call.to, error);
+    if (status == TANDEM_OK) status = check_cuda_quantise(&call, &n, error);
     if (status != TANDEM_OK) return status;
     const size_t rows = (size_t)call.rows, columns = (size_t)call.columns, batch = (size_t)call.batch;
-    const tandem_cuda_codes to = {code, batch, rows, columns, call.q, n ? call.transposed : NULL, call.scale};
-    if (call.scaling != TANDEM_SCALE_ROW)
-        return check_launch(quantising, quantise_tensor(&call, &to, from, (size_t)n, stream), error);
+    const tandem_cuda_quantised to = {code,      batch, rows, columns, call.q, n ? call.transposed : NULL,
+                                      call.scale};
+    if (call.scale_mode != TANDEM_SCALE_ROW)
+        return launch_result(quantise_name, launch_quantise_tensor(&call, &to, from, (size_t)n, stream),
+                             error);
     if (batch * rows == 0) return TANDEM_OK;
-    return check_launch(quantising,
-                        tandem_cuda_quantise_rows(call.q, code, call.scale, call.x, from, batch * rows,
-                                                  columns, call.rounding, call.since, stream),
-                        error);
+    return launch_result(quantise_name,
+                         tandem_cuda_quantise_rows(call.q, code, call.scale, call.x, from, batch * rows,
+                                                   columns, call.rounding, call.stream_offset, stream),
+                         error);
 }
 
 /* --- Back, and between floats --------------------------------------------------------------------------- */
@@ -220,21 +231,22 @@ tandem_status tandem_cuda_kernels_dequantise(const tandem_cuda_dequantise_call *
                                              tandem_cuda_stream stream, tandem_error *error)
 {
     static const char what[] = "dequantise";
-    if (!call) return is_null(what, "the call", error);
+    if (!call) return refuse_null(what, "the call", error);
     tandem_cuda_float to = TANDEM_CUDA_F32;
     tandem_cuda_code from = TANDEM_CUDA_S8;
     int64_t n = 0;
-    const int by_row = call->scaling == TANDEM_SCALE_ROW;
-    tandem_status status = check_code(what, "from", &from, call->from, error);
-    if (status == TANDEM_OK) status = check_float(what, "to", &to, call->to, error);
-    if (status == TANDEM_OK) status = check_sides(what, &n, 1, call->rows, call->columns, error);
-    if (status == TANDEM_OK) status = check_scaling(what, call->scaling, error);
-    if (status == TANDEM_OK && by_row) status = check_rows(what, call->rows, error);
-    if (status == TANDEM_OK) status = check_array(what, "q", call->q, n, error);
-    if (status == TANDEM_OK) status = check_array(what, "x", call->x, n, error);
-    if (status == TANDEM_OK) status = check_pointer(what, "scale", call->scale, sizeof *call->scale, error);
+    const int by_row = call->scale_mode == TANDEM_SCALE_ROW;
+    tandem_status status = check_code_dtype(what, "from", &from, call->from, error);
+    if (status == TANDEM_OK) status = check_float_dtype(what, "to", &to, call->to, error);
+    if (status == TANDEM_OK) status = check_element_count(what, &n, 1, call->rows, call->columns, error);
+    if (status == TANDEM_OK) status = check_scale_mode(what, call->scale_mode, error);
+    if (status == TANDEM_OK && by_row) status = check_row_count(what, call->rows, error);
+    if (status == TANDEM_OK) status = check_device_array(what, "q", call->q, n, error);
+    if (status == TANDEM_OK) status = check_device_array(what, "x", call->x, n, error);
+    if (status == TANDEM_OK)
+        status = check_device_pointer(what, "scale", call->scale, sizeof *call->scale, error);
     if (status != TANDEM_OK || n == 0) return status;
-    return check_launch(
+    return launch_result(
         what,
         by_row ? tandem_cuda_dequantise_rows(call->x, to, call->q, from, (size_t)call->rows,
                                              (size_t)call->columns, call->scale, stream)
@@ -247,15 +259,15 @@ tandem_status tandem_cuda_kernels_cast(void *y, tandem_dtype to, const void *x, 
 {
     static const char what[] = "cast";
     tandem_cuda_float in = TANDEM_CUDA_F32, out = TANDEM_CUDA_F32;
-    tandem_status status = check_float(what, "from", &in, from, error);
-    if (status == TANDEM_OK) status = check_float(what, "to", &out, to, error);
+    tandem_status status = check_float_dtype(what, "from", &in, from, error);
+    if (status == TANDEM_OK) status = check_float_dtype(what, "to", &out, to, error);
     if (status == TANDEM_OK && in == out)
         status = tandem_error_set(error, TANDEM_USAGE, "%s: to is the same type as from", what);
-    if (status == TANDEM_OK) status = check_sides(what, &n, 1, 1, n, error);
-    if (status == TANDEM_OK) status = check_array(what, "x", x, n, error);
-    if (status == TANDEM_OK) status = check_array(what, "y", y, n, error);
+    if (status == TANDEM_OK) status = check_element_count(what, &n, 1, 1, n, error);
+    if (status == TANDEM_OK) status = check_device_array(what, "x", x, n, error);
+    if (status == TANDEM_OK) status = check_device_array(what, "y", y, n, error);
     if (status != TANDEM_OK || n == 0) return status;
-    return check_launch(what, tandem_cuda_convert(y, out, x, in, (size_t)n, stream), error);
+    return launch_result(what, tandem_cuda_convert(y, out, x, in, (size_t)n, stream), error);
 }
 
 /* --- Behind an int8 product ----------------------------------------------------------------------------- */
@@ -264,23 +276,23 @@ tandem_status tandem_cuda_kernels_scale_sums(const tandem_cuda_sums_call *call, 
                                              tandem_error *error)
 {
     static const char what[] = "scale_sums";
-    if (!call) return is_null(what, "the call", error);
+    if (!call) return refuse_null(what, "the call", error);
     tandem_cuda_float to = TANDEM_CUDA_F32;
     int64_t n = 0;
-    const int by_row = call->scaling == TANDEM_SCALE_ROW;
-    tandem_status status = check_float(what, "to", &to, call->to, error);
-    if (status == TANDEM_OK) status = check_sides(what, &n, 1, call->rows, call->columns, error);
-    if (status == TANDEM_OK) status = check_scaling(what, call->scaling, error);
-    if (status == TANDEM_OK && by_row) status = check_rows(what, call->rows, error);
-    if (status == TANDEM_OK) status = check_array(what, "sums", call->sums, n, error);
-    if (status == TANDEM_OK) status = check_array(what, "y", call->y, n, error);
+    const int by_row = call->scale_mode == TANDEM_SCALE_ROW;
+    tandem_status status = check_float_dtype(what, "to", &to, call->to, error);
+    if (status == TANDEM_OK) status = check_element_count(what, &n, 1, call->rows, call->columns, error);
+    if (status == TANDEM_OK) status = check_scale_mode(what, call->scale_mode, error);
+    if (status == TANDEM_OK && by_row) status = check_row_count(what, call->rows, error);
+    if (status == TANDEM_OK) status = check_device_array(what, "sums", call->sums, n, error);
+    if (status == TANDEM_OK) status = check_device_array(what, "y", call->y, n, error);
     if (status == TANDEM_OK)
-        status = check_pointer(what, "a_scale", call->a_scale, sizeof *call->a_scale, error);
+        status = check_device_pointer(what, "a_scale", call->a_scale, sizeof *call->a_scale, error);
     if (status == TANDEM_OK)
-        status = check_pointer(what, "b_scale", call->b_scale, sizeof *call->b_scale, error);
+        status = check_device_pointer(what, "b_scale", call->b_scale, sizeof *call->b_scale, error);
     if (status != TANDEM_OK || n == 0) return status;
     const size_t rows = (size_t)call->rows, columns = (size_t)call->columns;
-    return check_launch(
+    return launch_result(
         what,
         by_row ? tandem_cuda_scale_rows_s32(call->y, to, call->sums, rows, columns, call->a_scale,
                                             call->b_scale, call->accumulate, stream)

@@ -7,20 +7,20 @@
 enum { ALGORITHM, MATH };
 /* Transforms of whole batches ask for gigabytes, which activations need more: where there is another way,
  * they are left out. */
-static const size_t most_workspace = (size_t)256 << 20;
+static const size_t max_workspace = (size_t)256 << 20;
 
-typedef struct convolution {
+typedef struct dnn_convolution {
     cuda_work work; /* first */
     cuda_convolution_pass pass;
     cudnnTensorDescriptor_t x, y;
     cudnnFilterDescriptor_t w;
     cudnnConvolutionDescriptor_t window;
     cudnnMathType_t math;
-} convolution;
+} dnn_convolution;
 
-static void close_convolution(cuda_work *work)
+static void close_dnn_convolution(cuda_work *work)
 {
-    convolution *c = (convolution *)work;
+    dnn_convolution *c = (dnn_convolution *)work;
     if (c->window) (void)cudnnDestroyConvolutionDescriptor(c->window);
     if (c->w) (void)cudnnDestroyFilterDescriptor(c->w);
     if (c->y) (void)cudnnDestroyTensorDescriptor(c->y);
@@ -28,7 +28,7 @@ static void close_convolution(cuda_work *work)
     free(c);
 }
 
-static cudnnDataType_t type_of(cuda_type type)
+static cudnnDataType_t dnn_type(cuda_type type)
 {
     return type == CUDA_TYPE_BF16  ? CUDNN_DATA_BFLOAT16
            : type == CUDA_TYPE_F16 ? CUDNN_DATA_HALF
@@ -36,15 +36,15 @@ static cudnnDataType_t type_of(cuda_type type)
 }
 
 /* With the default, f32 operands become tf32 on cards that have it. */
-static cudnnMathType_t math_of(const cuda_convolution_spec *s)
+static cudnnMathType_t dnn_math(const cuda_convolution_spec *s)
 {
     if (s->type == CUDA_TYPE_F32) return s->tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
     return CUDNN_TENSOR_OP_MATH;
 }
 
-static cudnnStatus_t describe(convolution *c, const cuda_convolution_spec *s)
+static cudnnStatus_t describe_dnn_convolution(dnn_convolution *c, const cuda_convolution_spec *s)
 {
-    const cudnnDataType_t type = type_of(s->type);
+    const cudnnDataType_t type = dnn_type(s->type);
     cudnnStatus_t status = cudnnCreateTensorDescriptor(&c->x);
     if (status == CUDNN_STATUS_SUCCESS) status = cudnnCreateTensorDescriptor(&c->y);
     if (status == CUDNN_STATUS_SUCCESS) status = cudnnCreateFilterDescriptor(&c->w);
@@ -67,9 +67,9 @@ static cudnnStatus_t describe(convolution *c, const cuda_convolution_spec *s)
 
 /* The three passes ask alike, by functions of their own, and results have types of their own with the same
  * members. Where f32 is to stay f32 it is said so anew: results may name the default. */
-#define CANDIDATES_OF(pass, result, ask, from, with, to)                                                     \
-    static cudnnStatus_t candidates_of_##pass(cuda_algorithm candidate[CUDA_CANDIDATES], int *n,             \
-                                              const convolution *c, cudnnHandle_t dnn)                       \
+#define DEFINE_CANDIDATES(pass, result, ask, from, with, to)                                                 \
+    static cudnnStatus_t dnn_candidates_##pass(cuda_algorithm candidate[CUDA_CANDIDATES], int *n,            \
+                                               const dnn_convolution *c, cudnnHandle_t dnn)                  \
     {                                                                                                        \
         result found[CUDA_CANDIDATES];                                                                       \
         int n_found = 0;                                                                                     \
@@ -82,45 +82,45 @@ static cudnnStatus_t describe(convolution *c, const cuda_convolution_spec *s)
                     found[k].memory};                                                                        \
         return status;                                                                                       \
     }
-CANDIDATES_OF(forward, cudnnConvolutionFwdAlgoPerf_t, cudnnGetConvolutionForwardAlgorithm_v7, c->x, c->w,
-              c->y)
-CANDIDATES_OF(dgrad, cudnnConvolutionBwdDataAlgoPerf_t, cudnnGetConvolutionBackwardDataAlgorithm_v7, c->w,
-              c->y, c->x)
-CANDIDATES_OF(wgrad, cudnnConvolutionBwdFilterAlgoPerf_t, cudnnGetConvolutionBackwardFilterAlgorithm_v7, c->x,
-              c->y, c->w)
+DEFINE_CANDIDATES(forward, cudnnConvolutionFwdAlgoPerf_t, cudnnGetConvolutionForwardAlgorithm_v7, c->x, c->w,
+                  c->y)
+DEFINE_CANDIDATES(dgrad, cudnnConvolutionBwdDataAlgoPerf_t, cudnnGetConvolutionBackwardDataAlgorithm_v7, c->w,
+                  c->y, c->x)
+DEFINE_CANDIDATES(wgrad, cudnnConvolutionBwdFilterAlgoPerf_t, cudnnGetConvolutionBackwardFilterAlgorithm_v7,
+                  c->x, c->y, c->w)
 
 /* Those within the limit, else the smallest. */
-static int within_limit(cuda_algorithm candidate[CUDA_CANDIDATES], int n)
+static int keep_within_limit(cuda_algorithm candidate[CUDA_CANDIDATES], int n)
 {
     int n_within = 0, smallest = 0;
     for (int i = 1; i < n; i++)
         if (candidate[i].workspace_bytes < candidate[smallest].workspace_bytes) smallest = i;
-    const cuda_algorithm least = candidate[smallest];
+    const cuda_algorithm smallest_workspace = candidate[smallest];
     for (int i = 0; i < n; i++)
-        if (candidate[i].workspace_bytes <= most_workspace) candidate[n_within++] = candidate[i];
+        if (candidate[i].workspace_bytes <= max_workspace) candidate[n_within++] = candidate[i];
     if (n_within > 0) return n_within;
-    candidate[0] = least;
+    candidate[0] = smallest_workspace;
     return 1;
 }
 
-static int candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
+static int dnn_candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
 {
-    const convolution *c = (const convolution *)work;
+    const dnn_convolution *c = (const dnn_convolution *)work;
     const cudnnHandle_t dnn = work->libraries->dnn;
     int n_good = 0;
     cudnnStatus_t status = cudnnSetConvolutionMathType(c->window, c->math);
     if (status == CUDNN_STATUS_SUCCESS)
-        status = c->pass == CUDA_CONVOLUTION         ? candidates_of_forward(candidate, &n_good, c, dnn)
-                 : c->pass == CUDA_CONVOLUTION_DGRAD ? candidates_of_dgrad(candidate, &n_good, c, dnn)
-                                                     : candidates_of_wgrad(candidate, &n_good, c, dnn);
+        status = c->pass == CUDA_CONVOLUTION         ? dnn_candidates_forward(candidate, &n_good, c, dnn)
+                 : c->pass == CUDA_CONVOLUTION_DGRAD ? dnn_candidates_dgrad(candidate, &n_good, c, dnn)
+                                                     : dnn_candidates_wgrad(candidate, &n_good, c, dnn);
     if (status == CUDNN_STATUS_SUCCESS && n_good == 0) status = CUDNN_STATUS_NOT_SUPPORTED;
-    if (status == CUDNN_STATUS_SUCCESS) *n = within_limit(candidate, n_good);
+    if (status == CUDNN_STATUS_SUCCESS) *n = keep_within_limit(candidate, n_good);
     return cuda_from_cudnn(status);
 }
 
-static int check(cuda_algorithm *algorithm, const cuda_work *work)
+static int dnn_check(cuda_algorithm *algorithm, const cuda_work *work)
 {
-    const convolution *c = (const convolution *)work;
+    const dnn_convolution *c = (const dnn_convolution *)work;
     const cudnnHandle_t dnn = work->libraries->dnn;
     const int named = (int)algorithm->word[ALGORITHM];
     const cudnnMathType_t math = (cudnnMathType_t)algorithm->word[MATH];
@@ -141,10 +141,10 @@ static int check(cuda_algorithm *algorithm, const cuda_work *work)
     return cuda_from_cudnn(status);
 }
 
-static int run(const cuda_work *work, const cuda_algorithm *algorithm, const cuda_operands *o,
-               void *workspace, tandem_cuda_stream stream)
+static int dnn_run(const cuda_work *work, const cuda_algorithm *algorithm, const cuda_operands *o,
+                   void *workspace, tandem_cuda_stream stream)
 {
-    const convolution *c = (const convolution *)work;
+    const dnn_convolution *c = (const dnn_convolution *)work;
     const float one = 1, zero = 0;
     const cudnnHandle_t dnn = work->libraries->dnn;
     const int named = (int)algorithm->word[ALGORITHM];
@@ -170,14 +170,14 @@ static int run(const cuda_work *work, const cuda_algorithm *algorithm, const cud
 
 int cuda_convolution_open(cuda_work **out, cuda_libraries *libraries, const cuda_convolution_spec *spec)
 {
-    convolution *c = calloc(1, sizeof *c);
+    dnn_convolution *c = calloc(1, sizeof *c);
     if (!c) return (int)cudaErrorMemoryAllocation;
-    c->work = (cuda_work){libraries, close_convolution, candidates, check, run};
+    c->work = (cuda_work){libraries, close_dnn_convolution, dnn_candidates, dnn_check, dnn_run};
     c->pass = spec->pass;
-    c->math = math_of(spec);
-    const cudnnStatus_t status = describe(c, spec);
+    c->math = dnn_math(spec);
+    const cudnnStatus_t status = describe_dnn_convolution(c, spec);
     if (status != CUDNN_STATUS_SUCCESS) {
-        close_convolution(&c->work);
+        close_dnn_convolution(&c->work);
         return cuda_from_cudnn(status);
     }
     *out = &c->work;

@@ -9,7 +9,7 @@
 
 enum { OUT_OF_MEMORY = 2, NO_DRIVER = 35 }; /* cudaErrorMemoryAllocation, cudaErrorInsufficientDriver */
 enum { VERSIONS_TEXT = 96 };
-enum { LEAST_MAJOR = 7, LEAST_MINOR = 5 }; /* sm_75: the oldest that CUDA 13 knows */
+enum { MIN_MAJOR = 7, MIN_MINOR = 5 }; /* sm_75: the oldest that CUDA 13 knows */
 /* Workspaces come at multiples of 64, and NVIDIA's libraries want them at multiples of 256. */
 enum { ALIGNMENT = 256, SPARE = ALIGNMENT - 64 };
 
@@ -19,7 +19,7 @@ enum { ALIGNMENT = 256, SPARE = ALIGNMENT - 64 };
 #define KERNELS_OF_DEPENDENT(name) &cuda_##name
 #define KERNELS_OF_FIXED(name) &cuda_##name
 const cuda_operator cuda_reshape = {NULL};
-static const cuda_operator *const operator_of[N_KERNEL_ROW] = {
+static const cuda_operator *const cuda_operator_rows[N_KERNEL_ROW] = {
 #define ROW(NAME, name, class, ...) [TANDEM_OP_##NAME] = KERNELS_OF_##class(name),
 #include "tandem/op.def"
 #undef ROW
@@ -29,14 +29,14 @@ static const cuda_operator *const operator_of[N_KERNEL_ROW] = {
 
 /* --- Opening -------------------------------------------------------------------------------------------- */
 
-static tandem_status failed_to(const cuda_device *cuda, const char *what, int failed, tandem_error *error)
+static tandem_status cuda_failure(const cuda_device *cuda, const char *what, int failed, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' failed to %s: %s (error %d)", cuda->name,
                             what, cuda->vendor->error_text(failed), failed);
 }
 
 /* Which card a name means; that it is there, and not too old. */
-static tandem_status choose(cuda_card *card, int *index, const cuda_device *cuda, tandem_error *error)
+static tandem_status find_cuda_gpu(cuda_gpu *gpu, int *index, const cuda_device *cuda, tandem_error *error)
 {
     char *end = NULL;
     const char *const digits = cuda->name + strlen("cuda:");
@@ -52,49 +52,49 @@ static tandem_status choose(cuda_card *card, int *index, const cuda_device *cuda
                                 "is older than the CUDA "
                                 "that tandem was built with",
                                 cuda->name);
-    if (failed) return failed_to(cuda, "look for cards", failed, error);
+    if (failed) return cuda_failure(cuda, "look for cards", failed, error);
     if (number >= n)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "device '%s' is not here: this machine has %d card%s", cuda->name, n,
                                 n == 1 ? "" : "s");
-    const int looked = cuda->vendor->describe(card, (int)number);
-    if (looked) return failed_to(cuda, "describe itself", looked, error);
-    if (card->major * 10 + card->minor < LEAST_MAJOR * 10 + LEAST_MINOR)
+    const int failed_describe = cuda->vendor->describe(gpu, (int)number);
+    if (failed_describe) return cuda_failure(cuda, "describe itself", failed_describe, error);
+    if (gpu->major * 10 + gpu->minor < MIN_MAJOR * 10 + MIN_MINOR)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "device '%s' is a %s of compute capability %d.%d; kernels are for %d.%d and "
                                 "later",
-                                cuda->name, card->name, card->major, card->minor, LEAST_MAJOR, LEAST_MINOR);
-    if (card->driver / 1000 < card->runtime / 1000) /* within a major version any driver will do */
+                                cuda->name, gpu->name, gpu->major, gpu->minor, MIN_MAJOR, MIN_MINOR);
+    if (gpu->driver / 1000 < gpu->runtime / 1000) /* within a major version any driver will do */
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "the driver of device '%s' is for CUDA %d.%d, older than the %d.%d that "
                                 "tandem was built with; "
                                 "install a newer driver, or build with an older CUDA Toolkit",
-                                cuda->name, card->driver / 1000, card->driver % 1000 / 10,
-                                card->runtime / 1000, card->runtime % 1000 / 10);
+                                cuda->name, gpu->driver / 1000, gpu->driver % 1000 / 10, gpu->runtime / 1000,
+                                gpu->runtime % 1000 / 10);
     *index = (int)number;
     return TANDEM_OK;
 }
 
-static tandem_status look(char *text, size_t size, const char *name, tandem_error *error)
+static tandem_status cuda_describe_device(char *text, size_t size, const char *name, tandem_error *error)
 {
     cuda_device named = {.vendor = &tandem_cuda_vendor};
-    cuda_card card = {0};
+    cuda_gpu gpu = {0};
     char versions[VERSIONS_TEXT] = "";
     (void)snprintf(named.name, sizeof named.name, "%s", name);
-    const tandem_status status = choose(&card, &named.index, &named, error);
+    const tandem_status status = find_cuda_gpu(&gpu, &named.index, &named, error);
     if (status != TANDEM_OK) return status;
     (void)tandem_cuda_vendor.versions(versions, sizeof versions);
-    (void)snprintf(text, size, "%s, compute capability %d.%d, %.1f GB, driver for CUDA %d.%d; %s", card.name,
-                   card.major, card.minor, (double)card.memory_bytes / 1e9, card.driver / 1000,
-                   card.driver % 1000 / 10, versions);
+    (void)snprintf(text, size, "%s, compute capability %d.%d, %.1f GB, driver for CUDA %d.%d; %s", gpu.name,
+                   gpu.major, gpu.minor, (double)gpu.memory_bytes / 1e9, gpu.driver / 1000,
+                   gpu.driver % 1000 / 10, versions);
     return TANDEM_OK;
 }
 
-static void close_device(void *device)
+static void cuda_close_device(void *device)
 {
     cuda_device *cuda = device;
     if (!cuda) return;
-    cuda_choices_close(cuda->choices);
+    cuda_algorithm_cache_close(cuda->algorithm_cache);
     for (int k = 0; k < cuda->n_event; k++) cuda->vendor->event_close(cuda->event[k]);
     free(cuda->event);
     if (cuda->amax_bits) cuda->vendor->free(cuda->amax_bits, 0);
@@ -108,14 +108,14 @@ static void close_device(void *device)
     free(cuda);
 }
 
-static tandem_status open_parts(cuda_device *cuda, tandem_error *error)
+static tandem_status init_cuda_device(cuda_device *cuda, tandem_error *error)
 {
     const cuda_vendor *vendor = cuda->vendor;
     char versions[VERSIONS_TEXT];
-    tandem_status status = choose(&cuda->card, &cuda->index, cuda, error);
+    tandem_status status = find_cuda_gpu(&cuda->gpu, &cuda->index, cuda, error);
     if (status != TANDEM_OK) return status;
     if (vendor->versions(versions, sizeof versions)) versions[0] = '\0';
-    status = cuda_choices_open(&cuda->choices, &cuda->card, versions, error);
+    status = cuda_algorithm_cache_open(&cuda->algorithm_cache, &cuda->gpu, versions, error);
     if (status != TANDEM_OK) return status;
     int failed = vendor->open(&cuda->libraries, cuda->index);
     if (!failed) failed = vendor->stream_open(&cuda->stream);
@@ -126,7 +126,7 @@ static tandem_status open_parts(cuda_device *cuda, tandem_error *error)
     if (!failed) failed = vendor->alloc((void **)&cuda->faults, sizeof *cuda->faults, 0);
     if (!failed) failed = vendor->alloc((void **)&cuda->amax_bits, 2 * sizeof *cuda->amax_bits, 0);
     if (!failed) failed = vendor->clear(cuda->faults, sizeof *cuda->faults, cuda->stream);
-    return failed ? failed_to(cuda, "open", failed, error) : TANDEM_OK;
+    return failed ? cuda_failure(cuda, "open", failed, error) : TANDEM_OK;
 }
 
 tandem_status tandem_cuda_open_with(void **device, const char *name, const cuda_vendor *vendor,
@@ -136,9 +136,9 @@ tandem_status tandem_cuda_open_with(void **device, const char *name, const cuda_
     if (!cuda) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to open device '%s'", name);
     (void)snprintf(cuda->name, sizeof cuda->name, "%s", name);
     cuda->vendor = vendor;
-    const tandem_status status = open_parts(cuda, error);
+    const tandem_status status = init_cuda_device(cuda, error);
     if (status != TANDEM_OK) {
-        close_device(cuda);
+        cuda_close_device(cuda);
         return status;
     }
     *device = cuda;
@@ -147,19 +147,20 @@ tandem_status tandem_cuda_open_with(void **device, const char *name, const cuda_
 
 /* --- Kernels -------------------------------------------------------------------------------------------- */
 
-static void release(tandem_kernel *kernel)
+static void cuda_release_kernel(tandem_kernel *kernel)
 {
     if (!kernel) return;
     if (kernel->destroy) kernel->destroy(kernel->state, kernel->device);
     free(kernel);
 }
 
-static tandem_status prepare(void *device, const tandem_step *step, int task, tandem_kernel **kernel,
-                             uint64_t *workspace_bytes, tandem_error *error)
+static tandem_status cuda_prepare_kernel(void *device, const tandem_step *step, int task,
+                                         tandem_kernel **kernel, uint64_t *workspace_bytes,
+                                         tandem_error *error)
 {
     const tandem_task *task_spec = &step->task[task];
     const tandem_op *op = task_spec->op >= 0 ? &step->graph->op[task_spec->op] : NULL;
-    const cuda_operator *found = operator_of[kernel_row_of(task_spec, op)];
+    const cuda_operator *found = cuda_operator_rows[kernel_row_of(task_spec, op)];
     if (!found || !found->prepare) return kernel_missing(task, task_spec, op, error);
     tandem_kernel *prepared = calloc(1, sizeof *prepared);
     if (!prepared) return kernel_no_memory(task_spec, op, error);
@@ -184,7 +185,8 @@ static tandem_status prepare(void *device, const tandem_step *step, int task, ta
 }
 
 /* The plan aligns to 64 bytes, NVIDIA's libraries want 256 of their workspace. */
-static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cuda_run_kernel(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                     tandem_error *error)
 {
     if (!call->workspace) return kernel->run(kernel, call, error);
     tandem_kernel_call aligned = *call;
@@ -192,22 +194,22 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     return kernel->run(kernel, &aligned, error);
 }
 
-static tandem_status recall(void *device, const tandem_algorithm *choice, int n, int autotune,
-                            tandem_error *error)
+static tandem_status cuda_load_algorithms(void *device, const tandem_algorithm *choice, int n, int autotune,
+                                          tandem_error *error)
 {
-    return cuda_choices_recall(((cuda_device *)device)->choices, choice, n, autotune, error);
+    return cuda_algorithm_cache_load(((cuda_device *)device)->algorithm_cache, choice, n, autotune, error);
 }
 
-static const tandem_algorithm *tried(const void *device, int *n)
+static const tandem_algorithm *cuda_tuned_algorithms(const void *device, int *n)
 {
-    return cuda_choices_tried(((const cuda_device *)device)->choices, n);
+    return cuda_algorithm_cache_tuned(((const cuda_device *)device)->algorithm_cache, n);
 }
 
 /* --- The optimizer -------------------------------------------------------------------------------------- */
 
-static int update(void *device, const tandem_optimizer_options *options, int decays,
-                  const unsigned char *decay_mask, float *weight, float *const *state, const float *gradient,
-                  int64_t n, int64_t t, const float *rates)
+static int cuda_update_weights(void *device, const tandem_optimizer_options *options, int decays,
+                               const unsigned char *decay_mask, float *weight, float *const *state,
+                               const float *gradient, int64_t n, int64_t t, const float *rates)
 {
     cuda_device *cuda = device;
     const float decay = decays ? options->decay : 0;
@@ -227,31 +229,33 @@ static int update(void *device, const tandem_optimizer_options *options, int dec
         failed = tandem_cuda_adamw(weight, state[0], state[1], gradient, decay_mask, padded, &adamw, rates,
                                    &cuda->faults->not_finite, cuda->stream);
     }
-    if (failed) cuda->failed_update = failed;
+    if (failed) cuda->update_error = failed;
     return 1; /* `settle` tells the rest */
 }
 
-static tandem_status noise(void *device, float *x, int64_t batch, int64_t n, uint64_t seed, uint32_t first,
-                           uint32_t global_batch, const uint32_t *index, tandem_error *error)
+static tandem_status cuda_fill_noise(void *device, float *x, int64_t batch, int64_t n, uint64_t seed,
+                                     uint32_t first, uint32_t global_batch, const uint32_t *index,
+                                     tandem_error *error)
 {
     const cuda_device *cuda = device;
     const int failed =
         tandem_cuda_noise(x, (size_t)batch, (size_t)n, seed, first, global_batch, index, cuda->stream);
-    return failed ? failed_to(cuda, "make noise", failed, error) : TANDEM_OK;
+    return failed ? cuda_failure(cuda, "make noise", failed, error) : TANDEM_OK;
 }
 
-static tandem_status track(void *device, float *running, const float *batch, int64_t channels, int64_t n,
-                           tandem_error *error)
+static tandem_status cuda_update_running_stats(void *device, float *running, const float *batch,
+                                               int64_t channels, int64_t n, tandem_error *error)
 {
     const cuda_device *cuda = device;
     const float unbiased = n > 1 ? (float)n / (float)(n - 1) : 1.0f;
-    const int failed = tandem_cuda_track(running, batch, (size_t)channels, unbiased, cuda->stream);
-    return failed ? failed_to(cuda, "follow a batchnorm", failed, error) : TANDEM_OK;
+    const int failed = tandem_cuda_update_running(running, batch, (size_t)channels, unbiased, cuda->stream);
+    return failed ? cuda_failure(cuda, "follow a batchnorm", failed, error) : TANDEM_OK;
 }
 
 /* --- Memory --------------------------------------------------------------------------------------------- */
 
-static tandem_status take(void *device, void **memory, uint64_t bytes, int is_staging, tandem_error *error)
+static tandem_status cuda_alloc(void *device, void **memory, uint64_t bytes, int is_staging,
+                                tandem_error *error)
 {
     const cuda_device *cuda = device;
     void *taken = NULL;
@@ -261,35 +265,38 @@ static tandem_status take(void *device, void **memory, uint64_t bytes, int is_st
         return tandem_error_set(error, TANDEM_NO_MEMORY, "device '%s' has no %llu bytes of %s left",
                                 cuda->name, (unsigned long long)some,
                                 is_staging ? "page-locked memory of the host" : "memory");
-    if (failed) return failed_to(cuda, "give memory", failed, error);
+    if (failed) return cuda_failure(cuda, "give memory", failed, error);
     if (is_staging)
         memset(taken, 0, some);
     else
         failed = cuda->vendor->clear(taken, some, cuda->stream);
     if (failed) {
         cuda->vendor->free(taken, is_staging);
-        return failed_to(cuda, "clear memory", failed, error);
+        return cuda_failure(cuda, "clear memory", failed, error);
     }
     *memory = taken;
     return TANDEM_OK;
 }
 
-static void give(void *device, void *memory, int is_staging)
+static void cuda_free(void *device, void *memory, int is_staging)
 {
     const cuda_device *cuda = device;
     if (memory) cuda->vendor->free(memory, is_staging);
 }
 
-static tandem_status lock(void *device, void *memory, uint64_t bytes, tandem_error *error)
+static tandem_status cuda_lock_host_memory(void *device, void *memory, uint64_t bytes, tandem_error *error)
 {
     const cuda_device *cuda = device;
     const int failed = cuda->vendor->lock(memory, bytes);
-    return failed ? failed_to(cuda, "page-lock memory that ranks share", failed, error) : TANDEM_OK;
+    return failed ? cuda_failure(cuda, "page-lock memory that ranks share", failed, error) : TANDEM_OK;
 }
 
-static void unlock(void *device, void *memory) { ((const cuda_device *)device)->vendor->unlock(memory); }
+static void cuda_unlock_host_memory(void *device, void *memory)
+{
+    ((const cuda_device *)device)->vendor->unlock(memory);
+}
 
-static int clocks(void *device, tandem_clocks *now)
+static int cuda_read_clocks(void *device, tandem_clocks *now)
 {
     const cuda_device *cuda = device;
     tandem_clocks seen;
@@ -298,36 +305,36 @@ static int clocks(void *device, tandem_clocks *now)
     return 1;
 }
 
-static uint64_t free_bytes(void *device)
+static uint64_t cuda_free_bytes(void *device)
 {
     const cuda_device *cuda = device;
     uint64_t bytes = 0;
     return cuda->vendor->free_bytes(&bytes) ? 0 : bytes;
 }
 
-static tandem_status copy(void *device, void *to, const void *from, uint64_t bytes, tandem_error *error)
+static tandem_status cuda_copy(void *device, void *to, const void *from, uint64_t bytes, tandem_error *error)
 {
     const cuda_device *cuda = device;
     /* a thread that measures exchanges is not the one that opened it */
     int failed = cuda->vendor->set_device(cuda->index);
     if (!failed) failed = cuda->vendor->copy(to, from, bytes, cuda->stream);
     if (!failed) failed = cuda->vendor->stream_sync(cuda->stream);
-    return failed ? failed_to(cuda, "copy", failed, error) : TANDEM_OK;
+    return failed ? cuda_failure(cuda, "copy", failed, error) : TANDEM_OK;
 }
 
-static tandem_status settle(void *device, int *is_finite, tandem_error *error)
+static tandem_status cuda_device_sync(void *device, int *is_finite, tandem_error *error)
 {
     cuda_device *cuda = device;
     cuda_faults faults = {0};
-    if (cuda->failed_update) {
-        const int failed = cuda->failed_update;
-        cuda->failed_update = 0;
-        return failed_to(cuda, "update weights", failed, error);
+    if (cuda->update_error) {
+        const int failed = cuda->update_error;
+        cuda->update_error = 0;
+        return cuda_failure(cuda, "update weights", failed, error);
     }
-    const tandem_status status = copy(device, &faults, cuda->faults, sizeof faults, error);
+    const tandem_status status = cuda_copy(device, &faults, cuda->faults, sizeof faults, error);
     if (status != TANDEM_OK) return status;
     const int failed = cuda->vendor->clear(cuda->faults, sizeof faults, cuda->stream);
-    if (failed) return failed_to(cuda, "clear memory", failed, error);
+    if (failed) return cuda_failure(cuda, "clear memory", failed, error);
     if (faults.bad_label || faults.bad_token)
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "%s %u of the batch is out of its range; labels are classes, or -1 for none, "
@@ -341,12 +348,12 @@ static tandem_status settle(void *device, int *is_finite, tandem_error *error)
 
 /* --- Lanes ---------------------------------------------------------------------------------------------- */
 
-static tandem_cuda_stream stream_of(const cuda_device *cuda, tandem_device_stream lane)
+static tandem_cuda_stream cuda_stream_of(const cuda_device *cuda, tandem_device_stream lane)
 {
     return lane == TANDEM_DEVICE_STREAM_COMPUTE ? cuda->stream : cuda->side_stream[lane];
 }
 
-static tandem_status marks(void *device, int n, tandem_error *error)
+static tandem_status cuda_reserve_events(void *device, int n, tandem_error *error)
 {
     cuda_device *cuda = device;
     if (n <= cuda->n_event) return TANDEM_OK;
@@ -357,64 +364,65 @@ static tandem_status marks(void *device, int n, tandem_error *error)
     cuda->event = grown;
     for (; cuda->n_event < n; cuda->n_event++) {
         const int failed = cuda->vendor->event_open(&cuda->event[cuda->n_event]);
-        if (failed) return failed_to(cuda, "open an event", failed, error);
+        if (failed) return cuda_failure(cuda, "open an event", failed, error);
     }
     return TANDEM_OK;
 }
 
-static tandem_status mark(void *device, tandem_device_stream lane, int k, tandem_error *error)
+static tandem_status cuda_event_record(void *device, tandem_device_stream lane, int k, tandem_error *error)
 {
     const cuda_device *cuda = device;
-    const tandem_cuda_stream stream = stream_of(cuda, lane);
+    const tandem_cuda_stream stream = cuda_stream_of(cuda, lane);
     const int failed = cuda->is_capturing ? cuda->vendor->event_record_external(cuda->event[k], stream)
                                           : cuda->vendor->event_record(cuda->event[k], stream);
-    return failed ? failed_to(cuda, "record an event", failed, error) : TANDEM_OK;
+    return failed ? cuda_failure(cuda, "record an event", failed, error) : TANDEM_OK;
 }
 
 /* By an event of the lane's own: in a graph, marks are for the world outside, and nothing there may wait for
  * one. */
-static tandem_status follow(void *device, tandem_device_stream lane, tandem_device_stream leader,
-                            tandem_error *error)
+static tandem_status cuda_stream_wait(void *device, tandem_device_stream lane, tandem_device_stream leader,
+                                      tandem_error *error)
 {
     cuda_device *cuda = device;
-    int failed = cuda->vendor->event_record(cuda->stream_event[lane], stream_of(cuda, leader));
-    if (!failed) failed = cuda->vendor->stream_wait_event(stream_of(cuda, lane), cuda->stream_event[lane]);
-    if (failed) return failed_to(cuda, "wait for an event", failed, error);
+    int failed = cuda->vendor->event_record(cuda->stream_event[lane], cuda_stream_of(cuda, leader));
+    if (!failed)
+        failed = cuda->vendor->stream_wait_event(cuda_stream_of(cuda, lane), cuda->stream_event[lane]);
+    if (failed) return cuda_failure(cuda, "wait for an event", failed, error);
     cuda->is_forked[lane] = cuda->is_capturing && lane != TANDEM_DEVICE_STREAM_COMPUTE;
     return TANDEM_OK;
 }
 
-static tandem_status reach(void *device, int k, tandem_error *error)
+static tandem_status cuda_event_sync(void *device, int k, tandem_error *error)
 {
     const cuda_device *cuda = device;
     int failed = cuda->vendor->set_device(cuda->index);
     if (!failed) failed = cuda->vendor->event_sync(cuda->event[k]);
-    return failed ? failed_to(cuda, "do what it was given", failed, error) : TANDEM_OK;
+    return failed ? cuda_failure(cuda, "do what it was given", failed, error) : TANDEM_OK;
 }
 
-static tandem_status elapsed(int64_t *ns, void *device, int from, int to, tandem_error *error)
+static tandem_status cuda_elapsed_ns(int64_t *ns, void *device, int from, int to, tandem_error *error)
 {
     const cuda_device *cuda = device;
     const int failed = cuda->vendor->elapsed_ns(ns, cuda->event[from], cuda->event[to]);
-    return failed ? failed_to(cuda, "say when it did its work", failed, error) : TANDEM_OK;
+    return failed ? cuda_failure(cuda, "say when it did its work", failed, error) : TANDEM_OK;
 }
 
-static tandem_status queue_copy(void *device, tandem_device_stream lane, void *to, const void *from,
-                                uint64_t bytes, tandem_error *error)
+static tandem_status cuda_queue_copy(void *device, tandem_device_stream lane, void *to, const void *from,
+                                     uint64_t bytes, tandem_error *error)
 {
     const cuda_device *cuda = device;
-    const int failed = cuda->vendor->copy(to, from, bytes, stream_of(cuda, lane));
-    return failed ? failed_to(cuda, "copy", failed, error) : TANDEM_OK;
+    const int failed = cuda->vendor->copy(to, from, bytes, cuda_stream_of(cuda, lane));
+    return failed ? cuda_failure(cuda, "copy", failed, error) : TANDEM_OK;
 }
 
 /* --- Graphs --------------------------------------------------------------------------------------------- */
 
-static tandem_status try_marks_in_a_graph(cuda_device *cuda, tandem_error *error)
+static tandem_status probe_graph_events(cuda_device *cuda, tandem_error *error)
 {
     const int failed = cuda->has_external_events
                            ? 0
                            : cuda->vendor->probe_external_events(&cuda->has_external_events, cuda->stream);
-    if (failed) return failed_to(cuda, "try a graph", failed, error);
+    if (failed) return cuda_failure(cuda, "try a graph", failed, error);
     return cuda->has_external_events
                ? TANDEM_OK
                : tandem_error_set(error, TANDEM_NO_DEVICE,
@@ -422,41 +430,41 @@ static tandem_status try_marks_in_a_graph(cuda_device *cuda, tandem_error *error
                                   cuda->index);
 }
 
-static tandem_status record(void *device, tandem_error *error)
+static tandem_status cuda_graph_begin_capture(void *device, tandem_error *error)
 {
     cuda_device *cuda = device;
-    const tandem_status status = try_marks_in_a_graph(cuda, error);
+    const tandem_status status = probe_graph_events(cuda, error);
     if (status != TANDEM_OK) return status;
     const int failed = cuda->vendor->capture_begin(cuda->stream);
-    if (failed) return failed_to(cuda, "begin a graph", failed, error);
+    if (failed) return cuda_failure(cuda, "begin a graph", failed, error);
     cuda->is_capturing = 1;
     return TANDEM_OK;
 }
 
 /* What was forked must be joined before a capture ends. */
-static tandem_status join(cuda_device *cuda, tandem_error *error)
+static tandem_status join_forked_streams(cuda_device *cuda, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int lane = TANDEM_DEVICE_STREAM_COMPUTE + 1; lane < TANDEM_N_DEVICE_STREAM && status == TANDEM_OK;
          lane++)
         if (cuda->is_forked[lane])
-            status = follow(cuda, TANDEM_DEVICE_STREAM_COMPUTE, (tandem_device_stream)lane, error);
+            status = cuda_stream_wait(cuda, TANDEM_DEVICE_STREAM_COMPUTE, (tandem_device_stream)lane, error);
     memset(cuda->is_forked, 0, sizeof cuda->is_forked);
     return status;
 }
 
 /* Whatever failed meanwhile, the capture is ended, so that streams do again what they are given. */
-static tandem_status recorded(void *device, void **graph, tandem_error *error)
+static tandem_status cuda_graph_end_capture(void *device, void **graph, tandem_error *error)
 {
     cuda_device *cuda = device;
     tandem_cuda_graph made = NULL;
-    tandem_status status = join(cuda, error);
-    const int failed_update = cuda->failed_update, failed = cuda->vendor->capture_end(&made, cuda->stream);
-    cuda->is_capturing = cuda->failed_update = 0;
-    if (status == TANDEM_OK && failed_update)
-        status = failed_to(cuda, "update weights", failed_update, error);
+    tandem_status status = join_forked_streams(cuda, error);
+    const int update_error = cuda->update_error, failed = cuda->vendor->capture_end(&made, cuda->stream);
+    cuda->is_capturing = cuda->update_error = 0;
+    if (status == TANDEM_OK && update_error)
+        status = cuda_failure(cuda, "update weights", update_error, error);
     else if (status == TANDEM_OK && failed)
-        status = failed_to(cuda, "make a graph of its work", failed, error);
+        status = cuda_failure(cuda, "make a graph of its work", failed, error);
     if (status == TANDEM_OK)
         *graph = made;
     else if (made)
@@ -464,14 +472,14 @@ static tandem_status recorded(void *device, void **graph, tandem_error *error)
     return status;
 }
 
-static tandem_status replay(void *device, void *graph, tandem_error *error)
+static tandem_status cuda_graph_launch(void *device, void *graph, tandem_error *error)
 {
     const cuda_device *cuda = device;
     const int failed = cuda->vendor->graph_launch(graph, cuda->stream);
-    return failed ? failed_to(cuda, "run a graph", failed, error) : TANDEM_OK;
+    return failed ? cuda_failure(cuda, "run a graph", failed, error) : TANDEM_OK;
 }
 
-static void forget(void *device, void *graph)
+static void cuda_graph_destroy(void *device, void *graph)
 {
     const cuda_device *cuda = device;
     if (graph) cuda->vendor->graph_destroy(graph);
@@ -479,12 +487,12 @@ static void forget(void *device, void *graph)
 
 /* --- The table ------------------------------------------------------------------------------------------ */
 
-static tandem_status open_device(void **device, const char *name, tandem_error *error)
+static tandem_status cuda_open_device(void **device, const char *name, tandem_error *error)
 {
     return tandem_cuda_open_with(device, name, &tandem_cuda_vendor, error);
 }
 
-static const char *version(void)
+static const char *cuda_libraries_text(void)
 {
     static _Thread_local char text[VERSIONS_TEXT];
     return tandem_cuda_vendor.versions(text, sizeof text) ? "CUDA" : text;
@@ -492,36 +500,36 @@ static const char *version(void)
 
 const tandem_device_backend tandem_cuda_backend = {
     .prefix = "cuda",
-    .describe = look,
-    .open = open_device,
-    .close = close_device,
-    .prepare = prepare,
-    .release = release,
-    .run = run,
-    .load_algorithms = recall,
-    .tuned_algorithms = tried,
-    .update = update,
-    .version = version,
-    .alloc = take,
-    .free = give,
-    .lock = lock,
-    .unlock = unlock,
-    .free_bytes = free_bytes,
-    .clocks = clocks,
-    .copy = copy,
-    .device_sync = settle,
-    .events_create = marks,
-    .event_record = mark,
-    .stream_wait_stream = follow,
-    .event_sync = reach,
-    .event_elapsed = elapsed,
-    .copy_async = queue_copy,
-    .fill_noise = noise,
-    .batchnorm_update = track,
-    .graph_begin_capture = record,
-    .graph_end_capture = recorded,
-    .graph_launch = replay,
-    .graph_destroy = forget,
+    .describe = cuda_describe_device,
+    .open = cuda_open_device,
+    .close = cuda_close_device,
+    .prepare = cuda_prepare_kernel,
+    .release = cuda_release_kernel,
+    .run = cuda_run_kernel,
+    .load_algorithms = cuda_load_algorithms,
+    .tuned_algorithms = cuda_tuned_algorithms,
+    .update = cuda_update_weights,
+    .version = cuda_libraries_text,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .lock = cuda_lock_host_memory,
+    .unlock = cuda_unlock_host_memory,
+    .free_bytes = cuda_free_bytes,
+    .clocks = cuda_read_clocks,
+    .copy = cuda_copy,
+    .device_sync = cuda_device_sync,
+    .events_create = cuda_reserve_events,
+    .event_record = cuda_event_record,
+    .stream_wait_stream = cuda_stream_wait,
+    .event_sync = cuda_event_sync,
+    .event_elapsed = cuda_elapsed_ns,
+    .copy_async = cuda_queue_copy,
+    .fill_noise = cuda_fill_noise,
+    .batchnorm_update = cuda_update_running_stats,
+    .graph_begin_capture = cuda_graph_begin_capture,
+    .graph_end_capture = cuda_graph_end_capture,
+    .graph_launch = cuda_graph_launch,
+    .graph_destroy = cuda_graph_destroy,
 };
 
 /* The one exported function: the table, or NULL where `version` is not that of backend.h when this was built.

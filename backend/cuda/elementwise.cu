@@ -107,7 +107,8 @@ extern "C" int tandem_cuda_activate_backward(void *gx, const void *g, const void
 
 /* --- Dropout -------------------------------------------------------------------------------------------- */
 
-static __device__ __forceinline__ tandem_philox_block draws_of(const tandem_dropout &mask, uint64_t block)
+static __device__ __forceinline__ tandem_philox_block dropout_draws(const tandem_dropout &mask,
+                                                                    uint64_t block)
 {
     const uint32_t counter[4] = {(uint32_t)block, mask.stream[0], mask.stream[1],
                                  mask.stream[2] | (uint32_t)(block >> 32) << 8};
@@ -125,11 +126,11 @@ static __device__ __forceinline__ float drop_one(float x, const tandem_dropout &
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     dropout_octets(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, tandem_dropout mask,
-                   const uint32_t *since)
+                   const uint32_t *stream_offset)
 {
-    if (since) mask.stream[0] += *since;
+    if (stream_offset) mask.stream[0] += *stream_offset;
     for_octets<IN_PLACE>(x, n, [&](size_t o, float value[OCTET]) {
-        const tandem_philox_block draws = draws_of(mask, mask.first / OCTET + o);
+        const tandem_philox_block draws = dropout_draws(mask, mask.first / OCTET + o);
 #pragma unroll
         for (int k = 0; k < OCTET; k++) value[k] = drop_one(value[k], mask, draws, k);
         store_octet(y + o * OCTET, value);
@@ -141,47 +142,48 @@ static __global__ void __launch_bounds__(THREADS)
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     dropout(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, size_t skip, tandem_dropout mask,
-            const uint32_t *since)
+            const uint32_t *stream_offset)
 {
-    if (since) mask.stream[0] += *since;
+    if (stream_offset) mask.stream[0] += *stream_offset;
     const uint64_t first = (mask.first + skip) / OCTET, end = (mask.first + n + OCTET - 1) / OCTET;
     for (uint64_t block = first + first_item(); block < end; block += all_items()) {
-        const tandem_philox_block draws = draws_of(mask, block);
+        const tandem_philox_block draws = dropout_draws(mask, block);
 #pragma unroll
         for (int k = 0; k < OCTET; k++) {
-            const uint64_t place = OCTET * block + (uint64_t)k;
-            if (place < mask.first || place >= mask.first + n) continue;
-            const size_t i = (size_t)(place - mask.first);
+            const uint64_t position = OCTET * block + (uint64_t)k;
+            if (position < mask.first || position >= mask.first + n) continue;
+            const size_t i = (size_t)(position - mask.first);
             store_one(y + i, drop_one(load_one(x + i), mask, draws, k));
         }
     }
 }
 
 template <typename T>
-static int drop(T *y, const T *x, size_t n, const tandem_dropout *mask, const uint32_t *since,
-                tandem_cuda_stream stream)
+static int launch_dropout(T *y, const T *x, size_t n, const tandem_dropout *mask,
+                          const uint32_t *stream_offset, tandem_cuda_stream stream)
 {
     const tandem_dropout own = *mask;
     const size_t whole = own.first % OCTET == 0 ? n / OCTET * OCTET : 0;
     int failed = 0;
     if (whole)
-        failed = LAUNCH(dropout_octets, grid_of_octets<T>(whole), THREADS, stream, y, x, whole, own, since);
+        failed = LAUNCH(dropout_octets, grid_of_octets<T>(whole), THREADS, stream, y, x, whole, own,
+                        stream_offset);
     if (!failed && whole < n)
-        failed =
-            LAUNCH(dropout, grid_of((n - whole) / OCTET + 1), THREADS, stream, y, x, n, whole, own, since);
+        failed = LAUNCH(dropout, grid_of((n - whole) / OCTET + 1), THREADS, stream, y, x, n, whole, own,
+                        stream_offset);
     return failed;
 }
 
 extern "C" int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float type, size_t n,
-                                   const tandem_dropout *mask, const uint32_t *since,
+                                   const tandem_dropout *mask, const uint32_t *stream_offset,
                                    tandem_cuda_stream stream)
 {
-    RETURN_FOR(type, drop((T *)y, (const T *)x, n, mask, since, stream));
+    RETURN_FOR(type, launch_dropout((T *)y, (const T *)x, n, mask, stream_offset, stream));
 }
 
 /* --- Bias ----------------------------------------------------------------------------------------------- */
 
-struct as_it_is {
+struct identity_one {
     __device__ float operator()(float x) const { return x; }
 };
 
@@ -235,7 +237,7 @@ static int launch_shift(void *y, const void *x, tandem_cuda_float type, const fl
 extern "C" int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
                                 size_t period, tandem_cuda_stream stream)
 {
-    return launch_shift(y, x, type, own, n, period, as_it_is(), stream);
+    return launch_shift(y, x, type, own, n, period, identity_one(), stream);
 }
 
 extern "C" int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float type, const float *own,
@@ -298,7 +300,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     __shared__ float of_warp[WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const place_of_tile own = own_tile(n_tile(columns, WARP), n_tile(rows, ROWS_A_BLOCK));
+    const tile_position own = tile_of_block(n_tile(columns, WARP), n_tile(rows, ROWS_A_BLOCK));
     const size_t column = own.column * WARP + lane;
     const size_t first = own.row * ROWS_A_BLOCK,
                  end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;

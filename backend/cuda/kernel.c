@@ -14,7 +14,7 @@ const tandem_shape *cuda_input_shape(const tandem_kernel *kernel, int slot)
     return &kernel->graph->op[kernel->op->input[slot]].shape;
 }
 
-tandem_status cuda_kernel_moves(const tandem_kernel *kernel, tandem_error *error)
+tandem_status cuda_refuse_cast(const tandem_kernel *kernel, tandem_error *error)
 {
     if (cuda_is_float(kernel->task.from) && kernel->task.to == kernel->task.from) return TANDEM_OK;
     return cuda_kernel_refuse(kernel, "it moves floats as they are", error);

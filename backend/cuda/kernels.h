@@ -35,13 +35,13 @@ int tandem_cuda_amax(uint32_t *amax_bits, const void *x, tandem_cuda_float type,
 int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_stream stream);
 
 /* Where codes go: of a matrix, or `batch` of them, one behind the other. */
-typedef struct tandem_cuda_codes {
+typedef struct tandem_cuda_quantised {
     tandem_cuda_code code;
     size_t batch, rows, columns; /* without a column-wise copy 1, 1, n will do */
     void *q;                     /* (batch, rows, columns) */
     void *transposed_copy;       /* (batch, columns, rows): the same codes; NULL: not wanted */
     float *scale;
-} tandem_cuda_codes;
+} tandem_cuda_quantised;
 
 /* q = rounded x·inverse with inverse and *scale from *amax_bits, which stays on the card: no wait for the
  * host between the two passes. s8 is rounded at random, but to nearest where `rounding` is NULL; the others
@@ -49,17 +49,17 @@ typedef struct tandem_cuda_codes {
  * takes half-word i % 8 of block i / 8.  B: n·(size + 1); with a column-wise copy n·(size + 2) where rows and
  * columns are multiples of 16, else n·(size + 3). CPU: quantise_f32, quantise_bf16, quantise_nearest_f32,
  * quantise_nearest_bf16. */
-int tandem_cuda_quantise(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type,
-                         const uint32_t *amax_bits, const tandem_rounding *rounding, const uint32_t *since,
-                         tandem_cuda_stream stream);
+int tandem_cuda_quantise(const tandem_cuda_quantised *to, const void *x, tandem_cuda_float type,
+                         const uint32_t *amax_bits, const tandem_rounding *rounding,
+                         const uint32_t *stream_offset, tandem_cuda_stream stream);
 
 /* The same with the range that `history` gives, an amax_history.h on the card, which goes on with the amax of
  * x, found in the same pass. Where it gives none, x's own, found by a pass before. repeats: with the range of
  * the last time, and the history stays. words: two, of nobody else's meanwhile. *scale is no number where x
  * is not finite.  B: as above. CPU: quantise_amax_f32, quantise_amax_bf16. */
-int tandem_cuda_quantise_delayed(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type,
-                                 tandem_amax_history *history, int repeats, uint32_t *words,
-                                 const tandem_rounding *rounding, const uint32_t *since,
+int tandem_cuda_quantise_delayed(const tandem_cuda_quantised *to, const void *x, tandem_cuda_float type,
+                                 tandem_amax_history *history, int reuse_range, uint32_t *words,
+                                 const tandem_rounding *rounding, const uint32_t *stream_offset,
                                  tandem_cuda_stream stream);
 
 /* The same with a scale for each row, scale[rows], from the row's own largest magnitude, found in the same
@@ -68,7 +68,7 @@ int tandem_cuda_quantise_delayed(const tandem_cuda_codes *to, const void *x, tan
  * the cache, and others by elements. CPU: amax_f32, quantise_f32 … of each row. */
 int tandem_cuda_quantise_rows(void *q, tandem_cuda_code code, float *scale, const void *x,
                               tandem_cuda_float type, size_t rows, size_t columns,
-                              const tandem_rounding *rounding, const uint32_t *since,
+                              const tandem_rounding *rounding, const uint32_t *stream_offset,
                               tandem_cuda_stream stream);
 int tandem_cuda_dequantise_rows(void *x, tandem_cuda_float type, const void *q, tandem_cuda_code code,
                                 size_t rows, size_t columns, const float *scale, tandem_cuda_stream stream);
@@ -84,18 +84,19 @@ int tandem_cuda_convert(void *y, tandem_cuda_float to, const void *x, tandem_cud
 /* y (rows, columns) = x·*scale_a·*scale_b of x (rows, stride), with scale_a·scale_b rounded first, as on the
  * CPU. adds: y + that, here and below added in f32 and rounded once. */
 int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
-                          size_t stride, const float *scale_a, const float *scale_b, int adds,
+                          size_t stride, const float *scale_a, const float *scale_b, int accumulate,
                           tandem_cuda_stream stream);
 
 /* y = x·row_scale[r]·*scale of x (rows, columns), both scales multiplied first.  B: n·(4 + size); adds: n·(4
  * + 2·size). CPU: gemm_s8 with a scale a row. */
 int tandem_cuda_scale_rows_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
-                               const float *row_scale, const float *scale, int adds,
+                               const float *row_scale, const float *scale, int accumulate,
                                tandem_cuda_stream stream);
 
 /* y (batch, rows, columns) = the first rows and columns of x (batch, x_rows, x_columns).  B: n·(4 + size). */
 int tandem_cuda_crop(void *y, tandem_cuda_float type, const float *x, size_t batch, size_t rows,
-                     size_t columns, size_t x_rows, size_t x_columns, int adds, tandem_cuda_stream stream);
+                     size_t columns, size_t x_rows, size_t x_columns, int accumulate,
+                     tandem_cuda_stream stream);
 
 /* --- bytes.cu ------------------------------------------------------------------------------------------- */
 
@@ -114,9 +115,10 @@ enum { TANDEM_CUDA_UNALIGNED = 716 }; /* cudaErrorMisalignedAddress */
  * card, what stands for the rate and AdamW's corrections; NULL: the arguments do. B: 20n (sgd), 28n (adamw).
  * CPU: sgd, adamw. */
 int tandem_cuda_sgd(float *w, float *v, const float *g, const uint8_t *decays, size_t n, float rate,
-                    float momentum, float decay, const float *rates, int *broken, tandem_cuda_stream stream);
+                    float momentum, float decay, const float *rates, int *nonfinite,
+                    tandem_cuda_stream stream);
 int tandem_cuda_adamw(float *w, float *m, float *v, const float *g, const uint8_t *decays, size_t n,
-                      const tandem_adamw *options, const float *rates, int *broken,
+                      const tandem_adamw *options, const float *rates, int *nonfinite,
                       tandem_cuda_stream stream);
 
 /* --- elementwise.cu ------------------------------------------------------------------------------------- */
@@ -139,7 +141,7 @@ int tandem_cuda_activate_backward(void *gx, const void *g, const void *saved,
                                   tandem_cuda_stream stream);
 /* Bits of dropout_f32, dropout_bf16 (backend/cpu/isa_kernels.h); *since as above. B: 2n·size. */
 int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float type, size_t n, const tandem_dropout *mask,
-                        const uint32_t *since, tandem_cuda_stream stream);
+                        const uint32_t *stream_offset, tandem_cuda_stream stream);
 
 /* y[i] = x[i] + own[i % period].  B: 2n·size.  CPU: bias_f32, bias_bf16. */
 int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
@@ -179,7 +181,7 @@ typedef struct tandem_cuda_batchnorm {
     size_t rows, columns;
     const float *scale, *shift; /* [columns] */
     float epsilon;
-    int rectifies;        /* y = max(that, 0) */
+    int has_relu;         /* y = max(that, 0) */
     const void *residual; /* y = max(that + residual, 0), of x's shape and type; NULL = none */
 } tandem_cuda_batchnorm;
 int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type,
@@ -203,8 +205,8 @@ int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *ou
 /* Both [2 × columns], means before variances: running becomes 0.9 of itself and 0.1 of the batch's, whose
  * variances are multiplied by `unbiased` first.  CPU: tandem_batchnorm_stats_update
  * (backend/batchnorm_stats.c). */
-int tandem_cuda_track(float *running, const float *batch, size_t columns, float unbiased,
-                      tandem_cuda_stream stream);
+int tandem_cuda_update_running(float *running, const float *batch, size_t columns, float unbiased,
+                               tandem_cuda_stream stream);
 
 /* --- softmax.cu: f32 ------------------------------------------------------------------------------------ */
 
@@ -234,7 +236,7 @@ int tandem_cuda_embedding(void *y, const float *table, tandem_cuda_float type, c
                           size_t vocabulary, size_t width, uint32_t *bad, tandem_cuda_stream stream);
 int tandem_cuda_embedding_gradient(float *gradient, const int32_t *token, const void *g,
                                    tandem_cuda_float type, size_t n, size_t vocabulary, size_t width,
-                                   int adds, tandem_cuda_stream stream);
+                                   int accumulate, tandem_cuda_stream stream);
 
 /* y of dimensions dim, whose element at (i0 … i3) is x[Σ i·stride].  B: 2n·size. */
 typedef struct tandem_cuda_permutation {
@@ -251,13 +253,13 @@ int tandem_cuda_shift_rows(void *y, const void *x, tandem_cuda_float type, const
 /* place[r]: where the label of row r of `n` rows a sample stands among the sample's `length` labels, and
  * those of the samples before: that of its label number r % n that is not −1. *bad as above where there are
  * too few; the place is then the sample's first. */
-int tandem_cuda_label_places(int32_t *place, const int32_t *label, size_t batch, size_t length, size_t n,
-                             uint32_t *bad, tandem_cuda_stream stream);
+int tandem_cuda_label_indices(int32_t *index, const int32_t *label, size_t batch, size_t length, size_t n,
+                              uint32_t *bad, tandem_cuda_stream stream);
 /* y[r] = x[place[r]], rows of `width`.  Backward: gx[place[r]] = g[r], the other rows of gx 0. */
-int tandem_cuda_take_rows(void *y, const void *x, tandem_cuda_float type, const int32_t *place, size_t n,
-                          size_t width, tandem_cuda_stream stream);
-int tandem_cuda_put_rows(void *gx, const void *g, tandem_cuda_float type, const int32_t *place, size_t n,
-                         size_t all, size_t width, tandem_cuda_stream stream);
+int tandem_cuda_gather_rows(void *y, const void *x, tandem_cuda_float type, const int32_t *index, size_t n,
+                            size_t width, tandem_cuda_stream stream);
+int tandem_cuda_scatter_rows(void *gx, const void *g, tandem_cuda_float type, const int32_t *index, size_t n,
+                             size_t all, size_t width, tandem_cuda_stream stream);
 
 /* Images are (batch, height, width, channels). place: of each window's largest within the window, ky·kernel_w
  * + kx; windows have at most 256 places. pool_backward: of a maxpool with its places, of an average with
@@ -282,11 +284,11 @@ int tandem_cuda_col2im_s32(void *gx, tandem_cuda_float type, const int32_t *colu
                            tandem_cuda_stream stream);
 int tandem_cuda_col2im_f32(void *gx, tandem_cuda_float type, const float *columns, size_t stride,
                            const tandem_cuda_pool *pool, tandem_cuda_stream stream);
-int tandem_cuda_maxpool(void *y, uint8_t *place, const void *x, tandem_cuda_float type,
+int tandem_cuda_maxpool(void *y, uint8_t *index, const void *x, tandem_cuda_float type,
                         const tandem_cuda_pool *pool, tandem_cuda_stream stream);
-int tandem_cuda_average(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_pool *pool,
+int tandem_cuda_avgpool(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_pool *pool,
                         tandem_cuda_stream stream);
-int tandem_cuda_pool_backward(void *gx, const void *g, const uint8_t *place, tandem_cuda_float type,
+int tandem_cuda_pool_backward(void *gx, const void *g, const uint8_t *index, tandem_cuda_float type,
                               const tandem_cuda_pool *pool, tandem_cuda_stream stream);
 
 #ifdef __cplusplus

@@ -22,8 +22,8 @@ enum { THREADS = 256, WARP = 32, WARPS = THREADS / WARP };
  * that each has some work. */
 static inline unsigned grid_of(size_t n)
 {
-    const size_t blocks = (n + THREADS - 1) / THREADS, most = 8192;
-    return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+    const size_t blocks = (n + THREADS - 1) / THREADS, max_blocks = 8192;
+    return (unsigned)(blocks < 1 ? 1 : blocks < max_blocks ? blocks : max_blocks);
 }
 
 /* A block a tile of matrices that are `across` tiles wide and `down` high, one matrix behind the other. The
@@ -34,13 +34,13 @@ static __host__ __device__ __forceinline__ size_t n_tile(size_t n, size_t side)
     return (n + side - 1) / side;
 }
 
-typedef struct place_of_tile {
+typedef struct tile_position {
     size_t column, row, matrix; /* column and row in tiles */
-} place_of_tile;
-static __device__ __forceinline__ place_of_tile own_tile(size_t across, size_t down)
+} tile_position;
+static __device__ __forceinline__ tile_position tile_of_block(size_t across, size_t down)
 {
     const unsigned wide = (unsigned)across, high = (unsigned)down;
-    place_of_tile own;
+    tile_position own;
     own.column = blockIdx.x % wide;
     own.row = blockIdx.x / wide % high;
     own.matrix = blockIdx.x / wide / high;
@@ -70,13 +70,13 @@ struct e4m3 {
 struct e5m2 {
     uint8_t bits;
 };
-static __device__ __forceinline__ float float_of(float x) { return x; }
-static __device__ __forceinline__ float float_of(bf16 x) { return tandem_f32_of_bf16(x.bits); }
-static __device__ __forceinline__ float float_of(f16 x) { return tandem_f32_of_f16(x.bits); }
-static __device__ __forceinline__ float float_of(s8 x) { return (float)x.bits; }
-static __device__ __forceinline__ float float_of(e4m3 x) { return tandem_f32_of_e4m3(x.bits); }
-static __device__ __forceinline__ float float_of(e5m2 x) { return tandem_f32_of_e5m2(x.bits); }
-template <typename T> static __device__ __forceinline__ float load_one(const T *at) { return float_of(*at); }
+static __device__ __forceinline__ float as_float(float x) { return x; }
+static __device__ __forceinline__ float as_float(bf16 x) { return tandem_f32_of_bf16(x.bits); }
+static __device__ __forceinline__ float as_float(f16 x) { return tandem_f32_of_f16(x.bits); }
+static __device__ __forceinline__ float as_float(s8 x) { return (float)x.bits; }
+static __device__ __forceinline__ float as_float(e4m3 x) { return tandem_f32_of_e4m3(x.bits); }
+static __device__ __forceinline__ float as_float(e5m2 x) { return tandem_f32_of_e5m2(x.bits); }
+template <typename T> static __device__ __forceinline__ float load_one(const T *at) { return as_float(*at); }
 static __device__ __forceinline__ void store_one(float *at, float x) { *at = x; }
 static __device__ __forceinline__ void store_one(bf16 *at, float x) { at->bits = tandem_bf16_of(x); }
 static __device__ __forceinline__ void store_one(f16 *at, float x) { at->bits = tandem_f16_of(x); }
@@ -119,14 +119,14 @@ static __device__ float block_sum(float x, float *of_warp)
     return all;
 }
 
-static __device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) { return max(a, b); }
-static __device__ __forceinline__ float larger(float a, float b) { return fmaxf(a, b); }
+static __device__ __forceinline__ uint32_t larger_of(uint32_t a, uint32_t b) { return max(a, b); }
+static __device__ __forceinline__ float larger_of(float a, float b) { return fmaxf(a, b); }
 
 template <typename T> static __device__ __forceinline__ T warp_largest(T x)
 {
 #pragma unroll
     for (int distance = WARP / 2; distance > 0; distance /= 2)
-        x = larger(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
+        x = larger_of(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
     return x;
 }
 
@@ -137,7 +137,7 @@ template <typename T> static __device__ T block_largest(T x, T *of_warp)
     __syncthreads();
     T all = of_warp[0];
 #pragma unroll
-    for (int w = 1; w < WARPS; w++) all = larger(all, of_warp[w]);
+    for (int w = 1; w < WARPS; w++) all = larger_of(all, of_warp[w]);
     return all;
 }
 

@@ -30,28 +30,28 @@ extern "C" int tandem_cuda_embedding(void *y, const float *table, tandem_cuda_fl
  * have nothing to do. No atomic sums, so that the bits are always the same. Blocks look through the tokens
  * PLACES at a time, each once, from the cache: at n = 16,384 half a GB in all. Where they find their own is
  * listed first, so that several rows are on their way at once: a token that hides others is every eighth. */
-enum { PLACES = 4096 };
+enum { TOKENS_A_PASS = 4096 };
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     embedding_gradient(float *__restrict__ gradient /* (vocabulary, width), added to */,
                        const int32_t *__restrict__ token /* [n] */, const T *__restrict__ g /* (n, width) */,
                        size_t n, size_t vocabulary, size_t width)
 {
-    __shared__ uint32_t of_warp[WARPS], is_own[PLACES / 32];
-    __shared__ uint16_t found[PLACES];
+    __shared__ uint32_t of_warp[WARPS], is_own[TOKENS_A_PASS / 32];
+    __shared__ uint16_t found[TOKENS_A_PASS];
     const size_t first = blockIdx.x;
     const int32_t own = token[first];
-    uint32_t seen_before = 0;
-    for (size_t i = threadIdx.x; i < first; i += THREADS) seen_before |= (uint32_t)(token[i] == own);
-    if (block_largest(seen_before, of_warp) || own < 0 || (size_t)own >= vocabulary) return;
-    for (size_t begin = first; begin < n; begin += PLACES) {
-        for (unsigned w = threadIdx.x; w < PLACES / 32; w += THREADS) is_own[w] = 0;
+    uint32_t is_repeated = 0;
+    for (size_t i = threadIdx.x; i < first; i += THREADS) is_repeated |= (uint32_t)(token[i] == own);
+    if (block_largest(is_repeated, of_warp) || own < 0 || (size_t)own >= vocabulary) return;
+    for (size_t begin = first; begin < n; begin += TOKENS_A_PASS) {
+        for (unsigned w = threadIdx.x; w < TOKENS_A_PASS / 32; w += THREADS) is_own[w] = 0;
         __syncthreads();
-        for (unsigned i = threadIdx.x; i < PLACES && begin + i < n; i += THREADS)
+        for (unsigned i = threadIdx.x; i < TOKENS_A_PASS && begin + i < n; i += THREADS)
             if (token[begin + i] == own) atomicOr(&is_own[i / 32], 1u << i % 32);
         __syncthreads();
         unsigned n_found = 0;
-        for (unsigned w = 0; w < PLACES / 32; w++) {
+        for (unsigned w = 0; w < TOKENS_A_PASS / 32; w++) {
             unsigned at = n_found;
             for (uint32_t left = is_own[w]; left && threadIdx.x == w; left &= left - 1)
                 found[at++] = (uint16_t)(w * 32 + (unsigned)__ffs((int)left) - 1);
@@ -71,9 +71,9 @@ static __global__ void __launch_bounds__(THREADS)
 
 extern "C" int tandem_cuda_embedding_gradient(float *gradient, const int32_t *token, const void *g,
                                               tandem_cuda_float type, size_t n, size_t vocabulary,
-                                              size_t width, int adds, tandem_cuda_stream stream)
+                                              size_t width, int accumulate, tandem_cuda_stream stream)
 {
-    if (!adds) {
+    if (!accumulate) {
         const cudaError_t cleared =
             cudaMemsetAsync(gradient, 0, vocabulary * width * sizeof *gradient, stream);
         if (cleared != cudaSuccess) return (int)cleared;
@@ -86,58 +86,62 @@ extern "C" int tandem_cuda_embedding_gradient(float *gradient, const int32_t *to
 
 /* A thread a sample: its labels are few, and read once. */
 static __global__ void __launch_bounds__(THREADS)
-    label_places(int32_t *__restrict__ place /* (batch, n) */,
-                 const int32_t *__restrict__ label /* (batch, length) */, size_t batch, size_t length,
-                 size_t n, uint32_t *bad)
+    find_label_rows(int32_t *__restrict__ row_index /* (batch, n) */,
+                    const int32_t *__restrict__ label /* (batch, length) */, size_t batch, size_t length,
+                    size_t n, uint32_t *bad)
 {
     for (size_t b = first_item(); b < batch; b += all_items()) {
         size_t found = 0;
         for (size_t i = b * length; i < (b + 1) * length && found < n; i++)
-            if (label[i] != -1) place[b * n + found++] = (int32_t)i;
+            if (label[i] != -1) row_index[b * n + found++] = (int32_t)i;
         if (found < n) atomicMax(bad, 0xFFFFFFFFu - (uint32_t)(b * length));
-        for (; found < n; found++) place[b * n + found] = (int32_t)(b * length);
+        for (; found < n; found++) row_index[b * n + found] = (int32_t)(b * length);
     }
 }
 
-extern "C" int tandem_cuda_label_places(int32_t *place, const int32_t *label, size_t batch, size_t length,
-                                        size_t n, uint32_t *bad, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_label_indices(int32_t *row_index, const int32_t *label, size_t batch,
+                                         size_t length, size_t n, uint32_t *bad, tandem_cuda_stream stream)
 {
-    return LAUNCH(label_places, grid_of(batch), THREADS, stream, place, label, batch, length, n, bad);
+    return LAUNCH(find_label_rows, grid_of(batch), THREADS, stream, row_index, label, batch, length, n, bad);
 }
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    move_rows(T *__restrict__ y, const T *__restrict__ x, const int32_t *__restrict__ place /* [rows] */,
-              size_t rows, size_t width, int puts)
+    move_rows(T *__restrict__ y, const T *__restrict__ x, const int32_t *__restrict__ row_index /* [rows] */,
+              size_t rows, size_t width, int scatter)
 {
     for (size_t i = first_item(); i < rows * width; i += all_items()) {
-        const size_t there = (size_t)place[i / width] * width + i % width;
-        if (puts)
+        const size_t there = (size_t)row_index[i / width] * width + i % width;
+        if (scatter)
             y[there] = x[i];
         else
             y[i] = x[there];
     }
 }
 
-static int move(void *y, const void *x, tandem_cuda_float type, const int32_t *place, size_t n, size_t width,
-                int puts, tandem_cuda_stream stream)
+static int launch_move_rows(void *y, const void *x, tandem_cuda_float type, const int32_t *row_index,
+                            size_t n, size_t width, int scatter, tandem_cuda_stream stream)
 {
     const unsigned grid = grid_of(n * width);
-    RETURN_FOR(type, LAUNCH(move_rows, grid, THREADS, stream, (T *)y, (const T *)x, place, n, width, puts));
+    RETURN_FOR(type,
+               LAUNCH(move_rows, grid, THREADS, stream, (T *)y, (const T *)x, row_index, n, width, scatter));
 }
 
-extern "C" int tandem_cuda_take_rows(void *y, const void *x, tandem_cuda_float type, const int32_t *place,
-                                     size_t n, size_t width, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_gather_rows(void *y, const void *x, tandem_cuda_float type,
+                                       const int32_t *row_index, size_t n, size_t width,
+                                       tandem_cuda_stream stream)
 {
-    return move(y, x, type, place, n, width, 0, stream);
+    return launch_move_rows(y, x, type, row_index, n, width, 0, stream);
 }
 
-extern "C" int tandem_cuda_put_rows(void *gx, const void *g, tandem_cuda_float type, const int32_t *place,
-                                    size_t n, size_t all, size_t width, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_scatter_rows(void *gx, const void *g, tandem_cuda_float type,
+                                        const int32_t *row_index, size_t n, size_t all, size_t width,
+                                        tandem_cuda_stream stream)
 {
     const cudaError_t cleared = cudaMemsetAsync(
         gx, 0, all * width * (type == TANDEM_CUDA_F32 ? sizeof(float) : sizeof(uint16_t)), stream);
-    return cleared != cudaSuccess ? (int)cleared : move(gx, g, type, place, n, width, 1, stream);
+    return cleared != cudaSuccess ? (int)cleared
+                                  : launch_move_rows(gx, g, type, row_index, n, width, 1, stream);
 }
 
 /* --- Transpose ------------------------------------------------------------------------------------------ */
@@ -180,11 +184,11 @@ static int transpose_by(void *y, const void *x, const tandem_cuda_permutation *p
 enum { SIDE = 64, STEP = THREADS / SIDE, STEPS = SIDE / STEP };
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    turn(T *__restrict__ y /* (rows, columns) */, const T *__restrict__ x /* (columns, rows) */, size_t rows,
-         size_t columns)
+    transpose_matrix(T *__restrict__ y /* (rows, columns) */, const T *__restrict__ x /* (columns, rows) */,
+                     size_t rows, size_t columns)
 {
     __shared__ T tile[SIDE][SIDE + 4 / sizeof(T)];
-    const place_of_tile own = own_tile(n_tile(columns, SIDE), n_tile(rows, SIDE));
+    const tile_position own = tile_of_block(n_tile(columns, SIDE), n_tile(rows, SIDE));
     const size_t row = own.row * SIDE, column = own.column * SIDE;
     const unsigned high = rows - row < SIDE ? (unsigned)(rows - row) : (unsigned)SIDE;
     const unsigned wide = columns - column < SIDE ? (unsigned)(columns - column) : (unsigned)SIDE;
@@ -209,7 +213,8 @@ static int transpose_of(void *y, const void *x, const tandem_cuda_permutation *p
     const size_t rows = p->dim[2], columns = p->dim[3], in_16 = 16 / sizeof(T);
     const int is_matrix = p->dim[0] == 1 && p->dim[1] == 1 && p->stride[2] == 1 && p->stride[3] == rows;
     const unsigned grid = (unsigned)(n_tile(rows, SIDE) * n_tile(columns, SIDE));
-    if (is_matrix) return LAUNCH(turn, grid, THREADS, stream, (T *)y, (const T *)x, rows, columns);
+    if (is_matrix)
+        return LAUNCH(transpose_matrix, grid, THREADS, stream, (T *)y, (const T *)x, rows, columns);
     const int in_rows = p->stride[3] == 1 && columns % in_16 == 0 && p->stride[0] % in_16 == 0 &&
                         p->stride[1] % in_16 == 0 && p->stride[2] % in_16 == 0;
     return in_rows ? transpose_by<uint4>(y, x, p, in_16, stream) : transpose_by<T>(y, x, p, 1, stream);
@@ -259,7 +264,7 @@ typedef struct pixel {
 } pixel;
 
 /* *i /= n; what is left over. A division of 64 bits takes four times as long as one of 32. */
-static __device__ __forceinline__ int divide(size_t *i, int n)
+static __device__ __forceinline__ int divide_by(size_t *i, int n)
 {
     const size_t all = *i;
     if (all >> 32) {
@@ -273,22 +278,22 @@ static __device__ __forceinline__ int divide(size_t *i, int n)
 static __device__ __forceinline__ pixel pixel_at(size_t i, int height, int width, int channels)
 {
     pixel p;
-    p.c = divide(&i, channels);
-    p.w = divide(&i, width);
-    p.h = divide(&i, height);
+    p.c = divide_by(&i, channels);
+    p.w = divide_by(&i, width);
+    p.h = divide_by(&i, height);
     p.image = i;
     return p;
 }
 
-static __device__ __forceinline__ size_t index_of(size_t image, int h, int w, int c, int height, int width,
-                                                  int channels)
+static __device__ __forceinline__ size_t pixel_index(size_t image, int h, int w, int c, int height, int width,
+                                                     int channels)
 {
     return ((image * (size_t)height + (size_t)h) * (size_t)width + (size_t)w) * (size_t)channels + (size_t)c;
 }
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    maxpool(T *__restrict__ y, uint8_t *__restrict__ place /* like y: of the largest within its window */,
+    maxpool(T *__restrict__ y, uint8_t *__restrict__ row_index /* like y: of the largest within its window */,
             const T *__restrict__ x, tandem_cuda_pool p, size_t n)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
@@ -299,18 +304,18 @@ static __global__ void __launch_bounds__(THREADS)
             const int h = out.h * p.stride + k / p.kernel_w - p.pad,
                       w = out.w * p.stride + k % p.kernel_w - p.pad;
             if (h < 0 || h >= p.in_h || w < 0 || w >= p.in_w) continue;
-            const float value = load_one(x + index_of(out.image, h, w, out.c, p.in_h, p.in_w, p.channels));
+            const float value = load_one(x + pixel_index(out.image, h, w, out.c, p.in_h, p.in_w, p.channels));
             if (best < 0 || value > top) top = value, best = k;
         }
         store_one(y + i, top);
-        place[i] = (uint8_t)best;
+        row_index[i] = (uint8_t)best;
     }
 }
 
 /* Where channels are octets. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    maxpool_octets(T *__restrict__ y, uint8_t *__restrict__ place, const T *__restrict__ x,
+    maxpool_octets(T *__restrict__ y, uint8_t *__restrict__ row_index, const T *__restrict__ x,
                    tandem_cuda_pool p, size_t n)
 {
     for (size_t o = first_item(); o < n / OCTET; o += all_items()) {
@@ -323,15 +328,15 @@ static __global__ void __launch_bounds__(THREADS)
                       w = out.w * p.stride + k % p.kernel_w - p.pad;
             if (h < 0 || h >= p.in_h || w < 0 || w >= p.in_w) continue;
             float value[OCTET];
-            load_octet(value, x + index_of(out.image, h, w, out.c * OCTET, p.in_h, p.in_w, p.channels));
+            load_octet(value, x + pixel_index(out.image, h, w, out.c * OCTET, p.in_h, p.in_w, p.channels));
 #pragma unroll
             for (int i = 0; i < OCTET; i++)
                 if (!any || value[i] > top[i]) top[i] = value[i], best[i] = (uint32_t)k;
             any = 1;
         }
         store_octet(y + o * OCTET, top);
-        ((uint2 *)place)[o] = make_uint2(best[0] | best[1] << 8 | best[2] << 16 | best[3] << 24,
-                                         best[4] | best[5] << 8 | best[6] << 16 | best[7] << 24);
+        ((uint2 *)row_index)[o] = make_uint2(best[0] | best[1] << 8 | best[2] << 16 | best[3] << 24,
+                                             best[4] | best[5] << 8 | best[6] << 16 | best[7] << 24);
     }
 }
 
@@ -339,7 +344,7 @@ static __global__ void __launch_bounds__(THREADS)
  * `place` NULL: a mean. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    pool_backward(T *__restrict__ gx, const T *__restrict__ g, const uint8_t *__restrict__ place,
+    pool_backward(T *__restrict__ gx, const T *__restrict__ g, const uint8_t *__restrict__ row_index,
                   tandem_cuda_pool p, size_t n)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
@@ -349,17 +354,17 @@ static __global__ void __launch_bounds__(THREADS)
              oy < p.out_h && oy * p.stride - p.pad <= in.h; oy++)
             for (int ox = tandem_cuda_first_window(in.w, p.kernel_w, &p);
                  ox < p.out_w && ox * p.stride - p.pad <= in.w; ox++) {
-                const size_t at = index_of(in.image, oy, ox, in.c, p.out_h, p.out_w, p.channels);
+                const size_t at = pixel_index(in.image, oy, ox, in.c, p.out_h, p.out_w, p.channels);
                 const int own = (in.h - oy * p.stride + p.pad) * p.kernel_w + in.w - ox * p.stride + p.pad;
-                if (!place || place[at] == own) sum += load_one(g + at);
+                if (!row_index || row_index[at] == own) sum += load_one(g + at);
             }
-        store_one(gx + i, place ? sum : sum / (float)(p.kernel_h * p.kernel_w));
+        store_one(gx + i, row_index ? sum : sum / (float)(p.kernel_h * p.kernel_w));
     }
 }
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    pool_backward_octets(T *__restrict__ gx, const T *__restrict__ g, const uint8_t *__restrict__ place,
+    pool_backward_octets(T *__restrict__ gx, const T *__restrict__ g, const uint8_t *__restrict__ row_index,
                          tandem_cuda_pool p, size_t n)
 {
     for (size_t o = first_item(); o < n / OCTET; o += all_items()) {
@@ -369,33 +374,33 @@ static __global__ void __launch_bounds__(THREADS)
              oy < p.out_h && oy * p.stride - p.pad <= in.h; oy++)
             for (int ox = tandem_cuda_first_window(in.w, p.kernel_w, &p);
                  ox < p.out_w && ox * p.stride - p.pad <= in.w; ox++) {
-                const size_t at = index_of(in.image, oy, ox, in.c * OCTET, p.out_h, p.out_w, p.channels);
+                const size_t at = pixel_index(in.image, oy, ox, in.c * OCTET, p.out_h, p.out_w, p.channels);
                 const int own = (in.h - oy * p.stride + p.pad) * p.kernel_w + in.w - ox * p.stride + p.pad;
-                const uint2 best = place ? *(const uint2 *)(place + at) : make_uint2(0, 0);
+                const uint2 best = row_index ? *(const uint2 *)(row_index + at) : make_uint2(0, 0);
                 float value[OCTET];
                 load_octet(value, g + at);
 #pragma unroll
                 for (int i = 0; i < OCTET; i++)
-                    if (!place || ((i < 4 ? best.x : best.y) >> (8 * (i % 4)) & 0xFFu) == (uint32_t)own)
+                    if (!row_index || ((i < 4 ? best.x : best.y) >> (8 * (i % 4)) & 0xFFu) == (uint32_t)own)
                         sum[i] += value[i];
             }
 #pragma unroll
-        for (int i = 0; i < OCTET && !place; i++) sum[i] /= (float)(p.kernel_h * p.kernel_w);
+        for (int i = 0; i < OCTET && !row_index; i++) sum[i] /= (float)(p.kernel_h * p.kernel_w);
         store_octet(gx + o * OCTET, sum);
     }
 }
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    average(T *__restrict__ y, const T *__restrict__ x, tandem_cuda_pool p, size_t n)
+    avgpool(T *__restrict__ y, const T *__restrict__ x, tandem_cuda_pool p, size_t n)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         const pixel out = pixel_at(i, p.out_h, p.out_w, p.channels);
         float sum = 0;
         for (int k = 0; k < p.kernel_h * p.kernel_w; k++)
-            sum +=
-                load_one(x + index_of(out.image, out.h * p.stride + k / p.kernel_w,
-                                      out.w * p.stride + k % p.kernel_w, out.c, p.in_h, p.in_w, p.channels));
+            sum += load_one(x + pixel_index(out.image, out.h * p.stride + k / p.kernel_w,
+                                            out.w * p.stride + k % p.kernel_w, out.c, p.in_h, p.in_w,
+                                            p.channels));
         store_one(y + i, sum / (float)(p.kernel_h * p.kernel_w));
     }
 }
@@ -410,29 +415,29 @@ static size_t n_input(const tandem_cuda_pool *p)
     return (size_t)p->batch * (size_t)p->in_h * (size_t)p->in_w * (size_t)p->channels;
 }
 
-extern "C" int tandem_cuda_maxpool(void *y, uint8_t *place, const void *x, tandem_cuda_float type,
+extern "C" int tandem_cuda_maxpool(void *y, uint8_t *row_index, const void *x, tandem_cuda_float type,
                                    const tandem_cuda_pool *pool, tandem_cuda_stream stream)
 {
     const tandem_cuda_pool p = *pool;
     const size_t n = n_output(pool);
     if (p.kernel_h * p.kernel_w > 256) return (int)cudaErrorInvalidValue;
     if (p.channels % OCTET == 0) {
-        RETURN_FOR(type, LAUNCH(maxpool_octets, grid_of(n / OCTET), THREADS, stream, (T *)y, place,
+        RETURN_FOR(type, LAUNCH(maxpool_octets, grid_of(n / OCTET), THREADS, stream, (T *)y, row_index,
                                 (const T *)x, p, n));
     }
-    RETURN_FOR(type, LAUNCH(maxpool, grid_of(n), THREADS, stream, (T *)y, place, (const T *)x, p, n));
+    RETURN_FOR(type, LAUNCH(maxpool, grid_of(n), THREADS, stream, (T *)y, row_index, (const T *)x, p, n));
 }
 
-extern "C" int tandem_cuda_average(void *y, const void *x, tandem_cuda_float type,
+extern "C" int tandem_cuda_avgpool(void *y, const void *x, tandem_cuda_float type,
                                    const tandem_cuda_pool *pool, tandem_cuda_stream stream)
 {
     const tandem_cuda_pool p = *pool;
     const size_t n = n_output(pool);
     if (p.pad != 0) return (int)cudaErrorInvalidValue;
-    RETURN_FOR(type, LAUNCH(average, grid_of(n), THREADS, stream, (T *)y, (const T *)x, p, n));
+    RETURN_FOR(type, LAUNCH(avgpool, grid_of(n), THREADS, stream, (T *)y, (const T *)x, p, n));
 }
 
-extern "C" int tandem_cuda_pool_backward(void *gx, const void *g, const uint8_t *place,
+extern "C" int tandem_cuda_pool_backward(void *gx, const void *g, const uint8_t *row_index,
                                          tandem_cuda_float type, const tandem_cuda_pool *pool,
                                          tandem_cuda_stream stream)
 {
@@ -440,9 +445,10 @@ extern "C" int tandem_cuda_pool_backward(void *gx, const void *g, const uint8_t 
     const size_t n = n_input(pool);
     if (p.channels % OCTET == 0) {
         RETURN_FOR(type, LAUNCH(pool_backward_octets, grid_of(n / OCTET), THREADS, stream, (T *)gx,
-                                (const T *)g, place, p, n));
+                                (const T *)g, row_index, p, n));
     }
-    RETURN_FOR(type, LAUNCH(pool_backward, grid_of(n), THREADS, stream, (T *)gx, (const T *)g, place, p, n));
+    RETURN_FOR(type,
+               LAUNCH(pool_backward, grid_of(n), THREADS, stream, (T *)gx, (const T *)g, row_index, p, n));
 }
 
 /* U: what is moved at once; channels of the pool are so many. */
@@ -452,12 +458,12 @@ static __global__ void __launch_bounds__(THREADS)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         size_t rest = i;
-        const int c = divide(&rest, p.channels), kx = divide(&rest, p.kernel_w),
-                  ky = divide(&rest, p.kernel_h);
+        const int c = divide_by(&rest, p.channels), kx = divide_by(&rest, p.kernel_w),
+                  ky = divide_by(&rest, p.kernel_h);
         const pixel out = pixel_at(rest, p.out_h, p.out_w, 1);
         const int h = out.h * p.stride + ky - p.pad, w = out.w * p.stride + kx - p.pad;
         const int inside = h >= 0 && h < p.in_h && w >= 0 && w < p.in_w;
-        columns[i] = inside ? x[index_of(out.image, h, w, c, p.in_h, p.in_w, p.channels)] : U();
+        columns[i] = inside ? x[pixel_index(out.image, h, w, c, p.in_h, p.in_w, p.channels)] : U();
     }
 }
 
@@ -488,7 +494,7 @@ static __global__ void __launch_bounds__(THREADS)
             for (int ox = tandem_cuda_first_window(in.w, p.kernel_w, &p);
                  ox < p.out_w && ox * p.stride - p.pad <= in.w; ox++) {
                 const int ky = in.h - oy * p.stride + p.pad, kx = in.w - ox * p.stride + p.pad;
-                sum += columns[index_of(in.image, oy, ox, 0, p.out_h, p.out_w, 1) * stride +
+                sum += columns[pixel_index(in.image, oy, ox, 0, p.out_h, p.out_w, 1) * stride +
                                (size_t)((ky * p.kernel_w + kx) * p.channels + in.c)];
             }
         store_one(gx + i, TANDEM_MUL((float)sum, scale));

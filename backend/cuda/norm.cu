@@ -26,15 +26,15 @@ static __global__ void __launch_bounds__(THREADS)
         mean_of[blockIdx.x] = mean;
         variance_of[blockIdx.x] = variance;
     }
-    struct place {
+    struct norm_element {
         float x, scale, shift;
     };
     for_columns(
         columns,
         [&](size_t j) {
-            return place{row[j], scale[j], shift[j]};
+            return norm_element{row[j], scale[j], shift[j]};
         },
-        [&](size_t j, place p) { to[j] = (p.x - mean) * inverse * p.scale + p.shift; });
+        [&](size_t j, norm_element p) { to[j] = (p.x - mean) * inverse * p.scale + p.shift; });
 }
 
 extern "C" int tandem_cuda_layernorm(float *y, const float *x, const float *scale, const float *shift,
@@ -55,19 +55,19 @@ static __global__ void __launch_bounds__(THREADS)
     __shared__ float of_warp[2][WARPS];
     const size_t start = (size_t)blockIdx.x * columns;
     const float mean = mean_of[blockIdx.x], inverse = 1.0f / sqrtf(variance_of[blockIdx.x] + epsilon);
-    struct place {
+    struct norm_element {
         float scale, g, x;
     };
-    const auto own = [&](size_t j) { return place{scale[j], g[start + j], x[start + j]}; };
+    const auto own = [&](size_t j) { return norm_element{scale[j], g[start + j], x[start + j]}; };
     float sum = 0, along = 0;
-    for_columns(columns, own, [&](size_t, place p) {
+    for_columns(columns, own, [&](size_t, norm_element p) {
         const float scaled = p.scale * p.g;
         sum += scaled;
         along += scaled * ((p.x - mean) * inverse);
     });
     sum = block_sum(sum, of_warp[0]) / (float)columns;
     along = block_sum(along, of_warp[1]) / (float)columns;
-    for_columns(columns, own, [&](size_t j, place p) {
+    for_columns(columns, own, [&](size_t j, norm_element p) {
         gx[start + j] = inverse * (p.scale * p.g - sum - (p.x - mean) * inverse * along);
     });
 }
@@ -76,15 +76,15 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* Of rows there are few parts, since one block adds up what all of them have of WARP columns: no more than
  * fill a card. */
-enum { LEAST_ROWS = 256, MOST_PARTS = 512 };
-static __host__ __device__ __forceinline__ size_t rows_of_part(size_t rows)
+enum { MIN_PART_ROWS = 256, MAX_PARTS = 512 };
+static __host__ __device__ __forceinline__ size_t part_rows(size_t rows)
 {
-    const size_t many = n_tile(rows, MOST_PARTS);
-    return many > LEAST_ROWS ? many : (size_t)LEAST_ROWS;
+    const size_t many = n_tile(rows, MAX_PARTS);
+    return many > MIN_PART_ROWS ? many : (size_t)MIN_PART_ROWS;
 }
-static __host__ __device__ __forceinline__ size_t parts_of(size_t rows)
+static __host__ __device__ __forceinline__ size_t part_count(size_t rows)
 {
-    return n_tile(rows, rows_of_part(rows));
+    return n_tile(rows, part_rows(rows));
 }
 
 /* Sums over the warps of a block, a lane each, which the first warp has. */
@@ -106,13 +106,13 @@ static __device__ __forceinline__ float sum_of_parts(const float *part, size_t p
     return sum_of_warps(sum, of_warp);
 }
 
-static __device__ __forceinline__ float above_zero(float g, float y) { return y > 0 ? g : 0; }
+static __device__ __forceinline__ float relu_mask(float g, float y) { return y > 0 ? g : 0; }
 
 /* What a rectifier behind the norm lets through of g: all where there is none. */
-static __device__ __forceinline__ float let_through(float g, float normal, const float *scale,
-                                                    const float *shift, size_t c)
+static __device__ __forceinline__ float relu_gradient_of(float g, float normal, const float *scale,
+                                                         const float *shift, size_t c)
 {
-    return shift ? above_zero(g, normal * scale[c] + shift[c]) : g;
+    return shift ? relu_mask(g, normal * scale[c] + shift[c]) : g;
 }
 
 static __device__ __forceinline__ void store_as(void *to, tandem_cuda_float type, size_t i, float value)
@@ -139,12 +139,12 @@ static __global__ void __launch_bounds__(THREADS)
 {
     __shared__ float of_warp[2][WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const place_of_tile own = own_tile(n_tile(columns, WARP), parts_of(rows));
+    const tile_position own = tile_of_block(n_tile(columns, WARP), part_count(rows));
     const size_t column = own.column * WARP + lane;
-    const size_t some = rows_of_part(rows), first = own.row * some,
+    const size_t some = part_rows(rows), first = own.row * some,
                  end = first + some < rows ? first + some : rows;
     float of_scale = 0, of_shift = 0;
-    struct place {
+    struct norm_element {
         T g, x, y;
         float mean, variance;
     };
@@ -152,16 +152,16 @@ static __global__ void __launch_bounds__(THREADS)
     const float inverse = BY_ROW || column >= columns ? 0 : 1.0f / sqrtf(variance_of[column] + epsilon);
     const auto ask = [&](size_t r) {
         const size_t i = r * columns + column;
-        place own = {g[i], x[i], g[i], mean, 0};
+        norm_element own = {g[i], x[i], g[i], mean, 0};
         if (y) own.y = y[i];
         if (BY_ROW) own.mean = mean_of[r], own.variance = variance_of[r];
         return own;
     };
-    const auto add = [&](size_t r, place own) {
+    const auto add = [&](size_t r, norm_element own) {
         const float normal =
-            (float_of(own.x) - own.mean) * (BY_ROW ? 1.0f / sqrtf(own.variance + epsilon) : inverse);
-        const float gradient = y ? above_zero(float_of(own.g), float_of(own.y))
-                                 : let_through(float_of(own.g), normal, scale, shift, column);
+            (as_float(own.x) - own.mean) * (BY_ROW ? 1.0f / sqrtf(own.variance + epsilon) : inverse);
+        const float gradient = y ? relu_mask(as_float(own.g), as_float(own.y))
+                                 : relu_gradient_of(as_float(own.g), normal, scale, shift, column);
         if (residual) store_as(residual, residual_type, r * columns + column, gradient);
         of_shift += gradient;
         of_scale += gradient * normal;
@@ -190,7 +190,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 extern "C" size_t tandem_cuda_norm_workspace(size_t rows, size_t columns)
 {
-    return parts_of(rows) * 2 * columns * sizeof(float);
+    return part_count(rows) * 2 * columns * sizeof(float);
 }
 
 extern "C" int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *gshift, const float *g,
@@ -199,14 +199,14 @@ extern "C" int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *g
                                               float epsilon, void *workspace, tandem_cuda_stream stream)
 {
     float *part = (float *)workspace;
-    const unsigned grid = (unsigned)(n_tile(columns, WARP) * parts_of(rows));
+    const unsigned grid = (unsigned)(n_tile(columns, WARP) * part_count(rows));
     const float *none = NULL;
     void *no_residual = NULL;
     int failed = LAUNCH((gradient_part<1, float>), grid, THREADS, stream, part, g, x, mean, variance, rows,
                         columns, epsilon, none, none, none, no_residual, TANDEM_CUDA_F32);
     if (!failed)
         failed = LAUNCH(gradient_whole, (unsigned)n_tile(columns, WARP), THREADS, stream, gscale, gshift,
-                        part, parts_of(rows), columns);
+                        part, part_count(rows), columns);
     if (failed) return failed;
     return LAUNCH(layernorm_backward, (unsigned)rows, THREADS, stream, gx, g, x, scale, mean, variance,
                   columns, epsilon);
@@ -223,9 +223,9 @@ static __global__ void __launch_bounds__(THREADS)
 {
     __shared__ float of_warp[WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const place_of_tile own = own_tile(n_tile(columns, WARP), parts_of(rows));
+    const tile_position own = tile_of_block(n_tile(columns, WARP), part_count(rows));
     const size_t column = own.column * WARP + lane;
-    const size_t some = rows_of_part(rows), first = own.row * some,
+    const size_t some = part_rows(rows), first = own.row * some,
                  end = first + some < rows ? first + some : rows;
     float sum = 0;
     if (column < columns) {
@@ -257,14 +257,14 @@ static __global__ void __launch_bounds__(THREADS)
     batchnorm(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */,
               const float *__restrict__ scale, const float *__restrict__ shift,
               const float *__restrict__ mean, const float *__restrict__ variance /* [columns] */, size_t n,
-              size_t columns, float epsilon, int rectifies, const T *__restrict__ residual)
+              size_t columns, float epsilon, int has_relu, const T *__restrict__ residual)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         const size_t c = i % columns;
         float value =
             (load_one(x + i) - mean[c]) * (1.0f / sqrtf(variance[c] + epsilon)) * scale[c] + shift[c];
         if (residual) value += load_one(residual + i);
-        store_one(y + i, rectifies && value < 0 ? 0 : value);
+        store_one(y + i, has_relu && value < 0 ? 0 : value);
     }
 }
 
@@ -279,7 +279,7 @@ static __global__ void __launch_bounds__(THREADS)
     batchnorm_octets(T *__restrict__ y, const T *__restrict__ x, const float *__restrict__ scale,
                      const float *__restrict__ shift, const float *__restrict__ mean,
                      const float *__restrict__ variance, size_t n, size_t columns, float epsilon,
-                     int rectifies, const T *__restrict__ residual)
+                     int has_relu, const T *__restrict__ residual)
 {
     const size_t c = threadIdx.x * OCTET % columns;
     float factor[OCTET], centre[OCTET], offset[OCTET];
@@ -292,7 +292,7 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int i = 0; i < OCTET; i++) {
             const float own = (value[i] - centre[i]) * factor[i] + offset[i] + (more ? more[i] : 0);
-            value[i] = rectifies && own < 0 ? 0 : own;
+            value[i] = has_relu && own < 0 ? 0 : own;
         }
         store_octet(y + o * OCTET, value);
     };
@@ -303,14 +303,14 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T>
-static int normalise(T *y, const T *x, const tandem_cuda_batchnorm *b, float *mean, float *variance,
-                     void *workspace, tandem_cuda_stream stream)
+static int launch_batchnorm(T *y, const T *x, const tandem_cuda_batchnorm *b, float *mean, float *variance,
+                            void *workspace, tandem_cuda_stream stream)
 {
-    const size_t rows = b->rows, columns = b->columns, parts = parts_of(rows), n = rows * columns;
+    const size_t rows = b->rows, columns = b->columns, parts = part_count(rows), n = rows * columns;
     const float *scale = b->scale, *shift = b->shift, *no_mean = NULL, *own_mean = mean,
                 *own_variance = variance;
     const float epsilon = b->epsilon;
-    const int rectifies = b->rectifies;
+    const int has_relu = b->has_relu;
     const T *residual = (const T *)b->residual;
     float *part = (float *)workspace;
     const unsigned wide = (unsigned)n_tile(columns, WARP), grid = wide * (unsigned)parts;
@@ -325,16 +325,16 @@ static int normalise(T *y, const T *x, const tandem_cuda_batchnorm *b, float *me
     if (failed) return failed;
     if (is_octets_of_block(columns))
         return LAUNCH(batchnorm_octets<T>, grid_of_octets<T>(n), THREADS, stream, y, x, scale, shift,
-                      own_mean, own_variance, n, columns, epsilon, rectifies, residual);
+                      own_mean, own_variance, n, columns, epsilon, has_relu, residual);
     return LAUNCH(batchnorm<T>, grid_of(n), THREADS, stream, y, x, scale, shift, own_mean, own_variance, n,
-                  columns, epsilon, rectifies, residual);
+                  columns, epsilon, has_relu, residual);
 }
 
 extern "C" int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type,
                                              const tandem_cuda_batchnorm *b, float *mean, float *variance,
                                              void *workspace, tandem_cuda_stream stream)
 {
-    RETURN_FOR(type, normalise((T *)y, (const T *)x, b, mean, variance, workspace, stream));
+    RETURN_FOR(type, launch_batchnorm((T *)y, (const T *)x, b, mean, variance, workspace, stream));
 }
 
 /* gx = scale/√(variance + ε) · (g − (Σ g + x̂·Σ g·x̂)/rows), g as far as what stands behind lets it through
@@ -352,8 +352,8 @@ static __global__ void __launch_bounds__(THREADS)
         const size_t c = i % columns;
         const float inverse = 1.0f / sqrtf(variance[c] + epsilon),
                     normal = (load_one(x + i) - mean[c]) * inverse;
-        const float gradient = y ? above_zero(load_one(g + i), load_one(y + i))
-                                 : let_through(load_one(g + i), normal, scale, shift, c);
+        const float gradient = y ? relu_mask(load_one(g + i), load_one(y + i))
+                                 : relu_gradient_of(load_one(g + i), normal, scale, shift, c);
         store_as(gx, gx_type, i,
                  scale[c] * inverse * (gradient - (gshift[c] + normal * gscale[c]) / (float)rows));
     }
@@ -393,7 +393,7 @@ static __global__ void __launch_bounds__(THREADS)
         for (int i = 0; i < OCTET; i++) {
             const float normal = (value[i] - centre[i]) * inverse[i];
             const float own =
-                shift ? above_zero(gradient[i], normal * own_scale[i] + own_shift[i]) : gradient[i];
+                shift ? relu_mask(gradient[i], normal * own_scale[i] + own_shift[i]) : gradient[i];
             gradient[i] = own_scale[i] * inverse[i] * (own - (of_shift[i] + normal * of_scale[i]));
         }
         store_octet_as(gx, gx_type, o * OCTET, gradient);
@@ -402,21 +402,22 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* y: of a sum, else NULL. What its residual was given as it is, is read again instead of g and y. */
 template <typename T>
-static int go_back(const tandem_cuda_batchnorm_gradients *out, const T *g, const T *x, const T *y,
-                   tandem_cuda_float type, const tandem_cuda_batchnorm *b, const float *mean,
-                   const float *variance, void *workspace, tandem_cuda_stream stream)
+static int launch_batchnorm_backward(const tandem_cuda_batchnorm_gradients *out, const T *g, const T *x,
+                                     const T *y, tandem_cuda_float type, const tandem_cuda_batchnorm *b,
+                                     const float *mean, const float *variance, void *workspace,
+                                     tandem_cuda_stream stream)
 {
     const size_t rows = b->rows, columns = b->columns;
-    const float epsilon = b->epsilon, *scale = b->scale, *shift = b->rectifies && !y ? b->shift : NULL;
+    const float epsilon = b->epsilon, *scale = b->scale, *shift = b->has_relu && !y ? b->shift : NULL;
     const tandem_cuda_float gx_type = out->x_type, residual_type = out->residual_type;
     float *part = (float *)workspace, *gscale = out->scale, *gshift = out->shift;
     void *gx = out->x, *residual = out->residual;
-    const unsigned grid = (unsigned)(n_tile(columns, WARP) * parts_of(rows));
+    const unsigned grid = (unsigned)(n_tile(columns, WARP) * part_count(rows));
     int failed = LAUNCH((gradient_part<0, T>), grid, THREADS, stream, part, g, x, mean, variance, rows,
                         columns, epsilon, scale, shift, y, residual, residual_type);
     if (!failed)
         failed = LAUNCH(gradient_whole, (unsigned)n_tile(columns, WARP), THREADS, stream, gscale, gshift,
-                        part, parts_of(rows), columns);
+                        part, part_count(rows), columns);
     if (failed) return failed;
     const float *of_scale = gscale, *of_shift = gshift;
     if (y && residual_type == type) {
@@ -438,8 +439,8 @@ extern "C" int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gs
                                               tandem_cuda_stream stream)
 {
     const tandem_cuda_batchnorm_gradients out = {gx, NULL, type, type, gscale, gshift};
-    RETURN_FOR(type, go_back(&out, (const T *)g, (const T *)x, (const T *)NULL, type, b, mean, variance,
-                             workspace, stream));
+    RETURN_FOR(type, launch_batchnorm_backward(&out, (const T *)g, (const T *)x, (const T *)NULL, type, b,
+                                               mean, variance, workspace, stream));
 }
 
 extern "C" int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *out, const void *g,
@@ -448,14 +449,15 @@ extern "C" int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gr
                                                   const float *variance, void *workspace,
                                                   tandem_cuda_stream stream)
 {
-    RETURN_FOR(type, go_back(out, (const T *)g, (const T *)x, (const T *)y, type, b, mean, variance,
-                             workspace, stream));
+    RETURN_FOR(type, launch_batchnorm_backward(out, (const T *)g, (const T *)x, (const T *)y, type, b, mean,
+                                               variance, workspace, stream));
 }
 
 /* --- Running statistics --------------------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS)
-    track(float *__restrict__ running, const float *__restrict__ batch, size_t columns, float unbiased)
+    update_running(float *__restrict__ running, const float *__restrict__ batch, size_t columns,
+                   float unbiased)
 {
     for (size_t i = first_item(); i < 2 * columns; i += all_items()) {
         const float own = i < columns ? batch[i] : TANDEM_MUL(unbiased, batch[i]);
@@ -463,8 +465,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-extern "C" int tandem_cuda_track(float *running, const float *batch, size_t columns, float unbiased,
-                                 tandem_cuda_stream stream)
+extern "C" int tandem_cuda_update_running(float *running, const float *batch, size_t columns, float unbiased,
+                                          tandem_cuda_stream stream)
 {
-    return LAUNCH(track, grid_of(2 * columns), THREADS, stream, running, batch, columns, unbiased);
+    return LAUNCH(update_running, grid_of(2 * columns), THREADS, stream, running, batch, columns, unbiased);
 }

@@ -18,8 +18,8 @@ template <typename T> struct octets_of {
 
 /* The read-only path (__ldg) is for what no thread writes as long as the kernel runs, so not for one that
  * works in place (PTX ISA, "ld.global.nc"). */
-enum reading { READ_ONLY, IN_PLACE };
-template <reading HOW, typename T> static __device__ __forceinline__ T read(const T *at)
+enum read_path { READ_ONLY, IN_PLACE };
+template <read_path HOW, typename T> static __device__ __forceinline__ T read_global(const T *at)
 {
     return HOW == READ_ONLY ? __ldg(at) : *at;
 }
@@ -27,12 +27,12 @@ template <reading HOW, typename T> static __device__ __forceinline__ T read(cons
 template <typename T, size_t SIZE = sizeof(T)> struct packed;
 template <typename T> struct packed<T, 4> {
     uint4 low, high;
-    template <reading HOW> __device__ __forceinline__ void load(const T *at)
+    template <read_path HOW> __device__ __forceinline__ void load_packed(const T *at)
     {
-        low = read<HOW>((const uint4 *)at);
-        high = read<HOW>((const uint4 *)at + 1);
+        low = read_global<HOW>((const uint4 *)at);
+        high = read_global<HOW>((const uint4 *)at + 1);
     }
-    __device__ __forceinline__ uint32_t word(int i) const
+    __device__ __forceinline__ uint32_t packed_word(int i) const
     {
         const uint32_t all[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
         return all[i];
@@ -40,11 +40,11 @@ template <typename T> struct packed<T, 4> {
 };
 template <typename T> struct packed<T, 2> {
     uint4 all;
-    template <reading HOW> __device__ __forceinline__ void load(const T *at)
+    template <read_path HOW> __device__ __forceinline__ void load_packed(const T *at)
     {
-        all = read<HOW>((const uint4 *)at);
+        all = read_global<HOW>((const uint4 *)at);
     }
-    __device__ __forceinline__ uint32_t word(int i) const
+    __device__ __forceinline__ uint32_t packed_word(int i) const
     {
         const uint32_t words[4] = {all.x, all.y, all.z, all.w};
         return words[i];
@@ -52,40 +52,41 @@ template <typename T> struct packed<T, 2> {
 };
 template <typename T> struct packed<T, 1> {
     uint2 all;
-    template <reading HOW> __device__ __forceinline__ void load(const T *at)
+    template <read_path HOW> __device__ __forceinline__ void load_packed(const T *at)
     {
-        all = read<HOW>((const uint2 *)at);
+        all = read_global<HOW>((const uint2 *)at);
     }
-    __device__ __forceinline__ uint32_t word(int i) const { return i ? all.y : all.x; }
+    __device__ __forceinline__ uint32_t packed_word(int i) const { return i ? all.y : all.x; }
 };
 
-static __device__ __forceinline__ void unpack(float x[OCTET], const packed<float> &from)
+static __device__ __forceinline__ void unpack_octet(float x[OCTET], const packed<float> &from)
 {
 #pragma unroll
-    for (int i = 0; i < OCTET; i++) x[i] = tandem_float_of(from.word(i));
+    for (int i = 0; i < OCTET; i++) x[i] = tandem_float_of(from.packed_word(i));
 }
-static __device__ __forceinline__ void unpack(float x[OCTET], const packed<int32_t> &from)
+static __device__ __forceinline__ void unpack_octet(float x[OCTET], const packed<int32_t> &from)
 {
 #pragma unroll
-    for (int i = 0; i < OCTET; i++) x[i] = (float)(int32_t)from.word(i);
+    for (int i = 0; i < OCTET; i++) x[i] = (float)(int32_t)from.packed_word(i);
 }
-static __device__ __forceinline__ void unpack(float x[OCTET], const packed<bf16> &from)
+static __device__ __forceinline__ void unpack_octet(float x[OCTET], const packed<bf16> &from)
 {
 #pragma unroll
     for (int i = 0; i < OCTET / 2; i++) {
-        x[2 * i] = tandem_float_of(from.word(i) << 16);
-        x[2 * i + 1] = tandem_float_of(from.word(i) & 0xFFFF0000u);
+        x[2 * i] = tandem_float_of(from.packed_word(i) << 16);
+        x[2 * i + 1] = tandem_float_of(from.packed_word(i) & 0xFFFF0000u);
     }
 }
-static __device__ __forceinline__ void unpack(float x[OCTET], const packed<f16> &from)
+static __device__ __forceinline__ void unpack_octet(float x[OCTET], const packed<f16> &from)
 {
 #pragma unroll
-    for (int i = 0; i < OCTET; i++) x[i] = tandem_f32_of_f16((uint16_t)(from.word(i / 2) >> (16 * (i % 2))));
+    for (int i = 0; i < OCTET; i++)
+        x[i] = tandem_f32_of_f16((uint16_t)(from.packed_word(i / 2) >> (16 * (i % 2))));
 }
-static __device__ __forceinline__ void unpack(float x[OCTET], const packed<s8> &from)
+static __device__ __forceinline__ void unpack_octet(float x[OCTET], const packed<s8> &from)
 {
 #pragma unroll
-    for (int i = 0; i < OCTET; i++) x[i] = (float)(int8_t)(from.word(i / 4) >> (8 * (i % 4)));
+    for (int i = 0; i < OCTET; i++) x[i] = (float)(int8_t)(from.packed_word(i / 4) >> (8 * (i % 4)));
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
@@ -96,7 +97,7 @@ static __device__ __forceinline__ void unpack_pair(float *x, uint32_t halves)
     x[1] = tandem_f32_of_f16((uint16_t)(halves >> 16));
 }
 #endif
-static __device__ __forceinline__ void unpack(float x[OCTET], const packed<e4m3> &from)
+static __device__ __forceinline__ void unpack_octet(float x[OCTET], const packed<e4m3> &from)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 #pragma unroll
@@ -104,25 +105,27 @@ static __device__ __forceinline__ void unpack(float x[OCTET], const packed<e4m3>
         uint32_t halves;
         asm("cvt.rn.f16x2.e4m3x2 %0, %1;"
             : "=r"(halves)
-            : "h"((uint16_t)(from.word(i / 2) >> (16 * (i % 2)))));
+            : "h"((uint16_t)(from.packed_word(i / 2) >> (16 * (i % 2)))));
         unpack_pair(x + 2 * i, halves);
     }
 #else
 #pragma unroll
-    for (int i = 0; i < OCTET; i++) x[i] = tandem_f32_of_e4m3((uint8_t)(from.word(i / 4) >> (8 * (i % 4))));
+    for (int i = 0; i < OCTET; i++)
+        x[i] = tandem_f32_of_e4m3((uint8_t)(from.packed_word(i / 4) >> (8 * (i % 4))));
 #endif
 }
-static __device__ __forceinline__ void unpack(float x[OCTET], const packed<e5m2> &from)
+static __device__ __forceinline__ void unpack_octet(float x[OCTET], const packed<e5m2> &from)
 {
 #pragma unroll
-    for (int i = 0; i < OCTET; i++) x[i] = tandem_f32_of_e5m2((uint8_t)(from.word(i / 4) >> (8 * (i % 4))));
+    for (int i = 0; i < OCTET; i++)
+        x[i] = tandem_f32_of_e5m2((uint8_t)(from.packed_word(i / 4) >> (8 * (i % 4))));
 }
 
 template <typename T> static __device__ __forceinline__ void load_octet(float x[OCTET], const T *at)
 {
     packed<T> from;
-    from.template load<IN_PLACE>(at);
-    unpack(x, from);
+    from.template load_packed<IN_PLACE>(at);
+    unpack_octet(x, from);
 }
 
 /* --- Back ----------------------------------------------------------------------------------------------- */
@@ -180,7 +183,7 @@ static __device__ __forceinline__ void store_octet(f16 *at, const float x[OCTET]
 
 /* Calls work(octet's number, its eight numbers) for each whole octet of x[n]; what is left, fewer than eight,
  * is the caller's. */
-template <reading HOW, typename T, typename Work>
+template <read_path HOW, typename T, typename Work>
 static __device__ __forceinline__ void for_octets(const T *x, size_t n, Work work)
 {
     enum { N = octets_of<T>::N };
@@ -189,12 +192,13 @@ static __device__ __forceinline__ void for_octets(const T *x, size_t n, Work wor
         packed<T> own[N];
 #pragma unroll
         for (int k = 0; k < N; k++)
-            if (first + k * stride < n_octet) own[k].template load<HOW>(x + (first + k * stride) * OCTET);
+            if (first + k * stride < n_octet)
+                own[k].template load_packed<HOW>(x + (first + k * stride) * OCTET);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             if (first + k * stride >= n_octet) continue;
             float value[OCTET];
-            unpack(value, own[k]);
+            unpack_octet(value, own[k]);
             work(first + k * stride, value);
         }
     }
@@ -207,11 +211,11 @@ static __device__ __forceinline__ void for_octets_of_two(const T *a, const T *b,
     const size_t n_octet = n / OCTET;
     for (size_t o = first_item(); o < n_octet; o += all_items()) {
         packed<T> left, right;
-        left.template load<IN_PLACE>(a + o * OCTET);
-        right.template load<IN_PLACE>(b + o * OCTET);
+        left.template load_packed<IN_PLACE>(a + o * OCTET);
+        right.template load_packed<IN_PLACE>(b + o * OCTET);
         float x[OCTET], y[OCTET];
-        unpack(x, left);
-        unpack(y, right);
+        unpack_octet(x, left);
+        unpack_octet(y, right);
         work(o, x, y);
     }
 }

@@ -5,7 +5,7 @@
 #ifndef TANDEM_BACKEND_CUDA_OPERATOR_H
 #define TANDEM_BACKEND_CUDA_OPERATOR_H
 
-#include "backend/cuda/choice.h"
+#include "backend/cuda/algorithm_cache.h"
 #include "backend/kernel_name.h"
 #include "tandem/backend.h"
 
@@ -28,9 +28,9 @@ typedef struct cuda_device {
     int is_capturing;
     int is_forked[TANDEM_N_DEVICE_STREAM];
     int has_external_events; /* it has been tried, and marks in a graph can be waited for */
-    int failed_update;       /* error of a launch of the optimizer, until `settle` tells it */
-    cuda_card card;
-    cuda_choices *choices;
+    int update_error;        /* error of a launch of the optimizer, until `settle` tells it */
+    cuda_gpu gpu;
+    cuda_algorithm_cache *algorithm_cache;
     cuda_faults *faults; /* on the card */
     uint32_t *amax_bits; /* [2] … of the cast that runs: the range, and with a history what is found */
 } cuda_device;
@@ -100,7 +100,7 @@ static inline tandem_cuda_code cuda_code_of(tandem_dtype dtype)
     return dtype == TANDEM_E4M3 ? TANDEM_CUDA_E4M3 : dtype == TANDEM_E5M2 ? TANDEM_CUDA_E5M2 : TANDEM_CUDA_S8;
 }
 /* TANDEM_NO_KERNEL where the task is not of floats that stay what they are. */
-tandem_status cuda_kernel_moves(const tandem_kernel *kernel, tandem_error *error);
+tandem_status cuda_refuse_cast(const tandem_kernel *kernel, tandem_error *error);
 /* As the libraries have it. */
 cuda_type cuda_type_of(tandem_dtype dtype);
 /* Type of operand 0 or 1 of an adjustable operator's task: of a backward product one is a gradient, and may
@@ -115,21 +115,21 @@ static inline uint64_t cuda_workspace_reserve(uint64_t *end, uint64_t bytes)
 }
 static inline void *cuda_workspace_at(void *workspace, uint64_t offset) { return (char *)workspace + offset; }
 
-/* --- work.c: what a library does ------------------------------------------------------------------------ */
+/* --- planned_work.c: what a library does ---------------------------------------------------------------- */
 
 /* A piece of work and how it is done; all 0 is none. */
-typedef struct cuda_chosen {
+typedef struct cuda_planned_work {
     cuda_work *work;
     cuda_algorithm algorithm;
-} cuda_chosen;
+} cuda_planned_work;
 /* TANDEM_NO_KERNEL where the library has no algorithm. */
-tandem_status cuda_product_choose(cuda_chosen *chosen, const tandem_kernel *kernel,
-                                  const cuda_product_spec *spec, tandem_error *error);
-tandem_status cuda_convolution_choose(cuda_chosen *chosen, const tandem_kernel *kernel,
-                                      const cuda_convolution_spec *spec, tandem_error *error);
-void cuda_chosen_close(cuda_chosen *chosen, const cuda_device *device);
-int cuda_chosen_run(const cuda_chosen *chosen, const cuda_device *device, const cuda_operands *operands,
-                    void *workspace);
+tandem_status cuda_plan_product(cuda_planned_work *chosen, const tandem_kernel *kernel,
+                                const cuda_product_spec *spec, tandem_error *error);
+tandem_status cuda_plan_convolution(cuda_planned_work *chosen, const tandem_kernel *kernel,
+                                    const cuda_convolution_spec *spec, tandem_error *error);
+void cuda_planned_work_close(cuda_planned_work *chosen, const cuda_device *device);
+int cuda_planned_work_run(const cuda_planned_work *chosen, const cuda_device *device,
+                          const cuda_operands *operands, void *workspace);
 
 /* --- product.c ------------------------------------------------------------------------------------------ */
 
@@ -140,17 +140,18 @@ int cuda_chosen_run(const cuda_chosen *chosen, const cuda_device *device, const 
 typedef struct cuda_gemm {
     cuda_product_spec spec;      /* as asked for; types as the library has them */
     tandem_dtype a, b, made, to; /* made: by the library */
-    cuda_chosen chosen;
+    cuda_planned_work chosen;
     int64_t k, n, m;                            /* padded */
     uint64_t a_offset, b_offset, result_offset; /* in the workspace, where they are used */
-    int moves_a, moves_b, detours;
+    int repack_a, repack_b, via_workspace;
     uint64_t workspace_bytes;
 } cuda_gemm;
 
 /* operand: types of A and B. stays: the result is left in the workspace, in s32 or f32, rows `n` of the
  * padded sizes apart. */
 tandem_status cuda_gemm_open(cuda_gemm *matmul, const tandem_kernel *kernel, const cuda_product_spec *shape,
-                             const tandem_dtype operand[2], tandem_dtype to, int stays, tandem_error *error);
+                             const tandem_dtype operand[2], tandem_dtype to, int keep_in_workspace,
+                             tandem_error *error);
 void cuda_gemm_close(cuda_gemm *matmul, const cuda_device *device);
 /* scale_a, scale_b: on the card, of operands of a byte. c NULL: the result stays in the workspace. */
 tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel, const void *a,
@@ -158,7 +159,7 @@ tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel
                             void *workspace, tandem_error *error);
 void *cuda_gemm_result(const cuda_gemm *matmul, void *workspace);
 /* A kernel that is one product of its operands, as they lie row by row; swaps: A is operand 1. */
-tandem_status cuda_gemm_prepare(tandem_kernel *kernel, const cuda_product_spec *shape, int swaps,
+tandem_status cuda_gemm_prepare(tandem_kernel *kernel, const cuda_product_spec *shape, int swap_operands,
                                 tandem_error *error);
 
 #endif

@@ -5,7 +5,7 @@
 
 enum { QUAD = 4, GROUP = 16 };
 
-static __device__ __forceinline__ int is_broken(float4 g)
+static __device__ __forceinline__ int has_nonfinite_element(float4 g)
 {
     const uint32_t infinite = 0x7F800000u;
     return tandem_magnitude_bits(g.x) >= infinite || tandem_magnitude_bits(g.y) >= infinite ||
@@ -16,7 +16,7 @@ static __device__ __forceinline__ int is_broken(float4 g)
 static __global__ void __launch_bounds__(THREADS)
     sgd(float4 *__restrict__ w, float4 *__restrict__ v, const float4 *__restrict__ g,
         const uint8_t *__restrict__ decays, size_t n, float rate, float momentum, float decay,
-        const float *rates, int *broken)
+        const float *rates, int *nonfinite)
 {
     const float own = rates ? rates[0] : rate;
     for (size_t i = first_item(); i < n / QUAD; i += all_items()) {
@@ -28,14 +28,14 @@ static __global__ void __launch_bounds__(THREADS)
         tandem_sgd_one(&weight.z, &velocity.z, gradient.z, own, momentum, rest);
         tandem_sgd_one(&weight.w, &velocity.w, gradient.w, own, momentum, rest);
         w[i] = weight, v[i] = velocity;
-        if (is_broken(gradient)) *broken = 1;
+        if (has_nonfinite_element(gradient)) *nonfinite = 1;
     }
 }
 
 static __global__ void __launch_bounds__(THREADS)
     adamw(float4 *__restrict__ w, float4 *__restrict__ m, float4 *__restrict__ v,
           const float4 *__restrict__ g, const uint8_t *__restrict__ decays, size_t n, tandem_adamw options,
-          const float *rates, int *broken)
+          const float *rates, int *nonfinite)
 {
     if (rates) options.rate = rates[0], options.correction1 = rates[1], options.correction2 = rates[2];
     for (size_t i = first_item(); i < n / QUAD; i += all_items()) {
@@ -48,24 +48,24 @@ static __global__ void __launch_bounds__(THREADS)
         tandem_adamw_one(&weight.z, &first.z, &second.z, gradient.z, &one);
         tandem_adamw_one(&weight.w, &first.w, &second.w, gradient.w, &one);
         w[i] = weight, m[i] = first, v[i] = second;
-        if (is_broken(gradient)) *broken = 1;
+        if (has_nonfinite_element(gradient)) *nonfinite = 1;
     }
 }
 
 extern "C" int tandem_cuda_sgd(float *w, float *v, const float *g, const uint8_t *decays, size_t n,
-                               float rate, float momentum, float decay, const float *rates, int *broken,
+                               float rate, float momentum, float decay, const float *rates, int *nonfinite,
                                tandem_cuda_stream stream)
 {
     if (n % GROUP != 0) return TANDEM_CUDA_UNALIGNED;
     return LAUNCH(sgd, grid_of(n / QUAD), THREADS, stream, (float4 *)w, (float4 *)v, (const float4 *)g,
-                  decays, n, rate, momentum, decay, rates, broken);
+                  decays, n, rate, momentum, decay, rates, nonfinite);
 }
 
 extern "C" int tandem_cuda_adamw(float *w, float *m, float *v, const float *g, const uint8_t *decays,
-                                 size_t n, const tandem_adamw *options, const float *rates, int *broken,
+                                 size_t n, const tandem_adamw *options, const float *rates, int *nonfinite,
                                  tandem_cuda_stream stream)
 {
     if (n % GROUP != 0) return TANDEM_CUDA_UNALIGNED;
     return LAUNCH(adamw, grid_of(n / QUAD), THREADS, stream, (float4 *)w, (float4 *)m, (float4 *)v,
-                  (const float4 *)g, decays, n, *options, rates, broken);
+                  (const float4 *)g, decays, n, *options, rates, nonfinite);
 }

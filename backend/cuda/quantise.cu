@@ -59,12 +59,12 @@ extern "C" int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_
 struct to_s8 {
     tandem_philox_keys keys;
     uint32_t first_block, stream[3];
-    const uint32_t *since;
-    __device__ __forceinline__ void begin(void)
+    const uint32_t *stream_offset;
+    __device__ __forceinline__ void apply_stream_offset(void)
     {
-        if (since) stream[0] += *since;
+        if (stream_offset) stream[0] += *stream_offset;
     }
-    static __device__ __forceinline__ float most(void) { return 127.0f; }
+    static __device__ __forceinline__ float max_value(void) { return 127.0f; }
     __device__ __forceinline__ uint2 operator()(const float x[OCTET], size_t block, float inverse) const
     {
         const uint32_t counter[4] = {(uint32_t)block + first_block, stream[0], stream[1], stream[2]};
@@ -72,24 +72,24 @@ struct to_s8 {
         uint32_t word[2] = {0, 0};
 #pragma unroll
         for (int i = 0; i < OCTET; i++) {
-            const uint8_t byte = (uint8_t)tandem_round_s8(x[i], inverse, tandem_draw_of(draws, i));
+            const uint8_t byte = (uint8_t)tandem_round_s8(x[i], inverse, tandem_draw_float(draws, i));
             word[i / 4] |= (uint32_t)byte << (8 * (i % 4));
         }
         return make_uint2(word[0], word[1]);
     }
 };
 
-static to_s8 to_s8_by(const tandem_rounding *rounding, const uint32_t *since)
+static to_s8 to_s8_by(const tandem_rounding *rounding, const uint32_t *stream_offset)
 {
     return {tandem_philox_expand_key(rounding->seed),
             rounding->block,
             {rounding->stream[0], rounding->stream[1], rounding->stream[2]},
-            since};
+            stream_offset};
 }
 
 struct to_nearest_s8 {
-    __device__ __forceinline__ void begin(void) {}
-    static __device__ __forceinline__ float most(void) { return 127.0f; }
+    __device__ __forceinline__ void apply_stream_offset(void) {}
+    static __device__ __forceinline__ float max_value(void) { return 127.0f; }
     __device__ __forceinline__ uint2 operator()(const float x[OCTET], size_t, float inverse) const
     {
         uint32_t word[2] = {0, 0};
@@ -103,9 +103,9 @@ struct to_nearest_s8 {
 /* To nearest. Cards that multiply these types convert two numbers in an instruction, with the bits of
  * arithmetic.h. */
 struct to_e4m3 {
-    __device__ __forceinline__ void begin(void) {}
-    static __device__ __forceinline__ float most(void) { return 448.0f; }
-    static __device__ __forceinline__ uint32_t pair(float low, float high)
+    __device__ __forceinline__ void apply_stream_offset(void) {}
+    static __device__ __forceinline__ float max_value(void) { return 448.0f; }
+    static __device__ __forceinline__ uint32_t pack_two(float low, float high)
     {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
         uint16_t codes;
@@ -119,9 +119,9 @@ struct to_e4m3 {
 };
 
 struct to_e5m2 {
-    __device__ __forceinline__ void begin(void) {}
-    static __device__ __forceinline__ float most(void) { return 57344.0f; }
-    static __device__ __forceinline__ uint32_t pair(float low, float high)
+    __device__ __forceinline__ void apply_stream_offset(void) {}
+    static __device__ __forceinline__ float max_value(void) { return 57344.0f; }
+    static __device__ __forceinline__ uint32_t pack_two(float low, float high)
     {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
         uint16_t codes;
@@ -134,31 +134,33 @@ struct to_e5m2 {
     __device__ __forceinline__ uint2 operator()(const float x[OCTET], size_t block, float inverse) const;
 };
 
-template <typename To> static __device__ __forceinline__ uint2 to_nearest(const float x[OCTET], float inverse)
+template <typename To>
+static __device__ __forceinline__ uint2 encode_nearest(const float x[OCTET], float inverse)
 {
-    uint32_t pair[4];
+    uint32_t pack_two[4];
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        pair[i] = To::pair(TANDEM_MUL(x[2 * i], inverse), TANDEM_MUL(x[2 * i + 1], inverse));
-    return make_uint2(pair[0] | pair[1] << 16, pair[2] | pair[3] << 16);
+        pack_two[i] = To::pack_two(TANDEM_MUL(x[2 * i], inverse), TANDEM_MUL(x[2 * i + 1], inverse));
+    return make_uint2(pack_two[0] | pack_two[1] << 16, pack_two[2] | pack_two[3] << 16);
 }
 
 __device__ __forceinline__ uint2 to_e4m3::operator()(const float x[OCTET], size_t, float inverse) const
 {
-    return to_nearest<to_e4m3>(x, inverse);
+    return encode_nearest<to_e4m3>(x, inverse);
 }
 __device__ __forceinline__ uint2 to_e5m2::operator()(const float x[OCTET], size_t, float inverse) const
 {
-    return to_nearest<to_e5m2>(x, inverse);
+    return encode_nearest<to_e5m2>(x, inverse);
 }
 
 /* Returns launch(what rounds). s8 without `rounding` goes to nearest. */
 template <typename Launch>
-static int for_code(tandem_cuda_code code, const tandem_rounding *rounding, const uint32_t *since,
-                    Launch launch)
+static int with_rounding(tandem_cuda_code code, const tandem_rounding *rounding,
+                         const uint32_t *stream_offset, Launch launch)
 {
     switch (code) {
-    case TANDEM_CUDA_S8: return rounding ? launch(to_s8_by(rounding, since)) : launch(to_nearest_s8());
+    case TANDEM_CUDA_S8:
+        return rounding ? launch(to_s8_by(rounding, stream_offset)) : launch(to_nearest_s8());
     case TANDEM_CUDA_E4M3: return launch(to_e4m3());
     case TANDEM_CUDA_E5M2: return launch(to_e5m2());
     }
@@ -185,14 +187,14 @@ static __device__ __forceinline__ void store_first(uint8_t *to, uint2 bytes, int
 }
 
 /* Returns the largest magnitude that this thread has met, where LOOKS. */
-template <int LOOKS, typename To, typename T>
-static __device__ __forceinline__ uint32_t round_all(uint8_t *q /* [n] */, const T *x /* [n] */, size_t n,
-                                                     float inverse, To round)
+template <int FIND_AMAX, typename To, typename T>
+static __device__ __forceinline__ uint32_t round_tensor(uint8_t *q /* [n] */, const T *x /* [n] */, size_t n,
+                                                        float inverse, To round)
 {
     uint32_t bits = 0;
-    round.begin();
+    round.apply_stream_offset();
     for_octets<READ_ONLY>(x, n, [&](size_t o, const float value[OCTET]) {
-        if (LOOKS) bits = max(bits, octet_largest(value));
+        if (FIND_AMAX) bits = max(bits, octet_largest(value));
         *(uint2 *)(q + o * OCTET) = round(value, o, inverse);
     });
     const size_t whole = n / OCTET * OCTET;
@@ -200,8 +202,8 @@ static __device__ __forceinline__ uint32_t round_all(uint8_t *q /* [n] */, const
         packed<T> last;
         float value[OCTET];
         load_first(last, x + whole, (int)(n - whole));
-        unpack(value, last);
-        if (LOOKS) bits = max(bits, octet_largest(value));
+        unpack_octet(value, last);
+        if (FIND_AMAX) bits = max(bits, octet_largest(value));
         store_first(q + whole, round(value, whole / OCTET, inverse), (int)(n - whole));
     }
     return bits;
@@ -210,7 +212,7 @@ static __device__ __forceinline__ uint32_t round_all(uint8_t *q /* [n] */, const
 /* The same of a block's tile. Half of what is moved is stored, and between loads threads wait for one
  * another: so twice as much as in for_octets is on its way, 64 bytes a thread. A warp has two rows of the
  * tile, whose octets meet in no bank. */
-template <int LOOKS, typename To, typename T>
+template <int FIND_AMAX, typename To, typename T>
 static __device__ __forceinline__ uint32_t round_tile(uint4 *tile, const wide_tile &own, const T *x,
                                                       float inverse, To round)
 {
@@ -219,20 +221,20 @@ static __device__ __forceinline__ uint32_t round_tile(uint4 *tile, const wide_ti
     const size_t down = ROWS * own.row;
     size_t at = own.first + threadIdx.x / IN_A_ROW * own.row + c;
     uint32_t bits = 0;
-    round.begin();
+    round.apply_stream_offset();
 #pragma unroll 1
     for (unsigned first = threadIdx.x / IN_A_ROW; first < WIDE; first += N * ROWS) {
         packed<T> octet[N];
 #pragma unroll
         for (unsigned k = 0; k < N; k++)
-            if (first + k * ROWS < high) octet[k].template load<READ_ONLY>(x + at + k * down);
+            if (first + k * ROWS < high) octet[k].template load_packed<READ_ONLY>(x + at + k * down);
 #pragma unroll
         for (unsigned k = 0; k < N; k++, at += down) {
             if (first + k * ROWS >= high) continue;
             float value[OCTET];
-            unpack(value, octet[k]);
-            if (LOOKS) bits = max(bits, octet_largest(value));
-            ((uint2 *)tile)[place_in_tile(first + k * ROWS, c / 4) / 2] = round(value, at / OCTET, inverse);
+            unpack_octet(value, octet[k]);
+            if (FIND_AMAX) bits = max(bits, octet_largest(value));
+            ((uint2 *)tile)[tile_index(first + k * ROWS, c / 4) / 2] = round(value, at / OCTET, inverse);
         }
     }
     return bits;
@@ -240,86 +242,89 @@ static __device__ __forceinline__ uint32_t round_tile(uint4 *tile, const wide_ti
 
 /* words[0]: bits of the range. Where LOOKS, 0 says that there is none, and words[1] is x's own; else it
  * becomes that. */
-template <int LOOKS>
-static __device__ __forceinline__ tandem_quantum quantum_of(const uint32_t *words, float most)
+template <int FIND_AMAX>
+static __device__ __forceinline__ tandem_quant_scale quant_scale_of_words(const uint32_t *words,
+                                                                          float max_value)
 {
-    return tandem_quantum_of(tandem_float_of(LOOKS && !words[0] ? words[1] : words[0]), most);
+    return tandem_quant_scale_of(tandem_float_of(FIND_AMAX && !words[0] ? words[1] : words[0]), max_value);
 }
 
-template <int LOOKS> static __device__ __forceinline__ void tell_largest(uint32_t *words, uint32_t bits)
+template <int FIND_AMAX>
+static __device__ __forceinline__ void publish_largest(uint32_t *words, uint32_t bits)
 {
     __shared__ uint32_t of_warp[WARPS];
-    if (!LOOKS) return;
+    if (!FIND_AMAX) return;
     bits = block_largest(bits, of_warp);
     if (threadIdx.x == 0 && words[0]) atomicMax(&words[1], bits);
 }
 
-template <int LOOKS, typename To, typename T>
+template <int FIND_AMAX, typename To, typename T>
 static __global__ void __launch_bounds__(THREADS)
     quantise(uint8_t *__restrict__ q /* [n] */, float *scale, const T *__restrict__ x /* [n] */, size_t n,
              uint32_t *words, To round)
 {
-    const tandem_quantum quantum = quantum_of<LOOKS>(words, To::most());
-    if (first_item() == 0) *scale = quantum.scale;
-    tell_largest<LOOKS>(words, round_all<LOOKS>(q, x, n, quantum.inverse, round));
+    const tandem_quant_scale quant = quant_scale_of_words<FIND_AMAX>(words, To::max_value());
+    if (first_item() == 0) *scale = quant.scale;
+    publish_largest<FIND_AMAX>(words, round_tensor<FIND_AMAX>(q, x, n, quant.inverse, round));
 }
 
-template <int LOOKS, typename To, typename T>
+template <int FIND_AMAX, typename To, typename T>
 static __global__ void __launch_bounds__(THREADS)
     quantise_both(uint8_t *__restrict__ q /* (batch, rows, columns) */, uint8_t *__restrict__ transposed_copy,
                   float *scale, const T *__restrict__ x /* (batch, rows, columns) */, size_t rows,
                   size_t columns, uint32_t *words, To round)
 {
     __shared__ tile_bytes tile;
-    const wide_tile own = own_wide_tile(rows, columns);
-    const tandem_quantum quantum = quantum_of<LOOKS>(words, To::most());
-    if (first_item() == 0) *scale = quantum.scale;
-    const uint32_t bits = round_tile<LOOKS>(tile, own, x, quantum.inverse, round);
+    const wide_tile own = wide_tile_of_block(rows, columns);
+    const tandem_quant_scale quant = quant_scale_of_words<FIND_AMAX>(words, To::max_value());
+    if (first_item() == 0) *scale = quant.scale;
+    const uint32_t bits = round_tile<FIND_AMAX>(tile, own, x, quant.inverse, round);
     __syncthreads();
     for_sixteens(tile, own, [&](size_t at, const uint4 &sixteen) { *(uint4 *)(q + at) = sixteen; });
     store_columns(transposed_copy, tile, own);
-    tell_largest<LOOKS>(words, bits);
+    publish_largest<FIND_AMAX>(words, bits);
 }
 
-static int has_both_at_once(const tandem_cuda_codes *to)
+static int writes_both_at_once(const tandem_cuda_quantised *to)
 {
     return to->transposed_copy && fits_tiles(to->rows, to->columns);
 }
 
-template <int LOOKS, typename To>
-static int quantise_to(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type, uint32_t *words,
-                       To round, tandem_cuda_stream stream)
+template <int FIND_AMAX, typename To>
+static int quantise_to(const tandem_cuda_quantised *to, const void *x, tandem_cuda_float type,
+                       uint32_t *words, To round, tandem_cuda_stream stream)
 {
     const size_t n = to->batch * to->rows * to->columns;
     uint8_t *const q = (uint8_t *)to->q, *const transposed_copy = (uint8_t *)to->transposed_copy;
-    if (has_both_at_once(to)) {
+    if (writes_both_at_once(to)) {
         RETURN_FOR(type,
-                   LAUNCH((quantise_both<LOOKS, To, T>), grid_of_tiles(to->batch, to->rows, to->columns),
+                   LAUNCH((quantise_both<FIND_AMAX, To, T>), grid_of_tiles(to->batch, to->rows, to->columns),
                           THREADS, stream, q, transposed_copy, to->scale, (const T *)x, to->rows, to->columns,
                           words, round));
     }
-    RETURN_FOR(type, LAUNCH((quantise<LOOKS, To, T>), grid_of_octets<T>(n), THREADS, stream, q, to->scale,
+    RETURN_FOR(type, LAUNCH((quantise<FIND_AMAX, To, T>), grid_of_octets<T>(n), THREADS, stream, q, to->scale,
                             (const T *)x, n, words, round));
 }
 
-template <int LOOKS>
-static int quantise_codes(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type, uint32_t *words,
-                          const tandem_rounding *rounding, const uint32_t *since, tandem_cuda_stream stream)
+template <int FIND_AMAX>
+static int quantise_codes(const tandem_cuda_quantised *to, const void *x, tandem_cuda_float type,
+                          uint32_t *words, const tandem_rounding *rounding, const uint32_t *stream_offset,
+                          tandem_cuda_stream stream)
 {
-    const int failed = for_code(to->code, rounding, since, [=](auto round) {
-        return quantise_to<LOOKS>(to, x, type, words, round, stream);
+    const int failed = with_rounding(to->code, rounding, stream_offset, [=](auto round) {
+        return quantise_to<FIND_AMAX>(to, x, type, words, round, stream);
     });
-    if (failed || !to->transposed_copy || has_both_at_once(to)) return failed;
+    if (failed || !to->transposed_copy || writes_both_at_once(to)) return failed;
     return tandem_cuda_pad_bytes(to->transposed_copy, to->q, to->batch, to->columns, to->rows, to->columns,
                                  to->rows, 1, stream);
 }
 
-extern "C" int tandem_cuda_quantise(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type,
+extern "C" int tandem_cuda_quantise(const tandem_cuda_quantised *to, const void *x, tandem_cuda_float type,
                                     const uint32_t *amax_bits, const tandem_rounding *rounding,
-                                    const uint32_t *since, tandem_cuda_stream stream)
+                                    const uint32_t *stream_offset, tandem_cuda_stream stream)
 {
     return quantise_codes<0>(to, x, type, (uint32_t *)amax_bits /* which it does not write */, rounding,
-                             since, stream);
+                             stream_offset, stream);
 }
 
 /* --- … with the range of a history ---------------------------------------------------------------------- */
@@ -327,7 +332,7 @@ extern "C" int tandem_cuda_quantise(const tandem_cuda_codes *to, const void *x, 
 /* words[0]: bits of the range that the history gives, 0 where it gives none; words[1]: of the largest
  * magnitude, so far. One block. */
 static __global__ void __launch_bounds__(THREADS)
-    begin_delayed(uint32_t *words, const tandem_amax_history *history, int repeats)
+    load_delayed_range(uint32_t *words, const tandem_amax_history *history, int reuse_range)
 {
     __shared__ uint32_t of_warp[WARPS];
     const int n = (int)(history->updates < history->window ? history->updates : history->window);
@@ -337,7 +342,7 @@ static __global__ void __launch_bounds__(THREADS)
     bits = block_largest(bits, of_warp);
     if (threadIdx.x != 0) return;
     const float range =
-        repeats ? history->before : tandem_delayed_range(tandem_float_of(bits), history->margin);
+        reuse_range ? history->before : tandem_delayed_range(tandem_float_of(bits), history->margin);
     words[0] = range > 0 ? tandem_bits_of(range) : 0;
     words[1] = 0;
 }
@@ -353,12 +358,12 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* What is not finite makes the scale no number, as it does without a history, which stays as it is. */
-static __global__ void end_delayed(float *scale, const uint32_t *words, tandem_amax_history *history,
-                                   int repeats)
+static __global__ void update_delayed_history(float *scale, const uint32_t *words,
+                                              tandem_amax_history *history, int reuse_range)
 {
     if (words[1] >= 0x7F800000u) {
         *scale = tandem_float_of(0x7FC00000u);
-    } else if (!repeats) {
+    } else if (!reuse_range) {
         history->before = history->updates ? words[0] ? tandem_float_of(words[0]) : 0.0f : -1.0f;
         history->amax[history->updates % history->window] = tandem_float_of(words[1]);
         history->updates++;
@@ -372,23 +377,24 @@ static int launch_amax_without_range(uint32_t *words, const void *x, tandem_cuda
                LAUNCH(amax_without_range, grid_of_octets<T>(n), THREADS, stream, words, (const T *)x, n));
 }
 
-extern "C" int tandem_cuda_quantise_delayed(const tandem_cuda_codes *to, const void *x,
-                                            tandem_cuda_float type, tandem_amax_history *history, int repeats,
-                                            uint32_t *words, const tandem_rounding *rounding,
-                                            const uint32_t *since, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_quantise_delayed(const tandem_cuda_quantised *to, const void *x,
+                                            tandem_cuda_float type, tandem_amax_history *history,
+                                            int reuse_range, uint32_t *words, const tandem_rounding *rounding,
+                                            const uint32_t *stream_offset, tandem_cuda_stream stream)
 {
-    int failed = LAUNCH(begin_delayed, 1u, THREADS, stream, words, history, repeats);
+    int failed = LAUNCH(load_delayed_range, 1u, THREADS, stream, words, history, reuse_range);
     if (!failed)
         failed = launch_amax_without_range(words, x, type, to->batch * to->rows * to->columns, stream);
-    if (!failed) failed = quantise_codes<1>(to, x, type, words, rounding, since, stream);
-    if (!failed) failed = LAUNCH(end_delayed, 1u, 1u, stream, to->scale, words, history, repeats);
+    if (!failed) failed = quantise_codes<1>(to, x, type, words, rounding, stream_offset, stream);
+    if (!failed)
+        failed = LAUNCH(update_delayed_history, 1u, 1u, stream, to->scale, words, history, reuse_range);
     return failed;
 }
 
 /* y = value, or y + value. */
-template <typename T> static __device__ __forceinline__ void put_one(T *y, float value, int adds)
+template <typename T> static __device__ __forceinline__ void store_or_add(T *y, float value, int accumulate)
 {
-    store_one(y, adds ? TANDEM_ADD(load_one(y), value) : value);
+    store_one(y, accumulate ? TANDEM_ADD(load_one(y), value) : value);
 }
 
 /* --- Rows with a scale of their own --------------------------------------------------------------------- */
@@ -398,7 +404,7 @@ template <typename T> static __device__ __forceinline__ void put_one(T *y, float
  * others are read again, the last first, which the cache still has. */
 enum { RAGGED = 1, WHOLE = 4, SHIFT_OF_WARP = 5, SHIFT_OF_BLOCK = 8 };
 
-static unsigned team_of(size_t columns)
+static unsigned team_shift(size_t columns)
 {
     unsigned shift = SHIFT_OF_WARP;
     while (shift < SHIFT_OF_BLOCK && ((size_t)WHOLE * OCTET << shift) < columns) shift++;
@@ -412,14 +418,14 @@ static unsigned grid_of_teams(size_t rows, unsigned shift)
 }
 
 /* A thread's place among rows of so many octets; `octets` is 0 beyond the last row. */
-typedef struct place_in_row {
+typedef struct row_slice {
     size_t row, octets;
     unsigned self;
-} place_in_row;
+} row_slice;
 
-static __device__ __forceinline__ place_in_row own_place(size_t rows, size_t columns, unsigned shift)
+static __device__ __forceinline__ row_slice row_of_thread(size_t rows, size_t columns, unsigned shift)
 {
-    place_in_row own;
+    row_slice own;
     own.row = (size_t)blockIdx.x * (THREADS >> shift) + (threadIdx.x >> shift);
     own.octets = own.row < rows ? (columns + OCTET - 1) / OCTET : 0;
     own.self = threadIdx.x & ((1u << shift) - 1);
@@ -438,7 +444,7 @@ static __device__ __forceinline__ uint32_t team_largest(uint32_t x, unsigned shi
 }
 
 /* Elements of a row's octet o. */
-static __device__ __forceinline__ int in_octet(size_t columns, size_t o)
+static __device__ __forceinline__ int elements_in_octet(size_t columns, size_t o)
 {
     return o < columns / OCTET ? (int)OCTET : (int)(columns % OCTET);
 }
@@ -453,9 +459,9 @@ static __device__ __forceinline__ void load_kept(packed<T> kept[KEPT], const T *
         const size_t o = first + ((size_t)k << shift);
         if (o >= octets) continue;
         if (KEPT == WHOLE)
-            kept[k].template load<READ_ONLY>(row + o * OCTET);
+            kept[k].template load_packed<READ_ONLY>(row + o * OCTET);
         else
-            load_first(kept[k], row + o * OCTET, in_octet(columns, o));
+            load_first(kept[k], row + o * OCTET, elements_in_octet(columns, o));
     }
 }
 
@@ -466,43 +472,43 @@ static __global__ void __launch_bounds__(THREADS, KEPT == WHOLE ? 4 : 3)
                   To round)
 {
     __shared__ uint32_t of_warp[WARPS];
-    const place_in_row own = own_place(rows, columns, shift);
+    const row_slice own = row_of_thread(rows, columns, shift);
     const size_t part = (size_t)KEPT << shift, start = own.row * columns;
     packed<T> kept[KEPT];
     uint32_t bits = 0;
-    size_t begin = 0;
-    for (;; begin += part) {
-        load_kept<KEPT>(kept, x + start, columns, own.octets, begin + own.self, shift);
+    size_t apply_stream_offset = 0;
+    for (;; apply_stream_offset += part) {
+        load_kept<KEPT>(kept, x + start, columns, own.octets, apply_stream_offset + own.self, shift);
 #pragma unroll
         for (int k = 0; k < KEPT; k++) {
-            if (begin + own.self + ((size_t)k << shift) >= own.octets) continue;
+            if (apply_stream_offset + own.self + ((size_t)k << shift) >= own.octets) continue;
             float value[OCTET];
-            unpack(value, kept[k]);
+            unpack_octet(value, kept[k]);
             bits = max(bits, octet_largest(value));
         }
-        if (begin + part >= own.octets) break;
+        if (apply_stream_offset + part >= own.octets) break;
     }
     bits = team_largest(bits, shift, of_warp);
-    const tandem_quantum quantum = tandem_quantum_of(tandem_float_of(bits), To::most());
-    if (own.self == 0 && own.row < rows) scale[own.row] = quantum.scale;
-    round.begin();
+    const tandem_quant_scale quant = tandem_quant_scale_of(tandem_float_of(bits), To::max_value());
+    if (own.self == 0 && own.row < rows) scale[own.row] = quant.scale;
+    round.apply_stream_offset();
     for (;;) {
 #pragma unroll
         for (int k = 0; k < KEPT; k++) {
-            const size_t o = begin + own.self + ((size_t)k << shift);
+            const size_t o = apply_stream_offset + own.self + ((size_t)k << shift);
             if (o >= own.octets) continue;
             float value[OCTET];
-            unpack(value, kept[k]);
-            const uint2 bytes = round(value, own.row * own.octets + o, quantum.inverse);
+            unpack_octet(value, kept[k]);
+            const uint2 bytes = round(value, own.row * own.octets + o, quant.inverse);
             uint8_t *const to = q + start + o * OCTET;
             if (KEPT == WHOLE)
                 *(uint2 *)to = bytes;
             else
-                store_first(to, bytes, in_octet(columns, o));
+                store_first(to, bytes, elements_in_octet(columns, o));
         }
-        if (begin == 0) break;
-        begin -= part;
-        load_kept<KEPT>(kept, x + start, columns, own.octets, begin + own.self, shift);
+        if (apply_stream_offset == 0) break;
+        apply_stream_offset -= part;
+        load_kept<KEPT>(kept, x + start, columns, own.octets, apply_stream_offset + own.self, shift);
     }
 }
 
@@ -510,7 +516,7 @@ template <typename To>
 static int quantise_rows_to(uint8_t *q, float *scale, const void *x, tandem_cuda_float type, size_t rows,
                             size_t columns, To round, tandem_cuda_stream stream)
 {
-    const unsigned shift = team_of(columns), grid = grid_of_teams(rows, shift);
+    const unsigned shift = team_shift(columns), grid = grid_of_teams(rows, shift);
     if (columns % OCTET == 0) {
         RETURN_FOR(type, LAUNCH((quantise_rows<WHOLE, To, T>), grid, THREADS, stream, q, scale, (const T *)x,
                                 rows, columns, shift, round));
@@ -521,10 +527,10 @@ static int quantise_rows_to(uint8_t *q, float *scale, const void *x, tandem_cuda
 
 extern "C" int tandem_cuda_quantise_rows(void *q, tandem_cuda_code code, float *scale, const void *x,
                                          tandem_cuda_float type, size_t rows, size_t columns,
-                                         const tandem_rounding *rounding, const uint32_t *since,
+                                         const tandem_rounding *rounding, const uint32_t *stream_offset,
                                          tandem_cuda_stream stream)
 {
-    return for_code(code, rounding, since, [=](auto round) {
+    return with_rounding(code, rounding, stream_offset, [=](auto round) {
         return quantise_rows_to((uint8_t *)q, scale, x, type, rows, columns, round, stream);
     });
 }
@@ -536,7 +542,7 @@ static __global__ void __launch_bounds__(THREADS)
                     size_t rows, size_t columns, const float *__restrict__ row_scale /* [rows] */,
                     const float *__restrict__ scale, unsigned shift)
 {
-    const place_in_row own = own_place(rows, columns, shift);
+    const row_slice own = row_of_thread(rows, columns, shift);
     const float factor = own.octets ? TANDEM_MUL(row_scale[own.row], scale ? *scale : 1.0f) : 0.0f;
     const size_t start = own.row * columns;
     packed<From> kept[KEPT];
@@ -548,7 +554,7 @@ static __global__ void __launch_bounds__(THREADS)
             if (o >= own.octets) continue;
             T *const to = x + start + o * OCTET;
             float value[OCTET];
-            unpack(value, kept[k]);
+            unpack_octet(value, kept[k]);
 #pragma unroll
             for (int i = 0; i < OCTET; i++) value[i] = TANDEM_MUL(value[i], factor);
             if (KEPT == WHOLE && ADDS) {
@@ -560,7 +566,7 @@ static __global__ void __launch_bounds__(THREADS)
             if (KEPT == WHOLE) store_octet(to, value);
 #pragma unroll
             for (int i = 0; i < OCTET; i++)
-                if (KEPT == RAGGED && i < in_octet(columns, o)) put_one(to + i, value[i], ADDS);
+                if (KEPT == RAGGED && i < elements_in_octet(columns, o)) store_or_add(to + i, value[i], ADDS);
         }
     }
 }
@@ -569,7 +575,7 @@ template <int ADDS, typename From>
 static int dequantise_rows_from(void *x, tandem_cuda_float type, const From *q, size_t rows, size_t columns,
                                 const float *row_scale, const float *scale, tandem_cuda_stream stream)
 {
-    const unsigned shift = team_of(columns), grid = grid_of_teams(rows, shift);
+    const unsigned shift = team_shift(columns), grid = grid_of_teams(rows, shift);
     if (columns % OCTET == 0) {
         RETURN_FOR(type, LAUNCH((dequantise_rows<WHOLE, ADDS, T, From>), grid, THREADS, stream, (T *)x, q,
                                 rows, columns, row_scale, scale, shift));
@@ -580,10 +586,10 @@ static int dequantise_rows_from(void *x, tandem_cuda_float type, const From *q, 
 
 extern "C" int tandem_cuda_scale_rows_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows,
                                           size_t columns, const float *row_scale, const float *scale,
-                                          int adds, tandem_cuda_stream stream)
+                                          int accumulate, tandem_cuda_stream stream)
 {
-    return adds ? dequantise_rows_from<1>(y, type, x, rows, columns, row_scale, scale, stream)
-                : dequantise_rows_from<0>(y, type, x, rows, columns, row_scale, scale, stream);
+    return accumulate ? dequantise_rows_from<1>(y, type, x, rows, columns, row_scale, scale, stream)
+                      : dequantise_rows_from<0>(y, type, x, rows, columns, row_scale, scale, stream);
 }
 
 extern "C" int tandem_cuda_dequantise_rows(void *x, tandem_cuda_float type, const void *q,
@@ -654,14 +660,14 @@ static __device__ __forceinline__ size_t all_rows(void) { return all_items() / W
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     scale_s32(T *__restrict__ y /* [n] */, const int32_t *__restrict__ x /* [n] */, size_t n,
-              const float *__restrict__ scale_a, const float *__restrict__ scale_b, int adds)
+              const float *__restrict__ scale_a, const float *__restrict__ scale_b, int accumulate)
 {
     const float scale = TANDEM_MUL(*scale_a, *scale_b);
     const size_t rest = n / OCTET * OCTET + first_item();
     for_octets<READ_ONLY>(x, n, [&](size_t o, float value[OCTET]) {
 #pragma unroll
         for (int i = 0; i < OCTET; i++) value[i] = TANDEM_MUL(value[i], scale);
-        if (adds) {
+        if (accumulate) {
             float before[OCTET];
             load_octet(before, y + o * OCTET);
 #pragma unroll
@@ -669,7 +675,7 @@ static __global__ void __launch_bounds__(THREADS)
         }
         store_octet(y + o * OCTET, value);
     });
-    if (rest < n) put_one(y + rest, TANDEM_MUL((float)x[rest], scale), adds);
+    if (rest < n) store_or_add(y + rest, TANDEM_MUL((float)x[rest], scale), accumulate);
 }
 
 template <typename T>
@@ -677,25 +683,25 @@ static __global__ void __launch_bounds__(THREADS)
     scale_rows_s32(T *__restrict__ y /* (rows, columns) */,
                    const int32_t *__restrict__ x /* (rows, stride) */, size_t rows, size_t columns,
                    size_t stride, const float *__restrict__ scale_a, const float *__restrict__ scale_b,
-                   int adds)
+                   int accumulate)
 {
     const float scale = TANDEM_MUL(*scale_a, *scale_b);
     for (size_t r = first_row(); r < rows; r += all_rows())
         for (size_t c = threadIdx.x % WARP; c < columns; c += WARP)
-            put_one(y + r * columns + c, TANDEM_MUL((float)x[r * stride + c], scale), adds);
+            store_or_add(y + r * columns + c, TANDEM_MUL((float)x[r * stride + c], scale), accumulate);
 }
 
 extern "C" int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows,
                                      size_t columns, size_t stride, const float *scale_a,
-                                     const float *scale_b, int adds, tandem_cuda_stream stream)
+                                     const float *scale_b, int accumulate, tandem_cuda_stream stream)
 {
     const size_t n = rows * columns;
     if (stride == columns) {
         RETURN_FOR(type, LAUNCH(scale_s32, grid_of_octets<int32_t>(n), THREADS, stream, (T *)y, x, n, scale_a,
-                                scale_b, adds));
+                                scale_b, accumulate));
     }
     RETURN_FOR(type, LAUNCH(scale_rows_s32, grid_of_rows(rows), THREADS, stream, (T *)y, x, rows, columns,
-                            stride, scale_a, scale_b, adds));
+                            stride, scale_a, scale_b, accumulate));
 }
 
 /* --- What a padded product leaves behind ---------------------------------------------------------------- */
@@ -704,19 +710,19 @@ template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     crop(T *__restrict__ y /* (batch, rows, columns) */,
          const float *__restrict__ x /* (batch, x_rows, x_columns) */, size_t batch, size_t rows,
-         size_t columns, size_t x_rows, size_t x_columns, int adds)
+         size_t columns, size_t x_rows, size_t x_columns, int accumulate)
 {
     for (size_t r = first_row(); r < batch * rows; r += all_rows()) {
         const float *const row = x + (r / rows * x_rows + r % rows) * x_columns;
         for (size_t c = threadIdx.x % WARP; c < columns; c += WARP)
-            put_one(y + r * columns + c, row[c], adds);
+            store_or_add(y + r * columns + c, row[c], accumulate);
     }
 }
 
 extern "C" int tandem_cuda_crop(void *y, tandem_cuda_float type, const float *x, size_t batch, size_t rows,
-                                size_t columns, size_t x_rows, size_t x_columns, int adds,
+                                size_t columns, size_t x_rows, size_t x_columns, int accumulate,
                                 tandem_cuda_stream stream)
 {
     RETURN_FOR(type, LAUNCH(crop, grid_of_rows(batch * rows), THREADS, stream, (T *)y, x, batch, rows,
-                            columns, x_rows, x_columns, adds));
+                            columns, x_rows, x_columns, accumulate));
 }

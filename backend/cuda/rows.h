@@ -30,7 +30,7 @@ static __device__ __forceinline__ void for_rows_of(const T *column, size_t first
                                                    Add add)
 {
     for_rows<32 / sizeof(T)>(
-        first, end, [&](size_t r) { return column[r * stride]; }, [&](size_t, T x) { add(float_of(x)); });
+        first, end, [&](size_t r) { return column[r * stride]; }, [&](size_t, T x) { add(as_float(x)); });
 }
 
 /* work(j, ask(j)) of the thread's own columns of a row that its block has: threadIdx.x, threadIdx.x +

@@ -31,14 +31,15 @@ static __global__ void __launch_bounds__(THREADS)
 {
     __shared__ float of_warp[WARPS];
     const size_t start = (size_t)blockIdx.x * columns;
-    struct place {
+    struct softmax_element {
         float g, y;
     };
-    const auto own = [&](size_t j) { return place{g[start + j], y[start + j]}; };
+    const auto own = [&](size_t j) { return softmax_element{g[start + j], y[start + j]}; };
     float along = 0;
-    for_columns(columns, own, [&](size_t, place p) { along += p.g * p.y; });
+    for_columns(columns, own, [&](size_t, softmax_element p) { along += p.g * p.y; });
     along = block_sum(along, of_warp);
-    for_columns(columns, own, [&](size_t j, place p) { gx[start + j] = scale * (p.y * (p.g - along)); });
+    for_columns(columns, own,
+                [&](size_t j, softmax_element p) { gx[start + j] = scale * (p.y * (p.g - along)); });
 }
 
 extern "C" int tandem_cuda_softmax_backward(float *gx, const float *g, const float *y, size_t rows,
@@ -61,21 +62,21 @@ static __global__ void __launch_bounds__(THREADS)
     const size_t start = (size_t)blockIdx.x * classes;
     const int32_t own = label[blockIdx.x];
     const auto logit = [&](size_t j) { return x[start + j]; };
-    float top = -INFINITY, sum = 0, below = 0;
+    float top = -INFINITY, sum = 0, sum_below_top = 0;
     for_columns(classes, logit, [&](size_t, float value) { top = fmaxf(top, value); });
     top = block_largest(top, of_warp[0]);
     for_columns(classes, logit, [&](size_t, float value) {
         sum += expf(value - top);
-        below += top - value;
+        sum_below_top += top - value;
     });
     sum = block_sum(sum, of_warp[1]);
-    below = block_sum(below, of_warp[2]) / (float)classes;
+    sum_below_top = block_sum(sum_below_top, of_warp[2]) / (float)classes;
     for_columns(classes, logit, [&](size_t j, float value) { p[start + j] = expf(value - top) / sum; });
     if (threadIdx.x != 0) return;
     const int is_class = own >= 0 && (size_t)own < classes;
     if (!is_class && own != -1) atomicMax(bad, 0xFFFFFFFFu - blockIdx.x);
     loss_of[blockIdx.x] =
-        is_class ? (1 - smoothing) * (top - x[start + own]) + smoothing * below + logf(sum) : 0;
+        is_class ? (1 - smoothing) * (top - x[start + own]) + smoothing * sum_below_top + logf(sum) : 0;
 }
 
 /* One block: the rows' losses in an order that is always the same. */

@@ -16,9 +16,9 @@ typedef uint4 tile_bytes[WIDE * WIDE / SIXTEEN];
 
 /* Where a block's tile lies in the array of all matrices, and in that of their transposes. */
 typedef struct wide_tile {
-    size_t first, turned; /* its first byte */
-    size_t row, column;   /* from one to the next: the matrix's sides */
-    unsigned high, wide;  /* within the matrix */
+    size_t first, transposed_first; /* its first byte */
+    size_t row, column;             /* from one to the next: the matrix's sides */
+    unsigned high, wide;            /* within the matrix */
 } wide_tile;
 
 /* Blocks for `batch` matrices. */
@@ -32,14 +32,14 @@ static inline int fits_tiles(size_t rows, size_t columns)
     return rows % SIXTEEN == 0 && columns % SIXTEEN == 0;
 }
 
-static __device__ __forceinline__ wide_tile own_wide_tile(size_t rows, size_t columns)
+static __device__ __forceinline__ wide_tile wide_tile_of_block(size_t rows, size_t columns)
 {
-    const place_of_tile place = own_tile(n_tile(columns, WIDE), n_tile(rows, WIDE));
-    const size_t start = place.matrix * rows * columns, row0 = place.row * WIDE,
-                 column0 = place.column * WIDE;
+    const tile_position position = tile_of_block(n_tile(columns, WIDE), n_tile(rows, WIDE));
+    const size_t start = position.matrix * rows * columns, row0 = position.row * WIDE,
+                 column0 = position.column * WIDE;
     wide_tile own;
     own.first = start + row0 * columns + column0;
-    own.turned = start + column0 * rows + row0;
+    own.transposed_first = start + column0 * rows + row0;
     own.row = columns;
     own.column = rows;
     own.high = rows - row0 < WIDE ? (unsigned)(rows - row0) : (unsigned)WIDE;
@@ -47,7 +47,7 @@ static __device__ __forceinline__ wide_tile own_wide_tile(size_t rows, size_t co
     return own;
 }
 
-static __device__ __forceinline__ unsigned place_in_tile(unsigned row, unsigned word)
+static __device__ __forceinline__ unsigned tile_index(unsigned row, unsigned word)
 {
     return row * WORDS + (word ^ (row / SIXTEEN * 4));
 }
@@ -59,12 +59,12 @@ static __device__ __forceinline__ void for_sixteens(uint4 *tile, const wide_tile
 #pragma unroll
     for (unsigned i = threadIdx.x; i < WIDE * WIDE / SIXTEEN; i += THREADS) {
         const unsigned r = i / (WIDE / SIXTEEN), c = i % (WIDE / SIXTEEN) * SIXTEEN;
-        if (r < t.high && c < t.wide) work(t.first + r * t.row + c, tile[place_in_tile(r, c / 4) / 4]);
+        if (r < t.high && c < t.wide) work(t.first + r * t.row + c, tile[tile_index(r, c / 4) / 4]);
     }
 }
 
 /* Bytes k of four words, in order. */
-static __device__ __forceinline__ uint32_t bytes_of(const uint32_t word[4], int k)
+static __device__ __forceinline__ uint32_t gather_bytes(const uint32_t word[4], int k)
 {
     uint32_t four = 0;
 #pragma unroll
@@ -81,11 +81,12 @@ static __device__ __forceinline__ void store_columns(uint8_t *y /* (batch, colum
     if (r >= t.high || 4 * word >= t.wide) return;
     uint32_t own[SIXTEEN];
 #pragma unroll
-    for (unsigned i = 0; i < SIXTEEN; i++) own[i] = words[place_in_tile(r + i, word)];
+    for (unsigned i = 0; i < SIXTEEN; i++) own[i] = words[tile_index(r + i, word)];
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        *(uint4 *)(y + t.turned + (4 * word + (unsigned)k) * t.column + r) =
-            make_uint4(bytes_of(own, k), bytes_of(own + 4, k), bytes_of(own + 8, k), bytes_of(own + 12, k));
+        *(uint4 *)(y + t.transposed_first + (4 * word + (unsigned)k) * t.column + r) =
+            make_uint4(gather_bytes(own, k), gather_bytes(own + 4, k), gather_bytes(own + 8, k),
+                       gather_bytes(own + 12, k));
 }
 
 #endif

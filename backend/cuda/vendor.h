@@ -20,12 +20,12 @@ extern "C" {
 typedef struct CUevent_st *tandem_cuda_event;     /* cudaEvent_t */
 typedef struct CUgraphExec_st *tandem_cuda_graph; /* cudaGraphExec_t */
 
-typedef struct cuda_card {
+typedef struct cuda_gpu {
     char name[128];
     int major, minor;                   /* compute capability */
     uint64_t memory_bytes, cache_bytes; /* cache: the last level */
     int driver, runtime;                /* versions, 13000 = 13.0 */
-} cuda_card;
+} cuda_gpu;
 
 typedef enum cuda_type {
     CUDA_TYPE_F32,
@@ -89,9 +89,9 @@ typedef struct cuda_work cuda_work; /* a product or a convolution that was descr
 typedef struct cuda_libraries cuda_libraries; /* handles of the libraries, for one card */
 
 typedef struct cuda_vendor {
-    int (*gpu_count)(int *n_card);
-    int (*describe)(cuda_card *card, int index); /* opens nothing on it */
-    int (*free_bytes)(uint64_t *bytes);          /* of the card that is open */
+    int (*gpu_count)(int *n_gpu);
+    int (*describe)(cuda_gpu *gpu, int index); /* opens nothing on it */
+    int (*free_bytes)(uint64_t *bytes);        /* of the card that is open */
     const char *(*error_text)(int error);
     /* whether it says that a library has no way to do a piece of work on this card */
     int (*is_unsupported)(int error);
@@ -142,7 +142,7 @@ typedef struct cuda_vendor {
     /* *waits: whether `reach` after a launch waits for the graph to come to record_outside, as it does for
      * `record`, and elapsed_ns knows when it came there; no documentation says so, so it is tried: a graph is
      * held up in front of the event. Not in a capture. */
-    int (*probe_external_events)(int *waits, tandem_cuda_stream stream);
+    int (*probe_external_events)(int *does_wait, tandem_cuda_stream stream);
     int (*capture_end)(tandem_cuda_graph *graph, tandem_cuda_stream stream);
     int (*event_record_external)(tandem_cuda_event event, tandem_cuda_stream stream);
     int (*graph_launch)(tandem_cuda_graph graph, tandem_cuda_stream stream);

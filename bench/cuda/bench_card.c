@@ -1,18 +1,19 @@
-/* bench_card.c: prints the tables of card.h for one card. */
+/* bench_card.c: prints the tables of gpu_bench.h for one card. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/cuda/card.h"
+#include "bench/cuda/gpu_bench.h"
 
-static const card_sizes whole = {.copy_bytes = {UINT64_C(256) << 20, UINT64_C(512) << 20, UINT64_C(1) << 30},
-                                 .elements = (size_t)1 << 26,
-                                 .columns = 4096,
-                                 .side = 8192,
-                                 .tokens = 15872,
-                                 .hidden = 4096,
-                                 .ffn = 16384,
-                                 .samples = 15,
-                                 .launches = 8};
+static const gpu_bench_sizes full_sizes = {
+    .copy_bytes = {UINT64_C(256) << 20, UINT64_C(512) << 20, UINT64_C(1) << 30},
+    .elements = (size_t)1 << 26,
+    .columns = 4096,
+    .side = 8192,
+    .tokens = 15872,
+    .hidden = 4096,
+    .ffn = 16384,
+    .samples = 15,
+    .launches = 8};
 
 static const char usage[] =
     "usage: bench_card [DEVICE [ELEMENTS]]\n"
@@ -20,23 +21,24 @@ static const char usage[] =
     "kernels over ELEMENTS\n"
     "numbers [67108864], a transformer layer. About 12 GiB of the card's memory and half a minute.\n";
 
-static void describe(FILE *out, const cuda_device *device)
+static void print_gpu(FILE *out, const cuda_device *device)
 {
     const cuda_vendor *vendor = device->vendor;
-    cuda_card seen = {0};
+    cuda_gpu described = {0};
     char versions[128] = "";
-    (void)vendor->describe(&seen, (int)strtol(device->name + strlen("cuda:"), NULL, 10));
+    (void)vendor->describe(&described, (int)strtol(device->name + strlen("cuda:"), NULL, 10));
     (void)vendor->versions(versions, sizeof versions);
     fprintf(out, "%s: %s, compute capability %d.%d, %.1f GiB; %s, driver for CUDA %d.%d\n", device->name,
-            seen.name, seen.major, seen.minor, (double)seen.memory_bytes / (double)(1 << 30), versions,
-            seen.driver / 1000, seen.driver % 1000 / 10);
+            described.name, described.major, described.minor,
+            (double)described.memory_bytes / (double)(1 << 30), versions, described.driver / 1000,
+            described.driver % 1000 / 10);
 }
 
 int main(int n, char **word)
 {
     tandem_error error = {0};
     void *device = NULL;
-    card c = {.sizes = whole, .out = stdout};
+    gpu_bench c = {.sizes = full_sizes, .out = stdout};
     char *end = NULL;
     if (n > 2) c.sizes.elements = (size_t)strtoull(word[2], &end, 10);
     if (n > 3 || (end && *end) || c.sizes.elements < 16 * 16384 ||
@@ -52,8 +54,8 @@ int main(int n, char **word)
     if (status == TANDEM_OK) status = tandem_cuda_backend.load_algorithms(device, NULL, 0, 1, &error);
     if (status == TANDEM_OK) {
         c.device = device;
-        describe(c.out, c.device);
-        status = card_report(&c, &error);
+        print_gpu(c.out, c.device);
+        status = gpu_bench_report(&c, &error);
     }
     if (device) tandem_cuda_backend.close(device);
     if (status != TANDEM_OK) fprintf(stderr, "bench_card: %s\n", error.text);

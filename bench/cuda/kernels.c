@@ -1,11 +1,11 @@
 /* kernels.c: our own kernels, with the bytes that each must move. */
 #include <string.h>
 
-#include "bench/cuda/card.h"
+#include "bench/cuda/gpu_bench.h"
 
 /* --- Arrays --------------------------------------------------------------------------------------------- */
 
-static uint64_t largest(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t larger_bytes(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 enum {
     CHANNELS = 64,
@@ -13,7 +13,7 @@ enum {
     IMAGE_ELEMENTS = CHANNELS * IMAGE * IMAGE
 }; /* images are 16 × 16 places of 64 channels */
 
-static void *part(char **end, uint64_t bytes)
+static void *reserve_array(char **end, uint64_t bytes)
 {
     char *const start = *end;
     *end = start + (bytes + 255) / 256 * 256;
@@ -21,64 +21,65 @@ static void *part(char **end, uint64_t bytes)
 }
 
 /* Places of all arrays behind `start`; returns the end. */
-static char *lay_out(card_arrays *a, char *start)
+static char *lay_out_arrays(gpu_arrays *a, char *start)
 {
-    const uint64_t of_row = 4 * largest(a->rows, a->columns);
+    const uint64_t of_row = 4 * larger_bytes(a->rows, a->columns);
     char *end = start;
     a->start = start;
-    a->x = part(&end, 4 * a->n);
-    a->y = part(&end, 4 * a->n);
-    a->z = part(&end, 4 * a->n);
-    a->positive = part(&end, 4 * a->n);
-    a->half = part(&end, 2 * a->n);
-    a->half_out = part(&end, 2 * a->n);
-    a->q = part(&end, a->n);
-    a->turned = part(&end, a->n);
-    a->of_row = part(&end, of_row);
-    a->mean = part(&end, of_row);
-    a->variance = part(&end, of_row);
-    a->label = part(&end, of_row);
-    a->words = part(&end, 64);
-    a->history = part(&end, sizeof *a->history);
-    a->workspace =
-        part(&end, largest(of_row, largest(tandem_cuda_column_sum_workspace(a->rows, a->columns),
-                                           largest(tandem_cuda_norm_workspace(a->rows, a->columns),
-                                                   tandem_cuda_norm_workspace(a->n / CHANNELS, CHANNELS)))));
+    a->x = reserve_array(&end, 4 * a->n);
+    a->y = reserve_array(&end, 4 * a->n);
+    a->z = reserve_array(&end, 4 * a->n);
+    a->positive = reserve_array(&end, 4 * a->n);
+    a->half = reserve_array(&end, 2 * a->n);
+    a->half_out = reserve_array(&end, 2 * a->n);
+    a->q = reserve_array(&end, a->n);
+    a->transposed = reserve_array(&end, a->n);
+    a->of_row = reserve_array(&end, of_row);
+    a->mean = reserve_array(&end, of_row);
+    a->variance = reserve_array(&end, of_row);
+    a->label = reserve_array(&end, of_row);
+    a->words = reserve_array(&end, 64);
+    a->history = reserve_array(&end, sizeof *a->history);
+    a->workspace = reserve_array(
+        &end, larger_bytes(
+                  of_row, larger_bytes(tandem_cuda_column_sum_workspace(a->rows, a->columns),
+                                       larger_bytes(tandem_cuda_norm_workspace(a->rows, a->columns),
+                                                    tandem_cuda_norm_workspace(a->n / CHANNELS, CHANNELS)))));
     a->bytes = (uint64_t)(end - start);
     return end;
 }
 
-tandem_status card_arrays_open(card_arrays *arrays, card *c, size_t n, size_t columns, tandem_error *error)
+tandem_status gpu_arrays_open(gpu_arrays *arrays, gpu_bench *c, size_t n, size_t columns, tandem_error *error)
 {
-    card_arrays a = {.n = n / columns * columns, .rows = n / columns, .columns = columns};
+    gpu_arrays a = {.n = n / columns * columns, .rows = n / columns, .columns = columns};
     char sizes[1];
     void *memory = NULL;
-    lay_out(&a, sizes); /* for `bytes` only */
-    const tandem_status status = card_take(&memory, c, a.bytes, error);
+    lay_out_arrays(&a, sizes); /* for `bytes` only */
+    const tandem_status status = gpu_alloc(&memory, c, a.bytes, error);
     if (status != TANDEM_OK) return status;
-    lay_out(&a, memory);
+    lay_out_arrays(&a, memory);
     *arrays = a;
     return TANDEM_OK;
 }
 
-tandem_status card_arrays_fill(const card_arrays *a, const card *c, tandem_error *error)
+tandem_status gpu_arrays_fill(const gpu_arrays *a, const gpu_bench *c, tandem_error *error)
 {
     const size_t of_row = a->rows > a->columns ? a->rows : a->columns;
     float *const wide[] = {a->x, a->y, a->z};
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < 3 && status == TANDEM_OK; k++)
-        status = card_fill(c, wide[k], TANDEM_F32, a->n, 0, 0, error);
-    if (status == TANDEM_OK) status = card_fill(c, a->positive, TANDEM_F32, a->n, 1, 0, error);
-    if (status == TANDEM_OK) status = card_fill(c, a->half, TANDEM_BF16, a->n, 0, 0, error);
-    if (status == TANDEM_OK) status = card_fill(c, a->half_out, TANDEM_BF16, a->n, 0, 0, error);
-    if (status == TANDEM_OK) status = card_fill(c, a->q, TANDEM_S8, a->n, 0, 0, error);
-    if (status == TANDEM_OK) status = card_fill(c, a->turned, TANDEM_S8, a->n, 0, 0, error);
-    if (status == TANDEM_OK) status = card_fill(c, a->of_row, TANDEM_F32, of_row, 0, 0, error);
-    if (status == TANDEM_OK) status = card_fill(c, a->mean, TANDEM_F32, of_row, 0, 0, error);
-    if (status == TANDEM_OK) status = card_fill(c, a->variance, TANDEM_F32, of_row, 1, 0, error);
+        status = gpu_fill(c, wide[k], TANDEM_F32, a->n, 0, 0, error);
+    if (status == TANDEM_OK) status = gpu_fill(c, a->positive, TANDEM_F32, a->n, 1, 0, error);
+    if (status == TANDEM_OK) status = gpu_fill(c, a->half, TANDEM_BF16, a->n, 0, 0, error);
+    if (status == TANDEM_OK) status = gpu_fill(c, a->half_out, TANDEM_BF16, a->n, 0, 0, error);
+    if (status == TANDEM_OK) status = gpu_fill(c, a->q, TANDEM_S8, a->n, 0, 0, error);
+    if (status == TANDEM_OK) status = gpu_fill(c, a->transposed, TANDEM_S8, a->n, 0, 0, error);
+    if (status == TANDEM_OK) status = gpu_fill(c, a->of_row, TANDEM_F32, of_row, 0, 0, error);
+    if (status == TANDEM_OK) status = gpu_fill(c, a->mean, TANDEM_F32, of_row, 0, 0, error);
+    if (status == TANDEM_OK) status = gpu_fill(c, a->variance, TANDEM_F32, of_row, 1, 0, error);
     if (status == TANDEM_OK)
-        status = card_fill(c, a->label, TANDEM_S32, of_row, 0,
-                           (int32_t)(a->rows < a->columns ? a->rows : a->columns), error);
+        status = gpu_fill(c, a->label, TANDEM_S32, of_row, 0,
+                          (int32_t)(a->rows < a->columns ? a->rows : a->columns), error);
     if (status != TANDEM_OK) return status;
     const uint32_t one = 0x3F800000u, none = 0; /* amax is 1 */
     const tandem_amax_history history = {.window = 16, .updates = 1, .before = 1, .amax = {1}};
@@ -99,16 +100,16 @@ tandem_status card_arrays_fill(const card_arrays *a, const card *c, tandem_error
 static const tandem_rounding rounding = {12345, {1, 2, 3}, 0};
 static const tandem_adamw adamw = {1e-4f, 0.9f, 0.999f, 1e-8f, 0.01f, 10, 1000};
 
-static tandem_cuda_batchnorm norm_of(const card_arrays *a)
+static tandem_cuda_batchnorm bench_batchnorm_call(const gpu_arrays *a)
 {
     return (tandem_cuda_batchnorm){.rows = a->n / CHANNELS,
                                    .columns = CHANNELS,
                                    .scale = a->of_row,
                                    .shift = a->of_row,
                                    .epsilon = 1e-5f,
-                                   .rectifies = 1};
+                                   .has_relu = 1};
 }
-static tandem_cuda_pool window_of(const card_arrays *a, int images_in, int kernel, int stride, int pad)
+static tandem_cuda_pool bench_window(const gpu_arrays *a, int images_in, int kernel, int stride, int pad)
 {
     const int out = (IMAGE + 2 * pad - kernel) / stride + 1;
     return (tandem_cuda_pool){(int)(a->n / (size_t)images_in / IMAGE_ELEMENTS),
@@ -123,46 +124,47 @@ static tandem_cuda_pool window_of(const card_arrays *a, int images_in, int kerne
                               pad};
 }
 /* (batch, length, heads, width) to (batch, heads, length, width), heads 16 and width 64 or what there is. */
-static tandem_cuda_permutation heads_of(const card_arrays *a)
+static tandem_cuda_permutation heads_permutation(const gpu_arrays *a)
 {
     const size_t width = 64, heads = a->columns / width, length = a->rows;
     return (tandem_cuda_permutation){{1, heads, length, width}, {a->n, width, heads * width, 1}};
 }
-static tandem_cuda_permutation turn_of(const card_arrays *a)
+static tandem_cuda_permutation transpose_permutation(const gpu_arrays *a)
 {
     return (tandem_cuda_permutation){{1, 1, a->columns, a->rows}, {a->n, a->n, 1, a->columns}};
 }
 
 #define LAUNCH_OF(name, call)                                                                                \
-    static int name(const card_arrays *a, tandem_cuda_stream s) { return call; }
+    static int name(const gpu_arrays *a, tandem_cuda_stream s) { return call; }
 #define F TANDEM_CUDA_F32
 #define H TANDEM_CUDA_BF16
 
 /* Codes in q, or with their transpose in `turned`. */
-static int quantise_to(const card_arrays *a, tandem_cuda_code code, const void *x, tandem_cuda_float type,
-                       void *transposed_copy, tandem_cuda_stream s)
+static int bench_quantise(const gpu_arrays *a, tandem_cuda_code code, const void *x, tandem_cuda_float type,
+                          void *transposed_copy, tandem_cuda_stream s)
 {
-    const tandem_cuda_codes to = {code, 1, a->rows, a->columns, a->q, transposed_copy, a->of_row};
+    const tandem_cuda_quantised to = {code, 1, a->rows, a->columns, a->q, transposed_copy, a->of_row};
     return tandem_cuda_quantise(&to, x, type, a->words, &rounding, NULL, s);
 }
-static int delayed_to(const card_arrays *a, const void *x, tandem_cuda_float type, void *transposed_copy,
-                      tandem_cuda_stream s)
+static int bench_quantise_delayed(const gpu_arrays *a, const void *x, tandem_cuda_float type,
+                                  void *transposed_copy, tandem_cuda_stream s)
 {
-    const tandem_cuda_codes to = {TANDEM_CUDA_S8, 1, a->rows, a->columns, a->q, transposed_copy, a->of_row};
+    const tandem_cuda_quantised to = {TANDEM_CUDA_S8,  1,        a->rows, a->columns, a->q,
+                                      transposed_copy, a->of_row};
     return tandem_cuda_quantise_delayed(&to, x, type, a->history, 0, a->words + 4, &rounding, NULL, s);
 }
 
 LAUNCH_OF(amax_f32, tandem_cuda_amax(a->words, a->x, F, a->n, s))
 LAUNCH_OF(amax_bf16, tandem_cuda_amax(a->words, a->half, H, a->n, s))
-LAUNCH_OF(quantise_f32, quantise_to(a, TANDEM_CUDA_S8, a->x, F, NULL, s))
-LAUNCH_OF(quantise_bf16, quantise_to(a, TANDEM_CUDA_S8, a->half, H, NULL, s))
-LAUNCH_OF(delayed_f32, delayed_to(a, a->x, F, NULL, s))
-LAUNCH_OF(delayed_bf16, delayed_to(a, a->half, H, NULL, s))
-LAUNCH_OF(both_s8_f32, quantise_to(a, TANDEM_CUDA_S8, a->x, F, a->turned, s))
-LAUNCH_OF(both_s8_bf16, quantise_to(a, TANDEM_CUDA_S8, a->half, H, a->turned, s))
-LAUNCH_OF(both_e4m3_f32, quantise_to(a, TANDEM_CUDA_E4M3, a->x, F, a->turned, s))
-LAUNCH_OF(both_e4m3_bf16, quantise_to(a, TANDEM_CUDA_E4M3, a->half, H, a->turned, s))
-LAUNCH_OF(both_delayed_bf16, delayed_to(a, a->half, H, a->turned, s))
+LAUNCH_OF(quantise_f32, bench_quantise(a, TANDEM_CUDA_S8, a->x, F, NULL, s))
+LAUNCH_OF(quantise_bf16, bench_quantise(a, TANDEM_CUDA_S8, a->half, H, NULL, s))
+LAUNCH_OF(delayed_f32, bench_quantise_delayed(a, a->x, F, NULL, s))
+LAUNCH_OF(delayed_bf16, bench_quantise_delayed(a, a->half, H, NULL, s))
+LAUNCH_OF(both_s8_f32, bench_quantise(a, TANDEM_CUDA_S8, a->x, F, a->transposed, s))
+LAUNCH_OF(both_s8_bf16, bench_quantise(a, TANDEM_CUDA_S8, a->half, H, a->transposed, s))
+LAUNCH_OF(both_e4m3_f32, bench_quantise(a, TANDEM_CUDA_E4M3, a->x, F, a->transposed, s))
+LAUNCH_OF(both_e4m3_bf16, bench_quantise(a, TANDEM_CUDA_E4M3, a->half, H, a->transposed, s))
+LAUNCH_OF(both_delayed_bf16, bench_quantise_delayed(a, a->half, H, a->transposed, s))
 LAUNCH_OF(rows_s8_f32, tandem_cuda_quantise_rows(a->q, TANDEM_CUDA_S8, a->of_row, a->x, F, a->rows,
                                                  a->columns, &rounding, NULL, s))
 LAUNCH_OF(rows_s8_bf16, tandem_cuda_quantise_rows(a->q, TANDEM_CUDA_S8, a->of_row, a->half, H, a->rows,
@@ -181,7 +183,8 @@ LAUNCH_OF(scale_bf16, tandem_cuda_scale_s32(a->half_out, H, a->x, a->rows, a->co
                                             a->of_row + 1, 0, s))
 LAUNCH_OF(scale_rows_bf16,
           tandem_cuda_scale_rows_s32(a->half_out, H, a->x, a->rows, a->columns, a->mean, a->of_row, 0, s))
-LAUNCH_OF(turn_s8, tandem_cuda_pad_bytes(a->turned, a->q, 1, a->columns, a->rows, a->columns, a->rows, 1, s))
+LAUNCH_OF(bench_transpose_s8,
+          tandem_cuda_pad_bytes(a->transposed, a->q, 1, a->columns, a->rows, a->columns, a->rows, 1, s))
 LAUNCH_OF(sgd, tandem_cuda_sgd(a->y, a->z, a->x, NULL, a->n / 16 * 16, 1e-3f, 0.9f, 1e-4f, NULL,
                                (int *)(a->words + 1), s))
 LAUNCH_OF(adam, tandem_cuda_adamw(a->y, a->z, a->positive, a->x, NULL, a->n / 16 * 16, &adamw, NULL,
@@ -200,8 +203,8 @@ LAUNCH_OF(column_sum_bf16,
 LAUNCH_OF(layernorm, tandem_cuda_layernorm(a->y, a->x, a->of_row, a->of_row, a->mean, a->variance, a->rows,
                                            a->columns, 1e-5f, s))
 LAUNCH_OF(layernorm_back,
-          tandem_cuda_layernorm_backward(a->z, a->q, a->turned, a->y, a->x, a->of_row, a->mean, a->variance,
-                                         a->rows, a->columns, 1e-5f, a->workspace, s))
+          tandem_cuda_layernorm_backward(a->z, a->q, a->transposed, a->y, a->x, a->of_row, a->mean,
+                                         a->variance, a->rows, a->columns, 1e-5f, a->workspace, s))
 LAUNCH_OF(softmax, tandem_cuda_softmax(a->y, a->x, a->rows, a->columns, 0.125f, 0, s))
 LAUNCH_OF(softmax_back, tandem_cuda_softmax_backward(a->z, a->x, a->positive, a->rows, a->columns, 0.125f, s))
 LAUNCH_OF(loss, tandem_cuda_cross_entropy(a->of_row, a->y, a->x, a->label, a->rows, a->columns, 1, 0.1f,
@@ -214,53 +217,53 @@ LAUNCH_OF(embedding,
 LAUNCH_OF(embedding_back,
           tandem_cuda_embedding_gradient(a->y, a->label, a->x, F, a->rows, a->rows, a->columns, 0, s))
 
-static int dropout_bf16(const card_arrays *a, tandem_cuda_stream s)
+static int bench_dropout_bf16(const gpu_arrays *a, tandem_cuda_stream s)
 {
     const tandem_dropout mask = {.seed = 1, .threshold = 65536 / 10, .scale = 1 / 0.9f};
     return tandem_cuda_dropout(a->half_out, a->half, H, a->n, &mask, NULL, s);
 }
-static int batchnorm(const card_arrays *a, tandem_cuda_stream s)
+static int bench_batchnorm(const gpu_arrays *a, tandem_cuda_stream s)
 {
-    const tandem_cuda_batchnorm norm = norm_of(a);
+    const tandem_cuda_batchnorm norm = bench_batchnorm_call(a);
     return tandem_cuda_batchnorm_forward(a->half_out, a->half, H, &norm, a->mean, a->variance, a->workspace,
                                          s);
 }
-static int batchnorm_back(const card_arrays *a, tandem_cuda_stream s)
+static int bench_batchnorm_backward(const gpu_arrays *a, tandem_cuda_stream s)
 {
-    const tandem_cuda_batchnorm norm = norm_of(a);
+    const tandem_cuda_batchnorm norm = bench_batchnorm_call(a);
     return tandem_cuda_batchnorm_backward(a->half_out, a->y, a->z, a->half, a->x, H, &norm, a->mean,
                                           a->variance, a->workspace, s);
 }
-static int heads_bf16(const card_arrays *a, tandem_cuda_stream s)
+static int bench_heads_bf16(const gpu_arrays *a, tandem_cuda_stream s)
 {
-    const tandem_cuda_permutation p = heads_of(a);
+    const tandem_cuda_permutation p = heads_permutation(a);
     return tandem_cuda_transpose(a->half_out, a->half, H, &p, s);
 }
-static int turn_bf16(const card_arrays *a, tandem_cuda_stream s)
+static int bench_transpose_bf16(const gpu_arrays *a, tandem_cuda_stream s)
 {
-    const tandem_cuda_permutation p = turn_of(a);
+    const tandem_cuda_permutation p = transpose_permutation(a);
     return tandem_cuda_transpose(a->half_out, a->half, H, &p, s);
 }
 /* y holds the columns of a quarter of the images */
-static int im2col(const card_arrays *a, tandem_cuda_stream s)
+static int bench_im2col(const gpu_arrays *a, tandem_cuda_stream s)
 {
-    const tandem_cuda_pool window = window_of(a, 4, 3, 1, 1);
+    const tandem_cuda_pool window = bench_window(a, 4, 3, 1, 1);
     return tandem_cuda_im2col_bytes(a->y, a->q, &window, s);
 }
-static int col2im(const card_arrays *a, tandem_cuda_stream s) /* x, of a sixteenth, in s32 */
+static int bench_col2im(const gpu_arrays *a, tandem_cuda_stream s) /* x, of a sixteenth, in s32 */
 {
-    const tandem_cuda_pool window = window_of(a, 16, 3, 1, 1);
+    const tandem_cuda_pool window = bench_window(a, 16, 3, 1, 1);
     return tandem_cuda_col2im_s32(a->positive, F, a->x, (size_t)9 * CHANNELS, &window, a->of_row,
                                   a->of_row + 1, s);
 }
-static int maxpool(const card_arrays *a, tandem_cuda_stream s)
+static int bench_maxpool(const gpu_arrays *a, tandem_cuda_stream s)
 {
-    const tandem_cuda_pool window = window_of(a, 1, 3, 2, 1);
-    return tandem_cuda_maxpool(a->half_out, a->turned, a->half, H, &window, s);
+    const tandem_cuda_pool window = bench_window(a, 1, 3, 2, 1);
+    return tandem_cuda_maxpool(a->half_out, a->transposed, a->half, H, &window, s);
 }
 
 /* Bytes an element of n: what is read and written, the small arrays left out. */
-const card_kernel card_kernels[] = {
+const gpu_kernel gpu_kernels[] = {
     {"amax f32", 4, amax_f32},
     {"amax bf16", 2, amax_bf16},
     {"quantise f32", 5, quantise_f32},
@@ -283,9 +286,9 @@ const card_kernel card_kernels[] = {
     {"scale s32 to f32", 8, scale_f32},
     {"scale s32 to bf16", 6, scale_bf16},
     {"scale rows of s32 to bf16", 6, scale_rows_bf16},
-    {"transpose s8", 2, turn_s8},
-    {"transpose bf16", 4, turn_bf16},
-    {"heads first bf16", 4, heads_bf16},
+    {"transpose s8", 2, bench_transpose_s8},
+    {"transpose bf16", 4, bench_transpose_bf16},
+    {"heads first bf16", 4, bench_heads_bf16},
     {"sgd", 20, sgd},
     {"adamw", 28, adam},
     {"add f32", 12, add_f32},
@@ -294,14 +297,14 @@ const card_kernel card_kernels[] = {
     {"gelu f32", 8, gelu_f32},
     {"gelu bf16", 4, gelu_bf16},
     {"gelu bf16 backward", 6, gelu_back_bf16},
-    {"dropout bf16", 4, dropout_bf16},
+    {"dropout bf16", 4, bench_dropout_bf16},
     {"bias bf16", 4, bias_bf16},
     {"column sum f32", 4, column_sum_f32},
     {"column sum bf16", 2, column_sum_bf16},
     {"layernorm", 8, layernorm},
     {"layernorm backward", 20, layernorm_back},
-    {"batchnorm bf16", 8, batchnorm},
-    {"batchnorm bf16 backward", 10, batchnorm_back},
+    {"batchnorm bf16", 8, bench_batchnorm},
+    {"batchnorm bf16 backward", 10, bench_batchnorm_backward},
     {"softmax", 8, softmax},
     {"softmax backward", 12, softmax_back},
     {"cross entropy", 8, loss},
@@ -309,15 +312,15 @@ const card_kernel card_kernels[] = {
     {"noise", 4, noise},
     {"embedding", 8, embedding},
     {"embedding gradient", 8, embedding_back},
-    {"im2col s8", 10.0 / 4, im2col},
-    {"col2im s32", 40.0 / 16, col2im},
-    {"maxpool bf16", 2 + 3.0 / 4, maxpool},
+    {"im2col s8", 10.0 / 4, bench_im2col},
+    {"col2im s32", 40.0 / 16, bench_col2im},
+    {"maxpool bf16", 2 + 3.0 / 4, bench_maxpool},
 };
-const int n_card_kernel = sizeof card_kernels / sizeof *card_kernels;
+const int n_gpu_kernel = sizeof gpu_kernels / sizeof *gpu_kernels;
 
-const card_kernel *card_kernel_find(const char *name)
+const gpu_kernel *gpu_kernel_find(const char *name)
 {
-    for (int k = 0; k < n_card_kernel; k++)
-        if (strcmp(card_kernels[k].name, name) == 0) return &card_kernels[k];
+    for (int k = 0; k < n_gpu_kernel; k++)
+        if (strcmp(gpu_kernels[k].name, name) == 0) return &gpu_kernels[k];
     return NULL;
 }

@@ -3,29 +3,29 @@
 #include <string.h>
 
 #include "base/philox.h"
-#include "bench/cuda/card.h"
+#include "bench/cuda/gpu_bench.h"
 #include "predictor/robust.h"
 
-static tandem_status failed_in(const card *c, const char *what, int failed, tandem_error *error)
+static tandem_status bench_failure(const gpu_bench *c, const char *what, int failed, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' failed in %s: %s (error %d)",
                             c->device->name, what, c->device->vendor->error_text(failed), failed);
 }
 
-tandem_status card_take(void **memory, card *c, uint64_t bytes, tandem_error *error)
+tandem_status gpu_alloc(void **memory, gpu_bench *c, uint64_t bytes, tandem_error *error)
 {
-    if (c->n_memory == CARD_MOST_MEMORY)
-        return tandem_error_set(error, TANDEM_BUG, "more than %d pieces of memory", CARD_MOST_MEMORY);
-    void *taken = NULL;
-    if (c->device->vendor->alloc(&taken, bytes ? bytes : 1, 0))
+    if (c->n_memory == GPU_MAX_MEMORY)
+        return tandem_error_set(error, TANDEM_BUG, "more than %d pieces of memory", GPU_MAX_MEMORY);
+    void *memory_taken = NULL;
+    if (c->device->vendor->alloc(&memory_taken, bytes ? bytes : 1, 0))
         return tandem_error_set(error, TANDEM_NO_MEMORY, "device '%s' has no %llu bytes left",
                                 c->device->name, (unsigned long long)bytes);
-    c->memory[c->n_memory++] = taken;
-    *memory = taken;
+    c->memory[c->n_memory++] = memory_taken;
+    *memory = memory_taken;
     return TANDEM_OK;
 }
 
-void card_give_all(card *c)
+void gpu_free_all(gpu_bench *c)
 {
     while (c->n_memory > 0) c->device->vendor->free(c->memory[--c->n_memory], 0);
 }
@@ -34,7 +34,7 @@ void card_give_all(card *c)
 
 enum { PATTERN = 1 << 20 }; /* numbers that are drawn; arrays repeat them */
 
-static void draw(void *pattern, tandem_dtype dtype, size_t n, int positive, int32_t below)
+static void draw_pattern(void *pattern, tandem_dtype dtype, size_t n, int positive, int32_t below)
 {
     for (size_t i = 0; i < n; i++) {
         const uint32_t counter[4] = {(uint32_t)i, (uint32_t)dtype, (uint32_t)positive, 0};
@@ -51,31 +51,31 @@ static void draw(void *pattern, tandem_dtype dtype, size_t n, int positive, int3
     }
 }
 
-tandem_status card_fill(const card *c, void *memory, tandem_dtype dtype, size_t n, int positive,
-                        int32_t below, tandem_error *error)
+tandem_status gpu_fill(const gpu_bench *c, void *memory, tandem_dtype dtype, size_t n, int positive,
+                       int32_t below, tandem_error *error)
 {
     const size_t size = tandem_dtype_bytes(dtype), some = n < PATTERN ? n : PATTERN;
     void *pattern = malloc(some * size + 1);
     if (!pattern) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for random numbers");
-    draw(pattern, dtype, some, positive, below);
+    draw_pattern(pattern, dtype, some, positive, below);
     int failed = 0;
     for (size_t at = 0; at < n && !failed; at += some)
         failed = c->device->vendor->copy((char *)memory + at * size, pattern,
                                          (n - at < some ? n - at : some) * size, c->device->stream);
     if (!failed) failed = c->device->vendor->stream_sync(c->device->stream);
     free(pattern);
-    return failed ? failed_in(c, "copying random numbers", failed, error) : TANDEM_OK;
+    return failed ? bench_failure(c, "copying random numbers", failed, error) : TANDEM_OK;
 }
 
 /* --- Time ----------------------------------------------------------------------------------------------- */
 
-static int sample(double *ns, const card *c, int launches, card_work *work, void *context,
-                  tandem_cuda_event event[2])
+static int sample_launches(double *ns, const gpu_bench *c, int launches, gpu_work *work, void *context,
+                           tandem_cuda_event event[2])
 {
     const cuda_vendor *vendor = c->device->vendor;
     int64_t elapsed_ns = 0;
     int failed = vendor->event_record(event[0], c->device->stream);
-    for (int k = 0; k < launches && !failed; k++) failed = work(context, k % CARD_TURNS);
+    for (int k = 0; k < launches && !failed; k++) failed = work(context, k % GPU_TURNS);
     if (!failed) failed = vendor->event_record(event[1], c->device->stream);
     if (!failed) failed = vendor->stream_sync(c->device->stream);
     if (!failed) failed = vendor->elapsed_ns(&elapsed_ns, event[0], event[1]);
@@ -83,19 +83,19 @@ static int sample(double *ns, const card *c, int launches, card_work *work, void
     return failed;
 }
 
-tandem_status card_time(int64_t *launch_ns, const card *c, const char *what, int launches, card_work *work,
-                        void *context, tandem_error *error)
+tandem_status gpu_time(int64_t *launch_ns, const gpu_bench *c, const char *what, int launches, gpu_work *work,
+                       void *context, tandem_error *error)
 {
     const cuda_vendor *vendor = c->device->vendor;
     tandem_cuda_event event[2] = {NULL, NULL};
-    double ns[CARD_MOST_SAMPLES] = {0};
+    double ns[GPU_MAX_SAMPLES] = {0};
     int failed = vendor->event_open(&event[0]);
     if (!failed) failed = vendor->event_open(&event[1]);
     for (int k = -1; k < c->sizes.samples && !failed; k++) /* the first is not counted: it loads the kernel */
-        failed = sample(&ns[k < 0 ? 0 : k], c, launches, work, context, event);
+        failed = sample_launches(&ns[k < 0 ? 0 : k], c, launches, work, context, event);
     if (event[1]) vendor->event_close(event[1]);
     if (event[0]) vendor->event_close(event[0]);
-    if (failed) return failed_in(c, what, failed, error);
+    if (failed) return bench_failure(c, what, failed, error);
     const int64_t median_ns = (int64_t)tandem_median(ns, (size_t)c->sizes.samples);
     *launch_ns = median_ns > 0 ? median_ns : 1;
     return TANDEM_OK;

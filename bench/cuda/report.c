@@ -3,43 +3,43 @@
 #include <string.h>
 
 #include "base/quantity.h"
-#include "bench/cuda/card.h"
+#include "bench/cuda/gpu_bench.h"
 
 /* --- Cells ---------------------------------------------------------------------------------------------- */
 
-static char *absent(char cell[CARD_CELL])
+static char *print_absent(char cell[GPU_CELL])
 {
-    (void)snprintf(cell, CARD_CELL, "-");
+    (void)snprintf(cell, GPU_CELL, "-");
     return cell;
 }
 
-char *card_print_ns(char cell[CARD_CELL], int64_t ns)
+char *gpu_print_ns(char cell[GPU_CELL], int64_t ns)
 {
-    return ns < 0 ? absent(cell) : tandem_quantity_print_ns(cell, CARD_CELL, ns);
+    return ns < 0 ? print_absent(cell) : tandem_quantity_print_ns(cell, GPU_CELL, ns);
 }
 
-char *card_print_rate(char cell[CARD_CELL], double amount, int64_t ns, const char *unit)
+char *gpu_print_rate(char cell[GPU_CELL], double amount, int64_t ns, const char *unit)
 {
-    if (ns <= 0) return absent(cell);
-    return tandem_quantity_print_per_second(cell, CARD_CELL, amount * 1e9 / (double)ns, unit);
+    if (ns <= 0) return print_absent(cell);
+    return tandem_quantity_print_per_second(cell, GPU_CELL, amount * 1e9 / (double)ns, unit);
 }
 
-char *card_print_share(char cell[CARD_CELL], double part, double whole)
+char *gpu_print_share(char cell[GPU_CELL], double part, double whole)
 {
-    if (!(part >= 0 && whole > 0)) return absent(cell);
-    (void)snprintf(cell, CARD_CELL, "%.0f%%", 100 * part / whole);
+    if (!(part >= 0 && whole > 0)) return print_absent(cell);
+    (void)snprintf(cell, GPU_CELL, "%.0f%%", 100 * part / whole);
     return cell;
 }
 
-char *card_print_multiple(char cell[CARD_CELL], double ns, double of_ns)
+char *gpu_print_multiple(char cell[GPU_CELL], double ns, double of_ns)
 {
-    if (!(ns >= 0 && of_ns > 0)) return absent(cell);
-    (void)snprintf(cell, CARD_CELL, "%.2f x", ns / of_ns);
+    if (!(ns >= 0 && of_ns > 0)) return print_absent(cell);
+    (void)snprintf(cell, GPU_CELL, "%.2f x", ns / of_ns);
     return cell;
 }
 
 /* What a card cannot do is no error of the report; a card that failed is. */
-static int is_over(tandem_status status)
+static int is_fatal(tandem_status status)
 {
     return status != TANDEM_OK && status != TANDEM_NO_KERNEL && status != TANDEM_UNKNOWN_NAME &&
            status != TANDEM_USAGE;
@@ -48,7 +48,7 @@ static int is_over(tandem_status status)
 /* --- Ceilings ------------------------------------------------------------------------------------------- */
 
 typedef struct copies {
-    const card *c;
+    const gpu_bench *c;
     char *memory;
     uint64_t bytes; /* of one copy; a turn has two arrays of so many */
 } copies;
@@ -60,45 +60,45 @@ static int run_copy(void *context, int turn)
     return of->c->device->vendor->copy(to, to + of->bytes, of->bytes, of->c->device->stream);
 }
 
-static tandem_status measure_copies(card *c, tandem_error *error)
+static tandem_status measure_copies(gpu_bench *c, tandem_error *error)
 {
-    uint64_t most_bytes = 0;
+    uint64_t max_bytes = 0;
     void *memory = NULL;
-    char cells[3][CARD_CELL];
-    for (int k = 0; k < CARD_COPIES; k++)
-        if (c->sizes.copy_bytes[k] > most_bytes) most_bytes = c->sizes.copy_bytes[k];
-    const uint64_t words = most_bytes / 4 * 2 * CARD_TURNS;
-    tandem_status status = card_take(&memory, c, words * 4, error);
-    if (status == TANDEM_OK) status = card_fill(c, memory, TANDEM_F32, words, 0, 0, error);
+    char cells[3][GPU_CELL];
+    for (int k = 0; k < GPU_COPIES; k++)
+        if (c->sizes.copy_bytes[k] > max_bytes) max_bytes = c->sizes.copy_bytes[k];
+    const uint64_t words = max_bytes / 4 * 2 * GPU_TURNS;
+    tandem_status status = gpu_alloc(&memory, c, words * 4, error);
+    if (status == TANDEM_OK) status = gpu_fill(c, memory, TANDEM_F32, words, 0, 0, error);
     fprintf(c->out, "\n%-34s %10s %14s\n", "ceiling", "time", "rate");
-    for (int k = 0; k < CARD_COPIES && status == TANDEM_OK; k++) {
+    for (int k = 0; k < GPU_COPIES && status == TANDEM_OK; k++) {
         copies of = {c, memory, c->sizes.copy_bytes[k]};
         int64_t ns = 0;
-        status = card_time(&ns, c, "a copy", c->sizes.launches, run_copy, &of, error);
+        status = gpu_time(&ns, c, "a copy", c->sizes.launches, run_copy, &of, error);
         if (status != TANDEM_OK) break;
         fprintf(c->out, "copy of %-26s %10s %14s\n",
-                tandem_quantity_print_bytes(cells[0], CARD_CELL, of.bytes), card_print_ns(cells[1], ns),
-                card_print_rate(cells[2], 2 * (double)of.bytes, ns, "B"));
+                tandem_quantity_print_bytes(cells[0], GPU_CELL, of.bytes), gpu_print_ns(cells[1], ns),
+                gpu_print_rate(cells[2], 2 * (double)of.bytes, ns, "B"));
         c->copy_bytes_per_s = fmax(c->copy_bytes_per_s, 2 * (double)of.bytes * 1e9 / (double)ns);
     }
-    card_give_all(c);
+    gpu_free_all(c);
     return status;
 }
 
 /* --- Products by the library alone ---------------------------------------------------------------------- */
 
-typedef struct bare {
-    const card *c;
+typedef struct bare_product {
+    const gpu_bench *c;
     cuda_work *work;
     cuda_algorithm algorithm;
     void *a, *b, *result, *workspace;
     float *scales; /* two, of fp8 */
-} bare;
+} bare_product;
 
 static int run_bare(void *context, int turn)
 {
     (void)turn; /* one product's operands are larger than any cache */
-    const bare *p = context;
+    const bare_product *p = context;
     const cuda_operands operands = {p->a, p->b, p->result, p->scales, p->scales + 1};
     return p->c->device->vendor->work_run(p->work, &p->algorithm, &operands, p->workspace,
                                           p->c->device->stream);
@@ -114,7 +114,7 @@ typedef struct square {
 
 /* side³ with A as (m, k) and B as (n, k), which every type can do. TANDEM_NO_KERNEL where the library cannot.
  * */
-static tandem_status time_bare(int64_t *ns, card *c, const square *type, tandem_error *error)
+static tandem_status time_bare(int64_t *ns, gpu_bench *c, const square *type, tandem_error *error)
 {
     const int64_t side = c->sizes.side;
     const cuda_type from = type->from, to = type->to;
@@ -130,36 +130,37 @@ static tandem_status time_bare(int64_t *ns, card *c, const square *type, tandem_
                                     .tf32 = type->tf32};
     void *scales = NULL;
     const cuda_vendor *vendor = c->device->vendor;
-    bare p = {.c = c};
+    bare_product p = {.c = c};
     const size_t n = (size_t)(side * side);
     if (vendor->product_open(&p.work, c->device->libraries, &spec))
         return tandem_error_set(error, TANDEM_NO_KERNEL, "the library has no such product");
-    cuda_candidate_work candidate = {.work = p.work,
-                                     .a_bytes = n * cuda_type_bytes(from),
-                                     .b_bytes = n * cuda_type_bytes(from),
-                                     .c_bytes = n * cuda_type_bytes(to)};
+    cuda_work_key candidate = {.work = p.work,
+                               .a_bytes = n * cuda_type_bytes(from),
+                               .b_bytes = n * cuda_type_bytes(from),
+                               .c_bytes = n * cuda_type_bytes(to)};
     cuda_product_print(candidate.text, &spec);
-    if (cuda_choose(&p.algorithm, c->device->choices, vendor, c->device->stream, &candidate)) {
+    if (cuda_choose_algorithm(&p.algorithm, c->device->algorithm_cache, vendor, c->device->stream,
+                              &candidate)) {
         vendor->work_close(p.work);
         return tandem_error_set(error, TANDEM_NO_KERNEL, "the library has no such product");
     }
-    tandem_status status = card_take(&p.a, c, n * tandem_dtype_bytes(dtype), error);
-    if (status == TANDEM_OK) status = card_take(&p.b, c, n * tandem_dtype_bytes(dtype), error);
-    if (status == TANDEM_OK) status = card_take(&p.result, c, n * 4, error);
-    if (status == TANDEM_OK) status = card_take(&p.workspace, c, p.algorithm.workspace_bytes, error);
-    if (status == TANDEM_OK) status = card_take(&scales, c, 2 * sizeof(float), error);
-    if (status == TANDEM_OK) status = card_fill(c, scales, TANDEM_F32, 2, 1, 0, error);
+    tandem_status status = gpu_alloc(&p.a, c, n * tandem_dtype_bytes(dtype), error);
+    if (status == TANDEM_OK) status = gpu_alloc(&p.b, c, n * tandem_dtype_bytes(dtype), error);
+    if (status == TANDEM_OK) status = gpu_alloc(&p.result, c, n * 4, error);
+    if (status == TANDEM_OK) status = gpu_alloc(&p.workspace, c, p.algorithm.workspace_bytes, error);
+    if (status == TANDEM_OK) status = gpu_alloc(&scales, c, 2 * sizeof(float), error);
+    if (status == TANDEM_OK) status = gpu_fill(c, scales, TANDEM_F32, 2, 1, 0, error);
     p.scales = scales;
-    if (status == TANDEM_OK) status = card_fill(c, p.a, dtype, n, 0, 0, error);
-    if (status == TANDEM_OK) status = card_fill(c, p.b, dtype, n, 0, 0, error);
+    if (status == TANDEM_OK) status = gpu_fill(c, p.a, dtype, n, 0, 0, error);
+    if (status == TANDEM_OK) status = gpu_fill(c, p.b, dtype, n, 0, 0, error);
     const int launches = c->sizes.launches > 4 ? 4 : c->sizes.launches;
-    if (status == TANDEM_OK) status = card_time(ns, c, "a product", launches, run_bare, &p, error);
+    if (status == TANDEM_OK) status = gpu_time(ns, c, "a product", launches, run_bare, &p, error);
     vendor->work_close(p.work);
-    card_give_all(c);
+    gpu_free_all(c);
     return status;
 }
 
-static tandem_status measure_products(card *c, tandem_error *error)
+static tandem_status measure_library_products(gpu_bench *c, tandem_error *error)
 {
     static const square rows[] = {{"bf16", "bf16", CUDA_TYPE_BF16, CUDA_TYPE_BF16, TANDEM_BF16, 0},
                                   {"fp32", "fp32", CUDA_TYPE_F32, CUDA_TYPE_F32, TANDEM_F32, 0},
@@ -168,7 +169,7 @@ static tandem_status measure_products(card *c, tandem_error *error)
                                   {"int8", "int8_full", CUDA_TYPE_S8, CUDA_TYPE_S32, TANDEM_S8, 0},
                                   {"fp8", "fp8", CUDA_TYPE_E4M3, CUDA_TYPE_BF16, TANDEM_E4M3, 0}};
     const double flops = 2 * pow((double)c->sizes.side, 3);
-    char cells[5][CARD_CELL];
+    char cells[5][GPU_CELL];
     int64_t bf16_ns = -1;
     tandem_status status = TANDEM_OK;
     tandem_error aside;
@@ -176,22 +177,22 @@ static tandem_status measure_products(card *c, tandem_error *error)
             "of it", "than bf16");
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         int64_t bare_ns = -1;
-        card_linear ours = {-1, -1, -1};
+        gpu_linear ours = {-1, -1, -1};
         status = time_bare(&bare_ns, c, &rows[k], &aside);
-        if (!is_over(status))
-            status = card_linear_time(&ours, c, c->sizes.side, c->sizes.side, c->sizes.side,
-                                      rows[k].precision, 0, &aside);
-        if (is_over(status)) {
+        if (!is_fatal(status))
+            status = gpu_linear_time(&ours, c, c->sizes.side, c->sizes.side, c->sizes.side, rows[k].precision,
+                                     0, &aside);
+        if (is_fatal(status)) {
             *error = aside;
             return status;
         }
         if (k == 0) bf16_ns = bare_ns;
         fprintf(c->out, "%-4s %lld x %lld x %-6lld %10s %14s %12s %10s %10s\n", rows[k].name,
                 (long long)c->sizes.side, (long long)c->sizes.side, (long long)c->sizes.side,
-                card_print_ns(cells[0], bare_ns), card_print_rate(cells[1], flops, bare_ns, "FLOP"),
-                card_print_ns(cells[2], ours.forward_ns),
-                card_print_multiple(cells[3], (double)ours.forward_ns, (double)bare_ns),
-                card_print_multiple(cells[4], (double)bf16_ns, (double)ours.forward_ns));
+                gpu_print_ns(cells[0], bare_ns), gpu_print_rate(cells[1], flops, bare_ns, "FLOP"),
+                gpu_print_ns(cells[2], ours.forward_ns),
+                gpu_print_multiple(cells[3], (double)ours.forward_ns, (double)bare_ns),
+                gpu_print_multiple(cells[4], (double)bf16_ns, (double)ours.forward_ns));
     }
     if (bf16_ns > 0) c->bf16_flops_per_s = flops * 1e9 / (double)bf16_ns;
     return TANDEM_OK;
@@ -200,9 +201,9 @@ static tandem_status measure_products(card *c, tandem_error *error)
 /* --- Kernels -------------------------------------------------------------------------------------------- */
 
 typedef struct turns {
-    const card *c;
-    card_arrays arrays[CARD_TURNS];
-    const card_kernel *kernel, *before; /* before: runs first, or NULL */
+    const gpu_bench *c;
+    gpu_arrays arrays[GPU_TURNS];
+    const gpu_kernel *kernel, *before; /* before: runs first, or NULL */
 } turns;
 
 static int run_kernel(void *context, int turn)
@@ -213,12 +214,12 @@ static int run_kernel(void *context, int turn)
     return failed ? failed : of->kernel->launch(&of->arrays[turn], of->c->device->stream);
 }
 
-static tandem_status time_kernel(int64_t *ns, turns *of, const card_kernel *before, const card_kernel *kernel,
+static tandem_status time_kernel(int64_t *ns, turns *of, const gpu_kernel *before, const gpu_kernel *kernel,
                                  tandem_error *error)
 {
     of->before = before;
     of->kernel = kernel;
-    return card_time(ns, of->c, kernel->name, of->c->sizes.launches, run_kernel, of, error);
+    return gpu_time(ns, of->c, kernel->name, of->c->sizes.launches, run_kernel, of, error);
 }
 
 /* Reading the range and rounding, against two passes over memory at the copy's rate; and rounding with a
@@ -226,52 +227,52 @@ static tandem_status time_kernel(int64_t *ns, turns *of, const card_kernel *befo
 static tandem_status measure_quantising(turns *of, tandem_error *error)
 {
     static const char *const types[] = {"f32", "bf16"};
-    char name[64], cells[4][CARD_CELL];
+    char name[64], cells[4][GPU_CELL];
     tandem_status status = TANDEM_OK;
     fprintf(of->c->out, "\n%-34s %10s %16s %12s %16s\n", "quantise", "amax too", "of two passes", "delayed",
             "of one pass");
     for (int k = 0; k < 2; k++) {
         int64_t both_ns = -1, one_ns = -1;
         (void)snprintf(name, sizeof name, "amax %s", types[k]);
-        const card_kernel *const amax = card_kernel_find(name);
+        const gpu_kernel *const amax = gpu_kernel_find(name);
         (void)snprintf(name, sizeof name, "quantise %s", types[k]);
-        const card_kernel *const quantise = card_kernel_find(name);
+        const gpu_kernel *const quantise = gpu_kernel_find(name);
         (void)snprintf(name, sizeof name, "quantise %s, delayed", types[k]);
         status = time_kernel(&both_ns, of, amax, quantise, error);
-        if (status == TANDEM_OK) status = time_kernel(&one_ns, of, NULL, card_kernel_find(name), error);
+        if (status == TANDEM_OK) status = time_kernel(&one_ns, of, NULL, gpu_kernel_find(name), error);
         if (status != TANDEM_OK) return status;
         const double n = (double)of->arrays[0].n, per_ns = of->c->copy_bytes_per_s / 1e9;
-        fprintf(of->c->out, "%-34s %10s %16s %12s %16s\n", types[k], card_print_ns(cells[0], both_ns),
-                card_print_multiple(cells[1], (double)both_ns,
-                                    n * (amax->bytes_an_element + quantise->bytes_an_element) / per_ns),
-                card_print_ns(cells[2], one_ns),
-                card_print_multiple(cells[3], (double)one_ns, n * quantise->bytes_an_element / per_ns));
+        fprintf(of->c->out, "%-34s %10s %16s %12s %16s\n", types[k], gpu_print_ns(cells[0], both_ns),
+                gpu_print_multiple(cells[1], (double)both_ns,
+                                   n * (amax->bytes_an_element + quantise->bytes_an_element) / per_ns),
+                gpu_print_ns(cells[2], one_ns),
+                gpu_print_multiple(cells[3], (double)one_ns, n * quantise->bytes_an_element / per_ns));
     }
     return status;
 }
 
-static tandem_status measure_kernels(card *c, tandem_error *error)
+static tandem_status measure_kernels(gpu_bench *c, tandem_error *error)
 {
     turns of = {.c = c};
-    char cells[4][CARD_CELL];
+    char cells[4][GPU_CELL];
     tandem_status status = TANDEM_OK;
-    for (int k = 0; k < CARD_TURNS && status == TANDEM_OK; k++) {
-        status = card_arrays_open(&of.arrays[k], c, c->sizes.elements, c->sizes.columns, error);
-        if (status == TANDEM_OK) status = card_arrays_fill(&of.arrays[k], c, error);
+    for (int k = 0; k < GPU_TURNS && status == TANDEM_OK; k++) {
+        status = gpu_arrays_open(&of.arrays[k], c, c->sizes.elements, c->sizes.columns, error);
+        if (status == TANDEM_OK) status = gpu_arrays_fill(&of.arrays[k], c, error);
     }
     fprintf(c->out, "\n%-34s %10s %10s %14s %8s\n", "kernel", "bytes", "time", "rate", "of copy");
-    for (int k = 0; k < n_card_kernel && status == TANDEM_OK; k++) {
-        const double bytes = card_kernels[k].bytes_an_element * (double)of.arrays[0].n;
+    for (int k = 0; k < n_gpu_kernel && status == TANDEM_OK; k++) {
+        const double bytes = gpu_kernels[k].bytes_an_element * (double)of.arrays[0].n;
         int64_t ns = -1;
-        status = time_kernel(&ns, &of, NULL, &card_kernels[k], error);
+        status = time_kernel(&ns, &of, NULL, &gpu_kernels[k], error);
         if (status != TANDEM_OK) break;
-        fprintf(c->out, "%-34s %10s %10s %14s %8s\n", card_kernels[k].name,
-                tandem_quantity_print_bytes(cells[0], CARD_CELL, (uint64_t)bytes),
-                card_print_ns(cells[1], ns), card_print_rate(cells[2], bytes, ns, "B"),
-                card_print_share(cells[3], bytes * 1e9 / (double)ns, c->copy_bytes_per_s));
+        fprintf(c->out, "%-34s %10s %10s %14s %8s\n", gpu_kernels[k].name,
+                tandem_quantity_print_bytes(cells[0], GPU_CELL, (uint64_t)bytes), gpu_print_ns(cells[1], ns),
+                gpu_print_rate(cells[2], bytes, ns, "B"),
+                gpu_print_share(cells[3], bytes * 1e9 / (double)ns, c->copy_bytes_per_s));
     }
     if (status == TANDEM_OK) status = measure_quantising(&of, error);
-    card_give_all(c);
+    gpu_free_all(c);
     return status;
 }
 
@@ -285,16 +286,16 @@ typedef struct manner {
     int is_delayed;
 } manner;
 
-static tandem_status time_layer(card_linear times[PRODUCTS], card_linear *sum, card *c, const manner *how,
+static tandem_status time_layer(gpu_linear times[PRODUCTS], gpu_linear *sum, gpu_bench *c, const manner *how,
                                 tandem_error *error)
 {
     const int64_t h = c->sizes.hidden, f = c->sizes.ffn;
     const int64_t shape[PRODUCTS][2] = {{h, 3 * h}, {h, h}, {h, f}, {f, h}};
     tandem_status status = TANDEM_OK;
-    card_linear all = {0};
+    gpu_linear all = {0};
     for (int k = 0; k < PRODUCTS && status == TANDEM_OK; k++) {
-        status = card_linear_time(&times[k], c, c->sizes.tokens, shape[k][0], shape[k][1], how->precision,
-                                  how->is_delayed, error);
+        status = gpu_linear_time(&times[k], c, c->sizes.tokens, shape[k][0], shape[k][1], how->precision,
+                                 how->is_delayed, error);
         if (status != TANDEM_OK) break;
         all.forward_ns += times[k].forward_ns, all.all_ns += times[k].all_ns,
             all.casts_ns += times[k].casts_ns;
@@ -302,21 +303,21 @@ static tandem_status time_layer(card_linear times[PRODUCTS], card_linear *sum, c
     if (status == TANDEM_OK)
         *sum = all;
     else
-        for (int k = 0; k < PRODUCTS; k++) times[k] = (card_linear){-1, -1, -1};
-    return is_over(status) ? status : TANDEM_OK;
+        for (int k = 0; k < PRODUCTS; k++) times[k] = (gpu_linear){-1, -1, -1};
+    return is_fatal(status) ? status : TANDEM_OK;
 }
 
-static void print_layer(const card *c, const char *name, const char *precision, const card_linear *t,
-                        const card_linear *bf16, double flops)
+static void print_layer(const gpu_bench *c, const char *name, const char *precision, const gpu_linear *t,
+                        const gpu_linear *bf16, double flops)
 {
-    char cells[4][CARD_CELL];
-    fprintf(c->out, "%-14s %-18s %12s %14s %12s %10s\n", name, precision, card_print_ns(cells[0], t->all_ns),
-            card_print_rate(cells[1], flops, t->all_ns, "FLOP"),
-            card_print_share(cells[2], (double)t->casts_ns, (double)t->all_ns),
-            card_print_multiple(cells[3], (double)bf16->all_ns, (double)t->all_ns));
+    char cells[4][GPU_CELL];
+    fprintf(c->out, "%-14s %-18s %12s %14s %12s %10s\n", name, precision, gpu_print_ns(cells[0], t->all_ns),
+            gpu_print_rate(cells[1], flops, t->all_ns, "FLOP"),
+            gpu_print_share(cells[2], (double)t->casts_ns, (double)t->all_ns),
+            gpu_print_multiple(cells[3], (double)bf16->all_ns, (double)t->all_ns));
 }
 
-static tandem_status measure_layer(card *c, tandem_error *error)
+static tandem_status measure_layer(gpu_bench *c, tandem_error *error)
 {
     static const char *const names[PRODUCTS] = {"QKV", "projection", "FFN up", "FFN down"};
     static const manner manners[] = {{"bf16", "bf16", 0},
@@ -325,11 +326,11 @@ static tandem_status measure_layer(card *c, tandem_error *error)
                                      {"fp8", "fp8", 0},
                                      {"fp8 delayed", "fp8", 1}};
     enum { N_MANNER = sizeof manners / sizeof *manners };
-    card_linear times[N_MANNER][PRODUCTS], sum[N_MANNER];
+    gpu_linear times[N_MANNER][PRODUCTS], sum[N_MANNER];
     const double h = (double)c->sizes.hidden, f = (double)c->sizes.ffn, tokens = (double)c->sizes.tokens;
     const double weights[PRODUCTS] = {3 * h * h, h * h, h * f, f * h};
     for (int p = 0; p < N_MANNER; p++) {
-        sum[p] = (card_linear){-1, -1, -1};
+        sum[p] = (gpu_linear){-1, -1, -1};
         const tandem_status status = time_layer(times[p], &sum[p], c, &manners[p], error);
         if (status != TANDEM_OK) return status;
     }
@@ -350,12 +351,12 @@ static tandem_status measure_layer(card *c, tandem_error *error)
 
 /* --- All of it ------------------------------------------------------------------------------------------ */
 
-tandem_status card_report(card *c, tandem_error *error)
+tandem_status gpu_bench_report(gpu_bench *c, tandem_error *error)
 {
     tandem_status status = measure_copies(c, error);
-    if (status == TANDEM_OK) status = measure_products(c, error);
+    if (status == TANDEM_OK) status = measure_library_products(c, error);
     if (status == TANDEM_OK) status = measure_kernels(c, error);
     if (status == TANDEM_OK) status = measure_layer(c, error);
-    if (status != TANDEM_OK) card_give_all(c);
+    if (status != TANDEM_OK) gpu_free_all(c);
     return status;
 }

@@ -20,7 +20,7 @@ static tandem_status multiply(const tandem_kernels *kernels, float *c, const flo
     static int8_t qa[M * K], qb[K * N];
     float a_scale[M], b_scale = 0;
     const tandem_quantise_call of_a = {
-        .x = a, .rows = M, .columns = K, .q = qa, .scaling = TANDEM_SCALE_ROW, .scale = a_scale};
+        .x = a, .rows = M, .columns = K, .q = qa, .scale_mode = TANDEM_SCALE_ROW, .scale = a_scale};
     const tandem_quantise_call of_b = {.x = b, .rows = K, .columns = N, .q = qb, .scale = &b_scale};
     tandem_status status = tandem_kernels_quantise(kernels, &of_a, error);
     if (status == TANDEM_OK) status = tandem_kernels_quantise(kernels, &of_b, error);

@@ -29,7 +29,7 @@ static tandem_status there_and_back(const arrays *on_card, cudaStream_t stream, 
                                           .columns = COLUMNS,
                                           .q = on_card->q,
                                           .to = TANDEM_S8,
-                                          .scaling = TANDEM_SCALE_ROW,
+                                          .scale_mode = TANDEM_SCALE_ROW,
                                           .rounding = &rounding,
                                           .scale = on_card->scale};
     const tandem_cuda_dequantise_call from = {.q = on_card->q,
@@ -38,7 +38,7 @@ static tandem_status there_and_back(const arrays *on_card, cudaStream_t stream, 
                                               .columns = COLUMNS,
                                               .x = on_card->back,
                                               .to = TANDEM_F32,
-                                              .scaling = TANDEM_SCALE_ROW,
+                                              .scale_mode = TANDEM_SCALE_ROW,
                                               .scale = on_card->scale};
     tandem_status status = tandem_cuda_kernels_quantise(&to, stream, error);
     if (status == TANDEM_OK) status = tandem_cuda_kernels_dequantise(&from, stream, error);

@@ -74,15 +74,16 @@ typedef struct tandem_cuda_quantise_call {
     void *q;                      /* (batch, rows, columns) */
     tandem_dtype to;              /* TANDEM_S8, TANDEM_E4M3 or TANDEM_E5M2 */
     void *transposed; /* (batch, columns, rows), the same numbers; NULL = not wanted. Not with ROW */
-    tandem_scaling scaling;
+    tandem_scale_mode scale_mode;
     float range; /* KNOWN without a history: at least 0 and finite */
     /* of KNOWN, on the card: copied there from one that tandem_amax_history_init made; NULL = none */
     tandem_amax_history *history;
     /* 1: with the range of the history's last cast, for one that is done again; the history stays */
-    int repeats;
+    int reuse_range;
     const tandem_rounding *rounding; /* of the host; NULL = to nearest */
-    const uint32_t *since; /* on the card: what is added to rounding->stream[0], for graphs; NULL = 0 */
-    float *scale;          /* result: one; of ROW batch·rows */
+    /* on the card: what is added to rounding->stream[0], for graphs; NULL = 0 */
+    const uint32_t *stream_offset;
+    float *scale; /* result: one; of ROW batch·rows */
     /* TANDEM_CUDA_QUANTISE_WORDS words, of nobody else's until the work is done. Not needed with ROW */
     uint32_t *workspace;
 } tandem_cuda_quantise_call;
@@ -99,7 +100,7 @@ typedef struct tandem_cuda_dequantise_call {
     int64_t rows, columns;
     void *x;
     tandem_dtype to; /* TANDEM_F32, TANDEM_BF16 or TANDEM_F16 */
-    tandem_scaling scaling;
+    tandem_scale_mode scale_mode;
     const float *scale;
 } tandem_cuda_dequantise_call;
 tandem_status tandem_cuda_kernels_dequantise(const tandem_cuda_dequantise_call *call,
@@ -118,9 +119,9 @@ tandem_status tandem_cuda_kernels_cast(void *y, tandem_dtype to, const void *x, 
 typedef struct tandem_cuda_sums_call {
     const int32_t *sums; /* (rows, columns) */
     int64_t rows, columns;
-    void *y;                /* (rows, columns) */
-    tandem_dtype to;        /* TANDEM_F32, TANDEM_BF16 or TANDEM_F16 */
-    tandem_scaling scaling; /* of a: TANDEM_SCALE_ROW: [rows], else one */
+    void *y;                      /* (rows, columns) */
+    tandem_dtype to;              /* TANDEM_F32, TANDEM_BF16 or TANDEM_F16 */
+    tandem_scale_mode scale_mode; /* of a: TANDEM_SCALE_ROW: [rows], else one */
     const float *a_scale, *b_scale;
     int accumulate;
 } tandem_cuda_sums_call;

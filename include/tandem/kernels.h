@@ -52,11 +52,11 @@ typedef struct tandem_rounding {
     uint32_t block; /* of the first row */
 } tandem_rounding;
 
-typedef enum tandem_scaling {
+typedef enum tandem_scale_mode {
     TANDEM_SCALE_TENSOR, /* one scale, from the largest magnitude found: x is read twice */
     TANDEM_SCALE_ROW,    /* a scale for each row, from its own largest magnitude */
     TANDEM_SCALE_KNOWN   /* one scale, from `range`: x is read once; larger magnitudes become ±127 */
-} tandem_scaling;
+} tandem_scale_mode;
 
 /* scale = range/127, range being the largest magnitude (or the known one);
  *   stochastic   q = clamp(floor(x/scale + u), −127, 127), u = (draw + ½)/65536: unbiased within 2^−17 of a
@@ -72,7 +72,7 @@ typedef struct tandem_quantise_call {
     int64_t q_row;
     int8_t *transposed; /* (columns, rows), the same numbers, made in the same pass; NULL = not wanted */
     int64_t transposed_row;
-    tandem_scaling scaling;
+    tandem_scale_mode scale_mode;
     float range;                     /* TANDEM_SCALE_KNOWN: at least 0 and finite */
     const tandem_rounding *rounding; /* NULL = to nearest */
     float *scale;                    /* result: one, or one for each row */
@@ -100,7 +100,7 @@ typedef struct tandem_dequantise_call {
     void *x;
     tandem_dtype to; /* TANDEM_F32 or TANDEM_BF16 */
     int64_t x_row;
-    tandem_scaling scaling;
+    tandem_scale_mode scale_mode;
     const float *scale;
 } tandem_dequantise_call;
 tandem_status tandem_kernels_dequantise(const tandem_kernels *kernels, const tandem_dequantise_call *call,
@@ -120,7 +120,7 @@ tandem_status tandem_kernels_cast(const tandem_kernels *kernels, const tandem_ca
 
 /* --- The int8 product ----------------------------------------------------------------------------------- */
 
-/* C = A·B, summed exactly in int32 for any int8 operands with k ≤ TANDEM_PRODUCT_MOST_K (128²·2^16 < 2^31; of
+/* C = A·B, summed exactly in int32 for any int8 operands with k ≤ TANDEM_PRODUCT_MAX_K (128²·2^16 < 2^31; of
  * operands within ±127 k ≤ 2^17), then
  *     c[i][j] = sum·(scale·row_scale[i])·column_scale[j] + bias[j]        in f32, in this order; what is NULL
  *     is left out
@@ -130,7 +130,7 @@ tandem_status tandem_kernels_cast(const tandem_kernels *kernels, const tandem_ca
  *     forward  y  = x·Wᵀ   a = x, a_row k, a_column 1;   b = W, b_row 1, b_column k
  *     dgrad    gx = g·W    a = g, a_row n, a_column 1;   b = W, b_row k, b_column 1
  *     wgrad    gW = gᵀ·x   a = g, a_row 1, a_column n;   b = x, b_row k, b_column 1 */
-enum { TANDEM_PRODUCT_MOST_K = 1 << 17 };
+enum { TANDEM_PRODUCT_MAX_K = 1 << 17 };
 typedef struct tandem_product_s8 {
     int64_t m, n, k;
     const int8_t *a; /* (m, k), element (i, l) at a[i·a_row + l·a_column] */

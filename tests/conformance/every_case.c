@@ -258,7 +258,7 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype amp_dtype)
 void bench_check_every_case(bench *b)
 {
     for (int i = 0; i < n_operator_case; i++) {
-        if (b->is_card && operator_cases[i].cpu) continue;
+        if (b->is_gpu && operator_cases[i].cpu) continue;
         check_case(b, &operator_cases[i], TANDEM_F32);
         /* int8's gradients run in the wider type: what other devices of a cluster would do with it, too */
         if (bench_has_bf16(b) && tandem_op_row_get(operator_cases[i].kind)->op_class == TANDEM_ADJUSTABLE)

@@ -14,7 +14,7 @@ typedef struct bench {
     const tandem_device *row;
     void *device;
     int narrow_gradients; /* gradients of bf16 convolutions are rounded to bf16 before they become f32 */
-    int is_card;          /* cases that are for the CPU's ways are left out */
+    int is_gpu;           /* cases that are for the CPU's ways are left out */
     int complaints, checks;
     int copies; /* column-wise ones that were looked at */
 } bench;

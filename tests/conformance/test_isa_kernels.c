@@ -202,7 +202,7 @@ static void test_every_set_has_a_table(void **state)
         assert_non_null(table);
         assert_string_equal(table->isa, names[i]);
         const int has_vnni = strstr(names[i], "_vnni") || strstr(names[i], "_bf16");
-        assert_int_equal(table->has_dots, has_vnni);
+        assert_int_equal(table->has_int8_dot, has_vnni);
         if (!runs_here(names[i])) print_message("SKIP: this machine cannot run %s\n", names[i]);
     }
     assert_null(tandem_isa_kernels_find("avx3"));
@@ -706,7 +706,7 @@ static void run_norm(const tandem_isa_kernels *isa, size_t rows, size_t channels
     uint16_t *const y16 = (uint16_t *)(void *)y;
     const tandem_batchnorm norm = {.rows = rows,
                                    .channels = channels,
-                                   .rectifies = form == NORM_RECTIFIED,
+                                   .has_relu = form == NORM_RECTIFIED,
                                    .epsilon = 1e-5f,
                                    .scale = scale,
                                    .shift = shift,

@@ -85,7 +85,7 @@ static int8_t rounded(float x, float inverse, int64_t block, int64_t j, const ta
 
 /* Every kind of call at once, against its definition: a matrix in strides, with and without a transposed
  * copy. */
-static void check_quantise(const tandem_kernels *kernels, tandem_scaling scaling, tandem_dtype from,
+static void check_quantise(const tandem_kernels *kernels, tandem_scale_mode scale_mode, tandem_dtype from,
                            int64_t rows, int64_t columns, int64_t pad, int transposes,
                            const tandem_rounding *rounding)
 {
@@ -112,7 +112,7 @@ static void check_quantise(const tandem_kernels *kernels, tandem_scaling scaling
                                        .q_row = row,
                                        .transposed = transposes ? transposed : NULL,
                                        .transposed_row = rows + 1,
-                                       .scaling = scaling,
+                                       .scale_mode = scale_mode,
                                        .range = 2,
                                        .rounding = rounding,
                                        .scale = scale,
@@ -122,19 +122,19 @@ static void check_quantise(const tandem_kernels *kernels, tandem_scaling scaling
         for (int64_t j = 0; j < columns; j++) largest = fmaxf(largest, fabsf(value[i * row + j]));
     assert_true(amax == largest);
     for (int64_t i = 0; i < rows; i++) {
-        float range = scaling == TANDEM_SCALE_KNOWN ? 2 : largest;
-        if (scaling == TANDEM_SCALE_ROW) {
+        float range = scale_mode == TANDEM_SCALE_KNOWN ? 2 : largest;
+        if (scale_mode == TANDEM_SCALE_ROW) {
             range = 0;
             for (int64_t j = 0; j < columns; j++) range = fmaxf(range, fabsf(value[i * row + j]));
         }
-        assert_true(scale[scaling == TANDEM_SCALE_ROW ? i : 0] == range / 127);
+        assert_true(scale[scale_mode == TANDEM_SCALE_ROW ? i : 0] == range / 127);
         for (int64_t j = 0; j < row; j++) {
             const int8_t want =
                 j < columns ? rounded(value[i * row + j], 127 / range, i * ((columns + 7) / 8), j, rounding)
                             : 99;
             if (q[i * row + j] != want && !(j >= columns && i == rows - 1))
                 fail_msg("%s scaling %d from %d, %d x %d + %d: (%d, %d) is %d, not %d",
-                         tandem_kernels_isa(kernels), scaling, from, (int)rows, (int)columns, (int)pad,
+                         tandem_kernels_isa(kernels), scale_mode, from, (int)rows, (int)columns, (int)pad,
                          (int)i, (int)j, q[i * row + j], want);
             if (transposes && j < columns) assert_int_equal(transposed[j * (rows + 1) + i], want);
         }
@@ -152,9 +152,10 @@ static void test_quantise_by_its_definition(void **state)
     for (int at = 0; (kernels = next_kernels(&at));)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
             for (int kind = 0; kind < 24; kind++)
-                check_quantise(kernels, (tandem_scaling)(kind % 3), kind / 3 % 2 ? TANDEM_BF16 : TANDEM_F32,
-                               shapes[s][0], shapes[s][1], shapes[s][2],
-                               kind / 6 % 2 && shapes[s][1] <= COLUMNS, kind / 12 ? &rounding : NULL);
+                check_quantise(kernels, (tandem_scale_mode)(kind % 3),
+                               kind / 3 % 2 ? TANDEM_BF16 : TANDEM_F32, shapes[s][0], shapes[s][1],
+                               shapes[s][2], kind / 6 % 2 && shapes[s][1] <= COLUMNS,
+                               kind / 12 ? &rounding : NULL);
 }
 
 static void test_what_is_not_finite(void **state)
@@ -172,11 +173,11 @@ static void test_what_is_not_finite(void **state)
                 .x = x, .rows = 2, .columns = 8, .q = q, .scale = &scale, .amax = &amax, .range = 4};
             assert_int_equal(tandem_kernels_quantise(kernels, &call, &error), TANDEM_LIMIT_EXCEEDED);
             assert_true(scale == -5 && amax == -5 && q[0] == 77);
-            call.scaling = TANDEM_SCALE_ROW;
+            call.scale_mode = TANDEM_SCALE_ROW;
             float scales[2] = {-5, -5};
             call.scale = scales;
             assert_int_equal(tandem_kernels_quantise(kernels, &call, &error), TANDEM_LIMIT_EXCEEDED);
-            call.scaling = TANDEM_SCALE_KNOWN;
+            call.scale_mode = TANDEM_SCALE_KNOWN;
             assert_int_equal(tandem_kernels_quantise(kernels, &call, &error), TANDEM_OK);
             assert_int_equal(q[k % 2 ? 15 : 3], k / 2 == 1 ? 127 : -127);
             assert_true(k / 2 == 0 ? isnan(amax) : isinf(amax));
@@ -224,7 +225,7 @@ static void test_back_in_strides(void **state)
                                            .q_row = 50,
                                            .x = x,
                                            .x_row = 60,
-                                           .scaling = by_row ? TANDEM_SCALE_ROW : TANDEM_SCALE_TENSOR,
+                                           .scale_mode = by_row ? TANDEM_SCALE_ROW : TANDEM_SCALE_TENSOR,
                                            .scale = scale};
             assert_int_equal(tandem_kernels_dequantise(kernels, &call, &error), TANDEM_OK);
             call.x = half, call.to = TANDEM_BF16;
@@ -440,11 +441,11 @@ static void test_bad_arguments_of_rounding(void **state)
     REFUSED(quantise, call, q_row = 7, "rows of q");
     REFUSED(quantise, call, x_row = -8, "strides of x");
     REFUSED(quantise, call, x_row = INT64_MAX, "larger than memory");
-    REFUSED(quantise, call, scaling = (tandem_scaling)3, "scaling");
-    REFUSED(quantise, call, scaling = (tandem_scaling)-1, "scaling");
+    REFUSED(quantise, call, scale_mode = (tandem_scale_mode)3, "scaling");
+    REFUSED(quantise, call, scale_mode = (tandem_scale_mode)-1, "scaling");
     REFUSED(quantise, call, rounding = &rounding, "blocks");
     tandem_quantise_call known = call;
-    known.scaling = TANDEM_SCALE_KNOWN;
+    known.scale_mode = TANDEM_SCALE_KNOWN;
     REFUSED(quantise, known, range = NAN, "range");
     REFUSED(quantise, known, range = INFINITY, "range");
     REFUSED(quantise, known, range = -1, "range");
@@ -528,8 +529,8 @@ static void test_bad_arguments_of_products(void **state)
     BAD(row_scale = (const float *)(const void *)(a + 1), "row_scale is not aligned");
     BAD(column_scale = (const float *)(const void *)(a + 1), "column_scale is not aligned");
     bytes = sizeof workspace;
-    BAD(k = TANDEM_PRODUCT_MOST_K + 1, "int32");
-    assert_int_equal(tandem_kernels_product_workspace(kernels, 8, 8, TANDEM_PRODUCT_MOST_K + 1), 0);
+    BAD(k = TANDEM_PRODUCT_MAX_K + 1, "int32");
+    assert_int_equal(tandem_kernels_product_workspace(kernels, 8, 8, TANDEM_PRODUCT_MAX_K + 1), 0);
     assert_int_equal(tandem_kernels_product_workspace(kernels, -8, 8, 8), 0);
     assert_int_equal(tandem_kernels_product_workspace(kernels, INT64_MAX, 8, 8), 0);
     assert_int_equal(tandem_kernels_product_workspace(NULL, 8, 8, 8), 0);

@@ -11,49 +11,49 @@ extern const tandem_device_backend tandem_cuda_backend;
 enum { EDGE = 256, EDGE_BYTE = 0x3C }; /* before and behind each array on the card */
 
 /* An array on the card; host: as it was before and is behind a run, with its edges. */
-typedef struct twin {
-    char *card, *host;
+typedef struct mirror_array {
+    char *gpu, *host;
     size_t bytes;
-} twin;
+} mirror_array;
 
 struct tandem_kernel {
     void *device;
     tandem_kernel *real;
     int n_in, n_out;
-    twin in[TANDEM_TASK_READS], out[TANDEM_TASK_WRITES], workspace, scales;
+    mirror_array in[TANDEM_TASK_READS], out[TANDEM_TASK_WRITES], workspace, scales;
 };
 
-static tandem_status open_twin(twin *t, void *device, size_t bytes, tandem_error *error)
+static tandem_status open_mirror_array(mirror_array *t, void *device, size_t bytes, tandem_error *error)
 {
-    void *card = NULL;
+    void *gpu = NULL;
     t->bytes = bytes;
     t->host = malloc(bytes + 2 * EDGE);
     if (!t->host)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a copy of %zu bytes", bytes);
-    const tandem_status status = tandem_cuda_backend.alloc(device, &card, bytes + 2 * EDGE, 0, error);
-    t->card = card;
+    const tandem_status status = tandem_cuda_backend.alloc(device, &gpu, bytes + 2 * EDGE, 0, error);
+    t->gpu = gpu;
     return status;
 }
 
-static void close_twin(twin *t, void *device)
+static void close_mirror_array(mirror_array *t, void *device)
 {
-    if (t->card) tandem_cuda_backend.free(device, t->card, 0);
+    if (t->gpu) tandem_cuda_backend.free(device, t->gpu, 0);
     free(t->host);
 }
 
-static void *place(const twin *t) { return t->card + EDGE; }
+static void *mirror_data(const mirror_array *t) { return t->gpu + EDGE; }
 
-static tandem_status send(const twin *t, void *device, const void *data, tandem_error *error)
+static tandem_status copy_to_gpu(const mirror_array *t, void *device, const void *data, tandem_error *error)
 {
     memset(t->host, EDGE_BYTE, t->bytes + 2 * EDGE);
     if (t->bytes) memcpy(t->host + EDGE, data, t->bytes);
-    return tandem_cuda_backend.copy(device, t->card, t->host, t->bytes + 2 * EDGE, error);
+    return tandem_cuda_backend.copy(device, t->gpu, t->host, t->bytes + 2 * EDGE, error);
 }
 
-static tandem_status fetch(const twin *t, void *device, void *data, tandem_error *error)
+static tandem_status copy_from_gpu(const mirror_array *t, void *device, void *data, tandem_error *error)
 {
     const tandem_status status =
-        tandem_cuda_backend.copy(device, t->host, t->card, t->bytes + 2 * EDGE, error);
+        tandem_cuda_backend.copy(device, t->host, t->gpu, t->bytes + 2 * EDGE, error);
     if (status != TANDEM_OK) return status;
     for (size_t i = 0; i < EDGE; i++)
         if (t->host[i] != EDGE_BYTE || t->host[EDGE + t->bytes + i] != EDGE_BYTE)
@@ -63,21 +63,21 @@ static tandem_status fetch(const twin *t, void *device, void *data, tandem_error
     return TANDEM_OK;
 }
 
-static void release(tandem_kernel *kernel)
+static void mirror_release(tandem_kernel *kernel)
 {
     if (!kernel) return;
-    for (int k = 0; k < kernel->n_in; k++) close_twin(&kernel->in[k], kernel->device);
-    for (int k = 0; k < kernel->n_out; k++) close_twin(&kernel->out[k], kernel->device);
-    close_twin(&kernel->workspace, kernel->device);
-    close_twin(&kernel->scales, kernel->device);
+    for (int k = 0; k < kernel->n_in; k++) close_mirror_array(&kernel->in[k], kernel->device);
+    for (int k = 0; k < kernel->n_out; k++) close_mirror_array(&kernel->out[k], kernel->device);
+    close_mirror_array(&kernel->workspace, kernel->device);
+    close_mirror_array(&kernel->scales, kernel->device);
     tandem_cuda_backend.release(kernel->real);
     free(kernel);
 }
 
 enum { SCALES = TANDEM_TASK_READS + TANDEM_TASK_WRITES };
 
-static tandem_status prepare(void *device, const tandem_step *step, int task, tandem_kernel **out,
-                             uint64_t *workspace_bytes, tandem_error *error)
+static tandem_status mirror_prepare(void *device, const tandem_step *step, int task, tandem_kernel **out,
+                                    uint64_t *workspace_bytes, tandem_error *error)
 {
     tandem_kernel *kernel = calloc(1, sizeof *kernel);
     task_operands operands;
@@ -88,14 +88,15 @@ static tandem_status prepare(void *device, const tandem_step *step, int task, ta
     tandem_status status =
         tandem_cuda_backend.prepare(device, step, task, &kernel->real, workspace_bytes, error);
     for (int k = 0; k < operands.n_in && status == TANDEM_OK; k++)
-        status = open_twin(&kernel->in[k], device, operands.in[k].bytes, error);
+        status = open_mirror_array(&kernel->in[k], device, operands.in[k].bytes, error);
     for (int k = 0; k < operands.n_out && status == TANDEM_OK; k++)
-        status = open_twin(&kernel->out[k], device, operands.out[k].bytes, error);
-    if (status == TANDEM_OK) status = open_twin(&kernel->workspace, device, *workspace_bytes, error);
-    if (status == TANDEM_OK) status = open_twin(&kernel->scales, device, SCALES * sizeof(float), error);
+        status = open_mirror_array(&kernel->out[k], device, operands.out[k].bytes, error);
+    if (status == TANDEM_OK) status = open_mirror_array(&kernel->workspace, device, *workspace_bytes, error);
+    if (status == TANDEM_OK)
+        status = open_mirror_array(&kernel->scales, device, SCALES * sizeof(float), error);
     operands_close(&operands);
     if (status != TANDEM_OK) {
-        release(kernel);
+        mirror_release(kernel);
         return status;
     }
     *out = kernel;
@@ -103,58 +104,60 @@ static tandem_status prepare(void *device, const tandem_step *step, int task, ta
 }
 
 /* The call with everything in it on the card. */
-static tandem_status send_all(tandem_kernel_call *there, const tandem_kernel *kernel,
-                              const tandem_kernel_call *here, tandem_error *error)
+static tandem_status copy_call_to_gpu(tandem_kernel_call *there, const tandem_kernel *kernel,
+                                      const tandem_kernel_call *here, tandem_error *error)
 {
     float scales[SCALES] = {0};
     *there = *here;
-    there->workspace = place(&kernel->workspace);
-    tandem_status status = send(&kernel->workspace, kernel->device, here->workspace, error);
+    there->workspace = mirror_data(&kernel->workspace);
+    tandem_status status = copy_to_gpu(&kernel->workspace, kernel->device, here->workspace, error);
     for (int k = 0; k < kernel->n_in && status == TANDEM_OK; k++) {
-        there->in[k] = place(&kernel->in[k]);
-        status = send(&kernel->in[k], kernel->device, here->in[k], error);
+        there->in[k] = mirror_data(&kernel->in[k]);
+        status = copy_to_gpu(&kernel->in[k], kernel->device, here->in[k], error);
         if (!here->in_scale[k]) continue;
         scales[k] = *here->in_scale[k];
-        there->in_scale[k] = (float *)place(&kernel->scales) + k;
+        there->in_scale[k] = (float *)mirror_data(&kernel->scales) + k;
     }
     for (int k = 0; k < kernel->n_out && status == TANDEM_OK; k++) {
-        there->out[k] = place(&kernel->out[k]);
-        status = send(&kernel->out[k], kernel->device, here->out[k], error);
+        there->out[k] = mirror_data(&kernel->out[k]);
+        status = copy_to_gpu(&kernel->out[k], kernel->device, here->out[k], error);
         if (!here->out_scale[k]) continue;
-        there->out_scale[k] = (float *)place(&kernel->scales) + TANDEM_TASK_READS + k;
+        there->out_scale[k] = (float *)mirror_data(&kernel->scales) + TANDEM_TASK_READS + k;
     }
-    return status == TANDEM_OK ? send(&kernel->scales, kernel->device, scales, error) : status;
+    return status == TANDEM_OK ? copy_to_gpu(&kernel->scales, kernel->device, scales, error) : status;
 }
 
-static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status mirror_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                tandem_error *error)
 {
     tandem_kernel_call there;
     float scales[SCALES];
     int is_finite = 0;
-    tandem_status status = send_all(&there, kernel, call, error);
+    tandem_status status = copy_call_to_gpu(&there, kernel, call, error);
     if (status == TANDEM_OK) status = tandem_cuda_backend.run(kernel->real, &there, error);
     if (status == TANDEM_OK) status = tandem_cuda_backend.device_sync(kernel->device, &is_finite, error);
-    if (status == TANDEM_OK) status = fetch(&kernel->scales, kernel->device, scales, error);
-    if (status == TANDEM_OK) status = fetch(&kernel->workspace, kernel->device, call->workspace, error);
+    if (status == TANDEM_OK) status = copy_from_gpu(&kernel->scales, kernel->device, scales, error);
+    if (status == TANDEM_OK)
+        status = copy_from_gpu(&kernel->workspace, kernel->device, call->workspace, error);
     for (int k = 0; k < kernel->n_in && status == TANDEM_OK; k++) /* which it has no business to change */
-        status = fetch(&kernel->in[k], kernel->device, (void *)(uintptr_t)call->in[k], error);
+        status = copy_from_gpu(&kernel->in[k], kernel->device, (void *)(uintptr_t)call->in[k], error);
     for (int k = 0; k < kernel->n_out && status == TANDEM_OK; k++) {
-        status = fetch(&kernel->out[k], kernel->device, call->out[k], error);
+        status = copy_from_gpu(&kernel->out[k], kernel->device, call->out[k], error);
         if (call->out_scale[k]) *call->out_scale[k] = scales[TANDEM_TASK_READS + k];
     }
     return status;
 }
 
-static tandem_status open_device(void **device, const char *name, tandem_error *error)
+static tandem_status mirror_open_device(void **device, const char *name, tandem_error *error)
 {
     return tandem_cuda_backend.open(device, name, error);
 }
 
-static void close_device(void *device) { tandem_cuda_backend.close(device); }
+static void mirror_close_device(void *device) { tandem_cuda_backend.close(device); }
 
 const tandem_device_backend mirror_backend = {.prefix = "cuda",
-                                              .open = open_device,
-                                              .close = close_device,
-                                              .prepare = prepare,
-                                              .release = release,
-                                              .run = run};
+                                              .open = mirror_open_device,
+                                              .close = mirror_close_device,
+                                              .prepare = mirror_prepare,
+                                              .release = mirror_release,
+                                              .run = mirror_run};

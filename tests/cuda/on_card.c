@@ -1,14 +1,14 @@
-/* on_card.c: card.h with a card. */
+/* on_card.c: gpu.h with a card. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "backend/cuda/operator.h"
-#include "tests/cuda/card.h"
+#include "tests/cuda/gpu.h"
 
-const int card_is_real = 1;
+const int gpu_is_real = 1;
 
-int card_skips(void)
+int skip_without_gpu(void)
 {
     tandem_error error = {0};
     void *device = NULL;
@@ -20,7 +20,7 @@ int card_skips(void)
 
 /* Page-locked: the card reaches it under the same address ("Unified Virtual Address Space" in the CUDA C++
  * Programming Guide), and nobody reads it while the card writes. */
-void *card_take_shared(size_t bytes)
+void *gpu_alloc_shared(size_t bytes)
 {
     void *memory = NULL;
     if (cudaMallocHost(&memory, bytes) != cudaSuccess) return NULL;
@@ -28,6 +28,6 @@ void *card_take_shared(size_t bytes)
     return memory;
 }
 
-void card_give_shared(void *memory) { (void)cudaFreeHost(memory); }
+void gpu_free_shared(void *memory) { (void)cudaFreeHost(memory); }
 
-int card_open_things(void) { return 0; }
+int gpu_open_handles(void) { return 0; }

@@ -51,9 +51,9 @@ static inline uint32_t max(uint32_t a, uint32_t b) { return a > b ? a : b; }
 static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
 extern "C" void stand_in_enter(void), stand_in_leave(void); /* tests/cuda/stand_in.h */
-extern "C" int stand_in_fate(void);
-extern "C" int stand_in_give(struct CUstream_st *stream, void (*run)(void *what), void (*drop)(void *what),
-                             void *what);
+extern "C" int stand_in_next_error(void);
+extern "C" int stand_in_submit(struct CUstream_st *stream, void (*run_grid)(void *what),
+                               void (*drop)(void *what), void *what);
 
 typedef int cudaError_t;
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInvalidConfiguration = 9 };
@@ -61,52 +61,52 @@ enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInvalidConfiguration
 namespace simt
 {
 
-enum { STACK = 64 << 10, WARP_SIZE = 32, MOST_THREADS = 1024 };
-enum state { READY, AT_BARRIER, AT_SHUFFLE, DONE };
+enum { STACK = 64 << 10, WARP_SIZE = 32, MAX_THREADS = 1024 };
+enum fiber_state { READY, AT_BARRIER, AT_SHUFFLE, DONE };
 
 struct fiber {
     void *top = nullptr; /* of its stack, while another runs */
     std::vector<unsigned char> stack;
-    state at = DONE;
+    fiber_state at = DONE;
     dim3 index;
-    uint64_t given = 0; /* to a shuffle */
+    uint64_t shuffled = 0; /* to a shuffle */
 };
 
-inline fiber fibers[MOST_THREADS];
+inline fiber fibers[MAX_THREADS];
 inline void *scheduler_top;
 inline int current, n_thread;
 inline dim3 block_index, grid_size, block_size;
 inline const std::function<void()> *body;
-inline uint64_t order = 0; /* which order threads are resumed in; any number */
+inline uint64_t resume_order = 0; /* which order threads are resumed in; any number */
 
 /* Leaves this stack, whose top goes to *from, for another one that was left so: x86-64 of System V keeps
  * these six registers. swapcontext would ask the kernel for signal masks each time, and sanitizers look into
  * longjmp. */
-__attribute__((naked, noinline)) inline void leave(void ** /* from */, void * /* to */)
+__attribute__((naked, noinline)) inline void switch_stack(void ** /* from */, void * /* to */)
 {
     __asm__("push %rbx; push %rbp; push %r12; push %r13; push %r14; push %r15; mov %rsp, (%rdi);"
             "mov %rsi, %rsp; pop %r15; pop %r14; pop %r13; pop %r12; pop %rbp; pop %rbx; ret");
 }
 
-inline void yield(state at)
+inline void yield_fiber(fiber_state at)
 {
     fibers[current].at = at;
-    leave(&fibers[current].top, scheduler_top);
+    switch_stack(&fibers[current].top, scheduler_top);
 }
 
-inline void enter(void)
+inline void fiber_main(void)
 {
     for (;;) {
         (*body)();
-        yield(DONE); /* until the next block */
+        yield_fiber(DONE); /* until the next block */
     }
 }
 
 /* From one to the next that is resumed: a permutation, since n and the step have no common divisor. */
-inline int step_of_order(void)
+inline int resume_step(void)
 {
     static const int steps[] = {1, 7, 11, 13, 31, 61, 127, 251};
-    const int step = steps[order % 8];
+    const int step = steps[resume_order % 8];
     return n_thread % step || n_thread < step ? step % n_thread : 1 % n_thread;
 }
 
@@ -114,11 +114,11 @@ inline void make_stack(fiber *f)
 {
     f->stack.resize(STACK);
     void **const top = (void **)(((uintptr_t)f->stack.data() + STACK) & ~(uintptr_t)15) - 2;
-    *top = (void *)enter; /* where the first `leave` to it returns to */
+    *top = (void *)fiber_main; /* where the first `leave` to it returns to */
     f->top = top - 6;
 }
 
-inline void fail(const char *what)
+inline void simt_fail(const char *what)
 {
     std::fprintf(stderr, "simt: %s\n", what);
     std::abort();
@@ -148,7 +148,7 @@ inline bool release_barrier(void)
     return true;
 }
 
-inline bool all_done(void)
+inline bool all_fibers_done(void)
 {
     for (int t = 0; t < n_thread; t++)
         if (fibers[t].at != DONE) return false;
@@ -162,7 +162,7 @@ inline bool resume_all(int first, int step)
     for (int k = 0, t = first; k < n_thread; k++) {
         if (fibers[t].at == READY) {
             current = t;
-            leave(&scheduler_top, fibers[t].top);
+            switch_stack(&scheduler_top, fibers[t].top);
             ran = true;
         }
         t += step;
@@ -173,13 +173,13 @@ inline bool resume_all(int first, int step)
 
 inline void run_block(void)
 {
-    const int first = (int)(order / 8 % (uint64_t)n_thread), step = step_of_order();
+    const int first = (int)(resume_order / 8 % (uint64_t)n_thread), step = resume_step();
     for (int t = 0; t < n_thread; t++) fibers[t].at = READY;
     for (;;) {
         const bool ran = resume_all(first, step);
-        if (all_done()) return;
+        if (all_fibers_done()) return;
         if (!release_shuffles() && !release_barrier() && !ran)
-            fail("threads of a block wait for one another");
+            simt_fail("threads of a block wait for one another");
     }
 }
 
@@ -194,11 +194,11 @@ inline void begin_threads(void)
 }
 
 /* Now, or when the graph runs that the stream is captured for. */
-inline int give(struct CUstream_st *stream, const std::function<void()> &work)
+inline int submit_work(struct CUstream_st *stream, const std::function<void()> &work)
 {
-    const int lost = stand_in_fate();
+    const int lost = stand_in_next_error();
     if (lost) return lost;
-    return stand_in_give(
+    return stand_in_submit(
         stream,
         [](void *what) {
             stand_in_enter();
@@ -208,15 +208,15 @@ inline int give(struct CUstream_st *stream, const std::function<void()> &work)
         [](void *what) { delete (std::function<void()> *)what; }, new std::function<void()>(work));
 }
 
-inline void run(dim3 grid, dim3 threads, const std::function<void()> &kernel)
+inline void run_grid(dim3 grid, dim3 threads, const std::function<void()> &kernel)
 {
     n_thread = (int)(threads.x * threads.y * threads.z);
-    if (grid.y != 1 || grid.z != 1) fail("a grid of more than one dimension: the others end at 65535");
+    if (grid.y != 1 || grid.z != 1) simt_fail("a grid of more than one dimension: the others end at 65535");
     grid_size = grid;
     block_size = threads;
     body = &kernel;
     begin_threads();
-    order++; /* each launch in another one than the last */
+    resume_order++; /* each launch in another one than the last */
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
@@ -228,11 +228,11 @@ inline void run(dim3 grid, dim3 threads, const std::function<void()> &kernel)
 
 /* With its arguments as they are now. */
 template <typename Kernel, typename... Argument>
-int launch(dim3 grid, dim3 threads, struct CUstream_st *stream, Kernel kernel, Argument... argument)
+int launch_kernel(dim3 grid, dim3 threads, struct CUstream_st *stream, Kernel kernel, Argument... argument)
 {
     const unsigned n = threads.x * threads.y * threads.z;
-    if (grid.x < 1 || grid.x > INT32_MAX || n < 1 || n > MOST_THREADS) return cudaErrorInvalidConfiguration;
-    return give(stream, [=]() { run(grid, threads, [=]() { kernel(argument...); }); });
+    if (grid.x < 1 || grid.x > INT32_MAX || n < 1 || n > MAX_THREADS) return cudaErrorInvalidConfiguration;
+    return submit_work(stream, [=]() { run_grid(grid, threads, [=]() { kernel(argument...); }); });
 }
 
 } // namespace simt
@@ -242,20 +242,20 @@ int launch(dim3 grid, dim3 threads, struct CUstream_st *stream, Kernel kernel, A
 #define blockDim (simt::block_size)
 #define gridDim (simt::grid_size)
 #define LAUNCH(kernel, grid, threads, stream, ...)                                                           \
-    simt::launch(                                                                                            \
+    simt::launch_kernel(                                                                                     \
         dim3(grid), dim3(threads), stream, [](auto... argument) { kernel(argument...); }, __VA_ARGS__)
 
-static inline void __syncthreads(void) { simt::yield(simt::AT_BARRIER); }
+static inline void __syncthreads(void) { simt::yield_fiber(simt::AT_BARRIER); }
 
 template <typename T> static inline T __shfl_xor_sync(uint32_t, T value, int distance)
 {
     static_assert(sizeof(T) <= sizeof(uint64_t), "a shuffle of at most 8 bytes");
     const int self = simt::current, other = self ^ distance;
-    std::memcpy(&simt::fibers[self].given, &value, sizeof value);
-    simt::yield(simt::AT_SHUFFLE);
+    std::memcpy(&simt::fibers[self].shuffled, &value, sizeof value);
+    simt::yield_fiber(simt::AT_SHUFFLE);
     T result;
-    std::memcpy(&result, &simt::fibers[other].given, sizeof result);
-    simt::yield(simt::AT_SHUFFLE); /* so that nobody gives anew before all have taken */
+    std::memcpy(&result, &simt::fibers[other].shuffled, sizeof result);
+    simt::yield_fiber(simt::AT_SHUFFLE); /* so that nobody gives anew before all have taken */
     return result;
 }
 
@@ -283,7 +283,7 @@ static inline const char *cudaGetErrorString(cudaError_t failed)
 
 static inline cudaError_t cudaMemsetAsync(void *at, int value, size_t n, struct CUstream_st *stream)
 {
-    return simt::give(stream, [=]() { std::memset(at, value, n); });
+    return simt::submit_work(stream, [=]() { std::memset(at, value, n); });
 }
 
 #endif

@@ -15,36 +15,37 @@ extern "C" {
 #define stand_in_vendor tandem_cuda_vendor /* so that the backend's own `open` finds it, too */
 
 /* The card that it describes; tests change it. */
-extern cuda_card stand_in_card;
-extern int stand_in_n_card;
-extern int stand_in_clock_stands; /* 1: on the card a nanosecond passes from one event to the next */
-extern int stand_in_clocks[2];    /* of compute, of memory; in MHz */
+extern cuda_gpu stand_in_gpu;
+extern int stand_in_n_gpu;
+extern int stand_in_clock_is_fixed; /* 1: on the card a nanosecond passes from one event to the next */
+extern int stand_in_clocks[2];      /* of compute, of memory; in MHz */
 /* The call or launch after that many more fails as a lost card would, and all behind it; −1: none does. */
-extern int stand_in_fails_after;
-extern int stand_in_fails_once;      /* 1: but that one alone, as a launch that is refused */
-int stand_in_fate(void);             /* of the call that now comes: 0, or its error */
+extern int stand_in_calls_to_failure;
+extern int stand_in_fail_once;       /* 1: but that one alone, as a launch that is refused */
+int stand_in_next_error(void);       /* of the call that now comes: 0, or its error */
 extern int64_t stand_in_memory_left; /* bytes that can still be taken */
 /* Of the four ways in which it does a piece of work the first is its guess, the third is fastest, then the
  * second. */
-extern int stand_in_candidates;      /* how many it names; 0: it knows no way */
-extern int stand_in_refused;         /* how many of these do not pass its own check */
-extern int stand_in_breaks;          /* whether the third fails when it is run */
-extern int stand_in_runs;            /* of work, so far */
-extern int64_t stand_in_most_locked; /* bytes that a `lock` may have */
+extern int stand_in_candidates;     /* how many it names; 0: it knows no way */
+extern int stand_in_n_refused;      /* how many of these do not pass its own check */
+extern int stand_in_fail_third;     /* whether the third fails when it is run */
+extern int stand_in_runs;           /* of work, so far */
+extern int64_t stand_in_max_locked; /* bytes that a `lock` may have */
 /* the card that can lock none, −1: all can; so it is with STAND_IN_REFUSES_LOCK in the environment */
-extern int stand_in_refuses_lock;
+extern int stand_in_lock_refused_on;
 /* 1: what is taken from now on is the card's alone: a host that touches it dies by SIGSEGV */
-extern int stand_in_is_apart;
+extern int stand_in_has_device_memory;
 extern int stand_in_graph_runs, stand_in_graph_nodes; /* so far: runs; nodes of the graphs that were made */
-extern int stand_in_marks_are_early; /* 1: events in graphs count as reached before the graph comes there */
+/* 1: events in graphs count as reached before the graph comes there */
+extern int stand_in_early_graph_events;
 /* 1: work of a library cannot be captured; so it is with STAND_IN_REFUSES_CAPTURE in the environment */
-extern int stand_in_refuses_capture;
-int stand_in_most_host_bytes(void); /* page-locked at once, so far */
-int stand_in_open_things(void);     /* what was opened or taken and not given back */
+extern int stand_in_refuse_capture;
+int stand_in_max_host_bytes(void); /* page-locked at once, so far */
+int stand_in_open_handles(void);   /* what was opened or taken and not given back */
 
 /* What a stream is to do: done now, behind what it was given before, or a node of a graph. run(what), then
  * drop(what), which may be NULL; for the first stream. 0, or why it cannot be captured. */
-int stand_in_give(tandem_cuda_stream stream, void (*run)(void *what), void (*drop)(void *what), void *what);
+int stand_in_submit(tandem_cuda_stream stream, void (*run)(void *what), void (*drop)(void *what), void *what);
 
 /* Around whatever the card does (simt.h, and here). */
 void stand_in_enter(void);

@@ -6,16 +6,16 @@
 
 enum { ILLEGAL_STATE = 401 };
 
-typedef struct node {
+typedef struct graph_node {
     void (*run)(void *what), (*drop)(void *what);
     void *what;
-    int behind[2]; /* nodes before it; −1: none */
+    int after[2]; /* nodes before it; −1: none */
     tandem_cuda_event recorded;
     int is_done;
-} node;
+} graph_node;
 
 struct CUgraphExec_st {
-    node *node;
+    graph_node *node;
     int n;
     tandem_cuda_stream on; /* where it runs; NULL = nowhere */
 };
@@ -32,9 +32,9 @@ int stand_in_graph_runs, stand_in_graph_nodes;
 
 /* --- Capture -------------------------------------------------------------------------------------------- */
 
-int graph_is_captured(const graph_place *place)
+int graph_is_captured(const capture_position *position)
 {
-    return capture.is_under_way && place->capture == capture.number;
+    return capture.is_under_way && position->capture == capture.number;
 }
 
 int graph_invalidate(int error)
@@ -43,7 +43,7 @@ int graph_invalidate(int error)
     return error;
 }
 
-int graph_forbids(void)
+int graph_forbidden_call(void)
 {
     if (!capture.is_under_way || !pthread_equal(capture.thread, pthread_self())) return 0;
     return graph_invalidate(CAPTURE_UNSUPPORTED);
@@ -58,46 +58,47 @@ int graph_begin(tandem_cuda_stream stream)
     capture.origin = stream;
     capture.graph = calloc(1, sizeof *capture.graph);
     if (!capture.graph) abort();
-    stream->place = (graph_place){capture.number, -1};
+    stream->position = (capture_position){capture.number, -1};
     return 0;
 }
 
-static int put(void (*run)(void *what), void (*drop)(void *what), void *what, tandem_cuda_event recorded,
-               int before, int also)
+static int append_node(void (*run)(void *what), void (*drop)(void *what), void *what,
+                       tandem_cuda_event recorded, int first, int second)
 {
     struct CUgraphExec_st *graph = capture.graph;
     graph->node = realloc(graph->node, (size_t)(graph->n + 1) * sizeof *graph->node);
     if (!graph->node) abort();
-    graph->node[graph->n] = (node){run, drop, what, {before, also}, recorded, 0};
+    graph->node[graph->n] = (graph_node){run, drop, what, {first, second}, recorded, 0};
     return graph->n++;
 }
 
-int graph_put(tandem_cuda_stream stream, void (*run)(void *what), void (*drop)(void *what), void *what,
-              tandem_cuda_event recorded)
+int graph_append(tandem_cuda_stream stream, void (*run)(void *what), void (*drop)(void *what), void *what,
+                 tandem_cuda_event recorded)
 {
     if (!capture.is_valid) {
         if (drop) drop(what);
         return CAPTURE_INVALIDATED;
     }
-    stream->place.node = put(run, drop, what, recorded, stream->place.node, -1);
+    stream->position.node = append_node(run, drop, what, recorded, stream->position.node, -1);
     return 0;
 }
 
 int graph_join(tandem_cuda_stream stream, const struct CUevent_st *event)
 {
-    const int is_ours = graph_is_captured(&stream->place), is_its = graph_is_captured(&event->place);
+    const int is_ours = graph_is_captured(&stream->position), is_its = graph_is_captured(&event->position);
     if (!is_ours && !is_its) return CAPTURED_EVENT; /* of a capture that is over */
     if (!capture.is_valid) return CAPTURE_INVALIDATED;
     if (!is_its) return graph_invalidate(CAPTURE_ISOLATION);
     if (!is_ours)
-        stream->place = event->place;
+        stream->position = event->position;
     else
-        stream->place.node = put(NULL, NULL, NULL, NULL, stream->place.node, event->place.node);
+        stream->position.node =
+            append_node(NULL, NULL, NULL, NULL, stream->position.node, event->position.node);
     return 0;
 }
 
 /* Whether all of it comes before the origin's last node. */
-static int is_joined(const struct CUgraphExec_st *graph, int last)
+static int is_capture_joined(const struct CUgraphExec_st *graph, int last)
 {
     char *is_before = calloc((size_t)graph->n + 1, 1);
     int n = 0;
@@ -107,7 +108,7 @@ static int is_joined(const struct CUgraphExec_st *graph, int last)
         if (!is_before[k]) continue;
         n++;
         for (int d = 0; d < 2; d++)
-            if (graph->node[k].behind[d] >= 0) is_before[graph->node[k].behind[d]] = 1;
+            if (graph->node[k].after[d] >= 0) is_before[graph->node[k].after[d]] = 1;
     }
     free(is_before);
     return n == graph->n;
@@ -118,9 +119,9 @@ int graph_end(tandem_cuda_graph *graph, tandem_cuda_stream stream)
     if (!capture.is_under_way || capture.origin != stream || !pthread_equal(capture.thread, pthread_self()))
         return CAPTURE_UNMATCHED;
     capture.is_under_way = 0;
-    const int failed = !capture.is_valid                               ? CAPTURE_INVALIDATED
-                       : !is_joined(capture.graph, stream->place.node) ? CAPTURE_UNJOINED
-                                                                       : 0;
+    const int failed = !capture.is_valid                                          ? CAPTURE_INVALIDATED
+                       : !is_capture_joined(capture.graph, stream->position.node) ? CAPTURE_UNJOINED
+                                                                                  : 0;
     if (failed)
         graph_drop(capture.graph);
     else
@@ -140,26 +141,26 @@ void graph_drop(tandem_cuda_graph graph)
 /* --- Runs ----------------------------------------------------------------------------------------------- */
 
 /* A card that is lost in a graph stays lost, and does no more of it. */
-static void do_one(node *one)
+static void run_node(graph_node *one)
 {
-    if (one->run && stand_in_fate()) {
-        stand_in_fails_once = 0;
-        stand_in_fails_after = 0;
-    } else if (one->run && stand_in_fails_after != 0) {
+    if (one->run && stand_in_next_error()) {
+        stand_in_fail_once = 0;
+        stand_in_calls_to_failure = 0;
+    } else if (one->run && stand_in_calls_to_failure != 0) {
         one->run(one->what);
     }
     if (one->recorded) one->recorded->within = NULL;
     one->is_done = 1;
 }
 
-static int is_ready(const struct CUgraphExec_st *graph, const node *one)
+static int is_ready(const struct CUgraphExec_st *graph, const graph_node *one)
 {
-    return !one->is_done && (one->behind[0] < 0 || graph->node[one->behind[0]].is_done) &&
-           (one->behind[1] < 0 || graph->node[one->behind[1]].is_done);
+    return !one->is_done && (one->after[0] < 0 || graph->node[one->after[0]].is_done) &&
+           (one->after[1] < 0 || graph->node[one->after[1]].is_done);
 }
 
 /* One of the nodes that can be done; which, changes with the run. Returns whether there was one. */
-static int do_any(struct CUgraphExec_st *graph, unsigned draw)
+static int run_ready_node(struct CUgraphExec_st *graph, unsigned draw)
 {
     int n = 0, chosen = -1;
     for (int k = 0; k < graph->n; k++) n += is_ready(graph, &graph->node[k]);
@@ -167,7 +168,7 @@ static int do_any(struct CUgraphExec_st *graph, unsigned draw)
     int left = (int)(draw % (unsigned)n);
     for (int k = 0; chosen < 0; k++)
         if (is_ready(graph, &graph->node[k]) && left-- == 0) chosen = k;
-    do_one(&graph->node[chosen]);
+    run_node(&graph->node[chosen]);
     return 1;
 }
 
@@ -175,25 +176,25 @@ void graph_finish(tandem_cuda_stream stream)
 {
     struct CUgraphExec_st *graph = stream->runs;
     if (!graph) return;
-    for (unsigned k = 0; do_any(graph, (unsigned)stand_in_graph_runs * 7 + k * 5); k++) continue;
+    for (unsigned k = 0; run_ready_node(graph, (unsigned)stand_in_graph_runs * 7 + k * 5); k++) continue;
     graph->on = NULL;
     stream->runs = NULL;
 }
 
-void graph_come_to(tandem_cuda_graph graph, int last)
+void graph_run_until(tandem_cuda_graph graph, int last)
 {
     char *is_needed = calloc((size_t)graph->n, 1);
     if (!is_needed) abort();
     is_needed[last] = 1;
     for (int k = last; k >= 0; k--)
         for (int d = 0; d < 2 && is_needed[k]; d++)
-            if (graph->node[k].behind[d] >= 0) is_needed[graph->node[k].behind[d]] = 1;
+            if (graph->node[k].after[d] >= 0) is_needed[graph->node[k].after[d]] = 1;
     for (int k = 0; k <= last; k++)
-        if (is_needed[k] && !graph->node[k].is_done) do_one(&graph->node[k]);
+        if (is_needed[k] && !graph->node[k].is_done) run_node(&graph->node[k]);
     free(is_needed);
 }
 
-void graph_end_runs(tandem_cuda_graph graph)
+void graph_finish_runs(tandem_cuda_graph graph)
 {
     if (graph->on) graph_finish(graph->on);
 }
@@ -201,7 +202,7 @@ void graph_end_runs(tandem_cuda_graph graph)
 void graph_start(tandem_cuda_graph graph, tandem_cuda_stream stream)
 {
     graph_finish(stream);
-    graph_end_runs(graph);
+    graph_finish_runs(graph);
     stream->runs = graph;
     graph->on = stream;
     for (int k = 0; k < graph->n; k++) {
@@ -211,7 +212,7 @@ void graph_start(tandem_cuda_graph graph, tandem_cuda_stream stream)
         event->within = graph;
         event->node = k;
         event->on = NULL;
-        event->place = (graph_place){0, -1};
+        event->position = (capture_position){0, -1};
     }
     if (stand_in_graph_runs++ % 2 == 0) graph_finish(stream);
 }

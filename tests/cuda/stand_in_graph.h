@@ -23,46 +23,46 @@ enum {
 };
 
 /* Where in a capture a stream or an event stands. */
-typedef struct graph_place {
+typedef struct capture_position {
     int capture; /* its number; 0: of none */
     int node;    /* behind this one; −1: at the begin */
-} graph_place;
+} capture_position;
 
 typedef struct queued queued;
 struct CUstream_st {
     int is_first;
     queued *first, **end;
-    graph_place place;
+    capture_position position;
     tandem_cuda_graph runs; /* has not been done as a whole; NULL = none */
 };
 
 struct CUevent_st {
     int64_t at_ns;
-    tandem_cuda_stream on;    /* that has still to come to it; NULL = none */
-    graph_place place;        /* where it was last recorded in a capture */
-    tandem_cuda_graph within; /* that has still to come to it, at `node`; NULL = none */
+    tandem_cuda_stream on;     /* that has still to come to it; NULL = none */
+    capture_position position; /* where it was last recorded in a capture */
+    tandem_cuda_graph within;  /* that has still to come to it, at `node`; NULL = none */
     int node;
 };
 
 /* All of these are called by who holds the stand-in's lock. */
-int graph_is_captured(const graph_place *place);
+int graph_is_captured(const capture_position *position);
 int graph_begin(tandem_cuda_stream stream);
 int graph_end(tandem_cuda_graph *graph, tandem_cuda_stream stream);
 void graph_drop(tandem_cuda_graph graph);
 /* A node behind what the captured stream was given; recorded: an event outside, or NULL. `what` is the
  * graph's then, whatever is returned. */
-int graph_put(tandem_cuda_stream stream, void (*run)(void *what), void (*drop)(void *what), void *what,
-              tandem_cuda_event recorded);
+int graph_append(tandem_cuda_stream stream, void (*run)(void *what), void (*drop)(void *what), void *what,
+                 tandem_cuda_event recorded);
 /* The stream waits for an event, where one of the two is captured. */
 int graph_join(tandem_cuda_stream stream, const struct CUevent_st *event);
 /* A call that this thread may not make while it captures. */
-int graph_forbids(void);
+int graph_forbidden_call(void);
 /* Ends the capture's use, and returns `error`. */
 int graph_invalidate(int error);
-void graph_end_runs(tandem_cuda_graph graph);
+void graph_finish_runs(tandem_cuda_graph graph);
 void graph_start(tandem_cuda_graph graph, tandem_cuda_stream stream);
-void graph_finish(tandem_cuda_stream stream);          /* what runs on it */
-void graph_come_to(tandem_cuda_graph graph, int node); /* and to what that needs */
+void graph_finish(tandem_cuda_stream stream);            /* what runs on it */
+void graph_run_until(tandem_cuda_graph graph, int node); /* and to what that needs */
 
 #pragma GCC visibility pop
 #endif

@@ -22,7 +22,7 @@ typedef struct type {
 
 static const type f16 = {5, 10, 1, 0x7BFF, 65520}, e5m2 = {5, 2, 1, 0x7B, 57344}, e4m3 = {4, 3, 0, 0x7E, 448};
 
-static double value_of(const type *t, uint32_t code)
+static double value_of_code(const type *t, uint32_t code)
 {
     const int bias = (1 << (t->exponent - 1)) - 1;
     const uint32_t m = code & ((1u << t->mantissa) - 1), e = code >> t->mantissa & ((1u << t->exponent) - 1);
@@ -33,51 +33,52 @@ static double value_of(const type *t, uint32_t code)
 }
 
 /* By bisection over the codes of magnitudes, which grow with what they stand for. */
-static uint32_t nearest(const type *t, float x)
+static uint32_t nearest_code(const type *t, float x)
 {
     const uint32_t sign = signbit(x) ? 1u << (t->mantissa + t->exponent) : 0;
     const double magnitude = fabs((double)x);
     uint32_t low = 0, high = t->largest;
     while (high - low > 1) {
         const uint32_t middle = (low + high) / 2;
-        if (value_of(t, middle) <= magnitude)
+        if (value_of_code(t, middle) <= magnitude)
             low = middle;
         else
             high = middle;
     }
-    const double below = magnitude - value_of(t, low), above = value_of(t, high) - magnitude;
+    const double below = magnitude - value_of_code(t, low), above = value_of_code(t, high) - magnitude;
     return sign | (below < above || (below == above && low % 2 == 0) ? low : high);
 }
 
 static int is_number(uint32_t bits) { return (bits & 0x7FFFFFFFu) <= 0x7F800000u; }
 
-static void expect(const type *t, uint32_t got, float x, uint32_t beyond)
+static void expect_code(const type *t, uint32_t got, float x, uint32_t beyond)
 {
     const uint32_t sign = signbit(x) ? 1u << (t->mantissa + t->exponent) : 0;
-    const uint32_t right = fabs((double)x) >= t->overflow ? sign | beyond : nearest(t, x);
+    const uint32_t right = fabs((double)x) >= t->overflow ? sign | beyond : nearest_code(t, x);
     if (got != right) fail_msg("%a became %x, not %x", (double)x, got, right);
 }
 
-static void check_all(float x)
+static void check_every_type(float x)
 {
-    expect(&f16, tandem_f16_of(x), x, 0x7C00);
-    expect(&e4m3, tandem_e4m3_of(x), x, 0x7E);
-    expect(&e5m2, tandem_e5m2_of(x), x, 0x7B);
+    expect_code(&f16, tandem_f16_of(x), x, 0x7C00);
+    expect_code(&e4m3, tandem_e4m3_of(x), x, 0x7E);
+    expect_code(&e5m2, tandem_e5m2_of(x), x, 0x7B);
 }
 
 static void check_neighbours(double value)
 {
     const float x = (float)value;
-    check_all(x), check_all(-x);
-    check_all(nextafterf(x, INFINITY)), check_all(nextafterf(x, -INFINITY));
-    check_all(-nextafterf(x, INFINITY)), check_all(-nextafterf(x, 0));
+    check_every_type(x), check_every_type(-x);
+    check_every_type(nextafterf(x, INFINITY)), check_every_type(nextafterf(x, -INFINITY));
+    check_every_type(-nextafterf(x, INFINITY)), check_every_type(-nextafterf(x, 0));
 }
 
 /* Each value, the middle between it and the next, and what lies just beside. */
-static void check_edges(const type *t)
+static void check_code_edges(const type *t)
 {
     for (uint32_t code = 0; code <= t->largest; code++) {
-        const double own = value_of(t, code), next = code < t->largest ? value_of(t, code + 1) : t->overflow;
+        const double own = value_of_code(t, code),
+                     next = code < t->largest ? value_of_code(t, code + 1) : t->overflow;
         check_neighbours(own);
         check_neighbours((own + next) / 2);
     }
@@ -86,12 +87,12 @@ static void check_edges(const type *t)
 static void numbers_become_the_nearest(void **state)
 {
     (void)state;
-    check_edges(&f16);
-    check_edges(&e4m3);
-    check_edges(&e5m2);
+    check_code_edges(&f16);
+    check_code_edges(&e4m3);
+    check_code_edges(&e5m2);
     for (uint64_t bits = 0; bits <= 0xFFFFFFFFu; bits += 10007) /* all exponents, both signs */
-        if (is_number((uint32_t)bits)) check_all(tandem_float_of((uint32_t)bits));
-    check_all(INFINITY), check_all(-INFINITY);
+        if (is_number((uint32_t)bits)) check_every_type(tandem_float_of((uint32_t)bits));
+    check_every_type(INFINITY), check_every_type(-INFINITY);
 }
 
 static void no_number_stays_none(void **state)
@@ -106,7 +107,7 @@ static void no_number_stays_none(void **state)
     }
 }
 
-static void same(double got, double right)
+static void assert_same_value(double got, double right)
 {
     if (isnan(right) ? !isnan(got) : got != right || signbit(got) != signbit(right))
         fail_msg("%a, not %a", got, right);
@@ -116,14 +117,14 @@ static void codes_stand_for_what_is_defined(void **state)
 {
     (void)state;
     for (uint32_t code = 0; code < 65536; code++)
-        same((double)tandem_f32_of_f16((uint16_t)code), value_of(&f16, code));
+        assert_same_value((double)tandem_f32_of_f16((uint16_t)code), value_of_code(&f16, code));
     for (uint32_t code = 0; code < 256; code++) {
-        same((double)tandem_f32_of_e4m3((uint8_t)code), value_of(&e4m3, code));
-        same((double)tandem_f32_of_e5m2((uint8_t)code), value_of(&e5m2, code));
+        assert_same_value((double)tandem_f32_of_e4m3((uint8_t)code), value_of_code(&e4m3, code));
+        assert_same_value((double)tandem_f32_of_e5m2((uint8_t)code), value_of_code(&e5m2, code));
     }
-    same((double)tandem_f32_of_e4m3(0x7E), 448);
-    same((double)tandem_f32_of_e5m2(0x7B), 57344);
-    same((double)tandem_f32_of_f16(0x7BFF), 65504);
+    assert_same_value((double)tandem_f32_of_e4m3(0x7E), 448);
+    assert_same_value((double)tandem_f32_of_e5m2(0x7B), 57344);
+    assert_same_value((double)tandem_f32_of_f16(0x7BFF), 65504);
 }
 
 /* A range's inverse may round up: what is largest then stays the type's largest. */
@@ -132,7 +133,8 @@ static void the_range_becomes_the_largest(void **state)
     (void)state;
     for (uint32_t i = 0; i < 100000; i++) {
         const float amax = tandem_float_of(0x20000000u + i * 10007u);
-        const tandem_quantum of4 = tandem_quantum_of(amax, 448), of5 = tandem_quantum_of(amax, 57344);
+        const tandem_quant_scale of4 = tandem_quant_scale_of(amax, 448),
+                                 of5 = tandem_quant_scale_of(amax, 57344);
         assert_int_equal(tandem_e4m3_of(TANDEM_MUL(amax, of4.inverse)), 0x7E);
         assert_int_equal(tandem_e5m2_of(TANDEM_MUL(amax, of5.inverse)), 0x7B);
         assert_true(fabsf(448 * of4.scale - amax) <= amax * 0x1p-22f);

@@ -11,43 +11,43 @@
 
 #include <cmocka.h>
 
-#include "bench/cuda/card.h"
+#include "bench/cuda/gpu_bench.h"
 #include "tests/cuda/stand_in.h"
 
-static const card_sizes small = {.copy_bytes = {1 << 10, 1 << 12, 1 << 14},
-                                 .elements = 16 * 16384,
-                                 .columns = 256,
-                                 .side = 16,
-                                 .tokens = 16,
-                                 .hidden = 16,
-                                 .ffn = 32,
-                                 .samples = 1,
-                                 .launches = 1};
+static const gpu_bench_sizes small = {.copy_bytes = {1 << 10, 1 << 12, 1 << 14},
+                                      .elements = 16 * 16384,
+                                      .columns = 256,
+                                      .side = 16,
+                                      .tokens = 16,
+                                      .hidden = 16,
+                                      .ffn = 32,
+                                      .samples = 1,
+                                      .launches = 1};
 
 static void cells_are_what_they_say(void **state)
 {
     (void)state;
-    char cell[CARD_CELL];
-    assert_string_equal(card_print_ns(cell, 1500), "1.50 us");
-    assert_string_equal(card_print_ns(cell, -1), "-");
-    assert_string_equal(card_print_rate(cell, 3e9, 1000000, "B"), "3.00 TB/s");
-    assert_string_equal(card_print_rate(cell, 3e9, -1, "B"), "-");
-    assert_string_equal(card_print_share(cell, 93, 100), "93%");
-    assert_string_equal(card_print_share(cell, 93, 0), "-");
-    assert_string_equal(card_print_share(cell, -1, 100), "-");
-    assert_string_equal(card_print_multiple(cell, 250, 100), "2.50 x");
-    assert_string_equal(card_print_multiple(cell, -1, 100), "-");
-    assert_string_equal(card_print_multiple(cell, 100, -1), "-");
+    char cell[GPU_CELL];
+    assert_string_equal(gpu_print_ns(cell, 1500), "1.50 us");
+    assert_string_equal(gpu_print_ns(cell, -1), "-");
+    assert_string_equal(gpu_print_rate(cell, 3e9, 1000000, "B"), "3.00 TB/s");
+    assert_string_equal(gpu_print_rate(cell, 3e9, -1, "B"), "-");
+    assert_string_equal(gpu_print_share(cell, 93, 100), "93%");
+    assert_string_equal(gpu_print_share(cell, 93, 0), "-");
+    assert_string_equal(gpu_print_share(cell, -1, 100), "-");
+    assert_string_equal(gpu_print_multiple(cell, 250, 100), "2.50 x");
+    assert_string_equal(gpu_print_multiple(cell, -1, 100), "-");
+    assert_string_equal(gpu_print_multiple(cell, 100, -1), "-");
 }
 
-static char *report_of(card *c, tandem_status expected)
+static char *report_of(gpu_bench *c, tandem_status expected)
 {
     char *text = NULL;
     size_t size = 0;
     tandem_error error = {0};
     c->out = open_memstream(&text, &size);
     assert_non_null(c->out);
-    const tandem_status status = card_report(c, &error);
+    const tandem_status status = gpu_bench_report(c, &error);
     fclose(c->out);
     if (status != expected) print_message("%s\n%s\n", error.text, text);
     assert_int_equal(status, expected);
@@ -74,7 +74,7 @@ static void every_table_is_whole(void **state)
     void *device = NULL;
     tandem_error error = {0};
     assert_int_equal(tandem_cuda_backend.open(&device, "cuda:0", &error), TANDEM_OK);
-    card c = {.device = device, .sizes = small};
+    gpu_bench c = {.device = device, .sizes = small};
     char *text = report_of(&c, TANDEM_OK);
     assert_true(c.copy_bytes_per_s > 0 && c.bf16_flops_per_s > 0);
     static const char *const starts[] = {"copy of 1.00 KiB",         "copy of 16.0 KiB",
@@ -86,10 +86,10 @@ static void every_table_is_whole(void **state)
         assert_non_null(line);
         assert_false(has_dash(line));
     }
-    for (int k = 0; k < n_card_kernel; k++) assert_non_null(line_of(text, card_kernels[k].name));
+    for (int k = 0; k < n_gpu_kernel; k++) assert_non_null(line_of(text, gpu_kernels[k].name));
     free(text);
     tandem_cuda_backend.close(device);
-    assert_int_equal(stand_in_open_things(), 0);
+    assert_int_equal(stand_in_open_handles(), 0);
 }
 
 static void what_fails_leaves_nothing_behind(void **state)
@@ -98,27 +98,27 @@ static void what_fails_leaves_nothing_behind(void **state)
     void *device = NULL;
     tandem_error error = {0};
     assert_int_equal(tandem_cuda_backend.open(&device, "cuda:0", &error), TANDEM_OK);
-    const int before = stand_in_open_things();
-    card c = {.device = device, .sizes = small};
+    const int before = stand_in_open_handles();
+    gpu_bench c = {.device = device, .sizes = small};
     static const int after[] = {0, 3, 30, 100};
     for (size_t k = 0; k < sizeof after / sizeof *after; k++) {
-        stand_in_fails_after = after[k];
+        stand_in_calls_to_failure = after[k];
         tandem_error told = {0};
         char *text = NULL;
         size_t size = 0;
         c.out = open_memstream(&text, &size);
-        const tandem_status status = card_report(&c, &told);
-        stand_in_fails_after = -1;
+        const tandem_status status = gpu_bench_report(&c, &told);
+        stand_in_calls_to_failure = -1;
         fclose(c.out);
         free(text);
         assert_true(status == TANDEM_NO_DEVICE || status == TANDEM_NO_MEMORY);
-        assert_int_equal(stand_in_open_things(), before);
+        assert_int_equal(stand_in_open_handles(), before);
     }
     const int64_t left = stand_in_memory_left;
     stand_in_memory_left = 1 << 20;
     free(report_of(&c, TANDEM_NO_MEMORY));
     stand_in_memory_left = left;
-    assert_int_equal(stand_in_open_things(), before);
+    assert_int_equal(stand_in_open_handles(), before);
     tandem_cuda_backend.close(device);
 }
 

@@ -23,152 +23,155 @@ static const cuda_product_spec spec = {.batch = 2,
                                        .to = CUDA_TYPE_F32};
 
 typedef struct chosen {
-    cuda_choices *choices;
+    cuda_algorithm_cache *algorithm_cache;
     tandem_cuda_stream stream;
     cuda_work *work;
-    cuda_candidate_work candidate;
+    cuda_work_key candidate;
 } chosen;
 
-static chosen opened(const char *versions)
+static chosen open_cache(const char *versions)
 {
     chosen c = {0};
-    assert_int_equal(cuda_choices_open(&c.choices, &stand_in_card, versions, NULL), TANDEM_OK);
+    assert_int_equal(cuda_algorithm_cache_open(&c.algorithm_cache, &stand_in_gpu, versions, NULL), TANDEM_OK);
     assert_int_equal(stand_in_vendor.set_device(0), 0);
     assert_int_equal(stand_in_vendor.stream_open(&c.stream), 0);
     assert_int_equal(stand_in_vendor.product_open(&c.work, NULL, &spec), 0);
-    c.candidate = (cuda_candidate_work){.work = c.work, .a_bytes = 3072, .b_bytes = 2048, .c_bytes = 3072};
+    c.candidate = (cuda_work_key){.work = c.work, .a_bytes = 3072, .b_bytes = 2048, .c_bytes = 3072};
     cuda_product_print(c.candidate.text, &spec);
     return c;
 }
 
-static void closed(chosen *c)
+static void close_cache(chosen *c)
 {
     stand_in_vendor.stream_close(c->stream);
     stand_in_vendor.work_close(c->work);
-    cuda_choices_close(c->choices);
-    assert_int_equal(stand_in_open_things(), 0);
+    cuda_algorithm_cache_close(c->algorithm_cache);
+    assert_int_equal(stand_in_open_handles(), 0);
 }
 
-static cuda_algorithm choice_of(const chosen *c)
+static cuda_algorithm chosen_algorithm(const chosen *c)
 {
     cuda_algorithm algorithm = {{99}, 99};
-    assert_int_equal(cuda_choose(&algorithm, c->choices, &stand_in_vendor, c->stream, &c->candidate), 0);
+    assert_int_equal(
+        cuda_choose_algorithm(&algorithm, c->algorithm_cache, &stand_in_vendor, c->stream, &c->candidate), 0);
     return algorithm;
 }
 
-static void recalled(chosen *c, const char *text, const char *word, int tries)
+static void load_text(chosen *c, const char *text, const char *word, int tries)
 {
     const tandem_algorithm known = {text, word};
-    assert_int_equal(cuda_choices_recall(c->choices, &known, text ? 1 : 0, tries, NULL), TANDEM_OK);
+    assert_int_equal(cuda_algorithm_cache_load(c->algorithm_cache, &known, text ? 1 : 0, tries, NULL),
+                     TANDEM_OK);
 }
 
-static int tried(const chosen *c)
+static int n_tuned(const chosen *c)
 {
     int n = -1;
-    (void)cuda_choices_tried(c->choices, &n);
+    (void)cuda_algorithm_cache_tuned(c->algorithm_cache, &n);
     return n;
 }
 
 static void the_librarys_guess_is_taken_untried(void **state)
 {
     (void)state;
-    chosen c = opened("1.0");
+    chosen c = open_cache("1.0");
     const int before = stand_in_runs;
-    const cuda_algorithm algorithm = choice_of(&c);
+    const cuda_algorithm algorithm = chosen_algorithm(&c);
     assert_int_equal(algorithm.word[0], 0);
     assert_int_equal(algorithm.workspace_bytes, 512);
     assert_int_equal(stand_in_runs, before);
-    assert_int_equal(tried(&c), 0);
-    closed(&c);
+    assert_int_equal(n_tuned(&c), 0);
+    close_cache(&c);
 }
 
 static void the_fastest_is_chosen_and_known_again(void **state)
 {
     (void)state;
-    chosen c = opened("1.0"), later = opened("1.0"), other = opened("1.1");
+    chosen c = open_cache("1.0"), later = open_cache("1.0"), other = open_cache("1.1");
     int n = 0;
-    recalled(&c, NULL, NULL, 1);
-    cuda_algorithm algorithm = choice_of(&c);
+    load_text(&c, NULL, NULL, 1);
+    cuda_algorithm algorithm = chosen_algorithm(&c);
     assert_int_equal(algorithm.word[0], 2);
     assert_int_equal(algorithm.workspace_bytes, 256);
     const int runs = stand_in_runs;
-    algorithm = choice_of(&c);
+    algorithm = chosen_algorithm(&c);
     assert_int_equal(algorithm.word[0], 2);
     assert_int_equal(stand_in_runs, runs);
 
-    const tandem_algorithm *all = cuda_choices_tried(c.choices, &n);
+    const tandem_algorithm *all = cuda_algorithm_cache_tuned(c.algorithm_cache, &n);
     assert_int_equal(n, 1);
     assert_string_equal(all[0].spec, "stand-in 9.0, 1.0 | product batch=2 m=24 n=16 k=32 nt bf16*bf16>f32");
     assert_string_equal(all[0].choice, "2.0.0.0.0.0.0.0");
-    recalled(&later, all[0].spec, all[0].choice, 1);
-    algorithm = choice_of(&later);
+    load_text(&later, all[0].spec, all[0].choice, 1);
+    algorithm = chosen_algorithm(&later);
     assert_int_equal(algorithm.word[0], 2);
     assert_int_equal(algorithm.workspace_bytes, 256);
-    assert_int_equal(tried(&later), 0);
-    recalled(&other, all[0].spec, all[0].choice, 0); /* of another version: the guess */
-    assert_int_equal(choice_of(&other).word[0], 0);
+    assert_int_equal(n_tuned(&later), 0);
+    load_text(&other, all[0].spec, all[0].choice, 0); /* of another version: the guess */
+    assert_int_equal(chosen_algorithm(&other).word[0], 0);
     assert_int_equal(stand_in_runs, runs);
     stand_in_vendor.stream_close(later.stream);
     stand_in_vendor.work_close(later.work);
-    cuda_choices_close(later.choices);
+    cuda_algorithm_cache_close(later.algorithm_cache);
     stand_in_vendor.stream_close(other.stream);
     stand_in_vendor.work_close(other.work);
-    cuda_choices_close(other.choices);
-    closed(&c);
+    cuda_algorithm_cache_close(other.algorithm_cache);
+    close_cache(&c);
 }
 
 static void candidates_that_fail_are_out_of_the_running(void **state)
 {
     (void)state;
-    chosen c = opened("1.0");
-    recalled(&c, NULL, NULL, 1);
-    stand_in_breaks = 1;
-    const cuda_algorithm algorithm = choice_of(&c);
-    stand_in_breaks = 0;
+    chosen c = open_cache("1.0");
+    load_text(&c, NULL, NULL, 1);
+    stand_in_fail_third = 1;
+    const cuda_algorithm algorithm = chosen_algorithm(&c);
+    stand_in_fail_third = 0;
     assert_int_equal(algorithm.word[0], 1);
     assert_int_equal(algorithm.workspace_bytes, 1000);
-    closed(&c);
+    close_cache(&c);
 }
 
 static void a_single_candidate_is_not_tried(void **state)
 {
     (void)state;
-    chosen c = opened("1.0");
-    recalled(&c, NULL, NULL, 1);
+    chosen c = open_cache("1.0");
+    load_text(&c, NULL, NULL, 1);
     stand_in_candidates = 1;
-    assert_int_equal(choice_of(&c).word[0], 0);
+    assert_int_equal(chosen_algorithm(&c).word[0], 0);
     stand_in_candidates = 4;
-    assert_int_equal(tried(&c), 0);
-    closed(&c);
+    assert_int_equal(n_tuned(&c), 0);
+    close_cache(&c);
 }
 
 static void a_candidate_that_its_library_refuses_is_passed_over(void **state)
 {
     (void)state;
-    chosen c = opened("1.0");
+    chosen c = open_cache("1.0");
     cuda_algorithm algorithm = {{99}, 99};
-    stand_in_refused = 2;
-    assert_int_equal(choice_of(&c).word[0], 2);
-    stand_in_refused = 4;
-    const int failed = cuda_choose(&algorithm, c.choices, &stand_in_vendor, c.stream, &c.candidate);
-    stand_in_refused = 0;
+    stand_in_n_refused = 2;
+    assert_int_equal(chosen_algorithm(&c).word[0], 2);
+    stand_in_n_refused = 4;
+    const int failed =
+        cuda_choose_algorithm(&algorithm, c.algorithm_cache, &stand_in_vendor, c.stream, &c.candidate);
+    stand_in_n_refused = 0;
     assert_true(failed && stand_in_vendor.is_unsupported(failed));
     assert_int_equal(algorithm.word[0], 99);
-    closed(&c);
+    close_cache(&c);
 }
 
 static void without_memory_to_try_in_the_guess_is_taken(void **state)
 {
     (void)state;
-    chosen c = opened("1.0");
+    chosen c = open_cache("1.0");
     const int64_t before = stand_in_memory_left;
-    recalled(&c, NULL, NULL, 1);
+    load_text(&c, NULL, NULL, 1);
     stand_in_memory_left = 4096;
-    assert_int_equal(choice_of(&c).word[0], 0);
+    assert_int_equal(chosen_algorithm(&c).word[0], 0);
     stand_in_memory_left = before;
-    assert_int_equal(tried(&c), 0);
-    assert_int_equal(choice_of(&c).word[0], 2);
-    closed(&c);
+    assert_int_equal(n_tuned(&c), 0);
+    assert_int_equal(chosen_algorithm(&c).word[0], 2);
+    close_cache(&c);
 }
 
 static void damaged_choices_are_passed_over(void **state)
@@ -186,27 +189,27 @@ static void damaged_choices_are_passed_over(void **state)
                                         "400.0.0.0.0.0.0.0",
                                         "0x2.0.0.0.0.0.0.0"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        chosen c = opened("1.0");
-        recalled(&c, "stand-in 9.0, 1.0 | product batch=2 m=24 n=16 k=32 nt bf16*bf16>f32", words[i], 0);
-        assert_int_equal(choice_of(&c).word[0], 0);
-        closed(&c);
+        chosen c = open_cache("1.0");
+        load_text(&c, "stand-in 9.0, 1.0 | product batch=2 m=24 n=16 k=32 nt bf16*bf16>f32", words[i], 0);
+        assert_int_equal(chosen_algorithm(&c).word[0], 0);
+        close_cache(&c);
     }
 }
 
 /* Whenever a card is lost meanwhile it is told, and nothing stays open. */
-static void a_card_lost_in_a_try_is_told(void **state)
+static void a_gpu_lost_in_a_try_is_told(void **state)
 {
     (void)state;
     int lost = 1;
     for (int after = 0; lost; after++) {
-        chosen c = opened("1.0");
-        recalled(&c, NULL, NULL, 1);
+        chosen c = open_cache("1.0");
+        load_text(&c, NULL, NULL, 1);
         cuda_algorithm algorithm = {{99}, 99};
-        stand_in_fails_after = after;
-        lost = cuda_choose(&algorithm, c.choices, &stand_in_vendor, c.stream, &c.candidate);
-        stand_in_fails_after = -1;
+        stand_in_calls_to_failure = after;
+        lost = cuda_choose_algorithm(&algorithm, c.algorithm_cache, &stand_in_vendor, c.stream, &c.candidate);
+        stand_in_calls_to_failure = -1;
         assert_int_equal(algorithm.word[0], lost ? 99 : 2);
-        closed(&c);
+        close_cache(&c);
         assert_in_range(after, 0, 1000);
     }
 }
@@ -226,16 +229,16 @@ static const operator_case linear = {
     .kind = TANDEM_OP_LINEAR, .n_dim = 1, .batch = 4, .dim = {16}, .out = 16};
 
 /* An operator in a precision, on a card of a capability. */
-static tandem_status prepared(tandem_error *error, const operator_case *c, tandem_precision precision,
-                              int major, int minor)
+static tandem_status prepare_operator(tandem_error *error, const operator_case *c, tandem_precision precision,
+                                      int major, int minor)
 {
-    const cuda_card good = stand_in_card;
+    const cuda_gpu good = stand_in_gpu;
     case_graph made;
     tandem_step *step = NULL;
     tandem_kernel *kernel = NULL;
     void *device = NULL;
     uint64_t workspace_bytes = 0;
-    stand_in_card.major = major, stand_in_card.minor = minor;
+    stand_in_gpu.major = major, stand_in_gpu.minor = minor;
     assert_int_equal(case_graph_open(&made, c, error), TANDEM_OK);
     assert_int_equal(tandem_step_open(&step, made.graph, TANDEM_F32, 0, error), TANDEM_OK);
     case_set_precisions(step, &made, precision, TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32);
@@ -247,12 +250,12 @@ static tandem_status prepared(tandem_error *error, const operator_case *c, tande
     tandem_cuda_backend.close(device);
     tandem_step_close(step);
     tandem_graph_close(made.graph);
-    stand_in_card = good;
-    assert_int_equal(stand_in_open_things(), 0);
+    stand_in_gpu = good;
+    assert_int_equal(stand_in_open_handles(), 0);
     return status;
 }
 
-static void a_card_without_a_type_says_what_it_would_take(void **state)
+static void a_gpu_without_a_type_says_what_it_would_take(void **state)
 {
     (void)state;
     static const struct {
@@ -269,7 +272,7 @@ static void a_card_without_a_type_says_what_it_would_take(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tandem_error error = {0};
         const tandem_status status =
-            prepared(&error, &linear, cases[i].precision, cases[i].major, cases[i].minor);
+            prepare_operator(&error, &linear, cases[i].precision, cases[i].major, cases[i].minor);
         assert_int_equal(status, cases[i].lacks ? TANDEM_NO_KERNEL : TANDEM_OK);
         if (cases[i].lacks) assert_non_null(strstr(error.text, cases[i].lacks));
     }
@@ -282,9 +285,9 @@ static void what_a_library_cannot_do_is_a_kernel_that_is_missing(void **state)
     for (int k = 0; k < 2; k++) {
         tandem_error error = {0};
         const int refused = k == 0;
-        stand_in_refused = refused ? 4 : 0, stand_in_candidates = refused ? 4 : 0;
-        const tandem_status status = prepared(&error, &linear, TANDEM_PRECISION_BF16, 9, 0);
-        stand_in_refused = 0, stand_in_candidates = 4;
+        stand_in_n_refused = refused ? 4 : 0, stand_in_candidates = refused ? 4 : 0;
+        const tandem_status status = prepare_operator(&error, &linear, TANDEM_PRECISION_BF16, 9, 0);
+        stand_in_n_refused = 0, stand_in_candidates = 4;
         assert_int_equal(status, TANDEM_NO_KERNEL);
         assert_non_null(
             strstr(error.text, "not supported (error 10015); give the operator another precision"));
@@ -301,9 +304,9 @@ int main(void)
         cmocka_unit_test(a_candidate_that_its_library_refuses_is_passed_over),
         cmocka_unit_test(without_memory_to_try_in_the_guess_is_taken),
         cmocka_unit_test(damaged_choices_are_passed_over),
-        cmocka_unit_test(a_card_lost_in_a_try_is_told),
+        cmocka_unit_test(a_gpu_lost_in_a_try_is_told),
         cmocka_unit_test(every_part_of_a_convolution_is_in_its_text),
-        cmocka_unit_test(a_card_without_a_type_says_what_it_would_take),
+        cmocka_unit_test(a_gpu_without_a_type_says_what_it_would_take),
         cmocka_unit_test(what_a_library_cannot_do_is_a_kernel_that_is_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

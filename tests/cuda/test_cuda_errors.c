@@ -24,7 +24,7 @@ tandem_status tandem_cuda_backend_load(const tandem_device_backend **backend, ta
 
 /* --- Opening -------------------------------------------------------------------------------------------- */
 
-static void refused(const char *name, tandem_status status, const char *text)
+static void assert_open_refused(const char *name, tandem_status status, const char *text)
 {
     void *device = &device;
     void *const before = device;
@@ -32,33 +32,33 @@ static void refused(const char *name, tandem_status status, const char *text)
     assert_int_equal(tandem_cuda_open_with(&device, name, &stand_in_vendor, &error), status);
     assert_non_null(strstr(error.text, text));
     assert_ptr_equal(device, before);
-    assert_int_equal(stand_in_open_things(), 0);
+    assert_int_equal(stand_in_open_handles(), 0);
 }
 
-static void a_card_that_cannot_be_used_is_refused(void **state)
+static void a_gpu_that_cannot_be_used_is_refused(void **state)
 {
     (void)state;
-    const cuda_card good = stand_in_card;
-    stand_in_n_card = 0;
-    refused("cuda:0", TANDEM_NO_DEVICE, "has 0 cards");
-    stand_in_n_card = 1;
-    refused("cuda:1", TANDEM_NO_DEVICE, "has 1 card");
-    refused("cuda:x", TANDEM_UNKNOWN_NAME, "cuda:0, cuda:1");
-    refused("cuda:", TANDEM_UNKNOWN_NAME, "cuda:0, cuda:1");
-    stand_in_card.major = 7, stand_in_card.minor = 0;
-    refused("cuda:0", TANDEM_NO_DEVICE, "compute capability 7.0");
-    stand_in_card = good;
-    stand_in_card.driver = 12040;
-    refused("cuda:0", TANDEM_NO_DEVICE, "CUDA 12.4, older than the 13.0");
-    stand_in_card = good;
-    stand_in_card.runtime = 13020; /* a driver of the same major version will do */
+    const cuda_gpu good = stand_in_gpu;
+    stand_in_n_gpu = 0;
+    assert_open_refused("cuda:0", TANDEM_NO_DEVICE, "has 0 cards");
+    stand_in_n_gpu = 1;
+    assert_open_refused("cuda:1", TANDEM_NO_DEVICE, "has 1 card");
+    assert_open_refused("cuda:x", TANDEM_UNKNOWN_NAME, "cuda:0, cuda:1");
+    assert_open_refused("cuda:", TANDEM_UNKNOWN_NAME, "cuda:0, cuda:1");
+    stand_in_gpu.major = 7, stand_in_gpu.minor = 0;
+    assert_open_refused("cuda:0", TANDEM_NO_DEVICE, "compute capability 7.0");
+    stand_in_gpu = good;
+    stand_in_gpu.driver = 12040;
+    assert_open_refused("cuda:0", TANDEM_NO_DEVICE, "CUDA 12.4, older than the 13.0");
+    stand_in_gpu = good;
+    stand_in_gpu.runtime = 13020; /* a driver of the same major version will do */
     void *device = NULL;
     assert_int_equal(tandem_cuda_open_with(&device, "cuda:0", &stand_in_vendor, NULL), TANDEM_OK);
     tandem_cuda_backend.close(device);
-    stand_in_card = good;
+    stand_in_gpu = good;
     const int64_t left = stand_in_memory_left;
     stand_in_memory_left = 8;
-    refused("cuda:0", TANDEM_NO_DEVICE, "no memory");
+    assert_open_refused("cuda:0", TANDEM_NO_DEVICE, "no memory");
     stand_in_memory_left = left;
 }
 
@@ -70,15 +70,15 @@ typedef tandem_status attempt(void *context, tandem_error *error);
 /* Call n fails, and where the card is lost all behind it, too. Returns whether there is a call n. */
 static int lost_at(attempt *something, void *context, const char *what, int n, int once)
 {
-    const int before = stand_in_open_things();
+    const int before = stand_in_open_handles();
     tandem_error error = {0};
-    stand_in_fails_once = once;
-    stand_in_fails_after = n;
+    stand_in_fail_once = once;
+    stand_in_calls_to_failure = n;
     const tandem_status status = something(context, &error);
-    const int failed = once ? stand_in_fails_after < 0 : stand_in_fails_after == 0;
-    stand_in_fails_after = -1;
-    stand_in_fails_once = 0;
-    if (stand_in_open_things() != before) fail_msg("%s: call %d fails: something stays open", what, n);
+    const int failed = once ? stand_in_calls_to_failure < 0 : stand_in_calls_to_failure == 0;
+    stand_in_calls_to_failure = -1;
+    stand_in_fail_once = 0;
+    if (stand_in_open_handles() != before) fail_msg("%s: call %d fails: something stays open", what, n);
     if (status == TANDEM_OK && !(failed && once)) return failed;
     if (status != TANDEM_NO_DEVICE || !strstr(error.text, "the card is gone") ||
         !strstr(error.text, "cuda:0"))
@@ -107,11 +107,11 @@ static tandem_status open_and_close(void *context, tandem_error *error)
     return status;
 }
 
-static void a_card_lost_while_it_is_opened_leaves_nothing_behind(void **state)
+static void a_gpu_lost_while_it_is_opened_leaves_nothing_behind(void **state)
 {
     (void)state;
     assert_in_range(lost_at_every_call(open_and_close, NULL, "open"), 5, 99);
-    assert_int_equal(stand_in_open_things(), 0);
+    assert_int_equal(stand_in_open_handles(), 0);
 }
 
 /* A device, with memory of its own and of the host; pages are nobody's. */
@@ -121,7 +121,7 @@ typedef struct subject {
     char here[256], *pages; /* [N_PAGE · PAGE_BYTES] as ranks share them */
 } subject;
 
-static subject open_subject(void)
+static subject open_error_subject(void)
 {
     subject s = {0};
     tandem_error error = {0};
@@ -135,16 +135,16 @@ static subject open_subject(void)
     return s;
 }
 
-static void close_subject(const subject *s)
+static void close_error_subject(const subject *s)
 {
     (void)munmap(s->pages, N_PAGE * PAGE_BYTES);
     tandem_cuda_backend.free(s->device, s->staged, 1);
     tandem_cuda_backend.free(s->device, s->memory, 0);
     tandem_cuda_backend.close(s->device);
-    assert_int_equal(stand_in_open_things(), 0);
+    assert_int_equal(stand_in_open_handles(), 0);
 }
 
-static tandem_status take_some(void *context, tandem_error *error)
+static tandem_status try_alloc_some(void *context, tandem_error *error)
 {
     const subject *s = context;
     void *memory = NULL;
@@ -152,19 +152,19 @@ static tandem_status take_some(void *context, tandem_error *error)
     tandem_cuda_backend.free(s->device, memory, 0);
     return status;
 }
-static tandem_status lock_some(void *context, tandem_error *error)
+static tandem_status try_lock_some(void *context, tandem_error *error)
 {
     const subject *s = context;
     const tandem_status status = tandem_cuda_backend.lock(s->device, s->pages, PAGE_BYTES, error);
     if (status == TANDEM_OK) tandem_cuda_backend.unlock(s->device, s->pages);
     return status;
 }
-static tandem_status copy_some(void *context, tandem_error *error)
+static tandem_status try_copy_some(void *context, tandem_error *error)
 {
     subject *s = context;
     return tandem_cuda_backend.copy(s->device, s->memory, s->here, sizeof s->here, error);
 }
-static tandem_status settle(void *context, tandem_error *error)
+static tandem_status try_device_sync(void *context, tandem_error *error)
 {
     int is_finite = 7;
     const tandem_status status =
@@ -181,13 +181,13 @@ static tandem_status update_and_settle(void *context, tandem_error *error)
     int is_finite = 0;
     return tandem_cuda_backend.device_sync(s->device, &is_finite, error);
 }
-static tandem_status follow_a_norm(void *context, tandem_error *error)
+static tandem_status try_update_running(void *context, tandem_error *error)
 {
     const subject *s = context;
     return tandem_cuda_backend.batchnorm_update(s->device, s->memory, (float *)s->memory + 16, 8, 100, error);
 }
 /* Lanes beside the first, as the executor uses them. */
-static tandem_status move_on_a_lane(void *context, tandem_error *error)
+static tandem_status try_copy_on_stream(void *context, tandem_error *error)
 {
     subject *s = context;
     const tandem_device_backend *on = &tandem_cuda_backend;
@@ -206,22 +206,22 @@ static tandem_status move_on_a_lane(void *context, tandem_error *error)
     return status;
 }
 
-static void a_card_lost_later_is_told_at_once(void **state)
+static void a_gpu_lost_later_is_told_at_once(void **state)
 {
     (void)state;
     static const struct {
         const char *name;
         attempt *something;
-        int least;
-    } rows[] = {{"take", take_some, 2},           {"lock", lock_some, 1},
-                {"copy", copy_some, 2},           {"settle", settle, 3},
-                {"update", update_and_settle, 4}, {"running statistics", follow_a_norm, 1},
-                {"lanes", move_on_a_lane, 6}};
+        int min_calls;
+    } rows[] = {{"take", try_alloc_some, 2},      {"lock", try_lock_some, 1},
+                {"copy", try_copy_some, 2},       {"settle", try_device_sync, 3},
+                {"update", update_and_settle, 4}, {"running statistics", try_update_running, 1},
+                {"lanes", try_copy_on_stream, 6}};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
-        subject s = open_subject();
+        subject s = open_error_subject();
         const int calls = lost_at_every_call(rows[k].something, &s, rows[k].name);
-        if (calls < rows[k].least) fail_msg("%s: only %d calls", rows[k].name, calls);
-        close_subject(&s);
+        if (calls < rows[k].min_calls) fail_msg("%s: only %d calls", rows[k].name, calls);
+        close_error_subject(&s);
     }
 }
 
@@ -276,7 +276,7 @@ static int lost_in_every_task(void *device, const operator_case *c, tandem_preci
     return calls;
 }
 
-static void a_card_lost_in_any_operator_is_told_at_once(void **state)
+static void a_gpu_lost_in_any_operator_is_told_at_once(void **state)
 {
     (void)state;
     static const tandem_precision precisions[] = {TANDEM_PRECISION_FP32, TANDEM_PRECISION_BF16,
@@ -297,7 +297,7 @@ static void a_card_lost_in_any_operator_is_told_at_once(void **state)
     }
     assert_true(calls > 300);
     tandem_cuda_backend.close(device);
-    assert_int_equal(stand_in_open_things(), 0);
+    assert_int_equal(stand_in_open_handles(), 0);
 }
 
 /* --- Memory and gradients ------------------------------------------------------------------------------- */
@@ -318,12 +318,12 @@ static void memory_is_cleared_and_ends(void **state)
                      TANDEM_NO_MEMORY);
     assert_non_null(strstr(error.text, "cuda:0"));
     assert_null(more);
-    stand_in_fails_after = 0;
+    stand_in_calls_to_failure = 0;
     assert_int_equal(tandem_cuda_backend.copy(device, back, memory, sizeof back, &error), TANDEM_NO_DEVICE);
-    stand_in_fails_after = -1;
+    stand_in_calls_to_failure = -1;
     tandem_cuda_backend.free(device, memory, 0);
     tandem_cuda_backend.close(device);
-    assert_int_equal(stand_in_open_things(), 0);
+    assert_int_equal(stand_in_open_handles(), 0);
 }
 
 static tandem_status bring_down(const subject *s, char *to)
@@ -345,7 +345,7 @@ static void not_locked(const subject *s, char *memory, uint64_t bytes, const cha
 static void memory_of_others_is_locked_once(void **state)
 {
     (void)state;
-    subject s = open_subject();
+    subject s = open_error_subject();
     const tandem_device_backend *on = &tandem_cuda_backend;
     memset(s.here, 7, sizeof s.here);
     assert_int_equal(on->copy(s.device, s.memory, s.here, sizeof s.here, NULL), TANDEM_OK);
@@ -363,7 +363,7 @@ static void memory_of_others_is_locked_once(void **state)
     assert_int_equal(bring_down(&s, s.pages + PAGE_BYTES), TANDEM_NO_DEVICE);
     assert_int_equal(munmap(s.pages + 3 * PAGE_BYTES, PAGE_BYTES), 0);
     not_locked(&s, s.pages + 2 * PAGE_BYTES, 2 * PAGE_BYTES, "invalid");
-    close_subject(&s);
+    close_error_subject(&s);
 }
 
 static void gradients_that_are_not_finite_are_told_once(void **state)
@@ -389,7 +389,7 @@ static void gradients_that_are_not_finite_are_told_once(void **state)
     }
     tandem_cuda_backend.free(device, memory, 0);
     tandem_cuda_backend.close(device);
-    assert_int_equal(stand_in_open_things(), 0);
+    assert_int_equal(stand_in_open_handles(), 0);
 }
 
 /* --- The library itself, as ranks open it --------------------------------------------------------------- */
@@ -458,10 +458,10 @@ static void the_library_is_of_one_version(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_card_that_cannot_be_used_is_refused),
-        cmocka_unit_test(a_card_lost_while_it_is_opened_leaves_nothing_behind),
-        cmocka_unit_test(a_card_lost_later_is_told_at_once),
-        cmocka_unit_test(a_card_lost_in_any_operator_is_told_at_once),
+        cmocka_unit_test(a_gpu_that_cannot_be_used_is_refused),
+        cmocka_unit_test(a_gpu_lost_while_it_is_opened_leaves_nothing_behind),
+        cmocka_unit_test(a_gpu_lost_later_is_told_at_once),
+        cmocka_unit_test(a_gpu_lost_in_any_operator_is_told_at_once),
         cmocka_unit_test(memory_is_cleared_and_ends),
         cmocka_unit_test(memory_of_others_is_locked_once),
         cmocka_unit_test(gradients_that_are_not_finite_are_told_once),

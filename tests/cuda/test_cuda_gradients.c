@@ -9,23 +9,23 @@
 #include <cmocka.h>
 
 #include "tests/conformance/gradient_check.h"
-#include "tests/cuda/card.h"
+#include "tests/cuda/gpu.h"
 #include "tests/cuda/mirror.h"
 
 static void gradients_are_slopes(void **state)
 {
     (void)state;
-    gradients g = {.backend = &mirror_backend, .most_elements = card_is_real ? 120 : 2};
+    gradients g = {.backend = &mirror_backend, .most_elements = gpu_is_real ? 120 : 2};
     tandem_error error = {0};
     assert_int_equal(mirror_backend.open(&g.device, "cuda:0", &error), TANDEM_OK);
     gradients_check_every_case(&g);
     mirror_backend.close(g.device);
     assert_int_equal(g.complaints, 0);
-    assert_int_equal(card_open_things(), 0);
+    assert_int_equal(gpu_open_handles(), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gradients_are_slopes)};
-    return card_skips() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
+    return skip_without_gpu() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "backend/cuda/operator.h"
-#include "tests/cuda/card.h"
+#include "tests/cuda/gpu.h"
 
 enum {
     N = 5003,
@@ -24,17 +24,17 @@ static const tandem_isa_kernels *cpu(void)
     return table;
 }
 
-static void *taken(size_t bytes)
+static void *alloc_array(size_t bytes)
 {
-    void *memory = card_take_shared(bytes);
+    void *memory = gpu_alloc_shared(bytes);
     assert_non_null(memory);
     return memory;
 }
 
-static void given(void *memory) { card_give_shared(memory); }
+static void free_array(void *memory) { gpu_free_shared(memory); }
 
 /* Numbers of all sizes, both signs; some are the ends of int8 and some 0. */
-static float number(uint32_t i)
+static float kernel_number(uint32_t i)
 {
     const uint32_t counter[4] = {i, 7, 0, 0};
     const uint32_t word = tandem_philox(counter, 3).word[0];
@@ -42,16 +42,16 @@ static float number(uint32_t i)
     return word % 11 == 0 ? 0 : word % 13 == 0 ? ldexpf(x, -20) : 3 * x;
 }
 
-static float *numbers(size_t n)
+static float *kernel_numbers(size_t n)
 {
-    float *x = taken(n * sizeof *x);
-    for (size_t i = 0; i < n; i++) x[i] = number((uint32_t)i);
+    float *x = alloc_array(n * sizeof *x);
+    for (size_t i = 0; i < n; i++) x[i] = kernel_number((uint32_t)i);
     return x;
 }
 
-static uint16_t *narrowed(const float *x, size_t n)
+static uint16_t *narrow_numbers(const float *x, size_t n)
 {
-    uint16_t *y = taken(n * sizeof *y);
+    uint16_t *y = alloc_array(n * sizeof *y);
     cpu()->bf16_from_f32(y, x, n);
     return y;
 }
@@ -59,9 +59,9 @@ static uint16_t *narrowed(const float *x, size_t n)
 static const tandem_rounding rounding = {12345, {1, 2, 3}, 5};
 
 /* n codes in a row. */
-static tandem_cuda_codes codes_in(void *q, tandem_cuda_code code, size_t n, float *scale)
+static tandem_cuda_quantised flat_output(void *q, tandem_cuda_code code, size_t n, float *scale)
 {
-    return (tandem_cuda_codes){.code = code, .batch = 1, .rows = 1, .columns = n, .q = q, .scale = scale};
+    return (tandem_cuda_quantised){.code = code, .batch = 1, .rows = 1, .columns = n, .q = q, .scale = scale};
 }
 
 /* --- Types ---------------------------------------------------------------------------------------------- */
@@ -69,9 +69,9 @@ static tandem_cuda_codes codes_in(void *q, tandem_cuda_code code, size_t n, floa
 static void ranges_are_the_largest_magnitude(void **state)
 {
     (void)state;
-    float *x = numbers(N);
-    uint16_t *half = narrowed(x, N);
-    uint32_t *bits = taken(sizeof *bits);
+    float *x = kernel_numbers(N);
+    uint16_t *half = narrow_numbers(x, N);
+    uint32_t *bits = alloc_array(sizeof *bits);
     for (size_t n = 1; n <= N; n = n * 3 + 1) {
         assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, n, NULL), 0);
         const float wide = cpu()->amax_f32(x, n), narrow = cpu()->amax_bf16(half, n);
@@ -82,22 +82,22 @@ static void ranges_are_the_largest_magnitude(void **state)
     x[N - 1] = NAN;
     assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, N, NULL), 0);
     assert_true(isnan(tandem_float_of(*bits)));
-    given(bits);
-    given(half);
-    given(x);
+    free_array(bits);
+    free_array(half);
+    free_array(x);
 }
 
-static void integers_are_the_same(void **state)
+static void s8_codes_are_the_same(void **state)
 {
     (void)state;
-    float *x = numbers(N), *scale = taken(sizeof *scale), *back = taken(N * sizeof *back),
-          *right = taken(N * sizeof *right);
-    int8_t *q = taken(N), *expected = taken(N);
-    uint32_t *bits = taken(sizeof *bits);
+    float *x = kernel_numbers(N), *scale = alloc_array(sizeof *scale), *back = alloc_array(N * sizeof *back),
+          *right = alloc_array(N * sizeof *right);
+    int8_t *q = alloc_array(N), *expected = alloc_array(N);
+    uint32_t *bits = alloc_array(sizeof *bits);
     for (size_t n = 1; n <= N; n = n * 3 + 1) {
         const float amax = cpu()->amax_f32(x, n);
         assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, n, NULL), 0);
-        const tandem_cuda_codes to = codes_in(q, TANDEM_CUDA_S8, n, scale);
+        const tandem_cuda_quantised to = flat_output(q, TANDEM_CUDA_S8, n, scale);
         assert_int_equal(tandem_cuda_quantise(&to, x, TANDEM_CUDA_F32, bits, &rounding, NULL, NULL), 0);
         cpu()->quantise_f32(expected, x, n, amax > 0 ? 127 / amax : 0, &rounding);
         assert_memory_equal(q, expected, n);
@@ -110,13 +110,13 @@ static void integers_are_the_same(void **state)
         cpu()->dequantise_f32(right, expected, n, own);
         assert_memory_equal(back, right, n * sizeof *right);
     }
-    given(bits);
-    given(expected);
-    given(q);
-    given(right);
-    given(back);
-    given(scale);
-    given(x);
+    free_array(bits);
+    free_array(expected);
+    free_array(q);
+    free_array(right);
+    free_array(back);
+    free_array(scale);
+    free_array(x);
 }
 
 static float float_of_code(uint8_t code, tandem_cuda_code type)
@@ -128,10 +128,10 @@ static float float_of_code(uint8_t code, tandem_cuda_code type)
 static void codes_are_the_nearest(void **state)
 {
     (void)state;
-    float *x = numbers(N), *scale = taken(sizeof *scale), *back = taken(N * sizeof *back);
-    uint16_t *half = taken(N * sizeof *half);
-    uint8_t *q = taken(N);
-    uint32_t *bits = taken(sizeof *bits);
+    float *x = kernel_numbers(N), *scale = alloc_array(sizeof *scale), *back = alloc_array(N * sizeof *back);
+    uint16_t *half = alloc_array(N * sizeof *half);
+    uint8_t *q = alloc_array(N);
+    uint32_t *bits = alloc_array(sizeof *bits);
     x[1] = 3, x[2] = -3, x[3] = -0.0f;
     for (int type = TANDEM_CUDA_E4M3; type <= TANDEM_CUDA_E5M2; type++)
         for (int from = TANDEM_CUDA_F32; from <= TANDEM_CUDA_F16; from++)
@@ -148,31 +148,31 @@ static void codes_are_the_nearest(void **state)
                                                         : tandem_f32_of_f16(half[i]);
                     amax = fmaxf(amax, fabsf(back[i]));
                 }
-                const float most = code == TANDEM_CUDA_E4M3 ? 448 : 57344;
+                const float max_value = code == TANDEM_CUDA_E4M3 ? 448 : 57344;
                 assert_int_equal(tandem_cuda_amax(bits, in, own, n, NULL), 0);
                 assert_memory_equal(bits, &amax, sizeof amax);
-                const tandem_cuda_codes to = codes_in(q, code, n, scale);
+                const tandem_cuda_quantised to = flat_output(q, code, n, scale);
                 assert_int_equal(tandem_cuda_quantise(&to, in, own, bits, NULL, NULL, NULL), 0);
-                assert_true(*scale == amax / most);
+                assert_true(*scale == amax / max_value);
                 for (size_t i = 0; i < n; i++) {
-                    const float scaled = back[i] * (most / amax);
+                    const float scaled = back[i] * (max_value / amax);
                     assert_int_equal(q[i], code == TANDEM_CUDA_E4M3 ? tandem_e4m3_of(scaled)
                                                                     : tandem_e5m2_of(scaled));
                 }
                 assert_int_equal(tandem_cuda_dequantise(back, TANDEM_CUDA_F32, q, code, n, scale, NULL), 0);
                 for (size_t i = 0; i < n; i++) assert_true(back[i] == float_of_code(q[i], code) * *scale);
             }
-    given(bits);
-    given(q);
-    given(half);
-    given(back);
-    given(scale);
-    given(x);
+    free_array(bits);
+    free_array(q);
+    free_array(half);
+    free_array(back);
+    free_array(scale);
+    free_array(x);
 }
 
 /* Codes in both orders, each between bytes that nobody may touch. */
 typedef struct both_orders {
-    tandem_cuda_codes to;
+    tandem_cuda_quantised to;
     size_t n;
     uint8_t *q, *transposed_copy;
 } both_orders;
@@ -182,9 +182,9 @@ enum { EDGE = 64, EDGE_BYTE = 0x3C };
 static both_orders open_both(tandem_cuda_code code, size_t batch, size_t rows, size_t columns)
 {
     const size_t n = batch * rows * columns;
-    both_orders b = {.n = n, .q = taken(n + 2 * EDGE), .transposed_copy = taken(n + 2 * EDGE)};
-    b.to = (tandem_cuda_codes){
-        code, batch, rows, columns, b.q + EDGE, b.transposed_copy + EDGE, taken(sizeof(float))};
+    both_orders b = {.n = n, .q = alloc_array(n + 2 * EDGE), .transposed_copy = alloc_array(n + 2 * EDGE)};
+    b.to = (tandem_cuda_quantised){
+        code, batch, rows, columns, b.q + EDGE, b.transposed_copy + EDGE, alloc_array(sizeof(float))};
     return b;
 }
 
@@ -197,9 +197,9 @@ static void wipe_both(const both_orders *b)
 
 static void close_both(both_orders *b)
 {
-    given(b->to.scale);
-    given(b->transposed_copy);
-    given(b->q);
+    free_array(b->to.scale);
+    free_array(b->transposed_copy);
+    free_array(b->q);
 }
 
 /* The row-wise codes are `expected`, the others their transposes, and nothing lies beside them. */
@@ -225,11 +225,11 @@ static void check_both_orders(size_t batch, size_t rows, size_t columns, const v
     /* of s8: to nearest, too */
     const tandem_rounding *const how = type == TANDEM_CUDA_F16 ? NULL : &rounding;
     both_orders b = open_both(code, batch, rows, columns);
-    uint8_t *expected = taken(b.n);
-    float *scale = taken(sizeof *scale);
-    uint32_t *words = taken(2 * sizeof *words);
-    tandem_amax_history *history = taken(sizeof *history), *own = taken(sizeof *own);
-    const tandem_cuda_codes flat = codes_in(expected, code, b.n, scale);
+    uint8_t *expected = alloc_array(b.n);
+    float *scale = alloc_array(sizeof *scale);
+    uint32_t *words = alloc_array(2 * sizeof *words);
+    tandem_amax_history *history = alloc_array(sizeof *history), *own = alloc_array(sizeof *own);
+    const tandem_cuda_quantised flat = flat_output(expected, code, b.n, scale);
     wipe_both(&b);
     assert_int_equal(tandem_cuda_amax(words, x, type, b.n, NULL), 0);
     assert_int_equal(tandem_cuda_quantise(&flat, x, type, words, how, NULL, NULL), 0);
@@ -252,11 +252,11 @@ static void check_both_orders(size_t batch, size_t rows, size_t columns, const v
         assert_memory_equal(own, history, tandem_amax_history_bytes(4));
         history->amax[0] = own->amax[0] = first_amax;
     }
-    given(own);
-    given(history);
-    given(words);
-    given(scale);
-    given(expected);
+    free_array(own);
+    free_array(history);
+    free_array(words);
+    free_array(scale);
+    free_array(expected);
     close_both(&b);
 }
 
@@ -266,8 +266,8 @@ static void codes_are_written_in_both_orders(void **state)
     (void)state;
     static const size_t shapes[][3] = {{1, 16, 16}, {2, 144, 272}, {1, 128, 128}, {3, 48, 16},
                                        {3, 40, 24}, {2, 35, 17},   {1, 1, 40},    {1, 33, 1}};
-    float *x = numbers((size_t)2 * 144 * 272);
-    uint16_t *half = taken((size_t)2 * 144 * 272 * sizeof *half);
+    float *x = kernel_numbers((size_t)2 * 144 * 272);
+    uint16_t *half = alloc_array((size_t)2 * 144 * 272 * sizeof *half);
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
         for (int type = TANDEM_CUDA_F32; type <= TANDEM_CUDA_F16; type++)
             for (int code = TANDEM_CUDA_S8; code <= TANDEM_CUDA_E5M2; code++) {
@@ -279,14 +279,14 @@ static void codes_are_written_in_both_orders(void **state)
                                   from == TANDEM_CUDA_F32 ? (void *)x : half, from, (tandem_cuda_code)code,
                                   2.5f);
             }
-    given(half);
-    given(x);
+    free_array(half);
+    free_array(x);
 }
 
 /* Rows of all kinds; one is 0, and one too small to have a scale. */
-static float *rows_of(size_t rows, size_t columns)
+static float *rows_of_numbers(size_t rows, size_t columns)
 {
-    float *x = numbers(rows * columns);
+    float *x = kernel_numbers(rows * columns);
     for (size_t c = 0; c < columns && rows > 2; c++) x[columns + c] = 0, x[2 * columns + c] = 1e-40f;
     for (size_t c = 0; c < columns && rows > 3; c++) x[3 * columns + c] *= 100;
     return x;
@@ -298,15 +298,15 @@ static void check_rows_of_s8(size_t rows, size_t columns, const void *x, tandem_
 {
     const size_t n = rows * columns;
     const tandem_dtype dtype = type == TANDEM_CUDA_F32 ? TANDEM_F32 : TANDEM_BF16;
-    int8_t *q = taken(n), *expected = taken(n);
-    float *scale = taken(rows * sizeof *scale), *right = taken(rows * sizeof *right);
-    float *back = taken(n * sizeof *back), *right_back = taken(n * sizeof *right_back);
+    int8_t *q = alloc_array(n), *expected = alloc_array(n);
+    float *scale = alloc_array(rows * sizeof *scale), *right = alloc_array(rows * sizeof *right);
+    float *back = alloc_array(n * sizeof *back), *right_back = alloc_array(n * sizeof *right_back);
     const tandem_quantise_call call = {.x = x,
                                        .from = dtype,
                                        .rows = (int64_t)rows,
                                        .columns = (int64_t)columns,
                                        .q = expected,
-                                       .scaling = TANDEM_SCALE_ROW,
+                                       .scale_mode = TANDEM_SCALE_ROW,
                                        .rounding = how,
                                        .scale = right};
     const tandem_dequantise_call way_back = {.q = expected,
@@ -314,7 +314,7 @@ static void check_rows_of_s8(size_t rows, size_t columns, const void *x, tandem_
                                              .columns = (int64_t)columns,
                                              .x = right_back,
                                              .to = dtype,
-                                             .scaling = TANDEM_SCALE_ROW,
+                                             .scale_mode = TANDEM_SCALE_ROW,
                                              .scale = right};
     assert_int_equal(tandem_kernels_quantise(cpu(), &call, NULL), TANDEM_OK);
     assert_int_equal(
@@ -325,21 +325,21 @@ static void check_rows_of_s8(size_t rows, size_t columns, const void *x, tandem_
     assert_int_equal(tandem_cuda_dequantise_rows(back, type, q, TANDEM_CUDA_S8, rows, columns, scale, NULL),
                      0);
     assert_memory_equal(back, right_back, n * (type == TANDEM_CUDA_F32 ? sizeof(float) : sizeof(uint16_t)));
-    given(right_back);
-    given(back);
-    given(right);
-    given(scale);
-    given(expected);
-    given(q);
+    free_array(right_back);
+    free_array(back);
+    free_array(right);
+    free_array(scale);
+    free_array(expected);
+    free_array(q);
 }
 
 /* Of eight-bit floats each row is what a tensor would be. */
 static void check_rows_of_codes(size_t rows, size_t columns, const float *x, tandem_cuda_code code)
 {
     const size_t n = rows * columns;
-    const float most = code == TANDEM_CUDA_E4M3 ? 448 : 57344;
-    uint8_t *q = taken(n);
-    float *scale = taken(rows * sizeof *scale), *back = taken(n * sizeof *back);
+    const float max_value = code == TANDEM_CUDA_E4M3 ? 448 : 57344;
+    uint8_t *q = alloc_array(n);
+    float *scale = alloc_array(rows * sizeof *scale), *back = alloc_array(n * sizeof *back);
     assert_int_equal(
         tandem_cuda_quantise_rows(q, code, scale, x, TANDEM_CUDA_F32, rows, columns, NULL, NULL, NULL), 0);
     assert_int_equal(tandem_cuda_dequantise_rows(back, TANDEM_CUDA_F32, q, code, rows, columns, scale, NULL),
@@ -347,7 +347,7 @@ static void check_rows_of_codes(size_t rows, size_t columns, const float *x, tan
     for (size_t r = 0; r < rows; r++) {
         float amax = 0;
         for (size_t c = 0; c < columns; c++) amax = fmaxf(amax, fabsf(x[r * columns + c]));
-        const tandem_quantum own = tandem_quantum_of(amax, most);
+        const tandem_quant_scale own = tandem_quant_scale_of(amax, max_value);
         assert_true(scale[r] == own.scale);
         for (size_t c = 0; c < columns; c++) {
             const size_t i = r * columns + c;
@@ -357,9 +357,9 @@ static void check_rows_of_codes(size_t rows, size_t columns, const float *x, tan
             assert_true(back[i] == float_of_code(q[i], code) * scale[r]);
         }
     }
-    given(back);
-    given(scale);
-    given(q);
+    free_array(back);
+    free_array(scale);
+    free_array(q);
 }
 
 /* By a warp, by several, by a block, by a block in parts; of whole octets and of others. */
@@ -370,16 +370,16 @@ static void rows_have_scales_of_their_own(void **state)
                                      {3, 1100}, {5, 4096}, {2, 5001}, {3, 8192}, {2, 16648}};
     for (size_t k = 0; k < sizeof side / sizeof *side; k++) {
         const size_t rows = side[k][0], columns = side[k][1];
-        float *x = rows_of(rows, columns);
-        uint16_t *half = narrowed(x, rows * columns);
+        float *x = rows_of_numbers(rows, columns);
+        uint16_t *half = narrow_numbers(x, rows * columns);
         for (int at_random = 0; at_random < 2; at_random++) {
             check_rows_of_s8(rows, columns, x, TANDEM_CUDA_F32, at_random ? &rounding : NULL);
             check_rows_of_s8(rows, columns, half, TANDEM_CUDA_BF16, at_random ? &rounding : NULL);
         }
         check_rows_of_codes(rows, columns, x, TANDEM_CUDA_E4M3);
         check_rows_of_codes(rows, columns, x, TANDEM_CUDA_E5M2);
-        given(half);
-        given(x);
+        free_array(half);
+        free_array(x);
     }
 }
 
@@ -390,8 +390,8 @@ static void a_row_that_is_not_finite_is_alone(void **state)
     static const size_t widths[] = {24, 13};
     for (size_t k = 0; k < 2; k++) {
         const size_t columns = widths[k], n = 3 * columns;
-        float *x = numbers(n), *scale = taken(3 * sizeof *scale);
-        uint8_t *q = taken(n + 2 * EDGE);
+        float *x = kernel_numbers(n), *scale = alloc_array(3 * sizeof *scale);
+        uint8_t *q = alloc_array(n + 2 * EDGE);
         memset(q, EDGE_BYTE, n + 2 * EDGE);
         x[2 * columns - 1] = NAN;
         assert_int_equal(tandem_cuda_quantise_rows(q + EDGE, TANDEM_CUDA_S8, scale, x, TANDEM_CUDA_F32, 3,
@@ -399,9 +399,9 @@ static void a_row_that_is_not_finite_is_alone(void **state)
                          0);
         assert_true(scale[0] > 0 && isnan(scale[1]) && scale[2] > 0);
         for (size_t i = 0; i < EDGE; i++) assert_true(q[i] == EDGE_BYTE && q[EDGE + n + i] == EDGE_BYTE);
-        given(q);
-        given(scale);
-        given(x);
+        free_array(q);
+        free_array(scale);
+        free_array(x);
     }
 }
 
@@ -409,20 +409,20 @@ static void a_row_that_is_not_finite_is_alone(void **state)
 static void a_range_that_is_none_spoils_the_scale(void **state)
 {
     (void)state;
-    float *x = numbers(24), *scale = taken(sizeof *scale);
-    uint8_t *q = taken(24);
-    uint32_t *bits = taken(sizeof *bits);
+    float *x = kernel_numbers(24), *scale = alloc_array(sizeof *scale);
+    uint8_t *q = alloc_array(24);
+    uint32_t *bits = alloc_array(sizeof *bits);
     x[20] = INFINITY;
     for (int type = TANDEM_CUDA_S8; type <= TANDEM_CUDA_E5M2; type++) {
         assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, 24, NULL), 0);
-        const tandem_cuda_codes to = codes_in(q, (tandem_cuda_code)type, 24, scale);
+        const tandem_cuda_quantised to = flat_output(q, (tandem_cuda_code)type, 24, scale);
         assert_int_equal(tandem_cuda_quantise(&to, x, TANDEM_CUDA_F32, bits, &rounding, NULL, NULL), 0);
         assert_true(isnan(*scale));
     }
-    given(bits);
-    given(q);
-    given(scale);
-    given(x);
+    free_array(bits);
+    free_array(q);
+    free_array(scale);
+    free_array(x);
 }
 
 /* Sides that are sixteens go by wide tiles, others by small ones; with whole and with broken tiles. */
@@ -438,7 +438,8 @@ static void bytes_are_transposed_and_padded(void **state)
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         const size_t rows = cases[k].rows, columns = cases[k].columns, x_rows = cases[k].x_rows,
                      x_columns = cases[k].x_columns;
-        uint8_t *x = taken(cases[k].batch * x_rows * x_columns), *y = taken(cases[k].batch * rows * columns);
+        uint8_t *x = alloc_array(cases[k].batch * x_rows * x_columns),
+                *y = alloc_array(cases[k].batch * rows * columns);
         for (size_t i = 0; i < cases[k].batch * x_rows * x_columns; i++) x[i] = (uint8_t)(i * 167 + i / 251);
         assert_int_equal(tandem_cuda_pad_bytes(y, x, cases[k].batch, rows, columns, x_rows, x_columns,
                                                cases[k].transposed, NULL),
@@ -449,8 +450,8 @@ static void bytes_are_transposed_and_padded(void **state)
                 b * x_rows * x_columns + (cases[k].transposed ? c * x_rows + r : r * x_columns + c);
             assert_int_equal(y[i], r < x_rows && c < x_columns ? x[at] : 0);
         }
-        given(y);
-        given(x);
+        free_array(y);
+        free_array(x);
     }
 }
 
@@ -463,7 +464,7 @@ static void tensors_are_permuted(void **state)
         {{2, 3, 5, 7}, {105, 7, 21, 1}},   {{1, 1, 67, 70}, {0, 0, 1, 67}},
         {{2, 3, 7, 5}, {105, 35, 1, 7}},   {{2, 2, 3, 8}, {48, 24, 8, 1}},
     };
-    uint32_t *x = taken(N * sizeof *x), *y = taken(N * sizeof *y);
+    uint32_t *x = alloc_array(N * sizeof *x), *y = alloc_array(N * sizeof *y);
     uint16_t *const half = (uint16_t *)x, *const half_out = (uint16_t *)y;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
         for (int type = TANDEM_CUDA_F32; type <= TANDEM_CUDA_F16; type++) {
@@ -482,8 +483,8 @@ static void tensors_are_permuted(void **state)
                 assert_int_equal(type == TANDEM_CUDA_F32 ? y[i] : half_out[i], at);
             }
         }
-    given(y);
-    given(x);
+    free_array(y);
+    free_array(x);
 }
 
 /* What integers become behind a product, and biases: where rows are octets and where they are not. */
@@ -491,8 +492,9 @@ static void rows_of_any_width_are_scaled_and_shifted(void **state)
 {
     (void)state;
     static const size_t widths[] = {8, 40, 13, 1};
-    float *own = numbers(40), *y = taken(N * sizeof *y), *x = numbers(N), *scale = taken(2 * sizeof *scale);
-    int32_t *sum = taken(N * sizeof *sum);
+    float *own = kernel_numbers(40), *y = alloc_array(N * sizeof *y), *x = kernel_numbers(N),
+          *scale = alloc_array(2 * sizeof *scale);
+    int32_t *sum = alloc_array(N * sizeof *sum);
     scale[0] = 0.37f, scale[1] = 1.21f;
     for (size_t i = 0; i < N; i++) sum[i] = (int32_t)(i * 7919) - 20000000;
     for (size_t k = 0; k < 4; k++)
@@ -512,19 +514,20 @@ static void rows_of_any_width_are_scaled_and_shifted(void **state)
             assert_int_equal(tandem_cuda_bias(y, x, TANDEM_CUDA_F32, own, rows * columns, columns, NULL), 0);
             for (size_t i = 0; i < rows * columns; i++) assert_true(y[i] == x[i] + own[i % columns]);
         }
-    given(sum);
-    given(scale);
-    given(x);
-    given(y);
-    given(own);
+    free_array(sum);
+    free_array(scale);
+    free_array(x);
+    free_array(y);
+    free_array(own);
 }
 
-static void casts_are_the_same(void **state)
+static void float_casts_are_the_same(void **state)
 {
     (void)state;
-    float *x = numbers(N), *wide = taken(N * sizeof *wide), *right = taken(N * sizeof *right);
+    float *x = kernel_numbers(N), *wide = alloc_array(N * sizeof *wide),
+          *right = alloc_array(N * sizeof *right);
     x[1] = NAN, x[2] = INFINITY, x[3] = -0.0f, x[4] = 0x1.01p0f, x[5] = 0x1.03p0f; /* ties to even */
-    uint16_t *expected = narrowed(x, N), *half = taken(N * sizeof *half);
+    uint16_t *expected = narrow_numbers(x, N), *half = alloc_array(N * sizeof *half);
     assert_int_equal(tandem_cuda_convert(half, TANDEM_CUDA_BF16, x, TANDEM_CUDA_F32, N, NULL), 0);
     assert_memory_equal(half, expected, N * sizeof *half);
     assert_int_equal(tandem_cuda_convert(wide, TANDEM_CUDA_F32, half, TANDEM_CUDA_BF16, N, NULL), 0);
@@ -535,11 +538,11 @@ static void casts_are_the_same(void **state)
     assert_int_equal(tandem_cuda_convert(wide, TANDEM_CUDA_F32, half, TANDEM_CUDA_F16, N, NULL), 0);
     for (size_t i = 0; i < N; i++)
         assert_int_equal(tandem_bits_of(wide[i]), tandem_bits_of(tandem_f32_of_f16(half[i])));
-    given(half);
-    given(expected);
-    given(right);
-    given(wide);
-    given(x);
+    free_array(half);
+    free_array(expected);
+    free_array(right);
+    free_array(wide);
+    free_array(x);
 }
 
 /* --- What changes from step to step is read on the card ------------------------------------------------- */
@@ -547,31 +550,31 @@ static void casts_are_the_same(void **state)
 static void draws_are_those_of_the_step(void **state)
 {
     (void)state;
-    float *x = numbers(N), *y = taken(N * sizeof *y), *right = taken(N * sizeof *right),
-          *scale = taken(sizeof *scale);
-    int8_t *q = taken(N), *expected = taken(N);
-    uint32_t *bits = taken(sizeof *bits), *since = taken(sizeof *since);
+    float *x = kernel_numbers(N), *y = alloc_array(N * sizeof *y), *right = alloc_array(N * sizeof *right),
+          *scale = alloc_array(sizeof *scale);
+    int8_t *q = alloc_array(N), *expected = alloc_array(N);
+    uint32_t *bits = alloc_array(sizeof *bits), *stream_offset = alloc_array(sizeof *stream_offset);
     const tandem_dropout mask = {.seed = 7, .stream = {11, 2, 6}, .threshold = 1 << 14, .scale = 4.0f / 3},
                          before = {.seed = 7, .stream = {3, 2, 6}, .threshold = 1 << 14, .scale = 4.0f / 3};
-    tandem_rounding behind = rounding;
-    *since = 8;
-    behind.stream[0] += *since;
+    tandem_rounding after = rounding;
+    *stream_offset = 8;
+    after.stream[0] += *stream_offset;
     assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, N, NULL), 0);
-    const tandem_cuda_codes to = codes_in(q, TANDEM_CUDA_S8, N, scale);
-    assert_int_equal(tandem_cuda_quantise(&to, x, TANDEM_CUDA_F32, bits, &rounding, since, NULL), 0);
-    cpu()->quantise_f32(expected, x, N, 127 / cpu()->amax_f32(x, N), &behind);
+    const tandem_cuda_quantised to = flat_output(q, TANDEM_CUDA_S8, N, scale);
+    assert_int_equal(tandem_cuda_quantise(&to, x, TANDEM_CUDA_F32, bits, &rounding, stream_offset, NULL), 0);
+    cpu()->quantise_f32(expected, x, N, 127 / cpu()->amax_f32(x, N), &after);
     assert_memory_equal(q, expected, N);
-    assert_int_equal(tandem_cuda_dropout(y, x, TANDEM_CUDA_F32, N, &before, since, NULL), 0);
+    assert_int_equal(tandem_cuda_dropout(y, x, TANDEM_CUDA_F32, N, &before, stream_offset, NULL), 0);
     cpu()->dropout_f32(right, x, N, &mask);
     assert_memory_equal(y, right, N * sizeof *y);
-    given(since);
-    given(bits);
-    given(expected);
-    given(q);
-    given(scale);
-    given(right);
-    given(y);
-    given(x);
+    free_array(stream_offset);
+    free_array(bits);
+    free_array(expected);
+    free_array(q);
+    free_array(scale);
+    free_array(right);
+    free_array(y);
+    free_array(x);
 }
 
 /* Of any length, and numbers that go round at 2^32. */
@@ -581,31 +584,31 @@ static void noise_is_the_cpu_s(void **state)
     enum { BATCH = 3 };
     static const size_t lengths[] = {1, 3, 4, 1000, 4099, 12288};
     static const uint32_t firsts[] = {5, UINT32_MAX - 1};
-    uint32_t *index = taken(sizeof *index);
+    uint32_t *index = alloc_array(sizeof *index);
     *index = 7;
     for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++)
         for (int f = 0; f < 2; f++) {
             const size_t n = lengths[k];
-            float *x = taken(BATCH * n * sizeof *x), *right = taken(n * sizeof *right);
+            float *x = alloc_array(BATCH * n * sizeof *x), *right = alloc_array(n * sizeof *right);
             assert_int_equal(tandem_cuda_noise(x, BATCH, n, 99, firsts[f], 12, index, NULL), 0);
             for (uint32_t b = 0; b < BATCH; b++) {
                 cpu()->noise_f32(right, n, 99,
                                  (const uint32_t[3]){firsts[f] + 7 * 12 + b, 0, TANDEM_RNG_SHUFFLE});
                 assert_memory_equal(x + b * n, right, n * sizeof *x);
             }
-            given(right);
-            given(x);
+            free_array(right);
+            free_array(x);
         }
-    given(index);
+    free_array(index);
 }
 
 static void a_loss_is_scaled_first(void **state)
 {
     (void)state;
     enum { ROWS = 5, CLASSES = 7, ALL = ROWS * CLASSES };
-    float *p = numbers(ALL), *a = taken(ALL * sizeof *a), *b = taken(ALL * sizeof *b),
-          *factor = taken(sizeof *factor);
-    int32_t *label = taken(ROWS * sizeof *label);
+    float *p = kernel_numbers(ALL), *a = alloc_array(ALL * sizeof *a), *b = alloc_array(ALL * sizeof *b),
+          *factor = alloc_array(sizeof *factor);
+    int32_t *label = alloc_array(ROWS * sizeof *label);
     for (int r = 0; r < ROWS; r++) label[r] = r - 1;
     const float weight = 0.123f;
     *factor = 1000.1f;
@@ -615,11 +618,11 @@ static void a_loss_is_scaled_first(void **state)
         tandem_cuda_cross_entropy_backward(b, p, label, ROWS, CLASSES, weight * *factor, NULL, 0.1f, NULL),
         0);
     assert_memory_equal(a, b, ALL * sizeof *a);
-    given(label);
-    given(factor);
-    given(b);
-    given(a);
-    given(p);
+    free_array(label);
+    free_array(factor);
+    free_array(b);
+    free_array(a);
+    free_array(p);
 }
 
 /* More places than a block looks through at once: few rows of the table have many, in order; one has none. */
@@ -627,22 +630,22 @@ static void rows_of_a_table_add_up_in_order(void **state)
 {
     (void)state;
     enum { PLACES = 9001, WIDTH = 3, ROWS = 6 };
-    float *g = numbers((size_t)PLACES * WIDTH), *sum = taken(ROWS * WIDTH * sizeof *sum);
+    float *g = kernel_numbers((size_t)PLACES * WIDTH), *sum = alloc_array(ROWS * WIDTH * sizeof *sum);
     float expected[ROWS * WIDTH] = {0};
-    int32_t *token = taken(PLACES * sizeof *token);
+    int32_t *token = alloc_array(PLACES * sizeof *token);
     for (int i = 0; i < PLACES; i++) token[i] = i % 4096 == 77 ? 5 : i * 7 / 3 % 4;
     for (int i = 0; i < PLACES * WIDTH; i++) expected[token[i / WIDTH] * WIDTH + i % WIDTH] += g[i];
     assert_int_equal(
         tandem_cuda_embedding_gradient(sum, token, g, TANDEM_CUDA_F32, PLACES, ROWS, WIDTH, 0, NULL), 0);
     assert_memory_equal(sum, expected, sizeof expected);
-    given(token);
-    given(sum);
-    given(g);
+    free_array(token);
+    free_array(sum);
+    free_array(g);
 }
 
 /* --- Norms and pools ------------------------------------------------------------------------------------ */
 
-static void assert_near(const float *y, const double *expected, size_t n)
+static void assert_near_reference(const float *y, const double *expected, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         assert_true(fabs((double)y[i] - expected[i]) <= 2e-5 * (1 + fabs(expected[i])));
@@ -654,30 +657,37 @@ typedef struct norm_case {
     float *x, *residual, *g, *y, *gx, *own, *workspace;
 } norm_case;
 
-static norm_case norm_of(size_t rows, size_t columns)
+static norm_case batchnorm_case(size_t rows, size_t columns)
 {
     const size_t n = rows * columns;
-    norm_case c = {rows,       columns,    numbers(n),           numbers(n), numbers(n),
-                   numbers(n), numbers(n), numbers(6 * columns), NULL};
+    norm_case c = {rows,
+                   columns,
+                   kernel_numbers(n),
+                   kernel_numbers(n),
+                   kernel_numbers(n),
+                   kernel_numbers(n),
+                   kernel_numbers(n),
+                   kernel_numbers(6 * columns),
+                   NULL};
     for (size_t i = 0; i < n; i++)
-        c.residual[i] = number((uint32_t)i + 77), c.g[i] = number((uint32_t)i + 99);
-    c.workspace = taken(tandem_cuda_norm_workspace(rows, columns));
+        c.residual[i] = kernel_number((uint32_t)i + 77), c.g[i] = kernel_number((uint32_t)i + 99);
+    c.workspace = alloc_array(tandem_cuda_norm_workspace(rows, columns));
     return c;
 }
 
 static void end_norm(const norm_case *c)
 {
-    given(c->workspace);
-    given(c->own);
-    given(c->gx);
-    given(c->y);
-    given(c->g);
-    given(c->residual);
-    given(c->x);
+    free_array(c->workspace);
+    free_array(c->own);
+    free_array(c->gx);
+    free_array(c->y);
+    free_array(c->g);
+    free_array(c->residual);
+    free_array(c->x);
 }
 
 /* In double: y of the norm, its sum with a residual and a rectifier; then all gradients. */
-static void check_norm(const norm_case *c)
+static void check_batchnorm_case(const norm_case *c)
 {
     const size_t rows = c->rows, columns = c->columns, n = rows * columns;
     const float *scale = c->own, *shift = scale + columns;
@@ -700,7 +710,7 @@ static void check_norm(const norm_case *c)
                                    (double)shift[k] + (double)c->residual[i],
                                0);
     }
-    assert_near(c->y, expected, n);
+    assert_near_reference(c->y, expected, n);
     assert_int_equal(tandem_cuda_batchnorm_add_backward(&out, c->g, c->x, c->y, TANDEM_CUDA_F32, &b, mean,
                                                         variance, c->workspace, NULL),
                      0);
@@ -719,7 +729,7 @@ static void check_norm(const norm_case *c)
                           ((double)c->residual[i] -
                            (sum + ((double)c->x[i] - centre) * inverse * along) / (double)rows);
     }
-    assert_near(c->gx, expected, n);
+    assert_near_reference(c->gx, expected, n);
     free(expected);
 }
 
@@ -729,8 +739,8 @@ static void norms_are_those_of_the_channels(void **state)
     (void)state;
     static const size_t side[][2] = {{301, 16}, {37, 264}, {50, 5}, {140001, 1}};
     for (size_t k = 0; k < sizeof side / sizeof *side; k++) {
-        const norm_case c = norm_of(side[k][0], side[k][1]);
-        check_norm(&c);
+        const norm_case c = batchnorm_case(side[k][0], side[k][1]);
+        check_batchnorm_case(&c);
         end_norm(&c);
     }
 }
@@ -743,31 +753,32 @@ static void pools_of_octets_are_those_of_channels(void **state)
     const tandem_cuda_pool wide = {2, 7, 6, CHANNELS, 4, 3, 3, 3, 2, 1};
     tandem_cuda_pool thin = wide;
     thin.channels = 1;
-    float *x = numbers((size_t)IN * CHANNELS), *one = numbers(IN), *y = numbers((size_t)OUT * CHANNELS),
-          *y_of = numbers(OUT), *gx = numbers((size_t)IN * CHANNELS), *gx_of = numbers(IN);
-    uint8_t *place = taken((size_t)OUT * CHANNELS), *place_of = taken(OUT);
-    assert_int_equal(tandem_cuda_maxpool(y, place, x, TANDEM_CUDA_F32, &wide, NULL), 0);
-    assert_int_equal(tandem_cuda_pool_backward(gx, y, place, TANDEM_CUDA_F32, &wide, NULL), 0);
+    float *x = kernel_numbers((size_t)IN * CHANNELS), *one = kernel_numbers(IN),
+          *y = kernel_numbers((size_t)OUT * CHANNELS), *y_of = kernel_numbers(OUT),
+          *gx = kernel_numbers((size_t)IN * CHANNELS), *gx_of = kernel_numbers(IN);
+    uint8_t *argmax = alloc_array((size_t)OUT * CHANNELS), *argmax_of = alloc_array(OUT);
+    assert_int_equal(tandem_cuda_maxpool(y, argmax, x, TANDEM_CUDA_F32, &wide, NULL), 0);
+    assert_int_equal(tandem_cuda_pool_backward(gx, y, argmax, TANDEM_CUDA_F32, &wide, NULL), 0);
     for (int c = 0; c < CHANNELS; c++) {
         for (int i = 0; i < IN; i++) one[i] = x[i * CHANNELS + c];
-        assert_int_equal(tandem_cuda_maxpool(y_of, place_of, one, TANDEM_CUDA_F32, &thin, NULL), 0);
-        assert_int_equal(tandem_cuda_pool_backward(gx_of, y_of, place_of, TANDEM_CUDA_F32, &thin, NULL), 0);
+        assert_int_equal(tandem_cuda_maxpool(y_of, argmax_of, one, TANDEM_CUDA_F32, &thin, NULL), 0);
+        assert_int_equal(tandem_cuda_pool_backward(gx_of, y_of, argmax_of, TANDEM_CUDA_F32, &thin, NULL), 0);
         for (int i = 0; i < OUT; i++) assert_true(y[i * CHANNELS + c] == y_of[i]);
-        for (int i = 0; i < OUT; i++) assert_int_equal(place[i * CHANNELS + c], place_of[i]);
+        for (int i = 0; i < OUT; i++) assert_int_equal(argmax[i * CHANNELS + c], argmax_of[i]);
         for (int i = 0; i < IN; i++) assert_true(gx[i * CHANNELS + c] == gx_of[i]);
     }
     assert_int_equal(tandem_cuda_pool_backward(gx, y, NULL, TANDEM_CUDA_F32, &wide, NULL), 0); /* of a mean */
     for (int i = 0; i < OUT; i++) y_of[i] = y[i * CHANNELS + 11];
     assert_int_equal(tandem_cuda_pool_backward(gx_of, y_of, NULL, TANDEM_CUDA_F32, &thin, NULL), 0);
     for (int i = 0; i < IN; i++) assert_true(gx[i * CHANNELS + 11] == gx_of[i]);
-    given(place_of);
-    given(place);
-    given(gx_of);
-    given(gx);
-    given(y_of);
-    given(y);
-    given(one);
-    given(x);
+    free_array(argmax_of);
+    free_array(argmax);
+    free_array(gx_of);
+    free_array(gx);
+    free_array(y_of);
+    free_array(y);
+    free_array(one);
+    free_array(x);
 }
 
 /* Sixteen channels are moved at once, by the same windows as one. */
@@ -778,8 +789,9 @@ static void columns_of_images_are_their_windows(void **state)
     const tandem_cuda_pool wide = {2, 5, 4, CHANNELS, 3, 2, 3, 3, 2, 1};
     tandem_cuda_pool thin = wide;
     thin.channels = 1;
-    uint8_t *x = taken((size_t)IN * CHANNELS), *one = taken(IN),
-            *all = taken((size_t)WINDOWS * WINDOW * CHANNELS), *own = taken((size_t)WINDOWS * WINDOW);
+    uint8_t *x = alloc_array((size_t)IN * CHANNELS), *one = alloc_array(IN),
+            *all = alloc_array((size_t)WINDOWS * WINDOW * CHANNELS),
+            *own = alloc_array((size_t)WINDOWS * WINDOW);
     for (int i = 0; i < IN * CHANNELS; i++) x[i] = (uint8_t)(i * 37 / 5 + 1);
     assert_int_equal(tandem_cuda_im2col_bytes(all, x, &wide, NULL), 0);
     for (int c = 0; c < CHANNELS; c++) {
@@ -787,10 +799,10 @@ static void columns_of_images_are_their_windows(void **state)
         assert_int_equal(tandem_cuda_im2col_bytes(own, one, &thin, NULL), 0);
         for (int i = 0; i < WINDOWS * WINDOW; i++) assert_int_equal(all[i * CHANNELS + c], own[i]);
     }
-    given(own);
-    given(all);
-    given(one);
-    given(x);
+    free_array(own);
+    free_array(all);
+    free_array(one);
+    free_array(x);
 }
 
 /* --- The optimizer -------------------------------------------------------------------------------------- */
@@ -801,11 +813,12 @@ static void updates_are_the_same(void **state)
     enum { FLAT = 4096 };
     float *array[6];
     for (int k = 0; k < 6; k++) {
-        array[k] = numbers(FLAT);
-        for (int i = 0; i < FLAT; i++) array[k][i] = fabsf(number((uint32_t)(i + 977 * (k % 3)))) + 0x1p-10f;
+        array[k] = kernel_numbers(FLAT);
+        for (int i = 0; i < FLAT; i++)
+            array[k][i] = fabsf(kernel_number((uint32_t)(i + 977 * (k % 3)))) + 0x1p-10f;
     }
-    float *g = numbers(FLAT);
-    int *broken = taken(sizeof *broken);
+    float *g = kernel_numbers(FLAT);
+    int *broken = alloc_array(sizeof *broken);
     *broken = 0;
     const tandem_adamw options = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 1 / 0.271f, 1 / 0.003f};
     assert_int_equal(
@@ -815,7 +828,7 @@ static void updates_are_the_same(void **state)
                                   options.correction2),
                      1);
     for (int k = 0; k < 3; k++) assert_memory_equal(array[k], array[k + 3], FLAT * sizeof(float));
-    uint8_t *decays = taken(FLAT / 16);
+    uint8_t *decays = alloc_array(FLAT / 16);
     memset(decays, 0, FLAT / 16);
     memset(decays, 1, FLAT / 32);
     assert_int_equal(
@@ -824,7 +837,7 @@ static void updates_are_the_same(void **state)
     assert_int_equal(
         cpu()->sgd(array[3] + FLAT / 2, array[4] + FLAT / 2, g + FLAT / 2, FLAT / 2, 0.1f, 0.9f, 0), 1);
     for (int k = 0; k < 2; k++) assert_memory_equal(array[k], array[k + 3], FLAT * sizeof(float));
-    float *rates = taken(3 * sizeof *rates); /* the arguments' places are taken */
+    float *rates = alloc_array(3 * sizeof *rates); /* the arguments' places are taken */
     const tandem_adamw other = {0.7f, 0.9f, 0.999f, 1e-8f, 0.1f, 7, 7};
     memcpy(rates, (float[3]){0.02f, 1 / 0.19f, 1 / 0.002f}, 3 * sizeof *rates);
     assert_int_equal(
@@ -835,7 +848,7 @@ static void updates_are_the_same(void **state)
         tandem_cuda_sgd(array[0], array[1], g, NULL, FLAT, 0.7f, 0.9f, 0.01f, rates, broken, NULL), 0);
     (void)cpu()->sgd(array[3], array[4], g, FLAT, rates[0], 0.9f, 0.01f);
     for (int k = 0; k < 3; k++) assert_memory_equal(array[k], array[k + 3], FLAT * sizeof(float));
-    given(rates);
+    free_array(rates);
     assert_int_equal(*broken, 0);
     g[FLAT - 3] = INFINITY;
     assert_int_equal(
@@ -844,10 +857,10 @@ static void updates_are_the_same(void **state)
     assert_int_equal(
         tandem_cuda_sgd(array[0], array[1], g, decays, 17, 0.1f, 0.9f, 0.01f, NULL, broken, NULL),
         TANDEM_CUDA_UNALIGNED);
-    given(decays);
-    given(broken);
-    given(g);
-    for (int k = 0; k < 6; k++) given(array[k]);
+    free_array(decays);
+    free_array(broken);
+    free_array(g);
+    for (int k = 0; k < 6; k++) free_array(array[k]);
 }
 
 int main(void)
@@ -856,7 +869,7 @@ int main(void)
     (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges_are_the_largest_magnitude),
-        cmocka_unit_test(integers_are_the_same),
+        cmocka_unit_test(s8_codes_are_the_same),
         cmocka_unit_test(codes_are_the_nearest),
         cmocka_unit_test(codes_are_written_in_both_orders),
         cmocka_unit_test(rows_have_scales_of_their_own),
@@ -865,7 +878,7 @@ int main(void)
         cmocka_unit_test(bytes_are_transposed_and_padded),
         cmocka_unit_test(tensors_are_permuted),
         cmocka_unit_test(rows_of_any_width_are_scaled_and_shifted),
-        cmocka_unit_test(casts_are_the_same),
+        cmocka_unit_test(float_casts_are_the_same),
         cmocka_unit_test(draws_are_those_of_the_step),
         cmocka_unit_test(noise_is_the_cpu_s),
         cmocka_unit_test(a_loss_is_scaled_first),
@@ -875,5 +888,5 @@ int main(void)
         cmocka_unit_test(columns_of_images_are_their_windows),
         cmocka_unit_test(updates_are_the_same),
     };
-    return card_skips() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
+    return skip_without_gpu() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
 }

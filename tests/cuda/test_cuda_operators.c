@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "tests/conformance/every_case.h"
-#include "tests/cuda/card.h"
+#include "tests/cuda/gpu.h"
 #include "tests/cuda/mirror.h"
 
 static const unsigned all_precisions = (1u << TANDEM_N_PRECISION) - 1;
@@ -21,7 +21,7 @@ static void every_operator_agrees_with_the_reference(void **state)
     (void)state;
     const tandem_device row = {
         .name = "cuda:0", .precisions = all_precisions, .amp_dtype = TANDEM_BF16, .transposed_copy = 1};
-    bench b = {.backend = &mirror_backend, .row = &row, .narrow_gradients = 1, .is_card = 1};
+    bench b = {.backend = &mirror_backend, .row = &row, .narrow_gradients = 1, .is_gpu = 1};
     tandem_error error = {0};
     assert_int_equal(mirror_backend.open(&b.device, "cuda:0", &error), TANDEM_OK);
     bench_check_every_case(&b);
@@ -30,7 +30,7 @@ static void every_operator_agrees_with_the_reference(void **state)
     assert_int_equal(b.complaints, 0);
     assert_true(b.checks > 300);
     assert_true(b.copies > 20);
-    assert_int_equal(card_open_things(), 0);
+    assert_int_equal(gpu_open_handles(), 0);
 }
 
 /* What the three products of a linear in fp8 need beside their operands. */
@@ -78,5 +78,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_operator_agrees_with_the_reference),
                                        cmocka_unit_test(products_of_column_wise_copies_turn_nothing)};
-    return card_skips() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
+    return skip_without_gpu() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
 }

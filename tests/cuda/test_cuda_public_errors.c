@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "tandem/cuda_kernels.h"
-#include "tests/cuda/card.h"
+#include "tests/cuda/gpu.h"
 #include "tests/cuda/stand_in.h"
 
 enum { ROWS = 4, COLUMNS = 16, N = ROWS * COLUMNS, UNTOUCHED = 0xA5 };
@@ -20,25 +20,25 @@ static tandem_error error; /* of the last call */
 static float *in;          /* [N] */
 static uint8_t *outputs;   /* q, the transposed copy, the scales and the workspace, 256 bytes each */
 
-static int open_all(void **state)
+static int open_error_arrays(void **state)
 {
     (void)state;
-    in = card_take_shared(N * sizeof *in);
-    outputs = card_take_shared(1024);
+    in = gpu_alloc_shared(N * sizeof *in);
+    outputs = gpu_alloc_shared(1024);
     for (int i = 0; in && i < N; i++) in[i] = (float)i / N;
     return !in || !outputs;
 }
 
-static int close_all(void **state)
+static int close_error_arrays(void **state)
 {
     (void)state;
-    card_give_shared(outputs);
-    card_give_shared(in);
+    gpu_free_shared(outputs);
+    gpu_free_shared(in);
     return 0;
 }
 
-static float *scale_of(void) { return (float *)(void *)(outputs + 512); }
-static uint32_t *words_of(void) { return (uint32_t *)(void *)(outputs + 768); }
+static float *scale_array(void) { return (float *)(void *)(outputs + 512); }
+static uint32_t *words_array(void) { return (uint32_t *)(void *)(outputs + 768); }
 
 static tandem_cuda_quantise_call quantise_call(void)
 {
@@ -49,8 +49,8 @@ static tandem_cuda_quantise_call quantise_call(void)
                                        .to = TANDEM_S8,
                                        .transposed = outputs + 256,
                                        .rounding = &draws,
-                                       .scale = scale_of(),
-                                       .workspace = words_of()};
+                                       .scale = scale_array(),
+                                       .workspace = words_array()};
 }
 
 static tandem_cuda_dequantise_call dequantise_call(void)
@@ -109,18 +109,18 @@ static void arguments_of_quantise_are_named(void **state)
     BAD_QUANTISE(c.q = NULL, "q is NULL");
     BAD_QUANTISE(c.q = outputs + 8, "q lies at");
     BAD_QUANTISE(c.transposed = outputs + 257, "transposed lies at");
-    BAD_QUANTISE(c.scaling = TANDEM_SCALE_ROW, "transposed is not made");
+    BAD_QUANTISE(c.scale_mode = TANDEM_SCALE_ROW, "transposed is not made");
     BAD_QUANTISE(c.rows = 1; c.columns = (int64_t)1 << 37; c.rounding = NULL, "transposed would need");
-    BAD_QUANTISE(c.transposed = NULL; c.scaling = TANDEM_SCALE_ROW;
+    BAD_QUANTISE(c.transposed = NULL; c.scale_mode = TANDEM_SCALE_ROW;
                  c.rows = (int64_t)1 << 31, "there are 2147483648 rows");
-    BAD_QUANTISE(c.scaling = (tandem_scaling)3, "scaling is 3");
-    BAD_QUANTISE(c.scaling = TANDEM_SCALE_KNOWN; c.range = -1, "range is -1");
-    BAD_QUANTISE(c.scaling = TANDEM_SCALE_KNOWN; c.range = NAN, "range is nan");
-    BAD_QUANTISE(c.scaling = TANDEM_SCALE_KNOWN; c.range = INFINITY, "range is inf");
+    BAD_QUANTISE(c.scale_mode = (tandem_scale_mode)3, "scaling is 3");
+    BAD_QUANTISE(c.scale_mode = TANDEM_SCALE_KNOWN; c.range = -1, "range is -1");
+    BAD_QUANTISE(c.scale_mode = TANDEM_SCALE_KNOWN; c.range = NAN, "range is nan");
+    BAD_QUANTISE(c.scale_mode = TANDEM_SCALE_KNOWN; c.range = INFINITY, "range is inf");
     BAD_QUANTISE(c.history = history, "history goes with");
-    BAD_QUANTISE(c.repeats = 1, "repeats needs");
-    BAD_QUANTISE(c.scaling = TANDEM_SCALE_KNOWN; c.history = (void *)(outputs + 4), "history lies at");
-    BAD_QUANTISE(c.since = (void *)(outputs + 2), "since lies at");
+    BAD_QUANTISE(c.reuse_range = 1, "repeats needs");
+    BAD_QUANTISE(c.scale_mode = TANDEM_SCALE_KNOWN; c.history = (void *)(outputs + 4), "history lies at");
+    BAD_QUANTISE(c.stream_offset = (void *)(outputs + 2), "since lies at");
     BAD_QUANTISE(c.scale = NULL, "scale is NULL");
     BAD_QUANTISE(c.scale = (void *)(outputs + 2), "scale lies at");
     BAD_QUANTISE(c.workspace = NULL, "workspace is NULL");
@@ -136,23 +136,24 @@ static void arguments_of_the_others_are_named(void **state)
     BAD_DEQUANTISE(c.to = TANDEM_S32, "to is none");
     BAD_DEQUANTISE(c.rows = -5, "batch, rows");
     BAD_DEQUANTISE(c.x = outputs + 4, "x lies at");
-    BAD_DEQUANTISE(c.scaling = (tandem_scaling)-1, "scaling is -1");
-    BAD_DEQUANTISE(c.scaling = TANDEM_SCALE_ROW; c.rows = (int64_t)1 << 31, "there are");
+    BAD_DEQUANTISE(c.scale_mode = (tandem_scale_mode)-1, "scaling is -1");
+    BAD_DEQUANTISE(c.scale_mode = TANDEM_SCALE_ROW; c.rows = (int64_t)1 << 31, "there are");
     BAD_DEQUANTISE(c.scale = NULL, "scale is NULL");
     check_refused(tandem_cuda_kernels_scale_sums(NULL, NULL, &error), "scale_sums: the call is NULL");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.sums = NULL, "scale_sums: sums is NULL");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.y = NULL, "scale_sums: y is NULL");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.to = TANDEM_S8, "scale_sums: to is none");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.columns = -1, "scale_sums: batch, rows");
-    REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.scaling = (tandem_scaling)9,
+    REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.scale_mode = (tandem_scale_mode)9,
             "scale_sums: scaling is 9");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.a_scale = NULL, "scale_sums: a_scale is NULL");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.b_scale = NULL, "scale_sums: b_scale is NULL");
     check_refused(tandem_cuda_kernels_amax(NULL, in, TANDEM_F32, N, NULL, &error), "amax: amax is NULL");
-    check_refused(tandem_cuda_kernels_amax(scale_of(), NULL, TANDEM_F32, N, NULL, &error), "amax: x is NULL");
-    check_refused(tandem_cuda_kernels_amax(scale_of(), in, TANDEM_S32, N, NULL, &error),
+    check_refused(tandem_cuda_kernels_amax(scale_array(), NULL, TANDEM_F32, N, NULL, &error),
+                  "amax: x is NULL");
+    check_refused(tandem_cuda_kernels_amax(scale_array(), in, TANDEM_S32, N, NULL, &error),
                   "amax: from is none");
-    check_refused(tandem_cuda_kernels_amax(scale_of(), in, TANDEM_F32, -1, NULL, &error),
+    check_refused(tandem_cuda_kernels_amax(scale_array(), in, TANDEM_F32, -1, NULL, &error),
                   "amax: batch, rows");
     check_refused(tandem_cuda_kernels_cast(outputs, TANDEM_F32, in, TANDEM_F32, N, NULL, &error),
                   "cast: to is the same");
@@ -175,16 +176,16 @@ static tandem_status call_one(int which, tandem_amax_history *history)
     switch (which) {
     case 0: return tandem_cuda_kernels_quantise(&quantise, NULL, &error);
     case 1:
-        quantise.scaling = TANDEM_SCALE_KNOWN;
+        quantise.scale_mode = TANDEM_SCALE_KNOWN;
         quantise.history = history;
         return tandem_cuda_kernels_quantise(&quantise, NULL, &error);
     case 2:
-        quantise.scaling = TANDEM_SCALE_ROW;
+        quantise.scale_mode = TANDEM_SCALE_ROW;
         quantise.transposed = NULL;
         return tandem_cuda_kernels_quantise(&quantise, NULL, &error);
     case 3: return tandem_cuda_kernels_dequantise(&dequantise, NULL, &error);
     case 4: return tandem_cuda_kernels_scale_sums(&sums, NULL, &error);
-    case 5: return tandem_cuda_kernels_amax(scale_of(), in, TANDEM_F32, N, NULL, &error);
+    case 5: return tandem_cuda_kernels_amax(scale_array(), in, TANDEM_F32, N, NULL, &error);
     default: return tandem_cuda_kernels_cast(outputs, TANDEM_BF16, in, TANDEM_F32, N, NULL, &error);
     }
 }
@@ -195,20 +196,20 @@ static void launches_that_fail_are_told(void **state)
     static const int n_launch[] = {4, 5, 1, 1,
                                    /* rows are no sixteens: codes are turned by a launch of their own */
                                    1, 2, 1};
-    tandem_amax_history *history = card_take_shared(sizeof *history);
+    tandem_amax_history *history = gpu_alloc_shared(sizeof *history);
     assert_non_null(history);
     assert_int_equal(tandem_amax_history_init(history, 4, 0, NULL), TANDEM_OK);
     for (int which = 0; which < 7; which++)
         for (int k = 0; k <= n_launch[which]; k++) {
             error = (tandem_error){0};
-            stand_in_fails_after = k;
+            stand_in_calls_to_failure = k;
             const tandem_status status = call_one(which, history);
-            stand_in_fails_after = -1;
+            stand_in_calls_to_failure = -1;
             assert_int_equal(status, k < n_launch[which] ? TANDEM_NO_DEVICE : TANDEM_OK);
             assert_int_equal(error.status, status);
             if (status != TANDEM_OK) assert_non_null(strstr(error.text, "the launch failed: CUDA error"));
         }
-    card_give_shared(history);
+    gpu_free_shared(history);
 }
 
 int main(void)
@@ -218,5 +219,5 @@ int main(void)
         cmocka_unit_test(arguments_of_the_others_are_named),
         cmocka_unit_test(launches_that_fail_are_told),
     };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return cmocka_run_group_tests(tests, open_error_arrays, close_error_arrays);
 }

@@ -12,9 +12,9 @@
 
 #include "backend/cuda/arithmetic.h"
 #include "tandem/cuda_kernels.h"
-#include "tests/cuda/card.h"
+#include "tests/cuda/gpu.h"
 
-enum { MOST = 1 << 14 };
+enum { MAX_ELEMENTS = 1 << 14 };
 static const tandem_kernels *cpu;
 static const tandem_rounding rounding = {2024, {9, 8, 7}, 3};
 
@@ -25,23 +25,25 @@ static void *out, *transposed;
 static uint32_t *workspace;
 static tandem_amax_history *history;
 /* And where the CPU puts the same. */
-static int8_t expected[MOST], expected_turned[MOST];
-static float expected_wide[MOST], expected_scale[MOST];
+static int8_t expected[MAX_ELEMENTS], expected_transposed[MAX_ELEMENTS];
+static float expected_wide[MAX_ELEMENTS], expected_scale[MAX_ELEMENTS];
 
-static void *taken(size_t bytes)
+static void *alloc_public(size_t bytes)
 {
-    void *memory = card_take_shared(bytes);
+    void *memory = gpu_alloc_shared(bytes);
     assert_non_null(memory);
     return memory;
 }
 
-static int open_all(void **state)
+static int open_public_arrays(void **state)
 {
     (void)state;
-    x = taken(MOST * sizeof *x), scale = taken(MOST * sizeof *scale), half = taken(MOST * sizeof *half);
-    out = taken(MOST * sizeof(float)), transposed = taken(MOST);
-    workspace = taken(TANDEM_CUDA_QUANTISE_WORDS * sizeof *workspace), history = taken(sizeof *history);
-    for (uint32_t i = 0; i < MOST; i++) {
+    x = alloc_public(MAX_ELEMENTS * sizeof *x), scale = alloc_public(MAX_ELEMENTS * sizeof *scale),
+    half = alloc_public(MAX_ELEMENTS * sizeof *half);
+    out = alloc_public(MAX_ELEMENTS * sizeof(float)), transposed = alloc_public(MAX_ELEMENTS);
+    workspace = alloc_public(TANDEM_CUDA_QUANTISE_WORDS * sizeof *workspace),
+    history = alloc_public(sizeof *history);
+    for (uint32_t i = 0; i < MAX_ELEMENTS; i++) {
         const uint32_t counter[4] = {i, 0, 0, 0};
         x[i] = (4 * tandem_philox_uniform(tandem_philox(counter, 5).word[0]) - 2) * (i % 7 == 0 ? 0.01f : 1);
         half[i] = tandem_bf16_of(x[i]);
@@ -49,15 +51,15 @@ static int open_all(void **state)
     return tandem_kernels_open(&cpu, "sse41", NULL);
 }
 
-static int close_all(void **state)
+static int close_public_arrays(void **state)
 {
     (void)state;
     void *const all[] = {x, scale, half, out, transposed, workspace, history};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) card_give_shared(all[i]);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) gpu_free_shared(all[i]);
     return 0;
 }
 
-static const void *numbers(tandem_dtype type) { return type == TANDEM_F32 ? (void *)x : half; }
+static const void *public_numbers(tandem_dtype type) { return type == TANDEM_F32 ? (void *)x : half; }
 
 /* --- To types of a byte --------------------------------------------------------------------------------- */
 
@@ -66,39 +68,41 @@ static void the_largest_magnitude_is_the_same(void **state)
     (void)state;
     static const tandem_dtype types[] = {TANDEM_F32, TANDEM_BF16};
     for (int k = 0; k < 2; k++)
-        for (int64_t n = 0; n < MOST; n = 3 * n + 1) {
+        for (int64_t n = 0; n < MAX_ELEMENTS; n = 3 * n + 1) {
             float right = -1;
-            assert_int_equal(tandem_kernels_amax(cpu, &right, numbers(types[k]), types[k], 1, n, 0, NULL),
-                             TANDEM_OK);
-            assert_int_equal(tandem_cuda_kernels_amax(scale, numbers(types[k]), types[k], n, NULL, NULL),
-                             TANDEM_OK);
+            assert_int_equal(
+                tandem_kernels_amax(cpu, &right, public_numbers(types[k]), types[k], 1, n, 0, NULL),
+                TANDEM_OK);
+            assert_int_equal(
+                tandem_cuda_kernels_amax(scale, public_numbers(types[k]), types[k], n, NULL, NULL),
+                TANDEM_OK);
             assert_memory_equal(scale, &right, sizeof right);
         }
 }
 
 /* A call of both, over the same rows and columns. */
-static void check_quantise(tandem_dtype from, int64_t rows, int64_t columns, tandem_scaling scaling,
-                           const tandem_rounding *how)
+static void check_public_quantise(tandem_dtype from, int64_t rows, int64_t columns,
+                                  tandem_scale_mode scale_mode, const tandem_rounding *how)
 {
-    const int by_row = scaling == TANDEM_SCALE_ROW;
-    const tandem_quantise_call here = {.x = numbers(from),
+    const int by_row = scale_mode == TANDEM_SCALE_ROW;
+    const tandem_quantise_call here = {.x = public_numbers(from),
                                        .from = from,
                                        .rows = rows,
                                        .columns = columns,
                                        .q = expected,
-                                       .transposed = by_row ? NULL : expected_turned,
-                                       .scaling = scaling,
+                                       .transposed = by_row ? NULL : expected_transposed,
+                                       .scale_mode = scale_mode,
                                        .range = 1.5f,
                                        .rounding = how,
                                        .scale = expected_scale};
-    const tandem_cuda_quantise_call there = {.x = numbers(from),
+    const tandem_cuda_quantise_call there = {.x = public_numbers(from),
                                              .from = from,
                                              .rows = rows,
                                              .columns = columns,
                                              .q = out,
                                              .to = TANDEM_S8,
                                              .transposed = by_row ? NULL : transposed,
-                                             .scaling = scaling,
+                                             .scale_mode = scale_mode,
                                              .range = 1.5f,
                                              .rounding = how,
                                              .scale = scale,
@@ -106,23 +110,25 @@ static void check_quantise(tandem_dtype from, int64_t rows, int64_t columns, tan
     assert_int_equal(tandem_kernels_quantise(cpu, &here, NULL), TANDEM_OK);
     assert_int_equal(tandem_cuda_kernels_quantise(&there, NULL, NULL), TANDEM_OK);
     assert_memory_equal(out, expected, (size_t)(rows * columns));
-    if (!by_row) assert_memory_equal(transposed, expected_turned, (size_t)(rows * columns));
+    if (!by_row) assert_memory_equal(transposed, expected_transposed, (size_t)(rows * columns));
     assert_memory_equal(scale, expected_scale, (size_t)(by_row ? rows : 1) * sizeof *scale);
 }
 
-static void integers_are_the_same(void **state)
+static void public_s8_codes_are_the_same(void **state)
 {
     (void)state;
     static const int64_t sides[][2] = {{64, 48}, {5, 24}, {1, 1037}, {3, 1600}, {128, 128}, {0, 8}, {3, 0}};
     for (size_t k = 0; k < sizeof sides / sizeof *sides; k++)
-        for (int scaling = TANDEM_SCALE_TENSOR; scaling <= TANDEM_SCALE_KNOWN; scaling++)
+        for (int scale_mode = TANDEM_SCALE_TENSOR; scale_mode <= TANDEM_SCALE_KNOWN; scale_mode++)
             for (int at_random = 0; at_random < 2; at_random++) {
                 const tandem_rounding *const how = at_random ? &rounding : NULL;
-                check_quantise(TANDEM_F32, sides[k][0], sides[k][1], (tandem_scaling)scaling, how);
-                check_quantise(TANDEM_BF16, sides[k][0], sides[k][1], (tandem_scaling)scaling, how);
+                check_public_quantise(TANDEM_F32, sides[k][0], sides[k][1], (tandem_scale_mode)scale_mode,
+                                      how);
+                check_public_quantise(TANDEM_BF16, sides[k][0], sides[k][1], (tandem_scale_mode)scale_mode,
+                                      how);
             }
     /* each row's draws begin at a block of its own */
-    check_quantise(TANDEM_F32, 7, 13, TANDEM_SCALE_ROW, &rounding);
+    check_public_quantise(TANDEM_F32, 7, 13, TANDEM_SCALE_ROW, &rounding);
 }
 
 /* Matrices of a batch are turned each for itself; `since` moves the stream on. */
@@ -130,7 +136,7 @@ static void batches_and_streams_are_those_of_single_calls(void **state)
 {
     (void)state;
     enum { BATCH = 3, ROWS = 16, COLUMNS = 32, EACH = ROWS * COLUMNS };
-    uint32_t *since = taken(sizeof *since);
+    uint32_t *stream_offset = alloc_public(sizeof *stream_offset);
     const tandem_cuda_quantise_call there = {.x = x,
                                              .batch = BATCH,
                                              .rows = ROWS,
@@ -138,13 +144,13 @@ static void batches_and_streams_are_those_of_single_calls(void **state)
                                              .q = out,
                                              .to = TANDEM_S8,
                                              .transposed = transposed,
-                                             .scaling = TANDEM_SCALE_KNOWN,
+                                             .scale_mode = TANDEM_SCALE_KNOWN,
                                              .range = 1,
                                              .rounding = &rounding,
-                                             .since = since,
+                                             .stream_offset = stream_offset,
                                              .scale = scale,
                                              .workspace = workspace};
-    *since = 40;
+    *stream_offset = 40;
     assert_int_equal(tandem_cuda_kernels_quantise(&there, NULL, NULL), TANDEM_OK);
     for (uint32_t b = 0; b < BATCH; b++) {
         tandem_rounding own = rounding;
@@ -154,16 +160,16 @@ static void batches_and_streams_are_those_of_single_calls(void **state)
                                            .rows = ROWS,
                                            .columns = COLUMNS,
                                            .q = expected,
-                                           .transposed = expected_turned,
-                                           .scaling = TANDEM_SCALE_KNOWN,
+                                           .transposed = expected_transposed,
+                                           .scale_mode = TANDEM_SCALE_KNOWN,
                                            .range = 1,
                                            .rounding = &own,
                                            .scale = expected_scale};
         assert_int_equal(tandem_kernels_quantise(cpu, &here, NULL), TANDEM_OK);
         assert_memory_equal((int8_t *)out + b * EACH, expected, EACH);
-        assert_memory_equal((int8_t *)transposed + b * EACH, expected_turned, EACH);
+        assert_memory_equal((int8_t *)transposed + b * EACH, expected_transposed, EACH);
     }
-    card_give_shared(since);
+    gpu_free_shared(stream_offset);
 }
 
 /* The history's range, found and followed on the card as by the functions of amax_history.h. */
@@ -175,13 +181,13 @@ static void a_history_goes_on(void **state)
     assert_int_equal(tandem_amax_history_init(history, 3, -1, NULL), TANDEM_OK);
     assert_int_equal(tandem_amax_history_init(&own, 3, -1, NULL), TANDEM_OK);
     for (int k = 0; k < 5; k++)
-        for (int repeats = 0; repeats < 2; repeats++) {
-            float range = repeats ? own.before : tandem_amax_history_range(&own), amax = 0;
+        for (int reuse_range = 0; reuse_range < 2; reuse_range++) {
+            float range = reuse_range ? own.before : tandem_amax_history_range(&own), amax = 0;
             const tandem_quantise_call here = {.x = x + 8 * k,
                                                .rows = 1,
                                                .columns = N - 100 * k,
                                                .q = expected,
-                                               .scaling =
+                                               .scale_mode =
                                                    range > 0 ? TANDEM_SCALE_KNOWN : TANDEM_SCALE_TENSOR,
                                                .range = range,
                                                .rounding = &rounding,
@@ -192,14 +198,14 @@ static void a_history_goes_on(void **state)
                                                      .columns = N - 100 * k,
                                                      .q = out,
                                                      .to = TANDEM_S8,
-                                                     .scaling = TANDEM_SCALE_KNOWN,
+                                                     .scale_mode = TANDEM_SCALE_KNOWN,
                                                      .history = history,
-                                                     .repeats = repeats,
+                                                     .reuse_range = reuse_range,
                                                      .rounding = &rounding,
                                                      .scale = scale,
                                                      .workspace = workspace};
             assert_int_equal(tandem_kernels_quantise(cpu, &here, NULL), TANDEM_OK);
-            if (!repeats) assert_int_equal(tandem_amax_history_add(&own, amax, NULL), TANDEM_OK);
+            if (!reuse_range) assert_int_equal(tandem_amax_history_add(&own, amax, NULL), TANDEM_OK);
             assert_int_equal(tandem_cuda_kernels_quantise(&there, NULL, NULL), TANDEM_OK);
             assert_memory_equal(out, expected, (size_t)here.columns);
             assert_memory_equal(scale, expected_scale, sizeof *scale);
@@ -215,17 +221,17 @@ static void eight_bit_floats_are_the_nearest(void **state)
     for (int e5m2 = 0; e5m2 < 2; e5m2++)
         for (int by_row = 0; by_row < 2; by_row++) {
             const tandem_dtype code = e5m2 ? TANDEM_E5M2 : TANDEM_E4M3;
-            const tandem_scaling scaling = by_row ? TANDEM_SCALE_ROW : TANDEM_SCALE_TENSOR;
+            const tandem_scale_mode scale_mode = by_row ? TANDEM_SCALE_ROW : TANDEM_SCALE_TENSOR;
             const tandem_cuda_quantise_call to = {.x = x,
                                                   .rows = ROWS,
                                                   .columns = COLUMNS,
                                                   .q = transposed,
                                                   .to = code,
-                                                  .scaling = scaling,
+                                                  .scale_mode = scale_mode,
                                                   .scale = scale,
                                                   .workspace = workspace};
-            const tandem_cuda_dequantise_call back = {transposed, code,       ROWS,    COLUMNS,
-                                                      out,        TANDEM_F32, scaling, scale};
+            const tandem_cuda_dequantise_call back = {transposed, code,       ROWS,       COLUMNS,
+                                                      out,        TANDEM_F32, scale_mode, scale};
             assert_int_equal(tandem_cuda_kernels_quantise(&to, NULL, NULL), TANDEM_OK);
             assert_int_equal(tandem_cuda_kernels_dequantise(&back, NULL, NULL), TANDEM_OK);
             for (int i = 0; i < ROWS * COLUMNS; i++) {
@@ -253,19 +259,19 @@ static void numbers_come_back_the_same(void **state)
     for (int i = 0; i < N; i++) q[i] = (int8_t)(i * 37);
     memcpy(scale, x, ROWS * sizeof *scale);
     for (int wide = 0; wide < 2; wide++)
-        for (int scaling = TANDEM_SCALE_TENSOR; scaling <= TANDEM_SCALE_KNOWN; scaling++) {
+        for (int scale_mode = TANDEM_SCALE_TENSOR; scale_mode <= TANDEM_SCALE_KNOWN; scale_mode++) {
             const tandem_dtype to = wide ? TANDEM_F32 : TANDEM_BF16;
             const tandem_dequantise_call here = {
-                q, ROWS, COLUMNS, 0, expected_wide, to, 0, (tandem_scaling)scaling, scale};
+                q, ROWS, COLUMNS, 0, expected_wide, to, 0, (tandem_scale_mode)scale_mode, scale};
             const tandem_cuda_dequantise_call there = {
-                q, TANDEM_S8, ROWS, COLUMNS, out, to, (tandem_scaling)scaling, scale};
+                q, TANDEM_S8, ROWS, COLUMNS, out, to, (tandem_scale_mode)scale_mode, scale};
             assert_int_equal(tandem_kernels_dequantise(cpu, &here, NULL), TANDEM_OK);
             assert_int_equal(tandem_cuda_kernels_dequantise(&there, NULL, NULL), TANDEM_OK);
             assert_memory_equal(out, expected_wide, N * (wide ? sizeof(float) : sizeof(uint16_t)));
         }
 }
 
-static void casts_are_the_same(void **state)
+static void public_casts_are_the_same(void **state)
 {
     (void)state;
     enum { N = 1003 };
@@ -289,13 +295,13 @@ static void sums_are_scaled_as_in_the_product(void **state)
     static int8_t a[M * K], b[K * N];
     for (int i = 0; i < M * K; i++) a[i] = (int8_t)(i * 31);
     for (int i = 0; i < K * N; i++) b[i] = (int8_t)(i * 77);
-    int32_t *sums = taken(M * N * sizeof *sums);
+    int32_t *sums = alloc_public(M * N * sizeof *sums);
     const size_t bytes = (tandem_kernels_product_workspace(cpu, M, N, K) + 63) / 64 * 64;
     void *own = aligned_alloc(64, bytes + 64);
     assert_non_null(own);
     for (int i = 0; i <= M; i++) scale[i] = fabsf(x[i]) + 0.1f;
     for (int k = 0; k < 16; k++) {
-        const int by_row = k & 1, adds = k >> 1 & 1, wide = k >> 2 & 1, ragged = k >> 3;
+        const int by_row = k & 1, accumulate = k >> 1 & 1, wide = k >> 2 & 1, ragged = k >> 3;
         const tandem_dtype to = wide ? TANDEM_F32 : TANDEM_BF16;
         tandem_product_s8 product = {.m = M,
                                      .n = N - 3 * ragged,
@@ -310,11 +316,11 @@ static void sums_are_scaled_as_in_the_product(void **state)
                                      .c_type = TANDEM_S32,
                                      .workspace = own};
         assert_int_equal(tandem_kernels_product(cpu, &product, bytes, NULL), TANDEM_OK);
-        memcpy(out, numbers(to), M * N * sizeof(float));
+        memcpy(out, public_numbers(to), M * N * sizeof(float));
         memcpy(expected_wide, out, M * N * sizeof(float));
         product.c = expected_wide;
         product.c_type = to;
-        product.accumulate = adds;
+        product.accumulate = accumulate;
         product.scale = by_row ? scale[M] : scale[0] * scale[M];
         product.row_scale = by_row ? scale : NULL;
         assert_int_equal(tandem_kernels_product(cpu, &product, bytes, NULL), TANDEM_OK);
@@ -323,15 +329,15 @@ static void sums_are_scaled_as_in_the_product(void **state)
                                             .columns = product.n,
                                             .y = out,
                                             .to = to,
-                                            .scaling = by_row ? TANDEM_SCALE_ROW : TANDEM_SCALE_TENSOR,
+                                            .scale_mode = by_row ? TANDEM_SCALE_ROW : TANDEM_SCALE_TENSOR,
                                             .a_scale = scale,
                                             .b_scale = scale + M,
-                                            .accumulate = adds};
+                                            .accumulate = accumulate};
         assert_int_equal(tandem_cuda_kernels_scale_sums(&call, NULL, NULL), TANDEM_OK);
         assert_memory_equal(out, expected_wide, M * N * sizeof(float));
     }
     free(own);
-    card_give_shared(sums);
+    gpu_free_shared(sums);
 }
 
 int main(void)
@@ -340,13 +346,13 @@ int main(void)
     (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_magnitude_is_the_same),
-        cmocka_unit_test(integers_are_the_same),
+        cmocka_unit_test(public_s8_codes_are_the_same),
         cmocka_unit_test(batches_and_streams_are_those_of_single_calls),
         cmocka_unit_test(a_history_goes_on),
         cmocka_unit_test(eight_bit_floats_are_the_nearest),
         cmocka_unit_test(numbers_come_back_the_same),
-        cmocka_unit_test(casts_are_the_same),
+        cmocka_unit_test(public_casts_are_the_same),
         cmocka_unit_test(sums_are_scaled_as_in_the_product),
     };
-    return card_skips() ? 0 : cmocka_run_group_tests(tests, open_all, close_all);
+    return skip_without_gpu() ? 0 : cmocka_run_group_tests(tests, open_public_arrays, close_public_arrays);
 }

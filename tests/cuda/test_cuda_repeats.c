@@ -11,16 +11,16 @@
 
 #include <cmocka.h>
 
-#include "bench/cuda/card.h"
-#include "tests/cuda/card.h"
+#include "bench/cuda/gpu_bench.h"
+#include "tests/cuda/gpu.h"
 
 static size_t elements = (size_t)1 << 24;
 
 /* All arrays as a kernel leaves them. */
-static tandem_status after(void *copy, const card_kernel *kernel, const card_arrays *a, const card *c,
-                           tandem_error *error)
+static tandem_status output_after(void *copy, const gpu_kernel *kernel, const gpu_arrays *a,
+                                  const gpu_bench *c, tandem_error *error)
 {
-    const tandem_status status = card_arrays_fill(a, c, error);
+    const tandem_status status = gpu_arrays_fill(a, c, error);
     if (status != TANDEM_OK) return status;
     const int failed = kernel->launch(a, c->device->stream);
     if (failed) return tandem_error_set(error, TANDEM_NO_DEVICE, "%s", c->device->vendor->error_text(failed));
@@ -32,38 +32,38 @@ static void kernels_repeat_to_the_bit(void **state)
     (void)state;
     void *device = NULL;
     tandem_error error = {0};
-    card_arrays a;
+    gpu_arrays a;
     int complaints = 0;
     assert_int_equal(tandem_cuda_backend.open(&device, "cuda:0", &error), TANDEM_OK);
-    card c = {.device = device};
-    assert_int_equal(card_arrays_open(&a, &c, elements, 256, &error), TANDEM_OK);
+    gpu_bench c = {.device = device};
+    assert_int_equal(gpu_arrays_open(&a, &c, elements, 256, &error), TANDEM_OK);
     void *first = malloc(a.bytes), *second = malloc(a.bytes);
     assert_non_null(first);
     assert_non_null(second);
-    for (int k = 0; k < n_card_kernel; k++) {
-        tandem_status status = after(first, &card_kernels[k], &a, &c, &error);
-        for (int again = 0; again < (card_is_real ? 2 : 1) && status == TANDEM_OK; again++) {
-            status = after(second, &card_kernels[k], &a, &c, &error);
+    for (int k = 0; k < n_gpu_kernel; k++) {
+        tandem_status status = output_after(first, &gpu_kernels[k], &a, &c, &error);
+        for (int again = 0; again < (gpu_is_real ? 2 : 1) && status == TANDEM_OK; again++) {
+            status = output_after(second, &gpu_kernels[k], &a, &c, &error);
             if (status != TANDEM_OK || memcmp(first, second, a.bytes) == 0) continue;
-            print_message("%s: other bits when it runs again\n", card_kernels[k].name);
+            print_message("%s: other bits when it runs again\n", gpu_kernels[k].name);
             complaints++;
             break;
         }
         if (status == TANDEM_OK) continue;
-        print_message("%s: %s\n", card_kernels[k].name, error.text);
+        print_message("%s: %s\n", gpu_kernels[k].name, error.text);
         complaints++;
     }
     free(second);
     free(first);
-    card_give_all(&c);
+    gpu_free_all(&c);
     tandem_cuda_backend.close(device);
     assert_int_equal(complaints, 0);
-    assert_int_equal(card_open_things(), 0);
+    assert_int_equal(gpu_open_handles(), 0);
 }
 
 int main(int n, char **word)
 {
-    if (!card_is_real || (n > 1 && strcmp(word[1], "small") == 0)) elements = (size_t)1 << 18;
+    if (!gpu_is_real || (n > 1 && strcmp(word[1], "small") == 0)) elements = (size_t)1 << 18;
     const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_repeat_to_the_bit)};
-    return card_skips() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
+    return skip_without_gpu() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
 }

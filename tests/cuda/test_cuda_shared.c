@@ -14,12 +14,12 @@
 #include <cmocka.h>
 
 #include "backend/cuda/operator.h"
-#include "tests/cuda/card.h"
+#include "tests/cuda/gpu.h"
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 
 /* As backend/comm/shm_region.c takes it. */
-static uint32_t *share(uint64_t bytes)
+static uint32_t *share_memory(uint64_t bytes)
 {
     const int file = memfd_create("tandem-test", MFD_CLOEXEC);
     assert_true(file >= 0 && ftruncate(file, (off_t)bytes) == 0);
@@ -53,8 +53,8 @@ static int end_partner(pid_t pid, const int told[2], int is_there)
     return is_told && WIFEXITED(state) && WEXITSTATUS(state) == 0;
 }
 
-static tandem_status copy_on(void *device, tandem_device_stream lane, void *to, const void *from,
-                             uint64_t bytes, tandem_error *error)
+static tandem_status copy_on_stream(void *device, tandem_device_stream lane, void *to, const void *from,
+                                    uint64_t bytes, tandem_error *error)
 {
     const tandem_device_backend *on = &tandem_cuda_backend;
     tandem_status status = on->stream_wait_stream(device, lane, TANDEM_DEVICE_STREAM_COMPUTE, error);
@@ -64,14 +64,14 @@ static tandem_status copy_on(void *device, tandem_device_stream lane, void *to, 
 }
 
 /* Returns whether the driver locks the memory. */
-static int check(uint64_t bytes)
+static int check_shared_memory(uint64_t bytes)
 {
     const tandem_device_backend *on = &tandem_cuda_backend;
     const uint64_t n = bytes / sizeof(uint32_t);
     tandem_error error = {0};
     void *device = NULL, *there = NULL;
     int told[2];
-    uint32_t *shared = share(bytes), *number = malloc(bytes);
+    uint32_t *shared = share_memory(bytes), *number = malloc(bytes);
     const pid_t partner = start_partner(told, shared, n); /* before a card is opened here */
     assert_non_null(number);
     for (uint64_t i = 0; i < n; i++) number[i] = (uint32_t)i * 2654435761u;
@@ -83,10 +83,10 @@ static int check(uint64_t bytes)
     if (is_locked) {
         /* it is; and nothing is broken by that */
         assert_int_equal(on->lock(device, shared, bytes, NULL), TANDEM_NO_DEVICE);
-        status = copy_on(device, TANDEM_DEVICE_STREAM_D2H, shared, there, bytes, &error);
+        status = copy_on_stream(device, TANDEM_DEVICE_STREAM_D2H, shared, there, bytes, &error);
         assert_true(end_partner(partner, told, status == TANDEM_OK));
         if (status == TANDEM_OK)
-            status = copy_on(device, TANDEM_DEVICE_STREAM_H2D, there, shared, bytes, &error);
+            status = copy_on_stream(device, TANDEM_DEVICE_STREAM_H2D, there, shared, bytes, &error);
         if (status == TANDEM_OK) status = on->copy(device, number, there, bytes, &error);
         on->unlock(device, shared);
     } else {
@@ -100,25 +100,25 @@ static int check(uint64_t bytes)
     on->close(device);
     free(number);
     assert_int_equal(munmap(shared, bytes), 0);
-    assert_int_equal(card_open_things(), 0);
+    assert_int_equal(gpu_open_handles(), 0);
     if (!is_locked) print_message("%llu bytes: %s\n", (unsigned long long)bytes, error.text);
     return is_locked;
 }
 
-static void another_process_sees_what_the_card_brings(void **state)
+static void another_process_sees_what_the_gpu_brings(void **state)
 {
     (void)state;
     static const uint64_t bytes[] = {4096, HUGE_PAGE_BYTES + 4096, 16 * HUGE_PAGE_BYTES};
     int locked = 0;
-    for (size_t k = 0; k < sizeof bytes / sizeof *bytes; k++) locked += check(bytes[k]);
+    for (size_t k = 0; k < sizeof bytes / sizeof *bytes; k++) locked += check_shared_memory(bytes[k]);
     if (locked == sizeof bytes / sizeof *bytes) return;
-    if (!card_is_real) fail_msg("the stand-in locks all");
+    if (!gpu_is_real) fail_msg("the stand-in locks all");
     puts("SKIP: this driver locks no shared memory, as it says above; ranks exchange over the network");
     skip();
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(another_process_sees_what_the_card_brings)};
-    return card_skips() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(another_process_sees_what_the_gpu_brings)};
+    return skip_without_gpu() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,34 +20,33 @@
 #include "tests/property/training_run.h"
 
 /* What tests change of the stand-in that ranks open; ranks are forked, so that each has its own. */
-static int *fails_after, *is_apart, *n_card, *refuses_lock;
-static int64_t *memory_left, *most_locked;
+static int *fails_after, *is_apart, *n_gpu, *refuses_lock;
+static int64_t *memory_left, *max_locked;
 static int (*open_things)(void);
 
 static const char *const models[] = {"mlp:width=16", "resnet20:width=4,blocks=1",
                                      "gpt_tiny:width=16,depth=1,length=8"};
-enum { N_MODEL = 3, BESIDE_BYTES = 1 << 16 };
+enum { N_MODEL = 3, EXTRA_BYTES = 1 << 16 };
 
-static int open_stand_in(void **state)
+static int open_training_stand_in(void **state)
 {
     (void)state;
     void *library = stand_in_library_open();
     if (!library) fail_msg("%s", dlerror());
-    fails_after = dlsym(library, "stand_in_fails_after");
-    is_apart = dlsym(library, "stand_in_is_apart");
+    fails_after = dlsym(library, "stand_in_calls_to_failure");
+    is_apart = dlsym(library, "stand_in_has_device_memory");
     memory_left = dlsym(library, "stand_in_memory_left");
-    most_locked = dlsym(library, "stand_in_most_locked");
-    refuses_lock = dlsym(library, "stand_in_refuses_lock");
-    n_card = dlsym(library, "stand_in_n_card");
-    *(void **)(void *)&open_things = dlsym(library, "stand_in_open_things");
-    assert_true(fails_after && is_apart && memory_left && open_things && most_locked && refuses_lock &&
-                n_card);
+    max_locked = dlsym(library, "stand_in_max_locked");
+    refuses_lock = dlsym(library, "stand_in_lock_refused_on");
+    n_gpu = dlsym(library, "stand_in_n_gpu");
+    *(void **)(void *)&open_things = dlsym(library, "stand_in_open_handles");
+    assert_true(fails_after && is_apart && memory_left && open_things && max_locked && refuses_lock && n_gpu);
     *is_apart = 1;
-    *n_card = 2;
+    *n_gpu = 2;
     return training_folder_open(state);
 }
 
-static experiment on_card(const char *model)
+static experiment gpu_experiment(const char *model)
 {
     return (experiment){.model = model,
                         .device = "cuda:0",
@@ -77,13 +76,13 @@ static void check_whole(const experiment *e, const record *r)
         assert_int_equal(r->open_things[rank], 0);
     }
     /* What is no longer free on the card is the plan, and tables beside it. */
-    assert_in_range(r->resident[0], r->planned[0], r->planned[0] + BESIDE_BYTES);
+    assert_in_range(r->resident[0], r->planned[0], r->planned[0] + EXTRA_BYTES);
 }
 
-static void check_close(const experiment *e, const record *a, const record *b, double most)
+static void check_close(const experiment *e, const record *a, const record *b, double tolerance)
 {
     for (int i = 0; i < e->steps; i++)
-        if (!(fabs(a->loss[0][i] - b->loss[0][i]) <= most * b->loss[0][i]))
+        if (!(fabs(a->loss[0][i] - b->loss[0][i]) <= tolerance * b->loss[0][i]))
             fail_msg("%s, step %d: loss %.9g, should be %.9g", e->model, i, a->loss[0][i], b->loss[0][i]);
 }
 
@@ -93,27 +92,27 @@ static void losses_are_those_of_the_cpu(void **state)
     training_require_device();
     const struct {
         tandem_precision precision;
-        double most;
+        double tolerance;
     } by[] = {{TANDEM_PRECISION_FP32, 1e-4}, {TANDEM_PRECISION_INT8, 3e-2}};
     for (int m = 0; m < N_MODEL; m++)
         for (int k = 0; k < 2; k++) {
-            experiment e = on_card(models[m]);
+            experiment e = gpu_experiment(models[m]);
             e.precision = by[k].precision;
             e.evaluate = 6;
-            record *card = training_run(&e), *cpu = run_on_cpu(e);
-            check_whole(&e, card);
-            check_close(&e, card, cpu, by[k].most);
-            if (k == 0) assert_int_equal(card->correct[0], cpu->correct[0]);
-            assert_true(card->loss[0][e.steps - 1] != card->loss[0][0]);
+            record *gpu = training_run(&e), *cpu = run_on_cpu(e);
+            check_whole(&e, gpu);
+            check_close(&e, gpu, cpu, by[k].tolerance);
+            if (k == 0) assert_int_equal(gpu->correct[0], cpu->correct[0]);
+            assert_true(gpu->loss[0][e.steps - 1] != gpu->loss[0][0]);
             training_forget(cpu);
-            training_forget(card);
+            training_forget(gpu);
         }
 }
 
 static void every_precision_trains(void **state)
 {
     (void)state;
-    experiment e = on_card(models[2]);
+    experiment e = gpu_experiment(models[2]);
     record *wide = training_run(&e);
     for (int p = TANDEM_PRECISION_FP32 + 1; p < TANDEM_N_PRECISION; p++) {
         e.precision = (tandem_precision)p;
@@ -135,7 +134,7 @@ static void variants_are_those_of_the_cpu(void **state)
     tandem_optimizer_options slow = {.kind = TANDEM_SGD, .rate = 0.05f, .momentum = 0.9f, .decay = 0.1f};
     for (int m = 1; m < N_MODEL; m++)
         for (int v = 0; v < 4; v++) {
-            experiment e = on_card(models[m]);
+            experiment e = gpu_experiment(models[m]);
             e.batch = 2;
             e.bucket_bytes = 4096;
             e.variant = (tandem_step_options){.n_micro = v == 0 ? 3 : 1,
@@ -145,18 +144,18 @@ static void variants_are_those_of_the_cpu(void **state)
             e.label_smoothing = v == 3 ? 0.1f : 0;
             e.no_decay = "*.weight";
             if (m == 1) e.optimizer = &slow;
-            record *card = training_run(&e), *cpu = run_on_cpu(e);
-            check_whole(&e, card);
-            check_close(&e, card, cpu, 1e-4);
+            record *gpu = training_run(&e), *cpu = run_on_cpu(e);
+            check_whole(&e, gpu);
+            check_close(&e, gpu, cpu, 1e-4);
             if (v >= 2)
-                assert_true(fabs(card->report[0][0].gradient_norm - cpu->report[0][0].gradient_norm) <=
+                assert_true(fabs(gpu->report[0][0].gradient_norm - cpu->report[0][0].gradient_norm) <=
                             1e-3 * cpu->report[0][0].gradient_norm);
             training_forget(cpu);
-            training_forget(card);
+            training_forget(gpu);
         }
 }
 
-static void the_same_bits_again_and_behind_a_checkpoint(void **state)
+static void the_same_bits_again_and_after_a_checkpoint(void **state)
 {
     (void)state;
     training_require_device();
@@ -165,7 +164,7 @@ static void the_same_bits_again_and_behind_a_checkpoint(void **state)
         const int file = mkstemp(path);
         assert_true(file >= 0);
         (void)close(file);
-        experiment e = on_card(models[m]);
+        experiment e = gpu_experiment(models[m]);
         e.precision = TANDEM_PRECISION_INT8;
         e.steps = 4;
         e.hash_gradients = 1;
@@ -201,10 +200,10 @@ static void weights_in_a_file_are_the_weights(void **state)
     const int file = mkstemp(path);
     assert_true(file >= 0);
     (void)close(file);
-    experiment e = on_card(models[1]);
+    experiment e = gpu_experiment(models[1]);
     e.export = path;
-    record *card = training_run(&e);
-    check_whole(&e, card);
+    record *gpu = training_run(&e);
+    check_whole(&e, gpu);
     e.export = NULL;
     e.init = path;
     e.evaluate = 8;
@@ -212,15 +211,15 @@ static void weights_in_a_file_are_the_weights(void **state)
     check_whole(&e, again);
     check_close(&e, again, cpu, 1e-4);
     assert_int_equal(again->correct[0], cpu->correct[0]);
-    assert_true(again->loss[0][0] != card->loss[0][0]);
+    assert_true(again->loss[0][0] != gpu->loss[0][0]);
     training_forget(cpu);
     training_forget(again);
-    training_forget(card);
+    training_forget(gpu);
     (void)unlink(path);
 }
 
 /* The checkpoint compares the bits of weights and state of both. */
-static void a_card_and_a_cpu_train_together(void **state)
+static void a_gpu_and_a_cpu_train_together(void **state)
 {
     (void)state;
     training_require_device();
@@ -229,7 +228,7 @@ static void a_card_and_a_cpu_train_together(void **state)
         const int file = mkstemp(path);
         assert_true(file >= 0);
         (void)close(file);
-        experiment e = on_card(models[m]);
+        experiment e = gpu_experiment(models[m]);
         e.n_rank = 2;
         e.batch = 2;
         e.second_device = training_weakest();
@@ -255,9 +254,9 @@ static void a_card_and_a_cpu_train_together(void **state)
 
 /* --- What ranks exchange in ----------------------------------------------------------------------------- */
 
-static experiment on_ranks(const char *model, int n_rank, const char *second)
+static experiment ranks_experiment(const char *model, int n_rank, const char *second)
 {
-    experiment e = on_card(model);
+    experiment e = gpu_experiment(model);
     e.n_rank = n_rank;
     e.batch = 2;
     e.second_device = second;
@@ -268,16 +267,16 @@ static experiment on_ranks(const char *model, int n_rank, const char *second)
 
 /* Ranks on one card, on two, and on one beside a CPU; with graphs and, where gradients are clipped, judged on
  * the way. */
-static experiment of_ranks(int way)
+static experiment mixed_ranks(int case_index)
 {
     static const char *const second[] = {NULL, "cuda:1", ""};
-    experiment e = on_ranks(models[way % N_MODEL], 2 + way % 2, second[way % 3]);
+    experiment e = ranks_experiment(models[case_index % N_MODEL], 2 + case_index % 2, second[case_index % 3]);
     if (e.second_device && !*e.second_device) e.second_device = training_weakest();
-    e.precision = way % 2 ? TANDEM_PRECISION_INT8 : TANDEM_PRECISION_FP32;
-    e.clip = way % 4 == 3 ? 0.1 : 0;
+    e.precision = case_index % 2 ? TANDEM_PRECISION_INT8 : TANDEM_PRECISION_FP32;
+    e.clip = case_index % 4 == 3 ? 0.1 : 0;
     return e;
 }
-enum { N_WAY = 6 };
+enum { N_CASE = 6 };
 
 /* All of the ranks share memory, or none does; `why` (NULL: nothing) is told on all. */
 static record *run_sharing(experiment e, const training_file *file, int shares, const char *why)
@@ -299,8 +298,8 @@ static void shared_memory_and_network_have_the_same_bits(void **state)
     (void)state;
     training_require_device();
     const training_file shared = training_file_named("shared"), network = training_file_named("network");
-    for (int way = 0; way < N_WAY; way++) {
-        experiment e = of_ranks(way);
+    for (int case_index = 0; case_index < N_CASE; case_index++) {
+        experiment e = mixed_ranks(case_index);
         record *a = run_sharing(e, &shared, 1, NULL);
         e.over_network = 1;
         record *b = run_sharing(e, &network, 0, NULL);
@@ -319,8 +318,8 @@ static void where_a_driver_refuses_all_use_the_network(void **state)
     training_require_device();
     const training_file shared = training_file_named("shared"), network = training_file_named("network");
     static const struct {
-        int card;
-        int64_t most;
+        int gpu;
+        int64_t tolerance;
         const char *why;
     } rows[] = {{0, INT64_MAX,
                  "rank 0: device 'cuda:0' failed to page-lock memory that ranks share: not "
@@ -330,13 +329,13 @@ static void where_a_driver_refuses_all_use_the_network(void **state)
                  "supported"},
                 {-1, 4096, "rank 0: device 'cuda:0' failed to page-lock memory that ranks share: no memory"}};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
-        const experiment e = on_ranks(models[1], 3, rows[k].card < 0 ? training_weakest() : "cuda:1");
+        const experiment e = ranks_experiment(models[1], 3, rows[k].gpu < 0 ? training_weakest() : "cuda:1");
         record *right = run_sharing(e, &shared, 1, NULL);
-        *refuses_lock = rows[k].card;
-        *most_locked = rows[k].most;
+        *refuses_lock = rows[k].gpu;
+        *max_locked = rows[k].tolerance;
         record *r = run_sharing(e, &network, 0, rows[k].why);
         *refuses_lock = -1;
-        *most_locked = INT64_MAX;
+        *max_locked = INT64_MAX;
         training_check_same_bits(right, r, &e);
         assert_true(training_files_equal(shared.path, network.path));
         training_forget(r);
@@ -349,25 +348,25 @@ static void where_a_driver_refuses_all_use_the_network(void **state)
 static void nothing_is_locked_twice(void **state)
 {
     (void)state;
-    int (*most_host_bytes)(void) = NULL;
-    *(void **)(void *)&most_host_bytes = dlsym(stand_in_library_open(), "stand_in_most_host_bytes");
-    assert_non_null(most_host_bytes);
-    experiment e = on_ranks(models[1], 2, NULL);
-    e.open_things = most_host_bytes;
-    int most[3];
+    int (*max_host_bytes)(void) = NULL;
+    *(void **)(void *)&max_host_bytes = dlsym(stand_in_library_open(), "stand_in_max_host_bytes");
+    assert_non_null(max_host_bytes);
+    experiment e = ranks_experiment(models[1], 2, NULL);
+    e.open_things = max_host_bytes;
+    int tolerance[3];
     /* shared; by choice over the network; since a driver refuses all but a page */
-    for (int way = 0; way < 3; way++) {
-        e.over_network = way == 1;
-        *most_locked = way == 2 ? 4096 : INT64_MAX;
+    for (int case_index = 0; case_index < 3; case_index++) {
+        e.over_network = case_index == 1;
+        *max_locked = case_index == 2 ? 4096 : INT64_MAX;
         record *r = training_run_through(&e);
-        assert_int_equal(r->shares[0], way == 0);
-        most[way] = r->open_things[0];
+        assert_int_equal(r->shares[0], case_index == 0);
+        tolerance[case_index] = r->open_things[0];
         training_forget(r);
     }
-    *most_locked = INT64_MAX;
-    assert_true(most[1] > 4 * 4096);
-    assert_in_range(most[0], most[1], most[1] + 4096);
-    assert_int_equal(most[2], most[1]);
+    *max_locked = INT64_MAX;
+    assert_true(tolerance[1] > 4 * 4096);
+    assert_in_range(tolerance[0], tolerance[1], tolerance[1] + 4096);
+    assert_int_equal(tolerance[2], tolerance[1]);
 }
 
 /* Dies when it has handed over the first of its buckets: the others wait for the next. */
@@ -384,10 +383,10 @@ static void a_rank_that_dies_in_an_exchange_wakes_the_others(void **state)
 {
     (void)state;
     training_require_device();
-    for (int way = 0; way < 2 * 3; way++) {
-        experiment e = of_ranks(way % 3);
+    for (int case_index = 0; case_index < 2 * 3; case_index++) {
+        experiment e = mixed_ranks(case_index % 3);
         e.n_rank = 3;
-        e.over_network = way / 3;
+        e.over_network = case_index / 3;
         e.observer = die_in_an_exchange;
         e.fails = e.kills = 1;
         record *r = training_run(&e);
@@ -412,10 +411,10 @@ static void check_times(int timed)
     tandem_executor *executor = NULL;
     double loss = 0;
     const tandem_step_options variant = {.n_micro = 2};
-    const tandem_worker_options place = {"cuda:0", 0, 1, NULL, -1, INT64_C(1000000000), 0};
+    const tandem_worker_options worker_options = {"cuda:0", 0, 1, NULL, -1, INT64_C(1000000000), 0};
     assert_int_equal(tandem_graph_open(&graph, models[0], 2, NULL), TANDEM_OK);
     assert_int_equal(tandem_step_open_with(&step, graph, TANDEM_BF16, 4096, &variant, NULL), TANDEM_OK);
-    assert_int_equal(backend->worker_open(&worker, &place, NULL), TANDEM_OK);
+    assert_int_equal(backend->worker_open(&worker, &worker_options, NULL), TANDEM_OK);
     const tandem_executor_options how = {.step = step, .global_batch = 4, .with_task_times = timed};
     assert_int_equal(backend->executor_open(&executor, worker, &how, NULL), TANDEM_OK);
     for (int i = 0; i < 2; i++) assert_int_equal(backend->executor_step(executor, i, &loss, NULL), TANDEM_OK);
@@ -448,7 +447,7 @@ static void times_are_in_order_and_cost_nothing_unasked(void **state)
 static void a_divergence_names_its_operator(void **state)
 {
     (void)state;
-    experiment e = on_card(models[0]);
+    experiment e = gpu_experiment(models[0]);
     const tandem_optimizer_options wild = {.kind = TANDEM_SGD, .rate = 1e30f, .momentum = 0.9f};
     e.optimizer = &wild;
     e.steps = 20;
@@ -463,7 +462,7 @@ static void what_does_not_fit_is_said_before_the_first_step(void **state)
 {
     (void)state;
     const int64_t before = *memory_left;
-    experiment e = on_card(models[0]);
+    experiment e = gpu_experiment(models[0]);
     record *whole = training_run(&e);
     *memory_left = (int64_t)whole->planned[0];
     record *r = training_run(&e);
@@ -477,7 +476,7 @@ static void what_does_not_fit_is_said_before_the_first_step(void **state)
     training_forget(whole);
 }
 
-static void lose_the_card(void *context, const tandem_executor *executor, int task)
+static void lose_gpu_in_task(void *context, const tandem_executor *executor, int task)
 {
     (void)executor;
     (void)task;
@@ -485,12 +484,12 @@ static void lose_the_card(void *context, const tandem_executor *executor, int ta
     if (view->rank == 0 && view->index == 1) *fails_after = 0;
 }
 
-static void a_card_lost_in_a_step_ends_the_run(void **state)
+static void a_gpu_lost_in_a_step_ends_the_run(void **state)
 {
     (void)state;
     training_require_device();
-    experiment e = on_card(models[2]);
-    e.observer = lose_the_card;
+    experiment e = gpu_experiment(models[2]);
+    e.observer = lose_gpu_in_task;
     e.fails = 1;
     record *alone = training_run(&e);
     assert_int_equal(alone->status[0], TANDEM_NO_DEVICE);
@@ -514,9 +513,9 @@ int main(void)
         cmocka_unit_test(losses_are_those_of_the_cpu),
         cmocka_unit_test(every_precision_trains),
         cmocka_unit_test(variants_are_those_of_the_cpu),
-        cmocka_unit_test(the_same_bits_again_and_behind_a_checkpoint),
+        cmocka_unit_test(the_same_bits_again_and_after_a_checkpoint),
         cmocka_unit_test(weights_in_a_file_are_the_weights),
-        cmocka_unit_test(a_card_and_a_cpu_train_together),
+        cmocka_unit_test(a_gpu_and_a_cpu_train_together),
         cmocka_unit_test(shared_memory_and_network_have_the_same_bits),
         cmocka_unit_test(where_a_driver_refuses_all_use_the_network),
         cmocka_unit_test(nothing_is_locked_twice),
@@ -524,7 +523,8 @@ int main(void)
         cmocka_unit_test(times_are_in_order_and_cost_nothing_unasked),
         cmocka_unit_test(a_divergence_names_its_operator),
         cmocka_unit_test(what_does_not_fit_is_said_before_the_first_step),
-        cmocka_unit_test(a_card_lost_in_a_step_ends_the_run),
+        cmocka_unit_test(a_gpu_lost_in_a_step_ends_the_run),
     };
-    return cmocka_run_group_tests_name("training on cards", tests, open_stand_in, training_folder_remove);
+    return cmocka_run_group_tests_name("training on cards", tests, open_training_stand_in,
+                                       training_folder_remove);
 }

@@ -16,37 +16,37 @@ enum { LINE = 64, LONG_ROW = 512, AHEAD = 4096 }; /* bytes */
 enum { BLOCK = 128 };                             /* places */
 enum { UPPER = (int)0xFFFF0000 };
 
-typedef uint32_t __attribute__((may_alias, aligned(2))) pair;
+typedef uint32_t __attribute__((may_alias, aligned(2))) bf16_pair;
 
 /* What stands behind the norm. In the backward pass a rectifier alone lets through where the same bits,
  * computed again, are above zero; behind a sum where the result is. */
-enum behind { NOTHING, RECTIFIER, SUM };
+enum epilogue { NO_EPILOGUE, RELU, SUM_RELU };
 
 /* `narrow…`, `paired` and `behind` are constants wherever these are inlined: that makes all kernels of one
  * text. */
 #define INLINE static inline __attribute__((always_inline))
 
 /* Numbers of one row: place k of those that lie first, and of the others where they are in pairs. */
-typedef struct two {
+typedef struct channel_pair {
     float first, second;
-} two;
+} channel_pair;
 
 /* Of the row that begins at element `at`. */
-INLINE two load(const void *x, size_t at, size_t k, int paired, int narrow)
+INLINE channel_pair load_pair(const void *x, size_t at, size_t k, int paired, int narrow)
 {
     const float *const wide = (const float *)x + at;
-    if (!paired) return (two){narrow ? float_of_bf16(((const uint16_t *)x)[at + k]) : wide[k], 0.0f};
-    if (!narrow) return (two){wide[2 * k], wide[2 * k + 1]};
-    const uint32_t both = ((const pair *)((const uint16_t *)x + at))[k];
-    return (two){float_of_bits(both << 16), float_of_bits(both & (uint32_t)UPPER)};
+    if (!paired) return (channel_pair){narrow ? float_of_bf16(((const uint16_t *)x)[at + k]) : wide[k], 0.0f};
+    if (!narrow) return (channel_pair){wide[2 * k], wide[2 * k + 1]};
+    const uint32_t both = ((const bf16_pair *)((const uint16_t *)x + at))[k];
+    return (channel_pair){float_of_bits(both << 16), float_of_bits(both & (uint32_t)UPPER)};
 }
 
-INLINE void store(void *y, size_t at, size_t k, two value, int paired, int narrow)
+INLINE void store_pair(void *y, size_t at, size_t k, channel_pair value, int paired, int narrow)
 {
     float *const wide = (float *)y + at;
     uint16_t *const half = (uint16_t *)y + at;
     if (paired && narrow)
-        ((pair *)half)[k] =
+        ((bf16_pair *)half)[k] =
             bf16_in_upper(value.first) >> 16 | (bf16_in_upper(value.second) & (uint32_t)UPPER);
     else if (narrow)
         half[k] = bf16_of_float(value.first);
@@ -59,14 +59,14 @@ INLINE void store(void *y, size_t at, size_t k, two value, int paired, int narro
 static size_t n_first(size_t channels, int paired) { return paired ? channels / 2 : channels; }
 
 /* What belongs to channels, from their order to that of the loops, and back. */
-static void sort(float *restrict to, const float *restrict from, size_t channels, int paired)
+static void to_loop_order(float *restrict to, const float *restrict from, size_t channels, int paired)
 {
     const size_t n = n_first(channels, paired);
     for (size_t k = 0; k < n; k++) to[k] = from[paired ? 2 * k : k];
     for (size_t k = n; k < channels; k++) to[k] = from[2 * (k - n) + 1];
 }
 
-static void sort_back(float *restrict to, const float *restrict from, size_t channels, int paired)
+static void from_loop_order(float *restrict to, const float *restrict from, size_t channels, int paired)
 {
     const size_t n = n_first(channels, paired);
     for (size_t k = 0; k < n; k++) to[paired ? 2 * k : k] = from[k];
@@ -77,7 +77,7 @@ static void sort_back(float *restrict to, const float *restrict from, size_t cha
  * is summed a second time; and where rows are long the hardware's own guesses come late (measured: a third
  * less time forward, a sixth backward, and another tenth where what is written is asked for, too); short rows
  * are better left to them. */
-INLINE void fetch(const void *x, size_t i, size_t n, size_t ahead, int narrow)
+INLINE void prefetch_rows(const void *x, size_t i, size_t n, size_t ahead, int narrow)
 {
     const size_t size = narrow ? sizeof(uint16_t) : sizeof(float);
     const char *const from = (const char *)x + i * size + ahead;
@@ -86,14 +86,14 @@ INLINE void fetch(const void *x, size_t i, size_t n, size_t ahead, int narrow)
 
 /* Places of a row between two requests: memory answers a few lines at a time, and all of a long row's at once
  * would stand in line. */
-static size_t block_of(size_t places) { return places % BLOCK == 0 ? BLOCK : places; }
+static size_t prefetch_width(size_t width) { return width % BLOCK == 0 ? BLOCK : width; }
 
 /* The n places from `begin` on of the row that begins at element `at`. */
-INLINE void fetch_block(const void *x, size_t at, size_t begin, size_t n, int paired, int narrow)
+INLINE void prefetch_block(const void *x, size_t at, size_t begin, size_t n, int paired, int narrow)
 {
     const size_t width = paired ? 2 : 1;
     if (n * width * (narrow ? sizeof(uint16_t) : sizeof(float)) >= LONG_ROW)
-        fetch(x, at + begin * width, n * width, AHEAD, narrow);
+        prefetch_rows(x, at + begin * width, n * width, AHEAD, narrow);
 }
 
 static size_t chunk_rows(size_t channels)
@@ -101,7 +101,7 @@ static size_t chunk_rows(size_t channels)
     return channels > 0 && channels < CHUNK_ELEMENTS ? CHUNK_ELEMENTS / channels : 1;
 }
 
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+static size_t smaller_size(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Beginning of the chunk before that which begins at `from`; chunks begin at multiples of `step`. */
 static size_t chunk_before(size_t from, size_t step) { return (from - 1) / step * step; }
@@ -109,7 +109,7 @@ static size_t chunk_before(size_t from, size_t step) { return (from - 1) / step 
 /* --- Forward -------------------------------------------------------------------------------------------- */
 
 /* sum[j] = Σ x[r][j], of n rows. */
-INLINE void add_rows(float *restrict sum, const void *restrict x, size_t at, size_t n, size_t c, int paired,
+INLINE void sum_rows(float *restrict sum, const void *restrict x, size_t at, size_t n, size_t c, int paired,
                      int narrow)
 {
     const size_t half = n_first(c, paired);
@@ -118,9 +118,10 @@ INLINE void add_rows(float *restrict sum, const void *restrict x, size_t at, siz
     for (; r + 4 <= n; r += 4, at += 4 * c) {
         ISA_ELEMENTWISE
         for (size_t k = 0; k < half; k++) {
-            const two x0 = load(x, at, k, paired, narrow), x1 = load(x, at + c, k, paired, narrow);
-            const two x2 = load(x, at + 2 * c, k, paired, narrow),
-                      x3 = load(x, at + 3 * c, k, paired, narrow);
+            const channel_pair x0 = load_pair(x, at, k, paired, narrow),
+                               x1 = load_pair(x, at + c, k, paired, narrow);
+            const channel_pair x2 = load_pair(x, at + 2 * c, k, paired, narrow),
+                               x3 = load_pair(x, at + 3 * c, k, paired, narrow);
             sum[k] = (((sum[k] + x0.first) + x1.first) + x2.first) + x3.first;
             if (paired) sum[half + k] = (((sum[half + k] + x0.second) + x1.second) + x2.second) + x3.second;
         }
@@ -128,53 +129,55 @@ INLINE void add_rows(float *restrict sum, const void *restrict x, size_t at, siz
     for (; r < n; r++, at += c) {
         ISA_ELEMENTWISE
         for (size_t k = 0; k < half; k++) {
-            const two x0 = load(x, at, k, paired, narrow);
+            const channel_pair x0 = load_pair(x, at, k, paired, narrow);
             sum[k] += x0.first;
             if (paired) sum[half + k] += x0.second;
         }
     }
 }
 
-INLINE float squared(float x) { return x * x; }
+INLINE float square_f32(float x) { return x * x; }
 
 /* sum[j] = Σ (x[r][j] − mean[j])²; meanwhile the next chunk comes from memory. */
-INLINE void add_squares(float *restrict sum, const float *restrict mean, const void *restrict x, size_t at,
-                        size_t n, size_t c, int paired, int narrow)
+INLINE void sum_centred_squares(float *restrict sum, const float *restrict mean, const void *restrict x,
+                                size_t at, size_t n, size_t c, int paired, int narrow)
 {
     const size_t half = n_first(c, paired);
     for (size_t j = 0; j < c; j++) sum[j] = 0;
     size_t r = 0;
     for (; r + 4 <= n; r += 4, at += 4 * c) {
-        fetch(x, at + n * c, 4 * c, 0, narrow);
+        prefetch_rows(x, at + n * c, 4 * c, 0, narrow);
         ISA_ELEMENTWISE
         for (size_t k = 0; k < half; k++) {
-            const two x0 = load(x, at, k, paired, narrow), x1 = load(x, at + c, k, paired, narrow);
-            const two x2 = load(x, at + 2 * c, k, paired, narrow),
-                      x3 = load(x, at + 3 * c, k, paired, narrow);
+            const channel_pair x0 = load_pair(x, at, k, paired, narrow),
+                               x1 = load_pair(x, at + c, k, paired, narrow);
+            const channel_pair x2 = load_pair(x, at + 2 * c, k, paired, narrow),
+                               x3 = load_pair(x, at + 3 * c, k, paired, narrow);
             const float m = mean[k], m_second = paired ? mean[half + k] : 0;
-            sum[k] = (((sum[k] + squared(x0.first - m)) + squared(x1.first - m)) + squared(x2.first - m)) +
-                     squared(x3.first - m);
+            sum[k] = (((sum[k] + square_f32(x0.first - m)) + square_f32(x1.first - m)) +
+                      square_f32(x2.first - m)) +
+                     square_f32(x3.first - m);
             if (paired)
                 sum[half + k] =
-                    (((sum[half + k] + squared(x0.second - m_second)) + squared(x1.second - m_second)) +
-                     squared(x2.second - m_second)) +
-                    squared(x3.second - m_second);
+                    (((sum[half + k] + square_f32(x0.second - m_second)) + square_f32(x1.second - m_second)) +
+                     square_f32(x2.second - m_second)) +
+                    square_f32(x3.second - m_second);
         }
     }
     for (; r < n; r++, at += c) {
         ISA_ELEMENTWISE
         for (size_t k = 0; k < half; k++) {
-            const two x0 = load(x, at, k, paired, narrow);
-            sum[k] += squared(x0.first - mean[k]);
-            if (paired) sum[half + k] += squared(x0.second - mean[half + k]);
+            const channel_pair x0 = load_pair(x, at, k, paired, narrow);
+            sum[k] += square_f32(x0.first - mean[k]);
+            if (paired) sum[half + k] += square_f32(x0.second - mean[half + k]);
         }
     }
 }
 
 /* Mean and sum of squared distances of two parts together. Source: Chan, Golub, LeVeque, "Algorithms for
  * computing the sample variance", The American Statistician 37 (1983). */
-static void join_part(float *restrict mean, float *restrict squares, const float *restrict part_mean,
-                      const float *restrict part_squares, size_t before, size_t n, size_t c)
+static void merge_variance(float *restrict mean, float *restrict squares, const float *restrict part_mean,
+                           const float *restrict part_squares, size_t before, size_t n, size_t c)
 {
     const float share = (float)n / (float)(before + n), weight = (float)before * share;
     for (size_t j = 0; j < c; j++) {
@@ -185,119 +188,121 @@ static void join_part(float *restrict mean, float *restrict squares, const float
 }
 
 /* part: (2, channels) to work in. */
-INLINE void statistics(const tandem_batchnorm *norm, float *mean, float *squares, float *part, const void *x,
-                       int paired, int narrow)
+INLINE void batch_statistics(const tandem_batchnorm *norm, float *mean, float *squares, float *part,
+                             const void *x, int paired, int narrow)
 {
     const size_t c = norm->channels, step = chunk_rows(c);
     float *const part_mean = part, *const part_squares = part + c;
     for (size_t j = 0; j < c; j++) mean[j] = squares[j] = 0;
     for (size_t from = 0; from < norm->rows; from += step) {
-        const size_t n = smaller(step, norm->rows - from);
-        add_rows(part_mean, x, from * c, n, c, paired, narrow);
+        const size_t n = smaller_size(step, norm->rows - from);
+        sum_rows(part_mean, x, from * c, n, c, paired, narrow);
         for (size_t j = 0; j < c; j++) part_mean[j] /= (float)n;
-        add_squares(part_squares, part_mean, x, from * c, n, c, paired, narrow);
-        join_part(mean, squares, part_mean, part_squares, from, n, c);
+        sum_centred_squares(part_squares, part_mean, x, from * c, n, c, paired, narrow);
+        merge_variance(mean, squares, part_mean, part_squares, from, n, c);
     }
     for (size_t j = 0; j < c; j++) squares[j] /= (float)norm->rows;
 }
 
 /* 1/√(variance + ε) */
-static void find_inverses(float *inverse, const tandem_batchnorm *norm)
+static void inverse_deviations(float *inverse, const tandem_batchnorm *norm)
 {
     for (size_t j = 0; j < norm->channels; j++)
         inverse[j] = 1.0f / __builtin_sqrtf(norm->variance[j] + norm->epsilon);
 }
 
 /* scale/√(variance + ε) */
-static void find_factors(float *factor, const tandem_batchnorm *norm)
+static void norm_factors(float *factor, const tandem_batchnorm *norm)
 {
     for (size_t j = 0; j < norm->channels; j++)
         factor[j] = norm->scale[j] / __builtin_sqrtf(norm->variance[j] + norm->epsilon);
 }
 
-INLINE float normalised(float x, float mean, float factor, float shift)
+INLINE float normalise_one(float x, float mean, float factor, float shift)
 {
     return (x - mean) * factor + shift;
 }
 
-INLINE float rectified(float value, enum behind behind)
+INLINE float apply_epilogue(float value, enum epilogue epilogue)
 {
-    return behind != NOTHING && value < 0.0f ? 0.0f : value;
+    return epilogue != NO_EPILOGUE && value < 0.0f ? 0.0f : value;
 }
 
-INLINE void forward(const tandem_batchnorm *norm, void *restrict y, const void *restrict x,
-                    const void *restrict residual, int paired, int narrow, enum behind behind)
+INLINE void batchnorm_rows(const tandem_batchnorm *norm, void *restrict y, const void *restrict x,
+                           const void *restrict residual, int paired, int narrow, enum epilogue epilogue)
 {
-    const size_t c = norm->channels, step = chunk_rows(c), half = n_first(c, paired), block = block_of(half);
+    const size_t c = norm->channels, step = chunk_rows(c), half = n_first(c, paired),
+                 block = prefetch_width(half);
     float *restrict const mean = norm->workspace, *restrict const factor = mean + c,
                           *restrict const shift = factor + c,
                           *restrict const part = shift + c; /* (2, channels) */
-    statistics(norm, mean, factor, part, x, paired, narrow);
-    sort_back(norm->mean, mean, c, paired);
-    sort_back(norm->variance, factor, c, paired);
-    find_factors(part, norm);
-    sort(factor, part, c, paired);
-    sort(shift, norm->shift, c, paired);
+    batch_statistics(norm, mean, factor, part, x, paired, narrow);
+    from_loop_order(norm->mean, mean, c, paired);
+    from_loop_order(norm->variance, factor, c, paired);
+    norm_factors(part, norm);
+    to_loop_order(factor, part, c, paired);
+    to_loop_order(shift, norm->shift, c, paired);
     for (size_t end = norm->rows, from; end > 0; end = from) {
         from = chunk_before(end, step);
         for (size_t at = from * c; at < end * c; at += c)
             for (size_t begin = 0; begin < half; begin += block) {
-                fetch_block(x, at, begin, block, paired, narrow);
-                fetch_block(y, at, begin, block, paired, narrow);
-                if (behind == SUM) fetch_block(residual, at, begin, block, paired, narrow);
+                prefetch_block(x, at, begin, block, paired, narrow);
+                prefetch_block(y, at, begin, block, paired, narrow);
+                if (epilogue == SUM_RELU) prefetch_block(residual, at, begin, block, paired, narrow);
                 ISA_ELEMENTWISE
                 for (size_t k = begin; k < begin + block; k++) {
-                    const two value = load(x, at, k, paired, narrow);
-                    two out = {normalised(value.first, mean[k], factor[k], shift[k]), 0.0f};
+                    const channel_pair value = load_pair(x, at, k, paired, narrow);
+                    channel_pair out = {normalise_one(value.first, mean[k], factor[k], shift[k]), 0.0f};
                     if (paired)
                         out.second =
-                            normalised(value.second, mean[half + k], factor[half + k], shift[half + k]);
-                    if (behind == SUM) {
-                        const two other = load(residual, at, k, paired, narrow);
+                            normalise_one(value.second, mean[half + k], factor[half + k], shift[half + k]);
+                    if (epilogue == SUM_RELU) {
+                        const channel_pair other = load_pair(residual, at, k, paired, narrow);
                         out.first += other.first;
                         out.second += other.second;
                     }
-                    out = (two){rectified(out.first, behind), rectified(out.second, behind)};
-                    store(y, at, k, out, paired, narrow);
+                    out = (channel_pair){apply_epilogue(out.first, epilogue),
+                                         apply_epilogue(out.second, epilogue)};
+                    store_pair(y, at, k, out, paired, narrow);
                 }
             }
     }
 }
 
-INLINE void forward_bf16(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x,
-                         const uint16_t *residual, enum behind behind)
+INLINE void batchnorm_rows_bf16(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x,
+                                const uint16_t *residual, enum epilogue epilogue)
 {
     if (norm->channels % 2)
-        forward(norm, y, x, residual, 0, 1, behind);
+        batchnorm_rows(norm, y, x, residual, 0, 1, epilogue);
     else
-        forward(norm, y, x, residual, 1, 1, behind);
+        batchnorm_rows(norm, y, x, residual, 1, 1, epilogue);
 }
 
 void ISA(batchnorm_f32)(const tandem_batchnorm *norm, float *y, const float *x)
 {
-    if (norm->rectifies)
-        forward(norm, y, x, NULL, 0, 0, RECTIFIER);
+    if (norm->has_relu)
+        batchnorm_rows(norm, y, x, NULL, 0, 0, RELU);
     else
-        forward(norm, y, x, NULL, 0, 0, NOTHING);
+        batchnorm_rows(norm, y, x, NULL, 0, 0, NO_EPILOGUE);
 }
 
 void ISA(batchnorm_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x)
 {
-    if (norm->rectifies)
-        forward_bf16(norm, y, x, NULL, RECTIFIER);
+    if (norm->has_relu)
+        batchnorm_rows_bf16(norm, y, x, NULL, RELU);
     else
-        forward_bf16(norm, y, x, NULL, NOTHING);
+        batchnorm_rows_bf16(norm, y, x, NULL, NO_EPILOGUE);
 }
 
 void ISA(batchnorm_add_f32)(const tandem_batchnorm *norm, float *y, const float *x, const float *residual)
 {
-    forward(norm, y, x, residual, 0, 0, SUM);
+    batchnorm_rows(norm, y, x, residual, 0, 0, SUM_RELU);
 }
 
 void ISA(batchnorm_add_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x,
                              const uint16_t *residual)
 {
-    forward_bf16(norm, y, x, residual, SUM);
+    batchnorm_rows_bf16(norm, y, x, residual, SUM_RELU);
 }
 
 /* --- Backward ------------------------------------------------------------------------------------------- */
@@ -309,61 +314,63 @@ typedef struct backward_pass {
     void *residual;        /* of a SUM */
     /* (channels) in the order of the loops; factor: scale/√(variance + ε) */
     const float *mean, *factor, *shift;
-    enum behind behind;
+    enum epilogue epilogue;
     int paired, narrow, narrow_residual; /* narrow: g, x and y */
 } backward_pass;
 
-INLINE float through(float g, float result) { return result > 0.0f ? g : 0.0f; }
+INLINE float relu_gradient(float g, float result) { return result > 0.0f ? g : 0.0f; }
 
 /* The gradient in front of what stands behind. */
-INLINE two passed(const backward_pass *b, size_t at, size_t k, two x)
+INLINE channel_pair epilogue_gradient(const backward_pass *b, size_t at, size_t k, channel_pair x)
 {
     const size_t j = n_first(b->norm->channels, b->paired) + k;
-    const two g = load(b->g, at, k, b->paired, b->narrow);
-    if (b->behind == NOTHING) return g;
-    if (b->behind == SUM) {
-        const two y = load(b->y, at, k, b->paired, b->narrow);
-        return (two){through(g.first, y.first), through(g.second, y.second)};
+    const channel_pair g = load_pair(b->g, at, k, b->paired, b->narrow);
+    if (b->epilogue == NO_EPILOGUE) return g;
+    if (b->epilogue == SUM_RELU) {
+        const channel_pair y = load_pair(b->y, at, k, b->paired, b->narrow);
+        return (channel_pair){relu_gradient(g.first, y.first), relu_gradient(g.second, y.second)};
     }
-    two out = {through(g.first, normalised(x.first, b->mean[k], b->factor[k], b->shift[k])), 0.0f};
+    channel_pair out = {relu_gradient(g.first, normalise_one(x.first, b->mean[k], b->factor[k], b->shift[k])),
+                        0.0f};
     if (b->paired)
-        out.second = through(g.second, normalised(x.second, b->mean[j], b->factor[j], b->shift[j]));
+        out.second = relu_gradient(g.second, normalise_one(x.second, b->mean[j], b->factor[j], b->shift[j]));
     return out;
 }
 
 /* The same; a residual is given it. */
-INLINE two taken(const backward_pass *b, size_t at, size_t k, two x)
+INLINE channel_pair gradient_and_residual(const backward_pass *b, size_t at, size_t k, channel_pair x)
 {
-    const two g = passed(b, at, k, x);
-    if (b->behind == SUM) store(b->residual, at, k, g, b->paired, b->narrow_residual);
+    const channel_pair g = epilogue_gradient(b, at, k, x);
+    if (b->epilogue == SUM_RELU) store_pair(b->residual, at, k, g, b->paired, b->narrow_residual);
     return g;
 }
 
-INLINE void fetch_gradient(const backward_pass *b, size_t at, size_t begin, size_t n)
+INLINE void prefetch_gradient(const backward_pass *b, size_t at, size_t begin, size_t n)
 {
-    fetch_block(b->x, at, begin, n, b->paired, b->narrow);
-    fetch_block(b->g, at, begin, n, b->paired, b->narrow);
-    if (b->behind == SUM) fetch_block(b->y, at, begin, n, b->paired, b->narrow);
+    prefetch_block(b->x, at, begin, n, b->paired, b->narrow);
+    prefetch_block(b->g, at, begin, n, b->paired, b->narrow);
+    if (b->epilogue == SUM_RELU) prefetch_block(b->y, at, begin, n, b->paired, b->narrow);
 }
 
 /* sum[j] = Σ g, dot[j] = Σ g·(x − mean[j]), over n rows; two at a time where few arrays are gone through at
  * once. */
-INLINE void add_gradients(const backward_pass *b, float *restrict sum, float *restrict dot, size_t at,
+INLINE void sum_gradients(const backward_pass *b, float *restrict sum, float *restrict dot, size_t at,
                           size_t n)
 {
-    const size_t c = b->norm->channels, half = n_first(c, b->paired), block = block_of(half);
+    const size_t c = b->norm->channels, half = n_first(c, b->paired), block = prefetch_width(half);
     const float *restrict const mean = b->mean;
     for (size_t j = 0; j < c; j++) sum[j] = dot[j] = 0;
     const size_t end = at + n * c;
-    for (; b->behind != SUM && at + c < end; at += 2 * c)
+    for (; b->epilogue != SUM_RELU && at + c < end; at += 2 * c)
         for (size_t begin = 0; begin < half; begin += block) {
-            fetch_gradient(b, at, begin, block);
-            fetch_gradient(b, at + c, begin, block);
+            prefetch_gradient(b, at, begin, block);
+            prefetch_gradient(b, at + c, begin, block);
             ISA_ELEMENTWISE
             for (size_t k = begin; k < begin + block; k++) {
-                const two x0 = load(b->x, at, k, b->paired, b->narrow),
-                          x1 = load(b->x, at + c, k, b->paired, b->narrow);
-                const two g0 = taken(b, at, k, x0), g1 = taken(b, at + c, k, x1);
+                const channel_pair x0 = load_pair(b->x, at, k, b->paired, b->narrow),
+                                   x1 = load_pair(b->x, at + c, k, b->paired, b->narrow);
+                const channel_pair g0 = gradient_and_residual(b, at, k, x0),
+                                   g1 = gradient_and_residual(b, at + c, k, x1);
                 sum[k] = (sum[k] + g0.first) + g1.first;
                 dot[k] = (dot[k] + g0.first * (x0.first - mean[k])) + g1.first * (x1.first - mean[k]);
                 if (!b->paired) continue;
@@ -374,11 +381,13 @@ INLINE void add_gradients(const backward_pass *b, float *restrict sum, float *re
         }
     for (; at < end; at += c)
         for (size_t begin = 0; begin < half; begin += block) {
-            fetch_gradient(b, at, begin, block);
-            if (b->behind == SUM) fetch_block(b->residual, at, begin, block, b->paired, b->narrow_residual);
+            prefetch_gradient(b, at, begin, block);
+            if (b->epilogue == SUM_RELU)
+                prefetch_block(b->residual, at, begin, block, b->paired, b->narrow_residual);
             ISA_ELEMENTWISE
             for (size_t k = begin; k < begin + block; k++) {
-                const two x = load(b->x, at, k, b->paired, b->narrow), g = taken(b, at, k, x);
+                const channel_pair x = load_pair(b->x, at, k, b->paired, b->narrow),
+                                   g = gradient_and_residual(b, at, k, x);
                 sum[k] += g.first;
                 dot[k] += g.first * (x.first - mean[k]);
                 if (!b->paired) continue;
@@ -389,13 +398,13 @@ INLINE void add_gradients(const backward_pass *b, float *restrict sum, float *re
 }
 
 /* Of all rows; part: (2, channels) to work in. */
-INLINE void gradient_sums(const backward_pass *b, float *restrict sum, float *restrict dot,
-                          float *restrict part)
+INLINE void total_gradients(const backward_pass *b, float *restrict sum, float *restrict dot,
+                            float *restrict part)
 {
     const size_t c = b->norm->channels, step = chunk_rows(c);
     for (size_t j = 0; j < c; j++) sum[j] = dot[j] = 0;
     for (size_t from = 0; from < b->norm->rows; from += step) {
-        add_gradients(b, part, part + c, from * c, smaller(step, b->norm->rows - from));
+        sum_gradients(b, part, part + c, from * c, smaller_size(step, b->norm->rows - from));
         for (size_t j = 0; j < c; j++) {
             sum[j] += part[j];
             dot[j] += part[c + j];
@@ -404,26 +413,28 @@ INLINE void gradient_sums(const backward_pass *b, float *restrict sum, float *re
 }
 
 /* gx, with sum[j] and dot[j] the means that are taken out of the gradient. */
-INLINE void spread(const backward_pass *b, void *restrict gx, int narrow_gx, const float *restrict sum,
-                   const float *restrict dot)
+INLINE void write_gradient(const backward_pass *b, void *restrict gx, int narrow_gx,
+                           const float *restrict sum, const float *restrict dot)
 {
     const size_t c = b->norm->channels, step = chunk_rows(c), half = n_first(c, b->paired),
-                 block = block_of(half);
+                 block = prefetch_width(half);
     const float *restrict const mean = b->mean, *restrict const factor = b->factor;
     for (size_t end = b->norm->rows, from; end > 0; end = from) {
         from = chunk_before(end, step);
         for (size_t at = from * c; at < end * c; at += c)
             for (size_t begin = 0; begin < half; begin += block) {
-                fetch_gradient(b, at, begin, block);
-                fetch_block(gx, at, begin, block, b->paired, narrow_gx);
+                prefetch_gradient(b, at, begin, block);
+                prefetch_block(gx, at, begin, block, b->paired, narrow_gx);
                 ISA_ELEMENTWISE
                 for (size_t k = begin; k < begin + block; k++) {
                     const size_t j = half + k;
-                    const two x = load(b->x, at, k, b->paired, b->narrow), g = passed(b, at, k, x);
-                    two out = {factor[k] * ((g.first - sum[k]) - (x.first - mean[k]) * dot[k]), 0.0f};
+                    const channel_pair x = load_pair(b->x, at, k, b->paired, b->narrow),
+                                       g = epilogue_gradient(b, at, k, x);
+                    channel_pair out = {factor[k] * ((g.first - sum[k]) - (x.first - mean[k]) * dot[k]),
+                                        0.0f};
                     if (b->paired)
                         out.second = factor[j] * ((g.second - sum[j]) - (x.second - mean[j]) * dot[j]);
-                    store(gx, at, k, out, b->paired, narrow_gx);
+                    store_pair(gx, at, k, out, b->paired, narrow_gx);
                 }
             }
     }
@@ -431,93 +442,94 @@ INLINE void spread(const backward_pass *b, void *restrict gx, int narrow_gx, con
 
 /* b is as its caller made it, without what belongs to channels. What a residual was given as it is, is read
  * again instead of g and y. */
-INLINE void backward(backward_pass b, const tandem_batchnorm_gradients *out, int narrow_gx)
+INLINE void norm_backward(backward_pass b, const tandem_batchnorm_gradients *out, int narrow_gx)
 {
     const tandem_batchnorm *norm = b.norm;
     const size_t c = norm->channels;
     float *const mean = norm->workspace, *const factor = mean + c, *const shift = factor + c,
                  *const sum = shift + c, *const dot = sum + c,
                  *const part = dot + c; /* part: (2, channels) */
-    find_factors(part, norm);
-    sort(factor, part, c, b.paired);
-    sort(mean, norm->mean, c, b.paired);
-    if (b.behind == RECTIFIER) sort(shift, norm->shift, c, b.paired);
+    norm_factors(part, norm);
+    to_loop_order(factor, part, c, b.paired);
+    to_loop_order(mean, norm->mean, c, b.paired);
+    if (b.epilogue == RELU) to_loop_order(shift, norm->shift, c, b.paired);
     b.mean = mean, b.factor = factor, b.shift = shift;
-    gradient_sums(&b, sum, dot, part);
-    sort_back(out->shift, sum, c, b.paired);
-    sort_back(out->scale, dot, c, b.paired);
-    find_inverses(part, norm);
+    total_gradients(&b, sum, dot, part);
+    from_loop_order(out->shift, sum, c, b.paired);
+    from_loop_order(out->scale, dot, c, b.paired);
+    inverse_deviations(part, norm);
     for (size_t j = 0; j < c; j++) {
         out->scale[j] *= part[j];
         part[j] = out->scale[j] * part[j] / (float)norm->rows;
         sum[j] /= (float)norm->rows;
     }
-    sort(dot, part, c, b.paired);
-    if (b.behind == SUM && b.narrow_residual == b.narrow) {
+    to_loop_order(dot, part, c, b.paired);
+    if (b.epilogue == SUM_RELU && b.narrow_residual == b.narrow) {
         b.g = b.residual;
-        b.behind = NOTHING;
+        b.epilogue = NO_EPILOGUE;
     }
-    spread(&b, out->x, narrow_gx, sum, dot);
+    write_gradient(&b, out->x, narrow_gx, sum, dot);
 }
 
-INLINE void backward_alone(backward_pass b, const tandem_batchnorm_gradients *out)
+INLINE void norm_backward_plain(backward_pass b, const tandem_batchnorm_gradients *out)
 {
-    b.behind = RECTIFIER;
-    if (b.norm->rectifies) {
-        backward(b, out, b.narrow);
+    b.epilogue = RELU;
+    if (b.norm->has_relu) {
+        norm_backward(b, out, b.narrow);
         return;
     }
-    b.behind = NOTHING;
-    backward(b, out, b.narrow);
+    b.epilogue = NO_EPILOGUE;
+    norm_backward(b, out, b.narrow);
 }
 
 void ISA(batchnorm_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                  const float *g, const float *x)
 {
-    backward_alone((backward_pass){.norm = norm, .g = g, .x = x}, out);
+    norm_backward_plain((backward_pass){.norm = norm, .g = g, .x = x}, out);
 }
 
 void ISA(batchnorm_backward_bf16)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                   const uint16_t *g, const uint16_t *x)
 {
     if (norm->channels % 2)
-        backward_alone((backward_pass){.norm = norm, .g = g, .x = x, .narrow = 1}, out);
+        norm_backward_plain((backward_pass){.norm = norm, .g = g, .x = x, .narrow = 1}, out);
     else
-        backward_alone((backward_pass){.norm = norm, .g = g, .x = x, .narrow = 1, .paired = 1}, out);
+        norm_backward_plain((backward_pass){.norm = norm, .g = g, .x = x, .narrow = 1, .paired = 1}, out);
 }
 
 /* b of a sum, but for the type of the residual's gradient. */
-INLINE void backward_into(backward_pass b, const tandem_batchnorm_gradients *out)
+INLINE void norm_backward_add(backward_pass b, const tandem_batchnorm_gradients *out)
 {
-    b.behind = SUM;
+    b.epilogue = SUM_RELU;
     b.residual = out->residual;
     b.narrow_residual = 1;
     if (out->residual_is_bf16 && out->x_is_bf16) {
-        backward(b, out, 1);
+        norm_backward(b, out, 1);
         return;
     }
     if (out->residual_is_bf16) {
-        backward(b, out, 0);
+        norm_backward(b, out, 0);
         return;
     }
     b.narrow_residual = 0;
     if (out->x_is_bf16)
-        backward(b, out, 1);
+        norm_backward(b, out, 1);
     else
-        backward(b, out, 0);
+        norm_backward(b, out, 0);
 }
 
 void ISA(batchnorm_add_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                      const float *g, const float *x, const float *y)
 {
-    backward_into((backward_pass){.norm = norm, .g = g, .x = x, .y = y}, out);
+    norm_backward_add((backward_pass){.norm = norm, .g = g, .x = x, .y = y}, out);
 }
 
 void ISA(batchnorm_add_backward_bf16)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                       const uint16_t *g, const uint16_t *x, const uint16_t *y)
 {
     if (norm->channels % 2)
-        backward_into((backward_pass){.norm = norm, .g = g, .x = x, .y = y, .narrow = 1}, out);
+        norm_backward_add((backward_pass){.norm = norm, .g = g, .x = x, .y = y, .narrow = 1}, out);
     else
-        backward_into((backward_pass){.norm = norm, .g = g, .x = x, .y = y, .narrow = 1, .paired = 1}, out);
+        norm_backward_add((backward_pass){.norm = norm, .g = g, .x = x, .y = y, .narrow = 1, .paired = 1},
+                          out);
 }

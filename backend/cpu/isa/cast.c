@@ -9,35 +9,36 @@
 #if defined __AVX512BW__
 
 enum { WIDTH = 16, TABLE_PAYS = 512 };
-typedef __m512i words;
+typedef __m512i cast_words;
 
-static inline words load_words(const void *x) { return _mm512_loadu_si512(x); }
-static inline void store_words(void *y, words v) { _mm512_storeu_si512(y, v); }
-static inline words floats_of(const int8_t *q, float scale)
+static inline cast_words load_cast_words(const void *x) { return _mm512_loadu_si512(x); }
+static inline void store_cast_words(void *y, cast_words v) { _mm512_storeu_si512(y, v); }
+static inline cast_words scale_s8(const int8_t *q, float scale)
 {
     const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)q));
     return _mm512_castps_si512(_mm512_mul_ps(_mm512_cvtepi32_ps(wide), _mm512_set1_ps(scale)));
 }
 
 /* 0, 2, 4 … of two vectors of 32 halves each. */
-static inline words even_halves(void)
+static inline cast_words even_halves(void)
 {
-    const words low = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    const words pairs = _mm512_or_si512(_mm512_slli_epi32(low, 2), _mm512_slli_epi32(low, 18));
+    const cast_words low = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const cast_words pairs = _mm512_or_si512(_mm512_slli_epi32(low, 2), _mm512_slli_epi32(low, 18));
     return _mm512_or_si512(pairs, _mm512_set1_epi32(2 << 16));
 }
 
-static inline words narrowed(words a, words b)
+static inline cast_words narrow_to_bf16(cast_words a, cast_words b)
 {
-    const words even = even_halves(), one = _mm512_set1_epi16(1);
-    const words l = _mm512_permutex2var_epi16(a, even, b);
-    const words h = _mm512_permutex2var_epi16(a, _mm512_or_si512(even, one), b);
-    const words biased = _mm512_adds_epu16(l, _mm512_and_si512(h, one));
+    const cast_words even = even_halves(), one = _mm512_set1_epi16(1);
+    const cast_words l = _mm512_permutex2var_epi16(a, even, b);
+    const cast_words h = _mm512_permutex2var_epi16(a, _mm512_or_si512(even, one), b);
+    const cast_words biased = _mm512_adds_epu16(l, _mm512_and_si512(h, one));
     const __mmask32 up = _mm512_cmpgt_epu16_mask(biased, _mm512_set1_epi16(INT16_MIN));
-    const words magnitude = _mm512_and_si512(h, _mm512_set1_epi16(INT16_MAX));
-    const words seen = _mm512_mask_add_epi16(magnitude, _mm512_test_epi16_mask(l, l), magnitude, one);
-    const __mmask32 nan = _mm512_cmpgt_epu16_mask(seen, _mm512_set1_epi16(0x7F80));
-    const words rounded = _mm512_mask_add_epi16(h, up, h, one);
+    const cast_words magnitude = _mm512_and_si512(h, _mm512_set1_epi16(INT16_MAX));
+    const cast_words nonzero_magnitude =
+        _mm512_mask_add_epi16(magnitude, _mm512_test_epi16_mask(l, l), magnitude, one);
+    const __mmask32 nan = _mm512_cmpgt_epu16_mask(nonzero_magnitude, _mm512_set1_epi16(0x7F80));
+    const cast_words rounded = _mm512_mask_add_epi16(h, up, h, one);
     return _mm512_mask_mov_epi16(rounded, nan, _mm512_or_si512(h, _mm512_set1_epi16(0x40)));
 }
 
@@ -46,21 +47,22 @@ static inline words narrowed(words a, words b)
 static size_t dequantise_by_table(uint16_t *x, const int8_t *q, size_t n, float scale)
 {
     uint16_t result[128];
-    words table[4];
+    cast_words table[4];
     for (int i = 0; i < 128; i++) result[i] = bf16_of_float((float)i * scale);
     for (int i = 0; i < 4; i++) table[i] = _mm512_loadu_si512(result + 32 * i);
-    const words sign = _mm512_set1_epi16(INT16_MIN), above_63 = _mm512_set1_epi16(64);
+    const cast_words sign = _mm512_set1_epi16(INT16_MIN), above_63 = _mm512_set1_epi16(64);
     size_t i = 0;
     for (; n - i >= 64; i += 64) {
-        const words both = _mm512_loadu_si512(q + i);
+        const cast_words both = _mm512_loadu_si512(q + i);
         if (_mm512_cmpeq_epi8_mask(both, _mm512_set1_epi8(INT8_MIN))) break;
         for (int half = 0; half < 2; half++) {
-            const words wide =
+            const cast_words wide =
                 _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)(q + i + 32 * half)));
-            const words place = _mm512_abs_epi16(wide);
-            const words low = _mm512_permutex2var_epi16(table[0], place, table[1]);
-            const words high = _mm512_permutex2var_epi16(table[2], place, table[3]);
-            const words magnitude = _mm512_mask_mov_epi16(low, _mm512_test_epi16_mask(place, above_63), high);
+            const cast_words index = _mm512_abs_epi16(wide);
+            const cast_words low = _mm512_permutex2var_epi16(table[0], index, table[1]);
+            const cast_words high = _mm512_permutex2var_epi16(table[2], index, table[3]);
+            const cast_words magnitude =
+                _mm512_mask_mov_epi16(low, _mm512_test_epi16_mask(index, above_63), high);
             _mm512_storeu_si512(x + i + 32 * half, _mm512_ternarylogic_epi32(magnitude, wide, sign, 0x78));
         }
     }
@@ -70,38 +72,38 @@ static size_t dequantise_by_table(uint16_t *x, const int8_t *q, size_t n, float 
 #elif defined __AVX2__
 
 enum { WIDTH = 8 };
-typedef __m256i words;
+typedef __m256i cast_words;
 
-static inline words load_words(const void *x) { return _mm256_loadu_si256((const __m256i *)x); }
-static inline void store_words(void *y, words v) { _mm256_storeu_si256((__m256i *)y, v); }
-static inline words floats_of(const int8_t *q, float scale)
+static inline cast_words load_cast_words(const void *x) { return _mm256_loadu_si256((const __m256i *)x); }
+static inline void store_cast_words(void *y, cast_words v) { _mm256_storeu_si256((__m256i *)y, v); }
+static inline cast_words scale_s8(const int8_t *q, float scale)
 {
     const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)q));
     return _mm256_castps_si256(_mm256_mul_ps(_mm256_cvtepi32_ps(wide), _mm256_set1_ps(scale)));
 }
 
-static inline words narrowed(words a, words b)
+static inline cast_words narrow_to_bf16(cast_words a, cast_words b)
 {
-    const words one = _mm256_set1_epi16(1), low = _mm256_set1_epi32(0xFFFF);
-    const words h = _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
-    const words l = _mm256_packus_epi32(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
-    const words biased = _mm256_adds_epu16(l, _mm256_and_si256(h, one));
-    const words up = _mm256_min_epu16(_mm256_subs_epu16(biased, _mm256_set1_epi16(INT16_MIN)), one);
-    const words magnitude = _mm256_and_si256(h, _mm256_set1_epi16(INT16_MAX));
-    const words nan =
+    const cast_words one = _mm256_set1_epi16(1), low = _mm256_set1_epi32(0xFFFF);
+    const cast_words h = _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
+    const cast_words l = _mm256_packus_epi32(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
+    const cast_words biased = _mm256_adds_epu16(l, _mm256_and_si256(h, one));
+    const cast_words up = _mm256_min_epu16(_mm256_subs_epu16(biased, _mm256_set1_epi16(INT16_MIN)), one);
+    const cast_words magnitude = _mm256_and_si256(h, _mm256_set1_epi16(INT16_MAX));
+    const cast_words nan =
         _mm256_cmpgt_epi16(_mm256_adds_epi16(magnitude, _mm256_min_epu16(l, one)), _mm256_set1_epi16(0x7F80));
-    const words quiet = _mm256_or_si256(h, _mm256_set1_epi16(0x40));
+    const cast_words quiet = _mm256_or_si256(h, _mm256_set1_epi16(0x40));
     return _mm256_permute4x64_epi64(_mm256_blendv_epi8(_mm256_add_epi16(h, up), quiet, nan), 0xD8);
 }
 
 #else
 
 enum { WIDTH = 4 };
-typedef __m128i words;
+typedef __m128i cast_words;
 
-static inline words load_words(const void *x) { return _mm_loadu_si128((const __m128i *)x); }
-static inline void store_words(void *y, words v) { _mm_storeu_si128((__m128i *)y, v); }
-static inline words floats_of(const int8_t *q, float scale)
+static inline cast_words load_cast_words(const void *x) { return _mm_loadu_si128((const __m128i *)x); }
+static inline void store_cast_words(void *y, cast_words v) { _mm_storeu_si128((__m128i *)y, v); }
+static inline cast_words scale_s8(const int8_t *q, float scale)
 {
     int32_t four;
     __builtin_memcpy(&four, q, sizeof four);
@@ -109,15 +111,15 @@ static inline words floats_of(const int8_t *q, float scale)
     return _mm_castps_si128(_mm_mul_ps(wide, _mm_set1_ps(scale)));
 }
 
-static inline words narrowed(words a, words b)
+static inline cast_words narrow_to_bf16(cast_words a, cast_words b)
 {
-    const words one = _mm_set1_epi16(1), low = _mm_set1_epi32(0xFFFF);
-    const words h = _mm_packus_epi32(_mm_srli_epi32(a, 16), _mm_srli_epi32(b, 16));
-    const words l = _mm_packus_epi32(_mm_and_si128(a, low), _mm_and_si128(b, low));
-    const words biased = _mm_adds_epu16(l, _mm_and_si128(h, one));
-    const words up = _mm_min_epu16(_mm_subs_epu16(biased, _mm_set1_epi16(INT16_MIN)), one);
-    const words magnitude = _mm_and_si128(h, _mm_set1_epi16(INT16_MAX));
-    const words nan =
+    const cast_words one = _mm_set1_epi16(1), low = _mm_set1_epi32(0xFFFF);
+    const cast_words h = _mm_packus_epi32(_mm_srli_epi32(a, 16), _mm_srli_epi32(b, 16));
+    const cast_words l = _mm_packus_epi32(_mm_and_si128(a, low), _mm_and_si128(b, low));
+    const cast_words biased = _mm_adds_epu16(l, _mm_and_si128(h, one));
+    const cast_words up = _mm_min_epu16(_mm_subs_epu16(biased, _mm_set1_epi16(INT16_MIN)), one);
+    const cast_words magnitude = _mm_and_si128(h, _mm_set1_epi16(INT16_MAX));
+    const cast_words nan =
         _mm_cmpgt_epi16(_mm_adds_epi16(magnitude, _mm_min_epu16(l, one)), _mm_set1_epi16(0x7F80));
     return _mm_blendv_epi8(_mm_add_epi16(h, up), _mm_or_si128(h, _mm_set1_epi16(0x40)), nan);
 }
@@ -136,7 +138,7 @@ void ISA(dequantise_bf16)(uint16_t *restrict x, const int8_t *restrict q, size_t
     if (n >= TABLE_PAYS && scale == scale) i = dequantise_by_table(x, q, n, scale); /* a NaN keeps its sign */
 #endif
     for (; n - i >= 2 * WIDTH; i += 2 * WIDTH)
-        store_words(x + i, narrowed(floats_of(q + i, scale), floats_of(q + i + WIDTH, scale)));
+        store_cast_words(x + i, narrow_to_bf16(scale_s8(q + i, scale), scale_s8(q + i + WIDTH, scale)));
     for (; i < n; i++) x[i] = bf16_of_float((float)q[i] * scale);
 }
 
@@ -144,7 +146,7 @@ void ISA(bf16_from_f32)(uint16_t *restrict y, const float *restrict x, size_t n)
 {
     size_t i = 0;
     for (; n - i >= 2 * WIDTH; i += 2 * WIDTH)
-        store_words(y + i, narrowed(load_words(x + i), load_words(x + i + WIDTH)));
+        store_cast_words(y + i, narrow_to_bf16(load_cast_words(x + i), load_cast_words(x + i + WIDTH)));
     for (; i < n; i++) y[i] = bf16_of_float(x[i]);
 }
 

@@ -1,13 +1,13 @@
 /* dropout.c: numbers dropped by Philox4x32-10, 16 bits for each. */
-#include "backend/cpu/isa/draws.h"
+#include "backend/cpu/isa/philox_blocks.h"
 
 enum { GROUP = 8 * LANES };
 
 /* By what each of the numbers from `place`, a multiple of GROUP, on is multiplied. */
-static void factors(float factor[GROUP], uint64_t place, const tandem_dropout *mask)
+static void dropout_factors(float factor[GROUP], uint64_t position, const tandem_dropout *mask)
 {
-    lanes c;
-    draw(&c, place / 8, mask->seed, mask->stream);
+    philox_blocks c;
+    draw_blocks(&c, position / 8, mask->seed, mask->stream);
     for (int b = 0; b < LANES; b++)
         for (int k = 0; k < 4; k++) {
             factor[8 * b + 2 * k] = (c.word[k][b] & 0xFFFF) < mask->threshold ? 0 : mask->scale;
@@ -16,7 +16,7 @@ static void factors(float factor[GROUP], uint64_t place, const tandem_dropout *m
 }
 
 /* Numbers of the group that holds place `at`: from there to its end, or the last of n. */
-static size_t group_part(uint64_t at, size_t left)
+static size_t group_remainder(uint64_t at, size_t left)
 {
     const size_t part = GROUP - at % GROUP;
     return part < left ? part : left;
@@ -28,8 +28,8 @@ void ISA(dropout_f32)(float *y, const float *x, size_t n, const tandem_dropout *
     float factor[GROUP];
     for (size_t i = 0, part; i < n; i += part) {
         const uint64_t at = mask->first + i;
-        part = group_part(at, n - i);
-        factors(factor, at - at % GROUP, mask);
+        part = group_remainder(at, n - i);
+        dropout_factors(factor, at - at % GROUP, mask);
         const float *f = factor + at % GROUP;
         ISA_ELEMENTWISE
         for (size_t k = 0; k < part; k++) y[i + k] = f[k] > 0.0f ? f[k] * x[i + k] : 0.0f;
@@ -41,8 +41,8 @@ void ISA(dropout_bf16)(uint16_t *y, const uint16_t *x, size_t n, const tandem_dr
     float factor[GROUP];
     for (size_t i = 0, part; i < n; i += part) {
         const uint64_t at = mask->first + i;
-        part = group_part(at, n - i);
-        factors(factor, at - at % GROUP, mask);
+        part = group_remainder(at, n - i);
+        dropout_factors(factor, at - at % GROUP, mask);
         const float *f = factor + at % GROUP;
         ISA_ELEMENTWISE
         for (size_t k = 0; k < part; k++)

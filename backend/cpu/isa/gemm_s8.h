@@ -90,7 +90,7 @@ enum {
 
 #if GEMM_S8_DOT
 /* sum += four products, of the unsigned a and the signed b, in each lane. */
-static inline __m256i dot(__m256i sum, __m256i a, __m256i b)
+static inline __m256i dot_u8_s8(__m256i sum, __m256i a, __m256i b)
 {
 #if defined __AVX512VNNI__
     return _mm256_dpbusd_epi32(sum, a, b);
@@ -100,11 +100,11 @@ static inline __m256i dot(__m256i sum, __m256i a, __m256i b)
 }
 #endif
 
-static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t filled_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
+static inline int64_t smaller_count(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t round_up_to(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
 /* Packs rows × depth elements (row i, term l at from[i·row_stride + l·term_stride]) into panels of `slots`,
- * unused slots and terms zero, and adds each row's Σ x1·x2, or 128·Σ x, to correction[row] (filled_up(rows,
+ * unused slots and terms zero, and adds each row's Σ x1·x2, or 128·Σ x, to correction[row] (round_up_to(rows,
  * slots) of them). `correction` is NULL for B with dot products: its sign bits are flipped, those of unused
  * places too. */
 void ISA(gemm_s8_pack)(gemm_s8_packed *panels, uint32_t *correction, int64_t slots, const int8_t *from,

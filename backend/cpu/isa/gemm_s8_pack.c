@@ -10,7 +10,7 @@ static inline __m128i load_16(const int8_t *from)
 
 #if defined __AVX__
 
-enum { PLACE_ROWS = 8 };
+enum { PACK_ROWS = 8 };
 
 static inline __m128i load_8(const int8_t *from)
 {
@@ -19,41 +19,43 @@ static inline __m128i load_8(const int8_t *from)
 
 #if GEMM_S8_DOT
 
-static inline void put(gemm_s8_packed *to, __m128i quads) { _mm_storeu_si128((__m128i *)(void *)to, quads); }
+static inline void store_packed(gemm_s8_packed *to, __m128i quads)
+{
+    _mm_storeu_si128((__m128i *)(void *)to, quads);
+}
 
 /* 8 rows × 16 terms, the terms of a row side by side: 4 × 4 transposes of quads. */
-static inline void place_along(gemm_s8_packed *to, int64_t step_stride, const int8_t *from,
-                               int64_t row_stride)
+static inline void pack_rows(gemm_s8_packed *to, int64_t step_stride, const int8_t *from, int64_t row_stride)
 {
-    for (int row = 0; row < PLACE_ROWS; row += 4, to += 4 * RUN, from += 4 * row_stride) {
+    for (int row = 0; row < PACK_ROWS; row += 4, to += 4 * RUN, from += 4 * row_stride) {
         const __m128i r0 = load_16(from), r1 = load_16(from + row_stride);
         const __m128i r2 = load_16(from + 2 * row_stride), r3 = load_16(from + 3 * row_stride);
         const __m128i low01 = _mm_unpacklo_epi32(r0, r1), high01 = _mm_unpackhi_epi32(r0, r1);
         const __m128i low23 = _mm_unpacklo_epi32(r2, r3), high23 = _mm_unpackhi_epi32(r2, r3);
-        put(to, _mm_unpacklo_epi64(low01, low23));
-        put(to + step_stride, _mm_unpackhi_epi64(low01, low23));
-        put(to + 2 * step_stride, _mm_unpacklo_epi64(high01, high23));
-        put(to + 3 * step_stride, _mm_unpackhi_epi64(high01, high23));
+        store_packed(to, _mm_unpacklo_epi64(low01, low23));
+        store_packed(to + step_stride, _mm_unpackhi_epi64(low01, low23));
+        store_packed(to + 2 * step_stride, _mm_unpacklo_epi64(high01, high23));
+        store_packed(to + 3 * step_stride, _mm_unpackhi_epi64(high01, high23));
     }
 }
 
 /* 8 rows × 16 terms, a term of all rows side by side. */
-static inline void place_across(gemm_s8_packed *to, int64_t step_stride, const int8_t *from,
-                                int64_t term_stride)
+static inline void pack_terms(gemm_s8_packed *to, int64_t step_stride, const int8_t *from,
+                              int64_t term_stride)
 {
     for (int step = 0; step < PACK_DEPTH / RUN; step++, to += step_stride, from += RUN * term_stride) {
         const __m128i pair01 = _mm_unpacklo_epi8(load_8(from), load_8(from + term_stride));
         const __m128i pair23 =
             _mm_unpacklo_epi8(load_8(from + 2 * term_stride), load_8(from + 3 * term_stride));
-        put(to, _mm_unpacklo_epi16(pair01, pair23));
-        put(to + 4 * RUN, _mm_unpackhi_epi16(pair01, pair23));
+        store_packed(to, _mm_unpacklo_epi16(pair01, pair23));
+        store_packed(to + 4 * RUN, _mm_unpackhi_epi16(pair01, pair23));
     }
 }
 
 #else
 
 /* Eight rows' pairs of terms, widened: one half step. */
-static inline void put(gemm_s8_packed *to, __m128i pairs)
+static inline void store_packed(gemm_s8_packed *to, __m128i pairs)
 {
 #if defined __AVX2__
     _mm256_storeu_si256((__m256i *)(void *)to, _mm256_cvtepi8_epi16(pairs));
@@ -64,8 +66,7 @@ static inline void put(gemm_s8_packed *to, __m128i pairs)
 }
 
 /* 8 rows × 16 terms, the terms of a row side by side: an 8 × 8 transpose of pairs. */
-static inline void place_along(gemm_s8_packed *to, int64_t half_stride, const int8_t *from,
-                               int64_t row_stride)
+static inline void pack_rows(gemm_s8_packed *to, int64_t half_stride, const int8_t *from, int64_t row_stride)
 {
     __m128i r[8], s[8];
     for (int i = 0; i < 8; i++) r[i] = load_16(from + i * row_stride);
@@ -80,18 +81,18 @@ static inline void place_along(gemm_s8_packed *to, int64_t half_stride, const in
         r[4 * i + 3] = _mm_unpackhi_epi32(s[4 * i + 1], s[4 * i + 3]);
     }
     for (int i = 0; i < 4; i++) {
-        put(to + (2 * i) * half_stride, _mm_unpacklo_epi64(r[i], r[i + 4]));
-        put(to + (2 * i + 1) * half_stride, _mm_unpackhi_epi64(r[i], r[i + 4]));
+        store_packed(to + (2 * i) * half_stride, _mm_unpacklo_epi64(r[i], r[i + 4]));
+        store_packed(to + (2 * i + 1) * half_stride, _mm_unpackhi_epi64(r[i], r[i + 4]));
     }
 }
 
 /* 8 rows × 16 terms, a term of all rows side by side. */
-static inline void place_across(gemm_s8_packed *to, int64_t half_stride, const int8_t *from,
-                                int64_t term_stride)
+static inline void pack_terms(gemm_s8_packed *to, int64_t half_stride, const int8_t *from,
+                              int64_t term_stride)
 {
     for (int half = 0; half < 8; half++) {
         const int8_t *term = from + 2 * half * term_stride;
-        put(to + half * half_stride, _mm_unpacklo_epi8(load_8(term), load_8(term + term_stride)));
+        store_packed(to + half * half_stride, _mm_unpacklo_epi8(load_8(term), load_8(term + term_stride)));
     }
 }
 
@@ -99,7 +100,7 @@ static inline void place_across(gemm_s8_packed *to, int64_t half_stride, const i
 
 #else
 
-enum { PLACE_ROWS = 4 };
+enum { PACK_ROWS = 4 };
 
 static inline __m128i load_4(const int8_t *from)
 {
@@ -109,80 +110,79 @@ static inline __m128i load_4(const int8_t *from)
 }
 
 /* Four rows' quads of terms, widened: one half step. */
-static inline void put(gemm_s8_packed *to, __m128i quads)
+static inline void store_packed(gemm_s8_packed *to, __m128i quads)
 {
     _mm_storeu_si128((__m128i *)(void *)to, _mm_cvtepi8_epi16(quads));
     _mm_storeu_si128((__m128i *)(void *)(to + 8), _mm_cvtepi8_epi16(_mm_unpackhi_epi64(quads, quads)));
 }
 
 /* 4 rows × 16 terms, the terms of a row side by side: a 4 × 4 transpose of quads. */
-static inline void place_along(gemm_s8_packed *to, int64_t half_stride, const int8_t *from,
-                               int64_t row_stride)
+static inline void pack_rows(gemm_s8_packed *to, int64_t half_stride, const int8_t *from, int64_t row_stride)
 {
     const __m128i r0 = load_16(from), r1 = load_16(from + row_stride);
     const __m128i r2 = load_16(from + 2 * row_stride), r3 = load_16(from + 3 * row_stride);
     const __m128i low01 = _mm_unpacklo_epi32(r0, r1), high01 = _mm_unpackhi_epi32(r0, r1);
     const __m128i low23 = _mm_unpacklo_epi32(r2, r3), high23 = _mm_unpackhi_epi32(r2, r3);
-    put(to, _mm_unpacklo_epi64(low01, low23));
-    put(to + half_stride, _mm_unpackhi_epi64(low01, low23));
-    put(to + 2 * half_stride, _mm_unpacklo_epi64(high01, high23));
-    put(to + 3 * half_stride, _mm_unpackhi_epi64(high01, high23));
+    store_packed(to, _mm_unpacklo_epi64(low01, low23));
+    store_packed(to + half_stride, _mm_unpackhi_epi64(low01, low23));
+    store_packed(to + 2 * half_stride, _mm_unpacklo_epi64(high01, high23));
+    store_packed(to + 3 * half_stride, _mm_unpackhi_epi64(high01, high23));
 }
 
 /* 4 rows × 16 terms, a term of all rows side by side. */
-static inline void place_across(gemm_s8_packed *to, int64_t half_stride, const int8_t *from,
-                                int64_t term_stride)
+static inline void pack_terms(gemm_s8_packed *to, int64_t half_stride, const int8_t *from,
+                              int64_t term_stride)
 {
     for (int half = 0; half < 4; half++) {
         const int8_t *term = from + 4 * half * term_stride;
         const __m128i pair01 = _mm_unpacklo_epi8(load_4(term), load_4(term + term_stride));
         const __m128i pair23 =
             _mm_unpacklo_epi8(load_4(term + 2 * term_stride), load_4(term + 3 * term_stride));
-        put(to + half * half_stride, _mm_unpacklo_epi16(pair01, pair23));
+        store_packed(to + half * half_stride, _mm_unpacklo_epi16(pair01, pair23));
     }
 }
 
 #endif
 
 /* A block that the operand's edge cuts, or whose elements lie apart both ways. */
-static __attribute__((noinline)) void place_piecemeal(gemm_s8_packed *to, int64_t half_stride,
-                                                      const int8_t *from, int64_t rows, int64_t terms,
-                                                      int64_t row_stride, int64_t term_stride)
+static __attribute__((noinline)) void pack_partial(gemm_s8_packed *to, int64_t half_stride,
+                                                   const int8_t *from, int64_t rows, int64_t terms,
+                                                   int64_t row_stride, int64_t term_stride)
 {
-    int8_t block[PLACE_ROWS][PACK_DEPTH] = {{0}};
-    for (int64_t i = 0; i < smaller(rows, PLACE_ROWS); i++) {
-        for (int64_t l = 0; l < smaller(terms, PACK_DEPTH); l++)
+    int8_t block[PACK_ROWS][PACK_DEPTH] = {{0}};
+    for (int64_t i = 0; i < smaller_count(rows, PACK_ROWS); i++) {
+        for (int64_t l = 0; l < smaller_count(terms, PACK_DEPTH); l++)
             block[i][l] = from[i * row_stride + l * term_stride];
     }
-    place_along(to, half_stride, block[0], PACK_DEPTH);
+    pack_rows(to, half_stride, block[0], PACK_DEPTH);
 }
 
 /* An operand to be packed, and where to. */
-typedef struct packing {
+typedef struct pack_task {
     gemm_s8_packed *panels;
     int64_t slots, filled_depth;
     const int8_t *from;
     int64_t rows, depth, row_stride, term_stride;
-} packing;
+} pack_task;
 
-/* The PLACE_ROWS × PACK_DEPTH block at row `slot` of the panel that begins with `row`, and at `term`. */
-static inline void place(const packing *p, int64_t row, int64_t slot, int64_t term)
+/* The PACK_ROWS × PACK_DEPTH block at row `slot` of the panel that begins with `row`, and at `term`. */
+static inline void pack_block(const pack_task *p, int64_t row, int64_t slot, int64_t term)
 {
     gemm_s8_packed *to = p->panels + row * p->filled_depth + term * p->slots + slot * RUN;
     const int8_t *from = p->from + (row + slot) * p->row_stride + term * p->term_stride;
     const int64_t rows = p->rows - row - slot, terms = p->depth - term, half_stride = p->slots * RUN;
-    if (rows < PLACE_ROWS || terms < PACK_DEPTH || (p->row_stride != 1 && p->term_stride != 1))
-        place_piecemeal(to, half_stride, from, rows, terms, p->row_stride, p->term_stride);
+    if (rows < PACK_ROWS || terms < PACK_DEPTH || (p->row_stride != 1 && p->term_stride != 1))
+        pack_partial(to, half_stride, from, rows, terms, p->row_stride, p->term_stride);
     else if (p->term_stride == 1)
-        place_along(to, half_stride, from, p->row_stride);
+        pack_rows(to, half_stride, from, p->row_stride);
     else
-        place_across(to, half_stride, from, p->term_stride);
+        pack_terms(to, half_stride, from, p->term_stride);
 }
 
 #if GEMM_S8_DOT
 
 /* correction[slot] += 128·Σ x of a packed panel; where there is no correction, the sign bits are flipped. */
-static void correct(uint32_t *correction, gemm_s8_packed *panel, int64_t slots, int64_t depth)
+static void add_correction(uint32_t *correction, gemm_s8_packed *panel, int64_t slots, int64_t depth)
 {
     const int64_t elements = slots * depth;
     if (!correction) {
@@ -192,7 +192,8 @@ static void correct(uint32_t *correction, gemm_s8_packed *panel, int64_t slots, 
     for (int64_t slot = 0; slot < slots; slot += 8) {
         __m256i sum = _mm256_load_si256((const __m256i *)(const void *)(correction + slot));
         for (const gemm_s8_packed *at = panel + slot * RUN; at < panel + elements; at += slots * RUN)
-            sum = dot(sum, _mm256_set1_epi8(INT8_MIN), _mm256_loadu_si256((const __m256i *)(const void *)at));
+            sum = dot_u8_s8(sum, _mm256_set1_epi8(INT8_MIN),
+                            _mm256_loadu_si256((const __m256i *)(const void *)at));
         _mm256_store_si256((__m256i *)(void *)(correction + slot), sum);
     }
 }
@@ -200,43 +201,45 @@ static void correct(uint32_t *correction, gemm_s8_packed *panel, int64_t slots, 
 #else
 
 #if defined __AVX2__
-typedef __m256i vector;
-static inline vector load(const void *from) { return _mm256_load_si256(from); }
-static inline void keep(void *to, vector v) { _mm256_store_si256(to, v); }
-static inline vector plus_products(vector sum, vector a, vector b)
+typedef __m256i pack_vector;
+static inline pack_vector load_pack_vector(const void *from) { return _mm256_load_si256(from); }
+static inline void store_pack_vector(void *to, pack_vector v) { _mm256_store_si256(to, v); }
+static inline pack_vector add_products(pack_vector sum, pack_vector a, pack_vector b)
 {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
 }
 #else
-typedef __m128i vector;
-static inline vector load(const void *from) { return _mm_load_si128(from); }
-static inline void keep(void *to, vector v) { _mm_store_si128(to, v); }
-static inline vector plus_products(vector sum, vector a, vector b)
+typedef __m128i pack_vector;
+static inline pack_vector load_pack_vector(const void *from) { return _mm_load_si128(from); }
+static inline void store_pack_vector(void *to, pack_vector v) { _mm_store_si128(to, v); }
+static inline pack_vector add_products(pack_vector sum, pack_vector a, pack_vector b)
 {
     return _mm_add_epi32(sum, _mm_madd_epi16(a, b));
 }
 #endif
 
 /* correction[slot] += Σ x1·x2 of a packed panel. */
-static void correct(uint32_t *correction, const gemm_s8_packed *panel, int64_t slots, int64_t depth)
+static void add_correction(uint32_t *correction, const gemm_s8_packed *panel, int64_t slots, int64_t depth)
 {
-    enum { SLOTS = (int)(sizeof(vector) / sizeof(uint32_t)) };
+    enum { SLOTS = (int)(sizeof(pack_vector) / sizeof(uint32_t)) };
     const int64_t half_stride = slots * RUN;
     for (int64_t slot = 0; slot < slots; slot += SLOTS) {
         const gemm_s8_packed *at = panel + slot * RUN;
 #if defined __AVX__
-        vector sum = load(correction + slot);
+        pack_vector sum = load_pack_vector(correction + slot);
         for (int64_t l = 0; l < depth; l += 2 * RUN, at += 2 * half_stride)
-            sum = plus_products(sum, load(at), load(at + half_stride));
+            sum = add_products(sum, load_pack_vector(at), load_pack_vector(at + half_stride));
 #else
-        vector slot01 = _mm_setzero_si128(), slot23 = slot01;
+        pack_vector slot01 = _mm_setzero_si128(), slot23 = slot01;
         for (int64_t l = 0; l < depth; l += 2 * RUN, at += 2 * half_stride) {
-            slot01 = plus_products(slot01, load(at), load(at + half_stride));
-            slot23 = plus_products(slot23, load(at + 2 * RUN), load(at + half_stride + 2 * RUN));
+            slot01 = add_products(slot01, load_pack_vector(at), load_pack_vector(at + half_stride));
+            slot23 = add_products(slot23, load_pack_vector(at + 2 * RUN),
+                                  load_pack_vector(at + half_stride + 2 * RUN));
         }
-        const vector sum = _mm_add_epi32(load(correction + slot), _mm_hadd_epi32(slot01, slot23));
+        const pack_vector sum =
+            _mm_add_epi32(load_pack_vector(correction + slot), _mm_hadd_epi32(slot01, slot23));
 #endif
-        keep(correction + slot, sum);
+        store_pack_vector(correction + slot, sum);
     }
 }
 
@@ -245,25 +248,26 @@ static void correct(uint32_t *correction, const gemm_s8_packed *panel, int64_t s
 void ISA(gemm_s8_pack)(gemm_s8_packed *panels, uint32_t *correction, int64_t slots, const int8_t *from,
                        int64_t rows, int64_t depth, int64_t row_stride, int64_t term_stride)
 {
-    const int64_t filled_rows = filled_up(rows, slots), filled_depth = filled_up(depth, PACK_DEPTH);
-    const packing p = {panels, slots, filled_depth, from, rows, depth, row_stride, term_stride};
+    const int64_t filled_rows = round_up_to(rows, slots), filled_depth = round_up_to(depth, PACK_DEPTH);
+    const pack_task p = {panels, slots, filled_depth, from, rows, depth, row_stride, term_stride};
     /* In the order of the operand's memory: a few rows over all terms, or a few terms of all rows. */
     if (term_stride == 1) {
         for (int64_t row = 0; row < filled_rows; row += slots) {
-            for (int64_t slot = 0; slot < slots; slot += PLACE_ROWS) {
-                for (int64_t term = 0; term < filled_depth; term += PACK_DEPTH) place(&p, row, slot, term);
+            for (int64_t slot = 0; slot < slots; slot += PACK_ROWS) {
+                for (int64_t term = 0; term < filled_depth; term += PACK_DEPTH)
+                    pack_block(&p, row, slot, term);
             }
-            correct(GEMM_S8_DOT && !correction ? NULL : correction + row, panels + row * filled_depth, slots,
-                    filled_depth);
+            add_correction(GEMM_S8_DOT && !correction ? NULL : correction + row, panels + row * filled_depth,
+                           slots, filled_depth);
         }
     } else {
         for (int64_t term = 0; term < filled_depth; term += PACK_DEPTH) {
             for (int64_t row = 0; row < filled_rows; row += slots) {
-                for (int64_t slot = 0; slot < slots; slot += PLACE_ROWS) place(&p, row, slot, term);
+                for (int64_t slot = 0; slot < slots; slot += PACK_ROWS) pack_block(&p, row, slot, term);
             }
         }
         for (int64_t row = 0; row < filled_rows; row += slots)
-            correct(GEMM_S8_DOT && !correction ? NULL : correction + row, panels + row * filled_depth, slots,
-                    filled_depth);
+            add_correction(GEMM_S8_DOT && !correction ? NULL : correction + row, panels + row * filled_depth,
+                           slots, filled_depth);
     }
 }

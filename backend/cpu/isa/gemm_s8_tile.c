@@ -8,7 +8,7 @@
 
 /* Tells the compiler that v is in a register and is to stay there: it would else load an operand again for
  * each use, and the loads, not the multiplications, would then set the pace. */
-#define HELD(v) __asm__ volatile("" : "+v"(v))
+#define KEEP_IN_REGISTER(v) __asm__ volatile("" : "+v"(v))
 
 /* c += term in c's own register, where the compiler would add into another one and copy it back. */
 #if defined __AVX__
@@ -25,58 +25,58 @@
 #endif
 
 #if defined __AVX512BW__
-typedef __m512i vector;
-static inline vector zero(void) { return _mm512_setzero_si512(); }
-static inline vector load(const void *from) { return _mm512_load_si512(from); }
-static inline void keep(void *to, vector v) { _mm512_store_si512(to, v); }
-static inline vector plus16(vector a, vector b) { return _mm512_add_epi16(a, b); }
-static inline vector plus32(vector a, vector b) { return _mm512_add_epi32(a, b); }
-static inline vector minus32(vector a, vector b) { return _mm512_sub_epi32(a, b); }
-static inline vector products(vector a, vector b) { return _mm512_madd_epi16(a, b); }
-static inline vector splat(uint32_t value) { return _mm512_set1_epi32((int)value); }
-static inline void put_scaled(float *to, vector sum, float scale)
+typedef __m512i tile_vector;
+static inline tile_vector zero_vector(void) { return _mm512_setzero_si512(); }
+static inline tile_vector load_vector(const void *from) { return _mm512_load_si512(from); }
+static inline void store_vector(void *to, tile_vector v) { _mm512_store_si512(to, v); }
+static inline tile_vector add16(tile_vector a, tile_vector b) { return _mm512_add_epi16(a, b); }
+static inline tile_vector add32(tile_vector a, tile_vector b) { return _mm512_add_epi32(a, b); }
+static inline tile_vector sub32(tile_vector a, tile_vector b) { return _mm512_sub_epi32(a, b); }
+static inline tile_vector multiply_add16(tile_vector a, tile_vector b) { return _mm512_madd_epi16(a, b); }
+static inline tile_vector splat_u32(uint32_t value) { return _mm512_set1_epi32((int)value); }
+static inline void store_scaled(float *to, tile_vector sum, float scale)
 {
     _mm512_storeu_ps(to, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(scale)));
 }
-static inline void add_scaled(float *to, vector sum, float scale)
+static inline void accumulate_scaled(float *to, tile_vector sum, float scale)
 {
     const __m512 value = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(scale));
     _mm512_storeu_ps(to, _mm512_add_ps(_mm512_loadu_ps(to), value));
 }
 #elif defined __AVX2__
-typedef __m256i vector;
-static inline vector zero(void) { return _mm256_setzero_si256(); }
-static inline vector load(const void *from) { return _mm256_load_si256(from); }
-static inline void keep(void *to, vector v) { _mm256_store_si256(to, v); }
-static inline vector plus16(vector a, vector b) { return _mm256_add_epi16(a, b); }
-static inline vector plus32(vector a, vector b) { return _mm256_add_epi32(a, b); }
-static inline vector minus32(vector a, vector b) { return _mm256_sub_epi32(a, b); }
-static inline vector products(vector a, vector b) { return _mm256_madd_epi16(a, b); }
-static inline vector splat(uint32_t value) { return _mm256_set1_epi32((int)value); }
-static inline void put_scaled(float *to, vector sum, float scale)
+typedef __m256i tile_vector;
+static inline tile_vector zero_vector(void) { return _mm256_setzero_si256(); }
+static inline tile_vector load_vector(const void *from) { return _mm256_load_si256(from); }
+static inline void store_vector(void *to, tile_vector v) { _mm256_store_si256(to, v); }
+static inline tile_vector add16(tile_vector a, tile_vector b) { return _mm256_add_epi16(a, b); }
+static inline tile_vector add32(tile_vector a, tile_vector b) { return _mm256_add_epi32(a, b); }
+static inline tile_vector sub32(tile_vector a, tile_vector b) { return _mm256_sub_epi32(a, b); }
+static inline tile_vector multiply_add16(tile_vector a, tile_vector b) { return _mm256_madd_epi16(a, b); }
+static inline tile_vector splat_u32(uint32_t value) { return _mm256_set1_epi32((int)value); }
+static inline void store_scaled(float *to, tile_vector sum, float scale)
 {
     _mm256_storeu_ps(to, _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(scale)));
 }
-static inline void add_scaled(float *to, vector sum, float scale)
+static inline void accumulate_scaled(float *to, tile_vector sum, float scale)
 {
     const __m256 value = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(scale));
     _mm256_storeu_ps(to, _mm256_add_ps(_mm256_loadu_ps(to), value));
 }
 #else
-typedef __m128i vector;
-static inline vector zero(void) { return _mm_setzero_si128(); }
-static inline vector load(const void *from) { return _mm_load_si128(from); }
-static inline void keep(void *to, vector v) { _mm_store_si128(to, v); }
-static inline vector plus16(vector a, vector b) { return _mm_add_epi16(a, b); }
-static inline vector plus32(vector a, vector b) { return _mm_add_epi32(a, b); }
-static inline vector minus32(vector a, vector b) { return _mm_sub_epi32(a, b); }
-static inline vector products(vector a, vector b) { return _mm_madd_epi16(a, b); }
-static inline vector splat(uint32_t value) { return _mm_set1_epi32((int)value); }
-static inline void put_scaled(float *to, vector sum, float scale)
+typedef __m128i tile_vector;
+static inline tile_vector zero_vector(void) { return _mm_setzero_si128(); }
+static inline tile_vector load_vector(const void *from) { return _mm_load_si128(from); }
+static inline void store_vector(void *to, tile_vector v) { _mm_store_si128(to, v); }
+static inline tile_vector add16(tile_vector a, tile_vector b) { return _mm_add_epi16(a, b); }
+static inline tile_vector add32(tile_vector a, tile_vector b) { return _mm_add_epi32(a, b); }
+static inline tile_vector sub32(tile_vector a, tile_vector b) { return _mm_sub_epi32(a, b); }
+static inline tile_vector multiply_add16(tile_vector a, tile_vector b) { return _mm_madd_epi16(a, b); }
+static inline tile_vector splat_u32(uint32_t value) { return _mm_set1_epi32((int)value); }
+static inline void store_scaled(float *to, tile_vector sum, float scale)
 {
     _mm_storeu_ps(to, _mm_mul_ps(_mm_cvtepi32_ps(sum), _mm_set1_ps(scale)));
 }
-static inline void add_scaled(float *to, vector sum, float scale)
+static inline void accumulate_scaled(float *to, tile_vector sum, float scale)
 {
     const __m128 value = _mm_mul_ps(_mm_cvtepi32_ps(sum), _mm_set1_ps(scale));
     _mm_storeu_ps(to, _mm_add_ps(_mm_loadu_ps(to), value));
@@ -84,10 +84,10 @@ static inline void add_scaled(float *to, vector sum, float scale)
 #endif
 
 enum {
-    LANES = (int)(sizeof(vector) / sizeof(uint32_t)),
-    COLUMNS = (int)(sizeof(vector) / (RUN * sizeof(gemm_s8_packed))), /* of B in a vector */
-    STEP = (GEMM_S8_DOT ? 1 : 2) * RUN,                               /* terms */
-    AHEAD = 6 * A_SLOTS * STEP * (int)sizeof(gemm_s8_packed)          /* bytes: six steps */
+    LANES = (int)(sizeof(tile_vector) / sizeof(uint32_t)),
+    COLUMNS = (int)(sizeof(tile_vector) / (RUN * sizeof(gemm_s8_packed))), /* of B in a vector */
+    STEP = (GEMM_S8_DOT ? 1 : 2) * RUN,                                    /* terms */
+    AHEAD = 6 * A_SLOTS * STEP * (int)sizeof(gemm_s8_packed)               /* bytes: six steps */
 };
 
 /* What a row's integers stand for. */
@@ -97,7 +97,7 @@ static inline float scale_of_row(const tandem_product_s8 *product, int64_t i)
 }
 
 /* What is in C from place `at` on comes first. */
-static void add_before(float *value, const tandem_product_s8 *product, int64_t at, int64_t columns)
+static void add_previous(float *value, const tandem_product_s8 *product, int64_t at, int64_t columns)
 {
     const float *const wide = (const float *)product->c + at;
     const uint16_t *const half = (const uint16_t *)product->c + at;
@@ -106,9 +106,9 @@ static void add_before(float *value, const tandem_product_s8 *product, int64_t a
 }
 
 /* Rows i … of C, columns j …, from a tile that is cut off by C's edge, or is more than scaled floats. */
-static __attribute__((noinline)) void put_rows(const tandem_product_s8 *product, int64_t i, int64_t j,
-                                               const int32_t (*tile)[TILE_COLUMNS], int64_t rows,
-                                               int64_t columns)
+static __attribute__((noinline)) void store_rows(const tandem_product_s8 *product, int64_t i, int64_t j,
+                                                 const int32_t (*compute_tile)[TILE_COLUMNS], int64_t rows,
+                                                 int64_t columns)
 {
     for (int64_t r = 0; r < rows; r++) {
         const int64_t at = (i + r) * product->c_row + j;
@@ -116,14 +116,14 @@ static __attribute__((noinline)) void put_rows(const tandem_product_s8 *product,
         float value[TILE_COLUMNS];
         uint16_t half[TILE_COLUMNS];
         if (product->c_type == TANDEM_S32) {
-            memcpy((int32_t *)product->c + at, tile[r], (size_t)columns * sizeof(int32_t));
+            memcpy((int32_t *)product->c + at, compute_tile[r], (size_t)columns * sizeof(int32_t));
             continue;
         }
-        for (int64_t l = 0; l < columns; l++) value[l] = (float)tile[r][l] * scale;
+        for (int64_t l = 0; l < columns; l++) value[l] = (float)compute_tile[r][l] * scale;
         for (int64_t l = 0; product->column_scale && l < columns; l++)
             value[l] *= product->column_scale[j + l];
         for (int64_t l = 0; product->bias && l < columns; l++) value[l] += product->bias[j + l];
-        if (product->accumulate) add_before(value, product, at, columns);
+        if (product->accumulate) add_previous(value, product, at, columns);
         if (product->c_type == TANDEM_F32) {
             memcpy((float *)product->c + at, value, (size_t)columns * sizeof(float));
             continue;
@@ -135,10 +135,10 @@ static __attribute__((noinline)) void put_rows(const tandem_product_s8 *product,
 
 /* A tile (rows i …, columns j … of the block) that was summed up in registers: kept in `sums` for the next
  * block of k, or written to C. */
-static inline __attribute__((always_inline)) void finish(const gemm_s8_block *of, int64_t i, int64_t j,
-                                                         int64_t columns, uint32_t *sums,
-                                                         vector c[TILE_ROWS][2], const int rows,
-                                                         const int vectors)
+static inline __attribute__((always_inline)) void finish_tile(const gemm_s8_block *of, int64_t i, int64_t j,
+                                                              int64_t columns, uint32_t *sums,
+                                                              tile_vector c[TILE_ROWS][2], const int rows,
+                                                              const int vectors)
 {
     const tandem_product_s8 *product = of->product;
     const uint32_t *a_correction = of->a_correction + i;
@@ -146,46 +146,49 @@ static inline __attribute__((always_inline)) void finish(const gemm_s8_block *of
     if (!of->is_first) {
         UNROLLED
         for (int at = 0; at < rows * vectors; at++)
-            c[at / vectors][at % vectors] = plus32(c[at / vectors][at % vectors], load(sums + at * LANES));
+            c[at / vectors][at % vectors] =
+                add32(c[at / vectors][at % vectors], load_vector(sums + at * LANES));
     }
     if (!of->is_last) {
         UNROLLED
-        for (int at = 0; at < rows * vectors; at++) keep(sums + at * LANES, c[at / vectors][at % vectors]);
+        for (int at = 0; at < rows * vectors; at++)
+            store_vector(sums + at * LANES, c[at / vectors][at % vectors]);
         return;
     }
     _Alignas(64) int32_t edge[TILE_ROWS][TILE_COLUMNS];
     const int is_plain = product->c_type == TANDEM_F32 && columns == vectors * LANES &&
                          !product->column_scale && !product->bias;
     float *to = (float *)product->c + (of->i + i) * product->c_row + of->j + j;
-    vector correction[2];
+    tile_vector correction[2];
     UNROLLED
-    for (int v = 0; v < vectors; v++) correction[v] = GEMM_S8_DOT ? zero() : load(b_correction + v * LANES);
+    for (int v = 0; v < vectors; v++)
+        correction[v] = GEMM_S8_DOT ? zero_vector() : load_vector(b_correction + v * LANES);
     UNROLLED
     for (int r = 0; r < rows; r++) {
-        const vector a_row = splat(a_correction[r]);
+        const tile_vector a_row = splat_u32(a_correction[r]);
         const float scale = scale_of_row(product, of->i + i + r);
         UNROLLED
         for (int v = 0; v < vectors; v++) {
-            const vector sum = minus32(c[r][v], plus32(a_row, correction[v]));
+            const tile_vector sum = sub32(c[r][v], add32(a_row, correction[v]));
             if (is_plain && product->accumulate)
-                add_scaled(to + r * product->c_row + v * LANES, sum, scale);
+                accumulate_scaled(to + r * product->c_row + v * LANES, sum, scale);
             else if (is_plain)
-                put_scaled(to + r * product->c_row + v * LANES, sum, scale);
+                store_scaled(to + r * product->c_row + v * LANES, sum, scale);
             else
-                keep(edge[r] + v * LANES, sum);
+                store_vector(edge[r] + v * LANES, sum);
         }
     }
     if (!is_plain)
-        put_rows(product, of->i + i, of->j + j, (const int32_t(*)[TILE_COLUMNS])edge, rows, columns);
+        store_rows(product, of->i + i, of->j + j, (const int32_t(*)[TILE_COLUMNS])edge, rows, columns);
 }
 
 /* RUN terms of a row, for every column of a vector. */
-static inline vector broadcast(const gemm_s8_packed *terms)
+static inline tile_vector broadcast(const gemm_s8_packed *terms)
 {
 #if defined __AVX2__
     uint32_t both;
     memcpy(&both, terms, sizeof both);
-    return splat(both);
+    return splat_u32(both);
 #elif defined __AVX__
     float both; /* as a float: that is what this set can broadcast from memory */
     memcpy(&both, terms, sizeof both);
@@ -199,21 +202,21 @@ static inline vector broadcast(const gemm_s8_packed *terms)
 
 #if GEMM_S8_DOT
 
-static inline __attribute__((always_inline)) void multiply_step(vector c[TILE_ROWS][2],
-                                                                const gemm_s8_packed *a,
-                                                                const gemm_s8_packed *b, const int rows,
-                                                                const int vectors)
+static inline __attribute__((always_inline)) void multiply_tile_step(tile_vector c[TILE_ROWS][2],
+                                                                     const gemm_s8_packed *a,
+                                                                     const gemm_s8_packed *b, const int rows,
+                                                                     const int vectors)
 {
-    vector y[2];
+    tile_vector y[2];
     UNROLLED
     for (int j = 0; j < vectors; j++) {
-        y[j] = load(b + j * COLUMNS * RUN);
-        HELD(y[j]);
+        y[j] = load_vector(b + j * COLUMNS * RUN);
+        KEEP_IN_REGISTER(y[j]);
     }
     UNROLLED
     for (int i = 0; i < rows; i++) {
-        vector x = broadcast(a + i * RUN);
-        HELD(x);
+        tile_vector x = broadcast(a + i * RUN);
+        KEEP_IN_REGISTER(x);
         UNROLLED
         for (int j = 0; j < vectors; j++) ACCUMULATE_DOT(c[i][j], y[j], x);
     }
@@ -221,71 +224,72 @@ static inline __attribute__((always_inline)) void multiply_step(vector c[TILE_RO
 
 #else
 
-static inline __attribute__((always_inline)) void multiply_step(vector c[TILE_ROWS][2],
-                                                                const gemm_s8_packed *a,
-                                                                const gemm_s8_packed *b, const int rows,
-                                                                const int vectors)
+static inline __attribute__((always_inline)) void multiply_tile_step(tile_vector c[TILE_ROWS][2],
+                                                                     const gemm_s8_packed *a,
+                                                                     const gemm_s8_packed *b, const int rows,
+                                                                     const int vectors)
 {
     const gemm_s8_packed *const second = b + vectors * COLUMNS * RUN;
-    vector y1[2], y2[2];
+    tile_vector y1[2], y2[2];
     UNROLLED
     for (int j = 0; j < vectors; j++) {
-        y1[j] = load(b + j * COLUMNS * RUN);
-        y2[j] = load(second + j * COLUMNS * RUN);
-        HELD(y1[j]);
-        HELD(y2[j]);
+        y1[j] = load_vector(b + j * COLUMNS * RUN);
+        y2[j] = load_vector(second + j * COLUMNS * RUN);
+        KEEP_IN_REGISTER(y1[j]);
+        KEEP_IN_REGISTER(y2[j]);
     }
     UNROLLED
     for (int i = 0; i < rows; i++) {
-        vector x1 = broadcast(a + i * RUN), x2 = broadcast(a + (A_SLOTS + i) * RUN);
-        HELD(x1);
-        HELD(x2);
+        tile_vector x1 = broadcast(a + i * RUN), x2 = broadcast(a + (A_SLOTS + i) * RUN);
+        KEEP_IN_REGISTER(x1);
+        KEEP_IN_REGISTER(x2);
         UNROLLED
-        for (int j = 0; j < vectors; j++) ACCUMULATE(c[i][j], products(plus16(x1, y2[j]), plus16(x2, y1[j])));
+        for (int j = 0; j < vectors; j++)
+            ACCUMULATE(c[i][j], multiply_add16(add16(x1, y2[j]), add16(x2, y1[j])));
     }
 }
 
 #endif
 
-static inline __attribute__((always_inline)) void tile(const gemm_s8_block *of, int64_t i0, int64_t j0,
-                                                       int64_t columns, uint32_t *sums, const int rows,
-                                                       const int vectors)
+static inline __attribute__((always_inline)) void compute_tile(const gemm_s8_block *of, int64_t i0,
+                                                               int64_t j0, int64_t columns, uint32_t *sums,
+                                                               const int rows, const int vectors)
 {
     const gemm_s8_packed *a = of->a + i0 / A_SLOTS * A_SLOTS * of->depth + i0 % A_SLOTS * RUN;
     const gemm_s8_packed *b = of->b + j0 * of->depth;
     const int64_t width = vectors * COLUMNS;
-    vector c[TILE_ROWS][2];
+    tile_vector c[TILE_ROWS][2];
     UNROLLED
     for (int i = 0; i < rows; i++) {
         UNROLLED
-        for (int j = 0; j < vectors; j++) c[i][j] = zero();
+        for (int j = 0; j < vectors; j++) c[i][j] = zero_vector();
     }
     for (const gemm_s8_packed *end = a + of->depth * A_SLOTS; a < end;
          a += A_SLOTS * STEP, b += width * STEP) {
         /* The panels of A pass through the first cache while b stays: fetched ahead, they are never waited
          * for. */
         _mm_prefetch((const char *)((uintptr_t)a + AHEAD), _MM_HINT_T0);
-        multiply_step(c, a, b, rows, vectors);
+        multiply_tile_step(c, a, b, rows, vectors);
     }
 #if defined __AVX__
-    finish(of, i0, j0, columns, sums, c, rows, vectors);
+    finish_tile(of, i0, j0, columns, sums, c, rows, vectors);
 #else
     UNROLLED
     for (int i = 0; i < rows; i++) c[i][0] = _mm_hadd_epi32(c[i][0], c[i][1]);
-    finish(of, i0, j0, columns, sums, c, rows, 1);
+    finish_tile(of, i0, j0, columns, sums, c, rows, 1);
 #endif
 }
 
 #define HEIGHT(rows)                                                                                         \
     case rows:                                                                                               \
         if (NARROW_COLUMNS == TILE_COLUMNS || columns > NARROW_COLUMNS)                                      \
-            tile(of, i, j, columns, sums, rows, 2);                                                          \
+            compute_tile(of, i, j, columns, sums, rows, 2);                                                  \
         else                                                                                                 \
-            tile(of, i, j, columns, sums, rows, 1);                                                          \
+            compute_tile(of, i, j, columns, sums, rows, 1);                                                  \
         break;
 
-static void any_tile(const gemm_s8_block *of, int64_t i, int64_t j, int64_t rows, int64_t columns,
-                     uint32_t *sums)
+static void compute_tile_of_height(const gemm_s8_block *of, int64_t i, int64_t j, int64_t rows,
+                                   int64_t columns, uint32_t *sums)
 {
     switch (rows) {
         HEIGHT(1)
@@ -307,9 +311,9 @@ void ISA(gemm_s8_multiply)(const gemm_s8_block *block)
 {
     uint32_t *sums = block->sums;
     for (int64_t j = 0; j < block->columns; j += TILE_COLUMNS) {
-        const int64_t columns = smaller(block->columns - j, TILE_COLUMNS);
+        const int64_t columns = smaller_count(block->columns - j, TILE_COLUMNS);
         for (int64_t i = 0; i < block->rows; i += TILE_ROWS) {
-            any_tile(block, i, j, smaller(block->rows - i, TILE_ROWS), columns, sums);
+            compute_tile_of_height(block, i, j, smaller_count(block->rows - i, TILE_ROWS), columns, sums);
             if (block->k_is_cut) sums += TILE_ROWS * TILE_COLUMNS;
         }
     }

@@ -157,8 +157,8 @@ void ISA(bias_gelu_backward_bf16)(uint16_t *gx, float *gbias, const uint16_t *g,
                                   const float *bias, size_t n, size_t period);
 
 /* softmax.c */
-float ISA(softmax_f32)(float *y, const float *x, size_t n, size_t seen, float scale, float *top);
-void ISA(apart_f32)(float *y, const float *x, size_t n, float other, float weight);
+float ISA(softmax_f32)(float *y, const float *x, size_t n, size_t n_unmasked, float scale, float *top);
+void ISA(scale_difference_f32)(float *y, const float *x, size_t n, float other, float weight);
 void ISA(softmax_backward_f32)(float *gx, const float *g, const float *y, size_t n, float scale);
 
 /* optimizer.c */

@@ -25,37 +25,40 @@
 #if defined __AVX512BW__
 
 enum { BLOCKS = 8, WIDTH = 16 };
-typedef __m512i words;
-typedef __m512 floats;
+typedef __m512i quant_words;
+typedef __m512 quant_floats;
 
-static inline words splat(uint64_t value) { return _mm512_set1_epi64((long long)value); }
-static inline words plus(words a, words b) { return _mm512_add_epi64(a, b); }
-static inline words product(words a, words b) { return _mm512_mul_epu32(a, b); }
-static inline words upper(words a) { return _mm512_srli_epi64(a, 32); }
-static inline words xor2(words a, words b) { return _mm512_xor_si512(a, b); }
-static inline words xor3(words a, words b, words c) { return _mm512_ternarylogic_epi64(a, b, c, 0x96); }
+static inline quant_words splat_u64(uint64_t value) { return _mm512_set1_epi64((long long)value); }
+static inline quant_words add64(quant_words a, quant_words b) { return _mm512_add_epi64(a, b); }
+static inline quant_words multiply_low(quant_words a, quant_words b) { return _mm512_mul_epu32(a, b); }
+static inline quant_words upper_half(quant_words a) { return _mm512_srli_epi64(a, 32); }
+static inline quant_words xor_two(quant_words a, quant_words b) { return _mm512_xor_si512(a, b); }
+static inline quant_words xor_three(quant_words a, quant_words b, quant_words c)
+{
+    return _mm512_ternarylogic_epi64(a, b, c, 0x96);
+}
 
 /* Block 0, 4, 1, 5, …: so that interleaving quads puts blocks 0 to 3 in order into one vector, 4 to 7 into
  * another. */
-static inline words first_blocks(void) { return _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0); }
+static inline quant_words first_block_counters(void) { return _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0); }
 
 /* Words 2i, 2i+1 of the result from the last product: upper(product) ^ a ^ key below, lower(product) above.
  * */
-static inline words pair(words last, words a, words key)
+static inline quant_words join_words(quant_words last, quant_words a, quant_words key)
 {
-    const words swapped = _mm512_rol_epi64(last, 32);
+    const quant_words swapped = _mm512_rol_epi64(last, 32);
     return _mm512_mask_ternarylogic_epi32(swapped, 0x5555, a, key, 0x96);
 }
 
 /* The group's draws in the order of its elements, each a float in (0, 1). */
-static inline void spread(floats u[4], words w01, words w23)
+static inline void draws_to_floats(quant_floats u[4], quant_words w01, quant_words w23)
 {
-    const words exponent = _mm512_set1_epi16(DRAW_EXPONENT);
-    const words low = _mm512_and_si512(
+    const quant_words exponent = _mm512_set1_epi16(DRAW_EXPONENT);
+    const quant_words low = _mm512_and_si512(
         _mm512_set1_epi32(0xFFFF), _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0));
-    const words high = _mm512_add_epi32(low, _mm512_set1_epi32(16));
-    const words b0 = _mm512_unpacklo_epi64(w01, w23), b4 = _mm512_unpackhi_epi64(w01, w23);
-    const floats offset = _mm512_set1_ps(DRAW_OFFSET);
+    const quant_words high = _mm512_add_epi32(low, _mm512_set1_epi32(16));
+    const quant_words b0 = _mm512_unpacklo_epi64(w01, w23), b4 = _mm512_unpackhi_epi64(w01, w23);
+    const quant_floats offset = _mm512_set1_ps(DRAW_OFFSET);
     const __mmask32 even = 0x55555555u;
     u[0] = _mm512_sub_ps(_mm512_castsi512_ps(_mm512_mask_permutexvar_epi16(exponent, even, low, b0)), offset);
     u[1] =
@@ -65,9 +68,9 @@ static inline void spread(floats u[4], words w01, words w23)
         _mm512_sub_ps(_mm512_castsi512_ps(_mm512_mask_permutexvar_epi16(exponent, even, high, b4)), offset);
 }
 
-static inline floats splat_f32(float value) { return _mm512_set1_ps(value); }
-static inline floats load_f32(const float *x) { return _mm512_loadu_ps(x); }
-static inline floats load_bf16(const uint16_t *x)
+static inline quant_floats splat_float(float value) { return _mm512_set1_ps(value); }
+static inline quant_floats load_quant_f32(const float *x) { return _mm512_loadu_ps(x); }
+static inline quant_floats load_quant_bf16(const uint16_t *x)
 {
     const __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)x);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
@@ -75,157 +78,165 @@ static inline floats load_bf16(const uint16_t *x)
 
 /* clamp(floor(x · inv_scale + u)) as int32, its lower bound left to `store`; below the range and NaN:
  * INT32_MIN. */
-static inline words rounded(floats x, floats inv_scale, floats u)
+static inline quant_words round_with_draw(quant_floats x, quant_floats inv_scale, quant_floats u)
 {
-    const floats sum = _mm512_add_ps(_mm512_mul_ps(x, inv_scale), u);
+    const quant_floats sum = _mm512_add_ps(_mm512_mul_ps(x, inv_scale), u);
     return _mm512_cvt_roundps_epi32(_mm512_min_ps(_mm512_set1_ps(127.0f), sum),
                                     _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
 
 /* The larger of bits of magnitudes. */
-static inline words larger(words bits, floats x)
+static inline quant_words max_magnitude(quant_words bits, quant_floats x)
 {
     return _mm512_max_epi32(bits, _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7FFFFFFF)));
 }
 
-static inline words nearest(floats x, floats inv_scale)
+static inline quant_words round_to_nearest(quant_floats x, quant_floats inv_scale)
 {
     return _mm512_cvtps_epi32(_mm512_min_ps(_mm512_set1_ps(127.0f), _mm512_mul_ps(x, inv_scale)));
 }
 
-static inline void store(int8_t *q, words v[4])
+static inline void store_s8(int8_t *q, quant_words v[4])
 {
-    const words quads = _mm512_packs_epi16(_mm512_packs_epi32(v[0], v[1]), _mm512_packs_epi32(v[2], v[3]));
-    const words order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
-    const words bytes = _mm512_permutexvar_epi32(order, quads);
+    const quant_words quads =
+        _mm512_packs_epi16(_mm512_packs_epi32(v[0], v[1]), _mm512_packs_epi32(v[2], v[3]));
+    const quant_words order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+    const quant_words bytes = _mm512_permutexvar_epi32(order, quads);
     _mm512_storeu_si512(q, _mm512_max_epi8(bytes, _mm512_set1_epi8(-127)));
 }
 
 #elif defined __AVX2__
 
 enum { BLOCKS = 4, WIDTH = 8 };
-typedef __m256i words;
-typedef __m256 floats;
+typedef __m256i quant_words;
+typedef __m256 quant_floats;
 
-static inline words splat(uint64_t value) { return _mm256_set1_epi64x((long long)value); }
-static inline words plus(words a, words b) { return _mm256_add_epi64(a, b); }
-static inline words product(words a, words b) { return _mm256_mul_epu32(a, b); }
-static inline words upper(words a) { return _mm256_srli_epi64(a, 32); }
-static inline words xor2(words a, words b) { return _mm256_xor_si256(a, b); }
-static inline words xor3(words a, words b, words c) { return xor2(a, xor2(b, c)); }
-
-static inline words first_blocks(void) { return _mm256_set_epi64x(3, 2, 1, 0); }
-
-static inline words pair(words last, words a, words key)
+static inline quant_words splat_u64(uint64_t value) { return _mm256_set1_epi64x((long long)value); }
+static inline quant_words add64(quant_words a, quant_words b) { return _mm256_add_epi64(a, b); }
+static inline quant_words multiply_low(quant_words a, quant_words b) { return _mm256_mul_epu32(a, b); }
+static inline quant_words upper_half(quant_words a) { return _mm256_srli_epi64(a, 32); }
+static inline quant_words xor_two(quant_words a, quant_words b) { return _mm256_xor_si256(a, b); }
+static inline quant_words xor_three(quant_words a, quant_words b, quant_words c)
 {
-    const words swapped = _mm256_shuffle_epi32(last, 0xB1);
-    return _mm256_blend_epi32(swapped, xor3(swapped, a, key), 0x55);
+    return xor_two(a, xor_two(b, c));
 }
 
-static inline void spread(floats u[4], words w01, words w23)
+static inline quant_words first_block_counters(void) { return _mm256_set_epi64x(3, 2, 1, 0); }
+
+static inline quant_words join_words(quant_words last, quant_words a, quant_words key)
 {
-    const words exponent = _mm256_set1_epi16(DRAW_EXPONENT);
-    const floats offset = _mm256_set1_ps(DRAW_OFFSET);
+    const quant_words swapped = _mm256_shuffle_epi32(last, 0xB1);
+    return _mm256_blend_epi32(swapped, xor_three(swapped, a, key), 0x55);
+}
+
+static inline void draws_to_floats(quant_floats u[4], quant_words w01, quant_words w23)
+{
+    const quant_words exponent = _mm256_set1_epi16(DRAW_EXPONENT);
+    const quant_floats offset = _mm256_set1_ps(DRAW_OFFSET);
     /* Blocks 0, 1 and 2, 3: the first four draws of each in the lower half, the others in the upper. */
-    const words b0 = _mm256_permute2x128_si256(w01, w23, 0x20),
-                b2 = _mm256_permute2x128_si256(w01, w23, 0x31);
+    const quant_words b0 = _mm256_permute2x128_si256(w01, w23, 0x20),
+                      b2 = _mm256_permute2x128_si256(w01, w23, 0x31);
     u[0] = _mm256_sub_ps(_mm256_castsi256_ps(_mm256_unpacklo_epi16(b0, exponent)), offset);
     u[1] = _mm256_sub_ps(_mm256_castsi256_ps(_mm256_unpackhi_epi16(b0, exponent)), offset);
     u[2] = _mm256_sub_ps(_mm256_castsi256_ps(_mm256_unpacklo_epi16(b2, exponent)), offset);
     u[3] = _mm256_sub_ps(_mm256_castsi256_ps(_mm256_unpackhi_epi16(b2, exponent)), offset);
 }
 
-static inline floats splat_f32(float value) { return _mm256_set1_ps(value); }
-static inline floats load_f32(const float *x) { return _mm256_loadu_ps(x); }
-static inline floats load_bf16(const uint16_t *x)
+static inline quant_floats splat_float(float value) { return _mm256_set1_ps(value); }
+static inline quant_floats load_quant_f32(const float *x) { return _mm256_loadu_ps(x); }
+static inline quant_floats load_quant_bf16(const uint16_t *x)
 {
     const __m128i half = _mm_loadu_si128((const __m128i *)(const void *)x);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
-static inline words rounded(floats x, floats inv_scale, floats u)
+static inline quant_words round_with_draw(quant_floats x, quant_floats inv_scale, quant_floats u)
 {
-    const floats sum = _mm256_add_ps(_mm256_mul_ps(x, inv_scale), u);
+    const quant_floats sum = _mm256_add_ps(_mm256_mul_ps(x, inv_scale), u);
     return _mm256_cvttps_epi32(_mm256_floor_ps(_mm256_min_ps(_mm256_set1_ps(127.0f), sum)));
 }
 
 /* The larger of bits of magnitudes. */
-static inline words larger(words bits, floats x)
+static inline quant_words max_magnitude(quant_words bits, quant_floats x)
 {
     return _mm256_max_epi32(bits, _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7FFFFFFF)));
 }
 
-static inline words nearest(floats x, floats inv_scale)
+static inline quant_words round_to_nearest(quant_floats x, quant_floats inv_scale)
 {
     return _mm256_cvtps_epi32(_mm256_min_ps(_mm256_set1_ps(127.0f), _mm256_mul_ps(x, inv_scale)));
 }
 
-static inline void store(int8_t *q, words v[4])
+static inline void store_s8(int8_t *q, quant_words v[4])
 {
-    const words quads = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
-    const words bytes = _mm256_permutevar8x32_epi32(quads, _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0));
+    const quant_words quads =
+        _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+    const quant_words bytes = _mm256_permutevar8x32_epi32(quads, _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0));
     _mm256_storeu_si256((__m256i *)(void *)q, _mm256_max_epi8(bytes, _mm256_set1_epi8(-127)));
 }
 
 #else
 
 enum { BLOCKS = 2, WIDTH = 4 };
-typedef __m128i words;
-typedef __m128 floats;
+typedef __m128i quant_words;
+typedef __m128 quant_floats;
 
-static inline words splat(uint64_t value) { return _mm_set1_epi64x((long long)value); }
-static inline words plus(words a, words b) { return _mm_add_epi64(a, b); }
-static inline words product(words a, words b) { return _mm_mul_epu32(a, b); }
-static inline words upper(words a) { return _mm_srli_epi64(a, 32); }
-static inline words xor2(words a, words b) { return _mm_xor_si128(a, b); }
-static inline words xor3(words a, words b, words c) { return xor2(a, xor2(b, c)); }
-
-static inline words first_blocks(void) { return _mm_set_epi64x(1, 0); }
-
-static inline words pair(words last, words a, words key)
+static inline quant_words splat_u64(uint64_t value) { return _mm_set1_epi64x((long long)value); }
+static inline quant_words add64(quant_words a, quant_words b) { return _mm_add_epi64(a, b); }
+static inline quant_words multiply_low(quant_words a, quant_words b) { return _mm_mul_epu32(a, b); }
+static inline quant_words upper_half(quant_words a) { return _mm_srli_epi64(a, 32); }
+static inline quant_words xor_two(quant_words a, quant_words b) { return _mm_xor_si128(a, b); }
+static inline quant_words xor_three(quant_words a, quant_words b, quant_words c)
 {
-    const words swapped = _mm_shuffle_epi32(last, 0xB1);
-    return _mm_blend_epi16(swapped, xor3(swapped, a, key), 0x33);
+    return xor_two(a, xor_two(b, c));
 }
 
-static inline void spread(floats u[4], words w01, words w23)
+static inline quant_words first_block_counters(void) { return _mm_set_epi64x(1, 0); }
+
+static inline quant_words join_words(quant_words last, quant_words a, quant_words key)
 {
-    const words exponent = _mm_set1_epi16(DRAW_EXPONENT);
-    const floats offset = _mm_set1_ps(DRAW_OFFSET);
+    const quant_words swapped = _mm_shuffle_epi32(last, 0xB1);
+    return _mm_blend_epi16(swapped, xor_three(swapped, a, key), 0x33);
+}
+
+static inline void draws_to_floats(quant_floats u[4], quant_words w01, quant_words w23)
+{
+    const quant_words exponent = _mm_set1_epi16(DRAW_EXPONENT);
+    const quant_floats offset = _mm_set1_ps(DRAW_OFFSET);
     u[0] = _mm_sub_ps(_mm_castsi128_ps(_mm_unpacklo_epi16(w01, exponent)), offset);
     u[1] = _mm_sub_ps(_mm_castsi128_ps(_mm_unpacklo_epi16(w23, exponent)), offset);
     u[2] = _mm_sub_ps(_mm_castsi128_ps(_mm_unpackhi_epi16(w01, exponent)), offset);
     u[3] = _mm_sub_ps(_mm_castsi128_ps(_mm_unpackhi_epi16(w23, exponent)), offset);
 }
 
-static inline floats splat_f32(float value) { return _mm_set1_ps(value); }
-static inline floats load_f32(const float *x) { return _mm_loadu_ps(x); }
-static inline floats load_bf16(const uint16_t *x)
+static inline quant_floats splat_float(float value) { return _mm_set1_ps(value); }
+static inline quant_floats load_quant_f32(const float *x) { return _mm_loadu_ps(x); }
+static inline quant_floats load_quant_bf16(const uint16_t *x)
 {
     const __m128i half = _mm_loadl_epi64((const __m128i *)(const void *)x);
     return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), half));
 }
 
-static inline words rounded(floats x, floats inv_scale, floats u)
+static inline quant_words round_with_draw(quant_floats x, quant_floats inv_scale, quant_floats u)
 {
-    const floats sum = _mm_add_ps(_mm_mul_ps(x, inv_scale), u);
+    const quant_floats sum = _mm_add_ps(_mm_mul_ps(x, inv_scale), u);
     return _mm_cvttps_epi32(_mm_floor_ps(_mm_min_ps(_mm_set1_ps(127.0f), sum)));
 }
 
 /* The larger of bits of magnitudes. */
-static inline words larger(words bits, floats x)
+static inline quant_words max_magnitude(quant_words bits, quant_floats x)
 {
     return _mm_max_epi32(bits, _mm_and_si128(_mm_castps_si128(x), _mm_set1_epi32(0x7FFFFFFF)));
 }
 
-static inline words nearest(floats x, floats inv_scale)
+static inline quant_words round_to_nearest(quant_floats x, quant_floats inv_scale)
 {
     return _mm_cvtps_epi32(_mm_min_ps(_mm_set1_ps(127.0f), _mm_mul_ps(x, inv_scale)));
 }
 
-static inline void store(int8_t *q, words v[4])
+static inline void store_s8(int8_t *q, quant_words v[4])
 {
-    const words bytes = _mm_packs_epi16(_mm_packs_epi32(v[0], v[1]), _mm_packs_epi32(v[2], v[3]));
+    const quant_words bytes = _mm_packs_epi16(_mm_packs_epi32(v[0], v[1]), _mm_packs_epi32(v[2], v[3]));
     _mm_storeu_si128((__m128i *)(void *)q, _mm_max_epi8(bytes, _mm_set1_epi8(-127)));
 }
 
@@ -236,68 +247,69 @@ static inline void store(int8_t *q, words v[4])
 enum { CHAINS = 4, GROUP = 8 * BLOCKS * CHAINS, FULL_ROUNDS = 7 };
 
 /* What a call's blocks share. Round numbers count from 1; k0, k1 are the keys of a round. */
-typedef struct generator {
-    words upper_1;                 /* counter word 3 ^ k1 of round 1 */
-    words upper_2;                 /* lower product of the constant word 2 in round 1 ^ k0 of round 2 */
-    words word_2;                  /* upper product of the constant word 0 in round 2 ^ k1 of round 2 */
-    words upper_3;                 /* lower product of it ^ k1 of round 3 */
-    words key[FULL_ROUNDS + 1][2]; /* of rounds 3 to 10 */
-} generator;
+typedef struct philox_state {
+    quant_words upper_1;                 /* counter word 3 ^ k1 of round 1 */
+    quant_words upper_2;                 /* lower product of the constant word 2 in round 1 ^ k0 of round 2 */
+    quant_words word_2;                  /* upper product of the constant word 0 in round 2 ^ k1 of round 2 */
+    quant_words upper_3;                 /* lower product of it ^ k1 of round 3 */
+    quant_words key[FULL_ROUNDS + 1][2]; /* of rounds 3 to 10 */
+} philox_state;
 
-static generator prepare(const tandem_rounding *rounding)
+static philox_state prepare_philox(const tandem_rounding *rounding)
 {
     const uint32_t *stream = rounding->stream;
     uint32_t k0 = (uint32_t)rounding->seed, k1 = (uint32_t)(rounding->seed >> 32);
-    generator g;
+    philox_state g;
     const uint64_t round_1 = (uint64_t)MULTIPLIER_1 * stream[1];
     const uint32_t word_0 = (uint32_t)(round_1 >> 32) ^ stream[0] ^ k0;
-    g.upper_1 = splat(stream[2] ^ k1);
+    g.upper_1 = splat_u64(stream[2] ^ k1);
     k0 += KEY_STEP_0;
     k1 += KEY_STEP_1;
     const uint64_t round_2 = (uint64_t)MULTIPLIER_0 * word_0;
-    g.upper_2 = splat((uint32_t)round_1 ^ k0);
-    g.word_2 = splat((uint32_t)(round_2 >> 32) ^ k1);
+    g.upper_2 = splat_u64((uint32_t)round_1 ^ k0);
+    g.word_2 = splat_u64((uint32_t)(round_2 >> 32) ^ k1);
     for (int round = 0; round <= FULL_ROUNDS; round++) {
         k0 += KEY_STEP_0;
         k1 += KEY_STEP_1;
-        g.key[round][0] = splat(k0);
-        g.key[round][1] = splat(k1);
+        g.key[round][0] = splat_u64(k0);
+        g.key[round][1] = splat_u64(k1);
     }
-    g.upper_3 = splat((uint32_t)round_2 ^ (uint32_t)(k1 - FULL_ROUNDS * KEY_STEP_1));
+    g.upper_3 = splat_u64((uint32_t)round_2 ^ (uint32_t)(k1 - FULL_ROUNDS * KEY_STEP_1));
     return g;
 }
 
 /* The four counter words of CHAINS times BLOCKS blocks. */
-typedef struct chains {
-    words w0[CHAINS], w1[CHAINS], w2[CHAINS], w3[CHAINS];
-} chains;
+typedef struct philox_chains {
+    quant_words w0[CHAINS], w1[CHAINS], w2[CHAINS], w3[CHAINS];
+} philox_chains;
 
 /* Rounds 1 to 3 for the blocks whose first products, MULTIPLIER_0 · block, are `first`. */
-static inline chains begin(const words first[CHAINS], const generator *g)
+static inline philox_chains begin_rounds(const quant_words first[CHAINS], const philox_state *g)
 {
-    const words m0 = splat(MULTIPLIER_0), m1 = splat(MULTIPLIER_1);
-    chains s;
+    const quant_words m0 = splat_u64(MULTIPLIER_0), m1 = splat_u64(MULTIPLIER_1);
+    philox_chains s;
     for (int c = 0; c < CHAINS; c++) {
-        const words round_2 = product(xor2(upper(first[c]), g->upper_1), m1);
-        const words p0 = product(xor2(upper(round_2), g->upper_2), m0);
-        const words p1 = product(xor2(first[c], g->word_2), m1);
-        s.w0[c] = xor3(upper(p1), round_2, g->key[0][0]);
+        const quant_words round_2 = multiply_low(xor_two(upper_half(first[c]), g->upper_1), m1);
+        const quant_words p0 = multiply_low(xor_two(upper_half(round_2), g->upper_2), m0);
+        const quant_words p1 = multiply_low(xor_two(first[c], g->word_2), m1);
+        s.w0[c] = xor_three(upper_half(p1), round_2, g->key[0][0]);
         s.w1[c] = p1;
-        s.w2[c] = xor2(upper(p0), g->upper_3);
+        s.w2[c] = xor_two(upper_half(p0), g->upper_3);
         s.w3[c] = p0;
     }
     return s;
 }
 
 /* Rounds 4 to 10: the words 0 and 1 of each block, and its words 2 and 3, side by side in a lane. */
-static inline void end(words w01[CHAINS], words w23[CHAINS], chains s, const generator *g)
+static inline void end_rounds(quant_words w01[CHAINS], quant_words w23[CHAINS], philox_chains s,
+                              const philox_state *g)
 {
-    const words m0 = splat(MULTIPLIER_0), m1 = splat(MULTIPLIER_1);
+    const quant_words m0 = splat_u64(MULTIPLIER_0), m1 = splat_u64(MULTIPLIER_1);
     for (int round = 1; round < FULL_ROUNDS; round++) {
         for (int c = 0; c < CHAINS; c++) {
-            const words p0 = product(s.w0[c], m0), p1 = product(s.w2[c], m1);
-            s.w0[c] = xor3(upper(p1), s.w1[c], g->key[round][0]);
-            s.w2[c] = xor3(upper(p0), s.w3[c], g->key[round][1]);
+            const quant_words p0 = multiply_low(s.w0[c], m0), p1 = multiply_low(s.w2[c], m1);
+            s.w0[c] = xor_three(upper_half(p1), s.w1[c], g->key[round][0]);
+            s.w2[c] = xor_three(upper_half(p0), s.w3[c], g->key[round][1]);
             s.w1[c] = p1;
             s.w3[c] = p0;
             /* Nothing of one chain's round is to be moved into another's: their values would not fit the
@@ -306,23 +318,23 @@ static inline void end(words w01[CHAINS], words w23[CHAINS], chains s, const gen
         }
     }
     for (int c = 0; c < CHAINS; c++) {
-        const words p0 = product(s.w0[c], m0), p1 = product(s.w2[c], m1);
-        w01[c] = pair(p1, s.w1[c], g->key[FULL_ROUNDS][0]);
-        w23[c] = pair(p0, s.w3[c], g->key[FULL_ROUNDS][1]);
+        const quant_words p0 = multiply_low(s.w0[c], m0), p1 = multiply_low(s.w2[c], m1);
+        w01[c] = join_words(p1, s.w1[c], g->key[FULL_ROUNDS][0]);
+        w23[c] = join_words(p0, s.w3[c], g->key[FULL_ROUNDS][1]);
     }
 }
 
 /* Where nobody wants the amax. */
-static inline words as_before(words bits, floats x)
+static inline quant_words keep_magnitude(quant_words bits, quant_floats x)
 {
     (void)x;
     return bits;
 }
 
-static inline float largest_of(words bits)
+static inline float largest_magnitude(quant_words bits)
 {
     union {
-        words all;
+        quant_words all;
         int32_t of[WIDTH];
     } each = {bits};
     int32_t largest = 0;
@@ -330,34 +342,35 @@ static inline float largest_of(words bits)
     return float_of_bits((uint32_t)largest);
 }
 
-/* Rounds GROUP elements and moves on by as many; `find` is larger or as_before. */
+/* Rounds GROUP elements and moves on by as many; `find` is larger or keep_magnitude. */
 #define QUANTISE_GROUP(q, x, load, find)                                                                     \
     do {                                                                                                     \
-        words w01[CHAINS], w23[CHAINS];                                                                      \
-        end(w01, w23, begin(p0, &g), &g);                                                                    \
+        quant_words w01[CHAINS], w23[CHAINS];                                                                \
+        end_rounds(w01, w23, begin_rounds(p0, &g), &g);                                                      \
         for (int c = 0; c < CHAINS; c++) {                                                                   \
-            floats u[4];                                                                                     \
-            words v[4];                                                                                      \
-            spread(u, w01[c], w23[c]);                                                                       \
+            quant_floats u[4];                                                                               \
+            quant_words v[4];                                                                                \
+            draws_to_floats(u, w01[c], w23[c]);                                                              \
             for (int part = 0; part < 4; part++) {                                                           \
-                const floats value = load((x) + (4 * c + part) * WIDTH);                                     \
+                const quant_floats value = load((x) + (4 * c + part) * WIDTH);                               \
                 largest = find(largest, value);                                                              \
-                v[part] = rounded(value, factor, u[part]);                                                   \
+                v[part] = round_with_draw(value, factor, u[part]);                                           \
             }                                                                                                \
-            store((q) + 4 * c * WIDTH, v);                                                                   \
-            p0[c] = plus(p0[c], step);                                                                       \
+            store_s8((q) + 4 * c * WIDTH, v);                                                                \
+            p0[c] = add64(p0[c], step);                                                                      \
         }                                                                                                    \
     } while (0)
 
 #define QUANTISE(type, load, find)                                                                           \
-    const generator g = prepare(rounding);                                                                   \
-    const words step = splat((uint64_t)MULTIPLIER_0 * BLOCKS * CHAINS);                                      \
-    const floats factor = splat_f32(inv_scale);                                                              \
-    words largest = splat(0);                                                                                \
-    words p0[CHAINS];                                                                                        \
+    const philox_state g = prepare_philox(rounding);                                                         \
+    const quant_words step = splat_u64((uint64_t)MULTIPLIER_0 * BLOCKS * CHAINS);                            \
+    const quant_floats factor = splat_float(inv_scale);                                                      \
+    quant_words largest = splat_u64(0);                                                                      \
+    quant_words p0[CHAINS];                                                                                  \
     for (int c = 0; c < CHAINS; c++)                                                                         \
-        p0[c] = product(plus(first_blocks(), splat(rounding->block + (uint64_t)(c * BLOCKS))),               \
-                        splat(MULTIPLIER_0));                                                                \
+        p0[c] =                                                                                              \
+            multiply_low(add64(first_block_counters(), splat_u64(rounding->block + (uint64_t)(c * BLOCKS))), \
+                         splat_u64(MULTIPLIER_0));                                                           \
     size_t i = 0;                                                                                            \
     for (; n - i >= GROUP; i += GROUP) QUANTISE_GROUP(q + i, x + i, load, find);                             \
     if (i < n) {                                                                                             \
@@ -370,46 +383,46 @@ static inline float largest_of(words bits)
 
 void ISA(quantise_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding)
 {
-    QUANTISE(float, load_f32, as_before)
+    QUANTISE(float, load_quant_f32, keep_magnitude)
     (void)largest;
 }
 
 float ISA(quantise_amax_f32)(int8_t *q, const float *x, size_t n, float inv_scale,
                              const tandem_rounding *rounding)
 {
-    QUANTISE(float, load_f32, larger)
-    return largest_of(largest);
+    QUANTISE(float, load_quant_f32, max_magnitude)
+    return largest_magnitude(largest);
 }
 
 void ISA(quantise_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale,
                         const tandem_rounding *rounding)
 {
-    QUANTISE(uint16_t, load_bf16, as_before)
+    QUANTISE(uint16_t, load_quant_bf16, keep_magnitude)
     (void)largest;
 }
 
 float ISA(quantise_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale,
                               const tandem_rounding *rounding)
 {
-    QUANTISE(uint16_t, load_bf16, larger)
-    return largest_of(largest);
+    QUANTISE(uint16_t, load_quant_bf16, max_magnitude)
+    return largest_magnitude(largest);
 }
 
 /* 4 · WIDTH elements. */
 #define NEAREST_GROUP(q, x, load, find)                                                                      \
     do {                                                                                                     \
-        words v[4];                                                                                          \
+        quant_words v[4];                                                                                    \
         for (int part = 0; part < 4; part++) {                                                               \
-            const floats value = load((x) + part * WIDTH);                                                   \
+            const quant_floats value = load((x) + part * WIDTH);                                             \
             largest = find(largest, value);                                                                  \
-            v[part] = nearest(value, factor);                                                                \
+            v[part] = round_to_nearest(value, factor);                                                       \
         }                                                                                                    \
-        store((q), v);                                                                                       \
+        store_s8((q), v);                                                                                    \
     } while (0)
 
 #define NEAREST(type, load, find)                                                                            \
-    const floats factor = splat_f32(inv_scale);                                                              \
-    words largest = splat(0);                                                                                \
+    const quant_floats factor = splat_float(inv_scale);                                                      \
+    quant_words largest = splat_u64(0);                                                                      \
     size_t i = 0;                                                                                            \
     for (; n - i >= 4 * WIDTH; i += 4 * WIDTH) NEAREST_GROUP(q + i, x + i, load, find);                      \
     if (i < n) {                                                                                             \
@@ -422,24 +435,24 @@ float ISA(quantise_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_
 
 void ISA(quantise_nearest_f32)(int8_t *q, const float *x, size_t n, float inv_scale)
 {
-    NEAREST(float, load_f32, as_before)
+    NEAREST(float, load_quant_f32, keep_magnitude)
     (void)largest;
 }
 
 float ISA(quantise_nearest_amax_f32)(int8_t *q, const float *x, size_t n, float inv_scale)
 {
-    NEAREST(float, load_f32, larger)
-    return largest_of(largest);
+    NEAREST(float, load_quant_f32, max_magnitude)
+    return largest_magnitude(largest);
 }
 
 void ISA(quantise_nearest_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale)
 {
-    NEAREST(uint16_t, load_bf16, as_before)
+    NEAREST(uint16_t, load_quant_bf16, keep_magnitude)
     (void)largest;
 }
 
 float ISA(quantise_nearest_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale)
 {
-    NEAREST(uint16_t, load_bf16, larger)
-    return largest_of(largest);
+    NEAREST(uint16_t, load_quant_bf16, max_magnitude)
+    return largest_magnitude(largest);
 }

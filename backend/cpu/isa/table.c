@@ -3,9 +3,9 @@
 #include "backend/cpu/isa/isa.h"
 
 #if defined __AVX512VNNI__ || defined __AVXVNNI__
-#define HAS_DOTS 1
+#define HAS_INT8_DOT 1
 #else
-#define HAS_DOTS 0
+#define HAS_INT8_DOT 0
 #endif
 
 #if defined __AVX512BW__
@@ -18,7 +18,7 @@
 
 #define ROW(name)                                                                                            \
     {                                                                                                        \
-        CONVOLUTIONS.isa = (name), .has_dots = HAS_DOTS, .amax_f32 = ISA(amax_f32),                          \
+        CONVOLUTIONS.isa = (name), .has_int8_dot = HAS_INT8_DOT, .amax_f32 = ISA(amax_f32),                  \
         .amax_bf16 = ISA(amax_bf16), .quantise_f32 = ISA(quantise_f32), .quantise_bf16 = ISA(quantise_bf16), \
         .quantise_amax_f32 = ISA(quantise_amax_f32), .quantise_amax_bf16 = ISA(quantise_amax_bf16),          \
         .quantise_nearest_amax_f32 = ISA(quantise_nearest_amax_f32),                                         \
@@ -43,8 +43,8 @@
         .gelu_backward_f32 = ISA(gelu_backward_f32), .bias_gelu_f32 = ISA(bias_gelu_f32),                    \
         .bias_gelu_bf16 = ISA(bias_gelu_bf16), .bias_gelu_backward_f32 = ISA(bias_gelu_backward_f32),        \
         .bias_gelu_backward_bf16 = ISA(bias_gelu_backward_bf16), .softmax_f32 = ISA(softmax_f32),            \
-        .apart_f32 = ISA(apart_f32), .softmax_backward_f32 = ISA(softmax_backward_f32), .sgd = ISA(sgd),     \
-        .adamw = ISA(adamw)                                                                                  \
+        .scale_difference_f32 = ISA(scale_difference_f32),                                                   \
+        .softmax_backward_f32 = ISA(softmax_backward_f32), .sgd = ISA(sgd), .adamw = ISA(adamw)              \
     }
 
 const tandem_isa_kernels ISA(kernels)[] = {

@@ -14,54 +14,55 @@
 
 enum {
     LANES = 16,
-    CHUNK = 32,    /* channels of the result: two vectors */
-    ROWS = 8,      /* columns of a product, in registers */
-    PLACES = 400,  /* of a block; even */
-    COLUMNS = 512, /* of a slice, unless one tap has more */
-    AHEAD = 16,    /* places: how far columns are fetched before they are multiplied */
+    CHUNK = 32,            /* channels of the result: two vectors */
+    ROWS = 8,              /* columns of a product, in registers */
+    BLOCK_POSITIONS = 400, /* of a block; even */
+    COLUMNS = 512,         /* of a slice, unless one tap has more */
+    AHEAD = 16,            /* places: how far columns are fetched before they are multiplied */
 };
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLLED _Pragma("GCC unroll 16")
 #define BF16 __attribute__((target("avx512bf16")))
 
-typedef tandem_weight_gradient convolution;
+typedef tandem_weight_gradient wgrad_call;
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t smaller_wgrad(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static int64_t size_of(const convolution *g) { return g->is_bf16 ? 2 : 4; }
+static int64_t wgrad_element_bytes(const wgrad_call *g) { return g->is_bf16 ? 2 : 4; }
 
-static int64_t taps_at_once(const convolution *g)
+static int64_t taps_per_slice(const wgrad_call *g)
 {
     const int64_t taps = COLUMNS / g->from;
-    return smaller(taps > 0 ? taps : 1, g->kernel_h * g->kernel_w);
+    return smaller_wgrad(taps > 0 ? taps : 1, g->kernel_h * g->kernel_w);
 }
 
-static int is_pointwise(const convolution *g)
+static int is_pointwise_wgrad(const wgrad_call *g)
 {
     return g->kernel_h == 1 && g->kernel_w == 1 && g->stride == 1 && g->pad == 0;
 }
 
-size_t ISA(weight_gradient_workspace)(const convolution *g)
+size_t ISA(weight_gradient_workspace)(const wgrad_call *g)
 {
-    const int64_t columns = is_pointwise(g) && !g->is_bf16 ? 0 : taps_at_once(g) * g->from;
-    return (size_t)(PLACES * (CHUNK + columns)) * sizeof(float);
+    const int64_t columns = is_pointwise_wgrad(g) && !g->is_bf16 ? 0 : taps_per_slice(g) * g->from;
+    return (size_t)(BLOCK_POSITIONS * (CHUNK + columns)) * sizeof(float);
 }
 
 /* --- Columns -------------------------------------------------------------------------------------------- */
 
 /* What tap `tap` sees at a place of the result: channels of a pixel, or NULL outside the image. */
-static const char *seen(const convolution *g, int64_t place, int64_t tap)
+static const char *pixel_of_tap(const wgrad_call *g, int64_t position, int64_t tap)
 {
-    const int64_t image = place / (g->out_height * g->out_width), at = place % (g->out_height * g->out_width);
+    const int64_t image = position / (g->out_height * g->out_width),
+                  at = position % (g->out_height * g->out_width);
     const int64_t y = at / g->out_width * g->stride + tap / g->kernel_w - g->pad;
     const int64_t x = at % g->out_width * g->stride + tap % g->kernel_w - g->pad;
     if (y < 0 || y >= g->height || x < 0 || x >= g->width) return NULL;
-    return (const char *)g->x + ((image * g->height + y) * g->width + x) * g->from * size_of(g);
+    return (const char *)g->x + ((image * g->height + y) * g->width + x) * g->from * wgrad_element_bytes(g);
 }
 
 /* Halves a and b of two places as pairs; NULL is zeros. n is a multiple of 32. */
-static void pair(float *to, const char *a, const char *b, int64_t n)
+static void interleave_bf16(float *to, const char *a, const char *b, int64_t n)
 {
     for (int64_t i = 0; i < n; i += LANES) {
         const __m256i low = a ? _mm256_loadu_si256((const __m256i *)(a + 2 * i)) : _mm256_setzero_si256();
@@ -73,14 +74,15 @@ static void pair(float *to, const char *a, const char *b, int64_t n)
 }
 
 /* Columns of taps `tap` … tap + taps at n places from `first` on: rows of taps·from numbers, or pairs. */
-static void copy_columns(float *to, const convolution *g, int64_t first, int64_t n, int64_t tap, int64_t taps)
+static void copy_wgrad_columns(float *to, const wgrad_call *g, int64_t first, int64_t n, int64_t tap,
+                               int64_t taps)
 {
     const int64_t step = g->is_bf16 ? 2 : 1;
     for (int64_t i = 0; i < n; i += step)
         for (int64_t t = tap; t < tap + taps; t++, to += g->from) {
-            const char *const a = seen(g, first + i, t);
+            const char *const a = pixel_of_tap(g, first + i, t);
             if (g->is_bf16)
-                pair(to, a, i + 1 < n ? seen(g, first + i + 1, t) : NULL, g->from);
+                interleave_bf16(to, a, i + 1 < n ? pixel_of_tap(g, first + i + 1, t) : NULL, g->from);
             else if (a)
                 memcpy(to, a, (size_t)g->from * sizeof(float));
             else
@@ -89,12 +91,12 @@ static void copy_columns(float *to, const convolution *g, int64_t first, int64_t
 }
 
 /* 32 channels of n places, rows of `row` bytes apart. */
-static void copy_gradient(float *to, const char *from, int64_t row, int64_t n, int is_bf16)
+static void copy_gradient_chunk(float *to, const char *from, int64_t row, int64_t n, int is_bf16)
 {
     const int64_t step = is_bf16 ? 2 : 1;
     for (int64_t i = 0; i < n; i += step, from += step * row, to += CHUNK) {
         if (is_bf16)
-            pair(to, from, i + 1 < n ? from + row : NULL, CHUNK);
+            interleave_bf16(to, from, i + 1 < n ? from + row : NULL, CHUNK);
         else
             memcpy(to, from, CHUNK * sizeof(float));
     }
@@ -102,7 +104,7 @@ static void copy_gradient(float *to, const char *from, int64_t row, int64_t n, i
 
 /* --- Products ------------------------------------------------------------------------------------------- */
 
-typedef struct operands {
+typedef struct wgrad_operands {
     float *c; /* rows of `width` */
     int64_t width;
     const float *a, *b; /* k rows of `row`, of 32; numbers, or pairs */
@@ -110,19 +112,19 @@ typedef struct operands {
     const char *next; /* is fetched: a line every next_row bytes */
     int64_t next_row;
     int accumulate;
-} operands;
+} wgrad_operands;
 
-typedef __m512 multiply_add(__m512 sum, __m512 a, __m512 b);
+typedef __m512 vector_multiply_add(__m512 sum, __m512 a, __m512 b);
 
-INLINE __m512 numbers(__m512 sum, __m512 a, __m512 b) { return _mm512_fmadd_ps(a, b, sum); }
+INLINE __m512 fma_f32(__m512 sum, __m512 a, __m512 b) { return _mm512_fmadd_ps(a, b, sum); }
 
-BF16 INLINE __m512 pairs(__m512 sum, __m512 a, __m512 b)
+BF16 INLINE __m512 dot_bf16(__m512 sum, __m512 a, __m512 b)
 {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
 }
 
-#define MULTIPLY(name, attribute, add)                                                                       \
-    attribute static void name(const operands *p)                                                            \
+#define DEFINE_MULTIPLY(name, attribute, add)                                                                \
+    attribute static void name(const wgrad_operands *p)                                                      \
     {                                                                                                        \
         const float *a = p->a, *b = p->b;                                                                    \
         const char *next = p->next;                                                                          \
@@ -150,23 +152,24 @@ BF16 INLINE __m512 pairs(__m512 sum, __m512 a, __m512 b)
         }                                                                                                    \
     }
 
-MULTIPLY(multiply, , numbers)
-MULTIPLY(multiply_pairs, BF16, pairs)
+DEFINE_MULTIPLY(multiply_f32, , fma_f32)
+DEFINE_MULTIPLY(multiply_bf16, BF16, dot_bf16)
 
 /* `columns` of a slice that begins at column `from` of the weight, at n places from `first` on. */
-static void add_block(const convolution *g, const float *a, int64_t from, int64_t columns, int64_t first,
-                      int64_t n)
+static void add_wgrad_block(const wgrad_call *g, const float *a, int64_t from, int64_t columns, int64_t first,
+                            int64_t n)
 {
     float *const copy = g->workspace;
-    const int64_t row = g->to * size_of(g), line = 64, step = g->is_bf16 ? 2 : 1;
+    const int64_t row = g->to * wgrad_element_bytes(g), line = 64, step = g->is_bf16 ? 2 : 1;
     const char *const gradient = (const char *)g->gradient + first * row;
     for (int64_t chunk = 0; chunk < g->to; chunk += CHUNK) {
         const int is_last = chunk + CHUNK == g->to;
-        const char *const next = is_last ? gradient + n * row : gradient + (chunk + CHUNK) * size_of(g);
-        copy_gradient(copy, gradient + chunk * size_of(g), row, n, g->is_bf16);
+        const char *const next =
+            is_last ? gradient + n * row : gradient + (chunk + CHUNK) * wgrad_element_bytes(g);
+        copy_gradient_chunk(copy, gradient + chunk * wgrad_element_bytes(g), row, n, g->is_bf16);
         for (int64_t k = 0; k < columns; k += ROWS) {
             const int64_t odd = k / ROWS % 2; /* the second line of 32 floats, or the second of two places */
-            const operands p = {
+            const wgrad_operands p = {
                 .c = g->y + (from + k) * g->to + chunk,
                 .width = g->to,
                 .a = a + k,
@@ -177,25 +180,25 @@ static void add_block(const convolution *g, const float *a, int64_t from, int64_
                 .next_row = step * row,
                 .accumulate = first > 0};
             if (g->is_bf16)
-                multiply_pairs(&p);
+                multiply_bf16(&p);
             else
-                multiply(&p);
+                multiply_f32(&p);
         }
     }
 }
 
-void ISA(weight_gradient)(const convolution *g)
+void ISA(weight_gradient)(const wgrad_call *g)
 {
-    const int64_t places = g->n * g->out_height * g->out_width, taps = g->kernel_h * g->kernel_w;
-    float *const copy = g->workspace + PLACES * CHUNK;
-    for (int64_t tap = 0; tap < taps; tap += taps_at_once(g)) {
-        const int64_t some = smaller(taps_at_once(g), taps - tap);
-        for (int64_t first = 0; first < places; first += PLACES) {
-            const int64_t n = smaller(PLACES, places - first);
-            const int copies = !is_pointwise(g) || g->is_bf16;
-            if (copies) copy_columns(copy, g, first, n, tap, some);
-            add_block(g, copies ? copy : (const float *)g->x + first * g->from, tap * g->from, some * g->from,
-                      first, n);
+    const int64_t positions = g->n * g->out_height * g->out_width, taps = g->kernel_h * g->kernel_w;
+    float *const copy = g->workspace + BLOCK_POSITIONS * CHUNK;
+    for (int64_t tap = 0; tap < taps; tap += taps_per_slice(g)) {
+        const int64_t some = smaller_wgrad(taps_per_slice(g), taps - tap);
+        for (int64_t first = 0; first < positions; first += BLOCK_POSITIONS) {
+            const int64_t n = smaller_wgrad(BLOCK_POSITIONS, positions - first);
+            const int must_copy = !is_pointwise_wgrad(g) || g->is_bf16;
+            if (must_copy) copy_wgrad_columns(copy, g, first, n, tap, some);
+            add_wgrad_block(g, must_copy ? copy : (const float *)g->x + first * g->from, tap * g->from,
+                            some * g->from, first, n);
         }
     }
 }

@@ -2,7 +2,8 @@
  * of a tensor, or of a parameter's gradients over micro-steps, in place (accumulate), is the same kernel. */
 #include "backend/cpu/kernel.h"
 
-static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cpu_add_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
 {
     (void)error;
     const tandem_task *task = &kernel->task;
@@ -18,14 +19,14 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     return TANDEM_OK;
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_add_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from ||
         (task->kind != TANDEM_TASK_FORWARD && task->kind != TANDEM_TASK_ACCUMULATE))
         return cpu_kernel_refuse(kernel, "it adds f32 to f32 or bf16 to bf16", error);
-    kernel->run = run;
+    kernel->run = cpu_add_run;
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_add = {prepare}, cpu_accumulate = {prepare};
+const cpu_operator cpu_add = {cpu_add_prepare}, cpu_accumulate = {cpu_add_prepare};

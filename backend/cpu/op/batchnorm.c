@@ -12,32 +12,32 @@
 enum { WORKSPACE_ROWS = 7 };
 
 /* In an evaluation, which is in f32 throughout. */
-static void normalise(const tandem_kernel *kernel, const tandem_kernel_call *call)
+static void cpu_batchnorm_evaluate(const tandem_kernel *kernel, const tandem_kernel_call *call)
 {
     const int64_t n = tandem_shape_elements(&kernel->op->shape),
                   channels = tandem_shape_last(&kernel->op->shape);
-    const int adds = kernel->op->kind == TANDEM_OP_BATCHNORM_ADD_RELU;
-    const float *x = call->in[0], *residual = call->in[1], *scale = call->in[adds + 1],
-                *shift = call->in[adds + 2];
+    const int has_residual = kernel->op->kind == TANDEM_OP_BATCHNORM_ADD_RELU;
+    const float *x = call->in[0], *residual = call->in[1], *scale = call->in[has_residual + 1],
+                *shift = call->in[has_residual + 2];
     const float *mean = call->running_stats, *variance = mean + channels;
-    const float least = kernel->op->kind == TANDEM_OP_BATCHNORM ? -INFINITY : 0;
+    const float floor = kernel->op->kind == TANDEM_OP_BATCHNORM ? -INFINITY : 0;
     float *y = call->out[0];
     for (int64_t row = 0; row < n; row += channels)
         for (int64_t c = 0; c < channels; c++) {
             float value =
                 (x[row + c] - mean[c]) / sqrtf(variance[c] + kernel->op->epsilon) * scale[c] + shift[c];
-            if (adds) value += residual[row + c];
-            y[row + c] = value < least ? least : value;
+            if (has_residual) value += residual[row + c];
+            y[row + c] = value < floor ? floor : value;
         }
 }
 
-static tandem_batchnorm norm_of(const tandem_kernel *kernel, const float *scale, const float *shift,
-                                float *statistics, void *workspace)
+static tandem_batchnorm cpu_batchnorm_call(const tandem_kernel *kernel, const float *scale,
+                                           const float *shift, float *statistics, void *workspace)
 {
     const int64_t channels = tandem_shape_last(&kernel->op->shape);
     return (tandem_batchnorm){.rows = (size_t)(tandem_shape_elements(&kernel->op->shape) / channels),
                               .channels = (size_t)channels,
-                              .rectifies = kernel->op->kind == TANDEM_OP_BATCHNORM_RELU,
+                              .has_relu = kernel->op->kind == TANDEM_OP_BATCHNORM_RELU,
                               .epsilon = kernel->op->epsilon,
                               .scale = scale,
                               .shift = shift,
@@ -46,15 +46,16 @@ static tandem_batchnorm norm_of(const tandem_kernel *kernel, const float *scale,
                               .workspace = workspace};
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                 tandem_error *error)
+static tandem_status cpu_batchnorm_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                           tandem_error *error)
 {
     (void)error;
     if (call->running_stats) {
-        normalise(kernel, call);
+        cpu_batchnorm_evaluate(kernel, call);
         return TANDEM_OK;
     }
-    const tandem_batchnorm norm = norm_of(kernel, call->in[1], call->in[2], call->out[1], call->workspace);
+    const tandem_batchnorm norm =
+        cpu_batchnorm_call(kernel, call->in[1], call->in[2], call->out[1], call->workspace);
     if (kernel->task.from == TANDEM_F32)
         kernel->device->isa->batchnorm_f32(&norm, call->out[0], call->in[0]);
     else
@@ -63,12 +64,13 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
 }
 
 /* The shift decides what a rectifier lets through; without one, no gradient depends on it. */
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                               tandem_error *error)
+static tandem_status cpu_batchnorm_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                         tandem_error *error)
 {
     (void)error;
     const float *const shift = kernel->op->kind == TANDEM_OP_BATCHNORM_RELU ? call->in[4] : call->in[3];
-    const tandem_batchnorm norm = norm_of(kernel, call->in[3], shift, (float *)call->in[2], call->workspace);
+    const tandem_batchnorm norm =
+        cpu_batchnorm_call(kernel, call->in[3], shift, (float *)call->in[2], call->workspace);
     const tandem_batchnorm_gradients out = {.x = call->out[0], .scale = call->out[1], .shift = call->out[2]};
     if (kernel->task.from == TANDEM_F32)
         kernel->device->isa->batchnorm_backward_f32(&norm, &out, call->in[0], call->in[1]);
@@ -77,14 +79,16 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
     return TANDEM_OK;
 }
 
-static tandem_status run_sum(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cpu_batchnorm_add_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                               tandem_error *error)
 {
     (void)error;
     if (call->running_stats) {
-        normalise(kernel, call);
+        cpu_batchnorm_evaluate(kernel, call);
         return TANDEM_OK;
     }
-    const tandem_batchnorm norm = norm_of(kernel, call->in[2], call->in[3], call->out[1], call->workspace);
+    const tandem_batchnorm norm =
+        cpu_batchnorm_call(kernel, call->in[2], call->in[3], call->out[1], call->workspace);
     if (kernel->task.from == TANDEM_F32)
         kernel->device->isa->batchnorm_add_f32(&norm, call->out[0], call->in[0], call->in[1]);
     else
@@ -92,11 +96,12 @@ static tandem_status run_sum(const tandem_kernel *kernel, const tandem_kernel_ca
     return TANDEM_OK;
 }
 
-static tandem_status run_sum_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                   tandem_error *error)
+static tandem_status cpu_batchnorm_add_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                             tandem_error *error)
 {
     (void)error;
-    const tandem_batchnorm norm = norm_of(kernel, call->in[4], NULL, (float *)call->in[3], call->workspace);
+    const tandem_batchnorm norm =
+        cpu_batchnorm_call(kernel, call->in[4], NULL, (float *)call->in[3], call->workspace);
     const tandem_batchnorm_gradients out = {.x = call->out[0],
                                             .residual = call->out[1],
                                             .x_is_bf16 = kernel->task.to == TANDEM_BF16,
@@ -111,34 +116,34 @@ static tandem_status run_sum_dgrad(const tandem_kernel *kernel, const tandem_ker
     return TANDEM_OK;
 }
 
-static uint64_t workspace_bytes(const tandem_kernel *kernel)
+static uint64_t cpu_batchnorm_workspace(const tandem_kernel *kernel)
 {
     return WORKSPACE_ROWS * (uint64_t)tandem_shape_last(&kernel->op->shape) * sizeof(float);
 }
 
-static int is_float(tandem_dtype type) { return type == TANDEM_F32 || type == TANDEM_BF16; }
+static int cpu_batchnorm_is_float(tandem_dtype type) { return type == TANDEM_F32 || type == TANDEM_BF16; }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_batchnorm_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    if (!is_float(task->from) || task->to != task->from || task->kind == TANDEM_TASK_WGRAD)
+    if (!cpu_batchnorm_is_float(task->from) || task->to != task->from || task->kind == TANDEM_TASK_WGRAD)
         return cpu_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
-    kernel->workspace_bytes = workspace_bytes(kernel);
-    kernel->run = task->kind == TANDEM_TASK_FORWARD ? run_forward : run_dgrad;
+    kernel->workspace_bytes = cpu_batchnorm_workspace(kernel);
+    kernel->run = task->kind == TANDEM_TASK_FORWARD ? cpu_batchnorm_forward : cpu_batchnorm_dgrad;
     return TANDEM_OK;
 }
 
 /* Gradients leave it in the types of what they are of. */
-static tandem_status prepare_sum(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_batchnorm_add_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    if (!is_float(task->from) || !is_float(task->to) || !is_float(task->other_operand_dtype) ||
-        task->kind == TANDEM_TASK_WGRAD)
+    if (!cpu_batchnorm_is_float(task->from) || !cpu_batchnorm_is_float(task->to) ||
+        !cpu_batchnorm_is_float(task->other_operand_dtype) || task->kind == TANDEM_TASK_WGRAD)
         return cpu_kernel_refuse(kernel, "it works in f32 or in bf16", error);
-    kernel->workspace_bytes = workspace_bytes(kernel);
-    kernel->run = task->kind == TANDEM_TASK_FORWARD ? run_sum : run_sum_dgrad;
+    kernel->workspace_bytes = cpu_batchnorm_workspace(kernel);
+    kernel->run = task->kind == TANDEM_TASK_FORWARD ? cpu_batchnorm_add_forward : cpu_batchnorm_add_dgrad;
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_batchnorm = {prepare}, cpu_batchnorm_relu = {prepare},
-                   cpu_batchnorm_add_relu = {prepare_sum};
+const cpu_operator cpu_batchnorm = {cpu_batchnorm_prepare}, cpu_batchnorm_relu = {cpu_batchnorm_prepare},
+                   cpu_batchnorm_add_relu = {cpu_batchnorm_add_prepare};

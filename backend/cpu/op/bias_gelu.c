@@ -4,8 +4,8 @@
 
 #include "backend/cpu/kernel.h"
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                 tandem_error *error)
+static tandem_status cpu_bias_gelu_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                           tandem_error *error)
 {
     (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
@@ -17,8 +17,8 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     return TANDEM_OK;
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                               tandem_error *error)
+static tandem_status cpu_bias_gelu_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                         tandem_error *error)
 {
     (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
@@ -34,13 +34,13 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
     return TANDEM_OK;
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_bias_gelu_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from)
         return cpu_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
-    kernel->run = task->kind == TANDEM_TASK_FORWARD ? run_forward : run_dgrad;
+    kernel->run = task->kind == TANDEM_TASK_FORWARD ? cpu_bias_gelu_forward : cpu_bias_gelu_dgrad;
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_bias_gelu = {prepare};
+const cpu_operator cpu_bias_gelu = {cpu_bias_gelu_prepare};

@@ -31,66 +31,66 @@ enum { WINOGRAD_TILES = 16, CHANNELS = 32 };
 
 enum { N_OPERAND = 3 }; /* two that are read and the result */
 
-typedef struct conv_state {
+typedef struct cpu_conv_state {
     cpu_primitive convolution;
     /* before, before, behind; none where the layout is what the convolution wants */
     cpu_primitive reorder[N_OPERAND];
-    uint64_t place[N_OPERAND]; /* of a reordered operand, in the workspace */
-    uint64_t result_offset;    /* of an f32 gradient that is narrowed to bf16 */
-    int narrows;
-    int clears;             /* the scratchpad, before a weight gradient */
+    uint64_t reorder_offset[N_OPERAND]; /* of a reordered operand, in the workspace */
+    uint64_t result_offset;             /* of an f32 gradient that is narrowed to bf16 */
+    int is_narrowed;
+    int clear_scratchpad;   /* the scratchpad, before a weight gradient */
     cpu_product product;    /* of columns, where there is no convolution */
     int64_t images, groups; /* images whose columns are multiplied at once, and how often */
     uint64_t columns_offset;
-} conv_state;
+} cpu_conv_state;
 
-static void close_convolution(conv_state *conv)
+static void cpu_conv2d_close(cpu_conv_state *conv)
 {
     cpu_primitive_close(&conv->convolution);
     for (int k = 0; k < N_OPERAND; k++) cpu_primitive_close(&conv->reorder[k]);
 }
 
-static void destroy(void *state)
+static void cpu_conv2d_destroy(void *state)
 {
-    conv_state *conv = state;
-    close_convolution(conv);
+    cpu_conv_state *conv = state;
+    cpu_conv2d_close(conv);
     cpu_product_close(&conv->product);
     free(conv);
 }
 
 /* --- Floating point, and oneDNN's int8 ------------------------------------------------------------------ */
 
-static tandem_status run_convolution(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                     tandem_error *error)
+static tandem_status cpu_conv2d_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                    tandem_error *error)
 {
-    const conv_state *state = kernel->state;
+    const cpu_conv_state *state = kernel->state;
     const float scale = cpu_product_scale(call);
     void *const result =
-        state->narrows ? cpu_workspace_at(call->workspace, state->result_offset) : call->out[0];
+        state->is_narrowed ? cpu_workspace_at(call->workspace, state->result_offset) : call->out[0];
     const void *data[] = {call->in[0], call->in[1], result, &scale};
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < N_OPERAND; k++) {
         if (!state->reorder[k].primitive) continue;
-        void *const place = cpu_workspace_at(call->workspace, state->place[k]);
+        void *const buffer = cpu_workspace_at(call->workspace, state->reorder_offset[k]);
         if (k < 2 && status == TANDEM_OK)
-            status = cpu_primitive_run(&state->reorder[k], kernel, (const void *const[]){data[k], place},
+            status = cpu_primitive_run(&state->reorder[k], kernel, (const void *const[]){data[k], buffer},
                                        call->workspace, error);
-        data[k] = place;
+        data[k] = buffer;
     }
-    if (state->clears) memset(call->workspace, 0, state->convolution.scratchpad_bytes);
+    if (state->clear_scratchpad) memset(call->workspace, 0, state->convolution.scratchpad_bytes);
     if (status == TANDEM_OK)
         status = cpu_primitive_run(&state->convolution, kernel, data, call->workspace, error);
     if (status == TANDEM_OK)
         status = cpu_primitive_run(&state->reorder[2], kernel, (const void *const[]){data[2], result},
                                    call->workspace, error);
-    if (status == TANDEM_OK && state->narrows)
+    if (status == TANDEM_OK && state->is_narrowed)
         kernel->device->isa->bf16_from_f32(call->out[0], result,
                                            (size_t)tandem_shape_elements(cpu_input_shape(kernel, 0)));
     return status;
 }
 
-static dnnl_memory_desc_t weight_descriptor(const tandem_kernel *kernel, tandem_dtype dtype,
-                                            dnnl_format_tag_t tag)
+static dnnl_memory_desc_t conv_weight_layout(const tandem_kernel *kernel, tandem_dtype dtype,
+                                             dnnl_format_tag_t tag)
 {
     const tandem_op *op = kernel->op;
     const dnnl_dims_t dims = {tandem_shape_last(&op->shape), tandem_shape_last(cpu_input_shape(kernel, 0)),
@@ -125,7 +125,7 @@ const int cpu_conv2d_argument[][3] = {
 /* With SSE4.1 because it is as fast. With AVX2 because oneDNN's blocked weight gradient of a strided 1x1
  * window writes outside its scratchpad where there are fewer channels than the eight of a vector (2.6.3; the
  * conformance tests found it). */
-static int wants_plain(const tandem_kernel *kernel)
+static int uses_plain_weights(const tandem_kernel *kernel)
 {
     const char *const isa = kernel->device->isa->isa;
     const tandem_op *op = kernel->op;
@@ -134,13 +134,13 @@ static int wants_plain(const tandem_kernel *kernel)
            op->stride > 1 && tandem_shape_last(cpu_input_shape(kernel, 0)) < 8;
 }
 
-static int has_avx512(const tandem_kernel *kernel)
+static int device_has_avx512(const tandem_kernel *kernel)
 {
     return strncmp(kernel->device->isa->isa, "avx512", 6) == 0;
 }
 
 /* The operands as the kernel gets them: what the pass reads, then its result. */
-static void plain_operands(dnnl_memory_desc_t plain[N_OPERAND], const tandem_kernel *kernel, tandem_dtype to)
+static void plain_layouts(dnnl_memory_desc_t plain[N_OPERAND], const tandem_kernel *kernel, tandem_dtype to)
 {
     const tandem_task *task = &kernel->task;
     const int is_wgrad = task->kind == TANDEM_TASK_WGRAD;
@@ -149,23 +149,23 @@ static void plain_operands(dnnl_memory_desc_t plain[N_OPERAND], const tandem_ker
     const tandem_shape *last = task->kind == TANDEM_TASK_DGRAD ? in : out;
     plain[0] = cpu_image_descriptor(task->from, first);
     plain[1] =
-        is_wgrad ? cpu_image_descriptor(task->from, out) : weight_descriptor(kernel, task->from, dnnl_hwio);
-    plain[2] = is_wgrad ? weight_descriptor(kernel, to, dnnl_hwio) : cpu_image_descriptor(to, last);
+        is_wgrad ? cpu_image_descriptor(task->from, out) : conv_weight_layout(kernel, task->from, dnnl_hwio);
+    plain[2] = is_wgrad ? conv_weight_layout(kernel, to, dnnl_hwio) : cpu_image_descriptor(to, last);
 }
 
-static tandem_status open_convolution(conv_state *state, const tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_conv2d_open(cpu_conv_state *state, const tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     const tandem_task_kind kind = task->kind;
-    const tandem_dtype to = state->narrows ? TANDEM_F32 : task->to;
-    const dnnl_format_tag_t tag = wants_plain(kernel) ? dnnl_hwio : dnnl_format_tag_any;
+    const tandem_dtype to = state->is_narrowed ? TANDEM_F32 : task->to;
+    const dnnl_format_tag_t tag = uses_plain_weights(kernel) ? dnnl_hwio : dnnl_format_tag_any;
     const tandem_shape *in = cpu_input_shape(kernel, 0), *out = &kernel->op->shape;
     const dnnl_memory_desc_t x = cpu_image_descriptor(kind == TANDEM_TASK_DGRAD ? to : task->from, in);
-    const dnnl_memory_desc_t w = weight_descriptor(kernel, kind == TANDEM_TASK_WGRAD ? to : task->from, tag);
+    const dnnl_memory_desc_t w = conv_weight_layout(kernel, kind == TANDEM_TASK_WGRAD ? to : task->from, tag);
     const dnnl_memory_desc_t y = cpu_image_descriptor(kind == TANDEM_TASK_FORWARD ? to : task->from, out);
     const dnnl_memory_desc_t hint_x = cpu_image_descriptor(task->from, in),
                              hint_y = cpu_image_descriptor(task->from, out);
-    const dnnl_memory_desc_t hint_w = weight_descriptor(kernel, task->from, tag);
+    const dnnl_memory_desc_t hint_w = conv_weight_layout(kernel, task->from, tag);
     dnnl_convolution_desc_t operation, forward;
     if (cpu_conv2d_describe(&operation, kernel->op, kind, 1, &x, &w, &y) != dnnl_success ||
         cpu_conv2d_describe(&forward, kernel->op, TANDEM_TASK_FORWARD, 1, &hint_x, &hint_w, &hint_y) !=
@@ -177,13 +177,13 @@ static tandem_status open_convolution(conv_state *state, const tandem_kernel *ke
 }
 
 /* Reorders between the operands as they lie and as the convolution wants them. */
-static tandem_status open_reorders(conv_state *state, const tandem_kernel *kernel, tandem_dtype to,
-                                   uint64_t *end, tandem_error *error)
+static tandem_status cpu_conv2d_open_reorders(cpu_conv_state *state, const tandem_kernel *kernel,
+                                              tandem_dtype to, uint64_t *end, tandem_error *error)
 {
     dnnl_memory_desc_t plain[N_OPERAND];
     const dnnl_memory_desc_t *wanted[N_OPERAND] = {NULL};
     uint64_t scratchpad_bytes = state->convolution.scratchpad_bytes;
-    plain_operands(plain, kernel, to);
+    plain_layouts(plain, kernel, to);
     for (int k = 0; k < N_OPERAND; k++) {
         dnnl_memory_get_memory_desc(state->convolution.argument[k].memory, &wanted[k]);
         if (!wanted[k]) return cpu_kernel_no_memory(kernel, error);
@@ -197,29 +197,32 @@ static tandem_status open_reorders(conv_state *state, const tandem_kernel *kerne
     cpu_workspace_reserve(end, scratchpad_bytes);
     for (int k = 0; k < N_OPERAND; k++)
         if (state->reorder[k].primitive)
-            state->place[k] = cpu_workspace_reserve(end, dnnl_memory_desc_get_size(wanted[k]));
+            state->reorder_offset[k] = cpu_workspace_reserve(end, dnnl_memory_desc_get_size(wanted[k]));
     return TANDEM_OK;
 }
 
-static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_conv2d_prepare_float(cpu_conv_state *state, tandem_kernel *kernel,
+                                              tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    state->narrows = task->kind == TANDEM_TASK_DGRAD && task->from == TANDEM_F32 && task->to == TANDEM_BF16;
+    state->is_narrowed =
+        task->kind == TANDEM_TASK_DGRAD && task->from == TANDEM_F32 && task->to == TANDEM_BF16;
     /* Where the image is narrower than the stride, oneDNN's bf16 weight gradient multiplies scratchpad that
      * it has not written by zeros (2.6.3; the conformance tests found it): zeros it shall be, for what lies
      * there may be no number. */
-    state->clears = task->kind == TANDEM_TASK_WGRAD && task->from == TANDEM_BF16 &&
-                    cpu_input_shape(kernel, 0)->dim[2] < kernel->op->stride;
-    tandem_status status = open_convolution(state, kernel, error);
+    state->clear_scratchpad = task->kind == TANDEM_TASK_WGRAD && task->from == TANDEM_BF16 &&
+                              cpu_input_shape(kernel, 0)->dim[2] < kernel->op->stride;
+    tandem_status status = cpu_conv2d_open(state, kernel, error);
     uint64_t end = 0;
     if (status == TANDEM_OK)
-        status = open_reorders(state, kernel, state->narrows ? TANDEM_F32 : task->to, &end, error);
+        status =
+            cpu_conv2d_open_reorders(state, kernel, state->is_narrowed ? TANDEM_F32 : task->to, &end, error);
     if (status != TANDEM_OK) return status;
-    if (state->narrows)
+    if (state->is_narrowed)
         state->result_offset = cpu_workspace_reserve(
             &end, (uint64_t)tandem_shape_elements(cpu_input_shape(kernel, 0)) * sizeof(float));
     kernel->workspace_bytes = end;
-    kernel->run = run_convolution;
+    kernel->run = cpu_conv2d_run;
     return TANDEM_OK;
 }
 
@@ -227,7 +230,7 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
 
 /* In images smaller than a tile sums are so short that their rounding errors would be larger than a plain
  * sum's can be. */
-static int wants_winograd(const tandem_kernel *kernel)
+static int uses_winograd(const tandem_kernel *kernel)
 {
     const tandem_op *op = kernel->op;
     const tandem_shape *in = cpu_input_shape(kernel, 0);
@@ -237,28 +240,28 @@ static int wants_winograd(const tandem_kernel *kernel)
            in->dim[0] * ((in->dim[1] + 3) / 4) * ((in->dim[2] + 3) / 4) >= WINOGRAD_TILES;
 }
 
-static tandem_winograd winograd_of(const tandem_kernel *kernel)
+static tandem_winograd winograd_call(const tandem_kernel *kernel)
 {
     const tandem_task *task = &kernel->task;
     const tandem_shape *in = cpu_input_shape(kernel, 0);
     const int64_t c_in = tandem_shape_last(in), c_out = tandem_shape_last(&kernel->op->shape);
-    const int turns = task->kind == TANDEM_TASK_DGRAD;
+    const int is_dgrad = task->kind == TANDEM_TASK_DGRAD;
     return (tandem_winograd){.n = in->dim[0],
                              .height = in->dim[1],
                              .width = in->dim[2],
-                             .from = turns ? c_out : c_in,
-                             .to = turns ? c_in : c_out,
-                             .turns = turns,
+                             .from = is_dgrad ? c_out : c_in,
+                             .to = is_dgrad ? c_in : c_out,
+                             .is_dgrad = is_dgrad,
                              .is_wgrad = task->kind == TANDEM_TASK_WGRAD,
                              .from_bf16 = task->from == TANDEM_BF16,
                              .to_bf16 = task->to == TANDEM_BF16};
 }
 
-static tandem_status run_winograd(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                  tandem_error *error)
+static tandem_status cpu_conv2d_run_winograd(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                             tandem_error *error)
 {
     (void)error;
-    tandem_winograd convolution = winograd_of(kernel);
+    tandem_winograd convolution = winograd_call(kernel);
     convolution.x = call->in[0];
     convolution.w = call->in[1];
     convolution.y = call->out[0];
@@ -267,11 +270,11 @@ static tandem_status run_winograd(const tandem_kernel *kernel, const tandem_kern
     return TANDEM_OK;
 }
 
-static void prepare_winograd(tandem_kernel *kernel)
+static void cpu_conv2d_prepare_winograd(tandem_kernel *kernel)
 {
-    const tandem_winograd convolution = winograd_of(kernel);
+    const tandem_winograd convolution = winograd_call(kernel);
     kernel->workspace_bytes = kernel->device->isa->winograd_workspace(&convolution);
-    kernel->run = run_winograd;
+    kernel->run = cpu_conv2d_run_winograd;
 }
 
 /* --- int8 ----------------------------------------------------------------------------------------------- */
@@ -279,13 +282,13 @@ static void prepare_winograd(tandem_kernel *kernel)
 /* oneDNN's own convolution; the scale is a one-element multiplication in its epilogue, because it takes no
  * scale that is only known when it runs. TANDEM_OK without a convolution where there is none that is both
  * exact and fast. */
-static tandem_status open_direct(conv_state *state, const tandem_kernel *kernel, uint64_t *end,
-                                 tandem_error *error)
+static tandem_status cpu_conv2d_open_int8(cpu_conv_state *state, const tandem_kernel *kernel, uint64_t *end,
+                                          tandem_error *error)
 {
     const tandem_isa_kernels *isa = kernel->device->isa;
-    if (!isa->has_dots || !has_avx512(kernel)) return TANDEM_OK;
+    if (!isa->has_int8_dot || !device_has_avx512(kernel)) return TANDEM_OK;
     const dnnl_memory_desc_t x = cpu_image_descriptor(TANDEM_S8, cpu_input_shape(kernel, 0));
-    const dnnl_memory_desc_t w = weight_descriptor(kernel, TANDEM_S8, dnnl_format_tag_any);
+    const dnnl_memory_desc_t w = conv_weight_layout(kernel, TANDEM_S8, dnnl_format_tag_any);
     const dnnl_memory_desc_t y = cpu_image_descriptor(TANDEM_F32, &kernel->op->shape);
     dnnl_convolution_desc_t operation;
     if (cpu_conv2d_describe(&operation, kernel->op, TANDEM_TASK_FORWARD, 0, &x, &w, &y) != dnnl_success)
@@ -314,13 +317,13 @@ static tandem_status open_direct(conv_state *state, const tandem_kernel *kernel,
     const int argument[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
                             DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1};
     status = cpu_primitive_open(&state->convolution, kernel, description, 4, argument, error);
-    return status == TANDEM_OK ? open_reorders(state, kernel, TANDEM_F32, end, error) : status;
+    return status == TANDEM_OK ? cpu_conv2d_open_reorders(state, kernel, TANDEM_F32, end, error) : status;
 }
 
-static tandem_status run_columns(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                 tandem_error *error)
+static tandem_status cpu_conv2d_run_columns(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                            tandem_error *error)
 {
-    const conv_state *state = kernel->state;
+    const cpu_conv_state *state = kernel->state;
     const tandem_op *op = kernel->op;
     const tandem_shape *in = cpu_input_shape(kernel, 0);
     const cpu_product_spec *s = &state->product.spec;
@@ -342,15 +345,15 @@ static tandem_status run_columns(const tandem_kernel *kernel, const tandem_kerne
 }
 
 /* A 1×1 window without stride: the images are their own columns. */
-static tandem_status run_pointwise(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                   tandem_error *error)
+static tandem_status cpu_conv2d_run_pointwise(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                              tandem_error *error)
 {
-    const conv_state *state = kernel->state;
+    const cpu_conv_state *state = kernel->state;
     return cpu_product_run(&state->product, kernel, call->in[0], call->in[1], call->out[0],
                            cpu_product_scale(call), call->workspace, error);
 }
 
-static int64_t images_at_once(int64_t batch, int64_t bytes_an_image)
+static int64_t images_per_group(int64_t batch, int64_t bytes_an_image)
 {
     int64_t images = 1;
     for (int64_t n = 2; n <= batch && n * bytes_an_image <= COLUMN_BYTES; n++)
@@ -358,16 +361,18 @@ static int64_t images_at_once(int64_t batch, int64_t bytes_an_image)
     return images;
 }
 
-static tandem_status prepare_columns(conv_state *state, tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_conv2d_prepare_columns(cpu_conv_state *state, tandem_kernel *kernel,
+                                                tandem_error *error)
 {
     const tandem_op *op = kernel->op;
     const tandem_shape *in = cpu_input_shape(kernel, 0), *out = &op->shape;
-    const int64_t places = out->dim[1] * out->dim[2], k = (int64_t)op->kernel_h * op->kernel_w * in->dim[3];
+    const int64_t positions = out->dim[1] * out->dim[2],
+                  k = (int64_t)op->kernel_h * op->kernel_w * in->dim[3];
     const int pointwise = op->kernel_h == 1 && op->stride == 1 && op->pad == 0;
-    state->images = pointwise ? in->dim[0] : images_at_once(in->dim[0], places * k);
+    state->images = pointwise ? in->dim[0] : images_per_group(in->dim[0], positions * k);
     state->groups = in->dim[0] / state->images;
     const cpu_product_spec spec = {.batch = 1,
-                                   .m = state->images * places,
+                                   .m = state->images * positions,
                                    .n = out->dim[3],
                                    .k = k,
                                    .from = TANDEM_S8,
@@ -378,27 +383,28 @@ static tandem_status prepare_columns(conv_state *state, tandem_kernel *kernel, t
     cpu_workspace_reserve(&end, state->product.workspace_bytes);
     if (!pointwise) state->columns_offset = cpu_workspace_reserve(&end, (uint64_t)(spec.m * spec.k));
     kernel->workspace_bytes = end;
-    kernel->run = pointwise ? run_pointwise : run_columns;
+    kernel->run = pointwise ? cpu_conv2d_run_pointwise : cpu_conv2d_run_columns;
     return TANDEM_OK;
 }
 
-static tandem_status prepare_int8(conv_state *state, tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_conv2d_prepare_int8(cpu_conv_state *state, tandem_kernel *kernel,
+                                             tandem_error *error)
 {
     if (kernel->task.to != TANDEM_F32)
         return cpu_kernel_refuse(kernel, "int8 convolutions have f32 results only", error);
     uint64_t end = 0;
-    const tandem_status status = open_direct(state, kernel, &end, error);
+    const tandem_status status = cpu_conv2d_open_int8(state, kernel, &end, error);
     if (status != TANDEM_OK) return status;
-    if (!state->convolution.primitive) return prepare_columns(state, kernel, error);
+    if (!state->convolution.primitive) return cpu_conv2d_prepare_columns(state, kernel, error);
     kernel->workspace_bytes = end;
-    kernel->run = run_convolution;
+    kernel->run = cpu_conv2d_run;
     return TANDEM_OK;
 }
 
 /* --- Weight gradients of windows that Winograd's algorithm does not serve ------------------------------- */
 
 /* With cold caches, on resnet50's 1x1 in f32: 7.5 to 7.9 ms against 7.8 to 10.0 of oneDNN's product. */
-static int wants_weight_gradient(const tandem_kernel *kernel)
+static int uses_weight_gradient(const tandem_kernel *kernel)
 {
     const tandem_isa_kernels *isa = kernel->device->isa;
     const tandem_dtype from = kernel->task.from;
@@ -408,7 +414,7 @@ static int wants_weight_gradient(const tandem_kernel *kernel)
            tandem_shape_last(&kernel->op->shape) % CHANNELS == 0;
 }
 
-static tandem_weight_gradient weight_gradient_of(const tandem_kernel *kernel)
+static tandem_weight_gradient weight_gradient_call(const tandem_kernel *kernel)
 {
     const tandem_op *op = kernel->op;
     const tandem_shape *in = cpu_input_shape(kernel, 0), *out = &op->shape;
@@ -426,11 +432,11 @@ static tandem_weight_gradient weight_gradient_of(const tandem_kernel *kernel)
                                     .is_bf16 = kernel->task.from == TANDEM_BF16};
 }
 
-static tandem_status run_weight_gradient(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                         tandem_error *error)
+static tandem_status cpu_conv2d_run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                          tandem_error *error)
 {
     (void)error;
-    tandem_weight_gradient convolution = weight_gradient_of(kernel);
+    tandem_weight_gradient convolution = weight_gradient_call(kernel);
     convolution.x = call->in[0];
     convolution.gradient = call->in[1];
     convolution.y = call->out[0];
@@ -439,16 +445,16 @@ static tandem_status run_weight_gradient(const tandem_kernel *kernel, const tand
     return TANDEM_OK;
 }
 
-static void prepare_weight_gradient(tandem_kernel *kernel)
+static void cpu_conv2d_prepare_wgrad(tandem_kernel *kernel)
 {
-    const tandem_weight_gradient convolution = weight_gradient_of(kernel);
+    const tandem_weight_gradient convolution = weight_gradient_call(kernel);
     kernel->workspace_bytes = kernel->device->isa->weight_gradient_workspace(&convolution);
-    kernel->run = run_weight_gradient;
+    kernel->run = cpu_conv2d_run_wgrad;
 }
 
 /* A gradient that is added to what is there, of a 1x1 window without stride: g·Wᵀ. oneDNN's own convolutions
  * backward add to nothing; on resnet50's its product takes what they take, and saves the sum. */
-static tandem_status prepare_sum(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_conv2d_prepare_sum(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_shape *in = cpu_input_shape(kernel, 0);
     const int64_t c_in = tandem_shape_last(in);
@@ -463,30 +469,31 @@ static tandem_status prepare_sum(tandem_kernel *kernel, tandem_error *error)
     return cpu_product_prepare(kernel, &spec, error);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_conv2d_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     if (kernel->task.from == TANDEM_S8 && kernel->task.kind != TANDEM_TASK_FORWARD)
         return cpu_conv2d_int8_gradient(kernel, error);
-    if (kernel->task.accumulate) return prepare_sum(kernel, error);
-    if (wants_winograd(kernel)) {
-        prepare_winograd(kernel);
+    if (kernel->task.accumulate) return cpu_conv2d_prepare_sum(kernel, error);
+    if (uses_winograd(kernel)) {
+        cpu_conv2d_prepare_winograd(kernel);
         return TANDEM_OK;
     }
-    if (wants_weight_gradient(kernel)) {
-        prepare_weight_gradient(kernel);
+    if (uses_weight_gradient(kernel)) {
+        cpu_conv2d_prepare_wgrad(kernel);
         return TANDEM_OK;
     }
-    conv_state *state = calloc(1, sizeof *state);
+    cpu_conv_state *state = calloc(1, sizeof *state);
     if (!state) return cpu_kernel_no_memory(kernel, error);
-    const tandem_status status = kernel->task.from == TANDEM_S8 ? prepare_int8(state, kernel, error)
-                                                                : prepare_float(state, kernel, error);
+    const tandem_status status = kernel->task.from == TANDEM_S8
+                                     ? cpu_conv2d_prepare_int8(state, kernel, error)
+                                     : cpu_conv2d_prepare_float(state, kernel, error);
     if (status != TANDEM_OK) {
-        destroy(state);
+        cpu_conv2d_destroy(state);
         return status;
     }
     kernel->state = state;
-    kernel->destroy = destroy;
+    kernel->destroy = cpu_conv2d_destroy;
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_conv2d = {prepare};
+const cpu_operator cpu_conv2d = {cpu_conv2d_prepare};

@@ -20,40 +20,40 @@
  * that they are added to: else adding would take longer than multiplying. */
 enum { COLUMN_BYTES = 1 << 20 };
 
-typedef struct gradient {
+typedef struct conv_gradient_plan {
     int64_t batch, h, w, c_in, out_h, out_w, c_out; /* images of x, and of y */
     int64_t kernel, stride, pad, taps;              /* of the window; kernel · kernel */
     int is_pointwise;
     int64_t images;   /* at once; they divide the batch */
     uint64_t product; /* offsets in the workspace: of the product's own, */
     uint64_t columns; /* of columns, */
-    uint64_t turned;  /* of the weight (c_in, tap, c_out) with its taps turned about, */
+    uint64_t rotated; /* of the weight (c_in, tap, c_out) with its taps turned about, */
     uint64_t result;  /* of sums: of the weight's gradient, or of an image's, */
-    uint64_t share;   /* and of what is added to them */
-} gradient;
+    uint64_t partial; /* and of what is added to them */
+} conv_gradient_plan;
 
-static gradient describe(const tandem_kernel *kernel)
+static conv_gradient_plan conv_gradient_shape(const tandem_kernel *kernel)
 {
     const tandem_op *op = kernel->op;
     const tandem_shape *in = cpu_input_shape(kernel, 0), *out = &op->shape;
-    return (gradient){.batch = in->dim[0],
-                      .h = in->dim[1],
-                      .w = in->dim[2],
-                      .c_in = in->dim[3],
-                      .out_h = out->dim[1],
-                      .out_w = out->dim[2],
-                      .c_out = out->dim[3],
-                      .kernel = op->kernel_h,
-                      .stride = op->stride,
-                      .pad = op->pad,
-                      .taps = (int64_t)op->kernel_h * op->kernel_w,
-                      .is_pointwise = op->kernel_h == 1 && op->stride == 1 && op->pad == 0};
+    return (conv_gradient_plan){.batch = in->dim[0],
+                                .h = in->dim[1],
+                                .w = in->dim[2],
+                                .c_in = in->dim[3],
+                                .out_h = out->dim[1],
+                                .out_w = out->dim[2],
+                                .c_out = out->dim[3],
+                                .kernel = op->kernel_h,
+                                .stride = op->stride,
+                                .pad = op->pad,
+                                .taps = (int64_t)op->kernel_h * op->kernel_w,
+                                .is_pointwise = op->kernel_h == 1 && op->stride == 1 && op->pad == 0};
 }
 
-static int64_t images_at_once(int64_t batch, int64_t bytes_an_image, int64_t most_bytes)
+static int64_t images_per_block(int64_t batch, int64_t bytes_an_image, int64_t max_bytes)
 {
     int64_t images = 1;
-    for (int64_t n = 2; n <= batch && n * bytes_an_image <= most_bytes; n++)
+    for (int64_t n = 2; n <= batch && n * bytes_an_image <= max_bytes; n++)
         if (batch % n == 0) images = n;
     return images;
 }
@@ -61,19 +61,19 @@ static int64_t images_at_once(int64_t batch, int64_t bytes_an_image, int64_t mos
 /* --- wgrad ---------------------------------------------------------------------------------------------- */
 
 /* Where the sums of a weight gradient stand: shares in int32 as long as that holds them, then in f32. */
-typedef struct wgrad_sums {
+typedef struct wgrad_accumulator {
     const tandem_isa_kernels *isa;
     float *out;
-    int32_t *sum, *share; /* m · n each */
-    int64_t rows;         /* summed in `sum` */
-    int flushed;          /* whether there is something in `out` */
+    int32_t *sum, *partial; /* m · n each */
+    int64_t rows;           /* summed in `sum` */
+    int flushed;            /* whether there is something in `out` */
     float scale;
     size_t n;
-} wgrad_sums;
+} wgrad_accumulator;
 
-static void flush(wgrad_sums *sums)
+static void wgrad_flush(wgrad_accumulator *sums)
 {
-    float *const more = (float *)(void *)sums->share;
+    float *const more = (float *)(void *)sums->partial;
     sums->isa->f32_from_s32(sums->flushed ? more : sums->out, sums->sum, sums->n, sums->scale);
     if (sums->flushed) sums->isa->add_f32(sums->out, sums->out, more, sums->n);
     sums->flushed = 1;
@@ -81,29 +81,29 @@ static void flush(wgrad_sums *sums)
 }
 
 /* Adds Xᵀ·G of product->k rows. */
-static void add_share(wgrad_sums *sums, tandem_product_s8 *product)
+static void wgrad_add_partial(wgrad_accumulator *sums, tandem_product_s8 *product)
 {
-    if (sums->rows + product->k > TANDEM_PRODUCT_MOST_K) flush(sums);
-    product->c = sums->rows ? sums->share : sums->sum;
+    if (sums->rows + product->k > TANDEM_PRODUCT_MAX_K) wgrad_flush(sums);
+    product->c = sums->rows ? sums->partial : sums->sum;
     sums->isa->gemm_s8(product);
-    if (sums->rows) sums->isa->add_s32(sums->sum, sums->sum, sums->share, sums->n);
+    if (sums->rows) sums->isa->add_s32(sums->sum, sums->sum, sums->partial, sums->n);
     sums->rows += product->k;
 }
 
-static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                               tandem_error *error)
+static tandem_status int8_wgrad_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                    tandem_error *error)
 {
     (void)error;
-    const gradient *s = kernel->state;
-    const int64_t places = s->out_h * s->out_w, width = s->taps * s->c_in;
+    const conv_gradient_plan *s = kernel->state;
+    const int64_t positions = s->out_h * s->out_w, width = s->taps * s->c_in;
     const int8_t *x = call->in[0], *g = call->in[1];
     int8_t *const columns = cpu_workspace_at(call->workspace, s->columns);
-    wgrad_sums sums = {.isa = kernel->device->isa,
-                       .out = call->out[0],
-                       .sum = cpu_workspace_at(call->workspace, s->result),
-                       .share = cpu_workspace_at(call->workspace, s->share),
-                       .scale = cpu_product_scale(call),
-                       .n = (size_t)(width * s->c_out)};
+    wgrad_accumulator sums = {.isa = kernel->device->isa,
+                              .out = call->out[0],
+                              .sum = cpu_workspace_at(call->workspace, s->result),
+                              .partial = cpu_workspace_at(call->workspace, s->partial),
+                              .scale = cpu_product_scale(call),
+                              .n = (size_t)(width * s->c_out)};
     tandem_product_s8 product = {.m = width,
                                  .n = s->c_out,
                                  .a_row = 1,
@@ -115,65 +115,65 @@ static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_
                                  .workspace = cpu_workspace_at(call->workspace, s->product)};
     for (int64_t first = 0; first < s->batch; first += s->images) {
         for (int64_t i = 0; i < s->images && !s->is_pointwise; i++)
-            kernel->device->isa->im2col_s8(columns + i * places * width,
+            kernel->device->isa->im2col_s8(columns + i * positions * width,
                                            x + (first + i) * s->h * s->w * s->c_in, s->h, s->w, s->c_in,
                                            s->kernel, s->stride, s->pad);
-        const int8_t *const rows = s->is_pointwise ? x + first * places * width : columns;
-        for (int64_t row = 0; row < s->images * places; row += product.k) {
-            const int64_t rest = s->images * places - row;
-            product.k = rest < TANDEM_PRODUCT_MOST_K ? rest : TANDEM_PRODUCT_MOST_K;
+        const int8_t *const rows = s->is_pointwise ? x + first * positions * width : columns;
+        for (int64_t row = 0; row < s->images * positions; row += product.k) {
+            const int64_t rest = s->images * positions - row;
+            product.k = rest < TANDEM_PRODUCT_MAX_K ? rest : TANDEM_PRODUCT_MAX_K;
             product.a = rows + row * width;
-            product.b = g + (first * places + row) * s->c_out;
-            add_share(&sums, &product);
+            product.b = g + (first * positions + row) * s->c_out;
+            wgrad_add_partial(&sums, &product);
         }
     }
-    flush(&sums);
+    wgrad_flush(&sums);
     return TANDEM_OK;
 }
 
-static uint64_t plan_wgrad(gradient *s, const tandem_isa_kernels *isa)
+static uint64_t int8_wgrad_plan(conv_gradient_plan *s, const tandem_isa_kernels *isa)
 {
-    const int64_t places = s->out_h * s->out_w, width = s->taps * s->c_in, sums = width * s->c_out;
-    const int64_t most_bytes =
+    const int64_t positions = s->out_h * s->out_w, width = s->taps * s->c_in, sums = width * s->c_out;
+    const int64_t max_bytes =
         sums * (int64_t)sizeof(float) > COLUMN_BYTES ? sums * (int64_t)sizeof(float) : COLUMN_BYTES;
-    s->images = s->is_pointwise ? s->batch : images_at_once(s->batch, places * width, most_bytes);
-    const int64_t rows = s->images * places, k = rows < TANDEM_PRODUCT_MOST_K ? rows : TANDEM_PRODUCT_MOST_K;
+    s->images = s->is_pointwise ? s->batch : images_per_block(s->batch, positions * width, max_bytes);
+    const int64_t rows = s->images * positions, k = rows < TANDEM_PRODUCT_MAX_K ? rows : TANDEM_PRODUCT_MAX_K;
     uint64_t end = 0;
     s->product = cpu_workspace_reserve(&end, isa->gemm_s8_workspace(width, s->c_out, k));
     s->columns = cpu_workspace_reserve(&end, s->is_pointwise ? 0 : (uint64_t)(rows * width));
     s->result = cpu_workspace_reserve(&end, (uint64_t)sums * sizeof(int32_t));
-    s->share =
+    s->partial =
         cpu_workspace_reserve(&end, s->images < s->batch || k < rows ? (uint64_t)sums * sizeof(int32_t) : 0);
     return end;
 }
 
 /* --- dgrad ---------------------------------------------------------------------------------------------- */
 
-static int is_convolution(const gradient *s) { return s->stride == 1; }
+static int is_unit_stride(const conv_gradient_plan *s) { return s->stride == 1; }
 
 /* (c_in, tap, c_out) from (tap, c_in, c_out), the last tap first. */
-static void turn(const gradient *s, int8_t *turned, const int8_t *weight)
+static void rotate_taps(const conv_gradient_plan *s, int8_t *rotated, const int8_t *weight)
 {
     for (int64_t channel = 0; channel < s->c_in; channel++)
-        for (int64_t tap = s->taps - 1; tap >= 0; tap--, turned += s->c_out)
-            memcpy(turned, weight + (tap * s->c_in + channel) * s->c_out, (size_t)s->c_out);
+        for (int64_t tap = s->taps - 1; tap >= 0; tap--, rotated += s->c_out)
+            memcpy(rotated, weight + (tap * s->c_in + channel) * s->c_out, (size_t)s->c_out);
 }
 
-static tandem_status run_convolution(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                     tandem_error *error)
+static tandem_status int8_dgrad_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                    tandem_error *error)
 {
     (void)error;
-    const gradient *s = kernel->state;
+    const conv_gradient_plan *s = kernel->state;
     const tandem_isa_kernels *isa = kernel->device->isa;
-    const int64_t places = s->h * s->w, width = s->taps * s->c_out, image = s->out_h * s->out_w * s->c_out;
+    const int64_t positions = s->h * s->w, width = s->taps * s->c_out, image = s->out_h * s->out_w * s->c_out;
     const int8_t *g = call->in[0], *weight = call->in[1];
     int8_t *const columns = cpu_workspace_at(call->workspace, s->columns);
     if (!s->is_pointwise) {
-        int8_t *const turned = cpu_workspace_at(call->workspace, s->turned);
-        turn(s, turned, weight);
-        weight = turned;
+        int8_t *const rotated = cpu_workspace_at(call->workspace, s->rotated);
+        rotate_taps(s, rotated, weight);
+        weight = rotated;
     }
-    tandem_product_s8 product = {.m = s->images * places,
+    tandem_product_s8 product = {.m = s->images * positions,
                                  .n = s->c_in,
                                  .k = width,
                                  .a_row = width,
@@ -188,11 +188,11 @@ static tandem_status run_convolution(const tandem_kernel *kernel, const tandem_k
                                  .accumulate = kernel->task.accumulate};
     for (int64_t first = 0; first < s->batch; first += s->images) {
         for (int64_t i = 0; i < s->images && !s->is_pointwise; i++)
-            isa->im2col_s8(columns + i * places * width, g + (first + i) * image, s->out_h, s->out_w,
+            isa->im2col_s8(columns + i * positions * width, g + (first + i) * image, s->out_h, s->out_w,
                            s->c_out, s->kernel, 1, s->kernel - 1 - s->pad);
         product.a = s->is_pointwise ? g + first * image : columns;
-        product.c =
-            (char *)call->out[0] + (uint64_t)(first * places * s->c_in) * tandem_dtype_bytes(kernel->task.to);
+        product.c = (char *)call->out[0] +
+                    (uint64_t)(first * positions * s->c_in) * tandem_dtype_bytes(kernel->task.to);
         isa->gemm_s8(&product);
     }
     return TANDEM_OK;
@@ -200,12 +200,13 @@ static tandem_status run_convolution(const tandem_kernel *kernel, const tandem_k
 
 /* Adds what each window of an image gives back to the image's gradient: a line of a window is one piece of a
  * line of it. */
-static void give_back(const gradient *s, const tandem_isa_kernels *isa, int32_t *image,
-                      const int32_t *windows)
+static void scatter_windows(const conv_gradient_plan *s, const tandem_isa_kernels *isa, int32_t *image,
+                            const int32_t *windows)
 {
     memset(image, 0, (size_t)(s->h * s->w * s->c_in) * sizeof *image);
-    for (int64_t place = 0; place < s->out_h * s->out_w; place++, windows += s->taps * s->c_in) {
-        const int64_t y = place / s->out_w * s->stride - s->pad, x = place % s->out_w * s->stride - s->pad;
+    for (int64_t position = 0; position < s->out_h * s->out_w; position++, windows += s->taps * s->c_in) {
+        const int64_t y = position / s->out_w * s->stride - s->pad,
+                      x = position % s->out_w * s->stride - s->pad;
         const int64_t begin = x < 0 ? -x : 0, end = x + s->kernel > s->w ? s->w - x : s->kernel;
         for (int64_t line = 0; line < s->kernel && begin < end; line++) {
             if (y + line < 0 || y + line >= s->h) continue;
@@ -216,16 +217,16 @@ static void give_back(const gradient *s, const tandem_isa_kernels *isa, int32_t 
     }
 }
 
-static tandem_status run_strided(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                 tandem_error *error)
+static tandem_status int8_dgrad_run_strided(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                            tandem_error *error)
 {
     (void)error;
-    const gradient *s = kernel->state;
+    const conv_gradient_plan *s = kernel->state;
     const tandem_isa_kernels *isa = kernel->device->isa;
-    const int64_t places = s->out_h * s->out_w, width = s->taps * s->c_in, image = s->h * s->w * s->c_in;
+    const int64_t positions = s->out_h * s->out_w, width = s->taps * s->c_in, image = s->h * s->w * s->c_in;
     const float scale = cpu_product_scale(call);
     int32_t *const windows = cpu_workspace_at(call->workspace, s->columns);
-    tandem_product_s8 product = {.m = places,
+    tandem_product_s8 product = {.m = positions,
                                  .n = width,
                                  .k = s->c_out,
                                  .a_row = s->c_out,
@@ -239,9 +240,9 @@ static tandem_status run_strided(const tandem_kernel *kernel, const tandem_kerne
                                  .workspace = cpu_workspace_at(call->workspace, s->product)};
     for (int64_t i = 0; i < s->batch; i++) {
         int32_t *const sums = cpu_workspace_at(call->workspace, s->result);
-        product.a = (const int8_t *)call->in[0] + i * places * s->c_out;
+        product.a = (const int8_t *)call->in[0] + i * positions * s->c_out;
         isa->gemm_s8(&product);
-        give_back(s, isa, sums, windows);
+        scatter_windows(s, isa, sums, windows);
         if (kernel->task.to == TANDEM_BF16)
             isa->bf16_from_s32((uint16_t *)call->out[0] + i * image, sums, (size_t)image, scale);
         else
@@ -250,35 +251,35 @@ static tandem_status run_strided(const tandem_kernel *kernel, const tandem_kerne
     return TANDEM_OK;
 }
 
-static uint64_t plan_dgrad(gradient *s, const tandem_isa_kernels *isa)
+static uint64_t int8_dgrad_plan(conv_gradient_plan *s, const tandem_isa_kernels *isa)
 {
     uint64_t end = 0;
-    if (!is_convolution(s)) {
-        const int64_t places = s->out_h * s->out_w, width = s->taps * s->c_in;
-        s->product = cpu_workspace_reserve(&end, isa->gemm_s8_workspace(places, width, s->c_out));
-        s->columns = cpu_workspace_reserve(&end, (uint64_t)(places * width) * sizeof(int32_t));
+    if (!is_unit_stride(s)) {
+        const int64_t positions = s->out_h * s->out_w, width = s->taps * s->c_in;
+        s->product = cpu_workspace_reserve(&end, isa->gemm_s8_workspace(positions, width, s->c_out));
+        s->columns = cpu_workspace_reserve(&end, (uint64_t)(positions * width) * sizeof(int32_t));
         s->result = cpu_workspace_reserve(&end, (uint64_t)(s->h * s->w * s->c_in) * sizeof(int32_t));
         return end;
     }
-    const int64_t places = s->h * s->w, width = s->taps * s->c_out;
-    s->images = s->is_pointwise ? s->batch : images_at_once(s->batch, places * width, COLUMN_BYTES);
-    s->product = cpu_workspace_reserve(&end, isa->gemm_s8_workspace(s->images * places, s->c_in, width));
-    s->columns = cpu_workspace_reserve(&end, s->is_pointwise ? 0 : (uint64_t)(s->images * places * width));
-    s->turned = cpu_workspace_reserve(&end, s->is_pointwise ? 0 : (uint64_t)(width * s->c_in));
+    const int64_t positions = s->h * s->w, width = s->taps * s->c_out;
+    s->images = s->is_pointwise ? s->batch : images_per_block(s->batch, positions * width, COLUMN_BYTES);
+    s->product = cpu_workspace_reserve(&end, isa->gemm_s8_workspace(s->images * positions, s->c_in, width));
+    s->columns = cpu_workspace_reserve(&end, s->is_pointwise ? 0 : (uint64_t)(s->images * positions * width));
+    s->rotated = cpu_workspace_reserve(&end, s->is_pointwise ? 0 : (uint64_t)(width * s->c_in));
     return end;
 }
 
 tandem_status cpu_conv2d_int8_gradient(tandem_kernel *kernel, tandem_error *error)
 {
     const int is_wgrad = kernel->task.kind == TANDEM_TASK_WGRAD;
-    gradient plan = describe(kernel);
-    if (!is_wgrad && plan.taps * plan.c_out > TANDEM_PRODUCT_MOST_K)
+    conv_gradient_plan plan = conv_gradient_shape(kernel);
+    if (!is_wgrad && plan.taps * plan.c_out > TANDEM_PRODUCT_MAX_K)
         return cpu_kernel_refuse(kernel, "an int8 sum of more than 131072 products can overflow", error);
-    gradient *state = malloc(sizeof *state);
+    conv_gradient_plan *state = malloc(sizeof *state);
     if (!state) return cpu_kernel_no_memory(kernel, error);
     kernel->workspace_bytes =
-        is_wgrad ? plan_wgrad(&plan, kernel->device->isa) : plan_dgrad(&plan, kernel->device->isa);
-    kernel->run = is_wgrad ? run_wgrad : is_convolution(&plan) ? run_convolution : run_strided;
+        is_wgrad ? int8_wgrad_plan(&plan, kernel->device->isa) : int8_dgrad_plan(&plan, kernel->device->isa);
+    kernel->run = is_wgrad ? int8_wgrad_run : is_unit_stride(&plan) ? int8_dgrad_run : int8_dgrad_run_strided;
     *state = plan;
     kernel->state = state;
     kernel->destroy = free;

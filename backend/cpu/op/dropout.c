@@ -6,7 +6,7 @@
 #include "backend/cpu/kernel.h"
 
 /* A draw has 16 bits: the rate is the next multiple of 2^−16, and the scale goes with that. */
-static tandem_dropout mask_of(const tandem_kernel *kernel, const tandem_kernel_call *call)
+static tandem_dropout cpu_dropout_mask(const tandem_kernel *kernel, const tandem_kernel_call *call)
 {
     const tandem_op *op = kernel->op;
     const int64_t sample = tandem_shape_elements(&op->shape) / kernel->graph->batch;
@@ -19,12 +19,13 @@ static tandem_dropout mask_of(const tandem_kernel *kernel, const tandem_kernel_c
                             .scale = 65536.0f / (65536.0f - (float)threshold)};
 }
 
-static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cpu_dropout_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                     tandem_error *error)
 {
     (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
     const size_t n = (size_t)tandem_shape_elements(&kernel->op->shape);
-    const tandem_dropout mask = mask_of(kernel, call);
+    const tandem_dropout mask = cpu_dropout_mask(kernel, call);
     if (call->is_evaluation)
         memcpy(call->out[0], call->in[0], n * tandem_dtype_bytes(kernel->task.from));
     else if (kernel->task.from == TANDEM_F32)
@@ -34,14 +35,14 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     return TANDEM_OK;
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_dropout_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from ||
         task->kind == TANDEM_TASK_WGRAD)
         return cpu_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
-    kernel->run = run;
+    kernel->run = cpu_dropout_run;
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_dropout = {prepare};
+const cpu_operator cpu_dropout = {cpu_dropout_prepare};

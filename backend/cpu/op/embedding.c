@@ -6,24 +6,25 @@
 
 #include "backend/cpu/kernel.h"
 
-static tandem_status bad_token(const tandem_kernel *kernel, int64_t place, int32_t token, int64_t vocabulary,
-                               tandem_error *error)
+static tandem_status cpu_embedding_bad_token(const tandem_kernel *kernel, int64_t index, int32_t token,
+                                             int64_t vocabulary, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_MALFORMED,
                             "operator '%s' (embedding): token %" PRId64 " is %" PRId32
                             "; allowed 0 … %" PRId64,
-                            kernel->op->name, place, token, vocabulary - 1);
+                            kernel->op->name, index, token, vocabulary - 1);
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                 tandem_error *error)
+static tandem_status cpu_embedding_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                           tandem_error *error)
 {
     const tandem_shape *table = &kernel->graph->parameter[kernel->op->parameter[0]].shape;
     const int64_t vocabulary = table->dim[0], width = table->dim[1];
     const int64_t n = tandem_shape_elements(cpu_input_shape(kernel, 0));
     const int32_t *const token = call->in[0];
     for (int64_t i = 0; i < n; i++) {
-        if (token[i] < 0 || token[i] >= vocabulary) return bad_token(kernel, i, token[i], vocabulary, error);
+        if (token[i] < 0 || token[i] >= vocabulary)
+            return cpu_embedding_bad_token(kernel, i, token[i], vocabulary, error);
         const float *const row = (const float *)call->in[1] + token[i] * width;
         if (kernel->task.to == TANDEM_F32)
             memcpy((float *)call->out[0] + i * width, row, (size_t)width * sizeof *row);
@@ -33,8 +34,8 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     return TANDEM_OK;
 }
 
-static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                               tandem_error *error)
+static tandem_status cpu_embedding_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                         tandem_error *error)
 {
     const tandem_parameter *table = &kernel->graph->parameter[kernel->op->parameter[0]];
     const int64_t vocabulary = table->shape.dim[0], width = table->shape.dim[1];
@@ -44,22 +45,23 @@ static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_
     float *const gradient = call->out[0];
     if (table->tied < 0) memset(gradient, 0, (size_t)table->elements * sizeof *gradient);
     for (int64_t i = 0; i < n; i++) {
-        if (token[i] < 0 || token[i] >= vocabulary) return bad_token(kernel, i, token[i], vocabulary, error);
+        if (token[i] < 0 || token[i] >= vocabulary)
+            return cpu_embedding_bad_token(kernel, i, token[i], vocabulary, error);
         cpu_add_row(gradient + token[i] * width, (const char *)call->in[1] + (size_t)i * row_bytes,
                     kernel->task.from, width);
     }
     return TANDEM_OK;
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_embedding_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     const int is_forward = task->kind == TANDEM_TASK_FORWARD;
     if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) ||
         task->to != (is_forward ? task->from : TANDEM_F32) || task->kind == TANDEM_TASK_DGRAD)
         return cpu_kernel_refuse(kernel, "tables are f32 or bf16", error);
-    kernel->run = is_forward ? run_forward : run_wgrad;
+    kernel->run = is_forward ? cpu_embedding_forward : cpu_embedding_wgrad;
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_embedding = {prepare};
+const cpu_operator cpu_embedding = {cpu_embedding_prepare};

@@ -2,7 +2,8 @@
  * Source: Hendrycks, Gimpel, "Gaussian Error Linear Units", arXiv:1606.08415 (its tanh form). */
 #include "backend/cpu/kernel.h"
 
-static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cpu_gelu_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                  tandem_error *error)
 {
     (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
@@ -14,11 +15,11 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     return TANDEM_OK;
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_gelu_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     (void)error;
-    kernel->run = run;
+    kernel->run = cpu_gelu_run;
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_gelu = {prepare};
+const cpu_operator cpu_gelu = {cpu_gelu_prepare};

@@ -4,57 +4,57 @@
 
 #include "backend/cpu/kernel.h"
 
-static size_t row_bytes(const tandem_kernel *kernel)
+static size_t cpu_labelled_row_bytes(const tandem_kernel *kernel)
 {
     const tandem_shape *all = cpu_input_shape(kernel, 0);
     return (size_t)(tandem_shape_elements(all) / (all->dim[0] * all->dim[1])) *
            tandem_dtype_bytes(kernel->task.from);
 }
 
-static int64_t n_row(const tandem_kernel *kernel)
+static int64_t cpu_labelled_rows(const tandem_kernel *kernel)
 {
     return kernel->op->shape.dim[0] * kernel->op->shape.dim[1];
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                 tandem_error *error)
+static tandem_status cpu_labelled_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                          tandem_error *error)
 {
-    const size_t bytes = row_bytes(kernel);
-    const int64_t rows = n_row(kernel);
-    int32_t *const at = call->out[1];
-    int64_t place = -1;
+    const size_t bytes = cpu_labelled_row_bytes(kernel);
+    const int64_t rows = cpu_labelled_rows(kernel);
+    int32_t *const row_index = call->out[1];
+    int64_t label_index = -1;
     for (int64_t r = 0; r < rows; r++) {
-        const tandem_status status = cpu_label_place(&place, kernel, call->in[1], r, rows, error);
+        const tandem_status status = cpu_label_index(&label_index, kernel, call->in[1], r, rows, error);
         if (status != TANDEM_OK) return status;
-        at[r] = (int32_t)place;
-        memcpy((char *)call->out[0] + (size_t)r * bytes, (const char *)call->in[0] + (size_t)place * bytes,
-               bytes);
+        row_index[r] = (int32_t)label_index;
+        memcpy((char *)call->out[0] + (size_t)r * bytes,
+               (const char *)call->in[0] + (size_t)label_index * bytes, bytes);
     }
     return TANDEM_OK;
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                               tandem_error *error)
+static tandem_status cpu_labelled_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                        tandem_error *error)
 {
     (void)error;
-    const size_t bytes = row_bytes(kernel);
-    const int64_t rows = n_row(kernel);
+    const size_t bytes = cpu_labelled_row_bytes(kernel);
+    const int64_t rows = cpu_labelled_rows(kernel);
     const tandem_shape *all = cpu_input_shape(kernel, 0);
-    const int32_t *const at = call->in[1];
+    const int32_t *const row_index = call->in[1];
     memset(call->out[0], 0, (size_t)(all->dim[0] * all->dim[1]) * bytes);
     for (int64_t r = 0; r < rows; r++)
-        memcpy((char *)call->out[0] + (size_t)at[r] * bytes, (const char *)call->in[0] + (size_t)r * bytes,
-               bytes);
+        memcpy((char *)call->out[0] + (size_t)row_index[r] * bytes,
+               (const char *)call->in[0] + (size_t)r * bytes, bytes);
     return TANDEM_OK;
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_labelled_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from)
         return cpu_kernel_refuse(kernel, "it moves f32 or bf16 as it is", error);
-    kernel->run = task->kind == TANDEM_TASK_FORWARD ? run_forward : run_dgrad;
+    kernel->run = task->kind == TANDEM_TASK_FORWARD ? cpu_labelled_forward : cpu_labelled_dgrad;
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_labelled = {prepare};
+const cpu_operator cpu_labelled = {cpu_labelled_prepare};

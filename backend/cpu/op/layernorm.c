@@ -3,8 +3,8 @@
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                 tandem_error *error)
+static tandem_status cpu_layernorm_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                           tandem_error *error)
 {
     const tandem_shape *shape = &kernel->op->shape;
     float *const mean = call->out[1], *const variance =
@@ -15,8 +15,8 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
         call->workspace, error);
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                               tandem_error *error)
+static tandem_status cpu_layernorm_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                         tandem_error *error)
 {
     const tandem_shape *shape = &kernel->op->shape;
     const float *const mean = call->in[2], *const variance =
@@ -29,7 +29,7 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
                              call->workspace, error);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_layernorm_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
     const int64_t columns = tandem_shape_last(&kernel->op->shape),
@@ -55,8 +55,9 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
         is_forward ? cpu_primitive_make(&primitive, kernel, &forward, NULL, 6, reads, error)
                    : cpu_primitive_make(&primitive, kernel, &backward, &forward, 9, writes, error);
     return status == TANDEM_OK
-               ? cpu_primitive_keep(kernel, &primitive, is_forward ? run_forward : run_dgrad, error)
+               ? cpu_primitive_keep(kernel, &primitive,
+                                    is_forward ? cpu_layernorm_forward : cpu_layernorm_dgrad, error)
                : status;
 }
 
-const cpu_operator cpu_layernorm = {prepare};
+const cpu_operator cpu_layernorm = {cpu_layernorm_prepare};

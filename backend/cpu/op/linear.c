@@ -3,7 +3,7 @@
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/product.h"
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_linear_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_shape *x = cpu_input_shape(kernel, 0);
     const int64_t k = tandem_shape_last(x), n = tandem_shape_last(&kernel->op->shape),
@@ -21,7 +21,7 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
         tied) { /* operands come as x, g; the gradient is gᵀ·x, (n, k): prepared with its operands swapped */
         spec.m = n, spec.k = rows, spec.n = k;
         spec.transpose_a = 1;
-        spec.swaps = 1;
+        spec.swap_operands = 1;
     } else { /* xᵀ·g */
         spec.m = k, spec.k = rows, spec.n = n;
         spec.transpose_a = 1;
@@ -29,4 +29,4 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     return cpu_product_prepare(kernel, &spec, error);
 }
 
-const cpu_operator cpu_linear = {prepare};
+const cpu_operator cpu_linear = {cpu_linear_prepare};

@@ -3,7 +3,7 @@
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/product.h"
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_matmul_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_shape *a = cpu_input_shape(kernel, 0);
     const int64_t m = a->dim[a->n_dim - 2], k = tandem_shape_last(a),
@@ -23,7 +23,7 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
         /* operands come as a, g; the gradient is gᵀ·a, (n, k): prepared with its operands swapped */
         spec.m = n, spec.k = m, spec.n = k;
         spec.transpose_a = 1;
-        spec.swaps = 1;
+        spec.swap_operands = 1;
     } else { /* aᵀ·g */
         spec.m = k, spec.k = m, spec.n = n;
         spec.transpose_a = 1;
@@ -31,4 +31,4 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     return cpu_product_prepare(kernel, &spec, error);
 }
 
-const cpu_operator cpu_matmul = {prepare};
+const cpu_operator cpu_matmul = {cpu_matmul_prepare};

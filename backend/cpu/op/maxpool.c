@@ -5,16 +5,16 @@
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                 tandem_error *error)
+static tandem_status cpu_maxpool_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                         tandem_error *error)
 {
     return cpu_primitive_run(kernel->state, kernel,
                              (const void *const[]){call->in[0], call->out[0], call->out[1]}, call->workspace,
                              error);
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                               tandem_error *error)
+static tandem_status cpu_maxpool_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                       tandem_error *error)
 {
     return cpu_primitive_run(kernel->state, kernel,
                              (const void *const[]){call->in[0], call->in[1], call->out[0]}, call->workspace,
@@ -22,11 +22,11 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
 }
 
 /* oneDNN decides how it notes the places; the step program has room for aux_bytes. */
-static tandem_status check_aux(const tandem_kernel *kernel, const cpu_primitive *primitive, int place,
-                               tandem_error *error)
+static tandem_status cpu_maxpool_check_aux(const tandem_kernel *kernel, const cpu_primitive *primitive,
+                                           int slot, tandem_error *error)
 {
     const dnnl_memory_desc_t *layout = NULL;
-    dnnl_memory_get_memory_desc(primitive->argument[place].memory, &layout);
+    dnnl_memory_get_memory_desc(primitive->argument[slot].memory, &layout);
     const uint64_t bytes = layout ? dnnl_memory_desc_get_size(layout) : 0;
     if (bytes == kernel->op->aux_bytes) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_NO_KERNEL,
@@ -35,7 +35,7 @@ static tandem_status check_aux(const tandem_kernel *kernel, const cpu_primitive 
                             kernel->op->name, bytes, kernel->op->aux_bytes);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_maxpool_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_op *op = kernel->op;
     const tandem_task *task = &kernel->task;
@@ -61,12 +61,13 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
                                  (const int[]){DNNL_ARG_DIFF_DST, DNNL_ARG_WORKSPACE, DNNL_ARG_DIFF_SRC},
                                  error);
     if (status != TANDEM_OK) return status;
-    status = check_aux(kernel, &primitive, is_forward ? 2 : 1, error);
+    status = cpu_maxpool_check_aux(kernel, &primitive, is_forward ? 2 : 1, error);
     if (status != TANDEM_OK) {
         cpu_primitive_close(&primitive);
         return status;
     }
-    return cpu_primitive_keep(kernel, &primitive, is_forward ? run_forward : run_dgrad, error);
+    return cpu_primitive_keep(kernel, &primitive, is_forward ? cpu_maxpool_forward : cpu_maxpool_dgrad,
+                              error);
 }
 
-const cpu_operator cpu_maxpool = {prepare};
+const cpu_operator cpu_maxpool = {cpu_maxpool_prepare};

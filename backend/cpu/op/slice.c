@@ -3,7 +3,8 @@
 
 #include "backend/cpu/kernel.h"
 
-static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cpu_slice_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                   tandem_error *error)
 {
     (void)error;
     const tandem_shape *whole = cpu_input_shape(kernel, 0), *part = &kernel->op->shape;
@@ -27,13 +28,13 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     return TANDEM_OK;
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_slice_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from)
         return cpu_kernel_refuse(kernel, "it moves f32 or bf16 as it is", error);
-    kernel->run = run;
+    kernel->run = cpu_slice_run;
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_slice = {prepare};
+const cpu_operator cpu_slice = {cpu_slice_prepare};

@@ -2,7 +2,8 @@
  * two dimensions is masked: its y is exactly 0. gx = scale·y·(g − Σ g·y), 0 where masked because y is. */
 #include "backend/cpu/kernel.h"
 
-static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cpu_softmax_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                     tandem_error *error)
 {
     (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
@@ -21,11 +22,11 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     return TANDEM_OK;
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_softmax_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     (void)error;
-    kernel->run = run;
+    kernel->run = cpu_softmax_run;
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_softmax = {prepare};
+const cpu_operator cpu_softmax = {cpu_softmax_prepare};

@@ -2,14 +2,15 @@
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
-static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cpu_transpose_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                       tandem_error *error)
 {
     return cpu_primitive_run(kernel->state, kernel, (const void *const[]){call->in[0], call->out[0]},
                              call->workspace, error);
 }
 
 /* Both tensors seen with the dimensions of y: y packed, x through its strides. */
-static void describe(const tandem_kernel *kernel, dnnl_memory_desc_t *x, dnnl_memory_desc_t *y)
+static void cpu_transpose_layouts(const tandem_kernel *kernel, dnnl_memory_desc_t *x, dnnl_memory_desc_t *y)
 {
     const tandem_shape *in = cpu_input_shape(kernel, 0), *out = &kernel->op->shape;
     const dnnl_data_type_t type = cpu_dnnl_type(kernel->task.from);
@@ -29,18 +30,18 @@ static void describe(const tandem_kernel *kernel, dnnl_memory_desc_t *x, dnnl_me
     dnnl_memory_desc_init_by_strides(y, out->n_dim, dims, type, y_stride);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_transpose_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from)
         return cpu_kernel_refuse(kernel, "it moves f32 or bf16 as it is", error);
     dnnl_memory_desc_t x, y;
-    describe(kernel, &x, &y);
+    cpu_transpose_layouts(kernel, &x, &y);
     cpu_primitive primitive = {0};
     const tandem_status status = task->kind == TANDEM_TASK_FORWARD
                                      ? cpu_primitive_copy(&primitive, kernel, &x, &y, error)
                                      : cpu_primitive_copy(&primitive, kernel, &y, &x, error);
-    return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, run, error) : status;
+    return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, cpu_transpose_run, error) : status;
 }
 
-const cpu_operator cpu_transpose = {prepare};
+const cpu_operator cpu_transpose = {cpu_transpose_prepare};

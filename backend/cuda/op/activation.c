@@ -1,8 +1,8 @@
 /* relu, gelu, tanh: y = f(x); gx = g·f′, from the result of relu and tanh, from the input of gelu. */
 #include "backend/cuda/operator.h"
 
-static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                         tandem_cuda_activation activation, tandem_error *error)
+static tandem_status cuda_activation_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                         tandem_cuda_activation activation, tandem_error *error)
 {
     const tandem_cuda_stream stream = kernel->device->stream;
     const tandem_cuda_float type = cuda_float_of(kernel->task.from);
@@ -15,18 +15,18 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 }
 
 #define ACTIVATION(NAME, name)                                                                               \
-    static tandem_status run_##name(const tandem_kernel *kernel, const tandem_kernel_call *call,             \
-                                    tandem_error *error)                                                     \
+    static tandem_status cuda_run_##name(const tandem_kernel *kernel, const tandem_kernel_call *call,        \
+                                         tandem_error *error)                                                \
     {                                                                                                        \
-        return run(kernel, call, TANDEM_CUDA_##NAME, error);                                                 \
+        return cuda_activation_run(kernel, call, TANDEM_CUDA_##NAME, error);                                 \
     }                                                                                                        \
-    static tandem_status prepare_##name(tandem_kernel *kernel, tandem_error *error)                          \
+    static tandem_status cuda_prepare_##name(tandem_kernel *kernel, tandem_error *error)                     \
     {                                                                                                        \
         (void)error;                                                                                         \
-        kernel->run = run_##name;                                                                            \
+        kernel->run = cuda_run_##name;                                                                       \
         return TANDEM_OK;                                                                                    \
     }                                                                                                        \
-    const cuda_operator cuda_##name = {prepare_##name};
+    const cuda_operator cuda_##name = {cuda_prepare_##name};
 
 ACTIVATION(RELU, relu)
 ACTIVATION(GELU, gelu)

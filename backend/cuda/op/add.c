@@ -2,7 +2,8 @@
  * over micro-steps, in place (accumulate), is the same kernel. */
 #include "backend/cuda/operator.h"
 
-static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cuda_add_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                  tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     const tandem_shape *shape = &kernel->op->shape;
@@ -16,12 +17,12 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
                               error);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_add_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
         return cuda_kernel_refuse(kernel, "it adds floats of one type", error);
-    kernel->run = run;
+    kernel->run = cuda_add_run;
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_add = {prepare}, cuda_accumulate = {prepare};
+const cuda_operator cuda_add = {cuda_add_prepare}, cuda_accumulate = {cuda_add_prepare};

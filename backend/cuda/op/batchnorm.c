@@ -4,7 +4,8 @@
  * residual's gradient beside the others. */
 #include "backend/cuda/operator.h"
 
-static tandem_cuda_batchnorm norm_of(const tandem_kernel *kernel, const float *scale, const float *shift)
+static tandem_cuda_batchnorm cuda_batchnorm_call(const tandem_kernel *kernel, const float *scale,
+                                                 const float *shift)
 {
     const size_t columns = (size_t)tandem_shape_last(&kernel->op->shape);
     return (tandem_cuda_batchnorm){.rows = cuda_elements(kernel) / columns,
@@ -12,15 +13,16 @@ static tandem_cuda_batchnorm norm_of(const tandem_kernel *kernel, const float *s
                                    .scale = scale,
                                    .shift = shift,
                                    .epsilon = kernel->op->epsilon,
-                                   .rectifies = kernel->op->kind != TANDEM_OP_BATCHNORM};
+                                   .has_relu = kernel->op->kind != TANDEM_OP_BATCHNORM};
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                 tandem_error *error)
+static tandem_status cuda_batchnorm_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                            tandem_error *error)
 {
-    const int adds = kernel->op->kind == TANDEM_OP_BATCHNORM_ADD_RELU;
-    tandem_cuda_batchnorm b = norm_of(kernel, call->in[adds + 1], call->in[adds + 2]);
-    if (adds) b.residual = call->in[1];
+    const int has_residual = kernel->op->kind == TANDEM_OP_BATCHNORM_ADD_RELU;
+    tandem_cuda_batchnorm b =
+        cuda_batchnorm_call(kernel, call->in[has_residual + 1], call->in[has_residual + 2]);
+    if (has_residual) b.residual = call->in[1];
     float *const mean = call->running_stats ? (float *)call->running_stats : call->out[1];
     return cuda_kernel_result(
         kernel,
@@ -30,10 +32,10 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
         error);
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                               tandem_error *error)
+static tandem_status cuda_batchnorm_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                          tandem_error *error)
 {
-    const tandem_cuda_batchnorm b = norm_of(kernel, call->in[3], call->in[4]);
+    const tandem_cuda_batchnorm b = cuda_batchnorm_call(kernel, call->in[3], call->in[4]);
     const float *const mean = call->in[2];
     return cuda_kernel_result(
         kernel,
@@ -43,10 +45,10 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
         error);
 }
 
-static tandem_status run_sum_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                   tandem_error *error)
+static tandem_status cuda_batchnorm_add_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                              tandem_error *error)
 {
-    const tandem_cuda_batchnorm b = norm_of(kernel, call->in[4], NULL);
+    const tandem_cuda_batchnorm b = cuda_batchnorm_call(kernel, call->in[4], NULL);
     const tandem_cuda_batchnorm_gradients out = {.x = call->out[0],
                                                  .residual = call->out[1],
                                                  .x_type = cuda_float_of(kernel->task.to),
@@ -63,31 +65,31 @@ static tandem_status run_sum_dgrad(const tandem_kernel *kernel, const tandem_ker
                               error);
 }
 
-static void take_workspace(tandem_kernel *kernel)
+static void cuda_batchnorm_workspace(tandem_kernel *kernel)
 {
     const size_t columns = (size_t)tandem_shape_last(&kernel->op->shape);
     kernel->workspace_bytes = tandem_cuda_norm_workspace(cuda_elements(kernel) / columns, columns);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_batchnorm_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
         return cuda_kernel_refuse(kernel, "it works in one float type throughout", error);
-    take_workspace(kernel);
-    kernel->run = kernel->task.kind == TANDEM_TASK_FORWARD ? run_forward : run_dgrad;
+    cuda_batchnorm_workspace(kernel);
+    kernel->run = kernel->task.kind == TANDEM_TASK_FORWARD ? cuda_batchnorm_forward : cuda_batchnorm_dgrad;
     return TANDEM_OK;
 }
 
 /* Gradients leave it in the types of what they are of. */
-static tandem_status prepare_sum(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_batchnorm_add_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     if (!cuda_is_float(task->from) || !cuda_is_float(task->to) || !cuda_is_float(task->other_operand_dtype))
         return cuda_kernel_refuse(kernel, "it works in float types", error);
-    take_workspace(kernel);
-    kernel->run = task->kind == TANDEM_TASK_FORWARD ? run_forward : run_sum_dgrad;
+    cuda_batchnorm_workspace(kernel);
+    kernel->run = task->kind == TANDEM_TASK_FORWARD ? cuda_batchnorm_forward : cuda_batchnorm_add_dgrad;
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_batchnorm = {prepare}, cuda_batchnorm_relu = {prepare},
-                    cuda_batchnorm_add_relu = {prepare_sum};
+const cuda_operator cuda_batchnorm = {cuda_batchnorm_prepare}, cuda_batchnorm_relu = {cuda_batchnorm_prepare},
+                    cuda_batchnorm_add_relu = {cuda_batchnorm_add_prepare};

@@ -3,32 +3,33 @@
  * that of x, whose sum it is. */
 #include "backend/cuda/operator.h"
 
-static const tandem_parameter *own(const tandem_kernel *kernel)
+static const tandem_parameter *cuda_bias_parameter(const tandem_kernel *kernel)
 {
     return &kernel->graph->parameter[kernel->op->parameter[0]];
 }
 
-static size_t period_of(const tandem_kernel *kernel)
+static size_t cuda_bias_period(const tandem_kernel *kernel)
 {
-    return (size_t)tandem_bias_period(kernel->op, own(kernel));
+    return (size_t)tandem_bias_period(kernel->op, cuda_bias_parameter(kernel));
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                 tandem_error *error)
+static tandem_status cuda_bias_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                       tandem_error *error)
 {
     return cuda_kernel_result(kernel,
                               tandem_cuda_bias(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
-                                               call->in[1], cuda_elements(kernel), period_of(kernel),
+                                               call->in[1], cuda_elements(kernel), cuda_bias_period(kernel),
                                                kernel->device->stream),
                               error);
 }
 
 /* The columns of g, added up. */
-static int sum_gradient(const tandem_kernel *kernel, const tandem_kernel_call *call, float *gradient,
-                        const void *g)
+static int cuda_bias_sum_gradient(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                  float *gradient, const void *g)
 {
     const cuda_device *device = kernel->device;
-    const size_t period = period_of(kernel), rest = (size_t)own(kernel)->elements - period;
+    const size_t period = cuda_bias_period(kernel),
+                 rest = (size_t)cuda_bias_parameter(kernel)->elements - period;
     const int failed =
         rest ? device->vendor->clear(gradient + period, rest * sizeof(float), device->stream) : 0;
     return failed ? failed
@@ -37,44 +38,44 @@ static int sum_gradient(const tandem_kernel *kernel, const tandem_kernel_call *c
                                            device->stream);
 }
 
-static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                               tandem_error *error)
+static tandem_status cuda_bias_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                     tandem_error *error)
 {
-    return cuda_kernel_result(kernel, sum_gradient(kernel, call, call->out[0], call->in[0]), error);
+    return cuda_kernel_result(kernel, cuda_bias_sum_gradient(kernel, call, call->out[0], call->in[0]), error);
 }
 
-static tandem_status run_gelu(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                              tandem_error *error)
+static tandem_status cuda_bias_gelu_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                            tandem_error *error)
 {
     return cuda_kernel_result(
         kernel,
         tandem_cuda_bias_gelu(call->out[0], call->in[0], cuda_float_of(kernel->task.from), call->in[1],
-                              cuda_elements(kernel), period_of(kernel), kernel->device->stream),
+                              cuda_elements(kernel), cuda_bias_period(kernel), kernel->device->stream),
         error);
 }
 
-static tandem_status run_gelu_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                    tandem_error *error)
+static tandem_status cuda_bias_gelu_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                          tandem_error *error)
 {
     int failed = tandem_cuda_bias_gelu_backward(
         call->out[0], call->in[0], call->in[1], cuda_float_of(kernel->task.from), call->in[2],
-        cuda_elements(kernel), period_of(kernel), kernel->device->stream);
-    if (!failed) failed = sum_gradient(kernel, call, call->out[1], call->out[0]);
+        cuda_elements(kernel), cuda_bias_period(kernel), kernel->device->stream);
+    if (!failed) failed = cuda_bias_sum_gradient(kernel, call, call->out[1], call->out[0]);
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_bias_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
     if (!cuda_is_float(kernel->task.from)) return cuda_kernel_refuse(kernel, "it computes in floats", error);
     if (!is_forward)
-        kernel->workspace_bytes =
-            tandem_cuda_column_sum_workspace(cuda_elements(kernel) / period_of(kernel), period_of(kernel));
+        kernel->workspace_bytes = tandem_cuda_column_sum_workspace(
+            cuda_elements(kernel) / cuda_bias_period(kernel), cuda_bias_period(kernel));
     if (kernel->op->kind == TANDEM_OP_BIAS_GELU)
-        kernel->run = is_forward ? run_gelu : run_gelu_dgrad;
+        kernel->run = is_forward ? cuda_bias_gelu_forward : cuda_bias_gelu_dgrad;
     else
-        kernel->run = is_forward ? run_forward : run_wgrad;
+        kernel->run = is_forward ? cuda_bias_forward : cuda_bias_wgrad;
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_bias = {prepare}, cuda_bias_gelu = {prepare};
+const cuda_operator cuda_bias = {cuda_bias_prepare}, cuda_bias_gelu = {cuda_bias_prepare};

@@ -5,15 +5,15 @@
 
 #include "backend/cuda/operator.h"
 
-typedef struct conv_state {
-    cuda_chosen chosen; /* none: of bytes */
-    tandem_dtype made;  /* type in which cuDNN writes, where that is not the kernel's result */
+typedef struct cuda_conv_state {
+    cuda_planned_work chosen; /* none: of bytes */
+    tandem_dtype made;        /* type in which cuDNN writes, where that is not the kernel's result */
     uint64_t weight_offset, result_offset, columns_offset;
     cuda_gemm matmul;
     int pointwise;
-} conv_state;
+} cuda_conv_state;
 
-static tandem_cuda_pool window_of(const tandem_kernel *kernel)
+static tandem_cuda_pool cuda_conv2d_window(const tandem_kernel *kernel)
 {
     const tandem_op *op = kernel->op;
     const int64_t *in = cuda_input_shape(kernel, 0)->dim, *out = op->shape.dim;
@@ -21,70 +21,74 @@ static tandem_cuda_pool window_of(const tandem_kernel *kernel)
                               (int)out[2], op->kernel_h, op->kernel_w, op->stride, op->pad};
 }
 
-static size_t weight_rows(const tandem_kernel *kernel)
+static size_t conv2d_weight_rows(const tandem_kernel *kernel)
 {
     return (size_t)(kernel->op->kernel_h * kernel->op->kernel_w) *
            (size_t)tandem_shape_last(cuda_input_shape(kernel, 0));
 }
 
 /* (rows, columns) to (columns, rows) */
-static int transpose(void *to, const void *from, tandem_dtype dtype, size_t rows, size_t columns,
-                     tandem_cuda_stream stream)
+static int transpose_weight(void *to, const void *from, tandem_dtype dtype, size_t rows, size_t columns,
+                            tandem_cuda_stream stream)
 {
     const tandem_cuda_permutation p = {{1, 1, columns, rows}, {0, 0, 1, columns}};
     return tandem_cuda_transpose(to, from, cuda_float_of(dtype), &p, stream);
 }
 
-static tandem_status run_data(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                              tandem_error *error)
+static tandem_status cuda_conv2d_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                     tandem_error *error)
 {
-    const conv_state *state = kernel->state;
+    const cuda_conv_state *state = kernel->state;
     const cuda_device *device = kernel->device;
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
-    const size_t rows = weight_rows(kernel), columns = (size_t)tandem_shape_last(&kernel->op->shape);
+    const size_t rows = conv2d_weight_rows(kernel), columns = (size_t)tandem_shape_last(&kernel->op->shape);
     void *const weight = cuda_workspace_at(call->workspace, state->weight_offset);
-    const int converts = state->made != kernel->task.to;
-    void *const result = converts ? cuda_workspace_at(call->workspace, state->result_offset) : call->out[0];
-    int failed = transpose(weight, call->in[1], kernel->task.from, rows, columns, device->stream);
+    const int must_convert = state->made != kernel->task.to;
+    void *const result =
+        must_convert ? cuda_workspace_at(call->workspace, state->result_offset) : call->out[0];
+    int failed = transpose_weight(weight, call->in[1], kernel->task.from, rows, columns, device->stream);
     if (!failed)
-        failed = cuda_chosen_run(&state->chosen, device,
-                                 &(cuda_operands){call->in[0], weight, result, NULL, NULL}, call->workspace);
+        failed =
+            cuda_planned_work_run(&state->chosen, device,
+                                  &(cuda_operands){call->in[0], weight, result, NULL, NULL}, call->workspace);
     const size_t n =
         (size_t)tandem_shape_elements(is_forward ? &kernel->op->shape : cuda_input_shape(kernel, 0));
-    if (!failed && converts)
+    if (!failed && must_convert)
         failed = tandem_cuda_convert(call->out[0], cuda_float_of(kernel->task.to), result,
                                      cuda_float_of(state->made), n, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                               tandem_error *error)
+static tandem_status cuda_conv2d_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                       tandem_error *error)
 {
-    const conv_state *state = kernel->state;
+    const cuda_conv_state *state = kernel->state;
     const cuda_device *device = kernel->device;
-    const size_t rows = weight_rows(kernel), columns = (size_t)tandem_shape_last(&kernel->op->shape);
+    const size_t rows = conv2d_weight_rows(kernel), columns = (size_t)tandem_shape_last(&kernel->op->shape);
     void *const gradient = cuda_workspace_at(call->workspace, state->weight_offset);
-    void *const turned = cuda_workspace_at(call->workspace, state->result_offset);
-    const int widens = state->made != TANDEM_F32;
-    int failed =
-        cuda_chosen_run(&state->chosen, device,
-                        &(cuda_operands){call->in[0], call->in[1], gradient, NULL, NULL}, call->workspace);
+    void *const transposed = cuda_workspace_at(call->workspace, state->result_offset);
+    const int must_widen = state->made != TANDEM_F32;
+    int failed = cuda_planned_work_run(&state->chosen, device,
+                                       &(cuda_operands){call->in[0], call->in[1], gradient, NULL, NULL},
+                                       call->workspace);
     if (!failed)
-        failed =
-            transpose(widens ? turned : call->out[0], gradient, state->made, columns, rows, device->stream);
-    if (!failed && widens)
-        failed = tandem_cuda_convert(call->out[0], TANDEM_CUDA_F32, turned, cuda_float_of(state->made),
+        failed = transpose_weight(must_widen ? transposed : call->out[0], gradient, state->made, columns,
+                                  rows, device->stream);
+    if (!failed && must_widen)
+        failed = tandem_cuda_convert(call->out[0], TANDEM_CUDA_F32, transposed, cuda_float_of(state->made),
                                      rows * columns, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
 /* cuDNN's types are the same throughout: an f32 gradient of bf16 operands is made in bf16, a bf16 one of f32
  * operands in f32; the same with f16. */
-static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_conv2d_prepare_float(cuda_conv_state *state, tandem_kernel *kernel,
+                                               tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    const tandem_cuda_pool w = window_of(kernel);
-    const uint64_t weight_elements = weight_rows(kernel) * (uint64_t)tandem_shape_last(&kernel->op->shape),
+    const tandem_cuda_pool w = cuda_conv2d_window(kernel);
+    const uint64_t weight_elements =
+                       conv2d_weight_rows(kernel) * (uint64_t)tandem_shape_last(&kernel->op->shape),
                    result_elements = (uint64_t)tandem_shape_elements(
                        task->kind == TANDEM_TASK_FORWARD ? &kernel->op->shape : cuda_input_shape(kernel, 0));
     state->made = task->from;
@@ -105,7 +109,7 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
                                         .type = cuda_type_of(task->from),
                                         .tf32 = tandem_precision_get(task->precision)->product_dtype ==
                                                 TANDEM_TF32};
-    const tandem_status status = cuda_convolution_choose(&state->chosen, kernel, &spec, error);
+    const tandem_status status = cuda_plan_convolution(&state->chosen, kernel, &spec, error);
     if (status != TANDEM_OK) return status;
     uint64_t end = 0;
     cuda_workspace_reserve(&end, state->chosen.algorithm.workspace_bytes);
@@ -115,48 +119,48 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
     else if (task->to != task->from)
         state->result_offset = cuda_workspace_reserve(&end, result_elements * tandem_dtype_bytes(task->from));
     kernel->workspace_bytes = end;
-    kernel->run = task->kind == TANDEM_TASK_WGRAD ? run_wgrad : run_data;
+    kernel->run = task->kind == TANDEM_TASK_WGRAD ? cuda_conv2d_wgrad : cuda_conv2d_run;
     return TANDEM_OK;
 }
 
 /* --- Products of columns -------------------------------------------------------------------------------- */
 
 /* The images' columns: themselves where the window is 1×1 without stride. */
-static tandem_status columns_of(const void **columns, const tandem_kernel *kernel,
-                                const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cuda_conv2d_columns(const void **columns, const tandem_kernel *kernel,
+                                         const tandem_kernel_call *call, tandem_error *error)
 {
-    const conv_state *state = kernel->state;
+    const cuda_conv_state *state = kernel->state;
     *columns = call->in[0];
     if (state->pointwise) return TANDEM_OK;
     void *const made = cuda_workspace_at(call->workspace, state->columns_offset);
-    const tandem_cuda_pool window = window_of(kernel);
+    const tandem_cuda_pool window = cuda_conv2d_window(kernel);
     *columns = made;
     return cuda_kernel_result(
         kernel, tandem_cuda_im2col_bytes(made, call->in[0], &window, kernel->device->stream), error);
 }
 
 /* columns · W, and columnsᵀ · g */
-static tandem_status run_bytes(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                               tandem_error *error)
+static tandem_status cuda_conv2d_run_columns(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                             tandem_error *error)
 {
-    const conv_state *state = kernel->state;
+    const cuda_conv_state *state = kernel->state;
     const void *columns = NULL;
-    const tandem_status status = columns_of(&columns, kernel, call, error);
+    const tandem_status status = cuda_conv2d_columns(&columns, kernel, call, error);
     if (status != TANDEM_OK) return status;
     return cuda_gemm_run(&state->matmul, kernel, columns, call->in[1], call->out[0], call->in_scale[0],
                          call->in_scale[1], call->workspace, error);
 }
 
 /* g · Wᵀ are the columns' gradients, whose sums are the images'. */
-static tandem_status run_bytes_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                     tandem_error *error)
+static tandem_status cuda_conv2d_columns_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                               tandem_error *error)
 {
-    const conv_state *state = kernel->state;
+    const cuda_conv_state *state = kernel->state;
     const tandem_status status = cuda_gemm_run(&state->matmul, kernel, call->in[0], call->in[1],
                                                state->pointwise ? call->out[0] : NULL, call->in_scale[0],
                                                call->in_scale[1], call->workspace, error);
     if (status != TANDEM_OK || state->pointwise) return status;
-    const tandem_cuda_pool window = window_of(kernel);
+    const tandem_cuda_pool window = cuda_conv2d_window(kernel);
     const tandem_cuda_float to = cuda_float_of(kernel->task.to);
     const void *const made = cuda_gemm_result(&state->matmul, call->workspace);
     const size_t stride = (size_t)state->matmul.n;
@@ -168,19 +172,20 @@ static tandem_status run_bytes_dgrad(const tandem_kernel *kernel, const tandem_k
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status prepare_product(conv_state *state, tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_conv2d_prepare_columns(cuda_conv_state *state, tandem_kernel *kernel,
+                                                 tandem_error *error)
 {
     const tandem_op *op = kernel->op;
     const tandem_task *task = &kernel->task;
     const int is_dgrad = task->kind == TANDEM_TASK_DGRAD;
-    const int64_t n = tandem_shape_last(&op->shape), places = tandem_shape_elements(&op->shape) / n,
-                  k = (int64_t)weight_rows(kernel);
-    cuda_product_spec spec = {.batch = 1, .m = places, .n = n, .k = k};
+    const int64_t n = tandem_shape_last(&op->shape), positions = tandem_shape_elements(&op->shape) / n,
+                  k = (int64_t)conv2d_weight_rows(kernel);
+    cuda_product_spec spec = {.batch = 1, .m = positions, .n = n, .k = k};
     if (is_dgrad)
         spec = (cuda_product_spec){
-            .batch = 1, .m = places, .n = k, .k = n, .transpose_b = 1, .accumulate = task->accumulate};
+            .batch = 1, .m = positions, .n = k, .k = n, .transpose_b = 1, .accumulate = task->accumulate};
     if (task->kind == TANDEM_TASK_WGRAD)
-        spec = (cuda_product_spec){.batch = 1, .m = k, .n = n, .k = places, .transpose_a = 1};
+        spec = (cuda_product_spec){.batch = 1, .m = k, .n = n, .k = positions, .transpose_a = 1};
     state->pointwise = op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0;
     const tandem_dtype operand[2] = {cuda_operand_type(kernel, 0), cuda_operand_type(kernel, 1)};
     const tandem_status status = cuda_gemm_open(&state->matmul, kernel, &spec, operand, task->to,
@@ -188,34 +193,34 @@ static tandem_status prepare_product(conv_state *state, tandem_kernel *kernel, t
     if (status != TANDEM_OK) return status;
     uint64_t end = state->matmul.workspace_bytes;
     if (!state->pointwise && !is_dgrad)
-        state->columns_offset = cuda_workspace_reserve(&end, (uint64_t)(places * k));
+        state->columns_offset = cuda_workspace_reserve(&end, (uint64_t)(positions * k));
     kernel->workspace_bytes = end;
-    kernel->run = is_dgrad ? run_bytes_dgrad : run_bytes;
+    kernel->run = is_dgrad ? cuda_conv2d_columns_dgrad : cuda_conv2d_run_columns;
     return TANDEM_OK;
 }
 
-static void destroy(void *state, const cuda_device *device)
+static void cuda_conv2d_destroy(void *state, const cuda_device *device)
 {
-    conv_state *conv = state;
-    cuda_chosen_close(&conv->chosen, device);
+    cuda_conv_state *conv = state;
+    cuda_planned_work_close(&conv->chosen, device);
     cuda_gemm_close(&conv->matmul, device);
     free(conv);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_conv2d_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    conv_state *state = calloc(1, sizeof *state);
+    cuda_conv_state *state = calloc(1, sizeof *state);
     if (!state) return cuda_kernel_no_memory(kernel, error);
     const int is_product = cuda_is_code(kernel->task.from) || kernel->task.accumulate;
-    const tandem_status status =
-        is_product ? prepare_product(state, kernel, error) : prepare_float(state, kernel, error);
+    const tandem_status status = is_product ? cuda_conv2d_prepare_columns(state, kernel, error)
+                                            : cuda_conv2d_prepare_float(state, kernel, error);
     if (status != TANDEM_OK) {
-        destroy(state, kernel->device);
+        cuda_conv2d_destroy(state, kernel->device);
         return status;
     }
     kernel->state = state;
-    kernel->destroy = destroy;
+    kernel->destroy = cuda_conv2d_destroy;
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_conv2d = {prepare};
+const cuda_operator cuda_conv2d = {cuda_conv2d_prepare};

@@ -3,43 +3,44 @@
  * labels, the rows are those of the labels that are not −1; they are gathered in the workspace first. */
 #include "backend/cuda/operator.h"
 
-typedef struct sides {
+typedef struct loss_shape {
     size_t rows, classes, batch, length; /* length: labels a sample */
-} sides;
+} loss_shape;
 
-static sides sides_of(const tandem_kernel *kernel)
+static loss_shape loss_shape_of(const tandem_kernel *kernel)
 {
     const tandem_shape *logits = cuda_input_shape(kernel, 0);
     const size_t classes = (size_t)tandem_shape_last(logits);
     const size_t batch = (size_t)kernel->graph->batch;
-    return (sides){(size_t)tandem_shape_elements(logits) / classes, classes, batch,
-                   (size_t)tandem_shape_elements(cuda_input_shape(kernel, 1)) / batch};
+    return (loss_shape){(size_t)tandem_shape_elements(logits) / classes, classes, batch,
+                        (size_t)tandem_shape_elements(cuda_input_shape(kernel, 1)) / batch};
 }
 
-static int has_all(const sides *s) { return s->rows == s->batch * s->length; }
+static int has_label_per_row(const loss_shape *s) { return s->rows == s->batch * s->length; }
 
 /* *own: the rows' labels, made of all in `room` for 2·rows of them where a sample has fewer rows than labels.
  * */
-static int take_labels(const int32_t **own, const int32_t *label, const sides *s, int32_t *room,
-                       const cuda_device *device)
+static int gather_labels(const int32_t **own, const int32_t *label, const loss_shape *s, int32_t *buffer,
+                         const cuda_device *device)
 {
     *own = label;
-    if (has_all(s)) return 0;
-    *own = room;
-    int32_t *const place = room + s->rows;
-    const int failed = tandem_cuda_label_places(place, label, s->batch, s->length, s->rows / s->batch,
-                                                &device->faults->bad_label, device->stream);
+    if (has_label_per_row(s)) return 0;
+    *own = buffer;
+    int32_t *const label_index = buffer + s->rows;
+    const int failed = tandem_cuda_label_indices(label_index, label, s->batch, s->length, s->rows / s->batch,
+                                                 &device->faults->bad_label, device->stream);
     return failed ? failed
-                  : tandem_cuda_take_rows(room, label, TANDEM_CUDA_F32, place, s->rows, 1, device->stream);
+                  : tandem_cuda_gather_rows(buffer, label, TANDEM_CUDA_F32, label_index, s->rows, 1,
+                                            device->stream);
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                 tandem_error *error)
+static tandem_status cuda_cross_entropy_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                                tandem_error *error)
 {
     const cuda_device *device = kernel->device;
-    const sides s = sides_of(kernel);
+    const loss_shape s = loss_shape_of(kernel);
     const int32_t *label = NULL;
-    int failed = take_labels(&label, call->in[1], &s, (int32_t *)call->workspace + s.rows, device);
+    int failed = gather_labels(&label, call->in[1], &s, (int32_t *)call->workspace + s.rows, device);
     if (!failed)
         failed = tandem_cuda_cross_entropy(call->out[0], call->out[1], call->in[0], label, s.rows, s.classes,
                                            call->row_weight, call->smoothing, &device->faults->bad_label,
@@ -47,12 +48,12 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                               tandem_error *error)
+static tandem_status cuda_cross_entropy_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                              tandem_error *error)
 {
-    const sides s = sides_of(kernel);
+    const loss_shape s = loss_shape_of(kernel);
     const int32_t *label = NULL;
-    int failed = take_labels(&label, call->in[0], &s, call->workspace, kernel->device);
+    int failed = gather_labels(&label, call->in[0], &s, call->workspace, kernel->device);
     if (!failed)
         failed = tandem_cuda_cross_entropy_backward(call->out[0], call->in[1], label, s.rows, s.classes,
                                                     call->row_weight, call->row_factor, call->smoothing,
@@ -60,14 +61,15 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_cross_entropy_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     (void)error;
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
-    const sides s = sides_of(kernel);
-    kernel->workspace_bytes = ((is_forward ? 1u : 0u) + (has_all(&s) ? 0u : 2u)) * s.rows * sizeof(float);
-    kernel->run = is_forward ? run_forward : run_dgrad;
+    const loss_shape s = loss_shape_of(kernel);
+    kernel->workspace_bytes =
+        ((is_forward ? 1u : 0u) + (has_label_per_row(&s) ? 0u : 2u)) * s.rows * sizeof(float);
+    kernel->run = is_forward ? cuda_cross_entropy_forward : cuda_cross_entropy_dgrad;
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_cross_entropy = {prepare};
+const cuda_operator cuda_cross_entropy = {cuda_cross_entropy_prepare};

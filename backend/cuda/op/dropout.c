@@ -2,7 +2,8 @@
  * evaluation y = x. */
 #include "backend/cuda/operator.h"
 
-static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cuda_dropout_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                      tandem_error *error)
 {
     const cuda_device *device = kernel->device;
     const tandem_op *op = kernel->op;
@@ -22,12 +23,12 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_dropout_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
         return cuda_kernel_refuse(kernel, "it works in one float type throughout", error);
-    kernel->run = run;
+    kernel->run = cuda_dropout_run;
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_dropout = {prepare};
+const cuda_operator cuda_dropout = {cuda_dropout_prepare};

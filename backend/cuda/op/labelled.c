@@ -2,37 +2,37 @@
  * among all rows. The gradient of the other rows is 0. */
 #include "backend/cuda/operator.h"
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                 tandem_error *error)
+static tandem_status cuda_labelled_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                           tandem_error *error)
 {
     const cuda_device *device = kernel->device;
     const tandem_shape *all = cuda_input_shape(kernel, 0), *some = &kernel->op->shape;
     const size_t batch = (size_t)all->dim[0], n = (size_t)some->dim[1];
-    int failed = tandem_cuda_label_places(call->out[1], call->in[1], batch, (size_t)all->dim[1], n,
-                                          &device->faults->bad_label, device->stream);
+    int failed = tandem_cuda_label_indices(call->out[1], call->in[1], batch, (size_t)all->dim[1], n,
+                                           &device->faults->bad_label, device->stream);
     if (!failed)
-        failed = tandem_cuda_take_rows(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
-                                       call->out[1], batch * n,
-                                       (size_t)tandem_shape_elements(some) / (batch * n), device->stream);
+        failed = tandem_cuda_gather_rows(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
+                                         call->out[1], batch * n,
+                                         (size_t)tandem_shape_elements(some) / (batch * n), device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                               tandem_error *error)
+static tandem_status cuda_labelled_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                         tandem_error *error)
 {
     const tandem_shape *all = cuda_input_shape(kernel, 0), *some = &kernel->op->shape;
     const size_t rows = (size_t)(all->dim[0] * all->dim[1]), n = (size_t)(some->dim[0] * some->dim[1]);
     return cuda_kernel_result(
         kernel,
-        tandem_cuda_put_rows(call->out[0], call->in[0], cuda_float_of(kernel->task.from), call->in[1], n,
-                             rows, (size_t)tandem_shape_elements(all) / rows, kernel->device->stream),
+        tandem_cuda_scatter_rows(call->out[0], call->in[0], cuda_float_of(kernel->task.from), call->in[1], n,
+                                 rows, (size_t)tandem_shape_elements(all) / rows, kernel->device->stream),
         error);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_labelled_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    kernel->run = kernel->task.kind == TANDEM_TASK_FORWARD ? run_forward : run_dgrad;
-    return cuda_kernel_moves(kernel, error);
+    kernel->run = kernel->task.kind == TANDEM_TASK_FORWARD ? cuda_labelled_forward : cuda_labelled_dgrad;
+    return cuda_refuse_cast(kernel, error);
 }
 
-const cuda_operator cuda_labelled = {prepare};
+const cuda_operator cuda_labelled = {cuda_labelled_prepare};

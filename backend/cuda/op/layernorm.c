@@ -2,21 +2,21 @@
  * are computed beside that of x. */
 #include "backend/cuda/operator.h"
 
-typedef struct sides {
+typedef struct layernorm_shape {
     size_t rows, columns, n_statistic;
-} sides;
+} layernorm_shape;
 
-static sides sides_of(const tandem_kernel *kernel)
+static layernorm_shape layernorm_shape_of(const tandem_kernel *kernel)
 {
     const size_t columns = (size_t)tandem_shape_last(&kernel->op->shape),
                  rows = cuda_elements(kernel) / columns;
-    return (sides){rows, columns, rows};
+    return (layernorm_shape){rows, columns, rows};
 }
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                 tandem_error *error)
+static tandem_status cuda_layernorm_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                            tandem_error *error)
 {
-    const sides s = sides_of(kernel);
+    const layernorm_shape s = layernorm_shape_of(kernel);
     float *const mean = call->out[1];
     return cuda_kernel_result(kernel,
                               tandem_cuda_layernorm(call->out[0], call->in[0], call->in[1], call->in[2], mean,
@@ -25,10 +25,10 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
                               error);
 }
 
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                               tandem_error *error)
+static tandem_status cuda_layernorm_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                          tandem_error *error)
 {
-    const sides s = sides_of(kernel);
+    const layernorm_shape s = layernorm_shape_of(kernel);
     const float *const mean = call->in[2];
     return cuda_kernel_result(
         kernel,
@@ -38,14 +38,14 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
         error);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_layernorm_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     (void)error;
-    const sides s = sides_of(kernel);
+    const layernorm_shape s = layernorm_shape_of(kernel);
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
     kernel->workspace_bytes = is_forward ? 0 : tandem_cuda_norm_workspace(s.rows, s.columns);
-    kernel->run = is_forward ? run_forward : run_dgrad;
+    kernel->run = is_forward ? cuda_layernorm_forward : cuda_layernorm_dgrad;
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_layernorm = {prepare};
+const cuda_operator cuda_layernorm = {cuda_layernorm_prepare};

@@ -2,24 +2,24 @@
  * transpose_b. */
 #include "backend/cuda/operator.h"
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_matmul_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_shape *a = cuda_input_shape(kernel, 0);
     const int64_t m = a->dim[a->n_dim - 2], k = tandem_shape_last(a),
                   n = tandem_shape_last(&kernel->op->shape), batch = tandem_shape_elements(a) / (m * k);
     const int transposed = kernel->op->transpose_b;
     cuda_product_spec spec = {.batch = batch, .m = m, .k = k, .n = n, .transpose_b = transposed}; /* a·b */
-    int swaps = 0;
+    int swap_operands = 0;
     if (kernel->task.kind == TANDEM_TASK_DGRAD) { /* g·bᵀ */
         spec.k = n, spec.n = k;
         spec.transpose_b = !transposed;
     } else if (kernel->task.kind == TANDEM_TASK_WGRAD) { /* aᵀ·g, or gᵀ·a */
-        swaps = transposed;
+        swap_operands = transposed;
         spec = (cuda_product_spec){
             .batch = batch, .m = transposed ? n : k, .k = m, .n = transposed ? k : n, .transpose_a = 1};
     }
     spec.accumulate = kernel->task.accumulate;
-    return cuda_gemm_prepare(kernel, &spec, swaps, error);
+    return cuda_gemm_prepare(kernel, &spec, swap_operands, error);
 }
 
-const cuda_operator cuda_matmul = {prepare};
+const cuda_operator cuda_matmul = {cuda_matmul_prepare};

@@ -2,7 +2,7 @@
  * the mean of each window. */
 #include "backend/cuda/operator.h"
 
-static tandem_cuda_pool pool_of(const tandem_kernel *kernel)
+static tandem_cuda_pool cuda_pool_window(const tandem_kernel *kernel)
 {
     const tandem_op *op = kernel->op;
     const int64_t *in = cuda_input_shape(kernel, 0)->dim, *out = op->shape.dim;
@@ -10,9 +10,10 @@ static tandem_cuda_pool pool_of(const tandem_kernel *kernel)
                               (int)out[2], op->kernel_h, op->kernel_w, op->stride, op->pad};
 }
 
-static tandem_status run_max(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cuda_maxpool_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                      tandem_error *error)
 {
-    const tandem_cuda_pool pool = pool_of(kernel);
+    const tandem_cuda_pool pool = cuda_pool_window(kernel);
     const tandem_cuda_float type = cuda_float_of(kernel->task.from);
     const tandem_cuda_stream stream = kernel->device->stream;
     const int failed =
@@ -22,19 +23,19 @@ static tandem_status run_max(const tandem_kernel *kernel, const tandem_kernel_ca
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status run_average(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                 tandem_error *error)
+static tandem_status cuda_avgpool_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                      tandem_error *error)
 {
-    const tandem_cuda_pool pool = pool_of(kernel);
+    const tandem_cuda_pool pool = cuda_pool_window(kernel);
     const tandem_cuda_float type = cuda_float_of(kernel->task.from);
     const tandem_cuda_stream stream = kernel->device->stream;
     const int failed = kernel->task.kind == TANDEM_TASK_FORWARD
-                           ? tandem_cuda_average(call->out[0], call->in[0], type, &pool, stream)
+                           ? tandem_cuda_avgpool(call->out[0], call->in[0], type, &pool, stream)
                            : tandem_cuda_pool_backward(call->out[0], call->in[0], NULL, type, &pool, stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_pool_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_op *op = kernel->op;
     const int is_max = op->kind == TANDEM_OP_MAXPOOL;
@@ -43,8 +44,8 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     if (is_max && op->kernel_h * op->kernel_w > 256)
         return cuda_kernel_refuse(kernel, "windows have at most 256 places", error);
     if (!is_max && op->pad) return cuda_kernel_refuse(kernel, "means are taken without padding", error);
-    kernel->run = is_max ? run_max : run_average;
+    kernel->run = is_max ? cuda_maxpool_run : cuda_avgpool_run;
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_maxpool = {prepare}, cuda_avgpool = {prepare};
+const cuda_operator cuda_maxpool = {cuda_pool_prepare}, cuda_avgpool = {cuda_pool_prepare};

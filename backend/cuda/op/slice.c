@@ -1,7 +1,8 @@
 /* slice: rows start … start+n−1 of dimension 1; the gradient of the other rows is 0. */
 #include "backend/cuda/operator.h"
 
-static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cuda_slice_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                    tandem_error *error)
 {
     const tandem_shape *whole = cuda_input_shape(kernel, 0), *part = &kernel->op->shape;
     const size_t batch = (size_t)whole->dim[0], all = (size_t)whole->dim[1],
@@ -17,10 +18,10 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
                               error);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_slice_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    kernel->run = run;
-    return cuda_kernel_moves(kernel, error);
+    kernel->run = cuda_slice_run;
+    return cuda_refuse_cast(kernel, error);
 }
 
-const cuda_operator cuda_slice = {prepare};
+const cuda_operator cuda_slice = {cuda_slice_prepare};

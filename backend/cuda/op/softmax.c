@@ -1,7 +1,8 @@
 /* softmax: y = softmax(scale·x) over the last dimension, causal or not. */
 #include "backend/cuda/operator.h"
 
-static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cuda_softmax_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                      tandem_error *error)
 {
     const tandem_op *op = kernel->op;
     const size_t columns = (size_t)tandem_shape_last(&op->shape), rows = cuda_elements(kernel) / columns;
@@ -14,11 +15,11 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_softmax_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     (void)error;
-    kernel->run = run;
+    kernel->run = cuda_softmax_run;
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_softmax = {prepare};
+const cuda_operator cuda_softmax = {cuda_softmax_prepare};

@@ -3,7 +3,7 @@
 
 /* Element (i0 …) of the result, in the dimensions of y, is that of the operand at Σ i·stride; for the
  * gradient in those of x. */
-static tandem_cuda_permutation permutation_of(const tandem_kernel *kernel)
+static tandem_cuda_permutation cuda_transpose_order(const tandem_kernel *kernel)
 {
     const tandem_shape *x = cuda_input_shape(kernel, 0), *y = &kernel->op->shape;
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD, n = y->n_dim;
@@ -14,16 +14,17 @@ static tandem_cuda_permutation permutation_of(const tandem_kernel *kernel)
     }
     tandem_cuda_permutation p = {{1, 1, 1, 1}, {0, 0, 0, 0}};
     for (int d = 0; d < n; d++) {
-        const int place = TANDEM_MAX_DIM - n + (is_forward ? d : kernel->op->axis[d]);
-        p.dim[place] = (size_t)y->dim[d];
-        p.stride[place] = is_forward ? x_stride[kernel->op->axis[d]] : y_stride[d];
+        const int index = TANDEM_MAX_DIM - n + (is_forward ? d : kernel->op->axis[d]);
+        p.dim[index] = (size_t)y->dim[d];
+        p.stride[index] = is_forward ? x_stride[kernel->op->axis[d]] : y_stride[d];
     }
     return p;
 }
 
-static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status cuda_transpose_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                        tandem_error *error)
 {
-    const tandem_cuda_permutation p = permutation_of(kernel);
+    const tandem_cuda_permutation p = cuda_transpose_order(kernel);
     return cuda_kernel_result(kernel,
                               tandem_cuda_transpose(call->out[0], call->in[0],
                                                     cuda_float_of(kernel->task.from), &p,
@@ -31,10 +32,10 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
                               error);
 }
 
-static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_transpose_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    kernel->run = run;
-    return cuda_kernel_moves(kernel, error);
+    kernel->run = cuda_transpose_run;
+    return cuda_refuse_cast(kernel, error);
 }
 
-const cuda_operator cuda_transpose = {prepare};
+const cuda_operator cuda_transpose = {cuda_transpose_prepare};

@@ -1,4 +1,4 @@
-/* card.h: the card that tests of the CUDA backend run on. Programs in build/card/ link NVIDIA's libraries and
+/* gpu.h: the card that tests of the CUDA backend run on. Programs in build/card/ link NVIDIA's libraries and
  * run on a real one (on_card.c, make test-cuda); elsewhere tandem_cuda_vendor is what stands in for it
  * (stand_in.c). */
 #ifndef TANDEM_TESTS_CUDA_CARD_H
@@ -6,14 +6,14 @@
 
 #include <stddef.h>
 
-extern const int card_is_real;
+extern const int gpu_is_real;
 
 /* Whether there is no card to test on; then says SKIP and why. */
-int card_skips(void);
+int skip_without_gpu(void);
 /* Memory that both host and card reach, 256-byte aligned, filled with 0xA5; NULL where there is none. */
-void *card_take_shared(size_t bytes);
-void card_give_shared(void *memory);
+void *gpu_alloc_shared(size_t bytes);
+void gpu_free_shared(void *memory);
 /* What was opened or taken and not given back; 0 on a card, which does not count. */
-int card_open_things(void);
+int gpu_open_handles(void);
 
 #endif

@@ -1,4 +1,4 @@
-#include "backend/cuda/choice.h"
+#include "backend/cuda/algorithm_cache.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,44 +9,44 @@
 
 enum { WHERE_TEXT = 256, CHOICE_TEXT = CUDA_ALGORITHM_WORDS * 17 };
 
-typedef struct remembered {
+typedef struct known_algorithm {
     char *spec; /* where, and the work's text */
     cuda_algorithm algorithm;
-} remembered;
+} known_algorithm;
 
-struct cuda_choices {
+struct cuda_algorithm_cache {
     char where[WHERE_TEXT];
     uint64_t cache_bytes;
-    int tries;
-    remembered *known;
-    int n_known, n_place;
-    tandem_algorithm *tried;
-    int n_tried, n_tried_place;
+    int autotune;
+    known_algorithm *known;
+    int n_known, n_known_room;
+    tandem_algorithm *tuned;
+    int n_tuned, n_tuned_room;
 };
 
-tandem_status cuda_choices_open(cuda_choices **out, const cuda_card *card, const char *versions,
-                                tandem_error *error)
+tandem_status cuda_algorithm_cache_open(cuda_algorithm_cache **out, const cuda_gpu *gpu, const char *versions,
+                                        tandem_error *error)
 {
-    cuda_choices *choices = calloc(1, sizeof *choices);
-    if (!choices) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to open card %s", card->name);
-    (void)snprintf(choices->where, sizeof choices->where, "%s %d.%d, %s | ", card->name, card->major,
-                   card->minor, versions);
-    choices->cache_bytes = card->cache_bytes;
-    *out = choices;
+    cuda_algorithm_cache *cache = calloc(1, sizeof *cache);
+    if (!cache) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to open card %s", gpu->name);
+    (void)snprintf(cache->where, sizeof cache->where, "%s %d.%d, %s | ", gpu->name, gpu->major, gpu->minor,
+                   versions);
+    cache->cache_bytes = gpu->cache_bytes;
+    *out = cache;
     return TANDEM_OK;
 }
 
-void cuda_choices_close(cuda_choices *choices)
+void cuda_algorithm_cache_close(cuda_algorithm_cache *cache)
 {
-    if (!choices) return;
-    for (int i = 0; i < choices->n_known; i++) free(choices->known[i].spec);
-    for (int i = 0; i < choices->n_tried; i++) {
-        free((char *)choices->tried[i].spec);
-        free((char *)choices->tried[i].choice);
+    if (!cache) return;
+    for (int i = 0; i < cache->n_known; i++) free(cache->known[i].spec);
+    for (int i = 0; i < cache->n_tuned; i++) {
+        free((char *)cache->tuned[i].spec);
+        free((char *)cache->tuned[i].choice);
     }
-    free(choices->known);
-    free(choices->tried);
-    free(choices);
+    free(cache->known);
+    free(cache->tuned);
+    free(cache);
 }
 
 /* --- Texts ---------------------------------------------------------------------------------------------- */
@@ -54,21 +54,21 @@ void cuda_choices_close(cuda_choices *choices)
 static const struct {
     const char *name;
     uint64_t bytes;
-} types[CUDA_N_TYPE] = {
+} cuda_types[CUDA_N_TYPE] = {
     [CUDA_TYPE_F32] = {"f32", 4},   [CUDA_TYPE_BF16] = {"bf16", 2}, [CUDA_TYPE_F16] = {"f16", 2},
     [CUDA_TYPE_E4M3] = {"e4m3", 1}, [CUDA_TYPE_E5M2] = {"e5m2", 1}, [CUDA_TYPE_S8] = {"s8", 1},
     [CUDA_TYPE_S32] = {"s32", 4},
 };
 
-uint64_t cuda_type_bytes(cuda_type type) { return types[type].bytes; }
+uint64_t cuda_type_bytes(cuda_type type) { return cuda_types[type].bytes; }
 
 void cuda_product_print(char text[CUDA_WORK_TEXT], const cuda_product_spec *s)
 {
     (void)snprintf(text, CUDA_WORK_TEXT,
                    "product batch=%" PRId64 " m=%" PRId64 " n=%" PRId64 " k=%" PRId64 " %c%c %s*%s>%s%s%s",
                    s->batch, s->m, s->n, s->k, s->transpose_a ? 't' : 'n', s->transpose_b ? 't' : 'n',
-                   types[s->a].name, types[s->b].name, types[s->to].name, s->tf32 ? " tf32" : "",
-                   s->fast_sums ? " fast" : "");
+                   cuda_types[s->a].name, cuda_types[s->b].name, cuda_types[s->to].name,
+                   s->tf32 ? " tf32" : "", s->fast_sums ? " fast" : "");
 }
 
 void cuda_convolution_print(char text[CUDA_WORK_TEXT], const cuda_convolution_spec *s)
@@ -77,7 +77,8 @@ void cuda_convolution_print(char text[CUDA_WORK_TEXT], const cuda_convolution_sp
     (void)snprintf(text, CUDA_WORK_TEXT,
                    "convolution %s batch=%d %dx%dx%d > %dx%dx%d window=%dx%d stride=%d pad=%d %s%s",
                    pass[s->pass], s->batch, s->in_h, s->in_w, s->c_in, s->out_h, s->out_w, s->c_out,
-                   s->kernel_h, s->kernel_w, s->stride, s->pad, types[s->type].name, s->tf32 ? " tf32" : "");
+                   s->kernel_h, s->kernel_w, s->stride, s->pad, cuda_types[s->type].name,
+                   s->tf32 ? " tf32" : "");
 }
 
 static void print_algorithm(char text[CHOICE_TEXT], const cuda_algorithm *algorithm)
@@ -103,15 +104,15 @@ static int parse_algorithm(cuda_algorithm *algorithm, const char *text)
 
 /* --- What is known -------------------------------------------------------------------------------------- */
 
-static const remembered *find(const cuda_choices *choices, const char *text)
+static const known_algorithm *find_known_algorithm(const cuda_algorithm_cache *cache, const char *text)
 {
-    const size_t n = strlen(choices->where);
-    for (int i = 0; i < choices->n_known; i++)
-        if (strcmp(choices->known[i].spec + n, text) == 0) return &choices->known[i];
+    const size_t n = strlen(cache->where);
+    for (int i = 0; i < cache->n_known; i++)
+        if (strcmp(cache->known[i].spec + n, text) == 0) return &cache->known[i];
     return NULL;
 }
 
-static char *copy_of(const char *first, const char *second)
+static char *join_texts(const char *first, const char *second)
 {
     const size_t n = strlen(first) + strlen(second) + 1;
     char *text = malloc(n);
@@ -120,62 +121,63 @@ static char *copy_of(const char *first, const char *second)
 }
 
 /* Room for one more; 0 where there is no memory. */
-static int has_room(void **array, size_t size, int n, int *n_place)
+static int reserve_one(void **array, size_t size, int n, int *room)
 {
-    if (n < *n_place) return 1;
-    const int more = *n_place ? 2 * *n_place : 64;
+    if (n < *room) return 1;
+    const int more = *room ? 2 * *room : 64;
     void *grown = realloc(*array, (size_t)more * size);
     if (!grown) return 0;
     *array = grown;
-    *n_place = more;
+    *room = more;
     return 1;
 }
 
 /* Takes the text over, in either case. */
-static int keep(cuda_choices *choices, char *spec, const cuda_algorithm *algorithm)
+static int add_known_algorithm(cuda_algorithm_cache *cache, char *spec, const cuda_algorithm *algorithm)
 {
     if (!spec ||
-        !has_room((void **)&choices->known, sizeof *choices->known, choices->n_known, &choices->n_place)) {
+        !reserve_one((void **)&cache->known, sizeof *cache->known, cache->n_known, &cache->n_known_room)) {
         free(spec);
         return 0;
     }
-    choices->known[choices->n_known++] = (remembered){spec, *algorithm};
+    cache->known[cache->n_known++] = (known_algorithm){spec, *algorithm};
     return 1;
 }
 
-tandem_status cuda_choices_recall(cuda_choices *choices, const tandem_algorithm *choice, int n, int tries,
-                                  tandem_error *error)
+tandem_status cuda_algorithm_cache_load(cuda_algorithm_cache *cache, const tandem_algorithm *choice, int n,
+                                        int autotune, tandem_error *error)
 {
-    const size_t n_where = strlen(choices->where);
-    choices->tries = tries;
+    const size_t n_where = strlen(cache->where);
+    cache->autotune = autotune;
     for (int i = 0; i < n; i++) {
         cuda_algorithm algorithm;
-        if (strncmp(choice[i].spec, choices->where, n_where) != 0) continue;
-        if (find(choices, choice[i].spec + n_where) || !parse_algorithm(&algorithm, choice[i].choice))
+        if (strncmp(choice[i].spec, cache->where, n_where) != 0) continue;
+        if (find_known_algorithm(cache, choice[i].spec + n_where) ||
+            !parse_algorithm(&algorithm, choice[i].choice))
             continue;
-        if (!keep(choices, copy_of(choice[i].spec, ""), &algorithm))
+        if (!add_known_algorithm(cache, join_texts(choice[i].spec, ""), &algorithm))
             return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d algorithms chosen before", n);
     }
     return TANDEM_OK;
 }
 
-const tandem_algorithm *cuda_choices_tried(const cuda_choices *choices, int *n)
+const tandem_algorithm *cuda_algorithm_cache_tuned(const cuda_algorithm_cache *cache, int *n)
 {
-    *n = choices->n_tried;
-    return choices->tried;
+    *n = cache->n_tuned;
+    return cache->tuned;
 }
 
 /* That there is no memory to remember it costs another try later, and nothing now. */
-static void remember(cuda_choices *choices, const char *text, const cuda_algorithm *algorithm)
+static void add_tuned_algorithm(cuda_algorithm_cache *cache, const char *text,
+                                const cuda_algorithm *algorithm)
 {
     char word[CHOICE_TEXT];
     print_algorithm(word, algorithm);
-    char *spec = copy_of(choices->where, text), *chosen = copy_of(word, "");
+    char *spec = join_texts(cache->where, text), *chosen = join_texts(word, "");
     if (spec && chosen &&
-        has_room((void **)&choices->tried, sizeof *choices->tried, choices->n_tried,
-                 &choices->n_tried_place) &&
-        keep(choices, copy_of(spec, ""), algorithm)) {
-        choices->tried[choices->n_tried++] = (tandem_algorithm){spec, chosen};
+        reserve_one((void **)&cache->tuned, sizeof *cache->tuned, cache->n_tuned, &cache->n_tuned_room) &&
+        add_known_algorithm(cache, join_texts(spec, ""), algorithm)) {
+        cache->tuned[cache->n_tuned++] = (tandem_algorithm){spec, chosen};
         return;
     }
     free(spec);
@@ -185,24 +187,24 @@ static void remember(cuda_choices *choices, const char *text, const cuda_algorit
 /* --- Tries ---------------------------------------------------------------------------------------------- */
 
 /* Sets of operands, so many that one has left the card's cache when its turn comes again. */
-enum { MOST_SETS = 64, ROUNDS = 5, PATTERN = 4096, ALIGNMENT = 256 };
+enum { MAX_SETS = 64, ROUNDS = 5, PATTERN = 4096, ALIGNMENT = 256 };
 /* Behind the first round: more of a piece of work that takes so long would say no more. */
 static const int64_t enough_ns = 200000000;
 
-typedef struct trial {
+typedef struct algorithm_trial {
     const cuda_vendor *vendor;
     tandem_cuda_stream stream;
-    const cuda_candidate_work *work;
+    const cuda_work_key *work;
     char *memory, *workspace;
     float *scale;
     uint64_t a_offset, b_offset, c_offset, set_bytes;
-    int n_set, turn;
+    int n_set, next_set;
     tandem_cuda_event start, end;
-} trial;
+} algorithm_trial;
 
-static uint64_t aligned(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+static uint64_t align_bytes(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-static void close_trial(trial *t)
+static void close_algorithm_trial(algorithm_trial *t)
 {
     if (t->end) t->vendor->event_close(t->end);
     if (t->start) t->vendor->event_close(t->start);
@@ -212,7 +214,7 @@ static void close_trial(trial *t)
 /* Numbers below 2 in every float type, since the highest bit of the exponent of each byte's type is 0: all of
  * them finite, and, as in work that counts, with bits that change, on which the power of a card and with it
  * its clock depend. */
-static int fill(const trial *t, uint64_t bytes)
+static int fill_operands(const algorithm_trial *t, uint64_t bytes)
 {
     unsigned char pattern[PATTERN];
     for (uint32_t i = 0; i < PATTERN / 16; i++) {
@@ -233,45 +235,47 @@ static int fill(const trial *t, uint64_t bytes)
 }
 
 /* 0 also where there is no memory to be had: then t->memory is NULL. */
-static int open_trial(trial *t, uint64_t cache_bytes, const cuda_algorithm *candidate, int n)
+static int open_algorithm_trial(algorithm_trial *t, uint64_t cache_bytes, const cuda_algorithm *candidate,
+                                int n)
 {
-    const cuda_candidate_work *work = t->work;
+    const cuda_work_key *work = t->work;
     uint64_t workspace_bytes = 0;
     for (int i = 0; i < n; i++)
         if (candidate[i].workspace_bytes > workspace_bytes) workspace_bytes = candidate[i].workspace_bytes;
-    t->b_offset = aligned(work->a_bytes);
-    t->c_offset = t->b_offset + aligned(work->b_bytes);
-    t->set_bytes = t->c_offset + aligned(work->c_bytes);
+    t->b_offset = align_bytes(work->a_bytes);
+    t->c_offset = t->b_offset + align_bytes(work->b_bytes);
+    t->set_bytes = t->c_offset + align_bytes(work->c_bytes);
     const uint64_t sets = 2 * cache_bytes / t->set_bytes + 1;
-    t->n_set = (int)(sets < MOST_SETS ? sets : MOST_SETS);
+    t->n_set = (int)(sets < MAX_SETS ? sets : MAX_SETS);
     const uint64_t bytes = (uint64_t)t->n_set * t->set_bytes;
-    if (t->vendor->alloc((void **)&t->memory, bytes + ALIGNMENT + aligned(workspace_bytes), 0)) {
+    if (t->vendor->alloc((void **)&t->memory, bytes + ALIGNMENT + align_bytes(workspace_bytes), 0)) {
         t->memory = NULL;
         return 0;
     }
     t->scale = (float *)(void *)(t->memory + bytes);
     t->workspace = t->memory + bytes + ALIGNMENT;
-    int failed = fill(t, bytes + ALIGNMENT);
+    int failed = fill_operands(t, bytes + ALIGNMENT);
     if (!failed) failed = t->vendor->event_open(&t->start);
     if (!failed) failed = t->vendor->event_open(&t->end);
     return failed;
 }
 
-static int run_once(trial *t, const cuda_algorithm *algorithm)
+static int run_trial_once(algorithm_trial *t, const cuda_algorithm *algorithm)
 {
-    char *const set = t->memory + (uint64_t)(t->turn++ % t->n_set) * t->set_bytes;
+    char *const set = t->memory + (uint64_t)(t->next_set++ % t->n_set) * t->set_bytes;
     const cuda_operands operands = {set, set + t->b_offset, set + t->c_offset, t->scale, t->scale};
     return t->vendor->work_run(t->work->work, algorithm, &operands, t->workspace, t->stream);
 }
 
 /* Two runs behind one that warms up: what the host takes to launch them lies beside what the card takes for
  * the first. */
-static int time_once(trial *t, int64_t *ns, int64_t *spent_ns, const cuda_algorithm *algorithm)
+static int time_trial_once(algorithm_trial *t, int64_t *ns, int64_t *spent_ns,
+                           const cuda_algorithm *algorithm)
 {
     int64_t taken = 0;
-    int failed = run_once(t, algorithm);
+    int failed = run_trial_once(t, algorithm);
     if (!failed) failed = t->vendor->event_record(t->start, t->stream);
-    for (int i = 0; i < 2 && !failed; i++) failed = run_once(t, algorithm);
+    for (int i = 0; i < 2 && !failed; i++) failed = run_trial_once(t, algorithm);
     if (!failed) failed = t->vendor->event_record(t->end, t->stream);
     if (!failed) failed = t->vendor->stream_sync(t->stream);
     if (!failed) failed = t->vendor->elapsed_ns(&taken, t->start, t->end);
@@ -283,18 +287,18 @@ static int time_once(trial *t, int64_t *ns, int64_t *spent_ns, const cuda_algori
 /* The fastest by its best time, candidates in turns. One that fails is out of the running: that its library
  * cannot do what it named is no failure of the card, which the next call would tell; so is one that was
  * slower by a fourth. */
-static int try_all(trial *t, int *best, const cuda_algorithm *candidate, int n)
+static int tune_algorithms(algorithm_trial *t, int *best, const cuda_algorithm *candidate, int n)
 {
-    int64_t ns[CUDA_CANDIDATES], least_ns = INT64_MAX, spent_ns = 0;
+    int64_t ns[CUDA_CANDIDATES], min_ns = INT64_MAX, spent_ns = 0;
     int failed = 0, n_failed = 0;
     for (int i = 0; i < n; i++) ns[i] = INT64_MAX;
     for (int round = 0; round < ROUNDS && spent_ns < enough_ns; round++)
         for (int i = 0; i < n; i++) {
-            if (ns[i] < 0 || (round && ns[i] / 5 * 4 > least_ns)) continue;
-            const int gone = time_once(t, &ns[i], &spent_ns, &candidate[i]);
-            if (!gone && ns[i] < least_ns) least_ns = ns[i];
-            if (!gone) continue;
-            failed = gone;
+            if (ns[i] < 0 || (round && ns[i] / 5 * 4 > min_ns)) continue;
+            const int error = time_trial_once(t, &ns[i], &spent_ns, &candidate[i]);
+            if (!error && ns[i] < min_ns) min_ns = ns[i];
+            if (!error) continue;
+            failed = error;
             ns[i] = -1;
             n_failed++;
         }
@@ -308,8 +312,8 @@ static int try_all(trial *t, int *best, const cuda_algorithm *candidate, int n)
 
 /* The best, else the first that passes the library's check, which finds the same bytes as when a choice is
  * recalled. */
-static int take_one(cuda_algorithm *chosen, const cuda_vendor *vendor, const cuda_work *work,
-                    const cuda_algorithm *candidate, int n, int best)
+static int first_accepted(cuda_algorithm *chosen, const cuda_vendor *vendor, const cuda_work *work,
+                          const cuda_algorithm *candidate, int n, int best)
 {
     *chosen = candidate[best];
     int failed = vendor->work_check(chosen, work);
@@ -320,10 +324,10 @@ static int take_one(cuda_algorithm *chosen, const cuda_vendor *vendor, const cud
     return failed;
 }
 
-int cuda_choose(cuda_algorithm *algorithm, cuda_choices *choices, const cuda_vendor *vendor,
-                tandem_cuda_stream stream, const cuda_candidate_work *work)
+int cuda_choose_algorithm(cuda_algorithm *algorithm, cuda_algorithm_cache *cache, const cuda_vendor *vendor,
+                          tandem_cuda_stream stream, const cuda_work_key *work)
 {
-    const remembered *known = find(choices, work->text);
+    const known_algorithm *known = find_known_algorithm(cache, work->text);
     cuda_algorithm candidate[CUDA_CANDIDATES], chosen;
     int n = 0, best = 0;
     if (known) {
@@ -335,16 +339,16 @@ int cuda_choose(cuda_algorithm *algorithm, cuda_choices *choices, const cuda_ven
     }
     int failed = vendor->work_candidates(candidate, &n, work->work);
     if (failed) return failed;
-    trial t = {.vendor = vendor, .stream = stream, .work = work};
-    const int tries = choices->tries && !known && n > 1 && work->c_bytes;
-    if (tries) failed = open_trial(&t, choices->cache_bytes, candidate, n);
-    if (!failed && t.memory) failed = try_all(&t, &best, candidate, n);
-    const int tried = t.memory != NULL;
-    close_trial(&t);
+    algorithm_trial t = {.vendor = vendor, .stream = stream, .work = work};
+    const int autotune = cache->autotune && !known && n > 1 && work->c_bytes;
+    if (autotune) failed = open_algorithm_trial(&t, cache->cache_bytes, candidate, n);
+    if (!failed && t.memory) failed = tune_algorithms(&t, &best, candidate, n);
+    const int was_tuned = t.memory != NULL;
+    close_algorithm_trial(&t);
     if (failed) return failed;
-    failed = take_one(&chosen, vendor, work->work, candidate, n, best);
+    failed = first_accepted(&chosen, vendor, work->work, candidate, n, best);
     if (failed) return failed;
-    if (tried) remember(choices, work->text, &chosen);
+    if (was_tuned) add_tuned_algorithm(cache, work->text, &chosen);
     *algorithm = chosen;
     return 0;
 }

@@ -1,0 +1,99 @@
+/* planned_work.c: products and convolutions of the libraries, described, chosen for and run. */
+#include <stdio.h>
+
+#include "backend/cuda/operator.h"
+
+/* What a library has no way to do is no failure of the card: another precision may do. */
+static tandem_status library_error(const tandem_kernel *kernel, int failed, tandem_error *error)
+{
+    const cuda_vendor *vendor = kernel->device->vendor;
+    if (!vendor->is_unsupported(failed)) return cuda_kernel_result(kernel, failed, error);
+    char why[160];
+    (void)snprintf(why, sizeof why, "its library says: %.100s (error %d)", vendor->error_text(failed),
+                   failed);
+    return cuda_kernel_refuse(kernel, why, error);
+}
+
+/* Chooses, and closes the work where that fails. */
+static tandem_status plan_work(cuda_planned_work *chosen, const tandem_kernel *kernel,
+                               const cuda_work_key *candidate, cuda_work *work, tandem_error *error)
+{
+    const cuda_device *device = kernel->device;
+    cuda_algorithm algorithm;
+    const int failed =
+        cuda_choose_algorithm(&algorithm, device->algorithm_cache, device->vendor, device->stream, candidate);
+    if (failed) {
+        device->vendor->work_close(work);
+        return library_error(kernel, failed, error);
+    }
+    *chosen = (cuda_planned_work){work, algorithm};
+    return TANDEM_OK;
+}
+
+/* Which compute capability, times ten, the libraries' products of a type begin with (capability.def says
+ * where that is from). */
+static tandem_status require_capability(const tandem_kernel *kernel, cuda_type type, int tf32,
+                                        tandem_error *error)
+{
+    const cuda_gpu *gpu = &kernel->device->gpu;
+    const int min_capability = type == CUDA_TYPE_E4M3 || type == CUDA_TYPE_E5M2 ? 89
+                               : type == CUDA_TYPE_BF16 || tf32                 ? 80
+                                                                                : 0;
+    if (10 * gpu->major + gpu->minor >= min_capability) return TANDEM_OK;
+    char why[96];
+    (void)snprintf(why, sizeof why, "it needs compute capability %d.%d, and %.40s has %d.%d",
+                   min_capability / 10, min_capability % 10, gpu->name, gpu->major, gpu->minor);
+    return cuda_kernel_refuse(kernel, why, error);
+}
+
+tandem_status cuda_plan_product(cuda_planned_work *chosen, const tandem_kernel *kernel,
+                                const cuda_product_spec *s, tandem_error *error)
+{
+    cuda_work *work = NULL;
+    const tandem_status able = require_capability(kernel, s->a, s->tf32, error);
+    if (able != TANDEM_OK) return able;
+    const int failed = kernel->device->vendor->product_open(&work, kernel->device->libraries, s);
+    if (failed) return library_error(kernel, failed, error);
+    cuda_work_key candidate = {.work = work,
+                               .a_bytes = (uint64_t)(s->batch * s->m * s->k) * cuda_type_bytes(s->a),
+                               .b_bytes = (uint64_t)(s->batch * s->k * s->n) * cuda_type_bytes(s->b),
+                               .c_bytes = (uint64_t)(s->batch * s->m * s->n) * cuda_type_bytes(s->to)};
+    cuda_product_print(candidate.text, s);
+    return plan_work(chosen, kernel, &candidate, work, error);
+}
+
+tandem_status cuda_plan_convolution(cuda_planned_work *chosen, const tandem_kernel *kernel,
+                                    const cuda_convolution_spec *s, tandem_error *error)
+{
+    cuda_work *work = NULL;
+    const tandem_status able = require_capability(kernel, s->type, s->tf32, error);
+    if (able != TANDEM_OK) return able;
+    const int failed = kernel->device->vendor->convolution_open(&work, kernel->device->libraries, s);
+    if (failed) return library_error(kernel, failed, error);
+    const uint64_t size = cuda_type_bytes(s->type);
+    const uint64_t x = (uint64_t)s->batch * (uint64_t)s->in_h * (uint64_t)s->in_w * (uint64_t)s->c_in * size,
+                   w = (uint64_t)s->c_out * (uint64_t)s->kernel_h * (uint64_t)s->kernel_w *
+                       (uint64_t)s->c_in * size,
+                   y = (uint64_t)s->batch * (uint64_t)s->out_h * (uint64_t)s->out_w * (uint64_t)s->c_out *
+                       size;
+    cuda_work_key candidate = {.work = work,
+                               .a_bytes = s->pass == CUDA_CONVOLUTION_DGRAD ? y : x,
+                               .b_bytes = s->pass == CUDA_CONVOLUTION_WGRAD ? y : w,
+                               .c_bytes = s->pass == CUDA_CONVOLUTION         ? y
+                                          : s->pass == CUDA_CONVOLUTION_DGRAD ? x
+                                                                              : w};
+    cuda_convolution_print(candidate.text, s);
+    return plan_work(chosen, kernel, &candidate, work, error);
+}
+
+void cuda_planned_work_close(cuda_planned_work *chosen, const cuda_device *device)
+{
+    if (chosen->work) device->vendor->work_close(chosen->work);
+    *chosen = (cuda_planned_work){0};
+}
+
+int cuda_planned_work_run(const cuda_planned_work *chosen, const cuda_device *device,
+                          const cuda_operands *operands, void *workspace)
+{
+    return device->vendor->work_run(chosen->work, &chosen->algorithm, operands, workspace, device->stream);
+}
