@@ -26,15 +26,17 @@ sources = $(wildcard $(addsuffix /*.c,$(1)))
 # What each artefact is made of. The backend carries its own base and graph, so that it links nothing of the
 # core's libraries; the program carries all of the core, so that it runs from wherever it lies. Only what
 # include/tandem/ declares is exported.
-FOUNDATION = $(call objects,$(call sources,base graph graph/zoo))
-CORE = $(FOUNDATION) $(call objects,$(call sources,profiles predictor replayer allocator)) $(B)/obj/profiles/chakra.pb-c.o
-CLI = $(call objects,$(call sources,cli))
+FOUNDATION = $(call objects,$(call sources,base graph/ir graph/step graph/zoo))
+CORE = $(FOUNDATION) $(B)/obj/profiles/format/chakra.pb-c.o $(call objects,$(call sources,profiles \
+    $(addprefix profiles/,store cluster plan format) predictor trace $(addprefix trace/,reader whatif torch) replayer allocator \
+    $(addprefix allocator/,policy bound queries)))
+CLI = $(call objects,$(call sources,cli cli/command cli/bench))
 ISAS = sse41 avx avx2 avx2_vnni avx512 avx512_vnni
 ISA_SOURCES = $(wildcard backend/cpu/isa/*.c)
 ISA_OBJECTS = $(foreach isa,$(ISAS),$(patsubst backend/cpu/isa/%.c,$(B)/obj/isa/$(isa)/%.o,$(ISA_SOURCES)))
-BACKEND = $(call objects,$(call sources,backend backend/cpu backend/cpu/op backend/comm backend/data)) \
+BACKEND = $(call objects,$(call sources,backend $(addprefix backend/,executor device cpu cpu/op comm data))) \
           $(B)/obj/backend/comm/gloo.o $(ISA_OBJECTS)
-KERNELS = $(call objects,$(addprefix backend/cpu/,kernels.c amax_history.c isa_kernels.c)) $(ISA_OBJECTS)
+KERNELS = $(call objects,base/amax_history.c $(addprefix backend/cpu/,kernels.c isa_kernels.c)) $(ISA_OBJECTS)
 
 # The CUDA backend's own code, but for the files that call NVIDIA's libraries; tests run it, its kernels too,
 # without a card.
@@ -43,22 +45,22 @@ CUDA_KERNELS = $(wildcard backend/cuda/*.cu)
 CUDA_PUBLIC = $(B)/obj/backend/cuda/cuda_kernels.o
 CUDA_HOST = $(filter-out $(CUDA_PUBLIC),$(call objects,$(filter-out $(CUDA_LIBRARY_SOURCES),$(call sources,backend/cuda backend/cuda/op))))
 CUDA_AS_COROUTINES = $(patsubst backend/cuda/%.cu,$(B)/obj/simt/%.o,$(CUDA_KERNELS))
-CUDA_BELOW = $(B)/obj/backend/kernel_name.o $(FOUNDATION)
+CUDA_BELOW = $(B)/obj/backend/device/kernel_name.o $(FOUNDATION)
 CUDA_ON_CARD = $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) $(patsubst %.cu,$(B)/obj/%.cu.o,$(CUDA_KERNELS))
 
 # Kernels for other programs, which link no more of NVIDIA's than cudart.
-CUDA_KERNEL_LIBRARY = $(CUDA_PUBLIC) $(patsubst %,$(B)/obj/%.o,backend/cuda/quantise.cu backend/cuda/bytes.cu backend/cpu/amax_history base/status)
+CUDA_KERNEL_LIBRARY = $(CUDA_PUBLIC) $(patsubst %,$(B)/obj/%.o,backend/cuda/quantise.cu backend/cuda/bytes.cu base/amax_history base/status)
 
 CARD_BENCH = $(call objects,$(addprefix bench/cuda/,kernels.c linear.c measure.c report.c))
 
 # Slurm's plug-ins, where its headers are; no sanitizer fits into its daemons. SLURM_PARTS need no header of
 # Slurm's. What slurmd and slurmstepd open, as root, links libc alone; the planner is a file of its own, which
 # users' commands open.
-SLURM_PARTS = $(call objects,$(addprefix allocator/slurm/,memory_fit.c job_plan.c layout.c run_folder.c site.c submission.c))
-SPANK = $(call objects,allocator/slurm/spank_tandem.c allocator/slurm/run_folder.c base/status.c)
-SPANK_PLANNER = $(call objects,$(addprefix allocator/slurm/,spank_planner.c step_nodes.c))
-JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix allocator/slurm/,job_submit_tandem.c submission.c memory_fit.c site.c)) \
-             $(call objects,$(addprefix profiles/,device.c plan.c))
+SLURM_PARTS = $(call objects,$(addprefix plugins/slurm/,memory_fit.c job_plan.c layout.c run_folder.c site.c submission.c))
+SPANK = $(call objects,plugins/slurm/spank_tandem.c plugins/slurm/run_folder.c base/status.c)
+SPANK_PLANNER = $(call objects,$(addprefix plugins/slurm/,spank_planner.c step_nodes.c))
+JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix plugins/slurm/,job_submit_tandem.c submission.c memory_fit.c site.c)) \
+             $(call objects,$(addprefix profiles/,cluster/device.c plan/plan.c))
 SLURM_HEADER = $(wildcard /usr/include/slurm/spank.h)
 PLUGINS = $(if $(SAN),,$(if $(SLURM_HEADER),$(addprefix $(B)/,spank_tandem.so spank_tandem_planner.so job_submit_tandem.so),no-plugins))
 
@@ -104,16 +106,16 @@ $(B)/libtandem_backend.so: libtandem_backend.map $(BACKEND) $(FOUNDATION)
 	@echo "  link  $@"
 	@$(CXX) -shared $(LDFLAGS) -Wl,--version-script=$< -o $@ $(BACKEND) $(FOUNDATION) $(BACKEND_LIBS)
 
-PLUGIN_LINK = $(CC) -shared $(LDFLAGS) -Wl,--version-script=allocator/slurm/plugin.map
-$(B)/spank_tandem.so: $(SPANK) allocator/slurm/plugin.map
+PLUGIN_LINK = $(CC) -shared $(LDFLAGS) -Wl,--version-script=plugins/slurm/plugin.map
+$(B)/spank_tandem.so: $(SPANK) plugins/slurm/plugin.map
 	@echo "  link  $@"
 	@$(PLUGIN_LINK) -o $@ $(filter %.o,$^)
 
-$(B)/spank_tandem_planner.so: $(SPANK_PLANNER) $(SLURM_PARTS) $(CORE) allocator/slurm/plugin.map
+$(B)/spank_tandem_planner.so: $(SPANK_PLANNER) $(SLURM_PARTS) $(CORE) plugins/slurm/plugin.map
 	@echo "  link  $@"
 	@$(PLUGIN_LINK) -o $@ $(filter %.o,$^) $(CORE_LIBS)
 
-$(B)/job_submit_tandem.so: $(JOB_SUBMIT) allocator/slurm/plugin.map
+$(B)/job_submit_tandem.so: $(JOB_SUBMIT) plugins/slurm/plugin.map
 	@echo "  link  $@"
 	@$(PLUGIN_LINK) -o $@ $(filter %.o,$^) -lm
 
@@ -127,22 +129,22 @@ no-cuda:
 no-plugins:
 	@echo "  skip  spank_tandem.so, spank_tandem_planner.so, job_submit_tandem.so: Slurm's headers are not here (scripts/setup.sh --slurm)"
 
-$(B)/generated/schema_sql.h: profiles/schema.sql
+$(B)/generated/schema_sql.h: profiles/store/schema.sql
 	@mkdir -p $(@D)
-	@{ echo '/* made from profiles/schema.sql */'; echo 'static const char schema_sql[] ='; \
+	@{ echo '/* made from profiles/store/schema.sql */'; echo 'static const char schema_sql[] ='; \
 	  sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/    "/' -e 's/$$/\\n"/' $<; echo '    ;'; } > $@
 
-$(B)/obj/profiles/store.o: $(B)/generated/schema_sql.h
+$(B)/obj/profiles/store/store.o: $(B)/generated/schema_sql.h
 
 # Messages of execution traces. What protoc-c generates is not held to our warnings.
-$(B)/generated/profiles/chakra.pb-c.h: profiles/chakra.proto
+$(B)/generated/profiles/format/chakra.pb-c.h: profiles/format/chakra.proto
 	@mkdir -p $(@D)
 	@protoc-c --c_out=$(B)/generated $<
 
-$(B)/generated/profiles/chakra.pb-c.c: $(B)/generated/profiles/chakra.pb-c.h
-$(B)/obj/profiles/chakra.o $(B)/obj/replayer/read_chakra.o: $(B)/generated/profiles/chakra.pb-c.h
+$(B)/generated/profiles/format/chakra.pb-c.c: $(B)/generated/profiles/format/chakra.pb-c.h
+$(B)/obj/profiles/format/chakra.o $(B)/obj/trace/reader/read_chakra.o: $(B)/generated/profiles/format/chakra.pb-c.h
 
-$(B)/obj/profiles/chakra.pb-c.o: $(B)/generated/profiles/chakra.pb-c.c
+$(B)/obj/profiles/format/chakra.pb-c.o: $(B)/generated/profiles/format/chakra.pb-c.c
 	@mkdir -p $(@D)
 	@echo "  cc    $<"
 	@$(CC) $(CPPFLAGS) $(CFLAGS) -w -c -o $@ $<
@@ -191,7 +193,7 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 # --- Tests: every tests/*/test_*.c and tests/fuzz/fuzz_*.c is a program of its own ---
 TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
 TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
-TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allocation.c tests/cuda/on_card.c,$(wildcard tests/*/*.c))) $(SLURM_PARTS) \
+TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/support/fail_allocation.c tests/cuda/on_card.c,$(wildcard tests/*/*.c))) $(SLURM_PARTS) \
                $(CUDA_HOST) $(CUDA_PUBLIC) $(CUDA_AS_COROUTINES) $(CARD_BENCH)
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
@@ -216,10 +218,10 @@ $(TEST_PARTS): $(CORE) $(BACKEND) $(TEST_SUPPORT)
 $(B)/tests/% $(B)/obj/tests/%: private CFLAGS += -Wno-unused-result
 
 $(TESTS): | $(B)/tests/libtandem_cuda.so
-$(B)/tests/%: tests/%.c $(TEST_PARTS) $(B)/obj/tests/fault/fail_allocation.o
+$(B)/tests/%: tests/%.c $(TEST_PARTS) $(B)/obj/tests/support/fail_allocation.o
 	@mkdir -p $(@D)
 	@echo "  test  $@"
-	@$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(if $(call wraps,$<),$(call wraps,$<) $(B)/obj/tests/fault/fail_allocation.o) \
+	@$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(if $(call wraps,$<),$(call wraps,$<) $(B)/obj/tests/support/fail_allocation.o) \
 	    $(TEST_PARTS) -lcmocka $(CORE_LIBS) $(BACKEND_LIBS) -ldl
 
 SCRIPTS = tests/cli/run.sh $(sort $(wildcard tests/cli/test_*.sh)) tests/slurm/run.sh tests/fuzz/run.sh $(sort $(wildcard tests/torch/test_*.sh))
@@ -241,7 +243,7 @@ check-all:
 # that they stay whole.
 CARD_TESTS = $(addprefix $(B)/card/test_cuda_,kernels public_kernels operators gradients repeats delayed shared)
 CARD_PROGRAMS = $(if $(SAN),,$(if $(NVCC),$(CARD_TESTS) $(B)/card/bench_card))
-CARD_SUPPORT = $(call objects,$(addprefix tests/conformance/,every_case.c gradient_check.c metrics.c operator_case.c reference.c) \
+CARD_SUPPORT = $(call objects,$(addprefix tests/support/,every_case.c gradient_check.c metrics.c operator_case.c reference.c) \
                               $(addprefix tests/cuda/,mirror.c on_card.c))
 $(CARD_TESTS): $(B)/card/%: $(B)/obj/tests/cuda/%.o $(CARD_SUPPORT)
 $(B)/card/bench_card: $(B)/obj/bench/cuda/bench_card.o
@@ -277,7 +279,7 @@ endif
 # --- Fuzzing with coverage guidance: the code that targets parse with, by clang, in a folder of its own
 # (docs/fuzzing.md) ---
 FUZZ_CC = clang-14
-FUZZED = $(CORE) $(call objects,$(call sources,backend backend/data)) $(SLURM_PARTS) $(call objects,tests/slurm/draw.c)
+FUZZED = $(CORE) $(call objects,$(call sources,backend backend/executor backend/device backend/data)) $(SLURM_PARTS) $(call objects,tests/support/draw.c)
 $(B)/libfuzzed.a: $(FUZZED)
 	@rm -f $@
 	@ar rcs $@ $^
@@ -331,7 +333,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu')
 format:
 	clang-format -i $(C_FILES)
 
-lint: $(B)/generated/schema_sql.h $(B)/generated/profiles/chakra.pb-c.h
+lint: $(B)/generated/schema_sql.h $(B)/generated/profiles/format/chakra.pb-c.h
 	scripts/lint.sh
 
 clean:

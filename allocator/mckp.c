@@ -1,6 +1,6 @@
 /* mckp.c: bare instances: groups of items as the layers of a chain, and the policies that choose on it. */
 #include "tandem/mckp.h"
-#include "allocator/solve.h"
+#include "allocator/bound/solve.h"
 #include "base/arena.h"
 #include "base/nearest.h"
 #include "base/quantity.h"

@@ -2,7 +2,7 @@
 #ifndef TANDEM_ALLOCATOR_POLICIES_H
 #define TANDEM_ALLOCATOR_POLICIES_H
 
-#include "allocator/target.h"
+#include "allocator/policy/target.h"
 
 extern const tandem_policy tandem_policy_exact, tandem_policy_greedy, tandem_policy_qsync,
     tandem_policy_uniform;

@@ -34,9 +34,9 @@
 
 #include <stdio.h>
 
-#include "backend/grad_scaler.h"
-#include "backend/batchnorm_stats.h"
-#include "backend/amax_histories.h"
+#include "backend/executor/grad_scaler.h"
+#include "backend/executor/batchnorm_stats.h"
+#include "backend/executor/amax_histories.h"
 
 enum { TANDEM_CHECKPOINT_ARRAYS = 3 };
 

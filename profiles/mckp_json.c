@@ -2,8 +2,8 @@
 #include "tandem/mckp.h"
 #include "base/arena.h"
 #include "base/file.h"
-#include "profiles/json.h"
-#include "profiles/json_write.h"
+#include "profiles/format/json.h"
+#include "profiles/format/json_write.h"
 
 #include <inttypes.h>
 #include <math.h>

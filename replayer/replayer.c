@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/step_index.h"
+#include "graph/step/step_index.h"
 #include "replayer/internal.h"
 
 /* --- Who shares a machine ------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
  * timeline. */
 #include <assert.h>
 
-#include "graph/step_index.h"
+#include "graph/step/step_index.h"
 #include "replayer/internal.h"
 
 static void append_list_task(tandem_sim_class *class, int t)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/adamw.h"
+#include "backend/executor/adamw.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/library.h"
 

@@ -3,7 +3,7 @@
 #define TANDEM_BACKEND_CPU_KERNEL_H
 
 #include "backend/cpu/operator.h"
-#include "backend/kernel_name.h"
+#include "backend/device/kernel_name.h"
 
 /* TANDEM_NO_KERNEL: the device, the kernel, and why. */
 static inline tandem_status cpu_kernel_refuse(const tandem_kernel *kernel, const char *why,

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/adamw.h"
+#include "backend/executor/adamw.h"
 #include "backend/cuda/operator.h"
 
 enum { OUT_OF_MEMORY = 2, NO_DRIVER = 35 }; /* cudaErrorMemoryAllocation, cudaErrorInsufficientDriver */

@@ -204,7 +204,7 @@ int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *ou
 
 /* Both [2 × columns], means before variances: running becomes 0.9 of itself and 0.1 of the batch's, whose
  * variances are multiplied by `unbiased` first.  CPU: tandem_batchnorm_stats_update
- * (backend/batchnorm_stats.c). */
+ * (backend/executor/batchnorm_stats.c). */
 int tandem_cuda_update_running(float *running, const float *batch, size_t columns, float unbiased,
                                tandem_cuda_stream stream);
 

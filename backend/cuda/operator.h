@@ -6,7 +6,7 @@
 #define TANDEM_BACKEND_CUDA_OPERATOR_H
 
 #include "backend/cuda/algorithm_cache.h"
-#include "backend/kernel_name.h"
+#include "backend/device/kernel_name.h"
 #include "tandem/backend.h"
 
 /* What went wrong on the card since the host last looked; in its memory, all 0 while nothing did. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "bench/cuda/gpu_bench.h"
-#include "graph/build.h"
+#include "graph/ir/build.h"
 #include "tandem/amax_history.h"
 
 enum { MAX_TASKS = 16, WINDOW = 16 };

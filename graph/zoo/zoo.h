@@ -2,8 +2,8 @@
 #ifndef TANDEM_GRAPH_ZOO_H
 #define TANDEM_GRAPH_ZOO_H
 
-#include "graph/build.h"
-#include "graph/op.h"
+#include "graph/ir/build.h"
+#include "graph/ir/op.h"
 
 typedef struct tandem_zoo_model {
     tandem_model model;

@@ -172,12 +172,12 @@ typedef struct tandem_device_backend {
     tandem_status (*copy_async)(void *device, tandem_device_stream stream, void *to, const void *from,
                                 uint64_t bytes, tandem_error *error);
     /* Samples of no data set, put on the first stream: x (batch, n), sample b by Philox as number first +
-     * *index·global_batch + b (backend/noise.h), *index on the device. */
+     * *index·global_batch + b (backend/executor/noise.h), *index on the device. */
     tandem_status (*fill_noise)(void *device, float *x, int64_t batch, int64_t n, uint64_t seed,
                                 uint32_t first, uint32_t global_batch, const uint32_t *index,
                                 tandem_error *error);
-    /* Running statistics of a batchnorm over n numbers a channel (backend/batchnorm_stats.h): running[2 ×
-     * channels] follows batch[2 × channels]: means, then variances. */
+    /* Running statistics of a batchnorm over n numbers a channel (backend/executor/batchnorm_stats.h):
+     * running[2 × channels] follows batch[2 × channels]: means, then variances. */
     tandem_status (*batchnorm_update)(void *device, float *running, const float *batch, int64_t channels,
                                       int64_t n, tandem_error *error);
 

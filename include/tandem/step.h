@@ -166,7 +166,7 @@ typedef struct tandem_step {
     int64_t *parameter_start; /* [n_parameter] by parameter id: first element in the flat arrays */
     int64_t n_flat; /* elements of the flat arrays: every bucket's, its padding included; the last element of
                                    a bucket is spare (bucket 0's carries the loss through the all-reduce) */
-    struct tandem_step_index *index; /* internal: graph/step_index.h */
+    struct tandem_step_index *index; /* internal: graph/step/step_index.h */
     tandem_step_options options;     /* as asked for, but n_micro ≥ 1 */
     int n_recompute_segment;         /* that the graph was cut into, 1 = it was not */
 } tandem_step;
@@ -256,7 +256,7 @@ int tandem_value_gradient(const tandem_step *step, int tensor, tandem_dtype dtyp
 int tandem_value_weight(const tandem_step *step, int op, tandem_dtype dtype);
 int tandem_value_aux(const tandem_step *step, int op);
 
-/* --- Memory (graph/memory.c) ---------------------------------------------------------------------------- */
+/* --- Memory (graph/step/memory.c) ----------------------------------------------------------------------- */
 typedef struct tandem_memory {
     /* over the whole run, bytes */
     uint64_t weights, gradients, optimizer; /* flat arrays: master weights, buckets, state */
@@ -284,7 +284,7 @@ typedef struct tandem_memory {
 tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step, const uint64_t *workspace,
                                  int64_t *offset, int64_t *workspace_offset, tandem_error *error);
 
-/* --- Memory over the step (graph/memory_timeline.c) ----------------------------------------------------- */
+/* --- Memory over the step (graph/step/memory_timeline.c) ------------------------------------------------ */
 /* What bytes of a rank are for. Buckets are the gradients themselves: nothing is packed, so they need nothing
  * besides. */
 typedef enum tandem_memory_category {

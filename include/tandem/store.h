@@ -1,8 +1,8 @@
 /* store.h: the profile store: everything that was measured, in one SQLite file.
  *
  * WAL journal, foreign keys, integer nanoseconds, migrations by user_version; several processes may write at
- * once, and a writer that is killed leaves a readable store. Schema: profiles/schema.sql. Every row knows its
- * host, library versions, time and thread count. A handle is used by one thread at a time. */
+ * once, and a writer that is killed leaves a readable store. Schema: profiles/store/schema.sql. Every row
+ * knows its host, library versions, time and thread count. A handle is used by one thread at a time. */
 #ifndef TANDEM_STORE_H
 #define TANDEM_STORE_H
 

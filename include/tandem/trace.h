@@ -35,7 +35,7 @@ typedef struct tandem_trace_track { /* one representative rank of a class */
  *             update
  * `title` goes to otherData.
  *
- * .et: MLCommons Chakra, schema 0.0.4 (profiles/chakra.proto), one file a lane: step.et is step.0.et,
+ * .et: MLCommons Chakra, schema 0.0.4 (profiles/format/chakra.proto), one file a lane: step.et is step.0.et,
  * step.4.et, … by rank. A node for each task, id = task, duration_micros rounded, attribute
  * tandem_duration_ns exact; likewise tandem_start_ns. data_deps: the tasks that wrote what it reads;
  * ctrl_deps: the task before it on its stream. Compute tasks are COMP_NODEs with attributes kind, op,

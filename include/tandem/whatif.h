@@ -196,8 +196,8 @@ tandem_status tandem_whatif_parse_trace(tandem_whatif **whatif, const void *byte
                                         const char *source, tandem_error *error);
 
 /* tandem_whatif_chakra: the same for execution traces of MLCommons Chakra, schema 0.0.4
- * (profiles/chakra.proto), one file a rank, read as streams, plain or compressed. x.3.et is of rank 3; where
- * a name does not say, ranks go by their places.
+ * (profiles/format/chakra.proto), one file a rank, read as streams, plain or compressed. x.3.et is of rank 3;
+ * where a name does not say, ranks go by their places.
  *
  * A node waits for its data_deps and ctrl_deps and for nothing else. It takes duration_micros, or its
  * attribute tandem_duration_ns. The k-th COMM_COLL_NODE of a comm_type and pg_name in each file is one

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "graph/build.h"
-#include "graph/op.h"
+#include "graph/ir/build.h"
+#include "graph/ir/op.h"
 #include "tandem/backend.h"
 #include "tandem/cluster.h"
 

@@ -15,10 +15,10 @@
 #include <cmocka.h>
 
 #include "backend/cpu/operator.h"
-#include "graph/build.h"
+#include "graph/ir/build.h"
 #include "tandem/cluster.h"
-#include "tests/conformance/gradient_check.h"
-#include "tests/conformance/own_process.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/own_process.h"
 
 enum { MOST_ELEMENTS = 120 };
 static const double h = 0x1p-5;

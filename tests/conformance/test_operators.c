@@ -17,9 +17,9 @@
 #include <cmocka.h>
 
 #include "backend/cpu/operator.h"
-#include "tests/conformance/every_case.h"
-#include "tests/conformance/metrics.h"
-#include "tests/conformance/own_process.h"
+#include "tests/support/every_case.h"
+#include "tests/support/metrics.h"
+#include "tests/support/own_process.h"
 
 /* --- Casts at their edges ------------------------------------------------------------------------------- */
 

@@ -16,10 +16,10 @@
 
 #include <cmocka.h>
 
-#include "graph/build.h"
+#include "graph/ir/build.h"
 #include "tandem/backend.h"
 #include "tandem/cluster.h"
-#include "tests/conformance/metrics.h"
+#include "tests/support/metrics.h"
 
 enum { BATCH = 3, ROWS = 4, WIDTH = 6, CLASSES = 5 };
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/conformance/operator_case.h"
+#include "tests/support/operator_case.h"
 
 extern const tandem_device_backend tandem_cuda_backend;
 

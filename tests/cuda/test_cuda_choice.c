@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "backend/cuda/operator.h"
-#include "tests/conformance/every_case.h"
+#include "tests/support/every_case.h"
 #include "tests/cuda/stand_in.h"
 
 static const cuda_product_spec spec = {.batch = 2,

@@ -16,10 +16,10 @@
 
 #include "backend/cuda/operator.h"
 #include "tandem/cluster.h"
-#include "tests/conformance/every_case.h"
+#include "tests/support/every_case.h"
 #include "tests/cuda/stand_in.h"
 
-/* backend/worker.h */
+/* backend/device/worker.h */
 tandem_status tandem_cuda_backend_load(const tandem_device_backend **backend, tandem_error *error);
 
 /* --- Opening -------------------------------------------------------------------------------------------- */

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "tests/conformance/gradient_check.h"
+#include "tests/support/gradient_check.h"
 #include "tests/cuda/gpu.h"
 #include "tests/cuda/mirror.h"
 

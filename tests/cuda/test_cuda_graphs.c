@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "tests/cuda/stand_in_library.h"
-#include "tests/property/training_run.h"
+#include "tests/support/training_run.h"
 
 static int *fails_after, *is_apart, *graph_runs, *refuses_capture, *marks_are_early;
 static int (*open_things)(void);

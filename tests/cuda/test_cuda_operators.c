@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "tests/conformance/every_case.h"
+#include "tests/support/every_case.h"
 #include "tests/cuda/gpu.h"
 #include "tests/cuda/mirror.h"
 

@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "tests/cuda/stand_in_library.h"
-#include "tests/property/training_run.h"
+#include "tests/support/training_run.h"
 
 /* What tests change of the stand-in that ranks open; ranks are forked, so that each has its own. */
 static int *fails_after, *is_apart, *n_gpu, *refuses_lock;

@@ -14,7 +14,7 @@
 
 #include "tandem/trace.h"
 #include "tandem/whatif.h"
-#include "tests/fault/fail_allocation.h"
+#include "tests/support/fail_allocation.h"
 
 typedef struct fixture {
     tandem_graph *graph;

@@ -35,7 +35,7 @@
 #include "backend/comm/gloo_shim.h"
 #include "base/clock.h"
 #include "base/philox.h"
-#include "tests/fault/fail_allocation.h"
+#include "tests/support/fail_allocation.h"
 
 enum { MAX_RANK = 4, MS = 1000000, GIVEN_UP_S = 20 };
 

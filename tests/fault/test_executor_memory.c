@@ -16,7 +16,7 @@
 #include "tandem/backend.h"
 #include "tandem/cluster.h"
 #include "tests/cuda/stand_in_library.h"
-#include "tests/fault/fail_allocation.h"
+#include "tests/support/fail_allocation.h"
 
 typedef struct fixture {
     const tandem_backend_api *backend;

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "graph/build.h"
-#include "tests/fault/fail_allocation.h"
+#include "graph/ir/build.h"
+#include "tests/support/fail_allocation.h"
 
 static tandem_graph *const untouched = (tandem_graph *)(uintptr_t)0x10;
 

@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "allocator/plan_dag.h"
-#include "tests/fault/fail_allocation.h"
-#include "tests/property/priced_cluster.h"
+#include "allocator/bound/plan_dag.h"
+#include "tests/support/fail_allocation.h"
+#include "tests/support/priced_cluster.h"
 
 static tandem_plan_dag *const untouched = (tandem_plan_dag *)(uintptr_t)0x10;
 

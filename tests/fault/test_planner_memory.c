@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "tandem/planner.h"
-#include "tests/fault/fail_allocation.h"
-#include "tests/unit/scored_cluster.h"
+#include "tests/support/fail_allocation.h"
+#include "tests/support/scored_cluster.h"
 
 static const char model[] = "mlp:depth=1,width=8", two_devices[] = "cpu:avx512 + cpu:avx2";
 static tandem_planner *const untouched = (tandem_planner *)(uintptr_t)0x10;

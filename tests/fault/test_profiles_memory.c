@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "profiles/cluster_text.h"
-#include "profiles/plan_json.h"
-#include "tests/fault/fail_allocation.h"
+#include "profiles/cluster/cluster_text.h"
+#include "profiles/plan/plan_json.h"
+#include "tests/support/fail_allocation.h"
 
 static const char cluster_text[] = "2*cpu:avx2@1 batch=8 memory=1GiB + cpu:avx batch=4 net=100Gbit/s,5us";
 

@@ -11,8 +11,8 @@
 #include "replayer/collective.h"
 #include "tandem/unrolled_step.h"
 #include "tandem/zero.h"
-#include "tests/fault/fail_allocation.h"
-#include "tests/unit/replay_store.h"
+#include "tests/support/fail_allocation.h"
+#include "tests/support/replay_store.h"
 
 static tandem_replayer *const untouched = (tandem_replayer *)(uintptr_t)0x10;
 

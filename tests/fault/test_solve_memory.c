@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "tandem/mckp.h"
-#include "tests/fault/fail_allocation.h"
+#include "tests/support/fail_allocation.h"
 #include "tests/property/drawn_dag.h"
 
 static drawn_chain hard; /* thousands of labels, so that everything has to grow */

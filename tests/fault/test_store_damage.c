@@ -23,7 +23,7 @@
 
 #include "base/philox.h"
 #include "tandem/store.h"
-#include "tests/fault/fail_allocation.h"
+#include "tests/support/fail_allocation.h"
 #include "tests/scratch.h"
 
 typedef struct place {

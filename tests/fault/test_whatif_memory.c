@@ -14,7 +14,7 @@
 #include "tandem/dag_simulator.h"
 #include "tandem/torch_trace.h"
 #include "tandem/whatif.h"
-#include "tests/fault/fail_allocation.h"
+#include "tests/support/fail_allocation.h"
 
 typedef tandem_status (*work)(tandem_error *error);
 

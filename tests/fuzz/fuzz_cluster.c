@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "profiles/cluster_text.h"
+#include "profiles/cluster/cluster_text.h"
 #include "tests/fuzz/fuzz_main.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

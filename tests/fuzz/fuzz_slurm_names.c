@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tests/fuzz/fuzz_main.h"
-#include "tests/slurm/draw.h"
+#include "tests/support/draw.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "profiles/store_handle.h"
+#include "profiles/store/store_handle.h"
 #include "tandem/predictor.h"
 #include "tandem/replayer.h"
 #include "tests/fuzz/fuzz_main.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/solve.h"
+#include "allocator/bound/solve.h"
 #include "base/philox.h"
 
 enum { DRAWN_LAYERS = 7, DRAWN_STATES = 4, DRAWN_CHOICES = 4, DRAWN_PATHS = 16384 /* 4^7 */ };

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "tests/property/priced_cluster.h"
+#include "tests/support/priced_cluster.h"
 
 static const char two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni", one_device[] = "cpu:avx512_bf16";
 static const char five_layers[] = "mlp:depth=4,width=64", attention[] = "vit_tiny:depth=2,width=32,heads=2";

@@ -10,7 +10,7 @@
 #include "base/philox.h"
 #include "tandem/predictor.h"
 #include "tandem/replayer.h"
-#include "tests/unit/replay_store.h"
+#include "tests/support/replay_store.h"
 
 enum { SEED = 30333, N_SERIES = 12 };
 

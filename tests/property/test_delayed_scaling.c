@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "tests/property/training_run.h"
+#include "tests/support/training_run.h"
 
 enum { STEPS = 12, LONG = 60, TAIL = 15 };
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "tests/property/priced_cluster.h"
+#include "tests/support/priced_cluster.h"
 
 enum { N_SEED = 520, MOST_CHOICES = 12 };
 

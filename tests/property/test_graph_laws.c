@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "base/philox.h"
-#include "graph/build.h"
-#include "graph/op.h"
+#include "graph/ir/build.h"
+#include "graph/ir/op.h"
 #include "graph/zoo/zoo.h"
 
 enum { N_GRAPH = 300, MOST_OP = 160, MOST_SAMPLE = 4096 /* numbers of a sample in a tensor */ };

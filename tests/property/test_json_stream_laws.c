@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/philox.h"
-#include "replayer/read_events.h"
+#include "trace/reader/read_events.h"
 
 enum { TEXTS = 400, CAPACITY = 1 << 16, MIN_WINDOW = 700, MAX_WINDOW = 1200 };
 

@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "allocator/plan_dag.h"
-#include "tests/property/priced_cluster.h"
-#include "tests/property/random_graph.h"
+#include "allocator/bound/plan_dag.h"
+#include "tests/support/priced_cluster.h"
+#include "tests/support/random_graph.h"
 
 enum { RANDOM_GRAPHS = 180, PLANS = 40, MAX_ENUMERATED = 5000, BATCH_OF_ZOO = 4 };
 static const uint64_t seed = 20241;

@@ -10,7 +10,7 @@
 #include "base/philox.h"
 #include "replayer/internal.h"
 #include "tandem/zero.h"
-#include "tests/unit/replay_store.h"
+#include "tests/support/replay_store.h"
 
 static const uint64_t seed = 20222;
 static const char *const models[] = {"mlp", "resnet20:blocks=1", "vit_tiny:depth=1", "gpt_tiny:depth=1"};

@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-#include "graph/step_index.h"
+#include "graph/step/step_index.h"
 #include "tandem/step.h"
-#include "tests/property/random_graph.h"
+#include "tests/support/random_graph.h"
 
 enum { PLANS_A_MODEL = 12, RANDOM_GRAPHS = 400, PLANS_A_RANDOM_GRAPH = 6, ALIGNMENT = 64 };
 static const uint64_t seed = 20221;

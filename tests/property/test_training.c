@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "tests/property/training_run.h"
+#include "tests/support/training_run.h"
 
 static const char *const models[] = {
     "mlp:width=64",

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "tests/property/training_run.h"
+#include "tests/support/training_run.h"
 
 enum { STEPS = 12 };
 static const char gpt[] = "gpt_tiny:width=32,depth=1,length=16,dropout=0.1", mlp[] = "mlp:width=32",

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "tests/property/training_run.h"
+#include "tests/support/training_run.h"
 
 enum { HALF = 10, WHOLE = 20 };
 

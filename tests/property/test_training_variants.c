@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "tests/property/training_run.h"
+#include "tests/support/training_run.h"
 
 enum { STEPS = 10, FEW_STEPS = 3 };
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "tandem/unrolled_step.h"
-#include "tests/property/random_graph.h"
+#include "tests/support/random_graph.h"
 
 static const uint64_t seed = 20249;
 static const char *const models[] = {"mlp", "resnet20:blocks=1", "vit_tiny:depth=1", "gpt_tiny:depth=1",

@@ -17,11 +17,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "allocator/slurm/memory_fit.h"
+#include "plugins/slurm/memory_fit.h"
 #include "base/philox.h"
 #include "graph/zoo/zoo.h"
 #include "tandem/step.h"
-#include "tests/slurm/draw.h"
+#include "tests/support/draw.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

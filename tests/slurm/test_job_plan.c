@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "allocator/slurm/job_plan.h"
+#include "plugins/slurm/job_plan.h"
 
 typedef struct place {
     char path[32];

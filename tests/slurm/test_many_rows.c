@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "tandem/store.h"
 #include "tandem/planner.h"
-#include "tests/unit/replay_store.h"
+#include "tests/support/replay_store.h"
 
 enum { N_ROW = 100000, BATCH = 4 };
 static const char model[] = "mlp:width=16";

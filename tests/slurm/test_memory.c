@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/slurm/run_folder.h"
-#include "allocator/slurm/submission.h"
-#include "tests/fault/fail_allocation.h"
+#include "plugins/slurm/run_folder.h"
+#include "plugins/slurm/submission.h"
+#include "tests/support/fail_allocation.h"
 
 static const char conf[] = "gres gpu:old cpu:sse41\n";
 

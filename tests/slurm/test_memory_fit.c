@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/slurm/memory_fit.h"
-#include "allocator/slurm/submission.h"
+#include "plugins/slurm/memory_fit.h"
+#include "plugins/slurm/submission.h"
 #include "base/philox.h"
 #include "tandem/step.h"
 

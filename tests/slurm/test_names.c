@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "allocator/slurm/layout.h"
-#include "allocator/slurm/site.h"
+#include "plugins/slurm/layout.h"
+#include "plugins/slurm/site.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "base/philox.h"
-#include "tests/slurm/draw.h"
+#include "tests/support/draw.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

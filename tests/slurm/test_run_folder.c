@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "allocator/slurm/run_folder.h"
+#include "plugins/slurm/run_folder.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "allocator/policies.h"
-#include "tests/fault/fail_allocation.h"
-#include "tests/property/priced_cluster.h"
+#include "tests/support/fail_allocation.h"
+#include "tests/support/priced_cluster.h"
 
 static const char model[] = "mlp:depth=3,width=64", two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni";
 enum { STRONG, WEAK };

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "tandem/allocator.h"
-#include "tests/unit/replay_store.h"
+#include "tests/support/replay_store.h"
 
 static const char device[] = "cpu:avx2";
 enum { FC1, FC2, HEAD, N_PRODUCT };

@@ -14,8 +14,8 @@
 #include <zlib.h>
 
 #include "base/file.h"
-#include "profiles/chakra.h"
-#include "profiles/chakra.pb-c.h"
+#include "profiles/format/chakra.h"
+#include "profiles/format/chakra.pb-c.h"
 #include "tandem/trace.h"
 #include "tandem/whatif.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "profiles/cluster_text.h"
+#include "profiles/cluster/cluster_text.h"
 #include "tandem/cluster.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))

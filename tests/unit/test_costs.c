@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "tandem/replayer.h"
-#include "tests/unit/replay_store.h"
+#include "tests/support/replay_store.h"
 
 static const char model[] = "mlp:width=4,depth=1,image=2x2x1,classes=2";
 static const char device[] = "cpu:avx2";

@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "tests/fault/fail_allocation.h"
+#include "tests/support/fail_allocation.h"
 
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/philox.h"
-#include "graph/build.h"
+#include "graph/ir/build.h"
 #include "graph/zoo/zoo.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))

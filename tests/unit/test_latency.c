@@ -10,7 +10,7 @@
 #include "predictor/robust.h"
 #include "tandem/planner.h"
 #include "tandem/predictor.h"
-#include "tests/unit/replay_store.h"
+#include "tests/support/replay_store.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

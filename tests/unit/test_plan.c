@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "profiles/plan_json.h"
+#include "profiles/plan/plan_json.h"
 #include "tandem/plan.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))

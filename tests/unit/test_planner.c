@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "tandem/planner.h"
-#include "tests/unit/scored_cluster.h"
+#include "tests/support/scored_cluster.h"
 
 #define N_OF(array) (sizeof(array) / sizeof *(array))
 

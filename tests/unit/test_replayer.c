@@ -9,7 +9,7 @@
 
 #include "replayer/internal.h"
 #include "tandem/zero.h"
-#include "tests/unit/replay_store.h"
+#include "tests/support/replay_store.h"
 
 /* Its step in fp32: 8 forward tasks (image, label, fc1, its bias and relu, head, its bias, loss), 3 dgrads
  * (loss, head, relu), 4 wgrads (head.bias, head | fc1.bias, fc1: the dgrads of head and relu lie between),

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "backend/resident.h"
+#include "backend/device/resident.h"
 
 enum { MIB = 1 << 20, SOME = 64 * MIB, CLOSE = 2 * MIB };
 

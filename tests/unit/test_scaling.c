@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "profiles/plan_json.h"
+#include "profiles/plan/plan_json.h"
 #include "tandem/amax_history.h"
 #include "tandem/plan.h"
 #include "tandem/step.h"

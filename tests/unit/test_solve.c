@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "allocator/solve.h"
+#include "allocator/bound/solve.h"
 
 /* Two layers with two choices each, one state between them; every way has 1 ns and 2 bytes besides:
  *

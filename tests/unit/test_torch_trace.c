@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "replayer/interval_set.h"
+#include "trace/interval_set.h"
 #include "tandem/torch_trace.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))

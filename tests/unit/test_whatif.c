@@ -16,7 +16,7 @@
 #include <zlib.h>
 
 #include "tandem/whatif.h"
-#include "tests/unit/whatif_parts.h"
+#include "tests/support/whatif_parts.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define HEADING "dp_rank,stage,step,optype,model_chunk,seq_id,start_us,dur_us\n"

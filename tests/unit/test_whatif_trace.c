@@ -13,7 +13,7 @@
 
 #include "tandem/trace.h"
 #include "tandem/whatif.h"
-#include "tests/unit/whatif_parts.h"
+#include "tests/support/whatif_parts.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -1,0 +1,422 @@
+/* bound.c: bounds by class, their sum, and the search in order of sensitivity. */
+#include "allocator/bound/bound.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator/policies.h"
+#include "base/clock.h"
+
+static const double bound_tolerance = 2e-4; /* relative, of a class's bound */
+
+static const tandem_replayer *bound_replayer(const tandem_bound *bound) { return bound->problem->replayer; }
+
+static double current_sensitivity(const tandem_bound *bound, int c)
+{
+    double sum = 0;
+    for (int i = 0; i < bound->problem->graph->n_op; i++)
+        sum += bound->problem->sensitivity[c][i * TANDEM_N_PRECISION +
+                                              (int)tandem_replayer_get(bound_replayer(bound), c, i)];
+    return sum;
+}
+
+/* --- Opening -------------------------------------------------------------------------------------------- */
+
+static tandem_status open_relaxation(tandem_bound *bound, int c, unsigned *allowed, tandem_error *error)
+{
+    const tandem_graph *graph = bound->problem->graph;
+    const unsigned device = tandem_replayer_cluster(bound_replayer(bound))->classes[c].device.precisions;
+    for (int i = 0; i < graph->n_op; i++) {
+        const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
+        allowed[i] = row->op_class == TANDEM_ADJUSTABLE ? row->precisions & device : 0;
+    }
+    tandem_status status = tandem_relaxation_open(&bound->relaxation[c], bound->problem, c, allowed, error);
+    if (status != TANDEM_OK) return status;
+    bound->has_relaxation[c] = 1;
+    bound->plan[c] = calloc((size_t)graph->n_op + 1, sizeof *bound->plan[c]);
+    return bound->plan[c] ? TANDEM_OK
+                          : tandem_error_set(error, TANDEM_NO_MEMORY,
+                                             "no memory to bound the plans of model %s", graph->model);
+}
+
+/* How long a held class computes beside others until its backward pass is through. */
+static int64_t base_contended_ns(const tandem_bound *bound, int c)
+{
+    const tandem_step *step = tandem_replayer_step(bound_replayer(bound), c);
+    int64_t sum = 0;
+    for (int t = 0; t < step->n_task; t++) {
+        const tandem_task *task = &step->task[t];
+        if (!task->active || task->kind == TANDEM_TASK_REDUCE) continue;
+        if (task->kind != TANDEM_TASK_UPDATE || tandem_task_wraps_iteration(step, t))
+            sum += tandem_step_runs_per_step(step, task) *
+                   tandem_replayer_task_ns(bound_replayer(bound), c, t, 1);
+    }
+    return sum;
+}
+
+/* How long every other class on c's node computes at the least: G of relaxation.h. */
+static tandem_status set_min_contended_ns(tandem_bound *bound, int c, tandem_error *error)
+{
+    tandem_contention contention;
+    tandem_replayer_contention(bound_replayer(bound), c, &contention);
+    if (!contention.is_on_shared_node) return TANDEM_OK;
+    for (int o = 0; o < bound->n_class; o++) {
+        int64_t ns = 0;
+        tandem_status status = TANDEM_OK;
+        tandem_replayer_contention(bound_replayer(bound), o, &contention);
+        if (o == c || !contention.is_on_shared_node) continue;
+        if (bound->has_relaxation[o])
+            status = tandem_relaxation_contended_ns(&ns, &bound->relaxation[o], error);
+        else
+            ns = base_contended_ns(bound, o);
+        if (status != TANDEM_OK) return status;
+        if (ns > bound->relaxation[c].min_contended_ns) bound->relaxation[c].min_contended_ns = ns;
+    }
+    return TANDEM_OK;
+}
+
+tandem_status tandem_bound_open(tandem_bound *bound, const tandem_allocation_problem *problem,
+                                int64_t target_ns, unsigned keeps_base, tandem_error *error)
+{
+    tandem_replay replay;
+    *bound = (tandem_bound){
+        .problem = problem, .target_ns = target_ns, .keeps_base = keeps_base, .lower_bound = -INFINITY};
+    bound->n_class = tandem_replayer_cluster(problem->replayer)->n_class;
+    unsigned *allowed = malloc(((size_t)problem->graph->n_op + 1) * sizeof *allowed);
+    if (!allowed)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound the plans of model %s",
+                                problem->graph->model);
+    tandem_status status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
+    for (int c = 0; c < bound->n_class && status == TANDEM_OK; c++) {
+        bound->share[c] = tandem_allocation_batch_share(problem, c);
+        bound->class_bound[c] = keeps_base & 1u << c ? current_sensitivity(bound, c) : 0;
+        if (!(keeps_base & 1u << c)) status = open_relaxation(bound, c, allowed, error);
+    }
+    for (int c = 0; c < bound->n_class && status == TANDEM_OK; c++)
+        if (bound->has_relaxation[c]) status = set_min_contended_ns(bound, c, error);
+    free(allowed);
+    return status;
+}
+
+void tandem_bound_close(tandem_bound *bound)
+{
+    for (int c = 0; c < bound->n_class; c++) {
+        free(bound->plan[c]);
+        if (bound->has_relaxation[c]) tandem_relaxation_close(&bound->relaxation[c]);
+    }
+    *bound = (tandem_bound){0};
+}
+
+/* --- Bounds --------------------------------------------------------------------------------------------- */
+
+static void sum_class_bounds(tandem_bound *bound)
+{
+    double sum = 0;
+    for (int c = 0; c < bound->n_class; c++) sum += bound->share[c] * bound->class_bound[c];
+    if (sum > bound->lower_bound) bound->lower_bound = sum;
+}
+
+static tandem_status bound_class(tandem_bound *bound, int c, double time_limit_s, tandem_error *error)
+{
+    tandem_relaxation *relaxation = &bound->relaxation[c];
+    const tandem_plan_dag *plan_dag = relaxation->plan_dag;
+    int *choice = malloc(((size_t)plan_dag->n_layer + 1) * sizeof *choice);
+    if (!choice)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound the plans of model %s",
+                                bound->problem->graph->model);
+    tandem_solution solution = {.choice = choice, .sensitivity = INFINITY};
+    const tandem_status status = tandem_relaxation_bound(&solution, relaxation, bound->target_ns,
+                                                         tandem_relaxation_arena_limit(relaxation),
+                                                         bound_tolerance, time_limit_s, error);
+    if (status == TANDEM_OK) {
+        bound->class_bound[c] = fmax(solution.lower_bound, 0);
+        bound->has_plan[c] = solution.sensitivity < INFINITY;
+        for (int l = 0; l < plan_dag->n_layer && bound->has_plan[c]; l++)
+            bound->plan[c][plan_dag->op[l]] = (tandem_precision)choice[l];
+        if (!solution.proven) bound->method = "lagrangian";
+    }
+    free(choice);
+    return status;
+}
+
+tandem_status tandem_bound_compute(tandem_bound *bound, double time_limit_s, tandem_error *error)
+{
+    int n_left = 0;
+    for (int c = 0; c < bound->n_class; c++) n_left += bound->has_relaxation[c];
+    const int64_t deadline_ns = tandem_now_ns() + (int64_t)(time_limit_s * 1e9);
+    bound->method = "labels";
+    for (int c = 0; c < bound->n_class; c++) {
+        if (!bound->has_relaxation[c]) continue;
+        const double seconds = (double)(deadline_ns - tandem_now_ns()) * 1e-9 / n_left--;
+        const tandem_status status = bound_class(bound, c, fmax(seconds, 0), error);
+        if (status != TANDEM_OK) return status;
+    }
+    sum_class_bounds(bound);
+    return TANDEM_OK;
+}
+
+const tandem_precision *tandem_bound_plan(const tandem_bound *bound, int c)
+{
+    return bound->has_plan[c] ? bound->plan[c] : NULL;
+}
+
+/* --- Search in order ------------------------------------------------------------------------------------ */
+
+/* The plans of one class in order of sensitivity, as far as they have been asked for. */
+typedef struct plan_ranking {
+    int c, n_layer;
+    tandem_limits limits;
+    tandem_enumeration *enumeration;
+    double *sensitivity; /* [n] */
+    int *choice;         /* [n × n_layer] */
+    int n, capacity;
+    int is_exhausted;  /* there are no more */
+    double next_bound; /* no plan beyond the n has less sensitivity */
+} plan_ranking;
+
+/* One plan of each class, by its place in the class's stream. */
+typedef struct combination {
+    double sensitivity;
+    int position[TANDEM_MAX_CLASS]; /* by stream */
+    int first_free; /* streams before it may not move on any more: so each combination comes up once */
+} combination;
+
+typedef struct best_first {
+    tandem_bound *plan_bound;
+    plan_ranking *ranking;
+    int n_ranking;
+    double base_sensitivity;
+    combination *heap;
+    int n_heap, heap_capacity;
+    int64_t deadline_ns, labels;
+} best_first;
+
+enum { MAX_CALL_LABELS = 400000, MAX_HEAP = 1 << 20 };
+
+static tandem_status enumeration_no_memory(tandem_error *error)
+{
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to search the plans in order of sensitivity");
+}
+
+static tandem_status grow_ranking(plan_ranking *s, tandem_error *error)
+{
+    if (s->n < s->capacity) return TANDEM_OK;
+    const int capacity = 2 * s->capacity + 64;
+    double *sensitivity = realloc(s->sensitivity, (size_t)capacity * sizeof *sensitivity);
+    if (sensitivity) s->sensitivity = sensitivity;
+    int *choice =
+        sensitivity ? realloc(s->choice, (size_t)capacity * ((size_t)s->n_layer + 1) * sizeof *choice) : NULL;
+    if (!choice) return enumeration_no_memory(error);
+    s->choice = choice;
+    s->capacity = capacity;
+    return TANDEM_OK;
+}
+
+/* Makes sure that the stream has place k, if the class has so many plans. *there = 0: it has not, or it takes
+ * too long to know: then !is_exhausted. */
+static tandem_status reach_position(plan_ranking *s, int k, int *exists, tandem_error *error)
+{
+    *exists = k < s->n;
+    if (*exists || s->is_exhausted) return TANDEM_OK;
+    tandem_status status = grow_ranking(s, error);
+    if (status != TANDEM_OK) return status;
+    double sensitivity = NAN;
+    status =
+        tandem_enumeration_next(s->enumeration, &sensitivity, s->choice + (size_t)s->n * (size_t)s->n_layer,
+                                &s->next_bound, MAX_CALL_LABELS, error);
+    if (status != TANDEM_OK) return status;
+    if (sensitivity < INFINITY) {
+        s->sensitivity[s->n++] = sensitivity;
+        *exists = 1;
+    } else if (!isnan(sensitivity)) {
+        s->is_exhausted = 1;
+    }
+    return TANDEM_OK;
+}
+
+static void set_class_plan(const tandem_bound *bound, int c, const int *choice)
+{
+    const tandem_plan_dag *plan_dag = bound->relaxation[c].plan_dag;
+    for (int l = 0; l < plan_dag->n_layer; l++)
+        tandem_replayer_set(bound->problem->replayer, c, plan_dag->op[l], (tandem_precision)choice[l]);
+}
+
+static int combination_before(const combination *a, const combination *b, int n_ranking)
+{
+    if (a->sensitivity != b->sensitivity) return a->sensitivity < b->sensitivity;
+    return memcmp(a->position, b->position, (size_t)n_ranking * sizeof *a->position) < 0;
+}
+
+static tandem_status push_combination(best_first *s, const combination *one, tandem_error *error)
+{
+    if (s->n_heap == s->heap_capacity) {
+        const int capacity = 2 * s->heap_capacity + 64;
+        combination *grown = realloc(s->heap, (size_t)capacity * sizeof *grown);
+        if (!grown) return enumeration_no_memory(error);
+        s->heap = grown;
+        s->heap_capacity = capacity;
+    }
+    int at = s->n_heap++;
+    for (; at > 0 && combination_before(one, &s->heap[(at - 1) / 2], s->n_ranking); at = (at - 1) / 2)
+        s->heap[at] = s->heap[(at - 1) / 2];
+    s->heap[at] = *one;
+    return TANDEM_OK;
+}
+
+static combination pop_combination(best_first *s)
+{
+    const combination top = s->heap[0], last = s->heap[--s->n_heap];
+    int at = 0;
+    for (int child = 1; child < s->n_heap; at = child, child = 2 * at + 1) {
+        if (child + 1 < s->n_heap && combination_before(&s->heap[child + 1], &s->heap[child], s->n_ranking))
+            child++;
+        if (!combination_before(&s->heap[child], &last, s->n_ranking)) break;
+        s->heap[at] = s->heap[child];
+    }
+    if (s->n_heap > 0) s->heap[at] = last;
+    return top;
+}
+
+/* Adds the combination if every stream reaches it. *stuck: one could not be asked that far. */
+static tandem_status add_combination(best_first *s, combination *one, int *stuck, tandem_error *error)
+{
+    one->sensitivity = s->base_sensitivity;
+    for (int k = 0; k < s->n_ranking; k++) {
+        int exists;
+        const tandem_status status = reach_position(&s->ranking[k], one->position[k], &exists, error);
+        if (status != TANDEM_OK) return status;
+        if (!exists) {
+            *stuck |= !s->ranking[k].is_exhausted;
+            return TANDEM_OK;
+        }
+        one->sensitivity +=
+            s->plan_bound->share[s->ranking[k].c] * s->ranking[k].sensitivity[one->position[k]];
+    }
+    return push_combination(s, one, error);
+}
+
+static tandem_status try_combination(const best_first *s, const combination *one, int *fits,
+                                     tandem_error *error)
+{
+    tandem_replay replay;
+    for (int k = 0; k < s->n_ranking; k++) {
+        const plan_ranking *from = &s->ranking[k];
+        set_class_plan(s->plan_bound, from->c,
+                       from->choice + (size_t)one->position[k] * (size_t)from->n_layer);
+    }
+    const tandem_status status =
+        tandem_replayer_run(s->plan_bound->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
+    if (status != TANDEM_OK) return status;
+    *fits = replay.step_ns <= s->plan_bound->target_ns;
+    for (int c = 0; c < s->plan_bound->n_class; c++) {
+        const uint64_t limit_bytes = tandem_allocation_limit_bytes(s->plan_bound->problem, c);
+        if (limit_bytes && replay.classes[c].peak_bytes > limit_bytes) *fits = 0;
+    }
+    return TANDEM_OK;
+}
+
+/* A later combination may have this much less, relatively: streams are in order to 2^-29 (solve.h), and sums
+ * in another order differ in their last digits. */
+static const double order_tolerance = 0x1p-28;
+
+static void raise_lower_bound(tandem_bound *bound, double sensitivity)
+{
+    bound->lower_bound = fmax(bound->lower_bound, sensitivity * (1 - order_tolerance));
+}
+
+/* Replays combinations in order. */
+static tandem_status enumerate_combinations(best_first *s, double sensitivity, int *found, int64_t *replays,
+                                            tandem_error *error)
+{
+    tandem_bound *bound = s->plan_bound;
+    combination best = {.sensitivity = sensitivity}, one = {0};
+    int stuck = 0, is_proven = 0;
+    tandem_status status = add_combination(s, &one, &stuck, error);
+    while (status == TANDEM_OK && !stuck && s->n_heap < MAX_HEAP && tandem_now_ns() < s->deadline_ns) {
+        int fits = 0;
+        is_proven = s->n_heap == 0 || s->heap[0].sensitivity * (1 - order_tolerance) >= best.sensitivity;
+        if (is_proven) break;
+        one = pop_combination(s);
+        raise_lower_bound(bound, fmin(one.sensitivity, best.sensitivity));
+        status = try_combination(s, &one, &fits, error);
+        (*replays)++;
+        if (status == TANDEM_OK && fits && one.sensitivity < best.sensitivity) {
+            best = one;
+            *found = 1;
+        }
+        for (int k = one.first_free; k < s->n_ranking && status == TANDEM_OK && !stuck; k++) {
+            combination next = one;
+            next.position[k]++;
+            next.first_free = k;
+            status = add_combination(s, &next, &stuck, error);
+        }
+    }
+    if (status == TANDEM_OK && is_proven) {
+        raise_lower_bound(bound, best.sensitivity);
+        bound->method = "search";
+    }
+    int ignored;
+    if (status == TANDEM_OK && *found)
+        status = try_combination(s, &best, &ignored, error); /* leaves it in the replayer */
+    return status;
+}
+
+static void close_rankings(best_first *s)
+{
+    for (int k = 0; k < s->n_ranking; k++) {
+        free(s->ranking[k].choice);
+        free(s->ranking[k].sensitivity);
+        tandem_enumeration_close(s->ranking[k].enumeration);
+    }
+    free(s->heap);
+    free(s->ranking);
+}
+
+static tandem_status open_rankings(best_first *s, tandem_error *error)
+{
+    tandem_bound *bound = s->plan_bound;
+    s->ranking = calloc((size_t)bound->n_class, sizeof *s->ranking);
+    if (!s->ranking) return enumeration_no_memory(error);
+    for (int c = 0; c < bound->n_class; c++) {
+        if (!bound->has_relaxation[c]) {
+            s->base_sensitivity += bound->share[c] * bound->class_bound[c];
+            continue;
+        }
+        plan_ranking *one = &s->ranking[s->n_ranking++];
+        *one = (plan_ranking){.c = c, .n_layer = bound->relaxation[c].plan_dag->n_layer};
+        one->limits = tandem_relaxation_limits(&bound->relaxation[c], bound->target_ns);
+        const tandem_status status =
+            tandem_enumeration_open(&one->enumeration, bound->relaxation[c].plan_dag, &one->limits, error);
+        if (status != TANDEM_OK) return status;
+    }
+    return TANDEM_OK;
+}
+
+tandem_status tandem_bound_enumerate(tandem_bound *bound, double sensitivity, double time_limit_s, int *found,
+                                     int64_t *replays, tandem_error *error)
+{
+    best_first s = {.plan_bound = bound,
+                    .deadline_ns = tandem_now_ns() + (int64_t)(fmax(time_limit_s, 0) * 1e9)};
+    *found = 0;
+    if (sensitivity <= bound->lower_bound) return TANDEM_OK;
+    tandem_status status = open_rankings(&s, error);
+    if (status == TANDEM_OK && s.n_ranking > 0)
+        status = enumerate_combinations(&s, sensitivity, found, replays, error);
+    close_rankings(&s);
+    return status;
+}
+
+/* --- Certificates --------------------------------------------------------------------------------------- */
+
+void tandem_bound_certify(tandem_certificate *certificate, const tandem_bound *bound, double sensitivity)
+{
+    /* else the bound is wrong, or the plan breaks a limit */
+    assert(bound->lower_bound <= sensitivity * (1 + 1e-9));
+    *certificate = (tandem_certificate){.lower_bound = fmin(bound->lower_bound, sensitivity)};
+    certificate->gap = sensitivity > 0 ? (sensitivity - certificate->lower_bound) / sensitivity : 0;
+    (void)snprintf(certificate->proof, sizeof certificate->proof, "%s",
+                   sensitivity > 0 ? (bound->method ? bound->method : "labels") : "zero");
+}

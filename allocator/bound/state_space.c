@@ -1,0 +1,683 @@
+/* state_space.c: one choice of precision and all that follows from it. What a task is and when is resolve.c's
+ * matter (graph/); here the same is asked operator by operator in graph order, without the choices that are
+ * still to come. */
+#include "allocator/bound/state_space.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/step/types.h"
+
+enum bit_kind {
+    BIT_OUTPUT_DTYPE, /* one for each native type but f32 */
+    BIT_CAST = BIT_OUTPUT_DTYPE + N_OUTPUT_DTYPE - 1,
+    BIT_SAVED = BIT_CAST + TANDEM_N_STORAGE_DTYPE,
+    BIT_GRADIENT_CAST = BIT_SAVED + TANDEM_N_STORAGE_DTYPE,
+    BIT_RECOMPUTED_CAST = BIT_GRADIENT_CAST + TANDEM_N_STORAGE_DTYPE,
+    N_BIT_KIND = BIT_RECOMPUTED_CAST + TANDEM_N_STORAGE_DTYPE
+};
+enum { ALIGNMENT = 64, MAX_TENSOR_OF_OP = 2 + TANDEM_MAX_INPUT };
+
+typedef struct state_bit {
+    int tensor, bit_kind;
+    int first_stage, last_stage; /* stages: in which it can be settled first, in which somebody asks last */
+} state_bit;
+
+typedef struct slot_bit {
+    int slot, tensor, bit_kind;
+} slot_bit;
+
+typedef struct stage {
+    int first_op, end_op;
+    int first_tensor, end_tensor; /* that its operators ask about */
+    /* their bits: in the state before it are slot_bit[first_in … first_out − 1], behind
+     * it slot_bit[first_out … end − 1] */
+    int first_in, first_out, end;
+} stage;
+
+struct tandem_state_space {
+    tandem_step step; /* a copy, with arrays of its own for what follows from precisions */
+    struct tandem_step_index index;
+    int n_layer, n_word;
+    stage *stage;                    /* [n_layer + 1] */
+    int *tensor;                     /* of all stages */
+    slot_bit *slot_bit;              /* of all stages */
+    uint64_t *read_mask, *pass_mask; /* [(n_layer + 1) × n_word] */
+    /* the same in all plans */
+    unsigned char *output_dtypes;   /* [n_op] bit d: can be its native type */
+    unsigned char *gradient_is_f32; /* [n_op] a fixed operator contributes */
+    /* [n_op], [n_task]: lists of the tasks whose only question is the type of this
+     * tensor's gradient: sums of it, the wgrad of biases; −1 ends them */
+    int *first_gradient_task, *next_gradient_task;
+    /* of the plan under way */
+    unsigned *state_bits;    /* [n_op] bit role */
+    tandem_stage_cost *cost; /* NULL: settling is being explored, nothing is counted */
+    /* while exploring */
+    int current_stage;         /* the stage */
+    int *stage_of;             /* [n_op] */
+    int *first_use, *last_use; /* [n_op × N_BIT_KIND] stages; −1 = never */
+};
+
+/* --- Counting ------------------------------------------------------------------------------------------- */
+
+static void count_task_variant(tandem_state_space *space, int task, int variant)
+{
+    space->cost->task_variant[space->cost->n_task_variant++] = (tandem_task_variant){task, variant};
+}
+
+static void count_bytes(tandem_state_space *space, uint64_t bytes)
+{
+    space->cost->bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Whether a tensor's native type is not the same in all plans. */
+static int output_dtype_varies(const tandem_state_space *space, int tensor)
+{
+    return (space->output_dtypes[tensor] & (space->output_dtypes[tensor] - 1)) != 0;
+}
+
+static int gradient_dtype_varies(const tandem_state_space *space, int tensor)
+{
+    return !space->gradient_is_f32[tensor] && output_dtype_varies(space, tensor);
+}
+
+static void set_output_dtype(tandem_state_space *space, int tensor, tandem_dtype type)
+{
+    space->step.output_dtype[tensor] = type;
+    space->index.gradient_dtype[tensor] = space->gradient_is_f32[tensor] ? TANDEM_F32 : type;
+}
+
+/* --- Bits ----------------------------------------------------------------------------------------------- */
+
+static void note_bit_use(tandem_state_space *space, int tensor, int bit_kind, int s)
+{
+    const int k = tensor * N_BIT_KIND + bit_kind;
+    if (space->first_use[k] < 0) space->first_use[k] = space->current_stage;
+    if (space->last_use[k] < s) space->last_use[k] = s;
+}
+
+/* The bit holds; what it costs is counted where it did not hold before. */
+static void set_state_bit(tandem_state_space *space, int tensor, int first_kind, tandem_dtype type)
+{
+    const int bit_kind = first_kind + (int)type;
+    const unsigned bit = 1u << bit_kind;
+    if (!space->cost) {
+        const int waits = first_kind == BIT_GRADIENT_CAST && gradient_dtype_varies(space, tensor);
+        note_bit_use(space, tensor, bit_kind, waits ? space->stage_of[tensor] : space->current_stage);
+        return;
+    }
+    if (space->state_bits[tensor] & bit) return;
+    space->state_bits[tensor] |= bit;
+    if (first_kind == BIT_CAST)
+        count_task_variant(space, space->index.cast[tensor] + (int)type,
+                           cast_variant(space->step.output_dtype[tensor], type));
+    else if (first_kind == BIT_RECOMPUTED_CAST)
+        count_task_variant(space, space->index.recomputed_cast[tensor] + (int)type,
+                           cast_variant(space->step.output_dtype[tensor], type));
+    else if (first_kind == BIT_SAVED)
+        count_bytes(space, (uint64_t)tandem_shape_elements(&space->step.graph->op[tensor].shape) *
+                               tandem_dtype_bytes(type));
+    else if (!gradient_dtype_varies(space, tensor))
+        count_task_variant(space, space->index.gradient_cast[tensor] + (int)type,
+                           cast_variant(space->index.gradient_dtype[tensor], type));
+}
+
+static int dtype_bit_kind(tandem_dtype type) { return BIT_OUTPUT_DTYPE + output_dtype_index(type) - 1; }
+
+static void request_cast(tandem_state_space *space, int tensor, tandem_dtype type)
+{
+    if (type != space->step.output_dtype[tensor]) set_state_bit(space, tensor, BIT_CAST, type);
+}
+
+/* The same of a tensor that is computed again, by the backward pass or by what is computed again, too. */
+static void request_recomputed_cast(tandem_state_space *space, int tensor, tandem_dtype type)
+{
+    if (type != space->step.output_dtype[tensor]) set_state_bit(space, tensor, BIT_RECOMPUTED_CAST, type);
+}
+
+/* The gradient of operator i's output is read in `type`. Where its own type is not the same in all plans it
+ * is known when the walk comes to it: then the casts are counted. */
+static void request_gradient_cast(tandem_state_space *space, int i, tandem_dtype type)
+{
+    const int root = space->index.gradient_root[i];
+    if (gradient_dtype_varies(space, root) || type != space->index.gradient_dtype[root])
+        set_state_bit(space, root, BIT_GRADIENT_CAST, type);
+}
+
+static int input_value_of(const tandem_state_space *space, int i, int slot)
+{
+    const tandem_graph *graph = space->step.graph;
+    return graph->view[graph->op[i].input[slot]];
+}
+
+/* What operator i's forward task reads, when it runs first and when again, and what its backward tasks read
+ * of tensors that are computed again. */
+static void set_operand_bits(tandem_state_space *space, int i)
+{
+    const tandem_graph *graph = space->step.graph;
+    const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
+    const int goes_back = space->index.wgrad[i] >= 0 || space->index.dgrad[i] >= 0;
+    for (int slot = 0; slot < row->n_input; slot++) {
+        const int x = input_value_of(space, i, slot);
+        if (graph->op[x].dtype != TANDEM_F32) continue;
+        request_cast(space, x, forward_dtype_of(&space->step, i));
+        if (space->index.is_recomputed[x] && space->index.is_recomputed[i])
+            request_recomputed_cast(space, x, forward_dtype_of(&space->step, i));
+        if (space->index.is_recomputed[x] && goes_back && op_saves_input(row, slot))
+            request_recomputed_cast(space, x, saved_dtype_of(&space->step, i));
+    }
+}
+
+static void set_read_bits(tandem_state_space *space, int i)
+{
+    const tandem_graph *graph = space->step.graph;
+    const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
+    const int has_dgrad = space->index.dgrad[i] >= 0;
+    set_operand_bits(space, i);
+    if (has_dgrad && (row->saves & TANDEM_SAVES_OUTPUT))
+        (space->index.is_recomputed[i] ? request_recomputed_cast
+                                       : request_cast)(space, i, dgrad_dtype_of(&space->step, i));
+    if (has_dgrad && i != graph->loss) request_gradient_cast(space, i, dgrad_dtype_of(&space->step, i));
+    if (space->index.wgrad[i] >= 0 && row->op_class == TANDEM_ADJUSTABLE)
+        request_gradient_cast(space, i, wgrad_dtype_of(&space->step, i)); /* others take it as it comes */
+    for (int slot = 0; row->dgrad == TANDEM_GRAD_IDENTITY && slot < row->n_input; slot++) {
+        const int x = input_value_of(space, i, slot);
+        if (space->index.edge_position[i * TANDEM_MAX_INPUT + slot] >= 0 &&
+            space->index.n_contribution[x] > 1)
+            request_gradient_cast(space, i, space->index.gradient_dtype[x]);
+    }
+}
+
+/* Whether the backward pass reads input `slot` of operator i, or the loss does. */
+static int is_input_saved(const tandem_state_space *space, int i, int slot)
+{
+    const tandem_op_row *row = tandem_op_row_get(space->step.graph->op[i].kind);
+    if (i == space->step.graph->loss) return 1;
+    if (!op_saves_input(row, slot)) return 0;
+    const int reader =
+        row->op_class == TANDEM_ADJUSTABLE && slot == 0 ? space->index.wgrad[i] : space->index.dgrad[i];
+    return reader >= 0;
+}
+
+/* Alive while the loss is computed, unless it is dropped and computed again later. */
+static void set_saved_bit(tandem_state_space *space, int tensor, tandem_dtype type)
+{
+    if (!space->index.is_recomputed[tensor]) set_state_bit(space, tensor, BIT_SAVED, type);
+}
+
+/* Which versions are alive while the loss is computed: those that the backward pass reads, or operators that
+ * are computed again for it, and what the loss itself reads and writes. */
+static void set_saved_bits(tandem_state_space *space, int i)
+{
+    const tandem_graph *graph = space->step.graph;
+    const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
+    for (int slot = 0; slot < row->n_input; slot++) {
+        const int x = input_value_of(space, i, slot);
+        const int is_cast = row->op_class == TANDEM_ADJUSTABLE && graph->op[x].dtype == TANDEM_F32;
+        const tandem_dtype type = is_cast ? tandem_precision_get(space->step.precision[i])->saved
+                                  : row->op_class == TANDEM_DEPENDENT ? dgrad_dtype_of(&space->step, i)
+                                                                      : TANDEM_F32;
+        if (is_input_saved(space, i, slot)) set_saved_bit(space, x, type);
+        if (space->index.is_recomputed[i])
+            set_saved_bit(space, x,
+                          graph->op[x].dtype == TANDEM_F32 ? forward_dtype_of(&space->step, i) : TANDEM_F32);
+    }
+    if (space->index.dgrad[i] >= 0 && (row->saves & TANDEM_SAVES_OUTPUT))
+        set_saved_bit(space, i, dgrad_dtype_of(&space->step, i));
+    if (i == graph->loss) set_saved_bit(space, i, TANDEM_F32);
+}
+
+/* --- Tasks ---------------------------------------------------------------------------------------------- */
+
+static void count_forward(tandem_state_space *space, int i)
+{
+    const tandem_op *op = &space->step.graph->op[i];
+    const tandem_dtype from = forward_dtype_of(&space->step, i);
+    if (space->index.weight_cast[i] >= 0 && from != TANDEM_F32)
+        count_task_variant(space, space->index.weight_cast[i], cast_variant(TANDEM_F32, from));
+    count_task_variant(space, space->index.forward[i],
+                       op_variant_of(&space->step, i, space->step.output_dtype[i]));
+    if (space->index.is_recomputed[i])
+        count_task_variant(space, space->index.recomputed_forward[i],
+                           op_variant_of(&space->step, i, space->step.output_dtype[i]));
+    const int is_read = space->index.dgrad[i] >= 0 &&
+                        (tandem_op_row_get(op->kind)->saves & TANDEM_SAVES_AUX) &&
+                        !space->index.is_recomputed[i];
+    if (is_read || i == space->step.graph->loss) count_bytes(space, op->aux_bytes);
+}
+
+/* The forward pass's copy of a weight lives on where a dgrad reads it, or the forward task that runs again.
+ * */
+static void count_saved_weight(tandem_state_space *space, int i)
+{
+    const tandem_op *op = &space->step.graph->op[i];
+    const tandem_dtype type = forward_dtype_of(&space->step, i);
+    const int is_read = space->index.is_recomputed[i] ||
+                        (space->index.dgrad[i] >= 0 && other_operand_dtype_of(&space->step, i) == type);
+    if (space->index.weight_cast[i] >= 0 && type != TANDEM_F32 && is_read)
+        count_bytes(space, (uint64_t)space->step.graph->parameter[op->parameter[0]].elements *
+                               tandem_dtype_bytes(type));
+}
+
+static void count_wgrad(tandem_state_space *space, int i)
+{
+    const tandem_graph *graph = space->step.graph;
+    const tandem_dtype saved = tandem_precision_get(space->step.precision[i])->saved,
+                       other_dtype = other_operand_dtype_of(&space->step, i);
+    const int is_product = tandem_op_row_get(graph->op[i].kind)->n_parameter == 0; /* of two activations */
+    if (saved != other_dtype && graph->op[graph->op[i].input[0]].dtype == TANDEM_F32)
+        count_task_variant(space, space->index.saved_cast[i], cast_variant(saved, other_dtype));
+    const tandem_dtype to =
+        is_product ? space->index.gradient_dtype[input_value_of(space, i, 1)] : TANDEM_F32;
+    count_task_variant(space, space->index.wgrad[i], op_variant_of(&space->step, i, to));
+}
+
+static void count_dgrad(tandem_state_space *space, int i)
+{
+    const tandem_graph *graph = space->step.graph;
+    const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
+    if (row->op_class == TANDEM_ADJUSTABLE) {
+        const tandem_dtype other_dtype = other_operand_dtype_of(&space->step, i);
+        const tandem_precision_row *precision = tandem_precision_get(space->step.precision[i]);
+        if (row->n_parameter == 0) {
+            if (precision->saved != other_dtype)
+                count_task_variant(space, space->index.saved_cast[i] + 1,
+                                   cast_variant(precision->saved, other_dtype));
+        } else if (other_dtype != TANDEM_F32 && other_dtype != precision->forward) {
+            count_task_variant(space, space->index.backward_weight_cast[i],
+                               cast_variant(TANDEM_F32, other_dtype));
+        }
+    }
+    count_task_variant(space, space->index.dgrad[i], dgrad_variant(&space->step, i));
+}
+
+/* What only waited for the type of tensor i's gradient. */
+static void count_gradient(tandem_state_space *space, int i)
+{
+    const tandem_dtype type = space->index.gradient_dtype[i];
+    for (int d = 0; d < TANDEM_N_STORAGE_DTYPE && gradient_dtype_varies(space, i); d++)
+        if (d != (int)type && (space->state_bits[i] & 1u << (BIT_GRADIENT_CAST + d)))
+            count_task_variant(space, space->index.gradient_cast[i] + d, cast_variant(type, (tandem_dtype)d));
+    for (int t = space->first_gradient_task[i]; t >= 0; t = space->next_gradient_task[t])
+        count_task_variant(space, t, output_dtype_index(type));
+}
+
+static void count_operator(tandem_state_space *space, int i)
+{
+    const tandem_op *op = &space->step.graph->op[i];
+    if (op->kind == TANDEM_OP_RESHAPE) return;
+    set_output_dtype(space, i, output_dtype_of(&space->step, i));
+    if (space->step.output_dtype[i] != TANDEM_F32)
+        space->state_bits[i] |= 1u << dtype_bit_kind(space->step.output_dtype[i]);
+    set_read_bits(space, i);
+    set_saved_bits(space, i);
+    count_forward(space, i);
+    count_saved_weight(space, i);
+    if (space->index.wgrad[i] >= 0 && tandem_op_row_get(op->kind)->op_class == TANDEM_ADJUSTABLE)
+        count_wgrad(space, i);
+    if (space->index.dgrad[i] >= 0) count_dgrad(space, i);
+    count_gradient(space, i);
+}
+
+static void sort_task_variants(tandem_stage_cost *cost)
+{
+    for (int k = 1; k < cost->n_task_variant; k++) {
+        const tandem_task_variant entry = cost->task_variant[k];
+        int j = k;
+        for (; j > 0 && cost->task_variant[j - 1].task > entry.task; j--)
+            cost->task_variant[j] = cost->task_variant[j - 1];
+        cost->task_variant[j] = entry;
+    }
+}
+
+void tandem_state_space_transition(tandem_state_space *space, int s, tandem_precision precision,
+                                   const uint64_t *state, tandem_stage_cost *cost, uint64_t *set_bits)
+{
+    const stage *all = &space->stage[s];
+    space->cost = cost;
+    cost->n_task_variant = 0;
+    cost->bytes = 0;
+    for (int k = all->first_tensor; k < all->end_tensor; k++) space->state_bits[space->tensor[k]] = 0;
+    for (int k = all->first_in; k < all->first_out; k++) {
+        const slot_bit *c = &space->slot_bit[k];
+        const unsigned holds = (unsigned)(state[c->slot / 64] >> c->slot % 64 & 1);
+        space->state_bits[c->tensor] |= holds << c->bit_kind;
+        if (c->bit_kind >= BIT_CAST) continue;
+        const tandem_dtype type = output_dtype_at(c->bit_kind - BIT_OUTPUT_DTYPE + 1);
+        if (holds)
+            set_output_dtype(space, c->tensor, type);
+        else if (space->step.output_dtype[c->tensor] == type) /* as another state left it */
+            set_output_dtype(space, c->tensor, TANDEM_F32);
+    }
+    if (s > 0) space->step.precision[all->first_op] = precision;
+    for (int i = all->first_op; i < all->end_op; i++) count_operator(space, i);
+    sort_task_variants(cost);
+    memset(set_bits, 0, (size_t)space->n_word * sizeof *set_bits);
+    for (int k = all->first_out; k < all->end; k++) {
+        const slot_bit *c = &space->slot_bit[k];
+        set_bits[c->slot / 64] |= (uint64_t)(space->state_bits[c->tensor] >> c->bit_kind & 1) << c->slot % 64;
+    }
+}
+
+/* --- Exploring: which bits can vary, and who asks about them -------------------------------------------- */
+
+typedef void case_visitor(tandem_state_space *space, int i);
+
+/* Every combination of operator i's precision and the types of what it reads that any plan can have. */
+static void visit_operator_cases(tandem_state_space *space, int i, unsigned allowed, case_visitor *visit)
+{
+    const int n_input = tandem_op_row_get(space->step.graph->op[i].kind)->n_input;
+    const int x = n_input > 0 ? input_value_of(space, i, 0) : -1,
+              y = n_input > 1 ? input_value_of(space, i, 1) : -1;
+    for (int p = 0; p < TANDEM_N_PRECISION; p++)
+        for (int types = 0; types < N_OUTPUT_DTYPE * N_OUTPUT_DTYPE; types++) {
+            const tandem_dtype type_x = output_dtype_at(types % N_OUTPUT_DTYPE),
+                               type_y = output_dtype_at(types / N_OUTPUT_DTYPE);
+            if (!(allowed & 1u << p)) continue;
+            if (x < 0 ? type_x != TANDEM_F32 : !(space->output_dtypes[x] & 1u << type_x)) continue;
+            if (y < 0 ? type_y != TANDEM_F32 : !(space->output_dtypes[y] & 1u << type_y)) continue;
+            if (x == y && type_x != type_y) continue;
+            space->step.precision[i] = (tandem_precision)p;
+            if (x >= 0) set_output_dtype(space, x, type_x);
+            if (y >= 0) set_output_dtype(space, y, type_y);
+            set_output_dtype(space, i, output_dtype_of(&space->step, i));
+            visit(space, i);
+        }
+}
+
+static void note_output_dtype(tandem_state_space *space, int i)
+{
+    space->output_dtypes[i] |= (unsigned char)(1u << space->step.output_dtype[i]);
+}
+
+/* Which of the types that it can have a tensor has. */
+static void note_dtype_use(tandem_state_space *space, int tensor)
+{
+    for (int index = 1; index < N_OUTPUT_DTYPE && output_dtype_varies(space, tensor); index++)
+        if (space->output_dtypes[tensor] & 1u << output_dtype_at(index))
+            note_bit_use(space, tensor, dtype_bit_kind(output_dtype_at(index)), space->current_stage);
+}
+
+static void note_bit_uses(tandem_state_space *space, int i)
+{
+    const int n_input = tandem_op_row_get(space->step.graph->op[i].kind)->n_input;
+    note_dtype_use(space, i);
+    for (int slot = 0; slot < n_input; slot++) note_dtype_use(space, input_value_of(space, i, slot));
+    set_read_bits(space, i);
+    set_saved_bits(space, i);
+}
+
+static void visit_operators(tandem_state_space *space, const unsigned *allowed, case_visitor *visit)
+{
+    const tandem_graph *graph = space->step.graph;
+    for (int i = 0; i < graph->n_op; i++) {
+        const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
+        space->current_stage = space->stage_of[i];
+        if (graph->op[i].kind != TANDEM_OP_RESHAPE)
+            visit_operator_cases(space, i,
+                                 row->precisions ? allowed[i] & row->precisions : 1u << TANDEM_PRECISION_FP32,
+                                 visit);
+    }
+}
+
+static void find_bit_uses(tandem_state_space *space, const unsigned *allowed)
+{
+    const tandem_graph *graph = space->step.graph;
+    for (int i = 0; i < graph->n_op; i++)
+        if (writes_f32_gradient(tandem_op_row_get(graph->op[i].kind)))
+            space->gradient_is_f32[input_value_of(space, i, 0)] = 1;
+    visit_operators(space, allowed, note_output_dtype);
+    for (int i = 0; i < graph->n_op; i++) /* what does not vary stays as it is set here */
+        set_output_dtype(space, i,
+                         space->output_dtypes[i] == 1u << TANDEM_F16    ? TANDEM_F16
+                         : space->output_dtypes[i] == 1u << TANDEM_BF16 ? TANDEM_BF16
+                                                                        : TANDEM_F32);
+    visit_operators(space, allowed, note_bit_uses);
+}
+
+static void find_gradient_tasks(tandem_state_space *space)
+{
+    const tandem_graph *graph = space->step.graph;
+    for (int i = 0; i < graph->n_op; i++) space->first_gradient_task[i] = -1;
+    for (int t = 0; t < space->step.n_task; t++) {
+        const tandem_task *task = &space->step.task[t];
+        int tensor = -1;
+        if (task->kind == TANDEM_TASK_ACCUMULATE && task->parameter < 0)
+            tensor = input_value_of(space, task->op, task->slot);
+        if (task->kind == TANDEM_TASK_WGRAD &&
+            tandem_op_row_get(graph->op[task->op].kind)->op_class != TANDEM_ADJUSTABLE)
+            tensor = space->index.gradient_root[task->op];
+        if (tensor < 0) continue;
+        space->next_gradient_task[t] = space->first_gradient_task[tensor];
+        space->first_gradient_task[tensor] = t;
+    }
+}
+
+/* --- Slots ---------------------------------------------------------------------------------------------- */
+
+static int compare_first_stage(const void *a, const void *b)
+{
+    const state_bit *x = a, *y = b;
+    if (x->first_stage != y->first_stage) return x->first_stage - y->first_stage;
+    return x->tensor != y->tensor ? x->tensor - y->tensor : x->bit_kind - y->bit_kind;
+}
+
+/* The bits that outlive the stage in which they are settled, ascending in it. */
+static int find_carried_bits(const tandem_state_space *space, state_bit *out)
+{
+    int n = 0;
+    for (int k = 0; k < space->step.graph->n_op * N_BIT_KIND; k++)
+        if (space->first_use[k] < space->last_use[k])
+            out[n++] = (state_bit){k / N_BIT_KIND, k % N_BIT_KIND, space->first_use[k], space->last_use[k]};
+    qsort(out, (size_t)n, sizeof *out, compare_first_stage);
+    return n;
+}
+
+static int max_alive_bits(const state_bit *state_bits, int n, int *change, int n_stage)
+{
+    int max = 0, alive = 0;
+    memset(change, 0, ((size_t)n_stage + 1) * sizeof *change);
+    for (int k = 0; k < n; k++) {
+        change[state_bits[k].first_stage]++;
+        change[state_bits[k].last_stage]--;
+    }
+    for (int s = 0; s < n_stage; s++) {
+        alive += change[s];
+        if (alive > max) max = alive;
+    }
+    return max;
+}
+
+static void add_stage_tensor(tandem_state_space *space, int tensor, int s, int *seen_in, int *n_tensor)
+{
+    if (seen_in[tensor] == s) return;
+    seen_in[tensor] = s;
+    space->tensor[(*n_tensor)++] = tensor;
+}
+
+static void add_stage_tensors(tandem_state_space *space, int s, int *seen_in, int *n_tensor)
+{
+    stage *now = &space->stage[s];
+    now->first_tensor = *n_tensor;
+    for (int i = now->first_op; i < now->end_op; i++) {
+        const int n_input = tandem_op_row_get(space->step.graph->op[i].kind)->n_input;
+        add_stage_tensor(space, i, s, seen_in, n_tensor);
+        add_stage_tensor(space, space->index.gradient_root[i], s, seen_in, n_tensor);
+        for (int slot = 0; slot < n_input; slot++)
+            add_stage_tensor(space, input_value_of(space, i, slot), s, seen_in, n_tensor);
+    }
+    now->end_tensor = *n_tensor;
+}
+
+/* Bits take the lowest slot that is free when they are settled, and leave it when they were asked about last.
+ * */
+static void assign_state_slots(tandem_state_space *space, const state_bit *state_bits, int n_state_bit,
+                               int *in_slot, int n_slot, int *seen_in)
+{
+    int next = 0, n_tensor = 0, n_slot_bit = 0;
+    for (int i = 0; i < space->step.graph->n_op; i++) seen_in[i] = -1;
+    for (int slot = 0; slot < n_slot; slot++) in_slot[slot] = -1;
+    for (int s = 0; s <= space->n_layer; s++) {
+        stage *now = &space->stage[s];
+        uint64_t *const read_mask = &space->read_mask[s * space->n_word],
+                        *const pass_mask = &space->pass_mask[s * space->n_word];
+        add_stage_tensors(space, s, seen_in, &n_tensor);
+        now->first_in = n_slot_bit;
+        for (int slot = 0; slot < n_slot; slot++) {
+            if (in_slot[slot] < 0) continue;
+            const state_bit *here = &state_bits[in_slot[slot]];
+            if (seen_in[here->tensor] == s) {
+                space->slot_bit[n_slot_bit++] = (slot_bit){slot, here->tensor, here->bit_kind};
+                read_mask[slot / 64] |= UINT64_C(1) << slot % 64;
+            }
+            if (here->last_stage == s) in_slot[slot] = -1;
+        }
+        now->first_out = n_slot_bit;
+        for (int slot = 0; slot < n_slot; slot++) {
+            if (in_slot[slot] < 0 && next < n_state_bit && state_bits[next].first_stage == s)
+                in_slot[slot] = next++;
+            if (in_slot[slot] < 0) continue;
+            const state_bit *here = &state_bits[in_slot[slot]];
+            if (seen_in[here->tensor] == s)
+                space->slot_bit[n_slot_bit++] = (slot_bit){slot, here->tensor, here->bit_kind};
+            else
+                pass_mask[slot / 64] |= UINT64_C(1) << slot % 64;
+        }
+        now->end = n_slot_bit;
+    }
+}
+
+static int lay_out_state_bits(tandem_state_space *space)
+{
+    const size_t n_op = (size_t)space->step.graph->n_op, n_stage = (size_t)space->n_layer + 1;
+    const size_t max_stage_tensor = n_op * MAX_TENSOR_OF_OP;
+    state_bit *state_bits = malloc(n_op * N_BIT_KIND * sizeof *state_bits);
+    int *change = malloc((n_stage + 1) * sizeof *change), *seen_in = malloc(n_op * sizeof *seen_in),
+        *in_slot = NULL;
+    int done = 0;
+    if (!state_bits || !change || !seen_in) goto out;
+    const int n_state_bit = find_carried_bits(space, state_bits),
+              n_slot = max_alive_bits(state_bits, n_state_bit, change, space->n_layer + 1);
+    space->n_word = n_slot > 64 ? (n_slot + 63) / 64 : 1;
+    in_slot = malloc(((size_t)n_slot + 1) * sizeof *in_slot);
+    space->tensor = malloc(max_stage_tensor * sizeof *space->tensor);
+    space->slot_bit = malloc(2 * max_stage_tensor * N_BIT_KIND * sizeof *space->slot_bit);
+    space->read_mask = calloc(n_stage * (size_t)space->n_word, sizeof *space->read_mask);
+    space->pass_mask = calloc(n_stage * (size_t)space->n_word, sizeof *space->pass_mask);
+    if (!in_slot || !space->tensor || !space->slot_bit || !space->read_mask || !space->pass_mask) goto out;
+    assign_state_slots(space, state_bits, n_state_bit, in_slot, n_slot, seen_in);
+    done = 1;
+out:
+    free(in_slot);
+    free(seen_in);
+    free(change);
+    free(state_bits);
+    return done;
+}
+
+/* --- Opening and closing -------------------------------------------------------------------------------- */
+
+static void find_stages(tandem_state_space *space)
+{
+    const tandem_graph *graph = space->step.graph;
+    int s = 0;
+    for (int i = 0; i < graph->n_op; i++) {
+        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE) {
+            space->stage[s++].end_op = i;
+            space->stage[s].first_op = i;
+        }
+        space->stage_of[i] = s;
+    }
+    space->stage[s].end_op = graph->n_op;
+}
+
+static int count_adjustable(const tandem_graph *graph)
+{
+    int n = 0;
+    for (int i = 0; i < graph->n_op; i++)
+        n += tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE;
+    return n;
+}
+
+static int allocate_state_space(tandem_state_space *space)
+{
+    const size_t n_op = (size_t)space->step.graph->n_op, n_task = (size_t)space->step.n_task;
+    space->stage = calloc((size_t)space->n_layer + 1, sizeof *space->stage);
+    space->step.precision = calloc(n_op, sizeof *space->step.precision);
+    space->step.output_dtype = calloc(n_op, sizeof *space->step.output_dtype);
+    space->index.gradient_dtype = calloc(n_op, sizeof *space->index.gradient_dtype);
+    space->output_dtypes = calloc(n_op, sizeof *space->output_dtypes);
+    space->gradient_is_f32 = calloc(n_op, sizeof *space->gradient_is_f32);
+    space->state_bits = calloc(n_op, sizeof *space->state_bits);
+    space->first_gradient_task = malloc(n_op * sizeof *space->first_gradient_task);
+    space->next_gradient_task = malloc(n_task * sizeof *space->next_gradient_task);
+    space->stage_of = malloc(n_op * sizeof *space->stage_of);
+    space->first_use = malloc(n_op * N_BIT_KIND * sizeof *space->first_use);
+    space->last_use = malloc(n_op * N_BIT_KIND * sizeof *space->last_use);
+    if (!space->first_use || !space->last_use) return 0;
+    for (size_t k = 0; k < n_op * N_BIT_KIND; k++) space->first_use[k] = space->last_use[k] = -1;
+    return space->stage && space->step.precision && space->step.output_dtype && space->index.gradient_dtype &&
+           space->output_dtypes && space->gradient_is_f32 && space->state_bits &&
+           space->first_gradient_task && space->next_gradient_task && space->stage_of;
+}
+
+tandem_status tandem_state_space_open(tandem_state_space **out, const tandem_step *step,
+                                      const unsigned *allowed, tandem_error *error)
+{
+    tandem_state_space *space = calloc(1, sizeof *space);
+    if (!space) goto no_memory;
+    space->step = *step;
+    space->index = *step->index;
+    space->step.index = &space->index;
+    space->n_layer = count_adjustable(step->graph);
+    if (!allocate_state_space(space)) goto no_memory;
+    find_stages(space);
+    find_gradient_tasks(space);
+    find_bit_uses(space, allowed);
+    if (!lay_out_state_bits(space)) goto no_memory;
+    *out = space;
+    return TANDEM_OK;
+
+no_memory:
+    tandem_state_space_close(space);
+    return tandem_error_set(error, TANDEM_NO_MEMORY,
+                            "no memory for the frontier of model '%s' (%d operators)", step->graph->model,
+                            step->graph->n_op);
+}
+
+void tandem_state_space_close(tandem_state_space *space)
+{
+    if (!space) return;
+    free(space->last_use);
+    free(space->first_use);
+    free(space->stage_of);
+    free(space->next_gradient_task);
+    free(space->first_gradient_task);
+    free(space->state_bits);
+    free(space->gradient_is_f32);
+    free(space->output_dtypes);
+    free(space->index.gradient_dtype);
+    free(space->step.output_dtype);
+    free(space->step.precision);
+    free(space->pass_mask);
+    free(space->read_mask);
+    free(space->slot_bit);
+    free(space->tensor);
+    free(space->stage);
+    free(space);
+}
+
+int tandem_state_space_n_layer(const tandem_state_space *space) { return space->n_layer; }
+int tandem_state_space_op(const tandem_state_space *space, int layer)
+{
+    return space->stage[layer + 1].first_op;
+}
+int tandem_state_space_n_word(const tandem_state_space *space) { return space->n_word; }
+const uint64_t *tandem_state_space_read_mask(const tandem_state_space *space, int s)
+{
+    return &space->read_mask[s * space->n_word];
+}
+const uint64_t *tandem_state_space_pass_mask(const tandem_state_space *space, int s)
+{
+    return &space->pass_mask[s * space->n_word];
+}

@@ -1,0 +1,170 @@
+/* exact.c: the plan with the least sensitivity, with a proof, or the best found by the time limit and a
+ * bound.
+ *
+ * 1. Target and held classes as for every policy (target.h). For each other class the least sensitivity that
+ *    the relaxation of its limits allows (relaxation.h): their weighted sum bounds every plan.
+ * 2. A plan: each class from the plan that reached its bound, or from its fastest where a replay finds that
+ *    too slow, improved by greedy's exchange.
+ * 3. Proof: where plan and bound differ, the plans that the relaxation allows are replayed in order of
+ *    sensitivity until one fits (it is the best there is), the next one is no better than what was found, or
+ *    time runs out. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator/policies.h"
+#include "allocator/bound/bound.h"
+#include "base/clock.h"
+
+static const double close_gap = 1e-2, close_limit_s = 0.3, close_share = 0.03;
+
+/* --- A plan from the bounds ----------------------------------------------------------------------------- */
+
+typedef struct exact_search {
+    const tandem_allocation_problem *problem;
+    tandem_target target;
+    tandem_bound bound;
+    tandem_precision *best[TANDEM_MAX_CLASS]; /* [n_op] of the best plan found */
+    double best_sensitivity;
+    int n_class;
+} exact_search;
+
+static void save_if_better(exact_search *e)
+{
+    const double sensitivity = tandem_allocation_sensitivity(e->problem);
+    if (sensitivity >= e->best_sensitivity) return;
+    e->best_sensitivity = sensitivity;
+    for (int c = 0; c < e->n_class; c++)
+        for (int i = 0; i < e->problem->graph->n_op; i++)
+            e->best[c][i] = tandem_replayer_get(e->problem->replayer, c, i);
+}
+
+static void restore_best(const exact_search *e)
+{
+    const tandem_graph *graph = e->problem->graph;
+    for (int c = 0; c < e->n_class; c++)
+        for (int i = 0; i < graph->n_op; i++)
+            if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
+                tandem_replayer_set(e->problem->replayer, c, i, e->best[c][i]);
+}
+
+/* Class after class, the others as they are, from its relaxed best plan among others. The replayer has a plan
+ * within the target before and after. */
+static tandem_status improve_from_bounds(exact_search *e, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int k = 0; k < e->n_class && status == TANDEM_OK; k++) {
+        const int c = e->target.order[k];
+        if (e->target.keeps_base & 1u << c) continue;
+        status = tandem_greedy_improve_class(e->problem, c, tandem_bound_plan(&e->bound, c),
+                                             e->target.target_ns, &e->target.replays, error);
+    }
+    return status;
+}
+
+static tandem_status save_qsync_plan(exact_search *e, tandem_error *error)
+{
+    int found = 0;
+    const tandem_status status = tandem_qsync_find_plan(e->problem, e->target.target_ns, e->target.keeps_base,
+                                                        &found, &e->target.replays, error);
+    if (found) save_if_better(e);
+    return status;
+}
+
+/* --- The policy ----------------------------------------------------------------------------------------- */
+
+static tandem_status allocate_best(exact_search *e, tandem_error *error)
+{
+    for (int c = 0; c < e->n_class; c++)
+        if (!(e->best[c] = malloc(((size_t)e->problem->graph->n_op + 1) * sizeof *e->best[c])))
+            return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators",
+                                    e->problem->graph->n_op);
+    return TANDEM_OK;
+}
+
+/* Where greedy's way to the fastest plan does not get within a given target and memory, a plan may still be:
+ * any class may be lowered then. */
+static tandem_status find_exact_target(exact_search *e, int *is_within, tandem_error *error)
+{
+    tandem_replay base;
+    tandem_plan *plan = NULL;
+    tandem_status status = tandem_target_find(&e->target, e->problem, error);
+    *is_within = status == TANDEM_OK;
+    if (status != TANDEM_INFEASIBLE || !e->problem->target_ns) return status;
+    status = tandem_allocation_replay_base(&plan, &base, e->problem, error);
+    tandem_plan_close(plan);
+    if (status == TANDEM_OK)
+        e->target = (tandem_target){.base_ns = base.step_ns,
+                                    .fastest_ns = e->problem->target_ns,
+                                    .target_ns = e->problem->target_ns,
+                                    .base_sensitivity = tandem_allocation_sensitivity(e->problem),
+                                    .fastest_sensitivity = NAN,
+                                    .order = {base.slowest}};
+    return status;
+}
+
+/* The last hundredth is worth a little of the time allowed, not all of it. */
+static double enumeration_time_s(const exact_search *e, int64_t deadline_ns)
+{
+    const double left = (double)(deadline_ns - tandem_now_ns()) * 1e-9;
+    const int is_close = e->best_sensitivity - e->bound.lower_bound <= close_gap * e->best_sensitivity;
+    const double short_s =
+        fmax(close_limit_s, close_share * tandem_time_limit_or_default(e->problem->time_limit_s));
+    return is_close ? fmin(left, short_s) : left;
+}
+
+static tandem_status return_refusal(const tandem_error *refusal, tandem_error *error)
+{
+    if (error) *error = *refusal;
+    return refusal->status;
+}
+
+static tandem_status run_exact(exact_search *e, tandem_certificate *certificate, tandem_error *error)
+{
+    const tandem_allocation_problem *problem = e->problem;
+    const double seconds = tandem_time_limit_or_default(problem->time_limit_s);
+    const int64_t deadline_ns = tandem_now_ns() + (int64_t)(seconds * 1e9);
+    int is_within = 0, found = 0;
+    tandem_error refusal = {0};
+    tandem_status status = allocate_best(e, error);
+    if (status != TANDEM_OK) return status;
+    status = find_exact_target(e, &is_within, &refusal);
+    if (status != TANDEM_OK) return return_refusal(&refusal, error);
+    status = tandem_bound_open(&e->bound, problem, e->target.target_ns, e->target.keeps_base, error);
+    if (status == TANDEM_OK) status = tandem_bound_compute(&e->bound, 0.5 * seconds, error);
+    if (status == TANDEM_OK && is_within) status = improve_from_bounds(e, error);
+    if (status == TANDEM_OK && is_within) save_if_better(e);
+    if (status == TANDEM_OK && is_within) status = save_qsync_plan(e, error);
+    if (status == TANDEM_OK)
+        status = tandem_bound_enumerate(&e->bound, e->best_sensitivity, enumeration_time_s(e, deadline_ns),
+                                        &found, &e->target.replays, error);
+    if (status != TANDEM_OK) return status;
+    if (!is_within && !found) return return_refusal(&refusal, error);
+    if (found) save_if_better(e);
+    restore_best(e);
+    tandem_bound_certify(certificate, &e->bound, e->best_sensitivity);
+    return TANDEM_OK;
+}
+
+static tandem_status allocate_exact(const tandem_allocation_problem *problem, tandem_allocation *allocation,
+                                    tandem_error *error)
+{
+    exact_search e = {.problem = problem,
+                      .n_class = tandem_replayer_cluster(problem->replayer)->n_class,
+                      .best_sensitivity = INFINITY};
+    tandem_certificate certificate = {.lower_bound = NAN, .gap = NAN};
+    const tandem_status status = run_exact(&e, &certificate, error);
+    if (status == TANDEM_OK) {
+        tandem_target_fill_allocation(allocation, &e.target);
+        allocation->certificate = certificate;
+    }
+    tandem_bound_close(&e.bound);
+    for (int c = 0; c < e.n_class; c++) free(e.best[c]);
+    return status;
+}
+
+const tandem_policy tandem_policy_exact = {
+    .name = "exact",
+    .meaning = "the plan with the least sensitivity, with a proof of how close it is",
+    .allocate = allocate_exact,
+};

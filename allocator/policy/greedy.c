@@ -1,0 +1,394 @@
+/* greedy.c: starts from the fastest plan and raises precisions again while the step stays within the target.
+ *
+ * 1. target.c finds the fastest plan that fits, the step target, and the classes that keep the base
+ *    precision.
+ * 2. Recovery: repeat the move that avoids most harm for each ns that it adds to its class, while the step
+ *    stays within the target and the plan fits. A move's merit changes when its neighbours move, because
+ *    casts are shared. So recovery measures the best move again before it makes it, and puts it back in the
+ *    queue where another is better by then. Moves that were rejected are tried again in the next round.
+ *    Recovery starts from several plans: the fastest plan, every uniform plan within the target, and the base
+ *    plan after the moves that save most ns for their harm. The best result counts, so no uniform plan within
+ *    the target is better.
+ * 3. Exchange: make a move that takes too long, together with moves that make room for it, where less harm
+ *    remains. Recover again after each exchange.
+ * 4. The plan of the published procedure (qsync.c) for the same target is improved in the same way. It is
+ *    taken where it is better, so the result is never worse than that plan.
+ *
+ * A precision whose costs were not measured is left out of account, unless the base plan needs it, which is
+ * an error. Ties go to the lower operator, then to the wider precision; no step depends on anything but its
+ * input. */
+#include "allocator/policies.h"
+#include "allocator/policy/target.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_RECOVERY_ROUNDS = 4, /* of recovery, each over all moves */
+    MAX_SWAPS = 64,
+    SWAP_TRIALS = 96,        /* moves for which room is sought in one exchange */
+    COMPENSATION_TRIALS = 32 /* steps towards it */
+};
+
+static int is_feasible(const tandem_plan_metrics *metrics, int64_t target_ns)
+{
+    return metrics->excess_bytes == 0 && metrics->step_ns <= target_ns;
+}
+
+/* --- Recovery: a queue of moves, the best first --------------------------------------------------------- */
+
+static int is_better_move(const tandem_move *a, const tandem_move *b)
+{
+    /* moves stand in the order of ties */
+    return a->gain_per_cost != b->gain_per_cost ? a->gain_per_cost > b->gain_per_cost : a < b;
+}
+
+typedef struct move_queue {
+    tandem_move **move; /* a heap */
+    int n;
+} move_queue;
+
+static void push_move(move_queue *q, tandem_move *move)
+{
+    int at = q->n++;
+    for (; at > 0 && is_better_move(move, q->move[(at - 1) / 2]); at = (at - 1) / 2)
+        q->move[at] = q->move[(at - 1) / 2];
+    q->move[at] = move;
+}
+
+static tandem_move *pop_move(move_queue *q)
+{
+    tandem_move *top = q->move[0], *last = q->move[--q->n];
+    int at = 0;
+    for (int child = 1; child < q->n; at = child, child = 2 * at + 1) {
+        if (child + 1 < q->n && is_better_move(q->move[child + 1], q->move[child])) child++;
+        if (!is_better_move(q->move[child], last)) break;
+        q->move[at] = q->move[child];
+    }
+    if (q->n > 0) q->move[at] = last;
+    return top;
+}
+
+/* gain for each unit of a price; INFINITY where there is nothing to pay */
+static double gain_for_cost(double gain, double cost) { return cost > 0 ? gain / cost : INFINITY; }
+
+/* Which moves a queue is of: those that avoid harm, by the harm for each ns they cost; or those that save
+ * time, by the ns for the harm they cost. */
+typedef enum move_direction { RECOVER, LOWER } move_direction;
+
+/* Whether the move is one of them, as far as its last measurement goes; its merit. */
+static int rate_move(move_direction direction, tandem_move *move)
+{
+    const double busy_delta_ns = (double)move->busy_delta_ns;
+    move->gain_per_cost = direction == RECOVER ? gain_for_cost(move->sensitivity_saved, busy_delta_ns)
+                                               : gain_for_cost(-busy_delta_ns, -move->sensitivity_saved);
+    return move->is_possible && (direction == RECOVER ? move->sensitivity_saved > 0 : busy_delta_ns < 0);
+}
+
+static tandem_status apply_best_moves(tandem_search *search, move_queue *q, move_direction direction,
+                                      int64_t target_ns, tandem_error *error)
+{
+    tandem_status status = tandem_search_evaluate_all(search, error);
+    q->n = 0;
+    for (int m = 0; m < search->n_move && status == TANDEM_OK; m++)
+        if (rate_move(direction, &search->move[m])) push_move(q, &search->move[m]);
+    while (status == TANDEM_OK && q->n > 0) {
+        tandem_move *move = pop_move(q);
+        if (direction == LOWER && is_feasible(&search->metrics, target_ns)) break;
+        if (move->evaluated_at != search->n_change) {
+            status = tandem_search_evaluate(search, move, error);
+            if (status != TANDEM_OK || !rate_move(direction, move)) continue;
+            if (q->n > 0 && is_better_move(q->move[0], move)) {
+                push_move(q, move);
+                continue;
+            }
+        }
+        if (direction == LOWER || is_feasible(&move->after, target_ns)) tandem_search_apply(search, move);
+    }
+    return status;
+}
+
+static tandem_status recover_sensitivity(tandem_search *search, move_queue *q, int64_t target_ns,
+                                         tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    int64_t before = -1;
+    for (int round = 0; round < MAX_RECOVERY_ROUNDS && status == TANDEM_OK && before != search->n_change;
+         round++) {
+        before = search->n_change;
+        status = apply_best_moves(search, q, RECOVER, target_ns, error);
+    }
+    return status;
+}
+
+/* --- Exchange ------------------------------------------------------------------------------------------- */
+
+/* The moves that avoid most harm, best first. */
+static int find_largest_savings(int *best, const tandem_search *search)
+{
+    int n = 0;
+    for (int m = 0; m < search->n_move; m++) {
+        const tandem_move *move = &search->move[m];
+        if (!move->is_possible || move->sensitivity_saved <= 0 ||
+            (n == SWAP_TRIALS && move->sensitivity_saved <= search->move[best[n - 1]].sensitivity_saved))
+            continue;
+        int at = n < SWAP_TRIALS ? n++ : n - 1;
+        for (; at > 0 && search->move[best[at - 1]].sensitivity_saved < move->sensitivity_saved; at--)
+            best[at] = best[at - 1];
+        best[at] = m;
+    }
+    return n;
+}
+
+/* The move that makes room at the least harm: one that suffices, else the best by merit; NULL where none
+ * leaves less harm than sensitivity_before. `up` is not to be touched. */
+static tandem_move *find_compensating_move(tandem_search *search, const tandem_move *up,
+                                           double sensitivity_before, int64_t target_ns)
+{
+    tandem_move *best = NULL;
+    int best_suffices = 0;
+    for (int m = 0; m < search->n_move; m++) {
+        tandem_move *move = &search->move[m];
+        if (!rate_move(LOWER, move) ||
+            search->metrics.sensitivity - move->sensitivity_saved >= sensitivity_before ||
+            tandem_search_overlap(search, up, move))
+            continue;
+        const int suffices = search->metrics.step_ns + move->busy_delta_ns <= target_ns;
+        if (suffices < best_suffices) continue;
+        if (!best || suffices > best_suffices ||
+            (suffices ? move->sensitivity_saved > best->sensitivity_saved : is_better_move(move, best))) {
+            best = move;
+            best_suffices = suffices;
+        }
+    }
+    return best;
+}
+
+/* Lowers others after `up` has been made, until the plan is within the target again. */
+static tandem_status compensate_move(tandem_search *search, const tandem_move *up, double sensitivity_before,
+                                     int64_t target_ns, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int k = 0;
+         k < COMPENSATION_TRIALS && status == TANDEM_OK && !is_feasible(&search->metrics, target_ns); k++) {
+        tandem_move *down = find_compensating_move(search, up, sensitivity_before, target_ns);
+        if (!down) break;
+        if (down->evaluated_at == search->n_change)
+            tandem_search_apply(search, down);
+        else
+            status = tandem_search_evaluate(search, down, error);
+    }
+    return status;
+}
+
+/* Makes the first exchange that leaves less harm. */
+static tandem_status swap_once(tandem_search *search, int64_t target_ns, tandem_error *error)
+{
+    int best[SWAP_TRIALS];
+    tandem_status status = tandem_search_evaluate_all(search, error);
+    const int n = status == TANDEM_OK ? find_largest_savings(best, search) : 0;
+    const double sensitivity_before = search->metrics.sensitivity;
+    tandem_search_snapshot(search);
+    for (int k = 0; k < n && status == TANDEM_OK; k++) {
+        const tandem_move up = search->move[best[k]];
+        tandem_search_apply(search, &up);
+        status = compensate_move(search, &up, sensitivity_before, target_ns, error);
+        if (status == TANDEM_OK && is_feasible(&search->metrics, target_ns) &&
+            search->metrics.sensitivity < sensitivity_before)
+            break;
+        tandem_search_rollback(search);
+    }
+    return status;
+}
+
+static tandem_status swap_moves(tandem_search *search, move_queue *q, int64_t target_ns, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    double before = INFINITY;
+    for (int k = 0; k < MAX_SWAPS && status == TANDEM_OK && search->metrics.sensitivity < before; k++) {
+        before = search->metrics.sensitivity;
+        status = swap_once(search, target_ns, error);
+        if (status == TANDEM_OK && search->metrics.sensitivity < before)
+            status = recover_sensitivity(search, q, target_ns, error);
+    }
+    return status;
+}
+
+/* --- One class ------------------------------------------------------------------------------------------ */
+
+/* No plan of the class does less. */
+static double min_class_sensitivity(const tandem_search *search)
+{
+    const double *sensitivity = search->problem->sensitivity[search->c];
+    double sum = 0;
+    for (int i = 0; i < search->n_op; i++) {
+        double least = sensitivity[i * TANDEM_N_PRECISION + (int)search->current[i]];
+        for (int p = 0; p < TANDEM_N_PRECISION; p++)
+            if (tandem_search_precisions(search, i) & 1u << p)
+                least = fmin(least, sensitivity[i * TANDEM_N_PRECISION + p]);
+        sum += least;
+    }
+    return sum;
+}
+
+/* Whether another start is within the target with no more harm, and keeps the class no longer: what comes of
+ * that one is hardly worse. Of equal ones the first stays. */
+static int is_start_dominated(const tandem_starting_plans *starts, int s, int64_t target_ns)
+{
+    const tandem_plan_metrics *own = &starts->metrics[s];
+    for (int other = 0; other < TANDEM_N_START; other++) {
+        const tandem_plan_metrics *metrics = &starts->metrics[other];
+        if (other == s || other == TANDEM_START_OFFERED || !starts->plan[other] ||
+            !is_feasible(metrics, target_ns))
+            continue;
+        const int is_less =
+            metrics->sensitivity < own->sensitivity || metrics->busy_ns < own->busy_ns || other < s;
+        if (metrics->sensitivity <= own->sensitivity && metrics->busy_ns <= own->busy_ns && is_less) return 1;
+    }
+    return 0;
+}
+
+/* Goes to start s if it is within the target and not outdone, or is the one that is offered: that one is
+ * lowered until it is within. *is_usable: whether the search now is at a plan within the target. */
+static tandem_status begin_from_start(tandem_search *search, const tandem_starting_plans *starts, int s,
+                                      move_queue *q, int64_t target_ns, int *is_usable, tandem_error *error)
+{
+    const int is_within = starts->plan[s] && is_feasible(&starts->metrics[s], target_ns);
+    *is_usable = 0;
+    if (!starts->plan[s] ||
+        (s != TANDEM_START_OFFERED && (!is_within || is_start_dominated(starts, s, target_ns))))
+        return TANDEM_OK;
+    tandem_status status = tandem_search_set_plan(search, starts->plan[s], error);
+    if (status == TANDEM_OK && !is_within) status = apply_best_moves(search, q, LOWER, target_ns, error);
+    *is_usable = is_feasible(&search->metrics, target_ns);
+    return status;
+}
+
+/* Whether the plan that the search has is among the n that it had reached by now; else it is put behind them.
+ * */
+static int was_plan_reached(tandem_precision *reached, int *n, const tandem_search *search)
+{
+    const size_t n_op = (size_t)search->n_op;
+    for (int k = 0; k < *n; k++)
+        if (memcmp(reached + (size_t)k * n_op, search->current, n_op * sizeof *reached) == 0) return 1;
+    memcpy(reached + (size_t)(*n)++ * n_op, search->current, n_op * sizeof *reached);
+    return 0;
+}
+
+/* From every start, of which the one as the class was found is within the target: leaves the least harm that
+ * is found. */
+static tandem_status improve_from_starts(tandem_search *search, const tandem_starting_plans *starts,
+                                         int64_t target_ns, tandem_error *error)
+{
+    tandem_precision *best = malloc(((size_t)search->n_op + 1) * sizeof *best);
+    tandem_precision *reached = malloc((TANDEM_N_START * (size_t)search->n_op + 1) * sizeof *reached);
+    move_queue q = {.move = malloc(((size_t)search->n_move + 1) * sizeof *q.move)};
+    tandem_status status = TANDEM_OK;
+    tandem_plan_metrics found = {.sensitivity = INFINITY};
+    const double least = min_class_sensitivity(search);
+    int is_usable = 0, n_reached = 0;
+    if (!best || !reached || !q.move)
+        status =
+            tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", search->n_op);
+    for (int s = TANDEM_N_START - 1; s >= 0 && status == TANDEM_OK && found.sensitivity > least; s--) {
+        status = begin_from_start(search, starts, s, &q, target_ns, &is_usable, error);
+        if (status == TANDEM_OK && is_usable) status = recover_sensitivity(search, &q, target_ns, error);
+        if (status == TANDEM_OK && is_usable && was_plan_reached(reached, &n_reached, search)) continue;
+        if (status == TANDEM_OK && is_usable) status = swap_moves(search, &q, target_ns, error);
+        if (status != TANDEM_OK || !is_usable || search->metrics.sensitivity >= found.sensitivity) continue;
+        found = search->metrics;
+        memcpy(best, search->current, (size_t)search->n_op * sizeof *best);
+    }
+    if (status == TANDEM_OK) status = tandem_search_set_plan(search, best, error);
+    free(q.move);
+    free(reached);
+    free(best);
+    return status;
+}
+
+/* --- All classes ---------------------------------------------------------------------------------------- */
+
+/* Where the limit is far above every start, no trial is weighed; what comes of it is, and only if it does not
+ * fit all are. */
+static tandem_status improve_within_memory(tandem_search *search, const tandem_starting_plans *starts,
+                                           int64_t target_ns, tandem_error *error)
+{
+    search->should_plan_memory = !tandem_search_has_ample_memory(search);
+    tandem_status status = improve_from_starts(search, starts, target_ns, error);
+    if (status == TANDEM_OK && !search->should_plan_memory)
+        status = tandem_search_enable_memory(search, error);
+    if (status != TANDEM_OK || search->metrics.excess_bytes == 0) return status;
+    return improve_from_starts(search, starts, target_ns, error);
+}
+
+tandem_status tandem_greedy_improve_class(const tandem_allocation_problem *problem, int c,
+                                          const tandem_precision *offered, int64_t target_ns,
+                                          int64_t *replays, tandem_error *error)
+{
+    tandem_search search;
+    tandem_starting_plans starts = {0};
+    tandem_status status = tandem_search_open(&search, problem, c, error);
+    if (status != TANDEM_OK) return status;
+    status = tandem_starting_plans_find(&starts, &search, offered, error);
+    if (status == TANDEM_OK) status = improve_within_memory(&search, &starts, target_ns, error);
+    *replays += search.replays;
+    tandem_starting_plans_close(&starts);
+    tandem_search_close(&search);
+    return status;
+}
+
+/* The class in base, to be lowered from there. */
+static tandem_status improve_class_from_base(const tandem_allocation_problem *problem,
+                                             const tandem_plan *base, int c, tandem_target *target,
+                                             tandem_error *error)
+{
+    if (target->keeps_base & 1u << c) return TANDEM_OK;
+    return tandem_greedy_improve_class(problem, c, base->precision[c], target->target_ns, &target->replays,
+                                       error);
+}
+
+/* The published procedure's plan, improved, where it is better than the one in the replayer. */
+static tandem_status try_qsync_plan(const tandem_allocation_problem *problem, tandem_target *target,
+                                    tandem_error *error)
+{
+    const double sensitivity = tandem_allocation_sensitivity(problem);
+    tandem_plan *own = NULL;
+    int found = 0;
+    tandem_status status = tandem_allocation_open_plan(&own, problem, "", error);
+    if (status != TANDEM_OK) return status;
+    for (int c = 0; c < own->cluster.n_class; c++)
+        for (int i = 0; i < own->n_op; i++)
+            own->precision[c][i] = tandem_replayer_get(problem->replayer, c, i);
+    status = tandem_qsync_find_plan(problem, target->target_ns, target->keeps_base, &found, &target->replays,
+                                    error);
+    const int is_better_move = found && tandem_allocation_sensitivity(problem) < sensitivity;
+    if (!is_better_move) tandem_replayer_set_plan(problem->replayer, own);
+    for (int c = 0; c < own->cluster.n_class && is_better_move && status == TANDEM_OK; c++)
+        if (!(target->keeps_base & 1u << c))
+            status =
+                tandem_greedy_improve_class(problem, c, NULL, target->target_ns, &target->replays, error);
+    tandem_plan_close(own);
+    return status;
+}
+
+static tandem_status allocate_greedy(const tandem_allocation_problem *problem, tandem_allocation *allocation,
+                                     tandem_error *error)
+{
+    tandem_target target;
+    tandem_plan *base = NULL;
+    tandem_status status = tandem_target_find(&target, problem, error);
+    if (status == TANDEM_OK) status = tandem_allocation_open_base_plan(&base, problem, error);
+    for (int k = 0; status == TANDEM_OK && k < base->cluster.n_class; k++)
+        status = improve_class_from_base(problem, base, target.order[k], &target, error);
+    if (status == TANDEM_OK) status = try_qsync_plan(problem, &target, error);
+    if (status == TANDEM_OK) tandem_target_fill_allocation(allocation, &target);
+    tandem_plan_close(base);
+    return status;
+}
+
+const tandem_policy tandem_policy_greedy = {
+    .name = "greedy",
+    .meaning = "the fastest plan, with the precisions taken back that harm most for the time they save",
+    .allocate = allocate_greedy,
+};

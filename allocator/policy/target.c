@@ -1,0 +1,278 @@
+/* target.c: the fastest plans, the target, and the classes that need not be lowered to reach it.
+ *
+ * 1. Every class in base. The class that computes least is the one that the others are to catch up with: it
+ *    keeps the base unless a target asks for more than that allows, or it does not fit its memory.
+ * 2. Every other class goes to the fastest plan that fits: from the fastest of its uniform plans, move by
+ *    move (search.h) whatever makes the plan fit better, the step shorter or, with the same step, the class
+ *    less busy.
+ * 3. Their step, times 1 + slowdown, is the target where none is given.
+ * 4. Whichever class may go back to base with the step still within the target, the others at their fastest,
+ *    is held; those that compute least come first. */
+#include "allocator/policy/target.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator/policies.h"
+#include "base/quantity.h"
+
+enum { MAX_DESCENT_ROUNDS = 4 }; /* of descent, each over all moves */
+
+/* --- Descent -------------------------------------------------------------------------------------------- */
+
+static int is_faster_plan(const tandem_plan_metrics *a, const tandem_plan_metrics *b)
+{
+    if (a->excess_bytes != b->excess_bytes) return a->excess_bytes < b->excess_bytes;
+    if (a->step_ns != b->step_ns) return a->step_ns < b->step_ns;
+    return a->busy_ns < b->busy_ns;
+}
+
+static tandem_status descend_to_fastest(tandem_search *search, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    int64_t before = -1;
+    for (int round = 0; round < MAX_DESCENT_ROUNDS && before != search->n_change; round++) {
+        before = search->n_change;
+        for (int m = 0; m < search->n_move && status == TANDEM_OK; m++) {
+            tandem_move *move = &search->move[m];
+            status = tandem_search_evaluate(search, move, error);
+            if (status == TANDEM_OK && move->is_possible && is_faster_plan(&move->after, &search->metrics))
+                tandem_search_apply(search, move);
+        }
+        if (status != TANDEM_OK) break;
+    }
+    return status;
+}
+
+/* --- Starts --------------------------------------------------------------------------------------------- */
+
+void tandem_starting_plans_close(tandem_starting_plans *starts)
+{
+    for (int s = 0; s < TANDEM_N_START; s++) free(starts->plan[s]);
+}
+
+static tandem_status save_starting_plan(tandem_starting_plans *starts, int s, const tandem_search *search,
+                                        tandem_error *error)
+{
+    const size_t bytes = (size_t)search->n_op * sizeof *search->current;
+    if (!starts->plan[s]) starts->plan[s] = malloc(bytes + 1);
+    if (!starts->plan[s])
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", search->n_op);
+    memcpy(starts->plan[s], search->current, bytes);
+    starts->metrics[s] = search->metrics;
+    return TANDEM_OK;
+}
+
+/* Keeps the plan as start s if it can be replayed. */
+static tandem_status try_starting_plan(tandem_starting_plans *starts, int s, tandem_search *search,
+                                       const tandem_precision *plan, tandem_error *error)
+{
+    tandem_error why = {0};
+    const tandem_status status = tandem_search_set_plan(search, plan, &why);
+    if (status == TANDEM_OK) return save_starting_plan(starts, s, search, error);
+    if (status != TANDEM_MISSING && error) *error = why;
+    return status == TANDEM_MISSING ? TANDEM_OK : status;
+}
+
+static tandem_status find_uniform_starts(tandem_starting_plans *starts, tandem_search *search,
+                                         tandem_plan *plan, tandem_error *error)
+{
+    const unsigned precisions = plan->cluster.classes[search->c].device.precisions;
+    tandem_status status = TANDEM_OK;
+    const size_t bytes = (size_t)search->n_op * sizeof *search->current;
+    for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
+        if (!(precisions & 1u << p)) continue;
+        status = tandem_plan_uniform(plan, search->problem->graph, search->c, (tandem_precision)p, error);
+        if (status != TANDEM_OK) break;
+        if (memcmp(plan->precision[search->c], starts->plan[TANDEM_START_CURRENT], bytes) == 0) continue;
+        status = try_starting_plan(starts, p, search, plan->precision[search->c], error);
+    }
+    return status;
+}
+
+tandem_status tandem_starting_plans_find(tandem_starting_plans *starts, tandem_search *search,
+                                         const tandem_precision *offered, tandem_error *error)
+{
+    tandem_plan *plan = NULL;
+    tandem_status status = save_starting_plan(starts, TANDEM_START_CURRENT, search, error);
+    if (status == TANDEM_OK && offered)
+        status = try_starting_plan(starts, TANDEM_START_OFFERED, search, offered, error);
+    if (status == TANDEM_OK) status = tandem_allocation_open_plan(&plan, search->problem, "", error);
+    if (status == TANDEM_OK) status = find_uniform_starts(starts, search, plan, error);
+    tandem_plan_close(plan);
+    return status;
+}
+
+/* --- The fastest plan of a class ------------------------------------------------------------------------ */
+
+/* Leaves the fastest plan in the search, and all->figures of the rest. TANDEM_INFEASIBLE where not one fits.
+ * */
+static tandem_status find_fastest_from_starts(tandem_starting_plans *starts, tandem_search *search,
+                                              tandem_error *error)
+{
+    int tried[TANDEM_N_START] = {0};
+    for (int attempt = 0; attempt < TANDEM_N_START; attempt++) {
+        int best = -1;
+        for (int s = 0; s < TANDEM_N_START; s++)
+            if (starts->plan[s] && !tried[s] &&
+                (best < 0 || is_faster_plan(&starts->metrics[s], &starts->metrics[best])))
+                best = s;
+        if (best < 0) break;
+        tried[best] = 1;
+        tandem_status status = tandem_search_set_plan(search, starts->plan[best], error);
+        search->should_plan_memory = !tandem_search_has_ample_memory(search);
+        if (status == TANDEM_OK) status = descend_to_fastest(search, error);
+        if (status == TANDEM_OK && !search->should_plan_memory)
+            status = tandem_search_enable_memory(search, error);
+        if (status != TANDEM_OK || search->metrics.excess_bytes == 0) return status;
+        search->should_plan_memory = search->limit_bytes > 0;
+    }
+    return tandem_allocation_infeasible(search->problem, search->c, search->min_peak_bytes, error);
+}
+
+/* --- All classes ---------------------------------------------------------------------------------------- */
+
+typedef struct target_finder {
+    const tandem_allocation_problem *problem;
+    tandem_plan *base_plan;                      /* every class in base */
+    tandem_precision *fastest[TANDEM_MAX_CLASS]; /* [n_op]; NULL = not looked for */
+    tandem_target target;
+} target_finder;
+
+static void set_class_precisions(target_finder *f, int c, const tandem_precision *precision)
+{
+    const tandem_graph *graph = f->problem->graph;
+    for (int i = 0; i < graph->n_op; i++)
+        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
+            tandem_replayer_set(f->problem->replayer, c, i, precision[i]);
+}
+
+static tandem_status find_fastest_of_class(target_finder *f, int c, tandem_error *error)
+{
+    const size_t bytes = ((size_t)f->problem->graph->n_op + 1) * sizeof *f->fastest[c];
+    tandem_search search;
+    tandem_starting_plans starts = {0};
+    tandem_status status = tandem_search_open(&search, f->problem, c, error);
+    if (status != TANDEM_OK) return status;
+    status = tandem_starting_plans_find(&starts, &search, NULL, error);
+    if (status == TANDEM_OK) status = find_fastest_from_starts(&starts, &search, error);
+    if (status == TANDEM_OK && !(f->fastest[c] = malloc(bytes)))
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", search.n_op);
+    if (status == TANDEM_OK) memcpy(f->fastest[c], search.current, bytes - sizeof *f->fastest[c]);
+    f->target.replays += search.replays;
+    tandem_starting_plans_close(&starts);
+    tandem_search_close(&search);
+    return status;
+}
+
+static void sort_classes_by_busy_time(tandem_target *target, const tandem_replay *base)
+{
+    for (int c = 0; c < base->n_class; c++) {
+        int at = c;
+        for (; at > 0 && base->classes[target->order[at - 1]].busy_ns < base->classes[c].busy_ns; at--)
+            target->order[at] = target->order[at - 1];
+        target->order[at] = c;
+    }
+}
+
+/* Whether class c exceeds its memory limit in a replay with memory. */
+static int exceeds_memory_limit(const target_finder *f, const tandem_replay *replay, int c)
+{
+    const uint64_t limit_bytes = tandem_allocation_limit_bytes(f->problem, c);
+    return limit_bytes && replay->classes[c].peak_bytes > limit_bytes;
+}
+
+static tandem_status report_target_missed(const target_finder *f, int64_t fastest_ns, tandem_error *error)
+{
+    char fastest[TANDEM_QUANTITY_TEXT], target[TANDEM_QUANTITY_TEXT];
+    return tandem_error_set(error, TANDEM_INFEASIBLE,
+                            "no plan reaches a step of %s: the fastest found takes %s (%" PRId64
+                            " ns) with every class lowered "
+                            "as far as it goes",
+                            tandem_quantity_print_ns(target, sizeof target, f->problem->target_ns),
+                            tandem_quantity_print_ns(fastest, sizeof fastest, fastest_ns), fastest_ns);
+}
+
+/* Leaves all classes but those in `kept` at their fastest. */
+static tandem_status find_fastest_of_all(target_finder *f, const tandem_replay *base, unsigned pinned,
+                                         tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int k = 0; k < base->n_class && status == TANDEM_OK; k++) {
+        const int c = f->target.order[k];
+        if (!(pinned & 1u << c) && !f->fastest[c]) status = find_fastest_of_class(f, c, error);
+    }
+    return status;
+}
+
+/* Holds the classes that can be; the replayer has every class that was looked at at its fastest. */
+static tandem_status pin_classes_to_base(target_finder *f, int n_class, tandem_error *error)
+{
+    tandem_target *target = &f->target;
+    tandem_replay replay;
+    for (int k = n_class - 1; k >= 0; k--) {
+        const int c = target->order[k];
+        if (f->fastest[c]) set_class_precisions(f, c, f->base_plan->precision[c]);
+        const tandem_status status =
+            tandem_replayer_run(f->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
+        if (status != TANDEM_OK) return status;
+        target->replays++;
+        if (!f->fastest[c] || (replay.step_ns <= target->target_ns && !exceeds_memory_limit(f, &replay, c)))
+            target->keeps_base |= 1u << c;
+        else
+            set_class_precisions(f, c, f->fastest[c]);
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status find_target(target_finder *f, tandem_error *error)
+{
+    tandem_target *target = &f->target;
+    tandem_replay base, fastest;
+    tandem_status status = tandem_allocation_replay_base(&f->base_plan, &base, f->problem, error);
+    if (status != TANDEM_OK) return status;
+    const int first = (sort_classes_by_busy_time(target, &base), target->order[base.n_class - 1]);
+    const unsigned pinned = base.n_class > 1 && !exceeds_memory_limit(f, &base, first) ? 1u << first : 0;
+    target->base_ns = base.step_ns;
+    target->base_sensitivity = tandem_allocation_sensitivity(f->problem);
+    status = find_fastest_of_all(f, &base, pinned, error);
+    if (status == TANDEM_OK) status = tandem_replayer_run(f->problem->replayer, &fastest, 0, error);
+    if (status == TANDEM_OK && pinned && f->problem->target_ns && fastest.step_ns > f->problem->target_ns) {
+        status = find_fastest_of_all(f, &base, 0, error);
+        if (status == TANDEM_OK) status = tandem_replayer_run(f->problem->replayer, &fastest, 0, error);
+    }
+    if (status != TANDEM_OK) return status;
+    target->replays += 3;
+    target->fastest_ns = fastest.step_ns;
+    target->fastest_sensitivity = tandem_allocation_sensitivity(f->problem);
+    target->target_ns =
+        f->problem->target_ns
+            ? f->problem->target_ns
+            : fastest.step_ns + (int64_t)fmin((double)fastest.step_ns * f->problem->slowdown, 0x1p61);
+    if (fastest.step_ns > target->target_ns) return report_target_missed(f, fastest.step_ns, error);
+    return pin_classes_to_base(f, base.n_class, error);
+}
+
+tandem_status tandem_target_find(tandem_target *target, const tandem_allocation_problem *problem,
+                                 tandem_error *error)
+{
+    target_finder f = {.problem = problem};
+    const tandem_status status = find_target(&f, error);
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++) free(f.fastest[c]);
+    tandem_plan_close(f.base_plan);
+    if (status == TANDEM_OK) *target = f.target;
+    return status;
+}
+
+void tandem_target_fill_allocation(tandem_allocation *allocation, const tandem_target *target)
+{
+    allocation->base_ns = target->base_ns;
+    allocation->fastest_ns = target->fastest_ns;
+    allocation->target_ns = target->target_ns;
+    allocation->base_sensitivity = target->base_sensitivity;
+    allocation->fastest_sensitivity = target->fastest_sensitivity;
+    allocation->replays = target->replays;
+    allocation->keeps_base = target->keeps_base;
+}

@@ -1,0 +1,38 @@
+/* target.h: how long the step may be, and which classes have to be lowered for that; private to allocator/.
+ * */
+#ifndef TANDEM_ALLOCATOR_TARGET_H
+#define TANDEM_ALLOCATOR_TARGET_H
+
+#include "allocator/policy/search.h"
+
+/* Plans of one class to depart from, NULL where there is none, or it cannot be replayed. */
+enum { TANDEM_START_CURRENT = TANDEM_N_PRECISION, TANDEM_START_OFFERED, TANDEM_N_START };
+typedef struct tandem_starting_plans {
+    /* uniform ones; as the class was found; one that the caller offers */
+    tandem_precision *plan[TANDEM_N_START];
+    tandem_plan_metrics metrics[TANDEM_N_START];
+} tandem_starting_plans;
+
+/* The starts of the search's class, offered[n_op] among them (NULL = none is offered); the search ends at one
+ * of them. Close them whatever it returns. */
+tandem_status tandem_starting_plans_find(tandem_starting_plans *starts, tandem_search *search,
+                                         const tandem_precision *offered, tandem_error *error);
+void tandem_starting_plans_close(tandem_starting_plans *starts);
+
+typedef struct tandem_target {
+    int64_t base_ns;    /* every class in base */
+    int64_t fastest_ns; /* held classes in base, the others at their fastest */
+    int64_t target_ns;
+    double base_sensitivity, fastest_sensitivity;
+    unsigned keeps_base;         /* bit c: class c keeps the base precision */
+    int order[TANDEM_MAX_CLASS]; /* classes, the one that computes longest in base first */
+    int64_t replays;
+} tandem_target;
+
+/* tandem_target_find: see allocator.h for the rule. Leaves the held classes in base and the others at the
+ * fastest plans found that fit, in the replayer. TANDEM_INFEASIBLE: memory, or a target that even the fastest
+ * plans miss. */
+tandem_status tandem_target_find(tandem_target *target, const tandem_allocation_problem *problem,
+                                 tandem_error *error);
+
+#endif

@@ -1,0 +1,212 @@
+/* objectives.c: the questions that turn the usual one round: the fastest step within a sensitivity, the least
+ * memory within both.
+ *
+ * Each asks a policy for the least sensitivity within a limit that it narrows by bisection: of the step, or
+ * of the bytes a rank. An answer counts by what its replay says, not by the limit it was asked for: so the
+ * next limit begins at what was really reached, and a policy that does better than it was asked ends the
+ * search sooner. The best answer is kept whatever comes after it. */
+#include "allocator/policies.h"
+#include "allocator/bound/solve.h"
+#include "base/quantity.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+/* bisection ends where what is left is this part of the value */
+static const int64_t bisection_fineness = 4096;
+static const double usual_answers = 16; /* that share the time for proofs */
+
+typedef struct objective_search {
+    tandem_allocation_problem problem; /* the caller's, without certificates */
+    const tandem_policy *policy;
+    const char *method;
+    double max_sensitivity;
+    int64_t replays;
+    /* the last answer, and the best so far; NULL = none */
+    tandem_plan *plan, *best_plan;
+    tandem_allocation answer, best;
+} objective_search;
+
+/* Of the class that takes most. */
+static uint64_t max_class_peak_bytes(const objective_search *d, const tandem_allocation *a)
+{
+    uint64_t max_bytes = 0;
+    for (int c = 0; c < tandem_replayer_cluster(d->problem.replayer)->n_class; c++)
+        if (a->peak_bytes[c] > max_bytes) max_bytes = a->peak_bytes[c];
+    return max_bytes;
+}
+
+static int answer_is_within(const objective_search *d, int64_t target_ns, uint64_t limit_bytes)
+{
+    return d->answer.sensitivity <= d->max_sensitivity && (!target_ns || d->answer.step_ns <= target_ns) &&
+           (!limit_bytes || max_class_peak_bytes(d, &d->answer) <= limit_bytes);
+}
+
+/* The least sensitivity within a step and memory, each 0 = as the caller has it. *found = 0 where no plan was
+ * found, or only one over the budget; the latter is in d->answer, and `why` (may be NULL) says what the
+ * policy said. */
+static tandem_status ask_policy(objective_search *d, int64_t target_ns, uint64_t limit_bytes, int *found,
+                                tandem_error *error)
+{
+    tandem_allocation_problem problem = d->problem;
+    tandem_error why = {0};
+    if (target_ns) problem.target_ns = target_ns;
+    if (limit_bytes) problem.memory_limit_bytes = limit_bytes;
+    tandem_plan_close(d->plan);
+    d->plan = NULL;
+    *found = 0;
+    const tandem_status status = tandem_allocate(&d->plan, &d->answer, d->policy, &problem, d->method, &why);
+    if (status == TANDEM_OK) {
+        d->replays += d->answer.replays;
+        *found = answer_is_within(d, target_ns, limit_bytes);
+    } else if (error) {
+        *error = why;
+    }
+    return status;
+}
+
+static void keep_answer(objective_search *d)
+{
+    tandem_plan_close(d->best_plan);
+    d->best_plan = d->plan;
+    d->best = d->answer;
+    d->plan = NULL;
+}
+
+/* The same where no plan at all is an answer, too. */
+static tandem_status ask_policy_or_none(objective_search *d, int64_t target_ns, uint64_t limit_bytes,
+                                        int *found, tandem_error *error)
+{
+    tandem_error why = {0};
+    const tandem_status status = ask_policy(d, target_ns, limit_bytes, found, &why);
+    if (status == TANDEM_INFEASIBLE) return TANDEM_OK;
+    if (status != TANDEM_OK && error) *error = why;
+    return status;
+}
+
+static tandem_status report_sensitivity_missed(const objective_search *d, const char *within,
+                                               tandem_error *error)
+{
+    return tandem_error_set(error, TANDEM_INFEASIBLE,
+                            "no plan has a sensitivity of %g or less%s: the least found is %.9g, with a step "
+                            "of %" PRId64 " ns",
+                            d->max_sensitivity, within, d->answer.sensitivity, d->answer.step_ns);
+}
+
+/* --- The fastest step ----------------------------------------------------------------------------------- */
+
+static tandem_status minimize_step(objective_search *d, tandem_error *error)
+{
+    int found;
+    int64_t low_ns = 0; /* nothing this fast has been found */
+    d->problem.slowdown = 0;
+    tandem_status status = ask_policy(d, 0, 0, &found, error);
+    if (status != TANDEM_OK) return status;
+    if (!found) {
+        low_ns = d->answer.step_ns;
+        status = ask_policy(d, INT64_MAX / 4, 0, &found, error);
+        if (status == TANDEM_OK && !found)
+            status = report_sensitivity_missed(d, " and fits the memory", error);
+    }
+    if (status == TANDEM_OK) keep_answer(d);
+    while (status == TANDEM_OK && d->best.step_ns - low_ns > 1 + d->best.step_ns / bisection_fineness) {
+        const int64_t target_ns = low_ns + (d->best.step_ns - low_ns) / 2;
+        status = ask_policy_or_none(d, target_ns, 0, &found, error);
+        if (found)
+            keep_answer(d);
+        else
+            low_ns = target_ns;
+    }
+    return status;
+}
+
+/* --- The least memory ----------------------------------------------------------------------------------- */
+
+static tandem_status minimize_memory(objective_search *d, tandem_error *error)
+{
+    int found;
+    tandem_status status = ask_policy(d, 0, 0, &found, error);
+    if (status == TANDEM_OK && !found) status = report_sensitivity_missed(d, " within that step", error);
+    if (status != TANDEM_OK) return status;
+    keep_answer(d);
+    /* of the plan without this limit: what is smaller may not be slower */
+    const int64_t target_ns = d->best.target_ns;
+    uint64_t low_bytes = 0;
+    while (status == TANDEM_OK) {
+        const uint64_t high_bytes = max_class_peak_bytes(d, &d->best);
+        if (high_bytes <= low_bytes + 64 + high_bytes / (uint64_t)bisection_fineness)
+            break; /* may lie below what was not found */
+        const uint64_t limit_bytes = low_bytes + (high_bytes - low_bytes) / 2;
+        status = ask_policy_or_none(d, target_ns, limit_bytes, &found, error);
+        if (found)
+            keep_answer(d);
+        else
+            low_bytes = limit_bytes;
+    }
+    return status;
+}
+
+/* --- Public --------------------------------------------------------------------------------------------- */
+
+/* Only the answer that is given is worth a proof; and there is none for the least memory: a bound on the
+ * sensitivity says nothing of it. Leaves the plan in the replayer. */
+static tandem_status certify_answer(objective_search *d, const tandem_goal *goal,
+                                    const tandem_allocation_problem *problem, tandem_error *error)
+{
+    tandem_certificate *certificate = &d->best.certificate;
+    tandem_status status = TANDEM_OK;
+    tandem_replayer_set_plan(problem->replayer, d->best_plan);
+    if (goal->objective == TANDEM_MINIMIZE_MEMORY)
+        *certificate = (tandem_certificate){.lower_bound = NAN, .gap = NAN};
+    else if (isnan(certificate->lower_bound) && !problem->without_certificate)
+        status = tandem_certify(certificate, problem, d->best.target_ns, d->best.keeps_base,
+                                d->best.sensitivity, problem->time_limit_s, error);
+    d->best_plan->lower_bound = certificate->lower_bound;
+    d->best_plan->gap = certificate->gap;
+    (void)snprintf(d->best_plan->proof, sizeof d->best_plan->proof, "%s", certificate->proof);
+    return status;
+}
+
+static tandem_status check_goal(const tandem_allocation_problem *problem, const tandem_policy *policy,
+                                const tandem_goal *goal, tandem_error *error)
+{
+    if (policy == &tandem_policy_uniform)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "policy uniform knows no target and no budget: its plan is what it is");
+    if (!(goal->max_sensitivity >= 0))
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "a budget of %g: a sensitivity is a number from 0 upwards",
+                                goal->max_sensitivity);
+    if (problem->target_ns && goal->objective == TANDEM_MINIMIZE_STEP)
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "both a target and the fastest step within a budget: the target says how long the step may be");
+    return TANDEM_OK;
+}
+
+tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocation, const tandem_goal *goal,
+                                  const tandem_policy *policy, const tandem_allocation_problem *problem,
+                                  const char *method, tandem_error *error)
+{
+    if (goal->objective == TANDEM_MINIMIZE_SENSITIVITY)
+        return tandem_allocate(plan, allocation, policy, problem, method, error);
+    objective_search d = {
+        .problem = *problem, .policy = policy, .method = method, .max_sensitivity = goal->max_sensitivity};
+    d.problem.without_certificate = 1;
+    d.problem.time_limit_s = tandem_time_limit_or_default(problem->time_limit_s) / usual_answers;
+    tandem_status status = check_goal(problem, policy, goal, error);
+    if (status == TANDEM_OK)
+        status =
+            goal->objective == TANDEM_MINIMIZE_STEP ? minimize_step(&d, error) : minimize_memory(&d, error);
+    if (status == TANDEM_OK) status = certify_answer(&d, goal, problem, error);
+    if (status == TANDEM_OK) {
+        *plan = d.best_plan;
+        *allocation = d.best;
+        allocation->replays = d.replays;
+        d.best_plan = NULL;
+    }
+    tandem_plan_close(d.best_plan);
+    tandem_plan_close(d.plan);
+    return status;
+}

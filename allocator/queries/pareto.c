@@ -1,0 +1,112 @@
+/* pareto.c: what can be had for which step: the plans of one policy from the fastest to base, and the uniform
+ * ones.
+ *
+ * Targets lie closer to each other at the fast end, where sensitivity falls steeply: target k of n is
+ * fastest + (base − fastest)·(k / (n − 1))². */
+#include "allocator/policies.h"
+#include "allocator/bound/solve.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static uint64_t largest_class_peak(const uint64_t *peak_bytes, int n_class)
+{
+    uint64_t max_bytes = 0;
+    for (int c = 0; c < n_class; c++)
+        if (peak_bytes[c] > max_bytes) max_bytes = peak_bytes[c];
+    return max_bytes;
+}
+
+static int is_point_no_worse(const tandem_pareto_point *a, const tandem_pareto_point *b)
+{
+    return a->step_ns <= b->step_ns && a->sensitivity <= b->sensitivity && a->peak_bytes <= b->peak_bytes;
+}
+
+/* Drops it where another point is as good in all three, and those that it is better than. */
+static void insert_pareto_point(tandem_pareto_front *front, const tandem_pareto_point *added)
+{
+    int kept = 0;
+    for (int k = 0; k < front->n_point; k++)
+        if (is_point_no_worse(&front->point[k], added)) return;
+    for (int k = 0; k < front->n_point; k++)
+        if (!is_point_no_worse(added, &front->point[k])) front->point[kept++] = front->point[k];
+    int at = kept;
+    for (; at > 0 && front->point[at - 1].step_ns > added->step_ns; at--)
+        front->point[at] = front->point[at - 1];
+    front->point[at] = *added;
+    front->n_point = kept + 1;
+}
+
+/* One plan of n_target, within target_ns (0 = the fastest), into the front; *base_ns of it. */
+static tandem_status add_plan_point(tandem_pareto_front *front, tandem_plan **plan,
+                                    const tandem_policy *policy, const tandem_allocation_problem *problem,
+                                    int64_t target_ns, int n_target, int64_t *base_ns, tandem_error *error)
+{
+    tandem_allocation a;
+    tandem_allocation_problem asked = *problem;
+    tandem_plan *made = NULL;
+    asked.target_ns = target_ns;
+    asked.slowdown = 0;
+    asked.time_limit_s = tandem_time_limit_or_default(problem->time_limit_s) / n_target;
+    const tandem_status status = tandem_allocate(&made, &a, policy, &asked, NULL, error);
+    if (status != TANDEM_OK) return status;
+    tandem_plan_close(*plan);
+    *plan = made;
+    *base_ns = a.base_ns;
+    front->replays += a.replays;
+    const tandem_pareto_point point = {.target_ns = a.target_ns,
+                                       .step_ns = a.step_ns,
+                                       .sensitivity = a.sensitivity,
+                                       .lower_bound = a.certificate.lower_bound,
+                                       .peak_bytes = largest_class_peak(a.peak_bytes, made->cluster.n_class)};
+    insert_pareto_point(front, &point);
+    return TANDEM_OK;
+}
+
+static tandem_status find_pareto_points(tandem_pareto_front *front, tandem_plan **plan,
+                                        const tandem_policy *policy, const tandem_allocation_problem *problem,
+                                        int n_target, tandem_error *error)
+{
+    int64_t base_ns = 0;
+    tandem_status status = add_plan_point(front, plan, policy, problem, 0, n_target, &base_ns, error);
+    if (status != TANDEM_OK) return status;
+    const int64_t fastest_ns = front->point[0].step_ns, range_ns = base_ns - fastest_ns;
+    /* while the fastest plan is there to say which classes it lowers */
+    status = tandem_baselines_find(front->baseline, &front->n_baseline, problem, *plan, error);
+    for (int k = 1; k < n_target && range_ns > 0 && status == TANDEM_OK; k++) {
+        const double part = (double)k / (n_target - 1);
+        const int64_t target_ns = fastest_ns + (int64_t)llround((double)range_ns * part * part);
+        status = add_plan_point(front, plan, policy, problem, target_ns, n_target, &base_ns, error);
+    }
+    return status;
+}
+
+tandem_status tandem_pareto_front_open(tandem_pareto_front **out, const tandem_policy *policy,
+                                       const tandem_allocation_problem *problem, int n_target,
+                                       tandem_error *error)
+{
+    if (n_target < 2)
+        return tandem_error_set(error, TANDEM_USAGE, "a front of %d plans: it takes 2 or more", n_target);
+    if (policy == &tandem_policy_uniform)
+        return tandem_error_set(error, TANDEM_USAGE, "policy uniform has no front: it knows no target");
+    tandem_plan *plan = NULL;
+    tandem_pareto_front *front = calloc(1, sizeof *front);
+    tandem_status status = TANDEM_OK;
+    if (front) front->point = calloc((size_t)n_target + 1, sizeof *front->point);
+    if (!front || !front->point)
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a front of %d plans", n_target);
+    if (status == TANDEM_OK) status = find_pareto_points(front, &plan, policy, problem, n_target, error);
+    tandem_plan_close(plan);
+    if (status == TANDEM_OK)
+        *out = front;
+    else
+        tandem_pareto_front_close(front);
+    return status;
+}
+
+void tandem_pareto_front_close(tandem_pareto_front *front)
+{
+    if (front) free(front->point);
+    free(front);
+}

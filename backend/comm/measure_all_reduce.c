@@ -1,0 +1,154 @@
+/* measure_all_reduce.c: what an all-reduce between the ranks of this run costs, and what it costs the
+ * computation beside it. */
+#include "backend/comm/measure_all_reduce.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/device/device_memory.h"
+#include "base/clock.h"
+
+enum { TAG_MEASURE = 2, WARM_UP = 2, WORK_FLOATS = 16384 };
+
+/* A unit of computation that lives in the first-level caches, like the inner loops of a product. */
+static void compute_work_unit(float *x)
+{
+    for (int repeat = 0; repeat < 8; repeat++)
+        for (int i = 0; i < WORK_FLOATS; i++) x[i] = x[i] * 0.999f + 0.001f;
+}
+
+typedef struct all_reduce_job {
+    tandem_worker *worker;
+    float *data;
+    void *gradients; /* where the device has them, if that is elsewhere: from there, and back */
+    size_t elements;
+    int64_t *sample_ns;
+    int n;
+    atomic_int finished;
+    tandem_status status;
+    tandem_error error;
+} all_reduce_job;
+
+static tandem_status run_all_reduce(all_reduce_job *x)
+{
+    tandem_worker *worker = x->worker;
+    const uint64_t bytes = (uint64_t)x->elements * sizeof(float);
+    tandem_status status = TANDEM_OK;
+    if (x->gradients) status = worker->backend->copy(worker->device, x->data, x->gradients, bytes, &x->error);
+    if (status == TANDEM_OK)
+        status = tandem_comm_sum_f32(worker->comm, x->data, x->elements, TAG_MEASURE, &x->error);
+    if (status == TANDEM_OK && x->gradients)
+        status = worker->backend->copy(worker->device, x->gradients, x->data, bytes, &x->error);
+    return status;
+}
+
+static void repeat_all_reduce(all_reduce_job *x)
+{
+    for (int i = -WARM_UP; i < x->n && x->status == TANDEM_OK; i++) {
+        x->status = tandem_comm_barrier(x->worker->comm, TAG_MEASURE, &x->error);
+        if (x->status != TANDEM_OK) break;
+        const int64_t begin_ns = tandem_now_ns();
+        x->status = run_all_reduce(x);
+        if (i >= 0) x->sample_ns[i] = tandem_now_ns() - begin_ns;
+    }
+    atomic_store(&x->finished, 1);
+}
+
+static void *all_reduce_thread(void *context)
+{
+    repeat_all_reduce(context);
+    return NULL;
+}
+
+static int compare_unit_ns(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median time of a unit, in ns, whatever else interrupts some of them. */
+static double measure_unit_alone(float *work)
+{
+    enum { UNITS = 401 };
+    int64_t unit_ns[UNITS];
+    for (int k = 0; k < UNITS; k++) {
+        const int64_t begin_ns = tandem_now_ns();
+        compute_work_unit(work);
+        unit_ns[k] = tandem_now_ns() - begin_ns;
+    }
+    qsort(unit_ns, UNITS, sizeof *unit_ns, compare_unit_ns);
+    return (double)unit_ns[UNITS / 2];
+}
+
+/* Computes on this core until the exchange is through; mean time of a unit, in ns. */
+static double measure_unit_contended(all_reduce_job *x, float *work, double *alone_ns)
+{
+    *alone_ns = measure_unit_alone(work);
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, all_reduce_thread, x) != 0) {
+        x->status = tandem_error_set(&x->error, TANDEM_NO_MEMORY, "cannot start a thread for communication");
+        return *alone_ns;
+    }
+    const int64_t begin_ns = tandem_now_ns();
+    int64_t units = 0;
+    while (!atomic_load(&x->finished)) {
+        compute_work_unit(work);
+        units++;
+    }
+    const double contended_ns = units ? (double)(tandem_now_ns() - begin_ns) / (double)units : *alone_ns;
+    (void)pthread_join(thread, NULL);
+    return contended_ns;
+}
+
+/* Ranks leave a barrier at slightly different moments; the last to begin measures the exchange alone: the
+ * shortest time. */
+static tandem_status min_over_ranks(tandem_worker *worker, int64_t *sample_ns, int n, tandem_error *error)
+{
+    int64_t *all = malloc(((size_t)n * (size_t)worker->n_rank + 1) * sizeof *all);
+    if (!all) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d repetitions", n);
+    const tandem_status status = tandem_worker_gather(worker, sample_ns, all, (size_t)n * sizeof *all, error);
+    if (status == TANDEM_OK)
+        for (int i = 0; i < n; i++)
+            for (int r = 0; r < worker->n_rank; r++)
+                if (all[r * n + i] < sample_ns[i]) sample_ns[i] = all[r * n + i];
+    free(all);
+    return status;
+}
+
+static tandem_status alloc_all_reduce_data(all_reduce_job *x)
+{
+    const uint64_t bytes = (uint64_t)(x->elements + 1) * sizeof(float);
+    void *data = NULL;
+    tandem_status status = tandem_worker_alloc_shared(&data, x->worker, bytes, &x->error);
+    x->data = data;
+    if (status == TANDEM_OK && tandem_worker_has_device_memory(x->worker))
+        status = tandem_worker_alloc(&x->gradients, x->worker, TANDEM_DEVICE_MEMORY, bytes, &x->error);
+    return status;
+}
+
+tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns,
+                                        int n, double *slowdown, tandem_error *error)
+{
+    if (!worker->comm) return tandem_error_set(error, TANDEM_USAGE, "an all-reduce needs at least two ranks");
+    const size_t elements = (size_t)(bytes / sizeof(float));
+    all_reduce_job x = {.worker = worker, .elements = elements, .sample_ns = sample_ns, .n = n};
+    double alone_ns = 1, contended_ns = 1;
+    float *work = calloc(WORK_FLOATS, sizeof *work);
+    x.status = work ? alloc_all_reduce_data(&x)
+                    : tandem_error_set(&x.error, TANDEM_NO_MEMORY, "no memory for a loop to compute");
+    if (x.status == TANDEM_OK && loaded)
+        contended_ns = measure_unit_contended(&x, work, &alone_ns);
+    else if (x.status == TANDEM_OK)
+        repeat_all_reduce(&x);
+    if (x.status == TANDEM_OK) x.status = min_over_ranks(worker, sample_ns, n, &x.error);
+    if (x.status == TANDEM_OK && slowdown)
+        *slowdown = contended_ns > alone_ns ? contended_ns / alone_ns : 1.0;
+    if (x.status != TANDEM_OK && error) *error = x.error;
+    tandem_worker_free_shared(worker, x.data);
+    tandem_worker_free(worker, TANDEM_DEVICE_MEMORY, x.gradients);
+    free(work);
+    return x.status;
+}

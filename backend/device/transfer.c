@@ -1,0 +1,399 @@
+#include "backend/device/transfer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/executor/adamw.h"
+
+/* Which event is which. */
+enum { EVENT_BEGIN, EVENT_INPUT, EVENT_LABELS, EVENT_BUCKETS };
+enum { D2H_BEGIN, D2H_END, H2D_END, WAIT_BEGIN, UPDATE_BEGIN, UPDATE_END, EVENTS_PER_BUCKET };
+
+static int bucket_event(int b, int event) { return EVENT_BUCKETS + b * EVENTS_PER_BUCKET + event; }
+static int task_event(const tandem_executor *executor, int position)
+{
+    return EVENT_BUCKETS + executor->step->n_bucket * EVENTS_PER_BUCKET + position;
+}
+
+static const tandem_device_backend *backend_of(const tandem_executor *executor)
+{
+    return executor->worker->backend;
+}
+
+static tandem_status record_event(const tandem_executor *executor, tandem_device_stream stream, int event,
+                                  tandem_error *error)
+{
+    return backend_of(executor)->event_record(executor->worker->device, stream, event, error);
+}
+
+/* --- Opening -------------------------------------------------------------------------------------------- */
+
+static uint64_t batch_input_bytes(const tandem_graph *graph)
+{
+    return (uint64_t)tandem_shape_elements(&graph->op[graph->input].shape) * 4; /* f32 and s32 alike */
+}
+
+static uint64_t batch_label_bytes(const tandem_graph *graph)
+{
+    return (uint64_t)(graph->batch * graph->length) * sizeof(int32_t);
+}
+
+static int needs_host_gradients(const tandem_executor *executor)
+{
+    return tandem_executor_has_all_reduce(executor) || tandem_grad_scaler_is_used(&executor->grad_scaler);
+}
+
+uint64_t tandem_transfer_staging_bytes(const tandem_executor *executor)
+{
+    const uint64_t gradients =
+        needs_host_gradients(executor) ? (uint64_t)executor->step->n_flat * sizeof(float) : 0;
+    return batch_input_bytes(executor->graph) + batch_label_bytes(executor->graph) + gradients;
+}
+
+static tandem_status alloc_staging(void **memory, tandem_executor *executor, uint64_t bytes,
+                                   tandem_error *error)
+{
+    return tandem_worker_alloc(memory, executor->worker, TANDEM_STAGING_MEMORY, bytes, error);
+}
+
+/* One byte for 16 weights, since parameters begin at multiples of 16. */
+static tandem_status alloc_decay_mask(tandem_executor *executor, tandem_error *error)
+{
+    const tandem_graph *graph = executor->graph;
+    const uint64_t bytes = (uint64_t)executor->step->n_flat / 16 + 1;
+    void *memory = NULL, *view = NULL;
+    tandem_status status = tandem_worker_alloc(&memory, executor->worker, TANDEM_DEVICE_MEMORY, bytes, error);
+    executor->decay_mask = memory;
+    if (status == TANDEM_OK) status = tandem_worker_view(&view, executor->worker, memory, bytes, 1, error);
+    if (status != TANDEM_OK) return status;
+    for (int p = 0; p < graph->n_parameter; p++) {
+        const size_t first = (size_t)executor->step->parameter_start[p] / 16;
+        memset((char *)view + first, executor->has_weight_decay[p],
+               (size_t)(graph->parameter[p].elements + 15) / 16);
+    }
+    return tandem_worker_end_view(executor->worker, view, memory, bytes, 1, error);
+}
+
+static tandem_status alloc_step_args(tandem_executor *executor, tandem_error *error)
+{
+    void *args = NULL, *staged_args = NULL;
+    tandem_status status = tandem_worker_alloc(&args, executor->worker, TANDEM_DEVICE_MEMORY,
+                                               sizeof *executor->step_args, error);
+    executor->step_args = args;
+    if (status == TANDEM_OK)
+        status = alloc_staging(&staged_args, executor, sizeof *executor->staged_step_args, error);
+    executor->staged_step_args = staged_args;
+    return status;
+}
+
+tandem_status tandem_transfer_open(tandem_executor *executor, int forward_only, tandem_error *error)
+{
+    const int n_event = forward_only ? EVENT_BUCKETS : task_event(executor, executor->n_active);
+    void *input = NULL, *loss = NULL;
+    tandem_status status = backend_of(executor)->events_create(executor->worker->device, n_event, error);
+    if (status == TANDEM_OK)
+        status = alloc_staging(&input, executor, batch_input_bytes(executor->graph), error);
+    executor->input = input;
+    if (status != TANDEM_OK || forward_only) return status;
+    status = alloc_staging(&loss, executor, (uint64_t)executor->step->options.n_micro * sizeof(float), error);
+    executor->micro_loss = loss;
+    if (status == TANDEM_OK) status = alloc_step_args(executor, error);
+    if (status == TANDEM_OK && needs_host_gradients(executor))
+        status = tandem_executor_alloc_gradients(&executor->host_gradient, executor, error);
+    if (status == TANDEM_OK) status = alloc_decay_mask(executor, error);
+    return status;
+}
+
+void tandem_transfer_close(tandem_executor *executor)
+{
+    tandem_worker_free(executor->worker, TANDEM_STAGING_MEMORY, executor->input);
+    tandem_worker_free(executor->worker, TANDEM_STAGING_MEMORY, executor->micro_loss);
+    tandem_worker_free(executor->worker, TANDEM_DEVICE_MEMORY, executor->step_args);
+    tandem_worker_free(executor->worker, TANDEM_STAGING_MEMORY, executor->staged_step_args);
+    tandem_worker_free(executor->worker, TANDEM_DEVICE_MEMORY, executor->decay_mask);
+}
+
+/* --- Batches -------------------------------------------------------------------------------------------- */
+
+tandem_status tandem_transfer_wait_input(const tandem_executor *executor, tandem_error *error)
+{
+    const tandem_status status =
+        backend_of(executor)->event_sync(executor->worker->device, EVENT_INPUT, error);
+    return status == TANDEM_OK
+               ? backend_of(executor)->event_sync(executor->worker->device, EVENT_LABELS, error)
+               : status;
+}
+
+tandem_status tandem_transfer_copy_to_device(const tandem_executor *executor, int are_labels, void *to,
+                                             const void *from, uint64_t bytes, tandem_error *error)
+{
+    const tandem_status status = tandem_worker_copy_async(executor->worker, to, from, bytes, error);
+    return status == TANDEM_OK ? record_event(executor, TANDEM_DEVICE_STREAM_COMPUTE,
+                                              are_labels ? EVENT_LABELS : EVENT_INPUT, error)
+                               : status;
+}
+
+/* --- Buckets -------------------------------------------------------------------------------------------- */
+
+static tandem_status copy_gradients_to_host(const tandem_executor *executor, int b, tandem_error *error)
+{
+    const tandem_device_backend *backend = backend_of(executor);
+    void *device = executor->worker->device;
+    const tandem_bucket *bucket = &executor->step->bucket[b];
+    tandem_status status =
+        backend->stream_wait_stream(device, TANDEM_DEVICE_STREAM_D2H, TANDEM_DEVICE_STREAM_COMPUTE, error);
+    if (status == TANDEM_OK)
+        status = record_event(executor, TANDEM_DEVICE_STREAM_D2H, bucket_event(b, D2H_BEGIN), error);
+    if (status == TANDEM_OK)
+        status = backend->copy_async(
+            device, TANDEM_DEVICE_STREAM_D2H, executor->host_gradient + bucket->start,
+            executor->gradient + bucket->start, (uint64_t)bucket->elements * sizeof(float), error);
+    if (status == TANDEM_OK)
+        status = record_event(executor, TANDEM_DEVICE_STREAM_D2H, bucket_event(b, D2H_END), error);
+    return status;
+}
+
+tandem_status tandem_transfer_send_bucket(const tandem_executor *executor, int b, int64_t micro_index,
+                                          tandem_error *error)
+{
+    const int64_t n_micro = executor->step->options.n_micro, micro = micro_index % n_micro;
+    tandem_status status = TANDEM_OK;
+    if (b == 0) {
+        const int id = tandem_value_activation(executor->step, executor->graph->loss, TANDEM_F32);
+        status = tandem_worker_copy_async(executor->worker, &executor->micro_loss[micro],
+                                          executor->arena + executor->offset[id], sizeof(float), error);
+    }
+    if (status != TANDEM_OK || micro < n_micro - 1 || !executor->host_gradient) return status;
+    status = copy_gradients_to_host(executor, b, error);
+    if (status == TANDEM_OK && executor->reducer && !executor->graphs.is_capturing)
+        tandem_reducer_ready(executor->reducer, b);
+    return status;
+}
+
+/* Of this rank: over the micro-steps, in their order. */
+static float sum_micro_losses(const tandem_executor *executor)
+{
+    float sum = executor->micro_loss[0];
+    for (int m = 1; m < executor->step->options.n_micro; m++) sum += executor->micro_loss[m];
+    return sum;
+}
+
+/* Losses arrived before the first bucket did. */
+tandem_status tandem_transfer_wait_bucket(void *context, int b, tandem_error *error)
+{
+    const tandem_executor *executor = context;
+    const tandem_status status =
+        backend_of(executor)->event_sync(executor->worker->device, bucket_event(b, D2H_END), error);
+    if (status == TANDEM_OK && b == 0) *tandem_executor_loss_slot(executor) = sum_micro_losses(executor);
+    return status;
+}
+
+tandem_status tandem_transfer_record_wait(const tandem_executor *executor, int b, tandem_error *error)
+{
+    const int is_recorded =
+        b == 0 && executor->host_gradient && executor->graphs.was_launched && !executor->graphs.is_capturing;
+    return is_recorded
+               ? TANDEM_OK
+               : record_event(executor, TANDEM_DEVICE_STREAM_COMPUTE, bucket_event(b, WAIT_BEGIN), error);
+}
+
+/* But for the spare element, so that on the device it stays 0, and the update changes nothing there. */
+static tandem_status copy_gradients_to_device(const tandem_executor *executor, int b, tandem_error *error)
+{
+    const tandem_device_backend *backend = backend_of(executor);
+    void *device = executor->worker->device;
+    const tandem_bucket *bucket = &executor->step->bucket[b];
+    tandem_status status = backend->copy_async(
+        device, TANDEM_DEVICE_STREAM_H2D, executor->gradient + bucket->start,
+        executor->host_gradient + bucket->start, (uint64_t)(bucket->elements - 1) * sizeof(float), error);
+    if (status == TANDEM_OK)
+        status = record_event(executor, TANDEM_DEVICE_STREAM_H2D, bucket_event(b, H2D_END), error);
+    if (status == TANDEM_OK)
+        status = backend->stream_wait_stream(device, TANDEM_DEVICE_STREAM_COMPUTE, TANDEM_DEVICE_STREAM_H2D,
+                                             error);
+    return status;
+}
+
+/* All parameters of the bucket in one launch. A launch that fails is as silent as a gradient that is not
+ * finite, until the device is asked at the end of the step. */
+static void launch_bucket_update(const tandem_executor *executor, int b, int64_t t)
+{
+    const tandem_bucket *bucket = &executor->step->bucket[b];
+    float *const state[2] = {executor->state[0] + bucket->start,
+                             executor->state[1] ? executor->state[1] + bucket->start : NULL};
+    (void)backend_of(executor)->update(
+        executor->worker->device, &executor->optimizer, 1, executor->decay_mask + bucket->start / 16,
+        executor->weight + bucket->start, state, executor->gradient + bucket->start, bucket->elements, t,
+        executor->step_args->rates);
+}
+
+tandem_status tandem_transfer_update_bucket(const tandem_executor *executor, int b, int64_t t,
+                                            tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    if (executor->host_gradient && !executor->grad_scaler.skip_step)
+        status = copy_gradients_to_device(executor, b, error);
+    if (status == TANDEM_OK)
+        status = record_event(executor, TANDEM_DEVICE_STREAM_COMPUTE, bucket_event(b, UPDATE_BEGIN), error);
+    if (status == TANDEM_OK && !executor->grad_scaler.skip_step) launch_bucket_update(executor, b, t);
+    if (status == TANDEM_OK)
+        status = record_event(executor, TANDEM_DEVICE_STREAM_COMPUTE, bucket_event(b, UPDATE_END), error);
+    return status;
+}
+
+/* --- Times ---------------------------------------------------------------------------------------------- */
+
+/* The last step has ended, so that what is written here was read. */
+tandem_status tandem_transfer_begin_step(tandem_executor *executor, int64_t index, int64_t t,
+                                         tandem_error *error)
+{
+    const tandem_optimizer_options *own = &executor->optimizer;
+    const int64_t overhead_ns = executor->times.step_ns - executor->busy_ns;
+    executor->host_overhead_ns = executor->busy_ns > 0 && overhead_ns > 0 ? overhead_ns : 0;
+    *executor->staged_step_args = (tandem_step_args){
+        .micro_index = (uint32_t)(index * executor->step->options.n_micro),
+        .step_index = (uint32_t)index,
+        .loss_scale = executor->grad_scaler.loss_scale.scale,
+        .rates = {own->rate, tandem_adamw_correction(own->beta1, t), tandem_adamw_correction(own->beta2, t)}};
+    const tandem_status status =
+        tandem_worker_copy_async(executor->worker, executor->step_args, executor->staged_step_args,
+                                 sizeof *executor->step_args, error);
+    return status == TANDEM_OK ? record_event(executor, TANDEM_DEVICE_STREAM_COMPUTE, EVENT_BEGIN, error)
+                               : status;
+}
+
+tandem_status tandem_transfer_end_task(const tandem_executor *executor, int position, tandem_error *error)
+{
+    if (!executor->options.with_task_times) return TANDEM_OK;
+    return record_event(executor, TANDEM_DEVICE_STREAM_COMPUTE, task_event(executor, position), error);
+}
+
+/* Steps follow one another: what the last one took on the host's side, until the device had work again, is
+ * counted as the begin of this one. */
+static tandem_status event_time_ns(int64_t *ns, const tandem_executor *executor, int event,
+                                   tandem_error *error)
+{
+    int64_t since_begin_ns = 0;
+    const tandem_status status = backend_of(executor)->event_elapsed(
+        &since_begin_ns, executor->worker->device, EVENT_BEGIN, event, error);
+    if (status == TANDEM_OK) *ns = executor->host_overhead_ns + since_begin_ns;
+    return status;
+}
+
+/* A task lasts from the end of the one before to its own: on a stream there is nothing between them. */
+static tandem_status read_task_times(tandem_executor *executor, int micro, tandem_error *error)
+{
+    tandem_step_times *times = &executor->times;
+    const size_t row = (size_t)micro * (size_t)executor->step->n_task;
+    tandem_status status = TANDEM_OK;
+    if (micro == 0) executor->timed_until_ns = 0;
+    for (int k = 0; k < executor->n_active && status == TANDEM_OK; k++) {
+        const int t = executor->active[k];
+        const tandem_task_kind kind = executor->step->task[t].kind;
+        if (kind == TANDEM_TASK_NORM || kind == TANDEM_TASK_UPDATE) break;
+        if (kind == TANDEM_TASK_REDUCE) continue;
+        times->all_start_ns[row + (size_t)t] = executor->timed_until_ns;
+        status = event_time_ns(&times->all_end_ns[row + (size_t)t], executor, task_event(executor, k), error);
+        executor->timed_until_ns = times->all_end_ns[row + (size_t)t];
+    }
+    return status;
+}
+
+/* All-reduces, updates, and the norm before these. */
+static int is_bucket_task(const tandem_task *task)
+{
+    return task->bucket >= 0 || task->kind == TANDEM_TASK_NORM;
+}
+
+/* The next micro-step sets its events anew. */
+tandem_status tandem_transfer_end_micro_step(tandem_executor *executor, int micro, tandem_error *error)
+{
+    if (!executor->options.with_task_times || micro == executor->step->options.n_micro - 1) return TANDEM_OK;
+    int last = executor->n_active - 1;
+    while (is_bucket_task(&executor->step->task[executor->active[last]])) last--;
+    const tandem_status status =
+        backend_of(executor)->event_sync(executor->worker->device, task_event(executor, last), error);
+    return status == TANDEM_OK ? read_task_times(executor, micro, error) : status;
+}
+
+/* An all-reduce lasts from when its bucket leaves, or the one before is back, until it is back. */
+static tandem_status read_bucket_times(tandem_executor *executor, int b, tandem_error *error)
+{
+    const tandem_bucket *bucket = &executor->step->bucket[b];
+    tandem_step_times *times = &executor->times;
+    int64_t wait_begin_ns = 0, d2h_begin_ns = 0, *start = times->start_ns, *end = times->end_ns;
+    tandem_status status = event_time_ns(&wait_begin_ns, executor, bucket_event(b, WAIT_BEGIN), error);
+    if (status == TANDEM_OK)
+        status = event_time_ns(&start[bucket->update_task], executor, bucket_event(b, UPDATE_BEGIN), error);
+    if (status == TANDEM_OK)
+        status = event_time_ns(&end[bucket->update_task], executor, bucket_event(b, UPDATE_END), error);
+    if (status != TANDEM_OK) return status;
+    times->wait_ns[b] = start[bucket->update_task] - wait_begin_ns;
+    if (!executor->reducer || executor->grad_scaler.skip_step) return TANDEM_OK;
+    status = event_time_ns(&d2h_begin_ns, executor, bucket_event(b, D2H_BEGIN), error);
+    if (status == TANDEM_OK)
+        status = event_time_ns(&end[bucket->reduce_task], executor, bucket_event(b, H2D_END), error);
+    const int64_t before = b > 0 ? end[executor->step->bucket[b - 1].reduce_task] : 0;
+    start[bucket->reduce_task] = d2h_begin_ns > before ? d2h_begin_ns : before;
+    return status;
+}
+
+static tandem_status read_all_bucket_times(tandem_executor *executor, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int b = 0; b < executor->step->n_bucket && status == TANDEM_OK; b++)
+        status = read_bucket_times(executor, b, error);
+    return status;
+}
+
+tandem_status tandem_transfer_read_times(tandem_executor *executor, tandem_error *error)
+{
+    if (!executor->options.with_task_times) return TANDEM_OK;
+    tandem_status status = read_task_times(executor, executor->step->options.n_micro - 1, error);
+    if (status == TANDEM_OK) status = read_all_bucket_times(executor, error);
+    if (status == TANDEM_OK)
+        status = backend_of(executor)->event_elapsed(
+            &executor->busy_ns, executor->worker->device, EVENT_BEGIN,
+            bucket_event(executor->step->n_bucket - 1, UPDATE_END), error);
+    return status;
+}
+
+/* --- The end of a step ---------------------------------------------------------------------------------- */
+
+static int are_all_finite(const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return 0;
+    return 1;
+}
+
+/* The first in backward order, as where the optimizer runs on the host. */
+static tandem_status find_nonfinite_parameter(tandem_executor *executor, tandem_error *error)
+{
+    for (int k = 0; k < executor->graph->n_parameter && executor->nonfinite_parameter < 0; k++) {
+        const int p = executor->step->parameter_order[k];
+        const int64_t n = executor->graph->parameter[p].elements;
+        float *gradient = executor->gradient + executor->step->parameter_start[p];
+        const uint64_t bytes = (uint64_t)n * sizeof *gradient;
+        void *view = NULL;
+        const tandem_status status = tandem_worker_view(&view, executor->worker, gradient, bytes, 1, error);
+        if (status != TANDEM_OK) return status;
+        if (!are_all_finite(view, n)) executor->nonfinite_parameter = p;
+        (void)tandem_worker_end_view(executor->worker, view, gradient, bytes, 0, NULL);
+    }
+    return TANDEM_OK;
+}
+
+tandem_status tandem_transfer_end_step(tandem_executor *executor, float *loss, tandem_error *error)
+{
+    int all_finite = 1;
+    tandem_status status = backend_of(executor)->device_sync(executor->worker->device, &all_finite, error);
+    if (status == TANDEM_OK && !all_finite && !executor->options.allow_nan)
+        status = find_nonfinite_parameter(executor, error);
+    if (status == TANDEM_OK && !executor->options.with_task_times)
+        status = read_all_bucket_times(executor, error);
+    if (status == TANDEM_OK)
+        *loss = executor->reducer ? *tandem_executor_loss_slot(executor) : sum_micro_losses(executor);
+    return status;
+}

@@ -1,0 +1,145 @@
+#include "backend/device/worker.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One row for each kind of device that this library holds; the prefix of a device's name picks it. */
+extern const tandem_device_backend tandem_cpu_backend;
+
+static int has_device_prefix(const char *device, const char *prefix)
+{
+    const size_t n = strlen(prefix);
+    return strncmp(device, prefix, n) == 0 && device[n] == ':';
+}
+
+static tandem_status find_device_backend(const tandem_device_backend **backend, const char *device,
+                                         tandem_error *error)
+{
+    if (has_device_prefix(device, tandem_cpu_backend.prefix)) {
+        *backend = &tandem_cpu_backend;
+        return TANDEM_OK;
+    }
+    if (has_device_prefix(device, "cuda")) return tandem_cuda_backend_load(backend, error);
+    return tandem_error_set(error, TANDEM_NO_DEVICE,
+                            "there are no kernels for device '%s'; there are for cpu:… and cuda:…", device);
+}
+
+tandem_status tandem_worker_describe_device(char *text, size_t size, const char *device, tandem_error *error)
+{
+    const tandem_device_backend *backend = NULL;
+    const tandem_status status = find_device_backend(&backend, device, error);
+    if (status != TANDEM_OK) return status;
+    if (backend->describe) return backend->describe(text, size, device, error);
+    if (size) *text = '\0';
+    return TANDEM_OK;
+}
+
+static tandem_status pin_to_core(int cpu, tandem_error *error)
+{
+    if (cpu < 0) return TANDEM_OK;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpu, &set);
+    if (sched_setaffinity(0, sizeof set, &set) == 0) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_NO_DEVICE,
+                            "cannot pin this rank to core %d: %s; LOCAL_RANK counts the cores that this "
+                            "process may use",
+                            cpu, strerror(errno));
+}
+
+tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_options *options,
+                                 tandem_error *error)
+{
+    tandem_worker *worker = calloc(1, sizeof *worker);
+    if (!worker) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for rank %d", options->rank);
+    worker->rank = options->rank;
+    worker->n_rank = options->n_rank;
+    worker->cpu = options->cpu;
+    (void)snprintf(worker->device_name, sizeof worker->device_name, "%s", options->device);
+    tandem_status status = find_device_backend(&worker->backend, options->device, error);
+    if (status == TANDEM_OK) status = pin_to_core(options->cpu, error);
+    if (status == TANDEM_OK) status = worker->backend->open(&worker->device, options->device, error);
+    if (status == TANDEM_OK && options->n_rank > 1)
+        status =
+            tandem_comm_open(&worker->comm,
+                             &(tandem_comm_options){
+                                 .rank = options->rank,
+                                 .n_rank = options->n_rank,
+                                 .store = options->store,
+                                 .timeout_ns = options->timeout_ns,
+                                 .cpu = options->cpu,
+                                 .over_network = options->over_network,
+                                 .locking = {worker->backend->lock, worker->backend->unlock, worker->device}},
+                             error);
+    if (status != TANDEM_OK) {
+        tandem_worker_close(worker);
+        return status;
+    }
+    *out = worker;
+    return TANDEM_OK;
+}
+
+void tandem_worker_close(tandem_worker *worker)
+{
+    if (!worker) return;
+    tandem_comm_close(worker->comm);
+    if (worker->device) worker->backend->close(worker->device);
+    free(worker);
+}
+
+int tandem_worker_shares_memory(const tandem_worker *worker)
+{
+    return worker->comm && tandem_comm_shares_memory(worker->comm);
+}
+
+const char *tandem_worker_shared_memory_error(const tandem_worker *worker)
+{
+    return worker->comm ? tandem_comm_shared_memory_error(worker->comm) : "";
+}
+
+tandem_status tandem_worker_load_algorithms(tandem_worker *worker, const tandem_algorithm *choice, int n,
+                                            int autotune, tandem_error *error)
+{
+    return worker->backend->load_algorithms
+               ? worker->backend->load_algorithms(worker->device, choice, n, autotune, error)
+               : TANDEM_OK;
+}
+
+const tandem_algorithm *tandem_worker_tuned_algorithms(const tandem_worker *worker, int *n)
+{
+    *n = 0;
+    return worker->backend->tuned_algorithms ? worker->backend->tuned_algorithms(worker->device, n) : NULL;
+}
+
+int tandem_worker_clocks(const tandem_worker *worker, tandem_clocks *now)
+{
+    return worker->backend->clocks ? worker->backend->clocks(worker->device, now) : 0;
+}
+
+tandem_status tandem_worker_barrier(tandem_worker *worker, tandem_error *error)
+{
+    return worker->comm ? tandem_comm_barrier(worker->comm, TAG_WORKER, error) : TANDEM_OK;
+}
+
+tandem_status tandem_worker_sum(tandem_worker *worker, float *data, size_t n, tandem_error *error)
+{
+    return worker->comm ? tandem_comm_sum_f32(worker->comm, data, n, TAG_WORKER, error) : TANDEM_OK;
+}
+
+tandem_status tandem_worker_gather(tandem_worker *worker, const void *mine, void *all, size_t bytes,
+                                   tandem_error *error)
+{
+    if (worker->comm) return tandem_comm_gather(worker->comm, mine, all, bytes, TAG_WORKER, error);
+    memcpy(all, mine, bytes);
+    return TANDEM_OK;
+}
+
+tandem_status tandem_worker_broadcast(tandem_worker *worker, void *data, size_t bytes, int root,
+                                      tandem_error *error)
+{
+    return worker->comm ? tandem_comm_broadcast(worker->comm, data, bytes, root, TAG_WORKER, error)
+                        : TANDEM_OK;
+}

@@ -1,0 +1,270 @@
+/* executor_step.c: runs the step program once: compute here, all-reduce of finished buckets on the reducer's
+ * thread. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/executor/batch.h"
+#include "backend/device/transfer.h"
+#include "base/clock.h"
+#include "base/philox.h"
+
+/* --- Tasks ---------------------------------------------------------------------------------------------- */
+
+/* In the first micro-step nothing has been summed yet. */
+static int is_first_summand(const tandem_executor *executor, const tandem_task *task, int64_t micro_index)
+{
+    return task->kind == TANDEM_TASK_ACCUMULATE && task->parameter >= 0 &&
+           micro_index % executor->step->options.n_micro == 0;
+}
+
+/* Draws are of the micro-step, but those of dropout of the step and of the place in the global batch:
+ * micro-steps drop what the whole batch would. Where the device knows the step (draws.since), only what is
+ * behind that. */
+static void set_rng_stream(const tandem_executor *executor, tandem_kernel_call *call, int64_t micro_index)
+{
+    const int64_t n_micro = executor->step->options.n_micro;
+    const int is_dropout = call->rng.stream[2] == TANDEM_RNG_DROPOUT;
+    if (executor->step_args)
+        call->rng.stream[0] = is_dropout ? 0 : (uint32_t)(micro_index % n_micro);
+    else
+        call->rng.stream[0] = (uint32_t)(is_dropout ? micro_index / n_micro : micro_index);
+    call->first_sample = tandem_executor_first_sample(executor, micro_index);
+}
+
+tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t micro_index,
+                                       tandem_error *error)
+{
+    const tandem_task *task = &executor->step->task[t];
+    tandem_kernel_call *call = &executor->call[t];
+    if (!executor->kernel[t]) return tandem_batch_run_source(executor, task->op, micro_index, error);
+    if (is_first_summand(executor, task, micro_index))
+        return tandem_worker_copy_async(
+            executor->worker, call->out[0], call->in[1],
+            (uint64_t)executor->graph->parameter[task->parameter].elements * sizeof(float), error);
+    set_rng_stream(executor, call, micro_index);
+    tandem_status status = executor->worker->backend->run(executor->kernel[t], call, error);
+    const int is_norm = task->kind == TANDEM_TASK_FORWARD && executor->batchnorm_stats.start[task->op] >= 0 &&
+                        !tandem_step_is_recomputed(executor->step, t); /* once a micro-step */
+    if (status == TANDEM_OK && is_norm && !executor->is_evaluation)
+        status = tandem_batchnorm_stats_update(&executor->batchnorm_stats, executor->graph, task->op,
+                                               call->out[1], executor->worker, error);
+    return status;
+}
+
+/* A bucket is complete: of the step in its last micro-step. */
+static void set_bucket_ready(tandem_executor *executor, int b, int64_t micro_index)
+{
+    const int64_t n_micro = executor->step->options.n_micro, micro = micro_index % n_micro;
+    if (b == 0) {
+        const int id = tandem_value_activation(executor->step, executor->graph->loss, TANDEM_F32);
+        float loss;
+        memcpy(&loss, executor->arena + executor->offset[id], sizeof loss);
+        executor->loss = micro == 0 ? loss : executor->loss + loss;
+    }
+    if (micro < n_micro - 1) return;
+    if (b == 0) *tandem_executor_loss_slot(executor) = executor->loss;
+    if (executor->reducer) tandem_reducer_ready(executor->reducer, b);
+}
+
+/* With the one under way. */
+static int64_t applied_steps(const tandem_executor *executor, int64_t index)
+{
+    return index + 1 - executor->grad_scaler.loss_scale.skipped;
+}
+
+/* Behind a gradient that is not finite, nothing more is updated, and in a step that is skipped nothing at
+ * all. */
+static void update_parameter_weights(tandem_executor *executor, int p, int64_t index)
+{
+    if (executor->nonfinite_parameter >= 0 || executor->grad_scaler.skip_step) return;
+    const int64_t at = executor->step->parameter_start[p];
+    float *const state[2] = {executor->state[0] + at, executor->state[1] ? executor->state[1] + at : NULL};
+    const int is_finite = executor->worker->backend->update(
+        executor->worker->device, &executor->optimizer, executor->has_weight_decay[p], NULL,
+        executor->weight + at, state, executor->gradient + at, executor->graph->parameter[p].elements,
+        applied_steps(executor, index), NULL);
+    if (!is_finite && !executor->options.allow_nan) executor->nonfinite_parameter = p;
+}
+
+/* Until bucket b is reduced. */
+static tandem_status wait_for_bucket(tandem_executor *executor, int b, int64_t origin, tandem_error *error)
+{
+    const tandem_bucket *bucket = &executor->step->bucket[b];
+    tandem_step_times *times = &executor->times;
+    const int64_t before = tandem_now_ns();
+    if (executor->reducer) {
+        int64_t start = 0, end = 0;
+        const tandem_status status = tandem_reducer_wait(executor->reducer, b, &start, &end, error);
+        if (status != TANDEM_OK) return status;
+        times->start_ns[bucket->reduce_task] = start - origin;
+        times->end_ns[bucket->reduce_task] = end - origin;
+    } else if (tandem_worker_has_device_memory(executor->worker) && executor->host_gradient) {
+        const tandem_status status = tandem_transfer_wait_bucket(executor, b, error);
+        if (status != TANDEM_OK) return status;
+    }
+    times->wait_ns[b] = tandem_now_ns() - before;
+    return TANDEM_OK;
+}
+
+/* Where all gradients must be known before any update. */
+static tandem_status unscale_and_clip(tandem_executor *executor, int t, int64_t origin, tandem_error *error)
+{
+    const tandem_step *step = executor->step;
+    const int has_device_memory = tandem_worker_has_device_memory(executor->worker);
+    tandem_status status = has_device_memory ? tandem_transfer_record_wait(executor, 0, error) : TANDEM_OK;
+    for (int b = 0; b < step->n_bucket && status == TANDEM_OK; b++)
+        status = wait_for_bucket(executor, b, origin, error);
+    if (status != TANDEM_OK) return status;
+    executor->times.start_ns[t] = tandem_now_ns() - origin;
+    tandem_unscale_and_clip(&executor->grad_scaler, step, executor->host_gradient);
+    executor->times.end_ns[t] = tandem_now_ns() - origin;
+    return TANDEM_OK;
+}
+
+static tandem_status update_bucket(tandem_executor *executor, int b, int64_t index, int64_t origin,
+                                   tandem_error *error)
+{
+    const tandem_step *step = executor->step;
+    const tandem_bucket *bucket = &step->bucket[b];
+    tandem_step_times *times = &executor->times;
+    const int has_device_memory = tandem_worker_has_device_memory(executor->worker),
+              has_norm = step->norm_task >= 0;
+    tandem_status status = has_device_memory && !(has_norm && b == 0)
+                               ? tandem_transfer_record_wait(executor, b, error)
+                               : TANDEM_OK;
+    if (status == TANDEM_OK && !has_norm) status = wait_for_bucket(executor, b, origin, error);
+    if (status != TANDEM_OK) return status;
+    times->start_ns[bucket->update_task] = tandem_now_ns() - origin;
+    if (has_device_memory)
+        return tandem_transfer_update_bucket(executor, b, applied_steps(executor, index), error);
+    for (int k = 0; k < bucket->n_parameter; k++)
+        update_parameter_weights(executor, step->parameter_order[bucket->first_parameter_position + k],
+                                 index);
+    times->end_ns[bucket->update_task] = tandem_now_ns() - origin;
+    return TANDEM_OK;
+}
+
+/* The active task at place k. */
+static tandem_status run_active_task(tandem_executor *executor, int k, int64_t micro_index, int64_t origin,
+                                     tandem_error *error)
+{
+    const tandem_step *step = executor->step;
+    const int t = executor->active[k], has_device_memory = tandem_worker_has_device_memory(executor->worker);
+    const tandem_task *task = &step->task[t];
+    const int64_t micro = micro_index % step->options.n_micro;
+    if (task->kind == TANDEM_TASK_NORM) return unscale_and_clip(executor, t, origin, error);
+    if (task->kind == TANDEM_TASK_UPDATE)
+        return update_bucket(executor, task->bucket, micro_index / step->options.n_micro, origin, error);
+    if (task->kind == TANDEM_TASK_REDUCE) {
+        if (has_device_memory) return tandem_transfer_send_bucket(executor, task->bucket, micro_index, error);
+        set_bucket_ready(executor, task->bucket, micro_index);
+        return TANDEM_OK;
+    }
+    if (has_device_memory) {
+        const tandem_status status = tandem_executor_run_task(executor, t, micro_index, error);
+        return status == TANDEM_OK ? tandem_transfer_end_task(executor, k, error) : status;
+    }
+    executor->times.all_start_ns[micro * step->n_task + t] = tandem_now_ns() - origin;
+    const tandem_status status = tandem_executor_run_task(executor, t, micro_index, error);
+    executor->times.all_end_ns[micro * step->n_task + t] = tandem_now_ns() - origin;
+    return status;
+}
+
+int tandem_executor_n_backward(const tandem_executor *executor)
+{
+    const tandem_step *step = executor->step;
+    const int first_after = step->norm_task >= 0 ? step->norm_task : step->bucket[0].update_task;
+    int position = 0;
+    while (position < executor->n_active && executor->active[position] < first_after) position++;
+    return position;
+}
+
+tandem_status tandem_executor_run_tasks(tandem_executor *executor, int first, int end, int64_t micro_index,
+                                        int64_t origin, tandem_error *error)
+{
+    for (int k = first; k < end; k++) {
+        const tandem_status status = run_active_task(executor, k, micro_index, origin, error);
+        if (status != TANDEM_OK) return status;
+        if (executor->observer) executor->observer(executor->observer_context, executor, executor->active[k]);
+    }
+    return TANDEM_OK;
+}
+
+/* One micro-step; updates come with the last one. */
+static tandem_status run_micro_step(tandem_executor *executor, int64_t micro_index, int64_t origin,
+                                    tandem_error *error)
+{
+    const int n_micro = executor->step->options.n_micro, micro = (int)(micro_index % n_micro);
+    const int n_backward = tandem_executor_n_backward(executor),
+              end = micro < n_micro - 1 ? n_backward : executor->n_active;
+    int done = 0;
+    tandem_status status = tandem_device_graphs_run(executor, &done, micro_index, origin, error);
+    if (status == TANDEM_OK)
+        status = tandem_executor_run_tasks(executor, done, n_backward, micro_index, origin, error);
+    if (status == TANDEM_OK) status = tandem_batch_prefetch(executor, micro_index + 1, error);
+    if (status == TANDEM_OK)
+        status = tandem_executor_run_tasks(executor, done > n_backward ? done : n_backward, end, micro_index,
+                                           origin, error);
+    if (status != TANDEM_OK) return status;
+    return tandem_worker_has_device_memory(executor->worker)
+               ? tandem_transfer_end_micro_step(executor, micro, error)
+               : TANDEM_OK;
+}
+
+/* All ranks see the same sums, so all stop in the same step, and rank 0 tells it. Buckets and their
+ * parameters stand in backward order, so the parameter found first is the first there. */
+static tandem_status check_step_finite(const tandem_executor *executor, int64_t index, float loss,
+                                       tandem_error *error)
+{
+    const int p = executor->nonfinite_parameter;
+    if (p < 0 && isfinite(loss)) return TANDEM_OK;
+    char where[128] = "";
+    if (p >= 0) {
+        const tandem_op *op = &executor->graph->op[executor->graph->parameter[p].op];
+        (void)snprintf(where, sizeof where, "the gradient of operator '%s' (%s) is not finite, ", op->name,
+                       tandem_op_row_get(op->kind)->name);
+    }
+    (void)tandem_error_set(error, TANDEM_LIMIT_EXCEEDED,
+                           "training has diverged in step %lld: %sthe loss is %g; a smaller learning rate, a "
+                           "warm-up, or "
+                           "fewer operators in low precision may help",
+                           (long long)index + 1, where, (double)loss);
+    if (error) error->rank = 0;
+    return TANDEM_LIMIT_EXCEEDED;
+}
+
+tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, double *loss,
+                                   tandem_error *error)
+{
+    const int64_t origin = tandem_now_ns();
+    executor->nonfinite_parameter = -1;
+    executor->grad_scaler.skip_step = 0;
+    const int n_micro = executor->step->options.n_micro,
+              has_device_memory = tandem_worker_has_device_memory(executor->worker);
+    if (!has_device_memory)
+        executor->call[executor->loss_dgrad_task].row_weight =
+            executor->call[executor->loss_forward_task].row_weight * executor->grad_scaler.loss_scale.scale;
+    float carried = 0;
+    tandem_status status =
+        has_device_memory ? tandem_transfer_begin_step(executor, index, applied_steps(executor, index), error)
+                          : TANDEM_OK;
+    for (int micro = 0; micro < n_micro && status == TANDEM_OK; micro++)
+        status = run_micro_step(executor, index * n_micro + micro, origin, error);
+    if (status == TANDEM_OK && has_device_memory)
+        status = tandem_transfer_end_step(executor, &carried, error);
+    if (status != TANDEM_OK) return status;
+    if (!has_device_memory) carried = *tandem_executor_loss_slot(executor);
+    if (executor->reducer) tandem_reducer_next_step(executor->reducer);
+    executor->times.step_ns = tandem_now_ns() - origin;
+    executor->times.n_event = executor->n_active;
+    executor->graphs.n_step++;
+    if (has_device_memory) status = tandem_transfer_read_times(executor, error);
+    if (status != TANDEM_OK) return status;
+    const float mean = isnan(carried) ? NAN : carried; /* a NaN without a sign */
+    if (!executor->options.allow_nan) status = check_step_finite(executor, index, mean, error);
+    if (status != TANDEM_OK) return status;
+    if (executor->grad_scaler.is_loss_scaled) tandem_grad_scaler_update(&executor->grad_scaler);
+    *loss = (double)mean;
+    return TANDEM_OK;
+}

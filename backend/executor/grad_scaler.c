@@ -1,0 +1,67 @@
+#include "backend/executor/grad_scaler.h"
+
+#include <math.h>
+
+void tandem_grad_scaler_open(tandem_grad_scaler *scaler, const tandem_executor_options *options)
+{
+    const int is_dynamic = options->loss_scale < 0;
+    *scaler = (tandem_grad_scaler){.clip = options->clip,
+                                   .is_loss_scaled = is_dynamic || options->loss_scale > 0,
+                                   .is_dynamic = is_dynamic,
+                                   .loss_scale = {.scale = 1},
+                                   .step_scale = 1};
+    if (scaler->is_loss_scaled)
+        scaler->loss_scale.scale = is_dynamic ? tandem_loss_scale_begin : options->loss_scale;
+}
+
+/* Eight sums side by side, so that additions need not wait for each other; their order is fixed. */
+static double sum_of_squares(const float *x, int64_t n)
+{
+    double sum[8] = {0};
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int k = 0; k < 8; k++) sum[k] += (double)x[i + k] * (double)x[i + k];
+    for (; i < n; i++) sum[i & 7] += (double)x[i] * (double)x[i];
+    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+}
+
+static void multiply_gradients(const tandem_step *step, float *gradient, float factor)
+{
+    for (int p = 0; p < step->graph->n_parameter; p++) {
+        float *g = gradient + step->parameter_start[p];
+        for (int64_t i = 0; i < step->graph->parameter[p].elements; i++) g[i] *= factor;
+    }
+}
+
+/* A sum of squares of floats fits into a double: it is finite where all of them are. */
+void tandem_unscale_and_clip(tandem_grad_scaler *scaler, const tandem_step *step, float *gradient)
+{
+    const tandem_graph *graph = step->graph;
+    double sum = 0;
+    for (int k = 0; k < graph->n_parameter; k++) {
+        const int p = step->parameter_order[k];
+        sum += sum_of_squares(gradient + step->parameter_start[p], graph->parameter[p].elements);
+    }
+    const int is_finite = isfinite(sum);
+    scaler->step_scale = scaler->loss_scale.scale;
+    scaler->norm = sqrt(sum) / (double)scaler->loss_scale.scale;
+    /* at a scale of 1 nothing can be gained by a smaller one: the step fails as it would without */
+    scaler->skip_step =
+        scaler->is_loss_scaled && !is_finite && (!scaler->is_dynamic || scaler->loss_scale.scale > 1);
+    if (!is_finite) return;
+    const double clipped = scaler->clip > 0 ? fmin(scaler->clip / (scaler->norm + 1e-6), 1) : 1;
+    const float factor = (float)(clipped / (double)scaler->loss_scale.scale);
+    if (factor < 1) multiply_gradients(step, gradient, factor);
+}
+
+void tandem_grad_scaler_update(tandem_grad_scaler *scaler)
+{
+    tandem_loss_scale *s = &scaler->loss_scale;
+    s->skipped += scaler->skip_step;
+    s->good_steps = scaler->skip_step ? 0 : s->good_steps + (s->good_steps < INT32_MAX);
+    if (!scaler->is_dynamic) return;
+    if (scaler->skip_step) s->scale = fmaxf(s->scale / 2, 1);
+    /* a fixed scale, taken up again as dynamic, has more */
+    else if (s->good_steps >= TANDEM_LOSS_SCALE_INTERVAL && s->scale < 0x1p24f)
+        s->scale *= 2, s->good_steps = 0;
+}

@@ -1,0 +1,258 @@
+/* bench.c: `tandem bench`: speeds with median and spread. */
+#include "cli/bench/bench.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/nearest.h"
+#include "base/quantity.h"
+#include "cli/table.h"
+
+static int compare_bench_ns(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+int64_t bench_median(int64_t *sample_ns, int64_t n)
+{
+    qsort(sample_ns, (size_t)n, sizeof *sample_ns, compare_bench_ns);
+    return sample_ns[(n - 1) / 2];
+}
+
+void bench_add_case(bench_result *result, const char *name, int64_t *sample_ns, int64_t n)
+{
+    const int64_t median_ns = bench_median(sample_ns, n);
+    bench_case *one = &result->one[result->n_case++];
+    *one = (bench_case){.median_ns = median_ns,
+                        .p10_ns = sample_ns[(n - 1) / 10],
+                        .p90_ns = sample_ns[(n - 1) * 9 / 10],
+                        .bytes_per_s = NAN,
+                        .flops_per_s = NAN,
+                        .ops_per_s = NAN,
+                        .events_per_s = NAN,
+                        .of_copy = NAN};
+    (void)snprintf(one->name, sizeof one->name, "%s", name);
+    if (result->options)
+        cli_progress(result->options, -1, "bench: %d measured, the last %s", result->n_case, name);
+}
+
+void bench_set_name(bench_result *result, const cli_workload *workload)
+{
+    (void)snprintf(result->model, sizeof result->model, "%s", workload->graph[0]->model);
+    tandem_cluster_print(result->cluster, sizeof result->cluster, &workload->cluster);
+}
+
+void bench_default_pair(cli_options *options, char pair[BENCH_PAIR])
+{
+    const tandem_device *strong, *weak;
+    tandem_device_demo_pair(&strong, &weak);
+    if (!options->model) options->model = "resnet20";
+    if (options->device || options->cluster || !strong) return;
+    (void)snprintf(pair, BENCH_PAIR, "%s + %s", strong->name, weak->name);
+    options->cluster = pair;
+}
+
+/* --- Result ----------------------------------------------------------------------------------- */
+
+static double bench_runs_per_s(const bench_case *one)
+{
+    return one->median_ns > 0 ? 1e9 / (double)one->median_ns : NAN;
+}
+static int print_bench_json(const bench_result *result, const char *what)
+{
+    json_t *object = cli_json_new("bench"), *cases = json_array();
+    for (int k = 0; k < result->n_case; k++) {
+        const bench_case *one = &result->one[k];
+        json_array_append_new(
+            cases,
+            json_pack("{s:s,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "name", one->name, "median_ns",
+                      (json_int_t)one->median_ns, "p10_ns", (json_int_t)one->p10_ns, "p90_ns",
+                      (json_int_t)one->p90_ns, "per_s", cli_json_number(bench_runs_per_s(one)), "bytes_per_s",
+                      cli_json_number(one->bytes_per_s), "flops_per_s", cli_json_number(one->flops_per_s),
+                      "ops_per_s", cli_json_number(one->ops_per_s), "events_per_s",
+                      cli_json_number(one->events_per_s), "of_copy", cli_json_number(one->of_copy)));
+    }
+    json_object_set_new(object, "what", json_string(what));
+    json_object_set_new(object, "model", json_string(result->model));
+    json_object_set_new(object, "cluster", json_string(result->cluster));
+    if (result->costs[0]) json_object_set_new(object, "costs", json_string(result->costs));
+    json_object_set_new(object, "cases", cases);
+    return cli_print_json(object);
+}
+
+/* What the case is counted in, if anything. */
+static char *print_bench_rate(char *text, size_t size, const bench_case *one)
+{
+    *text = '\0';
+    if (isfinite(one->flops_per_s))
+        return tandem_quantity_print_per_second(text, size, one->flops_per_s, "FLOP");
+    if (isfinite(one->ops_per_s)) return tandem_quantity_print_per_second(text, size, one->ops_per_s, "OP");
+    if (isfinite(one->bytes_per_s)) return tandem_quantity_print_bps(text, size, one->bytes_per_s);
+    if (isfinite(one->events_per_s))
+        return tandem_quantity_print_per_second(text, size, one->events_per_s, "events");
+    return text;
+}
+
+static int print_bench_text(const bench_result *result)
+{
+    char median[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT],
+        per_second[TANDEM_QUANTITY_TEXT], rate[TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    cli_progress_end();
+    printf("%s%s%s%s%s\n", result->model, result->cluster[0] ? " on " : "", result->cluster,
+           result->costs[0] ? "; costs: " : "", result->costs);
+    const int has_copy_speed = isfinite(result->one[0].of_copy);
+    cli_table_row(&table, "case\t>median\t>p10\t>p90\t>a second\t>rate%s",
+                  has_copy_speed ? "\t>of a copy" : "");
+    for (int k = 0; k < result->n_case; k++) {
+        const bench_case *one = &result->one[k];
+        char share[32] = "";
+        if (has_copy_speed && isfinite(one->of_copy))
+            (void)snprintf(share, sizeof share, "%.0f%%", 100 * one->of_copy);
+        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s%s%s", one->name,
+                      tandem_quantity_print_ns(median, sizeof median, one->median_ns),
+                      tandem_quantity_print_ns(low, sizeof low, one->p10_ns),
+                      tandem_quantity_print_ns(high, sizeof high, one->p90_ns),
+                      tandem_quantity_print_count(per_second, sizeof per_second, bench_runs_per_s(one)),
+                      print_bench_rate(rate, sizeof rate, one), has_copy_speed ? "\t" : "", share);
+    }
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+int bench_print(const bench_result *result, const char *what, const cli_options *options)
+{
+    return options->json ? print_bench_json(result, what) : print_bench_text(result);
+}
+
+/* --- The command ------------------------------------------------------------------------------ */
+
+/* What each kind reads. */
+static const int of_step[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                              OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AMAX,
+                              OPTION_JSON,    OPTION_QUIET,  OPTION_END};
+static const int of_replay[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                                OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_DB,
+                                OPTION_JSON,    OPTION_QUIET,  OPTION_END};
+static const int of_open[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                              OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_PREDICT,
+                              OPTION_JSON,    OPTION_QUIET,  OPTION_END};
+static const int of_allocate[] = {OPTION_MODEL,   OPTION_BATCH,    OPTION_DEVICE,      OPTION_CLUSTER,
+                                  OPTION_PREDICT, OPTION_SLOWDOWN, OPTION_REPETITIONS, OPTION_BUCKET,
+                                  OPTION_DB,      OPTION_JSON,     OPTION_QUIET,       OPTION_END};
+static const int of_trace[] = {OPTION_REPETITIONS, OPTION_JSON, OPTION_QUIET, OPTION_END};
+static const int of_kernels[] = {OPTION_DEVICE, OPTION_REPETITIONS, OPTION_JSON, OPTION_QUIET, OPTION_END};
+static const int of_products[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                                  OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AMAX,
+                                  OPTION_JSON,    OPTION_QUIET,  OPTION_END};
+static const int of_allreduce[] = {OPTION_DEVICE, OPTION_CLUSTER, OPTION_REPETITIONS,
+                                   OPTION_JSON,   OPTION_QUIET,   OPTION_END};
+
+/* Either `bench`, whose cases are printed here, or `run`, which prints by itself. */
+static const struct {
+    const char *name;
+    const int *option;
+    int (*bench)(bench_result *result, const cli_options *options);
+    int (*run)(const cli_options *options);
+} kinds[] = {{"step", of_step, bench_step, NULL},
+             {"replay", of_replay, bench_replay, NULL},
+             {"open", of_open, bench_open, NULL},
+             {"allocate", of_allocate, bench_allocate, NULL},
+             {"trace", of_trace, bench_trace, NULL},
+             {"kernels", of_kernels, bench_kernels, NULL},
+             {"products", of_products, NULL, bench_products},
+             {"exchange", of_allreduce, NULL, bench_allreduce}};
+enum { N_KIND = sizeof kinds / sizeof *kinds };
+
+static int find_bench_kind(const char *name)
+{
+    const char *names[N_KIND];
+    for (int k = 0; k < N_KIND; k++) {
+        names[k] = kinds[k].name;
+        if (strcmp(names[k], name) == 0) return k;
+    }
+    (void)cli_fail_with(TANDEM_UNKNOWN_NAME,
+                        "no benchmark '%s'.%s Say step, replay, open, allocate, trace, kernels, products or "
+                        "exchange.",
+                        name, tandem_nearest_hint(name, names, N_KIND).text);
+    return -1;
+}
+
+static int run_bench(const cli_options *options)
+{
+    if (options->n_word != 1)
+        return cli_fail_with(
+            TANDEM_USAGE,
+            "say what to measure: tandem bench step, replay, open, allocate, trace, kernels, products or "
+            "exchange");
+    const int kind = find_bench_kind(options->word[0]);
+    if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
+    const char *other = cli_option_not_allowed(options, kinds[kind].option);
+    if (other)
+        return cli_fail_with(
+            TANDEM_USAGE, "`tandem bench %s` does not read --%s; `tandem bench --help` says what it measures",
+            kinds[kind].name, other);
+    if (kinds[kind].run) return kinds[kind].run(options);
+    bench_result result = {.options = options};
+    const int code = kinds[kind].bench(&result, options);
+    return code ? code : bench_print(&result, kinds[kind].name, options);
+}
+
+static const int options[] = {OPTION_MODEL,    OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                              OPTION_UNIFORM,  OPTION_BUCKET, OPTION_REPETITIONS, OPTION_PREDICT,
+                              OPTION_SLOWDOWN, OPTION_AMAX,   OPTION_DB,          OPTION_QUIET,
+                              OPTION_END};
+const cli_command command_bench = {
+    .name = "bench",
+    .words = "step|replay|open|allocate|trace|kernels|products|exchange",
+    .summary = "How fast a training step, the replayer and readers of traces are: median and spread",
+    .option = options,
+    .description =
+        "Examples:\n"
+        "  tandem bench step --model resnet20 --device cpu:avx2 --batch 16 --repetitions 30\n"
+        "  tandem bench step --model vit_tiny --uniform int8 --json\n"
+        "  tandem bench step --model bert_base --batch 4 --uniform int8_full --scaling delayed\n"
+        "  tandem bench replay --model resnet20 --repetitions 200\n"
+        "  tandem bench trace\n"
+        "  tandem bench kernels --device strongest\n"
+        "  tandem bench products --model resnet50 --batch 8 --device strongest --uniform fp32\n"
+        "  tandem bench exchange --cluster \"2*strongest\"\n"
+        "step: training steps on noise, in each precision of the device [the strongest one here], or in one; "
+        "N steps [30].\n"
+        "replay: replays a second on two unlike devices of this machine, with one operator of each class "
+        "changed before each,\n"
+        "with all changed, with memory; with one operator of one class flipped and back, with another cost "
+        "of one task; then the\n"
+        "last two of 1,000 operators and 160 buckets on clusters of 2 to 12,288 ranks. N batches [50]. Where "
+        "the store lacks\n"
+        "costs they are made up and the result says so: how fast a replay is does not depend on them.\n"
+        "open: opening a replayer on the same two devices from a store of its own costs, and from one of "
+        "100,000 rows\n"
+        "more; and the whole process of `tandem replay --json` on each, and on none where all devices are "
+        "described; N runs\n"
+        "[30].\n"
+        "allocate: a plan by greedy, with and without its certificate, and by exact, costs and statistics "
+        "loaded from the\n"
+        "store, with --slowdown and --predict as `tandem allocate` has them; N plans [10].\n"
+        "trace: the engine behind tandem whatif at 1,000 ranks; two steps of resnet50 there, every rank by "
+        "itself; what the\n"
+        "PyTorch profiler writes, read; a step written as JSON; N runs [10].\n"
+        "kernels: the kernel library (docs/kernels.md) on one device [the strongest one here]: rounding to "
+        "int8 and casts of\n"
+        "64 KiB, 1 MiB and 64 MiB, read and written together, beside a copy of as many bytes; int8 products; "
+        "a linear layer in\n"
+        "every precision, its three products and all its casts, in training steps; N samples [10].\n"
+        "products: every product (linear, matmul, conv2d; forward, dgrad, wgrad) inside a step on noise, "
+        "beside the same kernel\n"
+        "alone, again and again on operands of its own, and beside oneDNN's own kernel for it, direct "
+        "convolutions, in\n"
+        "layouts of its choice; the 20 that take most of the step, and all together; N steps [5].\n"
+        "exchange: an all-reduce of 4 KiB to 100 MiB among the ranks of a cluster [two of the strongest "
+        "device here], idle and\n"
+        "while their cores compute, and as many bytes read and written in place by every rank; N times [20].",
+    .run = run_bench,
+};

@@ -1,0 +1,164 @@
+/* bench_allreduce.c: an all-reduce by itself, beside what it does at least: every rank reads and writes as
+ * many bytes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "cli/bench/bench.h"
+#include "cli/training_rank.h"
+
+enum { REPETITIONS = 20, MAX_REPETITIONS = 1000, WARM_UP = 2 };
+static const uint64_t size_bytes[] = {UINT64_C(4) << 10, UINT64_C(1) << 20, UINT64_C(12) << 20,
+                                      UINT64_C(32) << 20, UINT64_C(100) << 20};
+enum { N_SIZE = sizeof size_bytes / sizeof *size_bytes };
+static const int64_t timeout_ns = INT64_C(60000000000);
+
+typedef struct allreduce_bench {
+    const cli_options *options;
+    bench_result *result;
+    const tandem_backend_api *backend;
+    tandem_worker *worker;
+    int rank, n_rank, shares_memory;
+    int n;              /* repetitions */
+    int64_t *sample_ns; /* [n] of this rank */
+    int64_t *all_ns;    /* [n_rank × n] */
+} allreduce_bench;
+
+/* In huge pages, as gradients are. */
+static void *alloc_huge_pages(uint64_t bytes)
+{
+    enum { HUGE_PAGE_BYTES = 2 << 20 };
+    void *memory = NULL;
+    if (posix_memalign(&memory, HUGE_PAGE_BYTES, bytes) != 0) return NULL;
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    memset(memory, 0, bytes);
+    return memory;
+}
+
+/* Reads and writes all of it: what an all-reduce in shared memory does at least. */
+static void read_and_write(void *memory, uint64_t bytes)
+{
+    typedef float float_vector __attribute__((vector_size(32)));
+    float_vector *const x = memory;
+    for (uint64_t i = 0; i < bytes / sizeof *x; i++) x[i] += 1;
+    __asm__ volatile("" : : "r"(memory) : "memory");
+}
+
+/* By every rank at once, over its own memory: a repetition lasts as long as the slowest rank's. */
+static tandem_status measure_read_write(allreduce_bench *b, uint64_t bytes, tandem_error *error)
+{
+    void *memory = alloc_huge_pages(bytes);
+    tandem_status status =
+        memory ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read and write");
+    for (int i = -WARM_UP; i < b->n && status == TANDEM_OK; i++) {
+        status = b->backend->worker_barrier(b->worker, error);
+        const int64_t begin_ns = tandem_now_ns();
+        read_and_write(memory, bytes);
+        if (i >= 0) b->sample_ns[i] = tandem_now_ns() - begin_ns;
+    }
+    free(memory);
+    if (status == TANDEM_OK)
+        status = b->backend->worker_gather(b->worker, b->sample_ns, b->all_ns,
+                                           (size_t)b->n * sizeof *b->sample_ns, error);
+    for (int i = 0; i < b->n && status == TANDEM_OK; i++)
+        for (int r = 0; r < b->n_rank; r++)
+            if (b->all_ns[r * b->n + i] > b->sample_ns[i]) b->sample_ns[i] = b->all_ns[r * b->n + i];
+    return status;
+}
+
+static void add_allreduce_case(allreduce_bench *b, uint64_t bytes, const char *what)
+{
+    char name[64];
+    const int is_small = bytes < 1 << 20;
+    (void)snprintf(name, sizeof name, "%g %s%s", (double)bytes / (is_small ? 1 << 10 : 1 << 20),
+                   is_small ? "KiB" : "MiB", what);
+    bench_add_case(b->result, name, b->sample_ns, b->n);
+    bench_case *one = &b->result->one[b->result->n_case - 1];
+    one->bytes_per_s = (double)bytes * 1e9 / (double)one->median_ns;
+}
+
+static tandem_status measure_allreduce_size(allreduce_bench *b, uint64_t bytes, tandem_error *error)
+{
+    static const char *const what[] = {"", ", cores computing"};
+    tandem_status status = TANDEM_OK;
+    for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++) {
+        status = b->backend->measure_all_reduce(b->worker, bytes, loaded, b->sample_ns, b->n, NULL, error);
+        if (status == TANDEM_OK) add_allreduce_case(b, bytes, what[loaded]);
+    }
+    if (status == TANDEM_OK) status = measure_read_write(b, bytes, error);
+    if (status == TANDEM_OK) add_allreduce_case(b, bytes, " read and written");
+    return status;
+}
+
+static tandem_status measure_allreduces(allreduce_bench *b, const cli_workload *workload,
+                                        const cli_rank *self, tandem_error *error)
+{
+    const int class_index = tandem_cluster_class_of(&workload->cluster, self->rank);
+    if (self->n_rank != tandem_cluster_n_rank(&workload->cluster))
+        return tandem_error_set(error, TANDEM_USAGE, "WORLD_SIZE is %d, the cluster has %d ranks",
+                                self->n_rank, tandem_cluster_n_rank(&workload->cluster));
+    b->n_rank = self->n_rank;
+    b->sample_ns = calloc((size_t)b->n, sizeof *b->sample_ns);
+    b->all_ns = calloc((size_t)b->n * (size_t)b->n_rank, sizeof *b->all_ns);
+    if (!b->sample_ns || !b->all_ns)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d repetitions", b->n);
+    tandem_status status = b->backend->worker_open(
+        &b->worker,
+        &(tandem_worker_options){.device = workload->cluster.classes[class_index].device.name,
+                                 .rank = self->rank,
+                                 .n_rank = self->n_rank,
+                                 .store = self->store,
+                                 .cpu = self->cpu,
+                                 .timeout_ns = timeout_ns,
+                                 .over_network = !tandem_cluster_shares_memory(&workload->cluster)},
+        error);
+    for (int s = 0; s < N_SIZE && status == TANDEM_OK; s++)
+        status = measure_allreduce_size(b, size_bytes[s], error);
+    if (status != TANDEM_OK) return status;
+    b->shares_memory = b->backend->worker_shares_memory(b->worker);
+    training_rank_note_transport(b->backend, b->worker, self->rank, b->options);
+    return TANDEM_OK;
+}
+
+static int run_allreduce_rank(const cli_options *options, const cli_workload *workload, const cli_rank *self)
+{
+    bench_result result = {.options = self->rank == 0 ? options : NULL};
+    allreduce_bench b = {.options = options, .result = &result, .n = REPETITIONS};
+    tandem_error error = {0};
+    if (options->repetitions > 0)
+        b.n = options->repetitions < MAX_REPETITIONS ? (int)options->repetitions : MAX_REPETITIONS;
+    b.backend = cli_backend(&error);
+    const tandem_status status = b.backend ? measure_allreduces(&b, workload, self, &error) : error.status;
+    if (b.worker) b.backend->worker_close(b.worker);
+    free(b.all_ns);
+    free(b.sample_ns);
+    if (status != TANDEM_OK) return cli_fail(&error);
+    if (self->rank > 0) return 0;
+    (void)snprintf(result.model, sizeof result.model, "all-reduce %s",
+                   b.shares_memory ? "in shared memory" : "over a network");
+    tandem_cluster_print(result.cluster, sizeof result.cluster, &workload->cluster);
+    return bench_print(&result, "exchange", options);
+}
+
+int bench_allreduce(const cli_options *given)
+{
+    cli_options options = *given;
+    tandem_error error = {0};
+    cli_rank self;
+    cli_workload workload = {0};
+    options.model = "mlp"; /* any: a subject is of one */
+    if (!options.device && !options.cluster) options.cluster = "2*strongest";
+    const int joined = cli_rank_from_environment(&self, &error);
+    if (joined < 0 || cli_workload_open(&workload, &options, &error) != TANDEM_OK) return cli_fail(&error);
+    const int n_rank = tandem_cluster_n_rank(&workload.cluster);
+    int code;
+    if (n_rank < 2)
+        code = cli_fail_with(TANDEM_USAGE, "an all-reduce needs two ranks; --cluster \"%s\" is one",
+                             options.cluster ? options.cluster : options.device);
+    else
+        code = joined ? run_allreduce_rank(&options, &workload, &self) : cli_ranks_start(n_rank, &options);
+    cli_workload_close(&workload);
+    return code;
+}

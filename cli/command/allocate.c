@@ -1,0 +1,152 @@
+/* allocate.c: `tandem allocate`: a precision for every operator of every class, from measured costs and
+ * statistics. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/command/allocate.h"
+
+/* --- A plan ----------------------------------------------------------------------------------- */
+
+/* Leaving a class out is better where the others alone make more samples a second, each cluster at its best
+ * plan. */
+static tandem_status find_smaller_cluster(allocate_context *a, tandem_error *error)
+{
+    const tandem_cluster *cluster = &a->plan->cluster;
+    const tandem_policy *greedy = NULL;
+    double best = allocate_samples_per_s(a);
+    tandem_status status = tandem_policy_find(&greedy, "greedy", error);
+    for (int c = 0; c < cluster->n_class && cluster->n_class > 1 && status == TANDEM_OK; c++) {
+        const tandem_cluster rest = cli_cluster_without(cluster, c);
+        candidate_cluster tried;
+        status = candidate_cluster_find(&tried, a->options, &rest, greedy, error);
+        if (status != TANDEM_OK || tried.samples_per_s <= best) continue;
+        best = tried.samples_per_s;
+        a->smaller_cluster = tried;
+    }
+    return status;
+}
+
+static tandem_status allocate_once(allocate_context *a, tandem_error *error)
+{
+    const int64_t begin = tandem_now_ns();
+    const tandem_status status = tandem_allocate_for(&a->plan, &a->result, &a->goal, a->policy, a->problem,
+                                                     tandem_planner_method(a->planner), error);
+    a->seconds += (double)(tandem_now_ns() - begin) * 1e-9;
+    if (status == TANDEM_OK) a->plan->loss_scale = a->loss_scale;
+    return status;
+}
+
+static int plan_has_f16_gradients(const allocate_context *a)
+{
+    return cli_count_f16_gradients(a->plan, a->problem->graph, NULL, 0) > 0;
+}
+
+/* With the loss scale that the plan found needs: it costs time, so that it is in the step while a plan is
+ * looked for. */
+static tandem_status allocate_with_loss_scale(allocate_context *a, tandem_error *error)
+{
+    const double first = a->loss_scale;
+    tandem_status status = allocate_once(a, error);
+    if (status == TANDEM_MISSING && a->options->loss_scale == 0 && first != 0) {
+        status = allocate_reopen(a, 0, error);
+        return status == TANDEM_OK ? allocate_once(a, error) : status;
+    }
+    if (status != TANDEM_OK || a->options->loss_scale != 0 || first == 0 || plan_has_f16_gradients(a))
+        return status;
+    status = allocate_reopen(a, 0, error);
+    if (status == TANDEM_OK) status = allocate_once(a, error);
+    if (status != TANDEM_OK || !plan_has_f16_gradients(a)) return status;
+    status = allocate_reopen(a, first, error);
+    return status == TANDEM_OK ? allocate_once(a, error) : status;
+}
+
+/* Leaves a->plan in the replayer. */
+static tandem_status allocate_and_write(allocate_context *a, tandem_error *error)
+{
+    tandem_replay replay;
+    tandem_status status = allocate_with_loss_scale(a, error);
+    if (status == TANDEM_OK)
+        status = tandem_baselines_find(a->baselines, &a->n_baseline, a->problem, a->plan, error);
+    if (status == TANDEM_OK) status = find_smaller_cluster(a, error);
+    if (status == TANDEM_OK) status = tandem_replayer_run(a->problem->replayer, &replay, 0, error);
+    if (status == TANDEM_OK && a->options->output)
+        status = tandem_plan_write(a->plan, a->problem->graph, a->options->output, error);
+    return status;
+}
+
+static int allocate_and_print(allocate_context *a)
+{
+    tandem_error error = {0};
+    const cli_options *options = a->options;
+    tandem_status status = options->explain ? allocate_find_explained(a, &error) : TANDEM_OK;
+    if (status == TANDEM_OK) status = allocate_and_write(a, &error);
+    if (status == TANDEM_INFEASIBLE) return allocate_explain_infeasible(a, &error);
+    if (status != TANDEM_OK) return cli_fail(&error);
+    cli_note_loss_scale(options, a->plan, a->problem->graph, a->loss_scale, CLI_UNMEASURED_LOSS_SCALE);
+    if (options->output && strcmp(options->output, "-") == 0) return 0; /* standard output holds the plan */
+    const int code = options->json ? allocate_print_json(a) : allocate_print_text(a);
+    if (code == 0 && options->output) cli_note(options, "plan written to %s", options->output);
+    return code;
+}
+
+/* --- The command ------------------------------------------------------------------------------ */
+
+static int run_allocate(const cli_options *options)
+{
+    if (options->instance) return cli_allocate_instance(options);
+    tandem_error error = {0};
+    allocate_context a;
+    int code;
+    if (options->verify) return allocate_verify(options);
+    tandem_status status = allocate_read_options(&a, options, &error);
+    if (status == TANDEM_OK && options->batch_auto) return allocate_batch(&a);
+    if (status == TANDEM_OK) status = allocate_open(&a, &error);
+    if (status != TANDEM_OK)
+        code = cli_fail(&error);
+    else
+        code = options->pareto > 0 ? allocate_pareto(&a) : allocate_and_print(&a);
+    allocate_close(&a);
+    return code;
+}
+
+static const int options[] = {
+    OPTION_MODEL,      OPTION_CLUSTER,    OPTION_DEVICE,       OPTION_BATCH,
+    OPTION_POLICY,     OPTION_SLOWDOWN,   OPTION_MAX_STEP,     OPTION_MAX_SENSITIVITY,
+    OPTION_MEMORY,     OPTION_MINIMIZE,   OPTION_GLOBAL_BATCH, OPTION_PARETO,
+    OPTION_SVG,        OPTION_VERIFY,     OPTION_EXPLAIN,      OPTION_BASE_PRECISION,
+    OPTION_METHOD,     OPTION_UNIFORM,    OPTION_BUCKET,       OPTION_COLLECTIVE,
+    OPTION_ACCUMULATE, OPTION_RECOMPUTE,  OPTION_PREDICT,      OPTION_OUTPUT,
+    OPTION_INSTANCE,   OPTION_LOSS_SCALE, OPTION_DB,           OPTION_QUIET,
+    OPTION_END};
+const cli_command command_allocate = {
+    .name = "allocate",
+    .words = "",
+    .summary = "Choose a precision for every operator of every device, and write the plan",
+    .option = options,
+    .description =
+        "Examples:\n"
+        "  tandem allocate --model vit_tiny --cluster \"strongest + weakest\" -o plan.json\n"
+        "  tandem allocate --model resnet20 --cluster \"cpu:avx2 + cpu:sse41\" --slowdown 3% --memory "
+        "64MiB,32MiB\n"
+        "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --policy uniform --uniform int8 -o -\n"
+        "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --explain fc1        why fc1 has its "
+        "precision\n"
+        "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --front --svg front.svg\n"
+        "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --batch free --global-batch 64\n"
+        "  tandem allocate --model vit_tiny --device cpu:avx2,cpu:sse41 --batch 8 --accumulate 4 --recompute "
+        "sqrt -o plan.json\n"
+        "  tandem allocate --verify plan.json\n"
+        "Needs costs (`tandem profile`) and statistics (`tandem sensitivity`). Without -o nothing is "
+        "written; -o - prints\n"
+        "the plan itself. Without a limit the plan is the least harmful of those as fast as the fastest; "
+        "--target and\n"
+        "--slowdown allow a longer step, --budget asks for the fastest step within a sensitivity, "
+        "--least-memory for the\n"
+        "least memory within all of these. Gradients in f16 need a loss scale:\n"
+        "[--loss-scale dynamic] is in the step of a plan that has them, and in its file for `tandem train`. "
+        "Its neighbours are listed, too: every class in the base precision, and one\n"
+        "precision for all that it lowers. Where nothing fits: exit code 1, by how much, and FILE stays as "
+        "it was.",
+    .run = run_allocate,
+};

@@ -1,0 +1,141 @@
+/* allocate_explain.c: `tandem allocate --explain`: what another precision of one operator would change. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/quantity.h"
+#include "cli/command/allocate.h"
+#include "cli/table.h"
+
+tandem_status allocate_find_explained(allocate_context *a, tandem_error *error)
+{
+    tandem_choice choice[TANDEM_N_PRECISION];
+    int n, op;
+    tandem_status status = tandem_graph_find(&op, a->problem->graph, a->options->explain, error);
+    /* before a plan is looked for: whether there is anything to choose */
+    if (status == TANDEM_OK) status = tandem_choices_explain(choice, &n, a->problem, 0, 0, op, error);
+    if (status == TANDEM_OK) a->explained = op;
+    return status;
+}
+
+/* Why it was not chosen, in words. */
+static void print_choice_verdict(char *text, size_t size, const tandem_choice *choice,
+                                 const tandem_choice *chosen)
+{
+    char quantity[TANDEM_QUANTITY_TEXT];
+    size_t used = 0;
+    text[0] = '\0';
+    if (choice->is_chosen) {
+        (void)snprintf(text, size, "chosen");
+        return;
+    }
+    if (!choice->is_measured) {
+        (void)snprintf(text, size, "not measured");
+        return;
+    }
+    if (choice->excess_ns > 0)
+        used += (size_t)snprintf(text, size, "%s over the target",
+                                 tandem_quantity_print_ns(quantity, sizeof quantity, choice->excess_ns));
+    if (choice->excess_bytes > 0 && used < size)
+        used += (size_t)snprintf(text + used, size - used, "%s%llu B over the memory limit", used ? ", " : "",
+                                 (unsigned long long)choice->excess_bytes);
+    if (choice->sensitivity > chosen->sensitivity && used < size)
+        used += (size_t)snprintf(text + used, size - used, "%s%.3g more harm", used ? ", " : "",
+                                 choice->sensitivity - chosen->sensitivity);
+    if (used > 0 || size == 0) return;
+    (void)snprintf(text, size, "%s",
+                   choice->sensitivity < chosen->sensitivity ? "nothing forbids it: this policy does not "
+                                                               "look for it"
+                                                             : "as harmful, and no better");
+}
+
+static const tandem_choice *find_chosen_precision(const tandem_choice *choice, int n)
+{
+    for (int k = 0; k < n; k++)
+        if (choice[k].is_chosen) return &choice[k];
+    return choice;
+}
+
+/* With a sign: it is a difference. */
+static const char *print_signed_bytes(char *text, size_t size, int64_t bytes)
+{
+    char amount[TANDEM_QUANTITY_TEXT];
+    (void)snprintf(
+        text, size, "%s%s",
+        bytes < 0   ? "-"
+        : bytes > 0 ? "+"
+                    : "",
+        tandem_quantity_print_bytes(amount, sizeof amount, (uint64_t)(bytes < 0 ? -bytes : bytes)));
+    return text;
+}
+
+static void add_choice_rows(cli_table *table, const tandem_choice *choice, int n, const char *device)
+{
+    char own[TANDEM_QUANTITY_TEXT], longer[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT + 1],
+        verdict[256];
+    for (int k = 0; k < n; k++) {
+        const tandem_choice *c = &choice[k];
+        print_choice_verdict(verdict, sizeof verdict, c, find_chosen_precision(choice, n));
+        cli_table_row(
+            table, "%s\t%s\t%.3g\t%s\t%s%s\t%s\t%s", k == 0 ? device : "",
+            tandem_precision_get(c->precision)->name, c->sensitivity,
+            c->is_measured ? tandem_quantity_print_ns(own, sizeof own, c->self_ns) : "-",
+            c->is_measured && c->step_delta_ns > 0 ? "+" : "",
+            c->is_measured ? tandem_quantity_print_ns(longer, sizeof longer, c->step_delta_ns) : "-",
+            c->is_measured ? print_signed_bytes(bytes, sizeof bytes, c->peak_delta_bytes) : "-", verdict);
+    }
+}
+
+int allocate_explain_text(const allocate_context *a)
+{
+    cli_table table = {0};
+    tandem_error error = {0};
+    int code = 0;
+    printf("%s: what each precision would change, if it alone were changed\n",
+           a->problem->graph->op[a->explained].name);
+    cli_table_row(&table, "device\tprecision\t>harm\t>own time\t>step\t>memory\t");
+    for (int c = 0; c < a->plan->cluster.n_class && !code; c++) {
+        tandem_choice choice[TANDEM_N_PRECISION];
+        int n = 0;
+        if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, a->explained, &error) !=
+            TANDEM_OK)
+            code = cli_fail(&error);
+        add_choice_rows(&table, choice, n, a->plan->cluster.classes[c].device.name);
+    }
+    if (!code) code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+static json_t *explained_choices_json(const tandem_choice *choice, int n)
+{
+    json_t *rows = json_array();
+    for (int k = 0; k < n; k++) {
+        const tandem_choice *c = &choice[k];
+        char verdict[256];
+        print_choice_verdict(verdict, sizeof verdict, c, find_chosen_precision(choice, n));
+        json_array_append_new(
+            rows, json_pack("{s:s,s:b,s:b,s:o,s:I,s:I,s:I,s:I,s:I,s:s}", "precision",
+                            tandem_precision_get(c->precision)->name, "chosen", c->is_chosen, "measured",
+                            c->is_measured, "harm", cli_json_number(c->sensitivity), "own_ns",
+                            (json_int_t)c->self_ns, "step_change_ns", (json_int_t)c->step_delta_ns,
+                            "memory_change_bytes", (json_int_t)c->peak_delta_bytes, "over_target_ns",
+                            (json_int_t)c->excess_ns, "over_memory_bytes", (json_int_t)c->excess_bytes,
+                            "verdict", verdict));
+    }
+    return rows;
+}
+
+json_t *allocate_explain_json(const allocate_context *a)
+{
+    json_t *devices = json_array();
+    for (int c = 0; c < a->plan->cluster.n_class; c++) {
+        tandem_choice choice[TANDEM_N_PRECISION];
+        int n = 0;
+        if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, a->explained, NULL) !=
+            TANDEM_OK)
+            break; /* was replayed a moment ago: only memory can be out */
+        json_array_append_new(devices, json_pack("{s:s,s:o}", "name", a->plan->cluster.classes[c].device.name,
+                                                 "choices", explained_choices_json(choice, n)));
+    }
+    return json_pack("{s:s,s:o}", "operator", a->problem->graph->op[a->explained].name, "devices", devices);
+}

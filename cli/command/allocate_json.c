@@ -1,0 +1,93 @@
+/* allocate_json.c: a plan and its neighbours, for programs. */
+#include <math.h>
+
+#include "cli/command/allocate.h"
+
+static json_t *allocated_devices_json(const allocate_context *a)
+{
+    json_t *devices = json_array();
+    for (int c = 0; c < a->plan->cluster.n_class; c++) {
+        json_t *precisions = json_array();
+        for (int k = 0; k < TANDEM_N_PRECISION; k++) {
+            const precision_share part = allocate_precision_share(a, c, (tandem_precision)k);
+            if (part.n_op > 0)
+                json_array_append_new(precisions,
+                                      json_pack("{s:s,s:i,s:f}", "name",
+                                                tandem_precision_get((tandem_precision)k)->name, "operators",
+                                                part.n_op, "flops_share", part.flops_share));
+        }
+        const int lowered =
+            !tandem_plan_is_uniform(a->plan, a->problem->graph, c, a->problem->base_precision);
+        json_array_append_new(
+            devices, json_pack("{s:s,s:b,s:b,s:I,s:o,s:o}", "name", a->plan->cluster.classes[c].device.name,
+                               "lowered", lowered, "held", (int)(a->result.keeps_base >> c & 1), "peak_bytes",
+                               (json_int_t)a->result.peak_bytes[c], "precisions", precisions, "costs",
+                               cli_provenance_json(a->problem->replayer, c)));
+    }
+    return devices;
+}
+
+static json_t *baselines_json(const allocate_context *a)
+{
+    static const char *const relations[] = {NULL, "base", "faster", "slower"};
+    json_t *baselines = json_array();
+    for (int k = 0; k < a->n_baseline; k++) {
+        const tandem_baseline *n = &a->baselines[k];
+        json_array_append_new(baselines,
+                              json_pack("{s:s,s:s,s:s?,s:I,s:o,s:b}", "name", n->name, "precision",
+                                        tandem_precision_get(n->precision)->name, "relation",
+                                        relations[n->relation], "step_ns", (json_int_t)n->step_ns,
+                                        "sensitivity", cli_json_number(n->sensitivity), "fits", n->fits));
+    }
+    return baselines;
+}
+
+static const char *objective_name(const allocate_context *a)
+{
+    switch (a->goal.objective) {
+    case TANDEM_MINIMIZE_STEP: return "step";
+    case TANDEM_MINIMIZE_MEMORY: return "memory";
+    case TANDEM_MINIMIZE_SENSITIVITY: break;
+    }
+    return "sensitivity";
+}
+
+int allocate_print_json(allocate_context *a)
+{
+    char recompute[TANDEM_RECOMPUTE_TEXT];
+    json_t *result = cli_json_new("allocate"), *peaks = json_array();
+    for (int c = 0; c < a->plan->cluster.n_class; c++)
+        json_array_append_new(peaks, json_integer((json_int_t)a->result.peak_bytes[c]));
+    json_object_set_new(result, "fits", json_true());
+    json_object_set_new(result, "plan", json_string(a->plan->name));
+    json_object_set_new(result, "policy", json_string(a->plan->policy));
+    json_object_set_new(result, "model", json_string(a->plan->model));
+    json_object_set_new(result, "method", json_string(a->plan->method));
+    json_object_set_new(result, "objective", json_string(objective_name(a)));
+    json_object_set_new(result, "budget", cli_json_number(a->goal.max_sensitivity));
+    json_object_set_new(result, "slowdown",
+                        cli_json_number(a->problem->target_ns ? NAN : a->problem->slowdown));
+    json_object_set_new(result, "micro_steps", json_integer(a->plan->step.n_micro));
+    json_object_set_new(result, "recompute",
+                        json_string(tandem_recompute_print(recompute, a->plan->step.n_recompute_segment)));
+    json_object_set_new(result, "loss_scale", cli_loss_scale_json(a->loss_scale));
+    json_object_set_new(result, "step_ns", json_integer(a->result.step_ns));
+    json_object_set_new(result, "samples_per_s", json_real(allocate_samples_per_s(a)));
+    json_object_set_new(result, "target_ns", json_integer(a->result.target_ns));
+    json_object_set_new(result, "fastest_ns", json_integer(a->result.fastest_ns));
+    json_object_set_new(result, "sensitivity", cli_json_number(a->result.sensitivity));
+    json_object_set_new(result, "fastest_sensitivity", cli_json_number(a->result.fastest_sensitivity));
+    json_object_set_new(result, "lower_bound", cli_json_number(a->result.certificate.lower_bound));
+    json_object_set_new(result, "gap", cli_json_number(a->result.certificate.gap));
+    json_object_set_new(result, "proof", json_string(a->result.certificate.proof));
+    json_object_set_new(result, "replays", json_integer(a->result.replays));
+    json_object_set_new(result, "seconds", json_real(a->seconds));
+    json_object_set_new(result, "peak_bytes", peaks);
+    json_object_set_new(result, "neighbours", baselines_json(a));
+    json_object_set_new(result, "devices", allocated_devices_json(a));
+    json_object_set_new(result, "fewer_devices",
+                        a->smaller_cluster.samples_per_s > 0 ? candidate_cluster_json(&a->smaller_cluster)
+                                                             : json_null());
+    if (a->explained >= 0) json_object_set_new(result, "explained", allocate_explain_json(a));
+    return cli_print_json(result);
+}

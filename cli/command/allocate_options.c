@@ -1,0 +1,135 @@
+/* allocate_options.c: what `tandem allocate` is asked for, and which options contradict each other. */
+#include <math.h>
+#include <string.h>
+
+#include "cli/command/allocate.h"
+
+/* --- Contradictions --------------------------------------------------------------------------- */
+
+/* Questions of their own: at most one of them, and with some no limits. */
+static tandem_status check_option_conflicts(const cli_options *o, tandem_error *error)
+{
+    const int target = o->max_step_ns > 0, slowdown = o->slowdown >= 0, budget = o->max_sensitivity >= 0,
+              front = o->pareto > 0;
+    const struct option_conflict {
+        int first, second;
+        const char *names, *why;
+    } conflicts[] = {
+        {target, slowdown, "--target and --slowdown contradict each other",
+         "each says how long the step may "
+         "be"},
+        {budget && !o->minimize_memory, target, "--budget and --target contradict each other",
+         "a budget asks for the fastest step, a target for the least sensitivity; with --least-memory both "
+         "may stand"},
+        {budget && !o->minimize_memory, slowdown, "--budget and --slowdown contradict each other",
+         "a budget asks for the fastest step, a slowdown for the least sensitivity; with --least-memory both "
+         "may stand"},
+        {o->batch_auto, budget, "--batch free and --budget contradict each other",
+         "batches are chosen for a "
+         "step"},
+        {o->batch_auto, o->minimize_memory, "--batch free and --least-memory contradict each other",
+         "batches are chosen for a step"},
+        {o->batch_auto, front, "--batch free and --front contradict each other", "a front is of one batch"},
+        {o->batch_auto, o->explain != NULL, "--batch free and --explain contradict each other",
+         "explain the plan that is written"},
+        {front, target, "--front and --target contradict each other", "a front is of all targets"},
+        {front, slowdown, "--front and --slowdown contradict each other", "a front is of all targets"},
+        {front, budget, "--front and --budget contradict each other", "a front is of all targets"},
+        {front, o->minimize_memory, "--front and --least-memory contradict each other",
+         "a front is of all "
+         "targets"},
+        {front, o->explain != NULL, "--front and --explain contradict each other",
+         "a front is of many plans"},
+        {front, o->output != NULL, "--front and --output contradict each other",
+         "a front is of many plans; --target makes one of them"},
+        {o->svg != NULL, !front, "--svg without --front", "it draws the front"},
+        {o->batch_auto, o->global_batch == 0, "--batch free without --global-batch",
+         "say how many samples a "
+         "step has"},
+        {o->batch_auto && o->step.n_micro > 1,
+         o->global_batch % (o->step.n_micro > 1 ? o->step.n_micro : 1) != 0,
+         "--global-batch and --accumulate do not go together",
+         "the samples of a step must be a multiple of its micro-steps"},
+        {o->global_batch > 0, !o->batch_auto, "--global-batch without --batch free", "else --batch says it"},
+    };
+    for (size_t k = 0; k < sizeof conflicts / sizeof *conflicts; k++)
+        if (conflicts[k].first && conflicts[k].second)
+            return tandem_error_set(error, TANDEM_USAGE, "%s: %s", conflicts[k].names, conflicts[k].why);
+    return TANDEM_OK;
+}
+
+/* The policy uniform has one precision and no choice; no other has one. */
+static tandem_status check_policy_options(const allocate_context *a, tandem_error *error)
+{
+    const cli_options *o = a->options;
+    const int is_uniform = strcmp(a->policy->name, "uniform") == 0;
+    const char *limit = o->max_step_ns > 0        ? "--target"
+                        : o->max_sensitivity >= 0 ? "--budget"
+                        : o->minimize_memory      ? "--least-memory"
+                        : o->pareto > 0           ? "--front"
+                        : o->batch_auto           ? "--batch free"
+                                                  : NULL;
+    if (is_uniform && !o->uniform)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "policy uniform needs a precision: --policy uniform --uniform int8");
+    if (!is_uniform && o->uniform)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--uniform %s goes with --policy uniform; policy %s chooses by itself",
+                                o->uniform, a->policy->name);
+    if (is_uniform && limit)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--policy uniform and %s: one precision for all leaves no choice", limit);
+    return TANDEM_OK;
+}
+
+/* --- Public ----------------------------------------------------------------------------------- */
+
+tandem_status allocate_read_options(allocate_context *a, const cli_options *options, tandem_error *error)
+{
+    *a = (allocate_context){.options = options, .policy = tandem_policy_get(0), .explained = -1};
+    tandem_status status = check_option_conflicts(options, error);
+    if (status == TANDEM_OK && options->policy)
+        status = tandem_policy_find(&a->policy, options->policy, error);
+    if (status == TANDEM_OK) status = check_policy_options(a, error);
+    if (status == TANDEM_OK && options->uniform)
+        status = tandem_precision_find(&a->uniform, options->uniform, error);
+    a->goal.max_sensitivity = options->max_sensitivity >= 0 ? options->max_sensitivity : INFINITY;
+    a->goal.objective = options->minimize_memory        ? TANDEM_MINIMIZE_MEMORY
+                        : options->max_sensitivity >= 0 ? TANDEM_MINIMIZE_STEP
+                                                        : TANDEM_MINIMIZE_SENSITIVITY;
+    return status;
+}
+
+tandem_status allocate_open(allocate_context *a, tandem_error *error)
+{
+    cli_options workload_options = *a->options;
+    workload_options.uniform = NULL; /* of the policy, not of all classes */
+    const tandem_status status = cli_workload_open(&a->workload, &workload_options, error);
+    return status == TANDEM_OK
+               ? allocate_reopen(a, cli_loss_scale_first(a->options, &a->workload.cluster), error)
+               : status;
+}
+
+tandem_status allocate_reopen(allocate_context *a, double loss_scale, tandem_error *error)
+{
+    tandem_plan_close(a->plan);
+    tandem_planner_close(a->planner);
+    a->plan = NULL;
+    a->planner = NULL;
+    a->loss_scale = loss_scale;
+    a->workload.plan->step.with_norm = loss_scale != 0;
+    const tandem_status status = cli_planner_open(&a->planner, a->options, &a->workload, 0, error);
+    if (status != TANDEM_OK) return status;
+    a->problem = tandem_planner_problem(a->planner);
+    a->problem->uniform = a->uniform;
+    a->problem->slowdown = fmax(a->options->slowdown, 0);
+    a->problem->target_ns = a->options->max_step_ns;
+    return TANDEM_OK;
+}
+
+void allocate_close(allocate_context *a)
+{
+    tandem_plan_close(a->plan);
+    tandem_planner_close(a->planner);
+    cli_workload_close(&a->workload);
+}

@@ -1,0 +1,124 @@
+/* allocate_pareto.c: `tandem allocate --front`: what can be had for which step. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/quantity.h"
+#include "cli/command/allocate.h"
+#include "cli/table.h"
+
+/* A row of the table: a plan of the front, or a uniform one. */
+typedef struct pareto_row {
+    const char *name, *remark;
+    int64_t step_ns;
+    double sensitivity;
+    uint64_t peak_bytes;
+} pareto_row;
+
+static int compare_pareto_rows(const void *a, const void *b)
+{
+    const pareto_row *x = a, *y = b;
+    return (x->step_ns > y->step_ns) - (x->step_ns < y->step_ns);
+}
+
+static uint64_t pareto_peak_bytes(const uint64_t *peak_bytes)
+{
+    uint64_t max = 0;
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++)
+        if (peak_bytes[c] > max) max = peak_bytes[c];
+    return max;
+}
+
+static int print_pareto_rows(const allocate_context *a, const pareto_row *rows, int n)
+{
+    char step[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    cli_table_row(&table, "plan\t>step\t>ns\t>sensitivity (%s)\t>memory\t",
+                  cli_method_text(tandem_planner_method(a->planner)));
+    for (int k = 0; k < n; k++)
+        cli_table_row(&table, "%s\t%s\t%lld\t%.4g\t%s\t%s", rows[k].name,
+                      tandem_quantity_print_ns(step, sizeof step, rows[k].step_ns),
+                      (long long)rows[k].step_ns, rows[k].sensitivity,
+                      tandem_quantity_print_bytes(bytes, sizeof bytes, rows[k].peak_bytes), rows[k].remark);
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+static int print_pareto_text(const allocate_context *a, const tandem_pareto_front *pareto)
+{
+    const int n = pareto->n_point + pareto->n_baseline;
+    pareto_row *rows = calloc((size_t)n + 1, sizeof *rows);
+    if (!rows) return cli_fail_with(TANDEM_NO_MEMORY, "no memory for a table");
+    for (int k = 0; k < pareto->n_point; k++)
+        rows[k] = (pareto_row){"allocated", "", pareto->point[k].step_ns, pareto->point[k].sensitivity,
+                               pareto->point[k].peak_bytes};
+    for (int k = 0; k < pareto->n_baseline; k++) {
+        const tandem_baseline *u = &pareto->baseline[k];
+        rows[pareto->n_point + k] = (pareto_row){u->name, u->fits ? "" : "lacks memory", u->step_ns,
+                                                 u->sensitivity, pareto_peak_bytes(u->peak_bytes)};
+    }
+    qsort(rows, (size_t)n, sizeof *rows, compare_pareto_rows);
+    char scale[TANDEM_LOSS_SCALE_TEXT];
+    printf("%s by policy %s: %lld replays; --target makes one of these plans\n", a->problem->graph->model,
+           a->policy->name, (long long)pareto->replays);
+    if (a->loss_scale != 0)
+        printf("every step has a loss scale in it (--loss-scale %s), which gradients in f16 need\n",
+               tandem_loss_scale_print(scale, a->loss_scale));
+    putchar('\n');
+    const int code = print_pareto_rows(a, rows, n);
+    free(rows);
+    return code;
+}
+
+static int print_pareto_json(const allocate_context *a, const tandem_pareto_front *pareto)
+{
+    json_t *result = cli_json_new("allocate"), *points = json_array(), *uniform = json_array();
+    for (int k = 0; k < pareto->n_point; k++) {
+        const tandem_pareto_point *p = &pareto->point[k];
+        json_array_append_new(points, json_pack("{s:I,s:I,s:o,s:o,s:I}", "target_ns",
+                                                (json_int_t)p->target_ns, "step_ns", (json_int_t)p->step_ns,
+                                                "sensitivity", cli_json_number(p->sensitivity), "lower_bound",
+                                                cli_json_number(p->lower_bound), "peak_bytes",
+                                                (json_int_t)p->peak_bytes));
+    }
+    for (int k = 0; k < pareto->n_baseline; k++) {
+        const tandem_baseline *u = &pareto->baseline[k];
+        json_array_append_new(
+            uniform, json_pack("{s:s,s:s,s:I,s:o,s:I,s:b}", "name", u->name, "precision",
+                               tandem_precision_get(u->precision)->name, "step_ns", (json_int_t)u->step_ns,
+                               "sensitivity", cli_json_number(u->sensitivity), "peak_bytes",
+                               (json_int_t)pareto_peak_bytes(u->peak_bytes), "fits", u->fits));
+    }
+    json_object_set_new(result, "model", json_string(a->problem->graph->model));
+    json_object_set_new(result, "policy", json_string(a->policy->name));
+    json_object_set_new(result, "method", json_string(tandem_planner_method(a->planner)));
+    json_object_set_new(result, "loss_scale", cli_loss_scale_json(a->loss_scale));
+    json_object_set_new(result, "replays", json_integer(pareto->replays));
+    json_object_set_new(result, "front", points);
+    json_object_set_new(result, "uniform", uniform);
+    return cli_print_json(result);
+}
+
+int allocate_pareto(allocate_context *a)
+{
+    tandem_error error = {0};
+    tandem_pareto_front *pareto = NULL;
+    int code = 0;
+    tandem_status status =
+        tandem_pareto_front_open(&pareto, a->policy, a->problem, (int)a->options->pareto, &error);
+    if (status == TANDEM_MISSING && a->options->loss_scale == 0 && a->loss_scale != 0) {
+        status = allocate_reopen(a, 0, &error);
+        if (status == TANDEM_OK)
+            status =
+                tandem_pareto_front_open(&pareto, a->policy, a->problem, (int)a->options->pareto, &error);
+    }
+    if (status == TANDEM_INFEASIBLE) return allocate_explain_infeasible(a, &error);
+    if (status == TANDEM_OK && a->options->svg) status = allocate_svg(pareto, a, a->options->svg, &error);
+    if (status != TANDEM_OK)
+        code = cli_fail(&error);
+    else
+        code = a->options->json ? print_pareto_json(a, pareto) : print_pareto_text(a, pareto);
+    if (code == 0 && a->options->svg) cli_note(a->options, "drawn in %s", a->options->svg);
+    tandem_pareto_front_close(pareto);
+    return code;
+}

@@ -1,0 +1,190 @@
+/* allocate_text.c: a plan, its neighbours and what has which precision, for people. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/quantity.h"
+#include "cli/command/allocate.h"
+#include "cli/table.h"
+
+double allocate_samples_per_s(const allocate_context *a)
+{
+    return (double)cli_cluster_samples(&a->plan->cluster) * a->plan->step.n_micro /
+           ((double)a->result.step_ns * 1e-9);
+}
+
+precision_share allocate_precision_share(const allocate_context *a, int c, tandem_precision precision)
+{
+    const tandem_graph *graph = a->problem->graph;
+    precision_share part = {0};
+    double flops = 0, all_flops = 0;
+    for (int i = 0; i < graph->n_op; i++) {
+        if (tandem_op_row_get(graph->op[i].kind)->op_class != TANDEM_ADJUSTABLE) continue;
+        all_flops += graph->op[i].flops;
+        if (a->plan->precision[c][i] != precision) continue;
+        part.n_op++;
+        flops += graph->op[i].flops;
+    }
+    if (all_flops > 0) part.flops_share = flops / all_flops;
+    return part;
+}
+
+/* --- Plans by their step ---------------------------------------------------------------------- */
+
+typedef struct plan_row {
+    const char *name, *remark;
+    int64_t step_ns;
+    double sensitivity;
+} plan_row;
+
+/* Behind those that are not slower. */
+static void insert_by_step(plan_row *rows, int *n, plan_row added)
+{
+    int at = (*n)++;
+    for (; at > 0 && rows[at - 1].step_ns > added.step_ns; at--) rows[at] = rows[at - 1];
+    rows[at] = added;
+}
+
+static int print_compared_plans(const allocate_context *a)
+{
+    char step[TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    plan_row rows[TANDEM_N_PRECISION + 1];
+    int n = 0;
+    for (int k = 0; k < a->n_baseline; k++) {
+        const tandem_baseline *baseline = &a->baselines[k];
+        insert_by_step(rows, &n,
+                       (plan_row){baseline->name, baseline->fits ? "" : "lacks memory", baseline->step_ns,
+                                  baseline->sensitivity});
+    }
+    insert_by_step(rows, &n, (plan_row){a->plan->name, "<", a->result.step_ns, a->result.sensitivity});
+    cli_table_row(&table, "plan\t>step\t>sensitivity (%s)", cli_method_text(a->plan->method));
+    for (int k = 0; k < n; k++)
+        cli_table_row(&table, "%s\t%s\t%.4g\t%s", rows[k].name,
+                      tandem_quantity_print_ns(step, sizeof step, rows[k].step_ns), rows[k].sensitivity,
+                      rows[k].remark);
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+/* --- Devices ---------------------------------------------------------------------------------- */
+
+static int print_allocated_devices(const allocate_context *a)
+{
+    char bytes[TANDEM_QUANTITY_TEXT], share[TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    cli_table_row(&table, "device\tprecision\t>operators\t>of the FLOPs\t>memory");
+    for (int c = 0; c < a->plan->cluster.n_class; c++) {
+        int first = 1;
+        for (int k = 0; k < TANDEM_N_PRECISION; k++) {
+            const precision_share part = allocate_precision_share(a, c, (tandem_precision)k);
+            if (part.n_op == 0) continue;
+            cli_table_row(&table, "%s\t%s\t%d\t%s\t%s", first ? a->plan->cluster.classes[c].device.name : "",
+                          tandem_precision_get((tandem_precision)k)->name, part.n_op,
+                          tandem_quantity_print_ratio(share, sizeof share, part.flops_share),
+                          first ? tandem_quantity_print_bytes(bytes, sizeof bytes, a->result.peak_bytes[c])
+                                : "");
+            first = 0;
+        }
+    }
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+/* --- What was asked for ------------------------------------------------------------------------ */
+
+static void print_allocate_request(const allocate_context *a)
+{
+    char time[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], ratio[TANDEM_QUANTITY_TEXT];
+    char recompute[TANDEM_RECOMPUTE_TEXT];
+    printf("%s by policy %s: %lld replays in %s; ", a->plan->model, a->plan->policy,
+           (long long)a->result.replays,
+           tandem_quantity_print_ns(time, sizeof time, (int64_t)(a->seconds * 1e9)));
+    tandem_quantity_print_ns(step, sizeof step, a->result.target_ns);
+    if (a->goal.objective == TANDEM_MINIMIZE_STEP)
+        printf("the fastest step within a sensitivity of %g", a->goal.max_sensitivity);
+    else
+        printf("%sallowed step %s", a->goal.objective == TANDEM_MINIMIZE_MEMORY ? "the least memory, " : "",
+               step);
+    if (a->goal.objective != TANDEM_MINIMIZE_STEP && !a->problem->target_ns)
+        printf(" (slowdown %s)", tandem_quantity_print_ratio(ratio, sizeof ratio, a->problem->slowdown));
+    if (a->goal.objective == TANDEM_MINIMIZE_MEMORY && isfinite(a->goal.max_sensitivity))
+        printf(", sensitivity up to %g", a->goal.max_sensitivity);
+    if (a->plan->step.n_micro > 1) printf(", %d micro-steps", a->plan->step.n_micro);
+    if (a->plan->step.n_recompute_segment != 0 && a->plan->step.n_recompute_segment != 1)
+        printf(", recomputation %s", tandem_recompute_print(recompute, a->plan->step.n_recompute_segment));
+    putchar('\n');
+}
+
+/* A bound says nothing about plans that lower a held class, but for that of 0. */
+const char *allocate_print_pinned(char *text, size_t size, const tandem_plan *plan,
+                                  const tandem_certificate *certificate)
+{
+    const int is_of_all = strcmp(certificate->proof, "zero") == 0;
+    size_t used = 0;
+    text[0] = '\0';
+    for (int c = 0; c < plan->cluster.n_class && used < size && !is_of_all; c++)
+        if (plan->keeps_base >> c & 1)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : " that keeps ",
+                                     plan->cluster.classes[c].device.name);
+    if (used > 0 && used < size)
+        (void)snprintf(text + used, size - used, " in %s", tandem_precision_get(plan->base_precision)->name);
+    return text;
+}
+
+void allocate_print_loss_scale(double loss_scale, const tandem_plan *plan, const tandem_graph *graph)
+{
+    char where[256], scale[TANDEM_LOSS_SCALE_TEXT];
+    if (loss_scale == 0) return;
+    const int n = cli_count_f16_gradients(plan, graph, where, sizeof where);
+    printf("the step has a loss scale in it (--loss-scale %s)", tandem_loss_scale_print(scale, loss_scale));
+    if (n > 0) printf(": gradients of %d operators are f16 on %s, where small ones vanish", n, where);
+    putchar('\n');
+}
+
+static void print_allocation_bound(const allocate_context *a)
+{
+    char gap[TANDEM_QUANTITY_TEXT], pinned[256];
+    const tandem_certificate *certificate = &a->result.certificate;
+    if (!isfinite(certificate->lower_bound)) return;
+    if (certificate->gap < 1e-8) { /* but for rounding */
+        printf("there is no better plan within that step and memory%s (proof: %s)\n",
+               allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate), certificate->proof);
+        return;
+    }
+    printf("no plan within that step%s has a sensitivity below %.4g: at most %s of this one's could be saved "
+           "(proof: %s)\n",
+           allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate), certificate->lower_bound,
+           tandem_quantity_print_ratio(gap, sizeof gap, certificate->gap), certificate->proof);
+}
+
+static void print_smaller_cluster(const allocate_context *a)
+{
+    if (a->smaller_cluster.samples_per_s <= 0) return;
+    const int digits = cli_cost_sources_digits(&a->smaller_cluster.sources);
+    char smaller[TANDEM_QUANTITY_TEXT], all[TANDEM_QUANTITY_TEXT];
+    printf("\nusing fewer devices is %sfaster: %s alone makes %s samples/s, sensitivity %.3g; this plan %s. "
+           "--batch free --global-batch N splits a batch so that unlike ranks need not wait\n",
+           cli_cost_sources_are_described(&a->smaller_cluster.sources) ? "predicted to be " : "",
+           a->smaller_cluster.name,
+           tandem_quantity_print_plain(smaller, sizeof smaller, a->smaller_cluster.samples_per_s, digits),
+           a->smaller_cluster.allocation.sensitivity,
+           tandem_quantity_print_plain(all, sizeof all, allocate_samples_per_s(a), digits));
+}
+
+int allocate_print_text(allocate_context *a)
+{
+    print_allocate_request(a);
+    print_allocation_bound(a);
+    allocate_print_loss_scale(a->loss_scale, a->plan, a->problem->graph);
+    putchar('\n');
+    int code = print_compared_plans(a);
+    if (code) return code;
+    putchar('\n');
+    code = a->explained >= 0 ? allocate_explain_text(a) : print_allocated_devices(a);
+    cli_provenance_print(a->problem->replayer);
+    if (!code) print_smaller_cluster(a);
+    return code;
+}

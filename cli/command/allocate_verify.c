@@ -1,0 +1,103 @@
+/* allocate_verify.c: `tandem allocate --verify`: whether a plan's file is what it says. */
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/quantity.h"
+#include "cli/command/allocate.h"
+
+/* All others say how to choose, and there is nothing left to choose. */
+static const int allowed[] = {OPTION_VERIFY, OPTION_MEMORY,  OPTION_BUCKET, OPTION_COLLECTIVE, OPTION_METHOD,
+                              OPTION_DB,     OPTION_PREDICT, OPTION_JSON,   OPTION_END};
+
+typedef struct verify_context {
+    cli_options options; /* with what the plan says of itself */
+    cli_workload workload;
+    tandem_planner *planner;
+    tandem_allocation found;
+} verify_context;
+
+static tandem_status verify_plan_file(verify_context *v, tandem_error *error)
+{
+    tandem_status status = cli_workload_open(&v->workload, &v->options, error);
+    const tandem_plan *plan = v->workload.plan;
+    if (status != TANDEM_OK) return status;
+    assert(plan);
+    v->options.base_precision = tandem_precision_get(plan->base_precision)->name;
+    if (!v->options.bucket_bytes) v->options.bucket_bytes = plan->bucket_bytes;
+    if (!v->options.method && plan->method[0]) v->options.method = plan->method;
+    status = cli_planner_open(&v->planner, &v->options, &v->workload, 0, error);
+    return status == TANDEM_OK
+               ? tandem_plan_verify(&v->found, plan, tandem_planner_problem(v->planner), error)
+               : status;
+}
+
+static void print_verify_text(const verify_context *v, const char *path)
+{
+    char step[TANDEM_QUANTITY_TEXT], target[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT], pinned[256];
+    const tandem_plan *plan = v->workload.plan;
+    assert(plan);
+    printf("%s is what it says: %s by policy %s\n", path, plan->model,
+           plan->policy[0] ? plan->policy : "none");
+    printf("step         %s", tandem_quantity_print_ns(step, sizeof step, v->found.step_ns));
+    if (plan->target_ns)
+        printf(", target %s", tandem_quantity_print_ns(target, sizeof target, plan->target_ns));
+    printf("\nsensitivity  %.4g (%s)", v->found.sensitivity,
+           cli_method_text(tandem_planner_method(v->planner)));
+    if (isfinite(v->found.certificate.lower_bound))
+        printf("; no plan%s has less than %.4g (proof: %s)",
+               allocate_print_pinned(pinned, sizeof pinned, plan, &v->found.certificate),
+               v->found.certificate.lower_bound, v->found.certificate.proof);
+    putchar('\n');
+    for (int c = 0; c < plan->cluster.n_class; c++) {
+        const uint64_t limit_bytes = tandem_cluster_memory_limit(&v->workload.cluster, c);
+        printf("memory       %s on %s",
+               tandem_quantity_print_bytes(bytes, sizeof bytes, v->found.peak_bytes[c]),
+               plan->cluster.classes[c].device.name);
+        if (limit_bytes) printf(", limit %s", tandem_quantity_print_bytes(bytes, sizeof bytes, limit_bytes));
+        putchar('\n');
+    }
+}
+
+static json_t *verify_json(const verify_context *v, const tandem_error *error)
+{
+    json_t *result = cli_json_new("allocate"), *peaks = json_array();
+    json_object_set_new(result, "verified", json_boolean(error->status == TANDEM_OK));
+    json_object_set_new(result, "why", error->status == TANDEM_OK ? json_null() : json_string(error->text));
+    if (error->status == TANDEM_OK) {
+        for (int c = 0; c < v->workload.cluster.n_class; c++)
+            json_array_append_new(peaks, json_integer((json_int_t)v->found.peak_bytes[c]));
+        json_object_set_new(result, "step_ns", json_integer(v->found.step_ns));
+        json_object_set_new(result, "sensitivity", cli_json_number(v->found.sensitivity));
+        json_object_set_new(result, "lower_bound", cli_json_number(v->found.certificate.lower_bound));
+        json_object_set_new(result, "gap", cli_json_number(v->found.certificate.gap));
+        json_object_set_new(result, "peak_bytes", json_incref(peaks));
+    }
+    json_decref(peaks);
+    return result;
+}
+
+int allocate_verify(const cli_options *options)
+{
+    const char *other = cli_option_not_allowed(options, allowed);
+    if (other)
+        return cli_fail_with(
+            TANDEM_USAGE,
+            "--verify and --%s contradict each other: the plan's file says what it was made for", other);
+    tandem_error error = {0};
+    verify_context v = {.options = *options};
+    v.options.plan = options->verify;
+    int code = 0;
+    const tandem_status status = verify_plan_file(&v, &error);
+    /* a negative answer is one, too: where the plan could be held against something at all */
+    if (options->json &&
+        (status == TANDEM_OK || status == TANDEM_INFEASIBLE || (status == TANDEM_MALFORMED && v.planner)))
+        code = cli_print_json(verify_json(&v, &error));
+    else if (status == TANDEM_OK)
+        print_verify_text(&v, options->verify);
+    if (status != TANDEM_OK) code = cli_fail(&error);
+    tandem_planner_close(v.planner);
+    cli_workload_close(&v.workload);
+    return code;
+}

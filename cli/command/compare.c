@@ -1,0 +1,325 @@
+/* compare.c: `tandem compare`: a plan as predicted beside the same plan as run. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/quantity.h"
+#include "cli/command/compare_case.h"
+#include "cli/table.h"
+
+enum { STEPS = 30 };
+
+/* --- Operators: sums over their tasks, of a rank of the first class --------------------------- */
+
+typedef struct operator_times {
+    const char *name, *kind;
+    int64_t predicted_ns, measured_ns;
+} operator_times;
+
+/* Behind the operators: what belongs to none of them. */
+static const operator_times rest[] = {{.name = "norm", .kind = "norm"},
+                                      {.name = "optimizer", .kind = "update"}};
+enum { N_REST = sizeof rest / sizeof *rest };
+
+/* Of operator `op`, or of a rest behind the last. The all-reduce is not compared: a rank does not
+ * know when it began to wait for the others. */
+static operator_times times_of_operator(const compare_case *compared, const tandem_graph *graph, int op)
+{
+    operator_times times = op < graph->n_op
+                               ? (operator_times){.name = graph->op[op].name,
+                                                  .kind = tandem_op_row_get(graph->op[op].kind)->name}
+                               : rest[op - graph->n_op];
+    for (int t = 0; t < compared->n_task; t++) {
+        const compare_task *task = &compared->task[t];
+        const int is_its =
+            op < graph->n_op ? task->op == op : task->op < 0 && strcmp(task->kind, times.kind) == 0;
+        if (!is_its) continue;
+        times.predicted_ns += task->class_predicted_ns[0];
+        times.measured_ns += task->measured_ns;
+    }
+    return times;
+}
+
+static double times_error(operator_times times)
+{
+    return times.measured_ns > 0
+               ? (double)(times.predicted_ns - times.measured_ns) / (double)times.measured_ns
+               : NAN;
+}
+
+/* Of one kind of task on the devices of a class. */
+static operator_times times_of_kind(const compare_case *compared, int c, tandem_task_kind kind)
+{
+    operator_times times = {.name = compared->classes[c].device, .kind = tandem_task_kind_name(kind)};
+    for (int t = 0; t < compared->n_task; t++) {
+        const compare_task *task = &compared->task[t];
+        if (strcmp(task->kind, times.kind) != 0 || kind == TANDEM_TASK_REDUCE) continue;
+        times.predicted_ns += task->class_predicted_ns[c];
+        times.measured_ns += task->class_measured_ns[c];
+    }
+    return times;
+}
+
+static void add_times_json(json_t *rows, const char *what, operator_times times)
+{
+    if (times.predicted_ns == 0 && times.measured_ns == 0) return;
+    json_array_append_new(rows, json_pack("{s:s,s:s,s:I,s:I,s:o}", what, times.name, "kind", times.kind,
+                                          "predicted_ns", (json_int_t)times.predicted_ns, "measured_ns",
+                                          (json_int_t)times.measured_ns, "error",
+                                          cli_json_number(times_error(times))));
+}
+
+static json_t *task_kinds_json(const compare_case *compared)
+{
+    json_t *rows = json_array();
+    for (int c = 0; c < compared->n_class; c++)
+        for (int kind = 0; kind < TANDEM_N_TASK_KIND; kind++)
+            add_times_json(rows, "device", times_of_kind(compared, c, (tandem_task_kind)kind));
+    return rows;
+}
+
+static json_t *compared_operators_json(const compare_case *compared, const tandem_graph *graph)
+{
+    json_t *rows = json_array();
+    for (int op = 0; op < graph->n_op + N_REST; op++)
+        add_times_json(rows, "operator", times_of_operator(compared, graph, op));
+    return rows;
+}
+
+static void add_times_row(cli_table *table, operator_times times)
+{
+    char predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
+    if (times.predicted_ns == 0 && times.measured_ns == 0) return;
+    cli_table_row(table, "%s\t%s\t%s\t%s\t%s", times.name, times.kind,
+                  tandem_quantity_print_ns(predicted, sizeof predicted, times.predicted_ns),
+                  tandem_quantity_print_ns(measured, sizeof measured, times.measured_ns),
+                  tandem_quantity_print_ratio(error, sizeof error, times_error(times)));
+}
+
+static int print_compared_operators(const compare_case *compared, const tandem_graph *graph)
+{
+    cli_table operators = {0}, kinds = {0};
+    cli_table_row(&operators, "operator on %s\tkind\t>predicted\t>measured\t>error",
+                  compared->classes[0].device);
+    for (int op = 0; op < graph->n_op + N_REST; op++)
+        add_times_row(&operators, times_of_operator(compared, graph, op));
+    cli_table_row(&kinds, "device\tkind of task\t>predicted\t>measured\t>error");
+    for (int c = 0; c < compared->n_class; c++)
+        for (int kind = 0; kind < TANDEM_N_TASK_KIND; kind++)
+            add_times_row(&kinds, times_of_kind(compared, c, (tandem_task_kind)kind));
+    putchar('\n');
+    int code = cli_table_print(&operators);
+    putchar('\n');
+    if (code == 0) code = cli_table_print(&kinds);
+    cli_table_free(&kinds);
+    cli_table_free(&operators);
+    return code;
+}
+
+/* --- Result ----------------------------------------------------------------------------------- */
+
+static int print_compare_json(const compare_case *compared, const cli_options *options,
+                              const cli_workload *workload)
+{
+    char cluster[1024];
+    tandem_cluster_print(cluster, sizeof cluster, &workload->cluster);
+    json_t *result = cli_json_new("compare"), *cases = json_array();
+    json_array_append_new(cases, compare_case_json(compared));
+    json_object_set_new(result, "model", json_string(workload->graph[0]->model));
+    json_object_set_new(result, "cluster", json_string(cluster));
+    json_object_set_new(result, "steps", json_integer(compared->steps));
+    json_object_set_new(result, "cases", cases);
+    json_object_set_new(result, "mean_abs_error", cli_json_number(fabs(compared->error)));
+    json_object_set_new(result, "max_abs_error", cli_json_number(fabs(compared->error)));
+    if (options->per_operator) {
+        json_object_set_new(result, "operators", compared_operators_json(compared, workload->graph[0]));
+        json_object_set_new(result, "kinds", task_kinds_json(compared));
+    }
+    return cli_print_json(result);
+}
+
+typedef struct resident_text {
+    char peak[TANDEM_QUANTITY_TEXT], unplanned[TANDEM_QUANTITY_TEXT + 1];
+} resident_text;
+
+static resident_text print_resident(const compare_class *class)
+{
+    resident_text text = {"-", "-"};
+    if (class->resident_peak_bytes < 0) return text;
+    const int64_t more = compare_unplanned_bytes(class);
+    (void)tandem_quantity_print_bytes(text.peak, sizeof text.peak, (uint64_t) class->resident_peak_bytes);
+    text.unplanned[0] = more < 0 ? '-' : '+';
+    (void)tandem_quantity_print_bytes(text.unplanned + 1, sizeof text.unplanned - 1,
+                                      (uint64_t)(more < 0 ? -more : more));
+    return text;
+}
+
+static int print_compared_devices(const compare_case *compared)
+{
+    char bytes[2][TANDEM_QUANTITY_TEXT], wait[2][TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    cli_table_row(&table, "device\t>memory predicted\t>allocated\t>resident\t>unplanned\t>waits "
+                          "predicted\t>waited");
+    for (int c = 0; c < compared->n_class; c++) {
+        const compare_class *class = &compared->classes[c];
+        const resident_text resident = print_resident(class);
+        cli_table_row(&table, "%s\t%s%s\t%s\t%s\t%s\t%s\t%s", class->device,
+                      tandem_quantity_print_bytes(bytes[0], sizeof bytes[0], class->predicted_peak_bytes),
+                      class->predicted_peak_bytes == class->allocated_peak_bytes ? " =" : "",
+                      tandem_quantity_print_bytes(bytes[1], sizeof bytes[1], class->allocated_peak_bytes),
+                      resident.peak, resident.unplanned,
+                      tandem_quantity_print_ns(wait[0], sizeof wait[0], class->predicted_wait_ns),
+                      tandem_quantity_print_ns(wait[1], sizeof wait[1], class->measured_wait_ns));
+    }
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+static void print_error_parts(const compare_case *compared)
+{
+    char remeasured[TANDEM_QUANTITY_TEXT], drift[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
+    const double measured = (double)compared->measured_ns;
+    if (compared->remeasured_ns)
+        printf("predicted %s by costs measured after the run: the machine moved by %s, and the error is %s\n",
+               tandem_quantity_print_ns(remeasured, sizeof remeasured, compared->remeasured_ns),
+               tandem_quantity_print_ratio(drift, sizeof drift, compare_case_drift(compared)),
+               tandem_quantity_print_ratio(error, sizeof error,
+                                           ((double)compared->remeasured_ns - measured) / measured));
+    if (compared->resimulated_ns)
+        printf("replayed with the times that tasks took in this run %s: the simulation's own error is %s\n",
+               tandem_quantity_print_ns(remeasured, sizeof remeasured, compared->resimulated_ns),
+               tandem_quantity_print_ratio(error, sizeof error, compare_case_simulation_error(compared)));
+    if (compared->undisturbed_ns > 0 &&
+        compared->undisturbed_ns < compared->measured_ns - compared->measured_ns / 50)
+        printf("other processes had the ranks' cores for a part of it; without them the step takes %s, and "
+               "the error is %s\n",
+               tandem_quantity_print_ns(drift, sizeof drift, compared->undisturbed_ns),
+               tandem_quantity_print_ratio(error, sizeof error,
+                                           (double)compared->predicted_ns / (double)compared->undisturbed_ns -
+                                               1));
+    putchar('\n');
+}
+
+static int print_compare_text(const compare_case *compared, const cli_options *options,
+                              const cli_workload *workload)
+{
+    char cluster[1024], predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT],
+        low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
+    tandem_cluster_print(cluster, sizeof cluster, &workload->cluster);
+    cli_progress_end();
+    printf("%s, %s, on %s\n", workload->graph[0]->model, compared->plan, cluster);
+    printf("step predicted %s, measured %s (p10 %s, p90 %s, %lld steps): error %s\n",
+           tandem_quantity_print_ns(predicted, sizeof predicted, compared->predicted_ns),
+           tandem_quantity_print_ns(measured, sizeof measured, compared->measured_ns),
+           tandem_quantity_print_ns(low, sizeof low, compared->measured_p10_ns),
+           tandem_quantity_print_ns(high, sizeof high, compared->measured_p90_ns), (long long)compared->steps,
+           tandem_quantity_print_ratio(error, sizeof error, compared->error));
+    print_error_parts(compared);
+    const int code = print_compared_devices(compared);
+    return code == 0 && options->per_operator ? print_compared_operators(compared, workload->graph[0]) : code;
+}
+
+/* --- The command ------------------------------------------------------------------------------ */
+
+/* What can be known to be wrong before anything is replayed or run. */
+static tandem_status check_compare(const cli_options *options, const cli_workload *workload, int joined,
+                                   tandem_error *error)
+{
+    if (options->steps < COMPARE_MIN_STEPS)
+        return tandem_error_set(error, TANDEM_USAGE, "--steps %lld are all warm-up; take %d or more",
+                                (long long)options->steps, COMPARE_MIN_STEPS);
+    if (joined && options->remeasure)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--again starts ranks of its own, not those of a run that is joined; there, "
+                                "`tandem profile "
+                                "--plan` into another store does the same");
+    for (int c = 0; c < workload->cluster.n_class && !joined; c++) { /* else each rank looks at its own */
+        const tandem_status status = cli_device_require(workload->cluster.classes[c].device.name, error);
+        if (status != TANDEM_OK) return status;
+    }
+    return cli_backend(error) ? TANDEM_OK : error->status;
+}
+
+/* 0, or the code of what failed, which is on stderr. */
+static int measure_plan(compare_case *compared, const cli_options *options, const cli_workload *workload)
+{
+    tandem_error error = {0};
+    char path[COMPARE_PLAN_PATH];
+    if (compare_plan_write(path, workload, &error) != TANDEM_OK) return cli_fail(&error);
+    int code = compare_case_measure(compared, options, path);
+    if (code == 0 && options->remeasure) code = compare_case_remeasure(compared, options, workload, path);
+    cli_scratch_file_remove(path);
+    if (code != 0) return code;
+    tandem_status status = compare_case_resimulate(compared, options, workload, &error);
+    if (status == TANDEM_OK) status = compare_case_store(compared, options, workload, &error);
+    return status == TANDEM_OK ? 0 : cli_fail(&error);
+}
+
+static int check_error_limit(const compare_case *compared, const cli_options *options)
+{
+    char error[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
+    if (options->limit < 0 || fabs(compared->error) <= options->limit) return 0;
+    return cli_fail_with(TANDEM_LIMIT_EXCEEDED, "the error %s is over the limit %s",
+                         tandem_quantity_print_ratio(error, sizeof error, compared->error),
+                         tandem_quantity_print_ratio(limit, sizeof limit, options->limit));
+}
+
+static int run_compare(const cli_options *given)
+{
+    cli_options options = *given;
+    if (options.steps < 0) options.steps = STEPS;
+    tandem_error error = {0};
+    cli_rank self;
+    cli_workload workload = {0};
+    compare_case compared = {0};
+    const int joined = cli_rank_from_environment(&self, &error);
+    if (joined < 0) return cli_fail(&error);
+    if (joined && self.rank > 0) return command_train.run(&options); /* rank 0 compares */
+    tandem_status status = cli_workload_open(&workload, &options, &error);
+    if (status == TANDEM_OK) status = check_compare(&options, &workload, joined, &error);
+    if (status == TANDEM_OK) status = compare_case_predict(&compared, &options, &workload, &error);
+    int code = status == TANDEM_OK ? measure_plan(&compared, &options, &workload) : cli_fail(&error);
+    if (code == 0)
+        code = options.json ? print_compare_json(&compared, &options, &workload)
+                            : print_compare_text(&compared, &options, &workload);
+    if (code == 0) code = check_error_limit(&compared, &options);
+    compare_case_free(&compared);
+    cli_workload_close(&workload);
+    return code;
+}
+
+static const int options[] = {
+    OPTION_PLAN,      OPTION_MODEL,      OPTION_CLUSTER,   OPTION_DEVICE, OPTION_UNIFORM,
+    OPTION_BATCH,     OPTION_MEMORY,     OPTION_BUCKET,    OPTION_STEPS,  OPTION_DATA,
+    OPTION_EVALUATE,  OPTION_SEED,       OPTION_TIMEOUT,   OPTION_METHOD, OPTION_OPERATORS,
+    OPTION_LIMIT,     OPTION_ACCUMULATE, OPTION_RECOMPUTE, OPTION_CLIP,   OPTION_LOSS_SCALE,
+    OPTION_REMEASURE, OPTION_AMAX,       OPTION_DB,        OPTION_QUIET,  OPTION_END};
+const cli_command command_compare = {
+    .name = "compare",
+    .words = "",
+    .summary = "A plan's step as predicted beside its step as run: time, waits, memory",
+    .option = options,
+    .description =
+        "Examples:\n"
+        "  tandem compare --plan plan.json --steps 30\n"
+        "  tandem compare --plan plan.json --steps 100 --data fashion-mnist --operators\n"
+        "  tandem compare --model vit_tiny --cluster \"strongest + weakest\" --uniform fp32,int8 --limit "
+        "10%\n"
+        "  tandem compare --model vit_tiny --device cpu:avx2 --uniform drawn --seed 3          a mixed plan\n"
+        "  tandem compare --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 4 --recompute sqrt "
+        "--clip 1\n"
+        "  tandem compare --model resnet20 --device strongest --uniform int8_full --scaling "
+        "delayed:window=32\n"
+        "The error is (predicted - measured) / measured of the median of the steps [30] behind two of "
+        "warm-up. With\n"
+        "--limit, exit code 1 where it is larger. Without --data, inputs are noise. The run is filed in the "
+        "store.\n"
+        "--again measures the plan's costs once more after the run: how far the machine has moved since it "
+        "was profiled.\n"
+        "Over a network: the same line for each rank, with RANK, WORLD_SIZE, TANDEM_STORE and TANDEM_IFACE; "
+        "rank 0 compares.",
+    .run = run_compare,
+};

@@ -1,0 +1,286 @@
+/* demo.c: the whole loop on this machine's own unlike devices, by the same commands anybody would type. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/quantity.h"
+#include "cli/command/compare_case.h"
+
+enum { N_CASE = 3, STEPS = 80, MIN_STEPS = 24 };
+/* of all cases: the loop ends within four minutes */
+static const int64_t training_budget_ns = INT64_C(90000000000);
+static const char demo_model[] = "vit_tiny:width=256,heads=4", demo_batch[] = "16", demo_slowdown[] = "1%",
+                  plan_path[] = "tandem-demo-plan.json";
+
+typedef struct demo {
+    cli_options options; /* of the commands it runs */
+    const tandem_device *strong, *weak;
+    char devices[2 * TANDEM_DEVICE_NAME], cluster[2 * TANDEM_DEVICE_NAME + 8], uniform_plan[64];
+    compare_case result[N_CASE]; /* all fp32, lowest, allocated */
+} demo;
+
+/* --- Stages --------------------------------------------------------------------------------------------- */
+
+/* Shows the command and runs it; its JSON is the caller's. NULL and *code where it failed. */
+static json_t *run_demo_stage(const demo *d, const char *const *argument, int *code)
+{
+    char line[1024] = "tandem";
+    for (int k = 0; argument[k]; k++) {
+        const int has_space = strchr(argument[k], ' ') != NULL;
+        const size_t used = strlen(line);
+        (void)snprintf(line + used, sizeof line - used, has_space ? " \"%s\"" : " %s", argument[k]);
+    }
+    cli_note(&d->options, "$ %s", line);
+    return cli_run_self(&d->options, argument, code);
+}
+
+static int demo_profile(const demo *d)
+{
+    int code = 0;
+    const char *const argument[] = {"profile",        "--db",    d->options.db,   "--model",
+                                    d->options.model, "--batch", demo_batch,      "--device",
+                                    d->devices,       "--data",  d->options.data, NULL};
+    json_decref(run_demo_stage(d, argument, &code));
+    return code;
+}
+
+static int demo_sensitivity(const demo *d)
+{
+    int code = 0;
+    const char *const argument[] = {"sensitivity",    "--db",    d->options.db, "--model",
+                                    d->options.model, "--batch", demo_batch,    "--data",
+                                    d->options.data,  NULL};
+    json_decref(run_demo_stage(d, argument, &code));
+    return code;
+}
+
+static int demo_allocate(demo *d)
+{
+    int code = 0;
+    const char *const argument[] = {"allocate",       "--db",     d->options.db, "--model",
+                                    d->options.model, "--batch",  demo_batch,    "--cluster",
+                                    d->cluster,       "--policy", "greedy",      "--slowdown",
+                                    demo_slowdown,    "-o",       plan_path,     NULL};
+    json_t *allocation = run_demo_stage(d, argument, &code);
+    const json_t *devices = json_object_get(allocation, "devices"),
+                 *baselines = json_object_get(allocation, "neighbours");
+    const int strong_is_lowered = json_is_true(json_object_get(json_array_get(devices, 0), "lowered"));
+    const char *narrow = json_string_value(json_object_get(json_array_get(baselines, 1), "precision"));
+    if (!narrow) narrow = "fp32"; /* nothing is faster than that here */
+    /* classes in the order of the cluster: strong, weak */
+    (void)snprintf(d->uniform_plan, sizeof d->uniform_plan, strong_is_lowered ? "%s,fp32" : "fp32,%s",
+                   narrow);
+    json_decref(allocation);
+    return code;
+}
+
+/* As many steps as the budget allows, the same for every case. */
+static int choose_demo_steps(demo *d)
+{
+    int64_t all_ns = 0;
+    for (int k = 0; k < N_CASE; k++) all_ns += d->result[k].predicted_ns;
+    const int64_t affordable = all_ns > 0 ? training_budget_ns / all_ns : STEPS;
+    if (d->options.steps < 0)
+        d->options.steps = affordable > STEPS ? STEPS : affordable < MIN_STEPS ? MIN_STEPS : affordable;
+    return 0;
+}
+
+/* What a case is: a plan's file, or a precision for each class. */
+static tandem_status open_demo_case(cli_workload *workload, const demo *d, int k, tandem_error *error)
+{
+    static const char *const name[N_CASE] = {"all fp32", "lowest", "allocated"};
+    cli_options options = d->options;
+    if (k == 2) { /* a plan says its cluster itself */
+        options.plan = plan_path;
+        options.cluster = NULL;
+    }
+    options.uniform = k == 1 ? d->uniform_plan : NULL;
+    const tandem_status status = cli_workload_open(workload, &options, error);
+    if (status == TANDEM_OK) (void)snprintf(workload->plan->name, sizeof workload->plan->name, "%s", name[k]);
+    return status;
+}
+
+static int predict_demo_case(demo *d, int k)
+{
+    tandem_error error = {0};
+    cli_workload workload = {0};
+    tandem_status status = open_demo_case(&workload, d, k, &error);
+    if (status == TANDEM_OK) status = compare_case_predict(&d->result[k], &d->options, &workload, &error);
+    cli_workload_close(&workload);
+    return status == TANDEM_OK ? 0 : cli_fail(&error);
+}
+
+/* The command that trains this case, as anybody would type it. */
+static void show_train_command(const demo *d, int k)
+{
+    char what[256];
+    if (k == 2)
+        (void)snprintf(what, sizeof what, "--plan %s", plan_path);
+    else
+        (void)snprintf(what, sizeof what, "--model %s --batch %s --cluster \"%s\" --uniform %s",
+                       d->options.model, demo_batch, d->cluster, k == 1 ? d->uniform_plan : "fp32");
+    cli_note(&d->options, "$ tandem train %s --data %s --steps %lld --eval 0", what, d->options.data,
+             (long long)d->options.steps);
+}
+
+static int measure_demo_case(demo *d, int k)
+{
+    tandem_error error = {0};
+    cli_workload workload = {0};
+    char path[COMPARE_PLAN_PATH];
+    int code = 0;
+    tandem_status status = open_demo_case(&workload, d, k, &error);
+    if (status == TANDEM_OK) status = compare_plan_write(path, &workload, &error);
+    if (status == TANDEM_OK) {
+        show_train_command(d, k);
+        code = compare_case_measure(&d->result[k], &d->options, path);
+        cli_scratch_file_remove(path);
+        if (!code) status = compare_case_store(&d->result[k], &d->options, &workload, &error);
+    }
+    cli_workload_close(&workload);
+    return status == TANDEM_OK ? code : cli_fail(&error);
+}
+
+static int run_demo_cases(demo *d)
+{
+    int code = 0;
+    for (int k = 0; k < N_CASE && !code; k++) code = predict_demo_case(d, k);
+    if (!code) code = choose_demo_steps(d);
+    for (int k = 0; k < N_CASE && !code; k++) code = measure_demo_case(d, k);
+    return code;
+}
+
+/* --- Report --------------------------------------------------------------------------------------------- */
+
+static void print_demo_times(const demo *d)
+{
+    char predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT],
+        high[TANDEM_QUANTITY_TEXT];
+    char wait[TANDEM_QUANTITY_TEXT];
+    printf("%-10s %11s %11s %7s  %-21s %9s %14s %12s\n", "plan", "predicted", "measured", "error",
+           "measured p10 .. p90", "samples/s", "fast rank waits", "sensitivity");
+    for (int k = 0; k < N_CASE; k++) {
+        const compare_case *c = &d->result[k];
+        printf("%-10s %11s %11s %+6.1f%%  %8s .. %8s %11.1f %14s %12.3g\n", c->plan,
+               tandem_quantity_print_ns(predicted, sizeof predicted, c->predicted_ns),
+               tandem_quantity_print_ns(measured, sizeof measured, c->measured_ns), 100 * c->error,
+               tandem_quantity_print_ns(low, sizeof low, c->measured_p10_ns),
+               tandem_quantity_print_ns(high, sizeof high, c->measured_p90_ns), c->samples_per_s,
+               tandem_quantity_print_ns(wait, sizeof wait, c->classes[0].measured_wait_ns), c->sensitivity);
+    }
+}
+
+static void print_class_memory(const compare_class *class)
+{
+    char resident[TANDEM_QUANTITY_TEXT] = "-";
+    if (class->resident_peak_bytes >= 0)
+        (void)tandem_quantity_print_bytes(resident, sizeof resident, (uint64_t) class->resident_peak_bytes);
+    printf(" %14llu %s %12llu %9s", (unsigned long long)class->predicted_peak_bytes,
+           class->predicted_peak_bytes == class->allocated_peak_bytes ? "=" : "!",
+           (unsigned long long)class->allocated_peak_bytes, resident);
+}
+
+static void print_demo_memory_and_loss(const demo *d)
+{
+    printf("\n%-10s", "plan");
+    for (int m = 0; m < d->result[0].n_class; m++) printf(" %40s", d->result[0].classes[m].device);
+    printf(" %8s %8s\n%-10s", "loss 1", "loss end", "");
+    for (int m = 0; m < d->result[0].n_class; m++) printf(" %40s", "bytes predicted = allocated  resident");
+    putchar('\n');
+    for (int k = 0; k < N_CASE; k++) {
+        const compare_case *c = &d->result[k];
+        printf("%-10s", c->plan);
+        for (int m = 0; m < c->n_class; m++) print_class_memory(&c->classes[m]);
+        printf(" %8.4f %8.4f\n", c->first_loss, c->final_loss);
+    }
+}
+
+static int print_demo_text(const demo *d)
+{
+    printf("%s, batch %s a rank, %s beside %s; %lld steps, the same samples in every case\n\n",
+           d->options.model, demo_batch, d->strong->name, d->weak->name, (long long)d->options.steps);
+    print_demo_times(d);
+    print_demo_memory_and_loss(d);
+    printf("\nlowest: %s in %s. allocated: %s, within %s of the fastest step.\n", d->weak->name,
+           strchr(d->uniform_plan, ',') + 1, plan_path, demo_slowdown);
+    return 0;
+}
+
+static int print_demo_json(const demo *d)
+{
+    json_t *result = cli_json_new("demo");
+    json_object_set_new(result, "model", json_string(d->options.model));
+    json_object_set_new(result, "cluster", json_string(d->cluster));
+    json_object_set_new(result, "steps", json_integer(d->options.steps));
+    json_t *cases = json_array();
+    double sum = 0, max = 0;
+    for (int k = 0; k < N_CASE; k++) {
+        json_array_append_new(cases, compare_case_json(&d->result[k]));
+        sum += fabs(d->result[k].error);
+        max = fmax(max, fabs(d->result[k].error));
+    }
+    json_object_set_new(result, "cases", cases);
+    json_object_set_new(result, "mean_abs_error", json_real(sum / N_CASE));
+    json_object_set_new(result, "max_abs_error", json_real(max));
+    return cli_print_json(result);
+}
+
+/* --- The command ---------------------------------------------------------------------------------------- */
+
+static void release_demo(demo *d)
+{
+    for (int k = 0; k < N_CASE; k++) compare_case_free(&d->result[k]);
+}
+
+static int run_demo(const cli_options *given)
+{
+    demo d = {.options = *given};
+    tandem_error error = {0};
+    if (!cli_backend(&error)) return cli_fail(&error);
+    tandem_device_demo_pair(&d.strong, &d.weak);
+    (void)snprintf(d.devices, sizeof d.devices, "%s,%s", d.strong->name, d.weak->name);
+    (void)snprintf(d.cluster, sizeof d.cluster, "%s + %s", d.strong->name, d.weak->name);
+    if (!d.options.model) d.options.model = demo_model;
+    d.options.cluster = d.cluster;
+    d.options.batch = strtoll(demo_batch, NULL, 10);
+    if (!d.options.data) d.options.data = "fashion-mnist";
+    d.options.evaluate = 0; /* after so few steps of one seed an accuracy says nothing about a plan */
+    const int64_t begin = tandem_now_ns();
+    int code = demo_profile(&d);
+    if (!code) code = demo_sensitivity(&d);
+    if (!code) code = demo_allocate(&d);
+    if (!code) code = run_demo_cases(&d);
+    if (code) {
+        release_demo(&d);
+        return code;
+    }
+    char time[TANDEM_QUANTITY_TEXT];
+    cli_note(&d.options, "the whole loop took %s",
+             tandem_quantity_print_ns(time, sizeof time, tandem_now_ns() - begin));
+    code = given->json ? print_demo_json(&d) : print_demo_text(&d);
+    release_demo(&d);
+    return code;
+}
+
+static const int options[] = {OPTION_MODEL, OPTION_DATA,  OPTION_STEPS, OPTION_SEED,
+                              OPTION_DB,    OPTION_QUIET, OPTION_END};
+const cli_command command_demo = {
+    .name = "demo",
+    .words = "",
+    .summary = "The whole loop on this machine's own unlike devices, on real images",
+    .option = options,
+    .description =
+        "Profiles a small vision transformer, or the model given, on the strongest device of this machine "
+        "and on an unlike\n"
+        "one beside it, scores sensitivities, allocates precisions, trains three plans and prints predicted "
+        "against\n"
+        "measured. Every stage is a command that is shown. Writes the profile store and "
+        "tandem-demo-plan.json, here.\n"
+        "Examples:\n"
+        "  tandem demo\n"
+        "  tandem demo --steps 200 --json >demo.json",
+    .run = run_demo,
+};

@@ -1,0 +1,289 @@
+/* profile.c: measures what a model costs on the devices of a cluster, into the store. */
+#include "cli/command/profile.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/quantity.h"
+#include "cli/training_rank.h"
+
+enum { MAX_RANKS = 64 };
+
+/* What a rank has to report. */
+typedef struct stage_counts {
+    profile_count alone, contended, allreduce;
+    profile_clocks clocks;
+} stage_counts;
+
+/* The device that keeps this rank company: of the first other rank. */
+static const char *co_runner_of(const profile_rank *rank)
+{
+    const int other = rank->self.rank == 0 ? 1 : 0;
+    return rank->workload->cluster.classes[tandem_cluster_class_of(&rank->workload->cluster, other)]
+        .device.name;
+}
+
+/* Costs of this rank's device alone, with algorithms that were chosen by profiles before, or that it tries
+ * now. */
+static tandem_status profile_own_costs(profile_rank *rank, profile_count *count, tandem_error *error)
+{
+    int n = 0;
+    tandem_status status = training_rank_load_algorithms(
+        rank->backend, rank->worker, rank->options->remeasure ? NULL : rank->store, 1, error);
+    if (status == TANDEM_OK) status = profile_costs(rank, "", count, error);
+    const tandem_algorithm *tuned = rank->backend->worker_tuned_algorithms(rank->worker, &n);
+    return status == TANDEM_OK ? tandem_store_put_algorithms(rank->store, tuned, n, error) : status;
+}
+
+/* One rank after the other, the others waiting in the barrier, which costs no time on a core. */
+static tandem_status profile_alone(profile_rank *rank, profile_count *count, tandem_error *error)
+{
+    for (int turn = 0; turn < rank->self.n_rank; turn++) {
+        tandem_status status = turn == rank->self.rank ? profile_own_costs(rank, count, error) : TANDEM_OK;
+        if (status == TANDEM_OK) status = rank->backend->worker_barrier(rank->worker, error);
+        if (status != TANDEM_OK) return status;
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status profile_stages(profile_rank *rank, stage_counts *counts, tandem_error *error)
+{
+    const int measures_costs = !rank->options->allreduce_only, is_alone = rank->self.n_rank == 1;
+    tandem_status status = measures_costs ? profile_alone(rank, &counts->alone, error) : TANDEM_OK;
+    if (is_alone || status != TANDEM_OK) return status;
+    if (measures_costs) status = profile_costs(rank, co_runner_of(rank), &counts->contended, error);
+    if (status == TANDEM_OK) status = rank->backend->worker_barrier(rank->worker, error);
+    if (status == TANDEM_OK) status = profile_allreduce(rank, &counts->allreduce, error);
+    return status;
+}
+
+tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *error)
+{
+    if (!tandem_cluster_shares_memory(&rank->workload->cluster) ||
+        rank->backend->worker_shares_memory(rank->worker))
+        return TANDEM_OK;
+    (void)tandem_error_set(error, TANDEM_USAGE,
+                           "the cluster's ranks are on one machine, but these cannot share memory (%s); on "
+                           "machines of their "
+                           "own they are DEVICE@1 in --cluster, and with TANDEM_EXCHANGE=network they "
+                           "exchange over "
+                           "the network wherever they are",
+                           rank->backend->worker_shared_memory_error(rank->worker));
+    error->rank = 0; /* the same on all */
+    return TANDEM_USAGE;
+}
+
+/* What measures: the backend's libraries, and of a card which it is, its driver and the libraries of its own.
+ * */
+static tandem_status store_environment(const profile_rank *rank, tandem_error *error)
+{
+    char libraries[128], device[384] = "", text[sizeof libraries + sizeof device];
+    const tandem_status status = rank->backend->device_describe(device, sizeof device, rank->device, error);
+    if (status != TANDEM_OK) return status;
+    (void)snprintf(text, sizeof text, "%s%s%s", rank->backend->libraries(libraries, sizeof libraries),
+                   device[0] ? "; " : "", device);
+    return tandem_store_set_environment(rank->store, text, 1, error);
+}
+
+static tandem_status open_profile_rank(profile_rank *rank, tandem_error *error)
+{
+    const cli_options *options = rank->options;
+    rank->class_index = tandem_cluster_class_of(&rank->workload->cluster, rank->self.rank);
+    rank->device = rank->workload->cluster.classes[rank->class_index].device.name;
+    rank->backend = cli_backend(error);
+    if (!rank->backend) return TANDEM_MISSING;
+    tandem_status status = tandem_device_require(rank->device, error);
+    if (status == TANDEM_OK && options->data)
+        status = training_rank_open_samples(&rank->data, rank->backend,
+                                            rank->workload->graph[rank->class_index], options->data, error);
+    if (status == TANDEM_OK) status = tandem_store_open(&rank->store, options->db, TANDEM_STORE_WRITE, error);
+    if (status == TANDEM_OK) status = store_environment(rank, error);
+    /* a rank's turn may take minutes; a dead one is noticed at once */
+    const int64_t patience_ns = INT64_C(1800000000000);
+    if (status == TANDEM_OK)
+        status = rank->backend->worker_open(
+            &rank->worker,
+            &(tandem_worker_options){.device = rank->device,
+                                     .rank = rank->self.rank,
+                                     .n_rank = rank->self.n_rank,
+                                     .store = rank->self.store,
+                                     .cpu = rank->self.cpu,
+                                     .timeout_ns = patience_ns,
+                                     .over_network = !tandem_cluster_shares_memory(&rank->workload->cluster)},
+            error);
+    return status == TANDEM_OK ? profile_check_sharing(rank, error) : status;
+}
+
+static void close_profile_rank(profile_rank *rank)
+{
+    if (rank->worker) rank->backend->worker_close(rank->worker);
+    tandem_store_close(rank->store);
+    if (rank->backend) rank->backend->data_close(&rank->data);
+}
+
+/* --- Report --------------------------------------------------------------------------------------------- */
+
+static json_t *profile_count_json(const profile_count *count)
+{
+    return json_pack("{s:I,s:I}", "measured", (json_int_t)count->measured, "known", (json_int_t)count->known);
+}
+
+/* null where they are not known. */
+static json_t *clocks_json(const profile_clocks *clocks)
+{
+    if (clocks->max.compute_mhz == 0) return json_null();
+    return json_pack("{s:[i,i],s:[i,i]}", "compute_mhz", clocks->min.compute_mhz, clocks->max.compute_mhz,
+                     "memory_mhz", clocks->min.memory_mhz, clocks->max.memory_mhz);
+}
+
+static void print_clocks(const profile_clocks *clocks)
+{
+    if (clocks->max.compute_mhz == 0) return;
+    printf("  %-18s %d to %d MHz, memory %d to %d MHz\n", "", clocks->min.compute_mhz,
+           clocks->max.compute_mhz, clocks->min.memory_mhz, clocks->max.memory_mhz);
+}
+
+static int print_profile_report(const profile_rank *rank, const stage_counts *all, int64_t ns)
+{
+    const tandem_cluster *cluster = &rank->workload->cluster;
+    if (rank->options->json) {
+        json_t *result = cli_json_new("profile"), *devices = json_array();
+        for (int r = 0; r < rank->self.n_rank; r++)
+            json_array_append_new(devices,
+                                  json_pack("{s:s,s:o,s:o,s:o}", "name",
+                                            cluster->classes[tandem_cluster_class_of(cluster, r)].device.name,
+                                            "alone", profile_count_json(&all[r].alone), "beside",
+                                            profile_count_json(&all[r].contended), "clocks",
+                                            clocks_json(&all[r].clocks)));
+        json_object_set_new(result, "model", json_string(rank->workload->graph[0]->model));
+        json_object_set_new(result, "store", json_string(rank->options->db));
+        json_object_set_new(result, "devices", devices);
+        json_object_set_new(result, "exchange", profile_count_json(&all[0].allreduce));
+        json_object_set_new(result, "seconds", json_real((double)ns * 1e-9));
+        return cli_print_json(result);
+    }
+    char time[TANDEM_QUANTITY_TEXT];
+    cli_progress_end();
+    printf("%s into %s in %s; costs measured (known before)\n", rank->workload->graph[0]->model,
+           rank->options->db, tandem_quantity_print_ns(time, sizeof time, ns));
+    for (int r = 0; r < rank->self.n_rank && !rank->options->allreduce_only; r++) {
+        printf("  %-18s alone %4lld (%lld)   beside a neighbour %4lld (%lld)\n",
+               cluster->classes[tandem_cluster_class_of(cluster, r)].device.name,
+               (long long)all[r].alone.measured, (long long)all[r].alone.known,
+               (long long)all[r].contended.measured, (long long)all[r].contended.known);
+        print_clocks(&all[r].clocks);
+    }
+    if (rank->self.n_rank > 1)
+        printf("  all-reduce         %lld sizes (%lld)\n", (long long)all[0].allreduce.measured,
+               (long long)all[0].allreduce.known);
+    return 0;
+}
+
+static int run_profile_rank(const cli_options *options, const cli_workload *workload, const cli_rank *self)
+{
+    tandem_error error = {0};
+    profile_rank rank = {.options = options, .workload = workload, .self = *self};
+    stage_counts mine = {0}, all[MAX_RANKS];
+    const int64_t begin = tandem_now_ns();
+    tandem_status status = open_profile_rank(&rank, &error);
+    if (status == TANDEM_OK) status = profile_stages(&rank, &mine, &error);
+    mine.clocks = rank.clocks;
+    if (status == TANDEM_OK)
+        status = rank.backend->worker_gather(rank.worker, &mine, all, sizeof mine, &error);
+    int code = 0;
+    if (status != TANDEM_OK)
+        code = cli_fail_on_rank(self->rank, &error);
+    else if (self->rank == 0)
+        code = print_profile_report(&rank, all, tandem_now_ns() - begin);
+    close_profile_rank(&rank);
+    return code;
+}
+
+/* place: NULL where this process starts the ranks. */
+static tandem_status check_profile_ranks(const cli_options *options, const cli_workload *workload,
+                                         const cli_rank *self, tandem_error *error)
+{
+    const int n_rank = tandem_cluster_n_rank(&workload->cluster);
+    if (n_rank > MAX_RANKS)
+        return tandem_error_set(error, TANDEM_USAGE, "a profile takes at most %d ranks at once, got %d",
+                                (int)MAX_RANKS, n_rank);
+    if (n_rank == 1 && options->allreduce_only)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--exchange measures what ranks send each other; there is one rank");
+    if (self && self->n_rank != n_rank)
+        return tandem_error_set(error, TANDEM_USAGE, "WORLD_SIZE is %d, the devices to profile are %d ranks",
+                                self->n_rank, n_rank);
+    return TANDEM_OK;
+}
+
+/* Makes the store before ranks race for it, and finds what is wrong with it. */
+static tandem_status check_profile(const cli_options *options, const cli_workload *workload,
+                                   tandem_error *error)
+{
+    for (int c = 0; c < workload->cluster.n_class; c++) {
+        const tandem_status status = cli_device_require(workload->cluster.classes[c].device.name, error);
+        if (status != TANDEM_OK) return status;
+    }
+    if (!cli_backend(error)) return TANDEM_MISSING;
+    tandem_store *store = NULL;
+    const tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, error);
+    tandem_store_close(store);
+    return status;
+}
+
+static int run_profile(const cli_options *options)
+{
+    tandem_error error = {0};
+    cli_rank self;
+    cli_workload workload = {0};
+    const int joined = cli_rank_from_environment(&self, &error);
+    if (joined < 0) return cli_fail(&error);
+    if (cli_workload_open(&workload, options, &error) != TANDEM_OK) return cli_fail(&error);
+    int code;
+    tandem_status status = check_profile_ranks(options, &workload, joined ? &self : NULL, &error);
+    if (status == TANDEM_OK && !joined) status = check_profile(options, &workload, &error);
+    if (status != TANDEM_OK)
+        code = cli_fail(&error);
+    else if (joined)
+        code = run_profile_rank(options, &workload, &self);
+    else
+        code = cli_ranks_start(tandem_cluster_n_rank(&workload.cluster), options);
+    cli_workload_close(&workload);
+    return code;
+}
+
+static const int options[] = {OPTION_MODEL,       OPTION_DEVICE,    OPTION_CLUSTER,
+                              OPTION_BATCH,       OPTION_DATA,      OPTION_BUCKET,
+                              OPTION_REPETITIONS, OPTION_REMEASURE, OPTION_ALLREDUCE_ONLY,
+                              OPTION_PLAN,        OPTION_UNIFORM,   OPTION_SEED,
+                              OPTION_ACCUMULATE,  OPTION_AMAX,      OPTION_CLIP,
+                              OPTION_LOSS_SCALE,  OPTION_DB,        OPTION_QUIET,
+                              OPTION_END};
+const cli_command command_profile = {
+    .name = "profile",
+    .words = "",
+    .summary = "Measure operators, casts, optimizer, collectives and interference into the store",
+    .option = options,
+    .description =
+        "Examples:\n"
+        "  tandem profile --model vit_tiny --batch 16 --device strongest,weakest\n"
+        "  tandem profile --model resnet20 --cluster \"2*cpu:avx2\" --again\n"
+        "  tandem profile --model gpt_tiny --batch 4 --device cpu:avx2 --accumulate 4\n"
+        "  tandem profile --model vit_tiny --device strongest --uniform int8 --scaling delayed\n"
+        "  tandem profile --model resnet20 --cluster \"strongest + weakest\" --exchange --again --db "
+        "slow-link.db\n"
+        "Each device is measured alone, then beside a busy neighbour; then the ranks measure their "
+        "all-reduce. One device\n"
+        "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again. "
+        "With --plan or\n"
+        "--uniform, only what that plan needs is.\n"
+        "--scaling delayed measures casts that take their range from the casts before; both kinds stand side "
+        "by side.\n"
+        "--accumulate also measures sums of gradients over micro-steps, --clip and --loss-scale the norm of "
+        "all gradients;\n"
+        "recomputation takes the times there are.\n"
+        "Over a network: for each rank, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir TANDEM_IFACE=eth0 "
+        "tandem profile …",
+    .run = run_profile,
+};

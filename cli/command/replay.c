@@ -1,0 +1,540 @@
+/* replay.c: `tandem replay`: simulates one training step from what the store holds. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/quantity.h"
+#include "cli/prediction.h"
+#include "cli/command/replay.h"
+#include "cli/command/replay_memory.h"
+#include "cli/table.h"
+#include "tandem/unrolled_step.h"
+
+typedef struct remedy_list {
+    replay_remedy row[REPLAY_MAX_REMEDIES];
+    int n;
+} remedy_list;
+
+typedef struct replay_context {
+    const cli_options *options;
+    const cli_workload *workload;
+    tandem_planner *planner;
+    tandem_replayer *replayer; /* the planner's */
+    tandem_replay result;
+    int64_t n_checked;        /* with --check: operators of the general engine; 0 = it does not apply */
+    tandem_zero zero;         /* with --zero: where result is from */
+    tandem_monte_carlo noise; /* with --draws */
+    int64_t *operator_ns;     /* with --operators: [n_op + N_REST][n_class], of the timeline */
+    replay_timeline timeline[TANDEM_MAX_CLASS]; /* with --memory-timeline */
+    remedy_list remedies[TANDEM_MAX_CLASS];     /* of classes over their limit */
+} replay_context;
+
+/* Rows behind the operators: what belongs to none of them. */
+enum { REST_REDUCE, REST_NORM, REST_UPDATE, REST_WAIT, N_REST };
+static const char *const rest_name[N_REST] = {"all-reduce", "norm", "optimizer", "waiting"};
+
+static const tandem_cluster_class *workload_class(const replay_context *r, int c)
+{
+    return &r->workload->cluster.classes[c];
+}
+
+static const tandem_memory *class_memory(const replay_context *r, int c)
+{
+    return r->options->zero ? &r->zero.memory[c] : tandem_replayer_memory(r->replayer, c);
+}
+
+static int is_class_over_limit(const replay_context *r, int c)
+{
+    const uint64_t limit = tandem_cluster_memory_limit(&r->workload->cluster, c);
+    return limit > 0 && r->result.classes[c].peak_bytes > limit;
+}
+
+/* --- Operators -------------------------------------------------------------------------------- */
+
+static int operator_row(const tandem_step *step, int task)
+{
+    const int n_op = step->graph->n_op;
+    if (task < 0) return n_op + REST_WAIT;
+    if (step->task[task].kind == TANDEM_TASK_REDUCE) return n_op + REST_REDUCE;
+    if (step->task[task].kind == TANDEM_TASK_NORM) return n_op + REST_NORM;
+    if (step->task[task].kind == TANDEM_TASK_UPDATE) return n_op + REST_UPDATE;
+    return step->task[task].op;
+}
+
+static tandem_status sum_operator_times(replay_context *r, tandem_error *error)
+{
+    const int n_class = r->result.n_class, n_row = r->workload->graph[0]->n_op + N_REST;
+    r->operator_ns = calloc((size_t)n_row * (size_t)n_class, sizeof *r->operator_ns);
+    if (!r->operator_ns)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %d operators", n_row);
+    for (int c = 0; c < n_class; c++) {
+        int n_event = 0;
+        const tandem_trace_event *event = tandem_replayer_events(r->replayer, c, &n_event);
+        const tandem_step *step = tandem_replayer_step(r->replayer, c);
+        for (int e = 0; e < n_event; e++)
+            r->operator_ns[operator_row(step, event[e].task) * n_class + c] +=
+                event[e].end_ns - event[e].start_ns;
+    }
+    return TANDEM_OK;
+}
+
+/* Name and kind of a row; NULL where no class spends time on it. */
+static const char *operator_row_name(const replay_context *r, int row, const char **kind)
+{
+    const tandem_graph *graph = r->workload->graph[0];
+    int64_t sum = 0;
+    for (int c = 0; c < r->result.n_class; c++) sum += r->operator_ns[row * r->result.n_class + c];
+    if (sum == 0) return NULL;
+    if (row >= graph->n_op) return *kind = rest_name[row - graph->n_op];
+    *kind = tandem_op_row_get(graph->op[row].kind)->name;
+    return graph->op[row].name;
+}
+
+/* NULL where the row carries none. */
+static const char *operator_row_precision(const replay_context *r, int c, int row)
+{
+    const tandem_graph *graph = r->workload->graph[0];
+    if (row >= graph->n_op || tandem_op_row_get(graph->op[row].kind)->op_class != TANDEM_ADJUSTABLE)
+        return NULL;
+    return tandem_precision_get(tandem_replayer_get(r->replayer, c, row))->name;
+}
+
+static json_t *replay_operators_json(const replay_context *r)
+{
+    json_t *rows = json_array();
+    for (int row = 0; row < r->workload->graph[0]->n_op + N_REST; row++) {
+        const char *kind = NULL, *name = operator_row_name(r, row, &kind);
+        if (!name) continue;
+        json_t *devices = json_array();
+        for (int c = 0; c < r->result.n_class; c++)
+            json_array_append_new(devices,
+                                  json_pack("{s:s,s:s?,s:I}", "name", workload_class(r, c)->device.name,
+                                            "precision", operator_row_precision(r, c, row), "ns",
+                                            (json_int_t)r->operator_ns[row * r->result.n_class + c]));
+        json_array_append_new(rows,
+                              json_pack("{s:s,s:s,s:o}", "operator", name, "kind", kind, "devices", devices));
+    }
+    return rows;
+}
+
+static void append_cells(char *line, size_t size, const char *a, const char *b)
+{
+    const size_t used = strlen(line);
+    (void)snprintf(line + used, size - used, "%s%s", a, b);
+}
+
+static int print_replay_operators(const replay_context *r)
+{
+    char line[1024] = "operator\tkind", time[TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    for (int c = 0; c < r->result.n_class; c++)
+        append_cells(line, sizeof line, "\t\t>", workload_class(r, c)->device.name);
+    cli_table_row(&table, "%s", line);
+    for (int row = 0; row < r->workload->graph[0]->n_op + N_REST; row++) {
+        const char *kind = NULL, *name = operator_row_name(r, row, &kind);
+        if (!name) continue;
+        (void)snprintf(line, sizeof line, "%s\t%s", name, kind);
+        for (int c = 0; c < r->result.n_class; c++) {
+            const char *precision = operator_row_precision(r, c, row);
+            append_cells(line, sizeof line, "\t", precision ? precision : "");
+            append_cells(
+                line, sizeof line, "\t",
+                tandem_quantity_print_ns(time, sizeof time, r->operator_ns[row * r->result.n_class + c]));
+        }
+        cli_table_row(&table, "%s", line);
+    }
+    putchar('\n');
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+/* --- The second engine ------------------------------------------------------------------------- */
+
+static int replays_differ(const tandem_replay *a, const tandem_replay *b)
+{
+    int n = a->step_ns != b->step_ns || a->slowest != b->slowest;
+    for (int c = 0; c < a->n_class; c++)
+        n |= a->classes[c].busy_ns != b->classes[c].busy_ns ||
+             a->classes[c].wait_ns != b->classes[c].wait_ns ||
+             a->classes[c].exposed_comm_ns != b->classes[c].exposed_comm_ns;
+    return n;
+}
+
+static tandem_status check_by_simulator(replay_context *r, tandem_error *error)
+{
+    tandem_replay other;
+    if (tandem_replayer_has_contention(r->replayer)) return TANDEM_OK;
+    const tandem_status status = tandem_replayer_run_unrolled(r->replayer, &other, &r->n_checked, error);
+    if (status != TANDEM_OK || !replays_differ(&r->result, &other)) return status;
+    return tandem_error_set(error, TANDEM_BUG,
+                            "the general engine, with every rank by itself, comes to a step of %lld ns, the "
+                            "replay to %lld ns",
+                            (long long)other.step_ns, (long long)r->result.step_ns);
+}
+
+static json_t *simulator_check_json(const replay_context *r)
+{
+    return json_pack("{s:b,s:o,s:I}", "applies", r->n_checked > 0, "agrees",
+                     r->n_checked ? json_true() : json_null(), "operators", (json_int_t)r->n_checked);
+}
+
+static void print_simulator_check(const replay_context *r)
+{
+    if (r->n_checked)
+        printf("checked: every rank by itself in the general engine, %lld operators: all times are the same "
+               "to the nanosecond\n",
+               (long long)r->n_checked);
+    else
+        printf("not checked: times depend on who else is busy, which only the replay by events knows\n");
+}
+
+/* --- JSON ------------------------------------------------------------------------------------- */
+
+static json_t *memory_json(const tandem_memory *memory, const tandem_step *step)
+{
+    char peak[REPLAY_TASK_TEXT];
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:s}", "weights",
+                     (json_int_t)memory->weights, "gradients", (json_int_t)memory->gradients, "optimizer",
+                     (json_int_t)memory->optimizer, "histories", (json_int_t)memory->histories, "arena",
+                     (json_int_t)memory->arena, "arena_live", (json_int_t)memory->arena_live, "activations",
+                     (json_int_t)memory->activations, "activation_gradients",
+                     (json_int_t)memory->activation_gradients, "weight_copies",
+                     (json_int_t)memory->weight_copies, "workspace", (json_int_t)memory->workspace,
+                     "weight_gradients", (json_int_t)memory->weight_gradients, "peak_task", memory->peak_task,
+                     "peak_at", replay_task_print(peak, step, memory->peak_task));
+}
+
+static json_t *replay_devices_json(const replay_context *r)
+{
+    json_t *devices = json_array();
+    for (int c = 0; c < r->result.n_class; c++) {
+        const tandem_replay_class *class = &r->result.classes[c];
+        const uint64_t limit = tandem_cluster_memory_limit(&r->workload->cluster, c);
+        json_t *device = json_pack(
+            "{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:o}", "name", workload_class(r, c)->device.name,
+            "ranks", workload_class(r, c)->n_rank, "batch", (json_int_t)r->workload->graph[c]->batch,
+            "busy_ns", (json_int_t) class->busy_ns, "exposed_comm_ns", (json_int_t) class->exposed_comm_ns,
+            "wait_ns", (json_int_t) class->wait_ns, "peak_bytes", (json_int_t) class->peak_bytes,
+            "limit_bytes", limit ? json_integer((json_int_t)limit) : json_null(), "fits",
+            !is_class_over_limit(r, c), "memory",
+            memory_json(class_memory(r, c), tandem_replayer_step(r->replayer, c)), "costs",
+            cli_provenance_json(r->replayer, c));
+        if (r->options->per_task)
+            json_object_set_new(device, "memory_timeline", replay_timeline_json(&r->timeline[c]));
+        if (is_class_over_limit(r, c))
+            json_object_set_new(
+                device, "remedies",
+                replay_remedies_json(r->remedies[c].row, r->remedies[c].n, class->peak_bytes));
+        json_array_append_new(devices, device);
+    }
+    return devices;
+}
+
+static json_t *buckets_json(const replay_context *r)
+{
+    const tandem_step *step = tandem_replayer_step(r->replayer, 0);
+    json_t *buckets = json_array();
+    for (int b = 0; b < step->n_bucket; b++) {
+        double idle_ns = 0, loaded_ns = 0;
+        tandem_replayer_bucket_ns(r->replayer, b, &idle_ns, &loaded_ns);
+        json_array_append_new(buckets,
+                              json_pack("{s:I,s:s?,s:o,s:o}", "bytes",
+                                        (json_int_t)(step->bucket[b].elements * (int64_t)sizeof(float)), "by",
+                                        tandem_replayer_bucket_source(r->replayer, b), "idle_ns",
+                                        cli_json_number(idle_ns), "loaded_ns", cli_json_number(loaded_ns)));
+    }
+    return buckets;
+}
+
+static json_t *allreduce_json(const replay_context *r)
+{
+    const tandem_allreduce_source *source = tandem_replayer_allreduce_source(r->replayer);
+    return json_pack(
+        "{s:i,s:i,s:o,s:o,s:o,s:o}", "points", source->n_point, "beyond", source->n_extrapolated,
+        "latency_ns", source->n_point ? cli_json_number(source->latency_ns) : json_null(), "bytes_per_s",
+        source->bytes_per_s > 0 ? cli_json_number(source->bytes_per_s) : json_null(), "spread",
+        source->n_point ? cli_json_number(source->spread) : json_null(), "buckets", buckets_json(r));
+}
+
+static int print_replay_json(const replay_context *r)
+{
+    char cluster[1024];
+    tandem_cluster_print(cluster, sizeof cluster, &r->workload->cluster);
+    json_t *result = cli_json_new("replay");
+    json_object_set_new(result, "plan", json_string(r->workload->plan->name));
+    json_object_set_new(result, "model", json_string(r->workload->graph[0]->model));
+    json_object_set_new(result, "cluster", json_string(cluster));
+    json_object_set_new(result, "step_ns", json_integer(r->result.step_ns));
+    json_object_set_new(result, "slowest", json_string(workload_class(r, r->result.slowest)->device.name));
+    json_object_set_new(result, "devices", replay_devices_json(r));
+    json_object_set_new(result, "all_reduce", allreduce_json(r));
+    if (r->options->check) json_object_set_new(result, "check", simulator_check_json(r));
+    if (r->options->zero) json_object_set_new(result, "zero", replay_zero_json(&r->zero, r->options->zero));
+    if (r->options->simulations)
+        json_object_set_new(result, "draws", replay_monte_carlo_json(&r->noise, r->options->seed));
+    if (r->options->per_operator) json_object_set_new(result, "operators", replay_operators_json(r));
+    return cli_print_json(result);
+}
+
+/* --- Text ------------------------------------------------------------------------------------- */
+
+static int print_replay_devices(const replay_context *r)
+{
+    char busy[TANDEM_QUANTITY_TEXT], comm[TANDEM_QUANTITY_TEXT], wait[TANDEM_QUANTITY_TEXT],
+        bytes[TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    cli_table_row(&table, "device\t>ranks\t>batch\t>busy\t>exposed comm\t>waits\t>memory");
+    for (int c = 0; c < r->result.n_class; c++) {
+        const tandem_replay_class *class = &r->result.classes[c];
+        cli_table_row(&table, "%s\t%d\t%lld\t%s\t%s\t%s\t%s", workload_class(r, c)->device.name,
+                      workload_class(r, c)->n_rank, (long long)r->workload->graph[c]->batch,
+                      tandem_quantity_print_ns(busy, sizeof busy, class->busy_ns),
+                      tandem_quantity_print_ns(comm, sizeof comm, class->exposed_comm_ns),
+                      tandem_quantity_print_ns(wait, sizeof wait, class->wait_ns),
+                      tandem_quantity_print_bytes(bytes, sizeof bytes, class->peak_bytes));
+    }
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+static void add_memory_row(cli_table *table, const replay_context *r, const char *name, size_t offset)
+{
+    char line[1024], bytes[TANDEM_QUANTITY_TEXT];
+    (void)snprintf(line, sizeof line, "%s", name);
+    for (int c = 0; c < r->result.n_class; c++) {
+        const char *memory = (const char *)class_memory(r, c);
+        uint64_t value;
+        memcpy(&value, memory + offset, sizeof value);
+        append_cells(line, sizeof line, "\t", tandem_quantity_print_bytes(bytes, sizeof bytes, value));
+    }
+    cli_table_row(table, "%s", line);
+}
+
+static int print_replay_memory(const replay_context *r)
+{
+    char line[1024] = "memory of a rank";
+    cli_table table = {0};
+    for (int c = 0; c < r->result.n_class; c++)
+        append_cells(line, sizeof line, "\t>", workload_class(r, c)->device.name);
+    cli_table_row(&table, "%s", line);
+    add_memory_row(&table, r, "weights", offsetof(tandem_memory, weights));
+    add_memory_row(&table, r, "gradients", offsetof(tandem_memory, gradients));
+    add_memory_row(&table, r, "optimizer state", offsetof(tandem_memory, optimizer));
+    if (r->workload->plan->step.scaling.window > 0)
+        add_memory_row(&table, r, "amax histories", offsetof(tandem_memory, histories));
+    add_memory_row(&table, r, "arena", offsetof(tandem_memory, arena));
+    add_memory_row(&table, r, "  of it alive at the peak", offsetof(tandem_memory, arena_live));
+    add_memory_row(&table, r, "    activations", offsetof(tandem_memory, activations));
+    add_memory_row(&table, r, "    their gradients", offsetof(tandem_memory, activation_gradients));
+    add_memory_row(&table, r, "    weights in low precision", offsetof(tandem_memory, weight_copies));
+    if (r->workload->plan->step.n_micro > 1)
+        add_memory_row(&table, r, "    weights' of a micro-step", offsetof(tandem_memory, weight_gradients));
+    add_memory_row(&table, r, "    workspace", offsetof(tandem_memory, workspace));
+    (void)snprintf(line, sizeof line, "peak at");
+    for (int c = 0; c < r->result.n_class; c++) {
+        char task[REPLAY_TASK_TEXT];
+        append_cells(line, sizeof line, "\t",
+                     replay_task_print(task, tandem_replayer_step(r->replayer, c),
+                                       tandem_replayer_memory(r->replayer, c)->peak_task));
+    }
+    cli_table_row(&table, "%s", line);
+    putchar('\n');
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+static int print_replay_text(const replay_context *r)
+{
+    char cluster[1024], step[TANDEM_QUANTITY_TEXT];
+    tandem_cluster_print(cluster, sizeof cluster, &r->workload->cluster);
+    printf("%s, %s, on %s: step %s\n", r->workload->graph[0]->model, r->workload->plan->name, cluster,
+           tandem_quantity_print_ns(step, sizeof step, r->result.step_ns));
+    int code = print_replay_devices(r);
+    if (r->options->zero) replay_zero_print(&r->zero, r->options->zero);
+    if (r->options->simulations) replay_monte_carlo_print(&r->noise, r->options->seed);
+    cli_provenance_print(r->replayer);
+    if (r->options->check) print_simulator_check(r);
+    if (code == 0 && r->options->verbose) code = print_replay_memory(r);
+    if (code == 0 && r->options->per_operator) code = print_replay_operators(r);
+    for (int c = 0; c < r->result.n_class && code == 0 && r->options->per_task; c++)
+        code = replay_timeline_print(&r->timeline[c], workload_class(r, c)->device.name);
+    for (int c = 0; c < r->result.n_class && code == 0; c++)
+        if (is_class_over_limit(r, c))
+            code = replay_remedies_print(
+                r->remedies[c].row, r->remedies[c].n, r->result.classes[c].peak_bytes,
+                tandem_cluster_memory_limit(&r->workload->cluster, c), workload_class(r, c)->device.name);
+    return code;
+}
+
+/* --- The command ------------------------------------------------------------------------------ */
+
+/* One rank of each class, or all. */
+static tandem_status write_replay_trace(const replay_context *r, tandem_error *error)
+{
+    int n_rank = 0, n = 0, rank = 0;
+    for (int c = 0; c < r->result.n_class; c++) n_rank += workload_class(r, c)->n_rank;
+    tandem_trace_track *const track = calloc((size_t)n_rank + 1, sizeof *track);
+    if (!track)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace of %d ranks", n_rank);
+    for (int c = 0; c < r->result.n_class; c++) {
+        const int n_class_rank = workload_class(r, c)->n_rank;
+        tandem_trace_track one = {.device = workload_class(r, c)->device.name,
+                                  .n_rank = r->options->all_ranks ? 1 : n_class_rank,
+                                  .step = tandem_replayer_step(r->replayer, c),
+                                  .workspace = tandem_replayer_workspace(r->replayer, c)};
+        one.event = tandem_replayer_events(r->replayer, c, &one.n_event);
+        for (one.rank = rank; one.rank < rank + n_class_rank; one.rank += one.n_rank) track[n++] = one;
+        rank += n_class_rank;
+    }
+    const tandem_status status =
+        tandem_trace_write(r->options->trace, r->workload->plan->name, track, n, error);
+    free(track);
+    return status;
+}
+
+static tandem_status explain_memory(replay_context *r, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int c = 0; c < r->result.n_class && status == TANDEM_OK; c++) {
+        if (r->options->per_task) status = replay_timeline_open(&r->timeline[c], r->replayer, c, error);
+        if (status == TANDEM_OK && is_class_over_limit(r, c))
+            status = replay_remedies_find(r->remedies[c].row, &r->remedies[c].n, r->options, r->workload, c,
+                                          r->result.classes[c].peak_bytes, error);
+    }
+    return status;
+}
+
+static int needs_events(const cli_options *options) { return options->trace || options->per_operator; }
+
+static tandem_status replay_plan(replay_context *r, tandem_error *error)
+{
+    const cli_options *options = r->options;
+    tandem_status status = cli_planner_open(&r->planner, options, r->workload, 1, error);
+    if (status != TANDEM_OK) return status;
+    r->replayer = tandem_planner_problem(r->planner)->replayer;
+    status = tandem_replayer_run(r->replayer, &r->result,
+                                 TANDEM_REPLAY_MEMORY | (needs_events(options) ? TANDEM_REPLAY_EVENTS : 0u),
+                                 error);
+    if (status == TANDEM_OK && options->check) status = check_by_simulator(r, error);
+    if (status == TANDEM_OK && options->zero) {
+        status = tandem_replayer_zero(&r->zero, r->replayer, options->zero, error);
+        r->result = r->zero.replay;
+    }
+    if (status == TANDEM_OK && options->simulations)
+        status = replay_monte_carlo(&r->noise, r->replayer, options, error);
+    if (status == TANDEM_OK && options->per_operator) status = sum_operator_times(r, error);
+    if (status == TANDEM_OK) status = explain_memory(r, error);
+    if (status == TANDEM_OK && options->trace) status = write_replay_trace(r, error);
+    return status;
+}
+
+/* The negative answer: which class lacks memory. */
+static int check_memory_limits(const replay_context *r)
+{
+    char need[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
+    for (int c = 0; c < r->result.n_class; c++)
+        if (is_class_over_limit(r, c))
+            return cli_fail_with(
+                TANDEM_INFEASIBLE,
+                "the plan takes %s on %s, its limit is %s; `tandem allocate` looks for one "
+                "that fits",
+                tandem_quantity_print_bytes(need, sizeof need, r->result.classes[c].peak_bytes),
+                workload_class(r, c)->device.name,
+                tandem_quantity_print_bytes(limit, sizeof limit,
+                                            tandem_cluster_memory_limit(&r->workload->cluster, c)));
+    return 0;
+}
+
+static int run_replay(const cli_options *options)
+{
+    tandem_error error = {0};
+    cli_workload workload = {0};
+    replay_context r = {.options = options, .workload = &workload};
+    if (options->all_ranks && !options->trace)
+        return cli_fail_with(TANDEM_USAGE, "--all-ranks is for the trace: add --trace FILE");
+    if (options->zero && (needs_events(options) || options->simulations || options->per_task))
+        return cli_fail_with(
+            TANDEM_USAGE, "--zero comes to totals alone: leave out --trace, --operators, --memory-timeline "
+                          "and --draws");
+    if (options->zero && options->check)
+        return cli_fail_with(TANDEM_USAGE, "--check is of the plain step: leave out --zero");
+    if (options->zero && options->step.n_micro > 1)
+        return cli_fail_with(TANDEM_USAGE, "--zero is of one batch a step: leave out --accumulate");
+    if (options->time_spread >= 0 && !options->simulations)
+        return cli_fail_with(TANDEM_USAGE, "--spread is of drawn times: give --draws too, as in --draws 100");
+    if (cli_option_given(options, OPTION_SEED) && !options->simulations &&
+        !(options->uniform && strstr(options->uniform, "drawn")))
+        return cli_fail_with(TANDEM_USAGE, "--seed is of what chance decides: give --draws N or --uniform "
+                                           "drawn too");
+    tandem_status status = cli_workload_open(&workload, options, &error);
+    if (status == TANDEM_OK)
+        cli_note_loss_scale(options, workload.plan, workload.graph[0], workload.loss_scale, "add");
+    if (status == TANDEM_OK) status = replay_plan(&r, &error);
+    int code;
+    if (status != TANDEM_OK)
+        code = cli_fail(&error);
+    else if (options->trace && strcmp(options->trace, "-") == 0)
+        code = 0; /* standard output holds the trace */
+    else
+        code = options->json ? print_replay_json(&r) : print_replay_text(&r);
+    if (code == 0) code = check_memory_limits(&r);
+    free(r.operator_ns);
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++) replay_timeline_close(&r.timeline[c]);
+    tandem_planner_close(r.planner);
+    cli_workload_close(&workload);
+    return code;
+}
+
+static const int options[] = {
+    OPTION_PLAN,        OPTION_MODEL,       OPTION_CLUSTER, OPTION_DEVICE,     OPTION_UNIFORM,
+    OPTION_BATCH,       OPTION_MEMORY,      OPTION_BUCKET,  OPTION_COLLECTIVE, OPTION_PREDICT,
+    OPTION_CHECK,       OPTION_OPERATORS,   OPTION_TRACE,   OPTION_ALL_RANKS,  OPTION_ACCUMULATE,
+    OPTION_RECOMPUTE,   OPTION_AMAX,        OPTION_CLIP,    OPTION_LOSS_SCALE, OPTION_MEMORY_TIMELINE,
+    OPTION_SIMULATIONS, OPTION_TIME_SPREAD, OPTION_SEED,    OPTION_ZERO,       OPTION_DB,
+    OPTION_QUIET,       OPTION_VERBOSE,     OPTION_END};
+const cli_command command_replay = {
+    .name = "replay",
+    .words = "",
+    .summary = "Simulate a step from measured costs: time, waits, memory; runs no kernel",
+    .option = options,
+    .description =
+        "Examples:\n"
+        "  tandem replay --plan plan.json --trace step.json\n"
+        "  tandem replay --plan plan.json --trace step.et --all-ranks   execution traces of MLCommons "
+        "Chakra: step.0.et, …\n"
+        "  tandem replay --model vit_tiny --cluster \"strongest + weakest\" --uniform fp32,int8 -v\n"
+        "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
+        "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" "
+        "--predict\n"
+        "  tandem replay --model resnet20 --device strongest --uniform int8 --scaling delayed\n"
+        "  tandem replay --model vit_tiny --batch 8 --device cpu:avx2 --accumulate 4 --recompute sqrt "
+        "--memory-timeline\n"
+        "  tandem replay --model vit_tiny --device cpu:avx2 --clip 1            updates wait for the norm of "
+        "all gradients\n"
+        "  tandem replay --model resnet50 --cluster \"16*a100@8 link=600GB/s,1us net=9GB/s,5us\" --predict "
+        "--collective auto\n"
+        "  tandem replay --model resnet50 --batch 32 --cluster \"16*t4@8 net=100Gbit/s,5us slow=1.1@rank3\" "
+        "--predict\n"
+        "  tandem replay --model resnet50 --cluster \"32*t4@8 net=100Gbit/s,5us\" --predict --draws 200 "
+        "--spread 5%\n"
+        "  tandem replay --model bert_base --cluster \"8*t4@8 net=100Gbit/s,5us\" --predict --zero 3 -v\n"
+        "Costs come from the store; those of other batches are interpolated. Where one is missing, exit code "
+        "4 and the `tandem\n"
+        "profile` that measures it; with --predict it comes from other operators of the device, or from a "
+        "card's description.\n"
+        "What was not measured is counted in the result.\n"
+        "link= is between two devices of a class in a node, node= within a node, net= between nodes; slow= "
+        "makes ranks slower\n"
+        "than their device. --draws N: each rank draws the time of each task from what was measured, and all "
+        "wait for the\n"
+        "slowest. --zero 1, 2 or 3 shares out what ranks keep, which `tandem train` does not.\n"
+        "--check also replays every rank by itself in the general engine, unless times depend on who else is "
+        "busy.\n"
+        "-v adds memory by category, --memory-timeline at each task. A plan over a memory limit (--memory "
+        "12GiB): by how much,\n"
+        "what recomputation, micro-steps, precisions and batches would save, and exit code 1.",
+    .run = run_replay,
+};

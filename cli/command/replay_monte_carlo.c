@@ -1,0 +1,37 @@
+/* replay_monte_carlo.c: steps whose tasks take drawn times. */
+#include <stdio.h>
+
+#include "base/quantity.h"
+#include "cli/command/replay.h"
+
+tandem_status replay_monte_carlo(tandem_monte_carlo *noise, tandem_replayer *replayer,
+                                 const cli_options *options, tandem_error *error)
+{
+    const tandem_monte_carlo_options how = {
+        .n_simulation = (int)options->simulations, .seed = options->seed, .spread = options->time_spread};
+    return tandem_replayer_monte_carlo(noise, replayer, &how, error);
+}
+
+json_t *replay_monte_carlo_json(const tandem_monte_carlo *noise, uint64_t seed)
+{
+    return json_pack("{s:i,s:I,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "n", noise->n_simulation, "seed",
+                     (json_int_t)seed, "ranks", noise->n_rank, "mean_ns", (json_int_t)noise->mean_ns,
+                     "p50_ns", (json_int_t)noise->p50_ns, "p95_ns", (json_int_t)noise->p95_ns, "least_ns",
+                     (json_int_t)noise->min_ns, "most_ns", (json_int_t)noise->max_ns, "sigma",
+                     cli_json_number(noise->sigma), "measured", cli_json_number(noise->measured_share));
+}
+
+void replay_monte_carlo_print(const tandem_monte_carlo *noise, uint64_t seed)
+{
+    char mean[TANDEM_QUANTITY_TEXT], p50[TANDEM_QUANTITY_TEXT], p95[TANDEM_QUANTITY_TEXT],
+        sigma[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT];
+    printf("%d steps of %d ranks drawn (seed %llu): median %s, 95th percentile %s, mean %s; a task varies by "
+           "%s, which was "
+           "measured for %s of the time\n",
+           noise->n_simulation, noise->n_rank, (unsigned long long)seed,
+           tandem_quantity_print_ns(p50, sizeof p50, noise->p50_ns),
+           tandem_quantity_print_ns(p95, sizeof p95, noise->p95_ns),
+           tandem_quantity_print_ns(mean, sizeof mean, noise->mean_ns),
+           tandem_quantity_print_ratio(sigma, sizeof sigma, noise->sigma),
+           tandem_quantity_print_ratio(measured, sizeof measured, noise->measured_share));
+}

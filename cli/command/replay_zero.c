@@ -1,0 +1,24 @@
+/* replay_zero.c: a step in which ranks share out what they keep. */
+#include <stdio.h>
+
+#include "base/quantity.h"
+#include "cli/command/replay.h"
+
+json_t *replay_zero_json(const tandem_zero *zero, int stage)
+{
+    return json_pack("{s:i,s:I,s:I,s:i,s:b}", "stage", stage, "reduce_scatter_ns",
+                     (json_int_t)zero->scatter_ns, "all_gather_ns", (json_int_t)zero->gather_ns,
+                     "all_gathers", zero->n_gather, "runs", 0);
+}
+
+void replay_zero_print(const tandem_zero *zero, int stage)
+{
+    static const char *const shared[] = {"optimizer state", "optimizer state and gradients",
+                                         "optimizer state, gradients and weights"};
+    char scatter[TANDEM_QUANTITY_TEXT], gather[TANDEM_QUANTITY_TEXT];
+    printf("ZeRO stage %d: %s in equal shards over all ranks; reduce-scatters take %s of the wire, %d "
+           "all-gathers %s; for "
+           "planning: `tandem train` does not run it\n",
+           stage, shared[stage - 1], tandem_quantity_print_ns(scatter, sizeof scatter, zero->scatter_ns),
+           zero->n_gather, tandem_quantity_print_ns(gather, sizeof gather, zero->gather_ns));
+}

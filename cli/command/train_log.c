@@ -1,0 +1,62 @@
+#include "cli/command/train_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static tandem_status fail_log_write(const train_log *log, int code, tandem_error *error)
+{
+    return tandem_error_set(error, TANDEM_IO, "log '%.200s' cannot be written: %s", log->path,
+                            strerror(code));
+}
+
+tandem_status train_log_open(train_log *log, const char *path, int resumed, tandem_error *error)
+{
+    *log = (train_log){.path = path, .file = -1};
+    if (!path) return TANDEM_OK;
+    log->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (resumed ? 0 : O_TRUNC), 0666);
+    return log->file >= 0 ? TANDEM_OK : fail_log_write(log, errno, error);
+}
+
+void train_log_close(train_log *log)
+{
+    if (log->file >= 0) (void)close(log->file);
+    log->file = -1;
+}
+
+static char *log_line_text(const train_log_line *line)
+{
+    json_t *object = json_pack("{s:I,s:o,s:o,s:I,s:o,s:i}", "step", (json_int_t)line->step, "loss",
+                               cli_json_number(line->loss), "lr", cli_json_number(line->rate), "step_ns",
+                               (json_int_t)line->step_ns, "samples_per_s",
+                               cli_json_number(line->samples_per_s), "rank", 0);
+    const tandem_step_report *report = &line->report;
+    if (object && report->gradient_norm >= 0) /* NaN is not */
+        json_object_set_new(object, "gradient_norm", cli_json_number(report->gradient_norm));
+    if (object && report->loss_scale != 1)
+        json_object_set_new(object, "loss_scale", cli_json_number((double)report->loss_scale));
+    if (object && report->skipped) json_object_set_new(object, "skipped", json_true());
+    if (object && line->is_evaluated)
+        json_object_set_new(object, "accuracy", cli_json_number(line->accuracy));
+    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_decref(object);
+    return text;
+}
+
+tandem_status train_log_add(train_log *log, const train_log_line *line, tandem_error *error)
+{
+    if (log->file < 0) return TANDEM_OK;
+    char *text = log_line_text(line);
+    if (!text)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a line of log '%.200s'", log->path);
+    const size_t n = strlen(text);
+    text[n] = '\n'; /* in the place of its end: it is written by its length */
+    const ssize_t written = write(log->file, text, n + 1);
+    int code = written < 0 ? errno : ENOSPC;
+    free(text);
+    if (written == (ssize_t)n + 1) return TANDEM_OK;
+    if (written > 0 && ftruncate(log->file, lseek(log->file, 0, SEEK_END) - written) != 0) code = errno;
+    return fail_log_write(log, code, error);
+}

@@ -1,0 +1,299 @@
+/* whatif_torch.c: traces of the PyTorch profiler: where the time of a step goes, and which rank the others
+ * wait for. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/quantity.h"
+#include "cli/table.h"
+#include "cli/command/whatif.h"
+#include "tandem/torch_trace.h"
+
+enum { ROWS = 15 /* of operators and collectives, unless -v asks for all */ };
+
+typedef struct quantity_text {
+    char text[TANDEM_QUANTITY_TEXT];
+} quantity_text;
+
+static quantity_text ns_text(int64_t value)
+{
+    quantity_text made = {""};
+    (void)tandem_quantity_print_ns(made.text, sizeof made.text, value);
+    return made;
+}
+
+static double time_share(int64_t part_ns, int64_t whole_ns)
+{
+    return whole_ns > 0 ? (double)part_ns / (double)whole_ns : 0;
+}
+
+/* Mean over the ranks of their mean steps. */
+static int64_t mean_step_ns(const tandem_torch_summary *torch)
+{
+    int64_t sum_ns = 0;
+    for (int k = 0; k < torch->n_rank; k++) sum_ns += torch->rank[k].mean.duration_ns / torch->n_rank;
+    return sum_ns;
+}
+
+static int64_t count_rank_steps(const tandem_torch_summary *torch)
+{
+    int64_t n = 0;
+    for (int k = 0; k < torch->n_rank; k++) n += torch->rank[k].n_step;
+    return n;
+}
+
+/* A step of a rank, of what all ranks spent. */
+static int64_t ns_per_step(const tandem_torch_summary *torch, int64_t sum_ns)
+{
+    const int64_t n = count_rank_steps(torch);
+    return n > 0 ? sum_ns / n : 0;
+}
+
+static int64_t torch_cost_ns(const tandem_torch_summary *torch, const tandem_torch_cost *cost)
+{
+    return torch->rank[0].is_device ? cost->device_ns : cost->self_ns;
+}
+
+static int64_t count_negative_durations(const tandem_torch_summary *torch)
+{
+    int64_t n = 0;
+    for (int k = 0; k < torch->n_rank; k++) n += torch->rank[k].n_negative;
+    return n;
+}
+
+static int64_t cast_ns_per_step(const tandem_torch_summary *torch)
+{
+    int64_t sum_ns = 0;
+    for (int k = 0; k < torch->n_operator; k++)
+        if (torch->operators[k].is_cast) sum_ns += torch_cost_ns(torch, &torch->operators[k].cost);
+    return ns_per_step(torch, sum_ns);
+}
+
+/* --- For people ----------------------------------------------------------------------------------------- */
+
+static void print_torch_excess(const tandem_torch_summary *torch)
+{
+    if (torch->excess < 0) return;
+    const tandem_torch_operator *const op = &torch->operators[torch->excess];
+    printf("It spends %s a step more than the other ranks on %s (%s).\n", ns_text(torch->excess_ns).text,
+           op->name, tandem_torch_pass_name(op->pass));
+}
+
+static void print_torch_cause(const tandem_torch_summary *torch)
+{
+    const tandem_torch_rank *const slowest = &torch->rank[torch->slowest];
+    if (torch->n_rank == 1) return;
+    if (torch->n_joined == 0)
+        printf("Rank %d computes longest. No collective was recorded by more than one rank: who waits for "
+               "whom is not known.\n",
+               slowest->rank);
+    else if (slowest->n_last == 0)
+        printf("No rank comes later than the others to any of %lld collectives.\n",
+               (long long)torch->n_joined);
+    else
+        printf("Rank %d comes last to %lld of %lld collectives, %s a step later than the next: without that "
+               "the step would be up "
+               "to %.1f%% shorter.\n",
+               slowest->rank, (long long)slowest->n_last, (long long)torch->n_joined,
+               ns_text(slowest->late_ns).text, 100 * time_share(slowest->late_ns, slowest->mean.duration_ns));
+    if (torch->n_joined == 0 || slowest->n_last > 0) print_torch_excess(torch);
+}
+
+static int print_torch_ranks(const tandem_torch_summary *torch)
+{
+    cli_table table = {0};
+    cli_table_row(&table, "rank\t>steps\t>step\t>computes\t>communicates\t>exposed\t>idle\t>waits for "
+                          "others\t>comes late by\t>comes last");
+    for (int k = 0; k < torch->n_rank; k++) {
+        const tandem_torch_rank *const rank = &torch->rank[k];
+        const tandem_torch_step *const mean = &rank->mean;
+        cli_table_row(&table, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%lld", rank->rank, rank->n_step,
+                      ns_text(mean->duration_ns).text, ns_text(mean->compute_ns).text,
+                      ns_text(mean->comm_ns).text, ns_text(mean->exposed_ns).text,
+                      ns_text(mean->idle_ns).text, ns_text(rank->wait_ns).text, ns_text(rank->late_ns).text,
+                      (long long)rank->n_last);
+    }
+    putchar('\n');
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+static int print_torch_operators(const tandem_torch_summary *torch, int max_rows)
+{
+    const int64_t step_ns = mean_step_ns(torch);
+    cli_table table = {0};
+    if (torch->n_operator == 0) return 0;
+    cli_table_row(&table, "operator\tpass\t>%s a step\t>of the step\t>calls a step\tsignature",
+                  torch->rank[0].is_device ? "on the device" : "itself");
+    for (int k = 0; k < torch->n_operator && k < max_rows; k++) {
+        const tandem_torch_operator *const op = &torch->operators[k];
+        const int64_t cost_ns = ns_per_step(torch, torch_cost_ns(torch, &op->cost));
+        cli_table_row(&table, "%.60s%s\t%s\t%s\t%.2f%%\t%.1f\t%.80s", op->name, op->is_cast ? " (cast)" : "",
+                      tandem_torch_pass_name(op->pass), ns_text(cost_ns).text,
+                      100 * time_share(cost_ns, step_ns),
+                      (double)op->cost.calls / (double)count_rank_steps(torch), op->signature);
+    }
+    putchar('\n');
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    if (torch->n_operator > max_rows) printf("… and %d more (-v)\n", torch->n_operator - max_rows);
+    return code;
+}
+
+static int print_torch_collectives(const tandem_torch_summary *torch, int max_rows)
+{
+    cli_table table = {0};
+    if (torch->n_collective == 0) return 0;
+    cli_table_row(&table, "collective\t>joined\t>transfer\t>waited, a step\tsize and members");
+    for (int k = 0; k < torch->n_collective && k < max_rows; k++) {
+        const tandem_torch_collective *const one = &torch->collective[k];
+        cli_table_row(&table, "%.60s\t%lld\t%s\t%s\t%.80s", one->name, (long long)one->n,
+                      ns_text(one->transfer_ns).text, ns_text(ns_per_step(torch, one->wait_ns)).text,
+                      one->signature);
+    }
+    putchar('\n');
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    if (torch->n_collective > max_rows) printf("… and %d more (-v)\n", torch->n_collective - max_rows);
+    return code;
+}
+
+/* What was passed over is said, not hidden. */
+static void print_torch_notes(const tandem_torch_summary *torch, const cli_options *options)
+{
+    for (int k = 0; k < torch->n_rank; k++) {
+        const tandem_torch_rank *const rank = &torch->rank[k];
+        if (rank->step[0].number < 0)
+            cli_note(options, "%s: no ProfilerStep#: all of it counts as one step", rank->path);
+        if (rank->n_incomplete)
+            cli_note(options, "%s: %lld slices without name, ts or dur were passed over", rank->path,
+                     (long long)rank->n_incomplete);
+        if (rank->n_overlapping)
+            cli_note(options, "%s: %lld slices end after the one they begin in", rank->path,
+                     (long long)rank->n_overlapping);
+        if (rank->n_unjoined && torch->n_rank > 1)
+            cli_note(options, "%s: %lld collectives lack partners in the other files", rank->path,
+                     (long long)rank->n_unjoined);
+        if (rank->joined_ns)
+            cli_note(options, "%s: busy times are too long by up to %s in all", rank->path,
+                     ns_text(rank->joined_ns).text);
+    }
+}
+
+static int print_torch_text(const tandem_torch_summary *torch, const cli_options *options)
+{
+    const int max_rows = options->verbose ? torch->n_operator : ROWS;
+    print_torch_notes(torch, options);
+    printf("%d rank%s of the PyTorch profiler, %s; step %s, of which casts %s\n", torch->n_rank,
+           torch->n_rank > 1 ? "s" : "",
+           torch->rank[0].is_device ? "kernels of a device" : "operators on the host",
+           ns_text(mean_step_ns(torch)).text, ns_text(cast_ns_per_step(torch)).text);
+    whatif_print_negative(count_negative_durations(torch));
+    print_torch_cause(torch);
+    int code = print_torch_ranks(torch);
+    if (!code) code = print_torch_collectives(torch, options->verbose ? torch->n_collective : ROWS);
+    if (!code) code = print_torch_operators(torch, max_rows);
+    return code;
+}
+
+/* --- JSON ----------------------------------------------------------------------------------------------- */
+
+static json_t *torch_step_json(const tandem_torch_step *step)
+{
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I}", "step", (json_int_t)step->number, "step_ns",
+                     (json_int_t)step->duration_ns, "compute_ns", (json_int_t)step->compute_ns, "comm_ns",
+                     (json_int_t)step->comm_ns, "exposed_comm_ns", (json_int_t)step->exposed_ns, "idle_ns",
+                     (json_int_t)step->idle_ns);
+}
+
+static json_t *torch_rank_json(const tandem_torch_rank *rank)
+{
+    json_t *const steps = json_array(), *const object = torch_step_json(&rank->mean);
+    for (int k = 0; k < rank->n_step; k++) json_array_append_new(steps, torch_step_json(&rank->step[k]));
+    json_object_del(object, "step");
+    json_object_set_new(object, "rank", json_integer(rank->rank));
+    json_object_set_new(object, "file", json_string(rank->path));
+    json_object_set_new(object, "wait_ns", json_integer(rank->wait_ns));
+    json_object_set_new(object, "late_ns", json_integer(rank->late_ns));
+    json_object_set_new(object, "last", json_integer(rank->n_last));
+    json_object_set_new(object, "events", json_integer(rank->n_event));
+    json_object_set_new(object, "incomplete", json_integer(rank->n_incomplete));
+    json_object_set_new(object, "negative", json_integer(rank->n_negative));
+    json_object_set_new(object, "overlapping", json_integer(rank->n_overlapping));
+    json_object_set_new(object, "unjoined", json_integer(rank->n_unjoined));
+    json_object_set_new(object, "busy_error_ns", json_integer(rank->joined_ns));
+    json_object_set_new(object, "steps", steps);
+    return object;
+}
+
+static json_t *torch_cost_json(const tandem_torch_cost *cost)
+{
+    return json_pack("{s:I,s:I,s:I,s:I}", "calls", (json_int_t)cost->calls, "total_ns",
+                     (json_int_t)cost->total_ns, "self_ns", (json_int_t)cost->self_ns, "device_ns",
+                     (json_int_t)cost->device_ns);
+}
+
+static json_t *torch_operator_json(const tandem_torch_summary *torch, const tandem_torch_operator *op)
+{
+    json_t *const object = torch_cost_json(&op->cost), *const ranks = json_array();
+    for (int k = 0; k < torch->n_rank; k++) json_array_append_new(ranks, torch_cost_json(&op->rank[k]));
+    json_object_set_new(object, "name", json_string(op->name));
+    json_object_set_new(object, "signature", json_string(op->signature));
+    json_object_set_new(object, "pass", json_string(tandem_torch_pass_name(op->pass)));
+    json_object_set_new(object, "cast", json_boolean(op->is_cast));
+    json_object_set_new(object, "ranks", ranks);
+    return object;
+}
+
+static int print_torch_json(const tandem_torch_summary *torch)
+{
+    json_t *const object = cli_json_new("whatif"), *const ranks = json_array(),
+                  *const operators = json_array(), *const collectives = json_array();
+    const tandem_torch_rank *const slowest = &torch->rank[torch->slowest];
+    const int64_t step_ns = mean_step_ns(torch), ideal_ns = step_ns - slowest->late_ns;
+    for (int k = 0; k < torch->n_rank; k++) json_array_append_new(ranks, torch_rank_json(&torch->rank[k]));
+    for (int k = 0; k < torch->n_operator; k++)
+        json_array_append_new(operators, torch_operator_json(torch, &torch->operators[k]));
+    for (int k = 0; k < torch->n_collective; k++) {
+        const tandem_torch_collective *const one = &torch->collective[k];
+        json_array_append_new(collectives,
+                              json_pack("{s:s,s:s,s:I,s:I,s:I}", "name", one->name, "signature",
+                                        one->signature, "joined", (json_int_t)one->n, "transfer_ns",
+                                        (json_int_t)one->transfer_ns, "wait_ns", (json_int_t)one->wait_ns));
+    }
+    json_object_set_new(object, "recording", json_string("torch"));
+    json_object_set_new(object, "device", json_boolean(torch->rank[0].is_device));
+    json_object_set_new(object, "slowdown",
+                        cli_json_number(ideal_ns > 0 ? (double)step_ns / (double)ideal_ns : 1));
+    json_object_set_new(object, "step_ns", json_integer(step_ns));
+    json_object_set_new(object, "ideal_step_ns", json_integer(ideal_ns));
+    json_object_set_new(object, "casts_ns", json_integer(cast_ns_per_step(torch)));
+    json_object_set_new(object, "slowest_rank", json_integer(slowest->rank));
+    json_object_set_new(object, "joined", json_integer(torch->n_joined));
+    json_object_set_new(object, "negative_durations", json_integer(count_negative_durations(torch)));
+    if (torch->excess >= 0)
+        json_object_set_new(object, "excess",
+                            json_pack("{s:s,s:s,s:s,s:I}", "operator", torch->operators[torch->excess].name,
+                                      "signature", torch->operators[torch->excess].signature, "pass",
+                                      tandem_torch_pass_name(torch->operators[torch->excess].pass), "ns",
+                                      (json_int_t)torch->excess_ns));
+    json_object_set_new(object, "ranks", ranks);
+    json_object_set_new(object, "collectives", collectives);
+    json_object_set_new(object, "by_operator", operators);
+    return cli_print_json(object);
+}
+
+int whatif_torch(const cli_options *options)
+{
+    tandem_error error = {0};
+    tandem_torch_summary *torch = NULL;
+    if (options->trace)
+        return cli_fail_with(
+            TANDEM_USAGE, "--trace is for a job (CSV) or a step of tandem; '%s' is of the PyTorch profiler",
+            options->word[0]);
+    if (tandem_torch_read(&torch, options->word, options->n_word, &error) != TANDEM_OK)
+        return cli_fail(&error);
+    const int code = options->json ? print_torch_json(torch) : print_torch_text(torch, options);
+    tandem_torch_close(torch);
+    return code;
+}

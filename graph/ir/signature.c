@@ -1,0 +1,201 @@
+/* signature.c: canonical texts: of an operator, for its cost; of a graph, for its hash. */
+#include "graph/ir/op.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- Operators ------------------------------------------------------------------------------------------ */
+static void append_signature(tandem_op *op, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append_signature(tandem_op *op, const char *format, ...)
+{
+    const size_t used = strlen(op->signature);
+    va_list arguments;
+    va_start(arguments, format);
+    const int n = vsnprintf(op->signature + used, sizeof op->signature - used, format, arguments);
+    va_end(arguments);
+    assert(n >= 0 && (size_t)n < sizeof op->signature - used);
+    (void)n;
+}
+
+static void sign_image(tandem_op *op, const tandem_shape *s)
+{
+    append_signature(op, " n=%" PRId64 " h=%" PRId64 " w=%" PRId64 " c=%" PRId64, s->dim[0], s->dim[1],
+                     s->dim[2], s->dim[3]);
+}
+
+static void sign_rows(tandem_op *op, const char *rows, const tandem_shape *in, const char *last)
+{
+    const int64_t n = tandem_shape_last(in);
+    append_signature(op, " %s=%" PRId64 " %s=%" PRId64, rows, tandem_shape_elements(in) / n, last, n);
+}
+
+static void sign_matmul(tandem_op *op, const tandem_shape *a)
+{
+    const int64_t m = a->dim[a->n_dim - 2], k = a->dim[a->n_dim - 1];
+    append_signature(op, " batch=%" PRId64 " m=%" PRId64 " k=%" PRId64 " n=%" PRId64 " tb=%d",
+                     tandem_shape_elements(a) / (m * k), m, k, tandem_shape_last(&op->shape),
+                     op->transpose_b);
+}
+
+/* n blocks of some rows of dimension 1, each row of some elements. */
+static void sign_block(tandem_op *op, const tandem_shape *in)
+{
+    append_signature(op, " n=%" PRId64 " of=%" PRId64 " row=%" PRId64, in->dim[0], in->dim[1],
+                     tandem_shape_elements(in) / (in->dim[0] * in->dim[1]));
+}
+
+static void sign_transpose(tandem_op *op, const tandem_shape *in)
+{
+    for (int d = 0; d < in->n_dim; d++) append_signature(op, "%c%" PRId64, d == 0 ? ' ' : 'x', in->dim[d]);
+    append_signature(op, " axes=");
+    for (int d = 0; d < in->n_dim; d++) append_signature(op, "%d", op->axis[d]);
+}
+
+static void sign_bias(tandem_op *op, const tandem_parameter *own)
+{
+    const int64_t period = tandem_bias_period(op, own);
+    append_signature(op, " n=%" PRId64 " period=%" PRId64, tandem_shape_elements(&op->shape), period);
+    if (own->elements != period) append_signature(op, " of=%" PRId64, own->elements);
+}
+
+static void sign_attributes(tandem_op *op, const tandem_shape *in, const tandem_parameter *own)
+{
+    const int64_t elements = tandem_shape_elements(in);
+    switch (op->kind) {
+    case TANDEM_OP_IMAGES: sign_image(op, in); break;
+    case TANDEM_OP_TOKENS:
+    case TANDEM_OP_LABELS:
+        append_signature(op, " n=%" PRId64 " length=%" PRId64, in->dim[0], elements / in->dim[0]);
+        break;
+    case TANDEM_OP_LINEAR:
+        sign_rows(op, "m", in, "k");
+        append_signature(op, " n=%" PRId64, tandem_shape_last(&op->shape));
+        if (op->transpose_b) append_signature(op, " tb=1");
+        break;
+    case TANDEM_OP_CONV2D:
+        sign_image(op, in);
+        append_signature(op, " -> c=%" PRId64 " k=%dx%d s=%d p=%d", tandem_shape_last(&op->shape),
+                         op->kernel_h, op->kernel_w, op->stride, op->pad);
+        break;
+    case TANDEM_OP_MATMUL: sign_matmul(op, in); break;
+    case TANDEM_OP_EMBEDDING:
+        append_signature(op, " rows=%" PRId64 " vocabulary=%" PRId64 " width=%" PRId64, elements,
+                         own->shape.dim[0], tandem_shape_last(&op->shape));
+        if (own->tied >= 0) append_signature(op, " tied=1");
+        break;
+    case TANDEM_OP_BIAS:
+    case TANDEM_OP_BIAS_GELU: sign_bias(op, own); break;
+    case TANDEM_OP_RELU:
+    case TANDEM_OP_DROPOUT:
+    case TANDEM_OP_GELU:
+    case TANDEM_OP_TANH:
+    case TANDEM_OP_ADD:
+    case TANDEM_OP_RESHAPE: append_signature(op, " n=%" PRId64, elements); break;
+    case TANDEM_OP_MAXPOOL:
+    case TANDEM_OP_AVGPOOL:
+        sign_image(op, in);
+        append_signature(op, " k=%dx%d s=%d p=%d", op->kernel_h, op->kernel_w, op->stride, op->pad);
+        break;
+    case TANDEM_OP_TRANSPOSE: sign_transpose(op, in); break;
+    case TANDEM_OP_SLICE:
+        sign_block(op, in);
+        append_signature(op, " start=%" PRId64 " rows=%" PRId64, op->start, op->shape.dim[1]);
+        break;
+    case TANDEM_OP_GATHER_LABELLED:
+        sign_block(op, in);
+        append_signature(op, " rows=%" PRId64, op->shape.dim[1]);
+        break;
+    case TANDEM_OP_CONCAT_TOKEN: sign_block(op, in); break;
+    case TANDEM_OP_SOFTMAX:
+        sign_rows(op, "rows", in, "n");
+        append_signature(op, " causal=%d", op->causal);
+        break;
+    case TANDEM_OP_LAYERNORM:
+    case TANDEM_OP_BATCHNORM:
+    case TANDEM_OP_BATCHNORM_RELU:
+    case TANDEM_OP_BATCHNORM_ADD_RELU:
+    case TANDEM_OP_CROSS_ENTROPY: sign_rows(op, "rows", in, "n"); break;
+    case TANDEM_N_OP_KIND: break;
+    }
+}
+
+void tandem_op_sign(tandem_op *op, const tandem_op *all, const tandem_parameter *parameter)
+{
+    static const tandem_parameter none = {.op = -1, .tied = -1};
+    const tandem_shape *in = op->input[0] >= 0 ? &all[op->input[0]].shape : &op->shape;
+    op->signature[0] = '\0';
+    append_signature(op, "%s", tandem_op_row_get(op->kind)->name);
+    sign_attributes(op, in, op->parameter[0] >= 0 ? &parameter[op->parameter[0]] : &none);
+}
+
+/* --- Graphs --------------------------------------------------------------------------------------------- */
+static uint64_t fnv1a(uint64_t hash, const char *text)
+{
+    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static uint64_t hash_number(uint64_t hash, int64_t number)
+{
+    char text[24];
+    (void)snprintf(text, sizeof text, " %" PRId64, number);
+    return fnv1a(hash, text);
+}
+
+static uint64_t hash_float(uint64_t hash, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return hash_number(hash, bits);
+}
+
+/* Of one sample: the builder lets only multiples of the batch stand in the first dimension. */
+static uint64_t hash_sample(uint64_t hash, const tandem_shape *shape, int64_t batch)
+{
+    for (int d = 0; d < shape->n_dim; d++)
+        hash = hash_number(hash, d == 0 ? shape->dim[0] / batch : shape->dim[d]);
+    return hash;
+}
+
+static uint64_t hash_op(uint64_t hash, const tandem_op *op, int64_t batch)
+{
+    hash = fnv1a(fnv1a(hash, "\n"), tandem_op_row_get(op->kind)->name);
+    hash = fnv1a(fnv1a(hash, " "), op->name);
+    for (int i = 0; i < TANDEM_MAX_INPUT; i++) hash = hash_number(hash, op->input[i]);
+    hash = hash_sample(fnv1a(hash, " shape"), &op->shape, batch);
+    const int attributes[] = {op->kernel_h, op->kernel_w, op->stride, op->pad, op->transpose_b, op->causal};
+    hash = fnv1a(hash, " attributes");
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+        hash = hash_number(hash, attributes[i]);
+    for (int d = 0; d < TANDEM_MAX_DIM; d++) hash = hash_number(hash, op->axis[d]);
+    if (op->start) hash = hash_number(fnv1a(hash, " start"), op->start);
+    if (op->rate > 0) hash = hash_float(fnv1a(hash, " rate"), op->rate);
+    return hash_float(hash_float(hash, op->scale), op->epsilon);
+}
+
+static uint64_t hash_parameter(uint64_t hash, const tandem_parameter *p)
+{
+    hash = hash_number(fnv1a(hash, "\nparameter"), p->op);
+    hash = hash_sample(hash, &p->shape, 1);
+    hash = hash_number(hash_number(fnv1a(hash, " init"), p->init), p->has_weight_decay);
+    if (p->tied >= 0) hash = hash_number(fnv1a(hash, " tied"), p->tied);
+    return hash_float(hash, p->deviation);
+}
+
+/* What later versions added is hashed where it is in use, so that the hashes of older models stay as they are
+ * in plans. */
+uint64_t tandem_graph_hash(const tandem_graph *graph)
+{
+    uint64_t hash = fnv1a(UINT64_C(0xcbf29ce484222325), graph->model);
+    if (graph->n_masked) hash = hash_number(fnv1a(hash, " masked"), graph->n_masked);
+    for (int i = 0; i < graph->n_op; i++) hash = hash_op(hash, &graph->op[i], graph->batch);
+    for (int p = 0; p < graph->n_parameter; p++) hash = hash_parameter(hash, &graph->parameter[p]);
+    const tandem_optimizer_options *o = &graph->optimizer;
+    hash = fnv1a(fnv1a(hash, "\n"), tandem_optimizer_name(o->kind));
+    const float options[] = {o->rate, o->momentum, o->beta1, o->beta2, o->epsilon, o->decay};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) hash = hash_float(hash, options[i]);
+    return hash;
+}

@@ -1,0 +1,206 @@
+/* memory.c: places every value of a step program in one arena by lifetime. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "graph/step/step_index.h"
+
+/* --- The arena: its free intervals, ascending and never touching ---------------------------------------- */
+
+typedef struct hole {
+    uint64_t start, end;
+    struct hole *next;
+} hole;
+
+typedef struct arena {
+    hole rest;     /* the last one, without an end; its own next */
+    hole *first;   /* of all */
+    hole *spare;   /* of those that were one */
+    hole *unused;  /* from here on none ever was one */
+    uint64_t size; /* the highest start of `rest` */
+} arena;
+
+/* The link to the lowest hole of so many bytes. */
+static hole **find_first_fit(arena *a, uint64_t bytes)
+{
+    hole **link = &a->first;
+    while ((*link)->end - (*link)->start < bytes) link = &(*link)->next;
+    return link;
+}
+
+static void remove_hole(arena *a, hole **link)
+{
+    hole *full = *link;
+    *link = full->next;
+    full->next = a->spare;
+    a->spare = full;
+}
+
+static void insert_hole(arena *a, hole **link, uint64_t start, uint64_t end)
+{
+    hole *made = a->spare;
+    if (made)
+        a->spare = made->next;
+    else
+        made = a->unused++;
+    *made = (hole){start, end, *link};
+    *link = made;
+}
+
+static uint64_t arena_alloc(arena *a, uint64_t bytes)
+{
+    hole **link = find_first_fit(a, bytes), *fit = *link;
+    const uint64_t offset = fit->start;
+    fit->start += bytes;
+    if (fit->start == fit->end) remove_hole(a, link);
+    if (fit == &a->rest && fit->start > a->size) a->size = fit->start;
+    return offset;
+}
+
+/* As take, given back at once. */
+static uint64_t arena_alloc_and_free(arena *a, uint64_t bytes)
+{
+    const hole *fit = *find_first_fit(a, bytes);
+    if (fit == &a->rest && fit->start + bytes > a->size) a->size = fit->start + bytes;
+    return fit->start;
+}
+
+static void arena_free(arena *a, uint64_t start, uint64_t end)
+{
+    hole **link = &a->first, *near;
+    while ((near = *link)->end < start)
+        link = &near->next; /* the first that may join from below, or lies above */
+    if (near->end == start) {
+        near->end = end;
+        if (near->next->start != end) return;
+        near->next->start = near->start;
+        remove_hole(a, link);
+    } else if (near->start == end) {
+        near->start = start;
+    } else {
+        insert_hole(a, link, start, end);
+    }
+}
+
+/* --- The plan ------------------------------------------------------------------------------------------- */
+
+typedef struct placement {
+    const tandem_step *step;
+    arena arena;
+    int64_t *offset; /* [n_value] of what has been placed */
+    uint64_t live;   /* bytes alive */
+} placement;
+
+static void place_value(placement *p, int v)
+{
+    const uint64_t bytes = memory_padded(p->step->value[v].bytes);
+    p->offset[v] = (int64_t)arena_alloc(&p->arena, bytes);
+    p->live += bytes;
+}
+
+static void release_value(placement *p, int v)
+{
+    const uint64_t bytes = memory_padded(p->step->value[v].bytes);
+    arena_free(&p->arena, (uint64_t)p->offset[v], (uint64_t)p->offset[v] + bytes);
+    p->live -= bytes;
+}
+
+static int is_read_earlier(const tandem_task *task, int k)
+{
+    for (int before = 0; before < k; before++)
+        if (task->read[before] == task->read[k]) return 1;
+    return 0;
+}
+
+/* The value whose room a task's result takes over; −1 = none. */
+static int overwritten_value(const tandem_step *step, const tandem_task *task)
+{
+    const int overwritten = task->accumulate ? task->read[task->n_read - 1] : -1;
+    assert(overwritten < 0 || step->value[overwritten].bytes == step->value[task->write[0]].bytes);
+    (void)step;
+    return overwritten;
+}
+
+/* Returns where the task's workspace is; −1 = it needs none. */
+static int64_t place_task(placement *p, tandem_memory *plan, int t, uint64_t workspace)
+{
+    const tandem_task *task = &p->step->task[t];
+    const tandem_value *value = p->step->value;
+    const int overwritten = overwritten_value(p->step, task);
+    const int n_write = task->n_write, n_read = overwritten >= 0 ? task->n_read - 1 : task->n_read;
+    if (overwritten >= 0) p->offset[task->write[0]] = p->offset[overwritten];
+    for (int k = overwritten >= 0; k < n_write; k++)
+        if (task->write[k] >= 0) place_value(p, task->write[k]);
+    const int64_t at = workspace ? (int64_t)arena_alloc_and_free(&p->arena, workspace) : -1;
+    if (p->live + workspace > plan->arena_live) {
+        plan->arena_live = p->live + workspace;
+        plan->workspace = workspace;
+        plan->peak_task = t;
+    }
+    for (int k = 0; k < n_read; k++) {
+        const int v = task->read[k];
+        if (v >= 0 && value[v].last == t && !is_read_earlier(task, k)) release_value(p, v);
+    }
+    for (int k = 0; k < n_write; k++) {
+        const int v = task->write[k];
+        if (v >= 0 && value[v].last == t) release_value(p, v);
+    }
+    return at;
+}
+
+static uint64_t *total_of_value_category(tandem_memory *plan, const tandem_step *step, int v)
+{
+    switch (step_value_category(step, v)) {
+    case TANDEM_MEMORY_WEIGHT_COPIES: return &plan->weight_copies;
+    case TANDEM_MEMORY_WEIGHT_GRADIENTS: return &plan->weight_gradients;
+    case TANDEM_MEMORY_ACTIVATION_GRADIENTS: return &plan->activation_gradients;
+    default: return &plan->activations;
+    }
+}
+
+/* What is alive at the peak; what is taken over there is counted as what was there before. */
+static void count_peak_by_category(tandem_memory *plan, const tandem_step *step)
+{
+    for (int t = next_active(step, 0); t <= plan->peak_task && t < step->n_task; t = next_active(step, t + 1))
+        for (int k = t == plan->peak_task && step->task[t].accumulate; k < step->task[t].n_write; k++) {
+            const int v = step->task[t].write[k];
+            if (v >= 0 && step->value[v].last >= plan->peak_task)
+                *total_of_value_category(plan, step, v) += memory_padded(step->value[v].bytes);
+        }
+}
+
+tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step, const uint64_t *workspace,
+                                 int64_t *offset, int64_t *workspace_offset, tandem_error *error)
+{
+    const size_t n_value = (size_t)step->n_value;
+    placement p = {.step = step, .offset = offset};
+    /* and offsets, if nobody asks for them */
+    hole *holes = malloc((n_value + 1) * (sizeof *holes + sizeof *p.offset));
+    if (!holes)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the memory plan of %d values",
+                                step->n_value);
+    if (!offset) p.offset = (int64_t *)(holes + n_value + 1);
+    p.arena.rest = (hole){0, UINT64_MAX, &p.arena.rest};
+    p.arena.first = &p.arena.rest;
+    p.arena.unused = holes;
+    for (size_t v = 0; v < n_value && offset; v++) offset[v] = -1;
+    for (int t = 0; t < step->n_task && workspace_offset; t++) workspace_offset[t] = -1;
+
+    const uint64_t flat = (uint64_t)step->n_flat * sizeof(float);
+    tandem_memory plan = {.weights = flat, .gradients = flat};
+    plan.optimizer = flat * (uint64_t)tandem_optimizer_n_state(step->graph->optimizer.kind);
+    const uint64_t history_bytes = tandem_step_amax_history_bytes(step);
+    const int n_word = (step->n_task + WORD_BITS - 1) / WORD_BITS;
+    for (int w = 0; w < n_word; w++)
+        for (uint64_t left = step->index->active[w]; left; left &= left - 1) {
+            const int t = w * WORD_BITS + __builtin_ctzll(left);
+            const int64_t at = place_task(&p, &plan, t, workspace ? memory_padded(workspace[t]) : 0);
+            if (history_bytes && tandem_step_amax_history(step, t) == t) plan.histories += history_bytes;
+            if (workspace_offset) workspace_offset[t] = at;
+        }
+    count_peak_by_category(&plan, step);
+    plan.arena = p.arena.size;
+    plan.peak = plan.weights + plan.gradients + plan.optimizer + plan.histories + plan.arena;
+    *memory = plan;
+    free(holes);
+    return TANDEM_OK;
+}

@@ -1,0 +1,586 @@
+/* step.c: lays out the step program of a graph once: every task any plan could need, in order, with its
+ * bucket. What a plan switches on is decided in resolve.c. */
+#include "tandem/step.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/step/transposed_copy.h"
+#include "tandem/amax_history.h"
+
+enum { DEFAULT_BUCKET_BYTES = 25 << 20, ALIGNMENT_ELEMENTS = 16 };
+
+/* --- Static structure: where gradients come from -------------------------------------------------------- */
+
+/* Edges (consumer, slot) along which a gradient reaches the tensor behind `view`, in the order in which
+ * backward takes them: descending consumers. Views are looked through. */
+static void count_contributions(const tandem_graph *graph, struct tandem_step_index *index)
+{
+    for (int t = 0; t < graph->n_op; t++) index->n_contribution[t] = 0;
+    for (int c = graph->n_op - 1; c >= 0; c--) {
+        const tandem_op *op = &graph->op[c];
+        const tandem_op_row *row = tandem_op_row_get(op->kind);
+        if (op->kind == TANDEM_OP_RESHAPE || row->dgrad == TANDEM_GRAD_ABSENT || !op->needs_gradient)
+            continue;
+        for (int slot = 0; slot < row->n_input; slot++) {
+            if (!graph->op[op->input[slot]].needs_gradient) continue;
+            const int t = graph->view[op->input[slot]], edge = c * TANDEM_MAX_INPUT + slot;
+            index->edge_position[edge] = index->n_contribution[t]++;
+            index->previous_edge[edge] = index->last_edge[t];
+            index->last_edge[t] = edge;
+        }
+    }
+}
+
+static void find_gradient_roots(const tandem_graph *graph, struct tandem_step_index *index)
+{
+    for (int t = graph->n_op - 1; t >= 0; t--) {
+        index->gradient_root[t] = t;
+        if (graph->view[t] != t || index->n_contribution[t] != 1) continue;
+        const int c = index->last_edge[t] / TANDEM_MAX_INPUT;
+        if (tandem_op_row_get(graph->op[c].kind)->dgrad == TANDEM_GRAD_IDENTITY)
+            index->gradient_root[t] = index->gradient_root[c];
+    }
+    for (int t = 0; t < graph->n_op; t++) index->gradient_root[t] = index->gradient_root[graph->view[t]];
+}
+
+/* --- Static structure: who a change reaches ------------------------------------------------------------- */
+
+/* Turns counts at start[i + 1] into starts; fill each list with list[start[i + 1]++] afterwards, after which
+ * start[i] … start[i + 1] are its bounds. */
+static void counts_to_starts(int *start, int n)
+{
+    int sum = 0;
+    start[0] = 0;
+    for (int i = 1; i <= n; i++) {
+        const int count = start[i];
+        start[i] = sum;
+        sum += count;
+    }
+}
+
+static void find_input_tensors(const tandem_graph *graph, struct tandem_step_index *index)
+{
+    for (int i = 0; i < graph->n_op; i++) {
+        index->row[i] = tandem_op_row_get(graph->op[i].kind);
+        for (int slot = 0; slot < index->row[i]->n_input; slot++)
+            index->input_tensor[i * TANDEM_MAX_INPUT + slot] = graph->view[graph->op[i].input[slot]];
+    }
+}
+
+static void list_readers(const tandem_graph *graph, struct tandem_step_index *index)
+{
+    int *const start = index->reader_start;
+    for (int t = 0; t <= graph->n_op; t++) start[t] = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < graph->n_op; i++) {
+            const tandem_op_row *row = index->row[i];
+            const int *input_tensors = &index->input_tensor[i * TANDEM_MAX_INPUT];
+            for (int slot = 0; slot < row->n_input && graph->op[i].kind != TANDEM_OP_RESHAPE; slot++) {
+                const int t = input_tensors[slot];
+                if (slot > 0 && t == input_tensors[0]) continue;
+                if (pass)
+                    index->reader[start[t + 1]++] = i;
+                else
+                    start[t + 1]++;
+                if (slot == 0 && row->op_class == TANDEM_FIXED && row->dgrad == TANDEM_GRAD_TASK)
+                    index->has_f32_contribution[t] = 1;
+            }
+        }
+        if (!pass) counts_to_starts(start, graph->n_op);
+    }
+}
+
+static void list_gradient_groups(const tandem_graph *graph, struct tandem_step_index *index)
+{
+    int *const start = index->gradient_group_start;
+    for (int t = 0; t <= graph->n_op; t++) start[t] = 0;
+    for (int i = 0; i < graph->n_op; i++) start[index->gradient_root[i] + 1]++;
+    counts_to_starts(start, graph->n_op);
+    for (int i = 0; i < graph->n_op; i++) index->gradient_group[start[index->gradient_root[i] + 1]++] = i;
+}
+
+/* --- Buckets -------------------------------------------------------------------------------------------- */
+
+static int64_t round_up_to_multiple(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+/* A parameter's gradient is complete with its own operator's, also where another one has written to it
+ * before. */
+static int completes_parameter(const tandem_graph *graph, int op, int parameter)
+{
+    return parameter >= 0 && graph->parameter[parameter].op == op;
+}
+
+static void plan_buckets(tandem_step *step)
+{
+    const tandem_graph *graph = step->graph;
+    int position = 0;
+    for (int i = graph->n_op - 1; i >= 0; i--)
+        for (int j = 0; j < TANDEM_MAX_PARAMETER; j++)
+            if (completes_parameter(graph, i, graph->op[i].parameter[j]))
+                step->parameter_order[position++] = graph->op[i].parameter[j];
+
+    int64_t start = 0, used = 0;
+    int b = -1;
+    for (position = 0; position < graph->n_parameter; position++) {
+        const int p = step->parameter_order[position];
+        const int64_t elements = round_up_to_multiple(graph->parameter[p].elements, ALIGNMENT_ELEMENTS);
+        if (b < 0 || (uint64_t)(used + elements) * sizeof(float) > step->bucket_bytes) {
+            if (b >= 0) start += step->bucket[b].elements;
+            step->bucket[++b] = (tandem_bucket){.first_parameter_position = position, .start = start};
+            used = 0;
+        }
+        step->parameter_start[p] = start + used;
+        used += elements;
+        step->bucket[b].n_parameter++;
+        /* + 1: the spare element */
+        step->bucket[b].elements = round_up_to_multiple(used + 1, ALIGNMENT_ELEMENTS);
+        step->index->bucket_of[p] = b;
+    }
+    step->n_bucket = b + 1;
+    step->n_flat = b < 0 ? 0 : start + step->bucket[b].elements;
+}
+
+/* --- The list of tasks ---------------------------------------------------------------------------------- */
+
+static int append_task(tandem_step *step, tandem_task_kind kind, int op, int slot)
+{
+    tandem_task *task = &step->task[step->n_task];
+    *task = (tandem_task){.kind = kind, .op = op, .slot = slot, .parameter = -1, .bucket = -1};
+    for (int k = 0; k < TANDEM_TASK_READS; k++) task->read[k] = -1;
+    for (int k = 0; k < TANDEM_TASK_WRITES; k++) task->write[k] = -1;
+    return step->n_task++;
+}
+
+static void append_casts(tandem_step *step, tandem_task_kind kind, int op)
+{
+    for (int to = 0; to < TANDEM_N_STORAGE_DTYPE; to++) {
+        const int task = append_task(step, kind, op, 0);
+        step->task[task].to = (tandem_dtype)to;
+    }
+}
+
+static void append_weight_cast(tandem_step *step, int op)
+{
+    const int task = append_task(step, TANDEM_TASK_WEIGHT_CAST, op, 0);
+    step->task[task].parameter = step->graph->op[op].parameter[0];
+}
+
+static void append_forward(tandem_step *step, int i)
+{
+    const tandem_op *op = &step->graph->op[i];
+    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    struct tandem_step_index *index = step->index;
+    if (op->kind == TANDEM_OP_RESHAPE) return;
+    if (uses_cast_weight(row, op->kind)) {
+        index->weight_cast[i] = step->n_task;
+        append_weight_cast(step, i);
+    }
+    index->forward[i] = append_task(step, TANDEM_TASK_FORWARD, i, 0);
+    if (op->dtype != TANDEM_F32) return;
+    index->cast[i] = step->n_task;
+    append_casts(step, TANDEM_TASK_CAST, i);
+}
+
+/* Adds what operator i writes of parameter number j's gradient in one micro-step to the step's. −1 = its
+ * kernel does, or there is one micro-step only. */
+static int append_micro_sum(tandem_step *step, int i, int j)
+{
+    const tandem_op *op = &step->graph->op[i];
+    const int p = op->parameter[j];
+    const int is_summed_by_kernel = op->kind == TANDEM_OP_EMBEDDING && step->graph->parameter[p].tied >= 0;
+    if (step->options.n_micro == 1 || is_summed_by_kernel) return -1;
+    const int task = append_task(step, TANDEM_TASK_ACCUMULATE, i, 0);
+    step->task[task].parameter = p;
+    step->index->sum[i * TANDEM_MAX_PARAMETER + j] = task;
+    return task;
+}
+
+/* Hands a bucket over, if the gradient of parameter p, which task `ready` has just completed, was the last it
+ * lacked. */
+static void append_reduce(tandem_step *step, int p, int ready)
+{
+    const int b = step->index->bucket_of[p];
+    tandem_bucket *bucket = &step->bucket[b];
+    if (step->parameter_order[bucket->first_parameter_position + bucket->n_parameter - 1] != p) return;
+    bucket->ready_task = ready;
+    bucket->reduce_task = append_task(step, TANDEM_TASK_REDUCE, -1, 0);
+    step->task[bucket->reduce_task].stream = TANDEM_STREAM_COMM;
+    step->task[bucket->reduce_task].bucket = b;
+}
+
+/* What follows the task that has written the gradients of an operator's parameters. */
+static void append_after_gradient(tandem_step *step, int producer)
+{
+    const int i = step->task[producer].op;
+    const int *parameter = step->graph->op[i].parameter;
+    for (int j = 0; j < TANDEM_MAX_PARAMETER && parameter[j] >= 0; j++) {
+        const int sum = append_micro_sum(step, i, j);
+        if (completes_parameter(step->graph, i, parameter[j]))
+            append_reduce(step, parameter[j], sum >= 0 ? sum : producer);
+    }
+}
+
+/* The forward tasks of the segment that operator `last` ends, as far as the backward pass wants them again.
+ * */
+static void append_recomputed(tandem_step *step, int last)
+{
+    struct tandem_step_index *index = step->index;
+    if (index->recompute_segment_begin[last] < 0) return;
+    for (int i = index->recompute_segment_begin[last]; i <= last; i++) {
+        if (!index->is_recomputed[i]) continue;
+        index->recomputed_forward[i] = append_task(step, TANDEM_TASK_FORWARD, i, 0);
+        index->recomputed_cast[i] = step->n_task;
+        append_casts(step, TANDEM_TASK_CAST, i);
+    }
+}
+
+/* The edge that brings a gradient behind edge `before`; −1 = none. */
+static int next_edge(const tandem_graph *graph, const struct tandem_step_index *index, int previous)
+{
+    const tandem_op *op = &graph->op[previous / TANDEM_MAX_INPUT];
+    int edge = index->last_edge[graph->view[op->input[previous % TANDEM_MAX_INPUT]]];
+    while (edge >= 0 && index->previous_edge[edge] != previous) edge = index->previous_edge[edge];
+    return edge;
+}
+
+/* Whether operator m reads the gradient of its output in backward tasks of operator i or of one behind it,
+ * the sum that begins with edge `own` aside. A sum that begins with the gradient that m passes on reads it
+ * with its second part. */
+static int reads_gradient_later(const tandem_graph *graph, const struct tandem_step_index *index, int m,
+                                int i, int own_edge)
+{
+    const tandem_op_row *row = tandem_op_row_get(graph->op[m].kind);
+    if (m <= i && (has_wgrad(graph, m) || has_dgrad(graph, m))) return 1;
+    for (int slot = 0; slot < row->n_input && row->dgrad == TANDEM_GRAD_IDENTITY; slot++) {
+        const int edge = m * TANDEM_MAX_INPUT + slot, position = index->edge_position[edge];
+        if (edge == own_edge || position < 0 ||
+            index->n_contribution[graph->view[graph->op[m].input[slot]]] < 2)
+            continue;
+        if ((position > 0 ? m : next_edge(graph, index, edge) / TANDEM_MAX_INPUT) <= i) return 1;
+    }
+    return 0;
+}
+
+/* Whether the sum that begins with edge `own`, with its part from operator i, is the last to read what the
+ * edge passes on. */
+static int is_last_gradient_reader(const tandem_graph *graph, const struct tandem_step_index *index,
+                                   int own_edge, int i)
+{
+    const int root = index->gradient_root[own_edge / TANDEM_MAX_INPUT];
+    for (int k = index->gradient_group_start[root]; k < index->gradient_group_start[root + 1]; k++)
+        if (reads_gradient_later(graph, index, index->gradient_group[k], i, own_edge)) return 0;
+    return 1;
+}
+
+/* Whether the part that edge (i, slot) brings may be written over the sum of those before it. */
+static int can_overwrite_sum(const tandem_step *step, int i, int slot)
+{
+    const tandem_graph *graph = step->graph;
+    const struct tandem_step_index *index = step->index;
+    const int edge = i * TANDEM_MAX_INPUT + slot, previous = index->previous_edge[edge];
+    if (step->options.separate_partial_grads || index->edge_position[edge] < 1) return 0;
+    const int is_passed_on =
+        index->edge_position[previous] == 0 &&
+        tandem_op_row_get(graph->op[previous / TANDEM_MAX_INPUT].kind)->dgrad == TANDEM_GRAD_IDENTITY;
+    return !is_passed_on || is_last_gradient_reader(graph, index, previous, i);
+}
+
+/* Of the task that computes the gradient of input `slot`: it is added to those that came before where that
+ * can be done. */
+static void append_partial_sum(tandem_step *step, int i, int slot, int producer)
+{
+    struct tandem_step_index *index = step->index;
+    const int edge = i * TANDEM_MAX_INPUT + slot;
+    if (index->edge_position[edge] < 1) return;
+    const int can_overwrite = can_overwrite_sum(step, i, slot),
+              is_own = index->previous_edge[edge] / TANDEM_MAX_INPUT == i;
+    if (can_overwrite && !is_own && producer >= 0 && can_accumulate_gradient(step->graph, i)) {
+        step->task[producer].accumulate = 1;
+        return;
+    }
+    index->accumulate_task[edge] = append_task(step, TANDEM_TASK_ACCUMULATE, i, slot);
+    step->task[index->accumulate_task[edge]].accumulate = can_overwrite;
+}
+
+static void append_backward(tandem_step *step, int i)
+{
+    const tandem_graph *graph = step->graph;
+    const tandem_op *op = &graph->op[i];
+    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    struct tandem_step_index *index = step->index;
+    if (row->op_class == TANDEM_SOURCE || op->kind == TANDEM_OP_RESHAPE || !op->needs_gradient) return;
+
+    if (index->gradient_root[i] == i && i != graph->loss) {
+        index->gradient_cast[i] = step->n_task;
+        append_casts(step, TANDEM_TASK_GRADIENT_CAST, i);
+    }
+    if (row->op_class == TANDEM_ADJUSTABLE && row->dgrad == TANDEM_GRAD_TASK) {
+        index->saved_cast[i] = step->n_task;
+        for (int slot = 0; slot < row->n_input; slot++) append_task(step, TANDEM_TASK_SAVED_CAST, i, slot);
+        if (row->n_parameter > 0) {
+            index->backward_weight_cast[i] = step->n_task;
+            append_weight_cast(step, i);
+        }
+    }
+    if (has_wgrad(graph, i)) {
+        index->wgrad[i] = append_task(step, TANDEM_TASK_WGRAD, i, 0);
+        append_after_gradient(step, index->wgrad[i]);
+    }
+    if (has_dgrad(graph, i)) {
+        index->dgrad[i] = append_task(step, TANDEM_TASK_DGRAD, i, 0);
+        if (row->wgrad == TANDEM_GRAD_FUSED) append_after_gradient(step, index->dgrad[i]);
+    }
+    for (int slot = 0; slot < row->n_input; slot++)
+        append_partial_sum(step, i, slot, slot == 0 ? index->dgrad[i] : index->wgrad[i]);
+}
+
+static void append_all_tasks(tandem_step *step)
+{
+    const int n_op = step->graph->n_op;
+    for (int i = 0; i < n_op; i++) append_forward(step, i);
+    for (int i = n_op - 1; i >= 0; i--) {
+        append_recomputed(step, i);
+        append_backward(step, i);
+    }
+    step->norm_task = step->options.with_norm ? append_task(step, TANDEM_TASK_NORM, -1, 0) : -1;
+    for (int b = 0; b < step->n_bucket; b++) {
+        step->bucket[b].update_task = append_task(step, TANDEM_TASK_UPDATE, -1, 0);
+        step->task[step->n_task - 1].bucket = b;
+    }
+}
+
+/* --- Opening and closing -------------------------------------------------------------------------------- */
+
+static void *alloc_array(size_t count, size_t size) { return calloc(count ? count : 1, size); }
+
+static size_t word_count(size_t n) { return (n + WORD_BITS - 1) / WORD_BITS; }
+
+static int alloc_step_index(struct tandem_step_index *index, size_t n_op, size_t n_parameter)
+{
+    /* every array of ints in one block: op-sized ones first, edge-sized ones, one a parameter, two lists of
+     * starts */
+    const size_t n_edge = n_op * TANDEM_MAX_INPUT;
+    const size_t n = n_op * N_OP_ARRAY + n_edge * N_EDGE_ARRAY + n_parameter + 2 * (n_op + 1);
+    int *block = alloc_array(n, sizeof *block);
+    index->gradient_dtype = alloc_array(n_op, sizeof *index->gradient_dtype);
+    index->resolved_precision = alloc_array(n_op, sizeof *index->resolved_precision);
+    index->row = alloc_array(n_op, sizeof *index->row);
+    index->pending = alloc_array(word_count(n_op), sizeof *index->pending);
+    index->reader_dtypes = alloc_array(n_op, 6); /* and the other five arrays of bytes */
+    index->block = block;
+    if (!block || !index->row || !index->gradient_dtype || !index->resolved_precision || !index->pending ||
+        !index->reader_dtypes)
+        return 0;
+    index->gradient_reader_dtypes = index->reader_dtypes + n_op;
+    index->has_f32_contribution = index->gradient_reader_dtypes + n_op;
+    index->dirty = index->has_f32_contribution + n_op;
+    index->is_recomputed = index->dirty + n_op;
+    index->recompute_dtypes = index->is_recomputed + n_op;
+    index->first_pending = INT_MAX;
+    index->last_pending = -1;
+    for (size_t i = 0; i < n; i++) block[i] = -1;
+    int **const op_array[N_OP_ARRAY] = {&index->n_contribution,
+                                        &index->last_edge,
+                                        &index->gradient_root,
+                                        &index->forward,
+                                        &index->cast,
+                                        &index->gradient_cast,
+                                        &index->weight_cast,
+                                        &index->saved_cast,
+                                        &index->backward_weight_cast,
+                                        &index->wgrad,
+                                        &index->dgrad,
+                                        &index->gradient_group,
+                                        &index->dirty_op,
+                                        &index->recomputed_forward,
+                                        &index->recomputed_cast,
+                                        &index->recompute_segment_begin};
+    int **const edge_array[N_EDGE_ARRAY] = {&index->edge_position,   &index->previous_edge,
+                                            &index->accumulate_task, &index->reader,
+                                            &index->input_tensor,    &index->sum};
+    for (int k = 0; k < N_OP_ARRAY; k++, block += n_op) *op_array[k] = block;
+    for (int k = 0; k < N_EDGE_ARRAY; k++, block += n_edge) *edge_array[k] = block;
+    index->bucket_of = block;
+    index->reader_start = block + n_parameter;
+    index->gradient_group_start = index->reader_start + n_op + 1;
+    return 1;
+}
+
+/* What is kept of every task and every value, once there are tasks. */
+static int alloc_step_plan(struct tandem_step_index *index, size_t n_task, size_t n_value)
+{
+    index->active = alloc_array(word_count(n_task), sizeof *index->active);
+    index->reader_node = alloc_array(n_task * TANDEM_TASK_READS, sizeof *index->reader_node);
+    index->touched = alloc_array(n_task + 2 * n_value, sizeof *index->touched);
+    index->lifetime_dirty = alloc_array(n_value, 1);
+    if (!index->active || !index->reader_node || !index->touched || !index->lifetime_dirty) return 0;
+    index->first_reader = index->touched + n_task;
+    index->dirty_value = index->first_reader + n_value;
+    for (size_t v = 0; v < n_value; v++) index->first_reader[v] = -1;
+    return 1;
+}
+
+static void free_step_index(struct tandem_step_index *index)
+{
+    if (!index) return;
+    free(index->has_transposed_copy);
+    free(index->lifetime_dirty);
+    free(index->touched);
+    free(index->reader_node);
+    free(index->active);
+    free(index->reader_dtypes);
+    free(index->pending);
+    free(index->row);
+    free(index->resolved_precision);
+    free(index->gradient_dtype);
+    free(index->block);
+    free(index);
+}
+
+tandem_status tandem_step_open(tandem_step **step, const tandem_graph *graph, tandem_dtype amp_dtype,
+                               uint64_t bucket_bytes, tandem_error *error)
+{
+    return tandem_step_open_with(step, graph, amp_dtype, bucket_bytes, NULL, error);
+}
+
+static tandem_status check_cast_scaling(tandem_cast_scaling scaling, tandem_error *error)
+{
+    if (scaling.window < -1 || scaling.window > TANDEM_AMAX_WINDOW)
+        return tandem_error_set(error, TANDEM_USAGE, "the window of delayed scaling is 1 to %d casts, got %d",
+                                TANDEM_AMAX_WINDOW, scaling.window);
+    if (scaling.margin < -TANDEM_AMAX_MARGIN || scaling.margin > TANDEM_AMAX_MARGIN)
+        return tandem_error_set(error, TANDEM_USAGE, "the margin of delayed scaling is %d to %d, got %d",
+                                -TANDEM_AMAX_MARGIN, TANDEM_AMAX_MARGIN, scaling.margin);
+    return TANDEM_OK;
+}
+
+static tandem_status check_step_options(const tandem_step_options *options, tandem_error *error)
+{
+    if (options->n_micro < 0 || options->n_micro > TANDEM_MAX_MICRO)
+        return tandem_error_set(error, TANDEM_USAGE, "a step has 1 to %d micro-steps, got %d",
+                                TANDEM_MAX_MICRO, options->n_micro);
+    if (options->n_recompute_segment < TANDEM_RECOMPUTE_SQRT)
+        return tandem_error_set(error, TANDEM_USAGE, "a graph is cut into 1 segment or more, got %d",
+                                options->n_recompute_segment);
+    return check_cast_scaling(options->scaling, error);
+}
+
+/* A micro-step more or less changes no task, one or several of them do. */
+tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph, tandem_dtype amp_dtype,
+                                    uint64_t bucket_bytes, const tandem_step_options *given,
+                                    tandem_error *error)
+{
+    const tandem_step_options options = given ? *given : (tandem_step_options){0};
+    const int is_plain =
+        options.n_micro <= 1 && (options.n_recompute_segment == 0 || options.n_recompute_segment == 1);
+    const size_t n_op = (size_t)graph->n_op, n_parameter = (size_t)graph->n_parameter;
+    const size_t max_tasks =
+        n_op * (size_t)(MAX_TASKS_PER_OP + (is_plain ? 0 : EXTRA_TASKS_PER_OP)) + 2 * n_parameter + 1;
+    const tandem_status status = check_step_options(&options, error);
+    if (status != TANDEM_OK) return status;
+    tandem_step *step = calloc(1, sizeof *step);
+    if (!step) goto no_memory;
+    step->options = options;
+    step->options.n_micro = options.n_micro > 1 ? options.n_micro : 1;
+    step->graph = graph;
+    step->amp_dtype = amp_dtype;
+    step->bucket_bytes = bucket_bytes ? bucket_bytes : DEFAULT_BUCKET_BYTES;
+    const int n_untransposed = (int)n_op * (BASIC_VALUES_PER_OP + (is_plain ? 0 : EXTRA_VALUES_PER_OP));
+    step->n_value = n_untransposed * (options.transposed_copy ? 2 : 1);
+    step->index = calloc(1, sizeof *step->index);
+    step->precision = alloc_array(n_op, sizeof *step->precision);
+    step->output_dtype = alloc_array(n_op, sizeof *step->output_dtype);
+    step->task = alloc_array(max_tasks, sizeof *step->task);
+    step->value = alloc_array((size_t)step->n_value, sizeof *step->value);
+    step->bucket = alloc_array(n_parameter, sizeof *step->bucket);
+    step->parameter_order = alloc_array(n_parameter, sizeof *step->parameter_order);
+    step->parameter_start = alloc_array(n_parameter, sizeof *step->parameter_start);
+    if (!step->index || !step->precision || !step->output_dtype || !step->task || !step->value ||
+        !step->bucket || !step->parameter_order || !step->parameter_start ||
+        !alloc_step_index(step->index, n_op, n_parameter))
+        goto no_memory;
+    step->index->n_untransposed = n_untransposed;
+    if (options.transposed_copy &&
+        !(step->index->has_transposed_copy = alloc_array((size_t)n_untransposed, 1)))
+        goto no_memory;
+
+    count_contributions(graph, step->index);
+    find_gradient_roots(graph, step->index);
+    find_input_tensors(graph, step->index);
+    list_readers(graph, step->index);
+    list_gradient_groups(graph, step->index);
+    plan_buckets(step);
+    if (!step_cut_segments(step)) goto no_memory;
+    append_all_tasks(step);
+    assert((size_t)step->n_task <= max_tasks);
+    if (options.transposed_copy) step_find_transposed_copy(step);
+    if (!alloc_step_plan(step->index, (size_t)step->n_task, (size_t)step->n_value)) goto no_memory;
+    tandem_step_resolve_all(step);
+    *out = step;
+    return TANDEM_OK;
+
+no_memory:
+    tandem_step_close(step);
+    return tandem_error_set(error, TANDEM_NO_MEMORY,
+                            "no memory for the step program of model '%s' (%d "
+                            "operators)",
+                            graph->model, graph->n_op);
+}
+
+void tandem_step_close(tandem_step *step)
+{
+    if (!step) return;
+    free(step->parameter_start);
+    free(step->parameter_order);
+    free(step->bucket);
+    free(step->value);
+    free(step->task);
+    free(step->output_dtype);
+    free(step->precision);
+    free_step_index(step->index);
+    free(step);
+}
+
+void tandem_step_set(tandem_step *step, int op, tandem_precision precision)
+{
+    assert(tandem_op_row_get(step->graph->op[op].kind)->precisions & (1u << precision));
+    step->precision[op] = precision;
+    mark_op_pending(step->index, op);
+}
+
+int tandem_step_is_recomputed(const tandem_step *step, int task)
+{
+    const int op = step->task[task].op, first = op >= 0 ? step->index->recomputed_forward[op] : -1;
+    /* the casts stand behind it */
+    return first >= 0 && first <= task && task <= first + TANDEM_N_STORAGE_DTYPE;
+}
+
+int tandem_task_wraps_iteration(const tandem_step *step, int task)
+{
+    const int first = step->norm_task >= 0 ? step->norm_task : step->bucket[step->n_bucket - 1].update_task;
+    return task >= first;
+}
+
+int tandem_step_runs_per_step(const tandem_step *step, const tandem_task *task)
+{
+    const int is_once = task->kind == TANDEM_TASK_REDUCE || task->kind == TANDEM_TASK_NORM ||
+                        task->kind == TANDEM_TASK_UPDATE;
+    return is_once ? 1 : step->options.n_micro;
+}
+
+const char *tandem_task_kind_name(tandem_task_kind kind)
+{
+    static const char *const name[TANDEM_N_TASK_KIND] = {"weight cast", "forward", "cast",  "gradient cast",
+                                                         "restore",     "wgrad",   "dgrad", "accumulate",
+                                                         "all-reduce",  "norm",    "update"};
+    return (int)kind >= 0 && kind < TANDEM_N_TASK_KIND ? name[kind] : "?";
+}
+
+const char *tandem_pass_name(tandem_pass pass)
+{
+    static const char *const name[TANDEM_N_PASS] = {"forward", "dgrad", "wgrad", "update"};
+    return (int)pass >= 0 && pass < TANDEM_N_PASS ? name[pass] : "?";
+}

@@ -1,0 +1,45 @@
+/* spank_planner.h: what spank_tandem.so asks of spank_tandem_planner.so, which lies beside it and holds
+ * tandem's planner with all that it links. The commands that users start open it, srun above all; slurmd and
+ * slurmstepd, which are root's, never do. Private to allocator/slurm. */
+#ifndef TANDEM_ALLOCATOR_SLURM_SPANK_PLANNER_H
+#define TANDEM_ALLOCATOR_SLURM_SPANK_PLANNER_H
+
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+
+#include "plugins/slurm/run_folder.h"
+
+typedef enum tandem_spank_option {
+    TANDEM_SPANK_MODEL,
+    TANDEM_SPANK_BATCH,
+    TANDEM_SPANK_DB,
+    TANDEM_SPANK_MEMORY,
+    TANDEM_SPANK_SLOWDOWN,
+    TANDEM_SPANK_BASE,
+    TANDEM_SPANK_POLICY,
+    TANDEM_SPANK_PLAN,
+    TANDEM_N_SPANK_OPTION
+} tandem_spank_option;
+
+/* A run folder that has been made, for srun to remove. directory: open, −1 = there is none. */
+typedef struct tandem_run_location {
+    int directory;
+    char name[TANDEM_RUN_NAME];
+} tandem_run_location;
+
+typedef struct tandem_spank_planner {
+    /* TANDEM_SPANK_INTERFACE of the build that it comes from; whatever else changes, this comes first */
+    char interface[64];
+    /* Whether an option of this name takes such a value; complains where not. */
+    int (*check_option)(tandem_spank_option option, const char *name, const char *text);
+    /* In slurm_spank_local_user_init: makes or finds the step's plan, sets the tasks' environment and leaves
+     * it in a folder, *place, which may be made although the rest fails. given: NULL where an option was not.
+     * argc, argv: of plugstack.conf. Complains where it fails, and says why. */
+    tandem_status (*prepare_step)(tandem_run_location *location, spank_t spank,
+                                  const char *const given[TANDEM_N_SPANK_OPTION], int argc, char **argv);
+} tandem_spank_planner;
+
+#define TANDEM_SPANK_INTERFACE "tandem " TANDEM_VERSION ", planner 1"
+#define TANDEM_SPANK_PLANNER "tandem_spank_planner_of" /* the symbol: a const tandem_spank_planner */
+
+#endif

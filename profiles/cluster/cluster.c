@@ -1,0 +1,569 @@
+/* cluster.c: clusters as text, and what follows from one. */
+#include "tandem/cluster.h"
+#include "base/list.h"
+#include "base/nearest.h"
+#include "base/quantity.h"
+#include "profiles/cluster/cluster_text.h"
+#include "base/file.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char grammar[] =
+    "A cluster is [COUNT*]DEVICE[@RANKS_A_NODE] [batch=N] [memory=12GiB] [link=600GB/s,1us] [slow=1.05], "
+    "several joined by '+', "
+    "and at the end [node=300Gbit/s,2us] [net=100Gbit/s,5us] [slow=1.1@rank3]; or the name of a .json file";
+
+enum { WORD = 128, MAX_STRAGGLERS = 256 };
+
+typedef struct straggler {
+    int rank;
+    int64_t slowdown_ppm;
+} straggler;
+
+typedef struct cluster_parser {
+    const char *at;
+    char word[WORD];
+    tandem_cluster cluster;
+    tandem_link net;
+    straggler straggler[MAX_STRAGGLERS];
+    int n_straggler;
+    tandem_error *error;
+} cluster_parser;
+
+static tandem_status refuse_class(cluster_parser *p, const char *why)
+{
+    return tandem_error_set(p->error, TANDEM_USAGE, "class %d, '%s': %s. %s.", p->cluster.n_class + 1,
+                            p->word, why, grammar);
+}
+
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+/* The next word into p->word; "" where '+' or the end follows. */
+static tandem_status next_cluster_word(cluster_parser *p)
+{
+    while (is_blank(*p->at)) p->at++;
+    size_t n = 0;
+    while (p->at[n] && p->at[n] != '+' && !is_blank(p->at[n])) n++;
+    const bool cut = n >= WORD;
+    (void)snprintf(p->word, WORD, "%.*s", cut ? 40 : (int)n, p->at);
+    if (cut) return refuse_class(p, "this word is too long");
+    p->at += n;
+    return TANDEM_OK;
+}
+
+/* Digits only, 1 … most; 0 where it is anything else. */
+static int64_t parse_positive(const char *text, size_t n, int64_t max)
+{
+    int64_t value = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] < '0' || text[i] > '9') return 0;
+        value = value * 10 + (text[i] - '0');
+        if (value > max) return 0;
+    }
+    return value;
+}
+
+/* [COUNT*]DEVICE[@RANKS_A_NODE] */
+static tandem_status read_class_device(cluster_parser *p, tandem_cluster_class *class)
+{
+    const char *name = p->word;
+    const char *const star = strchr(name, '*');
+    class->n_rank = 1;
+    if (star) {
+        class->n_rank = (int)parse_positive(name, (size_t)(star - name), TANDEM_CLUSTER_MAX_RANK);
+        if (class->n_rank == 0) return refuse_class(p, "COUNT must be a whole number from 1 to 1000000");
+        name = star + 1;
+    }
+    const char *const at = strrchr(name, '@');
+    if (at) {
+        class->per_node = (int)parse_positive(at + 1, strlen(at + 1), TANDEM_CLUSTER_MAX_RANK);
+        if (class->per_node == 0)
+            return refuse_class(p, "RANKS_A_NODE must be a whole number from 1 to "
+                                   "1000000");
+    }
+    char device[WORD];
+    (void)snprintf(device, sizeof device, "%.*s", at ? (int)(at - name) : (int)strlen(name), name);
+    if (!device[0]) return refuse_class(p, "the name of a device is missing");
+    return tandem_device_resolve(&class->device, device, p->error);
+}
+
+/* A quantity's own complaint, with the class and the word in front of it. */
+static tandem_status refuse_class_value(cluster_parser *p, const tandem_error *inner)
+{
+    return tandem_error_set(p->error, inner->status, "class %d, '%s': %s", p->cluster.n_class + 1, p->word,
+                            inner->text);
+}
+
+/* Digits with at most six of them behind a point, in millionths; 0 where it is anything else. */
+static int64_t parse_ppm(const char *text, size_t n)
+{
+    const char *const point = memchr(text, '.', n);
+    const size_t whole = point ? (size_t)(point - text) : n, fraction = point ? n - whole - 1 : 0;
+    int64_t value = 0, scale_ppm = TANDEM_CLUSTER_PPM;
+    if (n > 12 || whole == 0 || fraction > 6 || (point && fraction == 0)) return 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i == whole) continue;
+        if (text[i] < '0' || text[i] > '9') return 0;
+        value = value * 10 + (text[i] - '0');
+        if (i > whole) scale_ppm /= 10;
+    }
+    return value * scale_ppm;
+}
+
+static bool is_valid_slowdown(int64_t ppm)
+{
+    return ppm > 0 && ppm <= TANDEM_CLUSTER_MAX_SLOWDOWN * (int64_t)TANDEM_CLUSTER_PPM;
+}
+
+int64_t tandem_slowdown_ppm_of(double factor)
+{
+    const double ppm = factor * TANDEM_CLUSTER_PPM;
+    if (!(ppm >= 0.5) || !(factor <= TANDEM_CLUSTER_MAX_SLOWDOWN)) return -1;
+    const int64_t whole = (int64_t)(ppm + 0.5);
+    return whole == TANDEM_CLUSTER_PPM ? 0 : whole;
+}
+
+/* slow=FACTOR of a class, slow=FACTOR@rankN of a rank. */
+static tandem_status read_class_slowdown(cluster_parser *p, tandem_cluster_class *class, const char *text)
+{
+    const char *const at = strchr(text, '@');
+    const int64_t slowdown = parse_ppm(text, at ? (size_t)(at - text) : strlen(text));
+    if (!is_valid_slowdown(slowdown))
+        return refuse_class(p,
+                            "slow is a factor over 0 up to 1000, with at most six decimals, as in slow=1.1");
+    if (!at) {
+        if (class->slowdown_ppm) return refuse_class(p, "slow is given twice");
+        class->slowdown_ppm = slowdown;
+        return TANDEM_OK;
+    }
+    const char *const rank = strncmp(at, "@rank", 5) == 0 ? at + 5 : "";
+    const bool is_zero = strcmp(rank, "0") == 0;
+    const int64_t number =
+        parse_positive(rank, strlen(rank), TANDEM_CLUSTER_MAX_RANK * (int64_t)TANDEM_MAX_CLASS);
+    if (!is_zero && number == 0)
+        return refuse_class(p, "a straggler is a rank by its number, as in slow=1.1@rank3");
+    for (int i = 0; i < p->n_straggler; i++)
+        if (p->straggler[i].rank == number) return refuse_class(p, "slow is given twice for this rank");
+    if (p->n_straggler == MAX_STRAGGLERS)
+        return refuse_class(p, "more than 256 stragglers; write equally slow ranks as a class, COUNT*DEVICE "
+                               "slow=1.1");
+    p->straggler[p->n_straggler++] = (straggler){(int)number, slowdown};
+    return TANDEM_OK;
+}
+
+static tandem_status read_class_batch(cluster_parser *p, tandem_cluster_class *class, const char *value)
+{
+    if (class->batch) return refuse_class(p, "batch is given twice");
+    class->batch = parse_positive(value, strlen(value), TANDEM_CLUSTER_MAX_BATCH);
+    return class->batch ? TANDEM_OK : refuse_class(p, "batch must be a whole number from 1 to 1000000000");
+}
+
+static tandem_status read_class_memory(cluster_parser *p, tandem_cluster_class *class, const char *value)
+{
+    tandem_error inner = {0};
+    if (class->memory_bytes) return refuse_class(p, "memory is given twice");
+    if (tandem_quantity_parse_bytes(&class->memory_bytes, value, &inner) != TANDEM_OK)
+        return refuse_class_value(p, &inner);
+    return class->memory_bytes ? TANDEM_OK : refuse_class(p, "memory must be more than nothing");
+}
+
+static tandem_status read_class_link(cluster_parser *p, tandem_link *link, const char *name,
+                                     const char *value)
+{
+    tandem_error inner = {0};
+    char why[32];
+    (void)snprintf(why, sizeof why, "%s is given twice", name);
+    if (link->bytes_per_s > 0) return refuse_class(p, why);
+    return tandem_link_parse(link, name, value, &inner) == TANDEM_OK ? TANDEM_OK
+                                                                     : refuse_class_value(p, &inner);
+}
+
+static tandem_status read_class_option(cluster_parser *p, tandem_cluster_class *class)
+{
+    static const char *const keys[] = {"batch", "memory", "link", "slow", "node", "net"};
+    enum { BATCH, MEMORY, LINK, SLOWDOWN, NODE, NET, N_KEY };
+    char key[WORD];
+    const char *const equals = strchr(p->word, '=');
+    (void)snprintf(key, sizeof key, "%.*s", (int)strcspn(p->word, "="), p->word);
+    int k = 0;
+    while (k < N_KEY && strcmp(key, keys[k]) != 0) k++;
+    if (k == N_KEY || !equals)
+        return tandem_error_set(
+            p->error, TANDEM_USAGE,
+            "class %d, '%s': behind a device may stand batch=, memory=, link=, slow=, node= and net=.%s %s.",
+            p->cluster.n_class + 1, p->word, k == N_KEY ? tandem_nearest_hint(key, keys, N_KEY).text : "",
+            grammar);
+    switch (k) {
+    case BATCH: return read_class_batch(p, class, equals + 1);
+    case MEMORY: return read_class_memory(p, class, equals + 1);
+    case LINK: return read_class_link(p, &class->link, "link", equals + 1);
+    case SLOWDOWN: return read_class_slowdown(p, class, equals + 1);
+    case NODE: return read_class_link(p, &p->cluster.node, "node", equals + 1);
+    default: return read_class_link(p, &p->net, "net", equals + 1);
+    }
+}
+
+static tandem_status parse_cluster_class(cluster_parser *p)
+{
+    tandem_cluster_class class = {0};
+    tandem_status status = next_cluster_word(p);
+    if (status != TANDEM_OK) return status;
+    if (p->cluster.n_class == TANDEM_MAX_CLASS)
+        return tandem_error_set(p->error, TANDEM_USAGE,
+                                "a cluster has %d classes at most; write equal devices as one "
+                                "class, COUNT*DEVICE",
+                                TANDEM_MAX_CLASS);
+    if (!p->word[0]) return refuse_class(p, "a device is missing here");
+    status = read_class_device(p, &class);
+    while (status == TANDEM_OK) {
+        status = next_cluster_word(p);
+        if (status != TANDEM_OK || !p->word[0]) break;
+        status = read_class_option(p, &class);
+    }
+    if (status == TANDEM_OK) p->cluster.classes[p->cluster.n_class++] = class;
+    return status;
+}
+
+/* --- Stragglers ----------------------------------------------------------------------------------------- */
+
+/* A rank of class `from` of `whole` becomes one of the class behind it, of those from `first` on, that is as
+ * slow. */
+static tandem_status add_straggler(cluster_parser *p, const tandem_cluster *whole, int from, int first,
+                                   const straggler *s)
+{
+    tandem_cluster *const made = &p->cluster;
+    for (int c = first; c < made->n_class; c++)
+        if (made->classes[c].slowdown_ppm == s->slowdown_ppm) {
+            made->classes[c].n_rank++;
+            return TANDEM_OK;
+        }
+    if (made->n_class == TANDEM_MAX_CLASS)
+        return tandem_error_set(p->error, TANDEM_USAGE,
+                                "slow=…@rank%d: a straggler is a class of its own beside the %d that the "
+                                "cluster has, and it "
+                                "has %d at most; give stragglers of one class the same factor, or write "
+                                "fewer classes",
+                                s->rank, made->n_class, TANDEM_MAX_CLASS);
+    made->classes[made->n_class] = whole->classes[from];
+    made->classes[made->n_class].n_rank = 1;
+    made->classes[made->n_class++].slowdown_ppm = s->slowdown_ppm;
+    return TANDEM_OK;
+}
+
+static tandem_status split_stragglers(cluster_parser *p, const tandem_cluster *whole, int from,
+                                      int first_rank)
+{
+    const int first = p->cluster.n_class, end_rank = first_rank + whole->classes[from].n_rank;
+    int n_left = whole->classes[from].n_rank;
+    for (int i = 0; i < p->n_straggler; i++)
+        n_left -= p->straggler[i].rank >= first_rank && p->straggler[i].rank < end_rank;
+    if (n_left > 0 && p->cluster.n_class == TANDEM_MAX_CLASS)
+        return tandem_error_set(p->error, TANDEM_USAGE,
+                                "with its stragglers the cluster has more than %d classes; give stragglers "
+                                "of one class the same "
+                                "factor, or write fewer classes",
+                                TANDEM_MAX_CLASS);
+    if (n_left > 0) {
+        p->cluster.classes[p->cluster.n_class] = whole->classes[from];
+        p->cluster.classes[p->cluster.n_class++].n_rank = n_left;
+    }
+    tandem_status status = TANDEM_OK;
+    for (int i = 0; i < p->n_straggler && status == TANDEM_OK; i++)
+        if (p->straggler[i].rank >= first_rank && p->straggler[i].rank < end_rank)
+            status = add_straggler(p, whole, from, first, &p->straggler[i]);
+    return status;
+}
+
+static tandem_status split_off_stragglers(cluster_parser *p)
+{
+    const tandem_cluster whole = p->cluster;
+    const int n_rank = tandem_cluster_n_rank(&whole);
+    for (int i = 0; i < p->n_straggler; i++)
+        if (p->straggler[i].rank >= n_rank)
+            return tandem_error_set(p->error, TANDEM_USAGE, "slow=…@rank%d: the cluster's ranks are 0 to %d",
+                                    p->straggler[i].rank, n_rank - 1);
+    tandem_status status = TANDEM_OK;
+    p->cluster.n_class = 0;
+    for (int c = 0, first_rank = 0; c < whole.n_class && status == TANDEM_OK;
+         first_rank += whole.classes[c++].n_rank)
+        status = split_stragglers(p, &whole, c, first_rank);
+    for (int c = 0; c < p->cluster.n_class; c++)
+        if (p->cluster.classes[c].slowdown_ppm == TANDEM_CLUSTER_PPM) p->cluster.classes[c].slowdown_ppm = 0;
+    return status;
+}
+
+static tandem_status parse_cluster_text(tandem_cluster *cluster, const char *text, tandem_error *error)
+{
+    cluster_parser p = {.at = text, .error = error};
+    for (;;) {
+        const tandem_status status = parse_cluster_class(&p);
+        if (status != TANDEM_OK) return status;
+        if (!*p.at) break;
+        p.at++; /* the '+' */
+    }
+    const tandem_status status = split_off_stragglers(&p);
+    if (status != TANDEM_OK) return status;
+    *cluster = p.cluster;
+    cluster->link_bytes_per_s = p.net.bytes_per_s;
+    cluster->link_latency_ns = p.net.latency_ns;
+    return TANDEM_OK;
+}
+
+/* A device's name never ends or begins so; "/" alone decides nothing, since it stands in "100Gbit/s". */
+static bool is_cluster_file_name(const char *text)
+{
+    const size_t n = strlen(text);
+    return (n > 5 && strcmp(text + n - 5, ".json") == 0) || text[0] == '/' || strncmp(text, "./", 2) == 0 ||
+           strncmp(text, "../", 3) == 0;
+}
+
+tandem_status tandem_cluster_parse(tandem_cluster *cluster, const char *text, tandem_error *error)
+{
+    enum { MAX_CLUSTER_BYTES = 1 << 20 };
+    if (!text || !text[strspn(text, " \t\r\n")])
+        return tandem_error_set(error, TANDEM_USAGE, "the cluster is empty. %s.", grammar);
+    if (!is_cluster_file_name(text)) return parse_cluster_text(cluster, text, error);
+    char *bytes = NULL;
+    size_t n = 0;
+    tandem_status status = tandem_file_read(&bytes, &n, text, MAX_CLUSTER_BYTES, error);
+    if (status == TANDEM_OK) status = tandem_cluster_parse_json(cluster, bytes, n, text, error);
+    free(bytes);
+    return status;
+}
+
+tandem_status tandem_link_parse(tandem_link *link, const char *name, const char *text, tandem_error *error)
+{
+    char rate[WORD];
+    tandem_link made = {0};
+    const char *const comma = strchr(text, ',');
+    if (!comma || comma - text >= WORD)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "%s is a rate and a latency, as in %s=100Gbit/s,5us; "
+                                "got '%.40s'",
+                                name, name, text);
+    (void)snprintf(rate, sizeof rate, "%.*s", (int)(comma - text), text);
+    tandem_status status = tandem_quantity_parse_bps(&made.bytes_per_s, rate, error);
+    if (status == TANDEM_OK) status = tandem_quantity_parse_ns(&made.latency_ns, comma + 1, error);
+    if (status == TANDEM_OK) *link = made;
+    return status;
+}
+
+/* --- Printing: exact, so that what was printed parses to the same cluster ------------------------------- */
+typedef struct unit_scale {
+    const char *unit;
+    uint64_t factor;
+} unit_scale;
+
+/* `value` in the largest unit of which it is a whole multiple; the last unit has factor 1. */
+static void print_in_largest_unit(char *text, size_t size, uint64_t value, const unit_scale *unit)
+{
+    while (unit->factor > 1 && (value == 0 || value % unit->factor != 0)) unit++;
+    (void)snprintf(text, size, "%" PRIu64 "%s", value / unit->factor, unit->unit);
+}
+
+/* Rates that are no whole number of bits a second keep all of their digits, whatever point the locale has. */
+static void print_bit_rate(char *text, size_t size, double bytes_per_s)
+{
+    static const unit_scale units[] = {{"Tbit/s", 1000000000000},
+                                       {"Gbit/s", 1000000000},
+                                       {"Mbit/s", 1000000},
+                                       {"kbit/s", 1000},
+                                       {"bit/s", 1}};
+    const double bits_per_s = 8 * bytes_per_s;
+    if (bits_per_s < 0x1p53 && bits_per_s >= 1 && bits_per_s == floor(bits_per_s)) {
+        print_in_largest_unit(text, size, (uint64_t)bits_per_s, units);
+        return;
+    }
+    char digits[40];
+    (void)snprintf(digits, sizeof digits, "%.16e", bits_per_s);
+    for (char *c = digits; *c; c++)
+        if (!strchr("0123456789e+-", *c)) *c = '.';
+    /* An exponent's '+' would read as the join of two classes. */
+    char *const plus = strchr(digits, '+');
+    if (plus) memmove(plus, plus + 1, strlen(plus));
+    (void)snprintf(text, size, "%sbit/s", digits);
+}
+
+void tandem_link_print(char *text, size_t size, const tandem_link *link)
+{
+    static const unit_scale units[] = {{"s", 1000000000}, {"ms", 1000000}, {"us", 1000}, {"ns", 1}};
+    char rate[64], latency[32];
+    if (size) text[0] = '\0';
+    if (!(link->bytes_per_s > 0)) return;
+    print_bit_rate(rate, sizeof rate, link->bytes_per_s);
+    print_in_largest_unit(latency, sizeof latency, link->latency_ns > 0 ? (uint64_t)link->latency_ns : 0,
+                          units);
+    (void)snprintf(text, size, "%s,%s", rate, latency);
+}
+
+/* Appends to text[size], cut to fit. */
+__attribute__((format(printf, 3, 4))) static void append_format(char *text, size_t size, const char *format,
+                                                                ...)
+{
+    const size_t used = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text + used, size - used, format, arguments);
+    va_end(arguments);
+}
+
+static void append_link(char *text, size_t size, const char *name, const tandem_link *link)
+{
+    char value[TANDEM_LINK_TEXT];
+    tandem_link_print(value, sizeof value, link);
+    if (value[0]) append_format(text, size, " %s=%s", name, value);
+}
+
+static void print_ppm(char *text, size_t size, int64_t ppm)
+{
+    (void)snprintf(text, size, "%" PRId64 ".%06" PRId64, ppm / TANDEM_CLUSTER_PPM, ppm % TANDEM_CLUSTER_PPM);
+    size_t n = strlen(text);
+    while (n > 1 && text[n - 1] == '0') n--;
+    text[text[n - 1] == '.' ? n - 1 : n] = '\0';
+}
+
+void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster)
+{
+    static const unit_scale units[] = {
+        {"TiB", 1ull << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}};
+    const tandem_link net = {cluster->link_bytes_per_s, cluster->link_latency_ns};
+    if (size == 0) return;
+    text[0] = '\0';
+    for (int c = 0; c < cluster->n_class; c++) {
+        const tandem_cluster_class *const class = &cluster->classes[c];
+        append_format(text, size, "%s", c ? " + " : "");
+        if (class->n_rank != 1) append_format(text, size, "%d*", class->n_rank);
+        append_format(text, size, "%s", class->device.name);
+        if (class->per_node) append_format(text, size, "@%d", class->per_node);
+        if (class->batch) append_format(text, size, " batch=%" PRId64, class->batch);
+        if (class->memory_bytes) {
+            char memory[32];
+            print_in_largest_unit(memory, sizeof memory, class->memory_bytes, units);
+            append_format(text, size, " memory=%s", memory);
+        }
+        append_link(text, size, "link", &class->link);
+        if (class->slowdown_ppm) {
+            char slowdown[32];
+            print_ppm(slowdown, sizeof slowdown, class->slowdown_ppm);
+            append_format(text, size, " slow=%s", slowdown);
+        }
+    }
+    append_link(text, size, "node", &cluster->node);
+    append_link(text, size, "net", &net);
+}
+
+/* --- What follows for each class ------------------------------------------------------------------------ */
+static tandem_status read_memory_limit(tandem_cluster *cluster, int c, const char *memory,
+                                       tandem_error *error)
+{
+    char word[64];
+    uint64_t bytes = 0;
+    if (!tandem_list_word(word, sizeof word, memory, c, cluster->n_class))
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "memory '%.200s' does not fit %d classes: give one size for all, or one for "
+                                "each",
+                                memory, cluster->n_class);
+    const tandem_status status = tandem_quantity_parse_bytes(&bytes, word, error);
+    if (status != TANDEM_OK) return status;
+    if (bytes == 0)
+        return tandem_error_set(error, TANDEM_USAGE, "memory '%.200s': a limit must be more than nothing",
+                                memory);
+    cluster->classes[c].memory_bytes = bytes;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_cluster_fill_defaults(tandem_cluster *cluster, int64_t batch, const char *memory,
+                                           tandem_error *error)
+{
+    tandem_cluster made = *cluster;
+    for (int c = 0; c < made.n_class; c++) {
+        if (made.classes[c].batch == 0) made.classes[c].batch = batch;
+        const tandem_status status = memory ? read_memory_limit(&made, c, memory, error) : TANDEM_OK;
+        if (status != TANDEM_OK) return status;
+    }
+    *cluster = made;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_cluster_open_graphs(tandem_graph **graph, const tandem_cluster *cluster,
+                                         const char *model, tandem_error *error)
+{
+    tandem_graph *made[TANDEM_MAX_CLASS] = {0};
+    tandem_status status = TANDEM_OK;
+    for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++)
+        status = tandem_graph_open(&made[c], model, cluster->classes[c].batch, error);
+    for (int c = 0; c < cluster->n_class; c++) {
+        if (status == TANDEM_OK)
+            graph[c] = made[c];
+        else
+            tandem_graph_close(made[c]);
+    }
+    return status;
+}
+
+uint64_t tandem_cluster_memory_limit(const tandem_cluster *cluster, int c)
+{
+    const tandem_cluster_class *const class = &cluster->classes[c];
+    return class->memory_bytes ? class->memory_bytes : class->device.memory_bytes;
+}
+
+/* --- Ranks ---------------------------------------------------------------------------------------------- */
+int tandem_cluster_n_rank(const tandem_cluster *cluster)
+{
+    int n = 0;
+    for (int c = 0; c < cluster->n_class; c++) n += cluster->classes[c].n_rank;
+    return n;
+}
+
+int tandem_cluster_class_of(const tandem_cluster *cluster, int rank)
+{
+    for (int c = 0; c < cluster->n_class && rank >= 0; c++) {
+        if (rank < cluster->classes[c].n_rank) return c;
+        rank -= cluster->classes[c].n_rank;
+    }
+    return -1;
+}
+
+int tandem_cluster_shares_memory(const tandem_cluster *cluster)
+{
+    if (cluster->over_network || tandem_cluster_n_rank(cluster) < 2) return 0;
+    for (int c = 0; c < cluster->n_class; c++) {
+        const tandem_cluster_class *const class = &cluster->classes[c];
+        const int is_whole = cluster->n_class == 1 && class->per_node >= class->n_rank;
+        if (tandem_device_is_described(&class->device) || (class->per_node != 0 && !is_whole)) return 0;
+    }
+    return 1;
+}
+
+void tandem_cluster_group_key(char *text, size_t size, const tandem_cluster *cluster)
+{
+    const char *name[TANDEM_MAX_CLASS];
+    int n_rank[TANDEM_MAX_CLASS], n = 0;
+    for (int c = 0; c < cluster->n_class; c++) { /* sorted as they come, equal names as one */
+        const tandem_cluster_class *const class = &cluster->classes[c];
+        int at = 0;
+        while (at < n && strcmp(name[at], class->device.name) < 0) at++;
+        if (at == n || strcmp(name[at], class->device.name) != 0) {
+            memmove(name + at + 1, name + at, (size_t)(n - at) * sizeof *name);
+            memmove(n_rank + at + 1, n_rank + at, (size_t)(n - at) * sizeof *n_rank);
+            name[at] = class->device.name;
+            n_rank[at] = 0;
+            n++;
+        }
+        n_rank[at] += class->n_rank;
+    }
+    if (size == 0) return;
+    text[0] = '\0';
+    for (int i = 0; i < n; i++) {
+        append_format(text, size, "%s", i ? "+" : "");
+        if (n_rank[i] > 1) append_format(text, size, "%d*", n_rank[i]);
+        append_format(text, size, "%s", name[i]);
+    }
+    if (tandem_cluster_shares_memory(cluster)) append_format(text, size, "%s", " in shared memory");
+}

@@ -1,0 +1,205 @@
+/* store_statistics.c: statistics over real batches, and the sensitivities computed from them. */
+#include "profiles/store/store_handle.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WHOLE_COLUMNS "n_batch, local_batch, \"rows\", k, \"columns\", x_elements, w_elements"
+#define REAL_COLUMNS                                                                                         \
+    "x_amax, w_amax, g_amax, x_square, w_square, g_square, wgrad_square, dgrad_square, g2_w2, g2_x2, g2_x2_c, x2_g2_d"
+enum { N_WHOLE = 7, N_REAL = 12 };
+
+static void statistics_to_columns(int64_t whole[N_WHOLE], double real[N_REAL], const tandem_statistics *s)
+{
+    const int64_t w[N_WHOLE] = {s->n_batch, s->local_batch, s->rows,      s->k,
+                                s->columns, s->x_elements,  s->w_elements};
+    const double r[N_REAL] = {s->x_amax,   s->w_amax,   s->g_amax,       s->x_square,
+                              s->w_square, s->g_square, s->wgrad_square, s->dgrad_square,
+                              s->g2_w2,    s->g2_x2,    s->g2_x2_c,      s->x2_g2_d};
+    memcpy(whole, w, sizeof w);
+    memcpy(real, r, sizeof r);
+}
+
+static tandem_statistics statistics_from_columns(const int64_t whole[N_WHOLE], const double real[N_REAL])
+{
+    return (tandem_statistics){
+        .n_batch = whole[0],
+        .local_batch = whole[1],
+        .rows = whole[2],
+        .k = whole[3],
+        .columns = whole[4],
+        .x_elements = whole[5],
+        .w_elements = whole[6],
+        .x_amax = real[0],
+        .w_amax = real[1],
+        .g_amax = real[2],
+        .x_square = real[3],
+        .w_square = real[4],
+        .g_square = real[5],
+        .wgrad_square = real[6],
+        .dgrad_square = real[7],
+        .g2_w2 = real[8],
+        .g2_x2 = real[9],
+        .g2_x2_c = real[10],
+        .x2_g2_d = real[11],
+    };
+}
+
+/* Sums of squares and magnitudes all of them: none is negative. Training that diverged has no statistics
+ * worth keeping. */
+static int is_valid_statistics(const int64_t whole[N_WHOLE], const double real[N_REAL])
+{
+    int sane = 1;
+    for (int i = 0; i < N_WHOLE; i++) sane = sane && whole[i] >= (i < 2 ? 1 : 0);
+    for (int i = 0; i < N_REAL; i++) sane = sane && isfinite(real[i]) && real[i] >= 0;
+    return sane;
+}
+
+static tandem_status check_adjustable_op(const tandem_graph *graph, int op, tandem_error *error)
+{
+    if (op < 0 || op >= graph->n_op)
+        return tandem_error_set(error, TANDEM_USAGE, "operator %d: %s has 0 to %d", op, graph->model,
+                                graph->n_op - 1);
+    if (tandem_op_row_get(graph->op[op].kind)->op_class != TANDEM_ADJUSTABLE)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "operator '%s' carries no precision, so nothing is kept "
+                                "about it",
+                                graph->op[op].name);
+    return TANDEM_OK;
+}
+
+tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_graph *graph, const char *data,
+                                          int op, const tandem_statistics *statistics, tandem_error *error)
+{
+    static const char renumbered[] = "DELETE FROM statistics WHERE model = (SELECT id FROM model WHERE hash "
+                                     "= ?1)"
+                                     " AND data = ?2 AND op_name = ?3 AND op <> ?4";
+    static const char sql[] =
+        "INSERT OR REPLACE INTO statistics (model, data, op, op_name, " WHOLE_COLUMNS ", " REAL_COLUMNS
+        ", host, time_ns) VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
+        "?10, ?11, "
+        "?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)";
+    char hash[TANDEM_STORE_HASH];
+    int64_t w[N_WHOLE];
+    double r[N_REAL];
+    statistics_to_columns(w, r, statistics);
+    tandem_status status = check_adjustable_op(graph, op, error);
+    if (status == TANDEM_OK && (!data || !data[0]))
+        status = tandem_error_set(error, TANDEM_USAGE, "statistics need the name of their data set");
+    if (status == TANDEM_OK && !is_valid_statistics(w, r))
+        status = tandem_error_set(error, TANDEM_USAGE,
+                                  "statistics of '%s' are negative, not finite, or over "
+                                  "no batch",
+                                  graph->op[op].name);
+    if (status == TANDEM_OK) status = tandem_store_write_begin(store, error);
+    if (status != TANDEM_OK) return status;
+    tandem_store_print_hash(hash, graph->hash);
+    status = tandem_store_add_model(store, graph->model, graph->hash, error);
+    if (status == TANDEM_OK)
+        status = tandem_store_execute(store, error, renumbered, "sssi", hash, data, graph->op[op].name,
+                                      (int64_t)op);
+    if (status == TANDEM_OK)
+        status = tandem_store_execute(store, error, sql,
+                                      "ssis"
+                                      "iiiiiii"
+                                      "rrrrrrrrrrrr"
+                                      "ii",
+                                      hash, data, (int64_t)op, graph->op[op].name, w[0], w[1], w[2], w[3],
+                                      w[4], w[5], w[6], r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8],
+                                      r[9], r[10], r[11], store->host, tandem_store_now_ns());
+    return tandem_store_write_end(store, status, error);
+}
+
+/* The number of an operator in this graph. An earlier version may have fused fewer, and numbered them
+ * otherwise: the name counts. MALFORMED where the graph has no such operator: the hash says that it has. */
+static tandem_status find_statistics_op(int64_t *op, const char *name, const tandem_store *store,
+                                        const tandem_graph *graph, tandem_error *error)
+{
+    int found = 0;
+    if (*op >= 0 && *op < graph->n_op && strcmp(name, graph->op[*op].name) == 0) return TANDEM_OK;
+    if (tandem_graph_find(&found, graph, name, NULL) != TANDEM_OK)
+        return tandem_store_refuse_damaged(store, "statistics", error);
+    *op = found;
+    return TANDEM_OK;
+}
+
+/* One row into its place. */
+static tandem_status read_statistics_row(tandem_statistics *statistics, const tandem_store *store,
+                                         sqlite3_stmt *row, const tandem_graph *graph, tandem_error *error)
+{
+    int64_t whole[N_WHOLE];
+    double real[N_REAL];
+    const char *name = NULL;
+    int64_t op = sqlite3_column_int64(row, 0);
+    tandem_status status = tandem_store_column_text(&name, store, row, 1, error);
+    if (status == TANDEM_OK) status = find_statistics_op(&op, name, store, graph, error);
+    if (status != TANDEM_OK) return status;
+    for (int i = 0; i < N_WHOLE; i++) whole[i] = sqlite3_column_int64(row, 2 + i);
+    for (int i = 0; i < N_REAL; i++) real[i] = sqlite3_column_double(row, 2 + N_WHOLE + i);
+    if (!is_valid_statistics(whole, real)) return tandem_store_refuse_damaged(store, "statistics", error);
+    statistics[op] = statistics_from_columns(whole, real);
+    return TANDEM_OK;
+}
+
+tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem_store *store,
+                                           const tandem_graph *graph, const char *data, tandem_error *error)
+{
+    /* Any data: all of the set that was measured last, never a mixture of two. */
+    static const char sql[] =
+        "SELECT op, op_name, " WHOLE_COLUMNS ", " REAL_COLUMNS " FROM statistics"
+        " WHERE model = (SELECT id FROM model WHERE hash = ?1) AND data = coalesce(?2, (SELECT data FROM "
+        "statistics"
+        " WHERE model = (SELECT id FROM model WHERE hash = ?1) ORDER BY time_ns DESC, data LIMIT 1))";
+    char hash[TANDEM_STORE_HASH];
+    sqlite3_stmt *row = NULL;
+    int more = 1, n = 0;
+    tandem_status status = TANDEM_OK;
+    tandem_statistics *const read = calloc((size_t)graph->n_op + 1, sizeof *read);
+    if (!read)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the statistics of %s", graph->model);
+    tandem_store_print_hash(hash, graph->hash);
+    status = tandem_store_query(&row, store, error, sql, "ss", hash, data);
+    while (status == TANDEM_OK) {
+        status = tandem_store_next_row(&more, store, row, error);
+        if (status != TANDEM_OK || !more) break;
+        status = read_statistics_row(read, store, row, graph, error);
+        n++;
+    }
+    if (row) {
+        (void)sqlite3_reset(row);
+        (void)sqlite3_clear_bindings(row);
+    }
+    if (status == TANDEM_OK && n == 0)
+        status = tandem_error_set(
+            error, TANDEM_MISSING,
+            "there are no statistics of %s%s%s: `tandem sensitivity --model %s --data %s` measures them",
+            graph->model, data ? " over " : "", data ? data : "", graph->model, data ? data : "DATA");
+    if (status == TANDEM_OK) memcpy(statistics, read, (size_t)graph->n_op * sizeof *read);
+    free(read);
+    return status;
+}
+
+tandem_status tandem_store_put_sensitivity(tandem_store *store, const tandem_graph *graph, const char *method,
+                                           int op, tandem_precision precision, tandem_dtype amp_dtype,
+                                           double sensitivity, tandem_error *error)
+{
+    static const char sql[] =
+        "INSERT OR REPLACE INTO sensitivity (model, method, op, op_name, \"precision\", wider, harm, host, "
+        "time_ns)"
+        " VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+    char hash[TANDEM_STORE_HASH];
+    tandem_status status = check_adjustable_op(graph, op, error);
+    if (status == TANDEM_OK && (!method || !method[0] || isnan(sensitivity)))
+        status = tandem_error_set(error, TANDEM_USAGE, "a sensitivity needs its method and a number");
+    if (status == TANDEM_OK) status = tandem_store_write_begin(store, error);
+    if (status != TANDEM_OK) return status;
+    tandem_store_print_hash(hash, graph->hash);
+    status = tandem_store_add_model(store, graph->model, graph->hash, error);
+    if (status == TANDEM_OK)
+        status = tandem_store_execute(store, error, sql, "ssisssrii", hash, method, (int64_t)op,
+                                      graph->op[op].name, tandem_precision_get(precision)->name,
+                                      tandem_dtype_name(amp_dtype), sensitivity, store->host,
+                                      tandem_store_now_ns());
+    return tandem_store_write_end(store, status, error);
+}

@@ -1,0 +1,29 @@
+/* job.h: recorded jobs while they are read; private to replayer/. */
+#ifndef TANDEM_REPLAYER_PIPELINE_TRACE_H
+#define TANDEM_REPLAYER_PIPELINE_TRACE_H
+
+#include "trace/reader/read_input.h"
+#include "tandem/whatif.h"
+
+/* The table of operator types (whatif.h). */
+const char *tandem_pipeline_op_kind_name(int kind);  /* in a trace */
+const char *tandem_pipeline_op_report_row(int kind); /* the row of a report it counts for */
+int tandem_pipeline_op_kind_is_comm(int kind);
+/* −1 = there is no such type. */
+int tandem_pipeline_op_kind_find(const char *name, size_t n);
+
+/* What is known of a job whose operators still carry the number of their step in `step`, in any order. */
+typedef struct tandem_pipeline_ops {
+    tandem_pipeline_op *op;
+    int n, capacity;
+    int64_t n_negative; /* durations below 0 */
+} tandem_pipeline_ops;
+tandem_status tandem_pipeline_ops_add(tandem_pipeline_ops *rows, const tandem_pipeline_op *op,
+                                      const char *source, tandem_error *error);
+
+/* tandem_pipeline_trace_open: sorts the rows, numbers the steps, finds the sizes. Takes the rows over, also
+ * on error. TANDEM_MALFORMED without rows; TANDEM_NO_MEMORY. */
+tandem_status tandem_pipeline_trace_open(tandem_pipeline_trace **pipeline, tandem_pipeline_ops *rows,
+                                         const char *source, tandem_error *error);
+
+#endif

@@ -1,0 +1,402 @@
+#include "trace/reader/read_events.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { BEFORE_EVENTS, IN_LIST, IN_OBJECT, PAST_EVENTS };
+
+/* --- Strings -------------------------------------------------------------------------------------------- */
+
+/* FNV-1a, eight bytes at a time, with a final mix. */
+static uint64_t hash_bytes(const char *text, size_t n, uint64_t hash)
+{
+    const uint64_t prime = UINT64_C(0x9e3779b97f4a7c15);
+    hash ^= n;
+    for (; n >= 8; text += 8, n -= 8) {
+        uint64_t word;
+        memcpy(&word, text, 8);
+        hash = (hash ^ word) * prime;
+        hash ^= hash >> 29;
+    }
+    uint64_t rest = 0;
+    if (n) memcpy(&rest, text, n);
+    hash = (hash ^ rest) * prime;
+    hash ^= hash >> 32;
+    hash *= prime;
+    return hash ^ hash >> 29;
+}
+
+/* Bytes of the UTF-8 character at text[0 … n−1], 0 where there is none that can be printed. */
+static size_t utf8_char_length(const unsigned char *text, size_t n)
+{
+    if (text[0] < 0x80) return text[0] >= 0x20 && text[0] != 0x7f;
+    const size_t length = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
+    if (text[0] < 0xc2 || text[0] > 0xf4 || length > n) return 0;
+    for (size_t k = 1; k < length; k++)
+        if ((text[k] & 0xc0) != 0x80) return 0;
+    const unsigned second_byte = text[1];
+    if ((text[0] == 0xe0 && second_byte < 0xa0) || (text[0] == 0xed && second_byte > 0x9f) ||
+        (text[0] == 0xf0 && second_byte < 0x90) || (text[0] == 0xf4 && second_byte > 0x8f) ||
+        (text[0] == 0xc2 && second_byte < 0xa0))
+        return 0;
+    return length;
+}
+
+static int has_no_controls(const char *text, size_t n)
+{
+    unsigned char odd = 0;
+    for (size_t k = 0; k < n; k++)
+        odd |= (unsigned char)((text[k] < 0x20) | (text[k] == 0x7f)); /* char is signed */
+    return !odd;
+}
+
+static void set_event_text(tandem_event_text *to, tandem_json_stream_slice from)
+{
+    const size_t max = sizeof to->text - 1, n = from.n < max ? from.n : max;
+    to->hash = from.n ? hash_bytes(from.text, from.n, 0) : 0;
+    to->n = 0;
+    if (has_no_controls(from.text, n)) {
+        memcpy(to->text, from.text, n);
+        to->n = n;
+    } else {
+        for (size_t k = 0; k < n;) {
+            const size_t length = utf8_char_length((const unsigned char *)from.text + k, n - k);
+            if (length) memcpy(to->text + to->n, from.text + k, length);
+            if (!length) to->text[to->n] = '?';
+            to->n += length ? length : 1;
+            k += length ? length : 1;
+        }
+    }
+    to->text[to->n] = '\0';
+}
+
+/* A value as it is written, without blanks and quotes: [[8,16],[]]. */
+static void set_raw_text(tandem_event_text *to, tandem_json_stream_slice from)
+{
+    char text[TANDEM_EVENT_TEXT];
+    tandem_json_stream_slice short_one = {text, 0};
+    for (size_t k = 0; k < from.n && short_one.n < sizeof text; k++)
+        if (from.text[k] > ' ' && from.text[k] != '"') text[short_one.n++] = from.text[k];
+    set_event_text(to, short_one);
+    if (from.n > sizeof text) to->hash = hash_bytes(from.text, from.n, to->hash);
+}
+
+void tandem_event_copy(char *to, size_t size, const tandem_event_text *text)
+{
+    size_t n = text->n < size - 1 ? text->n : size - 1;
+    while (n < text->n && n > 0 && ((unsigned char)text->text[n] & 0xc0) == 0x80) n--;
+    memcpy(to, text->text, n);
+    to[n] = '\0';
+}
+
+static int slice_is(tandem_json_stream_slice slice, const char *word)
+{
+    const size_t n = strlen(word);
+    return slice.n == n && memcmp(slice.text, word, n) == 0;
+}
+
+/* --- Values --------------------------------------------------------------------------------------------- */
+
+/* A whole number; anything else is `otherwise`. */
+static int64_t integer_or(tandem_json_stream_slice raw, int64_t otherwise)
+{
+    const int is_negative = raw.n > 0 && raw.text[0] == '-';
+    int64_t value = 0;
+    size_t k = (size_t)is_negative;
+    if (k == raw.n || raw.n > 18) return otherwise;
+    for (; k < raw.n; k++) {
+        if (raw.text[k] < '0' || raw.text[k] > '9') return otherwise;
+        value = 10 * value + (raw.text[k] - '0');
+    }
+    return is_negative ? -value : value;
+}
+
+static tandem_status read_integer_or(tandem_json_stream *json, int64_t *value, int64_t otherwise)
+{
+    tandem_json_stream_slice raw;
+    const tandem_status status = tandem_json_stream_raw(json, &raw);
+    if (status == TANDEM_OK) *value = integer_or(raw, otherwise);
+    return status;
+}
+
+static tandem_status read_event_time(tandem_json_stream *json, const char *what, int64_t *ns, int *has)
+{
+    tandem_json_stream_slice number;
+    const tandem_status status = tandem_json_stream_number(json, what, &number);
+    if (status != TANDEM_OK) return status;
+    const int code = tandem_input_parse_us(ns, number.text, number.n);
+    if (code == -1) return tandem_json_stream_wrong(json, number, what);
+    if (code == -2) return tandem_json_stream_wrong(json, number, "a time within 73 years of its origin");
+    *has = 1;
+    return TANDEM_OK;
+}
+
+/* A string, or anything else as it is written. */
+static tandem_status read_event_text(tandem_json_stream *json, tandem_event_text *text)
+{
+    tandem_json_stream_slice slice;
+    const int is_text = tandem_json_stream_peek(json) == '"';
+    const tandem_status status =
+        is_text ? tandem_json_stream_text(json, "a string", &slice) : tandem_json_stream_raw(json, &slice);
+    if (status == TANDEM_OK) (is_text ? set_event_text : set_raw_text)(text, slice);
+    return status;
+}
+
+static tandem_status read_raw_text(tandem_json_stream *json, tandem_event_text *text)
+{
+    tandem_json_stream_slice slice;
+    const tandem_status status = tandem_json_stream_raw(json, &slice);
+    if (status == TANDEM_OK) set_raw_text(text, slice);
+    return status;
+}
+
+/* --- Arguments of an event ------------------------------------------------------------------------------ */
+
+static tandem_status read_group_members(tandem_json_stream *json, tandem_event *event)
+{
+    tandem_json_stream_slice raw;
+    const uint64_t before = event->members.hash;
+    const tandem_status status = tandem_json_stream_raw(json, &raw);
+    if (status != TANDEM_OK) return status;
+    set_raw_text(&event->members, raw);
+    event->members.hash ^= before; /* in whichever order the two stand */
+    return TANDEM_OK;
+}
+
+static tandem_status read_event_argument(tandem_json_stream *json, tandem_json_stream_slice name,
+                                         tandem_event *event)
+{
+    switch (name.n) {
+    case 4:
+        if (slice_is(name, "name")) return read_event_text(json, &event->label);
+        if (slice_is(name, "kind")) return read_event_text(json, &event->kind);
+        if (slice_is(name, "task")) return read_integer_or(json, &event->task, INT64_MIN);
+        break;
+    case 10:
+        if (slice_is(name, "Input Dims")) return read_raw_text(json, &event->dims);
+        if (slice_is(name, "Input type")) return read_raw_text(json, &event->types);
+        break;
+    case 11:
+        if (slice_is(name, "External id") || slice_is(name, "external id"))
+            return read_integer_or(json, &event->external, -1);
+        if (slice_is(name, "Input Types") || slice_is(name, "Input types"))
+            return read_raw_text(json, &event->types);
+        break;
+    case 13:
+        if (slice_is(name, "In msg nelems")) return read_integer_or(json, &event->elements, -1);
+        break;
+    case 15:
+        if (slice_is(name, "Collective name")) return read_event_text(json, &event->label);
+        break;
+    case 18:
+        if (slice_is(name, "Process Group Name")) return read_group_members(json, event);
+        break;
+    case 19:
+        if (slice_is(name, "Process Group Ranks")) return read_group_members(json, event);
+        break;
+    default: break;
+    }
+    return tandem_json_stream_skip(json);
+}
+
+/* Whether all that is wanted of the arguments is known. Most of a trace are arguments of kernels. */
+static int has_all_arguments(const tandem_event *event)
+{
+    if (event->external < 0) return 0;
+    if (strcmp(event->category.text, "kernel") == 0)
+        return strncmp(event->name.text, "nccl", 4) != 0 && strncmp(event->name.text, "rccl", 4) != 0;
+    return event->dims.n && event->types.n;
+}
+
+static tandem_status read_event_arguments(tandem_json_stream *json, tandem_event *event)
+{
+    const int is_kept_phase = event->phase == 0 || event->phase == 'X' || event->phase == 'M';
+    if (!is_kept_phase || tandem_json_stream_peek(json) != '{') return tandem_json_stream_skip(json);
+    tandem_json_stream_slice name = {NULL, 0};
+    tandem_status status = tandem_json_stream_enter(json, '{');
+    while (status == TANDEM_OK) {
+        status = tandem_json_stream_member(json, &name);
+        if (status != TANDEM_OK || !name.text) break;
+        status = read_event_argument(json, name, event);
+        if (status == TANDEM_OK && has_all_arguments(event)) return tandem_json_stream_leave(json);
+    }
+    return status;
+}
+
+/* --- Events --------------------------------------------------------------------------------------------- */
+
+static tandem_status read_pid_or_tid(tandem_json_stream *json, tandem_event *event, int is_process)
+{
+    tandem_json_stream_slice raw;
+    const tandem_status status = tandem_json_stream_raw(json, &raw);
+    if (status != TANDEM_OK) return status;
+    event->thread = hash_bytes(raw.text, raw.n, event->thread + (is_process ? 1 : 2));
+    if (is_process) {
+        event->pid = integer_or(raw, -1);
+        set_raw_text(&event->process, raw);
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status read_event_phase(tandem_json_stream *json, tandem_event *event)
+{
+    tandem_json_stream_slice text;
+    const tandem_status status = tandem_json_stream_text(json, "a string, the phase of an event", &text);
+    if (status == TANDEM_OK) event->phase = text.n == 1 ? text.text[0] : '?';
+    return status;
+}
+
+static tandem_status read_event_member(tandem_json_stream *json, tandem_json_stream_slice name,
+                                       tandem_event *event)
+{
+    tandem_status status;
+    if (slice_is(name, "ph")) return read_event_phase(json, event);
+    if (slice_is(name, "ts"))
+        return read_event_time(json, "a number, the ts of an event in us", &event->start_ns,
+                               &event->has_start);
+    if (slice_is(name, "pid")) return read_pid_or_tid(json, event, 1);
+    if (slice_is(name, "tid")) return read_pid_or_tid(json, event, 0);
+    if (slice_is(name, "cat")) return read_event_text(json, &event->category);
+    if (slice_is(name, "name")) {
+        status = read_event_text(json, &event->name);
+        event->has_name = 1;
+        return status;
+    }
+    if (slice_is(name, "args")) return read_event_arguments(json, event);
+    if (slice_is(name, "dur"))
+        return read_event_time(json, "a number, the dur of an event in us", &event->duration_ns,
+                               &event->has_duration);
+    return tandem_json_stream_skip(json);
+}
+
+static void clear_event_text(tandem_event_text *text)
+{
+    text->hash = 0;
+    text->n = 0;
+    text->text[0] = '\0';
+}
+
+/* The texts are large: only their beginnings are cleared. */
+static void clear_event(tandem_event *event)
+{
+    clear_event_text(&event->name);
+    clear_event_text(&event->category);
+    clear_event_text(&event->process);
+    clear_event_text(&event->dims);
+    clear_event_text(&event->types);
+    clear_event_text(&event->members);
+    clear_event_text(&event->label);
+    clear_event_text(&event->kind);
+    event->phase = 0;
+    event->has_start = event->has_duration = event->has_name = 0;
+    event->thread = 0;
+    event->pid = event->external = event->elements = -1;
+    event->task = INT64_MIN;
+    event->start_ns = event->duration_ns = 0;
+}
+
+static tandem_status read_trace_event(tandem_events *events, tandem_event *event)
+{
+    tandem_json_stream *const json = &events->json;
+    tandem_json_stream_slice name = {NULL, 0};
+    clear_event(event);
+    if (tandem_json_stream_peek(json) != '{') return tandem_json_stream_expected(json, "'{', an event");
+    event->offset = events->input->offset + events->input->at;
+    tandem_status status = tandem_json_stream_enter(json, '{');
+    while (status == TANDEM_OK) {
+        status = tandem_json_stream_member(json, &name);
+        if (status != TANDEM_OK || !name.text) break;
+        status = read_event_member(json, name, event);
+    }
+    events->n_event++;
+    return status;
+}
+
+/* --- Files ---------------------------------------------------------------------------------------------- */
+
+void tandem_events_open(tandem_events *events, tandem_input *input, tandem_error *error)
+{
+    *events = (tandem_events){.input = input, .json = {.input = input, .error = error}, .header = {-1, -1}};
+}
+
+static tandem_status read_distributed_info(tandem_events *events)
+{
+    tandem_json_stream *const json = &events->json;
+    if (tandem_json_stream_peek(json) != '{') return tandem_json_stream_skip(json);
+    tandem_json_stream_slice name = {NULL, 0};
+    tandem_status status = tandem_json_stream_enter(json, '{');
+    while (status == TANDEM_OK) {
+        status = tandem_json_stream_member(json, &name);
+        if (status != TANDEM_OK || !name.text) break;
+        if (slice_is(name, "rank"))
+            status = read_integer_or(json, &events->header.rank, -1);
+        else if (slice_is(name, "world_size"))
+            status = read_integer_or(json, &events->header.n_rank, -1);
+        else
+            status = tandem_json_stream_skip(json);
+    }
+    return status;
+}
+
+/* Through the members of the outer object, to the events or to its end. */
+static tandem_status find_trace_events(tandem_events *events)
+{
+    tandem_json_stream *const json = &events->json;
+    tandem_json_stream_slice name = {NULL, 0};
+    for (;;) {
+        tandem_status status = tandem_json_stream_member(json, &name);
+        if (status != TANDEM_OK) return status;
+        if (!name.text) {
+            events->state = PAST_EVENTS;
+            return tandem_json_stream_finish(json);
+        }
+        if (slice_is(name, "traceEvents")) {
+            events->state = IN_OBJECT;
+            return tandem_json_stream_enter(json, '[');
+        }
+        status =
+            slice_is(name, "distributedInfo") ? read_distributed_info(events) : tandem_json_stream_skip(json);
+        if (status != TANDEM_OK) return status;
+    }
+}
+
+static tandem_status begin_events(tandem_events *events)
+{
+    tandem_json_stream *const json = &events->json;
+    const char c = tandem_json_stream_peek(json);
+    if (c == '[') {
+        events->state = IN_LIST;
+        return tandem_json_stream_enter(json, '[');
+    }
+    if (c != '{') return tandem_json_stream_expected(json, "'{' or '[', a trace");
+    const tandem_status status = tandem_json_stream_enter(json, '{');
+    if (status != TANDEM_OK) return status;
+    const tandem_status found = find_trace_events(events);
+    if (found == TANDEM_OK && events->state == PAST_EVENTS)
+        return tandem_json_stream_expected(json, "a member \"traceEvents\" in the trace");
+    return found;
+}
+
+tandem_status tandem_events_next(tandem_events *events, tandem_event *event, int *is_there)
+{
+    tandem_status status = events->state == BEFORE_EVENTS ? begin_events(events) : TANDEM_OK;
+    *is_there = 0;
+    while (status == TANDEM_OK && (events->state == IN_LIST || events->state == IN_OBJECT)) {
+        status = tandem_json_stream_element(&events->json, is_there);
+        if (status != TANDEM_OK) return status;
+        if (*is_there) return read_trace_event(events, event);
+        if (events->state == IN_OBJECT) {
+            status = find_trace_events(events);
+        } else {
+            events->state = PAST_EVENTS;
+            status = tandem_json_stream_finish(&events->json);
+        }
+    }
+    return status;
+}
+
+tandem_status tandem_events_refuse(tandem_events *events, const tandem_event *event, const char *why)
+{
+    return tandem_error_set(events->json.error, TANDEM_MALFORMED, "'%.200s', the event at byte %llu: %s",
+                            events->input->source, (unsigned long long)event->offset, why);
+}

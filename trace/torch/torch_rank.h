@@ -1,0 +1,52 @@
+/* torch_rank.h: the trace of one rank while it is read; private to replayer/. */
+#ifndef TANDEM_REPLAYER_TORCH_RANK_H
+#define TANDEM_REPLAYER_TORCH_RANK_H
+
+#include "base/arena.h"
+#include "trace/reader/read_events.h"
+#include "trace/interval_set.h"
+#include "tandem/torch_trace.h"
+
+/* An operator or a collective by name and signature: a row for each pass it occurs in. */
+typedef struct torch_signature {
+    uint64_t hash;
+    const char *name, *detail; /* in the arena */
+    int is_cast;
+    tandem_torch_cost cost[TANDEM_N_TORCH_PASS];
+} torch_signature;
+
+/* Where a slice of communication comes from: the lower ones count if there are any. */
+enum { TORCH_KERNEL, TORCH_SLICE, TORCH_CALL, N_TORCH_SOURCE };
+
+typedef struct torch_collective {
+    int64_t start_ns, duration_ns;
+    uint64_t key; /* of its signature; later with step and number among its like */
+    int32_t signature, source;
+} torch_collective;
+
+typedef struct torch_step_window {
+    int64_t number, begin_ns, end_ns;
+} torch_step_window;
+
+typedef struct torch_rank {
+    tandem_arena arena;
+    int64_t rank; /* −1 = the file does not say */
+    /* dropped: collectives beyond what is kept */
+    int64_t n_event, n_incomplete, n_negative, n_overlapping, n_dropped;
+    int64_t first_ns, last_ns;
+    torch_signature *signature;
+    int n_signature, signature_capacity;
+    int *table; /* of signatures by hash: place + 1 */
+    int table_capacity;
+    torch_step_window *window; /* steps: sorted at the end */
+    int n_window, window_capacity;
+    torch_collective *collective;
+    int n_collective, collective_capacity;
+    tandem_interval_set device, host, comm[N_TORCH_SOURCE];
+} torch_rank;
+
+/* Reads a file that is open. *rank is to be closed on error, too. */
+tandem_status torch_rank_read(torch_rank *rank, tandem_input *input, tandem_error *error);
+void torch_rank_close(torch_rank *rank); /* an all-zero one is fine */
+
+#endif

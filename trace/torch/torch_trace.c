@@ -1,0 +1,549 @@
+/* torch_trace.c: what the ranks' traces say together. */
+#include "tandem/torch_trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trace/torch/torch_rank.h"
+
+static const char *const pass_names[TANDEM_N_TORCH_PASS] = {"forward", "backward", "optimizer", "unknown"};
+
+const char *tandem_torch_pass_name(tandem_torch_pass pass) { return pass_names[pass]; }
+
+typedef struct torch_join {
+    tandem_torch_summary *result;
+    torch_rank *rank; /* [n_rank] in the order of the result */
+    tandem_error *error;
+} torch_join;
+
+static tandem_status torch_no_memory(const torch_join *j)
+{
+    return tandem_error_set(j->error, TANDEM_NO_MEMORY, "no memory to join the traces of %d ranks",
+                            j->result->n_rank);
+}
+
+/* --- Steps ---------------------------------------------------------------------------------------------- */
+
+/* The sources that count: the device's kernels if there are any; of communication the first that has any. */
+static const tandem_interval_set *compute_intervals(const torch_rank *rank)
+{
+    return rank->device.n ? &rank->device : &rank->host;
+}
+
+static int comm_source(const torch_rank *rank)
+{
+    for (int source = 0; source < N_TORCH_SOURCE; source++)
+        if (rank->comm[source].n) return source;
+    return 0;
+}
+
+static void measure_torch_step(tandem_torch_step *step, const torch_rank *rank, torch_step_window window)
+{
+    const tandem_interval_set *const compute = compute_intervals(rank), *const comm =
+                                                                            &rank->comm[comm_source(rank)];
+    const int64_t from_ns = window.begin_ns, to_ns = window.end_ns;
+    const int64_t common_ns = tandem_interval_set_common_ns(compute, comm, from_ns, to_ns);
+    *step = (tandem_torch_step){.number = window.number,
+                                .duration_ns = to_ns - from_ns,
+                                .compute_ns = tandem_interval_set_covered_ns(compute, from_ns, to_ns),
+                                .comm_ns = tandem_interval_set_covered_ns(comm, from_ns, to_ns)};
+    step->exposed_ns = step->comm_ns - common_ns;
+    step->idle_ns = step->duration_ns - step->compute_ns - step->exposed_ns;
+}
+
+static void find_mean(tandem_torch_rank *of)
+{
+    tandem_torch_step *const mean = &of->mean;
+    *mean = (tandem_torch_step){.number = -1};
+    const int n = of->n_step;
+    for (int k = 0; k < n; k++) { /* each is below 2^63 / 2^16, the most steps there are */
+        mean->duration_ns += of->step[k].duration_ns / n;
+        mean->compute_ns += of->step[k].compute_ns / n;
+        mean->comm_ns += of->step[k].comm_ns / n;
+        mean->exposed_ns += of->step[k].exposed_ns / n;
+        mean->idle_ns += of->step[k].idle_ns / n;
+    }
+}
+
+static tandem_status measure_torch_steps(const torch_join *j, int k)
+{
+    torch_rank *const rank = &j->rank[k];
+    tandem_torch_rank *const of = &j->result->rank[k];
+    const torch_step_window whole = {-1, rank->first_ns, rank->last_ns};
+    of->n_step = rank->n_window ? rank->n_window : 1;
+    of->step = malloc((size_t)of->n_step * sizeof *of->step);
+    if (!of->step) return torch_no_memory(j);
+    for (int s = 0; s < of->n_step; s++)
+        measure_torch_step(&of->step[s], rank, rank->n_window ? rank->window[s] : whole);
+    find_mean(of);
+    of->is_device = rank->device.n > 0;
+    of->n_event = rank->n_event;
+    of->n_incomplete = rank->n_incomplete;
+    of->n_negative = rank->n_negative;
+    of->n_overlapping = rank->n_overlapping;
+    of->joined_ns = compute_intervals(rank)->filled_gap_ns + rank->comm[comm_source(rank)].filled_gap_ns;
+    return TANDEM_OK;
+}
+
+/* --- Operators ------------------------------------------------------------------------------------------ */
+
+/* One row of one rank, while rows of all ranks are put together. */
+typedef struct rank_row {
+    uint64_t hash;
+    int32_t rank, signature;
+    tandem_torch_pass pass;
+} rank_row;
+
+static int by_rank_row(const void *left, const void *right)
+{
+    const rank_row *const a = left, *const b = right;
+    int order = (a->hash > b->hash) - (a->hash < b->hash);
+    if (!order) order = (a->pass > b->pass) - (a->pass < b->pass);
+    return order ? order : (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+static int has_cost(const tandem_torch_cost *cost) { return cost->calls > 0 || cost->device_ns > 0; }
+
+static size_t gather_rank_rows(const torch_join *j, rank_row *row)
+{
+    size_t n = 0;
+    for (int k = 0; k < j->result->n_rank; k++)
+        for (int s = 0; s < j->rank[k].n_signature; s++)
+            for (int pass = 0; pass < TANDEM_N_TORCH_PASS; pass++) {
+                if (!has_cost(&j->rank[k].signature[s].cost[pass])) continue;
+                if (row) row[n] = (rank_row){j->rank[k].signature[s].hash, k, s, (tandem_torch_pass)pass};
+                n++;
+            }
+    return n;
+}
+
+/* What it costs: on the device if there is one. */
+static int64_t operator_cost_ns(const tandem_torch_summary *torch, const tandem_torch_cost *cost)
+{
+    return torch->rank[0].is_device ? cost->device_ns : cost->self_ns;
+}
+
+static void add_cost(tandem_torch_cost *sum, const tandem_torch_cost *one)
+{
+    sum->calls += one->calls;
+    sum->total_ns += one->total_ns;
+    sum->self_ns += one->self_ns;
+    sum->device_ns += one->device_ns;
+}
+
+static tandem_status open_operator(const torch_join *j, tandem_torch_operator *op, const rank_row *first)
+{
+    const torch_signature *const signature = &j->rank[first->rank].signature[first->signature];
+    op->rank = calloc((size_t)j->result->n_rank, sizeof *op->rank);
+    op->name = strdup(signature->name);
+    op->signature = strdup(signature->detail);
+    op->pass = first->pass;
+    op->is_cast = signature->is_cast;
+    return op->rank && op->name && op->signature ? TANDEM_OK : torch_no_memory(j);
+}
+
+typedef struct sort_key {
+    int64_t cost_ns;
+    int index;
+} sort_key;
+
+static int max_expensive_first(const void *left, const void *right)
+{
+    const sort_key *const a = left, *const b = right;
+    const int order = (a->cost_ns < b->cost_ns) - (a->cost_ns > b->cost_ns);
+    return order ? order : (a->index > b->index) - (a->index < b->index);
+}
+
+static tandem_status sort_operators(const torch_join *j)
+{
+    tandem_torch_summary *const result = j->result;
+    const size_t n = (size_t)result->n_operator;
+    sort_key *const key = malloc((n ? n : 1) * sizeof *key);
+    tandem_torch_operator *const sorted = malloc((n ? n : 1) * sizeof *sorted);
+    if (!key || !sorted) {
+        free(sorted);
+        free(key);
+        return torch_no_memory(j);
+    }
+    for (size_t k = 0; k < n; k++)
+        key[k] = (sort_key){operator_cost_ns(result, &result->operators[k].cost), (int)k};
+    if (n) qsort(key, n, sizeof *key, max_expensive_first);
+    for (size_t k = 0; k < n; k++) sorted[k] = result->operators[key[k].index];
+    free(result->operators);
+    result->operators = sorted;
+    free(key);
+    return TANDEM_OK;
+}
+
+static tandem_status join_operators(const torch_join *j)
+{
+    tandem_torch_summary *const result = j->result;
+    const size_t n = gather_rank_rows(j, NULL);
+    rank_row *const row = malloc((n ? n : 1) * sizeof *row);
+    tandem_status status = TANDEM_OK;
+    result->operators = calloc(n ? n : 1, sizeof *result->operators);
+    if (!row || !result->operators) {
+        free(row);
+        return torch_no_memory(j);
+    }
+    (void)gather_rank_rows(j, row);
+    if (n) qsort(row, n, sizeof *row, by_rank_row);
+    for (size_t k = 0; k < n && status == TANDEM_OK; k++) {
+        if (k == 0 || row[k].hash != row[k - 1].hash || row[k].pass != row[k - 1].pass)
+            status = open_operator(j, &result->operators[result->n_operator++], &row[k]);
+        if (status != TANDEM_OK) break;
+        tandem_torch_operator *const op = &result->operators[result->n_operator - 1];
+        op->rank[row[k].rank] = j->rank[row[k].rank].signature[row[k].signature].cost[row[k].pass];
+        add_cost(&op->cost, &op->rank[row[k].rank]);
+    }
+    free(row);
+    return status == TANDEM_OK ? sort_operators(j) : status;
+}
+
+/* --- Collectives ---------------------------------------------------------------------------------------- */
+
+static int by_key_and_start(const void *left, const void *right)
+{
+    const torch_collective *const a = left, *const b = right;
+    const int order = (a->key > b->key) - (a->key < b->key);
+    return order ? order : (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
+}
+
+/* The step in which it begins; NULL = in none. Windows are sorted by number, and so by time unless numbers
+ * repeat. */
+static const torch_step_window *find_step_window(const torch_rank *rank, int64_t start_ns)
+{
+    int low = 0, high = rank->n_window;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (rank->window[middle].end_ns > start_ns)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low < rank->n_window && rank->window[low].begin_ns <= start_ns ? &rank->window[low] : NULL;
+}
+
+/* Keeps those that count, and makes of each key: operation, size, members, step, and number among its like.
+ * */
+static void number_collectives(torch_rank *rank)
+{
+    const int source = comm_source(rank);
+    int n = 0;
+    for (int k = 0; k < rank->n_collective; k++) {
+        torch_collective one = rank->collective[k];
+        if (one.source != source) continue;
+        const torch_step_window *const window = find_step_window(rank, one.start_ns);
+        if (rank->n_window && !window) continue;
+        one.key = (one.key ^ (uint64_t)(window ? window->number : -1)) * UINT64_C(0x9e3779b97f4a7c15);
+        rank->collective[n++] = one;
+    }
+    rank->n_collective = n;
+    if (n) qsort(rank->collective, (size_t)n, sizeof *rank->collective, by_key_and_start);
+    for (int k = 0, number = 0; k < n; k++) {
+        const uint64_t key = rank->collective[k].key;
+        const int is_next_alike = k + 1 < n && rank->collective[k + 1].key == key;
+        rank->collective[k].key = (key ^ (uint64_t)number) * UINT64_C(0xd6e8feb86659fd93);
+        number = is_next_alike ? number + 1 : 0;
+    }
+}
+
+typedef struct collective_part {
+    uint64_t key;
+    int64_t duration_ns;
+    int32_t rank, signature;
+} collective_part;
+
+static int by_collective_key(const void *left, const void *right)
+{
+    const collective_part *const a = left, *const b = right;
+    const int order = (a->key > b->key) - (a->key < b->key);
+    return order ? order : (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+/* One joined collective, to be gathered by operation and size. */
+typedef struct joined_collective {
+    uint64_t hash; /* of its signature */
+    int64_t transfer_ns, wait_ns;
+    int32_t rank, signature; /* where the signature stands */
+} joined_collective;
+
+static int by_hash_transfer(const void *left, const void *right)
+{
+    const joined_collective *const a = left, *const b = right;
+    const int order = (a->hash > b->hash) - (a->hash < b->hash);
+    return order ? order : (a->transfer_ns > b->transfer_ns) - (a->transfer_ns < b->transfer_ns);
+}
+
+/* A collective with members from `of` on, n of them. Adds to what the ranks wait; sums still, means come
+ * later. */
+static joined_collective join_collective(const torch_join *j, const collective_part *of, int n)
+{
+    int last = 0;
+    int64_t shortest_ns = of->duration_ns, second_ns = INT64_MAX, wait_ns = 0;
+    for (int k = 1; k < n; k++) {
+        if (of[k].duration_ns < shortest_ns) {
+            second_ns = shortest_ns;
+            shortest_ns = of[k].duration_ns;
+            last = k;
+        } else if (of[k].duration_ns < second_ns) {
+            second_ns = of[k].duration_ns;
+        }
+    }
+    for (int k = 0; k < n; k++) {
+        j->result->rank[of[k].rank].wait_ns += of[k].duration_ns - shortest_ns;
+        wait_ns += of[k].duration_ns - shortest_ns;
+    }
+    tandem_torch_rank *const late = &j->result->rank[of[last].rank];
+    late->late_ns += second_ns - shortest_ns;
+    late->n_last += second_ns > shortest_ns;
+    j->result->n_joined++;
+    return (joined_collective){.hash = j->rank[of->rank].signature[of->signature].hash,
+                               .transfer_ns = shortest_ns,
+                               .wait_ns = wait_ns,
+                               .rank = of->rank,
+                               .signature = of->signature};
+}
+
+static int by_falling_wait(const void *left, const void *right)
+{
+    const tandem_torch_collective *const a = left, *const b = right;
+    const int order = (a->wait_ns < b->wait_ns) - (a->wait_ns > b->wait_ns);
+    if (order) return order;
+    const int names = strcmp(a->name, b->name);
+    return names ? names : strcmp(a->signature, b->signature);
+}
+
+/* Joined collectives, gathered into rows. */
+static tandem_status gather_collectives(const torch_join *j, joined_collective *one, size_t n)
+{
+    tandem_torch_summary *const result = j->result;
+    qsort(one, n, sizeof *one, by_hash_transfer);
+    size_t n_row = 0;
+    for (size_t k = 0; k < n; k++) n_row += k == 0 || one[k].hash != one[k - 1].hash;
+    result->collective = calloc(n_row, sizeof *result->collective);
+    if (!result->collective) return torch_no_memory(j);
+    for (size_t first = 0, end; first < n; first = end) {
+        tandem_torch_collective *const row = &result->collective[result->n_collective++];
+        const torch_signature *const signature = &j->rank[one[first].rank].signature[one[first].signature];
+        for (end = first; end < n && one[end].hash == one[first].hash; end++)
+            row->wait_ns += one[end].wait_ns;
+        row->n = (int64_t)(end - first);
+        row->transfer_ns = one[first + (end - first - 1) / 2].transfer_ns;
+        row->name = strdup(signature->name);
+        row->signature = strdup(signature->detail);
+        if (!row->name || !row->signature) return torch_no_memory(j);
+    }
+    qsort(result->collective, n_row, sizeof *result->collective, by_falling_wait);
+    return TANDEM_OK;
+}
+
+static size_t gather_collective_parts(const torch_join *j, collective_part *to)
+{
+    size_t n = 0;
+    for (int k = 0; k < j->result->n_rank; k++)
+        for (int c = 0; c < j->rank[k].n_collective; c++, n++) {
+            const torch_collective *const one = &j->rank[k].collective[c];
+            if (to) to[n] = (collective_part){one->key, one->duration_ns, k, one->signature};
+        }
+    return n;
+}
+
+static tandem_status join_collectives(const torch_join *j)
+{
+    tandem_torch_summary *const result = j->result;
+    tandem_status status = TANDEM_OK;
+    for (int k = 0; k < result->n_rank; k++) number_collectives(&j->rank[k]);
+    const size_t n = gather_collective_parts(j, NULL);
+    collective_part *const parts = malloc((n ? n : 1) * sizeof *parts);
+    joined_collective *const one = malloc((n ? n : 1) * sizeof *one);
+    size_t n_joined = 0;
+    if (!parts || !one) {
+        status = torch_no_memory(j);
+        goto out;
+    }
+    (void)gather_collective_parts(j, parts);
+    if (n) qsort(parts, n, sizeof *parts, by_collective_key);
+    for (size_t first = 0, end; first < n; first = end) {
+        end = first + 1;
+        while (end < n && parts[end].key == parts[first].key) end++;
+        if (end - first > 1)
+            one[n_joined++] = join_collective(j, &parts[first], (int)(end - first));
+        else
+            result->rank[parts[first].rank].n_unjoined++;
+    }
+    if (n_joined) status = gather_collectives(j, one, n_joined);
+out:
+    free(one);
+    free(parts);
+    return status;
+}
+
+/* --- The slowest rank ----------------------------------------------------------------------------------- */
+
+static void find_slowest(tandem_torch_summary *result)
+{
+    for (int k = 0; k < result->n_rank; k++) {
+        tandem_torch_rank *const rank = &result->rank[k], *const slowest = &result->rank[result->slowest];
+        rank->wait_ns /= rank->n_step;
+        rank->late_ns /= rank->n_step;
+        const int is_slower = result->n_joined ? rank->late_ns > slowest->late_ns
+                                               : rank->mean.compute_ns > slowest->mean.compute_ns;
+        if (is_slower) result->slowest = k;
+    }
+}
+
+static int by_duration(const void *left, const void *right)
+{
+    const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* The operator on which the slowest rank spends most beyond the median of the others. */
+static tandem_status find_excess(const torch_join *j)
+{
+    tandem_torch_summary *const result = j->result;
+    const int n_other = result->n_rank - 1;
+    result->excess = -1;
+    if (n_other == 0) return TANDEM_OK;
+    int64_t *const other_ns = malloc((size_t)n_other * sizeof *other_ns);
+    if (!other_ns) return torch_no_memory(j);
+    for (int k = 0; k < result->n_operator; k++) {
+        const tandem_torch_operator *const op = &result->operators[k];
+        int n = 0;
+        for (int rank = 0; rank < result->n_rank; rank++)
+            if (rank != result->slowest)
+                other_ns[n++] = operator_cost_ns(result, &op->rank[rank]) / result->rank[rank].n_step;
+        qsort(other_ns, (size_t)n_other, sizeof *other_ns, by_duration);
+        const int64_t slowest_ns =
+            operator_cost_ns(result, &op->rank[result->slowest]) / result->rank[result->slowest].n_step;
+        const int64_t excess_ns = slowest_ns - other_ns[(n_other - 1) / 2];
+        if (excess_ns <= result->excess_ns) continue;
+        result->excess = k;
+        result->excess_ns = excess_ns;
+    }
+    free(other_ns);
+    return TANDEM_OK;
+}
+
+/* --- Files ---------------------------------------------------------------------------------------------- */
+
+/* By rank, if every file says its own; two of the same are refused. */
+static tandem_status sort_ranks(const torch_join *j)
+{
+    tandem_torch_summary *const result = j->result;
+    for (int k = 0; k < result->n_rank; k++) {
+        if (j->rank[k].rank >= 0 && j->rank[k].rank <= INT32_MAX) continue;
+        for (int all = 0; all < result->n_rank; all++) j->rank[all].rank = all;
+        break;
+    }
+    for (int k = 1; k < result->n_rank; k++)
+        for (int at = k; at > 0 && j->rank[at].rank <= j->rank[at - 1].rank; at--) {
+            if (j->rank[at].rank == j->rank[at - 1].rank)
+                return tandem_error_set(j->error, TANDEM_MALFORMED,
+                                        "'%.200s' and '%.200s' are both of rank %lld; expected one file a "
+                                        "rank",
+                                        result->rank[at - 1].path, result->rank[at].path,
+                                        (long long)j->rank[at].rank);
+            const torch_rank moved = j->rank[at];
+            char *const path = result->rank[at].path;
+            j->rank[at] = j->rank[at - 1];
+            j->rank[at - 1] = moved;
+            result->rank[at].path = result->rank[at - 1].path;
+            result->rank[at - 1].path = path;
+        }
+    for (int k = 0; k < result->n_rank; k++) result->rank[k].rank = (int)j->rank[k].rank;
+    return TANDEM_OK;
+}
+
+static tandem_status join_torch_ranks(const torch_join *j)
+{
+    tandem_status status = sort_ranks(j);
+    for (int k = 0; k < j->result->n_rank && status == TANDEM_OK; k++) status = measure_torch_steps(j, k);
+    if (status == TANDEM_OK) status = join_operators(j);
+    if (status == TANDEM_OK) status = join_collectives(j);
+    if (status != TANDEM_OK) return status;
+    for (int k = 0; k < j->result->n_rank; k++) j->result->rank[k].n_unjoined += j->rank[k].n_dropped;
+    find_slowest(j->result);
+    return find_excess(j);
+}
+
+static tandem_status open_torch_join(torch_join *j, int n, tandem_error *error)
+{
+    j->error = error;
+    j->result = calloc(1, sizeof *j->result);
+    j->rank = calloc((size_t)n, sizeof *j->rank);
+    if (j->result) j->result->rank = calloc((size_t)n, sizeof *j->result->rank);
+    if (!j->result || !j->rank || !j->result->rank)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read %d traces", n);
+    return TANDEM_OK;
+}
+
+static tandem_status read_rank_file(const torch_join *j, tandem_input *input)
+{
+    const int k = j->result->n_rank++;
+    j->result->rank[k].path = strdup(input->source);
+    if (!j->result->rank[k].path) return torch_no_memory(j);
+    return torch_rank_read(&j->rank[k], input, j->error);
+}
+
+static tandem_status close_torch_join(torch_join *j, tandem_torch_summary **torch, tandem_status status)
+{
+    if (status == TANDEM_OK) status = join_torch_ranks(j);
+    for (int k = 0; j->rank && j->result && k < j->result->n_rank; k++) torch_rank_close(&j->rank[k]);
+    free(j->rank);
+    if (status == TANDEM_OK)
+        *torch = j->result;
+    else
+        tandem_torch_close(j->result);
+    return status;
+}
+
+tandem_status tandem_torch_read(tandem_torch_summary **torch, const char *const *path, int n,
+                                tandem_error *error)
+{
+    torch_join j = {0};
+    tandem_status status = open_torch_join(&j, n, error);
+    for (int k = 0; k < n && status == TANDEM_OK; k++) {
+        tandem_input input = {0};
+        status = tandem_input_open(&input, path[k], error);
+        if (status == TANDEM_OK) status = read_rank_file(&j, &input);
+        tandem_input_close(&input);
+    }
+    return close_torch_join(&j, torch, status);
+}
+
+tandem_status tandem_torch_parse(tandem_torch_summary **torch, const void *bytes, size_t n,
+                                 const char *source, tandem_error *error)
+{
+    torch_join j = {0};
+    tandem_input input = {0};
+    tandem_status status = open_torch_join(&j, 1, error);
+    if (status == TANDEM_OK) status = tandem_input_open_bytes(&input, bytes, n, source, error);
+    if (status == TANDEM_OK) status = read_rank_file(&j, &input);
+    tandem_input_close(&input);
+    return close_torch_join(&j, torch, status);
+}
+
+void tandem_torch_close(tandem_torch_summary *torch)
+{
+    if (!torch) return;
+    for (int k = 0; torch->collective && k < torch->n_collective; k++) {
+        free(torch->collective[k].signature);
+        free(torch->collective[k].name);
+    }
+    free(torch->collective);
+    for (int k = 0; torch->operators && k < torch->n_operator; k++) {
+        free(torch->operators[k].signature);
+        free(torch->operators[k].name);
+        free(torch->operators[k].rank);
+    }
+    free(torch->operators);
+    for (int k = 0; torch->rank && k < torch->n_rank; k++) {
+        free(torch->rank[k].step);
+        free(torch->rank[k].path);
+    }
+    free(torch->rank);
+    free(torch);
+}

@@ -1,0 +1,399 @@
+/* whatif_chakra.c: execution traces of MLCommons Chakra as one job: nodes wait for what they depend on and
+ * for nothing else, collectives and messages for their partners; from these a model of the step, and its
+ * critical path. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trace/reader/chakra_trace.h"
+
+enum { MAX_RANKS = 4096, N_TRACK = 2 };
+static const char *const track_name[N_TRACK] = {"compute", "communication"};
+
+/* --- Partners ------------------------------------------------------------------------------------------- */
+
+/* The number-th part with this key of a rank. */
+typedef struct chakra_part {
+    uint64_t key;
+    int32_t rank, number, node, sequence;
+    uint8_t type;
+} chakra_part;
+
+static int by_part_key_rank(const void *left, const void *right)
+{
+    const chakra_part *const a = left, *const b = right;
+    int order = (a->key > b->key) - (a->key < b->key);
+    if (!order) order = (a->rank > b->rank) - (a->rank < b->rank);
+    if (!order)
+        order = (a->type > b->type) - (a->type < b->type); /* a message to oneself has both ends there */
+    return order ? order : (a->sequence > b->sequence) - (a->sequence < b->sequence);
+}
+
+static int by_part_key_number(const void *left, const void *right)
+{
+    const chakra_part *const a = left, *const b = right;
+    int order = (a->key > b->key) - (a->key < b->key);
+    if (!order) order = (a->number > b->number) - (a->number < b->number);
+    if (!order) order = (a->rank > b->rank) - (a->rank < b->rank);
+    return order ? order : (a->type > b->type) - (a->type < b->type);
+}
+
+static int find_chakra_rank(const chakra_trace *r, int number)
+{
+    for (int k = 0; k < r->n_rank; k++)
+        if (r->rank[k].number == number) return k;
+    return -1;
+}
+
+/* How many parts the thing has of which this is one. */
+static int count_expected_parts(const chakra_trace *r, const chakra_part *one, int n_rank_of_key)
+{
+    const chakra_node *const of = chakra_node_at(r, one->node);
+    if (of->partner >= 0) return find_chakra_rank(r, of->partner) >= 0 ? 2 : 1;
+    return of->is_over_all_ranks ? r->n_rank : n_rank_of_key;
+}
+
+static tandem_status refuse_partner(const chakra_trace *r, const chakra_part *one, int n, const char *missing)
+{
+    return tandem_error_set(r->error, TANDEM_MALFORMED,
+                            "'%.200s', node %llu (%.80s): number %d of its kind (%s) has %d part%s in these "
+                            "files; expected "
+                            "%s",
+                            r->rank[one->rank].path, (unsigned long long)chakra_node_at(r, one->node)->id,
+                            chakra_node_name(r, one->node), one->number + 1,
+                            r->kind[chakra_node_at(r, one->node)->kind].text, n, n == 1 ? "" : "s", missing);
+}
+
+/* The parts of one collective or message, n of them, where `expected` should be. */
+static tandem_status join_parts(chakra_trace *r, const chakra_part *of, int n, int expected)
+{
+    char why[64];
+    (void)snprintf(why, sizeof why, "%d, one on each of %d ranks", expected, expected);
+    if (n != expected)
+        return refuse_partner(r, of, n,
+                              chakra_node_at(r, of->node)->partner >= 0 ? "a send and a receive" : why);
+    int64_t transfer_ns = INT64_MAX;
+    for (int k = 0; k < n; k++) {
+        const chakra_node *const one = chakra_node_at(r, of[k].node);
+        if (one->size != chakra_node_at(r, of->node)->size &&
+            strcmp(r->kind[one->kind].text, "all-reduce") == 0)
+            return refuse_partner(r, &of[k], n, "all of one comm_size");
+        if (one->duration_ns < transfer_ns) transfer_ns = one->duration_ns;
+    }
+    for (int k = 0; k < n; k++) {
+        /* what it took longer on other ranks, they waited */
+        chakra_node_at(r, of[k].node)->duration_ns = transfer_ns;
+        r->group[of[k].node] = r->n_group;
+    }
+    r->n_group++;
+    return TANDEM_OK;
+}
+
+/* Numbers the parts with one key on each rank; returns how many ranks have any. */
+static int number_parts(chakra_part *of, int n)
+{
+    int n_rank = 0;
+    for (int k = 0; k < n; k++) {
+        const int is_next = k > 0 && of[k].rank == of[k - 1].rank && of[k].type == of[k - 1].type;
+        of[k].number = is_next ? of[k - 1].number + 1 : 0;
+        n_rank += k == 0 || of[k].rank != of[k - 1].rank;
+    }
+    qsort(of, (size_t)n, sizeof *of, by_part_key_number);
+    return n_rank;
+}
+
+static tandem_status join_parts_of_key(chakra_trace *r, chakra_part *of, int n)
+{
+    const int n_rank = number_parts(of, n);
+    tandem_status status = TANDEM_OK;
+    for (int first = 0, end; first < n && status == TANDEM_OK; first = end) {
+        end = first + 1;
+        while (end < n && of[end].number == of[first].number) end++;
+        status = join_parts(r, &of[first], end - first, count_expected_parts(r, &of[first], n_rank));
+    }
+    return status;
+}
+
+static int gather_chakra_parts(const chakra_trace *r, chakra_part *to)
+{
+    int n = 0;
+    for (int k = 0; k < r->n_rank; k++)
+        for (int i = r->rank[k].first; i < r->rank[k].end; i++) {
+            const chakra_node *const one = chakra_node_at(r, i);
+            if (!one->group) continue;
+            if (to)
+                to[n] = (chakra_part){
+                    .key = one->group, .rank = k, .node = i, .sequence = one->sequence, .type = one->type};
+            n++;
+        }
+    return n;
+}
+
+static tandem_status join_all_parts(chakra_trace *r)
+{
+    const int n = gather_chakra_parts(r, NULL);
+    chakra_part *const parts = malloc(((size_t)n + 1) * sizeof *parts);
+    r->group = malloc((size_t)r->nodes.n * sizeof *r->group);
+    tandem_status status = parts && r->group ? TANDEM_OK : chakra_no_memory(r);
+    for (int i = 0; i < r->nodes.n && status == TANDEM_OK; i++) r->group[i] = -1;
+    if (status == TANDEM_OK) (void)gather_chakra_parts(r, parts);
+    if (status == TANDEM_OK) qsort(parts, (size_t)n, sizeof *parts, by_part_key_rank);
+    for (int first = 0, end; first < n && status == TANDEM_OK; first = end) {
+        end = first + 1;
+        while (end < n && parts[end].key == parts[first].key) end++;
+        status = join_parts_of_key(r, &parts[first], end - first);
+    }
+    free(parts);
+    return status;
+}
+
+/* --- The model ------------------------------------------------------------------------------------------ */
+
+static void chakra_node_text(char *text, size_t size, const void *context, int i)
+{
+    const chakra_trace *const r = context;
+    int k = 0;
+    while (r->rank[k].end <= i) k++;
+    (void)snprintf(text, size, "rank %d, node %llu (%.80s)", r->rank[k].number,
+                   (unsigned long long)chakra_node_at(r, i)->id, chakra_node_name(r, i));
+}
+
+static tandem_status open_chakra_simulator(const chakra_trace *r, whatif_model *model)
+{
+    int *const stream = malloc((size_t)r->nodes.n * sizeof *stream);
+    if (!stream) return chakra_no_memory(r);
+    for (int i = 0; i < r->nodes.n; i++) stream[i] = -1;
+    const tandem_dag graph = {.n_op = r->nodes.n,
+                              .n_group = r->n_group,
+                              .n_edge = r->edges.n,
+                              .stream = stream,
+                              .group = r->group,
+                              .edge = r->edges.of,
+                              .name = chakra_node_text,
+                              .context = r};
+    const tandem_status status = tandem_dag_simulator_open(model->simulator, &graph, r->error);
+    free(stream);
+    return status;
+}
+
+/* Nodes of one name, the k-th of each rank: every rank takes what the one takes that computes least of those
+ * that have it. */
+static tandem_status find_node_ideals(const chakra_trace *r, whatif_model *model)
+{
+    const int n = r->nodes.n;
+    chakra_part *const alike = malloc((size_t)n * sizeof *alike);
+    if (!alike) return chakra_no_memory(r);
+    for (int k = 0; k < r->n_rank; k++)
+        for (int i = r->rank[k].first; i < r->rank[k].end; i++)
+            alike[i] = (chakra_part){
+                .key = (uint64_t)chakra_node_at(r, i)->name, .rank = k, .node = i, .sequence = i};
+    qsort(alike, (size_t)n, sizeof *alike, by_part_key_rank);
+    for (int first = 0, end; first < n; first = end) {
+        end = first + 1;
+        while (end < n && alike[end].key == alike[first].key) end++;
+        (void)number_parts(&alike[first], end - first);
+    }
+    for (int first = 0, end; first < n; first = end) {
+        int fastest = first;
+        for (end = first;
+             end < n && alike[end].key == alike[first].key && alike[end].number == alike[first].number; end++)
+            if (r->rank[alike[end].rank].busy_ns < r->rank[alike[fastest].rank].busy_ns) fastest = end;
+        for (int k = first; k < end; k++)
+            model->ideal_ns[alike[k].node] =
+                model->actual_ns[chakra_node_at(r, alike[k].node)->group ? alike[k].node
+                                                                         : alike[fastest].node];
+    }
+    free(alike);
+    return TANDEM_OK;
+}
+
+static tandem_status label_chakra_nodes(const chakra_trace *r, whatif_model *model)
+{
+    tandem_status status = whatif_model_dimension(model, WHATIF_OPERATOR, r->n_kind, r->error);
+    if (status == TANDEM_OK && r->n_rank > 1)
+        status = whatif_model_dimension(model, WHATIF_WORKER, r->n_rank, r->error);
+    if (status != TANDEM_OK) return status;
+    memcpy(model->by[WHATIF_OPERATOR].name, r->kind, (size_t)r->n_kind * sizeof *r->kind);
+    model->track_name = track_name;
+    model->n_track = N_TRACK;
+    for (int k = 0; k < r->n_rank; k++) {
+        (void)snprintf(model->worker_name[k].text, sizeof model->worker_name->text, "rank %d",
+                       r->rank[k].number);
+        if (r->n_rank > 1) model->by[WHATIF_WORKER].name[k] = model->worker_name[k];
+        for (int i = r->rank[k].first; i < r->rank[k].end; i++) {
+            model->worker[i] = k;
+            model->op_name[i] = chakra_node_name(r, i);
+            model->track[i] = chakra_node_at(r, i)->group != 0;
+            model->by[WHATIF_OPERATOR].of[i] = chakra_node_at(r, i)->kind;
+            if (r->n_rank > 1) model->by[WHATIF_WORKER].of[i] = k;
+        }
+    }
+    return TANDEM_OK;
+}
+
+/* The longest that any rank took from its first start to its last end: clocks of ranks need not agree. 0 = no
+ * starts. */
+static int64_t longest_recorded_ns(const chakra_trace *r)
+{
+    int64_t longest_ns = 0, any_ns = 0;
+    for (int k = 0; k < r->n_rank; k++) {
+        int64_t first_ns = INT64_MAX, last_ns = INT64_MIN;
+        for (int i = r->rank[k].first; i < r->rank[k].end; i++) {
+            const chakra_node *const one = chakra_node_at(r, i);
+            if (one->start_ns < first_ns) first_ns = one->start_ns;
+            if (one->start_ns + one->duration_ns > last_ns) last_ns = one->start_ns + one->duration_ns;
+            any_ns |= one->start_ns;
+        }
+        if (last_ns - first_ns > longest_ns) longest_ns = last_ns - first_ns;
+    }
+    return any_ns ? longest_ns : 0;
+}
+
+static tandem_status open_chakra_model(const chakra_trace *r, whatif_model *model)
+{
+    int64_t any_ns = 0;
+    tandem_status status = whatif_model_allocate(model, r->nodes.n, 1, r->n_rank, r->error);
+    if (status != TANDEM_OK) return status;
+    model->first[1] = r->nodes.n;
+    model->recorded_ns[0] = longest_recorded_ns(r);
+    for (int i = 0; i < r->nodes.n; i++) any_ns |= model->actual_ns[i] = chakra_node_at(r, i)->duration_ns;
+    if (!any_ns)
+        return tandem_error_set(r->error, TANDEM_MALFORMED,
+                                "'%.200s': no node has a duration; expected a trace of what was measured or "
+                                "simulated",
+                                r->rank[0].path);
+    status = open_chakra_simulator(r, model);
+    if (status == TANDEM_OK) status = find_node_ideals(r, model);
+    return status == TANDEM_OK ? label_chakra_nodes(r, model) : status;
+}
+
+/* --- The critical path ---------------------------------------------------------------------------------- */
+
+typedef struct critical_walk {
+    const chakra_trace *r;
+    const whatif_model *model;
+    int64_t *ready_ns, *end_ns; /* [n nodes] */
+    int *last_part;             /* [n_group] the part that was ready last */
+    int *first_edge;            /* [n nodes + 1] edges stand in the order of those who wait */
+} critical_walk;
+
+static void index_edges(const critical_walk *w)
+{
+    const chakra_trace *const r = w->r;
+    const tandem_dag_edge *const edge = r->edges.of;
+    for (int i = 0, e = 0; i <= r->nodes.n; i++) {
+        while (e < r->edges.n && edge[e].after < i) e++;
+        w->first_edge[i] = e;
+    }
+    for (int g = 0; g < r->n_group; g++) w->last_part[g] = -1;
+    for (int i = 0; i < r->nodes.n; i++) {
+        if (r->group[i] < 0) continue;
+        int *const last = &w->last_part[r->group[i]];
+        if (*last < 0 || w->ready_ns[i] > w->ready_ns[*last]) *last = i;
+    }
+}
+
+/* Whom a node waited for last; −1 = nobody: it was ready at once. */
+static int critical_predecessor(const critical_walk *w, int i)
+{
+    const tandem_dag_edge *const edge = w->r->edges.of;
+    const int part = w->r->group[i] >= 0 ? w->last_part[w->r->group[i]] : i;
+    for (int e = w->first_edge[part]; e < w->first_edge[part + 1]; e++)
+        if (w->end_ns[edge[e].before] == w->ready_ns[part]) return edge[e].before;
+    return -1;
+}
+
+static int last_node(const critical_walk *w)
+{
+    int last = 0;
+    for (int i = 1; i < w->r->nodes.n; i++)
+        if (w->end_ns[i] > w->end_ns[last]) last = i;
+    return last;
+}
+
+static tandem_status list_critical_path(const critical_walk *w, tandem_whatif *whatif)
+{
+    int n = 1;
+    for (int i = critical_predecessor(w, last_node(w)); i >= 0; i = critical_predecessor(w, i)) n++;
+    whatif->critical_path = calloc((size_t)n, sizeof *whatif->critical_path);
+    if (!whatif->critical_path) return chakra_no_memory(w->r);
+    whatif->n_critical = n;
+    for (int i = last_node(w); i >= 0; i = critical_predecessor(w, i)) {
+        tandem_whatif_path_op *const one = &whatif->critical_path[--n];
+        const whatif_model *const model = w->model;
+        (void)snprintf(one->who, sizeof one->who, "%s", model->worker_name[model->worker[i]].text);
+        (void)snprintf(one->what, sizeof one->what, "%s", w->r->kind[chakra_node_at(w->r, i)->kind].text);
+        (void)snprintf(one->name, sizeof one->name, "%.*s", (int)sizeof one->name - 1, model->op_name[i]);
+        one->start_ns = w->end_ns[i] - model->actual_ns[i];
+        one->end_ns = w->end_ns[i];
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status find_critical_path(const chakra_trace *r, const whatif_model *model,
+                                        tandem_whatif *whatif)
+{
+    const size_t n = (size_t)r->nodes.n;
+    int64_t length_ns = 0;
+    critical_walk w = {.r = r,
+                       .model = model,
+                       .ready_ns = malloc(n * sizeof *w.ready_ns),
+                       .end_ns = malloc(n * sizeof *w.end_ns),
+                       .last_part = calloc((size_t)r->n_group + 1, sizeof *w.last_part),
+                       .first_edge = calloc(n + 1, sizeof *w.first_edge)};
+    tandem_status status = TANDEM_OK;
+    if (!w.ready_ns || !w.end_ns || !w.last_part || !w.first_edge) status = chakra_no_memory(r);
+    if (status == TANDEM_OK)
+        status = tandem_dag_simulator_run(model->simulator[0], model->actual_ns, w.ready_ns, w.end_ns,
+                                          &length_ns, r->error);
+    if (status == TANDEM_OK) {
+        index_edges(&w);
+        status = list_critical_path(&w, whatif);
+    }
+    free(w.first_edge);
+    free(w.last_part);
+    free(w.end_ns);
+    free(w.ready_ns);
+    return status;
+}
+
+/* --- The analysis --------------------------------------------------------------------------------------- */
+
+/* `bytes` NULL: the paths are files. */
+static tandem_status analyse_chakra(tandem_whatif **whatif, const char *const *path, const void *const *bytes,
+                                    const size_t *n_byte, int n, const char *trace_path, tandem_error *error)
+{
+    whatif_model model = {0};
+    tandem_whatif *made = NULL;
+    if (n < 1 || n > MAX_RANKS)
+        return tandem_error_set(error, TANDEM_USAGE, "%d traces; expected 1 to %d, one a rank", n, MAX_RANKS);
+    chakra_trace *const r = calloc(1, sizeof *r);
+    if (!r) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", path[0]);
+    r->error = error;
+    tandem_status status = chakra_trace_read(r, path, bytes, n_byte, n);
+    if (status == TANDEM_OK) status = join_all_parts(r);
+    if (status == TANDEM_OK) status = open_chakra_model(r, &model);
+    if (status == TANDEM_OK) status = whatif_analyse(&made, &model, trace_path, error);
+    if (status == TANDEM_OK) status = find_critical_path(r, &model, made);
+    if (status == TANDEM_OK)
+        *whatif = made;
+    else
+        tandem_whatif_close(made);
+    whatif_model_close(&model);
+    chakra_trace_close(r);
+    free(r);
+    return status;
+}
+
+tandem_status tandem_whatif_chakra(tandem_whatif **whatif, const char *const *path, int n,
+                                   const char *trace_path, tandem_error *error)
+{
+    return analyse_chakra(whatif, path, NULL, NULL, n, trace_path, error);
+}
+
+tandem_status tandem_whatif_parse_chakra(tandem_whatif **whatif, const char *const *source,
+                                         const void *const *bytes, const size_t *n_byte, int n,
+                                         tandem_error *error)
+{
+    return analyse_chakra(whatif, source, bytes, n_byte, n, NULL, error);
+}
