@@ -1,0 +1,200 @@
+#!/usr/bin/perl
+# scripts/lint_text.pl: what a compiler does not read. Prints FILE:LINE: finding; exits 1 where there is one.
+#
+#   words     no word of scripts/words.tsv stands where that table forbids it
+#   columns   no line of code or prose is longer than 110 columns (rows of Markdown tables and lines with an address may be)
+#   paths     every file that a document or a comment names exists
+#   names     every tandem_… name that a document or a comment gives exists in the code
+#   unique    no function of the product has the name of another
+use strict;
+use warnings;
+use utf8;
+use open qw(:std :encoding(UTF-8));
+
+my $columns = 110;
+my @tracked = grep { -f && !-l } split /\n/, `git ls-files`;
+my @recorded = (qr{^tests/fuzz/corpus/}, qr{^tests/data/}, qr{^tests/cli/.*\.(out|err|code|json|csv|txt|svg)$}, qr{^LICENSE$});
+my @files;
+for my $file (@tracked) {
+    push @files, $file unless grep { $file =~ $_ } @recorded;
+}
+my @code = grep { /\.(c|h|cc|cu|def)$/ } @files;
+my @text = grep { /\.(md|1)$/ || /^(Makefile|\.ci\/run)$/ || /\.(sh|pl|sql)$/ } @files;
+my $found = 0;
+my %content;
+sub content
+{
+    my ($file) = @_;
+    return $content{$file} //= do {
+        open my $in, '<', $file or die "$file: $!\n";
+        local $/;
+        my $all = <$in>;
+        defined $all ? $all : '';
+    };
+}
+sub finding
+{
+    my ($file, $line, $what) = @_;
+    print "$file:$line: $what\n";
+    $found++;
+}
+
+# A source in three parts that keep its lines: code without comments and strings, comments, strings.
+my %parts;
+sub parts
+{
+    my ($file) = @_;
+    return $parts{$file} if $parts{$file};
+    my ($code, $comment, $string) = ('', '', '');
+    my $source = content($file);
+    while ($source =~ m{\G(?:(/\*.*?\*/|//[^\n]*)|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|([^/"']+|.))}gs) {
+        my ($c, $s, $k) = ($1, $2, $3);
+        my $blank = defined $c ? $c : defined $s ? $s : $k;
+        $blank =~ s/[^\n]/ /g;
+        $comment .= defined $c ? $c : $blank;
+        $string .= defined $s ? $s : $blank;
+        $code .= defined $k ? $k : $blank;
+    }
+    return $parts{$file} = { code => $code, comment => $comment, string => $string };
+}
+sub each_line
+{
+    my ($text, $do) = @_;
+    my $n = 0;
+    $do->($_, ++$n) for split /\n/, $text, -1;
+}
+# A glob of words.tsv: * stands for anything.
+sub matches
+{
+    my ($file, $globs) = @_;
+    for my $glob (split /,/, $globs) {
+        my $pattern = join '.*', map { quotemeta } split /\*/, $glob, -1;
+        return 1 if $file =~ /^$pattern$/;
+    }
+    return 0;
+}
+
+# --- words: regex, what to write instead, where it is allowed. Each is matched against names in code; one that begins with
+# `prose:`, against comments, strings and documents. ---
+my (%names, @prose);
+open my $table, '<', 'scripts/words.tsv' or die "scripts/words.tsv: $!\n";
+while (my $row = <$table>) {
+    chomp $row;
+    next if $row =~ /^(#|$)/;
+    my ($pattern, $instead, $allowed) = split /\t/, $row;
+    die "scripts/words.tsv:$.: three columns, by tabulators\n" unless defined $allowed;
+    my $prose = $pattern =~ s/^prose://;
+    my $rule = { re => qr/$pattern/, instead => $instead, allowed => $allowed };
+    if ($prose) { push @prose, $rule } else { push @{ $names{rules} }, $rule }
+}
+my %judged; # name -> rules that forbid it
+for my $file (@code) {
+    each_line(parts($file)->{code}, sub {
+        my ($line, $n) = @_;
+        while ($line =~ /\b([A-Za-z_]\w*)/g) {
+            my $name = $1;
+            $judged{$name} //= [ grep { $name =~ $_->{re} } @{ $names{rules} } ];
+            for my $rule (@{ $judged{$name} }) {
+                finding($file, $n, "`$name`: write $rule->{instead}") unless matches($file, $rule->{allowed});
+            }
+        }
+    });
+}
+my $any_prose = @prose ? join '|', map { $_->{re} } @prose : '(?!)';
+for my $file (@code, @text) {
+    next if $file eq 'scripts/words.tsv' || $file eq 'docs/glossary.md' || $file eq 'docs/CHANGELOG.md';
+    my @parts = $file =~ /\.(c|h|cc|cu|def)$/ ? @{ parts($file) }{qw(comment string)} : content($file);
+    for my $part (@parts) {
+        each_line($part, sub {
+            my ($line, $n) = @_;
+            return unless $line =~ /$any_prose/;
+            for my $rule (@prose) {
+                finding($file, $n, "`$&`: write $rule->{instead}") if $line =~ $rule->{re} && !matches($file, $rule->{allowed});
+            }
+        });
+    }
+}
+
+# --- columns ---
+for my $file (@code, @text) {
+    each_line(content($file), sub {
+        my ($line, $n) = @_;
+        return if length $line <= $columns || ($file =~ /\.md$/ && $line =~ /^\s*\|/) || $line =~ m{https?://\S{60}};
+        finding($file, $n, length($line) . " columns, of $columns");
+    });
+}
+
+# --- paths and names ---
+my %exists = map { $_ => 1 } @tracked;
+my %folder;
+for (@tracked) {
+    my $path = $_;
+    $folder{$path} = 1 while $path =~ s{/[^/]*$}{};
+}
+my @made = split ' ', 'build tests/cli'; # folders whose files are made, or named by a pattern
+my %known;
+for my $file (@code) {
+    my $code = parts($file)->{code};
+    $known{$1} = 1 while $code =~ /\b(\w+)/g;
+    # Names that a macro or a Makefile puts together.
+    $known{$1} = 1 while $code =~ /\b(tandem_\w+_)(?=##)/g;
+}
+for my $file (grep { /\.(sql|map|proto|in|pl|sh)$/ || $_ eq 'Makefile' } @tracked) {
+    my $all = content($file);
+    $known{$1} = 1 while $all =~ /\b(\w+)/g;
+}
+my $tops = join '|', map { quotemeta } sort grep { !m{/} && $_ ne 'build' } keys %folder;
+sub named_things
+{
+    my ($file, $text) = @_;
+    each_line($text, sub {
+        my ($line, $n) = @_;
+        while ($line =~ m{(?<![\w./-])((?:$tops)(?:/[\w.+-]+)+)}g) {
+            my $path = $1 =~ s/[.]$//r;
+            next if $path =~ m{/NAME|/KIND|X\b} || $exists{$path} || $folder{$path} || $path !~ m{\.\w+$};
+            next if $path =~ m{^tests/cli/(NAME|.*\.(cmd|out|err|code))$};
+            finding($file, $n, "$path: no such file");
+        }
+        while ($line =~ /(?<![\w*-])((?:tandem|TANDEM)_\w*\w)(\(|\*|…|NAME)?/g) {
+            my ($name, $after) = ($1, $2 // '');
+            next if $known{$name} || $after =~ /[*…]|NAME/ || $name =~ /[A-Z]{2}$/ && $name =~ /^tandem_.*NAME|NOUN|VERB/;
+            finding($file, $n, "$name: no such name");
+        }
+    });
+}
+for my $file (@code) {
+    named_things($file, parts($file)->{comment});
+}
+for my $file (grep { /\.(md|1)$/ && !/CHANGELOG/ && $_ ne 'docs/glossary.md' } @text) {
+    named_things($file, content($file));
+    my $folder = $file =~ m{^(.*)/} ? "$1/" : '';
+    each_line(content($file), sub {
+        my ($line, $n) = @_;
+        while ($line =~ /\]\(([^)#\s]+)(#[^)]*)?\)/g) {
+            my $target = $1;
+            next if $target =~ /^[a-z]+:/;
+            my $path = $folder . $target;
+            1 while $path =~ s{(^|/)[^/]+/\.\./}{$1};
+            $path =~ s{/$}{};
+            finding($file, $n, "$target: no such file") unless $exists{$path} || $folder{$path};
+        }
+    });
+}
+
+# --- unique: definitions, whose opening brace ends the line or stands alone on the next one ---
+my %defined;
+for my $file (grep { /\.(c|cc|cu)$/ && !m{^(tests|docs|bench)/} && !m{^backend/cpu/isa/} } @code) {
+    my $code = parts($file)->{code};
+    while ($code =~ /^(?!typedef|struct\s+\w+\s*\{|enum|else|return|#)[A-Za-z_][\w\s*]*?\b\**(\w+)\(([^;{}]*?)\)\s*\{/gms) {
+        my $name = $1;
+        next if $name =~ /^(if|for|while|switch|main|ISA|__launch_bounds__|sizeof|__attribute__)$/;
+        my $line = 1 + (substr($code, 0, $-[0]) =~ tr/\n//);
+        if ($defined{$name} && $defined{$name} !~ /^\Q$file\E:/) {
+            finding($file, $line, "$name(): its name stands in $defined{$name}, too; name it after what it works on");
+        } else {
+            $defined{$name} = "$file:$line";
+        }
+    }
+}
+print 'text: ' . (@code + @text) . " files, $found findings\n";
+exit($found ? 1 : 0);
