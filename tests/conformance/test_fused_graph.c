@@ -1,17 +1,11 @@
 /* A residual network trained as it is built and as fuse.c makes it: in fp32 to the same bits, which its
  * operators owe to each other by docs/step.md; in bf16, where fewer roundings stand between them, to nearly
  * the same losses. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "graph/ir/build.h"
 #include "graph/ir/op.h"
 #include "tandem/backend.h"
 #include "tandem/cluster.h"
+#include "tests/support/tandem_test.h"
 
 enum {
     BATCH = 4,

@@ -3,22 +3,12 @@
  *
  * And a step of a graph with a tied table, whose gradient two operators make, against differences of its
  * loss. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "backend/cpu/operator.h"
 #include "graph/ir/build.h"
 #include "tandem/cluster.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/own_process.h"
+#include "tests/support/tandem_test.h"
 
 enum { MOST_ELEMENTS = 120 };
 static const double h = 0x1p-5;

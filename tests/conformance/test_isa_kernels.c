@@ -1,19 +1,10 @@
 /* The kernels of every instruction set this machine can run, against plain C: bit for bit. */
 #include <inttypes.h>
 #include <float.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "backend/cpu/isa_kernels.h"
 #include "base/philox.h"
+#include "tests/support/tandem_test.h"
 
 enum { N_TABLES = 7, N_SIZES = 11, LARGEST = 4099, GUARD = 64, GUARD_BYTE = 0xA5 };
 

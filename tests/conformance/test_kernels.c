@@ -2,20 +2,11 @@
  * threads, and every bad argument by its name. What one instruction set's functions compute is
  * test_isa_kernels.c's. */
 #include <float.h>
-#include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/philox.h"
 #include "tandem/kernels.h"
+#include "tests/support/tandem_test.h"
 
 enum { ROWS = 70, COLUMNS = 136, PAD = 9, LARGEST = ROWS * (COLUMNS + PAD) };
 

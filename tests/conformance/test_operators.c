@@ -5,21 +5,12 @@
  * A process opens one device only, so each device is tested in a child; its complaints come back through a
  * pipe. */
 #include <dirent.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "backend/cpu/operator.h"
 #include "tests/support/every_case.h"
 #include "tests/support/metrics.h"
 #include "tests/support/own_process.h"
+#include "tests/support/tandem_test.h"
 
 /* --- Casts at their edges ------------------------------------------------------------------------------- */
 

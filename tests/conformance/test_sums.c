@@ -3,23 +3,14 @@
  * differences of the loss.
  *
  * A process opens one device only, so each device is tested in a child. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "graph/ir/build.h"
 #include "tandem/backend.h"
 #include "tandem/cluster.h"
 #include "tests/support/metrics.h"
+#include "tests/support/tandem_test.h"
 
 enum { BATCH = 3, ROWS = 4, WIDTH = 6, CLASSES = 5 };
 

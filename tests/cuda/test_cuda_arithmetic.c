@@ -1,15 +1,8 @@
 /* Numbers of two bytes and of one (backend/cuda/arithmetic.h) against their definition: the nearest of all
  * values that the type has, found by looking at them all; of two that are as near the one with the even code.
  * */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "backend/cuda/arithmetic.h"
+#include "tests/support/tandem_test.h"
 
 /* A type by its definition: sign, exponent, mantissa; the value of each code in double. */
 typedef struct type {

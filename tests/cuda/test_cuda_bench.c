@@ -1,18 +1,9 @@
 /* The program that measures a card (bench/cuda) where none is: all of it runs, on small arrays, over what
  * stands in for a card, so that its tables are whole on the day that there is one. And its figures, by hand.
  * */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "bench/cuda/gpu_bench.h"
 #include "tests/cuda/stand_in.h"
+#include "tests/support/tandem_test.h"
 
 static const gpu_bench_sizes small = {.copy_bytes = {1 << 10, 1 << 12, 1 << 14},
                                       .elements = 16 * 16384,

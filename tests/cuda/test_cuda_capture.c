@@ -1,16 +1,9 @@
 /* Graphs of the CUDA backend by themselves: what is recorded is done later, with the arguments it had; what
  * may not be done meanwhile makes an end of it, and of nothing else. And what stands for NVIDIA's libraries
  * keeps to the rules of a capture. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "backend/cuda/operator.h"
 #include "tests/cuda/stand_in.h"
+#include "tests/support/tandem_test.h"
 
 static const tandem_device_backend *const backend = &tandem_cuda_backend;
 

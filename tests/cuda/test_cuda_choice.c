@@ -1,17 +1,10 @@
 /* Which algorithm of a library a piece of work takes: the one that a try finds fastest, the same one again in
  * later openings, and what happens to a choice that is damaged, or for another card. The library is stood in
  * for (stand_in.h). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "backend/cuda/operator.h"
-#include "tests/support/every_case.h"
 #include "tests/cuda/stand_in.h"
+#include "tests/support/every_case.h"
+#include "tests/support/tandem_test.h"
 
 static const cuda_product_spec spec = {.batch = 2,
                                        .m = 24,

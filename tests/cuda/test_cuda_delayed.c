@@ -1,17 +1,8 @@
 /* Casts with an amax history on a card: integers, scale and history have the CPU's bits, on a card in
  * build/card/, as coroutines elsewhere. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "backend/cuda/operator.h"
 #include "tests/cuda/gpu.h"
+#include "tests/support/tandem_test.h"
 
 enum { N = 3003, WINDOW = 3, CASTS = 9 };
 

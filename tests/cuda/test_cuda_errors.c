@@ -1,23 +1,14 @@
 /* What the CUDA backend says where a card is missing, too old, full or lost, and that nothing is left behind
  * then. Libraries are stood in for (stand_in.h), kernels run as coroutines (simt.h). */
 #include <limits.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "backend/cuda/operator.h"
 #include "tandem/cluster.h"
-#include "tests/support/every_case.h"
 #include "tests/cuda/stand_in.h"
+#include "tests/support/every_case.h"
+#include "tests/support/tandem_test.h"
 
 /* backend/device/worker.h */
 tandem_status tandem_cuda_backend_load(const tandem_device_backend **backend, tandem_error *error);

@@ -1,16 +1,9 @@
 /* Backward kernels of the CUDA backend against finite differences of its forward kernels: on a card in
  * build/card/ (make test-cuda), a few elements of each operand as coroutines (simt.h) elsewhere. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
-#include "tests/support/gradient_check.h"
 #include "tests/cuda/gpu.h"
 #include "tests/cuda/mirror.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/tandem_test.h"
 
 static void gradients_are_slopes(void **state)
 {

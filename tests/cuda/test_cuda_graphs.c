@@ -3,18 +3,9 @@
  * when it was made, its nodes are done in every order that dependencies allow, and half of the graphs do
  * nothing that nobody waits for. */
 #include <dlfcn.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "tests/cuda/stand_in_library.h"
+#include "tests/support/tandem_test.h"
 #include "tests/support/training_run.h"
 
 static int *fails_after, *is_apart, *graph_runs, *refuses_capture, *marks_are_early;

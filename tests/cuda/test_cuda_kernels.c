@@ -1,17 +1,8 @@
 /* The CUDA kernels' bits against the CPU's: on a card in build/card/ (make test-cuda), as coroutines (simt.h)
  * elsewhere. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "backend/cuda/operator.h"
 #include "tests/cuda/gpu.h"
+#include "tests/support/tandem_test.h"
 
 enum {
     N = 5003,

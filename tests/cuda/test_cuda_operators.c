@@ -1,18 +1,10 @@
 /* Every operator of the CUDA backend, in every precision, against the reference, and the same bits twice: on
  * a card in build/card/ (make test-cuda). Elsewhere its host code and its kernels as they are, the kernels'
  * threads as coroutines (simt.h), NVIDIA's libraries as plain loops (stand_in.h). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "tests/support/every_case.h"
 #include "tests/cuda/gpu.h"
 #include "tests/cuda/mirror.h"
+#include "tests/support/every_case.h"
+#include "tests/support/tandem_test.h"
 
 static const unsigned all_precisions = (1u << TANDEM_N_PRECISION) - 1;
 

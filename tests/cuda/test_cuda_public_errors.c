@@ -1,17 +1,9 @@
 /* tandem/cuda_kernels.h: arguments that are off are named, and nothing is launched then; launches that fail
  * are told. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "tandem/cuda_kernels.h"
 #include "tests/cuda/gpu.h"
 #include "tests/cuda/stand_in.h"
+#include "tests/support/tandem_test.h"
 
 enum { ROWS = 4, COLUMNS = 16, N = ROWS * COLUMNS, UNTOUCHED = 0xA5 };
 

@@ -1,18 +1,9 @@
 /* tandem/cuda_kernels.h beside tandem/kernels.h: the same bits, on a card in build/card/ (make test-cuda), as
  * coroutines elsewhere. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "backend/cuda/arithmetic.h"
 #include "tandem/cuda_kernels.h"
 #include "tests/cuda/gpu.h"
+#include "tests/support/tandem_test.h"
 
 enum { MAX_ELEMENTS = 1 << 14 };
 static const tandem_kernels *cpu;

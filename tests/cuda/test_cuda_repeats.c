@@ -1,18 +1,9 @@
 /* Each of our own CUDA kernels twice over the same numbers, in as many blocks as a step has: the same bits.
  * On a card in build/card/ (make test-cuda), on less numbers as coroutines (simt.h) elsewhere, and where
  * `small` is said. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "bench/cuda/gpu_bench.h"
 #include "tests/cuda/gpu.h"
+#include "tests/support/tandem_test.h"
 
 static size_t elements = (size_t)1 << 24;
 

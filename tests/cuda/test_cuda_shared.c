@@ -1,20 +1,13 @@
 /* Memory that processes share, page-locked for a card: what the card brings there, another process reads and
  * changes, and the card takes it back, beside its kernels' lane. On a card in build/card/ (make test-cuda),
  * on what stands in for one elsewhere. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "backend/cuda/operator.h"
 #include "tests/cuda/gpu.h"
+#include "tests/support/tandem_test.h"
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 

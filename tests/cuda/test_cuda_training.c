@@ -3,20 +3,11 @@
  * NVIDIA's. Its card's memory is apart: a host that touches it dies. Its lanes beside the first do nothing
  * before somebody waits for them. */
 #include <dlfcn.h>
-#include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "tests/cuda/stand_in_library.h"
+#include "tests/support/tandem_test.h"
 #include "tests/support/training_run.h"
 
 /* What tests change of the stand-in that ranks open; ranks are forked, so that each has its own. */

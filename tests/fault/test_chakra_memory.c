@@ -1,20 +1,12 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
 /* Steps are written as JSON and as execution traces of Chakra, and these read back, while memory runs out:
  * NO_MEMORY is said, outputs are untouched, and no file is left behind that is not whole. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "tandem/trace.h"
 #include "tandem/whatif.h"
 #include "tests/support/fail_allocation.h"
+#include "tests/support/tandem_test.h"
 
 typedef struct fixture {
     tandem_graph *graph;

@@ -4,28 +4,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <float.h>
-#include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <zlib.h>
 
 #include "backend/checkpoint.h"
 #include "base/file.h"
 #include "base/philox.h"
+#include "tests/support/tandem_test.h"
 
 enum {
     HEADER = 232 + TANDEM_CHECKPOINT_TRAIN_CONFIG,

@@ -6,24 +6,14 @@
  *
  * Every rank is a forked process. It reports on a board of shared memory; the parent, which never touches
  * Gloo, judges. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -36,6 +26,7 @@
 #include "base/clock.h"
 #include "base/philox.h"
 #include "tests/support/fail_allocation.h"
+#include "tests/support/tandem_test.h"
 
 enum { MAX_RANK = 4, MS = 1000000, GIVEN_UP_S = 20 };
 

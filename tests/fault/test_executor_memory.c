@@ -2,21 +2,13 @@
 /* Every allocation of the backend's own code on the way to an executor, an evaluation and a checkpoint fails
  * once: NO_MEMORY is said, and the next try succeeds. That nothing leaks, the address sanitizer says. */
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "tandem/backend.h"
 #include "tandem/cluster.h"
 #include "tests/cuda/stand_in_library.h"
 #include "tests/support/fail_allocation.h"
+#include "tests/support/tandem_test.h"
 
 typedef struct fixture {
     const tandem_backend_api *backend;

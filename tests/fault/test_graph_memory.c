@@ -1,17 +1,9 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
 /* Every allocation on the way to a graph fails once: NO_MEMORY is said, nothing leaks, nothing is half done.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "graph/ir/build.h"
 #include "tests/support/fail_allocation.h"
+#include "tests/support/tandem_test.h"
 
 static tandem_graph *const untouched = (tandem_graph *)(uintptr_t)0x10;
 

@@ -1,16 +1,10 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
 /* Every allocation on the way to a network fails once: NO_MEMORY is said, nothing leaks, nothing is half
  * done. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "allocator/bound/plan_dag.h"
 #include "tests/support/fail_allocation.h"
 #include "tests/support/priced_cluster.h"
+#include "tests/support/tandem_test.h"
 
 static tandem_plan_dag *const untouched = (tandem_plan_dag *)(uintptr_t)0x10;
 

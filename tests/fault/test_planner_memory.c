@@ -1,16 +1,10 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
 /* Every allocation on the way from a request to a plan fails once: NO_MEMORY is said, and nothing is half
  * done. (That nothing leaks is for SAN=address to see.) */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "tandem/planner.h"
 #include "tests/support/fail_allocation.h"
 #include "tests/support/scored_cluster.h"
+#include "tests/support/tandem_test.h"
 
 static const char model[] = "mlp:depth=1,width=8", two_devices[] = "cpu:avx512 + cpu:avx2";
 static tandem_planner *const untouched = (tandem_planner *)(uintptr_t)0x10;

@@ -1,21 +1,12 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
 /* Plan files and cluster files are read while memory runs out: NO_MEMORY is said, and nothing is read
  * wrongly. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "profiles/cluster/cluster_text.h"
 #include "profiles/plan/plan_json.h"
 #include "tests/support/fail_allocation.h"
+#include "tests/support/tandem_test.h"
 
 static const char cluster_text[] = "2*cpu:avx2@1 batch=8 memory=1GiB + cpu:avx batch=4 net=100Gbit/s,5us";
 

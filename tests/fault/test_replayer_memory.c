@@ -1,18 +1,12 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
 /* Every allocation on the way to a replay fails once: NO_MEMORY is said, nothing leaks, nothing is half
  * done; and a run without a memory plan allocates nothing at all. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "replayer/collective.h"
 #include "tandem/unrolled_step.h"
 #include "tandem/zero.h"
 #include "tests/support/fail_allocation.h"
 #include "tests/support/replay_store.h"
+#include "tests/support/tandem_test.h"
 
 static tandem_replayer *const untouched = (tandem_replayer *)(uintptr_t)0x10;
 

@@ -1,22 +1,14 @@
 /* Small files that would fill the memory: each ends the program with exit code 3 and a reason, and it never
  * holds more than some dozen MiB. Runs the program itself and asks the kernel for its peak. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zlib.h>
+
+#include "tests/support/tandem_test.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -1,18 +1,10 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
 /* Every allocation of the solvers and of bare instances fails once: NO_MEMORY is said, nothing leaks, outputs
  * stay as they were. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-
 #include "tandem/mckp.h"
-#include "tests/support/fail_allocation.h"
 #include "tests/property/drawn_dag.h"
+#include "tests/support/fail_allocation.h"
+#include "tests/support/tandem_test.h"
 
 static drawn_chain hard; /* thousands of labels, so that everything has to grow */
 

@@ -1,21 +1,11 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
 /* The profile store when things go wrong: damaged and foreign files, killed writers, full disks, no
  * memory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -23,8 +13,9 @@
 
 #include "base/philox.h"
 #include "tandem/store.h"
-#include "tests/support/fail_allocation.h"
 #include "tests/scratch.h"
+#include "tests/support/fail_allocation.h"
+#include "tests/support/tandem_test.h"
 
 typedef struct place {
     char folder[64], path[96];

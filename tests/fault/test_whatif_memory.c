@@ -1,20 +1,11 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
 /* Recorded traces of every kind are read and analysed while memory runs out: NO_MEMORY is said, and outputs
  * are untouched. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
-
 #include "tandem/dag_simulator.h"
 #include "tandem/torch_trace.h"
 #include "tandem/whatif.h"
 #include "tests/support/fail_allocation.h"
+#include "tests/support/tandem_test.h"
 
 typedef tandem_status (*work)(tandem_error *error);
 

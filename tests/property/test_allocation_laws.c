@@ -1,13 +1,7 @@
 /* Laws of allocation over clusters with drawn costs: beside every plan there is (brute force), and beside
  * itself. A failure names its seed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "tests/support/priced_cluster.h"
+#include "tests/support/tandem_test.h"
 
 static const char two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni", one_device[] = "cpu:avx512_bf16";
 static const char five_layers[] = "mlp:depth=4,width=64", six_layers[] = "mlp:depth=5,width=64";

@@ -1,13 +1,7 @@
 /* Laws of the other questions over clusters with drawn costs: beside every plan there is, beside every split
  * there is, beside each other. A failure names its seed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "tests/support/priced_cluster.h"
+#include "tests/support/tandem_test.h"
 
 static const char two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni", one_device[] = "cpu:avx512_bf16";
 static const char five_layers[] = "mlp:depth=4,width=64", attention[] = "vit_tiny:depth=2,width=32,heads=2";

@@ -1,15 +1,7 @@
 /* Laws of collectives on random clusters: lower bounds, better links, order of classes, sums of parts. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
 #include "base/philox.h"
 #include "replayer/collective.h"
+#include "tests/support/tandem_test.h"
 
 static const uint64_t seed = 20251;
 enum { CASES = 600, MOST_CLASSES = 5, MOST_RANKS = 24 };

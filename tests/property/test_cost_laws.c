@@ -1,16 +1,9 @@
 /* Laws of times that were not measured, over the models of the zoo and seeded random prices. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <math.h>
-
 #include "base/philox.h"
 #include "tandem/predictor.h"
 #include "tandem/replayer.h"
 #include "tests/support/replay_store.h"
+#include "tests/support/tandem_test.h"
 
 enum { SEED = 30333, N_SERIES = 12 };
 

@@ -1,17 +1,7 @@
 /* Laws of delayed scaling in real runs: the range of every cast is that of the library's history of what the
  * same cast has seen, a cast that is done again has the same bits, runs repeat and resume to the bit, and
  * training converges as without. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "tests/support/tandem_test.h"
 #include "tests/support/training_run.h"
 
 enum { STEPS = 12, LONG = 60, TAIL = 15 };

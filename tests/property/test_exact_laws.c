@@ -1,14 +1,8 @@
 /* Policy exact against every plan there is, the verifier, and certificates against the truth, over clusters
  * with drawn costs: alone and beside each other, with limits on time and memory, one class to lower or both.
  * A failure names its seed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "tests/support/priced_cluster.h"
+#include "tests/support/tandem_test.h"
 
 enum { N_SEED = 520, MOST_CHOICES = 12 };
 

@@ -1,21 +1,13 @@
 /* Laws that every graph keeps, over seeded random ones ($TANDEM_TEST_SEED: another seed). The generator
  * follows shapes by itself, so what the builder infers is checked against a second opinion. */
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/philox.h"
 #include "graph/ir/build.h"
 #include "graph/ir/op.h"
 #include "graph/zoo/zoo.h"
+#include "tests/support/tandem_test.h"
 
 enum { N_GRAPH = 300, MOST_OP = 160, MOST_SAMPLE = 4096 /* numbers of a sample in a tensor */ };
 enum { VOCABULARY = 50, WORD_WIDTH = 8 };

@@ -1,19 +1,9 @@
 /* Laws of the JSON reader on random texts: what it reads of an event is what jansson reads, wherever the
  * window ends; what is cut off is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <jansson.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/philox.h"
+#include "tests/support/tandem_test.h"
 #include "trace/reader/read_events.h"
 
 enum { TEXTS = 400, CAPACITY = 1 << 16, MIN_WINDOW = 700, MAX_WINDOW = 1200 };

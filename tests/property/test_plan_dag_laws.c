@@ -2,19 +2,10 @@
  * ways are the plans that can be replayed, one way a plan; what lies on a way is what the resolver makes of
  * the plan, each task once; its bytes are those that are alive while the loss is computed, so never more than
  * the arena holds. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "allocator/bound/plan_dag.h"
 #include "tests/support/priced_cluster.h"
 #include "tests/support/random_graph.h"
+#include "tests/support/tandem_test.h"
 
 enum { RANDOM_GRAPHS = 180, PLANS = 40, MAX_ENUMERATED = 5000, BATCH_OF_ZOO = 4 };
 static const uint64_t seed = 20241;

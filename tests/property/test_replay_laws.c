@@ -1,16 +1,9 @@
 /* Laws of the replayer, over models of the zoo with random costs, clusters and plans. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/philox.h"
 #include "replayer/internal.h"
 #include "tandem/zero.h"
 #include "tests/support/replay_store.h"
+#include "tests/support/tandem_test.h"
 
 static const uint64_t seed = 20222;
 static const char *const models[] = {"mlp", "resnet20:blocks=1", "vit_tiny:depth=1", "gpt_tiny:depth=1"};

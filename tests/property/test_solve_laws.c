@@ -1,12 +1,6 @@
 /* Laws of the solvers over drawn networks, beside all ways there are. A failure names its seed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "tests/property/drawn_dag.h"
+#include "tests/support/tandem_test.h"
 
 enum { N_SEED = 2000 };
 

@@ -1,19 +1,10 @@
 /* Laws of the step program, over the models of the zoo and random graphs under random plans: every task
  * reads what it should and what is there, lifetimes cover all accesses, nothing that lives at once
  * overlaps in the arena, and a plan's program does not depend on how one came to it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "graph/step/step_index.h"
 #include "tandem/step.h"
 #include "tests/support/random_graph.h"
+#include "tests/support/tandem_test.h"
 
 enum { PLANS_A_MODEL = 12, RANDOM_GRAPHS = 400, PLANS_A_RANDOM_GRAPH = 6, ALIGNMENT = 64 };
 static const uint64_t seed = 20221;

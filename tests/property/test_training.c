@@ -1,16 +1,7 @@
 /* Laws of real training runs: repeatable to the bit, and the same whether one rank or two do the work. Every
  * run is a set of forked ranks, because an instruction set and a Gloo connection belong to a process. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/clock.h"
+#include "tests/support/tandem_test.h"
 #include "tests/support/training_run.h"
 
 static const char *const models[] = {

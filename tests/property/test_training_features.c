@@ -1,17 +1,7 @@
 /* Laws of what trainings do besides: clipping, loss scaling, label smoothing, dropout, parameters without
  * decay, running statistics, weights in files. Real runs of one and two ranks. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/file.h"
+#include "tests/support/tandem_test.h"
 #include "tests/support/training_run.h"
 
 enum { STEPS = 12 };

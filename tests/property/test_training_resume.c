@@ -1,16 +1,6 @@
 /* Laws of trainings that are put down and taken up again, that diverge, or that do not fit into memory: real
  * runs of one and two ranks. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "tests/support/tandem_test.h"
 #include "tests/support/training_run.h"
 
 enum { HALF = 10, WHOLE = 20 };

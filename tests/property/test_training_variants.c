@@ -1,14 +1,6 @@
 /* Laws of the variants of a step, in real runs: micro-steps train as one batch of all their samples does,
  * recomputation changes no bit, each run repeats to the bit, and what is allocated is what was planned. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "tests/support/tandem_test.h"
 #include "tests/support/training_run.h"
 
 enum { STEPS = 10, FEW_STEPS = 3 };

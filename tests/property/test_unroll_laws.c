@@ -1,15 +1,8 @@
 /* Laws of a replayed step that a second engine can see: over random graphs and models of the zoo, with random
  * times, clusters and plans, all ranks one by one in the general engine come to the same nanosecond. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "tandem/unrolled_step.h"
 #include "tests/support/random_graph.h"
+#include "tests/support/tandem_test.h"
 
 static const uint64_t seed = 20249;
 static const char *const models[] = {"mlp", "resnet20:blocks=1", "vit_tiny:depth=1", "gpt_tiny:depth=1",

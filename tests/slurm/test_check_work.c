@@ -4,24 +4,15 @@
  * more work than a job may, nor does it more than it counts, and what is said of a job is the same each time.
  * `test_check_work N` draws N jobs and prints the one that takes the most work and the one that takes the
  * most CPU time: docs/slurm.md has them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#include "plugins/slurm/memory_fit.h"
 #include "base/philox.h"
 #include "graph/zoo/zoo.h"
+#include "plugins/slurm/memory_fit.h"
 #include "tandem/step.h"
 #include "tests/support/draw.h"
+#include "tests/support/tandem_test.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -1,19 +1,10 @@
 /* What is left in a job's working directory: whole, this user's, and never through a link. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "plugins/slurm/job_plan.h"
+#include "tests/support/tandem_test.h"
 
 typedef struct place {
     char path[32];

@@ -1,20 +1,10 @@
 /* A store that holds a hundred thousand costs of other models gives the same plan as a small one. With
  * arguments STORE DEVICE… it only adds such rows to a store, for tests/slurm/run.sh. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/clock.h"
-#include "tandem/store.h"
 #include "tandem/planner.h"
+#include "tandem/store.h"
 #include "tests/support/replay_store.h"
+#include "tests/support/tandem_test.h"
 
 enum { N_ROW = 100000, BATCH = 4 };
 static const char model[] = "mlp:width=16";

@@ -1,19 +1,9 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
 /* The plug-ins' parts while memory runs out: NO_MEMORY is said, nothing is lost, slurmctld lives. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "plugins/slurm/run_folder.h"
 #include "plugins/slurm/submission.h"
 #include "tests/support/fail_allocation.h"
+#include "tests/support/tandem_test.h"
 
 static const char conf[] = "gres gpu:old cpu:sse41\n";
 

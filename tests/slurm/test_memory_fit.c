@@ -1,20 +1,10 @@
 /* Whether a model fits: no plan takes less than what is said to be the least, and what is refused is said so
  * that it helps. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "base/philox.h"
 #include "plugins/slurm/memory_fit.h"
 #include "plugins/slurm/submission.h"
-#include "base/philox.h"
 #include "tandem/step.h"
+#include "tests/support/tandem_test.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -1,18 +1,9 @@
 /* What Slurm's names mean to tandem: tandem.conf, resources, features; and what nodes are as a cluster. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "plugins/slurm/layout.h"
 #include "plugins/slurm/site.h"
+#include "tests/support/tandem_test.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

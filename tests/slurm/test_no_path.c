@@ -1,21 +1,11 @@
 /* Nothing that a job's options say becomes a path in slurmctld: the check runs where the kernel ends a
  * process that names any path or opens a socket, on names that are files, and on names that would be if they
  * were taken for paths. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -24,6 +14,7 @@
 
 #include "base/philox.h"
 #include "tests/support/draw.h"
+#include "tests/support/tandem_test.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -1,20 +1,11 @@
 /* What srun leaves for the tasks of a step: they take it from its own folder and file, and from no other; and
  * no name but those that srun writes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "plugins/slurm/run_folder.h"
+#include "tests/support/tandem_test.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -1,14 +1,9 @@
 #include "tests/support/own_process.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/support/tandem_test.h"
 
 enum { TEXT = 4096 };
 

@@ -3,15 +3,10 @@
 #ifndef TANDEM_TESTS_PROPERTY_RANDOM_GRAPH_H
 #define TANDEM_TESTS_PROPERTY_RANDOM_GRAPH_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
 #include "base/philox.h"
 #include "graph/ir/build.h"
 #include "graph/ir/op.h"
+#include "tests/support/tandem_test.h"
 
 typedef struct chance {
     uint64_t seed;

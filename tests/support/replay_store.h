@@ -2,16 +2,12 @@
 #ifndef TANDEM_TESTS_REPLAY_STORE_H
 #define TANDEM_TESTS_REPLAY_STORE_H
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "tandem/step.h"
 #include "tandem/store.h"
 #include "tests/scratch.h"
+#include "tests/support/tandem_test.h"
 
 typedef struct replay_store {
     char path[64];

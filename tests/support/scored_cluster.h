@@ -2,9 +2,8 @@
 #ifndef TANDEM_TESTS_SCORED_CLUSTER_H
 #define TANDEM_TESTS_SCORED_CLUSTER_H
 
-#include <cmocka.h>
-
 #include "tests/support/priced_cluster.h"
+#include "tests/support/tandem_test.h"
 
 /* Statistics of every adjustable operator over the data set `data`; harms are in proportion to `scale`. */
 static inline void scored_cluster_file(const priced_cluster *p, const char *data, double scale)

@@ -1,21 +1,13 @@
 #include "tests/support/training_run.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "base/file.h"
+#include "tests/support/tandem_test.h"
 
 static const char *device_of(const experiment *e, int rank)
 {

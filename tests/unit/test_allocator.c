@@ -1,15 +1,9 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
 /* Policies, their figures and their refusals, on an mlp on two devices with drawn costs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "allocator/policies.h"
 #include "tests/support/fail_allocation.h"
 #include "tests/support/priced_cluster.h"
+#include "tests/support/tandem_test.h"
 
 static const char model[] = "mlp:depth=3,width=64", two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni";
 enum { STRONG, WEAK };

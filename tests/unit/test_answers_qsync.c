@@ -1,14 +1,8 @@
 /* The published procedure, on an mlp of three products whose times and harms are chosen so that every
  * decision of it can be told by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "tandem/allocator.h"
 #include "tests/support/replay_store.h"
+#include "tests/support/tandem_test.h"
 
 static const char device[] = "cpu:avx2";
 enum { FC1, FC2, HEAD, N_PRODUCT };

@@ -1,21 +1,12 @@
 /* Quantities, nearest names, arenas, the status table and the random generator. */
 #include <locale.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/arena.h"
 #include "base/list.h"
 #include "base/nearest.h"
 #include "base/philox.h"
 #include "base/quantity.h"
+#include "tests/support/tandem_test.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -1,15 +1,5 @@
 /* Execution traces of Chakra: what is written of a step, read back to the same step; traces written here,
  * with steps worked out by hand; and all kinds of bad ones. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -18,6 +8,7 @@
 #include "profiles/format/chakra.pb-c.h"
 #include "tandem/trace.h"
 #include "tandem/whatif.h"
+#include "tests/support/tandem_test.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

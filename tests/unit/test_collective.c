@@ -1,15 +1,6 @@
 /* Times of collectives, by hand. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "replayer/collective.h"
+#include "tests/support/tandem_test.h"
 
 static tandem_cluster parse(const char *text)
 {

@@ -1,13 +1,7 @@
 /* Where the replayer's times come from: measured, else from other batches; counted by origin. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "tandem/replayer.h"
 #include "tests/support/replay_store.h"
+#include "tests/support/tandem_test.h"
 
 static const char model[] = "mlp:width=4,depth=1,image=2x2x1,classes=2";
 static const char device[] = "cpu:avx2";

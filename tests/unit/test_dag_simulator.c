@@ -1,16 +1,8 @@
 /* The engine: timelines worked out by hand, and graphs that it must refuse. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <limits.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "tandem/dag_simulator.h"
+#include "tests/support/tandem_test.h"
 
 #define N_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
 

@@ -1,23 +1,15 @@
 /* Data sets: IDX images, texts, the order of samples; the real Fashion-MNIST where it is installed. */
 #include <dirent.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <zlib.h>
 
 #include "backend/data/data_file.h"
 #include "backend/data/data_sets.h"
 #include "backend/data/idx.h"
 #include "tandem/data.h"
+#include "tests/support/tandem_test.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

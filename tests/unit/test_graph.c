@@ -1,20 +1,11 @@
 /* The graph: tables, models counted by hand, shapes, signatures, hashes, first weights, and every rule that
  * can be broken. */
 #include <inttypes.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/philox.h"
 #include "graph/ir/build.h"
 #include "graph/zoo/zoo.h"
+#include "tests/support/tandem_test.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -1,16 +1,9 @@
 /* Times that were never measured: work and roofline by hand, fits that are known, and who says so. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <math.h>
-
 #include "predictor/robust.h"
 #include "tandem/planner.h"
 #include "tandem/predictor.h"
 #include "tests/support/replay_store.h"
+#include "tests/support/tandem_test.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

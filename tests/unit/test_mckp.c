@@ -1,18 +1,8 @@
 /* Bare instances: the file, its units, its complaints; and the policies on instances worked out by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "tandem/mckp.h"
+#include "tests/support/tandem_test.h"
 
 static tandem_mckp *parse(const char *text)
 {

@@ -1,15 +1,9 @@
 /* A planner against the same steps by hand, what it refuses, and many of them at once over one store. */
-#include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "tandem/planner.h"
 #include "tests/support/scored_cluster.h"
+#include "tests/support/tandem_test.h"
 
 #define N_OF(array) (sizeof(array) / sizeof *(array))
 

@@ -1,14 +1,7 @@
 /* What a precision makes of the step program of a small model, counted by hand: types, casts, memory, cost
  * keys. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "tandem/step.h"
+#include "tests/support/tandem_test.h"
 
 /* image label | flatten fc1 fc1.bias fc1.relu fc2 fc2.bias fc2.relu head head.bias | loss */
 static const char model[] = "mlp:width=8,depth=2,image=2x2x1,classes=4";

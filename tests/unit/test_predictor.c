@@ -1,19 +1,10 @@
 /* Sensitivities computed by hand, and the variances behind them by simulation. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/philox.h"
 #include "predictor/methods.h"
 #include "tandem/predictor.h"
+#include "tests/support/tandem_test.h"
 
 /* image label | flatten fc1 fc1.bias fc1.relu head head.bias | loss; depths 0 0 | 1 2 3 4 5 6 | 1 */
 static const char small[] = "mlp:width=4,depth=1,image=2x2x1,classes=2";

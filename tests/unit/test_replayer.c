@@ -1,15 +1,8 @@
 /* The replayer on a small model with costs that can be added up by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <math.h>
-
 #include "replayer/internal.h"
 #include "tandem/zero.h"
 #include "tests/support/replay_store.h"
+#include "tests/support/tandem_test.h"
 
 /* Its step in fp32: 8 forward tasks (image, label, fc1, its bias and relu, head, its bias, loss), 3 dgrads
  * (loss, head, relu), 4 wgrads (head.bias, head | fc1.bias, fc1: the dgrads of head and relu lie between),

@@ -1,16 +1,9 @@
 /* What a process has in memory, by the system: the most of it, from where one began to look, without what
  * other ranks share. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
-
 #include "backend/device/resident.h"
+#include "tests/support/tandem_test.h"
 
 enum { MIB = 1 << 20, SOME = 64 * MIB, CLOSE = 2 * MIB };
 

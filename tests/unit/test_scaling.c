@@ -1,19 +1,10 @@
 /* Delayed scaling in a step program by hand: which casts have a history, what it takes in memory, how it is
  * written. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "profiles/plan/plan_json.h"
 #include "tandem/amax_history.h"
 #include "tandem/plan.h"
 #include "tandem/step.h"
+#include "tests/support/tandem_test.h"
 
 static tandem_graph *open_graph(const char *model)
 {

@@ -1,15 +1,6 @@
 /* Solvers of layered networks, against numbers worked out by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <math.h>
-#include <string.h>
-
 #include "allocator/bound/solve.h"
+#include "tests/support/tandem_test.h"
 
 /* Two layers with two choices each, one state between them; every way has 1 ns and 2 bytes besides:
  *

@@ -1,25 +1,15 @@
 /* The profile store: hand-computed summaries, round trips, transactions, several writers at once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "tandem/store.h"
+#include "tests/support/tandem_test.h"
 
 /* --- A directory for each test -------------------------------------------------------------------------- */
 typedef struct place {

@@ -1,18 +1,10 @@
 /* Traces that PyTorch itself has written (tests/data/torch, by bench/torch/record.py), held against what
  * PyTorch sums up of them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <jansson.h>
-#include <stdio.h>
-#include <string.h>
 #include <zlib.h>
 
 #include "tandem/torch_trace.h"
+#include "tests/support/tandem_test.h"
 
 #define DATA "tests/data/torch/"
 

@@ -1,20 +1,11 @@
 /* Traces of the PyTorch profiler: written here, with times worked out by hand, in good order and in all kinds
  * of bad. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include <zlib.h>
 
-#include "trace/interval_set.h"
 #include "tandem/torch_trace.h"
+#include "tests/support/tandem_test.h"
+#include "trace/interval_set.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 

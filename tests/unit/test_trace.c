@@ -1,18 +1,9 @@
 /* Traces: what Perfetto is given, read back with a JSON reader. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "tandem/trace.h"
+#include "tests/support/tandem_test.h"
 
 typedef struct fixture {
     tandem_graph *graph;

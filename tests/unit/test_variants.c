@@ -1,14 +1,6 @@
 /* Variants of a step program by hand: micro-steps, recomputation, and the memory of both. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "tandem/step.h"
+#include "tests/support/tandem_test.h"
 
 static tandem_graph *open_graph(const char *model)
 {

@@ -1,21 +1,11 @@
 /* What-if analysis: a step worked out by hand, traces that make no sense, and the published answers for a
  * real one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <jansson.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include "tandem/whatif.h"
+#include "tests/support/tandem_test.h"
 #include "tests/support/whatif_parts.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))

@@ -1,18 +1,9 @@
 /* What-if analysis of tandem's own traces: written by hand, by the writer of traces, and wrongly. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "tandem/trace.h"
 #include "tandem/whatif.h"
+#include "tests/support/tandem_test.h"
 #include "tests/support/whatif_parts.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))

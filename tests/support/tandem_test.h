@@ -1,0 +1,25 @@
+/* tandem_test.h: what every test program includes: cmocka with the headers that it needs, and the C library's common ones. */
+#ifndef TANDEM_TESTS_SUPPORT_TANDEM_TEST_H
+#define TANDEM_TESTS_SUPPORT_TANDEM_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tandem/status.h"
+
+/* Fails the running test with the error's text, unless `status` is TANDEM_OK. */
+static inline void require_ok(tandem_status status, const tandem_error *error)
+{
+    if (status != TANDEM_OK) fail_msg("%s", error->text);
+}
+
+#endif
