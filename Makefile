@@ -23,6 +23,8 @@ BACKEND_LIBS = -ldnnl -lgloo -lgomp -ljansson -lz -lstdc++ -lpthread -lm
 objects = $(patsubst %,$(B)/obj/%.o,$(basename $(1)))
 sources = $(wildcard $(addsuffix /*.c,$(1)))
 
+include folders.mk
+
 # What each artefact is made of. The backend carries its own base and graph, so that it links nothing of the
 # core's libraries; the program carries all of the core, so that it runs from wherever it lies. Only what
 # include/tandem/ declares is exported.
@@ -74,10 +76,10 @@ CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 CUDA_LIBS = -L$(CUDA_HOME)/lib64 -lcudart -lcublasLt -lcudnn -lm
 CUDA_LIBRARY = $(if $(SAN),,$(if $(NVCC),$(B)/libtandem_cuda.so $(B)/libtandem_cuda_kernels.so,no-cuda))
 
-all: $(CUDA_LIBRARY) $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(B)/libtandem_kernels.so $(PLUGINS)
+all: $(CUDA_LIBRARY) $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(B)/libtandem_kernels.so $(PLUGINS) ## the program and the libraries
 
 # --- Set-up: compilers and libraries from Debian, once ---
-setup:
+setup: ## compilers and libraries from Debian, once
 	@scripts/setup.sh
 
 $(B)/tandem: $(CLI) $(CORE) $(KERNELS)
@@ -228,15 +230,15 @@ SCRIPTS = tests/cli/run.sh $(sort $(wildcard tests/cli/test_*.sh)) tests/slurm/r
 # ONLY='unit fault/test_comm' builds and runs those whose names begin so.
 ONLY =
 CHOSEN = $(if $(ONLY),$(filter $(foreach name,$(ONLY),$(B)/tests/$(name)% tests/$(name)%),$(TESTS) $(SCRIPTS)),$(TESTS) $(SCRIPTS))
-test: setup
+test: setup ## builds and runs the tests; ONLY='unit fault/test_comm' those whose names begin so
 	$(eval begin := $(shell date +%s))
 	@$(MAKE) --no-print-directory -j$$(nproc) all $(if $(ONLY),$(filter $(TESTS),$(CHOSEN)),tests)
 	@B=$(B) BUILD_SECONDS=$$(($$(date +%s) - $(begin))) scripts/run_tests.sh $(CHOSEN)
 
 # Tests, lint and sanitizers: what .ci/run runs, and all of it.
-check:
+check: ## tests, lint and the tests that find most under sanitizers
 	@scripts/check.sh
-check-all:
+check-all: ## tests, lint, and all tests under sanitizers
 	@scripts/check.sh --all
 
 # The same tests with NVIDIA's libraries behind them, for a card; `make test` builds them where nvcc is, so
@@ -256,7 +258,7 @@ $(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(CUDA_BELOW) 
 tests: $(TESTS) $(B)/tests/libtandem_cuda.so $(CARD_PROGRAMS)
 
 # --- Without one: what the kernels' machine code allows ---
-cuda-limits: $(CUDA_LIBRARY)
+cuda-limits: $(CUDA_LIBRARY) ## what the CUDA kernels' machine code allows
 	@$(if $(NVCC),B=$(B) scripts/kernel_limits.py,true)
 
 # --- On a card: its tests, its speeds, and all that a machine with a card and without our libraries needs
@@ -288,10 +290,10 @@ $(B)/libfuzzer_%: $(B)/obj/tests/fuzz/fuzz_%.o $(B)/obj/tests/fuzz/libfuzzer/mai
 	@echo "  link  $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(shell $(CC) -print-file-name=libclang_rt.fuzzer_no_main-x86_64.a) -lstdc++ $(CORE_LIBS) -ldl -lpthread
 
-fuzz fuzz-minimise:
+fuzz fuzz-minimise: ## coverage-guided fuzzing of TARGET (docs/fuzzing.md)
 	@FUZZ_CC="$(FUZZ_CC)" scripts/fuzz.sh $(@:fuzz-minimise=minimise) "$(TARGET)"
 
-demo: setup
+demo: setup ## the whole loop on this machine, in minutes
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@$(B)/tandem demo
 
@@ -303,7 +305,7 @@ VERSION = $(shell sed -n 's/^\#define TANDEM_VERSION "\(.*\)"/\1/p' include/tand
 
 CUDA_INSTALLS = $(if $(filter %.so,$(CUDA_LIBRARY)),tandem_cuda_kernels)
 
-install: all
+install: all ## program, libraries, headers, man page; PREFIX, DESTDIR
 	install -d $(addprefix $(INTO)/,bin lib/pkgconfig include/tandem share/man/man1 share/doc/tandem/examples)
 	install -m 755 $(B)/tandem $(INTO)/bin/
 	install -m 644 $(B)/libtandem.so.0 $(B)/libtandem_kernels.so.0 $(B)/libtandem_backend.so \
@@ -319,26 +321,37 @@ install: all
 
 # Slurm's plug-ins go where Slurm looks for them.
 SLURM_PLUGIN_DIR = /usr/lib/x86_64-linux-gnu/slurm-wlm
-install-slurm: $(PLUGINS)
+install-slurm: $(PLUGINS) ## Slurm's plug-ins, where Slurm looks for them
 	install -d $(DESTDIR)$(SLURM_PLUGIN_DIR)
 	install -m 644 $(filter %.so,$^) $(DESTDIR)$(SLURM_PLUGIN_DIR)/
 
-uninstall:
+uninstall: ## takes away what install put there
 	rm -f $(addprefix $(INTO)/,bin/tandem $(addprefix lib/libtandem,.so .so.0 _kernels.so _kernels.so.0 _backend.so _cuda.so \
 	    _cuda_kernels.so _cuda_kernels.so.0) $(addprefix lib/pkgconfig/tandem,.pc _kernels.pc _cuda_kernels.pc) share/man/man1/tandem.1)
 	rm -rf $(INTO)/include/tandem $(INTO)/share/doc/tandem
 
 # --- Care ---
+help: ## this list
+	@echo "usage: make [TARGET] [SAN=address,undefined|thread]"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | sort | expand -t 22
+	@printf '  %-20s%s\n' "test-FOLDER" "tests of one folder: $(FOLDERS)"
+
+compdb: ## compile_commands.json, for clangd and other tools
+	@$(MAKE) -nB --no-print-directory NVCC= all tests | perl scripts/compdb.pl >compile_commands.json
+
+lines: ## lines of code, without comments and blank lines, by folder
+	@perl scripts/lines.pl
+
 C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu')
-format:
+format: ## clang-format 14
 	clang-format -i $(C_FILES)
 
-lint: $(B)/generated/schema_sql.h $(B)/generated/profiles/format/chakra.pb-c.h
+lint: all $(B)/generated/schema_sql.h $(B)/generated/profiles/format/chakra.pb-c.h ## clang-tidy, cppcheck, words, structure
 	scripts/lint.sh
 
-clean:
+clean: ## removes build/
 	rm -rf build
 
 .SECONDARY:
-.PHONY: all no-plugins no-cuda setup test check check-all tests cuda-limits test-cuda bench-cuda card-kit fuzz fuzz-minimise demo install install-slurm uninstall format lint clean
+.PHONY: help compdb lines all no-plugins no-cuda setup test check check-all tests cuda-limits test-cuda bench-cuda card-kit fuzz fuzz-minimise demo install install-slurm uninstall format lint clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Reads every C file that git knows with clang-tidy 14 (.clang-tidy, tests/.clang-tidy) and cppcheck 2.10.
-# Prints what it ran; exits 1 where either has found something. A tool that is absent is skipped aloud.
+# Looks at words and structure (scripts/lint_text.pl, lint_structure.pl). Reads every C file that git knows
+# with clang-tidy 14 (.clang-tidy, tests/.clang-tidy) and cppcheck 2.10. Prints what it ran; exits 1 where
+# either has found something. A tool that is absent is skipped aloud.
 # shellcheck disable=SC2016,SC2317 # xargs calls tidy, which calls flags_of
 set -u
 cd "$(dirname "$0")/.." || exit 5
@@ -52,6 +53,11 @@ report() {
     echo "$1: ${#sources[@]} files, $n findings"
     [ "$n" = 0 ] || found=1
 }
+
+# Words, columns, paths and names; then how the folders depend on each other, by the objects of a finished
+# build.
+perl scripts/lint_text.pl || found=1
+perl scripts/lint_structure.pl "${B:-build}" || found=1
 
 clang_tidy=$(command -v clang-tidy-14 || command -v clang-tidy)
 export clang_tidy

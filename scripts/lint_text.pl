@@ -131,13 +131,12 @@ for (@tracked) {
     my $path = $_;
     $folder{$path} = 1 while $path =~ s{/[^/]*$}{};
 }
-my @made = split ' ', 'build tests/cli'; # folders whose files are made, or named by a pattern
 my %known;
 for my $file (@code) {
     my $code = parts($file)->{code};
     $known{$1} = 1 while $code =~ /\b(\w+)/g;
-    # Names that a macro or a Makefile puts together.
-    $known{$1} = 1 while $code =~ /\b(tandem_\w+_)(?=##)/g;
+    my $string = parts($file)->{string}; # environment variables, members of JSON
+    $known{$1} = 1 while $string =~ /\b((?:tandem|TANDEM)_\w+)/g;
 }
 for my $file (grep { /\.(sql|map|proto|in|pl|sh)$/ || $_ eq 'Makefile' } @tracked) {
     my $all = content($file);
@@ -151,13 +150,13 @@ sub named_things
         my ($line, $n) = @_;
         while ($line =~ m{(?<![\w./-])((?:$tops)(?:/[\w.+-]+)+)}g) {
             my $path = $1 =~ s/[.]$//r;
-            next if $path =~ m{/NAME|/KIND|X\b} || $exists{$path} || $folder{$path} || $path !~ m{\.\w+$};
+            next if $path =~ m{NAME|KIND|X\b} || $exists{$path} || $folder{$path} || $path !~ m{\.\w+$};
             next if $path =~ m{^tests/cli/(NAME|.*\.(cmd|out|err|code))$};
             finding($file, $n, "$path: no such file");
         }
-        while ($line =~ /(?<![\w*-])((?:tandem|TANDEM)_\w*\w)(\(|\*|…|NAME)?/g) {
+        while ($line =~ /(?<![\w*-])((?:tandem|TANDEM)_\w*\w)(\*|…)?/g) {
             my ($name, $after) = ($1, $2 // '');
-            next if $known{$name} || $after =~ /[*…]|NAME/ || $name =~ /[A-Z]{2}$/ && $name =~ /^tandem_.*NAME|NOUN|VERB/;
+            next if $known{$name} || $name =~ /^tandem_isa_/ || $after || $name =~ /^tandem_.*[A-Z]$/;
             finding($file, $n, "$name: no such name");
         }
     });

@@ -25,7 +25,7 @@
 
 #include "tandem/amax_history.h"
 #include "tandem/dtype.h"
-#include "tandem/kernels.h" /* tandem_rounding, tandem_scaling */
+#include "tandem/kernels.h" /* tandem_rounding, tandem_scale_mode */
 #include "tandem/status.h"
 
 #ifdef __cplusplus

@@ -1,0 +1,22 @@
+# Which folder may use which. `make lint` holds includes and symbols to it (scripts/lint_structure.pl), and a test
+# that names its folder links no more than that folder and what it may use.
+FOLDERS = base graph profiles predictor trace replayer allocator plugins backend cli
+USES_base =
+USES_graph = base
+USES_profiles = base graph
+USES_predictor = base graph profiles
+USES_trace = base graph profiles predictor
+USES_replayer = base graph profiles predictor trace
+USES_allocator = base graph profiles predictor replayer
+USES_plugins = base graph profiles predictor replayer allocator
+USES_backend = base graph
+USES_cli = base graph profiles predictor trace replayer allocator backend
+
+# Internal headers that other folders include, each a contract between two folders:
+#   types.h       how a precision decides dtypes, for the step program and for the states of the dynamic program
+#   build.h       how a graph is put together; zoo.h: its limits of models
+#   robust.h      medians and fits that are not thrown off by outliers
+#   known_costs.h which costs the replayer knows, for the plan DAG
+#   chakra.h, chakra.pb-c.h, chrome.h, plan_json.h: the formats of files, for those that read and write them
+SHARED = graph/step/types.h graph/ir/build.h graph/zoo/zoo.h predictor/robust.h replayer/known_costs.h \
+         profiles/format/chakra.h profiles/format/chakra.pb-c.h profiles/format/chrome.h profiles/plan/plan_json.h
