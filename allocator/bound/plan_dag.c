@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/bound/state_space.h"
 #include "replayer/known_costs.h"
 
 enum { FIRST_CAPACITY = 256, MAX_ARCS = 1 << 22 };

@@ -13,10 +13,7 @@
 #define TANDEM_ALLOCATOR_PLAN_DAG_H
 
 #include "tandem/replayer.h"
-
-typedef struct tandem_task_variant {
-    int task, variant; /* of the class's step program */
-} tandem_task_variant;
+#include "tandem/state_space.h"
 
 typedef struct tandem_arc {
     int to;       /* a state, numbered through all layers */

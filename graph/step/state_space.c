@@ -1,7 +1,7 @@
 /* state_space.c: one choice of precision and all that follows from it. What a task is and when is resolve.c's
  * matter (graph/); here the same is asked operator by operator in graph order, without the choices that are
  * still to come. */
-#include "allocator/bound/state_space.h"
+#include "tandem/state_space.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,4 @@
-/* state_space.h: what choosing one operator's precision causes, given what the operators before it left open;
- * private to allocator/.
+/* state_space.h: what choosing one operator's precision causes, given what the operators before it left open.
  *
  * The operators from one adjustable operator up to the next are a *stage*: stage l + 1 begins with the choice
  * of layer l, stage 0 is what lies before the first. Within a stage all follows from the choice and from
@@ -12,10 +11,19 @@
  * A state is those bits that can still change what a later stage adds, each in a bit of its own (a *slot*). A
  * bit that is the same in all plans takes none, nor does one that nobody can ask about any more. There are as
  * many words of 64 slots as the widest frontier of the graph needs. */
-#ifndef TANDEM_ALLOCATOR_STATE_SPACE_H
-#define TANDEM_ALLOCATOR_STATE_SPACE_H
+#ifndef TANDEM_STATE_SPACE_H
+#define TANDEM_STATE_SPACE_H
 
-#include "allocator/bound/plan_dag.h"
+#include "tandem/step.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+typedef struct tandem_task_variant {
+    int task, variant; /* of the step program */
+} tandem_task_variant;
 
 typedef struct tandem_state_space tandem_state_space;
 
@@ -46,4 +54,8 @@ typedef struct tandem_stage_cost {
 void tandem_state_space_transition(tandem_state_space *space, int s, tandem_precision precision,
                                    const uint64_t *state, tandem_stage_cost *cost, uint64_t *set_bits);
 
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
 #endif
