@@ -96,7 +96,6 @@ static const char *open_worker(tandem_worker **worker, const tandem_backend_api 
 
 static void fused_and_apart_train_alike(void **state)
 {
-    (void)state;
     static trained fused, apart;
     const tandem_backend_api *backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
     tandem_worker *worker = NULL;

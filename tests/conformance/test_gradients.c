@@ -113,14 +113,12 @@ static const char *end_of_the_list(int strongest)
 
 static void on_the_strongest_device(void **state)
 {
-    (void)state;
     assert_non_null(end_of_the_list(1));
     own_process_check(child, end_of_the_list(1));
 }
 
 static void on_the_weakest_device(void **state)
 {
-    (void)state;
     if (strcmp(end_of_the_list(0), end_of_the_list(1)) == 0) {
         printf("SKIP: this machine has one device, which is tested already\n");
         skip();

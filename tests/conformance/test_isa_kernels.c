@@ -187,7 +187,6 @@ static void assert_same_twins(const char *isa, const char *what, const void *wid
 
 static void test_every_set_has_a_table(void **state)
 {
-    (void)state;
     for (int i = 0; i < N_TABLES; i++) {
         const tandem_isa_kernels *table = tandem_isa_kernels_find(names[i]);
         assert_non_null(table);
@@ -203,7 +202,6 @@ static void test_every_set_has_a_table(void **state)
 /* The vectors that Random123 1.x publishes (kat_vectors). */
 static void test_philox_gives_the_published_answers(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t counter[4];
         uint64_t key;
@@ -250,7 +248,6 @@ static void amax_of(const tandem_isa_kernels *table, size_t n)
 
 static void test_amax_is_the_largest_magnitude(void **state)
 {
-    (void)state;
     every_size(amax_of);
     const tandem_isa_kernels *table;
     for (int at = 0; (table = next_table(&at));) {
@@ -329,20 +326,14 @@ static void every_size_and_scale(const tandem_rounding *rounding)
 
 static void test_quantise_gives_the_bits_of_its_definition(void **state)
 {
-    (void)state;
     const tandem_rounding rounding = {0xfedcba9876543210, {7, 0xffffffff, 2 | 3 << 8}, 0xfffffd00};
     every_size_and_scale(&rounding);
 }
 
-static void test_quantise_to_nearest(void **state)
-{
-    (void)state;
-    every_size_and_scale(NULL);
-}
+static void test_quantise_to_nearest(void **state) { every_size_and_scale(NULL); }
 
 static void test_transpose(void **state)
 {
-    (void)state;
     static const int64_t shapes[][2] = {{0, 5},   {5, 0},   {1, 1},    {16, 16},
                                         {17, 33}, {64, 48}, {130, 70}, {3, 200}};
     const tandem_isa_kernels *table;
@@ -366,7 +357,6 @@ static void test_transpose(void **state)
 /* x = 1 − u_i reaches 1 exactly; 2^−17 less does not. */
 static void test_quantise_turns_at_each_draw(void **state)
 {
-    (void)state;
     const tandem_rounding rounding = {5, {1, 2, 3}, 0};
     float at_turn[LARGEST], before[LARGEST];
     int8_t q[LARGEST];
@@ -389,7 +379,6 @@ static void test_quantise_turns_at_each_draw(void **state)
  * */
 static void test_quantise_is_unbiased(void **state)
 {
-    (void)state;
     enum { N = 100000 };
     static const double fractions[] = {0.001, 0.25, 0.5, 0.999};
     float *x = malloc(N * sizeof *x);
@@ -422,7 +411,6 @@ static void test_quantise_is_unbiased(void **state)
 
 static void test_dequantise(void **state)
 {
-    (void)state;
     int8_t q[LARGEST];
     float want[LARGEST];
     uint16_t want_half[LARGEST];
@@ -451,7 +439,6 @@ static void test_dequantise(void **state)
 
 static void test_every_bf16_widens_and_comes_back(void **state)
 {
-    (void)state;
     enum { ALL = 65536 };
     uint16_t *half = malloc(ALL * sizeof *half), *back = malloc(ALL * sizeof *back);
     float *wide = malloc(ALL * sizeof *wide);
@@ -494,7 +481,6 @@ static void narrow_of(const tandem_isa_kernels *table, size_t n)
 
 static void test_bf16_rounds_to_nearest_even(void **state)
 {
-    (void)state;
     every_size(narrow_of);
     assert_int_equal(narrowed(float_of(0x3f808000)), 0x3f80); /* the reference itself, on two ties */
     assert_int_equal(narrowed(float_of(0x3f818000)), 0x3f82);
@@ -529,11 +515,7 @@ static void add_of(const tandem_isa_kernels *table, size_t n)
     twins_free(&y);
 }
 
-static void test_add(void **state)
-{
-    (void)state;
-    every_size(add_of);
-}
+static void test_add(void **state) { every_size(add_of); }
 
 static void relu_of(const tandem_isa_kernels *table, size_t n)
 {
@@ -565,7 +547,6 @@ static void relu_of(const tandem_isa_kernels *table, size_t n)
 
 static void test_relu_and_its_gradient(void **state)
 {
-    (void)state;
     every_size(relu_of);
     const tandem_isa_kernels *table;
     for (int at = 0; (table = next_table(&at));) {
@@ -583,7 +564,6 @@ static void test_relu_and_its_gradient(void **state)
  * block's index has more than 32 bits. */
 static void test_dropout(void **state)
 {
-    (void)state;
     static const uint64_t firsts[] = {0, 1, 63, 130, (UINT64_C(1) << 35) - 5};
     float x[LARGEST], want[LARGEST];
     uint16_t half[LARGEST], want_half[LARGEST];
@@ -619,7 +599,6 @@ static void test_dropout(void **state)
 
 static void test_bias_and_its_gradient(void **state)
 {
-    (void)state;
     static const size_t periods[] = {1, 3, 10, 16, 65, 500};
     enum { MOST = 500 * 37 };
     static float x[MOST], want[MOST], bias[500], sum[500], sum_half[500];
@@ -730,7 +709,6 @@ static void run_norm(const tandem_isa_kernels *isa, size_t rows, size_t channels
 /* That they are right is the operator's test; here, that every table writes the same bits. */
 static void test_batchnorm_has_the_same_bits_everywhere(void **state)
 {
-    (void)state;
     static const size_t shapes[][2] = {{1, 1}, {7, 3}, {13, 33}, {8191, 5}, {641, 64}, {67, 512}, {19, 2100}};
     static unsigned char first[NORM_BYTES], written[NORM_BYTES];
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
@@ -751,7 +729,6 @@ static void test_batchnorm_has_the_same_bits_everywhere(void **state)
 /* Few rows, whose sums are made in one go: a matrix has the same bits as its columns in parts. */
 static void test_channels_of_a_batchnorm_have_nothing_to_do_with_one_another(void **state)
 {
-    (void)state;
     enum { ROWS = 31, WIDTH = 512, PART = 64 };
     static unsigned char whole[NORM_BYTES], part[NORM_BYTES];
     const tandem_isa_kernels *isa = tandem_isa_kernels_find("sse41"); /* others have the same bits */
@@ -774,7 +751,6 @@ static void test_channels_of_a_batchnorm_have_nothing_to_do_with_one_another(voi
 /* A sum and a rectifier behind a norm, in one pass and in three: in f32 nothing is rounded between them. */
 static void test_a_batchnorm_with_its_sum_has_the_bits_of_the_parts(void **state)
 {
-    (void)state;
     enum { ROWS = 333, CHANNELS = 21, N = ROWS * CHANNELS };
     static float x[N], residual[N], g[N], y[2][N], sum[N], gx[2][N], masked[2][N];
     float scale[CHANNELS], shift[CHANNELS], aux[2][2 * CHANNELS], of_parameters[2][2 * CHANNELS],
@@ -838,7 +814,6 @@ static void run_exponentials(const tandem_isa_kernels *isa, unsigned char *writt
 
 static void test_exponentials_have_the_same_bits_everywhere(void **state)
 {
-    (void)state;
     static unsigned char first[WAVE_BYTES], written[WAVE_BYTES];
     int n_run = 0, at = 0;
     for (const tandem_isa_kernels *isa; (isa = next_table(&at)); n_run++) {
@@ -856,7 +831,6 @@ static void test_exponentials_have_the_same_bits_everywhere(void **state)
 /* Within a few roundings of what double arithmetic gives, from the least to the largest that is asked for. */
 static void test_gelu_and_softmax_are_near_the_truth(void **state)
 {
-    (void)state;
     static float x[4001], y[4001], p[4001];
     const tandem_isa_kernels *isa;
     for (int i = 0; i <= 4000; i++) x[i] = (float)(i - 2000) / 50;
@@ -902,11 +876,7 @@ static void sgd_of(const tandem_isa_kernels *table, size_t n)
     assert_same_f32(table->isa, "sgd: v", v, want_v, n);
 }
 
-static void test_sgd(void **state)
-{
-    (void)state;
-    every_size(sgd_of);
-}
+static void test_sgd(void **state) { every_size(sgd_of); }
 
 static void adamw_of(const tandem_isa_kernels *table, size_t n)
 {
@@ -932,16 +902,11 @@ static void adamw_of(const tandem_isa_kernels *table, size_t n)
     assert_same_f32(table->isa, "adamw: v", v, want_v, n);
 }
 
-static void test_adamw(void **state)
-{
-    (void)state;
-    every_size(adamw_of);
-}
+static void test_adamw(void **state) { every_size(adamw_of); }
 
 /* Wherever it stands in a vector or behind the last; the largest and the smallest numbers are finite. */
 static void test_optimizers_see_what_is_not_finite(void **state)
 {
-    (void)state;
     static const float odd[] = {NAN, -NAN, INFINITY, -INFINITY},
                        fine[] = {FLT_MAX, -FLT_MAX, FLT_TRUE_MIN, -0.0f};
     float w[LARGEST], m[LARGEST], v[LARGEST], g[LARGEST];
@@ -965,7 +930,6 @@ static void test_optimizers_see_what_is_not_finite(void **state)
 
 static void test_im2col(void **state)
 {
-    (void)state;
     static const struct {
         int64_t h, w, c, kernel, stride, pad;
     } cases[] = {{5, 7, 3, 3, 1, 1},  {8, 8, 16, 3, 2, 1}, {9, 5, 1, 5, 1, 2}, {4, 4, 64, 1, 1, 0},
@@ -1144,7 +1108,6 @@ static void check_products(const product_case *cases, size_t n)
 
 static void test_products_of_odd_shapes(void **state)
 {
-    (void)state;
     static const int64_t shapes[][3] = {{1, 1, 1},    {2, 3, 5},     {7, 9, 17},   {8, 32, 4},
                                         {9, 33, 31},  {17, 47, 16},  {64, 64, 64}, {65, 10, 63},
                                         {3, 100, 65}, {16, 16, 100}, {5, 49, 33},  {12, 17, 2}};
@@ -1167,7 +1130,6 @@ static void test_products_of_odd_shapes(void **state)
 /* More than one block of m, n and k (1100 > 1024 terms), and of all at once. */
 static void test_products_of_several_blocks(void **state)
 {
-    (void)state;
     static const product_case cases[] = {
         {.m = 300, .n = 20, .k = 70},
         {.m = 20, .n = 1050, .k = 33},
@@ -1181,7 +1143,6 @@ static void test_products_of_several_blocks(void **state)
 /* Where a 16-bit intermediate would saturate, and an int32 sum comes nearest to its bound. */
 static void test_products_are_exact_at_the_extremes(void **state)
 {
-    (void)state;
     static const product_case cases[] = {
         {.m = 19, .n = 35, .k = 4096, .values = ALL_127},
         {.m = 19, .n = 35, .k = 4096, .values = ALL_OPPOSED},
@@ -1196,7 +1157,6 @@ static void test_products_are_exact_at_the_extremes(void **state)
 
 static void test_empty_products(void **state)
 {
-    (void)state;
     static const product_case cases[] = {
         {.m = 0, .n = 5, .k = 5}, {.m = 5, .n = 0, .k = 5}, {.m = 5, .n = 37, .k = 0}};
     check_products(cases, sizeof cases / sizeof *cases);

@@ -42,7 +42,6 @@ static void fill(float *x, int64_t n, uint32_t purpose)
 
 static void test_opening(void **state)
 {
-    (void)state;
     const tandem_kernels *kernels = NULL, *best = NULL;
     tandem_error error = {0};
     int found = 0;
@@ -134,7 +133,6 @@ static void check_quantise(const tandem_kernels *kernels, tandem_scale_mode scal
 
 static void test_quantise_by_its_definition(void **state)
 {
-    (void)state;
     static const int64_t shapes[][3] = {
         {1, 7, 0},   {3, 8, 0},      {5, 13, 0},           {5, 13, PAD}, {ROWS, COLUMNS, PAD},
         {64, 64, 0}, {ROWS, 128, 1}, {1, LARGEST - PAD, 0}};
@@ -151,7 +149,6 @@ static void test_quantise_by_its_definition(void **state)
 
 static void test_what_is_not_finite(void **state)
 {
-    (void)state;
     static const float odd[] = {NAN, INFINITY, -INFINITY};
     tandem_error error = {0};
     const tandem_kernels *kernels;
@@ -179,7 +176,6 @@ static void test_what_is_not_finite(void **state)
 /* Nothing but zeros, or so little that 127/amax overflows. */
 static void test_nothing_to_scale(void **state)
 {
-    (void)state;
     static const float little[] = {0, FLT_TRUE_MIN};
     tandem_error error = {0};
     const tandem_kernels *kernels;
@@ -199,7 +195,6 @@ static void test_nothing_to_scale(void **state)
 
 static void test_back_in_strides(void **state)
 {
-    (void)state;
     tandem_error error = {0};
     const tandem_kernels *kernels;
     for (int at = 0; (kernels = next_kernels(&at));)
@@ -236,7 +231,6 @@ static void test_back_in_strides(void **state)
 
 static void test_history(void **state)
 {
-    (void)state;
     static tandem_amax_history history, saved;
     tandem_error error = {0};
     assert_int_equal(tandem_amax_history_init(&history, 3, 1, &error), TANDEM_OK);
@@ -352,7 +346,6 @@ static void linear_run(linear *l)
 
 static void test_the_products_of_a_linear_layer(void **state)
 {
-    (void)state;
     linear *l = aligned_alloc(64, sizeof *l);
     assert_non_null(l);
     for (int at = 0; (l->kernels = next_kernels(&at));) {
@@ -372,7 +365,6 @@ static void *run_often(void *context)
 /* One tandem_kernels, a workspace for each thread. */
 static void test_threads_share_kernels(void **state)
 {
-    (void)state;
     enum { N = 4 };
     linear *l = aligned_alloc(64, N * sizeof *l);
     pthread_t thread[N];
@@ -408,7 +400,6 @@ static void assert_refused(tandem_status status, tandem_error *error, const char
 
 static void test_bad_arguments_of_rounding(void **state)
 {
-    (void)state;
     const tandem_kernels *kernels = NULL;
     tandem_error error = {0};
     float x[32] = {0}, scale = -5;
@@ -468,7 +459,6 @@ static void test_bad_arguments_of_rounding(void **state)
 
 static void test_bad_arguments_of_products(void **state)
 {
-    (void)state;
     const tandem_kernels *kernels = NULL;
     tandem_error error = {0};
     int8_t a[64] = {0}, b[64] = {0};

@@ -283,7 +283,6 @@ static void every_operator_on(void **state)
 
 static void every_operator_has_a_case(void **state)
 {
-    (void)state;
     for (int kind = 0; kind < TANDEM_N_OP_KIND; kind++) {
         const tandem_op_row *row = tandem_op_row_get((tandem_op_kind)kind);
         if (row->op_class == TANDEM_SOURCE || kind == TANDEM_OP_RESHAPE) continue;
@@ -295,7 +294,6 @@ static void every_operator_has_a_case(void **state)
 
 static void metrics_by_hand(void **state)
 {
-    (void)state;
     const double r[] = {3, 4, 0}, x[] = {3, 4.5, 0}, zero[] = {0, 0, 0}, apart[] = {-4, 3, 0};
     assert_true(fabs(metrics_relative_l2(r, x, 3) - 0.1) < 1e-12); /* 0.5 / 5 */
     assert_true(metrics_relative_l2(zero, zero, 3) <= 0);

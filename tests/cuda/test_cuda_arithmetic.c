@@ -79,7 +79,6 @@ static void check_code_edges(const type *t)
 
 static void numbers_become_the_nearest(void **state)
 {
-    (void)state;
     check_code_edges(&f16);
     check_code_edges(&e4m3);
     check_code_edges(&e5m2);
@@ -90,7 +89,6 @@ static void numbers_become_the_nearest(void **state)
 
 static void no_number_stays_none(void **state)
 {
-    (void)state;
     static const uint32_t nans[] = {0x7F800001u, 0x7FC00000u, 0x7FFFFFFFu, 0xFF800001u, 0xFFFFFFFFu};
     for (size_t i = 0; i < sizeof nans / sizeof *nans; i++) {
         const float x = tandem_float_of(nans[i]);
@@ -108,7 +106,6 @@ static void assert_same_value(double got, double right)
 
 static void codes_stand_for_what_is_defined(void **state)
 {
-    (void)state;
     for (uint32_t code = 0; code < 65536; code++)
         assert_same_value((double)tandem_f32_of_f16((uint16_t)code), value_of_code(&f16, code));
     for (uint32_t code = 0; code < 256; code++) {
@@ -123,7 +120,6 @@ static void codes_stand_for_what_is_defined(void **state)
 /* A range's inverse may round up: what is largest then stays the type's largest. */
 static void the_range_becomes_the_largest(void **state)
 {
-    (void)state;
     for (uint32_t i = 0; i < 100000; i++) {
         const float amax = tandem_float_of(0x20000000u + i * 10007u);
         const tandem_quant_scale of4 = tandem_quant_scale_of(amax, 448),

@@ -17,7 +17,6 @@ static const gpu_bench_sizes small = {.copy_bytes = {1 << 10, 1 << 12, 1 << 14},
 
 static void cells_are_what_they_say(void **state)
 {
-    (void)state;
     char cell[GPU_CELL];
     assert_string_equal(gpu_print_ns(cell, 1500), "1.50 us");
     assert_string_equal(gpu_print_ns(cell, -1), "-");
@@ -61,7 +60,6 @@ static int has_dash(const char *line)
 
 static void every_table_is_whole(void **state)
 {
-    (void)state;
     void *device = NULL;
     tandem_error error = {0};
     assert_int_equal(tandem_cuda_backend.open(&device, "cuda:0", &error), TANDEM_OK);
@@ -85,7 +83,6 @@ static void every_table_is_whole(void **state)
 
 static void what_fails_leaves_nothing_behind(void **state)
 {
-    (void)state;
     void *device = NULL;
     tandem_error error = {0};
     assert_int_equal(tandem_cuda_backend.open(&device, "cuda:0", &error), TANDEM_OK);

@@ -147,7 +147,6 @@ static void what_is_not_permitted_makes_an_end_of_it(void **state)
 /* By the libraries' own calls. */
 static void a_capture_keeps_its_rules(void **state)
 {
-    (void)state;
     enum {
         UNSUPPORTED = 900,
         INVALIDATED = 901,

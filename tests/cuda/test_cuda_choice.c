@@ -66,7 +66,6 @@ static int n_tuned(const chosen *c)
 
 static void the_librarys_guess_is_taken_untried(void **state)
 {
-    (void)state;
     chosen c = open_cache("1.0");
     const int before = stand_in_runs;
     const cuda_algorithm algorithm = chosen_algorithm(&c);
@@ -79,7 +78,6 @@ static void the_librarys_guess_is_taken_untried(void **state)
 
 static void the_fastest_is_chosen_and_known_again(void **state)
 {
-    (void)state;
     chosen c = open_cache("1.0"), later = open_cache("1.0"), other = open_cache("1.1");
     int n = 0;
     load_text(&c, NULL, NULL, 1);
@@ -114,7 +112,6 @@ static void the_fastest_is_chosen_and_known_again(void **state)
 
 static void candidates_that_fail_are_out_of_the_running(void **state)
 {
-    (void)state;
     chosen c = open_cache("1.0");
     load_text(&c, NULL, NULL, 1);
     stand_in_fail_third = 1;
@@ -127,7 +124,6 @@ static void candidates_that_fail_are_out_of_the_running(void **state)
 
 static void a_single_candidate_is_not_tried(void **state)
 {
-    (void)state;
     chosen c = open_cache("1.0");
     load_text(&c, NULL, NULL, 1);
     stand_in_candidates = 1;
@@ -139,7 +135,6 @@ static void a_single_candidate_is_not_tried(void **state)
 
 static void a_candidate_that_its_library_refuses_is_passed_over(void **state)
 {
-    (void)state;
     chosen c = open_cache("1.0");
     cuda_algorithm algorithm = {{99}, 99};
     stand_in_n_refused = 2;
@@ -155,7 +150,6 @@ static void a_candidate_that_its_library_refuses_is_passed_over(void **state)
 
 static void without_memory_to_try_in_the_guess_is_taken(void **state)
 {
-    (void)state;
     chosen c = open_cache("1.0");
     const int64_t before = stand_in_memory_left;
     load_text(&c, NULL, NULL, 1);
@@ -169,7 +163,6 @@ static void without_memory_to_try_in_the_guess_is_taken(void **state)
 
 static void damaged_choices_are_passed_over(void **state)
 {
-    (void)state;
     static const char *const words[] = {"",
                                         "2",
                                         "2.0.0.0.0.0.0",
@@ -192,7 +185,6 @@ static void damaged_choices_are_passed_over(void **state)
 /* Whenever a card is lost meanwhile it is told, and nothing stays open. */
 static void a_gpu_lost_in_a_try_is_told(void **state)
 {
-    (void)state;
     int lost = 1;
     for (int after = 0; lost; after++) {
         chosen c = open_cache("1.0");
@@ -209,7 +201,6 @@ static void a_gpu_lost_in_a_try_is_told(void **state)
 
 static void every_part_of_a_convolution_is_in_its_text(void **state)
 {
-    (void)state;
     char text[CUDA_WORK_TEXT];
     const cuda_convolution_spec s = {CUDA_CONVOLUTION_WGRAD, 8, 28, 27, 64, 14, 13, 128, 3, 5, 2, 1,
                                      CUDA_TYPE_F32,          1};
@@ -250,7 +241,6 @@ static tandem_status prepare_operator(tandem_error *error, const operator_case *
 
 static void a_gpu_without_a_type_says_what_it_would_take(void **state)
 {
-    (void)state;
     static const struct {
         tandem_precision precision;
         int major, minor;
@@ -274,7 +264,6 @@ static void a_gpu_without_a_type_says_what_it_would_take(void **state)
 /* … where another might: the profile measures the other precisions then. */
 static void what_a_library_cannot_do_is_a_kernel_that_is_missing(void **state)
 {
-    (void)state;
     for (int k = 0; k < 2; k++) {
         tandem_error error = {0};
         const int refused = k == 0;

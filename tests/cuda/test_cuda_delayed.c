@@ -57,7 +57,6 @@ static void expect_delayed(int8_t *q, float *scale, tandem_amax_history *history
 
 static void casts_go_on_with_their_history(void **state)
 {
-    (void)state;
     float *x = alloc_delayed(N * sizeof *x), *scale = alloc_delayed(sizeof *scale), right = 0;
     uint16_t *half = alloc_delayed(N * sizeof *half);
     int8_t *q = alloc_delayed(N), *expected = alloc_delayed(N);
@@ -98,7 +97,6 @@ static void casts_go_on_with_their_history(void **state)
 /* A NaN or an infinity is seen in the scale, whatever the range says, and leaves the history alone. */
 static void what_is_not_finite_is_seen(void **state)
 {
-    (void)state;
     static const float wrong[] = {NAN, INFINITY, -INFINITY};
     float *x = alloc_delayed(N * sizeof *x), *scale = alloc_delayed(sizeof *scale);
     uint16_t *half = alloc_delayed(N * sizeof *half);
@@ -130,7 +128,6 @@ static void what_is_not_finite_is_seen(void **state)
 /* Eight-bit floats, too, are those of the same range known in advance. */
 static void codes_of_a_range_are_the_same(void **state)
 {
-    (void)state;
     static const tandem_cuda_code codes[] = {TANDEM_CUDA_E4M3, TANDEM_CUDA_E5M2};
     float *x = alloc_delayed(N * sizeof *x), *scale = alloc_delayed(sizeof *scale), right;
     uint16_t *half = alloc_delayed(N * sizeof *half);

@@ -28,7 +28,6 @@ static void assert_open_refused(const char *name, tandem_status status, const ch
 
 static void a_gpu_that_cannot_be_used_is_refused(void **state)
 {
-    (void)state;
     const cuda_gpu good = stand_in_gpu;
     stand_in_n_gpu = 0;
     assert_open_refused("cuda:0", TANDEM_NO_DEVICE, "has 0 cards");
@@ -100,7 +99,6 @@ static tandem_status open_and_close(void *context, tandem_error *error)
 
 static void a_gpu_lost_while_it_is_opened_leaves_nothing_behind(void **state)
 {
-    (void)state;
     assert_in_range(lost_at_every_call(open_and_close, NULL, "open"), 5, 99);
     assert_int_equal(stand_in_open_handles(), 0);
 }
@@ -199,7 +197,6 @@ static tandem_status try_copy_on_stream(void *context, tandem_error *error)
 
 static void a_gpu_lost_later_is_told_at_once(void **state)
 {
-    (void)state;
     static const struct {
         const char *name;
         attempt *something;
@@ -269,7 +266,6 @@ static int lost_in_every_task(void *device, const operator_case *c, tandem_preci
 
 static void a_gpu_lost_in_any_operator_is_told_at_once(void **state)
 {
-    (void)state;
     static const tandem_precision precisions[] = {TANDEM_PRECISION_FP32, TANDEM_PRECISION_BF16,
                                                   TANDEM_PRECISION_INT8_FULL};
     void *device = NULL;
@@ -295,7 +291,6 @@ static void a_gpu_lost_in_any_operator_is_told_at_once(void **state)
 
 static void memory_is_cleared_and_ends(void **state)
 {
-    (void)state;
     void *device = NULL, *memory = NULL;
     tandem_error error = {0};
     const char zeros[100] = {0};
@@ -335,7 +330,6 @@ static void not_locked(const subject *s, char *memory, uint64_t bytes, const cha
 
 static void memory_of_others_is_locked_once(void **state)
 {
-    (void)state;
     subject s = open_error_subject();
     const tandem_device_backend *on = &tandem_cuda_backend;
     memset(s.here, 7, sizeof s.here);
@@ -359,7 +353,6 @@ static void memory_of_others_is_locked_once(void **state)
 
 static void gradients_that_are_not_finite_are_told_once(void **state)
 {
-    (void)state;
     enum { FLAT = 32 };
     void *device = NULL;
     tandem_error error = {0};
@@ -425,7 +418,6 @@ static void write_one_that_lacks_something(const char *path)
 
 static void a_library_that_does_not_open_says_why(void **state)
 {
-    (void)state;
     char path[] = "/tmp/tandem-cuda-XXXXXX";
     const int file = mkstemp(path);
     assert_true(file >= 0);
@@ -440,7 +432,6 @@ static void a_library_that_does_not_open_says_why(void **state)
 
 static void the_library_is_of_one_version(void **state)
 {
-    (void)state;
     const tandem_device_backend *tandem_cuda_get(int version);
     assert_ptr_equal(tandem_cuda_get(TANDEM_BACKEND_VERSION), &tandem_cuda_backend);
     assert_null(tandem_cuda_get(TANDEM_BACKEND_VERSION + 1));

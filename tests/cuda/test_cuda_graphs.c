@@ -91,7 +91,6 @@ enum { RESNET = 1, GPT, N_MODEL };
 
 static void in_every_precision(void **state)
 {
-    (void)state;
     for (int m = 0; m < N_MODEL; m++)
         for (int p = TANDEM_PRECISION_FP32; p < TANDEM_N_PRECISION; p++) {
             if (m == RESNET && p != TANDEM_PRECISION_FP32 && p != TANDEM_PRECISION_INT8)
@@ -106,7 +105,6 @@ static void in_every_precision(void **state)
  * */
 static void with_histories_and_micro_steps(void **state)
 {
-    (void)state;
     for (int m = 0; m < N_MODEL; m++)
         for (int v = 0; v < (m == RESNET ? 1 : 3); v++) {
             experiment e = graph_experiment(models[m]);
@@ -122,7 +120,6 @@ static void with_histories_and_micro_steps(void **state)
  * found, whereby steps are skipped and others follow. */
 static void where_gradients_are_judged(void **state)
 {
-    (void)state;
     for (int m = 0; m < N_MODEL; m++)
         for (int v = m == RESNET; v < (m == RESNET ? 2 : 3); v++) {
             experiment e = graph_experiment(models[m]);
@@ -139,7 +136,6 @@ static void where_gradients_are_judged(void **state)
 /* Cards, and a card and a CPU, with a bucket or several on their way while the graph runs. */
 static void of_several_ranks(void **state)
 {
-    (void)state;
     training_require_device();
     for (int m = 0; m < N_MODEL; m++)
         for (int v = 0; v < (m == GPT ? 4 : 2); v++) {
@@ -158,7 +154,6 @@ static void of_several_ranks(void **state)
  * only then. */
 static void what_is_drawn_is_what_the_cpu_draws(void **state)
 {
-    (void)state;
     training_require_device();
     const training_file gpu = training_file_named("card"), cpu = training_file_named("cpu");
     experiment e = graph_experiment(models[GPT]);
@@ -180,7 +175,6 @@ static void what_is_drawn_is_what_the_cpu_draws(void **state)
  * graphs. */
 static void after_a_checkpoint(void **state)
 {
-    (void)state;
     enum { HALF = 2 };
     experiment e = graph_experiment(models[GPT]);
     e.precision = TANDEM_PRECISION_INT8;
@@ -250,7 +244,6 @@ static void count_task(void *context, const tandem_executor *executor, int task)
  * taken. */
 static void steps_come_in_any_order(void **state)
 {
-    (void)state;
     static const int order[] = {0, 1, 7, 8, 3, 3, 0, 1};
     double right[9];
     for (int i = 0; i < 9; i++) {
@@ -270,7 +263,6 @@ static void steps_come_in_any_order(void **state)
 /* Every task has a time, one behind the other, and the losses are those of steps that nobody times. */
 static void steps_are_timed_in_them(void **state)
 {
-    (void)state;
     enum { N = 3 };
     double right[N];
     opened_run o = open_graph_run(0);
@@ -297,7 +289,6 @@ static void steps_are_timed_in_them(void **state)
  * card's clock stands. */
 static void the_tasks_of_a_step_are_all_of_it(void **state)
 {
-    (void)state;
     int *clock_stands = dlsym(stand_in_library_open(), "stand_in_clock_is_fixed");
     int64_t late_ns = 0;
     assert_non_null(clock_stands);
@@ -322,7 +313,6 @@ static void the_tasks_of_a_step_are_all_of_it(void **state)
 
 static void there_are_none_for_who_looks_between_tasks(void **state)
 {
-    (void)state;
     int seen = 0;
     const int before = *graph_runs;
     opened_run o = open_graph_run(0);
@@ -360,7 +350,6 @@ static void check_without_graphs(int *why, const char *said)
 /* A library whose work cannot be captured; a driver whose events in graphs nobody can wait for. */
 static void where_none_can_be_made_steps_are_launched(void **state)
 {
-    (void)state;
     check_without_graphs(refuses_capture, "not permitted in a capture");
     check_without_graphs(marks_are_early, "wait for an event in a graph");
 }
@@ -389,7 +378,6 @@ static int lose_gpu_in_call(int n, tandem_status expected)
 
 static void a_gpu_that_is_lost_in_a_graph_is_told(void **state)
 {
-    (void)state;
     const int many = 10000, n = many - lose_gpu_in_call(many, TANDEM_OK);
     assert_in_range(n, 40, 500);
     for (int k = 0; k < n; k++) (void)lose_gpu_in_call(k, TANDEM_NO_DEVICE);
@@ -399,7 +387,6 @@ static void a_gpu_that_is_lost_in_a_graph_is_told(void **state)
  * before. */
 static void a_call_that_fails_while_it_is_made_ends_no_training(void **state)
 {
-    (void)state;
     int *fails_once = dlsym(stand_in_library_open(), "stand_in_fail_once"), notes = 0;
     assert_non_null(fails_once);
     double right[3];

@@ -59,7 +59,6 @@ static tandem_cuda_quantised flat_output(void *q, tandem_cuda_code code, size_t 
 
 static void ranges_are_the_largest_magnitude(void **state)
 {
-    (void)state;
     float *x = kernel_numbers(N);
     uint16_t *half = narrow_numbers(x, N);
     uint32_t *bits = alloc_array(sizeof *bits);
@@ -80,7 +79,6 @@ static void ranges_are_the_largest_magnitude(void **state)
 
 static void s8_codes_are_the_same(void **state)
 {
-    (void)state;
     float *x = kernel_numbers(N), *scale = alloc_array(sizeof *scale), *back = alloc_array(N * sizeof *back),
           *right = alloc_array(N * sizeof *right);
     int8_t *q = alloc_array(N), *expected = alloc_array(N);
@@ -118,7 +116,6 @@ static float float_of_code(uint8_t code, tandem_cuda_code type)
 /* Types of a byte that round to nearest: of every float type, at every length of the last octet. */
 static void codes_are_the_nearest(void **state)
 {
-    (void)state;
     float *x = kernel_numbers(N), *scale = alloc_array(sizeof *scale), *back = alloc_array(N * sizeof *back);
     uint16_t *half = alloc_array(N * sizeof *half);
     uint8_t *q = alloc_array(N);
@@ -254,7 +251,6 @@ static void check_both_orders(size_t batch, size_t rows, size_t columns, const v
 /* Sides that are sixteens by tiles, with whole and with broken ones; others by two passes. */
 static void codes_are_written_in_both_orders(void **state)
 {
-    (void)state;
     static const size_t shapes[][3] = {{1, 16, 16}, {2, 144, 272}, {1, 128, 128}, {3, 48, 16},
                                        {3, 40, 24}, {2, 35, 17},   {1, 1, 40},    {1, 33, 1}};
     float *x = kernel_numbers((size_t)2 * 144 * 272);
@@ -356,7 +352,6 @@ static void check_rows_of_codes(size_t rows, size_t columns, const float *x, tan
 /* By a warp, by several, by a block, by a block in parts; of whole octets and of others. */
 static void rows_have_scales_of_their_own(void **state)
 {
-    (void)state;
     static const size_t side[][2] = {{9, 8},    {20, 24},  {3, 1},    {5, 13},   {7, 1024},
                                      {3, 1100}, {5, 4096}, {2, 5001}, {3, 8192}, {2, 16648}};
     for (size_t k = 0; k < sizeof side / sizeof *side; k++) {
@@ -377,7 +372,6 @@ static void rows_have_scales_of_their_own(void **state)
 /* A row that is not finite spoils its own scale alone; nothing lies beside the codes. */
 static void a_row_that_is_not_finite_is_alone(void **state)
 {
-    (void)state;
     static const size_t widths[] = {24, 13};
     for (size_t k = 0; k < 2; k++) {
         const size_t columns = widths[k], n = 3 * columns;
@@ -399,7 +393,6 @@ static void a_row_that_is_not_finite_is_alone(void **state)
 /* A range that is no number gives none: the step is told by the gradients. */
 static void a_range_that_is_none_spoils_the_scale(void **state)
 {
-    (void)state;
     float *x = kernel_numbers(24), *scale = alloc_array(sizeof *scale);
     uint8_t *q = alloc_array(24);
     uint32_t *bits = alloc_array(sizeof *bits);
@@ -419,7 +412,6 @@ static void a_range_that_is_none_spoils_the_scale(void **state)
 /* Sides that are sixteens go by wide tiles, others by small ones; with whole and with broken tiles. */
 static void bytes_are_transposed_and_padded(void **state)
 {
-    (void)state;
     static const struct {
         size_t batch, rows, columns, x_rows, x_columns;
         int transposed;
@@ -449,7 +441,6 @@ static void bytes_are_transposed_and_padded(void **state)
 /* By words of 16 bytes, by elements, and as a matrix. */
 static void tensors_are_permuted(void **state)
 {
-    (void)state;
     static const tandem_cuda_permutation cases[] = {
         {{2, 3, 5, 16}, {240, 16, 48, 1}}, /* heads before places */
         {{2, 3, 5, 7}, {105, 7, 21, 1}},   {{1, 1, 67, 70}, {0, 0, 1, 67}},
@@ -481,7 +472,6 @@ static void tensors_are_permuted(void **state)
 /* What integers become behind a product, and biases: where rows are octets and where they are not. */
 static void rows_of_any_width_are_scaled_and_shifted(void **state)
 {
-    (void)state;
     static const size_t widths[] = {8, 40, 13, 1};
     float *own = kernel_numbers(40), *y = alloc_array(N * sizeof *y), *x = kernel_numbers(N),
           *scale = alloc_array(2 * sizeof *scale);
@@ -514,7 +504,6 @@ static void rows_of_any_width_are_scaled_and_shifted(void **state)
 
 static void float_casts_are_the_same(void **state)
 {
-    (void)state;
     float *x = kernel_numbers(N), *wide = alloc_array(N * sizeof *wide),
           *right = alloc_array(N * sizeof *right);
     x[1] = NAN, x[2] = INFINITY, x[3] = -0.0f, x[4] = 0x1.01p0f, x[5] = 0x1.03p0f; /* ties to even */
@@ -540,7 +529,6 @@ static void float_casts_are_the_same(void **state)
 
 static void draws_are_those_of_the_step(void **state)
 {
-    (void)state;
     float *x = kernel_numbers(N), *y = alloc_array(N * sizeof *y), *right = alloc_array(N * sizeof *right),
           *scale = alloc_array(sizeof *scale);
     int8_t *q = alloc_array(N), *expected = alloc_array(N);
@@ -571,7 +559,6 @@ static void draws_are_those_of_the_step(void **state)
 /* Of any length, and numbers that go round at 2^32. */
 static void noise_is_the_cpu_s(void **state)
 {
-    (void)state;
     enum { BATCH = 3 };
     static const size_t lengths[] = {1, 3, 4, 1000, 4099, 12288};
     static const uint32_t firsts[] = {5, UINT32_MAX - 1};
@@ -595,7 +582,6 @@ static void noise_is_the_cpu_s(void **state)
 
 static void a_loss_is_scaled_first(void **state)
 {
-    (void)state;
     enum { ROWS = 5, CLASSES = 7, ALL = ROWS * CLASSES };
     float *p = kernel_numbers(ALL), *a = alloc_array(ALL * sizeof *a), *b = alloc_array(ALL * sizeof *b),
           *factor = alloc_array(sizeof *factor);
@@ -619,7 +605,6 @@ static void a_loss_is_scaled_first(void **state)
 /* More places than a block looks through at once: few rows of the table have many, in order; one has none. */
 static void rows_of_a_table_add_up_in_order(void **state)
 {
-    (void)state;
     enum { PLACES = 9001, WIDTH = 3, ROWS = 6 };
     float *g = kernel_numbers((size_t)PLACES * WIDTH), *sum = alloc_array(ROWS * WIDTH * sizeof *sum);
     float expected[ROWS * WIDTH] = {0};
@@ -727,7 +712,6 @@ static void check_batchnorm_case(const norm_case *c)
 /* Channels that are octets of a block and others, and more rows than parts of the least size are. */
 static void norms_are_those_of_the_channels(void **state)
 {
-    (void)state;
     static const size_t side[][2] = {{301, 16}, {37, 264}, {50, 5}, {140001, 1}};
     for (size_t k = 0; k < sizeof side / sizeof *side; k++) {
         const norm_case c = batchnorm_case(side[k][0], side[k][1]);
@@ -739,7 +723,6 @@ static void norms_are_those_of_the_channels(void **state)
 /* Eight channels more at once have what each has by itself; windows overlap and leave the image. */
 static void pools_of_octets_are_those_of_channels(void **state)
 {
-    (void)state;
     enum { IN = 2 * 7 * 6, OUT = 2 * 4 * 3, CHANNELS = 16 };
     const tandem_cuda_pool wide = {2, 7, 6, CHANNELS, 4, 3, 3, 3, 2, 1};
     tandem_cuda_pool thin = wide;
@@ -775,7 +758,6 @@ static void pools_of_octets_are_those_of_channels(void **state)
 /* Sixteen channels are moved at once, by the same windows as one. */
 static void columns_of_images_are_their_windows(void **state)
 {
-    (void)state;
     enum { IN = 2 * 5 * 4, WINDOWS = 2 * 3 * 2, CHANNELS = 32, WINDOW = 9 };
     const tandem_cuda_pool wide = {2, 5, 4, CHANNELS, 3, 2, 3, 3, 2, 1};
     tandem_cuda_pool thin = wide;
@@ -800,7 +782,6 @@ static void columns_of_images_are_their_windows(void **state)
 
 static void updates_are_the_same(void **state)
 {
-    (void)state;
     enum { FLAT = 4096 };
     float *array[6];
     for (int k = 0; k < 6; k++) {

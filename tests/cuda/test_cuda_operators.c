@@ -10,7 +10,6 @@ static const unsigned all_precisions = (1u << TANDEM_N_PRECISION) - 1;
 
 static void every_operator_agrees_with_the_reference(void **state)
 {
-    (void)state;
     const tandem_device row = {
         .name = "cuda:0", .precisions = all_precisions, .amp_dtype = TANDEM_BF16, .transposed_copy = 1};
     bench b = {.backend = &mirror_backend, .row = &row, .narrow_gradients = 1, .is_gpu = 1};
@@ -56,7 +55,6 @@ static uint64_t workspace_of_a_linear(void *device, const operator_case *c, int 
 /* Where casts write column-wise copies, no product turns an operand. */
 static void products_of_column_wise_copies_turn_nothing(void **state)
 {
-    (void)state;
     const operator_case c = {.kind = TANDEM_OP_LINEAR, .batch = 64, .n_dim = 1, .dim = {128}, .out = 256};
     const uint64_t operands = 64 * 128 + 128 * 256 + 64 * 256; /* x, w and g, each in one of them */
     void *device = NULL;

@@ -14,7 +14,6 @@ static uint8_t *outputs;   /* q, the transposed copy, the scales and the workspa
 
 static int open_error_arrays(void **state)
 {
-    (void)state;
     in = gpu_alloc_shared(N * sizeof *in);
     outputs = gpu_alloc_shared(1024);
     for (int i = 0; in && i < N; i++) in[i] = (float)i / N;
@@ -23,7 +22,6 @@ static int open_error_arrays(void **state)
 
 static int close_error_arrays(void **state)
 {
-    (void)state;
     gpu_free_shared(outputs);
     gpu_free_shared(in);
     return 0;
@@ -86,7 +84,6 @@ static void check_refused(tandem_status status, const char *says)
 
 static void arguments_of_quantise_are_named(void **state)
 {
-    (void)state;
     tandem_amax_history *const history = (tandem_amax_history *)(void *)in;
     check_refused(tandem_cuda_kernels_quantise(NULL, NULL, &error), "quantise: the call is NULL");
     BAD_QUANTISE(c.x = NULL, "x is NULL");
@@ -121,7 +118,6 @@ static void arguments_of_quantise_are_named(void **state)
 
 static void arguments_of_the_others_are_named(void **state)
 {
-    (void)state;
     check_refused(tandem_cuda_kernels_dequantise(NULL, NULL, &error), "dequantise: the call is NULL");
     BAD_DEQUANTISE(c.q = NULL, "q is NULL");
     BAD_DEQUANTISE(c.from = TANDEM_BF16, "from is none");
@@ -184,7 +180,6 @@ static tandem_status call_one(int which, tandem_amax_history *history)
 
 static void launches_that_fail_are_told(void **state)
 {
-    (void)state;
     static const int n_launch[] = {4, 5, 1, 1,
                                    /* rows are no sixteens: codes are turned by a launch of their own */
                                    1, 2, 1};

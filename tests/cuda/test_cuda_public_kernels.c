@@ -28,7 +28,6 @@ static void *alloc_public(size_t bytes)
 
 static int open_public_arrays(void **state)
 {
-    (void)state;
     x = alloc_public(MAX_ELEMENTS * sizeof *x), scale = alloc_public(MAX_ELEMENTS * sizeof *scale),
     half = alloc_public(MAX_ELEMENTS * sizeof *half);
     out = alloc_public(MAX_ELEMENTS * sizeof(float)), transposed = alloc_public(MAX_ELEMENTS);
@@ -44,7 +43,6 @@ static int open_public_arrays(void **state)
 
 static int close_public_arrays(void **state)
 {
-    (void)state;
     void *const all[] = {x, scale, half, out, transposed, workspace, history};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) gpu_free_shared(all[i]);
     return 0;
@@ -56,7 +54,6 @@ static const void *public_numbers(tandem_dtype type) { return type == TANDEM_F32
 
 static void the_largest_magnitude_is_the_same(void **state)
 {
-    (void)state;
     static const tandem_dtype types[] = {TANDEM_F32, TANDEM_BF16};
     for (int k = 0; k < 2; k++)
         for (int64_t n = 0; n < MAX_ELEMENTS; n = 3 * n + 1) {
@@ -107,7 +104,6 @@ static void check_public_quantise(tandem_dtype from, int64_t rows, int64_t colum
 
 static void public_s8_codes_are_the_same(void **state)
 {
-    (void)state;
     static const int64_t sides[][2] = {{64, 48}, {5, 24}, {1, 1037}, {3, 1600}, {128, 128}, {0, 8}, {3, 0}};
     for (size_t k = 0; k < sizeof sides / sizeof *sides; k++)
         for (int scale_mode = TANDEM_SCALE_TENSOR; scale_mode <= TANDEM_SCALE_KNOWN; scale_mode++)
@@ -125,7 +121,6 @@ static void public_s8_codes_are_the_same(void **state)
 /* Matrices of a batch are turned each for itself; `since` moves the stream on. */
 static void batches_and_streams_are_those_of_single_calls(void **state)
 {
-    (void)state;
     enum { BATCH = 3, ROWS = 16, COLUMNS = 32, EACH = ROWS * COLUMNS };
     uint32_t *stream_offset = alloc_public(sizeof *stream_offset);
     const tandem_cuda_quantise_call there = {.x = x,
@@ -166,7 +161,6 @@ static void batches_and_streams_are_those_of_single_calls(void **state)
 /* The history's range, found and followed on the card as by the functions of amax_history.h. */
 static void a_history_goes_on(void **state)
 {
-    (void)state;
     enum { N = 1003 };
     tandem_amax_history own;
     assert_int_equal(tandem_amax_history_init(history, 3, -1, NULL), TANDEM_OK);
@@ -207,7 +201,6 @@ static void a_history_goes_on(void **state)
 /* Eight-bit floats, by the definition of their types; and back. */
 static void eight_bit_floats_are_the_nearest(void **state)
 {
-    (void)state;
     enum { ROWS = 5, COLUMNS = 40 };
     for (int e5m2 = 0; e5m2 < 2; e5m2++)
         for (int by_row = 0; by_row < 2; by_row++) {
@@ -244,7 +237,6 @@ static void eight_bit_floats_are_the_nearest(void **state)
 
 static void numbers_come_back_the_same(void **state)
 {
-    (void)state;
     enum { ROWS = 9, COLUMNS = 77, N = ROWS * COLUMNS };
     int8_t *const q = transposed;
     for (int i = 0; i < N; i++) q[i] = (int8_t)(i * 37);
@@ -264,7 +256,6 @@ static void numbers_come_back_the_same(void **state)
 
 static void public_casts_are_the_same(void **state)
 {
-    (void)state;
     enum { N = 1003 };
     const tandem_cast_call narrow = {x, TANDEM_F32, 1, N, 0, expected_wide, TANDEM_BF16, 0},
                            widen = {half, TANDEM_BF16, 1, N, 0, expected_wide, TANDEM_F32, 0};
@@ -281,7 +272,6 @@ static void public_casts_are_the_same(void **state)
 /* The product itself is the CPU's: its sums are handed to the card, which gives them their scales. */
 static void sums_are_scaled_as_in_the_product(void **state)
 {
-    (void)state;
     enum { M = 12, N = 40, K = 64 };
     static int8_t a[M * K], b[K * N];
     for (int i = 0; i < M * K; i++) a[i] = (int8_t)(i * 31);

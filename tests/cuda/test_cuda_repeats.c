@@ -20,7 +20,6 @@ static tandem_status output_after(void *copy, const gpu_kernel *kernel, const gp
 
 static void kernels_repeat_to_the_bit(void **state)
 {
-    (void)state;
     void *device = NULL;
     tandem_error error = {0};
     gpu_arrays a;

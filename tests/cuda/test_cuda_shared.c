@@ -100,7 +100,6 @@ static int check_shared_memory(uint64_t bytes)
 
 static void another_process_sees_what_the_gpu_brings(void **state)
 {
-    (void)state;
     static const uint64_t bytes[] = {4096, HUGE_PAGE_BYTES + 4096, 16 * HUGE_PAGE_BYTES};
     int locked = 0;
     for (size_t k = 0; k < sizeof bytes / sizeof *bytes; k++) locked += check_shared_memory(bytes[k]);

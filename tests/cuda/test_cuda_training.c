@@ -21,7 +21,6 @@ enum { N_MODEL = 3, EXTRA_BYTES = 1 << 16 };
 
 static int open_training_stand_in(void **state)
 {
-    (void)state;
     void *library = stand_in_library_open();
     if (!library) fail_msg("%s", dlerror());
     fails_after = dlsym(library, "stand_in_calls_to_failure");
@@ -79,7 +78,6 @@ static void check_close(const experiment *e, const record *a, const record *b, d
 
 static void losses_are_those_of_the_cpu(void **state)
 {
-    (void)state;
     training_require_device();
     const struct {
         tandem_precision precision;
@@ -102,7 +100,6 @@ static void losses_are_those_of_the_cpu(void **state)
 
 static void every_precision_trains(void **state)
 {
-    (void)state;
     experiment e = gpu_experiment(models[2]);
     record *wide = training_run(&e);
     for (int p = TANDEM_PRECISION_FP32 + 1; p < TANDEM_N_PRECISION; p++) {
@@ -120,7 +117,6 @@ static void every_precision_trains(void **state)
  * */
 static void variants_are_those_of_the_cpu(void **state)
 {
-    (void)state;
     training_require_device();
     tandem_optimizer_options slow = {.kind = TANDEM_SGD, .rate = 0.05f, .momentum = 0.9f, .decay = 0.1f};
     for (int m = 1; m < N_MODEL; m++)
@@ -148,7 +144,6 @@ static void variants_are_those_of_the_cpu(void **state)
 
 static void the_same_bits_again_and_after_a_checkpoint(void **state)
 {
-    (void)state;
     training_require_device();
     for (int m = 0; m < N_MODEL; m++) {
         char path[] = "/tmp/tandem-cuda-XXXXXX";
@@ -185,7 +180,6 @@ static void the_same_bits_again_and_after_a_checkpoint(void **state)
 
 static void weights_in_a_file_are_the_weights(void **state)
 {
-    (void)state;
     training_require_device();
     char path[] = "/tmp/tandem-cuda-XXXXXX";
     const int file = mkstemp(path);
@@ -212,7 +206,6 @@ static void weights_in_a_file_are_the_weights(void **state)
 /* The checkpoint compares the bits of weights and state of both. */
 static void a_gpu_and_a_cpu_train_together(void **state)
 {
-    (void)state;
     training_require_device();
     for (int m = 0; m < N_MODEL; m++) {
         char path[] = "/tmp/tandem-cuda-XXXXXX";
@@ -286,7 +279,6 @@ static record *run_sharing(experiment e, const training_file *file, int shares, 
 
 static void shared_memory_and_network_have_the_same_bits(void **state)
 {
-    (void)state;
     training_require_device();
     const training_file shared = training_file_named("shared"), network = training_file_named("network");
     for (int case_index = 0; case_index < N_CASE; case_index++) {
@@ -305,7 +297,6 @@ static void shared_memory_and_network_have_the_same_bits(void **state)
  * much as all gradients. */
 static void where_a_driver_refuses_all_use_the_network(void **state)
 {
-    (void)state;
     training_require_device();
     const training_file shared = training_file_named("shared"), network = training_file_named("network");
     static const struct {
@@ -338,7 +329,6 @@ static void where_a_driver_refuses_all_use_the_network(void **state)
  * not full. */
 static void nothing_is_locked_twice(void **state)
 {
-    (void)state;
     int (*max_host_bytes)(void) = NULL;
     *(void **)(void *)&max_host_bytes = dlsym(stand_in_library_open(), "stand_in_max_host_bytes");
     assert_non_null(max_host_bytes);
@@ -372,7 +362,6 @@ static void die_in_an_exchange(void *context, const tandem_executor *executor, i
 
 static void a_rank_that_dies_in_an_exchange_wakes_the_others(void **state)
 {
-    (void)state;
     training_require_device();
     for (int case_index = 0; case_index < 2 * 3; case_index++) {
         experiment e = mixed_ranks(case_index % 3);
@@ -430,14 +419,12 @@ static void check_times(int timed)
 
 static void times_are_in_order_and_cost_nothing_unasked(void **state)
 {
-    (void)state;
     check_times(1);
     check_times(0);
 }
 
 static void a_divergence_names_its_operator(void **state)
 {
-    (void)state;
     experiment e = gpu_experiment(models[0]);
     const tandem_optimizer_options wild = {.kind = TANDEM_SGD, .rate = 1e30f, .momentum = 0.9f};
     e.optimizer = &wild;
@@ -451,7 +438,6 @@ static void a_divergence_names_its_operator(void **state)
 
 static void what_does_not_fit_is_said_before_the_first_step(void **state)
 {
-    (void)state;
     const int64_t before = *memory_left;
     experiment e = gpu_experiment(models[0]);
     record *whole = training_run(&e);
@@ -477,7 +463,6 @@ static void lose_gpu_in_task(void *context, const tandem_executor *executor, int
 
 static void a_gpu_lost_in_a_step_ends_the_run(void **state)
 {
-    (void)state;
     training_require_device();
     experiment e = gpu_experiment(models[2]);
     e.observer = lose_gpu_in_task;

@@ -67,7 +67,6 @@ static pid_t process[MAX_RANK];
 
 static int set_up(void **state)
 {
-    (void)state;
     b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (b == MAP_FAILED) return -1;
     const char *parent = getenv("TMPDIR");
@@ -89,7 +88,6 @@ static void remove_store(void)
 
 static int tear_down(void **state)
 {
-    (void)state;
     remove_store();
     return munmap(b, sizeof *b);
 }
@@ -240,7 +238,6 @@ static int sum_all_sizes(board *my, int rank)
 static void sums_are_right_and_the_same_bits(void **state)
 {
     static uint64_t over_network[MAX_RANK + 1];
-    (void)state;
     for (int n_rank = 2; n_rank <= MAX_RANK; n_rank++) {
         run_ranks(n_rank, sum_all_sizes);
         for (int r = 1; r < n_rank; r++) assert_true(b->rank[r].hash == b->rank[0].hash);
@@ -288,11 +285,7 @@ static int other_collectives(board *my, int rank)
     return 0;
 }
 
-static void gather_and_broadcast_move_the_right_bytes(void **state)
-{
-    (void)state;
-    run_ranks(3, other_collectives);
-}
+static void gather_and_broadcast_move_the_right_bytes(void **state) { run_ranks(3, other_collectives); }
 
 /* Nobody leaves a barrier before the last has come; and who waits does not burn its core. */
 static int wait_for_the_last(board *my, int rank)
@@ -320,15 +313,10 @@ static int wait_for_the_last(board *my, int rank)
     return 0;
 }
 
-static void a_barrier_waits_for_all_and_does_not_spin(void **state)
-{
-    (void)state;
-    run_ranks(3, wait_for_the_last);
-}
+static void a_barrier_waits_for_all_and_does_not_spin(void **state) { run_ranks(3, wait_for_the_last); }
 
 static void one_rank_needs_nobody(void **state)
 {
-    (void)state;
     tandem_comm *comm = NULL;
     tandem_error error;
     const tandem_comm_options options = {.rank = 0, .n_rank = 1, .store = NULL, .timeout_ns = MS, .cpu = -1};
@@ -358,7 +346,6 @@ static void assert_refused(const tandem_comm_options *options, tandem_status sta
 
 static void what_cannot_be_opened_is_refused(void **state)
 {
-    (void)state;
     const tandem_comm_options good = {.rank = 0, .n_rank = 2, .store = b->store, .timeout_ns = MS, .cpu = -1};
     tandem_comm_options options = good;
     options.rank = 2;
@@ -400,7 +387,6 @@ static int open_off_core(board *my, int rank)
 
 static void who_cannot_join_tells_the_others(void **state)
 {
-    (void)state;
     if (sysconf(_SC_NPROCESSORS_CONF) >= CPU_SETSIZE) {
         print_message("SKIP: this machine has as many cores as there can be\n");
         skip();
@@ -418,7 +404,6 @@ static void who_cannot_join_tells_the_others(void **state)
 
 static void a_missing_rank_is_named(void **state)
 {
-    (void)state;
     b->n_rank = 3;
     b->timeout_ns = 300 * (int64_t)MS;
     start_ranks(2, just_open);
@@ -442,7 +427,6 @@ static int join_another_world(board *my, int rank)
 
 static void ranks_of_different_worlds_do_not_join(void **state)
 {
-    (void)state;
     run_ranks(2, join_another_world);
     for (int r = 0; r < 2; r++) assert_non_null(strstr(b->rank[r].error[0].text, "WORLD_SIZE"));
 }
@@ -459,7 +443,6 @@ static void assert_store_refused(const char *words)
 
 static void a_store_is_good_for_one_run(void **state)
 {
-    (void)state;
     run_ranks(2, just_open);
     assert_int_equal(b->rank[0].error[0].status, TANDEM_OK);
     assert_store_refused("left over from another run; give a fresh directory");
@@ -475,7 +458,6 @@ static int stay(board *my, int rank)
 
 static void a_store_in_use_is_refused(void **state)
 {
-    (void)state;
     b->n_rank = 2;
     start_ranks(2, stay);
     wait_until_ready(2);
@@ -604,7 +586,6 @@ static int broadcast_to_the_dying(board *my, int rank)
 
 static void a_message_to_the_dead_is_given_up(void **state)
 {
-    (void)state;
     b->n_rank = 2;
     start_ranks(2, broadcast_to_the_dying);
     wait_until_ready(1); /* rank 0 waits for rank 1 to ask for the data */
@@ -637,7 +618,6 @@ static int come_late(board *my, int rank)
 
 static void a_late_rank_is_not_blamed_for_a_silent_one(void **state)
 {
-    (void)state;
     b->timeout_ns = 1300 * (int64_t)MS;
     b->n_rank = 3;
     start_ranks(3, come_late);
@@ -650,7 +630,6 @@ static void a_late_rank_is_not_blamed_for_a_silent_one(void **state)
 
 static void a_stopped_rank_is_named_after_the_timeout(void **state)
 {
-    (void)state;
     b->timeout_ns = 500 * (int64_t)MS;
     strike_rank(3, 1, SIGSTOP);
     assert_all_blame(3, 1, "rank 1 was silent during an all-reduce (");
@@ -679,7 +658,6 @@ static int leave_early(board *my, int rank)
 
 static void a_rank_that_left_is_not_called_dead(void **state)
 {
-    (void)state;
     const int64_t begin_ns = tandem_now_ns();
     run_ranks(3, leave_early);
     assert_true(tandem_now_ns() - begin_ns < b->timeout_ns);
@@ -702,7 +680,6 @@ static int end_in_good_order(board *my, int rank)
 
 static void ranks_that_close_together_do_not_fail(void **state)
 {
-    (void)state;
     for (int round = 0; round < 5; round++) {
         run_ranks(3, end_in_good_order);
         remove_store();
@@ -725,7 +702,6 @@ static int disagree(board *my, int rank)
 
 static void ranks_that_disagree_time_out(void **state)
 {
-    (void)state;
     b->timeout_ns = 300 * (int64_t)MS;
     run_ranks(2, disagree);
     assert_all_blame(2, -1, "disagree");
@@ -773,7 +749,6 @@ static int two_threads(board *my, int rank)
 
 static void every_thread_learns_of_a_death(void **state)
 {
-    (void)state;
     b->n_rank = 4;
     start_ranks(4, two_threads);
     wait_until_ready(4);
@@ -836,11 +811,7 @@ static int reduce_steps(board *my, int rank)
     return 0;
 }
 
-static void buckets_are_reduced_in_any_order_of_coming(void **state)
-{
-    (void)state;
-    run_ranks(3, reduce_steps);
-}
+static void buckets_are_reduced_in_any_order_of_coming(void **state) { run_ranks(3, reduce_steps); }
 
 typedef struct waiter {
     tandem_reducer *reducer;
@@ -894,7 +865,6 @@ static int reduce_until_death(board *my, int rank)
 
 static void a_death_wakes_all_who_wait_for_buckets(void **state)
 {
-    (void)state;
     b->n_rank = 3;
     start_ranks(3, reduce_until_death);
     wait_until_ready(3);
@@ -930,7 +900,6 @@ static int close_beside_the_dead(board *my, int rank)
 
 static void a_reducer_closes_beside_the_dead(void **state)
 {
-    (void)state;
     b->n_rank = 2;
     for (b->choice = 0; b->choice < 2; b->choice++) {
         const int64_t begin_ns = tandem_now_ns();
@@ -968,7 +937,6 @@ static int run_out_of_memory(board *my, int rank)
 
 static void a_rank_out_of_memory_is_named(void **state)
 {
-    (void)state;
     run_ranks(3, run_out_of_memory);
     assert_int_equal(b->rank[1].error[0].status, TANDEM_NO_MEMORY);
     assert_all_blame(3, 1, "rank 1 ran out of memory during an all-reduce");
@@ -1044,11 +1012,7 @@ static int take_and_give(board *my, int rank)
     return 0;
 }
 
-static void what_is_taken_is_cleared_and_given_back(void **state)
-{
-    (void)state;
-    run_ranks(3, take_and_give);
-}
+static void what_is_taken_is_cleared_and_given_back(void **state) { run_ranks(3, take_and_give); }
 
 /* In the same memory, one place on one rank and another on the other. */
 static int disagree_about_the_place(board *my, int rank)
@@ -1065,7 +1029,6 @@ static int disagree_about_the_place(board *my, int rank)
 
 static void ranks_that_disagree_about_the_place_fail(void **state)
 {
-    (void)state;
     run_ranks(2, disagree_about_the_place);
     assert_all_blame(2, -1, "disagree");
 }
@@ -1097,7 +1060,6 @@ static int do_without(board *my, int rank)
 
 static void where_one_does_not_share_nobody_does(void **state)
 {
-    (void)state;
     for (b->choice = 0; b->choice < 3; b->choice++) {
         run_ranks(2, do_without);
         remove_store();
@@ -1120,11 +1082,7 @@ static int share_more_than_files_may_hold(board *my, int rank)
     return 0;
 }
 
-static void a_limit_on_files_ends_nobody(void **state)
-{
-    (void)state;
-    run_ranks(2, share_more_than_files_may_hold);
-}
+static void a_limit_on_files_ends_nobody(void **state) { run_ranks(2, share_more_than_files_may_hold); }
 
 static int share_too_much(board *my, int rank)
 {
@@ -1146,7 +1104,6 @@ static int share_too_much(board *my, int rank)
 
 static void too_little_shared_memory_is_said_by_all(void **state)
 {
-    (void)state;
     run_ranks(3, share_too_much);
     assert_all_blame(3, 1, "rank 1 ran out of memory during the sharing of memory");
 }
@@ -1216,11 +1173,7 @@ static int lock_and_unlock(board *my, int rank)
     return 0;
 }
 
-static void parts_are_locked_while_they_are_taken(void **state)
-{
-    (void)state;
-    run_ranks(3, lock_and_unlock);
-}
+static void parts_are_locked_while_they_are_taken(void **state) { run_ranks(3, lock_and_unlock); }
 
 /* The reason is not told for want of memory. */
 static int lack_a_reason(board *my, int rank)
@@ -1240,7 +1193,6 @@ static int lack_a_reason(board *my, int rank)
 
 static void a_reason_that_finds_no_memory_is_an_error_of_all(void **state)
 {
-    (void)state;
     run_ranks(3, lack_a_reason);
     assert_all_blame(3, 2, "rank 2 ran out of memory during the sharing of memory");
 }
@@ -1274,7 +1226,6 @@ static int lock_too_little(board *my, int rank)
 
 static void where_one_cannot_lock_nobody_shares(void **state)
 {
-    (void)state;
     for (b->choice = 0; b->choice < 2; b->choice++) {
         run_ranks(3, lock_too_little);
         remove_store();

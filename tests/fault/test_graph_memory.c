@@ -33,7 +33,6 @@ static long open_failing(const char *model)
 
 static void every_model_survives(void **state)
 {
-    (void)state;
     for (int i = 0; i < tandem_model_count(); i++) {
         const char *name = tandem_model_get(i)->name;
         const long n = open_failing(name);
@@ -45,7 +44,6 @@ static void every_model_survives(void **state)
 /* With growth of every array on the way. */
 static void a_large_model_survives(void **state)
 {
-    (void)state;
     const long small = open_failing("mlp"), large = open_failing("vit_tiny:depth=64");
     assert_true(large > small);
 }
@@ -53,7 +51,6 @@ static void a_large_model_survives(void **state)
 /* An error ends what the builder takes on, and what it had is still given back. */
 static void a_builder_stays_closed_after_failure(void **state)
 {
-    (void)state;
     const long alive = tandem_allocations_alive();
     tandem_builder *b = NULL;
     tandem_error error = {0};
@@ -74,7 +71,6 @@ static void a_builder_stays_closed_after_failure(void **state)
 /* A search that fails needs memory for its suggestion only. */
 static void a_search_does_without_its_suggestion(void **state)
 {
-    (void)state;
     tandem_graph *graph = NULL;
     assert_int_equal(tandem_graph_open(&graph, "mlp", 4, NULL), TANDEM_OK);
     tandem_error error = {0};

@@ -11,7 +11,6 @@ static tandem_plan_dag *const untouched = (tandem_plan_dag *)(uintptr_t)0x10;
 /* Of a model large enough that everything that grows has to grow. */
 static void opening_survives(void **state)
 {
-    (void)state;
     priced_cluster p;
     tandem_error error = {0};
     if (priced_cluster_open(&p, "gpt_tiny", "cpu:avx512_bf16", 4, 5, NULL, &error) != TANDEM_OK)

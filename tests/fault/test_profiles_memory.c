@@ -46,7 +46,6 @@ static tandem_status read_cluster(void *argument, tandem_error *error)
 
 static void a_cluster_file_survives(void **state)
 {
-    (void)state;
     static char json[] =
         "{\"schema\":\"tandem.cluster/1\",\"net\":\"1GB/s,5us\",\"classes\":[{\"device\":\"cpu:avx2\"}]}";
     survive(&(job){read_cluster, json, 10});

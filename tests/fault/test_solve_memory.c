@@ -155,7 +155,6 @@ static long survive(const char *name, tandem_status (*called)(tandem_error *))
 
 static void solvers_survive(void **state)
 {
-    (void)state;
     drawn_chain_make(&hard, 3);
     assert_true(survive("shortest", shortest) == 2);
     assert_true(survive("lagrange", lagrange) > 10);
@@ -166,7 +165,6 @@ static void solvers_survive(void **state)
 
 static void mckps_survive(void **state)
 {
-    (void)state;
     char *made = mckp_text();
     text = made;
     assert_true(survive("parse", parse) > 3);

@@ -96,29 +96,13 @@ static tandem_status open_engine(tandem_error *error)
     return status;
 }
 
-static void a_job_survives(void **state)
-{
-    (void)state;
-    survive(analyse_job, 20);
-}
+static void a_job_survives(void **state) { survive(analyse_job, 20); }
 
-static void a_step_survives(void **state)
-{
-    (void)state;
-    survive(analyse_step, 15);
-}
+static void a_step_survives(void **state) { survive(analyse_step, 15); }
 
-static void a_torch_trace_survives(void **state)
-{
-    (void)state;
-    survive(analyse_torch, 20);
-}
+static void a_torch_trace_survives(void **state) { survive(analyse_torch, 20); }
 
-static void an_engine_survives(void **state)
-{
-    (void)state;
-    survive(open_engine, 3);
-}
+static void an_engine_survives(void **state) { survive(open_engine, 3); }
 
 int main(void)
 {

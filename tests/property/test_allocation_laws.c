@@ -141,7 +141,6 @@ static void compare_with_brute_force(const char *model, const char *cluster, uin
 
 static void greedy_is_close_to_the_best_of_all_plans(void **state)
 {
-    (void)state;
     double sum = 0;
     int n = 0;
     for (uint64_t seed = 1; seed <= 24; seed++)
@@ -161,7 +160,6 @@ static void greedy_is_close_to_the_best_of_all_plans(void **state)
  * geometric mean. It is 0.1104; 0.1129 without exchanges. */
 static void little_sensitivity_is_left_in_larger_models(void **state)
 {
-    (void)state;
     static const double few[] = {0.01, 0.02, 0.05, 0.1};
     double sum = 0;
     int n = 0;
@@ -251,7 +249,6 @@ static void follow_slowdowns(const char *model, const char *cluster, uint64_t se
 
 static void more_time_is_never_more_sensitivity_and_figures_are_those_of_the_plan(void **state)
 {
-    (void)state;
     for (uint64_t seed = 100; seed < 116; seed++) follow_slowdowns(six_layers, two_devices, seed);
     for (uint64_t seed = 200; seed < 206; seed++) follow_slowdowns(attention, two_devices, seed);
     for (uint64_t seed = 300; seed < 306; seed++) follow_slowdowns(attention, one_device, seed);
@@ -259,7 +256,6 @@ static void more_time_is_never_more_sensitivity_and_figures_are_those_of_the_pla
 
 static void no_uniform_plan_within_the_target_is_better(void **state)
 {
-    (void)state;
     int n_within = 0;
     for (uint64_t seed = 400; seed < 412; seed++) {
         priced_cluster p;
@@ -287,7 +283,6 @@ static void no_uniform_plan_within_the_target_is_better(void **state)
 
 static void the_same_problem_has_the_same_plan(void **state)
 {
-    (void)state;
     priced_cluster p;
     open_priced(&p, attention, two_devices, 16, 7);
     tandem_allocation a, b;
@@ -354,7 +349,6 @@ static void allocate_within(uint64_t seed, uint64_t limit_bytes, uint64_t smalle
 
 static void plans_fit_their_memory_wherever_one_does(void **state)
 {
-    (void)state;
     for (uint64_t seed = 500; seed < 504; seed++) {
         uint64_t base_bytes, smallest_bytes;
         find_sizes(seed, &base_bytes, &smallest_bytes);

@@ -123,7 +123,6 @@ static void check_reached(const priced_cluster *p, const tandem_plan *plan, cons
 
 static void the_fastest_step_within_a_budget(void **state)
 {
-    (void)state;
     static every_plan all;
     int n_between = 0;
     for (uint64_t seed = 1; seed <= 8; seed++) {
@@ -155,7 +154,6 @@ static void the_fastest_step_within_a_budget(void **state)
 
 static void the_least_memory_within_both(void **state)
 {
-    (void)state;
     static every_plan all;
     static const double slower[] = {1, 1.05, 1.3};
     int n_less = 0, n = 0;
@@ -200,7 +198,6 @@ static void the_least_memory_within_both(void **state)
 /* The published procedure's plan, and ours within the same step. */
 static void no_plan_is_worse_than_the_published_procedures(void **state)
 {
-    (void)state;
     static const struct {
         const char *model, *cluster;
     } subjects[] = {{five_layers, one_device}, {attention, two_devices}, {attention, one_device}};
@@ -280,7 +277,6 @@ static void check_front(const priced_cluster *p, const char *policy, uint64_t se
 
 static void a_front_has_no_point_that_is_no_better(void **state)
 {
-    (void)state;
     for (uint64_t seed = 60; seed < 64; seed++) {
         priced_cluster p;
         open_priced(&p, seed % 2 ? five_layers : attention, seed % 2 ? one_device : two_devices, 16, seed);
@@ -396,7 +392,6 @@ static int is_not_of_three_or_six(const tandem_cost_key *key)
 
 static void the_best_split_of_all_is_found(void **state)
 {
-    (void)state;
     for (uint64_t seed = 80; seed < 82; seed++) {
         splits s = {.seed = seed, .cluster = "cpu:avx512_bf16 batch=%lld + cpu:avx2_vnni batch=%lld"};
         check_choice(&s, 9, 1, 1);
@@ -414,7 +409,6 @@ static int nothing(const tandem_cost_key *key) { return key->kind == TANDEM_COST
 
 static void splits_that_cannot_be_are_said(void **state)
 {
-    (void)state;
     tandem_cluster cluster;
     tandem_error error = {0};
     tandem_batch_choice choice = {.n_split = -5};

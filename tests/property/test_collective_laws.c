@@ -79,7 +79,6 @@ static void compare(const times *a, const times *b, double factor, int (*holds)(
 
 static void one_rank_exchanges_nothing(void **state)
 {
-    (void)state;
     const tandem_cluster cluster = {.n_class = 1, .classes[0] = {.n_rank = 1}}; /* nor needs a link */
     const times t = times_of(&cluster, 12345), nothing = {0};
     compare(&t, &nothing, 1, equal, 0);
@@ -108,7 +107,6 @@ static double fastest_of(const tandem_cluster *cluster)
  * */
 static void nobody_beats_bytes_over_bandwidth(void **state)
 {
-    (void)state;
     for (uint32_t series = 0; series < CASES; series++) {
         chance c = {.series = series};
         const tandem_cluster cluster = draw_cluster(&c);
@@ -127,7 +125,6 @@ static void nobody_beats_bytes_over_bandwidth(void **state)
 
 static void better_links_never_hurt(void **state)
 {
-    (void)state;
     for (uint32_t series = 0; series < CASES; series++) {
         chance c = {.series = series};
         tandem_cluster cluster = draw_cluster(&c);
@@ -147,7 +144,6 @@ static void better_links_never_hurt(void **state)
 
 static void fewer_bytes_take_no_longer(void **state)
 {
-    (void)state;
     for (uint32_t series = 0; series < CASES; series++) {
         chance c = {.series = series};
         const tandem_cluster cluster = draw_cluster(&c);
@@ -159,7 +155,6 @@ static void fewer_bytes_take_no_longer(void **state)
 
 static void links_k_times_as_slow_take_k_times_as_long(void **state)
 {
-    (void)state;
     for (uint32_t series = 0; series < CASES; series++) {
         chance c = {.series = series};
         tandem_cluster cluster = draw_cluster(&c);
@@ -179,7 +174,6 @@ static void links_k_times_as_slow_take_k_times_as_long(void **state)
 
 static void the_order_of_classes_changes_nothing(void **state)
 {
-    (void)state;
     for (uint32_t series = 0; series < CASES; series++) {
         chance c = {.series = series};
         tandem_cluster cluster = draw_cluster(&c), turned = cluster;
@@ -193,7 +187,6 @@ static void the_order_of_classes_changes_nothing(void **state)
 
 static void a_class_is_as_many_classes_as_it_has_ranks(void **state)
 {
-    (void)state;
     for (uint32_t series = 0; series < CASES; series++) {
         chance c = {.series = series};
         tandem_cluster cluster = draw_cluster(&c), apart = {0};
@@ -220,7 +213,6 @@ static void a_class_is_as_many_classes_as_it_has_ranks(void **state)
 
 static void parts_make_the_whole(void **state)
 {
-    (void)state;
     for (uint32_t series = 0; series < CASES; series++) {
         chance c = {.series = series};
         const tandem_cluster cluster = draw_cluster(&c);
@@ -241,7 +233,6 @@ static void parts_make_the_whole(void **state)
 /* Where there are no nodes to speak of. */
 static void a_hierarchy_of_one_level_is_a_ring(void **state)
 {
-    (void)state;
     for (uint32_t series = 0; series < CASES; series++) {
         chance c = {.series = series};
         tandem_cluster cluster = draw_cluster(&c);

@@ -63,7 +63,6 @@ static void check_growth(const tandem_latency *latency, const char *name, const 
 
 static void every_operator_of_the_zoo_has_work(void **state)
 {
-    (void)state;
     for (int i = 0; i < tandem_model_count(); i++) {
         program p = open_program(tandem_model_get(i)->name, 4, TANDEM_BF16);
         for (int t = 0; t < p.step->n_task; t++)
@@ -82,7 +81,6 @@ static void every_operator_of_the_zoo_has_work(void **state)
 
 static void described_times_grow_with_the_batch(void **state)
 {
-    (void)state;
     int n_predicted = 0;
     for (int d = 0; d < tandem_device_count(); d++) {
         const tandem_device *device = tandem_device_get(d);
@@ -104,7 +102,6 @@ static void described_times_grow_with_the_batch(void **state)
 /* A product whose sides grow one by one. */
 static void described_products_grow_with_every_side(void **state)
 {
-    (void)state;
     tandem_device device;
     assert_int_equal(tandem_device_find(&device, "t4", NULL), TANDEM_OK);
     for (int series = 0; series < N_SERIES; series++) {
@@ -141,7 +138,6 @@ static int64_t random_price(void *context, const tandem_cost_key *key, uint64_t 
 
 static void fitted_times_grow_with_the_batch(void **state)
 {
-    (void)state;
     static const char *const measured[] = {"mlp:width=32,depth=2,image=4x4x1",
                                            "gpt_tiny:length=8,width=16,depth=1,heads=2",
                                            "resnet20:width=4,blocks=1,image=8x8x1"};
@@ -177,7 +173,6 @@ static void fitted_times_grow_with_the_batch(void **state)
 /* At a measured batch what was measured, between two of them between the two. */
 static void interpolated_times_lie_between_their_neighbours(void **state)
 {
-    (void)state;
     static const char model[] = "mlp:width=8,depth=2,image=4x4x1";
     static const int64_t batches[] = {2, 5, 6, 11};
     tandem_cluster cluster = {.n_class = 1, .classes = {replay_class("cpu:avx2", TANDEM_F32, 1, 0)}};

@@ -115,7 +115,6 @@ static void check_graph(drawn *d)
 
 static void it_agrees_with_relaxation(void **state)
 {
-    (void)state;
     const char *const given = getenv("TANDEM_TEST_SEED");
     const uint64_t seed = given ? strtoull(given, NULL, 10) : 1;
     print_message("seed %llu\n", (unsigned long long)seed);

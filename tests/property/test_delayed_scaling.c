@@ -78,7 +78,6 @@ static void hold_against_history(void *context, const tandem_executor *executor,
 
 static void ranges_are_those_of_the_history(void **state)
 {
-    (void)state;
     training_require_device();
     static const tandem_step_options variants[] = {
         {.scaling = {3, 0}},
@@ -105,7 +104,6 @@ static void ranges_are_those_of_the_history(void **state)
 
 static void recomputation_and_repetition_change_no_bit(void **state)
 {
-    (void)state;
     training_require_device();
     for (int n_micro = 1; n_micro <= 2; n_micro++) {
         experiment e = {.model = "vit_tiny:depth=2,width=48",
@@ -163,7 +161,6 @@ static void check_resumed(const experiment *whole, const experiment *changed, in
 
 static void a_resumed_run_has_the_same_bits(void **state)
 {
-    (void)state;
     training_require_device();
     const experiment e = {.model = "resnet20:blocks=1,width=8",
                           .device = training_weakest(),
@@ -199,7 +196,6 @@ static double tail_of(const record *r)
 
 static void training_converges_as_with_current_ranges(void **state)
 {
-    (void)state;
     training_require_device();
     const training_file words = training_file_named("words.txt");
     FILE *stream = fopen(words.path, "w");

@@ -223,7 +223,6 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
 
 static void exact_is_the_least_of_all_plans(void **state)
 {
-    (void)state;
     tally sum = {0};
     for (uint64_t seed = 0; seed < N_SEED; seed++) {
         drawn_problem d;

@@ -363,7 +363,6 @@ static void check_operators(const tandem_graph *graph)
 
 static void random_graphs_keep_the_laws(void **state)
 {
-    (void)state;
     generator *g = malloc(sizeof *g);
     assert_non_null(g);
     int64_t n_op = 0;
@@ -389,7 +388,6 @@ static void random_graphs_keep_the_laws(void **state)
 /* The batch scales the work and nothing else. */
 static void the_batch_changes_no_more_than_the_work(void **state)
 {
-    (void)state;
     generator *g = malloc(sizeof *g);
     assert_non_null(g);
     for (uint32_t run = 0; run < N_GRAPH; run++) {
@@ -422,7 +420,6 @@ static int by_signature(const void *a, const void *b)
 
 static void equal_signatures_mean_equal_work(void **state)
 {
-    (void)state;
     generator *g = malloc(sizeof *g);
     tandem_op *op = malloc((size_t)N_GRAPH * MOST_OP * sizeof *op);
     assert_non_null(g);
@@ -502,7 +499,6 @@ static int call_at_random(draws *d, tandem_builder *b, const char *name, int n)
 /* A refusal is said once and holds; whatever a builder has taken can be given back. */
 static void senseless_arguments_are_refused(void **state)
 {
-    (void)state;
     int64_t n_taken = 0;
     for (uint32_t run = 0; run < 20 * N_GRAPH; run++) {
         draws d = {.seed = seed_used() + 1, .run = run};
@@ -569,7 +565,6 @@ static void write_name(char *text, size_t room, const tandem_model *model, const
 
 static void a_model_has_one_canonical_name(void **state)
 {
-    (void)state;
     int n_open = 0;
     for (uint32_t run = 0; run < N_GRAPH; run++) {
         draws d = {.seed = seed_used() + 2, .run = run};

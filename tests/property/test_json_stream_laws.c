@@ -199,7 +199,6 @@ static tandem_status read_all(const drawn *d, size_t n, size_t window, const jso
 
 static void it_reads_what_jansson_reads(void **state)
 {
-    (void)state;
     static drawn d;
     const char *const given = getenv("TANDEM_TEST_SEED");
     const uint64_t seed = given ? strtoull(given, NULL, 10) : 1;

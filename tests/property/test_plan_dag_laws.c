@@ -411,21 +411,15 @@ static void check_zoo(tandem_step_options variant)
     }
 }
 
-static void laws_hold_on_the_zoo(void **state)
-{
-    (void)state;
-    check_zoo(variants[0]);
-}
+static void laws_hold_on_the_zoo(void **state) { check_zoo(variants[0]); }
 
 static void laws_hold_on_the_zoo_with_micro_steps_and_segments(void **state)
 {
-    (void)state;
     check_zoo(variants[N_VARIANT - 1]);
 }
 
 static void laws_hold_on_random_graphs(void **state)
 {
-    (void)state;
     int n_segmented = 0;
     int n_network = 0, n_path = 0, n_plan = 0, max = 0;
     double tightness = 0, min = 1;
@@ -507,7 +501,6 @@ static tandem_graph *wide_graph(void)
 
 static void wide_frontiers_take_more_words(void **state)
 {
-    (void)state;
     priced_cluster p;
     tandem_error error = {0};
     chance c = {.seed = seed, .series = 1};
@@ -539,7 +532,6 @@ static void wide_frontiers_take_more_words(void **state)
  * */
 static void what_cannot_be_gone_through_is_said(void **state)
 {
-    (void)state;
     priced_cluster p;
     tandem_error error = {0};
     tandem_graph *const graph[2] = {wide_graph(), NULL};

@@ -294,7 +294,6 @@ static double best_of_chain(const drawn_chain *c)
 
 static void long_chains_are_solved_as_dynamic_programming_solves_them(void **state)
 {
-    (void)state;
     int64_t max_labels = 0;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         drawn_chain c;

@@ -783,7 +783,6 @@ static void check_graph(const tandem_graph *graph, chance *c, int n_plan)
 
 static void laws_hold_on_the_zoo(void **state)
 {
-    (void)state;
     for (int m = 0; m < tandem_model_count(); m++) {
         tandem_graph *graph = NULL;
         tandem_error error = {0};
@@ -799,7 +798,6 @@ static void laws_hold_on_the_zoo(void **state)
 
 static void laws_hold_on_random_graphs(void **state)
 {
-    (void)state;
     print_message("random graphs: seed %llu, series 1000 … %d\n", (unsigned long long)seed,
                   1000 + RANDOM_GRAPHS - 1);
     for (int g = 0; g < RANDOM_GRAPHS; g++) {

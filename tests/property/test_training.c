@@ -20,7 +20,6 @@ enum { N_MODEL = 11, N_WITHOUT_BATCHNORM = 7 };
 
 static void two_ranks_of_half_the_batch_follow_one(void **state)
 {
-    (void)state;
     training_require_device();
     for (int m = 0; m < N_WITHOUT_BATCHNORM; m++) {
         experiment e = {.model = models[m],
@@ -48,7 +47,6 @@ static void two_ranks_of_half_the_batch_follow_one(void **state)
 
 static void same_seed_same_losses_to_the_bit(void **state)
 {
-    (void)state;
     training_require_device();
     tandem_device weakest;
     assert_int_equal(tandem_device_find(&weakest, training_weakest(), NULL), TANDEM_OK);
@@ -85,7 +83,6 @@ static void same_seed_same_losses_to_the_bit(void **state)
 /* Rounding noise must not bend the first losses away from fp32's. */
 static void low_precision_follows_fp32_at_first(void **state)
 {
-    (void)state;
     training_require_device();
     for (int m = 0; m < N_MODEL; m++) {
         experiment e = {.model = models[m],
@@ -115,7 +112,6 @@ static void low_precision_follows_fp32_at_first(void **state)
 
 static void a_killed_rank_stops_the_others_soon(void **state)
 {
-    (void)state;
     training_require_device();
     experiment e = {.model = models[1],
                     .device = training_weakest(),

@@ -60,7 +60,6 @@ static void with_all(experiment *e)
 /* Dropout draws by the place in the global batch, so that two ranks drop what one does. */
 static void two_ranks_follow_one_and_repeat_to_the_bit(void **state)
 {
-    (void)state;
     training_require_device();
     static const char *const models[] = {gpt, mlp};
     for (int m = 0; m < 2; m++) {
@@ -87,7 +86,6 @@ static void two_ranks_follow_one_and_repeat_to_the_bit(void **state)
 /* So do micro-steps; and what is computed again drops the same again, to the bit. */
 static void dropout_is_the_same_in_micro_steps_and_again(void **state)
 {
-    (void)state;
     training_require_device();
     experiment e = training_of("gpt_tiny:width=32,depth=4,length=16,dropout=0.1", 1);
     record *whole = run_well(&e);
@@ -112,7 +110,6 @@ static void dropout_is_the_same_in_micro_steps_and_again(void **state)
 
 static void each_of_them_makes_a_difference(void **state)
 {
-    (void)state;
     training_require_device();
     static const tandem_optimizer_options decays = {
         .kind = TANDEM_ADAMW, .rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .decay = 0.5f};
@@ -139,7 +136,6 @@ static void each_of_them_makes_a_difference(void **state)
 /* The step of plain SGD has the length rate × the clipped norm. */
 static void a_clipped_step_has_the_length_asked_for(void **state)
 {
-    (void)state;
     training_require_device();
     const training_file before = training_file_named("before"), behind = training_file_named("behind");
     static const tandem_optimizer_options sgd = {.kind = TANDEM_SGD, .rate = 1};
@@ -175,7 +171,6 @@ static void a_clipped_step_has_the_length_asked_for(void **state)
 /* A norm that is never reached changes no bit. */
 static void a_wide_clip_changes_nothing(void **state)
 {
-    (void)state;
     training_require_device();
     experiment e = training_of(gpt, 2);
     record *without = run_well(&e);
@@ -192,7 +187,6 @@ static void a_wide_clip_changes_nothing(void **state)
 /* A power of two only moves exponents. */
 static void a_scale_is_undone(void **state)
 {
-    (void)state;
     training_require_device();
     experiment e = training_of(mlp, 2);
     record *without = run_well(&e);
@@ -244,7 +238,6 @@ static experiment large_training(int n_rank, const char *path)
 
 static void overflow_skips_steps(void **state)
 {
-    (void)state;
     training_require_device();
     const training_file large = training_file_named("large"), first = training_file_named("first"),
                         last = training_file_named("last");
@@ -280,7 +273,6 @@ static void overflow_skips_steps(void **state)
 
 static void a_dynamic_scale_finds_its_place_and_is_resumed(void **state)
 {
-    (void)state;
     training_require_device();
     const training_file half = training_file_named("half"), whole = training_file_named("whole"),
                         rest = training_file_named("rest"), large = training_file_named("large");
@@ -315,7 +307,6 @@ static void a_dynamic_scale_finds_its_place_and_is_resumed(void **state)
 
 static void weights_come_back_on_any_number_of_ranks(void **state)
 {
-    (void)state;
     training_require_device();
     const training_file first = training_file_named("first"), copy = training_file_named("copy");
     for (int n_rank = 1; n_rank <= 2; n_rank++) {

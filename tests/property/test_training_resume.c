@@ -32,7 +32,6 @@ static record *run_well(const experiment *e)
 
 static void ten_and_ten_are_twenty(void **state)
 {
-    (void)state;
     training_require_device();
     const training_file at_once = training_file_named("at_once"), half = training_file_named("half"),
                         rest = training_file_named("rest");
@@ -69,7 +68,6 @@ static void ten_and_ten_are_twenty(void **state)
 /* The file knows nothing of buckets: parameters stand in the graph's order. */
 static void buckets_are_no_part_of_a_checkpoint(void **state)
 {
-    (void)state;
     training_require_device();
     const training_file one = training_file_named("one_bucket"), many = training_file_named("many_buckets"),
                         half = training_file_named("half");
@@ -90,7 +88,6 @@ static void buckets_are_no_part_of_a_checkpoint(void **state)
 
 static void another_number_of_ranks_goes_on(void **state)
 {
-    (void)state;
     training_require_device();
     const training_file half = training_file_named("half");
     experiment e = training_of(models[0], 2, TANDEM_PRECISION_FP32);
@@ -111,7 +108,6 @@ static void another_number_of_ranks_goes_on(void **state)
 
 static void a_checkpoint_that_is_refused_stops_all_ranks(void **state)
 {
-    (void)state;
     training_require_device();
     const training_file file = training_file_named("other");
     experiment e = training_of(models[0], 2, TANDEM_PRECISION_FP32);
@@ -131,7 +127,6 @@ static void a_checkpoint_that_is_refused_stops_all_ranks(void **state)
 
 static void a_checkpoint_that_cannot_be_written_stops_all_ranks(void **state)
 {
-    (void)state;
     training_require_device();
     experiment e = training_of(models[0], 2, TANDEM_PRECISION_FP32);
     e.save = "/dev/full";
@@ -196,7 +191,6 @@ static void expect_divergence(int n_rank, const char *named)
 
 static void divergence_names_the_operator_and_the_step(void **state)
 {
-    (void)state;
     training_require_device();
     static const float poisons[] = {NAN, INFINITY, -INFINITY};
     static const char *const alone[] = {"fc1", "fc1.bias", "fc3", "head", "head.bias"};
@@ -215,7 +209,6 @@ static void divergence_names_the_operator_and_the_step(void **state)
 
 static void divergence_can_be_allowed(void **state)
 {
-    (void)state;
     training_require_device();
     experiment e = training_of(models[0], 2, TANDEM_PRECISION_FP32);
     poison = NAN;
@@ -230,7 +223,6 @@ static void divergence_can_be_allowed(void **state)
 
 static void a_learning_rate_that_is_too_high_diverges(void **state)
 {
-    (void)state;
     training_require_device();
     const tandem_optimizer_options optimizer = {.kind = TANDEM_SGD, .rate = 1e20f};
     for (int p = 0; p < 2; p++) {
@@ -262,7 +254,6 @@ static int64_t named_batch(const char *text)
 
 static void a_refusal_names_the_largest_batch_that_fits(void **state)
 {
-    (void)state;
     training_require_device();
     for (int p = 0; p < 2; p++) {
         experiment e = training_of("vit_tiny:width=48,depth=2", 2,
@@ -300,7 +291,6 @@ static void a_refusal_names_the_largest_batch_that_fits(void **state)
 
 static void a_run_larger_than_the_machine_is_refused(void **state)
 {
-    (void)state;
     training_require_device();
     experiment e = training_of("resnet20:width=64", 2, TANDEM_PRECISION_FP32);
     e.batch = 1 << 20; /* terabytes */

@@ -40,7 +40,6 @@ static void check_micro_steps(const char *model, int n_rank)
 
 static void micro_steps_train_as_one_batch(void **state)
 {
-    (void)state;
     training_require_device();
     check_micro_steps("gpt_tiny:depth=2", 1);
     check_micro_steps("vit_tiny:depth=2", 1);
@@ -54,7 +53,6 @@ static void micro_steps_train_as_one_batch(void **state)
 /* Weights, optimizer state and running statistics: what is computed again is not followed again. */
 static void nothing_else_changes(void **state)
 {
-    (void)state;
     training_require_device();
     const training_file file[] = {training_file_named("kept"), training_file_named("recomputed")};
     for (int k = 0; k < 2; k++) {
@@ -101,7 +99,6 @@ static void check_recomputation(const char *model, const char *device, tandem_pr
 
 static void recomputation_changes_no_bit(void **state)
 {
-    (void)state;
     training_require_device();
     static const char *const model[] = {"resnet20", "vit_tiny:depth=2", "gpt_tiny:depth=2"};
     const char *weak = training_weakest();

@@ -146,7 +146,6 @@ static void the_engines_agree(const tandem_replay *replay, tandem_replayer *repl
 
 static void every_rank_by_itself_comes_to_the_same_nanosecond(void **state)
 {
-    (void)state;
     int n_wire = 0, n_other = 0, n_never = 0; /* who the first class waits for */
     for (uint32_t series = 0; series < CASES; series++) {
         trial t;
@@ -173,7 +172,6 @@ static void every_rank_by_itself_comes_to_the_same_nanosecond(void **state)
  * for it. With 2999 ns it never does. */
 static void who_falls_behind_little_by_little_decides_in_the_end(void **state)
 {
-    (void)state;
     for (int64_t own_ns = 2999; own_ns <= 3001; own_ns++) {
         trial t = {.options = {.predict = 1, .bucket_bytes = 1}};
         assert_int_equal(tandem_graph_open(&t.graph, "mlp", 2, NULL), TANDEM_OK);
@@ -209,7 +207,6 @@ static void who_falls_behind_little_by_little_decides_in_the_end(void **state)
 
 static void an_expansion_holds_every_task_of_every_rank(void **state)
 {
-    (void)state;
     for (uint32_t series = 1; series < 40; series++) {
         trial t;
         tandem_unrolled_step *e = NULL;
@@ -251,7 +248,6 @@ static void an_expansion_holds_every_task_of_every_rank(void **state)
 
 static void too_much_is_refused(void **state)
 {
-    (void)state;
     trial t;
     draw_trial(&t, 1);
     for (int c = 0; c < t.cluster.n_class; c++) t.cluster.classes[c].n_rank = 1000000;
@@ -271,7 +267,6 @@ static void too_much_is_refused(void **state)
 
 static void a_class_is_as_many_classes_as_it_has_ranks(void **state)
 {
-    (void)state;
     for (uint32_t series = 1; series < CASES; series += 2) {
         trial t;
         draw_trial(&t, series);
@@ -349,7 +344,6 @@ static int64_t sum_ns(const tandem_replayer *replayer, int c)
 
 static void no_step_is_shorter_than_its_longest_chain_or_its_busiest_device(void **state)
 {
-    (void)state;
     for (uint32_t series = 0; series < CASES; series += 2) {
         trial t;
         draw_trial(&t, series);
@@ -368,7 +362,6 @@ static void no_step_is_shorter_than_its_longest_chain_or_its_busiest_device(void
 
 static void one_device_alone_takes_the_sum_of_its_tasks(void **state)
 {
-    (void)state;
     for (uint32_t series = 0; series < CASES; series += 2) {
         trial t;
         draw_trial(&t, series);
@@ -386,7 +379,6 @@ static void one_device_alone_takes_the_sum_of_its_tasks(void **state)
 /* Exactly: times of tasks are whole, those of buckets are set so. */
 static void all_times_k_times_as_long_make_the_step_k_times_as_long(void **state)
 {
-    (void)state;
     for (uint32_t series = 0; series < CASES; series += 2) {
         trial t;
         draw_trial(&t, series);
@@ -424,7 +416,6 @@ static void all_times_k_times_as_long_make_the_step_k_times_as_long(void **state
 /* Nothing interferes, and the order of tasks is fixed. */
 static void better_links_never_hurt(void **state)
 {
-    (void)state;
     for (uint32_t series = 0; series < CASES; series += 2) {
         trial t;
         draw_trial(&t, series);
@@ -443,7 +434,6 @@ static void better_links_never_hurt(void **state)
 
 static void order_and_names_of_classes_change_nothing(void **state)
 {
-    (void)state;
     for (uint32_t series = 1; series < CASES; series += 2) {
         trial t, turned;
         draw_trial(&t, series);

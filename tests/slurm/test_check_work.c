@@ -201,7 +201,6 @@ static void print(const char *what, const found *f)
 
 static void no_job_takes_more_work_than_it_may(void **state)
 {
-    (void)state;
     searching s = {0};
     char *text = tandem_draw_site();
     assert_int_equal(tandem_site_parse(&s.site, text, strlen(text), "drawn", NULL), TANDEM_OK);

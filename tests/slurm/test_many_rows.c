@@ -94,7 +94,6 @@ static char *plan_text(const replay_store *s)
 
 static void other_models_costs_change_nothing(void **state)
 {
-    (void)state;
     replay_store s = {0};
     tandem_error error = {0};
     replay_store_open(&s);

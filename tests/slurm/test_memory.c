@@ -41,14 +41,12 @@ static void survive(const tandem_submission *submission, tandem_status expected,
 
 static void a_job_that_fits_survives(void **state)
 {
-    (void)state;
     const tandem_submission submission = {.model = "mlp", .memory = "1GiB", .resources = {"gpu:old:1"}};
     survive(&submission, TANDEM_OK, NULL);
 }
 
 static void a_job_that_does_not_fit_survives(void **state)
 {
-    (void)state;
     const tandem_submission submission = {
         .model = "mlp", .batch = "3000", .memory = "10MiB", .resources = {"gpu:old:1"}};
     survive(&submission, TANDEM_INFEASIBLE, " fits, in ");
@@ -56,14 +54,12 @@ static void a_job_that_does_not_fit_survives(void **state)
 
 static void an_unknown_resource_survives(void **state)
 {
-    (void)state;
     const tandem_submission submission = {.model = "mlp", .resources = {"gpu:odl:1"}};
     survive(&submission, TANDEM_UNKNOWN_NAME, "Did you mean 'gpu:old'");
 }
 
 static void what_srun_has_left_survives(void **state)
 {
-    (void)state;
     static const char text[] = "TANDEM_RANKS=0 1 t4 n0;\n";
     const long before = tandem_allocations_alive();
     tandem_status status = TANDEM_NO_MEMORY;

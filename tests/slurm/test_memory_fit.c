@@ -57,7 +57,6 @@ static void check_least(const char *model, int64_t batch, const tandem_device *d
 
 static void no_plan_takes_less_than_the_least(void **state)
 {
-    (void)state;
     static const int64_t batches[] = {1, 16, 200};
     (void)printf("# %d plans of each model, seed %d\n", N_PLAN, SEED);
     for (int m = 0; m < tandem_model_count(); m++)
@@ -83,7 +82,6 @@ static tandem_status batch_within(int64_t *batch, const char *model, uint64_t li
 
 static void the_batch_found_fits_and_the_next_does_not(void **state)
 {
-    (void)state;
     tandem_device device;
     assert_int_equal(tandem_device_find(&device, "cpu:sse41", NULL), TANDEM_OK);
     for (uint64_t limit = (uint64_t)40 << 20; limit < (uint64_t)1 << 30; limit = limit * 3 / 2) {
@@ -116,7 +114,6 @@ static void the_batch_found_fits_and_the_next_does_not(void **state)
 /* Less work finds a smaller batch, which fits all the same, or none. */
 static void a_batch_is_looked_for_as_long_as_there_is_work(void **state)
 {
-    (void)state;
     int64_t before = 0, all = 0;
     const uint64_t limit = (uint64_t)100 << 20;
     assert_int_equal(batch_within(&all, "vit_tiny", limit, 100000, UINT64_MAX), TANDEM_OK);
@@ -140,7 +137,6 @@ typedef struct submission_row {
 
 static void jobs_are_looked_at_as_they_are_submitted(void **state)
 {
-    (void)state;
     const uint64_t mebibyte = 1 << 20;
     static const char conf[] = "gres gpu:old cpu:sse41\n";
     tandem_site *site = NULL;
@@ -218,7 +214,6 @@ static void jobs_are_looked_at_as_they_are_submitted(void **state)
 /* Cards that have the same precisions cost one look. */
 static void devices_alike_are_looked_at_once(void **state)
 {
-    (void)state;
     tandem_site *site = NULL;
     tandem_work_budget one = {.limit = TANDEM_SUBMISSION_MAX_WORK}, three = one, others = one;
     assert_int_equal(tandem_site_parse(&site, "", 0, "none", NULL), TANDEM_OK);
@@ -237,7 +232,6 @@ static void devices_alike_are_looked_at_once(void **state)
 
 static void what_is_no_fault_of_the_job_lets_it_through(void **state)
 {
-    (void)state;
     tandem_error error = {0};
     tandem_site *site = NULL;
     assert_int_equal(tandem_site_open(&site, "/", &error), TANDEM_IO); /* a directory is no tandem.conf */

@@ -26,7 +26,6 @@ static tandem_site *site_of(const char *text, tandem_error *error)
 
 static void a_site_is_read(void **state)
 {
-    (void)state;
     tandem_error error = {0};
     tandem_site *site = site_of("# cards\n\n  gres\tgpu:old cpu:sse41 # a comment\ngres fpga "
                                 "cpu:avx2\r\nfeature rome cpu:avx2\n"
@@ -49,7 +48,6 @@ static void a_site_is_read(void **state)
 
 static void a_site_is_refused_by_line(void **state)
 {
-    (void)state;
     static const char *const rows[][2] = {
         {"# fine\ngress gpu:t4 cpu:avx\n", "line 2: there is no 'gress'. Did you mean 'gres'?"},
         {"gres gpu:t4 cpu:avxx\n", "line 1: there is no device 'cpu:avxx'. Did you mean 'cpu:avx'?"},
@@ -79,7 +77,6 @@ static void a_site_is_refused_by_line(void **state)
 
 static void the_site_lies_beside_slurm_conf(void **state)
 {
-    (void)state;
     char path[64];
     (void)setenv("SLURM_CONF", "/srv/slurm/slurm.conf", 1);
     tandem_site_path(path, sizeof path);
@@ -93,7 +90,6 @@ static void the_site_lies_beside_slurm_conf(void **state)
 
 static void resources_are_taken_apart(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *name, *type;
         long count;
@@ -134,7 +130,6 @@ static int gres_device(char device[TANDEM_DEVICE_NAME], const tandem_site *site,
 
 static void resources_are_devices(void **state)
 {
-    (void)state;
     char device[TANDEM_DEVICE_NAME];
     tandem_error error = {0};
     tandem_site *site = site_of("gres gpu:old cpu:sse41\ngres gpu:any cpu:avx\ngres fpga cpu:avx2\n", &error);
@@ -154,7 +149,6 @@ static void resources_are_devices(void **state)
 
 static void features_are_devices(void **state)
 {
-    (void)state;
     static const char *const rows[][2] = {
         {"cpu_avx2", "cpu:avx2"},
         {"ssd,tandem_cpu_avx512_bf16,ib", "cpu:avx512_bf16"},
@@ -190,7 +184,6 @@ static tandem_node node_of(const char *device, int n_task)
 
 static void nodes_are_classes(void **state)
 {
-    (void)state;
     char text[TANDEM_LAYOUT_TEXT];
     tandem_cluster cluster;
     tandem_node node[] = {node_of("cpu:avx2", 2), node_of("cpu:avx", 1), node_of("cpu:avx2", 2),
@@ -209,7 +202,6 @@ static void nodes_are_classes(void **state)
 /* A plan that was given counts its ranks in its own order of classes. */
 static void a_plans_classes_find_their_nodes(void **state)
 {
-    (void)state;
     tandem_cluster cluster;
     tandem_error error = {0};
     tandem_node node[] = {node_of("cpu:avx2", 1), node_of("cpu:avx", 2), node_of("cpu:avx2", 1)};
@@ -235,7 +227,6 @@ static void a_plans_classes_find_their_nodes(void **state)
 
 static void there_are_eight_classes_at_most(void **state)
 {
-    (void)state;
     char text[TANDEM_LAYOUT_TEXT] = "untouched";
     tandem_error error = {0};
     tandem_node node[TANDEM_MAX_CLASS + 1];

@@ -81,7 +81,6 @@ static void refused(const place *p, const char *why)
 
 static void a_folder_is_named_by_job_component_and_step(void **state)
 {
-    (void)state;
     char name[TANDEM_RUN_NAME];
     assert_string_equal(tandem_run_folder_name(name, 7, 0, 2), ".tandem-run-7.2");
     assert_string_equal(tandem_run_folder_name(name, UINT32_MAX, UINT32_MAX, UINT32_MAX),
@@ -117,7 +116,6 @@ static void a_meeting_place_is_empty_and_private(void **state)
 
 static void a_directory_that_cannot_be_written_says_so(void **state)
 {
-    (void)state;
     tandem_error error = {0};
     const int proc = open("/proc", O_RDONLY | O_DIRECTORY); /* refuses even root */
     assert_true(proc >= 0);
@@ -246,7 +244,6 @@ static void what_is_somebody_elses_is_refused(void **state)
 
 static void other_names_are_refused_and_nothing_is_taken(void **state)
 {
-    (void)state;
     static const char *const rows[][2] = {
         {"LD_PRELOAD=/tmp/x.so\n", "line 1: 'LD_PRELOAD' is no name of srun's"},
         {"TANDEM_RANKS=0 1 t4 n0;\nPATH=/tmp\n", "line 2: 'PATH'"},

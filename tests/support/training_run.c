@@ -171,15 +171,10 @@ record *training_run(const experiment *e)
 
 static char folder[] = "/tmp/tandem-training-XXXXXX";
 
-int training_folder_open(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
+int training_folder_open(void **state) { return mkdtemp(folder) ? 0 : -1; }
 
 int training_folder_remove(void **state)
 {
-    (void)state;
     char command[64];
     (void)snprintf(command, sizeof command, "rm -rf '%s'", folder);
     return system(command);

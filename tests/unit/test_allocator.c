@@ -44,7 +44,6 @@ static int is_adjustable(const priced_cluster *p, int op)
 
 static void policies_are_found_by_name(void **state)
 {
-    (void)state;
     const tandem_policy *policy = NULL;
     int n = 0;
     for (; tandem_policy_get(n); n++) {
@@ -66,7 +65,6 @@ static void policies_are_found_by_name(void **state)
 
 static void classes_count_by_their_part_of_the_batch(void **state)
 {
-    (void)state;
     priced_cluster p;
     open_priced(&p, "2*cpu:avx512_bf16 batch=24 + cpu:avx2_vnni batch=16", 16, NULL);
     const tandem_allocation_problem problem = priced_problem(&p, 0);
@@ -86,7 +84,6 @@ static void classes_count_by_their_part_of_the_batch(void **state)
 
 static void uniform_lowers_the_slowest_class(void **state)
 {
-    (void)state;
     priced_cluster p;
     tandem_plan *plan = NULL;
     tandem_allocation a;
@@ -123,7 +120,6 @@ static void uniform_lowers_the_slowest_class(void **state)
 
 static void uniform_base_lowers_none(void **state)
 {
-    (void)state;
     priced_cluster p;
     tandem_plan *plan = NULL;
     tandem_allocation a;
@@ -139,7 +135,6 @@ static void uniform_base_lowers_none(void **state)
 
 static void a_precision_that_the_device_lacks_is_refused(void **state)
 {
-    (void)state;
     priced_cluster p;
     tandem_plan *plan = NULL;
     tandem_allocation a = {.replays = -5};
@@ -158,7 +153,6 @@ static void a_precision_that_the_device_lacks_is_refused(void **state)
 
 static void a_plan_that_does_not_fit_names_device_bytes_and_limit(void **state)
 {
-    (void)state;
     priced_cluster p;
     tandem_plan *plan = NULL;
     tandem_allocation a = {.replays = -5};
@@ -193,7 +187,6 @@ static void a_plan_that_does_not_fit_names_device_bytes_and_limit(void **state)
 /* A class that waits is lowered only where it does not fit; the step does not suffer by it. */
 static void a_class_that_waits_is_lowered_for_its_memory_alone(void **state)
 {
-    (void)state;
     char cluster[96];
     priced_cluster p;
     tandem_plan *plan = NULL;
@@ -233,7 +226,6 @@ static int is_no_linear(const tandem_cost_key *key) { return strncmp(key->signat
 
 static void what_was_not_measured_is_left_out(void **state)
 {
-    (void)state;
     priced_cluster p;
     tandem_plan *plan = NULL;
     tandem_allocation a;
@@ -263,7 +255,6 @@ static void what_was_not_measured_is_left_out(void **state)
 
 static void a_base_plan_without_costs_is_an_error(void **state)
 {
-    (void)state;
     priced_cluster p;
     tandem_plan *plan = NULL;
     tandem_allocation a = {.replays = -5};
@@ -284,7 +275,6 @@ static void a_base_plan_without_costs_is_an_error(void **state)
 
 static void bad_numbers_are_refused(void **state)
 {
-    (void)state;
     priced_cluster p;
     tandem_plan *plan = NULL;
     tandem_allocation a = {.replays = -5};
@@ -315,7 +305,6 @@ static void bad_numbers_are_refused(void **state)
 
 static void the_base_need_not_be_fp32(void **state)
 {
-    (void)state;
     priced_cluster p;
     tandem_plan *plan = NULL;
     tandem_allocation a;
@@ -338,7 +327,6 @@ static void the_base_need_not_be_fp32(void **state)
 
 static void every_allocation_may_fail(void **state)
 {
-    (void)state;
     char cluster[96];
     priced_cluster p;
     (void)snprintf(cluster, sizeof cluster, "%s memory=1GiB", two_devices); /* memory is planned, too */

@@ -72,7 +72,6 @@ static void assert_has_plan(const bench *b)
 
 static void a_plan_is_what_it_says(void **state)
 {
-    (void)state;
     bench b;
     tandem_allocation found;
     tandem_error error = {0};
@@ -110,7 +109,6 @@ static void expect(const bench *b, tandem_status status, const char *says)
 
 static void every_edited_figure_is_named(void **state)
 {
-    (void)state;
     bench b;
     open_bench(&b);
     const tandem_plan kept = *b.plan;
@@ -145,7 +143,6 @@ static void every_edited_figure_is_named(void **state)
 
 static void a_changed_precision_does_not_go_unnoticed(void **state)
 {
-    (void)state;
     bench b;
     open_bench(&b);
     int n = 0;
@@ -173,7 +170,6 @@ static void a_changed_precision_does_not_go_unnoticed(void **state)
 /* A bound that no proof here reaches. */
 static void a_bound_is_proven_anew(void **state)
 {
-    (void)state;
     bench b;
     tandem_error error = {0};
     open_bench(&b);
@@ -203,7 +199,6 @@ static void a_bound_is_proven_anew(void **state)
 
 static void a_broken_limit_is_no_edited_figure(void **state)
 {
-    (void)state;
     bench b;
     open_bench(&b);
     b.plan->slowdown = b.plan->lower_bound = b.plan->gap = NAN;
@@ -227,7 +222,6 @@ static void a_broken_limit_is_no_edited_figure(void **state)
 
 static void neighbours_are_the_uniform_plans_of_what_is_lowered(void **state)
 {
-    (void)state;
     bench b;
     tandem_baseline baseline[TANDEM_N_PRECISION];
     int n = 0;
@@ -272,7 +266,6 @@ static tandem_baseline_relation relation_of(const bench *b, int64_t step_ns, int
 
 static void the_two_beside_the_plan_are_marked(void **state)
 {
-    (void)state;
     bench b;
     tandem_baseline baseline[TANDEM_N_PRECISION];
     int n = 0;
@@ -294,7 +287,6 @@ static int is_no_int8(const tandem_cost_key *key) { return strcmp(key->precision
 
 static void neighbours_that_were_not_measured_are_left_out(void **state)
 {
-    (void)state;
     bench b;
     tandem_baseline baseline[TANDEM_N_PRECISION];
     int n = 0;
@@ -310,7 +302,6 @@ static void neighbours_that_were_not_measured_are_left_out(void **state)
 
 static void a_choice_is_explained_by_replays(void **state)
 {
-    (void)state;
     bench b;
     tandem_error error = {0};
     int n_over = 0, n_harmful = 0;
@@ -351,7 +342,6 @@ static void a_choice_is_explained_by_replays(void **state)
 
 static void what_forbids_a_choice_is_counted(void **state)
 {
-    (void)state;
     bench b;
     tandem_choice choice[TANDEM_N_PRECISION];
     tandem_error error = {0};
@@ -396,7 +386,6 @@ static uint64_t smallest_at(int64_t batch)
 
 static void the_batch_that_fits_is_the_largest(void **state)
 {
-    (void)state;
     static const int64_t batches[] = {1, 37, 100, 255};
     for (size_t k = 0; k < sizeof batches / sizeof batches[0]; k++) {
         char cluster[96];
@@ -421,7 +410,6 @@ static void the_batch_that_fits_is_the_largest(void **state)
 
 static void what_fits_lacks_nothing(void **state)
 {
-    (void)state;
     bench b;
     tandem_memory_deficit shortfall[TANDEM_MAX_CLASS];
     tandem_error error = {0};
@@ -442,7 +430,6 @@ static void what_fits_lacks_nothing(void **state)
 
 static void limits_that_contradict_each_other_are_refused(void **state)
 {
-    (void)state;
     bench b;
     tandem_plan *plan = NULL;
     tandem_allocation a = {.replays = -5};
@@ -477,7 +464,6 @@ static void limits_that_contradict_each_other_are_refused(void **state)
 
 static void a_budget_below_everything_is_said(void **state)
 {
-    (void)state;
     bench b;
     tandem_plan *plan = NULL;
     tandem_allocation a = {.replays = -5};
@@ -561,7 +547,6 @@ static tandem_status ask_front(bench *b, tandem_error *error)
 
 static void every_allocation_may_fail(void **state)
 {
-    (void)state;
     static question *const questions[] = {ask_verify,    ask_neighbours, ask_explain,
                                           ask_shortfall, ask_least_step, ask_front};
     long n_failed = 0;

@@ -105,7 +105,6 @@ static bench three_products(void)
 
 static void the_initial_setting_is_the_fastest(void **state)
 {
-    (void)state;
     bench b = three_products();
     tandem_plan *plan = NULL;
     tandem_allocation a;
@@ -128,7 +127,6 @@ static void the_initial_setting_is_the_fastest(void **state)
  * */
 static void the_most_sensitive_is_raised_first(void **state)
 {
-    (void)state;
     static const struct {
         int64_t target_ns;
         tandem_precision fc1, fc2, head;
@@ -157,7 +155,6 @@ static void the_most_sensitive_is_raised_first(void **state)
 /* From the narrowest to the next wider one, not to the widest at once. */
 static void an_operator_is_raised_step_by_step(void **state)
 {
-    (void)state;
     bench b = three_products();
     for (int k = 0; k < N_PRODUCT; k++) {
         b.price.ns[k][FULL] = 100;
@@ -177,7 +174,6 @@ static void an_operator_is_raised_step_by_step(void **state)
 
 static void a_target_out_of_reach_is_said(void **state)
 {
-    (void)state;
     bench b = three_products();
     open_bench(&b, "");
     tandem_plan *plan = NULL;
@@ -194,7 +190,6 @@ static void a_target_out_of_reach_is_said(void **state)
 /* fp32 is fastest everywhere, but does not fit: what is harmed least is lowered first, until it does. */
 static void for_memory_the_least_sensitive_is_lowered(void **state)
 {
-    (void)state;
     bench b = three_products();
     tandem_plan *plan = NULL;
     tandem_allocation a;

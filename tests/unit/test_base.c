@@ -14,7 +14,6 @@
 
 static void bytes_are_read(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         uint64_t bytes;
@@ -55,7 +54,6 @@ static void bytes_are_read(void **state)
 
 static void times_are_read(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         int64_t ns;
@@ -85,7 +83,6 @@ static void times_are_read(void **state)
 
 static void rates_are_read(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         double bytes_per_s;
@@ -105,7 +102,6 @@ static void rates_are_read(void **state)
 
 static void ratios_are_read(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         double ratio;
@@ -144,7 +140,6 @@ static void refused_by_all(const char *text)
 
 static void nonsense_is_refused(void **state)
 {
-    (void)state;
     static const char *const texts[] = {
         NULL,     "",         " ",          "12",        "0",        "0.03",           "-1B",
         "-5ms",   "+5ms",     "nan",        "NaN B",     "inf",      "infB",           "inf%",
@@ -160,7 +155,6 @@ static void nonsense_is_refused(void **state)
 
 static void long_numbers_are_handled(void **state)
 {
-    (void)state;
     char text[300];
     memset(text, '9', 200);
     const char *const units[] = {"", "B", "ns", "GB/s"};
@@ -191,7 +185,6 @@ static void long_numbers_are_handled(void **state)
 
 static void ranges_end_where_the_types_do(void **state)
 {
-    (void)state;
     uint64_t bytes = 77;
     int64_t ns = 77;
     double rate = 77;
@@ -214,7 +207,6 @@ static void ranges_end_where_the_types_do(void **state)
 
 static void the_error_says_what_is_wrong(void **state)
 {
-    (void)state;
     int64_t ns = 0;
     tandem_error error = {0};
     assert_int_equal(tandem_quantity_parse_ns(&ns, "5", &error), TANDEM_USAGE);
@@ -225,7 +217,6 @@ static void the_error_says_what_is_wrong(void **state)
 
 static void quantities_are_printed(void **state)
 {
-    (void)state;
     char text[TANDEM_QUANTITY_TEXT];
 #define PRINTS(kind, value, expected)                                                                        \
     assert_string_equal(tandem_quantity_print_##kind(text, sizeof text, value), expected)
@@ -291,7 +282,6 @@ static void quantities_are_printed(void **state)
 /* What is printed reads back to within half of its third digit. */
 static void printed_quantities_read_back(void **state)
 {
-    (void)state;
     for (uint32_t i = 0; i < 2000; i++) {
         const uint32_t counter[4] = {i, 0, 0, 0};
         const tandem_philox_block draw = tandem_philox(counter, 7);
@@ -313,7 +303,6 @@ static void printed_quantities_read_back(void **state)
 
 static void the_locale_changes_nothing(void **state)
 {
-    (void)state;
     static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "nl_NL.UTF-8",
                                         "ru_RU.UTF-8"};
     const char *got = NULL;
@@ -339,7 +328,6 @@ static const char *const words[] = {"profile", "replay", "allocate", "train", "c
 
 static void near_names_are_found(void **state)
 {
-    (void)state;
     static const struct {
         const char *name, *nearest;
     } cases[] = {
@@ -356,7 +344,6 @@ static void near_names_are_found(void **state)
 
 static void far_names_are_not(void **state)
 {
-    (void)state;
     assert_null(tandem_nearest(NULL, words, N_OF(words)));
     assert_null(tandem_nearest("", words, N_OF(words)));
     assert_null(tandem_nearest("zz", words, N_OF(words)));
@@ -374,7 +361,6 @@ static void far_names_are_not(void **state)
 
 static void the_first_of_equals_and_swaps_count_once(void **state)
 {
-    (void)state;
     const char *const equals[] = {"abcd1", "abcd2", "abcd3"};
     assert_ptr_equal(tandem_nearest("abcd4", equals, 3), equals[0]);
     /* "ab" swapped is one edit away from "ba…", so it beats the one with two substitutions. */
@@ -391,7 +377,6 @@ static void the_first_of_equals_and_swaps_count_once(void **state)
 
 static void a_list_has_one_word_or_one_for_each(void **state)
 {
-    (void)state;
     static const struct {
         const char *list;
         int k, n;
@@ -412,7 +397,6 @@ static void a_list_has_one_word_or_one_for_each(void **state)
 
 static void arena_memory_is_zeroed_aligned_and_apart(void **state)
 {
-    (void)state;
     enum { N = 3000 };
     static struct {
         unsigned char *at;
@@ -442,7 +426,6 @@ static void arena_memory_is_zeroed_aligned_and_apart(void **state)
 
 static void arena_refuses_what_cannot_be(void **state)
 {
-    (void)state;
     tandem_arena arena = {0};
     assert_null(tandem_arena_alloc(&arena, SIZE_MAX));
     assert_null(tandem_arena_alloc(&arena, SIZE_MAX - 15));
@@ -463,7 +446,6 @@ static void arena_refuses_what_cannot_be(void **state)
 
 static void a_large_array_wastes_no_room(void **state)
 {
-    (void)state;
     tandem_arena arena = {0};
     unsigned char *const first = tandem_arena_alloc(&arena, 16);
     unsigned char *const large = tandem_arena_alloc(&arena, 10000000);
@@ -477,7 +459,6 @@ static void a_large_array_wastes_no_room(void **state)
 
 static void the_status_table_is_whole(void **state)
 {
-    (void)state;
     for (int status = 0; status < TANDEM_N_STATUS; status++) {
         assert_true(strlen(tandem_status_name((tandem_status)status)) > 0);
         assert_true(strlen(tandem_status_meaning((tandem_status)status)) > 0);
@@ -500,7 +481,6 @@ static void the_status_table_is_whole(void **state)
 /* The known answers published with Random123 for philox4x32-10. */
 static void philox_gives_the_published_words(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t counter[4], key[2], word[4];
     } known[] = {

@@ -143,7 +143,6 @@ static void refuse(file *a, file *b, const char *word, const char *more)
 /* Two ranks compute 30 and 50 us, reduce for 10 us, which the early one sees as 30, and update for 5 us. */
 static void a_collective_is_joined(void **state)
 {
-    (void)state;
     static const drawn early[] = {
         {9, COMP, 30, NONE, {{0}}, "fwd"},
         {3, COLL, 30, AFTER(9), {{"comm_type", 0, NULL}, {"comm_size", 64, NULL}}, "grad"},
@@ -180,7 +179,6 @@ static void a_collective_is_joined(void **state)
 /* Rank 0 computes 7 us and sends; rank 1 receives, having waited, and computes 20 us. */
 static void a_message_is_joined(void **state)
 {
-    (void)state;
     static const drawn from[] = {
         {0, COMP, 7, NONE, {{0}}, NULL},
         {1, SEND, 2, AFTER(0), {{"comm_dst", 1, NULL}, {"comm_tag", 5, NULL}}, NULL}};
@@ -198,7 +196,6 @@ static void a_message_is_joined(void **state)
  * depend. */
 static void what_nodes_say_counts(void **state)
 {
-    (void)state;
     static const drawn one[] = {
         {0, COMP, 4, NONE, {{"tandem_duration_ns", 4321, NULL}}, NULL},
         {1, COLL, 3, NONE, {{"comm_type", 2, NULL}, {"pg_name", 0, "mine"}, {"comm_size", 1, NULL}}, NULL}};
@@ -213,7 +210,6 @@ static void what_nodes_say_counts(void **state)
 
 static void bad_graphs_are_refused(void **state)
 {
-    (void)state;
     static const drawn good[] = {{0, COMP, 1, NONE, {{0}}, NULL}};
     static const drawn circle[] = {{0, COMP, 1, AFTER(1), {{0}}, "a"}, {1, COMP, 1, AFTER(0), {{0}}, "b"}};
     static const drawn itself[] = {{5, COMP, 1, AFTER(5), {{0}}, "a"}};
@@ -238,7 +234,6 @@ static void bad_graphs_are_refused(void **state)
 
 static void lacking_partners_are_refused(void **state)
 {
-    (void)state;
     static const drawn both[] = {{1, COLL, 3, NONE, {{"comm_type", 0, NULL}}, "first"},
                                  {2, COLL, 3, AFTER(1), {{"comm_type", 0, NULL}}, "second"}};
     static const drawn big[] = {
@@ -254,7 +249,6 @@ static void lacking_partners_are_refused(void **state)
 
 static void damaged_files_are_refused(void **state)
 {
-    (void)state;
     static const drawn good[] = {{0, COMP, 1, NONE, {{0}}, "abc"}, {1, COMP, 1, AFTER(0), {{0}}, "def"}};
     file *const whole = make(good, 2);
     for (size_t n = 0; n < whole->n; n++) { /* a cut between messages leaves fewer nodes, or none */
@@ -307,7 +301,6 @@ static void damaged_files_are_refused(void **state)
 
 static void ranks_come_from_names(void **state)
 {
-    (void)state;
     static const drawn good[] = {{0, COMP, 1, NONE, {{0}}, "abc"}};
     file *const f = make(good, 1);
     const void *const bytes[] = {f->bytes, f->bytes};

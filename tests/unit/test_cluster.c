@@ -10,7 +10,6 @@
 /* --- Devices -------------------------------------------------------------------------------------------- */
 static void the_table_is_whole(void **state)
 {
-    (void)state;
     const unsigned bf16 = 1u << TANDEM_PRECISION_BF16, fp16 = 1u << TANDEM_PRECISION_FP16,
                    fp32 = 1u << TANDEM_PRECISION_FP32;
     assert_in_range(tandem_device_count(), 8, 64);
@@ -39,7 +38,6 @@ static void the_table_is_whole(void **state)
 
 static void cards_are_found_by_number(void **state)
 {
-    (void)state;
     static const char *const none[] = {"cuda:", "cuda:x",  "cuda:01", "cuda:1000",
                                        "cuda",  "cuda:1 ", "cuda:-1"};
     tandem_device device = {.name = "before"};
@@ -58,7 +56,6 @@ static void cards_are_found_by_number(void **state)
 
 static void a_card_has_what_its_capability_has(void **state)
 {
-    (void)state;
     const unsigned tf32 = 1u << TANDEM_PRECISION_TF32, fp16 = 1u << TANDEM_PRECISION_FP16,
                    bf16 = 1u << TANDEM_PRECISION_BF16, fp8 = 1u << TANDEM_PRECISION_FP8;
     const struct {
@@ -84,7 +81,6 @@ static void a_card_has_what_its_capability_has(void **state)
 /* A type that a precision computes in has a rate; shares are shares. */
 static void descriptions_are_whole(void **state)
 {
-    (void)state;
     int n = 0;
     for (int i = 0; i < tandem_device_count(); i++) {
         const tandem_device *const device = tandem_device_get(i);
@@ -118,7 +114,6 @@ static void descriptions_are_whole(void **state)
 
 static void an_unknown_device_has_a_nearest(void **state)
 {
-    (void)state;
     tandem_error error = {0};
     tandem_device device = {.name = "untouched"};
     assert_int_equal(tandem_device_find(&device, "cpu:avx512vnni", &error), TANDEM_UNKNOWN_NAME);
@@ -149,7 +144,6 @@ static int kernel_lists(const char *flag)
 
 static void this_machine_is_what_its_kernel_says(void **state)
 {
-    (void)state;
     static const struct {
         const char *device, *flags[3];
     } rows[] = {
@@ -177,7 +171,6 @@ static void this_machine_is_what_its_kernel_says(void **state)
 
 static void the_pair_is_of_this_machine(void **state)
 {
-    (void)state;
     const tandem_device *strong = NULL, *weak = NULL;
     tandem_device_demo_pair(&strong, &weak);
     int n = 0;
@@ -232,7 +225,6 @@ static void assert_same(const tandem_cluster *a, const tandem_cluster *b)
 /* Global ranks: 0 to 3, 4 to 7. */
 static void a_straggler_is_a_class(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *printed;
     } cases[] = {
@@ -257,7 +249,6 @@ static void a_straggler_is_a_class(void **state)
 /* 31 classes and a straggler are 32; one more does not fit. */
 static void stragglers_are_classes_too_many(void **state)
 {
-    (void)state;
     char text[1024] = "2*t4";
     tandem_error error = {0};
     tandem_cluster cluster;
@@ -273,7 +264,6 @@ static void stragglers_are_classes_too_many(void **state)
 /* Of cpu.def, weakest first: no row of this machine stands before the one or behind the other. */
 static void words_stand_for_devices_of_this_machine(void **state)
 {
-    (void)state;
     tandem_cluster cluster;
     tandem_device device = {.name = "untouched"};
     tandem_error error = {0};
@@ -305,7 +295,6 @@ static void words_stand_for_devices_of_this_machine(void **state)
 
 static void a_cluster_is_read(void **state)
 {
-    (void)state;
     const tandem_cluster cluster = parse(
         " 16*cpu:avx512_bf16@8 batch=32 memory=12GiB+cpu:avx2  memory=1.5kB batch=4 net=100Gbit/s,5us ");
     assert_int_equal(cluster.n_class, 2);
@@ -341,7 +330,6 @@ static void a_cluster_is_read(void **state)
 
 static void ranks_are_numbered_class_by_class(void **state)
 {
-    (void)state;
     const tandem_cluster cluster = parse("2*cpu:avx2 + cpu:avx512 + 3*cpu:sse41");
     static const int class_of[] = {0, 0, 1, 2, 2, 2};
     assert_int_equal(tandem_cluster_n_rank(&cluster), 6);
@@ -353,7 +341,6 @@ static void ranks_are_numbered_class_by_class(void **state)
 
 static void a_group_is_sorted_and_counted(void **state)
 {
-    (void)state;
     static const struct {
         const char *cluster, *group;
     } cases[] = {
@@ -387,7 +374,6 @@ static void a_group_is_sorted_and_counted(void **state)
 
 static void what_is_printed_parses_to_the_same(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *printed;
     } cases[] = {
@@ -422,7 +408,6 @@ static void what_is_printed_parses_to_the_same(void **state)
 /* Each complaint names the class, what was read, and what is allowed. */
 static void what_is_wrong_is_said(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         tandem_status status;
@@ -510,7 +495,6 @@ static tandem_status parse_json(tandem_cluster *cluster, const char *text, tande
 
 static void a_file_says_the_same(void **state)
 {
-    (void)state;
     static const char json[] =
         "{\"schema\": \"tandem.cluster/1\", \"node\": \"300Gbit/s,2us\", \"net\": \"100Gbit/s,5us\", "
         "\"classes\": ["
@@ -537,7 +521,6 @@ static void a_file_says_the_same(void **state)
 
 static void a_wrong_file_is_said(void **state)
 {
-    (void)state;
 #define CLUSTER(classes) "{\"schema\":\"tandem.cluster/1\",\"classes\":[" classes "]}"
     static const struct {
         const char *text;

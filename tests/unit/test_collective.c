@@ -47,7 +47,6 @@ static void check(tandem_collective_algorithm algorithm, const example *one, siz
 
 static void rings_go_at_the_pace_of_their_slowest_link(void **state)
 {
-    (void)state;
     static const example examples[] = {
         {"2*t4@1" NET, TANDEM_ALL_REDUCE, 1000, 2 * (50 + 500)},
         {"4*t4@1" NET, TANDEM_ALL_REDUCE, 1000, 6 * (50 + 250)},
@@ -71,7 +70,6 @@ static void rings_go_at_the_pace_of_their_slowest_link(void **state)
 
 static void halving_sends_the_largest_part_to_the_neighbour(void **state)
 {
-    (void)state;
     static const example examples[] = {
         {"2*t4@1" NET, TANDEM_ALL_REDUCE, 1000, 2 * (50 + 500)},
         {"4*t4@1" NET, TANDEM_ALL_REDUCE, 1000, 2 * (50 + 500 + 50 + 250)},
@@ -102,7 +100,6 @@ static double trees(int n_pass, int height, double latency_ns, double ns_per_byt
 /* On nodes of their own no rank sends or receives two blocks in a step, or the connection would be shared. */
 static void two_trees_keep_every_rank_at_one_message_a_step(void **state)
 {
-    (void)state;
     char cluster[64];
     int height = 0;
     for (int n = 2; n < 130; n++) {
@@ -127,7 +124,6 @@ static void two_trees_keep_every_rank_at_one_message_a_step(void **state)
 
 static void hierarchies_cross_between_nodes_once(void **state)
 {
-    (void)state;
     static const example examples[] = {
         /* in the node, twice between two nodes, in the node */
         {"4*t4@2" NODE NET, TANDEM_ALL_REDUCE, 1000, 2 * (20 + 50) + 2 * (50 + 500)},
@@ -148,7 +144,6 @@ static void hierarchies_cross_between_nodes_once(void **state)
 
 static void auto_names_the_fastest(void **state)
 {
-    (void)state;
     static const struct {
         const char *cluster;
         uint64_t bytes;
@@ -175,7 +170,6 @@ static void auto_names_the_fastest(void **state)
 
 static void a_link_that_lacks_is_named(void **state)
 {
-    (void)state;
     static const struct {
         const char *cluster, *says;
     } cases[] = {
@@ -198,7 +192,6 @@ static void a_link_that_lacks_is_named(void **state)
 
 static void algorithms_are_found_by_name(void **state)
 {
-    (void)state;
     tandem_collective_algorithm algorithm = TANDEM_TREE;
     tandem_error error = {0};
     for (int k = 0; k <= TANDEM_AUTO; k++) {

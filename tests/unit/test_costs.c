@@ -81,7 +81,6 @@ static void check(const replay_store *s, int64_t batch, int64_t ns, tandem_origi
 
 static void between_two_batches_lies_a_line(void **state)
 {
-    (void)state;
     replay_store s = {.path = ""};
     replay_store_open(&s);
     measure(&s, 2, 120);
@@ -97,7 +96,6 @@ static void between_two_batches_lies_a_line(void **state)
 
 static void of_several_batches_the_nearest_count(void **state)
 {
-    (void)state;
     replay_store s = {.path = ""};
     replay_store_open(&s);
     measure(&s, 2, 4);
@@ -113,7 +111,6 @@ static void of_several_batches_the_nearest_count(void **state)
 
 static void a_falling_line_is_not_followed_upwards(void **state)
 {
-    (void)state;
     replay_store s = {.path = ""};
     replay_store_open(&s);
     measure(&s, 2, 300);
@@ -127,7 +124,6 @@ static void a_falling_line_is_not_followed_upwards(void **state)
 /* More batches than are looked at: those around it are, wherever they stand. */
 static void the_nearest_of_many_are_found(void **state)
 {
-    (void)state;
     replay_store s = {.path = ""};
     replay_store_open(&s);
     for (int64_t batch = 2; batch <= 60; batch += 2) measure(&s, batch, batch * batch);
@@ -141,7 +137,6 @@ static void the_nearest_of_many_are_found(void **state)
 
 static void workspace_is_the_larger_of_the_two(void **state)
 {
-    (void)state;
     const struct {
         int64_t batch;
         uint64_t least_bytes, most_bytes;
@@ -168,7 +163,6 @@ static void workspace_is_the_larger_of_the_two(void **state)
 
 static void one_batch_says_nothing_about_another(void **state)
 {
-    (void)state;
     replay_store s = {.path = ""};
     opened o;
     replay_store_open(&s);
@@ -182,7 +176,6 @@ static void one_batch_says_nothing_about_another(void **state)
 /* Its samples and labels are measured at two batches; its operators are not. */
 static void another_model_with_the_same_input_lends_only_what_is_equal(void **state)
 {
-    (void)state;
     static const char amp_dtype[] = "mlp:width=8,depth=1,image=2x2x1,classes=2";
     replay_store s = {.path = ""};
     opened o;
@@ -200,7 +193,6 @@ static void another_model_with_the_same_input_lends_only_what_is_equal(void **st
 
 static void a_model_that_was_never_measured_is_refused(void **state)
 {
-    (void)state;
     replay_store s = {.path = ""};
     opened o;
     replay_store_open(&s);
@@ -216,7 +208,6 @@ static void a_model_that_was_never_measured_is_refused(void **state)
 /* Alone measured, beside its own kind only at other batches: tasks count by the less certain of the two. */
 static void the_less_certain_of_two_times_counts(void **state)
 {
-    (void)state;
     replay_store s = {.path = ""};
     opened o = {0};
     replay_store_open(&s);
@@ -248,7 +239,6 @@ static void the_less_certain_of_two_times_counts(void **state)
 
 static void origins_have_names(void **state)
 {
-    (void)state;
     for (int k = 0; k < TANDEM_N_ORIGIN; k++) {
         assert_true(strlen(tandem_origin_name((tandem_origin)k)) > 0);
         for (int j = 0; j < k; j++)

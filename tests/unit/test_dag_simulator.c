@@ -16,7 +16,6 @@ static tandem_dag_simulator *open_good(const tandem_dag *graph)
 
 static void a_message_waits_for_both_ends(void **state)
 {
-    (void)state;
     /* rank 0: compute 5, send; rank 1: compute 9, receive, compute 7. The transfer begins at 9. */
     const int stream[] = {0, 0, 1, 1, 1}, group[] = {-1, 0, -1, 0, -1}, size[] = {2};
     const tandem_dag graph = {
@@ -39,7 +38,6 @@ static void a_message_waits_for_both_ends(void **state)
 
 static void dependencies_cross_streams(void **state)
 {
-    (void)state;
     /* 3 is on no stream and waits for 0 and 2; 2 stands behind 1 on its stream, which waits for 3's friend 0.
      * */
     const int stream[] = {0, 1, 1, -1}, group[] = {-1, -1, -1, -1};
@@ -58,7 +56,6 @@ static void dependencies_cross_streams(void **state)
 
 static void nothing_takes_no_time(void **state)
 {
-    (void)state;
     const tandem_dag empty = {.n_op = 0};
     const int stream[] = {-1}, group[] = {-1};
     /* groups without members */
@@ -95,7 +92,6 @@ static void refused(const tandem_dag *graph, const char *const *words, int n_wor
 
 static void graphs_that_lead_nowhere_are_refused(void **state)
 {
-    (void)state;
     const int on_0[] = {0, 0}, on_1[] = {0, 1}, below[] = {0, -2}, alone[] = {-1, -1}, second[] = {-1, 1};
     const tandem_dag_edge behind[] = {{0, 1}, {0, 2}}, before[] = {{-1, 0}}, far[] = {{INT_MAX, INT_MIN}};
     const tandem_dag good = {.n_op = 2,
@@ -127,7 +123,6 @@ static void graphs_that_lead_nowhere_are_refused(void **state)
 
 static void a_missing_partner_is_named(void **state)
 {
-    (void)state;
     const int stream[] = {0, 1, 2}, group[] = {-1, 0, 1}, two_each[] = {2, 1}, one_each[] = {1, 1},
               both[] = {0, 0, 0};
     tandem_dag graph = {.n_op = 3,
@@ -148,7 +143,6 @@ static void a_missing_partner_is_named(void **state)
 
 static void circles_are_named(void **state)
 {
-    (void)state;
     const int stream[] = {0, 0, 1, 1}, alone[] = {-1, -1, -1, -1}, none[] = {-1, -1, -1, -1};
     const tandem_dag_edge to_itself[] = {{3, 3}}, back[] = {{1, 2}, {3, 0}};
     tandem_dag graph = {.n_op = 4,
@@ -174,7 +168,6 @@ static void circles_are_named(void **state)
 
 static void long_circles_are_cut(void **state)
 {
-    (void)state;
     enum { N = 2000 };
     static int none[N];
     static tandem_dag_edge edge[N];
@@ -188,7 +181,6 @@ static void long_circles_are_cut(void **state)
 
 static void durations_out_of_range_are_refused(void **state)
 {
-    (void)state;
     enum { N = 1100 };
     static int none[N];
     static int64_t duration_ns[N];

@@ -231,7 +231,6 @@ static tandem_data one_image(uint8_t *pixels, uint8_t *label, int height, int wi
 
 static void images_are_resized_between_the_centres_of_pixels(void **state)
 {
-    (void)state;
     uint8_t row[2] = {10, 50}, square[4] = {0, 100, 200, 60}, colour[6] = {1, 2, 3, 101, 102, 103},
             label[1] = {7};
     float x[64];
@@ -546,7 +545,6 @@ static void any_bytes_are_a_text(void **state)
 
 static void the_order_is_a_permutation(void **state)
 {
-    (void)state;
     enum { N = 10007 };
     static int64_t a[N], b[N];
     static uint8_t seen[N];
@@ -575,7 +573,6 @@ static void the_order_is_a_permutation(void **state)
 
 static void every_order_is_equally_likely(void **state)
 {
-    (void)state;
     enum { N = 24000 };
     int count[27] = {0}, kinds = 0;
     for (int i = 0; i < N; i++) {
@@ -595,7 +592,6 @@ static tandem_data of_size(int64_t n) { return (tandem_data){.n_train = n, .name
 
 static void ranks_together_see_what_one_sees(void **state)
 {
-    (void)state;
     enum { N = 100, BATCH = 16, STEPS = 20 }; /* 6 batches an epoch: more than three epochs */
     const tandem_data data = of_size(N);
     static const int split[][4] = {{16}, {8, 8}, {3, 13}, {5, 1, 7, 3}};
@@ -626,7 +622,6 @@ static void ranks_together_see_what_one_sees(void **state)
 
 static void a_cursor_follows_whatever_is_asked(void **state)
 {
-    (void)state;
     const tandem_data data = of_size(50), smaller = of_size(20);
     tandem_data_cursor cursor = {0};
     int64_t order[50], sample = -1;
@@ -651,7 +646,6 @@ static void a_cursor_follows_whatever_is_asked(void **state)
 
 static void batches_that_cannot_be_are_refused(void **state)
 {
-    (void)state;
     const tandem_data data = of_size(15), none = of_size(0);
     tandem_data_cursor cursor = {0};
     tandem_error error = {0};
@@ -672,7 +666,6 @@ static void batches_that_cannot_be_are_refused(void **state)
 
 static void fashion_mnist_is_what_it_is(void **state)
 {
-    (void)state;
     char path[600];
     tandem_data data = {0};
     tandem_error error = {0};
@@ -720,7 +713,6 @@ static void fashion_mnist_is_what_it_is(void **state)
 
 static void tokens_are_hidden_as_many_as_asked(void **state)
 {
-    (void)state;
     enum { LENGTH = 128, N = 19, SAMPLES = 4000, MASK = 999, SYMBOLS = 50 };
     int hidden_at[LENGTH] = {0}, masked = 0, other = 0, kept = 0;
     for (int sample = 0; sample < SAMPLES; sample++) {
@@ -758,7 +750,6 @@ static void tokens_are_hidden_as_many_as_asked(void **state)
 
 static void all_tokens_or_one_can_be_hidden(void **state)
 {
-    (void)state;
     for (int length = 1; length <= 9; length++)
         for (int n = 1; n <= length; n++) {
             int32_t tokens[9] = {0}, label[9];
@@ -771,7 +762,6 @@ static void all_tokens_or_one_can_be_hidden(void **state)
 
 static void a_text_has_a_class_the_character_behind(void **state)
 {
-    (void)state;
     uint8_t symbols[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
     const tandem_data data = {.kind = TANDEM_DATA_TEXT, .text = symbols, .n_text = 12, .length = 3};
     int32_t tokens[4] = {0, 0, 0, 77}, label[2] = {0, 77};

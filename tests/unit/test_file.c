@@ -36,7 +36,6 @@ static char folder[] = "/tmp/tandem-file-XXXXXX";
 
 static int enter(void **state)
 {
-    (void)state;
     (void)strcpy(folder + strlen(folder) - 6, "XXXXXX");
     return mkdtemp(folder) && chdir(folder) == 0 ? 0 : 1;
 }
@@ -50,7 +49,6 @@ static int enter_without_nameless(void **state)
 static int leave(void **state)
 {
     char command[64];
-    (void)state;
     without_nameless = false;
     (void)snprintf(command, sizeof command, "rm -rf %s", folder);
     return chdir("/") == 0 && system(command) == 0 ? 0 : 1;
@@ -111,7 +109,6 @@ static bool is_link(const char *path)
 
 static void a_neighbour_of_any_name_survives(void **state)
 {
-    (void)state;
     put("t.json.tmp", "the user's");
     put("victim", "the victim's");
     assert_int_equal(symlink("victim", "u.json.tmp"), 0);
@@ -126,7 +123,6 @@ static void a_neighbour_of_any_name_survives(void **state)
 
 static void the_mode_of_the_old_file_is_kept(void **state)
 {
-    (void)state;
     const mode_t before = umask(027);
     write_whole("new", "one");
     assert_int_equal(mode_of("new"), 0640);
@@ -143,7 +139,6 @@ static void the_mode_of_the_old_file_is_kept(void **state)
 /* At no moment may others read what replaces a file that only its owner reads. */
 static void it_is_never_more_open_than_the_old_file(void **state)
 {
-    (void)state;
     tandem_file file = {0};
     struct stat seen;
     put("secret", "old");
@@ -156,7 +151,6 @@ static void it_is_never_more_open_than_the_old_file(void **state)
 
 static void owner_and_group_of_the_old_file_are_kept(void **state)
 {
-    (void)state;
     struct stat seen;
     if (geteuid() != 0) {
         (void)puts("SKIP: files of another user: this needs root");
@@ -173,7 +167,6 @@ static void owner_and_group_of_the_old_file_are_kept(void **state)
 
 static void a_link_stays_a_link(void **state)
 {
-    (void)state;
     assert_int_equal(mkdir("there", 0777), 0);
     put("there/real", "old");
     assert_int_equal(symlink("real", "there/second"), 0);
@@ -215,7 +208,6 @@ static void write_to_descriptors(void)
 
 static void pipes_and_devices_are_written_directly(void **state)
 {
-    (void)state;
     char text[8] = "";
     struct stat seen;
     assert_int_equal(mkfifo("pipe", 0600), 0);
@@ -240,7 +232,6 @@ static void pipes_and_devices_are_written_directly(void **state)
 
 static void what_cannot_be_written_is_an_error(void **state)
 {
-    (void)state;
     tandem_error error = {0};
     tandem_file file = {0};
     assert_int_equal(tandem_file_open(&file, "/dev/full", &error), TANDEM_OK);
@@ -258,7 +249,6 @@ static void what_cannot_be_written_is_an_error(void **state)
 /* A file that may not grow beyond a limit fails as on a disk that is full. */
 static void a_full_disk_leaves_the_old_file_and_nothing_else(void **state)
 {
-    (void)state;
     tandem_error error = {0};
     tandem_file file = {0};
     struct rlimit before;
@@ -283,7 +273,6 @@ static void a_full_disk_leaves_the_old_file_and_nothing_else(void **state)
 
 static void without_memory_the_old_file_stays(void **state)
 {
-    (void)state;
     put("t.json", "old");
     tandem_status status = TANDEM_NO_MEMORY;
     for (long k = 0; status != TANDEM_OK; k++) {
@@ -322,7 +311,6 @@ static bool is_whole(const char *path)
 
 static void of_two_writers_one_has_the_last_word(void **state)
 {
-    (void)state;
     static char text[LENGTH + 1];
     memset(text, 'c', LENGTH);
     write_whole("shared", text);
@@ -346,7 +334,6 @@ static void of_two_writers_one_has_the_last_word(void **state)
 
 static void a_writer_that_is_killed_leaves_nothing(void **state)
 {
-    (void)state;
     put("t.json", "old");
     int ready[2];
     assert_int_equal(pipe(ready), 0);

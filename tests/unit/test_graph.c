@@ -68,7 +68,6 @@ static void assert_shape(const tandem_op *op, int n_dim, const int64_t *dim)
 /* --- Tables --------------------------------------------------------------------------------------------- */
 static void number_types_have_names_and_sizes(void **state)
 {
-    (void)state;
     assert_string_equal(tandem_dtype_name(TANDEM_F32), "f32");
     assert_string_equal(tandem_dtype_name(TANDEM_BF16), "bf16");
     assert_string_equal(tandem_dtype_name(TANDEM_S8), "s8");
@@ -81,7 +80,6 @@ static void number_types_have_names_and_sizes(void **state)
 
 static void precisions_are_found_by_name(void **state)
 {
-    (void)state;
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
         tandem_precision found = TANDEM_N_PRECISION;
         const tandem_precision_row *row = tandem_precision_get((tandem_precision)p);
@@ -106,7 +104,6 @@ static void precisions_are_found_by_name(void **state)
 
 static void operator_rows_say_what_op_def_says(void **state)
 {
-    (void)state;
     const unsigned all = (1u << TANDEM_N_PRECISION) - 1;
     const tandem_op_row *row = tandem_op_row_get(TANDEM_OP_LINEAR);
     assert_string_equal(row->name, "linear");
@@ -134,7 +131,6 @@ static void operator_rows_say_what_op_def_says(void **state)
 
 static void optimizers_have_states(void **state)
 {
-    (void)state;
     assert_int_equal(tandem_optimizer_n_state(TANDEM_SGD), 1);
     assert_int_equal(tandem_optimizer_n_state(TANDEM_ADAMW), 2);
     assert_string_equal(tandem_optimizer_name(TANDEM_SGD), "sgd");
@@ -144,7 +140,6 @@ static void optimizers_have_states(void **state)
 /* --- Models, counted by hand ---------------------------------------------------------------------------- */
 static void models_have_the_parameters_counted_by_hand(void **state)
 {
-    (void)state;
     enum { VIT = 192, GPT = 128 };
     const int64_t vit_block =
         2 * 2 * VIT + 4 * (VIT * VIT + VIT) + (VIT * 4 * VIT + 4 * VIT) + (4 * VIT * VIT + VIT);
@@ -182,7 +177,6 @@ static void models_have_the_parameters_counted_by_hand(void **state)
  * BertModel (with its pooler, which only head=class has), BertForMaskedLM and GPT2LMHeadModel. */
 static void models_have_the_parameters_that_were_published(void **state)
 {
-    (void)state;
     const struct {
         const char *model;
         int64_t weights;
@@ -214,7 +208,6 @@ static void models_have_the_parameters_that_were_published(void **state)
 
 static void mlp_flops_are_those_counted_by_hand(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("mlp", 16);
     const double fc1 = 2.0 * 16 * 784 * 256, fc2 = 2.0 * 16 * 256 * 256, head = 2.0 * 16 * 256 * 10;
     assert_true(op_named(graph, "fc1")->flops == fc1);
@@ -234,7 +227,6 @@ static void mlp_flops_are_those_counted_by_hand(void **state)
 
 static void vit_has_the_shapes_of_its_drawing(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("vit_tiny", 16);
     SHAPE(op_named(graph, "image"), 16, 28, 28, 1);
     SHAPE(op_named(graph, "label"), 16);
@@ -260,7 +252,6 @@ static void vit_has_the_shapes_of_its_drawing(void **state)
 
 static void gpt_predicts_every_symbol(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("gpt_tiny", 4);
     SHAPE(op_named(graph, "tokens"), 4, 64);
     SHAPE(op_named(graph, "label"), 4, 64);
@@ -279,7 +270,6 @@ static void gpt_predicts_every_symbol(void **state)
 
 static void resnet_halves_its_images(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("resnet20", 2);
     SHAPE(op_named(graph, "stage1.block2.conv2.norm"), 2, 28, 28, 16);
     SHAPE(op_named(graph, "stage2.block0.shortcut.norm"), 2, 14, 14, 32);
@@ -297,7 +287,6 @@ static void resnet_halves_its_images(void **state)
 
 static void resnet50_has_the_shapes_of_its_table(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("resnet50", 2);
     SHAPE(op_named(graph, "stem"), 2, 112, 112, 64);
     SHAPE(op_named(graph, "stem.pool"), 2, 56, 56, 64);
@@ -325,7 +314,6 @@ static void resnet50_has_the_shapes_of_its_table(void **state)
 
 static void large_transformers_have_the_shapes_of_their_drawings(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("vit_b16", 2);
     SHAPE(op_named(graph, "tokens"), 2, 196, 768);
     SHAPE(op_named(graph, "class"), 2, 197, 768);
@@ -368,7 +356,6 @@ static void large_transformers_have_the_shapes_of_their_drawings(void **state)
 
 static void a_tied_head_reads_the_table_of_the_embedding(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("gpt2_small:seq=8,layers=1,vocabulary=100", 2);
     const tandem_op *word = op_named(graph, "embedding"), *head = op_named(graph, "head");
     const tandem_parameter *table = &graph->parameter[word->parameter[0]];
@@ -387,7 +374,6 @@ static void a_tied_head_reads_the_table_of_the_embedding(void **state)
 
 static void slices_and_prepended_rows(void **state)
 {
-    (void)state;
     tandem_builder *b = building(3);
     const int64_t rows[3] = {3, 8, 6};
     int x = tandem_build_reshape(b, "rows", tandem_build_images(b, "image", 4, 4, 3), 3, rows);
@@ -411,7 +397,6 @@ static void slices_and_prepended_rows(void **state)
 
 static void consumers_stand_in_order(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("vit_tiny", 2);
     const int t = (int)(op_named(graph, "block1.norm1") - graph->op);
     const int *c = graph->consumer + graph->consumer_start[t];
@@ -434,7 +419,6 @@ static void consumers_stand_in_order(void **state)
 
 static void views_lead_to_whose_memory_it_is(void **state)
 {
-    (void)state;
     tandem_builder *b = building(3);
     const int64_t flat[2] = {3, 12}, back[3] = {6, 2, 3};
     const int image = tandem_build_images(b, "image", 2, 2, 3);
@@ -451,7 +435,6 @@ static void views_lead_to_whose_memory_it_is(void **state)
 
 static void gradients_begin_where_training_does(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("mlp", 2);
     assert_int_equal(op_named(graph, "image")->needs_gradient, 0);
     assert_int_equal(op_named(graph, "label")->needs_gradient, 0);
@@ -465,7 +448,6 @@ static void gradients_begin_where_training_does(void **state)
 /* --- Single operators ----------------------------------------------------------------------------------- */
 static void side_results_have_their_size(void **state)
 {
-    (void)state;
     tandem_builder *b = building(2);
     int x = tandem_build_images(b, "image", 40, 40, 3);
     x = tandem_build_batchnorm(b, "batchnorm", x);
@@ -487,7 +469,6 @@ static void side_results_have_their_size(void **state)
 
 static void windows_round_down(void **state)
 {
-    (void)state;
     static const struct {
         int height, width, kernel, stride, pad;
         int64_t out_h, out_w;
@@ -513,7 +494,6 @@ static void windows_round_down(void **state)
 
 static void signatures_are_these(void **state)
 {
-    (void)state;
     static const int axis[4] = {0, 2, 1, 3};
     static const int64_t rows[3] = {16, 49, 256}, split[4] = {16, 49, 4, 64}, merged[3] = {64, 49, 64};
     tandem_builder *b = building(16);
@@ -576,7 +556,6 @@ static void signatures_are_these(void **state)
 /* --- Hashes --------------------------------------------------------------------------------------------- */
 static void the_hash_is_of_the_model_not_of_the_batch(void **state)
 {
-    (void)state;
     static const char *const models[] = {
         "mlp",      "mlp:width=128",    "mlp:depth=3", "mlp:classes=11",     "resnet20",
         "vit_tiny", "vit_tiny:heads=2", "gpt_tiny",    "gpt_tiny:length=32", "mlp:image=28x14x2"};
@@ -593,7 +572,6 @@ static void the_hash_is_of_the_model_not_of_the_batch(void **state)
 
 static void parameters_have_names_of_their_own(void **state)
 {
-    (void)state;
     char name[TANDEM_PARAMETER_NAME], other[TANDEM_PARAMETER_NAME];
     for (int m = 0; m < tandem_model_count(); m++) {
         tandem_graph *graph = opened(tandem_model_get(m)->name, 1);
@@ -618,7 +596,6 @@ static void parameters_have_names_of_their_own(void **state)
 
 static void dropout_stands_where_it_was_published(void **state)
 {
-    (void)state;
     static const struct {
         const char *model, *canonical;
         int n_dropout;
@@ -652,7 +629,6 @@ static void dropout_stands_where_it_was_published(void **state)
 /* The bits of the graph itself are hashed, not only its name. */
 static void every_part_of_a_graph_is_hashed(void **state)
 {
-    (void)state;
     tandem_builder *b = building(2);
     const int image = tandem_build_images(b, "image", 4, 4, 3);
     const int x = tandem_build_conv2d(b, "conv", tandem_build_tanh(b, "tanh", image), 5, 3, 1, 1);
@@ -702,7 +678,6 @@ static void every_part_of_a_graph_is_hashed(void **state)
 /* --- Fused operators ------------------------------------------------------------------------------------ */
 static void a_batchnorm_and_its_relu_are_one(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("resnet20:blocks=1", 2);
     int op = 0;
     assert_int_equal(tandem_graph_find(&op, graph, "relu", NULL), TANDEM_UNKNOWN_NAME);
@@ -725,7 +700,6 @@ static void a_batchnorm_and_its_relu_are_one(void **state)
  * there. */
 static void a_batchnorm_its_sum_and_their_relu_are_one(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("resnet20:blocks=1", 2);
     int op = 0;
     assert_int_equal(tandem_graph_find(&op, graph, "stage1.block0.add", NULL), TANDEM_UNKNOWN_NAME);
@@ -747,7 +721,6 @@ static void a_batchnorm_its_sum_and_their_relu_are_one(void **state)
 
 static void a_bias_and_its_gelu_are_one(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("gpt2_small:seq=8,layers=1,vocabulary=100", 2);
     int op = 0;
     assert_int_equal(tandem_graph_find(&op, graph, "block0.mlp.gelu", NULL), TANDEM_UNKNOWN_NAME);
@@ -787,7 +760,6 @@ static tandem_graph *small_fused(tandem_builder *b, int x, int n_fewer)
 /* A second reader wants what stands between the two. */
 static void a_batchnorm_that_others_read_stays(void **state)
 {
-    (void)state;
     int image = 0;
     tandem_builder *b = small_begun(&image);
     int x = tandem_build_batchnorm(b, "norm", image);
@@ -807,7 +779,6 @@ static void a_batchnorm_that_others_read_stays(void **state)
  * batchnorm. */
 static void a_sum_that_others_read_stays(void **state)
 {
-    (void)state;
     int image = 0;
     tandem_builder *b = small_begun(&image);
     const int norm = tandem_build_batchnorm(b, "norm", image);
@@ -831,7 +802,6 @@ static void a_sum_that_others_read_stays(void **state)
 /* A plan names the hash of its model: should this change, plans that exist no longer fit their models. */
 static void hashes_of_the_zoo_are_lasting(void **state)
 {
-    (void)state;
     static const struct {
         const char *model;
         uint64_t hash;
@@ -881,7 +851,6 @@ static double normal_number(uint64_t seed, uint32_t parameter, int64_t element)
 
 static void first_weights_are_normal_numbers_from_philox(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("vit_tiny:depth=1,width=6,heads=2", 2);
     float **weight = weights_of(graph, 42);
     for (int i = 0; i < graph->n_parameter; i++) {
@@ -899,7 +868,6 @@ static void first_weights_are_normal_numbers_from_philox(void **state)
 
 static void first_weights_have_mean_and_deviation(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("mlp", 2);
     float **weight = weights_of(graph, 7);
     const tandem_parameter *p = &graph->parameter[0];
@@ -920,7 +888,6 @@ static void first_weights_have_mean_and_deviation(void **state)
 
 static void first_weights_depend_on_the_seed_alone(void **state)
 {
-    (void)state;
     tandem_graph *small = opened("mlp:width=5", 1), *large = opened("mlp:width=5", 64);
     float **a = weights_of(small, 1), **b = weights_of(large, 1), **c = weights_of(small, 2);
     for (int i = 0; i < small->n_parameter; i++) {
@@ -937,7 +904,6 @@ static void first_weights_depend_on_the_seed_alone(void **state)
 
 static void matrices_decay_and_biases_do_not(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("vit_tiny", 2);
     for (int p = 0; p < graph->n_parameter; p++) {
         const tandem_op_kind kind = graph->op[graph->parameter[p].op].kind;
@@ -1172,7 +1138,6 @@ static const struct {
 
 static void broken_rules_are_named(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < N_OF(wrong); c++) {
         tandem_builder *b = building(6);
         tandem_graph *graph = untouched;
@@ -1205,7 +1170,6 @@ static void tied_wrong(int64_t width, int twice, const char *text)
 
 static void a_table_is_tied_once_and_to_what_fits(void **state)
 {
-    (void)state;
     tied_wrong(5, 0, "operator 'x' (linear): the last dimension of its input is 5; allowed 6 … 6");
     tied_wrong(6, 1,
                "operator 'x' (linear): the table of 'word' is tied to 'first'; allowed is one linear a "
@@ -1214,7 +1178,6 @@ static void a_table_is_tied_once_and_to_what_fits(void **state)
 
 static void nothing_comes_of_nothing(void **state)
 {
-    (void)state;
     tandem_builder *b = building(2);
     tandem_graph *graph = untouched;
     tandem_error error = {0};
@@ -1254,7 +1217,6 @@ static tandem_status ended(int unread, int train, int loss, const char *model, f
 
 static void the_end_is_checked(void **state)
 {
-    (void)state;
     tandem_error error = {0};
     char name[TANDEM_MODEL_NAME + 1];
     memset(name, 'n', sizeof name - 1);
@@ -1279,7 +1241,6 @@ static void the_end_is_checked(void **state)
 
 static void a_refused_end_can_be_mended(void **state)
 {
-    (void)state;
     tandem_builder *b = building(2);
     tandem_graph *graph = untouched;
     const int64_t flat[2] = {2, 16};
@@ -1299,7 +1260,6 @@ static void a_refused_end_can_be_mended(void **state)
 /* Names are still known when the builder has grown. */
 static void names_stay_unique_in_large_graphs(void **state)
 {
-    (void)state;
     tandem_builder *b = building(1);
     int x = tandem_build_images(b, "image", 1, 1, 1);
     for (int i = 0; i < 200; i++) {
@@ -1319,7 +1279,6 @@ static void names_stay_unique_in_large_graphs(void **state)
 
 static void operators_have_a_limit(void **state)
 {
-    (void)state;
     tandem_builder *b = building(1);
     int x = tandem_build_images(b, "image", 1, 1, 1), n = 1;
     for (char name[16]; x >= 0 && n < 70000; n++) {
@@ -1337,7 +1296,6 @@ static void operators_have_a_limit(void **state)
 /* --- Names of models ------------------------------------------------------------------------------------ */
 static void names_become_canonical(void **state)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"mlp", "mlp"},
         {"mlp:width=256", "mlp"},
@@ -1367,7 +1325,6 @@ static void names_become_canonical(void **state)
 
 static void wrong_names_are_answered(void **state)
 {
-    (void)state;
     static const struct {
         const char *model;
         int64_t batch;
@@ -1448,7 +1405,6 @@ static void wrong_names_are_answered(void **state)
 
 static void batches_up_to_the_limit_are_taken(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("mlp", 1 << 20);
     SHAPE(op_named(graph, "fc1"), 1 << 20, 256);
     tandem_graph_close(graph);
@@ -1457,7 +1413,6 @@ static void batches_up_to_the_limit_are_taken(void **state)
 
 static void operators_are_found_by_name(void **state)
 {
-    (void)state;
     tandem_graph *graph = opened("vit_tiny", 2);
     for (int i = 0; i < graph->n_op; i++) {
         int op = -1;
@@ -1475,7 +1430,6 @@ static void operators_are_found_by_name(void **state)
 
 static void the_zoo_lists_its_models(void **state)
 {
-    (void)state;
     assert_int_equal(tandem_model_count(), 10);
     assert_null(tandem_model_get(-1));
     assert_null(tandem_model_get(tandem_model_count()));

@@ -34,7 +34,6 @@ static tandem_cost_key cast_key(int64_t elements, tandem_dtype from, tandem_dtyp
 
 static void work_is_counted_by_hand(void **state)
 {
-    (void)state;
     static const tandem_pass FORWARD = TANDEM_PASS_FORWARD, DGRAD = TANDEM_PASS_DGRAD,
                              WGRAD = TANDEM_PASS_WGRAD, UPDATE = TANDEM_PASS_UPDATE;
     const struct {
@@ -86,7 +85,6 @@ static void work_is_counted_by_hand(void **state)
 
 static void casts_read_twice_where_the_range_is_not_known(void **state)
 {
-    (void)state;
     const struct {
         tandem_dtype from, to;
         tandem_range_source range_source;
@@ -105,7 +103,6 @@ static void casts_read_twice_where_the_range_is_not_known(void **state)
 
 static void products_turn_with_their_pass(void **state)
 {
-    (void)state;
     const double mnk[3][3] = {{8, 2, 4}, {8, 4, 2}, {4, 2, 8}};
     for (int pass = 0; pass < 3; pass++) {
         tandem_work work;
@@ -123,7 +120,6 @@ static void products_turn_with_their_pass(void **state)
 
 static void convolutions_may_be_transformed(void **state)
 {
-    (void)state;
     tandem_work work;
     const char *signature = "conv2d n=2 h=5 w=5 c=3 -> c=4 k=3x3 s=1 p=1";
     const tandem_cost_key forward = f32_key(signature, TANDEM_PASS_FORWARD),
@@ -137,7 +133,6 @@ static void convolutions_may_be_transformed(void **state)
 /* tf32 reads f32, and is as fast as its own rate says; nothing is transformed. */
 static void tf32_has_a_rate_of_its_own(void **state)
 {
-    (void)state;
     tandem_work work, plain;
     const tandem_cost_key fp32 = f32_key("conv2d n=2 h=5 w=5 c=3 -> c=4 k=3x3 s=1 p=1", TANDEM_PASS_FORWARD);
     tandem_cost_key tf32 = fp32;
@@ -169,7 +164,6 @@ static void has_no_work(const tandem_cost_key *key)
 
 static void what_is_not_known_has_no_work(void **state)
 {
-    (void)state;
     const struct {
         const char *signature;
         tandem_pass pass;
@@ -214,7 +208,6 @@ static double roofline(const char *signature, tandem_pass pass)
 
 static void the_roofline_is_worked_out_by_hand(void **state)
 {
-    (void)state;
     const struct {
         const char *signature;
         double ns;
@@ -246,7 +239,6 @@ static void the_roofline_is_worked_out_by_hand(void **state)
 
 static void a_type_without_units_is_refused(void **state)
 {
-    (void)state;
     tandem_work work;
     const tandem_cost_key product = op_key("linear m=8 k=4 n=2", TANDEM_PASS_FORWARD, TANDEM_S8, TANDEM_F32);
     assert_true(tandem_work_of(&work, &product));
@@ -260,7 +252,6 @@ static void a_type_without_units_is_refused(void **state)
 
 static void a_fit_looks_past_what_lies_off(void **state)
 {
-    (void)state;
     enum { N = 20 };
     double x[N * 3], y[N], coefficient[3], spread = -1;
     for (int i = 0; i < N; i++) {
@@ -328,7 +319,6 @@ static int64_t predicted(const tandem_latency *latency, const char *signature, t
 
 static void a_device_is_fitted_to_what_was_measured(void **state)
 {
-    (void)state;
     replay_store s = {.path = ""};
     tandem_device device;
     tandem_latency *latency = NULL;
@@ -367,7 +357,6 @@ static void a_device_is_fitted_to_what_was_measured(void **state)
 /* Of five sizes nothing is learned about a product: its rate and its bandwidth could be anything. */
 static void few_sizes_do_not_speak_for_a_kind(void **state)
 {
-    (void)state;
     replay_store s = {.path = ""};
     tandem_device device;
     tandem_latency *latency = NULL;
@@ -387,7 +376,6 @@ static void few_sizes_do_not_speak_for_a_kind(void **state)
 
 static void a_description_is_scaled_to_what_was_measured(void **state)
 {
-    (void)state;
     replay_store s = {.path = ""};
     tandem_device device;
     tandem_latency *latency = NULL;
@@ -416,7 +404,6 @@ static void a_description_is_scaled_to_what_was_measured(void **state)
 
 static void a_device_of_which_nothing_is_known_is_refused(void **state)
 {
-    (void)state;
     replay_store s = {.path = ""};
     tandem_device device;
     tandem_error error = {0};
@@ -437,7 +424,6 @@ static const char model[] = "mlp:width=64,depth=2,image=8x8x1";
 
 static void a_described_cluster_replays_where_that_is_asked_for(void **state)
 {
-    (void)state;
     tandem_cluster cluster;
     tandem_graph *graph = NULL;
     tandem_replayer *replayer = NULL;
@@ -490,7 +476,6 @@ static int64_t hundred(void *context, const tandem_cost_key *key, uint64_t *work
 
 static void what_was_measured_stays_as_it_is(void **state)
 {
-    (void)state;
     replay_store s = {.path = ""};
     char without[] = "relu";
     tandem_graph *graph = NULL;
@@ -525,7 +510,6 @@ static void what_was_measured_stays_as_it_is(void **state)
 
 static void a_planner_predicts_where_it_is_asked_to(void **state)
 {
-    (void)state;
     tandem_planner *planner = NULL;
     tandem_error error = {0};
     tandem_replay replay;

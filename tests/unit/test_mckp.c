@@ -23,7 +23,6 @@ static tandem_mckp *parse(const char *text)
 
 static void a_file_is_what_it_says(void **state)
 {
-    (void)state;
     tandem_mckp *mckp = parse(INSTANCE(
         ITEM("a", "10", "4") "," ITEM("b", "7.25", "3.5") "," ITEM("c", "1", "1") "," ITEM("d", "2", "1"),
         ", \"ties\": [[\"d\", \"b\"], [3, 1]], \"limits\": {\"time_ns\": 12.755}"));
@@ -49,7 +48,6 @@ static void a_file_is_what_it_says(void **state)
 
 static void ties_that_meet_make_one_group(void **state)
 {
-    (void)state;
     tandem_mckp *mckp = parse(
         INSTANCE(ITEM("a", "1", "1") "," ITEM("b", "1", "1") "," ITEM("c", "1", "1") "," ITEM("d", "1", "1"),
                  ", \"ties\": [[3, 2], [1, \"c\"], [\"d\", \"d\"]], \"limits\": {}"));
@@ -63,7 +61,6 @@ static void ties_that_meet_make_one_group(void **state)
 /* 0.1 + 0.2 is 0.3 here, though not in doubles; and 17 digits are as many as fit. */
 static void fractions_are_kept(void **state)
 {
-    (void)state;
     static const struct {
         const char *longer, *shorter, *limit;
         int64_t time[2], time_limit;
@@ -104,7 +101,6 @@ static void fractions_are_kept(void **state)
 
 static void complaints_say_where(void **state)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"", "no JSON"},
         {"[]", "top level: must be an object"},
@@ -162,7 +158,6 @@ static void complaints_say_where(void **state)
 
 static void a_file_that_is_not_there(void **state)
 {
-    (void)state;
     tandem_mckp *mckp = NULL;
     tandem_error error = {0};
     assert_int_equal(tandem_mckp_read(&mckp, "/nowhere/instance.json", &error), TANDEM_IO);
@@ -213,7 +208,6 @@ static void assert_answer(const char *text, const char *policy, double sensitivi
  * of c are 2.475, at 0.475 a ns. */
 static void policies_choose_as_they_say(void **state)
 {
-    (void)state;
     assert_answer(THREE(", \"limits\": {\"time_ns\": 24}"), "exact", 3, 24, 3);
     assert_answer(THREE(", \"limits\": {\"time_ns\": 24}"), "greedy", 3.9, 21, 2.475);
     assert_answer(THREE(", \"limits\": {\"time_ns\": 24}"), "bound", 3.9, 21, 2.475);
@@ -239,7 +233,6 @@ static void policies_choose_as_they_say(void **state)
 
 static void greedy_takes_the_best_step_that_fits(void **state)
 {
-    (void)state;
     /* of 10 ns: 4 for 4, then 6 for 3 (0.5 a ns, more than the 0.25 of the second step of a) */
     assert_answer(STEPS("1", "16"), "greedy", 1, 16, 1);
     /* of 5 ns: 8 for 5 would be best, and 6 for 3, but only 4 for 0.5 fits */
@@ -249,7 +242,6 @@ static void greedy_takes_the_best_step_that_fits(void **state)
 
 static void tied_items_choose_alike(void **state)
 {
-    (void)state;
     int choice[3] = {9, 9, 9};
     tandem_mckp_answer answer = {.choice = choice};
     tandem_error error = {0};
@@ -264,7 +256,6 @@ static void tied_items_choose_alike(void **state)
 /* A limit that is met to the last digit is met, in decimals as they are written: 0.1 + 0.2 against 0.3. */
 static void decimals_add_up(void **state)
 {
-    (void)state;
     static const char text[] =
         INSTANCE(ITEM("a", "0.1", "0") "," ITEM("b", "0.2", "0"), ", \"limits\": {\"time_ns\": 0.3}");
     tandem_mckp_answer answer = {0};
@@ -275,7 +266,6 @@ static void decimals_add_up(void **state)
 
 static void what_cannot_be_is_said(void **state)
 {
-    (void)state;
     static const char *const policies[] = {"exact", "greedy", "bound"};
     for (int p = 0; p < 3; p++) {
         tandem_mckp_answer answer = {.sensitivity = -7};
@@ -301,7 +291,6 @@ static void what_cannot_be_is_said(void **state)
 
 static void an_answer_is_written(void **state)
 {
-    (void)state;
     static const char expected[] =
         "{\n  \"schema\": \"tandem.choices/1\",\n  \"harm\": 3,\n  \"time_ns\": 24,\n"
         "  \"bytes\": 10,\n  \"lower_bound\": 3,\n  \"gap\": 0,\n  \"proof\": \"labels\",\n"

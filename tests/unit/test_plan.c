@@ -35,7 +35,6 @@ static tandem_plan *open_plan(const tandem_graph *graph, const char *cluster_tex
 /* --- In memory ------------------------------------------------------------------------------------------ */
 static void a_plan_begins_in_fp32(void **state)
 {
-    (void)state;
     tandem_graph *const graph = open_graph("mlp");
     tandem_plan *plan = open_plan(graph, "cpu:avx512_bf16 batch=8 + 2*cpu:avx2 batch=4");
     assert_string_equal(plan->model, graph->model);
@@ -68,7 +67,6 @@ static void a_plan_begins_in_fp32(void **state)
 /* What each kind of operator gets, by device, when all are asked for one precision. */
 static void missing_precisions_have_stand_ins(void **state)
 {
-    (void)state;
     enum {
         FP32 = TANDEM_PRECISION_FP32,
         BF16 = TANDEM_PRECISION_BF16,
@@ -132,7 +130,6 @@ static void missing_precisions_have_stand_ins(void **state)
  * stand-in. */
 static void plans_are_drawn(void **state)
 {
-    (void)state;
     tandem_error error = {0};
     tandem_graph *const graph = open_graph("gpt_tiny:depth=8"), *const other = open_graph("mlp");
     tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8 + l4 batch=8"),
@@ -168,7 +165,6 @@ static void plans_are_drawn(void **state)
 
 static void a_device_without_it_refuses(void **state)
 {
-    (void)state;
     tandem_error error = {0};
     tandem_graph *const graph = open_graph("mlp"), *const other = open_graph("mlp:width=64");
     tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8");
@@ -225,7 +221,6 @@ static char *text_of(const tandem_plan *plan, const tandem_graph *graph)
 
 static void a_plan_comes_back(void **state)
 {
-    (void)state;
     tandem_error error = {0};
     tandem_graph *const graph = open_graph("mlp:width=64"), *opened = NULL;
     tandem_plan *const plan = full_plan(graph), *read = NULL;
@@ -274,7 +269,6 @@ static void a_plan_comes_back(void **state)
 
 static void the_text_is_this(void **state)
 {
-    (void)state;
     tandem_graph *const graph = open_graph("mlp");
     tandem_plan *const plan = open_plan(graph, "2*cpu:avx2 batch=8");
     char *const text = text_of(plan, graph), expected[1024];
@@ -313,7 +307,6 @@ static char *with(const char *text, const char *from, const char *to)
 
 static void what_is_wrong_in_a_file_is_said(void **state)
 {
-    (void)state;
     static const struct {
         const char *from, *to;
         tandem_status status;
@@ -397,7 +390,6 @@ static void what_is_wrong_in_a_file_is_said(void **state)
 /* So does a loss scale, which brings a norm into the step. */
 static void the_loss_scale_comes_back(void **state)
 {
-    (void)state;
     static const struct {
         double scale;
         const char *text; /* NULL = not written */
@@ -433,7 +425,6 @@ static void the_loss_scale_comes_back(void **state)
 /* Micro-steps and recomputation stand in plans that have them. */
 static void the_way_of_a_step_comes_back(void **state)
 {
-    (void)state;
     static const struct {
         tandem_step_options step;
         const char *micro, *recompute; /* as written; NULL = not */
@@ -468,7 +459,6 @@ static void the_way_of_a_step_comes_back(void **state)
 /* Before base, target and held classes were written. */
 static void an_older_file_is_read(void **state)
 {
-    (void)state;
     static const char *const lines[] = {"base", "bucket_bytes", "target_ns", "fastest_ns", "proof", "held"};
     tandem_error error = {0};
     tandem_graph *const graph = open_graph("mlp"), *opened = NULL;
@@ -500,7 +490,6 @@ static void an_older_file_is_read(void **state)
 /* int8_full is no precision of an embedding, whatever the device has. */
 static void an_operator_without_it_is_said(void **state)
 {
-    (void)state;
     tandem_error error = {0};
     tandem_graph *const graph = open_graph("gpt_tiny"), *opened = NULL;
     tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8"), *read = NULL;
@@ -553,7 +542,6 @@ static int write_without_rights(const tandem_plan *plan, const tandem_graph *gra
 
 static void a_file_is_old_or_new(void **state)
 {
-    (void)state;
     tandem_error error = {0};
     char folder[] = "/tmp/tandem_plan_XXXXXX", path[64], link[64];
     assert_non_null(mkdtemp(folder));
@@ -609,7 +597,6 @@ static int write_over_the_limit(const tandem_plan *plan, const tandem_graph *gra
 
 static void a_full_disk_leaves_the_old_file(void **state)
 {
-    (void)state;
     tandem_error error = {0};
     int how = 0;
     char folder[] = "/tmp/tandem_plan_XXXXXX", path[64];
@@ -637,7 +624,6 @@ static void a_full_disk_leaves_the_old_file(void **state)
 /* Renaming would put a plain file in the place of a pipe or of /dev/null. */
 static void a_pipe_is_written_not_replaced(void **state)
 {
-    (void)state;
     struct stat seen;
     tandem_error error = {0};
     char folder[] = "/tmp/tandem_plan_XXXXXX", path[64], read_back[8192] = "";

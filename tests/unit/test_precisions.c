@@ -86,7 +86,6 @@ static uint64_t arena_of(const bench *b)
 /* The same tasks in the same types as in fp32, filed under another precision. */
 static void tf32_needs_no_cast_and_no_memory(void **state)
 {
-    (void)state;
     bench b = set_up(TANDEM_BF16);
     const int tasks = n_active(&b);
     const uint64_t arena = arena_of(&b);
@@ -108,7 +107,6 @@ static void tf32_needs_no_cast_and_no_memory(void **state)
  * hands a bf16 gradient back. */
 static void fp8_multiplies_two_types(void **state)
 {
-    (void)state;
     bench b = set_up(TANDEM_BF16);
     const int tasks = n_active(&b);
     set(&b, "fc2", TANDEM_PRECISION_FP8);
@@ -142,7 +140,6 @@ static void fp8_multiplies_two_types(void **state)
  * f32. */
 static void dependent_operators_follow_f16(void **state)
 {
-    (void)state;
     bench b = set_up(TANDEM_BF16);
     set(&b, "fc1", TANDEM_PRECISION_FP16);
     set(&b, "fc2", TANDEM_PRECISION_FP16);
@@ -163,7 +160,6 @@ static void dependent_operators_follow_f16(void **state)
 /* Where f16 is the widest fast type, int8's gradients run in it. */
 static void int8_goes_back_in_the_amp_dtype(void **state)
 {
-    (void)state;
     bench b = set_up(TANDEM_F16);
     set(&b, "fc2", TANDEM_PRECISION_INT8);
     check_types(task_of(&b, TANDEM_TASK_FORWARD, "fc2", TANDEM_F32), TANDEM_S8, TANDEM_S8, TANDEM_F32);
@@ -180,7 +176,6 @@ static void int8_goes_back_in_the_amp_dtype(void **state)
 /* A cast to one byte of what has a range needs one pass, to E4M3 as to s8; f16 has no scale. */
 static void ranges_are_known_to_types_of_one_byte(void **state)
 {
-    (void)state;
     tandem_graph *graph = NULL;
     tandem_step *step = NULL;
     int softmax = -1;
@@ -217,7 +212,6 @@ static void ranges_are_known_to_types_of_one_byte(void **state)
 
 static void rows_say_what_is_multiplied(void **state)
 {
-    (void)state;
     assert_int_equal(tandem_precision_product_dtype(TANDEM_PRECISION_TF32, TANDEM_F32), TANDEM_TF32);
     assert_int_equal(tandem_precision_product_dtype(TANDEM_PRECISION_FP32, TANDEM_F32), TANDEM_F32);
     assert_int_equal(tandem_precision_product_dtype(TANDEM_PRECISION_FP8, TANDEM_E5M2), TANDEM_E5M2);

@@ -85,7 +85,6 @@ static void assert_close(double got, double expected)
 
 static void methods_are_found_by_name(void **state)
 {
-    (void)state;
     const tandem_sensitivity_method *method = NULL;
     int n = 0;
     for (; tandem_sensitivity_get(n); n++) {
@@ -107,7 +106,6 @@ static void methods_are_found_by_name(void **state)
 
 static void qsync_is_as_published(void **state)
 {
-    (void)state;
     two_products m = open_products();
     /* S_v = 0.04, e_v = 2; S_w = 0.02, e_w = 1; e_g = −3; X = 4, W = 3, G = 2; D_v = 8, D_w = 16, D_o = 8 */
     m.s[m.fc1] = (tandem_statistics){SIZES,          .x_amax = 5.08, .w_amax = 2.54,   .g_amax = 0.127,
@@ -163,7 +161,6 @@ static tandem_statistics numbers(void)
 
 static void fisher_by_hand(void **state)
 {
-    (void)state;
     two_products m = open_products();
     m.s[m.fc1] = m.s[m.head] = numbers(); /* ½ N = 1 */
     m.s[m.head].columns = 2;              /* mean square of g 7/4 */
@@ -202,7 +199,6 @@ static void fisher_by_hand(void **state)
  * sample. */
 static void fisher_in_attention(void **state)
 {
-    (void)state;
     tandem_graph *graph = open_graph("gpt_tiny:depth=1,width=8,heads=2,length=4,vocabulary=16", 3);
     tandem_statistics *s = zeros(graph, sizeof *s);
     for (int i = 0; i < graph->n_op; i++)
@@ -306,7 +302,6 @@ static void check_order(const tandem_graph *graph, const double *sensitivity, co
 
 static void sensitivity_is_ordered_and_grows_with_the_step(void **state)
 {
-    (void)state;
     static const char *const model[] = {"mlp", "resnet20:blocks=1", "vit_tiny:depth=2", "gpt_tiny:depth=2"};
     for (uint64_t seed = 1; seed <= 20; seed++) {
         tandem_graph *graph = open_graph(model[seed % 4], 2);
@@ -336,7 +331,6 @@ static void sensitivity_is_ordered_and_grows_with_the_step(void **state)
 /* Nothing was seen (all zero): no harm, and no division by zero. */
 static void statistics_of_nothing_are_no_sensitivity(void **state)
 {
-    (void)state;
     tandem_graph *graph = open_graph("vit_tiny:depth=1", 2);
     tandem_statistics *s = zeros(graph, sizeof *s);
     for (int m = 0; tandem_sensitivity_methods[m]; m++) {
@@ -469,13 +463,11 @@ static void simulate(float rate)
 
 static void the_variance_of_the_output_is_as_derived(void **state)
 {
-    (void)state;
     simulate(0); /* nothing but the forward pass */
 }
 
 static void the_variance_of_the_weight_gradient_is_as_derived(void **state)
 {
-    (void)state;
     simulate(1000); /* nothing beside the backward pass */
 }
 
@@ -491,7 +483,6 @@ static float to_bf16(float x)
 
 static void bf16_rounding_is_a_fixed_share(void **state)
 {
-    (void)state;
     enum { N = 400000 };
     double sum = 0, squares = 0;
     for (uint32_t i = 0; i < N; i++) { /* mantissas even on a logarithmic scale */
@@ -557,7 +548,6 @@ static double error_over_assumed(int row, double from, double to, int even, doub
 
 static void float_rounding_is_as_derived(void **state)
 {
-    (void)state;
     for (int row = 0; row < N_FLOAT; row++) { /* far above the least numbers: a share of the mean square */
         /* whole binades */
         const double whole = float_rows[row].largest > 0 ? log2(256 / float_rows[row].largest) : 0;
@@ -600,7 +590,6 @@ static double sensitivity_of_gradients(tandem_precision precision, tandem_dtype 
 /* The scale of the loss is as large as the largest gradient allows: 2^45 for 1e-9, of which 2^46 is 70369. */
 static void gradients_in_f16_are_scaled_with_the_loss(void **state)
 {
-    (void)state;
     const double ms = 1e-18, share = 0.69314718055994531 / 18 / (1 << 20);
     const double step = ldexp(1, -24 - 45), coarse = ldexp(1, -24 - 6);
     assert_close(sensitivity_of_gradients(TANDEM_PRECISION_FP16, TANDEM_F32, 1),
@@ -621,7 +610,6 @@ static void gradients_in_f16_are_scaled_with_the_loss(void **state)
 /* What does not fit f16 is lost; bf16 and fp8 hold it. */
 static void operands_beyond_f16_are_harmful(void **state)
 {
-    (void)state;
     const double inside = assumed_variance(TANDEM_PRECISION_FP16, 65504, 100),
                  beyond = assumed_variance(TANDEM_PRECISION_FP16, 65600, 100);
     assert_true(inside < 1e-3);
@@ -634,7 +622,6 @@ static void operands_beyond_f16_are_harmful(void **state)
 
 static void sensitivities_come_from_the_statistics_in_the_store(void **state)
 {
-    (void)state;
     char folder[] = "/tmp/tandem-predictor-XXXXXX", path[64], side[80];
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof path, "%s/store.db", folder);

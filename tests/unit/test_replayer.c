@@ -131,7 +131,6 @@ static const tandem_bucket *bucket_of(const bench *b, int bucket)
 
 static void a_rank_alone_takes_the_sum_of_its_tasks(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
@@ -162,7 +161,6 @@ static void a_rank_alone_takes_the_sum_of_its_tasks(void **state)
  * no time. */
 static void a_straggler_is_waited_for(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
@@ -201,7 +199,6 @@ static tandem_zero run_zero(bench *b, int stage)
 static void zero_shares_out_a_bucket(void **state)
 {
     enum { WIRE = 1160, BEFORE = 2 * FORWARD, SHARD = 48 * 4, FULL = 80 * 4 };
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
@@ -236,7 +233,6 @@ static void zero_shares_out_a_bucket(void **state)
 static void zero_keeps_three_buckets_of_weights(void **state)
 {
     enum { SHARD = 16 * 4, REST = 16 * 4 };
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
@@ -254,7 +250,6 @@ static void zero_keeps_three_buckets_of_weights(void **state)
  * wgrad. */
 static void a_precision_changes_its_tasks_and_is_undone(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
@@ -280,7 +275,6 @@ static void a_precision_changes_its_tasks_and_is_undone(void **state)
 
 static void a_task_tells_its_time(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
@@ -315,7 +309,6 @@ static int task_of(const bench *b, int op, tandem_task_kind kind)
 
 static void a_task_may_take_another_time(void **state)
 {
-    (void)state;
     enum { INT8_FORM = 3 * TANDEM_PRECISION_INT8 };
     bench b;
     set_up(&b);
@@ -348,7 +341,6 @@ static void a_task_may_take_another_time(void **state)
 
 static void an_all_reduce_may_take_another_time(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
@@ -376,7 +368,6 @@ static void an_all_reduce_may_take_another_time(void **state)
 
 static void memory_is_what_the_memory_plan_says(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
@@ -405,7 +396,6 @@ static void memory_is_what_the_memory_plan_says(void **state)
 
 static void the_faster_class_waits_for_the_slower(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 2});
@@ -435,7 +425,6 @@ static void the_faster_class_waits_for_the_slower(void **state)
 
 static void buckets_overlap_with_backward(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
@@ -460,7 +449,6 @@ static void buckets_overlap_with_backward(void **state)
 /* The last bucket is through before the first ones are updated: the step is as long as its tasks. */
 static void a_fast_wire_leaves_the_updates(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
@@ -481,7 +469,6 @@ static void a_fast_wire_leaves_the_updates(void **state)
  * waits. */
 static void a_slight_gain_adds_up_to_a_wait(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx512", "", (pricing){.times = 1000});
@@ -499,7 +486,6 @@ static void a_slight_gain_adds_up_to_a_wait(void **state)
 
 static void compute_and_wire_slow_each_other(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
@@ -536,7 +522,6 @@ static void slow_compute(bench *b, uint64_t bytes, double factor)
  * much time. */
 static void each_size_slows_compute_by_its_own(void **state)
 {
-    (void)state;
     enum { TWO_SIZES = 200, SMALL = 4, LARGE = 2 };
     bench b;
     pricing p = {.times = 1};
@@ -575,7 +560,6 @@ static void each_size_slows_compute_by_its_own(void **state)
 
 static void neighbours_slow_each_other_while_both_compute(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx512", "", (pricing){.times = 1});
@@ -601,7 +585,6 @@ static void neighbours_slow_each_other_while_both_compute(void **state)
 
 static void ranks_of_a_class_are_their_own_neighbours(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
@@ -635,7 +618,6 @@ static void check_says(const bench *b, const char *const *part)
 
 static void a_missing_cost_is_named_where_a_plan_needs_it(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1, .without = fc1_int8});
@@ -660,7 +642,6 @@ static void a_missing_cost_is_named_where_a_plan_needs_it(void **state)
 
 static void a_missing_time_beside_a_neighbour_is_missing(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx512", "", (pricing){.times = 1});
@@ -684,7 +665,6 @@ static void a_missing_time_beside_a_neighbour_is_missing(void **state)
 
 static void what_nothing_was_measured_of_is_refused_at_once(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     add_class(&b, "cpu:avx2", 1, 0);
@@ -701,7 +681,6 @@ static void what_nothing_was_measured_of_is_refused_at_once(void **state)
 
 static void classes_must_run_one_model_at_their_batch(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b);
     tandem_graph *other = NULL;
@@ -725,7 +704,6 @@ static void classes_must_run_one_model_at_their_batch(void **state)
 
 static void curves_are_straight_between_points(void **state)
 {
-    (void)state;
     const tandem_collective_point point[] = {{1000, replay_cost(500, 0)},
                                              {2000, replay_cost(700, 0)},
                                              {4000, replay_cost(1700, 0)},
@@ -747,7 +725,6 @@ static void curves_are_straight_between_points(void **state)
 
 static void the_upper_part_of_a_curve_is_fitted(void **state)
 {
-    (void)state;
     tandem_collective_point point[12];
     tandem_collective_line line;
     /* 1000 ns + 2 ns a byte from 16 KiB on, ten times faster below, where caches help */

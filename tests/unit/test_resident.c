@@ -45,7 +45,6 @@ static void require_plain_build(void)
 
 static void the_most_is_told_and_forgotten(void **state)
 {
-    (void)state;
     require_plain_build();
     const tandem_worker worker = {.backend = &on_host};
     use_and_give_back(2 * SOME); /* before anybody looks */
@@ -66,7 +65,6 @@ static void the_most_is_told_and_forgotten(void **state)
 
 static void memory_that_nobody_touched_does_not_count(void **state)
 {
-    (void)state;
     require_plain_build();
     const tandem_worker worker = {.backend = &on_host};
     const tandem_resident since = tandem_resident_begin(&worker);
@@ -79,7 +77,6 @@ static void memory_that_nobody_touched_does_not_count(void **state)
 
 static void a_device_says_what_is_free_there(void **state)
 {
-    (void)state;
     const tandem_device_backend apart = {.prefix = "none", .alloc = take, .free_bytes = free_bytes};
     const tandem_worker worker = {.backend = &apart};
     device_free = 1000;

@@ -42,7 +42,6 @@ static uint64_t peak_of(const tandem_step *step, uint64_t *histories)
 
 static void scalings_are_texts(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *printed; /* NULL = refused */
         int window, margin;
@@ -80,7 +79,6 @@ static void scalings_are_texts(void **state)
 
 static void what_is_out_of_range_is_refused(void **state)
 {
-    (void)state;
     static const tandem_cast_scaling wrong[] = {{-2, 0}, {TANDEM_AMAX_WINDOW + 1, 0}, {4, -65}, {4, 65}};
     tandem_graph *graph = open_graph("mlp");
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
@@ -94,7 +92,6 @@ static void what_is_out_of_range_is_refused(void **state)
 
 static void a_plan_names_its_scaling(void **state)
 {
-    (void)state;
     tandem_cluster cluster;
     tandem_graph *graph = open_graph("mlp"), *opened = NULL;
     tandem_plan *plan = NULL, *read = NULL;
@@ -126,7 +123,6 @@ static void a_plan_names_its_scaling(void **state)
  * known do without. */
 static void casts_to_s8_have_a_history(void **state)
 {
-    (void)state;
     const tandem_step_options delayed = {.scaling = {16, 0}};
     tandem_graph *graph = open_graph("vit_tiny:depth=1");
     tandem_step *step = open_step(graph, &delayed, TANDEM_PRECISION_INT8_FULL),
@@ -175,7 +171,6 @@ static void casts_to_s8_have_a_history(void **state)
 /* A change of precisions takes histories along. */
 static void a_float_has_none(void **state)
 {
-    (void)state;
     const tandem_step_options delayed = {.scaling = {16, 0}};
     tandem_graph *graph = open_graph("mlp");
     tandem_step *step = open_step(graph, &delayed, TANDEM_PRECISION_FP32);
@@ -189,7 +184,6 @@ static void a_float_has_none(void **state)
 /* Recomputed casts take the range that the first time took: they share its history. */
 static void what_is_done_again_shares_its_history(void **state)
 {
-    (void)state;
     const tandem_step_options again = {.n_recompute_segment = TANDEM_RECOMPUTE_SQRT, .scaling = {4, 1}},
                               once = {.scaling = {4, 1}};
     tandem_graph *graph = open_graph("vit_tiny:depth=2");

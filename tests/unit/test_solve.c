@@ -54,7 +54,6 @@ static void assert_near(double got, double expected)
 
 static void the_shortest_path_is_that_of_its_weights(void **state)
 {
-    (void)state;
     const tandem_limits limits = within(1, 1); /* they do not count */
     double value = 0;
     int choice[2] = {9, 9};
@@ -72,7 +71,6 @@ static void the_shortest_path_is_that_of_its_weights(void **state)
 
 static void the_least_sensitivity_within_a_time(void **state)
 {
-    (void)state;
     static const struct {
         int64_t limit_ns;
         double sensitivity;
@@ -93,7 +91,6 @@ static void the_least_sensitivity_within_a_time(void **state)
 
 static void no_time_is_enough_for_nothing(void **state)
 {
-    (void)state;
     int choice[2] = {9, 9};
     const int64_t limits_ns[] = {14, 0, -5, INT64_MIN};
     for (int k = 0; k < 4; k++) {
@@ -106,7 +103,6 @@ static void no_time_is_enough_for_nothing(void **state)
 
 static void bytes_limit_too(void **state)
 {
-    (void)state;
     int choice[2];
     tandem_solution s = exact(&chain, within(INT64_MAX, 11), choice);
     assert_true(isinf(s.lower_bound)); /* 12 are needed */
@@ -124,7 +120,6 @@ static void bytes_limit_too(void **state)
 /* The hull of (time, harm) runs through (31, 0) and (25, 3). */
 static void the_bound_is_the_hull(void **state)
 {
-    (void)state;
     double multiplier[2];
     tandem_solution s = lagrange(&chain, within(28, UINT64_MAX), multiplier);
     assert_near(s.lower_bound, 1.5);
@@ -144,7 +139,6 @@ static void the_bound_is_the_hull(void **state)
  * in between. */
 static void what_no_path_within_a_limit_takes_is_left_out(void **state)
 {
-    (void)state;
     const tandem_solution s = lagrange(&chain, within(24, UINT64_MAX), NULL);
     assert_near(s.lower_bound, 7);
     assert_true(s.sensitivity == 7 && s.proven);
@@ -156,7 +150,6 @@ static void what_no_path_within_a_limit_takes_is_left_out(void **state)
  * must be saved: a mixture does it with half of three changes in each direction, a way with two and two. */
 static void the_bound_of_two_limits(void **state)
 {
-    (void)state;
     static const int64_t ns[] = {0, 10, 4, 10};
     static const uint64_t size_bytes[] = {0, 10, 10, 4};
     tandem_arc alike[12];
@@ -182,7 +175,6 @@ static void the_bound_of_two_limits(void **state)
 
 static void a_cutoff_and_a_tolerance_end_the_search(void **state)
 {
-    (void)state;
     const tandem_limits limits = within(28, UINT64_MAX);
     tandem_solution s = {0};
     assert_int_equal(tandem_solve_exact(&s, &chain, &limits, 2.5, 0, 10, NULL), TANDEM_OK);
@@ -201,7 +193,6 @@ static void a_cutoff_and_a_tolerance_end_the_search(void **state)
  * way goes on. */
 static void what_is_left_open_decides(void **state)
 {
-    (void)state;
     static const int64_t ns[] = {0, 1, 2, 9, 5, 1, 1, 1};
     tandem_arc branching[] = {
         {.to = 1, .task_set = 1, .choice = 0, .sensitivity = 0},
@@ -233,7 +224,6 @@ static void what_is_left_open_decides(void **state)
 
 static void no_layer_is_one_path_and_no_arc_is_none(void **state)
 {
-    (void)state;
     int starts[] = {0, 1, 2}, first[] = {0, 0, 0};
     const tandem_plan_dag empty = {.n_layer = 0, .state_start = starts, .arc_start = first, .n_task_set = 1};
     tandem_solution s = exact(&empty, within(1, 2), NULL);
@@ -250,7 +240,6 @@ static void no_layer_is_one_path_and_no_arc_is_none(void **state)
 
 static void sums_that_doubles_cannot_hold_are_refused(void **state)
 {
-    (void)state;
     static const int64_t long_ns[] = {0, INT64_C(1) << 52, 4, INT64_C(1) << 52, 10};
     const tandem_limits limits = {.time_ns = long_ns, .time_limit_ns = 20, .byte_limit = UINT64_MAX};
     tandem_solution s = {.labels = -7};
@@ -265,7 +254,6 @@ static void sums_that_doubles_cannot_hold_are_refused(void **state)
 /* 1e-16 beside 1e-5: the small ones decide, to their last digits. */
 static void small_sensitivities_count_beside_large_ones(void **state)
 {
-    (void)state;
     tandem_arc wide[] = {
         {.to = 1, .task_set = 1, .choice = 0, .sensitivity = 1e-16},
         {.to = 1, .task_set = 2, .choice = 1, .sensitivity = 3e-16},
@@ -283,7 +271,6 @@ static void small_sensitivities_count_beside_large_ones(void **state)
 
 static void paths_come_in_order(void **state)
 {
-    (void)state;
     static const double sensitivities[] = {3, 7, 10};
     static const int choices[][2] = {{1, 0}, {0, 1}, {1, 1}};
     const tandem_limits limits = within(25, UINT64_MAX);
@@ -310,7 +297,6 @@ static void paths_come_in_order(void **state)
  * choices first. */
 static void equal_paths_come_by_their_choices(void **state)
 {
-    (void)state;
     enum { LAYERS = 40 };
     static tandem_arc equal[2 * LAYERS];
     static int starts[LAYERS + 2], first[LAYERS + 2];
@@ -341,7 +327,6 @@ static void equal_paths_come_by_their_choices(void **state)
 
 static void it_gives_up_and_goes_on(void **state)
 {
-    (void)state;
     const tandem_limits limits = within(INT64_MAX, UINT64_MAX);
     tandem_enumeration *e = NULL;
     double sensitivity = 0, bound = -1;

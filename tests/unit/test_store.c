@@ -132,7 +132,6 @@ static int64_t ask(const char *path, const char *sql)
 /* --- Summaries ------------------------------------------------------------------------------------------ */
 static void samples_are_summarised(void **state)
 {
-    (void)state;
     tandem_cost cost;
     int64_t sample[] = {300, 700, 100, 150, 200}; /* median 200: 700 > 600 is an interruption */
     tandem_cost_from_samples(&cost, sample, 5, 64);
@@ -175,7 +174,6 @@ static void samples_are_summarised(void **state)
 
 static void keys_have_a_text(void **state)
 {
-    (void)state;
     char text[TANDEM_COST_KEY_TEXT];
     tandem_cost_key key = op_key("linear m=8 k=784 n=256");
     tandem_cost_key_print(text, sizeof text, &key);

@@ -80,7 +80,6 @@ static void check_file(const char *trace, const char *path)
 
 static void sums_are_pytorchs(void **state)
 {
-    (void)state;
     check_file(DATA "gloo0.json.gz", DATA "gloo0.sums.json.gz");
     check_file(DATA "gloo1.json.gz", DATA "gloo1.sums.json.gz");
     check_file(DATA "autograd.json.gz", DATA "autograd.sums.json.gz");
@@ -102,7 +101,6 @@ static int64_t calls_in(const tandem_torch_summary *torch, const char *name, tan
 static void passes_are_told_apart(void **state)
 {
     static const char *const path[] = {DATA "gloo0.json.gz", DATA "gloo1.json.gz"};
-    (void)state;
     tandem_torch_summary *const torch = read_traces(path, 2);
     assert_int_equal(calls_in(torch, "aten::addmm", TANDEM_TORCH_FORWARD, 0), 4 * 2);
     assert_int_equal(calls_in(torch, "aten::mm", TANDEM_TORCH_BACKWARD, 0), 4 * 4);
@@ -118,7 +116,6 @@ static void passes_are_told_apart(void **state)
 static void collectives_are_joined(void **state)
 {
     static const char *const path[] = {DATA "gloo0.json.gz", DATA "gloo1.json.gz"};
-    (void)state;
     tandem_torch_summary *const torch = read_traces(path, 2);
     assert_int_equal(torch->n_joined, 4);
     assert_int_equal(torch->n_collective, 2);
@@ -138,7 +135,6 @@ static void collectives_are_joined(void **state)
 static void casts_are_rows(void **state)
 {
     static const char *const path[] = {DATA "autograd.json.gz"};
-    (void)state;
     tandem_torch_summary *const torch = read_traces(path, 1);
     assert_int_equal(torch->rank[0].step[0].number, -1);
     assert_true(calls_in(torch, "aten::copy_", TANDEM_TORCH_FORWARD, 1) >= 4);

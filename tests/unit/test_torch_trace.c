@@ -151,7 +151,6 @@ static void write_host_step(writer *w, int backwards)
 
 static void a_step_on_the_host(void **state)
 {
-    (void)state;
     for (int backwards = 0; backwards < 2; backwards++) {
         writer w;
         write_host_step(&w, backwards);
@@ -190,7 +189,6 @@ static void a_step_on_the_host(void **state)
 
 static void a_note_within_an_operator_is_no_operator(void **state)
 {
-    (void)state;
     writer w;
     begin(&w, 0);
     op(&w, "outer", 0, 100);
@@ -209,7 +207,6 @@ static void a_note_within_an_operator_is_no_operator(void **state)
 
 static void slices_that_begin_together_nest(void **state)
 {
-    (void)state;
     writer w;
     begin(&w, 0);
     op(&w, "inner", 0, 30); /* written first */
@@ -224,7 +221,6 @@ static void slices_that_begin_together_nest(void **state)
 
 static void kernels_belong_to_operators(void **state)
 {
-    (void)state;
     writer w;
     begin(&w, 0);
     step(&w, 1, 0, 100);
@@ -256,7 +252,6 @@ static void kernels_belong_to_operators(void **state)
 
 static void many_kernels_find_their_operators(void **state)
 {
-    (void)state;
     enum { N = 5000 };
     writer w;
     begin(&w, 0);
@@ -281,7 +276,6 @@ static void many_kernels_find_their_operators(void **state)
 
 static void old_traces_are_read(void **state)
 {
-    (void)state;
     static const char list[] =
         "[{\"name\": \"aten::add\", \"ph\": \"X\", \"ts\": 1, \"dur\": 4, \"tid\": 1, \"pid\": \"CPU "
         "functions\", \"args\": {}},"
@@ -302,7 +296,6 @@ static void old_traces_are_read(void **state)
 
 static void missing_fields_and_overlaps_are_counted(void **state)
 {
-    (void)state;
     writer w;
     begin(&w, 0);
     op(&w, "a", 0, 10);
@@ -324,7 +317,6 @@ static void missing_fields_and_overlaps_are_counted(void **state)
 /* Clocks that are set while they measure. */
 static void small_negative_durations_are_0_and_counted(void **state)
 {
-    (void)state;
     writer w;
     begin(&w, 0);
     op(&w, "a", 0, 10);
@@ -342,7 +334,6 @@ static void small_negative_durations_are_0_and_counted(void **state)
 
 static void names_may_hold_anything(void **state)
 {
-    (void)state;
     writer w;
     begin(&w, 0);
     op(&w, "caf\\u00e9 \\ud83d\\ude00 \\\"x\\\" \\\\ \\n \\ud800 \\q \x80 \x1b[31m", 0, 1);
@@ -359,7 +350,6 @@ static void names_may_hold_anything(void **state)
 
 static void long_names_are_told_apart(void **state)
 {
-    (void)state;
     writer w;
     char name[600];
     begin(&w, 0);
@@ -377,7 +367,6 @@ static void long_names_are_told_apart(void **state)
 
 static void deep_nesting_is_survived(void **state)
 {
-    (void)state;
     enum { DEPTH = 300000, SLICES = 20000 };
     writer w;
     begin(&w, 0);
@@ -400,7 +389,6 @@ static void deep_nesting_is_survived(void **state)
 
 static void errors_say_where(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *word, *more;
     } cases[] = {
@@ -444,7 +432,6 @@ static void errors_say_where(void **state)
 
 static void a_window_is_not_enough_for_a_name(void **state)
 {
-    (void)state;
     enum { LONG = (1 << 20) + 10 };
     writer w;
     begin(&w, 0);
@@ -467,7 +454,6 @@ static void a_window_is_not_enough_for_a_name(void **state)
 
 static void compressed_traces_are_read(void **state)
 {
-    (void)state;
     writer w;
     write_host_step(&w, 0);
     unsigned char *const packed = malloc(w.n + 1000);
@@ -643,7 +629,6 @@ static void groups_are_joined_apart(void **state)
 
 static void intervals_are_united(void **state)
 {
-    (void)state;
     static const tandem_interval given[] = {{50, 60}, {10, 20}, {15, 30}, {30, 31},
                                             {55, 56}, {5, 5},   {9, 3},   {100, 200}};
     tandem_interval_set a = {0}, b = {0};
@@ -665,7 +650,6 @@ static void intervals_are_united(void **state)
 
 static void intervals_take_no_more_than_their_room(void **state)
 {
-    (void)state;
     enum { N = 100000, MOST = 1024 };
     tandem_interval_set set = {.max = MOST};
     for (int64_t k = 0; k < N; k++) { /* from both ends; each 10 long, gaps of 1, every thousandth of 1001 */
@@ -686,7 +670,6 @@ static void intervals_take_no_more_than_their_room(void **state)
  * is behind it. A copy within a cast is one, too. */
 static void cut_times_are_seen_through(void **state)
 {
-    (void)state;
     for (int is_exact = 0; is_exact < 2; is_exact++) {
         writer w;
         begin(&w, 0);

@@ -33,7 +33,6 @@ static int find(const tandem_step *step, tandem_task_kind kind, int op, int agai
 
 static void segments_are_words(void **state)
 {
-    (void)state;
     static const struct {
         const char *word, *printed;
         int n_recompute_segment; /* 0 = refused */
@@ -55,7 +54,6 @@ static void segments_are_words(void **state)
 
 static void what_is_out_of_range_is_refused(void **state)
 {
-    (void)state;
     static const tandem_step_options wrong[] = {
         {.n_micro = -1}, {.n_micro = TANDEM_MAX_MICRO + 1}, {.n_recompute_segment = -2}};
     tandem_graph *graph = open_graph("mlp");
@@ -77,7 +75,6 @@ static void what_is_out_of_range_is_refused(void **state)
  * handed on; of the second the relu, twice. */
 static void an_mlp_in_three_segments(void **state)
 {
-    (void)state;
     tandem_graph *graph = open_graph("mlp");
     tandem_step *step = open_step(graph, 1, 3);
     int relu, bias, second, n_again = 0;
@@ -106,7 +103,6 @@ static void an_mlp_in_three_segments(void **state)
  * */
 static void weights_lie_where_they_lay(void **state)
 {
-    (void)state;
     tandem_graph *graph = open_graph("vit_tiny");
     tandem_step *plain = open_step(graph, 1, 1), *varied = open_step(graph, 3, TANDEM_RECOMPUTE_SQRT);
     assert_true(plain->n_flat == varied->n_flat && plain->n_bucket == varied->n_bucket);
@@ -124,7 +120,6 @@ static void weights_lie_where_they_lay(void **state)
 /* Each gradient is summed behind the task that writes it, and has room for that long. */
 static void gradients_are_summed_where_they_are_written(void **state)
 {
-    (void)state;
     tandem_graph *graph = open_graph("mlp");
     tandem_step *step = open_step(graph, 2, 0);
     tandem_memory_row *row = test_calloc((size_t)step->n_task, sizeof *row);

@@ -46,7 +46,6 @@ static tandem_whatif *analyse(const char *text)
 
 static void a_step_by_hand(void **state)
 {
-    (void)state;
     tandem_whatif *const w = analyse(two_stages);
     assert_int_equal(w->n_step, 1);
     assert_int_equal(w->n_worker, 2);
@@ -78,7 +77,6 @@ static void a_step_by_hand(void **state)
 
 static void communication_is_usually_the_median(void **state)
 {
-    (void)state;
     /* One stage, three ranks, three steps: only the gather differs: 2, 2, 11 us; no messages, no stages. */
     char text[2000] = HEADING;
     static const int gather_us[] = {2, 2, 11};
@@ -109,7 +107,6 @@ static void communication_is_usually_the_median(void **state)
  * */
 static void chunks_go_round(void **state)
 {
-    (void)state;
     for (int with_empty = 0; with_empty < 2; with_empty++) {
         char text[8000] = HEADING;
         for (int place = 0; place < 8; place++) {
@@ -141,7 +138,6 @@ static void chunks_go_round(void **state)
 /* The transfers that a trace shows would be shorter than those recorded here: only the order counts. */
 static void messages_wait_for_compute(void **state)
 {
-    (void)state;
     /* The second message is sent at 3, but received behind the first compute of stage 1: at 13; compute from
      * 15 to 25. */
     tandem_whatif *w = analyse(HEADING "0,0,1,forward-compute,0,0,0,1\n0,0,1,forward-send,-1,0,1,2\n"
@@ -166,7 +162,6 @@ static void messages_wait_for_compute(void **state)
 
 static void a_trace_is_written(void **state)
 {
-    (void)state;
     char path[] = "/tmp/tandem_whatif_XXXXXX";
     const int file = mkstemp(path);
     assert_true(file >= 0);
@@ -201,7 +196,6 @@ static void a_trace_is_written(void **state)
 
 static void columns_stand_in_any_order(void **state)
 {
-    (void)state;
     tandem_pipeline_trace *const pipeline =
         parse("x,dur_us,optype,seq_id,start_us,step,stage,dp_rank,tp_rank\r\n"
               "?,1.0005,gc,4,-2.5e3,9,0,1,-1\r\n"
@@ -222,7 +216,6 @@ static void columns_stand_in_any_order(void **state)
 
 static void errors_say_which_line(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *word, *more;
     } cases[] = {
@@ -260,7 +253,6 @@ static void errors_say_which_line(void **state)
 
 static void a_number_of_200_digits_is_too_large(void **state)
 {
-    (void)state;
     char text[400] = HEADING "0,0,7,gc,0,0,0,";
     tandem_pipeline_trace *pipeline = NULL;
     tandem_error error = {0};
@@ -280,7 +272,6 @@ static void a_number_of_200_digits_is_too_large(void **state)
 
 static void files_that_are_not_there(void **state)
 {
-    (void)state;
     tandem_pipeline_trace *pipeline = NULL;
     tandem_error error = {0};
     assert_int_equal(tandem_pipeline_trace_read(&pipeline, "/nonexistent/trace.csv", &error), TANDEM_IO);
@@ -303,7 +294,6 @@ static size_t pack(unsigned char *to, size_t room, const char *text)
 
 static void compressed_files_are_read(void **state)
 {
-    (void)state;
     unsigned char bytes[4096];
     tandem_pipeline_trace *pipeline = NULL;
     tandem_error error = {0};
@@ -340,7 +330,6 @@ static void replace(char *text, const char *old, const char *new)
 
 static void broken_steps_are_named(void **state)
 {
-    (void)state;
     static const struct {
         const char *old, *new, *words[3];
     } cases[] = {
@@ -378,7 +367,6 @@ static void broken_steps_are_named(void **state)
 
 static void clocks_that_differ_do_no_sensitivity(void **state)
 {
-    (void)state;
     char text[sizeof two_stages + 100];
     memcpy(text, two_stages, sizeof two_stages);
     /* after the send has ended */
@@ -411,7 +399,6 @@ static tandem_whatif *analyse_job(tandem_pipeline_trace *pipeline)
  * is of all 32 steps. */
 static void a_cut_of_a_published_trace_gives_its_answers(void **state)
 {
-    (void)state;
     static const struct {
         int number;
         double recorded, step;
@@ -472,7 +459,6 @@ static void parts_are_near(const tandem_whatif_parts *got, const tandem_whatif_p
 
 static void small_negative_durations_change_no_answer(void **state)
 {
-    (void)state;
     int n_changed = 0;
     tandem_pipeline_trace *pipeline = NULL;
     tandem_error error = {0};
@@ -536,7 +522,6 @@ static void write_timeline(const char *path)
 
 static void the_published_timeline_becomes_the_trace(void **state)
 {
-    (void)state;
     if (system("command -v jq >/dev/null") != 0) {
         print_message("SKIP: bench/whatif.sh --convert needs jq: apt-get install jq\n");
         skip();
@@ -599,7 +584,6 @@ static void near_all(const tandem_whatif *w, const tandem_whatif_parts *parts, c
 
 static void published_answers_are_met(void **state)
 {
-    (void)state;
     if (!folder()) {
         print_message("SKIP: no straggler/ in $TANDEM_SHARED_DATA or ../shared/data (bench/whatif.sh "
                       "--fetch): the published answers are not compared\n");

@@ -66,7 +66,6 @@ static void expect_rank(const tandem_whatif *w, int rank, int64_t busy_ns, int64
 
 static void a_step_by_hand(void **state)
 {
-    (void)state;
     char text[8000];
     tandem_whatif *const w = analyse(text, print_rows(text, sizeof text, rows, N_OF(rows)));
     assert_int_equal(w->n_worker, 2);
@@ -98,7 +97,6 @@ static void a_step_by_hand(void **state)
 
 static void waits_of_a_simulated_step_are_waits(void **state)
 {
-    (void)state;
     static const row simulated[] = {
         {"forward", 0, 0, 0, 10}, {"all-reduce", 0, 1, 30, 5}, {"wait", 0, -1, 10, 25},
         {"update", 0, 2, 35, 1},  {"forward", 1, 0, 0, 30},    {"all-reduce", 1, 1, 30, 5},
@@ -114,7 +112,6 @@ static void waits_of_a_simulated_step_are_waits(void **state)
 
 static void tasks_that_the_fastest_lacks_take_nothing(void **state)
 {
-    (void)state;
     row changed[N_OF(rows)];
     char text[8000];
     memcpy(changed, rows, sizeof rows);
@@ -129,7 +126,6 @@ static void tasks_that_the_fastest_lacks_take_nothing(void **state)
 
 static void small_negative_durations_are_0_and_counted(void **state)
 {
-    (void)state;
     row changed[N_OF(rows)];
     char text[8000];
     memcpy(changed, rows, sizeof rows);
@@ -144,7 +140,6 @@ static void small_negative_durations_are_0_and_counted(void **state)
 
 static void what_the_writer_writes_is_read(void **state)
 {
-    (void)state;
     tandem_graph *graph = NULL;
     tandem_step *step = NULL;
     tandem_whatif *w = NULL;
@@ -184,7 +179,6 @@ static void what_the_writer_writes_is_read(void **state)
 
 static void steps_that_make_no_sense_are_refused(void **state)
 {
-    (void)state;
     static const struct {
         row first, second, third;
         const char *word, *more;
@@ -249,7 +243,6 @@ static void steps_that_make_no_sense_are_refused(void **state)
 
 static void recordings_are_told_apart(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         tandem_trace_format recording;
