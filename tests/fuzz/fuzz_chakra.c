@@ -1,22 +1,8 @@
 /* Execution traces of Chakra from any bytes, plain or compressed, of one rank or two: an error, or a step
  * that its critical path adds up to. The first two bytes say how many of the rest are rank 0's; what is left
  * is rank 1's. */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "tandem/whatif.h"
 #include "tests/fuzz/fuzz_main.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void demand(int holds, const char *law)
-{
-    if (holds) return;
-    (void)fprintf(stderr, "broken: %s\n", law);
-    abort();
-}
 
 static void check_whatif(const tandem_whatif *w, int n_rank)
 {

@@ -5,9 +5,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -24,8 +21,6 @@ enum {
     WINDOW = 3
 };
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 static struct {
     tandem_graph *graph;
     tandem_step *step;
@@ -34,13 +29,6 @@ static struct {
     int file; /* in memory */
     char path[32];
 } set;
-
-static void demand(int holds, const char *law)
-{
-    if (holds) return;
-    (void)fprintf(stderr, "broken: %s\n", law);
-    abort();
-}
 
 static void *some(size_t bytes)
 {

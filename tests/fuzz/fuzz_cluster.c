@@ -1,21 +1,7 @@
 /* Clusters from any bytes, as text and as a file: an error, or a cluster that prints to a text that parses
  * to it. */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "profiles/cluster/cluster_text.h"
 #include "tests/fuzz/fuzz_main.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void demand(int holds, const char *law)
-{
-    if (holds) return;
-    (void)fprintf(stderr, "broken: %s\n", law);
-    abort();
-}
 
 static void check_link(tandem_link read, tandem_link given)
 {

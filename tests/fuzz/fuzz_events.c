@@ -1,22 +1,8 @@
 /* Recorded events from any bytes, plain or compressed: an error, or times that add up; both as a trace of the
  * PyTorch profiler and as a step of tandem's own. */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "tandem/torch_trace.h"
 #include "tandem/whatif.h"
 #include "tests/fuzz/fuzz_main.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void demand(int holds, const char *law)
-{
-    if (holds) return;
-    (void)fprintf(stderr, "broken: %s\n", law);
-    abort();
-}
 
 static void check_error(tandem_status status, const tandem_error *error)
 {

@@ -1,16 +1,6 @@
 /* IDX files: whatever the bytes, parsing says no or gives a view that lies inside of them. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "backend/data/idx.h"
 #include "tests/fuzz/fuzz_main.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(int law)
-{
-    if (!law) abort();
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

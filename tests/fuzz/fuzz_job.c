@@ -1,21 +1,7 @@
 /* Traces in CSV, plain or compressed: an error, or a job; and then an error, or an analysis whose numbers
  * hang together. */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "tandem/whatif.h"
 #include "tests/fuzz/fuzz_main.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void demand(int holds, const char *law)
-{
-    if (holds) return;
-    (void)fprintf(stderr, "broken: %s\n", law);
-    abort();
-}
 
 static void check_job(const tandem_pipeline_trace *pipeline)
 {

@@ -11,6 +11,21 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The target: one input, of any bytes. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Aborts, and names the law that an input breaks, unless it holds. */
+static inline void demand(int holds, const char *law)
+{
+    if (holds) return;
+    (void)fprintf(stderr, "broken: %s\n", law);
+    abort();
+}
+#define must(law) demand((law), #law)
 
 /* tandem_fuzz_main: call `one` on each file of the corpus (argv[1], or else $TANDEM_CORPUS, or else
  * tests/fuzz/corpus/NAME; a default that is absent is said and passed over, one that was given must be

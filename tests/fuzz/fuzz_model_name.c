@@ -1,17 +1,7 @@
 /* Names of models with options: whatever the text, opening says no or gives a graph whose own name opens it
  * again. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "tandem/graph.h"
 #include "tests/fuzz/fuzz_main.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(int law)
-{
-    if (!law) abort();
-}
 
 /* Errors go to terminals and into JSON: the part of it that was the input must not carry control characters
  * or broken UTF-8; the signs of our own (…) are whole. */

@@ -1,20 +1,6 @@
 /* Plan files from any bytes: an error, or a plan whose text reads back to the same text. */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "profiles/plan/plan_json.h"
 #include "tests/fuzz/fuzz_main.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void demand(int holds, const char *law)
-{
-    if (holds) return;
-    (void)fprintf(stderr, "broken: %s\n", law);
-    abort();
-}
 
 static void check_plan(const tandem_plan *plan, const tandem_graph *graph)
 {

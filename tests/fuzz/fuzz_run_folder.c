@@ -1,22 +1,8 @@
 /* The file of a run folder from any bytes: it is refused and nothing is taken of it, or what is taken has the
  * names that srun writes, and is all that stands in it. A task reads it in a directory that others may write.
  * */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "plugins/slurm/run_folder.h"
 #include "tests/fuzz/fuzz_main.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void demand(int holds, const char *law)
-{
-    if (holds) return;
-    (void)fprintf(stderr, "broken: %s\n", law);
-    abort();
-}
 
 /* Every byte of the input is one of a value that was taken, of its name, or an = or a line's end: nothing was
  * passed over. */

@@ -1,23 +1,12 @@
 /* Headers of safetensors from any bytes: refused with a reason, or places that lie within the file and cover
  * it. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "backend/safetensors.h"
 #include "tests/fuzz/fuzz_main.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { N = 3 };
 static const uint64_t data_bytes = 24 + 4 + 8;
 static const tandem_tensor tensor[N] = {
     {"a.weight", {2, {2, 3}}, NULL}, {"a.bias", {0, {0}}, NULL}, {"n", {1, {4}}, NULL}};
-
-static void must(int law)
-{
-    if (!law) abort();
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

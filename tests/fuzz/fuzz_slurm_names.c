@@ -1,22 +1,8 @@
 /* Resources, features and a submission from any bytes: nothing is read behind its end, names are cut to fit,
  * and what is said of a job is one of the few things that can be said, at a cost within its budget. slurmctld
  * runs this code on what users write. */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "tests/fuzz/fuzz_main.h"
 #include "tests/support/draw.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void demand(int holds, const char *law)
-{
-    if (holds) return;
-    (void)fprintf(stderr, "broken: %s\n", law);
-    abort();
-}
 
 /* Lists end, and every item takes a part of them. */
 static void walk(const char *text)

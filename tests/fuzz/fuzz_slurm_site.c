@@ -1,21 +1,7 @@
 /* tandem.conf from any bytes: it is refused by its line and nothing is made, or what it says is within bounds
  * and says the same when it is written down again. slurmctld, which is root's, reads it. */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "plugins/slurm/site.h"
 #include "tests/fuzz/fuzz_main.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void demand(int holds, const char *law)
-{
-    if (holds) return;
-    (void)fprintf(stderr, "broken: %s\n", law);
-    abort();
-}
 
 static int is_word(const char *text, size_t room)
 {

@@ -4,17 +4,12 @@
  * column, kind of value, and the value. */
 #include <math.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "profiles/store/store_handle.h"
 #include "tandem/predictor.h"
 #include "tandem/replayer.h"
 #include "tests/fuzz/fuzz_main.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char model[] = "mlp:width=4,depth=1,image=4x4x1,classes=2", device[] = "cpu:sse41",
                   data_set[] = "some";
@@ -36,13 +31,6 @@ static struct {
     int n_row[N_TABLE], n_column[N_TABLE];
     sqlite3_stmt *update[N_TABLE][MOST_COLUMNS], *again[N_TABLE];
 } set;
-
-static void demand(int holds, const char *law)
-{
-    if (holds) return;
-    (void)fprintf(stderr, "broken: %s\n", law);
-    abort();
-}
 
 static void execute(const char *sql)
 {
