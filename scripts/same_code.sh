@@ -31,7 +31,10 @@ build() {
     while read -r object; do
         name=$into/${object%.o}.text
         mkdir -p "$(dirname "$name")"
-        objcopy -O binary --set-section-flags '.text*=alloc,load,contents,code' -j '.text*' "$tree/build/obj/$object" "$name" 2>/dev/null || : >"$name"
+        # Sorted: templates of C++ stand in sections whose order follows their names.
+        readelf -SW "$tree/build/obj/$object" | sed -n 's/^ *\[ *[0-9]*\] \(\.text[^ ]*\) .*/\1/p' | sort -u | while read -r section; do
+            objcopy -O binary -j "$section" "$tree/build/obj/$object" "$root/section" && sha256sum <"$root/section"
+        done | sort >"$name"
     done < <(cd "$tree/build/obj" && find . -name '*.o' | sed 's|^\./||' | grep -v '^tests/' | sort)
     [ -n "$nvcc" ] || return 0
     while read -r kernel; do
@@ -45,7 +48,7 @@ build() {
 
 # Where what was built from a file lies after the commits: `object before<TAB>object after` of each file that
 # moved.
-moves() { git diff -M40% --diff-filter=R --name-status "$1" "$2" | sed -n 's/^R[0-9]*\t\(.*\)\.\(c\|cc\|cu\)\t\(.*\)\.\(c\|cc\|cu\)$/\1\t\3/p'; }
+moves() { git diff -M25% --diff-filter=R --name-status "$1" "$2" | sed -n 's/^R[0-9]*\t\(.*\)\.\(c\|cc\|cu\)\t\(.*\)\.\(c\|cc\|cu\)$/\1\t\3/p'; }
 
 failed=0
 build "$1" 0
