@@ -53,6 +53,13 @@ CUDA_ON_CARD = $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) $(patsubst %
 # Kernels for other programs, which link no more of NVIDIA's than cudart.
 CUDA_KERNEL_LIBRARY = $(CUDA_PUBLIC) $(patsubst %,$(B)/obj/%.o,backend/cuda/quantise.cu backend/cuda/bytes.cu base/amax_history base/status)
 
+# The knapsack problem behind policy exact as a program of its own, for bench/mckp/hawq.sh.
+MCKP = $(call objects,$(addprefix bench/mckp/,solve_mckp.c read_mckp.c))
+$(B)/bench/mckp: $(B)/obj/bench/mckp/main.o $(MCKP) $(CORE)
+	@mkdir -p $(@D)
+	@echo "  link  $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
+
 CARD_BENCH = $(call objects,$(addprefix bench/cuda/,kernels.c linear.c measure.c report.c))
 
 # Slurm's plug-ins, where its headers are; no sanitizer fits into its daemons. SLURM_PARTS need no header of
@@ -195,7 +202,7 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 # --- Tests: every tests/*/test_*.c and tests/fuzz/fuzz_*.c is a program of its own ---
 TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
 TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
-TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/support/fail_allocation.c tests/cuda/on_card.c,$(wildcard tests/*/*.c))) $(SLURM_PARTS) \
+TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/support/fail_allocation.c tests/cuda/on_card.c,$(wildcard tests/*/*.c))) $(SLURM_PARTS) $(MCKP) \
                $(CUDA_HOST) $(CUDA_PUBLIC) $(CUDA_AS_COROUTINES) $(CARD_BENCH)
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
@@ -255,7 +262,7 @@ $(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(CUDA_BELOW) 
 	@echo "  link  $@"
 	@$(CXX) -pie $(LDFLAGS) -o $@ $^ $(if $(filter %/bench_card,$@),,-lcmocka) $(CUDA_LIBS) -lgsl -lgslcblas -ljansson -lm
 
-tests: $(TESTS) $(B)/tests/libtandem_cuda.so $(CARD_PROGRAMS)
+tests: $(TESTS) $(B)/bench/mckp $(B)/tests/libtandem_cuda.so $(CARD_PROGRAMS)
 
 # --- Without one: what the kernels' machine code allows ---
 cuda-limits: $(CUDA_LIBRARY) ## what the CUDA kernels' machine code allows

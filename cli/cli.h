@@ -16,7 +16,7 @@ typedef struct cli_options {
     const char *db;
     int json, quiet, verbose;
     /* what to look at */
-    const char *model, *device, *cluster, *plan, *data, *instance;
+    const char *model, *device, *cluster, *plan, *data;
     int64_t batch;
     uint64_t seed;
     /* how to allocate */
@@ -68,7 +68,6 @@ enum option_key {
     OPTION_CLUSTER,
     OPTION_PLAN,
     OPTION_DATA,
-    OPTION_INSTANCE,
     OPTION_BATCH,
     OPTION_SEED,
     OPTION_UNIFORM,
@@ -206,9 +205,6 @@ void cli_scratch_file_remove(const char *path);
 enum { CLI_SCRATCH_STORE = 32 };
 tandem_status cli_scratch_store_make(char path[CLI_SCRATCH_STORE], tandem_error *error);
 void cli_scratch_store_remove(const char *path);
-
-/* `tandem allocate --instance`: the whole command; returns the exit code. */
-int cli_allocate_instance(const cli_options *options);
 
 /* --- The backend library -------------------------------------------------------------------------------- */
 /* Opens libtandem_backend.so ($TANDEM_BACKEND, beside the program, ../lib, the system's path) once; NULL and

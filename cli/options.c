@@ -21,9 +21,6 @@ static const struct argp_option option_table[] = {
      "Ranks: \"strongest + weakest\", \"2*cpu:avx2 + cpu:sse41 batch=8\", or a JSON file", 1},
     {"plan", OPTION_PLAN, "FILE", 0, "A plan made by tandem allocate", 1},
     {"data", OPTION_DATA, "DATA", 0, "fashion-mnist, a directory of IDX files, or a text file", 1},
-    {"instance", OPTION_INSTANCE, "FILE", 0,
-     "Instead of a model: times, harms and sizes of choices as JSON; policies: exact, greedy, bound [exact]",
-     1},
     {"seed", OPTION_SEED, "N", 0,
      "Seed of initial weights, order of samples, stochastic rounding and drawn plans [0]", 1},
     {"uniform", OPTION_UNIFORM, "PRECISION", 0,
@@ -305,7 +302,6 @@ static const char **text_option(cli_options *options, int key)
     case OPTION_CLUSTER: return &options->cluster;
     case OPTION_PLAN: return &options->plan;
     case OPTION_DATA: return &options->data;
-    case OPTION_INSTANCE: return &options->instance;
     case OPTION_UNIFORM: return &options->uniform;
     case OPTION_POLICY: return &options->policy;
     case OPTION_BASE_PRECISION: return &options->base_precision;

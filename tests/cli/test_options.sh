@@ -47,8 +47,6 @@ done <<'LIST'
 bench trace --model mlp
 bench kernels --cluster cpu:sse41
 bench exchange --db other.db
-allocate --instance x.json --predict
-allocate --instance x.json --db other.db
 allocate --verify plan.json --accumulate 2
 allocate --verify plan.json --svg x.svg
 replay --model mlp --device cpu:sse41 --seed 1

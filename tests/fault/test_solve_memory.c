@@ -1,7 +1,5 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
-/* Every allocation of the solvers and of bare instances fails once: NO_MEMORY is said, nothing leaks, outputs
- * stay as they were. */
-#include "tandem/mckp.h"
+/* Every allocation of the solvers fails once: TANDEM_NO_MEMORY, nothing leaks, outputs stay as they were. */
 #include "tests/property/drawn_dag.h"
 #include "tests/support/fail_allocation.h"
 #include "tests/support/tandem_test.h"
@@ -88,50 +86,6 @@ static tandem_status enumerate(tandem_error *error)
     return seen;
 }
 
-/* Its items fill more than one block of an arena. */
-static char *mckp_text(void)
-{
-    char *text = NULL;
-    size_t n = 0;
-    FILE *stream = open_memstream(&text, &n);
-    assert_non_null(stream);
-    (void)fputs("{\"schema\": \"tandem.instance/1\", \"items\": [", stream);
-    for (int i = 0; i < 200; i++) {
-        (void)fprintf(stream, "%s{\"name\": \"layer%d\", \"choices\": [", i ? ", " : "", i);
-        for (int k = 0; k < 3; k++)
-            (void)fprintf(stream, "%s{\"name\": \"choice%d\", \"time_ns\": %d.%d, \"harm\": %d}",
-                          k ? ", " : "", k, (i * 37 + k * 61) % 100, i % 10, (i * 53 + k * 17) % 90);
-        (void)fputs("]}", stream);
-    }
-    (void)fputs("], \"ties\": [[0, 5], [\"layer7\", 9]], \"limits\": {\"time_ns\": 9000}}", stream);
-    assert_int_equal(fclose(stream), 0);
-    return text;
-}
-
-static const char *text, *policy;
-
-static tandem_status parse(tandem_error *error)
-{
-    tandem_mckp *const untouched = (tandem_mckp *)(uintptr_t)0x10;
-    tandem_mckp *mckp = untouched;
-    const tandem_status status = tandem_mckp_parse(&mckp, text, strlen(text), "test.json", error);
-    assert_true((status == TANDEM_OK) == (mckp != untouched));
-    if (status == TANDEM_OK) tandem_mckp_close(mckp);
-    return status;
-}
-
-static tandem_mckp *parsed;
-
-static tandem_status solve(tandem_error *error)
-{
-    int choice[200] = {-7};
-    tandem_mckp_answer answer = {.choice = choice, .sensitivity = -7};
-    const tandem_status status = tandem_mckp_solve(&answer, parsed, policy, 60, error);
-    assert_true((status == TANDEM_OK) == (answer.sensitivity != -7) &&
-                (status == TANDEM_OK) == (choice[0] != -7));
-    return status;
-}
-
 /* Calls it with allocation 1, 2, 3 … failing until it succeeds; how many failed. */
 static long survive(const char *name, tandem_status (*called)(tandem_error *))
 {
@@ -163,25 +117,10 @@ static void solvers_survive(void **state)
     assert_true(survive("enumeration", enumerate) > 25);
 }
 
-static void mckps_survive(void **state)
-{
-    char *made = mckp_text();
-    text = made;
-    assert_true(survive("parse", parse) > 3);
-    assert_int_equal(tandem_mckp_parse(&parsed, text, strlen(text), "test.json", NULL), TANDEM_OK);
-    for (int p = 0; tandem_mckp_policy_get(p); p++) {
-        policy = tandem_mckp_policy_get(p)->name;
-        assert_true(survive(policy, solve) > 10);
-    }
-    tandem_mckp_close(parsed);
-    free(made);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(solvers_survive),
-        cmocka_unit_test(mckps_survive),
     };
     return cmocka_run_group_tests_name("solvers: memory runs out", tests, NULL, NULL);
 }

@@ -1,21 +1,18 @@
-/* mckp_json.c: the file of a bare instance, tandem.instance/1, and that of its answer, tandem.choices/1. */
-#include "tandem/mckp.h"
-#include "base/arena.h"
-#include "base/file.h"
-#include "profiles/format/json.h"
-#include "profiles/format/json_write.h"
+/* read_mckp.c: reads a knapsack problem from JSON and finds a unit in which all its times are whole. */
+#include "bench/mckp/mckp.h"
 
-#include <inttypes.h>
+#include "base/arena.h"
+#include "profiles/format/json.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const double max_sensitivity_value = 1e100, max_exact_total = 0x1p52;
-static const size_t max_file_bytes = (size_t)64 << 20;
 
 typedef struct owned_mckp {
-    tandem_mckp mckp; /* the first member: what callers have a pointer to */
+    mckp problem; /* the first member: what callers have a pointer to */
     tandem_arena arena;
 } owned_mckp;
 
@@ -77,15 +74,15 @@ static tandem_status read_mckp_name(char **name, const mckp_reader *r, const jso
 
 static tandem_status read_choice(mckp_reader *r, int i, int k, const json_t *object)
 {
-    static const char *const allowed[] = {"name", "time_ns", "harm", "bytes", NULL};
-    tandem_mckp_choice *const choice = &r->made->mckp.item[i].choice[k];
+    static const char *const allowed[] = {"name", "time_ns", "sensitivity", "bytes", NULL};
+    mckp_choice *const choice = &r->made->problem.item[i].choice[k];
     tandem_status status = tandem_json_check_members(&r->location, object, allowed);
     if (status == TANDEM_OK) status = read_mckp_name(&choice->name, r, object);
     if (status == TANDEM_OK)
         status =
             read_mckp_amount(&r->time_ns[i][k], r, object, "time_ns", max_exact_total, r->time_limit != NULL);
     if (status == TANDEM_OK)
-        status = read_mckp_amount(&choice->sensitivity, r, object, "harm", max_sensitivity_value, 1);
+        status = read_mckp_amount(&choice->sensitivity, r, object, "sensitivity", max_sensitivity_value, 1);
     if (status == TANDEM_OK) status = read_mckp_bytes(&choice->bytes, r, object, r->byte_limit != NULL);
     return status;
 }
@@ -93,14 +90,14 @@ static tandem_status read_choice(mckp_reader *r, int i, int k, const json_t *obj
 static tandem_status read_item(mckp_reader *r, int i, const json_t *object)
 {
     static const char *const allowed[] = {"name", "choices", NULL};
-    tandem_mckp_item *const item = &r->made->mckp.item[i];
+    mckp_item *const item = &r->made->problem.item[i];
     (void)snprintf(r->location.path, sizeof r->location.path, "items[%d]", i);
     tandem_status status = tandem_json_check_members(&r->location, object, allowed);
     if (status == TANDEM_OK) status = read_mckp_name(&item->name, r, object);
     if (status != TANDEM_OK) return status;
     const json_t *const choices = json_object_get(object, "choices");
     const size_t n = json_array_size(choices); /* 0 for what is no array */
-    if (n < 1 || n > TANDEM_MCKP_MAX_CHOICE)
+    if (n < 1 || n > MCKP_MAX_CHOICE)
         return refuse_member(r, "choices", "must be an array of 1 to 1000 choices");
     item->n_choice = (int)n;
     item->choice = tandem_arena_array(&r->made->arena, n, sizeof *item->choice);
@@ -112,26 +109,26 @@ static tandem_status read_item(mckp_reader *r, int i, const json_t *object)
     }
     return status;
 }
-_Static_assert(TANDEM_MCKP_MAX_CHOICE == 1000, "the message above says 1000");
+_Static_assert(MCKP_MAX_CHOICE == 1000, "the message above says 1000");
 
 static int compare_item_names(const void *a, const void *b, void *items)
 {
-    const tandem_mckp_item *const item = items;
+    const mckp_item *const item = items;
     const int i = *(const int *)a, j = *(const int *)b, names = strcmp(item[i].name, item[j].name);
     return names ? names : i - j;
 }
 
 static tandem_status sort_item_names(mckp_reader *r)
 {
-    const tandem_mckp *const mckp = &r->made->mckp;
-    for (int i = 0; i < mckp->n_item; i++) r->by_name[i] = i;
-    qsort_r(r->by_name, (size_t)mckp->n_item, sizeof *r->by_name, compare_item_names, mckp->item);
-    for (int k = 1; k < mckp->n_item; k++) {
+    const mckp *const problem = &r->made->problem;
+    for (int i = 0; i < problem->n_item; i++) r->by_name[i] = i;
+    qsort_r(r->by_name, (size_t)problem->n_item, sizeof *r->by_name, compare_item_names, problem->item);
+    for (int k = 1; k < problem->n_item; k++) {
         const int before = r->by_name[k - 1], i = r->by_name[k];
         char why[160];
-        if (strcmp(mckp->item[before].name, mckp->item[i].name) != 0) continue;
+        if (strcmp(problem->item[before].name, problem->item[i].name) != 0) continue;
         (void)snprintf(r->location.path, sizeof r->location.path, "items[%d]", i);
-        (void)snprintf(why, sizeof why, "'%.80s' is the name of items[%d] already", mckp->item[i].name,
+        (void)snprintf(why, sizeof why, "'%.80s' is the name of items[%d] already", problem->item[i].name,
                        before);
         return refuse_member(r, "name", why);
     }
@@ -140,44 +137,43 @@ static tandem_status sort_item_names(mckp_reader *r)
 
 static tandem_status read_items(mckp_reader *r, const json_t *root)
 {
-    tandem_mckp *const mckp = &r->made->mckp;
+    mckp *const problem = &r->made->problem;
     tandem_arena *const arena = &r->made->arena;
     const json_t *const items = json_object_get(root, "items");
     const size_t n = json_array_size(items);
     tandem_status status = TANDEM_OK;
-    if (n < 1 || n > TANDEM_MCKP_MAX_ITEM)
-        return refuse_member(r, "items", "must be an array of 1 to 10000 items");
-    mckp->n_item = (int)n;
-    mckp->item = tandem_arena_array(arena, n, sizeof *mckp->item);
+    if (n < 1 || n > MCKP_MAX_ITEM) return refuse_member(r, "items", "must be an array of 1 to 10000 items");
+    problem->n_item = (int)n;
+    problem->item = tandem_arena_array(arena, n, sizeof *problem->item);
     r->time_ns = tandem_arena_array(arena, n, sizeof *r->time_ns);
     r->by_name = tandem_arena_array(arena, n, sizeof *r->by_name);
-    if (!mckp->item || !r->time_ns || !r->by_name) return mckp_no_memory(r);
+    if (!problem->item || !r->time_ns || !r->by_name) return mckp_no_memory(r);
     for (size_t i = 0; i < n && status == TANDEM_OK; i++)
         status = read_item(r, (int)i, json_array_get(items, i));
     return status == TANDEM_OK ? sort_item_names(r) : status;
 }
-_Static_assert(TANDEM_MCKP_MAX_ITEM == 10000, "the message above says 10000");
+_Static_assert(MCKP_MAX_ITEM == 10000, "the message above says 10000");
 
 /* --- Ties ----------------------------------------------------------------------------------------------- */
 
 static int find_item(const mckp_reader *r, const char *name)
 {
-    const tandem_mckp *const mckp = &r->made->mckp;
-    int low = 0, high = mckp->n_item;
+    const mckp *const problem = &r->made->problem;
+    int low = 0, high = problem->n_item;
     while (low < high) {
         const int middle = low + (high - low) / 2;
-        if (strcmp(mckp->item[r->by_name[middle]].name, name) < 0)
+        if (strcmp(problem->item[r->by_name[middle]].name, name) < 0)
             low = middle + 1;
         else
             high = middle;
     }
-    if (low == mckp->n_item || strcmp(mckp->item[r->by_name[low]].name, name) != 0) return -1;
+    if (low == problem->n_item || strcmp(problem->item[r->by_name[low]].name, name) != 0) return -1;
     return r->by_name[low];
 }
 
 static tandem_status read_tied(int *item, const mckp_reader *r, const json_t *value)
 {
-    const tandem_mckp *const mckp = &r->made->mckp;
+    const mckp *const problem = &r->made->problem;
     char why[160];
     if (json_is_string(value)) {
         *item = find_item(r, json_string_value(value));
@@ -185,29 +181,30 @@ static tandem_status read_tied(int *item, const mckp_reader *r, const json_t *va
         return *item >= 0 ? TANDEM_OK : refuse_member(r, NULL, why);
     }
     (void)snprintf(why, sizeof why, "must be the name of an item, or its number from 0 to %d",
-                   mckp->n_item - 1);
-    if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) >= mckp->n_item)
+                   problem->n_item - 1);
+    if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+        json_integer_value(value) >= problem->n_item)
         return refuse_member(r, NULL, why);
     *item = (int)json_integer_value(value);
     return TANDEM_OK;
 }
 
 /* Until groups are numbered, item.group is an item of the same group that stands before it, or itself. */
-static int first_of_group(const tandem_mckp *mckp, int i)
+static int first_of_group(const mckp *problem, int i)
 {
-    while (mckp->item[i].group != i) i = mckp->item[i].group;
+    while (problem->item[i].group != i) i = problem->item[i].group;
     return i;
 }
 
 static tandem_status tie_items(const mckp_reader *r, int a, int b)
 {
-    tandem_mckp_item *const item = r->made->mckp.item;
+    mckp_item *const item = r->made->problem.item;
     char why[256];
     (void)snprintf(why, sizeof why, "'%.80s' has %d choices and '%.80s' %d; tied items must have as many",
                    item[a].name, item[a].n_choice, item[b].name, item[b].n_choice);
     if (item[a].n_choice != item[b].n_choice) return refuse_member(r, NULL, why);
-    a = first_of_group(&r->made->mckp, a);
-    b = first_of_group(&r->made->mckp, b);
+    a = first_of_group(&r->made->problem, a);
+    b = first_of_group(&r->made->problem, b);
     if (a < b)
         item[b].group = a;
     else
@@ -234,18 +231,18 @@ static tandem_status read_tie(mckp_reader *r, size_t t, const json_t *list)
 
 static tandem_status read_ties(mckp_reader *r, const json_t *root)
 {
-    tandem_mckp *const mckp = &r->made->mckp;
+    mckp *const problem = &r->made->problem;
     const json_t *const ties = json_object_get(root, "ties");
     tandem_status status = TANDEM_OK;
-    for (int i = 0; i < mckp->n_item; i++) mckp->item[i].group = i;
+    for (int i = 0; i < problem->n_item; i++) problem->item[i].group = i;
     if (ties && !json_is_null(ties) && !json_is_array(ties))
         return refuse_member(r, "ties", "must be an array of arrays of items");
     for (size_t t = 0; t < json_array_size(ties) && status == TANDEM_OK; t++)
         status = read_tie(r, t, json_array_get(ties, t));
     r->location.path[0] = '\0';
-    for (int i = 0; i < mckp->n_item; i++) {
-        const int before = mckp->item[i].group;
-        mckp->item[i].group = before == i ? mckp->n_group++ : mckp->item[before].group;
+    for (int i = 0; i < problem->n_item; i++) {
+        const int before = problem->item[i].group;
+        problem->item[i].group = before == i ? problem->n_group++ : problem->item[before].group;
     }
     return status;
 }
@@ -265,11 +262,11 @@ static int count_decimals(double x, int max)
 
 static double sum_longest_ns(const mckp_reader *r)
 {
-    const tandem_mckp *const mckp = &r->made->mckp;
+    const mckp *const problem = &r->made->problem;
     double sum = 0;
-    for (int i = 0; i < mckp->n_item; i++) {
+    for (int i = 0; i < problem->n_item; i++) {
         double longest = 0;
-        for (int k = 0; k < mckp->item[i].n_choice; k++) longest = fmax(longest, r->time_ns[i][k]);
+        for (int k = 0; k < problem->item[i].n_choice; k++) longest = fmax(longest, r->time_ns[i][k]);
         sum += longest;
     }
     return sum;
@@ -285,37 +282,37 @@ static int64_t limit_in_units(double limit_ns, double power)
 
 static tandem_status scale_times(mckp_reader *r)
 {
-    tandem_mckp *const mckp = &r->made->mckp;
+    mckp *const problem = &r->made->problem;
     const double longest = sum_longest_ns(r);
     double power = 1;
     int max = 0, needed = 0;
     if (longest >= max_exact_total)
         return refuse_member(r, "items", "their longest choices must take less than 2^52 ns together");
     for (; max < 15 && longest * power * 10 < max_exact_total; max++) power *= 10;
-    for (int i = 0; i < mckp->n_item; i++)
-        for (int k = 0; k < mckp->item[i].n_choice; k++) {
+    for (int i = 0; i < problem->n_item; i++)
+        for (int k = 0; k < problem->item[i].n_choice; k++) {
             const int d = count_decimals(r->time_ns[i][k], max);
             needed = d > needed ? d : needed;
         }
-    mckp->rounded = needed > max;
+    problem->is_rounded = needed > max;
     for (; max > needed; max--) power /= 10;
-    mckp->decimals = max;
-    for (int i = 0; i < mckp->n_item; i++)
-        for (int k = 0; k < mckp->item[i].n_choice; k++)
-            mckp->item[i].choice[k].time = (int64_t)nearbyint(r->time_ns[i][k] * power);
-    mckp->time_limit = INT64_MAX;
-    if (r->time_limit) mckp->time_limit = limit_in_units(mckp->time_limit_ns, power);
+    problem->decimals = max;
+    for (int i = 0; i < problem->n_item; i++)
+        for (int k = 0; k < problem->item[i].n_choice; k++)
+            problem->item[i].choice[k].time = (int64_t)nearbyint(r->time_ns[i][k] * power);
+    problem->time_limit = INT64_MAX;
+    if (r->time_limit) problem->time_limit = limit_in_units(problem->time_limit_ns, power);
     return TANDEM_OK;
 }
 
 static tandem_status check_byte_sum(const mckp_reader *r)
 {
-    const tandem_mckp *const mckp = &r->made->mckp;
+    const mckp *const problem = &r->made->problem;
     uint64_t sum = 0; /* 10000 items of at most 2^52 bytes */
-    for (int i = 0; i < mckp->n_item; i++) {
+    for (int i = 0; i < problem->n_item; i++) {
         uint64_t largest = 0;
-        for (int k = 0; k < mckp->item[i].n_choice; k++)
-            if (mckp->item[i].choice[k].bytes > largest) largest = mckp->item[i].choice[k].bytes;
+        for (int k = 0; k < problem->item[i].n_choice; k++)
+            if (problem->item[i].choice[k].bytes > largest) largest = problem->item[i].choice[k].bytes;
         sum += largest;
         if (sum >= (uint64_t)max_exact_total)
             return refuse_member(r, "items", "their largest choices must have less than 2^52 bytes together");
@@ -331,8 +328,8 @@ static tandem_status read_limits(mckp_reader *r, const json_t *root)
     const json_t *const limits = json_object_get(root, "limits");
     double time_ns = INFINITY;
     uint64_t bytes = UINT64_MAX;
-    r->made->mckp.time_limit_ns = time_ns;
-    r->made->mckp.byte_limit = bytes;
+    r->made->problem.time_limit_ns = time_ns;
+    r->made->problem.byte_limit = bytes;
     if (!limits || json_is_null(limits)) return TANDEM_OK;
     (void)snprintf(r->location.path, sizeof r->location.path, "limits");
     tandem_status status = tandem_json_check_members(&r->location, limits, allowed);
@@ -343,8 +340,8 @@ static tandem_status read_limits(mckp_reader *r, const json_t *root)
     r->byte_limit = json_object_get(limits, "bytes");
     if (json_is_null(r->time_limit)) r->time_limit = NULL;
     if (json_is_null(r->byte_limit)) r->byte_limit = NULL;
-    r->made->mckp.time_limit_ns = time_ns;
-    r->made->mckp.byte_limit = bytes;
+    r->made->problem.time_limit_ns = time_ns;
+    r->made->problem.byte_limit = bytes;
     r->location.path[0] = '\0';
     return TANDEM_OK;
 }
@@ -355,8 +352,8 @@ static tandem_status read_mckp_root(mckp_reader *r, const json_t *root)
     const char *schema = NULL;
     tandem_status status = tandem_json_check_members(&r->location, root, allowed);
     if (status == TANDEM_OK) status = tandem_json_text(&schema, &r->location, root, "schema", 1);
-    if (status == TANDEM_OK && strcmp(schema, "tandem.instance/1") != 0)
-        status = refuse_member(r, "schema", "must be \"tandem.instance/1\"");
+    if (status == TANDEM_OK && strcmp(schema, "tandem.mckp/1") != 0)
+        status = refuse_member(r, "schema", "must be \"tandem.mckp/1\"");
     if (status == TANDEM_OK) status = read_limits(r, root);
     if (status == TANDEM_OK) status = read_items(r, root);
     if (status == TANDEM_OK) status = read_ties(r, root);
@@ -364,8 +361,7 @@ static tandem_status read_mckp_root(mckp_reader *r, const json_t *root)
     return status == TANDEM_OK ? check_byte_sum(r) : status;
 }
 
-tandem_status tandem_mckp_parse(tandem_mckp **mckp, const char *bytes, size_t n, const char *source,
-                                tandem_error *error)
+tandem_status mckp_parse(mckp **problem, const char *bytes, size_t n, const char *source, tandem_error *error)
 {
     json_t *root = NULL;
     mckp_reader r = {.made = calloc(1, sizeof *r.made), .location = {.source = source, .error = error}};
@@ -373,58 +369,17 @@ tandem_status tandem_mckp_parse(tandem_mckp **mckp, const char *bytes, size_t n,
     tandem_status status = tandem_json_parse(&root, bytes, n, source, error);
     if (status == TANDEM_OK) status = read_mckp_root(&r, root);
     if (status == TANDEM_OK)
-        *mckp = &r.made->mckp;
+        *problem = &r.made->problem;
     else
-        tandem_mckp_close(&r.made->mckp);
+        mckp_close(&r.made->problem);
     json_decref(root);
     return status;
 }
 
-tandem_status tandem_mckp_read(tandem_mckp **mckp, const char *path, tandem_error *error)
+void mckp_close(mckp *problem)
 {
-    char *bytes = NULL;
-    size_t n = 0;
-    tandem_status status = tandem_file_read(&bytes, &n, path, max_file_bytes, error);
-    if (status == TANDEM_OK) status = tandem_mckp_parse(mckp, bytes, n, path, error);
-    free(bytes);
-    return status;
-}
-
-void tandem_mckp_close(tandem_mckp *mckp)
-{
-    owned_mckp *const whole = (owned_mckp *)mckp;
+    owned_mckp *const whole = (owned_mckp *)problem;
     if (!whole) return;
     tandem_arena_free(&whole->arena);
     free(whole);
-}
-
-/* --- The answer ----------------------------------------------------------------------------------------- */
-
-static void write_mckp_real(FILE *stream, const char *name, double value)
-{
-    (void)fprintf(stream, ",\n  \"%s\": ", name);
-    tandem_json_write_real(stream, value);
-}
-
-tandem_status tandem_mckp_write(const tandem_mckp *mckp, const tandem_mckp_answer *answer, const char *path,
-                                tandem_error *error)
-{
-    tandem_file file = {0};
-    const tandem_status status = tandem_file_open(&file, path, error);
-    if (status != TANDEM_OK) return status;
-    (void)fputs("{\n  \"schema\": \"tandem.choices/1\"", file.stream);
-    write_mckp_real(file.stream, "harm", answer->sensitivity);
-    write_mckp_real(file.stream, "time_ns", answer->time_ns);
-    (void)fprintf(file.stream, ",\n  \"bytes\": %" PRIu64, answer->bytes);
-    write_mckp_real(file.stream, "lower_bound", answer->lower_bound);
-    write_mckp_real(file.stream, "gap", answer->gap);
-    (void)fprintf(file.stream, ",\n  \"proof\": \"%s\",\n  \"choices\": {", answer->proof);
-    for (int i = 0; i < mckp->n_item; i++) {
-        (void)fputs(i ? ",\n    " : "\n    ", file.stream);
-        tandem_json_write_text(file.stream, mckp->item[i].name);
-        (void)fputs(": ", file.stream);
-        tandem_json_write_text(file.stream, mckp->item[i].choice[answer->choice[i]].name);
-    }
-    (void)fputs("\n  }\n}\n", file.stream);
-    return tandem_file_finish(&file, error);
 }

@@ -1,9 +1,9 @@
-/* mckp.c: bare instances: groups of items as the layers of a chain, and the policies that choose on it. */
-#include "tandem/mckp.h"
+/* solve_mckp.c: a knapsack problem as a plan DAG with one state per layer, and the policies that solve it. */
+#include "bench/mckp/mckp.h"
+
 #include "allocator/bound/solve.h"
 #include "base/arena.h"
 #include "base/nearest.h"
-#include "base/quantity.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -11,41 +11,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A layer for each group, one state in each; arc and bundle k + 1 are the same choice of one group. */
+/* A layer for each group, one state in each; arc k and task set k + 1 are the same choice of a group. */
 typedef struct mckp_dag {
-    const tandem_mckp *mckp;
+    const mckp *problem;
     tandem_plan_dag plan_dag;
     tandem_limits limits;
     int64_t *time; /* [n_task_set] what limits.time_ns points to */
     tandem_arena arena;
 } mckp_dag;
 
-static tandem_status open_mckp_dag(mckp_dag *c, const tandem_mckp *mckp, tandem_error *error)
+static tandem_status open_mckp_dag(mckp_dag *c, const mckp *problem, tandem_error *error)
 {
-    const size_t n = (size_t)mckp->n_group;
+    const size_t n = (size_t)problem->n_group;
     tandem_plan_dag *const plan_dag = &c->plan_dag;
     size_t n_arc = 0;
-    *c = (mckp_dag){.mckp = mckp};
+    *c = (mckp_dag){.problem = problem};
     plan_dag->op = tandem_arena_array(&c->arena, n, sizeof *plan_dag->op);
     plan_dag->state_start = tandem_arena_array(&c->arena, n + 2, sizeof *plan_dag->state_start);
     plan_dag->arc_start = tandem_arena_array(&c->arena, n + 2, sizeof *plan_dag->arc_start);
     if (!plan_dag->op || !plan_dag->state_start || !plan_dag->arc_start) goto no_memory;
-    for (int i = 0, g = 0; i < mckp->n_item; i++) {
-        if (mckp->item[i].group != g) continue; /* not the first of its group */
+    for (int i = 0, g = 0; i < problem->n_item; i++) {
+        if (problem->item[i].group != g) continue; /* not the first of its group */
         plan_dag->op[g] = i;
         plan_dag->arc_start[g++] = (int)n_arc;
-        n_arc += (size_t)mckp->item[i].n_choice;
+        n_arc += (size_t)problem->item[i].n_choice;
     }
-    for (int l = 0; l < mckp->n_group + 2; l++) plan_dag->state_start[l] = l;
+    for (int l = 0; l < problem->n_group + 2; l++) plan_dag->state_start[l] = l;
     plan_dag->arc_start[n] = plan_dag->arc_start[n + 1] = (int)n_arc;
-    plan_dag->n_layer = mckp->n_group;
+    plan_dag->n_layer = problem->n_group;
     plan_dag->n_task_set = (int)n_arc + 1;
     plan_dag->arc = tandem_arena_array(&c->arena, n_arc, sizeof *plan_dag->arc);
     plan_dag->bytes = tandem_arena_array(&c->arena, n_arc + 1, sizeof *plan_dag->bytes);
     c->time = tandem_arena_array(&c->arena, n_arc + 1, sizeof *c->time);
     if (!plan_dag->arc || !plan_dag->bytes || !c->time) goto no_memory;
-    for (int i = 0; i < mckp->n_item; i++) {
-        const tandem_mckp_item *const item = &mckp->item[i];
+    for (int i = 0; i < problem->n_item; i++) {
+        const mckp_item *const item = &problem->item[i];
         const int first = plan_dag->arc_start[item->group];
         for (int k = 0; k < item->n_choice; k++) {
             tandem_arc *const arc = &plan_dag->arc[first + k];
@@ -58,13 +58,14 @@ static tandem_status open_mckp_dag(mckp_dag *c, const tandem_mckp *mckp, tandem_
         }
     }
     c->limits = (tandem_limits){.time_ns = c->time,
-                                .time_limit_ns = mckp->time_limit,
+                                .time_limit_ns = problem->time_limit,
                                 .bytes = plan_dag->bytes,
-                                .byte_limit = mckp->byte_limit};
+                                .byte_limit = problem->byte_limit};
     return TANDEM_OK;
 no_memory:
     tandem_arena_free(&c->arena);
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for an instance of %d items", mckp->n_item);
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a knapsack problem of %d items",
+                            problem->n_item);
 }
 
 /* --- Greedy --------------------------------------------------------------------------------------------- */
@@ -72,18 +73,18 @@ no_memory:
 /* What a choice costs of the limits; of one limit alone in its own unit. */
 static double choice_price(const mckp_dag *c, int arc)
 {
-    const tandem_mckp *const mckp = c->mckp;
+    const mckp *const problem = c->problem;
     const double time = (double)c->time[arc + 1], bytes = (double)c->plan_dag.bytes[arc + 1];
-    if (mckp->byte_limit == UINT64_MAX) return time;
-    if (mckp->time_limit == INT64_MAX) return bytes;
-    return time / fmax((double)mckp->time_limit, 1) + bytes / fmax((double)mckp->byte_limit, 1);
+    if (problem->byte_limit == UINT64_MAX) return time;
+    if (problem->time_limit == INT64_MAX) return bytes;
+    return time / fmax((double)problem->time_limit, 1) + bytes / fmax((double)problem->byte_limit, 1);
 }
 
 typedef struct mckp_greedy {
     const mckp_dag *mckp_dag;
     int *arc_now;          /* [n_layer] arcs */
     int *best_arc;         /* [n_layer] the arc to change to, −1 = none */
-    double *gain_per_cost; /* [n_layer] harm avoided for the price of that */
+    double *gain_per_cost; /* [n_layer] sensitivity avoided per price of that */
     char *does_not_fit;    /* [n_arc] arcs that did not fit */
     int64_t time;          /* of `now` */
     uint64_t bytes;
@@ -147,21 +148,17 @@ static int apply_best_change(mckp_greedy *g)
 
 /* --- Policies ------------------------------------------------------------------------------------------- */
 
-static tandem_status solve_mckp_exact(tandem_solution *solution, mckp_dag *c, double time_limit_s,
-                                      tandem_error *error)
+static tandem_status solve_mckp_exact(tandem_solution *solution, mckp_dag *c, tandem_error *error)
 {
-    return tandem_solve_exact(solution, &c->plan_dag, &c->limits, INFINITY, 0, time_limit_s, error);
+    return tandem_solve_exact(solution, &c->plan_dag, &c->limits, INFINITY, 0, 10, error);
 }
 
-static tandem_status solve_mckp_bound(tandem_solution *solution, mckp_dag *c, double time_limit_s,
-                                      tandem_error *error)
+static tandem_status solve_mckp_bound(tandem_solution *solution, mckp_dag *c, tandem_error *error)
 {
-    (void)time_limit_s; /* some milliseconds */
     return tandem_solve_lagrange(solution, NULL, &c->plan_dag, &c->limits, error);
 }
 
-static tandem_status solve_mckp_greedy(tandem_solution *solution, mckp_dag *c, double time_limit_s,
-                                       tandem_error *error)
+static tandem_status solve_mckp_greedy(tandem_solution *solution, mckp_dag *c, tandem_error *error)
 {
     const tandem_plan_dag *const plan_dag = &c->plan_dag;
     const size_t n = (size_t)plan_dag->n_layer;
@@ -172,7 +169,7 @@ static tandem_status solve_mckp_greedy(tandem_solution *solution, mckp_dag *c, d
                      .does_not_fit = tandem_arena_array(&c->arena, (size_t)plan_dag->n_task_set, 1)};
     if (!g.arc_now || !g.best_arc || !g.gain_per_cost || !g.does_not_fit)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to choose for %zu groups", n);
-    const tandem_status status = solve_mckp_bound(solution, c, time_limit_s, error);
+    const tandem_status status = solve_mckp_bound(solution, c, error);
     if (status != TANDEM_OK) return status;
     start_mckp_greedy(&g);
     solution->sensitivity = INFINITY;
@@ -189,45 +186,29 @@ static tandem_status solve_mckp_greedy(tandem_solution *solution, mckp_dag *c, d
     return TANDEM_OK;
 }
 
-static const tandem_mckp_policy mckp_policies[] = {
-    {"exact", "the least harm, proven"},
-    {"greedy", "from the fastest, most harm avoided for each ns first"},
-    {"bound", "the bound of a linear program, and the best choices met on the way"},
-};
-static tandem_status (*const mckp_solvers[])(tandem_solution *, mckp_dag *, double, tandem_error *) = {
+static const char *const names[] = {"exact", "greedy", "bound"};
+static tandem_status (*const solvers[])(tandem_solution *, mckp_dag *, tandem_error *) = {
     solve_mckp_exact, solve_mckp_greedy, solve_mckp_bound};
-enum { N_POLICY = sizeof mckp_policies / sizeof *mckp_policies };
-_Static_assert(sizeof mckp_solvers / sizeof *mckp_solvers == N_POLICY, "a function for each policy");
-
-const tandem_mckp_policy *tandem_mckp_policy_get(int index)
-{
-    return index >= 0 && index < (int)N_POLICY ? &mckp_policies[index] : NULL;
-}
+enum { N_POLICY = sizeof names / sizeof *names };
 
 static tandem_status find_mckp_policy(int *found, const char *name, tandem_error *error)
 {
-    const char *names[N_POLICY];
-    for (int p = 0; p < (int)N_POLICY; p++) {
-        names[p] = mckp_policies[p].name;
-        if (name && strcmp(names[p], name) != 0) continue;
-        *found = p;
-        return TANDEM_OK;
-    }
-    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "no policy '%.64s' for an instance.%s There are: exact, greedy, bound", name,
-                            tandem_nearest_hint(name, names, N_POLICY).text);
+    for (*found = 0; *found < N_POLICY; ++*found)
+        if (strcmp(names[*found], name) == 0) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_UNKNOWN_NAME, "no policy '%.64s'.%s Allowed: exact, greedy, bound",
+                            name, tandem_nearest_hint(name, names, N_POLICY).text);
 }
 
 /* --- The answer ----------------------------------------------------------------------------------------- */
 
-static double units_to_ns(const tandem_mckp *mckp, double time)
+static double units_to_ns(const mckp *problem, double time)
 {
     double power = 1;
-    for (int d = 0; d < mckp->decimals; d++) power *= 10;
+    for (int d = 0; d < problem->decimals; d++) power *= 10;
     return time / power;
 }
 
-/* Why there is no answer: what is the least that each limit could be. */
+/* Says why there is no answer: the smallest time and bytes that any choices take. */
 static tandem_status explain_infeasible(const mckp_dag *c, int none_exists, tandem_error *error)
 {
     const tandem_limits *const limits = &c->limits;
@@ -238,8 +219,8 @@ static tandem_status explain_infeasible(const mckp_dag *c, int none_exists, tand
         status = tandem_solve_shortest(&min_bytes, NULL, &c->plan_dag, limits, 0, 0, 1, error);
     if (status != TANDEM_OK) return status;
     if (limits->time_limit_ns != INT64_MAX)
-        (void)snprintf(about_time, sizeof about_time, " The least time is %.15g ns, the limit %.15g ns.",
-                       units_to_ns(c->mckp, time), c->mckp->time_limit_ns);
+        (void)snprintf(about_time, sizeof about_time, " The smallest time is %.15g ns, the limit %.15g ns.",
+                       units_to_ns(c->problem, time), c->problem->time_limit_ns);
     if (limits->byte_limit != UINT64_MAX)
         (void)snprintf(about_bytes, sizeof about_bytes, " The fewest bytes are %.16g, the limit %" PRIu64 ".",
                        min_bytes, limits->byte_limit);
@@ -251,39 +232,35 @@ static tandem_status explain_infeasible(const mckp_dag *c, int none_exists, tand
         about_time, about_bytes, each && none_exists ? " Each limit can be kept, but not both at once." : "");
 }
 
-static void fill_answer(tandem_mckp_answer *answer, const tandem_solution *solution, const mckp_dag *c,
-                        const char *proof)
+static void fill_answer(mckp_answer *answer, const tandem_solution *solution, const mckp_dag *c)
 {
-    const tandem_mckp *const mckp = c->mckp;
-    for (int i = 0; answer->choice && i < mckp->n_item; i++)
-        answer->choice[i] = solution->choice[mckp->item[i].group];
+    const mckp *const problem = c->problem;
+    for (int i = 0; answer->choice && i < problem->n_item; i++)
+        answer->choice[i] = solution->choice[problem->item[i].group];
     answer->sensitivity = solution->sensitivity;
-    answer->time_ns = units_to_ns(mckp, (double)solution->time_ns);
+    answer->time_ns = units_to_ns(problem, (double)solution->time_ns);
     answer->bytes = solution->bytes;
     answer->lower_bound = solution->lower_bound;
     answer->gap = solution->sensitivity > 0
                       ? (solution->sensitivity - solution->lower_bound) / solution->sensitivity
                       : 0;
-    (void)snprintf(answer->proof, sizeof answer->proof, "%s", proof);
 }
 
-tandem_status tandem_mckp_solve(tandem_mckp_answer *answer, const tandem_mckp *mckp, const char *policy,
-                                double time_limit_s, tandem_error *error)
+tandem_status mckp_solve(mckp_answer *answer, const mckp *problem, const char *policy, tandem_error *error)
 {
     mckp_dag c;
     int p = 0;
     tandem_solution solution = {0};
     tandem_status status = find_mckp_policy(&p, policy, error);
-    if (status == TANDEM_OK) status = open_mckp_dag(&c, mckp, error);
+    if (status == TANDEM_OK) status = open_mckp_dag(&c, problem, error);
     if (status != TANDEM_OK) return status;
-    solution.choice = tandem_arena_array(&c.arena, (size_t)mckp->n_group, sizeof *solution.choice);
+    solution.choice = tandem_arena_array(&c.arena, (size_t)problem->n_group, sizeof *solution.choice);
     if (!solution.choice)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d choices", mckp->n_group);
-    if (status == TANDEM_OK)
-        status = mckp_solvers[p](&solution, &c, tandem_time_limit_or_default(time_limit_s), error);
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d choices", problem->n_group);
+    if (status == TANDEM_OK) status = solvers[p](&solution, &c, error);
     if (status == TANDEM_OK && !(solution.sensitivity < INFINITY))
         status = explain_infeasible(&c, isinf(solution.lower_bound), error);
-    if (status == TANDEM_OK) fill_answer(answer, &solution, &c, p == 0 ? "labels" : "lagrangian");
+    if (status == TANDEM_OK) fill_answer(answer, &solution, &c);
     tandem_arena_free(&c.arena);
     return status;
 }

@@ -1,1 +1,0 @@
-cp $FIXTURES/instance.json . && $TANDEM allocate --instance instance.json --json | grep -v seconds

@@ -1,1 +1,0 @@
-$TANDEM allocate --instance $FIXTURES/instance.json --policy best
