@@ -312,7 +312,7 @@ VERSION = $(shell sed -n 's/^\#define TANDEM_VERSION "\(.*\)"/\1/p' include/tand
 
 CUDA_INSTALLS = $(if $(filter %.so,$(CUDA_LIBRARY)),tandem_cuda_kernels)
 
-install: all ## program, libraries, headers, man page; PREFIX, DESTDIR
+install: all api ## program, libraries, headers, man page; PREFIX, DESTDIR
 	install -d $(addprefix $(INTO)/,bin lib/pkgconfig include/tandem share/man/man1 share/doc/tandem/examples)
 	install -m 755 $(B)/tandem $(INTO)/bin/
 	install -m 644 $(B)/libtandem.so.0 $(B)/libtandem_kernels.so.0 $(B)/libtandem_backend.so \
@@ -324,6 +324,7 @@ install: all ## program, libraries, headers, man page; PREFIX, DESTDIR
 	    >$(INTO)/lib/pkgconfig/$$pc.pc || exit 1; done
 	install -m 644 include/tandem/* $(INTO)/include/tandem/
 	install -m 644 docs/tandem.1 $(INTO)/share/man/man1/
+	install -m 644 $(B)/api.md $(INTO)/share/doc/tandem/
 	install -m 644 docs/examples/* $(INTO)/share/doc/tandem/examples/
 
 # Slurm's plug-ins go where Slurm looks for them.
@@ -346,6 +347,10 @@ help: ## this list
 compdb: ## compile_commands.json, for clangd and other tools
 	@$(MAKE) -nB --no-print-directory NVCC= all tests | perl scripts/compdb.pl >compile_commands.json
 
+api: ## the API reference from the headers, build/api.md
+	@mkdir -p $(B)
+	@perl scripts/api.pl >$(B)/api.md
+
 lines: ## lines of code, without comments and blank lines, by folder
 	@perl scripts/lines.pl
 
@@ -360,5 +365,5 @@ clean: ## removes build/
 	rm -rf build
 
 .SECONDARY:
-.PHONY: help compdb lines all no-plugins no-cuda setup test check check-all tests cuda-limits test-cuda bench-cuda card-kit fuzz fuzz-minimise demo install install-slurm uninstall format lint clean
+.PHONY: help api compdb lines all no-plugins no-cuda setup test check check-all tests cuda-limits test-cuda bench-cuda card-kit fuzz fuzz-minimise demo install install-slurm uninstall format lint clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
