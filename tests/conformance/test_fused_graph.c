@@ -39,7 +39,7 @@ static tandem_graph *network(int is_fused)
     x = tandem_build_relu(b, "relu3", tandem_build_add(b, "add2", x, t));
     x = tandem_build_reshape(b, "flat", x, 2, (int64_t[]){BATCH, 16 * 4 * 4});
     tandem_build_cross_entropy(b, "loss", tandem_build_linear(b, "head", x, 10, 0.1f), label);
-    if (tandem_builder_finish(b, "residual", &sgd, &graph, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_builder_finish(b, "residual", &sgd, &graph, &error), &error);
     tandem_builder_close(b);
     const int n_op = graph->n_op;
     if (is_fused) assert_int_equal(tandem_graph_fuse(graph, &error), TANDEM_OK);
@@ -66,10 +66,9 @@ static void train(trained *out, const tandem_backend_api *backend, tandem_worker
     tandem_step_resolve(step);
     const tandem_executor_options how = {
         .step = step, .seed = 3, .global_batch = BATCH, .without_all_reduce = 1};
-    if (backend->executor_open(&executor, worker, &how, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(backend->executor_open(&executor, worker, &how, &error), &error);
     for (int k = 0; k < STEPS; k++)
-        if (backend->executor_step(executor, k, &out->loss[k], &error) != TANDEM_OK)
-            fail_msg("%s", error.text);
+        require_ok(backend->executor_step(executor, k, &out->loss[k], &error), &error);
     out->n = 0;
     for (int p = 0; p < graph->n_parameter; p++) {
         const size_t n = (size_t)graph->parameter[p].elements;

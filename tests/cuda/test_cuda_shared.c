@@ -85,7 +85,7 @@ static int check_shared_memory(uint64_t bytes)
     } else {
         (void)end_partner(partner, told, 0);
     }
-    if (status != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(status, &error);
     for (uint64_t i = 0; i < n && is_locked; i++)
         if (number[i] != ~((uint32_t)i * 2654435761u))
             fail_msg("number %llu came back wrong", (unsigned long long)i);

@@ -17,6 +17,7 @@
 #include "backend/checkpoint.h"
 #include "base/file.h"
 #include "base/philox.h"
+#include "tests/support/scratch_files.h"
 #include "tests/support/tandem_test.h"
 
 enum {
@@ -368,17 +369,6 @@ static void what_cannot_be_opened_is_said(void **state)
 }
 
 /* --- No space ------------------------------------------------------------------------------------------- */
-
-static int count_files(const char *folder)
-{
-    char command[128], answer[16] = "";
-    (void)snprintf(command, sizeof command, "ls -A '%s' | wc -l", folder);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    assert_non_null(fgets(answer, sizeof answer, pipe));
-    (void)pclose(pipe);
-    return (int)strtol(answer, NULL, 10);
-}
 
 static void a_full_device_is_said(void **state)
 {

@@ -13,8 +13,7 @@ static void opening_survives(void **state)
 {
     priced_cluster p;
     tandem_error error = {0};
-    if (priced_cluster_open(&p, "gpt_tiny", "cpu:avx512_bf16", 4, 5, NULL, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(priced_cluster_open(&p, "gpt_tiny", "cpu:avx512_bf16", 4, 5, NULL, &error), &error);
     unsigned *allowed = calloc((size_t)p.graph[0]->n_op, sizeof *allowed);
     assert_non_null(allowed);
     for (int i = 0; i < p.graph[0]->n_op; i++)

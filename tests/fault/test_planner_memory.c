@@ -13,8 +13,7 @@ static int set_up(void **state)
 {
     static priced_cluster p;
     tandem_error error = {0};
-    if (priced_cluster_open(&p, model, two_devices, 4, 5, NULL, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(priced_cluster_open(&p, model, two_devices, 4, 5, NULL, &error), &error);
     scored_cluster_file(&p, "data", 1);
     *state = &p;
     return 0;

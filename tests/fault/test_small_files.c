@@ -10,8 +10,6 @@
 
 #include "tests/support/tandem_test.h"
 
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
 enum { MIB = 1 << 20, MEMBERS = 512 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { TIMES = 6 }; /* sanitizers hold some of what was freed, and a shadow of all */

@@ -1,7 +1,6 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
 /* The profile store when things go wrong: damaged and foreign files, killed writers, full disks, no
  * memory. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
@@ -13,59 +12,9 @@
 
 #include "base/philox.h"
 #include "tandem/store.h"
-#include "tests/scratch.h"
 #include "tests/support/fail_allocation.h"
+#include "tests/support/scratch_files.h"
 #include "tests/support/tandem_test.h"
-
-typedef struct place {
-    char folder[64], path[96];
-} place;
-
-static int make_place(void **state)
-{
-    place *const p = calloc(1, sizeof *p);
-    if (!p) return -1;
-    (void)snprintf(p->folder, sizeof p->folder, "%s/tandem_damage_XXXXXX", scratch());
-    if (!mkdtemp(p->folder)) {
-        free(p);
-        return -1;
-    }
-    (void)snprintf(p->path, sizeof p->path, "%s/tandem.db", p->folder);
-    *state = p;
-    return 0;
-}
-
-static int empty_folder(const char *folder)
-{
-    char name[400];
-    int n = 0;
-    DIR *const all = opendir(folder);
-    for (const struct dirent *one = all ? readdir(all) : NULL; one; one = readdir(all)) {
-        (void)snprintf(name, sizeof name, "%s/%s", folder, one->d_name);
-        n += unlink(name) == 0;
-    }
-    if (all) (void)closedir(all);
-    return n;
-}
-
-static int remove_place(void **state)
-{
-    place *const p = *state;
-    (void)empty_folder(p->folder);
-    (void)rmdir(p->folder);
-    free(p);
-    return 0;
-}
-
-static int count_files(const char *folder)
-{
-    int n = 0;
-    DIR *const all = opendir(folder);
-    for (const struct dirent *one = all ? readdir(all) : NULL; one; one = readdir(all))
-        n += one->d_name[0] != '.';
-    if (all) (void)closedir(all);
-    return n;
-}
 
 /* --- Files as bytes ------------------------------------------------------------------------------------- */
 typedef struct content {
@@ -86,14 +35,6 @@ static content read_file(const char *path)
     assert_int_equal(fread(c.bytes, 1, c.n, file), c.n);
     (void)fclose(file);
     return c;
-}
-
-static void write_file(const char *path, const unsigned char *bytes, size_t n)
-{
-    FILE *const file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, n, file), n);
-    assert_int_equal(fclose(file), 0);
 }
 
 static void assert_file_is(const char *path, const unsigned char *bytes, size_t n)
@@ -189,7 +130,7 @@ static content good_store(const char *path, int n)
 {
     tandem_error error = {0};
     int64_t found = 0;
-    if (fill(path, n, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(fill(path, n, &error), &error);
     assert_int_equal(read_all(path, TANDEM_STORE_READ, &found, &error), TANDEM_OK);
     assert_int_equal(found, n);
     return read_file(path);
@@ -198,7 +139,7 @@ static content good_store(const char *path, int n)
 /* --- Damage --------------------------------------------------------------------------------------------- */
 static void a_short_file_is_refused_as_it_is(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     const content good = good_store(p->path, 400);
     const size_t lengths[] = {1, 15, 16, 99, 100, 1000, 4096, 4097, good.n / 2, good.n - 4096, good.n - 1};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
@@ -219,7 +160,7 @@ static void a_short_file_is_refused_as_it_is(void **state)
 
 static void what_is_no_store_is_refused_as_it_is(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     const content good = good_store(p->path, 10);
     static const struct {
         size_t at;
@@ -262,7 +203,7 @@ static void make_database(const char *path, const char *sql)
 
 static void other_programs_keep_their_databases(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     static const struct {
         const char *sql;
         tandem_status status;
@@ -294,7 +235,7 @@ static void other_programs_keep_their_databases(void **state)
 /* A store marked as ours whose version is 0 is one that a migration brings to the current one. */
 static void an_older_store_is_migrated(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     tandem_error error = {0};
     int64_t n = 0;
     make_database(p->path, "PRAGMA application_id = 1953391725");
@@ -352,7 +293,7 @@ static void two_casts(const char *path, int puts)
 /* One of the first version, which had no algorithms and other casts, keeps its costs. */
 static void a_store_of_the_first_version_is_migrated(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     const tandem_algorithm algorithm = {"card | work", "1"};
     tandem_error error = {0};
     tandem_store *store = NULL;
@@ -379,7 +320,7 @@ static int is_answer(tandem_status status)
 static void a_page_of_garbage_is_refused(void **state)
 {
     enum { PAGE = 4096 };
-    const place *const p = *state;
+    const test_folder *const p = *state;
     const content good = good_store(p->path, 400);
     unsigned char *const bad = malloc(good.n);
     assert_non_null(bad);
@@ -405,7 +346,7 @@ static void a_page_of_garbage_is_refused(void **state)
 static void random_damage_never_crashes(void **state)
 {
     enum { CASES = 400, SEED = 11 };
-    const place *const p = *state;
+    const test_folder *const p = *state;
     const content good = good_store(p->path, 100);
     unsigned char *const bad = malloc(good.n);
     assert_non_null(bad);
@@ -446,7 +387,7 @@ static void wait_killed(pid_t child)
 
 static void a_killed_transaction_leaves_nothing(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     tandem_error error = {0};
     int64_t n = 0;
     free(good_store(p->path, 50).bytes);
@@ -475,7 +416,7 @@ static void a_killed_transaction_leaves_nothing(void **state)
 static void a_writer_killed_anywhere_keeps_its_word(void **state)
 {
     enum { ROUNDS = 12 };
-    const place *const p = *state;
+    const test_folder *const p = *state;
     for (int round = 0; round < ROUNDS; round++) {
         int told[2];
         tandem_error error = {0};
@@ -539,7 +480,7 @@ static int write_until_full(const char *path)
 
 static void a_full_disk_loses_nothing_committed(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     tandem_error error = {0};
     int64_t n = 0;
     int how = 0;
@@ -556,7 +497,7 @@ static void a_full_disk_loses_nothing_committed(void **state)
 
 static void a_folder_without_rights_is_said(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     int how = 0;
     assert_int_equal(chmod(p->folder, 0555), 0);
     const pid_t child = fork();
@@ -625,7 +566,7 @@ static void allocations_may_fail(void **state)
         ALL = 200,
         STRIDE = 7
     }; /* all of the first, then a sample: there are thousands, most of them SQLite's parser's */
-    const place *const p = *state;
+    const test_folder *const p = *state;
     long tried = 0, no_memory = 0, k = 0;
     for (int failed = 1; failed; k += k < ALL ? 1 : STRIDE) {
         tandem_error error = {0};
@@ -661,18 +602,25 @@ int main(void)
     };
     if (sqlite3_config(SQLITE_CONFIG_MALLOC, &memory) != SQLITE_OK) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_short_file_is_refused_as_it_is, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(what_is_no_store_is_refused_as_it_is, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(other_programs_keep_their_databases, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(an_older_store_is_migrated, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(a_store_of_the_first_version_is_migrated, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(a_page_of_garbage_is_refused, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(random_damage_never_crashes, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(a_killed_transaction_leaves_nothing, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(a_writer_killed_anywhere_keeps_its_word, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(a_full_disk_loses_nothing_committed, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(a_folder_without_rights_is_said, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(allocations_may_fail, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(a_short_file_is_refused_as_it_is, test_folder_open,
+                                        test_folder_close),
+        cmocka_unit_test_setup_teardown(what_is_no_store_is_refused_as_it_is, test_folder_open,
+                                        test_folder_close),
+        cmocka_unit_test_setup_teardown(other_programs_keep_their_databases, test_folder_open,
+                                        test_folder_close),
+        cmocka_unit_test_setup_teardown(an_older_store_is_migrated, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(a_store_of_the_first_version_is_migrated, test_folder_open,
+                                        test_folder_close),
+        cmocka_unit_test_setup_teardown(a_page_of_garbage_is_refused, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(random_damage_never_crashes, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(a_killed_transaction_leaves_nothing, test_folder_open,
+                                        test_folder_close),
+        cmocka_unit_test_setup_teardown(a_writer_killed_anywhere_keeps_its_word, test_folder_open,
+                                        test_folder_close),
+        cmocka_unit_test_setup_teardown(a_full_disk_loses_nothing_committed, test_folder_open,
+                                        test_folder_close),
+        cmocka_unit_test_setup_teardown(a_folder_without_rights_is_said, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(allocations_may_fail, test_folder_open, test_folder_close),
     };
     return cmocka_run_group_tests_name("store damage", tests, NULL, NULL);
 }

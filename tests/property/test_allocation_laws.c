@@ -9,26 +9,14 @@ static const char attention[] = "vit_tiny:depth=2,width=32,heads=2";
 static const double slowdowns[] = {0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5};
 enum { N_SLOWDOWN = sizeof slowdowns / sizeof slowdowns[0], MAX_ADJUSTABLE = 6 };
 
-static void must(tandem_status status, const tandem_error *error, uint64_t seed)
-{
-    if (status != TANDEM_OK) fail_msg("seed %llu: %s", (unsigned long long)seed, error->text);
-}
-
-static const tandem_policy *policy_of(const char *name)
-{
-    const tandem_policy *policy = NULL;
-    tandem_error error = {0};
-    must(tandem_policy_find(&policy, name, &error), &error, 0);
-    return policy;
-}
-
 static tandem_plan *allocate(const priced_cluster *p, const char *policy, double slowdown, uint64_t seed,
                              tandem_allocation *allocation)
 {
     tandem_plan *plan = NULL;
     tandem_error error = {0};
     const tandem_allocation_problem problem = priced_problem(p, slowdown);
-    must(tandem_allocate(&plan, allocation, policy_of(policy), &problem, "drawn", &error), &error, seed);
+    require_ok_seed(tandem_allocate(&plan, allocation, policy_of(policy), &problem, "drawn", &error), &error,
+                    seed);
     return plan;
 }
 
@@ -36,7 +24,7 @@ static void open_priced(priced_cluster *p, const char *model, const char *cluste
                         uint64_t seed)
 {
     tandem_error error = {0};
-    must(priced_cluster_open(p, model, cluster, batch, seed, NULL, &error), &error, seed);
+    require_ok_seed(priced_cluster_open(p, model, cluster, batch, seed, NULL, &error), &error, seed);
 }
 
 /* --- Every plan of a class ------------------------------------------------------------------------------ */
@@ -66,8 +54,9 @@ static void try_from(const priced_cluster *p, const tandem_allocation_problem *p
     }
     tandem_replay replay;
     tandem_error error = {0};
-    must(tandem_replayer_run(p->replayer, &replay, all->with_memory ? TANDEM_REPLAY_MEMORY : 0, &error),
-         &error, 0);
+    require_ok_seed(
+        tandem_replayer_run(p->replayer, &replay, all->with_memory ? TANDEM_REPLAY_MEMORY : 0, &error),
+        &error, 0);
     const uint64_t peak_bytes = replay.classes[all->c].peak_bytes;
     if (peak_bytes < all->smallest_bytes) all->smallest_bytes = peak_bytes;
     if (replay.step_ns < all->fastest_ns) all->fastest_ns = replay.step_ns;
@@ -194,10 +183,10 @@ static void check_figures(priced_cluster *p, const tandem_plan *plan, const tand
         for (int i = 0; i < plan->n_op; i++)
             if (tandem_op_row_get(p->graph[c]->op[i].kind)->precisions)
                 tandem_replayer_set(p->replayer, c, i, TANDEM_PRECISION_FP32);
-    must(tandem_replayer_run(p->replayer, &replay, 0, &error), &error, seed);
+    require_ok_seed(tandem_replayer_run(p->replayer, &replay, 0, &error), &error, seed);
     assert_int_equal(replay.step_ns, a->base_ns);
     tandem_replayer_set_plan(p->replayer, plan);
-    must(tandem_replayer_run(p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
+    require_ok_seed(tandem_replayer_run(p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
     assert_int_equal(replay.step_ns, a->step_ns);
     assert_int_equal(plan->step_ns, a->step_ns);
     assert_true(tandem_allocation_sensitivity(&problem) == a->sensitivity &&
@@ -268,8 +257,8 @@ static void no_uniform_plan_within_the_target_is_better(void **state)
             if (!(p.cluster.classes[0].device.precisions >> q & 1)) continue;
             tandem_allocation_problem problem = priced_problem(&p, 0);
             problem.uniform = (tandem_precision)q;
-            must(tandem_allocate(&plan, &uniform, policy_of("uniform"), &problem, NULL, &error), &error,
-                 seed);
+            require_ok_seed(tandem_allocate(&plan, &uniform, policy_of("uniform"), &problem, NULL, &error),
+                            &error, seed);
             tandem_plan_close(plan);
             assert_true(uniform.step_ns >= a.fastest_ns);
             if (uniform.step_ns > a.target_ns) continue;
@@ -308,7 +297,7 @@ static void find_sizes(uint64_t seed, uint64_t *base_bytes, uint64_t *smallest_b
     tandem_replay replay;
     tandem_error error = {0};
     open_priced(&p, five_layers, one_device, 256, seed);
-    must(tandem_replayer_run(p.replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
+    require_ok_seed(tandem_replayer_run(p.replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
     *base_bytes = replay.classes[0].peak_bytes;
     *smallest_bytes = try_every_plan(&p, 0, INT64_MAX, 1).smallest_bytes;
     priced_cluster_close(&p);

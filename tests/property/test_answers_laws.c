@@ -7,24 +7,11 @@ static const char two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni", one_device[
 static const char five_layers[] = "mlp:depth=4,width=64", attention[] = "vit_tiny:depth=2,width=32,heads=2";
 enum { MAX_ADJUSTABLE = 6, MAX_PLAN = 4096, BATCH = 256 };
 
-static void must(tandem_status status, const tandem_error *error, uint64_t seed)
-{
-    if (status != TANDEM_OK) fail_msg("seed %llu: %s", (unsigned long long)seed, error->text);
-}
-
-static const tandem_policy *policy_of(const char *name)
-{
-    const tandem_policy *policy = NULL;
-    tandem_error error = {0};
-    must(tandem_policy_find(&policy, name, &error), &error, 0);
-    return policy;
-}
-
 static void open_priced(priced_cluster *p, const char *model, const char *cluster, int64_t batch,
                         uint64_t seed)
 {
     tandem_error error = {0};
-    must(priced_cluster_open(p, model, cluster, batch, seed, NULL, &error), &error, seed);
+    require_ok_seed(priced_cluster_open(p, model, cluster, batch, seed, NULL, &error), &error, seed);
 }
 
 /* --- Every plan of one class ---------------------------------------------------------------------------- */
@@ -48,7 +35,8 @@ static void try_from(every_plan *all, int k)
     tandem_error error = {0};
     if (k == all->n) {
         assert_true(all->n_plan < MAX_PLAN);
-        must(tandem_replayer_run(all->p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, 0);
+        require_ok_seed(tandem_replayer_run(all->p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error,
+                        0);
         all->plan[all->n_plan++] = (figures){replay.step_ns, tandem_allocation_sensitivity(&all->problem),
                                              replay.classes[0].peak_bytes};
         return;
@@ -114,11 +102,11 @@ static void check_reached(const priced_cluster *p, const tandem_plan *plan, cons
     for (int c = 0; c < p->cluster.n_class; c++) /* is left in the replayer */
         for (int i = 0; i < plan->n_op; i++)
             assert_int_equal(tandem_replayer_get(p->replayer, c, i), plan->precision[c][i]);
-    must(tandem_replayer_run(p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
+    require_ok_seed(tandem_replayer_run(p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
     assert_int_equal(replay.step_ns, a->step_ns);
     assert_int_equal(replay.classes[0].peak_bytes, a->peak_bytes[0]);
     assert_true(tandem_allocation_sensitivity(&problem) == a->sensitivity);
-    must(tandem_plan_verify(&found, plan, &problem, &error), &error, seed);
+    require_ok_seed(tandem_plan_verify(&found, plan, &problem, &error), &error, seed);
 }
 
 static void the_fastest_step_within_a_budget(void **state)
@@ -135,8 +123,8 @@ static void the_fastest_step_within_a_budget(void **state)
             tandem_plan *plan = NULL;
             tandem_allocation a;
             tandem_error error = {0};
-            must(tandem_allocate_for(&plan, &a, &goal, policy_of("exact"), &problem, NULL, &error), &error,
-                 seed);
+            require_ok_seed(tandem_allocate_for(&plan, &a, &goal, policy_of("exact"), &problem, NULL, &error),
+                            &error, seed);
             const int64_t least_ns = least_step(&all, goal.max_sensitivity);
             check_reached(&p, plan, &a, seed);
             assert_true(a.sensitivity <= goal.max_sensitivity);
@@ -176,7 +164,7 @@ static void the_least_memory_within_both(void **state)
                 assert_int_equal(status, TANDEM_INFEASIBLE);
                 continue;
             }
-            must(status, &error, seed);
+            require_ok_seed(status, &error, seed);
             check_reached(&p, plan, &a, seed);
             assert_true(a.sensitivity <= goal.max_sensitivity && a.step_ns <= problem.target_ns);
             assert_true(a.peak_bytes[0] >= least_bytes);
@@ -213,15 +201,17 @@ static void no_plan_is_worse_than_the_published_procedures(void **state)
             tandem_plan *plan = NULL;
             tandem_error error = {0};
             problem.without_certificate = 1;
-            must(tandem_allocate(&plan, &published, policy_of("qsync"), &problem, NULL, &error), &error,
-                 seed);
+            require_ok_seed(tandem_allocate(&plan, &published, policy_of("qsync"), &problem, NULL, &error),
+                            &error, seed);
             check_reached(&p, plan, &published, seed);
             tandem_plan_close(plan);
             problem.target_ns = published.target_ns;
             problem.time_limit_s = 0.02; /* need not be proven to be no worse */
-            must(tandem_allocate(&plan, &exact, policy_of("exact"), &problem, NULL, &error), &error, seed);
+            require_ok_seed(tandem_allocate(&plan, &exact, policy_of("exact"), &problem, NULL, &error),
+                            &error, seed);
             tandem_plan_close(plan);
-            must(tandem_allocate(&plan, &greedy, policy_of("greedy"), &problem, NULL, &error), &error, seed);
+            require_ok_seed(tandem_allocate(&plan, &greedy, policy_of("greedy"), &problem, NULL, &error),
+                            &error, seed);
             tandem_plan_close(plan);
             if (exact.sensitivity > published.sensitivity * (1 + 1e-12))
                 fail_msg("seed %llu, slowdown %g: %g, but the published procedure finds %g",
@@ -250,9 +240,10 @@ static void check_front(const priced_cluster *p, const char *policy, uint64_t se
     tandem_plan *plan = NULL;
     tandem_allocation_problem problem = priced_problem(p, 0);
     problem.time_limit_s = 0.2;
-    must(tandem_allocate(&plan, &fastest, policy_of(policy), &problem, NULL, &error), &error, seed);
+    require_ok_seed(tandem_allocate(&plan, &fastest, policy_of(policy), &problem, NULL, &error), &error,
+                    seed);
     tandem_plan_close(plan);
-    must(tandem_pareto_front_open(&front, policy_of(policy), &problem, 12, &error), &error, seed);
+    require_ok_seed(tandem_pareto_front_open(&front, policy_of(policy), &problem, 12, &error), &error, seed);
     assert_true(front->n_point >= 2 && front->n_point <= 12);
     assert_int_equal(front->point[0].step_ns, fastest.step_ns);
     if (strcmp(policy, "qsync") != 0) { /* which may be stuck on its way up; no limit forbids base */
@@ -332,7 +323,7 @@ static double value_at(splits *s, int64_t first, int64_t second, const char *pol
     tandem_plan *plan = NULL;
     tandem_allocation a;
     tandem_error error = {0};
-    must(open_split(s, batch, &problem, &error), &error, s->seed);
+    require_ok_seed(open_split(s, batch, &problem, &error), &error, s->seed);
     problem->target_ns = target_ns;
     problem->slowdown = 0;
     problem->without_certificate = 1;
@@ -343,7 +334,7 @@ static double value_at(splits *s, int64_t first, int64_t second, const char *pol
     close_split(s, problem);
     tandem_plan_close(plan);
     if (status == TANDEM_MISSING || status == TANDEM_INFEASIBLE) return INFINITY;
-    must(status, &error, s->seed);
+    require_ok_seed(status, &error, s->seed);
     return target_ns ? a.sensitivity : (double)a.step_ns;
 }
 
@@ -366,9 +357,10 @@ static void check_choice(splits *s, int64_t n, int first, int second)
     tandem_error error = {0};
     const tandem_batch_source source = {s, open_split, close_split};
     (void)snprintf(text, sizeof text, s->cluster, 1LL, 1LL);
-    must(tandem_cluster_parse(&cluster, text, &error), &error, s->seed);
-    must(tandem_batch_choose(&choice, &cluster, n, &source, policy_of("greedy"), NULL, 0, 0.02, &error),
-         &error, s->seed);
+    require_ok_seed(tandem_cluster_parse(&cluster, text, &error), &error, s->seed);
+    require_ok_seed(
+        tandem_batch_choose(&choice, &cluster, n, &source, policy_of("greedy"), NULL, 0, 0.02, &error),
+        &error, s->seed);
     const tandem_batch_plan *ways[] = {&choice.both, &choice.batch_alone, &choice.precision_alone};
     for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++)
         assert_int_equal(first * ways[k]->batch[0] + second * ways[k]->batch[1], n);
@@ -416,7 +408,7 @@ static void splits_that_cannot_be_are_said(void **state)
                 .cluster = "2*cpu:avx512_bf16 batch=%lld + 2*cpu:avx2_vnni batch=%lld "
                            "net=10Gbit/s,5us"};
     const tandem_batch_source source = {&s, open_split, close_split};
-    must(tandem_cluster_parse(&cluster, "2*cpu:avx512_bf16 + 2*cpu:avx2_vnni", &error), &error, 0);
+    require_ok_seed(tandem_cluster_parse(&cluster, "2*cpu:avx512_bf16 + 2*cpu:avx2_vnni", &error), &error, 0);
     static const int64_t odd[] = {1, 2, 3, 31};
     for (size_t k = 0; k < sizeof odd / sizeof odd[0]; k++) {
         assert_int_equal(

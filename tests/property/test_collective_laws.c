@@ -51,8 +51,7 @@ static times times_of(const tandem_cluster *cluster, uint64_t bytes)
     for (int a = 0; a <= TANDEM_N_COLLECTIVE_ALGORITHM; a++) {
         tandem_topology *topology = NULL;
         tandem_error error = {0};
-        if (tandem_topology_open(&topology, cluster, (tandem_collective_algorithm)a, &error) != TANDEM_OK)
-            fail_msg("%s", error.text);
+        require_ok(tandem_topology_open(&topology, cluster, (tandem_collective_algorithm)a, &error), &error);
         for (int k = 0; k < TANDEM_N_COLLECTIVE; k++) {
             t.ns[a][k] = tandem_collective_ns(topology, (tandem_collective)k, bytes, NULL);
             assert_true(isfinite(t.ns[a][k]) && t.ns[a][k] >= 0);

@@ -6,11 +6,6 @@
 
 enum { N_SEED = 520, MOST_CHOICES = 12 };
 
-static void must(tandem_status status, const tandem_error *error, uint64_t seed)
-{
-    if (status != TANDEM_OK) fail_msg("seed %llu: %s", (unsigned long long)seed, error->text);
-}
-
 /* --- Every plan ----------------------------------------------------------------------------------------- */
 
 typedef struct every_plan {
@@ -26,7 +21,7 @@ static void try_plan(every_plan *all)
 {
     tandem_replay replay;
     tandem_error error = {0};
-    must(tandem_replayer_run(all->p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, 0);
+    require_ok_seed(tandem_replayer_run(all->p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, 0);
     int fits = replay.step_ns <= all->target_ns;
     all->n_plan++;
     for (int c = 0; c < replay.n_class; c++) {
@@ -109,7 +104,8 @@ static void open_with(priced_cluster *p, const char *model, uint64_t seed)
     const char *const cluster = seed % 3 ? "cpu:avx512_bf16 + cpu:avx2_vnni"
                                          : "cpu:avx512_bf16@1 + cpu:avx2_vnni@1 net=10Gbit/s,20us";
     tandem_error error = {0};
-    must(priced_cluster_open_with(p, model, cluster, 16, variant_of(seed), seed, NULL, &error), &error, seed);
+    require_ok_seed(priced_cluster_open_with(p, model, cluster, 16, variant_of(seed), seed, NULL, &error),
+                    &error, seed);
 }
 
 /* Kind 0: the weak class alone, limited by time. 1: and by memory. 2: both classes. 3: both, and memory. 4:
@@ -131,7 +127,7 @@ static void open_problem(drawn_problem *d, uint64_t seed)
                 all.smallest_bytes[c] + (uint64_t)((double)(all.largest_bytes[c] - all.smallest_bytes[c]) *
                                                    drawn(seed, 30 + (uint32_t)c));
         tandem_error error = {0};
-        must(priced_cluster_limit(&d->p, limit_bytes, &error), &error, seed);
+        require_ok_seed(priced_cluster_limit(&d->p, limit_bytes, &error), &error, seed);
     }
     d->problem = priced_problem(&d->p, between(0, 0.3, pow(drawn(seed, 40), 2)));
     d->problem.time_limit_s = 60;
@@ -140,14 +136,6 @@ static void open_problem(drawn_problem *d, uint64_t seed)
         const every_plan all = try_every_plan(&d->p, 0, 0);
         d->problem.target_ns = (int64_t)((double)all.fastest_ns * between(1, 1.3, drawn(seed, 41)));
     }
-}
-
-static const tandem_policy *policy_of(const char *name)
-{
-    const tandem_policy *policy = NULL;
-    tandem_error error = {0};
-    must(tandem_policy_find(&policy, name, &error), &error, 0);
-    return policy;
 }
 
 /* --- Laws ----------------------------------------------------------------------------------------------- */
@@ -179,7 +167,7 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
         check_refusal(d, seed, sum);
         return;
     }
-    must(status, &error, seed);
+    require_ok_seed(status, &error, seed);
     const every_plan all = try_every_plan(&d->p, a.keeps_base, a.target_ns);
     if (fabs(a.sensitivity - all.least) > 1e-12 * all.least)
         fail_msg("seed %llu: exact's sensitivity is %.17g, the least of %lld plans is %.17g",
@@ -197,7 +185,7 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
     sum->n_buckets += step->n_bucket > 1;
     tandem_allocation verified;
     d->problem.time_limit_s = 60;
-    must(tandem_plan_verify(&verified, plan, &d->problem, &error), &error, seed);
+    require_ok_seed(tandem_plan_verify(&verified, plan, &d->problem, &error), &error, seed);
     assert_true(verified.step_ns == a.step_ns && verified.sensitivity == a.sensitivity);
     d->problem.target_ns = a.target_ns;
     tandem_status by_greedy =
@@ -207,7 +195,7 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
         tandem_plan_close(plan);
         return;
     }
-    must(by_greedy, &error, seed);
+    require_ok_seed(by_greedy, &error, seed);
     assert_int_equal(greedy.keeps_base, a.keeps_base);
     if (greedy.certificate.lower_bound > all.least * (1 + 1e-12) ||
         greedy.sensitivity < all.least * (1 - 1e-12))

@@ -16,11 +16,6 @@ static const char *const clusters[] = {"cpu:avx512_bf16", "2*cpu:avx2_vnni",
                                        "cpu:avx512_bf16 + cpu:avx2_vnni", "l4", "t4"};
 enum { N_CLUSTER = sizeof clusters / sizeof *clusters };
 
-static void must(tandem_status status, const tandem_error *error)
-{
-    if (status != TANDEM_OK) fail_msg("%s", error->text);
-}
-
 static void *array(size_t n, size_t size)
 {
     void *a = calloc(n ? n : 1, size);
@@ -90,16 +85,16 @@ static void open_subject(subject *s, const priced_cluster *p, int c, chance *cha
     s->allowed = array((size_t)s->graph->n_op, sizeof *s->allowed);
     s->op = array((size_t)s->graph->n_op, sizeof *s->op);
     s->variant = array((size_t)step->n_task, sizeof *s->variant);
-    must(tandem_step_open_with(&s->step, s->graph, step->amp_dtype, step->bucket_bytes, &step->options,
-                               &error),
-         &error);
+    require_ok(tandem_step_open_with(&s->step, s->graph, step->amp_dtype, step->bucket_bytes, &step->options,
+                                     &error),
+               &error);
     assert_int_equal(s->step->n_task, step->n_task);
     for (int i = 0; i < s->graph->n_op; i++)
         if (tandem_op_row_get(s->graph->op[i].kind)->precisions) s->op[s->n_layer++] = i;
     draw_allowed(s, chances, all);
     const tandem_status status =
         tandem_plan_dag_open(&s->plan_dag, p->replayer, c, s->allowed, s->sensitivity, &error);
-    if (status != TANDEM_MISSING) must(status, &error);
+    if (status != TANDEM_MISSING) require_ok(status, &error);
     if (status != TANDEM_OK) assert_non_null(strstr(error.text, "has not been measured"));
 }
 
@@ -395,9 +390,9 @@ static void check_zoo(tandem_step_options variant)
         priced_cluster p;
         tandem_error error = {0};
         chance c = {.seed = seed, .series = (uint32_t)m};
-        must(priced_cluster_open_with(&p, tandem_model_get(m)->name, clusters[2], BATCH_OF_ZOO,
-                                      &(tandem_replayer_options){.step = variant}, seed, NULL, &error),
-             &error);
+        require_ok(priced_cluster_open_with(&p, tandem_model_get(m)->name, clusters[2], BATCH_OF_ZOO,
+                                            &(tandem_replayer_options){.step = variant}, seed, NULL, &error),
+                   &error);
         for (int k = 0; k < p.cluster.n_class; k++) {
             subject s;
             open_subject(&s, &p, k, &c, 1);
@@ -431,10 +426,10 @@ static void laws_hold_on_random_graphs(void **state)
         chance c = {.seed = seed, .series = 1000 + (uint32_t)g}, again = c;
         tandem_graph *const graph[2] = {random_graph(&c), random_graph(&again)};
         missing_seed = seed + (uint64_t)g;
-        must(priced_cluster_of_with(&p, graph, clusters[g % N_CLUSTER],
-                                    &(tandem_replayer_options){.step = variants[g % N_VARIANT]},
-                                    seed + (uint64_t)g, filters[g / N_CLUSTER % N_FILTER], &error),
-             &error);
+        require_ok(priced_cluster_of_with(&p, graph, clusters[g % N_CLUSTER],
+                                          &(tandem_replayer_options){.step = variants[g % N_VARIANT]},
+                                          seed + (uint64_t)g, filters[g / N_CLUSTER % N_FILTER], &error),
+                   &error);
         subject s;
         open_subject(&s, &p, (int)draw_below(&c, (uint32_t)p.cluster.n_class), &c, g % 4 < 2);
         check_class(&s, &c);
@@ -476,7 +471,7 @@ static tandem_graph *wide_graph(void)
     static const int64_t shape[3] = {BATCH, ROWS, WIDTH}, flat[2] = {BATCH, ROWS * WIDTH};
     char name[32];
     int branch[N_BRANCH];
-    must(tandem_builder_open(&b, BATCH, &error), &error);
+    require_ok(tandem_builder_open(&b, BATCH, &error), &error);
     const int x =
         tandem_build_reshape(b, "in", tandem_build_images(b, "image", ROWS, 2, WIDTH / 2), 3, shape);
     const int labels = tandem_build_labels(b, "label", 1);
@@ -494,7 +489,7 @@ static tandem_graph *wide_graph(void)
     sum = tandem_build_linear(b, "head", tandem_build_reshape(b, "flatten", sum, 2, flat), 10, 0.1f);
     tandem_build_cross_entropy(b, "loss", sum, labels);
     const tandem_optimizer_options options = {.kind = TANDEM_ADAMW};
-    must(tandem_builder_finish(b, "wide", &options, &graph, &error), &error);
+    require_ok(tandem_builder_finish(b, "wide", &options, &graph, &error), &error);
     tandem_builder_close(b);
     return graph;
 }
@@ -506,9 +501,9 @@ static void wide_frontiers_take_more_words(void **state)
     chance c = {.seed = seed, .series = 1};
     tandem_graph *const graph[2] = {wide_graph(), NULL};
     int bound = -1;
-    must(tandem_graph_find(&bound, graph[0], "bound0", &error), &error);
+    require_ok(tandem_graph_find(&bound, graph[0], "bound0", &error), &error);
     (void)snprintf(bound_signature, sizeof bound_signature, "%s", graph[0]->op[bound].signature);
-    must(priced_cluster_of(&p, graph, clusters[0], seed, is_measured_in_bf16, &error), &error);
+    require_ok(priced_cluster_of(&p, graph, clusters[0], seed, is_measured_in_bf16, &error), &error);
     subject s;
     open_subject(&s, &p, 0, &c, 1);
     assert_non_null(s.plan_dag);
@@ -535,7 +530,7 @@ static void what_cannot_be_gone_through_is_said(void **state)
     priced_cluster p;
     tandem_error error = {0};
     tandem_graph *const graph[2] = {wide_graph(), NULL};
-    must(priced_cluster_of(&p, graph, clusters[0], seed, NULL, &error), &error);
+    require_ok(priced_cluster_of(&p, graph, clusters[0], seed, NULL, &error), &error);
     unsigned *allowed = array((size_t)graph[0]->n_op, sizeof *allowed);
     for (int i = 0; i < graph[0]->n_op; i++) allowed[i] = tandem_op_row_get(graph[0]->op[i].kind)->precisions;
     tandem_plan_dag *plan_dag = NULL;

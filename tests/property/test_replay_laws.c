@@ -181,8 +181,8 @@ static tandem_replayer *open_trial(const trial *t, replay_store *s)
     tandem_replayer *replayer = NULL;
     tandem_error error = {0};
     const tandem_replayer_options options = {.bucket_bytes = t->bucket_bytes, .step = t->step};
-    if (tandem_replayer_open_with(&replayer, &t->cluster, t->graph, s->store, &options, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_replayer_open_with(&replayer, &t->cluster, t->graph, s->store, &options, &error),
+               &error);
     for (int c = 0; c < t->cluster.n_class; c++)
         for (int i = 0; i < t->graph[c]->n_op; i++)
             if (tandem_op_row_get(t->graph[c]->op[i].kind)->precisions)
@@ -194,7 +194,7 @@ static tandem_replay run(tandem_replayer *replayer, unsigned flags)
 {
     tandem_replay replay;
     tandem_error error = {0};
-    if (tandem_replayer_run(replayer, &replay, flags, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_replayer_run(replayer, &replay, flags, &error), &error);
     return replay;
 }
 
@@ -678,8 +678,7 @@ static tandem_monte_carlo draw_steps(tandem_replayer *replayer, int n_draw, uint
     const tandem_monte_carlo_options options = {.n_simulation = n_draw, .seed = from, .spread = -1};
     tandem_monte_carlo noise;
     tandem_error error = {0};
-    if (tandem_replayer_monte_carlo(&noise, replayer, &options, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_replayer_monte_carlo(&noise, replayer, &options, &error), &error);
     return noise;
 }
 
@@ -753,7 +752,7 @@ static tandem_zero run_zero(tandem_replayer *replayer, int stage)
 {
     tandem_zero zero;
     tandem_error error = {0};
-    if (tandem_replayer_zero(&zero, replayer, stage, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_replayer_zero(&zero, replayer, stage, &error), &error);
     return zero;
 }
 
@@ -792,9 +791,9 @@ static void zero_shares_memory_out(void **state)
                 t.cluster.classes[0].per_node = 1; /* no neighbour of its own that was not measured */
             tandem_error error = {0};
             tandem_replayer *replayer = NULL;
-            if (tandem_replayer_open(&replayer, &t.cluster, t.graph, w->store[0].store, t.bucket_bytes,
-                                     &error) != TANDEM_OK)
-                fail_msg("%s", error.text);
+            require_ok(tandem_replayer_open(&replayer, &t.cluster, t.graph, w->store[0].store, t.bucket_bytes,
+                                            &error),
+                       &error);
             const tandem_replay plain = run(replayer, TANDEM_REPLAY_MEMORY);
             const tandem_memory memory = *tandem_replayer_memory(replayer, 0);
             const int n_all = tandem_cluster_n_rank(&t.cluster);

@@ -18,11 +18,6 @@ typedef struct problem {
         if (!(law)) fail_msg("seed %llu: %s", (unsigned long long)(p)->seed, #law);                          \
     } while (0)
 
-static void must(tandem_status status, const tandem_error *error, const problem *p)
-{
-    if (status != TANDEM_OK) fail_msg("seed %llu: %s", (unsigned long long)p->seed, error->text);
-}
-
 static int is_within(const problem *p, const drawn_path *path)
 {
     return path->time_ns <= p->drawn.limits.time_limit_ns && path->bytes <= p->drawn.limits.byte_limit;
@@ -89,9 +84,9 @@ static void check_shortest(const problem *p, double sensitivity_weight, double t
     double value = -1, min = INFINITY;
     int choice[DRAWN_LAYERS] = {0};
     tandem_error error = {0};
-    must(tandem_solve_shortest(&value, choice, &p->drawn.plan_dag, &p->drawn.limits, sensitivity_weight,
-                               time_weight, byte_weight, &error),
-         &error, p);
+    require_ok_seed(tandem_solve_shortest(&value, choice, &p->drawn.plan_dag, &p->drawn.limits,
+                                          sensitivity_weight, time_weight, byte_weight, &error),
+                    &error, p->seed);
     for (int w = 0; w < p->n_path; w++)
         min =
             fmin(min, sensitivity_weight * p->path[w].sensitivity + time_weight * (double)p->path[w].time_ns +
@@ -141,7 +136,8 @@ static double lagrange(const problem *p, const tandem_limits *limits, tandem_sol
                        double multiplier[2])
 {
     tandem_error error = {0};
-    must(tandem_solve_lagrange(solution, multiplier, &p->drawn.plan_dag, limits, &error), &error, p);
+    require_ok_seed(tandem_solve_lagrange(solution, multiplier, &p->drawn.plan_dag, limits, &error), &error,
+                    p->seed);
     return solution->lower_bound;
 }
 
@@ -183,9 +179,9 @@ static void solve(const problem *p, tandem_solution *solution, double cutoff, do
 {
     tandem_error error = {0};
     solution->lower_bound = solution->sensitivity = -1;
-    must(tandem_solve_exact(solution, &p->drawn.plan_dag, &p->drawn.limits, cutoff, tolerance, time_limit_s,
-                            &error),
-         &error, p);
+    require_ok_seed(tandem_solve_exact(solution, &p->drawn.plan_dag, &p->drawn.limits, cutoff, tolerance,
+                                       time_limit_s, &error),
+                    &error, p->seed);
     demand(p, solution->lower_bound <= p->best);
     demand(p, solution->sensitivity >= p->best);
     check_path(p, solution);
@@ -232,10 +228,12 @@ static int enumerate(const problem *p, drawn_path *found, int64_t max_labels)
     tandem_error error = {0};
     double sensitivity = 0, bound = 0, bounded = 0;
     int n = 0, choice[DRAWN_LAYERS];
-    must(tandem_enumeration_open(&enumeration, &p->drawn.plan_dag, &p->drawn.limits, &error), &error, p);
+    require_ok_seed(tandem_enumeration_open(&enumeration, &p->drawn.plan_dag, &p->drawn.limits, &error),
+                    &error, p->seed);
     while (sensitivity < INFINITY || isnan(sensitivity)) {
-        must(tandem_enumeration_next(enumeration, &sensitivity, choice, &bound, max_labels, &error), &error,
-             p);
+        require_ok_seed(
+            tandem_enumeration_next(enumeration, &sensitivity, choice, &bound, max_labels, &error), &error,
+            p->seed);
         demand(p, isnan(sensitivity) || sensitivity >= bounded);
         demand(p, bound >= bounded * (1 - 0x1p-29));
         bounded = bound;

@@ -786,8 +786,7 @@ static void laws_hold_on_the_zoo(void **state)
     for (int m = 0; m < tandem_model_count(); m++) {
         tandem_graph *graph = NULL;
         tandem_error error = {0};
-        if (tandem_graph_open(&graph, tandem_model_get(m)->name, 4, &error) != TANDEM_OK)
-            fail_msg("%s", error.text);
+        require_ok(tandem_graph_open(&graph, tandem_model_get(m)->name, 4, &error), &error);
         chance c = {.seed = seed, .series = (uint32_t)m};
         print_message("%s: seed %llu, series %u\n", graph->model, (unsigned long long)seed, c.series);
         check_graph(graph, &c, PLANS_A_MODEL);

@@ -87,8 +87,7 @@ static tandem_replayer *open_trial(const trial *t)
     tandem_replayer *replayer = NULL;
     tandem_error error = {0};
     for (int c = 0; c < t->cluster.n_class; c++) graphs[c] = t->graph;
-    if (tandem_replayer_open_with(&replayer, &t->cluster, graphs, NULL, &t->options, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_replayer_open_with(&replayer, &t->cluster, graphs, NULL, &t->options, &error), &error);
     set_precisions(t, replayer);
     return replayer;
 }
@@ -97,7 +96,7 @@ static tandem_replay run(tandem_replayer *replayer)
 {
     tandem_replay replay;
     tandem_error error = {0};
-    if (tandem_replayer_run(replayer, &replay, 0, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_replayer_run(replayer, &replay, 0, &error), &error);
     return replay;
 }
 

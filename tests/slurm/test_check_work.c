@@ -14,8 +14,6 @@
 #include "tests/support/draw.h"
 #include "tests/support/tandem_test.h"
 
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
 enum { SEED = 15, N_BYTE = 160, AGAIN = 7 };
 static int n_draw = 200;
 

@@ -57,8 +57,7 @@ static void expect_plan(const place *p, const char *name)
     tandem_plan *plan = NULL;
     tandem_graph *graph = NULL;
     tandem_error error = {0};
-    if (tandem_job_plan_read(&plan, &graph, p->directory, "plan.json", 0, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_job_plan_read(&plan, &graph, p->directory, "plan.json", 0, &error), &error);
     if (name) {
         assert_non_null(plan);
         assert_string_equal(plan->name, name);

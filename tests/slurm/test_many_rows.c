@@ -99,7 +99,7 @@ static void other_models_costs_change_nothing(void **state)
     replay_store_open(&s);
     fill(&s);
     char *few = plan_text(&s);
-    if (add_rows(s.store, devices, 2, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(add_rows(s.store, devices, 2, &error), &error);
     char *many = plan_text(&s);
     assert_string_equal(few, many);
     free(many);

@@ -6,8 +6,6 @@
 #include "tandem/step.h"
 #include "tests/support/tandem_test.h"
 
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
 /* --- The least of all plans ----------------------------------------------------------------------------- */
 
 enum { N_PLAN = 100, SEED = 7 };

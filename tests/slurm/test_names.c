@@ -5,8 +5,6 @@
 #include "plugins/slurm/site.h"
 #include "tests/support/tandem_test.h"
 
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
 /* --- tandem.conf ---------------------------------------------------------------------------------------- */
 
 /* A site of this text; NULL where it is refused, with the reason. */

@@ -16,8 +16,6 @@
 #include "tests/support/draw.h"
 #include "tests/support/tandem_test.h"
 
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
 /* --- A process that may name no path -------------------------------------------------------------------- */
 
 static const int forbidden[] = {

@@ -7,8 +7,6 @@
 #include "plugins/slurm/run_folder.h"
 #include "tests/support/tandem_test.h"
 
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
 static const char left_text[] = "TANDEM_PLAN=/home/u/plan.json\nTANDEM_RANKS=0 1 cpu:avx2 n[0-3];\n";
 
 typedef struct place {

@@ -3,15 +3,12 @@
 #ifndef TANDEM_TESTS_PROPERTY_PRICED_CLUSTER_H
 #define TANDEM_TESTS_PROPERTY_PRICED_CLUSTER_H
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/philox.h"
 #include "tandem/allocator.h"
-#include "tests/scratch.h"
+#include "tests/support/scratch_files.h"
+#include "tests/support/tandem_test.h"
 
 typedef struct priced_cluster {
     char folder[64], path[96];
@@ -22,6 +19,14 @@ typedef struct priced_cluster {
     tandem_replayer *replayer;
     double *sensitivity[TANDEM_MAX_CLASS];
 } priced_cluster;
+
+static inline const tandem_policy *policy_of(const char *name)
+{
+    const tandem_policy *policy = NULL;
+    tandem_error error = {0};
+    require_ok(tandem_policy_find(&policy, name, &error), &error);
+    return policy;
+}
 
 /* In [0, 1), from a seed and a text. */
 static inline double draw(uint64_t seed, const char *text, uint32_t purpose)

@@ -132,7 +132,7 @@ static inline tandem_graph *random_graph(chance *c)
     sum = tandem_build_linear(b, "head", tandem_build_reshape(b, "flatten", sum, 2, flat), 10, 0.1f);
     tandem_build_cross_entropy(b, "loss", sum, labels);
     const tandem_optimizer_options options = {.kind = TANDEM_ADAMW};
-    if (tandem_builder_finish(b, "random", &options, &graph, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_builder_finish(b, "random", &options, &graph, &error), &error);
     tandem_builder_close(b);
     assert_int_equal(tandem_graph_fuse(graph, &error), TANDEM_OK);
     return graph;

@@ -6,7 +6,7 @@
 
 #include "tandem/step.h"
 #include "tandem/store.h"
-#include "tests/scratch.h"
+#include "tests/support/scratch_files.h"
 #include "tests/support/tandem_test.h"
 
 typedef struct replay_store {
@@ -23,8 +23,7 @@ static inline void replay_store_open(replay_store *s)
     (void)close(file);
     (void)unlink(s->path);
     s->store = NULL;
-    if (tandem_store_open(&s->store, s->path, TANDEM_STORE_WRITE, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_store_open(&s->store, s->path, TANDEM_STORE_WRITE, &error), &error);
 }
 
 static inline void replay_store_close(replay_store *s)
@@ -69,8 +68,7 @@ static inline void replay_store_fill(replay_store *s, const tandem_graph *graph,
             const int64_t ns = rule(context, &key, &workspace_bytes);
             if (ns < 0) continue;
             const tandem_cost cost = replay_cost(ns, workspace_bytes);
-            if (tandem_store_put_cost(s->store, device, co_runner, &key, &cost, &error) != TANDEM_OK)
-                fail_msg("%s", error.text);
+            require_ok(tandem_store_put_cost(s->store, device, co_runner, &key, &cost, &error), &error);
         }
     }
     assert_int_equal(tandem_store_commit(s->store, &error), TANDEM_OK);

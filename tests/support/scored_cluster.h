@@ -33,8 +33,7 @@ static inline void scored_cluster_file(const priced_cluster *p, const char *data
                                               .g2_x2 = 2 * g,
                                               .g2_x2_c = 3 * g,
                                               .x2_g2_d = 4 * g};
-        if (tandem_store_put_statistics(p->store, p->graph[0], data, i, &statistics, &error) != TANDEM_OK)
-            fail_msg("%s", error.text);
+        require_ok(tandem_store_put_statistics(p->store, p->graph[0], data, i, &statistics, &error), &error);
     }
     assert_int_equal(tandem_store_commit(p->store, &error), TANDEM_OK);
 }

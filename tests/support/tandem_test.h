@@ -16,10 +16,18 @@
 
 #include "tandem/status.h"
 
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+
 /* Fails the running test with the error's text, unless `status` is TANDEM_OK. */
 static inline void require_ok(tandem_status status, const tandem_error *error)
 {
     if (status != TANDEM_OK) fail_msg("%s", error->text);
+}
+
+/* The same in a test of drawn cases, which names the seed. */
+static inline void require_ok_seed(tandem_status status, const tandem_error *error, uint64_t seed)
+{
+    if (status != TANDEM_OK) fail_msg("seed %llu: %s", (unsigned long long)seed, error->text);
 }
 
 #endif

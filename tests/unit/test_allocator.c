@@ -8,30 +8,17 @@
 static const char model[] = "mlp:depth=3,width=64", two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni";
 enum { STRONG, WEAK };
 
-static void must(tandem_status status, const tandem_error *error)
-{
-    if (status != TANDEM_OK) fail_msg("%s", error->text);
-}
-
 static void open_priced(priced_cluster *p, const char *cluster, int64_t batch, priced_filter *measured)
 {
     tandem_error error = {0};
-    must(priced_cluster_open(p, model, cluster, batch, 11, measured, &error), &error);
-}
-
-static const tandem_policy *policy_of(const char *name)
-{
-    const tandem_policy *policy = NULL;
-    tandem_error error = {0};
-    must(tandem_policy_find(&policy, name, &error), &error);
-    return policy;
+    require_ok(priced_cluster_open(p, model, cluster, batch, 11, measured, &error), &error);
 }
 
 static int64_t step_ns(const priced_cluster *p)
 {
     tandem_replay replay;
     tandem_error error = {0};
-    must(tandem_replayer_run(p->replayer, &replay, 0, &error), &error);
+    require_ok(tandem_replayer_run(p->replayer, &replay, 0, &error), &error);
     return replay.step_ns;
 }
 
@@ -92,7 +79,7 @@ static void uniform_lowers_the_slowest_class(void **state)
     const int64_t base_ns = step_ns(&p);
     tandem_allocation_problem problem = priced_problem(&p, 0);
     problem.without_certificate = 0;
-    must(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, "drawn", &error), &error);
+    require_ok(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, "drawn", &error), &error);
     double sensitivity = 0;
     assert_int_equal(a.keeps_base, 1u << STRONG);
     for (int i = 0; i < plan->n_op; i++) {
@@ -127,7 +114,7 @@ static void uniform_base_lowers_none(void **state)
     open_priced(&p, two_devices, 16, NULL);
     tandem_allocation_problem problem = priced_problem(&p, 0);
     problem.uniform = TANDEM_PRECISION_FP32;
-    must(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, NULL, &error), &error);
+    require_ok(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, NULL, &error), &error);
     assert_int_equal(a.step_ns, a.base_ns);
     tandem_plan_close(plan);
     priced_cluster_close(&p);
@@ -160,7 +147,7 @@ static void a_plan_that_does_not_fit_names_device_bytes_and_limit(void **state)
     tandem_allocation_problem problem = priced_problem(&p, 0);
     tandem_error none = {0};
     tandem_allocation free_one;
-    must(tandem_allocate(&plan, &free_one, policy_of("uniform"), &problem, NULL, &none), &none);
+    require_ok(tandem_allocate(&plan, &free_one, policy_of("uniform"), &problem, NULL, &none), &none);
     tandem_plan_close(plan);
     plan = NULL;
     priced_cluster_close(&p);
@@ -194,7 +181,7 @@ static void a_class_that_waits_is_lowered_for_its_memory_alone(void **state)
     tandem_error error = {0};
     open_priced(&p, two_devices, 256, NULL);
     tandem_allocation_problem problem = priced_problem(&p, 0.05);
-    must(tandem_allocate(&plan, &free_one, policy_of("greedy"), &problem, NULL, &error), &error);
+    require_ok(tandem_allocate(&plan, &free_one, policy_of("greedy"), &problem, NULL, &error), &error);
     assert_int_equal(free_one.keeps_base, 1u << STRONG);
     tandem_plan_close(plan);
     priced_cluster_close(&p);
@@ -204,7 +191,7 @@ static void a_class_that_waits_is_lowered_for_its_memory_alone(void **state)
                    (unsigned long long)limit_bytes);
     open_priced(&p, cluster, 256, NULL);
     problem = priced_problem(&p, 0.05);
-    must(tandem_allocate(&plan, &tight, policy_of("greedy"), &problem, NULL, &error), &error);
+    require_ok(tandem_allocate(&plan, &tight, policy_of("greedy"), &problem, NULL, &error), &error);
     assert_true(tight.peak_bytes[STRONG] <= limit_bytes);
     assert_true(tight.sensitivity > free_one.sensitivity);
     assert_int_equal(tight.keeps_base, 0);
@@ -232,7 +219,7 @@ static void what_was_not_measured_is_left_out(void **state)
     tandem_error error = {0};
     open_priced(&p, two_devices, 16, is_no_int8_product); /* of the weak device fp32 is left */
     tandem_allocation_problem problem = priced_problem(&p, 0);
-    must(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
+    require_ok(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
     assert_int_equal(a.keeps_base, 1u << STRONG | 1u << WEAK);
     assert_int_equal(a.step_ns, a.base_ns);
     assert_true(a.sensitivity == 0);
@@ -245,7 +232,7 @@ static void what_was_not_measured_is_left_out(void **state)
 
     open_priced(&p, two_devices, 16, is_full_or_no_int8);
     problem = priced_problem(&p, 0);
-    must(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
+    require_ok(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
     assert_true(a.step_ns < a.base_ns);
     for (int i = 0; i < plan->n_op; i++)
         assert_int_not_equal(plan->precision[WEAK][i], TANDEM_PRECISION_INT8);
@@ -295,7 +282,7 @@ static void bad_numbers_are_refused(void **state)
     }
     tandem_error error = {0};
     const tandem_allocation_problem patient = priced_problem(&p, 1e300); /* no overflow of the target */
-    must(tandem_allocate(&plan, &a, policy_of("greedy"), &patient, NULL, &error), &error);
+    require_ok(tandem_allocate(&plan, &a, policy_of("greedy"), &patient, NULL, &error), &error);
     assert_true(a.target_ns > a.fastest_ns && a.sensitivity == 0);
     tandem_plan_close(plan);
     priced_cluster_close(&p);
@@ -312,7 +299,7 @@ static void the_base_need_not_be_fp32(void **state)
     open_priced(&p, "cpu:avx512_bf16", 16, NULL);
     tandem_allocation_problem problem = priced_problem(&p, 0);
     problem.base_precision = TANDEM_PRECISION_BF16;
-    must(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
+    require_ok(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
     double sensitivity = 0;
     for (int i = 0; i < plan->n_op; i++)
         sensitivity += p.sensitivity[0][i * TANDEM_N_PRECISION + TANDEM_PRECISION_BF16];

@@ -8,19 +8,6 @@ static const char model[] = "mlp:depth=3,width=64", two_devices[] = "cpu:avx512_
 enum { STRONG, WEAK };
 #define SLOWDOWN 0.02
 
-static void must(tandem_status status, const tandem_error *error)
-{
-    if (status != TANDEM_OK) fail_msg("%s", error->text);
-}
-
-static const tandem_policy *policy_of(const char *name)
-{
-    const tandem_policy *policy = NULL;
-    tandem_error error = {0};
-    must(tandem_policy_find(&policy, name, &error), &error);
-    return policy;
-}
-
 /* A cluster, a problem and a plan for it. */
 typedef struct bench {
     priced_cluster p;
@@ -32,11 +19,11 @@ typedef struct bench {
 static void open_bench_of(bench *b, const char *cluster, double slowdown, priced_filter *measured)
 {
     tandem_error error = {0};
-    must(priced_cluster_open(&b->p, model, cluster, 16, 11, measured, &error), &error);
+    require_ok(priced_cluster_open(&b->p, model, cluster, 16, 11, measured, &error), &error);
     b->problem = priced_problem(&b->p, slowdown);
     b->problem.without_certificate = 0;
     b->plan = NULL;
-    must(tandem_allocate(&b->plan, &b->a, policy_of("greedy"), &b->problem, "drawn", &error), &error);
+    require_ok(tandem_allocate(&b->plan, &b->a, policy_of("greedy"), &b->problem, "drawn", &error), &error);
 }
 
 static void open_bench(bench *b) { open_bench_of(b, two_devices, SLOWDOWN, NULL); }
@@ -56,7 +43,7 @@ static int64_t step_of(const bench *b, uint64_t *peak_bytes)
 {
     tandem_replay replay;
     tandem_error error = {0};
-    must(tandem_replayer_run(b->p.replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error);
+    require_ok(tandem_replayer_run(b->p.replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error);
     for (int c = 0; c < replay.n_class && peak_bytes; c++) peak_bytes[c] = replay.classes[c].peak_bytes;
     return replay.step_ns;
 }
@@ -81,7 +68,7 @@ static void a_plan_is_what_it_says(void **state)
     assert_int_equal(b.plan->keeps_base, b.a.keeps_base);
     assert_true(b.plan->slowdown == SLOWDOWN);
     assert_string_equal(b.plan->proof, b.a.certificate.proof);
-    must(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
+    require_ok(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
     assert_int_equal(found.step_ns, b.a.step_ns);
     assert_true(found.sensitivity == b.a.sensitivity);
     assert_int_equal(found.peak_bytes[WEAK], b.a.peak_bytes[WEAK]);
@@ -91,7 +78,7 @@ static void a_plan_is_what_it_says(void **state)
     b.plan->step_ns = 0; /* what is not said is not wrong */
     b.plan->sensitivity = b.plan->lower_bound = b.plan->gap = b.plan->slowdown = NAN;
     b.plan->peak_bytes[STRONG] = b.plan->peak_bytes[WEAK] = 0;
-    must(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
+    require_ok(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
     assert_true(isnan(found.certificate.lower_bound));
     close_bench(&b);
 }
@@ -205,14 +192,14 @@ static void a_broken_limit_is_no_edited_figure(void **state)
     b.plan->target_ns = b.plan->step_ns;
     tandem_allocation found;
     tandem_error error = {0};
-    must(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
+    require_ok(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
     b.plan->target_ns--;
     expect(&b, TANDEM_INFEASIBLE, "its target is ");
     b.plan->target_ns = 0; /* none is said */
     b.problem.memory_limit_bytes = b.plan->peak_bytes[WEAK] > b.plan->peak_bytes[STRONG]
                                        ? b.plan->peak_bytes[WEAK]
                                        : b.plan->peak_bytes[STRONG];
-    must(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
+    require_ok(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
     b.problem.memory_limit_bytes--;
     expect(&b, TANDEM_INFEASIBLE, "its limit is ");
     close_bench(&b);
@@ -228,7 +215,7 @@ static void neighbours_are_the_uniform_plans_of_what_is_lowered(void **state)
     tandem_error error = {0};
     tandem_plan *uniform = NULL;
     open_bench(&b);
-    must(tandem_baselines_find(baseline, &n, &b.problem, b.plan, &error), &error);
+    require_ok(tandem_baselines_find(baseline, &n, &b.problem, b.plan, &error), &error);
     assert_has_plan(&b);
     assert_int_equal(n, 3); /* fp32, int8, int8_full; the weak device has no bf16 */
     assert_int_equal(baseline[0].precision, TANDEM_PRECISION_FP32);
@@ -236,10 +223,12 @@ static void neighbours_are_the_uniform_plans_of_what_is_lowered(void **state)
     assert_string_equal(baseline[0].name, "all fp32");
     assert_int_equal(baseline[0].step_ns, b.a.base_ns);
     assert_true(baseline[1].step_ns <= baseline[2].step_ns);
-    must(tandem_plan_open(&uniform, b.problem.graph, &b.plan->cluster, "", &error), &error);
+    require_ok(tandem_plan_open(&uniform, b.problem.graph, &b.plan->cluster, "", &error), &error);
     for (int k = 0; k < n; k++) {
-        must(tandem_plan_uniform(uniform, b.problem.graph, STRONG, TANDEM_PRECISION_FP32, &error), &error);
-        must(tandem_plan_uniform(uniform, b.problem.graph, WEAK, baseline[k].precision, &error), &error);
+        require_ok(tandem_plan_uniform(uniform, b.problem.graph, STRONG, TANDEM_PRECISION_FP32, &error),
+                   &error);
+        require_ok(tandem_plan_uniform(uniform, b.problem.graph, WEAK, baseline[k].precision, &error),
+                   &error);
         tandem_replayer_set_plan(b.p.replayer, uniform);
         uint64_t peak_bytes[2];
         assert_int_equal(baseline[k].step_ns, step_of(&b, peak_bytes));
@@ -258,7 +247,7 @@ static tandem_baseline_relation relation_of(const bench *b, int64_t step_ns, int
     tandem_error error = {0};
     const int64_t kept_ns = b->plan->step_ns;
     b->plan->step_ns = step_ns;
-    must(tandem_baselines_find(baseline, &n, &b->problem, b->plan, &error), &error);
+    require_ok(tandem_baselines_find(baseline, &n, &b->problem, b->plan, &error), &error);
     b->plan->step_ns = kept_ns;
     assert_true(which < n);
     return baseline[which].relation;
@@ -271,7 +260,7 @@ static void the_two_beside_the_plan_are_marked(void **state)
     int n = 0;
     tandem_error error = {0};
     open_bench(&b);
-    must(tandem_baselines_find(baseline, &n, &b.problem, b.plan, &error), &error);
+    require_ok(tandem_baselines_find(baseline, &n, &b.problem, b.plan, &error), &error);
     const int64_t first_ns = baseline[1].step_ns, second_ns = baseline[2].step_ns;
     assert_true(first_ns < second_ns);
     assert_int_equal(relation_of(&b, first_ns - 1, 1), TANDEM_BASELINE_SLOWER);
@@ -292,7 +281,7 @@ static void neighbours_that_were_not_measured_are_left_out(void **state)
     int n = 0;
     tandem_error error = {0};
     open_bench_of(&b, two_devices, SLOWDOWN, is_no_int8);
-    must(tandem_baselines_find(baseline, &n, &b.problem, b.plan, &error), &error);
+    require_ok(tandem_baselines_find(baseline, &n, &b.problem, b.plan, &error), &error);
     assert_int_equal(n, 2);
     assert_int_equal(baseline[1].precision, TANDEM_PRECISION_INT8_FULL);
     close_bench(&b);
@@ -313,7 +302,7 @@ static void a_choice_is_explained_by_replays(void **state)
         for (int c = STRONG; c <= WEAK; c++) {
             tandem_choice choice[TANDEM_N_PRECISION];
             int n = 0, n_chosen = 0;
-            must(tandem_choices_explain(choice, &n, &b.problem, b.a.target_ns, c, i, &error), &error);
+            require_ok(tandem_choices_explain(choice, &n, &b.problem, b.a.target_ns, c, i, &error), &error);
             assert_has_plan(&b);
             assert_int_equal(n, c == STRONG ? 4 : 3);
             for (int k = 0; k < n; k++) {
@@ -351,7 +340,7 @@ static void what_forbids_a_choice_is_counted(void **state)
     (void)step_of(&b, now_bytes);
     while (!is_adjustable(&b, op)) op++;
     b.problem.memory_limit_bytes = now_bytes[WEAK] - 100;
-    must(tandem_choices_explain(choice, &n, &b.problem, 0, WEAK, op, &error), &error);
+    require_ok(tandem_choices_explain(choice, &n, &b.problem, 0, WEAK, op, &error), &error);
     for (int k = 0; k < n; k++) {
         assert_int_equal(choice[k].excess_ns, 0); /* no target, none to exceed */
         if (choice[k].is_chosen) assert_int_equal(choice[k].excess_bytes, 100);
@@ -374,9 +363,9 @@ static uint64_t smallest_at(int64_t batch)
     tandem_memory_deficit shortfall[TANDEM_MAX_CLASS];
     tandem_error error = {0};
     int n = 0;
-    must(priced_cluster_open(&p, model, "cpu:avx2_vnni memory=1B", batch, 11, NULL, &error), &error);
+    require_ok(priced_cluster_open(&p, model, "cpu:avx2_vnni memory=1B", batch, 11, NULL, &error), &error);
     const tandem_allocation_problem problem = priced_problem(&p, 0);
-    must(tandem_memory_deficits_find(shortfall, &n, &problem, &error), &error);
+    require_ok(tandem_memory_deficits_find(shortfall, &n, &problem, &error), &error);
     assert_int_equal(n, 1);
     assert_int_equal(shortfall[0].batch, 0); /* no batch fits a byte */
     assert_int_equal(shortfall[0].limit_bytes, 1);
@@ -396,9 +385,9 @@ static void the_batch_that_fits_is_the_largest(void **state)
         const uint64_t limit_bytes = smallest_at(batches[k]);
         (void)snprintf(cluster, sizeof cluster, "cpu:avx512_bf16 + cpu:avx2_vnni memory=%lluB",
                        (unsigned long long)limit_bytes);
-        must(priced_cluster_open(&p, model, cluster, 256, 11, NULL, &error), &error);
+        require_ok(priced_cluster_open(&p, model, cluster, 256, 11, NULL, &error), &error);
         const tandem_allocation_problem problem = priced_problem(&p, 0);
-        must(tandem_memory_deficits_find(shortfall, &n, &problem, &error), &error);
+        require_ok(tandem_memory_deficits_find(shortfall, &n, &problem, &error), &error);
         assert_int_equal(n, 1);
         assert_int_equal(shortfall[0].c, WEAK);
         assert_int_equal(shortfall[0].limit_bytes, limit_bytes);
@@ -415,13 +404,13 @@ static void what_fits_lacks_nothing(void **state)
     tandem_error error = {0};
     int n = -1;
     open_bench(&b);
-    must(tandem_memory_deficits_find(shortfall, &n, &b.problem, &error), &error);
+    require_ok(tandem_memory_deficits_find(shortfall, &n, &b.problem, &error), &error);
     assert_int_equal(n, 0);
     b.problem.memory_limit_bytes = smallest_at(16);
-    must(tandem_memory_deficits_find(shortfall, &n, &b.problem, &error), &error);
+    require_ok(tandem_memory_deficits_find(shortfall, &n, &b.problem, &error), &error);
     assert_int_equal(n, 0);
     b.problem.memory_limit_bytes--;
-    must(tandem_memory_deficits_find(shortfall, &n, &b.problem, &error), &error);
+    require_ok(tandem_memory_deficits_find(shortfall, &n, &b.problem, &error), &error);
     assert_true(n >= 1);
     close_bench(&b);
 }
@@ -470,7 +459,7 @@ static void a_budget_below_everything_is_said(void **state)
     tandem_error error = {0};
     open_bench(&b);
     const tandem_goal none = {TANDEM_MINIMIZE_STEP, 0};
-    must(tandem_allocate_for(&plan, &a, &none, policy_of("greedy"), &b.problem, NULL, &error), &error);
+    require_ok(tandem_allocate_for(&plan, &a, &none, policy_of("greedy"), &b.problem, NULL, &error), &error);
     assert_true(a.sensitivity == 0 && a.step_ns <= b.a.base_ns);
     tandem_plan_close(plan);
     plan = NULL;

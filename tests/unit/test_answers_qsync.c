@@ -56,9 +56,9 @@ static void open_bench(bench *b, const char *memory)
     assert_int_equal(tandem_cluster_parse(&b->cluster, text, &error), TANDEM_OK);
     replay_store_open(&b->profile);
     replay_store_fill(&b->profile, b->graph, TANDEM_F32, 0, device, "", price, &b->price);
-    if (tandem_replayer_open(&b->replayer, &b->cluster, (const tandem_graph *const *)&b->graph,
-                             b->profile.store, 0, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_replayer_open(&b->replayer, &b->cluster, (const tandem_graph *const *)&b->graph,
+                                    b->profile.store, 0, &error),
+               &error);
     b->problem = (tandem_allocation_problem){.replayer = b->replayer,
                                              .graph = b->graph,
                                              .sensitivity = {b->sensitivity},
@@ -210,7 +210,7 @@ static void for_memory_the_least_sensitive_is_lowered(void **state)
     for (int k = 0; k < N_PRODUCT; k++) tight.price.ns[k][INT8] = tight.price.ns[k][FULL] = 20000;
     open_bench(&tight, memory);
     tight.problem.slowdown = 100;
-    if (allocate(&tight, &plan, &a, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(allocate(&tight, &plan, &a, &error), &error);
     assert_true(a.peak_bytes[0] < base_bytes);
     /* head and fc2 went first and made no room; fc1, whose input is the largest, did; then those came back */
     assert_precisions(&tight, plan, FULL, FP32, FP32);

@@ -8,8 +8,6 @@
 #include "base/quantity.h"
 #include "tests/support/tandem_test.h"
 
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
 /* ---- quantities ---------------------------------------------------------------------------------------- */
 
 static void bytes_are_read(void **state)

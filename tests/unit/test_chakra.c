@@ -10,8 +10,6 @@
 #include "tandem/whatif.h"
 #include "tests/support/tandem_test.h"
 
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
 /* --- Writing messages ----------------------------------------------------------------------------------- */
 
 enum { MAX = 1 << 14 };
@@ -122,7 +120,7 @@ static tandem_whatif *accept(file *a, file *b)
 {
     tandem_whatif *whatif = NULL;
     tandem_error error = {0};
-    if (parse(&whatif, a, b, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(parse(&whatif, a, b, &error), &error);
     free(b);
     free(a);
     return whatif;
@@ -403,7 +401,7 @@ static void write_lanes(const fixture *f, const char *path)
                                          .step = f->step[1],
                                          .event = f->event[1],
                                          .n_event = f->n_event[1]}};
-    if (tandem_trace_write(path, "title", track, 2, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_trace_write(path, "title", track, 2, &error), &error);
 }
 
 /* The step is the one that the JSON of the same events gives, and the one that was laid out, to the ns. */
@@ -420,8 +418,8 @@ static void a_step_comes_back(void **state)
     (void)snprintf(base, sizeof base, "%s/s.et", f->folder);
     write_lanes(f, path[0]);
     write_lanes(f, base);
-    if (tandem_whatif_trace(&json, path[0], NULL, &error) != TANDEM_OK) fail_msg("%s", error.text);
-    if (tandem_whatif_chakra(&chakra, rank, 2, NULL, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_whatif_trace(&json, path[0], NULL, &error), &error);
+    require_ok(tandem_whatif_chakra(&chakra, rank, 2, NULL, &error), &error);
     int64_t last_ns = 0;
     for (int k = 0; k < 2; k++) {
         const int64_t end_ns = f->event[k][f->n_event[k] - 1].end_ns;

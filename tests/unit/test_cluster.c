@@ -5,8 +5,6 @@
 #include "tandem/cluster.h"
 #include "tests/support/tandem_test.h"
 
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
 /* --- Devices -------------------------------------------------------------------------------------------- */
 static void the_table_is_whole(void **state)
 {
@@ -506,7 +504,7 @@ static void a_file_says_the_same(void **state)
                                       "node=300Gbit/s,2us net=100Gbit/s,5us");
     tandem_cluster cluster;
     tandem_error error = {0};
-    if (parse_json(&cluster, json, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(parse_json(&cluster, json, &error), &error);
     assert_same(&cluster, &text);
 
     char path[] = "/tmp/tandem_cluster_XXXXXX.json";

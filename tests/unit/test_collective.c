@@ -6,7 +6,7 @@ static tandem_cluster parse(const char *text)
 {
     tandem_cluster cluster;
     tandem_error error = {0};
-    if (tandem_cluster_parse(&cluster, text, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_cluster_parse(&cluster, text, &error), &error);
     return cluster;
 }
 
@@ -16,7 +16,7 @@ static double time_of(const char *text, tandem_collective_algorithm algorithm, t
     const tandem_cluster cluster = parse(text);
     tandem_topology *topology = NULL;
     tandem_error error = {0};
-    if (tandem_topology_open(&topology, &cluster, algorithm, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_topology_open(&topology, &cluster, algorithm, &error), &error);
     const double ns = tandem_collective_ns(topology, collective, bytes, NULL);
     tandem_topology_close(topology);
     return ns;

@@ -4,13 +4,11 @@
 #include "tandem/dag_simulator.h"
 #include "tests/support/tandem_test.h"
 
-#define N_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
-
 static tandem_dag_simulator *open_good(const tandem_dag *graph)
 {
     tandem_dag_simulator *simulator = NULL;
     tandem_error error = {0};
-    if (tandem_dag_simulator_open(&simulator, graph, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_dag_simulator_open(&simulator, graph, &error), &error);
     return simulator;
 }
 

@@ -9,9 +9,8 @@
 #include "backend/data/data_sets.h"
 #include "backend/data/idx.h"
 #include "tandem/data.h"
+#include "tests/support/scratch_files.h"
 #include "tests/support/tandem_test.h"
-
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 static void assert_near(double got, double expected, double within)
 {
@@ -35,28 +34,11 @@ static int make_folder(void **state)
     return mkdtemp(f->path) ? 0 : -1;
 }
 
-static void empty_folder(const char *path)
-{
-    DIR *const directory = opendir(path);
-    if (!directory) return;
-    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;) {
-        char name[600];
-        struct stat about;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        (void)snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
-        if (lstat(name, &about) == 0 && S_ISDIR(about.st_mode))
-            empty_folder(name);
-        else
-            (void)unlink(name);
-    }
-    (void)closedir(directory);
-    (void)rmdir(path);
-}
-
 static int remove_folder(void **state)
 {
     folder *const f = *state;
     empty_folder(f->path);
+    (void)rmdir(f->path);
     free(f);
     unsetenv("TANDEM_DATA");
     return 0;
@@ -69,14 +51,6 @@ static const char *in(const folder *f, const char *name)
     char *const p = path[turn++ % 4];
     (void)snprintf(p, sizeof path[0], "%s/%s", f->path, name);
     return p;
-}
-
-static void write_file(const char *path, const void *bytes, size_t n)
-{
-    FILE *const file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, n, file), n);
-    assert_int_equal(fclose(file), 0);
 }
 
 static void write_gzip(const char *path, const void *bytes, size_t n)
@@ -673,7 +647,7 @@ static void fashion_mnist_is_what_it_is(void **state)
         printf("SKIP: %s\n", error.text);
         skip();
     }
-    if (tandem_data_open(&data, "fashion-mnist", 0, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_data_open(&data, "fashion-mnist", 0, &error), &error);
     assert_int_equal(data.n_train, 60000);
     assert_int_equal(data.n_test, 10000);
     assert_int_equal(data.height, 28);

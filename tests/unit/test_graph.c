@@ -7,8 +7,6 @@
 #include "graph/zoo/zoo.h"
 #include "tests/support/tandem_test.h"
 
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
 static const tandem_optimizer_options sgd = {.kind = TANDEM_SGD, .rate = 0.1f, .momentum = 0.9f};
 static tandem_graph *const untouched = (tandem_graph *)(uintptr_t)0x10;
 
@@ -26,7 +24,7 @@ static const tandem_op *op_named(const tandem_graph *graph, const char *name)
 {
     int op = -1;
     tandem_error error = {0};
-    if (tandem_graph_find(&op, graph, name, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_graph_find(&op, graph, name, &error), &error);
     return &graph->op[op];
 }
 
@@ -44,7 +42,7 @@ static tandem_graph *finished(tandem_builder *b, int x)
     tandem_error error = {0};
     const int label = tandem_build_labels(b, "end.label", 1);
     tandem_build_cross_entropy(b, "end.loss", x, label);
-    if (tandem_builder_finish(b, "test", &sgd, &graph, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_builder_finish(b, "test", &sgd, &graph, &error), &error);
     tandem_builder_close(b);
     return graph;
 }

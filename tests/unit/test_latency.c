@@ -5,8 +5,6 @@
 #include "tests/support/replay_store.h"
 #include "tests/support/tandem_test.h"
 
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
 static tandem_cost_key op_key(const char *signature, tandem_pass pass, tandem_dtype from, tandem_dtype to)
 {
     tandem_cost_key key = {.kind = TANDEM_COST_OP, .precision = "fp32", .pass = pass, .from = from, .to = to};
@@ -284,8 +282,7 @@ static void put(replay_store *s, const char *device, const char *co_runner, cons
 {
     tandem_error error = {0};
     const tandem_cost cost = replay_cost((int64_t)ns, 0);
-    if (tandem_store_put_cost(s->store, device, co_runner, key, &cost, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_store_put_cost(s->store, device, co_runner, key, &cost, &error), &error);
 }
 
 /* 2 µs, 100 FLOP a ns, 10 bytes a ns: linear forward in f32 at 8 sizes; relu at 2 with a µs and 5 bytes a ns.

@@ -6,8 +6,7 @@ static mckp *parse(const char *text)
 {
     mckp *problem = NULL;
     tandem_error error = {0};
-    if (mckp_parse(&problem, text, strlen(text), "test.json", &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(mckp_parse(&problem, text, strlen(text), "test.json", &error), &error);
     return problem;
 }
 
@@ -184,7 +183,7 @@ static void assert_answer(const char *text, const char *policy, double sensitivi
     int choice[3] = {9, 9, 9};
     mckp_answer answer = {.choice = choice};
     tandem_error error = {0};
-    if (solve(&answer, text, policy, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(solve(&answer, text, policy, &error), &error);
     if (fabs(answer.sensitivity - sensitivity) > 1e-12 || answer.time_ns != time_ns)
         fail_msg("%s: sensitivity %.17g in %.17g ns", policy, answer.sensitivity, answer.time_ns);
     assert_true(answer.lower_bound <= answer.sensitivity && answer.lower_bound >= least_bound * (1 - 1e-6));

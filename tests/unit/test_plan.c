@@ -1,5 +1,4 @@
 /* Plans: the rule for precisions that are missing, and the plan file. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -9,17 +8,9 @@
 
 #include "profiles/plan/plan_json.h"
 #include "tandem/plan.h"
+#include "tests/support/scratch_files.h"
 #include "tests/support/tandem_test.h"
-
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
-static tandem_graph *open_graph(const char *model)
-{
-    tandem_graph *graph = NULL;
-    tandem_error error = {0};
-    if (tandem_graph_open(&graph, model, 8, &error) != TANDEM_OK) fail_msg("%s", error.text);
-    return graph;
-}
+#include "tests/support/test_graph.h"
 
 static tandem_plan *open_plan(const tandem_graph *graph, const char *cluster_text)
 {
@@ -35,7 +26,7 @@ static tandem_plan *open_plan(const tandem_graph *graph, const char *cluster_tex
 /* --- In memory ------------------------------------------------------------------------------------------ */
 static void a_plan_begins_in_fp32(void **state)
 {
-    tandem_graph *const graph = open_graph("mlp");
+    tandem_graph *const graph = open_graph("mlp", 8);
     tandem_plan *plan = open_plan(graph, "cpu:avx512_bf16 batch=8 + 2*cpu:avx2 batch=4");
     assert_string_equal(plan->model, graph->model);
     assert_int_equal(plan->hash, graph->hash);
@@ -99,7 +90,7 @@ static void missing_precisions_have_stand_ins(void **state)
         tandem_error error = {0};
         char cluster[96];
         (void)snprintf(cluster, sizeof cluster, "cpu:sse41 batch=1 + %s batch=1", cases[i].device);
-        tandem_graph *const graph = open_graph(cases[i].model);
+        tandem_graph *const graph = open_graph(cases[i].model, 8);
         tandem_plan *const plan = open_plan(graph, cluster);
         assert_int_equal(tandem_plan_uniform(plan, graph, 1, (tandem_precision)cases[i].asked, &error),
                          TANDEM_OK);
@@ -131,7 +122,7 @@ static void missing_precisions_have_stand_ins(void **state)
 static void plans_are_drawn(void **state)
 {
     tandem_error error = {0};
-    tandem_graph *const graph = open_graph("gpt_tiny:depth=8"), *const other = open_graph("mlp");
+    tandem_graph *const graph = open_graph("gpt_tiny:depth=8", 8), *const other = open_graph("mlp", 8);
     tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8 + l4 batch=8"),
                        *const again = open_plan(graph, "l4 batch=1 + l4 batch=8");
     const tandem_device *card = &plan->cluster.classes[1].device;
@@ -166,7 +157,7 @@ static void plans_are_drawn(void **state)
 static void a_device_without_it_refuses(void **state)
 {
     tandem_error error = {0};
-    tandem_graph *const graph = open_graph("mlp"), *const other = open_graph("mlp:width=64");
+    tandem_graph *const graph = open_graph("mlp", 8), *const other = open_graph("mlp:width=64", 8);
     tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8");
     assert_int_equal(tandem_plan_uniform(plan, graph, 0, TANDEM_PRECISION_INT8, &error), TANDEM_OK);
     assert_int_equal(tandem_plan_uniform(plan, graph, 0, TANDEM_PRECISION_BF16, &error), TANDEM_NO_KERNEL);
@@ -222,13 +213,12 @@ static char *text_of(const tandem_plan *plan, const tandem_graph *graph)
 static void a_plan_comes_back(void **state)
 {
     tandem_error error = {0};
-    tandem_graph *const graph = open_graph("mlp:width=64"), *opened = NULL;
+    tandem_graph *const graph = open_graph("mlp:width=64", 8), *opened = NULL;
     tandem_plan *const plan = full_plan(graph), *read = NULL;
     plan->cluster.node = (tandem_link){37.5e9, 2000};
     plan->cluster.classes[1].link = (tandem_link){600e9, 1000};
     char *const text = text_of(plan, graph);
-    if (tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", &error), &error);
     assert_string_equal(read->name, plan->name);
     assert_string_equal(read->policy, plan->policy);
     assert_string_equal(read->method, plan->method);
@@ -269,7 +259,7 @@ static void a_plan_comes_back(void **state)
 
 static void the_text_is_this(void **state)
 {
-    tandem_graph *const graph = open_graph("mlp");
+    tandem_graph *const graph = open_graph("mlp", 8);
     tandem_plan *const plan = open_plan(graph, "2*cpu:avx2 batch=8");
     char *const text = text_of(plan, graph), expected[1024];
     assert_int_equal(tandem_plan_uniform(plan, graph, 0, TANDEM_PRECISION_INT8, NULL), TANDEM_OK);
@@ -367,7 +357,7 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"\"policy\"", "\"recompute\": 4, \"policy\"", TANDEM_MALFORMED, "recompute: must be a text"},
         {"\"classes\": [", "\"classes\": [[],", TANDEM_MALFORMED, "classes[0]: must be an object"},
     };
-    tandem_graph *const graph = open_graph("mlp"), *const no_graph = (tandem_graph *)(uintptr_t)16;
+    tandem_graph *const graph = open_graph("mlp", 8), *const no_graph = (tandem_graph *)(uintptr_t)16;
     tandem_plan *const plan = full_plan(graph), *const no_plan = (tandem_plan *)(uintptr_t)16;
     char *const good = text_of(plan, graph);
     for (size_t i = 0; i < N_OF(cases); i++) {
@@ -397,7 +387,7 @@ static void the_loss_scale_comes_back(void **state)
                  {-1, "\"loss_scale\": \"dynamic\","},
                  {1024, "\"loss_scale\": \"1024\","},
                  {0.1, "\"0.10000000000000001\""}};
-    tandem_graph *const graph = open_graph("mlp");
+    tandem_graph *const graph = open_graph("mlp", 8);
     for (size_t i = 0; i < N_OF(cases); i++) {
         tandem_plan *const plan = full_plan(graph), *read = NULL;
         tandem_graph *opened = NULL;
@@ -434,7 +424,7 @@ static void the_way_of_a_step_comes_back(void **state)
                   "\"micro_steps\": 8,",
                   "\"recompute\": \"sqrt\","},
                  {{.n_micro = 1, .n_recompute_segment = 5}, NULL, "\"recompute\": \"5\","}};
-    tandem_graph *const graph = open_graph("mlp");
+    tandem_graph *const graph = open_graph("mlp", 8);
     for (size_t i = 0; i < N_OF(cases); i++) {
         tandem_plan *const plan = full_plan(graph), *read = NULL;
         tandem_graph *opened = NULL;
@@ -461,7 +451,7 @@ static void an_older_file_is_read(void **state)
 {
     static const char *const lines[] = {"base", "bucket_bytes", "target_ns", "fastest_ns", "proof", "held"};
     tandem_error error = {0};
-    tandem_graph *const graph = open_graph("mlp"), *opened = NULL;
+    tandem_graph *const graph = open_graph("mlp", 8), *opened = NULL;
     tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8"), *read = NULL;
     char *text = text_of(plan, graph);
     for (size_t i = 0; i < N_OF(lines); i++) {
@@ -474,8 +464,7 @@ static void an_older_file_is_read(void **state)
         free(text);
         text = without;
     }
-    if (tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", &error), &error);
     assert_int_equal(read->base_precision, TANDEM_PRECISION_FP32);
     assert_true(read->keeps_base == 0 && read->bucket_bytes == 0 && read->target_ns == 0 &&
                 read->fastest_ns == 0);
@@ -491,7 +480,7 @@ static void an_older_file_is_read(void **state)
 static void an_operator_without_it_is_said(void **state)
 {
     tandem_error error = {0};
-    tandem_graph *const graph = open_graph("gpt_tiny"), *opened = NULL;
+    tandem_graph *const graph = open_graph("gpt_tiny", 8), *opened = NULL;
     tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8"), *read = NULL;
     char *const good = text_of(plan, graph), *const bad = with(good, "\"embedding\": \"fp32\"",
                                                                "\"embedding\": \"int8_full\"");
@@ -502,16 +491,6 @@ static void an_operator_without_it_is_said(void **state)
     free(good);
     tandem_plan_close(plan);
     tandem_graph_close(graph);
-}
-
-static int count_files(const char *folder)
-{
-    int n = 0;
-    DIR *const all = opendir(folder);
-    assert_non_null(all);
-    for (const struct dirent *one = readdir(all); one; one = readdir(all)) n += one->d_name[0] != '.';
-    (void)closedir(all);
-    return n;
 }
 
 static void assert_written(const char *path, const char *text)
@@ -547,7 +526,7 @@ static void a_file_is_old_or_new(void **state)
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof path, "%s/plan.json", folder);
     (void)snprintf(link, sizeof link, "%s/link.json", folder);
-    tandem_graph *const graph = open_graph("mlp"), *opened = NULL;
+    tandem_graph *const graph = open_graph("mlp", 8), *opened = NULL;
     tandem_plan *const first = open_plan(graph, "cpu:avx2 batch=8"), *const second = full_plan(graph),
                        *read = NULL;
     char *const old = text_of(first, graph), *const new = text_of(second, graph);
@@ -602,7 +581,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
     char folder[] = "/tmp/tandem_plan_XXXXXX", path[64];
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof path, "%s/plan.json", folder);
-    tandem_graph *const graph = open_graph("mlp");
+    tandem_graph *const graph = open_graph("mlp", 8);
     tandem_plan *const plan = full_plan(graph);
     char *const text = text_of(plan, graph);
     assert_int_equal(tandem_plan_write(plan, graph, path, &error), TANDEM_OK);
@@ -630,7 +609,7 @@ static void a_pipe_is_written_not_replaced(void **state)
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof path, "%s/pipe", folder);
     assert_int_equal(mkfifo(path, 0600), 0);
-    tandem_graph *const graph = open_graph("mlp");
+    tandem_graph *const graph = open_graph("mlp", 8);
     tandem_plan *const plan = full_plan(graph);
     char *const text = text_of(plan, graph);
     const int reader = open(path, O_RDONLY | O_NONBLOCK);

@@ -5,24 +5,17 @@
 #include "tests/support/scored_cluster.h"
 #include "tests/support/tandem_test.h"
 
-#define N_OF(array) (sizeof(array) / sizeof *(array))
-
 static const char model[] = "mlp:depth=3,width=64", two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni";
 /* Proofs take milliseconds; one that the clock ended would change the bound in the plan, and the plan on a
  * busy machine. */
 enum { BATCH = 4, PATIENCE_S = 1000 };
 static tandem_planner *const untouched = (tandem_planner *)(uintptr_t)0x10;
 
-static void must(tandem_status status, const tandem_error *error)
-{
-    if (status != TANDEM_OK) fail_msg("%s", error->text);
-}
-
 static int set_up(void **state)
 {
     static priced_cluster p;
     tandem_error error = {0};
-    must(priced_cluster_open(&p, model, two_devices, BATCH, 11, NULL, &error), &error);
+    require_ok(priced_cluster_open(&p, model, two_devices, BATCH, 11, NULL, &error), &error);
     scored_cluster_file(&p, "first", 1);
     scored_cluster_file(&p, "second", 7);
     *state = &p;
@@ -44,7 +37,7 @@ static tandem_planner *open_planner(const tandem_request *request)
 {
     tandem_planner *planner = NULL;
     tandem_error error = {0};
-    must(tandem_planner_open(&planner, request, &error), &error);
+    require_ok(tandem_planner_open(&planner, request, &error), &error);
     return planner;
 }
 
@@ -57,7 +50,7 @@ static char *allocate(tandem_planner *planner, const char *policy, double slowdo
     tandem_error error = {0};
     tandem_planner_problem(planner)->slowdown = slowdown;
     tandem_planner_problem(planner)->time_limit_s = PATIENCE_S;
-    must(tandem_planner_allocate(&plan, &figures, planner, policy, &error), &error);
+    require_ok(tandem_planner_allocate(&plan, &figures, planner, policy, &error), &error);
     char *text = tandem_plan_text(plan, tandem_planner_graph(planner, 0));
     assert_non_null(text);
     tandem_plan_close(plan);
@@ -77,14 +70,14 @@ static void it_allocates_what_the_steps_by_hand_do(void **state)
     for (int c = 0; c < 2; c++) {
         sensitivity[c] = calloc((size_t)p->graph[c]->n_op * TANDEM_N_PRECISION, sizeof **sensitivity);
         assert_non_null(sensitivity[c]);
-        must(tandem_sensitivity_load(sensitivity[c], p->store, p->graph[c], "fisher", NULL,
-                                     p->cluster.classes[c].device.amp_dtype, &error),
-             &error);
+        require_ok(tandem_sensitivity_load(sensitivity[c], p->store, p->graph[c], "fisher", NULL,
+                                           p->cluster.classes[c].device.amp_dtype, &error),
+                   &error);
         problem.sensitivity[c] = sensitivity[c];
     }
     tandem_plan *plan = NULL;
     tandem_allocation by_hand, by_planner;
-    must(tandem_allocate(&plan, &by_hand, tandem_policy_get(0), &problem, "fisher", &error), &error);
+    require_ok(tandem_allocate(&plan, &by_hand, tandem_policy_get(0), &problem, "fisher", &error), &error);
     char *expected = tandem_plan_text(plan, p->graph[0]);
 
     const tandem_request request = request_of(p);
@@ -98,9 +91,9 @@ static void it_allocates_what_the_steps_by_hand_do(void **state)
     tandem_planner_close(planner);
 
     planner = NULL; /* the same with graphs that are borrowed */
-    must(tandem_planner_open_for(&planner, &(tandem_request){.store = p->path}, &p->cluster,
-                                 (const tandem_graph *const *)p->graph, &error),
-         &error);
+    require_ok(tandem_planner_open_for(&planner, &(tandem_request){.store = p->path}, &p->cluster,
+                                       (const tandem_graph *const *)p->graph, &error),
+               &error);
     assert_ptr_equal(tandem_planner_graph(planner, 1), p->graph[1]);
     text = allocate(planner, NULL, 0.02, NULL);
     assert_string_equal(text, expected);
@@ -120,7 +113,7 @@ static void the_policy_is_the_one_named(void **state)
     tandem_allocation allocation;
     tandem_error error = {0};
     tandem_planner_problem(planner)->uniform = TANDEM_PRECISION_INT8;
-    must(tandem_planner_allocate(&plan, &allocation, planner, "uniform", &error), &error);
+    require_ok(tandem_planner_allocate(&plan, &allocation, planner, "uniform", &error), &error);
     assert_string_equal(plan->policy, "uniform");
     assert_string_equal(plan->name, "uniform int8");
     tandem_plan *const before = plan;
@@ -250,9 +243,10 @@ static void each_class_has_the_sensitivity_of_its_own_device_and_batch(void **st
     double *expected = calloc(n, sizeof *expected);
     assert_non_null(expected);
     for (int c = 0; c < 5; c++) {
-        must(tandem_sensitivity_load(expected, p->store, tandem_planner_graph(planner, c), "fisher", NULL,
-                                     tandem_planner_cluster(planner)->classes[c].device.amp_dtype, &error),
-             &error);
+        require_ok(tandem_sensitivity_load(expected, p->store, tandem_planner_graph(planner, c), "fisher",
+                                           NULL, tandem_planner_cluster(planner)->classes[c].device.amp_dtype,
+                                           &error),
+                   &error);
         assert_memory_equal(tandem_planner_problem(planner)->sensitivity[c], expected, n * sizeof *expected);
     }
     free(expected);
@@ -270,10 +264,10 @@ static void times_alone_replay_but_do_not_allocate(void **state)
     tandem_error error = {0};
     tandem_plan *plan = NULL;
     tandem_allocation allocation;
-    must(tandem_replayer_run(tandem_planner_problem(planner)->replayer, &replay, 0, &error), &error);
-    must(tandem_plan_open(&plan, p->graph[0], &p->cluster, "all fp32", &error), &error);
+    require_ok(tandem_replayer_run(tandem_planner_problem(planner)->replayer, &replay, 0, &error), &error);
+    require_ok(tandem_plan_open(&plan, p->graph[0], &p->cluster, "all fp32", &error), &error);
     tandem_replayer_set_plan(p->replayer, plan);
-    must(tandem_replayer_run(p->replayer, &expected, 0, &error), &error);
+    require_ok(tandem_replayer_run(p->replayer, &expected, 0, &error), &error);
     assert_int_equal(replay.step_ns, expected.step_ns);
     tandem_plan_close(plan);
     plan = NULL;

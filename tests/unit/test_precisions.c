@@ -2,6 +2,7 @@
  * keys. */
 #include "tandem/step.h"
 #include "tests/support/tandem_test.h"
+#include "tests/support/test_graph.h"
 
 /* image label | flatten fc1 fc1.bias fc1.relu fc2 fc2.bias fc2.relu head head.bias | loss */
 static const char model[] = "mlp:width=8,depth=2,image=2x2x1,classes=4";
@@ -28,23 +29,16 @@ static void tear_down(bench *b)
     tandem_graph_close(b->graph);
 }
 
-static int op_of(const bench *b, const char *name)
-{
-    int op = -1;
-    assert_int_equal(tandem_graph_find(&op, b->graph, name, NULL), TANDEM_OK);
-    return op;
-}
-
 static void set(bench *b, const char *name, tandem_precision precision)
 {
-    tandem_step_set(b->step, op_of(b, name), precision);
+    tandem_step_set(b->step, op_of(b->graph, name), precision);
     tandem_step_resolve(b->step);
 }
 
 /* The active task of that kind of operator `name`, −1 = there is none; of casts the one to `to`. */
 static int find(const bench *b, tandem_task_kind kind, const char *name, tandem_dtype to)
 {
-    const int op = op_of(b, name);
+    const int op = op_of(b->graph, name);
     const int is_cast = kind == TANDEM_TASK_CAST || kind == TANDEM_TASK_GRADIENT_CAST ||
                         kind == TANDEM_TASK_WEIGHT_CAST || kind == TANDEM_TASK_SAVED_CAST;
     for (int t = 0; t < b->step->n_task; t++) {
@@ -143,7 +137,7 @@ static void dependent_operators_follow_f16(void **state)
     bench b = set_up(TANDEM_BF16);
     set(&b, "fc1", TANDEM_PRECISION_FP16);
     set(&b, "fc2", TANDEM_PRECISION_FP16);
-    assert_int_equal(b.step->output_dtype[op_of(&b, "fc1.relu")], TANDEM_F16);
+    assert_int_equal(b.step->output_dtype[op_of(b.graph, "fc1.relu")], TANDEM_F16);
     assert_int_equal(find(&b, TANDEM_TASK_CAST, "fc1.relu", TANDEM_F32), -1);
     check_types(task_of(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F16), TANDEM_F16, TANDEM_F16, TANDEM_F16);
     const int relu = find(&b, TANDEM_TASK_FORWARD, "fc1.relu", TANDEM_F16);

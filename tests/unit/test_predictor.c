@@ -5,31 +5,11 @@
 #include "predictor/methods.h"
 #include "tandem/predictor.h"
 #include "tests/support/tandem_test.h"
+#include "tests/support/test_graph.h"
 
 /* image label | flatten fc1 fc1.bias fc1.relu head head.bias | loss; depths 0 0 | 1 2 3 4 5 6 | 1 */
 static const char small[] = "mlp:width=4,depth=1,image=2x2x1,classes=2";
 static const double bf16_share = 0.69314718055994531 / 18 / 16384;
-
-static void must(tandem_status status, const tandem_error *error)
-{
-    if (status != TANDEM_OK) fail_msg("%s", error->text);
-}
-
-static tandem_graph *open_graph(const char *model, int64_t batch)
-{
-    tandem_graph *graph = NULL;
-    tandem_error error = {0};
-    must(tandem_graph_open(&graph, model, batch, &error), &error);
-    return graph;
-}
-
-static int op_of(const tandem_graph *graph, const char *name)
-{
-    int op = -1;
-    tandem_error error = {0};
-    must(tandem_graph_find(&op, graph, name, &error), &error);
-    return op;
-}
 
 static void *zeros(const tandem_graph *graph, size_t each)
 {
@@ -70,7 +50,7 @@ static double *compute(const char *name, const tandem_graph *graph, const tandem
     tandem_error error = {0};
     double *sensitivity = zeros(graph, TANDEM_N_PRECISION * sizeof *sensitivity);
     for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION; i++) sensitivity[i] = NAN; /* whatever was there */
-    must(tandem_sensitivity_find(&method, name, &error), &error);
+    require_ok(tandem_sensitivity_find(&method, name, &error), &error);
     method->compute(sensitivity, graph, s, amp_dtype);
     return sensitivity;
 }
@@ -419,8 +399,9 @@ static tandem_statistics measure(const trial *t, float x_step, float w_step, flo
                            .x_amax = 127 * (double)x_step,
                            .w_amax = 127 * (double)w_step,
                            .g_amax = 127 * (double)g_step};
-    must(tandem_statistics_add_product(&s, &(tandem_product){ROWS, K, COLUMNS, t->x, t->w, t->g, 0}, &error),
-         &error);
+    require_ok(
+        tandem_statistics_add_product(&s, &(tandem_product){ROWS, K, COLUMNS, t->x, t->w, t->g, 0}, &error),
+        &error);
     tandem_statistics_finish(&s, 1);
     return s;
 }
@@ -437,7 +418,7 @@ static void simulate(float rate)
     const tandem_sensitivity_method *method = NULL;
     double sum = 0, squares = 0, predicted = 0;
     graph->optimizer.rate = rate;
-    must(tandem_sensitivity_find(&method, "fisher", NULL), &(tandem_error){.text = "fisher"});
+    require_ok(tandem_sensitivity_find(&method, "fisher", NULL), &(tandem_error){.text = "fisher"});
     for (uint32_t k = 0; k < TRIALS; k++) {
         trial t;
         draw_rounded(t.x, t.x_rounded, N_X, x_step, k, TANDEM_RNG_ACTIVATION);
@@ -631,22 +612,23 @@ static void sensitivities_come_from_the_statistics_in_the_store(void **state)
     tandem_error error = {0};
     m.s[m.fc1] = m.s[m.head] = numbers();
     sensitivity[3] = -7;
-    must(tandem_store_open(&store, path, TANDEM_STORE_WRITE, &error), &error);
+    require_ok(tandem_store_open(&store, path, TANDEM_STORE_WRITE, &error), &error);
     assert_int_equal(tandem_sensitivity_load(sensitivity, store, m.graph, "fisher", NULL, TANDEM_F32, &error),
                      TANDEM_MISSING);
-    must(tandem_store_put_statistics(store, m.graph, "a", m.fc1, &m.s[m.fc1], &error), &error);
+    require_ok(tandem_store_put_statistics(store, m.graph, "a", m.fc1, &m.s[m.fc1], &error), &error);
     assert_int_equal(tandem_sensitivity_load(sensitivity, store, m.graph, "fisher", NULL, TANDEM_F32, &error),
                      TANDEM_MISSING);
     assert_non_null(strstr(error.text, "'head'"));
     assert_non_null(strstr(error.text, "`tandem sensitivity --model mlp"));
-    must(tandem_store_put_statistics(store, m.graph, "a", m.head, &m.s[m.head], &error), &error);
+    require_ok(tandem_store_put_statistics(store, m.graph, "a", m.head, &m.s[m.head], &error), &error);
     assert_int_equal(tandem_sensitivity_load(sensitivity, store, m.graph, "nobody", NULL, TANDEM_F32, &error),
                      TANDEM_UNKNOWN_NAME);
     assert_true(sensitivity[3] == -7); /* unchanged so far */
     for (int k = 0; tandem_sensitivity_methods[k]; k++) {
         const char *method = tandem_sensitivity_methods[k]->name;
         double *expected = compute(method, m.graph, m.s, TANDEM_BF16);
-        must(tandem_sensitivity_load(sensitivity, store, m.graph, method, NULL, TANDEM_BF16, &error), &error);
+        require_ok(tandem_sensitivity_load(sensitivity, store, m.graph, method, NULL, TANDEM_BF16, &error),
+                   &error);
         for (int i = 0; i < m.graph->n_op * TANDEM_N_PRECISION; i++)
             assert_close(sensitivity[i], expected[i]);
         assert_true(sensitivity[m.fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] > 0);

@@ -5,22 +5,14 @@
 #include "tandem/plan.h"
 #include "tandem/step.h"
 #include "tests/support/tandem_test.h"
-
-static tandem_graph *open_graph(const char *model)
-{
-    tandem_graph *graph = NULL;
-    tandem_error error = {0};
-    if (tandem_graph_open(&graph, model, 4, &error) != TANDEM_OK) fail_msg("%s", error.text);
-    return graph;
-}
+#include "tests/support/test_graph.h"
 
 static tandem_step *open_step(const tandem_graph *graph, const tandem_step_options *options,
                               tandem_precision precision)
 {
     tandem_step *step = NULL;
     tandem_error error = {0};
-    if (tandem_step_open_with(&step, graph, TANDEM_F32, 0, options, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_step_open_with(&step, graph, TANDEM_F32, 0, options, &error), &error);
     for (int i = 0; i < graph->n_op; i++) {
         const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
         if (row->op_class == TANDEM_ADJUSTABLE && row->precisions & (1u << precision))
@@ -80,7 +72,7 @@ static void scalings_are_texts(void **state)
 static void what_is_out_of_range_is_refused(void **state)
 {
     static const tandem_cast_scaling wrong[] = {{-2, 0}, {TANDEM_AMAX_WINDOW + 1, 0}, {4, -65}, {4, 65}};
-    tandem_graph *graph = open_graph("mlp");
+    tandem_graph *graph = open_graph("mlp", 4);
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         tandem_step *step = NULL;
         const tandem_step_options options = {.scaling = wrong[k]};
@@ -93,7 +85,7 @@ static void what_is_out_of_range_is_refused(void **state)
 static void a_plan_names_its_scaling(void **state)
 {
     tandem_cluster cluster;
-    tandem_graph *graph = open_graph("mlp"), *opened = NULL;
+    tandem_graph *graph = open_graph("mlp", 4), *opened = NULL;
     tandem_plan *plan = NULL, *read = NULL;
     assert_int_equal(tandem_cluster_parse(&cluster, "cpu:avx2 batch=4", NULL), TANDEM_OK);
     assert_int_equal(tandem_plan_open(&plan, graph, &cluster, "a plan", NULL), TANDEM_OK);
@@ -124,7 +116,7 @@ static void a_plan_names_its_scaling(void **state)
 static void casts_to_s8_have_a_history(void **state)
 {
     const tandem_step_options delayed = {.scaling = {16, 0}};
-    tandem_graph *graph = open_graph("vit_tiny:depth=1");
+    tandem_graph *graph = open_graph("vit_tiny:depth=1", 4);
     tandem_step *step = open_step(graph, &delayed, TANDEM_PRECISION_INT8_FULL),
                 *current = open_step(graph, NULL, TANDEM_PRECISION_INT8_FULL);
     int n = 0, n_known = 0, of_kind[TANDEM_N_TASK_KIND] = {0};
@@ -172,7 +164,7 @@ static void casts_to_s8_have_a_history(void **state)
 static void a_float_has_none(void **state)
 {
     const tandem_step_options delayed = {.scaling = {16, 0}};
-    tandem_graph *graph = open_graph("mlp");
+    tandem_graph *graph = open_graph("mlp", 4);
     tandem_step *step = open_step(graph, &delayed, TANDEM_PRECISION_FP32);
     uint64_t histories;
     (void)peak_of(step, &histories);
@@ -186,7 +178,7 @@ static void what_is_done_again_shares_its_history(void **state)
 {
     const tandem_step_options again = {.n_recompute_segment = TANDEM_RECOMPUTE_SQRT, .scaling = {4, 1}},
                               once = {.scaling = {4, 1}};
-    tandem_graph *graph = open_graph("vit_tiny:depth=2");
+    tandem_graph *graph = open_graph("vit_tiny:depth=2", 4);
     tandem_step *step = open_step(graph, &again, TANDEM_PRECISION_INT8),
                 *kept = open_step(graph, &once, TANDEM_PRECISION_INT8);
     int n_shared = 0;

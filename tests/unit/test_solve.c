@@ -31,8 +31,7 @@ static tandem_solution exact(const tandem_plan_dag *plan_dag, tandem_limits limi
 {
     tandem_solution solution = {.choice = choice};
     tandem_error error = {0};
-    if (tandem_solve_exact(&solution, plan_dag, &limits, INFINITY, 0, 10, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_solve_exact(&solution, plan_dag, &limits, INFINITY, 0, 10, &error), &error);
     return solution;
 }
 
@@ -40,8 +39,7 @@ static tandem_solution lagrange(const tandem_plan_dag *plan_dag, tandem_limits l
 {
     tandem_solution solution = {0};
     tandem_error error = {0};
-    if (tandem_solve_lagrange(&solution, multiplier, plan_dag, &limits, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_solve_lagrange(&solution, multiplier, plan_dag, &limits, &error), &error);
     return solution;
 }
 

@@ -1,5 +1,4 @@
 /* The profile store: hand-computed summaries, round trips, transactions, several writers at once. */
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <sqlite3.h>
@@ -9,57 +8,16 @@
 #include <unistd.h>
 
 #include "tandem/store.h"
+#include "tests/support/scratch_files.h"
 #include "tests/support/tandem_test.h"
+#include "tests/support/test_graph.h"
 
 /* --- A directory for each test -------------------------------------------------------------------------- */
-typedef struct place {
-    char folder[64], path[96];
-} place;
-
-static int count_files(const char *folder)
-{
-    int n = 0;
-    DIR *const all = opendir(folder);
-    assert_non_null(all);
-    for (const struct dirent *one = readdir(all); one; one = readdir(all)) n += one->d_name[0] != '.';
-    (void)closedir(all);
-    return n;
-}
-
-static int make_place(void **state)
-{
-    place *const p = calloc(1, sizeof *p);
-    if (!p) return -1;
-    (void)snprintf(p->folder, sizeof p->folder, "/tmp/tandem_store_XXXXXX");
-    if (!mkdtemp(p->folder)) {
-        free(p);
-        return -1;
-    }
-    (void)snprintf(p->path, sizeof p->path, "%s/tandem.db", p->folder);
-    *state = p;
-    return 0;
-}
-
-static int remove_place(void **state)
-{
-    place *const p = *state;
-    char name[400];
-    DIR *const all = opendir(p->folder);
-    for (const struct dirent *one = all ? readdir(all) : NULL; one; one = readdir(all)) {
-        (void)snprintf(name, sizeof name, "%s/%s", p->folder, one->d_name);
-        (void)unlink(name);
-    }
-    if (all) (void)closedir(all);
-    (void)rmdir(p->folder);
-    free(p);
-    return 0;
-}
-
 static tandem_store *open_store(const char *path, tandem_store_mode mode)
 {
     tandem_store *store = NULL;
     tandem_error error = {0};
-    if (tandem_store_open(&store, path, mode, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_store_open(&store, path, mode, &error), &error);
     assert_non_null(store);
     return store;
 }
@@ -88,8 +46,7 @@ static void put(tandem_store *store, const char *device, const char *co_runner, 
 {
     tandem_error error = {0};
     const tandem_cost cost = cost_of(ns);
-    if (tandem_store_put_cost(store, device, co_runner, key, &cost, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_store_put_cost(store, device, co_runner, key, &cost, &error), &error);
 }
 
 static tandem_status count_cost(void *n, const tandem_cost_key *key, const tandem_cost *cost,
@@ -105,8 +62,7 @@ static int64_t count_costs_of(tandem_store *store, const char *device, const cha
 {
     int64_t n = 0;
     tandem_error error = {0};
-    if (tandem_store_visit_costs(store, device, co_runner, step, count_cost, &n, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_store_visit_costs(store, device, co_runner, step, count_cost, &n, &error), &error);
     return n;
 }
 
@@ -208,7 +164,7 @@ static void keys_have_a_text(void **state)
 /* --- Round trips ---------------------------------------------------------------------------------------- */
 static void costs_come_back(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     tandem_store *store = open_store(p->path, TANDEM_STORE_WRITE);
     tandem_cost_key op = op_key("linear m=1 k=2 n=3"),
                     cast = {.kind = TANDEM_COST_CAST, .from = TANDEM_F32, .to = TANDEM_S8, .elements = 9};
@@ -263,7 +219,7 @@ static void costs_come_back(void **state)
 static void thousands_of_costs_are_found(void **state)
 {
     enum { N = 5000 };
-    const place *const p = *state;
+    const test_folder *const p = *state;
     tandem_error error = {0};
     char signature[64];
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
@@ -293,7 +249,7 @@ static void thousands_of_costs_are_found(void **state)
 /* What a step program can ask for is loaded, all of it, and nothing else. */
 static void a_step_loads_its_own_costs(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     tandem_error error = {0};
     tandem_graph *graph = NULL;
     tandem_step *step = NULL;
@@ -342,7 +298,7 @@ static void a_step_loads_its_own_costs(void **state)
 
 static void rows_know_who_and_when(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     tandem_error error = {0};
     const int64_t before = (int64_t)time(NULL) * 1000000000;
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
@@ -373,7 +329,7 @@ static void rows_know_who_and_when(void **state)
 static void algorithms_are_replaced_and_come_back(void **state)
 {
     enum { MANY = 300 }; /* more than one allocation holds */
-    const place *const p = *state;
+    const test_folder *const p = *state;
     tandem_error error = {0};
     tandem_algorithm *known = NULL, one[MANY];
     char spec[MANY][64];
@@ -405,7 +361,7 @@ static void algorithms_are_replaced_and_come_back(void **state)
 
 static void collectives_come_back_in_order(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     tandem_error error = {0};
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
     for (int i = 0; i < 40; i++) { /* descending, more than one allocation holds */
@@ -441,7 +397,7 @@ static void collectives_come_back_in_order(void **state)
 
 static void interference_comes_back(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     tandem_error error = {0};
     double factor = -1;
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
@@ -478,21 +434,6 @@ static void interference_comes_back(void **state)
     tandem_store_close(store);
 }
 
-static tandem_graph *open_graph(const char *model)
-{
-    tandem_graph *graph = NULL;
-    tandem_error error = {0};
-    if (tandem_graph_open(&graph, model, 8, &error) != TANDEM_OK) fail_msg("%s", error.text);
-    return graph;
-}
-
-static int op_of(const tandem_graph *graph, const char *name)
-{
-    int op = -1;
-    assert_int_equal(tandem_graph_find(&op, graph, name, NULL), TANDEM_OK);
-    return op;
-}
-
 static const tandem_statistics statistics_example = {
     .n_batch = 5,
     .local_batch = 8,
@@ -518,8 +459,8 @@ static const tandem_statistics statistics_example = {
 /* Which number an operator has is this version's affair. */
 static void statistics_go_by_the_name_of_an_operator(void **state)
 {
-    const place *const p = *state;
-    tandem_graph *const graph = open_graph("mlp");
+    const test_folder *const p = *state;
+    tandem_graph *const graph = open_graph("mlp", 8);
     const int fc1 = op_of(graph, "fc1");
     tandem_statistics read[64];
     tandem_store *store = open_store(p->path, TANDEM_STORE_WRITE);
@@ -541,9 +482,9 @@ static void statistics_go_by_the_name_of_an_operator(void **state)
 
 static void statistics_come_back(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     tandem_error error = {0};
-    tandem_graph *const graph = open_graph("mlp"), *const other = open_graph("mlp:width=64");
+    tandem_graph *const graph = open_graph("mlp", 8), *const other = open_graph("mlp:width=64", 8);
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
     tandem_statistics read[64], one = statistics_example;
     assert_true(graph->n_op <= 64);
@@ -597,7 +538,7 @@ static void statistics_come_back(void **state)
 
 static void runs_are_recorded(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     tandem_error error = {0};
     int64_t first = -1, second = -1;
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
@@ -636,7 +577,7 @@ static void runs_are_recorded(void **state)
 /* --- Refusals ------------------------------------------------------------------------------------------- */
 static void what_is_no_measurement_is_refused(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     tandem_error error = {0};
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
     const tandem_cost_key key = op_key("a");
@@ -663,7 +604,7 @@ static void what_is_no_measurement_is_refused(void **state)
 
 static void reading_writes_nothing(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     tandem_error error = {0};
     tandem_store *const unchanged = (tandem_store *)(uintptr_t)16;
     tandem_store *store = unchanged;
@@ -695,7 +636,7 @@ static void reading_writes_nothing(void **state)
 /* Names that SQLite gives a meaning of its own are files like all others. */
 static void odd_paths_are_files(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     static const char *const names[] = {":memory:", "file:x?mode=memory", "100% #1?.db"};
     char before[512];
     assert_non_null(getcwd(before, sizeof before));
@@ -717,7 +658,7 @@ static void odd_paths_are_files(void **state)
 /* A file without tables becomes a store, whatever made it: a process killed while it made one, or `touch`. */
 static void an_empty_file_becomes_a_store(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     tandem_error error = {0};
     tandem_store *store = NULL;
     FILE *const file = fopen(p->path, "w");
@@ -730,7 +671,7 @@ static void an_empty_file_becomes_a_store(void **state)
 
 /* Runs `inside` in a child, as a user without rights where we are root; its result. −1 where that cannot
  * be had. */
-static int run_as_nobody(int (*inside)(const place *), const place *p)
+static int run_as_nobody(int (*inside)(const test_folder *), const test_folder *p)
 {
     const pid_t child = fork();
     assert_true(child >= 0);
@@ -744,7 +685,7 @@ static int run_as_nobody(int (*inside)(const place *), const place *p)
     return WEXITSTATUS(how) == 99 ? -1 : WEXITSTATUS(how);
 }
 
-static int read_sealed(const place *p)
+static int read_sealed(const test_folder *p)
 {
     tandem_store *store = NULL;
     tandem_error error = {0};
@@ -761,7 +702,7 @@ static int read_sealed(const place *p)
 
 static void a_sealed_folder_can_be_read(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     const tandem_cost_key key = op_key("a");
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
     put(store, "d", "", &key, 5);
@@ -781,7 +722,7 @@ static void a_sealed_folder_can_be_read(void **state)
 /* --- Transactions and several writers ------------------------------------------------------------------- */
 static void transactions_are_whole(void **state)
 {
-    const place *const p = *state;
+    const test_folder *const p = *state;
     tandem_error error = {0};
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
     const tandem_cost_key a = op_key("a"), b = op_key("b");
@@ -842,7 +783,7 @@ static int write_costs(const char *path, int writer, int n)
 static void writers_share_the_store(void **state)
 {
     enum { WRITERS = 4, EACH = 200 };
-    const place *const p = *state;
+    const test_folder *const p = *state;
     pid_t child[WRITERS];
     for (int w = 0; w < WRITERS; w++) { /* none of them finds a store */
         child[w] = fork();
@@ -868,23 +809,26 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_are_summarised),
         cmocka_unit_test(keys_have_a_text),
-        cmocka_unit_test_setup_teardown(costs_come_back, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(thousands_of_costs_are_found, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(a_step_loads_its_own_costs, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(rows_know_who_and_when, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(algorithms_are_replaced_and_come_back, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(collectives_come_back_in_order, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(interference_comes_back, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(statistics_come_back, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(statistics_go_by_the_name_of_an_operator, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(runs_are_recorded, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(what_is_no_measurement_is_refused, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(reading_writes_nothing, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(odd_paths_are_files, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(an_empty_file_becomes_a_store, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(a_sealed_folder_can_be_read, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(transactions_are_whole, make_place, remove_place),
-        cmocka_unit_test_setup_teardown(writers_share_the_store, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(costs_come_back, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(thousands_of_costs_are_found, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(a_step_loads_its_own_costs, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(rows_know_who_and_when, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(algorithms_are_replaced_and_come_back, test_folder_open,
+                                        test_folder_close),
+        cmocka_unit_test_setup_teardown(collectives_come_back_in_order, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(interference_comes_back, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(statistics_come_back, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(statistics_go_by_the_name_of_an_operator, test_folder_open,
+                                        test_folder_close),
+        cmocka_unit_test_setup_teardown(runs_are_recorded, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(what_is_no_measurement_is_refused, test_folder_open,
+                                        test_folder_close),
+        cmocka_unit_test_setup_teardown(reading_writes_nothing, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(odd_paths_are_files, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(an_empty_file_becomes_a_store, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(a_sealed_folder_can_be_read, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(transactions_are_whole, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(writers_share_the_store, test_folder_open, test_folder_close),
     };
     return cmocka_run_group_tests_name("store", tests, NULL, NULL);
 }

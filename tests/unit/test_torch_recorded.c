@@ -12,7 +12,7 @@ static tandem_torch_summary *read_traces(const char *const *path, int n)
 {
     tandem_torch_summary *torch = NULL;
     tandem_error error = {0};
-    if (tandem_torch_read(&torch, path, n, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_torch_read(&torch, path, n, &error), &error);
     return torch;
 }
 

@@ -7,8 +7,6 @@
 #include "tests/support/tandem_test.h"
 #include "trace/interval_set.h"
 
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
 /* --- Writing -------------------------------------------------------------------------------------------- */
 
 typedef struct writer {
@@ -75,8 +73,7 @@ static tandem_torch_summary *parse(const writer *w)
 {
     tandem_torch_summary *torch = NULL;
     tandem_error error = {0};
-    if (tandem_torch_parse(&torch, w->text, w->n, "trace.json", &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_torch_parse(&torch, w->text, w->n, "trace.json", &error), &error);
     return torch;
 }
 
@@ -547,7 +544,7 @@ static void the_late_rank_is_found(void **state)
     const char *const path[] = {f->path[0], f->path[1]};
     tandem_torch_summary *t = NULL;
     tandem_error error = {0};
-    if (tandem_torch_read(&t, path, 2, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_torch_read(&t, path, 2, &error), &error);
     assert_int_equal(t->n_rank, 2);
     assert_int_equal(t->rank[0].rank, 0);
     assert_string_equal(t->rank[0].path, f->path[1]);
@@ -614,7 +611,7 @@ static void groups_are_joined_apart(void **state)
     }
     tandem_torch_summary *t = NULL;
     tandem_error error = {0};
-    if (tandem_torch_read(&t, path, 3, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_torch_read(&t, path, 3, &error), &error);
     assert_int_equal(t->n_joined, 2);
     assert_int_equal(t->n_collective, 2);
     assert_string_equal(t->collective[0].name, "all-reduce");

@@ -50,7 +50,7 @@ static json_t *write_and_read(const fixture *f, const char *title, const tandem_
 {
     tandem_error error = {0};
     json_error_t why;
-    if (tandem_trace_write(f->path, title, track, n_track, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_trace_write(f->path, title, track, n_track, &error), &error);
     json_t *const root = json_load_file(f->path, JSON_REJECT_DUPLICATES, &why);
     if (!root) fail_msg("line %d: %s", why.line, why.text);
     return root;

@@ -1,22 +1,14 @@
 /* Variants of a step program by hand: micro-steps, recomputation, and the memory of both. */
 #include "tandem/step.h"
 #include "tests/support/tandem_test.h"
-
-static tandem_graph *open_graph(const char *model)
-{
-    tandem_graph *graph = NULL;
-    tandem_error error = {0};
-    if (tandem_graph_open(&graph, model, 4, &error) != TANDEM_OK) fail_msg("%s", error.text);
-    return graph;
-}
+#include "tests/support/test_graph.h"
 
 static tandem_step *open_step(const tandem_graph *graph, int n_micro, int n_recompute_segment)
 {
     tandem_step *step = NULL;
     tandem_error error = {0};
     const tandem_step_options options = {.n_micro = n_micro, .n_recompute_segment = n_recompute_segment};
-    if (tandem_step_open_with(&step, graph, TANDEM_F32, 0, &options, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_step_open_with(&step, graph, TANDEM_F32, 0, &options, &error), &error);
     return step;
 }
 
@@ -56,7 +48,7 @@ static void what_is_out_of_range_is_refused(void **state)
 {
     static const tandem_step_options wrong[] = {
         {.n_micro = -1}, {.n_micro = TANDEM_MAX_MICRO + 1}, {.n_recompute_segment = -2}};
-    tandem_graph *graph = open_graph("mlp");
+    tandem_graph *graph = open_graph("mlp", 4);
     tandem_step *const untouched = (tandem_step *)(uintptr_t)16;
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         tandem_step *step = untouched;
@@ -75,7 +67,7 @@ static void what_is_out_of_range_is_refused(void **state)
  * handed on; of the second the relu, twice. */
 static void an_mlp_in_three_segments(void **state)
 {
-    tandem_graph *graph = open_graph("mlp");
+    tandem_graph *graph = open_graph("mlp", 4);
     tandem_step *step = open_step(graph, 1, 3);
     int relu, bias, second, n_again = 0;
     assert_int_equal(tandem_graph_find(&relu, graph, "fc1.relu", NULL), TANDEM_OK);
@@ -103,7 +95,7 @@ static void an_mlp_in_three_segments(void **state)
  * */
 static void weights_lie_where_they_lay(void **state)
 {
-    tandem_graph *graph = open_graph("vit_tiny");
+    tandem_graph *graph = open_graph("vit_tiny", 4);
     tandem_step *plain = open_step(graph, 1, 1), *varied = open_step(graph, 3, TANDEM_RECOMPUTE_SQRT);
     assert_true(plain->n_flat == varied->n_flat && plain->n_bucket == varied->n_bucket);
     assert_memory_equal(plain->parameter_start, varied->parameter_start,
@@ -120,7 +112,7 @@ static void weights_lie_where_they_lay(void **state)
 /* Each gradient is summed behind the task that writes it, and has room for that long. */
 static void gradients_are_summed_where_they_are_written(void **state)
 {
-    tandem_graph *graph = open_graph("mlp");
+    tandem_graph *graph = open_graph("mlp", 4);
     tandem_step *step = open_step(graph, 2, 0);
     tandem_memory_row *row = test_calloc((size_t)step->n_task, sizeof *row);
     tandem_memory memory;

@@ -8,7 +8,6 @@
 #include "tests/support/tandem_test.h"
 #include "tests/support/whatif_parts.h"
 
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define HEADING "dp_rank,stage,step,optype,model_chunk,seq_id,start_us,dur_us\n"
 
 /* Two stages, one micro-batch. Stage 0 waits 2 us to send, stage 1 pauses 2 us; in every row dp 0, step 7. */
@@ -27,8 +26,7 @@ static tandem_pipeline_trace *parse(const char *text)
 {
     tandem_pipeline_trace *pipeline = NULL;
     tandem_error error = {0};
-    if (tandem_pipeline_trace_parse(&pipeline, text, strlen(text), "trace.csv", &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_pipeline_trace_parse(&pipeline, text, strlen(text), "trace.csv", &error), &error);
     return pipeline;
 }
 
@@ -37,7 +35,7 @@ static tandem_whatif *analyse(const char *text)
     tandem_whatif *whatif = NULL;
     tandem_error error = {0};
     tandem_pipeline_trace *const pipeline = parse(text);
-    if (tandem_whatif_pipeline(&whatif, pipeline, NULL, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_whatif_pipeline(&whatif, pipeline, NULL, &error), &error);
     tandem_pipeline_trace_close(pipeline);
     return whatif;
 }
@@ -390,7 +388,7 @@ static tandem_whatif *analyse_job(tandem_pipeline_trace *pipeline)
 {
     tandem_whatif *whatif = NULL;
     tandem_error error = {0};
-    if (tandem_whatif_pipeline(&whatif, pipeline, NULL, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_whatif_pipeline(&whatif, pipeline, NULL, &error), &error);
     tandem_pipeline_trace_close(pipeline);
     return whatif;
 }
@@ -409,7 +407,7 @@ static void a_cut_of_a_published_trace_gives_its_answers(void **state)
     const double published_ideal = 1.843295824;
     tandem_pipeline_trace *pipeline = NULL;
     tandem_error error = {0};
-    if (tandem_pipeline_trace_read(&pipeline, CUT, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_pipeline_trace_read(&pipeline, CUT, &error), &error);
     tandem_whatif *const w = analyse_job(pipeline);
     assert_int_equal(w->n_step, N_OF(published));
     assert_int_equal(w->n_negative, 0);
@@ -464,7 +462,7 @@ static void small_negative_durations_change_no_answer(void **state)
     tandem_error error = {0};
     char *const text = cut_with_negatives(&n_changed);
     assert_true(n_changed > 100);
-    if (tandem_pipeline_trace_read(&pipeline, CUT, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_pipeline_trace_read(&pipeline, CUT, &error), &error);
     tandem_whatif *const expected = analyse_job(pipeline), *const got = analyse_job(parse(text));
     assert_int_equal(got->n_negative, n_changed);
     near("recorded", (double)got->recorded_ns, (double)expected->recorded_ns, 1e-3);

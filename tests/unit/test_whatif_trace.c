@@ -6,8 +6,6 @@
 #include "tests/support/tandem_test.h"
 #include "tests/support/whatif_parts.h"
 
-#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
 /* One task of a step in us: two ranks, two buckets. */
 typedef struct row {
     const char *kind;
@@ -49,8 +47,7 @@ static tandem_whatif *analyse(const char *text, size_t n)
 {
     tandem_whatif *whatif = NULL;
     tandem_error error = {0};
-    if (tandem_whatif_parse_trace(&whatif, text, n, "step.json", &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    require_ok(tandem_whatif_parse_trace(&whatif, text, n, "step.json", &error), &error);
     return whatif;
 }
 
@@ -163,7 +160,7 @@ static void what_the_writer_writes_is_read(void **state)
     assert_int_equal(tandem_trace_write(path, "both alike", track, 2, &error), TANDEM_OK);
     assert_int_equal(tandem_trace_format_detect(&recording, path, &error), TANDEM_OK);
     assert_int_equal(recording, TANDEM_TRACE_FORMAT_STEP);
-    if (tandem_whatif_trace(&w, path, NULL, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    require_ok(tandem_whatif_trace(&w, path, NULL, &error), &error);
     (void)unlink(path);
     assert_int_equal(w->n_op, 2 * n);
     assert_int_equal(w->step_ns, 1000 * n);
