@@ -33,9 +33,8 @@ static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *s
         planner->sensitivity[c] =
             calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *planner->sensitivity[c]);
         if (!planner->sensitivity[c])
-            return tandem_error_set(error, TANDEM_NO_MEMORY,
-                                    "no memory for the sensitivities of model %s (%d operators)",
-                                    graph->model, graph->n_op);
+            return tandem_no_memory(error, "for the sensitivities of model %s (%d operators)", graph->model,
+                                    graph->n_op);
         const tandem_status status =
             tandem_sensitivity_load(planner->sensitivity[c], store, graph, planner->method->name, data,
                                     cluster->classes[c].device.amp_dtype, error);
@@ -101,7 +100,7 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
 {
     tandem_store *store = NULL;
     tandem_planner *made = calloc(1, sizeof *made);
-    if (!made) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a planner");
+    if (!made) return tandem_no_memory(error, "for a planner");
     tandem_status status = read_request(made, request, error);
     if (status == TANDEM_OK) status = open_planner_store(&store, request, cluster, graph[0]->model, error);
     const tandem_replayer_options options = {.bucket_bytes = request->bucket_bytes,

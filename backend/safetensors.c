@@ -20,7 +20,7 @@ enum { N_TYPE = sizeof types / sizeof *types, SHAPE_TEXT = 96 };
 
 static tandem_status safetensors_no_memory(const char *path, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the header of '%.200s'", path);
+    return tandem_no_memory(error, "for the header of '%.200s'", path);
 }
 
 /* --- What the header says ------------------------------------------------------------------------------- */

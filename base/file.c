@@ -32,7 +32,7 @@ tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t
             if (capacity > max_bytes) capacity = max_bytes + 1;
             char *const more = realloc(all, capacity);
             if (!more) {
-                status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", path);
+                status = tandem_no_memory(error, "to read '%.200s'", path);
                 goto out;
             }
             all = more;

@@ -30,28 +30,51 @@ static size_t edit_distance(const char *a, size_t n_a, const char *b, size_t n_b
     return above[n_b];
 }
 
-const char *tandem_nearest(const char *name, const char *const *candidates, size_t n)
+static const char *name_at(const void *names, size_t stride, size_t i)
+{
+    return *(const char *const *)((const char *)names + i * stride);
+}
+
+static const char *nearest_name(const char *name, const void *names, size_t n, size_t stride)
 {
     const size_t length = name ? strnlen(name, TANDEM_NEAREST_LENGTH + 1) : 0;
     if (length == 0 || length > TANDEM_NEAREST_LENGTH) return NULL;
     const char *nearest = NULL;
     size_t fewest = (length / 2 > 2 ? length / 2 : 2) + 1;
     for (size_t i = 0; i < n; i++) {
-        const size_t other = candidates[i] ? strnlen(candidates[i], TANDEM_NEAREST_LENGTH + 1) : 0;
+        const char *const candidate = name_at(names, stride, i);
+        const size_t other = candidate ? strnlen(candidate, TANDEM_NEAREST_LENGTH + 1) : 0;
         if (other == 0 || other > TANDEM_NEAREST_LENGTH) continue;
-        const size_t edits = edit_distance(name, length, candidates[i], other);
+        const size_t edits = edit_distance(name, length, candidate, other);
         if (edits < fewest && edits < (length > other ? length : other)) {
             fewest = edits;
-            nearest = candidates[i];
+            nearest = candidate;
         }
     }
     return nearest;
 }
 
-tandem_hint tandem_nearest_hint(const char *name, const char *const *candidates, size_t n)
+const char *tandem_nearest(const char *name, const char *const *candidates, size_t n)
+{
+    return nearest_name(name, candidates, n, sizeof *candidates);
+}
+
+static tandem_hint hint_at(const char *near)
 {
     tandem_hint hint = {""};
-    const char *near = tandem_nearest(name, candidates, n);
     if (near) (void)snprintf(hint.text, sizeof hint.text, " Did you mean '%s'?", near);
     return hint;
+}
+
+tandem_hint tandem_nearest_hint(const char *name, const char *const *candidates, size_t n)
+{
+    return hint_at(tandem_nearest(name, candidates, n));
+}
+
+int tandem_name_find(const char *name, const void *names, size_t n, size_t stride, tandem_hint *hint)
+{
+    for (size_t i = 0; name && i < n; i++)
+        if (strcmp(name_at(names, stride, i), name) == 0) return (int)i;
+    if (hint) *hint = hint_at(nearest_name(name, names, n, stride));
+    return -1;
 }

@@ -31,6 +31,16 @@ tandem_status tandem_error_set(tandem_error *error, tandem_status status, const 
     return status;
 }
 
+tandem_status tandem_no_memory(tandem_error *error, const char *format, ...)
+{
+    char what[TANDEM_ERROR_TEXT];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory %s", what);
+}
+
 const char *tandem_status_name(tandem_status status) { return rows[status_in_table(status)].name; }
 int tandem_status_exit_code(tandem_status status) { return rows[status_in_table(status)].exit_code; }
 const char *tandem_status_meaning(tandem_status status) { return rows[status_in_table(status)].meaning; }

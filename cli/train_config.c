@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/nearest.h"
 
 static const char *const schedule_name[N_SCHEDULE] = {"constant", "cosine", "linear", "step"};
@@ -15,14 +16,14 @@ static const char *const schedule_name[N_SCHEDULE] = {"constant", "cosine", "lin
 
 static tandem_status find_schedule(rate_schedule *out, const char *name, tandem_error *error)
 {
-    for (int k = 0; k < N_SCHEDULE; k++)
-        if (strcmp(schedule_name[k], name) == 0) {
-            *out = (rate_schedule)k;
-            return TANDEM_OK;
-        }
-    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "there is no schedule '%s'.%s allowed: constant, cosine, linear, step", name,
-                            tandem_nearest_hint(name, schedule_name, N_SCHEDULE).text);
+    tandem_hint hint;
+    const int k = tandem_name_find(name, schedule_name, N_SCHEDULE, sizeof *schedule_name, &hint);
+    if (k < 0)
+        return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                                "there is no schedule '%s'.%s allowed: constant, cosine, linear, step", name,
+                                hint.text);
+    *out = (rate_schedule)k;
+    return TANDEM_OK;
 }
 
 static tandem_status fail_wrong_optimizer(const tandem_graph *graph, const char *option, const char *instead,
@@ -127,19 +128,17 @@ __attribute__((format(printf, 3, 4))) static void append_config(char *text, size
     va_end(arguments);
 }
 
-/* How many operators have which precision over all classes, and FNV-1a over which one has which. */
+/* How many operators have which precision over all classes, and a hash over which one has which. */
 static void append_precisions(char *text, size_t size, const cli_workload *workload)
 {
     int64_t count[TANDEM_N_PRECISION] = {0};
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    uint64_t hash = TANDEM_HASH_START;
     for (int c = 0; c < workload->cluster.n_class; c++)
         for (int i = 0; i < workload->graph[c]->n_op; i++) {
             if (tandem_op_row_get(workload->graph[c]->op[i].kind)->op_class != TANDEM_ADJUSTABLE) continue;
             const tandem_precision precision = workload->plan->precision[c][i];
             count[precision]++;
-            for (const char *at = tandem_precision_get(precision)->name; *at; at++)
-                hash = (hash ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
-            hash = (hash ^ ',') * UINT64_C(0x100000001b3);
+            hash = tandem_hash_text(tandem_hash_text(hash, tandem_precision_get(precision)->name), ",");
         }
     append_config(text, size, "precisions:");
     for (int p = 0; p < TANDEM_N_PRECISION; p++)

@@ -150,7 +150,7 @@ static tandem_status fit_level(tandem_latency *latency, cost_sample *s, size_t n
         }
         if (count_sizes(&s[i], end - i) < (s[i].group.is_product ? PRODUCT_SIZES : STREAM_SIZES)) continue;
         group_fit *more = realloc(latency->fit, (latency->n_fit + 1) * sizeof *more);
-        if (!more) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to fit %zu measured times", n);
+        if (!more) return tandem_no_memory(error, "to fit %zu measured times", n);
         latency->fit = more;
         const tandem_status status = fit_group(&more[latency->n_fit], &s[i], end - i, error);
         if (status != TANDEM_OK) return status;
@@ -213,8 +213,7 @@ static tandem_status collect_sample(void *context, const tandem_cost_key *key, c
         if (more) all->one = more;
         tandem_work *more_work = realloc(all->work, room * sizeof *more_work);
         if (more_work) all->work = more_work;
-        if (!more || !more_work)
-            return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for measured times");
+        if (!more || !more_work) return tandem_no_memory(error, "for measured times");
         all->room = room;
     }
     all->work[all->n] = work;
@@ -227,7 +226,7 @@ static tandem_status find_description_factor(tandem_latency *latency, const samp
 {
     double *ratio = malloc(all->n * sizeof *ratio);
     size_t n = 0;
-    if (!ratio) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %zu measured times", all->n);
+    if (!ratio) return tandem_no_memory(error, "for %zu measured times", all->n);
     for (size_t i = 0; i < all->n; i++) {
         const double is_described = tandem_roofline_ns(&latency->device.gpu_spec, &all->work[i]);
         if (is_described > 0) ratio[n++] = all->one[i].ns / is_described;
@@ -254,8 +253,7 @@ tandem_status tandem_latency_open(tandem_latency **out, const tandem_device *dev
     samples all = {0};
     const int is_described = tandem_device_is_described(device);
     tandem_latency *latency = calloc(1, sizeof *latency);
-    if (!latency)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to predict times on %s", device->name);
+    if (!latency) return tandem_no_memory(error, "to predict times on %s", device->name);
     latency->device = *device;
     latency->factor = 1;
     tandem_status status = collect_samples(&all, store, device, co_runner, error);

@@ -77,8 +77,8 @@ tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, 
     tandem_statistics *const statistics = calloc(n_op, sizeof *statistics);
     double *const computed = calloc(n_op * TANDEM_N_PRECISION, sizeof *computed);
     if (!statistics || !computed)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY,
-                                  "no memory for the statistics of model %s (%d "
+        status = tandem_no_memory(error,
+                                  "for the statistics of model %s (%d "
                                   "operators)",
                                   graph->model, graph->n_op);
     if (status == TANDEM_OK) status = tandem_store_load_statistics(statistics, store, graph, data, error);

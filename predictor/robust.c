@@ -97,7 +97,7 @@ static size_t most_negative_term(const double *coefficient, const double *x, con
 
 static tandem_status no_fit_memory(size_t n, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to fit %zu measured times", n);
+    return tandem_no_memory(error, "to fit %zu measured times", n);
 }
 
 static tandem_status residual_spread(double *spread, const double *coefficient, const double *x,

@@ -64,8 +64,8 @@ tandem_status tandem_statistics_add_product(tandem_statistics *s, const tandem_p
     const size_t rows = (size_t)p->rows, k = (size_t)p->k, columns = (size_t)p->columns;
     double *block = calloc(2 * rows + 2 * k + 2 * columns, sizeof *block);
     if (!block)
-        return tandem_error_set(error, TANDEM_NO_MEMORY,
-                                "no memory for statistics of a product "
+        return tandem_no_memory(error,
+                                "for statistics of a product "
                                 "%lldx%lldx%lld",
                                 (long long)p->rows, (long long)p->k, (long long)p->columns);
     double *x_row = block, *g_row = x_row + rows, *x_column = g_row + rows, *w_row = x_column + k;

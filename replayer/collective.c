@@ -23,8 +23,7 @@ tandem_status tandem_collective_fit(tandem_collective_line *line, const tandem_c
     const size_t rows = (size_t)(n - first);
     double coefficient[2], spread = 0, *x = malloc(rows * 2 * sizeof *x), *y = malloc(rows * sizeof *y);
     tandem_status status = TANDEM_OK;
-    if (!x || !y)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the %d points of a curve", n);
+    if (!x || !y) status = tandem_no_memory(error, "for the %d points of a curve", n);
     for (size_t i = 0; i < rows && status == TANDEM_OK; i++) {
         const tandem_collective_point *p = &point[(size_t)first + i];
         x[2 * i] = rows > 1 || p->bytes == 0; /* of a single point, all of its time goes with its bytes */

@@ -116,9 +116,7 @@ static tandem_status fill_predicted_costs(tandem_costs *costs, const tandem_step
         return TANDEM_OK;
     if (!costs->spread)
         costs->spread = calloc((size_t)step->n_task * TANDEM_MAX_VARIANT, sizeof *costs->spread);
-    if (!costs->spread)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to predict the times of %d tasks",
-                                step->n_task);
+    if (!costs->spread) return tandem_no_memory(error, "to predict the times of %d tasks", step->n_task);
     const tandem_status status =
         tandem_latency_open(&latency, source->device, contention == TANDEM_CONTENDED ? source->co_runner : "",
                             source->store, &refusal);
@@ -165,8 +163,8 @@ tandem_status tandem_costs_map(tandem_costs *out, const tandem_step *step, const
                           .sigma = calloc(n_variant, sizeof *costs.sigma)};
     tandem_status status = TANDEM_OK;
     if (!costs.variant_cost || !costs.origin || !costs.sigma)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the costs of %d tasks on %s",
-                                  step->n_task, source->device->name);
+        status =
+            tandem_no_memory(error, "for the costs of %d tasks on %s", step->n_task, source->device->name);
     for (size_t i = 0; i < n_variant && status == TANDEM_OK; i++)
         costs.variant_cost[i] = (tandem_variant_cost){.ns = {-1, -1}};
     for (int contention = 0; contention < TANDEM_N_CONTENTION && status == TANDEM_OK; contention++) {

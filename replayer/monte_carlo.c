@@ -209,8 +209,7 @@ tandem_status tandem_replayer_monte_carlo(tandem_monte_carlo *out, tandem_replay
     tandem_status status = tandem_replayer_run(replayer, &plain, TANDEM_REPLAY_EVENTS, error);
     if (status != TANDEM_OK) return status;
     if (!allocate_monte_carlo(&d, options->n_simulation)) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d steps of %d ranks",
-                                  options->n_simulation, d.n_rank);
+        status = tandem_no_memory(error, "for %d steps of %d ranks", options->n_simulation, d.n_rank);
         goto out;
     }
     begin_monte_carlo(&d, options->spread, &result);

@@ -46,7 +46,7 @@ static void find_co_runner(tandem_sim_class *class, const tandem_cluster *cluste
 
 static tandem_status no_replay_memory(const tandem_graph *graph, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to replay model '%s'", graph->model);
+    return tandem_no_memory(error, "to replay model '%s'", graph->model);
 }
 
 static tandem_status check_replay_input(const tandem_cluster *cluster, const tandem_graph *const *graph,

@@ -427,13 +427,12 @@ tandem_status tandem_topology_open(tandem_topology **topology, const tandem_clus
 {
     schedule_builder b = {.topology = calloc(1, sizeof *b.topology)};
     tandem_status status = TANDEM_OK;
-    if (!b.topology) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the links of a cluster");
+    if (!b.topology) return tandem_no_memory(error, "for the links of a cluster");
     b.topology->algorithm = algorithm;
     collect_rank_groups(b.topology, cluster);
     status = check_links(b.topology, cluster, error);
     if (status == TANDEM_OK && !build_schedules(&b))
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the messages among %d ranks",
-                                  b.topology->n_rank);
+        status = tandem_no_memory(error, "for the messages among %d ranks", b.topology->n_rank);
     free(b.in);
     free(b.out);
     free(b.group_of);
@@ -535,15 +534,13 @@ const char *tandem_collective_algorithm_name(tandem_collective_algorithm algorit
 tandem_status tandem_collective_algorithm_find(tandem_collective_algorithm *algorithm, const char *name,
                                                tandem_error *error)
 {
-    for (int k = 0; k < N_ALGORITHM_NAME; k++)
-        if (name && strcmp(algorithm_names[k], name) == 0) {
-            *algorithm = (tandem_collective_algorithm)k;
-            return TANDEM_OK;
-        }
-    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "no algorithm of collectives is called '%s'.%s There are auto, ring, tree, "
-                            "halving-doubling and "
-                            "hierarchical",
-                            name ? name : "",
-                            tandem_nearest_hint(name, algorithm_names, N_ALGORITHM_NAME).text);
+    tandem_hint hint;
+    const int k = tandem_name_find(name, algorithm_names, N_ALGORITHM_NAME, sizeof *algorithm_names, &hint);
+    if (k < 0)
+        return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                                "no algorithm of collectives is called '%s'.%s There are auto, ring, tree, "
+                                "halving-doubling and hierarchical",
+                                name ? name : "", hint.text);
+    *algorithm = (tandem_collective_algorithm)k;
+    return TANDEM_OK;
 }

@@ -142,7 +142,7 @@ tandem_status tandem_replayer_unroll(tandem_unrolled_step **unrolled, tandem_rep
     tandem_status status = l.e ? count_operators(l.e, replayer, n_iteration, error) : TANDEM_OK;
     if (status != TANDEM_OK) goto out;
     if (!l.e || !allocate_unrolled(&l)) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the tasks of every rank");
+        status = tandem_no_memory(error, "for the tasks of every rank");
         goto out;
     }
     for (int c = 0; c < l.e->n_class; c++)
@@ -306,8 +306,7 @@ tandem_status tandem_replayer_run_unrolled(tandem_replayer *replayer, tandem_rep
     if (status != TANDEM_OK) goto out;
     end_ticks = malloc((size_t)e->graph.n_op * sizeof *end_ticks);
     if (!end_ticks) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %d operators",
-                                  e->graph.n_op);
+        status = tandem_no_memory(error, "for the times of %d operators", e->graph.n_op);
         goto out;
     }
     status = run_rounds(&found, simulator, e, &replayer->cluster, end_ticks, error);

@@ -393,8 +393,7 @@ tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer,
     tandem_status status =
         tandem_replayer_run(replayer, &result.replay, TANDEM_REPLAY_MEMORY | TANDEM_REPLAY_EVENTS, error);
     if (status == TANDEM_OK && (!allocate_zero_step(&s) || !used))
-        status =
-            tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a step of %d tasks", s.step->n_task);
+        status = tandem_no_memory(error, "for a step of %d tasks", s.step->n_task);
     if (status == TANDEM_OK) status = find_collective_times(&s, error);
     if (status == TANDEM_OK) {
         for (int b = 0; b < s.n_bucket; b++) {

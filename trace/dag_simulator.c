@@ -274,8 +274,7 @@ static void lay_out_nodes(tandem_dag_simulator *simulator, const dag_ordering *o
 
 static tandem_status dag_no_memory(const tandem_dag *graph, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to order %d operators and %d dependencies",
-                            graph->n_op, graph->n_edge);
+    return tandem_no_memory(error, "to order %d operators and %d dependencies", graph->n_op, graph->n_edge);
 }
 
 tandem_status tandem_dag_simulator_open(tandem_dag_simulator **simulator, const tandem_dag *graph,

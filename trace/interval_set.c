@@ -58,8 +58,7 @@ static tandem_status make_interval_capacity(tandem_interval_set *set, tandem_err
     size_t capacity = set->capacity ? 2 * set->capacity : FIRST_CAPACITY;
     if (capacity > max) capacity = max;
     tandem_interval *const more = realloc(set->interval, capacity * sizeof *more);
-    if (!more)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %zu intervals of a trace", capacity);
+    if (!more) return tandem_no_memory(error, "for %zu intervals of a trace", capacity);
     set->interval = more;
     set->capacity = capacity;
     return TANDEM_OK;

@@ -38,8 +38,7 @@ static tandem_status open_relaxation(tandem_bound *bound, int c, unsigned *allow
     bound->has_relaxation[c] = 1;
     bound->plan[c] = calloc((size_t)graph->n_op + 1, sizeof *bound->plan[c]);
     return bound->plan[c] ? TANDEM_OK
-                          : tandem_error_set(error, TANDEM_NO_MEMORY,
-                                             "no memory to bound the plans of model %s", graph->model);
+                          : tandem_no_memory(error, "to bound the plans of model %s", graph->model);
 }
 
 /* How long a held class computes beside others until its backward pass is through. */
@@ -86,9 +85,7 @@ tandem_status tandem_bound_open(tandem_bound *bound, const tandem_allocation_pro
         .problem = problem, .target_ns = target_ns, .keeps_base = keeps_base, .lower_bound = -INFINITY};
     bound->n_class = tandem_replayer_cluster(problem->replayer)->n_class;
     unsigned *allowed = malloc(((size_t)problem->graph->n_op + 1) * sizeof *allowed);
-    if (!allowed)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound the plans of model %s",
-                                problem->graph->model);
+    if (!allowed) return tandem_no_memory(error, "to bound the plans of model %s", problem->graph->model);
     tandem_status status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
     for (int c = 0; c < bound->n_class && status == TANDEM_OK; c++) {
         bound->share[c] = tandem_allocation_batch_share(problem, c);
@@ -125,8 +122,7 @@ static tandem_status bound_class(tandem_bound *bound, int c, double time_limit_s
     const tandem_plan_dag *plan_dag = relaxation->plan_dag;
     int *choice = malloc(((size_t)plan_dag->n_layer + 1) * sizeof *choice);
     if (!choice)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound the plans of model %s",
-                                bound->problem->graph->model);
+        return tandem_no_memory(error, "to bound the plans of model %s", bound->problem->graph->model);
     tandem_solution solution = {.choice = choice, .sensitivity = INFINITY};
     const tandem_status status = tandem_relaxation_bound(&solution, relaxation, bound->target_ns,
                                                          tandem_relaxation_arena_limit(relaxation),
@@ -198,7 +194,7 @@ enum { MAX_CALL_LABELS = 400000, MAX_HEAP = 1 << 20 };
 
 static tandem_status enumeration_no_memory(tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to search the plans in order of sensitivity");
+    return tandem_no_memory(error, "to search the plans in order of sensitivity");
 }
 
 static tandem_status grow_ranking(plan_ranking *s, tandem_error *error)

@@ -63,8 +63,7 @@ tandem_status tandem_certify_claim(tandem_certificate *certificate, const tandem
     const int n_class = tandem_replayer_cluster(problem->replayer)->n_class, n_op = problem->graph->n_op;
     tandem_bound bound = {0};
     tandem_precision *saved = save_all_plans(problem, n_class);
-    if (!saved)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to certify a plan of %d operators", n_op);
+    if (!saved) return tandem_no_memory(error, "to certify a plan of %d operators", n_op);
     tandem_status status = pin_base_classes(problem, keeps_base, error);
     if (status == TANDEM_OK) status = tandem_bound_open(&bound, problem, target_ns, keeps_base, error);
     if (status == TANDEM_OK)

@@ -33,8 +33,7 @@ tandem_status tandem_completion_bound_open(tandem_completion_bound *completion, 
         return TANDEM_OK;
     }
     tandem_completion_bound_close(completion);
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound ways through %d states",
-                            paths->n_state);
+    return tandem_no_memory(error, "to bound ways through %d states", paths->n_state);
 }
 
 void tandem_completion_bound_close(tandem_completion_bound *completion)

@@ -191,7 +191,7 @@ static void leave_glpk(void *info) { longjmp(((memory_exit *)info)->where, 1); }
 
 static tandem_status lp_no_memory(tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound plans under several limits");
+    return tandem_no_memory(error, "to bound plans under several limits");
 }
 
 static tandem_status run_column_generation(column_generation *g, double *bound, double *multiplier,

@@ -98,8 +98,7 @@ static tandem_status grow_partials(tandem_enumeration *e, size_t needed, tandem_
     if (at) e->partial = at;
     int *const heap = at ? realloc(e->heap, wanted * sizeof *heap) : NULL;
     if (heap) e->heap = heap;
-    if (!heap)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %zu beginnings of plans", wanted);
+    if (!heap) return tandem_no_memory(error, "for %zu beginnings of plans", wanted);
     e->capacity = wanted;
     return TANDEM_OK;
 }
@@ -139,9 +138,7 @@ static tandem_status start_enumeration(tandem_enumeration *e, tandem_error *erro
     int64_t passes = 0;
     tandem_best_path best = {.sensitivity = INFINITY,
                              .arc = malloc(((size_t)e->paths.n_layer + 1) * sizeof *best.arc)};
-    if (!best.arc)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a way of %d layers",
-                                e->paths.n_layer);
+    if (!best.arc) return tandem_no_memory(error, "for a way of %d layers", e->paths.n_layer);
     tandem_status status = tandem_path_dag_dual(&e->paths, multiplier, &bound, &best, &passes, error);
     free(best.arc);
     if (status == TANDEM_OK)
@@ -157,7 +154,7 @@ tandem_status tandem_enumeration_open(tandem_enumeration **enumeration, const ta
                                       const tandem_limits *limits, tandem_error *error)
 {
     tandem_enumeration *const e = calloc(1, sizeof *e);
-    if (!e) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to enumerate plans");
+    if (!e) return tandem_no_memory(error, "to enumerate plans");
     tandem_status status = tandem_path_dag_open(&e->paths, plan_dag, limits, error);
     if (status == TANDEM_OK && e->paths.is_feasible) status = start_enumeration(e, error);
     if (status == TANDEM_OK)

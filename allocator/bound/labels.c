@@ -80,7 +80,7 @@ static tandem_status reserve_room(void **array, size_t *capacity, size_t needed,
     if (needed <= *capacity) return TANDEM_OK;
     while (wanted < needed) wanted *= 2;
     void *const larger = realloc(*array, wanted * size);
-    if (!larger) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %zu labels", wanted);
+    if (!larger) return tandem_no_memory(error, "for %zu labels", wanted);
     *array = larger;
     *capacity = wanted;
     return TANDEM_OK;
@@ -423,7 +423,7 @@ static tandem_status open_label_search(label_search *s, tandem_error *error)
     if (s->best.arc && s->path && s->drop && s->from && s->incoming_arc && s->incoming_start &&
         s->label_start)
         return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to search %d states", s->paths.n_state);
+    return tandem_no_memory(error, "to search %d states", s->paths.n_state);
 }
 
 static void close_label_search(label_search *s)

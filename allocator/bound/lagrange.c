@@ -189,8 +189,7 @@ tandem_status tandem_path_dag_dual(const tandem_path_dag *paths, double multipli
     double candidate[TANDEM_N_PATH_COST] = {0}, dual[N_MASTER_ROW] = {0}, best_bound = 0;
     tandem_status status = TANDEM_OK;
     if (!m || !potential || !next || !arc) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound ways through %d states",
-                                  paths->n_state);
+        status = tandem_no_memory(error, "to bound ways through %d states", paths->n_state);
         goto out;
     }
     open_master(m, paths);
@@ -239,8 +238,7 @@ tandem_status tandem_solve_lagrange(tandem_solution *solution, double multiplier
     if (status != TANDEM_OK) return status;
     best.arc = malloc(((size_t)plan_dag->n_layer + 1) * sizeof *best.arc);
     if (!best.arc) {
-        status =
-            tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a way of %d layers", plan_dag->n_layer);
+        status = tandem_no_memory(error, "for a way of %d layers", plan_dag->n_layer);
         goto out;
     }
     if (paths.is_feasible) status = tandem_path_dag_dual(&paths, found, &bound, &best, &passes, error);

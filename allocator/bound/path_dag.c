@@ -20,7 +20,7 @@ tandem_status tandem_solve_shortest(double *value, int *choice, const tandem_pla
     int *const next = calloc((size_t)end + 1, sizeof *next);
     tandem_status status = TANDEM_OK;
     if (!potential || !next) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a way through %d states", end + 1);
+        status = tandem_no_memory(error, "for a way through %d states", end + 1);
         goto out;
     }
     const uint64_t *const bytes = limits->bytes;
@@ -212,8 +212,7 @@ tandem_status tandem_path_dag_open(tandem_path_dag *paths, const tandem_plan_dag
     double *const min_cost = calloc(2 * (size_t)n_state, sizeof *min_cost);
     unsigned char *const drop = calloc(n_arc + 1, 1);
     if (!allocate_path_dag(paths, n_arc) || !min_cost || !drop) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY,
-                                  "no memory for ways through %d states and %zu arcs", n_state, n_arc);
+        status = tandem_no_memory(error, "for ways through %d states and %zu arcs", n_state, n_arc);
         goto out;
     }
     memcpy(paths->layer_start, plan_dag->state_start, ((size_t)n_layer + 2) * sizeof *paths->layer_start);

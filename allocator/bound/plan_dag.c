@@ -126,8 +126,8 @@ static tandem_status plan_dag_no_memory(const dag_builder *b, tandem_error *erro
             "the network of model '%s' (%d operators) has more than %d arcs: too much is open at once "
             "between its operators",
             b->step->graph->model, b->step->graph->n_op, MAX_ARCS);
-    return tandem_error_set(error, TANDEM_NO_MEMORY,
-                            "no memory for the network of model '%s' (%d operators), which has %d states and "
+    return tandem_no_memory(error,
+                            "for the network of model '%s' (%d operators), which has %d states and "
                             "%d arcs so far",
                             b->step->graph->model, b->step->graph->n_op, b->n_state, b->n_arc);
 }

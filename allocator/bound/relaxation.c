@@ -22,8 +22,8 @@ static const tandem_step *class_step(const tandem_relaxation *r)
 
 static tandem_status relaxation_no_memory(const tandem_relaxation *r, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound the plans of model %s (%d choices)",
-                            r->problem->graph->model, r->plan_dag ? r->plan_dag->n_layer : 0);
+    return tandem_no_memory(error, "to bound the plans of model %s (%d choices)", r->problem->graph->model,
+                            r->plan_dag ? r->plan_dag->n_layer : 0);
 }
 
 /* --- Terms ---------------------------------------------------------------------------------------------- */

@@ -77,8 +77,7 @@ static tandem_status allocate_best(exact_search *e, tandem_error *error)
 {
     for (int c = 0; c < e->n_class; c++)
         if (!(e->best[c] = malloc(((size_t)e->problem->graph->n_op + 1) * sizeof *e->best[c])))
-            return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators",
-                                    e->problem->graph->n_op);
+            return tandem_no_memory(error, "to allocate %d operators", e->problem->graph->n_op);
     return TANDEM_OK;
 }
 

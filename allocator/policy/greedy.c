@@ -289,8 +289,7 @@ static tandem_status improve_from_starts(tandem_search *search, const tandem_sta
     const double least = min_class_sensitivity(search);
     int is_usable = 0, n_reached = 0;
     if (!best || !reached || !q.move)
-        status =
-            tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", search->n_op);
+        status = tandem_no_memory(error, "to allocate %d operators", search->n_op);
     for (int s = TANDEM_N_START - 1; s >= 0 && status == TANDEM_OK && found.sensitivity > least; s--) {
         status = begin_from_start(search, starts, s, &q, target_ns, &is_usable, error);
         if (status == TANDEM_OK && is_usable) status = recover_sensitivity(search, &q, target_ns, error);

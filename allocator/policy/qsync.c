@@ -405,8 +405,7 @@ static tandem_status qsync_open(qsync_state *q, tandem_plan **plan, const tandem
     q->best = malloc((n_op + 1) * sizeof *q->best);
     q->raise = malloc((n_op * (size_t)n_class + 1) * sizeof *q->raise);
     if (!q->block_start || !q->best || !q->raise)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators",
-                                problem->graph->n_op);
+        return tandem_no_memory(error, "to allocate %d operators", problem->graph->n_op);
     find_blocks(q);
     return TANDEM_OK;
 }

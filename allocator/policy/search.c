@@ -331,8 +331,8 @@ tandem_status tandem_search_open(tandem_search *out, const tandem_allocation_pro
     search.candidates = malloc(((size_t)search.n_op + 1) * sizeof *search.candidates);
     tandem_status status = TANDEM_OK;
     if (!search.current || !search.snapshot.current || !search.candidates || !find_all_moves(&search))
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate model %s (%d operators)",
-                                  problem->graph->model, search.n_op);
+        status = tandem_no_memory(error, "to allocate model %s (%d operators)", problem->graph->model,
+                                  search.n_op);
     for (int i = 0; i < search.n_op && status == TANDEM_OK; i++)
         search.current[i] = tandem_replayer_get(problem->replayer, c, i);
     if (status == TANDEM_OK) status = replay_search(&search, &search.metrics, error);

@@ -58,8 +58,7 @@ static tandem_status save_starting_plan(tandem_starting_plans *starts, int s, co
 {
     const size_t bytes = (size_t)search->n_op * sizeof *search->current;
     if (!starts->plan[s]) starts->plan[s] = malloc(bytes + 1);
-    if (!starts->plan[s])
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", search->n_op);
+    if (!starts->plan[s]) return tandem_no_memory(error, "to allocate %d operators", search->n_op);
     memcpy(starts->plan[s], search->current, bytes);
     starts->metrics[s] = search->metrics;
     return TANDEM_OK;
@@ -159,7 +158,7 @@ static tandem_status find_fastest_of_class(target_finder *f, int c, tandem_error
     status = tandem_starting_plans_find(&starts, &search, NULL, error);
     if (status == TANDEM_OK) status = find_fastest_from_starts(&starts, &search, error);
     if (status == TANDEM_OK && !(f->fastest[c] = malloc(bytes)))
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", search.n_op);
+        status = tandem_no_memory(error, "to allocate %d operators", search.n_op);
     if (status == TANDEM_OK) memcpy(f->fastest[c], search.current, bytes - sizeof *f->fastest[c]);
     f->target.replays += search.replays;
     tandem_starting_plans_close(&starts);

@@ -51,8 +51,7 @@ static tandem_status find_or_add_split(batch_split **out, split_search *s, const
     if (s->n_seen == s->capacity) {
         const int capacity = 2 * s->capacity + GRID_POINTS;
         batch_split *grown = realloc(s->seen, (size_t)capacity * sizeof *grown);
-        if (!grown)
-            return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d splits of a batch", capacity);
+        if (!grown) return tandem_no_memory(error, "for %d splits of a batch", capacity);
         s->seen = grown;
         s->capacity = capacity;
     }

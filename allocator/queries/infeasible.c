@@ -125,7 +125,7 @@ static tandem_status find_peak_at_batch(uint64_t *peak_bytes, const memory_sizin
         status = tandem_step_open_with(&there.step, graph, s->step->amp_dtype, s->step->bucket_bytes,
                                        &s->step->options, error);
     if (status == TANDEM_OK && !(there.best = malloc(((size_t)graph->n_op + 1) * sizeof *there.best)))
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", graph->n_op);
+        status = tandem_no_memory(error, "for %d operators", graph->n_op);
     if (status == TANDEM_OK) {
         set_step_precisions(there.step, s->best);
         status = try_current_precisions(&there, error);
@@ -168,10 +168,9 @@ static tandem_status find_class_deficit(tandem_memory_deficit *out, int *found,
     *found = 0;
     if (!limit_bytes) return TANDEM_OK;
     s.best = calloc((size_t)own->graph->n_op + 1, sizeof *s.best);
-    tandem_status status =
-        s.best ? tandem_step_open_with(&s.step, own->graph, own->amp_dtype, own->bucket_bytes, &own->options,
-                                       error)
-               : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", own->graph->n_op);
+    tandem_status status = s.best ? tandem_step_open_with(&s.step, own->graph, own->amp_dtype,
+                                                          own->bucket_bytes, &own->options, error)
+                                  : tandem_no_memory(error, "for %d operators", own->graph->n_op);
     if (status == TANDEM_OK) status = find_min_memory_plan(&s, error);
     if (status == TANDEM_OK) status = replay_min_memory_plan(&replayed_bytes, &s, error);
     const uint64_t peak_bytes = replayed_bytes > s.best_bytes ? replayed_bytes : s.best_bytes;

@@ -94,8 +94,7 @@ tandem_status tandem_pareto_front_open(tandem_pareto_front **out, const tandem_p
     tandem_pareto_front *front = calloc(1, sizeof *front);
     tandem_status status = TANDEM_OK;
     if (front) front->point = calloc((size_t)n_target + 1, sizeof *front->point);
-    if (!front || !front->point)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a front of %d plans", n_target);
+    if (!front || !front->point) status = tandem_no_memory(error, "for a front of %d plans", n_target);
     if (status == TANDEM_OK) status = find_pareto_points(front, &plan, policy, problem, n_target, error);
     tandem_plan_close(plan);
     if (status == TANDEM_OK)

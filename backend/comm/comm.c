@@ -123,8 +123,7 @@ static tandem_status fail_comm(tandem_comm *comm, tandem_gloo_result result, con
     }
     tandem_status status = copy_comm_failure(comm, error);
     pthread_mutex_unlock(&comm->mutex);
-    if (result == TANDEM_GLOO_NO_MEMORY)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %s", what);
+    if (result == TANDEM_GLOO_NO_MEMORY) status = tandem_no_memory(error, "for %s", what);
     return status;
 }
 
@@ -300,7 +299,7 @@ tandem_status tandem_comm_open(tandem_comm **out, const tandem_comm_options *opt
     tandem_status status = check_comm_options(options, error);
     if (status != TANDEM_OK) return status;
     tandem_comm *comm = calloc(1, sizeof *comm);
-    if (!comm) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a communicator");
+    if (!comm) return tandem_no_memory(error, "for a communicator");
     comm->rank = options->rank;
     comm->n_rank = options->n_rank;
     comm->locking = options->locking;

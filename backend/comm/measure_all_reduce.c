@@ -108,7 +108,7 @@ static double measure_unit_contended(all_reduce_job *x, float *work, double *alo
 static tandem_status min_over_ranks(tandem_worker *worker, int64_t *sample_ns, int n, tandem_error *error)
 {
     int64_t *all = malloc(((size_t)n * (size_t)worker->n_rank + 1) * sizeof *all);
-    if (!all) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d repetitions", n);
+    if (!all) return tandem_no_memory(error, "for %d repetitions", n);
     const tandem_status status = tandem_worker_gather(worker, sample_ns, all, (size_t)n * sizeof *all, error);
     if (status == TANDEM_OK)
         for (int i = 0; i < n; i++)
@@ -137,8 +137,7 @@ tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, i
     all_reduce_job x = {.worker = worker, .elements = elements, .sample_ns = sample_ns, .n = n};
     double alone_ns = 1, contended_ns = 1;
     float *work = calloc(WORK_FLOATS, sizeof *work);
-    x.status = work ? alloc_all_reduce_data(&x)
-                    : tandem_error_set(&x.error, TANDEM_NO_MEMORY, "no memory for a loop to compute");
+    x.status = work ? alloc_all_reduce_data(&x) : tandem_no_memory(&x.error, "for a loop to compute");
     if (x.status == TANDEM_OK && loaded)
         contended_ns = measure_unit_contended(&x, work, &alone_ns);
     else if (x.status == TANDEM_OK)

@@ -85,8 +85,7 @@ static tandem_status start_reducer_thread(tandem_reducer *reducer, int cpu, tand
         return tandem_error_set(error, TANDEM_USAGE, "core %d; they are counted up to %d, -1 = any", cpu,
                                 CPU_SETSIZE - 1);
     pthread_attr_t attributes;
-    if (pthread_attr_init(&attributes) != 0)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a reducer");
+    if (pthread_attr_init(&attributes) != 0) return tandem_no_memory(error, "for a reducer");
     if (cpu >= 0) {
         cpu_set_t one;
         CPU_ZERO(&one);
@@ -119,8 +118,7 @@ tandem_status tandem_reducer_open(tandem_reducer **out, tandem_comm *comm, const
     if (n_bucket < 0 || (n_bucket > 0 && !view))
         return tandem_error_set(error, TANDEM_USAGE, "a reducer of %d buckets", n_bucket);
     tandem_reducer *reducer = calloc(1, sizeof *reducer + (size_t)n_bucket * sizeof reducer->bucket[0]);
-    if (!reducer)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a reducer of %d buckets", n_bucket);
+    if (!reducer) return tandem_no_memory(error, "for a reducer of %d buckets", n_bucket);
     reducer->comm = comm;
     reducer->n_bucket = n_bucket;
     for (int b = 0; b < n_bucket; b++) reducer->bucket[b].view = view[b];

@@ -55,7 +55,7 @@ tandem_status tandem_watch_open(tandem_watch **out, void (*poll)(void *context),
                                 tandem_error *error)
 {
     tandem_watch *watch = calloc(1, sizeof *watch);
-    if (!watch) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a communicator");
+    if (!watch) return tandem_no_memory(error, "for a communicator");
     watch->poll = poll;
     watch->context = context;
     pthread_condattr_t attributes;

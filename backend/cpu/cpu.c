@@ -91,7 +91,7 @@ static tandem_status cpu_open_device(void **device, const char *name, tandem_err
     if (status != TANDEM_OK) return status;
     omp_set_num_threads(1); /* a device is one core */
     cpu_device *cpu = calloc(1, sizeof *cpu);
-    if (!cpu) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to open device '%s'", name);
+    if (!cpu) return tandem_no_memory(error, "to open device '%s'", name);
     strncpy(cpu->name, name, sizeof cpu->name - 1);
     cpu->isa = tandem_isa_kernels_find(name + strlen("cpu:"));
     if (!cpu->isa) {

@@ -11,8 +11,7 @@ static tandem_status onednn_error(const tandem_kernel *kernel, dnnl_status_t sta
     if (status == dnnl_unimplemented) return cpu_kernel_refuse(kernel, "oneDNN has no such primitive", error);
     char name[KERNEL_NAME];
     kernel_name(name, &kernel->task, kernel->op);
-    if (status == dnnl_out_of_memory)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to %s %s", what, name);
+    if (status == dnnl_out_of_memory) return tandem_no_memory(error, "to %s %s", what, name);
     return tandem_error_set(error, TANDEM_BUG, "oneDNN answers %d when asked to %s %s", (int)status, what,
                             name);
 }

@@ -28,7 +28,7 @@ tandem_status cuda_algorithm_cache_open(cuda_algorithm_cache **out, const cuda_g
                                         tandem_error *error)
 {
     cuda_algorithm_cache *cache = calloc(1, sizeof *cache);
-    if (!cache) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to open card %s", gpu->name);
+    if (!cache) return tandem_no_memory(error, "to open card %s", gpu->name);
     (void)snprintf(cache->where, sizeof cache->where, "%s %d.%d, %s | ", gpu->name, gpu->major, gpu->minor,
                    versions);
     cache->cache_bytes = gpu->cache_bytes;
@@ -156,7 +156,7 @@ tandem_status cuda_algorithm_cache_load(cuda_algorithm_cache *cache, const tande
             !parse_algorithm(&algorithm, choice[i].choice))
             continue;
         if (!add_known_algorithm(cache, join_texts(choice[i].spec, ""), &algorithm))
-            return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d algorithms chosen before", n);
+            return tandem_no_memory(error, "for %d algorithms chosen before", n);
     }
     return TANDEM_OK;
 }

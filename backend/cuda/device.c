@@ -133,7 +133,7 @@ tandem_status tandem_cuda_open_with(void **device, const char *name, const cuda_
                                     tandem_error *error)
 {
     cuda_device *cuda = calloc(1, sizeof *cuda);
-    if (!cuda) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to open device '%s'", name);
+    if (!cuda) return tandem_no_memory(error, "to open device '%s'", name);
     (void)snprintf(cuda->name, sizeof cuda->name, "%s", name);
     cuda->vendor = vendor;
     const tandem_status status = init_cuda_device(cuda, error);
@@ -358,9 +358,7 @@ static tandem_status cuda_reserve_events(void *device, int n, tandem_error *erro
     cuda_device *cuda = device;
     if (n <= cuda->n_event) return TANDEM_OK;
     tandem_cuda_event *grown = realloc(cuda->event, (size_t)n * sizeof(tandem_cuda_event));
-    if (!grown)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d marks of device '%s'", n,
-                                cuda->name);
+    if (!grown) return tandem_no_memory(error, "for %d marks of device '%s'", n, cuda->name);
     cuda->event = grown;
     for (; cuda->n_event < n; cuda->n_event++) {
         const int failed = cuda->vendor->event_open(&cuda->event[cuda->n_event]);

@@ -16,9 +16,8 @@ tandem_status tandem_device_graphs_open(tandem_executor *executor, tandem_error 
     if (!graphs->is_enabled) return TANDEM_OK;
     graphs->captured = calloc((size_t)executor->step->options.n_micro, sizeof *graphs->captured);
     return graphs->captured ? TANDEM_OK
-                            : tandem_error_set(error, TANDEM_NO_MEMORY,
-                                               "no memory for a step's "
-                                               "graphs");
+                            : tandem_no_memory(error, "for a step's "
+                                                      "graphs");
 }
 
 void tandem_device_graphs_close(tandem_executor *executor)

@@ -60,8 +60,7 @@ tandem_status tandem_worker_view(void **view, tandem_worker *worker, const void 
     }
     void *copy = malloc(bytes ? bytes : 1);
     if (!copy)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a copy of %llu bytes of the device",
-                                (unsigned long long)bytes);
+        return tandem_no_memory(error, "for a copy of %llu bytes of the device", (unsigned long long)bytes);
     const tandem_status status =
         copy_in ? worker->backend->copy(worker->device, copy, memory, bytes, error) : TANDEM_OK;
     if (status == TANDEM_OK)

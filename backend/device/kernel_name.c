@@ -49,5 +49,5 @@ tandem_status kernel_no_memory(const tandem_task *task, const tandem_op *op, tan
 {
     char name[KERNEL_NAME];
     kernel_name(name, task, op);
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to prepare %s", name);
+    return tandem_no_memory(error, "to prepare %s", name);
 }

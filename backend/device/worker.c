@@ -54,7 +54,7 @@ tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_option
                                  tandem_error *error)
 {
     tandem_worker *worker = calloc(1, sizeof *worker);
-    if (!worker) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for rank %d", options->rank);
+    if (!worker) return tandem_no_memory(error, "for rank %d", options->rank);
     worker->rank = options->rank;
     worker->n_rank = options->n_rank;
     worker->cpu = options->cpu;

@@ -7,7 +7,7 @@
 
 static tandem_status histories_no_memory(int n, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the histories of %d casts", n);
+    return tandem_no_memory(error, "for the histories of %d casts", n);
 }
 
 tandem_status tandem_amax_histories_open(tandem_amax_histories *out, const tandem_step *step,

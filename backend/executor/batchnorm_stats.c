@@ -33,9 +33,7 @@ tandem_status tandem_batchnorm_stats_open(tandem_batchnorm_stats *out, const tan
 {
     tandem_batchnorm_stats s = {.n = tandem_batchnorm_stats_count(graph)};
     s.start = malloc((size_t)graph->n_op * sizeof *s.start);
-    if (!s.start)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the running statistics of model '%s'",
-                                graph->model);
+    if (!s.start) return tandem_no_memory(error, "for the running statistics of model '%s'", graph->model);
     int64_t end = 0;
     for (int i = 0; i < graph->n_op; i++) {
         const int64_t channels = tandem_batchnorm_channels(graph, i);
@@ -104,9 +102,7 @@ tandem_status tandem_batchnorm_stats_gather(float **copies, const tandem_batchno
     }
     const size_t bytes = (size_t)statistics->n * sizeof(float);
     float *all = malloc((size_t)worker->n_rank * bytes);
-    if (!all)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the running statistics of %d ranks",
-                                worker->n_rank);
+    if (!all) return tandem_no_memory(error, "for the running statistics of %d ranks", worker->n_rank);
     void *own = NULL;
     tandem_status status = tandem_worker_view(&own, worker, statistics->value, bytes, 1, error);
     if (status == TANDEM_OK) {

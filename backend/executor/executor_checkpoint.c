@@ -76,7 +76,7 @@ static tandem_status check_ranks_equal(const tandem_executor *executor, const ui
     const size_t bytes = TANDEM_CHECKPOINT_ARRAYS * sizeof *crc;
     const int n_rank = executor->worker->n_rank;
     uint32_t *all = malloc((size_t)n_rank * bytes);
-    if (!all) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to compare %d ranks", n_rank);
+    if (!all) return tandem_no_memory(error, "to compare %d ranks", n_rank);
     tandem_status status = tandem_worker_gather(executor->worker, crc, all, bytes, error);
     for (int r = 1; r < n_rank && status == TANDEM_OK; r++)
         if (memcmp(all, all + (size_t)r * TANDEM_CHECKPOINT_ARRAYS, bytes) != 0) {
@@ -133,7 +133,7 @@ typedef struct restored_state {
 static tandem_status alloc_amax_records(tandem_amax_snapshot *snapshot, const char *path, tandem_error *error)
 {
     if ((snapshot->record = malloc((size_t)tandem_amax_snapshot_bytes(snapshot)))) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the amax histories in '%.200s'", path);
+    return tandem_no_memory(error, "for the amax histories in '%.200s'", path);
 }
 
 /* Fills the arrays of `state`, its `running` and its histories' records, which become the caller's. */
@@ -145,8 +145,7 @@ static tandem_status read_checkpoint_state(restored_state *out, tandem_training_
     tandem_status status = tandem_checkpoint_open(&checkpoint, path, state->step->graph, error);
     if (status == TANDEM_OK &&
         !(state->running_stats = calloc((size_t)checkpoint.n_rank * n + 1, sizeof(float))))
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the running statistics in '%.200s'",
-                                  path);
+        status = tandem_no_memory(error, "for the running statistics in '%.200s'", path);
     state->histories = checkpoint.histories;
     if (status == TANDEM_OK && state->histories.n > 0)
         status = alloc_amax_records(&state->histories, path, error);
@@ -167,8 +166,7 @@ static tandem_status restore_batchnorm_stats(tandem_executor *executor, float **
     if (n == 0) return TANDEM_OK;
     const size_t bytes = (size_t)n_rank * (size_t)n * sizeof(float);
     if (!*copies && !(*copies = malloc(bytes)))
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the running statistics of %d ranks",
-                                n_rank);
+        return tandem_no_memory(error, "for the running statistics of %d ranks", n_rank);
     const tandem_status status = tandem_worker_broadcast(worker, *copies, bytes, 0, error);
     if (status != TANDEM_OK) return status;
     const float *own = *copies + worker->rank * n;

@@ -9,8 +9,8 @@
 
 static tandem_status executor_no_memory(tandem_error *error, const tandem_executor *executor)
 {
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to run model '%s' at batch %lld",
-                            executor->graph->model, (long long)executor->graph->batch);
+    return tandem_no_memory(error, "to run model '%s' at batch %lld", executor->graph->model,
+                            (long long)executor->graph->batch);
 }
 
 /* --- Kernels -------------------------------------------------------------------------------------------- */
@@ -317,7 +317,7 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
                                       tandem_error *error)
 {
     tandem_executor *executor = calloc(1, sizeof *executor);
-    if (!executor) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for an executor");
+    if (!executor) return tandem_no_memory(error, "for an executor");
     executor->worker = worker;
     executor->options = *options;
     executor->step = options->step;

@@ -17,8 +17,7 @@ static tandem_status open_tensor_list(tensor_list *list, const tandem_graph *gra
     *list =
         (tensor_list){.tensor = calloc((size_t)(graph->n_parameter + 2 * graph->n_op), sizeof *list->tensor)};
     if (list->tensor) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the list of the tensors of model '%s'",
-                            graph->model);
+    return tandem_no_memory(error, "for the list of the tensors of model '%s'", graph->model);
 }
 
 static void add_stats_tensor(tensor_list *list, const tandem_op *op, const char *part, float *value)
@@ -106,7 +105,7 @@ tandem_status tandem_executor_import(tandem_executor *executor, const char *path
     if (running)
         status = import_tensors(executor, weight, running, path, error);
     else
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", path);
+        status = tandem_no_memory(error, "to read '%.200s'", path);
     free(running);
     const int read = status == TANDEM_OK;
     const tandem_status ended = tandem_worker_end_view(
@@ -140,7 +139,7 @@ static tandem_status write_tensor_file(const tandem_executor *executor, const fl
         tandem_batchnorm_stats_mean(running, copies, executor->worker->n_rank, stats->n);
         status = write_tensor_list(&list, executor, running, path, error);
     } else {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to write '%.200s'", path);
+        status = tandem_no_memory(error, "to write '%.200s'", path);
     }
     free(running);
     free(list.tensor);

@@ -275,7 +275,7 @@ tandem_status tandem_executor_check_memory(const tandem_executor *executor, tand
               n = is_collective ? worker->n_rank : 1;
     const memory_claim own = make_memory_claim(executor);
     memory_claim *all = malloc((size_t)n * sizeof *all);
-    if (!all) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to compare %d ranks", n);
+    if (!all) return tandem_no_memory(error, "to compare %d ranks", n);
     all[0] = own;
     tandem_status status =
         is_collective ? tandem_worker_gather(worker, &own, all, sizeof own, error) : TANDEM_OK;

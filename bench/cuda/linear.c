@@ -227,7 +227,7 @@ tandem_status gpu_linear_time(gpu_linear *times, gpu_bench *c, int64_t tokens, i
     if (status == TANDEM_OK) status = set_layer_precisions(&l, precision, is_delayed, error);
     if (status == TANDEM_OK) {
         l.value = calloc((size_t)l.step->n_value, sizeof *l.value);
-        if (!l.value) status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a layer's values");
+        if (!l.value) status = tandem_no_memory(error, "for a layer's values");
     }
     if (status == TANDEM_OK) status = gpu_alloc(&scales, c, (uint64_t)l.step->n_value * sizeof(float), error);
     l.scale = scales;

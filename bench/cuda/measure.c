@@ -56,7 +56,7 @@ tandem_status gpu_fill(const gpu_bench *c, void *memory, tandem_dtype dtype, siz
 {
     const size_t size = tandem_dtype_bytes(dtype), some = n < PATTERN ? n : PATTERN;
     void *pattern = malloc(some * size + 1);
-    if (!pattern) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for random numbers");
+    if (!pattern) return tandem_no_memory(error, "for random numbers");
     draw_pattern(pattern, dtype, some, positive, below);
     int failed = 0;
     for (size_t at = 0; at < n && !failed; at += some)

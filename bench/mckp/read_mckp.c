@@ -26,8 +26,7 @@ typedef struct mckp_reader {
 
 static tandem_status mckp_no_memory(const mckp_reader *r)
 {
-    return tandem_error_set(r->location.error, TANDEM_NO_MEMORY, "no memory to read '%.200s'",
-                            r->location.source);
+    return tandem_no_memory(r->location.error, "to read '%.200s'", r->location.source);
 }
 
 static tandem_status refuse_member(const mckp_reader *r, const char *member, const char *why)

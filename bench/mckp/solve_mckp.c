@@ -64,8 +64,7 @@ static tandem_status open_mckp_dag(mckp_dag *c, const mckp *problem, tandem_erro
     return TANDEM_OK;
 no_memory:
     tandem_arena_free(&c->arena);
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a knapsack problem of %d items",
-                            problem->n_item);
+    return tandem_no_memory(error, "for a knapsack problem of %d items", problem->n_item);
 }
 
 /* --- Greedy --------------------------------------------------------------------------------------------- */
@@ -168,7 +167,7 @@ static tandem_status solve_mckp_greedy(tandem_solution *solution, mckp_dag *c, t
                      .gain_per_cost = tandem_arena_array(&c->arena, n, sizeof *g.gain_per_cost),
                      .does_not_fit = tandem_arena_array(&c->arena, (size_t)plan_dag->n_task_set, 1)};
     if (!g.arc_now || !g.best_arc || !g.gain_per_cost || !g.does_not_fit)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to choose for %zu groups", n);
+        return tandem_no_memory(error, "to choose for %zu groups", n);
     const tandem_status status = solve_mckp_bound(solution, c, error);
     if (status != TANDEM_OK) return status;
     start_mckp_greedy(&g);
@@ -255,8 +254,7 @@ tandem_status mckp_solve(mckp_answer *answer, const mckp *problem, const char *p
     if (status == TANDEM_OK) status = open_mckp_dag(&c, problem, error);
     if (status != TANDEM_OK) return status;
     solution.choice = tandem_arena_array(&c.arena, (size_t)problem->n_group, sizeof *solution.choice);
-    if (!solution.choice)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d choices", problem->n_group);
+    if (!solution.choice) status = tandem_no_memory(error, "for %d choices", problem->n_group);
     if (status == TANDEM_OK) status = solvers[p](&solution, &c, error);
     if (status == TANDEM_OK && !(solution.sensitivity < INFINITY))
         status = explain_infeasible(&c, isinf(solution.lower_bound), error);

@@ -14,8 +14,7 @@ static tandem_status measure_policy(bench_result *result, tandem_planner *planne
 {
     char name[96];
     int64_t *sample_ns = malloc((size_t)n * sizeof *sample_ns);
-    if (!sample_ns)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %lld repetitions", (long long)n);
+    if (!sample_ns) return tandem_no_memory(error, "for %lld repetitions", (long long)n);
     tandem_planner_problem(planner)->without_certificate = !with_certificate;
     tandem_status status = TANDEM_OK;
     for (int64_t i = 0; i < n && status == TANDEM_OK; i++) {

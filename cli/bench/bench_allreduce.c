@@ -50,8 +50,7 @@ static void read_and_write(void *memory, uint64_t bytes)
 static tandem_status measure_read_write(allreduce_bench *b, uint64_t bytes, tandem_error *error)
 {
     void *memory = alloc_huge_pages(bytes);
-    tandem_status status =
-        memory ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read and write");
+    tandem_status status = memory ? TANDEM_OK : tandem_no_memory(error, "to read and write");
     for (int i = -WARM_UP; i < b->n && status == TANDEM_OK; i++) {
         status = b->backend->worker_barrier(b->worker, error);
         const int64_t begin_ns = tandem_now_ns();
@@ -102,8 +101,7 @@ static tandem_status measure_allreduces(allreduce_bench *b, const cli_workload *
     b->n_rank = self->n_rank;
     b->sample_ns = calloc((size_t)b->n, sizeof *b->sample_ns);
     b->all_ns = calloc((size_t)b->n * (size_t)b->n_rank, sizeof *b->all_ns);
-    if (!b->sample_ns || !b->all_ns)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d repetitions", b->n);
+    if (!b->sample_ns || !b->all_ns) return tandem_no_memory(error, "for %d repetitions", b->n);
     tandem_status status = b->backend->worker_open(
         &b->worker,
         &(tandem_worker_options){.device = workload->cluster.classes[class_index].device.name,

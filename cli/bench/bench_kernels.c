@@ -103,9 +103,8 @@ static tandem_status measure_kernel(bench_result *result, kernel_work *w, const 
 {
     int64_t *kernel_ns = calloc((size_t)n, sizeof *kernel_ns), *copy_ns = calloc((size_t)n, sizeof *copy_ns),
             warm_ns;
-    tandem_status status = kernel_ns && copy_ns ? TANDEM_OK
-                                                : tandem_error_set(error, TANDEM_NO_MEMORY,
-                                                                   "no memory for %" PRId64 " samples", n);
+    tandem_status status =
+        kernel_ns && copy_ns ? TANDEM_OK : tandem_no_memory(error, "for %" PRId64 " samples", n);
     if (status == TANDEM_OK) status = time_call(w, run, &warm_ns, error);
     for (int64_t i = 0; i < n && status == TANDEM_OK; i++) {
         if (with_copy) status = time_call(w, call_copy, &copy_ns[i], error);
@@ -174,7 +173,7 @@ static tandem_status measure_byte_kernels(bench_result *result, const tandem_ker
     w.copy = aligned_alloc(4096, bytes);
     w.scale = calloc(bytes / COLUMNS, sizeof *w.scale);
     if (!w.memory || !w.copy || !w.scale)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for operands of %s", size);
+        status = tandem_no_memory(error, "for operands of %s", size);
     else
         memset(w.copy, 1, bytes);
     (void)snprintf(name, sizeof name, "%s: copy", size);
@@ -217,8 +216,7 @@ static tandem_status measure_s8_products(bench_result *result, const tandem_kern
             w.workspace_bytes = (workspace_bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     }
     void *workspace = aligned_alloc(CACHE_LINE, w.workspace_bytes);
-    if (!a || !b || !c || !workspace)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for operands of a product");
+    if (!a || !b || !c || !workspace) status = tandem_no_memory(error, "for operands of a product");
     for (int i = 0; i < M * K && status == TANDEM_OK; i++) a[i] = b[i] = (int8_t)(i % 255 - 127);
     for (int k = 0; k < 3 && status == TANDEM_OK; k++) {
         w.product = products[k];

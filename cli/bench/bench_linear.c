@@ -33,9 +33,8 @@ static tandem_status measure_linear_precision(bench_result *result, const tandem
     tandem_executor *executor = NULL;
     int64_t *sample_ns = calloc((size_t)n, sizeof *sample_ns);
     char name[96];
-    tandem_status status =
-        sample_ns ? backend->executor_open(&executor, worker, &options, error)
-                  : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %" PRId64 " samples", n);
+    tandem_status status = sample_ns ? backend->executor_open(&executor, worker, &options, error)
+                                     : tandem_no_memory(error, "for %" PRId64 " samples", n);
     for (int64_t i = -WARM_UP; i < n && status == TANDEM_OK; i++) {
         double loss = 0;
         status = backend->executor_step(executor, i + WARM_UP, &loss, error);

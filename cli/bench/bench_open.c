@@ -41,8 +41,7 @@ static tandem_status measure_replay_processes(bench_result *result, const cli_op
     char cluster[4096], batch[24], bucket[32];
     const int64_t n = options->repetitions > 0 ? options->repetitions : REPETITIONS;
     int64_t *sample_ns = malloc((size_t)n * sizeof *sample_ns);
-    if (!sample_ns)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %lld repetitions", (long long)n);
+    if (!sample_ns) return tandem_no_memory(error, "for %lld repetitions", (long long)n);
     tandem_cluster_print(cluster, sizeof cluster, &workload->cluster);
     (void)snprintf(batch, sizeof batch, "%lld", (long long)options->batch);
     (void)snprintf(bucket, sizeof bucket, "%lluB", (unsigned long long)options->bucket_bytes);
@@ -79,8 +78,7 @@ static tandem_status measure_store_open(bench_result *result, const cli_options 
     cli_options options = *given;
     options.db = path;
     int64_t *sample_ns = malloc((size_t)n * sizeof *sample_ns);
-    if (!sample_ns)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %lld repetitions", (long long)n);
+    if (!sample_ns) return tandem_no_memory(error, "for %lld repetitions", (long long)n);
     tandem_status status =
         bench_store_make(path, &workload->cluster, (const tandem_graph *const *)workload->graph,
                          options.bucket_bytes, n_more, error);

@@ -72,7 +72,7 @@ static tandem_status add_product(product_bench *all, int t, tandem_error *error)
     one->alone_ns = calloc((size_t)all->rounds * RUNS, sizeof *one->alone_ns);
     one->library_ns = calloc((size_t)all->rounds * RUNS, sizeof *one->library_ns);
     if (one->alone_ns && one->library_ns) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %" PRId64 " samples", all->rounds);
+    return tandem_no_memory(error, "for %" PRId64 " samples", all->rounds);
 }
 
 static tandem_status find_products(product_bench *all, tandem_error *error)
@@ -84,7 +84,7 @@ static tandem_status find_products(product_bench *all, tandem_error *error)
     all->task_ns = calloc(n_task * (size_t)all->rounds, sizeof *all->task_ns);
     tandem_status status = all->one && all->product_of && all->step_ns && all->task_ns
                                ? TANDEM_OK
-                               : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %zu tasks", n_task);
+                               : tandem_no_memory(error, "for %zu tasks", n_task);
     for (int t = 0; t < all->rank.step->n_task && status == TANDEM_OK; t++) {
         all->product_of[t] = -1;
         if (is_product_task(all->rank.step, t)) status = add_product(all, t, error);

@@ -87,8 +87,7 @@ static tandem_status measure_replays(bench_result *result, replay_bench *r, cons
                                      tandem_error *error)
 {
     int64_t *sample_ns = malloc((size_t)batches * sizeof *sample_ns);
-    if (!sample_ns)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %lld batches", (long long)batches);
+    if (!sample_ns) return tandem_no_memory(error, "for %lld batches", (long long)batches);
     tandem_status status = TANDEM_OK;
     r->count = 0;
     for (int64_t b = 0; b < batches && status == TANDEM_OK; b++) {
@@ -137,8 +136,7 @@ static tandem_status find_changeable_tasks(replay_bench *r, tandem_error *error)
     const tandem_step *step = tandem_replayer_step(r->replayer, 0);
     r->op = calloc((size_t)r->graph->n_op, sizeof *r->op);
     r->task = calloc((size_t)step->n_task, sizeof *r->task);
-    if (!r->op || !r->task)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", r->graph->n_op);
+    if (!r->op || !r->task) return tandem_no_memory(error, "for %d operators", r->graph->n_op);
     r->n_op = r->n_task = 0;
     for (int i = 0; i < r->graph->n_op; i++)
         if (tandem_op_row_get(r->graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE) r->op[r->n_op++] = i;

@@ -20,7 +20,7 @@ static tandem_status measure_callback(bench_result *result, const char *name, be
                                       void *context, int64_t n, tandem_error *error)
 {
     int64_t *const sample_ns = malloc((size_t)n * sizeof *sample_ns);
-    if (!sample_ns) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %" PRId64 " samples", n);
+    if (!sample_ns) return tandem_no_memory(error, "for %" PRId64 " samples", n);
     tandem_status status = run(context, error); /* once to warm up */
     for (int64_t k = 0; k < n && status == TANDEM_OK; k++) {
         const int64_t begin_ns = tandem_now_ns();
@@ -99,7 +99,7 @@ static tandem_status bench_simulator(bench_result *result, int64_t n, tandem_err
                         .edge = malloc(SIMULATOR_OPS * sizeof(tandem_dag_edge)),
                         .duration_ns = malloc(SIMULATOR_OPS * sizeof(int64_t))};
     if (!w.stream || !w.group || !w.edge || !w.duration_ns) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", SIMULATOR_OPS);
+        status = tandem_no_memory(error, "for %d operators", SIMULATOR_OPS);
         goto out;
     }
     for (int rank = 0; rank < RANKS; rank++) add_rank_operators(&w, rank);
@@ -238,8 +238,7 @@ static tandem_status parse_torch_text(void *context, tandem_error *error)
 static tandem_status bench_torch_reader(bench_result *result, int64_t n, tandem_error *error)
 {
     torch_text w = {.text = malloc(TEXT_BYTES)};
-    if (!w.text)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a text of %d bytes", TEXT_BYTES);
+    if (!w.text) return tandem_no_memory(error, "for a text of %d bytes", TEXT_BYTES);
     w.n = (size_t)sprintf(
         w.text, "{\n  \"schemaVersion\": 1,\n  \"distributedInfo\": {\"backend\": \"nccl\", \"rank\": 0, "
                 "\"world_size\": 8},\n  \"traceEvents\": [\n");
@@ -312,7 +311,7 @@ static tandem_status bench_trace_writer(bench_result *result, int64_t n, tandem_
     if (status == TANDEM_OK) status = tandem_step_open(&w.step, w.graph, TANDEM_F32, 0, error);
     if (status == TANDEM_OK) w.event = calloc((size_t)w.step->n_task, sizeof *w.event);
     if (status == TANDEM_OK && (!w.track || !w.event))
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a step of %d ranks", N_TRACK);
+        status = tandem_no_memory(error, "for a step of %d ranks", N_TRACK);
     if (status != TANDEM_OK) goto out;
     fill_bench_tracks(&w);
     status = count_written_events(&w, &n_event, error);

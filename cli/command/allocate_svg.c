@@ -218,9 +218,7 @@ tandem_status allocate_svg(const tandem_pareto_front *pareto, const allocate_con
     const int script = make_gnuplot_script(pareto, a);
     const int picture = script < 0 ? -1 : memfd_create("picture", MFD_CLOEXEC);
     tandem_status status = TANDEM_OK;
-    if (picture < 0)
-        status =
-            tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a script of gnuplot and its picture");
+    if (picture < 0) status = tandem_no_memory(error, "for a script of gnuplot and its picture");
     const int code = status == TANDEM_OK ? run_gnuplot(script, picture) : 0;
     if (code == -1 || code == 127)
         status = tandem_error_set(

@@ -17,8 +17,7 @@ static tandem_status predict_task_times(compare_case *out, const tandem_replayer
 {
     const tandem_step *step = tandem_replayer_step(replayer, 0);
     out->task = calloc((size_t)step->n_task, sizeof *out->task);
-    if (!out->task)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %d tasks", step->n_task);
+    if (!out->task) return tandem_no_memory(error, "for the times of %d tasks", step->n_task);
     out->n_task = step->n_task;
     for (int t = 0; t < step->n_task; t++)
         out->task[t] = (compare_task){.op = step->task[t].op,
@@ -315,7 +314,7 @@ static tandem_status store_task_events(const compare_case *out, tandem_store *st
 {
     tandem_event_record *event = calloc((size_t)out->n_task, sizeof *event);
     int n = 0;
-    if (!event) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d events", out->n_task);
+    if (!event) return tandem_no_memory(error, "for %d events", out->n_task);
     for (int t = 0; t < out->n_task; t++) {
         const compare_task *task = &out->task[t];
         if (task->measured_ns > 0)
@@ -339,7 +338,7 @@ tandem_status compare_case_store(const compare_case *out, const cli_options *opt
     int64_t run_id = 0;
     tandem_store *store = NULL;
     char *text = tandem_plan_text(workload->plan, workload->graph[0]);
-    if (!text) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the text of the plan");
+    if (!text) return tandem_no_memory(error, "for the text of the plan");
     tandem_cluster_print(cluster, sizeof cluster, &workload->cluster);
     const tandem_run_record run = {.model = workload->graph[0]->model,
                                    .cluster = cluster,

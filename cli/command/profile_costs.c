@@ -125,7 +125,7 @@ static int add_sample(key_samples *key, int64_t ns)
 
 static tandem_status no_profile_memory(tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the repetitions of the profile");
+    return tandem_no_memory(error, "for the repetitions of the profile");
 }
 
 /* Which key each task of the current plan is timed under. *missing: keys that are not in the store. */

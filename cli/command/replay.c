@@ -65,8 +65,7 @@ static tandem_status sum_operator_times(replay_context *r, tandem_error *error)
 {
     const int n_class = r->result.n_class, n_row = r->workload->graph[0]->n_op + N_REST;
     r->operator_ns = calloc((size_t)n_row * (size_t)n_class, sizeof *r->operator_ns);
-    if (!r->operator_ns)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %d operators", n_row);
+    if (!r->operator_ns) return tandem_no_memory(error, "for the times of %d operators", n_row);
     for (int c = 0; c < n_class; c++) {
         int n_event = 0;
         const tandem_trace_event *event = tandem_replayer_events(r->replayer, c, &n_event);
@@ -377,8 +376,7 @@ static tandem_status write_replay_trace(const replay_context *r, tandem_error *e
     int n_rank = 0, n = 0, rank = 0;
     for (int c = 0; c < r->result.n_class; c++) n_rank += workload_class(r, c)->n_rank;
     tandem_trace_track *const track = calloc((size_t)n_rank + 1, sizeof *track);
-    if (!track)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace of %d ranks", n_rank);
+    if (!track) return tandem_no_memory(error, "for the trace of %d ranks", n_rank);
     for (int c = 0; c < r->result.n_class; c++) {
         const int n_class_rank = workload_class(r, c)->n_rank;
         tandem_trace_track one = {.device = workload_class(r, c)->device.name,

@@ -14,9 +14,7 @@ tandem_status replay_timeline_open(replay_timeline *timeline, const tandem_repla
     const tandem_step *step = tandem_replayer_step(replayer, c);
     tandem_memory_row *row = calloc((size_t)step->n_task, sizeof *row);
     tandem_status status = TANDEM_OK;
-    if (!row)
-        status =
-            tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the memory of %d tasks", step->n_task);
+    if (!row) status = tandem_no_memory(error, "for the memory of %d tasks", step->n_task);
     if (status == TANDEM_OK)
         status = tandem_memory_timeline(row, step, tandem_replayer_workspace(replayer, c), error);
     if (status == TANDEM_OK)

@@ -125,8 +125,7 @@ static tandem_status observe_wgrad(statistics_collector *c, const tandem_executo
         return add_product_statistics(s, op, x, w, g, tandem_shape_last(&graph->op[op->input[0]].shape),
                                       &c->error);
     float *columns = image_columns(graph, op, x);
-    if (!columns)
-        return tandem_error_set(&c->error, TANDEM_NO_MEMORY, "no memory for the columns of '%s'", op->name);
+    if (!columns) return tandem_no_memory(&c->error, "for the columns of '%s'", op->name);
     const tandem_status status = add_product_statistics(
         s, op, columns, w, g, graph->parameter[op->parameter[0]].shape.dim[0], &c->error);
     free(columns);
@@ -187,7 +186,7 @@ static tandem_status put_all_statistics(const statistics_collector *c, const cli
     char libraries[128];
     tandem_store *store = NULL;
     double *sensitivity = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *sensitivity);
-    if (!sensitivity) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for sensitivities");
+    if (!sensitivity) return tandem_no_memory(error, "for sensitivities");
     tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK)
         status =
@@ -293,7 +292,7 @@ static int run_sensitivity(const cli_options *given)
         c = (statistics_collector){.backend = rank.backend, .step = rank.step};
         c.statistics = calloc((size_t)rank.step->graph->n_op, sizeof *c.statistics);
         status = c.statistics ? collect_statistics(&c, &rank, &options, options.steps, &error)
-                              : tandem_error_set(&error, TANDEM_NO_MEMORY, "no memory for statistics");
+                              : tandem_no_memory(&error, "for statistics");
     }
     if (status == TANDEM_OK) status = put_all_statistics(&c, &options, &error);
     const int code = status == TANDEM_OK

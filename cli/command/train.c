@@ -55,7 +55,7 @@ static tandem_status allocate_step_records(train_context *t, tandem_error *error
         t->times.undisturbed_ns && t->times.busy_ns && t->times.task_ns && t->times.start_ns &&
         t->times.end_ns)
         return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to record %lld steps", (long long)t->steps);
+    return tandem_no_memory(error, "to record %lld steps", (long long)t->steps);
 }
 
 static void release_training(train_context *t)
@@ -129,8 +129,7 @@ static tandem_status evaluate_on_ranks(train_context *t, int64_t done, tandem_er
     const tandem_backend_api *backend = t->rank.backend;
     const int n_rank = t->rank.self.n_rank;
     evaluation own = {.step = done}, *all = calloc((size_t)n_rank, sizeof *all);
-    if (!all)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the results of %d ranks", n_rank);
+    if (!all) return tandem_no_memory(error, "for the results of %d ranks", n_rank);
     tandem_status status = backend->executor_evaluate(t->rank.executor, &t->rank.data, t->options->evaluate,
                                                       &own.correct, &own.total, error);
     if (status == TANDEM_OK) status = backend->worker_gather(t->rank.worker, &own, all, sizeof own, error);
@@ -239,8 +238,7 @@ static tandem_status gather_task_times(train_context *t, tandem_error *error)
     int64_t *mine = calloc(n_task, sizeof *mine);
     t->task_ns = calloc(n_task * (size_t)t->rank.self.n_rank, sizeof *t->task_ns);
     tandem_status status = TANDEM_OK;
-    if (!mine || !t->task_ns)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %zu tasks", n_task);
+    if (!mine || !t->task_ns) status = tandem_no_memory(error, "for the times of %zu tasks", n_task);
     for (size_t k = 0; k < n_task && status == TANDEM_OK; k++) mine[k] = task_median_ns(t, (int)k);
     if (status == TANDEM_OK)
         status =
@@ -419,9 +417,8 @@ static tandem_status write_train_tracks(const train_context *t, const int64_t *a
     training_rank other[TANDEM_MAX_CLASS] = {0};
     tandem_trace_event *event = calloc(n_time * (size_t)t->workload->cluster.n_class, sizeof *event);
     tandem_status status = event ? TANDEM_OK
-                                 : tandem_error_set(error, TANDEM_NO_MEMORY,
-                                                    "no memory for the "
-                                                    "trace");
+                                 : tandem_no_memory(error, "for the "
+                                                           "trace");
     int rank = 0;
     for (int c = 0; c < t->workload->cluster.n_class && status == TANDEM_OK; c++) {
         const tandem_cluster_class *class = &t->workload->cluster.classes[c];
@@ -452,8 +449,7 @@ static tandem_status write_train_trace(train_context *t, tandem_error *error)
     const size_t n_time = (size_t)t->rank.step->n_task * training_micro_steps(t);
     int64_t *mine = malloc(2 * n_time * sizeof *mine);
     int64_t *all = malloc(2 * n_time * sizeof *all * (size_t)t->rank.self.n_rank);
-    tandem_status status =
-        mine && all ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace");
+    tandem_status status = mine && all ? TANDEM_OK : tandem_no_memory(error, "for the trace");
     if (status == TANDEM_OK) {
         memcpy(mine, t->times.start_ns, n_time * sizeof *mine);
         memcpy(mine + n_time, t->times.end_ns, n_time * sizeof *mine);

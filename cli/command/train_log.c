@@ -49,8 +49,7 @@ tandem_status train_log_add(train_log *log, const train_log_line *line, tandem_e
 {
     if (log->file < 0) return TANDEM_OK;
     char *text = log_line_text(line);
-    if (!text)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a line of log '%.200s'", log->path);
+    if (!text) return tandem_no_memory(error, "for a line of log '%.200s'", log->path);
     const size_t n = strlen(text);
     text[n] = '\n'; /* in the place of its end: it is written by its length */
     const ssize_t written = write(log->file, text, n + 1);

@@ -30,7 +30,7 @@ tandem_status tandem_builder_open(tandem_builder **builder, int64_t batch, tande
         return tandem_error_set(error, TANDEM_USAGE, "the batch is %" PRId64 "; allowed 1 … %d", batch,
                                 MAX_BATCH);
     tandem_builder *b = calloc(1, sizeof *b);
-    if (!b) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to build a graph");
+    if (!b) return tandem_no_memory(error, "to build a graph");
     b->batch = batch;
     b->max_op = MAX_OP;
     b->input = b->label = -1;
@@ -86,7 +86,7 @@ static bool fail_build(tandem_builder *b, const tandem_op *op, const char *forma
 
 static bool fail_no_memory(tandem_builder *b)
 {
-    tandem_error_set(&b->error, TANDEM_NO_MEMORY, "no memory for a graph of %d operators", b->n_op + 1);
+    tandem_no_memory(&b->error, "for a graph of %d operators", b->n_op + 1);
     return false;
 }
 
@@ -787,7 +787,7 @@ tandem_status tandem_builder_finish(tandem_builder *b, const char *model,
         g->view = calloc(n, sizeof *g->view);
     }
     if (!g || !g->consumer_start || !g->consumer || !g->view) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a graph of %d operators", b->n_op);
+        status = tandem_no_memory(error, "for a graph of %d operators", b->n_op);
         goto out;
     }
     memcpy(g->model, model, strlen(model));

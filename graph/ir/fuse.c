@@ -68,9 +68,7 @@ static void fuse_operators(tandem_graph *graph, int *new_id)
 tandem_status tandem_graph_fuse(tandem_graph *graph, tandem_error *error)
 {
     int *const new_id = malloc((size_t)graph->n_op * sizeof *new_id);
-    if (!new_id)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a graph of %d operators",
-                                graph->n_op);
+    if (!new_id) return tandem_no_memory(error, "for a graph of %d operators", graph->n_op);
     fuse_operators(graph, new_id);
     for (int p = 0; p < graph->n_parameter; p++) {
         renumber_op(&graph->parameter[p].op, new_id);

@@ -1,6 +1,8 @@
 /* signature.c: canonical texts: of an operator, for its cost; of a graph, for its hash. */
 #include "graph/ir/op.h"
 
+#include "base/hash.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -132,17 +134,11 @@ void tandem_op_sign(tandem_op *op, const tandem_op *all, const tandem_parameter 
 }
 
 /* --- Graphs --------------------------------------------------------------------------------------------- */
-static uint64_t fnv1a(uint64_t hash, const char *text)
-{
-    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 static uint64_t hash_number(uint64_t hash, int64_t number)
 {
     char text[24];
     (void)snprintf(text, sizeof text, " %" PRId64, number);
-    return fnv1a(hash, text);
+    return tandem_hash_text(hash, text);
 }
 
 static uint64_t hash_float(uint64_t hash, float value)
@@ -162,26 +158,26 @@ static uint64_t hash_sample(uint64_t hash, const tandem_shape *shape, int64_t ba
 
 static uint64_t hash_op(uint64_t hash, const tandem_op *op, int64_t batch)
 {
-    hash = fnv1a(fnv1a(hash, "\n"), tandem_op_row_get(op->kind)->name);
-    hash = fnv1a(fnv1a(hash, " "), op->name);
+    hash = tandem_hash_text(tandem_hash_text(hash, "\n"), tandem_op_row_get(op->kind)->name);
+    hash = tandem_hash_text(tandem_hash_text(hash, " "), op->name);
     for (int i = 0; i < TANDEM_MAX_INPUT; i++) hash = hash_number(hash, op->input[i]);
-    hash = hash_sample(fnv1a(hash, " shape"), &op->shape, batch);
+    hash = hash_sample(tandem_hash_text(hash, " shape"), &op->shape, batch);
     const int attributes[] = {op->kernel_h, op->kernel_w, op->stride, op->pad, op->transpose_b, op->causal};
-    hash = fnv1a(hash, " attributes");
+    hash = tandem_hash_text(hash, " attributes");
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
         hash = hash_number(hash, attributes[i]);
     for (int d = 0; d < TANDEM_MAX_DIM; d++) hash = hash_number(hash, op->axis[d]);
-    if (op->start) hash = hash_number(fnv1a(hash, " start"), op->start);
-    if (op->rate > 0) hash = hash_float(fnv1a(hash, " rate"), op->rate);
+    if (op->start) hash = hash_number(tandem_hash_text(hash, " start"), op->start);
+    if (op->rate > 0) hash = hash_float(tandem_hash_text(hash, " rate"), op->rate);
     return hash_float(hash_float(hash, op->scale), op->epsilon);
 }
 
 static uint64_t hash_parameter(uint64_t hash, const tandem_parameter *p)
 {
-    hash = hash_number(fnv1a(hash, "\nparameter"), p->op);
+    hash = hash_number(tandem_hash_text(hash, "\nparameter"), p->op);
     hash = hash_sample(hash, &p->shape, 1);
-    hash = hash_number(hash_number(fnv1a(hash, " init"), p->init), p->has_weight_decay);
-    if (p->tied >= 0) hash = hash_number(fnv1a(hash, " tied"), p->tied);
+    hash = hash_number(hash_number(tandem_hash_text(hash, " init"), p->init), p->has_weight_decay);
+    if (p->tied >= 0) hash = hash_number(tandem_hash_text(hash, " tied"), p->tied);
     return hash_float(hash, p->deviation);
 }
 
@@ -189,12 +185,12 @@ static uint64_t hash_parameter(uint64_t hash, const tandem_parameter *p)
  * in plans. */
 uint64_t tandem_graph_hash(const tandem_graph *graph)
 {
-    uint64_t hash = fnv1a(UINT64_C(0xcbf29ce484222325), graph->model);
-    if (graph->n_masked) hash = hash_number(fnv1a(hash, " masked"), graph->n_masked);
+    uint64_t hash = tandem_hash_text(TANDEM_HASH_START, graph->model);
+    if (graph->n_masked) hash = hash_number(tandem_hash_text(hash, " masked"), graph->n_masked);
     for (int i = 0; i < graph->n_op; i++) hash = hash_op(hash, &graph->op[i], graph->batch);
     for (int p = 0; p < graph->n_parameter; p++) hash = hash_parameter(hash, &graph->parameter[p]);
     const tandem_optimizer_options *o = &graph->optimizer;
-    hash = fnv1a(fnv1a(hash, "\n"), tandem_optimizer_name(o->kind));
+    hash = tandem_hash_text(tandem_hash_text(hash, "\n"), tandem_optimizer_name(o->kind));
     const float options[] = {o->rate, o->momentum, o->beta1, o->beta2, o->epsilon, o->decay};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) hash = hash_float(hash, options[i]);
     return hash;

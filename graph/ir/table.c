@@ -51,17 +51,15 @@ tandem_dtype tandem_precision_product_dtype(tandem_precision precision, tandem_d
 
 tandem_status tandem_precision_find(tandem_precision *precision, const char *name, tandem_error *error)
 {
-    const char *candidates[TANDEM_N_PRECISION];
-    for (int p = 0; p < TANDEM_N_PRECISION; p++) {
-        if (strcmp(precisions[p].name, name) == 0) {
-            *precision = (tandem_precision)p;
-            return TANDEM_OK;
-        }
-        candidates[p] = precisions[p].name;
-    }
-    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "there is no precision '%.40s'.%s `tandem list precisions` shows them.", name,
-                            tandem_nearest_hint(name, candidates, TANDEM_N_PRECISION).text);
+    tandem_hint hint;
+    const int p =
+        tandem_name_find(name, &precisions[0].name, TANDEM_N_PRECISION, sizeof precisions[0], &hint);
+    if (p < 0)
+        return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                                "there is no precision '%.40s'.%s `tandem list precisions` shows them.", name,
+                                hint.text);
+    *precision = (tandem_precision)p;
+    return TANDEM_OK;
 }
 
 /* The sets that op.def names, as bits by the place of a row in precision.def. */

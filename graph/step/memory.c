@@ -175,9 +175,7 @@ tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
     placement p = {.step = step, .offset = offset};
     /* and offsets, if nobody asks for them */
     hole *holes = malloc((n_value + 1) * (sizeof *holes + sizeof *p.offset));
-    if (!holes)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the memory plan of %d values",
-                                step->n_value);
+    if (!holes) return tandem_no_memory(error, "for the memory plan of %d values", step->n_value);
     if (!offset) p.offset = (int64_t *)(holes + n_value + 1);
     p.arena.rest = (hole){0, UINT64_MAX, &p.arena.rest};
     p.arena.first = &p.arena.rest;

@@ -640,8 +640,7 @@ tandem_status tandem_state_space_open(tandem_state_space **out, const tandem_ste
 
 no_memory:
     tandem_state_space_close(space);
-    return tandem_error_set(error, TANDEM_NO_MEMORY,
-                            "no memory for the frontier of model '%s' (%d operators)", step->graph->model,
+    return tandem_no_memory(error, "for the frontier of model '%s' (%d operators)", step->graph->model,
                             step->graph->n_op);
 }
 

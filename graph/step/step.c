@@ -524,8 +524,8 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
 
 no_memory:
     tandem_step_close(step);
-    return tandem_error_set(error, TANDEM_NO_MEMORY,
-                            "no memory for the step program of model '%s' (%d "
+    return tandem_no_memory(error,
+                            "for the step program of model '%s' (%d "
                             "operators)",
                             graph->model, graph->n_op);
 }

@@ -59,6 +59,10 @@ typedef struct tandem_error {
 tandem_status tandem_error_set(tandem_error *error, tandem_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* tandem_no_memory: the same with TANDEM_NO_MEMORY; the text is "no memory " and `format`: "to read '%s'". */
+tandem_status tandem_no_memory(tandem_error *error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* The row of the table: its name ("MALFORMED"), its exit code, its meaning. Never NULL. */
 const char *tandem_status_name(tandem_status status);
 int tandem_status_exit_code(tandem_status status);

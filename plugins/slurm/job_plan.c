@@ -31,7 +31,7 @@ static tandem_status read_job_plan(char **bytes, size_t *n, int file, const char
         return tandem_error_set(error, TANDEM_MALFORMED, "'%.200s' is larger than the %d bytes allowed", name,
                                 MAX_FILE_BYTES);
     char *all = malloc((size_t)file_stat.st_size + 1);
-    if (!all) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", name);
+    if (!all) return tandem_no_memory(error, "to read '%.200s'", name);
     size_t used = 0;
     for (ssize_t got = 1; got > 0 && used < (size_t)file_stat.st_size; used += (size_t)(got > 0 ? got : 0))
         if ((got = read(file, all + used, (size_t)file_stat.st_size - used)) < 0) {

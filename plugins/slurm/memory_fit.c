@@ -180,7 +180,7 @@ tandem_status tandem_memory_fit_min_bytes(uint64_t *bytes, const tandem_graph *g
     uint64_t *scratch = calloc((size_t)graph->n_op * 2 * N_VALUE_KIND * TANDEM_N_PRECISION, sizeof *scratch);
     int64_t *change = calloc((size_t)t.step->n_task + 1, sizeof *change);
     if (!scratch || !change) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to look at model %s", graph->model);
+        status = tandem_no_memory(error, "to look at model %s", graph->model);
         goto out;
     }
     for (int p = 0; p < TANDEM_N_PRECISION; p++)

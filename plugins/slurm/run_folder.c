@@ -239,7 +239,7 @@ tandem_status tandem_run_environment_parse(tandem_run_environment *environment, 
                                 name, environment_file, n,
                                 n > TANDEM_RUN_MAX_BYTES ? "" : ", a NUL among them", TANDEM_RUN_MAX_BYTES);
     if (!(made.text = malloc(n + 1)))
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%s/%s'", name, environment_file);
+        return tandem_no_memory(error, "to read '%s/%s'", name, environment_file);
     if (n) memcpy(made.text, bytes, n);
     made.text[n] = '\0';
     const tandem_status status = parse_run_lines(&made, n, name, error);
@@ -257,8 +257,7 @@ static tandem_status read_run_environment(char **bytes, size_t *n, int file, con
     const size_t max = TANDEM_RUN_MAX_BYTES + 1;
     size_t used = 0;
     char *all = malloc(max);
-    if (!all)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%s/%s'", name, environment_file);
+    if (!all) return tandem_no_memory(error, "to read '%s/%s'", name, environment_file);
     while (used < max) {
         const ssize_t got = read(file, all + used, max - used);
         if (got < 0 && errno == EINTR) continue;

@@ -101,7 +101,7 @@ tandem_status tandem_site_parse(tandem_site **out, const char *text, size_t n, c
     char *copy = malloc(n + 1);
     tandem_status status = TANDEM_OK;
     if (!site || !copy) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", path);
+        status = tandem_no_memory(error, "to read '%.200s'", path);
     } else {
         if (n) memcpy(copy, text, n);
         copy[n] = '\0';

@@ -67,7 +67,7 @@ typedef struct step_launch {
 
 static tandem_status launch_no_memory(tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to start a step of tandem's");
+    return tandem_no_memory(error, "to start a step of tandem's");
 }
 
 static tandem_status open_step_site(step_launch *l, int argc, char **argv, tandem_error *error)

@@ -236,7 +236,7 @@ static tandem_status import_environment(spank_t spank, uint32_t step, tandem_err
             done = spank_setenv(spank, tandem_run_variable_name((tandem_run_variable)v), environment.value[v],
                                 1) == ESPANK_SUCCESS;
     free(environment.text);
-    return done ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a task's environment");
+    return done ? TANDEM_OK : tandem_no_memory(error, "for a task's environment");
 }
 
 /* First rank and device of a node in what tandem_step_nodes_ranks has written. */
@@ -292,7 +292,7 @@ static tandem_status set_task_environment(spank_t spank, char *ranks, uint32_t s
                       spank_setenv(spank, "TANDEM_DEVICE", device, 1) == ESPANK_SUCCESS &&
                       /* as it was profiled */
                       spank_setenv(spank, "OMP_NUM_THREADS", "1", 1) == ESPANK_SUCCESS;
-    return done ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a task's environment");
+    return done ? TANDEM_OK : tandem_no_memory(error, "for a task's environment");
 }
 
 int slurm_spank_task_init(spank_t spank, int argc, char **argv)
@@ -313,9 +313,8 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
         _exit((int)strtol(code, NULL, 10));
     char *ranks = malloc(MAX_TEXT);
     const tandem_status status = ranks ? set_task_environment(spank, ranks, step, local, &error)
-                                       : tandem_error_set(&error, TANDEM_NO_MEMORY,
-                                                          "no memory for a task's "
-                                                          "rank");
+                                       : tandem_no_memory(&error, "for a task's "
+                                                                  "rank");
     if (status != TANDEM_OK) {
         if (!local) slurm_error("tandem: %s", error.text); /* of a node's tasks the first complains */
         _exit(tandem_status_exit_code(status));

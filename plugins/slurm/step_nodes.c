@@ -25,7 +25,7 @@ static tandem_status refuse_slurmctld(const node_query *g, const char *what)
 
 static tandem_status nodes_no_memory(const node_query *g)
 {
-    return tandem_error_set(g->error, TANDEM_NO_MEMORY, "no memory for the nodes of job %u", g->nodes->job);
+    return tandem_no_memory(g->error, "for the nodes of job %u", g->nodes->job);
 }
 
 /* --- Nodes of a component ------------------------------------------------------------------------------- */

@@ -34,7 +34,7 @@ static tandem_status write_chakra_message(chakra_writer *w, const ProtobufCMessa
     const size_t n = protobuf_c_message_get_packed_size(message);
     if (n > w->message_capacity) {
         uint8_t *const more = realloc(w->message, 2 * n);
-        if (!more) return tandem_error_set(w->error, TANDEM_NO_MEMORY, "no memory to write the trace");
+        if (!more) return tandem_no_memory(w->error, "to write the trace");
         w->message = more;
         w->message_capacity = 2 * n;
     }
@@ -260,7 +260,7 @@ static tandem_status write_chakra_rank(const char *path, const char *title, cons
         asprintf(&name, "%.*s.%d%s", (int)(strlen(path) - (sizeof ending - 1)), path, track->rank, ending) <
             0) {
         name = NULL;
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to write '%.200s'", path);
+        status = tandem_no_memory(error, "to write '%.200s'", path);
         goto out;
     }
     status = tandem_file_open(&w.file, name, error);

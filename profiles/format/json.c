@@ -20,7 +20,7 @@ tandem_status tandem_json_parse(json_t **root, const char *bytes, size_t n, cons
         *root = parsed;
         parsed = NULL;
     } else if (parsed || second_parse || !why.text[0] || strcmp(why.text, second_why.text) != 0) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", source);
+        status = tandem_no_memory(error, "to read '%.200s'", source);
     } else {
         status = tandem_error_set(error, TANDEM_MALFORMED, "'%.200s', line %d, column %d: no JSON: %s",
                                   source, why.line, why.column, why.text);

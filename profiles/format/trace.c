@@ -148,8 +148,7 @@ static tandem_status find_track_memory(trace_writer *w, const tandem_step *step,
     free(w->row);
     w->of_task = malloc((n_task + 1) * sizeof *w->of_task);
     w->row = malloc((n_task + 1) * sizeof *w->row);
-    if (!w->of_task || !w->row)
-        return tandem_error_set(w->error, TANDEM_NO_MEMORY, "no memory to write the trace");
+    if (!w->of_task || !w->row) return tandem_no_memory(w->error, "to write the trace");
     return tandem_memory_timeline(w->row, step, workspace, w->error);
 }
 
@@ -186,7 +185,7 @@ static tandem_status write_chrome_trace(const char *path, const char *title, con
 {
     tandem_file file = {0};
     trace_writer *const w = calloc(1, sizeof *w);
-    if (!w) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to write '%.200s'", path);
+    if (!w) return tandem_no_memory(error, "to write '%.200s'", path);
     w->error = error;
     tandem_status status = tandem_file_open(&file, path, error);
     if (status != TANDEM_OK) goto out;

@@ -26,7 +26,7 @@ tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, co
         whole = (made->precision[c] = calloc((size_t)graph->n_op + 1, sizeof **made->precision)) != NULL;
     if (!whole) {
         tandem_plan_close(made);
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a plan of %d operators", graph->n_op);
+        return tandem_no_memory(error, "for a plan of %d operators", graph->n_op);
     }
     (void)snprintf(made->name, sizeof made->name, "%s", name ? name : "");
     (void)snprintf(made->model, sizeof made->model, "%s", graph->model);

@@ -190,8 +190,7 @@ tandem_status tandem_plan_write(const tandem_plan *plan, const tandem_graph *gra
     tandem_file file = {0};
     tandem_status status = tandem_plan_check(plan, graph, error);
     char *const text = status == TANDEM_OK ? tandem_plan_text(plan, graph) : NULL;
-    if (status == TANDEM_OK && !text)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the text of the plan");
+    if (status == TANDEM_OK && !text) status = tandem_no_memory(error, "for the text of the plan");
     if (status == TANDEM_OK) status = tandem_file_open(&file, path, error);
     if (status == TANDEM_OK) {
         (void)fputs(text, file.stream);
@@ -423,9 +422,7 @@ static tandem_status read_precisions(tandem_plan *plan, int c, tandem_json_locat
     char why[512];
     bool *const seen = calloc((size_t)graph->n_op + 1, sizeof *seen);
     tandem_status status = TANDEM_OK;
-    if (!seen)
-        return tandem_error_set(location->error, TANDEM_NO_MEMORY, "no memory for a plan of %d operators",
-                                graph->n_op);
+    if (!seen) return tandem_no_memory(location->error, "for a plan of %d operators", graph->n_op);
     (void)snprintf(location->path, sizeof location->path, "classes[%d].precision", c);
     if (!json_is_object(object))
         status = tandem_json_refuse(location, NULL, "must be an object of operator names");

@@ -1,4 +1,5 @@
 /* store.c: opening and migrating a store, transactions, and the running of statements. */
+#include "base/hash.h"
 #include "profiles/store/store_handle.h"
 #include "schema_sql.h"
 
@@ -364,7 +365,7 @@ static tandem_status open_database(tandem_store *store, bool immutable, tandem_e
     else if (store->mode == TANDEM_STORE_WRITE)
         access |= SQLITE_OPEN_CREATE;
     char *const name = immutable ? immutable_uri(store->path) : strdup(store->path);
-    if (!name) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to open '%.200s'", store->path);
+    if (!name) return tandem_no_memory(error, "to open '%.200s'", store->path);
     const int code = sqlite3_open_v2(name, &store->db, access | SQLITE_OPEN_NOMUTEX, NULL);
     free(name);
     if (code != SQLITE_OK)
@@ -507,7 +508,7 @@ tandem_status tandem_store_open(tandem_store **store, const char *path, tandem_s
         free(libraries);
         free(plain);
         free(made);
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to open '%.200s'", path);
+        return tandem_no_memory(error, "to open '%.200s'", path);
     }
     *made = (tandem_store){.path = plain, .mode = mode, .libraries = libraries};
     tandem_error local = {0}; /* so that a first attempt that failed leaves nothing in the caller's */
@@ -575,13 +576,6 @@ void tandem_store_rollback(tandem_store *store)
     store->host = 0;
 }
 
-static uint64_t hash_host_name(const char *text)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return hash;
-}
-
 /* "model name : …" of /proc/cpuinfo; "" where there is none. */
 static void read_cpu(char *cpu, size_t size)
 {
@@ -610,7 +604,7 @@ static tandem_status add_host(tandem_store *store, tandem_error *error)
     sqlite3_stmt *statement = NULL;
     int more = 0;
     (void)gethostname(name, sizeof name - 1);
-    tandem_store_print_hash(hash, hash_host_name(name));
+    tandem_store_print_hash(hash, tandem_hash_text(TANDEM_HASH_START, name));
     read_cpu(cpu, sizeof cpu);
     const int64_t n_cpu = sysconf(_SC_NPROCESSORS_CONF), n_thread = store->n_thread;
     tandem_status status =
@@ -632,7 +626,7 @@ tandem_status tandem_store_set_environment(tandem_store *store, const char *libr
                                            tandem_error *error)
 {
     char *const copy = strdup(libraries);
-    if (!copy) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the names of libraries");
+    if (!copy) return tandem_no_memory(error, "for the names of libraries");
     free(store->libraries);
     store->libraries = copy;
     store->n_thread = n_thread;

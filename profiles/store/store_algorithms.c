@@ -53,7 +53,7 @@ static tandem_status read_algorithm_row(text_block *b, tandem_store *store, sqli
     if (status == TANDEM_OK) status = tandem_store_column_text(&choice, store, statement, 1, error);
     if (status != TANDEM_OK) return status;
     if (!append_block_text(b, spec) || !append_block_text(b, choice))
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the algorithms of a store");
+        return tandem_no_memory(error, "for the algorithms of a store");
     b->n++;
     return TANDEM_OK;
 }
@@ -87,8 +87,7 @@ tandem_status tandem_store_load_algorithms(tandem_algorithm **choice, int *n, ta
     }
     if (statement) (void)sqlite3_reset(statement);
     tandem_algorithm *all = status == TANDEM_OK && b.n ? pack_algorithms(&b) : NULL;
-    if (status == TANDEM_OK && b.n && !all)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the algorithms of a store");
+    if (status == TANDEM_OK && b.n && !all) status = tandem_no_memory(error, "for the algorithms of a store");
     if (status == TANDEM_OK) {
         *choice = all;
         *n = b.n;

@@ -58,7 +58,7 @@ static tandem_status read_curve_point(collective_curve *c, const tandem_store *s
                                       tandem_error *error)
 {
     tandem_collective_point *const point = next_curve_point(c);
-    if (!point) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the points of a collective");
+    if (!point) return tandem_no_memory(error, "for the points of a collective");
     const int64_t bytes = sqlite3_column_int64(row, 0), before = c->n ? (int64_t)point[-1].bytes : 0;
     if (bytes < before) return tandem_store_refuse_damaged(store, "bytes of a collective", error);
     point->bytes = (uint64_t)bytes;

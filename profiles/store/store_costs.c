@@ -1,6 +1,7 @@
 /* store_costs.c: costs of operators and casts: filing them, and loading those of a step program into a hash
  * table. */
 #include "base/arena.h"
+#include "base/hash.h"
 #include "profiles/store/cost_key.h"
 #include "profiles/store/store_handle.h"
 
@@ -118,14 +119,6 @@ struct tandem_cost_table {
 enum { FIRST_ENTRIES = 256 };
 _Static_assert(TANDEM_COST_KEY_TEXT >= TANDEM_MAX_SIGNATURE + 80, "signature, precision, pass and types");
 
-/* 64-bit FNV-1a. */
-static uint64_t hash_cost_key(const char *text)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return hash;
-}
-
 /* Where the key stands, or the free place where it belongs. */
 static cost_entry *find_cost_slot(cost_entry *all, size_t n_entry, const char *key, uint64_t hash)
 {
@@ -152,7 +145,7 @@ static bool grow_cost_table(tandem_cost_table *table)
 static bool insert_cost(tandem_cost_table *table, const char *key, const tandem_cost *cost)
 {
     if ((size_t)table->count * 2 >= table->n_entry && !grow_cost_table(table)) return false;
-    const uint64_t hash = hash_cost_key(key);
+    const uint64_t hash = tandem_hash_text(TANDEM_HASH_START, key);
     cost_entry *const slot = find_cost_slot(table->entry, table->n_entry, key, hash);
     if (!slot->key) {
         const char *const copy = tandem_arena_text(&table->text, key);
@@ -172,7 +165,7 @@ static void free_cost_entries(tandem_cost_table *table)
 
 static tandem_status costs_no_memory(const char *what, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the costs of '%s'", what);
+    return tandem_no_memory(error, "for the costs of '%s'", what);
 }
 
 /* --- Rows out of the store ------------------------------------------------------------------------------ */
@@ -493,6 +486,7 @@ const tandem_cost *tandem_cost_table_find(const tandem_cost_table *table, const 
     char text[TANDEM_COST_KEY_TEXT];
     if (!table) return NULL;
     tandem_cost_key_print(text, sizeof text, key);
-    const cost_entry *const slot = find_cost_slot(table->entry, table->n_entry, text, hash_cost_key(text));
+    const cost_entry *const slot =
+        find_cost_slot(table->entry, table->n_entry, text, tandem_hash_text(TANDEM_HASH_START, text));
     return slot->key ? &slot->cost : NULL;
 }

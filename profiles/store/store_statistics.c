@@ -156,8 +156,7 @@ tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem
     int more = 1, n = 0;
     tandem_status status = TANDEM_OK;
     tandem_statistics *const read = calloc((size_t)graph->n_op + 1, sizeof *read);
-    if (!read)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the statistics of %s", graph->model);
+    if (!read) return tandem_no_memory(error, "for the statistics of %s", graph->model);
     tandem_store_print_hash(hash, graph->hash);
     status = tandem_store_query(&row, store, error, sql, "ss", hash, data);
     while (status == TANDEM_OK) {

@@ -28,8 +28,7 @@ static tandem_status open_mirror_array(mirror_array *t, void *device, size_t byt
     void *gpu = NULL;
     t->bytes = bytes;
     t->host = malloc(bytes + 2 * EDGE);
-    if (!t->host)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a copy of %zu bytes", bytes);
+    if (!t->host) return tandem_no_memory(error, "for a copy of %zu bytes", bytes);
     const tandem_status status = tandem_cuda_backend.alloc(device, &gpu, bytes + 2 * EDGE, 0, error);
     t->gpu = gpu;
     return status;
@@ -81,7 +80,7 @@ static tandem_status mirror_prepare(void *device, const tandem_step *step, int t
 {
     tandem_kernel *kernel = calloc(1, sizeof *kernel);
     task_operands operands;
-    if (!kernel) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a kernel");
+    if (!kernel) return tandem_no_memory(error, "for a kernel");
     operands_open(&operands, step, task);
     kernel->device = device;
     kernel->n_in = operands.n_in, kernel->n_out = operands.n_out;

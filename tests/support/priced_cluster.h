@@ -117,7 +117,7 @@ static inline tandem_status draw_sensitivity(priced_cluster *p, int c, uint64_t 
 {
     const tandem_graph *graph = p->graph[c];
     p->sensitivity[c] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof **p->sensitivity);
-    if (!p->sensitivity[c]) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a test");
+    if (!p->sensitivity[c]) return tandem_no_memory(error, "for a test");
     for (int i = 0; i < graph->n_op; i++) {
         const unsigned precisions = tandem_op_row_get(graph->op[i].kind)->precisions;
         const double size = pow(10, between(-6, -3, draw(seed, graph->op[i].name, 20)));

@@ -371,6 +371,32 @@ static void the_first_of_equals_and_swaps_count_once(void **state)
     assert_null(tandem_nearest("abcdef", four, 1));
 }
 
+static void a_column_of_a_table_is_searched(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t before;
+        const char *name;
+    } rows[] = {{1, "ring"}, {2, "tree"}, {3, "hierarchical"}};
+    tandem_hint hint;
+    assert_int_equal(tandem_name_find("tree", &rows[0].name, N_OF(rows), sizeof rows[0], NULL), 1);
+    assert_int_equal(tandem_name_find("hierarchical", &rows[0].name, N_OF(rows), sizeof rows[0], &hint), 2);
+    assert_int_equal(tandem_name_find("tre", &rows[0].name, N_OF(rows), sizeof rows[0], &hint), -1);
+    assert_string_equal(hint.text, " Did you mean 'tree'?");
+    assert_int_equal(tandem_name_find(NULL, &rows[0].name, N_OF(rows), sizeof rows[0], &hint), -1);
+    assert_string_equal(hint.text, "");
+}
+
+static void an_error_for_memory_says_what_for(void **state)
+{
+    (void)state;
+    tandem_error error;
+    assert_int_equal(tandem_no_memory(&error, "to read '%s'", "a.json"), TANDEM_NO_MEMORY);
+    assert_int_equal(error.status, TANDEM_NO_MEMORY);
+    assert_string_equal(error.text, "no memory to read 'a.json'");
+    assert_int_equal(tandem_no_memory(NULL, "to read '%s'", "a.json"), TANDEM_NO_MEMORY);
+}
+
 /* ---- arena --------------------------------------------------------------------------------------------- */
 
 static void a_list_has_one_word_or_one_for_each(void **state)
@@ -516,6 +542,8 @@ int main(void)
         cmocka_unit_test(near_names_are_found),
         cmocka_unit_test(far_names_are_not),
         cmocka_unit_test(the_first_of_equals_and_swaps_count_once),
+        cmocka_unit_test(a_column_of_a_table_is_searched),
+        cmocka_unit_test(an_error_for_memory_says_what_for),
         cmocka_unit_test(a_list_has_one_word_or_one_for_each),
         cmocka_unit_test(arena_memory_is_zeroed_aligned_and_apart),
         cmocka_unit_test(arena_refuses_what_cannot_be),

@@ -61,7 +61,7 @@ static inline const char *chakra_node_name(const chakra_trace *r, int i)
 
 static inline tandem_status chakra_no_memory(const chakra_trace *r)
 {
-    return tandem_error_set(r->error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", r->rank[r->at].path);
+    return tandem_no_memory(r->error, "to read '%.200s'", r->rank[r->at].path);
 }
 
 /* read_chakra.c: reads n files, or as many bytes in memory where `bytes` is not NULL. *job, of which only

@@ -34,9 +34,7 @@ tandem_status tandem_pipeline_ops_add(tandem_pipeline_ops *rows, const tandem_pi
                            : 1024;
         tandem_pipeline_op *const more =
             rows->n < MAX_PIPELINE_OPS ? realloc(rows->op, (size_t)capacity * sizeof *more) : NULL;
-        if (!more)
-            return tandem_error_set(error, TANDEM_NO_MEMORY,
-                                    "no memory for the %d operators of '%.200s' so far", rows->n, source);
+        if (!more) return tandem_no_memory(error, "for the %d operators of '%.200s' so far", rows->n, source);
         rows->op = more;
         rows->capacity = capacity;
     }
@@ -96,8 +94,7 @@ tandem_status tandem_pipeline_trace_open(tandem_pipeline_trace **pipeline, tande
     made = calloc(1, sizeof *made);
     if (made) made->step = malloc((size_t)count_pipeline_steps(rows->op, rows->n) * sizeof *made->step);
     if (!made || !made->step) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the %d operators of '%.200s'",
-                                  rows->n, source);
+        status = tandem_no_memory(error, "for the %d operators of '%.200s'", rows->n, source);
         goto out;
     }
     made->op = rows->op;

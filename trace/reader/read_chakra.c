@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "profiles/format/chakra.h"
 #include "profiles/format/chakra.pb-c.h"
 #include "trace/reader/read_input.h"
@@ -27,18 +28,10 @@ static tandem_status append_item(const chakra_trace *r, chakra_array *to, const 
 
 /* --- Names and kinds ------------------------------------------------------------------------------------ */
 
-static uint64_t hash_chakra_text(uint64_t hash, const char *text) /* FNV-1a */
-{
-    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 static uint64_t hash_integer(uint64_t hash, int64_t value)
 {
     return (hash ^ (uint64_t)value) * UINT64_C(0x9e3779b97f4a7c15) + (hash >> 29);
 }
-
-static const uint64_t hash_seed = UINT64_C(0xcbf29ce484222325);
 
 static void enter_chakra_name(chakra_trace *r, int index)
 {
@@ -62,7 +55,7 @@ static tandem_status grow_name_table(chakra_trace *r)
 
 static tandem_status find_or_add_name(chakra_trace *r, const char *text, int32_t *index)
 {
-    const uint64_t hash = hash_chakra_text(hash_seed, text);
+    const uint64_t hash = tandem_hash_text(TANDEM_HASH_START, text);
     const chakra_name *const names = r->names.of;
     for (unsigned at = (unsigned)hash; r->table_capacity; at++) {
         const int found = r->table[at & (unsigned)(r->table_capacity - 1)];
@@ -296,9 +289,9 @@ static tandem_status read_node_partners(const chakra_trace *r, const Chakra__Nod
     to->partner = -1;
     if (to->type == TANDEM_CHAKRA_COLLECTIVE) {
         to->is_over_all_ranks = !w->group || !*w->group;
-        to->group = hash_integer(
-            hash_chakra_text(hash_integer(hash_seed, to->type), to->is_over_all_ranks ? "" : w->group),
-            w->comm_type);
+        to->group = hash_integer(tandem_hash_text(hash_integer(TANDEM_HASH_START, to->type),
+                                                  to->is_over_all_ranks ? "" : w->group),
+                                 w->comm_type);
     }
     if (to->type != TANDEM_CHAKRA_SEND && to->type != TANDEM_CHAKRA_RECEIVE) return TANDEM_OK;
     const int is_send = to->type == TANDEM_CHAKRA_SEND;
@@ -309,7 +302,7 @@ static tandem_status read_node_partners(const chakra_trace *r, const Chakra__Nod
                                   "rank");
     to->partner = (int32_t)other;
     to->group = hash_integer(
-        hash_integer(hash_integer(hash_seed, is_send ? number : other), is_send ? other : number),
+        hash_integer(hash_integer(TANDEM_HASH_START, is_send ? number : other), is_send ? other : number),
         w->comm_tag);
     return TANDEM_OK;
 }
@@ -461,7 +454,7 @@ static int by_chakra_rank(const void *left, const void *right)
 static tandem_status open_chakra_ranks(chakra_trace *r, const char *const *path, int n)
 {
     r->rank = calloc((size_t)n, sizeof *r->rank);
-    if (!r->rank) return tandem_error_set(r->error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", path[0]);
+    if (!r->rank) return tandem_no_memory(r->error, "to read '%.200s'", path[0]);
     r->n_rank = n;
     int all_say = 1;
     for (int k = 0; k < n; k++) all_say &= rank_in_file_name(path[k]) >= 0;

@@ -33,7 +33,7 @@ static tandem_status open_input_source(tandem_input *input, const char *source, 
     if (!made.from || !made.bytes) {
         free(made.bytes);
         free(made.from);
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", source);
+        return tandem_no_memory(error, "to read '%.200s'", source);
     }
     memset(made.bytes, 0, TANDEM_INPUT_PADDING);
     made.from->file = -1;
@@ -152,7 +152,7 @@ static tandem_status detect_gzip(tandem_input *input, tandem_error *error)
     from->stream.avail_in = (uInt)n;
     from->is_packed = n >= sizeof gzip_magic && memcmp(from->packed, gzip_magic, sizeof gzip_magic) == 0;
     if (from->is_packed && inflateInit2(&from->stream, GZIP_WINDOW) != Z_OK)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", input->source);
+        return tandem_no_memory(error, "to read '%.200s'", input->source);
     from->is_inflating = from->is_packed;
     return TANDEM_OK;
 }
@@ -189,8 +189,7 @@ static tandem_status inflate_packed(tandem_input *input, unsigned char *to, size
         from->stream.avail_out = (uInt)capacity;
         const int code = inflate(&from->stream, Z_NO_FLUSH);
         *n = capacity - from->stream.avail_out;
-        if (code == Z_MEM_ERROR)
-            return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", input->source);
+        if (code == Z_MEM_ERROR) return tandem_no_memory(error, "to read '%.200s'", input->source);
         if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
             return refuse_damaged_input(input, "the compressed data are damaged", error);
         from->n_unpacked += *n;

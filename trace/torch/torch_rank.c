@@ -68,8 +68,7 @@ typedef struct torch_reader {
 
 static tandem_status torch_rank_no_memory(const torch_reader *r)
 {
-    return tandem_error_set(r->error, TANDEM_NO_MEMORY, "no memory to read '%.200s'",
-                            r->events.input->source);
+    return tandem_no_memory(r->error, "to read '%.200s'", r->events.input->source);
 }
 
 /* --- Names ---------------------------------------------------------------------------------------------- */
@@ -603,7 +602,7 @@ static tandem_status read_torch_rank(torch_reader *r)
 tandem_status torch_rank_read(torch_rank *rank, tandem_input *input, tandem_error *error)
 {
     torch_reader *const r = calloc(1, sizeof *r);
-    if (!r) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", input->source);
+    if (!r) return tandem_no_memory(error, "to read '%.200s'", input->source);
     r->rank = rank;
     r->error = error;
     tandem_events_open(&r->events, input, error);

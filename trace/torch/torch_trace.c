@@ -19,8 +19,7 @@ typedef struct torch_join {
 
 static tandem_status torch_no_memory(const torch_join *j)
 {
-    return tandem_error_set(j->error, TANDEM_NO_MEMORY, "no memory to join the traces of %d ranks",
-                            j->result->n_rank);
+    return tandem_no_memory(j->error, "to join the traces of %d ranks", j->result->n_rank);
 }
 
 /* --- Steps ---------------------------------------------------------------------------------------------- */
@@ -475,8 +474,7 @@ static tandem_status open_torch_join(torch_join *j, int n, tandem_error *error)
     j->result = calloc(1, sizeof *j->result);
     j->rank = calloc((size_t)n, sizeof *j->rank);
     if (j->result) j->result->rank = calloc((size_t)n, sizeof *j->result->rank);
-    if (!j->result || !j->rank || !j->result->rank)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read %d traces", n);
+    if (!j->result || !j->rank || !j->result->rank) return tandem_no_memory(error, "to read %d traces", n);
     return TANDEM_OK;
 }
 

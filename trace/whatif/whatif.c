@@ -102,7 +102,7 @@ static tandem_status simulate_parts(const whatif_analysis *a, int dimension, tan
     const whatif_dimension *const by = &a->model->by[dimension];
     if (by->n == 0) return TANDEM_OK;
     parts->part = calloc((size_t)by->n, sizeof *parts->part);
-    if (!parts->part) return tandem_error_set(a->error, TANDEM_NO_MEMORY, "no memory for the analysis");
+    if (!parts->part) return tandem_no_memory(a->error, "for the analysis");
     parts->n = by->n;
     for (int k = 0; k < by->n; k++) {
         const whatif_scenario with = {1, {dimension, ANY}, {k, 0}}, without = {0, {dimension, ANY}, {k, 0}};
@@ -185,7 +185,7 @@ static tandem_status open_whatif_analysis(whatif_analysis *a, const whatif_model
     a->duration_ns = malloc((size_t)max * sizeof *a->duration_ns);
     a->length_ns = malloc((size_t)model->n_step * sizeof *a->length_ns);
     if (!a->result || !a->result->step || !a->duration_ns || !a->length_ns)
-        return tandem_error_set(a->error, TANDEM_NO_MEMORY, "no memory for the analysis");
+        return tandem_no_memory(a->error, "for the analysis");
     a->result->n_step = model->n_step;
     a->result->n_op = model->n_op;
     a->result->n_worker = model->n_worker;

@@ -368,7 +368,7 @@ static tandem_status analyse_chakra(tandem_whatif **whatif, const char *const *p
     if (n < 1 || n > MAX_RANKS)
         return tandem_error_set(error, TANDEM_USAGE, "%d traces; expected 1 to %d, one a rank", n, MAX_RANKS);
     chakra_trace *const r = calloc(1, sizeof *r);
-    if (!r) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", path[0]);
+    if (!r) return tandem_no_memory(error, "to read '%.200s'", path[0]);
     r->error = error;
     tandem_status status = chakra_trace_read(r, path, bytes, n_byte, n);
     if (status == TANDEM_OK) status = join_all_parts(r);

@@ -23,7 +23,7 @@ tandem_status whatif_model_allocate(whatif_model *model, int n_op, int n_step, i
         !(model->worker = tandem_arena_array(arena, op, sizeof *model->worker)) ||
         !(model->track = tandem_arena_array(arena, op, sizeof *model->track)) ||
         !(model->worker_name = tandem_arena_array(arena, (size_t)n_worker, sizeof *model->worker_name)))
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to analyse %d operators", n_op);
+        return tandem_no_memory(error, "to analyse %d operators", n_op);
     model->n_op = n_op;
     model->n_step = n_step;
     model->n_worker = n_worker;
@@ -35,8 +35,7 @@ tandem_status whatif_model_dimension(whatif_model *model, int dimension, int n, 
     whatif_dimension *const by = &model->by[dimension];
     by->name = tandem_arena_array(&model->arena, (size_t)n, sizeof *by->name);
     by->of = tandem_arena_array(&model->arena, (size_t)model->n_op, sizeof *by->of);
-    if (!by->name || !by->of)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to analyse %d operators", model->n_op);
+    if (!by->name || !by->of) return tandem_no_memory(error, "to analyse %d operators", model->n_op);
     by->n = n;
     return TANDEM_OK;
 }

@@ -378,9 +378,7 @@ static tandem_status build_pipeline_dag(pipeline_dag *l)
 static tandem_status find_group_transfers(pipeline_dag *l, int64_t *actual_ns)
 {
     int64_t *const latest_ns = tandem_arena_array(&l->arena, (size_t)l->n_group, sizeof *latest_ns);
-    if (!latest_ns)
-        return tandem_error_set(l->error, TANDEM_NO_MEMORY, "no memory for the %d groups of a step",
-                                l->n_group);
+    if (!latest_ns) return tandem_no_memory(l->error, "for the %d groups of a step", l->n_group);
     for (int g = 0; g < l->n_group; g++) latest_ns[g] = INT64_MIN;
     for (int i = 0; i < l->n; i++)
         if (l->group[i] >= 0 && l->op[i].start_ns > latest_ns[l->group[i]])
@@ -420,7 +418,7 @@ static tandem_status open_pipeline_step(whatif_model *model, const tandem_pipeli
         goto out;
     }
     if (!name || !allocate_pipeline_dag(&l)) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a step of %d operators", l.n);
+        status = tandem_no_memory(error, "for a step of %d operators", l.n);
         goto out;
     }
     *name = (op_naming){pipeline, first};
@@ -463,8 +461,7 @@ static tandem_status find_kind_ideals(whatif_model *model, const tandem_pipeline
                                       tandem_error *error)
 {
     int64_t *const value = malloc((size_t)pipeline->n_op * sizeof *value);
-    if (!value)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to analyse %d operators", pipeline->n_op);
+    if (!value) return tandem_no_memory(error, "to analyse %d operators", pipeline->n_op);
     for (int kind = 0; kind < TANDEM_N_PIPELINE_OP_KIND; kind++) {
         int n = 0;
         for (int i = 0; i < pipeline->n_op; i++)

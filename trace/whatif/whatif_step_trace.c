@@ -52,7 +52,7 @@ static const char *const track_name[N_TRACK] = {"compute", "communication"};
 
 static tandem_status step_trace_no_memory(const step_trace_reader *r)
 {
-    return tandem_error_set(r->error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", r->input->source);
+    return tandem_no_memory(r->error, "to read '%.200s'", r->input->source);
 }
 
 static tandem_status find_or_add_track(step_trace_reader *r, int64_t pid, int *index)
@@ -467,7 +467,7 @@ static tandem_status analyse_step_trace(tandem_whatif **whatif, tandem_input *in
     whatif_model model = {0};
     tandem_whatif *made = NULL;
     step_trace_reader *const r = calloc(1, sizeof *r);
-    if (!r) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", input->source);
+    if (!r) return tandem_no_memory(error, "to read '%.200s'", input->source);
     r->input = input;
     r->error = error;
     tandem_status status = read_step_trace(r);
@@ -540,7 +540,7 @@ static tandem_status detect_text_format(tandem_trace_format *format, tandem_inpu
     if (first != '{' && first != '[') return TANDEM_OK;
     tandem_events events;
     tandem_event *const event = calloc(1, sizeof *event);
-    if (!event) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", input->source);
+    if (!event) return tandem_no_memory(error, "to read '%.200s'", input->source);
     tandem_events_open(&events, input, error);
     tandem_status status = TANDEM_OK;
     while (status == TANDEM_OK && is_there && event->phase != 'X')
