@@ -58,8 +58,8 @@ for case in $models; do
         exact=$(plan "$model" "$batch" "$two" --policy exact --slowdown $slowdown)
         target=$(echo "$exact" | field target_ns)ns
         ours=$(echo "$exact" | field sensitivity)
-        qsync=$(plan "$model" "$batch" "$two" --policy qsync --target "$target" | field sensitivity)
-        greedy=$(plan "$model" "$batch" "$two" --policy greedy --target "$target" | field sensitivity)
+        qsync=$(plan "$model" "$batch" "$two" --policy qsync --max-step "$target" | field sensitivity)
+        greedy=$(plan "$model" "$batch" "$two" --policy greedy --max-step "$target" | field sensitivity)
         echo "| $model | $batch | $slowdown | $qsync | $greedy | $ours" \
             "| $(echo "$qsync $ours" | awk '{ if ($2 > 0) printf "%.2f", $1 / $2; else print $1 > 0 ? "inf" : "1" }') |"
     done

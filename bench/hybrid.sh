@@ -23,7 +23,7 @@ vit_tiny:width=256,heads=4 16 fashion-mnist . .
 gpt_tiny:width=256 8 text.txt . .
 mlp:width=1024,depth=3 256 fashion-mnist . ."}
 
-export TANDEM_EXCHANGE=network # not in the memory of the machine, which both ends share
+export TANDEM_ALLREDUCE=network # not in the memory of the machine, which both ends share
 
 # --- Two ends of a link ---
 ns=(tandem-$$-0 tandem-$$-1) end=(tdm$$a tdm$$b) # names of interfaces have 15 characters at most
@@ -161,7 +161,7 @@ run_combination() { # LINK…: those of its cases that are not done
             cp free.db "$db"
             # of the model's buckets, which are those of every plan; the other sizes stay the free link's, and
             # nothing asks for them
-            both profile "${of[@]}" --cluster "$cluster" --uniform fp32 --db "$db" --exchange --again >/dev/null
+            both profile "${of[@]}" --cluster "$cluster" --uniform fp32 --db "$db" --allreduce-only --remeasure >/dev/null
         fi
         measure "$link" "$plan"
         show_progress

@@ -38,7 +38,7 @@ echo "| chosen | batches | sensitivity | predicted (ms) | measured (ms) | sample
 echo "|---|---|---|---|---|---|"
 model=vit_tiny:width=256,heads=4 data=fashion-mnist
 for batch in 8 24; do "$tandem" profile -q --model $model --batch $batch --device "$strong,$weak" --data $data >/dev/null; done
-"$tandem" allocate -q --json --model $model --cluster "$strong + $weak" --batch free --global-batch 32 --slowdown 2% -o both.json >both_answer.json
+"$tandem" allocate -q --json --model $model --cluster "$strong + $weak" --batch auto --global-batch 32 --slowdown 2% -o both.json >both_answer.json
 split() { sed -n "/\"$1\"/,/\]/p" both_answer.json | sed -n 's/^ *\([0-9][0-9]*\),\{0,1\}$/\1/p' | tr '\n' ' '; }
 of_way() { sed -n "/\"$1\"/,/}/p" both_answer.json | field "$2"; }
 way() { # NAME MEMBER MEASURED_NS

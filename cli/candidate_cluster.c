@@ -221,10 +221,10 @@ json_t *candidate_cluster_json(const candidate_cluster *candidate)
     char text[4096];
     tandem_cluster_print(text, sizeof text, &candidate->cluster);
     if (candidate->error.status != TANDEM_OK)
-        return json_pack("{s:s,s:s,s:I,s:n,s:n,s:n,s:n,s:n,s:n}", "cluster", text, "lacks",
+        return json_pack("{s:s,s:s,s:I,s:n,s:n,s:n,s:n,s:n,s:n}", "cluster", text, "error",
                          candidate->error.text, "samples", (json_int_t)candidate->samples, "samples_per_s",
                          "step_ns", "sensitivity", "peak_bytes", "loss_scale", "devices");
-    return json_pack("{s:s,s:n,s:I,s:f,s:I,s:o,s:I,s:o,s:o}", "cluster", text, "lacks", "samples",
+    return json_pack("{s:s,s:n,s:I,s:f,s:I,s:o,s:I,s:o,s:o}", "cluster", text, "error", "samples",
                      (json_int_t)candidate->samples, "samples_per_s", candidate->samples_per_s, "step_ns",
                      (json_int_t)candidate->allocation.step_ns, "sensitivity",
                      cli_json_number(candidate->allocation.sensitivity), "peak_bytes",

@@ -21,7 +21,7 @@ typedef struct candidate_cluster {
 } candidate_cluster;
 
 /* The best plan by a policy within --slowdown on a cluster whose classes have their batch, for the model,
- * base and sensitivity of the options; with --batch free at the best split of --global-batch, which then
+ * base and sensitivity of the options; with --batch auto at the best split of --global-batch, which then
  * stands in the cluster. That a cost is missing, nothing fits, or the batch cannot be split is no error, but
  * in `lacks`. */
 tandem_status candidate_cluster_find(candidate_cluster *candidate, const cli_options *options,

@@ -180,7 +180,7 @@ typedef struct cli_workload {
     double loss_scale; /* of the options, else of the plan; 0 = none, < 0 = dynamic */
 } cli_workload;
 /* Whether the environment wants ranks of one machine to exchange gradients over the network
- * (TANDEM_EXCHANGE). TANDEM_USAGE. */
+ * (TANDEM_ALLREDUCE). TANDEM_USAGE. */
 tandem_status cli_choose_transport(int *over_network, tandem_error *error);
 /* Opens a subject from --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
 tandem_status cli_workload_open(cli_workload *workload, const cli_options *options, tandem_error *error);

@@ -28,18 +28,22 @@ static const struct argp_option option_table[] = {
      "it (--seed)",
      2},
     {"policy", OPTION_POLICY, "POLICY", 0, "How to choose: exact, greedy, qsync, uniform [exact]", 2},
-    {"base", OPTION_BASE_PRECISION, "PRECISION", 0, "What a class keeps that would only wait [fp32]", 2},
+    {"base-precision", OPTION_BASE_PRECISION, "PRECISION", 0,
+     "What a class keeps that would only wait [fp32]", 2},
     {"sensitivity", OPTION_METHOD, "METHOD", 0, "How harm is predicted: fisher, qsync [fisher]", 2},
     {"slowdown", OPTION_SLOWDOWN, "P%", 0, "How much longer than the fastest step the plan's may be [0%]", 2},
-    {"target", OPTION_MAX_STEP, "TIME", 0, "How long the step may be, e.g. 200ms, instead of a slowdown", 2},
-    {"budget", OPTION_MAX_SENSITIVITY, "X", 0, "The fastest step whose sensitivity is at most X, e.g. 1e-8",
+    {"max-step", OPTION_MAX_STEP, "TIME", 0, "How long the step may be, e.g. 200ms, instead of a slowdown",
      2},
-    {"least-memory", OPTION_MINIMIZE, NULL, 0,
+    {"max-sensitivity", OPTION_MAX_SENSITIVITY, "X", 0,
+     "The fastest step whose sensitivity is at most X, "
+     "e.g. 1e-8",
+     2},
+    {"minimize", OPTION_MINIMIZE, "memory", 0,
      "The least memory of the rank that takes most, within the other limits", 2},
     {"global-batch", OPTION_GLOBAL_BATCH, "N", 0,
-     "With --batch free: samples a step of all ranks, split among the classes along with the precisions", 2},
+     "With --batch auto: samples a step of all ranks, split among the classes along with the precisions", 2},
     {"add", OPTION_ADD, "CLUSTER", 0, "Ranks that might be added", 2},
-    {"front", OPTION_PARETO, "N", OPTION_ARG_OPTIONAL,
+    {"pareto", OPTION_PARETO, "N", OPTION_ARG_OPTIONAL,
      "Plans for N steps from the fastest to that of base "
      "[16]",
      3},
@@ -56,7 +60,7 @@ static const struct argp_option option_table[] = {
     {"recompute", OPTION_RECOMPUTE, "N", 0,
      "Keep activations between N segments of the model only and compute the rest again: none, sqrt, N [none]",
      2},
-    {"scaling", OPTION_AMAX, "SCALING", 0,
+    {"amax", OPTION_AMAX, "AMAX", 0,
      "Ranges of casts to int8: current, or from the casts before: delayed[:window=16,margin=0] [current]", 2},
     {"steps", OPTION_STEPS, "N", 0,
      "Training steps [train 100, compare 30, sensitivity 10, demo as time "
@@ -66,21 +70,23 @@ static const struct argp_option option_table[] = {
      "Test samples for the accuracy at the end, 0 = none [train 2000, compare 0]", 3},
     {"repetitions", OPTION_REPETITIONS, "N", 0, "Measured repetitions of each plan [12] or case", 3},
     {"timeout", OPTION_TIMEOUT, "TIME", 0, "A rank silent for longer counts as dead [120s]", 3},
-    {"again", OPTION_REMEASURE, NULL, 0, "Measure again what is in the store already", 3},
+    {"remeasure", OPTION_REMEASURE, NULL, 0, "Measure again what is in the store already", 3},
     {"collective", OPTION_COLLECTIVE, "NAME", 0,
      "All-reduces without a measured curve: ring, tree, halving-doubling, hierarchical, auto = the fastest "
      "[ring]",
      2},
     {"check", OPTION_CHECK, NULL, 0, "Also replay every rank by itself in the general engine, and compare",
      3},
-    {"exchange", OPTION_ALLREDUCE_ONLY, NULL, 0,
+    {"allreduce-only", OPTION_ALLREDUCE_ONLY, NULL, 0,
      "Measure the all-reduce alone: of the same ranks over "
      "another link",
      3},
-    {"draws", OPTION_SIMULATIONS, "N", 0, "Also replay N steps whose times are drawn from what was measured",
+    {"simulations", OPTION_SIMULATIONS, "N", 0,
+     "Also replay N steps whose times are drawn from what was "
+     "measured",
      3},
-    {"spread", OPTION_TIME_SPREAD, "P%", 0,
-     "With --draws: how far times vary that were not measured [as "
+    {"time-spread", OPTION_TIME_SPREAD, "P%", 0,
+     "With --simulations: how far times vary that were not measured [as "
      "what was]",
      3},
     {"zero", OPTION_ZERO, "STAGE", 0,
@@ -253,6 +259,15 @@ static double read_sensitivity_option(struct argp_state *state, int key, const c
                               "a sensitivity, a number from 0 upwards such as 1e-8");
 }
 
+static int read_minimize_option(const struct argp_state *state, const char *text)
+{
+    tandem_error error;
+    if (strcmp(text, "memory") == 0) return 1;
+    (void)tandem_error_set(&error, TANDEM_USAGE, "--minimize takes memory, got '%s'", text);
+    exit_with_error(state, &error);
+    return 0;
+}
+
 static int read_recompute_option(struct argp_state *state, const char *text)
 {
     int n_recompute_segment = 0;
@@ -278,10 +293,10 @@ static tandem_cast_scaling read_amax_option(struct argp_state *state, const char
     return scaling;
 }
 
-/* "free" is for commands that have --global-batch. */
+/* "auto" is for commands that have --global-batch. */
 static void set_batch_option(cli_options *options, struct argp_state *state, const char *text)
 {
-    options->batch_auto = strcmp(text, "free") == 0;
+    options->batch_auto = strcmp(text, "auto") == 0;
     if (!options->batch_auto) options->batch = read_integer_option(state, OPTION_BATCH, text, 1, 1 << 20);
 }
 
@@ -331,7 +346,6 @@ static int *flag_option(cli_options *options, int key)
     case OPTION_JSON: return &options->json;
     case OPTION_QUIET: return &options->quiet;
     case OPTION_VERBOSE: return &options->verbose;
-    case OPTION_MINIMIZE: return &options->minimize_memory;
     case OPTION_MEMORY_TIMELINE: return &options->per_task;
     case OPTION_REMEASURE: return &options->remeasure;
     case OPTION_ALLREDUCE_ONLY: return &options->allreduce_only;
@@ -370,6 +384,7 @@ static error_t set_option_value(cli_options *options, struct argp_state *state, 
     case OPTION_SLOWDOWN: options->slowdown = read_ratio_option(state, text); break;
     case OPTION_MAX_STEP: options->max_step_ns = read_positive_time_option(state, key, text); break;
     case OPTION_MAX_SENSITIVITY: options->max_sensitivity = read_sensitivity_option(state, key, text); break;
+    case OPTION_MINIMIZE: options->minimize_memory = read_minimize_option(state, text); break;
     case OPTION_PARETO: options->pareto = text ? read_integer_option(state, key, text, 2, 1000) : 16; break;
     case OPTION_BUCKET: options->bucket_bytes = read_bucket_option(state, text); break;
     case OPTION_ACCUMULATE:
@@ -521,7 +536,7 @@ static void check_no_words(const cli_options *options, const cli_command *comman
     exit(cli_fail_with(TANDEM_USAGE,
                        "`tandem %s` takes options only, got '%s'; what holds blanks stands in quotes, as in "
                        "--cluster \"cpu:avx2 + cpu:sse41\", and a value that may be absent behind =, as in "
-                       "--front=8",
+                       "--pareto=8",
                        command->name, options->word[0]));
 }
 
@@ -580,8 +595,8 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
         may_be_auto |= *key == OPTION_GLOBAL_BATCH;
     if (options->batch_auto && !may_be_auto)
         exit(cli_fail_with(TANDEM_USAGE,
-                           "--batch free: `tandem %s` takes a whole number; "
-                           "`tandem allocate` and `tandem advise` choose batches with --batch free "
+                           "--batch auto: `tandem %s` takes a whole number; "
+                           "`tandem allocate` and `tandem advise` choose batches with --batch auto "
                            "--global-batch N",
                            command->name));
 }

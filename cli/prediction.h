@@ -5,13 +5,13 @@
 #include "cli/cli.h"
 #include "tandem/planner.h"
 
-/* What the options ask of a store (--db, --sensitivity, --base, --bucket, --predict); model and cluster are
- * the caller's to say. */
+/* What the options ask of a store (--db, --sensitivity, --base-precision, --bucket, --predict); model and
+ * cluster are the caller's to say. */
 tandem_request cli_planner_request(const cli_options *options);
 
-/* A planner for the subject by the options (--db, --sensitivity, --base, --bucket, --predict), its replayer
- * under the subject's plan. times_only: without sensitivities. The caller closes it before the subject, whose
- * graphs it borrows. */
+/* A planner for the subject by the options (--db, --sensitivity, --base-precision, --bucket, --predict), its
+ * replayer under the subject's plan. times_only: without sensitivities. The caller closes it before the
+ * subject, whose graphs it borrows. */
 tandem_status cli_planner_open(tandem_planner **planner, const cli_options *options,
                                const cli_workload *workload, int times_only, tandem_error *error);
 

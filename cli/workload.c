@@ -30,7 +30,7 @@ static tandem_status set_class_uniform(cli_workload *workload, int c, const char
                                        tandem_error *error)
 {
     tandem_precision precision;
-    if (strcmp(word, "drawn") == 0)
+    if (strcmp(word, "random") == 0)
         return tandem_plan_random(workload->plan, workload->graph[c], c,
                                   workload->cluster.classes[c].device.precisions, seed, error);
     const tandem_status status = tandem_precision_find(&precision, word, error);
@@ -102,11 +102,11 @@ static tandem_status open_model_workload(cli_workload *workload, const cli_optio
 
 tandem_status cli_choose_transport(int *over_network, tandem_error *error)
 {
-    const char *exchange = getenv("TANDEM_EXCHANGE");
+    const char *exchange = getenv("TANDEM_ALLREDUCE");
     const int is_network = exchange && strcmp(exchange, "network") == 0;
     if (exchange && *exchange && !is_network)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "TANDEM_EXCHANGE is '%s'; 'network' keeps ranks of one machine from "
+                                "TANDEM_ALLREDUCE is '%s'; 'network' keeps ranks of one machine from "
                                 "exchanging gradients in "
                                 "memory that they share, unset leaves them to",
                                 exchange);

@@ -226,8 +226,8 @@ static const struct {
     {"bias_gelu", elements_n, {2, 3, 0, 0}, 9},
     {"transpose", elements_of_dimensions, {2, 2, 0, 0}, 0},
     {"slice", elements_blocks, {2, 2, 0, 0}, 0},
-    {"labelled", elements_labelled, {2, 2, 0, 0}, 0},
-    {"prepend", elements_blocks, {2, 2, 1, 0}, 0},
+    {"gather_labelled", elements_labelled, {2, 2, 0, 0}, 0},
+    {"concat_token", elements_blocks, {2, 2, 1, 0}, 0},
     {"softmax", elements_rows, {2, 3, 0, 0}, 6},
     {"cross_entropy", elements_rows, {2, 2, 0, 0}, 5},
     /* backward: input and gradient for the rows' sums, and for the columns' */

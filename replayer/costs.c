@@ -211,8 +211,8 @@ tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, 
                             key_text, tandem_task_kind_name(task->kind), op, device,
                             busy_co_runner[0] ? " beside a busy " : "", busy_co_runner, more,
                             step->graph->model, (long long)step->graph->batch, device,
-                            co_runner[0] ? "," : "", co_runner, micro, is_delayed ? " --scaling " : "",
-                            scaling, task->kind == TANDEM_TASK_NORM ? " --clip 1" : "");
+                            co_runner[0] ? "," : "", co_runner, micro, is_delayed ? " --amax " : "", scaling,
+                            task->kind == TANDEM_TASK_NORM ? " --clip 1" : "");
 }
 
 /* --- Where they came from ----------------------------------------------------------------------- */

@@ -126,10 +126,10 @@ if [ $runs = 0 ]; then
     cluster="$device batch=256 + $cpu batch=16"
     part "graphs on $device" 20 hybrid.txt "$root/bench/cuda/same_losses.sh" "$tandem" "$device batch=32" gpt_tiny
     part "graphs on $cluster" 30 hybrid.txt "$root/bench/cuda/same_losses.sh" "$tandem" "$cluster" resnet20
-    part "all-reduces on $cluster" 30 hybrid.txt "$tandem" bench exchange --cluster "$cluster" --repetitions 5
-    grep -q 'all-reduce in shared memory' "$out/hybrid.txt" || export TANDEM_EXCHANGE=network # the driver locks none, as it says
-    part "all-reduces on $cluster over the network" 30 hybrid.txt env TANDEM_EXCHANGE=network \
-        "$tandem" bench exchange -q --cluster "$cluster" --repetitions 5
+    part "all-reduces on $cluster" 30 hybrid.txt "$tandem" bench allreduce --cluster "$cluster" --repetitions 5
+    grep -q 'all-reduce in shared memory' "$out/hybrid.txt" || export TANDEM_ALLREDUCE=network # the driver locks none, as it says
+    part "all-reduces on $cluster over the network" 30 hybrid.txt env TANDEM_ALLREDUCE=network \
+        "$tandem" bench allreduce -q --cluster "$cluster" --repetitions 5
     part "profile of $cluster" 40 hybrid.txt "$tandem" profile -q --model resnet20 --cluster "$cluster"
     part "resnet20 on $cluster" 20 hybrid.txt "$tandem" compare -q --model resnet20 --cluster "$cluster" --uniform bf16,fp32 --steps 20
     for one in "resnet20 128 30" "bert_base:seq=128 32 60" "resnet50 64 90" "gpt_tiny 32 30" "vit_tiny 64 30"; do
@@ -140,9 +140,9 @@ if [ $runs = 0 ]; then
                 "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform $precision --steps 20
         done
         part "profile of a mixed plan of $model" 20 compare.txt "$tandem" profile -q --model "$model" --batch "$batch" --device "$device" \
-            --uniform drawn --seed 1
+            --uniform random --seed 1
         part "$model in a mixed plan, predicted and run" 15 compare.txt "$tandem" compare -q --model "$model" --batch "$batch" \
-            --device "$device" --uniform drawn --seed 1 --steps 20
+            --device "$device" --uniform random --seed 1 --steps 20
         part "$model in bf16, profiled in graphs and launched kernel by kernel" 15 compare.txt env TANDEM_GRAPHS=0 \
             "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform bf16 --steps 20
     done

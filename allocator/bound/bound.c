@@ -352,7 +352,7 @@ static tandem_status enumerate_combinations(best_first *s, double sensitivity, i
     }
     if (status == TANDEM_OK && is_proven) {
         raise_lower_bound(bound, best.sensitivity);
-        bound->method = "search";
+        bound->method = "enumerated";
     }
     int ignored;
     if (status == TANDEM_OK && *found)

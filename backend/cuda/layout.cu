@@ -1,5 +1,6 @@
-/* layout.cu: operators that put rows elsewhere: embedding, labelled, transpose, slice, prepend, and the
- * pools. CPU reference: backend/cpu/op/{embedding,labelled,transpose,slice,prepend,maxpool,avgpool}.c. */
+/* layout.cu: operators that put rows elsewhere: embedding, gather_labelled, transpose, slice, concat_token,
+ * and the pools. CPU reference:
+ * backend/cpu/op/{embedding,gather_labelled,transpose,slice,concat_token,maxpool,avgpool}.c. */
 #include "backend/cuda/octet.h"
 #include "backend/cuda/tile.h"
 
@@ -228,7 +229,7 @@ extern "C" int tandem_cuda_transpose(void *y, const void *x, tandem_cuda_float t
 
 /* --- Rows of dimension 1 -------------------------------------------------------------------------------- */
 
-/* The copies behind slice, prepend and their gradients. Row r of y is row r + shift of x; beyond x it is
+/* The copies behind slice, concat_token and their gradients. Row r of y is row r + shift of x; beyond x it is
  * `row`, or 0. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)

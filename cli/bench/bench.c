@@ -105,8 +105,7 @@ static int print_bench_text(const bench_result *result)
     printf("%s%s%s%s%s\n", result->model, result->cluster[0] ? " on " : "", result->cluster,
            result->costs[0] ? "; costs: " : "", result->costs);
     const int has_copy_speed = isfinite(result->one[0].of_copy);
-    cli_table_row(&table, "case\t>median\t>p10\t>p90\t>a second\t>rate%s",
-                  has_copy_speed ? "\t>of a copy" : "");
+    cli_table_row(&table, "case\t>median\t>p10\t>p90\t>/s\t>rate%s", has_copy_speed ? "\t>of a copy" : "");
     for (int k = 0; k < result->n_case; k++) {
         const bench_case *one = &result->one[k];
         char share[32] = "";
@@ -165,7 +164,7 @@ static const struct {
              {"trace", of_trace, bench_trace, NULL},
              {"kernels", of_kernels, bench_kernels, NULL},
              {"products", of_products, NULL, bench_products},
-             {"exchange", of_allreduce, NULL, bench_allreduce}};
+             {"allreduce", of_allreduce, NULL, bench_allreduce}};
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
 static int find_bench_kind(const char *name)
@@ -177,7 +176,7 @@ static int find_bench_kind(const char *name)
     }
     (void)cli_fail_with(TANDEM_UNKNOWN_NAME,
                         "no benchmark '%s'.%s Say step, replay, open, allocate, trace, kernels, products or "
-                        "exchange.",
+                        "allreduce.",
                         name, tandem_nearest_hint(name, names, N_KIND).text);
     return -1;
 }
@@ -188,7 +187,7 @@ static int run_bench(const cli_options *options)
         return cli_fail_with(
             TANDEM_USAGE,
             "say what to measure: tandem bench step, replay, open, allocate, trace, kernels, products or "
-            "exchange");
+            "allreduce");
     const int kind = find_bench_kind(options->word[0]);
     if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
     const char *other = cli_option_not_allowed(options, kinds[kind].option);
@@ -208,19 +207,19 @@ static const int options[] = {OPTION_MODEL,    OPTION_BATCH,  OPTION_DEVICE,    
                               OPTION_END};
 const cli_command command_bench = {
     .name = "bench",
-    .words = "step|replay|open|allocate|trace|kernels|products|exchange",
+    .words = "step|replay|open|allocate|trace|kernels|products|allreduce",
     .summary = "How fast a training step, the replayer and readers of traces are: median and spread",
     .option = options,
     .description =
         "Examples:\n"
         "  tandem bench step --model resnet20 --device cpu:avx2 --batch 16 --repetitions 30\n"
         "  tandem bench step --model vit_tiny --uniform int8 --json\n"
-        "  tandem bench step --model bert_base --batch 4 --uniform int8_full --scaling delayed\n"
+        "  tandem bench step --model bert_base --batch 4 --uniform int8_full --amax delayed\n"
         "  tandem bench replay --model resnet20 --repetitions 200\n"
         "  tandem bench trace\n"
         "  tandem bench kernels --device strongest\n"
         "  tandem bench products --model resnet50 --batch 8 --device strongest --uniform fp32\n"
-        "  tandem bench exchange --cluster \"2*strongest\"\n"
+        "  tandem bench allreduce --cluster \"2*strongest\"\n"
         "step: training steps on noise, in each precision of the device [the strongest one here], or in one; "
         "N steps [30].\n"
         "replay: replays a second on two unlike devices of this machine, with one operator of each class "
@@ -251,7 +250,7 @@ const cli_command command_bench = {
         "alone, again and again on operands of its own, and beside oneDNN's own kernel for it, direct "
         "convolutions, in\n"
         "layouts of its choice; the 20 that take most of the step, and all together; N steps [5].\n"
-        "exchange: an all-reduce of 4 KiB to 100 MiB among the ranks of a cluster [two of the strongest "
+        "allreduce: an all-reduce of 4 KiB to 100 MiB among the ranks of a cluster [two of the strongest "
         "device here], idle and\n"
         "while their cores compute, and as many bytes read and written in place by every rank; N times [20].",
     .run = run_bench,

@@ -137,7 +137,7 @@ static int run_allreduce_rank(const cli_options *options, const cli_workload *wo
     (void)snprintf(result.model, sizeof result.model, "all-reduce %s",
                    b.shares_memory ? "in shared memory" : "over a network");
     tandem_cluster_print(result.cluster, sizeof result.cluster, &workload->cluster);
-    return bench_print(&result, "exchange", options);
+    return bench_print(&result, "allreduce", options);
 }
 
 int bench_allreduce(const cli_options *given)

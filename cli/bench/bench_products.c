@@ -267,7 +267,7 @@ static int print_products_text(const product_bench *all)
            tandem_quantity_print_ns(step, sizeof step, all->median_step_ns),
            tandem_quantity_print_ns(in_step, sizeof in_step, total.step_ns));
     cli_table table = {0};
-    cli_table_row(&table, "product\tpass\tin\t>a step\t>in the "
+    cli_table_row(&table, "product\tpass\tin\t>count\t>in the "
                           "step\t>alone\t>library\t>GFLOP/s\t>alone\t>library\t>of alone\t>of library");
     for (int k = 0; k < all->n && k < MAX_ROWS; k++) {
         const tandem_cost_key *key = &all->one[k].key;

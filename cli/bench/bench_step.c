@@ -26,7 +26,7 @@ static int bench_train_run(bench_result *result, const cli_options *options, con
     argument[n++] = "--steps", argument[n++] = steps;
     argument[n++] = "--batch", argument[n++] = batch;
     if (options->step.scaling.window) {
-        argument[n++] = "--scaling";
+        argument[n++] = "--amax";
         argument[n++] = tandem_cast_scaling_print(scaling, options->step.scaling);
     }
     if (options->bucket_bytes) argument[n++] = "--bucket", argument[n++] = bucket;

@@ -36,7 +36,7 @@ static tandem_status read_advise_clusters(tandem_cluster *a, tandem_cluster *b, 
                                 "--model vit_tiny --cluster strongest --add weakest");
     if (options->batch_auto != (options->global_batch > 0))
         return tandem_error_set(error, TANDEM_USAGE,
-                                "--batch free and --global-batch go together: how many samples a step has, "
+                                "--batch auto and --global-batch go together: how many samples a step has, "
                                 "split "
                                 "among the ranks of each cluster");
     int over_network = 0;
@@ -230,7 +230,7 @@ static void print_advice(char *text, size_t size, const advise_context *v)
     (void)snprintf(text + used, size - used, ". Its plan has a sensitivity of %.3g (%s).%s",
                    best->allocation.sensitivity, cli_method_text(advise_method(v)),
                    v->best != CASE_COMBINED && !v->options->batch_auto
-                       ? " --batch free --global-batch N splits a batch so that unlike ranks need not wait."
+                       ? " --batch auto --global-batch N splits a batch so that unlike ranks need not wait."
                        : "");
 }
 
@@ -262,13 +262,13 @@ static void print_advise_loss_scales(const advise_context *v)
 
 static int print_advise_text(const advise_context *v, const char *verdict)
 {
-    static const char *const role[] = {"as it is", "added alone", "all"};
+    static const char *const role[] = {"current", "new only", "combined"};
     char rate[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT], batches[256];
     cli_table table = {0};
-    cli_table_row(&table, "\tranks\tbatch a rank\t>samples/s\t>step\t>sensitivity\t>memory\t");
+    cli_table_row(&table, "\tranks\tbatch/rank\t>samples/s\t>step\t>sensitivity\t>memory\t");
     for (int k = 0; k < v->n; k++) {
         const candidate_cluster *p = &v->candidate[k];
-        const char *name = k < CASE_FIRST_SUBSET ? role[k] : "part";
+        const char *name = k < CASE_FIRST_SUBSET ? role[k] : "subset";
         int64_t batch[TANDEM_MAX_CLASS];
         for (int c = 0; c < p->cluster.n_class; c++) batch[c] = p->cluster.classes[c].batch;
         cli_batch_list_print(batches, sizeof batches, batch, p->cluster.n_class);
@@ -302,11 +302,11 @@ static int print_advise_text(const advise_context *v, const char *verdict)
 
 static int print_advise_json(const advise_context *v, const char *verdict)
 {
-    static const char *const role[] = {"as_it_is", "added_alone", "all"};
+    static const char *const role[] = {"current", "new_only", "combined"};
     json_t *result = cli_json_new("advise"), *cases = json_array();
     for (int k = 0; k < v->n; k++) {
         json_t *one = candidate_cluster_json(&v->candidate[k]);
-        json_object_set_new(one, "role", json_string(k < CASE_FIRST_SUBSET ? role[k] : "part"));
+        json_object_set_new(one, "role", json_string(k < CASE_FIRST_SUBSET ? role[k] : "subset"));
         json_array_append_new(cases, one);
     }
     json_object_set_new(result, "model", json_string(v->options->model));
@@ -349,8 +349,8 @@ const cli_command command_advise = {
         "  tandem advise --model resnet20 --cluster \"2*strongest\" --add \"2*cpu:avx + weakest\" --slowdown "
         "3%\n"
         "  tandem advise --model resnet50 --cluster \"16*v100@8 net=100Gbit/s,5us\" --add \"16*t4@8\" "
-        "--predict --base fp16 \\\n"
-        "    --batch free --global-batch 1024                            described cards, nothing but the "
+        "--predict \\\n"
+        "    --base-precision fp16 --batch auto --global-batch 1024         described cards, nothing but the "
         "CPU at hand\n"
         "Compares samples a second, step, sensitivity and memory of the ranks there are, of those that might "
         "be added, of\n"
@@ -358,10 +358,11 @@ const cli_command command_advise = {
         "same\n"
         "slowdown. Says which to use, which may be fewer devices. Every rank has its own batch (--batch, or "
         "batch=N in\n"
-        "the cluster): more ranks take more samples a step. With --batch free --global-batch N a step has N "
+        "the cluster): more ranks take more samples a step. With --batch auto --global-batch N a step has N "
         "samples in each\n"
         "case, split among unlike ranks so that nobody waits. net= and node= of one cluster hold for both.\n"
-        "--base is the precision that you train in today: a class that would only wait keeps it. The step of "
+        "--base-precision is the precision that you train in today: a class that would only wait keeps it. "
+        "The step of "
         "a plan with\n"
         "gradients in f16 has [--loss-scale dynamic] in it. Needs costs (`tandem profile`, or --predict) and "
         "statistics (`tandem\n"

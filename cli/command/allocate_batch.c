@@ -1,4 +1,4 @@
-/* allocate_batch.c: `tandem allocate --batch free`: the global batch split among the classes along with the
+/* allocate_batch.c: `tandem allocate --batch auto`: the global batch split among the classes along with the
  * precisions. */
 #include <math.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ static int print_split_text(const split_context *s, const tandem_batch_choice *c
     printf("; %d splits looked at", choice->n_split);
     if (choice->n_missing) printf(", %d of them not measured", choice->n_missing);
     fputs("\n\n", stdout);
-    cli_table_row(&table, "chosen\tbatch a rank\t>step\t>samples/s\t>sensitivity (%s)",
+    cli_table_row(&table, "chosen\tbatch/rank\t>step\t>samples/s\t>sensitivity (%s)",
                   cli_method_text(method));
     for (int k = 0; k < N_BATCH_PLAN; k++) {
         const tandem_batch_plan *one = batch_plan_at(choice, k);

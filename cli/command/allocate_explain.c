@@ -39,7 +39,7 @@ static void print_choice_verdict(char *text, size_t size, const tandem_choice *c
         used += (size_t)snprintf(text + used, size - used, "%s%llu B over the memory limit", used ? ", " : "",
                                  (unsigned long long)choice->excess_bytes);
     if (choice->sensitivity > chosen->sensitivity && used < size)
-        used += (size_t)snprintf(text + used, size - used, "%s%.3g more harm", used ? ", " : "",
+        used += (size_t)snprintf(text + used, size - used, "%s%.3g more sensitivity", used ? ", " : "",
                                  choice->sensitivity - chosen->sensitivity);
     if (used > 0 || size == 0) return;
     (void)snprintf(text, size, "%s",
@@ -92,7 +92,7 @@ int allocate_explain_text(const allocate_context *a)
     int code = 0;
     printf("%s: what each precision would change, if it alone were changed\n",
            a->problem->graph->op[a->explained].name);
-    cli_table_row(&table, "device\tprecision\t>harm\t>own time\t>step\t>memory\t");
+    cli_table_row(&table, "device\tprecision\t>sensitivity\t>own time\t>step\t>memory\t");
     for (int c = 0; c < a->plan->cluster.n_class && !code; c++) {
         tandem_choice choice[TANDEM_N_PRECISION];
         int n = 0;
@@ -116,11 +116,11 @@ static json_t *explained_choices_json(const tandem_choice *choice, int n)
         json_array_append_new(
             rows, json_pack("{s:s,s:b,s:b,s:o,s:I,s:I,s:I,s:I,s:I,s:s}", "precision",
                             tandem_precision_get(c->precision)->name, "chosen", c->is_chosen, "measured",
-                            c->is_measured, "harm", cli_json_number(c->sensitivity), "own_ns",
+                            c->is_measured, "sensitivity", cli_json_number(c->sensitivity), "self_ns",
                             (json_int_t)c->self_ns, "step_change_ns", (json_int_t)c->step_delta_ns,
-                            "memory_change_bytes", (json_int_t)c->peak_delta_bytes, "over_target_ns",
-                            (json_int_t)c->excess_ns, "over_memory_bytes", (json_int_t)c->excess_bytes,
-                            "verdict", verdict));
+                            "memory_change_bytes", (json_int_t)c->peak_delta_bytes, "excess_ns",
+                            (json_int_t)c->excess_ns, "excess_bytes", (json_int_t)c->excess_bytes, "verdict",
+                            verdict));
     }
     return rows;
 }

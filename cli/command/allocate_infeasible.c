@@ -31,14 +31,14 @@ static int print_infeasible_json(const allocate_context *a, const tandem_memory_
         json_array_append_new(
             rows,
             json_pack("{s:s,s:I,s:I,s:I,s:I,s:o}", "name", a->workload.cluster.classes[s->c].device.name,
-                      "least_bytes", (json_int_t)s->peak_bytes, "limit_bytes", (json_int_t)s->limit_bytes,
+                      "min_bytes", (json_int_t)s->peak_bytes, "limit_bytes", (json_int_t)s->limit_bytes,
                       "missing_bytes", (json_int_t)(s->peak_bytes - s->limit_bytes), "batch",
                       (json_int_t)a->workload.cluster.classes[s->c].batch, "batch_that_fits",
                       s->batch > 0 ? json_integer(s->batch) : json_null()));
     }
     json_object_set_new(result, "fits", json_false());
     json_object_set_new(result, "why", json_string(error->text));
-    json_object_set_new(result, "shortfall", rows);
+    json_object_set_new(result, "memory_deficits", rows);
     return cli_print_json(result);
 }
 

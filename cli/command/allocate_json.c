@@ -20,9 +20,9 @@ static json_t *allocated_devices_json(const allocate_context *a)
             !tandem_plan_is_uniform(a->plan, a->problem->graph, c, a->problem->base_precision);
         json_array_append_new(
             devices, json_pack("{s:s,s:b,s:b,s:I,s:o,s:o}", "name", a->plan->cluster.classes[c].device.name,
-                               "lowered", lowered, "held", (int)(a->result.keeps_base >> c & 1), "peak_bytes",
-                               (json_int_t)a->result.peak_bytes[c], "precisions", precisions, "costs",
-                               cli_provenance_json(a->problem->replayer, c)));
+                               "lowered", lowered, "keeps_base", (int)(a->result.keeps_base >> c & 1),
+                               "peak_bytes", (json_int_t)a->result.peak_bytes[c], "precisions", precisions,
+                               "costs", cli_provenance_json(a->problem->replayer, c)));
     }
     return devices;
 }
@@ -64,7 +64,7 @@ int allocate_print_json(allocate_context *a)
     json_object_set_new(result, "model", json_string(a->plan->model));
     json_object_set_new(result, "method", json_string(a->plan->method));
     json_object_set_new(result, "objective", json_string(objective_name(a)));
-    json_object_set_new(result, "budget", cli_json_number(a->goal.max_sensitivity));
+    json_object_set_new(result, "max_sensitivity", cli_json_number(a->goal.max_sensitivity));
     json_object_set_new(result, "slowdown",
                         cli_json_number(a->problem->target_ns ? NAN : a->problem->slowdown));
     json_object_set_new(result, "micro_steps", json_integer(a->plan->step.n_micro));
@@ -83,7 +83,7 @@ int allocate_print_json(allocate_context *a)
     json_object_set_new(result, "replays", json_integer(a->result.replays));
     json_object_set_new(result, "seconds", json_real(a->seconds));
     json_object_set_new(result, "peak_bytes", peaks);
-    json_object_set_new(result, "neighbours", baselines_json(a));
+    json_object_set_new(result, "baselines", baselines_json(a));
     json_object_set_new(result, "devices", allocated_devices_json(a));
     json_object_set_new(result, "fewer_devices",
                         a->smaller_cluster.samples_per_s > 0 ? candidate_cluster_json(&a->smaller_cluster)

@@ -15,42 +15,44 @@ static tandem_status check_option_conflicts(const cli_options *o, tandem_error *
         int first, second;
         const char *names, *why;
     } conflicts[] = {
-        {target, slowdown, "--target and --slowdown contradict each other",
+        {target, slowdown, "--max-step and --slowdown contradict each other",
          "each says how long the step may "
          "be"},
-        {budget && !o->minimize_memory, target, "--budget and --target contradict each other",
-         "a budget asks for the fastest step, a target for the least sensitivity; with --least-memory both "
+        {budget && !o->minimize_memory, target, "--max-sensitivity and --max-step contradict each other",
+         "a budget asks for the fastest step, a target for the least sensitivity; with --minimize memory "
+         "both "
          "may stand"},
-        {budget && !o->minimize_memory, slowdown, "--budget and --slowdown contradict each other",
-         "a budget asks for the fastest step, a slowdown for the least sensitivity; with --least-memory both "
+        {budget && !o->minimize_memory, slowdown, "--max-sensitivity and --slowdown contradict each other",
+         "a budget asks for the fastest step, a slowdown for the least sensitivity; with --minimize memory "
+         "both "
          "may stand"},
-        {o->batch_auto, budget, "--batch free and --budget contradict each other",
+        {o->batch_auto, budget, "--batch auto and --max-sensitivity contradict each other",
          "batches are chosen for a "
          "step"},
-        {o->batch_auto, o->minimize_memory, "--batch free and --least-memory contradict each other",
+        {o->batch_auto, o->minimize_memory, "--batch auto and --minimize memory contradict each other",
          "batches are chosen for a step"},
-        {o->batch_auto, front, "--batch free and --front contradict each other", "a front is of one batch"},
-        {o->batch_auto, o->explain != NULL, "--batch free and --explain contradict each other",
+        {o->batch_auto, front, "--batch auto and --pareto contradict each other", "a front is of one batch"},
+        {o->batch_auto, o->explain != NULL, "--batch auto and --explain contradict each other",
          "explain the plan that is written"},
-        {front, target, "--front and --target contradict each other", "a front is of all targets"},
-        {front, slowdown, "--front and --slowdown contradict each other", "a front is of all targets"},
-        {front, budget, "--front and --budget contradict each other", "a front is of all targets"},
-        {front, o->minimize_memory, "--front and --least-memory contradict each other",
+        {front, target, "--pareto and --max-step contradict each other", "a front is of all targets"},
+        {front, slowdown, "--pareto and --slowdown contradict each other", "a front is of all targets"},
+        {front, budget, "--pareto and --max-sensitivity contradict each other", "a front is of all targets"},
+        {front, o->minimize_memory, "--pareto and --minimize memory contradict each other",
          "a front is of all "
          "targets"},
-        {front, o->explain != NULL, "--front and --explain contradict each other",
+        {front, o->explain != NULL, "--pareto and --explain contradict each other",
          "a front is of many plans"},
-        {front, o->output != NULL, "--front and --output contradict each other",
-         "a front is of many plans; --target makes one of them"},
-        {o->svg != NULL, !front, "--svg without --front", "it draws the front"},
-        {o->batch_auto, o->global_batch == 0, "--batch free without --global-batch",
+        {front, o->output != NULL, "--pareto and --output contradict each other",
+         "a front is of many plans; --max-step makes one of them"},
+        {o->svg != NULL, !front, "--svg without --pareto", "it draws the front"},
+        {o->batch_auto, o->global_batch == 0, "--batch auto without --global-batch",
          "say how many samples a "
          "step has"},
         {o->batch_auto && o->step.n_micro > 1,
          o->global_batch % (o->step.n_micro > 1 ? o->step.n_micro : 1) != 0,
          "--global-batch and --accumulate do not go together",
          "the samples of a step must be a multiple of its micro-steps"},
-        {o->global_batch > 0, !o->batch_auto, "--global-batch without --batch free", "else --batch says it"},
+        {o->global_batch > 0, !o->batch_auto, "--global-batch without --batch auto", "else --batch says it"},
     };
     for (size_t k = 0; k < sizeof conflicts / sizeof *conflicts; k++)
         if (conflicts[k].first && conflicts[k].second)
@@ -63,11 +65,11 @@ static tandem_status check_policy_options(const allocate_context *a, tandem_erro
 {
     const cli_options *o = a->options;
     const int is_uniform = strcmp(a->policy->name, "uniform") == 0;
-    const char *limit = o->max_step_ns > 0        ? "--target"
-                        : o->max_sensitivity >= 0 ? "--budget"
-                        : o->minimize_memory      ? "--least-memory"
-                        : o->pareto > 0           ? "--front"
-                        : o->batch_auto           ? "--batch free"
+    const char *limit = o->max_step_ns > 0        ? "--max-step"
+                        : o->max_sensitivity >= 0 ? "--max-sensitivity"
+                        : o->minimize_memory      ? "--minimize memory"
+                        : o->pareto > 0           ? "--pareto"
+                        : o->batch_auto           ? "--batch auto"
                                                   : NULL;
     if (is_uniform && !o->uniform)
         return tandem_error_set(error, TANDEM_USAGE,

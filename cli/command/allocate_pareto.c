@@ -1,4 +1,4 @@
-/* allocate_pareto.c: `tandem allocate --front`: what can be had for which step. */
+/* allocate_pareto.c: `tandem allocate --pareto`: what can be had for which step. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -54,12 +54,12 @@ static int print_pareto_text(const allocate_context *a, const tandem_pareto_fron
                                pareto->point[k].peak_bytes};
     for (int k = 0; k < pareto->n_baseline; k++) {
         const tandem_baseline *u = &pareto->baseline[k];
-        rows[pareto->n_point + k] = (pareto_row){u->name, u->fits ? "" : "lacks memory", u->step_ns,
+        rows[pareto->n_point + k] = (pareto_row){u->name, u->fits ? "" : "out of memory", u->step_ns,
                                                  u->sensitivity, pareto_peak_bytes(u->peak_bytes)};
     }
     qsort(rows, (size_t)n, sizeof *rows, compare_pareto_rows);
     char scale[TANDEM_LOSS_SCALE_TEXT];
-    printf("%s by policy %s: %lld replays; --target makes one of these plans\n", a->problem->graph->model,
+    printf("%s by policy %s: %lld replays; --max-step makes one of these plans\n", a->problem->graph->model,
            a->policy->name, (long long)pareto->replays);
     if (a->loss_scale != 0)
         printf("every step has a loss scale in it (--loss-scale %s), which gradients in f16 need\n",
@@ -94,8 +94,8 @@ static int print_pareto_json(const allocate_context *a, const tandem_pareto_fron
     json_object_set_new(result, "method", json_string(tandem_planner_method(a->planner)));
     json_object_set_new(result, "loss_scale", cli_loss_scale_json(a->loss_scale));
     json_object_set_new(result, "replays", json_integer(pareto->replays));
-    json_object_set_new(result, "front", points);
-    json_object_set_new(result, "uniform", uniform);
+    json_object_set_new(result, "pareto", points);
+    json_object_set_new(result, "baselines", uniform);
     return cli_print_json(result);
 }
 

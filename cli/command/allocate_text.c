@@ -54,7 +54,7 @@ static int print_compared_plans(const allocate_context *a)
     for (int k = 0; k < a->n_baseline; k++) {
         const tandem_baseline *baseline = &a->baselines[k];
         insert_by_step(rows, &n,
-                       (plan_row){baseline->name, baseline->fits ? "" : "lacks memory", baseline->step_ns,
+                       (plan_row){baseline->name, baseline->fits ? "" : "out of memory", baseline->step_ns,
                                   baseline->sensitivity});
     }
     insert_by_step(rows, &n, (plan_row){a->plan->name, "<", a->result.step_ns, a->result.sensitivity});
@@ -166,7 +166,7 @@ static void print_smaller_cluster(const allocate_context *a)
     const int digits = cli_cost_sources_digits(&a->smaller_cluster.sources);
     char smaller[TANDEM_QUANTITY_TEXT], all[TANDEM_QUANTITY_TEXT];
     printf("\nusing fewer devices is %sfaster: %s alone makes %s samples/s, sensitivity %.3g; this plan %s. "
-           "--batch free --global-batch N splits a batch so that unlike ranks need not wait\n",
+           "--batch auto --global-batch N splits a batch so that unlike ranks need not wait\n",
            cli_cost_sources_are_described(&a->smaller_cluster.sources) ? "predicted to be " : "",
            a->smaller_cluster.name,
            tandem_quantity_print_plain(smaller, sizeof smaller, a->smaller_cluster.samples_per_s, digits),

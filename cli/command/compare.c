@@ -160,8 +160,8 @@ static int print_compared_devices(const compare_case *compared)
 {
     char bytes[2][TANDEM_QUANTITY_TEXT], wait[2][TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
-    cli_table_row(&table, "device\t>memory predicted\t>allocated\t>resident\t>unplanned\t>waits "
-                          "predicted\t>waited");
+    cli_table_row(&table, "device\t>memory predicted\t>allocated\t>resident\t>unplanned\t>idle "
+                          "predicted\t>idle measured");
     for (int c = 0; c < compared->n_class; c++) {
         const compare_class *class = &compared->classes[c];
         const resident_text resident = print_resident(class);
@@ -233,7 +233,8 @@ static tandem_status check_compare(const cli_options *options, const cli_workloa
                                 (long long)options->steps, COMPARE_MIN_STEPS);
     if (joined && options->remeasure)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "--again starts ranks of its own, not those of a run that is joined; there, "
+                                "--remeasure starts ranks of its own, not those of a run that is joined; "
+                                "there, "
                                 "`tandem profile "
                                 "--plan` into another store does the same");
     for (int c = 0; c < workload->cluster.n_class && !joined; c++) { /* else each rank looks at its own */
@@ -308,16 +309,18 @@ const cli_command command_compare = {
         "  tandem compare --plan plan.json --steps 100 --data fashion-mnist --operators\n"
         "  tandem compare --model vit_tiny --cluster \"strongest + weakest\" --uniform fp32,int8 --limit "
         "10%\n"
-        "  tandem compare --model vit_tiny --device cpu:avx2 --uniform drawn --seed 3          a mixed plan\n"
+        "  tandem compare --model vit_tiny --device cpu:avx2 --uniform random --seed 3          a mixed "
+        "plan\n"
         "  tandem compare --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 4 --recompute sqrt "
         "--clip 1\n"
-        "  tandem compare --model resnet20 --device strongest --uniform int8_full --scaling "
+        "  tandem compare --model resnet20 --device strongest --uniform int8_full --amax "
         "delayed:window=32\n"
         "The error is (predicted - measured) / measured of the median of the steps [30] behind two of "
         "warm-up. With\n"
         "--limit, exit code 1 where it is larger. Without --data, inputs are noise. The run is filed in the "
         "store.\n"
-        "--again measures the plan's costs once more after the run: how far the machine has moved since it "
+        "--remeasure measures the plan's costs once more after the run: how far the machine has moved since "
+        "it "
         "was profiled.\n"
         "Over a network: the same line for each rank, with RANK, WORLD_SIZE, TANDEM_STORE and TANDEM_IFACE; "
         "rank 0 compares.",

@@ -401,7 +401,7 @@ static void add_class_json(json_t *object, const compare_case *out, const compar
                        is_known ? json_integer(compare_unplanned_bytes(class)) : json_null());
     append_json_member(object, "predicted_wait_ns", json_integer(class->predicted_wait_ns));
     append_json_member(object, "measured_wait_ns", json_integer(class->measured_wait_ns));
-    append_json_member(object, "own_busy_ns",
+    append_json_member(object, "resimulated_busy_ns",
                        out->resimulated_ns ? json_integer(class->resimulated_busy_ns) : json_null());
     append_json_member(object, "measured_busy_ns", known_integer_json(class->measured_busy_ns));
 }
@@ -413,10 +413,10 @@ json_t *compare_case_json(const compare_case *out)
         "predicted_ns", (json_int_t)out->predicted_ns, "measured_ns", (json_int_t)out->measured_ns,
         "measured_p10_ns", (json_int_t)out->measured_p10_ns, "measured_p90_ns",
         (json_int_t)out->measured_p90_ns, "undisturbed_ns", known_integer_json(out->undisturbed_ns), "error",
-        cli_json_number(out->error), "again_ns",
-        out->remeasured_ns ? json_integer(out->remeasured_ns) : json_null(), "moved",
-        cli_json_number(compare_case_drift(out)), "own_ns",
-        out->resimulated_ns ? json_integer(out->resimulated_ns) : json_null(), "own_error",
+        cli_json_number(out->error), "remeasured_ns",
+        out->remeasured_ns ? json_integer(out->remeasured_ns) : json_null(), "drift",
+        cli_json_number(compare_case_drift(out)), "resimulated_ns",
+        out->resimulated_ns ? json_integer(out->resimulated_ns) : json_null(), "simulation_error",
         cli_json_number(compare_case_simulation_error(out)), "sensitivity", cli_json_number(out->sensitivity),
         "samples_per_s", cli_json_number(out->samples_per_s), "first_loss", cli_json_number(out->first_loss),
         "final_loss", cli_json_number(out->final_loss), "accuracy", cli_json_number(out->accuracy));

@@ -66,7 +66,7 @@ static int demo_allocate(demo *d)
                                     demo_slowdown,    "-o",       plan_path,     NULL};
     json_t *allocation = run_demo_stage(d, argument, &code);
     const json_t *devices = json_object_get(allocation, "devices"),
-                 *baselines = json_object_get(allocation, "neighbours");
+                 *baselines = json_object_get(allocation, "baselines");
     const int strong_is_lowered = json_is_true(json_object_get(json_array_get(devices, 0), "lowered"));
     const char *narrow = json_string_value(json_object_get(json_array_get(baselines, 1), "precision"));
     if (!narrow) narrow = "fp32"; /* nothing is faster than that here */
@@ -91,7 +91,7 @@ static int choose_demo_steps(demo *d)
 /* What a case is: a plan's file, or a precision for each class. */
 static tandem_status open_demo_case(cli_workload *workload, const demo *d, int k, tandem_error *error)
 {
-    static const char *const name[N_CASE] = {"all fp32", "lowest", "allocated"};
+    static const char *const name[N_CASE] = {"all fp32", "uniform", "allocated"};
     cli_options options = d->options;
     if (k == 2) { /* a plan says its cluster itself */
         options.plan = plan_path;
@@ -161,7 +161,7 @@ static void print_demo_times(const demo *d)
         high[TANDEM_QUANTITY_TEXT];
     char wait[TANDEM_QUANTITY_TEXT];
     printf("%-10s %11s %11s %7s  %-21s %9s %14s %12s\n", "plan", "predicted", "measured", "error",
-           "measured p10 .. p90", "samples/s", "fast rank waits", "sensitivity");
+           "measured p10 .. p90", "samples/s", "fast rank idle", "sensitivity");
     for (int k = 0; k < N_CASE; k++) {
         const compare_case *c = &d->result[k];
         printf("%-10s %11s %11s %+6.1f%%  %8s .. %8s %11.1f %14s %12.3g\n", c->plan,
@@ -204,7 +204,7 @@ static int print_demo_text(const demo *d)
            d->options.model, demo_batch, d->strong->name, d->weak->name, (long long)d->options.steps);
     print_demo_times(d);
     print_demo_memory_and_loss(d);
-    printf("\nlowest: %s in %s. allocated: %s, within %s of the fastest step.\n", d->weak->name,
+    printf("\nuniform: %s in %s. allocated: %s, within %s of the fastest step.\n", d->weak->name,
            strchr(d->uniform_plan, ',') + 1, plan_path, demo_slowdown);
     return 0;
 }

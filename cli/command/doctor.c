@@ -17,7 +17,7 @@ typedef enum check_state {
     CHECK_DEGRADED, /* the demo runs, but not as it should */
     CHECK_MISSING   /* the demo cannot run */
 } check_state;
-static const char *const state_name[] = {"ok", "absent", "weak", "off"};
+static const char *const state_name[] = {"ok", "absent", "degraded", "missing"};
 
 typedef struct doctor_check {
     char name[TANDEM_DEVICE_NAME];
@@ -201,7 +201,7 @@ static int print_doctor_json(const doctor_report *all, int ready)
     for (int k = 0; k < all->n; k++)
         json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:s?}", "name", all->one[k].name, "state",
                                               state_name[all->one[k].state], "found", all->one[k].found,
-                                              "mend", all->one[k].fix[0] ? all->one[k].fix : NULL));
+                                              "fix", all->one[k].fix[0] ? all->one[k].fix : NULL));
     json_object_set_new(result, "ready", json_boolean(ready));
     json_object_set_new(result, "checks", rows);
     return cli_print_json(result);
@@ -217,7 +217,7 @@ static int print_doctor_text(const doctor_report *all, int ready)
     const int code = cli_table_print(&table);
     cli_table_free(&table);
     for (int k = 0; k < all->n; k++)
-        if (all->one[k].fix[0]) printf("%s: to mend it, run  %s\n", all->one[k].name, all->one[k].fix);
+        if (all->one[k].fix[0]) printf("%s: fix with  %s\n", all->one[k].name, all->one[k].fix);
     puts(ready ? "tandem demo can run here" : "tandem demo cannot run here yet");
     return code;
 }
@@ -245,12 +245,13 @@ static const int options[] = {OPTION_DB, OPTION_END};
 const cli_command command_doctor = {
     .name = "doctor",
     .words = "",
-    .summary = "What was found here, what is off, and the command that mends it",
+    .summary = "What was found here, what is missing, and the command that fixes it",
     .option = options,
     .description = "Examples:\n"
                    "  tandem doctor\n"
                    "  tandem doctor --db /shared/costs.db --json\n"
-                   "States: ok; absent, which does no harm; weak: the demo runs, but not as it should; off: "
+                   "States: ok; absent, which does no harm; degraded: the demo runs, but not as it should; "
+                   "missing: "
                    "it cannot run, and the\n"
                    "exit code is 4.",
     .run = run_doctor,

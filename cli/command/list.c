@@ -41,9 +41,9 @@ static json_t *device_facts_json(const tandem_device *device)
         json_object_set_new(achieved, tandem_dtype_name((tandem_dtype)d),
                             json_real(spec->compute_efficiency[d]));
     }
-    return json_pack("{s:o,s:o,s:f,s:f,s:I,s:i,s:I}", "flops_per_s", flops, "achieved", achieved,
-                     "bytes_per_s", spec->bytes_per_s, "achieved_bytes", spec->memory_efficiency, "launch_ns",
-                     (json_int_t)spec->launch_ns, "units", spec->n_sm, "memory_bytes",
+    return json_pack("{s:o,s:o,s:f,s:f,s:I,s:i,s:I}", "flops_per_s", flops, "compute_efficiency", achieved,
+                     "bytes_per_s", spec->bytes_per_s, "memory_efficiency", spec->memory_efficiency,
+                     "launch_ns", (json_int_t)spec->launch_ns, "n_sm", spec->n_sm, "memory_bytes",
                      (json_int_t)device->memory_bytes);
 }
 
@@ -54,7 +54,7 @@ static void list_device(json_t *rows, cli_table *table, const tandem_device *dev
     const int described = tandem_device_is_described(device);
     json_array_append_new(
         rows, json_pack("{s:s,s:s,s:b,s:o,s:s,s:o}", "name", device->name, "meaning", meaning, "present",
-                        present, "precisions", precision_names_json(device->precisions), "wider",
+                        present, "precisions", precision_names_json(device->precisions), "amp_dtype",
                         tandem_dtype_name(device->amp_dtype), "described", device_facts_json(device)));
     cli_table_row(table, "%s\t%s\t%s\t%s\t%s", device->name,
                   present     ? "yes"
@@ -80,7 +80,7 @@ static void list_gpus(json_t *rows, cli_table *table)
 static tandem_status list_devices(json_t *rows, cli_table *table, tandem_error *error)
 {
     (void)error;
-    cli_table_row(table, "device\there\tprecisions\twider\twhat it is");
+    cli_table_row(table, "device\there\tprecisions\tamp dtype\twhat it is");
     for (int i = 0; i < tandem_device_count(); i++) {
         const tandem_device *device = tandem_device_get(i);
         list_device(rows, table, device, tandem_device_is_present(device->name), device->meaning);
@@ -98,10 +98,10 @@ static json_t *model_options_json(const tandem_model *model)
     for (const tandem_model_option *option = model->option; option->name; option++)
         json_array_append_new(options,
                               json_pack("{s:s,s:s,s:s,s:s,s:s}", "name", option->name, "default",
-                                        tandem_model_value_print(usual, option, option->default_value),
-                                        "least", tandem_model_value_print(min, option, option->min_value),
-                                        "most", tandem_model_value_print(max, option, option->max_value),
-                                        "meaning", option->meaning));
+                                        tandem_model_value_print(usual, option, option->default_value), "min",
+                                        tandem_model_value_print(min, option, option->min_value), "max",
+                                        tandem_model_value_print(max, option, option->max_value), "meaning",
+                                        option->meaning));
     return options;
 }
 
@@ -130,7 +130,8 @@ static tandem_status list_models(json_t *rows, cli_table *table, tandem_error *e
 static tandem_status list_precisions(json_t *rows, cli_table *table, tandem_error *error)
 {
     (void)error;
-    cli_table_row(table, "precision\tforward\tdgrad\twgrad\tsecond\taccumulator\toutput\tsaved\tmultiplied");
+    cli_table_row(table, "precision\tforward\tdgrad\twgrad\tother "
+                         "operand\taccumulator\toutput\tsaved\tproduct");
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
         const tandem_precision_row *row = tandem_precision_get((tandem_precision)p);
         const char *forward = tandem_dtype_name(row->forward), *dgrad = tandem_dtype_name(row->dgrad),
@@ -139,10 +140,11 @@ static tandem_status list_precisions(json_t *rows, cli_table *table, tandem_erro
                    *accumulator = tandem_dtype_name(row->accumulator),
                    *output = tandem_dtype_name(row->output), *saved = tandem_dtype_name(row->saved),
                    *product_dtype = tandem_dtype_name(row->product_dtype);
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "name", row->name,
-                                              "forward", forward, "dgrad", dgrad, "wgrad", wgrad, "second",
-                                              other_operand_dtype, "accumulator", accumulator, "output",
-                                              output, "saved", saved, "multiplied", product_dtype));
+        json_array_append_new(rows,
+                              json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "name", row->name, "forward",
+                                        forward, "dgrad", dgrad, "wgrad", wgrad, "other_operand_dtype",
+                                        other_operand_dtype, "accumulator", accumulator, "output", output,
+                                        "saved", saved, "product_dtype", product_dtype));
         cli_table_row(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", row->name, forward, dgrad, wgrad,
                       other_operand_dtype, accumulator, output, saved, product_dtype);
     }
@@ -278,7 +280,7 @@ const cli_command command_list = {
         "NAME:option=value,…\n"
         "  tandem list precisions --json  the number types of each, as one JSON object\n"
         "here: yes; no; described: there are figures to plan with, by --predict, and no kernels. In `list "
-        "precisions`, `wider`\n"
+        "precisions`, `amp`\n"
         "stands for the type that `list devices` gives a device.",
     .run = run_list,
 };

@@ -66,7 +66,7 @@ tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *erro
     (void)tandem_error_set(error, TANDEM_USAGE,
                            "the cluster's ranks are on one machine, but these cannot share memory (%s); on "
                            "machines of their "
-                           "own they are DEVICE@1 in --cluster, and with TANDEM_EXCHANGE=network they "
+                           "own they are DEVICE@1 in --cluster, and with TANDEM_ALLREDUCE=network they "
                            "exchange over "
                            "the network wherever they are",
                            rank->backend->worker_shared_memory_error(rank->worker));
@@ -153,13 +153,13 @@ static int print_profile_report(const profile_rank *rank, const stage_counts *al
             json_array_append_new(devices,
                                   json_pack("{s:s,s:o,s:o,s:o}", "name",
                                             cluster->classes[tandem_cluster_class_of(cluster, r)].device.name,
-                                            "alone", profile_count_json(&all[r].alone), "beside",
+                                            "alone", profile_count_json(&all[r].alone), "contended",
                                             profile_count_json(&all[r].contended), "clocks",
                                             clocks_json(&all[r].clocks)));
         json_object_set_new(result, "model", json_string(rank->workload->graph[0]->model));
         json_object_set_new(result, "store", json_string(rank->options->db));
         json_object_set_new(result, "devices", devices);
-        json_object_set_new(result, "exchange", profile_count_json(&all[0].allreduce));
+        json_object_set_new(result, "allreduce", profile_count_json(&all[0].allreduce));
         json_object_set_new(result, "seconds", json_real((double)ns * 1e-9));
         return cli_print_json(result);
     }
@@ -210,7 +210,7 @@ static tandem_status check_profile_ranks(const cli_options *options, const cli_w
                                 (int)MAX_RANKS, n_rank);
     if (n_rank == 1 && options->allreduce_only)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "--exchange measures what ranks send each other; there is one rank");
+                                "--allreduce-only measures what ranks send each other; there is one rank");
     if (self && self->n_rank != n_rank)
         return tandem_error_set(error, TANDEM_USAGE, "WORLD_SIZE is %d, the devices to profile are %d ranks",
                                 self->n_rank, n_rank);
@@ -268,17 +268,18 @@ const cli_command command_profile = {
     .description =
         "Examples:\n"
         "  tandem profile --model vit_tiny --batch 16 --device strongest,weakest\n"
-        "  tandem profile --model resnet20 --cluster \"2*cpu:avx2\" --again\n"
+        "  tandem profile --model resnet20 --cluster \"2*cpu:avx2\" --remeasure\n"
         "  tandem profile --model gpt_tiny --batch 4 --device cpu:avx2 --accumulate 4\n"
-        "  tandem profile --model vit_tiny --device strongest --uniform int8 --scaling delayed\n"
-        "  tandem profile --model resnet20 --cluster \"strongest + weakest\" --exchange --again --db "
+        "  tandem profile --model vit_tiny --device strongest --uniform int8 --amax delayed\n"
+        "  tandem profile --model resnet20 --cluster \"strongest + weakest\" --allreduce-only --remeasure "
+        "--db "
         "slow-link.db\n"
         "Each device is measured alone, then beside a busy neighbour; then the ranks measure their "
         "all-reduce. One device\n"
         "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again. "
         "With --plan or\n"
         "--uniform, only what that plan needs is.\n"
-        "--scaling delayed measures casts that take their range from the casts before; both kinds stand side "
+        "--amax delayed measures casts that take their range from the casts before; both kinds stand side "
         "by side.\n"
         "--accumulate also measures sums of gradients over micro-steps, --clip and --loss-scale the norm of "
         "all gradients;\n"

@@ -33,7 +33,7 @@ typedef struct cost_profile {
     profile_rank *rank;
     const char *co_runner;
     tandem_step *step;
-    tandem_cost_table *known; /* in the store when this stage began; NULL with --again */
+    tandem_cost_table *known; /* in the store when this stage began; NULL with --remeasure */
     key_samples *key;
     int n_key, key_capacity;
     int *key_of;      /* [n_task] of the plan that runs now, −1 = not timed */

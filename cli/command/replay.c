@@ -23,7 +23,7 @@ typedef struct replay_context {
     tandem_replay result;
     int64_t n_checked;        /* with --check: operators of the general engine; 0 = it does not apply */
     tandem_zero zero;         /* with --zero: where result is from */
-    tandem_monte_carlo noise; /* with --draws */
+    tandem_monte_carlo noise; /* with --simulations */
     int64_t *operator_ns;     /* with --operators: [n_op + N_REST][n_class], of the timeline */
     replay_timeline timeline[TANDEM_MAX_CLASS]; /* with --memory-timeline */
     remedy_list remedies[TANDEM_MAX_CLASS];     /* of classes over their limit */
@@ -31,7 +31,7 @@ typedef struct replay_context {
 
 /* Rows behind the operators: what belongs to none of them. */
 enum { REST_REDUCE, REST_NORM, REST_UPDATE, REST_WAIT, N_REST };
-static const char *const rest_name[N_REST] = {"all-reduce", "norm", "optimizer", "waiting"};
+static const char *const rest_name[N_REST] = {"all-reduce", "norm", "optimizer", "idle"};
 
 static const tandem_cluster_class *workload_class(const replay_context *r, int c)
 {
@@ -239,8 +239,8 @@ static json_t *buckets_json(const replay_context *r)
         tandem_replayer_bucket_ns(r->replayer, b, &idle_ns, &loaded_ns);
         json_array_append_new(buckets,
                               json_pack("{s:I,s:s?,s:o,s:o}", "bytes",
-                                        (json_int_t)(step->bucket[b].elements * (int64_t)sizeof(float)), "by",
-                                        tandem_replayer_bucket_source(r->replayer, b), "idle_ns",
+                                        (json_int_t)(step->bucket[b].elements * (int64_t)sizeof(float)),
+                                        "source", tandem_replayer_bucket_source(r->replayer, b), "idle_ns",
                                         cli_json_number(idle_ns), "loaded_ns", cli_json_number(loaded_ns)));
     }
     return buckets;
@@ -250,7 +250,7 @@ static json_t *allreduce_json(const replay_context *r)
 {
     const tandem_allreduce_source *source = tandem_replayer_allreduce_source(r->replayer);
     return json_pack(
-        "{s:i,s:i,s:o,s:o,s:o,s:o}", "points", source->n_point, "beyond", source->n_extrapolated,
+        "{s:i,s:i,s:o,s:o,s:o,s:o}", "points", source->n_point, "extrapolated", source->n_extrapolated,
         "latency_ns", source->n_point ? cli_json_number(source->latency_ns) : json_null(), "bytes_per_s",
         source->bytes_per_s > 0 ? cli_json_number(source->bytes_per_s) : json_null(), "spread",
         source->n_point ? cli_json_number(source->spread) : json_null(), "buckets", buckets_json(r));
@@ -271,7 +271,7 @@ static int print_replay_json(const replay_context *r)
     if (r->options->check) json_object_set_new(result, "check", simulator_check_json(r));
     if (r->options->zero) json_object_set_new(result, "zero", replay_zero_json(&r->zero, r->options->zero));
     if (r->options->simulations)
-        json_object_set_new(result, "draws", replay_monte_carlo_json(&r->noise, r->options->seed));
+        json_object_set_new(result, "simulations", replay_monte_carlo_json(&r->noise, r->options->seed));
     if (r->options->per_operator) json_object_set_new(result, "operators", replay_operators_json(r));
     return cli_print_json(result);
 }
@@ -283,7 +283,7 @@ static int print_replay_devices(const replay_context *r)
     char busy[TANDEM_QUANTITY_TEXT], comm[TANDEM_QUANTITY_TEXT], wait[TANDEM_QUANTITY_TEXT],
         bytes[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
-    cli_table_row(&table, "device\t>ranks\t>batch\t>busy\t>exposed comm\t>waits\t>memory");
+    cli_table_row(&table, "device\t>ranks\t>batch\t>busy\t>exposed comm\t>idle\t>memory");
     for (int c = 0; c < r->result.n_class; c++) {
         const tandem_replay_class *class = &r->result.classes[c];
         cli_table_row(&table, "%s\t%d\t%lld\t%s\t%s\t%s\t%s", workload_class(r, c)->device.name,
@@ -429,7 +429,7 @@ static tandem_status replay_plan(replay_context *r, tandem_error *error)
     return status;
 }
 
-/* The negative answer: which class lacks memory. */
+/* The negative answer: which class out of memory. */
 static int check_memory_limits(const replay_context *r)
 {
     char need[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
@@ -456,16 +456,18 @@ static int run_replay(const cli_options *options)
     if (options->zero && (needs_events(options) || options->simulations || options->per_task))
         return cli_fail_with(
             TANDEM_USAGE, "--zero comes to totals alone: leave out --trace, --operators, --memory-timeline "
-                          "and --draws");
+                          "and --simulations");
     if (options->zero && options->check)
         return cli_fail_with(TANDEM_USAGE, "--check is of the plain step: leave out --zero");
     if (options->zero && options->step.n_micro > 1)
         return cli_fail_with(TANDEM_USAGE, "--zero is of one batch a step: leave out --accumulate");
     if (options->time_spread >= 0 && !options->simulations)
-        return cli_fail_with(TANDEM_USAGE, "--spread is of drawn times: give --draws too, as in --draws 100");
+        return cli_fail_with(TANDEM_USAGE, "--time-spread is of drawn times: give --simulations too, as in "
+                                           "--simulations 100");
     if (cli_option_given(options, OPTION_SEED) && !options->simulations &&
-        !(options->uniform && strstr(options->uniform, "drawn")))
-        return cli_fail_with(TANDEM_USAGE, "--seed is of what chance decides: give --draws N or --uniform "
+        !(options->uniform && strstr(options->uniform, "random")))
+        return cli_fail_with(TANDEM_USAGE, "--seed is of what chance decides: give --simulations N or "
+                                           "--uniform "
                                            "drawn too");
     tandem_status status = cli_workload_open(&workload, options, &error);
     if (status == TANDEM_OK)
@@ -507,7 +509,7 @@ const cli_command command_replay = {
         "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
         "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" "
         "--predict\n"
-        "  tandem replay --model resnet20 --device strongest --uniform int8 --scaling delayed\n"
+        "  tandem replay --model resnet20 --device strongest --uniform int8 --amax delayed\n"
         "  tandem replay --model vit_tiny --batch 8 --device cpu:avx2 --accumulate 4 --recompute sqrt "
         "--memory-timeline\n"
         "  tandem replay --model vit_tiny --device cpu:avx2 --clip 1            updates wait for the norm of "
@@ -516,8 +518,9 @@ const cli_command command_replay = {
         "--collective auto\n"
         "  tandem replay --model resnet50 --batch 32 --cluster \"16*t4@8 net=100Gbit/s,5us slow=1.1@rank3\" "
         "--predict\n"
-        "  tandem replay --model resnet50 --cluster \"32*t4@8 net=100Gbit/s,5us\" --predict --draws 200 "
-        "--spread 5%\n"
+        "  tandem replay --model resnet50 --cluster \"32*t4@8 net=100Gbit/s,5us\" --predict --simulations "
+        "200 "
+        "--time-spread 5%\n"
         "  tandem replay --model bert_base --cluster \"8*t4@8 net=100Gbit/s,5us\" --predict --zero 3 -v\n"
         "Costs come from the store; those of other batches are interpolated. Where one is missing, exit code "
         "4 and the `tandem\n"
@@ -526,7 +529,8 @@ const cli_command command_replay = {
         "What was not measured is counted in the result.\n"
         "link= is between two devices of a class in a node, node= within a node, net= between nodes; slow= "
         "makes ranks slower\n"
-        "than their device. --draws N: each rank draws the time of each task from what was measured, and all "
+        "than their device. --simulations N: each rank draws the time of each task from what was measured, "
+        "and all "
         "wait for the\n"
         "slowest. --zero 1, 2 or 3 shares out what ranks keep, which `tandem train` does not.\n"
         "--check also replays every rank by itself in the general engine, unless times depend on who else is "

@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "tandem/zero.h"
 
-/* --draws, --seed, --spread. */
+/* --simulations, --seed, --time-spread. */
 tandem_status replay_monte_carlo(tandem_monte_carlo *noise, tandem_replayer *replayer,
                                  const cli_options *options, tandem_error *error);
 json_t *replay_monte_carlo_json(const tandem_monte_carlo *noise, uint64_t seed);

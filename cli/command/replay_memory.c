@@ -54,7 +54,7 @@ static json_t *timeline_row_json(const replay_timeline *timeline, int t)
         json_object_set_new(bytes, tandem_memory_category_name((tandem_memory_category)k),
                             json_integer((json_int_t)timeline->row[t].bytes[k]));
     return json_pack("{s:i,s:s,s:s,s:b,s:o}", "task", t, "kind", tandem_task_kind_name(task->kind),
-                     "operator", task->op >= 0 ? timeline->step->graph->op[task->op].name : "", "again",
+                     "operator", task->op >= 0 ? timeline->step->graph->op[task->op].name : "", "recomputed",
                      tandem_step_is_recomputed(timeline->step, t), "bytes", bytes);
 }
 

@@ -16,9 +16,9 @@ json_t *replay_monte_carlo_json(const tandem_monte_carlo *noise, uint64_t seed)
 {
     return json_pack("{s:i,s:I,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "n", noise->n_simulation, "seed",
                      (json_int_t)seed, "ranks", noise->n_rank, "mean_ns", (json_int_t)noise->mean_ns,
-                     "p50_ns", (json_int_t)noise->p50_ns, "p95_ns", (json_int_t)noise->p95_ns, "least_ns",
-                     (json_int_t)noise->min_ns, "most_ns", (json_int_t)noise->max_ns, "sigma",
-                     cli_json_number(noise->sigma), "measured", cli_json_number(noise->measured_share));
+                     "p50_ns", (json_int_t)noise->p50_ns, "p95_ns", (json_int_t)noise->p95_ns, "min_ns",
+                     (json_int_t)noise->min_ns, "max_ns", (json_int_t)noise->max_ns, "sigma",
+                     cli_json_number(noise->sigma), "measured_share", cli_json_number(noise->measured_share));
 }
 
 void replay_monte_carlo_print(const tandem_monte_carlo *noise, uint64_t seed)

@@ -384,7 +384,7 @@ static int print_train_text(const train_context *t)
 {
     cli_progress_end();
     printf("%s, %s\n", t->workload->graph[0]->model, t->workload->plan->name);
-    printf("%-6s %-18s %12s %12s %12s %12s\n", "rank", "device", "step", "waits", "memory", "resident");
+    printf("%-6s %-18s %12s %12s %12s %12s\n", "rank", "device", "step", "idle", "memory", "resident");
     for (int r = 0; r < t->rank.self.n_rank; r++) print_train_rank(t, r);
     printf("loss %.4f after step %lld, %.4f after step %lld", t->loss[0], (long long)t->begin + 1,
            t->loss[t->steps - 1], (long long)(t->begin + t->steps));
@@ -642,7 +642,7 @@ const cli_command command_train = {
         "    --init begin.safetensors --export end.safetensors\n"
         "  tandem train --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 16 --recompute sqrt --data "
         "fashion-mnist\n"
-        "  tandem train --model resnet20 --device strongest --uniform int8 --scaling delayed --data "
+        "  tandem train --model resnet20 --device strongest --uniform int8 --amax delayed --data "
         "fashion-mnist\n"
         "The same line with --resume run.ckpt goes on behind the last checkpoint, bit for bit as if it had "
         "not ended.\n"
@@ -653,7 +653,7 @@ const cli_command command_train = {
         "mean over all of\n"
         "them. With --recompute, activations are dropped and computed again: less memory, the same bits, "
         "more time.\n"
-        "With --scaling delayed a cast to int8 takes its range from the last 16 casts of the same tensor: "
+        "With --amax delayed a cast to int8 takes its range from the last 16 casts of the same tensor: "
         "one pass over it\n"
         "instead of two; delayed:window=N,margin=M: 2^M times the largest of the last N. What outgrows it is "
         "clamped.\n"

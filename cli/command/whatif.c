@@ -71,7 +71,7 @@ static int print_whatif_ranks(const tandem_whatif *whatif)
         idle[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     if (whatif->n_rank == 0) return 0;
-    cli_table_row(&table, "rank\t>computes\t>exposed communication\t>waits\t>idle");
+    cli_table_row(&table, "rank\t>computes\t>exposed communication\t>waiting\t>idle");
     for (int k = 0; k < whatif->n_rank; k++) {
         const tandem_whatif_rank *const rank = &whatif->rank[k];
         cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", rank->name,

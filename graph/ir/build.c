@@ -167,7 +167,7 @@ static bool check_input(tandem_builder *b, const tandem_op *op, int slot)
     if ((in->kind == TANDEM_OP_LABELS) != reads_classes)
         return fail_build(
             b, op,
-            "input %d is '%s' (%s); labels are read by the loss and by labelled, as their second "
+            "input %d is '%s' (%s); labels are read by the loss and by gather_labelled, as their second "
             "input, and by "
             "nothing else",
             slot, in->name, tandem_op_row_get(in->kind)->name);

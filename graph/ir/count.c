@@ -1,4 +1,4 @@
-/* count.c: floating-point operations and side results of an operator. */
+/* count.c: floating-point operations and auxiliary results of an operator. */
 #include "graph/ir/op.h"
 
 static double forward_product_flops(const tandem_op *op, const tandem_shape *in)

@@ -11,7 +11,7 @@ static const struct {
 } dtypes[] = {
     [TANDEM_F32] = {"f32", 4},   [TANDEM_BF16] = {"bf16", 2}, [TANDEM_S8] = {"s8", 1},
     [TANDEM_F16] = {"f16", 2},   [TANDEM_E4M3] = {"e4m3", 1}, [TANDEM_E5M2] = {"e5m2", 1},
-    [TANDEM_TF32] = {"tf32", 4}, [TANDEM_S32] = {"s32", 4},   [TANDEM_AMP] = {"wider", 0},
+    [TANDEM_TF32] = {"tf32", 4}, [TANDEM_S32] = {"s32", 4},   [TANDEM_AMP] = {"amp", 0},
     [TANDEM_SAME] = {"same", 0},
 };
 

@@ -12,7 +12,7 @@ enum { DEFAULT_WINDOW = 16 };
 
 const char *tandem_range_source_name(tandem_range_source range)
 {
-    static const char *const name[TANDEM_N_RANGE_SOURCE] = {"found", "known", "delayed"};
+    static const char *const name[TANDEM_N_RANGE_SOURCE] = {"measured", "known", "delayed"};
     return (unsigned)range < TANDEM_N_RANGE_SOURCE ? name[range] : "?";
 }
 

@@ -62,7 +62,7 @@ static int operator_cost_key(const tandem_step *step, const tandem_task *task, i
     *key = (tandem_cost_key){.kind = TANDEM_COST_OP, .pass = pass, .to = to};
     memcpy(key->signature, op->signature, sizeof key->signature);
     if (task->accumulate)
-        strncat(key->signature, " adds=1", sizeof key->signature - strlen(key->signature) - 1);
+        strncat(key->signature, " accumulate=1", sizeof key->signature - strlen(key->signature) - 1);
     key->precision = precision ? precision->name : dtype_as_precision(to);
     key->from = precision ? product_operand_dtype(step, precision, pass) : to;
     if (!precision && pass == TANDEM_PASS_WGRAD) key->to = TANDEM_F32;

@@ -18,7 +18,7 @@ const char *tandem_memory_category_name(tandem_memory_category category)
                                                                "activations f16",
                                                                "activations e4m3",
                                                                "tokens and labels",
-                                                               "side results",
+                                                               "auxiliary results",
                                                                "activation gradients",
                                                                "weight gradients",
                                                                "workspace",

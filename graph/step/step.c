@@ -574,7 +574,7 @@ int tandem_step_runs_per_step(const tandem_step *step, const tandem_task *task)
 const char *tandem_task_kind_name(tandem_task_kind kind)
 {
     static const char *const name[TANDEM_N_TASK_KIND] = {"weight cast", "forward", "cast",  "gradient cast",
-                                                         "restore",     "wgrad",   "dgrad", "accumulate",
+                                                         "saved cast",  "wgrad",   "dgrad", "accumulate",
                                                          "all-reduce",  "norm",    "update"};
     return (int)kind >= 0 && kind < TANDEM_N_TASK_KIND ? name[kind] : "?";
 }

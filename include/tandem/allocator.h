@@ -42,7 +42,7 @@ typedef struct tandem_certificate {
     /* no plan within the same target and memory has less sensitivity; NAN = none computed */
     double lower_bound;
     double gap;     /* (sensitivity − lower_bound) / sensitivity; 0 where the sensitivity is 0 */
-    char proof[24]; /* which method proved it: "search", "labels", "lagrangian", "zero" */
+    char proof[24]; /* which method proved it: "enumerated", "labels", "lagrangian", "zero" */
 } tandem_certificate;
 
 typedef struct tandem_allocation {

@@ -30,15 +30,15 @@ typedef struct tandem_rng_stream {
  * scale·q.
  *   forward   in: inputs…, parameters…                      out: output, aux
  *             cross_entropy: in: logits, labels             out: loss (one float: sum over rows ×
- *             row_weight), aux (probabilities) labelled: in: x, labels                       out: rows of x,
- *             aux (s32: the place of each row) embedding: the table is f32 whatever the type of the rows
- *             images, tokens, labels: filled by the executor itself
+ *             row_weight), aux (probabilities) gather_labelled: in: x, labels                       out: rows
+ *             of x, aux (s32: the place of each row) embedding: the table is f32 whatever the type of the
+ *             rows images, tokens, labels: filled by the executor itself
  *   wgrad     linear, conv2d: in: x, g                      out: gradient of the weight (f32)
  *             matmul: in: a, g                              out: gradient of b
  *             embedding: in: tokens, g                      out: gradient of the table (f32; all of it is
  *             written; added to it
  *                                                                where the table is tied)
- *             bias, prepend: in: g                          out: gradient of the parameter (f32)
+ *             bias, concat_token: in: g                          out: gradient of the parameter (f32)
  *   dgrad     dropout: in: g                                out: gradient of x, by the mask of the forward
  *             pass, drawn again linear, conv2d: in: g, weight                 out: gradient of x
  *             matmul: in: g, b                              out: gradient of a
@@ -50,8 +50,9 @@ typedef struct tandem_rng_stream {
  *             batchnorm_add_relu: in: g, x, output, aux, scale parameter
  *                                                         out: gradient of x, of the residual, of scale, of
  *                                                         shift
- *             maxpool, labelled: in: g, aux    avgpool, transpose, slice, prepend: in: g      out: gradient
- *             of x cross_entropy: in: labels, aux                out: gradient of the logits, × row_weight
+ *             maxpool, gather_labelled: in: g, aux    avgpool, transpose, slice, concat_token: in: g
+ *             out: gradient of x cross_entropy: in: labels, aux                out: gradient of the logits, ×
+ *             row_weight
  *   cast, weight cast, gradient cast, restore: in: source   out: result; to s8: out_scale is written
  *   accumulate: in: a, b                                    out: a + b, which may be a or b
  * A wgrad or dgrad that adds (task->adds) has one operand more, the last: the sum so far, which is where

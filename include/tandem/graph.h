@@ -92,7 +92,7 @@ typedef struct tandem_op {
     int parameter[TANDEM_MAX_PARAMETER]; /* parameter ids; −1 beyond */
     tandem_shape shape;                  /* of the output */
     tandem_dtype dtype;                  /* TANDEM_S32 for tokens and labels, else TANDEM_F32 */
-    uint64_t aux_bytes; /* side results kept for backward (statistics, argmax, probabilities) */
+    uint64_t aux_bytes; /* auxiliary results kept for backward (statistics, argmax, probabilities) */
     double flops;       /* of the forward pass; a multiply and an add count as two */
     int needs_gradient; /* whether anything trained lies before its output */
     /* attributes; zero where the kind has none */
@@ -120,7 +120,7 @@ typedef struct tandem_parameter {
     int tied;
     /* linear (k, n); conv2d (kernel_h·kernel_w·c_in, c_out); embedding (vocabulary, width);
      * bias: trailing dimensions of its input, or more rows of them than are used;
-     * prepend (width); norms (c), scale first, then shift */
+     * concat_token (width); norms (c), scale first, then shift */
     tandem_shape shape;
     int64_t elements;
     tandem_init init;

@@ -90,7 +90,7 @@ static struct spank_option options[] = {
            "memory limit of a rank, for all devices or one for each, "
            "e.g. 12GiB"),
     OPTION(SLOWDOWN, "tandem-slowdown", "P%", "how much longer than the fastest step the plan's may be [0%]"),
-    OPTION(BASE, "tandem-base", "PRECISION",
+    OPTION(BASE, "tandem-base-precision", "PRECISION",
            "what devices keep that would only wait: what you train in "
            "today [fp32]"),
     OPTION(POLICY, "tandem-policy", "POLICY", "how precisions are chosen (tandem list policies)"),

@@ -110,7 +110,7 @@ static void write_plan_class(json_writer *w, const tandem_plan *plan, const tand
     if (member->link.bytes_per_s > 0) write_link_member(w, "link", member->link);
     if (member->slowdown_ppm) write_real_member(w, "slow", (double)member->slowdown_ppm / TANDEM_CLUSTER_PPM);
     write_bytes_member(w, "peak_bytes", plan->peak_bytes[c]);
-    write_flag_member(w, "held", (plan->keeps_base >> c & 1) != 0);
+    write_flag_member(w, "keeps_base", (plan->keeps_base >> c & 1) != 0);
     begin_member(w, "precision");
     open_object(w);
     for (int op = 0; op < graph->n_op; op++)
@@ -130,7 +130,7 @@ static void write_plan_object(json_writer *w, const tandem_plan *plan, const tan
     write_text_member(w, "policy", plan->policy);
     write_text_member(w, "model", plan->model);
     write_text_member(w, "graph_hash", hash);
-    write_text_member(w, "base", tandem_precision_get(plan->base_precision)->name);
+    write_text_member(w, "base_precision", tandem_precision_get(plan->base_precision)->name);
     write_bytes_member(w, "bucket_bytes", plan->bucket_bytes);
     if (plan->step.n_micro > 1) write_integer_member(w, "micro_steps", plan->step.n_micro);
     if (plan->step.n_recompute_segment != 0 && plan->step.n_recompute_segment != 1) {
@@ -139,7 +139,7 @@ static void write_plan_object(json_writer *w, const tandem_plan *plan, const tan
     }
     if (plan->step.scaling.window > 0) {
         char scaling[TANDEM_CAST_SCALING_TEXT];
-        write_text_member(w, "scaling", tandem_cast_scaling_print(scaling, plan->step.scaling));
+        write_text_member(w, "amax", tandem_cast_scaling_print(scaling, plan->step.scaling));
     }
     if (plan->loss_scale != 0) {
         char scale[TANDEM_LOSS_SCALE_TEXT];
@@ -230,7 +230,7 @@ static tandem_status read_plan_class(tandem_plan *plan, int c, const tandem_json
 {
     static const char *const allowed[] = {"device",       "ranks",     "per_node", "batch",
                                           "memory_bytes", "link",      "slow",     "peak_bytes",
-                                          "held",         "precision", NULL};
+                                          "keeps_base",   "precision", NULL};
     tandem_cluster_class *const member = &plan->cluster.classes[c];
     tandem_error inner = {0};
     const char *device = NULL;
@@ -252,7 +252,7 @@ static tandem_status read_plan_class(tandem_plan *plan, int c, const tandem_json
     if (status == TANDEM_OK)
         status = tandem_json_integer(&peak_bytes, location, object, "peak_bytes", 1, INT64_MAX, 0);
     if (status == TANDEM_OK) status = tandem_link_read(&member->link, location, object, "link");
-    if (status == TANDEM_OK) status = tandem_json_bool(&keeps_base, location, object, "held");
+    if (status == TANDEM_OK) status = tandem_json_bool(&keeps_base, location, object, "keeps_base");
     if (status == TANDEM_OK) status = tandem_slowdown_read(&member->slowdown_ppm, location, object);
     if (status != TANDEM_OK) return status;
     member->n_rank = (int)n_rank;
@@ -269,11 +269,11 @@ static tandem_status read_base_precision(tandem_precision *base_precision,
 {
     tandem_error inner = {0};
     const char *name = NULL;
-    const tandem_status status = tandem_json_text(&name, location, root, "base", 0);
+    const tandem_status status = tandem_json_text(&name, location, root, "base_precision", 0);
     if (status != TANDEM_OK || !name) return status;
     return tandem_precision_find(base_precision, name, &inner) == TANDEM_OK
                ? TANDEM_OK
-               : tandem_json_refuse(location, "base", inner.text);
+               : tandem_json_refuse(location, "base_precision", inner.text);
 }
 
 /* Numbers that may be unknown. */
@@ -307,13 +307,13 @@ static tandem_status read_step_options(tandem_plan *plan, const tandem_json_loca
         tandem_json_integer(&n_micro, location, root, "micro_steps", 1, TANDEM_MAX_MICRO, 0);
     if (status == TANDEM_OK) status = tandem_json_text(&recompute, location, root, "recompute", 0);
     step->n_micro = (int)n_micro;
-    if (status == TANDEM_OK) status = tandem_json_text(&scaling, location, root, "scaling", 0);
+    if (status == TANDEM_OK) status = tandem_json_text(&scaling, location, root, "amax", 0);
     if (status == TANDEM_OK) status = tandem_json_text(&loss_scale, location, root, "loss_scale", 0);
     if (status != TANDEM_OK) return status;
     if (recompute && tandem_recompute_parse(&step->n_recompute_segment, recompute, &inner) != TANDEM_OK)
         return tandem_json_refuse(location, "recompute", inner.text);
     if (scaling && tandem_cast_scaling_parse(&step->scaling, scaling, &inner) != TANDEM_OK)
-        return tandem_json_refuse(location, "scaling", inner.text);
+        return tandem_json_refuse(location, "amax", inner.text);
     if (loss_scale && tandem_loss_scale_parse(&plan->loss_scale, loss_scale, &inner) != TANDEM_OK)
         return tandem_json_refuse(location, "loss_scale", inner.text);
     step->with_norm = plan->loss_scale != 0;
@@ -339,10 +339,10 @@ static tandem_status check_plan_schema(const tandem_json_location *location, con
 static tandem_status read_plan_head(tandem_plan *plan, tandem_json_location *location, const json_t *root)
 {
     static const char *const allowed[] = {
-        "schema",       "name",        "policy",    "model",      "graph_hash", "base",
+        "schema",       "name",        "policy",    "model",      "graph_hash", "base_precision",
         "bucket_bytes", "slowdown",    "target_ns", "fastest_ns", "step_ns",    "sensitivity",
         "method",       "lower_bound", "gap",       "proof",      "node",       "net",
-        "classes",      "micro_steps", "recompute", "scaling",    "loss_scale", NULL};
+        "classes",      "micro_steps", "recompute", "amax",       "loss_scale", NULL};
     const char *schema = NULL;
     tandem_status status = tandem_json_text(&schema, location, root, "schema", 1);
     if (status == TANDEM_OK) status = check_plan_schema(location, schema);

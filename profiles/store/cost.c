@@ -103,7 +103,7 @@ void tandem_cost_key_print_cast(char *text, size_t size, int64_t elements, const
     append_key_text(&j, range == TANDEM_RANGE_KNOWN     ? " | known range"
                         : range == TANDEM_RANGE_DELAYED ? " | delayed"
                                                         : "");
-    if (transposed_copy) append_key_text(&j, " | columns");
+    if (transposed_copy) append_key_text(&j, " | transposed");
     if (size) text[j.used] = '\0';
 }
 

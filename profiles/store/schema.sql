@@ -34,11 +34,11 @@ CREATE TABLE operator (
 ) STRICT;
 
 -- Costs are summaries of n repetitions that merge: sums add. n_outlier more were interrupted by others and
--- count in nothing else. neighbour: the device that was busy on the same memory system meanwhile; '' = none
+-- count in nothing else. co_runner: the device that was busy on the same memory system meanwhile; '' = none
 -- was.
 CREATE TABLE op_cost (
     device INTEGER NOT NULL REFERENCES device (id),
-    neighbour TEXT NOT NULL,
+    co_runner TEXT NOT NULL,
     operator INTEGER NOT NULL REFERENCES operator (id),
     "precision" TEXT NOT NULL,
     pass TEXT NOT NULL,
@@ -54,13 +54,13 @@ CREATE TABLE op_cost (
     workspace_bytes INTEGER NOT NULL CHECK (workspace_bytes >= 0),
     host INTEGER NOT NULL REFERENCES host (id),
     time_ns INTEGER NOT NULL,
-    PRIMARY KEY (device, neighbour, operator, "precision", pass, operand, result)
+    PRIMARY KEY (device, co_runner, operator, "precision", pass, operand, result)
 ) STRICT, WITHOUT ROWID;
 
 -- known_range: the magnitude of what is quantised is known in advance, so that one pass suffices.
 CREATE TABLE cast_cost (
     device INTEGER NOT NULL REFERENCES device (id),
-    neighbour TEXT NOT NULL,
+    co_runner TEXT NOT NULL,
     elements INTEGER NOT NULL,
     operand TEXT NOT NULL,
     result TEXT NOT NULL,
@@ -75,7 +75,7 @@ CREATE TABLE cast_cost (
     workspace_bytes INTEGER NOT NULL CHECK (workspace_bytes >= 0),
     host INTEGER NOT NULL REFERENCES host (id),
     time_ns INTEGER NOT NULL,
-    PRIMARY KEY (device, neighbour, elements, operand, result, known_range)
+    PRIMARY KEY (device, co_runner, elements, operand, result, known_range)
 ) STRICT, WITHOUT ROWID;
 
 -- device_group: the sorted names of all ranks' devices. loaded: every rank also computed meanwhile.
@@ -141,19 +141,19 @@ CREATE TABLE statistics (
     PRIMARY KEY (model, data, op)
 ) STRICT, WITHOUT ROWID;
 
--- harm: what the method predicts that the precision costs the model, where the device's wider type is
--- `wider`.
+-- value: what the method predicts that the precision costs the model, where the device's mixed-precision type is
+-- `amp_dtype`.
 CREATE TABLE sensitivity (
     model INTEGER NOT NULL REFERENCES model (id),
     method TEXT NOT NULL,
     op INTEGER NOT NULL,
     op_name TEXT NOT NULL,
     "precision" TEXT NOT NULL,
-    wider TEXT NOT NULL,
-    harm REAL NOT NULL,
+    amp_dtype TEXT NOT NULL,
+    value REAL NOT NULL,
     host INTEGER NOT NULL REFERENCES host (id),
     time_ns INTEGER NOT NULL,
-    PRIMARY KEY (model, method, op, "precision", wider)
+    PRIMARY KEY (model, method, op, "precision", amp_dtype)
 ) STRICT, WITHOUT ROWID;
 
 -- json: the file, tandem.plan/1; '' where a run had none.

@@ -22,7 +22,7 @@ _Static_assert(SQLITE_VERSION_NUMBER >= 3037000, "STRICT tables");
 #define CAST_TABLE(name, key_columns, key)                                                                   \
     "CREATE TABLE " name " (\n"                                                                              \
     "    device INTEGER NOT NULL REFERENCES device (id),\n"                                                  \
-    "    neighbour TEXT NOT NULL,\n"                                                                         \
+    "    co_runner TEXT NOT NULL,\n"                                                                         \
     "    elements INTEGER NOT NULL,\n"                                                                       \
     "    operand TEXT NOT NULL,\n"                                                                           \
     "    result TEXT NOT NULL,\n" key_columns "    n INTEGER NOT NULL CHECK (n > 0),\n"                      \
@@ -35,10 +35,10 @@ _Static_assert(SQLITE_VERSION_NUMBER >= 3037000, "STRICT tables");
     "    workspace_bytes INTEGER NOT NULL CHECK (workspace_bytes >= 0),\n"                                   \
     "    host INTEGER NOT NULL REFERENCES host (id),\n"                                                      \
     "    time_ns INTEGER NOT NULL,\n"                                                                        \
-    "    PRIMARY KEY (device, neighbour, elements, operand, result, " key ")\n"                              \
+    "    PRIMARY KEY (device, co_runner, elements, operand, result, " key ")\n"                              \
     ") STRICT, WITHOUT ROWID;\n"
 #define CAST_COSTS(KEY)                                                                                      \
-    "device, neighbour, elements, operand, result, " KEY                                                     \
+    "device, co_runner, elements, operand, result, " KEY                                                     \
     ", n, n_outlier, sum_ns, sum_squares_ns2, median_ns, p10_ns, p90_ns, workspace_bytes, host, time_ns"
 #define CASTS_FROM(name, key, old_key)                                                                       \
     "INSERT INTO " name                                                                                      \
@@ -48,22 +48,24 @@ _Static_assert(SQLITE_VERSION_NUMBER >= 3037000, "STRICT tables");
 
 /* To version 3: a cast's range may also be delayed. */
 #define RANGE                                                                                                \
-    "    \"range\" TEXT NOT NULL, -- found by a pass of its own, known in advance, delayed: from the casts before\n"
-static const char delayed_casts[] = CAST_TABLE("cast_cost_3", RANGE, "\"range\"")
-    CASTS_FROM("cast_cost_3", "\"range\"", "CASE known_range WHEN 0 THEN 'found' ELSE 'known' END");
+    "    range_source TEXT NOT NULL, -- found by a pass of its own, known in advance, delayed: from the casts before\n"
+static const char delayed_casts[] = CAST_TABLE("cast_cost_3", RANGE, "range_source")
+    CASTS_FROM("cast_cost_3", "range_source", "CASE known_range WHEN 0 THEN 'measured' ELSE 'known' END");
 
 /* To version 4: it may write a column-wise copy beside the row-wise one; and at which clocks devices ran
  * while they were profiled. */
 static const char columns_and_clocks[] = CAST_TABLE(
     "cast_cost_4",
-    RANGE "    columnwise INTEGER NOT NULL CHECK (columnwise IN (0, 1)), -- writes a column-wise copy, too\n",
-    "\"range\", columnwise")
-    CASTS_FROM("cast_cost_4", "\"range\", columnwise",
-               "\"range\", 0") "CREATE TABLE clock (device INTEGER NOT NULL REFERENCES device (id), "
-                               "compute_mhz INTEGER NOT NULL CHECK (compute_mhz >= 0), "
-                               "memory_mhz INTEGER NOT NULL CHECK (memory_mhz >= 0), host INTEGER NOT NULL "
-                               "REFERENCES host (id), time_ns INTEGER NOT NULL, "
-                               "PRIMARY KEY (device, host, time_ns)) STRICT, WITHOUT ROWID;";
+    RANGE "    transposed_copy INTEGER NOT NULL CHECK (transposed_copy IN (0, 1)), -- writes a column-wise "
+          "copy, too\n",
+    "range_source, transposed_copy")
+    CASTS_FROM(
+        "cast_cost_4", "range_source, transposed_copy",
+        "range_source, 0") "CREATE TABLE clock (device INTEGER NOT NULL REFERENCES device (id), "
+                           "compute_mhz INTEGER NOT NULL CHECK (compute_mhz >= 0), "
+                           "memory_mhz INTEGER NOT NULL CHECK (memory_mhz >= 0), host INTEGER NOT NULL "
+                           "REFERENCES host (id), time_ns INTEGER NOT NULL, "
+                           "PRIMARY KEY (device, host, time_ns)) STRICT, WITHOUT ROWID;";
 
 /* migration[v] takes a store from version v to v + 1. A new version is a new row; rows once released stay
  * as they are. */

@@ -54,7 +54,7 @@ static tandem_status put_op_cost(tandem_store *store, const char *device, const 
                                  const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error)
 {
     static const char sql[] =
-        "INSERT OR REPLACE INTO op_cost (device, neighbour, operator, \"precision\", pass, operand, result, " TANDEM_COST_COLUMNS
+        "INSERT OR REPLACE INTO op_cost (device, co_runner, operator, \"precision\", pass, operand, result, " TANDEM_COST_COLUMNS
         ", host, time_ns) VALUES ((SELECT id FROM device WHERE name = ?1), ?2, "
         "(SELECT id FROM operator WHERE signature = ?3), ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, "
         "?15, ?16, ?17)";
@@ -72,8 +72,8 @@ static tandem_status put_cast_cost(tandem_store *store, const char *device, cons
                                    const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error)
 {
     static const char sql[] =
-        "INSERT OR REPLACE INTO cast_cost (device, neighbour, elements, operand, result, \"range\", "
-        "columnwise, " TANDEM_COST_COLUMNS
+        "INSERT OR REPLACE INTO cast_cost (device, co_runner, elements, operand, result, range_source, "
+        "transposed_copy, " TANDEM_COST_COLUMNS
         ", host, time_ns) VALUES ((SELECT id FROM device WHERE name = ?1), ?2, ?3, ?4, ?5, ?6, "
         "?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
     return tandem_store_execute(store, error, sql, "ssisssi" TANDEM_COST_TYPES "ii", device, co_runner,
@@ -279,10 +279,10 @@ enum { OP_COST_COLUMN = 5, CAST_COST_COLUMN = 5 };
 #define OP_ROWS                                                                                              \
     "SELECT o.signature, c.\"precision\", c.pass, c.operand, c.result, " TANDEM_COST_COLUMNS                 \
     " FROM operator AS o JOIN op_cost AS c ON c.operator = o.id"                                             \
-    " WHERE c.device = (SELECT id FROM device WHERE name = ?1) AND c.neighbour = ?2"
+    " WHERE c.device = (SELECT id FROM device WHERE name = ?1) AND c.co_runner = ?2"
 #define CAST_ROWS                                                                                            \
-    "SELECT elements, operand, result, \"range\", columnwise, " TANDEM_COST_COLUMNS                          \
-    " FROM cast_cost WHERE device = (SELECT id FROM device WHERE name = ?1) AND neighbour = ?2"
+    "SELECT elements, operand, result, range_source, transposed_copy, " TANDEM_COST_COLUMNS                  \
+    " FROM cast_cost WHERE device = (SELECT id FROM device WHERE name = ?1) AND co_runner = ?2"
 
 static tandem_status visit_all_costs(const cost_query *w)
 {
@@ -431,7 +431,7 @@ tandem_status tandem_store_load_batches(int64_t **batch, int *n, tandem_store *s
     static const char sql[] =
         "SELECT o.signature FROM operator AS o WHERE o.signature > ?3 AND o.signature < ?4 AND EXISTS "
         "(SELECT 1 FROM op_cost AS c WHERE c.device = (SELECT id FROM device WHERE name = ?1)"
-        " AND c.neighbour = ?2 AND c.operator = o.id)";
+        " AND c.co_runner = ?2 AND c.operator = o.id)";
     input_signature s;
     batch_list all = {0};
     sqlite3_stmt *row = NULL;

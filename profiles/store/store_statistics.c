@@ -184,8 +184,8 @@ tandem_status tandem_store_put_sensitivity(tandem_store *store, const tandem_gra
                                            double sensitivity, tandem_error *error)
 {
     static const char sql[] =
-        "INSERT OR REPLACE INTO sensitivity (model, method, op, op_name, \"precision\", wider, harm, host, "
-        "time_ns)"
+        "INSERT OR REPLACE INTO sensitivity (model, method, op, op_name, \"precision\", amp_dtype, "
+        "value, host, time_ns)"
         " VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     char hash[TANDEM_STORE_HASH];
     tandem_status status = check_adjustable_op(graph, op, error);

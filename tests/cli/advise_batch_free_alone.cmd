@@ -1,1 +1,1 @@
-$TANDEM advise --model mlp --cluster t4 --add v100 --batch free
+$TANDEM advise --model mlp --cluster t4 --add v100 --batch auto

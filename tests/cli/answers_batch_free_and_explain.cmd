@@ -1,1 +1,1 @@
-$TANDEM allocate --model mlp --device cpu:avx2 --batch free --global-batch 64 --explain fc1
+$TANDEM allocate --model mlp --device cpu:avx2 --batch auto --global-batch 64 --explain fc1

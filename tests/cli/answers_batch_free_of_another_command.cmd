@@ -1,1 +1,1 @@
-$TANDEM replay --model mlp --device cpu:avx2 --batch free
+$TANDEM replay --model mlp --device cpu:avx2 --batch auto

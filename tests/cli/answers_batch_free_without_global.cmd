@@ -1,1 +1,1 @@
-$TANDEM allocate --model mlp --device cpu:avx2 --batch free
+$TANDEM allocate --model mlp --device cpu:avx2 --batch auto

@@ -1,1 +1,1 @@
-$TANDEM allocate --model mlp --device cpu:avx2 --front -o plan.json
+$TANDEM allocate --model mlp --device cpu:avx2 --pareto -o plan.json

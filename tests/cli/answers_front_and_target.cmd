@@ -1,1 +1,1 @@
-$TANDEM allocate --model mlp --device cpu:avx2 --front --target 1ms
+$TANDEM allocate --model mlp --device cpu:avx2 --pareto --max-step 1ms

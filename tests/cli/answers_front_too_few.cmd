@@ -1,1 +1,1 @@
-$TANDEM allocate --model mlp --device cpu:avx2 --front=1
+$TANDEM allocate --model mlp --device cpu:avx2 --pareto=1

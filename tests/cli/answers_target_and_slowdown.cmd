@@ -1,1 +1,1 @@
-$TANDEM allocate --model mlp --device cpu:avx2 --target 200ms --slowdown 3%
+$TANDEM allocate --model mlp --device cpu:avx2 --max-step 200ms --slowdown 3%

@@ -1,1 +1,1 @@
-$TANDEM allocate --model mlp --device cpu:avx2 --target 0ms
+$TANDEM allocate --model mlp --device cpu:avx2 --max-step 0ms

@@ -1,1 +1,1 @@
-$TANDEM allocate --model mlp --device cpu:avx2 --target 200
+$TANDEM allocate --model mlp --device cpu:avx2 --max-step 200

@@ -68,15 +68,15 @@ else
         run 0 train "${both[@]}" --steps 4 --data data --eval 8 --checkpoint rest.ckpt --resume half.ckpt --json &&
         array loss out >last && tail -2 first | cmp - last && cmp both.ckpt rest.ckpt
     report "a card and a CPU train together, and resume to the bit" $?
-    run 0 replay "${both[@]}" && TANDEM_EXCHANGE=network run 4 replay "${both[@]}" && grep -q 'no all-reduce among [^ ]*+cuda:0 has' err &&
-        TANDEM_EXCHANGE=network run 0 profile "${both[@]}" --exchange && TANDEM_EXCHANGE=network run 0 replay "${both[@]}" &&
-        TANDEM_EXCHANGE=network run 0 compare "${both[@]}" --steps 6 && run 0 compare "${both[@]}" --steps 6 && ! grep -q network err
+    run 0 replay "${both[@]}" && TANDEM_ALLREDUCE=network run 4 replay "${both[@]}" && grep -q 'no all-reduce among [^ ]*+cuda:0 has' err &&
+        TANDEM_ALLREDUCE=network run 0 profile "${both[@]}" --allreduce-only && TANDEM_ALLREDUCE=network run 0 replay "${both[@]}" &&
+        TANDEM_ALLREDUCE=network run 0 compare "${both[@]}" --steps 6 && run 0 compare "${both[@]}" --steps 6 && ! grep -q network err
     report "a card and a CPU are profiled, replayed and compared in shared memory, and over a network apart" $?
-    TANDEM_EXCHANGE=network run 0 train "${both[@]}" --steps 4 --data data --json && array loss out | cmp - first &&
+    TANDEM_ALLREDUCE=network run 0 train "${both[@]}" --steps 4 --data data --json && array loss out | cmp - first &&
         STAND_IN_REFUSES_LOCK=1 run 0 train "${both[@]}" --steps 4 --data data --json && array loss out | cmp - first &&
         [ "$(grep -c 'over the network, since ranks cannot share memory; rank 0: .*page-lock' err)" = 1 ] &&
-        STAND_IN_REFUSES_LOCK=1 run 2 profile "${both[@]}" --again && grep -q 'page-lock.*TANDEM_EXCHANGE=network' err && [ "$(wc -l <err)" = 1 ] &&
-        STAND_IN_REFUSES_LOCK=1 TANDEM_EXCHANGE=network run 0 profile "${both[@]}" --exchange --again
+        STAND_IN_REFUSES_LOCK=1 run 2 profile "${both[@]}" --remeasure && grep -q 'page-lock.*TANDEM_ALLREDUCE=network' err && [ "$(wc -l <err)" = 1 ] &&
+        STAND_IN_REFUSES_LOCK=1 TANDEM_ALLREDUCE=network run 0 profile "${both[@]}" --allreduce-only --remeasure
     report "where a driver locks no shared memory: the losses are the same, one line says why, a profile is refused" $?
     TANDEM_CUDA=$work/nowhere.so run 0 replay "${both[@]}" && grep -q '^cuda:0 ' out
     report "what was measured on a card is replayed where there is none" $?

@@ -14,7 +14,7 @@ elif run 0 doctor --json && [ "$(field ready out)" = true ]; then
     left_over
     report "no files are left over" $((!$?))
 else
-    skip "tandem demo" "doctor finds something missing here: $(field mend out | grep -v null | head -n 1 | tr -d '"')"
+    skip "tandem demo" "doctor finds something missing here: $(field fix out | grep -v null | head -n 1 | tr -d '"')"
 fi
 echo "1..$n"
 [ $failed = 0 ]

@@ -38,8 +38,8 @@ report "allocate -o: the old file's mode, the user's files and links stay" $?
 writes t.json replay "${cards[@]}" --trace
 report "replay --trace: the old file's mode, the user's files and links stay" $?
 if command -v gnuplot >/dev/null; then
-    writes front.svg allocate "${cards[@]}" --front=3 --svg && grep -q '<svg' folder/front.svg && "$tandem" allocate "${cards[@]}" --front=3 --svg /dev/null >out 2>err &&
-        [ -c /dev/null ] && run 5 allocate "${cards[@]}" --front=3 --svg /dev/full && grep -q /dev/full err
+    writes front.svg allocate "${cards[@]}" --pareto=3 --svg && grep -q '<svg' folder/front.svg && "$tandem" allocate "${cards[@]}" --pareto=3 --svg /dev/null >out 2>err &&
+        [ -c /dev/null ] && run 5 allocate "${cards[@]}" --pareto=3 --svg /dev/full && grep -q /dev/full err
     report "allocate --svg: the old file's mode, the user's files, links and devices stay" $?
 else
     skip "allocate --svg" "gnuplot is not installed; apt-get install gnuplot-nox"

@@ -32,7 +32,7 @@ read -r up <&"${far[0]}" && [ "$up" = up ] && there=(nsenter "--net=/proc/$far_P
 ip link set lo up && "${there[@]}" ip link set lo up && ip address add 10.0.0.1/24 dev near && ip link set near up && "${there[@]}" ip address add 10.0.0.2/24 dev far &&
     "${there[@]}" ip link set far up || exit 5
 
-export TANDEM_EXCHANGE=network # they could share memory: it is one machine
+export TANDEM_ALLREDUCE=network # they could share memory: it is one machine
 # both EXPECTED_CODE ARGUMENT…: rank 0 here, into out and err; rank 1 there, into out1 and err1. IFACE0,
 # IFACE1.
 both() {
@@ -57,11 +57,11 @@ report "over the loopback they do not meet: exit code 6 on both" $?
 IFACE0=near IFACE1=far
 both 0 train "${of[@]}" --data data --steps 5 --json && [ "$(array loss out | wc -l)" = 5 ] && [ "$(grep -c allocated_bytes out)" = 2 ]
 cp out over_network
-TANDEM_EXCHANGE='' run 0 train "${of[@]}" --data data --steps 5 --json && [ "$(array loss out)" = "$(array loss over_network)" ]
+TANDEM_ALLREDUCE='' run 0 train "${of[@]}" --data data --steps 5 --json && [ "$(array loss out)" = "$(array loss over_network)" ]
 report "over an interface they train, with the losses of ranks that share memory" $?
 
 # --- Profile and comparison ---
-both 0 profile "${of[@]}" --json && [ "$(grep -c '"name"' out)" = 2 ] && sed -n '/"exchange"/,/}/p' out | grep -q '"known": 0' &&
+both 0 profile "${of[@]}" --json && [ "$(grep -c '"name"' out)" = 2 ] && sed -n '/"allreduce"/,/}/p' out | grep -q '"known": 0' &&
     run 0 replay "${of[@]}" --json && free_ns=$(field step_ns out | head -1) && positive "$free_ns"
 report "they are profiled into one store, and a step is replayed" $?
 both 0 compare "${of[@]}" --steps 12 --json && positive "$(field measured_ns out)" &&
@@ -72,8 +72,8 @@ if { tc qdisc add dev near root tbf rate 50mbit burst 16kb limit 4mb && "${there
     # (784 + 64 + 64 + 10) · 64 weights and more cross the link each way: no step can be faster than that,
     # less what the bucket holds
     least_ns=$(((922 * 64 * 4 - 2 * 16384) * 8 * 20))
-    both 0 profile "${of[@]}" --exchange --again --json && sed -n '/"alone"/,/}/p' out | grep -q '"measured": 0' &&
-        sed -n '/"exchange"/,/}/p' out | grep -q '"known": 0' && both 0 compare "${of[@]}" --steps 12 --json &&
+    both 0 profile "${of[@]}" --allreduce-only --remeasure --json && sed -n '/"alone"/,/}/p' out | grep -q '"measured": 0' &&
+        sed -n '/"allreduce"/,/}/p' out | grep -q '"known": 0' && both 0 compare "${of[@]}" --steps 12 --json &&
         [ "$(field predicted_ns out)" -gt $least_ns ] && [ "$(field measured_ns out)" -gt $least_ns ]
     report "over a slow link the all-reduce alone is measured again: no step beats the link" $?
 else
@@ -83,31 +83,31 @@ fi
 run 0 profile "${of[@]}" --db one.db --uniform int8 --json && [ "$(field measured out | tail -1)" -lt 4 ] && run 0 replay "${of[@]}" --db one.db --uniform int8 --json &&
     run 4 replay "${of[@]}" --db one.db --uniform fp32
 report "with --uniform only what that plan needs is profiled" $?
-run 0 compare "${of[@]}" --again --steps 12 --json && positive "$(field again_ns out)" && [ "$(field moved out)" != null ] &&
-    run 0 compare "${of[@]}" --again --steps 12 && grep -q 'the machine moved by' out
-report "compare --again measures the plan's costs once more, and says how far they are" $?
+run 0 compare "${of[@]}" --remeasure --steps 12 --json && positive "$(field remeasured_ns out)" && [ "$(field drift out)" != null ] &&
+    run 0 compare "${of[@]}" --remeasure --steps 12 && grep -q 'the machine moved by' out
+report "compare --remeasure measures the plan's costs once more, and says how far they are" $?
 
 # --- What ranks exchange in ---
 rm -f kinds.db*
-run 0 profile "${of[@]}" --uniform fp32 --db kinds.db --json && run 0 replay "${of[@]}" --db kinds.db && TANDEM_EXCHANGE='' run 4 replay "${of[@]}" --db kinds.db &&
+run 0 profile "${of[@]}" --uniform fp32 --db kinds.db --json && run 0 replay "${of[@]}" --db kinds.db && TANDEM_ALLREDUCE='' run 4 replay "${of[@]}" --db kinds.db &&
     grep -q 'in shared memory has been measured' err
 report "an all-reduce that was measured over a network is not taken for one in shared memory" $?
-TANDEM_EXCHANGE='' run 0 profile "${of[@]}" --uniform fp32 --db kinds.db --json && sed -n '/"exchange"/,/}/p' out | grep -q '"known": 0' &&
-    TANDEM_EXCHANGE='' run 0 replay "${of[@]}" --db kinds.db && run 0 replay "${of[@]}" --db kinds.db
+TANDEM_ALLREDUCE='' run 0 profile "${of[@]}" --uniform fp32 --db kinds.db --json && sed -n '/"allreduce"/,/}/p' out | grep -q '"known": 0' &&
+    TANDEM_ALLREDUCE='' run 0 replay "${of[@]}" --db kinds.db && run 0 replay "${of[@]}" --db kinds.db
 report "a store has both" $?
-run 0 sensitivity --model mlp:width=64 --data data --steps 3 --device "$weakest" && run 0 allocate --model mlp:width=64 --cluster "$weakest + $weakest" --batch free --global-batch 8 &&
+run 0 sensitivity --model mlp:width=64 --data data --steps 3 --device "$weakest" && run 0 allocate --model mlp:width=64 --cluster "$weakest + $weakest" --batch auto --global-batch 8 &&
     run 0 advise --model mlp:width=64 --cluster "$weakest" --add "$weakest" --batch 4
 report "what was measured over a network alone is enough to choose batches by and to advise by" $?
-TANDEM_EXCHANGE=pigeons run 2 train "${of[@]}" --steps 3 && grep -q "TANDEM_EXCHANGE is 'pigeons'" err
+TANDEM_ALLREDUCE=pigeons run 2 train "${of[@]}" --steps 3 && grep -q "TANDEM_ALLREDUCE is 'pigeons'" err
 report "an exchange that there is not: exit code 2" $?
 
 # --- Refusals ---
-run 2 profile --model mlp --device "$weakest" --exchange && grep -q 'there is one rank' err
+run 2 profile --model mlp --device "$weakest" --allreduce-only && grep -q 'there is one rank' err
 report "the all-reduce of one rank: exit code 2" $?
 RANK=0 WORLD_SIZE=3 TANDEM_STORE=. run 2 profile "${of[@]}" && grep -q 'WORLD_SIZE is 3' err
 report "a profile by more ranks than there are devices: exit code 2" $?
-RANK=0 WORLD_SIZE=2 TANDEM_STORE=. run 2 compare "${of[@]}" --again && grep -q 'ranks of its own' err
-report "compare --again in a run that is joined: exit code 2" $?
+RANK=0 WORLD_SIZE=2 TANDEM_STORE=. run 2 compare "${of[@]}" --remeasure && grep -q 'ranks of its own' err
+report "compare --remeasure in a run that is joined: exit code 2" $?
 
 eval "exec ${far[1]}>&-" # the other host ends
 left_over && report "no files are left over" 1 || report "no files are left over" 0

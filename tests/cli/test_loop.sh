@@ -101,13 +101,13 @@ run 0 profile "${what[@]}" --clip 1 --json && positive "$(field measured out | h
     [ "$(field predicted_ns out | head -1)" -gt "$(field step_ns replay.json)" ]
 report "compare with --clip predicts the norm, and updates that wait for it" $?
 
-delayed=("${what[@]}" --uniform int8 --scaling delayed:window=4 --clip 1)
-run 4 compare "${delayed[@]}" --steps 12 && grep -q 'delayed.*tandem profile .*--scaling delayed:window=4' err &&
-    run 0 profile "${what[@]}" --scaling delayed:window=4 --clip 1 --json && positive "$(field measured out | head -1)" &&
+delayed=("${what[@]}" --uniform int8 --amax delayed:window=4 --clip 1)
+run 4 compare "${delayed[@]}" --steps 12 && grep -q 'delayed.*tandem profile .*--amax delayed:window=4' err &&
+    run 0 profile "${what[@]}" --amax delayed:window=4 --clip 1 --json && positive "$(field measured out | head -1)" &&
     run 0 compare "${delayed[@]}" --steps 12 --operators --json && positive "$(field measured_ns out | head -1)" &&
     [ "$(array predicted_peak_bytes out)" = "$(array allocated_peak_bytes out)" ] && array predicted_peak_bytes out >bytes &&
     run 0 compare "${what[@]}" --uniform int8 --clip 1 --steps 12 --json && ! array allocated_peak_bytes out | cmp -s - bytes
-report "compare with --scaling delayed and --clip: its costs are asked for, and the histories are in its memory" $?
+report "compare with --amax delayed and --clip: its costs are asked for, and the histories are in its memory" $?
 
 grep -qa 'tandem.plan/1' tandem.db
 report "compare files the run and its plan in the store" $?
@@ -127,11 +127,11 @@ if run 0 list datasets --json && grep -q '"present": true' out; then
     run 0 doctor --json && [ "$(field ready out)" = true ]
     report "doctor finds all that the demo needs" $?
 else
-    run 4 doctor --json && [ "$(field ready out)" = false ] && grep -q '"mend": "apt-get install' out
+    run 4 doctor --json && [ "$(field ready out)" = false ] && grep -q '"fix": "apt-get install' out
     report "doctor says how to install the data set" $?
 fi
 
-TANDEM_BACKEND=/nonexistent/library.so run 4 doctor --json && grep -q '"mend": "make' out
+TANDEM_BACKEND=/nonexistent/library.so run 4 doctor --json && grep -q '"fix": "make' out
 report "doctor says how to build the backend" $?
 
 # --- Other questions about the same plans ---
@@ -151,19 +151,19 @@ sed 's/"slowdown": [^,]*,/"slowdown": null,/; s/"target_ns": [^,]*,/"target_ns":
     run 1 allocate --verify edited.json && grep -q 'its target is 1.00 us (1000 ns)' err
 report "allocate --verify: a plan that breaks its limit: exit code 1" $?
 
-run 0 allocate "${what[@]}" --target 10s --json && [ "$(field target_ns out)" = 10000000000 ] && [ "$(field slowdown out)" = null ] &&
+run 0 allocate "${what[@]}" --max-step 10s --json && [ "$(field target_ns out)" = 10000000000 ] && [ "$(field slowdown out)" = null ] &&
     [ "$(field sensitivity out | head -1)" = 0.0 ]
-report "allocate --target: with all the time there is, no harm" $?
+report "allocate --max-step: with all the time there is, no harm" $?
 
-run 1 allocate "${what[@]}" --target 1us -o late.json && grep -q 'no plan reaches a step of 1.00 us' err && [ ! -e late.json ]
-report "allocate --target out of reach: exit code 1" $?
+run 1 allocate "${what[@]}" --max-step 1us -o late.json && grep -q 'no plan reaches a step of 1.00 us' err && [ ! -e late.json ]
+report "allocate --max-step out of reach: exit code 1" $?
 
-run 0 allocate "${what[@]}" --budget 0 --json && [ "$(field objective out)" = '"step"' ] && [ "$(field sensitivity out | head -1)" = 0.0 ]
-report "allocate --budget: the fastest step without harm" $?
+run 0 allocate "${what[@]}" --max-sensitivity 0 --json && [ "$(field objective out)" = '"step"' ] && [ "$(field sensitivity out | head -1)" = 0.0 ]
+report "allocate --max-sensitivity: the fastest step without harm" $?
 
-run 0 allocate "${what[@]}" --least-memory --slowdown 50% --json && [ "$(field objective out)" = '"memory"' ] &&
+run 0 allocate "${what[@]}" --minimize memory --slowdown 50% --json && [ "$(field objective out)" = '"memory"' ] &&
     [ "$(array peak_bytes out | sort -n | tail -1)" -le $(($(array peak_bytes allocate.json | sort -n | tail -1) * 4097 / 4096 + 64)) ]
-report "allocate --least-memory" $?
+report "allocate --minimize memory" $?
 
 run 0 allocate "${what[@]}" --explain fc1 && [ "$(grep -c ' chosen' out)" = 2 ] && run 0 allocate "${what[@]}" --explain fc1 --json &&
     [ "$(grep -c '"chosen": true' out)" = 2 ]
@@ -173,37 +173,37 @@ run 2 allocate "${what[@]}" --explain fc9 && grep -q "Did you mean 'fc" err && r
     grep -q 'follows its inputs' err
 report "allocate --explain: an operator that is not there, and one without a precision: exit code 2" $?
 
-run 0 allocate "${what[@]}" --front=5 --json && positive "$(grep -c '"target_ns"' out)" &&
-    run 0 allocate "${what[@]}" --front=5 && grep -q '^allocated' out
-report "allocate --front" $?
+run 0 allocate "${what[@]}" --pareto=5 --json && positive "$(grep -c '"target_ns"' out)" &&
+    run 0 allocate "${what[@]}" --pareto=5 && grep -q '^allocated' out
+report "allocate --pareto" $?
 
 if command -v gnuplot >/dev/null; then
-    run 0 allocate "${what[@]}" --front=5 --svg front.svg && grep -q '<svg' front.svg &&
+    run 0 allocate "${what[@]}" --pareto=5 --svg front.svg && grep -q '<svg' front.svg &&
         grep -q 'step (' front.svg && ! ls front.svg.tmp >/dev/null 2>&1
-    report "allocate --front --svg draws" $?
+    report "allocate --pareto --svg draws" $?
 else
-    skip "allocate --front --svg draws" "gnuplot is not installed; apt-get install gnuplot-nox"
+    skip "allocate --pareto --svg draws" "gnuplot is not installed; apt-get install gnuplot-nox"
 fi
 
-PATH=/nonexistent run_bare 4 allocate "${what[@]}" --front=5 --svg other.svg && grep -q 'apt-get install gnuplot-nox' err && [ ! -e other.svg ]
-report "allocate --front --svg without gnuplot: exit code 4, and how to install it" $?
+PATH=/nonexistent run_bare 4 allocate "${what[@]}" --pareto=5 --svg other.svg && grep -q 'apt-get install gnuplot-nox' err && [ ! -e other.svg ]
+report "allocate --pareto --svg without gnuplot: exit code 4, and how to install it" $?
 
-run 0 allocate "${what[@]}" --batch free --global-batch 8 -o split.json --json && [ "$(array batch out | head -2 | tr '\n' ' ')" = "4 4 " ] &&
+run 0 allocate "${what[@]}" --batch auto --global-batch 8 -o split.json --json && [ "$(array batch out | head -2 | tr '\n' ' ')" = "4 4 " ] &&
     run 0 allocate --verify split.json
-report "allocate --batch free: three ways, and a plan" $?
+report "allocate --batch auto: three ways, and a plan" $?
 
-run 0 profile "${what[@]}" --accumulate 2 --json -q && run 0 allocate "${what[@]}" --batch free --global-batch 16 --accumulate 2 -o split.json --json &&
+run 0 profile "${what[@]}" --accumulate 2 --json -q && run 0 allocate "${what[@]}" --batch auto --global-batch 16 --accumulate 2 -o split.json --json &&
     [ "$(array batch out | head -2 | tr '\n' ' ')" = "4 4 " ] && [ "$(field micro_steps out)" = 2 ] && run 0 allocate --verify split.json &&
     run 0 compare --plan split.json --steps 12 --json && [ "$(array predicted_peak_bytes out)" = "$(array allocated_peak_bytes out)" ] &&
-    run 0 allocate "${what[@]}" --batch free --global-batch 16 --accumulate 2 && head -1 out | grep -q '16 samples a step in 2 micro-steps;' &&
+    run 0 allocate "${what[@]}" --batch auto --global-batch 16 --accumulate 2 && head -1 out | grep -q '16 samples a step in 2 micro-steps;' &&
     ! head -1 out | grep -q batch
-report "allocate --batch free --accumulate: the split is of a micro-step, and the plan trains so" $?
+report "allocate --batch auto --accumulate: the split is of a micro-step, and the plan trains so" $?
 
-run 2 allocate "${what[@]}" --batch free --global-batch 2 --accumulate 2 && grep -q '; 2 can; --accumulate 2 takes 2 of them' err
-report "allocate --batch free --accumulate: fewer samples than ranks in a micro-step: exit code 2" $?
+run 2 allocate "${what[@]}" --batch auto --global-batch 2 --accumulate 2 && grep -q '; 2 can; --accumulate 2 takes 2 of them' err
+report "allocate --batch auto --accumulate: fewer samples than ranks in a micro-step: exit code 2" $?
 
-run 2 allocate "${what[@]}" --batch free --global-batch 1 && grep -q '; 2 can' err
-report "allocate --batch free: fewer samples than ranks: exit code 2" $?
+run 2 allocate "${what[@]}" --batch auto --global-batch 1 && grep -q '; 2 can' err
+report "allocate --batch auto: fewer samples than ranks: exit code 2" $?
 
 run 0 advise --model "$model" --batch 4 --cluster "$weakest" --add "$weakest" && grep -qE '^(Add|Do not|Use only)' out &&
     run 0 advise --model "$model" --batch 4 --cluster "$weakest" --add "$weakest" --json && [ "$(grep -c '"role"' out)" = 3 ]
@@ -214,7 +214,7 @@ report "advise for ranks that were not measured together: exit code 4, and what 
 
 cards=(--model "$model" --cluster "2*v100@2 net=10Gbit/s,5us" --add "2*t4@2" --predict)
 both_cards=("${cards[@]}")
-run 0 advise "${cards[@]}" --batch free --global-batch 64 --json && [ "$(field samples out | sort -u)" = 64 ] &&
+run 0 advise "${cards[@]}" --batch auto --global-batch 64 --json && [ "$(field samples out | sort -u)" = 64 ] &&
     [ "$(grep -c '"cluster": ".* net=10Gbit/s,5us"' out)" = 4 ]
 report "advise for described cards: one net for both, the batch split in each case" $?
 
@@ -246,7 +246,7 @@ run 0 allocate "${cards[@]}" -o scaled.json --json && cp out allocated && [ "$(f
     run 0 allocate "${cards[@]}" && grep -qE '^the step has a loss scale in it \(--loss-scale dynamic\): gradients of [0-9]+ operators are f16 on t4' out
 report "a plan with gradients in f16 has a loss scale, its cost in the step, and both in its file" $?
 run 0 allocate "${cards[@]/4096/free}" --global-batch 8192 -o scaled.json --json && sed -n '/"both"/,$p' out >allocated && same_step scaled.json &&
-    [ "$(field loss_scale scaled.json)" = '"dynamic"' ] && run 0 allocate "${cards[@]}" --front=3 && grep -q '^every step has a loss scale in it' out
+    [ "$(field loss_scale scaled.json)" = '"dynamic"' ] && run 0 allocate "${cards[@]}" --pareto=3 && grep -q '^every step has a loss scale in it' out
 report "so have plans of free batches, and the front" $?
 run 0 allocate "${cards[@]}" --loss-scale 1024 -o scaled.json --json && cp out allocated && [ "$(field loss_scale scaled.json)" = '"1024"' ] && same_step scaled.json
 report "allocate --loss-scale 1024" $?
@@ -269,7 +269,7 @@ run 0 allocate "${held[@]}" --cluster "v100@1 + t4@1 net=10Gbit/s,5us" -o held.j
 report "a proof names the classes that are held, where there are some" $?
 
 cards=("${both_cards[@]}")
-run 2 advise "${cards[@]}" --batch free --global-batch 63 && grep -q '; 62 can' err
+run 2 advise "${cards[@]}" --batch auto --global-batch 63 && grep -q '; 62 can' err
 report "advise for a batch that cannot be split: exit code 2" $?
 
 # --- What goes wrong ---

@@ -46,7 +46,7 @@ while read -r words; do
 done <<'LIST'
 bench trace --model mlp
 bench kernels --cluster cpu:sse41
-bench exchange --db other.db
+bench allreduce --db other.db
 allocate --verify plan.json --accumulate 2
 allocate --verify plan.json --svg x.svg
 replay --model mlp --device cpu:sse41 --seed 1

@@ -202,7 +202,7 @@ elif run 0 "${mlp[@]}" --steps 3 --json && [ "$(field resident_bytes out | head 
     wide=(train --model mlp:width=2048,depth=3 --batch 4 --steps 3 --json)
     run 0 "${wide[@]}" --device "$weakest" && [ "$(field planned_bytes out)" -gt 100000000 ] && close 1 &&
         run 0 "${wide[@]}" --device "$weakest,$weakest" --uniform fp32,int8_full && close 2 &&
-        TANDEM_EXCHANGE=network run 0 "${wide[@]}" --device "$weakest,$weakest" && close 2
+        TANDEM_ALLREDUCE=network run 0 "${wide[@]}" --device "$weakest,$weakest" && close 2
     report "the system counts what was planned: one rank, two that share memory, two over a network" $?
     # a forward pass in fp32 needs nearly as much as a step in int8, and takes no more than that
     run 0 train --model vit_tiny:depth=3 --batch 64 --device "$weakest" --uniform int8 --data data --eval 16 --steps 2 --json && close 1

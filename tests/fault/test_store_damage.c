@@ -248,16 +248,16 @@ static void an_older_store_is_migrated(void **state)
 /* What version 1 had instead of the tables of today. */
 static const char of_version_1[] =
     "DROP TABLE algorithm; DROP TABLE clock; CREATE TABLE first (device INTEGER NOT NULL REFERENCES device "
-    "(id), neighbour TEXT NOT NULL, "
+    "(id), co_runner TEXT NOT NULL, "
     "elements INTEGER NOT NULL, operand TEXT NOT NULL, result TEXT NOT NULL, "
     "known_range INTEGER NOT NULL CHECK (known_range IN (0, 1)), n INTEGER NOT NULL, n_outlier INTEGER NOT "
     "NULL, "
     "sum_ns REAL NOT NULL, sum_squares_ns2 REAL NOT NULL, median_ns INTEGER NOT NULL, p10_ns INTEGER NOT "
     "NULL, "
     "p90_ns INTEGER NOT NULL, workspace_bytes INTEGER NOT NULL, host INTEGER NOT NULL REFERENCES host (id), "
-    "time_ns INTEGER NOT NULL, PRIMARY KEY (device, neighbour, elements, operand, result, known_range)) "
+    "time_ns INTEGER NOT NULL, PRIMARY KEY (device, co_runner, elements, operand, result, known_range)) "
     "STRICT, WITHOUT ROWID; "
-    "INSERT INTO first SELECT device, neighbour, elements, operand, result, \"range\" = 'known', n, "
+    "INSERT INTO first SELECT device, co_runner, elements, operand, result, range_source = 'known', n, "
     "n_outlier, sum_ns, "
     "sum_squares_ns2, median_ns, p10_ns, p90_ns, workspace_bytes, host, time_ns FROM cast_cost; "
     "DROP TABLE cast_cost; ALTER TABLE first RENAME TO cast_cost; PRAGMA user_version = 1";

@@ -296,7 +296,7 @@ report "what takes more work to look at than a job may is let through unchecked,
 sed -n 's/.*job_submit\/tandem: LIMIT_EXCEEDED/# LIMIT_EXCEEDED/p' "$work/log/slurmctld"
 run 255 sbatch -N1 "--tandem-model=$model" --tandem-slowdown=3 --wrap true && said "the unit is missing" &&
     run 255 sbatch -N1 "--tandem-model=$model" --tandem-policy=greddy --wrap true && said "Did you mean 'greedy'" &&
-    run 255 sbatch -N1 "--tandem-model=$model" --tandem-base=fp23 --wrap true && said "Did you mean 'fp32'"
+    run 255 sbatch -N1 "--tandem-model=$model" --tandem-base-precision=fp23 --wrap true && said "Did you mean 'fp32'"
 report "options are checked where they are typed" $?
 # shown COMMAND: what docs/slurm.md has below it
 shown() { awk -v line="\$ $1" '$0 == "```" || /^\$ / { on = 0 } on { print } $0 == line { on = 1 }' "$here/../../docs/slurm.md"; }
@@ -321,7 +321,7 @@ chmod 755 "$work/store"
 run 4 srun "${pair[@]}" "--tandem-model=$model" --tandem-batch=8 "${train[@]}" && said "tandem profile --model $model --batch 8"
 report "costs that were not measured: the step fails and says how to measure them" $?
 
-run 4 srun "${pair[@]}" "${asked[@]}" --tandem-base=tf32 "${train[@]}" && said "has no tf32"
+run 4 srun "${pair[@]}" "${asked[@]}" --tandem-base-precision=tf32 "${train[@]}" && said "has no tf32"
 report "a base that a device lacks: the step fails and says what it has" $?
 
 echo '{"schema": "tandem.plan/1", "model":' >broken.json && chmod 644 broken.json

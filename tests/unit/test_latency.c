@@ -60,7 +60,7 @@ static void work_is_counted_by_hand(void **state)
         {"add n=12", FORWARD, TANDEM_F32, TANDEM_F32, 12, 12 * 3 * 4},
         {"accumulate n=12", DGRAD, TANDEM_BF16, TANDEM_BF16, 12, 12 * 3 * 2},
         {"transpose 2x3x4 axes=021", FORWARD, TANDEM_F32, TANDEM_F32, 0, 24 * 2 * 4},
-        {"labelled n=2 of=9 row=4 rows=3", FORWARD, TANDEM_BF16, TANDEM_BF16, 0, 24 * 2 * 2},
+        {"gather_labelled n=2 of=9 row=4 rows=3", FORWARD, TANDEM_BF16, TANDEM_BF16, 0, 24 * 2 * 2},
         {"softmax rows=3 n=5 causal=1", FORWARD, TANDEM_F32, TANDEM_F32, 90, 15 * 2 * 4},
         {"layernorm rows=3 n=5", DGRAD, TANDEM_F32, TANDEM_F32, 105, 15 * 5 * 4},
         {"batchnorm rows=3 n=5", FORWARD, TANDEM_F32, TANDEM_F32, 105, 15 * 3 * 4},

@@ -265,14 +265,15 @@ static void the_text_is_this(void **state)
     assert_int_equal(tandem_plan_uniform(plan, graph, 0, TANDEM_PRECISION_INT8, NULL), TANDEM_OK);
     (void)snprintf(expected, sizeof expected,
                    "{\n  \"schema\": \"tandem.plan/1\",\n  \"name\": \"allocated\",\n  \"policy\": \"\",\n"
-                   "  \"model\": \"mlp\",\n  \"graph_hash\": \"%016llx\",\n  \"base\": \"fp32\",\n"
+                   "  \"model\": \"mlp\",\n  \"graph_hash\": \"%016llx\",\n  \"base_precision\": \"fp32\",\n"
                    "  \"bucket_bytes\": null,\n  \"slowdown\": null,\n  \"target_ns\": null,\n"
                    "  \"fastest_ns\": null,\n  \"step_ns\": null,\n  \"sensitivity\": null,\n  \"method\": "
                    "\"\",\n  \"lower_bound\": null,\n"
                    "  \"gap\": null,\n  \"proof\": \"\",\n  \"net\": null,\n  \"classes\": [\n    {\n      "
                    "\"device\": \"cpu:avx2\",\n"
                    "      \"ranks\": 2,\n      \"per_node\": null,\n      \"batch\": 8,\n"
-                   "      \"memory_bytes\": null,\n      \"peak_bytes\": null,\n      \"held\": false,\n     "
+                   "      \"memory_bytes\": null,\n      \"peak_bytes\": null,\n      \"keeps_base\": "
+                   "false,\n     "
                    " \"precision\": {\n"
                    "        \"fc1\": \"fp32\",\n        \"fc2\": \"fp32\",\n        \"head\": \"fp32\"\n     "
                    " }\n"
@@ -330,8 +331,11 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"\"batch\": 4", "\"batch\": null", TANDEM_MALFORMED, "classes[1].batch: is missing"},
         {"\"peak_bytes\": ", "\"x\": 1, \"peak_bytes\": ", TANDEM_MALFORMED, "x: is no member"},
         {"\"peak_bytes\": 1", "\"peak_bytes\": -1", TANDEM_MALFORMED, "peak_bytes: must be"},
-        {"\"held\": true", "\"held\": 1", TANDEM_MALFORMED, "classes[0].held: must be true or false"},
-        {"\"base\": \"bf16\"", "\"base\": \"bf17\"", TANDEM_MALFORMED, "base: there is no precision"},
+        {"\"keeps_base\": true", "\"keeps_base\": 1", TANDEM_MALFORMED,
+         "classes[0].keeps_base: must be true "
+         "or false"},
+        {"\"base_precision\": \"bf16\"", "\"base_precision\": \"bf17\"", TANDEM_MALFORMED,
+         "base_precision: there is no precision"},
         {"\"target_ns\": 9", "\"target_ns\": -9", TANDEM_MALFORMED, "target_ns: must be a whole number"},
         {"\"fc1\": \"bf16\"", "\"fc1\": \"bf17\"", TANDEM_MALFORMED,
          "classes[0].precision.fc1: there is no "
@@ -449,7 +453,8 @@ static void the_way_of_a_step_comes_back(void **state)
 /* Before base, target and held classes were written. */
 static void an_older_file_is_read(void **state)
 {
-    static const char *const lines[] = {"base", "bucket_bytes", "target_ns", "fastest_ns", "proof", "held"};
+    static const char *const lines[] = {"base_precision", "bucket_bytes", "target_ns",
+                                        "fastest_ns",     "proof",        "keeps_base"};
     tandem_error error = {0};
     tandem_graph *const graph = open_graph("mlp", 8), *opened = NULL;
     tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8"), *read = NULL;

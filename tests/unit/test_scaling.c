@@ -92,18 +92,18 @@ static void a_plan_names_its_scaling(void **state)
     plan->step.scaling = (tandem_cast_scaling){8, -1};
     char *const text = tandem_plan_text(plan, graph);
     assert_non_null(text);
-    char *at = strstr(text, "\"scaling\": \"delayed:window=8,margin=-1\",");
+    char *at = strstr(text, "\"amax\": \"delayed:window=8,margin=-1\",");
     assert_non_null(at);
     assert_int_equal(tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", NULL), TANDEM_OK);
     assert_int_equal(read->step.scaling.window, 8);
     assert_int_equal(read->step.scaling.margin, -1);
     tandem_graph_close(opened);
     tandem_plan_close(read);
-    memcpy(at, "\"scaling\": \"delayed:window=0", strlen("\"scaling\": \"delayed:window=0"));
+    memcpy(at, "\"amax\": \"delayed:window=0", strlen("\"amax\": \"delayed:window=0"));
     tandem_error error = {0};
     assert_int_equal(tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", &error),
                      TANDEM_MALFORMED);
-    assert_non_null(strstr(error.text, "scaling"));
+    assert_non_null(strstr(error.text, "amax"));
     free(text);
     tandem_plan_close(plan);
     tandem_graph_close(graph);

@@ -145,7 +145,7 @@ static void keys_have_a_text(void **state)
     assert_string_equal(text, "cast n=1024 | f32>s8 | delayed");
     key.transposed_copy = 1;
     tandem_cost_key_print(text, sizeof text, &key);
-    assert_string_equal(text, "cast n=1024 | f32>s8 | delayed | columns");
+    assert_string_equal(text, "cast n=1024 | f32>s8 | delayed | transposed");
     key = (tandem_cost_key){.kind = TANDEM_COST_COLLECTIVE, .elements = INT64_MIN, .from = TANDEM_F32};
     tandem_cost_key_print(text, sizeof text, &key);
     assert_string_equal(text, "all-reduce n=-9223372036854775808 | f32");
@@ -527,9 +527,10 @@ static void statistics_come_back(void **state)
                                                   TANDEM_F32, NAN, &error),
                      TANDEM_USAGE);
     tandem_store_close(store);
-    assert_int_equal(ask(p->path, "SELECT harm * 1000 FROM sensitivity WHERE op_name = 'fc1' AND precision = "
+    assert_int_equal(ask(p->path, "SELECT value * 1000 FROM sensitivity WHERE op_name = 'fc1' AND precision "
+                                  "= "
                                   "'int8' "
-                                  "AND wider = 'f32' AND method = 'variance'"),
+                                  "AND amp_dtype = 'f32' AND method = 'variance'"),
                      125);
     assert_int_equal(ask(p->path, "SELECT count(*) FROM model"), 1);
     tandem_graph_close(graph);

@@ -1,26 +1,26 @@
-/* labelled: of each sample the rows of dimension 1 whose label is not −1, in order; aux: where they stand
- * among all rows. The gradient of the other rows is 0. */
+/* gather_gather_labelled: of each sample the rows of dimension 1 whose label is not −1, in order; aux: where
+ * they stand among all rows. The gradient of the other rows is 0. */
 #include <string.h>
 
 #include "backend/cpu/kernel.h"
 
-static size_t cpu_labelled_row_bytes(const tandem_kernel *kernel)
+static size_t cpu_gather_labelled_row_bytes(const tandem_kernel *kernel)
 {
     const tandem_shape *all = cpu_input_shape(kernel, 0);
     return (size_t)(tandem_shape_elements(all) / (all->dim[0] * all->dim[1])) *
            tandem_dtype_bytes(kernel->task.from);
 }
 
-static int64_t cpu_labelled_rows(const tandem_kernel *kernel)
+static int64_t cpu_gather_labelled_rows(const tandem_kernel *kernel)
 {
     return kernel->op->shape.dim[0] * kernel->op->shape.dim[1];
 }
 
-static tandem_status cpu_labelled_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                          tandem_error *error)
+static tandem_status cpu_gather_labelled_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                                 tandem_error *error)
 {
-    const size_t bytes = cpu_labelled_row_bytes(kernel);
-    const int64_t rows = cpu_labelled_rows(kernel);
+    const size_t bytes = cpu_gather_labelled_row_bytes(kernel);
+    const int64_t rows = cpu_gather_labelled_rows(kernel);
     int32_t *const row_index = call->out[1];
     int64_t label_index = -1;
     for (int64_t r = 0; r < rows; r++) {
@@ -33,12 +33,12 @@ static tandem_status cpu_labelled_forward(const tandem_kernel *kernel, const tan
     return TANDEM_OK;
 }
 
-static tandem_status cpu_labelled_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                        tandem_error *error)
+static tandem_status cpu_gather_labelled_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                               tandem_error *error)
 {
     (void)error;
-    const size_t bytes = cpu_labelled_row_bytes(kernel);
-    const int64_t rows = cpu_labelled_rows(kernel);
+    const size_t bytes = cpu_gather_labelled_row_bytes(kernel);
+    const int64_t rows = cpu_gather_labelled_rows(kernel);
     const tandem_shape *all = cpu_input_shape(kernel, 0);
     const int32_t *const row_index = call->in[1];
     memset(call->out[0], 0, (size_t)(all->dim[0] * all->dim[1]) * bytes);
@@ -48,13 +48,13 @@ static tandem_status cpu_labelled_dgrad(const tandem_kernel *kernel, const tande
     return TANDEM_OK;
 }
 
-static tandem_status cpu_labelled_prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_gather_labelled_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from)
         return cpu_kernel_refuse(kernel, "it moves f32 or bf16 as it is", error);
-    kernel->run = task->kind == TANDEM_TASK_FORWARD ? cpu_labelled_forward : cpu_labelled_dgrad;
+    kernel->run = task->kind == TANDEM_TASK_FORWARD ? cpu_gather_labelled_forward : cpu_gather_labelled_dgrad;
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_labelled = {cpu_labelled_prepare};
+const cpu_operator cpu_gather_labelled = {cpu_gather_labelled_prepare};

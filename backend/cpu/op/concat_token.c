@@ -1,26 +1,26 @@
-/* prepend: the parameter, a row, before the rows of each sample; its gradient is the sum of those rows'
+/* concat_token: the parameter, a row, before the rows of each sample; its gradient is the sum of those rows'
  * gradients. */
 #include <string.h>
 
 #include "backend/cpu/kernel.h"
 
-typedef struct cpu_prepend_shape {
+typedef struct cpu_concat_token_shape {
     int64_t samples, width;
     size_t row_bytes, sample_bytes; /* of a sample as it comes in */
-} cpu_prepend_shape;
+} cpu_concat_token_shape;
 
-static cpu_prepend_shape cpu_prepend_shape_of(const tandem_kernel *kernel)
+static cpu_concat_token_shape cpu_concat_token_shape_of(const tandem_kernel *kernel)
 {
     const tandem_shape *in = cpu_input_shape(kernel, 0);
     const size_t row_bytes = (size_t)in->dim[2] * tandem_dtype_bytes(kernel->task.from);
-    return (cpu_prepend_shape){in->dim[0], in->dim[2], row_bytes, row_bytes * (size_t)in->dim[1]};
+    return (cpu_concat_token_shape){in->dim[0], in->dim[2], row_bytes, row_bytes * (size_t)in->dim[1]};
 }
 
-static tandem_status cpu_prepend_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                         tandem_error *error)
+static tandem_status cpu_concat_token_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                              tandem_error *error)
 {
     (void)error;
-    const cpu_prepend_shape l = cpu_prepend_shape_of(kernel);
+    const cpu_concat_token_shape l = cpu_concat_token_shape_of(kernel);
     const char *x = call->in[0];
     char *y = call->out[0];
     for (int64_t s = 0; s < l.samples; s++, x += l.sample_bytes, y += l.row_bytes + l.sample_bytes) {
@@ -33,11 +33,11 @@ static tandem_status cpu_prepend_forward(const tandem_kernel *kernel, const tand
     return TANDEM_OK;
 }
 
-static tandem_status cpu_prepend_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                       tandem_error *error)
+static tandem_status cpu_concat_token_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                            tandem_error *error)
 {
     (void)error;
-    const cpu_prepend_shape l = cpu_prepend_shape_of(kernel);
+    const cpu_concat_token_shape l = cpu_concat_token_shape_of(kernel);
     const char *g = call->in[0];
     char *gx = call->out[0];
     for (int64_t s = 0; s < l.samples; s++, g += l.row_bytes + l.sample_bytes, gx += l.sample_bytes)
@@ -45,11 +45,11 @@ static tandem_status cpu_prepend_dgrad(const tandem_kernel *kernel, const tandem
     return TANDEM_OK;
 }
 
-static tandem_status cpu_prepend_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                       tandem_error *error)
+static tandem_status cpu_concat_token_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                            tandem_error *error)
 {
     (void)error;
-    const cpu_prepend_shape l = cpu_prepend_shape_of(kernel);
+    const cpu_concat_token_shape l = cpu_concat_token_shape_of(kernel);
     const char *g = call->in[0];
     memset(call->out[0], 0, (size_t)l.width * sizeof(float));
     for (int64_t s = 0; s < l.samples; s++, g += l.row_bytes + l.sample_bytes)
@@ -57,17 +57,17 @@ static tandem_status cpu_prepend_wgrad(const tandem_kernel *kernel, const tandem
     return TANDEM_OK;
 }
 
-static tandem_status cpu_prepend_prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cpu_concat_token_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     const int is_wgrad = task->kind == TANDEM_TASK_WGRAD;
     if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) ||
         task->to != (is_wgrad ? TANDEM_F32 : task->from))
         return cpu_kernel_refuse(kernel, "it moves f32 or bf16 as it is", error);
-    kernel->run = is_wgrad                          ? cpu_prepend_wgrad
-                  : task->kind == TANDEM_TASK_DGRAD ? cpu_prepend_dgrad
-                                                    : cpu_prepend_forward;
+    kernel->run = is_wgrad                          ? cpu_concat_token_wgrad
+                  : task->kind == TANDEM_TASK_DGRAD ? cpu_concat_token_dgrad
+                                                    : cpu_concat_token_forward;
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_prepend = {cpu_prepend_prepare};
+const cpu_operator cpu_concat_token = {cpu_concat_token_prepare};

@@ -1,9 +1,9 @@
-/* prepend: the parameter, a row, before the rows of each sample; its gradient is the sum of those rows'
+/* concat_token: the parameter, a row, before the rows of each sample; its gradient is the sum of those rows'
  * gradients. */
 #include "backend/cuda/operator.h"
 
-static tandem_status cuda_prepend_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                      tandem_error *error)
+static tandem_status cuda_concat_token_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                           tandem_error *error)
 {
     const tandem_shape *in = cuda_input_shape(kernel, 0);
     const size_t batch = (size_t)in->dim[0], rows = (size_t)in->dim[1], width = (size_t)in->dim[2];
@@ -27,7 +27,7 @@ static tandem_status cuda_prepend_run(const tandem_kernel *kernel, const tandem_
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status cuda_prepend_prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_concat_token_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_shape *in = cuda_input_shape(kernel, 0);
     if (!cuda_is_float(kernel->task.from))
@@ -37,8 +37,8 @@ static tandem_status cuda_prepend_prepare(tandem_kernel *kernel, tandem_error *e
         cuda_workspace_reserve(&kernel->workspace_bytes, batch * width * sizeof(float));
         cuda_workspace_reserve(&kernel->workspace_bytes, tandem_cuda_column_sum_workspace(batch, width));
     }
-    kernel->run = cuda_prepend_run;
+    kernel->run = cuda_concat_token_run;
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_prepend = {cuda_prepend_prepare};
+const cuda_operator cuda_concat_token = {cuda_concat_token_prepare};

@@ -1,9 +1,9 @@
-/* labelled: of each sample the rows of dimension 1 whose label is not −1, in order; aux: where they stand
- * among all rows. The gradient of the other rows is 0. */
+/* gather_gather_labelled: of each sample the rows of dimension 1 whose label is not −1, in order; aux: where
+ * they stand among all rows. The gradient of the other rows is 0. */
 #include "backend/cuda/operator.h"
 
-static tandem_status cuda_labelled_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                           tandem_error *error)
+static tandem_status cuda_gather_labelled_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                                  tandem_error *error)
 {
     const cuda_device *device = kernel->device;
     const tandem_shape *all = cuda_input_shape(kernel, 0), *some = &kernel->op->shape;
@@ -17,8 +17,8 @@ static tandem_status cuda_labelled_forward(const tandem_kernel *kernel, const ta
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status cuda_labelled_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                         tandem_error *error)
+static tandem_status cuda_gather_labelled_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                                tandem_error *error)
 {
     const tandem_shape *all = cuda_input_shape(kernel, 0), *some = &kernel->op->shape;
     const size_t rows = (size_t)(all->dim[0] * all->dim[1]), n = (size_t)(some->dim[0] * some->dim[1]);
@@ -29,10 +29,11 @@ static tandem_status cuda_labelled_dgrad(const tandem_kernel *kernel, const tand
         error);
 }
 
-static tandem_status cuda_labelled_prepare(tandem_kernel *kernel, tandem_error *error)
+static tandem_status cuda_gather_labelled_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    kernel->run = kernel->task.kind == TANDEM_TASK_FORWARD ? cuda_labelled_forward : cuda_labelled_dgrad;
+    kernel->run =
+        kernel->task.kind == TANDEM_TASK_FORWARD ? cuda_gather_labelled_forward : cuda_gather_labelled_dgrad;
     return cuda_refuse_cast(kernel, error);
 }
 
-const cuda_operator cuda_labelled = {cuda_labelled_prepare};
+const cuda_operator cuda_gather_labelled = {cuda_gather_labelled_prepare};
