@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/step/step_index.h"
 #include "replayer/internal.h"
 
 /* --- Who shares a machine ------------------------------------------------------------------------------- */
@@ -74,16 +73,15 @@ static tandem_status check_replay_input(const tandem_cluster *cluster, const tan
 /* What the tasks cost that the step program has just switched on, off, or into another form. */
 static void update_touched_costs(tandem_sim_class *class)
 {
-    const struct tandem_step_index *index = class->step->index;
-    for (int k = 0; k < index->n_touched; k++) {
-        const int t = index->touched[k];
+    for (int k = 0; k < class->step->n_changed_task; k++) {
+        const int t = class->step->changed_task[k];
         const tandem_task *task = &class->step->task[t];
         const tandem_variant_cost *variant_cost =
             &class->costs.variant_cost[(size_t)t * TANDEM_MAX_VARIANT + (size_t)task->variant];
         class->workspace_bytes[t] = task->active ? variant_cost->workspace_bytes : 0;
         tandem_cost_sums_set_task(class, t);
     }
-    if (index->n_touched > 0) class->is_memory_dirty = 1;
+    if (class->step->n_changed_task > 0) class->is_memory_dirty = 1;
 }
 
 static int allocate_class_lists(tandem_sim_class *class)

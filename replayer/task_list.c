@@ -2,7 +2,6 @@
  * timeline. */
 #include <assert.h>
 
-#include "graph/step/step_index.h"
 #include "replayer/internal.h"
 
 static void append_list_task(tandem_sim_class *class, int t)
@@ -17,7 +16,8 @@ static void append_list_task(tandem_sim_class *class, int t)
 static void append_micro_step(tandem_sim_class *class)
 {
     const tandem_step *step = class->step;
-    for (int t = next_active(step, 0); t < tandem_first_after_backward(step); t = next_active(step, t + 1))
+    for (int t = tandem_step_next_active(step, 0); t < tandem_first_after_backward(step);
+         t = tandem_step_next_active(step, t + 1))
         if (step->task[t].kind != TANDEM_TASK_REDUCE) append_list_task(class, t);
 }
 
@@ -30,7 +30,8 @@ void tandem_task_list_build(tandem_sim_class *class)
     for (int t = head.first; t < head.end; t++) append_list_task(class, t);
     class->n_head = class->list_length;
     for (int micro = 1; micro < step->options.n_micro; micro++) append_micro_step(class);
-    for (int t = next_active(step, 0); t < step->n_task; t = next_active(step, t + 1)) {
+    for (int t = tandem_step_next_active(step, 0); t < step->n_task;
+         t = tandem_step_next_active(step, t + 1)) {
         const tandem_task *task = &step->task[t];
         if (task->kind == TANDEM_TASK_REDUCE) continue;
         if (task->kind == TANDEM_TASK_UPDATE) class->wait_position[task->bucket] = class->list_length;

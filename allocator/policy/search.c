@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/step/types.h"
-
 enum { MAX_GROUP_OPS = 8 };
 
 /* --- Moves ---------------------------------------------------------------------------------------------- */
@@ -36,19 +34,17 @@ static int have_equal_bytes(const tandem_precision_row *a, const tandem_precisio
 static int is_dominated_by(const tandem_search *search, int op, tandem_precision p, tandem_precision q)
 {
     const tandem_replayer *replayer = search->problem->replayer;
-    const struct tandem_step_index *index = tandem_replayer_step(replayer, search->c)->index;
-    const int task[] = {index->forward[op], index->wgrad[op], index->dgrad[op]};
+    const tandem_op_tasks tasks = tandem_step_op_tasks(tandem_replayer_step(replayer, search->c), op);
+    const int task[] = {tasks.forward, tasks.wgrad, tasks.dgrad};
     if (search_sensitivity_of(search, op, q) > search_sensitivity_of(search, op, p)) return 0;
     for (int k = 0; k < 3; k++)
         for (int contended = 0; task[k] >= 0 && contended < 2; contended++) {
             const tandem_dtype to_p = k == 0 ? tandem_precision_get(p)->output : TANDEM_F32,
                                to_q = k == 0 ? tandem_precision_get(q)->output : TANDEM_F32;
-            const int variant_p = N_OUTPUT_DTYPE * (int)p + output_dtype_index(to_p),
-                      variant_q = N_OUTPUT_DTYPE * (int)q + output_dtype_index(to_q);
-            const int64_t ns_p =
-                tandem_replayer_variant_ns(replayer, search->c, task[k], variant_p, contended);
-            const int64_t ns_q =
-                tandem_replayer_variant_ns(replayer, search->c, task[k], variant_q, contended);
+            const int64_t ns_p = tandem_replayer_variant_ns(replayer, search->c, task[k],
+                                                            tandem_precision_variant(p, to_p), contended);
+            const int64_t ns_q = tandem_replayer_variant_ns(replayer, search->c, task[k],
+                                                            tandem_precision_variant(q, to_q), contended);
             if (ns_p >= 0 && (ns_q < 0 || ns_q > ns_p)) return 0;
         }
     return 1;

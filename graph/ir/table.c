@@ -98,3 +98,8 @@ const tandem_op_row *tandem_op_row_get(tandem_op_kind kind)
 
 int tandem_optimizer_n_state(tandem_optimizer kind) { return kind == TANDEM_ADAMW ? 2 : 1; }
 const char *tandem_optimizer_name(tandem_optimizer kind) { return kind == TANDEM_ADAMW ? "adamw" : "sgd"; }
+
+int tandem_op_is_adjustable(const tandem_op *op)
+{
+    return tandem_op_row_get(op->kind)->op_class == TANDEM_ADJUSTABLE;
+}

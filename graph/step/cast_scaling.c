@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/step/step_index.h"
+#include "graph/step/values.h"
 #include "tandem/amax_history.h"
 
 enum { DEFAULT_WINDOW = 16 };
@@ -31,7 +31,7 @@ int tandem_step_amax_history(const tandem_step *step, int t)
 uint64_t tandem_step_amax_history_bytes(const tandem_step *step)
 {
     const int window = step->options.scaling.window;
-    return window > 0 ? memory_padded(tandem_amax_history_bytes(window)) : 0;
+    return window > 0 ? padded_bytes(tandem_amax_history_bytes(window)) : 0;
 }
 
 /* --- As a text ------------------------------------------------------------------------------------------ */

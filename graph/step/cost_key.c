@@ -2,7 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "graph/step/types.h"
+#include "graph/step/dtypes.h"
+#include "graph/step/values.h"
 
 static const char *dtype_as_precision(tandem_dtype dtype)
 {
@@ -31,7 +32,7 @@ static int cast_cost_key(const tandem_step *step, const tandem_task *task, int v
             tandem_shape_elements(is_saved_cast ? &step->graph->op[op->input[task->slot]].shape : &op->shape);
     key->range_source = step_range_source(step, task, to);
     key->transposed_copy =
-        !is_saved_cast && to != TANDEM_F32 && step_has_transposed_copy(step, step_cast_value(step, task, to));
+        !is_saved_cast && to != TANDEM_F32 && has_transposed_value(step, step_cast_value(step, task, to));
     return 1;
 }
 
@@ -119,6 +120,11 @@ static int norm_cost_key(const tandem_step *step, int variant, tandem_cost_key *
     (void)snprintf(key->signature, sizeof key->signature, "norm n=%lld parameters=%d", (long long)elements,
                    step->graph->n_parameter);
     return 1;
+}
+
+int tandem_precision_variant(tandem_precision precision, tandem_dtype to)
+{
+    return N_OUTPUT_DTYPE * (int)precision + output_dtype_index(to);
 }
 
 int tandem_step_cost_key(const tandem_step *step, int t, int variant, tandem_cost_key *key)

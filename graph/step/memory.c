@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "graph/step/step_index.h"
+#include "graph/step/values.h"
 
 /* --- The arena: its free intervals, ascending and never touching ---------------------------------------- */
 
@@ -92,14 +92,14 @@ typedef struct placement {
 
 static void place_value(placement *p, int v)
 {
-    const uint64_t bytes = memory_padded(p->step->value[v].bytes);
+    const uint64_t bytes = padded_bytes(p->step->value[v].bytes);
     p->offset[v] = (int64_t)arena_alloc(&p->arena, bytes);
     p->live += bytes;
 }
 
 static void release_value(placement *p, int v)
 {
-    const uint64_t bytes = memory_padded(p->step->value[v].bytes);
+    const uint64_t bytes = padded_bytes(p->step->value[v].bytes);
     arena_free(&p->arena, (uint64_t)p->offset[v], (uint64_t)p->offset[v] + bytes);
     p->live -= bytes;
 }
@@ -160,11 +160,12 @@ static uint64_t *total_of_value_category(tandem_memory *plan, const tandem_step 
 /* What is alive at the peak; what is taken over there is counted as what was there before. */
 static void count_peak_by_category(tandem_memory *plan, const tandem_step *step)
 {
-    for (int t = next_active(step, 0); t <= plan->peak_task && t < step->n_task; t = next_active(step, t + 1))
+    for (int t = tandem_step_next_active(step, 0); t <= plan->peak_task && t < step->n_task;
+         t = tandem_step_next_active(step, t + 1))
         for (int k = t == plan->peak_task && step->task[t].accumulate; k < step->task[t].n_write; k++) {
             const int v = step->task[t].write[k];
             if (v >= 0 && step->value[v].last >= plan->peak_task)
-                *total_of_value_category(plan, step, v) += memory_padded(step->value[v].bytes);
+                *total_of_value_category(plan, step, v) += padded_bytes(step->value[v].bytes);
         }
 }
 
@@ -189,9 +190,9 @@ tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
     const uint64_t history_bytes = tandem_step_amax_history_bytes(step);
     const int n_word = (step->n_task + WORD_BITS - 1) / WORD_BITS;
     for (int w = 0; w < n_word; w++)
-        for (uint64_t left = step->index->active[w]; left; left &= left - 1) {
+        for (uint64_t left = step->active[w]; left; left &= left - 1) {
             const int t = w * WORD_BITS + __builtin_ctzll(left);
-            const int64_t at = place_task(&p, &plan, t, workspace ? memory_padded(workspace[t]) : 0);
+            const int64_t at = place_task(&p, &plan, t, workspace ? padded_bytes(workspace[t]) : 0);
             if (history_bytes && tandem_step_amax_history(step, t) == t) plan.histories += history_bytes;
             if (workspace_offset) workspace_offset[t] = at;
         }

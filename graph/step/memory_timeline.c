@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/step/step_index.h"
+#include "graph/step/values.h"
 
 const char *tandem_memory_category_name(tandem_memory_category category)
 {
@@ -34,13 +34,14 @@ static void count_lifetime_changes(tandem_memory_row *row, const tandem_step *st
         const tandem_value *value = &step->value[v];
         if (!value->bytes) continue;
         const tandem_memory_category category = step_value_category(step, v);
-        const uint64_t bytes = memory_padded(value->bytes);
+        const uint64_t bytes = padded_bytes(value->bytes);
         row[value->first].bytes[category] += bytes;
         if (value->last + 1 < step->n_task) row[value->last + 1].bytes[category] -= bytes;
     }
-    for (int t = next_active(step, 0); t + 1 < step->n_task; t = next_active(step, t + 1)) {
+    for (int t = tandem_step_next_active(step, 0); t + 1 < step->n_task;
+         t = tandem_step_next_active(step, t + 1)) {
         if (!step->task[t].accumulate) continue; /* the result is where the sum so far was */
-        const uint64_t bytes = memory_padded(step->value[step->task[t].write[0]].bytes);
+        const uint64_t bytes = padded_bytes(step->value[step->task[t].write[0]].bytes);
         row[t].bytes[TANDEM_MEMORY_ACTIVATION_GRADIENTS] -= bytes;
         row[t + 1].bytes[TANDEM_MEMORY_ACTIVATION_GRADIENTS] += bytes;
     }
@@ -55,7 +56,7 @@ static void fill_memory_rows(tandem_memory_row *row, const tandem_step *step, co
         row[t] = (tandem_memory_row){.bytes = {0}};
         if (!step->task[t].active) continue;
         row[t] = alive;
-        row[t].bytes[TANDEM_MEMORY_WORKSPACE] = workspace ? memory_padded(workspace[t]) : 0;
+        row[t].bytes[TANDEM_MEMORY_WORKSPACE] = workspace ? padded_bytes(workspace[t]) : 0;
         uint64_t live = 0;
         for (int k = 0; k < TANDEM_N_MEMORY_CATEGORY; k++) live += row[t].bytes[k];
         row[t].bytes[TANDEM_MEMORY_UNUSED] = plan->arena - live;

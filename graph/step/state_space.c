@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/step/types.h"
+#include "graph/step/dtypes.h"
 
 enum bit_kind {
     BIT_OUTPUT_DTYPE, /* one for each native type but f32 */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "graph/step/transposed_copy.h"
+#include "graph/step/values.h"
 #include "tandem/amax_history.h"
 
 enum { DEFAULT_BUCKET_BYTES = 25 << 20, ALIGNMENT_ELEMENTS = 16 };
@@ -18,7 +19,6 @@ enum { DEFAULT_BUCKET_BYTES = 25 << 20, ALIGNMENT_ELEMENTS = 16 };
  * backward takes them: descending consumers. Views are looked through. */
 static void count_contributions(const tandem_graph *graph, struct tandem_step_index *index)
 {
-    for (int t = 0; t < graph->n_op; t++) index->n_contribution[t] = 0;
     for (int c = graph->n_op - 1; c >= 0; c--) {
         const tandem_op *op = &graph->op[c];
         const tandem_op_row *row = tandem_op_row_get(op->kind);
@@ -73,7 +73,6 @@ static void find_input_tensors(const tandem_graph *graph, struct tandem_step_ind
 static void list_readers(const tandem_graph *graph, struct tandem_step_index *index)
 {
     int *const start = index->reader_start;
-    for (int t = 0; t <= graph->n_op; t++) start[t] = 0;
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < graph->n_op; i++) {
             const tandem_op_row *row = index->row[i];
@@ -96,7 +95,6 @@ static void list_readers(const tandem_graph *graph, struct tandem_step_index *in
 static void list_gradient_groups(const tandem_graph *graph, struct tandem_step_index *index)
 {
     int *const start = index->gradient_group_start;
-    for (int t = 0; t <= graph->n_op; t++) start[t] = 0;
     for (int i = 0; i < graph->n_op; i++) start[index->gradient_root[i] + 1]++;
     counts_to_starts(start, graph->n_op);
     for (int i = 0; i < graph->n_op; i++) index->gradient_group[start[index->gradient_root[i] + 1]++] = i;
@@ -297,7 +295,7 @@ static void append_partial_sum(tandem_step *step, int i, int slot, int producer)
     if (index->edge_position[edge] < 1) return;
     const int can_overwrite = can_overwrite_sum(step, i, slot),
               is_own = index->previous_edge[edge] / TANDEM_MAX_INPUT == i;
-    if (can_overwrite && !is_own && producer >= 0 && can_accumulate_gradient(step->graph, i)) {
+    if (can_overwrite && !is_own && producer >= 0 && can_accumulate_gradient(&step->graph->op[i])) {
         step->task[producer].accumulate = 1;
         return;
     }
@@ -354,90 +352,82 @@ static void append_all_tasks(tandem_step *step)
 
 /* --- Opening and closing -------------------------------------------------------------------------------- */
 
-static void *alloc_array(size_t count, size_t size) { return calloc(count ? count : 1, size); }
+/* Every array comes from one arena. The first failure is remembered, and looked at once. */
+static void *alloc_array(tandem_step *step, size_t count, size_t size)
+{
+    void *array = tandem_arena_array(&step->index->arena, count, size);
+    step->index->is_out_of_memory |= !array;
+    return array;
+}
+
+static int *alloc_ids(tandem_step *step, size_t count) /* all −1 */
+{
+    int *ids = alloc_array(step, count, sizeof *ids);
+    for (size_t k = 0; ids && k < count; k++) ids[k] = -1;
+    return ids;
+}
 
 static size_t word_count(size_t n) { return (n + WORD_BITS - 1) / WORD_BITS; }
 
-static int alloc_step_index(struct tandem_step_index *index, size_t n_op, size_t n_parameter)
+static void alloc_graph_arrays(tandem_step *step, size_t n_op, size_t n_parameter)
 {
-    /* every array of ints in one block: op-sized ones first, edge-sized ones, one a parameter, two lists of
-     * starts */
+    struct tandem_step_index *index = step->index;
     const size_t n_edge = n_op * TANDEM_MAX_INPUT;
-    const size_t n = n_op * N_OP_ARRAY + n_edge * N_EDGE_ARRAY + n_parameter + 2 * (n_op + 1);
-    int *block = alloc_array(n, sizeof *block);
-    index->gradient_dtype = alloc_array(n_op, sizeof *index->gradient_dtype);
-    index->resolved_precision = alloc_array(n_op, sizeof *index->resolved_precision);
-    index->row = alloc_array(n_op, sizeof *index->row);
-    index->pending = alloc_array(word_count(n_op), sizeof *index->pending);
-    index->reader_dtypes = alloc_array(n_op, 6); /* and the other five arrays of bytes */
-    index->block = block;
-    if (!block || !index->row || !index->gradient_dtype || !index->resolved_precision || !index->pending ||
-        !index->reader_dtypes)
-        return 0;
-    index->gradient_reader_dtypes = index->reader_dtypes + n_op;
-    index->has_f32_contribution = index->gradient_reader_dtypes + n_op;
-    index->dirty = index->has_f32_contribution + n_op;
-    index->is_recomputed = index->dirty + n_op;
-    index->recompute_dtypes = index->is_recomputed + n_op;
-    index->first_pending = INT_MAX;
-    index->last_pending = -1;
-    for (size_t i = 0; i < n; i++) block[i] = -1;
-    int **const op_array[N_OP_ARRAY] = {&index->n_contribution,
-                                        &index->last_edge,
-                                        &index->gradient_root,
-                                        &index->forward,
-                                        &index->cast,
-                                        &index->gradient_cast,
-                                        &index->weight_cast,
-                                        &index->saved_cast,
-                                        &index->backward_weight_cast,
-                                        &index->wgrad,
-                                        &index->dgrad,
-                                        &index->gradient_group,
-                                        &index->dirty_op,
-                                        &index->recomputed_forward,
-                                        &index->recomputed_cast,
-                                        &index->recompute_segment_begin};
-    int **const edge_array[N_EDGE_ARRAY] = {&index->edge_position,   &index->previous_edge,
-                                            &index->accumulate_task, &index->reader,
-                                            &index->input_tensor,    &index->sum};
-    for (int k = 0; k < N_OP_ARRAY; k++, block += n_op) *op_array[k] = block;
-    for (int k = 0; k < N_EDGE_ARRAY; k++, block += n_edge) *edge_array[k] = block;
-    index->bucket_of = block;
-    index->reader_start = block + n_parameter;
-    index->gradient_group_start = index->reader_start + n_op + 1;
-    return 1;
+    step->precision = alloc_array(step, n_op, sizeof *step->precision);
+    step->output_dtype = alloc_array(step, n_op, sizeof *step->output_dtype);
+    step->bucket = alloc_array(step, n_parameter, sizeof *step->bucket);
+    step->parameter_order = alloc_array(step, n_parameter, sizeof *step->parameter_order);
+    step->parameter_start = alloc_array(step, n_parameter, sizeof *step->parameter_start);
+    index->row = alloc_array(step, n_op, sizeof *index->row);
+    index->input_tensor = alloc_ids(step, n_edge);
+    index->n_contribution = alloc_array(step, n_op, sizeof *index->n_contribution);
+    index->last_edge = alloc_ids(step, n_op);
+    index->edge_position = alloc_ids(step, n_edge);
+    index->previous_edge = alloc_ids(step, n_edge);
+    index->gradient_root = alloc_ids(step, n_op);
+    index->forward = alloc_ids(step, n_op);
+    index->cast = alloc_ids(step, n_op);
+    index->gradient_cast = alloc_ids(step, n_op);
+    index->weight_cast = alloc_ids(step, n_op);
+    index->saved_cast = alloc_ids(step, n_op);
+    index->backward_weight_cast = alloc_ids(step, n_op);
+    index->wgrad = alloc_ids(step, n_op);
+    index->dgrad = alloc_ids(step, n_op);
+    index->recomputed_forward = alloc_ids(step, n_op);
+    index->recomputed_cast = alloc_ids(step, n_op);
+    index->accumulate_task = alloc_ids(step, n_edge);
+    index->sum = alloc_ids(step, n_op * TANDEM_MAX_PARAMETER);
+    index->recompute_segment_begin = alloc_ids(step, n_op);
+    index->bucket_of = alloc_ids(step, n_parameter);
+    index->reader_start = alloc_array(step, n_op + 1, sizeof *index->reader_start);
+    index->reader = alloc_ids(step, n_edge);
+    index->gradient_group_start = alloc_array(step, n_op + 1, sizeof *index->gradient_group_start);
+    index->gradient_group = alloc_ids(step, n_op);
+    index->has_f32_contribution = alloc_array(step, n_op, 1);
+    index->is_recomputed = alloc_array(step, n_op, 1);
+    index->resolved_precision = alloc_array(step, n_op, sizeof *index->resolved_precision);
+    index->gradient_dtype = alloc_array(step, n_op, sizeof *index->gradient_dtype);
+    index->reader_dtypes = alloc_array(step, n_op, 1);
+    index->gradient_reader_dtypes = alloc_array(step, n_op, 1);
+    index->recompute_dtypes = alloc_array(step, n_op, 1);
+    index->pending = alloc_array(step, word_count(n_op), sizeof *index->pending);
+    index->dirty = alloc_array(step, n_op, 1);
+    index->dirty_op = alloc_ids(step, n_op);
 }
 
-/* What is kept of every task and every value, once there are tasks. */
-static int alloc_step_plan(struct tandem_step_index *index, size_t n_task, size_t n_value)
+static void alloc_task_arrays(tandem_step *step, size_t max_tasks, size_t n_value)
 {
-    index->active = alloc_array(word_count(n_task), sizeof *index->active);
-    index->reader_node = alloc_array(n_task * TANDEM_TASK_READS, sizeof *index->reader_node);
-    index->touched = alloc_array(n_task + 2 * n_value, sizeof *index->touched);
-    index->lifetime_dirty = alloc_array(n_value, 1);
-    if (!index->active || !index->reader_node || !index->touched || !index->lifetime_dirty) return 0;
-    index->first_reader = index->touched + n_task;
-    index->dirty_value = index->first_reader + n_value;
-    for (size_t v = 0; v < n_value; v++) index->first_reader[v] = -1;
-    return 1;
-}
-
-static void free_step_index(struct tandem_step_index *index)
-{
-    if (!index) return;
-    free(index->has_transposed_copy);
-    free(index->lifetime_dirty);
-    free(index->touched);
-    free(index->reader_node);
-    free(index->active);
-    free(index->reader_dtypes);
-    free(index->pending);
-    free(index->row);
-    free(index->resolved_precision);
-    free(index->gradient_dtype);
-    free(index->block);
-    free(index);
+    struct tandem_step_index *index = step->index;
+    step->task = alloc_array(step, max_tasks, sizeof *step->task);
+    step->value = alloc_array(step, n_value, sizeof *step->value);
+    step->active = alloc_array(step, word_count(max_tasks), sizeof *step->active);
+    step->changed_task = alloc_ids(step, max_tasks);
+    index->reader_node = alloc_array(step, max_tasks * TANDEM_TASK_READS, sizeof *index->reader_node);
+    index->first_reader = alloc_ids(step, n_value);
+    index->lifetime_dirty = alloc_array(step, n_value, 1);
+    index->dirty_value = alloc_ids(step, n_value);
+    if (step->options.transposed_copy)
+        index->has_transposed_copy = alloc_array(step, (size_t)index->n_untransposed, 1);
 }
 
 tandem_status tandem_step_open(tandem_step **step, const tandem_graph *graph, tandem_dtype amp_dtype,
@@ -468,7 +458,6 @@ static tandem_status check_step_options(const tandem_step_options *options, tand
     return check_cast_scaling(options->scaling, error);
 }
 
-/* A micro-step more or less changes no task, one or several of them do. */
 tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph, tandem_dtype amp_dtype,
                                     uint64_t bucket_bytes, const tandem_step_options *given,
                                     tandem_error *error)
@@ -488,59 +477,39 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
     step->graph = graph;
     step->amp_dtype = amp_dtype;
     step->bucket_bytes = bucket_bytes ? bucket_bytes : DEFAULT_BUCKET_BYTES;
-    const int n_untransposed = (int)n_op * (BASIC_VALUES_PER_OP + (is_plain ? 0 : EXTRA_VALUES_PER_OP));
-    step->n_value = n_untransposed * (options.transposed_copy ? 2 : 1);
-    step->index = calloc(1, sizeof *step->index);
-    step->precision = alloc_array(n_op, sizeof *step->precision);
-    step->output_dtype = alloc_array(n_op, sizeof *step->output_dtype);
-    step->task = alloc_array(max_tasks, sizeof *step->task);
-    step->value = alloc_array((size_t)step->n_value, sizeof *step->value);
-    step->bucket = alloc_array(n_parameter, sizeof *step->bucket);
-    step->parameter_order = alloc_array(n_parameter, sizeof *step->parameter_order);
-    step->parameter_start = alloc_array(n_parameter, sizeof *step->parameter_start);
-    if (!step->index || !step->precision || !step->output_dtype || !step->task || !step->value ||
-        !step->bucket || !step->parameter_order || !step->parameter_start ||
-        !alloc_step_index(step->index, n_op, n_parameter))
-        goto no_memory;
-    step->index->n_untransposed = n_untransposed;
-    if (options.transposed_copy &&
-        !(step->index->has_transposed_copy = alloc_array((size_t)n_untransposed, 1)))
-        goto no_memory;
+    struct tandem_step_index *index = step->index = calloc(1, sizeof *step->index);
+    if (!index) goto no_memory;
+    index->n_untransposed = (int)n_op * (BASIC_VALUES_PER_OP + (is_plain ? 0 : EXTRA_VALUES_PER_OP));
+    step->n_value = index->n_untransposed * (options.transposed_copy ? 2 : 1);
+    alloc_graph_arrays(step, n_op, n_parameter);
+    alloc_task_arrays(step, max_tasks, (size_t)step->n_value);
+    if (index->is_out_of_memory) goto no_memory;
 
-    count_contributions(graph, step->index);
-    find_gradient_roots(graph, step->index);
-    find_input_tensors(graph, step->index);
-    list_readers(graph, step->index);
-    list_gradient_groups(graph, step->index);
+    count_contributions(graph, index);
+    find_gradient_roots(graph, index);
+    find_input_tensors(graph, index);
+    list_readers(graph, index);
+    list_gradient_groups(graph, index);
     plan_buckets(step);
     if (!step_cut_segments(step)) goto no_memory;
     append_all_tasks(step);
     assert((size_t)step->n_task <= max_tasks);
-    if (options.transposed_copy) step_find_transposed_copy(step);
-    if (!alloc_step_plan(step->index, (size_t)step->n_task, (size_t)step->n_value)) goto no_memory;
-    tandem_step_resolve_all(step);
+    if (options.transposed_copy) step_find_transposed_copies(step);
+    step_resolve_all(step);
     *out = step;
     return TANDEM_OK;
 
 no_memory:
     tandem_step_close(step);
-    return tandem_no_memory(error,
-                            "for the step program of model '%s' (%d "
-                            "operators)",
-                            graph->model, graph->n_op);
+    return tandem_no_memory(error, "for the step program of model '%s' (%d operators)", graph->model,
+                            graph->n_op);
 }
 
 void tandem_step_close(tandem_step *step)
 {
     if (!step) return;
-    free(step->parameter_start);
-    free(step->parameter_order);
-    free(step->bucket);
-    free(step->value);
-    free(step->task);
-    free(step->output_dtype);
-    free(step->precision);
-    free_step_index(step->index);
+    if (step->index) tandem_arena_free(&step->index->arena);
+    free(step->index);
     free(step);
 }
 
@@ -549,6 +518,12 @@ void tandem_step_set(tandem_step *step, int op, tandem_precision precision)
     assert(tandem_op_row_get(step->graph->op[op].kind)->precisions & (1u << precision));
     step->precision[op] = precision;
     mark_op_pending(step->index, op);
+}
+
+tandem_op_tasks tandem_step_op_tasks(const tandem_step *step, int op)
+{
+    const struct tandem_step_index *index = step->index;
+    return (tandem_op_tasks){index->forward[op], index->wgrad[op], index->dgrad[op]};
 }
 
 int tandem_step_is_recomputed(const tandem_step *step, int task)

@@ -11,7 +11,7 @@
  * precision of every operator that reads this type would read columns of it at least once. */
 #include "graph/step/transposed_copy.h"
 
-#include "graph/step/types.h"
+#include "graph/step/dtypes.h"
 
 /* In units of so many numbers a matrix is turned, and taken by a product, without padding. */
 enum { TRANSPOSE_TILE = 16 };
@@ -157,10 +157,10 @@ static void mark_transposed_copy(const tandem_step *step, const tandem_task *tas
     if (!request.n_reader || request.is_refused) return;
     has_transposed_copy[step_cast_value(step, task, (tandem_dtype)type)] = 1;
     if (task->kind == TANDEM_TASK_CAST && step->index->recomputed_cast[task->op] >= 0)
-        has_transposed_copy[step_recomputed_value(step, task->op, (tandem_dtype)type)] = 1;
+        has_transposed_copy[extra_value_id(step, task->op, EXTRA_ACTIVATION, type)] = 1;
 }
 
-void step_find_transposed_copy(tandem_step *step)
+void step_find_transposed_copies(tandem_step *step)
 {
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
@@ -175,8 +175,8 @@ void step_find_transposed_copy(tandem_step *step)
 
 int step_operand(const tandem_step *step, int i, tandem_pass pass, product_operand operand, int v)
 {
-    return step_has_transposed_copy(step, v) && product_sums_over_rows(step->graph, i, pass, operand)
-               ? step_transposed_copy(step, v)
+    return has_transposed_value(step, v) && product_sums_over_rows(step->graph, i, pass, operand)
+               ? transposed_value(step, v)
                : v;
 }
 
@@ -184,9 +184,4 @@ tandem_matrices tandem_step_matrices(const tandem_step *step, int t)
 {
     const tandem_task *task = &step->task[t];
     return transpose_request_of(step, task->kind, task->op, (int)task->to).matrices;
-}
-
-int tandem_value_untransposed(const tandem_step *step, int v)
-{
-    return v >= step->index->n_untransposed ? v - step->index->n_untransposed : v;
 }

@@ -3,12 +3,12 @@
 #ifndef TANDEM_GRAPH_TRANSPOSED_COPY_H
 #define TANDEM_GRAPH_TRANSPOSED_COPY_H
 
-#include "graph/step/step_index.h"
+#include "graph/step/values.h"
 
 typedef enum product_operand { OPERAND_INPUT, OPERAND_OTHER, OPERAND_GRADIENT } product_operand;
 
 /* Fills index->has_transposed_copy; needs the list of tasks. Cost: O(tasks · precisions). */
-void step_find_transposed_copy(tandem_step *step);
+void step_find_transposed_copies(tandem_step *step);
 
 /* What product `pass` of operator i reads for value v as an operand: v, or its column-wise copy. */
 int step_operand(const tandem_step *step, int i, tandem_pass pass, product_operand operand, int v);

@@ -108,6 +108,7 @@ typedef struct tandem_op {
 } tandem_op;
 
 struct tandem_graph;
+int tandem_op_is_adjustable(const tandem_op *op); /* whether it carries a precision */
 /* Whether it normalises over the batch, by itself or together with its relu. */
 int tandem_op_is_batchnorm(const tandem_op *op);
 

@@ -8,7 +8,6 @@
 
 #include <stdlib.h>
 
-#include "graph/step/step_index.h"
 #include "graph/zoo/zoo.h"
 #include "tandem/plan.h"
 
@@ -82,17 +81,6 @@ static int resolve_uniform(fit_trial *t, int precision)
 
 /* --- The least of all plans ----------------------------------------------------------------------------- */
 
-/* What an operator's output is kept as: its activation and its gradient, in whichever types, and the rest one
- * by one. */
-enum { N_VALUE_KIND = 2 + VALUES_PER_OP - VALUE_AUX };
-
-static int value_kind(int value)
-{
-    const int kind_index = value % VALUES_PER_OP;
-    if (kind_index < VALUE_GRADIENT) return 0;
-    return kind_index < VALUE_AUX ? 1 : 2 + kind_index - VALUE_AUX;
-}
-
 /* The moments of the step that are looked at: any will do; those at which a uniform plan is largest are the
  * most telling ones. */
 typedef struct moments {
@@ -128,18 +116,19 @@ static int find_peak_task(const tandem_step *step, int64_t *change)
     return at;
 }
 
-/* Bytes alive at each moment of each operator's roles, [n_op × N_VALUE_KIND × N_PRECISION]. Copies of weights
- * are left out: fp32 needs none. */
+/* Bytes alive at each moment of each operator's roles, [n_op × TANDEM_N_VALUE_ROLE × N_PRECISION]. Copies of
+ * weights are left out: fp32 needs none. */
 static void count_alive_bytes(uint64_t *alive, const tandem_step *step, const moments *m)
 {
     const int n_op = step->graph->n_op;
-    for (int k = 0; k < n_op * N_VALUE_KIND * TANDEM_N_PRECISION; k++) alive[k] = 0;
+    for (int k = 0; k < n_op * TANDEM_N_VALUE_ROLE * TANDEM_N_PRECISION; k++) alive[k] = 0;
     for (int id = 0; id < step->n_value; id++) {
         const tandem_value *value = &step->value[id];
         if (!value->bytes) continue;
-        const int v = tandem_value_untransposed(step, id);
-        if (v >= n_op * VALUES_PER_OP) continue;
-        uint64_t *own = &alive[(v / VALUES_PER_OP * N_VALUE_KIND + value_kind(v)) * TANDEM_N_PRECISION];
+        int op = 0;
+        const int role = tandem_value_role(step, id, &op);
+        if (role < 0) continue;
+        uint64_t *own = &alive[(op * TANDEM_N_VALUE_ROLE + role) * TANDEM_N_PRECISION];
         for (int k = 0; k < m->n; k++)
             if (value->first <= m->task[k] && m->task[k] <= value->last &&
                 !is_accumulated_into(step, id, m->task[k]))
@@ -147,10 +136,11 @@ static void count_alive_bytes(uint64_t *alive, const tandem_step *step, const mo
     }
 }
 
-/* The most that all plans keep at one of the moments. room: [2 × n_op × N_VALUE_KIND × N_PRECISION]. */
+/* The most that all plans keep at one of the moments. room: [2 × n_op × TANDEM_N_VALUE_ROLE × N_PRECISION].
+ * */
 static uint64_t min_alive_bytes(fit_trial *t, const moments *m, uint64_t *scratch)
 {
-    const int n = t->graph->n_op * N_VALUE_KIND * TANDEM_N_PRECISION;
+    const int n = t->graph->n_op * TANDEM_N_VALUE_ROLE * TANDEM_N_PRECISION;
     uint64_t *min = scratch, *alive = scratch + n, sum[TANDEM_N_PRECISION] = {0}, max = 0;
     for (int k = 0; k < n; k++) min[k] = UINT64_MAX;
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
@@ -177,7 +167,8 @@ tandem_status tandem_memory_fit_min_bytes(uint64_t *bytes, const tandem_graph *g
         return refuse_over_budget(graph->model, error);
     tandem_status status = open_fit_trial(&t, graph, device, error);
     if (status != TANDEM_OK) return status;
-    uint64_t *scratch = calloc((size_t)graph->n_op * 2 * N_VALUE_KIND * TANDEM_N_PRECISION, sizeof *scratch);
+    uint64_t *scratch =
+        calloc((size_t)graph->n_op * 2 * TANDEM_N_VALUE_ROLE * TANDEM_N_PRECISION, sizeof *scratch);
     int64_t *change = calloc((size_t)t.step->n_task + 1, sizeof *change);
     if (!scratch || !change) {
         status = tandem_no_memory(error, "to look at model %s", graph->model);

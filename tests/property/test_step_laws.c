@@ -2,7 +2,6 @@
  * reads what it should and what is there, lifetimes cover all accesses, nothing that lives at once
  * overlaps in the arena, and a plan's program does not depend on how one came to it. */
 #include "graph/step/step_index.h"
-#include "tandem/step.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/tandem_test.h"
 
@@ -446,7 +445,7 @@ static void check_again(const run *r, const int *n_reader)
         const tandem_task *again = &step->task[t];
         if (!again->active || !tandem_step_is_recomputed(step, t) || again->kind != TANDEM_TASK_FORWARD)
             continue;
-        const int forward = step->index->forward[again->op];
+        const int forward = tandem_step_op_tasks(step, again->op).forward;
         assert_int_equal(again->variant, step->task[forward].variant);
         int n = 0;
         for (int k = 0; k < again->n_write; k++) {
@@ -691,7 +690,7 @@ static void check_against_fresh(const tandem_step *step, uint64_t bucket_bytes)
         tandem_step_open_with(&fresh, step->graph, step->amp_dtype, bucket_bytes, &step->options, NULL),
         TANDEM_OK);
     memcpy(fresh->precision, step->precision, (size_t)step->graph->n_op * sizeof *step->precision);
-    tandem_step_resolve_all(fresh);
+    step_resolve_all(fresh);
     check_equal(step, fresh);
     tandem_step_close(fresh);
 }

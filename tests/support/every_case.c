@@ -124,7 +124,7 @@ static void check_adding_task(bench *b, tandem_step *step, int t, uint64_t key, 
     tandem_task *task = &step->task[t];
     const int is_of_input =
         task->kind == TANDEM_TASK_DGRAD || (task->kind == TANDEM_TASK_WGRAD && task->write[0] >= 0);
-    if (!is_of_input || !can_accumulate_gradient(step->graph, task->op)) return;
+    if (!is_of_input || !can_accumulate_gradient(&step->graph->op[task->op])) return;
     task->accumulate = 1;
     task->read[task->n_read++] = task->write[0];
     check_task(b, step, t, key, what);

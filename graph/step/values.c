@@ -1,0 +1,62 @@
+/* values.c: what a value id stands for, in both directions. */
+#include "graph/step/values.h"
+
+int tandem_value_activation(const tandem_step *step, int tensor, tandem_dtype dtype)
+{
+    return activation_value(step, tensor, dtype);
+}
+
+int tandem_value_gradient(const tandem_step *step, int tensor, tandem_dtype dtype)
+{
+    return gradient_value(step, tensor, dtype);
+}
+
+int tandem_value_weight(const tandem_step *step, int op, tandem_dtype dtype)
+{
+    return weight_value(step, op, dtype);
+}
+
+int tandem_value_aux(const tandem_step *step, int op)
+{
+    (void)step;
+    return value_id(op, VALUE_AUX, 0);
+}
+
+int tandem_value_untransposed(const tandem_step *step, int value)
+{
+    const int n = step->index->n_untransposed;
+    return value >= n ? value - n : value;
+}
+
+int tandem_value_role(const tandem_step *step, int value, int *op)
+{
+    const int v = tandem_value_untransposed(step, value), role = v % VALUES_PER_OP;
+    if (v >= step->graph->n_op * VALUES_PER_OP) return -1;
+    *op = v / VALUES_PER_OP;
+    return role < VALUE_GRADIENT ? 0 : role < VALUE_AUX ? 1 : 2 + role - VALUE_AUX;
+}
+_Static_assert((int)TANDEM_N_VALUE_ROLE == 2 + VALUES_PER_OP - VALUE_AUX, "every role has a number");
+
+int step_cast_value(const tandem_step *step, const tandem_task *task, tandem_dtype to)
+{
+    return task->kind == TANDEM_TASK_WEIGHT_CAST ? weight_value(step, task->op, to)
+           : task->kind == TANDEM_TASK_CAST      ? activation_value(step, task->op, to)
+                                                 : gradient_value(step, task->op, to);
+}
+
+tandem_memory_category step_value_category(const tandem_step *step, int value)
+{
+    static const tandem_memory_category activation[] = {
+        [TANDEM_F32] = TANDEM_MEMORY_ACTIVATIONS_F32,   [TANDEM_BF16] = TANDEM_MEMORY_ACTIVATIONS_BF16,
+        [TANDEM_S8] = TANDEM_MEMORY_ACTIVATIONS_S8,     [TANDEM_F16] = TANDEM_MEMORY_ACTIVATIONS_F16,
+        [TANDEM_E4M3] = TANDEM_MEMORY_ACTIVATIONS_E4M3, [TANDEM_S32] = TANDEM_MEMORY_ACTIVATIONS_S32};
+    const int n_op = step->graph->n_op, v = tandem_value_untransposed(step, value);
+    const int is_extra = v >= n_op * BASIC_VALUES_PER_OP;
+    const int role = is_extra ? (v - n_op * BASIC_VALUES_PER_OP) % EXTRA_VALUES_PER_OP : v % VALUES_PER_OP;
+    if (is_extra && role >= EXTRA_WEIGHT_GRADIENT) return TANDEM_MEMORY_WEIGHT_GRADIENTS;
+    if (!is_extra && v >= n_op * VALUES_PER_OP) return TANDEM_MEMORY_WEIGHT_COPIES;
+    if (role == (is_extra ? (int)EXTRA_AUX : (int)VALUE_AUX)) return TANDEM_MEMORY_SIDE_RESULTS;
+    if (!is_extra && ((role >= VALUE_GRADIENT && role < VALUE_AUX) || role >= VALUE_CONTRIBUTION))
+        return TANDEM_MEMORY_ACTIVATION_GRADIENTS;
+    return activation[step->value[v].dtype];
+}

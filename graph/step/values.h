@@ -1,0 +1,68 @@
+/* values.h: the ids of values, which are arithmetic over operators, roles and dtypes. */
+#ifndef TANDEM_GRAPH_VALUES_H
+#define TANDEM_GRAPH_VALUES_H
+
+#include "graph/step/step_index.h"
+
+/* The values of operator i begin at i·VALUES_PER_OP; activations and gradients have one value per dtype. */
+enum {
+    VALUE_ACTIVATION = 0,
+    VALUE_GRADIENT = TANDEM_N_STORAGE_DTYPE,
+    VALUE_AUX = 2 * TANDEM_N_STORAGE_DTYPE,
+    VALUE_SAVED_CAST,                                         /* one per input */
+    VALUE_CONTRIBUTION = VALUE_SAVED_CAST + TANDEM_MAX_INPUT, /* term of a sum: the gradient of input k */
+    VALUE_PARTIAL = VALUE_CONTRIBUTION + TANDEM_MAX_INPUT,    /* the sum so far */
+    VALUES_PER_OP = VALUE_PARTIAL + TANDEM_MAX_INPUT,
+    WEIGHT_COPIES_PER_OP = TANDEM_N_STORAGE_DTYPE - 1 /* in other dtypes than f32; never shared */
+};
+
+/* After all these come the values that only micro-steps or recomputation need; those of operator i begin at
+ * n_op·BASIC_VALUES_PER_OP + i·EXTRA_VALUES_PER_OP. */
+enum {
+    BASIC_VALUES_PER_OP = VALUES_PER_OP + WEIGHT_COPIES_PER_OP,
+    EXTRA_ACTIVATION = 0,               /* recomputed; one per dtype */
+    EXTRA_AUX = TANDEM_N_STORAGE_DTYPE, /* recomputed */
+    EXTRA_WEIGHT_GRADIENT,              /* of one micro-step; one per parameter */
+    EXTRA_VALUES_PER_OP = EXTRA_WEIGHT_GRADIENT + TANDEM_MAX_PARAMETER
+};
+
+static inline int value_id(int op, int role, int slot) { return op * VALUES_PER_OP + role + slot; }
+static inline int extra_value_id(const tandem_step *step, int op, int role, int slot)
+{
+    return step->graph->n_op * BASIC_VALUES_PER_OP + op * EXTRA_VALUES_PER_OP + role + slot;
+}
+static inline int activation_value(const tandem_step *step, int tensor, tandem_dtype dtype)
+{
+    const int slot = dtype == TANDEM_S32 ? 0 : (int)dtype; /* tokens and labels have one dtype */
+    return value_id(step->graph->view[tensor], VALUE_ACTIVATION, slot);
+}
+static inline int gradient_value(const tandem_step *step, int tensor, tandem_dtype dtype)
+{
+    return value_id(step->index->gradient_root[tensor], VALUE_GRADIENT, (int)dtype);
+}
+static inline int weight_value(const tandem_step *step, int op, tandem_dtype dtype)
+{
+    if (dtype == TANDEM_F32) return TANDEM_PARAMETER(step->graph->op[op].parameter[0]);
+    return step->graph->n_op * VALUES_PER_OP + op * WEIGHT_COPIES_PER_OP + (int)dtype - 1;
+}
+
+/* The transposed copy of value v; whether the cast that writes v also writes that copy. */
+static inline int transposed_value(const tandem_step *step, int v) { return step->index->n_untransposed + v; }
+static inline int has_transposed_value(const tandem_step *step, int v)
+{
+    return v >= 0 && step->index->has_transposed_copy && step->index->has_transposed_copy[v];
+}
+
+/* What a weight cast, a cast or a gradient cast to `to` writes; a recomputed cast: what the first one writes.
+ * */
+int step_cast_value(const tandem_step *step, const tandem_task *task, tandem_dtype to);
+tandem_memory_category step_value_category(const tandem_step *step, int value);
+
+/* What so many bytes take in the arena. */
+enum { MEMORY_ALIGNMENT = 64 };
+static inline uint64_t padded_bytes(uint64_t bytes)
+{
+    return (bytes + MEMORY_ALIGNMENT - 1) & ~(uint64_t)(MEMORY_ALIGNMENT - 1);
+}
+
+#endif
