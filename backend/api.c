@@ -5,7 +5,7 @@
 #include "backend/checkpoint.h"
 #include "backend/comm/gloo_shim.h"
 #include "backend/executor/executor.h"
-#include "backend/comm/measure_all_reduce.h"
+#include "backend/device/measure_all_reduce.h"
 
 static const char *api_libraries(char *text, size_t size)
 {

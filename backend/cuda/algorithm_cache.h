@@ -8,7 +8,7 @@
 #define TANDEM_BACKEND_CUDA_ALGORITHM_CACHE_H
 
 #include "backend/cuda/vendor.h"
-#include "tandem/backend.h"
+#include "tandem/device.h"
 
 enum { CUDA_WORK_TEXT = 160 };
 typedef struct cuda_algorithm_cache cuda_algorithm_cache;

@@ -4,7 +4,7 @@
 
 #include "backend/comm/comm.h"
 #include "tandem/backend.h"
-#include "tandem/cluster.h"
+#include "tandem/device_backend.h"
 
 struct tandem_worker {
     int rank, n_rank, cpu;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "backend/device/transfer.h"
+#include "backend/executor/transfer.h"
 #include "base/philox.h"
 
 /* --- A sample ------------------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 
 #include "backend/device/device_memory.h"
 #include "backend/executor/grad_scaler.h"
-#include "backend/device/device_graphs.h"
+#include "backend/executor/device_graphs.h"
 #include "backend/executor/noise.h"
 #include "backend/device/resident.h"
 #include "backend/executor/batchnorm_stats.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/device/transfer.h"
+#include "backend/executor/transfer.h"
 #include "base/philox.h"
 
 static tandem_status executor_no_memory(tandem_error *error, const tandem_executor *executor)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "backend/executor/batch.h"
-#include "backend/device/transfer.h"
+#include "backend/executor/transfer.h"
 #include "base/clock.h"
 #include "base/philox.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/device/transfer.h"
+#include "backend/executor/transfer.h"
 #include "base/boot_id.h"
 #include "base/quantity.h"
 

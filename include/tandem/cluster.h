@@ -2,6 +2,7 @@
 #ifndef TANDEM_CLUSTER_H
 #define TANDEM_CLUSTER_H
 
+#include "tandem/device.h"
 #include "tandem/step.h"
 
 #ifdef __cplusplus
@@ -9,7 +10,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-enum { TANDEM_DEVICE_NAME = 48, TANDEM_MAX_CLASS = 32 };
+enum { TANDEM_MAX_CLASS = 32 };
 
 /* What is known of a card without having it: profiles/devices/cards.def says each member's meaning and
  * source. Times are predicted from it (predictor.h). */

@@ -94,11 +94,6 @@ tandem_status tandem_store_put_clocks(tandem_store *store, const char *device, i
                                       int memory_mhz, tandem_error *error);
 
 /* --- Choices: how a device does a piece of work that its libraries can do in several ways --------------- */
-/* Both texts are the device's own (backend.h: recall). `spec` names the card, the versions of its libraries
- * and the work. */
-typedef struct tandem_algorithm {
-    const char *spec, *choice;
-} tandem_algorithm;
 /* Files them, in the place of others for the same work. All or none. */
 tandem_status tandem_store_put_algorithms(tandem_store *store, const tandem_algorithm *choice, int n,
                                           tandem_error *error);

@@ -6,6 +6,7 @@
 #include "backend/cpu/operator.h"
 #include "graph/ir/build.h"
 #include "tandem/cluster.h"
+#include "tandem/backend.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/own_process.h"
 #include "tests/support/tandem_test.h"

@@ -1,6 +1,6 @@
 /* measure_all_reduce.c: what an all-reduce between the ranks of this run costs, and what it costs the
  * computation beside it. */
-#include "backend/comm/measure_all_reduce.h"
+#include "backend/device/measure_all_reduce.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,11 +1,11 @@
-#include "backend/device/device_graphs.h"
+#include "backend/executor/device_graphs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/executor/batch.h"
-#include "backend/device/transfer.h"
+#include "backend/executor/transfer.h"
 
 tandem_status tandem_device_graphs_open(tandem_executor *executor, tandem_error *error)
 {

@@ -1,4 +1,4 @@
-#include "backend/device/transfer.h"
+#include "backend/executor/transfer.h"
 
 #include <math.h>
 #include <stdlib.h>
