@@ -1,8 +1,8 @@
 /* backend.h: runs a step program: one worker per rank, an executor on each, and data sets, checkpoints and
  * measurements for them.
  *
- * Programs open libtandem_backend.so with dlopen. It exports one function, tandem_backend_get, which returns the
- * table of all others. What a device implements is in device_backend.h. */
+ * Programs open libtandem_backend.so with dlopen. It exports one function, tandem_backend_get, which returns
+ * the table of all others. What a device implements is in device_backend.h. */
 #ifndef TANDEM_BACKEND_H
 #define TANDEM_BACKEND_H
 
@@ -44,18 +44,19 @@ typedef struct tandem_executor_options {
         *no_decay; /* patterns of parameters without weight decay (tandem_parameter_matches); NULL = none;
                            * borrowed while opening */
     float label_smoothing;
-    /* Largest norm of all gradients together: larger ones are scaled down to it. 0 = no limit. Pascanu, Mikolov,
-     * Bengio, ICML 2013, algorithm 1. `clip` and `loss_scale` need a step with_norm (step.h); without them the step
-     * must have none. */
+    /* Largest norm of all gradients together: larger ones are scaled down to it. 0 = no limit. Pascanu,
+     * Mikolov, Bengio, ICML 2013, algorithm 1. `clip` and `loss_scale` need a step with_norm (step.h);
+     * without them the step must have none. */
     double clip;
     /* The loss is multiplied by it in the backward pass, for gradients in narrow dtypes. 0 = no scaling; < 0:
-     * 65536, halved at overflow, doubled after 2000 good steps. Micikevicius et al., ICLR 2018, section 3.2. */
+     * 65536, halved at overflow, doubled after 2000 good steps. Micikevicius et al., ICLR 2018, section 3.2.
+     * */
     float loss_scale;
     int with_evaluation; /* 1: executor_evaluate may be called; its kernels and memory are prepared at once */
     int allow_nan;       /* 1: a loss or gradient that is not finite does not fail the step */
 } tandem_executor_options;
 
-/* --- A checkpoint: a training in a file, resumed to the bit (docs/training.md, backend/checkpoint.h) ----- */
+/* --- A checkpoint: a training in a file, resumed to the bit (docs/training.md, backend/checkpoint.h) ---- */
 enum { TANDEM_CHECKPOINT_VERSION = 3, TANDEM_CHECKPOINT_TRAIN_CONFIG = 2048 };
 typedef struct tandem_checkpoint_info {
     int64_t step;                                      /* steps done */
@@ -90,8 +91,8 @@ typedef struct tandem_backend_api {
     /* Writes the libraries' names and versions, "oneDNN 2.6.3, Gloo 0.5.0", cut to fit; returns `text`. */
     const char *(*libraries)(char *text, size_t size);
 
-    /* Describes a device without opening it: "" for CPUs. TANDEM_NO_DEVICE: it cannot be opened here; the error
-     * says what is missing. */
+    /* Describes a device without opening it: "" for CPUs. TANDEM_NO_DEVICE: it cannot be opened here; the
+     * error says what is missing. */
     tandem_status (*device_describe)(char *text, size_t size, const char *name, tandem_error *error);
 
     /* The functions of data.h, for programs that do not link this library. */
@@ -105,12 +106,14 @@ typedef struct tandem_backend_api {
     tandem_status (*worker_open)(tandem_worker **worker, const tandem_worker_options *options,
                                  tandem_error *error);
     void (*worker_close)(tandem_worker *worker);
-    /* Whether the ranks sum gradients in shared memory: they run on one machine, over_network is 0, and sharing
-     * has not failed so far. Opening an executor or measuring may find that it fails. The same on every rank. */
+    /* Whether the ranks sum gradients in shared memory: they run on one machine, over_network is 0, and
+     * sharing has not failed so far. Opening an executor or measuring may find that it fails. The same on
+     * every rank. */
     int (*worker_shares_memory)(const tandem_worker *worker);
     /* Why they share no memory although over_network is 0: a clause, the same on every rank; else "". */
     const char *(*worker_shared_memory_error)(const tandem_worker *worker);
-    /* Which algorithms the device's libraries use: load_algorithms and tuned_algorithms of device_backend.h. */
+    /* Which algorithms the device's libraries use: load_algorithms and tuned_algorithms of device_backend.h.
+     * */
     tandem_status (*worker_load_algorithms)(tandem_worker *worker, const tandem_algorithm *choice, int n,
                                             int autotune, tandem_error *error);
     const tandem_algorithm *(*worker_tuned_algorithms)(const tandem_worker *worker, int *n);
@@ -124,78 +127,85 @@ typedef struct tandem_backend_api {
     tandem_status (*worker_broadcast)(tandem_worker *worker, void *data, size_t bytes, int root,
                                       tandem_error *error);
 
-    /* All ranks, unless without_all_reduce. Before it allocates anything large, it compares each rank's plan with
-     * that rank's limit (TANDEM_INFEASIBLE), and the plans of a machine with the memory available there
-     * (TANDEM_NO_MEMORY). Every rank gets the same error, with the bytes per category and a batch that fits. */
+    /* All ranks, unless without_all_reduce. Before it allocates anything large, it compares each rank's plan
+     * with that rank's limit (TANDEM_INFEASIBLE), and the plans of a machine with the memory available there
+     * (TANDEM_NO_MEMORY). Every rank gets the same error, with the bytes per category and a batch that fits.
+     * */
     tandem_status (*executor_open)(tandem_executor **executor, tandem_worker *worker,
                                    const tandem_executor_options *options, tandem_error *error);
     void (*executor_close)(tandem_executor *executor);
     /* Sets the learning rate of the following steps; before the first call it is the optimizer's. */
     void (*executor_set_rate)(tandem_executor *executor, float rate);
-    /* All ranks. Runs one training step. *loss: mean over the global batch, the same on every rank. `index` decides
-     * samples and random draws. TANDEM_LIMIT_EXCEEDED: the loss or a reduced gradient is not finite; the error names
-     * the first such operator in backward order and the step, counted from 1; the weights are then of no use. */
+    /* All ranks. Runs one training step. *loss: mean over the global batch, the same on every rank. `index`
+     * decides samples and random draws. TANDEM_LIMIT_EXCEEDED: the loss or a reduced gradient is not finite;
+     * the error names the first such operator in backward order and the step, counted from 1; the weights are
+     * then of no use. */
     tandem_status (*executor_step)(tandem_executor *executor, int64_t index, double *loss,
                                    tandem_error *error);
     tandem_step_report (*executor_report)(const tandem_executor *executor);
-    /* A clause about how this device runs steps, such as why it uses no graphs; "" where there is nothing to say. */
+    /* A clause about how this device runs steps, such as why it uses no graphs; "" where there is nothing to
+     * say. */
     const char *(*executor_note)(const tandem_executor *executor);
     /* Times of the last step. The executor owns the arrays and overwrites them in the next step. */
     const tandem_step_times *(*executor_times)(const tandem_executor *executor);
     /* Bytes that the executor allocated: equals the plan's peak. */
     uint64_t (*executor_allocated_bytes)(const tandem_executor *executor);
-    /* Peak resident memory of this rank since the executor was opened, less what it had before, by the system's
-     * count: the plan's peak, and generated code and libraries' memory, which no plan counts. On a device with its own
-     * memory: how much less is free there now than then, for all processes. −1 = not known. Cost: some 50 us. */
+    /* Peak resident memory of this rank since the executor was opened, less what it had before, by the
+     * system's count: the plan's peak, and generated code and libraries' memory, which no plan counts. On a
+     * device with its own memory: how much less is free there now than then, for all processes. −1 = not
+     * known. Cost: some 50 us. */
     int64_t (*executor_resident_bytes)(const tandem_executor *executor);
     const tandem_memory *(*executor_memory)(const tandem_executor *executor);
     uint64_t (*executor_workspace_bytes)(const tandem_executor *executor, int task);
     void (*executor_observe)(tandem_executor *executor, tandem_observer *observer, void *context);
-    /* The data of a value id or of TANDEM_PARAMETER(p): its weight, or with `gradient` 1 its gradient; *scale of an s8
-     * value. From device memory: a copy, which is valid until the same value is asked for again. NULL: no copy could
-     * be made. */
+    /* The data of a value id or of TANDEM_PARAMETER(p): its weight, or with `gradient` 1 its gradient; *scale
+     * of an s8 value. From device memory: a copy, which is valid until the same value is asked for again.
+     * NULL: no copy could be made. */
     const void *(*executor_value)(const tandem_executor *executor, int value, int gradient, float *scale);
-    /* All ranks. Counts how many of the first n test samples a forward pass in fp32 classifies right, with the
-     * batchnorms' running statistics and without dropout. Ranks take samples in turn; correct and total are of this
-     * rank's part. Allocates nothing. TANDEM_USAGE: the executor was opened without with_evaluation. */
+    /* All ranks. Counts how many of the first n test samples a forward pass in fp32 classifies right, with
+     * the batchnorms' running statistics and without dropout. Ranks take samples in turn; correct and total
+     * are of this rank's part. Allocates nothing. TANDEM_USAGE: the executor was opened without
+     * with_evaluation. */
     tandem_status (*executor_evaluate)(tandem_executor *executor, const tandem_data *data, int64_t n,
                                        int64_t *correct, int64_t *total, tandem_error *error);
 
     /* --- Checkpoints --- */
     /* All ranks. Rank 0 writes the file whole or not at all. `step`: steps done. TANDEM_IO, TANDEM_NO_MEMORY;
-     * TANDEM_BUG: a rank's weights differ from rank 0's. The same on every rank. Cost: a CRC over the state, and the
-     * file. */
+     * TANDEM_BUG: a rank's weights differ from rank 0's. The same on every rank. Cost: a CRC over the state,
+     * and the file. */
     tandem_status (*executor_save)(tandem_executor *executor, const char *path, int64_t step,
                                    const char *train_config, tandem_error *error);
-    /* All ranks. Rank 0 reads and broadcasts. Buckets, ranks, precisions and batches may differ from the file's.
-     * Errors of checkpoint_inspect, the same on every rank; *info is then unchanged. */
+    /* All ranks. Rank 0 reads and broadcasts. Buckets, ranks, precisions and batches may differ from the
+     * file's. Errors of checkpoint_inspect, the same on every rank; *info is then unchanged. */
     tandem_status (*executor_restore)(tandem_executor *executor, const char *path,
                                       tandem_checkpoint_info *info, tandem_error *error);
-    /* Reads the whole file and compares it with its checksums and the graph. TANDEM_WRONG_FORMAT (no checkpoint, or
-     * another version), TANDEM_MALFORMED (cut short, damaged), TANDEM_WRONG_MODEL (another model or optimizer),
-     * TANDEM_IO. */
+    /* Reads the whole file and compares it with its checksums and the graph. TANDEM_WRONG_FORMAT (no
+     * checkpoint, or another version), TANDEM_MALFORMED (cut short, damaged), TANDEM_WRONG_MODEL (another
+     * model or optimizer), TANDEM_IO. */
     tandem_status (*checkpoint_inspect)(tandem_checkpoint_info *info, const char *path,
                                         const tandem_graph *graph, tandem_error *error);
 
     /* --- Weights in safetensors files (docs/training.md, backend/safetensors.h) --- */
-    /* All ranks. Rank 0 reads weights and running statistics and broadcasts them. TANDEM_MALFORMED, TANDEM_WRONG_MODEL
-     * (a name or shape that the model does not have), TANDEM_IO: the same on every rank. */
+    /* All ranks. Rank 0 reads weights and running statistics and broadcasts them. TANDEM_MALFORMED,
+     * TANDEM_WRONG_MODEL (a name or shape that the model does not have), TANDEM_IO: the same on every rank.
+     * */
     tandem_status (*executor_import)(tandem_executor *executor, const char *path, tandem_error *error);
     /* All ranks. Rank 0 writes the file whole or not at all. TANDEM_IO, TANDEM_NO_MEMORY. */
     tandem_status (*executor_export)(tandem_executor *executor, const char *path, tandem_error *error);
-    /* Checks that the file holds the graph's weights: the errors of executor_import. Cost: the file's header. */
+    /* Checks that the file holds the graph's weights: the errors of executor_import. Cost: the file's header.
+     * */
     tandem_status (*tensors_inspect)(const char *path, const tandem_graph *graph, tandem_error *error);
 
     /* --- Measuring --- */
-    /* Times one product of the step alone (an active forward, wgrad or dgrad task of linear, matmul or conv2d): n
-     * repetitions in ns, [n], after one warm-up. use_library 1: the library's own kernel in its best layouts, or
-     * TANDEM_NO_KERNEL; 0: the step's kernel. TANDEM_USAGE: another task, or a device with its own memory.
-     * TANDEM_NO_MEMORY. */
+    /* Times one product of the step alone (an active forward, wgrad or dgrad task of linear, matmul or
+     * conv2d): n repetitions in ns, [n], after one warm-up. use_library 1: the library's own kernel in its
+     * best layouts, or TANDEM_NO_KERNEL; 0: the step's kernel. TANDEM_USAGE: another task, or a device with
+     * its own memory. TANDEM_NO_MEMORY. */
     tandem_status (*executor_benchmark_product)(const tandem_executor *executor, int task, int use_library,
                                                 int64_t *sample_ns, int n, tandem_error *error);
-    /* All ranks. Times an all-reduce of `bytes` from the device's gradients and back: n repetitions in ns, [n], each
-     * from when the last rank begins. loaded 1: a compute loop runs on the same core meanwhile; *slowdown (may be
-     * NULL) is its time with the all-reduce over its time alone. */
+    /* All ranks. Times an all-reduce of `bytes` from the device's gradients and back: n repetitions in ns,
+     * [n], each from when the last rank begins. loaded 1: a compute loop runs on the same core meanwhile;
+     * *slowdown (may be NULL) is its time with the all-reduce over its time alone. */
     tandem_status (*measure_all_reduce)(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns,
                                         int n, double *slowdown, tandem_error *error);
 } tandem_backend_api;

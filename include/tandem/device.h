@@ -7,8 +7,8 @@ enum {
     TANDEM_BACKEND_VERSION = 8 /* of tandem_backend_api and tandem_device_backend together */
 };
 
-/* The algorithm that was tuned for a piece of work. Both texts are the device's own: `spec` names the GPU, the
- * versions of its libraries and the work; `choice` names the algorithm. */
+/* The algorithm that was tuned for a piece of work. Both texts are the device's own: `spec` names the GPU,
+ * the versions of its libraries and the work; `choice` names the algorithm. */
 typedef struct tandem_algorithm {
     const char *spec, *choice;
 } tandem_algorithm;

@@ -1,5 +1,5 @@
-/* device_backend.h: the table that a kind of device implements ("cpu", "cuda"). The executor calls it; programs
- * that train use backend.h instead. */
+/* device_backend.h: the table that a kind of device implements ("cpu", "cuda"). The executor calls it;
+ * programs that train use backend.h instead. */
 #ifndef TANDEM_DEVICE_BACKEND_H
 #define TANDEM_DEVICE_BACKEND_H
 
@@ -22,7 +22,8 @@ typedef struct tandem_rng_stream {
 /* Operands of one run of a kernel, in the order of the task's read[] and write[]. Data of type s8 stands for
  * scale·q.
  *   forward   in: inputs…, parameters…                      out: output, aux
- *             cross_entropy: in: logits, labels             out: loss (one float: sum over rows × row_weight),
+ *             cross_entropy: in: logits, labels             out: loss (one float: sum over rows ×
+ *             row_weight),
  *                                                                aux (probabilities)
  *             gather_labelled: in: x, labels                out: rows of x, aux (s32: the index of each row)
  *             embedding: the table is f32 for every type of the rows
@@ -49,8 +50,8 @@ typedef struct tandem_rng_stream {
  *             cross_entropy: in: labels, aux                out: gradient of the logits, × row_weight
  *   cast, weight cast, gradient cast, saved cast: in: source  out: result; a cast to s8 writes out_scale
  *   accumulate: in: a, b                                    out: a + b, which may be a or b
- * A wgrad or dgrad that accumulates into a sum reads one operand more, the last: the sum so far, which lies at
- * out[0]. */
+ * A wgrad or dgrad that accumulates into a sum reads one operand more, the last: the sum so far, which lies
+ * at out[0]. */
 typedef struct tandem_kernel_call {
     const void *in[TANDEM_TASK_READS];
     const float *in_scale[TANDEM_TASK_READS]; /* of s8 operands, else NULL */
@@ -76,8 +77,8 @@ typedef struct tandem_kernel_call {
 
 typedef struct tandem_kernel tandem_kernel; /* one task, prepared for one device */
 
-/* Streams of a device with its own memory: kernels, copies to the host, copies to the device. Work on one stream
- * runs in order; streams run concurrently. */
+/* Streams of a device with its own memory: kernels, copies to the host, copies to the device. Work on one
+ * stream runs in order; streams run concurrently. */
 typedef enum tandem_device_stream {
     TANDEM_DEVICE_STREAM_COMPUTE,
     TANDEM_DEVICE_STREAM_D2H,
@@ -87,7 +88,8 @@ typedef enum tandem_device_stream {
 
 typedef struct tandem_device_backend {
     const char *prefix; /* "cpu" */
-    /* Describes a device in a text, without opening it; the errors of `open`. NULL: cluster.h describes it. */
+    /* Describes a device in a text, without opening it; the errors of `open`. NULL: cluster.h describes it.
+     * */
     tandem_status (*describe)(char *text, size_t size, const char *name, tandem_error *error);
     /* Opens the device for this process. A process opens one device only, because the libraries may fix their
      * instruction set once. TANDEM_UNKNOWN_NAME, TANDEM_NO_DEVICE, TANDEM_NO_MEMORY. */
@@ -98,25 +100,25 @@ typedef struct tandem_device_backend {
     tandem_status (*prepare)(void *device, const tandem_step *step, int task, tandem_kernel **kernel,
                              uint64_t *workspace_bytes, tandem_error *error);
     /* Of a product of floats (linear, matmul, conv2d: forward, wgrad, dgrad): the library's own kernel for
-     * comparison, with every operand in the library's best layout. It takes in[0], in[1], out[0], whose bytes it
-     * gives, and a workspace. NULL, or TANDEM_NO_KERNEL: the device has none. */
+     * comparison, with every operand in the library's best layout. It takes in[0], in[1], out[0], whose bytes
+     * it gives, and a workspace. NULL, or TANDEM_NO_KERNEL: the device has none. */
     tandem_status (*prepare_library)(void *device, const tandem_step *step, int task, tandem_kernel **kernel,
                                      uint64_t bytes[3], uint64_t *workspace_bytes, tandem_error *error);
     void (*release)(tandem_kernel *kernel);
     tandem_status (*run)(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error);
     /* Takes the algorithms that were tuned before; those of other GPUs and library versions are ignored.
-     * autotune 1: `prepare` then times every algorithm of work without a choice and takes the fastest; 0: it takes
-     * the library's first guess. NULL, both: the libraries offer one algorithm each. */
+     * autotune 1: `prepare` then times every algorithm of work without a choice and takes the fastest; 0: it
+     * takes the library's first guess. NULL, both: the libraries offer one algorithm each. */
     tandem_status (*load_algorithms)(void *device, const tandem_algorithm *choice, int n, int autotune,
                                      tandem_error *error);
     /* The algorithms that were tuned since the device was opened; valid until the next `prepare`. */
     const tandem_algorithm *(*tuned_algorithms)(const void *device, int *n);
-    /* Runs the optimizer over n consecutive weights. state: one or two arrays; t: optimizer steps, this one included.
-     * Returns whether the whole gradient is finite; the weights are updated in either case.
+    /* Runs the optimizer over n consecutive weights. state: one or two arrays; t: optimizer steps, this one
+     * included. Returns whether the whole gradient is finite; the weights are updated in either case.
      * A device with its own memory returns 1 and reports by device_sync; `weight` begins at a multiple of 16
-     * elements, and the padding of the last 16 is updated too. decay_mask[i / 16], there, says whether weight i
-     * decays; NULL: `decays` holds for all. rates, there: the learning rate, and 1 / (1 − beta^t) for both moments
-     * of AdamW; NULL: computed from options and t. */
+     * elements, and the padding of the last 16 is updated too. decay_mask[i / 16], there, says whether weight
+     * i decays; NULL: `decays` holds for all. rates, there: the learning rate, and 1 / (1 − beta^t) for both
+     * moments of AdamW; NULL: computed from options and t. */
     int (*update)(void *device, const tandem_optimizer_options *options, int decays,
                   const unsigned char *decay_mask, float *weight, float *const *state, const float *gradient,
                   int64_t n, int64_t t, const float *rates);
@@ -124,13 +126,13 @@ typedef struct tandem_device_backend {
     const char *(*version)(void);
 
     /* --- Of a device with its own memory; the CPU leaves all of the following NULL --- */
-    /* Memory for operands, scales, weights and workspace: cleared, 256-byte aligned. is_staging: page-locked host
-     * memory, for copies that run concurrently with kernels. TANDEM_NO_MEMORY. */
+    /* Memory for operands, scales, weights and workspace: cleared, 256-byte aligned. is_staging: page-locked
+     * host memory, for copies that run concurrently with kernels. TANDEM_NO_MEMORY. */
     tandem_status (*alloc)(void *device, void **memory, uint64_t bytes, int is_staging, tandem_error *error);
     void (*free)(void *device, void *memory, int is_staging);
-    /* Page-locks whole pages of host memory that was allocated elsewhere, so that copies from and to it run as with
-     * staging memory. No page is locked twice. `unlock` waits for all of the device's work. Where `lock` fails
-     * (TANDEM_NO_DEVICE: the driver refuses), nothing is locked. */
+    /* Page-locks whole pages of host memory that was allocated elsewhere, so that copies from and to it run
+     * as with staging memory. No page is locked twice. `unlock` waits for all of the device's work. Where
+     * `lock` fails (TANDEM_NO_DEVICE: the driver refuses), nothing is locked. */
     tandem_status (*lock)(void *device, void *memory, uint64_t bytes, tandem_error *error);
     void (*unlock)(void *device, void *memory);
     uint64_t (*free_bytes)(void *device);            /* that `alloc` could still allocate; 0 = not known */
@@ -138,8 +140,8 @@ typedef struct tandem_device_backend {
     /* Copies in any direction, after all work that was queued before, and waits for the copy. */
     tandem_status (*copy)(void *device, void *to, const void *from, uint64_t bytes, tandem_error *error);
     /* Waits for the compute stream and reports its errors: TANDEM_MALFORMED (a label or token out of range),
-     * TANDEM_NO_DEVICE (the device failed). *is_finite: whether all gradients that `update` applied since the last
-     * call were finite. */
+     * TANDEM_NO_DEVICE (the device failed). *is_finite: whether all gradients that `update` applied since the
+     * last call were finite. */
     tandem_status (*device_sync)(void *device, int *is_finite, tandem_error *error);
 
     /* Kernels and updates run on TANDEM_DEVICE_STREAM_COMPUTE. All of these but event_sync return at once;
@@ -157,24 +159,24 @@ typedef struct tandem_device_backend {
     tandem_status (*event_elapsed)(int64_t *ns, void *device, int from, int to, tandem_error *error);
     tandem_status (*copy_async)(void *device, tandem_device_stream stream, void *to, const void *from,
                                 uint64_t bytes, tandem_error *error);
-    /* Fills x (batch, n) with the samples of a run without a data set (backend/executor/batch.h), on the compute
-     * stream. Sample b has number first + *index·global_batch + b; *index lies on the device. */
+    /* Fills x (batch, n) with the samples of a run without a data set (backend/executor/batch.h), on the
+     * compute stream. Sample b has number first + *index·global_batch + b; *index lies on the device. */
     tandem_status (*fill_noise)(void *device, float *x, int64_t batch, int64_t n, uint64_t seed,
                                 uint32_t first, uint32_t global_batch, const uint32_t *index,
                                 tandem_error *error);
-    /* Updates a batchnorm's running[2 × channels] from batch[2 × channels], each means, then variances, over n
-     * numbers per channel (backend/executor/batchnorm_stats.h). */
+    /* Updates a batchnorm's running[2 × channels] from batch[2 × channels], each means, then variances, over
+     * n numbers per channel (backend/executor/batchnorm_stats.h). */
     tandem_status (*batchnorm_update)(void *device, float *running, const float *batch, int64_t channels,
                                       int64_t n, tandem_error *error);
 
     /* Device graphs; NULL, all four: the device has none.
-     * graph_begin_capture: work that this thread queues from now on is captured with its arguments and does not
-     * run. Meanwhile nothing may be allocated or waited for. Work on another stream begins with
+     * graph_begin_capture: work that this thread queues from now on is captured with its arguments and does
+     * not run. Meanwhile nothing may be allocated or waited for. Work on another stream begins with
      * stream_wait_stream.
      * graph_end_capture: ends the capture after success and failure. *graph, which the caller owns, holds the
      * captured work. TANDEM_NO_DEVICE: there is no graph, and the device is as it was before.
-     * graph_launch: queues the graph, its events included, on the compute stream; later work there starts after
-     * all of it. */
+     * graph_launch: queues the graph, its events included, on the compute stream; later work there starts
+     * after all of it. */
     tandem_status (*graph_begin_capture)(void *device, tandem_error *error);
     tandem_status (*graph_end_capture)(void *device, void **graph, tandem_error *error);
     tandem_status (*graph_launch)(void *device, void *graph, tandem_error *error);
