@@ -20,36 +20,33 @@ typedef struct tandem_rng_stream {
 } tandem_rng_stream;
 
 /* Operands of one run of a kernel, in the order of the task's read[] and write[]. Data of type s8 stands for
- * scale·q.
- *   forward   in: inputs…, parameters…                      out: output, aux
- *             cross_entropy: in: logits, labels             out: loss (one float: sum over rows ×
- *             row_weight),
- *                                                                aux (probabilities)
- *             gather_labelled: in: x, labels                out: rows of x, aux (s32: the index of each row)
+ * scale·q. g: the gradient of the output.
+ *
+ *   forward   inputs…, parameters… → output, aux
+ *             cross_entropy: logits, labels → loss (one float: sum over rows × row_weight), aux
+ *             (probabilities) gather_labelled: x, labels → rows of x, aux (s32: the index of each row)
  *             embedding: the table is f32 for every type of the rows
  *             images, tokens, labels: the executor fills them
- *   wgrad     linear, conv2d: in: x, g                      out: gradient of the weight (f32)
- *             matmul: in: a, g                              out: gradient of b
- *             embedding: in: tokens, g                      out: gradient of the table (f32): all of it is
- *                                                                written, or added to where the table is tied
- *             bias, concat_token: in: g                     out: gradient of the parameter (f32)
- *   dgrad     dropout: in: g                                out: gradient of x, by the forward pass's mask,
- *                                                                drawn again
- *             linear, conv2d: in: g, weight                 out: gradient of x
- *             matmul: in: g, b                              out: gradient of a
- *             relu, softmax, tanh: in: g, output            out: gradient of x
- *             gelu: in: g, x                                out: gradient of x
- *             bias_gelu: in: g, x, bias                     out: gradient of x, of the bias
- *             layernorm, batchnorm: in: g, x, aux, scale    out: gradient of x, of scale, of shift
- *             batchnorm_relu: the same, and in: shift
- *             batchnorm_add_relu: in: g, x, output, aux, scale
- *                                                           out: gradient of x, of the residual, of scale, of
- *                                                                shift
- *             maxpool, gather_labelled: in: g, aux          out: gradient of x
- *             avgpool, transpose, slice, concat_token: in: g  out: gradient of x
- *             cross_entropy: in: labels, aux                out: gradient of the logits, × row_weight
- *   cast, weight cast, gradient cast, saved cast: in: source  out: result; a cast to s8 writes out_scale
- *   accumulate: in: a, b                                    out: a + b, which may be a or b
+ *   wgrad     linear, conv2d: x, g → gradient of the weight (f32)
+ *             matmul: a, g → gradient of b
+ *             embedding: tokens, g → gradient of the table (f32): all of it is written, or, where the table
+ *             is tied, added to
+ *             bias, concat_token: g → gradient of the parameter (f32)
+ *   dgrad     dropout: g → gradient of x, by the forward pass's mask, drawn again
+ *             linear, conv2d: g, weight → gradient of x
+ *             matmul: g, b → gradient of a
+ *             relu, softmax, tanh: g, output → gradient of x
+ *             gelu: g, x → gradient of x
+ *             bias_gelu: g, x, bias → gradient of x, of the bias
+ *             layernorm, batchnorm: g, x, aux, scale → gradient of x, of scale, of shift
+ *             batchnorm_relu: g, x, aux, scale, shift → the same
+ *             batchnorm_add_relu: g, x, output, aux, scale → gradient of x, of the residual, of scale, of
+ *             shift maxpool, gather_labelled: g, aux → gradient of x
+ *             avgpool, transpose, slice, concat_token: g → gradient of x
+ *             cross_entropy: labels, aux → gradient of the logits, × row_weight
+ *   casts     source → result; a cast to s8 writes out_scale
+ *   accumulate  a, b → a + b, which may be a or b
+ *
  * A wgrad or dgrad that accumulates into a sum reads one operand more, the last: the sum so far, which lies
  * at out[0]. */
 typedef struct tandem_kernel_call {
