@@ -101,7 +101,7 @@ tandem_status training_rank_open_step(training_rank *rank, const cli_workload *w
                                                          options->bucket_bytes, &workload->plan->step, error);
     if (status != TANDEM_OK) return status;
     for (int i = 0; i < graph->n_op; i++)
-        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
+        if (tandem_op_is_adjustable(&graph->op[i]))
             tandem_step_set(rank->step, i, workload->plan->precision[rank->class_index][i]);
     tandem_step_resolve(rank->step);
     return TANDEM_OK;

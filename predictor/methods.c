@@ -39,8 +39,7 @@ static tandem_status check_statistics_complete(const tandem_graph *graph, const 
                                                tandem_error *error)
 {
     for (int i = 0; i < graph->n_op; i++) {
-        if (tandem_op_row_get(graph->op[i].kind)->op_class != TANDEM_ADJUSTABLE || statistics[i].n_batch > 0)
-            continue;
+        if (!tandem_op_is_adjustable(&graph->op[i]) || statistics[i].n_batch > 0) continue;
         return tandem_error_set(error, TANDEM_MISSING,
                                 "operator '%s' of model %s has no statistics in the store; "
                                 "`tandem sensitivity --model %s --data S --device D` measures them",

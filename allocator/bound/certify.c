@@ -26,7 +26,7 @@ static void restore_class_plan(const tandem_allocation_problem *problem, int c,
 {
     const tandem_graph *graph = problem->graph;
     for (int i = 0; i < graph->n_op; i++)
-        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
+        if (tandem_op_is_adjustable(&graph->op[i]))
             tandem_replayer_set(problem->replayer, c, i, precision[i]);
 }
 

@@ -44,7 +44,7 @@ static void restore_best(const exact_search *e)
     const tandem_graph *graph = e->problem->graph;
     for (int c = 0; c < e->n_class; c++)
         for (int i = 0; i < graph->n_op; i++)
-            if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
+            if (tandem_op_is_adjustable(&graph->op[i]))
                 tandem_replayer_set(e->problem->replayer, c, i, e->best[c][i]);
 }
 

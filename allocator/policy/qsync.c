@@ -49,7 +49,7 @@ typedef struct qsync_state {
 
 static int qsync_is_adjustable(const qsync_state *q, int op)
 {
-    return tandem_op_row_get(q->graph->op[op].kind)->op_class == TANDEM_ADJUSTABLE;
+    return tandem_op_is_adjustable(&q->graph->op[op]);
 }
 
 /* Bit p: operator and device both have precision p. */

@@ -143,7 +143,7 @@ static void add_reader_groups(group_list *list, int t, const int *reader, int n)
     int all[MAX_GROUP_OPS + 1] = {t};
     memcpy(all + 1, reader, (size_t)n * sizeof *reader);
     if (n > 1) add_move_group(list, reader, n);
-    if (tandem_op_row_get(graph->op[t].kind)->op_class != TANDEM_ADJUSTABLE) return;
+    if (!tandem_op_is_adjustable(&graph->op[t])) return;
     if (n > 1) add_move_group(list, all, n + 1);
     for (int k = 0; k < n; k++) add_move_group(list, (const int[]){t, reader[k]}, 2);
 }
@@ -158,7 +158,7 @@ static int find_all_moves(tandem_search *search)
     if (!seen) return 0;
     for (int i = 0; i < search->n_op; i++) search->candidates[i] = find_candidate_precisions(search, i);
     for (int i = 0; i < search->n_op; i++)
-        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE) add_move_group(&list, &i, 1);
+        if (tandem_op_is_adjustable(&graph->op[i])) add_move_group(&list, &i, 1);
     for (size_t i = 0; i < n_op; i++) seen[i] = -1;
     for (int t = 0; t < search->n_op; t++)
         if (tandem_op_row_get(graph->op[t].kind)->op_class != TANDEM_DEPENDENT)
@@ -207,7 +207,7 @@ static tandem_precision precision_after_move(const tandem_search *search, const 
 
 static void search_set_precision(tandem_search *search, int op, tandem_precision precision)
 {
-    if (tandem_op_row_get(search->problem->graph->op[op].kind)->op_class == TANDEM_ADJUSTABLE)
+    if (tandem_op_is_adjustable(&search->problem->graph->op[op]))
         tandem_replayer_set(search->problem->replayer, search->c, op, precision);
 }
 

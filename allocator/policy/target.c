@@ -144,7 +144,7 @@ static void set_class_precisions(target_finder *f, int c, const tandem_precision
 {
     const tandem_graph *graph = f->problem->graph;
     for (int i = 0; i < graph->n_op; i++)
-        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
+        if (tandem_op_is_adjustable(&graph->op[i]))
             tandem_replayer_set(f->problem->replayer, c, i, precision[i]);
 }
 

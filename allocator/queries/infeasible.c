@@ -20,7 +20,7 @@ typedef struct memory_sizing {
 
 static int is_op_adjustable(const tandem_graph *graph, int op)
 {
-    return tandem_op_row_get(graph->op[op].kind)->op_class == TANDEM_ADJUSTABLE;
+    return tandem_op_is_adjustable(&graph->op[op]);
 }
 
 static tandem_status plan_peak_bytes(uint64_t *peak_bytes, tandem_step *step, tandem_error *error)

@@ -149,7 +149,7 @@ static uint64_t peak_bytes_at_batch(const tandem_executor *executor, int64_t bat
                                        &executor->step->options, NULL);
     if (status == TANDEM_OK) {
         for (int i = 0; i < graph->n_op; i++)
-            if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
+            if (tandem_op_is_adjustable(&graph->op[i]))
                 tandem_step_set(step, i, executor->step->precision[i]);
         tandem_step_resolve(step);
         tandem_executor_options options = executor->options;

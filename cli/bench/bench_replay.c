@@ -139,7 +139,7 @@ static tandem_status find_changeable_tasks(replay_bench *r, tandem_error *error)
     if (!r->op || !r->task) return tandem_no_memory(error, "for %d operators", r->graph->n_op);
     r->n_op = r->n_task = 0;
     for (int i = 0; i < r->graph->n_op; i++)
-        if (tandem_op_row_get(r->graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE) r->op[r->n_op++] = i;
+        if (tandem_op_is_adjustable(&r->graph->op[i])) r->op[r->n_op++] = i;
     for (int t = 0; t < step->n_task; t++)
         if (step->task[t].active && step->task[t].stream == TANDEM_STREAM_COMPUTE) r->task[r->n_task++] = t;
     if (r->n_op > 0 && r->n_task > 0) return TANDEM_OK;

@@ -19,7 +19,7 @@ precision_share allocate_precision_share(const allocate_context *a, int c, tande
     precision_share part = {0};
     double flops = 0, all_flops = 0;
     for (int i = 0; i < graph->n_op; i++) {
-        if (tandem_op_row_get(graph->op[i].kind)->op_class != TANDEM_ADJUSTABLE) continue;
+        if (!tandem_op_is_adjustable(&graph->op[i])) continue;
         all_flops += graph->op[i].flops;
         if (a->plan->precision[c][i] != precision) continue;
         part.n_op++;

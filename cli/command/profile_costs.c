@@ -82,8 +82,7 @@ static tandem_status set_profile_plan(cost_profile *profile, int k, tandem_error
                 : tandem_plan_random(made, graph, c, profile->precisions, MIXED_SEED + (uint64_t)k, error);
     const tandem_plan *plan = is_given ? rank->workload->plan : made;
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++)
-        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
-            tandem_step_set(profile->step, i, plan->precision[c][i]);
+        if (tandem_op_is_adjustable(&graph->op[i])) tandem_step_set(profile->step, i, plan->precision[c][i]);
     tandem_plan_close(made);
     if (status == TANDEM_OK) tandem_step_resolve(profile->step);
     return status;

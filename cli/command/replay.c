@@ -93,8 +93,7 @@ static const char *operator_row_name(const replay_context *r, int row, const cha
 static const char *operator_row_precision(const replay_context *r, int c, int row)
 {
     const tandem_graph *graph = r->workload->graph[0];
-    if (row >= graph->n_op || tandem_op_row_get(graph->op[row].kind)->op_class != TANDEM_ADJUSTABLE)
-        return NULL;
+    if (row >= graph->n_op || !tandem_op_is_adjustable(&graph->op[row])) return NULL;
     return tandem_precision_get(tandem_replayer_get(r->replayer, c, row))->name;
 }
 

@@ -138,7 +138,7 @@ static void observe_task(void *context, const tandem_executor *executor, int t)
     const tandem_task *task = &c->step->task[t];
     if (c->status != TANDEM_OK || task->op < 0) return;
     const tandem_op *op = &c->step->graph->op[task->op];
-    if (tandem_op_row_get(op->kind)->op_class != TANDEM_ADJUSTABLE) return;
+    if (!tandem_op_is_adjustable(op)) return;
     if (task->kind == TANDEM_TASK_WGRAD) c->status = observe_wgrad(c, executor, task);
     if (task->kind == TANDEM_TASK_DGRAD)
         c->statistics[task->op].dgrad_square +=

@@ -313,8 +313,7 @@ static void count_operator(tandem_state_space *space, int i)
     set_saved_bits(space, i);
     count_forward(space, i);
     count_saved_weight(space, i);
-    if (space->index.wgrad[i] >= 0 && tandem_op_row_get(op->kind)->op_class == TANDEM_ADJUSTABLE)
-        count_wgrad(space, i);
+    if (space->index.wgrad[i] >= 0 && tandem_op_is_adjustable(op)) count_wgrad(space, i);
     if (space->index.dgrad[i] >= 0) count_dgrad(space, i);
     count_gradient(space, i);
 }
@@ -444,8 +443,7 @@ static void find_gradient_tasks(tandem_state_space *space)
         int tensor = -1;
         if (task->kind == TANDEM_TASK_ACCUMULATE && task->parameter < 0)
             tensor = input_value_of(space, task->op, task->slot);
-        if (task->kind == TANDEM_TASK_WGRAD &&
-            tandem_op_row_get(graph->op[task->op].kind)->op_class != TANDEM_ADJUSTABLE)
+        if (task->kind == TANDEM_TASK_WGRAD && !tandem_op_is_adjustable(&graph->op[task->op]))
             tensor = space->index.gradient_root[task->op];
         if (tensor < 0) continue;
         space->next_gradient_task[t] = space->first_gradient_task[tensor];
@@ -582,7 +580,7 @@ static void find_stages(tandem_state_space *space)
     const tandem_graph *graph = space->step.graph;
     int s = 0;
     for (int i = 0; i < graph->n_op; i++) {
-        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE) {
+        if (tandem_op_is_adjustable(&graph->op[i])) {
             space->stage[s++].end_op = i;
             space->stage[s].first_op = i;
         }
@@ -594,8 +592,7 @@ static void find_stages(tandem_state_space *space)
 static int count_adjustable(const tandem_graph *graph)
 {
     int n = 0;
-    for (int i = 0; i < graph->n_op; i++)
-        n += tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE;
+    for (int i = 0; i < graph->n_op; i++) n += tandem_op_is_adjustable(&graph->op[i]);
     return n;
 }
 

@@ -173,7 +173,7 @@ static void describe_task(chakra_attributes *list, const tandem_step *step, int 
 {
     const tandem_task *const task = &step->task[t];
     const tandem_op *const op = task->op >= 0 ? &step->graph->op[task->op] : NULL;
-    const int adjustable = op && tandem_op_row_get(op->kind)->op_class == TANDEM_ADJUSTABLE;
+    const int adjustable = op && tandem_op_is_adjustable(op);
     add_false_attribute(list, "is_cpu_op");
     add_integer_attribute(list, "tandem_start_ns", event->start_ns);
     add_integer_attribute(list, "tandem_duration_ns", event->end_ns - event->start_ns);

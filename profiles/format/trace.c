@@ -57,7 +57,7 @@ static void write_task_slice(trace_writer *w, const tandem_trace_event *event)
     const tandem_task *const task = &w->track->step->task[event->task];
     const char *const kind = tandem_task_kind_name(task->kind);
     const tandem_op *const op = task->op >= 0 ? &graph->op[task->op] : NULL;
-    const int adjustable = op && tandem_op_row_get(op->kind)->op_class == TANDEM_ADJUSTABLE;
+    const int adjustable = op && tandem_op_is_adjustable(op);
     char name[64];
     if (!op) (void)snprintf(name, sizeof name, task->bucket >= 0 ? "%s bucket %d" : "%s", kind, task->bucket);
     tandem_chrome_event(chrome, 'X', op ? op->name : name, kind, w->track->rank, tid_of_task(task),

@@ -18,7 +18,7 @@ static const char schema_name[] = "tandem.plan/1";
 
 static bool is_adjustable_op(const tandem_graph *graph, int op)
 {
-    return tandem_op_row_get(graph->op[op].kind)->op_class == TANDEM_ADJUSTABLE;
+    return tandem_op_is_adjustable(&graph->op[op]);
 }
 
 /* --- Writing -------------------------------------------------------------------------------------------- */

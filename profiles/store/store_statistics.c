@@ -61,7 +61,7 @@ static tandem_status check_adjustable_op(const tandem_graph *graph, int op, tand
     if (op < 0 || op >= graph->n_op)
         return tandem_error_set(error, TANDEM_USAGE, "operator %d: %s has 0 to %d", op, graph->model,
                                 graph->n_op - 1);
-    if (tandem_op_row_get(graph->op[op].kind)->op_class != TANDEM_ADJUSTABLE)
+    if (!tandem_op_is_adjustable(&graph->op[op]))
         return tandem_error_set(error, TANDEM_USAGE,
                                 "operator '%s' carries no precision, so nothing is kept "
                                 "about it",

@@ -45,8 +45,7 @@ static int open_on(fixture **out, const char *device)
         .n_micro = 2, .n_recompute_segment = TANDEM_RECOMPUTE_SQRT, .scaling = {4, 0}};
     assert_int_equal(tandem_step_open_with(&f.step, f.graph, found.amp_dtype, 0, &varied, NULL), TANDEM_OK);
     for (int i = 0; i < f.graph->n_op; i++)
-        if (tandem_op_row_get(f.graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
-            tandem_step_set(f.step, i, TANDEM_PRECISION_INT8);
+        if (tandem_op_is_adjustable(&f.graph->op[i])) tandem_step_set(f.step, i, TANDEM_PRECISION_INT8);
     tandem_step_resolve(f.step);
     const tandem_worker_options options = {device, 0, 1, NULL, -1, INT64_C(1000000000), 0};
     assert_int_equal(f.backend->worker_open(&f.worker, &options, NULL), TANDEM_OK);

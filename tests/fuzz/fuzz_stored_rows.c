@@ -72,7 +72,7 @@ static void fill_rest(void)
            "interference");
     const tandem_statistics s = {2, 2, 2, 16, 4, 32, 64, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2};
     for (int op = 0; op < set.graph->n_op; op++)
-        if (tandem_op_row_get(set.graph->op[op].kind)->op_class == TANDEM_ADJUSTABLE) {
+        if (tandem_op_is_adjustable(&set.graph->op[op])) {
             demand(tandem_store_put_statistics(set.store, set.graph, data_set, op, &s, NULL) == TANDEM_OK,
                    "statistics");
             demand(tandem_store_put_sensitivity(set.store, set.graph, "fisher", op, TANDEM_PRECISION_BF16,

@@ -77,7 +77,7 @@ static every_plan try_every_plan(const priced_cluster *p, int c, int64_t target_
                       .with_memory = limit_bytes > 0,
                       .limit_bytes = limit_bytes};
     for (int i = 0; i < p->graph[c]->n_op; i++)
-        if (tandem_op_row_get(p->graph[c]->op[i].kind)->op_class == TANDEM_ADJUSTABLE) {
+        if (tandem_op_is_adjustable(&p->graph[c]->op[i])) {
             assert_true(all.n < MAX_ADJUSTABLE);
             all.op[all.n++] = i;
         }

@@ -56,7 +56,7 @@ static void try_every_plan(every_plan *all, const priced_cluster *p)
     all->problem = priced_problem(p, 0);
     all->n = all->n_plan = 0;
     for (int i = 0; i < p->graph[0]->n_op; i++)
-        if (tandem_op_row_get(p->graph[0]->op[i].kind)->op_class == TANDEM_ADJUSTABLE) {
+        if (tandem_op_is_adjustable(&p->graph[0]->op[i])) {
             assert_true(all->n < MAX_ADJUSTABLE);
             all->op[all->n++] = i;
         }

@@ -62,7 +62,7 @@ static every_plan try_every_plan(const priced_cluster *p, unsigned keeps_base, i
         all.limit_bytes[c] = p->cluster.classes[c].memory_bytes;
         all.smallest_bytes[c] = UINT64_MAX;
         for (int i = 0; i < p->graph[c]->n_op; i++) {
-            if (tandem_op_row_get(p->graph[c]->op[i].kind)->op_class != TANDEM_ADJUSTABLE) continue;
+            if (!tandem_op_is_adjustable(&p->graph[c]->op[i])) continue;
             tandem_replayer_set(p->replayer, c, i, TANDEM_PRECISION_FP32);
             if (keeps_base & 1u << c) continue;
             assert_true(all.n < MOST_CHOICES);

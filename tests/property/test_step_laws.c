@@ -363,8 +363,7 @@ static int brings_two(const tandem_step *step, const tandem_task *task)
 static void check_types(const run *r, const tandem_task *task)
 {
     const tandem_precision_row *row = tandem_precision_get(task->precision);
-    const int is_product =
-        task->op >= 0 && tandem_op_row_get(r->step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE;
+    const int is_product = task->op >= 0 && tandem_op_is_adjustable(&r->step->graph->op[task->op]);
     tandem_dtype from = task->from, other_operand_dtype = from;
     if (is_product && task->kind == TANDEM_TASK_FORWARD) from = other_operand_dtype = row->forward;
     if (is_product && task->kind == TANDEM_TASK_DGRAD)
@@ -419,7 +418,7 @@ static void check_key(const tandem_step *step, int t)
     assert_int_equal(key.kind, is_cast ? TANDEM_COST_CAST : TANDEM_COST_OP);
     assert_int_equal(key.transposed_copy, is_cast && task->n_write > 1);
     assert_true(is_cast ? key.elements > 0 : key.signature[0] != '\0');
-    if (task->op >= 0 && tandem_op_row_get(step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE &&
+    if (task->op >= 0 && tandem_op_is_adjustable(&step->graph->op[task->op]) &&
         (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||
          task->kind == TANDEM_TASK_WGRAD)) {
         assert_string_equal(key.precision, tandem_precision_get(step->precision[task->op])->name);

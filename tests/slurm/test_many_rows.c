@@ -63,7 +63,7 @@ static void fill(replay_store *s)
                                           .g2_x2_c = 1,
                                           .x2_g2_d = 1};
     for (int i = 0; i < graph->n_op; i++)
-        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
+        if (tandem_op_is_adjustable(&graph->op[i]))
             assert_int_equal(tandem_store_put_statistics(s->store, graph, "noise", i, &statistics, NULL),
                              TANDEM_OK);
     tandem_graph_close(graph);

@@ -12,7 +12,7 @@ static inline void scored_cluster_file(const priced_cluster *p, const char *data
     assert_int_equal(tandem_store_begin(p->store, &error), TANDEM_OK);
     for (int i = 0; i < p->graph[0]->n_op; i++) {
         const tandem_op *op = &p->graph[0]->op[i];
-        if (tandem_op_row_get(op->kind)->op_class != TANDEM_ADJUSTABLE) continue;
+        if (!tandem_op_is_adjustable(op)) continue;
         const double g = scale * between(1e-3, 1, draw(3, op->name, 40));
         const tandem_statistics statistics = {.n_batch = 2,
                                               .local_batch = p->graph[0]->batch,

@@ -24,7 +24,7 @@ static int64_t step_ns(const priced_cluster *p)
 
 static int is_adjustable(const priced_cluster *p, int op)
 {
-    return tandem_op_row_get(p->graph[0]->op[op].kind)->op_class == TANDEM_ADJUSTABLE;
+    return tandem_op_is_adjustable(&p->graph[0]->op[op]);
 }
 
 /* --- Names ---------------------------------------------------------------------------------------------- */

@@ -34,10 +34,7 @@ static void close_bench(bench *b)
     priced_cluster_close(&b->p);
 }
 
-static int is_adjustable(const bench *b, int op)
-{
-    return tandem_op_row_get(b->p.graph[0]->op[op].kind)->op_class == TANDEM_ADJUSTABLE;
-}
+static int is_adjustable(const bench *b, int op) { return tandem_op_is_adjustable(&b->p.graph[0]->op[op]); }
 
 static int64_t step_of(const bench *b, uint64_t *peak_bytes)
 {

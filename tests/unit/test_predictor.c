@@ -182,7 +182,7 @@ static void fisher_in_attention(void **state)
     tandem_graph *graph = open_graph("gpt_tiny:depth=1,width=8,heads=2,length=4,vocabulary=16", 3);
     tandem_statistics *s = zeros(graph, sizeof *s);
     for (int i = 0; i < graph->n_op; i++)
-        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE) s[i] = numbers();
+        if (tandem_op_is_adjustable(&graph->op[i])) s[i] = numbers();
     double *sensitivity = compute("fisher", graph, s, TANDEM_F32);
     const double half_n = 2 * 4 / 2.0; /* batch of the statistics × length */
     const double rate = (double)graph->optimizer.rate, rate2 = rate * rate / (19.0 / 16);
