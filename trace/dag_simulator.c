@@ -1,5 +1,5 @@
-/* engine.c: the longest path. Opening sorts the operators so that each stands behind all it waits for,
- * members of a group side by side; running is then one pass over flat arrays. */
+/* dag_simulator.c: the longest path through a graph of operators. Opening sorts the nodes topologically
+ * (Kahn, 1962); a run is then one pass over flat arrays. */
 #include "tandem/dag_simulator.h"
 
 #include <limits.h>
@@ -14,27 +14,28 @@ enum { OP_NAME_BYTES = 120, MAX_SHOWN = 6 };
 struct tandem_dag_simulator {
     tandem_arena arena;
     int n_op, n_node;
-    int *op;         /* [n_op] which operator stands at each place */
-    int *node_end;   /* [n_node] place behind the last member: a node is an operator alone, or a group */
-    int *before_end; /* [n_op] for each place, in `before`: behind the last of those it waits for */
-    int *before;     /* places, ascending by who waits */
-    int64_t *end_ns; /* [n_op] by place: of the run */
+    int *op;         /* [n_op] operator at each position */
+    int *node_end;   /* [n_node] end of each node's positions; a node is one operator or one group */
+    int *before_end; /* [n_op] end of each position's predecessors in `before` */
+    int *before;     /* positions of predecessors, in the order of their successors */
+    int64_t *end_ns; /* [n_op] by position; end times of the current run */
     void (*name)(char *text, size_t size, const void *context, int op);
     const void *context;
 };
 
-/* What opening needs and running does not. Edges include the order of the streams. */
+/* Needed to open a simulator only. Edges include the order of the streams. */
 typedef struct dag_ordering {
     const tandem_dag *graph;
     tandem_arena arena;
     int n_node;
     int *node_of;                     /* [n_op] */
-    int *node_first, *node_op;        /* of each node, [n_node + 1] into [n_op]: ascending */
-    int *stream_before;               /* [n_op] the operator before it on its stream, −1 = none */
-    int *before_first, *before;       /* edges by `after`: [n_op + 1] into [n_edge] */
-    int *successor_first, *successor; /* edges by `before`, streams included: [n_op + 1] into nodes */
-    int *n_unmet;                     /* [n_node] how many things it still waits for */
-    int *order;                       /* [n_node] nodes, each behind those it waits for */
+    int *node_first, *node_op;        /* of each node, [n_node + 1] into [n_op]; ascending */
+    int *stream_before;               /* [n_op] previous operator on the same stream; −1 = none */
+    int *before_first, *before;       /* predecessors by edge.after: [n_op + 1] into [n_edge] */
+    int *successor_first, *successor; /* successor nodes by edge.before, streams included: [n_op + 1] into
+                                       * nodes */
+    int *n_unmet;                     /* [n_node] predecessors that are not yet in order */
+    int *order;                       /* [n_node] nodes in topological order */
 } dag_ordering;
 
 /* --- Names ---------------------------------------------------------------------------------------------- */
@@ -112,20 +113,20 @@ static tandem_status check_group_sizes(const dag_ordering *o, tandem_error *erro
 
 /* --- Who waits for whom --------------------------------------------------------------------------------- */
 
-/* Turns counts at [k + 1] into begins at [k]. */
+/* Turns the counts at [k + 1] into offsets at [k]. */
 static void counts_to_offsets(int *first, int n)
 {
     for (int k = 0; k < n; k++) first[k + 1] += first[k];
 }
 
-/* Behind filling, which moved every begin to the next one's: back. */
+/* Filling moved every offset to the next one; this moves them back. */
 static void shift_offsets_back(int *first, int n)
 {
     memmove(first + 1, first, (size_t)n * sizeof *first);
     first[0] = 0;
 }
 
-/* Nodes 0 … n_group−1 are the groups; the operators that are alone follow in their order. */
+/* Nodes 0 … n_group−1 are the groups; single operators follow in their order. */
 static void group_ops_into_nodes(dag_ordering *o)
 {
     const tandem_dag *const graph = o->graph;
@@ -169,7 +170,7 @@ static void gather_dag_edges(dag_ordering *o, int *last_of_stream)
 
 /* --- The order (Kahn, 1962) ----------------------------------------------------------------------------- */
 
-/* How many nodes could be put in order; all of them unless some wait in a circle. */
+/* Returns how many nodes are in order: all of them unless there is a cycle. */
 static int sort_topologically(dag_ordering *o)
 {
     int n = 0;
@@ -186,7 +187,7 @@ static int sort_topologically(dag_ordering *o)
     return n;
 }
 
-/* An operator that this node still waits for. */
+/* A predecessor of the node that is not yet in order. */
 static int find_unmet_dependency(const dag_ordering *o, int node)
 {
     for (int m = o->node_first[node]; m < o->node_first[node + 1]; m++) {
@@ -199,7 +200,7 @@ static int find_unmet_dependency(const dag_ordering *o, int node)
     return -1;
 }
 
-/* Going back from a node that waits, one comes round: n_node steps are surely on the circle. */
+/* A walk from any waiting node to its unmet dependencies ends in a cycle: n_node steps are enough. */
 static tandem_status refuse_dag_cycle(const dag_ordering *o, tandem_error *error)
 {
     char text[MAX_SHOWN * (OP_NAME_BYTES + 8)] = "";
@@ -251,7 +252,7 @@ static int allocate_simulator(tandem_dag_simulator *simulator, const dag_orderin
            (simulator->end_ns = tandem_arena_array(&simulator->arena, n, sizeof(int64_t)));
 }
 
-/* Lays the nodes out. `place` [n_op]: where each operator came to stand. */
+/* Writes the nodes in order. position [n_op] receives the position of each operator. */
 static void lay_out_nodes(tandem_dag_simulator *simulator, const dag_ordering *o, int *position)
 {
     int n_before = 0;
@@ -302,7 +303,7 @@ tandem_status tandem_dag_simulator_open(tandem_dag_simulator **simulator, const 
         status = dag_no_memory(graph, error);
         goto out;
     }
-    lay_out_nodes(made, &o, o.n_unmet); /* whose counts have served */
+    lay_out_nodes(made, &o, o.n_unmet); /* its counts are used up */
     made->name = graph->name;
     made->context = graph->context;
     *simulator = made;
@@ -352,7 +353,7 @@ tandem_status tandem_dag_simulator_run(tandem_dag_simulator *simulator, const in
     int64_t length = 0;
     for (int node = 0, p = 0, k = 0; node < simulator->n_node; node++) {
         const int first = p, past = simulator->node_end[node];
-        int64_t begin = 0; /* of the transfer */
+        int64_t begin = 0; /* start of the group's transfer */
         for (; p < past; p++) {
             int64_t ready = 0;
             for (const int last = simulator->before_end[p]; k < last; k++)

@@ -1,3 +1,4 @@
+/* interval_set.c: a union of intervals, merged when it must grow and coarsened when it reaches its limit. */
 #include "trace/interval_set.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@ static int by_interval_begin(const void *left, const void *right)
     return (a->begin_ns > b->begin_ns) - (a->begin_ns < b->begin_ns);
 }
 
-/* What is sorted becomes apart: neighbours nearer than `gap_ns` are joined. */
+/* Merges sorted intervals that are at most `gap_ns` apart. */
 static void join_intervals(tandem_interval_set *set, int64_t gap_ns)
 {
     size_t n = 0;
@@ -37,7 +38,7 @@ void tandem_interval_set_merge(tandem_interval_set *set)
     join_intervals(set, 0);
 }
 
-/* Halves what is apart, by a gap that doubles until it is wide enough. */
+/* Halves the number of merged intervals. The gap that is closed doubles until that is reached. */
 static void coarsen_intervals(tandem_interval_set *set)
 {
     const size_t half = set->n / 2;
@@ -73,7 +74,7 @@ tandem_status tandem_interval_set_add(tandem_interval_set *set, int64_t begin_ns
         if (status != TANDEM_OK) return status;
     }
     if (set->n && set->n_merged == set->n && begin_ns >= set->interval[set->n - 1].begin_ns &&
-        begin_ns <= set->interval[set->n - 1].end_ns) { /* usually they come in order */
+        begin_ns <= set->interval[set->n - 1].end_ns) { /* intervals usually arrive in order */
         if (end_ns > set->interval[set->n - 1].end_ns) set->interval[set->n - 1].end_ns = end_ns;
         return TANDEM_OK;
     }
@@ -82,7 +83,7 @@ tandem_status tandem_interval_set_add(tandem_interval_set *set, int64_t begin_ns
     return TANDEM_OK;
 }
 
-/* The first that ends behind `from_ns`. */
+/* The first interval that ends after `from_ns`. */
 static size_t first_ending_after(const tandem_interval_set *set, int64_t from_ns)
 {
     size_t low = 0, high = set->n;

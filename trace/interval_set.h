@@ -1,4 +1,4 @@
-/* spans.h: the union of many intervals of time, in bounded memory; private to replayer/. */
+/* interval_set.h: the union of many time intervals, in bounded memory; private to trace/. */
 #ifndef TANDEM_REPLAYER_INTERVAL_SET_H
 #define TANDEM_REPLAYER_INTERVAL_SET_H
 
@@ -13,22 +13,22 @@ typedef struct tandem_interval {
 
 enum { TANDEM_INTERVAL_SET_MAX = 1 << 20 /* 16 MiB */ };
 
-/* Intervals in any order. Where more than TANDEM_INTERVAL_SET_MAX would have to be kept apart, those with the
- * smallest gaps between them are joined, and the gaps added up: by so much the union may be too long. All
- * zero: empty. */
+/* Intervals in any order; all zero is an empty set. Beyond TANDEM_INTERVAL_SET_MAX separate intervals, the
+ * ones with the smallest gaps are merged. filled_gap_ns sums the closed gaps: the union may be too long by
+ * that much. */
 typedef struct tandem_interval_set {
     tandem_interval *interval;
-    size_t n, capacity, max; /* most: 0 = TANDEM_INTERVAL_SET_MAX */
-    size_t n_merged;         /* the first n_merged are sorted and apart */
+    size_t n, capacity, max; /* max: 0 = TANDEM_INTERVAL_SET_MAX */
+    size_t n_merged;         /* the first n_merged are sorted and disjoint */
     int64_t filled_gap_ns;
 } tandem_interval_set;
 
-/* Adds [begin, end); nothing where it is empty. Amortised O(log n). TANDEM_NO_MEMORY. */
+/* Adds [begin, end), unless it is empty. Amortised O(log n). TANDEM_NO_MEMORY. */
 tandem_status tandem_interval_set_add(tandem_interval_set *set, int64_t begin_ns, int64_t end_ns,
                                       tandem_error *error);
-/* Sorts and unites: to be called before measuring. */
+/* Sorts and merges. To be called before measuring. */
 void tandem_interval_set_merge(tandem_interval_set *set);
-/* How much of [from, to) the union covers, and how much of it two unions cover together. O(log n + those
+/* The time in [from, to) that one set covers, and that two sets cover together. O(log n + intervals
  * within). */
 int64_t tandem_interval_set_covered_ns(const tandem_interval_set *set, int64_t from_ns, int64_t to_ns);
 int64_t tandem_interval_set_common_ns(const tandem_interval_set *a, const tandem_interval_set *b,

@@ -1,27 +1,27 @@
-/* chakra_trace.h: execution traces of MLCommons Chakra, one a rank, while they become a model of the step;
- * private to replayer/. */
+/* chakra_trace.h: Chakra execution traces, one per rank, while they become a model of the step; private to
+ * trace/. */
 #ifndef TANDEM_REPLAYER_CHAKRA_TRACE_H
 #define TANDEM_REPLAYER_CHAKRA_TRACE_H
 
 #include "trace/whatif/whatif_model.h"
 
-enum { CHAKRA_KINDS = 32 /* most kinds of nodes that are told apart */ };
+enum { CHAKRA_KINDS = 32 /* kinds of nodes that are told apart */ };
 
 typedef struct chakra_node {
     uint64_t id;
     int64_t start_ns, duration_ns;
-    uint64_t group; /* what is alike in the parts of a collective or a message; 0: stands alone */
-    int64_t size;   /* comm_size; −1 = not said */
-    int32_t name, kind, sequence; /* places in the tables of names and kinds; among the nodes of its file */
-    int32_t first_dep, n_dep;     /* while its file is read */
-    int32_t partner;              /* rank number at the other end of a message; −1: it is none */
+    uint64_t group;               /* equal for all parts of a collective or a message; 0 = neither */
+    int64_t size;                 /* comm_size; −1 = not given */
+    int32_t name, kind, sequence; /* indices into names and kinds; index within its file */
+    int32_t first_dep, n_dep;     /* into deps, while the file is read */
+    int32_t partner;              /* rank at the other end of a message; −1 = no message */
     uint8_t type;
-    uint8_t is_over_all_ranks; /* a collective of all ranks: it names no group of them */
+    uint8_t is_over_all_ranks; /* a collective of all ranks, because it names no group */
 } chakra_node;
 
 typedef struct chakra_rank {
     const char *path;
-    int number, first, end; /* its nodes */
+    int number, first, end; /* of its nodes */
     int64_t busy_ns;
 } chakra_rank;
 
@@ -30,24 +30,24 @@ typedef struct chakra_name {
     const char *text;
 } chakra_name;
 
-typedef struct chakra_array { /* of anything */
+typedef struct chakra_array { /* a growing array of any type */
     void *of;
     int n, capacity;
 } chakra_array;
 
 typedef struct chakra_trace {
     tandem_error *error;
-    tandem_arena arena; /* names */
+    tandem_arena arena; /* of the names */
     chakra_rank *rank;
-    int n_rank, at;                         /* at: the one that is being read */
+    int n_rank, at;                         /* rank that is being read */
     chakra_array nodes, deps, edges, names; /* of chakra_node, uint64_t, tandem_dag_edge, chakra_name */
-    int *table;                             /* of names by hash: place + 1 */
+    int *table;                             /* hash table of names: index + 1 */
     int table_capacity;
     whatif_label kind[CHAKRA_KINDS];
     int n_kind;
-    int *group; /* [n nodes] −1 = alone */
+    int *group; /* [n nodes] −1 = no group */
     int n_group;
-    int is_out_of_memory; /* set by the allocator that protobuf-c is given */
+    int is_out_of_memory; /* set by the allocator given to protobuf-c */
 } chakra_trace;
 
 static inline chakra_node *chakra_node_at(const chakra_trace *r, int i)
@@ -64,9 +64,9 @@ static inline tandem_status chakra_no_memory(const chakra_trace *r)
     return tandem_no_memory(r->error, "to read '%.200s'", r->rank[r->at].path);
 }
 
-/* read_chakra.c: reads n files, or as many bytes in memory where `bytes` is not NULL. *job, of which only
- * `error` is set, gets its ranks by number, the nodes of each by id, and what they depend on as edges, which
- * stand in the order of those who wait. It is to be closed on error, too. */
+/* read_chakra.c: reads n files, or n byte arrays if `bytes` is not NULL. Of *trace only `error` is set
+ * before. It receives the ranks by number, the nodes of each rank by id, and the dependencies as edges by
+ * `after`. To be closed on error, too. */
 tandem_status chakra_trace_read(chakra_trace *trace, const char *const *path, const void *const *bytes,
                                 const size_t *n_byte, int n);
 void chakra_trace_close(chakra_trace *trace);

@@ -1,3 +1,4 @@
+/* json_stream.c: the pull parser. It looks for quotes and brackets in 16 and 64 bytes at a time. */
 #include "trace/reader/json_stream.h"
 
 #include <emmintrin.h>
@@ -6,8 +7,8 @@
 
 /* --- The window ----------------------------------------------------------------------------------------- */
 
-/* Reads on when `*i` has come to the end of the window. Bytes from `at` on stay where `keep` is set;
- * otherwise all before *i go. Returns 0 at the end of the text, and on an error. */
+/* Refills the window when *i has reached its end. Keeps the bytes from `at` on if `keep`, otherwise those
+ * from *i on. Returns 0 at the end of the text and on an error. */
 static int refill_json(tandem_json_stream *r, size_t *i, int keep)
 {
     int got = 0;
@@ -43,7 +44,7 @@ static int next_after_space(tandem_json_stream *r)
     }
 }
 
-/* The next byte that is no white space, left where it is; −1 at the end. */
+/* The next byte that is not white space, which stays unread; −1 at the end. */
 static inline int next_json_byte(tandem_json_stream *r)
 {
     const tandem_input *const input = r->input;
@@ -80,7 +81,7 @@ tandem_status tandem_json_stream_wrong(tandem_json_stream *r, tandem_json_stream
 
 /* --- Scanning, 16 bytes at a time: the window has room behind its end ----------------------------------- */
 
-/* The first quote or backslash from i on, or the end. */
+/* Index of the first quote or backslash from i on, or `end`. */
 static size_t find_quote(const unsigned char *bytes, size_t i, size_t end)
 {
     const __m128i quote = _mm_set1_epi8('"'), backslash = _mm_set1_epi8('\\');
@@ -96,7 +97,7 @@ static size_t find_quote(const unsigned char *bytes, size_t i, size_t end)
     return i < end ? i : end;
 }
 
-/* 64 bytes at a time: bit k says what byte k is. '[' and '{', ']' and '}' differ by one bit. */
+/* Bit k describes byte k of a block of 64. '[' and '{' differ by one bit, and so do ']' and '}'. */
 typedef struct block_bits {
     uint64_t quote, backslash, open, close;
 } block_bits;
@@ -117,14 +118,14 @@ static inline block_bits classify_block(const unsigned char *bytes)
     return bits;
 }
 
-/* Which bytes lie behind an odd number of quotes, each quote included. */
+/* Bit k: an odd number of quotes precede or are byte k. */
 static inline uint64_t within_quotes(uint64_t quote)
 {
     for (int shift = 1; shift < 64; shift *= 2) quote ^= quote << shift;
     return quote;
 }
 
-/* From behind the opening quote at *i to the closing one. Returns 0 where the text ended before. */
+/* Moves *i from after the opening quote to the closing one. Returns 0 if the text ended first. */
 static int scan_json_string(tandem_json_stream *r, size_t *i, int keep, int *escaped)
 {
     for (;;) {
@@ -135,20 +136,19 @@ static int scan_json_string(tandem_json_stream *r, size_t *i, int keep, int *esc
         }
         if (r->input->bytes[*i] == '"') return 1;
         *escaped = 1;
-        if (++*i == r->input->end && !refill_json(r, i, keep))
-            return 0; /* what stands behind a backslash ends nothing */
+        if (++*i == r->input->end && !refill_json(r, i, keep)) return 0; /* an escaped byte ends nothing */
         ++*i;
     }
 }
 
-/* Where a scan through nested values is. */
+/* State of a scan through nested values. */
 typedef struct nesting {
-    uint64_t depth; /* of brackets that are open */
+    uint64_t depth; /* of open brackets */
     int in_text;
 } nesting;
 
-/* Through a block with escapes, byte by byte: to behind the bracket that closes the outermost, or to
- * `behind`, or one byte further. */
+/* Scans a block with escapes byte by byte. Returns the index after the outermost closing bracket, or
+ * `past`, or `past` + 1. */
 static size_t walk_escaped_block(nesting *n, const unsigned char *bytes, size_t i, size_t past)
 {
     for (; i < past && n->depth; i++) {
@@ -165,14 +165,14 @@ static size_t walk_escaped_block(nesting *n, const unsigned char *bytes, size_t 
     return i;
 }
 
-/* From *i on, `depth` brackets deep, to behind the one that closes the outermost. Returns 0 where the text
- * ended before. */
+/* Moves *i from `depth` brackets deep to after the outermost closing bracket. Returns 0 if the text ended
+ * first. */
 static int scan_nested(tandem_json_stream *r, size_t *i, uint64_t depth, int keep)
 {
     nesting n = {depth, 0};
     while (n.depth) {
         if (*i >= r->input->end) {
-            /* what stands behind a backslash is not in the window yet */
+            /* an escaped byte beyond the window */
             const size_t beyond = *i - r->input->end;
             *i -= beyond;
             if (!refill_json(r, i, keep)) return 0;
@@ -203,7 +203,7 @@ static int scan_nested(tandem_json_stream *r, size_t *i, uint64_t depth, int kee
     return 1;
 }
 
-/* Numbers and words: to what cannot belong to them. */
+/* Scans a number or a word, to the first byte that cannot belong to it. */
 static void scan_plain(tandem_json_stream *r, size_t *i, int keep)
 {
     for (;;) {
@@ -258,8 +258,8 @@ tandem_status tandem_json_stream_enter(tandem_json_stream *r, char bracket)
     return TANDEM_OK;
 }
 
-/* Behind a value or at the beginning: 1 = another one follows, and its comma is gone; 0 = the end, which is
- * gone as well. */
+/* Before an element or member: *is_there is 1 and its comma is consumed, or 0 and the closing bracket is
+ * consumed. */
 static tandem_status next_item(tandem_json_stream *r, char bracket, const char *what, int *is_there)
 {
     int c = next_json_byte(r);
@@ -292,14 +292,14 @@ tandem_status tandem_json_stream_member(tandem_json_stream *r, tandem_json_strea
     if (!is_there) return TANDEM_OK;
     status = tandem_json_stream_text(r, "'\"', the name of a member", name);
     if (status != TANDEM_OK) return status;
-    /* The name usually still stands where it stood; reading on for the colon could move it. */
+    /* The name is usually still in the window. Refilling for the colon may move it. */
     tandem_input *const input = r->input;
     if (input->at < input->end && input->bytes[input->at] == ':') {
         input->at++;
         return TANDEM_OK;
     }
     size_t i = input->at;
-    /* so that it stays in the window */
+    /* keeps the name in the window */
     input->at = (size_t)((const unsigned char *)name->text - input->bytes);
     for (;;) {
         while (i < input->end && is_json_space(input->bytes[i])) i++;
@@ -366,7 +366,7 @@ static unsigned char *put_utf8(unsigned char *to, unsigned code)
     return to;
 }
 
-/* In place: what an escape stands for is never longer than it. Escapes that JSON does not know stand for
+/* In place: an escape is never shorter than what it stands for. Escapes unknown to JSON stand for
  * themselves. */
 static size_t unescape(unsigned char *text, size_t n)
 {

@@ -1,4 +1,4 @@
-/* read_csv.c: a job from CSV, one line after the other. */
+/* pipeline_csv.c: reads a pipeline trace from CSV, line by line. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ typedef struct csv_cell {
 typedef struct csv_reader {
     tandem_input *input;
     tandem_error *error;
-    int64_t line; /* number of the line that is read */
+    int64_t line; /* number of the current line */
     int cell_of[N_COLUMN];
     int n_cell; /* in the heading */
     tandem_pipeline_ops rows;
@@ -49,7 +49,7 @@ static tandem_status refuse_cell(const csv_reader *r, const char *column, const 
                             (int)(got.n < 60 ? got.n : 60), got.text);
 }
 
-/* The number of cells, of which the first MAX_CELLS are filled in. */
+/* Returns the number of cells; fills in the first MAX_CELLS. */
 static int split_csv_cells(csv_cell *cells, const char *line, size_t n)
 {
     int count = 0;

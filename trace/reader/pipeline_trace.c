@@ -1,3 +1,5 @@
+/* pipeline_trace.c: operator types of pipeline traces; sorts the operators and counts steps, stages and
+ * ranks. */
 #include "trace/reader/pipeline_trace.h"
 
 #include <limits.h>
@@ -27,7 +29,7 @@ int tandem_pipeline_op_kind_find(const char *name, size_t n)
 tandem_status tandem_pipeline_ops_add(tandem_pipeline_ops *rows, const tandem_pipeline_op *op,
                                       const char *source, tandem_error *error)
 {
-    enum { MAX_PIPELINE_OPS = INT_MAX / 8 }; /* indices of edges and streams stay within int */
+    enum { MAX_PIPELINE_OPS = INT_MAX / 8 }; /* indices of edges and streams must fit an int */
     if (rows->n == rows->capacity) {
         const int capacity =
             rows->capacity ? rows->capacity < MAX_PIPELINE_OPS / 2 ? 2 * rows->capacity : MAX_PIPELINE_OPS
@@ -42,7 +44,6 @@ tandem_status tandem_pipeline_ops_add(tandem_pipeline_ops *rows, const tandem_pi
     return TANDEM_OK;
 }
 
-/* −1, 0, 1. */
 static int sign_of_difference(int64_t a, int64_t b) { return (a > b) - (a < b); }
 
 static int by_pipeline_order(const void *left, const void *right)
@@ -58,7 +59,7 @@ static int by_pipeline_order(const void *left, const void *right)
     return order ? order : sign_of_difference(a->chunk, b->chunk);
 }
 
-/* Steps get places instead of numbers; sizes are one more than the largest index. */
+/* Replaces step numbers by indices. Each count is one more than the largest index. */
 static void count_pipeline_dimensions(tandem_pipeline_trace *pipeline)
 {
     int step = -1;

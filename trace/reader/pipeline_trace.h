@@ -1,4 +1,4 @@
-/* job.h: recorded jobs while they are read; private to replayer/. */
+/* pipeline_trace.h: pipeline traces while they are read; private to trace/. */
 #ifndef TANDEM_REPLAYER_PIPELINE_TRACE_H
 #define TANDEM_REPLAYER_PIPELINE_TRACE_H
 
@@ -7,12 +7,12 @@
 
 /* The table of operator types (whatif.h). */
 const char *tandem_pipeline_op_kind_name(int kind);  /* in a trace */
-const char *tandem_pipeline_op_report_row(int kind); /* the row of a report it counts for */
+const char *tandem_pipeline_op_report_row(int kind); /* the row of a report that it counts for */
 int tandem_pipeline_op_kind_is_comm(int kind);
-/* −1 = there is no such type. */
+/* −1 = no such type */
 int tandem_pipeline_op_kind_find(const char *name, size_t n);
 
-/* What is known of a job whose operators still carry the number of their step in `step`, in any order. */
+/* Operators in any order, whose `step` is still the number of the step. */
 typedef struct tandem_pipeline_ops {
     tandem_pipeline_op *op;
     int n, capacity;
@@ -21,8 +21,8 @@ typedef struct tandem_pipeline_ops {
 tandem_status tandem_pipeline_ops_add(tandem_pipeline_ops *rows, const tandem_pipeline_op *op,
                                       const char *source, tandem_error *error);
 
-/* tandem_pipeline_trace_open: sorts the rows, numbers the steps, finds the sizes. Takes the rows over, also
- * on error. TANDEM_MALFORMED without rows; TANDEM_NO_MEMORY. */
+/* tandem_pipeline_trace_open: sorts the operators and counts steps and ranks. Takes ownership of the
+ * operators, on error too. TANDEM_MALFORMED without operators; TANDEM_NO_MEMORY. */
 tandem_status tandem_pipeline_trace_open(tandem_pipeline_trace **pipeline, tandem_pipeline_ops *rows,
                                          const char *source, tandem_error *error);
 

@@ -1,5 +1,5 @@
-/* read_chakra.c: execution traces of MLCommons Chakra (profiles/format/chakra.proto), one file a rank: nodes,
- * and what they wait for. */
+/* read_chakra.c: reads MLCommons Chakra execution traces (profiles/format/chakra.proto), one file per rank:
+ * nodes and their dependencies. */
 #include "trace/reader/chakra_trace.h"
 
 #include <stdio.h>
@@ -75,14 +75,14 @@ static tandem_status find_or_add_name(chakra_trace *r, const char *text, int32_t
     return TANDEM_OK;
 }
 
-/* Names go into errors and files: what is no printable ASCII is a question mark. */
+/* Names reach errors and files: control characters become question marks. */
 static void make_printable(char *text)
 {
     for (; *text; text++)
         if (*text < 0x20 || *text == 0x7f) *text = '?';
 }
 
-/* The last one stands for all that do not fit. */
+/* Kinds that do not fit share the last row. */
 static int32_t find_or_add_kind(chakra_trace *r, const char *text)
 {
     for (int k = 0; k < r->n_kind; k++)
@@ -93,7 +93,7 @@ static int32_t find_or_add_kind(chakra_trace *r, const char *text)
     return r->n_kind++;
 }
 
-/* What a node is called where it does not say. */
+/* The kind of a node without an attribute `kind`. */
 static const char *default_kind_name(int type, int64_t comm_type)
 {
     static const char *const types[] = {"node",    "metadata", "memory load", "memory store",
@@ -130,8 +130,7 @@ static int by_node_id(const void *left, const void *right)
     return order ? order : (a->sequence > b->sequence) - (a->sequence < b->sequence);
 }
 
-/* Puts the nodes of the file so far in the order of their ids; none may stand there twice. Usually they come
- * in that order. */
+/* Sorts the file's nodes by id; an id may occur only once. Nodes usually arrive in order. */
 static tandem_status sort_chakra_nodes(const chakra_trace *r)
 {
     const int first = r->rank[r->at].first;
@@ -185,7 +184,7 @@ static tandem_status read_message_length(const chakra_trace *r, tandem_input *in
     return refuse_chakra_bytes(r, input, "expected the length of a message, a varint of at most 64 bits");
 }
 
-/* … and all of it, at input->at, which is left there. */
+/* The next message as a whole, at input->at, where it stays unread. */
 static tandem_status read_message(const chakra_trace *r, tandem_input *input, size_t *n, int *is_there)
 {
     int got = 1;
@@ -206,7 +205,7 @@ static tandem_status read_message(const chakra_trace *r, tandem_input *input, si
 
 /* --- Attributes ----------------------------------------------------------------------------------------- */
 
-/* A whole number in whichever type it was written. 0 = it is none, or over 63 bits. */
+/* An integer of any type. Returns 0 for other types and beyond 63 bits. */
 static int integer_of_attribute(const Chakra__Attribute *one, int64_t *value)
 {
     switch (one->value_case) {
@@ -224,7 +223,7 @@ static int integer_of_attribute(const Chakra__Attribute *one, int64_t *value)
     }
 }
 
-/* What is read of a node's attributes; INT64_MIN, NULL = it has none. */
+/* The attributes that are read; INT64_MIN or NULL = absent. */
 typedef struct node_attributes {
     int64_t comm_type, comm_size, comm_src, comm_dst, comm_tag, duration_ns, start_ns;
     const char *group, *kind;
@@ -280,7 +279,7 @@ static tandem_status read_node_times(const chakra_trace *r, const Chakra__Node *
     return TANDEM_OK;
 }
 
-/* What its partners have in common with it. */
+/* Reads the group hash, which is equal in all parts of a collective or message. */
 static tandem_status read_node_partners(const chakra_trace *r, const Chakra__Node *from,
                                         const node_attributes *w, chakra_node *to)
 {
@@ -331,7 +330,7 @@ static tandem_status add_chakra_node(chakra_trace *r, const Chakra__Node *from)
     if (status != TANDEM_OK) return status;
     made.kind = find_or_add_kind(r, w.kind && *w.kind ? w.kind : default_kind_name(from->type, w.comm_type));
     made.n_dep = r->deps.n - made.first_dep;
-    /* Before there is room for twice as many, so that a file which repeats itself takes no memory. */
+    /* Before the array doubles: a file that repeats itself takes no memory. */
     if (r->nodes.n == r->nodes.capacity) status = sort_chakra_nodes(r);
     return status == TANDEM_OK ? append_item(r, &r->nodes, &made, sizeof made) : status;
 }
@@ -395,7 +394,7 @@ static int find_chakra_node(const chakra_trace *r, const chakra_rank *of, uint64
     return low < of->end && chakra_node_at(r, low)->id == id ? low : -1;
 }
 
-/* Makes edges of what the nodes of the file depend on. */
+/* Turns the file's dependencies into edges. */
 static tandem_status link_chakra_rank(chakra_trace *r)
 {
     chakra_rank *const of = &r->rank[r->at];
@@ -429,7 +428,7 @@ static tandem_status read_chakra_rank(chakra_trace *r, tandem_input *input)
     return status == TANDEM_OK ? link_chakra_rank(r) : status;
 }
 
-/* x.7.et and x.7.et.gz are of rank 7; −1 = the name does not say. */
+/* x.7.et and x.7.et.gz are rank 7; −1 = the name gives no rank. */
 static int rank_in_file_name(const char *path)
 {
     const size_t n = strlen(path);

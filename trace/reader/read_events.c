@@ -1,3 +1,5 @@
+/* read_events.c: Chrome trace events from a JSON stream. Skips what no reader asks for, most of all the
+ * arguments of kernels. */
 #include "trace/reader/read_events.h"
 
 #include <stdio.h>
@@ -7,7 +9,7 @@ enum { BEFORE_EVENTS, IN_LIST, IN_OBJECT, PAST_EVENTS };
 
 /* --- Strings -------------------------------------------------------------------------------------------- */
 
-/* FNV-1a, eight bytes at a time, with a final mix. */
+/* Eight bytes at a time, multiply and shift, with a final mix. */
 static uint64_t hash_bytes(const char *text, size_t n, uint64_t hash)
 {
     const uint64_t prime = UINT64_C(0x9e3779b97f4a7c15);
@@ -26,7 +28,7 @@ static uint64_t hash_bytes(const char *text, size_t n, uint64_t hash)
     return hash ^ hash >> 29;
 }
 
-/* Bytes of the UTF-8 character at text[0 … n−1], 0 where there is none that can be printed. */
+/* Length of the UTF-8 character at text[0 … n−1]; 0 if it is invalid or cannot be printed. */
 static size_t utf8_char_length(const unsigned char *text, size_t n)
 {
     if (text[0] < 0x80) return text[0] >= 0x20 && text[0] != 0x7f;
@@ -70,7 +72,7 @@ static void set_event_text(tandem_event_text *to, tandem_json_stream_slice from)
     to->text[to->n] = '\0';
 }
 
-/* A value as it is written, without blanks and quotes: [[8,16],[]]. */
+/* A value as written, without blanks and quotes: [[8,16],[]]. */
 static void set_raw_text(tandem_event_text *to, tandem_json_stream_slice from)
 {
     char text[TANDEM_EVENT_TEXT];
@@ -97,7 +99,7 @@ static int slice_is(tandem_json_stream_slice slice, const char *word)
 
 /* --- Values --------------------------------------------------------------------------------------------- */
 
-/* A whole number; anything else is `otherwise`. */
+/* An integer; `otherwise` for anything else. */
 static int64_t integer_or(tandem_json_stream_slice raw, int64_t otherwise)
 {
     const int is_negative = raw.n > 0 && raw.text[0] == '-';
@@ -131,7 +133,7 @@ static tandem_status read_event_time(tandem_json_stream *json, const char *what,
     return TANDEM_OK;
 }
 
-/* A string, or anything else as it is written. */
+/* A string, or another value as written. */
 static tandem_status read_event_text(tandem_json_stream *json, tandem_event_text *text)
 {
     tandem_json_stream_slice slice;
@@ -159,7 +161,7 @@ static tandem_status read_group_members(tandem_json_stream *json, tandem_event *
     const tandem_status status = tandem_json_stream_raw(json, &raw);
     if (status != TANDEM_OK) return status;
     set_raw_text(&event->members, raw);
-    event->members.hash ^= before; /* in whichever order the two stand */
+    event->members.hash ^= before; /* independent of the order of the two */
     return TANDEM_OK;
 }
 
@@ -199,7 +201,7 @@ static tandem_status read_event_argument(tandem_json_stream *json, tandem_json_s
     return tandem_json_stream_skip(json);
 }
 
-/* Whether all that is wanted of the arguments is known. Most of a trace are arguments of kernels. */
+/* Whether all needed arguments are known. Arguments of kernels are most of a trace. */
 static int has_all_arguments(const tandem_event *event)
 {
     if (event->external < 0) return 0;
@@ -338,7 +340,7 @@ static tandem_status read_distributed_info(tandem_events *events)
     return status;
 }
 
-/* Through the members of the outer object, to the events or to its end. */
+/* Skips members of the outer object up to the events or to its end. */
 static tandem_status find_trace_events(tandem_events *events)
 {
     tandem_json_stream *const json = &events->json;

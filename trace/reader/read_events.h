@@ -1,5 +1,5 @@
-/* read_events.h: Chrome trace events one after the other, from {"traceEvents":[…]} or from a bare list;
- * private to replayer/. */
+/* read_events.h: a stream of Chrome trace events, from {"traceEvents":[…]} or a bare list; private to
+ * trace/. */
 #ifndef TANDEM_REPLAYER_READ_EVENTS_H
 #define TANDEM_REPLAYER_READ_EVENTS_H
 
@@ -7,36 +7,36 @@
 
 enum { TANDEM_EVENT_TEXT = 240 };
 
-/* A string of an event: its hash is of the whole, its text may be cut; 0 bytes and hash 0 where it is absent.
- * What is no printable UTF-8 is a question mark. */
+/* A string of an event. The hash covers all of it; the text may be cut. 0 bytes and hash 0 = absent.
+ * Invalid or unprintable UTF-8 becomes a question mark. */
 typedef struct tandem_event_text {
     uint64_t hash;
-    size_t n; /* bytes of `text`, without the zero behind it */
+    size_t n; /* bytes of `text`, without the final zero */
     char text[TANDEM_EVENT_TEXT];
 } tandem_event_text;
 
 typedef struct tandem_event {
-    char phase; /* 'X' …; 0 = none given */
+    char phase; /* 'X' …; 0 = none */
     int has_start, has_duration, has_name;
     tandem_event_text name, category, process;
-    uint64_t thread; /* pid and tid, hashed */
-    int64_t pid;     /* −1 where it is no whole number */
+    uint64_t thread; /* hash of pid and tid */
+    int64_t pid;     /* −1 = no integer */
     int64_t start_ns, duration_ns;
-    uint64_t offset; /* byte of the text at which it begins */
-    /* of args, where they are there */
-    /* "Input Dims", "Input type" (also "Input Types"), as they are written, without blanks */
+    uint64_t offset; /* byte at which the event begins */
+    /* from args */
+    /* "Input Dims", "Input type" (also "Input Types") as written, without blanks */
     tandem_event_text dims, types;
-    tandem_event_text members; /* "Process Group Ranks" and "Process Group Name" together */
-    tandem_event_text label;   /* "name": of metadata events; "Collective name": of kernels */
-    tandem_event_text kind;    /* "kind": tandem's own */
-    int64_t external;          /* "External id", older: "external id"; −1 = none */
+    tandem_event_text members; /* hash of "Process Group Ranks" and "Process Group Name" */
+    tandem_event_text label;   /* "name" of metadata events; "Collective name" of kernels */
+    tandem_event_text kind;    /* "kind", written by tandem */
+    int64_t external;          /* "External id" (older: "external id"); −1 = none */
     int64_t elements;          /* "In msg nelems"; −1 = none */
-    int64_t task;              /* "task": tandem's own; −1 … ; INT64_MIN = none */
+    int64_t task;              /* "task", written by tandem; INT64_MIN = none */
 } tandem_event;
 
-/* What stands beside the events, as far as it has been read. */
+/* Members beside the events, as far as read. */
 typedef struct tandem_events_header {
-    int64_t rank, n_rank; /* distributedInfo; −1 = not said */
+    int64_t rank, n_rank; /* distributedInfo; −1 = not given */
 } tandem_events_header;
 
 typedef struct tandem_events {
@@ -47,18 +47,18 @@ typedef struct tandem_events {
     int64_t n_event;
 } tandem_events;
 
-/* Reads from an input that is open, which outlives it. */
+/* Reads from an open input, which must outlive it. */
 void tandem_events_open(tandem_events *events, tandem_input *input, tandem_error *error);
 
-/* tandem_events_next: the next event; *is_there = 0 behind the last, when the whole text has been checked.
- * TANDEM_MALFORMED with the byte and what was expected: no JSON, no list of events, a time that is no number
- * or out of range; and what tandem_input_refill says. */
+/* tandem_events_next: the next event; *is_there = 0 after the last one, when the whole text has been
+ * checked. TANDEM_MALFORMED with the byte and what was expected: no JSON, no list of events, a time that is
+ * no number or out of range. Errors of tandem_input_refill. */
 tandem_status tandem_events_next(tandem_events *events, tandem_event *event, int *is_there);
 
-/* Into to[size], cut between characters where it is too long. */
+/* Copies into to[size]; cuts between characters. */
 void tandem_event_copy(char *to, size_t size, const tandem_event_text *text);
 
-/* That an event cannot be used: TANDEM_MALFORMED with its place. */
+/* TANDEM_MALFORMED: the event cannot be used; names its byte. */
 tandem_status tandem_events_refuse(tandem_events *events, const tandem_event *event, const char *why);
 
 #endif

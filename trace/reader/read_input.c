@@ -1,3 +1,4 @@
+/* read_input.c: a moving window over a file or bytes in memory, inflated by zlib if they are gzip. */
 #include "trace/reader/read_input.h"
 
 #include <errno.h>
@@ -14,10 +15,10 @@ enum { PACKED_CAPACITY = 1 << 16, GZIP_WINDOW = 15 + 16 /* zlib: with a gzip hea
 static const unsigned char gzip_magic[2] = {0x1f, 0x8b}, byte_order_mark[3] = {0xef, 0xbb, 0xbf};
 
 struct tandem_input_source {
-    int file; /* −1: memory */
+    int file; /* −1 = memory */
     const unsigned char *memory;
     size_t memory_left;
-    uint64_t n_read, n_unpacked; /* bytes of the file so far; of what they unpack to */
+    uint64_t n_read, n_unpacked; /* bytes read from the file; bytes they inflate to */
     int is_started, is_packed, is_inflating;
     z_stream stream;
     unsigned char packed[PACKED_CAPACITY];
@@ -51,7 +52,7 @@ tandem_status tandem_input_open_bytes(tandem_input *input, const void *bytes, si
     return TANDEM_OK;
 }
 
-/* Not waiting: a FIFO without a writer is refused, too. */
+/* Does not block, so that a FIFO without a writer is refused. */
 static tandem_status open_regular_input(int *file, const char *path, tandem_error *error)
 {
     struct stat about = {0};
@@ -95,7 +96,7 @@ void tandem_input_close(tandem_input *input)
 
 /* --- Reading on ----------------------------------------------------------------------------------------- */
 
-/* Up to `room` bytes of the file itself. */
+/* Reads up to `capacity` bytes of the file itself. */
 static tandem_status read_source(tandem_input *input, void *to, size_t capacity, size_t *n,
                                  tandem_error *error)
 {
@@ -124,7 +125,7 @@ static tandem_status refuse_damaged_input(const tandem_input *input, const char 
                             (unsigned long long)(input->from->n_read - input->from->stream.avail_in), why);
 }
 
-/* Makes `packed` hold something, if the file has more. */
+/* Refills `packed` if it is empty and the file has more. */
 static tandem_status read_packed(tandem_input *input, tandem_error *error)
 {
     struct tandem_input_source *const from = input->from;
@@ -136,7 +137,7 @@ static tandem_status read_packed(tandem_input *input, tandem_error *error)
     return status;
 }
 
-/* The first bytes are read as if compressed, to see whether they are. */
+/* Reads the first bytes as if compressed, to detect gzip. */
 static tandem_status detect_gzip(tandem_input *input, tandem_error *error)
 {
     struct tandem_input_source *const from = input->from;
@@ -157,7 +158,7 @@ static tandem_status detect_gzip(tandem_input *input, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* Behind a member: the next one, or the end of the file. */
+/* After a gzip member comes another one, or the end of the file. */
 static tandem_status next_gzip_member(tandem_input *input, tandem_error *error)
 {
     struct tandem_input_source *const from = input->from;
@@ -201,7 +202,7 @@ static tandem_status inflate_packed(tandem_input *input, unsigned char *to, size
     return TANDEM_OK;
 }
 
-/* What `start` has read ahead of plain text, then the file itself. */
+/* Plain text: first what detect_gzip read ahead, then the file. */
 static tandem_status copy_plain(tandem_input *input, unsigned char *to, size_t capacity, size_t *n,
                                 tandem_error *error)
 {
@@ -214,7 +215,7 @@ static tandem_status copy_plain(tandem_input *input, unsigned char *to, size_t c
     return TANDEM_OK;
 }
 
-/* Reads on behind `end`. */
+/* Reads on after `end`. */
 static tandem_status refill_window(tandem_input *input, size_t *n, tandem_error *error)
 {
     unsigned char *const to = input->bytes + input->end;
@@ -224,7 +225,6 @@ static tandem_status refill_window(tandem_input *input, size_t *n, tandem_error 
     return status;
 }
 
-/* A byte-order mark is no part of the text. */
 static tandem_status skip_byte_order_mark(tandem_input *input, tandem_error *error)
 {
     size_t n = 1;
@@ -263,7 +263,7 @@ tandem_status tandem_input_refill(tandem_input *input, int *got, tandem_error *e
 
 tandem_status tandem_input_read_line(tandem_input *input, const char **line, size_t *n, tandem_error *error)
 {
-    size_t seen = 0; /* bytes from `at` on without an end of line */
+    size_t seen = 0; /* bytes from `at` on without a line end */
     int got = 1;
     for (;;) {
         const unsigned char *const from = input->bytes + input->at;
@@ -286,7 +286,7 @@ tandem_status tandem_input_read_line(tandem_input *input, const char **line, siz
 
 static const int64_t max_ns = INT64_C(1) << 61;
 
-/* digits · 10^exponent, rounded half away from 0; −1 where that is over max_ns. */
+/* digits · 10^exponent, rounded half away from 0; −1 beyond max_ns. */
 static int64_t scale_decimal(uint64_t digits, long exponent)
 {
     if (digits == 0 || exponent < -20) return 0; /* fewer than 20 digits are kept */

@@ -1,7 +1,7 @@
-/* read_input.h: a file of any size as a window that moves along its text; private to replayer/.
+/* read_input.h: a moving window over a file of any size; private to trace/.
  *
- * Plain or compressed with gzip (also several members one behind the other): the first two bytes tell. A
- * byte-order mark of UTF-8 before the text is passed over. */
+ * The first two bytes tell whether a file is compressed with gzip (also in several members). A UTF-8
+ * byte-order mark before the text is skipped. */
 #ifndef TANDEM_REPLAYER_READ_INPUT_H
 #define TANDEM_REPLAYER_READ_INPUT_H
 
@@ -13,40 +13,39 @@
 enum { TANDEM_INPUT_WINDOW = 1 << 20, TANDEM_INPUT_PADDING = 64 };
 
 typedef struct tandem_input {
-    const char *source;   /* what errors call it; borrowed */
-    unsigned char *bytes; /* [end + TANDEM_INPUT_PADDING] readable; zeros behind `end` */
-    size_t at, end;       /* still to be read: bytes[at … end−1] */
-    /* bytes in the window: TANDEM_INPUT_WINDOW; tests make it smaller before they read */
+    const char *source;   /* its name in errors; borrowed */
+    unsigned char *bytes; /* [end + TANDEM_INPUT_PADDING] readable; zeros after `end` */
+    size_t at, end;       /* unread: bytes[at … end−1] */
+    /* size of the window: TANDEM_INPUT_WINDOW; tests make it smaller before they read */
     size_t capacity;
-    uint64_t offset; /* place of bytes[0] in the (uncompressed) text */
+    uint64_t offset; /* of bytes[0] in the (inflated) text */
     struct tandem_input_source *from;
 } tandem_input;
 
-/* Opens a path, or bytes in memory, which are borrowed. TANDEM_MALFORMED where the path is no regular file: a
- * trace is read more than once, and a pipe or a device may never end. TANDEM_IO; TANDEM_NO_MEMORY. *input
- * unchanged on error. */
+/* Opens a path, or borrowed bytes in memory. TANDEM_MALFORMED if the path is no regular file: a trace is
+ * read more than once, and a pipe or a device may never end. TANDEM_IO; TANDEM_NO_MEMORY. *input unchanged
+ * on error. */
 tandem_status tandem_input_open(tandem_input *input, const char *path, tandem_error *error);
 tandem_status tandem_input_open_bytes(tandem_input *input, const void *bytes, size_t n, const char *source,
                                       tandem_error *error);
-void tandem_input_close(tandem_input *input); /* an all-zero one is fine */
+void tandem_input_close(tandem_input *input); /* all zero is fine */
 
-/* tandem_input_refill: drop what lies before `at` (which becomes 0, or 3 behind a byte-order mark) and read
- * on behind `end`. *got = whether there was more. TANDEM_MALFORMED where the window is full (`room` bytes
- * from `at` on), or compressed data are damaged, cut off, or unpack too far (base/gzip_limit.h); TANDEM_IO.
- * */
+/* tandem_input_refill: drops what precedes `at`, which becomes 0 (3 after a byte-order mark), and reads on
+ * after `end`. *got = whether there was more. TANDEM_MALFORMED if the window is full (`capacity` bytes from
+ * `at` on), or if compressed data are damaged, cut off or inflate too far (base/gzip_limit.h). TANDEM_IO. */
 tandem_status tandem_input_refill(tandem_input *input, int *got, tandem_error *error);
 
-/* tandem_input_read_line: the next line, without its end (LF or CR LF), valid until the next call. *line NULL
- * at the end of the text. */
+/* tandem_input_read_line: the next line without its end (LF or CR LF), valid until the next call. *line
+ * NULL at the end of the text. */
 tandem_status tandem_input_read_line(tandem_input *input, const char **line, size_t *n, tandem_error *error);
 
-/* tandem_input_parse_us: a decimal number of µs ("12", "-1.5", "1.7e15") in ns, rounded. 0 = done; −1 = no
+/* tandem_input_parse_us: a decimal number of µs ("12", "-1.5", "1.7e15") in ns, rounded. Returns 0; −1 = no
  * number; −2 = beyond ±2^61 ns (73 years). */
 int tandem_input_parse_us(int64_t *ns, const char *text, size_t n);
 
-/* Clocks that are set while they measure give durations below 0. tandem_input_clamp_duration: one from −10 ms
- * on becomes 0 and is counted in *n_negative. Returns whether it is one at all: from −10 ms to 2^53 ns (104
- * days). */
+/* tandem_input_clamp_duration: a duration from −10 ms on becomes 0 and is counted in *n_negative: clocks
+ * that are set during a measurement produce such durations. Returns whether it is valid: −10 ms to 2^53 ns
+ * (104 days). */
 #define TANDEM_INPUT_DURATIONS "from -10000 us (below 0 counts as 0: clocks differ) to 9e12 us (104 days)"
 int tandem_input_clamp_duration(int64_t *duration_ns, int64_t *n_negative);
 

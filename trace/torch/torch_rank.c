@@ -1,8 +1,9 @@
-/* torch_rank.c: events of the PyTorch profiler, sorted into operators, steps, busy times and collectives.
+/* torch_rank.c: sorts the PyTorch profiler's events of one rank into operators, steps, busy times and
+ * collectives.
  *
- * Slices of a thread nest. Writers put them down in one order or another; so they are gathered into a batch,
- * sorted by thread and start, and go over a stack for each thread. What a batch holds is all that is ever
- * kept of them. */
+ * The slices of a thread nest, but files order them in different ways. They are therefore gathered into a
+ * batch, sorted by thread and start, and pushed on one stack per thread. Nothing of a batch is kept after
+ * that. */
 #include "trace/torch/torch_rank.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 enum {
     BATCH = 1 << 16,
     FIRST_KERNEL_OWNERS = 1 << 10,
-    MAX_KERNEL_OWNERS = 1 << 20, /* operators that a kernel can be traced back to: the latest ones */
+    MAX_KERNEL_OWNERS = 1 << 20, /* the latest operators that a kernel can be traced back to */
     MAX_SIGNATURES = 1 << 16,
     MAX_COLLECTIVES = 1 << 20,
     MAX_STEPS = 1 << 16,
@@ -20,22 +21,22 @@ enum {
     MAX_THREADS = 1 << 12,
 };
 
-/* What a slice is to those within it. */
+/* What a slice means for the slices inside it. */
 enum { PLAIN, OPERATOR, CALL, BACKWARD_SCOPE, OPTIMIZER_SCOPE, KERNEL };
 
 typedef struct host_slice {
     uint64_t thread;
     int64_t start_ns, end_ns;
     int64_t external;
-    int32_t signature;   /* −1 = no row */
-    int32_t role, index; /* place: in the batch */
+    int32_t signature;   /* −1 = none */
+    int32_t role, index; /* index in the batch */
 } host_slice;
 
 typedef struct stack_frame {
     int64_t start_ns, end_ns, inner_ns;
     int32_t signature;
     tandem_torch_pass pass;
-    int in_operator, in_call; /* whether it or one around it is one */
+    int in_operator, in_call; /* whether it or an outer slice is one */
 } stack_frame;
 
 typedef struct host_thread {
@@ -43,7 +44,7 @@ typedef struct host_thread {
     stack_frame *frame;
     int n, capacity;
     tandem_torch_pass scope; /* of the last backward or optimizer scope */
-    int64_t scope_end_ns;    /* the latest time at which that may have ended */
+    int64_t scope_end_ns;    /* latest possible end of that scope */
 } host_thread;
 
 typedef struct kernel_owner {
@@ -63,7 +64,7 @@ typedef struct torch_reader {
     int n_thread, last_thread;
     kernel_owner *external; /* [n_external] by the low bits of the id */
     int64_t n_external;
-    int is_exact; /* whether any time has been a part of a µs */
+    int is_exact; /* whether any time has a fraction of a µs */
 } torch_reader;
 
 static tandem_status torch_rank_no_memory(const torch_reader *r)
@@ -75,8 +76,8 @@ static tandem_status torch_rank_no_memory(const torch_reader *r)
 
 static int starts_with(const char *text, const char *word) { return strncmp(text, word, strlen(word)) == 0; }
 
-/* Letters of a name alone, in lower case: ncclDevKernel_AllReduce_Sum, nccl:all_reduce, c10d::allreduce_ are
- * alike. */
+/* The letters of a name in lower case, so that ncclDevKernel_AllReduce_Sum, nccl:all_reduce and
+ * c10d::allreduce_ are alike. */
 static void lower_letters(char *to, size_t size, const char *name)
 {
     size_t n = 0;
@@ -154,7 +155,7 @@ static tandem_status grow_signature_table(torch_reader *r)
     return TANDEM_OK;
 }
 
-/* The signature with this hash; −1 = there is none yet. */
+/* The signature with this hash; −1 = none yet. */
 static int32_t find_signature(const torch_rank *rank, uint64_t hash)
 {
     for (unsigned at = (unsigned)hash; rank->table_capacity; at++) {
@@ -165,11 +166,11 @@ static int32_t find_signature(const torch_rank *rank, uint64_t hash)
     return -1;
 }
 
-/* A new one. Where there are too many, the rest share one. */
+/* Adds a signature. Beyond the limit, all share one. */
 static tandem_status add_signature(torch_reader *r, uint64_t hash, const char *name, const char *detail,
                                    int cast, int32_t *index)
 {
-    static const uint64_t rest = 1; /* hash of the one that is shared */
+    static const uint64_t rest = 1; /* hash of the shared one */
     torch_rank *const rank = r->rank;
     if (rank->n_signature == MAX_SIGNATURES) {
         *index = find_signature(rank, rest);
@@ -196,7 +197,7 @@ static tandem_status add_signature(torch_reader *r, uint64_t hash, const char *n
     return TANDEM_OK;
 }
 
-/* Of an operator: name, shapes and types. Of a kernel: its name. */
+/* The signature is name, shapes and types of an operator, and the name of a kernel. */
 static tandem_status find_event_signature(torch_reader *r, int is_kernel, int32_t *index)
 {
     const tandem_event *const event = &r->event;
@@ -236,7 +237,7 @@ static tandem_status add_collective(torch_reader *r, const char *name, const cha
     return TANDEM_OK;
 }
 
-/* The same operation, size and members have the same key on every rank. */
+/* Equal operations, sizes and members have equal keys on all ranks. */
 static tandem_status add_event_collective(torch_reader *r, int64_t end_ns, int source)
 {
     const tandem_event *const event = &r->event;
@@ -273,7 +274,7 @@ static const kernel_owner *find_kernel_owner(const torch_reader *r, int64_t id)
     return found && found->id == id ? found : NULL;
 }
 
-/* Ids ascend: there is room for all of them until there are too many; then the latest replace the oldest. */
+/* Ids ascend. The table grows until it is full; then the latest replace the oldest. */
 static tandem_status add_kernel_owner(torch_reader *r, kernel_owner one)
 {
     for (;;) {
@@ -301,11 +302,11 @@ static host_thread *find_thread(torch_reader *r, uint64_t id)
     return &r->thread[r->last_thread];
 }
 
-/* Takes the uppermost slice off, and counts what it took without those within. */
+/* Pops the innermost slice and adds its self time. */
 static void pop_frame(torch_reader *r, host_thread *t)
 {
     const stack_frame *const top = &t->frame[--t->n];
-    if (top->signature < 0) { /* a note: what is within it is within the operator around it */
+    if (top->signature < 0) { /* an annotation: its inner slices count for the outer operator */
         if (t->n) t->frame[t->n - 1].inner_ns += top->inner_ns;
         return;
     }
@@ -316,8 +317,8 @@ static void pop_frame(torch_reader *r, host_thread *t)
     cost->self_ns += total_ns > top->inner_ns ? total_ns - top->inner_ns : 0;
 }
 
-/* By how much slices may end later than they say: where start and duration are both cut to whole µs, up to 2
- * µs. What begins last within a short slice then seems to begin behind it. */
+/* How much later slices may end than they say. If start and duration are both cut to whole µs, it is up to
+ * 2 µs: the last inner slice of a short one then seems to begin after it. */
 static int64_t rounding_ns(const torch_reader *r) { return r->is_exact ? 0 : 2000; }
 
 static tandem_torch_pass pass_of_slice(const torch_reader *r, host_thread *t, const stack_frame *outer,
@@ -332,8 +333,7 @@ static tandem_torch_pass pass_of_slice(const torch_reader *r, host_thread *t, co
     return s->start_ns < t->scope_end_ns ? t->scope : TANDEM_TORCH_FORWARD;
 }
 
-/* A copy within a cast is one, where types were not recorded, too: it gets a row beside the one of plain
- * copies. */
+/* Without recorded types, a copy inside a cast is a cast too. It gets a row apart from plain copies. */
 static tandem_status find_cast_signature(torch_reader *r, const stack_frame *outer, int32_t *index)
 {
     const torch_signature *const all = r->rank->signature;
@@ -377,7 +377,7 @@ static tandem_status push_slice(torch_reader *r, const host_slice *s)
     if (status == TANDEM_OK && s->external >= 0)
         status = add_kernel_owner(r, (kernel_owner){s->external, signature, made.pass});
     if (status == TANDEM_OK && t->n == MAX_FRAMES)
-        pop_frame(r, t); /* deeper than any program: beside it, not within it */
+        pop_frame(r, t); /* deeper than any program: treated as a sibling */
     if (status == TANDEM_OK && t->n == t->capacity)
         status = grow_array(r, (void **)&t->frame, &t->capacity, sizeof *t->frame, MAX_FRAMES);
     if (status == TANDEM_OK) t->frame[t->n++] = made;
@@ -386,8 +386,7 @@ static tandem_status push_slice(torch_reader *r, const host_slice *s)
 
 /* --- Batches -------------------------------------------------------------------------------------------- */
 
-/* By thread, start, longest first, then as the file has them; kernels last, when what they belong to is
- * known. */
+/* By thread, start, longest first, then in file order. Kernels come last, when their operators are known. */
 static int by_thread_start(const void *left, const void *right)
 {
     const host_slice *const a = left, *const b = right;
@@ -480,7 +479,7 @@ static tandem_status add_host_slice(torch_reader *r, int64_t end_ns, int is_anno
     }
     if (starts_with(name, "nccl:") || starts_with(name, "gloo:") || starts_with(name, "ucc:") ||
         starts_with(name, "mpi:"))
-        /* runs beside what started it: no part of the stack */
+        /* runs concurrently with its caller: not part of the stack */
         return add_event_collective(r, end_ns, TORCH_SLICE);
     if (starts_with(name, "Optimizer.")) return add_to_batch(r, end_ns, -1, OPTIMIZER_SCOPE);
     if (is_annotation) return add_to_batch(r, end_ns, -1, PLAIN);
@@ -494,7 +493,7 @@ static tandem_status add_host_slice(torch_reader *r, int64_t end_ns, int is_anno
     return status == TANDEM_OK ? add_to_batch(r, end_ns, signature, role) : status;
 }
 
-/* Categories by their names, also those of older versions, of which some have none at all. */
+/* Categories by name. Older versions have other names, or none. */
 enum { OTHER, HOST, NOTE, DEVICE };
 static int event_category(const tandem_event *event)
 {
@@ -556,7 +555,7 @@ static int by_step_number(const void *left, const void *right)
     return order ? order : (a->begin_ns > b->begin_ns) - (a->begin_ns < b->begin_ns);
 }
 
-/* The ends of what is busy: the step of a trace that names none. */
+/* From the first to the last busy time: the step of a trace without steps. */
 static void find_busy_extent(torch_rank *rank)
 {
     tandem_interval_set *const all[] = {&rank->device, &rank->host, &rank->comm[0], &rank->comm[1],

@@ -1,4 +1,4 @@
-/* torch_rank.h: the trace of one rank while it is read; private to replayer/. */
+/* torch_rank.h: the trace of one rank while it is read; private to trace/. */
 #ifndef TANDEM_REPLAYER_TORCH_RANK_H
 #define TANDEM_REPLAYER_TORCH_RANK_H
 
@@ -7,7 +7,7 @@
 #include "trace/interval_set.h"
 #include "tandem/torch_trace.h"
 
-/* An operator or a collective by name and signature: a row for each pass it occurs in. */
+/* An operator or collective by name and signature, with one cost per pass. */
 typedef struct torch_signature {
     uint64_t hash;
     const char *name, *detail; /* in the arena */
@@ -15,12 +15,12 @@ typedef struct torch_signature {
     tandem_torch_cost cost[TANDEM_N_TORCH_PASS];
 } torch_signature;
 
-/* Where a slice of communication comes from: the lower ones count if there are any. */
+/* Sources of communication slices. The lowest that occurs counts. */
 enum { TORCH_KERNEL, TORCH_SLICE, TORCH_CALL, N_TORCH_SOURCE };
 
 typedef struct torch_collective {
     int64_t start_ns, duration_ns;
-    uint64_t key; /* of its signature; later with step and number among its like */
+    uint64_t key; /* of its signature; later with step and count */
     int32_t signature, source;
 } torch_collective;
 
@@ -30,13 +30,13 @@ typedef struct torch_step_window {
 
 typedef struct torch_rank {
     tandem_arena arena;
-    int64_t rank; /* −1 = the file does not say */
-    /* dropped: collectives beyond what is kept */
+    int64_t rank; /* −1 = not given */
+    /* collectives beyond the limit */
     int64_t n_event, n_incomplete, n_negative, n_overlapping, n_dropped;
     int64_t first_ns, last_ns;
     torch_signature *signature;
     int n_signature, signature_capacity;
-    int *table; /* of signatures by hash: place + 1 */
+    int *table; /* hash table of signatures: index + 1 */
     int table_capacity;
     torch_step_window *window; /* steps: sorted at the end */
     int n_window, window_capacity;
@@ -45,8 +45,8 @@ typedef struct torch_rank {
     tandem_interval_set device, host, comm[N_TORCH_SOURCE];
 } torch_rank;
 
-/* Reads a file that is open. *rank is to be closed on error, too. */
+/* Reads an open file. *rank is to be closed on error, too. */
 tandem_status torch_rank_read(torch_rank *rank, tandem_input *input, tandem_error *error);
-void torch_rank_close(torch_rank *rank); /* an all-zero one is fine */
+void torch_rank_close(torch_rank *rank); /* all zero is fine */
 
 #endif

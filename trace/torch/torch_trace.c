@@ -1,4 +1,5 @@
-/* torch_trace.c: what the ranks' traces say together. */
+/* torch_trace.c: joins the traces of the ranks: steps, operators, collectives, and the rank that the others
+ * wait for. */
 #include "tandem/torch_trace.h"
 
 #include <stdio.h>
@@ -24,7 +25,7 @@ static tandem_status torch_no_memory(const torch_join *j)
 
 /* --- Steps ---------------------------------------------------------------------------------------------- */
 
-/* The sources that count: the device's kernels if there are any; of communication the first that has any. */
+/* Compute: kernels if there are any, else host operators. Communication: the first source that occurs. */
 static const tandem_interval_set *compute_intervals(const torch_rank *rank)
 {
     return rank->device.n ? &rank->device : &rank->host;
@@ -56,7 +57,7 @@ static void find_mean(tandem_torch_rank *of)
     tandem_torch_step *const mean = &of->mean;
     *mean = (tandem_torch_step){.number = -1};
     const int n = of->n_step;
-    for (int k = 0; k < n; k++) { /* each is below 2^63 / 2^16, the most steps there are */
+    for (int k = 0; k < n; k++) { /* each is below 2^63 / 2^16 (the maximum of steps) */
         mean->duration_ns += of->step[k].duration_ns / n;
         mean->compute_ns += of->step[k].compute_ns / n;
         mean->comm_ns += of->step[k].comm_ns / n;
@@ -87,7 +88,7 @@ static tandem_status measure_torch_steps(const torch_join *j, int k)
 
 /* --- Operators ------------------------------------------------------------------------------------------ */
 
-/* One row of one rank, while rows of all ranks are put together. */
+/* One row of one rank, before rows of all ranks are joined. */
 typedef struct rank_row {
     uint64_t hash;
     int32_t rank, signature;
@@ -117,7 +118,7 @@ static size_t gather_rank_rows(const torch_join *j, rank_row *row)
     return n;
 }
 
-/* What it costs: on the device if there is one. */
+/* On the device if there is one. */
 static int64_t operator_cost_ns(const tandem_torch_summary *torch, const tandem_torch_cost *cost)
 {
     return torch->rank[0].is_device ? cost->device_ns : cost->self_ns;
@@ -209,8 +210,8 @@ static int by_key_and_start(const void *left, const void *right)
     return order ? order : (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
 }
 
-/* The step in which it begins; NULL = in none. Windows are sorted by number, and so by time unless numbers
- * repeat. */
+/* The step in which a collective begins; NULL = none. Steps are sorted by number, and thus by time unless
+ * numbers repeat. */
 static const torch_step_window *find_step_window(const torch_rank *rank, int64_t start_ns)
 {
     int low = 0, high = rank->n_window;
@@ -224,8 +225,8 @@ static const torch_step_window *find_step_window(const torch_rank *rank, int64_t
     return low < rank->n_window && rank->window[low].begin_ns <= start_ns ? &rank->window[low] : NULL;
 }
 
-/* Keeps those that count, and makes of each key: operation, size, members, step, and number among its like.
- * */
+/* Keeps collectives of the source that counts. Their key becomes operation, size, members, step and index
+ * among equals. */
 static void number_collectives(torch_rank *rank)
 {
     const int source = comm_source(rank);
@@ -261,11 +262,11 @@ static int by_collective_key(const void *left, const void *right)
     return order ? order : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-/* One joined collective, to be gathered by operation and size. */
+/* One joined collective, before rows are formed by operation and size. */
 typedef struct joined_collective {
     uint64_t hash; /* of its signature */
     int64_t transfer_ns, wait_ns;
-    int32_t rank, signature; /* where the signature stands */
+    int32_t rank, signature; /* where the signature is stored */
 } joined_collective;
 
 static int by_hash_transfer(const void *left, const void *right)
@@ -275,7 +276,7 @@ static int by_hash_transfer(const void *left, const void *right)
     return order ? order : (a->transfer_ns > b->transfer_ns) - (a->transfer_ns < b->transfer_ns);
 }
 
-/* A collective with members from `of` on, n of them. Adds to what the ranks wait; sums still, means come
+/* Joins the n parts of one collective and adds the waiting times of the ranks: sums, which become means
  * later. */
 static joined_collective join_collective(const torch_join *j, const collective_part *of, int n)
 {
@@ -314,7 +315,7 @@ static int by_falling_wait(const void *left, const void *right)
     return names ? names : strcmp(a->signature, b->signature);
 }
 
-/* Joined collectives, gathered into rows. */
+/* Forms one row per operation and size. */
 static tandem_status gather_collectives(const torch_join *j, joined_collective *one, size_t n)
 {
     tandem_torch_summary *const result = j->result;
@@ -399,7 +400,7 @@ static int by_duration(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* The operator on which the slowest rank spends most beyond the median of the others. */
+/* The operator on which the slowest rank exceeds the median of the others most. */
 static tandem_status find_excess(const torch_join *j)
 {
     tandem_torch_summary *const result = j->result;
@@ -428,7 +429,7 @@ static tandem_status find_excess(const torch_join *j)
 
 /* --- Files ---------------------------------------------------------------------------------------------- */
 
-/* By rank, if every file says its own; two of the same are refused. */
+/* By rank if every file gives its rank; equal ranks are an error. */
 static tandem_status sort_ranks(const torch_join *j)
 {
     tandem_torch_summary *const result = j->result;

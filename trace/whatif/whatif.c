@@ -1,4 +1,4 @@
-/* whatif.c: the step, its ideal, and what each part of the job has to do with the difference. */
+/* whatif.c: the step, the ideal step, and how much each part of the job contributes to the difference. */
 #include "tandem/whatif.h"
 
 #include <stdio.h>
@@ -12,10 +12,10 @@
 
 enum { ANY = -1 };
 
-/* All operators take their actual or their ideal durations; those that match take the other. */
+/* All operators take their actual or their ideal durations. Those that match take the other one. */
 typedef struct whatif_scenario {
     int is_ideal;
-    /* both must match; dimension ANY: whatever. {ANY, ANY}: none takes the other */
+    /* both must match; ANY matches all; {ANY, ANY} matches none */
     int dimension[2], label[2];
 } whatif_scenario;
 
@@ -85,7 +85,7 @@ static int by_falling_with(const void *left, const void *right)
     return (a->with_ns < b->with_ns) - (a->with_ns > b->with_ns);
 }
 
-/* qsort need not keep the order of equals. */
+/* A stable sort, which qsort is not. */
 static void sort_parts(tandem_whatif_parts *parts)
 {
     for (int i = 1; i < parts->n; i++) {
@@ -116,7 +116,7 @@ static tandem_status simulate_parts(const whatif_analysis *a, int dimension, tan
 
 /* --- The cause ------------------------------------------------------------------------------------------ */
 
-/* The part of a dimension that mending gives most. */
+/* The part whose removal shortens the step most. */
 static int best_part(const tandem_whatif_parts *parts)
 {
     int best = 0;
@@ -125,7 +125,7 @@ static int best_part(const tandem_whatif_parts *parts)
     return best;
 }
 
-/* From the narrow to the wide: the first whose mending gives at least half of what there is to win. Parts are
+/* From narrow to wide: the first part whose removal gains at least half of what is possible. The parts are
  * still in the order of their labels. Returns the dimension, or ANY. */
 static int find_culprit(const whatif_analysis *a, tandem_whatif_parts *const parts[N_WHATIF_DIMENSION],
                         int *who)
@@ -140,7 +140,7 @@ static int find_culprit(const whatif_analysis *a, tandem_whatif_parts *const par
         if (those->n == 0 || those->part[best].without_ns >= threshold_ns) continue;
         found = narrow_first[k];
         *who = best;
-        threshold_ns = those->part[best].without_ns; /* of a stage and a rank, the one that gives more */
+        threshold_ns = those->part[best].without_ns; /* of stage and rank, the one that gains more */
     }
     return found;
 }

@@ -1,6 +1,5 @@
-/* whatif_chakra.c: execution traces of MLCommons Chakra as one job: nodes wait for what they depend on and
- * for nothing else, collectives and messages for their partners; from these a model of the step, and its
- * critical path. */
+/* whatif_chakra.c: Chakra execution traces as one model of the step, and its critical path. Nodes wait for
+ * their dependencies only; parts of collectives and messages wait for each other. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,7 @@ static const char *const track_name[N_TRACK] = {"compute", "communication"};
 
 /* --- Partners ------------------------------------------------------------------------------------------- */
 
-/* The number-th part with this key of a rank. */
+/* The `number`-th part of a rank with this key. */
 typedef struct chakra_part {
     uint64_t key;
     int32_t rank, number, node, sequence;
@@ -25,7 +24,8 @@ static int by_part_key_rank(const void *left, const void *right)
     int order = (a->key > b->key) - (a->key < b->key);
     if (!order) order = (a->rank > b->rank) - (a->rank < b->rank);
     if (!order)
-        order = (a->type > b->type) - (a->type < b->type); /* a message to oneself has both ends there */
+        order =
+            (a->type > b->type) - (a->type < b->type); /* a message to oneself has both ends on one rank */
     return order ? order : (a->sequence > b->sequence) - (a->sequence < b->sequence);
 }
 
@@ -45,7 +45,7 @@ static int find_chakra_rank(const chakra_trace *r, int number)
     return -1;
 }
 
-/* How many parts the thing has of which this is one. */
+/* How many parts its collective or message must have. */
 static int count_expected_parts(const chakra_trace *r, const chakra_part *one, int n_rank_of_key)
 {
     const chakra_node *const of = chakra_node_at(r, one->node);
@@ -64,7 +64,7 @@ static tandem_status refuse_partner(const chakra_trace *r, const chakra_part *on
                             r->kind[chakra_node_at(r, one->node)->kind].text, n, n == 1 ? "" : "s", missing);
 }
 
-/* The parts of one collective or message, n of them, where `expected` should be. */
+/* Joins the n parts of one collective or message. */
 static tandem_status join_parts(chakra_trace *r, const chakra_part *of, int n, int expected)
 {
     char why[64];
@@ -81,7 +81,7 @@ static tandem_status join_parts(chakra_trace *r, const chakra_part *of, int n, i
         if (one->duration_ns < transfer_ns) transfer_ns = one->duration_ns;
     }
     for (int k = 0; k < n; k++) {
-        /* what it took longer on other ranks, they waited */
+        /* any excess was waiting */
         chakra_node_at(r, of[k].node)->duration_ns = transfer_ns;
         r->group[of[k].node] = r->n_group;
     }
@@ -89,7 +89,7 @@ static tandem_status join_parts(chakra_trace *r, const chakra_part *of, int n, i
     return TANDEM_OK;
 }
 
-/* Numbers the parts with one key on each rank; returns how many ranks have any. */
+/* Numbers the parts of each rank with one key; returns how many ranks have any. */
 static int number_parts(chakra_part *of, int n)
 {
     int n_rank = 0;
@@ -176,8 +176,7 @@ static tandem_status open_chakra_simulator(const chakra_trace *r, whatif_model *
     return status;
 }
 
-/* Nodes of one name, the k-th of each rank: every rank takes what the one takes that computes least of those
- * that have it. */
+/* For the k-th node of a name on each rank, the ideal is the time on the least busy rank that has it. */
 static tandem_status find_node_ideals(const chakra_trace *r, whatif_model *model)
 {
     const int n = r->nodes.n;
@@ -231,8 +230,7 @@ static tandem_status label_chakra_nodes(const chakra_trace *r, whatif_model *mod
     return TANDEM_OK;
 }
 
-/* The longest that any rank took from its first start to its last end: clocks of ranks need not agree. 0 = no
- * starts. */
+/* The longest time from first start to last end on any rank: clocks need not agree. 0 = no starts. */
 static int64_t longest_recorded_ns(const chakra_trace *r)
 {
     int64_t longest_ns = 0, any_ns = 0;
@@ -274,7 +272,7 @@ typedef struct critical_walk {
     const whatif_model *model;
     int64_t *ready_ns, *end_ns; /* [n nodes] */
     int *last_part;             /* [n_group] the part that was ready last */
-    int *first_edge;            /* [n nodes + 1] edges stand in the order of those who wait */
+    int *first_edge;            /* [n nodes + 1] offsets into the edges, which are ordered by `after` */
 } critical_walk;
 
 static void index_edges(const critical_walk *w)
@@ -293,7 +291,7 @@ static void index_edges(const critical_walk *w)
     }
 }
 
-/* Whom a node waited for last; −1 = nobody: it was ready at once. */
+/* The predecessor that a node waited for longest; −1 = none. */
 static int critical_predecessor(const critical_walk *w, int i)
 {
     const tandem_dag_edge *const edge = w->r->edges.of;

@@ -1,3 +1,4 @@
+/* whatif_model.c: allocates and frees the model of a recorded step. */
 #include "trace/whatif/whatif_model.h"
 
 void whatif_model_close(whatif_model *model)

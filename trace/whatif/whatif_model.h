@@ -1,4 +1,4 @@
-/* whatif_model.h: a recorded job, ready to be run with other durations; private to replayer/. */
+/* whatif_model.h: a recorded step or job that can be simulated with other durations; private to trace/. */
 #ifndef TANDEM_REPLAYER_WHATIF_MODEL_H
 #define TANDEM_REPLAYER_WHATIF_MODEL_H
 
@@ -6,7 +6,7 @@
 #include "tandem/dag_simulator.h"
 #include "tandem/whatif.h"
 
-/* What operators are told apart by, from the whole to the narrow. */
+/* How operators are grouped, from wide to narrow. */
 enum { WHATIF_OPERATOR, WHATIF_STAGE, WHATIF_DP_RANK, WHATIF_WORKER, N_WHATIF_DIMENSION };
 
 typedef struct whatif_label {
@@ -14,15 +14,15 @@ typedef struct whatif_label {
 } whatif_label;
 
 typedef struct whatif_dimension {
-    int n; /* 0: the job has no such thing */
+    int n; /* 0 = the job has no such dimension */
     whatif_label *name;
-    int32_t *of; /* [n_op] which one an operator belongs to */
+    int32_t *of; /* [n_op] group of each operator */
 } whatif_dimension;
 
 typedef struct whatif_model {
-    tandem_arena arena; /* all arrays */
+    tandem_arena arena; /* of all arrays */
     int n_step, n_op, n_worker;
-    int *first;                       /* [n_step + 1] the operators of a step */
+    int *first;                       /* [n_step + 1] first operator of each step */
     tandem_dag_simulator **simulator; /* [n_step] */
     int64_t *number, *recorded_ns;    /* [n_step] */
     int64_t *actual_ns, *ideal_ns;    /* [n_op] */
@@ -35,18 +35,18 @@ typedef struct whatif_model {
     whatif_label *worker_name; /* [n_worker] */
 } whatif_model;
 
-void whatif_model_close(whatif_model *model); /* an all-zero one is fine */
+void whatif_model_close(whatif_model *model); /* all zero is fine */
 
-/* Room for n_op operators in n_step steps, in every array but those of `by`. TANDEM_NO_MEMORY. */
+/* Allocates every array but those of `by`. TANDEM_NO_MEMORY. */
 tandem_status whatif_model_allocate(whatif_model *model, int n_op, int n_step, int n_worker,
                                     tandem_error *error);
-/* … and for n names of a dimension; its `of`, too. */
+/* Allocates n names of a dimension and its `of`. */
 tandem_status whatif_model_dimension(whatif_model *model, int dimension, int n, tandem_error *error);
 
-/* Of n ≥ 1 values, none below 0, rounded; exact: a sum that could be too large for 64 bits is never made. */
+/* Mean of n ≥ 1 values ≥ 0, rounded; exact, without a sum that could overflow. */
 int64_t whatif_mean(const int64_t *value, int n);
 
-/* A job by the rules in whatif.h. *model is to be closed on error, too. */
+/* Builds the model of a pipeline trace by the rules in whatif.h. *model is to be closed on error, too. */
 tandem_status whatif_model_of_pipeline(whatif_model *model, const tandem_pipeline_trace *pipeline,
                                        tandem_error *error);
 

@@ -1,5 +1,5 @@
-/* whatif_rules.c: what waits for what in a pipeline-parallel step (the rules in whatif.h), and what each
- * operator ideally takes. */
+/* whatif_pipeline.c: the dependencies of a pipeline-parallel step (rules in whatif.h) and the ideal
+ * duration of each operator. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include "trace/whatif/whatif_model.h"
 
 enum { FORWARD, BACKWARD, N_DIRECTION };
-enum { N_STREAM = 6, MAX_EDGES = 3 /* of one operator */ };
-/* Collectives: over data-parallel ranks, over first and last stage, over all. */
+enum { N_STREAM = 6, MAX_EDGES = 3 /* per operator */ };
+/* Collectives: over data-parallel ranks (two), over first and last stage, over all workers. */
 enum { GATHER, SCATTER, EMBEDDING, CLIP, N_COLLECTIVE };
 
 static const tandem_pipeline_op_kind compute_kind[N_DIRECTION] = {TANDEM_PIPELINE_FORWARD,
@@ -30,7 +30,7 @@ static const char *const track_name[] = {"compute",       "forward send",     "f
                                          "end of step"};
 enum { TRACK_END_OF_STEP = N_STREAM, N_TRACK = N_STREAM + 1 };
 
-/* The stream of a worker that an operator type runs on; −1 = none. */
+/* The stream on which an operator type runs; −1 = none. */
 static int stream_of_kind(int kind)
 {
     switch (kind) {
@@ -46,7 +46,7 @@ static int stream_of_kind(int kind)
     }
 }
 
-/* One step while its graph is laid out. Operators count from the first of the step. */
+/* The graph of one step while it is built. Operators count from the first one of the step. */
 typedef struct pipeline_dag {
     const tandem_pipeline_trace *pipeline;
     const tandem_pipeline_op *op; /* [n] */
@@ -54,13 +54,13 @@ typedef struct pipeline_dag {
     tandem_error *error;
     int *worker_first;   /* [n_worker + 1] */
     int *stream, *group; /* [n] */
-    int *list;           /* [n] of each worker its operators by type, then by start … */
-    /* [n_worker][TANDEM_N_PIPELINE_OP_KIND + 1] … and where each type begins */
+    int *list;           /* [n] operators of each worker by type, then by start */
+    /* [n_worker][TANDEM_N_PIPELINE_OP_KIND + 1] offset of each type */
     int *list_first;
     int *n_sent[N_DIRECTION];      /* [n_worker] messages with a partner */
     int *n_received[N_DIRECTION];  /* [n_worker] */
     int *pair[N_DIRECTION];        /* [n_worker] group of the sender's first message */
-    int *collective[N_COLLECTIVE]; /* [n_worker] by unit: how many, then the group of the first */
+    int *collective[N_COLLECTIVE]; /* [n_worker] by unit: how many, later the first group */
     int *group_size;               /* [n_group] */
     int n_group;
     tandem_dag_edge *edge; /* [MAX_EDGES · n] */
@@ -68,7 +68,7 @@ typedef struct pipeline_dag {
     tandem_arena arena;
 } pipeline_dag;
 
-/* A list of operators of one worker and type. */
+/* The operators of one worker and type. */
 typedef struct op_list {
     const int *op;
     int n;
@@ -102,7 +102,7 @@ static whatif_label worker_name(const tandem_pipeline_trace *pipeline, int64_t w
 
 typedef struct op_naming {
     const tandem_pipeline_trace *pipeline;
-    int first; /* operator of the job that the step begins with */
+    int first; /* first operator of the step */
 } op_naming;
 
 static void pipeline_op_name(char *text, size_t size, const void *context, int i)
@@ -116,7 +116,7 @@ static void pipeline_op_name(char *text, size_t size, const void *context, int i
 
 /* --- Workers and their lists ---------------------------------------------------------------------------- */
 
-/* Each worker's operators stand together. One without any is an error. */
+/* Operators of a worker are adjacent. A worker without operators is an error. */
 static tandem_status find_step_workers(pipeline_dag *l)
 {
     const tandem_pipeline_trace *const pipeline = l->pipeline;
@@ -158,8 +158,8 @@ static void add_pipeline_edge(pipeline_dag *l, int before, int after)
 
 /* --- Messages between stages ---------------------------------------------------------------------------- */
 
-/* Whether a compute operator hands its result on, or gets its input, over the pipeline: the first and the
- * last chunk of the model have nobody on one side. */
+/* Whether a compute operator sends its result, or receives its input, over the pipeline. The first and the
+ * last chunk have no neighbour on one side. */
 static int has_pipeline_partner(const pipeline_dag *l, int op, int direction, int is_send)
 {
     const int position = l->op[op].chunk * l->pipeline->n_stage + l->op[op].stage;
@@ -167,9 +167,9 @@ static int has_pipeline_partner(const pipeline_dag *l, int op, int direction, in
     return !((direction == FORWARD) == is_send ? is_last : is_first);
 }
 
-/* Puts the messages of one type beside their compute operators. Where a trace has one for every compute
- * operator, those that have no partner are empty; otherwise only those with a partner are there. Leaves in
- * `group` the number among those with a partner, −1 = none. */
+/* Connects the messages of one type with their compute operators. A trace has a message for every compute
+ * operator, or only those with a partner. `group` receives the index among messages with a partner; −1 =
+ * none. */
 static tandem_status attach_messages(pipeline_dag *l, int worker, int direction, int is_send)
 {
     const int kind = (is_send ? send_kind : recv_kind)[direction];
@@ -201,7 +201,7 @@ static tandem_status attach_messages(pipeline_dag *l, int worker, int direction,
     return TANDEM_OK;
 }
 
-/* The worker that this one's messages of a direction go to (step 1) or come from (step −1). */
+/* The worker to which this one's messages go (step 1) or from which they come (step −1). */
 static int adjacent_worker(const tandem_pipeline_trace *pipeline, int worker, int direction, int step)
 {
     const int stage = worker / pipeline->n_tp % pipeline->n_stage;
@@ -216,7 +216,7 @@ static int add_groups(pipeline_dag *l, int n, int size)
     return first;
 }
 
-/* From a number among the messages of a worker to a group of two. */
+/* Turns indices of messages into groups of two. */
 static void pair_messages(pipeline_dag *l)
 {
     for (int d = 0; d < N_DIRECTION; d++)
@@ -238,7 +238,7 @@ static void pair_messages(pipeline_dag *l)
 
 /* --- Collectives ---------------------------------------------------------------------------------------- */
 
-/* Which of a kind of collectives a worker takes part in. */
+/* The unit of a collective kind that a worker belongs to. */
 static int collective_unit(const tandem_pipeline_trace *pipeline, int collective, int worker)
 {
     const int tp = worker % pipeline->n_tp, stage = worker / pipeline->n_tp % pipeline->n_stage,
@@ -280,7 +280,7 @@ static void group_collectives(pipeline_dag *l)
 
 /* --- Within a worker ------------------------------------------------------------------------------------ */
 
-/* Parameters are gathered before the first forward operator of their chunk. */
+/* A gather of parameters precedes the first forward operator of its chunk. */
 static void add_parameter_edges(pipeline_dag *l, int worker)
 {
     const op_list gather = ops_of_kind(l, worker, TANDEM_PIPELINE_PARAMS_GATHER),
@@ -292,8 +292,7 @@ static void add_parameter_edges(pipeline_dag *l, int worker)
     }
 }
 
-/* The worker's compute operators in their order: the last one, and the one before the last before the first
- * backward. */
+/* Finds the worker's last compute operator, and the last but one before its first backward operator. */
 static void find_warm_up_end(const pipeline_dag *l, int worker, int *last, int *warm_up_end)
 {
     int before = -1, before_previous = -1, backward = 0;
@@ -373,8 +372,8 @@ static tandem_status build_pipeline_dag(pipeline_dag *l)
     return TANDEM_OK;
 }
 
-/* What an operator takes once the last of its group is there. Clocks of workers differ: what would be less
- * than nothing is 0. */
+/* The duration after the last member of the group is ready. Clocks of workers differ: negative durations
+ * become 0. */
 static tandem_status find_group_transfers(pipeline_dag *l, int64_t *actual_ns)
 {
     int64_t *const latest_ns = tandem_arena_array(&l->arena, (size_t)l->n_group, sizeof *latest_ns);
@@ -410,7 +409,7 @@ static tandem_status open_pipeline_step(whatif_model *model, const tandem_pipeli
     pipeline_dag l = {
         .pipeline = pipeline, .op = pipeline->op + first, .n = model->first[s + 1] - first, .error = error};
     tandem_status status = TANDEM_OK;
-    /* more workers than operators: one is missing, and is found */
+    /* with more workers than operators, one has none */
     l.n_worker = n_worker > l.n ? l.n + 1 : (int)n_worker;
     op_naming *const name = tandem_arena_alloc(&model->arena, sizeof *name);
     if (l.n_worker > l.n) {
@@ -478,7 +477,7 @@ static tandem_status find_kind_ideals(whatif_model *model, const tandem_pipeline
 
 /* --- Labels --------------------------------------------------------------------------------------------- */
 
-/* Operator types that the job has, as rows of a report. */
+/* The operator types of the job, as rows of a report. */
 static tandem_status label_pipeline_ops(whatif_model *model, const tandem_pipeline_trace *pipeline,
                                         tandem_error *error)
 {
@@ -502,7 +501,7 @@ static tandem_status label_pipeline_ops(whatif_model *model, const tandem_pipeli
     return TANDEM_OK;
 }
 
-/* A job of one stage has no stages to compare, and so on. */
+/* A job with one stage has no stages to compare, and so on. */
 static tandem_status label_workers(whatif_model *model, const tandem_pipeline_trace *pipeline,
                                    tandem_error *error)
 {
@@ -546,7 +545,7 @@ tandem_status whatif_model_of_pipeline(whatif_model *model, const tandem_pipelin
                                        tandem_error *error)
 {
     const int64_t n_worker = (int64_t)pipeline->n_dp * pipeline->n_stage * pipeline->n_tp;
-    /* Workers without operators are found below; until then there is no room for them all. */
+    /* Workers without operators are detected below; until then no room is reserved for all. */
     tandem_status status = whatif_model_allocate(model, pipeline->n_op, pipeline->n_step,
                                                  n_worker > pipeline->n_op ? 0 : (int)n_worker, error);
     if (status != TANDEM_OK) return status;

@@ -1,5 +1,5 @@
-/* read_step.c: what a recorded file is, and the steps that tandem itself has written
- * (profiles/format/trace.c): which task of which rank ran when; from these a model of the step. */
+/* whatif_step_trace.c: detects the format of a trace, and builds the model of a step that tandem itself
+ * recorded or simulated (profiles/format/trace.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,24 +8,24 @@
 #include "trace/interval_set.h"
 #include "trace/whatif/whatif_model.h"
 
-enum { COMPUTE, REDUCE, NORM, UPDATE }; /* sorts of tasks */
+enum { COMPUTE, REDUCE, NORM, UPDATE }; /* roles of tasks */
 enum { MAX_RANKS = 4096, MAX_KINDS = 32, N_TRACK = 2 };
 
 typedef struct traced_task {
     int64_t start_ns, end_ns;
-    int32_t id, rank; /* id in the step program; place of its rank */
+    int32_t id, rank; /* id in the step program; index of its rank */
     int16_t role, kind;
-    int32_t bucket; /* of a reduce or an update */
+    int32_t bucket; /* of an all-reduce or an update */
 } traced_task;
 
 typedef struct rank_track {
     int64_t pid;
     char name[TANDEM_WHATIF_NAME];
-    int first, n_bucket, n_update; /* first: of its tasks */
+    int first, n_bucket, n_update; /* of its tasks */
     int64_t busy_ns;
 } rank_track;
 
-/* Tasks that are read; simulated steps also say when a rank waits. */
+/* Simulated steps also record waiting. */
 typedef struct traced_task_list {
     traced_task *task;
     int n, capacity;
@@ -184,8 +184,7 @@ static int by_track_pid(const void *left, const void *right)
     return (a->pid > b->pid) - (a->pid < b->pid);
 }
 
-/* By number; ranks that are named and run nothing are none. Until here `first` holds the place at which a
- * lane was found. */
+/* By pid; ranks without tasks are dropped. Until then `first` is the index at which a rank was found. */
 static tandem_status sort_tracks(step_trace_reader *r)
 {
     int *const index = malloc((size_t)r->n_track * sizeof *index);
@@ -247,7 +246,7 @@ static int end_of_rank(const step_trace_reader *r, int rank)
     return end;
 }
 
-/* What an all-reduce takes once all are there: the shortest that any rank has seen. */
+/* An all-reduce takes the shortest time that any rank recorded. */
 static void find_bucket_transfers(const step_trace_reader *r, int64_t *transfer_ns, int n_bucket)
 {
     for (int b = 0; b < n_bucket; b++) transfer_ns[b] = INT64_MAX;
@@ -258,13 +257,13 @@ static void find_bucket_transfers(const step_trace_reader *r, int64_t *transfer_
     }
 }
 
-/* Tasks of the model are those that were read, in their order: by rank, then by id. */
+/* Tasks of the model are in the order of the input: by rank, then by id. */
 static int find_task_edges(const step_trace_reader *r, tandem_dag_edge *edge)
 {
     int n = 0;
     for (int rank = 0; rank < r->n_track; rank++) {
         const int first = r->track[rank].first, end = end_of_rank(r, rank);
-        int last = -1, reduce = first; /* compute task before; where to look for the next bucket's reduce */
+        int last = -1, reduce = first; /* previous compute task; where to search the next all-reduce */
         int last_reduce = -1;
         for (int i = first; i < end; i++) {
             if (r->task[i].role == COMPUTE) last = i;
@@ -279,7 +278,7 @@ static int find_task_edges(const step_trace_reader *r, tandem_dag_edge *edge)
     return n;
 }
 
-/* Every rank takes what the one takes that computes least. */
+/* The ideal duration of a task is the one on the least busy rank. */
 static void find_task_ideals(const step_trace_reader *r, whatif_model *model)
 {
     int fastest = 0;
@@ -399,7 +398,7 @@ static tandem_status open_step_model(const step_trace_reader *r, whatif_model *m
 
 /* --- Where the step of a rank went ---------------------------------------------------------------------- */
 
-/* Busy, then also on the wire, then also waiting: each union is the one before and more. */
+/* Each union includes the one before: busy; also on the wire; also waiting. */
 enum { BUSY, WIRE, WAIT, N_UNION };
 
 static tandem_status add_to_unions(tandem_interval_set unions[N_UNION], int first, int64_t begin_ns,
@@ -420,7 +419,7 @@ static tandem_status measure_track(const step_trace_reader *r, const whatif_mode
     tandem_status status = TANDEM_OK;
     for (int i = r->track[rank].first; i < end && status == TANDEM_OK; i++) {
         const traced_task *const t = &r->task[i];
-        /* A measured all-reduce begins when the rank is ready for it; a simulated one when all are. */
+        /* A measured all-reduce begins when its rank is ready; a simulated one when all are. */
         const int64_t wire_ns = t->role == REDUCE ? t->end_ns - model->actual_ns[i] : t->end_ns;
         if (t->role == REDUCE) status = add_to_unions(unions, WAIT, t->start_ns, wire_ns, r->error);
         if (status == TANDEM_OK)
@@ -509,7 +508,7 @@ tandem_status tandem_whatif_parse_trace(tandem_whatif **whatif, const void *byte
 
 /* --- What a file is ------------------------------------------------------------------------------------- */
 
-/* No table begins like that. JSON may have control characters in it. */
+/* No CSV begins like that. JSON may contain control characters. */
 static int is_binary(const tandem_input *input)
 {
     enum { N_PROBED_BYTES = 256 };

@@ -1,4 +1,4 @@
-/* whatif_timeline.c: the step and the ideal of a job, one beside the other, as JSON that Perfetto opens. */
+/* whatif_timeline.c: writes step and ideal step of a job as Chrome trace JSON, one below the other. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,7 +27,7 @@ static void write_timeline_names(timeline_writer *w)
     const whatif_model *const model = w->model;
     for (int worker = 0; worker < model->n_worker; worker++)
         for (int view = 0; view < N_VIEW; view++) {
-            const int process = N_VIEW * worker + view; /* one under the other */
+            const int process = N_VIEW * worker + view; /* one below the other */
             write_timeline_process(w, process, view_name[view], model->worker_name[worker].text);
             for (int track = 0; track < model->n_track; track++)
                 tandem_chrome_name(&w->chrome, "thread_name", process, track, model->track_name[track]);
