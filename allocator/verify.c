@@ -162,11 +162,11 @@ static tandem_status check_plan_form(const tandem_plan *plan, const tandem_alloc
         return tandem_error_set(error, TANDEM_WRONG_MODEL, "the plan is for %d classes, the cluster has %d",
                                 plan->cluster.n_class, cluster->n_class);
     for (int c = 0; c < cluster->n_class; c++)
-        for (int i = 0; i < plan->n_op; i++) {
+        for (int i = 0; i < plan->assignment.n_op; i++) {
             const unsigned precisions = tandem_op_row_get(problem->graph->op[i].kind)->precisions;
-            const char *name = tandem_precision_get(plan->precision[c][i])->name;
-            if (precisions &&
-                !(precisions & cluster->classes[c].device.precisions & 1u << plan->precision[c][i]))
+            const char *name = tandem_precision_get(plan->assignment.precision[c][i])->name;
+            if (precisions && !(precisions & cluster->classes[c].device.precisions &
+                                1u << plan->assignment.precision[c][i]))
                 return tandem_error_set(error, TANDEM_MALFORMED, "'%s' cannot be %s on %s",
                                         problem->graph->op[i].name, name, cluster->classes[c].device.name);
         }
@@ -184,7 +184,7 @@ tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_pla
     tandem_replay replay;
     tandem_status status = check_plan_form(plan, problem, error);
     if (status != TANDEM_OK) return status;
-    tandem_replayer_set_plan(problem->replayer, plan);
+    tandem_replayer_load(problem->replayer, &plan->assignment);
     status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
     if (status != TANDEM_OK) return status;
     found.step_ns = replay.step_ns;

@@ -104,7 +104,7 @@ static tandem_status describe_candidate(candidate_cluster *candidate, tandem_pla
 {
     tandem_replayer *replayer = tandem_planner_problem(planner)->replayer;
     tandem_replay replay;
-    tandem_replayer_set_plan(replayer, plan);
+    tandem_replayer_load(replayer, &plan->assignment);
     const tandem_status status = tandem_replayer_run(replayer, &replay, 0, error);
     if (status != TANDEM_OK) return status;
     for (int c = 0; c < candidate->cluster.n_class; c++)

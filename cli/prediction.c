@@ -26,7 +26,7 @@ tandem_status cli_planner_open(tandem_planner **planner, const cli_options *opti
     const tandem_status status = tandem_planner_open_for(planner, &request, &workload->cluster,
                                                          (const tandem_graph *const *)workload->graph, error);
     if (status == TANDEM_OK)
-        tandem_replayer_set_plan(tandem_planner_problem(*planner)->replayer, workload->plan);
+        tandem_replayer_load(tandem_planner_problem(*planner)->replayer, &workload->plan->assignment);
     return status;
 }
 

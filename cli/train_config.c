@@ -136,7 +136,7 @@ static void append_precisions(char *text, size_t size, const cli_workload *workl
     for (int c = 0; c < workload->cluster.n_class; c++)
         for (int i = 0; i < workload->graph[c]->n_op; i++) {
             if (!tandem_op_is_adjustable(&workload->graph[c]->op[i])) continue;
-            const tandem_precision precision = workload->plan->precision[c][i];
+            const tandem_precision precision = workload->plan->assignment.precision[c][i];
             count[precision]++;
             hash = tandem_hash_text(tandem_hash_text(hash, tandem_precision_get(precision)->name), ",");
         }

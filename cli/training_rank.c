@@ -100,10 +100,7 @@ tandem_status training_rank_open_step(training_rank *rank, const cli_workload *w
     const tandem_status status = tandem_device_open_step(&rank->step, &class->device, graph,
                                                          options->bucket_bytes, &workload->plan->step, error);
     if (status != TANDEM_OK) return status;
-    for (int i = 0; i < graph->n_op; i++)
-        if (tandem_op_is_adjustable(&graph->op[i]))
-            tandem_step_set(rank->step, i, workload->plan->precision[rank->class_index][i]);
-    tandem_step_resolve(rank->step);
+    tandem_step_load(rank->step, workload->plan->assignment.precision[rank->class_index]);
     return TANDEM_OK;
 }
 

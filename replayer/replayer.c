@@ -341,14 +341,27 @@ void tandem_replayer_set(tandem_replayer *replayer, int c, int op, tandem_precis
     class->is_dirty = 1;
 }
 
-void tandem_replayer_set_plan(tandem_replayer *replayer, const tandem_plan *plan)
+void tandem_replayer_load_class(tandem_replayer *replayer, int c, const tandem_precision *precision)
 {
-    assert(plan->cluster.n_class == replayer->n_class &&
-           plan->n_op == replayer->classes[0].step->graph->n_op);
+    const tandem_graph *graph = replayer->classes[c].step->graph;
+    for (int op = 0; op < graph->n_op; op++)
+        if (tandem_op_row_get(graph->op[op].kind)->precisions)
+            tandem_replayer_set(replayer, c, op, precision[op]);
+}
+
+void tandem_replayer_load(tandem_replayer *replayer, const tandem_assignment *assignment)
+{
+    assert(assignment->n_class == replayer->n_class &&
+           assignment->n_op == replayer->classes[0].step->graph->n_op);
     for (int c = 0; c < replayer->n_class; c++)
-        for (int op = 0; op < plan->n_op; op++)
-            if (tandem_op_row_get(replayer->classes[c].step->graph->op[op].kind)->precisions)
-                tandem_replayer_set(replayer, c, op, plan->precision[c][op]);
+        tandem_replayer_load_class(replayer, c, assignment->precision[c]);
+}
+
+void tandem_replayer_store(const tandem_replayer *replayer, tandem_assignment *assignment)
+{
+    for (int c = 0; c < replayer->n_class; c++)
+        memcpy(assignment->precision[c], replayer->classes[c].step->precision,
+               (size_t)assignment->n_op * sizeof **assignment->precision);
 }
 
 tandem_precision tandem_replayer_get(const tandem_replayer *replayer, int c, int op)

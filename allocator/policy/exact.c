@@ -9,8 +9,6 @@
  *    sensitivity until one fits (it is the best there is), the next one is no better than what was found, or
  *    time runs out. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "allocator/policies.h"
 #include "allocator/bound/bound.h"
@@ -24,7 +22,7 @@ typedef struct exact_search {
     const tandem_allocation_problem *problem;
     tandem_target target;
     tandem_bound bound;
-    tandem_precision *best[TANDEM_MAX_CLASS]; /* [n_op] of the best plan found */
+    tandem_assignment *best; /* the best plan found */
     double best_sensitivity;
     int n_class;
 } exact_search;
@@ -34,18 +32,7 @@ static void save_if_better(exact_search *e)
     const double sensitivity = tandem_allocation_sensitivity(e->problem);
     if (sensitivity >= e->best_sensitivity) return;
     e->best_sensitivity = sensitivity;
-    for (int c = 0; c < e->n_class; c++)
-        for (int i = 0; i < e->problem->graph->n_op; i++)
-            e->best[c][i] = tandem_replayer_get(e->problem->replayer, c, i);
-}
-
-static void restore_best(const exact_search *e)
-{
-    const tandem_graph *graph = e->problem->graph;
-    for (int c = 0; c < e->n_class; c++)
-        for (int i = 0; i < graph->n_op; i++)
-            if (tandem_op_is_adjustable(&graph->op[i]))
-                tandem_replayer_set(e->problem->replayer, c, i, e->best[c][i]);
+    tandem_replayer_store(e->problem->replayer, e->best);
 }
 
 /* Class after class, the others as they are, from its relaxed best plan among others. The replayer has a plan
@@ -72,14 +59,6 @@ static tandem_status save_qsync_plan(exact_search *e, tandem_error *error)
 }
 
 /* --- The policy ----------------------------------------------------------------------------------------- */
-
-static tandem_status allocate_best(exact_search *e, tandem_error *error)
-{
-    for (int c = 0; c < e->n_class; c++)
-        if (!(e->best[c] = malloc(((size_t)e->problem->graph->n_op + 1) * sizeof *e->best[c])))
-            return tandem_no_memory(error, "to allocate %d operators", e->problem->graph->n_op);
-    return TANDEM_OK;
-}
 
 /* Where greedy's way to the fastest plan does not get within a given target and memory, a plan may still be:
  * any class may be lowered then. */
@@ -125,9 +104,7 @@ static tandem_status run_exact(exact_search *e, tandem_certificate *certificate,
     const int64_t deadline_ns = tandem_now_ns() + (int64_t)(seconds * 1e9);
     int is_within = 0, found = 0;
     tandem_error refusal = {0};
-    tandem_status status = allocate_best(e, error);
-    if (status != TANDEM_OK) return status;
-    status = find_exact_target(e, &is_within, &refusal);
+    tandem_status status = find_exact_target(e, &is_within, &refusal);
     if (status != TANDEM_OK) return return_refusal(&refusal, error);
     status = tandem_bound_open(&e->bound, problem, e->target.target_ns, e->target.keeps_base, error);
     if (status == TANDEM_OK) status = tandem_bound_compute(&e->bound, 0.5 * seconds, error);
@@ -140,15 +117,15 @@ static tandem_status run_exact(exact_search *e, tandem_certificate *certificate,
     if (status != TANDEM_OK) return status;
     if (!is_within && !found) return return_refusal(&refusal, error);
     if (found) save_if_better(e);
-    restore_best(e);
     tandem_bound_certify(certificate, &e->bound, e->best_sensitivity);
     return TANDEM_OK;
 }
 
-static tandem_status allocate_exact(const tandem_allocation_problem *problem, tandem_allocation *allocation,
-                                    tandem_error *error)
+static tandem_status allocate_exact(const tandem_allocation_problem *problem, tandem_assignment *assignment,
+                                    tandem_allocation *allocation, tandem_error *error)
 {
     exact_search e = {.problem = problem,
+                      .best = assignment,
                       .n_class = tandem_replayer_cluster(problem->replayer)->n_class,
                       .best_sensitivity = INFINITY};
     tandem_certificate certificate = {.lower_bound = NAN, .gap = NAN};
@@ -158,7 +135,6 @@ static tandem_status allocate_exact(const tandem_allocation_problem *problem, ta
         allocation->certificate = certificate;
     }
     tandem_bound_close(&e.bound);
-    for (int c = 0; c < e.n_class; c++) free(e.best[c]);
     return status;
 }
 

@@ -337,51 +337,47 @@ tandem_status tandem_greedy_improve_class(const tandem_allocation_problem *probl
     return status;
 }
 
-/* The class in base, to be lowered from there. */
-static tandem_status improve_class_from_base(const tandem_allocation_problem *problem,
-                                             const tandem_plan *base, int c, tandem_target *target,
-                                             tandem_error *error)
-{
-    if (target->keeps_base & 1u << c) return TANDEM_OK;
-    return tandem_greedy_improve_class(problem, c, base->precision[c], target->target_ns, &target->replays,
-                                       error);
-}
-
-/* The published procedure's plan, improved, where it is better than the one in the replayer. */
+/* Takes the plan of policy qsync, improved, where it is better than the one in the replayer. */
 static tandem_status try_qsync_plan(const tandem_allocation_problem *problem, tandem_target *target,
                                     tandem_error *error)
 {
     const double sensitivity = tandem_allocation_sensitivity(problem);
-    tandem_plan *own = NULL;
+    const int n_class = tandem_replayer_cluster(problem->replayer)->n_class;
+    tandem_assignment own;
     int found = 0;
-    tandem_status status = tandem_allocation_open_plan(&own, problem, "", error);
+    tandem_status status = tandem_assignment_open(&own, n_class, problem->graph->n_op, error);
     if (status != TANDEM_OK) return status;
-    for (int c = 0; c < own->cluster.n_class; c++)
-        for (int i = 0; i < own->n_op; i++)
-            own->precision[c][i] = tandem_replayer_get(problem->replayer, c, i);
+    tandem_replayer_store(problem->replayer, &own);
     status = tandem_qsync_find_plan(problem, target->target_ns, target->keeps_base, &found, &target->replays,
                                     error);
-    const int is_better_move = found && tandem_allocation_sensitivity(problem) < sensitivity;
-    if (!is_better_move) tandem_replayer_set_plan(problem->replayer, own);
-    for (int c = 0; c < own->cluster.n_class && is_better_move && status == TANDEM_OK; c++)
+    const int is_better = found && tandem_allocation_sensitivity(problem) < sensitivity;
+    if (!is_better) tandem_replayer_load(problem->replayer, &own);
+    for (int c = 0; c < n_class && is_better && status == TANDEM_OK; c++)
         if (!(target->keeps_base & 1u << c))
             status =
                 tandem_greedy_improve_class(problem, c, NULL, target->target_ns, &target->replays, error);
-    tandem_plan_close(own);
+    tandem_assignment_close(&own);
     return status;
 }
 
-static tandem_status allocate_greedy(const tandem_allocation_problem *problem, tandem_allocation *allocation,
-                                     tandem_error *error)
+static tandem_status allocate_greedy(const tandem_allocation_problem *problem, tandem_assignment *assignment,
+                                     tandem_allocation *allocation, tandem_error *error)
 {
     tandem_target target;
     tandem_plan *base = NULL;
     tandem_status status = tandem_target_find(&target, problem, error);
     if (status == TANDEM_OK) status = tandem_allocation_open_base_plan(&base, problem, error);
-    for (int k = 0; status == TANDEM_OK && k < base->cluster.n_class; k++)
-        status = improve_class_from_base(problem, base, target.order[k], &target, error);
+    for (int k = 0; status == TANDEM_OK && k < base->cluster.n_class; k++) {
+        const int c = target.order[k];
+        if (!(target.keeps_base & 1u << c))
+            status = tandem_greedy_improve_class(problem, c, base->assignment.precision[c], target.target_ns,
+                                                 &target.replays, error);
+    }
     if (status == TANDEM_OK) status = try_qsync_plan(problem, &target, error);
-    if (status == TANDEM_OK) tandem_target_fill_allocation(allocation, &target);
+    if (status == TANDEM_OK) {
+        tandem_target_fill_allocation(allocation, &target);
+        tandem_replayer_store(problem->replayer, assignment);
+    }
     tandem_plan_close(base);
     return status;
 }

@@ -198,7 +198,7 @@ static tandem_status try_uniform_block(qsync_state *q, tandem_plan *plan, int c,
     tandem_status status = TANDEM_OK;
     for (int p = TANDEM_N_PRECISION - 1; p >= 0 && status == TANDEM_OK; p--) {
         if (tandem_plan_uniform(plan, q->graph, c, (tandem_precision)p, NULL) != TANDEM_OK) continue;
-        for (int i = begin; i < end; i++) qsync_set_precision(q, c, i, plan->precision[c][i]);
+        for (int i = begin; i < end; i++) qsync_set_precision(q, c, i, plan->assignment.precision[c][i]);
         status = keep_block_if_faster(q, c, begin, end, best_ns, error);
     }
     return status;
@@ -418,8 +418,8 @@ static void qsync_close(qsync_state *q, tandem_plan *plan)
     tandem_plan_close(plan);
 }
 
-static tandem_status allocate_qsync(const tandem_allocation_problem *problem, tandem_allocation *allocation,
-                                    tandem_error *error)
+static tandem_status allocate_qsync(const tandem_allocation_problem *problem, tandem_assignment *assignment,
+                                    tandem_allocation *allocation, tandem_error *error)
 {
     qsync_state q;
     tandem_plan *plan = NULL;
@@ -430,7 +430,8 @@ static tandem_status allocate_qsync(const tandem_allocation_problem *problem, ta
         q.lowered = find_classes_to_lower(&q);
         status = qsync_choose_plan(&q, plan, &result, error);
         result.replays = q.replays;
-        if (status == TANDEM_OK) *allocation = result;
+        *allocation = result;
+        tandem_replayer_store(problem->replayer, assignment);
     }
     qsync_close(&q, plan);
     return status;

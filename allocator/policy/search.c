@@ -1,6 +1,6 @@
 /* search.c: moves, their measurement, and the way back. */
 #include "allocator/policy/search.h"
-#include "allocator/policies.h"
+#include "allocator/problem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -272,10 +272,10 @@ tandem_status tandem_search_set_plan(tandem_search *search, const tandem_precisi
                                      tandem_error *error)
 {
     tandem_plan_metrics metrics = {0};
-    for (int i = 0; i < search->n_op; i++) search_set_precision(search, i, precision[i]);
+    tandem_replayer_load_class(search->problem->replayer, search->c, precision);
     const tandem_status status = replay_search(search, &metrics, error);
     if (status != TANDEM_OK) {
-        for (int i = 0; i < search->n_op; i++) search_set_precision(search, i, search->current[i]);
+        tandem_replayer_load_class(search->problem->replayer, search->c, search->current);
         return status;
     }
     memmove(search->current, precision, (size_t)search->n_op * sizeof *precision);
@@ -310,7 +310,7 @@ void tandem_search_rollback(tandem_search *search)
     memcpy(search->move, search->snapshot.move, (size_t)search->n_move * sizeof *search->move);
     search->metrics = search->snapshot.metrics;
     search->n_change = search->snapshot.n_change;
-    for (int i = 0; i < search->n_op; i++) search_set_precision(search, i, search->current[i]);
+    tandem_replayer_load_class(search->problem->replayer, search->c, search->current);
 }
 
 /* --- Life ----------------------------------------------------------------------------------------------- */
@@ -329,8 +329,9 @@ tandem_status tandem_search_open(tandem_search *out, const tandem_allocation_pro
     if (!search.current || !search.snapshot.current || !search.candidates || !find_all_moves(&search))
         status = tandem_no_memory(error, "to allocate model %s (%d operators)", problem->graph->model,
                                   search.n_op);
-    for (int i = 0; i < search.n_op && status == TANDEM_OK; i++)
-        search.current[i] = tandem_replayer_get(problem->replayer, c, i);
+    if (status == TANDEM_OK)
+        memcpy(search.current, tandem_replayer_step(problem->replayer, c)->precision,
+               (size_t)search.n_op * sizeof *search.current);
     if (status == TANDEM_OK) status = replay_search(&search, &search.metrics, error);
     if (status != TANDEM_OK) {
         tandem_search_close(&search);

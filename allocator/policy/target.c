@@ -1,21 +1,20 @@
-/* target.c: the fastest plans, the target, and the classes that need not be lowered to reach it.
+/* target.c: finds the fastest plans, the target, and the classes that need not be lowered to reach it.
  *
- * 1. Every class in base. The class that computes least is the one that the others are to catch up with: it
- *    keeps the base unless a target asks for more than that allows, or it does not fit its memory.
- * 2. Every other class goes to the fastest plan that fits: from the fastest of its uniform plans, move by
- *    move (search.h) whatever makes the plan fit better, the step shorter or, with the same step, the class
- *    less busy.
- * 3. Their step, times 1 + slowdown, is the target where none is given.
- * 4. Whichever class may go back to base with the step still within the target, the others at their fastest,
- *    is held; those that compute least come first. */
+ * 1. Every class begins in base. The class that computes least keeps the base, and the others catch up with
+ *    it, unless a given target is shorter or the class exceeds its memory.
+ * 2. Every other class goes to its fastest plan that fits. The search starts from its fastest uniform plan
+ *    and makes every move (search.h) that reduces the excess memory, the step or, at the same step, the busy
+ *    time.
+ * 3. The step of these plans, times 1 + slowdown, is the target unless one is given.
+ * 4. With the others at their fastest, each class returns to base if the step stays within the target. Those
+ *    that compute least come first. */
 #include "allocator/policy/target.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/policies.h"
+#include "allocator/problem.h"
 #include "base/quantity.h"
 
 enum { MAX_DESCENT_ROUNDS = 4 }; /* of descent, each over all moves */
@@ -64,7 +63,7 @@ static tandem_status save_starting_plan(tandem_starting_plans *starts, int s, co
     return TANDEM_OK;
 }
 
-/* Keeps the plan as start s if it can be replayed. */
+/* Saves the plan as start s, unless a cost of it is missing. */
 static tandem_status try_starting_plan(tandem_starting_plans *starts, int s, tandem_search *search,
                                        const tandem_precision *plan, tandem_error *error)
 {
@@ -85,8 +84,9 @@ static tandem_status find_uniform_starts(tandem_starting_plans *starts, tandem_s
         if (!(precisions & 1u << p)) continue;
         status = tandem_plan_uniform(plan, search->problem->graph, search->c, (tandem_precision)p, error);
         if (status != TANDEM_OK) break;
-        if (memcmp(plan->precision[search->c], starts->plan[TANDEM_START_CURRENT], bytes) == 0) continue;
-        status = try_starting_plan(starts, p, search, plan->precision[search->c], error);
+        if (memcmp(plan->assignment.precision[search->c], starts->plan[TANDEM_START_CURRENT], bytes) == 0)
+            continue;
+        status = try_starting_plan(starts, p, search, plan->assignment.precision[search->c], error);
     }
     return status;
 }
@@ -106,8 +106,7 @@ tandem_status tandem_starting_plans_find(tandem_starting_plans *starts, tandem_s
 
 /* --- The fastest plan of a class ------------------------------------------------------------------------ */
 
-/* Leaves the fastest plan in the search, and all->figures of the rest. TANDEM_INFEASIBLE where not one fits.
- * */
+/* Leaves the fastest plan in the search. TANDEM_INFEASIBLE: none fits. */
 static tandem_status find_fastest_from_starts(tandem_starting_plans *starts, tandem_search *search,
                                               tandem_error *error)
 {
@@ -135,31 +134,21 @@ static tandem_status find_fastest_from_starts(tandem_starting_plans *starts, tan
 
 typedef struct target_finder {
     const tandem_allocation_problem *problem;
-    tandem_plan *base_plan;                      /* every class in base */
-    tandem_precision *fastest[TANDEM_MAX_CLASS]; /* [n_op]; NULL = not looked for */
+    tandem_plan *base_plan;    /* every class in base */
+    tandem_assignment fastest; /* the classes of `lowered` at their fastest */
+    unsigned lowered;
     tandem_target target;
 } target_finder;
 
-static void set_class_precisions(target_finder *f, int c, const tandem_precision *precision)
-{
-    const tandem_graph *graph = f->problem->graph;
-    for (int i = 0; i < graph->n_op; i++)
-        if (tandem_op_is_adjustable(&graph->op[i]))
-            tandem_replayer_set(f->problem->replayer, c, i, precision[i]);
-}
-
 static tandem_status find_fastest_of_class(target_finder *f, int c, tandem_error *error)
 {
-    const size_t bytes = ((size_t)f->problem->graph->n_op + 1) * sizeof *f->fastest[c];
     tandem_search search;
     tandem_starting_plans starts = {0};
     tandem_status status = tandem_search_open(&search, f->problem, c, error);
     if (status != TANDEM_OK) return status;
     status = tandem_starting_plans_find(&starts, &search, NULL, error);
     if (status == TANDEM_OK) status = find_fastest_from_starts(&starts, &search, error);
-    if (status == TANDEM_OK && !(f->fastest[c] = malloc(bytes)))
-        status = tandem_no_memory(error, "to allocate %d operators", search.n_op);
-    if (status == TANDEM_OK) memcpy(f->fastest[c], search.current, bytes - sizeof *f->fastest[c]);
+    f->lowered |= 1u << c;
     f->target.replays += search.replays;
     tandem_starting_plans_close(&starts);
     tandem_search_close(&search);
@@ -179,49 +168,50 @@ static void sort_classes_by_busy_time(tandem_target *target, const tandem_replay
 /* Whether class c exceeds its memory limit in a replay with memory. */
 static int exceeds_memory_limit(const target_finder *f, const tandem_replay *replay, int c)
 {
-    const uint64_t limit_bytes = tandem_allocation_limit_bytes(f->problem, c);
-    return limit_bytes && replay->classes[c].peak_bytes > limit_bytes;
+    return tandem_allocation_excess_bytes(f->problem, c, replay->classes[c].peak_bytes) > 0;
 }
 
 static tandem_status report_target_missed(const target_finder *f, int64_t fastest_ns, tandem_error *error)
 {
     char fastest[TANDEM_QUANTITY_TEXT], target[TANDEM_QUANTITY_TEXT];
     return tandem_error_set(error, TANDEM_INFEASIBLE,
-                            "no plan reaches a step of %s: the fastest found takes %s (%" PRId64
-                            " ns) with every class lowered "
-                            "as far as it goes",
+                            "cannot reach a step time of %s: the fastest plan found takes %s (%" PRId64
+                            " ns), with every class at its lowest precision. Raise --max-step, or remove the "
+                            "slowest class",
                             tandem_quantity_print_ns(target, sizeof target, f->problem->target_ns),
                             tandem_quantity_print_ns(fastest, sizeof fastest, fastest_ns), fastest_ns);
 }
 
-/* Leaves all classes but those in `kept` at their fastest. */
-static tandem_status find_fastest_of_all(target_finder *f, const tandem_replay *base, unsigned pinned,
-                                         tandem_error *error)
+/* Leaves all classes but the pinned ones at their fastest, replayed into *fastest. */
+static tandem_status find_fastest_of_all(target_finder *f, int n_class, unsigned pinned,
+                                         tandem_replay *fastest, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    for (int k = 0; k < base->n_class && status == TANDEM_OK; k++) {
+    for (int k = 0; k < n_class && status == TANDEM_OK; k++) {
         const int c = f->target.order[k];
-        if (!(pinned & 1u << c) && !f->fastest[c]) status = find_fastest_of_class(f, c, error);
+        if (!((pinned | f->lowered) & 1u << c)) status = find_fastest_of_class(f, c, error);
     }
-    return status;
+    return status == TANDEM_OK ? tandem_replayer_run(f->problem->replayer, fastest, 0, error) : status;
 }
 
-/* Holds the classes that can be; the replayer has every class that was looked at at its fastest. */
+/* Returns classes to base while the step stays within the target. The replayer has every lowered class at its
+ * fastest. */
 static tandem_status pin_classes_to_base(target_finder *f, int n_class, tandem_error *error)
 {
     tandem_target *target = &f->target;
     tandem_replay replay;
     for (int k = n_class - 1; k >= 0; k--) {
         const int c = target->order[k];
-        if (f->fastest[c]) set_class_precisions(f, c, f->base_plan->precision[c]);
+        tandem_replayer_load_class(f->problem->replayer, c, f->base_plan->assignment.precision[c]);
         const tandem_status status =
             tandem_replayer_run(f->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
         if (status != TANDEM_OK) return status;
         target->replays++;
-        if (!f->fastest[c] || (replay.step_ns <= target->target_ns && !exceeds_memory_limit(f, &replay, c)))
+        if (!(f->lowered & 1u << c) ||
+            (replay.step_ns <= target->target_ns && !exceeds_memory_limit(f, &replay, c)))
             target->keeps_base |= 1u << c;
         else
-            set_class_precisions(f, c, f->fastest[c]);
+            tandem_replayer_load_class(f->problem->replayer, c, f->fastest.precision[c]);
     }
     return TANDEM_OK;
 }
@@ -232,25 +222,23 @@ static tandem_status find_target(target_finder *f, tandem_error *error)
     tandem_replay base, fastest;
     tandem_status status = tandem_allocation_replay_base(&f->base_plan, &base, f->problem, error);
     if (status != TANDEM_OK) return status;
-    const int first = (sort_classes_by_busy_time(target, &base), target->order[base.n_class - 1]);
+    sort_classes_by_busy_time(target, &base);
+    const int first = target->order[base.n_class - 1];
     const unsigned pinned = base.n_class > 1 && !exceeds_memory_limit(f, &base, first) ? 1u << first : 0;
     target->base_ns = base.step_ns;
     target->base_sensitivity = tandem_allocation_sensitivity(f->problem);
-    status = find_fastest_of_all(f, &base, pinned, error);
-    if (status == TANDEM_OK) status = tandem_replayer_run(f->problem->replayer, &fastest, 0, error);
-    if (status == TANDEM_OK && pinned && f->problem->target_ns && fastest.step_ns > f->problem->target_ns) {
-        status = find_fastest_of_all(f, &base, 0, error);
-        if (status == TANDEM_OK) status = tandem_replayer_run(f->problem->replayer, &fastest, 0, error);
-    }
+    status = find_fastest_of_all(f, base.n_class, pinned, &fastest, error);
+    if (status == TANDEM_OK && pinned && f->problem->target_ns && fastest.step_ns > f->problem->target_ns)
+        status = find_fastest_of_all(f, base.n_class, 0, &fastest, error);
+    if (status == TANDEM_OK)
+        status = tandem_assignment_open(&f->fastest, base.n_class, f->problem->graph->n_op, error);
     if (status != TANDEM_OK) return status;
     target->replays += 3;
     target->fastest_ns = fastest.step_ns;
     target->fastest_sensitivity = tandem_allocation_sensitivity(f->problem);
-    target->target_ns =
-        f->problem->target_ns
-            ? f->problem->target_ns
-            : fastest.step_ns + (int64_t)fmin((double)fastest.step_ns * f->problem->slowdown, 0x1p61);
+    target->target_ns = tandem_allocation_target_ns(f->problem, fastest.step_ns);
     if (fastest.step_ns > target->target_ns) return report_target_missed(f, fastest.step_ns, error);
+    tandem_replayer_store(f->problem->replayer, &f->fastest);
     return pin_classes_to_base(f, base.n_class, error);
 }
 
@@ -259,7 +247,7 @@ tandem_status tandem_target_find(tandem_target *target, const tandem_allocation_
 {
     target_finder f = {.problem = problem};
     const tandem_status status = find_target(&f, error);
-    for (int c = 0; c < TANDEM_MAX_CLASS; c++) free(f.fastest[c]);
+    tandem_assignment_close(&f.fastest);
     tandem_plan_close(f.base_plan);
     if (status == TANDEM_OK) *target = f.target;
     return status;

@@ -1,5 +1,5 @@
 /* baselines.c: the plans of one precision that a plan is to be compared with. */
-#include "allocator/policies.h"
+#include "allocator/problem.h"
 
 #include <stdio.h>
 
@@ -34,7 +34,7 @@ static tandem_status replay_uniform_baseline(tandem_baseline *out, int *found,
         status = tandem_plan_uniform(plan, problem->graph, c,
                                      lowered >> c & 1 ? precision : problem->base_precision, &why);
     if (status == TANDEM_OK) {
-        tandem_replayer_set_plan(problem->replayer, plan);
+        tandem_replayer_load(problem->replayer, &plan->assignment);
         status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, &why);
     }
     if (status == TANDEM_NO_KERNEL || status == TANDEM_MISSING) return TANDEM_OK;
@@ -48,9 +48,8 @@ static tandem_status replay_uniform_baseline(tandem_baseline *out, int *found,
                              .sensitivity = tandem_allocation_sensitivity(problem),
                              .fits = 1};
     for (int c = 0; c < replay.n_class; c++) {
-        const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
         out->peak_bytes[c] = replay.classes[c].peak_bytes;
-        if (limit_bytes && out->peak_bytes[c] > limit_bytes) out->fits = 0;
+        if (tandem_allocation_excess_bytes(problem, c, out->peak_bytes[c])) out->fits = 0;
     }
     (void)snprintf(out->name, sizeof out->name, "%s %s",
                    precision == problem->base_precision ? "all" : "uniform",
@@ -98,7 +97,7 @@ tandem_status tandem_baselines_find(tandem_baseline baseline[TANDEM_N_PRECISION]
         if (is_there) insert_baseline(found, &n, &tried);
     }
     tandem_plan_close(uniform);
-    tandem_replayer_set_plan(problem->replayer, plan);
+    tandem_replayer_load(problem->replayer, &plan->assignment);
     if (status != TANDEM_OK) return status;
     mark_adjacent_baselines(found, n, plan->step_ns);
     for (int k = 0; k < n; k++) baseline[k] = found[k];

@@ -62,29 +62,8 @@ static tandem_status find_or_add_split(batch_split **out, split_search *s, const
     return TANDEM_OK;
 }
 
-/* The base plan of a problem, with its figures. */
-static tandem_status make_base_allocation(tandem_plan **plan, tandem_allocation *a,
-                                          const tandem_allocation_problem *problem, tandem_error *error)
-{
-    tandem_replay replay;
-    const tandem_status status = tandem_allocation_replay_base(plan, &replay, problem, error);
-    if (status != TANDEM_OK) return status;
-    *a = (tandem_allocation){.step_ns = replay.step_ns,
-                             .target_ns = replay.step_ns,
-                             .base_ns = replay.step_ns,
-                             .fastest_ns = replay.step_ns,
-                             .keeps_base = tandem_all_classes(replay.n_class),
-                             .replays = 1,
-                             .certificate = {.lower_bound = NAN, .gap = NAN}};
-    a->sensitivity = a->base_sensitivity = a->fastest_sensitivity = tandem_allocation_sensitivity(problem);
-    for (int c = 0; c < replay.n_class; c++) a->peak_bytes[c] = replay.classes[c].peak_bytes;
-    (void)strcpy((*plan)->policy, "base");
-    tandem_allocation_fill_plan(*plan, problem, a);
-    return TANDEM_OK;
-}
-
-/* The plan that a measure is of, at one split. TANDEM_MISSING, TANDEM_INFEASIBLE. */
-/* `policy` NULL: greedy, without a proof: one of many splits. */
+/* Makes the plan that a criterion evaluates, at one split. `policy` NULL: greedy, without a certificate, for
+ * one of many splits. TANDEM_MISSING, TANDEM_INFEASIBLE. */
 static tandem_status make_split_plan(tandem_plan **plan, tandem_allocation *a, const split_search *s,
                                      const int64_t *batch, split_criterion criterion,
                                      const tandem_policy *policy, const char *method, tandem_error *error)
@@ -93,24 +72,13 @@ static tandem_status make_split_plan(tandem_plan **plan, tandem_allocation *a, c
     tandem_status status = s->source->open(s->source->context, batch, &opened, error);
     if (status != TANDEM_OK) return status;
     tandem_allocation_problem problem = *opened;
-    if (!policy) problem.without_certificate = 1;
-    if (criterion == FASTEST_STEP) {
-        problem.slowdown = 0;
-        problem.target_ns = 0;
-    }
+    if (!policy || criterion == BASE_STEP) problem.without_certificate = 1;
+    if (criterion == FASTEST_STEP) problem.slowdown = 0;
+    if (criterion == FASTEST_STEP) problem.target_ns = 0;
     if (criterion == SENSITIVITY) problem.target_ns = s->target_ns;
-    if (criterion == BASE_STEP)
-        status = make_base_allocation(plan, a, &problem, error);
-    else
-        status = tandem_allocate(plan, a, policy ? policy : &tandem_policy_greedy, &problem, method, error);
-    for (int c = 0; c < s->n_class && status == TANDEM_OK && criterion == BASE_STEP; c++)
-        if (tandem_allocation_limit_bytes(&problem, c) &&
-            a->peak_bytes[c] > tandem_allocation_limit_bytes(&problem, c))
-            status = tandem_allocation_infeasible(&problem, c, a->peak_bytes[c], error);
-    if (status != TANDEM_OK) {
-        tandem_plan_close(*plan);
-        *plan = NULL;
-    }
+    if (!policy) policy = &tandem_policy_greedy;
+    if (criterion == BASE_STEP) policy = &tandem_policy_base;
+    status = tandem_allocate(plan, a, policy, &problem, method, error);
     s->source->close(s->source->context, opened);
     return status;
 }

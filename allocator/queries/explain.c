@@ -1,5 +1,5 @@
 /* explain.c: why an operator has the precision it has: what every other one would change. */
-#include "allocator/policies.h"
+#include "allocator/problem.h"
 
 /* The time of the operator's own tasks in the plan that was replayed last; casts of what it writes are its
  * readers'. */
@@ -35,14 +35,13 @@ static tandem_status explain_choice(tandem_choice *choice, const tandem_allocati
         if (error) *error = why;
         return status;
     }
-    const uint64_t peak_bytes = replay.classes[c].peak_bytes,
-                   limit_bytes = tandem_allocation_limit_bytes(problem, c);
+    const uint64_t peak_bytes = replay.classes[c].peak_bytes;
     choice->is_measured = 1;
     choice->self_ns = op_self_ns(problem->replayer, c, op);
     choice->step_delta_ns = replay.step_ns - now->step_ns;
     choice->peak_delta_bytes = (int64_t)peak_bytes - (int64_t)now->classes[c].peak_bytes;
     if (target_ns && replay.step_ns > target_ns) choice->excess_ns = replay.step_ns - target_ns;
-    if (limit_bytes && peak_bytes > limit_bytes) choice->excess_bytes = peak_bytes - limit_bytes;
+    choice->excess_bytes = tandem_allocation_excess_bytes(problem, c, peak_bytes);
     return TANDEM_OK;
 }
 

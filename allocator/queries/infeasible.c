@@ -4,9 +4,10 @@
  * that takes least, improved operator by operator as long as one makes the peak smaller. What kernels need
  * beside their operands is measured at the class's own batch only; for a smaller batch it is taken to be as
  * much, so that the batch named does fit. */
-#include "allocator/policies.h"
+#include "allocator/problem.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_SHRINK_ROUNDS = 4 }; /* over all operators */
 
@@ -38,14 +39,8 @@ static tandem_status try_current_precisions(memory_sizing *s, tandem_error *erro
     const tandem_status status = plan_peak_bytes(&peak_bytes, s->step, error);
     if (status != TANDEM_OK || peak_bytes >= s->best_bytes) return status;
     s->best_bytes = peak_bytes;
-    for (int i = 0; i < s->step->graph->n_op; i++) s->best[i] = s->step->precision[i];
+    memcpy(s->best, s->step->precision, (size_t)s->step->graph->n_op * sizeof *s->best);
     return TANDEM_OK;
-}
-
-static void set_step_precisions(tandem_step *step, const tandem_precision *precision)
-{
-    for (int i = 0; i < step->graph->n_op; i++)
-        if (is_op_adjustable(step->graph, i)) tandem_step_set(step, i, precision[i]);
 }
 
 static tandem_status try_uniform_precisions(memory_sizing *s, tandem_error *error)
@@ -56,7 +51,7 @@ static tandem_status try_uniform_precisions(memory_sizing *s, tandem_error *erro
     for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
         if (tandem_plan_uniform(plan, s->problem->graph, s->c, (tandem_precision)p, NULL) != TANDEM_OK)
             continue;
-        set_step_precisions(s->step, plan->precision[s->c]);
+        tandem_step_load(s->step, plan->assignment.precision[s->c]);
         status = try_current_precisions(s, error);
     }
     tandem_plan_close(plan);
@@ -68,7 +63,7 @@ static tandem_status try_each_op(memory_sizing *s, tandem_error *error)
     const tandem_graph *graph = s->step->graph;
     const unsigned device = tandem_replayer_cluster(s->problem->replayer)->classes[s->c].device.precisions;
     tandem_status status = TANDEM_OK;
-    set_step_precisions(s->step, s->best);
+    tandem_step_load(s->step, s->best);
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++) {
         if (!is_op_adjustable(graph, i)) continue;
         const unsigned precisions = tandem_op_row_get(graph->op[i].kind)->precisions & device;
@@ -102,9 +97,7 @@ static tandem_status replay_min_memory_plan(uint64_t *peak_bytes, const memory_s
     tandem_replay replay;
     tandem_error why = {0};
     *peak_bytes = 0;
-    for (int i = 0; i < s->step->graph->n_op; i++)
-        if (is_op_adjustable(s->step->graph, i))
-            tandem_replayer_set(s->problem->replayer, s->c, i, s->best[i]);
+    tandem_replayer_load_class(s->problem->replayer, s->c, s->best);
     const tandem_status status =
         tandem_replayer_run(s->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, &why);
     if (status == TANDEM_OK) *peak_bytes = replay.classes[s->c].peak_bytes;
@@ -127,7 +120,7 @@ static tandem_status find_peak_at_batch(uint64_t *peak_bytes, const memory_sizin
     if (status == TANDEM_OK && !(there.best = malloc(((size_t)graph->n_op + 1) * sizeof *there.best)))
         status = tandem_no_memory(error, "for %d operators", graph->n_op);
     if (status == TANDEM_OK) {
-        set_step_precisions(there.step, s->best);
+        tandem_step_load(there.step, s->best);
         status = try_current_precisions(&there, error);
     }
     if (status == TANDEM_OK) status = try_uniform_precisions(&there, error);

@@ -156,7 +156,7 @@ static tandem_status certify_answer(objective_search *d, const tandem_goal *goal
 {
     tandem_certificate *certificate = &d->best.certificate;
     tandem_status status = TANDEM_OK;
-    tandem_replayer_set_plan(problem->replayer, d->best_plan);
+    tandem_replayer_load(problem->replayer, &d->best_plan->assignment);
     if (goal->objective == TANDEM_MINIMIZE_MEMORY)
         *certificate = (tandem_certificate){.lower_bound = NAN, .gap = NAN};
     else if (isnan(certificate->lower_bound) && !problem->without_certificate)
@@ -171,9 +171,11 @@ static tandem_status certify_answer(objective_search *d, const tandem_goal *goal
 static tandem_status check_goal(const tandem_allocation_problem *problem, const tandem_policy *policy,
                                 const tandem_goal *goal, tandem_error *error)
 {
-    if (policy == &tandem_policy_uniform)
+    if (policy->ignores_target)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "policy uniform knows no target and no budget: its plan is what it is");
+                                "policy %s has a single plan: it takes neither a target nor a largest "
+                                "sensitivity",
+                                policy->name);
     if (!(goal->max_sensitivity >= 0))
         return tandem_error_set(error, TANDEM_USAGE,
                                 "a budget of %g: a sensitivity is a number from 0 upwards",

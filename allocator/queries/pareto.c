@@ -87,14 +87,16 @@ tandem_status tandem_pareto_front_open(tandem_pareto_front **out, const tandem_p
                                        tandem_error *error)
 {
     if (n_target < 2)
-        return tandem_error_set(error, TANDEM_USAGE, "a front of %d plans: it takes 2 or more", n_target);
-    if (policy == &tandem_policy_uniform)
-        return tandem_error_set(error, TANDEM_USAGE, "policy uniform has no front: it knows no target");
+        return tandem_error_set(error, TANDEM_USAGE, "a Pareto front of %d plans: it needs 2 or more",
+                                n_target);
+    if (policy->ignores_target)
+        return tandem_error_set(error, TANDEM_USAGE, "policy %s has no Pareto front: it has a single plan",
+                                policy->name);
     tandem_plan *plan = NULL;
     tandem_pareto_front *front = calloc(1, sizeof *front);
     tandem_status status = TANDEM_OK;
     if (front) front->point = calloc((size_t)n_target + 1, sizeof *front->point);
-    if (!front || !front->point) status = tandem_no_memory(error, "for a front of %d plans", n_target);
+    if (!front || !front->point) status = tandem_no_memory(error, "for a Pareto front of %d plans", n_target);
     if (status == TANDEM_OK) status = find_pareto_points(front, &plan, policy, problem, n_target, error);
     tandem_plan_close(plan);
     if (status == TANDEM_OK)

@@ -127,7 +127,7 @@ static tandem_status evaluate_cases(advise_context *v, tandem_error *error)
     v->policy = tandem_policy_get(0);
     if (status == TANDEM_OK && v->options->policy)
         status = tandem_policy_find(&v->policy, v->options->policy, error);
-    if (status == TANDEM_OK && strcmp(v->policy->name, "uniform") == 0)
+    if (status == TANDEM_OK && v->policy->ignores_target)
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "policy uniform makes no best plan to compare "
                                   "clusters by");

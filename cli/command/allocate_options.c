@@ -64,7 +64,7 @@ static tandem_status check_option_conflicts(const cli_options *o, tandem_error *
 static tandem_status check_policy_options(const allocate_context *a, tandem_error *error)
 {
     const cli_options *o = a->options;
-    const int is_uniform = strcmp(a->policy->name, "uniform") == 0;
+    const int is_uniform = a->policy->ignores_target;
     const char *limit = o->max_step_ns > 0        ? "--max-step"
                         : o->max_sensitivity >= 0 ? "--max-sensitivity"
                         : o->minimize_memory      ? "--minimize memory"

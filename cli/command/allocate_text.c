@@ -21,7 +21,7 @@ precision_share allocate_precision_share(const allocate_context *a, int c, tande
     for (int i = 0; i < graph->n_op; i++) {
         if (!tandem_op_is_adjustable(&graph->op[i])) continue;
         all_flops += graph->op[i].flops;
-        if (a->plan->precision[c][i] != precision) continue;
+        if (a->plan->assignment.precision[c][i] != precision) continue;
         part.n_op++;
         flops += graph->op[i].flops;
     }

@@ -81,10 +81,8 @@ static tandem_status set_profile_plan(cost_profile *profile, int k, tandem_error
                 ? tandem_plan_uniform(made, graph, c, nth_precision(device->precisions, k), error)
                 : tandem_plan_random(made, graph, c, profile->precisions, MIXED_SEED + (uint64_t)k, error);
     const tandem_plan *plan = is_given ? rank->workload->plan : made;
-    for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++)
-        if (tandem_op_is_adjustable(&graph->op[i])) tandem_step_set(profile->step, i, plan->precision[c][i]);
+    if (status == TANDEM_OK) tandem_step_load(profile->step, plan->assignment.precision[c]);
     tandem_plan_close(made);
-    if (status == TANDEM_OK) tandem_step_resolve(profile->step);
     return status;
 }
 

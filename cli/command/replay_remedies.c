@@ -50,8 +50,7 @@ static tandem_status open_variation(cli_workload *made, const remedy_search *s, 
         status = tandem_plan_open(&varied, made->graph[0], &made->cluster, plan->name, error);
     made->plan = varied;
     if (!varied) return status;
-    for (int c = 0; c < made->cluster.n_class; c++)
-        memcpy(varied->precision[c], plan->precision[c], (size_t)plan->n_op * sizeof *plan->precision[c]);
+    tandem_assignment_copy(&varied->assignment, &plan->assignment);
     varied->step = v->step;
     if (v->precision < 0) return TANDEM_OK;
     return tandem_plan_uniform(varied, made->graph[s->c], s->c, (tandem_precision)v->precision, error);

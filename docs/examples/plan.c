@@ -14,7 +14,7 @@ static void print_device(const tandem_plan *plan, const tandem_graph *graph, con
 {
     int count[TANDEM_N_PRECISION] = {0};
     for (int i = 0; i < graph->n_op; i++)
-        if (tandem_op_is_adjustable(&graph->op[i])) count[plan->precision[c][i]]++;
+        if (tandem_op_is_adjustable(&graph->op[i])) count[plan->assignment.precision[c][i]]++;
     printf("%s:", plan->cluster.classes[c].device.name);
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         if (count[p] > 0) printf(" %d %s", count[p], tandem_precision_get((tandem_precision)p)->name);

@@ -520,6 +520,13 @@ void tandem_step_set(tandem_step *step, int op, tandem_precision precision)
     mark_op_pending(step->index, op);
 }
 
+void tandem_step_load(tandem_step *step, const tandem_precision *precision)
+{
+    for (int op = 0; op < step->graph->n_op; op++)
+        if (tandem_op_is_adjustable(&step->graph->op[op])) tandem_step_set(step, op, precision[op]);
+    tandem_step_resolve(step);
+}
+
 tandem_op_tasks tandem_step_op_tasks(const tandem_step *step, int op)
 {
     const struct tandem_step_index *index = step->index;

@@ -46,6 +46,7 @@ typedef struct tandem_certificate {
 } tandem_certificate;
 
 typedef struct tandem_allocation {
+    char name[48]; /* of the plan; "" = "allocated" */
     /* of the plan; allowed; all classes in base; fastest plan found */
     int64_t step_ns, target_ns, base_ns, fastest_ns;
     double sensitivity, base_sensitivity, fastest_sensitivity;
@@ -57,10 +58,12 @@ typedef struct tandem_allocation {
 
 typedef struct tandem_policy {
     const char *name, *meaning;
-    /* Leaves its plan in the replayer. TANDEM_INFEASIBLE where no plan it can reach fits memory: says which
-     * device, the bytes of the smallest plan and the limit. */
-    tandem_status (*allocate)(const tandem_allocation_problem *problem, tandem_allocation *allocation,
-                              tandem_error *error);
+    int ignores_target; /* 1: it has one plan, whatever the target */
+    /* Chooses an assignment, which has the problem's shape, and fills in *allocation what it knows. Leaves
+     * any precisions in the replayer. TANDEM_INFEASIBLE: no plan that it can reach fits; says which device,
+     * the bytes of the smallest plan and the limit. Outputs are unspecified on error. */
+    tandem_status (*allocate)(const tandem_allocation_problem *problem, tandem_assignment *assignment,
+                              tandem_allocation *allocation, tandem_error *error);
 } tandem_policy;
 
 /* Every policy, one a file in allocator/; NULL behind the last. The first is meant where none is named. */

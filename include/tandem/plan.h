@@ -11,17 +11,32 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
+/* The precision of every operator on every class: a value that is opened, copied and compared as a whole. */
+typedef struct tandem_assignment {
+    int n_class, n_op;
+    /* [n_op] of each class, of one allocation; fp32 for operators that are not adjustable; NULL from n_class
+     * on */
+    tandem_precision *precision[TANDEM_MAX_CLASS];
+} tandem_assignment;
+
+/* tandem_assignment_open: all fp32. The caller closes it. TANDEM_NO_MEMORY: *assignment unchanged. */
+tandem_status tandem_assignment_open(tandem_assignment *assignment, int n_class, int n_op,
+                                     tandem_error *error);
+void tandem_assignment_close(tandem_assignment *assignment); /* all zero is fine; all zero afterwards */
+/* Both functions take two assignments of the same n_class and n_op. Cost: O(n_class × n_op). */
+void tandem_assignment_copy(tandem_assignment *to, const tandem_assignment *from);
+int tandem_assignment_is_equal(const tandem_assignment *a, const tandem_assignment *b);
+
 typedef struct tandem_plan {
     char name[48]; /* "allocated", "uniform int8", … */
     char policy[24];
     char model[TANDEM_MODEL_NAME];
-    uint64_t hash; /* of the graph */
-    int n_op;
-    tandem_cluster cluster;                        /* batch of every class filled in */
-    tandem_precision *precision[TANDEM_MAX_CLASS]; /* [n_op] a class; fp32 for what is not adjustable */
-    tandem_precision base_precision;               /* what held classes have */
-    unsigned keeps_base;   /* bit c: class c keeps the base precision, because it would only wait */
-    uint64_t bucket_bytes; /* for which it was made; 0 = not said */
+    uint64_t hash;          /* of the graph */
+    tandem_cluster cluster; /* batch of every class filled in */
+    tandem_assignment assignment;
+    tandem_precision base_precision; /* of the classes in keeps_base */
+    unsigned keeps_base;             /* bit c: class c keeps the base precision, because it would only wait */
+    uint64_t bucket_bytes;           /* for which it was made; 0 = not said */
     /* what the allocator knew about it; 0 or NaN = not known */
     double slowdown;    /* NaN also where a target was asked for instead */
     int64_t target_ns;  /* the longest step allowed */

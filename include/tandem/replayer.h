@@ -77,8 +77,12 @@ void tandem_replayer_close(tandem_replayer *replayer); /* NULL is fine */
 
 /* Give one operator of one class a precision; undone by setting the old one. O(1). */
 void tandem_replayer_set(tandem_replayer *replayer, int c, int op, tandem_precision precision);
-void tandem_replayer_set_plan(tandem_replayer *replayer, const tandem_plan *plan);
 tandem_precision tandem_replayer_get(const tandem_replayer *replayer, int c, int op);
+/* The same for all operators: of the assignment, or of class c, precision[n_op]. O(n_class × n_op). */
+void tandem_replayer_load(tandem_replayer *replayer, const tandem_assignment *assignment);
+void tandem_replayer_load_class(tandem_replayer *replayer, int c, const tandem_precision *precision);
+/* Writes the current precisions into an assignment of the replayer's n_class and n_op. */
+void tandem_replayer_store(const tandem_replayer *replayer, tandem_assignment *assignment);
 
 enum { TANDEM_REPLAY_MEMORY = 1, TANDEM_REPLAY_EVENTS = 2 };
 /* tandem_replayer_run: simulate one step. flags: TANDEM_REPLAY_MEMORY plans memory too (peak_bytes),

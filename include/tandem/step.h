@@ -210,6 +210,8 @@ static inline int tandem_step_next_active(const tandem_step *step, int t)
  * Callers only read the field `precision`. tandem_step_resolve then updates the program, once for any number
  * of changes. Setting the old precision undoes it. Cost: O(1). */
 void tandem_step_set(tandem_step *step, int op, tandem_precision precision);
+/* tandem_step_load: sets all adjustable operators, precision[n_op], and resolves the step. */
+void tandem_step_load(tandem_step *step, const tandem_precision *precision);
 /* tandem_step_resolve: updates output dtypes, active tasks, variants, values and lifetimes. The program is
  * then the same as a new one with these precisions. Inactive tasks and values are as they were laid out.
  * Cost: O(what the changes affect): the operators that were set, the casts of what they read and write in

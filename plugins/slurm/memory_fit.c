@@ -72,9 +72,7 @@ static tandem_status open_fit_trial(fit_trial *t, const tandem_graph *graph, con
 static int resolve_uniform(fit_trial *t, int precision)
 {
     if (tandem_plan_uniform(t->plan, t->graph, 0, (tandem_precision)precision, NULL) != TANDEM_OK) return 0;
-    for (int i = 0; i < t->graph->n_op; i++)
-        if (tandem_op_is_adjustable(&t->graph->op[i])) tandem_step_set(t->step, i, t->plan->precision[0][i]);
-    tandem_step_resolve(t->step);
+    tandem_step_load(t->step, t->plan->assignment.precision[0]);
     return 1;
 }
 

@@ -21,28 +21,26 @@ tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, co
                                     "or --batch N for all",
                                     c + 1, cluster->classes[c].device.name);
     tandem_plan *const made = calloc(1, sizeof *made);
-    bool whole = made != NULL;
-    for (int c = 0; whole && c < cluster->n_class; c++) /* all zero bits are fp32 */
-        whole = (made->precision[c] = calloc((size_t)graph->n_op + 1, sizeof **made->precision)) != NULL;
-    if (!whole) {
-        tandem_plan_close(made);
-        return tandem_no_memory(error, "for a plan of %d operators", graph->n_op);
+    if (!made) return tandem_no_memory(error, "for a plan");
+    const tandem_status status =
+        tandem_assignment_open(&made->assignment, cluster->n_class, graph->n_op, error);
+    if (status != TANDEM_OK) {
+        free(made);
+        return status;
     }
     (void)snprintf(made->name, sizeof made->name, "%s", name ? name : "");
     (void)snprintf(made->model, sizeof made->model, "%s", graph->model);
     made->hash = graph->hash;
-    made->n_op = graph->n_op;
     made->cluster = *cluster;
     made->slowdown = made->sensitivity = made->lower_bound = made->gap = NAN;
     *plan = made;
     return TANDEM_OK;
 }
-_Static_assert(TANDEM_PRECISION_FP32 == 0, "a plan begins as all fp32");
 
 void tandem_plan_close(tandem_plan *plan)
 {
     if (!plan) return;
-    for (int c = 0; c < TANDEM_MAX_CLASS; c++) free(plan->precision[c]);
+    tandem_assignment_close(&plan->assignment);
     free(plan);
 }
 
@@ -99,7 +97,7 @@ tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, 
     const tandem_device *const device = &plan->cluster.classes[c].device;
     if (!(device->precisions >> precision & 1)) return refuse_precision(device, precision, error);
     for (int op = 0; op < graph->n_op; op++)
-        plan->precision[c][op] = uniform_precision(graph->op[op].kind, device, precision);
+        plan->assignment.precision[c][op] = uniform_precision(graph->op[op].kind, device, precision);
     return TANDEM_OK;
 }
 
@@ -118,7 +116,7 @@ tandem_status tandem_plan_random(tandem_plan *plan, const tandem_graph *graph, i
                                 device->name);
     for (int op = 0; op < graph->n_op; op++) {
         const uint32_t counter[4] = {(uint32_t)op, (uint32_t)c, 0, TANDEM_RNG_PLAN};
-        plan->precision[c][op] =
+        plan->assignment.precision[c][op] =
             uniform_precision(graph->op[op].kind, device, from[tandem_philox(counter, seed).word[0] % n]);
     }
     return TANDEM_OK;
@@ -129,14 +127,15 @@ int tandem_plan_is_uniform(const tandem_plan *plan, const tandem_graph *graph, i
 {
     const tandem_device *const device = &plan->cluster.classes[c].device;
     if (!(device->precisions >> precision & 1)) return 0;
-    for (int op = 0; op < plan->n_op; op++)
-        if (plan->precision[c][op] != uniform_precision(graph->op[op].kind, device, precision)) return 0;
+    for (int op = 0; op < plan->assignment.n_op; op++)
+        if (plan->assignment.precision[c][op] != uniform_precision(graph->op[op].kind, device, precision))
+            return 0;
     return 1;
 }
 
 tandem_status tandem_plan_check(const tandem_plan *plan, const tandem_graph *graph, tandem_error *error)
 {
-    if (plan->hash == graph->hash && plan->n_op == graph->n_op) return TANDEM_OK;
+    if (plan->hash == graph->hash && plan->assignment.n_op == graph->n_op) return TANDEM_OK;
     const bool same_name = strcmp(plan->model, graph->model) == 0;
     return tandem_error_set(
         error, TANDEM_WRONG_MODEL, "the plan '%s' was made for %s (%016llx), this is %s (%016llx)%s",

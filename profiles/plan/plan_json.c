@@ -115,7 +115,8 @@ static void write_plan_class(json_writer *w, const tandem_plan *plan, const tand
     open_object(w);
     for (int op = 0; op < graph->n_op; op++)
         if (is_adjustable_op(graph, op))
-            write_text_member(w, graph->op[op].name, tandem_precision_get(plan->precision[c][op])->name);
+            write_text_member(w, graph->op[op].name,
+                              tandem_precision_get(plan->assignment.precision[c][op])->name);
     close_object(w);
     close_object(w);
 }
@@ -437,7 +438,7 @@ static tandem_status read_precisions(tandem_plan *plan, int c, tandem_json_locat
             break;
         }
         seen[op] = true;
-        status = read_precision(&plan->precision[c][op], location, name, value,
+        status = read_precision(&plan->assignment.precision[c][op], location, name, value,
                                 tandem_op_row_get(graph->op[op].kind), &plan->cluster.classes[c].device);
     }
     for (int op = 0; op < graph->n_op && status == TANDEM_OK; op++)
@@ -457,8 +458,7 @@ static tandem_status plan_from_head(tandem_plan **plan, const tandem_plan *head,
     tandem_status status = tandem_plan_open(&made, graph, &head->cluster, head->name, error);
     if (status != TANDEM_OK) return status;
     tandem_plan filled = *head;
-    filled.n_op = made->n_op;
-    memcpy(filled.precision, made->precision, sizeof filled.precision);
+    filled.assignment = made->assignment;
     *made = filled;
     *plan = made;
     return TANDEM_OK;
@@ -488,7 +488,7 @@ tandem_status tandem_plan_parse(tandem_plan **plan, tandem_graph **graph, const 
     if (status == TANDEM_OK) status = read_plan_head(&head, &location, root);
     if (status == TANDEM_OK) status = open_plan_graph(&opened, &head, &location);
     if (status == TANDEM_OK) {
-        head.n_op = opened->n_op;
+        head.assignment.n_op = opened->n_op;
         status = tandem_plan_check(&head, opened, error);
     }
     if (status == TANDEM_OK) status = plan_from_head(&read, &head, opened, error);

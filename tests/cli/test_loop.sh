@@ -155,7 +155,7 @@ run 0 allocate "${what[@]}" --max-step 10s --json && [ "$(field target_ns out)" 
     [ "$(field sensitivity out | head -1)" = 0.0 ]
 report "allocate --max-step: with all the time there is, no harm" $?
 
-run 1 allocate "${what[@]}" --max-step 1us -o late.json && grep -q 'no plan reaches a step of 1.00 us' err && [ ! -e late.json ]
+run 1 allocate "${what[@]}" --max-step 1us -o late.json && grep -q 'cannot reach a step time of 1.00 us' err && [ ! -e late.json ]
 report "allocate --max-step out of reach: exit code 1" $?
 
 run 0 allocate "${what[@]}" --max-sensitivity 0 --json && [ "$(field objective out)" = '"step"' ] && [ "$(field sensitivity out | head -1)" = 0.0 ]

@@ -112,7 +112,7 @@ static tandem_status open_plan(void *argument, tandem_error *error)
     return status;
 }
 
-static void a_plan_survives_opening(void **state) { survive(&(job){open_plan, *state, 3}); }
+static void a_plan_survives_opening(void **state) { survive(&(job){open_plan, *state, 2}); }
 
 int main(void)
 {

@@ -10,10 +10,10 @@ static void check_plan(const tandem_plan *plan, const tandem_graph *graph)
         demand(plan->cluster.classes[c].batch >= 1, "every class has a batch");
         for (int op = 0; op < graph->n_op; op++) {
             const tandem_op_row *const row = tandem_op_row_get(graph->op[op].kind);
-            const unsigned bit = 1u << plan->precision[c][op];
+            const unsigned bit = 1u << plan->assignment.precision[c][op];
             demand(row->op_class == TANDEM_ADJUSTABLE
                        ? (row->precisions & plan->cluster.classes[c].device.precisions & bit) != 0
-                       : plan->precision[c][op] == TANDEM_PRECISION_FP32,
+                       : plan->assignment.precision[c][op] == TANDEM_PRECISION_FP32,
                    "operator and device have the precision");
         }
     }

@@ -177,15 +177,15 @@ static void check_figures(priced_cluster *p, const tandem_plan *plan, const tand
     tandem_error error = {0};
     const tandem_allocation_problem problem = priced_problem(p, slowdown);
     for (int c = 0; c < p->cluster.n_class; c++) /* what was turned down is undone, to the last operator */
-        for (int i = 0; i < plan->n_op; i++)
-            assert_int_equal(tandem_replayer_get(p->replayer, c, i), plan->precision[c][i]);
+        for (int i = 0; i < plan->assignment.n_op; i++)
+            assert_int_equal(tandem_replayer_get(p->replayer, c, i), plan->assignment.precision[c][i]);
     for (int c = 0; c < p->cluster.n_class; c++) /* away, and back again */
-        for (int i = 0; i < plan->n_op; i++)
+        for (int i = 0; i < plan->assignment.n_op; i++)
             if (tandem_op_row_get(p->graph[c]->op[i].kind)->precisions)
                 tandem_replayer_set(p->replayer, c, i, TANDEM_PRECISION_FP32);
     require_ok_seed(tandem_replayer_run(p->replayer, &replay, 0, &error), &error, seed);
     assert_int_equal(replay.step_ns, a->base_ns);
-    tandem_replayer_set_plan(p->replayer, plan);
+    tandem_replayer_load(p->replayer, &plan->assignment);
     require_ok_seed(tandem_replayer_run(p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
     assert_int_equal(replay.step_ns, a->step_ns);
     assert_int_equal(plan->step_ns, a->step_ns);
@@ -207,13 +207,13 @@ static void check_bounds(const priced_cluster *p, const tandem_plan *plan, const
     assert_true(a->base_sensitivity == 0);
     const int lowered = lowered_class(p, a);
     for (int c = 0; c < p->cluster.n_class; c++) /* who only waits keeps the base */
-        for (int i = 0; i < plan->n_op; i++)
-            if (c != lowered) assert_int_equal(plan->precision[c][i], TANDEM_PRECISION_FP32);
-    for (int i = 0; i < plan->n_op; i++) {
+        for (int i = 0; i < plan->assignment.n_op; i++)
+            if (c != lowered) assert_int_equal(plan->assignment.precision[c][i], TANDEM_PRECISION_FP32);
+    for (int i = 0; i < plan->assignment.n_op; i++) {
         const unsigned precisions = tandem_op_row_get(p->graph[0]->op[i].kind)->precisions;
         if (lowered < 0 || !precisions) continue;
         assert_true(precisions & p->cluster.classes[lowered].device.precisions &
-                    1u << plan->precision[lowered][i]);
+                    1u << plan->assignment.precision[lowered][i]);
     }
 }
 
@@ -280,8 +280,8 @@ static void the_same_problem_has_the_same_plan(void **state)
     tandem_plan_close(other);
     other = allocate(&p, "greedy", 0.03, 7, &b);
     for (int c = 0; c < p.cluster.n_class; c++)
-        assert_memory_equal(first->precision[c], other->precision[c],
-                            (size_t)first->n_op * sizeof *first->precision[c]);
+        assert_memory_equal(first->assignment.precision[c], other->assignment.precision[c],
+                            (size_t)first->assignment.n_op * sizeof *first->assignment.precision[c]);
     assert_int_equal(a.replays, b.replays);
     tandem_plan_close(first);
     tandem_plan_close(other);

@@ -100,8 +100,8 @@ static void check_reached(const priced_cluster *p, const tandem_plan *plan, cons
     tandem_error error = {0};
     const tandem_allocation_problem problem = priced_problem(p, 0);
     for (int c = 0; c < p->cluster.n_class; c++) /* is left in the replayer */
-        for (int i = 0; i < plan->n_op; i++)
-            assert_int_equal(tandem_replayer_get(p->replayer, c, i), plan->precision[c][i]);
+        for (int i = 0; i < plan->assignment.n_op; i++)
+            assert_int_equal(tandem_replayer_get(p->replayer, c, i), plan->assignment.precision[c][i]);
     require_ok_seed(tandem_replayer_run(p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
     assert_int_equal(replay.step_ns, a->step_ns);
     assert_int_equal(replay.classes[0].peak_bytes, a->peak_bytes[0]);

@@ -82,9 +82,9 @@ static void uniform_lowers_the_slowest_class(void **state)
     require_ok(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, "drawn", &error), &error);
     double sensitivity = 0;
     assert_int_equal(a.keeps_base, 1u << STRONG);
-    for (int i = 0; i < plan->n_op; i++) {
-        assert_int_equal(plan->precision[STRONG][i], TANDEM_PRECISION_FP32);
-        assert_int_equal(plan->precision[WEAK][i],
+    for (int i = 0; i < plan->assignment.n_op; i++) {
+        assert_int_equal(plan->assignment.precision[STRONG][i], TANDEM_PRECISION_FP32);
+        assert_int_equal(plan->assignment.precision[WEAK][i],
                          is_adjustable(&p, i) ? TANDEM_PRECISION_INT8 : TANDEM_PRECISION_FP32);
         sensitivity += p.sensitivity[WEAK][i * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] / 2;
     }
@@ -153,9 +153,9 @@ static void a_plan_that_does_not_fit_names_device_bytes_and_limit(void **state)
     priced_cluster_close(&p);
     open_priced(&p, "cpu:avx512_bf16 + cpu:avx2_vnni memory=4KiB", 16, NULL);
     problem = priced_problem(&p, 0);
-    for (int k = 0; tandem_policies[k]; k++) {
+    for (int k = 0; tandem_policy_get(k); k++) {
         tandem_error error = {0};
-        assert_int_equal(tandem_allocate(&plan, &a, tandem_policies[k], &problem, NULL, &error),
+        assert_int_equal(tandem_allocate(&plan, &a, tandem_policy_get(k), &problem, NULL, &error),
                          TANDEM_INFEASIBLE);
         assert_null(plan);
         assert_int_equal(a.replays, -5);
@@ -165,7 +165,7 @@ static void a_plan_that_does_not_fit_names_device_bytes_and_limit(void **state)
         assert_non_null(takes);
         const uint64_t bytes = strtoull(strchr(takes, '(') + 1, NULL, 10);
         assert_true(bytes > 4096 && bytes <= free_one.peak_bytes[WEAK]);
-        if (tandem_policies[k] == policy_of("uniform")) assert_int_equal(bytes, free_one.peak_bytes[WEAK]);
+        if (tandem_policy_get(k) == policy_of("uniform")) assert_int_equal(bytes, free_one.peak_bytes[WEAK]);
         assert_int_equal(error.status, TANDEM_INFEASIBLE);
     }
     priced_cluster_close(&p);
@@ -234,8 +234,8 @@ static void what_was_not_measured_is_left_out(void **state)
     problem = priced_problem(&p, 0);
     require_ok(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
     assert_true(a.step_ns < a.base_ns);
-    for (int i = 0; i < plan->n_op; i++)
-        assert_int_not_equal(plan->precision[WEAK][i], TANDEM_PRECISION_INT8);
+    for (int i = 0; i < plan->assignment.n_op; i++)
+        assert_int_not_equal(plan->assignment.precision[WEAK][i], TANDEM_PRECISION_INT8);
     tandem_plan_close(plan);
     priced_cluster_close(&p);
 }
@@ -247,9 +247,9 @@ static void a_base_plan_without_costs_is_an_error(void **state)
     tandem_allocation a = {.replays = -5};
     open_priced(&p, two_devices, 16, is_no_linear);
     const tandem_allocation_problem problem = priced_problem(&p, 0);
-    for (int k = 0; tandem_policies[k]; k++) {
+    for (int k = 0; tandem_policy_get(k); k++) {
         tandem_error error = {0};
-        assert_int_equal(tandem_allocate(&plan, &a, tandem_policies[k], &problem, NULL, &error),
+        assert_int_equal(tandem_allocate(&plan, &a, tandem_policy_get(k), &problem, NULL, &error),
                          TANDEM_MISSING);
         assert_null(plan);
         assert_int_equal(a.replays, -5);
@@ -301,7 +301,7 @@ static void the_base_need_not_be_fp32(void **state)
     problem.base_precision = TANDEM_PRECISION_BF16;
     require_ok(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
     double sensitivity = 0;
-    for (int i = 0; i < plan->n_op; i++)
+    for (int i = 0; i < plan->assignment.n_op; i++)
         sensitivity += p.sensitivity[0][i * TANDEM_N_PRECISION + TANDEM_PRECISION_BF16];
     assert_true(fabs(a.base_sensitivity - sensitivity) < 1e-12 * sensitivity);
     assert_true(a.fastest_ns <= a.base_ns);
@@ -319,7 +319,7 @@ static void every_allocation_may_fail(void **state)
     (void)snprintf(cluster, sizeof cluster, "%s memory=1GiB", two_devices); /* memory is planned, too */
     open_priced(&p, cluster, 16, NULL);
     const tandem_allocation_problem problem = priced_problem(&p, 0.1);
-    for (int which = 0; tandem_policies[which]; which++) {
+    for (int which = 0; tandem_policy_get(which); which++) {
         tandem_status status = TANDEM_NO_MEMORY;
         tandem_plan *plan = NULL;
         long k = 0;
@@ -328,7 +328,7 @@ static void every_allocation_may_fail(void **state)
             tandem_error error = {0};
             /* each replay plans memory: most are alike */
             tandem_fail_allocation_after(k < 64 ? k : 64 + 37 * (k - 64));
-            status = tandem_allocate(&plan, &a, tandem_policies[which], &problem, NULL, &error);
+            status = tandem_allocate(&plan, &a, tandem_policy_get(which), &problem, NULL, &error);
             const int failed = tandem_allocation_failed();
             tandem_fail_allocation_after(-1);
             assert_int_equal(status, failed ? TANDEM_NO_MEMORY : TANDEM_OK);

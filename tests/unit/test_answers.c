@@ -48,8 +48,8 @@ static int64_t step_of(const bench *b, uint64_t *peak_bytes)
 static void assert_has_plan(const bench *b)
 {
     for (int c = 0; c < b->plan->cluster.n_class; c++)
-        for (int i = 0; i < b->plan->n_op; i++)
-            assert_int_equal(tandem_replayer_get(b->p.replayer, c, i), b->plan->precision[c][i]);
+        for (int i = 0; i < b->plan->assignment.n_op; i++)
+            assert_int_equal(tandem_replayer_get(b->p.replayer, c, i), b->plan->assignment.precision[c][i]);
 }
 
 /* --- Verification --------------------------------------------------------------------------------------- */
@@ -121,7 +121,8 @@ static void every_edited_figure_is_named(void **state)
     b.plan->keeps_base ^= 1u << WEAK; /* is lowered */
     expect(&b, TANDEM_MALFORMED, "class 2 (cpu:avx2_vnni) is held in the plan");
     *b.plan = kept;
-    assert_true(kept.precision[STRONG][0] == TANDEM_PRECISION_FP32 && (kept.keeps_base >> STRONG & 1));
+    assert_true(kept.assignment.precision[STRONG][0] == TANDEM_PRECISION_FP32 &&
+                (kept.keeps_base >> STRONG & 1));
     close_bench(&b);
 }
 
@@ -130,15 +131,15 @@ static void a_changed_precision_does_not_go_unnoticed(void **state)
     bench b;
     open_bench(&b);
     int n = 0;
-    for (int i = 0; i < b.plan->n_op; i++) {
+    for (int i = 0; i < b.plan->assignment.n_op; i++) {
         if (!is_adjustable(&b, i)) continue;
-        const tandem_precision kept = b.plan->precision[WEAK][i];
-        b.plan->precision[WEAK][i] =
+        const tandem_precision kept = b.plan->assignment.precision[WEAK][i];
+        b.plan->assignment.precision[WEAK][i] =
             kept == TANDEM_PRECISION_INT8 ? TANDEM_PRECISION_FP32 : TANDEM_PRECISION_INT8;
         expect(&b, TANDEM_MALFORMED, " is ");
-        b.plan->precision[WEAK][i] = TANDEM_PRECISION_BF16; /* the device has none */
+        b.plan->assignment.precision[WEAK][i] = TANDEM_PRECISION_BF16; /* the device has none */
         expect(&b, TANDEM_MALFORMED, "cannot be bf16 on cpu:avx2_vnni");
-        b.plan->precision[WEAK][i] = kept;
+        b.plan->assignment.precision[WEAK][i] = kept;
         n++;
     }
     assert_true(n > 2);
@@ -160,12 +161,12 @@ static void a_bound_is_proven_anew(void **state)
     assert_true(isfinite(b.plan->lower_bound) && b.plan->sensitivity > 0);
     /* a plan with more harm than needed may not claim to be the best */
     int op = 0;
-    while (!is_adjustable(&b, op) || b.plan->precision[WEAK][op] != TANDEM_PRECISION_FP32) {
+    while (!is_adjustable(&b, op) || b.plan->assignment.precision[WEAK][op] != TANDEM_PRECISION_FP32) {
         op++;
-        assert_true(op < b.plan->n_op);
+        assert_true(op < b.plan->assignment.n_op);
     }
-    b.plan->precision[WEAK][op] = TANDEM_PRECISION_INT8_FULL;
-    tandem_replayer_set_plan(b.p.replayer, b.plan);
+    b.plan->assignment.precision[WEAK][op] = TANDEM_PRECISION_INT8_FULL;
+    tandem_replayer_load(b.p.replayer, &b.plan->assignment);
     b.plan->step_ns = step_of(&b, b.plan->peak_bytes);
     b.plan->sensitivity = tandem_allocation_sensitivity(&b.problem);
     b.plan->gap = 0;
@@ -226,7 +227,7 @@ static void neighbours_are_the_uniform_plans_of_what_is_lowered(void **state)
                    &error);
         require_ok(tandem_plan_uniform(uniform, b.problem.graph, WEAK, baseline[k].precision, &error),
                    &error);
-        tandem_replayer_set_plan(b.p.replayer, uniform);
+        tandem_replayer_load(b.p.replayer, &uniform->assignment);
         uint64_t peak_bytes[2];
         assert_int_equal(baseline[k].step_ns, step_of(&b, peak_bytes));
         assert_memory_equal(baseline[k].peak_bytes, peak_bytes, sizeof peak_bytes);
@@ -294,7 +295,7 @@ static void a_choice_is_explained_by_replays(void **state)
     open_bench(&b);
     uint64_t now_bytes[2], then_bytes[2];
     const int64_t now_ns = step_of(&b, now_bytes);
-    for (int i = 0; i < b.plan->n_op; i++) {
+    for (int i = 0; i < b.plan->assignment.n_op; i++) {
         if (!is_adjustable(&b, i)) continue;
         for (int c = STRONG; c <= WEAK; c++) {
             tandem_choice choice[TANDEM_N_PRECISION];
@@ -305,9 +306,10 @@ static void a_choice_is_explained_by_replays(void **state)
             for (int k = 0; k < n; k++) {
                 tandem_replayer_set(b.p.replayer, c, i, choice[k].precision);
                 const int64_t then_ns = step_of(&b, then_bytes);
-                tandem_replayer_set(b.p.replayer, c, i, b.plan->precision[c][i]);
+                tandem_replayer_set(b.p.replayer, c, i, b.plan->assignment.precision[c][i]);
                 n_chosen += choice[k].is_chosen;
-                assert_int_equal(choice[k].is_chosen, choice[k].precision == b.plan->precision[c][i]);
+                assert_int_equal(choice[k].is_chosen,
+                                 choice[k].precision == b.plan->assignment.precision[c][i]);
                 assert_int_equal(choice[k].is_measured, 1);
                 assert_true(choice[k].self_ns > 0);
                 assert_int_equal(choice[k].step_delta_ns, then_ns - now_ns);
@@ -466,7 +468,7 @@ static void a_budget_below_everything_is_said(void **state)
                      TANDEM_INFEASIBLE);
     assert_non_null(strstr(error.text, "no plan has a sensitivity of 0 or less within that step"));
     b.problem.base_precision = TANDEM_PRECISION_FP32;
-    for (int i = 0; i < b.plan->n_op; i++) /* even fp32 harms */
+    for (int i = 0; i < b.plan->assignment.n_op; i++) /* even fp32 harms */
         b.p.sensitivity[WEAK][i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] = 1;
     b.problem.target_ns = 0;
     assert_int_equal(tandem_allocate_for(&plan, &a, &none, policy_of("greedy"), &b.problem, NULL, &error),

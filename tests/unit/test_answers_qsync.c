@@ -85,7 +85,8 @@ static void assert_precisions(const bench *b, const tandem_plan *plan, tandem_pr
                               tandem_precision fc2, tandem_precision head)
 {
     const tandem_precision expected[N_PRODUCT] = {fc1, fc2, head};
-    for (int k = 0; k < N_PRODUCT; k++) assert_int_equal(plan->precision[0][b->price.op[k]], expected[k]);
+    for (int k = 0; k < N_PRODUCT; k++)
+        assert_int_equal(plan->assignment.precision[0][b->price.op[k]], expected[k]);
 }
 
 #define FP32 TANDEM_PRECISION_FP32

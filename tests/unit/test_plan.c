@@ -30,11 +30,20 @@ static void a_plan_begins_in_fp32(void **state)
     tandem_plan *plan = open_plan(graph, "cpu:avx512_bf16 batch=8 + 2*cpu:avx2 batch=4");
     assert_string_equal(plan->model, graph->model);
     assert_int_equal(plan->hash, graph->hash);
-    assert_int_equal(plan->n_op, graph->n_op);
+    assert_int_equal(plan->assignment.n_op, graph->n_op);
     for (int c = 0; c < 2; c++)
         for (int op = 0; op < graph->n_op; op++)
-            assert_int_equal(plan->precision[c][op], TANDEM_PRECISION_FP32);
-    assert_null(plan->precision[2]);
+            assert_int_equal(plan->assignment.precision[c][op], TANDEM_PRECISION_FP32);
+    assert_null(plan->assignment.precision[2]);
+    tandem_assignment copy;
+    assert_int_equal(tandem_assignment_open(&copy, 2, graph->n_op, NULL), TANDEM_OK);
+    assert_true(tandem_assignment_is_equal(&copy, &plan->assignment));
+    plan->assignment.precision[1][graph->n_op - 1] = TANDEM_PRECISION_INT8;
+    assert_false(tandem_assignment_is_equal(&copy, &plan->assignment));
+    tandem_assignment_copy(&copy, &plan->assignment);
+    assert_true(tandem_assignment_is_equal(&copy, &plan->assignment));
+    assert_int_equal(copy.precision[0][graph->n_op - 1], TANDEM_PRECISION_FP32);
+    tandem_assignment_close(&copy);
     assert_true(isnan(plan->sensitivity) && isnan(plan->gap) && isnan(plan->lower_bound) &&
                 plan->step_ns == 0);
     tandem_plan_close(plan);
@@ -102,8 +111,8 @@ static void missing_precisions_have_stand_ins(void **state)
                                  : kind == TANDEM_OP_CONV2D    ? cases[i].conv2d
                                  : kind == TANDEM_OP_EMBEDDING ? cases[i].embedding
                                                                : FP32;
-            assert_int_equal(plan->precision[1][op], expected);
-            assert_int_equal(plan->precision[0][op], FP32);
+            assert_int_equal(plan->assignment.precision[1][op], expected);
+            assert_int_equal(plan->assignment.precision[0][op], FP32);
             seen += expected != FP32;
         }
         assert_true(seen > 0 || cases[i].asked == FP32);
@@ -126,19 +135,19 @@ static void plans_are_drawn(void **state)
     tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8 + l4 batch=8"),
                        *const again = open_plan(graph, "l4 batch=1 + l4 batch=8");
     const tandem_device *card = &plan->cluster.classes[1].device;
-    const size_t bytes = (size_t)graph->n_op * sizeof *plan->precision[1];
+    const size_t bytes = (size_t)graph->n_op * sizeof *plan->assignment.precision[1];
     assert_int_equal(tandem_plan_random(plan, graph, 1, card->precisions, 7, &error), TANDEM_OK);
     assert_int_equal(tandem_plan_random(again, graph, 1, card->precisions, 7, &error), TANDEM_OK);
-    assert_memory_equal(plan->precision[1], again->precision[1], bytes);
+    assert_memory_equal(plan->assignment.precision[1], again->assignment.precision[1], bytes);
     assert_int_equal(tandem_plan_random(again, graph, 0, card->precisions, 7, &error), TANDEM_OK);
-    assert_memory_not_equal(plan->precision[1], again->precision[0], bytes);
+    assert_memory_not_equal(plan->assignment.precision[1], again->assignment.precision[0], bytes);
     assert_int_equal(tandem_plan_random(again, graph, 1, card->precisions, 8, &error), TANDEM_OK);
-    assert_memory_not_equal(plan->precision[1], again->precision[1], bytes);
+    assert_memory_not_equal(plan->assignment.precision[1], again->assignment.precision[1], bytes);
     unsigned seen = 0;
     for (int op = 0; op < graph->n_op; op++) {
         const unsigned has = tandem_op_row_get(graph->op[op].kind)->precisions,
-                       drawn = 1u << plan->precision[1][op];
-        assert_int_equal(plan->precision[0][op], TANDEM_PRECISION_FP32);
+                       drawn = 1u << plan->assignment.precision[1][op];
+        assert_int_equal(plan->assignment.precision[0][op], TANDEM_PRECISION_FP32);
         assert_true(has ? (has & drawn) != 0 : drawn == 1u << TANDEM_PRECISION_FP32);
         seen |= drawn;
     }
@@ -167,7 +176,7 @@ static void a_device_without_it_refuses(void **state)
     assert_int_equal(tandem_plan_uniform(plan, other, 0, TANDEM_PRECISION_FP32, &error), TANDEM_WRONG_MODEL);
     int op = -1;
     assert_int_equal(tandem_graph_find(&op, graph, "fc1", NULL), TANDEM_OK);
-    assert_int_equal(plan->precision[0][op], TANDEM_PRECISION_INT8);
+    assert_int_equal(plan->assignment.precision[0][op], TANDEM_PRECISION_INT8);
 
     assert_int_equal(tandem_plan_check(plan, graph, &error), TANDEM_OK);
     assert_int_equal(tandem_plan_check(plan, other, &error), TANDEM_WRONG_MODEL);
@@ -224,7 +233,7 @@ static void a_plan_comes_back(void **state)
     assert_string_equal(read->method, plan->method);
     assert_string_equal(read->model, "mlp:width=64");
     assert_int_equal(read->hash, plan->hash);
-    assert_int_equal(read->n_op, plan->n_op);
+    assert_int_equal(read->assignment.n_op, plan->assignment.n_op);
     assert_true(read->slowdown == 0.1 && read->sensitivity == 1.0 / 3 && read->lower_bound == 0 &&
                 isnan(read->gap));
     assert_int_equal(read->step_ns, plan->step_ns);
@@ -243,8 +252,8 @@ static void a_plan_comes_back(void **state)
     assert_true(read->cluster.link_bytes_per_s == plan->cluster.link_bytes_per_s);
     assert_non_null(strstr(after, "link=4800Gbit/s,1us node=300Gbit/s,2us"));
     for (int c = 0; c < 2; c++)
-        assert_memory_equal(read->precision[c], plan->precision[c],
-                            (size_t)plan->n_op * sizeof *plan->precision[c]);
+        assert_memory_equal(read->assignment.precision[c], plan->assignment.precision[c],
+                            (size_t)plan->assignment.n_op * sizeof *plan->assignment.precision[c]);
     assert_int_equal(opened->batch, 8);
     assert_int_equal(opened->hash, graph->hash);
     char *const again = text_of(read, opened);

@@ -266,7 +266,7 @@ static void times_alone_replay_but_do_not_allocate(void **state)
     tandem_allocation allocation;
     require_ok(tandem_replayer_run(tandem_planner_problem(planner)->replayer, &replay, 0, &error), &error);
     require_ok(tandem_plan_open(&plan, p->graph[0], &p->cluster, "all fp32", &error), &error);
-    tandem_replayer_set_plan(p->replayer, plan);
+    tandem_replayer_load(p->replayer, &plan->assignment);
     require_ok(tandem_replayer_run(p->replayer, &expected, 0, &error), &error);
     assert_int_equal(replay.step_ns, expected.step_ns);
     tandem_plan_close(plan);

@@ -266,9 +266,15 @@ static void a_precision_changes_its_tasks_and_is_undone(void **state)
     tandem_plan *plan = NULL;
     b.cluster.classes[0].batch = 4;
     assert_int_equal(tandem_plan_open(&plan, b.graph, &b.cluster, "test", &b.error), TANDEM_OK);
-    plan->precision[0][fc1] = TANDEM_PRECISION_INT8;
-    tandem_replayer_set_plan(b.replayer, plan);
+    plan->assignment.precision[0][fc1] = TANDEM_PRECISION_INT8;
+    tandem_replayer_load(b.replayer, &plan->assignment);
     assert_int_equal(run(&b, 0).step_ns, ONE_STEP - FORWARD + FC1_INT8 + 3 * CAST);
+    tandem_assignment stored;
+    assert_int_equal(tandem_assignment_open(&stored, 1, b.graph->n_op, &b.error), TANDEM_OK);
+    assert_false(tandem_assignment_is_equal(&stored, &plan->assignment));
+    tandem_replayer_store(b.replayer, &stored);
+    assert_true(tandem_assignment_is_equal(&stored, &plan->assignment));
+    tandem_assignment_close(&stored);
     tandem_plan_close(plan);
     tear_down(&b);
 }

@@ -1,0 +1,120 @@
+/* problem.c: what every policy and every query asks of an allocation problem: shares, limits, base plans. */
+#include "allocator/problem.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/quantity.h"
+
+static const tandem_graph *problem_graph_of(const tandem_allocation_problem *problem, int c)
+{
+    return tandem_replayer_step(problem->replayer, c)->graph;
+}
+
+double tandem_allocation_batch_share(const tandem_allocation_problem *problem, int c)
+{
+    const tandem_cluster *cluster = tandem_replayer_cluster(problem->replayer);
+    double all = 0;
+    for (int i = 0; i < cluster->n_class; i++)
+        all += (double)cluster->classes[i].n_rank * (double)problem_graph_of(problem, i)->batch;
+    return (double)cluster->classes[c].n_rank * (double)problem_graph_of(problem, c)->batch / all;
+}
+
+double tandem_allocation_sensitivity(const tandem_allocation_problem *problem)
+{
+    double sum = 0;
+    for (int c = 0; c < tandem_replayer_cluster(problem->replayer)->n_class; c++) {
+        double of_class = 0;
+        for (int i = 0; i < problem->graph->n_op; i++)
+            of_class += problem->sensitivity[c][i * TANDEM_N_PRECISION +
+                                                (int)tandem_replayer_get(problem->replayer, c, i)];
+        sum += tandem_allocation_batch_share(problem, c) * of_class;
+    }
+    return sum;
+}
+
+/* --- Limits --------------------------------------------------------------------------------------------- */
+
+uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem, int c)
+{
+    const uint64_t class_bytes = tandem_cluster_memory_limit(tandem_replayer_cluster(problem->replayer), c),
+                   all_bytes = problem->memory_limit_bytes;
+    return all_bytes && (!class_bytes || all_bytes < class_bytes) ? all_bytes : class_bytes;
+}
+
+uint64_t tandem_allocation_excess_bytes(const tandem_allocation_problem *problem, int c, uint64_t peak_bytes)
+{
+    const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
+    return limit_bytes && peak_bytes > limit_bytes ? peak_bytes - limit_bytes : 0;
+}
+
+tandem_status tandem_allocation_infeasible(const tandem_allocation_problem *problem, int c,
+                                           uint64_t peak_bytes, tandem_error *error)
+{
+    char need[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
+    const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
+    return tandem_error_set(error, TANDEM_INFEASIBLE,
+                            "no plan fits %s: the smallest one found takes %s (%" PRIu64
+                            " B) per rank at batch %" PRId64 ", the limit is %s (%" PRIu64
+                            " B). Use a smaller batch",
+                            tandem_replayer_cluster(problem->replayer)->classes[c].device.name,
+                            tandem_quantity_print_bytes(need, sizeof need, peak_bytes), peak_bytes,
+                            problem_graph_of(problem, c)->batch,
+                            tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes);
+}
+
+tandem_status tandem_allocation_check_memory(const tandem_allocation_problem *problem,
+                                             const tandem_replay *replay, tandem_error *error)
+{
+    for (int c = 0; c < replay->n_class; c++)
+        if (tandem_allocation_excess_bytes(problem, c, replay->classes[c].peak_bytes))
+            return tandem_allocation_infeasible(problem, c, replay->classes[c].peak_bytes, error);
+    return TANDEM_OK;
+}
+
+int64_t tandem_allocation_target_ns(const tandem_allocation_problem *problem, int64_t fastest_ns)
+{
+    if (problem->target_ns) return problem->target_ns;
+    return fastest_ns + (int64_t)fmin((double)fastest_ns * problem->slowdown, 0x1p61);
+}
+
+/* --- Plans ---------------------------------------------------------------------------------------------- */
+
+tandem_status tandem_allocation_open_plan(tandem_plan **plan, const tandem_allocation_problem *problem,
+                                          const char *name, tandem_error *error)
+{
+    tandem_cluster cluster = *tandem_replayer_cluster(problem->replayer);
+    for (int c = 0; c < cluster.n_class; c++) cluster.classes[c].batch = problem_graph_of(problem, c)->batch;
+    const tandem_status status = tandem_plan_open(plan, problem->graph, &cluster, name, error);
+    if (status == TANDEM_OK) (*plan)->step = tandem_replayer_step(problem->replayer, 0)->options;
+    return status;
+}
+
+tandem_status tandem_allocation_open_base_plan(tandem_plan **out, const tandem_allocation_problem *problem,
+                                               tandem_error *error)
+{
+    tandem_plan *plan = NULL;
+    tandem_status status = tandem_allocation_open_plan(&plan, problem, "base", error);
+    for (int c = 0; status == TANDEM_OK && c < plan->cluster.n_class; c++)
+        status = tandem_plan_uniform(plan, problem->graph, c, problem->base_precision, error);
+    if (status == TANDEM_OK)
+        *out = plan;
+    else
+        tandem_plan_close(plan);
+    return status;
+}
+
+tandem_status tandem_allocation_replay_base(tandem_plan **out, tandem_replay *replay,
+                                            const tandem_allocation_problem *problem, tandem_error *error)
+{
+    tandem_plan *plan = NULL;
+    tandem_status status = tandem_allocation_open_base_plan(&plan, problem, error);
+    if (status != TANDEM_OK) return status;
+    tandem_replayer_load(problem->replayer, &plan->assignment);
+    status = tandem_replayer_run(problem->replayer, replay, TANDEM_REPLAY_MEMORY, error);
+    if (status == TANDEM_OK)
+        *out = plan;
+    else
+        tandem_plan_close(plan);
+    return status;
+}

@@ -1,0 +1,45 @@
+/* problem.h: what every policy and every query asks of an allocation problem; private to allocator/. */
+#ifndef TANDEM_ALLOCATOR_PROBLEM_H
+#define TANDEM_ALLOCATOR_PROBLEM_H
+
+#include "tandem/allocator.h"
+
+/* Bits of n classes. n may be the number of bits. */
+static inline unsigned tandem_all_classes(int n) { return (unsigned)((UINT64_C(1) << n) - 1); }
+_Static_assert(TANDEM_MAX_CLASS <= 8 * sizeof(unsigned), "a bit for each class");
+
+/* Class c's part of the global batch. */
+double tandem_allocation_batch_share(const tandem_allocation_problem *problem, int c);
+
+/* Bytes that a rank of class c may take; 0 = no limit. */
+uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem, int c);
+
+/* Bytes by which `peak_bytes` exceeds the limit of class c; 0 = within. */
+uint64_t tandem_allocation_excess_bytes(const tandem_allocation_problem *problem, int c, uint64_t peak_bytes);
+
+/* TANDEM_INFEASIBLE: the smallest plan found for class c takes peak_bytes, more than its limit. */
+tandem_status tandem_allocation_infeasible(const tandem_allocation_problem *problem, int c,
+                                           uint64_t peak_bytes, tandem_error *error);
+
+/* TANDEM_INFEASIBLE where a class exceeds its limit in a replay with memory; names the first such class. */
+tandem_status tandem_allocation_check_memory(const tandem_allocation_problem *problem,
+                                             const tandem_replay *replay, tandem_error *error);
+
+/* The target that a step of fastest_ns gives: the problem's own, or fastest_ns × (1 + slowdown). */
+int64_t tandem_allocation_target_ns(const tandem_allocation_problem *problem, int64_t fastest_ns);
+
+/* Opens an fp32 plan of the problem's model and cluster, with every batch filled in. The caller closes it.
+ * TANDEM_NO_MEMORY. */
+tandem_status tandem_allocation_open_plan(tandem_plan **plan, const tandem_allocation_problem *problem,
+                                          const char *name, tandem_error *error);
+
+/* Opens the same plan with every class in the base precision. TANDEM_NO_KERNEL: a device lacks it. */
+tandem_status tandem_allocation_open_base_plan(tandem_plan **plan, const tandem_allocation_problem *problem,
+                                               tandem_error *error);
+
+/* tandem_allocation_replay_base: opens the base plan, loads it into the replayer and replays it with memory.
+ * TANDEM_MISSING: a cost of the base plan is missing. Outputs unchanged on error. */
+tandem_status tandem_allocation_replay_base(tandem_plan **plan, tandem_replay *replay,
+                                            const tandem_allocation_problem *problem, tandem_error *error);
+
+#endif
