@@ -8,7 +8,17 @@
 #include "tandem/allocator.h"
 #include "tandem/backend.h"
 
-enum { CLI_MAX_OPTION = 80 };
+/* The keys of all options (options.def). */
+enum option_key {
+    OPTION_END,
+    OPTION_FIRST = 256, /* above every letter, as argp wants it */
+    OPTION_BEFORE_FIRST = OPTION_FIRST - 1,
+#define OPTION(key, ...) OPTION_##key,
+#include "cli/options.def"
+#undef OPTION
+    OPTION_AFTER_LAST
+};
+enum { CLI_N_OPTION = OPTION_AFTER_LAST - OPTION_FIRST };
 
 /* Every option any command takes; a command names those it wants by their keys (options.c). */
 typedef struct cli_options {
@@ -50,81 +60,11 @@ typedef struct cli_options {
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
     const char *output, *trace, *log, *checkpoint, *resume, *init, *export;
-    unsigned char given[CLI_MAX_OPTION]; /* for the two functions below cli_options_parse */
+    unsigned char given[CLI_N_OPTION]; /* for the two functions below cli_options_parse */
     /* words that stand by themselves */
     const char *word[1024];
     int n_word;
 } cli_options;
-
-enum { OPTION_END = 0 };
-enum option_key {
-    OPTION_DB = 'd',
-    OPTION_JSON = 'j',
-    OPTION_QUIET = 'q',
-    OPTION_VERBOSE = 'v',
-    OPTION_OUTPUT = 'o',
-    OPTION_MODEL = 256,
-    OPTION_DEVICE,
-    OPTION_CLUSTER,
-    OPTION_PLAN,
-    OPTION_DATA,
-    OPTION_BATCH,
-    OPTION_SEED,
-    OPTION_UNIFORM,
-    OPTION_POLICY,
-    OPTION_BASE_PRECISION,
-    OPTION_METHOD,
-    OPTION_MEMORY,
-    OPTION_SLOWDOWN,
-    OPTION_BUCKET,
-    OPTION_STEPS,
-    OPTION_EVALUATE,
-    OPTION_REPETITIONS,
-    OPTION_TIMEOUT,
-    OPTION_REMEASURE,
-    OPTION_ALLREDUCE_ONLY,
-    OPTION_OPERATORS,
-    OPTION_PREDICT,
-    OPTION_LIMIT,
-    OPTION_TRACE,
-    OPTION_ALL_RANKS,
-    OPTION_MAX_STEP,
-    OPTION_MAX_SENSITIVITY,
-    OPTION_MINIMIZE,
-    OPTION_GLOBAL_BATCH,
-    OPTION_PARETO,
-    OPTION_SVG,
-    OPTION_VERIFY,
-    OPTION_EXPLAIN,
-    OPTION_ADD,
-    OPTION_RATE,
-    OPTION_SCHEDULE,
-    OPTION_WARMUP,
-    OPTION_DECAY,
-    OPTION_MOMENTUM,
-    OPTION_BETAS,
-    OPTION_ALLOW_NAN,
-    OPTION_EVALUATE_EVERY,
-    OPTION_CHECKPOINT,
-    OPTION_CHECKPOINT_EVERY,
-    OPTION_RESUME,
-    OPTION_LOG,
-    OPTION_NO_DECAY,
-    OPTION_CLIP,
-    OPTION_LABEL_SMOOTHING,
-    OPTION_LOSS_SCALE,
-    OPTION_INIT,
-    OPTION_EXPORT,
-    OPTION_ACCUMULATE,
-    OPTION_RECOMPUTE,
-    OPTION_MEMORY_TIMELINE,
-    OPTION_COLLECTIVE,
-    OPTION_CHECK,
-    OPTION_SIMULATIONS,
-    OPTION_TIME_SPREAD,
-    OPTION_ZERO,
-    OPTION_AMAX,
-};
 
 typedef struct cli_command {
     const char *name, *words, *summary; /* words: usage of what stands by itself, "" = nothing */

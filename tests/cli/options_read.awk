@@ -1,4 +1,4 @@
-# options_read.awk: of cli/*.c, one line "COMMAND OPTION_KEY MEMBERS" for each option that a command takes and none of the
+# options_read.awk: of options.def and the sources of cli/, one line "COMMAND OPTION_KEY MEMBERS" for each option that a command takes and none of the
 # functions that it may call reads. A function is what stands at the left edge up to its closing brace, and calls what it
 # names: its own file's first, else that of another. A table counts as a function, for those that it names.
 
@@ -38,6 +38,7 @@ function end_item(   name) {
     depth = 0
 }
 
+FILENAME ~ /options\.def$/ { definitions = definitions strip($0); next }
 FNR == 1 { file = FILENAME; sub(/.*\//, "", file); item = ""; depth = 0; in_comment = 0 }
 /^#/ { next }
 {
@@ -49,18 +50,15 @@ FNR == 1 { file = FILENAME; sub(/.*\//, "", file); item = ""; depth = 0; in_comm
     if (depth == 0 && line ~ /[;}] *$/) end_item()
 }
 
-# Which members of cli_options each key of options.c writes.
-function learn(text,   parts, n, k, key, rest) {
-    n = split(text, parts, /case /)
+# Which member of cli_options each key of options.def writes.
+function learn(text,   parts, n, k, key) {
+    n = split(text, parts, /OPTION\(/)
     for (k = 2; k <= n; k++) {
-        rest = parts[k]
-        if (!match(rest, /^OPTION_[A-Z_]+/)) continue
-        key = substr(rest, 1, RLENGTH)
-        while (match(rest, /options->[a-z_.]+/)) {
-            members[key] = members[key] " " substr(rest, RSTART + 9, RLENGTH - 9)
-            rest = substr(rest, RSTART + RLENGTH)
-        }
-        if (match(rest, /set_[a-z]+_option\(/)) members[key] = members[key] " " substr(rest, RSTART + 4, RLENGTH - 12)
+        match(parts[k], /^[A-Z_]+/)
+        key = "OPTION_" substr(parts[k], 1, RLENGTH)
+        match(parts[k], /[A-Z]+\([a-z_.]+/)
+        members[key] = substr(parts[k], RSTART, RLENGTH)
+        sub(/.*\(/, " ", members[key])
     }
 }
 
@@ -122,10 +120,7 @@ function check(who, start, text,   parts, n, k, pair, i) {
 }
 
 END {
-    for (pair in body) {
-        split(pair, parts, SUBSEP)
-        if (parts[1] == "options.c" && parts[2] ~ /^(text_option|flag_option|count_option|set_option_value)$/) learn(body[pair])
-    }
+    learn(definitions)
     for (pair in body) {
         split(pair, parts, SUBSEP)
         if (body[pair] ~ /^const cli_command command_/)
