@@ -1,6 +1,8 @@
 /* store_collective.c: collectives and interference: what groups of ranks cost each other. */
+#include "base/grow.h"
 #include "profiles/store/store_handle.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -41,24 +43,13 @@ typedef struct collective_curve {
     int n, capacity;
 } collective_curve;
 
-/* The next free point; NULL without memory. */
-static tandem_collective_point *next_curve_point(collective_curve *c)
-{
-    if (c->n == c->capacity) {
-        const int capacity = c->capacity ? 2 * c->capacity : 16;
-        tandem_collective_point *const more = realloc(c->point, (size_t)capacity * sizeof *more);
-        if (!more) return NULL;
-        c->point = more;
-        c->capacity = capacity;
-    }
-    return &c->point[c->n];
-}
-
 static tandem_status read_curve_point(collective_curve *c, const tandem_store *store, sqlite3_stmt *row,
                                       tandem_error *error)
 {
-    tandem_collective_point *const point = next_curve_point(c);
-    if (!point) return tandem_no_memory(error, "for the points of a collective");
+    tandem_collective_point *const more = tandem_grow(c->point, &c->capacity, c->n, sizeof *more, INT_MAX);
+    if (!more) return tandem_no_memory(error, "for the points of a collective");
+    c->point = more;
+    tandem_collective_point *const point = &more[c->n];
     const int64_t bytes = sqlite3_column_int64(row, 0), before = c->n ? (int64_t)point[-1].bytes : 0;
     if (bytes < before) return tandem_store_refuse_damaged(store, "bytes of a collective", error);
     point->bytes = (uint64_t)bytes;

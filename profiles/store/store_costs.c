@@ -1,10 +1,12 @@
 /* store_costs.c: costs of operators and casts: filing them, and loading those of a step program into a hash
  * table. */
 #include "base/arena.h"
+#include "base/grow.h"
 #include "base/hash.h"
 #include "profiles/store/cost_key.h"
 #include "profiles/store/store_handle.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -412,19 +414,6 @@ typedef struct batch_list {
     int n, capacity;
 } batch_list;
 
-static bool push_batch(batch_list *all, int64_t batch)
-{
-    if (all->n == all->capacity) {
-        const int capacity = all->capacity ? 2 * all->capacity : 16;
-        int64_t *const more = realloc(all->batch, (size_t)capacity * sizeof *more);
-        if (!more) return false;
-        all->batch = more;
-        all->capacity = capacity;
-    }
-    all->batch[all->n++] = batch;
-    return true;
-}
-
 tandem_status tandem_store_load_batches(int64_t **batch, int *n, tandem_store *store, const char *device,
                                         const char *co_runner, const tandem_graph *graph, tandem_error *error)
 {
@@ -446,7 +435,15 @@ tandem_status tandem_store_load_batches(int64_t **batch, int *n, tandem_store *s
         if (status != TANDEM_OK || !more) break;
         status = tandem_store_column_text(&signature, store, row, 0, error);
         const int64_t found = status == TANDEM_OK ? batch_in_signature(&s, signature) : 0;
-        if (found > 0 && !push_batch(&all, found)) status = costs_no_memory(device, error);
+        if (found <= 0) continue;
+        int64_t *const more_batches =
+            tandem_grow(all.batch, &all.capacity, all.n, sizeof *more_batches, INT_MAX);
+        if (!more_batches) {
+            status = costs_no_memory(device, error);
+            break;
+        }
+        all.batch = more_batches;
+        all.batch[all.n++] = found;
     }
     if (row) {
         (void)sqlite3_reset(row);

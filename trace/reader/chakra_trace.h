@@ -3,6 +3,7 @@
 #ifndef TANDEM_REPLAYER_CHAKRA_TRACE_H
 #define TANDEM_REPLAYER_CHAKRA_TRACE_H
 
+#include "base/hash.h"
 #include "trace/whatif/whatif_model.h"
 
 enum { CHAKRA_KINDS = 32 /* kinds of nodes that are told apart */ };
@@ -25,11 +26,6 @@ typedef struct chakra_rank {
     int64_t busy_ns;
 } chakra_rank;
 
-typedef struct chakra_name {
-    uint64_t hash;
-    const char *text;
-} chakra_name;
-
 typedef struct chakra_array { /* a growing array of any type */
     void *of;
     int n, capacity;
@@ -40,9 +36,8 @@ typedef struct chakra_trace {
     tandem_arena arena; /* of the names */
     chakra_rank *rank;
     int n_rank, at;                         /* rank that is being read */
-    chakra_array nodes, deps, edges, names; /* of chakra_node, uint64_t, tandem_dag_edge, chakra_name */
-    int *table;                             /* hash table of names: index + 1 */
-    int table_capacity;
+    chakra_array nodes, deps, edges, names; /* of chakra_node, uint64_t, tandem_dag_edge, const char * */
+    tandem_hash_index table;                /* of names */
     whatif_label kind[CHAKRA_KINDS];
     int n_kind;
     int *group; /* [n nodes] −1 = no group */
@@ -56,7 +51,7 @@ static inline chakra_node *chakra_node_at(const chakra_trace *r, int i)
 }
 static inline const char *chakra_node_name(const chakra_trace *r, int i)
 {
-    return ((const chakra_name *)r->names.of)[chakra_node_at(r, i)->name].text;
+    return ((const char *const *)r->names.of)[chakra_node_at(r, i)->name];
 }
 
 static inline tandem_status chakra_no_memory(const chakra_trace *r)

@@ -2,6 +2,8 @@
  * ranks. */
 #include "trace/reader/pipeline_trace.h"
 
+#include "base/grow.h"
+
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,16 +32,10 @@ tandem_status tandem_pipeline_ops_add(tandem_pipeline_ops *rows, const tandem_pi
                                       const char *source, tandem_error *error)
 {
     enum { MAX_PIPELINE_OPS = INT_MAX / 8 }; /* indices of edges and streams must fit an int */
-    if (rows->n == rows->capacity) {
-        const int capacity =
-            rows->capacity ? rows->capacity < MAX_PIPELINE_OPS / 2 ? 2 * rows->capacity : MAX_PIPELINE_OPS
-                           : 1024;
-        tandem_pipeline_op *const more =
-            rows->n < MAX_PIPELINE_OPS ? realloc(rows->op, (size_t)capacity * sizeof *more) : NULL;
-        if (!more) return tandem_no_memory(error, "for the %d operators of '%.200s' so far", rows->n, source);
-        rows->op = more;
-        rows->capacity = capacity;
-    }
+    tandem_pipeline_op *const more =
+        tandem_grow(rows->op, &rows->capacity, rows->n, sizeof *more, MAX_PIPELINE_OPS);
+    if (!more) return tandem_no_memory(error, "for the %d operators of '%.200s' so far", rows->n, source);
+    rows->op = more;
     rows->op[rows->n++] = *op;
     return TANDEM_OK;
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/grow.h"
 #include "profiles/format/chakra.h"
 #include "profiles/format/chakra.pb-c.h"
 #include "trace/reader/read_input.h"
@@ -15,13 +15,9 @@ enum { MAX_NODES = 1 << 27 };
 
 static tandem_status append_item(const chakra_trace *r, chakra_array *to, const void *one, size_t size)
 {
-    if (to->n == to->capacity) {
-        const int capacity = to->capacity ? 2 * to->capacity : 256;
-        void *const more = to->capacity < MAX_NODES ? realloc(to->of, (size_t)capacity * size) : NULL;
-        if (!more) return chakra_no_memory(r);
-        to->of = more;
-        to->capacity = capacity;
-    }
+    void *const more = tandem_grow(to->of, &to->capacity, to->n, size, MAX_NODES);
+    if (!more) return chakra_no_memory(r);
+    to->of = more;
     memcpy((char *)to->of + (size_t)to->n++ * size, one, size);
     return TANDEM_OK;
 }
@@ -33,46 +29,15 @@ static uint64_t hash_integer(uint64_t hash, int64_t value)
     return (hash ^ (uint64_t)value) * UINT64_C(0x9e3779b97f4a7c15) + (hash >> 29);
 }
 
-static void enter_chakra_name(chakra_trace *r, int index)
-{
-    const chakra_name *const names = r->names.of;
-    unsigned at = (unsigned)names[index].hash;
-    while (r->table[at & (unsigned)(r->table_capacity - 1)]) at++;
-    r->table[at & (unsigned)(r->table_capacity - 1)] = index + 1;
-}
-
-static tandem_status grow_name_table(chakra_trace *r)
-{
-    const int capacity = r->table_capacity ? 2 * r->table_capacity : 256;
-    int *const table = calloc((size_t)capacity, sizeof *table);
-    if (!table) return chakra_no_memory(r);
-    free(r->table);
-    r->table = table;
-    r->table_capacity = capacity;
-    for (int k = 0; k < r->names.n; k++) enter_chakra_name(r, k);
-    return TANDEM_OK;
-}
-
 static tandem_status find_or_add_name(chakra_trace *r, const char *text, int32_t *index)
 {
     const uint64_t hash = tandem_hash_text(TANDEM_HASH_START, text);
-    const chakra_name *const names = r->names.of;
-    for (unsigned at = (unsigned)hash; r->table_capacity; at++) {
-        const int found = r->table[at & (unsigned)(r->table_capacity - 1)];
-        if (!found) break;
-        if (names[found - 1].hash != hash) continue;
-        *index = found - 1;
-        return TANDEM_OK;
-    }
-    tandem_status status = 2 * (r->names.n + 1) > r->table_capacity ? grow_name_table(r) : TANDEM_OK;
-    if (status != TANDEM_OK) return status;
-    const chakra_name made = {hash, tandem_arena_text(&r->arena, text)};
-    if (!made.text) return chakra_no_memory(r);
-    status = append_item(r, &r->names, &made, sizeof made);
-    if (status != TANDEM_OK) return status;
-    *index = r->names.n - 1;
-    enter_chakra_name(r, *index);
-    return TANDEM_OK;
+    *index = tandem_hash_index_find(&r->table, hash);
+    if (*index >= 0) return TANDEM_OK;
+    const char *const name = tandem_arena_text(&r->arena, text);
+    if (!name || !tandem_hash_index_add(&r->table, hash, r->names.n)) return chakra_no_memory(r);
+    *index = r->names.n;
+    return append_item(r, &r->names, &name, sizeof name);
 }
 
 /* Names reach errors and files: control characters become question marks. */
@@ -472,7 +437,7 @@ static tandem_status open_chakra_ranks(chakra_trace *r, const char *const *path,
 void chakra_trace_close(chakra_trace *r)
 {
     free(r->group);
-    free(r->table);
+    tandem_hash_index_free(&r->table);
     free(r->names.of);
     free(r->edges.of);
     free(r->deps.of);

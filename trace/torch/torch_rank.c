@@ -6,6 +6,8 @@
  * that. */
 #include "trace/torch/torch_rank.h"
 
+#include "base/grow.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,51 +123,6 @@ static int is_cast_event(const tandem_event *event)
 
 /* --- Signatures ----------------------------------------------------------------------------------------- */
 
-static tandem_status grow_array(const torch_reader *r, void **array, int *capacity, size_t size, int max)
-{
-    const int more = *capacity ? *capacity < max / 2 ? 2 * *capacity : max : max < 64 ? max : 64;
-    void *const grown = realloc(*array, (size_t)more * size);
-    if (!grown) return torch_rank_no_memory(r);
-    *array = grown;
-    *capacity = more;
-    return TANDEM_OK;
-}
-
-static void enter_signature(torch_rank *rank, int index)
-{
-    unsigned at = (unsigned)rank->signature[index].hash;
-    for (;; at++) {
-        int *const slot = &rank->table[at & (unsigned)(rank->table_capacity - 1)];
-        if (*slot) continue;
-        *slot = index + 1;
-        return;
-    }
-}
-
-static tandem_status grow_signature_table(torch_reader *r)
-{
-    torch_rank *const rank = r->rank;
-    const int capacity = rank->table_capacity ? 2 * rank->table_capacity : 256;
-    int *const table = calloc((size_t)capacity, sizeof *table);
-    if (!table) return torch_rank_no_memory(r);
-    free(rank->table);
-    rank->table = table;
-    rank->table_capacity = capacity;
-    for (int k = 0; k < rank->n_signature; k++) enter_signature(rank, k);
-    return TANDEM_OK;
-}
-
-/* The signature with this hash; −1 = none yet. */
-static int32_t find_signature(const torch_rank *rank, uint64_t hash)
-{
-    for (unsigned at = (unsigned)hash; rank->table_capacity; at++) {
-        const int found = rank->table[at & (unsigned)(rank->table_capacity - 1)];
-        if (!found) break;
-        if (rank->signature[found - 1].hash == hash) return found - 1;
-    }
-    return -1;
-}
-
 /* Adds a signature. Beyond the limit, all share one. */
 static tandem_status add_signature(torch_reader *r, uint64_t hash, const char *name, const char *detail,
                                    int cast, int32_t *index)
@@ -173,7 +130,7 @@ static tandem_status add_signature(torch_reader *r, uint64_t hash, const char *n
     static const uint64_t rest = 1; /* hash of the shared one */
     torch_rank *const rank = r->rank;
     if (rank->n_signature == MAX_SIGNATURES) {
-        *index = find_signature(rank, rest);
+        *index = tandem_hash_index_find(&rank->table, rest);
         return TANDEM_OK;
     }
     torch_signature made = {.hash = hash, .is_cast = cast};
@@ -182,17 +139,15 @@ static tandem_status add_signature(torch_reader *r, uint64_t hash, const char *n
         name = "(operators beyond the first 65535)";
         detail = "";
     }
-    tandem_status status = TANDEM_OK;
-    if (2 * (rank->n_signature + 1) > rank->table_capacity) status = grow_signature_table(r);
-    if (status == TANDEM_OK && rank->n_signature == rank->signature_capacity)
-        status = grow_array(r, (void **)&rank->signature, &rank->signature_capacity, sizeof *rank->signature,
-                            MAX_SIGNATURES);
-    if (status != TANDEM_OK) return status;
+    torch_signature *const more = tandem_grow(rank->signature, &rank->signature_capacity, rank->n_signature,
+                                              sizeof *more, MAX_SIGNATURES);
+    if (!more) return torch_rank_no_memory(r);
+    rank->signature = more;
     made.name = tandem_arena_text(&rank->arena, name);
     made.detail = tandem_arena_text(&rank->arena, detail);
-    if (!made.name || !made.detail) return torch_rank_no_memory(r);
-    rank->signature[rank->n_signature] = made;
-    enter_signature(rank, rank->n_signature);
+    if (!made.name || !made.detail || !tandem_hash_index_add(&rank->table, made.hash, rank->n_signature))
+        return torch_rank_no_memory(r);
+    more[rank->n_signature] = made;
     *index = rank->n_signature++;
     return TANDEM_OK;
 }
@@ -204,7 +159,7 @@ static tandem_status find_event_signature(torch_reader *r, int is_kernel, int32_
     const uint64_t hash =
         is_kernel ? ~event->name.hash : event->name.hash + 3 * event->dims.hash + 7 * event->types.hash;
     char detail[2 * TANDEM_EVENT_TEXT + 2];
-    *index = find_signature(r->rank, hash);
+    *index = tandem_hash_index_find(&r->rank->table, hash);
     if (*index >= 0) return TANDEM_OK;
     (void)snprintf(detail, sizeof detail, "%s%s%s", event->dims.text,
                    event->dims.n && event->types.n ? " " : "", event->types.text);
@@ -223,17 +178,18 @@ static tandem_status add_collective(torch_reader *r, const char *name, const cha
         rank->n_dropped++;
         return TANDEM_OK;
     }
-    if (rank->n_collective == rank->collective_capacity)
-        status = grow_array(r, (void **)&rank->collective, &rank->collective_capacity,
-                            sizeof *rank->collective, MAX_COLLECTIVES);
-    int32_t index = find_signature(rank, key);
-    if (status == TANDEM_OK && index < 0) status = add_signature(r, key, name, detail, 0, &index);
+    torch_collective *const more = tandem_grow(rank->collective, &rank->collective_capacity,
+                                               rank->n_collective, sizeof *more, MAX_COLLECTIVES);
+    if (!more) return torch_rank_no_memory(r);
+    rank->collective = more;
+    int32_t index = tandem_hash_index_find(&rank->table, key);
+    if (index < 0) status = add_signature(r, key, name, detail, 0, &index);
     if (status != TANDEM_OK) return status;
-    rank->collective[rank->n_collective++] = (torch_collective){.start_ns = start_ns,
-                                                                .duration_ns = end_ns - start_ns,
-                                                                .key = key,
-                                                                .signature = index,
-                                                                .source = source};
+    more[rank->n_collective++] = (torch_collective){.start_ns = start_ns,
+                                                    .duration_ns = end_ns - start_ns,
+                                                    .key = key,
+                                                    .signature = index,
+                                                    .source = source};
     return TANDEM_OK;
 }
 
@@ -278,9 +234,9 @@ static const kernel_owner *find_kernel_owner(const torch_reader *r, int64_t id)
 static tandem_status add_kernel_owner(torch_reader *r, kernel_owner one)
 {
     for (;;) {
-        kernel_owner *const index = &r->external[one.id & (r->n_external - 1)];
-        if (index->id < 0 || index->id == one.id || r->n_external == MAX_KERNEL_OWNERS) {
-            *index = one;
+        kernel_owner *const slot = &r->external[one.id & (r->n_external - 1)];
+        if (slot->id < 0 || slot->id == one.id || r->n_external == MAX_KERNEL_OWNERS) {
+            *slot = one;
             return TANDEM_OK;
         }
         const tandem_status status = resize_kernel_owners(r, 2 * r->n_external);
@@ -341,7 +297,7 @@ static tandem_status find_cast_signature(torch_reader *r, const stack_frame *out
         all[*index].is_cast || *all[*index].detail || strcmp(all[*index].name, "aten::copy_") != 0)
         return TANDEM_OK;
     const uint64_t hash = all[*index].hash ^ UINT64_C(0x9e3779b97f4a7c15);
-    const int32_t found = find_signature(r->rank, hash);
+    const int32_t found = tandem_hash_index_find(&r->rank->table, hash);
     if (found < 0) return add_signature(r, hash, "aten::copy_", "", 1, index);
     *index = found;
     return TANDEM_OK;
@@ -378,9 +334,11 @@ static tandem_status push_slice(torch_reader *r, const host_slice *s)
         status = add_kernel_owner(r, (kernel_owner){s->external, signature, made.pass});
     if (status == TANDEM_OK && t->n == MAX_FRAMES)
         pop_frame(r, t); /* deeper than any program: treated as a sibling */
-    if (status == TANDEM_OK && t->n == t->capacity)
-        status = grow_array(r, (void **)&t->frame, &t->capacity, sizeof *t->frame, MAX_FRAMES);
-    if (status == TANDEM_OK) t->frame[t->n++] = made;
+    if (status != TANDEM_OK) return status;
+    stack_frame *const more = tandem_grow(t->frame, &t->capacity, t->n, sizeof *more, MAX_FRAMES);
+    if (!more) return torch_rank_no_memory(r);
+    t->frame = more;
+    t->frame[t->n++] = made;
     return status;
 }
 
@@ -444,11 +402,10 @@ static tandem_status add_step_window(torch_reader *r, int64_t number, int64_t en
         return tandem_events_refuse(&r->events, &r->event,
                                     "expected at most 65536 steps (ProfilerStep#…) in "
                                     "a file");
-    if (rank->n_window == rank->window_capacity) {
-        const tandem_status status =
-            grow_array(r, (void **)&rank->window, &rank->window_capacity, sizeof *rank->window, MAX_STEPS);
-        if (status != TANDEM_OK) return status;
-    }
+    torch_step_window *const more =
+        tandem_grow(rank->window, &rank->window_capacity, rank->n_window, sizeof *more, MAX_STEPS);
+    if (!more) return torch_rank_no_memory(r);
+    rank->window = more;
     rank->window[rank->n_window++] = (torch_step_window){number, r->event.start_ns, end_ns};
     return TANDEM_OK;
 }
@@ -617,7 +574,7 @@ void torch_rank_close(torch_rank *rank)
     tandem_interval_set_free(&rank->device);
     free(rank->collective);
     free(rank->window);
-    free(rank->table);
+    tandem_hash_index_free(&rank->table);
     free(rank->signature);
     tandem_arena_free(&rank->arena);
     *rank = (torch_rank){0};

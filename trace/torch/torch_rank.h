@@ -3,6 +3,7 @@
 #define TANDEM_REPLAYER_TORCH_RANK_H
 
 #include "base/arena.h"
+#include "base/hash.h"
 #include "trace/reader/read_events.h"
 #include "trace/interval_set.h"
 #include "tandem/torch_trace.h"
@@ -36,8 +37,7 @@ typedef struct torch_rank {
     int64_t first_ns, last_ns;
     torch_signature *signature;
     int n_signature, signature_capacity;
-    int *table; /* hash table of signatures: index + 1 */
-    int table_capacity;
+    tandem_hash_index table;   /* of signatures */
     torch_step_window *window; /* steps: sorted at the end */
     int n_window, window_capacity;
     torch_collective *collective;

@@ -5,11 +5,12 @@
 #include <string.h>
 
 #include "trace/reader/read_events.h"
+#include "base/grow.h"
 #include "trace/interval_set.h"
 #include "trace/whatif/whatif_model.h"
 
 enum { COMPUTE, REDUCE, NORM, UPDATE }; /* roles of tasks */
-enum { MAX_RANKS = 4096, MAX_KINDS = 32, N_TRACK = 2 };
+enum { MAX_RANKS = 4096, MAX_KINDS = 32, MAX_TASKS = 1 << 27, N_TRACK = 2 };
 
 typedef struct traced_task {
     int64_t start_ns, end_ns;
@@ -64,13 +65,9 @@ static tandem_status find_or_add_track(step_trace_reader *r, int64_t pid, int *i
         }
     if (r->n_track == MAX_RANKS)
         return tandem_events_refuse(&r->events, &r->event, "expected at most 4096 ranks (pid)");
-    if (r->n_track == r->track_capacity) {
-        const int capacity = r->track_capacity ? 2 * r->track_capacity : 8;
-        rank_track *const more = realloc(r->track, (size_t)capacity * sizeof *more);
-        if (!more) return step_trace_no_memory(r);
-        r->track = more;
-        r->track_capacity = capacity;
-    }
+    rank_track *const more = tandem_grow(r->track, &r->track_capacity, r->n_track, sizeof *more, MAX_RANKS);
+    if (!more) return step_trace_no_memory(r);
+    r->track = more;
     r->track[r->n_track] = (rank_track){.pid = pid};
     (void)snprintf(r->track[r->n_track].name, sizeof r->track->name, "rank %lld", (long long)pid);
     *index = r->n_track++;
@@ -92,14 +89,9 @@ static tandem_status find_or_add_task_kind(step_trace_reader *r, int *index)
 static tandem_status append_traced_task(const step_trace_reader *r, traced_task_list *list,
                                         const traced_task *one)
 {
-    if (list->n == list->capacity) {
-        const int capacity = list->capacity ? 2 * list->capacity : 256;
-        traced_task *const more =
-            list->capacity < 1 << 27 ? realloc(list->task, (size_t)capacity * sizeof *more) : NULL;
-        if (!more) return step_trace_no_memory(r);
-        list->task = more;
-        list->capacity = capacity;
-    }
+    traced_task *const more = tandem_grow(list->task, &list->capacity, list->n, sizeof *more, MAX_TASKS);
+    if (!more) return step_trace_no_memory(r);
+    list->task = more;
     list->task[list->n++] = *one;
     return TANDEM_OK;
 }
