@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sort.h"
 #include "base/philox.h"
 #include "replayer/internal.h"
 
@@ -129,12 +130,6 @@ static double run_random_step(monte_carlo *d, uint32_t step)
 
 /* --- All of them ---------------------------------------------------------------------------------------- */
 
-static int compare_step_ns(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static int allocate_monte_carlo(monte_carlo *d, int n_simulation)
 {
     const size_t n_bucket = (size_t)d->n_bucket, n_rank = (size_t)d->n_rank;
@@ -181,7 +176,7 @@ static void summarise_steps(tandem_monte_carlo *result, int64_t *step_ns, int n)
 {
     double sum = 0;
     for (int k = 0; k < n; k++) sum += (double)step_ns[k];
-    qsort(step_ns, (size_t)n, sizeof *step_ns, compare_step_ns);
+    tandem_sort_int64(step_ns, (size_t)n);
     result->n_simulation = n;
     result->mean_ns = tandem_round_ns(sum / n);
     result->p50_ns = step_ns[(n - 1) / 2];

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "backend/device/device_memory.h"
+#include "base/sort.h"
 #include "base/clock.h"
 
 enum { TAG_MEASURE = 2, WARM_UP = 2, WORK_FLOATS = 16384 };
@@ -63,12 +64,6 @@ static void *all_reduce_thread(void *context)
     return NULL;
 }
 
-static int compare_unit_ns(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Median time of a unit, in ns, whatever else interrupts some of them. */
 static double measure_unit_alone(float *work)
 {
@@ -79,7 +74,7 @@ static double measure_unit_alone(float *work)
         compute_work_unit(work);
         unit_ns[k] = tandem_now_ns() - begin_ns;
     }
-    qsort(unit_ns, UNITS, sizeof *unit_ns, compare_unit_ns);
+    tandem_sort_int64(unit_ns, UNITS);
     return (double)unit_ns[UNITS / 2];
 }
 

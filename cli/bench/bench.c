@@ -6,19 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sort.h"
 #include "base/nearest.h"
 #include "base/quantity.h"
 #include "cli/table.h"
 
-static int compare_bench_ns(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 int64_t bench_median(int64_t *sample_ns, int64_t n)
 {
-    qsort(sample_ns, (size_t)n, sizeof *sample_ns, compare_bench_ns);
+    tandem_sort_int64(sample_ns, (size_t)n);
     return sample_ns[(n - 1) / 2];
 }
 

@@ -1,23 +1,11 @@
 /* cost.c: summaries of repetitions, and the text under which they are filed. */
+#include "base/sort.h"
 #include "profiles/store/cost_key.h"
 #include "tandem/store.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int by_sample_ns(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* Of sorted numbers; of an even number of them the mean of the two in the middle, rounded down. */
-static int64_t sorted_median_ns(const int64_t *sorted, int64_t n)
-{
-    const int64_t low = sorted[(n - 1) / 2], high = sorted[n / 2];
-    return low + (high - low) / 2;
-}
 
 /* Nearest rank: the smallest that is not below `percent` percent of all. */
 static int64_t sorted_percentile_ns(const int64_t *sorted, int64_t n, int64_t percent)
@@ -29,8 +17,8 @@ void tandem_cost_from_samples(tandem_cost *cost, int64_t *sample_ns, int64_t n, 
 {
     *cost = (tandem_cost){.workspace_bytes = workspace_bytes};
     if (n < 1) return;
-    qsort(sample_ns, (size_t)n, sizeof *sample_ns, by_sample_ns);
-    const int64_t median = sorted_median_ns(sample_ns, n);
+    tandem_sort_int64(sample_ns, (size_t)n);
+    const int64_t median = tandem_sorted_median(sample_ns, (size_t)n);
     const int64_t limit = median > INT64_MAX / 3 ? INT64_MAX : 3 * median;
     int64_t kept = n;
     while (kept > 1 && sample_ns[kept - 1] > limit) kept--;
@@ -41,7 +29,7 @@ void tandem_cost_from_samples(tandem_cost *cost, int64_t *sample_ns, int64_t n, 
         cost->sum_ns += ns;
         cost->sum_squares_ns2 += ns * ns;
     }
-    cost->median_ns = sorted_median_ns(sample_ns, kept);
+    cost->median_ns = tandem_sorted_median(sample_ns, (size_t)kept);
     cost->p10_ns = sorted_percentile_ns(sample_ns, kept, 10);
     cost->p90_ns = sorted_percentile_ns(sample_ns, kept, 90);
 }

@@ -1,5 +1,6 @@
 /* store_costs.c: costs of operators and casts: filing them, and loading those of a step program into a hash
  * table. */
+#include "base/sort.h"
 #include "base/arena.h"
 #include "base/grow.h"
 #include "base/hash.h"
@@ -402,12 +403,6 @@ static int64_t batch_in_signature(const input_signature *s, const char *signatur
     return strcmp(end, s->suffix) == 0 ? batch : 0;
 }
 
-static int by_batch(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* An array that grows. */
 typedef struct batch_list {
     int64_t *batch;
@@ -450,7 +445,7 @@ tandem_status tandem_store_load_batches(int64_t **batch, int *n, tandem_store *s
         (void)sqlite3_clear_bindings(row);
     }
     if (status == TANDEM_OK) {
-        if (all.n > 1) qsort(all.batch, (size_t)all.n, sizeof *all.batch, by_batch);
+        tandem_sort_int64(all.batch, (size_t)all.n);
         *batch = all.batch;
         *n = all.n;
         all.batch = NULL;

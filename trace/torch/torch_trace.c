@@ -1,5 +1,6 @@
 /* torch_trace.c: joins the traces of the ranks: steps, operators, collectives, and the rank that the others
  * wait for. */
+#include "base/sort.h"
 #include "tandem/torch_trace.h"
 
 #include <stdio.h>
@@ -394,12 +395,6 @@ static void find_slowest(tandem_torch_summary *result)
     }
 }
 
-static int by_duration(const void *left, const void *right)
-{
-    const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
 /* The operator on which the slowest rank exceeds the median of the others most. */
 static tandem_status find_excess(const torch_join *j)
 {
@@ -415,7 +410,7 @@ static tandem_status find_excess(const torch_join *j)
         for (int rank = 0; rank < result->n_rank; rank++)
             if (rank != result->slowest)
                 other_ns[n++] = operator_cost_ns(result, &op->rank[rank]) / result->rank[rank].n_step;
-        qsort(other_ns, (size_t)n_other, sizeof *other_ns, by_duration);
+        tandem_sort_int64(other_ns, (size_t)n_other);
         const int64_t slowest_ns =
             operator_cost_ns(result, &op->rank[result->slowest]) / result->rank[result->slowest].n_step;
         const int64_t excess_ns = slowest_ns - other_ns[(n_other - 1) / 2];

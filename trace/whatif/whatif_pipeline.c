@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sort.h"
 #include "trace/reader/pipeline_trace.h"
 #include "trace/whatif/whatif_model.h"
 
@@ -443,19 +444,6 @@ out:
 
 /* --- Ideal durations ------------------------------------------------------------------------------------ */
 
-static int by_op_duration(const void *left, const void *right)
-{
-    const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
-static int64_t median_op_ns(int64_t *value, int n)
-{
-    qsort(value, (size_t)n, sizeof *value, by_op_duration);
-    const int64_t low = value[(n - 1) / 2], high = value[n / 2];
-    return low + (high - low) / 2;
-}
-
 static tandem_status find_kind_ideals(whatif_model *model, const tandem_pipeline_trace *pipeline,
                                       tandem_error *error)
 {
@@ -466,8 +454,10 @@ static tandem_status find_kind_ideals(whatif_model *model, const tandem_pipeline
         for (int i = 0; i < pipeline->n_op; i++)
             if (pipeline->op[i].kind == kind) value[n++] = model->actual_ns[i];
         if (n == 0) continue;
-        const int64_t ideal_ns =
-            tandem_pipeline_op_kind_is_comm(kind) ? median_op_ns(value, n) : whatif_mean(value, n);
+        if (tandem_pipeline_op_kind_is_comm(kind)) tandem_sort_int64(value, (size_t)n);
+        const int64_t ideal_ns = tandem_pipeline_op_kind_is_comm(kind)
+                                     ? tandem_sorted_median(value, (size_t)n)
+                                     : whatif_mean(value, n);
         for (int i = 0; i < pipeline->n_op; i++)
             if (pipeline->op[i].kind == kind) model->ideal_ns[i] = ideal_ns;
     }
