@@ -14,8 +14,8 @@ enum { M = 64, N = 48, K = 256 };
 
 /* C = A·B: a scale for each row of A, one for B. */
 /* NOLINTNEXTLINE(readability-non-const-parameter) */
-static tandem_status multiply(const tandem_kernels *kernels, float *c, const float *a, const float *b,
-                              tandem_error *error)
+static tandem_status multiply_example(const tandem_kernels *kernels, float *c, const float *a, const float *b,
+                                      tandem_error *error)
 {
     static int8_t qa[M * K], qb[K * N];
     float a_scale[M], b_scale = 0;
@@ -54,7 +54,7 @@ int main(int argc, char **argv)
     const tandem_kernels *kernels = NULL;
     static tandem_error error;
     tandem_status status = tandem_kernels_open(&kernels, argc > 1 ? argv[1] : "best", &error);
-    if (status == TANDEM_OK) status = multiply(kernels, c, a, b, &error);
+    if (status == TANDEM_OK) status = multiply_example(kernels, c, a, b, &error);
     if (status != TANDEM_OK) {
         fprintf(stderr, "multiply_int8: %s\n", error.text);
         return tandem_status_exit_code(status);

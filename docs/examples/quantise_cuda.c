@@ -45,7 +45,7 @@ static tandem_status there_and_back(const arrays *on_card, cudaStream_t stream, 
     return status;
 }
 
-static tandem_status run(float *back, const float *x, arrays *on_card, tandem_error *error)
+static tandem_status run_example(float *back, const float *x, arrays *on_card, tandem_error *error)
 {
     cudaError_t failed = cudaMalloc((void **)&on_card->x, N * sizeof *x);
     if (!failed) failed = cudaMalloc((void **)&on_card->back, N * sizeof *x);
@@ -67,7 +67,7 @@ int main(void)
     static tandem_error error;
     arrays on_card = {0};
     for (int i = 0; i < N; i++) x[i] = (float)(i * 1049 % 99991) / 99991 - 0.5f;
-    const tandem_status status = run(back, x, &on_card, &error);
+    const tandem_status status = run_example(back, x, &on_card, &error);
     cudaFree(on_card.q);
     cudaFree(on_card.scale);
     cudaFree(on_card.back);

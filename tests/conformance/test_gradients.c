@@ -86,7 +86,7 @@ static void check_tied(gradients *g, const char *device)
     tandem_graph_close(graph);
 }
 
-static int child(const char *device)
+static int child_gradients(const char *device)
 {
     tandem_error error = {0};
     void *opened = NULL;
@@ -115,7 +115,7 @@ static const char *end_of_the_list(int strongest)
 static void on_the_strongest_device(void **state)
 {
     assert_non_null(end_of_the_list(1));
-    own_process_check(child, end_of_the_list(1));
+    own_process_check(child_gradients, end_of_the_list(1));
 }
 
 static void on_the_weakest_device(void **state)
@@ -124,7 +124,7 @@ static void on_the_weakest_device(void **state)
         printf("SKIP: this machine has one device, which is tested already\n");
         skip();
     }
-    own_process_check(child, end_of_the_list(0));
+    own_process_check(child_gradients, end_of_the_list(0));
 }
 
 int main(void)

@@ -223,7 +223,7 @@ static void test_philox_gives_the_published_answers(void **state)
 
 /* --- amax ----------------------------------------------------------------------------------------------- */
 
-static void amax_of(const tandem_isa_kernels *table, size_t n)
+static void amax_of_isa_kernels(const tandem_isa_kernels *table, size_t n)
 {
     float x[LARGEST];
     uint16_t half[LARGEST];
@@ -248,7 +248,7 @@ static void amax_of(const tandem_isa_kernels *table, size_t n)
 
 static void test_amax_is_the_largest_magnitude(void **state)
 {
-    every_size(amax_of);
+    every_size(amax_of_isa_kernels);
     const tandem_isa_kernels *table;
     for (int at = 0; (table = next_table(&at));) {
         const float negative_zero = -0.0f;
@@ -258,7 +258,7 @@ static void test_amax_is_the_largest_magnitude(void **state)
 
 /* --- Stochastic rounding -------------------------------------------------------------------------------- */
 
-static int8_t rounded(float x, size_t i, float inv_scale, const tandem_rounding *rounding)
+static int8_t rounded_isa_kernels(float x, size_t i, float inv_scale, const tandem_rounding *rounding)
 {
     const uint32_t counter[4] = {rounding->block + (uint32_t)(i / 8), rounding->stream[0],
                                  rounding->stream[1], rounding->stream[2]};
@@ -298,8 +298,8 @@ static void quantise_of(const tandem_isa_kernels *table, size_t n, float inv_sca
     for (size_t i = 1; i < n && !rounding; i += 3) x[i] = (float)(i % 255) - 127.5f; /* ties */
     for (size_t i = 0; i < n; i++) {
         half[i] = narrowed(x[i]);
-        want[i] = rounding ? rounded(x[i], i, inv_scale, rounding) : to_nearest(x[i], inv_scale);
-        want_half[i] = rounding ? rounded(widened(half[i]), i, inv_scale, rounding)
+        want[i] = rounding ? rounded_isa_kernels(x[i], i, inv_scale, rounding) : to_nearest(x[i], inv_scale);
+        want_half[i] = rounding ? rounded_isa_kernels(widened(half[i]), i, inv_scale, rounding)
                                 : to_nearest(widened(half[i]), inv_scale);
     }
     guarded q = guarded_new(n, 1), q_half = guarded_new(n, 1);

@@ -32,7 +32,7 @@ static const tandem_kernels *next_kernels(int *at)
     return NULL;
 }
 
-static void fill(float *x, int64_t n, uint32_t purpose)
+static void fill_kernels(float *x, int64_t n, uint32_t purpose)
 {
     for (int64_t i = 0; i < n; i++) {
         const uint32_t counter[4] = {(uint32_t)i, 0, 0, purpose};
@@ -59,7 +59,8 @@ static void test_opening(void **state)
 
 /* --- To int8 -------------------------------------------------------------------------------------------- */
 
-static int8_t rounded(float x, float inverse, int64_t block, int64_t j, const tandem_rounding *rounding)
+static int8_t rounded_kernels(float x, float inverse, int64_t block, int64_t j,
+                              const tandem_rounding *rounding)
 {
     float steps = x * inverse;
     if (rounding) {
@@ -85,7 +86,7 @@ static void check_quantise(const tandem_kernels *kernels, tandem_scale_mode scal
     float scale[ROWS], amax = -1, largest = 0;
     tandem_error error = {0};
     const int64_t row = columns + pad;
-    fill(x, LARGEST, 1);
+    fill_kernels(x, LARGEST, 1);
     const tandem_cast_call narrow = {.x = x, .rows = 1, .columns = LARGEST, .y = half, .to = TANDEM_BF16};
     const tandem_cast_call widen = {.x = half, .from = TANDEM_BF16, .rows = 1, .columns = LARGEST, .y = wide};
     assert_int_equal(tandem_kernels_cast(kernels, &narrow, &error), TANDEM_OK);
@@ -119,9 +120,9 @@ static void check_quantise(const tandem_kernels *kernels, tandem_scale_mode scal
         }
         assert_true(scale[scale_mode == TANDEM_SCALE_ROW ? i : 0] == range / 127);
         for (int64_t j = 0; j < row; j++) {
-            const int8_t want =
-                j < columns ? rounded(value[i * row + j], 127 / range, i * ((columns + 7) / 8), j, rounding)
-                            : 99;
+            const int8_t want = j < columns ? rounded_kernels(value[i * row + j], 127 / range,
+                                                              i * ((columns + 7) / 8), j, rounding)
+                                            : 99;
             if (q[i * row + j] != want && !(j >= columns && i == rows - 1))
                 fail_msg("%s scaling %d from %d, %d x %d + %d: (%d, %d) is %d, not %d",
                          tandem_kernels_isa(kernels), scale_mode, from, (int)rows, (int)columns, (int)pad,
@@ -384,7 +385,7 @@ static void test_threads_share_kernels(void **state)
 
 /* --- Bad arguments -------------------------------------------------------------------------------------- */
 
-static void assert_refused(tandem_status status, tandem_error *error, const char *says)
+static void assert_refused_kernels(tandem_status status, tandem_error *error, const char *says)
 {
     if (status != TANDEM_USAGE || !strstr(error->text, says))
         fail_msg("expected USAGE with '%s', got %s: %s", says, tandem_status_name(status), error->text);
@@ -395,7 +396,7 @@ static void assert_refused(tandem_status status, tandem_error *error, const char
     do {                                                                                                     \
         tandem_##verb##_call bad = call;                                                                     \
         bad.change;                                                                                          \
-        assert_refused(tandem_kernels_##verb(kernels, &bad, &error), &error, says);                          \
+        assert_refused_kernels(tandem_kernels_##verb(kernels, &bad, &error), &error, says);                  \
     } while (0)
 
 static void test_bad_arguments_of_rounding(void **state)
@@ -407,8 +408,8 @@ static void test_bad_arguments_of_rounding(void **state)
     const tandem_rounding rounding = {.seed = 1, .block = UINT32_MAX};
     assert_int_equal(tandem_kernels_open(&kernels, "best", &error), TANDEM_OK);
     const tandem_quantise_call call = {.x = x, .rows = 4, .columns = 8, .q = q, .scale = &scale};
-    assert_refused(tandem_kernels_quantise(NULL, &call, &error), &error, "kernels is NULL");
-    assert_refused(tandem_kernels_quantise(kernels, NULL, &error), &error, "call is NULL");
+    assert_refused_kernels(tandem_kernels_quantise(NULL, &call, &error), &error, "kernels is NULL");
+    assert_refused_kernels(tandem_kernels_quantise(kernels, NULL, &error), &error, "call is NULL");
     REFUSED(quantise, call, x = NULL, "x is NULL");
     REFUSED(quantise, call, x = (const char *)x + 1, "x is not aligned");
     REFUSED(quantise, call, q = NULL, "q is NULL");
@@ -434,13 +435,14 @@ static void test_bad_arguments_of_rounding(void **state)
     known.transposed = t;
     REFUSED(quantise, known, transposed_row = 3, "rows of transposed");
     float amax = 0;
-    assert_refused(tandem_kernels_amax(kernels, NULL, x, TANDEM_F32, 1, 8, 0, &error), &error,
-                   "amax is NULL");
-    assert_refused(tandem_kernels_amax(kernels, &amax, NULL, TANDEM_F32, 1, 8, 0, &error), &error,
-                   "x is NULL");
-    assert_refused(tandem_kernels_amax(kernels, &amax, x, TANDEM_S32, 1, 8, 0, &error), &error, "from");
-    assert_refused(tandem_kernels_amax(NULL, &amax, x, TANDEM_F32, 1, 8, 0, &error), &error,
-                   "kernels is NULL");
+    assert_refused_kernels(tandem_kernels_amax(kernels, NULL, x, TANDEM_F32, 1, 8, 0, &error), &error,
+                           "amax is NULL");
+    assert_refused_kernels(tandem_kernels_amax(kernels, &amax, NULL, TANDEM_F32, 1, 8, 0, &error), &error,
+                           "x is NULL");
+    assert_refused_kernels(tandem_kernels_amax(kernels, &amax, x, TANDEM_S32, 1, 8, 0, &error), &error,
+                           "from");
+    assert_refused_kernels(tandem_kernels_amax(NULL, &amax, x, TANDEM_F32, 1, 8, 0, &error), &error,
+                           "kernels is NULL");
     const tandem_dequantise_call back = {.q = q, .rows = 4, .columns = 8, .x = x, .scale = &scale};
     REFUSED(dequantise, back, q = NULL, "q is NULL");
     REFUSED(dequantise, back, x = NULL, "x is NULL");
@@ -479,14 +481,15 @@ static void test_bad_arguments_of_products(void **state)
                                     .workspace = workspace};
     size_t bytes = tandem_kernels_product_workspace(kernels, 8, 8, 8);
     assert_int_equal(tandem_kernels_product(kernels, &good, bytes, &error), TANDEM_OK);
-    assert_refused(tandem_kernels_product(NULL, &good, bytes, &error), &error, "kernels is NULL");
-    assert_refused(tandem_kernels_product(kernels, NULL, bytes, &error), &error, "call is NULL");
-    assert_refused(tandem_kernels_product(kernels, &good, bytes - 1, &error), &error, "workspace_bytes");
+    assert_refused_kernels(tandem_kernels_product(NULL, &good, bytes, &error), &error, "kernels is NULL");
+    assert_refused_kernels(tandem_kernels_product(kernels, NULL, bytes, &error), &error, "call is NULL");
+    assert_refused_kernels(tandem_kernels_product(kernels, &good, bytes - 1, &error), &error,
+                           "workspace_bytes");
 #define BAD(change, says)                                                                                    \
     do {                                                                                                     \
         tandem_product_s8 bad = good;                                                                        \
         bad.change;                                                                                          \
-        assert_refused(tandem_kernels_product(kernels, &bad, bytes, &error), &error, says);                  \
+        assert_refused_kernels(tandem_kernels_product(kernels, &bad, bytes, &error), &error, says);          \
     } while (0)
     BAD(workspace = NULL, "workspace is NULL");
     BAD(workspace = workspace + 1, "not 64-byte aligned");

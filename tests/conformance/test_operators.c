@@ -247,7 +247,7 @@ static void check_threads(bench *b)
 
 /* --- Devices -------------------------------------------------------------------------------------------- */
 
-static int child(const char *name)
+static int child_operators(const char *name)
 {
     tandem_device row;
     bench b = {.backend = &tandem_cpu_backend, .row = &row};
@@ -278,7 +278,7 @@ static void every_operator_on(void **state)
         printf("SKIP: this machine lacks %s\n", row->name);
         skip();
     }
-    own_process_check(child, row->name);
+    own_process_check(child_operators, row->name);
 }
 
 static void every_operator_has_a_case(void **state)

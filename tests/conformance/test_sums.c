@@ -133,8 +133,8 @@ static void count_sums(subject *s, const tandem_step *step)
 }
 
 /* 0 where it cannot be opened. */
-static int open_executor(subject *s, tandem_step **step, tandem_executor **executor,
-                         int separate_partial_grads)
+static int open_executor_sums(subject *s, tandem_step **step, tandem_executor **executor,
+                              int separate_partial_grads)
 {
     tandem_error error = {0};
     const tandem_step_options options = {.separate_partial_grads = separate_partial_grads};
@@ -166,7 +166,7 @@ static double allowed(tandem_precision precision)
     return precision == TANDEM_PRECISION_FP32 ? 1e-6 : precision == TANDEM_PRECISION_BF16 ? 1e-2 : 3e-2;
 }
 
-static void compare(subject *s, const tandem_executor *added, const tandem_executor *apart)
+static void compare_sums(subject *s, const tandem_executor *added, const tandem_executor *apart)
 {
     for (int p = 0; p < s->graph->n_parameter; p++) {
         const size_t n = (size_t)s->graph->parameter[p].elements;
@@ -211,15 +211,16 @@ static void differentiate(subject *s, tandem_executor *executor)
     }
 }
 
-static void check(subject *s)
+static void check_sums(subject *s)
 {
     tandem_step *step[2] = {NULL};
     tandem_executor *executor[2] = {NULL};
-    if (open_executor(s, &step[0], &executor[0], 0) && open_executor(s, &step[1], &executor[1], 1)) {
+    if (open_executor_sums(s, &step[0], &executor[0], 0) &&
+        open_executor_sums(s, &step[1], &executor[1], 1)) {
         count_sums(s, step[0]);
         (void)loss_of(s, executor[0]);
         (void)loss_of(s, executor[1]);
-        compare(s, executor[0], executor[1]);
+        compare_sums(s, executor[0], executor[1]);
         if (s->precision == TANDEM_PRECISION_FP32) differentiate(s, executor[0]);
     }
     for (int k = 0; k < 2; k++) {
@@ -228,7 +229,7 @@ static void check(subject *s)
     }
 }
 
-static int child(const tandem_device *row)
+static int child_sums(const tandem_device *row)
 {
     subject s = {.backend = tandem_backend_get(TANDEM_BACKEND_VERSION), .row = row, .network = networks};
     tandem_error error = {0};
@@ -242,7 +243,7 @@ static int child(const tandem_device *row)
         if (!open_network(&s.graph, s.network, &error)) complain(&s, "%s", error.text);
         for (int p = 0; p < TANDEM_N_PRECISION && s.graph; p++) {
             s.precision = (tandem_precision)p;
-            if (row->precisions >> p & 1) check(&s);
+            if (row->precisions >> p & 1) check_sums(&s);
         }
         tandem_graph_close(s.graph);
         s.graph = NULL;
@@ -262,7 +263,7 @@ static void sums_on(void **state)
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        const int bad = child(row);
+        const int bad = child_sums(row);
         fflush(NULL);
         _exit(bad);
     }

@@ -15,7 +15,7 @@ static const tandem_isa_kernels *cpu(void)
     return table;
 }
 
-static void *alloc_array(size_t bytes)
+static void *alloc_array_cuda_kernels(size_t bytes)
 {
     void *memory = gpu_alloc_shared(bytes);
     assert_non_null(memory);
@@ -35,14 +35,14 @@ static float kernel_number(uint32_t i)
 
 static float *kernel_numbers(size_t n)
 {
-    float *x = alloc_array(n * sizeof *x);
+    float *x = alloc_array_cuda_kernels(n * sizeof *x);
     for (size_t i = 0; i < n; i++) x[i] = kernel_number((uint32_t)i);
     return x;
 }
 
 static uint16_t *narrow_numbers(const float *x, size_t n)
 {
-    uint16_t *y = alloc_array(n * sizeof *y);
+    uint16_t *y = alloc_array_cuda_kernels(n * sizeof *y);
     cpu()->bf16_from_f32(y, x, n);
     return y;
 }
@@ -61,7 +61,7 @@ static void ranges_are_the_largest_magnitude(void **state)
 {
     float *x = kernel_numbers(N);
     uint16_t *half = narrow_numbers(x, N);
-    uint32_t *bits = alloc_array(sizeof *bits);
+    uint32_t *bits = alloc_array_cuda_kernels(sizeof *bits);
     for (size_t n = 1; n <= N; n = n * 3 + 1) {
         assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, n, NULL), 0);
         const float wide = cpu()->amax_f32(x, n), narrow = cpu()->amax_bf16(half, n);
@@ -79,10 +79,11 @@ static void ranges_are_the_largest_magnitude(void **state)
 
 static void s8_codes_are_the_same(void **state)
 {
-    float *x = kernel_numbers(N), *scale = alloc_array(sizeof *scale), *back = alloc_array(N * sizeof *back),
-          *right = alloc_array(N * sizeof *right);
-    int8_t *q = alloc_array(N), *expected = alloc_array(N);
-    uint32_t *bits = alloc_array(sizeof *bits);
+    float *x = kernel_numbers(N), *scale = alloc_array_cuda_kernels(sizeof *scale),
+          *back = alloc_array_cuda_kernels(N * sizeof *back),
+          *right = alloc_array_cuda_kernels(N * sizeof *right);
+    int8_t *q = alloc_array_cuda_kernels(N), *expected = alloc_array_cuda_kernels(N);
+    uint32_t *bits = alloc_array_cuda_kernels(sizeof *bits);
     for (size_t n = 1; n <= N; n = n * 3 + 1) {
         const float amax = cpu()->amax_f32(x, n);
         assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, n, NULL), 0);
@@ -116,10 +117,11 @@ static float float_of_code(uint8_t code, tandem_cuda_code type)
 /* Types of a byte that round to nearest: of every float type, at every length of the last octet. */
 static void codes_are_the_nearest(void **state)
 {
-    float *x = kernel_numbers(N), *scale = alloc_array(sizeof *scale), *back = alloc_array(N * sizeof *back);
-    uint16_t *half = alloc_array(N * sizeof *half);
-    uint8_t *q = alloc_array(N);
-    uint32_t *bits = alloc_array(sizeof *bits);
+    float *x = kernel_numbers(N), *scale = alloc_array_cuda_kernels(sizeof *scale),
+          *back = alloc_array_cuda_kernels(N * sizeof *back);
+    uint16_t *half = alloc_array_cuda_kernels(N * sizeof *half);
+    uint8_t *q = alloc_array_cuda_kernels(N);
+    uint32_t *bits = alloc_array_cuda_kernels(sizeof *bits);
     x[1] = 3, x[2] = -3, x[3] = -0.0f;
     for (int type = TANDEM_CUDA_E4M3; type <= TANDEM_CUDA_E5M2; type++)
         for (int from = TANDEM_CUDA_F32; from <= TANDEM_CUDA_F16; from++)
@@ -170,9 +172,16 @@ enum { EDGE = 64, EDGE_BYTE = 0x3C };
 static both_orders open_both(tandem_cuda_code code, size_t batch, size_t rows, size_t columns)
 {
     const size_t n = batch * rows * columns;
-    both_orders b = {.n = n, .q = alloc_array(n + 2 * EDGE), .transposed_copy = alloc_array(n + 2 * EDGE)};
-    b.to = (tandem_cuda_quantised){
-        code, batch, rows, columns, b.q + EDGE, b.transposed_copy + EDGE, alloc_array(sizeof(float))};
+    both_orders b = {.n = n,
+                     .q = alloc_array_cuda_kernels(n + 2 * EDGE),
+                     .transposed_copy = alloc_array_cuda_kernels(n + 2 * EDGE)};
+    b.to = (tandem_cuda_quantised){code,
+                                   batch,
+                                   rows,
+                                   columns,
+                                   b.q + EDGE,
+                                   b.transposed_copy + EDGE,
+                                   alloc_array_cuda_kernels(sizeof(float))};
     return b;
 }
 
@@ -213,10 +222,11 @@ static void check_both_orders(size_t batch, size_t rows, size_t columns, const v
     /* of s8: to nearest, too */
     const tandem_rounding *const how = type == TANDEM_CUDA_F16 ? NULL : &rounding;
     both_orders b = open_both(code, batch, rows, columns);
-    uint8_t *expected = alloc_array(b.n);
-    float *scale = alloc_array(sizeof *scale);
-    uint32_t *words = alloc_array(2 * sizeof *words);
-    tandem_amax_history *history = alloc_array(sizeof *history), *own = alloc_array(sizeof *own);
+    uint8_t *expected = alloc_array_cuda_kernels(b.n);
+    float *scale = alloc_array_cuda_kernels(sizeof *scale);
+    uint32_t *words = alloc_array_cuda_kernels(2 * sizeof *words);
+    tandem_amax_history *history = alloc_array_cuda_kernels(sizeof *history),
+                        *own = alloc_array_cuda_kernels(sizeof *own);
     const tandem_cuda_quantised flat = flat_output(expected, code, b.n, scale);
     wipe_both(&b);
     assert_int_equal(tandem_cuda_amax(words, x, type, b.n, NULL), 0);
@@ -254,7 +264,7 @@ static void codes_are_written_in_both_orders(void **state)
     static const size_t shapes[][3] = {{1, 16, 16}, {2, 144, 272}, {1, 128, 128}, {3, 48, 16},
                                        {3, 40, 24}, {2, 35, 17},   {1, 1, 40},    {1, 33, 1}};
     float *x = kernel_numbers((size_t)2 * 144 * 272);
-    uint16_t *half = alloc_array((size_t)2 * 144 * 272 * sizeof *half);
+    uint16_t *half = alloc_array_cuda_kernels((size_t)2 * 144 * 272 * sizeof *half);
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
         for (int type = TANDEM_CUDA_F32; type <= TANDEM_CUDA_F16; type++)
             for (int code = TANDEM_CUDA_S8; code <= TANDEM_CUDA_E5M2; code++) {
@@ -285,9 +295,11 @@ static void check_rows_of_s8(size_t rows, size_t columns, const void *x, tandem_
 {
     const size_t n = rows * columns;
     const tandem_dtype dtype = type == TANDEM_CUDA_F32 ? TANDEM_F32 : TANDEM_BF16;
-    int8_t *q = alloc_array(n), *expected = alloc_array(n);
-    float *scale = alloc_array(rows * sizeof *scale), *right = alloc_array(rows * sizeof *right);
-    float *back = alloc_array(n * sizeof *back), *right_back = alloc_array(n * sizeof *right_back);
+    int8_t *q = alloc_array_cuda_kernels(n), *expected = alloc_array_cuda_kernels(n);
+    float *scale = alloc_array_cuda_kernels(rows * sizeof *scale),
+          *right = alloc_array_cuda_kernels(rows * sizeof *right);
+    float *back = alloc_array_cuda_kernels(n * sizeof *back),
+          *right_back = alloc_array_cuda_kernels(n * sizeof *right_back);
     const tandem_quantise_call call = {.x = x,
                                        .from = dtype,
                                        .rows = (int64_t)rows,
@@ -325,8 +337,9 @@ static void check_rows_of_codes(size_t rows, size_t columns, const float *x, tan
 {
     const size_t n = rows * columns;
     const float max_value = code == TANDEM_CUDA_E4M3 ? 448 : 57344;
-    uint8_t *q = alloc_array(n);
-    float *scale = alloc_array(rows * sizeof *scale), *back = alloc_array(n * sizeof *back);
+    uint8_t *q = alloc_array_cuda_kernels(n);
+    float *scale = alloc_array_cuda_kernels(rows * sizeof *scale),
+          *back = alloc_array_cuda_kernels(n * sizeof *back);
     assert_int_equal(
         tandem_cuda_quantise_rows(q, code, scale, x, TANDEM_CUDA_F32, rows, columns, NULL, NULL, NULL), 0);
     assert_int_equal(tandem_cuda_dequantise_rows(back, TANDEM_CUDA_F32, q, code, rows, columns, scale, NULL),
@@ -375,8 +388,8 @@ static void a_row_that_is_not_finite_is_alone(void **state)
     static const size_t widths[] = {24, 13};
     for (size_t k = 0; k < 2; k++) {
         const size_t columns = widths[k], n = 3 * columns;
-        float *x = kernel_numbers(n), *scale = alloc_array(3 * sizeof *scale);
-        uint8_t *q = alloc_array(n + 2 * EDGE);
+        float *x = kernel_numbers(n), *scale = alloc_array_cuda_kernels(3 * sizeof *scale);
+        uint8_t *q = alloc_array_cuda_kernels(n + 2 * EDGE);
         memset(q, EDGE_BYTE, n + 2 * EDGE);
         x[2 * columns - 1] = NAN;
         assert_int_equal(tandem_cuda_quantise_rows(q + EDGE, TANDEM_CUDA_S8, scale, x, TANDEM_CUDA_F32, 3,
@@ -393,9 +406,9 @@ static void a_row_that_is_not_finite_is_alone(void **state)
 /* A range that is no number gives none: the step is told by the gradients. */
 static void a_range_that_is_none_spoils_the_scale(void **state)
 {
-    float *x = kernel_numbers(24), *scale = alloc_array(sizeof *scale);
-    uint8_t *q = alloc_array(24);
-    uint32_t *bits = alloc_array(sizeof *bits);
+    float *x = kernel_numbers(24), *scale = alloc_array_cuda_kernels(sizeof *scale);
+    uint8_t *q = alloc_array_cuda_kernels(24);
+    uint32_t *bits = alloc_array_cuda_kernels(sizeof *bits);
     x[20] = INFINITY;
     for (int type = TANDEM_CUDA_S8; type <= TANDEM_CUDA_E5M2; type++) {
         assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, 24, NULL), 0);
@@ -421,8 +434,8 @@ static void bytes_are_transposed_and_padded(void **state)
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         const size_t rows = cases[k].rows, columns = cases[k].columns, x_rows = cases[k].x_rows,
                      x_columns = cases[k].x_columns;
-        uint8_t *x = alloc_array(cases[k].batch * x_rows * x_columns),
-                *y = alloc_array(cases[k].batch * rows * columns);
+        uint8_t *x = alloc_array_cuda_kernels(cases[k].batch * x_rows * x_columns),
+                *y = alloc_array_cuda_kernels(cases[k].batch * rows * columns);
         for (size_t i = 0; i < cases[k].batch * x_rows * x_columns; i++) x[i] = (uint8_t)(i * 167 + i / 251);
         assert_int_equal(tandem_cuda_pad_bytes(y, x, cases[k].batch, rows, columns, x_rows, x_columns,
                                                cases[k].transposed, NULL),
@@ -446,7 +459,7 @@ static void tensors_are_permuted(void **state)
         {{2, 3, 5, 7}, {105, 7, 21, 1}},   {{1, 1, 67, 70}, {0, 0, 1, 67}},
         {{2, 3, 7, 5}, {105, 35, 1, 7}},   {{2, 2, 3, 8}, {48, 24, 8, 1}},
     };
-    uint32_t *x = alloc_array(N * sizeof *x), *y = alloc_array(N * sizeof *y);
+    uint32_t *x = alloc_array_cuda_kernels(N * sizeof *x), *y = alloc_array_cuda_kernels(N * sizeof *y);
     uint16_t *const half = (uint16_t *)x, *const half_out = (uint16_t *)y;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
         for (int type = TANDEM_CUDA_F32; type <= TANDEM_CUDA_F16; type++) {
@@ -473,9 +486,9 @@ static void tensors_are_permuted(void **state)
 static void rows_of_any_width_are_scaled_and_shifted(void **state)
 {
     static const size_t widths[] = {8, 40, 13, 1};
-    float *own = kernel_numbers(40), *y = alloc_array(N * sizeof *y), *x = kernel_numbers(N),
-          *scale = alloc_array(2 * sizeof *scale);
-    int32_t *sum = alloc_array(N * sizeof *sum);
+    float *own = kernel_numbers(40), *y = alloc_array_cuda_kernels(N * sizeof *y), *x = kernel_numbers(N),
+          *scale = alloc_array_cuda_kernels(2 * sizeof *scale);
+    int32_t *sum = alloc_array_cuda_kernels(N * sizeof *sum);
     scale[0] = 0.37f, scale[1] = 1.21f;
     for (size_t i = 0; i < N; i++) sum[i] = (int32_t)(i * 7919) - 20000000;
     for (size_t k = 0; k < 4; k++)
@@ -504,10 +517,10 @@ static void rows_of_any_width_are_scaled_and_shifted(void **state)
 
 static void float_casts_are_the_same(void **state)
 {
-    float *x = kernel_numbers(N), *wide = alloc_array(N * sizeof *wide),
-          *right = alloc_array(N * sizeof *right);
+    float *x = kernel_numbers(N), *wide = alloc_array_cuda_kernels(N * sizeof *wide),
+          *right = alloc_array_cuda_kernels(N * sizeof *right);
     x[1] = NAN, x[2] = INFINITY, x[3] = -0.0f, x[4] = 0x1.01p0f, x[5] = 0x1.03p0f; /* ties to even */
-    uint16_t *expected = narrow_numbers(x, N), *half = alloc_array(N * sizeof *half);
+    uint16_t *expected = narrow_numbers(x, N), *half = alloc_array_cuda_kernels(N * sizeof *half);
     assert_int_equal(tandem_cuda_convert(half, TANDEM_CUDA_BF16, x, TANDEM_CUDA_F32, N, NULL), 0);
     assert_memory_equal(half, expected, N * sizeof *half);
     assert_int_equal(tandem_cuda_convert(wide, TANDEM_CUDA_F32, half, TANDEM_CUDA_BF16, N, NULL), 0);
@@ -529,10 +542,12 @@ static void float_casts_are_the_same(void **state)
 
 static void draws_are_those_of_the_step(void **state)
 {
-    float *x = kernel_numbers(N), *y = alloc_array(N * sizeof *y), *right = alloc_array(N * sizeof *right),
-          *scale = alloc_array(sizeof *scale);
-    int8_t *q = alloc_array(N), *expected = alloc_array(N);
-    uint32_t *bits = alloc_array(sizeof *bits), *stream_offset = alloc_array(sizeof *stream_offset);
+    float *x = kernel_numbers(N), *y = alloc_array_cuda_kernels(N * sizeof *y),
+          *right = alloc_array_cuda_kernels(N * sizeof *right),
+          *scale = alloc_array_cuda_kernels(sizeof *scale);
+    int8_t *q = alloc_array_cuda_kernels(N), *expected = alloc_array_cuda_kernels(N);
+    uint32_t *bits = alloc_array_cuda_kernels(sizeof *bits),
+             *stream_offset = alloc_array_cuda_kernels(sizeof *stream_offset);
     const tandem_dropout mask = {.seed = 7, .stream = {11, 2, 6}, .threshold = 1 << 14, .scale = 4.0f / 3},
                          before = {.seed = 7, .stream = {3, 2, 6}, .threshold = 1 << 14, .scale = 4.0f / 3};
     tandem_rounding after = rounding;
@@ -562,12 +577,13 @@ static void noise_is_the_cpu_s(void **state)
     enum { BATCH = 3 };
     static const size_t lengths[] = {1, 3, 4, 1000, 4099, 12288};
     static const uint32_t firsts[] = {5, UINT32_MAX - 1};
-    uint32_t *index = alloc_array(sizeof *index);
+    uint32_t *index = alloc_array_cuda_kernels(sizeof *index);
     *index = 7;
     for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++)
         for (int f = 0; f < 2; f++) {
             const size_t n = lengths[k];
-            float *x = alloc_array(BATCH * n * sizeof *x), *right = alloc_array(n * sizeof *right);
+            float *x = alloc_array_cuda_kernels(BATCH * n * sizeof *x),
+                  *right = alloc_array_cuda_kernels(n * sizeof *right);
             assert_int_equal(tandem_cuda_noise(x, BATCH, n, 99, firsts[f], 12, index, NULL), 0);
             for (uint32_t b = 0; b < BATCH; b++) {
                 cpu()->noise_f32(right, n, 99,
@@ -583,9 +599,9 @@ static void noise_is_the_cpu_s(void **state)
 static void a_loss_is_scaled_first(void **state)
 {
     enum { ROWS = 5, CLASSES = 7, ALL = ROWS * CLASSES };
-    float *p = kernel_numbers(ALL), *a = alloc_array(ALL * sizeof *a), *b = alloc_array(ALL * sizeof *b),
-          *factor = alloc_array(sizeof *factor);
-    int32_t *label = alloc_array(ROWS * sizeof *label);
+    float *p = kernel_numbers(ALL), *a = alloc_array_cuda_kernels(ALL * sizeof *a),
+          *b = alloc_array_cuda_kernels(ALL * sizeof *b), *factor = alloc_array_cuda_kernels(sizeof *factor);
+    int32_t *label = alloc_array_cuda_kernels(ROWS * sizeof *label);
     for (int r = 0; r < ROWS; r++) label[r] = r - 1;
     const float weight = 0.123f;
     *factor = 1000.1f;
@@ -606,9 +622,10 @@ static void a_loss_is_scaled_first(void **state)
 static void rows_of_a_table_add_up_in_order(void **state)
 {
     enum { PLACES = 9001, WIDTH = 3, ROWS = 6 };
-    float *g = kernel_numbers((size_t)PLACES * WIDTH), *sum = alloc_array(ROWS * WIDTH * sizeof *sum);
+    float *g = kernel_numbers((size_t)PLACES * WIDTH),
+          *sum = alloc_array_cuda_kernels(ROWS * WIDTH * sizeof *sum);
     float expected[ROWS * WIDTH] = {0};
-    int32_t *token = alloc_array(PLACES * sizeof *token);
+    int32_t *token = alloc_array_cuda_kernels(PLACES * sizeof *token);
     for (int i = 0; i < PLACES; i++) token[i] = i % 4096 == 77 ? 5 : i * 7 / 3 % 4;
     for (int i = 0; i < PLACES * WIDTH; i++) expected[token[i / WIDTH] * WIDTH + i % WIDTH] += g[i];
     assert_int_equal(
@@ -647,7 +664,7 @@ static norm_case batchnorm_case(size_t rows, size_t columns)
                    NULL};
     for (size_t i = 0; i < n; i++)
         c.residual[i] = kernel_number((uint32_t)i + 77), c.g[i] = kernel_number((uint32_t)i + 99);
-    c.workspace = alloc_array(tandem_cuda_norm_workspace(rows, columns));
+    c.workspace = alloc_array_cuda_kernels(tandem_cuda_norm_workspace(rows, columns));
     return c;
 }
 
@@ -730,7 +747,8 @@ static void pools_of_octets_are_those_of_channels(void **state)
     float *x = kernel_numbers((size_t)IN * CHANNELS), *one = kernel_numbers(IN),
           *y = kernel_numbers((size_t)OUT * CHANNELS), *y_of = kernel_numbers(OUT),
           *gx = kernel_numbers((size_t)IN * CHANNELS), *gx_of = kernel_numbers(IN);
-    uint8_t *argmax = alloc_array((size_t)OUT * CHANNELS), *argmax_of = alloc_array(OUT);
+    uint8_t *argmax = alloc_array_cuda_kernels((size_t)OUT * CHANNELS),
+            *argmax_of = alloc_array_cuda_kernels(OUT);
     assert_int_equal(tandem_cuda_maxpool(y, argmax, x, TANDEM_CUDA_F32, &wide, NULL), 0);
     assert_int_equal(tandem_cuda_pool_backward(gx, y, argmax, TANDEM_CUDA_F32, &wide, NULL), 0);
     for (int c = 0; c < CHANNELS; c++) {
@@ -762,9 +780,9 @@ static void columns_of_images_are_their_windows(void **state)
     const tandem_cuda_pool wide = {2, 5, 4, CHANNELS, 3, 2, 3, 3, 2, 1};
     tandem_cuda_pool thin = wide;
     thin.channels = 1;
-    uint8_t *x = alloc_array((size_t)IN * CHANNELS), *one = alloc_array(IN),
-            *all = alloc_array((size_t)WINDOWS * WINDOW * CHANNELS),
-            *own = alloc_array((size_t)WINDOWS * WINDOW);
+    uint8_t *x = alloc_array_cuda_kernels((size_t)IN * CHANNELS), *one = alloc_array_cuda_kernels(IN),
+            *all = alloc_array_cuda_kernels((size_t)WINDOWS * WINDOW * CHANNELS),
+            *own = alloc_array_cuda_kernels((size_t)WINDOWS * WINDOW);
     for (int i = 0; i < IN * CHANNELS; i++) x[i] = (uint8_t)(i * 37 / 5 + 1);
     assert_int_equal(tandem_cuda_im2col_bytes(all, x, &wide, NULL), 0);
     for (int c = 0; c < CHANNELS; c++) {
@@ -790,7 +808,7 @@ static void updates_are_the_same(void **state)
             array[k][i] = fabsf(kernel_number((uint32_t)(i + 977 * (k % 3)))) + 0x1p-10f;
     }
     float *g = kernel_numbers(FLAT);
-    int *broken = alloc_array(sizeof *broken);
+    int *broken = alloc_array_cuda_kernels(sizeof *broken);
     *broken = 0;
     const tandem_adamw options = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 1 / 0.271f, 1 / 0.003f};
     assert_int_equal(
@@ -800,7 +818,7 @@ static void updates_are_the_same(void **state)
                                   options.correction2),
                      1);
     for (int k = 0; k < 3; k++) assert_memory_equal(array[k], array[k + 3], FLAT * sizeof(float));
-    uint8_t *decays = alloc_array(FLAT / 16);
+    uint8_t *decays = alloc_array_cuda_kernels(FLAT / 16);
     memset(decays, 0, FLAT / 16);
     memset(decays, 1, FLAT / 32);
     assert_int_equal(
@@ -809,7 +827,7 @@ static void updates_are_the_same(void **state)
     assert_int_equal(
         cpu()->sgd(array[3] + FLAT / 2, array[4] + FLAT / 2, g + FLAT / 2, FLAT / 2, 0.1f, 0.9f, 0), 1);
     for (int k = 0; k < 2; k++) assert_memory_equal(array[k], array[k + 3], FLAT * sizeof(float));
-    float *rates = alloc_array(3 * sizeof *rates); /* the arguments' places are taken */
+    float *rates = alloc_array_cuda_kernels(3 * sizeof *rates); /* the arguments' places are taken */
     const tandem_adamw other = {0.7f, 0.9f, 0.999f, 1e-8f, 0.1f, 7, 7};
     memcpy(rates, (float[3]){0.02f, 1 / 0.19f, 1 / 0.002f}, 3 * sizeof *rates);
     assert_int_equal(

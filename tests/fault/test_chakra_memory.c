@@ -16,7 +16,7 @@ typedef struct fixture {
     char folder[40], json[64], base[64], file[2][64];
 } fixture;
 
-static int open_fixture(void **state)
+static int open_fixture_chakra_memory(void **state)
 {
     fixture *const f = calloc(1, sizeof *f);
     if (!f || tandem_graph_open(&f->graph, "mlp", 8, NULL) != TANDEM_OK ||
@@ -35,7 +35,7 @@ static int open_fixture(void **state)
     return 0;
 }
 
-static int close_fixture(void **state)
+static int close_fixture_chakra_memory(void **state)
 {
     fixture *const f = *state;
     (void)unlink(f->json);
@@ -48,7 +48,7 @@ static int close_fixture(void **state)
     return code;
 }
 
-static tandem_status write_lanes(const fixture *f, const char *path, tandem_error *error)
+static tandem_status write_lanes_chakra_memory(const fixture *f, const char *path, tandem_error *error)
 {
     const tandem_trace_track track[] = {{"cpu:a", 0, 1, f->step, f->event, f->n_event, NULL},
                                         {"cpu:b", 1, 1, f->step, f->event, f->n_event, NULL}};
@@ -57,11 +57,11 @@ static tandem_status write_lanes(const fixture *f, const char *path, tandem_erro
 
 static tandem_status write_json(const fixture *f, tandem_error *error)
 {
-    return write_lanes(f, f->json, error);
+    return write_lanes_chakra_memory(f, f->json, error);
 }
 static tandem_status write_chakra(const fixture *f, tandem_error *error)
 {
-    return write_lanes(f, f->base, error);
+    return write_lanes_chakra_memory(f, f->base, error);
 }
 
 static tandem_status read_chakra(const fixture *f, tandem_error *error)
@@ -75,7 +75,8 @@ static tandem_status read_chakra(const fixture *f, tandem_error *error)
 }
 
 /* Lets allocation 1, 2, 3, … fail until there are no more. */
-static void survive(const fixture *f, tandem_status (*run)(const fixture *f, tandem_error *error), long least)
+static void survive_chakra_memory(const fixture *f,
+                                  tandem_status (*run)(const fixture *f, tandem_error *error), long least)
 {
     long k = 0;
     for (int failed = 1; failed; k++) {
@@ -91,22 +92,25 @@ static void survive(const fixture *f, tandem_status (*run)(const fixture *f, tan
     assert_true(k - 1 >= least);
 }
 
-static void writing_json_survives(void **state) { survive(*state, write_json, 4); }
-static void writing_chakra_survives(void **state) { survive(*state, write_chakra, 10); }
+static void writing_json_survives(void **state) { survive_chakra_memory(*state, write_json, 4); }
+static void writing_chakra_survives(void **state) { survive_chakra_memory(*state, write_chakra, 10); }
 
 static void reading_chakra_survives(void **state)
 {
     tandem_error error = {0};
     assert_int_equal(write_chakra(*state, &error), TANDEM_OK);
-    survive(*state, read_chakra, 500); /* mostly protobuf-c's, a message at a time */
+    survive_chakra_memory(*state, read_chakra, 500); /* mostly protobuf-c's, a message at a time */
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(writing_json_survives, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(writing_chakra_survives, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(reading_chakra_survives, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(writing_json_survives, open_fixture_chakra_memory,
+                                        close_fixture_chakra_memory),
+        cmocka_unit_test_setup_teardown(writing_chakra_survives, open_fixture_chakra_memory,
+                                        close_fixture_chakra_memory),
+        cmocka_unit_test_setup_teardown(reading_chakra_survives, open_fixture_chakra_memory,
+                                        close_fixture_chakra_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

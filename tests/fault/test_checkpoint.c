@@ -43,7 +43,7 @@ typedef struct fixture {
 
 static const char model[] = "gpt_tiny:width=16,depth=1,heads=2,length=8"; /* AdamW: three arrays */
 
-static int open_fixture(void **out)
+static int open_fixture_checkpoint(void **out)
 {
     fixture *f = calloc(1, sizeof *f);
     assert_non_null(f);
@@ -61,7 +61,7 @@ static int open_fixture(void **out)
     return 0;
 }
 
-static int close_fixture(void **out)
+static int close_fixture_checkpoint(void **out)
 {
     fixture *f = *out;
     char command[96];
@@ -74,26 +74,26 @@ static int close_fixture(void **out)
 }
 
 /* A state in which every number tells the step it is of. */
-static void fill(fixture *f, int64_t step)
+static void fill_checkpoint(fixture *f, int64_t step)
 {
     for (int k = 0; k < 3; k++)
         for (int64_t i = 0; i < f->step->n_flat; i++) f->state.array[k][i] = (float)(1000 * (k + 1) + step);
 }
 
-static tandem_status save(fixture *f, const char *path, int64_t step, tandem_error *error)
+static tandem_status save_checkpoint(fixture *f, const char *path, int64_t step, tandem_error *error)
 {
     uint32_t crc[TANDEM_CHECKPOINT_ARRAYS];
-    fill(f, step);
+    fill_checkpoint(f, step);
     for (int k = 0; k < 3; k++) crc[k] = tandem_checkpoint_crc(&f->state, k);
     return tandem_checkpoint_write(path, &f->state, crc, step, "seed: 7\n", error);
 }
 
 /* Reads the file back; its step, or −1 with *error. */
-static int64_t load(fixture *f, const char *path, tandem_error *error)
+static int64_t load_checkpoint(fixture *f, const char *path, tandem_error *error)
 {
     tandem_checkpoint checkpoint = {0};
     if (tandem_checkpoint_open(&checkpoint, path, f->graph, error) != TANDEM_OK) return -1;
-    fill(f, -1);
+    fill_checkpoint(f, -1);
     assert_int_equal(tandem_checkpoint_read(&checkpoint, &f->state, path, NULL), TANDEM_OK);
     const int64_t step = checkpoint.info.step;
     assert_string_equal(checkpoint.info.train_config, "seed: 7\n");
@@ -114,7 +114,7 @@ static void write_bytes(const char *path, const char *bytes, size_t n)
     assert_int_equal(fclose(stream), 0);
 }
 
-static char *bytes_of(const char *path, size_t *n)
+static char *bytes_of_checkpoint(const char *path, size_t *n)
 {
     char *bytes = NULL;
     assert_int_equal(tandem_file_read(&bytes, n, path, 1 << 26, NULL), TANDEM_OK);
@@ -124,7 +124,7 @@ static char *bytes_of(const char *path, size_t *n)
 static void expect_refused(fixture *f, tandem_status status, const char *what)
 {
     tandem_error error = {0};
-    assert_int_equal(load(f, f->path, &error), -1);
+    assert_int_equal(load_checkpoint(f, f->path, &error), -1);
     assert_int_equal(error.status, status);
     assert_non_null(strstr(error.text, what));
     assert_non_null(strstr(error.text, f->path));
@@ -135,10 +135,10 @@ static void expect_refused(fixture *f, tandem_status status, const char *what)
 static void what_is_saved_is_loaded(void **state)
 {
     fixture *f = *state;
-    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
-    assert_int_equal(load(f, f->path, NULL), 12);
+    assert_int_equal(save_checkpoint(f, f->path, 12, NULL), TANDEM_OK);
+    assert_int_equal(load_checkpoint(f, f->path, NULL), 12);
     size_t n = 0;
-    free(bytes_of(f->path, &n));
+    free(bytes_of_checkpoint(f->path, &n));
     assert_int_equal(n, HEADER + 3 * 4 * (size_t)tandem_graph_n_weight(f->graph));
 }
 
@@ -146,8 +146,8 @@ static void every_flipped_bit_is_found(void **state)
 {
     fixture *f = *state;
     size_t n = 0;
-    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
-    char *bytes = bytes_of(f->path, &n);
+    assert_int_equal(save_checkpoint(f, f->path, 12, NULL), TANDEM_OK);
+    char *bytes = bytes_of_checkpoint(f->path, &n);
     const int file = open(f->path, O_WRONLY);
     assert_true(file >= 0);
     for (size_t at = 0; at < n; at += at < HEADER ? 1 : 61) {
@@ -160,7 +160,7 @@ static void every_flipped_bit_is_found(void **state)
         assert_int_equal(pwrite(file, bytes + at, 1, (off_t)at), 1);
     }
     assert_int_equal(close(file), 0);
-    assert_int_equal(load(f, f->path, NULL), 12);
+    assert_int_equal(load_checkpoint(f, f->path, NULL), 12);
     free(bytes);
 }
 
@@ -168,8 +168,8 @@ static void every_cut_is_found(void **state)
 {
     fixture *f = *state;
     size_t n = 0;
-    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
-    char *bytes = bytes_of(f->path, &n);
+    assert_int_equal(save_checkpoint(f, f->path, 12, NULL), TANDEM_OK);
+    char *bytes = bytes_of_checkpoint(f->path, &n);
     for (size_t left = 0; left < n; left += left < HEADER + 8 ? 1 : 997) {
         write_bytes(f->path, bytes, left);
         expect_refused(f, TANDEM_MALFORMED, "cut short");
@@ -195,7 +195,7 @@ static void expect_history_refused(fixture *f, const char *what)
 {
     tandem_checkpoint checkpoint = {0};
     tandem_error error = {0};
-    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+    assert_int_equal(save_checkpoint(f, f->path, 12, NULL), TANDEM_OK);
     assert_int_equal(tandem_checkpoint_open(&checkpoint, f->path, f->graph, NULL), TANDEM_OK);
     assert_int_equal(tandem_checkpoint_read(&checkpoint, &f->state, f->path, &error), TANDEM_MALFORMED);
     tandem_checkpoint_close(&checkpoint);
@@ -226,15 +226,15 @@ static void histories_are_saved_and_their_damage_is_found(void **state)
     image->record = malloc(2 * bytes);
     assert_non_null(image->record);
     fill_records(image);
-    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+    assert_int_equal(save_checkpoint(f, f->path, 12, NULL), TANDEM_OK);
     unsigned char *const written = image->record, *const read = image->record + bytes;
     image->record = read;
-    assert_int_equal(load(f, f->path, NULL), 12);
+    assert_int_equal(load_checkpoint(f, f->path, NULL), 12);
     assert_memory_equal(read, written, bytes);
 
     size_t n = 0;
     const size_t first = HEADER + 3 * 4 * (size_t)tandem_graph_n_weight(f->graph);
-    char *file = bytes_of(f->path, &n);
+    char *file = bytes_of_checkpoint(f->path, &n);
     assert_int_equal(n, first + 16 + bytes);
     for (size_t at = first; at < n; at++) {
         file[at] = (char)(file[at] ^ (1 << at % 8));
@@ -266,7 +266,7 @@ static void histories_are_saved_and_their_damage_is_found(void **state)
 static void rewrite(const fixture *f, size_t at, const void *bytes, size_t n)
 {
     size_t all = 0;
-    char *file = bytes_of(f->path, &all);
+    char *file = bytes_of_checkpoint(f->path, &all);
     memcpy(file + at, bytes, n);
     const uint32_t crc = (uint32_t)crc32_z(0, (const unsigned char *)file, HEADER - 4);
     memcpy(file + HEADER - 4, &crc, 4);
@@ -278,23 +278,23 @@ static void what_is_foreign_is_refused_by_name(void **state)
 {
     fixture *f = *state;
     const uint32_t newer = TANDEM_CHECKPOINT_VERSION + 1;
-    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+    assert_int_equal(save_checkpoint(f, f->path, 12, NULL), TANDEM_OK);
     rewrite(f, AT_VERSION, &newer, sizeof newer);
     expect_refused(f, TANDEM_WRONG_FORMAT, "of version 4, this tandem reads versions 2 and 3");
     write_bytes(f->path, "SQLite format 3", 16);
     expect_refused(f, TANDEM_WRONG_FORMAT, "no checkpoint");
-    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+    assert_int_equal(save_checkpoint(f, f->path, 12, NULL), TANDEM_OK);
     rewrite(f, AT_OPTIMIZER, "sgd\0\0", 6);
     expect_refused(f, TANDEM_WRONG_MODEL, "trained by optimizer sgd");
 
     fixture *other = f;
     tandem_graph *graph = f->graph;
-    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+    assert_int_equal(save_checkpoint(f, f->path, 12, NULL), TANDEM_OK);
     assert_int_equal(tandem_graph_open(&other->graph, "mlp:width=16", 2, NULL), TANDEM_OK);
     expect_refused(other, TANDEM_WRONG_MODEL, "this run trains 'mlp:width=16'");
     tandem_graph_close(other->graph);
     f->graph = graph;
-    assert_int_equal(load(f, f->path, NULL), 12);
+    assert_int_equal(load_checkpoint(f, f->path, NULL), 12);
 }
 
 /* Checksums are no proof of who wrote a file. */
@@ -329,13 +329,13 @@ static void what_no_training_has_is_refused(void **state)
         {AT_RANKS, 4, {.u = UINT32_MAX}, "4294967295 for its ranks"},
     };
     for (size_t k = 0; k < sizeof never / sizeof *never; k++) {
-        assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+        assert_int_equal(save_checkpoint(f, f->path, 12, NULL), TANDEM_OK);
         rewrite(f, never[k].at, &never[k].value, never[k].n);
         expect_refused(f, TANDEM_MALFORMED, never[k].what);
     }
     static char endless[TANDEM_CHECKPOINT_TRAIN_CONFIG];
     memset(endless, 'x', sizeof endless);
-    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+    assert_int_equal(save_checkpoint(f, f->path, 12, NULL), TANDEM_OK);
     rewrite(f, AT_RECIPE, endless, sizeof endless);
     expect_refused(f, TANDEM_MALFORMED, "a text without an end");
 }
@@ -348,7 +348,7 @@ static void scale_and_counts_come_back(void **state)
     for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
         tandem_checkpoint checkpoint = {0};
         f->state.loss_scale = some[k];
-        assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+        assert_int_equal(save_checkpoint(f, f->path, 12, NULL), TANDEM_OK);
         assert_int_equal(tandem_checkpoint_open(&checkpoint, f->path, f->graph, NULL), TANDEM_OK);
         assert_true(checkpoint.loss_scale.scale == some[k].scale);
         assert_int_equal(checkpoint.loss_scale.good_steps, some[k].good_steps);
@@ -364,7 +364,7 @@ static void what_cannot_be_opened_is_said(void **state)
     assert_int_equal(mkdir(f->path, 0700), 0);
     expect_refused(f, TANDEM_IO, "Is a directory");
     tandem_error error = {0};
-    assert_int_equal(save(f, f->path, 1, &error), TANDEM_IO);
+    assert_int_equal(save_checkpoint(f, f->path, 1, &error), TANDEM_IO);
     assert_non_null(strstr(error.text, "Is a directory"));
 }
 
@@ -373,7 +373,7 @@ static void what_cannot_be_opened_is_said(void **state)
 static void a_full_device_is_said(void **state)
 {
     tandem_error error = {0};
-    assert_int_equal(save(*state, "/dev/full", 1, &error), TANDEM_IO);
+    assert_int_equal(save_checkpoint(*state, "/dev/full", 1, &error), TANDEM_IO);
     assert_non_null(strstr(error.text, "No space left on device"));
 }
 
@@ -381,7 +381,7 @@ static void a_full_device_is_said(void **state)
 static void a_file_that_cannot_grow_leaves_the_old_one(void **state)
 {
     fixture *f = *state;
-    assert_int_equal(save(f, f->path, 5, NULL), TANDEM_OK);
+    assert_int_equal(save_checkpoint(f, f->path, 5, NULL), TANDEM_OK);
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
@@ -389,13 +389,13 @@ static void a_file_that_cannot_grow_leaves_the_old_one(void **state)
         const struct rlimit limit = {4096, 4096};
         (void)signal(SIGXFSZ, SIG_IGN);
         (void)setrlimit(RLIMIT_FSIZE, &limit);
-        const tandem_status status = save(f, f->path, 6, &error);
+        const tandem_status status = save_checkpoint(f, f->path, 6, &error);
         _exit(status == TANDEM_IO && strstr(error.text, "File too large") ? 0 : 1);
     }
     int end = 0;
     assert_int_equal(waitpid(pid, &end, 0), pid);
     assert_true(WIFEXITED(end) && WEXITSTATUS(end) == 0);
-    assert_int_equal(load(f, f->path, NULL), 5);
+    assert_int_equal(load_checkpoint(f, f->path, NULL), 5);
     assert_int_equal(count_files(f->folder), 1); /* nothing half-written is left */
 }
 
@@ -403,8 +403,8 @@ static void a_full_file_system_leaves_the_old_one(void **state)
 {
     fixture *f = *state;
     size_t n = 0;
-    assert_int_equal(save(f, f->path, 5, NULL), TANDEM_OK);
-    char *bytes = bytes_of(f->path, &n), size[32];
+    assert_int_equal(save_checkpoint(f, f->path, 5, NULL), TANDEM_OK);
+    char *bytes = bytes_of_checkpoint(f->path, &n), size[32];
     (void)snprintf(size, sizeof size, "size=%zu", n + n / 2); /* one fits, not two */
     const int mounted = mount("tmpfs", f->folder, "tmpfs", 0, size) == 0;
     if (mounted) write_bytes(f->path, bytes, n);
@@ -414,8 +414,8 @@ static void a_full_file_system_leaves_the_old_one(void **state)
         skip();
     }
     tandem_error error = {0};
-    const tandem_status status = save(f, f->path, 6, &error);
-    const int64_t step = load(f, f->path, NULL);
+    const tandem_status status = save_checkpoint(f, f->path, 6, &error);
+    const int64_t step = load_checkpoint(f, f->path, NULL);
     const int files = count_files(f->folder);
     assert_int_equal(umount(f->folder), 0);
     assert_int_equal(status, TANDEM_IO);
@@ -429,7 +429,7 @@ static void a_full_file_system_leaves_the_old_one(void **state)
 static void write_for_ever(fixture *f, int64_t step)
 {
     for (;; step++)
-        if (save(f, f->path, step, NULL) != TANDEM_OK) _exit(1);
+        if (save_checkpoint(f, f->path, step, NULL) != TANDEM_OK) _exit(1);
 }
 
 /* What a writer leaves that is killed between naming its complete file and putting it in its place: whole
@@ -443,7 +443,7 @@ static int whole_files_beside(fixture *f, bool nameless)
         char path[512];
         if (strncmp(entry->d_name, ".tandem-", 8) != 0) continue;
         (void)snprintf(path, sizeof path, "%s/%s", f->folder, entry->d_name);
-        if (nameless) assert_true(load(f, path, NULL) >= 0);
+        if (nameless) assert_true(load_checkpoint(f, path, NULL) >= 0);
         n++;
     }
     (void)closedir(list);
@@ -453,7 +453,7 @@ static int whole_files_beside(fixture *f, bool nameless)
 static void a_killed_writer_leaves_a_whole_file(void **state)
 {
     fixture *f = *state;
-    assert_int_equal(save(f, f->path, 0, NULL), TANDEM_OK);
+    assert_int_equal(save_checkpoint(f, f->path, 0, NULL), TANDEM_OK);
     int64_t step = 0, writers_that_came_far = 0;
     for (int k = 0; k < KILLS || (writers_that_came_far == 0 && k < 40 * KILLS); k++) {
         const uint32_t counter[4] = {(uint32_t)k, 0, 0, 0};
@@ -466,7 +466,7 @@ static void a_killed_writer_leaves_a_whole_file(void **state)
         assert_int_equal(waitpid(pid, &end, 0), pid);
         assert_true(WIFSIGNALED(end));
         tandem_error error = {0};
-        const int64_t now = load(f, f->path, &error);
+        const int64_t now = load_checkpoint(f, f->path, &error);
         if (now < 0) print_error("kill %d: %s\n", k, error.text);
         assert_true(now >= step);
         writers_that_came_far += now > step;
@@ -476,13 +476,13 @@ static void a_killed_writer_leaves_a_whole_file(void **state)
     const int probe = open(f->folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600); /* NFS has no such files */
     if (probe >= 0) (void)close(probe);
     const int beside = whole_files_beside(f, probe >= 0);
-    assert_int_equal(save(f, f->path, step + 1, NULL), TANDEM_OK);
+    assert_int_equal(save_checkpoint(f, f->path, step + 1, NULL), TANDEM_OK);
     assert_int_equal(count_files(f->folder), 1 + beside);
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture_checkpoint, close_fixture_checkpoint)
     const struct CMUnitTest tests[] = {
         TEST(what_is_saved_is_loaded),
         TEST(every_flipped_bit_is_found),

@@ -65,7 +65,7 @@ static bool tests_sharing; /* of the group of tests that runs */
 static board *b;           /* of the test that runs */
 static pid_t process[MAX_RANK];
 
-static int set_up(void **state)
+static int set_up_comm(void **state)
 {
     b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (b == MAP_FAILED) return -1;
@@ -86,7 +86,7 @@ static void remove_store(void)
     (void)rmdir(b->store);
 }
 
-static int tear_down(void **state)
+static int tear_down_comm(void **state)
 {
     remove_store();
     return munmap(b, sizeof *b);
@@ -164,7 +164,7 @@ static float element(int rank, size_t i)
     return ldexpf(tandem_philox_uniform(block.word[0]) - 0.5f, (int)(block.word[1] % 20));
 }
 
-static void fill(float *data, size_t n, int rank)
+static void fill_comm(float *data, size_t n, int rank)
 {
     for (size_t i = 0; i < n; i++) data[i] = element(rank, i);
 }
@@ -208,7 +208,7 @@ static int sum_all_sizes(board *my, int rank)
     const size_t largest = sum_size[N_SUM_SIZE - 1];
     float *all = take_floats(comm, largest + 3), *data = all, *mine = malloc(largest * sizeof *mine);
     EXPECT(data && mine);
-    fill(mine, largest, rank);
+    fill_comm(mine, largest, rank);
     for (size_t s = 0; s < N_SUM_SIZE; s++) {
         const size_t n = sum_size[s];
         uint64_t hash[2];
@@ -334,7 +334,7 @@ static void one_rank_needs_nobody(void **state)
 
 /* --- Opening -------------------------------------------------------------------------------------------- */
 
-static void assert_refused(const tandem_comm_options *options, tandem_status status, const char *words)
+static void assert_refused_comm(const tandem_comm_options *options, tandem_status status, const char *words)
 {
     tandem_comm *comm = NULL;
     tandem_error error = {TANDEM_OK, 0, ""};
@@ -349,19 +349,19 @@ static void what_cannot_be_opened_is_refused(void **state)
     const tandem_comm_options good = {.rank = 0, .n_rank = 2, .store = b->store, .timeout_ns = MS, .cpu = -1};
     tandem_comm_options options = good;
     options.rank = 2;
-    assert_refused(&options, TANDEM_USAGE, "rank 2 of 2");
+    assert_refused_comm(&options, TANDEM_USAGE, "rank 2 of 2");
     options = good;
     options.timeout_ns = 0;
-    assert_refused(&options, TANDEM_USAGE, "timeout");
+    assert_refused_comm(&options, TANDEM_USAGE, "timeout");
     options = good;
     options.store = NULL;
-    assert_refused(&options, TANDEM_USAGE, "TANDEM_STORE");
+    assert_refused_comm(&options, TANDEM_USAGE, "TANDEM_STORE");
     options = good;
     options.store = "/nowhere/at/all";
-    assert_refused(&options, TANDEM_USAGE, "/nowhere/at/all");
+    assert_refused_comm(&options, TANDEM_USAGE, "/nowhere/at/all");
     options = good;
     options.cpu = 100000;
-    assert_refused(&options, TANDEM_USAGE, "core 100000");
+    assert_refused_comm(&options, TANDEM_USAGE, "core 100000");
 }
 
 static int just_open(board *my, int rank)
@@ -436,8 +436,8 @@ static void assert_store_refused(const char *words)
     for (int r = 0; r < b->n_rank; r++) {
         const tandem_comm_options options = {
             .rank = r, .n_rank = b->n_rank, .store = b->store, .timeout_ns = MS, .cpu = -1};
-        assert_refused(&options, TANDEM_USAGE, words);
-        assert_refused(&options, TANDEM_USAGE, b->store);
+        assert_refused_comm(&options, TANDEM_USAGE, words);
+        assert_refused_comm(&options, TANDEM_USAGE, b->store);
     }
 }
 
@@ -788,7 +788,7 @@ static int reduce_steps(board *my, int rank)
         float token = (float)rank;
         for (int i = 0; i < N_BUCKET; i++) {
             const int ready = order[(step + rank) % 3][i]; /* another order on each rank */
-            fill(view[ready].data, view[ready].n, rank);
+            fill_comm(view[ready].data, view[ready].n, rank);
             tandem_reducer_ready(reducer, ready);
             if (i == 2) /* the caller may use the communicator meanwhile */
                 EXPECT(tandem_comm_sum_f32(comm, &token, 1, 1, error) == TANDEM_OK);
@@ -997,7 +997,7 @@ static int take_and_give(board *my, int rank)
         for (uint64_t i = 0; i < size[s]; i++) EXPECT(((char *)both[0])[i] == 0 && ((char *)both[1])[i] == 0);
         for (int k = 0; k < 2; k++) EXPECT((uintptr_t)both[k] % 64 == 0);
         const size_t n = size[s] / sizeof(float);
-        fill(both[0], n, rank);
+        fill_comm(both[0], n, rank);
         EXPECT(tandem_comm_sum_f32(comm, both[0], n, 1, error) == TANDEM_OK);
         EXPECT(is_sum(both[0], n, my->n_rank, 7));
         for (size_t i = 0; i < n; i++) EXPECT(((float *)both[1])[i] == 0);
@@ -1117,7 +1117,7 @@ typedef struct keeper {
     bool is_wrong;
 } keeper;
 
-static tandem_status keep(void *device, void *memory, uint64_t bytes, tandem_error *error)
+static tandem_status keep_comm(void *device, void *memory, uint64_t bytes, tandem_error *error)
 {
     keeper *k = device;
     k->n_calls++;
@@ -1143,7 +1143,7 @@ static tandem_status open_locking(tandem_comm **comm, keeper *k, int rank, tande
                                          .store = b->store,
                                          .timeout_ns = b->timeout_ns,
                                          .cpu = -1,
-                                         .locking = {k ? keep : NULL, let_go, k}};
+                                         .locking = {k ? keep_comm : NULL, let_go, k}};
     return tandem_comm_open(comm, &options, error);
 }
 
@@ -1236,10 +1236,11 @@ static void where_one_cannot_lock_nobody_shares(void **state)
 int main(void)
 {
     static int victim[3] = {0, 1, 2};
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up_comm, tear_down_comm)
 #define TEST_OF_DEATH(n)                                                                                     \
     {                                                                                                        \
-        "a_killed_rank_" #n "_is_named_by_all", a_killed_rank_is_named_by_all, set_up, tear_down, &victim[n] \
+        "a_killed_rank_" #n "_is_named_by_all", a_killed_rank_is_named_by_all, set_up_comm, tear_down_comm,  \
+            &victim[n]                                                                                       \
     }
     const struct CMUnitTest tests[] = {
         TEST(sums_are_right_and_the_same_bits),

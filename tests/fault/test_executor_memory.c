@@ -19,7 +19,7 @@ typedef struct fixture {
     char path[64];
 } fixture;
 
-static tandem_status open_executor(fixture *f, const uint64_t *limit, tandem_error *error)
+static tandem_status open_executor_executor_memory(fixture *f, const uint64_t *limit, tandem_error *error)
 {
     return f->backend->executor_open(
         &f->executor, f->worker,
@@ -49,11 +49,11 @@ static int open_on(fixture **out, const char *device)
     tandem_step_resolve(f.step);
     const tandem_worker_options options = {device, 0, 1, NULL, -1, INT64_C(1000000000), 0};
     assert_int_equal(f.backend->worker_open(&f.worker, &options, NULL), TANDEM_OK);
-    assert_int_equal(open_executor(&f, NULL, NULL), TANDEM_OK);
+    assert_int_equal(open_executor_executor_memory(&f, NULL, NULL), TANDEM_OK);
     return 0;
 }
 
-static int open_fixture(void **out)
+static int open_fixture_executor_memory(void **out)
 {
     const char *device = NULL;
     for (int k = tandem_device_count() - 1; k >= 0; k--)
@@ -69,7 +69,7 @@ static int open_fixture_on_card(void **out)
     return open_on((fixture **)out, "cuda:0");
 }
 
-static int close_fixture(void **out)
+static int close_fixture_executor_memory(void **out)
 {
     fixture *f = *out;
     if (!f->worker) return 0;
@@ -86,7 +86,7 @@ static tandem_status reopen(fixture *f, tandem_error *error)
 {
     tandem_executor *before = f->executor;
     f->executor = NULL;
-    const tandem_status status = open_executor(f, NULL, error);
+    const tandem_status status = open_executor_executor_memory(f, NULL, error);
     if (status != TANDEM_OK) {
         assert_null(f->executor);
         f->executor = before;
@@ -102,7 +102,7 @@ static tandem_status evaluate(fixture *f, tandem_error *error)
     return f->backend->executor_evaluate(f->executor, NULL, 8, &correct, &total, error);
 }
 
-static tandem_status save(fixture *f, tandem_error *error)
+static tandem_status save_executor_memory(fixture *f, tandem_error *error)
 {
     return f->backend->executor_save(f->executor, f->path, 3, "", error);
 }
@@ -124,7 +124,7 @@ static tandem_status import_weights(fixture *f, tandem_error *error)
 }
 
 /* The number of failures it survived. */
-static long survive(fixture *f, tandem_status (*run)(fixture *, tandem_error *))
+static long survive_executor_memory(fixture *f, tandem_status (*run)(fixture *, tandem_error *))
 {
     for (long k = 0;; k++) {
         tandem_error error = {0};
@@ -148,27 +148,28 @@ static void require_device(const fixture *f)
 static void an_executor_survives(void **state)
 {
     require_device(*state);
-    assert_true(survive(*state, reopen) > 10);
+    assert_true(survive_executor_memory(*state, reopen) > 10);
 }
 
 static void an_evaluation_survives(void **state)
 {
     require_device(*state);
-    (void)survive(*state, evaluate); /* all but views of a device was taken when the executor was opened */
+    (void)survive_executor_memory(
+        *state, evaluate); /* all but views of a device was taken when the executor was opened */
 }
 
 static void a_checkpoint_survives(void **state)
 {
     require_device(*state);
-    assert_true(survive(*state, save) > 0);
-    (void)survive(*state, restore);
+    assert_true(survive_executor_memory(*state, save_executor_memory) > 0);
+    (void)survive_executor_memory(*state, restore);
 }
 
 static void weights_in_a_file_survive(void **state)
 {
     require_device(*state);
-    assert_true(survive(*state, export_weights) > 1);
-    assert_true(survive(*state, import_weights) > 1);
+    assert_true(survive_executor_memory(*state, export_weights) > 1);
+    assert_true(survive_executor_memory(*state, import_weights) > 1);
 }
 
 /* What does not fit is refused; only the batch that would fit may go unsaid. */
@@ -181,7 +182,7 @@ static void a_refusal_survives(void **state)
     for (int failed = 1, k = 0; failed; k++) {
         tandem_error error = {0};
         tandem_fail_allocation_after(k);
-        const tandem_status status = open_executor(f, &limit, &error);
+        const tandem_status status = open_executor_executor_memory(f, &limit, &error);
         failed = tandem_allocation_failed();
         tandem_fail_allocation_after(-1);
         assert_true(status == TANDEM_INFEASIBLE || (failed && status == TANDEM_NO_MEMORY));
@@ -197,7 +198,8 @@ int main(void)
         cmocka_unit_test(a_checkpoint_survives), cmocka_unit_test(weights_in_a_file_survive),
         cmocka_unit_test(a_refusal_survives),
     };
-    return cmocka_run_group_tests_name("executor: memory runs out", tests, open_fixture, close_fixture) +
+    return cmocka_run_group_tests_name("executor: memory runs out", tests, open_fixture_executor_memory,
+                                       close_fixture_executor_memory) +
            cmocka_run_group_tests_name("executor on a card: memory runs out", tests, open_fixture_on_card,
-                                       close_fixture);
+                                       close_fixture_executor_memory);
 }

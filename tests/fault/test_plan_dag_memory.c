@@ -9,7 +9,7 @@
 static tandem_plan_dag *const untouched = (tandem_plan_dag *)(uintptr_t)0x10;
 
 /* Of a model large enough that everything that grows has to grow. */
-static void opening_survives(void **state)
+static void opening_survives_plan_dag_memory(void **state)
 {
     priced_cluster p;
     tandem_error error = {0};
@@ -44,7 +44,7 @@ static void opening_survives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(opening_survives),
+        cmocka_unit_test(opening_survives_plan_dag_memory),
     };
     return cmocka_run_group_tests_name("network: memory runs out", tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 static const char model[] = "mlp:depth=1,width=8", two_devices[] = "cpu:avx512 + cpu:avx2";
 static tandem_planner *const untouched = (tandem_planner *)(uintptr_t)0x10;
 
-static int set_up(void **state)
+static int set_up_planner_memory(void **state)
 {
     static priced_cluster p;
     tandem_error error = {0};
@@ -19,13 +19,13 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
+static int tear_down_planner_memory(void **state)
 {
     priced_cluster_close(*state);
     return 0;
 }
 
-static void opening_survives(void **state)
+static void opening_survives_planner_memory(void **state)
 {
     const priced_cluster *p = *state;
     const tandem_request request = {
@@ -72,8 +72,9 @@ static void allocating_survives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(opening_survives),
+        cmocka_unit_test(opening_survives_planner_memory),
         cmocka_unit_test(allocating_survives),
     };
-    return cmocka_run_group_tests_name("planner memory", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("planner memory", tests, set_up_planner_memory,
+                                       tear_down_planner_memory);
 }

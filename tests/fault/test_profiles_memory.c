@@ -21,7 +21,7 @@ typedef struct job {
 } job;
 
 /* Lets allocation 1, 2, 3, … fail until there are no more. */
-static void survive(const job *j)
+static void survive_profiles_memory(const job *j)
 {
     long k = 0;
     for (int failed = 1; failed; k++) {
@@ -48,7 +48,7 @@ static void a_cluster_file_survives(void **state)
 {
     static char json[] =
         "{\"schema\":\"tandem.cluster/1\",\"net\":\"1GB/s,5us\",\"classes\":[{\"device\":\"cpu:avx2\"}]}";
-    survive(&(job){read_cluster, json, 10});
+    survive_profiles_memory(&(job){read_cluster, json, 10});
 }
 
 static tandem_status read_plan(void *argument, tandem_error *error)
@@ -73,7 +73,7 @@ typedef struct fixture {
     char *text;
 } fixture;
 
-static int open_fixture(void **state)
+static int open_fixture_profiles_memory(void **state)
 {
     fixture *const f = calloc(1, sizeof *f);
     tandem_cluster cluster;
@@ -86,7 +86,7 @@ static int open_fixture(void **state)
     return f->text ? 0 : -1;
 }
 
-static int close_fixture(void **state)
+static int close_fixture_profiles_memory(void **state)
 {
     fixture *const f = *state;
     tandem_plan_close(f->plan);
@@ -99,10 +99,10 @@ static int close_fixture(void **state)
 static void a_plan_survives_reading(void **state)
 {
     const fixture *const f = *state;
-    survive(&(job){read_plan, f->text, 50});
+    survive_profiles_memory(&(job){read_plan, f->text, 50});
 }
 
-static tandem_status open_plan(void *argument, tandem_error *error)
+static tandem_status open_plan_profiles_memory(void *argument, tandem_error *error)
 {
     const fixture *const f = argument;
     tandem_plan *plan = NULL;
@@ -112,15 +112,20 @@ static tandem_status open_plan(void *argument, tandem_error *error)
     return status;
 }
 
-static void a_plan_survives_opening(void **state) { survive(&(job){open_plan, *state, 2}); }
+static void a_plan_survives_opening(void **state)
+{
+    survive_profiles_memory(&(job){open_plan_profiles_memory, *state, 2});
+}
 
 int main(void)
 {
     json_set_alloc_funcs(json_allocate, json_release);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cluster_file_survives),
-        cmocka_unit_test_setup_teardown(a_plan_survives_reading, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(a_plan_survives_opening, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(a_plan_survives_reading, open_fixture_profiles_memory,
+                                        close_fixture_profiles_memory),
+        cmocka_unit_test_setup_teardown(a_plan_survives_opening, open_fixture_profiles_memory,
+                                        close_fixture_profiles_memory),
     };
     return cmocka_run_group_tests_name("profiles without memory", tests, NULL, NULL);
 }

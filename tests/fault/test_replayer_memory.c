@@ -17,7 +17,7 @@ typedef struct bench {
     tandem_cluster cluster;
 } bench;
 
-static int64_t price(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
+static int64_t price_replayer_memory(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
 {
     (void)context;
     (void)key;
@@ -25,7 +25,7 @@ static int64_t price(void *context, const tandem_cost_key *key, uint64_t *worksp
     return 100;
 }
 
-static int set_up(void **state)
+static int set_up_replayer_memory(void **state)
 {
     static bench b;
     replay_store_open(&b.profile);
@@ -38,7 +38,7 @@ static int set_up(void **state)
         const char *const co_runner[2] = {"", b.cluster.classes[1 - c].device.name};
         for (int beside = 0; beside < 2; beside++)
             replay_store_fill(&b.profile, b.graph, TANDEM_F32, 0, b.cluster.classes[c].device.name,
-                              co_runner[beside], price, NULL);
+                              co_runner[beside], price_replayer_memory, NULL);
         assert_int_equal(tandem_store_put_interference(b.profile.store, b.cluster.classes[c].device.name,
                                                        "cpu:avx2+cpu:avx512 in shared memory",
                                                        "compute_under_comm", 4096, 1.5, 1, NULL),
@@ -50,7 +50,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
+static int tear_down_replayer_memory(void **state)
 {
     bench *b = *state;
     tandem_graph_close(b->graph);
@@ -82,7 +82,7 @@ static void survive_opening(const bench *b, const tandem_graph *const *graphs,
     assert_true(k > least);
 }
 
-static void opening_survives(void **state)
+static void opening_survives_replayer_memory(void **state)
 {
     const bench *b = *state;
     /* both classes: step program, costs, list and timeline; the wire */
@@ -100,7 +100,8 @@ static void opening_between_batches_survives(void **state)
         for (int c = 0; c < 2; c++)
             for (int beside = 0; beside < 2; beside++)
                 replay_store_fill(&b->profile, graph[i], TANDEM_F32, 0, b->cluster.classes[c].device.name,
-                                  beside ? b->cluster.classes[1 - c].device.name : "", price, NULL);
+                                  beside ? b->cluster.classes[1 - c].device.name : "", price_replayer_memory,
+                                  NULL);
     }
     assert_int_equal(tandem_graph_open(&between, "mlp", 8, NULL), TANDEM_OK);
     const tandem_graph *const graphs[2] = {between, between};
@@ -295,7 +296,7 @@ static void drawing_and_sharing_survive(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(opening_survives),
+        cmocka_unit_test(opening_survives_replayer_memory),
         cmocka_unit_test(looking_at_memory_survives),
         cmocka_unit_test(opening_between_batches_survives),
         cmocka_unit_test(opening_with_predictions_survives),
@@ -304,5 +305,6 @@ int main(void)
         cmocka_unit_test(ranks_one_by_one_survive),
         cmocka_unit_test(drawing_and_sharing_survive),
     };
-    return cmocka_run_group_tests_name("replayer: memory runs out", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("replayer: memory runs out", tests, set_up_replayer_memory,
+                                       tear_down_replayer_memory);
 }

@@ -24,7 +24,7 @@ typedef struct place {
 /* --- Files ---------------------------------------------------------------------------------------------- */
 
 /* Enters a folder of its own. The program lies two folders above the test's. */
-static int enter(void **state)
+static int enter_small_files(void **state)
 {
     place *const p = calloc(1, sizeof *p);
     assert_non_null(p);
@@ -39,7 +39,7 @@ static int enter(void **state)
     return 0;
 }
 
-static int leave(void **state)
+static int leave_small_files(void **state)
 {
     static const char *const names[] = {"head", "body", "out", "err", "pipe", "train-images-idx3-ubyte.gz"};
     place *const p = *state;
@@ -87,7 +87,7 @@ static void write_bomb(const char *path, const char *first, size_t n_first, cons
 
 /* --- Runs ----------------------------------------------------------------------------------------------- */
 
-static void child(const char *program, const char *const *word)
+static void child_small_files(const char *program, const char *const *word)
 {
     const int out = open("out", O_WRONLY | O_CREAT | O_TRUNC, 0600),
               err = open("err", O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -98,14 +98,14 @@ static void child(const char *program, const char *const *word)
 }
 
 /* Runs the program: it must end with exit code 3, say `why`, and never hold more than `most` MiB. */
-static void refused(const place *p, int most, const char *why, const char *const *word)
+static void refused_small_files(const place *p, int most, const char *why, const char *const *word)
 {
     char said[4096] = "";
     int ended = 0;
     struct rusage used;
     const pid_t pid = fork();
     assert_true(pid >= 0);
-    if (pid == 0) child(p->program, word);
+    if (pid == 0) child_small_files(p->program, word);
     assert_int_equal(wait4(pid, &ended, 0, &used), pid);
     FILE *const err = fopen("err", "rb");
     assert_non_null(err);
@@ -120,7 +120,8 @@ static void refused(const place *p, int most, const char *why, const char *const
         fail_msg("%s %s: held %ld KiB; expected at most %d MiB", word[1], word[2], used.ru_maxrss,
                  most * TIMES);
 }
-#define REFUSED(p, most, why, ...) refused(p, most, why, (const char *const[]){"tandem", __VA_ARGS__, NULL})
+#define REFUSED(p, most, why, ...)                                                                           \
+    refused_small_files(p, most, why, (const char *const[]){"tandem", __VA_ARGS__, NULL})
 
 /* --- Traces --------------------------------------------------------------------------------------------- */
 
@@ -211,12 +212,13 @@ static void data_and_weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_trace_of_chakra, enter, leave),
-        cmocka_unit_test_setup_teardown(dependencies_of_a_trace_of_chakra, enter, leave),
-        cmocka_unit_test_setup_teardown(other_traces, enter, leave),
-        cmocka_unit_test_setup_teardown(what_never_ends, enter, leave),
-        cmocka_unit_test_setup_teardown(files_that_are_read_whole, enter, leave),
-        cmocka_unit_test_setup_teardown(data_and_weights, enter, leave),
+        cmocka_unit_test_setup_teardown(a_trace_of_chakra, enter_small_files, leave_small_files),
+        cmocka_unit_test_setup_teardown(dependencies_of_a_trace_of_chakra, enter_small_files,
+                                        leave_small_files),
+        cmocka_unit_test_setup_teardown(other_traces, enter_small_files, leave_small_files),
+        cmocka_unit_test_setup_teardown(what_never_ends, enter_small_files, leave_small_files),
+        cmocka_unit_test_setup_teardown(files_that_are_read_whole, enter_small_files, leave_small_files),
+        cmocka_unit_test_setup_teardown(data_and_weights, enter_small_files, leave_small_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

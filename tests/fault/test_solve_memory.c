@@ -25,7 +25,7 @@ static tandem_status check_solution(tandem_status status, const tandem_solution 
     return status;
 }
 
-static tandem_status lagrange(tandem_error *error)
+static tandem_status lagrange_solve_memory(tandem_error *error)
 {
     int choice[DRAWN_CHAIN_LAYERS] = {-7};
     tandem_solution solution = {.lower_bound = -7, .sensitivity = -7, .labels = -7, .choice = choice};
@@ -33,7 +33,7 @@ static tandem_status lagrange(tandem_error *error)
                           &solution);
 }
 
-static tandem_status exact(tandem_error *error)
+static tandem_status exact_solve_memory(tandem_error *error)
 {
     int choice[DRAWN_CHAIN_LAYERS] = {-7};
     tandem_solution solution = {.lower_bound = -7, .sensitivity = -7, .labels = -7, .choice = choice};
@@ -57,7 +57,7 @@ static tandem_status exact_within_two_limits(tandem_error *error)
 }
 
 /* An error in the middle leaves the enumeration where it was: what comes then is what comes without it. */
-static tandem_status enumerate(tandem_error *error)
+static tandem_status enumerate_solve_memory(tandem_error *error)
 {
     tandem_enumeration *e = NULL;
     tandem_limits all = hard.limits;
@@ -87,7 +87,7 @@ static tandem_status enumerate(tandem_error *error)
 }
 
 /* Calls it with allocation 1, 2, 3 … failing until it succeeds; how many failed. */
-static long survive(const char *name, tandem_status (*called)(tandem_error *))
+static long survive_solve_memory(const char *name, tandem_status (*called)(tandem_error *))
 {
     for (long k = 0;; k++) {
         const long alive = tandem_allocations_alive();
@@ -110,11 +110,11 @@ static long survive(const char *name, tandem_status (*called)(tandem_error *))
 static void solvers_survive(void **state)
 {
     drawn_chain_make(&hard, 3);
-    assert_true(survive("shortest", shortest) == 2);
-    assert_true(survive("lagrange", lagrange) > 10);
-    assert_true(survive("exact", exact) > 40);
-    assert_true(survive("exact, two limits", exact_within_two_limits) > 40);
-    assert_true(survive("enumeration", enumerate) > 25);
+    assert_true(survive_solve_memory("shortest", shortest) == 2);
+    assert_true(survive_solve_memory("lagrange", lagrange_solve_memory) > 10);
+    assert_true(survive_solve_memory("exact", exact_solve_memory) > 40);
+    assert_true(survive_solve_memory("exact, two limits", exact_within_two_limits) > 40);
+    assert_true(survive_solve_memory("enumeration", enumerate_solve_memory) > 25);
 }
 
 int main(void)

@@ -22,7 +22,7 @@ typedef struct content {
     size_t n;
 } content;
 
-static content read_file(const char *path)
+static content read_file_store_damage(const char *path)
 {
     content c = {0};
     struct stat seen;
@@ -39,14 +39,14 @@ static content read_file(const char *path)
 
 static void assert_file_is(const char *path, const unsigned char *bytes, size_t n)
 {
-    const content now = read_file(path);
+    const content now = read_file_store_damage(path);
     assert_int_equal(now.n, n);
     assert_memory_equal(now.bytes, bytes, n);
     free(now.bytes);
 }
 
 /* --- A store with something of everything --------------------------------------------------------------- */
-static tandem_cost_key key_of(int i)
+static tandem_cost_key key_of_store_damage(int i)
 {
     tandem_cost_key key = {
         .kind = TANDEM_COST_OP, .precision = "int8", .pass = TANDEM_PASS_FORWARD, .from = TANDEM_S8};
@@ -54,11 +54,11 @@ static tandem_cost_key key_of(int i)
     return key;
 }
 
-static tandem_status put(tandem_store *store, int i, tandem_error *error)
+static tandem_status put_store_damage(tandem_store *store, int i, tandem_error *error)
 {
     tandem_cost cost;
     int64_t sample[2] = {1000 + i, 1000 + i};
-    const tandem_cost_key key = key_of(i);
+    const tandem_cost_key key = key_of_store_damage(i);
     tandem_cost_from_samples(&cost, sample, 2, 0);
     return tandem_store_put_cost(store, "cpu:avx2", "", &key, &cost, error);
 }
@@ -78,20 +78,20 @@ static tandem_status put_other(tandem_store *store, tandem_error *error)
     return status == TANDEM_OK ? tandem_store_put_events(store, run, &event, 1, error) : status;
 }
 
-static tandem_status fill(const char *path, int n, tandem_error *error)
+static tandem_status fill_store_damage(const char *path, int n, tandem_error *error)
 {
     tandem_store *store = NULL;
     tandem_status status = tandem_store_open(&store, path, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK) status = tandem_store_begin(store, error);
-    for (int i = 0; i < n && status == TANDEM_OK; i++) status = put(store, i, error);
+    for (int i = 0; i < n && status == TANDEM_OK; i++) status = put_store_damage(store, i, error);
     if (status == TANDEM_OK) status = put_other(store, error);
     if (status == TANDEM_OK) status = tandem_store_commit(store, error);
     tandem_store_close(store);
     return status;
 }
 
-static tandem_status count_cost(void *n, const tandem_cost_key *key, const tandem_cost *cost,
-                                tandem_error *error)
+static tandem_status count_cost_store_damage(void *n, const tandem_cost_key *key, const tandem_cost *cost,
+                                             tandem_error *error)
 {
     (void)key, (void)cost, (void)error;
     ++*(int64_t *)n;
@@ -99,7 +99,8 @@ static tandem_status count_cost(void *n, const tandem_cost_key *key, const tande
 }
 
 /* Opens it and reads all that the replayer reads. `n`: costs found, −1 on error. */
-static tandem_status read_all(const char *path, tandem_store_mode mode, int64_t *n, tandem_error *error)
+static tandem_status read_all_store_damage(const char *path, tandem_store_mode mode, int64_t *n,
+                                           tandem_error *error)
 {
     tandem_store *store = NULL;
     tandem_cost_table *table = NULL;
@@ -118,7 +119,8 @@ static tandem_status read_all(const char *path, tandem_store_mode mode, int64_t 
         status = status == TANDEM_MISSING ? TANDEM_OK : status;
     }
     if (status == TANDEM_OK)
-        status = tandem_store_visit_costs(store, "cpu:avx2", "", NULL, count_cost, &count, error);
+        status =
+            tandem_store_visit_costs(store, "cpu:avx2", "", NULL, count_cost_store_damage, &count, error);
     if (status == TANDEM_OK) *n = count;
     free(points);
     tandem_cost_table_free(table);
@@ -130,10 +132,10 @@ static content good_store(const char *path, int n)
 {
     tandem_error error = {0};
     int64_t found = 0;
-    require_ok(fill(path, n, &error), &error);
-    assert_int_equal(read_all(path, TANDEM_STORE_READ, &found, &error), TANDEM_OK);
+    require_ok(fill_store_damage(path, n, &error), &error);
+    assert_int_equal(read_all_store_damage(path, TANDEM_STORE_READ, &found, &error), TANDEM_OK);
     assert_int_equal(found, n);
-    return read_file(path);
+    return read_file_store_damage(path);
 }
 
 /* --- Damage --------------------------------------------------------------------------------------------- */
@@ -147,8 +149,8 @@ static void a_short_file_is_refused_as_it_is(void **state)
             tandem_error error = {0};
             int64_t n = 0;
             (void)empty_folder(p->folder);
-            write_file(p->path, good.bytes, lengths[i]);
-            const tandem_status status = read_all(p->path, (tandem_store_mode)mode, &n, &error);
+            write_test_file(p->path, good.bytes, lengths[i]);
+            const tandem_status status = read_all_store_damage(p->path, (tandem_store_mode)mode, &n, &error);
             if (status != TANDEM_MALFORMED)
                 fail_msg("%zu bytes: %s: %s", lengths[i], tandem_status_name(status), error.text);
             assert_non_null(strstr(error.text, "Move it away"));
@@ -183,8 +185,9 @@ static void what_is_no_store_is_refused_as_it_is(void **state)
             const unsigned char kept = good.bytes[flips[i].at];
             (void)empty_folder(p->folder);
             good.bytes[flips[i].at] = flips[i].value;
-            write_file(p->path, good.bytes, good.n);
-            assert_int_equal(read_all(p->path, (tandem_store_mode)mode, &n, &error), flips[i].status);
+            write_test_file(p->path, good.bytes, good.n);
+            assert_int_equal(read_all_store_damage(p->path, (tandem_store_mode)mode, &n, &error),
+                             flips[i].status);
             assert_non_null(strstr(error.text, flips[i].says));
             assert_file_is(p->path, good.bytes, good.n);
             assert_int_equal(count_files(p->folder), 1);
@@ -220,11 +223,12 @@ static void other_programs_keep_their_databases(void **state)
         int64_t n = 0;
         (void)empty_folder(p->folder);
         make_database(p->path, databases[i].sql);
-        const content before = read_file(p->path);
-        assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), databases[i].status);
+        const content before = read_file_store_damage(p->path);
+        assert_int_equal(read_all_store_damage(p->path, TANDEM_STORE_READ, &n, &error), databases[i].status);
         assert_file_is(p->path, before.bytes, before.n);
         if (databases[i].status == TANDEM_WRONG_FORMAT) {
-            assert_int_equal(read_all(p->path, TANDEM_STORE_WRITE, &n, &error), TANDEM_WRONG_FORMAT);
+            assert_int_equal(read_all_store_damage(p->path, TANDEM_STORE_WRITE, &n, &error),
+                             TANDEM_WRONG_FORMAT);
             assert_file_is(p->path, before.bytes, before.n);
             assert_int_equal(count_files(p->folder), 1);
         }
@@ -239,9 +243,9 @@ static void an_older_store_is_migrated(void **state)
     tandem_error error = {0};
     int64_t n = 0;
     make_database(p->path, "PRAGMA application_id = 1953391725");
-    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_MISSING);
-    assert_int_equal(fill(p->path, 3, &error), TANDEM_OK);
-    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
+    assert_int_equal(read_all_store_damage(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_MISSING);
+    assert_int_equal(fill_store_damage(p->path, 3, &error), TANDEM_OK);
+    assert_int_equal(read_all_store_damage(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
     assert_int_equal(n, 3);
 }
 
@@ -298,14 +302,14 @@ static void a_store_of_the_first_version_is_migrated(void **state)
     tandem_error error = {0};
     tandem_store *store = NULL;
     int64_t n = 0;
-    assert_int_equal(fill(p->path, 3, &error), TANDEM_OK);
+    assert_int_equal(fill_store_damage(p->path, 3, &error), TANDEM_OK);
     two_casts(p->path, 1);
     make_database(p->path, of_version_1);
-    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_WRONG_FORMAT);
+    assert_int_equal(read_all_store_damage(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_WRONG_FORMAT);
     assert_int_equal(tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, &error), TANDEM_OK);
     assert_int_equal(tandem_store_put_algorithms(store, &algorithm, 1, &error), TANDEM_OK);
     tandem_store_close(store);
-    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
+    assert_int_equal(read_all_store_damage(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
     assert_int_equal(n, 5);
     two_casts(p->path, 0);
 }
@@ -331,8 +335,8 @@ static void a_page_of_garbage_is_refused(void **state)
         (void)empty_folder(p->folder);
         memcpy(bad, good.bytes, good.n);
         memset(bad + page * PAGE, 0xa5, PAGE);
-        write_file(p->path, bad, good.n);
-        const tandem_status status = read_all(p->path, TANDEM_STORE_READ, &n, &error);
+        write_test_file(p->path, bad, good.n);
+        const tandem_status status = read_all_store_damage(p->path, TANDEM_STORE_READ, &n, &error);
         assert_true(status == TANDEM_OK || status == TANDEM_MALFORMED);
         assert_true(status == TANDEM_MALFORMED || n == 400);
         refused += status == TANDEM_MALFORMED;
@@ -363,14 +367,14 @@ static void random_damage_never_crashes(void **state)
         length = at + length > good.n ? good.n - at : length;
         for (size_t b = 0; b < length; b++) bad[at + b] = (unsigned char)(draw.word[2] >> b % 4 * 8);
         (void)empty_folder(p->folder);
-        write_file(p->path, bad, good.n);
-        const tandem_status status = read_all(p->path, TANDEM_STORE_READ, &n, &error);
+        write_test_file(p->path, bad, good.n);
+        const tandem_status status = read_all_store_damage(p->path, TANDEM_STORE_READ, &n, &error);
         if (!is_answer(status))
             fail_msg("seed %d case %u: %s: %s", SEED, i, tandem_status_name(status), error.text);
         refused += status != TANDEM_OK;
         assert_file_is(p->path, bad, good.n);
         /* and a writer neither */
-        (void)fill(p->path, 5, &error);
+        (void)fill_store_damage(p->path, 5, &error);
     }
     assert_true(refused > 0);
     free(bad);
@@ -397,17 +401,17 @@ static void a_killed_transaction_leaves_nothing(void **state)
         tandem_store *store = NULL;
         tandem_status status = tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, NULL);
         for (int i = 50; i < 60 && status == TANDEM_OK; i++)
-            status = put(store, i, NULL); /* each a transaction of its own: kept */
+            status = put_store_damage(store, i, NULL); /* each a transaction of its own: kept */
         if (status == TANDEM_OK) status = tandem_store_begin(store, NULL);
-        for (int i = 60; i < 3000 && status == TANDEM_OK; i++) status = put(store, i, NULL);
+        for (int i = 60; i < 3000 && status == TANDEM_OK; i++) status = put_store_damage(store, i, NULL);
         if (status == TANDEM_OK) (void)raise(SIGKILL);
         _exit(1);
     }
     wait_killed(child);
-    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
+    assert_int_equal(read_all_store_damage(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
     assert_int_equal(n, 60);
-    assert_int_equal(fill(p->path, 70, &error), TANDEM_OK);
-    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
+    assert_int_equal(fill_store_damage(p->path, 70, &error), TANDEM_OK);
+    assert_int_equal(read_all_store_damage(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
     assert_int_equal(n, 70);
 }
 
@@ -427,7 +431,7 @@ static void a_writer_killed_anywhere_keeps_its_word(void **state)
         if (child == 0) {
             tandem_store *store = NULL;
             if (tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, NULL) != TANDEM_OK) _exit(1);
-            for (int i = 0; put(store, i, NULL) == TANDEM_OK; i++)
+            for (int i = 0; put_store_damage(store, i, NULL) == TANDEM_OK; i++)
                 if (write(told[1], &i, sizeof i) != sizeof i) _exit(1);
             _exit(1);
         }
@@ -439,12 +443,12 @@ static void a_writer_killed_anywhere_keeps_its_word(void **state)
         while (read(told[0], &last, sizeof last) == sizeof last) committed = last + 1;
         (void)close(told[0]);
         int64_t n = 0;
-        const tandem_status status = read_all(p->path, TANDEM_STORE_READ, &n, &error);
+        const tandem_status status = read_all_store_damage(p->path, TANDEM_STORE_READ, &n, &error);
         if (committed > 0 || status != TANDEM_MISSING) {
             assert_int_equal(status, TANDEM_OK);
             assert_in_range(n, committed, committed + 1); /* one may be committed and not told */
         }
-        assert_int_equal(fill(p->path, committed + 3, &error), TANDEM_OK);
+        assert_int_equal(fill_store_damage(p->path, committed + 3, &error), TANDEM_OK);
     }
 }
 
@@ -461,7 +465,7 @@ static int write_until_full(const char *path)
     const struct rlimit limit = {(rlim_t)seen.st_size + 20000, RLIM_INFINITY};
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0 || tandem_store_begin(store, &error) != TANDEM_OK) return 2;
     tandem_status status = TANDEM_OK;
-    for (int i = 100; i < 100000 && status == TANDEM_OK; i++) status = put(store, i, &error);
+    for (int i = 100; i < 100000 && status == TANDEM_OK; i++) status = put_store_damage(store, i, &error);
     if (status == TANDEM_OK) status = tandem_store_commit(store, &error);
     if (status != TANDEM_IO) {
         (void)fprintf(stderr, "%s: %s\n", tandem_status_name(status), error.text);
@@ -469,11 +473,12 @@ static int write_until_full(const char *path)
     }
     /* nothing of a lost transaction may be kept one by one */
     for (int i = 0; i < 3; i++)
-        if (put(store, 100 + i, &error) == TANDEM_OK && tandem_store_commit(store, &error) == TANDEM_OK)
+        if (put_store_damage(store, 100 + i, &error) == TANDEM_OK &&
+            tandem_store_commit(store, &error) == TANDEM_OK)
             return 4;
     tandem_store_rollback(store);
     const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
-    if (setrlimit(RLIMIT_FSIZE, &all) != 0 || put(store, 99, &error) != TANDEM_OK) return 5;
+    if (setrlimit(RLIMIT_FSIZE, &all) != 0 || put_store_damage(store, 99, &error) != TANDEM_OK) return 5;
     tandem_store_close(store);
     return 0;
 }
@@ -491,7 +496,7 @@ static void a_full_disk_loses_nothing_committed(void **state)
     assert_int_equal(waitpid(child, &how, 0), child);
     assert_true(WIFEXITED(how));
     assert_int_equal(WEXITSTATUS(how), 0);
-    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
+    assert_int_equal(read_all_store_damage(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
     assert_int_equal(n, 51);
 }
 
@@ -554,9 +559,9 @@ static tandem_status know_algorithms(const char *path, tandem_error *error)
 
 static tandem_status everything(const char *path, int64_t *n, tandem_error *error)
 {
-    tandem_status status = fill(path, 2, error);
+    tandem_status status = fill_store_damage(path, 2, error);
     if (status == TANDEM_OK) status = know_algorithms(path, error);
-    return status == TANDEM_OK ? read_all(path, TANDEM_STORE_READ, n, error) : status;
+    return status == TANDEM_OK ? read_all_store_damage(path, TANDEM_STORE_READ, n, error) : status;
 }
 
 /* Some of SQLite's allocations are for speed only: it does without, so OK is right then, too. */

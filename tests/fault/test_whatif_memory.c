@@ -10,7 +10,7 @@
 typedef tandem_status (*work)(tandem_error *error);
 
 /* Lets allocation 1, 2, 3, … fail until there are no more. */
-static void survive(work run, long least)
+static void survive_whatif_memory(work run, long least)
 {
     long k = 0;
     for (int failed = 1; failed; k++) {
@@ -26,7 +26,7 @@ static void survive(work run, long least)
     assert_true(k - 1 >= least);
 }
 
-static tandem_status analyse_job(tandem_error *error)
+static tandem_status analyse_job_whatif_memory(tandem_error *error)
 {
     static const char csv[] =
         "dp_rank,stage,step,optype,seq_id,start_us,dur_us\n"
@@ -96,13 +96,13 @@ static tandem_status open_engine(tandem_error *error)
     return status;
 }
 
-static void a_job_survives(void **state) { survive(analyse_job, 20); }
+static void a_job_survives(void **state) { survive_whatif_memory(analyse_job_whatif_memory, 20); }
 
-static void a_step_survives(void **state) { survive(analyse_step, 15); }
+static void a_step_survives(void **state) { survive_whatif_memory(analyse_step, 15); }
 
-static void a_torch_trace_survives(void **state) { survive(analyse_torch, 20); }
+static void a_torch_trace_survives(void **state) { survive_whatif_memory(analyse_torch, 20); }
 
-static void an_engine_survives(void **state) { survive(open_engine, 3); }
+static void an_engine_survives(void **state) { survive_whatif_memory(open_engine, 3); }
 
 int main(void)
 {

@@ -4,7 +4,7 @@
 #include "tandem/whatif.h"
 #include "tests/fuzz/fuzz_main.h"
 
-static void check_whatif(const tandem_whatif *w, int n_rank)
+static void check_whatif_fuzz_chakra(const tandem_whatif *w, int n_rank)
 {
     demand(w->n_step == 1 && w->n_worker == n_rank && w->n_op >= n_rank, "a step of all ranks");
     demand(w->step_ns > 0 && w->ideal_ns >= 0 && w->recorded_ns >= 0, "no time is negative");
@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const tandem_status status = tandem_whatif_parse_chakra(&whatif, source, bytes, n, n_rank, &error);
     demand((status == TANDEM_OK) == (whatif != NULL), "outputs are untouched");
     if (status == TANDEM_OK)
-        check_whatif(whatif, n_rank);
+        check_whatif_fuzz_chakra(whatif, n_rank);
     else
         demand(status == TANDEM_MALFORMED && error.status == status && error.text[0], "an error has a text");
     tandem_whatif_close(whatif);

@@ -73,7 +73,7 @@ static void make_good(int with_histories)
     close_state(&state);
 }
 
-static void set_up(void)
+static void set_up_fuzz_checkpoint(void)
 {
     if (set.graph) return;
     demand(tandem_graph_open(&set.graph, "resnet20:blocks=1,width=1,image=4x4x1", 2, NULL) == TANDEM_OK,
@@ -109,7 +109,7 @@ static void mend(uint8_t *file, size_t n)
     put_crc(file + HEADER - 4, file, HEADER - 4);
 }
 
-static size_t edit(uint8_t *file, size_t n, const uint8_t *data, size_t size)
+static size_t edit_fuzz_checkpoint(uint8_t *file, size_t n, const uint8_t *data, size_t size)
 {
     while (size >= 4 && n > 0) {
         const size_t said = (size_t)data[0] | (size_t)data[1] << 8, length = data[2];
@@ -160,7 +160,7 @@ static void check_open(const tandem_checkpoint *checkpoint, size_t n)
     close_state(&state);
 }
 
-static void check_file(const uint8_t *bytes, size_t n)
+static void check_file_fuzz_checkpoint(const uint8_t *bytes, size_t n)
 {
     tandem_checkpoint checkpoint = {.n_rank = -7};
     tandem_error error = {0};
@@ -180,17 +180,17 @@ static void check_file(const uint8_t *bytes, size_t n)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static uint8_t file[MOST_BYTES];
-    set_up();
+    set_up_fuzz_checkpoint();
     if (size < 1) return 0;
     if (data[0] == 0) {
-        check_file(data + 1, size - 1);
+        check_file_fuzz_checkpoint(data + 1, size - 1);
         return 0;
     }
     const int which = data[0] & 1;
     memcpy(file, set.good_steps[which], set.n_good[which]);
-    const size_t n = edit(file, set.n_good[which], data + 1, size - 1);
+    const size_t n = edit_fuzz_checkpoint(file, set.n_good[which], data + 1, size - 1);
     if (data[0] & 2) mend(file, n);
-    check_file(file, n);
+    check_file_fuzz_checkpoint(file, n);
     return 0;
 }
 

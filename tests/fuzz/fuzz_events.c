@@ -29,7 +29,7 @@ static void check_torch(const tandem_torch_summary *torch)
     }
 }
 
-static void check_whatif(const tandem_whatif *w)
+static void check_whatif_fuzz_events(const tandem_whatif *w)
 {
     demand(w->n_step == 1 && w->n_rank >= 1 && w->n_rank == w->n_worker, "ranks");
     for (int k = 0; k < w->n_rank; k++) {
@@ -57,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     error = (tandem_error){0};
     status = tandem_whatif_parse_trace(&whatif, data, size, "fuzz.json", &error);
     if (status == TANDEM_OK)
-        check_whatif(whatif);
+        check_whatif_fuzz_events(whatif);
     else
         check_error(status, &error);
     demand((status == TANDEM_OK) == (whatif != NULL), "outputs are untouched");

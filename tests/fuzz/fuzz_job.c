@@ -33,7 +33,7 @@ static void check_parts(const tandem_whatif_parts *parts, int n_step)
     }
 }
 
-static void check_whatif(const tandem_whatif *w, const tandem_pipeline_trace *pipeline)
+static void check_whatif_fuzz_job(const tandem_whatif *w, const tandem_pipeline_trace *pipeline)
 {
     demand(w->n_op == pipeline->n_op && w->n_step == pipeline->n_step, "sizes");
     demand(w->step_ns >= 0 && w->ideal_ns >= 0 && w->recorded_ns >= 0, "times");
@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status == TANDEM_OK) {
         check_job(pipeline);
         status = tandem_whatif_pipeline(&whatif, pipeline, NULL, &error);
-        if (status == TANDEM_OK) check_whatif(whatif, pipeline);
+        if (status == TANDEM_OK) check_whatif_fuzz_job(whatif, pipeline);
     } else {
         demand(!pipeline, "the output is untouched");
     }

@@ -163,17 +163,18 @@ typedef struct draws {
     uint32_t input, n;
 } draws;
 
-static uint32_t draw(draws *d)
+static uint32_t draw_fuzz_main(draws *d)
 {
     const uint32_t counter[4] = {d->n / 4, d->input, 0, 0};
     return tandem_philox(counter, d->seed).word[d->n++ % 4];
 }
 
 /* In 0 … n−1; n ≥ 1. */
-static size_t below(draws *d, size_t n) { return (size_t)((uint64_t)draw(d) * n >> 32); }
+static size_t below_fuzz_main(draws *d, size_t n) { return (size_t)((uint64_t)draw_fuzz_main(d) * n >> 32); }
 
 /* Replaces `cut` bytes at `at` by `put`; the result stays within MOST_BYTES. */
-static size_t replace(uint8_t *data, size_t size, size_t at, size_t cut, const uint8_t *put, size_t n_put)
+static size_t replace_fuzz_main(uint8_t *data, size_t size, size_t at, size_t cut, const uint8_t *put,
+                                size_t n_put)
 {
     if (size - cut + n_put > MOST_BYTES) n_put = MOST_BYTES - (size - cut);
     memmove(data + at + n_put, data + at + cut, size - at - cut);
@@ -233,11 +234,11 @@ static size_t put_number(draws *d, uint8_t *data, size_t size)
 {
     static const uint32_t telling[] = {0,      1,      2,      0x7f,    0x80,       0xff,       0x100,
                                        0x7fff, 0x8000, 0xffff, 0x10000, 0x7fffffff, 0x80000000, 0xffffffff};
-    const uint32_t value = telling[below(d, sizeof telling / sizeof telling[0])];
-    const size_t width = (size_t)1 << below(d, 3);
-    const bool big_endian = draw(d) & 1;
+    const uint32_t value = telling[below_fuzz_main(d, sizeof telling / sizeof telling[0])];
+    const size_t width = (size_t)1 << below_fuzz_main(d, 3);
+    const bool big_endian = draw_fuzz_main(d) & 1;
     if (size < width) return size;
-    const size_t at = below(d, size - width + 1);
+    const size_t at = below_fuzz_main(d, size - width + 1);
     for (size_t i = 0; i < width; i++)
         data[at + i] = (uint8_t)(value >> 8 * (big_endian ? width - 1 - i : i));
     return size;
@@ -245,34 +246,38 @@ static size_t put_number(draws *d, uint8_t *data, size_t size)
 
 static size_t mutate_once(draws *d, uint8_t *data, size_t size, const pool *p)
 {
-    const uint32_t kind = draw(d) % 10;
+    const uint32_t kind = draw_fuzz_main(d) % 10;
     if (size == 0 && kind < 7) return size;
-    const size_t at = below(d, size + 1), span = below(d, size - at < 64 ? size - at + 1 : 65);
+    const size_t at = below_fuzz_main(d, size + 1),
+                 span = below_fuzz_main(d, size - at < 64 ? size - at + 1 : 65);
     uint8_t few[16];
     switch (kind) {
-    case 0: data[below(d, size)] ^= (uint8_t)(1u << draw(d) % 8); return size;
-    case 1: data[below(d, size)] = (uint8_t)draw(d); return size;
+    case 0: data[below_fuzz_main(d, size)] ^= (uint8_t)(1u << draw_fuzz_main(d) % 8); return size;
+    case 1: data[below_fuzz_main(d, size)] = (uint8_t)draw_fuzz_main(d); return size;
     case 2:
     case 3: return put_number(d, data, size);
-    case 4: return replace(data, size, at, span, NULL, 0);
-    case 5: return draw(d) % 4 ? replace(data, size, at, size - at, NULL, 0) : size; /* cut short */
+    case 4: return replace_fuzz_main(data, size, at, span, NULL, 0);
+    case 5:
+        return draw_fuzz_main(d) % 4 ? replace_fuzz_main(data, size, at, size - at, NULL, 0)
+                                     : size; /* cut short */
     case 6: {
         uint8_t again[64];
         memcpy(again, data + at, span);
-        return replace(data, size, below(d, size + 1), 0, again, span);
+        return replace_fuzz_main(data, size, below_fuzz_main(d, size + 1), 0, again, span);
     }
     case 7: {
-        const input other = p->input[below(d, p->n_mutable)];
-        const size_t from = below(d, other.size + 1);
-        return replace(data, size, at, span, other.data + from, below(d, other.size - from + 1));
+        const input other = p->input[below_fuzz_main(d, p->n_mutable)];
+        const size_t from = below_fuzz_main(d, other.size + 1);
+        return replace_fuzz_main(data, size, at, span, other.data + from,
+                                 below_fuzz_main(d, other.size - from + 1));
     }
     case 8: {
-        const char *const token = tokens[below(d, sizeof tokens / sizeof tokens[0])];
-        return replace(data, size, at, span % 4, (const uint8_t *)token, strlen(token));
+        const char *const token = tokens[below_fuzz_main(d, sizeof tokens / sizeof tokens[0])];
+        return replace_fuzz_main(data, size, at, span % 4, (const uint8_t *)token, strlen(token));
     }
     default:
-        for (size_t i = 0; i < sizeof few; i++) few[i] = (uint8_t)draw(d);
-        return replace(data, size, at, 0, few, 1 + below(d, sizeof few));
+        for (size_t i = 0; i < sizeof few; i++) few[i] = (uint8_t)draw_fuzz_main(d);
+        return replace_fuzz_main(data, size, at, 0, few, 1 + below_fuzz_main(d, sizeof few));
     }
 }
 
@@ -280,17 +285,17 @@ static size_t mutate_once(draws *d, uint8_t *data, size_t size, const pool *p)
 static size_t mutant(uint8_t *data, uint32_t i, uint64_t seed, const pool *p)
 {
     draws d = {.seed = seed, .input = i};
-    const input base = p->input[below(&d, p->n_mutable)];
+    const input base = p->input[below_fuzz_main(&d, p->n_mutable)];
     size_t size = base.size;
     if (size) memcpy(data, base.data, size);
-    for (uint32_t n = 1 + draw(&d) % 6; n > 0; n--) size = mutate_once(&d, data, size, p);
+    for (uint32_t n = 1 + draw_fuzz_main(&d) % 6; n > 0; n--) size = mutate_once(&d, data, size, p);
     return size;
 }
 
 /* ---- the run ------------------------------------------------------------------------------------------- */
 
-static void run(const char *name, int (*one)(const uint8_t *, size_t), const uint8_t *data, size_t size,
-                const char *kind, size_t i, uint64_t seed)
+static void run_fuzz_main(const char *name, int (*one)(const uint8_t *, size_t), const uint8_t *data,
+                          size_t size, const char *kind, size_t i, uint64_t seed)
 {
     uint8_t *const exact = copy_of(name, data, size);
     (void)snprintf(current.text, sizeof current.text, "fuzz_%.40s: died on %s %zu, seed %llu, %zu bytes\n",
@@ -346,9 +351,10 @@ int tandem_fuzz_main(const char *name, int (*one)(const uint8_t *data, size_t si
         (void)fflush(stdout);
         watch(name);
         for (size_t i = 0; i < p.n; i++, n_run++)
-            run(name, one, p.input[i].data, p.input[i].size, "given input", i, seed);
+            run_fuzz_main(name, one, p.input[i].data, p.input[i].size, "given input", i, seed);
         for (uint64_t i = 0; i < n_mutant; i++, n_run++)
-            run(name, one, data, mutant(data, (uint32_t)i, seed, &p), "mutated input", (size_t)i, seed);
+            run_fuzz_main(name, one, data, mutant(data, (uint32_t)i, seed, &p), "mutated input", (size_t)i,
+                          seed);
         (void)printf("fuzz_%s: %llu inputs\n", name, (unsigned long long)n_run);
         if (n_run == 0) {
             (void)fprintf(stderr,

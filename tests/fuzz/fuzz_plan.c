@@ -2,7 +2,7 @@
 #include "profiles/plan/plan_json.h"
 #include "tests/fuzz/fuzz_main.h"
 
-static void check_plan(const tandem_plan *plan, const tandem_graph *graph)
+static void check_plan_fuzz_plan(const tandem_plan *plan, const tandem_graph *graph)
 {
     demand(tandem_plan_check(plan, graph, NULL) == TANDEM_OK, "the plan is of its graph");
     demand(plan->cluster.n_class >= 1 && plan->cluster.n_class <= TANDEM_MAX_CLASS, "1 to 32 classes");
@@ -44,7 +44,7 @@ static void check_text(const char *text, size_t size)
     tandem_error error = {0};
     const tandem_status status = tandem_plan_parse(&plan, &graph, text, size, "fuzz.json", &error);
     if (status == TANDEM_OK) {
-        check_plan(plan, graph);
+        check_plan_fuzz_plan(plan, graph);
         check_round_trip(plan, graph);
     } else {
         demand(error.status == status && error.text[0] != '\0', "an error has a text");
@@ -75,7 +75,7 @@ static const char mlp_cluster[] =
     "2*cpu:avx512_bf16 batch=8 + cpu:avx2 batch=4 memory=1GiB net=100Gbit/s,5us";
 
 /* The value behind the member number `which` of the text, counted round and round; NULL where it has none. */
-static char *value_of(char *text, unsigned which)
+static char *value_of_fuzz_plan(char *text, unsigned which)
 {
     unsigned n = 0;
     for (const char *at = strstr(text, "\": "); at; at = strstr(at + 3, "\": ")) n++;
@@ -116,7 +116,7 @@ static void check_edited(const uint8_t *data, size_t size)
     };
     char *text = make_seed("mlp", mlp_cluster);
     for (size_t i = 0; text && i + 1 < size && i < 8; i += 2) {
-        char *const from = value_of(text, data[i]), *edited = NULL;
+        char *const from = value_of_fuzz_plan(text, data[i]), *edited = NULL;
         const char *const to = values[data[i + 1] % (sizeof values / sizeof values[0])];
         if (!from) break;
         const size_t kept = (size_t)(from - text);

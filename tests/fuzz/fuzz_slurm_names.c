@@ -22,7 +22,7 @@ static void walk(const char *text)
     }
 }
 
-static void check(const tandem_submission *submission, uint64_t most_work)
+static void check_fuzz_slurm_names(const tandem_submission *submission, uint64_t most_work)
 {
     static tandem_site *site; /* as full as it may be, the same for all */
     tandem_work_budget work = {.limit = most_work};
@@ -53,7 +53,7 @@ static void submit(char *text)
     submission.batch = rest ? strsep(&rest, "\n") : NULL;
     submission.memory = rest ? strsep(&rest, "\n") : NULL;
     if (rest) submission.model = strsep(&rest, "\n");
-    check(&submission, 4000);
+    check_fuzz_slurm_names(&submission, 4000);
 }
 
 /* Behind a byte 0: two that say how much work there may be, seldom all of it, so that there is time for many
@@ -66,7 +66,7 @@ static void submit_drawn(const uint8_t *data, size_t size)
     uint64_t most_work = share % 32 == 31 ? share / 8 : share % 512;
     if (share == 0xffff) most_work = TANDEM_SUBMISSION_MAX_WORK;
     tandem_draw_submission(&drawn, data + head, size - head);
-    check(&drawn.submission, most_work);
+    check_fuzz_slurm_names(&drawn.submission, most_work);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

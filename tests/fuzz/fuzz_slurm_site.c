@@ -20,7 +20,7 @@ static void check_rows(const tandem_site_row *row, int n)
     }
 }
 
-static void print_rows(FILE *out, const char *key, const tandem_site_row *row, int n)
+static void print_rows_fuzz_slurm_site(FILE *out, const char *key, const tandem_site_row *row, int n)
 {
     for (int i = 0; i < n; i++) (void)fprintf(out, "%s %s %s\n", key, row[i].name, row[i].device.name);
 }
@@ -33,15 +33,15 @@ static char *written(size_t *n, const tandem_site *site)
     char *text = NULL;
     FILE *out = open_memstream(&text, n);
     demand(out != NULL, "there is memory");
-    print_rows(out, "gres", site->gres, site->n_gres);
-    print_rows(out, "feature", site->feature, site->n_feature);
+    print_rows_fuzz_slurm_site(out, "gres", site->gres, site->n_gres);
+    print_rows_fuzz_slurm_site(out, "feature", site->feature, site->n_feature);
     for (int k = 0; k < 3; k++)
         if (*values[k]) (void)fprintf(out, "%s %s\n", keys[k], values[k]);
     (void)fclose(out);
     return text;
 }
 
-static void check_again(const tandem_site *site)
+static void check_again_fuzz_slurm_site(const tandem_site *site)
 {
     size_t n = 0, n_again = 0;
     tandem_site *again = NULL;
@@ -69,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     demand(is_word(site->net, sizeof site->net) && is_word(site->interface, sizeof site->interface) &&
                is_word(site->db, sizeof site->db),
            "a value is a word");
-    check_again(site);
+    check_again_fuzz_slurm_site(site);
     tandem_site_close(site);
     return 0;
 }

@@ -111,7 +111,7 @@ static void loosen(int t)
     demand(sqlite3_prepare_v2(set.store->db, sql, -1, &set.again[t], NULL) == SQLITE_OK, sql);
 }
 
-static void set_up(void)
+static void set_up_fuzz_stored_rows(void)
 {
     char path[] = "/tmp/tandem-rows-XXXXXX", beside[sizeof path + 4];
     if (set.store) return;
@@ -147,7 +147,7 @@ typedef struct reader {
     size_t left;
 } reader;
 
-static uint8_t take(reader *r)
+static uint8_t take_fuzz_stored_rows(reader *r)
 {
     if (r->left == 0) return 0;
     r->left--;
@@ -185,7 +185,7 @@ static void bind_value(sqlite3_stmt *statement, reader *r)
     size_t n = 0;
     int64_t bits = 0;
     double number = 0;
-    const uint8_t kind = take(r) % 8, which = take(r);
+    const uint8_t kind = take_fuzz_stored_rows(r) % 8, which = take_fuzz_stored_rows(r);
     switch (kind) {
     case 0: (void)sqlite3_bind_null(statement, 1); break;
     case 1: (void)sqlite3_bind_int64(statement, 1, whole[which % (sizeof whole / sizeof *whole)]); break;
@@ -215,11 +215,11 @@ static void bind_value(sqlite3_stmt *statement, reader *r)
     }
 }
 
-static void edit(reader *r)
+static void edit_fuzz_stored_rows(reader *r)
 {
     for (int k = 0; k < MOST_EDITS && r->left > 0; k++) {
-        const int t = take(r) % N_TABLE, row = take(r) % (set.n_row[t] + 1),
-                  c = take(r) % (set.n_column[t] + 1);
+        const int t = take_fuzz_stored_rows(r) % N_TABLE, row = take_fuzz_stored_rows(r) % (set.n_row[t] + 1),
+                  c = take_fuzz_stored_rows(r) % (set.n_column[t] + 1);
         sqlite3_stmt *const statement = c < set.n_column[t] ? set.update[t][c] : set.again[t];
         if (c < set.n_column[t]) bind_value(statement, r);
         (void)sqlite3_bind_int(statement, 2, row + 1);
@@ -318,7 +318,7 @@ static void read_choices(void)
     free(choice);
 }
 
-static void predict(void)
+static void predict_fuzz_stored_rows(void)
 {
     tandem_latency *latency = NULL;
     tandem_error error = {0};
@@ -360,13 +360,13 @@ static void replay(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const readers[])(void) = {read_costs,   read_curves, read_sensitivity,
-                                            read_choices, predict,     replay};
+    static void (*const readers[])(void) = {
+        read_costs, read_curves, read_sensitivity, read_choices, predict_fuzz_stored_rows, replay};
     if (size < 1) return 0;
-    set_up();
+    set_up_fuzz_stored_rows();
     reader r = {data + 1, size - 1};
     execute("BEGIN");
-    edit(&r);
+    edit_fuzz_stored_rows(&r);
     readers[data[0] % (sizeof readers / sizeof *readers)]();
     execute("ROLLBACK");
     return 0;

@@ -16,12 +16,15 @@ typedef struct drawn_random {
     uint32_t n;
 } drawn_random;
 
-static inline double draw(drawn_random *random)
+static inline double draw_dag(drawn_random *random)
 {
     const uint32_t counter[4] = {random->n++, 0, 0, 99};
     return (double)tandem_philox_uniform(tandem_philox(counter, random->seed).word[0]);
 }
-static inline int draw_whole(drawn_random *random, int below) { return (int)(draw(random) * below) % below; }
+static inline int draw_whole(drawn_random *random, int below)
+{
+    return (int)(draw_dag(random) * below) % below;
+}
 
 typedef struct drawn_dag {
     tandem_plan_dag plan_dag;
@@ -49,15 +52,16 @@ typedef enum drawn_sensitivities {
     N_DRAWN_SENSITIVITIES
 } drawn_sensitivities;
 
-static inline double draw_sensitivity(drawn_random *random, drawn_sensitivities kind)
+static inline double draw_dag_sensitivity(drawn_random *random, drawn_sensitivities kind)
 {
-    const double wide = pow(10, -16 + 11 * draw(random));
+    const double wide = pow(10, -16 + 11 * draw_dag(random));
     switch (kind) {
     /* equal sums that differ by their rounding */
     case TIED_SENSITIVITIES: return draw_whole(random, 4) * 0.1;
     case NO_SENSITIVITIES: return 0;
-    case MISSING_SENSITIVITIES: return draw(random) < 0.2 ? (draw(random) < 0.5 ? INFINITY : NAN) : wide;
-    default: return draw(random) < 0.2 ? 0 : wide;
+    case MISSING_SENSITIVITIES:
+        return draw_dag(random) < 0.2 ? (draw_dag(random) < 0.5 ? INFINITY : NAN) : wide;
+    default: return draw_dag(random) < 0.2 ? 0 : wide;
     }
 }
 
@@ -68,7 +72,8 @@ static inline void drawn_dag_make(drawn_dag *d, uint64_t seed)
     drawn_random random = {.seed = seed};
     const drawn_sensitivities sensitivities = (drawn_sensitivities)(seed % N_DRAWN_SENSITIVITIES);
     const int n_layer = seed % 17 == 0 ? draw_whole(&random, 2) : 2 + draw_whole(&random, DRAWN_LAYERS - 1);
-    const double max_ns = pow(10, 1 + 11 * draw(&random)), max_bytes = pow(10, 1 + 10 * draw(&random));
+    const double max_ns = pow(10, 1 + 11 * draw_dag(&random)),
+                 max_bytes = pow(10, 1 + 10 * draw_dag(&random));
     memset(d, 0, sizeof *d);
     for (int l = 0; l <= n_layer; l++)
         d->state_start[l + 1] =
@@ -84,16 +89,16 @@ static inline void drawn_dag_make(drawn_dag *d, uint64_t seed)
                 arc->choice = choice;
                 arc->to = d->state_start[l + 1] + draw_whole(&random, width);
                 arc->task_set = 1 + 2 * (l * DRAWN_CHOICES + choice) + draw_whole(&random, 2);
-                arc->sensitivity = draw_sensitivity(&random, sensitivities);
-                n_arc += draw(&random) > (s == 0 ? 0.02 : 0.15);
+                arc->sensitivity = draw_dag_sensitivity(&random, sensitivities);
+                n_arc += draw_dag(&random) > (s == 0 ? 0.02 : 0.15);
             }
         }
     }
     for (int s = d->state_start[n_layer]; s <= d->state_start[n_layer + 1]; s++) d->arc_start[s] = n_arc;
     const int n_task_set = 1 + 2 * n_layer * DRAWN_CHOICES;
     for (int b = 0; b < n_task_set; b++) {
-        d->time_ns[b] = (int64_t)(max_ns * draw(&random) * draw(&random));
-        d->bytes[b] = (uint64_t)(max_bytes * draw(&random));
+        d->time_ns[b] = (int64_t)(max_ns * draw_dag(&random) * draw_dag(&random));
+        d->bytes[b] = (uint64_t)(max_bytes * draw_dag(&random));
     }
     d->plan_dag = (tandem_plan_dag){.n_layer = n_layer,
                                     .op = d->op,
@@ -162,7 +167,7 @@ static inline void drawn_chain_make(drawn_chain *c, uint64_t seed)
                 .task_set = a + 1,
                 .choice = k,
                 .sensitivity = (double)(DRAWN_CHAIN_MAX_NS / DRAWN_CHAIN_LAYERS + 1 - c->time_ns[a + 1]) +
-                               1e-5 * draw(&random)};
+                               1e-5 * draw_dag(&random)};
         }
     }
     c->arc_start[DRAWN_CHAIN_LAYERS] = c->arc_start[DRAWN_CHAIN_LAYERS + 1] =
@@ -173,9 +178,10 @@ static inline void drawn_chain_make(drawn_chain *c, uint64_t seed)
                                     .arc_start = c->arc_start,
                                     .arc = c->arc,
                                     .n_task_set = 1 + DRAWN_CHAIN_LAYERS * DRAWN_CHAIN_CHOICES};
-    c->limits = (tandem_limits){.time_ns = c->time_ns,
-                                .time_limit_ns = (int64_t)(DRAWN_CHAIN_MAX_NS * (0.2 + 0.4 * draw(&random))),
-                                .byte_limit = UINT64_MAX};
+    c->limits =
+        (tandem_limits){.time_ns = c->time_ns,
+                        .time_limit_ns = (int64_t)(DRAWN_CHAIN_MAX_NS * (0.2 + 0.4 * draw_dag(&random))),
+                        .byte_limit = UINT64_MAX};
 }
 
 #endif

@@ -9,8 +9,8 @@ static const char attention[] = "vit_tiny:depth=2,width=32,heads=2";
 static const double slowdowns[] = {0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5};
 enum { N_SLOWDOWN = sizeof slowdowns / sizeof slowdowns[0], MAX_ADJUSTABLE = 6 };
 
-static tandem_plan *allocate(const priced_cluster *p, const char *policy, double slowdown, uint64_t seed,
-                             tandem_allocation *allocation)
+static tandem_plan *allocate_allocation(const priced_cluster *p, const char *policy, double slowdown,
+                                        uint64_t seed, tandem_allocation *allocation)
 {
     tandem_plan *plan = NULL;
     tandem_error error = {0};
@@ -20,8 +20,8 @@ static tandem_plan *allocate(const priced_cluster *p, const char *policy, double
     return plan;
 }
 
-static void open_priced(priced_cluster *p, const char *model, const char *cluster, int64_t batch,
-                        uint64_t seed)
+static void open_priced_allocation(priced_cluster *p, const char *model, const char *cluster, int64_t batch,
+                                   uint64_t seed)
 {
     tandem_error error = {0};
     require_ok_seed(priced_cluster_open(p, model, cluster, batch, seed, NULL, &error), &error, seed);
@@ -39,8 +39,8 @@ typedef struct every_plan {
     uint64_t limit_bytes;
 } every_plan;
 
-static void try_from(const priced_cluster *p, const tandem_allocation_problem *problem, every_plan *all,
-                     int k)
+static void try_from_allocation(const priced_cluster *p, const tandem_allocation_problem *problem,
+                                every_plan *all, int k)
 {
     if (k < all->n) {
         const unsigned precisions = tandem_op_row_get(p->graph[all->c]->op[all->op[k]].kind)->precisions &
@@ -48,7 +48,7 @@ static void try_from(const priced_cluster *p, const tandem_allocation_problem *p
         for (int q = 0; q < TANDEM_N_PRECISION; q++) {
             if (!(precisions & 1u << q)) continue;
             tandem_replayer_set(p->replayer, all->c, all->op[k], (tandem_precision)q);
-            try_from(p, problem, all, k + 1);
+            try_from_allocation(p, problem, all, k + 1);
         }
         return;
     }
@@ -66,7 +66,8 @@ static void try_from(const priced_cluster *p, const tandem_allocation_problem *p
 }
 
 /* All plans of class c, the other classes as they are now. */
-static every_plan try_every_plan(const priced_cluster *p, int c, int64_t target_ns, uint64_t limit_bytes)
+static every_plan try_every_plan_allocation(const priced_cluster *p, int c, int64_t target_ns,
+                                            uint64_t limit_bytes)
 {
     const tandem_allocation_problem problem = priced_problem(p, 0);
     every_plan all = {.c = c,
@@ -81,7 +82,7 @@ static every_plan try_every_plan(const priced_cluster *p, int c, int64_t target_
             assert_true(all.n < MAX_ADJUSTABLE);
             all.op[all.n++] = i;
         }
-    try_from(p, &problem, &all, 0);
+    try_from_allocation(p, &problem, &all, 0);
     return all;
 }
 
@@ -103,12 +104,12 @@ static void compare_with_brute_force(const char *model, const char *cluster, uin
 {
     static const double few[] = {0, 0.02, 0.08, 0.2};
     priced_cluster p;
-    open_priced(&p, model, cluster, 16, seed);
+    open_priced_allocation(&p, model, cluster, 16, seed);
     for (size_t k = 0; k < sizeof few / sizeof few[0]; k++) {
         tandem_allocation a;
-        tandem_plan *plan = allocate(&p, "greedy", few[k], seed, &a);
+        tandem_plan *plan = allocate_allocation(&p, "greedy", few[k], seed, &a);
         const int lowered = lowered_class(&p, &a);
-        const every_plan all = try_every_plan(&p, lowered < 0 ? 0 : lowered, a.target_ns, 0);
+        const every_plan all = try_every_plan_allocation(&p, lowered < 0 ? 0 : lowered, a.target_ns, 0);
         assert_true(lowered < 0 || a.fastest_ns >= all.fastest_ns);
         if ((double)a.fastest_ns > 1.001 * (double)all.fastest_ns)
             fail_msg("seed %llu: a step of %lld ns is called the fastest, there is one of %lld ns",
@@ -154,10 +155,10 @@ static void little_sensitivity_is_left_in_larger_models(void **state)
     int n = 0;
     for (uint64_t seed = 1; seed <= 12; seed++) {
         priced_cluster p;
-        open_priced(&p, "vit_tiny:depth=3,width=32,heads=2", one_device, 16, seed);
+        open_priced_allocation(&p, "vit_tiny:depth=3,width=32,heads=2", one_device, 16, seed);
         for (size_t k = 0; k < sizeof few / sizeof few[0]; k++) {
             tandem_allocation a;
-            tandem_plan_close(allocate(&p, "greedy", few[k], seed, &a));
+            tandem_plan_close(allocate_allocation(&p, "greedy", few[k], seed, &a));
             if (a.sensitivity > 0) sum += log(a.sensitivity / a.fastest_sensitivity);
             n += a.sensitivity > 0;
         }
@@ -221,10 +222,10 @@ static void follow_slowdowns(const char *model, const char *cluster, uint64_t se
 {
     priced_cluster p;
     double before = INFINITY;
-    open_priced(&p, model, cluster, 16, seed);
+    open_priced_allocation(&p, model, cluster, 16, seed);
     for (int k = 0; k < N_SLOWDOWN; k++) {
         tandem_allocation a;
-        tandem_plan *plan = allocate(&p, "greedy", slowdowns[k], seed, &a);
+        tandem_plan *plan = allocate_allocation(&p, "greedy", slowdowns[k], seed, &a);
         check_bounds(&p, plan, &a, slowdowns[k]);
         check_figures(&p, plan, &a, slowdowns[k], seed);
         if (a.sensitivity > before)
@@ -248,9 +249,9 @@ static void no_uniform_plan_within_the_target_is_better(void **state)
     int n_within = 0;
     for (uint64_t seed = 400; seed < 412; seed++) {
         priced_cluster p;
-        open_priced(&p, attention, one_device, 16, seed);
+        open_priced_allocation(&p, attention, one_device, 16, seed);
         tandem_allocation a, uniform;
-        tandem_plan *plan = allocate(&p, "greedy", 0.3, seed, &a);
+        tandem_plan *plan = allocate_allocation(&p, "greedy", 0.3, seed, &a);
         tandem_plan_close(plan);
         for (int q = 0; q < TANDEM_N_PRECISION; q++) {
             tandem_error error = {0};
@@ -273,12 +274,12 @@ static void no_uniform_plan_within_the_target_is_better(void **state)
 static void the_same_problem_has_the_same_plan(void **state)
 {
     priced_cluster p;
-    open_priced(&p, attention, two_devices, 16, 7);
+    open_priced_allocation(&p, attention, two_devices, 16, 7);
     tandem_allocation a, b;
-    tandem_plan *first = allocate(&p, "greedy", 0.03, 7, &a);
-    tandem_plan *other = allocate(&p, "greedy", 0.4, 7, &b);
+    tandem_plan *first = allocate_allocation(&p, "greedy", 0.03, 7, &a);
+    tandem_plan *other = allocate_allocation(&p, "greedy", 0.4, 7, &b);
     tandem_plan_close(other);
-    other = allocate(&p, "greedy", 0.03, 7, &b);
+    other = allocate_allocation(&p, "greedy", 0.03, 7, &b);
     for (int c = 0; c < p.cluster.n_class; c++)
         assert_memory_equal(first->assignment.precision[c], other->assignment.precision[c],
                             (size_t)first->assignment.n_op * sizeof *first->assignment.precision[c]);
@@ -296,10 +297,10 @@ static void find_sizes(uint64_t seed, uint64_t *base_bytes, uint64_t *smallest_b
     priced_cluster p;
     tandem_replay replay;
     tandem_error error = {0};
-    open_priced(&p, five_layers, one_device, 256, seed);
+    open_priced_allocation(&p, five_layers, one_device, 256, seed);
     require_ok_seed(tandem_replayer_run(p.replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
     *base_bytes = replay.classes[0].peak_bytes;
-    *smallest_bytes = try_every_plan(&p, 0, INT64_MAX, 1).smallest_bytes;
+    *smallest_bytes = try_every_plan_allocation(&p, 0, INT64_MAX, 1).smallest_bytes;
     priced_cluster_close(&p);
 }
 
@@ -311,7 +312,7 @@ static void allocate_within(uint64_t seed, uint64_t limit_bytes, uint64_t smalle
     tandem_allocation a = {.replays = -5};
     tandem_error error = {0};
     (void)snprintf(cluster, sizeof cluster, "%s memory=%lluB", one_device, (unsigned long long)limit_bytes);
-    open_priced(&p, five_layers, cluster, 256, seed);
+    open_priced_allocation(&p, five_layers, cluster, 256, seed);
     const tandem_allocation_problem problem = priced_problem(&p, 0.05);
     const tandem_status status = tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error);
     if (limit_bytes < smallest_bytes) {
@@ -328,7 +329,7 @@ static void allocate_within(uint64_t seed, uint64_t limit_bytes, uint64_t smalle
                      (unsigned long long)smallest_bytes, (unsigned long long)limit_bytes, error.text);
         assert_true(a.peak_bytes[0] <= limit_bytes);
         assert_true(a.step_ns <= a.target_ns);
-        const every_plan all = try_every_plan(&p, 0, a.target_ns, limit_bytes);
+        const every_plan all = try_every_plan_allocation(&p, 0, a.target_ns, limit_bytes);
         assert_true(a.sensitivity >= all.least_sensitivity * (1 - 1e-12));
         assert_true(a.sensitivity <= all.least_sensitivity * 3);
     }

@@ -7,8 +7,8 @@ static const char two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni", one_device[
 static const char five_layers[] = "mlp:depth=4,width=64", attention[] = "vit_tiny:depth=2,width=32,heads=2";
 enum { MAX_ADJUSTABLE = 6, MAX_PLAN = 4096, BATCH = 256 };
 
-static void open_priced(priced_cluster *p, const char *model, const char *cluster, int64_t batch,
-                        uint64_t seed)
+static void open_priced_answers(priced_cluster *p, const char *model, const char *cluster, int64_t batch,
+                                uint64_t seed)
 {
     tandem_error error = {0};
     require_ok_seed(priced_cluster_open(p, model, cluster, batch, seed, NULL, &error), &error, seed);
@@ -29,7 +29,7 @@ typedef struct every_plan {
     figures plan[MAX_PLAN];
 } every_plan;
 
-static void try_from(every_plan *all, int k)
+static void try_from_answers(every_plan *all, int k)
 {
     tandem_replay replay;
     tandem_error error = {0};
@@ -46,11 +46,11 @@ static void try_from(every_plan *all, int k)
     for (int q = 0; q < TANDEM_N_PRECISION; q++) {
         if (!(precisions & 1u << q)) continue;
         tandem_replayer_set(all->p->replayer, 0, all->op[k], (tandem_precision)q);
-        try_from(all, k + 1);
+        try_from_answers(all, k + 1);
     }
 }
 
-static void try_every_plan(every_plan *all, const priced_cluster *p)
+static void try_every_plan_answers(every_plan *all, const priced_cluster *p)
 {
     all->p = p;
     all->problem = priced_problem(p, 0);
@@ -60,7 +60,7 @@ static void try_every_plan(every_plan *all, const priced_cluster *p)
             assert_true(all->n < MAX_ADJUSTABLE);
             all->op[all->n++] = i;
         }
-    try_from(all, 0);
+    try_from_answers(all, 0);
 }
 
 static int64_t least_step(const every_plan *all, double budget)
@@ -115,8 +115,8 @@ static void the_fastest_step_within_a_budget(void **state)
     int n_between = 0;
     for (uint64_t seed = 1; seed <= 8; seed++) {
         priced_cluster p;
-        open_priced(&p, five_layers, one_device, 16, seed);
-        try_every_plan(&all, &p);
+        open_priced_answers(&p, five_layers, one_device, 16, seed);
+        try_every_plan_answers(&all, &p);
         for (int k = 0; k < N_BUDGET; k++) {
             const tandem_goal goal = {TANDEM_MINIMIZE_STEP, budget_of(&all, k)};
             const tandem_allocation_problem problem = priced_problem(&p, 0.3); /* is not looked at */
@@ -147,8 +147,8 @@ static void the_least_memory_within_both(void **state)
     int n_less = 0, n = 0;
     for (uint64_t seed = 20; seed < 24; seed++) {
         priced_cluster p;
-        open_priced(&p, five_layers, one_device, BATCH, seed);
-        try_every_plan(&all, &p);
+        open_priced_answers(&p, five_layers, one_device, BATCH, seed);
+        try_every_plan_answers(&all, &p);
         const int64_t fastest_ns = least_step(&all, INFINITY);
         for (int k = 1; k < N_BUDGET * 3; k++) {
             const tandem_goal goal = {TANDEM_MINIMIZE_MEMORY, k % 2 ? INFINITY : budget_of(&all, k / 3)};
@@ -194,7 +194,7 @@ static void no_plan_is_worse_than_the_published_procedures(void **state)
     double log_ratio = 0;
     for (uint64_t seed = 40; seed < 52; seed++) {
         priced_cluster p;
-        open_priced(&p, subjects[seed % 3].model, subjects[seed % 3].cluster, 16, seed);
+        open_priced_answers(&p, subjects[seed % 3].model, subjects[seed % 3].cluster, 16, seed);
         for (size_t k = 0; k < sizeof slowdowns / sizeof slowdowns[0]; k++) {
             tandem_allocation_problem problem = priced_problem(&p, slowdowns[k]);
             tandem_allocation published, exact, greedy;
@@ -270,7 +270,8 @@ static void a_front_has_no_point_that_is_no_better(void **state)
 {
     for (uint64_t seed = 60; seed < 64; seed++) {
         priced_cluster p;
-        open_priced(&p, seed % 2 ? five_layers : attention, seed % 2 ? one_device : two_devices, 16, seed);
+        open_priced_answers(&p, seed % 2 ? five_layers : attention, seed % 2 ? one_device : two_devices, 16,
+                            seed);
         check_front(&p, "exact", seed);
         check_front(&p, "greedy", seed);
         check_front(&p, "qsync", seed);

@@ -11,35 +11,35 @@ typedef struct chance {
     uint32_t series, drawn;
 } chance;
 
-static uint32_t draw(chance *c, uint32_t below)
+static uint32_t draw_collective(chance *c, uint32_t below)
 {
     const uint32_t counter[4] = {c->drawn++, c->series, 0, 80};
     return tandem_philox(counter, seed).word[0] % below;
 }
 
-static tandem_link draw_link(chance *c)
+static tandem_link draw_link_collective(chance *c)
 {
-    return (tandem_link){1e6 * (double)(1 + draw(c, 100000)), draw(c, 20000)};
+    return (tandem_link){1e6 * (double)(1 + draw_collective(c, 100000)), draw_collective(c, 20000)};
 }
 
 static tandem_cluster draw_cluster(chance *c)
 {
-    tandem_cluster cluster = {.n_class = 1 + (int)draw(c, MOST_CLASSES)};
+    tandem_cluster cluster = {.n_class = 1 + (int)draw_collective(c, MOST_CLASSES)};
     for (int k = 0; k < cluster.n_class; k++) {
         tandem_cluster_class *const class = &cluster.classes[k];
         (void)snprintf(class->device.name, sizeof class->device.name, "card%d", k);
-        class->n_rank = 1 + (int)draw(c, MOST_RANKS);
-        class->per_node = (int)draw(c, (uint32_t) class->n_rank + 1);
-        if (draw(c, 2)) class->link = draw_link(c);
+        class->n_rank = 1 + (int)draw_collective(c, MOST_RANKS);
+        class->per_node = (int)draw_collective(c, (uint32_t) class->n_rank + 1);
+        if (draw_collective(c, 2)) class->link = draw_link_collective(c);
     }
-    if (draw(c, 2)) cluster.node = draw_link(c);
-    const tandem_link net = draw_link(c);
+    if (draw_collective(c, 2)) cluster.node = draw_link_collective(c);
+    const tandem_link net = draw_link_collective(c);
     cluster.link_bytes_per_s = net.bytes_per_s;
     cluster.link_latency_ns = net.latency_ns;
     return cluster;
 }
 
-static uint64_t draw_bytes(chance *c) { return draw(c, 1u << (1 + draw(c, 30))); }
+static uint64_t draw_bytes(chance *c) { return draw_collective(c, 1u << (1 + draw_collective(c, 30))); }
 
 typedef struct times {
     double ns[TANDEM_N_COLLECTIVE_ALGORITHM + 1][TANDEM_N_COLLECTIVE];
@@ -65,8 +65,8 @@ static int at_most(double a, double b) { return a <= b * (1 + rounding) + roundi
 static int equal(double a, double b) { return at_most(a, b) && at_most(b, a); }
 
 /* Whether every time of `a` is at most `factor` times that of `b`, or just that. */
-static void compare(const times *a, const times *b, double factor, int (*holds)(double, double),
-                    uint32_t series)
+static void compare_collective(const times *a, const times *b, double factor, int (*holds)(double, double),
+                               uint32_t series)
 {
     for (int k = 0; k <= TANDEM_N_COLLECTIVE_ALGORITHM; k++)
         for (int c = 0; c < TANDEM_N_COLLECTIVE; c++)
@@ -80,7 +80,7 @@ static void one_rank_exchanges_nothing(void **state)
 {
     const tandem_cluster cluster = {.n_class = 1, .classes[0] = {.n_rank = 1}}; /* nor needs a link */
     const times t = times_of(&cluster, 12345), nothing = {0};
-    compare(&t, &nothing, 1, equal, 0);
+    compare_collective(&t, &nothing, 1, equal, 0);
 }
 
 static int n_node_of(const tandem_cluster *cluster)
@@ -122,22 +122,22 @@ static void nobody_beats_bytes_over_bandwidth(void **state)
     }
 }
 
-static void better_links_never_hurt(void **state)
+static void better_links_never_hurt_collective(void **state)
 {
     for (uint32_t series = 0; series < CASES; series++) {
         chance c = {.series = series};
         tandem_cluster cluster = draw_cluster(&c);
         const uint64_t bytes = draw_bytes(&c);
         const times before = times_of(&cluster, bytes);
-        const double factor = 1 + draw(&c, 100) / 20.0;
-        if (draw(&c, 2)) cluster.link_bytes_per_s *= factor;
-        if (draw(&c, 2)) cluster.link_latency_ns /= 2;
-        if (draw(&c, 2)) cluster.node.bytes_per_s *= factor;
-        if (draw(&c, 2)) cluster.node.latency_ns /= 3;
+        const double factor = 1 + draw_collective(&c, 100) / 20.0;
+        if (draw_collective(&c, 2)) cluster.link_bytes_per_s *= factor;
+        if (draw_collective(&c, 2)) cluster.link_latency_ns /= 2;
+        if (draw_collective(&c, 2)) cluster.node.bytes_per_s *= factor;
+        if (draw_collective(&c, 2)) cluster.node.latency_ns /= 3;
         for (int k = 0; k < cluster.n_class; k++)
-            if (draw(&c, 2)) cluster.classes[k].link.bytes_per_s *= factor;
+            if (draw_collective(&c, 2)) cluster.classes[k].link.bytes_per_s *= factor;
         const times after = times_of(&cluster, bytes);
-        compare(&after, &before, 1, at_most, series);
+        compare_collective(&after, &before, 1, at_most, series);
     }
 }
 
@@ -148,7 +148,7 @@ static void fewer_bytes_take_no_longer(void **state)
         const tandem_cluster cluster = draw_cluster(&c);
         const uint64_t bytes = draw_bytes(&c);
         const times more = times_of(&cluster, bytes), fewer = times_of(&cluster, bytes - bytes / 3);
-        compare(&fewer, &more, 1, at_most, series);
+        compare_collective(&fewer, &more, 1, at_most, series);
     }
 }
 
@@ -158,7 +158,7 @@ static void links_k_times_as_slow_take_k_times_as_long(void **state)
         chance c = {.series = series};
         tandem_cluster cluster = draw_cluster(&c);
         const uint64_t bytes = draw_bytes(&c);
-        const int k = 2 + (int)draw(&c, 9);
+        const int k = 2 + (int)draw_collective(&c, 9);
         const times before = times_of(&cluster, bytes);
         cluster.link_bytes_per_s /= k;
         cluster.link_latency_ns *= k;
@@ -167,11 +167,11 @@ static void links_k_times_as_slow_take_k_times_as_long(void **state)
             cluster.classes[m].link = (tandem_link){cluster.classes[m].link.bytes_per_s / k,
                                                     cluster.classes[m].link.latency_ns * k};
         const times after = times_of(&cluster, bytes);
-        compare(&after, &before, k, equal, series);
+        compare_collective(&after, &before, k, equal, series);
     }
 }
 
-static void the_order_of_classes_changes_nothing(void **state)
+static void the_order_of_classes_changes_nothing_collective(void **state)
 {
     for (uint32_t series = 0; series < CASES; series++) {
         chance c = {.series = series};
@@ -184,7 +184,7 @@ static void the_order_of_classes_changes_nothing(void **state)
     }
 }
 
-static void a_class_is_as_many_classes_as_it_has_ranks(void **state)
+static void a_class_is_as_many_classes_as_it_has_ranks_collective(void **state)
 {
     for (uint32_t series = 0; series < CASES; series++) {
         chance c = {.series = series};
@@ -206,7 +206,7 @@ static void a_class_is_as_many_classes_as_it_has_ranks(void **state)
         apart.link_bytes_per_s = cluster.link_bytes_per_s;
         apart.link_latency_ns = cluster.link_latency_ns;
         const times a = times_of(&cluster, bytes), b = times_of(&apart, bytes);
-        compare(&a, &b, 1, equal, series);
+        compare_collective(&a, &b, 1, equal, series);
     }
 }
 
@@ -235,7 +235,7 @@ static void a_hierarchy_of_one_level_is_a_ring(void **state)
     for (uint32_t series = 0; series < CASES; series++) {
         chance c = {.series = series};
         tandem_cluster cluster = draw_cluster(&c);
-        const int per_node = (int)draw(&c, 2);
+        const int per_node = (int)draw_collective(&c, 2);
         for (int k = 0; k < cluster.n_class; k++) cluster.classes[k].per_node = per_node;
         const times t = times_of(&cluster, draw_bytes(&c));
         for (int k = 0; k < TANDEM_N_COLLECTIVE; k++)
@@ -248,11 +248,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_exchanges_nothing),
         cmocka_unit_test(nobody_beats_bytes_over_bandwidth),
-        cmocka_unit_test(better_links_never_hurt),
+        cmocka_unit_test(better_links_never_hurt_collective),
         cmocka_unit_test(fewer_bytes_take_no_longer),
         cmocka_unit_test(links_k_times_as_slow_take_k_times_as_long),
-        cmocka_unit_test(the_order_of_classes_changes_nothing),
-        cmocka_unit_test(a_class_is_as_many_classes_as_it_has_ranks),
+        cmocka_unit_test(the_order_of_classes_changes_nothing_collective),
+        cmocka_unit_test(a_class_is_as_many_classes_as_it_has_ranks_collective),
         cmocka_unit_test(parts_make_the_whole),
         cmocka_unit_test(a_hierarchy_of_one_level_is_a_ring),
     };

@@ -7,7 +7,7 @@
 
 enum { SEED = 30333, N_SERIES = 12 };
 
-static double draw(uint64_t seed, const char *text, uint32_t purpose)
+static double draw_cost(uint64_t seed, const char *text, uint32_t purpose)
 {
     uint64_t hash = 14695981039346656037u;
     for (const char *c = text; *c; c++) hash = (hash ^ (uint64_t)(unsigned char)*c) * 1099511628211u;
@@ -38,7 +38,7 @@ static void close_program(program *p)
 }
 
 /* The key of a task's form where it is priced by a look-up. */
-static int key_of(const program *p, int t, int variant, tandem_cost_key *key)
+static int key_of_cost(const program *p, int t, int variant, tandem_cost_key *key)
 {
     return tandem_step_cost_key(p->step, t, variant, key) && key->kind != TANDEM_COST_COLLECTIVE;
 }
@@ -50,7 +50,7 @@ static void check_growth(const tandem_latency *latency, const char *name, const 
     for (int t = 0; t < small->step->n_task; t++)
         for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++) {
             tandem_cost_key a, b;
-            if (!key_of(small, t, variant, &a) || !key_of(large, t, variant, &b)) continue;
+            if (!key_of_cost(small, t, variant, &a) || !key_of_cost(large, t, variant, &b)) continue;
             const int64_t ns = tandem_latency_ns(latency, &a, NULL),
                           more = tandem_latency_ns(latency, &b, NULL);
             if (ns < 0 && more < 0) continue;
@@ -69,7 +69,7 @@ static void every_operator_of_the_zoo_has_work(void **state)
             for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++) {
                 tandem_cost_key key;
                 tandem_work work;
-                if (!key_of(&p, t, variant, &key)) continue;
+                if (!key_of_cost(&p, t, variant, &key)) continue;
                 if (!tandem_work_of(&work, &key))
                     fail_msg("%s: nothing is known of '%s'", p.graph->model, key.signature);
                 assert_true(work.bytes > 0 && work.flops >= 0 && work.kind);
@@ -109,8 +109,8 @@ static void described_products_grow_with_every_side(void **state)
         for (int step = 0; step < 200; step++) {
             char text[64], place[32];
             (void)snprintf(place, sizeof place, "%d %d", series, step);
-            const int side = (int)(3 * draw(SEED, place, 1));
-            size[side] += floor(1 + 60 * draw(SEED, place, 2));
+            const int side = (int)(3 * draw_cost(SEED, place, 1));
+            size[side] += floor(1 + 60 * draw_cost(SEED, place, 2));
             tandem_cost_key key = {.kind = TANDEM_COST_OP, .precision = "fp32"};
             tandem_work work;
             (void)snprintf(text, sizeof text, "linear m=%.0f k=%.0f n=%.0f", size[0], size[1], size[2]);
@@ -133,7 +133,7 @@ static int64_t random_price(void *context, const tandem_cost_key *key, uint64_t 
     tandem_cost_key_print(text, sizeof text, key);
     *workspace_bytes = 0;
     if (!tandem_work_of(&work, key)) return -1;
-    return (int64_t)((200 + work.bytes * 0.2 + work.flops * 0.02) * (1 + 2 * draw(*seed, text, 3)));
+    return (int64_t)((200 + work.bytes * 0.2 + work.flops * 0.02) * (1 + 2 * draw_cost(*seed, text, 3)));
 }
 
 static void fitted_times_grow_with_the_batch(void **state)
@@ -196,7 +196,7 @@ static void interpolated_times_lie_between_their_neighbours(void **state)
                     for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++) {
                         tandem_cost_key key;
                         uint64_t bytes;
-                        if (!key_of(&p[b], t, variant, &key)) continue;
+                        if (!key_of_cost(&p[b], t, variant, &key)) continue;
                         const int64_t ns = tandem_replayer_variant_ns(replayer[b], 0, t, variant, 0),
                                       low =
                                           tandem_replayer_variant_ns(replayer[batches[i]], 0, t, variant, 0),

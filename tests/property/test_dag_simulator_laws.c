@@ -15,7 +15,7 @@ typedef struct drawn {
     uint32_t n_draw;
 } drawn;
 
-static int below(drawn *d, int n)
+static int below_dag_simulator(drawn *d, int n)
 {
     const uint32_t counter[4] = {d->n_draw++, 0, 0, 0};
     return (int)((uint64_t)tandem_philox(counter, d->seed).word[0] * (uint64_t)n >> 32);
@@ -25,23 +25,25 @@ static int below(drawn *d, int n)
 static void draw_graph(drawn *d, uint64_t seed)
 {
     *d = (drawn){.seed = seed};
-    const int n = 1 + below(d, MOST_OP);
+    const int n = 1 + below_dag_simulator(d, MOST_OP);
     d->graph = (tandem_dag){.n_op = n,
-                            .n_stream = 1 + below(d, MOST_STREAM),
+                            .n_stream = 1 + below_dag_simulator(d, MOST_STREAM),
                             .n_group = MOST_GROUP,
                             .stream = d->stream,
                             .group = d->group,
                             .edge = d->edge};
     int group = 0, left = 0;
     for (int i = 0; i < n; i++) {
-        d->duration_ns[i] = below(d, 4) ? below(d, 1000) : 0;
-        d->stream[i] = left ? -1 : below(d, d->graph.n_stream + 1) - 1;
-        if (!left && group < MOST_GROUP && below(d, 3) == 0) left = 1 + below(d, 4);
+        d->duration_ns[i] = below_dag_simulator(d, 4) ? below_dag_simulator(d, 1000) : 0;
+        d->stream[i] = left ? -1 : below_dag_simulator(d, d->graph.n_stream + 1) - 1;
+        if (!left && group < MOST_GROUP && below_dag_simulator(d, 3) == 0)
+            left = 1 + below_dag_simulator(d, 4);
         d->group[i] = left ? group : -1;
         if (left && --left == 0) group++;
     }
-    for (int k = n > 1 ? below(d, MOST_EDGE) : 0; k > 0; k--) {
-        const int before = below(d, n - 1), after = before + 1 + below(d, n - 1 - before);
+    for (int k = n > 1 ? below_dag_simulator(d, MOST_EDGE) : 0; k > 0; k--) {
+        const int before = below_dag_simulator(d, n - 1),
+                  after = before + 1 + below_dag_simulator(d, n - 1 - before);
         if (d->group[before] < 0 || d->group[before] != d->group[after])
             d->edge[d->graph.n_edge++] = (tandem_dag_edge){before, after};
     }
@@ -73,7 +75,7 @@ static void relax(const drawn *d, const int64_t *duration_ns, int64_t *ready_ns,
     }
 }
 
-static void check_graph(drawn *d)
+static void check_graph_dag_simulator(drawn *d)
 {
     tandem_dag_simulator *simulator = NULL;
     tandem_error error = {0};
@@ -91,7 +93,7 @@ static void check_graph(drawn *d)
         length_ns != longest)
         fail_msg("seed %llu: other times", (unsigned long long)d->seed);
 
-    const int longer = below(d, d->graph.n_op);
+    const int longer = below_dag_simulator(d, d->graph.n_op);
     int64_t later_ns[MOST_OP], later = 0;
     d->duration_ns[longer] += 500;
     assert_int_equal(tandem_dag_simulator_run(simulator, d->duration_ns, NULL, later_ns, &later, &error),
@@ -121,7 +123,7 @@ static void it_agrees_with_relaxation(void **state)
     for (int i = 0; i < GRAPHS; i++) {
         drawn d;
         draw_graph(&d, seed * GRAPHS + (uint64_t)i);
-        check_graph(&d);
+        check_graph_dag_simulator(&d);
     }
 }
 

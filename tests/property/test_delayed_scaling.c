@@ -1,6 +1,7 @@
 /* Laws of delayed scaling in real runs: the range of every cast is that of the library's history of what the
  * same cast has seen, a cast that is done again has the same bits, runs repeat and resume to the bit, and
  * training converges as without. */
+#include "tandem/amax_history.h"
 #include "tests/support/tandem_test.h"
 #include "tests/support/training_run.h"
 
@@ -12,7 +13,7 @@ enum { STEPS = 12, LONG = 60, TAIL = 15 };
 static tandem_amax_history *seen[8192];
 static int n_clamped;
 
-static void expect(int holds, const char *what, const tandem_step *step, int t)
+static void expect_delayed_scaling(int holds, const char *what, const tandem_step *step, int t)
 {
     if (holds) return;
     fprintf(stderr, "task %d, the %s of operator '%s': %s\n", t, tandem_task_kind_name(step->task[t].kind),
@@ -20,7 +21,7 @@ static void expect(int holds, const char *what, const tandem_step *step, int t)
     abort();
 }
 
-static float amax_of(const void *x, tandem_dtype type, int64_t n)
+static float amax_of_delayed_scaling(const void *x, tandem_dtype type, int64_t n)
 {
     float amax = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -51,29 +52,31 @@ static void hold_against_history(void *context, const tandem_executor *executor,
     const tandem_cast_scaling scaling = step->options.scaling;
     const int first = tandem_step_amax_history(step, t);
     if (scaling.margin <= 0 && view->index == STEPS - 1 && t == step->n_task - 1)
-        expect(n_clamped > 0, "nothing was clamped", step, 0);
+        expect_delayed_scaling(n_clamped > 0, "nothing was clamped", step, 0);
     if (first < 0) return;
-    expect(first < 8192, "too many tasks for this test", step, t);
+    expect_delayed_scaling(first < 8192, "too many tasks for this test", step, t);
     if (!seen[first]) {
         seen[first] = malloc(sizeof *seen[first]);
-        expect(seen[first] &&
-                   tandem_amax_history_init(seen[first], scaling.window, scaling.margin, NULL) == TANDEM_OK,
-               "no history", step, t);
+        expect_delayed_scaling(seen[first] && tandem_amax_history_init(seen[first], scaling.window,
+                                                                       scaling.margin, NULL) == TANDEM_OK,
+                               "no history", step, t);
     }
     tandem_amax_history *history = seen[first];
-    const float amax = amax_of(backend->executor_value(executor, task->read[0], 0, NULL), task->from,
-                               elements_of(step, task));
+    const float amax = amax_of_delayed_scaling(backend->executor_value(executor, task->read[0], 0, NULL),
+                                               task->from, elements_of(step, task));
     float range = first == t ? tandem_amax_history_range(history) : history->before, scale = -1;
     if (!(range > 0)) range = amax;
     const int8_t *q = backend->executor_value(executor, task->write[0], 0, &scale);
-    expect(scale == range / 127, "another range than the history's", step, t);
+    expect_delayed_scaling(scale == range / 127, "another range than the history's", step, t);
     if (amax > range) {
         int most = 0;
         for (int64_t i = 0; i < elements_of(step, task); i++) most = abs(q[i]) > most ? abs(q[i]) : most;
-        expect(most == 127, "what outgrows the range is not clamped to it", step, t);
+        expect_delayed_scaling(most == 127, "what outgrows the range is not clamped to it", step, t);
         n_clamped++;
     }
-    if (first == t) expect(tandem_amax_history_add(history, amax, NULL) == TANDEM_OK, "not finite", step, t);
+    if (first == t)
+        expect_delayed_scaling(tandem_amax_history_add(history, amax, NULL) == TANDEM_OK, "not finite", step,
+                               t);
 }
 
 static void ranges_are_those_of_the_history(void **state)

@@ -34,7 +34,7 @@ static void try_plan(every_plan *all)
     if (fits) all->least = fmin(all->least, tandem_allocation_sensitivity(&all->problem));
 }
 
-static void try_from(every_plan *all, int k)
+static void try_from_exact(every_plan *all, int k)
 {
     if (k == all->n) {
         try_plan(all);
@@ -46,12 +46,12 @@ static void try_from(every_plan *all, int k)
     for (int q = 0; q < TANDEM_N_PRECISION; q++) {
         if (!(precisions & 1u << q)) continue;
         tandem_replayer_set(all->p->replayer, c, op, (tandem_precision)q);
-        try_from(all, k + 1);
+        try_from_exact(all, k + 1);
     }
 }
 
 /* All plans that keep the held classes in fp32. */
-static every_plan try_every_plan(const priced_cluster *p, unsigned keeps_base, int64_t target_ns)
+static every_plan try_every_plan_exact(const priced_cluster *p, unsigned keeps_base, int64_t target_ns)
 {
     every_plan all = {.p = p,
                       .problem = priced_problem(p, 0),
@@ -70,13 +70,13 @@ static every_plan try_every_plan(const priced_cluster *p, unsigned keeps_base, i
             all.op[all.n++] = i;
         }
     }
-    try_from(&all, 0);
+    try_from_exact(&all, 0);
     return all;
 }
 
 /* --- Problems ------------------------------------------------------------------------------------------- */
 
-static double drawn(uint64_t seed, uint32_t purpose) { return draw(seed, "problem", purpose); }
+static double drawn_exact(uint64_t seed, uint32_t purpose) { return draw(seed, "problem", purpose); }
 
 typedef struct drawn_problem {
     priced_cluster p;
@@ -110,7 +110,7 @@ static void open_with(priced_cluster *p, const char *model, uint64_t seed)
 
 /* Kind 0: the weak class alone, limited by time. 1: and by memory. 2: both classes. 3: both, and memory. 4:
  * an attention. */
-static void open_problem(drawn_problem *d, uint64_t seed)
+static void open_problem_exact(drawn_problem *d, uint64_t seed)
 {
     static const char *const model[5] = {"mlp:depth=5,width=64", "mlp:depth=4,width=64",
                                          "mlp:depth=2,width=64", "mlp:depth=2,width=32",
@@ -121,20 +121,20 @@ static void open_problem(drawn_problem *d, uint64_t seed)
     *d = (drawn_problem){.both = kind == 2 || kind == 3};
     open_with(&d->p, model[kind], seed);
     if (with_memory) {
-        const every_plan all = try_every_plan(&d->p, d->both ? 0 : 1, 0);
+        const every_plan all = try_every_plan_exact(&d->p, d->both ? 0 : 1, 0);
         for (int c = d->both ? 0 : 1; c < 2; c++)
             limit_bytes[c] =
                 all.smallest_bytes[c] + (uint64_t)((double)(all.largest_bytes[c] - all.smallest_bytes[c]) *
-                                                   drawn(seed, 30 + (uint32_t)c));
+                                                   drawn_exact(seed, 30 + (uint32_t)c));
         tandem_error error = {0};
         require_ok_seed(priced_cluster_limit(&d->p, limit_bytes, &error), &error, seed);
     }
-    d->problem = priced_problem(&d->p, between(0, 0.3, pow(drawn(seed, 40), 2)));
+    d->problem = priced_problem(&d->p, between(0, 0.3, pow(drawn_exact(seed, 40), 2)));
     d->problem.time_limit_s = 60;
     d->problem.without_certificate = 0;
     if (d->both) {
-        const every_plan all = try_every_plan(&d->p, 0, 0);
-        d->problem.target_ns = (int64_t)((double)all.fastest_ns * between(1, 1.3, drawn(seed, 41)));
+        const every_plan all = try_every_plan_exact(&d->p, 0, 0);
+        d->problem.target_ns = (int64_t)((double)all.fastest_ns * between(1, 1.3, drawn_exact(seed, 41)));
     }
 }
 
@@ -150,14 +150,14 @@ static void check_refusal(drawn_problem *d, uint64_t seed, tally *sum)
     /* a target that was given and can be met with memory left out may not be refused for time; whether any
      * plan fits both is what brute force says */
     if (!d->problem.target_ns) return;
-    const every_plan all = try_every_plan(&d->p, 0, d->problem.target_ns);
+    const every_plan all = try_every_plan_exact(&d->p, 0, d->problem.target_ns);
     if (all.least < INFINITY)
         fail_msg("seed %llu: no plan was found, but there is one of sensitivity %g", (unsigned long long)seed,
                  all.least);
     sum->n_refused++;
 }
 
-static void compare(drawn_problem *d, uint64_t seed, tally *sum)
+static void compare_exact(drawn_problem *d, uint64_t seed, tally *sum)
 {
     tandem_allocation a, greedy;
     tandem_plan *plan = NULL, *greedy_plan = NULL;
@@ -168,7 +168,7 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
         return;
     }
     require_ok_seed(status, &error, seed);
-    const every_plan all = try_every_plan(&d->p, a.keeps_base, a.target_ns);
+    const every_plan all = try_every_plan_exact(&d->p, a.keeps_base, a.target_ns);
     if (fabs(a.sensitivity - all.least) > 1e-12 * all.least)
         fail_msg("seed %llu: exact's sensitivity is %.17g, the least of %lld plans is %.17g",
                  (unsigned long long)seed, a.sensitivity, (long long)all.n_plan, all.least);
@@ -214,8 +214,8 @@ static void exact_is_the_least_of_all_plans(void **state)
     tally sum = {0};
     for (uint64_t seed = 0; seed < N_SEED; seed++) {
         drawn_problem d;
-        open_problem(&d, seed);
-        compare(&d, seed, &sum);
+        open_problem_exact(&d, seed);
+        compare_exact(&d, seed, &sum);
         priced_cluster_close(&d.p);
     }
     print_message("%d problems equal to brute force, %d rightly refused; of %d with harm greedy is %.4f "

@@ -28,12 +28,12 @@ typedef struct draws {
 } draws;
 
 /* In 0 … n−1. */
-static int below(draws *d, int n)
+static int below_graph(draws *d, int n)
 {
     const uint32_t counter[4] = {d->n / 4, d->run, 0, 0};
     return (int)((uint64_t)tandem_philox(counter, d->seed).word[d->n++ % 4] * (uint64_t)n >> 32);
 }
-static int between(draws *d, int least, int most) { return least + below(d, most - least + 1); }
+static int between_graph(draws *d, int least, int most) { return least + below_graph(d, most - least + 1); }
 
 /* --- A generator of valid graphs ------------------------------------------------------------------------ */
 typedef struct generator {
@@ -75,7 +75,7 @@ static int64_t sample_elements(const generator *g, int t)
 static int any_tensor(generator *g)
 {
     for (;;) {
-        const int t = below(&g->draw, g->n);
+        const int t = below_graph(&g->draw, g->n);
         if (g->is_f32[t]) return t;
     }
 }
@@ -83,7 +83,7 @@ static int any_tensor(generator *g)
 static void grow_linear(generator *g, int x)
 {
     tandem_shape s = g->shape[x];
-    const int64_t n = between(&g->draw, 1, 12);
+    const int64_t n = between_graph(&g->draw, 1, 12);
     if (s.n_dim < 2 || sample_elements(g, x) / tandem_shape_last(&s) * n > MOST_SAMPLE) return;
     s.dim[s.n_dim - 1] = n;
     took(g, tandem_build_linear(g->b, next_name(g), x, n, 0.1f), s, x, -1);
@@ -92,9 +92,10 @@ static void grow_linear(generator *g, int x)
 static void grow_window(generator *g, int x)
 {
     tandem_shape s = g->shape[x];
-    const int kind = below(&g->draw, 3), kernel = between(&g->draw, 1, 4), stride = between(&g->draw, 1, 3);
-    const int pad = kind == 2 ? 0 : between(&g->draw, 0, kernel / 2 < kernel ? kernel / 2 : 0);
-    const int64_t channels = between(&g->draw, 1, 6);
+    const int kind = below_graph(&g->draw, 3), kernel = between_graph(&g->draw, 1, 4),
+              stride = between_graph(&g->draw, 1, 3);
+    const int pad = kind == 2 ? 0 : between_graph(&g->draw, 0, kernel / 2 < kernel ? kernel / 2 : 0);
+    const int64_t channels = between_graph(&g->draw, 1, 6);
     if (s.n_dim != 4 || s.dim[1] + 2 * pad < kernel || s.dim[2] + 2 * pad < kernel) return;
     for (int d = 1; d <= 2; d++) { /* counted, not computed */
         int64_t n = 0;
@@ -120,15 +121,15 @@ static void grow_matmul(generator *g, int x)
     if (sample_elements(g, x) / tandem_shape_last(&s) * m > MOST_SAMPLE) return;
     s.dim[s.n_dim - 1] = m;
     const int square = took(g, tandem_build_matmul(g->b, next_name(g), x, x, 1), s, x, x);
-    const int weighted =
-        took(g, tandem_build_softmax(g->b, next_name(g), square, 0.5f, below(&g->draw, 2)), s, square, -1);
+    const int weighted = took(
+        g, tandem_build_softmax(g->b, next_name(g), square, 0.5f, below_graph(&g->draw, 2)), s, square, -1);
     took(g, tandem_build_matmul(g->b, next_name(g), weighted, x, 0), g->shape[x], weighted, x);
 }
 
 static void grow_elementwise(generator *g, int x)
 {
     const tandem_shape s = g->shape[x];
-    switch (below(&g->draw, 9)) {
+    switch (below_graph(&g->draw, 9)) {
     case 7:
         if (s.n_dim < 2) break;
         x = took(g, tandem_build_bias(g->b, next_name(g), x, 1, 0), s, x, -1);
@@ -151,7 +152,8 @@ static void grow_elementwise(generator *g, int x)
         break;
     default:
         if (s.n_dim >= 2)
-            took(g, tandem_build_bias(g->b, next_name(g), x, between(&g->draw, 1, s.n_dim - 1), 0), s, x, -1);
+            took(g, tandem_build_bias(g->b, next_name(g), x, between_graph(&g->draw, 1, s.n_dim - 1), 0), s,
+                 x, -1);
     }
 }
 
@@ -163,7 +165,7 @@ static void grow_add(generator *g, int x)
         if (!g->is_f32[y] || a->n_dim != b->n_dim ||
             memcmp(a->dim, b->dim, (size_t)a->n_dim * sizeof *a->dim) != 0)
             continue;
-        const int is_block = a->n_dim == 4 && below(&g->draw, 2);
+        const int is_block = a->n_dim == 4 && below_graph(&g->draw, 2);
         if (is_block) x = took(g, tandem_build_batchnorm(g->b, next_name(g), x), *a, x, -1);
         x = took(g, tandem_build_add(g->b, next_name(g), x, y), *a, x, y);
         if (is_block) took(g, tandem_build_relu(g->b, next_name(g), x), *a, x, -1);
@@ -175,13 +177,13 @@ static void grow_add(generator *g, int x)
 static void grow_reshape(generator *g, int x)
 {
     int64_t left = sample_elements(g, x);
-    tandem_shape s = {between(&g->draw, 1, 4), {g->batch, 1, 1, 1}};
+    tandem_shape s = {between_graph(&g->draw, 1, 4), {g->batch, 1, 1, 1}};
     for (int d = s.n_dim - 1; d > 0; d--) {
-        const int64_t wanted = between(&g->draw, 1, 8);
+        const int64_t wanted = between_graph(&g->draw, 1, 8);
         s.dim[d] = left % wanted == 0 ? wanted : 1;
         left /= s.dim[d];
     }
-    if (s.n_dim > 1 && below(&g->draw, 4))
+    if (s.n_dim > 1 && below_graph(&g->draw, 4))
         s.dim[1] *= left;
     else
         s.dim[0] *= left;
@@ -194,7 +196,7 @@ static void grow_transpose(generator *g, int x)
     int axis[TANDEM_MAX_DIM] = {0, 1, 2, 3};
     if (s.n_dim < 2) return;
     for (int d = s.n_dim - 1; d > 1; d--) {
-        const int other = between(&g->draw, 1, d), moved = axis[d];
+        const int other = between_graph(&g->draw, 1, d), moved = axis[d];
         axis[d] = axis[other];
         axis[other] = moved;
     }
@@ -206,20 +208,20 @@ static void grow_transpose(generator *g, int x)
 static void grow_rows(generator *g, int x)
 {
     tandem_shape s = g->shape[x];
-    const int kind = below(&g->draw, 4);
+    const int kind = below_graph(&g->draw, 4);
     if (kind == 0 && s.n_dim >= 2) {
-        const int64_t n = between(&g->draw, 1, (int)s.dim[1]),
-                      start = below(&g->draw, (int)(s.dim[1] - n) + 1);
+        const int64_t n = between_graph(&g->draw, 1, (int)s.dim[1]),
+                      start = below_graph(&g->draw, (int)(s.dim[1] - n) + 1);
         s.dim[1] = n;
         took(g, tandem_build_slice(g->b, next_name(g), x, start, n), s, x, -1);
     } else if (kind == 1 && s.n_dim == 3 && sample_elements(g, x) + tandem_shape_last(&s) <= MOST_SAMPLE) {
         s.dim[1]++;
         took(g, tandem_build_concat_token(g->b, next_name(g), x, 0.1f), s, x, -1);
     } else if (kind == 2 && s.n_dim >= 3) {
-        const int64_t rows = s.dim[s.n_dim - 2] + below(&g->draw, 3);
+        const int64_t rows = s.dim[s.n_dim - 2] + below_graph(&g->draw, 3);
         took(g, tandem_build_row_bias(g->b, next_name(g), x, rows, 0.1f), s, x, -1);
     } else if (kind == 3 && s.n_dim >= 2 && s.dim[0] == g->batch) {
-        const int64_t start = below(&g->draw, (int)s.dim[1]);
+        const int64_t start = below_graph(&g->draw, (int)s.dim[1]);
         s.dim[1] = 1;
         x = took(g, tandem_build_slice(g->b, next_name(g), x, start, 1), s, x, -1);
         took(g, tandem_build_gather_labelled(g->b, next_name(g), x, g->label), s, x, g->label);
@@ -242,13 +244,14 @@ static void grow(generator *g)
     static void (*const kinds[])(generator *, int) = {
         grow_linear, grow_window,  grow_window,    grow_matmul, grow_elementwise,
         grow_add,    grow_reshape, grow_transpose, grow_rows,   grow_tied};
-    kinds[below(&g->draw, (int)(sizeof kinds / sizeof *kinds))](g, any_tensor(g));
+    kinds[below_graph(&g->draw, (int)(sizeof kinds / sizeof *kinds))](g, any_tensor(g));
 }
 
-static void begin(generator *g)
+static void begin_graph(generator *g)
 {
-    const int64_t h = between(&g->draw, 1, 12), w = between(&g->draw, 1, 12), c = between(&g->draw, 1, 4);
-    if (below(&g->draw, 3)) {
+    const int64_t h = between_graph(&g->draw, 1, 12), w = between_graph(&g->draw, 1, 12),
+                  c = between_graph(&g->draw, 1, 4);
+    if (below_graph(&g->draw, 3)) {
         took(g, tandem_build_images(g->b, next_name(g), h, w, c), (tandem_shape){4, {g->batch, h, w, c}}, -1,
              -1);
     } else {
@@ -263,7 +266,7 @@ static void begin(generator *g)
 }
 
 /* Every tensor nobody reads becomes (batch, 8); the sum of these are the logits. */
-static void end(generator *g)
+static void end_graph(generator *g)
 {
     int sum = -1;
     const tandem_shape logits = {2, {g->batch, 8}};
@@ -279,7 +282,7 @@ static void end(generator *g)
 }
 
 /* Random graph number `run` at a batch; *g keeps the shapes the generator thinks it has. */
-static tandem_graph *random_graph(generator *g, uint32_t run, int64_t batch)
+static tandem_graph *random_graph_graph(generator *g, uint32_t run, int64_t batch)
 {
     tandem_graph *graph = NULL;
     tandem_error error = {0};
@@ -287,9 +290,9 @@ static tandem_graph *random_graph(generator *g, uint32_t run, int64_t batch)
     g->draw = (draws){.seed = seed_used(), .run = run};
     g->batch = batch;
     assert_int_equal(tandem_builder_open(&g->b, batch, &error), TANDEM_OK);
-    begin(g);
-    for (int n = between(&g->draw, 0, 25); n > 0; n--) grow(g);
-    end(g);
+    begin_graph(g);
+    for (int n = between_graph(&g->draw, 0, 25); n > 0; n--) grow(g);
+    end_graph(g);
     if (tandem_builder_finish(g->b, "random", &sgd, &graph, &error) != TANDEM_OK)
         fail_msg("run %u: %s", run, error.text);
     tandem_builder_close(g->b);
@@ -297,7 +300,7 @@ static tandem_graph *random_graph(generator *g, uint32_t run, int64_t batch)
 }
 
 /* Operators that one kernel computes are made one, as in the zoo. */
-static void fuse(tandem_graph *graph) { assert_int_equal(tandem_graph_fuse(graph, NULL), TANDEM_OK); }
+static void fuse_graph(tandem_graph *graph) { assert_int_equal(tandem_graph_fuse(graph, NULL), TANDEM_OK); }
 
 /* --- Laws of one graph ---------------------------------------------------------------------------------- */
 static void check_shapes(const tandem_graph *graph, const generator *g)
@@ -368,11 +371,12 @@ static void random_graphs_keep_the_laws(void **state)
     int64_t n_op = 0;
     bool seen[TANDEM_N_OP_KIND] = {false};
     for (uint32_t run = 0; run < N_GRAPH; run++) {
-        tandem_graph *graph = random_graph(g, run, between(&(draws){.seed = 99, .run = run}, 1, 7));
+        tandem_graph *graph =
+            random_graph_graph(g, run, between_graph(&(draws){.seed = 99, .run = run}, 1, 7));
         check_shapes(graph, g);
         check_edges(graph);
         check_operators(graph);
-        fuse(graph);
+        fuse_graph(graph);
         check_edges(graph);
         check_operators(graph);
         for (int i = 0; i < graph->n_op; i++) seen[graph->op[i].kind] = true;
@@ -391,11 +395,11 @@ static void the_batch_changes_no_more_than_the_work(void **state)
     generator *g = malloc(sizeof *g);
     assert_non_null(g);
     for (uint32_t run = 0; run < N_GRAPH; run++) {
-        tandem_graph *a = random_graph(g, run, 2), *b = random_graph(g, run, 5),
-                     *again = random_graph(g, run, 2);
-        fuse(a);
-        fuse(b);
-        fuse(again);
+        tandem_graph *a = random_graph_graph(g, run, 2), *b = random_graph_graph(g, run, 5),
+                     *again = random_graph_graph(g, run, 2);
+        fuse_graph(a);
+        fuse_graph(b);
+        fuse_graph(again);
         assert_true(a->hash == b->hash && a->hash == again->hash);
         assert_int_equal(a->n_op, b->n_op);
         assert_int_equal(tandem_graph_n_weight(a), tandem_graph_n_weight(b));
@@ -426,8 +430,8 @@ static void equal_signatures_mean_equal_work(void **state)
     assert_non_null(op);
     size_t n = 0;
     for (uint32_t run = 0; run < N_GRAPH; run++) {
-        tandem_graph *graph = random_graph(g, run, 3);
-        fuse(graph);
+        tandem_graph *graph = random_graph_graph(g, run, 3);
+        fuse_graph(graph);
         memcpy(op + n, graph->op, (size_t)graph->n_op * sizeof *op);
         n += (size_t)graph->n_op;
         tandem_graph_close(graph);
@@ -452,7 +456,7 @@ static int64_t odd_number(draws *d)
 {
     static const int64_t telling[] = {0, -1, INT64_MIN, INT64_MAX, INT64_C(1) << 44, INT32_MAX, 3, 4,
                                       8, 2,  1,         5};
-    return telling[below(d, (int)(sizeof telling / sizeof *telling))];
+    return telling[below_graph(d, (int)(sizeof telling / sizeof *telling))];
 }
 
 static int odd_int(draws *d)
@@ -464,14 +468,16 @@ static int odd_int(draws *d)
 /* One call with arguments that may be right; x is a tensor or something near one. */
 static int call_at_random(draws *d, tandem_builder *b, const char *name, int n)
 {
-    const int x = below(d, 8) ? below(d, n + 1) : odd_int(d), y = below(d, n + 1);
-    const bool tame = below(d, 10) != 0;
-    const int64_t big = tame ? between(d, 1, 9) : odd_number(d);
-    const int small = tame ? between(d, 1, 3) : odd_int(d), other = tame ? between(d, 0, 1) : odd_int(d);
+    const int x = below_graph(d, 8) ? below_graph(d, n + 1) : odd_int(d), y = below_graph(d, n + 1);
+    const bool tame = below_graph(d, 10) != 0;
+    const int64_t big = tame ? between_graph(d, 1, 9) : odd_number(d);
+    const int small = tame ? between_graph(d, 1, 3) : odd_int(d),
+              other = tame ? between_graph(d, 0, 1) : odd_int(d);
     const float real = tame ? 0.5f : (float)odd_number(d);
-    const int axis[4] = {tame ? 0 : odd_int(d), between(d, 1, 3), between(d, 1, 3), between(d, 1, 3)};
+    const int axis[4] = {tame ? 0 : odd_int(d), between_graph(d, 1, 3), between_graph(d, 1, 3),
+                         between_graph(d, 1, 3)};
     const int64_t dim[4] = {tame ? 2 : odd_number(d), big, odd_number(d), odd_number(d)};
-    switch (below(d, TANDEM_N_OP_KIND)) {
+    switch (below_graph(d, TANDEM_N_OP_KIND)) {
     case 0: return tandem_build_images(b, name, big, big, big);
     case 1: return tandem_build_tokens(b, name, big);
     case 2: return tandem_build_labels(b, name, big);
@@ -507,7 +513,7 @@ static void senseless_arguments_are_refused(void **state)
         tandem_error error = {0};
         assert_int_equal(tandem_builder_open(&b, 2, &error), TANDEM_OK);
         int n = tandem_build_images(b, "image", 4, 4, 4) + 1, last = 0;
-        n += below(&d, 2) ? tandem_build_labels(b, "label", 1) == 1 : 0;
+        n += below_graph(&d, 2) ? tandem_build_labels(b, "label", 1) == 1 : 0;
         for (int call = 0; call < 12; call++) {
             char name[16];
             (void)snprintf(name, sizeof name, "t%d", call);
@@ -536,11 +542,12 @@ static int64_t random_value(draws *d, const tandem_model_option *option)
     if (strcmp(option->name, "image") == 0) {
         /* whole patches, and stages */
         const int unit = option->default_value == TANDEM_ZOO_IMAGE(28, 28, 1) ? 4 : 32;
-        return TANDEM_ZOO_IMAGE(unit * between(d, 1, 9), unit * between(d, 1, 9), between(d, 1, 4));
+        return TANDEM_ZOO_IMAGE(unit * between_graph(d, 1, 9), unit * between_graph(d, 1, 9),
+                                between_graph(d, 1, 4));
     }
     static const int64_t factor[] = {1, 2, 3};
-    const int64_t value = option->default_value * factor[below(d, 3)];
-    return below(d, 3) == 0 ? option->min_value : value > option->max_value ? option->max_value : value;
+    const int64_t value = option->default_value * factor[below_graph(d, 3)];
+    return below_graph(d, 3) == 0 ? option->min_value : value > option->max_value ? option->max_value : value;
 }
 
 /* "NAME:option=value,…" from values[], in an order that starts at option `first`; the defaults as well if
@@ -572,7 +579,7 @@ static void a_model_has_one_canonical_name(void **state)
         int64_t value[TANDEM_ZOO_MAX_OPTION];
         for (int i = 0; model->option[i].name; i++) value[i] = random_value(&d, &model->option[i]);
         char any_order[256], plain[256];
-        write_name(any_order, sizeof any_order, model, value, below(&d, TANDEM_ZOO_MAX_OPTION), true);
+        write_name(any_order, sizeof any_order, model, value, below_graph(&d, TANDEM_ZOO_MAX_OPTION), true);
         write_name(plain, sizeof plain, model, value, 0, false);
         tandem_graph *a = untouched, *b = untouched;
         tandem_error error = {0};

@@ -15,13 +15,13 @@ typedef struct drawn {
     uint32_t n_draw;
 } drawn;
 
-static uint32_t below(drawn *d, uint32_t n)
+static uint32_t below_json_stream(drawn *d, uint32_t n)
 {
     const uint32_t counter[4] = {d->n_draw++, 0, 0, 0};
     return (uint32_t)((uint64_t)tandem_philox(counter, d->seed).word[0] * n >> 32);
 }
 
-static void put(drawn *d, const char *text)
+static void put_json_stream(drawn *d, const char *text)
 {
     const size_t n = strlen(text);
     assert_true(d->n + n < CAPACITY);
@@ -32,7 +32,7 @@ static void put(drawn *d, const char *text)
 static void put_blanks(drawn *d)
 {
     static const char *const blanks[] = {"", "", " ", "\n    ", "\t\r\n"};
-    put(d, blanks[below(d, 5)]);
+    put_json_stream(d, blanks[below_json_stream(d, 5)]);
 }
 
 static void put_string(drawn *d)
@@ -47,105 +47,107 @@ static void put_string(drawn *d)
                                          "\\t",      "[",
                                          " ",        "\xf0\x9f\x98\x80",
                                          "x\\\\",    "\\b"};
-    put(d, "\"");
-    for (uint32_t k = below(d, 12); k > 0; k--) put(d, pieces[below(d, sizeof pieces / sizeof *pieces)]);
-    put(d, "\"");
+    put_json_stream(d, "\"");
+    for (uint32_t k = below_json_stream(d, 12); k > 0; k--)
+        put_json_stream(d, pieces[below_json_stream(d, sizeof pieces / sizeof *pieces)]);
+    put_json_stream(d, "\"");
 }
 
 static void put_value(drawn *d, int depth)
 {
     static const char *const plain[] = {"null", "true", "false", "0", "-12.5e3", "17"};
-    const uint32_t kind = below(d, depth > 0 ? 4 : 2);
-    if (kind == 0) put(d, plain[below(d, 6)]);
+    const uint32_t kind = below_json_stream(d, depth > 0 ? 4 : 2);
+    if (kind == 0) put_json_stream(d, plain[below_json_stream(d, 6)]);
     if (kind == 1) put_string(d);
     if (kind < 2) return;
-    put(d, kind == 2 ? "[" : "{");
-    for (uint32_t k = below(d, 4), n = 0; n < k; n++) {
+    put_json_stream(d, kind == 2 ? "[" : "{");
+    for (uint32_t k = below_json_stream(d, 4), n = 0; n < k; n++) {
         char name[24];
         (void)snprintf(name, sizeof name, "\"k%u\"", n);
-        put(d, n ? "," : "");
+        put_json_stream(d, n ? "," : "");
         put_blanks(d);
         if (kind == 3) {
-            put(d, name);
+            put_json_stream(d, name);
             put_blanks(d);
-            put(d, ":");
+            put_json_stream(d, ":");
         }
         put_value(d, depth - 1);
         put_blanks(d);
     }
-    put(d, kind == 2 ? "]" : "}");
+    put_json_stream(d, kind == 2 ? "]" : "}");
 }
 
 static void put_member(drawn *d, const char *name, int first)
 {
-    put(d, first ? "" : ",");
+    put_json_stream(d, first ? "" : ",");
     put_blanks(d);
-    put(d, "\"");
-    put(d, name);
-    put(d, "\"");
+    put_json_stream(d, "\"");
+    put_json_stream(d, name);
+    put_json_stream(d, "\"");
     put_blanks(d);
-    put(d, ":");
+    put_json_stream(d, ":");
     put_blanks(d);
 }
 
 static void put_event(drawn *d)
 {
     char number[48];
-    put(d, "{");
+    put_json_stream(d, "{");
     put_member(d, "ph", 1);
-    put(d, "\"X\"");
+    put_json_stream(d, "\"X\"");
     for (int k = 0; k < 2; k++) {
         put_member(d, k ? "cat" : "name", 0);
         put_string(d);
     }
-    if (below(d, 2)) {
+    if (below_json_stream(d, 2)) {
         put_member(d, "junk", 0);
         put_value(d, 3);
     }
     for (int k = 0; k < 2; k++) {
-        (void)snprintf(number, sizeof number, "%u.%03u", below(d, 1000000), below(d, 1000));
+        (void)snprintf(number, sizeof number, "%u.%03u", below_json_stream(d, 1000000),
+                       below_json_stream(d, 1000));
         put_member(d, k ? "dur" : "ts", 0);
-        put(d, number);
+        put_json_stream(d, number);
     }
     put_member(d, "args", 0);
-    put(d, "{");
+    put_json_stream(d, "{");
     put_member(d, "junk", 1);
     put_value(d, 3);
-    (void)snprintf(number, sizeof number, "%u", below(d, 1000000));
+    (void)snprintf(number, sizeof number, "%u", below_json_stream(d, 1000000));
     put_member(d, "External id", 0);
-    put(d, number);
+    put_json_stream(d, number);
     put_member(d, "Input Dims", 0);
-    put(d, "[[8, 16],[]]");
+    put_json_stream(d, "[[8, 16],[]]");
     put_blanks(d);
-    put(d, "}");
+    put_json_stream(d, "}");
     put_blanks(d);
-    put(d, "}");
+    put_json_stream(d, "}");
 }
 
 static int draw_text(drawn *d, uint64_t seed)
 {
     d->n = d->n_draw = 0;
     d->seed = seed;
-    const int is_list = below(d, 4) == 0, n = (int)below(d, 20);
+    const int is_list = below_json_stream(d, 4) == 0, n = (int)below_json_stream(d, 20);
     put_blanks(d);
     if (!is_list) {
-        put(d, "{");
+        put_json_stream(d, "{");
         put_member(d, "before", 1);
         put_value(d, 4);
         put_member(d, "traceEvents", 0);
     }
-    put(d, "[");
+    put_json_stream(d, "[");
     for (int k = 0; k < n; k++) {
-        put(d, k ? "," : "");
+        put_json_stream(d, k ? "," : "");
         put_blanks(d);
         put_event(d);
         put_blanks(d);
     }
-    put(d, "]");
+    put_json_stream(d, "]");
     if (!is_list) {
         put_member(d, "behind", 0);
         put_value(d, 4);
-        put(d, "}");
+        put_json_stream(d, "}");
     }
     put_blanks(d);
     return n;
@@ -174,8 +176,8 @@ static void same_event(const tandem_event *got, const json_t *expected)
     assert_string_equal(got->dims.text, "[[8,16],[]]");
 }
 
-static tandem_status read_all(const drawn *d, size_t n, size_t window, const json_t *expected,
-                              tandem_error *error)
+static tandem_status read_all_json_stream(const drawn *d, size_t n, size_t window, const json_t *expected,
+                                          tandem_error *error)
 {
     tandem_input input = {0};
     tandem_events events;
@@ -211,14 +213,14 @@ static void it_reads_what_jansson_reads(void **state)
         if (!root) fail_msg("seed %llu: %s", (unsigned long long)d.seed, why.text);
         const json_t *const all = json_is_array(root) ? root : json_object_get(root, "traceEvents");
         assert_int_equal(json_array_size(all), n);
-        const size_t window = MIN_WINDOW + below(&d, MAX_WINDOW - MIN_WINDOW);
-        if (read_all(&d, d.n, window, all, &error) != TANDEM_OK)
+        const size_t window = MIN_WINDOW + below_json_stream(&d, MAX_WINDOW - MIN_WINDOW);
+        if (read_all_json_stream(&d, d.n, window, all, &error) != TANDEM_OK)
             fail_msg("seed %llu, window %zu: %s\n%.*s", (unsigned long long)d.seed, window, error.text,
                      (int)d.n, d.text);
         size_t end = d.n;
         while (end > 0 && strchr(" \n\t\r", d.text[end - 1])) end--;
-        const size_t cut = 1 + below(&d, (uint32_t)end - 1);
-        if (read_all(&d, cut, window, NULL, &error) != TANDEM_MALFORMED)
+        const size_t cut = 1 + below_json_stream(&d, (uint32_t)end - 1);
+        if (read_all_json_stream(&d, cut, window, NULL, &error) != TANDEM_MALFORMED)
             fail_msg("seed %llu: cut at %zu of %zu and read", (unsigned long long)d.seed, cut, end);
         assert_non_null(strstr(error.text, "byte"));
         json_decref(root);

@@ -16,7 +16,7 @@ static const char *const clusters[] = {"cpu:avx512_bf16", "2*cpu:avx2_vnni",
                                        "cpu:avx512_bf16 + cpu:avx2_vnni", "l4", "t4"};
 enum { N_CLUSTER = sizeof clusters / sizeof *clusters };
 
-static void *array(size_t n, size_t size)
+static void *array_plan_dag(size_t n, size_t size)
 {
     void *a = calloc(n ? n : 1, size);
     assert_non_null(a);
@@ -73,7 +73,7 @@ static void draw_allowed(subject *s, chance *c, int all)
     }
 }
 
-static void open_subject(subject *s, const priced_cluster *p, int c, chance *chances, int all)
+static void open_subject_plan_dag(subject *s, const priced_cluster *p, int c, chance *chances, int all)
 {
     tandem_error error = {0};
     const tandem_step *step = tandem_replayer_step(p->replayer, c);
@@ -82,9 +82,9 @@ static void open_subject(subject *s, const priced_cluster *p, int c, chance *cha
                    .sensitivity = p->sensitivity[c],
                    .c = c,
                    .tightness_min = 1};
-    s->allowed = array((size_t)s->graph->n_op, sizeof *s->allowed);
-    s->op = array((size_t)s->graph->n_op, sizeof *s->op);
-    s->variant = array((size_t)step->n_task, sizeof *s->variant);
+    s->allowed = array_plan_dag((size_t)s->graph->n_op, sizeof *s->allowed);
+    s->op = array_plan_dag((size_t)s->graph->n_op, sizeof *s->op);
+    s->variant = array_plan_dag((size_t)step->n_task, sizeof *s->variant);
     require_ok(tandem_step_open_with(&s->step, s->graph, step->amp_dtype, step->bucket_bytes, &step->options,
                                      &error),
                &error);
@@ -98,7 +98,7 @@ static void open_subject(subject *s, const priced_cluster *p, int c, chance *cha
     if (status != TANDEM_OK) assert_non_null(strstr(error.text, "has not been measured"));
 }
 
-static void close_subject(subject *s)
+static void close_subject_plan_dag(subject *s)
 {
     tandem_plan_dag_close(s->plan_dag);
     tandem_step_close(s->step);
@@ -113,7 +113,7 @@ static int n_state(const tandem_plan_dag *plan_dag) { return plan_dag->state_sta
 
 static void check_bundles(const tandem_plan_dag *plan_dag)
 {
-    int *users = array((size_t)plan_dag->n_task_set, sizeof *users);
+    int *users = array_plan_dag((size_t)plan_dag->n_task_set, sizeof *users);
     for (int a = 0; a < plan_dag->arc_start[n_state(plan_dag)]; a++) {
         assert_in_range(plan_dag->arc[a].task_set, 1, plan_dag->n_task_set - 1); /* no arc has bundle 0 */
         users[plan_dag->arc[a].task_set]++;
@@ -139,8 +139,8 @@ static void check_bundles(const tandem_plan_dag *plan_dag)
 static void check_layer_bundles(const subject *s, int l)
 {
     const tandem_plan_dag *plan_dag = s->plan_dag;
-    char *seen = array((size_t)plan_dag->n_task_set, 1);
-    int *n_user = array((size_t)s->step->n_task * TANDEM_MAX_VARIANT, sizeof *n_user), n = 0;
+    char *seen = array_plan_dag((size_t)plan_dag->n_task_set, 1);
+    int *n_user = array_plan_dag((size_t)s->step->n_task * TANDEM_MAX_VARIANT, sizeof *n_user), n = 0;
     for (int a = plan_dag->arc_start[plan_dag->state_start[l]];
          a < plan_dag->arc_start[plan_dag->state_start[l + 1]]; a++) {
         const int b = plan_dag->arc[a].task_set;
@@ -162,7 +162,7 @@ static void check_structure(const subject *s)
     assert_int_equal(plan_dag->state_start[0], 0);
     assert_int_equal(plan_dag->state_start[s->n_layer + 1], plan_dag->state_start[s->n_layer] + 1);
     if (s->n_layer > 0) assert_int_equal(plan_dag->state_start[1], 1);
-    char *entered = array((size_t)n_state(plan_dag), 1);
+    char *entered = array_plan_dag((size_t)n_state(plan_dag), 1);
     entered[0] = 1;
     for (int l = 0; l < s->n_layer; l++) {
         assert_int_equal(plan_dag->op[l], s->op[l]);
@@ -218,7 +218,7 @@ static uint64_t alive_at(const tandem_step *step, int t)
     return bytes;
 }
 
-static void take(subject *s, int task_set)
+static void take_plan_dag(subject *s, int task_set)
 {
     for (int k = s->plan_dag->task_set_start[task_set]; k < s->plan_dag->task_set_start[task_set + 1]; k++) {
         const tandem_task_variant *entry = &s->plan_dag->task_variant[k];
@@ -234,14 +234,14 @@ static int follow(subject *s, const tandem_precision *precision, uint64_t *bytes
     if (!s->plan_dag) return 0;
     int state = 0;
     for (int t = 0; t < s->step->n_task; t++) s->variant[t] = -1;
-    take(s, 0);
+    take_plan_dag(s, 0);
     *bytes = s->plan_dag->bytes[0];
     for (int l = 0; l < s->n_layer; l++) {
         int a = s->plan_dag->arc_start[state];
         const int end = s->plan_dag->arc_start[state + 1];
         while (a < end && s->plan_dag->arc[a].choice != (int)precision[s->op[l]]) a++;
         if (a == end) return 0;
-        take(s, s->plan_dag->arc[a].task_set);
+        take_plan_dag(s, s->plan_dag->arc[a].task_set);
         *bytes += s->plan_dag->bytes[s->plan_dag->arc[a].task_set];
         state = s->plan_dag->arc[a].to;
     }
@@ -249,7 +249,7 @@ static int follow(subject *s, const tandem_precision *precision, uint64_t *bytes
 }
 
 /* Returns whether the plan has a way. */
-static int check_plan(subject *s, const tandem_precision *precision)
+static int check_plan_plan_dag(subject *s, const tandem_precision *precision)
 {
     tandem_memory memory;
     uint64_t bytes = 0;
@@ -305,7 +305,7 @@ static double count_plans(const subject *s)
 
 static double count_paths(const tandem_plan_dag *plan_dag)
 {
-    double *paths = array((size_t)n_state(plan_dag), sizeof *paths);
+    double *paths = array_plan_dag((size_t)n_state(plan_dag), sizeof *paths);
     paths[0] = 1;
     for (int state = 0; state < n_state(plan_dag); state++)
         for (int a = plan_dag->arc_start[state]; a < plan_dag->arc_start[state + 1]; a++)
@@ -336,21 +336,21 @@ static void check_all_plans(subject *s, tandem_precision *precision)
     double n = 0;
     for (int l = 0; l < s->n_layer; l++)
         precision[s->op[l]] = (tandem_precision)__builtin_ctz(s->allowed[s->op[l]]);
-    do n += check_plan(s, precision);
+    do n += check_plan_plan_dag(s, precision);
     while (advance(s, precision));
     assert_true(n == (s->plan_dag ? count_paths(s->plan_dag) : 0));
 }
 
-static void check_class(subject *s, chance *c)
+static void check_class_plan_dag(subject *s, chance *c)
 {
-    tandem_precision *precision = array((size_t)s->graph->n_op, sizeof *precision);
+    tandem_precision *precision = array_plan_dag((size_t)s->graph->n_op, sizeof *precision);
     if (s->plan_dag) check_structure(s);
     if (count_plans(s) <= MAX_ENUMERATED)
         check_all_plans(s, precision);
     else
         for (int k = 0; k < PLANS; k++) {
             draw_precisions(s, c, precision);
-            check_plan(s, precision);
+            check_plan_plan_dag(s, precision);
         }
     free(precision);
 }
@@ -395,25 +395,25 @@ static void check_zoo(tandem_step_options variant)
                    &error);
         for (int k = 0; k < p.cluster.n_class; k++) {
             subject s;
-            open_subject(&s, &p, k, &c, 1);
+            open_subject_plan_dag(&s, &p, k, &c, 1);
             assert_non_null(s.plan_dag);
-            check_class(&s, &c);
+            check_class_plan_dag(&s, &c);
             print_subject(&s);
             assert_int_equal(s.n_path, s.n_plan);
-            close_subject(&s);
+            close_subject_plan_dag(&s);
         }
         priced_cluster_close(&p);
     }
 }
 
-static void laws_hold_on_the_zoo(void **state) { check_zoo(variants[0]); }
+static void laws_hold_on_the_zoo_plan_dag(void **state) { check_zoo(variants[0]); }
 
 static void laws_hold_on_the_zoo_with_micro_steps_and_segments(void **state)
 {
     check_zoo(variants[N_VARIANT - 1]);
 }
 
-static void laws_hold_on_random_graphs(void **state)
+static void laws_hold_on_random_graphs_plan_dag(void **state)
 {
     int n_segmented = 0;
     int n_network = 0, n_path = 0, n_plan = 0, max = 0;
@@ -431,8 +431,8 @@ static void laws_hold_on_random_graphs(void **state)
                                           seed + (uint64_t)g, filters[g / N_CLUSTER % N_FILTER], &error),
                    &error);
         subject s;
-        open_subject(&s, &p, (int)draw_below(&c, (uint32_t)p.cluster.n_class), &c, g % 4 < 2);
-        check_class(&s, &c);
+        open_subject_plan_dag(&s, &p, (int)draw_below(&c, (uint32_t)p.cluster.n_class), &c, g % 4 < 2);
+        check_class_plan_dag(&s, &c);
         n_network += s.plan_dag != NULL;
         n_segmented += s.plan_dag && s.step->n_recompute_segment > 1;
         n_path += s.n_path;
@@ -440,7 +440,7 @@ static void laws_hold_on_random_graphs(void **state)
         tightness += s.tightness_sum;
         if (s.tightness_min < min) min = s.tightness_min;
         if (s.plan_dag && max_states(s.plan_dag) > max) max = max_states(s.plan_dag);
-        close_subject(&s);
+        close_subject_plan_dag(&s);
         priced_cluster_close(&p);
     }
     print_message("%d networks, %d of %d plans have ways, at most %d states a layer, bytes/arena %.3f (least "
@@ -505,21 +505,21 @@ static void wide_frontiers_take_more_words(void **state)
     (void)snprintf(bound_signature, sizeof bound_signature, "%s", graph[0]->op[bound].signature);
     require_ok(priced_cluster_of(&p, graph, clusters[0], seed, is_measured_in_bf16, &error), &error);
     subject s;
-    open_subject(&s, &p, 0, &c, 1);
+    open_subject_plan_dag(&s, &p, 0, &c, 1);
     assert_non_null(s.plan_dag);
     check_structure(&s);
-    tandem_precision *precision = array((size_t)s.graph->n_op, sizeof *precision);
+    tandem_precision *precision = array_plan_dag((size_t)s.graph->n_op, sizeof *precision);
     for (int k = 0; k < PLANS; k++) {
         draw_precisions(&s, &c, precision);
         for (int i = 0; i < s.graph->n_op; i++)
             if (strcmp(s.graph->op[i].signature, bound_signature) == 0) precision[i] = TANDEM_PRECISION_BF16;
-        assert_true(check_plan(&s, precision));
+        assert_true(check_plan_plan_dag(&s, precision));
         precision[bound] = TANDEM_PRECISION_INT8;
-        assert_false(check_plan(&s, precision));
+        assert_false(check_plan_plan_dag(&s, precision));
     }
     print_subject(&s);
     free(precision);
-    close_subject(&s);
+    close_subject_plan_dag(&s);
     priced_cluster_close(&p);
 }
 
@@ -531,7 +531,7 @@ static void what_cannot_be_gone_through_is_said(void **state)
     tandem_error error = {0};
     tandem_graph *const graph[2] = {wide_graph(), NULL};
     require_ok(priced_cluster_of(&p, graph, clusters[0], seed, NULL, &error), &error);
-    unsigned *allowed = array((size_t)graph[0]->n_op, sizeof *allowed);
+    unsigned *allowed = array_plan_dag((size_t)graph[0]->n_op, sizeof *allowed);
     for (int i = 0; i < graph[0]->n_op; i++) allowed[i] = tandem_op_row_get(graph[0]->op[i].kind)->precisions;
     tandem_plan_dag *plan_dag = NULL;
     assert_int_equal(tandem_plan_dag_open(&plan_dag, p.replayer, 0, allowed, p.sensitivity[0], &error),
@@ -545,9 +545,9 @@ static void what_cannot_be_gone_through_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(laws_hold_on_the_zoo),
+        cmocka_unit_test(laws_hold_on_the_zoo_plan_dag),
         cmocka_unit_test(laws_hold_on_the_zoo_with_micro_steps_and_segments),
-        cmocka_unit_test(laws_hold_on_random_graphs),
+        cmocka_unit_test(laws_hold_on_random_graphs_plan_dag),
         cmocka_unit_test(wide_frontiers_take_more_words),
         cmocka_unit_test(what_cannot_be_gone_through_is_said),
     };

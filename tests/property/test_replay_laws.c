@@ -23,7 +23,7 @@ typedef struct chance {
     uint32_t series, drawn;
 } chance;
 
-static uint32_t draw(chance *c, uint32_t below)
+static uint32_t draw_replay(chance *c, uint32_t below)
 {
     const uint32_t counter[4] = {c->drawn++, c->series, 0, 78};
     return tandem_philox(counter, seed).word[0] % below;
@@ -37,7 +37,7 @@ typedef struct pricing {
     uint32_t beside_percent; /* on top of the time alone: 0 … this */
 } pricing;
 
-static int64_t price(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
+static int64_t price_replay(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
 {
     const pricing *p = context;
     char text[TANDEM_MAX_SIGNATURE + 96];
@@ -56,7 +56,7 @@ typedef struct world {
     replay_store store[2]; /* costs; the same times SCALE */
 } world;
 
-static void fill(world *w, int model, int which)
+static void fill_replay(world *w, int model, int which)
 {
     for (uint32_t d = 0; d < N_DEVICE; d++)
         for (int k = 0; k < 3; k++) {
@@ -64,11 +64,11 @@ static void fill(world *w, int model, int which)
             const char *const name[2] = {devices[d].name, devices[d].plain};
             for (int plain = 0; plain < 2; plain++)
                 replay_store_fill(&w->store[which], w->graph[model], devices[d].amp_dtype, bucket_sizes[k],
-                                  name[plain], "", price, &p);
+                                  name[plain], "", price_replay, &p);
             p.beside_percent = 80;
             for (int other = 0; other < N_DEVICE; other++)
                 replay_store_fill(&w->store[which], w->graph[model], devices[d].amp_dtype, bucket_sizes[k],
-                                  devices[d].name, devices[other].name, price, &p);
+                                  devices[d].name, devices[other].name, price_replay, &p);
         }
 }
 
@@ -79,7 +79,7 @@ static int make_world(void **state)
         replay_store_open(&w.store[which]);
         for (int m = 0; m < N_MODEL; m++) {
             if (!which) assert_int_equal(tandem_graph_open(&w.graph[m], models[m], 2, NULL), TANDEM_OK);
-            fill(&w, m, which);
+            fill_replay(&w, m, which);
         }
     }
     print_message("seed %llu, series 0 … %d\n", (unsigned long long)seed, CASES - 1);
@@ -107,21 +107,21 @@ typedef struct trial {
     chance chance;
 } trial;
 
-static tandem_precision draw_precision(chance *c, unsigned allowed)
+static tandem_precision draw_precision_replay(chance *c, unsigned allowed)
 {
     tandem_precision p;
-    do p = (tandem_precision)draw(c, TANDEM_N_PRECISION);
+    do p = (tandem_precision)draw_replay(c, TANDEM_N_PRECISION);
     while (!(allowed & (1u << p)));
     return p;
 }
 
-static void draw_plan(trial *t, int c)
+static void draw_plan_replay(trial *t, int c)
 {
-    const uint32_t change = 1 + draw(&t->chance, 4);
+    const uint32_t change = 1 + draw_replay(&t->chance, 4);
     for (int i = 0; i < t->graph[c]->n_op; i++) {
         const unsigned allowed = tandem_op_row_get(t->graph[c]->op[i].kind)->precisions;
-        if (allowed && draw(&t->chance, change) == 0)
-            t->precision[c][i] = draw_precision(&t->chance, allowed);
+        if (allowed && draw_replay(&t->chance, change) == 0)
+            t->precision[c][i] = draw_precision_replay(&t->chance, allowed);
     }
 }
 
@@ -131,13 +131,13 @@ static void draw_measured(trial *t, world *w)
     char group[TANDEM_GROUP_KEY_TEXT];
     tandem_cluster_group_key(group, sizeof group, &t->cluster);
     for (int loaded = 0; loaded < 2; loaded++) {
-        int64_t ns = 1000 + draw(&t->chance, 10000);
-        for (uint64_t bytes = 256; bytes < 1u << 20; bytes *= 4, ns += draw(&t->chance, 20000))
+        int64_t ns = 1000 + draw_replay(&t->chance, 10000);
+        for (uint64_t bytes = 256; bytes < 1u << 20; bytes *= 4, ns += draw_replay(&t->chance, 20000))
             for (int which = 0; which < 2; which++)
                 replay_store_put_curve(&w->store[which], group, loaded, bytes, ns * (which ? SCALE : 1));
     }
     for (int c = 0; c < t->cluster.n_class; c++) {
-        const double factor = 1 + draw(&t->chance, 100) / 100.0;
+        const double factor = 1 + draw_replay(&t->chance, 100) / 100.0;
         for (int which = 0; which < 2; which++)
             assert_int_equal(tandem_store_put_interference(w->store[which].store,
                                                            t->cluster.classes[c].device.name, group,
@@ -149,34 +149,34 @@ static void draw_measured(trial *t, world *w)
 /* contended: ranks share nodes (never more than two classes, so that a neighbour is the same in any
  * order), and all-reduces are measured; CROWDED: two classes of one rank share one. Otherwise every rank has
  * its node, and nothing slows anything. */
-static void draw_trial(trial *t, world *w, uint32_t series, uint32_t contended)
+static void draw_trial_replay(trial *t, world *w, uint32_t series, uint32_t contended)
 {
     static const int n_micro[] = {1, 1, 2, 5}, n_recompute_segment[] = {1, 1, TANDEM_RECOMPUTE_SQRT, 3};
     *t = (trial){.contended = contended, .chance = {.series = series}};
-    t->step.n_micro = n_micro[draw(&t->chance, 4)];
-    t->step.n_recompute_segment = n_recompute_segment[draw(&t->chance, 4)];
+    t->step.n_micro = n_micro[draw_replay(&t->chance, 4)];
+    t->step.n_recompute_segment = n_recompute_segment[draw_replay(&t->chance, 4)];
     t->step.with_norm = series / 2 % 2;
-    const uint32_t model = draw(&t->chance, N_MODEL);
+    const uint32_t model = draw_replay(&t->chance, N_MODEL);
     assert_true(w->graph[model]->n_op <= MOST_OPS);
-    t->bucket_bytes = bucket_sizes[draw(&t->chance, 3)];
-    t->cluster.n_class = 1 + (int)draw(&t->chance, 3);
+    t->bucket_bytes = bucket_sizes[draw_replay(&t->chance, 3)];
+    t->cluster.n_class = 1 + (int)draw_replay(&t->chance, 3);
     if (contended == CROWDED && t->cluster.n_class == 1) t->cluster.n_class = 2;
     for (int c = 0; c < t->cluster.n_class; c++) {
-        const uint32_t d = draw(&t->chance, N_DEVICE);
+        const uint32_t d = draw_replay(&t->chance, N_DEVICE);
         t->graph[c] = w->graph[model];
         t->cluster.classes[c] = replay_class(contended ? devices[d].name : devices[d].plain,
-                                             devices[d].amp_dtype, 1 + (int)draw(&t->chance, 3), 1);
-        if (contended && c < 2) t->cluster.classes[c].per_node = (int)draw(&t->chance, 3);
+                                             devices[d].amp_dtype, 1 + (int)draw_replay(&t->chance, 3), 1);
+        if (contended && c < 2) t->cluster.classes[c].per_node = (int)draw_replay(&t->chance, 3);
         if (contended == CROWDED && c < 2) t->cluster.classes[c].per_node = 0;
         if (contended == CROWDED && c < 2) t->cluster.classes[c].n_rank = 1;
-        draw_plan(t, c);
+        draw_plan_replay(t, c);
     }
-    t->cluster.link_bytes_per_s = 1e6 * (double)(10 + draw(&t->chance, 2000));
-    t->cluster.link_latency_ns = draw(&t->chance, 5000);
+    t->cluster.link_bytes_per_s = 1e6 * (double)(10 + draw_replay(&t->chance, 2000));
+    t->cluster.link_latency_ns = draw_replay(&t->chance, 5000);
     if (contended && tandem_cluster_n_rank(&t->cluster) > 1) draw_measured(t, w);
 }
 
-static tandem_replayer *open_trial(const trial *t, replay_store *s)
+static tandem_replayer *open_trial_replay(const trial *t, replay_store *s)
 {
     tandem_replayer *replayer = NULL;
     tandem_error error = {0};
@@ -190,7 +190,7 @@ static tandem_replayer *open_trial(const trial *t, replay_store *s)
     return replayer;
 }
 
-static tandem_replay run(tandem_replayer *replayer, unsigned flags)
+static tandem_replay run_replay_test(tandem_replayer *replayer, unsigned flags)
 {
     tandem_replay replay;
     tandem_error error = {0};
@@ -200,8 +200,8 @@ static tandem_replay run(tandem_replayer *replayer, unsigned flags)
 
 static tandem_replay replay_trial(const trial *t, replay_store *s)
 {
-    tandem_replayer *replayer = open_trial(t, s);
-    const tandem_replay replay = run(replayer, 0);
+    tandem_replayer *replayer = open_trial_replay(t, s);
+    const tandem_replay replay = run_replay_test(replayer, 0);
     tandem_replayer_close(replayer);
     return replay;
 }
@@ -228,7 +228,7 @@ static void every_class_spends_exactly_the_step(void **state)
 {
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, *state, n, n % 3);
+        draw_trial_replay(&t, *state, n, n % 3);
         const tandem_replay replay = replay_trial(&t, &((world *)*state)->store[0]);
         assert_in_range(replay.slowest, 0, replay.n_class - 1);
         for (int c = 0; c < replay.n_class; c++) {
@@ -244,9 +244,9 @@ static void alone_a_class_is_busy_for_its_tasks(void **state)
 {
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, *state, n, 0);
-        tandem_replayer *replayer = open_trial(&t, &((world *)*state)->store[0]);
-        const tandem_replay replay = run(replayer, 0);
+        draw_trial_replay(&t, *state, n, 0);
+        tandem_replayer *replayer = open_trial_replay(&t, &((world *)*state)->store[0]);
+        const tandem_replay replay = run_replay_test(replayer, 0);
         for (int c = 0; c < replay.n_class; c++) {
             const tandem_step *step = tandem_replayer_step(replayer, c);
             int64_t busy = 0, times = 0;
@@ -269,9 +269,9 @@ static void contention_lies_between_none_and_all(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, 1 + n % 2);
-        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
-        const tandem_replay replay = run(replayer, 0);
+        draw_trial_replay(&t, w, n, 1 + n % 2);
+        tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]);
+        const tandem_replay replay = run_replay_test(replayer, 0);
         for (int c = 0; c < replay.n_class; c++) {
             const tandem_step *step = tandem_replayer_step(replayer, c);
             int64_t least = 0, most = 0;
@@ -295,21 +295,22 @@ static void a_change_undone_leaves_nothing_behind(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, n % 3);
-        tandem_replayer *replayer = open_trial(&t, &w->store[0]), *fresh;
-        const tandem_replay before = run(replayer, TANDEM_REPLAY_MEMORY);
+        draw_trial_replay(&t, w, n, n % 3);
+        tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]), *fresh;
+        const tandem_replay before = run_replay_test(replayer, TANDEM_REPLAY_MEMORY);
         trial changed = t;
-        for (int c = 0; c < t.cluster.n_class; c++) draw_plan(&changed, c);
+        for (int c = 0; c < t.cluster.n_class; c++) draw_plan_replay(&changed, c);
         for (int back = 0; back < 2; back++) {
             const trial *to = back ? &t : &changed;
             for (int c = 0; c < t.cluster.n_class; c++)
                 for (int i = 0; i < t.graph[c]->n_op; i++)
                     if (tandem_op_row_get(t.graph[c]->op[i].kind)->precisions)
                         tandem_replayer_set(replayer, c, i, to->precision[c][i]);
-            const tandem_replay after = run(replayer, TANDEM_REPLAY_MEMORY | TANDEM_REPLAY_EVENTS);
+            const tandem_replay after =
+                run_replay_test(replayer, TANDEM_REPLAY_MEMORY | TANDEM_REPLAY_EVENTS);
             if (back) check_same(&before, &after);
-            fresh = open_trial(to, &w->store[0]); /* one that never had another plan */
-            const tandem_replay anew = run(fresh, TANDEM_REPLAY_MEMORY);
+            fresh = open_trial_replay(to, &w->store[0]); /* one that never had another plan */
+            const tandem_replay anew = run_replay_test(fresh, TANDEM_REPLAY_MEMORY);
             check_same(&anew, &after);
             tandem_replayer_close(fresh);
         }
@@ -333,24 +334,24 @@ typedef struct change {
 static void draw_task(chance *c, const tandem_replayer *replayer, change *to)
 {
     const tandem_step *step = tandem_replayer_step(replayer, to->c);
-    do to->task = (int)draw(c, (uint32_t)step->n_task);
+    do to->task = (int)draw_replay(c, (uint32_t)step->n_task);
     while (!step->task[to->task].active);
     to->variant = step->task[to->task].variant;
-    to->beside = (int)draw(c, 2);
-    to->ns = draw(c, 4) ? draw(c, 40000) : 0;
+    to->beside = (int)draw_replay(c, 2);
+    to->ns = draw_replay(c, 4) ? draw_replay(c, 40000) : 0;
 }
 
 static change draw_change(trial *t, const tandem_replayer *replayer)
 {
-    change to = {.c = (int)draw(&t->chance, (uint32_t)t->cluster.n_class), .op = -1};
+    change to = {.c = (int)draw_replay(&t->chance, (uint32_t)t->cluster.n_class), .op = -1};
     const tandem_graph *graph = t->graph[to.c];
-    if (draw(&t->chance, 2)) {
+    if (draw_replay(&t->chance, 2)) {
         draw_task(&t->chance, replayer, &to);
         return to;
     }
-    do to.op = (int)draw(&t->chance, (uint32_t)graph->n_op);
+    do to.op = (int)draw_replay(&t->chance, (uint32_t)graph->n_op);
     while (!tandem_op_row_get(graph->op[to.op].kind)->precisions);
-    to.precision = draw_precision(&t->chance, tandem_op_row_get(graph->op[to.op].kind)->precisions);
+    to.precision = draw_precision_replay(&t->chance, tandem_op_row_get(graph->op[to.op].kind)->precisions);
     return to;
 }
 
@@ -377,24 +378,26 @@ static void changes_add_up_to_a_fresh_replay(void **state)
         trial t;
         change kept[CHANGES];
         int n_kept = 0;
-        draw_trial(&t, w, n, n % 3);
-        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
+        draw_trial_replay(&t, w, n, n % 3);
+        tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]);
         for (int k = 0; k < CHANGES; k++) {
-            const tandem_replay before = run(replayer, TANDEM_REPLAY_MEMORY);
+            const tandem_replay before = run_replay_test(replayer, TANDEM_REPLAY_MEMORY);
             const change to = draw_change(&t, replayer), back = make_change(replayer, &to);
-            const tandem_replay after = run(replayer, draw(&t.chance, 2) ? TANDEM_REPLAY_MEMORY : 0);
+            const tandem_replay after =
+                run_replay_test(replayer, draw_replay(&t.chance, 2) ? TANDEM_REPLAY_MEMORY : 0);
             assert_int_equal(after.n_class, before.n_class);
-            if (draw(&t.chance, 2)) {
+            if (draw_replay(&t.chance, 2)) {
                 kept[n_kept++] = to;
             } else {
                 make_change(replayer, &back);
-                const tandem_replay again = run(replayer, TANDEM_REPLAY_MEMORY);
+                const tandem_replay again = run_replay_test(replayer, TANDEM_REPLAY_MEMORY);
                 assert_memory_equal(&again, &before, sizeof again);
             }
         }
-        tandem_replayer *fresh = open_trial(&t, &w->store[0]);
+        tandem_replayer *fresh = open_trial_replay(&t, &w->store[0]);
         for (int k = 0; k < n_kept; k++) make_change(fresh, &kept[k]);
-        const tandem_replay a = run(replayer, TANDEM_REPLAY_MEMORY), b = run(fresh, TANDEM_REPLAY_MEMORY);
+        const tandem_replay a = run_replay_test(replayer, TANDEM_REPLAY_MEMORY),
+                            b = run_replay_test(fresh, TANDEM_REPLAY_MEMORY);
         assert_memory_equal(&a, &b, sizeof a);
         tandem_replayer_close(fresh);
         tandem_replayer_close(replayer);
@@ -408,7 +411,7 @@ static void add_classes(trial *t, int more)
         const int c = t->cluster.n_class++;
         t->cluster.classes[c] = t->cluster.classes[k % 3 % c];
         t->graph[c] = t->graph[0];
-        draw_plan(t, c);
+        draw_plan_replay(t, c);
     }
 }
 
@@ -418,9 +421,9 @@ static void the_recurrence_agrees_with_the_events(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < 4 * CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, FREE);
-        add_classes(&t, (int)draw(&t.chance, 6));
-        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
+        draw_trial_replay(&t, w, n, FREE);
+        add_classes(&t, (int)draw_replay(&t.chance, 6));
+        tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]);
         for (int k = 0; k < CHANGES; k++) {
             change to = draw_change(&t, replayer);
             to.beside = 0;
@@ -434,9 +437,9 @@ static void the_recurrence_agrees_with_the_events(void **state)
             for (int b = 0; b < replayer->n_bucket; b++)
                 assert_true(replayer->allreduce_ns[0][b] * 1024 ==
                             floor(replayer->allreduce_ns[0][b] * 1024));
-            const tandem_replay recurrence = run(replayer, 0);
+            const tandem_replay recurrence = run_replay_test(replayer, 0);
             replayer->has_contention = 1;
-            const tandem_replay events = run(replayer, 0);
+            const tandem_replay events = run_replay_test(replayer, 0);
             replayer->has_contention = 0;
             assert_memory_equal(&recurrence, &events, sizeof events);
         }
@@ -458,13 +461,14 @@ static void shortcuts_change_nothing(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < 8 * CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, 1 + n % 2);
-        if (n % 4 == 3) t.cluster.classes[0].slowdown_ppm = 200000 + draw(&t.chance, 5000000);
-        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
+        draw_trial_replay(&t, w, n, 1 + n % 2);
+        if (n % 4 == 3) t.cluster.classes[0].slowdown_ppm = 200000 + draw_replay(&t.chance, 5000000);
+        tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]);
         for (int k = 0; k < 2 * CHANGES; k++) {
             const change to = draw_change(&t, replayer);
             make_change(replayer, &to);
-            const tandem_replay plain = run(replayer, 0), timed = run(replayer, TANDEM_REPLAY_EVENTS);
+            const tandem_replay plain = run_replay_test(replayer, 0),
+                                timed = run_replay_test(replayer, TANDEM_REPLAY_EVENTS);
             check_same(&plain, &timed);
             tandem_iteration iteration = {.carry_over_ns = {0}};
             for (int l = 0; l < LAPS; l++) {
@@ -489,18 +493,19 @@ static void places_are_the_same_at_either_pace(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, CROWDED);
-        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
-        (void)run(replayer, TANDEM_REPLAY_EVENTS);
-        const tandem_sim_class *class = &replayer->classes[draw(&t.chance, 2)];
+        draw_trial_replay(&t, w, n, CROWDED);
+        tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]);
+        (void)run_replay_test(replayer, TANDEM_REPLAY_EVENTS);
+        const tandem_sim_class *class = &replayer->classes[draw_replay(&t.chance, 2)];
         for (int k = 0; k < 20; k++) {
-            const int i = (int)draw(&t.chance, (uint32_t) class->list_length), from = (int)draw(&t.chance, 2);
-            const double share = draw(&t.chance, 100) / 100.0;
+            const int i = (int)draw_replay(&t.chance, (uint32_t) class->list_length),
+                      from = (int)draw_replay(&t.chance, 2);
+            const double share = draw_replay(&t.chance, 100) / 100.0;
             double at[2];
             for (int rate = 0; rate < 2; rate++)
                 at[rate] = (double)class->sum[rate][i] +
                            share * (double)(class->sum[rate][i + 1] - class->sum[rate][i]);
-            int likely = (int)draw(&t.chance, (uint32_t)(2 * replayer->n_bucket));
+            int likely = (int)draw_replay(&t.chance, (uint32_t)(2 * replayer->n_bucket));
             const double found =
                 tandem_cost_sums_convert_ns(class, replayer->n_bucket, at[from], from, !from, &likely);
             assert_true(fabs(found - at[!from]) < 1e-6);
@@ -514,7 +519,7 @@ static void all_times_as_long_make_the_step_as_long(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, n % 3);
+        draw_trial_replay(&t, w, n, n % 3);
         const tandem_replay once = replay_trial(&t, &w->store[0]);
         t.cluster.link_bytes_per_s /= SCALE;
         t.cluster.link_latency_ns *= SCALE;
@@ -524,12 +529,12 @@ static void all_times_as_long_make_the_step_as_long(void **state)
     }
 }
 
-static void the_order_of_classes_changes_nothing(void **state)
+static void the_order_of_classes_changes_nothing_replay(void **state)
 {
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t, turned;
-        draw_trial(&t, w, n, n % 3);
+        draw_trial_replay(&t, w, n, n % 3);
         turned = t;
         const int last = t.cluster.n_class - 1;
         for (int c = 0; c <= last; c++) {
@@ -547,7 +552,7 @@ static void a_class_of_two_ranks_is_two_classes_of_one(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, n % 3);
+        draw_trial_replay(&t, w, n, n % 3);
         t.cluster.n_class = 1;
         t.cluster.classes[0].n_rank = 2;
         t.cluster.classes[0].per_node = n % 2 ? 0 : 1;
@@ -571,14 +576,14 @@ static void a_faster_wire_never_hurts(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, FREE);
+        draw_trial_replay(&t, w, n, FREE);
         int64_t step_ns = INT64_MAX;
         for (int k = 0; k < 4; k++) {
             const tandem_replay replay = replay_trial(&t, &w->store[0]);
             assert_true(replay.step_ns <= step_ns);
             step_ns = replay.step_ns;
-            t.cluster.link_bytes_per_s *= 1 + draw(&t.chance, 30) / 10.0;
-            t.cluster.link_latency_ns /= 1 + draw(&t.chance, 3);
+            t.cluster.link_bytes_per_s *= 1 + draw_replay(&t.chance, 30) / 10.0;
+            t.cluster.link_latency_ns /= 1 + draw_replay(&t.chance, 3);
         }
     }
 }
@@ -625,7 +630,7 @@ static void check_lane(const tandem_replayer *replayer, int c, const tandem_repl
     assert_in_range(idle_ns - idle + 2 * step->n_bucket, 0, 4 * step->n_bucket); /* rounding */
 }
 
-static void check_buckets(const tandem_step *step, times *const *of_task, int n_class)
+static void check_buckets_replay(const tandem_step *step, times *const *of_task, int n_class)
 {
     for (int b = 0; b < step->n_bucket; b++) {
         const times reduce = of_task[0][step->bucket[b].reduce_task];
@@ -648,9 +653,10 @@ static void timelines_keep_the_rules(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, n % 3);
-        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
-        const tandem_replay plain = run(replayer, 0), replay = run(replayer, TANDEM_REPLAY_EVENTS);
+        draw_trial_replay(&t, w, n, n % 3);
+        tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]);
+        const tandem_replay plain = run_replay_test(replayer, 0),
+                            replay = run_replay_test(replayer, TANDEM_REPLAY_EVENTS);
         check_same(&plain, &replay);
         times *of_task[TANDEM_MAX_CLASS];
         int64_t first = INT64_MAX;
@@ -665,7 +671,7 @@ static void timelines_keep_the_rules(void **state)
             if (event[0].start_ns < first) first = event[0].start_ns;
         }
         assert_int_equal(first, 0);
-        check_buckets(tandem_replayer_step(replayer, 0), of_task, replay.n_class);
+        check_buckets_replay(tandem_replayer_step(replayer, 0), of_task, replay.n_class);
         for (int c = 0; c < replay.n_class; c++) free(of_task[c]);
         tandem_replayer_close(replayer);
     }
@@ -691,9 +697,9 @@ static void without_spread_every_step_is_the_replay(void **state)
     uint32_t n_repeating = 0;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, n % 3);
-        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
-        const tandem_replay plain = run(replayer, 0);
+        draw_trial_replay(&t, w, n, n % 3);
+        tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]);
+        const tandem_replay plain = run_replay_test(replayer, 0);
         const tandem_monte_carlo noise = draw_steps(replayer, 5, n);
         const double recorded_ns = replayer->allreduce_end_ns[replayer->n_bucket - 1];
         assert_int_equal(noise.min_ns, noise.max_ns);
@@ -727,8 +733,8 @@ static void more_ranks_are_waited_for_longer(void **state)
         t.graph[0] = w->graph[n];
         for (int n_rank = 1; n_rank <= 64; n_rank *= 4) {
             t.cluster.classes[0] = replay_class(devices[0].plain, devices[0].amp_dtype, n_rank, 1);
-            tandem_replayer *replayer = open_trial(&t, &w->store[0]);
-            const tandem_replay plain = run(replayer, 0);
+            tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]);
+            const tandem_replay plain = run_replay_test(replayer, 0);
             let_vary(replayer, 0.3F);
             const tandem_monte_carlo a = draw_steps(replayer, DRAWS, 1), b = draw_steps(replayer, DRAWS, 1),
                                      other = draw_steps(replayer, DRAWS, 2);
@@ -748,7 +754,7 @@ static void more_ranks_are_waited_for_longer(void **state)
 
 /* --- ZeRO ----------------------------------------------------------------------------------------------- */
 
-static tandem_zero run_zero(tandem_replayer *replayer, int stage)
+static tandem_zero run_zero_replay(tandem_replayer *replayer, int stage)
 {
     tandem_zero zero;
     tandem_error error = {0};
@@ -761,13 +767,13 @@ static void zero_of_one_rank_is_the_plain_step(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, FREE);
+        draw_trial_replay(&t, w, n, FREE);
         t.step.with_norm = 0;
         t.cluster.n_class = t.cluster.classes[0].n_rank = 1;
-        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
-        const tandem_replay plain = run(replayer, TANDEM_REPLAY_MEMORY);
+        tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]);
+        const tandem_replay plain = run_replay_test(replayer, TANDEM_REPLAY_MEMORY);
         for (int stage = 1; stage <= TANDEM_MAX_ZERO_STAGE; stage++) {
-            const tandem_zero zero = run_zero(replayer, stage);
+            const tandem_zero zero = run_zero_replay(replayer, stage);
             check_same(&zero.replay, &plain);
             assert_memory_equal(&zero.memory[0], tandem_replayer_memory(replayer, 0), sizeof zero.memory[0]);
             assert_int_equal(zero.scatter_ns + zero.gather_ns, 0);
@@ -784,7 +790,7 @@ static void zero_shares_memory_out(void **state)
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
         uint64_t former[TANDEM_MAX_ZERO_STAGE + 1];
-        draw_trial(&t, w, n, n % 3);
+        draw_trial_replay(&t, w, n, n % 3);
         for (int n_rank = 2; n_rank <= 128; n_rank *= 4) {
             t.cluster.classes[0].n_rank = n_rank;
             if (t.contended)
@@ -794,12 +800,12 @@ static void zero_shares_memory_out(void **state)
             require_ok(tandem_replayer_open(&replayer, &t.cluster, t.graph, w->store[0].store, t.bucket_bytes,
                                             &error),
                        &error);
-            const tandem_replay plain = run(replayer, TANDEM_REPLAY_MEMORY);
+            const tandem_replay plain = run_replay_test(replayer, TANDEM_REPLAY_MEMORY);
             const tandem_memory memory = *tandem_replayer_memory(replayer, 0);
             const int n_all = tandem_cluster_n_rank(&t.cluster);
             uint64_t less = plain.classes[0].peak_bytes;
             for (int stage = 1; stage <= TANDEM_MAX_ZERO_STAGE; stage++) {
-                const tandem_zero zero = run_zero(replayer, stage);
+                const tandem_zero zero = run_zero_replay(replayer, stage);
                 const tandem_memory *own = &zero.memory[0];
                 const uint64_t padding =
                     (uint64_t)tandem_replayer_step(replayer, 0)->n_bucket * 17 * sizeof(float);
@@ -829,13 +835,13 @@ static void zero_over_an_endless_wire_is_plain(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, FREE);
+        draw_trial_replay(&t, w, n, FREE);
         t.step.with_norm = 0;
         t.cluster.link_bytes_per_s = 1e300;
         t.cluster.link_latency_ns = 0;
-        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
-        const tandem_zero zero = run_zero(replayer, 1), second = run_zero(replayer, 2),
-                          third = run_zero(replayer, 3);
+        tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]);
+        const tandem_zero zero = run_zero_replay(replayer, 1), second = run_zero_replay(replayer, 2),
+                          third = run_zero_replay(replayer, 3);
         const int n_rank = tandem_cluster_n_rank(&t.cluster);
         for (int c = 0; c < t.cluster.n_class; c++) {
             const tandem_step *step = tandem_replayer_step(replayer, c);
@@ -850,7 +856,7 @@ static void zero_over_an_endless_wire_is_plain(void **state)
                                                (int64_t)floor(ns + 0.5));
             }
         }
-        const tandem_replay plain = run(replayer, 0);
+        const tandem_replay plain = run_replay_test(replayer, 0);
         assert_int_equal(zero.replay.step_ns, plain.step_ns);
         assert_true(second.replay.step_ns >= zero.replay.step_ns);
         assert_true(third.replay.step_ns >= zero.replay.step_ns);
@@ -870,7 +876,7 @@ int main(void)
         cmocka_unit_test(shortcuts_change_nothing),
         cmocka_unit_test(places_are_the_same_at_either_pace),
         cmocka_unit_test(all_times_as_long_make_the_step_as_long),
-        cmocka_unit_test(the_order_of_classes_changes_nothing),
+        cmocka_unit_test(the_order_of_classes_changes_nothing_replay),
         cmocka_unit_test(a_class_of_two_ranks_is_two_classes_of_one),
         cmocka_unit_test(a_faster_wire_never_hurts),
         cmocka_unit_test(timelines_keep_the_rules),

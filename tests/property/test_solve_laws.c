@@ -36,11 +36,11 @@ static void draw_limits(problem *p, drawn_random *random)
     if (kind == 2)
         for (int w = 0; w < p->n_path; w++)
             if (p->path[w].time_ns <= limits->time_limit_ns) limits->time_limit_ns = p->path[w].time_ns;
-    if (kind == 2 && draw(random) < 0.5) limits->time_limit_ns--;
+    if (kind == 2 && draw_dag(random) < 0.5) limits->time_limit_ns--;
     if (kind == 7) limits->byte_limit = some->bytes;
 }
 
-static void make(problem *p, uint64_t seed)
+static void make_solve(problem *p, uint64_t seed)
 {
     drawn_random random = {.seed = seed, .n = 100000};
     p->seed = seed;
@@ -57,7 +57,7 @@ static void make(problem *p, uint64_t seed)
 }
 
 /* The way with these choices. */
-static const drawn_path *find(const problem *p, const int *choice)
+static const drawn_path *find_solve(const problem *p, const int *choice)
 {
     for (int w = 0; w < p->n_path; w++)
         if (memcmp(p->path[w].choice, choice, (size_t)p->drawn.plan_dag.n_layer * sizeof *choice) == 0)
@@ -70,7 +70,7 @@ static const drawn_path *find(const problem *p, const int *choice)
 static void check_path(const problem *p, const tandem_solution *solution)
 {
     if (!(solution->sensitivity < INFINITY)) return;
-    const drawn_path *const path = find(p, solution->choice);
+    const drawn_path *const path = find_solve(p, solution->choice);
     demand(p, is_within(p, path));
     demand(p, path->sensitivity == solution->sensitivity);
     demand(p, path->time_ns == solution->time_ns && path->bytes == solution->bytes);
@@ -95,7 +95,7 @@ static void check_shortest(const problem *p, double sensitivity_weight, double t
         demand(p, isinf(value));
         return;
     }
-    const drawn_path *const path = find(p, choice);
+    const drawn_path *const path = find_solve(p, choice);
     const double reached = sensitivity_weight * path->sensitivity + time_weight * (double)path->time_ns +
                            byte_weight * (double)path->bytes;
     demand(p, fabs(value - min) <= 1e-12 * min && fabs(reached - min) <= 1e-12 * min);
@@ -105,7 +105,7 @@ static void shortest_paths_are_the_shortest_of_all(void **state)
 {
     problem *const p = *state;
     for (uint64_t seed = 1; seed <= N_SEED; seed++) {
-        make(p, seed);
+        make_solve(p, seed);
         check_shortest(p, 1, 0, 0);
         check_shortest(p, 0, 1, 0);
         check_shortest(p, 0, 0, 1);
@@ -132,8 +132,8 @@ static double hull_at_limit(const problem *p)
     return min;
 }
 
-static double lagrange(const problem *p, const tandem_limits *limits, tandem_solution *solution,
-                       double multiplier[2])
+static double lagrange_solve(const problem *p, const tandem_limits *limits, tandem_solution *solution,
+                             double multiplier[2])
 {
     tandem_error error = {0};
     require_ok_seed(tandem_solve_lagrange(solution, multiplier, &p->drawn.plan_dag, limits, &error), &error,
@@ -149,19 +149,19 @@ static void bounds_are_no_more_than_the_best_and_no_less_than_they_can_be(void *
         int choice[DRAWN_LAYERS];
         tandem_solution solution = {.choice = choice}, one = {0};
         double multiplier[2] = {-1, -1};
-        make(p, seed);
+        make_solve(p, seed);
         tandem_limits limits = p->drawn.limits;
-        const double bound = lagrange(p, &limits, &solution, multiplier);
+        const double bound = lagrange_solve(p, &limits, &solution, multiplier);
         demand(p, bound <= p->best);
         demand(p, solution.sensitivity >= p->best);
         demand(p, multiplier[0] >= 0 && multiplier[1] >= 0);
         demand(p, !solution.proven || solution.sensitivity <= p->best * (1 + 2e-9) || isinf(bound));
         check_path(p, &solution);
         limits.byte_limit = UINT64_MAX;
-        demand(p, bound >= lagrange(p, &limits, &one, NULL) * (1 - 2e-6));
+        demand(p, bound >= lagrange_solve(p, &limits, &one, NULL) * (1 - 2e-6));
         limits = p->drawn.limits;
         limits.time_limit_ns = INT64_MAX;
-        demand(p, bound >= lagrange(p, &limits, &one, NULL) * (1 - 2e-6));
+        demand(p, bound >= lagrange_solve(p, &limits, &one, NULL) * (1 - 2e-6));
         if (p->n_within > 0 && p->n_path < 600 && p->drawn.limits.byte_limit == UINT64_MAX) {
             demand(p, bound >= hull_at_limit(p) * (1 - 2e-6));
             n_hull++;
@@ -174,8 +174,8 @@ static void bounds_are_no_more_than_the_best_and_no_less_than_they_can_be(void *
 
 /* --- The least harm ------------------------------------------------------------------------------------- */
 
-static void solve(const problem *p, tandem_solution *solution, double cutoff, double tolerance,
-                  double time_limit_s)
+static void solve_solve(const problem *p, tandem_solution *solution, double cutoff, double tolerance,
+                        double time_limit_s)
 {
     tandem_error error = {0};
     solution->lower_bound = solution->sensitivity = -1;
@@ -194,19 +194,19 @@ static void exact_is_exact(void **state)
     for (uint64_t seed = 1; seed <= N_SEED; seed++) {
         int choice[DRAWN_LAYERS];
         tandem_solution s = {.choice = choice};
-        make(p, seed);
-        solve(p, &s, INFINITY, 0, 10);
+        make_solve(p, seed);
+        solve_solve(p, &s, INFINITY, 0, 10);
         demand(p, s.proven && s.sensitivity == p->best && s.lower_bound == p->best);
         n_none += p->n_within == 0;
-        solve(p, &s, p->best, 0, 10);
+        solve_solve(p, &s, p->best, 0, 10);
         demand(p, s.proven && s.lower_bound == p->best);
-        solve(p, &s, p->best * 1.01 + 1e-30, 0, 10);
+        solve_solve(p, &s, p->best * 1.01 + 1e-30, 0, 10);
         demand(p, s.proven && s.sensitivity == p->best && s.lower_bound == p->best);
-        solve(p, &s, p->best / 2, 0, 10);
+        solve_solve(p, &s, p->best / 2, 0, 10);
         demand(p, s.proven && s.lower_bound >= p->best / 2);
-        solve(p, &s, INFINITY, 0.05, 10);
+        solve_solve(p, &s, INFINITY, 0.05, 10);
         demand(p, s.proven && (s.sensitivity == p->best || s.sensitivity * 0.95 <= s.lower_bound));
-        solve(p, &s, INFINITY, 0, 0);
+        solve_solve(p, &s, INFINITY, 0, 0);
         demand(p, s.proven == (s.lower_bound >= s.sensitivity));
     }
     demand(p, n_none > 10 && n_none < N_SEED / 4);
@@ -222,7 +222,7 @@ static int compare_choices(const problem *p, const int *a, const int *b)
 }
 
 /* All that come, in their order, at most so many labels at a time; how many. */
-static int enumerate(const problem *p, drawn_path *found, int64_t max_labels)
+static int enumerate_solve(const problem *p, drawn_path *found, int64_t max_labels)
 {
     tandem_enumeration *enumeration = NULL;
     tandem_error error = {0};
@@ -239,7 +239,7 @@ static int enumerate(const problem *p, drawn_path *found, int64_t max_labels)
         bounded = bound;
         if (!(sensitivity < INFINITY)) continue;
         demand(p, n < p->n_within);
-        found[n] = *find(p, choice);
+        found[n] = *find_solve(p, choice);
         demand(p, is_within(p, &found[n]) && found[n].sensitivity == sensitivity);
         n++;
     }
@@ -254,13 +254,13 @@ static void paths_come_once_each_in_their_order(void **state)
     static drawn_path found[DRAWN_PATHS];
     static char seen[DRAWN_PATHS];
     for (uint64_t seed = 1; seed <= N_SEED; seed++) {
-        make(p, seed);
+        make_solve(p, seed);
         if (p->n_path > 1500) continue;
-        const int n = enumerate(p, found, seed % 3 == 0 ? 7 : 1 << 20);
+        const int n = enumerate_solve(p, found, seed % 3 == 0 ? 7 : 1 << 20);
         demand(p, n == p->n_within);
         memset(seen, 0, sizeof seen);
         for (int i = 0; i < n; i++) {
-            const long w = find(p, found[i].choice) - p->path;
+            const long w = find_solve(p, found[i].choice) - p->path;
             demand(p, !seen[w]);
             seen[w] = 1;
             if (i == 0) continue;
@@ -313,7 +313,7 @@ static void long_chains_are_solved_as_dynamic_programming_solves_them(void **sta
     assert_true(max_labels > 100000); /* so that some had to be left out at first */
 }
 
-static int open_problem(void **state)
+static int open_problem_solve(void **state)
 {
     *state = malloc(sizeof(problem));
     return *state ? 0 : -1;
@@ -334,5 +334,5 @@ int main(void)
         cmocka_unit_test(paths_come_once_each_in_their_order),
         cmocka_unit_test(long_chains_are_solved_as_dynamic_programming_solves_them),
     };
-    return cmocka_run_group_tests_name("solvers: laws", tests, open_problem, close_problem);
+    return cmocka_run_group_tests_name("solvers: laws", tests, open_problem_solve, close_problem);
 }

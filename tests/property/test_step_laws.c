@@ -8,7 +8,7 @@
 enum { PLANS_A_MODEL = 12, RANDOM_GRAPHS = 400, PLANS_A_RANDOM_GRAPH = 6, ALIGNMENT = 64 };
 static const uint64_t seed = 20221;
 
-static tandem_precision draw_precision(chance *c, unsigned allowed)
+static tandem_precision draw_precision_step(chance *c, unsigned allowed)
 {
     tandem_precision p;
     do p = (tandem_precision)draw_below(c, TANDEM_N_PRECISION);
@@ -16,13 +16,13 @@ static tandem_precision draw_precision(chance *c, unsigned allowed)
     return p;
 }
 
-static void draw_plan(chance *c, tandem_step *step)
+static void draw_plan_step(chance *c, tandem_step *step)
 {
     const uint32_t change = 1 + draw_below(c, 4); /* one operator in `change` gets a new precision */
     for (int i = 0; i < step->graph->n_op; i++) {
         const unsigned allowed = tandem_op_row_get(step->graph->op[i].kind)->precisions;
         if (!allowed || draw_below(c, change) != 0) continue;
-        tandem_step_set(step, i, draw_precision(c, allowed));
+        tandem_step_set(step, i, draw_precision_step(c, allowed));
     }
     tandem_step_resolve(step);
 }
@@ -69,7 +69,7 @@ static uint64_t activation(const run *r, int tensor)
     return symbol(ACTIVATION, r->step->graph->view[tensor], 0);
 }
 
-static uint64_t bytes_of(const run *r, int tensor, tandem_dtype dtype)
+static uint64_t bytes_of_step(const run *r, int tensor, tandem_dtype dtype)
 {
     return (uint64_t)tandem_shape_elements(&r->step->graph->op[tensor].shape) * tandem_dtype_bytes(dtype);
 }
@@ -86,7 +86,7 @@ static int sums_over_rows(const run *r, const tandem_task *task, int k)
 
 /* A column-wise copy is there for those that sum over rows, and they read it where there is one, unless their
  * sides are none. */
-static void check_order(const run *r, const tandem_task *task, int k)
+static void check_order_step(const run *r, const tandem_task *task, int k)
 {
     const int v = task->read[k], rows = tandem_value_untransposed(r->step, v);
     const tandem_op *op = &r->step->graph->op[task->op];
@@ -123,7 +123,7 @@ static void check_read(const run *r, int t, int k, uint64_t wanted, tandem_dtype
     assert_true(value->first <= t && t <= value->last);
     assert_true(r->value[v] == wanted);
     if (dtype != TANDEM_S32) assert_int_equal(value->dtype, dtype);
-    if (task->op >= 0) check_order(r, task, k);
+    if (task->op >= 0) check_order_step(r, task, k);
 }
 
 static void check_write(run *r, int t, int k, uint64_t holds, tandem_dtype dtype, uint64_t bytes)
@@ -185,7 +185,7 @@ static void check_forward(run *r, int t)
                    row->op_class == TANDEM_ADJUSTABLE && op->kind != TANDEM_OP_EMBEDDING ? task->from
                                                                                          : TANDEM_F32);
     const tandem_dtype written = op->dtype == TANDEM_F32 ? task->to : TANDEM_S32;
-    check_write(r, t, 0, symbol(ACTIVATION, task->op, 0), written, bytes_of(r, task->op, written));
+    check_write(r, t, 0, symbol(ACTIVATION, task->op, 0), written, bytes_of_step(r, task->op, written));
     if (op->aux_bytes) check_write(r, t, 1, symbol(AUX, task->op, 0), TANDEM_S32, op->aux_bytes);
     check_counts(task, k, 1 + (op->aux_bytes > 0));
 }
@@ -203,15 +203,15 @@ static void check_cast(run *r, int t)
         break;
     case TANDEM_TASK_SAVED_CAST:
         holds = activation(r, op->input[task->slot]);
-        bytes = bytes_of(r, op->input[task->slot], task->to);
+        bytes = bytes_of_step(r, op->input[task->slot], task->to);
         break;
     case TANDEM_TASK_CAST:
         holds = symbol(ACTIVATION, task->op, 0);
-        bytes = bytes_of(r, task->op, task->to);
+        bytes = bytes_of_step(r, task->op, task->to);
         break;
     default:
         holds = r->gradient[task->op];
-        bytes = bytes_of(r, task->op, task->to);
+        bytes = bytes_of_step(r, task->op, task->to);
         break;
     }
     check_read(r, t, 0, holds, task->from);
@@ -249,7 +249,7 @@ static void check_brought(run *r, int t, int slot, int w, int *k)
     const int input = r->step->graph->op[task->op].input[slot];
     const uint64_t sum = (w == 0 ? taken_over(r, t, k) : 0) + symbol(BROUGHT, task->op, slot);
     const tandem_dtype type = w == 0 ? task->to : task->other_operand_dtype;
-    check_write(r, t, w, sum, type, bytes_of(r, input, type));
+    check_write(r, t, w, sum, type, bytes_of_step(r, input, type));
 }
 
 static void check_wgrad(run *r, int t)
@@ -320,7 +320,7 @@ static void check_accumulate(run *r, int t)
         assert_true(k == 0 || !task->accumulate || r->step->value[v].last == t);
     }
     check_write(r, t, 0, sum, task->to,
-                bytes_of(r, r->step->graph->op[task->op].input[task->slot], task->to));
+                bytes_of_step(r, r->step->graph->op[task->op].input[task->slot], task->to));
     check_counts(task, 2, 1);
 }
 
@@ -360,7 +360,7 @@ static int brings_two(const tandem_step *step, const tandem_task *task)
 }
 
 /* Types of a product's operands are those of its precision's row. */
-static void check_types(const run *r, const tandem_task *task)
+static void check_types_step(const run *r, const tandem_task *task)
 {
     const tandem_precision_row *row = tandem_precision_get(task->precision);
     const int is_product = task->op >= 0 && tandem_op_is_adjustable(&r->step->graph->op[task->op]);
@@ -380,10 +380,10 @@ static void check_types(const run *r, const tandem_task *task)
                      other_operand_dtype == TANDEM_AMP ? r->step->amp_dtype : other_operand_dtype);
 }
 
-static void check_task(run *r, int t)
+static void check_task_step(run *r, int t)
 {
     const tandem_task *task = &r->step->task[t];
-    check_types(r, task);
+    check_types_step(r, task);
     switch (task->kind) {
     case TANDEM_TASK_FORWARD: check_forward(r, t); return;
     case TANDEM_TASK_WGRAD: check_wgrad(r, t); return;
@@ -426,7 +426,7 @@ static void check_key(const tandem_step *step, int t)
     }
 }
 
-static void *array(size_t n, size_t size)
+static void *array_step(size_t n, size_t size)
 {
     void *a = calloc(n ? n : 1, size);
     assert_non_null(a);
@@ -434,7 +434,7 @@ static void *array(size_t n, size_t size)
 }
 
 /* Of what is computed again the forward pass leaves nothing behind, and something is read. */
-static void check_again(const run *r, const int *n_reader)
+static void check_again_step(const run *r, const int *n_reader)
 {
     const tandem_step *step = r->step;
     int first = step->n_task;
@@ -459,19 +459,19 @@ static void check_program(const tandem_step *step)
 {
     const tandem_graph *graph = step->graph;
     run r = {.step = step,
-             .gradient = array((size_t)graph->n_op, sizeof *r.gradient),
-             .value = array((size_t)step->n_value, sizeof *r.value),
-             .writer = array((size_t)step->n_value, sizeof *r.writer),
-             .gradient_writer = array((size_t)graph->n_parameter, sizeof *r.gradient_writer),
-             .updated = array((size_t)step->n_bucket, sizeof *r.updated)};
+             .gradient = array_step((size_t)graph->n_op, sizeof *r.gradient),
+             .value = array_step((size_t)step->n_value, sizeof *r.value),
+             .writer = array_step((size_t)step->n_value, sizeof *r.writer),
+             .gradient_writer = array_step((size_t)graph->n_parameter, sizeof *r.gradient_writer),
+             .updated = array_step((size_t)step->n_bucket, sizeof *r.updated)};
     memset(r.writer, -1, (size_t)step->n_value * sizeof *r.writer);
     memset(r.gradient_writer, -1, (size_t)graph->n_parameter * sizeof *r.gradient_writer);
-    int *n_reader = array((size_t)step->n_value, sizeof *n_reader);
+    int *n_reader = array_step((size_t)step->n_value, sizeof *n_reader);
     expect_gradients(&r);
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
         if (!task->active) continue;
-        check_task(&r, t);
+        check_task_step(&r, t);
         check_key(step, t);
         for (int k = 0; k < task->n_read; k++)
             if (task->read[k] >= 0) n_reader[task->read[k]]++;
@@ -490,7 +490,7 @@ static void check_program(const tandem_step *step)
         assert_int_equal(step->task[r.gradient_writer[p]].op, graph->parameter[p].op);
     }
     for (int b = 0; b < step->n_bucket; b++) assert_int_equal(r.updated[b], 2);
-    check_again(&r, n_reader);
+    check_again_step(&r, n_reader);
     free(n_reader);
     free(r.updated);
     free(r.gradient_writer);
@@ -501,7 +501,7 @@ static void check_program(const tandem_step *step)
 
 /* --- Buckets and memory --------------------------------------------------------------------------------- */
 
-static void check_buckets(const tandem_step *step)
+static void check_buckets_step(const tandem_step *step)
 {
     const tandem_graph *graph = step->graph;
     int64_t end = 0;
@@ -548,7 +548,7 @@ static void check_pieces(const tandem_memory *memory, const piece *all, int n)
 static uint64_t most_alive(const piece *all, int n, int n_task)
 {
     uint64_t most = 0, alive = 0;
-    uint64_t *change = array((size_t)n_task + 1, sizeof *change); /* wraps around where it falls */
+    uint64_t *change = array_step((size_t)n_task + 1, sizeof *change); /* wraps around where it falls */
     for (int i = 0; i < n; i++) {
         change[all[i].first] += padded(all[i].bytes);
         change[all[i].last + 1] -= padded(all[i].bytes);
@@ -577,7 +577,7 @@ static int64_t lowest_place(const piece *alive, int n, uint64_t bytes)
 static void check_first_fit(const tandem_step *step, const uint64_t *workspace, const int64_t *offset,
                             const int64_t *workspace_offset)
 {
-    piece *alive = array((size_t)step->n_value + 1, sizeof *alive);
+    piece *alive = array_step((size_t)step->n_value + 1, sizeof *alive);
     int n = 0;
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
@@ -602,7 +602,7 @@ static void check_first_fit(const tandem_step *step, const uint64_t *workspace, 
 static void check_timeline(const tandem_step *step, const uint64_t *workspace, const tandem_memory *memory,
                            const piece *all, int n)
 {
-    tandem_memory_row *row = array((size_t)step->n_task, sizeof *row);
+    tandem_memory_row *row = array_step((size_t)step->n_task, sizeof *row);
     assert_int_equal(tandem_memory_timeline(row, step, workspace, NULL), TANDEM_OK);
     for (int t = 0; t < step->n_task; t++) {
         uint64_t sum = 0, live = 0;
@@ -622,10 +622,10 @@ static void check_timeline(const tandem_step *step, const uint64_t *workspace, c
 static void check_memory(const tandem_step *step, chance *c)
 {
     const size_t n_value = (size_t)step->n_value, n_task = (size_t)step->n_task;
-    uint64_t *workspace = array(n_task, sizeof *workspace);
-    int64_t *offset = array(n_value, sizeof *offset),
-            *workspace_offset = array(n_task, sizeof *workspace_offset);
-    piece *all = array(n_value + n_task, sizeof *all);
+    uint64_t *workspace = array_step(n_task, sizeof *workspace);
+    int64_t *offset = array_step(n_value, sizeof *offset),
+            *workspace_offset = array_step(n_task, sizeof *workspace_offset);
+    piece *all = array_step(n_value + n_task, sizeof *all);
     for (size_t t = 0; t < n_task; t++) workspace[t] = draw_below(c, 3) ? 0 : 1 + draw_below(c, 100000);
     tandem_memory memory;
     assert_int_equal(tandem_memory_plan(&memory, step, workspace, offset, workspace_offset, NULL), TANDEM_OK);
@@ -697,9 +697,9 @@ static void check_against_fresh(const tandem_step *step, uint64_t bucket_bytes)
 static void check_undo(tandem_step *step, chance *c, uint64_t bucket_bytes)
 {
     const size_t bytes = (size_t)step->graph->n_op * sizeof *step->precision;
-    tandem_precision *before = array(1, bytes);
+    tandem_precision *before = array_step(1, bytes);
     memcpy(before, step->precision, bytes);
-    draw_plan(c, step);
+    draw_plan_step(c, step);
     for (int i = 0; i < step->graph->n_op; i++)
         if (before[i] != step->precision[i]) tandem_step_set(step, i, before[i]);
     tandem_step_resolve(step);
@@ -747,7 +747,7 @@ static void check_changes(const tandem_graph *graph, chance *c, uint64_t bucket_
             op[k] = draw_adjustable(c, graph);
             before[k] = step->precision[op[k]];
             tandem_step_set(step, op[k],
-                            draw_precision(c, tandem_op_row_get(graph->op[op[k]].kind)->precisions));
+                            draw_precision_step(c, tandem_op_row_get(graph->op[op[k]].kind)->precisions));
         }
         tandem_step_resolve(step);
         check_against_fresh(step, bucket_bytes);
@@ -759,16 +759,16 @@ static void check_changes(const tandem_graph *graph, chance *c, uint64_t bucket_
     tandem_step_close(step);
 }
 
-static void check_graph(const tandem_graph *graph, chance *c, int n_plan)
+static void check_graph_step(const tandem_graph *graph, chance *c, int n_plan)
 {
     static const uint64_t bucket_bytes[] = {0, 1, 4096, 65536};
     check_changes(graph, c, bucket_bytes[draw_below(c, 4)]);
     for (int n = 0; n < n_plan; n++) {
         const uint64_t bytes = bucket_bytes[draw_below(c, 4)];
         tandem_step *step = draw_step(c, graph, bytes);
-        check_buckets(step);
+        check_buckets_step(step);
         for (int k = 0; k < 2; k++) {
-            if (n + k > 0) draw_plan(c, step); /* the very first: all in fp32 */
+            if (n + k > 0) draw_plan_step(c, step); /* the very first: all in fp32 */
             check_program(step);
             check_memory(step, c);
         }
@@ -779,7 +779,7 @@ static void check_graph(const tandem_graph *graph, chance *c, int n_plan)
 
 /* --- Graphs --------------------------------------------------------------------------------------------- */
 
-static void laws_hold_on_the_zoo(void **state)
+static void laws_hold_on_the_zoo_step(void **state)
 {
     for (int m = 0; m < tandem_model_count(); m++) {
         tandem_graph *graph = NULL;
@@ -787,20 +787,20 @@ static void laws_hold_on_the_zoo(void **state)
         require_ok(tandem_graph_open(&graph, tandem_model_get(m)->name, 4, &error), &error);
         chance c = {.seed = seed, .series = (uint32_t)m};
         print_message("%s: seed %llu, series %u\n", graph->model, (unsigned long long)seed, c.series);
-        check_graph(graph, &c, PLANS_A_MODEL);
+        check_graph_step(graph, &c, PLANS_A_MODEL);
         tandem_graph_close(graph);
     }
     assert_true(n_transposed_copy > 1000);
 }
 
-static void laws_hold_on_random_graphs(void **state)
+static void laws_hold_on_random_graphs_step(void **state)
 {
     print_message("random graphs: seed %llu, series 1000 … %d\n", (unsigned long long)seed,
                   1000 + RANDOM_GRAPHS - 1);
     for (int g = 0; g < RANDOM_GRAPHS; g++) {
         chance c = {.seed = seed, .series = 1000 + (uint32_t)g};
         tandem_graph *graph = random_graph(&c);
-        check_graph(graph, &c, PLANS_A_RANDOM_GRAPH);
+        check_graph_step(graph, &c, PLANS_A_RANDOM_GRAPH);
         tandem_graph_close(graph);
     }
 }
@@ -808,8 +808,8 @@ static void laws_hold_on_random_graphs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(laws_hold_on_the_zoo),
-        cmocka_unit_test(laws_hold_on_random_graphs),
+        cmocka_unit_test(laws_hold_on_the_zoo_step),
+        cmocka_unit_test(laws_hold_on_random_graphs_step),
     };
     return cmocka_run_group_tests_name("step laws", tests, NULL, NULL);
 }

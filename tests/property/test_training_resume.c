@@ -9,7 +9,7 @@ static const char *const models[] = {"mlp:width=32", "gpt_tiny:width=32,depth=1,
                                      "resnet20:width=8,blocks=1"}; /* SGD, AdamW, batch normalisation */
 enum { N_MODEL = 3 };
 
-static experiment training_of(const char *model, int n_rank, tandem_precision precision)
+static experiment training_of_training_resume(const char *model, int n_rank, tandem_precision precision)
 {
     return (experiment){.model = model,
                         .device = training_weakest(),
@@ -21,7 +21,7 @@ static experiment training_of(const char *model, int n_rank, tandem_precision pr
                         .killed_rank = -1};
 }
 
-static record *run_well(const experiment *e)
+static record *run_well_training_resume(const experiment *e)
 {
     record *r = training_run(e);
     for (int rank = 0; rank < e->n_rank; rank++) assert_int_equal(r->status[rank], TANDEM_OK);
@@ -39,18 +39,18 @@ static void ten_and_ten_are_twenty(void **state)
     for (int m = 0; m < N_MODEL; m++)
         for (int n_rank = 1; n_rank <= 2; n_rank++)
             for (int p = 0; p < 2; p++) {
-                experiment e = training_of(models[m], n_rank, precisions[p]);
+                experiment e = training_of_training_resume(models[m], n_rank, precisions[p]);
                 e.save = at_once.path;
-                record *whole = run_well(&e);
+                record *whole = run_well_training_resume(&e);
                 e.steps = HALF;
                 e.save = half.path;
                 e.save_every = 3; /* saving changes nothing */
-                record *first = run_well(&e);
+                record *first = run_well_training_resume(&e);
                 e.steps = WHOLE;
                 e.resume = half.path;
                 e.save = rest.path;
                 e.save_every = 0;
-                record *second = run_well(&e);
+                record *second = run_well_training_resume(&e);
                 for (int rank = 0; rank < n_rank; rank++) {
                     assert_int_equal(second->resumed_at[rank], HALF);
                     assert_memory_equal(first->loss[rank], whole->loss[rank], HALF * sizeof(double));
@@ -71,18 +71,18 @@ static void buckets_are_no_part_of_a_checkpoint(void **state)
     training_require_device();
     const training_file one = training_file_named("one_bucket"), many = training_file_named("many_buckets"),
                         half = training_file_named("half");
-    experiment e = training_of(models[1], 1, TANDEM_PRECISION_FP32);
+    experiment e = training_of_training_resume(models[1], 1, TANDEM_PRECISION_FP32);
     e.save = one.path;
-    training_forget(run_well(&e));
+    training_forget(run_well_training_resume(&e));
     e.bucket_bytes = 4096;
     e.steps = HALF;
     e.save = half.path;
-    training_forget(run_well(&e));
+    training_forget(run_well_training_resume(&e));
     e.bucket_bytes = 1 << 20;
     e.steps = WHOLE;
     e.resume = half.path;
     e.save = many.path;
-    training_forget(run_well(&e));
+    training_forget(run_well_training_resume(&e));
     assert_true(training_files_equal(one.path, many.path));
 }
 
@@ -90,16 +90,16 @@ static void another_number_of_ranks_goes_on(void **state)
 {
     training_require_device();
     const training_file half = training_file_named("half");
-    experiment e = training_of(models[0], 2, TANDEM_PRECISION_FP32);
-    record *whole = run_well(&e);
+    experiment e = training_of_training_resume(models[0], 2, TANDEM_PRECISION_FP32);
+    record *whole = run_well_training_resume(&e);
     e.steps = HALF;
     e.save = half.path;
-    training_forget(run_well(&e));
+    training_forget(run_well_training_resume(&e));
     e.steps = WHOLE;
     e.resume = half.path;
     e.n_rank = 1;
     e.batch *= 2;
-    record *second = run_well(&e);
+    record *second = run_well_training_resume(&e);
     for (int i = HALF; i < WHOLE; i++)
         assert_true(fabs(second->loss[0][i] - whole->loss[0][i]) <= 1e-4 * whole->loss[0][i]);
     training_forget(whole);
@@ -110,11 +110,11 @@ static void a_checkpoint_that_is_refused_stops_all_ranks(void **state)
 {
     training_require_device();
     const training_file file = training_file_named("other");
-    experiment e = training_of(models[0], 2, TANDEM_PRECISION_FP32);
+    experiment e = training_of_training_resume(models[0], 2, TANDEM_PRECISION_FP32);
     e.steps = 1;
     e.save = file.path;
-    training_forget(run_well(&e));
-    e = training_of(models[1], 2, TANDEM_PRECISION_FP32);
+    training_forget(run_well_training_resume(&e));
+    e = training_of_training_resume(models[1], 2, TANDEM_PRECISION_FP32);
     e.resume = file.path;
     record *r = training_run(&e);
     for (int rank = 0; rank < 2; rank++) {
@@ -128,7 +128,7 @@ static void a_checkpoint_that_is_refused_stops_all_ranks(void **state)
 static void a_checkpoint_that_cannot_be_written_stops_all_ranks(void **state)
 {
     training_require_device();
-    experiment e = training_of(models[0], 2, TANDEM_PRECISION_FP32);
+    experiment e = training_of_training_resume(models[0], 2, TANDEM_PRECISION_FP32);
     e.save = "/dev/full";
     record *r = training_run(&e);
     for (int rank = 0; rank < 2; rank++) {
@@ -166,7 +166,7 @@ static void poison_gradients(void *context, const tandem_executor *executor, int
 static void expect_divergence(int n_rank, const char *named)
 {
     const training_file last = training_file_named("last_good");
-    experiment e = training_of("mlp:width=32,depth=3", n_rank, TANDEM_PRECISION_FP32);
+    experiment e = training_of_training_resume("mlp:width=32,depth=3", n_rank, TANDEM_PRECISION_FP32);
     e.observer = poison_gradients;
     e.save = last.path;
     e.save_every = 1;
@@ -210,13 +210,13 @@ static void divergence_names_the_operator_and_the_step(void **state)
 static void divergence_can_be_allowed(void **state)
 {
     training_require_device();
-    experiment e = training_of(models[0], 2, TANDEM_PRECISION_FP32);
+    experiment e = training_of_training_resume(models[0], 2, TANDEM_PRECISION_FP32);
     poison = NAN;
     poisoned[0] = "head";
     poisoned[1] = NULL;
     e.observer = poison_gradients;
     e.allow_nan = 1;
-    record *r = run_well(&e);
+    record *r = run_well_training_resume(&e);
     assert_true(isfinite(r->loss[0][POISONED_STEP]) && isnan(r->loss[0][POISONED_STEP + 1]));
     training_forget(r);
 }
@@ -226,7 +226,8 @@ static void a_learning_rate_that_is_too_high_diverges(void **state)
     training_require_device();
     const tandem_optimizer_options optimizer = {.kind = TANDEM_SGD, .rate = 1e20f};
     for (int p = 0; p < 2; p++) {
-        experiment e = training_of(models[0], 2, p ? TANDEM_PRECISION_INT8 : TANDEM_PRECISION_FP32);
+        experiment e =
+            training_of_training_resume(models[0], 2, p ? TANDEM_PRECISION_INT8 : TANDEM_PRECISION_FP32);
         e.optimizer = &optimizer;
         record *r = training_run(&e);
         for (int rank = 0; rank < 2; rank++) {
@@ -256,11 +257,11 @@ static void a_refusal_names_the_largest_batch_that_fits(void **state)
 {
     training_require_device();
     for (int p = 0; p < 2; p++) {
-        experiment e = training_of("vit_tiny:width=48,depth=2", 2,
-                                   p ? TANDEM_PRECISION_INT8_FULL : TANDEM_PRECISION_FP32);
+        experiment e = training_of_training_resume("vit_tiny:width=48,depth=2", 2,
+                                                   p ? TANDEM_PRECISION_INT8_FULL : TANDEM_PRECISION_FP32);
         e.steps = 1;
         e.batch = 24;
-        record *r = run_well(&e);
+        record *r = run_well_training_resume(&e);
         e.memory_bytes = r->planned[0] / 2;
         training_forget(r);
         r = training_run(&e);
@@ -275,13 +276,13 @@ static void a_refusal_names_the_largest_batch_that_fits(void **state)
         }
         e.batch = named_batch(r->error[0].text);
         training_forget(r);
-        training_forget(run_well(&e));
+        training_forget(run_well_training_resume(&e));
         e.batch++;
         r = training_run(&e);
         assert_int_equal(r->status[0], TANDEM_INFEASIBLE);
         training_forget(r);
     }
-    experiment e = training_of(models[0], 1, TANDEM_PRECISION_FP32);
+    experiment e = training_of_training_resume(models[0], 1, TANDEM_PRECISION_FP32);
     e.memory_bytes = 1024;
     record *r = training_run(&e);
     assert_int_equal(r->status[0], TANDEM_INFEASIBLE);
@@ -292,7 +293,7 @@ static void a_refusal_names_the_largest_batch_that_fits(void **state)
 static void a_run_larger_than_the_machine_is_refused(void **state)
 {
     training_require_device();
-    experiment e = training_of("resnet20:width=64", 2, TANDEM_PRECISION_FP32);
+    experiment e = training_of_training_resume("resnet20:width=64", 2, TANDEM_PRECISION_FP32);
     e.batch = 1 << 20; /* terabytes */
     record *r = training_run(&e);
     for (int rank = 0; rank < 2; rank++) {

@@ -27,7 +27,7 @@ typedef struct trial {
 
 /* --- A case --------------------------------------------------------------------------------------------- */
 
-static tandem_link draw_link(chance *c)
+static tandem_link draw_link_unroll(chance *c)
 {
     return (tandem_link){1e6 * (double)(1 + draw_below(c, 1000)) * (draw_below(c, 2) ? 1 : 100),
                          draw_below(c, 30000)};
@@ -39,7 +39,7 @@ static void draw_class(trial *t, int c, int most_ranks)
     assert_int_equal(tandem_device_find(&class->device, cards[draw_below(&t->chance, 4)], NULL), TANDEM_OK);
     class->n_rank = 1 + (int)draw_below(&t->chance, (uint32_t)most_ranks);
     class->per_node = (int)draw_below(&t->chance, (uint32_t) class->n_rank + 1);
-    if (draw_below(&t->chance, 2)) class->link = draw_link(&t->chance);
+    if (draw_below(&t->chance, 2)) class->link = draw_link_unroll(&t->chance);
     const uint32_t change = 1 + draw_below(&t->chance, 4);
     for (int op = 0; op < t->graph->n_op; op++) {
         const unsigned allowed =
@@ -50,7 +50,7 @@ static void draw_class(trial *t, int c, int most_ranks)
     }
 }
 
-static void draw_trial(trial *t, uint32_t series)
+static void draw_trial_unroll(trial *t, uint32_t series)
 {
     *t = (trial){.chance = {.seed = seed, .series = series}};
     if (series % ZOO_EVERY)
@@ -67,32 +67,32 @@ static void draw_trial(trial *t, uint32_t series)
                  .with_norm = series % 3 == 0},
         .collective = (tandem_collective_algorithm)draw_below(&t->chance, TANDEM_N_COLLECTIVE_ALGORITHM + 1)};
     t->cluster.n_class = 1 + (int)draw_below(&t->chance, 4);
-    const tandem_link net = draw_link(&t->chance);
+    const tandem_link net = draw_link_unroll(&t->chance);
     t->cluster.link_bytes_per_s = net.bytes_per_s;
     t->cluster.link_latency_ns = net.latency_ns;
-    if (draw_below(&t->chance, 2)) t->cluster.node = draw_link(&t->chance);
+    if (draw_below(&t->chance, 2)) t->cluster.node = draw_link_unroll(&t->chance);
     for (int c = 0; c < t->cluster.n_class; c++)
         draw_class(t, c, MOST_RANKS / t->cluster.n_class / (t->graph->n_op > 100 ? 4 : 1));
 }
 
-static void set_precisions(const trial *t, tandem_replayer *replayer)
+static void set_precisions_unroll(const trial *t, tandem_replayer *replayer)
 {
     for (int c = 0; c < t->cluster.n_class; c++)
         for (int op = 0; op < t->graph->n_op; op++) tandem_replayer_set(replayer, c, op, t->precision[c][op]);
 }
 
-static tandem_replayer *open_trial(const trial *t)
+static tandem_replayer *open_trial_unroll(const trial *t)
 {
     const tandem_graph *graphs[TANDEM_MAX_CLASS];
     tandem_replayer *replayer = NULL;
     tandem_error error = {0};
     for (int c = 0; c < t->cluster.n_class; c++) graphs[c] = t->graph;
     require_ok(tandem_replayer_open_with(&replayer, &t->cluster, graphs, NULL, &t->options, &error), &error);
-    set_precisions(t, replayer);
+    set_precisions_unroll(t, replayer);
     return replayer;
 }
 
-static tandem_replay run(tandem_replayer *replayer)
+static tandem_replay run_unroll(tandem_replayer *replayer)
 {
     tandem_replay replay;
     tandem_error error = {0};
@@ -102,8 +102,8 @@ static tandem_replay run(tandem_replayer *replayer)
 
 static tandem_replay replay_of(const trial *t)
 {
-    tandem_replayer *replayer = open_trial(t);
-    const tandem_replay replay = run(replayer);
+    tandem_replayer *replayer = open_trial_unroll(t);
+    const tandem_replay replay = run_unroll(replayer);
     tandem_replayer_close(replayer);
     return replay;
 }
@@ -148,12 +148,12 @@ static void every_rank_by_itself_comes_to_the_same_nanosecond(void **state)
     int n_wire = 0, n_other = 0, n_never = 0; /* who the first class waits for */
     for (uint32_t series = 0; series < CASES; series++) {
         trial t;
-        draw_trial(&t, series);
-        tandem_replayer *replayer = open_trial(&t);
-        tandem_replay replay = run(replayer);
+        draw_trial_unroll(&t, series);
+        tandem_replayer *replayer = open_trial_unroll(&t);
+        tandem_replay replay = run_unroll(replayer);
         the_engines_agree(&replay, replayer, series);
         draw_times(&t, replayer);
-        replay = run(replayer);
+        replay = run_unroll(replayer);
         the_engines_agree(&replay, replayer, series);
         n_wire += replay.classes[0].exposed_comm_ns > 0;
         n_other += replay.classes[0].wait_ns > 0;
@@ -176,8 +176,8 @@ static void who_falls_behind_little_by_little_decides_in_the_end(void **state)
         assert_int_equal(tandem_graph_open(&t.graph, "mlp", 2, NULL), TANDEM_OK);
         assert_int_equal(tandem_cluster_parse(&t.cluster, "3*a100@1 + 2*a100@1 net=1GB/s,0ns", NULL),
                          TANDEM_OK);
-        tandem_replayer *replayer = open_trial(&t);
-        (void)run(replayer);
+        tandem_replayer *replayer = open_trial_unroll(&t);
+        (void)run_unroll(replayer);
         for (int c = 0; c < 2; c++) {
             const tandem_step *const step = tandem_replayer_step(replayer, c);
             const int late = step->bucket[step->n_bucket - 1].ready_task;
@@ -194,7 +194,7 @@ static void who_falls_behind_little_by_little_decides_in_the_end(void **state)
                         tandem_replayer_set_variant_ns(replayer, c, k, 0, beside, wire_ns);
             }
         }
-        const tandem_replay replay = run(replayer);
+        const tandem_replay replay = run_unroll(replayer);
         assert_int_equal(replay.step_ns, own_ns > 3000 ? own_ns : 3000);
         the_engines_agree(&replay, replayer, 0);
         tandem_replayer_close(replayer);
@@ -209,9 +209,9 @@ static void an_expansion_holds_every_task_of_every_rank(void **state)
     for (uint32_t series = 1; series < 40; series++) {
         trial t;
         tandem_unrolled_step *e = NULL;
-        draw_trial(&t, series);
-        tandem_replayer *replayer = open_trial(&t);
-        (void)run(replayer);
+        draw_trial_unroll(&t, series);
+        tandem_replayer *replayer = open_trial_unroll(&t);
+        (void)run_unroll(replayer);
         const int n_iteration = 1 + (int)draw_below(&t.chance, 3);
         assert_int_equal(tandem_replayer_unroll(&e, replayer, n_iteration, NULL), TANDEM_OK);
         assert_int_equal(e->n_rank, tandem_cluster_n_rank(&t.cluster));
@@ -248,11 +248,11 @@ static void an_expansion_holds_every_task_of_every_rank(void **state)
 static void too_much_is_refused(void **state)
 {
     trial t;
-    draw_trial(&t, 1);
+    draw_trial_unroll(&t, 1);
     for (int c = 0; c < t.cluster.n_class; c++) t.cluster.classes[c].n_rank = 1000000;
     t.options.collective = TANDEM_RING;
-    tandem_replayer *replayer = open_trial(&t);
-    tandem_replay replay = run(replayer);
+    tandem_replayer *replayer = open_trial_unroll(&t);
+    tandem_replay replay = run_unroll(replayer);
     const tandem_replay before = replay;
     tandem_error error = {0};
     assert_int_equal(tandem_replayer_run_unrolled(replayer, &replay, NULL, &error), TANDEM_USAGE);
@@ -264,11 +264,11 @@ static void too_much_is_refused(void **state)
 
 /* --- The compiled step by itself ------------------------------------------------------------------------ */
 
-static void a_class_is_as_many_classes_as_it_has_ranks(void **state)
+static void a_class_is_as_many_classes_as_it_has_ranks_unroll(void **state)
 {
     for (uint32_t series = 1; series < CASES; series += 2) {
         trial t;
-        draw_trial(&t, series);
+        draw_trial_unroll(&t, series);
         const int n_rank = 2 + (int)draw_below(&t.chance, TANDEM_MAX_CLASS - 1);
         t.cluster.n_class = 1;
         t.cluster.classes[0].n_rank = n_rank;
@@ -345,11 +345,11 @@ static void no_step_is_shorter_than_its_longest_chain_or_its_busiest_device(void
 {
     for (uint32_t series = 0; series < CASES; series += 2) {
         trial t;
-        draw_trial(&t, series);
-        tandem_replayer *replayer = open_trial(&t);
-        (void)run(replayer);
+        draw_trial_unroll(&t, series);
+        tandem_replayer *replayer = open_trial_unroll(&t);
+        (void)run_unroll(replayer);
         draw_times(&t, replayer);
-        const tandem_replay replay = run(replayer);
+        const tandem_replay replay = run_unroll(replayer);
         for (int c = 0; c < replay.n_class; c++) {
             assert_true(replay.step_ns >= longest_chain_ns(replayer, c));
             assert_true(replay.step_ns >= sum_ns(replayer, c));
@@ -363,11 +363,11 @@ static void one_device_alone_takes_the_sum_of_its_tasks(void **state)
 {
     for (uint32_t series = 0; series < CASES; series += 2) {
         trial t;
-        draw_trial(&t, series);
+        draw_trial_unroll(&t, series);
         t.cluster.n_class = t.cluster.classes[0].n_rank = 1;
         t.cluster.classes[0].per_node = 0;
-        tandem_replayer *replayer = open_trial(&t);
-        const tandem_replay replay = run(replayer);
+        tandem_replayer *replayer = open_trial_unroll(&t);
+        const tandem_replay replay = run_unroll(replayer);
         assert_int_equal(replay.step_ns, sum_ns(replayer, 0));
         assert_int_equal(replay.classes[0].busy_ns, replay.step_ns);
         tandem_replayer_close(replayer);
@@ -380,9 +380,9 @@ static void all_times_k_times_as_long_make_the_step_k_times_as_long(void **state
 {
     for (uint32_t series = 0; series < CASES; series += 2) {
         trial t;
-        draw_trial(&t, series);
-        tandem_replayer *replayer = open_trial(&t);
-        tandem_replay replay[2] = {run(replayer)};
+        draw_trial_unroll(&t, series);
+        tandem_replayer *replayer = open_trial_unroll(&t);
+        tandem_replay replay[2] = {run_unroll(replayer)};
         const int64_t k = 2 + draw_below(&t.chance, 9);
         for (int turn = 0; turn < 2; turn++) {
             for (int c = 0; c < t.cluster.n_class; c++) {
@@ -400,7 +400,7 @@ static void all_times_k_times_as_long_make_the_step_k_times_as_long(void **state
                     }
                 }
             }
-            replay[turn] = run(replayer);
+            replay[turn] = run_unroll(replayer);
         }
         assert_int_equal(replay[1].step_ns, k * replay[0].step_ns);
         for (int c = 0; c < t.cluster.n_class; c++) {
@@ -413,11 +413,11 @@ static void all_times_k_times_as_long_make_the_step_k_times_as_long(void **state
 }
 
 /* Nothing interferes, and the order of tasks is fixed. */
-static void better_links_never_hurt(void **state)
+static void better_links_never_hurt_unroll(void **state)
 {
     for (uint32_t series = 0; series < CASES; series += 2) {
         trial t;
-        draw_trial(&t, series);
+        draw_trial_unroll(&t, series);
         const int64_t before = replay_of(&t).step_ns;
         const double factor = 1 + draw_below(&t.chance, 40) / 10.0;
         if (draw_below(&t.chance, 2)) t.cluster.link_bytes_per_s *= factor;
@@ -435,7 +435,7 @@ static void order_and_names_of_classes_change_nothing(void **state)
 {
     for (uint32_t series = 1; series < CASES; series += 2) {
         trial t, turned;
-        draw_trial(&t, series);
+        draw_trial_unroll(&t, series);
         turned = t;
         const int last = t.cluster.n_class - 1;
         for (int c = 0; c <= last; c++) {
@@ -457,11 +457,11 @@ int main(void)
         cmocka_unit_test(who_falls_behind_little_by_little_decides_in_the_end),
         cmocka_unit_test(an_expansion_holds_every_task_of_every_rank),
         cmocka_unit_test(too_much_is_refused),
-        cmocka_unit_test(a_class_is_as_many_classes_as_it_has_ranks),
+        cmocka_unit_test(a_class_is_as_many_classes_as_it_has_ranks_unroll),
         cmocka_unit_test(no_step_is_shorter_than_its_longest_chain_or_its_busiest_device),
         cmocka_unit_test(one_device_alone_takes_the_sum_of_its_tasks),
         cmocka_unit_test(all_times_k_times_as_long_make_the_step_k_times_as_long),
-        cmocka_unit_test(better_links_never_hurt),
+        cmocka_unit_test(better_links_never_hurt_unroll),
         cmocka_unit_test(order_and_names_of_classes_change_nothing),
     };
     print_message("seed %llu\n", (unsigned long long)seed);

@@ -92,8 +92,8 @@ typedef struct searching {
     int n, n_over;
 } searching;
 
-static double check(tandem_status *status, uint64_t *work, const tandem_submission *submission,
-                    const tandem_site *site)
+static double check_check_work(tandem_status *status, uint64_t *work, const tandem_submission *submission,
+                               const tandem_site *site)
 {
     tandem_error error = {0};
     done = 0;
@@ -116,7 +116,8 @@ static int by_ms(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void keep(found *best, double ms, uint64_t work, tandem_status status, const tandem_drawn *drawn)
+static void keep_check_work(found *best, double ms, uint64_t work, tandem_status status,
+                            const tandem_drawn *drawn)
 {
     *best = (found){.ms = ms, .work = work, .status = status};
     tandem_drawn_print(best->job, drawn);
@@ -126,7 +127,7 @@ static void look_at(searching *s, const tandem_drawn *drawn)
 {
     tandem_status status;
     uint64_t work = 0;
-    double ms = check(&status, &work, &drawn->submission, s->site);
+    double ms = check_check_work(&status, &work, &drawn->submission, s->site);
     s->n++;
     s->n_over += status == TANDEM_LIMIT_EXCEEDED;
     if (work > TANDEM_SUBMISSION_MAX_WORK) {
@@ -134,18 +135,18 @@ static void look_at(searching *s, const tandem_drawn *drawn)
         tandem_drawn_print(job, drawn);
         fail_msg("%" PRIu64 " units of work, %d are allowed: %s", work, TANDEM_SUBMISSION_MAX_WORK, job);
     }
-    if (work > s->hardest.work) keep(&s->hardest, ms, work, status, drawn);
+    if (work > s->hardest.work) keep_check_work(&s->hardest, ms, work, status, drawn);
     if (ms <= s->slowest.ms) return;
     double again[AGAIN]; /* once may have been the machine's fault */
     for (int k = 0; k < AGAIN; k++) {
         tandem_status same;
         uint64_t as_much = 0;
-        again[k] = check(&same, &as_much, &drawn->submission, s->site);
+        again[k] = check_check_work(&same, &as_much, &drawn->submission, s->site);
         assert_int_equal(same, status);
         assert_int_equal(as_much, work);
     }
     qsort(again, AGAIN, sizeof *again, by_ms);
-    if (again[AGAIN / 2] > s->slowest.ms) keep(&s->slowest, again[AGAIN / 2], work, status, drawn);
+    if (again[AGAIN / 2] > s->slowest.ms) keep_check_work(&s->slowest, again[AGAIN / 2], work, status, drawn);
 }
 
 /* As many blocks as can be, and just fewer, on every kind of device, with memory that is never enough and

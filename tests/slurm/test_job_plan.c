@@ -12,7 +12,7 @@ typedef struct place {
     char *text; /* a plan */
 } place;
 
-static int open_place(void **state)
+static int open_place_job_plan(void **state)
 {
     static place p;
     tandem_graph *graph = NULL;
@@ -33,7 +33,7 @@ static int open_place(void **state)
     return 0;
 }
 
-static int close_place(void **state)
+static int close_place_job_plan(void **state)
 {
     place *p = *state;
     (void)unlinkat(p->directory, "plan.json", 0);
@@ -44,7 +44,7 @@ static int close_place(void **state)
     return 0;
 }
 
-static void put(const place *p, const char *name, const char *text)
+static void put_job_plan(const place *p, const char *name, const char *text)
 {
     const int file = openat(p->directory, name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     assert_true(file >= 0);
@@ -82,7 +82,7 @@ static void the_first_plan_stays(void **state)
 {
     const place *p = *state;
     int exists = -1;
-    put(p, "plan.json", "the first");
+    put_job_plan(p, "plan.json", "the first");
     assert_int_equal(tandem_job_plan_write(&exists, p->directory, "plan.json", p->text, 0, NULL), TANDEM_OK);
     assert_int_equal(exists, 1);
     tandem_plan *plan = NULL;
@@ -101,7 +101,7 @@ static void an_earlier_jobs_plan_is_replaced(void **state)
     tandem_plan *plan = NULL;
     tandem_graph *graph = NULL;
     int exists = -1;
-    put(p, "plan.json", "of an earlier job");
+    put_job_plan(p, "plan.json", "of an earlier job");
     assert_int_equal(utimensat(p->directory, "plan.json", long_ago, 0), 0);
     assert_int_equal(tandem_job_plan_read(&plan, &graph, p->directory, "plan.json", 1001, NULL), TANDEM_OK);
     assert_null(plan);
@@ -111,7 +111,7 @@ static void an_earlier_jobs_plan_is_replaced(void **state)
     expect_plan(p, "a plan");
 }
 
-static void links_are_not_followed(void **state)
+static void links_are_not_followed_job_plan(void **state)
 {
     const place *p = *state;
     tandem_plan *plan = NULL;
@@ -119,11 +119,11 @@ static void links_are_not_followed(void **state)
     tandem_error error = {0};
     struct stat seen;
     int exists = -1;
-    put(p, "victim", p->text);
+    put_job_plan(p, "victim", p->text);
     assert_int_equal(symlinkat("victim", p->directory, "plan.json"), 0);
     assert_int_equal(tandem_job_plan_read(&plan, &graph, p->directory, "plan.json", 0, &error), TANDEM_IO);
     assert_null(plan);
-    put(p, "victim", "untouched");
+    put_job_plan(p, "victim", "untouched");
     assert_int_equal(tandem_job_plan_write(&exists, p->directory, "plan.json", p->text, 0, NULL), TANDEM_OK);
     assert_int_equal(exists, 1);
     assert_int_equal(fstatat(p->directory, "victim", &seen, 0), 0);
@@ -135,7 +135,7 @@ static void links_are_not_followed(void **state)
     assert_int_equal(tandem_job_plan_read(&plan, &graph, p->directory, "plan.json", 0, &error), TANDEM_IO);
 }
 
-static void a_directory_that_cannot_be_written_says_so(void **state)
+static void a_directory_that_cannot_be_written_says_so_job_plan(void **state)
 {
     const place *p = *state;
     tandem_error error = {0};
@@ -149,13 +149,13 @@ static void a_directory_that_cannot_be_written_says_so(void **state)
 
 int main(void)
 {
-#define ROW(test) cmocka_unit_test_setup_teardown(test, open_place, close_place)
+#define ROW(test) cmocka_unit_test_setup_teardown(test, open_place_job_plan, close_place_job_plan)
     const struct CMUnitTest tests[] = {
         ROW(a_plan_is_written_and_read),
         ROW(the_first_plan_stays),
         ROW(an_earlier_jobs_plan_is_replaced),
-        ROW(links_are_not_followed),
-        ROW(a_directory_that_cannot_be_written_says_so),
+        ROW(links_are_not_followed_job_plan),
+        ROW(a_directory_that_cannot_be_written_says_so_job_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

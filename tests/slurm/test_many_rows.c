@@ -38,7 +38,7 @@ static int64_t rule(void *context, const tandem_cost_key *key, uint64_t *workspa
                       (key->precision && strcmp(key->precision, "fp32") == 0 ? 200 : 100);
 }
 
-static void fill(replay_store *s)
+static void fill_many_rows(replay_store *s)
 {
     tandem_graph *graph = NULL;
     assert_int_equal(tandem_graph_open(&graph, model, BATCH, NULL), TANDEM_OK);
@@ -97,7 +97,7 @@ static void other_models_costs_change_nothing(void **state)
     replay_store s = {0};
     tandem_error error = {0};
     replay_store_open(&s);
-    fill(&s);
+    fill_many_rows(&s);
     char *few = plan_text(&s);
     require_ok(add_rows(s.store, devices, 2, &error), &error);
     char *many = plan_text(&s);

@@ -7,7 +7,7 @@
 
 static const char conf[] = "gres gpu:old cpu:sse41\n";
 
-static tandem_status check(const tandem_submission *submission, tandem_error *error)
+static tandem_status check_memory_test(const tandem_submission *submission, tandem_error *error)
 {
     tandem_site *site = NULL;
     tandem_status status = tandem_site_parse(&site, conf, strlen(conf), "a site", error);
@@ -19,14 +19,14 @@ static tandem_status check(const tandem_submission *submission, tandem_error *er
 }
 
 /* Lets allocation 1, 2, 3, … fail until there are no more; `expected` is what comes out then. */
-static void survive(const tandem_submission *submission, tandem_status expected, const char *says)
+static void survive_memory(const tandem_submission *submission, tandem_status expected, const char *says)
 {
     const long before = tandem_allocations_alive();
     long k = 0;
     for (int failed = 1; failed; k++) {
         tandem_error error = {0};
         tandem_fail_allocation_after(k);
-        const tandem_status status = check(submission, &error);
+        const tandem_status status = check_memory_test(submission, &error);
         failed = tandem_allocation_failed();
         tandem_fail_allocation_after(-1);
         /* without memory for the names to choose from, the nearest is left out and the answer is the same */
@@ -42,20 +42,20 @@ static void survive(const tandem_submission *submission, tandem_status expected,
 static void a_job_that_fits_survives(void **state)
 {
     const tandem_submission submission = {.model = "mlp", .memory = "1GiB", .resources = {"gpu:old:1"}};
-    survive(&submission, TANDEM_OK, NULL);
+    survive_memory(&submission, TANDEM_OK, NULL);
 }
 
 static void a_job_that_does_not_fit_survives(void **state)
 {
     const tandem_submission submission = {
         .model = "mlp", .batch = "3000", .memory = "10MiB", .resources = {"gpu:old:1"}};
-    survive(&submission, TANDEM_INFEASIBLE, " fits, in ");
+    survive_memory(&submission, TANDEM_INFEASIBLE, " fits, in ");
 }
 
 static void an_unknown_resource_survives(void **state)
 {
     const tandem_submission submission = {.model = "mlp", .resources = {"gpu:odl:1"}};
-    survive(&submission, TANDEM_UNKNOWN_NAME, "Did you mean 'gpu:old'");
+    survive_memory(&submission, TANDEM_UNKNOWN_NAME, "Did you mean 'gpu:old'");
 }
 
 static void what_srun_has_left_survives(void **state)

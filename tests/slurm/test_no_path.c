@@ -85,7 +85,7 @@ typedef struct place {
     tandem_site *site;
 } place;
 
-static int open_place(void **state)
+static int open_place_no_path(void **state)
 {
     static place p;
     static const char conf[] = "gres gpu:old cpu:sse41\nfeature rome cpu:avx2\n";
@@ -99,14 +99,14 @@ static int open_place(void **state)
     return tandem_site_parse(&p.site, conf, strlen(conf), "a site", NULL) != TANDEM_OK;
 }
 
-static int close_place(void **state)
+static int close_place_no_path(void **state)
 {
     place *p = *state;
     tandem_site_close(p->site);
     return unlink(p->file) != 0 || unlink(p->fifo) != 0 || rmdir(p->path) != 0;
 }
 
-static void check(const place *p, const tandem_submission *submission)
+static void check_no_path(const place *p, const tandem_submission *submission)
 {
     tandem_error error = {0};
     const tandem_status status = tandem_submission_check(
@@ -118,14 +118,14 @@ static void check(const place *p, const tandem_submission *submission)
 /* A name in the place of every option. */
 static void check_name(const place *p, const char *name)
 {
-    check(p, &(tandem_submission){.model = name});
-    check(p, &(tandem_submission){.model = "mlp", .batch = name});
-    check(p, &(tandem_submission){.model = "mlp", .memory = name});
-    check(p, &(tandem_submission){.model = "mlp", .features = name});
+    check_no_path(p, &(tandem_submission){.model = name});
+    check_no_path(p, &(tandem_submission){.model = "mlp", .batch = name});
+    check_no_path(p, &(tandem_submission){.model = "mlp", .memory = name});
+    check_no_path(p, &(tandem_submission){.model = "mlp", .features = name});
     for (int k = 0; k < 4; k++) {
         tandem_submission submission = {.model = "mlp", .memory = "1GiB"};
         submission.resources[k] = name;
-        check(p, &submission);
+        check_no_path(p, &submission);
     }
 }
 
@@ -170,7 +170,7 @@ static void check_drawn(const void *context)
         for (uint32_t w = 0; w < N_OF(words); w++)
             words[w] = tandem_philox((uint32_t[4]){k, w, 1, 0}, 15).word[0];
         tandem_draw_submission(&d, (const uint8_t *)words, sizeof words);
-        check(context, &d.submission);
+        check_no_path(context, &d.submission);
     }
 }
 
@@ -205,5 +205,5 @@ int main(void)
         cmocka_unit_test(no_name_of_a_job_is_a_path),
         cmocka_unit_test(no_drawn_job_names_a_path),
     };
-    return cmocka_run_group_tests(tests, open_place, close_place);
+    return cmocka_run_group_tests(tests, open_place_no_path, close_place_no_path);
 }

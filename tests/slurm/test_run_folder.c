@@ -14,7 +14,7 @@ typedef struct place {
     int directory;
 } place;
 
-static int open_place(void **state)
+static int open_place_run_folder(void **state)
 {
     static place p;
     (void)strcpy(p.path, "/tmp/tandem-run-XXXXXX");
@@ -24,7 +24,7 @@ static int open_place(void **state)
     return p.directory < 0;
 }
 
-static int close_place(void **state)
+static int close_place_run_folder(void **state)
 {
     const place *p = *state;
     static const char *const files[] = {"run/environment", "run/left", "other/environment"},
@@ -38,7 +38,7 @@ static int close_place(void **state)
     return rmdir(p->path); /* so nothing else was left */
 }
 
-static void put(const place *p, const char *name, const char *text, mode_t mode)
+static void put_run_folder(const place *p, const char *name, const char *text, mode_t mode)
 {
     const int file = openat(p->directory, name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     assert_true(file >= 0);
@@ -53,7 +53,7 @@ static void plant(const place *p, const char *folder, const char *text)
     char file[64];
     (void)snprintf(file, sizeof file, "%s/environment", folder);
     assert_int_equal(mkdirat(p->directory, folder, 0700), 0);
-    put(p, file, text, 0600);
+    put_run_folder(p, file, text, 0600);
 }
 
 /* "" where it is taken, else what is said of it. */
@@ -69,7 +69,7 @@ static const char *reading(const place *p, tandem_status expected)
     return error.text;
 }
 
-static void refused(const place *p, const char *why)
+static void refused_run_folder(const place *p, const char *why)
 {
     const char *said = reading(p, TANDEM_WRONG_FORMAT);
     if (!strstr(said, why)) fail_msg("%s", said);
@@ -95,24 +95,24 @@ static void a_meeting_place_is_empty_and_private(void **state)
     (void)umask(mask);
     assert_int_equal(fstatat(p->directory, "run", &seen, 0), 0);
     assert_int_equal(seen.st_mode & 0777, 0700);
-    put(p, "run/left", "by an earlier run", 0600);
+    put_run_folder(p, "run/left", "by an earlier run", 0600);
     assert_int_equal(tandem_run_folder_make(p->directory, "run", NULL), TANDEM_OK);
     assert_int_not_equal(fstatat(p->directory, "run/left", &seen, 0), 0);
-    put(p, "run/environment", "of this one", 0600);
+    put_run_folder(p, "run/environment", "of this one", 0600);
     tandem_run_folder_remove(p->directory, "run");
     assert_int_not_equal(fstatat(p->directory, "run", &seen, 0), 0);
     tandem_run_folder_remove(p->directory, "run");
 
     /* a link to a folder of ours is none */
     assert_int_equal(mkdirat(p->directory, "other", 0700), 0);
-    put(p, "other/environment", "stays", 0600);
+    put_run_folder(p, "other/environment", "stays", 0600);
     assert_int_equal(symlinkat("other", p->directory, "run"), 0);
     assert_int_equal(tandem_run_folder_make(p->directory, "run", &error), TANDEM_WRONG_FORMAT);
     tandem_run_folder_remove(p->directory, "run");
     assert_int_equal(fstatat(p->directory, "other/environment", &seen, 0), 0);
 }
 
-static void a_directory_that_cannot_be_written_says_so(void **state)
+static void a_directory_that_cannot_be_written_says_so_run_folder(void **state)
 {
     tandem_error error = {0};
     const int proc = open("/proc", O_RDONLY | O_DIRECTORY); /* refuses even root */
@@ -177,27 +177,27 @@ static void where_there_is_no_folder_there_is_nothing(void **state)
 
 /* --- What others have put there ------------------------------------------------------------------------- */
 
-static void links_are_not_followed(void **state)
+static void links_are_not_followed_run_folder(void **state)
 {
     const place *p = *state;
     plant(p, "other", left_text);
     assert_int_equal(symlinkat("other", p->directory, "run"), 0);
-    refused(p, "'run' in the working directory is a link");
+    refused_run_folder(p, "'run' in the working directory is a link");
     (void)unlinkat(p->directory, "run", 0);
     assert_int_equal(mkdirat(p->directory, "run", 0700), 0);
     assert_int_equal(symlinkat("../other/environment", p->directory, "run/environment"), 0);
-    refused(p, "'run/environment' in the working directory is a link");
+    refused_run_folder(p, "'run/environment' in the working directory is a link");
 }
 
 static void what_is_no_folder_or_no_file_is_refused_at_once(void **state)
 {
     const place *p = *state;
-    put(p, "run", left_text, 0600);
-    refused(p, "'run' in the working directory is a link, or no folder");
+    put_run_folder(p, "run", left_text, 0600);
+    refused_run_folder(p, "'run' in the working directory is a link, or no folder");
     (void)unlinkat(p->directory, "run", 0);
     assert_int_equal(mkdirat(p->directory, "run", 0700), 0);
     assert_int_equal(mkfifoat(p->directory, "run/environment", 0600), 0);
-    refused(p, "no regular file");
+    refused_run_folder(p, "no regular file");
 }
 
 static void what_others_may_write_is_refused(void **state)
@@ -207,13 +207,13 @@ static void what_others_may_write_is_refused(void **state)
     plant(p, "run", left_text);
     for (size_t k = 0; k < N_OF(modes); k++) {
         assert_int_equal(fchmodat(p->directory, "run", modes[k], 0), 0);
-        refused(p, "'run' in the working directory is of mode");
+        refused_run_folder(p, "'run' in the working directory is of mode");
     }
     assert_int_equal(fchmodat(p->directory, "run", 0755, 0), 0);
     assert_string_equal(reading(p, TANDEM_OK), ""); /* to be read is no harm */
     for (size_t k = 0; k < N_OF(modes); k++) {
         assert_int_equal(fchmodat(p->directory, "run/environment", modes[k] & 0666, 0), 0);
-        refused(p, "'run/environment' in the working directory is of mode");
+        refused_run_folder(p, "'run/environment' in the working directory is of mode");
     }
 }
 
@@ -226,7 +226,7 @@ static void what_is_somebody_elses_is_refused(void **state)
     }
     plant(p, "run", left_text);
     assert_int_equal(fchownat(p->directory, "run", 65534, 65534, 0), 0);
-    refused(p, "'run' in the working directory is user 65534's, not user 0's");
+    refused_run_folder(p, "'run' in the working directory is user 65534's, not user 0's");
     assert_int_equal(tandem_run_folder_make(p->directory, "run", NULL), TANDEM_WRONG_FORMAT);
     assert_int_equal(
         tandem_run_folder_write(p->directory, "run", (const char *[TANDEM_N_RUN_VARIABLE]){NULL}, NULL),
@@ -235,7 +235,7 @@ static void what_is_somebody_elses_is_refused(void **state)
     assert_int_equal(fchownat(p->directory, "run", 0, 0, 0), 0);
     /* and it was not removed */
     assert_int_equal(fchownat(p->directory, "run/environment", 65534, 65534, 0), 0);
-    refused(p, "'run/environment' in the working directory is user 65534's");
+    refused_run_folder(p, "'run/environment' in the working directory is user 65534's");
 }
 
 /* --- What stands in it ---------------------------------------------------------------------------------- */
@@ -288,22 +288,22 @@ static void a_file_has_a_size_that_it_may_have(void **state)
     text[TANDEM_RUN_MAX_BYTES - 1] = 'x';
     text[TANDEM_RUN_MAX_BYTES] = '\n';
     text[TANDEM_RUN_MAX_BYTES + 1] = '\0';
-    put(p, "run/environment", text, 0600);
-    refused(p, "bytes at most");
+    put_run_folder(p, "run/environment", text, 0600);
+    refused_run_folder(p, "bytes at most");
     free(text);
 }
 
 int main(void)
 {
-#define ROW(test) cmocka_unit_test_setup_teardown(test, open_place, close_place)
+#define ROW(test) cmocka_unit_test_setup_teardown(test, open_place_run_folder, close_place_run_folder)
     const struct CMUnitTest tests[] = {
         ROW(a_folder_is_named_by_job_component_and_step),
         ROW(a_meeting_place_is_empty_and_private),
-        ROW(a_directory_that_cannot_be_written_says_so),
+        ROW(a_directory_that_cannot_be_written_says_so_run_folder),
         ROW(what_is_written_is_read),
         ROW(a_value_that_would_be_two_lines_is_not_written),
         ROW(where_there_is_no_folder_there_is_nothing),
-        ROW(links_are_not_followed),
+        ROW(links_are_not_followed_run_folder),
         ROW(what_is_no_folder_or_no_file_is_refused_at_once),
         ROW(what_others_may_write_is_refused),
         ROW(what_is_somebody_elses_is_refused),

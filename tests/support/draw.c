@@ -19,7 +19,7 @@ static unsigned byte(source *s)
     return *s->bytes++;
 }
 
-static unsigned below(source *s, unsigned n) { return (byte(s) | byte(s) << 8) % n; }
+static unsigned below_source(source *s, unsigned n) { return (byte(s) | byte(s) << 8) % n; }
 
 /* From least to most: an end, or anything between, small numbers as often as large ones. */
 static int64_t number(source *s, int64_t least, int64_t most)
@@ -29,12 +29,12 @@ static int64_t number(source *s, int64_t least, int64_t most)
     case 1: return most;
     default: break;
     }
-    const double share = below(s, 10001) / 10000.0;
+    const double share = below_source(s, 10001) / 10000.0;
     const int64_t drawn = least + (int64_t)(pow((double)(most - least) + 1, share) - 1);
     return drawn < most ? drawn : most;
 }
 
-static int64_t value_of(source *s, const tandem_model_option *option)
+static int64_t source_value(source *s, const tandem_model_option *option)
 {
     if (strcmp(option->name, "image") != 0) return number(s, option->min_value, option->max_value);
     int64_t image = 0; /* three numbers in one, the channels last */
@@ -45,13 +45,13 @@ static int64_t value_of(source *s, const tandem_model_option *option)
 
 static void draw_model(tandem_drawn *d, source *s)
 {
-    const tandem_model *model = tandem_model_get((int)below(s, (unsigned)tandem_model_count()));
+    const tandem_model *model = tandem_model_get((int)below_source(s, (unsigned)tandem_model_count()));
     size_t used = (size_t)snprintf(d->model, sizeof d->model, "%s", model->name);
     char separator = ':', text[TANDEM_MODEL_VALUE_TEXT];
     for (const tandem_model_option *o = model->option; o->name; o++) {
         if (byte(s) % 2) continue;
         used += (size_t)snprintf(d->model + used, sizeof d->model - used, "%c%s=%s", separator, o->name,
-                                 tandem_model_value_print(text, o, value_of(s, o)));
+                                 tandem_model_value_print(text, o, source_value(s, o)));
         separator = ',';
     }
     assert(used < sizeof d->model);
@@ -69,12 +69,12 @@ static void put_type(char *out, size_t room, int device)
 static void draw_resources(char list[1024], source *s)
 {
     const unsigned kind = byte(s) % 4, n_device = (unsigned)tandem_device_count();
-    const unsigned n = kind == 0 ? 0 : kind == 1 ? 1 : 1 + below(s, n_device);
+    const unsigned n = kind == 0 ? 0 : kind == 1 ? 1 : 1 + below_source(s, n_device);
     size_t used = 0;
     list[0] = '\0';
     for (unsigned k = 0; k < n; k++) {
         char type[TANDEM_DEVICE_NAME];
-        put_type(type, sizeof type, (int)below(s, n_device));
+        put_type(type, sizeof type, (int)below_source(s, n_device));
         used += (size_t)snprintf(list + used, 1024 - used, "%sgpu:%s:1", k ? "," : "", type);
     }
     const unsigned filler = byte(s) % 8;

@@ -47,7 +47,7 @@ static void compare_output(bench *b, const case_array *got, const double *result
     }
 }
 
-static double *numbers(size_t n)
+static double *numbers_every_case(size_t n)
 {
     double *x = calloc(n + 1, sizeof *x);
     if (!x) abort();
@@ -79,7 +79,7 @@ static void check_copy(bench *b, const task_operands *operands, const char *wher
           "%s: the column-wise copy is another one", where);
 }
 
-static void check_task(bench *b, const tandem_step *step, int t, uint64_t key, const char *what)
+static void check_task_every_case(bench *b, const tandem_step *step, int t, uint64_t key, const char *what)
 {
     const float row_weight = 0.37f;
     char where[480], task[200], complaint[1200] = "";
@@ -90,8 +90,8 @@ static void check_task(bench *b, const tandem_step *step, int t, uint64_t key, c
     operands_fill(&operands, step, t, key);
     double *result[TANDEM_TASK_WRITES] = {NULL}, *bound[TANDEM_TASK_WRITES] = {NULL};
     for (int k = 0; k < operands.n_out; k++) {
-        result[k] = numbers(operands.out[k].n);
-        bound[k] = numbers(operands.out[k].n);
+        result[k] = numbers_every_case(operands.out[k].n);
+        bound[k] = numbers_every_case(operands.out[k].n);
     }
     b->checks++;
     if (!operands_run(&operands, b->backend, b->device, step, t, 7, row_weight, complaint,
@@ -127,7 +127,7 @@ static void check_adding_task(bench *b, tandem_step *step, int t, uint64_t key, 
     if (!is_of_input || !can_accumulate_gradient(&step->graph->op[task->op])) return;
     task->accumulate = 1;
     task->read[task->n_read++] = task->write[0];
-    check_task(b, step, t, key, what);
+    check_task_every_case(b, step, t, key, what);
     task->read[--task->n_read] = -1;
     task->accumulate = 0;
 }
@@ -168,8 +168,9 @@ static int concerns(const tandem_task *task, const case_graph *made)
 }
 
 /* other: of what is before the second input. */
-static void set_precisions(tandem_step *step, const case_graph *made, tandem_precision own,
-                           tandem_precision before, tandem_precision other, tandem_precision behind)
+static void set_precisions_every_case(tandem_step *step, const case_graph *made, tandem_precision own,
+                                      tandem_precision before, tandem_precision other,
+                                      tandem_precision behind)
 {
     if (tandem_op_row_get(step->graph->op[made->op].kind)->precisions) tandem_step_set(step, made->op, own);
     if (made->pre >= 0) tandem_step_set(step, made->pre, before);
@@ -181,7 +182,7 @@ static void set_precisions(tandem_step *step, const case_graph *made, tandem_pre
 void case_set_precisions(tandem_step *step, const case_graph *made, tandem_precision own,
                          tandem_precision before, tandem_precision behind)
 {
-    set_precisions(step, made, own, before, before, behind);
+    set_precisions_every_case(step, made, own, before, before, behind);
 }
 
 /* Precisions of the linears before and behind the operator: they decide in which types its inputs and
@@ -239,14 +240,15 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype amp_dtype)
                 !can_carry(made.graph, made.pre, around[k].before) ||
                 !can_carry(made.graph, made.post, around[k].behind))
                 continue;
-            set_precisions(step, &made, (tandem_precision)p, around[k].before, around[k].other,
-                           around[k].behind);
+            set_precisions_every_case(step, &made, (tandem_precision)p, around[k].before, around[k].other,
+                                      around[k].behind);
             for (int t = 0; t < step->n_task; t++)
                 if (concerns(&step->task[t], &made) && is_new(&seen, &step->task[t])) {
                     const uint64_t key = (uint64_t)(1000 * p + 10 * t) + k;
-                    check_task(b, step, t, key, what);
+                    check_task_every_case(b, step, t, key, what);
                     check_adding_task(b, step, t, key, what);
-                    if (step->task[t].from == TANDEM_S8) check_task(b, step, t, key | CASE_EXTREME, what);
+                    if (step->task[t].from == TANDEM_S8)
+                        check_task_every_case(b, step, t, key | CASE_EXTREME, what);
                 }
         }
     }
@@ -310,14 +312,15 @@ static double moved_by(tandem_dtype type, double x, double scale)
 /* Σ (|x| + e_x)(|w| + e_w) − Σ |x||w| bounds the error of a product whose operands moved by up to e; with
  * squares and variances (a stochastically rounded number has s²/6 on average) the same difference is the
  * variance of that error. */
-static void predict(const tandem_step *step, int t, const task_operands *wide, const task_operands *narrow,
-                    int squares, double *difference)
+static void predict_every_case(const tandem_step *step, int t, const task_operands *wide,
+                               const task_operands *narrow, int squares, double *difference)
 {
     task_operands plain, moved;
     operands_open(&plain, step, t);
     operands_open(&moved, step, t);
     const size_t n = wide->out[0].n;
-    double *const small = numbers(n), *const large = numbers(n), *const ignored = numbers(n);
+    double *const small = numbers_every_case(n), *const large = numbers_every_case(n),
+                  *const ignored = numbers_every_case(n);
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; i < wide->in[k].n; i++) {
             const double x = fabs(wide->in[k].value[i]);
@@ -341,13 +344,13 @@ static void compare_precision(bench *b, const tandem_step *step, int t, const ta
     const size_t n = wide->out[0].n;
     const case_array *got = &narrow->out[0];
     const int is_int8 = narrow->in[0].dtype == TANDEM_S8, is_fp8 = narrow->in[0].dtype == TANDEM_E4M3;
-    double *const right = numbers(n), *const own = numbers(n), *const slack = numbers(n),
-                  *const variance = numbers(n);
+    double *const right = numbers_every_case(n), *const own = numbers_every_case(n),
+                  *const slack = numbers_every_case(n), *const variance = numbers_every_case(n);
     double error2 = 0, predicted2 = 0;
     int within = 1;
     task_reference(step, t, wide, 1, (double *const[]){right}, (double *const[]){own});
-    predict(step, t, wide, narrow, 0, slack);
-    predict(step, t, wide, narrow, 1, variance);
+    predict_every_case(step, t, wide, narrow, 0, slack);
+    predict_every_case(step, t, wide, narrow, 1, variance);
     for (size_t i = 0; i < n; i++) {
         const double error = got->value[i] - right[i];
         within &= fabs(error) <= slack[i] + own[i] + 0x1p-20 * slack[i] +

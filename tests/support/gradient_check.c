@@ -39,7 +39,7 @@ void gradients_complain(gradients *g, const char *format, ...)
     putchar('\n');
 }
 
-static int task_of(const subject *s, tandem_task_kind kind)
+static int task_of_gradient_check(const subject *s, tandem_task_kind kind)
 {
     for (int t = 0; t < s->step->n_task; t++)
         if (s->step->task[t].active && s->step->task[t].op == s->made.op && s->step->task[t].kind == kind)
@@ -47,7 +47,7 @@ static int task_of(const subject *s, tandem_task_kind kind)
     return -1;
 }
 
-static int open_subject(subject *s, const operator_case *c)
+static int open_subject_gradient_check(subject *s, const operator_case *c)
 {
     tandem_error error = {0};
     uint64_t workspace_bytes = 0;
@@ -57,9 +57,9 @@ static int open_subject(subject *s, const operator_case *c)
         gradients_complain(s->g, "%s: %s", s->what, error.text);
         return 0;
     }
-    s->forward = task_of(s, TANDEM_TASK_FORWARD);
-    s->dgrad = task_of(s, TANDEM_TASK_DGRAD);
-    s->wgrad = task_of(s, TANDEM_TASK_WGRAD);
+    s->forward = task_of_gradient_check(s, TANDEM_TASK_FORWARD);
+    s->dgrad = task_of_gradient_check(s, TANDEM_TASK_DGRAD);
+    s->wgrad = task_of_gradient_check(s, TANDEM_TASK_WGRAD);
     operands_open(&s->of_forward, s->step, s->forward);
     if (s->dgrad >= 0) operands_open(&s->of_dgrad, s->step, s->dgrad);
     if (s->wgrad >= 0) operands_open(&s->of_wgrad, s->step, s->wgrad);
@@ -74,7 +74,7 @@ static int open_subject(subject *s, const operator_case *c)
     return s->workspace != NULL;
 }
 
-static void close_subject(subject *s)
+static void close_subject_gradient_check(subject *s)
 {
     s->g->backend->release(s->kernel);
     free(s->workspace);
@@ -155,7 +155,7 @@ static double slope(subject *s, case_array *x, size_t j, double *size)
 }
 
 /* Gradient of forward operand `k` as a backward kernel has written it. */
-static void compare(subject *s, int k, const case_array *gradient, const char *pass)
+static void compare_gradient_check(subject *s, int k, const case_array *gradient, const char *pass)
 {
     case_array *x = &s->of_forward.in[k];
     double largest = 0;
@@ -179,7 +179,7 @@ static void compare(subject *s, int k, const case_array *gradient, const char *p
     }
 }
 
-static int run(subject *s, task_operands *operands, int task)
+static int run_gradient_check(subject *s, task_operands *operands, int task)
 {
     char complaint[1200] = "";
     const int good =
@@ -251,18 +251,19 @@ static void check_gradients(subject *s)
     keep_from_bends(&s->of_forward.in[kind == TANDEM_OP_EMBEDDING ? 1 : 0], kind);
     const int adds = kind == TANDEM_OP_BATCHNORM_ADD_RELU;
     if (kind == TANDEM_OP_BATCHNORM_RELU || adds) keep_norm_from_bend(&s->of_forward, adds);
-    if (!run(s, &s->of_forward, s->forward)) return;
+    if (!run_gradient_check(s, &s->of_forward, s->forward)) return;
     hand_over(s);
-    if (s->dgrad >= 0 && run(s, &s->of_dgrad, s->dgrad)) {
-        compare(s, 0, &s->of_dgrad.out[0], "dgrad");
+    if (s->dgrad >= 0 && run_gradient_check(s, &s->of_dgrad, s->dgrad)) {
+        compare_gradient_check(s, 0, &s->of_dgrad.out[0], "dgrad");
         if (row->wgrad == TANDEM_GRAD_FUSED)
             for (int k = 1; k < s->of_dgrad.n_out; k++)
-                compare(s, k, &s->of_dgrad.out[k],
-                        k == adds ? "dgrad, second input"
-                                  : "gradient of a "
-                                    "parameter");
+                compare_gradient_check(s, k, &s->of_dgrad.out[k],
+                                       k == adds ? "dgrad, second input"
+                                                 : "gradient of a "
+                                                   "parameter");
     }
-    if (s->wgrad >= 0 && run(s, &s->of_wgrad, s->wgrad)) compare(s, 1, &s->of_wgrad.out[0], "wgrad");
+    if (s->wgrad >= 0 && run_gradient_check(s, &s->of_wgrad, s->wgrad))
+        compare_gradient_check(s, 1, &s->of_wgrad.out[0], "wgrad");
     if ((row->dgrad == TANDEM_GRAD_TASK) != (s->dgrad >= 0) ||
         (row->wgrad == TANDEM_GRAD_TASK) != (s->wgrad >= 0))
         gradients_complain(s->g, "%s: its row in op.def and its tasks disagree", s->what);
@@ -272,7 +273,7 @@ void gradients_check_every_case(gradients *g)
 {
     for (int i = 0; i < n_operator_case; i++) {
         subject s = {.g = g};
-        if (open_subject(&s, &operator_cases[i])) check_gradients(&s);
-        close_subject(&s);
+        if (open_subject_gradient_check(&s, &operator_cases[i])) check_gradients(&s);
+        close_subject_gradient_check(&s);
     }
 }

@@ -266,7 +266,7 @@ static int64_t elements_a_sample(const operator_case *c)
 
 /* Some kinds are what tandem_graph_fuse makes of two or three operators; all behind the first then stand
  * elsewhere. */
-static tandem_status fuse(case_graph *made, const operator_case *c, tandem_error *error)
+static tandem_status fuse_operator_case(case_graph *made, const operator_case *c, tandem_error *error)
 {
     if (c->kind != TANDEM_OP_BIAS_GELU && c->kind != TANDEM_OP_BATCHNORM_RELU &&
         c->kind != TANDEM_OP_BATCHNORM_ADD_RELU)
@@ -308,7 +308,7 @@ tandem_status case_graph_open(case_graph *made, const operator_case *c, tandem_e
     const tandem_optimizer_options optimizer = {.kind = TANDEM_SGD, .rate = 0.1f};
     status = tandem_builder_finish(b, "case", &optimizer, &result.graph, error);
     tandem_builder_close(b);
-    if (status == TANDEM_OK) status = fuse(&result, c, error);
+    if (status == TANDEM_OK) status = fuse_operator_case(&result, c, error);
     if (status == TANDEM_OK && result.graph->op[result.op].kind != c->kind)
         status = tandem_error_set(error, TANDEM_BUG, "the case is of another kind of operator");
     if (status == TANDEM_OK)
@@ -379,7 +379,7 @@ static uint16_t bf16_of(double value)
 }
 
 /* Where number i of the values stands in the data. */
-static size_t place_of(const case_array *array, size_t i)
+static size_t place_of_operator_case(const case_array *array, size_t i)
 {
     if (array->transposed_copy.batch == 0) return i;
     const size_t rows = (size_t)array->transposed_copy.rows, columns = (size_t)array->transposed_copy.columns;
@@ -389,7 +389,7 @@ static size_t place_of(const case_array *array, size_t i)
 void array_store(case_array *array)
 {
     for (size_t k = 0; k < array->n; k++) {
-        const size_t i = place_of(array, k);
+        const size_t i = place_of_operator_case(array, k);
         const double v = array->value[k];
         if (array->dtype == TANDEM_F32)
             ((float *)array->data)[i] = (float)v;
@@ -412,7 +412,7 @@ void array_store(case_array *array)
 void array_load(case_array *array)
 {
     for (size_t k = 0; k < array->n; k++) {
-        const size_t i = place_of(array, k);
+        const size_t i = place_of_operator_case(array, k);
         if (array->dtype == TANDEM_F32) {
             array->value[k] = (double)((const float *)array->data)[i];
         } else if (array->dtype == TANDEM_BF16) {

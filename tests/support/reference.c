@@ -56,8 +56,8 @@ static double product_error(const work *w)
     return w->task->from == TANDEM_E4M3 || w->task->from == TANDEM_E5M2 ? 0x1p-11 : 0;
 }
 
-static void multiply(const work *w, const product *p, const double *a, const double *b, double *c,
-                     double *bound)
+static void multiply_reference(const work *w, const product *p, const double *a, const double *b, double *c,
+                               double *bound)
 {
     /* then the scales: their product, the conversion, the multiplication */
     const int exact = w->task->from == TANDEM_S8;
@@ -83,11 +83,11 @@ static void linear(const work *w)
     if (w->task->kind == TANDEM_TASK_DGRAD) p = (product){rows, k, n, n, 1, tied ? k : 1, tied ? 1 : n};
     if (w->task->kind == TANDEM_TASK_WGRAD && tied) {
         p = (product){n, k, rows, 1, n, k, 1};
-        multiply(w, &p, w->in[1], w->in[0], w->out[0], w->bound[0]);
+        multiply_reference(w, &p, w->in[1], w->in[0], w->out[0], w->bound[0]);
         return;
     }
     if (w->task->kind == TANDEM_TASK_WGRAD) p = (product){k, n, rows, 1, k, n, 1};
-    multiply(w, &p, w->in[0], w->in[1], w->out[0], w->bound[0]);
+    multiply_reference(w, &p, w->in[0], w->in[1], w->out[0], w->bound[0]);
 }
 
 static void matmul(const work *w)
@@ -101,16 +101,20 @@ static void matmul(const work *w)
         double *c = w->out[0], *bound = w->bound[0];
         if (w->task->kind == TANDEM_TASK_FORWARD) {
             const product p = {m, n, k, k, 1, t ? 1 : n, t ? k : 1};
-            multiply(w, &p, first + i * m * k, second + i * k * n, c + i * m * n, bound + i * m * n);
+            multiply_reference(w, &p, first + i * m * k, second + i * k * n, c + i * m * n,
+                               bound + i * m * n);
         } else if (w->task->kind == TANDEM_TASK_DGRAD) { /* g·bᵀ */
             const product p = {m, k, n, n, 1, t ? k : 1, t ? 1 : n};
-            multiply(w, &p, first + i * m * n, second + i * k * n, c + i * m * k, bound + i * m * k);
+            multiply_reference(w, &p, first + i * m * n, second + i * k * n, c + i * m * k,
+                               bound + i * m * k);
         } else if (t) { /* gᵀ·a */
             const product p = {n, k, m, 1, n, k, 1};
-            multiply(w, &p, second + i * m * n, first + i * m * k, c + i * k * n, bound + i * k * n);
+            multiply_reference(w, &p, second + i * m * n, first + i * m * k, c + i * k * n,
+                               bound + i * k * n);
         } else { /* aᵀ·g */
             const product p = {k, n, m, 1, k, n, 1};
-            multiply(w, &p, first + i * m * k, second + i * m * n, c + i * k * n, bound + i * k * n);
+            multiply_reference(w, &p, first + i * m * k, second + i * m * n, c + i * k * n,
+                               bound + i * k * n);
         }
     }
 }
@@ -251,7 +255,7 @@ static void dropout(const work *w)
     }
 }
 
-static void add(const work *w, int64_t n)
+static void add_reference(const work *w, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) w->out[0][i] = w->in[0][i] + w->in[1][i];
 }
@@ -308,7 +312,7 @@ static void hyperbolic_tangent(const work *w)
 }
 
 /* Rows that were not sliced have no gradient. */
-static void slice(const work *w)
+static void slice_reference(const work *w)
 {
     const tandem_shape *in = shape_in(w, 0), *out = shape_out(w);
     const int64_t row = tandem_shape_elements(in) / (in->dim[0] * in->dim[1]);
@@ -654,11 +658,11 @@ static int reference_op(const work *w)
     case TANDEM_OP_BIAS: bias(w); return 1;
     case TANDEM_OP_RELU: relu(w); return 1;
     case TANDEM_OP_DROPOUT: dropout(w); return 1;
-    case TANDEM_OP_ADD: add(w, tandem_shape_elements(&w->op->shape)); return 1;
+    case TANDEM_OP_ADD: add_reference(w, tandem_shape_elements(&w->op->shape)); return 1;
     case TANDEM_OP_MAXPOOL: maxpool(w); return 1;
     case TANDEM_OP_AVGPOOL: avgpool(w); return 1;
     case TANDEM_OP_TRANSPOSE: transpose(w); return 1;
-    case TANDEM_OP_SLICE: slice(w); return 1;
+    case TANDEM_OP_SLICE: slice_reference(w); return 1;
     case TANDEM_OP_GATHER_LABELLED: labelled(w); return 1;
     case TANDEM_OP_CONCAT_TOKEN: prepend(w); return 1;
     case TANDEM_OP_TANH: hyperbolic_tangent(w); return 1;
@@ -738,7 +742,7 @@ int task_reference(const tandem_step *step, int t, const task_operands *operands
         if (!reference_op(&w)) return 0;
         add_prior(&w);
         break;
-    case TANDEM_TASK_ACCUMULATE: add(&w, (int64_t)operands->out[0].n); break;
+    case TANDEM_TASK_ACCUMULATE: add_reference(&w, (int64_t)operands->out[0].n); break;
     case TANDEM_TASK_WEIGHT_CAST:
     case TANDEM_TASK_CAST:
     case TANDEM_TASK_GRADIENT_CAST:

@@ -56,7 +56,7 @@ int empty_folder(const char *folder)
     return n;
 }
 
-void write_file(const char *path, const void *bytes, size_t n)
+void write_test_file(const char *path, const void *bytes, size_t n)
 {
     FILE *const file = fopen(path, "wb");
     assert_non_null(file);

@@ -16,6 +16,6 @@ int test_folder_close(void **state);
 
 int count_files(const char *folder);  /* without hidden ones; −1 where the folder cannot be read */
 int empty_folder(const char *folder); /* removes its files and the folders below it; returns how many went */
-void write_file(const char *path, const void *bytes, size_t n);
+void write_test_file(const char *path, const void *bytes, size_t n);
 
 #endif

@@ -14,8 +14,8 @@ static const char *device_of(const experiment *e, int rank)
     return rank == 1 && e->second_device ? e->second_device : e->device;
 }
 
-static tandem_status open_step(tandem_step **step, const tandem_graph *graph, const experiment *e, int rank,
-                               tandem_error *error)
+static tandem_status open_step_training_run(tandem_step **step, const tandem_graph *graph,
+                                            const experiment *e, int rank, tandem_error *error)
 {
     tandem_device device;
     tandem_step_options variant = e->variant;
@@ -65,7 +65,7 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
     tandem_worker *worker = NULL;
     tandem_executor *executor = NULL;
     tandem_status status = tandem_graph_open(&graph, e->model, e->batch, error);
-    if (status == TANDEM_OK) status = open_step(&step, graph, e, rank, error);
+    if (status == TANDEM_OK) status = open_step_training_run(&step, graph, e, rank, error);
     if (status == TANDEM_OK)
         status = backend->worker_open(&worker,
                                       &(tandem_worker_options){device_of(e, rank), rank, e->n_rank, store, -1,

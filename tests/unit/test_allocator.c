@@ -8,7 +8,8 @@
 static const char model[] = "mlp:depth=3,width=64", two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni";
 enum { STRONG, WEAK };
 
-static void open_priced(priced_cluster *p, const char *cluster, int64_t batch, priced_filter *measured)
+static void open_priced_allocator(priced_cluster *p, const char *cluster, int64_t batch,
+                                  priced_filter *measured)
 {
     tandem_error error = {0};
     require_ok(priced_cluster_open(p, model, cluster, batch, 11, measured, &error), &error);
@@ -22,7 +23,7 @@ static int64_t step_ns(const priced_cluster *p)
     return replay.step_ns;
 }
 
-static int is_adjustable(const priced_cluster *p, int op)
+static int is_adjustable_allocator(const priced_cluster *p, int op)
 {
     return tandem_op_is_adjustable(&p->graph[0]->op[op]);
 }
@@ -53,10 +54,10 @@ static void policies_are_found_by_name(void **state)
 static void classes_count_by_their_part_of_the_batch(void **state)
 {
     priced_cluster p;
-    open_priced(&p, "2*cpu:avx512_bf16 batch=24 + cpu:avx2_vnni batch=16", 16, NULL);
+    open_priced_allocator(&p, "2*cpu:avx512_bf16 batch=24 + cpu:avx2_vnni batch=16", 16, NULL);
     const tandem_allocation_problem problem = priced_problem(&p, 0);
     int op = 0;
-    while (!is_adjustable(&p, op)) op++;
+    while (!is_adjustable_allocator(&p, op)) op++;
     assert_true(tandem_allocation_sensitivity(&problem) == 0);
     p.sensitivity[STRONG][op * TANDEM_N_PRECISION + TANDEM_PRECISION_BF16] = 3;
     p.sensitivity[WEAK][op * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] = 5;
@@ -75,7 +76,7 @@ static void uniform_lowers_the_slowest_class(void **state)
     tandem_plan *plan = NULL;
     tandem_allocation a;
     tandem_error error = {0};
-    open_priced(&p, two_devices, 16, NULL);
+    open_priced_allocator(&p, two_devices, 16, NULL);
     const int64_t base_ns = step_ns(&p);
     tandem_allocation_problem problem = priced_problem(&p, 0);
     problem.without_certificate = 0;
@@ -85,7 +86,7 @@ static void uniform_lowers_the_slowest_class(void **state)
     for (int i = 0; i < plan->assignment.n_op; i++) {
         assert_int_equal(plan->assignment.precision[STRONG][i], TANDEM_PRECISION_FP32);
         assert_int_equal(plan->assignment.precision[WEAK][i],
-                         is_adjustable(&p, i) ? TANDEM_PRECISION_INT8 : TANDEM_PRECISION_FP32);
+                         is_adjustable_allocator(&p, i) ? TANDEM_PRECISION_INT8 : TANDEM_PRECISION_FP32);
         sensitivity += p.sensitivity[WEAK][i * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] / 2;
     }
     assert_true(fabs(a.sensitivity - sensitivity) < 1e-12 * sensitivity);
@@ -111,7 +112,7 @@ static void uniform_base_lowers_none(void **state)
     tandem_plan *plan = NULL;
     tandem_allocation a;
     tandem_error error = {0};
-    open_priced(&p, two_devices, 16, NULL);
+    open_priced_allocator(&p, two_devices, 16, NULL);
     tandem_allocation_problem problem = priced_problem(&p, 0);
     problem.uniform = TANDEM_PRECISION_FP32;
     require_ok(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, NULL, &error), &error);
@@ -126,7 +127,7 @@ static void a_precision_that_the_device_lacks_is_refused(void **state)
     tandem_plan *plan = NULL;
     tandem_allocation a = {.replays = -5};
     tandem_error error = {0};
-    open_priced(&p, two_devices, 16, NULL);
+    open_priced_allocator(&p, two_devices, 16, NULL);
     tandem_allocation_problem problem = priced_problem(&p, 0);
     problem.uniform = TANDEM_PRECISION_BF16;
     assert_int_equal(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, NULL, &error),
@@ -143,7 +144,7 @@ static void a_plan_that_does_not_fit_names_device_bytes_and_limit(void **state)
     priced_cluster p;
     tandem_plan *plan = NULL;
     tandem_allocation a = {.replays = -5};
-    open_priced(&p, two_devices, 16, NULL);
+    open_priced_allocator(&p, two_devices, 16, NULL);
     tandem_allocation_problem problem = priced_problem(&p, 0);
     tandem_error none = {0};
     tandem_allocation free_one;
@@ -151,7 +152,7 @@ static void a_plan_that_does_not_fit_names_device_bytes_and_limit(void **state)
     tandem_plan_close(plan);
     plan = NULL;
     priced_cluster_close(&p);
-    open_priced(&p, "cpu:avx512_bf16 + cpu:avx2_vnni memory=4KiB", 16, NULL);
+    open_priced_allocator(&p, "cpu:avx512_bf16 + cpu:avx2_vnni memory=4KiB", 16, NULL);
     problem = priced_problem(&p, 0);
     for (int k = 0; tandem_policy_get(k); k++) {
         tandem_error error = {0};
@@ -179,7 +180,7 @@ static void a_class_that_waits_is_lowered_for_its_memory_alone(void **state)
     tandem_plan *plan = NULL;
     tandem_allocation free_one, tight;
     tandem_error error = {0};
-    open_priced(&p, two_devices, 256, NULL);
+    open_priced_allocator(&p, two_devices, 256, NULL);
     tandem_allocation_problem problem = priced_problem(&p, 0.05);
     require_ok(tandem_allocate(&plan, &free_one, policy_of("greedy"), &problem, NULL, &error), &error);
     assert_int_equal(free_one.keeps_base, 1u << STRONG);
@@ -189,7 +190,7 @@ static void a_class_that_waits_is_lowered_for_its_memory_alone(void **state)
     const uint64_t limit_bytes = free_one.peak_bytes[STRONG] - 1;
     (void)snprintf(cluster, sizeof cluster, "cpu:avx512_bf16 memory=%lluB + cpu:avx2_vnni",
                    (unsigned long long)limit_bytes);
-    open_priced(&p, cluster, 256, NULL);
+    open_priced_allocator(&p, cluster, 256, NULL);
     problem = priced_problem(&p, 0.05);
     require_ok(tandem_allocate(&plan, &tight, policy_of("greedy"), &problem, NULL, &error), &error);
     assert_true(tight.peak_bytes[STRONG] <= limit_bytes);
@@ -217,7 +218,7 @@ static void what_was_not_measured_is_left_out(void **state)
     tandem_plan *plan = NULL;
     tandem_allocation a;
     tandem_error error = {0};
-    open_priced(&p, two_devices, 16, is_no_int8_product); /* of the weak device fp32 is left */
+    open_priced_allocator(&p, two_devices, 16, is_no_int8_product); /* of the weak device fp32 is left */
     tandem_allocation_problem problem = priced_problem(&p, 0);
     require_ok(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
     assert_int_equal(a.keeps_base, 1u << STRONG | 1u << WEAK);
@@ -230,7 +231,7 @@ static void what_was_not_measured_is_left_out(void **state)
     assert_null(plan);
     priced_cluster_close(&p);
 
-    open_priced(&p, two_devices, 16, is_full_or_no_int8);
+    open_priced_allocator(&p, two_devices, 16, is_full_or_no_int8);
     problem = priced_problem(&p, 0);
     require_ok(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
     assert_true(a.step_ns < a.base_ns);
@@ -245,7 +246,7 @@ static void a_base_plan_without_costs_is_an_error(void **state)
     priced_cluster p;
     tandem_plan *plan = NULL;
     tandem_allocation a = {.replays = -5};
-    open_priced(&p, two_devices, 16, is_no_linear);
+    open_priced_allocator(&p, two_devices, 16, is_no_linear);
     const tandem_allocation_problem problem = priced_problem(&p, 0);
     for (int k = 0; tandem_policy_get(k); k++) {
         tandem_error error = {0};
@@ -265,7 +266,7 @@ static void bad_numbers_are_refused(void **state)
     priced_cluster p;
     tandem_plan *plan = NULL;
     tandem_allocation a = {.replays = -5};
-    open_priced(&p, two_devices, 16, NULL);
+    open_priced_allocator(&p, two_devices, 16, NULL);
     static const double bad[] = {-0.01, NAN, INFINITY, -INFINITY};
     for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++) {
         const tandem_allocation_problem problem = priced_problem(&p, bad[k]);
@@ -296,7 +297,7 @@ static void the_base_need_not_be_fp32(void **state)
     tandem_plan *plan = NULL;
     tandem_allocation a;
     tandem_error error = {0};
-    open_priced(&p, "cpu:avx512_bf16", 16, NULL);
+    open_priced_allocator(&p, "cpu:avx512_bf16", 16, NULL);
     tandem_allocation_problem problem = priced_problem(&p, 0);
     problem.base_precision = TANDEM_PRECISION_BF16;
     require_ok(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
@@ -312,12 +313,12 @@ static void the_base_need_not_be_fp32(void **state)
 
 /* --- Without memory ------------------------------------------------------------------------------------- */
 
-static void every_allocation_may_fail(void **state)
+static void every_allocation_may_fail_allocator(void **state)
 {
     char cluster[96];
     priced_cluster p;
     (void)snprintf(cluster, sizeof cluster, "%s memory=1GiB", two_devices); /* memory is planned, too */
-    open_priced(&p, cluster, 16, NULL);
+    open_priced_allocator(&p, cluster, 16, NULL);
     const tandem_allocation_problem problem = priced_problem(&p, 0.1);
     for (int which = 0; tandem_policy_get(which); which++) {
         tandem_status status = TANDEM_NO_MEMORY;
@@ -355,7 +356,7 @@ int main(void)
         cmocka_unit_test(a_base_plan_without_costs_is_an_error),
         cmocka_unit_test(bad_numbers_are_refused),
         cmocka_unit_test(the_base_need_not_be_fp32),
-        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(every_allocation_may_fail_allocator),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,15 +26,18 @@ static void open_bench_of(bench *b, const char *cluster, double slowdown, priced
     require_ok(tandem_allocate(&b->plan, &b->a, policy_of("greedy"), &b->problem, "drawn", &error), &error);
 }
 
-static void open_bench(bench *b) { open_bench_of(b, two_devices, SLOWDOWN, NULL); }
+static void open_bench_answers(bench *b) { open_bench_of(b, two_devices, SLOWDOWN, NULL); }
 
-static void close_bench(bench *b)
+static void close_bench_answers(bench *b)
 {
     tandem_plan_close(b->plan);
     priced_cluster_close(&b->p);
 }
 
-static int is_adjustable(const bench *b, int op) { return tandem_op_is_adjustable(&b->p.graph[0]->op[op]); }
+static int is_adjustable_answers(const bench *b, int op)
+{
+    return tandem_op_is_adjustable(&b->p.graph[0]->op[op]);
+}
 
 static int64_t step_of(const bench *b, uint64_t *peak_bytes)
 {
@@ -59,7 +62,7 @@ static void a_plan_is_what_it_says(void **state)
     bench b;
     tandem_allocation found;
     tandem_error error = {0};
-    open_bench(&b);
+    open_bench_answers(&b);
     assert_int_equal(b.plan->target_ns, b.a.target_ns);
     assert_int_equal(b.plan->fastest_ns, b.a.fastest_ns);
     assert_int_equal(b.plan->keeps_base, b.a.keeps_base);
@@ -77,10 +80,10 @@ static void a_plan_is_what_it_says(void **state)
     b.plan->peak_bytes[STRONG] = b.plan->peak_bytes[WEAK] = 0;
     require_ok(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
     assert_true(isnan(found.certificate.lower_bound));
-    close_bench(&b);
+    close_bench_answers(&b);
 }
 
-static void expect(const bench *b, tandem_status status, const char *says)
+static void expect_answers(const bench *b, tandem_status status, const char *says)
 {
     tandem_allocation found = {.replays = -5};
     tandem_error error = {0};
@@ -94,62 +97,62 @@ static void expect(const bench *b, tandem_status status, const char *says)
 static void every_edited_figure_is_named(void **state)
 {
     bench b;
-    open_bench(&b);
+    open_bench_answers(&b);
     const tandem_plan kept = *b.plan;
     b.plan->step_ns++;
-    expect(&b, TANDEM_MALFORMED, "step_ns is ");
+    expect_answers(&b, TANDEM_MALFORMED, "step_ns is ");
     *b.plan = kept;
     b.plan->peak_bytes[WEAK] -= 64;
-    expect(&b, TANDEM_MALFORMED, "peak_bytes of cpu:avx2_vnni is ");
+    expect_answers(&b, TANDEM_MALFORMED, "peak_bytes of cpu:avx2_vnni is ");
     *b.plan = kept;
     b.plan->sensitivity *= 0.999;
     b.plan->gap = NAN;
-    expect(&b, TANDEM_MALFORMED, "sensitivity is ");
+    expect_answers(&b, TANDEM_MALFORMED, "sensitivity is ");
     *b.plan = kept;
     b.plan->slowdown = 0.1;
-    expect(&b, TANDEM_MALFORMED, "target_ns is ");
+    expect_answers(&b, TANDEM_MALFORMED, "target_ns is ");
     *b.plan = kept;
     b.plan->target_ns++;
-    expect(&b, TANDEM_MALFORMED, "target_ns is ");
+    expect_answers(&b, TANDEM_MALFORMED, "target_ns is ");
     *b.plan = kept;
     b.plan->gap += 0.01;
-    expect(&b, TANDEM_MALFORMED, "gap is ");
+    expect_answers(&b, TANDEM_MALFORMED, "gap is ");
     *b.plan = kept;
     b.plan->lower_bound = b.plan->sensitivity * 1.5;
-    expect(&b, TANDEM_MALFORMED, "lower_bound is ");
+    expect_answers(&b, TANDEM_MALFORMED, "lower_bound is ");
     *b.plan = kept;
     b.plan->keeps_base ^= 1u << WEAK; /* is lowered */
-    expect(&b, TANDEM_MALFORMED, "class 2 (cpu:avx2_vnni) is held in the plan");
+    expect_answers(&b, TANDEM_MALFORMED, "class 2 (cpu:avx2_vnni) is held in the plan");
     *b.plan = kept;
     assert_true(kept.assignment.precision[STRONG][0] == TANDEM_PRECISION_FP32 &&
                 (kept.keeps_base >> STRONG & 1));
-    close_bench(&b);
+    close_bench_answers(&b);
 }
 
 static void a_changed_precision_does_not_go_unnoticed(void **state)
 {
     bench b;
-    open_bench(&b);
+    open_bench_answers(&b);
     int n = 0;
     for (int i = 0; i < b.plan->assignment.n_op; i++) {
-        if (!is_adjustable(&b, i)) continue;
+        if (!is_adjustable_answers(&b, i)) continue;
         const tandem_precision kept = b.plan->assignment.precision[WEAK][i];
         b.plan->assignment.precision[WEAK][i] =
             kept == TANDEM_PRECISION_INT8 ? TANDEM_PRECISION_FP32 : TANDEM_PRECISION_INT8;
-        expect(&b, TANDEM_MALFORMED, " is ");
+        expect_answers(&b, TANDEM_MALFORMED, " is ");
         b.plan->assignment.precision[WEAK][i] = TANDEM_PRECISION_BF16; /* the device has none */
-        expect(&b, TANDEM_MALFORMED, "cannot be bf16 on cpu:avx2_vnni");
+        expect_answers(&b, TANDEM_MALFORMED, "cannot be bf16 on cpu:avx2_vnni");
         b.plan->assignment.precision[WEAK][i] = kept;
         n++;
     }
     assert_true(n > 2);
     b.plan->hash++;
-    expect(&b, TANDEM_WRONG_MODEL, "was made for");
+    expect_answers(&b, TANDEM_WRONG_MODEL, "was made for");
     b.plan->hash--;
     b.plan->cluster.n_class = 1;
-    expect(&b, TANDEM_WRONG_MODEL, "1 classes, the cluster has 2");
+    expect_answers(&b, TANDEM_WRONG_MODEL, "1 classes, the cluster has 2");
     b.plan->cluster.n_class = 2;
-    close_bench(&b);
+    close_bench_answers(&b);
 }
 
 /* A bound that no proof here reaches. */
@@ -157,11 +160,12 @@ static void a_bound_is_proven_anew(void **state)
 {
     bench b;
     tandem_error error = {0};
-    open_bench(&b);
+    open_bench_answers(&b);
     assert_true(isfinite(b.plan->lower_bound) && b.plan->sensitivity > 0);
     /* a plan with more harm than needed may not claim to be the best */
     int op = 0;
-    while (!is_adjustable(&b, op) || b.plan->assignment.precision[WEAK][op] != TANDEM_PRECISION_FP32) {
+    while (!is_adjustable_answers(&b, op) ||
+           b.plan->assignment.precision[WEAK][op] != TANDEM_PRECISION_FP32) {
         op++;
         assert_true(op < b.plan->assignment.n_op);
     }
@@ -179,28 +183,28 @@ static void a_bound_is_proven_anew(void **state)
     assert_int_equal(tandem_plan_verify(&found, b.plan, &b.problem, &error), TANDEM_MALFORMED);
     assert_non_null(strstr(error.text, "lower_bound is "));
     assert_non_null(strstr(error.text, "as proven here"));
-    close_bench(&b);
+    close_bench_answers(&b);
 }
 
 static void a_broken_limit_is_no_edited_figure(void **state)
 {
     bench b;
-    open_bench(&b);
+    open_bench_answers(&b);
     b.plan->slowdown = b.plan->lower_bound = b.plan->gap = NAN;
     b.plan->target_ns = b.plan->step_ns;
     tandem_allocation found;
     tandem_error error = {0};
     require_ok(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
     b.plan->target_ns--;
-    expect(&b, TANDEM_INFEASIBLE, "its target is ");
+    expect_answers(&b, TANDEM_INFEASIBLE, "its target is ");
     b.plan->target_ns = 0; /* none is said */
     b.problem.memory_limit_bytes = b.plan->peak_bytes[WEAK] > b.plan->peak_bytes[STRONG]
                                        ? b.plan->peak_bytes[WEAK]
                                        : b.plan->peak_bytes[STRONG];
     require_ok(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
     b.problem.memory_limit_bytes--;
-    expect(&b, TANDEM_INFEASIBLE, "its limit is ");
-    close_bench(&b);
+    expect_answers(&b, TANDEM_INFEASIBLE, "its limit is ");
+    close_bench_answers(&b);
 }
 
 /* --- Neighbours ----------------------------------------------------------------------------------------- */
@@ -212,7 +216,7 @@ static void neighbours_are_the_uniform_plans_of_what_is_lowered(void **state)
     int n = 0;
     tandem_error error = {0};
     tandem_plan *uniform = NULL;
-    open_bench(&b);
+    open_bench_answers(&b);
     require_ok(tandem_baselines_find(baseline, &n, &b.problem, b.plan, &error), &error);
     assert_has_plan(&b);
     assert_int_equal(n, 3); /* fp32, int8, int8_full; the weak device has no bf16 */
@@ -235,7 +239,7 @@ static void neighbours_are_the_uniform_plans_of_what_is_lowered(void **state)
         assert_int_equal(baseline[k].fits, 1);
     }
     tandem_plan_close(uniform);
-    close_bench(&b);
+    close_bench_answers(&b);
 }
 
 static tandem_baseline_relation relation_of(const bench *b, int64_t step_ns, int which)
@@ -257,7 +261,7 @@ static void the_two_beside_the_plan_are_marked(void **state)
     tandem_baseline baseline[TANDEM_N_PRECISION];
     int n = 0;
     tandem_error error = {0};
-    open_bench(&b);
+    open_bench_answers(&b);
     require_ok(tandem_baselines_find(baseline, &n, &b.problem, b.plan, &error), &error);
     const int64_t first_ns = baseline[1].step_ns, second_ns = baseline[2].step_ns;
     assert_true(first_ns < second_ns);
@@ -267,7 +271,7 @@ static void the_two_beside_the_plan_are_marked(void **state)
     assert_int_equal(relation_of(&b, first_ns, 2), TANDEM_BASELINE_SLOWER);
     assert_int_equal(relation_of(&b, second_ns, 1), TANDEM_BASELINE_OTHER);
     assert_int_equal(relation_of(&b, second_ns, 2), TANDEM_BASELINE_FASTER);
-    close_bench(&b);
+    close_bench_answers(&b);
 }
 
 static int is_no_int8(const tandem_cost_key *key) { return strcmp(key->precision, "int8") != 0; }
@@ -282,7 +286,7 @@ static void neighbours_that_were_not_measured_are_left_out(void **state)
     require_ok(tandem_baselines_find(baseline, &n, &b.problem, b.plan, &error), &error);
     assert_int_equal(n, 2);
     assert_int_equal(baseline[1].precision, TANDEM_PRECISION_INT8_FULL);
-    close_bench(&b);
+    close_bench_answers(&b);
 }
 
 /* --- Explanations --------------------------------------------------------------------------------------- */
@@ -292,11 +296,11 @@ static void a_choice_is_explained_by_replays(void **state)
     bench b;
     tandem_error error = {0};
     int n_over = 0, n_harmful = 0;
-    open_bench(&b);
+    open_bench_answers(&b);
     uint64_t now_bytes[2], then_bytes[2];
     const int64_t now_ns = step_of(&b, now_bytes);
     for (int i = 0; i < b.plan->assignment.n_op; i++) {
-        if (!is_adjustable(&b, i)) continue;
+        if (!is_adjustable_answers(&b, i)) continue;
         for (int c = STRONG; c <= WEAK; c++) {
             tandem_choice choice[TANDEM_N_PRECISION];
             int n = 0, n_chosen = 0;
@@ -325,7 +329,7 @@ static void a_choice_is_explained_by_replays(void **state)
         }
     }
     assert_true(n_over > 0 && n_harmful > 0);
-    close_bench(&b);
+    close_bench_answers(&b);
 }
 
 static void what_forbids_a_choice_is_counted(void **state)
@@ -337,7 +341,7 @@ static void what_forbids_a_choice_is_counted(void **state)
     int n = 0, op = 0;
     open_bench_of(&b, two_devices, SLOWDOWN, is_no_int8);
     (void)step_of(&b, now_bytes);
-    while (!is_adjustable(&b, op)) op++;
+    while (!is_adjustable_answers(&b, op)) op++;
     b.problem.memory_limit_bytes = now_bytes[WEAK] - 100;
     require_ok(tandem_choices_explain(choice, &n, &b.problem, 0, WEAK, op, &error), &error);
     for (int k = 0; k < n; k++) {
@@ -351,7 +355,7 @@ static void what_forbids_a_choice_is_counted(void **state)
     assert_int_equal(tandem_choices_explain(choice, &n, &b.problem, 0, WEAK, dependent, &error),
                      TANDEM_USAGE);
     assert_non_null(strstr(error.text, "follows its inputs"));
-    close_bench(&b);
+    close_bench_answers(&b);
 }
 
 /* --- Shortfalls ----------------------------------------------------------------------------------------- */
@@ -402,7 +406,7 @@ static void what_fits_lacks_nothing(void **state)
     tandem_memory_deficit shortfall[TANDEM_MAX_CLASS];
     tandem_error error = {0};
     int n = -1;
-    open_bench(&b);
+    open_bench_answers(&b);
     require_ok(tandem_memory_deficits_find(shortfall, &n, &b.problem, &error), &error);
     assert_int_equal(n, 0);
     b.problem.memory_limit_bytes = smallest_at(16);
@@ -411,7 +415,7 @@ static void what_fits_lacks_nothing(void **state)
     b.problem.memory_limit_bytes--;
     require_ok(tandem_memory_deficits_find(shortfall, &n, &b.problem, &error), &error);
     assert_true(n >= 1);
-    close_bench(&b);
+    close_bench_answers(&b);
 }
 
 /* --- Other objectives: refusals ------------------------------------------------------------------------- */
@@ -422,7 +426,7 @@ static void limits_that_contradict_each_other_are_refused(void **state)
     tandem_plan *plan = NULL;
     tandem_allocation a = {.replays = -5};
     tandem_pareto_front *front = NULL;
-    open_bench(&b);
+    open_bench_answers(&b);
     static const struct {
         tandem_goal goal;
         const char *policy;
@@ -447,7 +451,7 @@ static void limits_that_contradict_each_other_are_refused(void **state)
     assert_int_equal(tandem_pareto_front_open(&front, policy_of("greedy"), &b.problem, 1, &error),
                      TANDEM_USAGE);
     assert_true(!plan && !front && a.replays == -5);
-    close_bench(&b);
+    close_bench_answers(&b);
 }
 
 static void a_budget_below_everything_is_said(void **state)
@@ -456,7 +460,7 @@ static void a_budget_below_everything_is_said(void **state)
     tandem_plan *plan = NULL;
     tandem_allocation a = {.replays = -5};
     tandem_error error = {0};
-    open_bench(&b);
+    open_bench_answers(&b);
     const tandem_goal none = {TANDEM_MINIMIZE_STEP, 0};
     require_ok(tandem_allocate_for(&plan, &a, &none, policy_of("greedy"), &b.problem, NULL, &error), &error);
     assert_true(a.sensitivity == 0 && a.step_ns <= b.a.base_ns);
@@ -475,7 +479,7 @@ static void a_budget_below_everything_is_said(void **state)
                      TANDEM_INFEASIBLE);
     assert_non_null(strstr(error.text, "fits the memory"));
     assert_null(plan);
-    close_bench(&b);
+    close_bench_answers(&b);
 }
 
 /* --- Without memory ------------------------------------------------------------------------------------- */
@@ -499,7 +503,7 @@ static tandem_status ask_explain(bench *b, tandem_error *error)
 {
     tandem_choice choice[TANDEM_N_PRECISION];
     int n, op = 0;
-    while (!is_adjustable(b, op)) op++;
+    while (!is_adjustable_answers(b, op)) op++;
     return tandem_choices_explain(choice, &n, &b->problem, 1, WEAK, op, error);
 }
 
@@ -533,7 +537,7 @@ static tandem_status ask_front(bench *b, tandem_error *error)
     return status;
 }
 
-static void every_allocation_may_fail(void **state)
+static void every_allocation_may_fail_answers(void **state)
 {
     static question *const questions[] = {ask_verify,    ask_neighbours, ask_explain,
                                           ask_shortfall, ask_least_step, ask_front};
@@ -541,7 +545,7 @@ static void every_allocation_may_fail(void **state)
     for (size_t which = 0; which < sizeof questions / sizeof questions[0]; which++) {
         bench b;
         tandem_status status = TANDEM_NO_MEMORY;
-        open_bench(&b);
+        open_bench_answers(&b);
         long k = 0;
         for (; status != TANDEM_OK; k++) {
             tandem_error error = {0};
@@ -554,7 +558,7 @@ static void every_allocation_may_fail(void **state)
             assert_int_equal(error.status, status);
         }
         n_failed += k - 1;
-        close_bench(&b);
+        close_bench_answers(&b);
     }
     assert_true(n_failed > 50);
 }
@@ -576,7 +580,7 @@ int main(void)
         cmocka_unit_test(what_fits_lacks_nothing),
         cmocka_unit_test(limits_that_contradict_each_other_are_refused),
         cmocka_unit_test(a_budget_below_everything_is_said),
-        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(every_allocation_may_fail_answers),
     };
     return cmocka_run_group_tests_name("answers", tests, NULL, NULL);
 }

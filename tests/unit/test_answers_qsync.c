@@ -26,7 +26,7 @@ typedef struct bench {
     tandem_allocation_problem problem;
 } bench;
 
-static int64_t price(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
+static int64_t price_answers_qsync(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
 {
     const prices *p = context;
     *workspace_bytes = 0;
@@ -39,7 +39,7 @@ static int64_t price(void *context, const tandem_cost_key *key, uint64_t *worksp
     return 0;
 }
 
-static void open_bench(bench *b, const char *memory)
+static void open_bench_answers_qsync(bench *b, const char *memory)
 {
     tandem_error error = {0};
     char text[96];
@@ -55,7 +55,7 @@ static void open_bench(bench *b, const char *memory)
     (void)snprintf(text, sizeof text, "%s batch=256%s", device, memory);
     assert_int_equal(tandem_cluster_parse(&b->cluster, text, &error), TANDEM_OK);
     replay_store_open(&b->profile);
-    replay_store_fill(&b->profile, b->graph, TANDEM_F32, 0, device, "", price, &b->price);
+    replay_store_fill(&b->profile, b->graph, TANDEM_F32, 0, device, "", price_answers_qsync, &b->price);
     require_ok(tandem_replayer_open(&b->replayer, &b->cluster, (const tandem_graph *const *)&b->graph,
                                     b->profile.store, 0, &error),
                &error);
@@ -65,7 +65,7 @@ static void open_bench(bench *b, const char *memory)
                                              .base_precision = TANDEM_PRECISION_FP32};
 }
 
-static void close_bench(bench *b)
+static void close_bench_answers_qsync(bench *b)
 {
     tandem_replayer_close(b->replayer);
     replay_store_close(&b->profile);
@@ -73,8 +73,8 @@ static void close_bench(bench *b)
     tandem_graph_close(b->graph);
 }
 
-static tandem_status allocate(bench *b, tandem_plan **plan, tandem_allocation *allocation,
-                              tandem_error *error)
+static tandem_status allocate_answers_qsync(bench *b, tandem_plan **plan, tandem_allocation *allocation,
+                                            tandem_error *error)
 {
     const tandem_policy *policy = NULL;
     assert_int_equal(tandem_policy_find(&policy, "qsync", error), TANDEM_OK);
@@ -111,8 +111,8 @@ static void the_initial_setting_is_the_fastest(void **state)
     tandem_allocation a;
     tandem_error error = {0};
     b.price.ns[FC2][INT8] = 2500; /* slower than fp32 */
-    open_bench(&b, "");
-    assert_int_equal(allocate(&b, &plan, &a, &error), TANDEM_OK);
+    open_bench_answers_qsync(&b, "");
+    assert_int_equal(allocate_answers_qsync(&b, &plan, &a, &error), TANDEM_OK);
     assert_precisions(&b, plan, INT8, FP32, INT8);
     assert_int_equal(a.base_ns, 13000);
     assert_int_equal(a.fastest_ns, 3900);
@@ -121,7 +121,7 @@ static void the_initial_setting_is_the_fastest(void **state)
     assert_true(a.sensitivity == 6 && a.fastest_sensitivity == 6 && a.base_sensitivity == 0);
     assert_int_equal(a.keeps_base, 0);
     tandem_plan_close(plan);
-    close_bench(&b);
+    close_bench_answers_qsync(&b);
 }
 
 /* 3000 ns at first. The most sensitive comes first; where it is too long it is undone, and the next is tried.
@@ -138,19 +138,19 @@ static void the_most_sensitive_is_raised_first(void **state)
         {12899, FP32, INT8, FP32}, {12900, FP32, FP32, INT8}, {13000, FP32, FP32, FP32},
     };
     bench b = three_products();
-    open_bench(&b, "");
+    open_bench_answers_qsync(&b, "");
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         tandem_plan *plan = NULL;
         tandem_allocation a;
         tandem_error error = {0};
         b.problem.target_ns = cases[k].target_ns;
-        assert_int_equal(allocate(&b, &plan, &a, &error), TANDEM_OK);
+        assert_int_equal(allocate_answers_qsync(&b, &plan, &a, &error), TANDEM_OK);
         assert_precisions(&b, plan, cases[k].fc1, cases[k].fc2, cases[k].head);
         assert_int_equal(a.target_ns, cases[k].target_ns);
         assert_true(a.step_ns <= a.target_ns);
         tandem_plan_close(plan);
     }
-    close_bench(&b);
+    close_bench_answers_qsync(&b);
 }
 
 /* From the narrowest to the next wider one, not to the widest at once. */
@@ -161,31 +161,31 @@ static void an_operator_is_raised_step_by_step(void **state)
         b.price.ns[k][FULL] = 100;
         b.price.sensitivity[k][FULL] *= 2;
     }
-    open_bench(&b, "");
+    open_bench_answers_qsync(&b, "");
     tandem_plan *plan = NULL;
     tandem_allocation a;
     tandem_error error = {0};
     /* 300 at first; each step to int8 takes 900: fc1 (gain 5), fc2 (3), no more */
     b.problem.target_ns = 2100;
-    assert_int_equal(allocate(&b, &plan, &a, &error), TANDEM_OK);
+    assert_int_equal(allocate_answers_qsync(&b, &plan, &a, &error), TANDEM_OK);
     assert_precisions(&b, plan, INT8, INT8, FULL);
     tandem_plan_close(plan);
-    close_bench(&b);
+    close_bench_answers_qsync(&b);
 }
 
 static void a_target_out_of_reach_is_said(void **state)
 {
     bench b = three_products();
-    open_bench(&b, "");
+    open_bench_answers_qsync(&b, "");
     tandem_plan *plan = NULL;
     tandem_allocation a = {.replays = -5};
     tandem_error error = {0};
     b.problem.target_ns = 2999;
-    assert_int_equal(allocate(&b, &plan, &a, &error), TANDEM_INFEASIBLE);
+    assert_int_equal(allocate_answers_qsync(&b, &plan, &a, &error), TANDEM_INFEASIBLE);
     assert_null(plan);
     assert_int_equal(a.replays, -5);
     assert_non_null(strstr(error.text, "(3000 ns)"));
-    close_bench(&b);
+    close_bench_answers_qsync(&b);
 }
 
 /* fp32 is fastest everywhere, but does not fit: what is harmed least is lowered first, until it does. */
@@ -196,28 +196,28 @@ static void for_memory_the_least_sensitive_is_lowered(void **state)
     tandem_allocation a;
     tandem_error error = {0};
     for (int k = 0; k < N_PRODUCT; k++) b.price.ns[k][INT8] = b.price.ns[k][FULL] = 20000;
-    open_bench(&b, "");
+    open_bench_answers_qsync(&b, "");
     b.problem.slowdown = 100;
-    assert_int_equal(allocate(&b, &plan, &a, &error), TANDEM_OK);
+    assert_int_equal(allocate_answers_qsync(&b, &plan, &a, &error), TANDEM_OK);
     assert_precisions(&b, plan, FP32, FP32, FP32);
     const uint64_t base_bytes = a.peak_bytes[0];
     tandem_plan_close(plan);
-    close_bench(&b);
+    close_bench_answers_qsync(&b);
 
     char memory[48];
     plan = NULL;
     (void)snprintf(memory, sizeof memory, " memory=%lluB", (unsigned long long)base_bytes - 1);
     bench tight = three_products();
     for (int k = 0; k < N_PRODUCT; k++) tight.price.ns[k][INT8] = tight.price.ns[k][FULL] = 20000;
-    open_bench(&tight, memory);
+    open_bench_answers_qsync(&tight, memory);
     tight.problem.slowdown = 100;
-    require_ok(allocate(&tight, &plan, &a, &error), &error);
+    require_ok(allocate_answers_qsync(&tight, &plan, &a, &error), &error);
     assert_true(a.peak_bytes[0] < base_bytes);
     /* head and fc2 went first and made no room; fc1, whose input is the largest, did; then those came back */
     assert_precisions(&tight, plan, FULL, FP32, FP32);
     assert_true(a.fastest_sensitivity == 9 && a.sensitivity == 5);
     tandem_plan_close(plan);
-    close_bench(&tight);
+    close_bench_answers_qsync(&tight);
 }
 
 int main(void)

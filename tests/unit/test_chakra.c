@@ -25,7 +25,7 @@ static void put_varint(file *to, uint64_t value)
     to->bytes[to->n++] = (uint8_t)value;
 }
 
-static void put(file *to, const ProtobufCMessage *message)
+static void put_chakra(file *to, const ProtobufCMessage *message)
 {
     const size_t n = protobuf_c_message_get_packed_size(message);
     assert_true(to->n + n + 10 < MAX);
@@ -37,7 +37,7 @@ static void put_metadata(file *to)
 {
     Chakra__Metadata metadata = CHAKRA__METADATA__INIT;
     metadata.version = (ProtobufCBinaryData){5, (uint8_t[]){"0.0.4"}};
-    put(to, &metadata.base);
+    put_chakra(to, &metadata.base);
 }
 
 /* A node of some µs; dep, attribute: end at −1 and at name NULL. */
@@ -79,10 +79,10 @@ static void put_node(file *to, const drawn *from)
             one[k].int64_val = from->attribute[k].value;
         node.n_attribute++;
     }
-    put(to, &node.base);
+    put_chakra(to, &node.base);
 }
 
-static file *make(const drawn *node, size_t n)
+static file *make_chakra(const drawn *node, size_t n)
 {
     file *const made = calloc(1, sizeof *made);
     assert_non_null(made);
@@ -108,7 +108,7 @@ enum {
 
 /* --- Reading -------------------------------------------------------------------------------------------- */
 
-static tandem_status parse(tandem_whatif **whatif, const file *a, const file *b, tandem_error *error)
+static tandem_status parse_chakra(tandem_whatif **whatif, const file *a, const file *b, tandem_error *error)
 {
     const char *const source[] = {"t.0.et", "t.1.et"};
     const void *const bytes[] = {a->bytes, b ? b->bytes : NULL};
@@ -120,7 +120,7 @@ static tandem_whatif *accept(file *a, file *b)
 {
     tandem_whatif *whatif = NULL;
     tandem_error error = {0};
-    require_ok(parse(&whatif, a, b, &error), &error);
+    require_ok(parse_chakra(&whatif, a, b, &error), &error);
     free(b);
     free(a);
     return whatif;
@@ -130,7 +130,7 @@ static void refuse(file *a, file *b, const char *word, const char *more)
 {
     tandem_whatif *const untouched = (tandem_whatif *)(uintptr_t)16, *whatif = untouched;
     tandem_error error = {0};
-    assert_int_equal(parse(&whatif, a, b, &error), TANDEM_MALFORMED);
+    assert_int_equal(parse_chakra(&whatif, a, b, &error), TANDEM_MALFORMED);
     assert_ptr_equal(whatif, untouched);
     if (!strstr(error.text, word) || !strstr(error.text, more))
         fail_msg("'%s' and '%s' are not said: %s", word, more, error.text);
@@ -149,7 +149,7 @@ static void a_collective_is_joined(void **state)
         {9, COMP, 50, NONE, {{0}}, "fwd"},
         {3, COLL, 10, AFTER(9), {{"comm_type", 0, NULL}, {"comm_size", 64, NULL}}, "grad"},
         {4, COMP, 5, AFTER(3), {{"kind", 0, "update"}}, "opt"}};
-    tandem_whatif *const w = accept(make(early, 3), make(late, 3));
+    tandem_whatif *const w = accept(make_chakra(early, 3), make_chakra(late, 3));
     assert_int_equal(w->step_ns, 65000);
     assert_int_equal(w->ideal_ns, 45000); /* as the one that computes least */
     assert_int_equal(w->n_worker, 2);
@@ -182,10 +182,10 @@ static void a_message_is_joined(void **state)
         {1, SEND, 2, AFTER(0), {{"comm_dst", 1, NULL}, {"comm_tag", 5, NULL}}, NULL}};
     static const drawn to[] = {{0, RECV, 9, NONE, {{"comm_src", 0, NULL}, {"comm_tag", 5, NULL}}, NULL},
                                {1, COMP, 20, AFTER(0), {{0}}, NULL}};
-    tandem_whatif *w = accept(make(from, 2), make(to, 2));
+    tandem_whatif *w = accept(make_chakra(from, 2), make_chakra(to, 2));
     assert_int_equal(w->step_ns, 29000);
     tandem_whatif_close(w);
-    w = accept(make(from, 2), NULL); /* the other rank's file is not there: it is sent alone */
+    w = accept(make_chakra(from, 2), NULL); /* the other rank's file is not there: it is sent alone */
     assert_int_equal(w->step_ns, 9000);
     tandem_whatif_close(w);
 }
@@ -198,7 +198,7 @@ static void what_nodes_say_counts(void **state)
         {0, COMP, 4, NONE, {{"tandem_duration_ns", 4321, NULL}}, NULL},
         {1, COLL, 3, NONE, {{"comm_type", 2, NULL}, {"pg_name", 0, "mine"}, {"comm_size", 1, NULL}}, NULL}};
     static const drawn other[] = {{0, COMP, 2, NONE, {{0}}, NULL}};
-    tandem_whatif *const w = accept(make(one, 2), make(other, 1));
+    tandem_whatif *const w = accept(make_chakra(one, 2), make_chakra(other, 1));
     assert_int_equal(w->step_ns, 4321);
     assert_string_equal(w->by_operator.part[1].name, "all-gather");
     tandem_whatif_close(w);
@@ -218,16 +218,16 @@ static void bad_graphs_are_refused(void **state)
     static const drawn nothing[] = {{7, COMP, 0, NONE, {{0}}, "empty"}};
     static const drawn text[] = {{7, COLL, 1, NONE, {{"comm_size", 0, "big"}}, "text"}};
     static const drawn nowhere[] = {{7, SEND, 1, NONE, {{0}}, "nowhere"}};
-    refuse(make(circle, 2), NULL, "rank 0, node", "(a)");
-    refuse(make(itself, 1), NULL, "rank 0, node 5", "(a)");
-    refuse(make(dangling, 1), NULL, "node 7 (lost)", "node 99");
-    refuse(make(twice, 2), NULL, "node 7 (again)", "twice");
-    refuse(make(longest, 1), NULL, "node 7 (long)", "104 days");
-    refuse(make(negative, 1), NULL, "node 7 (minus)", "from 0 on");
-    refuse(make(text, 1), NULL, "node 7 (text)", "whole numbers");
-    refuse(make(nowhere, 1), NULL, "node 7 (nowhere)", "comm_dst");
-    refuse(make(nothing, 1), NULL, "t.0.et", "no node has a duration");
-    refuse(make(good, 0), NULL, "t.0.et", "no nodes");
+    refuse(make_chakra(circle, 2), NULL, "rank 0, node", "(a)");
+    refuse(make_chakra(itself, 1), NULL, "rank 0, node 5", "(a)");
+    refuse(make_chakra(dangling, 1), NULL, "node 7 (lost)", "node 99");
+    refuse(make_chakra(twice, 2), NULL, "node 7 (again)", "twice");
+    refuse(make_chakra(longest, 1), NULL, "node 7 (long)", "104 days");
+    refuse(make_chakra(negative, 1), NULL, "node 7 (minus)", "from 0 on");
+    refuse(make_chakra(text, 1), NULL, "node 7 (text)", "whole numbers");
+    refuse(make_chakra(nowhere, 1), NULL, "node 7 (nowhere)", "comm_dst");
+    refuse(make_chakra(nothing, 1), NULL, "t.0.et", "no node has a duration");
+    refuse(make_chakra(good, 0), NULL, "t.0.et", "no nodes");
 }
 
 static void lacking_partners_are_refused(void **state)
@@ -240,40 +240,40 @@ static void lacking_partners_are_refused(void **state)
         {1, COLL, 3, NONE, {{"comm_type", 0, NULL}, {"comm_size", 4, NULL}}, "first"}};
     static const drawn send[] = {{1, SEND, 3, NONE, {{"comm_dst", 1, NULL}}, "hello"}};
     static const drawn alone[] = {{1, COMP, 3, NONE, {{0}}, NULL}};
-    refuse(make(both, 2), make(both, 1), "node 2 (second)", "number 2");
-    refuse(make(big, 1), make(small, 1), "(first)", "comm_size");
-    refuse(make(send, 1), make(alone, 1), "node 1 (hello)", "a send and a receive");
+    refuse(make_chakra(both, 2), make_chakra(both, 1), "node 2 (second)", "number 2");
+    refuse(make_chakra(big, 1), make_chakra(small, 1), "(first)", "comm_size");
+    refuse(make_chakra(send, 1), make_chakra(alone, 1), "node 1 (hello)", "a send and a receive");
 }
 
 static void damaged_files_are_refused(void **state)
 {
     static const drawn good[] = {{0, COMP, 1, NONE, {{0}}, "abc"}, {1, COMP, 1, AFTER(0), {{0}}, "def"}};
-    file *const whole = make(good, 2);
+    file *const whole = make_chakra(good, 2);
     for (size_t n = 0; n < whole->n; n++) { /* a cut between messages leaves fewer nodes, or none */
         file *const cut = calloc(1, sizeof *cut);
         tandem_whatif *w = NULL;
         tandem_error error = {0};
         memcpy(cut->bytes, whole->bytes, n);
         cut->n = n;
-        const tandem_status status = parse(&w, cut, NULL, &error);
+        const tandem_status status = parse_chakra(&w, cut, NULL, &error);
         if (status == TANDEM_OK) assert_int_equal(w->n_op, 1);
         if (status != TANDEM_OK) assert_int_equal(status, TANDEM_MALFORMED);
         tandem_whatif_close(w);
         free(cut);
     }
-    file *bad = make(good, 2);
+    file *bad = make_chakra(good, 2);
     bad->n--;
     refuse(bad, NULL, "t.0.et", "within a message");
-    bad = make(good, 0);
+    bad = make_chakra(good, 0);
     memset(bad->bytes + bad->n, 0xff, 11);
     bad->n += 11;
     refuse(bad, NULL, "t.0.et', byte 8", "64 bits");
-    bad = make(good, 0);
+    bad = make_chakra(good, 0);
     /* id over 64 bits */
     memcpy(bad->bytes + bad->n, "\x0c\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 13);
     bad->n += 13;
     refuse(bad, NULL, "t.0.et', byte 9", "the message is damaged");
-    bad = make(good, 0);
+    bad = make_chakra(good, 0);
     put_varint(bad, (uint64_t)1 << 40);
     refuse(bad, NULL, "t.0.et", "expected at most 1048576");
     bad = calloc(1, sizeof *bad);
@@ -281,7 +281,7 @@ static void damaged_files_are_refused(void **state)
     refuse(bad, NULL, "t.0.et", "the metadata");
     refuse(calloc(1, sizeof *bad), NULL, "t.0.et", "the metadata");
 
-    bad = make(good, 2); /* compressed, and cut off */
+    bad = make_chakra(good, 2); /* compressed, and cut off */
     uint8_t packed[MAX];
     z_stream z = {.next_in = bad->bytes, .avail_in = (uInt)bad->n, .next_out = packed, .avail_out = MAX};
     assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
@@ -300,7 +300,7 @@ static void damaged_files_are_refused(void **state)
 static void ranks_come_from_names(void **state)
 {
     static const drawn good[] = {{0, COMP, 1, NONE, {{0}}, "abc"}};
-    file *const f = make(good, 1);
+    file *const f = make_chakra(good, 1);
     const void *const bytes[] = {f->bytes, f->bytes};
     const size_t n[] = {f->n, f->n};
     const char *const swapped[] = {"a.12.et.gz", "a.3.et"}, *const same[] = {"a.3.et", "b.3.et"},
@@ -331,7 +331,7 @@ typedef struct fixture {
 
 /* Tasks one after another, each as long as `draw` says; buckets when both ranks are there, one after the
  * other. */
-static void lay_out(fixture *f)
+static void lay_out_chakra(fixture *f)
 {
     enum { MAX_BUCKETS = 64 };
     int64_t now_ns[2] = {0, 0}, wire_ns = 0, through_ns[MAX_BUCKETS] = {0};
@@ -354,7 +354,7 @@ static void lay_out(fixture *f)
     }
 }
 
-static int open_fixture(void **state)
+static int open_fixture_chakra(void **state)
 {
     fixture *const f = calloc(1, sizeof *f);
     int op = 0;
@@ -367,13 +367,13 @@ static int open_fixture(void **state)
     if (tandem_graph_find(&op, f->graph, "fc2", NULL) != TANDEM_OK) return -1;
     tandem_step_set(f->step[1], op, TANDEM_PRECISION_INT8);
     tandem_step_resolve(f->step[1]);
-    lay_out(f);
+    lay_out_chakra(f);
     (void)snprintf(f->folder, sizeof f->folder, "/tmp/tandem_chakra_XXXXXX");
     *state = f;
     return mkdtemp(f->folder) ? 0 : -1;
 }
 
-static int close_fixture(void **state)
+static int close_fixture_chakra(void **state)
 {
     fixture *const f = *state;
     for (int k = 0; k < 2; k++) {
@@ -386,7 +386,7 @@ static int close_fixture(void **state)
     return code;
 }
 
-static void write_lanes(const fixture *f, const char *path)
+static void write_lanes_chakra(const fixture *f, const char *path)
 {
     tandem_error error = {0};
     const tandem_trace_track track[] = {{.device = "cpu:a",
@@ -416,8 +416,8 @@ static void a_step_comes_back(void **state)
     for (int k = 0; k < 3; k++) (void)snprintf(path[k], sizeof path[k], "%s/%s", f->folder, name[k]);
     char base[64];
     (void)snprintf(base, sizeof base, "%s/s.et", f->folder);
-    write_lanes(f, path[0]);
-    write_lanes(f, base);
+    write_lanes_chakra(f, path[0]);
+    write_lanes_chakra(f, base);
     require_ok(tandem_whatif_trace(&json, path[0], NULL, &error), &error);
     require_ok(tandem_whatif_chakra(&chakra, rank, 2, NULL, &error), &error);
     int64_t last_ns = 0;
@@ -504,7 +504,7 @@ static void nodes_say_what_ran(void **state)
     char path[64], *bytes = NULL;
     size_t n_byte = 0, at = 0, n = 0;
     (void)snprintf(path, sizeof path, "%s/s.et", f->folder);
-    write_lanes(f, path);
+    write_lanes_chakra(f, path);
     (void)snprintf(path, sizeof path, "%s/s.0.et", f->folder);
     assert_int_equal(unlink(path), 0);
     (void)snprintf(path, sizeof path, "%s/s.1.et", f->folder);
@@ -544,8 +544,8 @@ int main(void)
         cmocka_unit_test(lacking_partners_are_refused),
         cmocka_unit_test(damaged_files_are_refused),
         cmocka_unit_test(ranks_come_from_names),
-        cmocka_unit_test_setup_teardown(a_step_comes_back, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(nodes_say_what_ran, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(a_step_comes_back, open_fixture_chakra, close_fixture_chakra),
+        cmocka_unit_test_setup_teardown(nodes_say_what_ran, open_fixture_chakra, close_fixture_chakra),
     };
     return cmocka_run_group_tests_name("chakra", tests, NULL, NULL);
 }

@@ -186,7 +186,7 @@ static void the_pair_is_of_this_machine(void **state)
 }
 
 /* --- Clusters as text ----------------------------------------------------------------------------------- */
-static tandem_cluster parse(const char *text)
+static tandem_cluster parse_cluster(const char *text)
 {
     tandem_cluster cluster;
     tandem_error error = {0};
@@ -236,10 +236,10 @@ static void a_straggler_is_a_class(void **state)
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         char text[1024];
-        const tandem_cluster cluster = parse(cases[i].text);
+        const tandem_cluster cluster = parse_cluster(cases[i].text);
         tandem_cluster_print(text, sizeof text, &cluster);
         assert_string_equal(text, cases[i].printed);
-        const tandem_cluster again = parse(text);
+        const tandem_cluster again = parse_cluster(text);
         assert_same(&cluster, &again);
     }
 }
@@ -253,7 +253,7 @@ static void stragglers_are_classes_too_many(void **state)
     for (int c = 1; c < TANDEM_MAX_CLASS - 1; c++)
         (void)snprintf(text + strlen(text), sizeof text - strlen(text), " + 2*t4");
     (void)snprintf(text + strlen(text), sizeof text - strlen(text), " slow=1.1@rank1");
-    assert_int_equal(parse(text).n_class, TANDEM_MAX_CLASS);
+    assert_int_equal(parse_cluster(text).n_class, TANDEM_MAX_CLASS);
     (void)snprintf(text + strlen(text), sizeof text - strlen(text), " slow=1.2@rank60");
     assert_int_equal(tandem_cluster_parse(&cluster, text, &error), TANDEM_USAGE);
     assert_non_null(strstr(error.text, "32 at most"));
@@ -293,7 +293,7 @@ static void words_stand_for_devices_of_this_machine(void **state)
 
 static void a_cluster_is_read(void **state)
 {
-    const tandem_cluster cluster = parse(
+    const tandem_cluster cluster = parse_cluster(
         " 16*cpu:avx512_bf16@8 batch=32 memory=12GiB+cpu:avx2  memory=1.5kB batch=4 net=100Gbit/s,5us ");
     assert_int_equal(cluster.n_class, 2);
     assert_string_equal(cluster.classes[0].device.name, "cpu:avx512_bf16");
@@ -311,14 +311,14 @@ static void a_cluster_is_read(void **state)
     assert_int_equal(cluster.link_latency_ns, 5000);
 
     const tandem_cluster tiers =
-        parse("8*a100@4 link=600GB/s,1us node=96Gbit/s,2us batch=8 + 2*t4 net=25Gbit/s,5us");
+        parse_cluster("8*a100@4 link=600GB/s,1us node=96Gbit/s,2us batch=8 + 2*t4 net=25Gbit/s,5us");
     assert_same_link(tiers.classes[0].link, (tandem_link){600e9, 1000});
     assert_same_link(tiers.classes[1].link, (tandem_link){0});
     assert_same_link(tiers.node, (tandem_link){12e9, 2000});
     assert_int_equal(tiers.classes[0].batch, 8);
     assert_true(tiers.link_bytes_per_s == 25e9 / 8);
 
-    const tandem_cluster plain = parse("cpu:avx512_bf16 + cpu:avx2_vnni");
+    const tandem_cluster plain = parse_cluster("cpu:avx512_bf16 + cpu:avx2_vnni");
     assert_same_link(plain.node, (tandem_link){0});
     assert_int_equal(plain.n_class, 2);
     assert_true(plain.link_bytes_per_s == 0);
@@ -328,7 +328,7 @@ static void a_cluster_is_read(void **state)
 
 static void ranks_are_numbered_class_by_class(void **state)
 {
-    const tandem_cluster cluster = parse("2*cpu:avx2 + cpu:avx512 + 3*cpu:sse41");
+    const tandem_cluster cluster = parse_cluster("2*cpu:avx2 + cpu:avx512 + 3*cpu:sse41");
     static const int class_of[] = {0, 0, 1, 2, 2, 2};
     assert_int_equal(tandem_cluster_n_rank(&cluster), 6);
     for (int rank = 0; rank < 6; rank++)
@@ -358,7 +358,7 @@ static void a_group_is_sorted_and_counted(void **state)
     };
     char group[TANDEM_GROUP_KEY_TEXT];
     for (size_t i = 0; i < N_OF(cases); i++) {
-        tandem_cluster cluster = parse(cases[i].cluster);
+        tandem_cluster cluster = parse_cluster(cases[i].cluster);
         tandem_cluster_group_key(group, sizeof group, &cluster);
         assert_string_equal(group, cases[i].group);
         tandem_cluster_group_key(group, 6, &cluster);
@@ -390,10 +390,10 @@ static void what_is_printed_parses_to_the_same(void **state)
     };
     char text[512];
     for (size_t i = 0; i < N_OF(cases); i++) {
-        const tandem_cluster cluster = parse(cases[i].text);
+        const tandem_cluster cluster = parse_cluster(cases[i].text);
         tandem_cluster_print(text, sizeof text, &cluster);
         assert_string_equal(text, cases[i].printed);
-        const tandem_cluster again = parse(text);
+        const tandem_cluster again = parse_cluster(text);
         assert_same(&again, &cluster);
         tandem_cluster_print(text, 4, &cluster);
         assert_int_equal(strlen(text), 3);
@@ -404,7 +404,7 @@ static void what_is_printed_parses_to_the_same(void **state)
 #define EIGHT FOUR FOUR
 
 /* Each complaint names the class, what was read, and what is allowed. */
-static void what_is_wrong_is_said(void **state)
+static void what_is_wrong_is_said_cluster(void **state)
 {
     static const struct {
         const char *text;
@@ -499,9 +499,10 @@ static void a_file_says_the_same(void **state)
         "{\"device\": \"cpu:avx512_bf16\", \"ranks\": 16, \"per_node\": 8, \"batch\": 32, \"memory\": "
         "\"12GiB\", \"slow\": 1.1, "
         "\"link\": \"600GB/s,1us\"}, {\"device\": \"cpu:avx2\", \"batch\": null, \"link\": null}]}";
-    const tandem_cluster text = parse("16*cpu:avx512_bf16@8 batch=32 memory=12GiB slow=1.1 link=600GB/s,1us "
-                                      "+ cpu:avx2 "
-                                      "node=300Gbit/s,2us net=100Gbit/s,5us");
+    const tandem_cluster text =
+        parse_cluster("16*cpu:avx512_bf16@8 batch=32 memory=12GiB slow=1.1 link=600GB/s,1us "
+                      "+ cpu:avx2 "
+                      "node=300Gbit/s,2us net=100Gbit/s,5us");
     tandem_cluster cluster;
     tandem_error error = {0};
     require_ok(parse_json(&cluster, json, &error), &error);
@@ -512,7 +513,7 @@ static void a_file_says_the_same(void **state)
     assert_true(file >= 0);
     assert_int_equal(write(file, json, sizeof json - 1), (ssize_t)sizeof json - 1);
     (void)close(file);
-    const tandem_cluster read = parse(path);
+    const tandem_cluster read = parse_cluster(path);
     (void)unlink(path);
     assert_same(&read, &text);
 }
@@ -581,7 +582,7 @@ int main(void)
         cmocka_unit_test(ranks_are_numbered_class_by_class),
         cmocka_unit_test(a_group_is_sorted_and_counted),
         cmocka_unit_test(what_is_printed_parses_to_the_same),
-        cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(what_is_wrong_is_said_cluster),
         cmocka_unit_test(a_file_says_the_same),
         cmocka_unit_test(a_wrong_file_is_said),
     };

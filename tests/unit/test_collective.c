@@ -2,7 +2,7 @@
 #include "replayer/collective.h"
 #include "tests/support/tandem_test.h"
 
-static tandem_cluster parse(const char *text)
+static tandem_cluster parse_collective(const char *text)
 {
     tandem_cluster cluster;
     tandem_error error = {0};
@@ -13,7 +13,7 @@ static tandem_cluster parse(const char *text)
 static double time_of(const char *text, tandem_collective_algorithm algorithm, tandem_collective collective,
                       uint64_t bytes)
 {
-    const tandem_cluster cluster = parse(text);
+    const tandem_cluster cluster = parse_collective(text);
     tandem_topology *topology = NULL;
     tandem_error error = {0};
     require_ok(tandem_topology_open(&topology, &cluster, algorithm, &error), &error);
@@ -29,7 +29,7 @@ typedef struct example {
     double ns;
 } example;
 
-static void check(tandem_collective_algorithm algorithm, const example *one, size_t n)
+static void check_collective(tandem_collective_algorithm algorithm, const example *one, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const double ns = time_of(one[i].cluster, algorithm, one[i].collective, one[i].bytes);
@@ -38,7 +38,8 @@ static void check(tandem_collective_algorithm algorithm, const example *one, siz
                      ns, one[i].ns);
     }
 }
-#define CHECK(algorithm, examples) check(algorithm, examples, sizeof(examples) / sizeof *(examples))
+#define CHECK(algorithm, examples)                                                                           \
+    check_collective(algorithm, examples, sizeof(examples) / sizeof *(examples))
 
 /* net: 1 ns a byte and 50 ns; node: a tenth of a ns and 20 ns; link: a hundredth and 10 ns. */
 #define NET " net=1GB/s,50ns"
@@ -157,7 +158,7 @@ static void auto_names_the_fastest(void **state)
         {"t4", 1000, TANDEM_RING},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const tandem_cluster cluster = parse(cases[i].cluster);
+        const tandem_cluster cluster = parse_collective(cases[i].cluster);
         tandem_topology *topology = NULL;
         tandem_collective_algorithm used = TANDEM_AUTO;
         assert_int_equal(tandem_topology_open(&topology, &cluster, TANDEM_AUTO, NULL), TANDEM_OK);
@@ -181,7 +182,7 @@ static void a_link_that_lacks_is_named(void **state)
         {"2*t4" LINK " + v100", "within a node"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const tandem_cluster cluster = parse(cases[i].cluster);
+        const tandem_cluster cluster = parse_collective(cases[i].cluster);
         tandem_topology *topology = NULL;
         tandem_error error = {0};
         assert_int_equal(tandem_topology_open(&topology, &cluster, TANDEM_RING, &error), TANDEM_MISSING);

@@ -29,7 +29,7 @@ static void measure_beside(replay_store *s, const char *name, int64_t batch, con
     tandem_graph_close(graph);
 }
 
-static void measure(replay_store *s, int64_t batch, int64_t ns)
+static void measure_costs(replay_store *s, int64_t batch, int64_t ns)
 {
     measure_beside(s, model, batch, "", (price){ns, 0});
 }
@@ -64,7 +64,7 @@ static void close_it(opened *o)
 
 /* Every task but the update takes `ns` and has that origin. The step has 15 others. */
 enum { N_OTHER = 15 };
-static void check(const replay_store *s, int64_t batch, int64_t ns, tandem_origin origin)
+static void check_costs(const replay_store *s, int64_t batch, int64_t ns, tandem_origin origin)
 {
     opened o;
     if (open_at(&o, s, batch) != TANDEM_OK) fail_msg("%s", o.error.text);
@@ -83,14 +83,14 @@ static void between_two_batches_lies_a_line(void **state)
 {
     replay_store s = {.path = ""};
     replay_store_open(&s);
-    measure(&s, 2, 120);
-    measure(&s, 8, 180);
-    check(&s, 2, 120, TANDEM_ORIGIN_MEASURED);
-    check(&s, 8, 180, TANDEM_ORIGIN_MEASURED);
-    check(&s, 4, 140, TANDEM_ORIGIN_INTERPOLATED);
-    check(&s, 7, 170, TANDEM_ORIGIN_INTERPOLATED);
-    check(&s, 16, 260, TANDEM_ORIGIN_EXTRAPOLATED); /* 100 + 10 a sample: never in proportion, 360 */
-    check(&s, 1, 110, TANDEM_ORIGIN_EXTRAPOLATED);
+    measure_costs(&s, 2, 120);
+    measure_costs(&s, 8, 180);
+    check_costs(&s, 2, 120, TANDEM_ORIGIN_MEASURED);
+    check_costs(&s, 8, 180, TANDEM_ORIGIN_MEASURED);
+    check_costs(&s, 4, 140, TANDEM_ORIGIN_INTERPOLATED);
+    check_costs(&s, 7, 170, TANDEM_ORIGIN_INTERPOLATED);
+    check_costs(&s, 16, 260, TANDEM_ORIGIN_EXTRAPOLATED); /* 100 + 10 a sample: never in proportion, 360 */
+    check_costs(&s, 1, 110, TANDEM_ORIGIN_EXTRAPOLATED);
     replay_store_close(&s);
 }
 
@@ -98,14 +98,14 @@ static void of_several_batches_the_nearest_count(void **state)
 {
     replay_store s = {.path = ""};
     replay_store_open(&s);
-    measure(&s, 2, 4);
-    measure(&s, 4, 16);
-    measure(&s, 16, 256);
-    measure(&s, 20, 400);
-    check(&s, 3, 10, TANDEM_ORIGIN_INTERPOLATED);
-    check(&s, 8, 96, TANDEM_ORIGIN_INTERPOLATED);   /* 16 + 4 · 240 / 12 */
-    check(&s, 30, 760, TANDEM_ORIGIN_EXTRAPOLATED); /* 400 + 10 · 36 */
-    check(&s, 1, 2, TANDEM_ORIGIN_EXTRAPOLATED);    /* a fixed part of −8 counts as none: half of 4 */
+    measure_costs(&s, 2, 4);
+    measure_costs(&s, 4, 16);
+    measure_costs(&s, 16, 256);
+    measure_costs(&s, 20, 400);
+    check_costs(&s, 3, 10, TANDEM_ORIGIN_INTERPOLATED);
+    check_costs(&s, 8, 96, TANDEM_ORIGIN_INTERPOLATED);   /* 16 + 4 · 240 / 12 */
+    check_costs(&s, 30, 760, TANDEM_ORIGIN_EXTRAPOLATED); /* 400 + 10 · 36 */
+    check_costs(&s, 1, 2, TANDEM_ORIGIN_EXTRAPOLATED);    /* a fixed part of −8 counts as none: half of 4 */
     replay_store_close(&s);
 }
 
@@ -113,11 +113,11 @@ static void a_falling_line_is_not_followed_upwards(void **state)
 {
     replay_store s = {.path = ""};
     replay_store_open(&s);
-    measure(&s, 2, 300);
-    measure(&s, 8, 240);
-    check(&s, 4, 280, TANDEM_ORIGIN_INTERPOLATED);
-    check(&s, 100, 240, TANDEM_ORIGIN_EXTRAPOLATED);
-    check(&s, 1, 300, TANDEM_ORIGIN_EXTRAPOLATED);
+    measure_costs(&s, 2, 300);
+    measure_costs(&s, 8, 240);
+    check_costs(&s, 4, 280, TANDEM_ORIGIN_INTERPOLATED);
+    check_costs(&s, 100, 240, TANDEM_ORIGIN_EXTRAPOLATED);
+    check_costs(&s, 1, 300, TANDEM_ORIGIN_EXTRAPOLATED);
     replay_store_close(&s);
 }
 
@@ -126,12 +126,12 @@ static void the_nearest_of_many_are_found(void **state)
 {
     replay_store s = {.path = ""};
     replay_store_open(&s);
-    for (int64_t batch = 2; batch <= 60; batch += 2) measure(&s, batch, batch * batch);
-    check(&s, 1, 2, TANDEM_ORIGIN_EXTRAPOLATED);
-    check(&s, 3, 10, TANDEM_ORIGIN_INTERPOLATED);
-    check(&s, 31, (30 * 30 + 32 * 32) / 2, TANDEM_ORIGIN_INTERPOLATED);
-    check(&s, 59, (58 * 58 + 60 * 60) / 2, TANDEM_ORIGIN_INTERPOLATED);
-    check(&s, 61, 3600 + 59 * 2, TANDEM_ORIGIN_EXTRAPOLATED);
+    for (int64_t batch = 2; batch <= 60; batch += 2) measure_costs(&s, batch, batch * batch);
+    check_costs(&s, 1, 2, TANDEM_ORIGIN_EXTRAPOLATED);
+    check_costs(&s, 3, 10, TANDEM_ORIGIN_INTERPOLATED);
+    check_costs(&s, 31, (30 * 30 + 32 * 32) / 2, TANDEM_ORIGIN_INTERPOLATED);
+    check_costs(&s, 59, (58 * 58 + 60 * 60) / 2, TANDEM_ORIGIN_INTERPOLATED);
+    check_costs(&s, 61, 3600 + 59 * 2, TANDEM_ORIGIN_EXTRAPOLATED);
     replay_store_close(&s);
 }
 
@@ -166,7 +166,7 @@ static void one_batch_says_nothing_about_another(void **state)
     replay_store s = {.path = ""};
     opened o;
     replay_store_open(&s);
-    measure(&s, 8, 180);
+    measure_costs(&s, 8, 180);
     assert_int_equal(open_at(&o, &s, 4), TANDEM_MISSING);
     assert_non_null(strstr(o.error.text, "has not been measured, nor have 14 more tasks of this plan"));
     close_it(&o);
@@ -185,9 +185,9 @@ static void another_model_with_the_same_input_lends_only_what_is_equal(void **st
     assert_int_equal(open_at(&o, &s, 4), TANDEM_MISSING);
     assert_non_null(strstr(o.error.text, "linear m=4 k=4 n=4 | fp32 | forward"));
     close_it(&o);
-    measure(&s, 1, 110);
-    measure(&s, 5, 150);
-    check(&s, 3, 130, TANDEM_ORIGIN_INTERPOLATED);
+    measure_costs(&s, 1, 110);
+    measure_costs(&s, 5, 150);
+    check_costs(&s, 3, 130, TANDEM_ORIGIN_INTERPOLATED);
     replay_store_close(&s);
 }
 
@@ -211,7 +211,7 @@ static void the_less_certain_of_two_times_counts(void **state)
     replay_store s = {.path = ""};
     opened o = {0};
     replay_store_open(&s);
-    measure(&s, 4, 100);
+    measure_costs(&s, 4, 100);
     measure_beside(&s, model, 2, "cpu:avx512", (price){200, 0});
     measure_beside(&s, model, 6, "cpu:avx512", (price){400, 0});
     tandem_cluster cluster = {

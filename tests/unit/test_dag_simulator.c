@@ -78,7 +78,7 @@ static void name_of(char *text, size_t size, const void *context, int op)
 }
 
 /* What is wrong with the graph, and words that say so. */
-static void refused(const tandem_dag *graph, const char *const *words, int n_word)
+static void refused_dag_simulator(const tandem_dag *graph, const char *const *words, int n_word)
 {
     tandem_dag_simulator *const untouched = (tandem_dag_simulator *)(uintptr_t)16, *simulator = untouched;
     tandem_error error = {0};
@@ -101,22 +101,22 @@ static void graphs_that_lead_nowhere_are_refused(void **state)
                              .context = "op "};
     tandem_dag bad = good;
     bad.stream = on_1;
-    refused(&bad, (const char *const[]){"op B", "stream 1", "0 to 0"}, 3);
+    refused_dag_simulator(&bad, (const char *const[]){"op B", "stream 1", "0 to 0"}, 3);
     bad.stream = below;
-    refused(&bad, (const char *const[]){"op B", "stream -2"}, 2);
+    refused_dag_simulator(&bad, (const char *const[]){"op B", "stream -2"}, 2);
     bad = good;
     bad.group = second;
-    refused(&bad, (const char *const[]){"op B", "group 1", "0 to 0"}, 3);
+    refused_dag_simulator(&bad, (const char *const[]){"op B", "group 1", "0 to 0"}, 3);
     bad = good;
     bad.edge = behind;
     bad.n_edge = 2;
-    refused(&bad, (const char *const[]){"dependency 1", "op A"}, 2);
+    refused_dag_simulator(&bad, (const char *const[]){"dependency 1", "op A"}, 2);
     bad.edge = before;
     bad.n_edge = 1;
-    refused(&bad, (const char *const[]){"dependency 0", "op A"}, 2);
+    refused_dag_simulator(&bad, (const char *const[]){"dependency 0", "op A"}, 2);
     bad.edge = far;
     bad.name = NULL;
-    refused(&bad, (const char *const[]){"dependency 0", "not there"}, 2);
+    refused_dag_simulator(&bad, (const char *const[]){"dependency 0", "not there"}, 2);
 }
 
 static void a_missing_partner_is_named(void **state)
@@ -131,12 +131,12 @@ static void a_missing_partner_is_named(void **state)
                         .group_size = two_each,
                         .name = name_of,
                         .context = "rank "};
-    refused(&graph, (const char *const[]){"rank B", "1 of the 2", "lacks its partner"}, 3);
+    refused_dag_simulator(&graph, (const char *const[]){"rank B", "1 of the 2", "lacks its partner"}, 3);
     graph.group = both;
-    refused(&graph, (const char *const[]){"rank A", "3 of the 2", "too many"}, 3);
+    refused_dag_simulator(&graph, (const char *const[]){"rank A", "3 of the 2", "too many"}, 3);
     graph.group_size = one_each;
     graph.n_op = 0;
-    refused(&graph, (const char *const[]){"group 0", "none"}, 2);
+    refused_dag_simulator(&graph, (const char *const[]){"group 0", "none"}, 2);
 }
 
 static void circles_are_named(void **state)
@@ -151,17 +151,19 @@ static void circles_are_named(void **state)
                         .edge = to_itself,
                         .name = name_of,
                         .context = ""};
-    refused(&graph, (const char *const[]){"1 operators wait for one another", "D, and round"}, 2);
+    refused_dag_simulator(&graph, (const char *const[]){"1 operators wait for one another", "D, and round"},
+                          2);
     graph.stream = stream;
     graph.edge = back; /* A B | C D, B → C, D → A */
     graph.n_edge = 2;
-    refused(&graph, (const char *const[]){"4 operators", "A", "B", "C", "D", "and round again"}, 6);
+    refused_dag_simulator(&graph, (const char *const[]){"4 operators", "A", "B", "C", "D", "and round again"},
+                          6);
     /* two ranks that meet in two messages in different orders: the classic deadlock */
     const int crossed[] = {0, 1, 1, 0};
     graph.group = crossed;
     graph.n_group = 2;
     graph.n_edge = 0;
-    refused(&graph, (const char *const[]){"2 operators wait for one another"}, 1);
+    refused_dag_simulator(&graph, (const char *const[]){"2 operators wait for one another"}, 1);
 }
 
 static void long_circles_are_cut(void **state)
@@ -174,7 +176,7 @@ static void long_circles_are_cut(void **state)
         edge[i] = (tandem_dag_edge){i, (i + 1) % N};
     }
     const tandem_dag graph = {.n_op = N, .n_edge = N, .stream = none, .group = none, .edge = edge};
-    refused(&graph, (const char *const[]){"2000 operators", "…"}, 2);
+    refused_dag_simulator(&graph, (const char *const[]){"2000 operators", "…"}, 2);
 }
 
 static void durations_out_of_range_are_refused(void **state)

@@ -12,7 +12,7 @@
 #include "tests/support/scratch_files.h"
 #include "tests/support/tandem_test.h"
 
-static void assert_near(double got, double expected, double within)
+static void assert_near_data(double got, double expected, double within)
 {
     if (!(fabs(got - expected) <= within)) fail_msg("got %.9g, expected %.9g", got, expected);
 }
@@ -23,7 +23,7 @@ typedef struct folder {
     char path[256];
 } folder;
 
-static int make_folder(void **state)
+static int make_folder_data(void **state)
 {
     folder *const f = calloc(1, sizeof *f);
     const char *const base = getenv("TMPDIR");
@@ -34,7 +34,7 @@ static int make_folder(void **state)
     return mkdtemp(f->path) ? 0 : -1;
 }
 
-static int remove_folder(void **state)
+static int remove_folder_data(void **state)
 {
     folder *const f = *state;
     empty_folder(f->path);
@@ -61,7 +61,7 @@ static void write_gzip(const char *path, const void *bytes, size_t n)
     assert_int_equal(gzclose(file), Z_OK);
 }
 
-static size_t read_file(const char *path, uint8_t *bytes, size_t most)
+static size_t read_file_data(const char *path, uint8_t *bytes, size_t most)
 {
     FILE *const file = fopen(path, "rb");
     assert_non_null(file);
@@ -107,10 +107,10 @@ static const char test_images[] = "t10k-images-idx3-ubyte", test_labels[] = "t10
 
 static void write_small(const folder *f, const small_set *s)
 {
-    write_file(in(f, train_images), s->train_images, sizeof s->train_images);
-    write_file(in(f, train_labels), s->train_labels, sizeof s->train_labels);
-    write_file(in(f, test_images), s->test_images, sizeof s->test_images);
-    write_file(in(f, test_labels), s->test_labels, sizeof s->test_labels);
+    write_test_file(in(f, train_images), s->train_images, sizeof s->train_images);
+    write_test_file(in(f, train_labels), s->train_labels, sizeof s->train_labels);
+    write_test_file(in(f, test_images), s->test_images, sizeof s->test_images);
+    write_test_file(in(f, test_labels), s->test_labels, sizeof s->test_labels);
 }
 
 static void check_small(const tandem_data *data)
@@ -124,20 +124,20 @@ static void check_small(const tandem_data *data)
     assert_int_equal(data->n_class, 10);
     /* 0 … 71: mean 35.5, variance (72² − 1) / 12 */
     const double mean = 35.5, deviation = sqrt((72.0 * 72.0 - 1) / 12);
-    assert_near(data->mean, mean / 255, 1e-7);
-    assert_near(data->deviation, deviation / 255, 1e-7);
+    assert_near_data(data->mean, mean / 255, 1e-7);
+    assert_near_data(data->deviation, deviation / 255, 1e-7);
     float x[N_PIXEL + 1];
     int32_t label;
     for (int i = 0; i < N_TRAIN; i++) {
         x[N_PIXEL] = 77;
         tandem_data_read_image(data, 0, i, x, &label);
         assert_int_equal(label, i % 10);
-        for (int k = 0; k < N_PIXEL; k++) assert_near(x[k], (N_PIXEL * i + k - mean) / deviation, 1e-5);
+        for (int k = 0; k < N_PIXEL; k++) assert_near_data(x[k], (N_PIXEL * i + k - mean) / deviation, 1e-5);
         assert_true(x[N_PIXEL] == 77);
     }
     tandem_data_read_image(data, 1, 1, x, &label);
     assert_int_equal(label, 9);
-    assert_near(x[0], (255 - mean) / deviation, 1e-5);
+    assert_near_data(x[0], (255 - mean) / deviation, 1e-5);
 }
 
 static void images_are_read_plain_or_gzipped(void **state)
@@ -172,8 +172,8 @@ static void colour_images_have_channels_and_labels_more_classes(void **state)
     memset(colour + 20, 50, sizeof colour - 20);
     s.train_labels[8 + 4] = 25;
     write_small(f, &s);
-    write_file(in(f, train_images), colour, sizeof colour);
-    write_file(in(f, test_images), colour_test, sizeof colour_test);
+    write_test_file(in(f, train_images), colour, sizeof colour);
+    write_test_file(in(f, test_images), colour_test, sizeof colour_test);
     tandem_data data = {0};
     assert_int_equal(tandem_data_open(&data, f->path, 0, NULL), TANDEM_OK);
     assert_int_equal(data.height, 2);
@@ -212,19 +212,19 @@ static void images_are_resized_between_the_centres_of_pixels(void **state)
     tandem_data data = one_image(row, label, 1, 2, 1);
     tandem_data_read_resized(&data, 0, 0, 1, 4, 1, x, &got); /* centres at −¼, ¼, ¾, 1¼ of the old ones */
     const double four[] = {10, 20, 40, 50};
-    for (int i = 0; i < 4; i++) assert_near(x[i], four[i], 1e-4);
+    for (int i = 0; i < 4; i++) assert_near_data(x[i], four[i], 1e-4);
     assert_int_equal(got, 7);
     x[1] = 77;
     tandem_data_read_resized(&data, 0, 0, 1, 1, 1, x, &got); /* the middle */
-    assert_near(x[0], 30, 1e-4);
+    assert_near_data(x[0], 30, 1e-4);
     assert_true(x[1] == 77);
     data = one_image(square, label, 2, 2, 1);
     tandem_data_read_resized(&data, 0, 0, 3, 3, 3, x, &got); /* grey in every channel */
     const double nine[] = {0, 50, 100, 100, 90, 80, 200, 130, 60};
-    for (int i = 0; i < 27; i++) assert_near(x[i], nine[i / 3], 1e-4);
+    for (int i = 0; i < 27; i++) assert_near_data(x[i], nine[i / 3], 1e-4);
     data = one_image(colour, label, 1, 2, 3);
     tandem_data_read_resized(&data, 0, 0, 2, 2, 3, x, &got);
-    for (int i = 0; i < 12; i++) assert_near(x[i], colour[i % 6], 1e-4);
+    for (int i = 0; i < 12; i++) assert_near_data(x[i], colour[i % 6], 1e-4);
     /* in its own size an image is what it is */
     float plain[4], same[4];
     data = one_image(square, label, 2, 2, 1);
@@ -235,8 +235,8 @@ static void images_are_resized_between_the_centres_of_pixels(void **state)
 
 /* ---- what must be refused ------------------------------------------------------------------------------ */
 
-static void refused(const char *source, int length, tandem_status expected, const char *first,
-                    const char *second)
+static void refused_data(const char *source, int length, tandem_status expected, const char *first,
+                         const char *second)
 {
     tandem_data data, before;
     tandem_error error = {0};
@@ -279,7 +279,7 @@ static void damaged_images_are_refused(void **state)
         *cases[i].byte = cases[i].value;
         write_small(f, &s);
         *cases[i].byte = good;
-        refused(f->path, 0, TANDEM_MALFORMED, cases[i].first, cases[i].second);
+        refused_data(f->path, 0, TANDEM_MALFORMED, cases[i].first, cases[i].second);
     }
 }
 
@@ -289,30 +289,30 @@ static void counts_and_shapes_that_disagree_are_refused(void **state)
     small_set s = small();
     write_small(f, &s);
     s.train_labels[7] = N_TRAIN - 1;
-    write_file(in(f, train_labels), s.train_labels, sizeof s.train_labels - 1);
-    refused(f->path, 0, TANDEM_MALFORMED, "12 images", "11 labels");
+    write_test_file(in(f, train_labels), s.train_labels, sizeof s.train_labels - 1);
+    refused_data(f->path, 0, TANDEM_MALFORMED, "12 images", "11 labels");
 
     s = small();
     write_small(f, &s);
     s.test_images[11] = 3;
     s.test_images[15] = 2;
-    write_file(in(f, test_images), s.test_images, sizeof s.test_images);
-    refused(f->path, 0, TANDEM_MALFORMED, "2 × 3 × 1", "3 × 2 × 1");
+    write_test_file(in(f, test_images), s.test_images, sizeof s.test_images);
+    refused_data(f->path, 0, TANDEM_MALFORMED, "2 × 3 × 1", "3 × 2 × 1");
 
     s = small();
     write_small(f, &s);
-    write_file(in(f, train_images), s.train_labels, sizeof s.train_labels);
-    refused(f->path, 0, TANDEM_MALFORMED, train_images, "1 dimensions, expected 3");
+    write_test_file(in(f, train_images), s.train_labels, sizeof s.train_labels);
+    refused_data(f->path, 0, TANDEM_MALFORMED, train_images, "1 dimensions, expected 3");
 
     write_small(f, &s);
-    write_file(in(f, test_labels), s.test_images, sizeof s.test_images);
-    refused(f->path, 0, TANDEM_MALFORMED, test_labels, "3 dimensions, expected 1");
+    write_test_file(in(f, test_labels), s.test_images, sizeof s.test_images);
+    refused_data(f->path, 0, TANDEM_MALFORMED, test_labels, "3 dimensions, expected 1");
 
     write_small(f, &s);
     s.test_images[7] = s.test_labels[7] = 0;
-    write_file(in(f, test_images), s.test_images, 16);
-    write_file(in(f, test_labels), s.test_labels, 8);
-    refused(f->path, 0, TANDEM_MALFORMED, test_images, "is empty");
+    write_test_file(in(f, test_images), s.test_images, 16);
+    write_test_file(in(f, test_labels), s.test_labels, 8);
+    refused_data(f->path, 0, TANDEM_MALFORMED, test_images, "is empty");
 }
 
 static void files_cut_anywhere_are_refused(void **state)
@@ -322,17 +322,17 @@ static void files_cut_anywhere_are_refused(void **state)
     write_small(f, &s);
     char expected[80];
     for (size_t n = 0; n < sizeof s.train_images; n++) {
-        write_file(in(f, train_images), s.train_images, n);
+        write_test_file(in(f, train_images), s.train_images, n);
         (void)snprintf(expected, sizeof expected, "got %zu bytes, expected", n);
-        refused(f->path, 0, TANDEM_MALFORMED, train_images, expected);
+        refused_data(f->path, 0, TANDEM_MALFORMED, train_images, expected);
     }
     assert_int_equal(unlink(in(f, train_images)), 0);
     uint8_t packed[400];
     write_gzip(in(f, "train-images-idx3-ubyte.gz"), s.train_images, sizeof s.train_images);
-    const size_t n_packed = read_file(in(f, "train-images-idx3-ubyte.gz"), packed, sizeof packed);
+    const size_t n_packed = read_file_data(in(f, "train-images-idx3-ubyte.gz"), packed, sizeof packed);
     for (size_t n = 0; n < n_packed; n++) {
-        write_file(in(f, "train-images-idx3-ubyte.gz"), packed, n);
-        refused(f->path, 0, TANDEM_MALFORMED, "train-images-idx3-ubyte.gz", "expected");
+        write_test_file(in(f, "train-images-idx3-ubyte.gz"), packed, n);
+        refused_data(f->path, 0, TANDEM_MALFORMED, "train-images-idx3-ubyte.gz", "expected");
     }
 }
 
@@ -346,32 +346,33 @@ static void damaged_gzip_is_refused(void **state)
     write_small(f, &s);
     assert_int_equal(unlink(in(f, train_images)), 0);
     write_gzip(path, s.train_images, sizeof s.train_images);
-    const size_t n = read_file(path, packed, sizeof packed);
+    const size_t n = read_file_data(path, packed, sizeof packed);
     packed[n - 6] ^= 1; /* of the checksum: everything else is right */
-    write_file(path, packed, n);
-    refused(f->path, 0, TANDEM_MALFORMED, "train-images-idx3-ubyte.gz is damaged", "(incorrect data check)");
+    write_test_file(path, packed, n);
+    refused_data(f->path, 0, TANDEM_MALFORMED, "train-images-idx3-ubyte.gz is damaged",
+                 "(incorrect data check)");
     packed[n - 6] ^= 1;
-    write_file(path, packed, n - 20); /* cut in the middle of the data */
-    refused(f->path, 0, TANDEM_MALFORMED, "gzip stream breaks off", "expected 88 and");
+    write_test_file(path, packed, n - 20); /* cut in the middle of the data */
+    refused_data(f->path, 0, TANDEM_MALFORMED, "gzip stream breaks off", "expected 88 and");
 }
 
 static void what_is_absent_is_named(void **state)
 {
     const folder *const f = *state;
     const small_set s = small();
-    refused(f->path, 0, TANDEM_MISSING, f->path, train_images);
+    refused_data(f->path, 0, TANDEM_MISSING, f->path, train_images);
     write_small(f, &s);
     assert_int_equal(unlink(in(f, test_labels)), 0);
-    refused(f->path, 0, TANDEM_MISSING, f->path, test_labels);
-    refused("fashion-mnits", 0, TANDEM_UNKNOWN_NAME, "fashion-mnits", "Did you mean 'fashion-mnist'?");
-    refused("quite-another", 0, TANDEM_UNKNOWN_NAME, "quite-another", "fashion-mnist");
-    refused("", 0, TANDEM_USAGE, "No data set", "fashion-mnist");
-    refused(NULL, 0, TANDEM_USAGE, "No data set", "fashion-mnist");
-    refused(in(f, "nothing.txt"), 8, TANDEM_IO, "nothing.txt", "No such file");
+    refused_data(f->path, 0, TANDEM_MISSING, f->path, test_labels);
+    refused_data("fashion-mnits", 0, TANDEM_UNKNOWN_NAME, "fashion-mnits", "Did you mean 'fashion-mnist'?");
+    refused_data("quite-another", 0, TANDEM_UNKNOWN_NAME, "quite-another", "fashion-mnist");
+    refused_data("", 0, TANDEM_USAGE, "No data set", "fashion-mnist");
+    refused_data(NULL, 0, TANDEM_USAGE, "No data set", "fashion-mnist");
+    refused_data(in(f, "nothing.txt"), 8, TANDEM_IO, "nothing.txt", "No such file");
     char *const long_path = calloc(1, 10001);
     assert_non_null(long_path);
     memset(long_path, 'a', 10000);
-    refused(long_path, 8, TANDEM_USAGE, "10000 bytes", "4095");
+    refused_data(long_path, 8, TANDEM_USAGE, "10000 bytes", "4095");
     free(long_path);
 }
 
@@ -403,7 +404,7 @@ static void the_search_path_honours_the_environment(void **state)
     (void)snprintf(inner.path, sizeof inner.path, "%.200s/fashion-mnist", f->path);
     assert_int_equal(mkdir(inner.path, 0700), 0);
     write_small(&inner, &s);
-    write_file(in(f, "words.txt"), "abcabcabcabcabcabcabcabcabcabc", 30);
+    write_test_file(in(f, "words.txt"), "abcabcabcabcabcabcabcabcabcabc", 30);
     setenv("TANDEM_DATA", f->path, 1);
     tandem_data data = {0};
     assert_int_equal(tandem_data_open(&data, "fashion-mnist", 0, NULL), TANDEM_OK);
@@ -414,7 +415,7 @@ static void the_search_path_honours_the_environment(void **state)
     assert_int_equal(data.n_class, 3);
     tandem_data_close(&data);
     unsetenv("TANDEM_DATA");
-    refused("words.txt", 2, TANDEM_UNKNOWN_NAME, "words.txt", "TANDEM_DATA");
+    refused_data("words.txt", 2, TANDEM_UNKNOWN_NAME, "words.txt", "TANDEM_DATA");
 }
 
 static void only_regular_files_up_to_the_limit_are_read(void **state)
@@ -422,7 +423,7 @@ static void only_regular_files_up_to_the_limit_are_read(void **state)
     const folder *const f = *state;
     assert_int_equal(mkfifo(in(f, "pipe"), 0600), 0);
     /* and does not wait for a writer */
-    refused(in(f, "pipe"), 4, TANDEM_MALFORMED, "pipe", "no regular file");
+    refused_data(in(f, "pipe"), 4, TANDEM_MALFORMED, "pipe", "no regular file");
     static uint8_t zeros[300000];
     write_gzip(in(f, "zeros.gz"), zeros, sizeof zeros);
     tandem_data_file file = {0};
@@ -435,7 +436,7 @@ static void only_regular_files_up_to_the_limit_are_read(void **state)
     assert_int_equal(file.n, sizeof zeros);
     assert_false(file.cut_short);
     free(file.bytes);
-    write_file(in(f, "empty"), "", 0);
+    write_test_file(in(f, "empty"), "", 0);
     assert_int_equal(tandem_data_file_read(&file, in(f, "empty"), 10, &error), TANDEM_OK);
     assert_int_equal(file.n, 0);
     assert_non_null(file.bytes);
@@ -450,7 +451,7 @@ static void text_windows_are_cut(void **state)
     /* 45 characters: 41 to train, the last 4 to test */
     static const char text[] = "the quick brown fox jumps over the lazy dog!\n";
     assert_int_equal(sizeof text - 1, 45);
-    write_file(in(f, "text"), text, 45);
+    write_test_file(in(f, "text"), text, 45);
     tandem_data data = {0};
     tandem_error error = {0};
     assert_int_equal(tandem_data_open(&data, in(f, "text"), 3, &error), TANDEM_OK);
@@ -485,10 +486,10 @@ static void text_windows_are_cut(void **state)
     assert_int_equal(data.n_train, 20);
     assert_int_equal(data.n_test, 1);
     tandem_data_close(&data);
-    refused(in(f, "text"), 4, TANDEM_MALFORMED, "45 bytes", "need 50");
-    refused(in(f, "text"), 0, TANDEM_USAGE, "0 characters", "1 or more");
-    refused(in(f, "text"), -5, TANDEM_USAGE, "-5 characters", "1 or more");
-    refused(in(f, "text"), INT32_MAX, TANDEM_MALFORMED, "45 bytes", "21474836480");
+    refused_data(in(f, "text"), 4, TANDEM_MALFORMED, "45 bytes", "need 50");
+    refused_data(in(f, "text"), 0, TANDEM_USAGE, "0 characters", "1 or more");
+    refused_data(in(f, "text"), -5, TANDEM_USAGE, "-5 characters", "1 or more");
+    refused_data(in(f, "text"), INT32_MAX, TANDEM_MALFORMED, "45 bytes", "21474836480");
 }
 
 static void any_bytes_are_a_text(void **state)
@@ -496,23 +497,23 @@ static void any_bytes_are_a_text(void **state)
     const folder *const f = *state;
     uint8_t bytes[2560];
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)(i * 7 + 13);
-    write_file(in(f, "all"), bytes, sizeof bytes);
+    write_test_file(in(f, "all"), bytes, sizeof bytes);
     tandem_data data = {0};
     assert_int_equal(tandem_data_open(&data, in(f, "all"), 255, NULL), TANDEM_OK); /* exactly 10·256 bytes */
     assert_int_equal(data.n_class, 256);
     assert_int_equal(data.n_test, 1);
     for (int byte = 0; byte < 256; byte++) assert_int_equal(data.symbol[byte], byte);
     tandem_data_close(&data);
-    refused(in(f, "all"), 256, TANDEM_MALFORMED, "2560 bytes", "need 2570");
+    refused_data(in(f, "all"), 256, TANDEM_MALFORMED, "2560 bytes", "need 2570");
 
     write_gzip(in(f, "all.gz"), bytes, sizeof bytes);
     assert_int_equal(tandem_data_open(&data, in(f, "all.gz"), 255, NULL), TANDEM_OK);
     assert_int_equal(data.n_text, sizeof bytes);
     tandem_data_close(&data);
     uint8_t packed[4000];
-    const size_t n = read_file(in(f, "all.gz"), packed, sizeof packed);
-    write_file(in(f, "all.gz"), packed, n - 3);
-    refused(in(f, "all.gz"), 3, TANDEM_MALFORMED, "all.gz", "gzip stream breaks off");
+    const size_t n = read_file_data(in(f, "all.gz"), packed, sizeof packed);
+    write_test_file(in(f, "all.gz"), packed, n - 3);
+    refused_data(in(f, "all.gz"), 3, TANDEM_MALFORMED, "all.gz", "gzip stream breaks off");
 }
 
 /* ---- order --------------------------------------------------------------------------------------------- */
@@ -654,8 +655,8 @@ static void fashion_mnist_is_what_it_is(void **state)
     assert_int_equal(data.width, 28);
     assert_int_equal(data.channels, 1);
     assert_int_equal(data.n_class, 10);
-    assert_near(data.mean, 0.2860, 0.00005);
-    assert_near(data.deviation, 0.3530, 0.00005);
+    assert_near_data(data.mean, 0.2860, 0.00005);
+    assert_near_data(data.deviation, 0.3530, 0.00005);
     double sum = 0, square = 0;
     int train[10] = {0}, test[10] = {0};
     static float x[784];
@@ -676,8 +677,8 @@ static void fashion_mnist_is_what_it_is(void **state)
         assert_int_equal(train[k], 6000);
         assert_int_equal(test[k], 1000);
     }
-    assert_near(sum / (60000.0 * 784), 0, 1e-5); /* normalised: mean 0, deviation 1 */
-    assert_near(square / (60000.0 * 784), 1, 1e-5);
+    assert_near_data(sum / (60000.0 * 784), 0, 1e-5); /* normalised: mean 0, deviation 1 */
+    assert_near_data(square / (60000.0 * 784), 1, 1e-5);
     tandem_data_read_image(&data, 0, 0, x, &label);
     assert_int_equal(label, 9); /* the first one is an ankle boot */
     tandem_data_close(&data);
@@ -717,9 +718,9 @@ static void tokens_are_hidden_as_many_as_asked(void **state)
     }
     assert_int_equal(masked + kept + other, N * SAMPLES);
     /* 76000 draws: shares deviate by 0.0015 and 0.0011; a place is hidden 594 times ± 22.5 */
-    assert_near((double)masked / (N * SAMPLES), 0.8, 5 * 0.0015);
-    assert_near((double)kept / (N * SAMPLES), 0.1, 5 * 0.0011);
-    for (int i = 0; i < LENGTH; i++) assert_near(hidden_at[i], (double)N * SAMPLES / LENGTH, 5 * 22.5);
+    assert_near_data((double)masked / (N * SAMPLES), 0.8, 5 * 0.0015);
+    assert_near_data((double)kept / (N * SAMPLES), 0.1, 5 * 0.0011);
+    for (int i = 0; i < LENGTH; i++) assert_near_data(hidden_at[i], (double)N * SAMPLES / LENGTH, 5 * 22.5);
 }
 
 static void all_tokens_or_one_can_be_hidden(void **state)
@@ -751,7 +752,7 @@ int main(void)
     static const tandem_data_set *first;
     first = tandem_data_set_at(0);
     if (!first || tandem_data_set_at(-1) || !first->package[0]) return 1;
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder_data, remove_folder_data)
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(images_are_read_plain_or_gzipped),
         WITH_FOLDER(colour_images_have_channels_and_labels_more_classes),

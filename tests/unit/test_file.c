@@ -34,7 +34,7 @@ int __wrap_open(const char *path, int flags, ...)
 
 static char folder[] = "/tmp/tandem-file-XXXXXX";
 
-static int enter(void **state)
+static int enter_file(void **state)
 {
     (void)strcpy(folder + strlen(folder) - 6, "XXXXXX");
     return mkdtemp(folder) && chdir(folder) == 0 ? 0 : 1;
@@ -43,10 +43,10 @@ static int enter(void **state)
 static int enter_without_nameless(void **state)
 {
     without_nameless = true;
-    return enter(state);
+    return enter_file(state);
 }
 
-static int leave(void **state)
+static int leave_file(void **state)
 {
     char command[64];
     without_nameless = false;
@@ -54,7 +54,7 @@ static int leave(void **state)
     return chdir("/") == 0 && system(command) == 0 ? 0 : 1;
 }
 
-static void put(const char *path, const char *text)
+static void put_file(const char *path, const char *text)
 {
     FILE *file = fopen(path, "we");
     assert_non_null(file);
@@ -109,8 +109,8 @@ static bool is_link(const char *path)
 
 static void a_neighbour_of_any_name_survives(void **state)
 {
-    put("t.json.tmp", "the user's");
-    put("victim", "the victim's");
+    put_file("t.json.tmp", "the user's");
+    put_file("victim", "the victim's");
     assert_int_equal(symlink("victim", "u.json.tmp"), 0);
     write_whole("t.json", "one");
     write_whole("u.json", "two");
@@ -141,7 +141,7 @@ static void it_is_never_more_open_than_the_old_file(void **state)
 {
     tandem_file file = {0};
     struct stat seen;
-    put("secret", "old");
+    put_file("secret", "old");
     assert_int_equal(chmod("secret", 0600), 0);
     assert_int_equal(tandem_file_open(&file, "secret", NULL), TANDEM_OK);
     assert_int_equal(fstat(fileno(file.stream), &seen), 0);
@@ -156,7 +156,7 @@ static void owner_and_group_of_the_old_file_are_kept(void **state)
         (void)puts("SKIP: files of another user: this needs root");
         skip();
     }
-    put("theirs", "old");
+    put_file("theirs", "old");
     assert_int_equal(chown("theirs", 65534, 65533), 0);
     write_whole("theirs", "new");
     assert_int_equal(stat("theirs", &seen), 0);
@@ -168,7 +168,7 @@ static void owner_and_group_of_the_old_file_are_kept(void **state)
 static void a_link_stays_a_link(void **state)
 {
     assert_int_equal(mkdir("there", 0777), 0);
-    put("there/real", "old");
+    put_file("there/real", "old");
     assert_int_equal(symlink("real", "there/second"), 0);
     assert_int_equal(symlink("there/second", "first"), 0);
     write_whole("first", "new");
@@ -252,7 +252,7 @@ static void a_full_disk_leaves_the_old_file_and_nothing_else(void **state)
     tandem_error error = {0};
     tandem_file file = {0};
     struct rlimit before;
-    put("t.json", "old");
+    put_file("t.json", "old");
     (void)signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){1000, before.rlim_max}), 0);
@@ -273,7 +273,7 @@ static void a_full_disk_leaves_the_old_file_and_nothing_else(void **state)
 
 static void without_memory_the_old_file_stays(void **state)
 {
-    put("t.json", "old");
+    put_file("t.json", "old");
     tandem_status status = TANDEM_NO_MEMORY;
     for (long k = 0; status != TANDEM_OK; k++) {
         tandem_file file = {0};
@@ -334,7 +334,7 @@ static void of_two_writers_one_has_the_last_word(void **state)
 
 static void a_writer_that_is_killed_leaves_nothing(void **state)
 {
-    put("t.json", "old");
+    put_file("t.json", "old");
     int ready[2];
     assert_int_equal(pipe(ready), 0);
     const pid_t child = fork();
@@ -364,9 +364,9 @@ static void a_writer_that_is_killed_leaves_nothing(void **state)
 }
 
 #define EITHER_WAY(test)                                                                                     \
-    cmocka_unit_test_setup_teardown(test, enter, leave),                                                     \
+    cmocka_unit_test_setup_teardown(test, enter_file, leave_file),                                           \
     {                                                                                                        \
-#test " (named)", test, enter_without_nameless, leave, NULL                                          \
+#test " (named)", test, enter_without_nameless, leave_file, NULL                                     \
     }
 
 int main(void)
@@ -382,7 +382,7 @@ int main(void)
         EITHER_WAY(a_full_disk_leaves_the_old_file_and_nothing_else),
         EITHER_WAY(without_memory_the_old_file_stays),
         EITHER_WAY(of_two_writers_one_has_the_last_word),
-        cmocka_unit_test_setup_teardown(a_writer_that_is_killed_leaves_nothing, enter, leave),
+        cmocka_unit_test_setup_teardown(a_writer_that_is_killed_leaves_nothing, enter_file, leave_file),
     };
     return cmocka_run_group_tests_name("files written whole", tests, NULL, NULL);
 }

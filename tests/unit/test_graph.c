@@ -20,7 +20,7 @@ static tandem_graph *opened(const char *model, int64_t batch)
     return graph;
 }
 
-static const tandem_op *op_named(const tandem_graph *graph, const char *name)
+static const tandem_op *op_named_graph(const tandem_graph *graph, const char *name)
 {
     int op = -1;
     tandem_error error = {0};
@@ -208,42 +208,43 @@ static void mlp_flops_are_those_counted_by_hand(void **state)
 {
     tandem_graph *graph = opened("mlp", 16);
     const double fc1 = 2.0 * 16 * 784 * 256, fc2 = 2.0 * 16 * 256 * 256, head = 2.0 * 16 * 256 * 10;
-    assert_true(op_named(graph, "fc1")->flops == fc1);
+    assert_true(op_named_graph(graph, "fc1")->flops == fc1);
     const double elementwise = 4 * 16 * 256 + 160 + 5 * 160; /* two biases, two relus, a bias; the loss */
     /* The image has no gradient, so fc1 has no dgrad. */
     assert_true(tandem_graph_flops(graph) == 2 * fc1 + 3 * fc2 + 3 * head + elementwise);
     tandem_graph_close(graph);
     graph = opened("vit_tiny", 16);
-    assert_true(op_named(graph, "patch")->flops == 2.0 * 16 * 49 * 16 * 192);
-    assert_true(op_named(graph, "block0.attention.scores")->flops == 2.0 * 48 * 49 * 64 * 49);
-    assert_true(op_named(graph, "block0.attention.softmax")->flops == 6.0 * 48 * 49 * 49);
-    assert_true(op_named(graph, "block0.mlp.fc1.bias")->flops == 9.0 * 16 * 49 * 768); /* with its gelu */
-    assert_true(op_named(graph, "norm")->flops == 7.0 * 16 * 49 * 192);
-    assert_true(op_named(graph, "column")->flops == 0);
+    assert_true(op_named_graph(graph, "patch")->flops == 2.0 * 16 * 49 * 16 * 192);
+    assert_true(op_named_graph(graph, "block0.attention.scores")->flops == 2.0 * 48 * 49 * 64 * 49);
+    assert_true(op_named_graph(graph, "block0.attention.softmax")->flops == 6.0 * 48 * 49 * 49);
+    assert_true(op_named_graph(graph, "block0.mlp.fc1.bias")->flops ==
+                9.0 * 16 * 49 * 768); /* with its gelu */
+    assert_true(op_named_graph(graph, "norm")->flops == 7.0 * 16 * 49 * 192);
+    assert_true(op_named_graph(graph, "column")->flops == 0);
     tandem_graph_close(graph);
 }
 
 static void vit_has_the_shapes_of_its_drawing(void **state)
 {
     tandem_graph *graph = opened("vit_tiny", 16);
-    SHAPE(op_named(graph, "image"), 16, 28, 28, 1);
-    SHAPE(op_named(graph, "label"), 16);
-    SHAPE(op_named(graph, "patch"), 16, 7, 7, 192);
-    SHAPE(op_named(graph, "tokens"), 16, 49, 192);
-    SHAPE(op_named(graph, "block3.attention.q.split"), 16, 49, 3, 64);
-    SHAPE(op_named(graph, "block3.attention.q.heads"), 16, 3, 49, 64);
-    SHAPE(op_named(graph, "block3.attention.scores"), 16, 3, 49, 49);
-    SHAPE(op_named(graph, "block3.attention.mix"), 16, 3, 49, 64);
-    SHAPE(op_named(graph, "block3.attention.mix.merge"), 16, 49, 192);
-    SHAPE(op_named(graph, "block3.mlp.fc1"), 16, 49, 768);
-    SHAPE(op_named(graph, "pool"), 16, 1, 1, 192);
-    SHAPE(op_named(graph, "head"), 16, 10);
-    assert_int_equal(op_named(graph, "loss")->shape.n_dim, 0);
+    SHAPE(op_named_graph(graph, "image"), 16, 28, 28, 1);
+    SHAPE(op_named_graph(graph, "label"), 16);
+    SHAPE(op_named_graph(graph, "patch"), 16, 7, 7, 192);
+    SHAPE(op_named_graph(graph, "tokens"), 16, 49, 192);
+    SHAPE(op_named_graph(graph, "block3.attention.q.split"), 16, 49, 3, 64);
+    SHAPE(op_named_graph(graph, "block3.attention.q.heads"), 16, 3, 49, 64);
+    SHAPE(op_named_graph(graph, "block3.attention.scores"), 16, 3, 49, 49);
+    SHAPE(op_named_graph(graph, "block3.attention.mix"), 16, 3, 49, 64);
+    SHAPE(op_named_graph(graph, "block3.attention.mix.merge"), 16, 49, 192);
+    SHAPE(op_named_graph(graph, "block3.mlp.fc1"), 16, 49, 768);
+    SHAPE(op_named_graph(graph, "pool"), 16, 1, 1, 192);
+    SHAPE(op_named_graph(graph, "head"), 16, 10);
+    assert_int_equal(op_named_graph(graph, "loss")->shape.n_dim, 0);
     assert_int_equal(graph->n_class, 10);
     assert_int_equal(graph->length, 1);
-    assert_int_equal(op_named(graph, "label")->dtype, TANDEM_S32);
-    assert_true(fabsf(op_named(graph, "block0.attention.softmax")->scale - 0.125f) < 1e-7f);
-    assert_int_equal(op_named(graph, "block0.attention.softmax")->causal, 0);
+    assert_int_equal(op_named_graph(graph, "label")->dtype, TANDEM_S32);
+    assert_true(fabsf(op_named_graph(graph, "block0.attention.softmax")->scale - 0.125f) < 1e-7f);
+    assert_int_equal(op_named_graph(graph, "block0.attention.softmax")->causal, 0);
     assert_int_equal(graph->optimizer.kind, TANDEM_ADAMW);
     tandem_graph_close(graph);
 }
@@ -251,50 +252,50 @@ static void vit_has_the_shapes_of_its_drawing(void **state)
 static void gpt_predicts_every_symbol(void **state)
 {
     tandem_graph *graph = opened("gpt_tiny", 4);
-    SHAPE(op_named(graph, "tokens"), 4, 64);
-    SHAPE(op_named(graph, "label"), 4, 64);
-    SHAPE(op_named(graph, "embedding"), 4, 64, 128);
-    SHAPE(op_named(graph, "head"), 4, 64, 128);
+    SHAPE(op_named_graph(graph, "tokens"), 4, 64);
+    SHAPE(op_named_graph(graph, "label"), 4, 64);
+    SHAPE(op_named_graph(graph, "embedding"), 4, 64, 128);
+    SHAPE(op_named_graph(graph, "head"), 4, 64, 128);
     assert_int_equal(graph->length, 64);
     assert_int_equal(graph->n_class, 128);
-    assert_int_equal(op_named(graph, "block0.attention.softmax")->causal, 1);
+    assert_int_equal(op_named_graph(graph, "block0.attention.softmax")->causal, 1);
     assert_int_equal(graph->op[graph->input].kind, TANDEM_OP_TOKENS);
     assert_int_equal(graph->op[graph->label].kind, TANDEM_OP_LABELS);
     tandem_graph_close(graph);
     graph = opened("gpt_tiny:length=1", 4);
-    SHAPE(op_named(graph, "label"), 4);
+    SHAPE(op_named_graph(graph, "label"), 4);
     tandem_graph_close(graph);
 }
 
 static void resnet_halves_its_images(void **state)
 {
     tandem_graph *graph = opened("resnet20", 2);
-    SHAPE(op_named(graph, "stage1.block2.conv2.norm"), 2, 28, 28, 16);
-    SHAPE(op_named(graph, "stage2.block0.shortcut.norm"), 2, 14, 14, 32);
-    SHAPE(op_named(graph, "stage3.block0.shortcut"), 2, 7, 7, 64);
-    SHAPE(op_named(graph, "pool"), 2, 1, 1, 64);
+    SHAPE(op_named_graph(graph, "stage1.block2.conv2.norm"), 2, 28, 28, 16);
+    SHAPE(op_named_graph(graph, "stage2.block0.shortcut.norm"), 2, 14, 14, 32);
+    SHAPE(op_named_graph(graph, "stage3.block0.shortcut"), 2, 7, 7, 64);
+    SHAPE(op_named_graph(graph, "pool"), 2, 1, 1, 64);
     int op = 0, n_conv = 0;
     assert_int_equal(tandem_graph_find(&op, graph, "stage1.block0.shortcut", NULL), TANDEM_UNKNOWN_NAME);
     for (int i = 0; i < graph->n_op; i++) n_conv += graph->op[i].kind == TANDEM_OP_CONV2D;
     assert_int_equal(n_conv, 1 + 18 + 2); /* with the head 20 layers, and two shortcuts */
     tandem_graph_close(graph);
     graph = opened("resnet20:image=33x5x3", 2); /* odd sizes round up */
-    SHAPE(op_named(graph, "stage3.block2.conv2.norm"), 2, 9, 2, 64);
+    SHAPE(op_named_graph(graph, "stage3.block2.conv2.norm"), 2, 9, 2, 64);
     tandem_graph_close(graph);
 }
 
 static void resnet50_has_the_shapes_of_its_table(void **state)
 {
     tandem_graph *graph = opened("resnet50", 2);
-    SHAPE(op_named(graph, "stem"), 2, 112, 112, 64);
-    SHAPE(op_named(graph, "stem.pool"), 2, 56, 56, 64);
-    SHAPE(op_named(graph, "stage1.block2.conv3.norm"), 2, 56, 56, 256);
+    SHAPE(op_named_graph(graph, "stem"), 2, 112, 112, 64);
+    SHAPE(op_named_graph(graph, "stem.pool"), 2, 56, 56, 64);
+    SHAPE(op_named_graph(graph, "stage1.block2.conv3.norm"), 2, 56, 56, 256);
     /* the stride is the second convolution's */
-    SHAPE(op_named(graph, "stage2.block0.conv1"), 2, 56, 56, 128);
-    SHAPE(op_named(graph, "stage2.block0.conv2"), 2, 28, 28, 128);
-    SHAPE(op_named(graph, "stage2.block0.shortcut"), 2, 28, 28, 512);
-    SHAPE(op_named(graph, "stage4.block2.conv3.norm"), 2, 7, 7, 2048);
-    SHAPE(op_named(graph, "pool"), 2, 1, 1, 2048);
+    SHAPE(op_named_graph(graph, "stage2.block0.conv1"), 2, 56, 56, 128);
+    SHAPE(op_named_graph(graph, "stage2.block0.conv2"), 2, 28, 28, 128);
+    SHAPE(op_named_graph(graph, "stage2.block0.shortcut"), 2, 28, 28, 512);
+    SHAPE(op_named_graph(graph, "stage4.block2.conv3.norm"), 2, 7, 7, 2048);
+    SHAPE(op_named_graph(graph, "pool"), 2, 1, 1, 2048);
     int n_conv = 0;
     for (int i = 0; i < graph->n_op; i++) n_conv += graph->op[i].kind == TANDEM_OP_CONV2D;
     assert_int_equal(n_conv, 1 + 16 * 3 + 4);
@@ -306,47 +307,47 @@ static void resnet50_has_the_shapes_of_its_table(void **state)
     assert_true(fabs(flops / 2 / 2 - 4.09e9) < 0.005e9);
     tandem_graph_close(graph);
     graph = opened("resnet18:image=7x1x1", 2); /* the smallest images end in one place, too */
-    SHAPE(op_named(graph, "stage4.block1.conv2.norm"), 2, 1, 1, 512);
+    SHAPE(op_named_graph(graph, "stage4.block1.conv2.norm"), 2, 1, 1, 512);
     tandem_graph_close(graph);
 }
 
 static void large_transformers_have_the_shapes_of_their_drawings(void **state)
 {
     tandem_graph *graph = opened("vit_b16", 2);
-    SHAPE(op_named(graph, "tokens"), 2, 196, 768);
-    SHAPE(op_named(graph, "class"), 2, 197, 768);
-    SHAPE(op_named(graph, "block11.attention.scores"), 2, 12, 197, 197);
-    SHAPE(op_named(graph, "class.out"), 2, 1, 768);
-    SHAPE(op_named(graph, "head"), 2, 1000);
+    SHAPE(op_named_graph(graph, "tokens"), 2, 196, 768);
+    SHAPE(op_named_graph(graph, "class"), 2, 197, 768);
+    SHAPE(op_named_graph(graph, "block11.attention.scores"), 2, 12, 197, 197);
+    SHAPE(op_named_graph(graph, "class.out"), 2, 1, 768);
+    SHAPE(op_named_graph(graph, "head"), 2, 1000);
     assert_int_equal(graph->vocabulary, 0);
     tandem_graph_close(graph);
     graph = opened("bert_base:head=class,classes=3", 2);
-    SHAPE(op_named(graph, "segment"), 256, 1, 768);
-    SHAPE(op_named(graph, "embedding.norm"), 2, 128, 768);
-    SHAPE(op_named(graph, "pooler.tanh"), 2, 768);
+    SHAPE(op_named_graph(graph, "segment"), 256, 1, 768);
+    SHAPE(op_named_graph(graph, "embedding.norm"), 2, 128, 768);
+    SHAPE(op_named_graph(graph, "pooler.tanh"), 2, 768);
     assert_int_equal(graph->length, 1);
     assert_int_equal(graph->n_masked, 0);
     assert_int_equal(tandem_graph_n_prediction(graph), 1);
-    assert_int_equal(op_named(graph, "block11.attention.softmax")->causal, 0);
+    assert_int_equal(op_named_graph(graph, "block11.attention.softmax")->causal, 0);
     tandem_graph_close(graph);
     graph = opened("bert_base:seq=512", 2);
-    SHAPE(op_named(graph, "block11.norm2"), 2, 512, 768);
-    SHAPE(op_named(graph, "hidden"), 2, 77, 768);
-    SHAPE(op_named(graph, "head.bias"), 2, 77, 30522);
+    SHAPE(op_named_graph(graph, "block11.norm2"), 2, 512, 768);
+    SHAPE(op_named_graph(graph, "hidden"), 2, 77, 768);
+    SHAPE(op_named_graph(graph, "head.bias"), 2, 77, 30522);
     assert_int_equal(graph->length, 512);
     assert_int_equal(graph->n_masked, 77);
     assert_int_equal(tandem_graph_n_prediction(graph), 77);
     assert_int_equal(graph->vocabulary, 30522);
     /* behind each part a norm, behind the last block nothing more */
-    const tandem_op *norm = op_named(graph, "block11.norm2");
+    const tandem_op *norm = op_named_graph(graph, "block11.norm2");
     assert_string_equal(graph->op[norm->input[0]].name, "block11.add2");
-    assert_int_equal(op_named(graph, "hidden")->input[0], norm - graph->op);
+    assert_int_equal(op_named_graph(graph, "hidden")->input[0], norm - graph->op);
     tandem_graph_close(graph);
     graph = opened("bert_base:seq=1", 2);
     assert_int_equal(graph->n_masked, 1);
     tandem_graph_close(graph);
     graph = opened("gpt2_small", 1);
-    SHAPE(op_named(graph, "head"), 1, 1024, 50257);
+    SHAPE(op_named_graph(graph, "head"), 1, 1024, 50257);
     assert_int_equal(graph->vocabulary, 50257);
     assert_int_equal(tandem_graph_n_prediction(graph), 1024);
     tandem_graph_close(graph);
@@ -355,7 +356,7 @@ static void large_transformers_have_the_shapes_of_their_drawings(void **state)
 static void a_tied_head_reads_the_table_of_the_embedding(void **state)
 {
     tandem_graph *graph = opened("gpt2_small:seq=8,layers=1,vocabulary=100", 2);
-    const tandem_op *word = op_named(graph, "embedding"), *head = op_named(graph, "head");
+    const tandem_op *word = op_named_graph(graph, "embedding"), *head = op_named_graph(graph, "head");
     const tandem_parameter *table = &graph->parameter[word->parameter[0]];
     assert_int_equal(head->parameter[0], word->parameter[0]);
     assert_int_equal(head->transpose_b, 1);
@@ -364,7 +365,7 @@ static void a_tied_head_reads_the_table_of_the_embedding(void **state)
     assert_int_equal(table->shape.dim[0], 100);
     assert_string_equal(word->signature, "embedding rows=16 vocabulary=100 width=768 tied=1");
     assert_string_equal(head->signature, "linear m=16 k=768 n=100 tb=1");
-    assert_string_equal(op_named(graph, "position")->signature, "bias n=12288 period=6144 of=786432");
+    assert_string_equal(op_named_graph(graph, "position")->signature, "bias n=12288 period=6144 of=786432");
     for (int p = 0; p < graph->n_parameter; p++)
         if (p != word->parameter[0]) assert_int_equal(graph->parameter[p].tied, -1);
     tandem_graph_close(graph);
@@ -379,24 +380,24 @@ static void slices_and_prepended_rows(void **state)
     x = tandem_build_concat_token(b, "concat_token", x, 0.5f);
     x = tandem_build_tanh(b, "tanh", x);
     tandem_graph *graph = finished_flat(b, x, 6 * 6);
-    SHAPE(op_named(graph, "slice"), 3, 5, 6);
-    SHAPE(op_named(graph, "concat_token"), 3, 6, 6);
-    assert_string_equal(op_named(graph, "slice")->signature, "slice n=3 of=8 row=6 start=2 rows=5");
-    assert_string_equal(op_named(graph, "concat_token")->signature, "concat_token n=3 of=5 row=6");
-    assert_string_equal(op_named(graph, "tanh")->signature, "tanh n=108");
-    assert_true(op_named(graph, "tanh")->flops == 108);
-    const tandem_parameter *row = &graph->parameter[op_named(graph, "concat_token")->parameter[0]];
+    SHAPE(op_named_graph(graph, "slice"), 3, 5, 6);
+    SHAPE(op_named_graph(graph, "concat_token"), 3, 6, 6);
+    assert_string_equal(op_named_graph(graph, "slice")->signature, "slice n=3 of=8 row=6 start=2 rows=5");
+    assert_string_equal(op_named_graph(graph, "concat_token")->signature, "concat_token n=3 of=5 row=6");
+    assert_string_equal(op_named_graph(graph, "tanh")->signature, "tanh n=108");
+    assert_true(op_named_graph(graph, "tanh")->flops == 108);
+    const tandem_parameter *row = &graph->parameter[op_named_graph(graph, "concat_token")->parameter[0]];
     assert_int_equal(row->elements, 6);
     assert_true(row->deviation == 0.5f && !row->has_weight_decay);
-    assert_int_equal(op_named(graph, "slice")->needs_gradient, 0);
-    assert_int_equal(op_named(graph, "concat_token")->needs_gradient, 1);
+    assert_int_equal(op_named_graph(graph, "slice")->needs_gradient, 0);
+    assert_int_equal(op_named_graph(graph, "concat_token")->needs_gradient, 1);
     tandem_graph_close(graph);
 }
 
 static void consumers_stand_in_order(void **state)
 {
     tandem_graph *graph = opened("vit_tiny", 2);
-    const int t = (int)(op_named(graph, "block1.norm1") - graph->op);
+    const int t = (int)(op_named_graph(graph, "block1.norm1") - graph->op);
     const int *c = graph->consumer + graph->consumer_start[t];
     assert_int_equal(graph->consumer_start[t + 1] - graph->consumer_start[t], 3);
     assert_string_equal(graph->op[c[0]].name, "block1.attention.q");
@@ -434,12 +435,12 @@ static void views_lead_to_whose_memory_it_is(void **state)
 static void gradients_begin_where_training_does(void **state)
 {
     tandem_graph *graph = opened("mlp", 2);
-    assert_int_equal(op_named(graph, "image")->needs_gradient, 0);
-    assert_int_equal(op_named(graph, "label")->needs_gradient, 0);
-    assert_int_equal(op_named(graph, "flatten")->needs_gradient, 0);
-    assert_int_equal(op_named(graph, "fc1")->needs_gradient, 1);
-    assert_int_equal(op_named(graph, "fc1.relu")->needs_gradient, 1);
-    assert_int_equal(op_named(graph, "loss")->needs_gradient, 1);
+    assert_int_equal(op_named_graph(graph, "image")->needs_gradient, 0);
+    assert_int_equal(op_named_graph(graph, "label")->needs_gradient, 0);
+    assert_int_equal(op_named_graph(graph, "flatten")->needs_gradient, 0);
+    assert_int_equal(op_named_graph(graph, "fc1")->needs_gradient, 1);
+    assert_int_equal(op_named_graph(graph, "fc1.relu")->needs_gradient, 1);
+    assert_int_equal(op_named_graph(graph, "loss")->needs_gradient, 1);
     tandem_graph_close(graph);
 }
 
@@ -454,14 +455,14 @@ static void side_results_have_their_size(void **state)
     x = tandem_build_maxpool(b, "large", x, 17, 1, 0);
     x = tandem_build_softmax(b, "softmax", x, 1, 0);
     tandem_graph *graph = finished_flat(b, x, 4 * 4 * 3);
-    assert_int_equal(op_named(graph, "batchnorm")->aux_bytes, 2 * 3 * 4);
-    assert_int_equal(op_named(graph, "layernorm")->aux_bytes, 2 * (2 * 40 * 40) * 4);
-    SHAPE(op_named(graph, "small"), 2, 20, 20, 3);
-    assert_int_equal(op_named(graph, "small")->aux_bytes, 2 * 20 * 20 * 3); /* 9 places: a byte */
-    SHAPE(op_named(graph, "large"), 2, 4, 4, 3);
-    assert_int_equal(op_named(graph, "large")->aux_bytes, 4 * 2 * 4 * 4 * 3); /* 289 places */
-    assert_int_equal(op_named(graph, "softmax")->aux_bytes, 0);
-    assert_int_equal(op_named(graph, "end.loss")->aux_bytes, 2 * 2 * 4);
+    assert_int_equal(op_named_graph(graph, "batchnorm")->aux_bytes, 2 * 3 * 4);
+    assert_int_equal(op_named_graph(graph, "layernorm")->aux_bytes, 2 * (2 * 40 * 40) * 4);
+    SHAPE(op_named_graph(graph, "small"), 2, 20, 20, 3);
+    assert_int_equal(op_named_graph(graph, "small")->aux_bytes, 2 * 20 * 20 * 3); /* 9 places: a byte */
+    SHAPE(op_named_graph(graph, "large"), 2, 4, 4, 3);
+    assert_int_equal(op_named_graph(graph, "large")->aux_bytes, 4 * 2 * 4 * 4 * 3); /* 289 places */
+    assert_int_equal(op_named_graph(graph, "softmax")->aux_bytes, 0);
+    assert_int_equal(op_named_graph(graph, "end.loss")->aux_bytes, 2 * 2 * 4);
     tandem_graph_close(graph);
 }
 
@@ -479,7 +480,7 @@ static void windows_round_down(void **state)
         const int x = tandem_build_images(b, "image", cases[i].height, cases[i].width, 3);
         const int conv = tandem_build_conv2d(b, "conv", x, 5, cases[i].kernel, cases[i].stride, cases[i].pad);
         tandem_graph *graph = finished_flat(b, conv, cases[i].out_h * cases[i].out_w * 5);
-        const tandem_op *op = op_named(graph, "conv");
+        const tandem_op *op = op_named_graph(graph, "conv");
         SHAPE(op, 2, cases[i].out_h, cases[i].out_w, 5);
         const tandem_parameter *p = &graph->parameter[op->parameter[0]];
         assert_int_equal(p->shape.dim[0], cases[i].kernel * cases[i].kernel * 3);
@@ -541,13 +542,13 @@ static void signatures_are_these(void **state)
         {"end.loss", "cross_entropy rows=16 n=2"},
     };
     for (size_t i = 0; i < N_OF(expected); i++)
-        assert_string_equal(op_named(graph, expected[i][0])->signature, expected[i][1]);
+        assert_string_equal(op_named_graph(graph, expected[i][0])->signature, expected[i][1]);
     tandem_graph_close(graph);
     graph = opened("gpt_tiny:vocabulary=65", 4);
-    assert_string_equal(op_named(graph, "embedding")->signature,
+    assert_string_equal(op_named_graph(graph, "embedding")->signature,
                         "embedding rows=256 vocabulary=65 width=128");
-    assert_string_equal(op_named(graph, "tokens")->signature, "tokens n=4 length=64");
-    assert_string_equal(op_named(graph, "head")->signature, "linear m=256 k=128 n=65");
+    assert_string_equal(op_named_graph(graph, "tokens")->signature, "tokens n=4 length=64");
+    assert_string_equal(op_named_graph(graph, "head")->signature, "linear m=256 k=128 n=65");
     tandem_graph_close(graph);
 }
 
@@ -679,7 +680,7 @@ static void a_batchnorm_and_its_relu_are_one(void **state)
     tandem_graph *graph = opened("resnet20:blocks=1", 2);
     int op = 0;
     assert_int_equal(tandem_graph_find(&op, graph, "relu", NULL), TANDEM_UNKNOWN_NAME);
-    const tandem_op *both = op_named(graph, "conv.norm");
+    const tandem_op *both = op_named_graph(graph, "conv.norm");
     assert_int_equal(both->kind, TANDEM_OP_BATCHNORM_RELU);
     assert_string_equal(both->signature, "batchnorm_relu rows=1568 n=16");
     for (int i = 0; i < graph->n_op; i++)
@@ -702,14 +703,14 @@ static void a_batchnorm_its_sum_and_their_relu_are_one(void **state)
     int op = 0;
     assert_int_equal(tandem_graph_find(&op, graph, "stage1.block0.add", NULL), TANDEM_UNKNOWN_NAME);
     assert_int_equal(tandem_graph_find(&op, graph, "stage1.block0.relu2", NULL), TANDEM_UNKNOWN_NAME);
-    const tandem_op *all = op_named(graph, "stage1.block0.conv2.norm");
+    const tandem_op *all = op_named_graph(graph, "stage1.block0.conv2.norm");
     assert_int_equal(all->kind, TANDEM_OP_BATCHNORM_ADD_RELU);
     assert_string_equal(all->signature, "batchnorm_add_relu rows=1568 n=16");
     assert_string_equal(graph->op[all->input[0]].name, "stage1.block0.conv2");
     assert_string_equal(graph->op[all->input[1]].name, "conv.norm");
-    assert_string_equal(graph->op[op_named(graph, "stage2.block0.conv1")->input[0]].name, all->name);
-    assert_int_equal(op_named(graph, "stage2.block0.conv2.norm")->kind, TANDEM_OP_BATCHNORM);
-    all = op_named(graph, "stage2.block0.shortcut.norm");
+    assert_string_equal(graph->op[op_named_graph(graph, "stage2.block0.conv1")->input[0]].name, all->name);
+    assert_int_equal(op_named_graph(graph, "stage2.block0.conv2.norm")->kind, TANDEM_OP_BATCHNORM);
+    all = op_named_graph(graph, "stage2.block0.shortcut.norm");
     assert_int_equal(all->kind, TANDEM_OP_BATCHNORM_ADD_RELU);
     assert_string_equal(graph->op[all->input[0]].name, "stage2.block0.shortcut");
     assert_string_equal(graph->op[all->input[1]].name, "stage2.block0.conv2.norm");
@@ -722,11 +723,11 @@ static void a_bias_and_its_gelu_are_one(void **state)
     tandem_graph *graph = opened("gpt2_small:seq=8,layers=1,vocabulary=100", 2);
     int op = 0;
     assert_int_equal(tandem_graph_find(&op, graph, "block0.mlp.gelu", NULL), TANDEM_UNKNOWN_NAME);
-    const tandem_op *both = op_named(graph, "block0.mlp.fc1.bias");
+    const tandem_op *both = op_named_graph(graph, "block0.mlp.fc1.bias");
     assert_int_equal(both->kind, TANDEM_OP_BIAS_GELU);
     assert_string_equal(both->signature, "bias_gelu n=49152 period=3072");
-    assert_int_equal(op_named(graph, "block0.mlp.fc2")->input[0], both - graph->op);
-    assert_int_equal(op_named(graph, "block0.mlp.fc2.bias")->kind, TANDEM_OP_BIAS);
+    assert_int_equal(op_named_graph(graph, "block0.mlp.fc2")->input[0], both - graph->op);
+    assert_int_equal(op_named_graph(graph, "block0.mlp.fc2.bias")->kind, TANDEM_OP_BIAS);
     assert_int_equal(graph->parameter[both->parameter[0]].op, both - graph->op);
     tandem_graph_close(graph);
 }
@@ -764,8 +765,8 @@ static void a_batchnorm_that_others_read_stays(void **state)
     x = tandem_build_add(b, "add", x, tandem_build_relu(b, "relu", x));
     x = tandem_build_relu(b, "relu2", tandem_build_batchnorm(b, "norm2", x));
     tandem_graph *graph = small_fused(b, x, 1);
-    assert_int_equal(op_named(graph, "norm")->kind, TANDEM_OP_BATCHNORM);
-    assert_int_equal(op_named(graph, "norm2")->kind, TANDEM_OP_BATCHNORM_RELU);
+    assert_int_equal(op_named_graph(graph, "norm")->kind, TANDEM_OP_BATCHNORM);
+    assert_int_equal(op_named_graph(graph, "norm2")->kind, TANDEM_OP_BATCHNORM_RELU);
     assert_int_equal(graph->loss, graph->n_op - 1);
     int flat = 0;
     assert_int_equal(tandem_graph_find(&flat, graph, "flat", NULL), TANDEM_OK);
@@ -788,12 +789,12 @@ static void a_sum_that_others_read_stays(void **state)
     x = tandem_build_relu(b, "relu3", tandem_build_add(b, "add5", tandem_build_batchnorm(b, "norm4", x), x));
     tandem_graph *graph = small_fused(b, x, 2);
     for (int k = 0; k < 3; k++)
-        assert_int_equal(op_named(graph, (const char *[]){"norm", "norm2", "norm3"}[k])->kind,
+        assert_int_equal(op_named_graph(graph, (const char *[]){"norm", "norm2", "norm3"}[k])->kind,
                          TANDEM_OP_BATCHNORM);
-    const tandem_op *all = op_named(graph, "norm4");
+    const tandem_op *all = op_named_graph(graph, "norm4");
     assert_int_equal(all->kind, TANDEM_OP_BATCHNORM_ADD_RELU);
     assert_int_equal(all->input[0], all->input[1]);
-    assert_int_equal(graph->op[op_named(graph, "flat")->input[0]].kind, TANDEM_OP_BATCHNORM_ADD_RELU);
+    assert_int_equal(graph->op[op_named_graph(graph, "flat")->input[0]].kind, TANDEM_OP_BATCHNORM_ADD_RELU);
     tandem_graph_close(graph);
 }
 
@@ -908,10 +909,11 @@ static void matrices_decay_and_biases_do_not(void **state)
         assert_int_equal(graph->parameter[p].has_weight_decay,
                          kind == TANDEM_OP_LINEAR || kind == TANDEM_OP_CONV2D);
     }
-    const tandem_op *norm = op_named(graph, "norm");
+    const tandem_op *norm = op_named_graph(graph, "norm");
     assert_int_equal(graph->parameter[norm->parameter[0]].init, TANDEM_INIT_ONE);
     assert_int_equal(graph->parameter[norm->parameter[1]].init, TANDEM_INIT_ZERO);
-    assert_int_equal(graph->parameter[op_named(graph, "position")->parameter[0]].init, TANDEM_INIT_NORMAL);
+    assert_int_equal(graph->parameter[op_named_graph(graph, "position")->parameter[0]].init,
+                     TANDEM_INIT_NORMAL);
     tandem_graph_close(graph);
 }
 
@@ -1405,7 +1407,7 @@ static void wrong_names_are_answered(void **state)
 static void batches_up_to_the_limit_are_taken(void **state)
 {
     tandem_graph *graph = opened("mlp", 1 << 20);
-    SHAPE(op_named(graph, "fc1"), 1 << 20, 256);
+    SHAPE(op_named_graph(graph, "fc1"), 1 << 20, 256);
     tandem_graph_close(graph);
     tandem_graph_close(opened("resnet20", 1));
 }

@@ -5,7 +5,8 @@
 #include "tests/support/replay_store.h"
 #include "tests/support/tandem_test.h"
 
-static tandem_cost_key op_key(const char *signature, tandem_pass pass, tandem_dtype from, tandem_dtype to)
+static tandem_cost_key op_key_latency(const char *signature, tandem_pass pass, tandem_dtype from,
+                                      tandem_dtype to)
 {
     tandem_cost_key key = {.kind = TANDEM_COST_OP, .precision = "fp32", .pass = pass, .from = from, .to = to};
     (void)snprintf(key.signature, sizeof key.signature, "%s", signature);
@@ -14,7 +15,7 @@ static tandem_cost_key op_key(const char *signature, tandem_pass pass, tandem_dt
 
 static tandem_cost_key f32_key(const char *signature, tandem_pass pass)
 {
-    return op_key(signature, pass, TANDEM_F32, TANDEM_F32);
+    return op_key_latency(signature, pass, TANDEM_F32, TANDEM_F32);
 }
 
 static tandem_cost_key cast_key(int64_t elements, tandem_dtype from, tandem_dtype to,
@@ -72,7 +73,7 @@ static void work_is_counted_by_hand(void **state)
     };
     for (size_t i = 0; i < N_OF(rows); i++) {
         tandem_work work = {0};
-        const tandem_cost_key key = op_key(rows[i].signature, rows[i].pass, rows[i].from, rows[i].to);
+        const tandem_cost_key key = op_key_latency(rows[i].signature, rows[i].pass, rows[i].from, rows[i].to);
         if (!tandem_work_of(&work, &key)) fail_msg("%s is not known", rows[i].signature);
         if (work.flops != rows[i].flops || work.bytes != rows[i].bytes)
             fail_msg("%s: %g FLOP, %g bytes; expected %g, %g", rows[i].signature, work.flops, work.bytes,
@@ -122,7 +123,7 @@ static void convolutions_may_be_transformed(void **state)
     const char *signature = "conv2d n=2 h=5 w=5 c=3 -> c=4 k=3x3 s=1 p=1";
     const tandem_cost_key forward = f32_key(signature, TANDEM_PASS_FORWARD),
                           wgrad = f32_key(signature, TANDEM_PASS_WGRAD),
-                          narrow = op_key(signature, TANDEM_PASS_FORWARD, TANDEM_BF16, TANDEM_BF16);
+                          narrow = op_key_latency(signature, TANDEM_PASS_FORWARD, TANDEM_BF16, TANDEM_BF16);
     assert_true(tandem_work_of(&work, &forward) && work.time_factor == 0.7);
     assert_true(tandem_work_of(&work, &wgrad) && fabs(work.time_factor - 0.7 * 1.35) < 1e-9);
     assert_true(tandem_work_of(&work, &narrow) && work.time_factor == 1);
@@ -238,7 +239,8 @@ static void the_roofline_is_worked_out_by_hand(void **state)
 static void a_type_without_units_is_refused(void **state)
 {
     tandem_work work;
-    const tandem_cost_key product = op_key("linear m=8 k=4 n=2", TANDEM_PASS_FORWARD, TANDEM_S8, TANDEM_F32);
+    const tandem_cost_key product =
+        op_key_latency("linear m=8 k=4 n=2", TANDEM_PASS_FORWARD, TANDEM_S8, TANDEM_F32);
     assert_true(tandem_work_of(&work, &product));
     assert_true(tandem_roofline_ns(&four_units, &work) < 0);
     const tandem_cost_key cast = cast_key(1000000, TANDEM_F32, TANDEM_S8, 1);
@@ -277,8 +279,8 @@ static void a_fit_looks_past_what_lies_off(void **state)
 
 /* --- Fitted to a store ---------------------------------------------------------------------------------- */
 
-static void put(replay_store *s, const char *device, const char *co_runner, const tandem_cost_key *key,
-                double ns)
+static void put_latency(replay_store *s, const char *device, const char *co_runner,
+                        const tandem_cost_key *key, double ns)
 {
     tandem_error error = {0};
     const tandem_cost cost = replay_cost((int64_t)ns, 0);
@@ -292,19 +294,19 @@ static double linear_ns(double m, double k, double n)
     return 2000 + 2 * m * k * n / 100 + (m * k + k * n + m * n) * 4 / 10;
 }
 
-static void measure(replay_store *s, const char *device, const char *co_runner, double times)
+static void measure_latency(replay_store *s, const char *device, const char *co_runner, double times)
 {
     for (int i = 0; i < 8; i++) {
         char text[64];
         const int m = 100 + 300 * i, k = 64 << i % 3, n = 50 + 70 * (i % 4);
         (void)snprintf(text, sizeof text, "linear m=%d k=%d n=%d", m, k, n);
         const tandem_cost_key key = f32_key(text, TANDEM_PASS_FORWARD);
-        put(s, device, co_runner, &key, times * linear_ns(m, k, n));
+        put_latency(s, device, co_runner, &key, times * linear_ns(m, k, n));
     }
     const tandem_cost_key small = f32_key("relu n=1000", TANDEM_PASS_FORWARD),
                           large = f32_key("relu n=100000", TANDEM_PASS_FORWARD);
-    put(s, device, co_runner, &small, times * (1000 + 8000 / 5.0));
-    put(s, device, co_runner, &large, times * (1000 + 800000 / 5.0));
+    put_latency(s, device, co_runner, &small, times * (1000 + 8000 / 5.0));
+    put_latency(s, device, co_runner, &large, times * (1000 + 800000 / 5.0));
 }
 
 static int64_t predicted(const tandem_latency *latency, const char *signature, tandem_pass pass,
@@ -321,8 +323,8 @@ static void a_device_is_fitted_to_what_was_measured(void **state)
     tandem_latency *latency = NULL;
     double spread = -1;
     replay_store_open(&s);
-    measure(&s, "cpu:avx2", "", 1);
-    measure(&s, "cpu:avx2", "cpu:sse41", 3);
+    measure_latency(&s, "cpu:avx2", "", 1);
+    measure_latency(&s, "cpu:avx2", "cpu:sse41", 3);
     assert_int_equal(tandem_device_find(&device, "cpu:avx2", NULL), TANDEM_OK);
     const struct {
         const char *co_runner;
@@ -343,7 +345,7 @@ static void a_device_is_fitted_to_what_was_measured(void **state)
         assert_true(fabs((double)predicted(latency, "gelu n=40000", TANDEM_PASS_FORWARD, NULL) -
                          rows[i].times * 65000) < 2);
         const tandem_cost_key narrow =
-            op_key("linear m=8 k=4 n=2", TANDEM_PASS_FORWARD, TANDEM_BF16, TANDEM_BF16);
+            op_key_latency("linear m=8 k=4 n=2", TANDEM_PASS_FORWARD, TANDEM_BF16, TANDEM_BF16);
         assert_int_equal(tandem_latency_ns(latency, &narrow, NULL), -1); /* no product in bf16 was measured */
         assert_int_equal(predicted(latency, "warp n=8", TANDEM_PASS_FORWARD, NULL), -1);
         tandem_latency_close(latency);
@@ -362,7 +364,7 @@ static void few_sizes_do_not_speak_for_a_kind(void **state)
         char text[64];
         (void)snprintf(text, sizeof text, "linear m=%d k=64 n=50", 100 + 300 * i);
         const tandem_cost_key key = f32_key(text, TANDEM_PASS_FORWARD);
-        put(&s, "cpu:avx2", "", &key, 10000 * (i + 1));
+        put_latency(&s, "cpu:avx2", "", &key, 10000 * (i + 1));
     }
     assert_int_equal(tandem_device_find(&device, "cpu:avx2", NULL), TANDEM_OK);
     assert_int_equal(tandem_latency_open(&latency, &device, "", s.store, NULL), TANDEM_OK);
@@ -391,7 +393,7 @@ static void a_description_is_scaled_to_what_was_measured(void **state)
 
     replay_store_open(&s);
     assert_true(tandem_work_of(&work, &measured));
-    put(&s, "t4", "", &measured, 3 * tandem_roofline_ns(&device.gpu_spec, &work));
+    put_latency(&s, "t4", "", &measured, 3 * tandem_roofline_ns(&device.gpu_spec, &work));
     assert_int_equal(tandem_latency_open(&latency, &device, "", s.store, NULL), TANDEM_OK);
     assert_int_equal(tandem_latency_fitted(latency), 1);
     assert_true(fabs((double)tandem_latency_ns(latency, &product, NULL) / described - 3) < 0.001);

@@ -2,7 +2,7 @@
 #include "bench/mckp/mckp.h"
 #include "tests/support/tandem_test.h"
 
-static mckp *parse(const char *text)
+static mckp *parse_mckp(const char *text)
 {
     mckp *problem = NULL;
     tandem_error error = {0};
@@ -20,7 +20,7 @@ static mckp *parse(const char *text)
 
 static void a_file_is_what_it_says(void **state)
 {
-    mckp *problem = parse(PROBLEM(
+    mckp *problem = parse_mckp(PROBLEM(
         ITEM("a", "10", "4") "," ITEM("b", "7.25", "3.5") "," ITEM("c", "1", "1") "," ITEM("d", "2", "1"),
         ", \"ties\": [[\"d\", \"b\"], [3, 1]], \"limits\": {\"time_ns\": 12.755}"));
     assert_int_equal(problem->n_item, 4);
@@ -45,7 +45,7 @@ static void a_file_is_what_it_says(void **state)
 
 static void ties_that_meet_make_one_group(void **state)
 {
-    mckp *problem = parse(
+    mckp *problem = parse_mckp(
         PROBLEM(ITEM("a", "1", "1") "," ITEM("b", "1", "1") "," ITEM("c", "1", "1") "," ITEM("d", "1", "1"),
                 ", \"ties\": [[3, 2], [1, \"c\"], [\"d\", \"d\"]], \"limits\": {}"));
     const int groups[] = {0, 1, 1, 1};
@@ -76,7 +76,7 @@ static void fractions_are_kept(void **state)
         char text[512];
         (void)snprintf(text, sizeof text, PROBLEM(ITEM("a", "%s", "%s"), ", \"limits\": {\"time_ns\": %s}"),
                        cases[k].longer, cases[k].shorter, cases[k].limit);
-        mckp *problem = parse(text);
+        mckp *problem = parse_mckp(text);
         assert_int_equal(problem->is_rounded, cases[k].rounded);
         if (!cases[k].rounded) {
             assert_int_equal(problem->decimals, cases[k].decimals);
@@ -169,9 +169,10 @@ static void complaints_say_where(void **state)
     "                                {\"name\": \"low\", \"time_ns\": 6, \"sensitivity\": 1.9, \"bytes\": 4}]}]" limits \
     "}"
 
-static tandem_status solve(mckp_answer *answer, const char *text, const char *policy, tandem_error *error)
+static tandem_status solve_mckp_test(mckp_answer *answer, const char *text, const char *policy,
+                                     tandem_error *error)
 {
-    mckp *problem = parse(text);
+    mckp *problem = parse_mckp(text);
     const tandem_status status = mckp_solve(answer, problem, policy, error);
     mckp_close(problem);
     return status;
@@ -183,7 +184,7 @@ static void assert_answer(const char *text, const char *policy, double sensitivi
     int choice[3] = {9, 9, 9};
     mckp_answer answer = {.choice = choice};
     tandem_error error = {0};
-    require_ok(solve(&answer, text, policy, &error), &error);
+    require_ok(solve_mckp_test(&answer, text, policy, &error), &error);
     if (fabs(answer.sensitivity - sensitivity) > 1e-12 || answer.time_ns != time_ns)
         fail_msg("%s: sensitivity %.17g in %.17g ns", policy, answer.sensitivity, answer.time_ns);
     assert_true(answer.lower_bound <= answer.sensitivity && answer.lower_bound >= least_bound * (1 - 1e-6));
@@ -234,7 +235,7 @@ static void tied_items_choose_alike(void **state)
     mckp_answer answer = {.choice = choice};
     tandem_error error = {0};
     static const char tied[] = THREE(", \"ties\": [[\"a\", \"c\"]], \"limits\": {\"time_ns\": 24}");
-    assert_int_equal(solve(&answer, tied, "exact", &error), TANDEM_OK);
+    assert_int_equal(solve_mckp_test(&answer, tied, "exact", &error), TANDEM_OK);
     assert_int_equal(choice[0], 1);
     assert_int_equal(choice[1], 0);
     assert_int_equal(choice[2], 1);
@@ -248,7 +249,7 @@ static void decimals_add_up(void **state)
         PROBLEM(ITEM("a", "0.1", "0") "," ITEM("b", "0.2", "0"), ", \"limits\": {\"time_ns\": 0.3}");
     mckp_answer answer = {0};
     tandem_error error = {0};
-    assert_int_equal(solve(&answer, text, "exact", &error), TANDEM_OK);
+    assert_int_equal(solve_mckp_test(&answer, text, "exact", &error), TANDEM_OK);
     assert_true(answer.sensitivity == 1 && answer.time_ns == 0.3);
 }
 
@@ -258,22 +259,23 @@ static void what_cannot_be_is_said(void **state)
     for (int p = 0; p < 3; p++) {
         mckp_answer answer = {.sensitivity = -7};
         tandem_error error = {0};
-        assert_int_equal(solve(&answer, THREE(", \"limits\": {\"time_ns\": 14.5}"), policies[p], &error),
-                         TANDEM_INFEASIBLE);
+        assert_int_equal(
+            solve_mckp_test(&answer, THREE(", \"limits\": {\"time_ns\": 14.5}"), policies[p], &error),
+            TANDEM_INFEASIBLE);
         assert_non_null(strstr(error.text, "no choices keep the limits"));
         assert_non_null(strstr(error.text, "smallest time is 15 ns, the limit 14.5 ns"));
-        assert_int_equal(solve(&answer, THREE(", \"limits\": {\"bytes\": 2}"), policies[p], &error),
+        assert_int_equal(solve_mckp_test(&answer, THREE(", \"limits\": {\"bytes\": 2}"), policies[p], &error),
                          TANDEM_INFEASIBLE);
         assert_non_null(strstr(error.text, "fewest bytes are 3, the limit 2"));
-        assert_int_equal(
-            solve(&answer, THREE(", \"limits\": {\"time_ns\": 24, \"bytes\": 6}"), policies[p], &error),
-            TANDEM_INFEASIBLE);
+        assert_int_equal(solve_mckp_test(&answer, THREE(", \"limits\": {\"time_ns\": 24, \"bytes\": 6}"),
+                                         policies[p], &error),
+                         TANDEM_INFEASIBLE);
         assert_int_equal(strstr(error.text, "Each limit can be kept, but not both at once") != NULL, p == 0);
         assert_true(answer.sensitivity == -7);
     }
     mckp_answer answer = {0};
     tandem_error error = {0};
-    assert_int_equal(solve(&answer, THREE(""), "exakt", &error), TANDEM_UNKNOWN_NAME);
+    assert_int_equal(solve_mckp_test(&answer, THREE(""), "exakt", &error), TANDEM_UNKNOWN_NAME);
     assert_non_null(strstr(error.text, "Did you mean 'exact'"));
 }
 

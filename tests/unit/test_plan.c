@@ -12,7 +12,7 @@
 #include "tests/support/tandem_test.h"
 #include "tests/support/test_graph.h"
 
-static tandem_plan *open_plan(const tandem_graph *graph, const char *cluster_text)
+static tandem_plan *open_plan_plan(const tandem_graph *graph, const char *cluster_text)
 {
     tandem_plan *plan = NULL;
     tandem_cluster cluster;
@@ -27,7 +27,7 @@ static tandem_plan *open_plan(const tandem_graph *graph, const char *cluster_tex
 static void a_plan_begins_in_fp32(void **state)
 {
     tandem_graph *const graph = open_graph("mlp", 8);
-    tandem_plan *plan = open_plan(graph, "cpu:avx512_bf16 batch=8 + 2*cpu:avx2 batch=4");
+    tandem_plan *plan = open_plan_plan(graph, "cpu:avx512_bf16 batch=8 + 2*cpu:avx2 batch=4");
     assert_string_equal(plan->model, graph->model);
     assert_int_equal(plan->hash, graph->hash);
     assert_int_equal(plan->assignment.n_op, graph->n_op);
@@ -100,7 +100,7 @@ static void missing_precisions_have_stand_ins(void **state)
         char cluster[96];
         (void)snprintf(cluster, sizeof cluster, "cpu:sse41 batch=1 + %s batch=1", cases[i].device);
         tandem_graph *const graph = open_graph(cases[i].model, 8);
-        tandem_plan *const plan = open_plan(graph, cluster);
+        tandem_plan *const plan = open_plan_plan(graph, cluster);
         assert_int_equal(tandem_plan_uniform(plan, graph, 1, (tandem_precision)cases[i].asked, &error),
                          TANDEM_OK);
         int seen = 0;
@@ -132,8 +132,8 @@ static void plans_are_drawn(void **state)
 {
     tandem_error error = {0};
     tandem_graph *const graph = open_graph("gpt_tiny:depth=8", 8), *const other = open_graph("mlp", 8);
-    tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8 + l4 batch=8"),
-                       *const again = open_plan(graph, "l4 batch=1 + l4 batch=8");
+    tandem_plan *const plan = open_plan_plan(graph, "cpu:avx2 batch=8 + l4 batch=8"),
+                       *const again = open_plan_plan(graph, "l4 batch=1 + l4 batch=8");
     const tandem_device *card = &plan->cluster.classes[1].device;
     const size_t bytes = (size_t)graph->n_op * sizeof *plan->assignment.precision[1];
     assert_int_equal(tandem_plan_random(plan, graph, 1, card->precisions, 7, &error), TANDEM_OK);
@@ -167,7 +167,7 @@ static void a_device_without_it_refuses(void **state)
 {
     tandem_error error = {0};
     tandem_graph *const graph = open_graph("mlp", 8), *const other = open_graph("mlp:width=64", 8);
-    tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8");
+    tandem_plan *const plan = open_plan_plan(graph, "cpu:avx2 batch=8");
     assert_int_equal(tandem_plan_uniform(plan, graph, 0, TANDEM_PRECISION_INT8, &error), TANDEM_OK);
     assert_int_equal(tandem_plan_uniform(plan, graph, 0, TANDEM_PRECISION_BF16, &error), TANDEM_NO_KERNEL);
     assert_non_null(strstr(error.text, "'cpu:avx2' has no bf16; it has fp32, int8, int8_full"));
@@ -192,8 +192,9 @@ static void a_device_without_it_refuses(void **state)
 /* A plan with every field filled. */
 static tandem_plan *full_plan(const tandem_graph *graph)
 {
-    tandem_plan *const plan = open_plan(graph, "2*cpu:avx512_bf16@1 batch=8 memory=12GiB + cpu:avx2 batch=4 "
-                                               "net=41.279125MBps,59.904us");
+    tandem_plan *const plan =
+        open_plan_plan(graph, "2*cpu:avx512_bf16@1 batch=8 memory=12GiB + cpu:avx2 batch=4 "
+                              "net=41.279125MBps,59.904us");
     assert_int_equal(tandem_plan_uniform(plan, graph, 0, TANDEM_PRECISION_BF16, NULL), TANDEM_OK);
     assert_int_equal(tandem_plan_uniform(plan, graph, 1, TANDEM_PRECISION_INT8_FULL, NULL), TANDEM_OK);
     (void)snprintf(plan->policy, sizeof plan->policy, "local");
@@ -269,7 +270,7 @@ static void a_plan_comes_back(void **state)
 static void the_text_is_this(void **state)
 {
     tandem_graph *const graph = open_graph("mlp", 8);
-    tandem_plan *const plan = open_plan(graph, "2*cpu:avx2 batch=8");
+    tandem_plan *const plan = open_plan_plan(graph, "2*cpu:avx2 batch=8");
     char *const text = text_of(plan, graph), expected[1024];
     assert_int_equal(tandem_plan_uniform(plan, graph, 0, TANDEM_PRECISION_INT8, NULL), TANDEM_OK);
     (void)snprintf(expected, sizeof expected,
@@ -466,7 +467,7 @@ static void an_older_file_is_read(void **state)
                                         "fastest_ns",     "proof",        "keeps_base"};
     tandem_error error = {0};
     tandem_graph *const graph = open_graph("mlp", 8), *opened = NULL;
-    tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8"), *read = NULL;
+    tandem_plan *const plan = open_plan_plan(graph, "cpu:avx2 batch=8"), *read = NULL;
     char *text = text_of(plan, graph);
     for (size_t i = 0; i < N_OF(lines); i++) {
         char name[32], line[64];
@@ -495,7 +496,7 @@ static void an_operator_without_it_is_said(void **state)
 {
     tandem_error error = {0};
     tandem_graph *const graph = open_graph("gpt_tiny", 8), *opened = NULL;
-    tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8"), *read = NULL;
+    tandem_plan *const plan = open_plan_plan(graph, "cpu:avx2 batch=8"), *read = NULL;
     char *const good = text_of(plan, graph), *const bad = with(good, "\"embedding\": \"fp32\"",
                                                                "\"embedding\": \"int8_full\"");
     assert_int_equal(tandem_plan_parse(&read, &opened, bad, strlen(bad), "plan.json", &error),
@@ -541,7 +542,7 @@ static void a_file_is_old_or_new(void **state)
     (void)snprintf(path, sizeof path, "%s/plan.json", folder);
     (void)snprintf(link, sizeof link, "%s/link.json", folder);
     tandem_graph *const graph = open_graph("mlp", 8), *opened = NULL;
-    tandem_plan *const first = open_plan(graph, "cpu:avx2 batch=8"), *const second = full_plan(graph),
+    tandem_plan *const first = open_plan_plan(graph, "cpu:avx2 batch=8"), *const second = full_plan(graph),
                        *read = NULL;
     char *const old = text_of(first, graph), *const new = text_of(second, graph);
 

@@ -11,7 +11,7 @@ static const char model[] = "mlp:depth=3,width=64", two_devices[] = "cpu:avx512_
 enum { BATCH = 4, PATIENCE_S = 1000 };
 static tandem_planner *const untouched = (tandem_planner *)(uintptr_t)0x10;
 
-static int set_up(void **state)
+static int set_up_planner(void **state)
 {
     static priced_cluster p;
     tandem_error error = {0};
@@ -22,7 +22,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
+static int tear_down_planner(void **state)
 {
     priced_cluster_close(*state);
     return 0;
@@ -42,8 +42,8 @@ static tandem_planner *open_planner(const tandem_request *request)
 }
 
 /* The plan's text, which the caller frees; *allocation may be NULL. */
-static char *allocate(tandem_planner *planner, const char *policy, double slowdown,
-                      tandem_allocation *allocation)
+static char *allocate_planner(tandem_planner *planner, const char *policy, double slowdown,
+                              tandem_allocation *allocation)
 {
     tandem_plan *plan = NULL;
     tandem_allocation figures;
@@ -82,7 +82,7 @@ static void it_allocates_what_the_steps_by_hand_do(void **state)
 
     const tandem_request request = request_of(p);
     tandem_planner *planner = open_planner(&request);
-    char *text = allocate(planner, NULL, 0.02, &by_planner);
+    char *text = allocate_planner(planner, NULL, 0.02, &by_planner);
     assert_string_equal(text, expected);
     assert_true(by_planner.sensitivity > 0 && by_planner.sensitivity == by_hand.sensitivity);
     assert_int_equal(by_planner.step_ns, by_hand.step_ns);
@@ -95,7 +95,7 @@ static void it_allocates_what_the_steps_by_hand_do(void **state)
                                        (const tandem_graph *const *)p->graph, &error),
                &error);
     assert_ptr_equal(tandem_planner_graph(planner, 1), p->graph[1]);
-    text = allocate(planner, NULL, 0.02, NULL);
+    text = allocate_planner(planner, NULL, 0.02, NULL);
     assert_string_equal(text, expected);
     free(text);
     tandem_planner_close(planner);
@@ -132,13 +132,13 @@ static void a_printed_cluster_plans_the_same(void **state)
     char cluster[512];
     tandem_planner *planner = open_planner(&request);
     tandem_cluster_print(cluster, sizeof cluster, tandem_planner_cluster(planner));
-    char *expected = allocate(planner, NULL, 0.05, NULL);
+    char *expected = allocate_planner(planner, NULL, 0.05, NULL);
     tandem_planner_close(planner);
     request.cluster = cluster;
     request.batch = 99;
     request.memory = NULL;
     planner = open_planner(&request);
-    char *text = allocate(planner, NULL, 0.05, NULL);
+    char *text = allocate_planner(planner, NULL, 0.05, NULL);
     assert_string_equal(text, expected);
     tandem_planner_close(planner);
     free(text);
@@ -184,7 +184,7 @@ static void a_limit_is_kept(void **state)
     tandem_request request = request_of(*state);
     tandem_allocation allocation;
     tandem_planner *planner = open_planner(&request);
-    free(allocate(planner, NULL, 0, &allocation));
+    free(allocate_planner(planner, NULL, 0, &allocation));
     tandem_planner_close(planner);
     char memory[64];
     (void)snprintf(memory, sizeof memory, "1GiB,%lluB", (unsigned long long)allocation.peak_bytes[1] / 4);
@@ -279,7 +279,7 @@ static void times_alone_replay_but_do_not_allocate(void **state)
 
 /* --- What is refused ----------------------------------------------------------------------------------- */
 
-static void what_is_wrong_is_said(void **state)
+static void what_is_wrong_is_said_planner(void **state)
 {
     const priced_cluster *p = *state;
     const struct {
@@ -384,7 +384,7 @@ static void threads_plan_at_once_over_one_store(void **state)
     char *expected[N_SLOWDOWN];
     for (int k = 0; k < N_SLOWDOWN; k++) {
         tandem_planner *planner = open_planner(&request);
-        expected[k] = allocate(planner, NULL, slowdowns[k], NULL);
+        expected[k] = allocate_planner(planner, NULL, slowdowns[k], NULL);
         tandem_planner_close(planner);
     }
     assert_string_not_equal(expected[0], expected[N_SLOWDOWN - 1]);
@@ -411,8 +411,8 @@ int main(void)
         cmocka_unit_test(choices_reach_the_problem),
         cmocka_unit_test(each_class_has_the_sensitivity_of_its_own_device_and_batch),
         cmocka_unit_test(times_alone_replay_but_do_not_allocate),
-        cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(what_is_wrong_is_said_planner),
         cmocka_unit_test(threads_plan_at_once_over_one_store),
     };
-    return cmocka_run_group_tests_name("planner", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("planner", tests, set_up_planner, tear_down_planner);
 }

@@ -13,7 +13,7 @@ typedef struct bench {
     tandem_step *step;
 } bench;
 
-static bench set_up(tandem_dtype amp_dtype)
+static bench set_up_precisions(tandem_dtype amp_dtype)
 {
     bench b = {0};
     tandem_error error = {0};
@@ -23,7 +23,7 @@ static bench set_up(tandem_dtype amp_dtype)
     return b;
 }
 
-static void tear_down(bench *b)
+static void tear_down_precisions(bench *b)
 {
     tandem_step_close(b->step);
     tandem_graph_close(b->graph);
@@ -36,7 +36,7 @@ static void set(bench *b, const char *name, tandem_precision precision)
 }
 
 /* The active task of that kind of operator `name`, −1 = there is none; of casts the one to `to`. */
-static int find(const bench *b, tandem_task_kind kind, const char *name, tandem_dtype to)
+static int find_precisions(const bench *b, tandem_task_kind kind, const char *name, tandem_dtype to)
 {
     const int op = op_of(b->graph, name);
     const int is_cast = kind == TANDEM_TASK_CAST || kind == TANDEM_TASK_GRADIENT_CAST ||
@@ -48,9 +48,10 @@ static int find(const bench *b, tandem_task_kind kind, const char *name, tandem_
     return -1;
 }
 
-static const tandem_task *task_of(const bench *b, tandem_task_kind kind, const char *name, tandem_dtype to)
+static const tandem_task *task_of_precisions(const bench *b, tandem_task_kind kind, const char *name,
+                                             tandem_dtype to)
 {
-    const int t = find(b, kind, name, to);
+    const int t = find_precisions(b, kind, name, to);
     if (t < 0) fail_msg("no task %s of %s", tandem_task_kind_name(kind), name);
     return &b->step->task[t];
 }
@@ -62,8 +63,8 @@ static int n_active(const bench *b)
     return n;
 }
 
-static void check_types(const tandem_task *task, tandem_dtype from, tandem_dtype other_operand_dtype,
-                        tandem_dtype to)
+static void check_types_precisions(const tandem_task *task, tandem_dtype from,
+                                   tandem_dtype other_operand_dtype, tandem_dtype to)
 {
     assert_int_equal(task->from, from);
     assert_int_equal(task->other_operand_dtype, other_operand_dtype);
@@ -80,20 +81,22 @@ static uint64_t arena_of(const bench *b)
 /* The same tasks in the same types as in fp32, filed under another precision. */
 static void tf32_needs_no_cast_and_no_memory(void **state)
 {
-    bench b = set_up(TANDEM_BF16);
+    bench b = set_up_precisions(TANDEM_BF16);
     const int tasks = n_active(&b);
     const uint64_t arena = arena_of(&b);
     set(&b, "fc2", TANDEM_PRECISION_TF32);
     assert_int_equal(n_active(&b), tasks);
     assert_true(arena_of(&b) == arena);
-    check_types(task_of(&b, TANDEM_TASK_FORWARD, "fc2", TANDEM_F32), TANDEM_F32, TANDEM_F32, TANDEM_F32);
-    check_types(task_of(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F32), TANDEM_F32, TANDEM_F32, TANDEM_F32);
+    check_types_precisions(task_of_precisions(&b, TANDEM_TASK_FORWARD, "fc2", TANDEM_F32), TANDEM_F32,
+                           TANDEM_F32, TANDEM_F32);
+    check_types_precisions(task_of_precisions(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F32), TANDEM_F32,
+                           TANDEM_F32, TANDEM_F32);
     tandem_cost_key key;
-    const int t = find(&b, TANDEM_TASK_WGRAD, "fc2", TANDEM_F32);
+    const int t = find_precisions(&b, TANDEM_TASK_WGRAD, "fc2", TANDEM_F32);
     assert_true(tandem_step_cost_key(b.step, t, b.step->task[t].variant, &key));
     assert_string_equal(key.precision, "tf32");
     assert_int_equal(key.from, TANDEM_F32);
-    tear_down(&b);
+    tear_down_precisions(&b);
 }
 
 /* fc2 in fp8: its input, its weight and its output gradient are cast; what was saved is read as it is. The
@@ -101,70 +104,79 @@ static void tf32_needs_no_cast_and_no_memory(void **state)
  * hands a bf16 gradient back. */
 static void fp8_multiplies_two_types(void **state)
 {
-    bench b = set_up(TANDEM_BF16);
+    bench b = set_up_precisions(TANDEM_BF16);
     const int tasks = n_active(&b);
     set(&b, "fc2", TANDEM_PRECISION_FP8);
-    check_types(task_of(&b, TANDEM_TASK_FORWARD, "fc2", TANDEM_BF16), TANDEM_E4M3, TANDEM_E4M3, TANDEM_BF16);
-    check_types(task_of(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F32), TANDEM_E5M2, TANDEM_E4M3, TANDEM_F32);
-    check_types(task_of(&b, TANDEM_TASK_WGRAD, "fc2", TANDEM_F32), TANDEM_E5M2, TANDEM_E4M3, TANDEM_F32);
-    check_types(task_of(&b, TANDEM_TASK_FORWARD, "fc2.relu", TANDEM_BF16), TANDEM_BF16, TANDEM_BF16,
-                TANDEM_BF16);
-    check_types(task_of(&b, TANDEM_TASK_DGRAD, "head", TANDEM_BF16), TANDEM_F32, TANDEM_F32, TANDEM_BF16);
-    assert_true(find(&b, TANDEM_TASK_CAST, "fc1.relu", TANDEM_E4M3) >= 0);
-    assert_true(find(&b, TANDEM_TASK_WEIGHT_CAST, "fc2", TANDEM_E4M3) >= 0);
-    assert_true(find(&b, TANDEM_TASK_GRADIENT_CAST, "fc2.bias", TANDEM_E5M2) >= 0);
-    assert_true(find(&b, TANDEM_TASK_CAST, "fc2.relu", TANDEM_F32) >= 0);
-    assert_int_equal(find(&b, TANDEM_TASK_SAVED_CAST, "fc2", TANDEM_BF16), -1);
+    check_types_precisions(task_of_precisions(&b, TANDEM_TASK_FORWARD, "fc2", TANDEM_BF16), TANDEM_E4M3,
+                           TANDEM_E4M3, TANDEM_BF16);
+    check_types_precisions(task_of_precisions(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F32), TANDEM_E5M2,
+                           TANDEM_E4M3, TANDEM_F32);
+    check_types_precisions(task_of_precisions(&b, TANDEM_TASK_WGRAD, "fc2", TANDEM_F32), TANDEM_E5M2,
+                           TANDEM_E4M3, TANDEM_F32);
+    check_types_precisions(task_of_precisions(&b, TANDEM_TASK_FORWARD, "fc2.relu", TANDEM_BF16), TANDEM_BF16,
+                           TANDEM_BF16, TANDEM_BF16);
+    check_types_precisions(task_of_precisions(&b, TANDEM_TASK_DGRAD, "head", TANDEM_BF16), TANDEM_F32,
+                           TANDEM_F32, TANDEM_BF16);
+    assert_true(find_precisions(&b, TANDEM_TASK_CAST, "fc1.relu", TANDEM_E4M3) >= 0);
+    assert_true(find_precisions(&b, TANDEM_TASK_WEIGHT_CAST, "fc2", TANDEM_E4M3) >= 0);
+    assert_true(find_precisions(&b, TANDEM_TASK_GRADIENT_CAST, "fc2.bias", TANDEM_E5M2) >= 0);
+    assert_true(find_precisions(&b, TANDEM_TASK_CAST, "fc2.relu", TANDEM_F32) >= 0);
+    assert_int_equal(find_precisions(&b, TANDEM_TASK_SAVED_CAST, "fc2", TANDEM_BF16), -1);
     assert_int_equal(n_active(&b), tasks + 4);
 
     /* the backward products read the copies that the forward product read */
-    const tandem_task *forward = task_of(&b, TANDEM_TASK_FORWARD, "fc2", TANDEM_BF16),
-                      *wgrad = task_of(&b, TANDEM_TASK_WGRAD, "fc2", TANDEM_F32),
-                      *dgrad = task_of(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F32);
+    const tandem_task *forward = task_of_precisions(&b, TANDEM_TASK_FORWARD, "fc2", TANDEM_BF16),
+                      *wgrad = task_of_precisions(&b, TANDEM_TASK_WGRAD, "fc2", TANDEM_F32),
+                      *dgrad = task_of_precisions(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F32);
     assert_int_equal(wgrad->read[0], forward->read[0]);
     assert_int_equal(dgrad->read[1], forward->read[1]);
     assert_int_equal(dgrad->read[0], wgrad->read[1]);
     assert_int_equal(b.step->value[wgrad->read[0]].dtype, TANDEM_E4M3);
     assert_int_equal(b.step->value[wgrad->read[1]].dtype, TANDEM_E5M2);
     assert_true(b.step->value[wgrad->read[0]].bytes == BATCH * 8);
-    tear_down(&b);
+    tear_down_precisions(&b);
 }
 
 /* As with bf16: what lies between two products in f16 is f16, and what reads f16 and bf16 at once would be
  * f32. */
 static void dependent_operators_follow_f16(void **state)
 {
-    bench b = set_up(TANDEM_BF16);
+    bench b = set_up_precisions(TANDEM_BF16);
     set(&b, "fc1", TANDEM_PRECISION_FP16);
     set(&b, "fc2", TANDEM_PRECISION_FP16);
     assert_int_equal(b.step->output_dtype[op_of(b.graph, "fc1.relu")], TANDEM_F16);
-    assert_int_equal(find(&b, TANDEM_TASK_CAST, "fc1.relu", TANDEM_F32), -1);
-    check_types(task_of(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F16), TANDEM_F16, TANDEM_F16, TANDEM_F16);
-    const int relu = find(&b, TANDEM_TASK_FORWARD, "fc1.relu", TANDEM_F16);
+    assert_int_equal(find_precisions(&b, TANDEM_TASK_CAST, "fc1.relu", TANDEM_F32), -1);
+    check_types_precisions(task_of_precisions(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F16), TANDEM_F16,
+                           TANDEM_F16, TANDEM_F16);
+    const int relu = find_precisions(&b, TANDEM_TASK_FORWARD, "fc1.relu", TANDEM_F16);
     tandem_cost_key key;
     assert_true(tandem_step_cost_key(b.step, relu, b.step->task[relu].variant, &key));
     assert_string_equal(key.precision, "fp16");
     assert_int_equal(key.from, TANDEM_F16);
     set(&b, "fc2", TANDEM_PRECISION_BF16);
-    assert_true(find(&b, TANDEM_TASK_CAST, "fc1.relu", TANDEM_BF16) >= 0);
-    check_types(task_of(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F16), TANDEM_BF16, TANDEM_BF16, TANDEM_F16);
-    tear_down(&b);
+    assert_true(find_precisions(&b, TANDEM_TASK_CAST, "fc1.relu", TANDEM_BF16) >= 0);
+    check_types_precisions(task_of_precisions(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F16), TANDEM_BF16,
+                           TANDEM_BF16, TANDEM_F16);
+    tear_down_precisions(&b);
 }
 
 /* Where f16 is the widest fast type, int8's gradients run in it. */
 static void int8_goes_back_in_the_amp_dtype(void **state)
 {
-    bench b = set_up(TANDEM_F16);
+    bench b = set_up_precisions(TANDEM_F16);
     set(&b, "fc2", TANDEM_PRECISION_INT8);
-    check_types(task_of(&b, TANDEM_TASK_FORWARD, "fc2", TANDEM_F32), TANDEM_S8, TANDEM_S8, TANDEM_F32);
-    check_types(task_of(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F32), TANDEM_F16, TANDEM_F16, TANDEM_F32);
-    const int saved_cast = find(&b, TANDEM_TASK_SAVED_CAST, "fc2", TANDEM_F16);
-    assert_true(saved_cast >= 0 && find(&b, TANDEM_TASK_GRADIENT_CAST, "fc2.bias", TANDEM_F16) >= 0);
+    check_types_precisions(task_of_precisions(&b, TANDEM_TASK_FORWARD, "fc2", TANDEM_F32), TANDEM_S8,
+                           TANDEM_S8, TANDEM_F32);
+    check_types_precisions(task_of_precisions(&b, TANDEM_TASK_DGRAD, "fc2", TANDEM_F32), TANDEM_F16,
+                           TANDEM_F16, TANDEM_F32);
+    const int saved_cast = find_precisions(&b, TANDEM_TASK_SAVED_CAST, "fc2", TANDEM_F16);
+    assert_true(saved_cast >= 0 &&
+                find_precisions(&b, TANDEM_TASK_GRADIENT_CAST, "fc2.bias", TANDEM_F16) >= 0);
     tandem_cost_key key;
     assert_true(tandem_step_cost_key(b.step, saved_cast, b.step->task[saved_cast].variant, &key));
     assert_int_equal(key.from, TANDEM_S8);
     assert_int_equal(key.to, TANDEM_F16);
-    tear_down(&b);
+    tear_down_precisions(&b);
 }
 
 /* A cast to one byte of what has a range needs one pass, to E4M3 as to s8; f16 has no scale. */

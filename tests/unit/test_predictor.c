@@ -122,7 +122,7 @@ static void qsync_is_as_published(void **state)
 /* --- fisher, by hand ------------------------------------------------------------------------------------ */
 
 /* The magnitude at which int8 rounding has variance v. */
-static double amax_of(double v) { return 127 * sqrt(6 * v); }
+static double amax_of_predictor(double v) { return 127 * sqrt(6 * v); }
 
 /* v_x = 1, v_w = 4, v_g = 9 in int8; mean squares 2, 3, 7/8 */
 static const tandem_statistics by_hand = {
@@ -130,20 +130,20 @@ static const tandem_statistics by_hand = {
     .g2_w2 = 3, .g2_x2 = 5,     .g2_x2_c = 11,  .x2_g2_d = 13,
 };
 
-static tandem_statistics numbers(void)
+static tandem_statistics numbers_predictor(void)
 {
     tandem_statistics s = by_hand;
-    s.x_amax = amax_of(1);
-    s.w_amax = amax_of(4);
-    s.g_amax = amax_of(9);
+    s.x_amax = amax_of_predictor(1);
+    s.w_amax = amax_of_predictor(4);
+    s.g_amax = amax_of_predictor(9);
     return s;
 }
 
 static void fisher_by_hand(void **state)
 {
     two_products m = open_products();
-    m.s[m.fc1] = m.s[m.head] = numbers(); /* ½ N = 1 */
-    m.s[m.head].columns = 2;              /* mean square of g 7/4 */
+    m.s[m.fc1] = m.s[m.head] = numbers_predictor(); /* ½ N = 1 */
+    m.s[m.head].columns = 2;                        /* mean square of g 7/4 */
     const double rate2 = (double)m.graph->optimizer.rate * (double)m.graph->optimizer.rate;
     double *sensitivity = compute("fisher", m.graph, m.s, TANDEM_F32);
     const double *of_fc1 = sensitivity + m.fc1 * TANDEM_N_PRECISION,
@@ -182,7 +182,7 @@ static void fisher_in_attention(void **state)
     tandem_graph *graph = open_graph("gpt_tiny:depth=1,width=8,heads=2,length=4,vocabulary=16", 3);
     tandem_statistics *s = zeros(graph, sizeof *s);
     for (int i = 0; i < graph->n_op; i++)
-        if (tandem_op_is_adjustable(&graph->op[i])) s[i] = numbers();
+        if (tandem_op_is_adjustable(&graph->op[i])) s[i] = numbers_predictor();
     double *sensitivity = compute("fisher", graph, s, TANDEM_F32);
     const double half_n = 2 * 4 / 2.0; /* batch of the statistics × length */
     const double rate = (double)graph->optimizer.rate, rate2 = rate * rate / (19.0 / 16);
@@ -230,7 +230,7 @@ static double uniform(uint64_t seed, uint32_t a, uint32_t b)
 }
 
 /* Positive numbers over several decades; amax² at least the mean square. */
-static tandem_statistics drawn(uint64_t seed, uint32_t op)
+static tandem_statistics drawn_predictor(uint64_t seed, uint32_t op)
 {
     double u[16];
     for (uint32_t k = 0; k < 16; k++) u[k] = pow(10, 6 * uniform(seed, op, k) - 4);
@@ -259,8 +259,8 @@ static tandem_statistics drawn(uint64_t seed, uint32_t op)
     return s;
 }
 
-static void check_order(const tandem_graph *graph, const double *sensitivity, const char *method,
-                        uint64_t seed)
+static void check_order_predictor(const tandem_graph *graph, const double *sensitivity, const char *method,
+                                  uint64_t seed)
 {
     for (int i = 0; i < graph->n_op; i++) {
         const double *h = sensitivity + i * TANDEM_N_PRECISION;
@@ -286,13 +286,13 @@ static void sensitivity_is_ordered_and_grows_with_the_step(void **state)
     for (uint64_t seed = 1; seed <= 20; seed++) {
         tandem_graph *graph = open_graph(model[seed % 4], 2);
         tandem_statistics *s = zeros(graph, sizeof *s);
-        for (int i = 0; i < graph->n_op; i++) s[i] = drawn(seed, (uint32_t)i);
+        for (int i = 0; i < graph->n_op; i++) s[i] = drawn_predictor(seed, (uint32_t)i);
         for (int m = 0; tandem_sensitivity_methods[m]; m++)
             for (int k = 0; k < 3; k++) {
                 const tandem_dtype amp_dtype = k == 0 ? TANDEM_F32 : k == 1 ? TANDEM_BF16 : TANDEM_F16;
                 const char *method = tandem_sensitivity_methods[m]->name;
                 double *sensitivity = compute(method, graph, s, amp_dtype);
-                check_order(graph, sensitivity, method, seed);
+                check_order_predictor(graph, sensitivity, method, seed);
                 for (int i = 0; i < graph->n_op; i++) s[i].x_amax *= 2, s[i].w_amax *= 2, s[i].g_amax *= 2;
                 double *coarser = compute(method, graph, s, amp_dtype);
                 for (int i = 0; i < graph->n_op; i++) {
@@ -387,7 +387,7 @@ static double sensitivity_through_weight(const trial *t, double rate)
     return sum * ROWS / 2 * rate * rate;
 }
 
-static tandem_statistics measure(const trial *t, float x_step, float w_step, float g_step)
+static tandem_statistics measure_predictor(const trial *t, float x_step, float w_step, float g_step)
 {
     tandem_error error = {0};
     tandem_statistics s = {.local_batch = ROWS,
@@ -424,7 +424,7 @@ static void simulate(float rate)
         draw_rounded(t.x, t.x_rounded, N_X, x_step, k, TANDEM_RNG_ACTIVATION);
         draw_rounded(t.w, t.w_rounded, N_W, w_step, k, TANDEM_RNG_WEIGHT);
         draw_rounded(t.g, t.g_rounded, N_G, g_step, k, TANDEM_RNG_GRADIENT);
-        s[fc1] = measure(&t, x_step, w_step, g_step);
+        s[fc1] = measure_predictor(&t, x_step, w_step, g_step);
         method->compute(sensitivity, graph, s, TANDEM_F32);
         const double expected = sensitivity[fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL];
         const double d = sensitivity_through_y(&t) + sensitivity_through_weight(&t, (double)rate) - expected;
@@ -610,7 +610,7 @@ static void sensitivities_come_from_the_statistics_in_the_store(void **state)
     double *sensitivity = zeros(m.graph, TANDEM_N_PRECISION * sizeof *sensitivity);
     tandem_store *store = NULL;
     tandem_error error = {0};
-    m.s[m.fc1] = m.s[m.head] = numbers();
+    m.s[m.fc1] = m.s[m.head] = numbers_predictor();
     sensitivity[3] = -7;
     require_ok(tandem_store_open(&store, path, TANDEM_STORE_WRITE, &error), &error);
     assert_int_equal(tandem_sensitivity_load(sensitivity, store, m.graph, "fisher", NULL, TANDEM_F32, &error),

@@ -19,7 +19,7 @@ typedef struct pricing {
     const char *without;
 } pricing;
 
-static int64_t price(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
+static int64_t price_replayer(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
 {
     static const int64_t by_pass[TANDEM_N_PASS] = {FORWARD, DGRAD, WGRAD, UPDATE};
     const pricing *p = context;
@@ -42,7 +42,7 @@ typedef struct bench {
     tandem_error error;
 } bench;
 
-static void set_up(bench *b)
+static void set_up_replayer(bench *b)
 {
     *b = (bench){0};
     replay_store_open(&b->profile);
@@ -50,7 +50,7 @@ static void set_up(bench *b)
     for (int c = 0; c < TANDEM_MAX_CLASS; c++) b->graphs[c] = b->graph;
 }
 
-static void tear_down(bench *b)
+static void tear_down_replayer(bench *b)
 {
     tandem_replayer_close(b->replayer);
     tandem_graph_close(b->graph);
@@ -59,8 +59,8 @@ static void tear_down(bench *b)
 
 static void put_costs(bench *b, const char *device, const char *co_runner, pricing p)
 {
-    replay_store_fill(&b->profile, b->graph, TANDEM_F32, ONE_BUCKET, device, co_runner, price, &p);
-    replay_store_fill(&b->profile, b->graph, TANDEM_F32, FOUR_BUCKETS, device, co_runner, price, &p);
+    replay_store_fill(&b->profile, b->graph, TANDEM_F32, ONE_BUCKET, device, co_runner, price_replayer, &p);
+    replay_store_fill(&b->profile, b->graph, TANDEM_F32, FOUR_BUCKETS, device, co_runner, price_replayer, &p);
 }
 
 static void add_class(bench *b, const char *device, int n_rank, int per_node)
@@ -74,7 +74,7 @@ static tandem_status try_open(bench *b, uint64_t bucket_bytes)
                                 &b->error);
 }
 
-static tandem_replay run(bench *b, unsigned flags)
+static tandem_replay run_replayer(bench *b, unsigned flags)
 {
     tandem_replay replay;
     if (tandem_replayer_run(b->replayer, &replay, flags, &b->error) != TANDEM_OK)
@@ -85,11 +85,11 @@ static tandem_replay run(bench *b, unsigned flags)
 static tandem_replay open_and_run(bench *b, uint64_t bucket_bytes)
 {
     if (try_open(b, bucket_bytes) != TANDEM_OK) fail_msg("%s", b->error.text);
-    return run(b, TANDEM_REPLAY_EVENTS);
+    return run_replayer(b, TANDEM_REPLAY_EVENTS);
 }
 
-static void check_class(const tandem_replay *replay, int c, int64_t busy_ns, int64_t exposed_comm_ns,
-                        int64_t wait_ns)
+static void check_class_replayer(const tandem_replay *replay, int c, int64_t busy_ns, int64_t exposed_comm_ns,
+                                 int64_t wait_ns)
 {
     assert_int_equal(replay->classes[c].busy_ns, busy_ns);
     assert_int_equal(replay->classes[c].exposed_comm_ns, exposed_comm_ns);
@@ -97,7 +97,7 @@ static void check_class(const tandem_replay *replay, int c, int64_t busy_ns, int
     assert_int_equal(busy_ns + exposed_comm_ns + wait_ns, replay->step_ns);
 }
 
-static int op_named(const bench *b, const char *name)
+static int op_named_replayer(const bench *b, const char *name)
 {
     int op = -1;
     assert_int_equal(tandem_graph_find(&op, b->graph, name, NULL), TANDEM_OK);
@@ -132,29 +132,29 @@ static const tandem_bucket *bucket_of(const bench *b, int bucket)
 static void a_rank_alone_takes_the_sum_of_its_tasks(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
     add_class(&b, "cpu:avx2", 1, 0);
     tandem_replay replay = open_and_run(&b, ONE_BUCKET);
     assert_int_equal(replay.step_ns, ONE_STEP);
     assert_int_equal(replay.n_class, 1);
     assert_int_equal(replay.slowest, 0);
-    check_class(&replay, 0, ONE_STEP, 0, 0);
+    check_class_replayer(&replay, 0, ONE_STEP, 0, 0);
     assert_int_equal(replay.classes[0].peak_bytes, 0);
     int n_event = 0;
     (void)tandem_replayer_events(b.replayer, 0, &n_event);
     assert_int_equal(n_event, 17); /* 16 tasks and the all-reduce, which takes no time */
     check_event(&b, 0, bucket_of(&b, 0)->reduce_task, ONE_STEP - UPDATE, ONE_STEP - UPDATE);
     check_event(&b, 0, bucket_of(&b, 0)->update_task, ONE_STEP - UPDATE, ONE_STEP);
-    (void)run(&b, 0);
+    (void)run_replayer(&b, 0);
     (void)tandem_replayer_events(b.replayer, 0, &n_event);
     assert_int_equal(n_event, 0);
     tandem_replayer_close(b.replayer);
     replay = open_and_run(&b, FOUR_BUCKETS);
     assert_int_equal(replay.step_ns, ONE_STEP + 3 * UPDATE);
-    check_class(&replay, 0, ONE_STEP + 3 * UPDATE, 0, 0);
+    check_class_replayer(&replay, 0, ONE_STEP + 3 * UPDATE, 0, 0);
     check_event(&b, 0, bucket_of(&b, 3)->update_task, ONE_STEP + 2 * UPDATE, ONE_STEP + 3 * UPDATE);
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 /* Ranks 0 and 2 keep their pace and wait for rank 1, which takes 1.5 times as long; no wire: all-reduces take
@@ -162,7 +162,7 @@ static void a_rank_alone_takes_the_sum_of_its_tasks(void **state)
 static void a_straggler_is_waited_for(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
     assert_int_equal(
         tandem_cluster_parse(&b.cluster, "3*cpu:avx2@1 net=1000TB/s,0ns slow=1.5@rank1", &b.error),
@@ -170,8 +170,8 @@ static void a_straggler_is_waited_for(void **state)
     tandem_replay replay = open_and_run(&b, ONE_BUCKET);
     assert_int_equal(replay.n_class, 2);
     assert_int_equal(replay.slowest, 1);
-    check_class(&replay, 1, 3 * ONE_STEP / 2, 0, 0);
-    check_class(&replay, 0, ONE_STEP, 0, ONE_STEP / 2);
+    check_class_replayer(&replay, 1, 3 * ONE_STEP / 2, 0, 0);
+    check_class_replayer(&replay, 0, ONE_STEP, 0, ONE_STEP / 2);
     tandem_replayer_close(b.replayer);
 
     /* its neighbours stay on its node */
@@ -180,12 +180,12 @@ static void a_straggler_is_waited_for(void **state)
         tandem_cluster_parse(&b.cluster, "4*cpu:avx2@2 net=1000TB/s,0ns slow=1.5@rank1", &b.error),
         TANDEM_OK);
     replay = open_and_run(&b, ONE_BUCKET);
-    check_class(&replay, 1, 9 * ONE_STEP / 2, 0, 0);
-    check_class(&replay, 0, 3 * ONE_STEP, 0, 3 * ONE_STEP / 2);
-    tear_down(&b);
+    check_class_replayer(&replay, 1, 9 * ONE_STEP / 2, 0, 0);
+    check_class_replayer(&replay, 0, 3 * ONE_STEP, 0, 3 * ONE_STEP / 2);
+    tear_down_replayer(&b);
 }
 
-static tandem_zero run_zero(bench *b, int stage)
+static tandem_zero run_zero_replayer(bench *b, int stage)
 {
     tandem_zero zero;
     if (tandem_replayer_zero(&zero, b->replayer, stage, &b->error) != TANDEM_OK)
@@ -200,17 +200,17 @@ static void zero_shares_out_a_bucket(void **state)
 {
     enum { WIRE = 1160, BEFORE = 2 * FORWARD, SHARD = 48 * 4, FULL = 80 * 4 };
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
     add_class(&b, "cpu:avx2", 2, 1);
     b.cluster.link_bytes_per_s = 1e9;
     b.cluster.link_latency_ns = 1000;
     (void)open_and_run(&b, ONE_BUCKET);
     for (int stage = 1; stage <= 3; stage++) {
-        const tandem_zero zero = run_zero(&b, stage);
+        const tandem_zero zero = run_zero_replayer(&b, stage);
         const tandem_memory *memory = &zero.memory[0];
         assert_int_equal(zero.replay.step_ns, ONE_STEP - UPDATE + WIRE + UPDATE * 48 / 80 + WIRE - BEFORE);
-        check_class(&zero.replay, 0, ONE_STEP - UPDATE + UPDATE * 48 / 80, 2 * WIRE - BEFORE, 0);
+        check_class_replayer(&zero.replay, 0, ONE_STEP - UPDATE + UPDATE * 48 / 80, 2 * WIRE - BEFORE, 0);
         assert_int_equal(zero.scatter_ns, WIRE);
         assert_int_equal(zero.gather_ns, WIRE);
         assert_int_equal(zero.n_gather, 1); /* what the forward pass has used is still there */
@@ -223,7 +223,7 @@ static void zero_shares_out_a_bucket(void **state)
     tandem_zero untouched = {.n_gather = -7};
     assert_int_equal(tandem_replayer_zero(&untouched, b.replayer, 4, &b.error), TANDEM_USAGE);
     assert_int_equal(untouched.n_gather, -7);
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 /* Four buckets of 32 elements, one parameter each: fc1, fc1.bias, head, head.bias in the order of the forward
@@ -234,16 +234,16 @@ static void zero_keeps_three_buckets_of_weights(void **state)
 {
     enum { SHARD = 16 * 4, REST = 16 * 4 };
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
     add_class(&b, "cpu:avx2", 2, 1);
     b.cluster.link_bytes_per_s = 1e9;
     (void)open_and_run(&b, FOUR_BUCKETS);
-    const tandem_zero zero = run_zero(&b, 3);
+    const tandem_zero zero = run_zero_replayer(&b, 3);
     assert_int_equal(zero.n_gather, 4);
     assert_int_equal(zero.memory[0].weights, 4 * SHARD + 3 * REST);
     assert_int_equal(zero.memory[0].gradients, 4 * SHARD + 2 * REST);
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 /* fc1 in int8 where the wider type is f32: its weight and its input are cast, the input is restored for
@@ -251,24 +251,24 @@ static void zero_keeps_three_buckets_of_weights(void **state)
 static void a_precision_changes_its_tasks_and_is_undone(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
     add_class(&b, "cpu:avx2", 1, 0);
     (void)open_and_run(&b, ONE_BUCKET);
-    const int fc1 = op_named(&b, "fc1");
+    const int fc1 = op_named_replayer(&b, "fc1");
     assert_int_equal(tandem_replayer_get(b.replayer, 0, fc1), TANDEM_PRECISION_FP32);
     tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_INT8);
     assert_int_equal(tandem_replayer_get(b.replayer, 0, fc1), TANDEM_PRECISION_INT8);
-    assert_int_equal(run(&b, 0).step_ns, ONE_STEP - FORWARD + FC1_INT8 + 3 * CAST);
+    assert_int_equal(run_replayer(&b, 0).step_ns, ONE_STEP - FORWARD + FC1_INT8 + 3 * CAST);
     tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_FP32);
-    assert_int_equal(run(&b, 0).step_ns, ONE_STEP);
+    assert_int_equal(run_replayer(&b, 0).step_ns, ONE_STEP);
 
     tandem_plan *plan = NULL;
     b.cluster.classes[0].batch = 4;
     assert_int_equal(tandem_plan_open(&plan, b.graph, &b.cluster, "test", &b.error), TANDEM_OK);
     plan->assignment.precision[0][fc1] = TANDEM_PRECISION_INT8;
     tandem_replayer_load(b.replayer, &plan->assignment);
-    assert_int_equal(run(&b, 0).step_ns, ONE_STEP - FORWARD + FC1_INT8 + 3 * CAST);
+    assert_int_equal(run_replayer(&b, 0).step_ns, ONE_STEP - FORWARD + FC1_INT8 + 3 * CAST);
     tandem_assignment stored;
     assert_int_equal(tandem_assignment_open(&stored, 1, b.graph->n_op, &b.error), TANDEM_OK);
     assert_false(tandem_assignment_is_equal(&stored, &plan->assignment));
@@ -276,19 +276,19 @@ static void a_precision_changes_its_tasks_and_is_undone(void **state)
     assert_true(tandem_assignment_is_equal(&stored, &plan->assignment));
     tandem_assignment_close(&stored);
     tandem_plan_close(plan);
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 static void a_task_tells_its_time(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
     put_costs(&b, "cpu:avx2", "cpu:avx2", (pricing){.times = 3});
     add_class(&b, "cpu:avx2", 2, 0);
     b.cluster.link_bytes_per_s = 1e9;
     (void)open_and_run(&b, ONE_BUCKET);
-    const int fc1 = op_named(&b, "fc1");
+    const int fc1 = op_named_replayer(&b, "fc1");
     const tandem_step *step = tandem_replayer_step(b.replayer, 0);
     int forward = 0;
     while (step->task[forward].op != fc1 || step->task[forward].kind != TANDEM_TASK_FORWARD) forward++;
@@ -300,12 +300,12 @@ static void a_task_tells_its_time(void **state)
                      -1);
     assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, step->bucket[0].reduce_task, 0), 320);
     tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_INT8);
-    (void)run(&b, 0);
+    (void)run_replayer(&b, 0);
     assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, forward, 1), 3 * FC1_INT8);
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
-static int task_of(const bench *b, int op, tandem_task_kind kind)
+static int task_of_replayer(const bench *b, int op, tandem_task_kind kind)
 {
     const tandem_step *step = tandem_replayer_step(b->replayer, 0);
     int t = 0;
@@ -317,38 +317,38 @@ static void a_task_may_take_another_time(void **state)
 {
     enum { INT8_FORM = 3 * TANDEM_PRECISION_INT8 };
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
     add_class(&b, "cpu:avx2", 1, 0);
     (void)open_and_run(&b, ONE_BUCKET);
-    const int fc1 = op_named(&b, "fc1"), forward = task_of(&b, fc1, TANDEM_TASK_FORWARD);
+    const int fc1 = op_named_replayer(&b, "fc1"), forward = task_of_replayer(&b, fc1, TANDEM_TASK_FORWARD);
     tandem_replayer_set_variant_ns(b.replayer, 0, forward, 0, 0, FORWARD + 1000);
     assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, forward, 0), FORWARD + 1000);
-    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 1000);
+    assert_int_equal(run_replayer(&b, 0).step_ns, ONE_STEP + 1000);
     tandem_replayer_set_variant_ns(b.replayer, 0, forward, 0, 1, 77777); /* nobody is beside it */
     tandem_replayer_set_variant_ns(b.replayer, 0, forward, INT8_FORM, 0, 0);
-    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 1000);
+    assert_int_equal(run_replayer(&b, 0).step_ns, ONE_STEP + 1000);
     tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_INT8);
-    assert_int_equal(run(&b, 0).step_ns, ONE_STEP - FORWARD + 3 * CAST);
+    assert_int_equal(run_replayer(&b, 0).step_ns, ONE_STEP - FORWARD + 3 * CAST);
     tandem_replayer_set_variant_ns(b.replayer, 0, forward, INT8_FORM, 0, -1);
     tandem_replay replay;
     assert_int_equal(tandem_replayer_run(b.replayer, &replay, 0, &b.error), TANDEM_MISSING);
     assert_non_null(strstr(b.error.text, "forward of fc1"));
     tandem_replayer_set_variant_ns(b.replayer, 0, forward, INT8_FORM, 0, FC1_INT8);
-    assert_int_equal(run(&b, 0).step_ns, ONE_STEP - FORWARD + FC1_INT8 + 3 * CAST);
+    assert_int_equal(run_replayer(&b, 0).step_ns, ONE_STEP - FORWARD + FC1_INT8 + 3 * CAST);
     tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_FP32);
     tandem_replayer_set_variant_ns(b.replayer, 0, forward, 0, 0, FORWARD);
-    assert_int_equal(run(&b, 0).step_ns, ONE_STEP);
+    assert_int_equal(run_replayer(&b, 0).step_ns, ONE_STEP);
     const int update = bucket_of(&b, 0)->update_task;
     tandem_replayer_set_variant_ns(b.replayer, 0, update, 0, 0, 7 * UPDATE);
-    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 6 * UPDATE);
-    tear_down(&b);
+    assert_int_equal(run_replayer(&b, 0).step_ns, ONE_STEP + 6 * UPDATE);
+    tear_down_replayer(&b);
 }
 
 static void an_all_reduce_may_take_another_time(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
     put_costs(&b, "cpu:avx512", "", (pricing){.times = 1});
     add_class(&b, "cpu:avx2", 1, 1);
@@ -360,42 +360,42 @@ static void an_all_reduce_may_take_another_time(void **state)
         assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, reduce, beside), 1067);
     /* while it is on the wire nobody computes: the other time does not count */
     tandem_replayer_set_variant_ns(b.replayer, 0, reduce, 0, 1, 9999);
-    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 1067);
+    assert_int_equal(run_replayer(&b, 0).step_ns, ONE_STEP + 1067);
     tandem_replayer_set_variant_ns(b.replayer, 1, reduce, 0, 0, 5000);
-    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 5000);
+    assert_int_equal(run_replayer(&b, 0).step_ns, ONE_STEP + 5000);
     assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, reduce, 0), 5000);
     tandem_replayer_set_variant_ns(b.replayer, 0, reduce, 0, 0, 1067);
     tandem_replayer_set_variant_ns(b.replayer, 0, reduce, 0, 1, 1067);
-    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 1067);
+    assert_int_equal(run_replayer(&b, 0).step_ns, ONE_STEP + 1067);
     assert_true(b.replayer->allreduce_ns[0][0] > 1066.6 && b.replayer->allreduce_ns[0][0] < 1066.7);
     assert_false(b.replayer->has_contention);
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 static void memory_is_what_the_memory_plan_says(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
     add_class(&b, "cpu:avx2", 1, 0);
     (void)open_and_run(&b, ONE_BUCKET);
     tandem_memory memory;
     for (int narrow = 0; narrow < 2; narrow++) {
         const tandem_step *step = tandem_replayer_step(b.replayer, 0);
-        const tandem_replay replay = run(&b, TANDEM_REPLAY_MEMORY);
+        const tandem_replay replay = run_replayer(&b, TANDEM_REPLAY_MEMORY);
         uint64_t workspace[128] = {0};
         assert_true(step->n_task <= 128);
         for (int t = 0; t < step->n_task && narrow; t++)
-            if (step->task[t].kind == TANDEM_TASK_FORWARD && step->task[t].op == op_named(&b, "fc1"))
+            if (step->task[t].kind == TANDEM_TASK_FORWARD && step->task[t].op == op_named_replayer(&b, "fc1"))
                 workspace[t] = 1000;
         assert_int_equal(tandem_memory_plan(&memory, step, workspace, NULL, NULL, NULL), TANDEM_OK);
         assert_int_equal(memory.workspace > 0, narrow); /* the peak lies at fc1 where it needs workspace */
         assert_int_equal(replay.classes[0].peak_bytes, memory.peak);
         assert_memory_equal(tandem_replayer_memory(b.replayer, 0), &memory, sizeof memory);
-        tandem_replayer_set(b.replayer, 0, op_named(&b, "fc1"), TANDEM_PRECISION_INT8);
-        (void)run(&b, 0); /* a run without memory in between must not hide the change */
+        tandem_replayer_set(b.replayer, 0, op_named_replayer(&b, "fc1"), TANDEM_PRECISION_INT8);
+        (void)run_replayer(&b, 0); /* a run without memory in between must not hide the change */
     }
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 /* --- Several ranks, each on a node of its own ----------------------------------------------------------- */
@@ -403,7 +403,7 @@ static void memory_is_what_the_memory_plan_says(void **state)
 static void the_faster_class_waits_for_the_slower(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 2});
     put_costs(&b, "cpu:avx512", "", (pricing){.times = 1});
     add_class(&b, "cpu:avx512", 1, 1);
@@ -412,8 +412,8 @@ static void the_faster_class_waits_for_the_slower(void **state)
     b.cluster.link_latency_ns = 100;
     const tandem_replay replay = open_and_run(&b, ONE_BUCKET);
     assert_int_equal(replay.step_ns, 2 * ONE_STEP + 520);
-    check_class(&replay, 0, ONE_STEP, 520, ONE_STEP);
-    check_class(&replay, 1, 2 * ONE_STEP, 520, 0);
+    check_class_replayer(&replay, 0, ONE_STEP, 520, ONE_STEP);
+    check_class_replayer(&replay, 1, 2 * ONE_STEP, 520, 0);
     assert_int_equal(replay.slowest, 1);
     /* the faster one begins its forward pass 50 ns earlier, since its update is shorter: the timeline
      * begins there */
@@ -426,13 +426,13 @@ static void the_faster_class_waits_for_the_slower(void **state)
     check_event(&b, 1, bucket->reduce_task, 5250, 5770);
     check_event(&b, 0, bucket->update_task, 5770, 5820);
     check_event(&b, 1, bucket->update_task, 5770, 5870);
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 static void buckets_overlap_with_backward(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
     add_class(&b, "cpu:avx2", 2, 1);
     b.cluster.link_bytes_per_s = 1e9; /* 128 bytes: 2 × (100 + 64) = 328 ns */
@@ -443,32 +443,32 @@ static void buckets_overlap_with_backward(void **state)
      * to 2350: bucket 2 until 2678; wgrad fc1 to 2650: bucket 3 from 2678 until 3006. Updates 0 to 2 until
      * 2800. */
     assert_int_equal(replay.step_ns, 3006);
-    check_class(&replay, 0, 2800, 206, 0);
+    check_class_replayer(&replay, 0, 2800, 206, 0);
     static const int64_t times[4] = {1300, 1628, 2300, 2628}; /* from the begin of the forward pass */
     for (int k = 0; k < 4; k++) check_event(&b, 0, bucket_of(&b, k)->reduce_task, times[k], times[k] + 328);
     check_event(&b, 0, bucket_of(&b, 2)->update_task, 2700, 2750);
     check_event(&b, 0, -1, 2750, 2956);
     check_event(&b, 0, bucket_of(&b, 3)->update_task, 2956, 3006);
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 /* The last bucket is through before the first ones are updated: the step is as long as its tasks. */
 static void a_fast_wire_leaves_the_updates(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
     add_class(&b, "cpu:avx2", 2, 1);
     b.cluster.link_bytes_per_s = 1e9; /* 128 ns a bucket */
     const tandem_replay replay = open_and_run(&b, FOUR_BUCKETS);
     assert_int_equal(replay.step_ns, 2800);
-    check_class(&replay, 0, 2800, 0, 0);
+    check_class_replayer(&replay, 0, 2800, 0, 0);
     assert_null(event_of(&b, 0, -1));
     check_event(&b, 0, bucket_of(&b, 3)->reduce_task, 2600, 2728);
     check_event(&b, 0, bucket_of(&b, 0)->update_task, 2600, 2650);
     check_event(&b, 0, bucket_of(&b, 2)->update_task, 2700, 2750);
     check_event(&b, 0, bucket_of(&b, 3)->update_task, 2750, 2800);
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 /* After the first step both have updates left; the slightly faster class gains 2800 ns a step until it
@@ -476,7 +476,7 @@ static void a_fast_wire_leaves_the_updates(void **state)
 static void a_slight_gain_adds_up_to_a_wait(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx512", "", (pricing){.times = 1000});
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1001});
     add_class(&b, "cpu:avx512", 1, 1);
@@ -484,16 +484,16 @@ static void a_slight_gain_adds_up_to_a_wait(void **state)
     b.cluster.link_bytes_per_s = 1e9; /* 128 ns a bucket */
     const tandem_replay replay = open_and_run(&b, FOUR_BUCKETS);
     assert_int_equal(replay.step_ns, 2802800);
-    check_class(&replay, 0, 2800000, 128, 2672);
-    check_class(&replay, 1, 2802800, 0, 0);
+    check_class_replayer(&replay, 0, 2800000, 128, 2672);
+    check_class_replayer(&replay, 1, 2802800, 0, 0);
     assert_int_equal(replay.slowest, 1);
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 static void compute_and_wire_slow_each_other(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
     add_class(&b, "cpu:avx2", 2, 1);
     replay_store_put_curve(&b.profile, "2*cpu:avx2", 0, 128, 328);
@@ -511,10 +511,10 @@ static void compute_and_wire_slow_each_other(void **state)
      * by 2706; wgrad fc1.bias to 3006: bucket 2 until 3662; wgrad fc1 to 3606: bucket 3 from 3662; updates
      * 0 to 2 until 3906; bucket 3 has done 244/656 by then, and the rest takes 412/656 of 328 ns. */
     assert_int_equal(replay.step_ns, 4112);
-    check_class(&replay, 0, 3906, 206, 0);
+    check_class_replayer(&replay, 0, 3906, 206, 0);
     check_event(&b, 0, bucket_of(&b, 3)->reduce_task, 3612, 4062);
     check_event(&b, 0, bucket_of(&b, 0)->update_task, 3556, 3656);
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 static void slow_compute(bench *b, uint64_t bytes, double factor)
@@ -531,8 +531,8 @@ static void each_size_slows_compute_by_its_own(void **state)
     enum { TWO_SIZES = 200, SMALL = 4, LARGE = 2 };
     bench b;
     pricing p = {.times = 1};
-    set_up(&b);
-    replay_store_fill(&b.profile, b.graph, TANDEM_F32, TWO_SIZES, "cpu:avx2", "", price, &p);
+    set_up_replayer(&b);
+    replay_store_fill(&b.profile, b.graph, TANDEM_F32, TWO_SIZES, "cpu:avx2", "", price_replayer, &p);
     add_class(&b, "cpu:avx2", 2, 1);
     for (int loaded = 0; loaded < 2; loaded++) {
         replay_store_put_curve(&b.profile, "2*cpu:avx2", loaded, 100, 50);
@@ -559,7 +559,7 @@ static void each_size_slows_compute_by_its_own(void **state)
     slow_compute(&b, 128, LARGE);
     slow_compute(&b, 256, LARGE);
     assert_true(open_and_run(&b, TWO_SIZES).step_ns < step_ns);
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 /* --- Ranks on one node ---------------------------------------------------------------------------------- */
@@ -567,7 +567,7 @@ static void each_size_slows_compute_by_its_own(void **state)
 static void neighbours_slow_each_other_while_both_compute(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx512", "", (pricing){.times = 1});
     put_costs(&b, "cpu:avx512", "cpu:avx2", (pricing){.times = 2});
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 2});
@@ -580,19 +580,19 @@ static void neighbours_slow_each_other_while_both_compute(void **state)
     /* class 0 beside class 1: 2 × 2650; class 1 has done half of its list by then; the other half alone:
      * 2650 */
     assert_int_equal(replay.step_ns, 3 * ONE_STEP + 520);
-    check_class(&replay, 0, 2 * ONE_STEP, 520, ONE_STEP);
-    check_class(&replay, 1, 3 * ONE_STEP, 520, 0);
+    check_class_replayer(&replay, 0, 2 * ONE_STEP, 520, ONE_STEP);
+    check_class_replayer(&replay, 1, 3 * ONE_STEP, 520, 0);
     /* on nodes of their own they do not notice each other */
     tandem_replayer_close(b.replayer);
     b.cluster.classes[0].per_node = b.cluster.classes[1].per_node = 1;
     assert_int_equal(open_and_run(&b, ONE_BUCKET).step_ns, 2 * ONE_STEP + 520);
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 static void ranks_of_a_class_are_their_own_neighbours(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
     put_costs(&b, "cpu:avx2", "cpu:avx2", (pricing){.times = 3});
     add_class(&b, "cpu:avx2", 2, 0);
@@ -600,7 +600,7 @@ static void ranks_of_a_class_are_their_own_neighbours(void **state)
     b.cluster.link_latency_ns = 100;
     tandem_replay replay = open_and_run(&b, ONE_BUCKET);
     assert_int_equal(replay.step_ns, 3 * ONE_STEP + 520);
-    check_class(&replay, 0, 3 * ONE_STEP, 520, 0);
+    check_class_replayer(&replay, 0, 3 * ONE_STEP, 520, 0);
     /* two classes of one rank each are the same thing */
     tandem_replayer_close(b.replayer);
     b.cluster.n_class = 0;
@@ -608,10 +608,10 @@ static void ranks_of_a_class_are_their_own_neighbours(void **state)
     add_class(&b, "cpu:avx2", 1, 0);
     replay = open_and_run(&b, ONE_BUCKET);
     assert_int_equal(replay.step_ns, 3 * ONE_STEP + 520);
-    check_class(&replay, 0, 3 * ONE_STEP, 520, 0);
-    check_class(&replay, 1, 3 * ONE_STEP, 520, 0);
+    check_class_replayer(&replay, 0, 3 * ONE_STEP, 520, 0);
+    check_class_replayer(&replay, 1, 3 * ONE_STEP, 520, 0);
     assert_int_equal(replay.slowest, 0);
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 /* --- What is missing ------------------------------------------------------------------------------------ */
@@ -625,11 +625,11 @@ static void check_says(const bench *b, const char *const *part)
 static void a_missing_cost_is_named_where_a_plan_needs_it(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1, .without = fc1_int8});
     add_class(&b, "cpu:avx2", 1, 0);
     assert_int_equal(open_and_run(&b, ONE_BUCKET).step_ns, ONE_STEP);
-    const int fc1 = op_named(&b, "fc1");
+    const int fc1 = op_named_replayer(&b, "fc1");
     tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_INT8);
     tandem_replay replay = {.step_ns = 77};
     for (int again = 0; again < 2; again++) {
@@ -642,14 +642,14 @@ static void a_missing_cost_is_named_where_a_plan_needs_it(void **state)
                                              "(forward of fc1)", NULL});
     }
     tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_FP32);
-    assert_int_equal(run(&b, 0).step_ns, ONE_STEP);
-    tear_down(&b);
+    assert_int_equal(run_replayer(&b, 0).step_ns, ONE_STEP);
+    tear_down_replayer(&b);
 }
 
 static void a_missing_time_beside_a_neighbour_is_missing(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     put_costs(&b, "cpu:avx512", "", (pricing){.times = 1});
     put_costs(&b, "cpu:avx512", "cpu:avx2", (pricing){.times = 1});
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
@@ -666,13 +666,13 @@ static void a_missing_time_beside_a_neighbour_is_missing(void **state)
     check_says(&b, (const char *const[]){
                        "relu n=16 | fp32 | dgrad | f32>f32", "on cpu:avx2 beside a busy cpu:avx512",
                        "`tandem profile --model mlp:", "--batch 4 --device cpu:avx2,cpu:avx512`", NULL});
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 static void what_nothing_was_measured_of_is_refused_at_once(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     add_class(&b, "cpu:avx2", 1, 0);
     assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_MISSING);
     check_says(&b,
@@ -682,13 +682,13 @@ static void what_nothing_was_measured_of_is_refused_at_once(void **state)
     assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_MISSING); /* two ranks, no curve, no link */
     check_says(&b, (const char *const[]){"2*cpu:avx2", "net=", NULL});
     assert_null(b.replayer);
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 static void classes_must_run_one_model_at_their_batch(void **state)
 {
     bench b;
-    set_up(&b);
+    set_up_replayer(&b);
     tandem_graph *other = NULL;
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
     add_class(&b, "cpu:avx2", 1, 1);
@@ -703,7 +703,7 @@ static void classes_must_run_one_model_at_their_batch(void **state)
     b.cluster.classes[1].batch = 4;
     assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_OK);
     tandem_graph_close(other);
-    tear_down(&b);
+    tear_down_replayer(&b);
 }
 
 /* --- Collectives ---------------------------------------------------------------------------------------- */

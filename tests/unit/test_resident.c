@@ -15,7 +15,8 @@ enum { IS_SANITIZED = 0 };
 
 static const tandem_device_backend on_host = {.prefix = "none"};
 
-static tandem_status take(void *device, void **memory, uint64_t bytes, int is_staging, tandem_error *error)
+static tandem_status take_resident(void *device, void **memory, uint64_t bytes, int is_staging,
+                                   tandem_error *error)
 {
     (void)device, (void)memory, (void)bytes, (void)is_staging, (void)error;
     return TANDEM_NO_MEMORY;
@@ -77,7 +78,7 @@ static void memory_that_nobody_touched_does_not_count(void **state)
 
 static void a_device_says_what_is_free_there(void **state)
 {
-    const tandem_device_backend apart = {.prefix = "none", .alloc = take, .free_bytes = free_bytes};
+    const tandem_device_backend apart = {.prefix = "none", .alloc = take_resident, .free_bytes = free_bytes};
     const tandem_worker worker = {.backend = &apart};
     device_free = 1000;
     const tandem_resident since = tandem_resident_begin(&worker);

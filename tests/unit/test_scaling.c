@@ -7,8 +7,8 @@
 #include "tests/support/tandem_test.h"
 #include "tests/support/test_graph.h"
 
-static tandem_step *open_step(const tandem_graph *graph, const tandem_step_options *options,
-                              tandem_precision precision)
+static tandem_step *open_step_scaling(const tandem_graph *graph, const tandem_step_options *options,
+                                      tandem_precision precision)
 {
     tandem_step *step = NULL;
     tandem_error error = {0};
@@ -69,7 +69,7 @@ static void scalings_are_texts(void **state)
     }
 }
 
-static void what_is_out_of_range_is_refused(void **state)
+static void what_is_out_of_range_is_refused_scaling(void **state)
 {
     static const tandem_cast_scaling wrong[] = {{-2, 0}, {TANDEM_AMAX_WINDOW + 1, 0}, {4, -65}, {4, 65}};
     tandem_graph *graph = open_graph("mlp", 4);
@@ -117,8 +117,8 @@ static void casts_to_s8_have_a_history(void **state)
 {
     const tandem_step_options delayed = {.scaling = {16, 0}};
     tandem_graph *graph = open_graph("vit_tiny:depth=1", 4);
-    tandem_step *step = open_step(graph, &delayed, TANDEM_PRECISION_INT8_FULL),
-                *current = open_step(graph, NULL, TANDEM_PRECISION_INT8_FULL);
+    tandem_step *step = open_step_scaling(graph, &delayed, TANDEM_PRECISION_INT8_FULL),
+                *current = open_step_scaling(graph, NULL, TANDEM_PRECISION_INT8_FULL);
     int n = 0, n_known = 0, of_kind[TANDEM_N_TASK_KIND] = {0};
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
@@ -165,7 +165,7 @@ static void a_float_has_none(void **state)
 {
     const tandem_step_options delayed = {.scaling = {16, 0}};
     tandem_graph *graph = open_graph("mlp", 4);
-    tandem_step *step = open_step(graph, &delayed, TANDEM_PRECISION_FP32);
+    tandem_step *step = open_step_scaling(graph, &delayed, TANDEM_PRECISION_FP32);
     uint64_t histories;
     (void)peak_of(step, &histories);
     assert_true(histories == 0);
@@ -179,8 +179,8 @@ static void what_is_done_again_shares_its_history(void **state)
     const tandem_step_options again = {.n_recompute_segment = TANDEM_RECOMPUTE_SQRT, .scaling = {4, 1}},
                               once = {.scaling = {4, 1}};
     tandem_graph *graph = open_graph("vit_tiny:depth=2", 4);
-    tandem_step *step = open_step(graph, &again, TANDEM_PRECISION_INT8),
-                *kept = open_step(graph, &once, TANDEM_PRECISION_INT8);
+    tandem_step *step = open_step_scaling(graph, &again, TANDEM_PRECISION_INT8),
+                *kept = open_step_scaling(graph, &once, TANDEM_PRECISION_INT8);
     int n_shared = 0;
     for (int t = 0; t < step->n_task; t++) {
         const int first = tandem_step_amax_history(step, t);
@@ -206,7 +206,7 @@ static void what_is_done_again_shares_its_history(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scalings_are_texts),       cmocka_unit_test(what_is_out_of_range_is_refused),
+        cmocka_unit_test(scalings_are_texts),       cmocka_unit_test(what_is_out_of_range_is_refused_scaling),
         cmocka_unit_test(a_plan_names_its_scaling), cmocka_unit_test(casts_to_s8_have_a_history),
         cmocka_unit_test(a_float_has_none),         cmocka_unit_test(what_is_done_again_shares_its_history),
     };

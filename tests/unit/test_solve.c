@@ -27,7 +27,7 @@ static tandem_limits within(int64_t limit_ns, uint64_t byte_limit)
         .time_ns = time_ns, .time_limit_ns = limit_ns, .bytes = bytes, .byte_limit = byte_limit};
 }
 
-static tandem_solution exact(const tandem_plan_dag *plan_dag, tandem_limits limits, int *choice)
+static tandem_solution exact_solve(const tandem_plan_dag *plan_dag, tandem_limits limits, int *choice)
 {
     tandem_solution solution = {.choice = choice};
     tandem_error error = {0};
@@ -35,7 +35,8 @@ static tandem_solution exact(const tandem_plan_dag *plan_dag, tandem_limits limi
     return solution;
 }
 
-static tandem_solution lagrange(const tandem_plan_dag *plan_dag, tandem_limits limits, double multiplier[2])
+static tandem_solution lagrange_solve(const tandem_plan_dag *plan_dag, tandem_limits limits,
+                                      double multiplier[2])
 {
     tandem_solution solution = {0};
     tandem_error error = {0};
@@ -43,7 +44,7 @@ static tandem_solution lagrange(const tandem_plan_dag *plan_dag, tandem_limits l
     return solution;
 }
 
-static void assert_near(double got, double expected)
+static void assert_near_solve(double got, double expected)
 {
     if (!(fabs(got - expected) <= 1e-6 * fabs(expected))) fail_msg("%.17g is not %.17g", got, expected);
 }
@@ -62,7 +63,7 @@ static void the_shortest_path_is_that_of_its_weights(void **state)
     assert_int_equal(tandem_solve_shortest(&value, choice, &chain, &limits, 0, 0, 1, NULL), TANDEM_OK);
     assert_true(value == 12 && choice[0] == 0 && choice[1] == 0);
     assert_int_equal(tandem_solve_shortest(&value, choice, &chain, &limits, 1, 0.6, 0.25, NULL), TANDEM_OK);
-    assert_near(value, 3 + 0.6 * 25 + 0.25 * 14);
+    assert_near_solve(value, 3 + 0.6 * 25 + 0.25 * 14);
     assert_true(choice[0] == 1 && choice[1] == 0);
     assert_int_equal(tandem_solve_shortest(&value, NULL, &chain, &limits, 1, 0, 0, NULL), TANDEM_OK);
 }
@@ -77,7 +78,7 @@ static void the_least_sensitivity_within_a_time(void **state)
                  {24, 7, 0, 1},        {21, 7, 0, 1}, {20, 10, 1, 1}, {15, 10, 1, 1}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         int choice[2] = {9, 9};
-        const tandem_solution s = exact(&chain, within(cases[k].limit_ns, UINT64_MAX), choice);
+        const tandem_solution s = exact_solve(&chain, within(cases[k].limit_ns, UINT64_MAX), choice);
         assert_true(s.proven && s.sensitivity == cases[k].sensitivity &&
                     s.lower_bound == cases[k].sensitivity);
         assert_int_equal(choice[0], cases[k].first);
@@ -92,26 +93,26 @@ static void no_time_is_enough_for_nothing(void **state)
     int choice[2] = {9, 9};
     const int64_t limits_ns[] = {14, 0, -5, INT64_MIN};
     for (int k = 0; k < 4; k++) {
-        const tandem_solution s = exact(&chain, within(limits_ns[k], UINT64_MAX), choice);
+        const tandem_solution s = exact_solve(&chain, within(limits_ns[k], UINT64_MAX), choice);
         assert_true(s.proven && isinf(s.sensitivity) && isinf(s.lower_bound));
         assert_int_equal(choice[0], 9);
-        assert_true(isinf(lagrange(&chain, within(limits_ns[k], UINT64_MAX), NULL).lower_bound));
+        assert_true(isinf(lagrange_solve(&chain, within(limits_ns[k], UINT64_MAX), NULL).lower_bound));
     }
 }
 
 static void bytes_limit_too(void **state)
 {
     int choice[2];
-    tandem_solution s = exact(&chain, within(INT64_MAX, 11), choice);
+    tandem_solution s = exact_solve(&chain, within(INT64_MAX, 11), choice);
     assert_true(isinf(s.lower_bound)); /* 12 are needed */
-    s = exact(&chain, within(30, 14), choice);
+    s = exact_solve(&chain, within(30, 14), choice);
     assert_true(s.sensitivity == 3 && s.bytes == 14);
     /* time asks for the first change or the second, each of which takes more */
-    s = exact(&chain, within(30, 13), choice);
+    s = exact_solve(&chain, within(30, 13), choice);
     assert_true(s.proven && isinf(s.sensitivity) && isinf(s.lower_bound));
-    s = exact(&chain, within(21, 22), choice);
+    s = exact_solve(&chain, within(21, 22), choice);
     assert_true(s.sensitivity == 7);
-    s = exact(&chain, within(21, 20), choice);
+    s = exact_solve(&chain, within(21, 20), choice);
     assert_true(s.sensitivity == 7);
 }
 
@@ -119,17 +120,17 @@ static void bytes_limit_too(void **state)
 static void the_bound_is_the_hull(void **state)
 {
     double multiplier[2];
-    tandem_solution s = lagrange(&chain, within(28, UINT64_MAX), multiplier);
-    assert_near(s.lower_bound, 1.5);
-    assert_near(multiplier[0], 0.5);
+    tandem_solution s = lagrange_solve(&chain, within(28, UINT64_MAX), multiplier);
+    assert_near_solve(s.lower_bound, 1.5);
+    assert_near_solve(multiplier[0], 0.5);
     assert_true(multiplier[1] == 0 && !s.proven);
     assert_true(s.sensitivity == 3 && s.time_ns == 25);
-    s = lagrange(&chain, within(30, UINT64_MAX), multiplier);
-    assert_near(s.lower_bound, 0.5);
-    s = lagrange(&chain, within(31, UINT64_MAX), multiplier);
+    s = lagrange_solve(&chain, within(30, UINT64_MAX), multiplier);
+    assert_near_solve(s.lower_bound, 0.5);
+    s = lagrange_solve(&chain, within(31, UINT64_MAX), multiplier);
     assert_true(s.proven && s.sensitivity == 0 && s.lower_bound == 0);
-    s = lagrange(&chain, within(25, UINT64_MAX), multiplier);
-    assert_near(s.lower_bound, 3);
+    s = lagrange_solve(&chain, within(25, UINT64_MAX), multiplier);
+    assert_near_solve(s.lower_bound, 3);
     assert_true(s.lower_bound <= 3 && s.sensitivity == 3 && s.proven);
 }
 
@@ -137,11 +138,11 @@ static void the_bound_is_the_hull(void **state)
  * in between. */
 static void what_no_path_within_a_limit_takes_is_left_out(void **state)
 {
-    const tandem_solution s = lagrange(&chain, within(24, UINT64_MAX), NULL);
-    assert_near(s.lower_bound, 7);
+    const tandem_solution s = lagrange_solve(&chain, within(24, UINT64_MAX), NULL);
+    assert_near_solve(s.lower_bound, 7);
     assert_true(s.sensitivity == 7 && s.proven);
     /* (1 0) takes 14 bytes, (0 0) 31 ns */
-    assert_true(isinf(lagrange(&chain, within(28, 13), NULL).lower_bound));
+    assert_true(isinf(lagrange_solve(&chain, within(28, 13), NULL).lower_bound));
 }
 
 /* Four layers alike: 10 ns and 10 bytes for nothing, 6 of the one or of the other less for 4. Of each limit 9
@@ -163,11 +164,11 @@ static void the_bound_of_two_limits(void **state)
     const tandem_plan_dag plan_dag = {
         .n_layer = 4, .state_start = starts, .arc_start = first, .arc = alike, .n_task_set = 4};
     const tandem_limits limits = {.time_ns = ns, .time_limit_ns = 31, .bytes = size_bytes, .byte_limit = 31};
-    tandem_solution s = lagrange(&plan_dag, limits, multiplier);
-    assert_near(s.lower_bound, 12);
-    assert_near(multiplier[0], 4.0 / 6);
-    assert_near(multiplier[1], 4.0 / 6);
-    s = exact(&plan_dag, limits, choice);
+    tandem_solution s = lagrange_solve(&plan_dag, limits, multiplier);
+    assert_near_solve(s.lower_bound, 12);
+    assert_near_solve(multiplier[0], 4.0 / 6);
+    assert_near_solve(multiplier[1], 4.0 / 6);
+    s = exact_solve(&plan_dag, limits, choice);
     assert_true(s.proven && s.sensitivity == 16 && s.lower_bound == 16 && s.time_ns == 28 && s.bytes == 28);
 }
 
@@ -207,13 +208,13 @@ static void what_is_left_open_decides(void **state)
     const tandem_plan_dag plan_dag = {
         .n_layer = 3, .state_start = starts, .arc_start = first, .arc = branching, .n_task_set = 8};
     tandem_limits limits = {.time_ns = ns, .time_limit_ns = 11, .byte_limit = UINT64_MAX};
-    tandem_solution s = exact(&plan_dag, limits, choice);
+    tandem_solution s = exact_solve(&plan_dag, limits, choice);
     assert_true(s.sensitivity == 0 && s.time_ns == 11);
     limits.time_limit_ns = 10;
-    s = exact(&plan_dag, limits, choice);
+    s = exact_solve(&plan_dag, limits, choice);
     assert_true(s.sensitivity == 2 && s.time_ns == 4 && choice[0] == 1 && choice[1] == 0 && choice[2] == 0);
     limits.time_limit_ns = 3;
-    s = exact(&plan_dag, limits, choice);
+    s = exact_solve(&plan_dag, limits, choice);
     assert_true(isinf(s.lower_bound));
     double value;
     assert_int_equal(tandem_solve_shortest(&value, choice, &plan_dag, &limits, 0, 1, 0, NULL), TANDEM_OK);
@@ -224,11 +225,11 @@ static void no_layer_is_one_path_and_no_arc_is_none(void **state)
 {
     int starts[] = {0, 1, 2}, first[] = {0, 0, 0};
     const tandem_plan_dag empty = {.n_layer = 0, .state_start = starts, .arc_start = first, .n_task_set = 1};
-    tandem_solution s = exact(&empty, within(1, 2), NULL);
+    tandem_solution s = exact_solve(&empty, within(1, 2), NULL);
     assert_true(s.proven && s.sensitivity == 0 && s.lower_bound == 0 && s.time_ns == 1 && s.bytes == 2);
-    assert_true(isinf(exact(&empty, within(0, 2), NULL).lower_bound));
+    assert_true(isinf(exact_solve(&empty, within(0, 2), NULL).lower_bound));
     const tandem_plan_dag closed = {.n_layer = 1, .state_start = starts, .arc_start = first, .n_task_set = 1};
-    s = exact(&closed, within(INT64_MAX, UINT64_MAX), NULL);
+    s = exact_solve(&closed, within(INT64_MAX, UINT64_MAX), NULL);
     assert_true(s.proven && isinf(s.sensitivity) && isinf(s.lower_bound));
     double value = 0;
     const tandem_limits limits = within(1, 1);
@@ -260,9 +261,9 @@ static void small_sensitivities_count_beside_large_ones(void **state)
     };
     const tandem_plan_dag plan_dag = {
         .n_layer = 2, .state_start = state_start, .arc_start = arc_start, .arc = wide, .n_task_set = 5};
-    assert_true(exact(&plan_dag, within(24, UINT64_MAX), NULL).sensitivity == 1e-16 + 2e-16);
-    assert_true(exact(&plan_dag, within(20, UINT64_MAX), NULL).lower_bound == 3e-16 + 2e-16);
-    assert_near(lagrange(&plan_dag, within(24, UINT64_MAX), NULL).lower_bound, 3e-16);
+    assert_true(exact_solve(&plan_dag, within(24, UINT64_MAX), NULL).sensitivity == 1e-16 + 2e-16);
+    assert_true(exact_solve(&plan_dag, within(20, UINT64_MAX), NULL).lower_bound == 3e-16 + 2e-16);
+    assert_near_solve(lagrange_solve(&plan_dag, within(24, UINT64_MAX), NULL).lower_bound, 3e-16);
 }
 
 /* --- In order ------------------------------------------------------------------------------------------- */
@@ -315,7 +316,7 @@ static void equal_paths_come_by_their_choices(void **state)
         double sensitivity = 0;
         int choice[LAYERS], sum = 0;
         assert_int_equal(tandem_enumeration_next(e, &sensitivity, choice, NULL, 1000, NULL), TANDEM_OK);
-        assert_near(sensitivity, 0.1 * (14 * 1 + 13 * 2 + 13 * 3));
+        assert_near_solve(sensitivity, 0.1 * (14 * 1 + 13 * 2 + 13 * 3));
         for (int l = 0; l < LAYERS; l++) sum += choice[l];
         assert_int_equal(4 * choice[LAYERS - 3] + 2 * choice[LAYERS - 2] + choice[LAYERS - 1], k);
         assert_int_equal(sum, choice[LAYERS - 3] + choice[LAYERS - 2] + choice[LAYERS - 1]);

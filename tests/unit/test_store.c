@@ -22,7 +22,7 @@ static tandem_store *open_store(const char *path, tandem_store_mode mode)
     return store;
 }
 
-static tandem_cost_key op_key(const char *signature)
+static tandem_cost_key op_key_store(const char *signature)
 {
     tandem_cost_key key = {.kind = TANDEM_COST_OP,
                            .precision = "int8",
@@ -33,7 +33,7 @@ static tandem_cost_key op_key(const char *signature)
     return key;
 }
 
-static tandem_cost cost_of(int64_t ns) /* two repetitions */
+static tandem_cost cost_of_store(int64_t ns) /* two repetitions */
 {
     tandem_cost cost;
     int64_t sample[2] = {ns, ns + 10};
@@ -41,16 +41,16 @@ static tandem_cost cost_of(int64_t ns) /* two repetitions */
     return cost;
 }
 
-static void put(tandem_store *store, const char *device, const char *co_runner, const tandem_cost_key *key,
-                int64_t ns)
+static void put_store(tandem_store *store, const char *device, const char *co_runner,
+                      const tandem_cost_key *key, int64_t ns)
 {
     tandem_error error = {0};
-    const tandem_cost cost = cost_of(ns);
+    const tandem_cost cost = cost_of_store(ns);
     require_ok(tandem_store_put_cost(store, device, co_runner, key, &cost, &error), &error);
 }
 
-static tandem_status count_cost(void *n, const tandem_cost_key *key, const tandem_cost *cost,
-                                tandem_error *error)
+static tandem_status count_cost_store(void *n, const tandem_cost_key *key, const tandem_cost *cost,
+                                      tandem_error *error)
 {
     (void)key, (void)cost, (void)error;
     ++*(int64_t *)n;
@@ -62,7 +62,8 @@ static int64_t count_costs_of(tandem_store *store, const char *device, const cha
 {
     int64_t n = 0;
     tandem_error error = {0};
-    require_ok(tandem_store_visit_costs(store, device, co_runner, step, count_cost, &n, &error), &error);
+    require_ok(tandem_store_visit_costs(store, device, co_runner, step, count_cost_store, &n, &error),
+               &error);
     return n;
 }
 
@@ -131,7 +132,7 @@ static void samples_are_summarised(void **state)
 static void keys_have_a_text(void **state)
 {
     char text[TANDEM_COST_KEY_TEXT];
-    tandem_cost_key key = op_key("linear m=8 k=784 n=256");
+    tandem_cost_key key = op_key_store("linear m=8 k=784 n=256");
     tandem_cost_key_print(text, sizeof text, &key);
     assert_string_equal(text, "linear m=8 k=784 n=256 | int8 | wgrad | s8>f32");
     key = (tandem_cost_key){.kind = TANDEM_COST_CAST, .from = TANDEM_F32, .to = TANDEM_S8, .elements = 1024};
@@ -154,7 +155,7 @@ static void keys_have_a_text(void **state)
     assert_string_equal(text, "all-");
     tandem_cost_key_print(text, 0, &key);
     assert_string_equal(text, "all-");
-    key = op_key("");
+    key = op_key_store("");
     memset(key.signature, 's', sizeof key.signature - 1);
     key.precision = "int8_full";
     tandem_cost_key_print(text, sizeof text, &key);
@@ -166,19 +167,19 @@ static void costs_come_back(void **state)
 {
     const test_folder *const p = *state;
     tandem_store *store = open_store(p->path, TANDEM_STORE_WRITE);
-    tandem_cost_key op = op_key("linear m=1 k=2 n=3"),
+    tandem_cost_key op = op_key_store("linear m=1 k=2 n=3"),
                     cast = {.kind = TANDEM_COST_CAST, .from = TANDEM_F32, .to = TANDEM_S8, .elements = 9};
-    put(store, "cpu:avx2", "", &op, 1000);
-    put(store, "cpu:avx2", "", &op, 2000); /* replaces */
-    put(store, "cpu:avx2", "cpu:avx512", &op, 3000);
-    put(store, "cpu:sse41", "", &op, 4000);
-    put(store, "cpu:avx2", "", &cast, 5000);
+    put_store(store, "cpu:avx2", "", &op, 1000);
+    put_store(store, "cpu:avx2", "", &op, 2000); /* replaces */
+    put_store(store, "cpu:avx2", "cpu:avx512", &op, 3000);
+    put_store(store, "cpu:sse41", "", &op, 4000);
+    put_store(store, "cpu:avx2", "", &cast, 5000);
     cast.range_source = TANDEM_RANGE_KNOWN;
-    put(store, "cpu:avx2", "", &cast, 6000);
+    put_store(store, "cpu:avx2", "", &cast, 6000);
     cast.range_source = TANDEM_RANGE_DELAYED;
-    put(store, "cpu:avx2", "", &cast, 7000);
+    put_store(store, "cpu:avx2", "", &cast, 7000);
     cast.transposed_copy = 1;
-    put(store, "cpu:avx2", "", &cast, 8000);
+    put_store(store, "cpu:avx2", "", &cast, 8000);
     tandem_store_close(store);
 
     store = open_store(p->path, TANDEM_STORE_READ);
@@ -188,7 +189,7 @@ static void costs_come_back(void **state)
     assert_int_equal(count_costs(store, "cpu:avx2"), 5);
     const tandem_cost *const found = tandem_cost_table_find(table, &op);
     assert_non_null(found);
-    const tandem_cost expected = cost_of(2000);
+    const tandem_cost expected = cost_of_store(2000);
     assert_memory_equal(found, &expected, sizeof expected);
     assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &cast)), 8005);
     cast.transposed_copy = 0;
@@ -226,8 +227,8 @@ static void thousands_of_costs_are_found(void **state)
     assert_int_equal(tandem_store_begin(store, &error), TANDEM_OK);
     for (int i = 0; i < N; i++) {
         (void)snprintf(signature, sizeof signature, "linear m=%d", i);
-        const tandem_cost_key key = op_key(signature);
-        put(store, "cpu:avx2", "", &key, 100 + i);
+        const tandem_cost_key key = op_key_store(signature);
+        put_store(store, "cpu:avx2", "", &key, 100 + i);
     }
     assert_int_equal(tandem_store_commit(store, &error), TANDEM_OK);
     tandem_cost_table *table = NULL;
@@ -235,12 +236,12 @@ static void thousands_of_costs_are_found(void **state)
     assert_int_equal(count_costs(store, "cpu:avx2"), N);
     for (int i = 0; i < N; i++) {
         (void)snprintf(signature, sizeof signature, "linear m=%d", i);
-        const tandem_cost_key key = op_key(signature);
+        const tandem_cost_key key = op_key_store(signature);
         const tandem_cost *const found = tandem_cost_table_find(table, &key);
         assert_non_null(found);
         assert_int_equal(tandem_cost_mean_ns(found), 105 + i);
     }
-    const tandem_cost_key absent = op_key("linear m=5000");
+    const tandem_cost_key absent = op_key_store("linear m=5000");
     assert_null(tandem_cost_table_find(table, &absent));
     tandem_cost_table_free(table);
     tandem_store_close(store);
@@ -258,11 +259,11 @@ static void a_step_loads_its_own_costs(void **state)
     assert_int_equal(tandem_step_open(&step, graph, TANDEM_F32, 0, &error), TANDEM_OK);
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
     assert_int_equal(tandem_store_begin(store, &error), TANDEM_OK);
-    const tandem_cost_key other = op_key("linear m=4 k=4 n=5"),
+    const tandem_cost_key other = op_key_store("linear m=4 k=4 n=5"),
                           another = {
                               .kind = TANDEM_COST_CAST, .from = TANDEM_F32, .to = TANDEM_S8, .elements = 999};
-    put(store, "cpu:avx2", "", &other, 1);
-    put(store, "cpu:avx2", "", &another, 1);
+    put_store(store, "cpu:avx2", "", &other, 1);
+    put_store(store, "cpu:avx2", "", &another, 1);
     int n_variant = 0;
     for (int fill = 1; fill >= 0; fill--) {
         tandem_cost_table *table = NULL;
@@ -275,7 +276,7 @@ static void a_step_loads_its_own_costs(void **state)
                     continue;
                 n_variant += fill;
                 if (fill)
-                    put(store, "cpu:avx2", "", &key, 100);
+                    put_store(store, "cpu:avx2", "", &key, 100);
                 else
                     assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &key)), 105);
             }
@@ -302,11 +303,11 @@ static void rows_know_who_and_when(void **state)
     tandem_error error = {0};
     const int64_t before = (int64_t)time(NULL) * 1000000000;
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
-    const tandem_cost_key a = op_key("a"), b = op_key("b"), c = op_key("c");
-    put(store, "cpu:avx2", "", &a, 1);
+    const tandem_cost_key a = op_key_store("a"), b = op_key_store("b"), c = op_key_store("c");
+    put_store(store, "cpu:avx2", "", &a, 1);
     assert_int_equal(tandem_store_set_environment(store, "oneDNN 2.6.3", 3, &error), TANDEM_OK);
-    put(store, "cpu:avx2", "", &b, 1);
-    put(store, "cpu:avx2", "", &c, 1);
+    put_store(store, "cpu:avx2", "", &b, 1);
+    put_store(store, "cpu:avx2", "", &c, 1);
     for (int mhz = 1500; mhz <= 1980; mhz += 480)
         assert_int_equal(tandem_store_put_clocks(store, "cuda:0", mhz, 3201, &error), TANDEM_OK);
     tandem_store_close(store);
@@ -365,11 +366,11 @@ static void collectives_come_back_in_order(void **state)
     tandem_error error = {0};
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
     for (int i = 0; i < 40; i++) { /* descending, more than one allocation holds */
-        const tandem_collective_point point = {(uint64_t)(40 - i) * 1000, cost_of(100 * (40 - i))};
+        const tandem_collective_point point = {(uint64_t)(40 - i) * 1000, cost_of_store(100 * (40 - i))};
         assert_int_equal(tandem_store_put_collective(store, "2*a", "all-reduce", 0, &point, &error),
                          TANDEM_OK);
     }
-    const tandem_collective_point busy = {1000, cost_of(9)};
+    const tandem_collective_point busy = {1000, cost_of_store(9)};
     assert_int_equal(tandem_store_put_collective(store, "2*a", "all-reduce", 1, &busy, &error), TANDEM_OK);
     tandem_collective_point *points = NULL;
     int n = -1;
@@ -389,7 +390,7 @@ static void collectives_come_back_in_order(void **state)
                      TANDEM_OK);
     assert_int_equal(n, 0);
     assert_null(points);
-    const tandem_collective_point huge = {UINT64_MAX, cost_of(9)};
+    const tandem_collective_point huge = {UINT64_MAX, cost_of_store(9)};
     assert_int_equal(tandem_store_put_collective(store, "2*a", "all-reduce", 0, &huge, &error), TANDEM_USAGE);
     assert_int_equal(tandem_store_put_collective(store, "", "all-reduce", 0, &busy, &error), TANDEM_USAGE);
     tandem_store_close(store);
@@ -581,8 +582,8 @@ static void what_is_no_measurement_is_refused(void **state)
     const test_folder *const p = *state;
     tandem_error error = {0};
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
-    const tandem_cost_key key = op_key("a");
-    const tandem_cost good = cost_of(5);
+    const tandem_cost_key key = op_key_store("a");
+    const tandem_cost good = cost_of_store(5);
     tandem_cost bad[5] = {good, good, good, good, good};
     bad[0].n = 0;
     bad[1].sum_ns = NAN;
@@ -594,7 +595,7 @@ static void what_is_no_measurement_is_refused(void **state)
         assert_int_equal(tandem_store_put_cost(store, "d", "", &key, &bad[i], &error), TANDEM_USAGE);
         assert_int_equal(error.status, TANDEM_USAGE);
     }
-    tandem_cost_key odd = op_key("");
+    tandem_cost_key odd = op_key_store("");
     assert_int_equal(tandem_store_put_cost(store, "d", "", &odd, &good, &error), TANDEM_USAGE);
     odd.kind = TANDEM_COST_COLLECTIVE;
     assert_int_equal(tandem_store_put_cost(store, "d", "", &odd, &good, &error), TANDEM_USAGE);
@@ -617,8 +618,8 @@ static void reading_writes_nothing(void **state)
     tandem_store_close(open_store(p->path, TANDEM_STORE_WRITE));
     assert_int_equal(count_files(p->folder), 1);
     store = open_store(p->path, TANDEM_STORE_READ);
-    const tandem_cost_key key = op_key("a");
-    const tandem_cost cost = cost_of(5);
+    const tandem_cost_key key = op_key_store("a");
+    const tandem_cost cost = cost_of_store(5);
     assert_int_equal(tandem_store_put_cost(store, "d", "", &key, &cost, &error), TANDEM_USAGE);
     assert_int_equal(tandem_store_begin(store, &error), TANDEM_USAGE);
     tandem_store_close(store);
@@ -643,9 +644,9 @@ static void odd_paths_are_files(void **state)
     assert_non_null(getcwd(before, sizeof before));
     assert_int_equal(chdir(p->folder), 0);
     for (size_t i = 0; i < 3; i++) {
-        const tandem_cost_key key = op_key("a");
+        const tandem_cost_key key = op_key_store("a");
         tandem_store *store = open_store(names[i], TANDEM_STORE_WRITE);
-        put(store, "d", "", &key, 5);
+        put_store(store, "d", "", &key, 5);
         tandem_store_close(store);
         assert_int_equal(access(names[i], F_OK), 0);
         store = open_store(names[i], TANDEM_STORE_READ);
@@ -695,7 +696,7 @@ static int read_sealed(const test_folder *p)
         (void)fprintf(stderr, "%s\n", error.text);
         return 1;
     }
-    const tandem_status loaded = tandem_store_visit_costs(store, "d", "", NULL, count_cost, &n, &error);
+    const tandem_status loaded = tandem_store_visit_costs(store, "d", "", NULL, count_cost_store, &n, &error);
     tandem_store_close(store);
     if (loaded != TANDEM_OK || n != 1) return 2;
     return tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, &error) == TANDEM_IO ? 0 : 3;
@@ -704,9 +705,9 @@ static int read_sealed(const test_folder *p)
 static void a_sealed_folder_can_be_read(void **state)
 {
     const test_folder *const p = *state;
-    const tandem_cost_key key = op_key("a");
+    const tandem_cost_key key = op_key_store("a");
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
-    put(store, "d", "", &key, 5);
+    put_store(store, "d", "", &key, 5);
     tandem_store_close(store);
     assert_int_equal(chmod(p->path, 0444), 0);
     assert_int_equal(chmod(p->folder, 0555), 0);
@@ -726,20 +727,20 @@ static void transactions_are_whole(void **state)
     const test_folder *const p = *state;
     tandem_error error = {0};
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
-    const tandem_cost_key a = op_key("a"), b = op_key("b");
+    const tandem_cost_key a = op_key_store("a"), b = op_key_store("b");
     const tandem_cost bad = {0};
     assert_int_equal(tandem_store_commit(store, &error), TANDEM_USAGE);
     assert_int_equal(tandem_store_begin(store, &error), TANDEM_OK);
     assert_int_equal(tandem_store_begin(store, &error), TANDEM_USAGE);
-    put(store, "d", "", &a, 5);
+    put_store(store, "d", "", &a, 5);
     assert_int_equal(count_costs(store, "d"), 1);
     tandem_store_rollback(store);
     tandem_store_rollback(store);
     assert_int_equal(count_costs(store, "d"), 0);
     /* the row of the host went with it, and comes back with the next */
-    put(store, "d", "", &a, 5);
+    put_store(store, "d", "", &a, 5);
     assert_int_equal(tandem_store_begin(store, &error), TANDEM_OK);
-    put(store, "d", "", &b, 5);
+    put_store(store, "d", "", &b, 5);
     assert_int_equal(tandem_store_put_cost(store, "d", "", &b, &bad, &error), TANDEM_USAGE);
     const tandem_event_record event = {.kind = "forward", .stream = "compute"};
     /* a savepoint undone */
@@ -747,7 +748,7 @@ static void transactions_are_whole(void **state)
     assert_int_equal(tandem_store_commit(store, &error), TANDEM_OK);
     assert_int_equal(count_costs(store, "d"), 2);
     assert_int_equal(tandem_store_begin(store, &error), TANDEM_OK);
-    put(store, "e", "", &b, 5);
+    put_store(store, "e", "", &b, 5);
     tandem_store_close(store); /* without commit */
     assert_int_equal(ask(p->path, "SELECT count(*) FROM op_cost"), 2);
     assert_int_equal(ask(p->path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
@@ -771,8 +772,8 @@ static int write_costs(const char *path, int writer, int n)
     tandem_status status = tandem_store_open(&store, path, TANDEM_STORE_WRITE, &error);
     for (int i = 0; i < n && status == TANDEM_OK; i++) {
         (void)snprintf(signature, sizeof signature, "writer=%d n=%d", writer, i);
-        const tandem_cost_key key = op_key(signature);
-        const tandem_cost cost = cost_of(i);
+        const tandem_cost_key key = op_key_store(signature);
+        const tandem_cost cost = cost_of_store(i);
         status = tandem_store_put_cost(store, "d", "", &key, &cost, &error);
         if (status == TANDEM_OK) status = put_run(store, &error);
     }

@@ -30,7 +30,7 @@ static json_t *read_sums(const char *path)
 }
 
 /* Calls, total and own time of all rows with a name: of a trace, and of PyTorch's sums. */
-static tandem_torch_cost cost_of(const tandem_torch_summary *torch, const char *name)
+static tandem_torch_cost cost_of_torch_recorded(const tandem_torch_summary *torch, const char *name)
 {
     tandem_torch_cost sum = {0};
     for (int k = 0; k < torch->n_operator; k++) {
@@ -57,14 +57,14 @@ static tandem_torch_cost sum_of(const json_t *sums, const char *name)
 
 /* Every operator has PyTorch's calls and total time. Its own time may differ: whole us make slices overlap by
  * up to 2, of which PyTorch then counts one beside the other. Most have none such. */
-static void check_file(const char *trace, const char *path)
+static void check_file_torch_recorded(const char *trace, const char *path)
 {
     tandem_torch_summary *const torch = read_traces(&trace, 1);
     json_t *const sums = read_sums(path);
     int n_same = 0;
     for (int k = 0; k < torch->n_operator; k++) {
         const char *const name = torch->operators[k].name;
-        const tandem_torch_cost ours = cost_of(torch, name), theirs = sum_of(sums, name);
+        const tandem_torch_cost ours = cost_of_torch_recorded(torch, name), theirs = sum_of(sums, name);
         if (ours.calls != theirs.calls || ours.total_ns != theirs.total_ns)
             fail_msg("%s: %lld calls, %lld ns; PyTorch: %lld calls, %lld ns", name, (long long)ours.calls,
                      (long long)ours.total_ns, (long long)theirs.calls, (long long)theirs.total_ns);
@@ -80,9 +80,9 @@ static void check_file(const char *trace, const char *path)
 
 static void sums_are_pytorchs(void **state)
 {
-    check_file(DATA "gloo0.json.gz", DATA "gloo0.sums.json.gz");
-    check_file(DATA "gloo1.json.gz", DATA "gloo1.sums.json.gz");
-    check_file(DATA "autograd.json.gz", DATA "autograd.sums.json.gz");
+    check_file_torch_recorded(DATA "gloo0.json.gz", DATA "gloo0.sums.json.gz");
+    check_file_torch_recorded(DATA "gloo1.json.gz", DATA "gloo1.sums.json.gz");
+    check_file_torch_recorded(DATA "autograd.json.gz", DATA "autograd.sums.json.gz");
 }
 
 /* How often a step calls an operator in a pass, over all its rows. */

@@ -15,8 +15,8 @@ typedef struct writer {
     int n_event;
 } writer;
 
-static void add(writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void add(writer *w, const char *format, ...)
+static void add_torch_trace(writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add_torch_trace(writer *w, const char *format, ...)
 {
     char *piece = NULL;
     va_list arguments;
@@ -34,20 +34,21 @@ static void add(writer *w, const char *format, ...)
     free(piece);
 }
 
-static void begin(writer *w, int rank)
+static void begin_torch_trace(writer *w, int rank)
 {
     *w = (writer){0};
-    add(w,
-        "{\"schemaVersion\": 1, \"distributedInfo\": {\"backend\": \"nccl\", \"rank\": %d, "
-        "\"world_size\": 2}, \"traceEvents\": [",
-        rank);
+    add_torch_trace(w,
+                    "{\"schemaVersion\": 1, \"distributedInfo\": {\"backend\": \"nccl\", \"rank\": %d, "
+                    "\"world_size\": 2}, \"traceEvents\": [",
+                    rank);
 }
 
 /* Times in us; args: what stands within the braces. */
-static void slice(writer *w, const char *category, const char *name, int tid, double start, double duration,
-                  const char *args)
+static void slice_torch_trace(writer *w, const char *category, const char *name, int tid, double start,
+                              double duration, const char *args)
 {
-    add(w,
+    add_torch_trace(
+        w,
         "%s\n  {\n    \"ph\": \"X\", \"cat\": \"%s\", \"name\": \"%s\", \"pid\": 1, \"tid\": %d,\n    "
         "\"ts\": %.3f, \"dur\": %.3f,\n    \"args\": {\n      %s\n    }\n  }",
         w->n_event++ ? "," : "", category, name, tid, start, duration, args);
@@ -55,21 +56,21 @@ static void slice(writer *w, const char *category, const char *name, int tid, do
 
 static void op(writer *w, const char *name, double start, double duration)
 {
-    slice(w, "cpu_op", name, 1, start, duration,
-          "\"Input Dims\": [[4, 8], []], \"Input type\": [\"float\", "
-          "\"\"]");
+    slice_torch_trace(w, "cpu_op", name, 1, start, duration,
+                      "\"Input Dims\": [[4, 8], []], \"Input type\": [\"float\", "
+                      "\"\"]");
 }
 
 static void step(writer *w, int number, double start, double duration)
 {
     char name[40];
     (void)snprintf(name, sizeof name, "ProfilerStep#%d", number);
-    slice(w, "user_annotation", name, 1, start, duration, "\"External id\": 1");
+    slice_torch_trace(w, "user_annotation", name, 1, start, duration, "\"External id\": 1");
 }
 
-static void end(writer *w) { add(w, "\n  ], \"traceName\": \"x.json\"}\n"); }
+static void end_torch_trace(writer *w) { add_torch_trace(w, "\n  ], \"traceName\": \"x.json\"}\n"); }
 
-static tandem_torch_summary *parse(const writer *w)
+static tandem_torch_summary *parse_torch_trace(const writer *w)
 {
     tandem_torch_summary *torch = NULL;
     tandem_error error = {0};
@@ -77,7 +78,7 @@ static tandem_torch_summary *parse(const writer *w)
     return torch;
 }
 
-static void refused(const void *text, size_t n, const char *word, const char *more)
+static void refused_torch_trace(const void *text, size_t n, const char *word, const char *more)
 {
     tandem_torch_summary *const untouched = (tandem_torch_summary *)(uintptr_t)16, *torch = untouched;
     tandem_error error = {0};
@@ -132,7 +133,7 @@ static const struct {
 
 static void write_host_step(writer *w, int backwards)
 {
-    begin(w, 0);
+    begin_torch_trace(w, 0);
     for (size_t k = 0; k < N_OF(host_step); k++) {
         const size_t at = backwards ? N_OF(host_step) - 1 - k : k;
         char args[100];
@@ -140,10 +141,10 @@ static void write_host_step(writer *w, int backwards)
         const int n = comma ? (int)(comma - host_step[at].types) : (int)strlen(host_step[at].types);
         (void)snprintf(args, sizeof args, "\"Input type\": [\"%.*s\"%s%s%s]", n, host_step[at].types,
                        comma ? ", \"" : "", comma ? comma + 1 : "", comma ? "\"" : "");
-        slice(w, host_step[at].category, host_step[at].name, host_step[at].tid, host_step[at].start,
-              host_step[at].duration, args);
+        slice_torch_trace(w, host_step[at].category, host_step[at].name, host_step[at].tid,
+                          host_step[at].start, host_step[at].duration, args);
     }
-    end(w);
+    end_torch_trace(w);
 }
 
 static void a_step_on_the_host(void **state)
@@ -151,7 +152,7 @@ static void a_step_on_the_host(void **state)
     for (int backwards = 0; backwards < 2; backwards++) {
         writer w;
         write_host_step(&w, backwards);
-        tandem_torch_summary *const t = parse(&w);
+        tandem_torch_summary *const t = parse_torch_trace(&w);
         assert_int_equal(t->n_rank, 1);
         assert_int_equal(t->rank[0].is_device, 0);
         assert_int_equal(t->rank[0].n_event, N_OF(host_step));
@@ -187,12 +188,12 @@ static void a_step_on_the_host(void **state)
 static void a_note_within_an_operator_is_no_operator(void **state)
 {
     writer w;
-    begin(&w, 0);
+    begin_torch_trace(&w, 0);
     op(&w, "outer", 0, 100);
-    slice(&w, "user_annotation", "note", 1, 10, 50, "");
+    slice_torch_trace(&w, "user_annotation", "note", 1, 10, 50, "");
     op(&w, "inner", 20, 30);
-    end(&w);
-    tandem_torch_summary *const t = parse(&w);
+    end_torch_trace(&w);
+    tandem_torch_summary *const t = parse_torch_trace(&w);
     expect_cost(t, "outer", TANDEM_TORCH_FORWARD, 1, 100000, 70000);
     expect_cost(t, "inner", TANDEM_TORCH_FORWARD, 1, 30000, 30000);
     assert_int_equal(t->rank[0].step[0].number, -1); /* no steps: one */
@@ -205,11 +206,11 @@ static void a_note_within_an_operator_is_no_operator(void **state)
 static void slices_that_begin_together_nest(void **state)
 {
     writer w;
-    begin(&w, 0);
+    begin_torch_trace(&w, 0);
     op(&w, "inner", 0, 30); /* written first */
     op(&w, "outer", 0, 100);
-    end(&w);
-    tandem_torch_summary *const t = parse(&w);
+    end_torch_trace(&w);
+    tandem_torch_summary *const t = parse_torch_trace(&w);
     expect_cost(t, "outer", TANDEM_TORCH_FORWARD, 1, 100000, 70000);
     expect_cost(t, "inner", TANDEM_TORCH_FORWARD, 1, 30000, 30000);
     tandem_torch_close(t);
@@ -219,19 +220,19 @@ static void slices_that_begin_together_nest(void **state)
 static void kernels_belong_to_operators(void **state)
 {
     writer w;
-    begin(&w, 0);
+    begin_torch_trace(&w, 0);
     step(&w, 1, 0, 100);
-    slice(&w, "cpu_op", "aten::mm", 1, 1, 5, "\"External id\": 11, \"Input Dims\": [[4, 4]]");
-    slice(&w, "cpu_op", "c10d::allreduce_", 1, 8, 1, "\"External id\": 12");
-    slice(&w, "kernel", "gemm<4>", 7, 10, 40, "\"External id\": 11, \"stream\": 7");
-    slice(&w, "kernel", "gemm<4>", 7, 50, 10, "\"stream\": 7, \"External id\": 11");
-    slice(&w, "kernel", "gemm<4>", 7, 60, 5, "\"External id\": 999");
-    slice(&w, "gpu_memcpy", "Memcpy HtoD", 9, 62, 8, "\"bytes\": 12");
-    slice(&w, "kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", 20, 55, 35,
-          "\"External id\": 12, \"In msg nelems\": 64");
-    slice(&w, "gpu_user_annotation", "ProfilerStep#1", 7, 10, 80, "");
-    end(&w);
-    tandem_torch_summary *const t = parse(&w);
+    slice_torch_trace(&w, "cpu_op", "aten::mm", 1, 1, 5, "\"External id\": 11, \"Input Dims\": [[4, 4]]");
+    slice_torch_trace(&w, "cpu_op", "c10d::allreduce_", 1, 8, 1, "\"External id\": 12");
+    slice_torch_trace(&w, "kernel", "gemm<4>", 7, 10, 40, "\"External id\": 11, \"stream\": 7");
+    slice_torch_trace(&w, "kernel", "gemm<4>", 7, 50, 10, "\"stream\": 7, \"External id\": 11");
+    slice_torch_trace(&w, "kernel", "gemm<4>", 7, 60, 5, "\"External id\": 999");
+    slice_torch_trace(&w, "gpu_memcpy", "Memcpy HtoD", 9, 62, 8, "\"bytes\": 12");
+    slice_torch_trace(&w, "kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", 20, 55, 35,
+                      "\"External id\": 12, \"In msg nelems\": 64");
+    slice_torch_trace(&w, "gpu_user_annotation", "ProfilerStep#1", 7, 10, 80, "");
+    end_torch_trace(&w);
+    tandem_torch_summary *const t = parse_torch_trace(&w);
     const tandem_torch_step *const s = &t->rank[0].step[0];
     assert_int_equal(t->rank[0].is_device, 1);
     assert_int_equal(s->compute_ns, 60000); /* 10 … 70 */
@@ -251,19 +252,19 @@ static void many_kernels_find_their_operators(void **state)
 {
     enum { N = 5000 };
     writer w;
-    begin(&w, 0);
+    begin_torch_trace(&w, 0);
     for (int k = 0; k < N; k++) {
         char args[60];
         (void)snprintf(args, sizeof args, "\"External id\": %d", 7 * k);
-        slice(&w, "cpu_op", k % 2 ? "odd" : "even", 1, 10.0 * k, 5, args);
+        slice_torch_trace(&w, "cpu_op", k % 2 ? "odd" : "even", 1, 10.0 * k, 5, args);
     }
     for (int k = 0; k < N; k++) {
         char args[60];
         (void)snprintf(args, sizeof args, "\"External id\": %d", 7 * k);
-        slice(&w, "kernel", "k", 7, 10.0 * k + 3, k % 2 ? 3 : 2, args);
+        slice_torch_trace(&w, "kernel", "k", 7, 10.0 * k + 3, k % 2 ? 3 : 2, args);
     }
-    end(&w);
-    tandem_torch_summary *const t = parse(&w);
+    end_torch_trace(&w);
+    tandem_torch_summary *const t = parse_torch_trace(&w);
     assert_int_equal(t->n_operator, 2);
     assert_int_equal(row_of(t, "odd", TANDEM_TORCH_FORWARD)->cost.device_ns, 3000 * N / 2);
     assert_int_equal(row_of(t, "even", TANDEM_TORCH_FORWARD)->cost.device_ns, 2000 * N / 2);
@@ -294,15 +295,15 @@ static void old_traces_are_read(void **state)
 static void missing_fields_and_overlaps_are_counted(void **state)
 {
     writer w;
-    begin(&w, 0);
+    begin_torch_trace(&w, 0);
     op(&w, "a", 0, 10);
     op(&w, "b", 5, 10); /* ends after a: 5 us of it are within */
-    add(&w, ",{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"no "
-            "dur\",\"ts\":1},{\"ph\":\"X\",\"cat\":\"cpu_op\",\"ts\":1,\"dur\":1},"
-            "{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"no "
-            "ts\",\"dur\":1},{},{\"ph\":\"i\",\"name\":\"Iteration Start\",\"ts\":0}");
-    end(&w);
-    tandem_torch_summary *const t = parse(&w);
+    add_torch_trace(&w, ",{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"no "
+                        "dur\",\"ts\":1},{\"ph\":\"X\",\"cat\":\"cpu_op\",\"ts\":1,\"dur\":1},"
+                        "{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"no "
+                        "ts\",\"dur\":1},{},{\"ph\":\"i\",\"name\":\"Iteration Start\",\"ts\":0}");
+    end_torch_trace(&w);
+    tandem_torch_summary *const t = parse_torch_trace(&w);
     assert_int_equal(t->rank[0].n_incomplete, 3);
     assert_int_equal(t->rank[0].n_overlapping, 1);
     expect_cost(t, "a", TANDEM_TORCH_FORWARD, 1, 10000, 5000);
@@ -312,15 +313,15 @@ static void missing_fields_and_overlaps_are_counted(void **state)
 }
 
 /* Clocks that are set while they measure. */
-static void small_negative_durations_are_0_and_counted(void **state)
+static void small_negative_durations_are_0_and_counted_torch_trace(void **state)
 {
     writer w;
-    begin(&w, 0);
+    begin_torch_trace(&w, 0);
     op(&w, "a", 0, 10);
-    add(&w, ",{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"b\",\"ts\":2,\"dur\":-26.9},"
-            "{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"b\",\"ts\":3,\"dur\":-1e4}");
-    end(&w);
-    tandem_torch_summary *const t = parse(&w);
+    add_torch_trace(&w, ",{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"b\",\"ts\":2,\"dur\":-26.9},"
+                        "{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"b\",\"ts\":3,\"dur\":-1e4}");
+    end_torch_trace(&w);
+    tandem_torch_summary *const t = parse_torch_trace(&w);
     assert_int_equal(t->rank[0].n_negative, 2);
     assert_int_equal(t->rank[0].n_overlapping, 0);
     expect_cost(t, "a", TANDEM_TORCH_FORWARD, 1, 10000, 10000);
@@ -332,13 +333,13 @@ static void small_negative_durations_are_0_and_counted(void **state)
 static void names_may_hold_anything(void **state)
 {
     writer w;
-    begin(&w, 0);
+    begin_torch_trace(&w, 0);
     op(&w, "caf\\u00e9 \\ud83d\\ude00 \\\"x\\\" \\\\ \\n \\ud800 \\q \x80 \x1b[31m", 0, 1);
-    slice(&w, "cpu_op", "nan", 1, 2, 1,
-          "\"bandwidth\": NaN, \"x\": -Infinity, \"broken \x01\x02\": [[[}]], \"External id\": "
-          "99999999999999999999999");
-    end(&w);
-    tandem_torch_summary *const t = parse(&w);
+    slice_torch_trace(&w, "cpu_op", "nan", 1, 2, 1,
+                      "\"bandwidth\": NaN, \"x\": -Infinity, \"broken \x01\x02\": [[[}]], \"External id\": "
+                      "99999999999999999999999");
+    end_torch_trace(&w);
+    tandem_torch_summary *const t = parse_torch_trace(&w);
     (void)row_of(t, "caf\xc3\xa9 \xf0\x9f\x98\x80 \"x\" \\ ? \xef\xbf\xbd q ? ?[31m", TANDEM_TORCH_FORWARD);
     (void)row_of(t, "nan", TANDEM_TORCH_FORWARD);
     tandem_torch_close(t);
@@ -349,14 +350,14 @@ static void long_names_are_told_apart(void **state)
 {
     writer w;
     char name[600];
-    begin(&w, 0);
+    begin_torch_trace(&w, 0);
     memset(name, 'x', sizeof name - 1);
     name[sizeof name - 1] = '\0';
     op(&w, name, 0, 1);
     name[sizeof name - 2] = 'y';
     op(&w, name, 2, 1);
-    end(&w);
-    tandem_torch_summary *const t = parse(&w);
+    end_torch_trace(&w);
+    tandem_torch_summary *const t = parse_torch_trace(&w);
     assert_int_equal(t->n_operator, 2);
     tandem_torch_close(t);
     free(w.text);
@@ -366,18 +367,19 @@ static void deep_nesting_is_survived(void **state)
 {
     enum { DEPTH = 300000, SLICES = 20000 };
     writer w;
-    begin(&w, 0);
-    add(&w, "{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"deep\",\"ts\":0,\"dur\":1,\"args\":{\"x\":");
+    begin_torch_trace(&w, 0);
+    add_torch_trace(&w,
+                    "{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"deep\",\"ts\":0,\"dur\":1,\"args\":{\"x\":");
     w.n_event++;
     char *const brackets = malloc(2 * DEPTH + 1);
     assert_non_null(brackets);
     memset(brackets, '[', DEPTH);
     memset(brackets + DEPTH, ']', DEPTH);
     brackets[2 * DEPTH] = '\0';
-    add(&w, "%s}}", brackets);
+    add_torch_trace(&w, "%s}}", brackets);
     for (int k = 0; k < SLICES; k++) op(&w, "nested", 10 + k, 2.0 * (SLICES - k));
-    end(&w);
-    tandem_torch_summary *const t = parse(&w);
+    end_torch_trace(&w);
+    tandem_torch_summary *const t = parse_torch_trace(&w);
     assert_int_equal(row_of(t, "nested", TANDEM_TORCH_FORWARD)->cost.calls, SLICES);
     tandem_torch_close(t);
     free(brackets);
@@ -418,33 +420,34 @@ static void errors_say_where(void **state)
         {"[{\"ph\": \"X\"},]", "expected '{', an event", "']'"},
     };
     for (size_t i = 0; i < N_OF(cases); i++)
-        refused(cases[i].text, strlen(cases[i].text), cases[i].word, cases[i].more);
+        refused_torch_trace(cases[i].text, strlen(cases[i].text), cases[i].word, cases[i].more);
     char digits[300] = "{\"traceEvents\": [{\"ts\": ";
     const size_t n = strlen(digits);
     memset(digits + n, '7', 200);
-    refused(digits, n + 200, "within 73 years", "byte 24");
+    refused_torch_trace(digits, n + 200, "within 73 years", "byte 24");
     (void)memcpy(digits + n + 200, "}]}", 4);
-    refused(digits, n + 203, "within 73 years", "777");
+    refused_torch_trace(digits, n + 203, "within 73 years", "777");
 }
 
 static void a_window_is_not_enough_for_a_name(void **state)
 {
     enum { LONG = (1 << 20) + 10 };
     writer w;
-    begin(&w, 0);
+    begin_torch_trace(&w, 0);
     char *const name = malloc(LONG + 1);
     assert_non_null(name);
     memset(name, 'x', LONG);
     name[LONG] = '\0';
-    add(&w, "{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"a\",\"ts\":0,\"dur\":1,\"args\":{\"%s\":\"%s\"}}]}",
+    add_torch_trace(
+        &w, "{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"a\",\"ts\":0,\"dur\":1,\"args\":{\"%s\":\"%s\"}}]}",
         "x", name); /* skipped: any length */
-    tandem_torch_summary *const t = parse(&w);
+    tandem_torch_summary *const t = parse_torch_trace(&w);
     assert_int_equal(t->n_operator, 1);
     tandem_torch_close(t);
     free(w.text);
-    begin(&w, 0);
-    add(&w, "{\"name\":\"%s\"}]}", name);
-    refused(w.text, w.n, "longer than 1048576 bytes", "byte");
+    begin_torch_trace(&w, 0);
+    add_torch_trace(&w, "{\"name\":\"%s\"}]}", name);
+    refused_torch_trace(w.text, w.n, "longer than 1048576 bytes", "byte");
     free(w.text);
     free(name);
 }
@@ -468,8 +471,8 @@ static void compressed_traces_are_read(void **state)
     assert_int_equal(tandem_torch_parse(&t, packed, n, "trace.json.gz", &error), TANDEM_OK);
     assert_int_equal(t->rank[0].n_event, N_OF(host_step));
     tandem_torch_close(t);
-    refused(packed, n - 1, "cut off", "byte");
-    refused(packed, n / 2, "cut off", "byte");
+    refused_torch_trace(packed, n - 1, "cut off", "byte");
+    refused_torch_trace(packed, n / 2, "cut off", "byte");
     packed[n / 2] ^= 0x10;
     t = NULL;
     assert_int_equal(tandem_torch_parse(&t, packed, n, "trace.json.gz", &error), TANDEM_MALFORMED);
@@ -483,7 +486,7 @@ typedef struct files {
     char folder[64], path[3][96];
 } files;
 
-static void write_file(files *f, int k, const writer *w)
+static void write_trace_file(files *f, int k, const writer *w)
 {
     char path[sizeof f->path[k]];
     (void)snprintf(path, sizeof path, "%s/rank%d.json", f->folder, k);
@@ -494,7 +497,7 @@ static void write_file(files *f, int k, const writer *w)
     assert_int_equal(fclose(file), 0);
 }
 
-static int make_folder(void **state)
+static int make_folder_torch_trace(void **state)
 {
     files *const f = calloc(1, sizeof *f);
     if (!f) return -1;
@@ -503,7 +506,7 @@ static int make_folder(void **state)
     return mkdtemp(f->folder) ? 0 : -1;
 }
 
-static int remove_folder(void **state)
+static int remove_folder_torch_trace(void **state)
 {
     files *const f = *state;
     for (size_t k = 0; k < N_OF(f->path); k++) (void)unlink(f->path[k]);
@@ -517,19 +520,21 @@ static int remove_folder(void **state)
 static void write_rank(writer *w, int rank)
 {
     const double late = rank == 1 ? 30 : 0;
-    begin(w, rank);
+    begin_torch_trace(w, rank);
     for (int s = 0; s < 2; s++) {
         const double at = 1e9 * rank + 100 * s;
         step(w, 7 + s, at, 100);
         op(w, "aten::mm", at, 10 + late);
         op(w, "aten::relu", at + 10 + late, 5);
-        slice(w, "user_annotation", "gloo:all_reduce", 3, at + 15 + late, 40 - late,
-              "\"Input Dims\": "
-              "[[1000]]");
-        slice(w, "user_annotation", "gloo:all_reduce", 3, at + 60, 20 + rank, "\"Input Dims\": [[1000]]");
+        slice_torch_trace(w, "user_annotation", "gloo:all_reduce", 3, at + 15 + late, 40 - late,
+                          "\"Input Dims\": "
+                          "[[1000]]");
+        slice_torch_trace(w, "user_annotation", "gloo:all_reduce", 3, at + 60, 20 + rank,
+                          "\"Input Dims\": [[1000]]");
     }
-    if (rank == 0) slice(w, "user_annotation", "gloo:broadcast", 3, 190, 5, "\"Input Dims\": [[3]]");
-    end(w);
+    if (rank == 0)
+        slice_torch_trace(w, "user_annotation", "gloo:broadcast", 3, 190, 5, "\"Input Dims\": [[3]]");
+    end_torch_trace(w);
 }
 
 static void the_late_rank_is_found(void **state)
@@ -538,7 +543,7 @@ static void the_late_rank_is_found(void **state)
     for (int k = 0; k < 2; k++) { /* rank 1's file first */
         writer w;
         write_rank(&w, 1 - k);
-        write_file(f, k, &w);
+        write_trace_file(f, k, &w);
         free(w.text);
     }
     const char *const path[] = {f->path[0], f->path[1]};
@@ -591,9 +596,9 @@ static void groups_are_joined_apart(void **state)
     const char *path[3];
     for (int rank = 0; rank < 3; rank++) {
         writer w;
-        begin(&w, rank);
+        begin_torch_trace(&w, rank);
         step(&w, 1, 0, 100);
-        slice(&w, "kernel", "gemm", 7, 0, 3, "");
+        slice_torch_trace(&w, "kernel", "gemm", 7, 0, 3, "");
         for (int g = 0; g < 2; g++) {
             char args[160];
             if (!group[rank][g]) continue;
@@ -601,11 +606,11 @@ static void groups_are_joined_apart(void **state)
                            "\"Collective name\": \"allreduce\", \"In msg nelems\": 64, \"Process Group "
                            "Ranks\": \"%s\", \"Process Group Name\": \"%d\"",
                            group[rank][g], g);
-            slice(&w, "kernel", "ncclDevKernel_Generic_4(ncclDevComm*)", 20, 10 + 40 * g, duration[rank][g],
-                  args);
+            slice_torch_trace(&w, "kernel", "ncclDevKernel_Generic_4(ncclDevComm*)", 20, 10 + 40 * g,
+                              duration[rank][g], args);
         }
-        end(&w);
-        write_file(f, rank, &w);
+        end_torch_trace(&w);
+        write_trace_file(f, rank, &w);
         path[rank] = f->path[rank];
         free(w.text);
     }
@@ -651,8 +656,9 @@ static void intervals_take_no_more_than_their_room(void **state)
     tandem_interval_set set = {.max = MOST};
     for (int64_t k = 0; k < N; k++) { /* from both ends; each 10 long, gaps of 1, every thousandth of 1001 */
         const int64_t at = k % 2 ? N - 1 - k / 2 : k / 2;
-        const int64_t begin = 11 * at + 1000 * (at / 1000);
-        assert_int_equal(tandem_interval_set_add(&set, begin, begin + 10, NULL), TANDEM_OK);
+        const int64_t begin_torch_trace = 11 * at + 1000 * (at / 1000);
+        assert_int_equal(tandem_interval_set_add(&set, begin_torch_trace, begin_torch_trace + 10, NULL),
+                         TANDEM_OK);
         assert_true(set.capacity <= MOST);
     }
     tandem_interval_set_merge(&set);
@@ -669,15 +675,15 @@ static void cut_times_are_seen_through(void **state)
 {
     for (int is_exact = 0; is_exact < 2; is_exact++) {
         writer w;
-        begin(&w, 0);
-        slice(&w, "cpu_op", "autograd::engine::evaluate_function: X", 1, 10, 3, "");
-        slice(&w, "cpu_op", "aten::add_", 1, 13, 1, "");
-        slice(&w, "cpu_op", "aten::mul", 1, 15 + 0.5 * is_exact, 4, "");
-        slice(&w, "cpu_op", "aten::_to_copy", 1, 20, 6, "");
-        slice(&w, "cpu_op", "aten::copy_", 1, 22, 3, "");
-        slice(&w, "cpu_op", "aten::copy_", 1, 30, 9, "");
-        end(&w);
-        tandem_torch_summary *const torch = parse(&w);
+        begin_torch_trace(&w, 0);
+        slice_torch_trace(&w, "cpu_op", "autograd::engine::evaluate_function: X", 1, 10, 3, "");
+        slice_torch_trace(&w, "cpu_op", "aten::add_", 1, 13, 1, "");
+        slice_torch_trace(&w, "cpu_op", "aten::mul", 1, 15 + 0.5 * is_exact, 4, "");
+        slice_torch_trace(&w, "cpu_op", "aten::_to_copy", 1, 20, 6, "");
+        slice_torch_trace(&w, "cpu_op", "aten::copy_", 1, 22, 3, "");
+        slice_torch_trace(&w, "cpu_op", "aten::copy_", 1, 30, 9, "");
+        end_torch_trace(&w);
+        tandem_torch_summary *const torch = parse_torch_trace(&w);
         expect_cost(torch, "aten::add_", is_exact ? TANDEM_TORCH_FORWARD : TANDEM_TORCH_BACKWARD, 1, 1000,
                     1000);
         /* 2 us behind it is behind it */
@@ -706,15 +712,17 @@ int main(void)
         cmocka_unit_test(many_kernels_find_their_operators),
         cmocka_unit_test(old_traces_are_read),
         cmocka_unit_test(missing_fields_and_overlaps_are_counted),
-        cmocka_unit_test(small_negative_durations_are_0_and_counted),
+        cmocka_unit_test(small_negative_durations_are_0_and_counted_torch_trace),
         cmocka_unit_test(names_may_hold_anything),
         cmocka_unit_test(long_names_are_told_apart),
         cmocka_unit_test(deep_nesting_is_survived),
         cmocka_unit_test(errors_say_where),
         cmocka_unit_test(a_window_is_not_enough_for_a_name),
         cmocka_unit_test(compressed_traces_are_read),
-        cmocka_unit_test_setup_teardown(the_late_rank_is_found, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(groups_are_joined_apart, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(the_late_rank_is_found, make_folder_torch_trace,
+                                        remove_folder_torch_trace),
+        cmocka_unit_test_setup_teardown(groups_are_joined_apart, make_folder_torch_trace,
+                                        remove_folder_torch_trace),
         cmocka_unit_test(intervals_are_united),
         cmocka_unit_test(intervals_take_no_more_than_their_room),
     };

@@ -11,7 +11,7 @@ typedef struct fixture {
     char path[64];
 } fixture;
 
-static int open_fixture(void **state)
+static int open_fixture_trace(void **state)
 {
     fixture *const f = calloc(1, sizeof *f);
     if (!f || tandem_graph_open(&f->graph, "mlp", 8, NULL) != TANDEM_OK ||
@@ -23,7 +23,7 @@ static int open_fixture(void **state)
     return file < 0 ? -1 : close(file);
 }
 
-static int close_fixture(void **state)
+static int close_fixture_trace(void **state)
 {
     fixture *const f = *state;
     tandem_step_close(f->step);
@@ -34,7 +34,7 @@ static int close_fixture(void **state)
 }
 
 /* The first task of a kind that belongs to `op` (NULL: to none). */
-static int task_of(const tandem_step *step, tandem_task_kind kind, const char *op)
+static int task_of_trace(const tandem_step *step, tandem_task_kind kind, const char *op)
 {
     for (int t = 0; t < step->n_task; t++)
         if (step->task[t].kind == kind &&
@@ -77,9 +77,9 @@ static void events_are_complete(void **state)
     assert_int_equal(tandem_graph_find(&fc1, f->graph, "fc1", NULL), TANDEM_OK);
     tandem_step_set(f->step, fc1, TANDEM_PRECISION_INT8);
     tandem_step_resolve(f->step);
-    const int forward = task_of(f->step, TANDEM_TASK_FORWARD, "fc1"),
-              relu = task_of(f->step, TANDEM_TASK_FORWARD, "fc1.relu"),
-              reduce = task_of(f->step, TANDEM_TASK_REDUCE, NULL);
+    const int forward = task_of_trace(f->step, TANDEM_TASK_FORWARD, "fc1"),
+              relu = task_of_trace(f->step, TANDEM_TASK_FORWARD, "fc1.relu"),
+              reduce = task_of_trace(f->step, TANDEM_TASK_REDUCE, NULL);
     const tandem_trace_event event[] = {
         {1234567, 1234568, forward}, {0, 2000000, relu}, {5, 5, reduce}, {7, 9, -1}};
     const tandem_trace_track track[] = {{"cpu:avx2", 0, 1, f->step, event, 4, NULL},
@@ -145,7 +145,7 @@ static void events_are_complete(void **state)
 }
 
 /* Every task that runs, one after another from 100 ns on, all-reduces beside them. Returns how many. */
-static int lay_out(const tandem_step *step, tandem_trace_event *event)
+static int lay_out_trace(const tandem_step *step, tandem_trace_event *event)
 {
     int n = 0;
     for (int t = 0; t < step->n_task; t++)
@@ -153,7 +153,7 @@ static int lay_out(const tandem_step *step, tandem_trace_event *event)
     return n;
 }
 
-static int64_t place_of(const tandem_trace_event *event, int n, int task)
+static int64_t place_of_trace(const tandem_trace_event *event, int n, int task)
 {
     for (int e = 0; e < n; e++)
         if (event[e].task == task) return event[e].start_ns;
@@ -173,9 +173,9 @@ static void memory_is_counted(void **state)
     tandem_trace_event *const event = calloc((size_t)f->step->n_task, sizeof *event);
     tandem_memory_row *const row = calloc((size_t)f->step->n_task, sizeof *row);
     uint64_t *const workspace = calloc((size_t)f->step->n_task, sizeof *workspace);
-    const int relu = task_of(f->step, TANDEM_TASK_FORWARD, "fc1.relu");
+    const int relu = task_of_trace(f->step, TANDEM_TASK_FORWARD, "fc1.relu");
     workspace[relu] = 4096;
-    const int n = lay_out(f->step, event);
+    const int n = lay_out_trace(f->step, event);
     const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, event, n, workspace};
     assert_int_equal(tandem_memory_timeline(row, f->step, workspace, NULL), TANDEM_OK);
     json_t *const root = write_and_read(f, "", &track, 1), *const sums = json_object();
@@ -210,7 +210,7 @@ static void buckets_have_arrows(void **state)
 {
     const fixture *const f = *state;
     tandem_trace_event *const event = calloc((size_t)f->step->n_task, sizeof *event);
-    const int n = lay_out(f->step, event), n_bucket = f->step->n_bucket;
+    const int n = lay_out_trace(f->step, event), n_bucket = f->step->n_bucket;
     const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, event, n, NULL};
     json_t *const root = write_and_read(f, "", &track, 1);
     const json_t *const all = json_object_get(root, "traceEvents");
@@ -228,9 +228,9 @@ static void buckets_have_arrows(void **state)
         assert_int_equal(whole_at(from, "tid"), is_second);
         assert_int_equal(whole_at(to, "tid"), !is_second);
         assert_int_equal(ns_at(from, "ts"),
-                         place_of(event, n, is_second ? bucket->reduce_task : bucket->ready_task) + 99);
+                         place_of_trace(event, n, is_second ? bucket->reduce_task : bucket->ready_task) + 99);
         assert_int_equal(ns_at(to, "ts"),
-                         place_of(event, n, is_second ? bucket->update_task : bucket->reduce_task));
+                         place_of_trace(event, n, is_second ? bucket->update_task : bucket->reduce_task));
     }
     json_decref(root);
     free(event);
@@ -301,7 +301,7 @@ static void no_bytes_break_it(void **state)
     }
 }
 
-static void what_is_wrong_is_said(void **state)
+static void what_is_wrong_is_said_trace(void **state)
 {
     const fixture *const f = *state;
     tandem_error error = {0};
@@ -318,13 +318,13 @@ static void what_is_wrong_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(events_are_complete, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(memory_is_counted, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(buckets_have_arrows, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(buffers_are_flushed, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(any_title_is_good_json, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(no_bytes_break_it, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(what_is_wrong_is_said, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(events_are_complete, open_fixture_trace, close_fixture_trace),
+        cmocka_unit_test_setup_teardown(memory_is_counted, open_fixture_trace, close_fixture_trace),
+        cmocka_unit_test_setup_teardown(buckets_have_arrows, open_fixture_trace, close_fixture_trace),
+        cmocka_unit_test_setup_teardown(buffers_are_flushed, open_fixture_trace, close_fixture_trace),
+        cmocka_unit_test_setup_teardown(any_title_is_good_json, open_fixture_trace, close_fixture_trace),
+        cmocka_unit_test_setup_teardown(no_bytes_break_it, open_fixture_trace, close_fixture_trace),
+        cmocka_unit_test_setup_teardown(what_is_wrong_is_said_trace, open_fixture_trace, close_fixture_trace),
     };
     return cmocka_run_group_tests_name("trace", tests, NULL, NULL);
 }

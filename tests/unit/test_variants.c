@@ -3,7 +3,7 @@
 #include "tests/support/tandem_test.h"
 #include "tests/support/test_graph.h"
 
-static tandem_step *open_step(const tandem_graph *graph, int n_micro, int n_recompute_segment)
+static tandem_step *open_step_variants(const tandem_graph *graph, int n_micro, int n_recompute_segment)
 {
     tandem_step *step = NULL;
     tandem_error error = {0};
@@ -12,7 +12,7 @@ static tandem_step *open_step(const tandem_graph *graph, int n_micro, int n_reco
     return step;
 }
 
-static int find(const tandem_step *step, tandem_task_kind kind, int op, int again)
+static int find_variants(const tandem_step *step, tandem_task_kind kind, int op, int again)
 {
     for (int t = 0; t < step->n_task; t++)
         if (step->task[t].active && step->task[t].kind == kind && step->task[t].op == op &&
@@ -44,7 +44,7 @@ static void segments_are_words(void **state)
     }
 }
 
-static void what_is_out_of_range_is_refused(void **state)
+static void what_is_out_of_range_is_refused_variants(void **state)
 {
     static const tandem_step_options wrong[] = {
         {.n_micro = -1}, {.n_micro = TANDEM_MAX_MICRO + 1}, {.n_recompute_segment = -2}};
@@ -68,7 +68,7 @@ static void what_is_out_of_range_is_refused(void **state)
 static void an_mlp_in_three_segments(void **state)
 {
     tandem_graph *graph = open_graph("mlp", 4);
-    tandem_step *step = open_step(graph, 1, 3);
+    tandem_step *step = open_step_variants(graph, 1, 3);
     int relu, bias, second, n_again = 0;
     assert_int_equal(tandem_graph_find(&relu, graph, "fc1.relu", NULL), TANDEM_OK);
     assert_int_equal(tandem_graph_find(&bias, graph, "fc1.bias", NULL), TANDEM_OK);
@@ -77,16 +77,17 @@ static void an_mlp_in_three_segments(void **state)
     for (int t = 0; t < step->n_task; t++)
         n_again += step->task[t].active && tandem_step_is_recomputed(step, t);
     assert_int_equal(n_again, 1);
-    const int again = find(step, TANDEM_TASK_FORWARD, relu, 1),
-              wgrad = find(step, TANDEM_TASK_WGRAD, second, 0);
-    const int forward = find(step, TANDEM_TASK_FORWARD, relu, 0);
-    assert_true(again > find(step, TANDEM_TASK_FORWARD, graph->loss, 0) && again < wgrad);
+    const int again = find_variants(step, TANDEM_TASK_FORWARD, relu, 1),
+              wgrad = find_variants(step, TANDEM_TASK_WGRAD, second, 0);
+    const int forward = find_variants(step, TANDEM_TASK_FORWARD, relu, 0);
+    assert_true(again > find_variants(step, TANDEM_TASK_FORWARD, graph->loss, 0) && again < wgrad);
     /* as it was kept */
     assert_int_equal(step->task[again].read[0], tandem_value_activation(step, bias, TANDEM_F32));
     assert_int_equal(step->value[step->task[forward].write[0]].last,
-                     find(step, TANDEM_TASK_FORWARD, second, 0));
+                     find_variants(step, TANDEM_TASK_FORWARD, second, 0));
     assert_int_equal(step->task[wgrad].read[0], step->task[again].write[0]);
-    assert_int_equal(step->value[step->task[again].write[0]].last, find(step, TANDEM_TASK_DGRAD, relu, 0));
+    assert_int_equal(step->value[step->task[again].write[0]].last,
+                     find_variants(step, TANDEM_TASK_DGRAD, relu, 0));
     tandem_step_close(step);
     tandem_graph_close(graph);
 }
@@ -96,7 +97,8 @@ static void an_mlp_in_three_segments(void **state)
 static void weights_lie_where_they_lay(void **state)
 {
     tandem_graph *graph = open_graph("vit_tiny", 4);
-    tandem_step *plain = open_step(graph, 1, 1), *varied = open_step(graph, 3, TANDEM_RECOMPUTE_SQRT);
+    tandem_step *plain = open_step_variants(graph, 1, 1),
+                *varied = open_step_variants(graph, 3, TANDEM_RECOMPUTE_SQRT);
     assert_true(plain->n_flat == varied->n_flat && plain->n_bucket == varied->n_bucket);
     assert_memory_equal(plain->parameter_start, varied->parameter_start,
                         (size_t)graph->n_parameter * sizeof *plain->parameter_start);
@@ -113,7 +115,7 @@ static void weights_lie_where_they_lay(void **state)
 static void gradients_are_summed_where_they_are_written(void **state)
 {
     tandem_graph *graph = open_graph("mlp", 4);
-    tandem_step *step = open_step(graph, 2, 0);
+    tandem_step *step = open_step_variants(graph, 2, 0);
     tandem_memory_row *row = test_calloc((size_t)step->n_task, sizeof *row);
     tandem_memory memory;
     int n_sum = 0;
@@ -152,7 +154,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(segments_are_words),
-        cmocka_unit_test(what_is_out_of_range_is_refused),
+        cmocka_unit_test(what_is_out_of_range_is_refused_variants),
         cmocka_unit_test(an_mlp_in_three_segments),
         cmocka_unit_test(weights_lie_where_they_lay),
         cmocka_unit_test(gradients_are_summed_where_they_are_written),

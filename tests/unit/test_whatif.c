@@ -22,7 +22,7 @@ static const char two_stages[] = HEADING "0,0,7,forward-compute,0,0,0,10\n"
                                          "0,0,7,optimizer,-1,0,76,6\n"
                                          "0,1,7,optimizer,-1,0,45,2\n";
 
-static tandem_pipeline_trace *parse(const char *text)
+static tandem_pipeline_trace *parse_whatif(const char *text)
 {
     tandem_pipeline_trace *pipeline = NULL;
     tandem_error error = {0};
@@ -30,11 +30,11 @@ static tandem_pipeline_trace *parse(const char *text)
     return pipeline;
 }
 
-static tandem_whatif *analyse(const char *text)
+static tandem_whatif *analyse_whatif(const char *text)
 {
     tandem_whatif *whatif = NULL;
     tandem_error error = {0};
-    tandem_pipeline_trace *const pipeline = parse(text);
+    tandem_pipeline_trace *const pipeline = parse_whatif(text);
     require_ok(tandem_whatif_pipeline(&whatif, pipeline, NULL, &error), &error);
     tandem_pipeline_trace_close(pipeline);
     return whatif;
@@ -42,9 +42,9 @@ static tandem_whatif *analyse(const char *text)
 
 /* --- By hand -------------------------------------------------------------------------------------------- */
 
-static void a_step_by_hand(void **state)
+static void a_step_by_hand_whatif(void **state)
 {
-    tandem_whatif *const w = analyse(two_stages);
+    tandem_whatif *const w = analyse_whatif(two_stages);
     assert_int_equal(w->n_step, 1);
     assert_int_equal(w->n_worker, 2);
     assert_int_equal(w->n_op, 10);
@@ -86,7 +86,7 @@ static void communication_is_usually_the_median(void **state)
                            step, dp, gather_us[step] + 2 - dp, dp, step);
             (void)strcat(text, rows);
         }
-    tandem_whatif *const w = analyse(text);
+    tandem_whatif *const w = analyse_whatif(text);
     assert_int_equal(w->n_step, 3);
     assert_int_equal(w->ideal_ns, 7000);
     assert_int_equal(w->step_ns, 10000); /* (7 + 7 + 16) / 3 */
@@ -125,7 +125,7 @@ static void chunks_go_round(void **state)
             assert_true(n < (int)sizeof row);
             (void)strcat(text, row);
         }
-        tandem_whatif *const w = analyse(text);
+        tandem_whatif *const w = analyse_whatif(text);
         /* messages 1 us each, empty ones beside; a backward message that has nobody to send to ends the step
          * 1 us later, a forward one that comes from nobody begins it 1 us later */
         assert_int_equal(w->step_ns, (4 * 10 + 4 * 20 + 6 + (with_empty ? 2 : 0)) * 1000);
@@ -138,22 +138,23 @@ static void messages_wait_for_compute(void **state)
 {
     /* The second message is sent at 3, but received behind the first compute of stage 1: at 13; compute from
      * 15 to 25. */
-    tandem_whatif *w = analyse(HEADING "0,0,1,forward-compute,0,0,0,1\n0,0,1,forward-send,-1,0,1,2\n"
-                                       "0,0,1,forward-compute,0,1,1,1\n0,0,1,forward-send,-1,1,3,12\n"
-                                       "0,1,1,forward-recv,-1,0,1,2\n0,1,1,forward-compute,0,0,3,10\n"
-                                       "0,1,1,forward-recv,-1,1,13,2\n0,1,1,forward-compute,0,1,15,10\n");
+    tandem_whatif *w =
+        analyse_whatif(HEADING "0,0,1,forward-compute,0,0,0,1\n0,0,1,forward-send,-1,0,1,2\n"
+                               "0,0,1,forward-compute,0,1,1,1\n0,0,1,forward-send,-1,1,3,12\n"
+                               "0,1,1,forward-recv,-1,0,1,2\n0,1,1,forward-compute,0,0,3,10\n"
+                               "0,1,1,forward-recv,-1,1,13,2\n0,1,1,forward-compute,0,1,15,10\n");
     assert_int_equal(w->step_ns, 25000);
     tandem_whatif_close(w);
     /* Stage 0: forward 1, 20, 1; the first gradient is ready at 5, but received behind the second forward:
      * from 21 to 26. */
-    w = analyse(HEADING "0,0,1,forward-compute,0,0,0,1\n0,0,1,forward-send,-1,0,1,1\n"
-                        "0,0,1,forward-compute,0,1,1,20\n0,0,1,forward-send,-1,1,21,1\n"
-                        "0,0,1,forward-compute,0,2,21,1\n0,0,1,forward-send,-1,2,22,1\n"
-                        "0,0,1,backward-recv,-1,0,21,5\n0,0,1,backward-compute,0,0,26,1\n"
-                        "0,1,1,forward-recv,-1,0,1,1\n0,1,1,forward-compute,0,0,2,1\n"
-                        "0,1,1,backward-compute,0,0,3,2\n0,1,1,backward-send,-1,0,5,21\n"
-                        "0,1,1,forward-recv,-1,1,21,1\n0,1,1,forward-compute,0,1,22,1\n"
-                        "0,1,1,forward-recv,-1,2,22,1\n0,1,1,forward-compute,0,2,23,1\n");
+    w = analyse_whatif(HEADING "0,0,1,forward-compute,0,0,0,1\n0,0,1,forward-send,-1,0,1,1\n"
+                               "0,0,1,forward-compute,0,1,1,20\n0,0,1,forward-send,-1,1,21,1\n"
+                               "0,0,1,forward-compute,0,2,21,1\n0,0,1,forward-send,-1,2,22,1\n"
+                               "0,0,1,backward-recv,-1,0,21,5\n0,0,1,backward-compute,0,0,26,1\n"
+                               "0,1,1,forward-recv,-1,0,1,1\n0,1,1,forward-compute,0,0,2,1\n"
+                               "0,1,1,backward-compute,0,0,3,2\n0,1,1,backward-send,-1,0,5,21\n"
+                               "0,1,1,forward-recv,-1,1,21,1\n0,1,1,forward-compute,0,1,22,1\n"
+                               "0,1,1,forward-recv,-1,2,22,1\n0,1,1,forward-compute,0,2,23,1\n");
     assert_int_equal(w->step_ns, 27000);
     tandem_whatif_close(w);
 }
@@ -165,7 +166,7 @@ static void a_trace_is_written(void **state)
     assert_true(file >= 0);
     (void)close(file);
     tandem_whatif *whatif = NULL;
-    tandem_pipeline_trace *const pipeline = parse(two_stages);
+    tandem_pipeline_trace *const pipeline = parse_whatif(two_stages);
     assert_int_equal(tandem_whatif_pipeline(&whatif, pipeline, path, NULL), TANDEM_OK);
     json_t *const root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     (void)unlink(path);
@@ -195,10 +196,10 @@ static void a_trace_is_written(void **state)
 static void columns_stand_in_any_order(void **state)
 {
     tandem_pipeline_trace *const pipeline =
-        parse("x,dur_us,optype,seq_id,start_us,step,stage,dp_rank,tp_rank\r\n"
-              "?,1.0005,gc,4,-2.5e3,9,0,1,-1\r\n"
-              "\r\n"
-              "?,0,optimizer,4,1694639310786340.25,9,0,0,1");
+        parse_whatif("x,dur_us,optype,seq_id,start_us,step,stage,dp_rank,tp_rank\r\n"
+                     "?,1.0005,gc,4,-2.5e3,9,0,1,-1\r\n"
+                     "\r\n"
+                     "?,0,optimizer,4,1694639310786340.25,9,0,0,1");
     assert_int_equal(pipeline->n_op, 2);
     assert_int_equal(pipeline->n_step, 1);
     assert_int_equal(pipeline->n_dp, 2);
@@ -318,7 +319,7 @@ static void compressed_files_are_read(void **state)
 
 /* --- Traces that make no sense -------------------------------------------------------------------------- */
 
-static void replace(char *text, const char *old, const char *new)
+static void replace_whatif(char *text, const char *old, const char *new)
 {
     char *const at = strstr(text, old);
     assert_non_null(at);
@@ -352,8 +353,8 @@ static void broken_steps_are_named(void **state)
         tandem_whatif *const untouched = (tandem_whatif *)(uintptr_t)16, *whatif = untouched;
         tandem_error error = {0};
         memcpy(text, two_stages, sizeof two_stages);
-        replace(text, cases[i].old, cases[i].new);
-        tandem_pipeline_trace *const pipeline = parse(text);
+        replace_whatif(text, cases[i].old, cases[i].new);
+        tandem_pipeline_trace *const pipeline = parse_whatif(text);
         assert_int_equal(tandem_whatif_pipeline(&whatif, pipeline, NULL, &error), TANDEM_MALFORMED);
         assert_ptr_equal(whatif, untouched);
         for (size_t w = 0; w < N_OF(cases[i].words); w++)
@@ -368,8 +369,8 @@ static void clocks_that_differ_do_no_sensitivity(void **state)
     char text[sizeof two_stages + 100];
     memcpy(text, two_stages, sizeof two_stages);
     /* after the send has ended */
-    replace(text, "0,1,7,forward-recv,-1,0,12,3", "0,1,7,forward-recv,-1,0,16,0.5");
-    tandem_whatif *const w = analyse(text);
+    replace_whatif(text, "0,1,7,forward-recv,-1,0,12,3", "0,1,7,forward-recv,-1,0,16,0.5");
+    tandem_whatif *const w = analyse_whatif(text);
     assert_int_equal(w->step_ns, 77500); /* the sender's transfer counts as 0, the receiver's as it is */
     tandem_whatif_close(w);
 }
@@ -384,7 +385,7 @@ static void near(const char *what, double got, double expected, double tolerance
         fail_msg("%s: %.9g, expected %.9g: %+.4f%%", what, got, expected, 100 * (got / expected - 1));
 }
 
-static tandem_whatif *analyse_job(tandem_pipeline_trace *pipeline)
+static tandem_whatif *analyse_job_whatif(tandem_pipeline_trace *pipeline)
 {
     tandem_whatif *whatif = NULL;
     tandem_error error = {0};
@@ -408,7 +409,7 @@ static void a_cut_of_a_published_trace_gives_its_answers(void **state)
     tandem_pipeline_trace *pipeline = NULL;
     tandem_error error = {0};
     require_ok(tandem_pipeline_trace_read(&pipeline, CUT, &error), &error);
-    tandem_whatif *const w = analyse_job(pipeline);
+    tandem_whatif *const w = analyse_job_whatif(pipeline);
     assert_int_equal(w->n_step, N_OF(published));
     assert_int_equal(w->n_negative, 0);
     for (int k = 0; k < w->n_step; k++) {
@@ -463,7 +464,8 @@ static void small_negative_durations_change_no_answer(void **state)
     char *const text = cut_with_negatives(&n_changed);
     assert_true(n_changed > 100);
     require_ok(tandem_pipeline_trace_read(&pipeline, CUT, &error), &error);
-    tandem_whatif *const expected = analyse_job(pipeline), *const got = analyse_job(parse(text));
+    tandem_whatif *const expected = analyse_job_whatif(pipeline), *const got =
+                                                                      analyse_job_whatif(parse_whatif(text));
     assert_int_equal(got->n_negative, n_changed);
     near("recorded", (double)got->recorded_ns, (double)expected->recorded_ns, 1e-3);
     near("step", (double)got->step_ns, (double)expected->step_ns, 1e-3);
@@ -548,7 +550,7 @@ static const char *folder(void)
     return access(path, R_OK) == 0 ? path : NULL;
 }
 
-static json_t *load(const char *name)
+static json_t *load_whatif(const char *name)
 {
     char path[1100];
     json_error_t why;
@@ -595,8 +597,8 @@ static void published_answers_are_met(void **state)
     if (tandem_pipeline_trace_read(&pipeline, path, &error) != TANDEM_OK ||
         tandem_whatif_pipeline(&w, pipeline, NULL, &error) != TANDEM_OK)
         fail_msg("%s", error.text);
-    json_t *const result = load("result-ST.json"), *const stage = load("ms-ST.json"),
-                  *const worker = load("mw-ST.json");
+    json_t *const result = load_whatif("result-ST.json"), *const stage = load_whatif("ms-ST.json"),
+                  *const worker = load_whatif("mw-ST.json");
     near("recorded step", (double)w->recorded_ns / 1e9, mean_of(json_object_get(result, "step_t_base")),
          1e-4);
     near("step", (double)w->step_ns / 1e9, mean_of(json_object_get(result, "step_t_nodelay")), 1e-5);
@@ -633,7 +635,7 @@ static void published_answers_are_met(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_by_hand),
+        cmocka_unit_test(a_step_by_hand_whatif),
         cmocka_unit_test(communication_is_usually_the_median),
         cmocka_unit_test(chunks_go_round),
         cmocka_unit_test(messages_wait_for_compute),

@@ -23,7 +23,7 @@ static const row rows[] = {
     {"update", 1, 6, 65, 4},  {"update", 1, 7, 80, 6},
 };
 
-static size_t print_rows(char *text, size_t size, const row *of, size_t n)
+static size_t print_rows_whatif_trace(char *text, size_t size, const row *of, size_t n)
 {
     size_t used = (size_t)snprintf(
         text, size,
@@ -43,7 +43,7 @@ static size_t print_rows(char *text, size_t size, const row *of, size_t n)
     return used;
 }
 
-static tandem_whatif *analyse(const char *text, size_t n)
+static tandem_whatif *analyse_whatif_trace(const char *text, size_t n)
 {
     tandem_whatif *whatif = NULL;
     tandem_error error = {0};
@@ -61,10 +61,11 @@ static void expect_rank(const tandem_whatif *w, int rank, int64_t busy_ns, int64
     assert_int_equal(w->rank[rank].idle_ns, idle_ns);
 }
 
-static void a_step_by_hand(void **state)
+static void a_step_by_hand_whatif_trace(void **state)
 {
     char text[8000];
-    tandem_whatif *const w = analyse(text, print_rows(text, sizeof text, rows, N_OF(rows)));
+    tandem_whatif *const w =
+        analyse_whatif_trace(text, print_rows_whatif_trace(text, sizeof text, rows, N_OF(rows)));
     assert_int_equal(w->n_worker, 2);
     assert_int_equal(w->n_op, 16);
     assert_int_equal(w->recorded_ns, 86000);
@@ -100,7 +101,8 @@ static void waits_of_a_simulated_step_are_waits(void **state)
         {"wait", 1, -1, 30, 5},   {"update", 1, 2, 35, 1},
     };
     char text[8000];
-    tandem_whatif *const w = analyse(text, print_rows(text, sizeof text, simulated, N_OF(simulated)));
+    tandem_whatif *const w =
+        analyse_whatif_trace(text, print_rows_whatif_trace(text, sizeof text, simulated, N_OF(simulated)));
     assert_int_equal(w->step_ns, 36000);
     assert_int_equal(w->ideal_ns, 16000);
     expect_rank(w, 0, 11000, 5000, 20000, 0);
@@ -114,21 +116,23 @@ static void tasks_that_the_fastest_lacks_take_nothing(void **state)
     memcpy(changed, rows, sizeof rows);
     changed[12].start = 41; /* a cast on rank 1, 3 us, behind the last task it waits for nobody */
     changed[12].duration = 3;
-    tandem_whatif *const w = analyse(text, print_rows(text, sizeof text, changed, N_OF(changed)));
+    tandem_whatif *const w =
+        analyse_whatif_trace(text, print_rows_whatif_trace(text, sizeof text, changed, N_OF(changed)));
     assert_int_equal(w->step_ns, 89000);
     assert_int_equal(w->ideal_ns, 48000);
     assert_int_equal(part_of(&w->by_operator, "cast")->without_ns, 86000);
     tandem_whatif_close(w);
 }
 
-static void small_negative_durations_are_0_and_counted(void **state)
+static void small_negative_durations_are_0_and_counted_whatif_trace(void **state)
 {
     row changed[N_OF(rows)];
     char text[8000];
     memcpy(changed, rows, sizeof rows);
     changed[12].start = 41; /* the cast on rank 1 */
     changed[12].duration = -26.9;
-    tandem_whatif *const w = analyse(text, print_rows(text, sizeof text, changed, N_OF(changed)));
+    tandem_whatif *const w =
+        analyse_whatif_trace(text, print_rows_whatif_trace(text, sizeof text, changed, N_OF(changed)));
     assert_int_equal(w->n_negative, 1);
     assert_int_equal(w->step_ns, 86000);
     assert_int_equal(w->ideal_ns, 48000);
@@ -219,7 +223,7 @@ static void steps_that_make_no_sense_are_refused(void **state)
         tandem_whatif *const untouched = (tandem_whatif *)(uintptr_t)16, *whatif = untouched;
         tandem_error error = {0};
         char text[2000];
-        const size_t n = print_rows(text, sizeof text, three, N_OF(three));
+        const size_t n = print_rows_whatif_trace(text, sizeof text, three, N_OF(three));
         assert_int_equal(tandem_whatif_parse_trace(&whatif, text, n, "step.json", &error), TANDEM_MALFORMED);
         assert_ptr_equal(whatif, untouched);
         if (!strstr(error.text, cases[i].word) || !strstr(error.text, cases[i].more))
@@ -231,7 +235,7 @@ static void steps_that_make_no_sense_are_refused(void **state)
     tandem_error error = {0};
     memcpy(changed, rows, sizeof rows);
     changed[14].start = changed[16].start = 1000; /* rank 1 without its second bucket */
-    const size_t n = print_rows(text, sizeof text, changed, N_OF(changed));
+    const size_t n = print_rows_whatif_trace(text, sizeof text, changed, N_OF(changed));
     assert_int_equal(tandem_whatif_parse_trace(&whatif, text, n, "step.json", &error), TANDEM_MALFORMED);
     assert_non_null(strstr(error.text, "reduces"));
     assert_int_equal(tandem_whatif_parse_trace(&whatif, "[]", 2, "step.json", &error), TANDEM_MALFORMED);
@@ -270,10 +274,10 @@ static void recordings_are_told_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_by_hand),
+        cmocka_unit_test(a_step_by_hand_whatif_trace),
         cmocka_unit_test(waits_of_a_simulated_step_are_waits),
         cmocka_unit_test(tasks_that_the_fastest_lacks_take_nothing),
-        cmocka_unit_test(small_negative_durations_are_0_and_counted),
+        cmocka_unit_test(small_negative_durations_are_0_and_counted_whatif_trace),
         cmocka_unit_test(what_the_writer_writes_is_read),
         cmocka_unit_test(steps_that_make_no_sense_are_refused),
         cmocka_unit_test(recordings_are_told_apart),
