@@ -2,7 +2,8 @@
 # scripts/lint_text.pl: what a compiler does not read. Prints FILE:LINE: finding; exits 1 where there is one.
 #
 #   words     no word of scripts/words.tsv stands where that table forbids it
-#   columns   no line of code or prose is longer than 110 columns (rows of Markdown tables and lines with an address may be)
+#   columns   no line of code or prose is longer than 110 columns (rows of Markdown tables, blocks of what a command
+#             prints, and lines with an address may be)
 #   paths     every file that a document or a comment names exists
 #   names     every tandem_… name that a document or a comment gives exists in the code
 #   unique    no function of the product has the name of another
@@ -117,8 +118,11 @@ for my $file (@code, @text) {
 
 # --- columns ---
 for my $file (@code, @text) {
+    my $printed = 0;
     each_line(content($file), sub {
         my ($line, $n) = @_;
+        $printed = !$printed if $file =~ /\.md$/ && $line =~ /^```/;
+        return if $printed;
         return if length $line <= $columns || ($file =~ /\.md$/ && $line =~ /^\s*\|/) || $line =~ m{https?://\S{60}};
         finding($file, $n, length($line) . " columns, of $columns");
     });
