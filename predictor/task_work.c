@@ -58,7 +58,7 @@ typedef struct matrix_product {
 static void set_product_work(tandem_work *work, const tandem_cost_key *key, const matrix_product *p)
 {
     /* to what is read before */
-    const double in = dtype_size(key->from), n_added = field_number(key->signature, "adds");
+    const double in = dtype_size(key->from), n_added = field_number(key->signature, "accumulate");
     const double out = dtype_size(key->to) * (n_added > 0 ? 2 : 1);
     work->is_product = 1;
     work->time_factor = 1;

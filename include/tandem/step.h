@@ -227,7 +227,7 @@ typedef enum tandem_range_source {
     TANDEM_RANGE_DELAYED,
     TANDEM_N_RANGE_SOURCE
 } tandem_range_source;
-const char *tandem_range_source_name(tandem_range_source source); /* "found", "known", "delayed" */
+const char *tandem_range_source_name(tandem_range_source source); /* "measured", "known", "delayed" */
 /* The task whose amax history (amax_history.h) task t of the current plan uses: t itself, or the cast that a
  * recomputed cast repeats; −1: none. */
 int tandem_step_amax_history(const tandem_step *step, int task);

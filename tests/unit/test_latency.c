@@ -44,6 +44,7 @@ static void work_is_counted_by_hand(void **state)
         {"linear m=8 k=4 n=2", FORWARD, TANDEM_F32, TANDEM_F32, 128, (32 + 8) * 4 + 16 * 4},
         {"linear m=8 k=4 n=2", FORWARD, TANDEM_S8, TANDEM_F32, 128, (32 + 8) * 1 + 16 * 4},
         {"linear m=8 k=4 n=2", DGRAD, TANDEM_F32, TANDEM_F32, 128, (16 + 8) * 4 + 32 * 4},
+        {"linear m=8 k=4 n=2 accumulate=1", DGRAD, TANDEM_F32, TANDEM_F32, 128, (16 + 8) * 4 + 2 * 32 * 4},
         {"linear m=8 k=4 n=2", WGRAD, TANDEM_BF16, TANDEM_F32, 128, (32 + 16) * 2 + 8 * 4},
         {"linear m=8 k=4 n=2 tb=1", FORWARD, TANDEM_F32, TANDEM_F32, 128, 224},
         {"matmul batch=3 m=8 k=4 n=2 tb=1", FORWARD, TANDEM_F32, TANDEM_F32, 384, 672},
