@@ -1,4 +1,4 @@
-/* bound.c: bounds by class, their sum, and the search in order of sensitivity. */
+/* bound.c: bounds the sensitivity of every class, sums the bounds, and enumerates plans in order of sensitivity. */
 #include "allocator/bound/bound.h"
 
 #include <assert.h>
@@ -9,6 +9,8 @@
 
 #include "allocator/policies.h"
 #include "base/clock.h"
+#include "base/heap.h"
+#include "base/reserve.h"
 
 static const double bound_tolerance = 2e-4; /* relative, of a class's bound */
 
@@ -41,7 +43,7 @@ static tandem_status open_relaxation(tandem_bound *bound, int c, unsigned *allow
                           : tandem_no_memory(error, "to bound the plans of model %s", graph->model);
 }
 
-/* How long a held class computes beside others until its backward pass is through. */
+/* Contended time of a class that keeps the base precision, until its backward pass ends. */
 static int64_t base_contended_ns(const tandem_bound *bound, int c)
 {
     const tandem_step *step = tandem_replayer_step(bound_replayer(bound), c);
@@ -56,7 +58,7 @@ static int64_t base_contended_ns(const tandem_bound *bound, int c)
     return sum;
 }
 
-/* How long every other class on c's node computes at the least: G of relaxation.h. */
+/* The longest minimum time that another class of c's node computes: G of relaxation.h. */
 static tandem_status set_min_contended_ns(tandem_bound *bound, int c, tandem_error *error)
 {
     tandem_contention contention;
@@ -159,77 +161,65 @@ const tandem_precision *tandem_bound_plan(const tandem_bound *bound, int c)
     return bound->has_plan[c] ? bound->plan[c] : NULL;
 }
 
-/* --- Search in order ------------------------------------------------------------------------------------ */
+/* --- Enumeration ---------------------------------------------------------------------------------------- */
 
-/* The plans of one class in order of sensitivity, as far as they have been asked for. */
+/* The plans of one class in order of sensitivity, as far as they were needed. */
 typedef struct plan_ranking {
     int c, n_layer;
     tandem_limits limits;
     tandem_enumeration *enumeration;
     double *sensitivity; /* [n] */
     int *choice;         /* [n × n_layer] */
-    int n, capacity;
-    int is_exhausted;  /* there are no more */
-    double next_bound; /* no plan beyond the n has less sensitivity */
+    int n;
+    size_t sensitivity_capacity, choice_capacity;
+    int is_exhausted;  /* the class has no more plans */
+    double next_bound; /* no later plan has less sensitivity */
 } plan_ranking;
 
-/* One plan of each class, by its place in the class's stream. */
+/* One plan of each class. */
 typedef struct combination {
     double sensitivity;
-    int position[TANDEM_MAX_CLASS]; /* by stream */
-    int first_free; /* streams before it may not move on any more: so each combination comes up once */
+    int position[TANDEM_MAX_CLASS]; /* of the plan in each ranking */
+    int first_free; /* successors keep the positions of rankings before it, so each combination occurs once */
 } combination;
 
 typedef struct best_first {
-    tandem_bound *plan_bound;
+    tandem_bound *bound;
     plan_ranking *ranking;
     int n_ranking;
-    double base_sensitivity;
+    double base_sensitivity; /* of the classes that keep the base precision */
     combination *heap;
-    int n_heap, heap_capacity;
-    int64_t deadline_ns, labels;
+    int n_heap;
+    size_t heap_capacity;
+    int64_t deadline_ns;
 } best_first;
 
 enum { MAX_CALL_LABELS = 400000, MAX_HEAP = 1 << 20 };
 
 static tandem_status enumeration_no_memory(tandem_error *error)
 {
-    return tandem_no_memory(error, "to search the plans in order of sensitivity");
+    return tandem_no_memory(error, "to enumerate plans in order of sensitivity");
 }
 
-static tandem_status grow_ranking(plan_ranking *s, tandem_error *error)
+/* Extends the ranking to position k where the class has so many plans. *exists = 0: it has not (is_exhausted), or the
+ * next plan takes more than MAX_CALL_LABELS to find. */
+static tandem_status reach_position(plan_ranking *r, int k, int *exists, tandem_error *error)
 {
-    if (s->n < s->capacity) return TANDEM_OK;
-    const int capacity = 2 * s->capacity + 64;
-    double *sensitivity = realloc(s->sensitivity, (size_t)capacity * sizeof *sensitivity);
-    if (sensitivity) s->sensitivity = sensitivity;
-    int *choice =
-        sensitivity ? realloc(s->choice, (size_t)capacity * ((size_t)s->n_layer + 1) * sizeof *choice) : NULL;
-    if (!choice) return enumeration_no_memory(error);
-    s->choice = choice;
-    s->capacity = capacity;
-    return TANDEM_OK;
-}
-
-/* Makes sure that the stream has place k, if the class has so many plans. *there = 0: it has not, or it takes
- * too long to know: then !is_exhausted. */
-static tandem_status reach_position(plan_ranking *s, int k, int *exists, tandem_error *error)
-{
-    *exists = k < s->n;
-    if (*exists || s->is_exhausted) return TANDEM_OK;
-    tandem_status status = grow_ranking(s, error);
-    if (status != TANDEM_OK) return status;
+    *exists = k < r->n;
+    if (*exists || r->is_exhausted) return TANDEM_OK;
+    if (!tandem_reserve(&r->sensitivity, &r->sensitivity_capacity, (size_t)r->n + 1,
+                        sizeof *r->sensitivity) ||
+        !tandem_reserve(&r->choice, &r->choice_capacity, (size_t)r->n + 1,
+                        ((size_t)r->n_layer + 1) * sizeof *r->choice))
+        return enumeration_no_memory(error);
     double sensitivity = NAN;
-    status =
-        tandem_enumeration_next(s->enumeration, &sensitivity, s->choice + (size_t)s->n * (size_t)s->n_layer,
-                                &s->next_bound, MAX_CALL_LABELS, error);
+    const tandem_status status =
+        tandem_enumeration_next(r->enumeration, &sensitivity, r->choice + (size_t)r->n * (size_t)r->n_layer,
+                                &r->next_bound, MAX_CALL_LABELS, error);
     if (status != TANDEM_OK) return status;
-    if (sensitivity < INFINITY) {
-        s->sensitivity[s->n++] = sensitivity;
-        *exists = 1;
-    } else if (!isnan(sensitivity)) {
-        s->is_exhausted = 1;
-    }
+    *exists = sensitivity < INFINITY;
+    r->is_exhausted = isinf(sensitivity);
+    if (*exists) r->sensitivity[r->n++] = sensitivity;
     return TANDEM_OK;
 }
 
@@ -240,58 +230,33 @@ static void set_class_plan(const tandem_bound *bound, int c, const int *choice)
         tandem_replayer_set(bound->problem->replayer, c, plan_dag->op[l], (tandem_precision)choice[l]);
 }
 
-static int combination_before(const combination *a, const combination *b, int n_ranking)
+static int combination_before(const best_first *s, combination a, combination b)
 {
-    if (a->sensitivity != b->sensitivity) return a->sensitivity < b->sensitivity;
-    return memcmp(a->position, b->position, (size_t)n_ranking * sizeof *a->position) < 0;
+    if (a.sensitivity != b.sensitivity) return a.sensitivity < b.sensitivity;
+    return memcmp(a.position, b.position, (size_t)s->n_ranking * sizeof *a.position) < 0;
 }
 
-static tandem_status push_combination(best_first *s, const combination *one, tandem_error *error)
-{
-    if (s->n_heap == s->heap_capacity) {
-        const int capacity = 2 * s->heap_capacity + 64;
-        combination *grown = realloc(s->heap, (size_t)capacity * sizeof *grown);
-        if (!grown) return enumeration_no_memory(error);
-        s->heap = grown;
-        s->heap_capacity = capacity;
-    }
-    int at = s->n_heap++;
-    for (; at > 0 && combination_before(one, &s->heap[(at - 1) / 2], s->n_ranking); at = (at - 1) / 2)
-        s->heap[at] = s->heap[(at - 1) / 2];
-    s->heap[at] = *one;
-    return TANDEM_OK;
-}
+TANDEM_HEAP(push_combination, pop_combination, combination, const best_first *, combination_before)
 
-static combination pop_combination(best_first *s)
+/* Adds the combination where every class has the plan. *stuck: a ranking could not be extended that far. */
+static tandem_status add_combination(best_first *s, combination one, int *stuck, tandem_error *error)
 {
-    const combination top = s->heap[0], last = s->heap[--s->n_heap];
-    int at = 0;
-    for (int child = 1; child < s->n_heap; at = child, child = 2 * at + 1) {
-        if (child + 1 < s->n_heap && combination_before(&s->heap[child + 1], &s->heap[child], s->n_ranking))
-            child++;
-        if (!combination_before(&s->heap[child], &last, s->n_ranking)) break;
-        s->heap[at] = s->heap[child];
-    }
-    if (s->n_heap > 0) s->heap[at] = last;
-    return top;
-}
-
-/* Adds the combination if every stream reaches it. *stuck: one could not be asked that far. */
-static tandem_status add_combination(best_first *s, combination *one, int *stuck, tandem_error *error)
-{
-    one->sensitivity = s->base_sensitivity;
+    one.sensitivity = s->base_sensitivity;
     for (int k = 0; k < s->n_ranking; k++) {
+        plan_ranking *const r = &s->ranking[k];
         int exists;
-        const tandem_status status = reach_position(&s->ranking[k], one->position[k], &exists, error);
+        const tandem_status status = reach_position(r, one.position[k], &exists, error);
         if (status != TANDEM_OK) return status;
         if (!exists) {
-            *stuck |= !s->ranking[k].is_exhausted;
+            *stuck |= !r->is_exhausted;
             return TANDEM_OK;
         }
-        one->sensitivity +=
-            s->plan_bound->share[s->ranking[k].c] * s->ranking[k].sensitivity[one->position[k]];
+        one.sensitivity += s->bound->share[r->c] * r->sensitivity[one.position[k]];
     }
-    return push_combination(s, one, error);
+    if (!tandem_reserve(&s->heap, &s->heap_capacity, (size_t)s->n_heap + 1, sizeof *s->heap))
+        return enumeration_no_memory(error);
+    push_combination(s->heap, &s->n_heap, one, s);
+    return TANDEM_OK;
 }
 
 static tandem_status try_combination(const best_first *s, const combination *one, int *fits,
@@ -300,22 +265,21 @@ static tandem_status try_combination(const best_first *s, const combination *one
     tandem_replay replay;
     for (int k = 0; k < s->n_ranking; k++) {
         const plan_ranking *from = &s->ranking[k];
-        set_class_plan(s->plan_bound, from->c,
-                       from->choice + (size_t)one->position[k] * (size_t)from->n_layer);
+        set_class_plan(s->bound, from->c, from->choice + (size_t)one->position[k] * (size_t)from->n_layer);
     }
     const tandem_status status =
-        tandem_replayer_run(s->plan_bound->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
+        tandem_replayer_run(s->bound->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
     if (status != TANDEM_OK) return status;
-    *fits = replay.step_ns <= s->plan_bound->target_ns;
-    for (int c = 0; c < s->plan_bound->n_class; c++) {
-        const uint64_t limit_bytes = tandem_allocation_limit_bytes(s->plan_bound->problem, c);
+    *fits = replay.step_ns <= s->bound->target_ns;
+    for (int c = 0; c < s->bound->n_class; c++) {
+        const uint64_t limit_bytes = tandem_allocation_limit_bytes(s->bound->problem, c);
         if (limit_bytes && replay.classes[c].peak_bytes > limit_bytes) *fits = 0;
     }
     return TANDEM_OK;
 }
 
-/* A later combination may have this much less, relatively: streams are in order to 2^-29 (solve.h), and sums
- * in another order differ in their last digits. */
+/* A later combination may have less by this share: rankings are in order to 2^-29 (solve.h), and sums in another
+ * order differ by rounding. */
 static const double order_tolerance = 0x1p-28;
 
 static void raise_lower_bound(tandem_bound *bound, double sensitivity)
@@ -323,19 +287,19 @@ static void raise_lower_bound(tandem_bound *bound, double sensitivity)
     bound->lower_bound = fmax(bound->lower_bound, sensitivity * (1 - order_tolerance));
 }
 
-/* Replays combinations in order. */
+/* Replays combinations in order of sensitivity. */
 static tandem_status enumerate_combinations(best_first *s, double sensitivity, int *found, int64_t *replays,
                                             tandem_error *error)
 {
-    tandem_bound *bound = s->plan_bound;
+    tandem_bound *bound = s->bound;
     combination best = {.sensitivity = sensitivity}, one = {0};
     int stuck = 0, is_proven = 0;
-    tandem_status status = add_combination(s, &one, &stuck, error);
+    tandem_status status = add_combination(s, one, &stuck, error);
     while (status == TANDEM_OK && !stuck && s->n_heap < MAX_HEAP && tandem_now_ns() < s->deadline_ns) {
         int fits = 0;
         is_proven = s->n_heap == 0 || s->heap[0].sensitivity * (1 - order_tolerance) >= best.sensitivity;
         if (is_proven) break;
-        one = pop_combination(s);
+        one = pop_combination(s->heap, &s->n_heap, s);
         raise_lower_bound(bound, fmin(one.sensitivity, best.sensitivity));
         status = try_combination(s, &one, &fits, error);
         (*replays)++;
@@ -347,7 +311,7 @@ static tandem_status enumerate_combinations(best_first *s, double sensitivity, i
             combination next = one;
             next.position[k]++;
             next.first_free = k;
-            status = add_combination(s, &next, &stuck, error);
+            status = add_combination(s, next, &stuck, error);
         }
     }
     if (status == TANDEM_OK && is_proven) {
@@ -356,7 +320,7 @@ static tandem_status enumerate_combinations(best_first *s, double sensitivity, i
     }
     int ignored;
     if (status == TANDEM_OK && *found)
-        status = try_combination(s, &best, &ignored, error); /* leaves it in the replayer */
+        status = try_combination(s, &best, &ignored, error); /* the plan stays in the replayer */
     return status;
 }
 
@@ -373,7 +337,7 @@ static void close_rankings(best_first *s)
 
 static tandem_status open_rankings(best_first *s, tandem_error *error)
 {
-    tandem_bound *bound = s->plan_bound;
+    tandem_bound *bound = s->bound;
     s->ranking = calloc((size_t)bound->n_class, sizeof *s->ranking);
     if (!s->ranking) return enumeration_no_memory(error);
     for (int c = 0; c < bound->n_class; c++) {
@@ -394,8 +358,7 @@ static tandem_status open_rankings(best_first *s, tandem_error *error)
 tandem_status tandem_bound_enumerate(tandem_bound *bound, double sensitivity, double time_limit_s, int *found,
                                      int64_t *replays, tandem_error *error)
 {
-    best_first s = {.plan_bound = bound,
-                    .deadline_ns = tandem_now_ns() + (int64_t)(fmax(time_limit_s, 0) * 1e9)};
+    best_first s = {.bound = bound, .deadline_ns = tandem_now_ns() + (int64_t)(fmax(time_limit_s, 0) * 1e9)};
     *found = 0;
     if (sensitivity <= bound->lower_bound) return TANDEM_OK;
     tandem_status status = open_rankings(&s, error);

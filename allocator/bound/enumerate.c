@@ -1,53 +1,44 @@
-/* enumerate.c: ways within the limits, one after the other, in order of harm.
+/* enumerate.c: paths within the limits, one after the other, in order of sensitivity.
  *
- * Beginnings of ways wait in a heap by what their completions have at least (A*: Hart, Nilsson, Raphael, IEEE
- * Trans. Systems Science and Cybernetics 4 (1968)); a whole way that comes to the top is the next one. Bounds
- * are rounded to 2^-30 of themselves: what has the same harm but for the order of its sum then waits at the
- * same height, where the lower choices go first, so that of very many equal ways the first does not wait for
- * the beginnings of all others. */
-#include "allocator/bound/path_dag.h"
-
+ * A* search (Hart, Nilsson, Raphael, IEEE Trans. Systems Science and Cybernetics 4 (1968)): partial paths wait in a
+ * heap ordered by their completion bound; a complete path that reaches the top is the next one. Bounds are rounded
+ * to a relative 2^-30, so that sums of equal terms in different orders compare equal. Among equal bounds the lower
+ * choices come first. Otherwise the first of very many equal paths would wait for the beginnings of all others. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { COSTS = TANDEM_N_PATH_COST, MAX_PARTIAL_PATHS = 1 << 22 };
+#include "allocator/bound/path_dag.h"
+#include "base/heap.h"
+#include "base/reserve.h"
+
+enum { N_COST = TANDEM_N_PATH_COST, MAX_PARTIAL_PATHS = 1 << 22 };
 
 typedef struct partial_path {
-    double rounded_bound; /* bound, rounded */
-    double sensitivity, spent[COSTS];
-    int arc, parent; /* the last arc, −1 at the start; the beginning without it */
-    int n_layer;     /* layers that it has behind it */
+    double rounded_bound;
+    double sensitivity, spent[N_COST];
+    int arc, parent; /* the last arc, −1 at the start; the partial path without it */
+    int n_layer;     /* layers that it has passed */
 } partial_path;
 
 struct tandem_enumeration {
     tandem_path_dag paths;
     tandem_completion_bound completion;
-    partial_path *partial;
-    int *heap; /* beginnings that wait, as many as at[] has room for */
-    size_t n, n_heap, capacity;
+    partial_path *partial; /* [n] */
+    int *heap;             /* [n_heap] partial paths that wait */
+    int n, n_heap;
+    size_t partial_capacity, heap_capacity;
 };
 
-/* --- Order ---------------------------------------------------------------------------------------------- */
+/* --- Order -------------------------------------------------------------------------------------------------- */
 
-/* Numbers that people write have to lie within a step, not on its edge, where rounding would part equals. */
-static const double off_edge = 1 + 0x1p-32;
-
-/* Ascending in the bound, and the same within a step of 2^-30 of it. */
+/* To the nearest number of 31 significant bits. Source: Veltkamp's splitting, in Dekker, Numer. Math. 18 (1971). */
 static double round_bound(double bound)
 {
-    const double shifted = bound * off_edge;
-    uint64_t bits;
-    memcpy(&bits, &shifted, sizeof bits);
-    bits &= ~UINT64_C(0) << 22;
-    double rounded_bound;
-    memcpy(&rounded_bound, &bits, sizeof rounded_bound);
-    return rounded_bound;
+    const double scaled = bound * (0x1p22 + 1);
+    return scaled - (scaled - bound);
 }
 
-static double unround_bound(double rounded_bound) { return rounded_bound * (1 - 0x1p-31); }
-
-/* Whether beginning a comes before b by its choices. Neither begins the other. */
+/* Neither path begins the other. */
 static int has_lower_choices(const tandem_enumeration *e, int a, int b)
 {
     while (e->partial[a].n_layer > e->partial[b].n_layer) a = e->partial[a].parent;
@@ -61,46 +52,20 @@ static int has_lower_choices(const tandem_enumeration *e, int a, int b)
 
 static int partial_before(const tandem_enumeration *e, int a, int b)
 {
-    if (e->partial[a].rounded_bound != e->partial[b].rounded_bound)
-        return e->partial[a].rounded_bound < e->partial[b].rounded_bound;
-    return has_lower_choices(e, a, b);
+    const double bound_a = e->partial[a].rounded_bound, bound_b = e->partial[b].rounded_bound;
+    return bound_a != bound_b ? bound_a < bound_b : has_lower_choices(e, a, b);
 }
 
-static void push_partial(tandem_enumeration *e, int waiting)
-{
-    size_t at = e->n_heap++;
-    for (; at > 0 && partial_before(e, waiting, e->heap[(at - 1) / 2]); at = (at - 1) / 2)
-        e->heap[at] = e->heap[(at - 1) / 2];
-    e->heap[at] = waiting;
-}
+TANDEM_HEAP(push_partial, pop_partial, int, const tandem_enumeration *, partial_before)
 
-static int pop_partial(tandem_enumeration *e)
-{
-    const int top = e->heap[0], last = e->heap[--e->n_heap];
-    size_t at = 0;
-    for (size_t child = 1; child < e->n_heap; at = child, child = 2 * at + 1) {
-        if (child + 1 < e->n_heap && partial_before(e, e->heap[child + 1], e->heap[child])) child++;
-        if (!partial_before(e, e->heap[child], last)) break;
-        e->heap[at] = e->heap[child];
-    }
-    if (e->n_heap > 0) e->heap[at] = last;
-    return top;
-}
+/* --- Partial paths ------------------------------------------------------------------------------------------ */
 
-/* --- Beginnings ----------------------------------------------------------------------------------------- */
-
-static tandem_status grow_partials(tandem_enumeration *e, size_t needed, tandem_error *error)
+static tandem_status reserve_partials(tandem_enumeration *e, int n, tandem_error *error)
 {
-    size_t wanted = e->capacity ? e->capacity : 256;
-    if (needed <= e->capacity) return TANDEM_OK;
-    while (wanted < needed) wanted *= 2;
-    partial_path *const at = realloc(e->partial, wanted * sizeof *at);
-    if (at) e->partial = at;
-    int *const heap = at ? realloc(e->heap, wanted * sizeof *heap) : NULL;
-    if (heap) e->heap = heap;
-    if (!heap) return tandem_no_memory(error, "for %zu beginnings of plans", wanted);
-    e->capacity = wanted;
-    return TANDEM_OK;
+    if (tandem_reserve(&e->partial, &e->partial_capacity, (size_t)n, sizeof *e->partial) &&
+        tandem_reserve(&e->heap, &e->heap_capacity, (size_t)n, sizeof *e->heap))
+        return TANDEM_OK;
+    return tandem_no_memory(error, "for %d partial paths", n);
 }
 
 static int partial_state(const tandem_enumeration *e, int partial)
@@ -108,7 +73,7 @@ static int partial_state(const tandem_enumeration *e, int partial)
     return e->partial[partial].arc < 0 ? 0 : e->paths.to[e->partial[partial].arc];
 }
 
-/* All beginnings that have one arc more and can be completed. */
+/* Adds every feasible partial path that is one arc longer. There is room. */
 static void extend_partial(tandem_enumeration *e, int partial)
 {
     const tandem_path_dag *const paths = &e->paths;
@@ -126,27 +91,27 @@ static void extend_partial(tandem_enumeration *e, int partial)
             tandem_completion_bound_at(&e->completion, paths, paths->to[a], made->sensitivity, made->spent);
         if (!(bound < INFINITY)) continue;
         made->rounded_bound = round_bound(made->n_layer == paths->n_layer ? made->sensitivity : bound);
-        push_partial(e, (int)e->n++);
+        push_partial(e->heap, &e->n_heap, e->n++, e);
     }
 }
 
-/* --- The enumeration ------------------------------------------------------------------------------------ */
+/* --- The enumeration ---------------------------------------------------------------------------------------- */
 
 static tandem_status start_enumeration(tandem_enumeration *e, tandem_error *error)
 {
-    double multiplier[COSTS], bound = INFINITY;
+    double multiplier[N_COST], bound = INFINITY;
     int64_t passes = 0;
     tandem_best_path best = {.sensitivity = INFINITY,
                              .arc = malloc(((size_t)e->paths.n_layer + 1) * sizeof *best.arc)};
-    if (!best.arc) return tandem_no_memory(error, "for a way of %d layers", e->paths.n_layer);
+    if (!best.arc) return tandem_no_memory(error, "for a path of %d layers", e->paths.n_layer);
     tandem_status status = tandem_path_dag_dual(&e->paths, multiplier, &bound, &best, &passes, error);
     free(best.arc);
     if (status == TANDEM_OK)
         status = tandem_completion_bound_open(&e->completion, &e->paths, multiplier, error);
-    if (status == TANDEM_OK) status = grow_partials(e, 1, error);
+    if (status == TANDEM_OK) status = reserve_partials(e, 1, error);
     if (status != TANDEM_OK || !(bound < INFINITY)) return status;
-    e->partial[e->n] = (partial_path){.arc = -1, .parent = -1, .rounded_bound = round_bound(bound)};
-    push_partial(e, (int)e->n++);
+    e->partial[0] = (partial_path){.arc = -1, .parent = -1, .rounded_bound = round_bound(bound)};
+    push_partial(e->heap, &e->n_heap, e->n++, e);
     return TANDEM_OK;
 }
 
@@ -174,36 +139,31 @@ void tandem_enumeration_close(tandem_enumeration *enumeration)
     free(enumeration);
 }
 
-static void copy_path_choices(const tandem_enumeration *e, int whole, int *choice)
-{
-    for (int at = whole; e->partial[at].n_layer > 0; at = e->partial[at].parent)
-        choice[e->partial[at].n_layer - 1] =
-            e->paths.plan_dag->arc[e->paths.plan_arc[e->partial[at].arc]].choice;
-}
-
 tandem_status tandem_enumeration_next(tandem_enumeration *enumeration, double *sensitivity, int *choice,
                                       double *bound, int64_t max_labels, tandem_error *error)
 {
     tandem_enumeration *const e = enumeration;
-    const size_t before = e->n;
+    const int before = e->n;
     double found = INFINITY;
     while (e->n_heap > 0) {
         const int top = e->heap[0], state = partial_state(e, top);
-        const size_t n_arc = (size_t)(e->paths.arc_start[state + 1] - e->paths.arc_start[state]);
+        const int n_arc = e->paths.arc_start[state + 1] - e->paths.arc_start[state];
         if (e->partial[top].n_layer == e->paths.n_layer) {
-            found = e->partial[pop_partial(e)].sensitivity;
-            copy_path_choices(e, top, choice);
+            found = e->partial[pop_partial(e->heap, &e->n_heap, e)].sensitivity;
+            for (const partial_path *p = &e->partial[top]; p->n_layer > 0; p = &e->partial[p->parent])
+                choice[p->n_layer - 1] = e->paths.plan_dag->arc[e->paths.plan_arc[p->arc]].choice;
             break;
         }
-        if ((int64_t)(e->n - before) >= max_labels || e->n + n_arc > MAX_PARTIAL_PATHS) {
+        if (e->n - before >= max_labels || e->n + n_arc > MAX_PARTIAL_PATHS) {
             found = NAN;
             break;
         }
-        const tandem_status status = grow_partials(e, e->n + n_arc, error);
+        const tandem_status status = reserve_partials(e, e->n + n_arc, error);
         if (status != TANDEM_OK) return status;
-        extend_partial(e, pop_partial(e));
+        extend_partial(e, pop_partial(e->heap, &e->n_heap, e));
     }
     *sensitivity = found;
-    if (bound) *bound = e->n_heap > 0 ? unround_bound(e->partial[e->heap[0]].rounded_bound) : INFINITY;
+    /* rounding has moved it by 2^-31 at most */
+    if (bound) *bound = e->n_heap > 0 ? e->partial[e->heap[0]].rounded_bound * (1 - 0x1p-30) : INFINITY;
     return TANDEM_OK;
 }

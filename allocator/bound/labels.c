@@ -13,6 +13,7 @@
  * anew from the rest. */
 #include "allocator/bound/path_dag.h"
 #include "base/clock.h"
+#include "base/reserve.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -71,24 +72,17 @@ static double label_target(const label_search *s)
     return fmin(s->cutoff, s->best.sensitivity * (1 - s->tolerance));
 }
 
-/* --- Room ----------------------------------------------------------------------------------------------- */
+/* --- Growing -------------------------------------------------------------------------------------------- */
 
-static tandem_status reserve_room(void **array, size_t *capacity, size_t needed, size_t size,
-                                  tandem_error *error)
+static tandem_status reserve_room(label_search *s, void *array, size_t *capacity, size_t n, size_t size)
 {
-    size_t wanted = *capacity ? *capacity : 256;
-    if (needed <= *capacity) return TANDEM_OK;
-    while (wanted < needed) wanted *= 2;
-    void *const larger = realloc(*array, wanted * size);
-    if (!larger) return tandem_no_memory(error, "for %zu labels", wanted);
-    *array = larger;
-    *capacity = wanted;
-    return TANDEM_OK;
+    return tandem_reserve(array, capacity, n, size) ? TANDEM_OK
+                                                    : tandem_no_memory(s->error, "for %zu labels", n);
 }
 
-static tandem_status reserve_labels(label_list *l, size_t needed, tandem_error *error)
+static tandem_status reserve_labels(label_search *s, label_list *l, size_t n)
 {
-    return reserve_room((void **)&l->label, &l->capacity, needed, sizeof *l->label, error);
+    return reserve_room(s, &l->label, &l->capacity, n, sizeof *l->label);
 }
 
 /* --- Where there are too many --------------------------------------------------------------------------- */
@@ -120,8 +114,7 @@ static double select_kth(double *value, size_t n, size_t k)
 static tandem_status keep_lowest_bounds(label_search *s, label_list *l, size_t width)
 {
     if (l->n <= width) return TANDEM_OK;
-    const tandem_status status =
-        reserve_room((void **)&s->scratch, &s->scratch_capacity, l->n, sizeof *s->scratch, s->error);
+    const tandem_status status = reserve_room(s, &s->scratch, &s->scratch_capacity, l->n, sizeof *s->scratch);
     if (status != TANDEM_OK) return status;
     for (size_t i = 0; i < l->n; i++) s->scratch[i] = l->label[i].bound;
     const double edge = select_kth(s->scratch, l->n, width);
@@ -150,7 +143,7 @@ static int label_before(const label *a, const label *b)
 /* Sorts `here` by merging its runs two by two. */
 static tandem_status merge_runs(label_search *s)
 {
-    const tandem_status status = reserve_labels(&s->spare, s->arrived.n, s->error);
+    const tandem_status status = reserve_labels(s, &s->spare, s->arrived.n);
     if (status != TANDEM_OK) return status;
     while (s->n_run > 1) {
         size_t n_run = 0, out = 0;
@@ -200,8 +193,8 @@ static tandem_status remove_dominated(label_search *s)
     size_t n = 0, n_stair = 0;
     double min = INFINITY;
     if (s->paths.n_cost == 2) {
-        const tandem_status status = reserve_room((void **)&s->scratch, &s->scratch_capacity,
-                                                  2 * (s->arrived.n + 1), sizeof *s->scratch, s->error);
+        const tandem_status status =
+            reserve_room(s, &s->scratch, &s->scratch_capacity, 2 * (s->arrived.n + 1), sizeof *s->scratch);
         if (status != TANDEM_OK) return status;
     }
     for (size_t i = 0; i < s->arrived.n; i++) {
@@ -226,9 +219,9 @@ static tandem_status extend_by_arc(label_search *s, int arc, const label *from, 
 {
     const tandem_path_dag *const paths = &s->paths;
     const int to = paths->to[arc], first_trace = (int)(s->n_trace - s->now.n);
-    tandem_status status = reserve_labels(&s->arrived, s->arrived.n + n, s->error);
+    tandem_status status = reserve_labels(s, &s->arrived, s->arrived.n + n);
     if (status == TANDEM_OK)
-        status = reserve_room((void **)&s->run, &s->run_capacity, s->n_run + 1, sizeof *s->run, s->error);
+        status = reserve_room(s, &s->run, &s->run_capacity, s->n_run + 1, sizeof *s->run);
     if (status != TANDEM_OK) return status;
     const size_t begin = s->arrived.n;
     for (size_t i = 0; i < n; i++) {
@@ -303,7 +296,7 @@ static tandem_status visit_state(label_search *s, int l, int state, size_t width
         }
     }
     if (status == TANDEM_OK) status = sort_and_prune(s);
-    if (status == TANDEM_OK) status = reserve_labels(&s->next, s->next.n + s->arrived.n, s->error);
+    if (status == TANDEM_OK) status = reserve_labels(s, &s->next, s->next.n + s->arrived.n);
     if (status != TANDEM_OK) return status;
     for (size_t i = 0; i < s->arrived.n; i++) {
         complete_label(s, l, &s->arrived.label[i]);
@@ -315,8 +308,8 @@ static tandem_status visit_state(label_search *s, int l, int state, size_t width
 /* The labels of `next`, which are of layer l, become those of `now`; their arcs are kept. */
 static tandem_status label_advance(label_search *s, int l)
 {
-    const tandem_status status = reserve_room((void **)&s->trace, &s->trace_capacity, s->n_trace + s->next.n,
-                                              sizeof *s->trace, s->error);
+    const tandem_status status =
+        reserve_room(s, &s->trace, &s->trace_capacity, s->n_trace + s->next.n, sizeof *s->trace);
     if (status != TANDEM_OK) return status;
     const label_list advanced = s->next;
     s->next = s->now;
@@ -352,9 +345,8 @@ static void find_incoming_arcs(label_search *s)
 /* From the start to the end with at most so many labels in a layer. s->dropped: what remains possible. */
 static tandem_status sweep_layers(label_search *s, size_t max_width)
 {
-    tandem_status status = reserve_labels(&s->now, 1, s->error);
-    if (status == TANDEM_OK)
-        status = reserve_room((void **)&s->trace, &s->trace_capacity, 1, sizeof *s->trace, s->error);
+    tandem_status status = reserve_labels(s, &s->now, 1);
+    if (status == TANDEM_OK) status = reserve_room(s, &s->trace, &s->trace_capacity, 1, sizeof *s->trace);
     if (status != TANDEM_OK) return status;
     find_incoming_arcs(s);
     s->now.label[0] = (label){.arc = -1, .parent = -1};

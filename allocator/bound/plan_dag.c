@@ -1,34 +1,21 @@
-/* plan_dag.c: grows the network of a class layer by layer from its frontier, then takes out what leads
- * nowhere. */
+/* plan_dag.c: builds the plan DAG of a class layer by layer from its state space, then removes the states from
+ * which no path reaches the end. */
 #include "allocator/bound/plan_dag.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/reserve.h"
 #include "replayer/known_costs.h"
 
-enum { FIRST_CAPACITY = 256, MAX_ARCS = 1 << 22 };
+enum { FIRST_SLOTS = 512, MAX_ARCS = 1 << 22 };
 
-/* Gives *array room for n elements of `size` bytes; 0 = there is no memory, and it is as it was. */
-static int reserve_elements(void *array, int *capacity, int n, size_t size)
-{
-    if (n <= *capacity) return 1;
-    int more = *capacity ? *capacity : FIRST_CAPACITY;
-    while (more < n) more *= 2;
-    void *old, *larger;
-    memcpy(&old, array, sizeof old);
-    larger = realloc(old, (size_t)more * size);
-    if (!larger) return 0;
-    memcpy(array, &larger, sizeof larger);
-    *capacity = more;
-    return 1;
-}
-
-/* --- Sets of keys, numbered in the order in which they come --------------------------------------------- */
+/* --- Sets of keys, numbered in order of arrival --------------------------------------------- */
 
 typedef struct key_set {
-    int n_word, n, capacity;
+    int n_word, n;
+    size_t capacity;
     uint64_t *key; /* [n × n_word] */
     int *slot;     /* [n_slot], a power of two: number of a key, −1 = free */
     int n_slot;
@@ -69,7 +56,7 @@ static void clear_key_set(key_set *set)
 
 static int rehash_key_set(key_set *set)
 {
-    const int n_slot = set->n_slot ? 2 * set->n_slot : 2 * FIRST_CAPACITY;
+    const int n_slot = set->n_slot ? 2 * set->n_slot : FIRST_SLOTS;
     int *slot = realloc(set->slot, (size_t)n_slot * sizeof *slot);
     if (!slot) return 0;
     const int n = set->n;
@@ -80,13 +67,14 @@ static int rehash_key_set(key_set *set)
     return 1;
 }
 
-/* Number of the key; it is new where that is what set->n was before. −1 = no memory. */
+/* The number of a key, which is added where it is new: then the number is the set->n of before. −1: no
+ * memory. */
 static int intern_key(key_set *set, const uint64_t *key)
 {
     if (2 * set->n >= set->n_slot && !rehash_key_set(set)) return -1;
     int *slot = find_key_slot(set, key);
     if (*slot >= 0) return *slot;
-    if (!reserve_elements(&set->key, &set->capacity, set->n + 1, (size_t)set->n_word * sizeof *key))
+    if (!tandem_reserve(&set->key, &set->capacity, (size_t)(set->n + 1), (size_t)set->n_word * sizeof *key))
         return -1;
     memcpy(key_at(set, set->n), key, (size_t)set->n_word * sizeof *key);
     return *slot = set->n++;
@@ -102,20 +90,21 @@ typedef struct dag_builder {
     int c;
     tandem_state_space *space;
     tandem_plan_dag *plan_dag; /* task sets, states and arcs under way */
-    int arc_capacity, state_capacity, term_capacity, task_set_capacity, bytes_capacity;
+    size_t arc_capacity, state_capacity, task_variant_capacity, task_set_capacity, bytes_capacity;
     int n_state, n_arc;
     int *first_task_set; /* [n_layer + 1] of a layer */
     key_set state, next, pattern;
-    /* of terms and bytes, as pairs (number of what comes before, one more): equal task sets are found here */
+    /* Sequences of task variants and bytes, as pairs (number of the sequence before, next item): finds equal task
+     * sets. */
     key_set sequence;
-    int *task_set_of; /* by number of the last pair */
-    int task_set_of_capacity;
-    /* of each pattern and precision */
+    int *task_set_of; /* by number of the sequence */
+    size_t task_set_of_capacity;
+    /* of each pattern (the bits of a state that a stage reads) and precision */
     int *transition; /* task set; −1 = a cost is missing */
     uint64_t *set_bits;
-    int move_capacity, set_bits_capacity;
+    size_t transition_capacity, set_bits_capacity;
     tandem_stage_cost stage_cost;
-    tandem_task_variant missing; /* the first that was found in the layer; task −1 = none */
+    tandem_task_variant missing; /* the first of the layer; task −1 = none */
 } dag_builder;
 
 static tandem_status plan_dag_no_memory(const dag_builder *b, tandem_error *error)
@@ -123,17 +112,17 @@ static tandem_status plan_dag_no_memory(const dag_builder *b, tandem_error *erro
     if (b->n_arc >= MAX_ARCS)
         return tandem_error_set(
             error, TANDEM_NO_MEMORY,
-            "the network of model '%s' (%d operators) has more than %d arcs: too much is open at once "
-            "between its operators",
+            "the plan DAG of model '%s' (%d operators) has more than %d arcs: too many tensors are in use at "
+            "once between its operators",
             b->step->graph->model, b->step->graph->n_op, MAX_ARCS);
     return tandem_no_memory(error,
-                            "for the network of model '%s' (%d operators), which has %d states and "
+                            "for the plan DAG of model '%s' (%d operators), which has %d states and "
                             "%d arcs so far",
                             b->step->graph->model, b->step->graph->n_op, b->n_state, b->n_arc);
 }
 
-/* Number of the sequence (`before`, what): a term behind what came before, or at last the bytes. 0 = nothing
- * came before; −1 = no memory. */
+/* The number of a sequence that is one item longer than sequence `before`: a task variant, or at the end the
+ * bytes. 0 is the empty sequence; −1: no memory. */
 static int intern_sequence_item(dag_builder *b, int before, int ends, uint64_t what)
 {
     const uint64_t pair[2] = {(uint64_t)before << 1 | (uint64_t)ends, what};
@@ -141,14 +130,16 @@ static int intern_sequence_item(dag_builder *b, int before, int ends, uint64_t w
     return last < 0 ? -1 : last + 1;
 }
 
+static int variant_index(tandem_task_variant entry)
+{
+    return entry.task * TANDEM_MAX_VARIANT + entry.variant;
+}
+
 static int intern_sequence(dag_builder *b)
 {
     int last = 0;
-    for (int k = 0; k < b->stage_cost.n_task_variant && last >= 0; k++) {
-        const tandem_task_variant entry = b->stage_cost.task_variant[k];
-        last = intern_sequence_item(b, last, 0,
-                                    (uint64_t)entry.task * TANDEM_MAX_VARIANT + (uint64_t)entry.variant);
-    }
+    for (int k = 0; k < b->stage_cost.n_task_variant && last >= 0; k++)
+        last = intern_sequence_item(b, last, 0, (uint64_t)variant_index(b->stage_cost.task_variant[k]));
     return last < 0 ? -1 : intern_sequence_item(b, last, 1, b->stage_cost.bytes);
 }
 
@@ -156,14 +147,14 @@ static int append_task_set(dag_builder *b)
 {
     tandem_plan_dag *plan_dag = b->plan_dag;
     const int n = plan_dag->n_task_set;
-    if (!reserve_elements(&plan_dag->task_set_start, &b->task_set_capacity, n + 2,
-                          sizeof *plan_dag->task_set_start) ||
-        !reserve_elements(&plan_dag->bytes, &b->bytes_capacity, n + 1, sizeof *plan_dag->bytes))
+    if (!tandem_reserve(&plan_dag->task_set_start, &b->task_set_capacity, (size_t)(n + 2),
+                        sizeof *plan_dag->task_set_start) ||
+        !tandem_reserve(&plan_dag->bytes, &b->bytes_capacity, (size_t)(n + 1), sizeof *plan_dag->bytes))
         return -1;
     if (n == 0) plan_dag->task_set_start[0] = 0;
     const int start = plan_dag->task_set_start[n];
-    if (!reserve_elements(&plan_dag->task_variant, &b->term_capacity, start + b->stage_cost.n_task_variant,
-                          sizeof *plan_dag->task_variant))
+    if (!tandem_reserve(&plan_dag->task_variant, &b->task_variant_capacity,
+                        (size_t)(start + b->stage_cost.n_task_variant), sizeof *plan_dag->task_variant))
         return -1;
     if (b->stage_cost.n_task_variant > 0)
         memcpy(&plan_dag->task_variant[start], b->stage_cost.task_variant,
@@ -173,12 +164,12 @@ static int append_task_set(dag_builder *b)
     return plan_dag->n_task_set++;
 }
 
-/* Number of the task set with the effect's content; −1 = no memory. */
+/* The number of the task set with the content of b->stage_cost; −1: no memory. */
 static int intern_task_set(dag_builder *b)
 {
     const int before = b->sequence.n, last = intern_sequence(b);
-    if (last < 0 ||
-        !reserve_elements(&b->task_set_of, &b->task_set_of_capacity, last + 1, sizeof *b->task_set_of))
+    if (last < 0 || !tandem_reserve(&b->task_set_of, &b->task_set_of_capacity, (size_t)(last + 1),
+                                    sizeof *b->task_set_of))
         return -1;
     if (last > before) b->task_set_of[last] = append_task_set(b);
     return b->task_set_of[last];
@@ -195,13 +186,14 @@ static int are_costs_measured(dag_builder *b)
     return 1;
 }
 
-/* What each precision does in layer l to states of a pattern that is new. */
+/* The transitions of a new pattern in layer l, one per allowed precision. */
 static int add_transitions(dag_builder *b, int l, int pattern)
 {
     const int n_word = b->pattern.n_word, op = b->plan_dag->op[l];
     const int end = (pattern + 1) * TANDEM_N_PRECISION;
-    if (!reserve_elements(&b->transition, &b->move_capacity, end, sizeof *b->transition) ||
-        !reserve_elements(&b->set_bits, &b->set_bits_capacity, end, (size_t)n_word * sizeof *b->set_bits))
+    if (!tandem_reserve(&b->transition, &b->transition_capacity, (size_t)end, sizeof *b->transition) ||
+        !tandem_reserve(&b->set_bits, &b->set_bits_capacity, (size_t)end,
+                        (size_t)n_word * sizeof *b->set_bits))
         return 0;
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
         const int m = pattern * TANDEM_N_PRECISION + p;
@@ -219,12 +211,13 @@ static int add_transitions(dag_builder *b, int l, int pattern)
 static int append_arc(dag_builder *b, int l, int p, int transition, const uint64_t *state, uint64_t *key)
 {
     const int n_word = b->state.n_word, op = b->plan_dag->op[l];
-    const uint64_t *passed = tandem_state_space_pass_mask(b->space, l + 1);
+    const uint64_t *pass_mask = tandem_state_space_pass_mask(b->space, l + 1);
     const uint64_t *set_bits = &b->set_bits[(size_t)transition * (size_t)n_word];
-    for (int w = 0; w < n_word; w++) key[w] = (state[w] & passed[w]) | set_bits[w];
+    for (int w = 0; w < n_word; w++) key[w] = (state[w] & pass_mask[w]) | set_bits[w];
     const int to = intern_key(&b->next, key);
     if (to < 0 || b->n_arc >= MAX_ARCS ||
-        !reserve_elements(&b->plan_dag->arc, &b->arc_capacity, b->n_arc + 1, sizeof *b->plan_dag->arc))
+        !tandem_reserve(&b->plan_dag->arc, &b->arc_capacity, (size_t)(b->n_arc + 1),
+                        sizeof *b->plan_dag->arc))
         return 0;
     b->plan_dag->arc[b->n_arc++] = (tandem_arc){.to = b->n_state + to,
                                                 .task_set = b->transition[transition],
@@ -233,13 +226,13 @@ static int append_arc(dag_builder *b, int l, int p, int transition, const uint64
     return 1;
 }
 
-/* The arcs of one state of layer l; b->n_state is already behind the layer. */
+/* Adds the arcs that leave state s of layer l; b->n_state already counts the layer. */
 static int expand_state(dag_builder *b, int l, int s, uint64_t *key)
 {
     const int n_word = b->state.n_word;
     const uint64_t *state = key_at(&b->state, s);
-    const uint64_t *touched = tandem_state_space_read_mask(b->space, l + 1);
-    for (int w = 0; w < n_word; w++) key[w] = state[w] & touched[w];
+    const uint64_t *read_mask = tandem_state_space_read_mask(b->space, l + 1);
+    for (int w = 0; w < n_word; w++) key[w] = state[w] & read_mask[w];
     const int n_pattern = b->pattern.n, pattern = intern_key(&b->pattern, key);
     if (pattern < 0 || (pattern == n_pattern && !add_transitions(b, l, pattern))) return 0;
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
@@ -259,8 +252,8 @@ static tandem_status build_layer(dag_builder *b, int l, uint64_t *key, tandem_er
     plan_dag->state_start[l] = first;
     b->first_task_set[l] = plan_dag->n_task_set;
     b->n_state += b->state.n;
-    if (!reserve_elements(&plan_dag->arc_start, &b->state_capacity, b->n_state + 2,
-                          sizeof *plan_dag->arc_start))
+    if (!tandem_reserve(&plan_dag->arc_start, &b->state_capacity, (size_t)(b->n_state + 2),
+                        sizeof *plan_dag->arc_start))
         return plan_dag_no_memory(b, error);
     for (int s = 0; s < b->state.n; s++) {
         plan_dag->arc_start[first + s] = b->n_arc;
@@ -274,14 +267,14 @@ static tandem_status build_layer(dag_builder *b, int l, uint64_t *key, tandem_er
     return TANDEM_OK;
 }
 
-/* Updates of buckets, the norm before them, and sums over micro-steps: every plan has them, in one form. */
+/* Updates of buckets, the norm before them and sums over micro-steps are the same in every plan. */
 static int is_fixed_task(const tandem_task *task)
 {
     return task->kind == TANDEM_TASK_UPDATE || task->kind == TANDEM_TASK_NORM ||
            (task->kind == TANDEM_TASK_ACCUMULATE && task->parameter >= 0);
 }
 
-/* What comes before the first choice, and what every plan has: task set 0. */
+/* Task set 0: what precedes the first choice, and the tasks that every plan has. */
 static tandem_status build_root(dag_builder *b, uint64_t *key, tandem_error *error)
 {
     tandem_state_space_transition(b->space, 0, TANDEM_PRECISION_FP32, NULL, &b->stage_cost, key);
@@ -302,23 +295,19 @@ static tandem_status build_layers(dag_builder *b, tandem_error *error)
     tandem_status status = key ? build_root(b, key, error) : plan_dag_no_memory(b, error);
     for (int l = 0; l < n_layer && status == TANDEM_OK; l++) status = build_layer(b, l, key, error);
     if (status == TANDEM_OK) {
-        assert(b->state.n == 1); /* nothing is open at the end */
+        assert(b->state.n == 1); /* no state bits remain */
         plan_dag->state_start[n_layer] = b->n_state++;
         plan_dag->state_start[n_layer + 1] = b->n_state;
         b->first_task_set[n_layer] = plan_dag->n_task_set;
-        if (!reserve_elements(&plan_dag->arc_start, &b->state_capacity, b->n_state + 1,
-                              sizeof *plan_dag->arc_start))
-            status = plan_dag_no_memory(b, error);
-        else
-            plan_dag->arc_start[b->n_state - 1] = plan_dag->arc_start[b->n_state] = b->n_arc;
+        plan_dag->arc_start[b->n_state - 1] = plan_dag->arc_start[b->n_state] = b->n_arc;
     }
     free(key);
     return status;
 }
 
-/* --- Taking out ----------------------------------------------------------------------------------------- */
+/* --- Pruning ------------------------------------------------------------------------------------------- */
 
-/* Numbers the states from which the end can be reached; −1 for the others. */
+/* Numbers the states from which a path reaches the end; −1 for the others. */
 static void number_live_states(const dag_builder *b, int *number)
 {
     const tandem_plan_dag *plan_dag = b->plan_dag;
@@ -354,39 +343,28 @@ static void drop_dead_states(dag_builder *b, const int *number)
     plan_dag->arc_start[n_state] = b->n_arc = n_arc;
 }
 
-static int has_task_variant(const tandem_plan_dag *plan_dag, int task_set, tandem_task_variant entry)
-{
-    int first = plan_dag->task_set_start[task_set], end = plan_dag->task_set_start[task_set + 1];
-    while (first < end) {
-        const int middle = first + (end - first) / 2;
-        if (plan_dag->task_variant[middle].task < entry.task)
-            first = middle + 1;
-        else
-            end = middle;
-    }
-    return first < plan_dag->task_set_start[task_set + 1] &&
-           plan_dag->task_variant[first].task == entry.task &&
-           plan_dag->task_variant[first].variant == entry.variant;
-}
-
-/* The terms that all used task sets of a layer have; they go to task set 0. Appends them to `common`. */
-static int find_common_tasks(const dag_builder *b, int l, const int *used, tandem_task_variant *common)
+/* Appends the task variants that all used task sets of layer l share to `common`. count: all 0. */
+static int find_common_tasks(const dag_builder *b, int l, const int *used, int *count,
+                             tandem_task_variant *common)
 {
     const tandem_plan_dag *plan_dag = b->plan_dag;
-    int first = b->first_task_set[l], n = 0;
-    const int end = b->first_task_set[l + 1];
-    while (!used[first]) first++;
-    for (int k = plan_dag->task_set_start[first]; k < plan_dag->task_set_start[first + 1]; k++) {
-        int in_all = 1;
-        for (int other = first + 1; other < end && in_all; other++)
-            in_all = !used[other] || has_task_variant(plan_dag, other, plan_dag->task_variant[k]);
-        if (in_all) common[n++] = plan_dag->task_variant[k];
+    const int first = b->first_task_set[l], end = b->first_task_set[l + 1];
+    int n_used = 0, n = 0;
+    for (int set = first; set < end; set++) {
+        n_used += used[set];
+        for (int k = plan_dag->task_set_start[set]; used[set] && k < plan_dag->task_set_start[set + 1]; k++)
+            count[variant_index(plan_dag->task_variant[k])]++;
+    }
+    for (int k = plan_dag->task_set_start[first]; k < plan_dag->task_set_start[end]; k++) {
+        int *const n_set = &count[variant_index(plan_dag->task_variant[k])];
+        if (*n_set == n_used) common[n++] = plan_dag->task_variant[k];
+        *n_set = 0;
     }
     return n;
 }
 
-/* Writes the task sets that are used into arrays of their size, the common terms in task set 0. `number`: 1
- * for those that are used; becomes their new numbers. */
+/* Keeps the used task sets, and moves what all of a layer share to task set 0. number[n_task_set]: 1 for the
+ * used ones; becomes their new numbers. */
 static int rewrite_task_sets(dag_builder *b, int *number)
 {
     tandem_plan_dag *plan_dag = b->plan_dag;
@@ -394,21 +372,23 @@ static int rewrite_task_sets(dag_builder *b, int *number)
     tandem_task_variant *entry =
         malloc(((size_t)plan_dag->task_set_start[plan_dag->n_task_set] + 1) * sizeof *entry);
     int *const is_common = calloc((size_t)b->step->n_task, sizeof *is_common);
-    const int done = start && entry && is_common;
+    int *const count = calloc((size_t)b->step->n_task * TANDEM_MAX_VARIANT, sizeof *count);
+    const int done = start && entry && is_common && count;
     if (!done) goto out;
-    int n_term = plan_dag->task_set_start[1], n = 1;
-    memcpy(entry, plan_dag->task_variant, (size_t)n_term * sizeof *entry);
-    for (int l = 0; l < plan_dag->n_layer; l++) n_term += find_common_tasks(b, l, number, &entry[n_term]);
-    for (int k = 0; k < n_term; k++) is_common[entry[k].task] = 1;
+    int n_entry = plan_dag->task_set_start[1], n = 1;
+    memcpy(entry, plan_dag->task_variant, (size_t)n_entry * sizeof *entry);
+    for (int l = 0; l < plan_dag->n_layer; l++)
+        n_entry += find_common_tasks(b, l, number, count, &entry[n_entry]);
+    for (int k = 0; k < n_entry; k++) is_common[entry[k].task] = 1;
     start[0] = 0;
-    start[1] = n_term;
+    start[1] = n_entry;
     for (int task_set = 1; task_set < plan_dag->n_task_set; task_set++) {
         if (!number[task_set]) continue;
         for (int k = plan_dag->task_set_start[task_set]; k < plan_dag->task_set_start[task_set + 1]; k++)
-            if (!is_common[plan_dag->task_variant[k].task]) entry[n_term++] = plan_dag->task_variant[k];
+            if (!is_common[plan_dag->task_variant[k].task]) entry[n_entry++] = plan_dag->task_variant[k];
         plan_dag->bytes[n] = plan_dag->bytes[task_set];
         number[task_set] = n;
-        start[++n] = n_term;
+        start[++n] = n_entry;
     }
     plan_dag->n_task_set = n;
     free(plan_dag->task_variant);
@@ -418,6 +398,7 @@ static int rewrite_task_sets(dag_builder *b, int *number)
     entry = NULL;
     start = NULL;
 out:
+    free(count);
     free(is_common);
     free(entry);
     free(start);
@@ -475,7 +456,8 @@ static tandem_status open_dag_builder(dag_builder *b, tandem_error *error)
     plan_dag->n_layer = (int)n_layer;
     plan_dag->op = malloc((n_layer + 1) * sizeof *plan_dag->op);
     plan_dag->state_start = malloc((n_layer + 2) * sizeof *plan_dag->state_start);
-    if (!b->stage_cost.task_variant || !b->first_task_set || !plan_dag->op || !plan_dag->state_start)
+    if (!b->stage_cost.task_variant || !b->first_task_set || !plan_dag->op || !plan_dag->state_start ||
+        !tandem_reserve(&plan_dag->arc_start, &b->state_capacity, 2, sizeof *plan_dag->arc_start))
         return plan_dag_no_memory(b, error);
     for (int l = 0; l < plan_dag->n_layer; l++) plan_dag->op[l] = tandem_state_space_op(b->space, l);
     return TANDEM_OK;

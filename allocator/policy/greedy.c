@@ -19,6 +19,7 @@
  * input. */
 #include "allocator/policies.h"
 #include "allocator/policy/target.h"
+#include "base/heap.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -49,26 +50,13 @@ typedef struct move_queue {
     int n;
 } move_queue;
 
-static void push_move(move_queue *q, tandem_move *move)
+static int move_before(const move_queue *q, const tandem_move *a, const tandem_move *b)
 {
-    int at = q->n++;
-    for (; at > 0 && is_better_move(move, q->move[(at - 1) / 2]); at = (at - 1) / 2)
-        q->move[at] = q->move[(at - 1) / 2];
-    q->move[at] = move;
+    (void)q;
+    return is_better_move(a, b);
 }
 
-static tandem_move *pop_move(move_queue *q)
-{
-    tandem_move *top = q->move[0], *last = q->move[--q->n];
-    int at = 0;
-    for (int child = 1; child < q->n; at = child, child = 2 * at + 1) {
-        if (child + 1 < q->n && is_better_move(q->move[child + 1], q->move[child])) child++;
-        if (!is_better_move(q->move[child], last)) break;
-        q->move[at] = q->move[child];
-    }
-    if (q->n > 0) q->move[at] = last;
-    return top;
-}
+TANDEM_HEAP(push_move, pop_move, tandem_move *, const move_queue *, move_before)
 
 /* gain for each unit of a price; INFINITY where there is nothing to pay */
 static double gain_for_cost(double gain, double cost) { return cost > 0 ? gain / cost : INFINITY; }
@@ -92,15 +80,15 @@ static tandem_status apply_best_moves(tandem_search *search, move_queue *q, move
     tandem_status status = tandem_search_evaluate_all(search, error);
     q->n = 0;
     for (int m = 0; m < search->n_move && status == TANDEM_OK; m++)
-        if (rate_move(direction, &search->move[m])) push_move(q, &search->move[m]);
+        if (rate_move(direction, &search->move[m])) push_move(q->move, &q->n, &search->move[m], q);
     while (status == TANDEM_OK && q->n > 0) {
-        tandem_move *move = pop_move(q);
+        tandem_move *move = pop_move(q->move, &q->n, q);
         if (direction == LOWER && is_feasible(&search->metrics, target_ns)) break;
         if (move->evaluated_at != search->n_change) {
             status = tandem_search_evaluate(search, move, error);
             if (status != TANDEM_OK || !rate_move(direction, move)) continue;
             if (q->n > 0 && is_better_move(q->move[0], move)) {
-                push_move(q, move);
+                push_move(q->move, &q->n, move, q);
                 continue;
             }
         }

@@ -537,7 +537,7 @@ static void what_cannot_be_gone_through_is_said(void **state)
     assert_int_equal(tandem_plan_dag_open(&plan_dag, p.replayer, 0, allowed, p.sensitivity[0], &error),
                      TANDEM_NO_MEMORY);
     assert_null(plan_dag);
-    assert_non_null(strstr(error.text, "open at once"));
+    assert_non_null(strstr(error.text, "in use at once"));
     free(allowed);
     priced_cluster_close(&p);
 }
