@@ -23,8 +23,8 @@ typedef struct tandem_rng_stream {
  * scale·q. g: the gradient of the output.
  *
  *   forward   inputs…, parameters… → output, aux
- *             cross_entropy: logits, labels → loss (one float: sum over rows × row_weight), aux
- *             (probabilities) gather_labelled: x, labels → rows of x, aux (s32: the index of each row)
+ *             cross_entropy: logits, labels → loss (one float: Σ rows × row_weight), aux (probabilities)
+ *             gather_labelled: x, labels → rows of x, aux (s32: the index of each row)
  *             embedding: the table is f32 for every type of the rows
  *             images, tokens, labels: the executor fills them
  *   wgrad     linear, conv2d: x, g → gradient of the weight (f32)
@@ -40,8 +40,8 @@ typedef struct tandem_rng_stream {
  *             bias_gelu: g, x, bias → gradient of x, of the bias
  *             layernorm, batchnorm: g, x, aux, scale → gradient of x, of scale, of shift
  *             batchnorm_relu: g, x, aux, scale, shift → the same
- *             batchnorm_add_relu: g, x, output, aux, scale → gradient of x, of the residual, of scale, of
- *             shift maxpool, gather_labelled: g, aux → gradient of x
+ *             batchnorm_add_relu: g, x, output, aux, scale → gradient of x, residual, scale and shift
+ *             maxpool, gather_labelled: g, aux → gradient of x
  *             avgpool, transpose, slice, concat_token: g → gradient of x
  *             cross_entropy: labels, aux → gradient of the logits, × row_weight
  *   casts     source → result; a cast to s8 writes out_scale
@@ -56,20 +56,23 @@ typedef struct tandem_kernel_call {
     float *out_scale[TANDEM_TASK_WRITES]; /* of s8 results, else NULL */
     void *workspace;                      /* 64-byte aligned */
     tandem_rng_stream rng;                /* of casts to s8 and of dropout */
-    tandem_amax_history
-        *history;     /* casts to s8: delayed scaling reads and updates it, where operands lie; NULL:
-                                   * the cast finds the tensor's own range */
-    int reuse_range;  /* the cast repeats the one before: it takes that range and leaves the history */
-    float row_weight; /* cross_entropy: 1 / (global batch × predictions per sample), × the loss scale in
-                              * the backward pass; rows labelled −1 are not predicted */
-    const float *row_factor; /* cross_entropy, backward: in device memory, multiplies row_weight; NULL = 1 */
-    float smoothing;      /* cross_entropy: the share of a label that is spread over all classes (Szegedy et
-                              * al., CVPR 2016, section 7) */
+    /* Casts to s8: delayed scaling reads and updates this history, which lies where operands lie. NULL: the
+     * cast finds the tensor's own range. reuse_range: the cast repeats an earlier one, takes that one's range
+     * and leaves the history unchanged. */
+    tandem_amax_history *history;
+    int reuse_range;
+    /* cross_entropy: 1 / (global batch × predictions per sample), × the loss scale in the backward pass; rows
+     * labelled −1 are not predicted. row_factor: in device memory, multiplies it in the backward pass; NULL =
+     * 1. */
+    float row_weight;
+    const float *row_factor;
+    /* cross_entropy: the share of a label that is spread over all classes (Szegedy et al., CVPR 2016, section
+     * 7) */
+    float smoothing;
     int64_t first_sample; /* dropout: index in the global batch of the first of these samples */
     int is_evaluation;    /* dropout drops nothing */
-    const float
-        *running_stats; /* batchnorm: normalises by these means, then variances, and does not write aux;
-                                 * NULL: by the batch's */
+    /* batchnorm normalises by these means, then variances, and does not write aux; NULL: by the batch's */
+    const float *running_stats;
 } tandem_kernel_call;
 
 typedef struct tandem_kernel tandem_kernel; /* one task, prepared for one device */
