@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backend/executor/transfer.h"
+#include "backend/cpu/isa_kernels.h"
 #include "base/philox.h"
 
 /* --- A sample ------------------------------------------------------------------------------------------- */
@@ -36,7 +37,7 @@ static void fill_noise_sample(tandem_executor *executor, int64_t b, int64_t samp
     const uint32_t stream[3] = {(uint32_t)sample, 0, TANDEM_RNG_SHUFFLE};
     void *to = input_sample_at(executor, b);
     if (input->dtype == TANDEM_F32 && !is_noise_on_device(executor))
-        tandem_noise_fill(executor->noise_kernels, to, (size_t)n, executor->options.seed, stream);
+        executor->noise_kernels->noise_f32(to, (size_t)n, executor->options.seed, stream);
     tandem_philox_block block = {{0}};
     for (int64_t i = 0; i < n && input->dtype == TANDEM_S32; i++) {
         const uint32_t counter[4] = {(uint32_t)(i / 4), stream[0], stream[1], stream[2]};

@@ -51,67 +51,37 @@ uint64_t tandem_transfer_staging_bytes(const tandem_executor *executor)
     return batch_input_bytes(executor->graph) + batch_label_bytes(executor->graph) + gradients;
 }
 
-static tandem_status alloc_staging(void **memory, tandem_executor *executor, uint64_t bytes,
-                                   tandem_error *error)
-{
-    return tandem_worker_alloc(memory, executor->worker, TANDEM_STAGING_MEMORY, bytes, error);
-}
-
-/* One byte for 16 weights, since parameters begin at multiples of 16. */
-static tandem_status alloc_decay_mask(tandem_executor *executor, tandem_error *error)
+/* Whether each weight decays: one byte for 16 of them, because parameters begin at multiples of 16. */
+static tandem_status fill_decay_mask(const tandem_executor *executor, uint64_t bytes, tandem_error *error)
 {
     const tandem_graph *graph = executor->graph;
-    const uint64_t bytes = (uint64_t)executor->step->n_flat / 16 + 1;
-    void *memory = NULL, *view = NULL;
-    tandem_status status = tandem_worker_alloc(&memory, executor->worker, TANDEM_DEVICE_MEMORY, bytes, error);
-    executor->decay_mask = memory;
-    if (status == TANDEM_OK) status = tandem_worker_view(&view, executor->worker, memory, bytes, 1, error);
+    void *view = NULL;
+    const tandem_status status =
+        tandem_worker_view(&view, executor->worker, executor->decay_mask, bytes, 1, error);
     if (status != TANDEM_OK) return status;
-    for (int p = 0; p < graph->n_parameter; p++) {
-        const size_t first = (size_t)executor->step->parameter_start[p] / 16;
-        memset((char *)view + first, executor->has_weight_decay[p],
+    for (int p = 0; p < graph->n_parameter; p++)
+        memset((char *)view + executor->step->parameter_start[p] / 16, executor->has_weight_decay[p],
                (size_t)(graph->parameter[p].elements + 15) / 16);
-    }
-    return tandem_worker_end_view(executor->worker, view, memory, bytes, 1, error);
-}
-
-static tandem_status alloc_step_args(tandem_executor *executor, tandem_error *error)
-{
-    void *args = NULL, *staged_args = NULL;
-    tandem_status status = tandem_worker_alloc(&args, executor->worker, TANDEM_DEVICE_MEMORY,
-                                               sizeof *executor->step_args, error);
-    executor->step_args = args;
-    if (status == TANDEM_OK)
-        status = alloc_staging(&staged_args, executor, sizeof *executor->staged_step_args, error);
-    executor->staged_step_args = staged_args;
-    return status;
+    return tandem_worker_end_view(executor->worker, view, executor->decay_mask, bytes, 1, error);
 }
 
 tandem_status tandem_transfer_open(tandem_executor *executor, int forward_only, tandem_error *error)
 {
     const int n_event = forward_only ? EVENT_BUCKETS : task_event(executor, executor->n_active);
-    void *input = NULL, *loss = NULL;
+    const uint64_t loss_bytes = (uint64_t)executor->step->options.n_micro * sizeof(float);
+    const uint64_t mask_bytes = (uint64_t)executor->step->n_flat / 16 + 1;
     tandem_status status = backend_of(executor)->events_create(executor->worker->device, n_event, error);
-    if (status == TANDEM_OK)
-        status = alloc_staging(&input, executor, batch_input_bytes(executor->graph), error);
-    executor->input = input;
+    executor->input = tandem_executor_alloc(executor, TANDEM_STAGING_MEMORY,
+                                            batch_input_bytes(executor->graph), &status, error);
     if (status != TANDEM_OK || forward_only) return status;
-    status = alloc_staging(&loss, executor, (uint64_t)executor->step->options.n_micro * sizeof(float), error);
-    executor->micro_loss = loss;
-    if (status == TANDEM_OK) status = alloc_step_args(executor, error);
-    if (status == TANDEM_OK && needs_host_gradients(executor))
-        status = tandem_executor_alloc_gradients(&executor->host_gradient, executor, error);
-    if (status == TANDEM_OK) status = alloc_decay_mask(executor, error);
-    return status;
-}
-
-void tandem_transfer_close(tandem_executor *executor)
-{
-    tandem_worker_free(executor->worker, TANDEM_STAGING_MEMORY, executor->input);
-    tandem_worker_free(executor->worker, TANDEM_STAGING_MEMORY, executor->micro_loss);
-    tandem_worker_free(executor->worker, TANDEM_DEVICE_MEMORY, executor->step_args);
-    tandem_worker_free(executor->worker, TANDEM_STAGING_MEMORY, executor->staged_step_args);
-    tandem_worker_free(executor->worker, TANDEM_DEVICE_MEMORY, executor->decay_mask);
+    executor->micro_loss = tandem_executor_alloc(executor, TANDEM_STAGING_MEMORY, loss_bytes, &status, error);
+    executor->step_args =
+        tandem_executor_alloc(executor, TANDEM_DEVICE_MEMORY, sizeof *executor->step_args, &status, error);
+    executor->staged_step_args = tandem_executor_alloc(executor, TANDEM_STAGING_MEMORY,
+                                                       sizeof *executor->staged_step_args, &status, error);
+    if (needs_host_gradients(executor)) tandem_executor_alloc_gradients(executor, &status, error);
+    executor->decay_mask = tandem_executor_alloc(executor, TANDEM_DEVICE_MEMORY, mask_bytes, &status, error);
+    return status == TANDEM_OK ? fill_decay_mask(executor, mask_bytes, error) : status;
 }
 
 /* --- Batches -------------------------------------------------------------------------------------------- */

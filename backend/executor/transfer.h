@@ -16,7 +16,6 @@ uint64_t tandem_transfer_staging_bytes(const tandem_executor *executor);
 /* Staging, events, and which weights decay; of an executor for forward passes, only what brings in a batch.
  * */
 tandem_status tandem_transfer_open(tandem_executor *executor, int forward_only, tandem_error *error);
-void tandem_transfer_close(tandem_executor *executor); /* of whatever was opened */
 
 /* Until the last batch has left the place where the next one is put together. */
 tandem_status tandem_transfer_wait_input(const tandem_executor *executor, tandem_error *error);

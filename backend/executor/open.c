@@ -1,0 +1,224 @@
+/* open.c: opens an executor: its memory, its weights and its kernels' operands, so that a step allocates
+ * nothing. */
+#include <stdlib.h>
+
+#include "backend/executor/transfer.h"
+#include "base/philox.h"
+
+/* --- Memory --------------------------------------------------------------------------------------------- */
+
+/* Memory that the plan counts. */
+static void *alloc_planned(tandem_executor *executor, uint64_t bytes, tandem_status *status,
+                           tandem_error *error)
+{
+    void *memory = tandem_executor_alloc(executor, TANDEM_DEVICE_MEMORY, bytes, status, error);
+    if (*status == TANDEM_OK) executor->allocated += bytes;
+    return memory;
+}
+
+static tandem_status alloc_flat_arrays(tandem_executor *executor, tandem_error *error)
+{
+    const uint64_t bytes = tandem_executor_flat_bytes(executor);
+    tandem_status status = TANDEM_OK;
+    executor->weight = alloc_planned(executor, bytes, &status, error);
+    for (int k = 0; k < tandem_optimizer_n_state(executor->graph->optimizer.kind); k++)
+        executor->state[k] = alloc_planned(executor, bytes, &status, error);
+    if (tandem_worker_has_device_memory(executor->worker)) {
+        executor->gradient = alloc_planned(executor, bytes, &status, error);
+    } else {
+        tandem_executor_alloc_gradients(executor, &status, error);
+        executor->gradient = executor->host_gradient;
+        if (status == TANDEM_OK) executor->allocated += bytes;
+    }
+    return status;
+}
+
+/* The values' scales on the device and the labels on the host, which no plan counts. */
+static tandem_status alloc_value_scales(tandem_executor *executor, tandem_error *error)
+{
+    const uint64_t n_label = (uint64_t)(executor->graph->batch * executor->graph->length);
+    tandem_status status = TANDEM_OK;
+    executor->scale = tandem_executor_alloc(
+        executor, TANDEM_DEVICE_MEMORY, (uint64_t)executor->step->n_value * sizeof(float), &status, error);
+    executor->label =
+        tandem_executor_alloc(executor, TANDEM_STAGING_MEMORY, n_label * sizeof(int32_t), &status, error);
+    return status;
+}
+
+static tandem_status alloc_arena(tandem_executor *executor, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    executor->arena =
+        alloc_planned(executor, executor->memory.arena + executor->memory.evaluation, &status, error);
+    if (executor->histories.n > 0)
+        executor->histories.memory = alloc_planned(executor, executor->memory.histories, &status, error);
+    if (status == TANDEM_OK) status = alloc_value_scales(executor, error);
+    if (status == TANDEM_OK && tandem_worker_has_device_memory(executor->worker))
+        status = tandem_transfer_open(executor, 0, error);
+    return status == TANDEM_OK && executor->histories.n > 0
+               ? tandem_amax_histories_reset(&executor->histories, executor->worker, error)
+               : status;
+}
+
+static tandem_status initialise_flat_weights(tandem_executor *executor, tandem_error *error)
+{
+    const tandem_graph *graph = executor->graph;
+    const uint64_t bytes = tandem_executor_flat_bytes(executor);
+    void *view = NULL;
+    tandem_status status = tandem_worker_view(&view, executor->worker, executor->weight, bytes, 1, error);
+    if (status != TANDEM_OK) return status;
+    float **weight = malloc((size_t)(graph->n_parameter + 1) * sizeof *weight);
+    if (weight) {
+        for (int p = 0; p < graph->n_parameter; p++)
+            weight[p] = (float *)view + executor->step->parameter_start[p];
+        tandem_graph_init(graph, executor->options.seed, weight);
+    } else {
+        status = tandem_executor_no_memory(executor, error);
+    }
+    free(weight);
+    const tandem_status ended =
+        tandem_worker_end_view(executor->worker, view, executor->weight, bytes, status == TANDEM_OK, error);
+    return status == TANDEM_OK ? ended : status;
+}
+
+/* --- Operands ------------------------------------------------------------------------------------------- */
+
+static void *value_address(const tandem_executor *executor, int id, int gradient)
+{
+    if (id == -1) return NULL;
+    if (id >= 0) return executor->arena + executor->offset[id];
+    float *flat = gradient ? executor->gradient : executor->weight;
+    return flat + executor->step->parameter_start[TANDEM_PARAMETER(id)];
+}
+
+static float *value_scale(const tandem_executor *executor, int id)
+{
+    if (id < 0) return NULL;
+    const tandem_step *step = executor->step;
+    const int has_scale = tandem_dtype_bytes(step->value[id].dtype) == 1;
+    return has_scale ? &executor->scale[tandem_value_untransposed(step, id)] : NULL;
+}
+
+static tandem_rng_stream task_rng_stream(const tandem_executor *executor, const tandem_task *task)
+{
+    const int is_pass = task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD;
+    if (is_pass && executor->graph->op[task->op].kind == TANDEM_OP_DROPOUT) /* the same on every rank */
+        return (tandem_rng_stream){.seed = executor->options.seed,
+                                   .stream = {0, (uint32_t)task->op, TANDEM_RNG_DROPOUT}};
+    const uint32_t rank = (uint32_t)executor->worker->rank << 8;
+    uint32_t purpose = TANDEM_RNG_ACTIVATION | rank;
+    if (task->kind == TANDEM_TASK_WEIGHT_CAST)
+        purpose = TANDEM_RNG_WEIGHT; /* every rank rounds a weight the same way */
+    if (task->kind == TANDEM_TASK_GRADIENT_CAST) purpose = TANDEM_RNG_GRADIENT | rank;
+    return (tandem_rng_stream){.seed = executor->options.seed, .stream = {0, (uint32_t)task->op, purpose}};
+}
+
+/* A cast of a recomputed tensor repeats the first one, with its range. */
+static void bind_amax_history(tandem_executor *executor, int t)
+{
+    const int first = executor->histories.n > 0 ? tandem_step_amax_history(executor->step, t) : -1;
+    if (first < 0) return;
+    executor->call[t].history = tandem_amax_histories_get(&executor->histories, first);
+    executor->call[t].reuse_range = first != t;
+}
+
+/* Lets kernels read the arguments that change from step to step. */
+static void bind_step_args(tandem_executor *executor, int t)
+{
+    tandem_kernel_call *call = &executor->call[t];
+    if (!executor->step_args) return;
+    call->rng.stream_offset = call->rng.stream[2] == TANDEM_RNG_DROPOUT ? &executor->step_args->step_index
+                                                                        : &executor->step_args->micro_index;
+    call->row_factor = &executor->step_args->loss_scale;
+}
+
+static void bind_task_operands(tandem_executor *executor)
+{
+    const int64_t rows = executor->options.global_batch * tandem_graph_n_prediction(executor->graph);
+    if (!tandem_worker_has_device_memory(executor->worker))
+        executor->input =
+            executor->arena +
+            executor->offset[tandem_value_activation(executor->step, executor->graph->input, TANDEM_F32)];
+    for (int k = 0; k < executor->n_active; k++) {
+        const int t = executor->active[k];
+        const tandem_task *task = &executor->step->task[t];
+        tandem_kernel_call *call = &executor->call[t];
+        for (int r = 0; r < task->n_read; r++) {
+            call->in[r] = value_address(executor, task->read[r], 0);
+            call->in_scale[r] = value_scale(executor, task->read[r]);
+        }
+        for (int w = 0; w < task->n_write; w++) {
+            call->out[w] = value_address(executor, task->write[w], 1);
+            call->out_scale[w] = value_scale(executor, task->write[w]);
+        }
+        if (task->kind == TANDEM_TASK_ACCUMULATE && task->parameter >= 0) { /* in place */
+            call->in[1] = call->in[0];
+            call->in[0] = call->out[0];
+        }
+        if (executor->workspace_offset[t] >= 0)
+            call->workspace = executor->arena + executor->workspace_offset[t];
+        call->row_weight = 1.0f / (float)rows;
+        call->smoothing = executor->options.label_smoothing;
+        call->is_evaluation = executor->is_evaluation;
+        if (executor->is_evaluation && task->op >= 0 && executor->batchnorm_stats.start[task->op] >= 0)
+            call->running_stats = executor->batchnorm_stats.value + executor->batchnorm_stats.start[task->op];
+        if (task->op >= 0) call->rng = task_rng_stream(executor, task);
+        bind_amax_history(executor, t);
+        bind_step_args(executor, t);
+    }
+}
+
+/* --- Opening -------------------------------------------------------------------------------------------- */
+
+static tandem_status open_bucket_reducer(tandem_executor *executor, tandem_error *error)
+{
+    const tandem_step *step = executor->step;
+    if (!tandem_executor_has_all_reduce(executor)) return TANDEM_OK;
+    tandem_bucket_view *view = malloc((size_t)(step->n_bucket + 1) * sizeof *view);
+    if (!view) return tandem_executor_no_memory(executor, error);
+    for (int b = 0; b < step->n_bucket; b++)
+        view[b] = (tandem_bucket_view){executor->host_gradient + step->bucket[b].start,
+                                       (size_t)step->bucket[b].elements};
+    const tandem_status status = tandem_reducer_open(&executor->reducer, executor->worker->comm, view,
+                                                     step->n_bucket, executor->worker->cpu, error);
+    if (status == TANDEM_OK && tandem_worker_has_device_memory(executor->worker))
+        tandem_reducer_set_wait(executor->reducer, tandem_transfer_wait_bucket, executor);
+    free(view);
+    return status;
+}
+
+/* It shares the weights, whose layout is the same: the model and its buckets are. */
+static tandem_status bind_evaluator(tandem_executor *executor, tandem_error *error)
+{
+    tandem_executor *evaluator = executor->evaluator;
+    evaluator->weight = executor->weight;
+    evaluator->arena = executor->arena;
+    tandem_status status = alloc_value_scales(evaluator, error);
+    if (status == TANDEM_OK && tandem_worker_has_device_memory(evaluator->worker))
+        status = tandem_transfer_open(evaluator, 1, error);
+    if (status == TANDEM_OK) bind_task_operands(evaluator);
+    return status;
+}
+
+tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
+                                   const tandem_executor_options *options, tandem_error *error)
+{
+    const tandem_resident resident = tandem_resident_begin(worker);
+    tandem_executor *executor = NULL;
+    tandem_status status = tandem_executor_prepare(&executor, worker, options, 0, error);
+    if (status == TANDEM_OK) executor->resident = resident;
+    if (status == TANDEM_OK) status = tandem_executor_check_memory(executor, error);
+    if (status == TANDEM_OK) status = alloc_flat_arrays(executor, error);
+    if (status == TANDEM_OK) status = alloc_arena(executor, error);
+    if (status == TANDEM_OK && executor->evaluator) status = bind_evaluator(executor, error);
+    if (status == TANDEM_OK) status = initialise_flat_weights(executor, error);
+    if (status == TANDEM_OK) status = open_bucket_reducer(executor, error);
+    if (status == TANDEM_OK) status = tandem_device_graphs_open(executor, error);
+    if (status != TANDEM_OK) {
+        tandem_executor_close(executor);
+        return status;
+    }
+    bind_task_operands(executor);
+    *out = executor;
+    return TANDEM_OK;
+}

@@ -1,0 +1,160 @@
+/* prepare.c: makes what a step program needs before its memory: tables, kernels and the memory plan; and closes an
+ * executor. */
+#include <stdlib.h>
+
+#include "backend/executor/executor.h"
+
+static tandem_status alloc_task_tables(tandem_executor *executor, tandem_error *error)
+{
+    tandem_arena *tables = &executor->tables;
+    tandem_step_times *times = &executor->times;
+    const size_t n_task = (size_t)executor->step->n_task, n_value = (size_t)executor->step->n_value;
+    const size_t n_micro = (size_t)executor->step->options.n_micro, n_time = n_micro * n_task;
+    const size_t n_parameter = (size_t)executor->graph->n_parameter;
+    times->n_micro = (int)n_micro;
+    if (!(executor->kernel = tandem_arena_array(tables, n_task, sizeof *executor->kernel)) ||
+        !(executor->call = tandem_arena_array(tables, n_task, sizeof *executor->call)) ||
+        !(executor->workspace = tandem_arena_array(tables, n_task, sizeof *executor->workspace)) ||
+        !(executor->workspace_offset = tandem_arena_array(tables, n_task, sizeof(int64_t))) ||
+        !(executor->active = tandem_arena_array(tables, n_task, sizeof *executor->active)) ||
+        !(executor->offset = tandem_arena_array(tables, n_value, sizeof *executor->offset)) ||
+        !(executor->has_weight_decay = tandem_arena_alloc(tables, n_parameter)) ||
+        !(times->all_start_ns = tandem_arena_array(tables, 2 * n_time, sizeof *times->all_start_ns)) ||
+        !(times->wait_ns =
+              tandem_arena_array(tables, (size_t)executor->step->n_bucket, sizeof *times->wait_ns)))
+        return tandem_executor_no_memory(executor, error);
+    for (size_t t = 0; t < 2 * n_time; t++) times->all_start_ns[t] = -1;
+    times->all_end_ns = times->all_start_ns + n_time;
+    times->start_ns = times->all_start_ns + (n_micro - 1) * n_task;
+    times->end_ns = times->all_end_ns + (n_micro - 1) * n_task;
+    return TANDEM_OK;
+}
+
+static int task_has_kernel(const tandem_executor *executor, const tandem_task *task)
+{
+    if (!task->active || task->kind == TANDEM_TASK_REDUCE || task->kind == TANDEM_TASK_NORM ||
+        task->kind == TANDEM_TASK_UPDATE)
+        return 0;
+    return !(task->kind == TANDEM_TASK_FORWARD &&
+             tandem_op_row_get(executor->graph->op[task->op].kind)->op_class == TANDEM_SOURCE);
+}
+
+static tandem_status check_norm_task(const tandem_executor *executor, tandem_error *error)
+{
+    const int is_used = tandem_grad_scaler_is_used(&executor->grad_scaler),
+              is_there = executor->step->norm_task >= 0;
+    if (is_used == is_there) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_USAGE,
+                            "a step with the norm of all gradients is for training that clips gradients or "
+                            "scales its loss, and for no other; this step has %s",
+                            is_there ? "that norm" : "no such norm");
+}
+
+static tandem_status prepare_task_kernels(tandem_executor *executor, int forward_only, tandem_error *error)
+{
+    const tandem_step *step = executor->step;
+    for (int t = 0; t < step->n_task; t++) {
+        const tandem_task *task = &step->task[t];
+        if (!task->active || (forward_only && task->kind != TANDEM_TASK_FORWARD)) continue;
+        if (task->op == executor->graph->loss && task->kind == TANDEM_TASK_FORWARD)
+            executor->loss_forward_task = t;
+        if (task->op == executor->graph->loss && task->kind == TANDEM_TASK_DGRAD)
+            executor->loss_dgrad_task = t;
+        executor->active[executor->n_active++] = t;
+        if (!task_has_kernel(executor, task)) continue;
+        const tandem_status status = executor->worker->backend->prepare(
+            executor->worker->device, step, t, &executor->kernel[t], &executor->workspace[t], error);
+        if (status != TANDEM_OK) return status;
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status set_executor_optimizer(tandem_executor *executor, tandem_error *error)
+{
+    const tandem_optimizer_options *given = executor->options.optimizer, *own = &executor->graph->optimizer;
+    executor->optimizer = given ? *given : *own;
+    const char *no_decay = executor->options.no_decay;
+    for (int p = 0; p < executor->graph->n_parameter; p++)
+        executor->has_weight_decay[p] = executor->graph->parameter[p].has_weight_decay &&
+                                        !(no_decay && tandem_parameter_matches(executor->graph, p, no_decay));
+    if (executor->optimizer.kind == own->kind) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_USAGE, "model '%s' is trained by %s, not by %s",
+                            executor->graph->model, tandem_optimizer_name(own->kind),
+                            tandem_optimizer_name(given->kind));
+}
+
+/* Evaluations run between steps, when the arena holds nothing that is needed, so they use the arena. */
+static tandem_status prepare_evaluator(tandem_executor *executor, tandem_error *error)
+{
+    tandem_executor_options options = executor->options;
+    tandem_status status = tandem_step_open(&executor->evaluator_step, executor->graph,
+                                            executor->step->amp_dtype, executor->step->bucket_bytes, error);
+    options.step = executor->evaluator_step;
+    options.with_evaluation = 0;
+    options.without_all_reduce = 1; /* and it has no gradients */
+    options.clip = 0;
+    options.loss_scale = 0;
+    if (status == TANDEM_OK)
+        status = tandem_executor_prepare(&executor->evaluator, executor->worker, &options, 1, error);
+    if (status != TANDEM_OK) return status;
+    tandem_memory *memory = &executor->memory;
+    const uint64_t needed = executor->evaluator->memory.arena;
+    executor->evaluator->is_evaluation = 1;
+    memory->evaluation = needed > memory->arena ? needed - memory->arena : 0;
+    memory->peak += memory->evaluation;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *worker,
+                                      const tandem_executor_options *options, int forward_only,
+                                      tandem_error *error)
+{
+    tandem_executor *executor = calloc(1, sizeof *executor);
+    if (!executor) return tandem_no_memory(error, "for an executor");
+    executor->worker = worker;
+    executor->options = *options;
+    executor->step = options->step;
+    executor->graph = options->step->graph;
+    executor->loaded_micro_index = -1;
+    tandem_grad_scaler_open(&executor->grad_scaler, options);
+    tandem_status status = tandem_kernels_open(&executor->noise_kernels, "best", error);
+    if (status == TANDEM_OK && !forward_only) status = check_norm_task(executor, error);
+    if (status == TANDEM_OK) status = alloc_task_tables(executor, error);
+    if (status == TANDEM_OK) status = set_executor_optimizer(executor, error);
+    if (status == TANDEM_OK)
+        status = tandem_batchnorm_stats_open(&executor->batchnorm_stats, executor->graph, worker, error);
+    if (status == TANDEM_OK) status = tandem_amax_histories_open(&executor->histories, executor->step, error);
+    if (status == TANDEM_OK) status = prepare_task_kernels(executor, forward_only, error);
+    if (status == TANDEM_OK)
+        status = tandem_memory_plan(&executor->memory, executor->step, executor->workspace, executor->offset,
+                                    executor->workspace_offset, error);
+    if (status == TANDEM_OK && options->with_evaluation) status = prepare_evaluator(executor, error);
+    if (status != TANDEM_OK) {
+        tandem_executor_close(executor);
+        return status;
+    }
+    *out = executor;
+    return TANDEM_OK;
+}
+
+void tandem_executor_close(tandem_executor *executor)
+{
+    if (!executor) return;
+    tandem_worker *worker = executor->worker;
+    tandem_executor_close(executor->evaluator);
+    tandem_step_close(executor->evaluator_step);
+    tandem_reducer_close(executor->reducer);
+    tandem_device_graphs_close(executor);
+    for (int t = 0; executor->kernel && t < executor->step->n_task; t++)
+        if (executor->kernel[t]) worker->backend->release(executor->kernel[t]);
+    while (executor->n_owned-- > 0)
+        tandem_worker_free(worker, executor->owned[executor->n_owned].location,
+                           executor->owned[executor->n_owned].memory);
+    tandem_worker_free_shared(worker, executor->host_gradient);
+    tandem_batchnorm_stats_close(&executor->batchnorm_stats, worker);
+    tandem_amax_histories_close(&executor->histories);
+    free(executor->host_copy);
+    tandem_arena_free(&executor->tables);
+    tandem_data_cursor_free(&executor->cursor);
+    free(executor);
+}
