@@ -5,10 +5,10 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "backend/comm/thread.h"
 #include "base/clock.h"
 
 static const uint32_t reducer_tag = UINT32_MAX; /* comm.h reserves it */
@@ -77,30 +77,16 @@ static void *reduce_buckets(void *argument)
     return NULL;
 }
 
-/* Starts the thread on its core, with every signal blocked: signals are for the threads of the application.
- * */
 static tandem_status start_reducer_thread(tandem_reducer *reducer, int cpu, tandem_error *error)
 {
     if (cpu >= CPU_SETSIZE)
         return tandem_error_set(error, TANDEM_USAGE, "core %d; they are counted up to %d, -1 = any", cpu,
                                 CPU_SETSIZE - 1);
-    pthread_attr_t attributes;
-    if (pthread_attr_init(&attributes) != 0) return tandem_no_memory(error, "for a reducer");
-    if (cpu >= 0) {
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        CPU_SET((size_t)cpu, &one);
-        (void)pthread_attr_setaffinity_np(&attributes, sizeof one, &one);
-    }
-    sigset_t all, mask;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &mask);
-    const int failed = pthread_create(&reducer->thread, &attributes, reduce_buckets, reducer);
-    pthread_sigmask(SIG_SETMASK, &mask, NULL);
-    pthread_attr_destroy(&attributes);
+    const int failed = tandem_thread_start(&reducer->thread, cpu, reduce_buckets, reducer);
     if (failed && cpu >= 0 && failed != EAGAIN)
         return tandem_error_set(error, TANDEM_USAGE, "core %d is not one that this process may run on", cpu);
-    if (failed) return tandem_error_set(error, TANDEM_NO_MEMORY, "no thread could be had for a reducer");
+    if (failed)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "cannot start a thread for the bucket reducer");
     return TANDEM_OK;
 }
 

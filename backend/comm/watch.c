@@ -1,10 +1,11 @@
 #include "backend/comm/watch.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
+
+#include "backend/comm/thread.h"
 
 struct tandem_watch {
     void (*poll)(void *context);
@@ -64,14 +65,9 @@ tandem_status tandem_watch_open(tandem_watch **out, void (*poll)(void *context),
     pthread_mutex_init(&watch->mutex, NULL);
     pthread_cond_init(&watch->closed, &attributes);
     pthread_condattr_destroy(&attributes);
-    sigset_t all, mask;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &mask);
-    const int failed = pthread_create(&watch->thread, NULL, poll_until_closed, watch);
-    pthread_sigmask(SIG_SETMASK, &mask, NULL);
-    if (failed) {
+    if (tandem_thread_start(&watch->thread, -1, poll_until_closed, watch) != 0) {
         destroy_watch(watch);
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no thread could be had for a communicator");
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "cannot start a thread for a communicator");
     }
     *out = watch;
     return TANDEM_OK;

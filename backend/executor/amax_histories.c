@@ -1,3 +1,4 @@
+/* amax_histories.c: finds, resets, saves and restores the amax histories of an executor's casts. */
 #include "backend/executor/amax_histories.h"
 
 #include <assert.h>
@@ -42,7 +43,7 @@ tandem_amax_history *tandem_amax_histories_get(const tandem_amax_histories *hist
                                            (uint64_t)(found - histories->task) * histories->stride_bytes);
 }
 
-/* Of a view of them. */
+/* History k in a view of them all. */
 static tandem_amax_history *history_in_view(const tandem_amax_histories *h, void *view, int k)
 {
     return (tandem_amax_history *)(void *)((unsigned char *)view + (uint64_t)k * h->stride_bytes);
@@ -69,7 +70,7 @@ static void set_record_key(tandem_amax_record *record, const tandem_amax_histori
     record->op = task->op;
 }
 
-/* This rank's, in an image's `n` places. */
+/* Writes this rank's records. */
 static tandem_status fill_amax_records(unsigned char *records, const tandem_amax_histories *h,
                                        uint64_t record_bytes, tandem_worker *worker, tandem_error *error)
 {
@@ -87,7 +88,7 @@ static tandem_status fill_amax_records(unsigned char *records, const tandem_amax
     return tandem_worker_end_view(worker, view, h->memory, all_histories_bytes(h), 0, error);
 }
 
-/* How many records a rank has at most. */
+/* The largest number of records that a rank has. */
 static tandem_status max_records_of_ranks(int32_t *max_records, const tandem_amax_histories *h,
                                           tandem_worker *worker, tandem_error *error)
 {
@@ -157,7 +158,7 @@ tandem_status tandem_amax_histories_restore(tandem_amax_histories *h, const tand
     for (int k = 0; k < h->n; k++) {
         tandem_amax_history *history = history_in_view(h, view, k);
         const tandem_amax_record *found = fits ? find_amax_record(h, k, snapshot, worker->rank) : NULL;
-        /* the step has checked them */
+        /* the step has checked these options */
         (void)tandem_amax_history_init(history, scaling.window, scaling.margin, NULL);
         if (!found || found->history.updates < 0) continue;
         history->updates = found->history.updates;

@@ -1,4 +1,4 @@
-/* batch.c: the samples of a micro-step, from where they are to the step's first tensors. */
+/* batch.c: reads or generates the samples of a micro-step and brings them to the device. */
 #include "backend/executor/batch.h"
 
 #include <string.h>
@@ -11,8 +11,8 @@
 
 static uint64_t input_sample_bytes(const tandem_graph *graph)
 {
-    /* f32 and s32 alike */
-    return (uint64_t)(tandem_shape_elements(&graph->op[graph->input].shape) / graph->batch) * 4;
+    const int64_t n = tandem_shape_elements(&graph->op[graph->input].shape) / graph->batch;
+    return (uint64_t)n * 4; /* f32 or s32 */
 }
 
 static void *input_sample_at(const tandem_executor *executor, int64_t b)
@@ -20,7 +20,7 @@ static void *input_sample_at(const tandem_executor *executor, int64_t b)
     return (char *)executor->input + (uint64_t)b * input_sample_bytes(executor->graph);
 }
 
-/* Whether the device makes a batch's inputs itself, as the task that brings them: noise, while it trains. */
+/* Whether the device generates the inputs: noise, while it trains. */
 static int is_noise_on_device(const tandem_executor *executor)
 {
     const int is_noise =
@@ -28,7 +28,7 @@ static int is_noise_on_device(const tandem_executor *executor)
     return is_noise && executor->step_args != NULL;
 }
 
-/* Without a data set: uniform inputs and labels, so that no kernel meets denormals or a degenerate range. */
+/* Without a data set: uniform inputs and labels, so that no kernel meets denormals or an empty range. */
 static void fill_noise_sample(tandem_executor *executor, int64_t b, int64_t sample)
 {
     const tandem_graph *graph = executor->graph;
@@ -51,7 +51,7 @@ static void fill_noise_sample(tandem_executor *executor, int64_t b, int64_t samp
     }
 }
 
-/* In the size of the model. */
+/* Reads an image in the model's size. */
 static void read_image_resized(const tandem_executor *executor, int test, int64_t sample, float *x,
                                int32_t *label)
 {
@@ -78,7 +78,7 @@ void tandem_batch_fill_sample(tandem_executor *executor, int test, int64_t b, in
         tandem_data_read_text(data, test, sample, to, label);
     else
         tandem_data_read_text_class(data, test, sample, to, label);
-    if (graph->n_masked) /* the last token of the vocabulary stands for a hidden one */
+    if (graph->n_masked) /* the last token of the vocabulary masks a token */
         tandem_data_mask(to, label, graph->length, graph->n_masked, (int32_t)graph->vocabulary - 1,
                          data ? data->n_class : graph->vocabulary, executor->options.seed, sample);
 }
@@ -120,12 +120,12 @@ tandem_status tandem_batch_load(tandem_executor *executor, int64_t micro_index, 
         }
         tandem_batch_fill_sample(executor, 0, b, sample);
     }
-    /* in the arena it does not stay */
+    /* the arena does not keep it */
     if (tandem_worker_has_device_memory(executor->worker)) executor->loaded_micro_index = micro_index;
     return TANDEM_OK;
 }
 
-/* That its data cannot be read will be told to who needs them. */
+/* A later call reports that the data cannot be read. */
 tandem_status tandem_batch_prefetch(tandem_executor *executor, int64_t micro_index, tandem_error *error)
 {
     if (!tandem_worker_has_device_memory(executor->worker)) return TANDEM_OK;

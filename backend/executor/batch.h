@@ -1,23 +1,25 @@
-/* batch.h: the samples of a micro-step, from where they are to the step's first tensors. On a device that has
- * memory of its own a batch is put together in staging (transfer.h), beside what the device does; elsewhere
- * in the input tensor itself. Without a data set samples are noise (noise.h), which such a device makes for
- * itself where they are floats. */
+/* batch.h: the samples of a micro-step. With device memory, the host assembles the next batch in staging
+ * memory while the device computes; else it assembles the batch in the input tensor itself.
+ *
+ * Without a data set, float inputs are noise: x[i] = 2·u − 1, where u in [0, 1) is word i % 4 of the Philox
+ * block {i / 4, sample, 0, TANDEM_RNG_SHUFFLE}. A device with its own memory generates it. */
 #ifndef TANDEM_BACKEND_BATCH_H
 #define TANDEM_BACKEND_BATCH_H
 
 #include "backend/executor/executor.h"
 
-/* A batch by hand: awaits that the last one has left; puts sample number `sample` at place b, its labels into
- * executor->label; takes the batch to the input tensor. */
+/* For evaluations: waits until the last batch was copied to the device; writes sample number `sample` at
+ * index b of the batch, and its labels to executor->label; copies the batch to the input tensor. */
 tandem_status tandem_batch_wait_copied(const tandem_executor *executor, tandem_error *error);
 void tandem_batch_fill_sample(tandem_executor *executor, int test, int64_t b, int64_t sample);
 tandem_status tandem_batch_copy_to_device(const tandem_executor *executor, tandem_error *error);
 
-/* Puts together the batch of a micro-step, unless it is there. Errors of the data set. */
+/* Assembles the batch of a micro-step, unless it is loaded. Errors of the data set. */
 tandem_status tandem_batch_load(tandem_executor *executor, int64_t micro_index, tandem_error *error);
-/* The same of the next one, once the device has all of this one's work: TANDEM_NO_DEVICE. */
+/* Assembles the next batch while the device works on this one. TANDEM_NO_DEVICE; other errors are left to the
+ * next load. */
 tandem_status tandem_batch_prefetch(tandem_executor *executor, int64_t micro_index, tandem_error *error);
-/* Runs the forward task of operator `op`, which has no kernel: inputs or labels. */
+/* Runs the forward task of an input or label operator, which has no kernel. */
 tandem_status tandem_batch_run_source(tandem_executor *executor, int op, int64_t micro_index,
                                       tandem_error *error);
 

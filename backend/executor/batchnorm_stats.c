@@ -1,3 +1,4 @@
+/* batchnorm_stats.c: updates, gathers and averages the running statistics of batchnorms. */
 #include "backend/executor/batchnorm_stats.h"
 
 #include <stdlib.h>

@@ -1,16 +1,16 @@
-/* executor_benchmark.c: a product of the step by itself, as a benchmark of the library would run it: what it
- * takes at best. */
+/* benchmark.c: times a product of the step alone, as a library's benchmark does: the least time that it
+ * takes. */
 #include <string.h>
 
 #include "backend/executor/executor.h"
 #include "base/clock.h"
 
-/* A kernel with operands that nothing else uses. */
+/* A kernel with operands of its own. */
 typedef struct product_benchmark {
     tandem_kernel *kernel;
-    int is_own; /* the kernel was made for this */
+    int is_own; /* this benchmark prepared the kernel */
     tandem_kernel_call call;
-    void *memory[TANDEM_TASK_READS + TANDEM_TASK_WRITES + 1]; /* what is read, what is written, workspace */
+    void *memory[TANDEM_TASK_READS + TANDEM_TASK_WRITES + 1]; /* operands and workspace */
     int n_memory;
 } product_benchmark;
 
@@ -23,7 +23,7 @@ static tandem_status alloc_for_benchmark(void **memory, product_benchmark *a, co
     return status;
 }
 
-/* Numbers between −1 and 1, that no product meets denormals. */
+/* Fills an operand with numbers between −1 and 1, so that no product meets denormals. */
 static void fill_with_ramp(void *operand, uint64_t bytes, tandem_dtype dtype)
 {
     const uint64_t n = bytes / tandem_dtype_bytes(dtype);
@@ -52,7 +52,7 @@ static tandem_status alloc_filled_operand(void **operand, product_benchmark *a,
     return status;
 }
 
-/* The step's own kernel; scales are the step's. */
+/* The step's own kernel, with the step's scales. */
 static tandem_status open_step_product(product_benchmark *a, const tandem_executor *executor, int t,
                                        tandem_error *error)
 {
@@ -69,7 +69,7 @@ static tandem_status open_step_product(product_benchmark *a, const tandem_execut
             alloc_filled_operand(&memory, a, executor, operand_bytes(executor, task->read[r]), dtype, error);
         a->call.in[r] = memory;
     }
-    if (task->accumulate) a->call.out[0] = memory; /* its last read */
+    if (task->accumulate) a->call.out[0] = memory; /* the last operand that it reads */
     for (int w = task->accumulate; w < task->n_write && status == TANDEM_OK; w++) {
         if (task->write[w] == -1) continue;
         status = alloc_for_benchmark(&memory, a, executor, operand_bytes(executor, task->write[w]), error);

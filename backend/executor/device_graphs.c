@@ -1,3 +1,4 @@
+/* device_graphs.c: captures micro-steps as device graphs and launches them. */
 #include "backend/executor/device_graphs.h"
 
 #include <stdio.h>
@@ -33,8 +34,8 @@ static int is_last_micro_step(const tandem_executor *executor, int64_t micro_ind
     return micro_index % executor->step->options.n_micro == executor->step->options.n_micro - 1;
 }
 
-/* The place behind what a graph holds: of the last micro-step also updates, where the host has no part in
- * gradients. */
+/* The end of the tasks that the graph of a micro-step holds. The last micro-step's graph includes the
+ * updates, unless gradients go through the host. */
 static int end_of_graph(const tandem_executor *executor, int64_t micro_index)
 {
     return is_last_micro_step(executor, micro_index) && !executor->host_gradient
@@ -53,7 +54,7 @@ static tandem_status capture_micro_step(tandem_executor *executor, void **graph,
     status = tandem_executor_run_tasks(executor, 0, end_of_graph(executor, micro_index), micro_index, origin,
                                        error);
     if (status == TANDEM_OK && is_last_micro_step(executor, micro_index) && executor->host_gradient)
-        status = tandem_transfer_record_wait(executor, 0, error); /* before streams are joined */
+        status = tandem_transfer_record_wait(executor, 0, error); /* before the streams join */
     executor->graphs.is_capturing = 0;
     const tandem_status ended = backend->graph_end_capture(device, graph, status == TANDEM_OK ? error : NULL);
     return status == TANDEM_OK ? ended : status;

@@ -1,35 +1,35 @@
-/* device_graphs.h: micro-steps as graphs of the device, where it has any: what the host would put on streams
- * task by task, in one call.
+/* device_graphs.h: micro-steps as device graphs: one call launches what the host would otherwise queue task
+ * by task.
  *
- * An executor's first step is run task by task, whereby libraries load what they need; in its second each
- * micro-step is recorded, and from then on replayed. What the host has a part in is no part of a graph:
- * putting the batch together, before; and where gradients are reduced or judged on the host, what comes
- * behind that: waiting for a bucket, bringing it back, its update. Arguments that change from step to step
- * are read where the device finds them (tandem_step_args), so that bits are those of launches.
+ * An executor's first step runs task by task, so that libraries load what they need. The second step captures
+ * each micro-step, and later steps launch the graphs. A graph leaves out the host's work: assembling the
+ * batch before it, and, where the host reduces or clips gradients, the waits, copies and updates after it.
+ * Kernels read arguments that change from device memory (tandem_step_args), so results have the same bits as
+ * without graphs.
  *
- * Steps are timed in graphs, too: the events behind tasks are nodes, so that a task costs in a profile what
- * it costs in a graph. There are none for observers, for evaluations, where TANDEM_GRAPHS is 0 in the
- * environment, and from where one cannot be made on: then the step goes on task by task, and the note says
- * why. */
+ * Steps are timed in graphs too: the events after tasks are nodes, so that a profile measures tasks as they
+ * cost in a graph. No graph is used with an observer, in evaluations, where the environment sets
+ * TANDEM_GRAPHS=0, and after a capture has failed: steps then run task by task, and executor_note says why.
+ * */
 #ifndef TANDEM_BACKEND_GRAPHS_H
 #define TANDEM_BACKEND_GRAPHS_H
 
 #include "tandem/backend.h"
 
 typedef struct tandem_device_graphs {
-    void **captured;  /* [n_micro] the device's; NULL where there is none yet */
-    int is_enabled;   /* and can be had, as far as is known */
-    int is_capturing; /* what streams are given now is put down, not done */
-    int was_launched; /* the last micro-step was one of a graph */
-    int64_t n_step;   /* that the executor has done */
+    void **captured;  /* [n_micro] the device's graphs; NULL where none was captured yet */
+    int is_enabled;   /* and no capture has failed */
+    int is_capturing; /* streams capture work instead of running it */
+    int was_launched; /* the last micro-step ran as a graph */
+    int64_t n_step;   /* steps done */
     char note[TANDEM_ERROR_TEXT];
 } tandem_device_graphs;
 
 /* TANDEM_NO_MEMORY. */
 tandem_status tandem_device_graphs_open(tandem_executor *executor, tandem_error *error);
-void tandem_device_graphs_close(tandem_executor *executor); /* of whatever was opened */
-/* Runs as much of a micro-step as its graph holds; *done: how many of the active tasks, from the first; 0
- * where it is run without. Errors are those of putting the batch together. */
+void tandem_device_graphs_close(tandem_executor *executor); /* frees whatever was opened */
+/* Runs the part of a micro-step that its graph holds; *done: how many of the active tasks that is; 0 without
+ * a graph. Errors of assembling the batch. */
 tandem_status tandem_device_graphs_run(tandem_executor *executor, int *done, int64_t micro_index,
                                        int64_t origin, tandem_error *error);
 

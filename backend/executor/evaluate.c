@@ -1,5 +1,5 @@
-/* evaluate.c: how many test samples the trained weights get right, by forward passes in fp32. Batch
- * normalisation uses the running statistics of all ranks, and dropout drops nothing. */
+/* evaluate.c: counts the test samples that the trained weights classify right, by forward passes in fp32.
+ * Batchnorms use the mean of all ranks' running statistics; dropout drops nothing. */
 #include <stdlib.h>
 
 #include "backend/executor/batch.h"
@@ -24,7 +24,7 @@ static int64_t count_correct_rows(const tandem_executor *evaluator, const float 
     return correct;
 }
 
-/* From the probabilities that the loss operator keeps. */
+/* Reads the probabilities that the loss operator stores. */
 static tandem_status add_correct_of_batch(int64_t *correct, const tandem_executor *evaluator, int64_t filled,
                                           tandem_error *error)
 {
@@ -39,7 +39,7 @@ static tandem_status add_correct_of_batch(int64_t *correct, const tandem_executo
     return tandem_worker_end_view(evaluator->worker, view, kept, bytes, 0, error);
 }
 
-/* Place b of batch number k of this rank; ranks take samples in turn. */
+/* The test sample at index b of this rank's batch k; ranks take samples in turn. */
 static int64_t test_sample_number(const tandem_executor *evaluator, int64_t k, int64_t b)
 {
     return evaluator->worker->rank + (k * evaluator->graph->batch + b) * evaluator->worker->n_rank;
@@ -53,7 +53,7 @@ static tandem_status run_test_batch(tandem_executor *evaluator, int64_t k, int64
         if (op == graph->input) {
             tandem_status status = tandem_batch_wait_copied(evaluator, error);
             if (status != TANDEM_OK) return status;
-            /* the last batch is filled up, and that is not counted */
+            /* padding samples of the last batch are not counted */
             for (int64_t b = 0; b < graph->batch; b++) {
                 const int64_t sample = test_sample_number(evaluator, k, b);
                 tandem_batch_fill_sample(evaluator, 1, b, sample < n ? sample : evaluator->worker->rank);
@@ -95,7 +95,8 @@ static tandem_status average_batchnorm_stats(tandem_executor *evaluator, const t
     tandem_status status =
         tandem_batchnorm_stats_gather(&copies, &trained->batchnorm_stats, trained->worker, error);
     if (status == TANDEM_OK && n) {
-        tandem_batchnorm_stats_mean(copies, copies, trained->worker->n_rank, n); /* over the first of them */
+        tandem_batchnorm_stats_mean(copies, copies, trained->worker->n_rank,
+                                    n); /* in place of the first copy */
         status = tandem_batchnorm_stats_set(&evaluator->batchnorm_stats, copies, trained->worker, error);
     }
     free(copies);

@@ -85,7 +85,7 @@ struct tandem_executor {
     void *observer_context;
 };
 
-/* --- prepare.c, open.c, step.c, evaluate.c, memory_check.c, …: the functions of backend.h ---------------- */
+/* --- prepare.c, open.c, step.c, evaluate.c, memory_check.c, …: the functions of backend.h --------------- */
 tandem_status tandem_executor_open(tandem_executor **executor, tandem_worker *worker,
                                    const tandem_executor_options *options, tandem_error *error);
 void tandem_executor_close(tandem_executor *executor);
@@ -104,7 +104,8 @@ tandem_status tandem_executor_benchmark_product(const tandem_executor *executor,
                                                 int64_t *sample_ns, int n, tandem_error *error);
 const void *tandem_executor_value(tandem_executor *executor, int value, int gradient, float *scale);
 
-/* Makes tables, kernels and the memory plan, but no memory; with options->with_evaluation the evaluator's too. */
+/* Makes tables, kernels and the memory plan, but no memory; with options->with_evaluation the evaluator's
+ * too. */
 tandem_status tandem_executor_prepare(tandem_executor **executor, tandem_worker *worker,
                                       const tandem_executor_options *options, int forward_only,
                                       tandem_error *error);
@@ -116,8 +117,8 @@ tandem_status tandem_executor_share_status(const tandem_executor *executor, tand
 
 /* --- memory.c ------------------------------------------------------------------------------------------- */
 tandem_status tandem_executor_no_memory(const tandem_executor *executor, tandem_error *error);
-/* Cleared memory, which closing the executor frees. Where *status is not TANDEM_OK, it allocates nothing and returns
- * NULL; where it fails, it sets *status. */
+/* Cleared memory, which closing the executor frees. Where *status is not TANDEM_OK, it allocates nothing and
+ * returns NULL; where it fails, it sets *status. */
 void *tandem_executor_alloc(tandem_executor *executor, tandem_memory_location location, uint64_t bytes,
                             tandem_status *status, tandem_error *error);
 /* The same for host_gradient: all gradients on the host, in shared memory where ranks all-reduce them. */
@@ -126,7 +127,8 @@ void tandem_executor_alloc_gradients(tandem_executor *executor, tandem_status *s
 /* --- run.c ---------------------------------------------------------------------------------------------- */
 /* How many of the active tasks run before the norm of all gradients or the first update. */
 int tandem_executor_n_backward(const tandem_executor *executor);
-/* Runs the active tasks first … end − 1. micro_index counts micro-steps over all steps; origin: when the step began. */
+/* Runs the active tasks first … end − 1. micro_index counts micro-steps over all steps; origin: when the step
+ * began. */
 tandem_status tandem_executor_run_tasks(tandem_executor *executor, int first, int end, int64_t micro_index,
                                         int64_t origin, tandem_error *error);
 /* Runs one task of the compute stream. */

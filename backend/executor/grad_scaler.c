@@ -1,3 +1,4 @@
+/* grad_scaler.c: unscales and clips gradients, and adapts a dynamic loss scale. */
 #include "backend/executor/grad_scaler.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@ void tandem_grad_scaler_open(tandem_grad_scaler *scaler, const tandem_executor_o
         scaler->loss_scale.scale = is_dynamic ? tandem_loss_scale_begin : options->loss_scale;
 }
 
-/* Eight sums side by side, so that additions need not wait for each other; their order is fixed. */
+/* Eight independent sums in a fixed order, so that additions overlap. */
 static double sum_of_squares(const float *x, int64_t n)
 {
     double sum[8] = {0};
@@ -33,7 +34,7 @@ static void multiply_gradients(const tandem_step *step, float *gradient, float f
     }
 }
 
-/* A sum of squares of floats fits into a double: it is finite where all of them are. */
+/* A double holds any sum of squares of floats: the sum is finite exactly if all of them are. */
 void tandem_unscale_and_clip(tandem_grad_scaler *scaler, const tandem_step *step, float *gradient)
 {
     const tandem_graph *graph = step->graph;
@@ -45,7 +46,7 @@ void tandem_unscale_and_clip(tandem_grad_scaler *scaler, const tandem_step *step
     const int is_finite = isfinite(sum);
     scaler->step_scale = scaler->loss_scale.scale;
     scaler->norm = sqrt(sum) / (double)scaler->loss_scale.scale;
-    /* at a scale of 1 nothing can be gained by a smaller one: the step fails as it would without */
+    /* at scale 1 a smaller scale cannot help, so the step fails as it would without scaling */
     scaler->skip_step =
         scaler->is_loss_scaled && !is_finite && (!scaler->is_dynamic || scaler->loss_scale.scale > 1);
     if (!is_finite) return;
@@ -61,7 +62,7 @@ void tandem_grad_scaler_update(tandem_grad_scaler *scaler)
     s->good_steps = scaler->skip_step ? 0 : s->good_steps + (s->good_steps < INT32_MAX);
     if (!scaler->is_dynamic) return;
     if (scaler->skip_step) s->scale = fmaxf(s->scale / 2, 1);
-    /* a fixed scale, taken up again as dynamic, has more */
+    /* a fixed scale that a resumed run makes dynamic may be larger */
     else if (s->good_steps >= TANDEM_LOSS_SCALE_INTERVAL && s->scale < 0x1p24f)
         s->scale *= 2, s->good_steps = 0;
 }

@@ -1,7 +1,7 @@
-/* memory_check.c: whether a run fits into memory, agreed upon by all ranks before any of them allocates: each
- * rank within its limit, the ranks on a card together within what is free there, and the ranks of a machine
- * together within what is available there (MemAvailable of Linux: what can be had without swapping). Of the
- * machine's memory, a rank on a card takes what it copies from and to. */
+/* memory_check.c: checks that a run fits into memory, on all ranks before any of them allocates: each rank
+ * within its limit, the ranks on a GPU together within what is free there, and the ranks of a machine
+ * together within what is available there (MemAvailable of Linux: what can be had without swapping). A rank
+ * on a GPU takes its staging memory from the machine. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,26 +10,26 @@
 #include "base/boot_id.h"
 #include "base/quantity.h"
 
-/* What each rank tells the others. */
+/* What each rank sends to the others. */
 typedef struct memory_claim {
     int rank;
     int64_t batch;
     tandem_memory memory;
-    uint64_t limit_bytes, available_bytes; /* 0 = none, not known */
-    uint64_t host_bytes;                   /* that it takes of the machine's memory */
-    /* on a card, beside the plan's; that are free there, 0 = not known */
+    uint64_t limit_bytes, available_bytes; /* 0 = no limit, not known */
+    uint64_t host_bytes;                   /* of the machine's memory */
+    /* on a GPU: beyond the plan's peak; free there, 0 = not known */
     uint64_t overhead_bytes, free_bytes;
-    char machine[TANDEM_BOOT_ID_BYTES], gpu[TANDEM_DEVICE_NAME]; /* card: "" = none */
+    char machine[TANDEM_BOOT_ID_BYTES], gpu[TANDEM_DEVICE_NAME]; /* gpu: "" = none */
 } memory_claim;
 
-/* What does not fit: a rank, or all ranks on its card, or of its machine. */
+/* What must fit: a rank alone, all ranks on its GPU, or all ranks of its machine. */
 typedef enum memory_scope { SCOPE_RANK, SCOPE_GPU, SCOPE_MACHINE } memory_scope;
 typedef struct memory_verdict {
     tandem_status status; /* TANDEM_OK: all fits */
     memory_scope scope;
     const memory_claim *largest;
     uint64_t needed_bytes, available_bytes; /* of the rank, or of all of them */
-    uint64_t share_bytes;                   /* that the plan of this rank may take */
+    uint64_t share_bytes;                   /* the share of this rank's plan */
 } memory_verdict;
 
 /* --- What is there -------------------------------------------------------------------------------------- */
@@ -45,7 +45,7 @@ static uint64_t read_available_bytes(void)
     return (uint64_t)kib * 1024;
 }
 
-/* What kernels see of values beside their numbers, running statistics, and which weights decay. */
+/* Device memory that the plan does not count: scales, running statistics and the decay mask. */
 static uint64_t gpu_overhead_bytes(const tandem_executor *executor)
 {
     return (executor->evaluator ? gpu_overhead_bytes(executor->evaluator) : 0) +
@@ -134,8 +134,7 @@ static memory_verdict check_memory_claims(const memory_claim *all, int n)
 
 /* --- Which batch would fit ------------------------------------------------------------------------------ */
 
-/* Peak of the same plan at another batch: with kernels, or without what these need beside their operands. 0 =
- * not known. */
+/* Peak of the same plan at another batch, with kernels or without their workspace. 0 = not known. */
 static uint64_t peak_bytes_at_batch(const tandem_executor *executor, int64_t batch, int with_kernels)
 {
     tandem_graph *graph = NULL;
@@ -166,7 +165,7 @@ static uint64_t peak_bytes_at_batch(const tandem_executor *executor, int64_t bat
     return peak;
 }
 
-/* The largest batch below `most` whose peak, with `more` for its kernels, is at most `allowed`; 0 = none. */
+/* The largest batch below `limit` whose peak, with `more` for its kernels, is at most `allowed`; 0 = none. */
 static int64_t largest_fitting_batch(const tandem_executor *executor, int64_t limit, uint64_t more,
                                      uint64_t allowed)
 {
@@ -182,7 +181,7 @@ static int64_t largest_fitting_batch(const tandem_executor *executor, int64_t li
     return fits;
 }
 
-/* Kernels take long to prepare, so the search is made without them, and its result tried with them. */
+/* Preparing kernels is slow, so the search runs without them, and its result is checked with them. */
 static int64_t find_fitting_batch(const tandem_executor *executor, uint64_t allowed)
 {
     enum { TRIES = 4 };

@@ -187,7 +187,7 @@ static tandem_status open_bucket_reducer(tandem_executor *executor, tandem_error
     return status;
 }
 
-/* It shares the weights, whose layout is the same: the model and its buckets are. */
+/* It has the same model and buckets, so it shares the weights. */
 static tandem_status bind_evaluator(tandem_executor *executor, tandem_error *error)
 {
     tandem_executor *evaluator = executor->evaluator;

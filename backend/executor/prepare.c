@@ -1,5 +1,5 @@
-/* prepare.c: makes what a step program needs before its memory: tables, kernels and the memory plan; and closes an
- * executor. */
+/* prepare.c: makes what a step program needs before its memory: tables, kernels and the memory plan; and
+ * closes an executor. */
 #include <stdlib.h>
 
 #include "backend/executor/executor.h"

@@ -6,16 +6,15 @@
 #include "base/clock.h"
 #include "base/philox.h"
 
-/* In the first micro-step nothing has been summed yet. */
+/* The first micro-step's gradient replaces the sum of the step before. */
 static int is_first_summand(const tandem_executor *executor, const tandem_task *task, int64_t micro_index)
 {
     return task->kind == TANDEM_TASK_ACCUMULATE && task->parameter >= 0 &&
            micro_index % executor->step->options.n_micro == 0;
 }
 
-/* Draws are of the micro-step, but those of dropout of the step and of the place in the global batch:
- * micro-steps drop what the whole batch would. Where the device knows the step (draws.since), only what is
- * behind that. */
+/* Casts draw per micro-step. Dropout draws per step and index in the global batch, so that micro-steps drop
+ * what one large batch would. Kernels that add stream_offset get only the rest. */
 static void set_rng_stream(const tandem_executor *executor, tandem_kernel_call *call, int64_t micro_index)
 {
     const int64_t n_micro = executor->step->options.n_micro;
@@ -40,14 +39,14 @@ tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t
     set_rng_stream(executor, call, micro_index);
     tandem_status status = executor->worker->backend->run(executor->kernel[t], call, error);
     const int is_norm = task->kind == TANDEM_TASK_FORWARD && executor->batchnorm_stats.start[task->op] >= 0 &&
-                        !tandem_step_is_recomputed(executor->step, t); /* once a micro-step */
+                        !tandem_step_is_recomputed(executor->step, t); /* once per micro-step */
     if (status == TANDEM_OK && is_norm && !executor->is_evaluation)
         status = tandem_batchnorm_stats_update(&executor->batchnorm_stats, executor->graph, task->op,
                                                call->out[1], executor->worker, error);
     return status;
 }
 
-/* A bucket is complete: of the step in its last micro-step. */
+/* A bucket is complete in this micro-step; its all-reduce may begin in the last one. */
 static void set_bucket_ready(tandem_executor *executor, int b, int64_t micro_index)
 {
     const int64_t n_micro = executor->step->options.n_micro, micro = micro_index % n_micro;
@@ -62,8 +61,7 @@ static void set_bucket_ready(tandem_executor *executor, int b, int64_t micro_ind
     if (executor->reducer) tandem_reducer_ready(executor->reducer, b);
 }
 
-/* Behind a gradient that is not finite, nothing more is updated, and in a step that is skipped nothing at
- * all. */
+/* After a gradient that is not finite, and in a step that is skipped, no weight is updated. */
 static void update_parameter_weights(tandem_executor *executor, int p, int64_t index)
 {
     if (executor->nonfinite_parameter >= 0 || executor->grad_scaler.skip_step) return;
@@ -76,7 +74,6 @@ static void update_parameter_weights(tandem_executor *executor, int p, int64_t i
     if (!is_finite && !executor->options.allow_nan) executor->nonfinite_parameter = p;
 }
 
-/* Until bucket b is reduced. */
 static tandem_status wait_for_bucket(tandem_executor *executor, int b, int64_t origin, tandem_error *error)
 {
     const tandem_bucket *bucket = &executor->step->bucket[b];
@@ -96,7 +93,7 @@ static tandem_status wait_for_bucket(tandem_executor *executor, int b, int64_t o
     return TANDEM_OK;
 }
 
-/* Where all gradients must be known before any update. */
+/* Waits for all buckets, because clipping and unscaling need the norm of all gradients. */
 static tandem_status unscale_and_clip(tandem_executor *executor, int t, int64_t origin, tandem_error *error)
 {
     const tandem_step *step = executor->step;
@@ -135,7 +132,7 @@ static tandem_status update_bucket(tandem_executor *executor, int b, int64_t ind
     return TANDEM_OK;
 }
 
-/* The active task at place k. */
+/* Runs active task number k. */
 static tandem_status run_active_task(tandem_executor *executor, int k, int64_t micro_index, int64_t origin,
                                      tandem_error *error)
 {

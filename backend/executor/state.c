@@ -1,4 +1,4 @@
-/* executor_checkpoint.c: the training state of all ranks, put down by rank 0 and taken up by all. */
+/* state.c: saves and restores the training state of all ranks: rank 0 writes and reads the checkpoint. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +15,7 @@ static float *flat_array_at(const tandem_executor *executor, int k)
     return k == 0 ? executor->weight : executor->state[k - 1];
 }
 
-/* Its arrays are views of the device's; where `writes`, what the host has written to them is brought there.
- * */
+/* Ends the views of the device's arrays; copy_back: copies what the host wrote to them to the device. */
 static tandem_status end_state_views(tandem_training_state *state, const tandem_executor *executor,
                                      int copy_back, tandem_error *error)
 {
@@ -68,8 +67,8 @@ tandem_status tandem_executor_share_status(const tandem_executor *executor, tand
 
 /* --- Saving --------------------------------------------------------------------------------------------- */
 
-/* Ranks apply the same sums to the same weights in the same order, so that they stay equal to the bit,
- * whatever their devices. */
+/* Ranks apply the same sums to the same weights in the same order, so their weights stay equal to the bit on
+ * unlike devices too. */
 static tandem_status check_ranks_equal(const tandem_executor *executor, const uint32_t *crc,
                                        tandem_error *error)
 {
@@ -122,11 +121,11 @@ tandem_status tandem_executor_save(tandem_executor *executor, const char *path, 
 
 /* --- Restoring ------------------------------------------------------------------------------------------ */
 
-/* What rank 0 tells the others beside the arrays. */
+/* What rank 0 broadcasts besides the arrays. */
 typedef struct restored_state {
     tandem_checkpoint_info info;
     tandem_loss_scale loss_scale;
-    int n_rank; /* whose statistics it holds */
+    int n_rank; /* whose statistics the file holds */
     tandem_amax_snapshot histories;
 } restored_state;
 
@@ -136,7 +135,7 @@ static tandem_status alloc_amax_records(tandem_amax_snapshot *snapshot, const ch
     return tandem_no_memory(error, "for the amax histories in '%.200s'", path);
 }
 
-/* Fills the arrays of `state`, its `running` and its histories' records, which become the caller's. */
+/* Fills the arrays of `state`; the caller frees its `running_stats` and its histories' records. */
 static tandem_status read_checkpoint_state(restored_state *out, tandem_training_state *state,
                                            const char *path, tandem_error *error)
 {
@@ -156,8 +155,8 @@ static tandem_status read_checkpoint_state(restored_state *out, tandem_training_
     return status;
 }
 
-/* A rank's own statistics, where the file has them of as many ranks; else the mean of all. `copies` are rank
- * 0's. */
+/* A rank restores its own statistics where the file has as many ranks, else the mean of all. `copies` are
+ * rank 0's. */
 static tandem_status restore_batchnorm_stats(tandem_executor *executor, float **copies, int n_rank,
                                              tandem_error *error)
 {
@@ -171,13 +170,13 @@ static tandem_status restore_batchnorm_stats(tandem_executor *executor, float **
     if (status != TANDEM_OK) return status;
     const float *own = *copies + worker->rank * n;
     if (n_rank != worker->n_rank) {
-        tandem_batchnorm_stats_mean(*copies, *copies, n_rank, n); /* over the first of them */
+        tandem_batchnorm_stats_mean(*copies, *copies, n_rank, n); /* in place of the first copy */
         own = *copies;
     }
     return tandem_batchnorm_stats_set(&executor->batchnorm_stats, own, worker, error);
 }
 
-/* `image` and its records are rank 0's; on the other ranks there are none yet. */
+/* `snapshot` and its records are rank 0's; the other ranks have none yet. */
 static tandem_status restore_amax_histories(tandem_executor *executor, tandem_amax_snapshot *snapshot,
                                             const tandem_amax_snapshot *read, const char *path,
                                             tandem_error *error)
@@ -196,7 +195,7 @@ static tandem_status restore_amax_histories(tandem_executor *executor, tandem_am
                : status;
 }
 
-/* A fixed scale is as this run says, and so is the first of one that has none behind it. */
+/* A fixed scale is this run's own, and so is the first dynamic one where the file has none. */
 static void restore_loss_scale(tandem_grad_scaler *scaler, const tandem_loss_scale *saved)
 {
     scaler->loss_scale.skipped = saved->skipped;
@@ -213,7 +212,7 @@ static tandem_status restore_state(tandem_executor *executor, tandem_training_st
     tandem_status status = worker->rank == 0 ? read_checkpoint_state(read, state, path, &own) : TANDEM_OK;
     status = tandem_executor_share_status(executor, status, &own, error);
     if (status == TANDEM_OK) status = tandem_worker_broadcast(worker, read, sizeof *read, 0, error);
-    /* the layout is the same on every rank, since buckets are */
+    /* every rank has the same layout, because buckets are equal */
     for (int k = 0; k < state->n_array && status == TANDEM_OK; k++)
         status = tandem_worker_broadcast(worker, state->array[k], flat_array_bytes(executor), 0, error);
     if (status == TANDEM_OK)

@@ -7,7 +7,7 @@
 #include "backend/executor/transfer.h"
 #include "base/clock.h"
 
-/* One micro-step; updates come with the last one. */
+/* Runs one micro-step; the last one includes the updates. */
 static tandem_status run_micro_step(tandem_executor *executor, int64_t micro_index, int64_t origin,
                                     tandem_error *error)
 {
@@ -28,8 +28,8 @@ static tandem_status run_micro_step(tandem_executor *executor, int64_t micro_ind
                : TANDEM_OK;
 }
 
-/* All ranks see the same sums, so all stop in the same step, and rank 0 tells it. Buckets and their
- * parameters stand in backward order, so the parameter found first is the first there. */
+/* All ranks see the same sums, so all stop in the same step, and rank 0 reports it. Parameters lie in
+ * backward order, so the first one found is the first in that order. */
 static tandem_status check_step_finite(const tandem_executor *executor, int64_t index, float loss,
                                        tandem_error *error)
 {
@@ -78,7 +78,7 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
     executor->graphs.n_step++;
     if (has_device_memory) status = tandem_transfer_read_times(executor, error);
     if (status != TANDEM_OK) return status;
-    const float mean = isnan(carried) ? NAN : carried; /* a NaN without a sign */
+    const float mean = isnan(carried) ? NAN : carried; /* a NaN without its sign */
     if (!executor->options.allow_nan) status = check_step_finite(executor, index, mean, error);
     if (status != TANDEM_OK) return status;
     if (executor->grad_scaler.is_loss_scaled) tandem_grad_scaler_update(&executor->grad_scaler);

@@ -1,12 +1,11 @@
-/* executor_tensors.c: an executor's weights and running statistics from and to files of safetensors: rank 0
- * reads or writes. */
+/* tensors.c: reads and writes an executor's weights and running statistics as safetensors, on rank 0. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/executor/executor.h"
 #include "backend/safetensors.h"
 
-/* Every tensor a file has: the parameters in the graph's order, then the statistics. */
+/* Every tensor of a file: the parameters in the graph's order, then the statistics. */
 typedef struct tensor_list {
     tandem_tensor *tensor;
     int n;
@@ -28,7 +27,7 @@ static void add_stats_tensor(tensor_list *list, const tandem_op *op, const char 
     t->value = value;
 }
 
-/* weight: flat, laid out by `step`; both NULL where only names and shapes count, and `running` too. */
+/* weight: flat, in the step's layout. Without `step`, and with NULLs, the list has names and shapes only. */
 static void fill_tensor_list(tensor_list *list, const tandem_graph *graph, const tandem_step *step,
                              float *weight, const tandem_batchnorm_stats *stats, float *running)
 {

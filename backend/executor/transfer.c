@@ -1,3 +1,4 @@
+/* transfer.c: copies between host and device memory, and times of tasks and buckets from events. */
 #include "backend/executor/transfer.h"
 
 #include <math.h>
@@ -6,7 +7,7 @@
 
 #include "backend/executor/adamw.h"
 
-/* Which event is which. */
+/* Numbers of the events: those of the step, then of each bucket, then of each active task. */
 enum { EVENT_BEGIN, EVENT_INPUT, EVENT_LABELS, EVENT_BUCKETS };
 enum { D2H_BEGIN, D2H_END, H2D_END, WAIT_BEGIN, UPDATE_BEGIN, UPDATE_END, EVENTS_PER_BUCKET };
 
@@ -31,7 +32,7 @@ static tandem_status record_event(const tandem_executor *executor, tandem_device
 
 static uint64_t batch_input_bytes(const tandem_graph *graph)
 {
-    return (uint64_t)tandem_shape_elements(&graph->op[graph->input].shape) * 4; /* f32 and s32 alike */
+    return (uint64_t)tandem_shape_elements(&graph->op[graph->input].shape) * 4; /* f32 or s32 */
 }
 
 static uint64_t batch_label_bytes(const tandem_graph *graph)
@@ -141,7 +142,7 @@ tandem_status tandem_transfer_send_bucket(const tandem_executor *executor, int b
     return status;
 }
 
-/* Of this rank: over the micro-steps, in their order. */
+/* This rank's loss: the sum over its micro-steps, in order. */
 static float sum_micro_losses(const tandem_executor *executor)
 {
     float sum = executor->micro_loss[0];
@@ -149,7 +150,7 @@ static float sum_micro_losses(const tandem_executor *executor)
     return sum;
 }
 
-/* Losses arrived before the first bucket did. */
+/* Losses reach the host before the first bucket does. */
 tandem_status tandem_transfer_wait_bucket(void *context, int b, tandem_error *error)
 {
     const tandem_executor *executor = context;
@@ -168,7 +169,7 @@ tandem_status tandem_transfer_record_wait(const tandem_executor *executor, int b
                : record_event(executor, TANDEM_DEVICE_STREAM_COMPUTE, bucket_event(b, WAIT_BEGIN), error);
 }
 
-/* But for the spare element, so that on the device it stays 0, and the update changes nothing there. */
+/* Leaves out the spare element, which stays 0 on the device, so that the update does not change it. */
 static tandem_status copy_gradients_to_device(const tandem_executor *executor, int b, tandem_error *error)
 {
     const tandem_device_backend *backend = backend_of(executor);
@@ -185,8 +186,8 @@ static tandem_status copy_gradients_to_device(const tandem_executor *executor, i
     return status;
 }
 
-/* All parameters of the bucket in one launch. A launch that fails is as silent as a gradient that is not
- * finite, until the device is asked at the end of the step. */
+/* Updates all parameters of the bucket in one launch. The device reports a failed launch, as it does a
+ * gradient that is not finite, at the end of the step. */
 static void launch_bucket_update(const tandem_executor *executor, int b, int64_t t)
 {
     const tandem_bucket *bucket = &executor->step->bucket[b];
@@ -214,7 +215,7 @@ tandem_status tandem_transfer_update_bucket(const tandem_executor *executor, int
 
 /* --- Times ---------------------------------------------------------------------------------------------- */
 
-/* The last step has ended, so that what is written here was read. */
+/* The last step has ended, so the device has read the staged arguments. */
 tandem_status tandem_transfer_begin_step(tandem_executor *executor, int64_t index, int64_t t,
                                          tandem_error *error)
 {
@@ -239,8 +240,8 @@ tandem_status tandem_transfer_end_task(const tandem_executor *executor, int posi
     return record_event(executor, TANDEM_DEVICE_STREAM_COMPUTE, task_event(executor, position), error);
 }
 
-/* Steps follow one another: what the last one took on the host's side, until the device had work again, is
- * counted as the begin of this one. */
+/* Consecutive steps overlap no work, so the host's overhead of the last step counts as the begin of this one.
+ * */
 static tandem_status event_time_ns(int64_t *ns, const tandem_executor *executor, int event,
                                    tandem_error *error)
 {
@@ -251,7 +252,8 @@ static tandem_status event_time_ns(int64_t *ns, const tandem_executor *executor,
     return status;
 }
 
-/* A task lasts from the end of the one before to its own: on a stream there is nothing between them. */
+/* A task lasts from the end of the task before it to its own end, because its stream is never idle in
+ * between. */
 static tandem_status read_task_times(tandem_executor *executor, int micro, tandem_error *error)
 {
     tandem_step_times *times = &executor->times;
@@ -270,13 +272,13 @@ static tandem_status read_task_times(tandem_executor *executor, int micro, tande
     return status;
 }
 
-/* All-reduces, updates, and the norm before these. */
+/* All-reduces, updates, and the norm before them. */
 static int is_bucket_task(const tandem_task *task)
 {
     return task->bucket >= 0 || task->kind == TANDEM_TASK_NORM;
 }
 
-/* The next micro-step sets its events anew. */
+/* The next micro-step records its events again. */
 tandem_status tandem_transfer_end_micro_step(tandem_executor *executor, int micro, tandem_error *error)
 {
     if (!executor->options.with_task_times || micro == executor->step->options.n_micro - 1) return TANDEM_OK;
@@ -287,7 +289,7 @@ tandem_status tandem_transfer_end_micro_step(tandem_executor *executor, int micr
     return status == TANDEM_OK ? read_task_times(executor, micro, error) : status;
 }
 
-/* An all-reduce lasts from when its bucket leaves, or the one before is back, until it is back. */
+/* An all-reduce lasts from when its bucket leaves, or the bucket before is back, until it is back. */
 static tandem_status read_bucket_times(tandem_executor *executor, int b, tandem_error *error)
 {
     const tandem_bucket *bucket = &executor->step->bucket[b];
@@ -338,7 +340,7 @@ static int are_all_finite(const float *x, int64_t n)
     return 1;
 }
 
-/* The first in backward order, as where the optimizer runs on the host. */
+/* Finds the first one in backward order, as an optimizer on the host does. */
 static tandem_status find_nonfinite_parameter(tandem_executor *executor, tandem_error *error)
 {
     for (int k = 0; k < executor->graph->n_parameter && executor->nonfinite_parameter < 0; k++) {

@@ -1,49 +1,49 @@
-/* transfer.h: what goes to and from a device that has memory of its own, beside the work of a step: batches
- * and losses, buckets on their way through the all-reduce, times. Nothing here is called where operands lie
- * in the host's memory.
+/* transfer.h: copies between the host and a device with its own memory, concurrent with the step: batches,
+ * losses, and buckets on their way through the all-reduce; and times. Without device memory nothing here is
+ * called.
  *
- * Three streams: kernels; buckets to the host as they are complete; buckets back as they are reduced. The
- * host runs ahead of the device: it puts all of a backward pass on the first stream, and the reducer's thread
- * waits for each bucket to arrive. */
+ * Three streams: kernels, ready buckets to the host, reduced buckets back. The host runs ahead of the device:
+ * it queues the whole backward pass on the compute stream, and the reducer's thread waits for each bucket to
+ * arrive. */
 #ifndef TANDEM_BACKEND_TRANSFER_H
 #define TANDEM_BACKEND_TRANSFER_H
 
 #include "backend/executor/executor.h"
 
-/* Bytes of the host that a device must be able to copy from and to: a batch, its labels, losses, and where
- * ranks exchange or gradients are judged, the flat gradients. */
+/* Staging memory that the executor needs: a batch, its labels, losses, and, where ranks all-reduce or the
+ * host clips, the flat gradients. */
 uint64_t tandem_transfer_staging_bytes(const tandem_executor *executor);
-/* Staging, events, and which weights decay; of an executor for forward passes, only what brings in a batch.
+/* Allocates staging memory, events and the decay mask; for a forward-only executor, only what a batch needs.
  * */
 tandem_status tandem_transfer_open(tandem_executor *executor, int forward_only, tandem_error *error);
 
-/* Until the last batch has left the place where the next one is put together. */
+/* Waits until the last batch was copied out of `input`. */
 tandem_status tandem_transfer_wait_input(const tandem_executor *executor, tandem_error *error);
-/* Brings `bytes` from staging to the device, beside the host. */
+/* Queues a copy of a batch or its labels from staging memory to the device. */
 tandem_status tandem_transfer_copy_to_device(const tandem_executor *executor, int are_labels, void *to,
                                              const void *from, uint64_t bytes, tandem_error *error);
 
-/* t: updates that were made, with this step's. */
+/* t: updates, this step's included. */
 tandem_status tandem_transfer_begin_step(tandem_executor *executor, int64_t index, int64_t t,
                                          tandem_error *error);
-/* The task at `position` of the active ones was put on its stream: its time ends there. */
+/* Records the end of active task number `position`. */
 tandem_status tandem_transfer_end_task(const tandem_executor *executor, int position, tandem_error *error);
-/* Between micro-steps. */
+/* Between micro-steps: reads the times of tasks. */
 tandem_status tandem_transfer_end_micro_step(tandem_executor *executor, int micro, tandem_error *error);
-/* Bucket b is complete once the first stream has come so far. */
+/* Queues the copy of a complete bucket to the host, after the work now on the compute stream. */
 tandem_status tandem_transfer_send_bucket(const tandem_executor *executor, int b, int64_t micro_index,
                                           tandem_error *error);
-/* Before a bucket's gradients are waited for, and the update behind it. */
+/* Records the begin of the wait for a bucket's gradients. */
 tandem_status tandem_transfer_record_wait(const tandem_executor *executor, int b, tandem_error *error);
-/* Until bucket b is in the host's gradients; for the reducer's thread (context: the executor), and without
+/* Waits until bucket b lies in host_gradient; for the reducer's thread (context: the executor), and without
  * one. */
 tandem_status tandem_transfer_wait_bucket(void *context, int b, tandem_error *error);
 tandem_status tandem_transfer_update_bucket(const tandem_executor *executor, int b, int64_t t,
                                             tandem_error *error);
-/* Waits for the device; not_finite is known then, and the times of the buckets where nobody asked for those
- * of tasks. *loss: of this rank, or where there is an all-reduce, of all. */
+/* Waits for the device; nonfinite_parameter is known then, and, without task times, the times of the buckets.
+ * *loss: this rank's, or, with an all-reduce, that of all ranks. */
 tandem_status tandem_transfer_end_step(tandem_executor *executor, float *loss, tandem_error *error);
-/* Those of tasks and buckets, where they were asked for: behind the step, which lasts no longer for it. */
+/* Reads the times of tasks and buckets after the step, so that the step does not take longer. */
 tandem_status tandem_transfer_read_times(tandem_executor *executor, tandem_error *error);
 
 #endif

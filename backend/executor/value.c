@@ -1,9 +1,9 @@
-/* executor_value.c: what observers see of a step. */
+/* value.c: shows observers the values of a step. */
 #include <stdlib.h>
 
 #include "backend/executor/executor.h"
 
-/* A value as it lies, and its place in a mirror of all that has values: the arena, weights, gradients. */
+/* A value's bytes, and their offset in host_copy, a copy of the arena, weights and gradients. */
 typedef struct value_bytes {
     const unsigned char *at;
     uint64_t offset_in_copy, bytes;
