@@ -81,10 +81,9 @@ tandem_batch_source cli_batch_source(cli_batch_context *batches)
 
 const char *cli_batch_list_print(char *text, size_t size, const int64_t *batch, int n_class)
 {
-    size_t used = 0;
     text[0] = '\0';
-    for (int c = 0; c < n_class && used < size; c++)
-        used += (size_t)snprintf(text + used, size - used, "%s%lld", c ? " + " : "", (long long)batch[c]);
+    for (int c = 0; c < n_class; c++)
+        (void)cli_append(text, size, "%s%lld", c ? " + " : "", (long long)batch[c]);
     return text;
 }
 

@@ -106,6 +106,8 @@ int cli_print_json(json_t *object);
  * it is a plain line. left_ns: time left, <= 0 = not known, or none. */
 void cli_progress(const cli_options *options, int64_t left_ns, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Appends printf text to the string `text` of `size` bytes, cut to fit. Returns text. */
+char *cli_append(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Takes the progress line off the terminal: before text goes to stdout. */
 void cli_progress_end(void);
 void cli_note(const cli_options *options, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,4 +1,4 @@
-/* main.c: picks the command. */
+/* main.c: finds the command in the arguments and runs it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,24 +32,16 @@ static void print_help(FILE *out)
           out);
 }
 
-static const cli_command *find_command(const char *name)
-{
-    for (int k = 0; cli_commands[k]; k++)
-        if (strcmp(cli_commands[k]->name, name) == 0) return cli_commands[k];
-    return NULL;
-}
-
-static int fail_unknown_command(const char *name)
+static const cli_command *find_command(const char *name, tandem_hint *hint)
 {
     const char *names[32];
     size_t n = 0;
     for (; cli_commands[n]; n++) names[n] = cli_commands[n]->name;
-    return cli_fail_with(TANDEM_UNKNOWN_NAME, "no command '%s'.%s `tandem --help` lists them.", name,
-                         tandem_nearest_hint(name, names, n).text);
+    const int k = tandem_name_find(name, names, n, sizeof *names, hint);
+    return k < 0 ? NULL : cli_commands[k];
 }
 
-/* The place of the command in argv: the first word that is neither an option nor the value of --db. 0 = there
- * is none. */
+/* The index of the command in argv: the first word that is neither an option nor the value of --db; 0 = none. */
 static int find_command_index(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -61,7 +53,7 @@ static int find_command_index(int argc, char **argv)
     return 0;
 }
 
-/* Of whatever ends the program, also where --help was printed: what could not be written is no success. */
+/* Runs at every exit, also after --help: output that cannot be written is an error. */
 static void check_output_written(int code, void *nothing)
 {
     (void)nothing;
@@ -90,10 +82,12 @@ int main(int argc, char **argv)
         print_help(asked ? stdout : stderr);
         return asked ? 0 : tandem_status_exit_code(TANDEM_USAGE);
     }
-    const cli_command *command = find_command(argv[index]);
-    if (!command) return fail_unknown_command(argv[index]);
-    /* options before the command count like those behind it: the command's word goes first, its name into the
-     * usage line */
+    tandem_hint hint;
+    const cli_command *command = find_command(argv[index], &hint);
+    if (!command)
+        return cli_fail_with(TANDEM_UNKNOWN_NAME, "no command '%s'.%s `tandem --help` lists them.",
+                             argv[index], hint.text);
+    /* Options may stand before the command: move the command's word to the front. */
     char *name = argv[index];
     memmove(&argv[2], &argv[1], (size_t)(index - 1) * sizeof *argv);
     argv[1] = name;

@@ -213,13 +213,10 @@ static error_t parse_option(int argp_key, char *text, struct argp_state *state)
 /* Which commands have an option, as ": replay, train"; "" = none. */
 static const char *print_option_owners(char *text, size_t size, int key)
 {
-    size_t used = 0;
     text[0] = '\0';
     for (int k = 0; cli_commands[k]; k++)
         for (const int *own = cli_commands[k]->option; *own != OPTION_END; own++)
-            if (*own == key && used < size)
-                used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : ": ",
-                                         cli_commands[k]->name);
+            if (*own == key) (void)cli_append(text, size, "%s%s", *text ? ", " : ": ", cli_commands[k]->name);
     return text;
 }
 

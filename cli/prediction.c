@@ -101,16 +101,15 @@ json_t *cli_provenance_json(const tandem_replayer *replayer, int c)
 static void append_fit_source(char *line, size_t size, const tandem_provenance *provenance)
 {
     char spread[TANDEM_QUANTITY_TEXT];
-    const size_t used = strlen(line);
     if (!provenance->n_fitted)
-        (void)snprintf(line + used, size - used, ", from the description alone");
+        (void)cli_append(line, size, ", from the description alone");
     else if (isnan(provenance->spread))
-        (void)snprintf(line + used, size - used, ", from the description and %lld measured costs",
-                       (long long)provenance->n_fitted);
+        (void)cli_append(line, size, ", from the description and %lld measured costs",
+                         (long long)provenance->n_fitted);
     else
-        (void)snprintf(line + used, size - used, ", fitted to %lld measured costs that lie %s from the fit",
-                       (long long)provenance->n_fitted,
-                       tandem_quantity_print_ratio(spread, sizeof spread, provenance->spread));
+        (void)cli_append(line, size, ", fitted to %lld measured costs, which differ from the fit by %s",
+                         (long long)provenance->n_fitted,
+                         tandem_quantity_print_ratio(spread, sizeof spread, provenance->spread));
 }
 
 /* By which algorithm, or by which curve and line, and how good that is. */
@@ -139,13 +138,12 @@ void cli_cost_sources_print(const cli_cost_sources *sources)
     for (int c = 0; c < sources->n_class; c++) {
         const tandem_provenance *provenance = &sources->of[c];
         char line[256] = "", share[TANDEM_QUANTITY_TEXT];
-        for (int k = 0; k < TANDEM_N_ORIGIN; k++) {
-            const size_t used = strlen(line);
+        for (int k = 0; k < TANDEM_N_ORIGIN; k++)
             if (provenance->n_task[k])
-                (void)snprintf(line + used, sizeof line - used, "%s%s %s (%d tasks)", used ? ", " : "",
-                               tandem_quantity_print_ratio(share, sizeof share, origin_share(provenance, k)),
-                               tandem_origin_name((tandem_origin)k), provenance->n_task[k]);
-        }
+                (void)cli_append(
+                    line, sizeof line, "%s%s %s (%d tasks)", *line ? ", " : "",
+                    tandem_quantity_print_ratio(share, sizeof share, origin_share(provenance, k)),
+                    tandem_origin_name((tandem_origin)k), provenance->n_task[k]);
         if (provenance->n_task[TANDEM_ORIGIN_PREDICTED]) append_fit_source(line, sizeof line, provenance);
         if (strchr(line, ',')) printf("times on %s: %s\n", sources->device[c], line);
     }

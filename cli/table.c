@@ -77,20 +77,22 @@ static void measure_columns(const cli_table *table, int width[CLI_TABLE_COLUMNS]
     }
 }
 
-int cli_table_print(const cli_table *table)
-{
-    if (table->incomplete) return cli_fail_with(TANDEM_NO_MEMORY, "no memory for a table");
-    int width[CLI_TABLE_COLUMNS] = {0};
-    unsigned right = 0;
-    measure_columns(table, width, &right);
-    cli_progress_end();
-    for (size_t k = 0; k < table->n_line; k++) print_table_row(table->line[k], width, right, k == 0);
-    return 0;
-}
-
 void cli_table_free(cli_table *table)
 {
     for (size_t k = 0; k < table->n_line; k++) free(table->line[k]);
     free(table->line);
     *table = (cli_table){0};
+}
+
+int cli_table_finish(cli_table *table)
+{
+    int width[CLI_TABLE_COLUMNS] = {0}, code = 0;
+    unsigned right = 0;
+    measure_columns(table, width, &right);
+    cli_progress_end();
+    if (table->incomplete) code = cli_fail_with(TANDEM_NO_MEMORY, "no memory for a table");
+    for (size_t k = 0; k < table->n_line && code == 0; k++)
+        print_table_row(table->line[k], width, right, k == 0);
+    cli_table_free(table);
+    return code;
 }

@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,16 +117,6 @@ float train_config_rate(const train_config *r, int64_t s)
 
 /* --- As text -------------------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 3, 4))) static void append_config(char *text, size_t size, const char *format,
-                                                                ...)
-{
-    const size_t used = strlen(text);
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(text + used, size - used, format, arguments);
-    va_end(arguments);
-}
-
 /* How many operators have which precision over all classes, and a hash over which one has which. */
 static void append_precisions(char *text, size_t size, const cli_workload *workload)
 {
@@ -140,12 +129,12 @@ static void append_precisions(char *text, size_t size, const cli_workload *workl
             count[precision]++;
             hash = tandem_hash_text(tandem_hash_text(hash, tandem_precision_get(precision)->name), ",");
         }
-    append_config(text, size, "precisions:");
+    (void)cli_append(text, size, "precisions:");
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         if (count[p])
-            append_config(text, size, " %" PRId64 " %s,", count[p],
-                          tandem_precision_get((tandem_precision)p)->name);
-    append_config(text, size, " hash %016" PRIx64 "\n", hash);
+            (void)cli_append(text, size, " %" PRId64 " %s,", count[p],
+                             tandem_precision_get((tandem_precision)p)->name);
+    (void)cli_append(text, size, " hash %016" PRIx64 "\n", hash);
 }
 
 void train_config_print(char *text, size_t size, const train_config *r, const cli_workload *workload,
@@ -161,33 +150,33 @@ void train_config_print(char *text, size_t size, const train_config *r, const cl
     char ranks[1024];
     tandem_cluster_print(ranks, sizeof ranks, &cluster);
     text[0] = '\0';
-    append_config(text, size, "seed: %" PRIu64 "\ndata: %s\n", options->seed,
-                  options->data ? options->data : "noise");
-    append_config(text, size, "ranks: %s\n", ranks);
+    (void)cli_append(text, size, "seed: %" PRIu64 "\ndata: %s\n", options->seed,
+                     options->data ? options->data : "noise");
+    (void)cli_append(text, size, "ranks: %s\n", ranks);
     append_precisions(text, size, workload);
     if (workload->plan->step.scaling.window > 0)
-        append_config(
+        (void)cli_append(
             text, size, "scaling: %s\n",
             tandem_cast_scaling_print((char[TANDEM_CAST_SCALING_TEXT]){""}, workload->plan->step.scaling));
     if (workload->plan->step.n_micro > 1)
-        append_config(text, size, "micro-steps: %d\n", workload->plan->step.n_micro);
+        (void)cli_append(text, size, "micro-steps: %d\n", workload->plan->step.n_micro);
     if (options->bucket_bytes)
-        append_config(text, size, "buckets: %" PRIu64 " bytes\n", options->bucket_bytes);
-    append_config(text, size, "optimizer: %s, weight decay %.9g, ", tandem_optimizer_name(o->kind),
-                  (double)o->decay);
+        (void)cli_append(text, size, "buckets: %" PRIu64 " bytes\n", options->bucket_bytes);
+    (void)cli_append(text, size, "optimizer: %s, weight decay %.9g, ", tandem_optimizer_name(o->kind),
+                     (double)o->decay);
     if (o->kind == TANDEM_SGD)
-        append_config(text, size, "momentum %.9g\n", (double)o->momentum);
+        (void)cli_append(text, size, "momentum %.9g\n", (double)o->momentum);
     else
-        append_config(text, size, "betas %.9g and %.9g\n", (double)o->beta1, (double)o->beta2);
-    if (options->no_decay) append_config(text, size, "without weight decay: %.200s\n", options->no_decay);
-    if (options->clip > 0) append_config(text, size, "gradients clipped to: %.9g\n", options->clip);
+        (void)cli_append(text, size, "betas %.9g and %.9g\n", (double)o->beta1, (double)o->beta2);
+    if (options->no_decay) (void)cli_append(text, size, "without weight decay: %.200s\n", options->no_decay);
+    if (options->clip > 0) (void)cli_append(text, size, "gradients clipped to: %.9g\n", options->clip);
     if (options->label_smoothing > 0)
-        append_config(text, size, "label smoothing: %.9g\n", options->label_smoothing);
-    if (workload->loss_scale > 0) append_config(text, size, "loss scale: %.9g\n", workload->loss_scale);
-    if (workload->loss_scale < 0) append_config(text, size, "loss scale: dynamic\n");
-    append_config(text, size, "learning rate: %.9g, %s", (double)o->rate, schedule_name[r->schedule]);
-    if (r->schedule != SCHEDULE_CONSTANT) append_config(text, size, " over %" PRId64 " steps", r->steps);
-    append_config(text, size, ", warm-up %" PRId64 "\n", r->warmup);
+        (void)cli_append(text, size, "label smoothing: %.9g\n", options->label_smoothing);
+    if (workload->loss_scale > 0) (void)cli_append(text, size, "loss scale: %.9g\n", workload->loss_scale);
+    if (workload->loss_scale < 0) (void)cli_append(text, size, "loss scale: dynamic\n");
+    (void)cli_append(text, size, "learning rate: %.9g, %s", (double)o->rate, schedule_name[r->schedule]);
+    if (r->schedule != SCHEDULE_CONSTANT) (void)cli_append(text, size, " over %" PRId64 " steps", r->steps);
+    (void)cli_append(text, size, ", warm-up %" PRId64 "\n", r->warmup);
 }
 
 /* The line of `text` that begins like `line`, up to its colon; NULL where there is none. */

@@ -171,12 +171,10 @@ int cli_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, 
     if (size > 0) where[0] = '\0';
     for (int c = 0; c < plan->cluster.n_class; c++) {
         const tandem_device *device = &plan->cluster.classes[c].device;
-        const size_t used = size > 0 ? strlen(where) : 0;
         int n = 0;
         for (int op = 0; op < plan->assignment.n_op; op++)
             n += graph->op[op].needs_gradient && has_f16_gradients(device, plan->assignment.precision[c][op]);
-        if (n > 0 && size > 0)
-            (void)snprintf(where + used, size - used, "%s%s", used ? ", " : "", device->name);
+        if (n > 0 && size > 0) (void)cli_append(where, size, "%s%s", *where ? ", " : "", device->name);
         if (n > max) max = n;
     }
     return max;

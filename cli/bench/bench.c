@@ -113,9 +113,7 @@ static int print_bench_text(const bench_result *result)
                       tandem_quantity_print_count(per_second, sizeof per_second, bench_runs_per_s(one)),
                       print_bench_rate(rate, sizeof rate, one), has_copy_speed ? "\t" : "", share);
     }
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
-    return code;
+    return cli_table_finish(&table);
 }
 
 int bench_print(const bench_result *result, const char *what, const cli_options *options)
@@ -162,29 +160,18 @@ static const struct {
              {"allreduce", of_allreduce, NULL, bench_allreduce}};
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
-static int find_bench_kind(const char *name)
-{
-    const char *names[N_KIND];
-    for (int k = 0; k < N_KIND; k++) {
-        names[k] = kinds[k].name;
-        if (strcmp(names[k], name) == 0) return k;
-    }
-    (void)cli_fail_with(TANDEM_UNKNOWN_NAME,
-                        "no benchmark '%s'.%s Say step, replay, open, allocate, trace, kernels, products or "
-                        "allreduce.",
-                        name, tandem_nearest_hint(name, names, N_KIND).text);
-    return -1;
-}
-
 static int run_bench(const cli_options *options)
 {
+    tandem_hint hint;
     if (options->n_word != 1)
-        return cli_fail_with(
-            TANDEM_USAGE,
-            "say what to measure: tandem bench step, replay, open, allocate, trace, kernels, products or "
-            "allreduce");
-    const int kind = find_bench_kind(options->word[0]);
-    if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
+        return cli_fail_with(TANDEM_USAGE, "say what to measure: tandem bench step, replay, open, allocate, "
+                                           "trace, kernels, products or allreduce");
+    const int kind = tandem_name_find(options->word[0], &kinds[0].name, N_KIND, sizeof *kinds, &hint);
+    if (kind < 0)
+        return cli_fail_with(TANDEM_UNKNOWN_NAME,
+                             "no benchmark '%s'.%s Say step, replay, open, allocate, trace, kernels, "
+                             "products or allreduce.",
+                             options->word[0], hint.text);
     const char *other = cli_option_not_allowed(options, kinds[kind].option);
     if (other)
         return cli_fail_with(

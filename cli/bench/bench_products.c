@@ -275,8 +275,7 @@ static int print_products_text(const product_bench *all)
     }
     if (all->n > MAX_ROWS) cli_table_row(&table, "… %d more", all->n - MAX_ROWS);
     add_product_row(&table, &total, "all", "", "");
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
+    const int code = cli_table_finish(&table);
     puts("alone: the same kernel, our own where it is ours (3x3 by Winograd's algorithm with AVX-512; int8). "
          "library: oneDNN's own,\n"
          "in layouts of its choice, convolutions direct.");

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/philox.h"
 #include "cli/bench/bench.h"
 
@@ -29,11 +30,9 @@ static tandem_cost synthetic_cost(int64_t ns)
 static int64_t synthetic_ns(const char *device, const tandem_cost_key *key)
 {
     char text[TANDEM_MAX_SIGNATURE + 96];
-    uint32_t hash = 2166136261u;
     tandem_cost_key_print(text, sizeof text, key);
-    for (const char *c = text; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
-    for (const char *c = device; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
-    const uint32_t counter[4] = {hash, 0, 0, 0};
+    const uint64_t hash = tandem_hash_text(tandem_hash_text(TANDEM_HASH_START, text), device);
+    const uint32_t counter[4] = {(uint32_t)hash, (uint32_t)(hash >> 32), 0, 0};
     return 5000 + tandem_philox(counter, 1).word[0] % 15000;
 }
 

@@ -177,14 +177,13 @@ static char *print_case_rate(char *text, size_t size, const advise_context *v, i
 static void append_comparison(char *text, size_t size, const advise_context *v, int other)
 {
     char rate[TANDEM_QUANTITY_TEXT];
-    const size_t used = strlen(text);
     const candidate_cluster *p = &v->candidate[other];
     const int decimals = case_digits(v, v->best) == 3 && case_digits(v, other) == 3;
     if (p->samples_per_s > 0)
-        (void)snprintf(text + used, size - used, ", %.*f%% more than %s (%s)", decimals,
-                       best_gain_percent(v, other), p->name, print_case_rate(rate, sizeof rate, v, other));
+        (void)cli_append(text, size, ", %.*f%% more than %s (%s)", decimals, best_gain_percent(v, other),
+                         p->name, print_case_rate(rate, sizeof rate, v, other));
     else
-        (void)snprintf(text + used, size - used, "; %s has no plan", p->name);
+        (void)cli_append(text, size, "; %s has no plan", p->name);
 }
 
 /* Whether no time of any plan was measured: then nothing is advised, only predicted. */
@@ -226,12 +225,11 @@ static void print_advice(char *text, size_t size, const advise_context *v)
                    print_case_rate(rate, sizeof rate, v, v->best));
     if (v->best != CASE_CURRENT) append_comparison(text, size, v, CASE_CURRENT);
     if (v->best != CASE_COMBINED) append_comparison(text, size, v, CASE_COMBINED);
-    const size_t used = strlen(text);
-    (void)snprintf(text + used, size - used, ". Its plan has a sensitivity of %.3g (%s).%s",
-                   best->allocation.sensitivity, cli_method_text(advise_method(v)),
-                   v->best != CASE_COMBINED && !v->options->batch_auto
-                       ? " --batch auto --global-batch N splits a batch so that unlike ranks need not wait."
-                       : "");
+    (void)cli_append(text, size, ". Its plan has a sensitivity of %.3g (%s).%s", best->allocation.sensitivity,
+                     cli_method_text(advise_method(v)),
+                     v->best != CASE_COMBINED && !v->options->batch_auto
+                         ? " --batch auto --global-batch N splits a batch so that unlike ranks need not wait."
+                         : "");
 }
 
 static const char *no_plan_reason(const candidate_cluster *candidate)
@@ -283,8 +281,7 @@ static int print_advise_text(const advise_context *v, const char *verdict)
             cli_table_row(&table, "%s\t%s\t%s\t-\t-\t-\t-\t%s", name, p->name,
                           v->options->batch_auto ? "-" : batches, no_plan_reason(p));
     }
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
+    const int code = cli_table_finish(&table);
     for (int k = 0; k < v->n; k++)
         if (v->candidate[k].samples_per_s > 0 && v->candidate[k].has_f16 && v->candidate[k].loss_scale == 0)
             cli_note(v->options, "%s: gradients are f16; of a loss scale, %s --loss-scale dynamic",

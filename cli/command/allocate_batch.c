@@ -54,8 +54,7 @@ static int print_split_text(const split_context *s, const tandem_batch_choice *c
                       (double)samples / ((double)one->allocation.step_ns * 1e-9),
                       one->allocation.sensitivity);
     }
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
+    const int code = cli_table_finish(&table);
     if (s->loss_scale != 0) putchar('\n');
     allocate_print_loss_scale(s->loss_scale, choice->both.plan, s->workload.graph[0]);
     return code;
@@ -104,10 +103,9 @@ static tandem_status write_split_plan(const split_context *s, const tandem_batch
 /* What is split among the ranks is a micro-step's part of what was asked for. */
 static void append_micro_step_hint(tandem_error *error, int n_micro)
 {
-    const size_t used = strlen(error->text);
     if (error->status == TANDEM_USAGE && n_micro > 1)
-        (void)snprintf(error->text + used, sizeof error->text - used,
-                       "; --accumulate %d takes %d of them for a --global-batch", n_micro, n_micro);
+        (void)cli_append(error->text, sizeof error->text,
+                         "; --accumulate %d takes %d of them for a --global-batch", n_micro, n_micro);
 }
 
 static int split_has_f16_gradients(const split_context *s, const tandem_batch_choice *choice)

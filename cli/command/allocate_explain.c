@@ -22,30 +22,24 @@ static void print_choice_verdict(char *text, size_t size, const tandem_choice *c
                                  const tandem_choice *chosen)
 {
     char quantity[TANDEM_QUANTITY_TEXT];
-    size_t used = 0;
     text[0] = '\0';
-    if (choice->is_chosen) {
-        (void)snprintf(text, size, "chosen");
-        return;
-    }
-    if (!choice->is_measured) {
-        (void)snprintf(text, size, "not measured");
+    if (choice->is_chosen || !choice->is_measured) {
+        (void)snprintf(text, size, choice->is_chosen ? "chosen" : "not measured");
         return;
     }
     if (choice->excess_ns > 0)
-        used += (size_t)snprintf(text, size, "%s over the target",
-                                 tandem_quantity_print_ns(quantity, sizeof quantity, choice->excess_ns));
-    if (choice->excess_bytes > 0 && used < size)
-        used += (size_t)snprintf(text + used, size - used, "%s%llu B over the memory limit", used ? ", " : "",
-                                 (unsigned long long)choice->excess_bytes);
-    if (choice->sensitivity > chosen->sensitivity && used < size)
-        used += (size_t)snprintf(text + used, size - used, "%s%.3g more sensitivity", used ? ", " : "",
-                                 choice->sensitivity - chosen->sensitivity);
-    if (used > 0 || size == 0) return;
-    (void)snprintf(text, size, "%s",
-                   choice->sensitivity < chosen->sensitivity ? "nothing forbids it: this policy does not "
-                                                               "look for it"
-                                                             : "as harmful, and no better");
+        (void)cli_append(text, size, "%s over the target",
+                         tandem_quantity_print_ns(quantity, sizeof quantity, choice->excess_ns));
+    if (choice->excess_bytes > 0)
+        (void)cli_append(text, size, "%s%llu B over the memory limit", *text ? ", " : "",
+                         (unsigned long long)choice->excess_bytes);
+    if (choice->sensitivity > chosen->sensitivity)
+        (void)cli_append(text, size, "%s%.3g more sensitivity", *text ? ", " : "",
+                         choice->sensitivity - chosen->sensitivity);
+    if (!*text)
+        (void)snprintf(text, size, "%s",
+                       choice->sensitivity < chosen->sensitivity ? "feasible; not explored by this policy"
+                                                                 : "same sensitivity, and no better");
 }
 
 static const tandem_choice *find_chosen_precision(const tandem_choice *choice, int n)
@@ -101,7 +95,7 @@ int allocate_explain_text(const allocate_context *a)
             code = cli_fail(&error);
         add_choice_rows(&table, choice, n, a->plan->cluster.classes[c].device.name);
     }
-    if (!code) code = cli_table_print(&table);
+    if (!code) return cli_table_finish(&table);
     cli_table_free(&table);
     return code;
 }

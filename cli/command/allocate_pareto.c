@@ -39,9 +39,7 @@ static int print_pareto_rows(const allocate_context *a, const pareto_row *rows, 
                       tandem_quantity_print_ns(step, sizeof step, rows[k].step_ns),
                       (long long)rows[k].step_ns, rows[k].sensitivity,
                       tandem_quantity_print_bytes(bytes, sizeof bytes, rows[k].peak_bytes), rows[k].remark);
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
-    return code;
+    return cli_table_finish(&table);
 }
 
 static int print_pareto_text(const allocate_context *a, const tandem_pareto_front *pareto)

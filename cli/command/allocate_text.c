@@ -63,9 +63,7 @@ static int print_compared_plans(const allocate_context *a)
         cli_table_row(&table, "%s\t%s\t%.4g\t%s", rows[k].name,
                       tandem_quantity_print_ns(step, sizeof step, rows[k].step_ns), rows[k].sensitivity,
                       rows[k].remark);
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
-    return code;
+    return cli_table_finish(&table);
 }
 
 /* --- Devices ---------------------------------------------------------------------------------- */
@@ -88,9 +86,7 @@ static int print_allocated_devices(const allocate_context *a)
             first = 0;
         }
     }
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
-    return code;
+    return cli_table_finish(&table);
 }
 
 /* --- What was asked for ------------------------------------------------------------------------ */
@@ -123,14 +119,12 @@ const char *allocate_print_pinned(char *text, size_t size, const tandem_plan *pl
                                   const tandem_certificate *certificate)
 {
     const int is_of_all = strcmp(certificate->proof, "zero") == 0;
-    size_t used = 0;
     text[0] = '\0';
-    for (int c = 0; c < plan->cluster.n_class && used < size && !is_of_all; c++)
+    for (int c = 0; c < plan->cluster.n_class && !is_of_all; c++)
         if (plan->keeps_base >> c & 1)
-            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : " that keeps ",
-                                     plan->cluster.classes[c].device.name);
-    if (used > 0 && used < size)
-        (void)snprintf(text + used, size - used, " in %s", tandem_precision_get(plan->base_precision)->name);
+            (void)cli_append(text, size, "%s%s", *text ? ", " : " that keeps ",
+                             plan->cluster.classes[c].device.name);
+    if (*text) (void)cli_append(text, size, " in %s", tandem_precision_get(plan->base_precision)->name);
     return text;
 }
 

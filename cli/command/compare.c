@@ -110,11 +110,10 @@ static int print_compared_operators(const compare_case *compared, const tandem_g
         for (int kind = 0; kind < TANDEM_N_TASK_KIND; kind++)
             add_times_row(&kinds, times_of_kind(compared, c, (tandem_task_kind)kind));
     putchar('\n');
-    int code = cli_table_print(&operators);
+    int code = cli_table_finish(&operators);
     putchar('\n');
-    if (code == 0) code = cli_table_print(&kinds);
+    if (code == 0) return cli_table_finish(&kinds);
     cli_table_free(&kinds);
-    cli_table_free(&operators);
     return code;
 }
 
@@ -173,9 +172,7 @@ static int print_compared_devices(const compare_case *compared)
                       tandem_quantity_print_ns(wait[0], sizeof wait[0], class->predicted_wait_ns),
                       tandem_quantity_print_ns(wait[1], sizeof wait[1], class->measured_wait_ns));
     }
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
-    return code;
+    return cli_table_finish(&table);
 }
 
 static void print_error_parts(const compare_case *compared)

@@ -30,8 +30,7 @@ static json_t *run_demo_stage(const demo *d, const char *const *argument, int *c
     char line[1024] = "tandem";
     for (int k = 0; argument[k]; k++) {
         const int has_space = strchr(argument[k], ' ') != NULL;
-        const size_t used = strlen(line);
-        (void)snprintf(line + used, sizeof line - used, has_space ? " \"%s\"" : " %s", argument[k]);
+        (void)cli_append(line, sizeof line, has_space ? " \"%s\"" : " %s", argument[k]);
     }
     cli_note(&d->options, "$ %s", line);
     return cli_run_self(&d->options, argument, code);

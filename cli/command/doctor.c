@@ -214,8 +214,7 @@ static int print_doctor_text(const doctor_report *all, int ready)
     for (int k = 0; k < all->n; k++)
         cli_table_row(&table, "%s\t%s\t%s", all->one[k].name, state_name[all->one[k].state],
                       all->one[k].found);
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
+    const int code = cli_table_finish(&table);
     for (int k = 0; k < all->n; k++)
         if (all->one[k].fix[0]) printf("%s: fix with  %s\n", all->one[k].name, all->one[k].fix);
     puts(ready ? "tandem demo can run here" : "tandem demo cannot run here yet");

@@ -85,11 +85,9 @@ static int print_graph_json(const tandem_graph *graph)
 
 static const char *print_op_shape(char *text, size_t size, const tandem_shape *shape)
 {
-    size_t used = 0;
-    (void)snprintf(text, size, "scalar");
-    for (int d = 0; d < shape->n_dim && used < size; d++)
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%lld", d > 0 ? "×" : "", (long long)shape->dim[d]);
+    (void)snprintf(text, size, "%s", shape->n_dim ? "" : "scalar");
+    for (int d = 0; d < shape->n_dim; d++)
+        (void)cli_append(text, size, "%s%lld", d > 0 ? "×" : "", (long long)shape->dim[d]);
     return text;
 }
 
@@ -118,8 +116,7 @@ static int print_graph_text(const tandem_graph *graph)
             tandem_quantity_print_count(flops, sizeof flops, op->flops),
             tandem_quantity_print_bytes(bytes, sizeof bytes, op_output_bytes(graph, i)));
     }
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
+    const int code = cli_table_finish(&table);
     if (code == 0)
         printf("%s at batch %lld: %d operators, %s parameters, %s forward, %s a training step, %s of outputs "
                "in f32\n",

@@ -20,12 +20,11 @@ static json_t *precision_names_json(unsigned precisions)
 
 static const char *print_precision_names(char *text, size_t size, unsigned precisions)
 {
-    size_t used = 0;
     text[0] = '\0';
-    for (int p = 0; p < TANDEM_N_PRECISION && used < size; p++)
+    for (int p = 0; p < TANDEM_N_PRECISION; p++)
         if (precisions >> p & 1)
-            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "",
-                                     tandem_precision_get((tandem_precision)p)->name);
+            (void)cli_append(text, size, "%s%s", *text ? ", " : "",
+                             tandem_precision_get((tandem_precision)p)->name);
     return text[0] ? text : "-";
 }
 
@@ -227,28 +226,18 @@ static const struct {
 };
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
-static int find_list_kind(const char *name)
-{
-    const char *names[N_KIND];
-    for (int k = 0; k < N_KIND; k++) {
-        names[k] = kinds[k].name;
-        if (strcmp(names[k], name) == 0) return k;
-    }
-    (void)cli_fail_with(
-        TANDEM_UNKNOWN_NAME,
-        "no list '%s'.%s Say one of devices, models, precisions, operators, policies, datasets.", name,
-        tandem_nearest_hint(name, names, N_KIND).text);
-    return -1;
-}
-
 static int run_list(const cli_options *options)
 {
+    tandem_hint hint;
     if (options->n_word != 1)
-        return cli_fail_with(TANDEM_USAGE,
-                             "say what to list, one of devices, models, precisions, operators, policies, "
-                             "datasets");
-    const int kind = find_list_kind(options->word[0]);
-    if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
+        return cli_fail_with(TANDEM_USAGE, "say what to list, one of devices, models, precisions, operators, "
+                                           "policies, datasets");
+    const int kind = tandem_name_find(options->word[0], &kinds[0].name, N_KIND, sizeof *kinds, &hint);
+    if (kind < 0)
+        return cli_fail_with(TANDEM_UNKNOWN_NAME,
+                             "no list '%s'.%s Say one of devices, models, precisions, operators, policies, "
+                             "datasets.",
+                             options->word[0], hint.text);
     tandem_error error = {0};
     cli_table table = {0};
     json_t *result = cli_json_new("list"), *rows = json_array();
@@ -260,7 +249,7 @@ static int run_list(const cli_options *options)
     else if (options->json)
         code = cli_print_json(json_incref(result));
     else
-        code = cli_table_print(&table);
+        code = cli_table_finish(&table);
     cli_table_free(&table);
     json_decref(result);
     return code;

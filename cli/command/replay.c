@@ -115,18 +115,12 @@ static json_t *replay_operators_json(const replay_context *r)
     return rows;
 }
 
-static void append_cells(char *line, size_t size, const char *a, const char *b)
-{
-    const size_t used = strlen(line);
-    (void)snprintf(line + used, size - used, "%s%s", a, b);
-}
-
 static int print_replay_operators(const replay_context *r)
 {
     char line[1024] = "operator\tkind", time[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     for (int c = 0; c < r->result.n_class; c++)
-        append_cells(line, sizeof line, "\t\t>", workload_class(r, c)->device.name);
+        (void)cli_append(line, sizeof line, "\t\t>%s", workload_class(r, c)->device.name);
     cli_table_row(&table, "%s", line);
     for (int row = 0; row < r->workload->graph[0]->n_op + N_REST; row++) {
         const char *kind = NULL, *name = operator_row_name(r, row, &kind);
@@ -134,17 +128,15 @@ static int print_replay_operators(const replay_context *r)
         (void)snprintf(line, sizeof line, "%s\t%s", name, kind);
         for (int c = 0; c < r->result.n_class; c++) {
             const char *precision = operator_row_precision(r, c, row);
-            append_cells(line, sizeof line, "\t", precision ? precision : "");
-            append_cells(
-                line, sizeof line, "\t",
+            (void)cli_append(line, sizeof line, "\t%s", precision ? precision : "");
+            (void)cli_append(
+                line, sizeof line, "\t%s",
                 tandem_quantity_print_ns(time, sizeof time, r->operator_ns[row * r->result.n_class + c]));
         }
         cli_table_row(&table, "%s", line);
     }
     putchar('\n');
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
-    return code;
+    return cli_table_finish(&table);
 }
 
 /* --- The second engine ------------------------------------------------------------------------- */
@@ -292,9 +284,7 @@ static int print_replay_devices(const replay_context *r)
                       tandem_quantity_print_ns(wait, sizeof wait, class->wait_ns),
                       tandem_quantity_print_bytes(bytes, sizeof bytes, class->peak_bytes));
     }
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
-    return code;
+    return cli_table_finish(&table);
 }
 
 static void add_memory_row(cli_table *table, const replay_context *r, const char *name, size_t offset)
@@ -305,7 +295,7 @@ static void add_memory_row(cli_table *table, const replay_context *r, const char
         const char *memory = (const char *)class_memory(r, c);
         uint64_t value;
         memcpy(&value, memory + offset, sizeof value);
-        append_cells(line, sizeof line, "\t", tandem_quantity_print_bytes(bytes, sizeof bytes, value));
+        (void)cli_append(line, sizeof line, "\t%s", tandem_quantity_print_bytes(bytes, sizeof bytes, value));
     }
     cli_table_row(table, "%s", line);
 }
@@ -315,7 +305,7 @@ static int print_replay_memory(const replay_context *r)
     char line[1024] = "memory of a rank";
     cli_table table = {0};
     for (int c = 0; c < r->result.n_class; c++)
-        append_cells(line, sizeof line, "\t>", workload_class(r, c)->device.name);
+        (void)cli_append(line, sizeof line, "\t>%s", workload_class(r, c)->device.name);
     cli_table_row(&table, "%s", line);
     add_memory_row(&table, r, "weights", offsetof(tandem_memory, weights));
     add_memory_row(&table, r, "gradients", offsetof(tandem_memory, gradients));
@@ -333,15 +323,13 @@ static int print_replay_memory(const replay_context *r)
     (void)snprintf(line, sizeof line, "peak at");
     for (int c = 0; c < r->result.n_class; c++) {
         char task[REPLAY_TASK_TEXT];
-        append_cells(line, sizeof line, "\t",
-                     replay_task_print(task, tandem_replayer_step(r->replayer, c),
-                                       tandem_replayer_memory(r->replayer, c)->peak_task));
+        (void)cli_append(line, sizeof line, "\t%s",
+                         replay_task_print(task, tandem_replayer_step(r->replayer, c),
+                                           tandem_replayer_memory(r->replayer, c)->peak_task));
     }
     cli_table_row(&table, "%s", line);
     putchar('\n');
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
-    return code;
+    return cli_table_finish(&table);
 }
 
 static int print_replay_text(const replay_context *r)

@@ -68,12 +68,6 @@ json_t *replay_timeline_json(const replay_timeline *timeline)
 
 /* --- Text ------------------------------------------------------------------------------------- */
 
-static void append_text(char *line, size_t size, const char *text)
-{
-    const size_t used = strlen(line);
-    (void)snprintf(line + used, size - used, "%s", text);
-}
-
 /* Whether any task has bytes of that category. */
 static int is_category_used(const replay_timeline *timeline, int category)
 {
@@ -88,9 +82,8 @@ static void add_timeline_row(cli_table *table, const replay_timeline *timeline, 
     (void)snprintf(line, sizeof line, "%d\t%s", t, replay_task_print(name, timeline->step, t));
     for (int k = TANDEM_MEMORY_WEIGHT_COPIES; k < TANDEM_N_MEMORY_CATEGORY; k++) {
         if (!used[k]) continue;
-        append_text(line, sizeof line, "\t");
-        append_text(line, sizeof line,
-                    tandem_quantity_print_bytes(bytes, sizeof bytes, timeline->row[t].bytes[k]));
+        (void)cli_append(line, sizeof line, "\t%s",
+                         tandem_quantity_print_bytes(bytes, sizeof bytes, timeline->row[t].bytes[k]));
     }
     cli_table_row(table, "%s%s", line, t == timeline->memory->peak_task ? "\tpeak" : "\t");
 }
@@ -104,15 +97,12 @@ int replay_timeline_print(const replay_timeline *timeline, const char *device)
     for (int k = 0; k < TANDEM_N_MEMORY_CATEGORY; k++) used[k] = is_category_used(timeline, k);
     for (int k = TANDEM_MEMORY_WEIGHT_COPIES; k < TANDEM_N_MEMORY_CATEGORY; k++) {
         if (!used[k]) continue;
-        append_text(line, sizeof line, "\t>");
-        append_text(line, sizeof line, tandem_memory_category_name((tandem_memory_category)k));
+        (void)cli_append(line, sizeof line, "\t>%s", tandem_memory_category_name((tandem_memory_category)k));
     }
     cli_table_row(&table, "%s\t", line);
     for (int t = 0; t < timeline->step->n_task; t++)
         if (timeline->step->task[t].active) add_timeline_row(&table, timeline, t, used);
     printf("\nmemory of a rank on %s, beside weights, gradients and optimizer state, while each task runs:\n",
            device);
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
-    return code;
+    return cli_table_finish(&table);
 }

@@ -260,7 +260,5 @@ int replay_remedies_print(const replay_remedy *remedy, int n, uint64_t peak_byte
                       tandem_quantity_print_bytes(saved, sizeof saved, peak_bytes - r->peak_bytes),
                       r->step_ns >= 0 ? tandem_quantity_print_ns(time, sizeof time, r->step_ns) : "?",
                       r->fits ? "fits" : "too large");
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
-    return code;
+    return cli_table_finish(&table);
 }

@@ -59,9 +59,8 @@ static int print_whatif_parts(const char *heading, const tandem_whatif_parts *pa
                       100 * step_reduction(whatif, part->without_ns));
     }
     putchar('\n');
-    const int code = cli_table_print(&table);
+    const int code = cli_table_finish(&table);
     if (parts->n > max_rows) printf("… and %d more (-v)\n", parts->n - max_rows);
-    cli_table_free(&table);
     return code;
 }
 
@@ -81,9 +80,7 @@ static int print_whatif_ranks(const tandem_whatif *whatif)
                       tandem_quantity_print_ns(idle, sizeof idle, rank->idle_ns));
     }
     putchar('\n');
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
-    return code;
+    return cli_table_finish(&table);
 }
 
 /* The critical path: how much of it is of which type; with -v, link by link. */
@@ -111,9 +108,7 @@ static int print_critical_path(const tandem_whatif *whatif, const cli_options *o
                       tandem_quantity_print_ns(length, sizeof length, one->end_ns - one->start_ns), one->who,
                       one->what, one->name);
     }
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
-    return code;
+    return cli_table_finish(&table);
 }
 
 void whatif_print_negative(int64_t n)

@@ -113,9 +113,7 @@ static int print_torch_ranks(const tandem_torch_summary *torch)
                       (long long)rank->n_last);
     }
     putchar('\n');
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
-    return code;
+    return cli_table_finish(&table);
 }
 
 static int print_torch_operators(const tandem_torch_summary *torch, int max_rows)
@@ -134,8 +132,7 @@ static int print_torch_operators(const tandem_torch_summary *torch, int max_rows
                       (double)op->cost.calls / (double)count_rank_steps(torch), op->signature);
     }
     putchar('\n');
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
+    const int code = cli_table_finish(&table);
     if (torch->n_operator > max_rows) printf("… and %d more (-v)\n", torch->n_operator - max_rows);
     return code;
 }
@@ -152,8 +149,7 @@ static int print_torch_collectives(const tandem_torch_summary *torch, int max_ro
                       one->signature);
     }
     putchar('\n');
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
+    const int code = cli_table_finish(&table);
     if (torch->n_collective > max_rows) printf("… and %d more (-v)\n", torch->n_collective - max_rows);
     return code;
 }
