@@ -4,10 +4,10 @@
 #include "base/nearest.h"
 #include "base/quantity.h"
 #include "profiles/cluster/cluster_text.h"
+#include "profiles/cluster/link.h"
 #include "base/file.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -119,14 +119,6 @@ static int64_t parse_ppm(const char *text, size_t n)
 static bool is_valid_slowdown(int64_t ppm)
 {
     return ppm > 0 && ppm <= TANDEM_CLUSTER_MAX_SLOWDOWN * (int64_t)TANDEM_CLUSTER_PPM;
-}
-
-int64_t tandem_slowdown_ppm_of(double factor)
-{
-    const double ppm = factor * TANDEM_CLUSTER_PPM;
-    if (!(ppm >= 0.5) || !(factor <= TANDEM_CLUSTER_MAX_SLOWDOWN)) return -1;
-    const int64_t whole = (int64_t)(ppm + 0.5);
-    return whole == TANDEM_CLUSTER_PPM ? 0 : whole;
 }
 
 /* slow=FACTOR of a class, slow=FACTOR@rankN of a rank. */
@@ -337,71 +329,7 @@ tandem_status tandem_cluster_parse(tandem_cluster *cluster, const char *text, ta
     return status;
 }
 
-tandem_status tandem_link_parse(tandem_link *link, const char *name, const char *text, tandem_error *error)
-{
-    char rate[WORD];
-    tandem_link made = {0};
-    const char *const comma = strchr(text, ',');
-    if (!comma || comma - text >= WORD)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "%s is a rate and a latency, as in %s=100Gbit/s,5us; "
-                                "got '%.40s'",
-                                name, name, text);
-    (void)snprintf(rate, sizeof rate, "%.*s", (int)(comma - text), text);
-    tandem_status status = tandem_quantity_parse_bps(&made.bytes_per_s, rate, error);
-    if (status == TANDEM_OK) status = tandem_quantity_parse_ns(&made.latency_ns, comma + 1, error);
-    if (status == TANDEM_OK) *link = made;
-    return status;
-}
-
 /* --- Printing: exact, so that what was printed parses to the same cluster ------------------------------- */
-typedef struct unit_scale {
-    const char *unit;
-    uint64_t factor;
-} unit_scale;
-
-/* `value` in the largest unit of which it is a whole multiple; the last unit has factor 1. */
-static void print_in_largest_unit(char *text, size_t size, uint64_t value, const unit_scale *unit)
-{
-    while (unit->factor > 1 && (value == 0 || value % unit->factor != 0)) unit++;
-    (void)snprintf(text, size, "%" PRIu64 "%s", value / unit->factor, unit->unit);
-}
-
-/* Rates that are no whole number of bits a second keep all of their digits, whatever point the locale has. */
-static void print_bit_rate(char *text, size_t size, double bytes_per_s)
-{
-    static const unit_scale units[] = {{"Tbit/s", 1000000000000},
-                                       {"Gbit/s", 1000000000},
-                                       {"Mbit/s", 1000000},
-                                       {"kbit/s", 1000},
-                                       {"bit/s", 1}};
-    const double bits_per_s = 8 * bytes_per_s;
-    if (bits_per_s < 0x1p53 && bits_per_s >= 1 && bits_per_s == floor(bits_per_s)) {
-        print_in_largest_unit(text, size, (uint64_t)bits_per_s, units);
-        return;
-    }
-    char digits[40];
-    (void)snprintf(digits, sizeof digits, "%.16e", bits_per_s);
-    for (char *c = digits; *c; c++)
-        if (!strchr("0123456789e+-", *c)) *c = '.';
-    /* An exponent's '+' would read as the join of two classes. */
-    char *const plus = strchr(digits, '+');
-    if (plus) memmove(plus, plus + 1, strlen(plus));
-    (void)snprintf(text, size, "%sbit/s", digits);
-}
-
-void tandem_link_print(char *text, size_t size, const tandem_link *link)
-{
-    static const unit_scale units[] = {{"s", 1000000000}, {"ms", 1000000}, {"us", 1000}, {"ns", 1}};
-    char rate[64], latency[32];
-    if (size) text[0] = '\0';
-    if (!(link->bytes_per_s > 0)) return;
-    print_bit_rate(rate, sizeof rate, link->bytes_per_s);
-    print_in_largest_unit(latency, sizeof latency, link->latency_ns > 0 ? (uint64_t)link->latency_ns : 0,
-                          units);
-    (void)snprintf(text, size, "%s,%s", rate, latency);
-}
-
 /* Appends to text[size], cut to fit. */
 __attribute__((format(printf, 3, 4))) static void append_format(char *text, size_t size, const char *format,
                                                                 ...)
@@ -430,7 +358,7 @@ static void print_ppm(char *text, size_t size, int64_t ppm)
 
 void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster)
 {
-    static const unit_scale units[] = {
+    static const tandem_unit units[] = {
         {"TiB", 1ull << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}};
     const tandem_link net = {cluster->link_bytes_per_s, cluster->link_latency_ns};
     if (size == 0) return;
@@ -444,7 +372,7 @@ void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster
         if (class->batch) append_format(text, size, " batch=%" PRId64, class->batch);
         if (class->memory_bytes) {
             char memory[32];
-            print_in_largest_unit(memory, sizeof memory, class->memory_bytes, units);
+            tandem_print_exact(memory, sizeof memory, class->memory_bytes, units);
             append_format(text, size, " memory=%s", memory);
         }
         append_link(text, size, "link", &class->link);

@@ -2,54 +2,10 @@
 #include "base/quantity.h"
 #include "profiles/cluster/cluster_text.h"
 #include "profiles/format/json.h"
-#include "profiles/cluster/link_json.h"
+#include "profiles/cluster/link.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* A quantity in a file is not the command line's fault: the same complaint, as MALFORMED and with its
- * place. */
-static tandem_status refuse_json_value(const tandem_json_location *location, const char *member,
-                                       const tandem_error *inner)
-{
-    return tandem_json_refuse(location, member, inner->text);
-}
-
-tandem_status tandem_link_read(tandem_link *link, const tandem_json_location *location, const json_t *object,
-                               const char *name)
-{
-    tandem_error inner = {0};
-    const char *text = NULL;
-    const tandem_status status = tandem_json_text(&text, location, object, name, 0);
-    if (status != TANDEM_OK || !text) return status;
-    return tandem_link_parse(link, name, text, &inner) == TANDEM_OK
-               ? TANDEM_OK
-               : refuse_json_value(location, name, &inner);
-}
-
-tandem_status tandem_slowdown_read(int64_t *slowdown_ppm, const tandem_json_location *location,
-                                   const json_t *object)
-{
-    double slowdown = 1;
-    const tandem_status status = tandem_json_real(&slowdown, location, object, "slow", 0);
-    if (status != TANDEM_OK) return status;
-    const int64_t ppm = tandem_slowdown_ppm_of(slowdown);
-    if (ppm < 0) return tandem_json_refuse(location, "slow", "must be a factor over 0 up to 1000");
-    *slowdown_ppm = ppm;
-    return TANDEM_OK;
-}
-
-tandem_status tandem_cluster_read_links(tandem_cluster *cluster, const tandem_json_location *location,
-                                        const json_t *root)
-{
-    tandem_link net = {0};
-    tandem_status status = tandem_link_read(&net, location, root, "net");
-    if (status == TANDEM_OK) status = tandem_link_read(&cluster->node, location, root, "node");
-    if (status != TANDEM_OK) return status;
-    cluster->link_bytes_per_s = net.bytes_per_s;
-    cluster->link_latency_ns = net.latency_ns;
-    return TANDEM_OK;
-}
 
 static tandem_status read_cluster_class(tandem_cluster_class *member, const tandem_json_location *location,
                                         const json_t *object)
@@ -75,7 +31,7 @@ static tandem_status read_cluster_class(tandem_cluster_class *member, const tand
     member->n_rank = (int)n_rank;
     member->per_node = (int)per_node;
     if (memory && tandem_quantity_parse_bytes(&member->memory_bytes, memory, &inner) != TANDEM_OK)
-        return refuse_json_value(location, "memory", &inner);
+        return tandem_json_refuse(location, "memory", inner.text);
     if (memory && member->memory_bytes == 0)
         return tandem_json_refuse(location, "memory", "must be more than nothing");
     const tandem_status found = tandem_device_find(&member->device, device, &inner);

@@ -1,5 +1,5 @@
 /* plan_json.c: the plan file, tandem.plan/1. */
-#include "profiles/cluster/link_json.h"
+#include "profiles/cluster/link.h"
 #include "profiles/plan/plan_json.h"
 #include "base/nearest.h"
 #include "profiles/cluster/cluster_text.h"

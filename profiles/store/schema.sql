@@ -1,4 +1,4 @@
--- schema.sql: the profile store, version 1. Later versions are the migrations in store.c.
+-- schema.sql: the profile store, version 1. Later versions will be migrations in store.c.
 --
 -- Times are integers: *_ns a duration in nanoseconds, time_ns nanoseconds since 1970 (UTC). Sizes are bytes.
 -- Every measured row names the host it was measured on and when.
@@ -57,14 +57,16 @@ CREATE TABLE op_cost (
     PRIMARY KEY (device, co_runner, operator, "precision", pass, operand, result)
 ) STRICT, WITHOUT ROWID;
 
--- known_range: the magnitude of what is quantised is known in advance, so that one pass suffices.
+-- range_source: how the cast learns the magnitude of its input: `measured` by a pass of its own, `known` in
+-- advance, or `delayed`: from earlier casts. transposed_copy: it writes a transposed copy as well.
 CREATE TABLE cast_cost (
     device INTEGER NOT NULL REFERENCES device (id),
     co_runner TEXT NOT NULL,
     elements INTEGER NOT NULL,
     operand TEXT NOT NULL,
     result TEXT NOT NULL,
-    known_range INTEGER NOT NULL CHECK (known_range IN (0, 1)),
+    range_source TEXT NOT NULL,
+    transposed_copy INTEGER NOT NULL CHECK (transposed_copy IN (0, 1)),
     n INTEGER NOT NULL CHECK (n > 0),
     n_outlier INTEGER NOT NULL CHECK (n_outlier >= 0),
     sum_ns REAL NOT NULL,
@@ -75,7 +77,7 @@ CREATE TABLE cast_cost (
     workspace_bytes INTEGER NOT NULL CHECK (workspace_bytes >= 0),
     host INTEGER NOT NULL REFERENCES host (id),
     time_ns INTEGER NOT NULL,
-    PRIMARY KEY (device, co_runner, elements, operand, result, known_range)
+    PRIMARY KEY (device, co_runner, elements, operand, result, range_source, transposed_copy)
 ) STRICT, WITHOUT ROWID;
 
 -- device_group: the sorted names of all ranks' devices. loaded: every rank also computed meanwhile.
@@ -193,4 +195,23 @@ CREATE TABLE event (
     start_ns INTEGER NOT NULL,
     duration_ns INTEGER NOT NULL,
     PRIMARY KEY (run, rank, task)
+) STRICT, WITHOUT ROWID;
+
+-- The fastest of several algorithms for a piece of work. spec: the device, the versions of its libraries and the
+-- work; choice: the algorithm. Both texts are the device's own.
+CREATE TABLE algorithm (
+    spec TEXT PRIMARY KEY,
+    choice TEXT NOT NULL,
+    host INTEGER NOT NULL REFERENCES host (id),
+    time_ns INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The clocks of a device while it was profiled.
+CREATE TABLE clock (
+    device INTEGER NOT NULL REFERENCES device (id),
+    compute_mhz INTEGER NOT NULL CHECK (compute_mhz >= 0),
+    memory_mhz INTEGER NOT NULL CHECK (memory_mhz >= 0),
+    host INTEGER NOT NULL REFERENCES host (id),
+    time_ns INTEGER NOT NULL,
+    PRIMARY KEY (device, host, time_ns)
 ) STRICT, WITHOUT ROWID;

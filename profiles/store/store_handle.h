@@ -23,6 +23,16 @@ struct tandem_store {
     } prepared[TANDEM_STORE_MAX_STATEMENT];
 };
 
+enum { TANDEM_STORE_BUSY_MS = 30000 }; /* how long a statement waits for other writers */
+
+/* The status and text of SQLite's last error on this handle; `what` failed: "reading". */
+tandem_status tandem_store_fail(const tandem_store *store, const char *what, tandem_error *error);
+/* The same for a given code, before there is a handle. */
+tandem_status tandem_store_fail_code(const char *path, int code, const char *what, const char *why,
+                                     tandem_error *error);
+/* TANDEM_MALFORMED: the file is damaged; `why` says what of it. */
+tandem_status tandem_store_refuse_file(const char *path, const char *what, const char *why,
+                                       tandem_error *error);
 /* TANDEM_MALFORMED: what was read cannot have been written by tandem. */
 tandem_status tandem_store_refuse_damaged(const tandem_store *store, const char *what, tandem_error *error);
 
@@ -40,6 +50,10 @@ tandem_status tandem_store_column_text(const char **text, const tandem_store *st
 /* A statement without rows: query, step, reset. */
 tandem_status tandem_store_execute(tandem_store *store, tandem_error *error, const char *sql,
                                    const char *types, ...);
+
+/* The number that a statement without parameters yields; `otherwise` without a row. */
+tandem_status tandem_store_number(int64_t *value, tandem_store *store, const char *sql, int64_t otherwise,
+                                  tandem_error *error);
 
 /* What one writing call does is done as a whole: a transaction of its own, or a savepoint in the caller's.
  * Afterwards store->host is valid. TANDEM_USAGE on a store opened for reading. */
