@@ -95,6 +95,19 @@ double cli_loss_scale_first(const cli_options *options, const tandem_cluster *cl
     return cli_may_have_f16_gradients(cluster) ? -1 : 0;
 }
 
+tandem_status cli_plan_scaled(cli_plan_with_scale *plan, void *context, const cli_options *options,
+                              const tandem_cluster *cluster, tandem_error *error)
+{
+    const double first = cli_loss_scale_first(options, cluster);
+    int has_f16 = 0;
+    tandem_status status = plan(context, first, &has_f16, error);
+    if (options->loss_scale != 0 || first == 0) return status;
+    if (status == TANDEM_MISSING) return plan(context, 0, &has_f16, error);
+    if (status != TANDEM_OK || has_f16) return status;
+    status = plan(context, 0, &has_f16, error);
+    return status == TANDEM_OK && has_f16 ? plan(context, first, &has_f16, error) : status;
+}
+
 /* --- The best plan ---------------------------------------------------------------------------- */
 
 /* What is shown of a plan beside its figures: it is the planner's last run. */
@@ -151,29 +164,23 @@ static tandem_status allocate_candidate(candidate_cluster *candidate, const cli_
     return status;
 }
 
-static tandem_status plan_candidate(candidate_cluster *candidate, const cli_options *options,
-                                    const tandem_policy *policy, double loss_scale, tandem_error *error)
-{
-    candidate->loss_scale = loss_scale;
-    candidate->peak_bytes = 0;
-    return options->batch_auto ? split_and_allocate(candidate, options, policy, loss_scale != 0, error)
-                               : allocate_candidate(candidate, options, policy, loss_scale != 0, error);
-}
+typedef struct candidate_context {
+    candidate_cluster *candidate;
+    const cli_options *options;
+    const tandem_policy *policy;
+} candidate_context;
 
-/* With the loss scale that the plan found needs: it costs time, so that it is in the step while a plan is
- * looked for. */
-static tandem_status plan_candidate_scaled(candidate_cluster *candidate, const cli_options *options,
-                                           const tandem_policy *policy, tandem_error *error)
+static tandem_status plan_candidate(void *context, double loss_scale, int *has_f16, tandem_error *error)
 {
-    const double first = cli_loss_scale_first(options, &candidate->cluster);
-    tandem_status status = plan_candidate(candidate, options, policy, first, error);
-    if (status == TANDEM_MISSING && options->loss_scale == 0 && first != 0)
-        return plan_candidate(candidate, options, policy, 0, error);
-    if (status != TANDEM_OK || options->loss_scale != 0 || first == 0 || candidate->has_f16) return status;
-    status = plan_candidate(candidate, options, policy, 0, error);
-    return status == TANDEM_OK && candidate->has_f16
-               ? plan_candidate(candidate, options, policy, first, error)
-               : status;
+    const candidate_context *c = context;
+    c->candidate->loss_scale = loss_scale;
+    c->candidate->peak_bytes = 0;
+    const tandem_status status =
+        c->options->batch_auto
+            ? split_and_allocate(c->candidate, c->options, c->policy, loss_scale != 0, error)
+            : allocate_candidate(c->candidate, c->options, c->policy, loss_scale != 0, error);
+    *has_f16 = c->candidate->has_f16;
+    return status;
 }
 
 tandem_status candidate_cluster_find(candidate_cluster *out, const cli_options *options,
@@ -186,7 +193,8 @@ tandem_status candidate_cluster_find(candidate_cluster *out, const cli_options *
                                             : cli_cluster_samples(cluster) *
                                                   (options->step.n_micro > 1 ? options->step.n_micro : 1);
     (void)candidate_cluster_name(candidate.name, sizeof candidate.name, cluster);
-    const tandem_status status = plan_candidate_scaled(&candidate, options, policy, &why);
+    const tandem_status status = cli_plan_scaled(
+        plan_candidate, &(candidate_context){&candidate, options, policy}, options, cluster, &why);
     if (status == TANDEM_OK)
         candidate.samples_per_s = (double)candidate.samples / ((double)candidate.allocation.step_ns * 1e-9);
     else if (status == TANDEM_MISSING || status == TANDEM_INFEASIBLE ||

@@ -32,9 +32,17 @@ const char *candidate_cluster_name(char *name, size_t size, const tandem_cluster
 /* What to do of a plan that needs a loss scale, whose cost was not measured. */
 #define CLI_UNMEASURED_LOSS_SCALE                                                                            \
     "its cost was not measured (tandem profile --loss-scale dynamic) and is not in the step; train with"
-/* With which loss scale a plan is looked for first, and, where the cost of that is missing and nobody asked
- * for it, without: that of the options, else dynamic where the cluster may have gradients in f16. */
+/* The loss scale of the first plan: that of the options, else dynamic where the cluster may have gradients in
+ * f16. */
 double cli_loss_scale_first(const cli_options *options, const tandem_cluster *cluster);
+/* Makes a plan with this loss scale in its step; *has_f16: whether the plan has gradients in f16. */
+typedef tandem_status cli_plan_with_scale(void *context, double loss_scale, int *has_f16,
+                                          tandem_error *error);
+/* cli_plan_scaled: a plan whose step has the loss scale that the plan needs, and no other: its cost changes
+ * the plan. Without --loss-scale it tries cli_loss_scale_first, then none where the plan has no gradients in
+ * f16 or the cost of scaling is missing. */
+tandem_status cli_plan_scaled(cli_plan_with_scale *plan, void *context, const cli_options *options,
+                              const tandem_cluster *cluster, tandem_error *error);
 /* "dynamic", a number as text, or null. */
 json_t *cli_loss_scale_json(double loss_scale);
 json_t *candidate_cluster_json(const candidate_cluster *candidate);

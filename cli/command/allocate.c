@@ -37,35 +37,21 @@ static tandem_status allocate_once(allocate_context *a, tandem_error *error)
     return status;
 }
 
-static int plan_has_f16_gradients(const allocate_context *a)
+static tandem_status allocate_with_scale(void *context, double loss_scale, int *has_f16, tandem_error *error)
 {
-    return cli_count_f16_gradients(a->plan, a->problem->graph, NULL, 0) > 0;
-}
-
-/* With the loss scale that the plan found needs: it costs time, so that it is in the step while a plan is
- * looked for. */
-static tandem_status allocate_with_loss_scale(allocate_context *a, tandem_error *error)
-{
-    const double first = a->loss_scale;
-    tandem_status status = allocate_once(a, error);
-    if (status == TANDEM_MISSING && a->options->loss_scale == 0 && first != 0) {
-        status = allocate_reopen(a, 0, error);
-        return status == TANDEM_OK ? allocate_once(a, error) : status;
-    }
-    if (status != TANDEM_OK || a->options->loss_scale != 0 || first == 0 || plan_has_f16_gradients(a))
-        return status;
-    status = allocate_reopen(a, 0, error);
+    allocate_context *a = context;
+    tandem_status status = TANDEM_OK;
+    if (a->plan || loss_scale != a->loss_scale) status = allocate_reopen(a, loss_scale, error);
     if (status == TANDEM_OK) status = allocate_once(a, error);
-    if (status != TANDEM_OK || !plan_has_f16_gradients(a)) return status;
-    status = allocate_reopen(a, first, error);
-    return status == TANDEM_OK ? allocate_once(a, error) : status;
+    if (status == TANDEM_OK) *has_f16 = cli_count_f16_gradients(a->plan, a->problem->graph, NULL, 0) > 0;
+    return status;
 }
 
 /* Leaves a->plan in the replayer. */
 static tandem_status allocate_and_write(allocate_context *a, tandem_error *error)
 {
     tandem_replay replay;
-    tandem_status status = allocate_with_loss_scale(a, error);
+    tandem_status status = cli_plan_scaled(allocate_with_scale, a, a->options, &a->workload.cluster, error);
     if (status == TANDEM_OK)
         status = tandem_baselines_find(a->baselines, &a->n_baseline, a->problem, a->plan, error);
     if (status == TANDEM_OK) status = find_smaller_cluster(a, error);

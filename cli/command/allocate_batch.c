@@ -20,11 +20,14 @@ static const tandem_batch_plan *batch_plan_at(const tandem_batch_choice *choice,
 
 typedef struct split_context {
     const cli_options *options;
+    const tandem_policy *policy;
+    const char *method;
+    tandem_batch_choice choice;
     cli_workload workload;
     double loss_scale; /* that is in the steps; 0 = none */
 } split_context;
 
-static int print_split_text(const split_context *s, const tandem_batch_choice *choice, const char *method)
+static int print_split_text(const split_context *s)
 {
     char cluster[1024], batches[256], step[TANDEM_QUANTITY_TEXT];
     const int64_t samples = s->options->global_batch;
@@ -35,13 +38,13 @@ static int print_split_text(const split_context *s, const tandem_batch_choice *c
     tandem_cluster_print(cluster, sizeof cluster, &without_batches);
     printf("%s on %s, %lld samples a step", s->workload.graph[0]->model, cluster, (long long)samples);
     if (n_micro > 1) printf(" in %d micro-steps", n_micro);
-    printf("; %d splits looked at", choice->n_split);
-    if (choice->n_missing) printf(", %d of them not measured", choice->n_missing);
+    printf("; %d splits looked at", s->choice.n_split);
+    if (s->choice.n_missing) printf(", %d of them not measured", s->choice.n_missing);
     fputs("\n\n", stdout);
     cli_table_row(&table, "chosen\tbatch/rank\t>step\t>samples/s\t>sensitivity (%s)",
-                  cli_method_text(method));
+                  cli_method_text(s->method));
     for (int k = 0; k < N_BATCH_PLAN; k++) {
-        const tandem_batch_plan *one = batch_plan_at(choice, k);
+        const tandem_batch_plan *one = batch_plan_at(&s->choice, k);
         if (!one->plan) {
             cli_table_row(
                 &table, "%s\t%s\tno plan there", batch_plan_name[k],
@@ -56,7 +59,7 @@ static int print_split_text(const split_context *s, const tandem_batch_choice *c
     }
     const int code = cli_table_finish(&table);
     if (s->loss_scale != 0) putchar('\n');
-    allocate_print_loss_scale(s->loss_scale, choice->both.plan, s->workload.graph[0]);
+    allocate_print_loss_scale(s->loss_scale, s->choice.both.plan, s->workload.graph[0]);
     return code;
 }
 
@@ -71,32 +74,31 @@ static json_t *batch_plan_json(const tandem_batch_plan *one, int n_class, int64_
                      "sensitivity", cli_json_number(one->allocation.sensitivity));
 }
 
-static int print_split_json(const split_context *s, const tandem_batch_choice *choice, const char *method)
+static int print_split_json(const split_context *s)
 {
     static const char *const json_name[N_BATCH_PLAN] = {"precision_alone", "batch_alone", "both"};
     json_t *result = cli_json_new("allocate");
     json_object_set_new(result, "model", json_string(s->workload.graph[0]->model));
-    json_object_set_new(result, "method", json_string(method));
+    json_object_set_new(result, "method", json_string(s->method));
     json_object_set_new(result, "global_batch", json_integer(s->options->global_batch));
     json_object_set_new(result, "micro_steps",
                         json_integer(s->options->step.n_micro > 1 ? s->options->step.n_micro : 1));
     json_object_set_new(result, "loss_scale", cli_loss_scale_json(s->loss_scale));
-    json_object_set_new(result, "splits", json_integer(choice->n_split));
-    json_object_set_new(result, "splits_not_measured", json_integer(choice->n_missing));
+    json_object_set_new(result, "splits", json_integer(s->choice.n_split));
+    json_object_set_new(result, "splits_not_measured", json_integer(s->choice.n_missing));
     for (int k = 0; k < N_BATCH_PLAN; k++)
-        json_object_set_new(
-            result, json_name[k],
-            batch_plan_json(batch_plan_at(choice, k), s->workload.cluster.n_class, s->options->global_batch));
+        json_object_set_new(result, json_name[k],
+                            batch_plan_json(batch_plan_at(&s->choice, k), s->workload.cluster.n_class,
+                                            s->options->global_batch));
     return cli_print_json(result);
 }
 
 /* --- Public ----------------------------------------------------------------------------------- */
 
-static tandem_status write_split_plan(const split_context *s, const tandem_batch_choice *choice,
-                                      tandem_error *error)
+static tandem_status write_split_plan(const split_context *s, tandem_error *error)
 {
     return s->options->output
-               ? tandem_plan_write(choice->both.plan, s->workload.graph[0], s->options->output, error)
+               ? tandem_plan_write(s->choice.both.plan, s->workload.graph[0], s->options->output, error)
                : TANDEM_OK;
 }
 
@@ -108,70 +110,49 @@ static void append_micro_step_hint(tandem_error *error, int n_micro)
                          "; --accumulate %d takes %d of them for a --global-batch", n_micro, n_micro);
 }
 
-static int split_has_f16_gradients(const split_context *s, const tandem_batch_choice *choice)
+static tandem_status split_with_scale(void *context, double loss_scale, int *has_f16, tandem_error *error)
 {
-    return cli_count_f16_gradients(choice->both.plan, s->workload.graph[0], NULL, 0) > 0;
-}
-
-static tandem_status split_batch_once(split_context *s, tandem_batch_choice *choice,
-                                      const allocate_context *a, const char *method, double loss_scale,
-                                      tandem_error *error)
-{
+    split_context *s = context;
     cli_batch_context problem_of = {
-        .options = a->options, .cluster = &s->workload.cluster, .with_norm = loss_scale != 0};
+        .options = s->options, .cluster = &s->workload.cluster, .with_norm = loss_scale != 0};
     const tandem_batch_source problems = cli_batch_source(&problem_of);
-    const int n_micro = a->options->step.n_micro > 1 ? a->options->step.n_micro : 1;
-    tandem_batch_choice_free(choice);
-    const tandem_status status =
-        tandem_batch_choose(choice, &s->workload.cluster, a->options->global_batch / n_micro, &problems,
-                            a->policy, method, a->options->max_step_ns, fmax(a->options->slowdown, 0), error);
+    const int n_micro = s->options->step.n_micro > 1 ? s->options->step.n_micro : 1;
+    tandem_batch_choice_free(&s->choice);
+    const tandem_status status = tandem_batch_choose(
+        &s->choice, &s->workload.cluster, s->options->global_batch / n_micro, &problems, s->policy, s->method,
+        s->options->max_step_ns, fmax(s->options->slowdown, 0), error);
     s->loss_scale = loss_scale;
-    if (status == TANDEM_OK) choice->both.plan->loss_scale = loss_scale;
     append_micro_step_hint(error, n_micro);
-    return status;
-}
-
-/* As for one batch (allocate.c): with the loss scale that the plan found needs. */
-static tandem_status split_batch_scaled(split_context *s, tandem_batch_choice *choice,
-                                        const allocate_context *a, const char *method, tandem_error *error)
-{
-    const double first = cli_loss_scale_first(a->options, &s->workload.cluster);
-    tandem_status status = split_batch_once(s, choice, a, method, first, error);
-    if (status == TANDEM_MISSING && a->options->loss_scale == 0 && first != 0)
-        return split_batch_once(s, choice, a, method, 0, error);
-    if (status != TANDEM_OK || a->options->loss_scale != 0 || first == 0 ||
-        split_has_f16_gradients(s, choice))
-        return status;
-    status = split_batch_once(s, choice, a, method, 0, error);
-    return status == TANDEM_OK && split_has_f16_gradients(s, choice)
-               ? split_batch_once(s, choice, a, method, first, error)
-               : status;
+    if (status != TANDEM_OK) return status;
+    s->choice.both.plan->loss_scale = loss_scale;
+    *has_f16 = cli_count_f16_gradients(s->choice.both.plan, s->workload.graph[0], NULL, 0) > 0;
+    return TANDEM_OK;
 }
 
 int allocate_batch(allocate_context *a)
 {
     tandem_error error = {0};
-    tandem_batch_choice choice = {.n_split = 0};
-    split_context s = {.options = a->options};
+    split_context s = {.options = a->options, .policy = a->policy};
     const tandem_sensitivity_method *method = tandem_sensitivity_get(0);
     const int is_plan_on_stdout = a->options->output && strcmp(a->options->output, "-") == 0;
     int code = 0;
     tandem_status status = TANDEM_OK;
     if (a->options->method) status = tandem_sensitivity_find(&method, a->options->method, &error);
     if (status == TANDEM_OK) status = cli_workload_open(&s.workload, a->options, &error);
-    if (status == TANDEM_OK) status = split_batch_scaled(&s, &choice, a, method->name, &error);
-    if (status == TANDEM_OK) status = write_split_plan(&s, &choice, &error);
+    s.method = method->name;
+    if (status == TANDEM_OK)
+        status = cli_plan_scaled(split_with_scale, &s, a->options, &s.workload.cluster, &error);
+    if (status == TANDEM_OK) status = write_split_plan(&s, &error);
     if (status != TANDEM_OK)
         code = cli_fail(&error);
     else if (!is_plan_on_stdout)
-        code = a->options->json ? print_split_json(&s, &choice, method->name)
-                                : print_split_text(&s, &choice, method->name);
+        code = a->options->json ? print_split_json(&s) : print_split_text(&s);
     if (code == 0)
-        cli_note_loss_scale(a->options, choice.both.plan, s.workload.graph[0], s.loss_scale,
+        cli_note_loss_scale(a->options, s.choice.both.plan, s.workload.graph[0], s.loss_scale,
                             CLI_UNMEASURED_LOSS_SCALE);
     if (code == 0 && a->options->output && !is_plan_on_stdout)
         cli_note(a->options, "plan written to %s", a->options->output);
-    tandem_batch_choice_free(&choice);
+    tandem_batch_choice_free(&s.choice);
     cli_workload_close(&s.workload);
     return code;
 }
