@@ -223,7 +223,7 @@ report "advise for described cards: one net for both, the batch split in each ca
 run 0 advise "${cards[@]}" --loss-scale dynamic && grep -qE '^(Adding|Using) .* is predicted to be fastest\. .* is predicted to make [1-9][0-9.]?0* samples/s' out &&
     ! grep -qE '^(Add|Do not|Use) |[1-9][0-9]*[.0]*[0-9]*[1-9][0-9]*[1-9] samples/s' out &&
     grep -qE '^times on t4: 100% predicted \([0-9]+ tasks\), from the description alone$' out && grep -q '^times on v100: 100% predicted' out &&
-    awk '$1 == "all" || $1 == "as" || $1 == "added" { n++; for (k = 1; k <= NF; k++) if ($k ~ /^[0-9.]+$/ && $(k + 1) ~ /^[0-9.]+$/ && $(k + 2) ~ /^(us|ms|s)$/) { m++
+    awk '$1 == "combined" || $1 == "current" || $1 == "new" { n++; for (k = 1; k <= NF; k++) if ($k ~ /^[0-9.]+$/ && $(k + 1) ~ /^[0-9.]+$/ && $(k + 2) ~ /^(us|ms|s)$/) { m++
          for (i = k; i < k + 2; i++) { d = $i; gsub(/[.]/, "", d); sub(/^0+/, "", d); sub(/0+$/, "", d); if (length(d) > 2) exit 1 } } } END { exit !(n == 3 && m == 3) }' out &&
     grep -q '^[0-9] of [0-9] steps have a loss scale in them (--loss-scale dynamic)' out &&
     run 0 advise "${cards[@]}" --json && [ "$(field from_descriptions out)" = true ] && [ "$(grep -c '"predicted": {' out)" -ge 4 ]
@@ -245,7 +245,7 @@ run 0 allocate "${cards[@]}" -o scaled.json --json && cp out allocated && [ "$(f
     grep -q 'small ones vanish: add --loss-scale dynamic' err && [ "$(field step_ns out)" -lt "$(field step_ns allocated | head -1)" ] &&
     run 0 allocate "${cards[@]}" && grep -qE '^the step has a loss scale in it \(--loss-scale dynamic\): gradients of [0-9]+ operators are f16 on t4' out
 report "a plan with gradients in f16 has a loss scale, its cost in the step, and both in its file" $?
-run 0 allocate "${cards[@]/4096/free}" --global-batch 8192 -o scaled.json --json && sed -n '/"both"/,$p' out >allocated && same_step scaled.json &&
+run 0 allocate "${cards[@]/4096/auto}" --global-batch 8192 -o scaled.json --json && sed -n '/"both"/,$p' out >allocated && same_step scaled.json &&
     [ "$(field loss_scale scaled.json)" = '"dynamic"' ] && run 0 allocate "${cards[@]}" --pareto=3 && grep -q '^every step has a loss scale in it' out
 report "so have plans of free batches, and the front" $?
 run 0 allocate "${cards[@]}" --loss-scale 1024 -o scaled.json --json && cp out allocated && [ "$(field loss_scale scaled.json)" = '"1024"' ] && same_step scaled.json
