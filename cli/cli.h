@@ -56,7 +56,7 @@ typedef struct cli_options {
     int64_t simulations; /* 0 = none */
     double time_spread;  /* < 0 = as measured */
     int zero;            /* stage; 0 = none */
-    int remeasure, allreduce_only, per_operator, per_task, predict, check, all_ranks;
+    int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
     const char *output, *trace, *log, *checkpoint, *resume, *init, *export;

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/philox.h"
 #include "cli/bench/bench.h"
-#include "tandem/unrolled_step.h"
+#include "tandem/dag_simulator.h"
 #include "tandem/torch_trace.h"
 #include "tandem/trace.h"
 
@@ -38,7 +38,7 @@ static double last_case_rate(const bench_result *result, double things)
     return things / ((double)result->one[result->n_case - 1].median_ns / 1e9);
 }
 
-/* --- The engine: 1,000 ranks that compute, hand on, and reduce together --------------------------------- */
+/* --- The DAG simulator: 1,000 ranks that compute, send and reduce together ------------------------------- */
 
 enum {
     RANKS = 1000,
@@ -111,11 +111,10 @@ static tandem_status bench_simulator(bench_result *result, int64_t n, tandem_err
     w.graph.stream = w.stream;
     w.graph.group = w.group;
     w.graph.edge = w.edge;
-    status = measure_callback(result, "engine opens", open_simulator, &w, n, error);
+    status = measure_callback(result, "DAG opens", open_simulator, &w, n, error);
     if (status == TANDEM_OK)
         result->one[result->n_case - 1].events_per_s = last_case_rate(result, SIMULATOR_OPS);
-    if (status == TANDEM_OK)
-        status = measure_callback(result, "engine runs", run_simulator, &w, 10 * n, error);
+    if (status == TANDEM_OK) status = measure_callback(result, "DAG runs", run_simulator, &w, 10 * n, error);
     if (status == TANDEM_OK)
         result->one[result->n_case - 1].events_per_s = last_case_rate(result, SIMULATOR_OPS);
 out:
@@ -124,67 +123,6 @@ out:
     free(w.edge);
     free(w.group);
     free(w.stream);
-    return status;
-}
-
-/* --- The engine: a replayed step of 1,000 ranks, each by itself ----------------------------------------- */
-
-#define STEP_MODEL "resnet50"
-#define STEP_CLUSTER "500*v100@8 batch=8 + 500*t4@8 batch=8 net=100Gbit/s,5us"
-enum { STEP_ITERATIONS = 2 };
-
-typedef struct unrolled_work {
-    tandem_replayer *replayer;
-    tandem_unrolled_step *unrolled;
-    simulator_work simulator;
-} unrolled_work;
-
-static tandem_status unroll_bench_step(void *context, tandem_error *error)
-{
-    unrolled_work *const w = context;
-    tandem_unrolled_step_close(w->unrolled);
-    w->unrolled = NULL;
-    return tandem_replayer_unroll(&w->unrolled, w->replayer, STEP_ITERATIONS, error);
-}
-
-static tandem_status measure_unrolled_step(bench_result *result, unrolled_work *w, int64_t n,
-                                           tandem_error *error)
-{
-    static const struct {
-        const char *name;
-        bench_callback run;
-    } cases[] = {
-        {"step expands", unroll_bench_step}, {"step opens", open_simulator}, {"step runs", run_simulator}};
-    tandem_status status = TANDEM_OK;
-    for (size_t k = 0; k < sizeof cases / sizeof *cases && status == TANDEM_OK; k++) {
-        void *const context = k == 0 ? (void *)w : (void *)&w->simulator;
-        status = measure_callback(result, cases[k].name, cases[k].run, context, n, error);
-        if (status != TANDEM_OK) break;
-        result->one[result->n_case - 1].events_per_s = last_case_rate(result, w->unrolled->graph.n_op);
-        w->simulator.graph = w->unrolled->graph;
-        w->simulator.duration_ns = w->unrolled->duration_ticks;
-    }
-    return status;
-}
-
-static tandem_status bench_unrolled_step(bench_result *result, int64_t n, tandem_error *error)
-{
-    tandem_cluster cluster;
-    tandem_graph *graph[TANDEM_MAX_CLASS] = {NULL};
-    unrolled_work w = {.replayer = NULL};
-    tandem_replay replay;
-    const tandem_replayer_options options = {.predict = 1};
-    tandem_status status = tandem_cluster_parse(&cluster, STEP_CLUSTER, error);
-    if (status == TANDEM_OK) status = tandem_cluster_open_graphs(graph, &cluster, STEP_MODEL, error);
-    if (status != TANDEM_OK) return status;
-    status = tandem_replayer_open_with(&w.replayer, &cluster, (const tandem_graph *const *)graph, NULL,
-                                       &options, error);
-    if (status == TANDEM_OK) status = tandem_replayer_run(w.replayer, &replay, 0, error);
-    if (status == TANDEM_OK) status = measure_unrolled_step(result, &w, n, error);
-    tandem_dag_simulator_close(w.simulator.simulator);
-    tandem_unrolled_step_close(w.unrolled);
-    tandem_replayer_close(w.replayer);
-    for (int c = 0; c < cluster.n_class; c++) tandem_graph_close(graph[c]);
     return status;
 }
 
@@ -334,12 +272,10 @@ int bench_trace(bench_result *result, const cli_options *options)
     tandem_error error = {0};
     const int64_t n = options->repetitions > 0 ? options->repetitions : REPETITIONS;
     (void)snprintf(result->model, sizeof result->model,
-                   "engine: %d ranks, %d operators; step: %d steps of %s, rank by rank; JSON: %d MiB in "
-                   "memory",
-                   RANKS, SIMULATOR_OPS, STEP_ITERATIONS, STEP_MODEL, TEXT_BYTES >> 20);
-    (void)snprintf(result->cluster, sizeof result->cluster, "%s", STEP_CLUSTER);
+                   "DAG simulator: %d operators; PyTorch trace: %d MiB in memory", SIMULATOR_OPS,
+                   TEXT_BYTES >> 20);
+    (void)snprintf(result->cluster, sizeof result->cluster, "%d ranks", RANKS);
     tandem_status status = bench_simulator(result, n, &error);
-    if (status == TANDEM_OK) status = bench_unrolled_step(result, n, &error);
     if (status == TANDEM_OK) status = bench_torch_reader(result, n, &error);
     if (status == TANDEM_OK) status = bench_trace_writer(result, n, &error);
     return status == TANDEM_OK ? 0 : cli_fail(&error);

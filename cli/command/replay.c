@@ -8,7 +8,6 @@
 #include "cli/command/replay.h"
 #include "cli/command/replay_memory.h"
 #include "cli/table.h"
-#include "tandem/unrolled_step.h"
 
 typedef struct remedy_list {
     replay_remedy row[REPLAY_MAX_REMEDIES];
@@ -21,7 +20,6 @@ typedef struct replay_context {
     tandem_planner *planner;
     tandem_replayer *replayer; /* the planner's */
     tandem_replay result;
-    int64_t n_checked;        /* with --check: operators of the general engine; 0 = it does not apply */
     tandem_zero zero;         /* with --zero: where result is from */
     tandem_monte_carlo noise; /* with --simulations */
     int64_t *operator_ns;     /* with --operators: [n_op + N_REST][n_class], of the timeline */
@@ -139,46 +137,6 @@ static int print_replay_operators(const replay_context *r)
     return cli_table_finish(&table);
 }
 
-/* --- The second engine ------------------------------------------------------------------------- */
-
-static int replays_differ(const tandem_replay *a, const tandem_replay *b)
-{
-    int n = a->step_ns != b->step_ns || a->slowest != b->slowest;
-    for (int c = 0; c < a->n_class; c++)
-        n |= a->classes[c].busy_ns != b->classes[c].busy_ns ||
-             a->classes[c].wait_ns != b->classes[c].wait_ns ||
-             a->classes[c].exposed_comm_ns != b->classes[c].exposed_comm_ns;
-    return n;
-}
-
-static tandem_status check_by_simulator(replay_context *r, tandem_error *error)
-{
-    tandem_replay other;
-    if (tandem_replayer_has_contention(r->replayer)) return TANDEM_OK;
-    const tandem_status status = tandem_replayer_run_unrolled(r->replayer, &other, &r->n_checked, error);
-    if (status != TANDEM_OK || !replays_differ(&r->result, &other)) return status;
-    return tandem_error_set(error, TANDEM_BUG,
-                            "the general engine, with every rank by itself, comes to a step of %lld ns, the "
-                            "replay to %lld ns",
-                            (long long)other.step_ns, (long long)r->result.step_ns);
-}
-
-static json_t *simulator_check_json(const replay_context *r)
-{
-    return json_pack("{s:b,s:o,s:I}", "applies", r->n_checked > 0, "agrees",
-                     r->n_checked ? json_true() : json_null(), "operators", (json_int_t)r->n_checked);
-}
-
-static void print_simulator_check(const replay_context *r)
-{
-    if (r->n_checked)
-        printf("checked: every rank by itself in the general engine, %lld operators: all times are the same "
-               "to the nanosecond\n",
-               (long long)r->n_checked);
-    else
-        printf("not checked: times depend on who else is busy, which only the replay by events knows\n");
-}
-
 /* --- JSON ------------------------------------------------------------------------------------- */
 
 static json_t *memory_json(const tandem_memory *memory, const tandem_step *step)
@@ -259,7 +217,6 @@ static int print_replay_json(const replay_context *r)
     json_object_set_new(result, "slowest", json_string(workload_class(r, r->result.slowest)->device.name));
     json_object_set_new(result, "devices", replay_devices_json(r));
     json_object_set_new(result, "all_reduce", allreduce_json(r));
-    if (r->options->check) json_object_set_new(result, "check", simulator_check_json(r));
     if (r->options->zero) json_object_set_new(result, "zero", replay_zero_json(&r->zero, r->options->zero));
     if (r->options->simulations)
         json_object_set_new(result, "simulations", replay_monte_carlo_json(&r->noise, r->options->seed));
@@ -342,7 +299,6 @@ static int print_replay_text(const replay_context *r)
     if (r->options->zero) replay_zero_print(&r->zero, r->options->zero);
     if (r->options->simulations) replay_monte_carlo_print(&r->noise, r->options->seed);
     cli_provenance_print(r->replayer);
-    if (r->options->check) print_simulator_check(r);
     if (code == 0 && r->options->verbose) code = print_replay_memory(r);
     if (code == 0 && r->options->per_operator) code = print_replay_operators(r);
     for (int c = 0; c < r->result.n_class && code == 0 && r->options->per_task; c++)
@@ -403,7 +359,6 @@ static tandem_status replay_plan(replay_context *r, tandem_error *error)
     status = tandem_replayer_run(r->replayer, &r->result,
                                  TANDEM_REPLAY_MEMORY | (needs_events(options) ? TANDEM_REPLAY_EVENTS : 0u),
                                  error);
-    if (status == TANDEM_OK && options->check) status = check_by_simulator(r, error);
     if (status == TANDEM_OK && options->zero) {
         status = tandem_replayer_zero(&r->zero, r->replayer, options->zero, error);
         r->result = r->zero.replay;
@@ -444,8 +399,6 @@ static int run_replay(const cli_options *options)
         return cli_fail_with(
             TANDEM_USAGE, "--zero comes to totals alone: leave out --trace, --operators, --memory-timeline "
                           "and --simulations");
-    if (options->zero && options->check)
-        return cli_fail_with(TANDEM_USAGE, "--check is of the plain step: leave out --zero");
     if (options->zero && options->step.n_micro > 1)
         return cli_fail_with(TANDEM_USAGE, "--zero is of one batch a step: leave out --accumulate");
     if (options->time_spread >= 0 && !options->simulations)
@@ -475,13 +428,33 @@ static int run_replay(const cli_options *options)
     return code;
 }
 
-static const int options[] = {
-    OPTION_PLAN,        OPTION_MODEL,       OPTION_CLUSTER, OPTION_DEVICE,     OPTION_UNIFORM,
-    OPTION_BATCH,       OPTION_MEMORY,      OPTION_BUCKET,  OPTION_COLLECTIVE, OPTION_PREDICT,
-    OPTION_CHECK,       OPTION_OPERATORS,   OPTION_TRACE,   OPTION_ALL_RANKS,  OPTION_ACCUMULATE,
-    OPTION_RECOMPUTE,   OPTION_AMAX,        OPTION_CLIP,    OPTION_LOSS_SCALE, OPTION_MEMORY_TIMELINE,
-    OPTION_SIMULATIONS, OPTION_TIME_SPREAD, OPTION_SEED,    OPTION_ZERO,       OPTION_DB,
-    OPTION_QUIET,       OPTION_VERBOSE,     OPTION_END};
+static const int options[] = {OPTION_PLAN,
+                              OPTION_MODEL,
+                              OPTION_CLUSTER,
+                              OPTION_DEVICE,
+                              OPTION_UNIFORM,
+                              OPTION_BATCH,
+                              OPTION_MEMORY,
+                              OPTION_BUCKET,
+                              OPTION_COLLECTIVE,
+                              OPTION_PREDICT,
+                              OPTION_OPERATORS,
+                              OPTION_TRACE,
+                              OPTION_ALL_RANKS,
+                              OPTION_ACCUMULATE,
+                              OPTION_RECOMPUTE,
+                              OPTION_AMAX,
+                              OPTION_CLIP,
+                              OPTION_LOSS_SCALE,
+                              OPTION_MEMORY_TIMELINE,
+                              OPTION_SIMULATIONS,
+                              OPTION_TIME_SPREAD,
+                              OPTION_SEED,
+                              OPTION_ZERO,
+                              OPTION_DB,
+                              OPTION_QUIET,
+                              OPTION_VERBOSE,
+                              OPTION_END};
 const cli_command command_replay = {
     .name = "replay",
     .words = "",
@@ -520,8 +493,6 @@ const cli_command command_replay = {
         "and all "
         "wait for the\n"
         "slowest. --zero 1, 2 or 3 shares out what ranks keep, which `tandem train` does not.\n"
-        "--check also replays every rank by itself in the general engine, unless times depend on who else is "
-        "busy.\n"
         "-v adds memory by category, --memory-timeline at each task. A plan over a memory limit (--memory "
         "12GiB): by how much,\n"
         "what recomputation, micro-steps, precisions and batches would save, and exit code 1.",

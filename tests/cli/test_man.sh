@@ -40,7 +40,7 @@ cards=(--model resnet20 --cluster "4*t4@2 + 2*v100@2 memory=8MiB net=10Gbit/s,5u
     for list in devices models precisions operators policies datasets; do "$tandem" list $list --json; done
     "$tandem" doctor --json
     "$tandem" graph show mlp --json
-    "$tandem" replay "${cards[@]}" --json --operators --memory-timeline --simulations 3 --check
+    "$tandem" replay "${cards[@]}" --json --operators --memory-timeline --simulations 3
     "$tandem" replay "${cards[@]}" --json --zero 2
     "$tandem" bench trace --repetitions 1 --json
 } 2>err >json

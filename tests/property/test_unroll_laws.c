@@ -1,8 +1,8 @@
-/* Laws of a replayed step that a second engine can see: over random graphs and models of the zoo, with random
- * times, clusters and plans, all ranks one by one in the general engine come to the same nanosecond. */
-#include "tandem/unrolled_step.h"
+/* Laws of a replayed step that a second simulator can see: over random graphs and models of the zoo, with
+ * random times, clusters and plans, the DAG simulator finds the same times from all ranks one by one. */
 #include "tests/support/random_graph.h"
 #include "tests/support/tandem_test.h"
+#include "tests/support/unroll.h"
 
 static const uint64_t seed = 20249;
 static const char *const models[] = {"mlp", "resnet20:blocks=1", "vit_tiny:depth=1", "gpt_tiny:depth=1",
@@ -128,19 +128,15 @@ static void draw_times(trial *t, tandem_replayer *replayer)
     }
 }
 
-/* --- Two engines ---------------------------------------------------------------------------------------- */
+/* --- Two simulators ------------------------------------------------------------------------------------- */
 
-static void the_engines_agree(const tandem_replay *replay, tandem_replayer *replayer, uint32_t series)
+static void the_simulators_agree(const tandem_replay *replay, tandem_replayer *replayer, uint32_t series)
 {
-    tandem_replay expanded;
-    tandem_error error = {0};
-    int64_t n_op = 0;
     assert_false(tandem_replayer_has_contention(replayer));
-    if (tandem_replayer_run_unrolled(replayer, &expanded, &n_op, &error) != TANDEM_OK)
-        fail_msg("%u: %s", series, error.text);
-    if (memcmp(replay, &expanded, sizeof expanded) != 0)
-        fail_msg("series %u: step %lld ns by the replayer, %lld ns by the engine, of %lld operators", series,
-                 (long long)replay->step_ns, (long long)expanded.step_ns, (long long)n_op);
+    const tandem_replay unrolled = unroll_replay(replayer);
+    if (memcmp(replay, &unrolled, sizeof unrolled) != 0)
+        fail_msg("series %u: step %lld ns by the replayer, %lld ns by the DAG simulator", series,
+                 (long long)replay->step_ns, (long long)unrolled.step_ns);
 }
 
 static void every_rank_by_itself_comes_to_the_same_nanosecond(void **state)
@@ -151,10 +147,10 @@ static void every_rank_by_itself_comes_to_the_same_nanosecond(void **state)
         draw_trial_unroll(&t, series);
         tandem_replayer *replayer = open_trial_unroll(&t);
         tandem_replay replay = run_unroll(replayer);
-        the_engines_agree(&replay, replayer, series);
+        the_simulators_agree(&replay, replayer, series);
         draw_times(&t, replayer);
         replay = run_unroll(replayer);
-        the_engines_agree(&replay, replayer, series);
+        the_simulators_agree(&replay, replayer, series);
         n_wire += replay.classes[0].exposed_comm_ns > 0;
         n_other += replay.classes[0].wait_ns > 0;
         n_never += replay.classes[0].busy_ns == replay.step_ns;
@@ -196,70 +192,52 @@ static void who_falls_behind_little_by_little_decides_in_the_end(void **state)
         }
         const tandem_replay replay = run_unroll(replayer);
         assert_int_equal(replay.step_ns, own_ns > 3000 ? own_ns : 3000);
-        the_engines_agree(&replay, replayer, 0);
+        the_simulators_agree(&replay, replayer, 0);
         tandem_replayer_close(replayer);
         tandem_graph_close(t.graph);
     }
 }
 
-/* --- What an expansion holds ---------------------------------------------------------------------------- */
+/* --- What an unrolled step holds ------------------------------------------------------------------------ */
 
-static void an_expansion_holds_every_task_of_every_rank(void **state)
+static void an_unrolled_step_holds_every_task_of_every_rank(void **state)
 {
     for (uint32_t series = 1; series < 40; series++) {
         trial t;
-        tandem_unrolled_step *e = NULL;
+        unrolled_step u;
         draw_trial_unroll(&t, series);
         tandem_replayer *replayer = open_trial_unroll(&t);
         (void)run_unroll(replayer);
         const int n_iteration = 1 + (int)draw_below(&t.chance, 3);
-        assert_int_equal(tandem_replayer_unroll(&e, replayer, n_iteration, NULL), TANDEM_OK);
-        assert_int_equal(e->n_rank, tandem_cluster_n_rank(&t.cluster));
+        unroll_step(&u, replayer, n_iteration);
+        assert_int_equal(u.n_rank, tandem_cluster_n_rank(&t.cluster));
         int rank = 0, n_op = 0;
-        for (int c = 0; c < e->n_class; c++) {
+        for (int c = 0; c < u.n_class; c++) {
             const tandem_step *const step = tandem_replayer_step(replayer, c);
             int n_run = 0;
             for (int k = 0; k < step->n_task; k++)
                 if (step->task[k].active) n_run += tandem_step_runs_per_step(step, &step->task[k]);
-            assert_int_equal(e->list_length[c] + e->n_bucket, n_run);
+            assert_int_equal(u.list_length[c] + u.n_bucket, n_run);
             for (int r = 0; r < t.cluster.classes[c].n_rank; r++, rank++, n_op++)
                 for (int iteration = 0; iteration < n_iteration; iteration++) {
                     for (int k = 0; k < n_run; k++, n_op++) {
-                        const int op = tandem_unrolled_op(e, c, r, iteration, k), task = e->task[op];
-                        assert_true(op >= 0 && op < e->graph.n_op && step->task[task].active);
+                        const int op = unrolled_op(&u, c, r, iteration, k), task = u.task[op];
+                        assert_true(op >= 0 && op < u.graph.n_op && step->task[task].active);
                         const int is_comm = step->task[task].stream == TANDEM_STREAM_COMM;
-                        assert_int_equal(e->graph.stream[op], 2 * rank + is_comm);
-                        assert_int_equal(e->graph.group[op],
-                                         is_comm ? iteration * e->n_bucket + step->task[task].bucket : -1);
+                        assert_int_equal(u.graph.stream[op], 2 * rank + is_comm);
+                        assert_int_equal(u.graph.group[op],
+                                         is_comm ? iteration * u.n_bucket + step->task[task].bucket : -1);
                         if (!is_comm)
-                            assert_int_equal(e->duration_ticks[op],
-                                             TANDEM_TICKS_PER_NS *
-                                                 tandem_replayer_task_ns(replayer, c, task, 0));
+                            assert_int_equal(u.duration_ticks[op],
+                                             TICKS_PER_NS * tandem_replayer_task_ns(replayer, c, task, 0));
                     }
                 }
         }
-        assert_int_equal(n_op, e->graph.n_op);
-        tandem_unrolled_step_close(e);
+        assert_int_equal(n_op, u.graph.n_op);
+        unrolled_step_close(&u);
         tandem_replayer_close(replayer);
         tandem_graph_close(t.graph);
     }
-}
-
-static void too_much_is_refused(void **state)
-{
-    trial t;
-    draw_trial_unroll(&t, 1);
-    for (int c = 0; c < t.cluster.n_class; c++) t.cluster.classes[c].n_rank = 1000000;
-    t.options.collective = TANDEM_RING;
-    tandem_replayer *replayer = open_trial_unroll(&t);
-    tandem_replay replay = run_unroll(replayer);
-    const tandem_replay before = replay;
-    tandem_error error = {0};
-    assert_int_equal(tandem_replayer_run_unrolled(replayer, &replay, NULL, &error), TANDEM_USAGE);
-    assert_non_null(strstr(error.text, "fewer ranks"));
-    assert_memory_equal(&replay, &before, sizeof replay);
-    tandem_replayer_close(replayer);
-    tandem_graph_close(t.graph);
 }
 
 /* --- The compiled step by itself ------------------------------------------------------------------------ */
@@ -455,8 +433,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_by_itself_comes_to_the_same_nanosecond),
         cmocka_unit_test(who_falls_behind_little_by_little_decides_in_the_end),
-        cmocka_unit_test(an_expansion_holds_every_task_of_every_rank),
-        cmocka_unit_test(too_much_is_refused),
+        cmocka_unit_test(an_unrolled_step_holds_every_task_of_every_rank),
         cmocka_unit_test(a_class_is_as_many_classes_as_it_has_ranks_unroll),
         cmocka_unit_test(no_step_is_shorter_than_its_longest_chain_or_its_busiest_device),
         cmocka_unit_test(one_device_alone_takes_the_sum_of_its_tasks),
@@ -465,5 +442,5 @@ int main(void)
         cmocka_unit_test(order_and_names_of_classes_change_nothing),
     };
     print_message("seed %llu\n", (unsigned long long)seed);
-    return cmocka_run_group_tests_name("laws of expanded steps", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("laws of unrolled steps", tests, NULL, NULL);
 }
