@@ -1,4 +1,4 @@
-/* collective.c: what an all-reduce costs: from the measured curve where there is one, else from the links. */
+/* collective.c: the times of all-reduces, from the measured curve where there is one, else from the links. */
 #include <stdlib.h>
 
 #include "predictor/robust.h"
@@ -10,7 +10,7 @@ static double curve_point_ns(const tandem_collective_point *point)
     return (double)tandem_cost_mean_ns(&point->cost);
 }
 
-/* Bandwidth falls where caches end, so that small points say little about what lies beyond the large ones. */
+/* Bandwidth falls where caches end, so small points say little about sizes beyond the large ones. */
 enum { UPPER_FRACTION = 16, MIN_POINTS = 3 };
 
 tandem_status tandem_collective_fit(tandem_collective_line *line, const tandem_collective_point *point, int n,
@@ -26,7 +26,7 @@ tandem_status tandem_collective_fit(tandem_collective_line *line, const tandem_c
     if (!x || !y) status = tandem_no_memory(error, "for the %d points of a curve", n);
     for (size_t i = 0; i < rows && status == TANDEM_OK; i++) {
         const tandem_collective_point *p = &point[(size_t)first + i];
-        x[2 * i] = rows > 1 || p->bytes == 0; /* of a single point, all of its time goes with its bytes */
+        x[2 * i] = rows > 1 || p->bytes == 0; /* a single point's time is proportional to its bytes */
         x[2 * i + 1] = (double)p->bytes;
         y[i] = curve_point_ns(p) > 1 ? curve_point_ns(p) : 1;
     }
@@ -59,7 +59,7 @@ static uint64_t bucket_size_bytes(const tandem_bucket *bucket)
     return (uint64_t)bucket->elements * sizeof(float);
 }
 
-/* From one curve each; from the idle one where there is no loaded one. */
+/* The loaded times come from the idle curve where there is no loaded one. */
 static tandem_status times_from_curves(const tandem_allreduce_times *times, const tandem_bucket *bucket,
                                        int n_bucket, tandem_collective_point *const point[2], const int n[2],
                                        tandem_error *error)

@@ -1,38 +1,36 @@
-/* collective.h: what collectives take on the links of a cluster: for the stages of a replay; private to
- * replayer/.
+/* collective.h: times of collectives on the links of a cluster.
  *
- * The model is that of α and β: a message of m bytes takes latency + m/bandwidth of its link; a rank sends
- * one message and receives one at a time, and both at once; a step of an algorithm lasts as long as its
- * slowest message. Summing up costs nothing. Which link a message goes over:
+ * The α–β model: a message of m bytes takes the latency of its link plus m / bandwidth. A rank sends one
+ * message and receives one at the same time. A round of an algorithm lasts as long as its slowest message.
+ * Adding numbers costs nothing. The link of a message:
  *
  *     two ranks of a class on one node       the class's `link`, else as
  *     two ranks on one node                  `node`, else as
- *     two ranks on different nodes           `net`: one connection a node, shared evenly by what goes over it
- *     in a step
+ *     two ranks on different nodes           `net`: one connection per node, shared evenly by its messages of
+ *     a round
  *
- * Ranks stand in an order of their own, node after node, in which that of the classes does not count. With n
- * ranks on m nodes, g of them on one, M bytes, p the largest power of two ≤ n, h = ⌈log2 n⌉:
+ * Ranks are ordered node by node; the order of classes does not matter. With n ranks on m nodes, g of them on
+ * one, M bytes, p the largest power of two ≤ n, h = ⌈log2 n⌉:
  *
  *     reduce-scatter, all-gather
- *       ring               (n−1) messages of M/n                                              Patarasuk, Yuan
- *                          2009
- *       halving-doubling   log2 p messages of M/2, M/4 … M/p, the largest to the neighbour;   Rabenseifner
- *                          2004; n > p: one of M from each rank too many, one of M/n to it          Thakur et
- *                          al. 2005
- *       tree               all of it to one rank by two trees, parts by a binomial tree;      Thakur et al.
- *                          2005 or parts to one, and all from there
- *       hierarchical       a ring of M/g in each node, then one of M/m between nodes;         Cho et al. 2019
- *                          or the other way round
- *     all-reduce           both one after the other: halving-doubling without the messages of M/n;
- *                          tree: two trees up, and down again; hierarchical: ring in the node, twice between
- *                          nodes, in the node
+ *       ring               (n−1) messages of M/n                               [Patarasuk, Yuan 2009]
+ *       halving-doubling   log2 p messages of M/2, M/4 … M/p, the largest to the neighbour;
+ *                          n > p: one of M from each excess rank, one of M/n to it
+ *                                                                  [Rabenseifner 2004, Thakur et al. 2005]
+ *       tree               everything to one rank by two trees, then parts by a binomial tree;
+ *                          or parts to one rank, then everything from there    [Thakur et al. 2005]
+ *       hierarchical       a ring of M/g in each node, then one of M/m between nodes; or the reverse
+ *                                                                              [Cho et al. 2019]
+ *     all-reduce           both one after the other. Halving-doubling: without the messages of M/n. Tree: two
+ *                          trees up, and down again. Hierarchical: in the node, twice between nodes, in the
+ *                          node
  *     broadcast
- *       tree               two trees of which each takes M/2 in k blocks: 2(h+k−1) messages   Sanders, Speck,
- *                          Träff 2009 of M/2k, with the best k
- *       ring               nth parts one behind the other: 2(n−1) messages of M/n
- *       halving-doubling   parts by a binomial tree, then its all-gather                      Thakur et al.
- *                          2005
+ *       tree               two trees, each with M/2 in k blocks: 2(h+k−1) messages of M/2k, with the best k
+ *                                                                              [Sanders, Speck, Träff 2009]
+ *       ring               nth parts one after the other: 2(n−1) messages of M/n
+ *       halving-doubling   parts by a binomial tree, then its all-gather       [Thakur et al. 2005]
  *       hierarchical       parts one by one in the first node, as `ring` between nodes, all-gather in each
+ *                          node
  *
  * R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, Int. J.
  * High Performance Computing Applications 19 (2005). R. Rabenseifner, Optimization of collective reduction

@@ -1,17 +1,15 @@
-/* cost_sums.c: the times of the tasks of a plan, summed by block and by stretch: a change of one task is
- * O(1), where the stops are is O(buckets), and a place within a stretch is found without a list of all tasks
- * before it. */
+/* cost_sums.c: the task times of a plan, summed by block and by interval. A change of one task costs O(1),
+ * the list times of all synchronization points cost O(buckets), and a time within an interval is converted
+ * without a list of all tasks before it. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "replayer/known_costs.h"
 #include "replayer/internal.h"
 
-/* --- Stretches and blocks ------------------------------------------------------------------------------- */
+/* --- Intervals and blocks ------------------------------------------------------------------------------- */
 
-/* First and last task of a stretch, without those that begin the list. */
+/* The tasks of an interval, without the head. */
 static tandem_task_range interval_tasks(const tandem_step *step, int s)
 {
     const int n_bucket = step->n_bucket;
@@ -47,76 +45,58 @@ static void cut_intervals(tandem_sim_class *class, int n_bucket)
     class->interval_block[2 * n_bucket] = n_block;
 }
 
-int tandem_cost_sums_open(tandem_sim_class *class, int n_bucket)
+int tandem_cost_sums_open(tandem_sim_class *class, tandem_arena *arena, int n_bucket)
 {
     const size_t n_task = (size_t) class->step->n_task, n_interval = 2 * (size_t)n_bucket;
     const size_t max_block = n_task / TANDEM_TASKS_PER_BLOCK + n_interval + 1;
-    class->task_ns = calloc(n_task, sizeof *class->task_ns);
-    class->block = malloc(max_block * sizeof *class->block);
-    class->block_of = malloc(n_task * sizeof *class->block_of);
-    class->interval_of = malloc(max_block * sizeof *class->interval_of);
-    class->interval_block = malloc((n_interval + 1) * sizeof *class->interval_block);
-    class->block_ns = calloc(max_block, sizeof *class->block_ns);
-    class->interval_ns = calloc(n_interval, sizeof *class->interval_ns);
-    int is_complete = class->task_ns && class->block && class->block_of && class->interval_of &&
-                      class->interval_block && class->block_ns && class->interval_ns;
-    for (int rate = 0; rate < class->n_rate; rate++) {
-        class->ready_ns[rate] = calloc((size_t)n_bucket, sizeof *class->ready_ns[rate]);
-        class->wait_ns[rate] = calloc((size_t)n_bucket, sizeof *class->wait_ns[rate]);
-        is_complete = is_complete && class->ready_ns[rate] && class->wait_ns[rate];
-    }
+    for (int rate = 0; rate < class->n_rate; rate++)
+        if (!(class->ready_ns[rate] = tandem_arena_array(arena, (size_t)n_bucket, sizeof(double))) ||
+            !(class->wait_ns[rate] = tandem_arena_array(arena, (size_t)n_bucket, sizeof(double))))
+            return 0;
+    const int is_complete =
+        (class->task_ns = tandem_arena_array(arena, n_task, sizeof *class->task_ns)) &&
+        (class->block = tandem_arena_array(arena, max_block, sizeof *class->block)) &&
+        (class->block_of = tandem_arena_array(arena, n_task, sizeof *class->block_of)) &&
+        (class->interval_of = tandem_arena_array(arena, max_block, sizeof *class->interval_of)) &&
+        (class->interval_block = tandem_arena_array(arena, n_interval + 1, sizeof *class->interval_block)) &&
+        (class->block_ns = tandem_arena_array(arena, max_block, sizeof *class->block_ns)) &&
+        (class->interval_ns = tandem_arena_array(arena, n_interval, sizeof *class->interval_ns));
     if (is_complete) cut_intervals(class, n_bucket);
     return is_complete;
 }
 
-void tandem_cost_sums_close(tandem_sim_class *class)
-{
-    for (int rate = 0; rate < TANDEM_N_COMPUTE_RATE; rate++) {
-        free(class->wait_ns[rate]);
-        free(class->ready_ns[rate]);
-    }
-    free(class->interval_ns);
-    free(class->block_ns);
-    free(class->interval_block);
-    free(class->interval_of);
-    free(class->block_of);
-    free(class->block);
-    free(class->task_ns);
-}
-
 /* --- Changes -------------------------------------------------------------------------------------------- */
 
-static int is_cost_missing(const tandem_sim_class *class, const int64_t *costs_ns)
+static int is_cost_missing(const tandem_sim_class *class, const int64_t *task_ns)
 {
     int missing = 0;
-    for (int rate = 0; rate < class->n_rate; rate++) missing |= costs_ns[rate] < 0;
+    for (int rate = 0; rate < class->n_rate; rate++) missing |= task_ns[rate] < 0;
     return missing;
 }
 
 void tandem_cost_sums_set_task(tandem_sim_class *class, int t)
 {
     const tandem_task *task = &class->step->task[t];
-    const tandem_variant_cost *variant_cost =
-        &class->costs.variant_cost[(size_t)t * TANDEM_MAX_VARIANT + (size_t)task->variant];
-    int64_t *costs = class->task_ns[t];
+    const tandem_variant_cost *variant_cost = tandem_variant_cost_of(&class->costs, t, task->variant);
+    int64_t *task_ns = class->task_ns[t];
     const int block = class->block_of[t];
     if (block < 0) return;
     const int interval = class->interval_of[block];
-    class->n_missing -= is_cost_missing(class, costs);
+    class->n_missing -= is_cost_missing(class, task_ns);
     for (int rate = 0; rate < class->n_rate; rate++) {
         const int64_t now = task->active ? variant_cost->ns[class->contention[rate]] : 0,
-                      more = now - costs[rate];
-        costs[rate] = now;
+                      more = now - task_ns[rate];
+        task_ns[rate] = now;
         class->block_ns[block][rate] += more;
         class->interval_ns[interval][rate] += more;
     }
-    class->n_missing += is_cost_missing(class, costs);
+    class->n_missing += is_cost_missing(class, task_ns);
     if (interval < class->first_dirty) class->first_dirty = interval;
     if (interval > class->last_dirty) class->last_dirty = interval;
     if (task->kind == TANDEM_TASK_UPDATE) class->is_update_dirty = 1;
 }
 
-/* Of all micro-steps but the last, which come before every stop. */
+/* Of all micro-steps but the last, which come before every synchronization point. */
 static int64_t earlier_micro_steps_ns(tandem_sim_class *class, int n_bucket, int rate)
 {
     const int n_micro = class->step->options.n_micro;
@@ -158,9 +138,9 @@ void tandem_cost_sums_update(tandem_sim_class *class, int n_bucket)
     class->is_update_dirty = 0;
 }
 
-/* --- Places --------------------------------------------------------------------------------------------- */
+/* --- Conversion between rates --------------------------------------------------------------------------- */
 
-/* Where stretch s begins: at the stop that ends the one before it. */
+/* The list time at which interval s begins: that of the synchronization point that ends the one before. */
 static double interval_begin_ns(const tandem_sim_class *class, int n_bucket, int s, int rate)
 {
     if (s == 0) return 0;
@@ -168,7 +148,7 @@ static double interval_begin_ns(const tandem_sim_class *class, int n_bucket, int
                          : class->backward_ns[rate] + class->wait_ns[rate][s - 1 - n_bucket];
 }
 
-/* The last stretch that begins at or before `at_ns`; most likely the one that is named. */
+/* The last interval that begins at or before `at_ns`. likely: a guess. */
 static int find_interval(const tandem_sim_class *class, int n_bucket, double at_ns, int rate, int likely)
 {
     int low = 0, high = 2 * n_bucket;
@@ -188,33 +168,33 @@ static int find_interval(const tandem_sim_class *class, int n_bucket, double at_
     return low;
 }
 
-/* Within the first stretch: goes on by whole micro-steps, from behind the tasks that begin the list. Returns
- * where the blocks end that it stopped in front of: in the last micro-step those of the stretch, else those
- * of a whole one. */
+/* Skips whole micro-steps in the first interval, from the end of the head on. Returns the end of the blocks
+ * to go on with: in the last micro-step that of the interval, else that of a whole micro-step. */
 static int skip_micro_steps(const tandem_sim_class *class, int n_bucket, int from, int to, int64_t *left,
                             int64_t *passed)
 {
-    const int64_t n_before = class->step->options.n_micro - 1, is_complete = *left / class->micro_ns[from];
-    const int64_t n = is_complete < n_before ? is_complete : n_before;
+    const int64_t n_before = class->step->options.n_micro - 1, n_whole = *left / class->micro_ns[from];
+    const int64_t n = n_whole < n_before ? n_whole : n_before;
     *left -= n * class->micro_ns[from];
     *passed += n * class->micro_ns[to];
-    return class->interval_block[n < n_before ? n_bucket + 1 : 1]; /* lead blocks are the first stretch's */
+    return class->interval_block[n < n_before ? n_bucket + 1 : 1]; /* interval 0 holds the head's blocks */
 }
 
 double tandem_cost_sums_convert_ns(const tandem_sim_class *class, int n_bucket, double at_ns, int from,
                                    int to, int *interval)
 {
     const int s = find_interval(class, n_bucket, at_ns, from, *interval),
-              repeats = s == 0 && class->micro_ns[from] > 0;
+              has_micro_steps = s == 0 && class->micro_ns[from] > 0;
     const double into_ns = at_ns - interval_begin_ns(class, n_bucket, s, from);
-    /* times of tasks are whole: what is over counts in the last one only */
+    /* Task times are whole: the fraction matters in the last task only. */
     int64_t left = (int64_t)into_ns, passed = 0;
-    const double over_ns = into_ns - (double)left;
-    int k = class->interval_block[ *interval = s], end = class->interval_block[s + 1];
+    const double fraction_ns = into_ns - (double)left;
+    int k = class->interval_block[s], end = class->interval_block[s + 1];
+    *interval = s;
     for (; k < end && class->block_ns[k][from] <= left; k++) {
         left -= class->block_ns[k][from];
         passed += class->block_ns[k][to];
-        if (k == class->n_head_block - 1 && repeats)
+        if (k == class->n_head_block - 1 && has_micro_steps)
             end = skip_micro_steps(class, n_bucket, from, to, &left, &passed);
     }
     const int last = k < end ? class->block[k].end : 0;
@@ -226,13 +206,12 @@ double tandem_cost_sums_convert_ns(const tandem_sim_class *class, int n_bucket, 
     const double at_other_ns = interval_begin_ns(class, n_bucket, s, to) + (double)passed;
     if (t == last) return at_other_ns;
     return at_other_ns +
-           ((double)left + over_ns) / (double)class->task_ns[t][from] * (double)class->task_ns[t][to];
+           ((double)left + fraction_ns) / (double)class->task_ns[t][from] * (double)class->task_ns[t][to];
 }
 
-/* --- What is missing ------------------------------------------------------------------------------------ */
+/* --- Missing costs -------------------------------------------------------------------------------------- */
 
-/* Whether the task's cost is filed under another key than those of the tasks from `first` on that lack
- * theirs; its text. */
+/* Whether no task from `first` to t misses a cost under the key that t's is missing under. text: that key. */
 static int is_new_missing_key(char text[TANDEM_COST_KEY_TEXT], const tandem_sim_class *class, int first,
                               int t)
 {
@@ -251,8 +230,8 @@ static int is_new_missing_key(char text[TANDEM_COST_KEY_TEXT], const tandem_sim_
     return 1;
 }
 
-/* ", nor have 17 more tasks of this plan ('KEY', 'KEY')": two of other keys than the first one's, if they are
- * short enough to leave room for what to do about it. */
+/* ", nor have 17 more tasks of this plan ('KEY', 'KEY')": names two other keys, where they leave enough room
+ * for the rest of the message. */
 static void print_more_missing(char *text, size_t size, const tandem_sim_class *class, int first)
 {
     char named[320] = "", key[TANDEM_COST_KEY_TEXT];
@@ -267,43 +246,35 @@ static void print_more_missing(char *text, size_t size, const tandem_sim_class *
                    named[0] ? " (" : "", named, named[0] ? ")" : "");
 }
 
+static tandem_status report_missing_cost(const tandem_sim_class *class, int t, int variant, const char *more,
+                                         tandem_error *error)
+{
+    const int is_alone = class->contention[TANDEM_RATE_USUAL] == TANDEM_ALONE &&
+                         tandem_variant_cost_of(&class->costs, t, variant)->ns[TANDEM_ALONE] < 0;
+    return tandem_costs_missing(class->step, t, variant, class->device, is_alone ? "" : class->co_runner,
+                                class->co_runner, more, error);
+}
+
 tandem_status tandem_cost_sums_missing(const tandem_sim_class *class, tandem_error *error)
 {
-    const tandem_step *step = class->step;
     char more[400] = "";
     int first = 0;
     while (!is_cost_missing(class, class->task_ns[first])) first++;
     if (class->n_missing > 1) print_more_missing(more, sizeof more, class, first);
-    const int is_alone =
-        class->contention[TANDEM_RATE_USUAL] == TANDEM_ALONE && class->task_ns[first][TANDEM_RATE_USUAL] < 0;
-    return tandem_costs_missing(step, first, step->task[first].variant, class->device,
-                                is_alone ? "" : class->co_runner, class->co_runner, more, error);
-}
-
-/* --- Forms that the plan need not have ------------------------------------------------------------------ */
-
-static const tandem_variant_cost *variant_cost_at(const tandem_replayer *replayer, int c, int task,
-                                                  int variant)
-{
-    return &replayer->classes[c].costs.variant_cost[(size_t)task * TANDEM_MAX_VARIANT + (size_t)variant];
+    return report_missing_cost(class, first, class->step->task[first].variant, more, error);
 }
 
 int tandem_replayer_has_cost(const tandem_replayer *replayer, int c, int task, int variant)
 {
     const tandem_sim_class *class = &replayer->classes[c];
-    const tandem_variant_cost *variant_cost = variant_cost_at(replayer, c, task, variant);
-    int64_t costs_ns[TANDEM_N_COMPUTE_RATE];
+    const tandem_variant_cost *variant_cost = tandem_variant_cost_of(&class->costs, task, variant);
     for (int rate = 0; rate < class->n_rate; rate++)
-        costs_ns[rate] = variant_cost->ns[class->contention[rate]];
-    return !is_cost_missing(class, costs_ns);
+        if (variant_cost->ns[class->contention[rate]] < 0) return 0;
+    return 1;
 }
 
 tandem_status tandem_replayer_missing_cost(const tandem_replayer *replayer, int c, int task, int variant,
                                            tandem_error *error)
 {
-    const tandem_sim_class *class = &replayer->classes[c];
-    const int is_alone = class->contention[TANDEM_RATE_USUAL] == TANDEM_ALONE &&
-                         variant_cost_at(replayer, c, task, variant)->ns[TANDEM_ALONE] < 0;
-    return tandem_costs_missing(class->step, task, variant, class->device, is_alone ? "" : class->co_runner,
-                                class->co_runner, "", error);
+    return report_missing_cost(&replayer->classes[c], task, variant, "", error);
 }

@@ -1,10 +1,8 @@
-/* costs.c: the cost mapper: looks up every form of every task in the profile store, once a replayer; what is
- * not there at this batch is filled from other batches, and what is not there at all is predicted where that
- * was asked for. */
+/* costs.c: the cost of every variant of every task of a class. Costs come from the store, then from
+ * measurements at other batches (interpolate.c), then, where that was asked for, from the predictor. */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "replayer/internal.h"
 
@@ -19,43 +17,29 @@ const char *tandem_origin_name(tandem_origin origin)
 static tandem_status no_measured_costs(const tandem_step *step, const tandem_cost_source *source,
                                        tandem_error *error)
 {
+    const char *model = step->graph->model, *device = source->device->name;
     if (tandem_device_is_described(source->device))
         return tandem_error_set(error, TANDEM_MISSING,
-                                "nothing of model %s has been measured on %s, which is a description to plan "
-                                "with; --predict "
-                                "takes the times from that",
-                                step->graph->model, source->device->name);
-    return tandem_error_set(
-        error, TANDEM_MISSING,
-        "nothing of model %s has been measured on %s; `tandem profile --model %s --batch %lld --device %s` "
-        "does it",
-        step->graph->model, source->device->name, step->graph->model, (long long)step->graph->batch,
-        source->device->name);
+                                "nothing of model %s has been measured on %s, a described device; predict "
+                                "its times "
+                                "with --predict",
+                                model, device);
+    return tandem_error_set(error, TANDEM_MISSING,
+                            "nothing of model %s has been measured on %s; measure it with `tandem profile "
+                            "--model %s "
+                            "--batch %lld --device %s`",
+                            model, device, model, (long long)step->graph->batch, device);
 }
 
-/* --- What was measured -------------------------------------------------------------------------- */
+/* --- Measured costs ------------------------------------------------------------------------------------- */
 
-/* Of a lognormal time between whose 10th and 90th percentile lie two times 1.2816 standard deviations of its
- * logarithm. */
+/* Of a lognormal time: its 10th and 90th percentile are 2 · 1.2816 standard deviations of its logarithm
+ * apart. */
 static float lognormal_sigma(const tandem_cost *cost)
 {
     return cost->p10_ns > 0 && cost->p90_ns > cost->p10_ns
                ? (float)(log((double)cost->p90_ns / (double)cost->p10_ns) / (2 * 1.2815515655446004))
                : 0;
-}
-
-static void map_variant_cost(tandem_costs *costs, const tandem_step *step, int t, int variant, int contention,
-                             const tandem_cost_table *table)
-{
-    tandem_cost_key key;
-    const size_t slot = (size_t)t * TANDEM_MAX_VARIANT + (size_t)variant;
-    if (step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_cost_key(step, t, variant, &key)) return;
-    const tandem_cost *cost = tandem_cost_table_find(table, &key);
-    if (!cost) return;
-    costs->variant_cost[slot].ns[contention] = tandem_cost_mean_ns(cost);
-    costs->sigma[slot][contention] = lognormal_sigma(cost);
-    if (cost->workspace_bytes > costs->variant_cost[slot].workspace_bytes)
-        costs->variant_cost[slot].workspace_bytes = cost->workspace_bytes;
 }
 
 static tandem_status map_measured_costs(tandem_costs *costs, const tandem_step *step, int contention,
@@ -66,76 +50,65 @@ static tandem_status map_measured_costs(tandem_costs *costs, const tandem_step *
     const tandem_status status =
         tandem_store_load_costs(&table, source->store, source->device->name,
                                 contention == TANDEM_CONTENDED ? source->co_runner : "", step, error);
-    for (int t = 0; t < step->n_task && status == TANDEM_OK; t++)
-        for (unsigned variants = tandem_step_variants(step, t, source->device->precisions); variants;
-             variants &= variants - 1)
-            map_variant_cost(costs, step, t, __builtin_ctz(variants), contention, table);
+    if (status != TANDEM_OK) return status;
+    for (tandem_missing_cost at = {.task = -1};
+         tandem_costs_next_missing(&at, costs, step, contention, source->device);) {
+        tandem_variant_cost *const variant_cost = &costs->variant_cost[at.slot];
+        const tandem_cost *cost = tandem_cost_table_find(table, &at.key);
+        if (!cost) continue;
+        variant_cost->ns[contention] = tandem_cost_mean_ns(cost);
+        costs->sigma[at.slot][contention] = lognormal_sigma(cost);
+        if (cost->workspace_bytes > variant_cost->workspace_bytes)
+            variant_cost->workspace_bytes = cost->workspace_bytes;
+    }
     tandem_cost_table_free(table);
-    return status;
+    return TANDEM_OK;
 }
 
-/* --- What is predicted -------------------------------------------------------------------------- */
+/* --- Predicted costs ------------------------------------------------------------------------------------ */
 
-int tandem_costs_any_missing(const tandem_costs *costs, const tandem_step *step, int contention,
-                             const tandem_device *device)
+static void predict_costs(tandem_costs *costs, const tandem_step *step, int contention,
+                          const tandem_device *device, const tandem_latency *latency)
 {
-    tandem_cost_key key;
-    for (int t = 0; t < step->n_task; t++)
-        for (unsigned variants = tandem_step_variants(step, t, device->precisions);
-             variants && step->task[t].kind != TANDEM_TASK_REDUCE; variants &= variants - 1) {
-            const int variant = __builtin_ctz(variants);
-            if (costs->variant_cost[(size_t)t * TANDEM_MAX_VARIANT + (size_t)variant].ns[contention] < 0 &&
-                tandem_step_cost_key(step, t, variant, &key))
-                return 1;
-        }
-    return 0;
+    for (tandem_missing_cost at = {.task = -1};
+         tandem_costs_next_missing(&at, costs, step, contention, device);) {
+        double spread = NAN;
+        const int64_t ns = tandem_latency_ns(latency, &at.key, &spread);
+        if (ns < 0) continue;
+        costs->spread[at.slot][contention] = (float)spread;
+        costs->variant_cost[at.slot].ns[contention] = ns;
+        costs->origin[at.slot][contention] = TANDEM_ORIGIN_PREDICTED;
+    }
 }
 
-static void predict_variant_cost(tandem_costs *costs, const tandem_step *step, int t, int variant,
-                                 int contention, const tandem_latency *latency)
-{
-    tandem_cost_key key;
-    const size_t slot = (size_t)t * TANDEM_MAX_VARIANT + (size_t)variant;
-    if (costs->variant_cost[slot].ns[contention] >= 0 || step->task[t].kind == TANDEM_TASK_REDUCE ||
-        !tandem_step_cost_key(step, t, variant, &key))
-        return;
-    double spread = NAN;
-    const int64_t ns = tandem_latency_ns(latency, &key, &spread);
-    if (ns < 0) return;
-    costs->spread[slot][contention] = (float)spread;
-    costs->variant_cost[slot].ns[contention] = ns;
-    costs->origin[slot][contention] = TANDEM_ORIGIN_PREDICTED;
-}
-
-static tandem_status fill_predicted_costs(tandem_costs *costs, const tandem_step *step, int contention,
-                                          const tandem_cost_source *source, tandem_error *error)
+static tandem_status fill_predicted_costs(tandem_costs *costs, tandem_arena *arena, const tandem_step *step,
+                                          int contention, const tandem_cost_source *source,
+                                          tandem_error *error)
 {
     tandem_latency *latency = NULL;
     tandem_error refusal = {0};
-    if (!source->predict || !tandem_costs_any_missing(costs, step, contention, source->device))
+    tandem_missing_cost first = {.task = -1};
+    if (!source->predict || !tandem_costs_next_missing(&first, costs, step, contention, source->device))
         return TANDEM_OK;
     if (!costs->spread)
-        costs->spread = calloc((size_t)step->n_task * TANDEM_MAX_VARIANT, sizeof *costs->spread);
+        costs->spread =
+            tandem_arena_array(arena, (size_t)step->n_task * TANDEM_MAX_VARIANT, sizeof *costs->spread);
     if (!costs->spread) return tandem_no_memory(error, "to predict the times of %d tasks", step->n_task);
     const tandem_status status =
         tandem_latency_open(&latency, source->device, contention == TANDEM_CONTENDED ? source->co_runner : "",
                             source->store, &refusal);
-    if (status == TANDEM_MISSING)
-        return TANDEM_OK; /* the times stay missing; the plan that needs one says so */
+    if (status == TANDEM_MISSING) return TANDEM_OK; /* the plan that needs a missing time says so */
     if (status != TANDEM_OK) {
         if (error) *error = refusal;
         return status;
     }
-    for (int t = 0; t < step->n_task; t++)
-        for (unsigned variants = tandem_step_variants(step, t, source->device->precisions); variants;
-             variants &= variants - 1)
-            predict_variant_cost(costs, step, t, __builtin_ctz(variants), contention, latency);
+    predict_costs(costs, step, contention, source->device, latency);
     costs->n_fitted[contention] = tandem_latency_fitted(latency);
     tandem_latency_close(latency);
     return TANDEM_OK;
 }
 
-/* --- All sources -------------------------------------------------------------------------------- */
+/* --- All sources ---------------------------------------------------------------------------------------- */
 
 static int has_any_cost(const tandem_costs *costs, size_t n_variant)
 {
@@ -154,42 +127,29 @@ static void apply_slowdown(tandem_costs *costs, size_t n_variant, int64_t slowdo
         }
 }
 
-tandem_status tandem_costs_map(tandem_costs *out, const tandem_step *step, const tandem_cost_source *source,
-                               tandem_error *error)
+tandem_status tandem_costs_map(tandem_costs *out, tandem_arena *arena, const tandem_step *step,
+                               const tandem_cost_source *source, tandem_error *error)
 {
     const size_t n_variant = (size_t)step->n_task * TANDEM_MAX_VARIANT;
-    tandem_costs costs = {.variant_cost = malloc(n_variant * sizeof *costs.variant_cost),
-                          .origin = calloc(n_variant, sizeof *costs.origin),
-                          .sigma = calloc(n_variant, sizeof *costs.sigma)};
+    tandem_costs costs = {.variant_cost = tandem_arena_array(arena, n_variant, sizeof *costs.variant_cost),
+                          .origin = tandem_arena_array(arena, n_variant, sizeof *costs.origin),
+                          .sigma = tandem_arena_array(arena, n_variant, sizeof *costs.sigma)};
     tandem_status status = TANDEM_OK;
     if (!costs.variant_cost || !costs.origin || !costs.sigma)
-        status =
-            tandem_no_memory(error, "for the costs of %d tasks on %s", step->n_task, source->device->name);
-    for (size_t i = 0; i < n_variant && status == TANDEM_OK; i++)
-        costs.variant_cost[i] = (tandem_variant_cost){.ns = {-1, -1}};
+        return tandem_no_memory(error, "for the costs of %d tasks on %s", step->n_task, source->device->name);
+    for (size_t i = 0; i < n_variant; i++) costs.variant_cost[i] = (tandem_variant_cost){.ns = {-1, -1}};
     for (int contention = 0; contention < TANDEM_N_CONTENTION && status == TANDEM_OK; contention++) {
         if (contention == TANDEM_CONTENDED && !source->co_runner[0]) continue;
         status = map_measured_costs(&costs, step, contention, source, error);
         if (status == TANDEM_OK) status = tandem_costs_interpolate(&costs, step, contention, source, error);
-        if (status == TANDEM_OK) status = fill_predicted_costs(&costs, step, contention, source, error);
+        if (status == TANDEM_OK)
+            status = fill_predicted_costs(&costs, arena, step, contention, source, error);
     }
-    if (status == TANDEM_OK && !has_any_cost(&costs, n_variant))
-        status = no_measured_costs(step, source, error);
-    if (status == TANDEM_OK && source->slowdown_ppm > 0)
-        apply_slowdown(&costs, n_variant, source->slowdown_ppm);
-    if (status == TANDEM_OK)
-        *out = costs;
-    else
-        tandem_costs_free(&costs);
-    return status;
-}
-
-void tandem_costs_free(tandem_costs *costs)
-{
-    free(costs->spread);
-    free(costs->sigma);
-    free(costs->origin);
-    free(costs->variant_cost);
+    if (status != TANDEM_OK) return status;
+    if (!has_any_cost(&costs, n_variant)) return no_measured_costs(step, source, error);
+    if (source->slowdown_ppm > 0) apply_slowdown(&costs, n_variant, source->slowdown_ppm);
+    *out = costs;
+    return TANDEM_OK;
 }
 
 tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, const char *device,
@@ -205,24 +165,25 @@ tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, 
         (void)snprintf(micro, sizeof micro, " --accumulate %d", step->options.n_micro);
     const int is_delayed = step->options.scaling.window > 0;
     if (is_delayed) (void)tandem_cast_scaling_print(scaling, step->options.scaling);
-    return tandem_error_set(error, TANDEM_MISSING,
-                            "the time of '%s' (%s of %s) on %s%s%s has not been measured%s; "
-                            "`tandem profile --model %s --batch %lld --device %s%s%s%s%s%s%s` does it",
-                            key_text, tandem_task_kind_name(task->kind), op, device,
-                            busy_co_runner[0] ? " beside a busy " : "", busy_co_runner, more,
-                            step->graph->model, (long long)step->graph->batch, device,
-                            co_runner[0] ? "," : "", co_runner, micro, is_delayed ? " --amax " : "", scaling,
-                            task->kind == TANDEM_TASK_NORM ? " --clip 1" : "");
+    return tandem_error_set(
+        error, TANDEM_MISSING,
+        "the time of '%s' (%s of %s) on %s%s%s has not been measured%s; measure it with `tandem profile "
+        "--model %s "
+        "--batch %lld --device %s%s%s%s%s%s%s`",
+        key_text, tandem_task_kind_name(task->kind), op, device, busy_co_runner[0] ? " beside a busy " : "",
+        busy_co_runner, more, step->graph->model, (long long)step->graph->batch, device,
+        co_runner[0] ? "," : "", co_runner, micro, is_delayed ? " --amax " : "", scaling,
+        task->kind == TANDEM_TASK_NORM ? " --clip 1" : "");
 }
 
-/* --- Where they came from ----------------------------------------------------------------------- */
+/* --- Provenance ----------------------------------------------------------------------------------------- */
 
 const tandem_allreduce_source *tandem_replayer_allreduce_source(const tandem_replayer *replayer)
 {
     return &replayer->allreduce_source;
 }
 
-/* The least certain origin of the times that a form has. */
+/* The least certain origin of the times that a variant has. */
 static int least_certain_origin(const tandem_costs *costs, size_t slot)
 {
     int seen = TANDEM_ORIGIN_MEASURED;

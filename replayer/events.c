@@ -1,39 +1,39 @@
-/* events.c: a lap, event by event: always right, and what is needed where rates depend on who is busy.
+/* events.c: an iteration, event by event. It is always right, and needed where rates depend on who computes.
  *
- * Each class goes round its list (internal.h), which begins behind the wait for the last bucket. Between two
+ * Each class goes through its list (internal.h), which begins after the wait for the last bucket. Between two
  * events all rates are constant:
- *   a class that computes    list time at its pace: usual, or crowded while another class on its machine
+ *   a class that computes        list time at its rate, contended while another class of its machine
  *   computes;
- *                            slower by the measured factor while a bucket is on the wire
- *   the bucket on the wire   its time with, or without, a class that computes
- * Handing a bucket over changes no rate, unless the wire was waiting for it. So events are: a class comes to
- * a wait for a bucket that is not through; a bucket that the wire waits for is ready; a bucket comes off the
- * wire.
+ *                                slower by the measured factor while a bucket is reduced
+ *   the bucket that is reduced   its time with, or without, a class that computes
+ * A bucket that becomes ready changes no rate, unless the network waits for it. Events are therefore: a class
+ * reaches a wait for a bucket that is not through; the bucket that the network waits for is ready; an
+ * all-reduce ends.
  *
- * Two stretches of a lap need no events. While all compute (skip_overlapped), the wire's idle time is a
- * maximum over buckets. And where a bucket goes on the wire while each class either waits for it, or has just
- * handed it over, or has just been let go by the bucket before, nothing of the past counts any more: what is
- * left of the lap is what it was the last time, unless a price behind that bucket has changed since (the
- * tails). */
+ * Two parts of an iteration need no events. While all classes compute (skip_overlapped), the idle time of the
+ * network is a maximum over buckets. The second part begins with an all-reduce at whose start each class
+ * waits for that bucket, has just made it ready, or has just been released by the bucket before. Such a state
+ * has no history: the rest of the iteration is what it was the last time, unless the time of a later task
+ * changed. These are the memoized suffixes. */
 #include <math.h>
 #include <string.h>
 
 #include "replayer/internal.h"
 
-static const double tolerance_ns = 0x1p-10; /* a place that differs by less is the same */
+static const double tolerance_ns = 0x1p-10; /* positions that differ by less are the same */
 
 typedef struct class_progress {
-    /* in its list, in time of its pace; below 0: so far from the end of the former lap's list */
+    /* its list time, at its rate; below 0: minus the time to the end of the previous iteration's list */
     double at_ns;
-    double left_ns;                   /* time to the wait ahead, at present rates */
-    double next_wait_ns;              /* where that wait is */
-    double backward_ns;               /* … and the first one */
-    const double *ready_ns, *wait_ns; /* the class's, at its pace */
-    double comm_slowdown, speed;      /* while a bucket is on the wire; their product is 1 */
+    double left_ns;                   /* time to the next wait, at present rates */
+    double next_wait_ns;              /* list time of that wait */
+    double backward_ns;               /* list time of the first wait */
+    const double *ready_ns, *wait_ns; /* the class's, at its rate */
+    double comm_slowdown, speed;      /* while a bucket is reduced; their product is 1 */
     int rate;
-    int next_wait;  /* the next one that is closed */
-    int is_waiting; /* stands there */
-    int position;   /* recorded: of the task it is in */
+    int next_wait;  /* for the next bucket that is not through */
+    int is_waiting; /* it has reached that wait */
+    int position;   /* of the task it is in; for recording */
 } class_progress;
 
 typedef struct event_simulation {
@@ -41,18 +41,18 @@ typedef struct event_simulation {
     tandem_iteration *iteration;
     int n_class, n_bucket;
     class_progress *progress; /* [n_class] */
-    double now_ns;            /* since the lap began */
-    int n_reduced;            /* buckets of this lap that are through */
-    int rates_dirty;          /* somebody has come to a wait or left one */
+    double now_ns;            /* since the iteration began */
+    int n_reduced;            /* buckets of this iteration that are through */
+    int rates_dirty;          /* a class has reached a wait or left one */
     int is_reducing, is_loaded;
-    double comm_left_ns;  /* on the wire; else until the next bucket is ready */
-    int has_just_started; /* it has gone on the wire just now */
-    int n_pending;        /* buckets whose tails this lap will know, in `passed` */
-    int recording;        /* −1 = nothing is */
-    double begin_ns;      /* of this lap, in recorded time */
+    double comm_left_ns;  /* of the all-reduce; else until the next bucket is ready */
+    int has_just_started; /* the all-reduce has */
+    int n_pending;        /* suffixes to store, in `pending_suffix` */
+    int recording;        /* −1 = no; see tandem_iteration_by_events */
+    double begin_ns;      /* of this iteration, in recorded time */
 } event_simulation;
 
-/* --- Places --------------------------------------------------------------------------------------------- */
+/* --- List times ----------------------------------------------------------------------------------------- */
 
 static void set_next_wait(class_progress *r, int wait)
 {
@@ -74,7 +74,7 @@ static void set_compute_rate(class_progress *r, const tandem_sim_class *class, i
     set_next_wait(r, r->next_wait);
 }
 
-/* The same place, at another pace. */
+/* Goes on from the same point at another rate. */
 static void change_compute_rate(event_simulation *s, int c, int rate)
 {
     tandem_sim_class *class = &s->replayer->classes[c];
@@ -91,7 +91,7 @@ static void change_compute_rate(event_simulation *s, int c, int rate)
 
 /* --- Recording ------------------------------------------------------------------------------------------ */
 
-/* The last place in [low, high) at or before `at_ns`. */
+/* The last position in [low, high) that begins at or before `at_ns`. */
 static int position_at(const int64_t *sum, int low, int high, double at_ns)
 {
     while (high - low > 1) {
@@ -104,14 +104,14 @@ static int position_at(const int64_t *sum, int low, int high, double at_ns)
     return low;
 }
 
-/* The step to record begins behind the tasks that begin lap 0's list, and ends with those of lap 1. */
+/* The recorded step begins after the head of iteration 0 and ends with the head of iteration 1. */
 static int is_position_recorded(const event_simulation *s, int n_head, int in_previous, int position)
 {
     return s->recording == 0 ? !in_previous && position >= n_head : in_previous || position < n_head;
 }
 
-/* Times at which a class begins and ends tasks on its way from `from_ns` of a list to `to_ns`, which is in
- * the task at place `to`; begin_ns: when it sets out. */
+/* Records when a class begins and ends tasks on its way from list time `from_ns` to `to_ns`, which lies in
+ * the task at position `to`. begin_ns: when it is at from_ns. */
 static void record_positions(event_simulation *s, int c, int in_previous, double from_ns, double to_ns,
                              int to, double begin_ns)
 {
@@ -152,7 +152,7 @@ static void record_progress(event_simulation *s, int c, double to_ns, int arrive
                      begin_ns + previous_ns);
 }
 
-/* --- Who does what, and until when ---------------------------------------------------------------------- */
+/* --- Rates, and the time to the next event -------------------------------------------------------------- */
 
 static void update_rates(event_simulation *s)
 {
@@ -166,7 +166,7 @@ static void update_rates(event_simulation *s)
         if (!s->progress[c].is_waiting && replayer->classes[c].n_rate > 1)
             change_compute_rate(s, c, n_on_node > 1 ? TANDEM_RATE_CONTENDED : TANDEM_RATE_USUAL);
     const int loaded = computing > 0;
-    /* the share of the all-reduce that is left stays the same */
+    /* the remaining share of the all-reduce stays the same */
     if (s->is_reducing && s->is_loaded != loaded) {
         const double previous = replayer->allreduce_ns[s->is_loaded][s->n_reduced];
         if (previous > 0) s->comm_left_ns *= replayer->allreduce_ns[loaded][s->n_reduced] / previous;
@@ -182,7 +182,7 @@ static void start_allreduce(event_simulation *s)
     if (s->recording == 0) s->replayer->allreduce_start_ns[s->n_reduced] = s->begin_ns + s->now_ns;
 }
 
-/* Time until every class has handed over the next bucket. */
+/* Time until every class has made the next bucket ready. */
 static double time_until_ready(const event_simulation *s)
 {
     double max_ns = 0;
@@ -194,7 +194,7 @@ static double time_until_ready(const event_simulation *s)
     return max_ns;
 }
 
-/* Time to the next event: of each class that computes in left_ns, of the wire in comm_left_ns. */
+/* Time to the next event. Sets left_ns of each class that computes. */
 static double time_to_next_event(event_simulation *s)
 {
     double dt = s->comm_left_ns;
@@ -210,8 +210,8 @@ static double time_to_next_event(event_simulation *s)
 
 /* --- Events --------------------------------------------------------------------------------------------- */
 
-/* On its way, for `idle_ns` with nothing on the wire, then with a bucket on it, a class passes the end of its
- * backward pass. */
+/* Notes the end of the backward pass, which a class passes on its way: for `idle_ns` while the network is
+ * idle, then while a bucket is reduced. */
 static void note_backward_end(event_simulation *s, int c, double idle_ns)
 {
     const class_progress *r = &s->progress[c];
@@ -234,7 +234,7 @@ static void advance_class(event_simulation *s, int c, double dt_ns)
     s->rates_dirty |= arrives;
 }
 
-/* Waits for this bucket end. */
+/* Releases the classes that wait for this bucket. */
 static void finish_allreduce(event_simulation *s)
 {
     tandem_replayer *replayer = s->replayer;
@@ -271,9 +271,9 @@ static void advance_to_next_event(event_simulation *s)
         start_allreduce(s);
 }
 
-/* --- While everybody computes --------------------------------------------------------------------------- */
+/* --- While all classes compute -------------------------------------------------------------------------- */
 
-/* How long the wire has stood idle when bucket b goes on it, if everybody computes until then. */
+/* Idle time of the network before bucket b, if all classes compute until then. */
 static double comm_idle_before(const event_simulation *s, int b)
 {
     const double *sum_ns = s->replayer->loaded_sum_ns;
@@ -290,7 +290,7 @@ static double comm_idle_before(const event_simulation *s, int b)
     return idle_ns;
 }
 
-/* Whether everybody computes until bucket b, which is not the last one, is through. */
+/* Whether all classes compute until bucket b is through; never for the last bucket. */
 static int is_overlapped(const event_simulation *s, int b)
 {
     if (b >= s->n_bucket - 1) return 0;
@@ -302,10 +302,10 @@ static int is_overlapped(const event_simulation *s, int b)
     return 1;
 }
 
-/* How many buckets are through while everybody computes; most likely as many as last time. */
+/* Number of buckets that are through while all classes compute. likely: a guess. */
 static int count_overlapped(const event_simulation *s, int likely)
 {
-    int low = 0, high = s->n_bucket; /* the first `low` are, number `high` is not */
+    int low = 0, high = s->n_bucket; /* the first `low` are; number `high` is not */
     if (is_overlapped(s, likely))
         low = likely + 1;
     else
@@ -331,8 +331,8 @@ static int all_begin_together(const tandem_iteration *iteration, int n_class)
     return !late;
 }
 
-/* From the begin of a lap, everybody computes: to where the first bucket goes on the wire that will see a
- * class come to the end of its backward pass. */
+/* From the begin of an iteration to the start of the first all-reduce during which a class ends its backward
+ * pass. */
 static void skip_overlapped(event_simulation *s)
 {
     tandem_replayer *replayer = s->replayer;
@@ -350,8 +350,8 @@ static void skip_overlapped(event_simulation *s)
     s->n_reduced = n;
 }
 
-/* While everybody goes on computing, past the end of the backward pass, a bucket is two steps: until it is
- * ready, and its all-reduce. */
+/* While all classes compute on past their backward pass, each bucket takes the time until it is ready and the
+ * time of its all-reduce. */
 static void skip_past_backward(event_simulation *s)
 {
     const tandem_replayer *replayer = s->replayer;
@@ -375,7 +375,7 @@ out:
     for (int c = 0; c < s->n_class && s->n_reduced > first; c++) set_next_wait(&s->progress[c], s->n_reduced);
 }
 
-/* --- Tails ---------------------------------------------------------------------------------------------- */
+/* --- Memoized suffixes ---------------------------------------------------------------------------------- */
 
 void tandem_suffixes_forget(tandem_replayer *replayer, int end)
 {
@@ -385,7 +385,7 @@ void tandem_suffixes_forget(tandem_replayer *replayer, int end)
 
 static int is_near_ns(double a, double b) { return fabs(a - b) < tolerance_ns; }
 
-/* Which of the places that leave no past a class is at, when a bucket goes on the wire; 0 = at none. */
+/* Which point without history a class is at when an all-reduce starts; 0 = at none. */
 static unsigned memoryless_point(const event_simulation *s, const class_progress *r)
 {
     enum { WAITING = 1, BUCKET_READY, RELEASED };
@@ -395,7 +395,7 @@ static unsigned memoryless_point(const event_simulation *s, const class_progress
     return b > 0 && is_near_ns(r->at_ns, r->backward_ns + r->wait_ns[b - 1]) ? RELEASED : 0;
 }
 
-/* Two bits a class; 0 = a past that counts. */
+/* Two bits per class; 0 = the state has a history. */
 static uint64_t sync_state_key(const event_simulation *s)
 {
     uint64_t key = 0;
@@ -406,7 +406,7 @@ static uint64_t sync_state_key(const event_simulation *s)
     }
     return key;
 }
-_Static_assert(2 * TANDEM_MAX_CLASS <= 64, "a state has two bits a class");
+_Static_assert(2 * TANDEM_MAX_CLASS <= 64, "a state has two bits per class");
 
 static void apply_suffix(event_simulation *s)
 {
@@ -422,7 +422,7 @@ static void apply_suffix(event_simulation *s)
     iteration->step_ns = s->now_ns + s->replayer->suffix_ns[s->n_reduced];
 }
 
-/* What the lap has come to so far; it ends as tails. */
+/* Begins a suffix with the totals so far; store_suffixes completes it. */
 static void begin_suffix(event_simulation *s, uint64_t key)
 {
     tandem_replayer *replayer = s->replayer;
@@ -452,7 +452,7 @@ static void store_suffixes(const event_simulation *s)
     }
 }
 
-/* A bucket has gone on the wire: whether what follows is known, and is in the lap now. */
+/* At the start of an all-reduce: whether the rest of the iteration is known, and now in *s->iteration. */
 static int apply_known_suffix(event_simulation *s)
 {
     s->has_just_started = 0;
@@ -466,7 +466,7 @@ static int apply_known_suffix(event_simulation *s)
     return 1;
 }
 
-/* --- A lap ---------------------------------------------------------------------------------------------- */
+/* --- An iteration --------------------------------------------------------------------------------------- */
 
 static void begin_iteration(event_simulation *s)
 {
@@ -502,7 +502,7 @@ static void finish_iteration(event_simulation *s)
     }
 }
 
-/* From the begin of a lap to its end; 1 = over a tail that was known. */
+/* Runs a whole iteration. Returns 1 where it ended with a memoized suffix. */
 static int run_iteration(event_simulation *s)
 {
     const int can_skip = s->recording < 0;

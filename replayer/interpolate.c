@@ -1,18 +1,34 @@
-/* interpolate.c: times at a batch at which nothing was measured, from batches at which something was.
+/* interpolate.c: which costs are missing, and times at a batch from times measured at other batches.
  *
- * Task ids and forms of a model are the same at every batch, so a missing time is looked up under the key
- * that its task has at the other batches. Kernels take a fixed time and a time a sample, both of which differ
- * from kernel to kernel: hence a straight line for each form by itself. A key that is the same at every batch
- * (a weight's cast, the optimizer) is either measured or missing. */
+ * Task ids and variants of a model are the same at every batch. A missing time is therefore looked up at
+ * another batch under the key that its task has there. A kernel takes a fixed time and a time per sample,
+ * which differ from kernel to kernel: each variant has a straight line of its own. A key that does not depend
+ * on the batch (the cast of a weight, the optimizer) is either measured or missing. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "replayer/internal.h"
 
-enum {
-    NEAREST_PER_SIDE = 4,
-    MAX_BATCH_SAMPLES = 2 * NEAREST_PER_SIDE
-}; /* batches looked at on each side: the nearest two with the key count */
+/* Batches looked at on each side: of these, the nearest two with the key count. */
+enum { NEAREST_PER_SIDE = 4, MAX_BATCH_SAMPLES = 2 * NEAREST_PER_SIDE };
+
+int tandem_costs_next_missing(tandem_missing_cost *at, const tandem_costs *costs, const tandem_step *step,
+                              int contention, const tandem_device *device)
+{
+    for (;;) {
+        while (!at->rest) {
+            if (++at->task >= step->n_task) return 0;
+            if (step->task[at->task].kind != TANDEM_TASK_REDUCE)
+                at->rest = tandem_step_variants(step, at->task, device->precisions);
+        }
+        at->variant = __builtin_ctz(at->rest);
+        at->rest &= at->rest - 1;
+        at->slot = (size_t)at->task * TANDEM_MAX_VARIANT + (size_t)at->variant;
+        if (costs->variant_cost[at->slot].ns[contention] < 0 &&
+            tandem_step_cost_key(step, at->task, at->variant, &at->key))
+            return 1;
+    }
+}
 
 /* The model at another batch, and what was measured there. */
 typedef struct batch_sample {
@@ -29,7 +45,7 @@ static void close_batch_sample(batch_sample *s)
     tandem_graph_close(s->graph);
 }
 
-/* *found 0 where the name does not lead to the same model at that batch. */
+/* *found: 0 where the name leads to no such model at that batch. */
 static tandem_status open_batch_sample(batch_sample *s, int *found, const tandem_step *step,
                                        const char *co_runner, const tandem_cost_source *source,
                                        tandem_error *error)
@@ -76,42 +92,34 @@ static double value_on_line(batch_point a, batch_point b, int64_t batch)
     return fixed >= 0 ? fixed + slope * (double)batch : a.value * (double)batch / (double)a.batch;
 }
 
-/* The two samples that decide about a form at `batch`: around it, else the nearest two on one side. 0 = there
- * are none. */
+/* The two samples that a variant's line at `batch` goes through: around it, else the nearest two on one side.
+ * Returns 0 where there are none. */
 static int choose_sample_pair(int pair[2], const batch_sample *s, int n, int t, int variant, int64_t batch)
 {
-    int below[2] = {-1, -1}, above[2] = {-1, -1}; /* nearest first */
+    int with_cost[MAX_BATCH_SAMPLES], n_with_cost = 0, n_below = 0; /* ascending in batch */
     for (int i = 0; i < n; i++) {
         if (!cost_in_sample(&s[i], t, variant)) continue;
-        if (s[i].batch < batch) {
-            below[1] = below[0];
-            below[0] = i;
-        } else if (above[1] < 0) {
-            above[above[0] >= 0] = i;
-        }
+        n_below += s[i].batch < batch;
+        with_cost[n_with_cost++] = i;
     }
-    pair[0] = below[0] >= 0 ? below[0] : above[0];
-    pair[1] = below[0] >= 0 && above[0] >= 0 ? above[0] : above[1];
-    if (below[0] >= 0 && above[0] < 0) {
-        pair[0] = below[1];
-        pair[1] = below[0];
-    }
-    return pair[0] >= 0 && pair[1] >= 0;
+    if (n_with_cost < 2) return 0;
+    const int first = n_below == 0 ? 0 : n_below < n_with_cost ? n_below - 1 : n_with_cost - 2;
+    pair[0] = with_cost[first];
+    pair[1] = with_cost[first + 1];
+    return 1;
 }
 
-/* beyond it a number is no time and no size, and may not fit its type */
-static const double max_value = 1e18;
+static const double max_value = 1e18; /* a larger number is no time and no size, and may not fit its type */
 
-static void fill_variant_cost(tandem_costs *costs, const tandem_step *step, int t, int variant,
+static void fill_variant_cost(tandem_costs *costs, const tandem_missing_cost *at, int64_t batch,
                               int contention, const batch_sample *s, int n)
 {
     int pair[2];
-    const int64_t batch = step->graph->batch;
-    const size_t slot = (size_t)t * TANDEM_MAX_VARIANT + (size_t)variant;
-    if (costs->variant_cost[slot].ns[contention] >= 0 || !choose_sample_pair(pair, s, n, t, variant, batch))
-        return;
+    tandem_variant_cost *const variant_cost = &costs->variant_cost[at->slot];
+    if (!choose_sample_pair(pair, s, n, at->task, at->variant, batch)) return;
     const batch_sample *a = &s[pair[0]], *b = &s[pair[1]];
-    const tandem_cost *cost_a = cost_in_sample(a, t, variant), *cost_b = cost_in_sample(b, t, variant);
+    const tandem_cost *cost_a = cost_in_sample(a, at->task, at->variant),
+                      *cost_b = cost_in_sample(b, at->task, at->variant);
     const double ns = value_on_line((batch_point){a->batch, (double)tandem_cost_mean_ns(cost_a)},
                                     (batch_point){b->batch, (double)tandem_cost_mean_ns(cost_b)}, batch);
     double bytes = fmax((double)cost_a->workspace_bytes, (double)cost_b->workspace_bytes);
@@ -120,16 +128,15 @@ static void fill_variant_cost(tandem_costs *costs, const tandem_step *step, int 
             fmax(bytes, ceil(value_on_line((batch_point){a->batch, (double)cost_a->workspace_bytes},
                                            (batch_point){b->batch, (double)cost_b->workspace_bytes}, batch)));
     if (ns > max_value || bytes > max_value) return;
-    costs->variant_cost[slot].ns[contention] = (int64_t)(ns + 0.5);
-    costs->origin[slot][contention] =
+    variant_cost->ns[contention] = (int64_t)(ns + 0.5);
+    costs->origin[at->slot][contention] =
         batch > a->batch && batch < b->batch ? TANDEM_ORIGIN_INTERPOLATED : TANDEM_ORIGIN_EXTRAPOLATED;
-    if ((uint64_t)bytes > costs->variant_cost[slot].workspace_bytes)
-        costs->variant_cost[slot].workspace_bytes = (uint64_t)bytes;
+    if ((uint64_t)bytes > variant_cost->workspace_bytes) variant_cost->workspace_bytes = (uint64_t)bytes;
 }
 
-/* --- One company -------------------------------------------------------------------------------- */
+/* --- Batches ------------------------------------------------------------------------------------ */
 
-/* Where the nearest batches begin in an ascending list, and how many they are. */
+/* The first of the nearest batches in an ascending list, and their number. */
 static int find_nearest_batches(const int64_t *batch, int n, int64_t to, int *count)
 {
     int first = 0, last = n;
@@ -148,7 +155,8 @@ tandem_status tandem_costs_interpolate(tandem_costs *costs, const tandem_step *s
     batch_sample s[MAX_BATCH_SAMPLES + 1] = {{0}};
     int64_t *batch = NULL;
     int n_batch = 0, n = 0, count = 0;
-    if (!source->store || !tandem_costs_any_missing(costs, step, contention, source->device))
+    tandem_missing_cost at = {.task = -1};
+    if (!source->store || !tandem_costs_next_missing(&at, costs, step, contention, source->device))
         return TANDEM_OK;
     tandem_status status = tandem_store_load_batches(&batch, &n_batch, source->store, source->device->name,
                                                      co_runner, step->graph, error);
@@ -166,10 +174,9 @@ tandem_status tandem_costs_interpolate(tandem_costs *costs, const tandem_step *s
             s[n] = (batch_sample){0};
         }
     }
-    for (int t = 0; t < step->n_task && status == TANDEM_OK && n > 1; t++)
-        for (unsigned variants = tandem_step_variants(step, t, source->device->precisions); variants;
-             variants &= variants - 1)
-            fill_variant_cost(costs, step, t, __builtin_ctz(variants), contention, s, n);
+    if (status == TANDEM_OK && n > 1) do
+            fill_variant_cost(costs, &at, step->graph->batch, contention, s, n);
+        while (tandem_costs_next_missing(&at, costs, step, contention, source->device));
     for (int i = 0; i < n; i++) close_batch_sample(&s[i]);
     free(batch);
     return status;

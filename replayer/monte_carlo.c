@@ -1,30 +1,29 @@
-/* monte_carlo.c: steps whose tasks take times that are drawn, rank by rank, from what was measured.
+/* monte_carlo.c: simulates many steps in which every rank draws the time of every task at random.
  *
- * Times start from a recorded step: what a task took in it, beside whoever was busy, is its mean; so is what
- * an all-reduce took. A task's time is lognormal with that mean and with the measured ratio of the 90th to
- * the 10th percentile:
+ * A recorded step gives the mean time of each task, contention included, and the time of each all-reduce. The
+ * time of a task is lognormal with that mean and with the measured ratio of its 90th to its 10th percentile:
  *     time = mean · exp(σz − σ²/2),  z normal,  σ = ln(p90/p10) / (2 · 1.2816)
- * independent of all others. Steps follow each other as in the recurrence (recurrence.c), with every rank in
- * place of every class: what a rank has left of one step it does in the next. */
+ * Draws are independent. Steps follow each other as in recurrence.c, with a rank in place of each class: the
+ * carry-over of a rank runs in its next step. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/sort.h"
 #include "base/philox.h"
 #include "replayer/internal.h"
 
-enum { N_WARM_UP = 4, NORMALS_PER_BLOCK = 4 /* numbers */ };
+enum { N_WARM_UP = 4, NORMALS_PER_BLOCK = 4 };
 
 typedef struct monte_carlo {
+    tandem_arena arena;
     tandem_replayer *replayer;
     int n_rank, n_bucket;
     uint64_t seed;
     double *sigma[TANDEM_MAX_CLASS]; /* [list_length] */
-    double *sum_ns;                  /* [n_rank × 2·n_bucket] the list's time to the end of each stretch */
-    double *carry_over_ns;           /* [n_rank] left of the former step */
+    double *sum_ns;                  /* [n_rank × 2·n_bucket] list time at the end of each interval */
+    double *carry_over_ns;           /* [n_rank] from the previous step */
     double *allreduce_ns;            /* [n_bucket] */
-    /* [n_bucket] first when the last rank has handed a bucket over, then when it is through */
+    /* [n_bucket] first when the last rank has made the bucket ready, then when it is through */
     double *end_ns;
     int64_t *step_ns; /* [n_simulation] */
 } monte_carlo;
@@ -41,8 +40,8 @@ static double measured_sigma(const tandem_sim_class *class, int t)
                : -1;
 }
 
-/* Tasks that were not measured vary as `given`, or as the others do on average. Adds up what the result says.
- * */
+/* Tasks that were not measured have the standard deviation `given` or, below 0, the mean of the others. Adds
+ * to `sum` all time, the measured time, and time × sigma. */
 static void find_task_sigmas(double *sigma, const tandem_sim_class *class, double given, double sum[3])
 {
     double measured_ns = 0, sigma_ns = 0;
@@ -128,35 +127,23 @@ static double run_random_step(monte_carlo *d, uint32_t step)
     return step_ns;
 }
 
-/* --- All of them ---------------------------------------------------------------------------------------- */
+/* --- All steps ------------------------------------------------------------------------------------------ */
 
 static int allocate_monte_carlo(monte_carlo *d, int n_simulation)
 {
     const size_t n_bucket = (size_t)d->n_bucket, n_rank = (size_t)d->n_rank;
-    int is_complete = 1;
     for (int c = 0; c < d->replayer->n_class; c++) {
-        d->sigma[c] = malloc((size_t)d->replayer->classes[c].list_length * sizeof **d->sigma);
-        is_complete = is_complete && d->sigma[c];
+        const size_t length = (size_t)d->replayer->classes[c].list_length;
+        if (!(d->sigma[c] = tandem_arena_array(&d->arena, length, sizeof **d->sigma))) return 0;
     }
-    d->sum_ns = calloc(n_rank * 2 * n_bucket, sizeof *d->sum_ns);
-    d->carry_over_ns = calloc(n_rank, sizeof *d->carry_over_ns);
-    d->allreduce_ns = malloc(n_bucket * sizeof *d->allreduce_ns);
-    d->end_ns = malloc(n_bucket * sizeof *d->end_ns);
-    d->step_ns = malloc((size_t)n_simulation * sizeof *d->step_ns);
-    return is_complete && d->sum_ns && d->carry_over_ns && d->allreduce_ns && d->end_ns && d->step_ns;
+    return (d->sum_ns = tandem_arena_array(&d->arena, n_rank * 2 * n_bucket, sizeof *d->sum_ns)) &&
+           (d->carry_over_ns = tandem_arena_array(&d->arena, n_rank, sizeof *d->carry_over_ns)) &&
+           (d->allreduce_ns = tandem_arena_array(&d->arena, n_bucket, sizeof *d->allreduce_ns)) &&
+           (d->end_ns = tandem_arena_array(&d->arena, n_bucket, sizeof *d->end_ns)) &&
+           (d->step_ns = tandem_arena_array(&d->arena, (size_t)n_simulation, sizeof *d->step_ns));
 }
 
-static void free_monte_carlo(monte_carlo *d)
-{
-    free(d->step_ns);
-    free(d->end_ns);
-    free(d->allreduce_ns);
-    free(d->carry_over_ns);
-    free(d->sum_ns);
-    for (int c = 0; c < TANDEM_MAX_CLASS; c++) free(d->sigma[c]);
-}
-
-/* As the recorded step was. */
+/* Takes means from the recorded step. */
 static void begin_monte_carlo(monte_carlo *d, double spread, tandem_monte_carlo *result)
 {
     const tandem_replayer *replayer = d->replayer;
@@ -197,24 +184,22 @@ tandem_status tandem_replayer_monte_carlo(tandem_monte_carlo *out, tandem_replay
     if (options->n_simulation < 1 || options->n_simulation > TANDEM_MAX_SIMULATIONS ||
         d.n_rank > TANDEM_MAX_SIMULATED_RANKS)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "1 to %d steps of at most %d ranks are drawn, got %d of "
-                                "%d",
-                                TANDEM_MAX_SIMULATIONS, TANDEM_MAX_SIMULATED_RANKS, options->n_simulation,
-                                d.n_rank);
+                                "cannot simulate %d steps of %d ranks; allowed are 1 to %d steps of at most "
+                                "%d ranks",
+                                options->n_simulation, d.n_rank, TANDEM_MAX_SIMULATIONS,
+                                TANDEM_MAX_SIMULATED_RANKS);
     tandem_status status = tandem_replayer_run(replayer, &plain, TANDEM_REPLAY_EVENTS, error);
-    if (status != TANDEM_OK) return status;
-    if (!allocate_monte_carlo(&d, options->n_simulation)) {
+    if (status == TANDEM_OK && !allocate_monte_carlo(&d, options->n_simulation))
         status = tandem_no_memory(error, "for %d steps of %d ranks", options->n_simulation, d.n_rank);
-        goto out;
+    if (status == TANDEM_OK) {
+        begin_monte_carlo(&d, options->spread, &result);
+        for (int k = -N_WARM_UP; k < options->n_simulation; k++) {
+            const double step_ns = run_random_step(&d, (uint32_t)(k + N_WARM_UP));
+            if (k >= 0) d.step_ns[k] = tandem_round_noisy_ns(step_ns);
+        }
+        summarise_steps(&result, d.step_ns, options->n_simulation);
+        *out = result;
     }
-    begin_monte_carlo(&d, options->spread, &result);
-    for (int k = -N_WARM_UP; k < options->n_simulation; k++) {
-        const double step_ns = run_random_step(&d, (uint32_t)(k + N_WARM_UP));
-        if (k >= 0) d.step_ns[k] = tandem_round_noisy_ns(step_ns);
-    }
-    summarise_steps(&result, d.step_ns, options->n_simulation);
-    *out = result;
-out:
-    free_monte_carlo(&d);
+    tandem_arena_free(&d.arena);
     return status;
 }

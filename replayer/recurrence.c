@@ -1,28 +1,29 @@
-/* recurrence.c: a lap where nothing interferes: every class keeps its pace, the wire its.
+/* recurrence.c: an iteration without contention: every class keeps its rate, and so does the network.
  *
- * With hand(c, b) and wait(c, b) the list times of the stops of class c, rest(c) how long it is still in the
- * former lap, and wire(b) the time of bucket b's all-reduce:
- *     end(b)  = max(end(b − 1), max_c rest(c) + hand(c, b)) + wire(b)
- *     late(c) = max(rest(c), max_b end(b) − wait(c, b))
- * late(c) is what the class is behind its list after the last wait: late − rest it stood still, and of that
- * no bucket was on the wire from when it came to a wait until that bucket's all-reduce began.
+ * With ready(c, b) and wait(c, b) the list times of the synchronization points of class c, carry(c) its
+ * carry-over, and reduce(b) the time of bucket b's all-reduce:
+ *     end(b)  = max(end(b − 1), max_c carry(c) + ready(c, b)) + reduce(b)
+ *     late(c) = max(carry(c), max_b end(b) − wait(c, b))
+ * late(c) is how far class c is behind its list after the last wait. It stood still for late − carry. Part of
+ * that was before the all-reduce that it waited for began; during the rest, a bucket was reduced.
  *
- * Buckets are taken by groups (slack.c). A class waits with no bucket on the wire only for one that the wire
- * stands idle before: where it does so before none of a group's, and where the class comes to no wait before
- * they are through, the maxima of the group say it all. Elsewhere it is looked at bucket by bucket. */
+ * Buckets are taken by groups (slack.c). A class waits for a bucket whose all-reduce has not begun only where
+ * the network is idle before that bucket. The maxima of a group suffice where the network is idle before none
+ * of its buckets, or where all of them are through before the class waits for one. Other groups are gone
+ * through bucket by bucket. */
 #include <string.h>
 
 #include "replayer/internal.h"
 
 static inline double later_ns(double a, double b) { return a > b ? a : b; }
 
-/* The way of a class past its waits. */
+/* How far a class has come on its way through its waits. */
 typedef struct wait_progress {
-    double now_ns; /* time less the list's since the first wait */
+    double now_ns; /* time minus list time since the first wait */
     double waiting_ns;
 } wait_progress;
 
-/* When the buckets of a group go on the wire and come off it, ns since the lap began. */
+/* Finds when the all-reduces of a group start and end, in ns since the iteration began. */
 static void time_group_allreduces(tandem_replayer *replayer, const tandem_iteration *iteration, int group,
                                   int end)
 {
@@ -69,7 +70,7 @@ static void run_class_iteration(tandem_iteration *iteration, tandem_replayer *re
     iteration->exposed_ns[c] = at.now_ns - begin_ns - at.waiting_ns;
 }
 
-/* How late the wire is, by the time that it has stood idle, behind the first k groups. */
+/* Finds how long the network has been idle after the first k groups. */
 static void find_comm_idle(tandem_replayer *replayer, const tandem_iteration *iteration, int n_group)
 {
     double *comm_idle_ns = replayer->comm_idle_ns;
@@ -90,7 +91,7 @@ void tandem_iteration_by_recurrence(tandem_iteration *iteration, tandem_replayer
     find_comm_idle(replayer, iteration, n_group);
     for (int c = 0; c < replayer->n_class; c++) run_class_iteration(iteration, replayer, c, n_group);
     iteration->step_ns = replayer->comm_idle_ns[n_group] + replayer->allreduce_sum_ns[n_bucket];
-    for (int c = 0; c < replayer->n_class; c++) /* behind all classes, who look at each other's */
+    for (int c = 0; c < replayer->n_class; c++) /* only now: every class used the others' */
         iteration->carry_over_ns[c] =
             iteration->backward_end_ns[c] + iteration->exposed_ns[c] + iteration->waiting_ns[c] +
             replayer->classes[c].wait_ns[TANDEM_RATE_USUAL][n_bucket - 1] - iteration->step_ns;

@@ -1,4 +1,4 @@
-/* replayer.c: a replayer's life: classes and their costs, precisions, runs. */
+/* replayer.c: opens a replayer, sets precisions and times, runs a step, and answers questions about it. */
 #include "tandem/replayer.h"
 
 #include <assert.h>
@@ -16,8 +16,8 @@ static int is_cpu_class(const tandem_cluster_class *class)
     return strncmp(class->device.name, "cpu:", 4) == 0;
 }
 
-/* All classes of `cpu:` devices without a number of ranks a node are on one node; ranks of other classes
- * only meet their own. */
+/* All classes of `cpu:` devices without a number of ranks per node are on one node. Ranks of other classes
+ * share nodes with their own class only. */
 static int is_on_shared_node(const tandem_cluster_class *class)
 {
     return is_cpu_class(class) && class->per_node == 0;
@@ -27,7 +27,7 @@ static void find_co_runner(tandem_sim_class *class, const tandem_cluster *cluste
 {
     const tandem_cluster_class *own = &cluster->classes[c];
     const tandem_cluster_class *co_runner = NULL;
-    /* a straggler stays on the node of its likes: per_node may be more than n_rank */
+    /* per_node may exceed n_rank: a straggler stays on the node of the ranks that it was one of */
     const int is_always_contended =
         is_cpu_class(own) && own->per_node != 1 && (own->n_rank > 1 || own->per_node > 1);
     class->is_on_shared_node = is_on_shared_node(own);
@@ -43,6 +43,11 @@ static void find_co_runner(tandem_sim_class *class, const tandem_cluster *cluste
 
 /* --- Opening and closing -------------------------------------------------------------------------------- */
 
+static size_t group_count(int n_bucket)
+{
+    return ((size_t)n_bucket + TANDEM_BUCKETS_PER_GROUP - 1) / TANDEM_BUCKETS_PER_GROUP;
+}
+
 static tandem_status no_replay_memory(const tandem_graph *graph, tandem_error *error)
 {
     return tandem_no_memory(error, "to replay model '%s'", graph->model);
@@ -52,56 +57,56 @@ static tandem_status check_replay_input(const tandem_cluster *cluster, const tan
                                         tandem_error *error)
 {
     if (cluster->n_class < 1 || cluster->n_class > TANDEM_MAX_CLASS)
-        return tandem_error_set(error, TANDEM_USAGE, "a replay is of 1 to %d classes; got %d",
+        return tandem_error_set(error, TANDEM_USAGE, "a replay needs 1 to %d classes, got %d",
                                 TANDEM_MAX_CLASS, cluster->n_class);
     for (int c = 0; c < cluster->n_class; c++) {
         const int64_t batch = cluster->classes[c].batch;
         if (graph[c]->hash != graph[0]->hash || (batch != 0 && batch != graph[c]->batch))
             return tandem_error_set(error, TANDEM_WRONG_MODEL,
-                                    "class %d (%s, batch %lld) would run model '%s' at batch %lld beside "
-                                    "model '%s'; all classes run "
-                                    "one model, each at its own batch",
+                                    "class %d (%s, batch %lld) has model '%s' at batch %lld, and class 0 "
+                                    "model '%s'; "
+                                    "all classes run one model, each at its own batch",
                                     c, cluster->classes[c].device.name, (long long)batch, graph[c]->model,
                                     (long long)graph[c]->batch, graph[0]->model);
     }
     if (graph[0]->n_parameter < 1)
-        return tandem_error_set(error, TANDEM_WRONG_GRAPH, "model '%s' has nothing to train",
+        return tandem_error_set(error, TANDEM_WRONG_GRAPH, "model '%s' has no parameters to train",
                                 graph[0]->model);
     return TANDEM_OK;
 }
 
-/* What the tasks cost that the step program has just switched on, off, or into another form. */
+/* Takes the costs of the tasks that the last resolve activated, deactivated, or gave another variant. */
 static void update_touched_costs(tandem_sim_class *class)
 {
     for (int k = 0; k < class->step->n_changed_task; k++) {
         const int t = class->step->changed_task[k];
         const tandem_task *task = &class->step->task[t];
-        const tandem_variant_cost *variant_cost =
-            &class->costs.variant_cost[(size_t)t * TANDEM_MAX_VARIANT + (size_t)task->variant];
-        class->workspace_bytes[t] = task->active ? variant_cost->workspace_bytes : 0;
+        class->workspace_bytes[t] =
+            task->active ? tandem_variant_cost_of(&class->costs, t, task->variant)->workspace_bytes : 0;
         tandem_cost_sums_set_task(class, t);
     }
     if (class->step->n_changed_task > 0) class->is_memory_dirty = 1;
 }
 
-static int allocate_class_lists(tandem_sim_class *class)
+static int allocate_class_lists(tandem_sim_class *class, tandem_arena *arena)
 {
     const size_t n_task = (size_t) class->step->n_task, n_bucket = (size_t) class->step->n_bucket;
-    const size_t max_length = n_task * (size_t) class->step->options.n_micro;
-    class->task = malloc(max_length * sizeof *class->task);
+    const size_t max_length = n_task * (size_t) class->step->options.n_micro,
+                 n_group = group_count((int)n_bucket);
     for (int rate = 0; rate < class->n_rate; rate++)
-        class->sum[rate] = malloc((max_length + 1) * sizeof *class->sum[rate]);
-    class->wait_position = malloc(n_bucket * sizeof *class->wait_position);
-    class->workspace_bytes = calloc(n_task, sizeof *class->workspace_bytes);
-    class->start_ns = calloc(max_length, sizeof *class->start_ns);
-    class->end_ns = calloc(max_length, sizeof *class->end_ns);
-    class->wait_start_ns = calloc(n_bucket, sizeof *class->wait_start_ns);
-    class->wait_end_ns = calloc(n_bucket, sizeof *class->wait_end_ns);
-    class->event = malloc((max_length + n_bucket) * sizeof *class->event);
-    return tandem_cost_sums_open(class, (int)n_bucket) && class->task && class->sum[TANDEM_RATE_USUAL] &&
-           (class->n_rate == 1 || class->sum[TANDEM_RATE_CONTENDED]) && class->wait_position &&
-           class->workspace_bytes && class->start_ns && class->end_ns && class->wait_start_ns &&
-           class->wait_end_ns && class->event;
+        if (!(class->sum[rate] = tandem_arena_array(arena, max_length + 1, sizeof *class->sum[rate])))
+            return 0;
+    return tandem_cost_sums_open(class, arena, (int)n_bucket) &&
+           (class->slack_ns = tandem_arena_array(arena, n_group + 1, sizeof *class->slack_ns)) &&
+           (class->lag_ns = tandem_arena_array(arena, n_group, sizeof *class->lag_ns)) &&
+           (class->task = tandem_arena_array(arena, max_length, sizeof *class->task)) &&
+           (class->wait_position = tandem_arena_array(arena, n_bucket, sizeof *class->wait_position)) &&
+           (class->workspace_bytes = tandem_arena_array(arena, n_task, sizeof *class->workspace_bytes)) &&
+           (class->start_ns = tandem_arena_array(arena, max_length, sizeof *class->start_ns)) &&
+           (class->end_ns = tandem_arena_array(arena, max_length, sizeof *class->end_ns)) &&
+           (class->wait_start_ns = tandem_arena_array(arena, n_bucket, sizeof *class->wait_start_ns)) &&
+           (class->wait_end_ns = tandem_arena_array(arena, n_bucket, sizeof *class->wait_end_ns)) &&
+           (class->event = tandem_arena_array(arena, max_length + n_bucket, sizeof *class->event));
 }
 
 static tandem_status open_sim_class(tandem_replayer *replayer, int c, const tandem_graph *graph,
@@ -109,26 +114,28 @@ static tandem_status open_sim_class(tandem_replayer *replayer, int c, const tand
                                     tandem_error *error)
 {
     tandem_sim_class *class = &replayer->classes[c];
+    const tandem_cluster_class *own = &replayer->cluster.classes[c];
+    const tandem_cost_source source = {store, &own->device, class->co_runner, options->predict,
+                                       own->slowdown_ppm};
     find_co_runner(class, &replayer->cluster, c);
     class->comm_slowdown = 1;
-    tandem_status status = tandem_device_open_step(&class->step, &replayer->cluster.classes[c].device, graph,
-                                                   options->bucket_bytes, &options->step, error);
-    if (status == TANDEM_OK && !allocate_class_lists(class)) status = no_replay_memory(graph, error);
-    const tandem_cluster_class *cluster_class = &replayer->cluster.classes[c];
-    const tandem_cost_source source = {store, &cluster_class->device, class->co_runner, options->predict,
-                                       cluster_class->slowdown_ppm};
-    if (status == TANDEM_OK) status = tandem_costs_map(&class->costs, class->step, &source, error);
+    tandem_status status = tandem_device_open_step(&class->step, &own->device, graph, options->bucket_bytes,
+                                                   &options->step, error);
+    if (status == TANDEM_OK && !allocate_class_lists(class, &replayer->arena))
+        status = no_replay_memory(graph, error);
+    if (status == TANDEM_OK)
+        status = tandem_costs_map(&class->costs, &replayer->arena, class->step, &source, error);
     if (status == TANDEM_OK) update_touched_costs(class);
     return status;
 }
 
-/* How much all-reduces slow the class: measured by their size, as one factor that costs it as much time over
- * all buckets. */
+/* How much all-reduces slow the class. The store has a factor per size; this is the one factor with which the
+ * class computes as much during all buckets. */
 static tandem_status find_comm_slowdown_of(tandem_replayer *replayer, tandem_store *store, const char *group,
                                            int c, tandem_error *error)
 {
     tandem_sim_class *class = &replayer->classes[c];
-    double all_ns = 0, computed_ns = 0; /* on the wire, all buckets; compute that is done meanwhile */
+    double all_ns = 0, computed_ns = 0; /* of all buckets; of the compute that is done meanwhile */
     for (int b = 0; b < replayer->n_bucket; b++) {
         double factor = 1;
         const tandem_status status =
@@ -142,7 +149,7 @@ static tandem_status find_comm_slowdown_of(tandem_replayer *replayer, tandem_sto
     return TANDEM_OK;
 }
 
-/* Where neither this nor the all-reduce was measured, nobody is slowed. */
+/* Where neither this nor the all-reduce was measured, all-reduces slow no class. */
 static tandem_status find_comm_slowdown(tandem_replayer *replayer, tandem_store *store, int measured,
                                         tandem_error *error)
 {
@@ -160,49 +167,36 @@ static tandem_status find_comm_slowdown(tandem_replayer *replayer, tandem_store 
     return TANDEM_OK;
 }
 
-/* --- The wire ------------------------------------------------------------------------------------------- */
+/* --- All-reduces --------------------------------------------------------------------------------------- */
 
-static int allocate_allreduces(tandem_replayer *replayer)
+static int allocate_allreduces(tandem_replayer *r)
 {
-    const size_t n = (size_t)replayer->n_bucket;
-    const size_t n_group = (n + TANDEM_BUCKETS_PER_GROUP - 1) / TANDEM_BUCKETS_PER_GROUP;
-    int is_complete = 1;
-    for (int loaded = 0; loaded < 2; loaded++) {
-        replayer->default_allreduce_ns[loaded] = malloc(n * sizeof *replayer->default_allreduce_ns[loaded]);
-        replayer->allreduce_ns[loaded] = malloc(n * sizeof *replayer->allreduce_ns[loaded]);
-        is_complete = is_complete && replayer->default_allreduce_ns[loaded] && replayer->allreduce_ns[loaded];
-    }
-    replayer->allreduce_by = calloc(n, sizeof *replayer->allreduce_by);
-    replayer->allreduce_sum_ns = malloc((n + 1) * sizeof *replayer->allreduce_sum_ns);
-    replayer->loaded_sum_ns = malloc((n + 1) * sizeof *replayer->loaded_sum_ns);
-    replayer->suffix_key = calloc(n, sizeof *replayer->suffix_key);
-    replayer->suffix_ns = malloc(n * sizeof *replayer->suffix_ns);
-    replayer->suffix = malloc(n * (size_t)replayer->n_class * sizeof *replayer->suffix);
-    replayer->pending_suffix = malloc(n * sizeof *replayer->pending_suffix);
-    replayer->comm_idle_ns = malloc((n_group + 1) * sizeof *replayer->comm_idle_ns);
-    replayer->is_group_timed = malloc(n_group * sizeof *replayer->is_group_timed);
-    for (int c = 0; c < replayer->n_class; c++) {
-        tandem_sim_class *class = &replayer->classes[c];
-        class->slack_ns = malloc((n_group + 1) * sizeof *class->slack_ns);
-        class->lag_ns = malloc(n_group * sizeof *class->lag_ns);
-        is_complete = is_complete && class->slack_ns && class->lag_ns;
-    }
-    is_complete = is_complete && replayer->loaded_sum_ns && replayer->comm_idle_ns &&
-                  replayer->is_group_timed && replayer->suffix_key && replayer->suffix_ns &&
-                  replayer->suffix && replayer->pending_suffix;
-    replayer->allreduce_start_ns = calloc(n, sizeof *replayer->allreduce_start_ns);
-    replayer->allreduce_end_ns = calloc(n, sizeof *replayer->allreduce_end_ns);
-    return is_complete && replayer->allreduce_by && replayer->allreduce_sum_ns &&
-           replayer->allreduce_start_ns && replayer->allreduce_end_ns;
+    tandem_arena *const arena = &r->arena;
+    const size_t n = (size_t)r->n_bucket, n_group = group_count(r->n_bucket);
+    for (int loaded = 0; loaded < 2; loaded++)
+        if (!(r->default_allreduce_ns[loaded] = tandem_arena_array(arena, n, sizeof(double))) ||
+            !(r->allreduce_ns[loaded] = tandem_arena_array(arena, n, sizeof(double))))
+            return 0;
+    return (r->allreduce_by = tandem_arena_array(arena, n, sizeof *r->allreduce_by)) &&
+           (r->allreduce_sum_ns = tandem_arena_array(arena, n + 1, sizeof *r->allreduce_sum_ns)) &&
+           (r->loaded_sum_ns = tandem_arena_array(arena, n + 1, sizeof *r->loaded_sum_ns)) &&
+           (r->suffix_key = tandem_arena_array(arena, n, sizeof *r->suffix_key)) &&
+           (r->suffix_ns = tandem_arena_array(arena, n, sizeof *r->suffix_ns)) &&
+           (r->suffix = tandem_arena_array(arena, n * (size_t)r->n_class, sizeof *r->suffix)) &&
+           (r->pending_suffix = tandem_arena_array(arena, n, sizeof *r->pending_suffix)) &&
+           (r->comm_idle_ns = tandem_arena_array(arena, n_group + 1, sizeof *r->comm_idle_ns)) &&
+           (r->is_group_timed = tandem_arena_array(arena, n_group, sizeof *r->is_group_timed)) &&
+           (r->allreduce_start_ns = tandem_arena_array(arena, n, sizeof *r->allreduce_start_ns)) &&
+           (r->allreduce_end_ns = tandem_arena_array(arena, n, sizeof *r->allreduce_end_ns));
 }
 
-/* To a multiple of 1/1024 ns: sums of such, and of tasks' times, are exact for some hours, in any order. */
+/* To multiples of 1/1024 ns. Sums of them and of task times are exact up to some hours, in any order. */
 static void round_to_ticks(double *ns, int n)
 {
     for (int b = 0; b < n; b++) ns[b] = floor(ns[b] * 1024 + 0.5) / 1024;
 }
 
-/* All that follows from the wire's times. */
+/* Updates everything that depends on the times of all-reduces. */
 static void update_allreduce_sums(tandem_replayer *replayer)
 {
     replayer->has_contention = 0;
@@ -220,14 +214,14 @@ static void update_allreduce_sums(tandem_replayer *replayer)
     tandem_suffixes_forget(replayer, replayer->n_bucket);
 }
 
-/* An all-reduce that nobody computes beside, or some do, takes `ns` in every class. What was measured, in
- * whole ns, stands for what was measured. */
+/* Sets the time of an all-reduce in every class: while no class computes, or with `loaded` while some do. The
+ * default time, rounded to ns, restores the default itself. */
 static void set_allreduce_ns(tandem_replayer *replayer, int bucket, int loaded, int64_t ns)
 {
     const double measured = replayer->default_allreduce_ns[loaded][bucket];
     for (int c = 0; c < replayer->n_class; c++) {
-        const size_t t = (size_t)replayer->classes[c].step->bucket[bucket].reduce_task;
-        replayer->classes[c].costs.variant_cost[t * TANDEM_MAX_VARIANT].ns[loaded] = ns;
+        const int t = replayer->classes[c].step->bucket[bucket].reduce_task;
+        tandem_variant_cost_of(&replayer->classes[c].costs, t, 0)->ns[loaded] = ns;
     }
     replayer->allreduce_ns[loaded][bucket] = ns == tandem_round_ns(measured) ? measured : (double)ns;
 }
@@ -277,7 +271,8 @@ tandem_status tandem_replayer_open_with(tandem_replayer **out, const tandem_clus
     replayer->cluster = *cluster;
     replayer->n_class = cluster->n_class;
     replayer->collective = options.collective;
-    replayer->classes = calloc((size_t)cluster->n_class, sizeof *replayer->classes);
+    replayer->classes =
+        tandem_arena_array(&replayer->arena, (size_t)cluster->n_class, sizeof *replayer->classes);
     if (!replayer->classes) status = no_replay_memory(graph[0], error);
     for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++)
         status = open_sim_class(replayer, c, graph[c], store, &options, error);
@@ -289,44 +284,12 @@ tandem_status tandem_replayer_open_with(tandem_replayer **out, const tandem_clus
     return status;
 }
 
-static void close_sim_class(tandem_sim_class *class)
-{
-    free(class->event);
-    free(class->wait_end_ns);
-    free(class->wait_start_ns);
-    free(class->end_ns);
-    free(class->start_ns);
-    free(class->lag_ns);
-    free(class->slack_ns);
-    free(class->workspace_bytes);
-    free(class->wait_position);
-    for (int rate = 0; rate < TANDEM_N_COMPUTE_RATE; rate++) free(class->sum[rate]);
-    free(class->task);
-    tandem_cost_sums_close(class);
-    tandem_costs_free(&class->costs);
-    tandem_step_close(class->step);
-}
-
 void tandem_replayer_close(tandem_replayer *replayer)
 {
     if (!replayer) return;
-    free(replayer->allreduce_end_ns);
-    free(replayer->allreduce_start_ns);
-    free(replayer->is_group_timed);
-    free(replayer->comm_idle_ns);
-    free(replayer->pending_suffix);
-    free(replayer->suffix);
-    free(replayer->suffix_ns);
-    free(replayer->suffix_key);
-    free(replayer->loaded_sum_ns);
-    free(replayer->allreduce_sum_ns);
-    free(replayer->allreduce_by);
-    for (int loaded = 0; loaded < 2; loaded++) {
-        free(replayer->allreduce_ns[loaded]);
-        free(replayer->default_allreduce_ns[loaded]);
-    }
-    for (int c = 0; replayer->classes && c < replayer->n_class; c++) close_sim_class(&replayer->classes[c]);
-    free(replayer->classes);
+    for (int c = 0; replayer->classes && c < replayer->n_class; c++)
+        tandem_step_close(replayer->classes[c].step);
+    tandem_arena_free(&replayer->arena);
     free(replayer);
 }
 
@@ -381,9 +344,8 @@ void tandem_replayer_set_variant_ns(tandem_replayer *replayer, int c, int task, 
         update_allreduce_sums(replayer);
         return;
     }
-    tandem_variant_cost *variant_cost =
-        &class->costs.variant_cost[(size_t)task * TANDEM_MAX_VARIANT + (size_t)variant];
-    variant_cost->ns[contended ? TANDEM_CONTENDED : TANDEM_ALONE] = ns;
+    tandem_variant_cost_of(&class->costs, task, variant)->ns[contended ? TANDEM_CONTENDED : TANDEM_ALONE] =
+        ns;
     tandem_cost_sums_set_task(class, task);
 }
 
@@ -445,7 +407,7 @@ tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *repl
     return TANDEM_OK;
 }
 
-/* --- Asking --------------------------------------------------------------------------------------------- */
+/* --- Questions ------------------------------------------------------------------------------------------ */
 
 const tandem_step *tandem_replayer_step(const tandem_replayer *replayer, int c)
 {
@@ -470,9 +432,8 @@ const tandem_trace_event *tandem_replayer_events(const tandem_replayer *replayer
 int64_t tandem_replayer_variant_ns(const tandem_replayer *replayer, int c, int task, int variant,
                                    int contended)
 {
-    const tandem_variant_cost *variant_cost =
-        &replayer->classes[c].costs.variant_cost[(size_t)task * TANDEM_MAX_VARIANT + (size_t)variant];
-    return variant_cost->ns[contended ? TANDEM_CONTENDED : TANDEM_ALONE];
+    const tandem_variant_cost *cost = tandem_variant_cost_of(&replayer->classes[c].costs, task, variant);
+    return cost->ns[contended ? TANDEM_CONTENDED : TANDEM_ALONE];
 }
 
 int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task, int contended)

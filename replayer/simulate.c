@@ -1,28 +1,26 @@
-/* simulate.c: laps until one is like the one before.
+/* simulate.c: iterations until steps repeat.
  *
- * A lap ends with the last bucket's all-reduce. Usually every class waits for it, the next lap would be
- * the same, and one lap is the answer; where a class has updates left to do by then, laps are run until
- * one repeats the one before. */
+ * An iteration ends with the last bucket's all-reduce. Usually every class waits for it, and the next
+ * iteration is the same: one is enough. Where a class still has updates to run by then, iterations run until
+ * one has the carry-over of the one before. */
 #include <math.h>
 #include <string.h>
 
 #include "replayer/internal.h"
 
 enum { MAX_ITERATIONS = 16 };
-/* what is left of two laps that differs by no more is the same */
-static const double steady_tolerance_ns = 0.01;
+static const double steady_tolerance_ns = 0.01; /* carry-overs that differ by no more are the same */
 
-static int is_steady(const double *before, const double *rest, int n_class)
+static int is_steady(const double *before, const double *carry_over_ns, int n_class)
 {
     for (int c = 0; c < n_class; c++)
-        if (fabs(rest[c] - before[c]) > steady_tolerance_ns) return 0;
+        if (fabs(carry_over_ns[c] - before[c]) > steady_tolerance_ns) return 0;
     return 1;
 }
 
-/* A class that gains as little on the others in this lap as in the former one will do so until it waits for
- * them: it is put there at once. One that falls behind them as little will do so until they wait for it, as
- * they do where it is a whole lap behind: from there one more lap brings it to where it stays. gain[c]: in
- * the former lap. */
+/* A class that gains the same time on the others in two iterations will do so until it waits for them: it is
+ * put there at once. A class that loses the same time does so until the others wait for it, as they do when
+ * it is a whole iteration behind: it is put there. gain[c]: in the previous iteration. */
 static void extrapolate_drift(const double *before, tandem_iteration *iteration, double *gain, int n_class)
 {
     for (int c = 0; c < n_class; c++) {
@@ -33,20 +31,26 @@ static void extrapolate_drift(const double *before, tandem_iteration *iteration,
     }
 }
 
+void tandem_replay_split_step(tandem_replay *replay, int c, double exposed_ns, double idle_ns)
+{
+    tandem_replay_class *class = &replay->classes[c];
+    const int64_t idle = tandem_round_noisy_ns(idle_ns), exposed = tandem_round_noisy_ns(exposed_ns);
+    class->exposed_comm_ns = exposed < idle ? exposed : idle;
+    class->wait_ns = idle - class->exposed_comm_ns;
+    class->busy_ns = replay->step_ns - idle;
+}
+
 static void report_step(tandem_replay *replay, const tandem_iteration *iteration, int n_class)
 {
     *replay = (tandem_replay){.step_ns = tandem_round_noisy_ns(iteration->step_ns), .n_class = n_class};
     for (int c = 0; c < n_class; c++) {
-        tandem_replay_class *class = &replay->classes[c];
-        const int64_t idle_ns = tandem_round_noisy_ns(iteration->exposed_ns[c] + iteration->waiting_ns[c]);
-        class->exposed_comm_ns = tandem_round_noisy_ns(iteration->exposed_ns[c]);
-        class->wait_ns = idle_ns - class->exposed_comm_ns;
-        class->busy_ns = replay->step_ns - idle_ns;
+        tandem_replay_split_step(replay, c, iteration->exposed_ns[c],
+                                 iteration->exposed_ns[c] + iteration->waiting_ns[c]);
         if (iteration->backward_end_ns[c] > iteration->backward_end_ns[replay->slowest]) replay->slowest = c;
     }
 }
 
-/* The step that is recorded begins in one lap and ends in the next. */
+/* The recorded step begins in one iteration and ends in the next. */
 static void record_timeline(tandem_iteration *iteration, tandem_replayer *replayer)
 {
     const size_t n_bucket = (size_t)replayer->n_bucket;

@@ -1,14 +1,14 @@
-/* slack.c: what the stops of a class mean for the wire, by groups of TANDEM_BUCKETS_PER_GROUP buckets, so
- * that a lap need not look at every bucket.
+/* slack.c: slack and lag of a class's synchronization points by groups of TANDEM_BUCKETS_PER_GROUP buckets,
+ * so that an iteration need not look at every bucket.
  *
- * With hand(c, b) and wait(c, b) the list times of the stops of class c, and sum(b) the wire's time for all
- * buckets before b:
- *     lead(c, b)   = hand(c, b) − speed(c)·sum(b)  how long the wire stands idle before bucket b is ready,
- *                  but for where c began
- *     behind(c, b) = sum(b + 1) − wait(c, b)       how far behind c's wait bucket b is through, on a wire
- *     that is never idle
- * speed: of compute while a bucket is on the wire. How long the wire has stood idle before a bucket is the
- * largest lead so far. */
+ * With ready(c, b) and wait(c, b) the list times of the synchronization points of class c, and sum(b) the
+ * time of all all-reduces before b:
+ *     slack(c, b) = ready(c, b) − speed(c)·sum(b)  idle time of the network before bucket b, if c began at 0
+ *     lag(c, b)   = sum(b + 1) − wait(c, b)        how long after c's wait bucket b is through, on a network
+ *                 that
+ *                                                  is never idle
+ * speed: of compute while a bucket is reduced. The network's idle time before a bucket is the largest slack
+ * so far. */
 #include <math.h>
 
 #include "replayer/internal.h"

@@ -1,5 +1,4 @@
-/* task_list.c: the tasks of a class that its compute stream runs in the current plan, one by one, for the
- * timeline. */
+/* task_list.c: lists the tasks that a class's compute stream runs in the current plan, for the timeline. */
 #include <assert.h>
 
 #include "replayer/internal.h"
@@ -12,7 +11,7 @@ static void append_list_task(tandem_sim_class *class, int t)
         class->sum[rate][i + 1] = class->sum[rate][i] + class->task_ns[t][rate];
 }
 
-/* One that hands nothing over. */
+/* A micro-step but the last: none of its buckets becomes ready. */
 static void append_micro_step(tandem_sim_class *class)
 {
     const tandem_step *step = class->step;

@@ -1,5 +1,5 @@
-/* timeline.c: a recorded step as events: first what the compute stream does, in order, waits between; then
- * the all-reduces. */
+/* timeline.c: a recorded step as events: the tasks and waits of the compute stream in order, then the
+ * all-reduces. */
 #include <math.h>
 
 #include "replayer/internal.h"
@@ -20,8 +20,8 @@ static void append_event(tandem_sim_class *class, double step_start_ns, double s
     *event = (tandem_trace_event){llround(start_ns - step_start_ns), llround(end_ns - step_start_ns), task};
 }
 
-/* The compute stream's events join: what is computed to begin when its predecessor ends may differ in the
- * last bit, and would then be rounded to another nanosecond. */
+/* Closes gaps of 1 ns on the compute stream: where an event starts when the one before ends, the two times
+ * may differ in the last bit and round to different nanoseconds. */
 static void append_joined_event(tandem_sim_class *class, double step_start_ns, double start_ns, double end_ns,
                                 int task)
 {

@@ -1,4 +1,4 @@
-/* topology.c: which links the messages of a collective go over, and how long that takes. collective.h has the
+/* topology.c: which links the messages of a collective use, and the time that takes. collective.h has the
  * formulas. */
 #include <stdlib.h>
 #include <string.h>
@@ -6,28 +6,28 @@
 #include "base/nearest.h"
 #include "replayer/collective.h"
 
-/* A link as messages of one step see it. */
+/* A link as the messages of one round see it. */
 typedef struct link_cost {
     double latency_ns, ns_per_byte;
 } link_cost;
 
-/* Messages of one size, one after the other; the slowest of their links decides. */
+/* Rounds of messages of one size. The slowest link of a round decides. */
 typedef struct phase {
     double n_round;
     double share; /* of the collective's bytes, in a message */
-    /* of two trees along which blocks follow one another, n_round times all the way; 0 = there are none */
+    /* of two trees through which blocks are pipelined, n_round times; 0 = none */
     int height;
-    int is_concurrent; /* at the same time as the stage before */
-    int first, n;      /* terms */
+    int is_concurrent; /* at the same time as the phase before */
+    int first, n;      /* link costs */
 } phase;
 
 typedef struct phase_range {
-    int first, end; /* stages */
+    int first, end; /* phases */
 } phase_range;
 
-/* Ranks of a class. Sorted, so that the order of classes does not count. */
+/* Ranks of a class. Groups are sorted, so that the order of classes does not matter. */
 typedef struct rank_group {
-    int n_rank, per_node; /* 0: on the node of all such */
+    int n_rank, per_node; /* per_node 0: on the node that all such groups share */
     tandem_link link;
 } rank_group;
 
@@ -42,17 +42,17 @@ struct tandem_topology {
     phase_range schedule[TANDEM_N_COLLECTIVE][TANDEM_N_COLLECTIVE_ALGORITHM];
 };
 
-/* What is needed only until the schedules are made. */
+/* Needed only until the schedules are built. */
 typedef struct schedule_builder {
     tandem_topology *topology;
-    int *node_of, *group_of; /* [n_rank] by place */
-    int *out, *in;           /* [n_node] messages of this step over its connection */
+    int *node_of, *group_of; /* [n_rank] by position */
+    int *out, *in;           /* [n_node] messages of this round over its connection */
     int is_group_used[TANDEM_MAX_CLASS], is_node_used;
-    int n_folded; /* places 0 … 2·n_folded−1 go in pairs, of which the second takes part */
+    int n_folded; /* positions 0 … 2·n_folded−1 form pairs, of which the second takes part */
     int no_memory;
 } schedule_builder;
 
-/* --- Stages and their links ----------------------------------------------------------------------------- */
+/* --- Phases and their links ----------------------------------------------------------------------------- */
 
 static void *grow_topology_array(void *array, int *max, int n, size_t size)
 {
@@ -75,7 +75,7 @@ static void add_phase(schedule_builder *b, double n_round, double share)
     t->phase[t->n_phase++] = (phase){.n_round = n_round, .share = share, .first = t->n_link_cost};
 }
 
-/* A link of the last stage; n_message of them share it. */
+/* Adds a link to the last phase; n_message messages share it. */
 static void add_link(schedule_builder *b, tandem_link link, int n_message)
 {
     tandem_topology *const t = b->topology;
@@ -110,8 +110,7 @@ static void add_message(schedule_builder *b, int from, int to)
         b->is_node_used = 1;
 }
 
-/* Puts the links of the messages so far into a stage; of those between nodes one in `turns` is on its way at
- * a time. */
+/* Makes a phase of the messages so far. Of those between nodes, one in `turns` is under way at a time. */
 static void end_round(schedule_builder *b, double n_round, double share, int turns)
 {
     tandem_topology *const t = b->topology;
@@ -131,7 +130,7 @@ static void end_round(schedule_builder *b, double n_round, double share, int tur
     b->is_node_used = 0;
 }
 
-/* The place of participant i where some are folded. */
+/* The position of participant i where some ranks are folded. */
 static int participant_position(const schedule_builder *b, int i)
 {
     return i < b->n_folded ? 2 * i + 1 : i + b->n_folded;
@@ -151,7 +150,7 @@ static int ranks_per_node(const rank_group *g)
     return g->per_node == 0 || g->per_node > g->n_rank ? g->n_rank : g->per_node;
 }
 
-/* All ranks, node by node: a node has one message on its way out and one in. */
+/* A ring of all ranks, node by node: each node sends and receives one message at a time. */
 static void add_ring(schedule_builder *b, int n_traversal)
 {
     const tandem_topology *const t = b->topology;
@@ -162,7 +161,7 @@ static void add_ring(schedule_builder *b, int n_traversal)
         if (ranks_per_node(&t->group[g]) > 1) add_link(b, t->group[g].link, 1);
 }
 
-/* A ring of n ranks in a node, beside those of other nodes. `begins`: none is there yet. */
+/* A ring of n ranks in a node, concurrent with those of other nodes. is_first: none was added yet. */
 static int add_node_ring(schedule_builder *b, int n, int is_first)
 {
     if (n < 2) return is_first;
@@ -195,7 +194,7 @@ static void add_node_rings(schedule_builder *b)
     }
 }
 
-/* Between nodes: each passes on an mth part a step, whatever share of it each of its ranks has. */
+/* A ring of the m nodes. Each sends an mth part per round, of which its ranks have shares. */
 static void add_net_ring(schedule_builder *b, int n_traversal)
 {
     const tandem_topology *const t = b->topology;
@@ -213,7 +212,7 @@ static int power_of_two_below(int n)
     return power;
 }
 
-/* Between the ranks too many and those that stand for them: n_round times all bytes, or a share of them. */
+/* Between the excess ranks and those that take their place: n_round times all bytes, or a share of them. */
 static void add_fold(schedule_builder *b, double n_round, double share)
 {
     if (b->n_folded == 0) return;
@@ -232,7 +231,7 @@ static void add_halving(schedule_builder *b, int n_traversal)
     }
 }
 
-/* A binomial tree: who has the parts of 2·distance ranks passes on those of half of them. */
+/* A binomial tree: a rank with the parts of 2·distance ranks sends half of them. */
 static void add_scatter(schedule_builder *b)
 {
     const int n = b->topology->n_rank - b->n_folded;
@@ -245,8 +244,7 @@ static void add_scatter(schedule_builder *b)
 
 /* --- Two trees ------------------------------------------------------------------------------------------ */
 
-/* The rank that stands at position 1 … m of the second tree: inner positions of the one tree are leaves of
- * the other. */
+/* The rank at position 1 … m of the second tree. Inner positions of one tree are leaves of the other. */
 static int second_tree_rank(int position, int m) { return m % 2 == 0 ? m + 1 - position : position % m + 1; }
 
 static void add_tree_edges(schedule_builder *b, int parent, int child, int m)
@@ -255,8 +253,8 @@ static void add_tree_edges(schedule_builder *b, int parent, int child, int m)
     add_message(b, parent ? second_tree_rank(parent, m) : 0, second_tree_rank(child, m));
 }
 
-/* Rank 0 feeds two trees of the m others: in-order binary ones, position i on the level of its lowest bit. Of
- * the edges of a rank half are in use in one step, half in the next. */
+/* Rank 0 feeds two in-order binary trees of the m others, with position i on the level of its lowest bit.
+ * Half of a rank's edges are used in one round, half in the next. */
 static void add_trees(schedule_builder *b, int n_traversal)
 {
     const int m = b->topology->n_rank - 1, top = power_of_two_below(m);
@@ -275,8 +273,8 @@ static void add_trees(schedule_builder *b, int n_traversal)
 
 /* --- Algorithms ----------------------------------------------------------------------------------------- */
 
-/* What passes all parts on twice: a sum and its parts; a broadcast's nth parts one behind the other along the
- * ring. */
+/* Some collectives send all parts twice: an all-reduce its sums and the results, a broadcast along a ring its
+ * parts one after the other. */
 static int traversals_of(tandem_collective collective)
 {
     return collective == TANDEM_ALL_REDUCE || collective == TANDEM_BROADCAST ? 2 : 1;
@@ -306,7 +304,7 @@ static void build_halving_doubling(schedule_builder *b, tandem_collective collec
 
 static void build_hierarchical(schedule_builder *b, tandem_collective collective)
 {
-    add_node_rings(b); /* of a broadcast: the parts one by one from the rank that has them */
+    add_node_rings(b); /* a broadcast sends the parts one by one from the root */
     add_net_ring(b, traversals_of(collective));
     if (traversals_of(collective) == 2) add_node_rings(b);
 }
@@ -317,9 +315,9 @@ static void (*const build_schedule[TANDEM_N_COLLECTIVE_ALGORITHM])(schedule_buil
     [TANDEM_HALVING_DOUBLING] = build_halving_doubling,
     [TANDEM_HIERARCHICAL] = build_hierarchical};
 
-/* --- Who stands where ----------------------------------------------------------------------------------- */
+/* --- The order of ranks --------------------------------------------------------------------------------- */
 
-/* The shared node first, then by what distinguishes classes to a network. */
+/* The shared node first, then by the properties that matter to the network. */
 static int compare_rank_groups(const void *left, const void *right)
 {
     const rank_group *const a = left, *const b = right;
@@ -330,7 +328,7 @@ static int compare_rank_groups(const void *left, const void *right)
     return a->link.latency_ns < b->link.latency_ns ? -1 : a->link.latency_ns > b->link.latency_ns;
 }
 
-/* Ranks that are only slower than those before stand on their nodes. */
+/* Whether class a differs from b by its slowdown only: its ranks are on the nodes of b. */
 static int is_straggler_of(const tandem_cluster_class *a, const tandem_cluster_class *b)
 {
     return a->slowdown_ppm != b->slowdown_ppm && a->per_node == b->per_node && a->batch == b->batch &&
@@ -387,7 +385,7 @@ static int number_ranks(schedule_builder *b)
     b->out = calloc(n_node, sizeof *b->out);
     b->in = calloc(n_node, sizeof *b->in);
     if (!b->node_of || !b->group_of || !b->out || !b->in) return 0;
-    int node = count_shared_groups(t) > 0; /* the next one */
+    int node = count_shared_groups(t) > 0; /* the next node */
     for (int g = 0, i = 0; g < t->n_group; g++) {
         const rank_group *const own = &t->group[g];
         for (int k = 0; k < own->n_rank; k++, i++) {
@@ -464,14 +462,14 @@ static double slowest_message_ns(const tandem_topology *t, const phase *s, doubl
     return max;
 }
 
-/* Half of the bytes through each tree in k blocks. */
+/* Half of the bytes goes through each tree, in k blocks. */
 static double trees_ns(const tandem_topology *t, const phase *s, double bytes, int64_t k)
 {
     return s->n_round * 2 * (double)(s->height + k - 1) *
            slowest_message_ns(t, s, s->share * bytes / 2 / (double)k);
 }
 
-/* With as many blocks as are best: convex in k, which is at least 1, and blocks no smaller than a byte. */
+/* With the best number of blocks k ≥ 1, of at least a byte: the time is convex in k. */
 static double best_trees_ns(const tandem_topology *t, const phase *s, uint64_t bytes)
 {
     int64_t low = 1, high = bytes < 4 ? 1 : (int64_t)(bytes / 2 < INT32_MAX ? bytes / 2 : INT32_MAX);

@@ -1,10 +1,10 @@
-/* zero.c: the step of zero.h as a program that all classes go through alike: at certain tasks a collective is
- * asked for, or waited for. Since it is asked for before it is waited for, and all go through the program
- * side by side, its end is known where it is needed; one pass over the program is a lap. */
+/* zero.c: the step of zero.h as a program that all classes run alike. Its actions start a collective at some
+ * tasks and wait for one at others. Every collective is started before it is waited for, and all classes run
+ * side by side: the end of a collective is known where it is needed, and one pass over the program is an
+ * iteration. */
 #include "tandem/zero.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "replayer/collective.h"
 #include "replayer/internal.h"
@@ -15,11 +15,11 @@ static const double zero_tolerance_ns = 0.01;
 typedef enum action_kind {
     ACTION_START,
     ACTION_WAIT,
-    ACTION_WAIT_PREVIOUS /* of the lap before */
+    ACTION_WAIT_PREVIOUS /* for the one of the previous iteration */
 } action_kind;
 
 typedef struct action {
-    int task; /* before it, or what stands behind it in the list, begins */
+    int task; /* the action comes before this task, or the next one in the list */
     action_kind kind;
     int collective;
 } action;
@@ -30,18 +30,19 @@ typedef struct zero_class_state {
 } zero_class_state;
 
 typedef struct zero_step {
+    tandem_arena arena;
     tandem_replayer *replayer;
     const tandem_step *step; /* of class 0: buckets and task ids are the same in all */
     int stage, n_class, n_bucket, n_rank;
-    int64_t *shard; /* [n_bucket] elements */
-    /* collective b < n_bucket scatters bucket b, the others gather bucket[k] */
+    int64_t *shard;      /* [n_bucket] elements */
+    unsigned char *used; /* [n_bucket] whether some task already waited for its gather */
+    /* Collective b < n_bucket scatters bucket b; collective k ≥ n_bucket gathers bucket[k]. */
     int n_collective, n_action;
     int *bucket;                    /* [n_collective] */
     double *scatter_ns, *gather_ns; /* [n_bucket] */
     action *action;
     double *ready_ns, *end_ns, *previous_ready_ns, *previous_end_ns; /* [n_collective] */
-    /* when the communication stream is free */
-    double comm_free_ns;
+    double comm_free_ns; /* when the communication stream is free */
     zero_class_state progress[TANDEM_MAX_CLASS];
 } zero_step;
 
@@ -54,7 +55,7 @@ static int64_t shard_elements(int64_t elements, int n_rank)
     return aligned < elements ? aligned : elements;
 }
 
-/* Bytes of bucket b in full beside the rank's own part of it. */
+/* Bytes of bucket b in full minus the rank's shard of it. */
 static uint64_t unsharded_bytes(const zero_step *s, int b)
 {
     return (uint64_t)(s->step->bucket[b].elements - s->shard[b]) * sizeof(float);
@@ -67,7 +68,7 @@ static uint64_t all_shard_bytes(const zero_step *s)
     return elements * sizeof(float);
 }
 
-/* Two of them behind one another. */
+/* Of two consecutive buckets in full. */
 static uint64_t max_gradient_bytes(const zero_step *s)
 {
     uint64_t max = 0;
@@ -78,7 +79,8 @@ static uint64_t max_gradient_bytes(const zero_step *s)
     return max;
 }
 
-/* KEPT of them, and those AHEAD, fetched behind one another: never the same twice. */
+/* Of N_KEPT buckets and the N_PREFETCHED next ones, in the order of their gathers: never the same bucket
+ * twice. */
 static uint64_t max_weight_bytes(const zero_step *s)
 {
     uint64_t max = 0;
@@ -122,15 +124,16 @@ static int is_weight_reader(const tandem_task *task)
                             task->kind == TANDEM_TASK_DGRAD);
 }
 
-/* Task t uses bucket b. Stages 1 and 2: its first use in a step waits for the last step's gather of it. */
-static void add_gathered_use(zero_step *s, int t, int b, unsigned char *used)
+/* Stages 1 and 2: the first use of bucket b in a step waits for the previous step's gather of it. */
+static void add_gathered_use(zero_step *s, int t, int b)
 {
-    if (used[b]) return;
-    used[b] = 1;
+    if (s->used[b]) return;
+    s->used[b] = 1;
     add_action(s, t, ACTION_WAIT_PREVIOUS, s->n_bucket + b);
 }
 
-/* Stage 3: what is not among the KEPT last ones is fetched, behind the wait for its predecessor. */
+/* Stage 3: a bucket that is not among the N_KEPT last ones is gathered, after the wait for the gather before.
+ * */
 static void add_fetched_use(zero_step *s, int t, int b)
 {
     const int first = s->n_bucket, n = s->n_collective - first;
@@ -140,7 +143,7 @@ static void add_fetched_use(zero_step *s, int t, int b)
     add_action(s, t, ACTION_WAIT, first + n);
 }
 
-static void add_weight_use(zero_step *s, int t, unsigned char *used)
+static void add_weight_use(zero_step *s, int t)
 {
     const tandem_task *task = &s->step->task[t];
     if (!is_weight_reader(task)) return;
@@ -150,15 +153,15 @@ static void add_weight_use(zero_step *s, int t, unsigned char *used)
         if (s->stage == 3)
             add_fetched_use(s, t, b);
         else if (task->kind != TANDEM_TASK_DGRAD)
-            add_gathered_use(s, t, b, used);
+            add_gathered_use(s, t, b);
     }
 }
 
-/* A fetch is asked for behind the wait for the one before, the first one at the begin of a lap. */
+/* Starts each gather after the wait for the one before, and the first one at the begin of an iteration. */
 static void add_prefetches(zero_step *s)
 {
     const int n = s->n_action;
-    action *moved = s->action + 2 * n + 1; /* behind all that there will be */
+    action *moved = s->action + 2 * n + 1; /* after all actions that there will be */
     for (int i = 0; i < n; i++) moved[i] = s->action[i];
     s->n_action = 0;
     add_action(s, 0, ACTION_START, s->n_bucket);
@@ -170,8 +173,9 @@ static void add_prefetches(zero_step *s)
     }
 }
 
-/* The list as it is gone through here: forward, backward, then all updates, the last one at the end. */
-static void build_zero_program(zero_step *s, unsigned char *used)
+/* In the order in which this file runs the list: forward, backward, then all updates, that of the last bucket
+ * at the end. */
+static void build_zero_program(zero_step *s)
 {
     const int n = s->n_bucket;
     s->n_collective = n;
@@ -185,7 +189,7 @@ static void build_zero_program(zero_step *s, unsigned char *used)
             add_action(s, t, ACTION_WAIT, b);
             if (s->stage < 3) add_action(s, t + 1, ACTION_START, n + b);
         } else {
-            add_weight_use(s, t, used);
+            add_weight_use(s, t);
         }
     }
     if (s->stage == 3)
@@ -194,9 +198,9 @@ static void build_zero_program(zero_step *s, unsigned char *used)
         for (; s->n_collective < 2 * n; s->n_collective++) s->bucket[s->n_collective] = s->n_collective - n;
 }
 
-/* --- A lap ---------------------------------------------------------------------------------------------- */
+/* --- An iteration --------------------------------------------------------------------------------------- */
 
-/* An update is of the shard alone. */
+/* Updates take the share of their time that the shard is of the bucket. */
 static double sharded_task_ns(const zero_step *s, const tandem_sim_class *class, int position)
 {
     const tandem_task *task = &class->step->task[class->task[position]];
@@ -205,7 +209,7 @@ static double sharded_task_ns(const zero_step *s, const tandem_sim_class *class,
     return floor(ns * (double)s->shard[task->bucket] / (double)s->step->bucket[task->bucket].elements + 0.5);
 }
 
-/* The places of the list in this order: all but the first, then that one, which is the last update. */
+/* The list begins at position 1 and ends with position 0, the update of the last bucket. */
 static int task_at_position(const tandem_sim_class *class, int position)
 {
     return class->task[position < class->list_length ? position : 0];
@@ -271,7 +275,7 @@ static void run_zero_iteration(zero_step *s)
     for (int c = 0; c < s->n_class; c++) advance_to_task(s, c, s->step->n_task);
 }
 
-/* Laps until one takes every class as long as the one before, all of them alike. Returns how long. */
+/* Iterates until every class takes the same time for an iteration, which is returned. */
 static double run_to_steady_state(zero_step *s)
 {
     double previous[TANDEM_MAX_CLASS + 1] = {0}, step_ns = 0;
@@ -302,16 +306,11 @@ static void report_zero(tandem_zero *zero, const zero_step *s, double step_ns)
     zero->replay.slowest = 0;
     for (int c = 0; c < s->n_class; c++) {
         const zero_class_state *progress = &s->progress[c];
-        tandem_replay_class *class = &zero->replay.classes[c];
-        const int64_t idle_ns = tandem_round_noisy_ns(step_ns - progress->busy_ns);
-        class->exposed_comm_ns = tandem_round_noisy_ns(progress->exposed_ns);
-        if (class->exposed_comm_ns > idle_ns) class->exposed_comm_ns = idle_ns;
-        class->wait_ns = idle_ns - class->exposed_comm_ns;
-        class->busy_ns = zero->replay.step_ns - idle_ns;
+        tandem_replay_split_step(&zero->replay, c, progress->exposed_ns, step_ns - progress->busy_ns);
         if (progress->backward_end_ns > s->progress[zero->replay.slowest].backward_end_ns)
             zero->replay.slowest = c;
         shard_memory(s, &zero->memory[c]);
-        class->peak_bytes = zero->memory[c].peak;
+        zero->replay.classes[c].peak_bytes = zero->memory[c].peak;
     }
     for (int k = 0; k < s->n_collective; k++) total_ns[k >= s->n_bucket] += collective_duration_ns(s, k);
     zero->scatter_ns = tandem_round_noisy_ns(total_ns[0]);
@@ -319,9 +318,9 @@ static void report_zero(tandem_zero *zero, const zero_step *s, double step_ns)
     zero->n_gather = s->n_collective - s->n_bucket;
 }
 
-/* --- All of it ------------------------------------------------------------------------------------------ */
+/* --- Opening -------------------------------------------------------------------------------------------- */
 
-/* By the replayer's algorithm over the links; half of what an all-reduce took where those were measured. */
+/* By the replayer's algorithm over the links; half of an all-reduce's time where those were measured. */
 static tandem_status find_collective_times(zero_step *s, tandem_error *error)
 {
     const tandem_replayer *replayer = s->replayer;
@@ -342,34 +341,22 @@ static tandem_status find_collective_times(zero_step *s, tandem_error *error)
 
 static int allocate_zero_step(zero_step *s)
 {
+    tandem_arena *const arena = &s->arena;
     const size_t n_bucket = (size_t)s->n_bucket, n_task = (size_t)s->step->n_task;
-    /* a task waits for each of its parameters at most; and thrice as many actions while some are put in
-     * between */
-    const size_t n_collective = 2 * n_bucket + TANDEM_MAX_PARAMETER * n_task;
-    s->shard = malloc(n_bucket * sizeof *s->shard);
-    s->bucket = malloc(n_collective * sizeof *s->bucket);
-    s->scatter_ns = malloc(n_bucket * sizeof *s->scatter_ns);
-    s->gather_ns = malloc(n_bucket * sizeof *s->gather_ns);
-    s->action = malloc((3 * (n_collective + 2 * n_bucket) + 1) * sizeof *s->action);
-    s->ready_ns = calloc(n_collective, sizeof *s->ready_ns);
-    s->end_ns = calloc(n_collective, sizeof *s->end_ns);
-    s->previous_ready_ns = calloc(n_collective, sizeof *s->previous_ready_ns);
-    s->previous_end_ns = calloc(n_collective, sizeof *s->previous_end_ns);
-    return s->shard && s->bucket && s->scatter_ns && s->gather_ns && s->action && s->ready_ns && s->end_ns &&
-           s->previous_ready_ns && s->previous_end_ns;
-}
-
-static void free_zero_step(zero_step *s)
-{
-    free(s->previous_end_ns);
-    free(s->previous_ready_ns);
-    free(s->end_ns);
-    free(s->ready_ns);
-    free(s->action);
-    free(s->gather_ns);
-    free(s->scatter_ns);
-    free(s->bucket);
-    free(s->shard);
+    /* A task waits for each of its parameters at most. add_prefetches needs room for three times the actions.
+     * */
+    const size_t n_collective = 2 * n_bucket + TANDEM_MAX_PARAMETER * n_task,
+                 n_action = 3 * (n_collective + 2 * n_bucket) + 1;
+    return (s->shard = tandem_arena_array(arena, n_bucket, sizeof *s->shard)) &&
+           (s->used = tandem_arena_array(arena, n_bucket, sizeof *s->used)) &&
+           (s->bucket = tandem_arena_array(arena, n_collective, sizeof *s->bucket)) &&
+           (s->scatter_ns = tandem_arena_array(arena, n_bucket, sizeof *s->scatter_ns)) &&
+           (s->gather_ns = tandem_arena_array(arena, n_bucket, sizeof *s->gather_ns)) &&
+           (s->action = tandem_arena_array(arena, n_action, sizeof *s->action)) &&
+           (s->ready_ns = tandem_arena_array(arena, n_collective, sizeof *s->ready_ns)) &&
+           (s->end_ns = tandem_arena_array(arena, n_collective, sizeof *s->end_ns)) &&
+           (s->previous_ready_ns = tandem_arena_array(arena, n_collective, sizeof *s->previous_ready_ns)) &&
+           (s->previous_end_ns = tandem_arena_array(arena, n_collective, sizeof *s->previous_end_ns));
 }
 
 tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer, int stage,
@@ -382,17 +369,16 @@ tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer,
                    .n_bucket = replayer->n_bucket,
                    .n_rank = tandem_cluster_n_rank(&replayer->cluster)};
     if (stage < 1 || stage > TANDEM_MAX_ZERO_STAGE)
-        return tandem_error_set(error, TANDEM_USAGE, "ZeRO has stages 1, 2 and 3; got %d", stage);
+        return tandem_error_set(error, TANDEM_USAGE, "ZeRO has stages 1, 2 and 3, got %d", stage);
     if (s.step->norm_task >= 0)
-        return tandem_error_set(
-            error, TANDEM_USAGE,
-            "no rank has all gradients with ZeRO, whose norm the step would find; leave out --clip and "
-            "--loss-scale");
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "with ZeRO no rank has all gradients, so the step cannot compute their norm; "
+                                "leave out "
+                                "--clip and --loss-scale");
     tandem_zero result = {0};
-    unsigned char *used = calloc((size_t)s.n_bucket, 1);
     tandem_status status =
         tandem_replayer_run(replayer, &result.replay, TANDEM_REPLAY_MEMORY | TANDEM_REPLAY_EVENTS, error);
-    if (status == TANDEM_OK && (!allocate_zero_step(&s) || !used))
+    if (status == TANDEM_OK && !allocate_zero_step(&s))
         status = tandem_no_memory(error, "for a step of %d tasks", s.step->n_task);
     if (status == TANDEM_OK) status = find_collective_times(&s, error);
     if (status == TANDEM_OK) {
@@ -401,11 +387,10 @@ tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer,
             s.bucket[b] = b;
         }
         for (int c = 0; c < s.n_class; c++) result.memory[c] = replayer->classes[c].memory;
-        build_zero_program(&s, used);
+        build_zero_program(&s);
         report_zero(&result, &s, run_to_steady_state(&s));
         *zero = result;
     }
-    free_zero_step(&s);
-    free(used);
+    tandem_arena_free(&s.arena);
     return status;
 }

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/reserve.h"
-#include "replayer/known_costs.h"
 
 enum { FIRST_SLOTS = 512, MAX_ARCS = 1 << 22 };
 

@@ -1,30 +1,31 @@
-/* zero.h: a step in which ranks share out what plain data parallelism keeps on each of them.
+/* zero.h: plans a step in which ranks share what plain data parallelism keeps on each of them (ZeRO). Nothing
+ * in tandem trains in this way.
  *
  * Source: Rajbhandari, Rasley, Ruwase, He, "ZeRO: memory optimizations toward training trillion parameter
- * models", SC 2020. Of n ranks, each keeps an nth of every bucket, rounded up to 16 elements (a shard; of
- * equal size on unequal devices):
+ * models", SC
+ * 2020. Of n ranks, each keeps a shard: an nth of every bucket, rounded up to 16 elements. Shards have equal
+ *       sizes, on
+ * unlike devices too. Sharded are:
  *
- *   stage 1  of the optimizer's state
- *   stage 2  … and of the gradients
- *   stage 3  … and of the weights
+ *   stage 1  the optimizer's state
+ *   stage 2  also the gradients
+ *   stage 3  also the weights
  *
- * Rules of the step, all on the streams of a plain one (replayer.h). The communication stream takes one
- * collective at a time, in the order in which they are asked for, each once all classes have asked.
- *   - A bucket of gradients is reduce-scattered where it would be all-reduced.
- *   - An update waits for its bucket and takes its shard's part of the time.
- *   - Stages 1 and 2: behind its update a bucket of weights is all-gathered; an operator of the next step
+ * The streams are those of a plain step (replayer.h). The communication stream runs one collective at a time,
+ * in the order of the requests, each once all classes have requested it.
+ *   - A bucket of gradients is reduce-scattered where a plain step all-reduces it.
+ *   - An update waits for its bucket and takes the shard's part of the time.
+ *   - Stages 1 and 2: after its update a bucket of weights is all-gathered. An operator of the next step
  *     waits for its bucket.
- *   - Stages 2 and 3: two buckets of gradients exist in full. The third is begun when the first has been
+ *   - Stages 2 and 3: two buckets of gradients exist in full. The third begins when the first has been
  *     scattered.
- *   - Stage 3: an operator waits for its bucket of weights in its forward pass and again for the gradient of
- *     its input. Behind that wait the next bucket is asked for: one is fetched ahead. The two used last stay,
- *     so that what the forward pass used last is there when the backward pass begins, and three are there in
- *     full at most. A step's first bucket is asked for when all updates are through.
- * Weights and gradients travel in f32. What tasks take is what they took in the plain step, beside whoever
- * was busy then. Collectives take the time of the plain replay's algorithm over the links; where all-reduces
- * were measured, half of theirs.
- *
- * Nothing of tandem trains so: this is for planning. */
+ *   - Stage 3: an operator waits for its bucket of weights in its forward pass, and again for the gradient of
+ *     its input. After that wait the next bucket is requested: one is prefetched. The two buckets used last
+ *     stay, so that the backward pass begins with what the forward pass used last. At most three exist in
+ *     full. The first bucket of a step is requested after all updates.
+ * Weights and gradients travel in f32. Tasks take their times of the plain step, with its contention.
+ * Collectives take their time over the links by the replayer's algorithm; where all-reduces were measured,
+ * half of theirs. */
 #ifndef TANDEM_ZERO_H
 #define TANDEM_ZERO_H
 
@@ -38,18 +39,18 @@ extern "C" {
 enum { TANDEM_MAX_ZERO_STAGE = 3 };
 
 typedef struct tandem_zero {
-    tandem_replay replay; /* as of a plain step; exposed_comm_ns: from when all classes have asked */
-    /* of a rank of each class, to the byte: shards, and what is there in full at most */
+    tandem_replay replay; /* exposed_comm_ns: from when all classes have requested the collective */
+    /* Of a rank of each class, to the byte: shards, and the most that exists in full. */
     tandem_memory memory[TANDEM_MAX_CLASS];
-    int64_t scatter_ns, gather_ns; /* on the wire in a step */
-    int n_gather;                  /* all-gathers a step */
+    int64_t scatter_ns, gather_ns; /* time of the collectives per step */
+    int n_gather;                  /* all-gathers per step */
 } tandem_zero;
 
-/* tandem_replayer_zero: a step under the current plan in a stage of ZeRO, 1 to 3. Shards and rules as above;
- * a bucket in full holds the rank's own part, which counts once. With one rank it is the plain step. Runs a
- * plain replay with memory and events. TANDEM_USAGE for another stage, and for steps with a norm of all
- * gradients; TANDEM_NO_MEMORY, what tandem_replayer_run says; *zero unchanged on error. Cost: O(tasks ×
- * classes) a lap; some laps until steps repeat. */
+/* tandem_replayer_zero: a step under the current plan in stage 1, 2 or 3. A bucket in full includes the
+ * rank's own shard, which counts once. A single rank has the plain step. Runs a replay with memory and
+ * events. TANDEM_USAGE: another stage, or a step with a norm of all gradients. TANDEM_NO_MEMORY, errors of
+ * tandem_replayer_run. *zero unchanged on error. Cost: O(tasks × classes) per iteration, until steps repeat.
+ * */
 tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer, int stage,
                                    tandem_error *error);
 
