@@ -10,7 +10,7 @@
 
 static const char library_name[] = "libtandem_backend.so";
 
-/* The folder of this program, with `suffix` behind it. */
+/* The library's path: the folder of this program, `suffix`, the library's name. */
 static void path_by_program(char *path, size_t size, const char *suffix)
 {
     char program[PATH_MAX];

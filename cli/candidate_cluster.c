@@ -22,7 +22,7 @@ int64_t cli_cluster_samples(const tandem_cluster *cluster)
     return samples;
 }
 
-/* Devices and ranks alone: limits and batches are the same in every row of a table. */
+/* Limits and batches are equal in all rows of a table, so the name leaves them out. */
 const char *candidate_cluster_name(char *name, size_t size, const tandem_cluster *cluster)
 {
     tandem_cluster bare = *cluster;
@@ -33,7 +33,7 @@ const char *candidate_cluster_name(char *name, size_t size, const tandem_cluster
     return name;
 }
 
-/* Of the model of the options, on a cluster whose classes have their batch. */
+/* For the options' model on a cluster whose classes have batches. */
 static tandem_status open_candidate_planner(tandem_planner **planner, const cli_options *options,
                                             const tandem_cluster *cluster, int with_norm, tandem_error *error)
 {
@@ -110,7 +110,7 @@ tandem_status cli_plan_scaled(cli_plan_with_scale *plan, void *context, const cl
 
 /* --- The best plan ---------------------------------------------------------------------------- */
 
-/* What is shown of a plan beside its figures: it is the planner's last run. */
+/* Sets what is printed with a plan. It stays the planner's last run. */
 static tandem_status describe_candidate(candidate_cluster *candidate, tandem_planner *planner,
                                         const tandem_plan *plan, tandem_error *error)
 {
@@ -156,7 +156,7 @@ static tandem_status allocate_candidate(candidate_cluster *candidate, const cli_
     tandem_plan *plan = NULL;
     tandem_status status = open_candidate_planner(&planner, options, &candidate->cluster, with_norm, error);
     if (status != TANDEM_OK) return status;
-    tandem_planner_problem(planner)->without_certificate = 1; /* compared with others, not kept */
+    tandem_planner_problem(planner)->without_certificate = 1; /* only compared, not kept */
     status = tandem_planner_allocate(&plan, &candidate->allocation, planner, policy->name, error);
     if (status == TANDEM_OK) status = describe_candidate(candidate, planner, plan, error);
     tandem_plan_close(plan);

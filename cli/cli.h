@@ -1,4 +1,4 @@
-/* cli.h: what the commands share: options, ways to fail, ranks to start, the backend library. */
+/* cli.h: what the commands share: options, error output, starting ranks, the backend library. */
 #ifndef TANDEM_CLI_CLI_H
 #define TANDEM_CLI_CLI_H
 
@@ -11,7 +11,7 @@
 /* The keys of all options (options.def). */
 enum option_key {
     OPTION_END,
-    OPTION_FIRST = 256, /* above every letter, as argp wants it */
+    OPTION_FIRST = 256, /* above every letter, as argp requires */
     OPTION_BEFORE_FIRST = OPTION_FIRST - 1,
 #define OPTION(key, ...) OPTION_##key,
 #include "cli/options.def"
@@ -20,28 +20,28 @@ enum option_key {
 };
 enum { CLI_N_OPTION = OPTION_AFTER_LAST - OPTION_FIRST };
 
-/* Every option any command takes; a command names those it wants by their keys (options.c). */
+/* The values of all options. Each command lists the keys that it reads. */
 typedef struct cli_options {
-    /* of every command */
+    /* for every command */
     const char *db;
     int json, quiet, verbose;
-    /* what to look at */
+    /* workload */
     const char *model, *device, *cluster, *plan, *data;
     int64_t batch;
     uint64_t seed;
-    /* how to allocate */
+    /* allocation */
     const char *uniform, *policy, *base_precision, *method, *memory;
     double slowdown;          /* < 0 = not given */
     int64_t max_step_ns;      /* 0 = none */
-    double max_sensitivity;   /* of sensitivity; < 0 = none */
+    double max_sensitivity;   /* < 0 = none */
     uint64_t bucket_bytes;    /* 0 = the default */
     tandem_step_options step; /* 0 = as the plan has it */
     tandem_collective_algorithm collective;
     int minimize_memory, batch_auto;
     int64_t global_batch; /* 0 = not given */
-    int64_t pareto;       /* targets; 0 = not asked for */
+    int64_t pareto;       /* number of step times; 0 = no Pareto front */
     const char *svg, *verify, *explain, *add;
-    /* how to train: all < 0 or NULL = as the model's optimizer has it */
+    /* training; < 0 or NULL = as the model's optimizer has it */
     double rate, decay, momentum;
     const char *betas, *schedule;
     const char *no_decay;
@@ -49,7 +49,7 @@ typedef struct cli_options {
     double loss_scale;            /* 0 = none, < 0 = dynamic */
     int64_t warmup;
     int allow_nan;
-    /* how to run */
+    /* runs */
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;
@@ -57,102 +57,100 @@ typedef struct cli_options {
     double time_spread;  /* < 0 = as measured */
     int zero;            /* stage; 0 = none */
     int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks;
-    double limit; /* compare: largest error allowed; < 0 = none */
-    /* where to write */
+    double limit; /* compare: largest allowed error; < 0 = none */
+    /* output files */
     const char *output, *trace, *log, *checkpoint, *resume, *init, *export;
-    unsigned char given[CLI_N_OPTION]; /* for the two functions below cli_options_parse */
-    /* words that stand by themselves */
+    /* which options were given: for cli_option_given and cli_option_not_allowed */
+    unsigned char given[CLI_N_OPTION];
+    /* positional arguments */
     const char *word[1024];
     int n_word;
 } cli_options;
 
 typedef struct cli_command {
-    const char *name, *words, *summary; /* words: usage of what stands by itself, "" = nothing */
-    /* keys of what it reads (tests/cli/test_options.sh), OPTION_END last; those of every command are added */
+    const char *name, *words, *summary; /* words: usage of positional arguments, "" = none */
+    /* keys of the options that it reads (tests/cli/test_options.sh), OPTION_END last; those of every command
+     * are added */
     const int *option;
-    const char *description;                /* help text behind the options, with examples */
+    const char *description;                /* help text after the options, with examples */
     int (*run)(const cli_options *options); /* returns the exit code */
 } cli_command;
 
-/* One a file. */
+/* Each is defined in its own file. */
 extern const cli_command command_demo, command_list, command_doctor, command_graph, command_profile,
     command_sensitivity, command_replay, command_allocate, command_advise, command_train, command_compare,
     command_whatif, command_bench;
 extern const cli_command *const cli_commands[]; /* NULL-terminated */
 
-/* Parses argv behind the command's name. Prints help, version or usage and exits where these are asked for or
- * needed. */
+/* Parses argv after the command's name. Prints help, version or a usage error and exits if there is one. */
 void cli_options_parse(cli_options *options, const cli_command *command, int argc, char **argv);
-/* Whether the command line gave an option. */
+/* Whether the command line gave this option. */
 int cli_option_given(const cli_options *options, int key);
-/* The name of an option that was given and whose key is not among those allowed, OPTION_END last; NULL =
- * there is none. For questions that read fewer options than their command. */
+/* The name of a given option that is not in `allowed` (OPTION_END last), or NULL. */
 const char *cli_option_not_allowed(const cli_options *options, const int *allowed);
 
 /* --- Output --------------------------------------------------------------------------------------------- */
-/* Prints "tandem: text" on stderr; returns the exit code of the error. */
+/* Prints "tandem: text" on stderr. Returns the exit code of the error. */
 int cli_fail(const tandem_error *error);
-/* The same by a rank: an error that all ranks have is printed once. */
+/* The same for a rank: an error that all ranks share is printed by one of them. */
 int cli_fail_on_rank(int rank, const tandem_error *error);
-/* The same for an error born in the command line: status and printf text. */
+/* The same for an error of the command line: status and printf text. */
 int cli_fail_with(tandem_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A new object with "schema": "tandem.<command>/1". NULL without memory (jansson's setters pass that on). */
+/* A new object with "schema": "tandem.<command>/1". NULL without memory; jansson's setters accept that. */
 json_t *cli_json_new(const char *command);
-/* A number, or null where it is not finite: JSON knows no NaN. */
+/* A number, or null if it is not finite. */
 json_t *cli_json_number(double x);
-/* Prints the object on stdout and releases it; exit code 0, 5 where it could not be written. */
+/* Prints the object on stdout and releases it. Exit code 0, or 5 if it could not be written. */
 int cli_print_json(json_t *object);
-/* For people, on stderr; nothing with -q. On a terminal a progress line is overwritten by the next; elsewhere
- * it is a plain line. left_ns: time left, <= 0 = not known, or none. */
+/* Prints progress on stderr, not with -q. On a terminal, the next line overwrites this one. left_ns: time
+ * left; <= 0 = unknown or none. */
 void cli_progress(const cli_options *options, int64_t left_ns, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Appends printf text to the string `text` of `size` bytes, cut to fit. Returns text. */
 char *cli_append(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Takes the progress line off the terminal: before text goes to stdout. */
+/* Clears the progress line before text goes to stdout. */
 void cli_progress_end(void);
 void cli_note(const cli_options *options, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* --- Inputs that several commands read ------------------------------------------------------------------ */
-/* A command's subject: the model at the batch of every class of its cluster, and one plan. Members unused are
- * NULL. */
+/* The model at the batch of every class of its cluster, and one plan. Unused members are NULL. */
 typedef struct cli_workload {
-    tandem_cluster cluster; /* batches and memory limits filled in */
+    tandem_cluster cluster; /* with batches and memory limits */
     tandem_graph *graph[TANDEM_MAX_CLASS];
     tandem_plan *plan;
     double loss_scale; /* of the options, else of the plan; 0 = none, < 0 = dynamic */
 } cli_workload;
-/* Whether the environment wants ranks of one machine to exchange gradients over the network
- * (TANDEM_ALLREDUCE). TANDEM_USAGE. */
+/* Whether TANDEM_ALLREDUCE makes ranks of one machine exchange gradients over the network. TANDEM_USAGE:
+ * unknown value. */
 tandem_status cli_choose_transport(int *over_network, tandem_error *error);
-/* Opens a subject from --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
+/* Opens a workload from --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
 tandem_status cli_workload_open(cli_workload *workload, const cli_options *options, tandem_error *error);
 void cli_workload_close(cli_workload *workload);
-/* Gradients in f16 lose what is small, so that a training needs a loss scale. Of a plan: the most operators
- * of a class whose backward products read one, and into `where` the devices of such classes; 0 = there is
- * none. */
+/* Small gradients vanish in f16, so that training needs a loss scale. Returns the largest number of operators
+ * of a class with f16 gradients; `where` lists the devices of such classes. */
 int cli_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size);
-/* Whether some plan of a cluster has one. */
+/* Whether some plan of the cluster has f16 gradients. */
 int cli_may_have_f16_gradients(const tandem_cluster *cluster);
-/* A note where a plan has one and no loss scale: what to do, then "--loss-scale dynamic". */
+/* If a plan has f16 gradients and no loss scale: a note with `advice`, then "--loss-scale dynamic". */
 void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, const tandem_graph *graph,
                          double loss_scale, const char *advice);
 
-/* A file of the working directory that goes when SIGINT, SIGTERM or SIGHUP ends this process, if it was not
- * removed before; up to 16 at a time. Names of up to 39 characters; not for several threads. */
+/* Registers a file of the working directory: SIGINT, SIGTERM and SIGHUP remove it. At most 16 files, names of
+ * at most 39 characters; not for several threads. */
 void cli_scratch_file_add(const char *path);
 void cli_scratch_file_remove(const char *path);
 
-/* An empty store in the working directory, whose name goes to `path`; its maker removes it. A scratch file.
- * TANDEM_IO. */
+/* An empty store in the working directory, as a scratch file; the caller removes it. Writes its name to
+ * `path`. TANDEM_IO. */
 enum { CLI_SCRATCH_STORE = 32 };
 tandem_status cli_scratch_store_make(char path[CLI_SCRATCH_STORE], tandem_error *error);
 void cli_scratch_store_remove(const char *path);
 
 /* --- The backend library -------------------------------------------------------------------------------- */
-/* Opens libtandem_backend.so ($TANDEM_BACKEND, beside the program, ../lib, the system's path) once; NULL and
- * *error (TANDEM_MISSING) where there is none or its version is another. */
+/* Opens libtandem_backend.so once: $TANDEM_BACKEND, beside the program, ../lib, the system's path. NULL and
+ * TANDEM_MISSING if there is none or its version differs. */
 const tandem_backend_api *cli_backend(tandem_error *error);
-/* tandem_device_require (cluster.h), and of cards whether they can be opened here. */
+/* tandem_device_require (cluster.h); a GPU must open, too. */
 tandem_status cli_device_require(const char *device, tandem_error *error);
 
 /* --- Ranks ---------------------------------------------------------------------------------------------- */
@@ -161,15 +159,14 @@ typedef struct cli_rank {
     const char *store;
     int cpu;
 } cli_rank;
-/* Whether this process is a rank: RANK and WORLD_SIZE are set (TANDEM_STORE too where WORLD_SIZE > 1). 1 =
- * yes, filled in; 0 = no; −1 = they are set wrongly: *error. */
+/* Whether this process is a rank: RANK and WORLD_SIZE are set (and TANDEM_STORE if WORLD_SIZE > 1). 1 = yes,
+ * *rank is filled in; 0 = no; −1 = a wrong value, *error says which. */
 int cli_rank_from_environment(cli_rank *rank, tandem_error *error);
-/* Starts this very command (same arguments) n_rank times, each a rank pinned to a core of its own, and waits.
- * Returns the exit code: 0, that of the rank that failed first, 6 where one was killed. Rank 0 owns stdout.
- * */
+/* Starts this command n_rank times with the same arguments, each as a rank pinned to a core, and waits.
+ * Returns 0, the exit code of the rank that failed first, or 6 if a rank was killed. Rank 0 owns stdout. */
 int cli_ranks_start(int n_rank, const cli_options *options);
-/* Runs `tandem argument…` (NULL-terminated) with --json, and -q where options say so, and returns the object
- * it printed; its stderr is ours. NULL and *exit_code where it failed. */
+/* Runs `tandem argument…` (NULL-terminated) with --json, and -q as in options. Returns the object that it
+ * printed; NULL and *exit_code if it failed. Its stderr is ours. */
 json_t *cli_run_self(const cli_options *options, const char *const *argument, int *exit_code);
 void cli_save_arguments(int argc, char **argv);
 

@@ -19,12 +19,12 @@ typedef tandem_status option_reader(const option_row *row, void *to, const char 
 struct option_row {
     const char *name, *value, *help;
     int letter, group;
-    size_t member; /* of cli_options, in bytes */
+    size_t member; /* offset in cli_options */
     option_reader *read;
     int64_t min, max;
     double below;
-    const char *what;   /* a number's range in words */
-    const char *absent; /* the value where none is given; NULL: one must be given */
+    const char *what;   /* the allowed range of a number, in words */
+    const char *absent; /* the value if none is given; NULL: a value is required */
 };
 
 static tandem_status fail_value(const option_row *row, const char *what, const char *text,
@@ -146,7 +146,7 @@ static tandem_status read_amax(const option_row *row, void *to, const char *text
 
 /* --- The table ------------------------------------------------------------------------------------------ */
 
-/* A member's place; a member of another type does not compile. */
+/* The offset of a member; a wrong type does not compile. */
 #define OF(m, type) .member = offsetof(cli_options, m) + 0 * sizeof(&((cli_options *)0)->m - (type *)0)
 #define READ(m, type, f) OF(m, type), .read = f
 #define TEXT(m) READ(m, const char *, read_text)
@@ -169,7 +169,7 @@ static const option_row option_table[CLI_N_OPTION] = {
 
 static const int of_every_command[] = {OPTION_JSON, OPTION_END};
 
-/* How argp knows it: by its letter or by its key. */
+/* argp knows an option by its letter or its key. */
 static int argp_key_of(const option_row *row)
 {
     return row->letter ? row->letter : OPTION_FIRST + (int)(row - option_table);
@@ -210,7 +210,7 @@ static error_t parse_option(int argp_key, char *text, struct argp_state *state)
 
 /* --- What argp would not say enough about --------------------------------------------------------------- */
 
-/* Which commands have an option, as ": replay, train"; "" = none. */
+/* The commands that have an option, as ": replay, train"; "" = none. */
 static const char *print_option_owners(char *text, size_t size, int key)
 {
     text[0] = '\0';
@@ -220,7 +220,7 @@ static const char *print_option_owners(char *text, size_t size, int key)
     return text;
 }
 
-/* Of this command: with its nearest option; of others: with those that have it. */
+/* For an option of other commands, names them; else the nearest option of this one. */
 static int fail_unknown_option(const cli_command *command, const struct argp_option *option, const char *name,
                                int length)
 {
@@ -243,7 +243,7 @@ static int fail_unknown_option(const cli_command *command, const struct argp_opt
                          near ? "?" : "", command->name);
 }
 
-/* A letter of another command's, of some behind a dash: its row; NULL = there is none. */
+/* The first letter of a group that belongs to another command's option, or NULL. */
 static const option_row *find_foreign_letter(const struct argp_option *option, const char *letter)
 {
     for (; *letter; letter++) {
@@ -255,7 +255,7 @@ static const option_row *find_foreign_letter(const struct argp_option *option, c
     return NULL;
 }
 
-/* NULL = there is none; a beginning will do, as for argp. */
+/* The option whose name begins with `name`, as argp does it, or NULL. */
 static const struct argp_option *find_long_option(const struct argp_option *option, const char *name,
                                                   size_t length)
 {
@@ -269,7 +269,7 @@ static int option_takes_value(const struct argp_option *option)
     return option->arg && !(option->flags & OPTION_ARG_OPTIONAL);
 }
 
-/* Whether the last of some letters behind a dash takes the next word. */
+/* Whether the last letter of a group takes the next word as its value. */
 static int letters_take_value(const struct argp_option *option, const char *letter)
 {
     for (; *letter; letter++)
@@ -278,7 +278,7 @@ static int letters_take_value(const struct argp_option *option, const char *lett
     return 0;
 }
 
-/* Refuses options that the command does not have; "-h" asks for help, as nearly everywhere. */
+/* Rejects options that the command does not have, and makes "-h" ask for help. */
 static void check_command_options(const cli_command *command, const struct argp_option *option, int argc,
                                   char **argv)
 {
@@ -300,7 +300,7 @@ static void check_command_options(const cli_command *command, const struct argp_
     }
 }
 
-/* A word too many is most often a cluster without its quotes, or an optional value without its "=". */
+/* An extra word is mostly a cluster without quotes, or an optional value without "=". */
 static void check_no_words(const cli_options *options, const cli_command *command)
 {
     if (command->words[0] || options->n_word == 0) return;

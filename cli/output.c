@@ -1,4 +1,4 @@
-/* output.c: results on stdout, everything for people on stderr. */
+/* output.c: results go to stdout; errors, notes and progress go to stderr. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "base/quantity.h"
 #include "cli/cli.h"
 
-static int line_is_open; /* whether a progress line waits to be overwritten */
+static int line_is_open; /* a progress line waits to be overwritten */
 static const int64_t plain_line_interval_ns = INT64_C(2000000000);
 
 void cli_progress_end(void)

@@ -97,7 +97,7 @@ json_t *cli_provenance_json(const tandem_replayer *replayer, int c)
     return cli_cost_sources_json(&sources, c);
 }
 
-/* What a prediction rests on, behind its share. */
+/* Appends what the predicted times are based on. */
 static void append_fit_source(char *line, size_t size, const tandem_provenance *provenance)
 {
     char spread[TANDEM_QUANTITY_TEXT];
@@ -112,7 +112,7 @@ static void append_fit_source(char *line, size_t size, const tandem_provenance *
                          tandem_quantity_print_ratio(spread, sizeof spread, provenance->spread));
 }
 
-/* By which algorithm, or by which curve and line, and how good that is. */
+/* Prints the algorithms or the measured curve of all-reduces, and the quality of its fit. */
 static void print_allreduce_sources(const tandem_allreduce_source *source)
 {
     char latency[TANDEM_QUANTITY_TEXT], rate[TANDEM_QUANTITY_TEXT] = "any rate", spread[TANDEM_QUANTITY_TEXT];

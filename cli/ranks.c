@@ -1,5 +1,5 @@
-/* ranks.c: a run is one process a rank. The first process starts them and only watches; each is this same
- * command with RANK, WORLD_SIZE and TANDEM_STORE set, as it is when somebody else starts the ranks. */
+/* ranks.c: a run has one process per rank. The first process starts them and waits. Each rank runs the same
+ * command with RANK, WORLD_SIZE and TANDEM_STORE set; another launcher may set them instead. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -37,7 +37,7 @@ static int read_environment_number(const char *variable, long *number)
     return errno || end == text || *end ? -1 : 1;
 }
 
-/* Core number k of those this process may use, counted round. */
+/* The k-th core that this process may use, modulo their number. */
 static int nth_usable_core(int k)
 {
     cpu_set_t set;
@@ -84,7 +84,7 @@ static void set_environment_number(const char *variable, int number)
     (void)setenv(variable, text, 1);
 }
 
-/* In the child. Rank 0 alone talks on stdout. */
+/* In the child. Only rank 0 writes to stdout. */
 static void exec_rank(int rank, int n_rank, const char *store)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* no rank outlives the command that started it */
@@ -100,13 +100,13 @@ static void exec_rank(int rank, int n_rank, const char *store)
     _exit(tandem_status_exit_code(TANDEM_IO));
 }
 
-/* A signal that asks this process to end ends the ranks first, so that nothing of the run is left behind. */
+/* A signal to this process ends the ranks first, so that the run leaves nothing behind. */
 static volatile sig_atomic_t end_signal;
 static void note_end_signal(int number) { end_signal = number; }
 
 static void catch_end_signals(struct sigaction before[2])
 {
-    struct sigaction noted = {.sa_handler = note_end_signal}; /* without SA_RESTART: waitpid comes back */
+    struct sigaction noted = {.sa_handler = note_end_signal}; /* without SA_RESTART: waitpid returns */
     end_signal = 0;
     (void)sigaction(SIGINT, &noted, &before[0]);
     (void)sigaction(SIGTERM, &noted, &before[1]);
@@ -132,8 +132,8 @@ static int rank_exit_code(int state, int rank)
     return tandem_status_exit_code(TANDEM_RANK_FAILED);
 }
 
-/* The code of the run is that of the rank that failed first; a peer's failure counts only where nothing else
- * explains it. */
+/* Returns the exit code of the rank that failed first. Code 6, another rank failed, counts only if there is
+ * no other. */
 static int wait_for_ranks(pid_t *pid, int n_rank)
 {
     const int peer = tandem_status_exit_code(TANDEM_RANK_FAILED);

@@ -1,5 +1,5 @@
-/* scratch_files.c: files that a command makes for itself, in the working directory, and removes, also where a
- * signal asks it to end meanwhile. */
+/* scratch_files.c: temporary files of a command in the working directory, removed also if a signal ends it.
+ * */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static void remove_scratch_files(int number)
     (void)raise(number);
 }
 
-/* A signal that is ignored (nohup) stays so, and who else heeds one hands it on when done (ranks.c). */
+/* Leaves ignored signals (nohup) and signals with a handler alone; ranks.c raises its signals again. */
 static void catch_removal_signals(void)
 {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP};

@@ -28,7 +28,7 @@ void cli_table_row(cli_table *table, const char *format, ...)
         table->line[table->n_line++] = line;
 }
 
-/* Characters of n bytes of UTF-8. */
+/* Characters in n bytes of UTF-8. */
 static int count_characters(const char *text, size_t n)
 {
     int count = 0;
@@ -36,7 +36,7 @@ static int count_characters(const char *text, size_t n)
     return count;
 }
 
-/* The next cell of a row: its begin, NULL behind the last; *n its bytes. */
+/* The next cell of a row and its length in bytes; NULL after the last cell. */
 static const char *next_cell(const char **rest, size_t *n)
 {
     const char *begin = *rest;
@@ -48,7 +48,7 @@ static const char *next_cell(const char **rest, size_t *n)
 
 static void print_table_row(const char *line, const int *width, unsigned right, int is_heading)
 {
-    int blanks = 0; /* owed before the next cell; none stand at the end of a line */
+    int blanks = 0; /* owed before the next cell, so that no line ends with blanks */
     for (int column = 0; column < CLI_TABLE_COLUMNS; column++) {
         size_t n = 0;
         const char *cell = next_cell(&line, &n);

@@ -62,7 +62,7 @@ static tandem_status set_optimizer_options(tandem_optimizer_options *o, const ta
     return set_betas(o, options->betas, error);
 }
 
-/* Each pattern must fit a parameter: one that fits none is a slip. */
+/* Each pattern must match a parameter, so that typing errors are found. */
 static tandem_status check_no_decay(const tandem_graph *graph, const char *patterns, tandem_error *error)
 {
     for (size_t n; *patterns; patterns += n + (patterns[n] == ',')) {
@@ -117,7 +117,7 @@ float train_config_rate(const train_config *r, int64_t s)
 
 /* --- As text -------------------------------------------------------------------------------------------- */
 
-/* How many operators have which precision over all classes, and a hash over which one has which. */
+/* Appends how many operators have each precision, over all classes, and a hash of all precisions. */
 static void append_precisions(char *text, size_t size, const cli_workload *workload)
 {
     int64_t count[TANDEM_N_PRECISION] = {0};
@@ -143,7 +143,7 @@ void train_config_print(char *text, size_t size, const train_config *r, const cl
     const tandem_optimizer_options *o = &r->optimizer;
     tandem_cluster cluster = workload->cluster;
     cluster.link_bytes_per_s = cluster.node.bytes_per_s =
-        0; /* what is left is what the numbers depend on: devices, ranks, batches */
+        0; /* the rest decides the numbers: devices, ranks, batches */
     for (int c = 0; c < cluster.n_class; c++)
         cluster.classes[c].memory_bytes = 0, cluster.classes[c].per_node = 0,
         cluster.classes[c].link.bytes_per_s = 0;
@@ -179,7 +179,7 @@ void train_config_print(char *text, size_t size, const train_config *r, const cl
     (void)cli_append(text, size, ", warm-up %" PRId64 "\n", r->warmup);
 }
 
-/* The line of `text` that begins like `line`, up to its colon; NULL where there is none. */
+/* The line of `text` with the same key as `line`, up to the colon; NULL if there is none. */
 static const char *find_line_of_key(const char *text, const char *line)
 {
     const size_t n = strcspn(line, ":\n") + 1;

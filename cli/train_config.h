@@ -1,4 +1,4 @@
-/* train_config.h: how a run trains: its optimizer, and the learning rate of every step. */
+/* train_config.h: the optimizer of a run and its learning rate at every step. */
 #ifndef TANDEM_CLI_TRAIN_CONFIG_H
 #define TANDEM_CLI_TRAIN_CONFIG_H
 
@@ -13,13 +13,13 @@ typedef enum rate_schedule {
 } rate_schedule;
 
 typedef struct train_config {
-    tandem_optimizer_options optimizer; /* its rate is the highest of the schedule */
+    tandem_optimizer_options optimizer; /* its rate is the peak of the schedule */
     rate_schedule schedule;
     int64_t warmup, steps;
 } train_config;
 
-/* The model's own, but what options say. TANDEM_USAGE where an option is of another optimizer, or a warm-up
- * longer than the run; TANDEM_UNKNOWN_NAME for a schedule. */
+/* The model's own values, overridden by options. TANDEM_USAGE: an option of another optimizer, or a warm-up
+ * longer than the run. TANDEM_UNKNOWN_NAME: unknown schedule. */
 tandem_status train_config_open(train_config *out, const tandem_graph *graph, const cli_options *options,
                                 tandem_error *error);
 
@@ -32,11 +32,11 @@ tandem_status train_config_open(train_config *out, const tandem_graph *graph, co
  *   step      r, r/10 from N/2 on, r/100 from 3N/4 on        He et al. 2016, section 4.2 */
 float train_config_rate(const train_config *r, int64_t s);
 
-/* All that decides what a run learns, a line each ("seed: 0"), for its checkpoints: two runs with equal texts
- * are the same run. */
+/* Everything that decides what a run learns, one line each ("seed: 0"), for checkpoints. Runs with equal
+ * texts are the same run. */
 void train_config_print(char *text, size_t size, const train_config *r, const cli_workload *workload,
                         const cli_options *options);
-/* Notes every line of `now` that `before` has otherwise. */
+/* Notes every line of `now` that differs from `before`. */
 void train_config_note_changes(const cli_options *options, const char *before, const char *now);
 
 #endif

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tokens are symbols of the text; a model that hides some needs one more for these. */
+/* Tokens are the characters of the text. A model with masked tokens needs one more. */
 static tandem_status check_vocabulary(const tandem_data *data, const tandem_graph *graph, tandem_error *error)
 {
     const int64_t room = graph->vocabulary - (graph->n_masked > 0);
@@ -14,7 +14,7 @@ static tandem_status check_vocabulary(const tandem_data *data, const tandem_grap
                             graph->n_masked ? ", and one that stands for a hidden token" : "");
 }
 
-/* Images of another size are resized, and grey ones take any number of channels. */
+/* The reader resizes images and copies grey ones to any number of channels. */
 static tandem_status check_image_channels(const tandem_data *data, const tandem_graph *graph,
                                           tandem_error *error)
 {
@@ -39,7 +39,7 @@ static int64_t count_global_batch(const cli_workload *workload)
     return batch * count_micro_steps(workload);
 }
 
-/* Whether the data's samples are what the model takes. */
+/* Whether the model can take the data's samples. */
 static tandem_status check_training_data(const tandem_data *data, const tandem_graph *graph,
                                          tandem_error *error)
 {
@@ -104,7 +104,7 @@ tandem_status training_rank_open_step(training_rank *rank, const cli_workload *w
     return TANDEM_OK;
 }
 
-/* Its place in the global batch: ranks stand one behind the other, class by class. */
+/* The first sample of the rank in the global batch: ranks follow each other, class by class. */
 static int64_t first_sample_of(const cli_workload *workload, int rank)
 {
     int64_t self = 0;
@@ -145,8 +145,8 @@ tandem_status training_rank_load_algorithms(const tandem_backend_api *backend, t
     return status;
 }
 
-/* What a profile chose, so that its memory is this run's. A run needs no store: where there is none to be
- * read, it does without. */
+/* Loads the algorithms of the profile, so that memory use is as planned. A run needs no store: without one it
+ * goes on. */
 static tandem_status load_stored_algorithms(training_rank *rank, const cli_options *options,
                                             tandem_error *error)
 {

@@ -1,69 +1,68 @@
-/* training_rank.h: what a rank of `train` holds from start to end, and what it reports to rank 0. */
+/* training_rank.h: what a rank of `train` holds open, and what it reports to rank 0. */
 #ifndef TANDEM_CLI_TRAINING_RANK_H
 #define TANDEM_CLI_TRAINING_RANK_H
 
 #include "cli/train_config.h"
 
 enum {
-    WARM_UP_STEPS = 2, /* not counted in medians: first steps pay for cold caches */
-    KEPT_STEPS = 128   /* of a task's times, the last ones */
+    WARM_UP_STEPS = 2, /* first steps run with cold caches; medians leave them out */
+    KEPT_STEPS = 128   /* number of kept times per task */
 };
 
 typedef struct training_rank {
     const tandem_backend_api *backend;
     cli_rank self;
-    int class_index; /* its class */
+    int class_index; /* class of this rank */
     train_config config;
     tandem_step *step;
     tandem_data data;
-    int64_t global_batch; /* samples a step over all ranks */
+    int64_t global_batch; /* samples per step of all ranks */
     tandem_worker *worker;
     tandem_executor *executor;
 } training_rank;
 
-/* Opens everything a rank needs to run its part of the subject's plan. `data`: NULL = noise. */
+/* Opens everything that a rank needs to run its part of the workload's plan. options->data NULL = noise. */
 tandem_status training_rank_open(training_rank *rank, const cli_workload *workload,
                                  const cli_options *options, const cli_rank *self, tandem_error *error);
 void training_rank_close(training_rank *rank);
-/* Rank 0 says why ranks that were to share memory do not: what a plan was replayed with is then not what it
- * is run with. */
+/* Rank 0 notes why ranks cannot share memory: the run then differs from the replayed plan. */
 void training_rank_note_transport(const tandem_backend_api *backend, const tandem_worker *worker, int rank,
                                   const cli_options *options);
-/* Hands the algorithms in the store (NULL: none) to the rank's device; tries: for work without one it is to
- * try them. */
+/* Gives the device the algorithms of the store (NULL = none). autotune: the device tries algorithms for other
+ * work. */
 tandem_status training_rank_load_algorithms(const tandem_backend_api *backend, tandem_worker *worker,
                                             tandem_store *store, int autotune, tandem_error *error);
-/* Opens options->data and holds it against the subject: samples as the model takes them, at least one batch
- * of all ranks. */
+/* Opens options->data and checks it against the workload: sample shapes, and at least one batch of all ranks.
+ * */
 tandem_status training_rank_open_data(tandem_data *data, const tandem_backend_api *backend,
                                       const cli_workload *workload, const cli_options *options,
                                       tandem_error *error);
-/* The same for one class's graph, whatever the batch of all ranks. */
+/* The same for one class's graph, without the batch check. */
 tandem_status training_rank_open_samples(tandem_data *data, const tandem_backend_api *backend,
                                          const tandem_graph *graph, const char *source, tandem_error *error);
-/* Only the step program of class run->class_index under the subject's plan. */
+/* Opens only the step program of class rank->class_index under the workload's plan. */
 tandem_status training_rank_open_step(training_rank *rank, const cli_workload *workload,
                                       const cli_options *options, tandem_error *error);
 
-/* Steps that were run, times in ns. */
+/* Measured steps; times in ns. */
 typedef struct rank_times {
-    int64_t n_counted;  /* steps behind the warm-up */
-    int64_t *period_ns; /* [steps] from the begin of a step to the begin of the next */
-    int64_t *wait_ns;   /* [steps] the compute stream stood still for buckets */
-    /* [steps] period, less what other processes had of the rank's core; −1 = not known */
+    int64_t n_counted;  /* steps after the warm-up */
+    int64_t *period_ns; /* [steps] from the start of a step to the start of the next */
+    int64_t *wait_ns;   /* [steps] the compute stream waits for buckets */
+    /* [steps] period less the time of other processes on the rank's core; −1 = unknown */
     int64_t *undisturbed_ns;
-    int64_t *busy_ns;           /* [steps] and less what the compute stream stood still */
+    int64_t *busy_ns;           /* [steps] the same less the waits */
     int64_t *task_ns;           /* [n_task][KEPT_STEPS], a ring over the counted steps */
-    int64_t *start_ns, *end_ns; /* [n_micro × n_task] of the last step: the trace */
+    int64_t *start_ns, *end_ns; /* [n_micro × n_task] of the last step, for the trace */
 } rank_times;
 
-/* One rank's figures, sent to rank 0. */
+/* What one rank sends to rank 0. */
 typedef struct rank_report {
-    /* medians over the counted steps; −1 = not known */
+    /* medians over the counted steps; −1 = unknown */
     int64_t period_ns, p10_ns, p90_ns, wait_ns, undisturbed_ns, busy_ns;
-    /* evaluation: what both have for it beyond the steps */
+    /* evaluation: part of both that only evaluation needs */
     uint64_t allocated_bytes, planned_bytes, evaluation_bytes;
-    int64_t resident_bytes; /* beside the plan's, as the system tells them; −1 = not known */
+    int64_t resident_bytes; /* as the system counts it; −1 = unknown */
 } rank_report;
 
 #endif

@@ -1,5 +1,4 @@
-/* workload.c: what most commands are about: a model at the batch of every class of a cluster, and a plan for
- * it. */
+/* workload.c: opens a workload: a model at the batch of every class of a cluster, and a plan for it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +72,7 @@ static tandem_status open_plan_workload(cli_workload *workload, const cli_option
     if (status != TANDEM_OK) return status;
     workload->cluster = workload->plan->cluster;
     status = tandem_cluster_fill_defaults(&workload->cluster, 0, options->memory, error);
-    /* a plan names its model; where one is given too, they must be the same */
+    /* a plan names its model; --model must agree */
     const char *model = options->model ? options->model : workload->plan->model;
     if (status == TANDEM_OK)
         status = tandem_cluster_open_graphs(workload->graph, &workload->cluster, model, error);
@@ -114,7 +113,7 @@ tandem_status cli_choose_transport(int *over_network, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* A plan's file may ask for more: it is cut as far as it can be. */
+/* A plan's file may ask for more segments; they are cut to the possible number. */
 static tandem_status check_recompute_segments(int n_recompute_segment, const tandem_graph *graph,
                                               tandem_error *error)
 {
@@ -156,7 +155,7 @@ tandem_status cli_workload_open(cli_workload *workload, const cli_options *optio
     return TANDEM_OK;
 }
 
-/* Whether a backward product of a precision reads its gradient in f16 on a device. */
+/* Whether a backward product in this precision reads its gradient in f16 on the device. */
 static int has_f16_gradients(const tandem_device *device, tandem_precision precision)
 {
     const tandem_dtype dgrad = tandem_precision_get(precision)->dgrad,

@@ -1,4 +1,4 @@
-/* bench.c: `tandem bench`: speeds with median and spread. */
+/* bench.c: `tandem bench`: speeds with median and percentiles. */
 #include "cli/bench/bench.h"
 
 #include <math.h>
@@ -78,7 +78,7 @@ static int print_bench_json(const bench_result *result, const char *what)
     return cli_print_json(object);
 }
 
-/* What the case is counted in, if anything. */
+/* The rate of the case's unit, if it has one. */
 static char *print_bench_rate(char *text, size_t size, const bench_case *one)
 {
     *text = '\0';
@@ -123,7 +123,7 @@ int bench_print(const bench_result *result, const char *what, const cli_options 
 
 /* --- The command ------------------------------------------------------------------------------ */
 
-/* What each kind reads. */
+/* The options of each benchmark. */
 static const int of_step[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
                               OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AMAX,
                               OPTION_JSON,    OPTION_QUIET,  OPTION_END};
@@ -144,7 +144,7 @@ static const int of_products[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE, 
 static const int of_allreduce[] = {OPTION_DEVICE, OPTION_CLUSTER, OPTION_REPETITIONS,
                                    OPTION_JSON,   OPTION_QUIET,   OPTION_END};
 
-/* Either `bench`, whose cases are printed here, or `run`, which prints by itself. */
+/* `bench` leaves its cases to be printed here; `run` prints them itself. */
 static const struct {
     const char *name;
     const int *option;

@@ -1,5 +1,4 @@
-/* bench_allocate.c: how long a plan takes once costs are loaded: greedy, greedy with its certificate, exact.
- * */
+/* bench_allocate.c: time of an allocation with loaded costs: greedy, greedy with certificate, exact. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* bench_allreduce.c: an all-reduce by itself, beside what it does at least: every rank reads and writes as
- * many bytes. */
+/* bench_allreduce.c: time of an all-reduce alone, next to its lower bound: each rank reads and writes as many
+ * bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ typedef struct allreduce_bench {
     int64_t *all_ns;    /* [n_rank × n] */
 } allreduce_bench;
 
-/* In huge pages, as gradients are. */
+/* In huge pages, like gradients. */
 static void *alloc_huge_pages(uint64_t bytes)
 {
     enum { HUGE_PAGE_BYTES = 2 << 20 };
@@ -37,7 +37,7 @@ static void *alloc_huge_pages(uint64_t bytes)
     return memory;
 }
 
-/* Reads and writes all of it: what an all-reduce in shared memory does at least. */
+/* Reads and writes every byte: the least work of an all-reduce in shared memory. */
 static void read_and_write(void *memory, uint64_t bytes)
 {
     typedef float float_vector __attribute__((vector_size(32)));
@@ -46,7 +46,7 @@ static void read_and_write(void *memory, uint64_t bytes)
     __asm__ volatile("" : : "r"(memory) : "memory");
 }
 
-/* By every rank at once, over its own memory: a repetition lasts as long as the slowest rank's. */
+/* All ranks at once, each on its own memory. A repetition takes as long as the slowest rank. */
 static tandem_status measure_read_write(allreduce_bench *b, uint64_t bytes, tandem_error *error)
 {
     void *memory = alloc_huge_pages(bytes);
@@ -146,7 +146,7 @@ int bench_allreduce(const cli_options *given)
     tandem_error error = {0};
     cli_rank self;
     cli_workload workload = {0};
-    options.model = "mlp"; /* any: a subject is of one */
+    options.model = "mlp"; /* any model: a workload needs one */
     if (!options.device && !options.cluster) options.cluster = "2*strongest";
     const int joined = cli_rank_from_environment(&self, &error);
     if (joined < 0 || cli_workload_open(&workload, &options, &error) != TANDEM_OK) return cli_fail(&error);

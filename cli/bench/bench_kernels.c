@@ -1,5 +1,5 @@
-/* bench_kernels.c: the kernel library (tandem/kernels.h) beside a copy of the same bytes, and int8 products;
- * then a linear layer in each precision, run by the executor. */
+/* bench_kernels.c: the kernel library (tandem/kernels.h) next to a copy of the same bytes, int8 products, and
+ * a linear layer in each precision in the executor. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,9 +11,9 @@
 #include "tandem/kernels.h"
 
 enum { REPETITIONS = 10, COLUMNS = 512, CACHE_LINE = 64 };
-static const int64_t min_sample_ns = 300000; /* long enough that reading the clock does not count */
+static const int64_t min_sample_ns = 300000; /* long enough to hide the cost of reading the clock */
 
-/* The bytes that a call reads and writes, and operands of that size. */
+/* Operands of one call, and the bytes that it reads and writes. */
 typedef struct kernel_work {
     const tandem_kernels *kernels;
     uint64_t bytes;
@@ -53,15 +53,15 @@ static tandem_status call_copy(kernel_work *w, tandem_error *error)
 {
     (void)error;
     memcpy(w->copy, w->copy + w->bytes / 2, w->bytes / 2);
-    __asm__ volatile("" ::: "memory"); /* the copy is wanted, though nobody reads it */
+    __asm__ volatile("" ::: "memory"); /* keeps the copy, whose result is unused */
     return TANDEM_OK;
 }
 
-/* Which kernels, and what they move for an element. */
+/* The kernels, with the bytes that they move per element. */
 static const struct {
     const char *name;
     kernel_function run;
-    tandem_dtype wide; /* the float side */
+    tandem_dtype wide; /* the floating-point side */
     int bytes;
     int stochastic, with_transposed, with_amax;
     tandem_scale_mode scale_mode;
@@ -85,7 +85,7 @@ enum { N_KIND = sizeof kinds / sizeof *kinds };
 
 /* --- Measuring ------------------------------------------------------------------------------------------ */
 
-/* Runs until the clock can tell how long one takes. */
+/* Repeats a call until the clock can measure it. */
 static tandem_status time_call(kernel_work *w, kernel_function run, int64_t *sample_ns, tandem_error *error)
 {
     const int64_t begin_ns = tandem_now_ns();
@@ -97,7 +97,7 @@ static tandem_status time_call(kernel_work *w, kernel_function run, int64_t *sam
     return status;
 }
 
-/* Copy and kernel in turn, so that what else the machine does meets both. */
+/* Alternates copy and kernel, so that disturbances affect both. */
 static tandem_status measure_kernel(bench_result *result, kernel_work *w, const char *name,
                                     kernel_function run, int64_t n, int with_copy, tandem_error *error)
 {
@@ -125,7 +125,7 @@ static tandem_status measure_kernel(bench_result *result, kernel_work *w, const 
 
 /* --- Kernels that move bytes ---------------------------------------------------------------------------- */
 
-/* Operands in w->memory, floats first: numbers between −1 and 1. */
+/* Fills the operands in w->memory, floats first, with numbers between −1 and 1. */
 static void set_kernel_operands(kernel_work *w, int k)
 {
     static const tandem_rounding rounding = {.seed = 1, .stream = {1, 2, 3}};
@@ -168,7 +168,7 @@ static tandem_status measure_byte_kernels(bench_result *result, const tandem_ker
     kernel_work w = {.kernels = kernels, .bytes = bytes};
     char name[96];
     tandem_status status = TANDEM_OK;
-    /* amax reads all of its bytes, and is given a result of int8 too */
+    /* amax reads all bytes and also has an int8 result */
     w.memory = aligned_alloc(4096, 2 * bytes);
     w.copy = aligned_alloc(4096, bytes);
     w.scale = calloc(bytes / COLUMNS, sizeof *w.scale);

@@ -1,5 +1,5 @@
-/* bench_linear.c: what one linear layer costs a training step in each precision: its products and all casts
- * that it asks for, as the executor runs them. */
+/* bench_linear.c: time of a linear layer in a training step in each precision: its products and all casts for
+ * it, run by the executor. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 enum { WARM_UP = 2 };
 static const int64_t timeout_ns = 60000000000;
 
-/* The layer alone is not in fp32, so that whatever is cast is cast for it. */
+/* Only this layer is not in fp32, so that every cast is for it. */
 static int64_t linear_layer_ns(const tandem_step *step, const tandem_step_times *times, int layer)
 {
     int64_t sum_ns = 0;

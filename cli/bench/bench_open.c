@@ -1,6 +1,5 @@
-/* bench_open.c: how long a replayer takes to gather its costs, from a store of this model alone and from a
- * large one; and how long the whole of `tandem replay --json` takes, from the start of the process to its
- * end. */
+/* bench_open.c: time to open a replayer, from a small and a large store, and time of a whole `tandem replay
+ * --json` process. */
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -16,7 +15,7 @@
 
 enum { REPETITIONS = 30, MANY_ROWS = 100000 };
 
-/* Starts this program again, with its result thrown away, and waits for its end. */
+/* Starts this program, discards its result and waits for its end. */
 static tandem_status run_replay_process(char *const *argument, tandem_error *error)
 {
     posix_spawn_file_actions_t actions;
@@ -29,7 +28,7 @@ static tandem_status run_replay_process(char *const *argument, tandem_error *err
     }
     while (started && waitpid(child, &code, 0) < 0)
         if (errno != EINTR) break;
-    /* 1: it does not fit the memory, which takes as long to say */
+    /* 1: the plan does not fit, which takes as long to find out */
     if (started && WIFEXITED(code) && (WEXITSTATUS(code) == 0 || WEXITSTATUS(code) == 1)) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_IO, "`tandem replay` could not be started or failed");
 }
@@ -101,7 +100,7 @@ static tandem_status measure_store_open(bench_result *result, const cli_options 
     return status;
 }
 
-/* Without a store, where descriptions suffice. */
+/* Without a store, if all devices have descriptions. */
 static tandem_status measure_predicted_replay(bench_result *result, const cli_options *given,
                                               const cli_workload *workload, tandem_error *error)
 {

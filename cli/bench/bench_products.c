@@ -1,4 +1,4 @@
-/* bench_products.c: products inside a training step beside the same products alone: linear, matmul and
+/* bench_products.c: products inside a training step next to the same products alone: linear, matmul and
  * conv2d, all passes. */
 #include <inttypes.h>
 #include <math.h>
@@ -14,13 +14,14 @@
 
 enum { ROUNDS = 5, RUNS = 3, MAX_ROWS = 20 };
 
-/* Products that are the same work; what is measured of one of them, in ns. */
+/* Products with the same work, and the times of one of them in ns. */
 typedef struct bench_product {
     tandem_cost_key key;
-    int task, count;                /* the first, and how many the step has */
-    double flops;                   /* of one */
-    int64_t *alone_ns, *library_ns; /* samples, [rounds × RUNS]; library_ns NULL: the library has none */
-    /* medians, step_ns the mean of theirs; library_median_ns 0 where the library has none */
+    int task, count; /* the first one, and how many the step has */
+    double flops;    /* of one product */
+    /* samples, [rounds × RUNS]; library_ns NULL: the library has no such kernel */
+    int64_t *alone_ns, *library_ns;
+    /* medians; step_ns is the mean of medians; library_median_ns 0: no such kernel */
     int64_t step_ns, alone_median_ns, library_median_ns;
 } bench_product;
 
@@ -29,7 +30,7 @@ typedef struct product_bench {
     cli_workload workload;
     training_rank rank;
     bench_product *one;
-    int n, *product_of;                                 /* [n_task] −1: it is none */
+    int n, *product_of;                                 /* [n_task], −1: not a product */
     int64_t rounds, *step_ns, *task_ns, median_step_ns; /* [rounds], [n_task × rounds] */
 } product_bench;
 
@@ -45,7 +46,7 @@ static int is_product_task(const tandem_step *step, int t)
     return kind == TANDEM_OP_LINEAR || kind == TANDEM_OP_MATMUL || kind == TANDEM_OP_CONV2D;
 }
 
-/* A precision's name is one string wherever it stands. */
+/* Equal precisions have the same name pointer. */
 static int is_same_product(const tandem_cost_key *a, const tandem_cost_key *b)
 {
     return a->pass == b->pass && a->from == b->from && a->to == b->to && a->precision == b->precision &&
@@ -120,7 +121,7 @@ static tandem_status run_product_alone(product_bench *all, bench_product *one, i
     return status;
 }
 
-/* Steps and products alone in turn, so that what else the machine does meets both. */
+/* Alternates steps and products alone, so that disturbances affect both. */
 static tandem_status measure_step_products(product_bench *all, tandem_error *error)
 {
     const int64_t begin_ns = tandem_now_ns();
@@ -139,7 +140,7 @@ static tandem_status measure_step_products(product_bench *all, tandem_error *err
     return status;
 }
 
-/* Most time of the step first. */
+/* Largest time in the step first. */
 static int compare_by_step_time(const void *a, const void *b)
 {
     const bench_product *x = a, *y = b;
@@ -165,8 +166,7 @@ static void summarise_products(product_bench *all)
 
 /* --- Result --------------------------------------------------------------------------------------------- */
 
-/* Of all of them together, each as often as the step has it. Where the library has none, it takes what the
- * own kernel takes. */
+/* Sum over all products of the step. Without a library kernel, our own time counts. */
 static bench_product sum_products(const product_bench *all)
 {
     bench_product total = {.count = 0};
@@ -185,7 +185,7 @@ static bench_product sum_products(const product_bench *all)
     return total;
 }
 
-/* NaN where there is nothing to divide. */
+/* NaN if there is nothing to divide by. */
 static double ratio_to_ns(double a, int64_t b_ns) { return a > 0 && b_ns > 0 ? a / (double)b_ns : NAN; }
 static double product_flops_per_s(const bench_product *one, int64_t ns)
 {
@@ -320,7 +320,7 @@ int bench_products(const cli_options *given)
     if (!options.model) options.model = "resnet20";
     if (!options.device && !options.cluster) options.device = "strongest";
     options.steps = WARM_UP_STEPS + all.rounds;
-    options.allow_nan = 1; /* nobody asks what is learned from noise */
+    options.allow_nan = 1; /* noise teaches nothing, so a loss that is not finite is fine */
     tandem_status status = open_product_bench(&all, &error);
     if (status == TANDEM_OK) status = measure_step_products(&all, &error);
     int code = status == TANDEM_OK ? 0 : cli_fail(&error);

@@ -1,4 +1,4 @@
-/* bench_replay.c: how many steps a second the replayer simulates. */
+/* bench_replay.c: simulated steps per second of the replayer. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,20 +7,20 @@
 #include "cli/bench/bench_wide.h"
 
 enum { BATCHES = 50, AT_ONCE = 8 };
-static const int64_t batch_ns = 2000000; /* long enough that reading the clock does not count */
+static const int64_t batch_ns = 2000000; /* long enough to hide the cost of reading the clock */
 
 typedef struct replay_bench {
     tandem_replayer *replayer;
     const tandem_graph *graph;
     const tandem_cluster *cluster;
-    uint64_t count;    /* of replays so far: decides what changes next */
+    uint64_t count;    /* replays so far; selects the next change */
     int *op, n_op;     /* adjustable operators */
-    int *task, n_task; /* compute tasks of the plan all in fp32 */
+    int *task, n_task; /* compute tasks of the plan with all operators in fp32 */
 } replay_bench;
 
 /* --- Changes ---------------------------------------------------------------------------------- */
 
-/* Number k, counted round, of the precisions that the operator has on class c. */
+/* Precision number k, modulo their number, of the operator on class c. */
 static tandem_precision nth_allowed_precision(const replay_bench *r, int c, int op, uint64_t k)
 {
     const unsigned precisions =
@@ -31,7 +31,7 @@ static tandem_precision nth_allowed_precision(const replay_bench *r, int c, int 
     return TANDEM_PRECISION_FP32;
 }
 
-/* Each pass over the operators gives them the next precision. */
+/* Each round over the operators gives them the next precision. */
 static void change_one_operator(replay_bench *r)
 {
     const uint64_t index = r->count % (uint64_t)r->n_op, pass = r->count / (uint64_t)r->n_op + 1;
@@ -47,7 +47,7 @@ static void change_all_precisions(replay_bench *r)
                                 nth_allowed_precision(r, c, r->op[k], r->count + (uint64_t)k));
 }
 
-/* An operator of a class out of fp32, and back the next time. */
+/* Lowers one operator of one class, and raises it again the next time. */
 static void flip_operator(replay_bench *r)
 {
     const uint64_t turn = r->count / 2;
@@ -62,7 +62,7 @@ static void flip_operator(replay_bench *r)
                                                   : nth_allowed_precision(r, c, op, 1 + turn % narrower));
 }
 
-/* A task of a class takes some time. */
+/* Changes the time of one task of one class. */
 static void change_one_cost(replay_bench *r)
 {
     const int c = (int)(r->count % (uint64_t)r->cluster->n_class);
@@ -130,7 +130,7 @@ static tandem_status measure_replay_cases(bench_result *result, replay_bench *r,
     return status;
 }
 
-/* Finds what there is to change. */
+/* Finds the operators and tasks to change. */
 static tandem_status find_changeable_tasks(replay_bench *r, tandem_error *error)
 {
     const tandem_step *step = tandem_replayer_step(r->replayer, 0);
@@ -157,7 +157,7 @@ static void close_replays(replay_bench *r)
 
 /* --- The model that is asked for ---------------------------------------------------------------- */
 
-/* Every plan that measuring passes through: whether the costs suffice; also the warm-up. */
+/* Replays every plan of the measurement: checks that the costs suffice, and warms up. */
 static tandem_status warm_up_replays(replay_bench *r, tandem_error *error)
 {
     tandem_status status = find_changeable_tasks(r, error);
@@ -191,7 +191,7 @@ static tandem_status open_replays_synthetic(replay_bench *r, const tandem_graph 
     return status;
 }
 
-/* With costs from the store where it holds all of them, else with costs that are made up. */
+/* Uses the store if it has all costs, else synthetic costs. */
 static tandem_status open_replays(bench_result *result, replay_bench *r, const cli_options *options,
                                   const cli_workload *workload, tandem_error *error)
 {
@@ -236,8 +236,8 @@ static tandem_status measure_model_replays(bench_result *result, const cli_optio
 
 /* --- 1,000 operators ---------------------------------------------------------------------------- */
 
-/* On the one, classes wait for the wire; on the other they have updates left when a step's last bucket is
- * through, and a replay takes several laps. */
+/* On the slow link, classes wait for the network. On the fast one, updates remain after the last bucket, and
+ * a replay takes several iterations. */
 #define SLOW_LINK 1e8
 #define FAST_LINK 1e11
 
@@ -272,7 +272,7 @@ static tandem_status measure_wide_cluster(bench_result *result, const tandem_gra
     return status;
 }
 
-/* A step of drawn times, every rank by itself; the steps that warm up count too. */
+/* A Monte Carlo step with every rank simulated; warm-up steps count, too. */
 static tandem_status measure_monte_carlo(bench_result *result, const tandem_graph *graph, int n_rank,
                                          tandem_error *error)
 {

@@ -1,4 +1,4 @@
-/* bench_step.c: training steps on noise, by running `tandem train`. */
+/* bench_step.c: training steps on noise, run by `tandem train`. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 enum { STEPS = 30, WARM_UP = 2, MAX_ARGUMENTS = 24, NUMBER_TEXT = 32 };
 
-/* One `tandem train`; its case is added. Returns the exit code. */
+/* Runs `tandem train` once and adds its case. Returns the exit code. */
 static int bench_train_run(bench_result *result, const cli_options *options, const cli_workload *workload,
                            const char *uniform)
 {

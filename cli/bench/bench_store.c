@@ -1,5 +1,5 @@
-/* bench_store.c: a profile store that lasts for a benchmark: a cost for everything that graphs on a cluster
- * can ask for, and as many more rows of other shapes as are wanted. */
+/* bench_store.c: a temporary profile store with synthetic costs for given graphs and cluster, and any number
+ * of other rows. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ typedef struct store_filler {
     uint64_t bucket_bytes;
 } store_filler;
 
-/* Within a twentieth. */
+/* Three samples within 5 %. */
 static tandem_cost synthetic_cost(int64_t ns)
 {
     tandem_cost cost;
@@ -36,7 +36,7 @@ static int64_t synthetic_ns(const char *device, const tandem_cost_key *key)
     return 5000 + tandem_philox(counter, 1).word[0] % 15000;
 }
 
-/* Alone; and a fifth more beside every device of the cluster, where ranks may share a machine. */
+/* Alone, and 20 % more next to every device of the cluster if ranks may share a machine. */
 static tandem_status put_synthetic_cost(const store_filler *m, int c, const tandem_cost_key *key,
                                         tandem_error *error)
 {
@@ -70,7 +70,7 @@ static tandem_status fill_class_costs(const store_filler *m, int c, tandem_error
     return status;
 }
 
-/* An all-reduce that slows compute by a sixth, and that compute slows by a fifth. */
+/* An all-reduce slows compute by 1/6; compute slows the all-reduce by 1/5. */
 static tandem_status fill_allreduce_costs(const store_filler *m, tandem_error *error)
 {
     char group[TANDEM_GROUP_KEY_TEXT];
@@ -87,7 +87,7 @@ static tandem_status fill_allreduce_costs(const store_filler *m, tandem_error *e
     return status;
 }
 
-/* Products of shapes that no model has: linear layers with three inputs. */
+/* Linear layers with three inputs, which no model has. */
 static tandem_status fill_unrelated_costs(const store_filler *m, int64_t n_more, tandem_error *error)
 {
     const int64_t a_key = m->cluster->n_class + 1;

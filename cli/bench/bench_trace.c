@@ -1,4 +1,4 @@
-/* bench_trace.c: how fast recorded steps are read, written and run again. */
+/* bench_trace.c: speed of reading, writing and simulating traces. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { REPETITIONS = 10 };
 
-/* What is measured: called again and again. */
+/* The measured function. */
 typedef tandem_status (*bench_callback)(void *context, tandem_error *error);
 
 static tandem_status measure_callback(bench_result *result, const char *name, bench_callback run,
@@ -21,7 +21,7 @@ static tandem_status measure_callback(bench_result *result, const char *name, be
 {
     int64_t *const sample_ns = malloc((size_t)n * sizeof *sample_ns);
     if (!sample_ns) return tandem_no_memory(error, "for %" PRId64 " samples", n);
-    tandem_status status = run(context, error); /* once to warm up */
+    tandem_status status = run(context, error); /* warm-up */
     for (int64_t k = 0; k < n && status == TANDEM_OK; k++) {
         const int64_t begin_ns = tandem_now_ns();
         status = run(context, error);
@@ -32,7 +32,7 @@ static tandem_status measure_callback(bench_result *result, const char *name, be
     return status;
 }
 
-/* The rate of the last case, in things a second, from things a run. */
+/* The rate of the last case, in things per second, from things per run. */
 static double last_case_rate(const bench_result *result, double things)
 {
     return things / ((double)result->one[result->n_case - 1].median_ns / 1e9);
@@ -58,7 +58,8 @@ typedef struct simulator_work {
     tandem_dag graph;
 } simulator_work;
 
-/* Each rank: ROUNDS times compute, send to the next, receive from the one before; then collectives of all. */
+/* Each rank computes, sends to the next rank and receives from the previous one, ROUNDS times; then come
+ * collectives. */
 static void add_rank_operators(simulator_work *w, int rank)
 {
     int op = rank * RANK_OPS;
@@ -135,7 +136,7 @@ typedef struct torch_text {
     size_t n;
 } torch_text;
 
-/* An operator and the kernel it starts, as the profiler prints them. */
+/* An operator and its kernel, as the profiler prints them. */
 static size_t print_torch_events(char *to, int64_t k)
 {
     const long long at = (long long)(1694639310786340 + 11 * k);
@@ -207,7 +208,7 @@ static tandem_status write_bench_tracks(void *context, tandem_error *error)
     return tandem_trace_write("/dev/null", "made up", w->track, N_TRACK, error);
 }
 
-/* One task after another, all-reduces beside. */
+/* Tasks one after another, all-reduces in parallel. */
 static void fill_bench_tracks(trace_work *w)
 {
     int n = 0;
@@ -226,7 +227,7 @@ static void fill_bench_tracks(trace_work *w)
             .device = "cpu:avx512", .rank = k, .n_rank = 1, .step = w->step, .event = w->event, .n_event = n};
 }
 
-/* How many events one lane is written as: each stands on a line of its own, between two lines more. */
+/* Number of events of one track: one line each, and two more lines. */
 static tandem_status count_written_events(const trace_work *w, int *n_event, tandem_error *error)
 {
     static const char path[] = "tandem-bench-trace.json";

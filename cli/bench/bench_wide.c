@@ -1,4 +1,4 @@
-/* bench_wide.c: a graph of many operators, and clusters of many ranks. */
+/* bench_wide.c: a graph of many operators and clusters of many ranks. */
 #include "cli/bench/bench_wide.h"
 
 #include <stdio.h>

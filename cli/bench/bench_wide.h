@@ -1,16 +1,15 @@
-/* bench_wide.h: a graph of many operators, and clusters of many ranks, to replay. */
+/* bench_wide.h: a graph of many operators and clusters of many ranks, for replay benchmarks. */
 #ifndef TANDEM_CLI_BENCH_WIDE_H
 #define TANDEM_CLI_BENCH_WIDE_H
 
 #include "tandem/cluster.h"
 
-/* 1,000 operators, 160 of them products with weights, in residual blocks. With buckets of a byte each weight
- * has one of its own. */
+/* 1,000 operators in residual blocks, 160 of them products with weights. Buckets of one byte give each weight
+ * a bucket of its own. */
 enum { BENCH_WIDE_OPS = 1000, BENCH_WIDE_BUCKETS = 160, BENCH_WIDE_BUCKET_BYTES = 1 };
 tandem_status bench_wide_graph(tandem_graph **graph, tandem_error *error);
 
-/* n_class classes of n_rank / n_class cards, each rank on a node of its own, joined by a link: nobody
- * interferes with anybody. */
+/* n_class classes of n_rank / n_class GPUs, one rank per node, joined by a link: there is no contention. */
 void bench_wide_cluster(tandem_cluster *cluster, int n_class, int n_rank, double link_bytes_per_s);
 
 #endif

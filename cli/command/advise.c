@@ -1,4 +1,4 @@
-/* advise.c: `tandem advise`: whether adding devices is worth it. */
+/* advise.c: `tandem advise`: whether adding devices pays. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,8 +20,8 @@ enum {
 typedef struct advise_context {
     const cli_options *options;
     const tandem_policy *policy;
-    candidate_cluster candidate[MAX_CASE]; /* A, B, A + B, then A with parts of B */
-    int n, n_case, best;                   /* found, and to be found */
+    candidate_cluster candidate[MAX_CASE]; /* A, B, A + B, then A with subsets of B */
+    int n, n_case, best;                   /* done, and to do */
     int64_t begin_ns;
 } advise_context;
 
@@ -52,7 +52,7 @@ static tandem_status read_advise_clusters(tandem_cluster *a, tandem_cluster *b, 
     return status;
 }
 
-/* The slower of two links; where one says nothing, the other. */
+/* The slower of two links; an unknown link does not count. */
 static tandem_link slower_link(tandem_link a, tandem_link b)
 {
     if (a.bytes_per_s <= 0) return b;
@@ -61,7 +61,7 @@ static tandem_link slower_link(tandem_link a, tandem_link b)
                          a.latency_ns > b.latency_ns ? a.latency_ns : b.latency_ns};
 }
 
-/* Both stand in one network, so what one of them says of it holds where the other says nothing. */
+/* Both clusters are in one network: a link that one text gives holds for both. */
 static void share_cluster_links(tandem_cluster *a, tandem_cluster *b)
 {
     tandem_cluster *const side[] = {a, b};
@@ -142,7 +142,7 @@ static tandem_status evaluate_cases(advise_context *v, tandem_error *error)
     if (status == TANDEM_OK) status = add_advise_case(v, &all, error);
     if (status == TANDEM_OK) status = add_subset_cases(v, &a, &b, error);
     if (status != TANDEM_OK) return status;
-    /* B need not be able to train alone; without the other two there is no answer */
+    /* B alone may be impossible; the other two are needed */
     for (int k = CASE_CURRENT; k <= CASE_COMBINED; k += CASE_COMBINED - CASE_CURRENT)
         if (v->candidate[k].error.status != TANDEM_OK && v->candidate[k].error.status != TANDEM_INFEASIBLE) {
             *error = v->candidate[k].error;
@@ -157,13 +157,13 @@ static tandem_status evaluate_cases(advise_context *v, tandem_error *error)
 
 /* --- Output ----------------------------------------------------------------------------------- */
 
-/* Percent that the best makes more than another one. */
+/* How much faster the best case is, in percent. */
 static double best_gain_percent(const advise_context *v, int other)
 {
     return 100 * (v->candidate[v->best].samples_per_s / v->candidate[other].samples_per_s - 1);
 }
 
-/* Significant digits of a case: no more than its source allows. */
+/* Significant digits of a case, as its sources allow. */
 static int case_digits(const advise_context *v, int k)
 {
     return cli_cost_sources_digits(&v->candidate[k].sources);
@@ -186,7 +186,7 @@ static void append_comparison(char *text, size_t size, const advise_context *v, 
         (void)cli_append(text, size, "; %s has no plan", p->name);
 }
 
-/* Whether no time of any plan was measured: then nothing is advised, only predicted. */
+/* Whether no time was measured: then the answer is a prediction, not advice. */
 static int is_predicted_only(const advise_context *v)
 {
     for (int k = 0; k < v->n; k++)
@@ -195,7 +195,7 @@ static int is_predicted_only(const advise_context *v)
     return 1;
 }
 
-/* The case whose sources are said: all classes are in it. */
+/* The case whose cost sources are printed: preferably the one with all classes. */
 static int case_with_sources(const advise_context *v)
 {
     return v->candidate[CASE_COMBINED].samples_per_s > 0 ? CASE_COMBINED : v->best;
@@ -206,7 +206,7 @@ static const char *advise_method(const advise_context *v)
     return v->options->method ? v->options->method : tandem_sensitivity_get(0)->name;
 }
 
-/* What to do, or what is predicted to be best; and by how much. */
+/* The advice or the prediction, with the gain. */
 static void print_advice(char *text, size_t size, const advise_context *v)
 {
     enum { N_ANSWER = 4 };
@@ -239,7 +239,7 @@ static const char *no_plan_reason(const candidate_cluster *candidate)
                                                           : "no such split";
 }
 
-/* In which cases a loss scale is in the step. */
+/* Prints which cases have a loss scale in the step. */
 static void print_advise_loss_scales(const advise_context *v)
 {
     char scale[TANDEM_LOSS_SCALE_TEXT];

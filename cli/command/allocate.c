@@ -1,5 +1,4 @@
-/* allocate.c: `tandem allocate`: a precision for every operator of every class, from measured costs and
- * statistics. */
+/* allocate.c: `tandem allocate`: chooses a precision for every operator of every class. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,8 +7,7 @@
 
 /* --- A plan ----------------------------------------------------------------------------------- */
 
-/* Leaving a class out is better where the others alone make more samples a second, each cluster at its best
- * plan. */
+/* Finds a class without which the cluster makes more samples per second, each cluster at its best plan. */
 static tandem_status find_smaller_cluster(allocate_context *a, tandem_error *error)
 {
     const tandem_cluster *cluster = &a->plan->cluster;

@@ -1,4 +1,4 @@
-/* allocate_batch.c: `tandem allocate --batch auto`: the global batch split among the classes along with the
+/* allocate_batch.c: `tandem allocate --batch auto`: splits the global batch among the classes and chooses
  * precisions. */
 #include <math.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ typedef struct split_context {
     const char *method;
     tandem_batch_choice choice;
     cli_workload workload;
-    double loss_scale; /* that is in the steps; 0 = none */
+    double loss_scale; /* included in the steps; 0 = none */
 } split_context;
 
 static int print_split_text(const split_context *s)
@@ -102,7 +102,7 @@ static tandem_status write_split_plan(const split_context *s, tandem_error *erro
                : TANDEM_OK;
 }
 
-/* What is split among the ranks is a micro-step's part of what was asked for. */
+/* Micro-steps divide the global batch before it is split. */
 static void append_micro_step_hint(tandem_error *error, int n_micro)
 {
     if (error->status == TANDEM_USAGE && n_micro > 1)

@@ -1,4 +1,4 @@
-/* allocate_explain.c: `tandem allocate --explain`: what another precision of one operator would change. */
+/* allocate_explain.c: `tandem allocate --explain`: what other precisions of one operator would change. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,13 +11,13 @@ tandem_status allocate_find_explained(allocate_context *a, tandem_error *error)
     tandem_choice choice[TANDEM_N_PRECISION];
     int n, op;
     tandem_status status = tandem_graph_find(&op, a->problem->graph, a->options->explain, error);
-    /* before a plan is looked for: whether there is anything to choose */
+    /* checks before the search that the operator is adjustable */
     if (status == TANDEM_OK) status = tandem_choices_explain(choice, &n, a->problem, 0, 0, op, error);
     if (status == TANDEM_OK) a->explained = op;
     return status;
 }
 
-/* Why it was not chosen, in words. */
+/* Prints why a precision was not chosen. */
 static void print_choice_verdict(char *text, size_t size, const tandem_choice *choice,
                                  const tandem_choice *chosen)
 {
@@ -49,7 +49,7 @@ static const tandem_choice *find_chosen_precision(const tandem_choice *choice, i
     return choice;
 }
 
-/* With a sign: it is a difference. */
+/* With a sign, as a difference. */
 static const char *print_signed_bytes(char *text, size_t size, int64_t bytes)
 {
     char amount[TANDEM_QUANTITY_TEXT];
@@ -127,7 +127,7 @@ json_t *allocate_explain_json(const allocate_context *a)
         int n = 0;
         if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, a->explained, NULL) !=
             TANDEM_OK)
-            break; /* was replayed a moment ago: only memory can be out */
+            break; /* the same replay succeeded before: only memory can be missing */
         json_array_append_new(devices, json_pack("{s:s,s:o}", "name", a->plan->cluster.classes[c].device.name,
                                                  "choices", explained_choices_json(choice, n)));
     }

@@ -1,4 +1,4 @@
-/* allocate_infeasible.c: what would have to change where nothing fits. */
+/* allocate_infeasible.c: how much memory is missing, and which batch would fit. */
 #include <stdio.h>
 
 #include "base/quantity.h"

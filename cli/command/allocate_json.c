@@ -1,4 +1,4 @@
-/* allocate_json.c: a plan and its neighbours, for programs. */
+/* allocate_json.c: prints a plan and its baselines as JSON. */
 #include <math.h>
 
 #include "cli/command/allocate.h"

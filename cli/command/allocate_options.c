@@ -1,4 +1,4 @@
-/* allocate_options.c: what `tandem allocate` is asked for, and which options contradict each other. */
+/* allocate_options.c: checks the options of `tandem allocate` and opens its planner. */
 #include <math.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 /* --- Contradictions --------------------------------------------------------------------------- */
 
-/* Questions of their own: at most one of them, and with some no limits. */
+/* Each question is asked alone, and some exclude limits. */
 static tandem_status check_option_conflicts(const cli_options *o, tandem_error *error)
 {
     const int target = o->max_step_ns > 0, slowdown = o->slowdown >= 0, budget = o->max_sensitivity >= 0,
@@ -60,7 +60,7 @@ static tandem_status check_option_conflicts(const cli_options *o, tandem_error *
     return TANDEM_OK;
 }
 
-/* The policy uniform has one precision and no choice; no other has one. */
+/* Policy uniform needs a precision and has no other choice; other policies choose the precisions. */
 static tandem_status check_policy_options(const allocate_context *a, tandem_error *error)
 {
     const cli_options *o = a->options;
@@ -105,7 +105,7 @@ tandem_status allocate_read_options(allocate_context *a, const cli_options *opti
 tandem_status allocate_open(allocate_context *a, tandem_error *error)
 {
     cli_options workload_options = *a->options;
-    workload_options.uniform = NULL; /* of the policy, not of all classes */
+    workload_options.uniform = NULL; /* it belongs to the policy, not to all classes */
     const tandem_status status = cli_workload_open(&a->workload, &workload_options, error);
     return status == TANDEM_OK
                ? allocate_reopen(a, cli_loss_scale_first(a->options, &a->workload.cluster), error)

@@ -1,4 +1,4 @@
-/* allocate_pareto.c: `tandem allocate --pareto`: what can be had for which step. */
+/* allocate_pareto.c: `tandem allocate --pareto`: the Pareto front of step time, sensitivity and memory. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -6,7 +6,7 @@
 #include "cli/command/allocate.h"
 #include "cli/table.h"
 
-/* A row of the table: a plan of the front, or a uniform one. */
+/* A plan of the front, or a uniform baseline. */
 typedef struct pareto_row {
     const char *name, *remark;
     int64_t step_ns;

@@ -1,5 +1,5 @@
-/* allocate_svg.c: draws a front with gnuplot, which reads a script from its standard input and writes SVG to
- * its standard output: into memory, from where it goes into its file when it is whole. */
+/* allocate_svg.c: draws a Pareto front as SVG with gnuplot. The picture is written to its file when it is
+ * complete. */
 #include <errno.h>
 #include <math.h>
 #include <spawn.h>
@@ -20,7 +20,7 @@ typedef struct axis_unit {
     double size;
 } axis_unit;
 
-/* The unit in which the largest number is from 1 to 999, if there is one. */
+/* The largest unit in which the largest number is at least 1. */
 static axis_unit choose_axis_unit(double max_value, const axis_unit *units)
 {
     while (units[1].unit && max_value >= units[1].size) units++;
@@ -36,7 +36,7 @@ typedef struct svg_drawing {
     const tandem_pareto_front *pareto;
     axis_unit time, bytes;
     double min_ns, max_ns, min_bytes, max_bytes;
-    /* where a sensitivity of 0 is drawn: logarithms have no place for it; 0 = nothing is above 0 */
+    /* where a sensitivity of 0 is drawn on the logarithmic axis; 0 = all are 0 */
     double floor;
 } svg_drawing;
 
@@ -45,7 +45,7 @@ static double svg_height(const svg_drawing *d, double sensitivity)
     return sensitivity > 0 ? sensitivity : d->floor;
 }
 
-/* A decade below the least that is above 0. */
+/* One decade below the smallest positive sensitivity. */
 static double find_log_floor(const tandem_pareto_front *pareto)
 {
     double min = INFINITY;
@@ -88,7 +88,7 @@ static svg_drawing measure_drawing(FILE *script, const tandem_pareto_front *pare
     return d;
 }
 
-/* Names hold no quotes: those of models, devices and precisions are checked when they are read. */
+/* Names have no quotes: they are checked when they are read. */
 static void write_svg_data(const svg_drawing *d)
 {
     fputs("$front << EOD\n", d->script);
@@ -118,14 +118,14 @@ static void write_svg_axes(const svg_drawing *d, const allocate_context *a)
             a->problem->graph->model, a->policy->name, cluster);
     fprintf(d->script, "set xlabel 'step (%s)'\nset ylabel 'sensitivity (%s)'\n", d->time.unit,
             cli_method_text(tandem_planner_method(a->planner)));
-    /* a margin, so that what differs by less than a per cent has one colour */
+    /* a margin, so that differences below 1 % have one colour */
     fprintf(d->script, "set cblabel 'memory of the rank that takes most (%s)'\nset cbrange [%.9g:%.9g]\n",
             d->bytes.unit, (d->min_bytes - 0.02 * d->max_bytes) / d->bytes.size,
             1.02 * d->max_bytes / d->bytes.size);
     fputs("set grid\nset key inside left bottom\nset offsets graph 0.05, graph 0.15, 0, 0\nset palette "
           "defined (0 '#2b6cb0', 1 '#dd6b20')\n",
           d->script);
-    /* a range of its own where all points lie on one line */
+    /* a range is needed if all points have the same step */
     fprintf(d->script, "set xrange [%.9g:%.9g]\n", d->min_ns / d->time.size, 1.02 * d->max_ns / d->time.size);
     if (d->floor <= 0) fputs("set yrange [-1:1]\n", d->script);
     if (d->floor > 0)
@@ -150,7 +150,7 @@ static void write_svg_plot(const svg_drawing *d)
     fputc('\n', d->script);
 }
 
-/* A file in memory with the script, at its beginning; −1 = no memory. */
+/* A memory file with the script, at its start; −1 = no memory. */
 static int make_gnuplot_script(const tandem_pareto_front *pareto, const allocate_context *a)
 {
     const int file = memfd_create("front", MFD_CLOEXEC);
@@ -174,7 +174,7 @@ static int make_gnuplot_script(const tandem_pareto_front *pareto, const allocate
 
 /* --- gnuplot ---------------------------------------------------------------------------------- */
 
-/* Takes over a picture that is whole: gnuplot ends with 0 even where it found no memory for it. */
+/* Writes a complete picture. gnuplot returns 0 even if it ran out of memory. */
 static tandem_status write_svg_file(int picture, const char *path, tandem_error *error)
 {
     static const char end[] = "</svg>";
@@ -188,13 +188,13 @@ static tandem_status write_svg_file(int picture, const char *path, tandem_error 
     if (status == TANDEM_OK) status = tandem_file_open(&file, path, error);
     if (status == TANDEM_OK) {
         (void)fwrite(text, 1, (size_t)bytes, file.stream);
-        status = tandem_file_finish(&file, error); /* says why, where it was not written */
+        status = tandem_file_finish(&file, error); /* reports write errors */
     }
     if (text != MAP_FAILED) (void)munmap((void *)(uintptr_t)text, (size_t)bytes);
     return status;
 }
 
-/* 0, its exit code, or −1 where it could not be started. */
+/* The exit code of gnuplot, or −1 if it could not start. */
 static int run_gnuplot(int script, int picture)
 {
     char *const argument[] = {(char[]){"gnuplot"}, NULL};

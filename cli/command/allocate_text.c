@@ -1,4 +1,4 @@
-/* allocate_text.c: a plan, its neighbours and what has which precision, for people. */
+/* allocate_text.c: prints a plan, its baselines and its precisions as text. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +37,7 @@ typedef struct plan_row {
     double sensitivity;
 } plan_row;
 
-/* Behind those that are not slower. */
+/* Inserts a row after the rows that are not slower. */
 static void insert_by_step(plan_row *rows, int *n, plan_row added)
 {
     int at = (*n)++;
@@ -114,7 +114,8 @@ static void print_allocate_request(const allocate_context *a)
     putchar('\n');
 }
 
-/* A bound says nothing about plans that lower a held class, but for that of 0. */
+/* A bound covers only plans that keep the pinned classes in the base precision; the bound 0 covers all plans.
+ * */
 const char *allocate_print_pinned(char *text, size_t size, const tandem_plan *plan,
                                   const tandem_certificate *certificate)
 {
@@ -143,7 +144,7 @@ static void print_allocation_bound(const allocate_context *a)
     char gap[TANDEM_QUANTITY_TEXT], pinned[256];
     const tandem_certificate *certificate = &a->result.certificate;
     if (!isfinite(certificate->lower_bound)) return;
-    if (certificate->gap < 1e-8) { /* but for rounding */
+    if (certificate->gap < 1e-8) { /* up to rounding */
         printf("there is no better plan within that step and memory%s (proof: %s)\n",
                allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate), certificate->proof);
         return;

@@ -1,4 +1,4 @@
-/* allocate_verify.c: `tandem allocate --verify`: whether a plan's file is what it says. */
+/* allocate_verify.c: `tandem allocate --verify`: re-checks a plan's file. */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,12 +7,12 @@
 #include "base/quantity.h"
 #include "cli/command/allocate.h"
 
-/* All others say how to choose, and there is nothing left to choose. */
+/* Other options say how to allocate, and here is nothing to allocate. */
 static const int allowed[] = {OPTION_VERIFY, OPTION_MEMORY,  OPTION_BUCKET, OPTION_COLLECTIVE, OPTION_METHOD,
                               OPTION_DB,     OPTION_PREDICT, OPTION_JSON,   OPTION_END};
 
 typedef struct verify_context {
-    cli_options options; /* with what the plan says of itself */
+    cli_options options; /* with the plan's own values */
     cli_workload workload;
     tandem_planner *planner;
     tandem_allocation found;
@@ -90,7 +90,7 @@ int allocate_verify(const cli_options *options)
     v.options.plan = options->verify;
     int code = 0;
     const tandem_status status = verify_plan_file(&v, &error);
-    /* a negative answer is one, too: where the plan could be held against something at all */
+    /* JSON also reports a plan that fails the check, if it could be checked at all */
     if (options->json &&
         (status == TANDEM_OK || status == TANDEM_INFEASIBLE || (status == TANDEM_MALFORMED && v.planner)))
         code = cli_print_json(verify_json(&v, &error));

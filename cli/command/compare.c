@@ -1,4 +1,4 @@
-/* compare.c: `tandem compare`: a plan as predicted beside the same plan as run. */
+/* compare.c: `tandem compare`: the predicted and the measured step of a plan. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,13 +18,13 @@ typedef struct operator_times {
     int64_t predicted_ns, measured_ns;
 } operator_times;
 
-/* Behind the operators: what belongs to none of them. */
+/* Rows after the operators: tasks without an operator. */
 static const operator_times rest[] = {{.name = "norm", .kind = "norm"},
                                       {.name = "optimizer", .kind = "update"}};
 enum { N_REST = sizeof rest / sizeof *rest };
 
-/* Of operator `op`, or of a rest behind the last. The all-reduce is not compared: a rank does not
- * know when it began to wait for the others. */
+/* Of operator `op`, or of a row after the last one. All-reduces are left out: a rank cannot tell when it
+ * began to wait for others. */
 static operator_times times_of_operator(const compare_case *compared, const tandem_graph *graph, int op)
 {
     operator_times times = op < graph->n_op
@@ -221,7 +221,7 @@ static int print_compare_text(const compare_case *compared, const cli_options *o
 
 /* --- The command ------------------------------------------------------------------------------ */
 
-/* What can be known to be wrong before anything is replayed or run. */
+/* Checks what can be wrong before anything is replayed or run. */
 static tandem_status check_compare(const cli_options *options, const cli_workload *workload, int joined,
                                    tandem_error *error)
 {
@@ -234,14 +234,15 @@ static tandem_status check_compare(const cli_options *options, const cli_workloa
                                 "there, "
                                 "`tandem profile "
                                 "--plan` into another store does the same");
-    for (int c = 0; c < workload->cluster.n_class && !joined; c++) { /* else each rank looks at its own */
+    /* in a joined run each rank checks its own device */
+    for (int c = 0; c < workload->cluster.n_class && !joined; c++) {
         const tandem_status status = cli_device_require(workload->cluster.classes[c].device.name, error);
         if (status != TANDEM_OK) return status;
     }
     return cli_backend(error) ? TANDEM_OK : error->status;
 }
 
-/* 0, or the code of what failed, which is on stderr. */
+/* 0, or the exit code of a failure, which is on stderr. */
 static int measure_plan(compare_case *compared, const cli_options *options, const cli_workload *workload)
 {
     tandem_error error = {0};

@@ -27,7 +27,7 @@ static tandem_status predict_task_times(compare_case *out, const tandem_replayer
     for (int c = 0; c < out->n_class; c++) {
         int n_event = 0;
         const tandem_trace_event *event = tandem_replayer_events(replayer, c, &n_event);
-        for (int e = 0; e < n_event; e++) /* in the last micro-step, as measured */
+        for (int e = 0; e < n_event; e++) /* of the last micro-step, as measured */
             if (event[e].task >= 0)
                 out->task[event[e].task].class_predicted_ns[c] = event[e].end_ns - event[e].start_ns;
     }
@@ -47,7 +47,7 @@ tandem_status compare_case_predict(compare_case *out, const cli_options *options
     tandem_planner *planner = NULL;
     tandem_replay replay;
     const unsigned flags = TANDEM_REPLAY_MEMORY | (options->per_operator ? TANDEM_REPLAY_EVENTS : 0u);
-    /* Statistics are not needed to compare times: without them the sensitivity is not known. */
+    /* Comparing times needs no statistics; without them the sensitivity is unknown. */
     tandem_status status = cli_planner_open(&planner, options, workload, 0, NULL);
     const int is_scored = status == TANDEM_OK;
     if (!is_scored) status = cli_planner_open(&planner, options, workload, 1, error);
@@ -66,7 +66,7 @@ tandem_status compare_case_predict(compare_case *out, const cli_options *options
                            workload->cluster.classes[c].device.name);
             class->n_rank = workload->cluster.classes[c].n_rank;
             class->predicted_peak_bytes = replay.classes[c].peak_bytes;
-            /* the executor cannot tell a bucket on the wire from one that somebody has not finished */
+            /* the executor cannot tell a bucket in transfer from an unfinished one of another rank */
             class->predicted_wait_ns = replay.classes[c].exposed_comm_ns + replay.classes[c].wait_ns;
         }
         *out = made;
@@ -106,7 +106,7 @@ static void append_real(command_line *line, const char *option, double x)
     append_argument(line, option, text);
 }
 
-/* What the run and a profile for it have in common. */
+/* Options of both the run and a profile for it. */
 static void append_training_options(command_line *line, const cli_options *options)
 {
     if (options->data) append_argument(line, "--data", options->data);
@@ -142,14 +142,14 @@ static double real_or_nan(const json_t *object, const char *member)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-/* −1 where it is null. */
+/* −1 for null. */
 static int64_t integer_or_unknown(const json_t *object, const char *member)
 {
     const json_t *value = json_object_get(object, member);
     return json_is_integer(value) ? json_integer_value(value) : -1;
 }
 
-/* One rank's part of its class's mean. */
+/* Adds one rank's part to the mean of its class. */
 static void read_class_tasks(compare_case *out, int c, const json_t *task_ns)
 {
     const int n_rank = out->classes[c].n_rank;
@@ -230,8 +230,7 @@ int compare_case_measure(compare_case *out, const cli_options *options, const ch
 
 /* --- Replaying what was measured -------------------------------------------------------------- */
 
-/* A rank's all-reduce lasts while it waits for the others, too: the one that waits least tells how long it
- * takes. */
+/* An all-reduce includes the wait for other ranks, so the rank that waits least gives its time. */
 static int64_t min_class_ns(const compare_case *out, int t)
 {
     int64_t min = out->task[t].class_measured_ns[0];
@@ -259,7 +258,8 @@ tandem_status compare_case_resimulate(compare_case *out, const cli_options *opti
     tandem_status status = cli_planner_open(&planner, options, workload, 1, error);
     if (status != TANDEM_OK) return status;
     tandem_replayer *replayer = tandem_planner_problem(planner)->replayer;
-    status = tandem_replayer_run(replayer, &replay, 0, error); /* which form of each task the plan has */
+    /* finds which variant of each task the plan has */
+    status = tandem_replayer_run(replayer, &replay, 0, error);
     for (int c = 0; c < out->n_class && status == TANDEM_OK; c++)
         for (int t = 0; t < out->n_task; t++) set_measured_time(replayer, out, c, t);
     if (status == TANDEM_OK) status = tandem_replayer_run(replayer, &replay, 0, error);
@@ -366,8 +366,8 @@ tandem_status compare_case_store(const compare_case *out, const cli_options *opt
 
 static json_t *known_integer_json(int64_t x) { return x < 0 ? json_null() : json_integer(x); }
 
-/* What other processes take now and then stretches a step, and hardly the medians of its tasks; beside one
- * that never rests it is in these, too, and this error is too large. */
+/* Other processes stretch the step more than the medians of its tasks. A process that never pauses is in
+ * both, and then this error is too large. */
 double compare_case_simulation_error(const compare_case *out)
 {
     const double step = (double)(out->undisturbed_ns > 0 ? out->undisturbed_ns : out->measured_ns);
@@ -380,7 +380,7 @@ double compare_case_drift(const compare_case *out)
                               : NAN;
 }
 
-/* To the array of that name, which is made with its first element. */
+/* Appends to the array of that name, which the first element creates. */
 static void append_json_member(json_t *object, const char *member, json_t *value)
 {
     if (!json_object_get(object, member)) json_object_set_new(object, member, json_array());
@@ -436,7 +436,7 @@ tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const cli_workloa
                                  tandem_error *error)
 {
     char name[COMPARE_PLAN_PATH] = ".tandem-plan-XXXXXX.json";
-    tandem_plan plan = *workload->plan; /* precisions stay the subject's */
+    tandem_plan plan = *workload->plan; /* shares the precisions of the workload's plan */
     plan.cluster = workload->cluster;
     const int file = mkstemps(name, (int)strlen(".json"));
     if (file < 0)

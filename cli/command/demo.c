@@ -1,4 +1,5 @@
-/* demo.c: the whole loop on this machine's own unlike devices, by the same commands anybody would type. */
+/* demo.c: the whole loop on two different devices of this machine, with the commands that a user would type.
+ * */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,21 +11,21 @@
 #include "cli/command/compare_case.h"
 
 enum { N_CASE = 3, STEPS = 80, MIN_STEPS = 24 };
-/* of all cases: the loop ends within four minutes */
+/* for all cases: the demo ends within four minutes */
 static const int64_t training_budget_ns = INT64_C(90000000000);
 static const char demo_model[] = "vit_tiny:width=256,heads=4", demo_batch[] = "16", demo_slowdown[] = "1%",
                   plan_path[] = "tandem-demo-plan.json";
 
 typedef struct demo {
-    cli_options options; /* of the commands it runs */
+    cli_options options; /* for the commands that it runs */
     const tandem_device *strong, *weak;
     char devices[2 * TANDEM_DEVICE_NAME], cluster[2 * TANDEM_DEVICE_NAME + 8], uniform_plan[64];
-    compare_case result[N_CASE]; /* all fp32, lowest, allocated */
+    compare_case result[N_CASE]; /* all fp32, uniform, allocated */
 } demo;
 
 /* --- Stages --------------------------------------------------------------------------------------------- */
 
-/* Shows the command and runs it; its JSON is the caller's. NULL and *code where it failed. */
+/* Prints the command and runs it. The caller owns its JSON; NULL and *code if it failed. */
 static json_t *run_demo_stage(const demo *d, const char *const *argument, int *code)
 {
     char line[1024] = "tandem";
@@ -68,15 +69,15 @@ static int demo_allocate(demo *d)
                  *baselines = json_object_get(allocation, "baselines");
     const int strong_is_lowered = json_is_true(json_object_get(json_array_get(devices, 0), "lowered"));
     const char *narrow = json_string_value(json_object_get(json_array_get(baselines, 1), "precision"));
-    if (!narrow) narrow = "fp32"; /* nothing is faster than that here */
-    /* classes in the order of the cluster: strong, weak */
+    if (!narrow) narrow = "fp32"; /* no precision is faster than fp32 here */
+    /* classes in the cluster's order: strong, weak */
     (void)snprintf(d->uniform_plan, sizeof d->uniform_plan, strong_is_lowered ? "%s,fp32" : "fp32,%s",
                    narrow);
     json_decref(allocation);
     return code;
 }
 
-/* As many steps as the budget allows, the same for every case. */
+/* As many steps as the time budget allows, equal for all cases. */
 static int choose_demo_steps(demo *d)
 {
     int64_t all_ns = 0;
@@ -87,12 +88,12 @@ static int choose_demo_steps(demo *d)
     return 0;
 }
 
-/* What a case is: a plan's file, or a precision for each class. */
+/* Opens a case: a plan's file, or one precision per class. */
 static tandem_status open_demo_case(cli_workload *workload, const demo *d, int k, tandem_error *error)
 {
     static const char *const name[N_CASE] = {"all fp32", "uniform", "allocated"};
     cli_options options = d->options;
-    if (k == 2) { /* a plan says its cluster itself */
+    if (k == 2) { /* a plan names its cluster */
         options.plan = plan_path;
         options.cluster = NULL;
     }
@@ -112,7 +113,7 @@ static int predict_demo_case(demo *d, int k)
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }
 
-/* The command that trains this case, as anybody would type it. */
+/* Prints the command that trains this case. */
 static void show_train_command(const demo *d, int k)
 {
     char what[256];
@@ -246,7 +247,7 @@ static int run_demo(const cli_options *given)
     d.options.cluster = d.cluster;
     d.options.batch = strtoll(demo_batch, NULL, 10);
     if (!d.options.data) d.options.data = "fashion-mnist";
-    d.options.evaluate = 0; /* after so few steps of one seed an accuracy says nothing about a plan */
+    d.options.evaluate = 0; /* after so few steps, an accuracy says nothing about a plan */
     const int64_t begin = tandem_now_ns();
     int code = demo_profile(&d);
     if (!code) code = demo_sensitivity(&d);

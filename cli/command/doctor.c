@@ -1,4 +1,4 @@
-/* doctor.c: what was found on this machine, what is off, and the one command that mends each. */
+/* doctor.c: `tandem doctor`: what this machine has, what is missing, and the command that fixes it. */
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
@@ -13,8 +13,8 @@
 
 typedef enum check_state {
     CHECK_OK,
-    CHECK_ABSENT,   /* not here, which does no harm */
-    CHECK_DEGRADED, /* the demo runs, but not as it should */
+    CHECK_ABSENT,   /* not here, and not needed */
+    CHECK_DEGRADED, /* the demo runs, with limits */
     CHECK_MISSING   /* the demo cannot run */
 } check_state;
 static const char *const state_name[] = {"ok", "absent", "degraded", "missing"};
@@ -23,7 +23,7 @@ typedef struct doctor_check {
     char name[TANDEM_DEVICE_NAME];
     check_state state;
     char found[TANDEM_ERROR_TEXT];
-    char fix[256]; /* "" = nothing to mend, or no command could */
+    char fix[256]; /* "" = no command can fix it, or nothing to fix */
 } doctor_check;
 
 enum { MAX_CHECKS = 64 };
@@ -32,7 +32,7 @@ typedef struct doctor_report {
     int n;
 } doctor_report;
 
-/* A new check, to be filled in; what is more than has room overwrites the last. */
+/* Adds a check to be filled in. If there is no room, it replaces the last one. */
 static doctor_check *add_check(doctor_report *all, const char *name, check_state found)
 {
     doctor_check *one = &all->one[all->n < MAX_CHECKS ? all->n++ : MAX_CHECKS - 1];
@@ -94,7 +94,7 @@ static void check_devices(doctor_report *all)
         tandem_error device_error = {0};
         const int present = tandem_device_require(device->name, &device_error) == TANDEM_OK;
         doctor_check *one = add_check(all, device->name, present ? CHECK_OK : CHECK_ABSENT);
-        /* what this machine can be stands in the other rows */
+        /* other rows say what this machine has */
         char *rest = strstr(device_error.text, ". It can be");
         if (rest) *rest = '\0';
         set_finding(one, "%s", present ? device->meaning : device_error.text);
@@ -136,7 +136,7 @@ static const tandem_backend_api *check_backend(doctor_report *all)
     return backend;
 }
 
-/* Cards are found by number, from 0 on; the first that is not here ends the search. */
+/* GPUs are numbered from 0; the first missing number ends the search. */
 static void check_gpus(doctor_report *all, const tandem_backend_api *backend)
 {
     enum { MAX_GPUS = 16 };

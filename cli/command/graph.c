@@ -1,4 +1,4 @@
-/* graph.c: `tandem graph show MODEL`: what a model is made of. */
+/* graph.c: `tandem graph show MODEL`: the operators of a model. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 /* --- Figures of one operator ------------------------------------------------------------------ */
 
-/* Its own: a linear that is tied to an embedding has none. */
+/* Its own weights: a linear layer tied to an embedding has none. */
 static int64_t count_own_weights(const tandem_graph *graph, const tandem_op *op)
 {
     int64_t n = 0;
@@ -19,7 +19,7 @@ static int64_t count_own_weights(const tandem_graph *graph, const tandem_op *op)
     return n;
 }
 
-/* Of its output in f32; 0 where the output lies in the input's memory. */
+/* Bytes of its output in f32; 0 if the output is a view of the input. */
 static uint64_t op_output_bytes(const tandem_graph *graph, int i)
 {
     const tandem_op *op = &graph->op[i];
@@ -43,7 +43,7 @@ static double graph_forward_flops(const tandem_graph *graph)
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
-/* A count that is whole: an integer as long as a double holds it exactly. */
+/* A whole count: an integer while a double is exact. */
 static json_t *whole_count_json(double count)
 {
     return count < 0x1p53 ? json_integer((json_int_t)count) : json_real(count);

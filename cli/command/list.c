@@ -1,4 +1,4 @@
-/* list.c: what there is to name on the command line. */
+/* list.c: `tandem list`: the names that other commands take. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static const char *print_precision_names(char *text, size_t size, unsigned preci
     return text[0] ? text : "-";
 }
 
-/* null where it is not described. */
+/* null without a description. */
 static json_t *device_facts_json(const tandem_device *device)
 {
     const tandem_gpu_spec *spec = &device->gpu_spec;
@@ -63,7 +63,7 @@ static void list_device(json_t *rows, cli_table *table, const tandem_device *dev
                   tandem_dtype_name(device->amp_dtype), meaning);
 }
 
-/* Cards that run have numbers: a row stands for all of them. */
+/* One row stands for all GPUs of this machine, which have numbers. */
 static void list_gpus(json_t *rows, cli_table *table)
 {
     tandem_device gpu;

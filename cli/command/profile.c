@@ -1,4 +1,4 @@
-/* profile.c: measures what a model costs on the devices of a cluster, into the store. */
+/* profile.c: `tandem profile`: measures the costs of a model on the devices of a cluster. */
 #include "cli/command/profile.h"
 
 #include <stdio.h>
@@ -10,13 +10,13 @@
 
 enum { MAX_RANKS = 64 };
 
-/* What a rank has to report. */
+/* What a rank reports. */
 typedef struct stage_counts {
     profile_count alone, contended, allreduce;
     profile_clocks clocks;
 } stage_counts;
 
-/* The device that keeps this rank company: of the first other rank. */
+/* The co-runner of this rank: the device of the first other rank. */
 static const char *co_runner_of(const profile_rank *rank)
 {
     const int other = rank->self.rank == 0 ? 1 : 0;
@@ -24,8 +24,7 @@ static const char *co_runner_of(const profile_rank *rank)
         .device.name;
 }
 
-/* Costs of this rank's device alone, with algorithms that were chosen by profiles before, or that it tries
- * now. */
+/* Measures the device alone, with algorithms of earlier profiles or newly tuned ones. */
 static tandem_status profile_own_costs(profile_rank *rank, profile_count *count, tandem_error *error)
 {
     int n = 0;
@@ -36,7 +35,7 @@ static tandem_status profile_own_costs(profile_rank *rank, profile_count *count,
     return status == TANDEM_OK ? tandem_store_put_algorithms(rank->store, tuned, n, error) : status;
 }
 
-/* One rank after the other, the others waiting in the barrier, which costs no time on a core. */
+/* One rank at a time; the others wait in a barrier, which uses no core time. */
 static tandem_status profile_alone(profile_rank *rank, profile_count *count, tandem_error *error)
 {
     for (int turn = 0; turn < rank->self.n_rank; turn++) {
@@ -70,12 +69,11 @@ tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *erro
                            "exchange over "
                            "the network wherever they are",
                            rank->backend->worker_shared_memory_error(rank->worker));
-    error->rank = 0; /* the same on all */
+    error->rank = 0; /* equal on all ranks */
     return TANDEM_USAGE;
 }
 
-/* What measures: the backend's libraries, and of a card which it is, its driver and the libraries of its own.
- * */
+/* Stores what measures: backend libraries; of a GPU its name, driver and libraries. */
 static tandem_status store_environment(const profile_rank *rank, tandem_error *error)
 {
     char libraries[128], device[384] = "", text[sizeof libraries + sizeof device];
@@ -99,7 +97,7 @@ static tandem_status open_profile_rank(profile_rank *rank, tandem_error *error)
                                             rank->workload->graph[rank->class_index], options->data, error);
     if (status == TANDEM_OK) status = tandem_store_open(&rank->store, options->db, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK) status = store_environment(rank, error);
-    /* a rank's turn may take minutes; a dead one is noticed at once */
+    /* a rank's turn may take minutes; a dead rank is noticed at once */
     const int64_t patience_ns = INT64_C(1800000000000);
     if (status == TANDEM_OK)
         status = rank->backend->worker_open(
@@ -129,7 +127,7 @@ static json_t *profile_count_json(const profile_count *count)
     return json_pack("{s:I,s:I}", "measured", (json_int_t)count->measured, "known", (json_int_t)count->known);
 }
 
-/* null where they are not known. */
+/* null if unknown. */
 static json_t *clocks_json(const profile_clocks *clocks)
 {
     if (clocks->max.compute_mhz == 0) return json_null();
@@ -200,7 +198,7 @@ static int run_profile_rank(const cli_options *options, const cli_workload *work
     return code;
 }
 
-/* place: NULL where this process starts the ranks. */
+/* self: NULL if this process starts the ranks. */
 static tandem_status check_profile_ranks(const cli_options *options, const cli_workload *workload,
                                          const cli_rank *self, tandem_error *error)
 {
@@ -217,7 +215,7 @@ static tandem_status check_profile_ranks(const cli_options *options, const cli_w
     return TANDEM_OK;
 }
 
-/* Makes the store before ranks race for it, and finds what is wrong with it. */
+/* Creates the store before ranks open it together, and checks it. */
 static tandem_status check_profile(const cli_options *options, const cli_workload *workload,
                                    tandem_error *error)
 {

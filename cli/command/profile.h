@@ -1,10 +1,10 @@
-/* profile.h: the stages of `tandem profile`, run by every rank together. */
+/* profile.h: the stages of `tandem profile`. All ranks run them together. */
 #ifndef TANDEM_CLI_PROFILE_H
 #define TANDEM_CLI_PROFILE_H
 
 #include "cli/cli.h"
 
-/* The least and the most that were seen; 0: not known. */
+/* Smallest and largest clock rates seen; 0 = unknown. */
 typedef struct profile_clocks {
     tandem_clocks min, max;
 } profile_clocks;
@@ -18,29 +18,28 @@ typedef struct profile_rank {
     const char *device;
     tandem_store *store;
     tandem_worker *worker;
-    tandem_data data; /* opened where options->data is given */
+    tandem_data data; /* open if options->data is given */
     profile_clocks clocks;
 } profile_rank;
 
 typedef struct profile_count {
-    int64_t measured, known; /* keys measured now; keys that were in the store */
+    int64_t measured, known; /* keys measured now; keys found in the store */
 } profile_count;
 
-/* Whether only what one plan needs is measured: --plan, --uniform. */
+/* Whether only the costs of one plan are measured: --plan or --uniform. */
 static inline int profile_of_plan(const cli_options *options) { return options->plan || options->uniform; }
 
-/* Every operator signature × precision × pass, cast and optimizer of this rank's device, by running step
- * programs: all uniform plans, then mixed ones, for the casts between unlike neighbours; or of one plan.
- * neighbour: "" = this rank runs alone, the others wait; else the device of the rank that is kept busy
- * meanwhile, and every rank calls this at once. */
+/* profile_costs: measures every operator signature, precision and pass, cast and optimizer of this rank's
+ * device by running step programs: all uniform plans, then mixed ones for casts between different precisions;
+ * or one plan. co_runner: "" = this rank runs alone while the others wait; else the device of the other busy
+ * rank, and all ranks call this together. */
 tandem_status profile_costs(profile_rank *rank, const char *co_runner, profile_count *count,
                             tandem_error *error);
 
-/* TANDEM_USAGE where the cluster's text says that ranks share memory, and they do not. */
+/* TANDEM_USAGE if ranks share memory by the cluster's text but cannot. */
 tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *error);
 
-/* The all-reduce curve between the ranks, idle and under load, and what it costs the computation beside it.
- * */
+/* Measures all-reduces among the ranks, idle and under load, and how they slow computation. */
 tandem_status profile_allreduce(profile_rank *rank, profile_count *count, tandem_error *error);
 
 #endif

@@ -1,5 +1,5 @@
-/* profile_allreduce.c: the all-reduce curve of this group of ranks. Every rank takes part; rank 0 files the
- * curve, each rank what the exchange did to the computation on its own core. */
+/* profile_allreduce.c: measures the all-reduce curve of a group of ranks. Rank 0 stores the curve, each rank
+ * the slowdown of its computation. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum {
     MAX_BUCKETS = 64,
-    MAX_POINTS = MAX_BUCKETS + 32, /* powers of four are fewer */
+    MAX_POINTS = MAX_BUCKETS + 32, /* there are fewer powers of four */
     REPETITIONS = 12,
     MIN_BYTES = 4096
 };
@@ -18,8 +18,8 @@ static int compare_bytes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sizes of the curve: every bucket of this model, and powers of four up to the first that is no smaller than
- * the largest one. Where one plan is measured, its buckets alone. Ascending, each once. */
+/* Sizes of the curve, ascending without repeats: every bucket of the model, and powers of four up to the
+ * largest bucket. For one plan, only its buckets. */
 static tandem_status choose_allreduce_sizes(profile_rank *rank, uint64_t *bytes, int *n, tandem_error *error)
 {
     tandem_step *step = NULL;
@@ -43,7 +43,7 @@ static tandem_status choose_allreduce_sizes(profile_rank *rank, uint64_t *bytes,
     return TANDEM_OK;
 }
 
-/* Rank 0 looks what is in the store; all must agree on what to measure. */
+/* Rank 0 reads the store, so that all ranks agree on what to measure. */
 static tandem_status choose_missing_sizes(profile_rank *rank, const char *group, int loaded,
                                           const uint64_t *bytes, int n, int32_t *wanted, tandem_error *error)
 {

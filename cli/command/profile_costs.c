@@ -1,6 +1,5 @@
-/* profile_costs.c: costs in place. Operators are timed inside the step that they are part of, run by the
- * executor that will train, so that a kernel meets the caches, the memory traffic and the dispatch it will
- * meet. */
+/* profile_costs.c: measures costs in place: operators are timed inside a step that the executor runs, with
+ * the caches, memory traffic and dispatch of training. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,25 +19,25 @@ enum {
     MIXED_SEED = 1
 };
 
-/* Repetitions of one key, from every task and plan that has it. */
+/* Repetitions of one key, from all tasks and plans that have it. */
 typedef struct key_samples {
     char text[KEY_TEXT];
     tandem_cost_key key;
     uint64_t workspace_bytes;
     int64_t *ns, n, capacity;
-    int touched; /* by the plan that runs now */
+    int touched; /* by the current plan */
 } key_samples;
 
 typedef struct cost_profile {
     profile_rank *rank;
     const char *co_runner;
     tandem_step *step;
-    tandem_cost_table *known; /* in the store when this stage began; NULL with --remeasure */
+    tandem_cost_table *known; /* in the store before this stage; NULL with --remeasure */
     key_samples *key;
     int n_key, key_capacity;
-    int *key_of;      /* [n_task] of the plan that runs now, −1 = not timed */
+    int *key_of;      /* [n_task] of the current plan, −1 = not timed */
     int plan, n_plan; /* for the progress line */
-    /* that mixed plans draw from: those of the device, but for what it turned out to have no kernels for */
+    /* for mixed plans: those of the device that have kernels */
     unsigned precisions;
     int64_t begin_ns;
 } cost_profile;
@@ -66,7 +65,7 @@ static int count_profile_plans(const profile_rank *rank)
     return n_uniform + (n_uniform > 1 ? MIXED_PLANS : 0);
 }
 
-/* Uniform plans first, then seeded mixed ones; or the one that is given. */
+/* Uniform plans first, then seeded mixed ones; or the given plan. */
 static tandem_status set_profile_plan(cost_profile *profile, int k, tandem_error *error)
 {
     const profile_rank *rank = profile->rank;
@@ -125,7 +124,7 @@ static tandem_status no_profile_memory(tandem_error *error)
     return tandem_no_memory(error, "for the repetitions of the profile");
 }
 
-/* Which key each task of the current plan is timed under. *missing: keys that are not in the store. */
+/* Finds the key of each task of the current plan. *missing: keys that are not in the store. */
 static tandem_status map_tasks_to_keys(cost_profile *profile, int *missing, tandem_error *error)
 {
     const tandem_step *step = profile->step;
@@ -236,7 +235,7 @@ static void show_profile_progress(const cost_profile *profile, int repetition, i
                  profile->n_plan);
 }
 
-/* While the device is warm from its steps. */
+/* Stores clock rates while the device is warm. */
 static tandem_status store_device_clocks(profile_rank *rank, tandem_error *error)
 {
     tandem_clocks now, *min = &rank->clocks.min, *max = &rank->clocks.max;
@@ -281,7 +280,7 @@ static tandem_status run_plan_if_new(cost_profile *profile, int k, tandem_error 
     return status;
 }
 
-/* A card's row says what cards of its kind may have; which of it this one has is known here. */
+/* A GPU's row lists precisions of its kind; the device may lack kernels for some. */
 static int skip_unsupported_precision(cost_profile *profile, int k)
 {
     const profile_rank *rank = profile->rank;
@@ -295,7 +294,7 @@ static int skip_unsupported_precision(cost_profile *profile, int k)
     return 1;
 }
 
-/* All plans that would tell something new. */
+/* Runs all plans that have unmeasured keys. */
 static tandem_status run_profile_plans(cost_profile *profile, tandem_error *error)
 {
     for (int k = 0; k < profile->n_plan; k++) {
@@ -309,7 +308,7 @@ static tandem_status run_profile_plans(cost_profile *profile, tandem_error *erro
     return TANDEM_OK;
 }
 
-/* This rank has measured all it wanted; it goes on computing so that the others keep a busy neighbour. */
+/* Keeps computing after its own measurements, so that the other ranks keep a busy co-runner. */
 static tandem_status keep_computing(cost_profile *profile, tandem_error *error)
 {
     tandem_executor *executor = NULL;

@@ -1,4 +1,4 @@
-/* replay.c: `tandem replay`: simulates one training step from what the store holds. */
+/* replay.c: `tandem replay`: simulates one training step with costs from the store. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,16 +18,16 @@ typedef struct replay_context {
     const cli_options *options;
     const cli_workload *workload;
     tandem_planner *planner;
-    tandem_replayer *replayer; /* the planner's */
+    tandem_replayer *replayer; /* of the planner */
     tandem_replay result;
-    tandem_zero zero;         /* with --zero: where result is from */
+    tandem_zero zero;         /* with --zero: source of the result */
     tandem_monte_carlo noise; /* with --simulations */
-    int64_t *operator_ns;     /* with --operators: [n_op + N_REST][n_class], of the timeline */
+    int64_t *operator_ns;     /* with --operators: [n_op + N_REST][n_class], sums over the timeline */
     replay_timeline timeline[TANDEM_MAX_CLASS]; /* with --memory-timeline */
     remedy_list remedies[TANDEM_MAX_CLASS];     /* of classes over their limit */
 } replay_context;
 
-/* Rows behind the operators: what belongs to none of them. */
+/* Rows after the operators: tasks without an operator. */
 enum { REST_REDUCE, REST_NORM, REST_UPDATE, REST_WAIT, N_REST };
 static const char *const rest_name[N_REST] = {"all-reduce", "norm", "optimizer", "idle"};
 
@@ -75,7 +75,7 @@ static tandem_status sum_operator_times(replay_context *r, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* Name and kind of a row; NULL where no class spends time on it. */
+/* Name and kind of a row; NULL if no class spends time on it. */
 static const char *operator_row_name(const replay_context *r, int row, const char **kind)
 {
     const tandem_graph *graph = r->workload->graph[0];
@@ -87,7 +87,7 @@ static const char *operator_row_name(const replay_context *r, int row, const cha
     return graph->op[row].name;
 }
 
-/* NULL where the row carries none. */
+/* NULL for a row without a precision. */
 static const char *operator_row_precision(const replay_context *r, int c, int row)
 {
     const tandem_graph *graph = r->workload->graph[0];
@@ -313,7 +313,7 @@ static int print_replay_text(const replay_context *r)
 
 /* --- The command ------------------------------------------------------------------------------ */
 
-/* One rank of each class, or all. */
+/* Writes one rank per class, or all ranks. */
 static tandem_status write_replay_trace(const replay_context *r, tandem_error *error)
 {
     int n_rank = 0, n = 0, rank = 0;
@@ -371,7 +371,7 @@ static tandem_status replay_plan(replay_context *r, tandem_error *error)
     return status;
 }
 
-/* The negative answer: which class out of memory. */
+/* The negative answer: a class runs out of memory. */
 static int check_memory_limits(const replay_context *r)
 {
     char need[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];

@@ -1,12 +1,11 @@
-/* replay.h: what `tandem replay` can simulate beside the plain step: steps whose times are drawn, and ZeRO.
- * */
+/* replay.h: variants of the step for `tandem replay`: Monte Carlo simulation and ZeRO. */
 #ifndef TANDEM_CLI_REPLAY_H
 #define TANDEM_CLI_REPLAY_H
 
 #include "cli/cli.h"
 #include "tandem/zero.h"
 
-/* --simulations, --seed, --time-spread. */
+/* Uses --simulations, --seed and --time-spread. */
 tandem_status replay_monte_carlo(tandem_monte_carlo *noise, tandem_replayer *replayer,
                                  const cli_options *options, tandem_error *error);
 json_t *replay_monte_carlo_json(const tandem_monte_carlo *noise, uint64_t seed);

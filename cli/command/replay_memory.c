@@ -1,4 +1,4 @@
-/* replay_memory.c: what memory holds while each task runs, as a table and as JSON. */
+/* replay_memory.c: the memory at each task, as a table and as JSON. */
 #include "cli/command/replay_memory.h"
 
 #include <stdio.h>
@@ -68,7 +68,7 @@ json_t *replay_timeline_json(const replay_timeline *timeline)
 
 /* --- Text ------------------------------------------------------------------------------------- */
 
-/* Whether any task has bytes of that category. */
+/* Whether any task has bytes of this category. */
 static int is_category_used(const replay_timeline *timeline, int category)
 {
     for (int t = 0; t < timeline->step->n_task; t++)
@@ -88,7 +88,7 @@ static void add_timeline_row(cli_table *table, const replay_timeline *timeline, 
     cli_table_row(table, "%s%s", line, t == timeline->memory->peak_task ? "\tpeak" : "\t");
 }
 
-/* Without the columns that are the same at every task, which -v shows. */
+/* Leaves out the columns that are equal at every task; -v shows them. */
 int replay_timeline_print(const replay_timeline *timeline, const char *device)
 {
     char line[1024] = "task\twhat";

@@ -1,5 +1,4 @@
-/* replay_memory.h: parts of `tandem replay`: what memory holds task by task, and what would have to go where
- * it does not fit. */
+/* replay_memory.h: the memory timeline of `tandem replay`, and remedies for a plan over its memory limit. */
 #ifndef TANDEM_CLI_REPLAY_MEMORY_H
 #define TANDEM_CLI_REPLAY_MEMORY_H
 
@@ -12,7 +11,7 @@ typedef struct replay_timeline {
     tandem_memory_row *row; /* [n_task] */
 } replay_timeline;
 
-/* After a run with TANDEM_REPLAY_MEMORY. TANDEM_NO_MEMORY. */
+/* Needs a run with TANDEM_REPLAY_MEMORY. TANDEM_NO_MEMORY. */
 tandem_status replay_timeline_open(replay_timeline *timeline, const tandem_replayer *replayer, int c,
                                    tandem_error *error);
 void replay_timeline_close(replay_timeline *timeline);
@@ -22,18 +21,17 @@ int replay_timeline_print(const replay_timeline *timeline, const char *device);
 enum { REPLAY_TASK_TEXT = 96 };
 char *replay_task_print(char text[REPLAY_TASK_TEXT], const tandem_step *step, int task);
 
-/* One way to take less, with the figures of the plan made anew. */
+/* One change that saves memory, with the values of the changed plan. */
 typedef struct replay_remedy {
     char what[128]; /* "--recompute sqrt" */
     uint64_t peak_bytes;
-    int64_t step_ns; /* −1 = a cost of it is missing */
+    int64_t step_ns; /* −1 = a cost is missing */
     int fits;
 } replay_remedy;
 
 enum { REPLAY_MAX_REMEDIES = 12 };
-/* Those that save anything for class c, which needs peak_bytes: recomputation that fits at the least time,
- * micro-steps of a part of the batch, both, precisions, smaller buckets, and last the largest batch that
- * fits. */
+/* Finds changes that save memory for class c, which needs peak_bytes: the fastest fitting recomputation,
+ * micro-steps, both, lower precisions, smaller buckets, and the largest fitting batch. */
 tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MAX_REMEDIES], int *n,
                                    const cli_options *options, const cli_workload *workload, int c,
                                    uint64_t peak_bytes, tandem_error *error);

@@ -1,4 +1,4 @@
-/* replay_monte_carlo.c: steps whose tasks take drawn times. */
+/* replay_monte_carlo.c: simulated steps with randomly drawn task times. */
 #include <stdio.h>
 
 #include "base/quantity.h"

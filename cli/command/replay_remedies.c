@@ -1,4 +1,4 @@
-/* replay_remedies.c: what would take less memory, each by a plan made anew with it; nothing is estimated. */
+/* replay_remedies.c: changes that save memory. Each is planned and replayed, not estimated. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,12 +8,12 @@
 #include "cli/table.h"
 #include "tandem/zero.h"
 
-/* The subject but for a few things. */
+/* What a remedy changes in the workload. */
 typedef struct variation {
     tandem_step_options step;
     int64_t batch[TANDEM_MAX_CLASS];
     uint64_t bucket_bytes;
-    int precision; /* of every operator of the class, where it has it; −1 = as planned */
+    int precision; /* of every operator of the class that has it; −1 = as planned */
 } variation;
 
 typedef struct remedy_search {
@@ -56,8 +56,8 @@ static tandem_status open_variation(cli_workload *made, const remedy_search *s, 
     return tandem_plan_uniform(varied, made->graph[s->c], s->c, (tandem_precision)v->precision, error);
 }
 
-/* Memory, and the time where all costs are known; −1 where not. With --zero of ranks that share what they
- * keep, whose times must be known. */
+/* Memory, and the step time if all costs are known, else −1. With --zero, shards are counted and times must
+ * be known. */
 static tandem_status evaluate_variation(tandem_memory *memory, int64_t *step_ns, tandem_replayer *replayer,
                                         const remedy_search *s, tandem_error *error)
 {
@@ -76,7 +76,7 @@ static tandem_status evaluate_variation(tandem_memory *memory, int64_t *step_ns,
     return status;
 }
 
-/* The variation's memory and time. */
+/* Memory and time of one variation. */
 static tandem_status measure_variation(replay_remedy *out, const remedy_search *s, const variation *v,
                                        tandem_error *error)
 {
@@ -98,7 +98,7 @@ static tandem_status measure_variation(replay_remedy *out, const remedy_search *
     return status;
 }
 
-/* Whether a is the better way: one that fits, then the faster one, then the smaller one. */
+/* Whether a is better: one that fits, then the faster, then the smaller one. */
 static int is_better_remedy(const replay_remedy *a, const replay_remedy *b)
 {
     if (a->fits != b->fits) return a->fits;
@@ -131,7 +131,7 @@ static tandem_status try_recompute(remedy_search *s, tandem_error *error)
     return status;
 }
 
-/* The next number of parts from `least` on into which every batch falls; 0 = there is none. */
+/* The next divisor of every class's batch, from `min` on; 0 = none. */
 static int next_batch_divisor(const remedy_search *s, int min)
 {
     for (int n = min; n <= s->workload->graph[s->c]->batch; n++) {
@@ -143,7 +143,7 @@ static int next_batch_divisor(const remedy_search *s, int min)
     return 0;
 }
 
-/* Parts of the batch one after the other, as few as fit: the samples of a step stay the same. */
+/* The fewest micro-steps that fit; the samples per step stay the same. */
 static tandem_status try_micro_steps(remedy_search *s, int n_recompute_segment, tandem_error *error)
 {
     replay_remedy found = {0};
@@ -221,7 +221,7 @@ tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MAX_REMEDIES], in
     int fits = 0;
     tandem_status status = try_recompute(&s, error);
     if (status == TANDEM_OK && !options->zero)
-        status = try_micro_steps(&s, 0, error); /* --zero is of one batch a step */
+        status = try_micro_steps(&s, 0, error); /* --zero has one batch per step */
     for (int k = 0; k < s.n; k++) fits |= remedy[k].fits;
     if (status == TANDEM_OK && !fits && !options->zero)
         status = try_micro_steps(&s, TANDEM_RECOMPUTE_SQRT, error);

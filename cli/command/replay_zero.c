@@ -1,4 +1,4 @@
-/* replay_zero.c: a step in which ranks share out what they keep. */
+/* replay_zero.c: a step with ZeRO: ranks keep shards of the training state. */
 #include <stdio.h>
 
 #include "base/quantity.h"

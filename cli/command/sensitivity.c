@@ -1,5 +1,5 @@
-/* sensitivity.c: statistics of every adjustable operator over real batches, into the store; and what they
- * predict. */
+/* sensitivity.c: `tandem sensitivity`: measures statistics of every adjustable operator and the sensitivities
+ * that follow. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,8 +26,7 @@ static const float *executor_values(const statistics_collector *c, const tandem_
     return c->backend->executor_value(executor, value, gradient, NULL);
 }
 
-/* Rows of a convolution as a product: (n·out_h·out_w, kernel·kernel·c), zero where the window leaves the
- * image. */
+/* A convolution's input as a matrix: (n·out_h·out_w, kernel·kernel·c), zero outside the image. */
 static float *image_columns(const tandem_graph *graph, const tandem_op *op, const float *x)
 {
     const tandem_shape *in = &graph->op[op->input[0]].shape, *out = &op->shape;
@@ -78,7 +77,7 @@ static tandem_status add_matmul_statistics(tandem_statistics *s, const tandem_gr
     return status;
 }
 
-/* A row of the table is picked, not multiplied: a product with rows of one 1. */
+/* An embedding selects rows: a product with one-hot rows. */
 static void add_embedding_statistics(tandem_statistics *s, const tandem_op *op, double g_square,
                                      double w_square)
 {
@@ -170,7 +169,7 @@ static tandem_status collect_statistics(statistics_collector *c, training_rank *
     return status;
 }
 
-/* A store that cannot be written is told before the batches, not after. */
+/* Reports a store that cannot be written before the batches, not after. */
 static tandem_status check_store_writable(const char *db, tandem_error *error)
 {
     tandem_store *store = NULL;

@@ -1,4 +1,4 @@
-/* train.c: runs a plan: starts a rank for each device of the cluster, or is one of them. */
+/* train.c: `tandem train`: starts the ranks of a plan, or runs one of them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "cli/training_rank.h"
 #include "cli/command/train_log.h"
 
-/* An accuracy, behind so many steps. */
+/* An accuracy after a number of steps. */
 typedef struct evaluation {
     int64_t step; /* 0 = none yet */
     int64_t correct, total;
@@ -20,7 +20,7 @@ typedef struct train_context {
     training_rank rank;
     const cli_options *options;
     const cli_workload *workload;
-    int64_t begin; /* steps done before this run, by the one it resumes */
+    int64_t begin; /* steps of the run that this one resumes */
     int64_t steps; /* of this run */
     double *loss;  /* [steps] */
     rank_times times;
@@ -28,7 +28,7 @@ typedef struct train_context {
     int64_t *task_ns;       /* [n_rank][n_task] there: medians; with --operators */
     evaluation *evaluation; /* [n_evaluation] */
     int n_evaluation;
-    int is_noted;  /* what the executor had to say was said */
+    int is_noted;  /* the executor's note was printed */
     train_log log; /* of rank 0 */
     char config_text[TANDEM_CHECKPOINT_TRAIN_CONFIG];
 } train_context;
@@ -92,7 +92,7 @@ static void record_step_times(train_context *t, int64_t index)
     if (index >= WARM_UP_STEPS) t->times.wait_ns[t->times.n_counted++] = wait;
 }
 
-/* What other processes took of it since delayed_ns was told. */
+/* Leaves out the time of other processes since delayed_ns was read. */
 static void record_step_period(train_context *t, int64_t index, int64_t step_ns, int64_t delayed_ns)
 {
     const int is_known = delayed_ns != INT64_MIN;
@@ -167,7 +167,7 @@ static tandem_status log_step(train_context *t, int64_t index, int64_t step_ns, 
         error);
 }
 
-/* What is behind step number `index` of this run, which took so long. */
+/* Work after step number `index` of this run: evaluation, log, checkpoint. */
 static tandem_status finish_training_step(train_context *t, int64_t index, int64_t step_ns,
                                           tandem_error *error)
 {
@@ -215,14 +215,14 @@ static tandem_status run_training_steps(train_context *t, tandem_error *error)
         if (status != TANDEM_OK) return status;
         show_train_progress(t, index, begin_ns);
         delayed_ns = tandem_cpu_wait_ns();
-        before = tandem_now_ns(); /* what is between steps belongs to none */
+        before = tandem_now_ns(); /* work between steps counts for none of them */
     }
     return TANDEM_OK;
 }
 
 /* --- Report --------------------------------------------------------------------------------------------- */
 
-/* 0 where it did not run. */
+/* 0 if it did not run. */
 static int64_t task_median_ns(const train_context *t, int k)
 {
     tandem_cost cost;
@@ -488,7 +488,7 @@ static tandem_status check_checkpoint_step(const tandem_checkpoint_info *info, c
                             options->resume, (long long)info->step);
 }
 
-/* The files that are to be read and written. */
+/* Checks the files to read and to write. */
 static tandem_status check_training_files(const cli_workload *workload, const tandem_backend_api *backend,
                                           const cli_options *options, tandem_error *error)
 {
@@ -509,13 +509,13 @@ static tandem_status check_training_files(const cli_workload *workload, const ta
     }
     if (status == TANDEM_OK && options->log) {
         train_log log;
-        status = train_log_open(&log, options->log, 1, error); /* what is there stays there, for now */
+        status = train_log_open(&log, options->log, 1, error); /* keeps existing lines for now */
         train_log_close(&log);
     }
     return status;
 }
 
-/* Everything that can be known to be wrong before ranks are started. */
+/* Checks what can be wrong before ranks start. */
 static tandem_status check_training(const cli_workload *workload, const cli_options *options,
                                     tandem_error *error)
 {
@@ -535,7 +535,7 @@ static tandem_status check_training(const cli_workload *workload, const cli_opti
     return status;
 }
 
-/* Takes up the checkpoint or the weights, where they are given. */
+/* Loads the checkpoint or the initial weights, if given. */
 static tandem_status begin_training(train_context *t, tandem_error *error)
 {
     const cli_options *options = t->options;
@@ -573,7 +573,7 @@ static int run_train(const cli_options *given)
     cli_options options = *given;
     if (options.steps < 0) options.steps = 100;
     if (options.evaluate < 0) options.evaluate = 2000;
-    /* as who starts the ranks has planned, a job scheduler for one */
+    /* a plan of the launcher, e.g. a job scheduler */
     const char *planned = getenv("TANDEM_PLAN");
     if (!options.plan && !options.model && planned && *planned) options.plan = planned;
     tandem_error error = {0};

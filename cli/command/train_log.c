@@ -33,7 +33,7 @@ static char *log_line_text(const train_log_line *line)
                                (json_int_t)line->step_ns, "samples_per_s",
                                cli_json_number(line->samples_per_s), "rank", 0);
     const tandem_step_report *report = &line->report;
-    if (object && report->gradient_norm >= 0) /* NaN is not */
+    if (object && report->gradient_norm >= 0) /* NaN is written as null */
         json_object_set_new(object, "gradient_norm", cli_json_number(report->gradient_norm));
     if (object && report->loss_scale != 1)
         json_object_set_new(object, "loss_scale", cli_json_number((double)report->loss_scale));
@@ -51,7 +51,7 @@ tandem_status train_log_add(train_log *log, const train_log_line *line, tandem_e
     char *text = log_line_text(line);
     if (!text) return tandem_no_memory(error, "for a line of log '%.200s'", log->path);
     const size_t n = strlen(text);
-    text[n] = '\n'; /* in the place of its end: it is written by its length */
+    text[n] = '\n'; /* replaces the terminator: the text is written by its length */
     const ssize_t written = write(log->file, text, n + 1);
     int code = written < 0 ? errno : ENOSPC;
     free(text);

@@ -1,4 +1,4 @@
-/* whatif.c: `tandem whatif`: a recorded step without its stragglers, and who or what they are. */
+/* whatif.c: `tandem whatif`: a recorded step without its stragglers, and their causes. */
 #include "tandem/whatif.h"
 
 #include <stdio.h>
@@ -8,11 +8,11 @@
 #include "cli/table.h"
 #include "cli/command/whatif.h"
 
-enum { ROWS = 10 /* of the workers, unless -v asks for all */ };
+enum { ROWS = 10 /* of the workers, unless -v is given */ };
 
 static double time_ratio(int64_t a_ns, int64_t b_ns) { return b_ns > 0 ? (double)a_ns / (double)b_ns : 1; }
 
-/* By how much of the step it would be shorter. */
+/* The share of the step that would be saved. */
 static double step_reduction(const tandem_whatif *whatif, int64_t without_ns)
 {
     return 1 - time_ratio(without_ns, whatif->step_ns);
@@ -83,7 +83,7 @@ static int print_whatif_ranks(const tandem_whatif *whatif)
     return cli_table_finish(&table);
 }
 
-/* The critical path: how much of it is of which type; with -v, link by link. */
+/* The critical path: shares by operator type; with -v every operator. */
 static int print_critical_path(const tandem_whatif *whatif, const cli_options *options)
 {
     char start[TANDEM_QUANTITY_TEXT], length[TANDEM_QUANTITY_TEXT];

@@ -4,10 +4,10 @@
 
 #include "cli/cli.h"
 
-/* Reads the files that the options name and prints what they say. Returns the exit code. */
+/* Reads the files of the options and prints the analysis. Returns the exit code. */
 int whatif_torch(const cli_options *options);
 
-/* Says on stdout how many durations below 0 were taken as 0; nothing where there are none. */
+/* Prints how many negative durations were set to 0, if there are any. */
 void whatif_print_negative(int64_t n);
 
 #endif

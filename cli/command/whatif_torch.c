@@ -1,5 +1,5 @@
-/* whatif_torch.c: traces of the PyTorch profiler: where the time of a step goes, and which rank the others
- * wait for. */
+/* whatif_torch.c: traces of the PyTorch profiler: where a step's time goes, and which rank the others wait
+ * for. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "cli/command/whatif.h"
 #include "tandem/torch_trace.h"
 
-enum { ROWS = 15 /* of operators and collectives, unless -v asks for all */ };
+enum { ROWS = 15 /* of operators and collectives, unless -v is given */ };
 
 typedef struct quantity_text {
     char text[TANDEM_QUANTITY_TEXT];
@@ -26,7 +26,7 @@ static double time_share(int64_t part_ns, int64_t whole_ns)
     return whole_ns > 0 ? (double)part_ns / (double)whole_ns : 0;
 }
 
-/* Mean over the ranks of their mean steps. */
+/* Mean over the ranks of their mean step. */
 static int64_t mean_step_ns(const tandem_torch_summary *torch)
 {
     int64_t sum_ns = 0;
@@ -41,7 +41,7 @@ static int64_t count_rank_steps(const tandem_torch_summary *torch)
     return n;
 }
 
-/* A step of a rank, of what all ranks spent. */
+/* Per step and rank. */
 static int64_t ns_per_step(const tandem_torch_summary *torch, int64_t sum_ns)
 {
     const int64_t n = count_rank_steps(torch);
@@ -154,7 +154,7 @@ static int print_torch_collectives(const tandem_torch_summary *torch, int max_ro
     return code;
 }
 
-/* What was passed over is said, not hidden. */
+/* Notes what the analysis left out. */
 static void print_torch_notes(const tandem_torch_summary *torch, const cli_options *options)
 {
     for (int k = 0; k < torch->n_rank; k++) {
