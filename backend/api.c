@@ -1,4 +1,4 @@
-/* api.c: the one exported function of libtandem_backend. */
+/* api.c: the one exported function of libtandem_backend, and the table that it returns. */
 #include <stdint.h>
 #include <stdio.h>
 
@@ -36,7 +36,7 @@ static void api_observe(tandem_executor *executor, tandem_observer *observer, vo
     executor->observer_context = context;
 }
 
-/* Copies are made for observers, who cannot change what they see. */
+/* The copy that it makes for an observer does not change the executor's values. */
 static const void *api_value(const tandem_executor *executor, int id, int gradient, float *scale)
 {
     return tandem_executor_value((tandem_executor *)(uintptr_t)executor, id, gradient, scale);

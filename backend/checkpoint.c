@@ -1,3 +1,4 @@
+/* checkpoint.c: writes, checks and reads checkpoint files. */
 #include "backend/checkpoint.h"
 
 #include <assert.h>
@@ -26,12 +27,12 @@ static_assert(sizeof(checkpoint_header) == 232 + TANDEM_CHECKPOINT_TRAIN_CONFIG 
                   offsetof(checkpoint_header, crc) == sizeof(checkpoint_header) - 4,
               "the header is the file's first bytes");
 
-/* Of the histories, behind all else. */
+/* Before the histories' records. */
 typedef struct checkpoint_trailer {
     uint32_t n_record, window, record_crc, crc;
 } checkpoint_trailer;
 enum { VERSION_WITHOUT_AMAX = 2, MAX_RECORDS = 1 << 18 };
-/* what a double, which rates are computed in, still counts */
+/* a double, in which rates are computed, counts no further */
 static const int64_t MAX_STEPS = INT64_C(1) << 53;
 
 static_assert(sizeof((checkpoint_header){0}.model) >= TANDEM_MODEL_NAME, "a longer name needs another "
@@ -129,7 +130,7 @@ tandem_status tandem_checkpoint_write(const char *path, const tandem_training_st
                 fwrite(parameter_values(state, k, p), parameter_value_bytes(state, p), 1, file.stream) == 1;
     if (written && n_running) written = fwrite(state->running_stats, n_running, 1, file.stream) == 1;
     if (written) (void)write_amax_snapshot(&state->histories, file.stream);
-    return tandem_file_finish(&file, error); /* says why, where it was not written */
+    return tandem_file_finish(&file, error); /* it reports a failed write */
 }
 
 /* --- Reading -------------------------------------------------------------------------------------------- */
@@ -149,8 +150,8 @@ static tandem_status checkpoint_crc_error(tandem_error *error, const char *path,
 
 static int is_terminated_text(const char *text, size_t size) { return memchr(text, '\0', size) != NULL; }
 
-/* A file whose checksums are right may still hold what no training has: whoever writes a file writes its
- * checksums, too. */
+/* A file with right checksums may still hold values that no training has, because its writer also writes the
+ * checksums. */
 static tandem_status checkpoint_range_error(tandem_error *error, const char *path, const char *what,
                                             double got, const char *allowed)
 {
@@ -238,7 +239,7 @@ static uint64_t checkpoint_state_bytes(const checkpoint_header *h)
     return sizeof *h + (uint64_t)h->n_array * (uint64_t)h->n_weight * sizeof(float) + running_stats_bytes(h);
 }
 
-/* What stands behind the running statistics, and whether the file ends where it should. */
+/* Reads the trailer after the running statistics, and checks that the file ends where it should. */
 static tandem_status check_checkpoint_size(tandem_amax_snapshot *snapshot, checkpoint_trailer *t,
                                            const checkpoint_header *h, FILE *stream, const char *path,
                                            tandem_error *error)
@@ -272,7 +273,7 @@ static tandem_status check_checkpoint_size(tandem_amax_snapshot *snapshot, check
         (long long)file_stat.st_size, h->model, (unsigned long long)expected);
 }
 
-/* The next so many bytes of the file. */
+/* Compares the checksum of the next `left` bytes of the file. */
 static tandem_status check_section_crc(FILE *stream, uint64_t remaining, uint32_t expected, const char *part,
                                        const char *path, tandem_error *error)
 {
@@ -293,7 +294,7 @@ static tandem_status check_checkpoint_crcs(const checkpoint_header *h, const che
 {
     static const char *const name[TANDEM_CHECKPOINT_ARRAYS] = {"weights", "optimizer's numbers",
                                                                "optimizer's second numbers"};
-    assert(h->n_array <= TANDEM_CHECKPOINT_ARRAYS); /* check_header_ranges */
+    assert(h->n_array <= TANDEM_CHECKPOINT_ARRAYS); /* check_header_ranges checks it */
     tandem_status status = TANDEM_OK;
     for (uint32_t k = 0; k < h->n_array && status == TANDEM_OK; k++)
         status = check_section_crc(stream, (uint64_t)h->n_weight * sizeof(float), h->array_crc[k], name[k],
@@ -338,7 +339,7 @@ void tandem_checkpoint_close(tandem_checkpoint *checkpoint)
     *checkpoint = (tandem_checkpoint){0};
 }
 
-/* What a cast takes its range from. */
+/* The values from which casts take their ranges. */
 static tandem_status check_amax_records(const tandem_amax_snapshot *snapshot, const char *path,
                                         tandem_error *error)
 {

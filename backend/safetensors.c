@@ -1,3 +1,4 @@
+/* safetensors.c: reads and writes safetensors files. */
 #include "backend/safetensors.h"
 
 #include <errno.h>
@@ -34,7 +35,7 @@ static char *print_shape(char text[SHAPE_TEXT], const tandem_shape *shape)
     return text;
 }
 
-/* The same as JSON has it, cut to fit. */
+/* The same for a shape in JSON, cut to fit. */
 static char *print_json_shape(char text[SHAPE_TEXT], const json_t *shape)
 {
     char *dumped = json_dumps(shape, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -104,7 +105,7 @@ static tandem_status read_tensor_entry(tandem_stored_tensor *out, const tandem_t
 
 /* --- All of it against what there must be --------------------------------------------------------------- */
 
-/* For messages: cut, and fit for a terminal. */
+/* Copies a name for messages: cut, and printable on a terminal. */
 static void print_printable(char text[TANDEM_TENSOR_NAME], const char *name)
 {
     size_t i = 0;
@@ -197,7 +198,7 @@ static tandem_status match_tensors(tandem_stored_tensor *stored, const tandem_te
     }
     if (status != TANDEM_OK) return status;
     const size_t rest = json_object_size(header) - (json_object_get(header, metadata) != NULL);
-    if (rest != (size_t)n) /* then one is not the model's */
+    if (rest != (size_t)n) /* the file has a tensor that the model does not have */
         json_object_foreach(
             header, key,
             entry) if (strcmp(key, metadata) != 0 &&
@@ -251,7 +252,7 @@ static float f32_from_half(uint16_t half)
     return (sign ? -1.0f : 1.0f) * (float)fraction * 0x1p-24f;
 }
 
-/* In place: n numbers of two bytes, at the end of the room for n of four. */
+/* Widens n numbers of two bytes in place; they lie at the end of the room for n of four. */
 static void widen_in_place(float *value, int64_t n, tandem_stored_type type)
 {
     const unsigned char *narrow = (const unsigned char *)value + 2 * n;
@@ -276,7 +277,7 @@ static tandem_status read_tensor_values(const tandem_tensor *tensor, const tande
     return TANDEM_OK;
 }
 
-/* Reads the header into *text, the caller's; tells its bytes and those behind it. */
+/* Reads the header into *text, which the caller frees; gives its bytes and the bytes after it. */
 static tandem_status read_safetensors_header(char **text, uint64_t *header_bytes, uint64_t *data_bytes,
                                              FILE *stream, const char *path, tandem_error *error)
 {
@@ -284,7 +285,7 @@ static tandem_status read_safetensors_header(char **text, uint64_t *header_bytes
     uint64_t n = 0;
     if (fstat(fileno(stream), &file_stat) != 0) return safetensors_read_error(error, path, errno);
     if (S_ISDIR(file_stat.st_mode)) return safetensors_read_error(error, path, EISDIR);
-    if (!S_ISREG(file_stat.st_mode)) /* its size says how much there is to read */
+    if (!S_ISREG(file_stat.st_mode)) /* its size limits what is read */
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "'%.200s' is no regular file; write the weights into one", path);
     const uint64_t size = (uint64_t)file_stat.st_size;
@@ -342,7 +343,7 @@ static json_t *make_tensor_entry(const tandem_tensor *tensor, uint64_t start)
                      "data_offsets", (json_int_t)start, (json_int_t)(start + bytes));
 }
 
-/* The header as text, filled up with blanks to a multiple of 8; NULL without memory. */
+/* The header's text, padded with blanks to a multiple of 8; NULL without memory. */
 static char *make_header_text(const tandem_tensor *tensor, int n, const char *model)
 {
     json_t *header = json_pack("{s:{s:s,s:s}}", metadata, "format", "tandem", "model", model);
@@ -376,6 +377,6 @@ tandem_status tandem_safetensors_write(const tandem_tensor *tensor, int n, const
         }
     }
     free(text);
-    /* says why, where it was not written */
+    /* it reports a failed write */
     return status == TANDEM_OK ? tandem_file_finish(&file, error) : status;
 }

@@ -19,8 +19,8 @@ static const char *collective_name(collective_op k)
     return name[k];
 }
 
-/* Ranks that disagree about kind or size of a collective shall not meet (gloo_shim.h says why). Sizes below
- * 2^28 never share a slot, larger ones hardly. */
+/* The slot contains the kind and size of a collective, so that ranks which disagree about them do not match
+ * (gloo_shim.h says why). Sizes below 2^28 never share a slot; larger ones rarely do. */
 static uint64_t collective_slot(collective_op k, size_t size, uint32_t tag)
 {
     const uint64_t folded = ((uint64_t)size ^ (uint64_t)size >> 28) & 0xfffffff;
@@ -83,8 +83,8 @@ tandem_status tandem_comm_fail(tandem_comm *comm, tandem_gloo_result result, con
 
 /* --- Collectives ---------------------------------------------------------------------------------------- */
 
-/* Scratch memory for one pass; several threads may each hold one, the last to give it back leaves it for the
- * next. */
+/* Scratch memory for one pass. Several threads may each hold one; the larger of two is kept for the next
+ * pass. */
 static void *acquire_scratch(tandem_comm *comm, size_t bytes)
 {
     void *scratch = NULL;
@@ -162,7 +162,7 @@ static tandem_status sum_over_ring(tandem_comm *comm, collective_op k, float *da
     return run_ring_pass(comm, k, &ring, error);
 }
 
-/* What was taken and holds the data; NULL = nothing does. */
+/* The shared allocation that holds the data; NULL = none. */
 static shared_allocation *find_shared_allocation(tandem_comm *comm, const float *data, size_t n)
 {
     pthread_mutex_lock(&comm->mutex);

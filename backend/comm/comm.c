@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 
-/* On the thread of the watch. */
+/* Runs on the thread of the watch. */
 static void abort_if_broken(void *context)
 {
     tandem_comm *comm = context;
@@ -54,8 +54,8 @@ static tandem_status choose_network_interface(const char **interface, tandem_err
     return TANDEM_OK;
 }
 
-/* Gloo's thread inherits core and signal mask of the thread that starts it: no signal is to be handled there,
- * and SIGPIPE is to be ignored. */
+/* Gloo's thread inherits core and signal mask from the thread that starts it. It must handle no signal and
+ * ignore SIGPIPE. */
 static tandem_status start_gloo(tandem_comm *comm, int cpu, tandem_error *error)
 {
     const char *interface = NULL;
@@ -84,7 +84,7 @@ static tandem_status start_gloo(tandem_comm *comm, int cpu, tandem_error *error)
                             interface ? interface : "lo", reason.text);
 }
 
-/* All ranks are there: connects them, in what is left of the timeout, though in no less than a second. */
+/* Connects the ranks, which are all there, within what is left of the timeout, but at least one second. */
 static tandem_status connect_all_ranks(tandem_comm *comm, const char *store, int64_t deadline_ns,
                                        tandem_error *error)
 {
@@ -99,11 +99,11 @@ static tandem_status connect_all_ranks(tandem_comm *comm, const char *store, int
     if (result != TANDEM_GLOO_OK)
         return tandem_comm_fail(comm, result, "the joining of the ranks", reason.text, error);
     const tandem_status status = tandem_watch_open(&comm->watch, abort_if_broken, comm, error);
-    /* Nobody may leave (and be missed) before all are connected. */
+    /* No rank may leave, and be reported as failed, before all are connected. */
     return status == TANDEM_OK ? tandem_comm_barrier(comm, 0, error) : status;
 }
 
-/* The first reason that a rank has is the reason of all. */
+/* All ranks report the reason of the first rank that has one. */
 static tandem_status gather_memory_errors(tandem_comm *comm, const char *own, uint32_t tag,
                                           tandem_error *error)
 {
@@ -121,7 +121,7 @@ static tandem_status gather_memory_errors(tandem_comm *comm, const char *own, ui
     return status;
 }
 
-/* TANDEM_IO where ranks share no memory; from then on none is taken. */
+/* TANDEM_IO: the ranks share no memory, now and later. */
 static tandem_status open_shared_region(tandem_shm_region *region, tandem_comm *comm, uint64_t bytes,
                                         int is_disabled, uint32_t tag, tandem_error *error)
 {
@@ -143,7 +143,7 @@ static tandem_status open_shared_region(tandem_shm_region *region, tandem_comm *
     return status;
 }
 
-/* With a part, since a device may not be able to lock any. */
+/* Tries it with a part of one byte, because a device may be unable to lock its part. */
 static tandem_status try_shared_memory(tandem_comm *comm, int is_disabled, tandem_error *error)
 {
     tandem_shm_region trial_region;
@@ -195,7 +195,7 @@ tandem_status tandem_comm_open(tandem_comm **out, const tandem_comm_options *opt
             tandem_membership_open(&comm->membership, options->store, options->rank, options->n_rank, &local);
     if (status == TANDEM_OK && options->n_rank > 1) {
         status = join_run(comm, options, &local);
-        /* the others would wait for this rank in vain */
+        /* else the other ranks wait for this one until the timeout */
         if (status != TANDEM_OK && status != TANDEM_RANK_FAILED) {
             char text[TANDEM_ERROR_TEXT];
             (void)snprintf(text, sizeof text, "rank %d could not join: %.900s", options->rank, local.text);

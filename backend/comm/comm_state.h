@@ -1,5 +1,4 @@
-/* comm_state.h: a communicator's state, shared by comm.c (opening, closing, shared memory) and collectives.c. Private
- * to backend/comm. */
+/* comm_state.h: the state of a communicator, for comm.c and collectives.c. Private to backend/comm. */
 #ifndef TANDEM_BACKEND_COMM_STATE_H
 #define TANDEM_BACKEND_COMM_STATE_H
 
@@ -38,8 +37,9 @@ struct tandem_comm {
     size_t spare_bytes;
 };
 
-/* Ends the communicator: the first thread that fails finds the failed rank and breaks the connections, which wakes the
- * other threads; they get the same error. `what`: "a barrier"; `reason`: the words of the layer below. */
+/* Ends the communicator. The first thread that fails finds the failed rank and breaks the connections, which
+ * wakes the other threads; they get the same error. `what`: "a barrier"; `reason`: the cause as the lower
+ * layer reports it. */
 tandem_status tandem_comm_fail(tandem_comm *comm, tandem_gloo_result result, const char *what,
                                const char *reason, tandem_error *error);
 /* TANDEM_RANK_FAILED, with the failure, once a failure has ended it. */

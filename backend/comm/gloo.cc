@@ -1,4 +1,4 @@
-/* gloo.cc: the C++ side of gloo_shim.h, and all the C++ there is in tandem. */
+/* gloo.cc: the C++ side of gloo_shim.h, and tandem's only C++ file. */
 #include "backend/comm/gloo_shim.h"
 
 #include <sys/epoll.h>
@@ -26,8 +26,8 @@ namespace
 
 using std::chrono::milliseconds;
 
-/* A stop sign in Gloo's event loop: while somebody posts, its descriptor is readable, so that the loop comes
- * by here before it looks at any connection twice, and waits. */
+/* A descriptor in Gloo's event loop that is readable while a thread posts messages. The loop then calls its
+ * handler before it looks at any connection twice, and the handler waits. */
 class StopSign : public gloo::transport::tcp::Handler
 {
   public:
@@ -59,8 +59,8 @@ class StopSign : public gloo::transport::tcp::Handler
         if (--n_poster_ == 0) lowered_.notify_one();
     }
 
-    /* On Gloo's thread. Bounded, because a poster that meets a broken connection waits for the loop to turn.
-     * */
+    /* Runs on Gloo's thread. The wait is bounded, because a posting thread that meets a broken connection
+     * waits for the loop. */
     void handleEvents(int) override
     {
         std::unique_lock<std::mutex> lock(mutex_);
@@ -80,7 +80,7 @@ void set_error_text(tandem_gloo_error *reason, const char *text)
     std::snprintf(reason->text, sizeof reason->text, "%s", words ? words + 2 : text);
 }
 
-/* Runs `body`, which may throw anything. */
+/* Runs `body` and turns its exceptions into results. */
 template <typename Body> tandem_gloo_result run_guarded(tandem_gloo_error *reason, Body body)
 {
     try {
@@ -106,7 +106,7 @@ struct tandem_gloo {
 
     std::mutex mutex; /* guards all below, and the links of the buffers */
     bool aborted = false;
-    tandem_gloo_buffer *first = nullptr; /* of the open buffers */
+    tandem_gloo_buffer *first = nullptr; /* of the list of open buffers */
 
     ~tandem_gloo()
     {
@@ -191,7 +191,7 @@ void tandem_gloo_break(tandem_gloo *gloo)
 {
     if (!gloo || !gloo->context) return;
     tandem_gloo_abort(gloo);
-    /* Gloo has no call for it, but a receive that times out makes it fail and close all connections. */
+    /* Gloo has no call that closes all connections, but a receive that times out makes it do so. */
     tandem_gloo_error reason;
     run_guarded(&reason, [&] {
         char nothing = 0;

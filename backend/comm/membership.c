@@ -1,3 +1,4 @@
+/* membership.c: keeps the files of a run's directory that say which ranks live. */
 #include "backend/comm/membership.h"
 
 #include <errno.h>
@@ -10,8 +11,8 @@
 
 #include "base/clock.h"
 
-/* A connection may break an instant before the kernel drops the lock of the dead process, and the others need
- * a moment to see a failure: for so long is looked for the culprit. */
+/* A connection may break just before the kernel releases the dead process's lock, and the other ranks need a
+ * moment to notice a failure. The search for the failed rank takes this long. */
 static const int64_t search_ns = 1000000000;
 
 static void sleep_briefly(void)
@@ -24,9 +25,9 @@ enum { NAME_BYTES = 40, VERDICT_BYTES = TANDEM_ERROR_TEXT + 16 };
 
 typedef enum rank_state {
     RANK_ALIVE,  /* the lock is held */
-    RANK_GONE,   /* the file is there, its lock is free */
-    RANK_ABSENT, /* never came */
-    RANK_UNKNOWN /* the question failed; nobody is accused on that ground */
+    RANK_GONE,   /* the file exists, its lock is free */
+    RANK_ABSENT, /* the rank never joined */
+    RANK_UNKNOWN /* the query failed, so the rank is not reported as failed */
 } rank_state;
 
 static void rank_file_name(char name[NAME_BYTES], int rank, const char *kind)
@@ -61,7 +62,7 @@ static void create_rank_file(const tandem_membership *membership, const char *ki
 
 static struct flock whole_file_lock(void) { return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET}; }
 
-/* Reads a small file into text, with a zero behind. false: it is not there. */
+/* Reads a small file into text and ends it with a zero. false: there is no such file. */
 static bool read_run_file(const tandem_membership *membership, const char *name, char *text, size_t size)
 {
     const int file = openat(membership->directory, name, O_RDONLY | O_CLOEXEC);
@@ -92,7 +93,7 @@ static rank_state find_rank_state(const tandem_membership *membership, int rank)
     return lock.l_type == F_UNLCK ? RANK_GONE : RANK_ALIVE;
 }
 
-/* The verdict as an error, if there is one. */
+/* The report of the failed rank as an error, if there is one. */
 static bool read_verdict(const tandem_membership *membership, tandem_error *error)
 {
     char text[VERDICT_BYTES];
@@ -107,8 +108,8 @@ static bool read_verdict(const tandem_membership *membership, tandem_error *erro
 
 void tandem_membership_report_failed(const tandem_membership *membership, int rank, const char *text)
 {
-    /* Written aside and linked into place: others see the whole verdict or none, and only one gets the name.
-     * */
+    /* Writes a temporary file and links it into place: other ranks see the whole report or none, and only the
+     * first report gets the name. */
     char aside[NAME_BYTES], verdict[VERDICT_BYTES];
     rank_file_name(aside, membership->rank, "verdict");
     (void)snprintf(verdict, sizeof verdict, "%d %s", rank, text);
@@ -118,7 +119,7 @@ void tandem_membership_report_failed(const tandem_membership *membership, int ra
     const bool written = write_all_text(file, verdict);
     (void)close(file);
     const int linked = written ? linkat(membership->directory, aside, membership->directory, "failed", 0) : 0;
-    (void)linked; /* where another was first, its verdict stands */
+    (void)linked; /* an earlier report stands */
     (void)unlinkat(membership->directory, aside, 0);
 }
 
@@ -134,7 +135,7 @@ static tandem_status check_store_is_fresh(const tandem_membership *membership, c
     return TANDEM_OK;
 }
 
-/* Creates and locks the file of this rank; *lock stays -1 on error. */
+/* Creates and locks this rank's file; *lock stays -1 on error. */
 static tandem_status claim_rank_file(const tandem_membership *membership, const char *store, int *lock,
                                      tandem_error *error)
 {
@@ -187,7 +188,7 @@ tandem_status tandem_membership_open(tandem_membership *membership, const char *
     return TANDEM_OK;
 }
 
-/* Rank r, if it has written so, must count as many ranks as this one. */
+/* Rank r, if it has written its file, must expect as many ranks as this one. */
 static tandem_status compare_rank_count(const tandem_membership *membership, int r, tandem_error *error)
 {
     char name[NAME_BYTES], text[16];
@@ -222,7 +223,7 @@ tandem_status tandem_membership_join(const tandem_membership *membership, const 
                                      int64_t timeout_ns, tandem_error *error)
 {
     const int64_t begin_ns = tandem_now_ns();
-    int64_t gone_ns = 0; /* since when rank r has a file and no lock; 0 = it has not */
+    int64_t gone_ns = 0; /* since when rank r has a file without a lock; 0 = it has a lock or no file */
     for (int r = 0; r < membership->n_rank;) {
         const rank_state state = r == membership->rank ? RANK_ALIVE : find_rank_state(membership, r);
         const tandem_status status = compare_rank_count(membership, r, error);
@@ -268,7 +269,7 @@ void tandem_membership_stop(const tandem_membership *membership)
     create_run_file(membership, "stopping");
 }
 
-/* The lowest dead rank; where none died, the lowest that left; else -1. */
+/* The lowest dead rank; without one, the lowest rank that left; else -1. */
 static int first_gone_rank(const tandem_membership *membership)
 {
     int left = -1;
@@ -280,7 +281,7 @@ static int first_gone_rank(const tandem_membership *membership)
     return left;
 }
 
-/* The lowest rank that has not noticed the failure, -1 = all have. */
+/* The lowest rank that has not noticed the failure; -1 = all have. */
 static int first_silent_rank(const tandem_membership *membership)
 {
     for (int r = 0; r < membership->n_rank; r++)
@@ -317,7 +318,7 @@ tandem_status tandem_membership_find_failed(const tandem_membership *membership,
     int gone;
     for (;;) {
         gone = first_gone_rank(membership);
-        /* Read after looking: who leaves because of a failure has written the verdict before. */
+        /* Read after the search: a rank that leaves because of a failure has written the report before. */
         if (read_verdict(membership, error)) return TANDEM_RANK_FAILED;
         if (gone >= 0 || tandem_now_ns() >= deadline_ns) break;
         sleep_briefly();

@@ -1,4 +1,4 @@
-/* reducer.c: the thread that all-reduces the buckets of a step while the caller computes. */
+/* reducer.c: a thread that all-reduces the buckets of a step in order while the caller computes. */
 #include "backend/comm/comm.h"
 
 #include <assert.h>
@@ -22,21 +22,21 @@ typedef struct reducer_bucket {
 struct tandem_reducer {
     tandem_comm *comm;
     pthread_t thread;
-    tandem_bucket_wait *wait_bucket; /* NULL: a bucket that is handed over is there */
+    tandem_bucket_wait *wait_bucket; /* NULL: a ready bucket's data is in place */
     void *wait_context;
 
     pthread_mutex_t mutex;    /* guards all below */
-    pthread_cond_t work_came; /* for the thread: the next bucket was handed over, or all is to end */
-    pthread_cond_t work_done; /* for the callers: a bucket is reduced, or the collective failed */
+    pthread_cond_t work_came; /* wakes the thread: the next bucket is ready, or the reducer closes */
+    pthread_cond_t work_done; /* wakes the callers: a bucket is reduced, or the collective failed */
     bool is_closing;
     bool has_failed;
     tandem_error failure;
-    int n_reduced; /* buckets 0 … n_reduced - 1 of this step are */
+    int n_reduced; /* buckets 0 … n_reduced - 1 of this step are reduced */
     int n_bucket;
     reducer_bucket bucket[];
 };
 
-/* Waits, with the mutex held, for the next bucket. NULL: no more. */
+/* Waits for the next ready bucket, with the mutex held. NULL: no more. */
 static reducer_bucket *next_ready_bucket(tandem_reducer *reducer)
 {
     for (;;) {
@@ -141,7 +141,7 @@ void tandem_reducer_close(tandem_reducer *reducer)
 
 void tandem_reducer_ready(tandem_reducer *reducer, int b)
 {
-    if (b < 0 || b >= reducer->n_bucket) return; /* wait() says so */
+    if (b < 0 || b >= reducer->n_bucket) return; /* tandem_reducer_wait reports it */
     pthread_mutex_lock(&reducer->mutex);
     reducer->bucket[b].is_ready = true;
     if (b == reducer->n_reduced) pthread_cond_signal(&reducer->work_came);

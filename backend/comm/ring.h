@@ -1,14 +1,15 @@
-/* ring.h: one pass of data around the ring of ranks; every collective of comm.h is one. Private to
+/* ring.h: one pass of data around the ring of ranks, of which every collective is built. Private to
  * backend/comm.
  *
- * Rank r receives from r + 1 and sends to r - 1 (modulo n_rank). The data are cut into n_rank chunks (the
- * last may be short or empty), the chunks into slices, so that a slice travels while another is added.
+ * Rank r receives from r + 1 and sends to r - 1 (modulo n_rank). The data are cut into n_rank chunks, of
+ * which the last may be short or empty, and chunks into slices, so that one slice travels while another is
+ * added.
  *
  * Sum (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC
- * 2009): in the first n_rank - 1 steps a chunk collects the summands of all ranks in ring order and ends at
- * its owner; in the others the finished chunks go round. Each sum is made once, by one rank, in an order that
- * n_rank and the size alone decide, so all ranks hold the same bits, every time. Each rank sends and receives
- * 2 (n_rank - 1) / n_rank of the data. */
+ * 2009): in the first n_rank - 1 steps each chunk collects the summands of all ranks in ring order and ends
+ * at its owner; in the other steps the finished chunks travel round. One rank makes each sum, in an order
+ * that depends on n_rank and the size alone, so all ranks hold the same bits in every run. Each rank sends
+ * and receives 2 (n_rank - 1) / n_rank of the data. */
 #ifndef TANDEM_BACKEND_COMM_RING_H
 #define TANDEM_BACKEND_COMM_RING_H
 
@@ -21,21 +22,21 @@ typedef struct tandem_ring {
     int rank, n_rank; /* n_rank >= 2 */
     char *data;       /* bytes; never NULL */
     size_t bytes;     /* > 0 */
-    /* chunk c is data[c · chunk_bytes, …) as far as `bytes` reaches; a multiple of 4 for a sum */
+    /* chunk c is data[c · chunk_bytes, …), at most to `bytes`; a multiple of 4 for a sum */
     size_t chunk_bytes;
-    int own;       /* the chunk this rank sends unasked, -1 = none */
-    int first;     /* the first chunk it receives; first + 1 … modulo n_rank follow */
-    int n_step;    /* chunks it receives */
-    int n_add;     /* of these, the first n_add are added to data as floats; the rest replace what is there */
-    int n_forward; /* of these, the first n_forward are passed on */
-    uint64_t slot; /* the same on every rank; no other pass with this slot may run at once */
+    int own;            /* the chunk that this rank sends first, -1 = none */
+    int first;          /* the first chunk it receives; first + 1 … modulo n_rank follow */
+    int n_step;         /* chunks it receives */
+    int n_add;          /* the first n_add of these are added to data as floats; the rest replace it */
+    int n_forward;      /* the first n_forward of these are forwarded */
+    uint64_t slot;      /* the same on every rank; no other pass with this slot may run at the same time */
     int64_t timeout_ms; /* longest wait without progress */
 } tandem_ring;
 
-/* Bytes of scratch memory that the pass needs: room for summands under way, at most 4 MiB. 0 = none. */
+/* Bytes of scratch memory that the pass needs for summands in flight, at most 4 MiB. 0 = none. */
 size_t tandem_ring_scratch_bytes(const tandem_ring *ring);
 
-/* Runs the pass; blocks. On error the data are a mixture and the mesh is to be broken. */
+/* Runs the pass; blocks. After an error the data are undefined, and the mesh must be broken. */
 tandem_gloo_result tandem_ring_run(const tandem_ring *ring, tandem_gloo *gloo, void *scratch,
                                    tandem_gloo_error *reason);
 

@@ -1,3 +1,4 @@
+/* shared_sum.c: sums over the ranks of a machine in shared memory, piece by piece. */
 #include "backend/comm/shared_sum.h"
 
 #include <linux/futex.h>
@@ -9,29 +10,28 @@
 
 #include "base/clock.h"
 
-/* A piece of two ranks lies in a core's second-level cache; who is late for the end of a sum is so by one
- * piece at most. */
+/* A piece of two ranks fits into a core's second-level cache; the last rank waits for one piece at most. */
 enum { PIECE = 32768, LINE_BYTES = 64 };
 
-/* How often who waits looks whether the others are there, as watch.h does. */
+/* How often a waiting rank checks that the others are alive, as watch.h does. */
 static const int64_t poll_ns = 100000000;
 
-/* What a rank wants summed: floats of its part. */
+/* The floats of its part that a rank wants to sum. */
 typedef struct sum_request {
     alignas(LINE_BYTES) uint64_t first;
     uint64_t n;
 } sum_request;
 
-/* Sums count from 1. A rank comes to a sum only when the one before is over for it, and none begins before
- * all have come: the last to come finds nobody else at the counters. */
+/* Sums are numbered from 1. A rank arrives at a sum only after it has left the one before, and a sum begins
+ * only when all ranks have arrived: the last one to arrive uses the counters alone. */
 typedef struct sum_control {
-    alignas(LINE_BYTES) atomic_uint n_arrived; /* ranks that have come to the next sum */
-    alignas(LINE_BYTES) atomic_uint begun_sum; /* the last sum that all have come to */
-    /* its pieces that somebody sums, or has summed; may be more than there are */
+    alignas(LINE_BYTES) atomic_uint n_arrived; /* ranks that have arrived at the next sum */
+    alignas(LINE_BYTES) atomic_uint begun_sum; /* the last sum at which all ranks have arrived */
+    /* its pieces that a rank sums or has summed; may exceed their number */
     alignas(LINE_BYTES) atomic_uint n_taken;
-    alignas(LINE_BYTES) atomic_uint n_summed;  /* its pieces that are through */
-    alignas(LINE_BYTES) atomic_uint ended_sum; /* the last sum that is through */
-    alignas(LINE_BYTES) atomic_uint disagree;  /* about the sum that has begun */
+    alignas(LINE_BYTES) atomic_uint n_summed;  /* its finished pieces */
+    alignas(LINE_BYTES) atomic_uint ended_sum; /* the last finished sum */
+    alignas(LINE_BYTES) atomic_uint disagree;  /* whether the ranks want different sums */
     sum_request wanted[];
 } sum_control;
 
@@ -55,11 +55,11 @@ bool tandem_shared_sum_contains(const tandem_shared_sum *sum, const float *data,
 
 /* --- Waiting -------------------------------------------------------------------------------------------- */
 
-/* Words that processes share: futex(2) without FUTEX_PRIVATE_FLAG. */
+/* Futexes between processes: futex(2) without FUTEX_PRIVATE_FLAG. */
 static void futex_wait(atomic_uint *word, unsigned seen, int64_t ns)
 {
     const struct timespec time = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
-    (void)syscall(SYS_futex, word, FUTEX_WAIT, seen, &time, NULL, 0); /* callers look at word and clock */
+    (void)syscall(SYS_futex, word, FUTEX_WAIT, seen, &time, NULL, 0); /* callers check word and clock */
 }
 
 static void futex_wake_all(atomic_uint *word)
@@ -67,7 +67,7 @@ static void futex_wake_all(atomic_uint *word)
     (void)syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Until `word`, which is one behind, comes to this rank's turn. */
+/* Waits until `word` reaches this rank's sum; it is one less before. */
 static tandem_shared_result wait_for_sum(const tandem_shared_sum *sum, atomic_uint *word,
                                          const tandem_membership *membership, int64_t timeout_ns)
 {
@@ -80,11 +80,11 @@ static tandem_shared_result wait_for_sum(const tandem_shared_sum *sum, atomic_ui
         if (atomic_load(summed) != progress) since_ns = now_ns;
         progress = atomic_load(summed);
         if (now_ns - since_ns >= timeout_ns) return TANDEM_SHARED_TIMEOUT;
-        if (now_ns - polled_ns < poll_ns) continue; /* woken by a signal */
+        if (now_ns - polled_ns < poll_ns) continue; /* a signal woke it */
         polled_ns = now_ns;
         if (!tandem_membership_is_broken(membership) && !tandem_membership_has_left(membership)) continue;
         if (atomic_load(word) != sum->sequence)
-            return TANDEM_SHARED_BROKEN; /* else who left has ended the sum before */
+            return TANDEM_SHARED_BROKEN; /* otherwise the rank that left has finished the sum before */
     }
     return TANDEM_SHARED_OK;
 }
@@ -93,9 +93,9 @@ static tandem_shared_result wait_for_sum(const tandem_shared_sum *sum, atomic_ui
 
 typedef float lanes __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* Parts `from`, from - 1, … (modulo n_rank) at float `first`: their sum, in this order, into all of them.
- * Memory is the limit: wider lanes are no faster, and stores that pass the caches by are slower, for what was
- * just read lies there. */
+/* Sums parts `from`, from - 1, … (modulo n_rank) at float `first`, in this order, and writes the sum into all
+ * of them. Memory limits it: wider vectors are no faster, and non-temporal stores are slower, because the
+ * data that was just read is in the cache. */
 static inline __attribute__((always_inline)) void sum_span(const tandem_shm_region *region, int n_rank,
                                                            int from, uint64_t first, size_t n)
 {
@@ -134,7 +134,7 @@ static void sum_one_piece(const tandem_shm_region *region, const sum_request *wa
         const uint64_t c = at / chunk, next = (c + 1) * chunk;
         const size_t n = (next < end ? next : end) - at;
         const int from = (int)((c + (uint64_t)n_rank - 1) % (uint64_t)n_rank);
-        if (n_rank == 2) /* known to the compiler */
+        if (n_rank == 2) /* a constant for the compiler */
             sum_span(region, 2, from, wanted->first + at, n);
         else
             sum_span(region, n_rank, from, wanted->first + at, n);
@@ -144,7 +144,7 @@ static void sum_one_piece(const tandem_shm_region *region, const sum_request *wa
 
 /* --- A sum ---------------------------------------------------------------------------------------------- */
 
-/* By the last to come. */
+/* Called by the last rank that arrives. */
 static void begin_sum(const tandem_shared_sum *sum)
 {
     sum_control *c = sum_control_of(sum);

@@ -1,10 +1,9 @@
-/* shared_sum.h: sums over the ranks of one machine in the memory that they share. Private to backend/comm.
+/* shared_sum.h: sums over the ranks of one machine in shared memory. Private to backend/comm.
  *
- * Each rank comes and says what is to be summed; the last to come starts. Then whoever is awake takes one
- * piece after the other, reads it in all parts and writes the sum into all parts: over all R ranks, R times
- * its size is read and written, and nothing is copied. Which rank sums a piece decides no bit: the order in
- * which the parts are added is that of the ring (ring.h), so that a sum over the network has the same
- * bits. */
+ * Each rank says what it wants to sum; the last one to arrive starts the sum. Then each rank that runs takes
+ * piece after piece, reads it in all parts and writes the sum into all parts. Over all R ranks, R times the
+ * size is read and written, and nothing is copied. The bits do not depend on which rank sums a piece: parts
+ * are added in the ring's order (ring.h), so a sum over the network has the same bits. */
 #ifndef TANDEM_BACKEND_COMM_SHARED_SUM_H
 #define TANDEM_BACKEND_COMM_SHARED_SUM_H
 
@@ -13,26 +12,26 @@
 #include "backend/comm/membership.h"
 #include "backend/comm/shm_region.h"
 
-/* What this needs of a segment's common bytes. */
+/* Common bytes of the region that the sums need. */
 size_t tandem_shared_sum_bytes(int n_rank);
 
 typedef struct tandem_shared_sum {
     tandem_shm_region region;
-    unsigned sequence; /* sums that this rank has come to */
+    unsigned sequence; /* sums at which this rank has arrived */
 } tandem_shared_sum;
 
 typedef enum tandem_shared_result {
     TANDEM_SHARED_OK,
-    TANDEM_SHARED_BROKEN,  /* a rank that it waits for is dead, has left, or has given up */
-    TANDEM_SHARED_TIMEOUT, /* nothing came of it within the timeout */
-    TANDEM_SHARED_MISMATCH /* the ranks want to sum different places */
+    TANDEM_SHARED_BROKEN,  /* a rank that it waits for is dead, has left or has stopped */
+    TANDEM_SHARED_TIMEOUT, /* no progress within the timeout */
+    TANDEM_SHARED_MISMATCH /* the ranks want to sum different offsets */
 } tandem_shared_result;
 
-/* Whether n floats at `data` are all of this rank's part. */
+/* Whether n floats at `data` lie in this rank's part. */
 bool tandem_shared_sum_contains(const tandem_shared_sum *sum, const float *data, size_t n);
 
-/* Sums the n > 0 floats at the same place of each part, into all of them. Blocks, in the kernel. One at a
- * time. */
+/* Sums the n > 0 floats at the same offset of each part, into all parts. Blocks in the kernel. One at a time.
+ * */
 tandem_shared_result tandem_shared_sum_run(tandem_shared_sum *sum, const float *data, size_t n,
                                            const tandem_membership *membership, int64_t timeout_ns);
 

@@ -1,3 +1,4 @@
+/* shm_region.c: creates, maps and locks the memory that the ranks of one machine share. */
 #include "backend/comm/shm_region.h"
 
 #include <errno.h>
@@ -18,11 +19,11 @@
 
 enum { PAGE_BYTES = 4096, HUGE_PAGE_BYTES = 2 << 20 };
 
-/* Where rank 0 has the memory. */
+/* Where rank 0's memory is found. */
 typedef struct region_ticket {
     char machine[TANDEM_BOOT_ID_BYTES];
     uint64_t device, inode; /* of the open file */
-    int32_t process, file;  /* process 0: rank 0 has none */
+    int32_t process, file;  /* process 0: rank 0 has no memory */
 } region_ticket;
 
 static uint64_t round_up_bytes(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -39,7 +40,7 @@ static tandem_status shm_region_error(const char *what, tandem_error *error)
     return tandem_error_set(error, TANDEM_IO, "shared memory: cannot %s: %s", what, strerror(errno));
 }
 
-/* Memory is taken here and now: where a page were missing later, the process would end by SIGBUS. */
+/* Allocates pages now: a page that is missing later ends the process by SIGBUS. */
 static tandem_status alloc_region_bytes(const tandem_shm_region *region, uint64_t begin, uint64_t bytes,
                                         tandem_error *error)
 {
@@ -52,8 +53,8 @@ static tandem_status alloc_region_bytes(const tandem_shm_region *region, uint64_
     return failed ? shm_region_error("allocate it", error) : TANDEM_OK;
 }
 
-/* Who makes a file longer than a limit gets a signal that ends the process, and memory counts as a file.
- * Under any limit none is shared, so that ranks which share some have room for all. */
+/* A file that exceeds RLIMIT_FSIZE ends the process by a signal, and this memory counts as a file. With any
+ * limit, ranks share no memory. */
 static bool are_files_limited(void)
 {
     struct rlimit limit;
@@ -82,7 +83,7 @@ static bool is_ticket_file(const struct stat *is, const region_ticket *ticket)
     return is->st_dev == ticket->device && is->st_ino == ticket->inode;
 }
 
-/* Looked at before it is opened: where process ids mean other processes, it may be anything. */
+/* Checks the file before it opens it: with other process ids, the path may lead to anything. */
 static tandem_status open_region_of_rank_0(tandem_shm_region *region, const region_ticket *ticket,
                                            tandem_error *error)
 {
@@ -90,7 +91,7 @@ static tandem_status open_region_of_rank_0(tandem_shm_region *region, const regi
     struct stat is;
     tandem_boot_id(machine);
     (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)ticket->process, (int)ticket->file);
-    if (ticket->process == 0) return TANDEM_IO; /* for a reason that is not this rank's */
+    if (ticket->process == 0) return TANDEM_IO; /* the reason is another rank's */
     errno = EXDEV;
     if (memcmp(machine, ticket->machine, sizeof machine) != 0 || stat(path, &is) != 0 ||
         !is_ticket_file(&is, ticket))
@@ -103,7 +104,7 @@ static tandem_status open_region_of_rank_0(tandem_shm_region *region, const regi
 
 /* --- The mapping ---------------------------------------------------------------------------------------- */
 
-/* At a multiple of huge pages, else none of it could be one. */
+/* Maps it at a multiple of huge pages, without which no page can be huge. */
 static tandem_status map_region(tandem_shm_region *region, tandem_error *error)
 {
     const size_t bytes = region->mapped_bytes, room = bytes + HUGE_PAGE_BYTES;
@@ -123,8 +124,8 @@ static tandem_status map_region(tandem_shm_region *region, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* This rank's part, in huge pages where the system has them (with transparent ones switched off for shared
- * memory, it gives them if asked to collapse small ones). */
+/* Allocates this rank's part, in huge pages where possible. Where transparent ones are off for shared memory,
+ * the system still collapses small pages on request. */
 static tandem_status alloc_own_part(const tandem_shm_region *region, tandem_error *error)
 {
     const uint64_t begin = (uint64_t)region->rank * region->stride_bytes;
@@ -137,7 +138,7 @@ static tandem_status alloc_own_part(const tandem_shm_region *region, tandem_erro
     return TANDEM_OK;
 }
 
-/* Whole pages, which are this rank's alone. */
+/* Whole pages, which belong to this rank alone. */
 static tandem_status lock_own_part(tandem_shm_region *region, const tandem_comm_lock *locking,
                                    tandem_error *error)
 {
@@ -149,7 +150,7 @@ static tandem_status lock_own_part(tandem_shm_region *region, const tandem_comm_
     return TANDEM_OK;
 }
 
-/* The others' parts are there by now: the first use of each of their pages would cost a fault. */
+/* Touches all pages, which the other ranks have allocated, so that their first use causes no page fault. */
 static void touch_all_pages(const tandem_shm_region *region)
 {
     const volatile char *memory = region->memory;
@@ -168,7 +169,7 @@ static tandem_status enter_region(tandem_shm_region *region, const region_ticket
     return status == TANDEM_OK ? lock_own_part(region, locking, error) : status;
 }
 
-/* The worst of all ranks' results, the same on every rank: TANDEM_NO_MEMORY, then TANDEM_IO. */
+/* The worst result of all ranks, the same on every rank: TANDEM_NO_MEMORY, then TANDEM_IO. */
 static tandem_status agree_on_region(tandem_comm *comm, uint64_t bytes, tandem_status own, uint32_t tag,
                                      tandem_error *error)
 {

@@ -1,3 +1,4 @@
+/* thread.c: starts a thread on a core, without signals. */
 #include "backend/comm/thread.h"
 
 #include <sched.h>

@@ -1,3 +1,4 @@
+/* watch.c: polls on a thread of its own. */
 #include "backend/comm/watch.h"
 
 #include <pthread.h>

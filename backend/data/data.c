@@ -1,3 +1,4 @@
+/* data.c: opens data sets, and gives each step its samples. */
 #include "tandem/data.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@ static bool is_data_set_name(const char *source)
     return false;
 }
 
-/* A path as it stands, or below $TANDEM_DATA. */
+/* Finds a path as given, or below $TANDEM_DATA. */
 static tandem_status locate_source(char *path, size_t size, struct stat *about, const char *source,
                                    tandem_error *error)
 {
@@ -37,7 +38,8 @@ static tandem_status locate_source(char *path, size_t size, struct stat *about, 
         if (length > 0 && (size_t)length < size && stat(path, about) == 0) return TANDEM_OK;
     }
     if (cause == ENOENT && !strchr(source, '/'))
-        return tandem_data_find(path, size, source, error); /* no set either: it names the nearest */
+        /* no data set has this name either; the error names the nearest */
+        return tandem_data_find(path, size, source, error);
     return tandem_error_set(error, TANDEM_IO, "Cannot open the data set %.300s: %s.", source,
                             strerror(cause));
 }
@@ -77,8 +79,8 @@ void tandem_data_close(tandem_data *data)
     *data = (tandem_data){0};
 }
 
-/* Counter of draw i: {i, epoch, its upper half, purpose}; a number in 0 … n−1 is the upper half of a 64 ×
- * 64-bit product. */
+/* Draw i has the counter {i, epoch, its upper half, purpose}; the upper half of a 64 × 64-bit product is a
+ * number in 0 … n−1. */
 static int64_t philox_below(int64_t n, int64_t i, uint64_t seed, int64_t epoch)
 {
     const uint32_t counter[4] = {(uint32_t)i, (uint32_t)epoch, (uint32_t)((uint64_t)epoch >> 32),

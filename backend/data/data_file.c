@@ -1,3 +1,4 @@
+/* data_file.c: reads a file, gzipped or not, up to a limit. */
 #include "backend/data/data_file.h"
 
 #include <errno.h>
@@ -35,7 +36,8 @@ static tandem_status open_regular_file(int *descriptor, const char *path, tandem
     return TANDEM_OK;
 }
 
-/* Makes room behind the `n` bytes that are there, one byte beyond the limit at most: that byte tells. */
+/* Makes room after `n` bytes, up to one byte beyond the limit, whose presence shows that the file is too
+ * large. */
 static tandem_status grow_buffer(uint8_t **bytes, size_t *room, size_t n, size_t limit, const char *path,
                                  tandem_error *error)
 {
@@ -67,7 +69,7 @@ static tandem_status read_gzip_stream(tandem_data_file *file, gzFile stream, con
     for (;;) {
         const tandem_status status = grow_buffer(&file->bytes, &room, file->n, limit, path, error);
         if (status != TANDEM_OK) return status;
-        /* between looks at how far it has unpacked */
+        /* between two checks of how far it has unpacked */
         const size_t left = room - file->n, chunk = (size_t)1 << 20;
         const int got = gzread(stream, file->bytes + file->n, (unsigned)(left < chunk ? left : chunk));
         if (got > 0) file->n += (size_t)got;
@@ -100,7 +102,7 @@ tandem_status tandem_data_file_read(tandem_data_file *file, const char *path, si
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "No memory to read %s.", path);
         goto out;
     }
-    fd = -1; /* the stream's now */
+    fd = -1; /* the stream owns it now */
     status = read_gzip_stream(&result, stream, path, limit, error);
     if (status != TANDEM_OK) goto out;
     uint8_t *const fitting = realloc(result.bytes, result.n ? result.n : 1);
@@ -108,7 +110,7 @@ tandem_status tandem_data_file_read(tandem_data_file *file, const char *path, si
     *file = result;
     result.bytes = NULL;
 out:
-    if (stream) (void)gzclose_r(stream); /* its verdict came with the last read */
+    if (stream) (void)gzclose_r(stream); /* the last read has reported its errors */
     if (fd >= 0) close(fd);
     free(result.bytes);
     return status;

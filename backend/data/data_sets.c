@@ -1,3 +1,4 @@
+/* data_sets.c: the table of named data sets, and where they are installed. */
 #include "backend/data/data_sets.h"
 
 #include <limits.h>
@@ -27,7 +28,7 @@ static tandem_status unknown_data_set(const char *name, tandem_error *error)
                             name, tandem_nearest_hint(name, names, N_SET).text, sets[0].name);
 }
 
-/* The directories as the error lists them; what does not fit is left out. */
+/* Lists the directories for the error, cut to fit. */
 static void print_directories(char *text, size_t size, const char *const *directory, int n, const char *name)
 {
     size_t used = 0;

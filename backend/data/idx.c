@@ -1,3 +1,4 @@
+/* idx.c: reads images and labels of the MNIST family. */
 #include "backend/data/idx.h"
 
 #include <limits.h>
@@ -11,8 +12,8 @@
 
 enum { TYPE_UNSIGNED_BYTE = 8 };
 
-/* Bytes that the file should have by its header; 0 where the header itself is incomplete or no IDX header,
- * UINT64_MAX where 64 bits cannot count them. */
+/* The bytes that the header demands; 0 where the header is incomplete or no IDX header, UINT64_MAX where 64
+ * bits cannot count them. */
 static uint64_t expected_idx_bytes(const uint8_t *bytes, size_t n)
 {
     if (n < 4 || bytes[0] != 0 || bytes[1] != 0 || bytes[3] < 1 || bytes[3] > TANDEM_IDX_DIMENSIONS) return 0;
@@ -157,7 +158,8 @@ static tandem_status check_same_image_shape(const idx_part *train, const idx_par
                             (long long)test->idx.size[2], (long long)test->idx.size[3]);
 }
 
-/* The classes are those of the training labels, ten at least: no output of a model stands for any other. */
+/* The training labels give the classes, at least ten. A larger test label is an error, because no output of
+ * the model stands for it. */
 static tandem_status count_label_classes(int *n_class, const idx_part *train, const idx_part *test,
                                          tandem_error *error)
 {
@@ -174,7 +176,7 @@ static tandem_status count_label_classes(int *n_class, const idx_part *train, co
     return TANDEM_OK;
 }
 
-/* Mean and deviation of the pixels in [0, 1], from exact counts of their 256 values. */
+/* Mean and standard deviation of the pixels in [0, 1], from exact counts of their 256 values. */
 static void measure_pixels(float *mean, float *deviation, const tandem_idx *images)
 {
     uint64_t count[256] = {0};
@@ -187,7 +189,7 @@ static void measure_pixels(float *mean, float *deviation, const tandem_idx *imag
     *deviation = square > 0 ? (float)(sqrt(square / n) / 255) : 1.0f;
 }
 
-/* Hands the values over to the data set, without their header. */
+/* Passes the values, without their header, to the data set. */
 static uint8_t *release_values(idx_part *p)
 {
     uint8_t *const bytes = p->file.bytes;
@@ -216,7 +218,7 @@ tandem_status tandem_idx_open(tandem_data *data, const char *directory, tandem_e
         data->kind = TANDEM_DATA_IMAGES;
         data->n_train = train->size[0];
         data->n_test = p[TEST_IMAGES].idx.size[0];
-        data->height = (int)train->size[1]; /* below the limit of a file, so an int holds it */
+        data->height = (int)train->size[1]; /* an int holds it, because of the limit of a file */
         data->width = (int)train->size[2];
         data->channels = (int)train->size[3];
         data->n_class = n_class;
@@ -239,8 +241,7 @@ void tandem_data_read_image(const tandem_data *data, int test, int64_t sample, f
     *label = (test ? data->labels_test : data->labels_train)[sample];
 }
 
-/* Where place i of `n` lies between the pixels of a row of `size`: `first` and the next, which gets `weight`.
- * */
+/* Where index i of `n` lies in a row of `size` pixels: between `first` and `next`, which has `weight`. */
 typedef struct pixel_blend {
     int64_t first, next;
     float weight;

@@ -1,3 +1,4 @@
+/* text.c: reads a text as symbols, and masks tokens. */
 #include "backend/data/text.h"
 
 #include <stdlib.h>
@@ -5,10 +6,10 @@
 #include "backend/data/data_file.h"
 #include "base/philox.h"
 
-/* Where the test part begins: it is the last tenth. */
+/* The test part is the last tenth; it begins here. */
 static int64_t test_part_start(int64_t n_text) { return n_text - n_text / 10; }
 
-/* Windows of length + 1 symbols (each has a next one), `length` apart. */
+/* Windows of length + 1 symbols, `length` apart, so that each symbol has a next one. */
 static int64_t n_text_window(int64_t n_symbol, int length) { return (n_symbol - 1) / length; }
 
 static tandem_status encode_text(tandem_data *data, int length, uint8_t *bytes, size_t n, const char *path,
@@ -83,8 +84,8 @@ void tandem_data_read_text_class(const tandem_data *data, int test, int64_t samp
 /* A number in 0 … n−1 from a word. */
 static int64_t word_below(uint32_t word, int64_t n) { return (int64_t)((uint64_t)word * (uint64_t)n >> 32); }
 
-/* Places are taken in order, each with the chance that leaves every choice of the rest equally likely.
- * Source: Knuth, The Art of Computer Programming, volume 2, 3.4.2, algorithm S. */
+/* Decides position by position, with the probability that makes all choices of the remaining positions
+ * equally likely. Source: Knuth, The Art of Computer Programming, volume 2, 3.4.2, algorithm S. */
 void tandem_data_mask(int32_t *tokens, int32_t *label, int64_t length, int64_t n, int32_t mask,
                       int64_t n_symbol, uint64_t seed, int64_t sample)
 {

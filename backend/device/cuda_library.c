@@ -1,5 +1,4 @@
-/* cuda_library.c: opens libtandem_cuda.so for ranks whose device is a card; nothing else needs NVIDIA's
- * libraries. */
+/* cuda_library.c: opens libtandem_cuda.so for ranks on a GPU; no other code needs NVIDIA's libraries. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -11,7 +10,7 @@
 
 static const char library_name[] = "libtandem_cuda.so";
 
-/* In the folder of the library (or program) that this code is part of. */
+/* The path of libtandem_cuda.so in the folder of the library, or program, that contains this code. */
 static void path_in_own_folder(char *path, size_t size)
 {
     Dl_info own = {0};
@@ -31,7 +30,7 @@ static void *open_cuda_library(void)
 
 tandem_status tandem_cuda_backend_load(const tandem_device_backend **backend, tandem_error *error)
 {
-    void *library = open_cuda_library(); /* it is never closed: its device may be in use */
+    void *library = open_cuda_library(); /* never closed, because its device may be in use */
     if (!library)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "devices cuda:… need %s, which does not open: %.400s; build it where nvcc is "
@@ -40,7 +39,7 @@ tandem_status tandem_cuda_backend_load(const tandem_device_backend **backend, ta
                                 library_name, dlerror());
     const tandem_device_backend *(*get)(int) = NULL;
     *(void **)(void *)&get =
-        dlsym(library, "tandem_cuda_get"); /* POSIX: a function's address fits a void * */
+        dlsym(library, "tandem_cuda_get"); /* POSIX: a void * holds a function's address */
     const tandem_device_backend *table = get ? get(TANDEM_BACKEND_VERSION) : NULL;
     if (!table)
         return tandem_error_set(error, TANDEM_NO_DEVICE,

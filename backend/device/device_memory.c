@@ -1,3 +1,4 @@
+/* device_memory.c: allocates, views and copies memory of a rank's device. */
 #include "backend/device/device_memory.h"
 
 #include <stdlib.h>
@@ -17,10 +18,10 @@ tandem_status tandem_worker_alloc(void **memory, tandem_worker *worker, tandem_m
     if (posix_memalign(&taken, is_large ? HUGE_PAGE_BYTES : ALIGNMENT, bytes ? bytes : ALIGNMENT) != 0)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no %llu bytes of memory left",
                                 (unsigned long long)bytes);
-    /* Walks over tensors that jump from row to row would else spend up to a tenth of a step on address
+    /* Walks over tensors that jump from row to row otherwise spend up to a tenth of a step on address
      * translation. */
     if (is_large) (void)madvise(taken, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
-    memset(taken, 0, bytes); /* and thereby touched: the first step must not pay for page faults */
+    memset(taken, 0, bytes); /* this touches every page, so the first step has no page faults */
     *memory = taken;
     return TANDEM_OK;
 }
@@ -55,7 +56,7 @@ tandem_status tandem_worker_view(void **view, tandem_worker *worker, const void 
                                  int copy_in, tandem_error *error)
 {
     if (!tandem_worker_has_device_memory(worker)) {
-        *view = (void *)(uintptr_t)memory; /* who may write says so in end_view */
+        *view = (void *)(uintptr_t)memory; /* writers declare it in end_view */
         return TANDEM_OK;
     }
     void *copy = malloc(bytes ? bytes : 1);

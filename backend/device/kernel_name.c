@@ -1,3 +1,4 @@
+/* kernel_name.c: names of kernels in errors. */
 #include "backend/device/kernel_name.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* measure_all_reduce.c: what an all-reduce between the ranks of this run costs, and what it costs the
- * computation beside it. */
+/* measure_all_reduce.c: times an all-reduce between the ranks of a run, and the slowdown of computation on
+ * the same core meanwhile. */
 #include "backend/device/measure_all_reduce.h"
 
 #include <pthread.h>
@@ -14,7 +14,7 @@
 
 enum { TAG_MEASURE = 2, WARM_UP = 2, WORK_FLOATS = 16384 };
 
-/* A unit of computation that lives in the first-level caches, like the inner loops of a product. */
+/* A unit of work in the first-level cache, like the inner loop of a product. */
 static void compute_work_unit(float *x)
 {
     for (int repeat = 0; repeat < 8; repeat++)
@@ -24,7 +24,7 @@ static void compute_work_unit(float *x)
 typedef struct all_reduce_job {
     tandem_worker *worker;
     float *data;
-    void *gradients; /* where the device has them, if that is elsewhere: from there, and back */
+    void *gradients; /* the device's gradients, where it has its own memory: copied from there and back */
     size_t elements;
     int64_t *sample_ns;
     int n;
@@ -64,7 +64,7 @@ static void *all_reduce_thread(void *context)
     return NULL;
 }
 
-/* Median time of a unit, in ns, whatever else interrupts some of them. */
+/* The median time of a unit in ns, which interruptions of a few units do not change. */
 static double measure_unit_alone(float *work)
 {
     enum { UNITS = 401 };
@@ -78,7 +78,7 @@ static double measure_unit_alone(float *work)
     return (double)unit_ns[UNITS / 2];
 }
 
-/* Computes on this core until the exchange is through; mean time of a unit, in ns. */
+/* Computes on this core until the all-reduces end; the mean time of a unit in ns. */
 static double measure_unit_contended(all_reduce_job *x, float *work, double *alone_ns)
 {
     *alone_ns = measure_unit_alone(work);
@@ -98,8 +98,8 @@ static double measure_unit_contended(all_reduce_job *x, float *work, double *alo
     return contended_ns;
 }
 
-/* Ranks leave a barrier at slightly different moments; the last to begin measures the exchange alone: the
- * shortest time. */
+/* Ranks leave a barrier at slightly different moments. The last one to begin times the all-reduce alone, so
+ * each repetition's time is the minimum over the ranks. */
 static tandem_status min_over_ranks(tandem_worker *worker, int64_t *sample_ns, int n, tandem_error *error)
 {
     int64_t *all = malloc(((size_t)n * (size_t)worker->n_rank + 1) * sizeof *all);

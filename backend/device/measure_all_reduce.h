@@ -1,5 +1,5 @@
-#ifndef TANDEM_BACKEND_MEASURE_H
-#define TANDEM_BACKEND_MEASURE_H
+#ifndef TANDEM_BACKEND_MEASURE_ALL_REDUCE_H
+#define TANDEM_BACKEND_MEASURE_ALL_REDUCE_H
 
 #include "backend/device/worker.h"
 

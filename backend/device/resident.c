@@ -1,3 +1,4 @@
+/* resident.c: reads resident memory from /proc, and free memory from the device. */
 #include "backend/device/resident.h"
 
 #include <fcntl.h>
@@ -6,7 +7,7 @@
 
 #include "backend/device/device_memory.h"
 
-/* The line of /proc/self/status that `format` describes, in bytes; −1 = there is none. */
+/* The line of /proc/self/status that `format` describes, in bytes; −1 = none. */
 static int64_t proc_status_bytes(const char *format)
 {
     char line[128];
@@ -19,7 +20,7 @@ static int64_t proc_status_bytes(const char *format)
     return is_there ? (int64_t)kib * 1024 : -1;
 }
 
-/* VmHWM is then what is there now (proc(5), clear_refs). */
+/* Sets VmHWM to the memory that is resident now (proc(5), clear_refs). */
 static int reset_peak_resident(void)
 {
     const int file = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);

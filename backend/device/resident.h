@@ -1,23 +1,22 @@
-/* resident.h: what a rank really has in memory, told by the system and not by the plan, to hold the plan
- * against.
+/* resident.h: the memory that a rank really uses, by the system's count, to compare with the plan.
  *
- * In the host's memory: the pages in this process's tables (VmHWM of Linux): of arrays, of code that is made
- * or touched first, of what libraries take for themselves. What other ranks have in shared memory is theirs
- * and not counted. On a device that has memory of its own: what is no longer free there, whoever took it. */
+ * Host memory: the pages of this process (VmHWM of Linux): arrays, generated and touched code, and the
+ * libraries' own memory; not the other ranks' parts of shared memory. Device memory: how much less is free on
+ * the device, for all processes. */
 #ifndef TANDEM_BACKEND_RESIDENT_H
 #define TANDEM_BACKEND_RESIDENT_H
 
 #include "backend/device/worker.h"
 
 typedef struct tandem_resident {
-    int64_t before_bytes; /* resident; of a device with its own memory: free. −1 = it cannot be told */
+    int64_t before_bytes; /* resident memory; of a device with its own memory: free memory. −1 = not known */
 } tandem_resident;
 
-/* From now on. Of the whole process: whoever begins later makes the system forget what was the most until
- * then. */
+/* Begins to measure. It resets the peak of the whole process, so a later begin ends an earlier measurement.
+ * */
 tandem_resident tandem_resident_begin(const tandem_worker *worker);
-/* The most since then, less what was there then; of a device with its own memory: now. −1 = not known. Some
- * 50 us. */
+/* The peak since then, less the memory at the begin; of a device with its own memory: its use now. −1 = not
+ * known. Cost: some 50 us. */
 int64_t tandem_resident_peak_bytes(const tandem_resident *since, const tandem_worker *worker);
 
 #endif

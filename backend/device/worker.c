@@ -1,3 +1,4 @@
+/* worker.c: opens this process as one rank: finds its device, pins it to its core, and connects it. */
 #include "backend/device/worker.h"
 
 #include <errno.h>
@@ -6,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One row for each kind of device that this library holds; the prefix of a device's name picks it. */
+/* The kind of device that this library holds; the prefix of a device's name selects it. */
 extern const tandem_device_backend tandem_cpu_backend;
 
 static int has_device_prefix(const char *device, const char *prefix)

@@ -11,17 +11,16 @@ struct tandem_worker {
     const tandem_device_backend *backend;
     void *device;
     char device_name[TANDEM_DEVICE_NAME];
-    tandem_comm *comm; /* NULL for a single rank */
+    tandem_comm *comm; /* NULL for one rank */
 };
 
 /* device_describe of backend.h. */
 tandem_status tandem_worker_describe_device(char *text, size_t size, const char *device, tandem_error *error);
-/* The table of libtandem_cuda.so (cuda_library.c), which is found by TANDEM_CUDA, or beside this library, or
- * where the system looks. TANDEM_NO_DEVICE says what is missing. */
+/* Loads the table of libtandem_cuda.so (cuda_library.c): from the path in TANDEM_CUDA, from this library's
+ * folder, or by the system's search. TANDEM_NO_DEVICE: the error says what is missing. */
 tandem_status tandem_cuda_backend_load(const tandem_device_backend **backend, tandem_error *error);
 
-/* Which tag a collective of the calling thread carries; those of the reducer's thread have tags of their own.
- * */
+/* The tag of collectives on the calling thread; the reducer's thread has its own tag. */
 enum { TAG_WORKER = 1 };
 
 tandem_status tandem_worker_open(tandem_worker **worker, const tandem_worker_options *options,

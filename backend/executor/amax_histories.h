@@ -1,7 +1,7 @@
 /* amax_histories.h: the amax histories of an executor's casts, for delayed scaling (docs/rounding.md). They
  * lie in device memory, where each cast's kernel reads its range and adds the new amax. */
-#ifndef TANDEM_BACKEND_SCALING_H
-#define TANDEM_BACKEND_SCALING_H
+#ifndef TANDEM_BACKEND_AMAX_HISTORIES_H
+#define TANDEM_BACKEND_AMAX_HISTORIES_H
 
 #include "backend/device/device_memory.h"
 

@@ -6,8 +6,8 @@
  *
  * Each rank updates its own statistics, without communication. Their mean over the ranks is used; because the
  * update is linear, this equals updating with the mean over the ranks' batches. */
-#ifndef TANDEM_BACKEND_RUNNING_H
-#define TANDEM_BACKEND_RUNNING_H
+#ifndef TANDEM_BACKEND_BATCHNORM_STATS_H
+#define TANDEM_BACKEND_BATCHNORM_STATS_H
 
 #include "backend/device/device_memory.h"
 

@@ -11,8 +11,8 @@
  * cost in a graph. No graph is used with an observer, in evaluations, where the environment sets
  * TANDEM_GRAPHS=0, and after a capture has failed: steps then run task by task, and executor_note says why.
  * */
-#ifndef TANDEM_BACKEND_GRAPHS_H
-#define TANDEM_BACKEND_GRAPHS_H
+#ifndef TANDEM_BACKEND_DEVICE_GRAPHS_H
+#define TANDEM_BACKEND_DEVICE_GRAPHS_H
 
 #include "tandem/backend.h"
 

@@ -4,8 +4,8 @@
  * A step with either waits for the last bucket before it updates anything; other steps update each bucket as
  * it arrives. Every rank computes the same result from the same reduced gradients: sums in double, in the
  * order of the flat arrays, by code compiled once for all devices. */
-#ifndef TANDEM_BACKEND_GATE_H
-#define TANDEM_BACKEND_GATE_H
+#ifndef TANDEM_BACKEND_GRAD_SCALER_H
+#define TANDEM_BACKEND_GRAD_SCALER_H
 
 #include "tandem/backend.h"
 

@@ -1,4 +1,4 @@
-/* data.h: samples to train on, read from where the distribution or the user put them; never downloaded. */
+/* data.h: data sets to train on, read from local files; nothing is downloaded. */
 #ifndef TANDEM_DATA_H
 #define TANDEM_DATA_H
 
@@ -14,10 +14,10 @@ extern "C" {
 
 typedef enum tandem_data_kind { TANDEM_DATA_IMAGES, TANDEM_DATA_TEXT } tandem_data_kind;
 
-/* A data set, whole in memory, read-only after opening; safe to share between threads. */
+/* A data set, whole in memory, read-only after opening; threads may share it. */
 typedef struct tandem_data {
     tandem_data_kind kind;
-    char name[128];              /* "fashion-mnist", or the path that was given (cut to fit) */
+    char name[128];              /* "fashion-mnist", or the given path, cut to fit */
     int64_t n_train, n_test;     /* images; text: windows of `length` + 1 characters, `length` apart */
     int height, width, channels; /* images: float pixels, channels last, normalised by mean and deviation of
                                     the training set */
@@ -25,54 +25,50 @@ typedef struct tandem_data {
     /* private */
     uint8_t *pixels_train, *pixels_test; /* (n, height, width, channels) */
     uint8_t *labels_train, *labels_test; /* (n) */
-    uint8_t *text;                       /* (n_text) symbols, the last tenth is the test part */
+    uint8_t *text;                       /* (n_text) symbols; the last tenth is the test part */
     int64_t n_text;
-    int length;            /* text: characters of a sample */
+    int length;            /* text: characters per sample */
     float mean, deviation; /* of the training pixels in [0, 1]; deviation is 1 where all are equal */
     uint8_t symbol[256];   /* text: byte → symbol, in order of byte value; 0 for bytes that do not occur */
 } tandem_data;
 
-/* tandem_data_open: read `source`: the name of a set below; or a directory with the four IDX files of the
- * MNIST family (train-images-idx3-ubyte and so on, gzipped or not; images may have a fourth dimension, the
- * channels); or a text file (any bytes, gzipped or not; its characters are the bytes that occur in it,
- * `length` ≥ 1 of them to a sample; `length` is ignored for images). A path is tried as it stands, then under
- * the directory $TANDEM_DATA. At most 1 GiB is read.
- * TANDEM_UNKNOWN_NAME with the nearest name; TANDEM_MISSING where the package is not installed (says which),
- * or a directory lacks one of the files; TANDEM_MALFORMED where a file is cut short, has the wrong magic or
- * inconsistent counts, a test label above all training labels, or is too short for a sample (a text needs
- * 10·(length+1) bytes); TANDEM_USAGE for a length below 1 or no source; TANDEM_IO; TANDEM_NO_MEMORY. *data
- * unchanged on error.
+/* tandem_data_open: reads `source`: the name of a data set below; or a directory with the four IDX files of
+ * the MNIST family (train-images-idx3-ubyte and so on, gzipped or not; images may have a fourth dimension,
+ * the channels); or a text file of any bytes, gzipped or not, with `length` ≥ 1 characters per sample.
+ * `length` is ignored for images. A path is tried as given, then below $TANDEM_DATA. It reads at most 1 GiB.
+ * TANDEM_UNKNOWN_NAME: the error gives the nearest name; TANDEM_MISSING: the package is not installed, or a
+ * directory lacks one of the files; TANDEM_MALFORMED: a file is cut short, has the wrong magic or
+ * inconsistent counts, a test label exceeds all training labels, or a text has fewer than 10·(length+1)
+ * bytes; TANDEM_USAGE: a length below 1 or no source; TANDEM_IO; TANDEM_NO_MEMORY. *data unchanged on error.
  * Cost: reading and decompressing; fashion-mnist takes some tenths of a second and 55 MB. */
 tandem_status tandem_data_open(tandem_data *data, const char *source, int length, tandem_error *error);
 void tandem_data_close(tandem_data *data); /* an all-zero one is fine, and is what it leaves */
 
-/* The sets that have a name: a row each; tandem_data_set_at(i) is NULL behind the last. */
+/* The named data sets, one row each; tandem_data_set_at(i) is NULL after the last. */
 typedef struct tandem_data_set {
     const char *name;    /* "fashion-mnist" */
     const char *package; /* Debian's package that installs it */
-    const char *text;    /* what it is, in a few words */
+    const char *text;    /* a short description */
 } tandem_data_set;
 const tandem_data_set *tandem_data_set_at(int i);
 
-/* tandem_data_find: the directory of the set `name`, into path[size]: $TANDEM_DATA/NAME,
- * /usr/share/datasets/NAME or /usr/local/share/datasets/NAME, the first that is a directory. Errors as
- * tandem_data_open; path unchanged on error. */
+/* tandem_data_find: writes the directory of the data set `name` to path[size]: the first of
+ * $TANDEM_DATA/NAME, /usr/share/datasets/NAME and /usr/local/share/datasets/NAME that is a directory. Errors
+ * of tandem_data_open; path unchanged on error. */
 tandem_status tandem_data_find(char *path, size_t size, const char *name, tandem_error *error);
 
-/* tandem_data_order: the order of the training samples of one epoch: a permutation of 0 … n−1 that depends on
- * nothing but seed and epoch (Fisher–Yates over Philox draws, purpose TANDEM_RNG_SHUFFLE; every permutation
- * equally likely to within n/2^64). order[n], n ≤ 2^32. O(n). */
+/* tandem_data_order: the order of the training samples in one epoch: a permutation of 0 … n−1 that depends
+ * only on seed and epoch (Fisher–Yates with Philox, purpose TANDEM_RNG_SHUFFLE; all permutations equally
+ * likely to within n/2^64). order[n], n ≤ 2^32. O(n). */
 void tandem_data_order(int64_t *order, int64_t n, uint64_t seed, int64_t epoch);
 
-/* tandem_data_sample: which training sample stands at place `place` (0 … global_batch−1) of step `step`, when
- * epochs of n_train samples are cut into global batches and an incomplete last batch is dropped. The order
- * depends on the global batch alone, so two ranks of 8 see what one rank of 16 sees: rank r with batch b_r
- * owns places Σ_{q<r} b_q ….
- * `cursor` caches the permutation between calls: start with {0}; free with tandem_data_cursor_free; one for
- * each thread.
- * TANDEM_MALFORMED where the data set is smaller than a batch; TANDEM_USAGE where step, batch or place are
- * out of range; TANDEM_NO_MEMORY. *sample and *cursor unchanged on error.
- * O(1), but O(n_train) for the first of an epoch. */
+/* tandem_data_sample: the training sample at `position` (0 … global_batch−1) of step `step`. Epochs of
+ * n_train samples are cut into global batches; an incomplete last batch is dropped. The order depends on the
+ * global batch alone, so two ranks of 8 see the samples of one rank of 16: rank r with batch b_r has
+ * positions Σ_{q<r} b_q …. `cursor` caches the permutation between calls: start with {0}; free it with
+ * tandem_data_cursor_free; one per thread. TANDEM_MALFORMED: the data set is smaller than a batch;
+ * TANDEM_USAGE: step, batch or position out of range; TANDEM_NO_MEMORY. *sample and *cursor unchanged on
+ * error. O(1), but O(n_train) for the first of an epoch. */
 typedef struct tandem_data_cursor {
     int64_t *order; /* (n) */
     int64_t epoch;  /* epoch, seed and n of `order` */
@@ -85,26 +81,26 @@ tandem_status tandem_data_sample(int64_t *sample, tandem_data_cursor *cursor, co
 void tandem_data_cursor_free(tandem_data_cursor *cursor);
 
 /* Writes one sample. images: x (height·width·channels) floats, label one int. text: tokens (length) ints and
- * label (length) ints, the tokens shifted by one: sample s is the text from s·length on. test = 0 reads the
- * training part, 1 the test part; sample lies in 0 … n_train−1 or n_test−1. Thread-safe. */
+ * label (length) ints, the next tokens; sample s is the text from s·length on. test = 0: the training part;
+ * 1: the test part; sample lies in 0 … n_train−1 or n_test−1. Thread-safe. */
 void tandem_data_read_image(const tandem_data *data, int test, int64_t sample, float *x, int32_t *label);
 void tandem_data_read_text(const tandem_data *data, int test, int64_t sample, int32_t *tokens,
                            int32_t *label);
 
-/* An image in another size: x (height·width·channels). Bilinear between the centres of the pixels, beyond the
- * outermost centres as they are; so a small image becomes a soft large one, and a large one loses what lies
- * between. A grey image fills every channel; else `channels` must be the data's. */
+/* Writes an image in another size: x (height·width·channels), bilinear between the pixels' centres, constant
+ * beyond the outermost ones. A grey image fills every channel; else `channels` must be the data's. */
 void tandem_data_read_resized(const tandem_data *data, int test, int64_t sample, int height, int width,
                               int channels, float *x, int32_t *label);
 
-/* A text sample with one label: the character behind its last one. */
+/* A text sample with one label: the character after its last one. */
 void tandem_data_read_text_class(const tandem_data *data, int test, int64_t sample, int32_t *tokens,
                                  int32_t *label);
 
-/* tandem_data_mask: hides n of `length` tokens, to be predicted from the others (n ≤ length): labels become
- * the token at the places that are hidden, −1 elsewhere; a hidden token becomes `mask` eight times of ten,
- * one of 0 … n_symbol−1 once, and stays once. Every choice of places is equally likely; it depends on seed
- * and sample alone (Philox, TANDEM_RNG_MASK). Source: Devlin et al., NAACL 2019, section 3.1. O(length). */
+/* tandem_data_mask: masks n of `length` tokens (n ≤ length), which the model predicts from the others. Labels
+ * become the token at masked positions, −1 elsewhere. A masked token becomes `mask` with probability 0.8, one
+ * of 0 … n_symbol−1 with 0.1, and stays with 0.1. All choices of positions are equally likely; the choice
+ * depends on seed and sample alone (Philox, TANDEM_RNG_MASK). Source: Devlin et al., NAACL 2019, section 3.1.
+ * O(length). */
 void tandem_data_mask(int32_t *tokens, int32_t *label, int64_t length, int64_t n, int32_t mask,
                       int64_t n_symbol, uint64_t seed, int64_t sample);
 
