@@ -35,8 +35,8 @@ enum { VERSION_WITHOUT_AMAX = 2, MAX_RECORDS = 1 << 18 };
 /* a double, in which rates are computed, counts no further */
 static const int64_t MAX_STEPS = INT64_C(1) << 53;
 
-static_assert(sizeof((checkpoint_header){0}.model) >= TANDEM_MODEL_NAME, "a longer name needs another "
-                                                                         "version of the file");
+static_assert(sizeof((checkpoint_header){0}.model) >= TANDEM_MODEL_NAME,
+              "a longer name needs another version of the file");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they lie in memory");
 
 static const char magic[8] = {'t', 'a', 'n', 'd', 'e', 'm', 'c', 'k'};
@@ -142,10 +142,10 @@ static tandem_status checkpoint_read_error(tandem_error *error, const char *path
 
 static tandem_status checkpoint_crc_error(tandem_error *error, const char *path, const char *part)
 {
-    return tandem_error_set(error, TANDEM_MALFORMED,
-                            "checkpoint '%.200s' is damaged: its %s do not have the checksum that was "
-                            "written with them",
-                            path, part);
+    return tandem_error_set(
+        error, TANDEM_MALFORMED,
+        "checkpoint '%.200s' is damaged: its %s do not have the checksum that was written with them", path,
+        part);
 }
 
 static int is_terminated_text(const char *text, size_t size) { return memchr(text, '\0', size) != NULL; }
@@ -155,11 +155,10 @@ static int is_terminated_text(const char *text, size_t size) { return memchr(tex
 static tandem_status checkpoint_range_error(tandem_error *error, const char *path, const char *what,
                                             double got, const char *allowed)
 {
-    return tandem_error_set(error, TANDEM_MALFORMED,
-                            "checkpoint '%.200s' has %.20g for its %s; %s is allowed: it was not written by "
-                            "tandem, "
-                            "take another",
-                            path, got, what, allowed);
+    return tandem_error_set(
+        error, TANDEM_MALFORMED,
+        "checkpoint '%.200s' has %.20g for its %s; %s is allowed: it was not written by tandem, take another",
+        path, got, what, allowed);
 }
 
 static tandem_status check_header_ranges(const checkpoint_header *h, const char *path, tandem_error *error)
@@ -203,10 +202,10 @@ static tandem_status read_checkpoint_header(checkpoint_header *h, FILE *stream, 
                                 "checkpoint '%.200s' is of version %u, this tandem reads versions %d and %d",
                                 path, h->version, VERSION_WITHOUT_AMAX, TANDEM_CHECKPOINT_VERSION);
     if (n < sizeof *h)
-        return tandem_error_set(error, TANDEM_MALFORMED,
-                                "checkpoint '%.200s' is cut short: it has %zu bytes, less than its header of "
-                                "%zu",
-                                path, n, sizeof *h);
+        return tandem_error_set(
+            error, TANDEM_MALFORMED,
+            "checkpoint '%.200s' is cut short: it has %zu bytes, less than its header of %zu", path, n,
+            sizeof *h);
     return h->crc == checkpoint_header_crc(h) ? check_header_ranges(h, path, error)
                                               : checkpoint_crc_error(error, path, "first bytes");
 }
@@ -217,9 +216,8 @@ static tandem_status check_checkpoint_graph(const checkpoint_header *h, const ch
     const char *optimizer = tandem_optimizer_name(graph->optimizer.kind);
     if (strcmp(h->model, graph->model) != 0)
         return tandem_error_set(error, TANDEM_WRONG_MODEL,
-                                "checkpoint '%.200s' is of model '%s', this run "
-                                "trains '%s'",
-                                path, h->model, graph->model);
+                                "checkpoint '%.200s' is of model '%s', this run trains '%s'", path, h->model,
+                                graph->model);
     if (strcmp(h->optimizer, optimizer) != 0)
         return tandem_error_set(error, TANDEM_WRONG_MODEL,
                                 "checkpoint '%.200s' was trained by optimizer %s, model '%s' has %s here",
@@ -227,10 +225,9 @@ static tandem_status check_checkpoint_graph(const checkpoint_header *h, const ch
     if (h->hash != graph->hash || h->n_running != tandem_batchnorm_stats_count(graph) ||
         h->n_weight != tandem_graph_n_weight(graph) ||
         (int)h->n_array != 1 + tandem_optimizer_n_state(graph->optimizer.kind))
-        return tandem_error_set(error, TANDEM_WRONG_MODEL,
-                                "checkpoint '%.200s' is of a model '%s' with other operators than this "
-                                "tandem's",
-                                path, h->model);
+        return tandem_error_set(
+            error, TANDEM_WRONG_MODEL,
+            "checkpoint '%.200s' is of a model '%s' with other operators than this tandem's", path, h->model);
     return TANDEM_OK;
 }
 

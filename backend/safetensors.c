@@ -63,11 +63,11 @@ static tandem_status read_data_offsets(tandem_stored_tensor *stored, const tande
     const int are_two = json_array_size(offsets) == 2 && json_is_integer(first) && json_is_integer(last);
     const json_int_t start = json_integer_value(first), end = json_integer_value(last);
     if (!are_two || start < 0 || end < start || (uint64_t)end > data_bytes)
-        return tandem_error_set(error, TANDEM_MALFORMED,
-                                "tensor '%s' in '%.200s' has no place within the file: data_offsets must be "
-                                "two whole numbers "
-                                "up to %" PRIu64 ", the bytes behind the header; is the file cut short?",
-                                tensor->name, path, data_bytes);
+        return tandem_error_set(
+            error, TANDEM_MALFORMED,
+            "tensor '%s' in '%.200s' has no place within the file: data_offsets must be two whole numbers up "
+            "to %" PRIu64 ", the bytes behind the header; is the file cut short?",
+            tensor->name, path, data_bytes);
     const uint64_t bytes = (uint64_t)tandem_shape_elements(&tensor->shape) * types[stored->type].bytes;
     if ((uint64_t)(end - start) != bytes)
         return tandem_error_set(error, TANDEM_MALFORMED,
@@ -130,9 +130,8 @@ static tandem_status unexpected_tensor_error(const tandem_tensor *tensor, int n,
     char text[TANDEM_TENSOR_NAME];
     print_printable(text, name);
     return tandem_error_set(error, TANDEM_WRONG_MODEL,
-                            "'%.200s' has a tensor '%s', the model has none of "
-                            "that name.%s",
-                            path, text, nearest_tensor_hint(text, tensor, n).text);
+                            "'%.200s' has a tensor '%s', the model has none of that name.%s", path, text,
+                            nearest_tensor_hint(text, tensor, n).text);
 }
 
 static tandem_status missing_tensor_error(const tandem_tensor *missing, json_t *header, const char *path,
@@ -291,11 +290,11 @@ static tandem_status read_safetensors_header(char **text, uint64_t *header_bytes
     const uint64_t size = (uint64_t)file_stat.st_size;
     if (fread(&n, 1, sizeof n, stream) != sizeof n || n < 2 || n > size - sizeof n ||
         n > tandem_safetensors_header_bytes)
-        return tandem_error_set(error, TANDEM_MALFORMED,
-                                "'%.200s' is no file of safetensors, or cut short: it says that its header "
-                                "has %" PRIu64 " bytes, the file has %" PRIu64
-                                ", and headers have 2 to %" PRIu64,
-                                path, n, size, tandem_safetensors_header_bytes);
+        return tandem_error_set(
+            error, TANDEM_MALFORMED,
+            "'%.200s' is no file of safetensors, or cut short: it says that its header has %" PRIu64
+            " bytes, the file has %" PRIu64 ", and headers have 2 to %" PRIu64,
+            path, n, size, tandem_safetensors_header_bytes);
     char *bytes = malloc(n);
     if (!bytes) return safetensors_no_memory(path, error);
     errno = 0;

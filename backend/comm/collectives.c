@@ -228,9 +228,8 @@ tandem_status tandem_comm_gather(tandem_comm *comm, const void *mine, void *all,
     if (bytes == 0) return tandem_comm_check_alive(comm, error);
     if (!mine || !all || bytes > PTRDIFF_MAX / n_rank)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "a gather of %zu bytes of each of %zu ranks from %p to "
-                                "%p",
-                                bytes, n_rank, mine, all);
+                                "a gather of %zu bytes of each of %zu ranks from %p to %p", bytes, n_rank,
+                                mine, all);
     if (tandem_comm_check_alive(comm, error) != TANDEM_OK) return TANDEM_RANK_FAILED;
     memmove((char *)all + (size_t)comm->rank * bytes, mine, bytes);
     if (n_rank == 1) return TANDEM_OK;

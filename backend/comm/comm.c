@@ -25,9 +25,8 @@ static tandem_status check_comm_options(const tandem_comm_options *options, tand
 {
     if (options->n_rank < 1 || options->rank < 0 || options->rank >= options->n_rank)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "rank %d of %d ranks; RANK counts from 0 to WORLD_SIZE "
-                                "- 1",
-                                options->rank, options->n_rank);
+                                "rank %d of %d ranks; RANK counts from 0 to WORLD_SIZE - 1", options->rank,
+                                options->n_rank);
     if (options->timeout_ns <= 0)
         return tandem_error_set(error, TANDEM_USAGE, "a timeout of %lld ns; it must be longer than 0",
                                 (long long)options->timeout_ns);
@@ -46,10 +45,11 @@ static tandem_status choose_network_interface(const char **interface, tandem_err
     const char *name = getenv("TANDEM_IFACE");
     if (name && !*name) name = NULL;
     if (name && if_nametoindex(name) == 0)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "TANDEM_IFACE is '%s', but this host has no network interface of that name; "
-                                "`ip address` lists them, unset means the loopback",
-                                name);
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "TANDEM_IFACE is '%s', but this host has no network interface of that name; `ip address` lists "
+            "them, unset means the loopback",
+            name);
     *interface = name;
     return TANDEM_OK;
 }

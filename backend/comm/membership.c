@@ -143,15 +143,14 @@ static tandem_status claim_rank_file(const tandem_membership *membership, const 
     rank_file_name(name, membership->rank, "alive");
     const int file = openat(membership->directory, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0 && errno == EEXIST)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                find_rank_state(membership, membership->rank) == RANK_ALIVE
-                                    ? "the store '%s' is in use by another run, or by another process with "
-                                      "rank %d; "
-                                      "give a fresh directory, and each process its own rank"
-                                    : "the store '%s' is left over from another run (it has a rank %d, now "
-                                      "dead); "
-                                      "give a fresh directory",
-                                store, membership->rank);
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            find_rank_state(membership, membership->rank) == RANK_ALIVE
+                ? "the store '%s' is in use by another run, or by another process with rank %d; give a fresh "
+                  "directory, and each process its own rank"
+                : "the store '%s' is left over from another run (it has a rank %d, now dead); give a fresh "
+                  "directory",
+            store, membership->rank);
     if (file < 0)
         return tandem_error_set(error, TANDEM_IO, "cannot create '%s/%s': %s", store, name, strerror(errno));
     (void)snprintf(text, sizeof text, "%d\n", membership->n_rank);
@@ -174,10 +173,10 @@ tandem_status tandem_membership_open(tandem_membership *membership, const char *
     tandem_membership made = {.directory = -1, .lock = -1, .rank = rank, .n_rank = n_rank};
     made.directory = open(store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (made.directory < 0)
-        return tandem_error_set(error, errno == ENOENT || errno == ENOTDIR ? TANDEM_USAGE : TANDEM_IO,
-                                "cannot open the store '%s': %s; it must be a fresh directory that all ranks "
-                                "reach",
-                                store, strerror(errno));
+        return tandem_error_set(
+            error, errno == ENOENT || errno == ENOTDIR ? TANDEM_USAGE : TANDEM_IO,
+            "cannot open the store '%s': %s; it must be a fresh directory that all ranks reach", store,
+            strerror(errno));
     tandem_status status = check_store_is_fresh(&made, store, error);
     if (status == TANDEM_OK) status = claim_rank_file(&made, store, &made.lock, error);
     if (status != TANDEM_OK) {
@@ -299,16 +298,16 @@ static void print_failure(char text[TANDEM_ERROR_TEXT], const tandem_membership 
         (void)snprintf(text, TANDEM_ERROR_TEXT, "rank %d died during %s (%s); the other ranks stop", gone,
                        what, why);
     else if (silent >= 0)
-        (void)snprintf(text, TANDEM_ERROR_TEXT,
-                       "rank %d was silent during %s (%s): it hangs, is stopped or cut off; the other ranks "
-                       "stop",
-                       silent, what, why);
+        (void)snprintf(
+            text, TANDEM_ERROR_TEXT,
+            "rank %d was silent during %s (%s): it hangs, is stopped or cut off; the other ranks stop",
+            silent, what, why);
     else
-        (void)snprintf(text, TANDEM_ERROR_TEXT,
-                       "%s failed (%s) though every rank is alive: the network broke, or the ranks disagree "
-                       "about the "
-                       "order, size or tag of their collectives; all ranks stop",
-                       what, why);
+        (void)snprintf(
+            text, TANDEM_ERROR_TEXT,
+            "%s failed (%s) though every rank is alive: the network broke, or the ranks disagree about the "
+            "order, size or tag of their collectives; all ranks stop",
+            what, why);
 }
 
 tandem_status tandem_membership_find_failed(const tandem_membership *membership, const char *what,

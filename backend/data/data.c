@@ -28,8 +28,7 @@ static tandem_status locate_source(char *path, size_t size, struct stat *about, 
     int length = snprintf(path, size, "%s", source);
     if (length < 0 || (size_t)length >= size)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "The path of the data set has %zu bytes, at most %zu "
-                                "are allowed.",
+                                "The path of the data set has %zu bytes, at most %zu are allowed.",
                                 strlen(source), size - 1);
     if (stat(path, about) == 0) return TANDEM_OK;
     const int cause = errno;
@@ -50,11 +49,11 @@ tandem_status tandem_data_open(tandem_data *data, const char *source, int length
     struct stat about;
     tandem_data result = {0};
     if (!source || !source[0])
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "No data set is named. Give %s, a directory with the four files of the MNIST "
-                                "family, or a "
-                                "text file.",
-                                tandem_data_set_at(0)->name);
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "No data set is named. Give %s, a directory with the four files of the MNIST family, or a text "
+            "file.",
+            tandem_data_set_at(0)->name);
     const bool named = is_data_set_name(source);
     tandem_status status = named ? tandem_data_find(path, sizeof path, source, error)
                                  : locate_source(path, sizeof path, &about, source, error);
@@ -125,17 +124,17 @@ tandem_status tandem_data_sample(int64_t *sample, tandem_data_cursor *cursor, co
                                  tandem_error *error)
 {
     if (step < 0 || global_batch < 1 || position < 0 || position >= global_batch)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "No sample stands at place %lld of a batch of %lld in step %lld: a step is 0 "
-                                "or more, a batch "
-                                "1 or more, a place 0 to batch - 1.",
-                                (long long)position, (long long)global_batch, (long long)step);
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "No sample stands at place %lld of a batch of %lld in step %lld: a step is 0 or more, a batch 1 "
+            "or more, a place 0 to batch - 1.",
+            (long long)position, (long long)global_batch, (long long)step);
     const int64_t batches = data->n_train / global_batch;
     if (batches == 0)
-        return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s has %lld training samples, fewer than one batch of all ranks, %lld. "
-                                "Lower the batch.",
-                                data->name, (long long)data->n_train, (long long)global_batch);
+        return tandem_error_set(
+            error, TANDEM_MALFORMED,
+            "%s has %lld training samples, fewer than one batch of all ranks, %lld. Lower the batch.",
+            data->name, (long long)data->n_train, (long long)global_batch);
     const tandem_status status = fill_data_cursor(cursor, data->n_train, seed, step / batches, error);
     if (status == TANDEM_OK) *sample = cursor->order[step % batches * global_batch + position];
     return status;

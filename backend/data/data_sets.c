@@ -21,11 +21,11 @@ static tandem_status unknown_data_set(const char *name, tandem_error *error)
 {
     const char *names[N_SET];
     for (int i = 0; i < N_SET; i++) names[i] = sets[i].name;
-    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "\"%.200s\" is neither a data set nor a file or directory, here or in "
-                            "$TANDEM_DATA.%s A data "
-                            "set is %s, a directory with the four files of the MNIST family, or a text file.",
-                            name, tandem_nearest_hint(name, names, N_SET).text, sets[0].name);
+    return tandem_error_set(
+        error, TANDEM_UNKNOWN_NAME,
+        "\"%.200s\" is neither a data set nor a file or directory, here or in $TANDEM_DATA.%s A data set is "
+        "%s, a directory with the four files of the MNIST family, or a text file.",
+        name, tandem_nearest_hint(name, names, N_SET).text, sets[0].name);
 }
 
 /* Lists the directories for the error, cut to fit. */
@@ -60,11 +60,11 @@ tandem_status tandem_data_find_below(char *path, size_t size, const char *name, 
     }
     char tried[400];
     print_directories(tried, sizeof tried, directory, n, name);
-    return tandem_error_set(error, TANDEM_MISSING,
-                            "The data set %s is not installed: no directory %s. Install it with \"apt-get "
-                            "install %s\", or "
-                            "set TANDEM_DATA to the directory that holds %s.",
-                            name, tried, set->package, name);
+    return tandem_error_set(
+        error, TANDEM_MISSING,
+        "The data set %s is not installed: no directory %s. Install it with \"apt-get install %s\", or set "
+        "TANDEM_DATA to the directory that holds %s.",
+        name, tried, set->package, name);
 }
 
 tandem_status tandem_data_find(char *path, size_t size, const char *name, tandem_error *error)

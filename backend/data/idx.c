@@ -35,11 +35,11 @@ static tandem_status check_idx_magic(const uint8_t *bytes, size_t n, const char 
                                 "%s is cut short: got %zu bytes, expected an IDX header of at least 8.", path,
                                 n);
     if (bytes[0] != 0 || bytes[1] != 0)
-        return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s is no IDX file: its magic is 0x%02x%02x%02x%02x, expected two zero "
-                                "bytes, 0x08 "
-                                "and the number of dimensions.",
-                                path, bytes[0], bytes[1], bytes[2], bytes[3]);
+        return tandem_error_set(
+            error, TANDEM_MALFORMED,
+            "%s is no IDX file: its magic is 0x%02x%02x%02x%02x, expected two zero bytes, 0x08 and the "
+            "number of dimensions.",
+            path, bytes[0], bytes[1], bytes[2], bytes[3]);
     if (bytes[2] != TYPE_UNSIGNED_BYTE)
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "%s holds values of IDX type 0x%02x, expected 0x08 (unsigned bytes).", path,
@@ -92,13 +92,11 @@ static tandem_status find_idx_part(idx_part *p, const char *directory, const cha
                                     sizeof p->path - 1);
         if (access(p->path, F_OK) == 0) return TANDEM_OK;
     }
-    return tandem_error_set(error, TANDEM_MISSING,
-                            "%s has no file %s or %s.gz. A directory of images holds "
-                            "train-images-idx3-ubyte, "
-                            "train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, "
-                            "gzipped "
-                            "or not.",
-                            directory, name, name);
+    return tandem_error_set(
+        error, TANDEM_MISSING,
+        "%s has no file %s or %s.gz. A directory of images holds train-images-idx3-ubyte, "
+        "train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, gzipped or not.",
+        directory, name, name);
 }
 
 static tandem_status read_idx_part(idx_part *p, const char *directory, const char *name, tandem_error *error)
@@ -110,16 +108,15 @@ static tandem_status read_idx_part(idx_part *p, const char *directory, const cha
     if (p->file.cut_short) {
         const uint64_t expected = expected_idx_bytes(p->file.bytes, p->file.n);
         if (expected == 0)
-            return tandem_error_set(error, TANDEM_MALFORMED,
-                                    "%s is cut short: its gzip stream breaks off after %zu bytes, expected "
-                                    "an IDX "
-                                    "header and values.",
-                                    p->path, p->file.n);
-        return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s is cut short: its gzip stream breaks off after %zu bytes, expected %llu "
-                                "and "
-                                "their checksum.",
-                                p->path, p->file.n, (unsigned long long)expected);
+            return tandem_error_set(
+                error, TANDEM_MALFORMED,
+                "%s is cut short: its gzip stream breaks off after %zu bytes, expected an IDX header and "
+                "values.",
+                p->path, p->file.n);
+        return tandem_error_set(
+            error, TANDEM_MALFORMED,
+            "%s is cut short: its gzip stream breaks off after %zu bytes, expected %llu and their checksum.",
+            p->path, p->file.n, (unsigned long long)expected);
     }
     return tandem_idx_parse(&p->idx, p->file.bytes, p->file.n, p->path, error);
 }
@@ -128,10 +125,10 @@ static tandem_status check_images_and_labels(const idx_part *images, const idx_p
                                              tandem_error *error)
 {
     if (images->idx.n_dimension < 3)
-        return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s has %d dimensions, expected 3 (images, rows, columns) or 4 (with "
-                                "channels).",
-                                images->path, images->idx.n_dimension);
+        return tandem_error_set(
+            error, TANDEM_MALFORMED,
+            "%s has %d dimensions, expected 3 (images, rows, columns) or 4 (with channels).", images->path,
+            images->idx.n_dimension);
     if (labels->idx.n_dimension != 1)
         return tandem_error_set(error, TANDEM_MALFORMED, "%s has %d dimensions, expected 1 (labels).",
                                 labels->path, labels->idx.n_dimension);
@@ -150,12 +147,11 @@ static tandem_status check_images_and_labels(const idx_part *images, const idx_p
 static tandem_status check_same_image_shape(const idx_part *train, const idx_part *test, tandem_error *error)
 {
     if (memcmp(train->idx.size + 1, test->idx.size + 1, 3 * sizeof train->idx.size[0]) == 0) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_MALFORMED,
-                            "%s has images of %lld × %lld × %lld, but %s of %lld × %lld × %lld: they must "
-                            "agree.",
-                            train->path, (long long)train->idx.size[1], (long long)train->idx.size[2],
-                            (long long)train->idx.size[3], test->path, (long long)test->idx.size[1],
-                            (long long)test->idx.size[2], (long long)test->idx.size[3]);
+    return tandem_error_set(
+        error, TANDEM_MALFORMED,
+        "%s has images of %lld × %lld × %lld, but %s of %lld × %lld × %lld: they must agree.", train->path,
+        (long long)train->idx.size[1], (long long)train->idx.size[2], (long long)train->idx.size[3],
+        test->path, (long long)test->idx.size[1], (long long)test->idx.size[2], (long long)test->idx.size[3]);
 }
 
 /* The training labels give the classes, at least ten. A larger test label is an error, because no output of
@@ -169,9 +165,8 @@ static tandem_status count_label_classes(int *n_class, const idx_part *train, co
     for (size_t i = 0; i < test->idx.n_value; i++)
         if (test->idx.values[i] >= n)
             return tandem_error_set(error, TANDEM_MALFORMED,
-                                    "%s: label %zu is %d, but the training labels "
-                                    "end at %d.",
-                                    test->path, i, test->idx.values[i], n - 1);
+                                    "%s: label %zu is %d, but the training labels end at %d.", test->path, i,
+                                    test->idx.values[i], n - 1);
     *n_class = n;
     return TANDEM_OK;
 }

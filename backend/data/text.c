@@ -21,11 +21,11 @@ static tandem_status encode_text(tandem_data *data, int length, uint8_t *bytes, 
                                 length);
     const uint64_t needed = 10 * ((uint64_t)length + 1);
     if (n < needed)
-        return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s is too short: it has %zu bytes; samples of %d characters need %llu, so "
-                                "that the last "
-                                "tenth, the test part, holds one.",
-                                path, n, length, (unsigned long long)needed);
+        return tandem_error_set(
+            error, TANDEM_MALFORMED,
+            "%s is too short: it has %zu bytes; samples of %d characters need %llu, so that the last tenth, "
+            "the test part, holds one.",
+            path, n, length, (unsigned long long)needed);
     uint8_t symbol[256] = {0};
     int occurs[256] = {0}, n_class = 0;
     for (size_t i = 0; i < n; i++) occurs[bytes[i]] = 1;

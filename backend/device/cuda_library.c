@@ -32,11 +32,11 @@ tandem_status tandem_cuda_backend_load(const tandem_device_backend **backend, ta
 {
     void *library = open_cuda_library(); /* never closed, because its device may be in use */
     if (!library)
-        return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "devices cuda:… need %s, which does not open: %.400s; build it where nvcc is "
-                                "(`make`), install "
-                                "it beside libtandem_backend.so, or give its path in TANDEM_CUDA",
-                                library_name, dlerror());
+        return tandem_error_set(
+            error, TANDEM_NO_DEVICE,
+            "devices cuda:… need %s, which does not open: %.400s; build it where nvcc is (`make`), install "
+            "it beside libtandem_backend.so, or give its path in TANDEM_CUDA",
+            library_name, dlerror());
     const tandem_device_backend *(*get)(int) = NULL;
     *(void **)(void *)&get =
         dlsym(library, "tandem_cuda_get"); /* POSIX: a void * holds a function's address */

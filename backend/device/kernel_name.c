@@ -33,11 +33,10 @@ tandem_status kernel_refuse(const char *device, const tandem_task *task, const t
 {
     char name[KERNEL_NAME];
     kernel_name(name, task, op);
-    return tandem_error_set(error, TANDEM_NO_KERNEL,
-                            "device '%s' has no kernel for %s: %s; give the operator another precision or "
-                            "the work "
-                            "another device",
-                            device, name, why);
+    return tandem_error_set(
+        error, TANDEM_NO_KERNEL,
+        "device '%s' has no kernel for %s: %s; give the operator another precision or the work another device",
+        device, name, why);
 }
 
 tandem_status kernel_missing(int index, const tandem_task *task, const tandem_op *op, tandem_error *error)

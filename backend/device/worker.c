@@ -45,10 +45,10 @@ static tandem_status pin_to_core(int cpu, tandem_error *error)
     CPU_ZERO(&set);
     CPU_SET((size_t)cpu, &set);
     if (sched_setaffinity(0, sizeof set, &set) == 0) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_NO_DEVICE,
-                            "cannot pin this rank to core %d: %s; LOCAL_RANK counts the cores that this "
-                            "process may use",
-                            cpu, strerror(errno));
+    return tandem_error_set(
+        error, TANDEM_NO_DEVICE,
+        "cannot pin this rank to core %d: %s; LOCAL_RANK counts the cores that this process may use", cpu,
+        strerror(errno));
 }
 
 tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_options *options,

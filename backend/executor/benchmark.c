@@ -89,8 +89,7 @@ static tandem_status open_library_product(product_benchmark *a, const tandem_exe
     void *memory = NULL;
     if (!backend->prepare_library)
         return tandem_error_set(error, TANDEM_NO_KERNEL,
-                                "device '%s' has no kernels of a library to compare "
-                                "with",
+                                "device '%s' has no kernels of a library to compare with",
                                 executor->worker->device_name);
     tandem_status status = backend->prepare_library(executor->worker->device, executor->step, t, &a->kernel,
                                                     bytes, &workspace_bytes, error);

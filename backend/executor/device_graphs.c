@@ -16,9 +16,7 @@ tandem_status tandem_device_graphs_open(tandem_executor *executor, tandem_error 
         executor->worker->backend->graph_begin_capture && !(given && strcmp(given, "0") == 0);
     if (!graphs->is_enabled) return TANDEM_OK;
     graphs->captured = calloc((size_t)executor->step->options.n_micro, sizeof *graphs->captured);
-    return graphs->captured ? TANDEM_OK
-                            : tandem_no_memory(error, "for a step's "
-                                                      "graphs");
+    return graphs->captured ? TANDEM_OK : tandem_no_memory(error, "for a step's graphs");
 }
 
 void tandem_device_graphs_close(tandem_executor *executor)

@@ -225,17 +225,16 @@ static void describe_shortage(char *what, size_t size, const memory_verdict *v)
                        (long long)largest->batch, there);
     else if (v->scope == SCOPE_GPU)
         (void)snprintf(what, size,
-                       "the ranks on '%s' need %s, %s are free there; rank %d at batch %lld "
-                       "needs %s",
+                       "the ranks on '%s' need %s, %s are free there; rank %d at batch %lld needs %s",
                        largest->gpu, needed, there, largest->rank, (long long)largest->batch,
                        print_quantity(claimed_bytes(largest, SCOPE_GPU)).text);
     else
-        (void)snprintf(what, size,
-                       "the ranks of a machine need %s, %s are available there (MemAvailable); rank %d at "
-                       "batch %lld needs "
-                       "%s",
-                       needed, there, largest->rank, (long long)largest->batch,
-                       print_quantity(largest->host_bytes).text);
+        (void)snprintf(
+            what, size,
+            "the ranks of a machine need %s, %s are available there (MemAvailable); rank %d at batch %lld "
+            "needs %s",
+            needed, there, largest->rank, (long long)largest->batch,
+            print_quantity(largest->host_bytes).text);
 }
 
 static tandem_status set_shortage_error(const memory_verdict *v, int64_t fitting, tandem_error *error)
@@ -252,18 +251,17 @@ static tandem_status set_shortage_error(const memory_verdict *v, int64_t fitting
         return tandem_error_set(error, v->status, "%s to copy from and to device '%s'", what,
                                 v->largest->gpu);
     (void)snprintf(batch, sizeof batch,
-                   fitting > 0 ? "batch %lld would fit"
-                               : "no smaller batch was found "
-                                 "to fit",
+                   fitting > 0 ? "batch %lld would fit" : "no smaller batch was found to fit",
                    (long long)fitting);
-    (void)tandem_error_set(error, v->status,
-                           "%s: weights %s, gradients %s, optimizer %s, activations %s, their gradients %s, "
-                           "low-precision weights %s, workspace %s, gaps %s%s; %s",
-                           what, print_quantity(m->weights).text, print_quantity(m->gradients).text,
-                           print_quantity(m->optimizer).text, print_quantity(m->activations).text,
-                           print_quantity(m->activation_gradients).text,
-                           print_quantity(m->weight_copies).text, print_quantity(m->workspace).text,
-                           print_quantity(m->arena > alive ? m->arena - alive : 0).text, evaluation, batch);
+    (void)tandem_error_set(
+        error, v->status,
+        "%s: weights %s, gradients %s, optimizer %s, activations %s, their gradients %s, low-precision "
+        "weights %s, workspace %s, gaps %s%s; %s",
+        what, print_quantity(m->weights).text, print_quantity(m->gradients).text,
+        print_quantity(m->optimizer).text, print_quantity(m->activations).text,
+        print_quantity(m->activation_gradients).text, print_quantity(m->weight_copies).text,
+        print_quantity(m->workspace).text, print_quantity(m->arena > alive ? m->arena - alive : 0).text,
+        evaluation, batch);
     return v->status;
 }
 

@@ -44,10 +44,11 @@ static tandem_status check_norm_task(const tandem_executor *executor, tandem_err
     const int is_used = tandem_grad_scaler_is_used(&executor->grad_scaler),
               is_there = executor->step->norm_task >= 0;
     if (is_used == is_there) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_USAGE,
-                            "a step with the norm of all gradients is for training that clips gradients or "
-                            "scales its loss, and for no other; this step has %s",
-                            is_there ? "that norm" : "no such norm");
+    return tandem_error_set(
+        error, TANDEM_USAGE,
+        "a step with the norm of all gradients is for training that clips gradients or scales its loss, and "
+        "for no other; this step has %s",
+        is_there ? "that norm" : "no such norm");
 }
 
 static tandem_status prepare_task_kernels(tandem_executor *executor, int forward_only, tandem_error *error)

@@ -79,10 +79,9 @@ static tandem_status check_ranks_equal(const tandem_executor *executor, const ui
     tandem_status status = tandem_worker_gather(executor->worker, crc, all, bytes, error);
     for (int r = 1; r < n_rank && status == TANDEM_OK; r++)
         if (memcmp(all, all + (size_t)r * TANDEM_CHECKPOINT_ARRAYS, bytes) != 0) {
-            status = tandem_error_set(error, TANDEM_BUG,
-                                      "the weights of rank %d are not those of rank 0, so no checkpoint was "
-                                      "written",
-                                      r);
+            status = tandem_error_set(
+                error, TANDEM_BUG,
+                "the weights of rank %d are not those of rank 0, so no checkpoint was written", r);
             if (error) error->rank = 0;
         }
     free(all);

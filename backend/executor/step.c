@@ -41,11 +41,11 @@ static tandem_status check_step_finite(const tandem_executor *executor, int64_t 
         (void)snprintf(where, sizeof where, "the gradient of operator '%s' (%s) is not finite, ", op->name,
                        tandem_op_row_get(op->kind)->name);
     }
-    (void)tandem_error_set(error, TANDEM_LIMIT_EXCEEDED,
-                           "training has diverged in step %lld: %sthe loss is %g; a smaller learning rate, a "
-                           "warm-up, or "
-                           "fewer operators in low precision may help",
-                           (long long)index + 1, where, (double)loss);
+    (void)tandem_error_set(
+        error, TANDEM_LIMIT_EXCEEDED,
+        "training has diverged in step %lld: %sthe loss is %g; a smaller learning rate, a warm-up, or fewer "
+        "operators in low precision may help",
+        (long long)index + 1, where, (double)loss);
     if (error) error->rank = 0;
     return TANDEM_LIMIT_EXCEEDED;
 }
