@@ -1,8 +1,8 @@
-/* store.h: the profile store: everything that was measured, in one SQLite file.
+/* store.h: the profile store: all measurements, in one SQLite file.
  *
- * WAL journal, foreign keys, integer nanoseconds, migrations by user_version; several processes may write at
- * once, and a writer that is killed leaves a readable store. Schema: profiles/store/schema.sql. Every row
- * knows its host, library versions, time and thread count. A handle is used by one thread at a time. */
+ * WAL journal, foreign keys, integer nanoseconds, versions by user_version. Several processes may write at
+ * once; a killed writer leaves a readable store. Schema: profiles/store/schema.sql. Every row has its host,
+ * library versions, time and thread count. Only one thread may use a handle at a time. */
 #ifndef TANDEM_STORE_H
 #define TANDEM_STORE_H
 
@@ -17,87 +17,86 @@ extern "C" {
 typedef struct tandem_store tandem_store;
 typedef enum tandem_store_mode { TANDEM_STORE_READ, TANDEM_STORE_WRITE } tandem_store_mode;
 
-/* tandem_store_open: WRITE makes the file (schema and all) where there is none, and migrates an older one;
- * READ refuses a missing file (TANDEM_MISSING: says to run `tandem profile`). TANDEM_WRONG_FORMAT: another
- * program's database, or a newer schema, or an older one opened for reading (names both versions).
- * TANDEM_MALFORMED: damaged. TANDEM_IO. A file that is refused is left as it was. */
+/* tandem_store_open: WRITE creates a missing file and migrates an older one. READ refuses a missing file:
+ * TANDEM_MISSING, which names `tandem profile`. TANDEM_WRONG_FORMAT: another program's database, a newer
+ * schema, or an older one opened for reading (names both versions). TANDEM_MALFORMED: damaged. TANDEM_IO. A
+ * refused file is unchanged. */
 tandem_status tandem_store_open(tandem_store **store, const char *path, tandem_store_mode mode,
                                 tandem_error *error);
 void tandem_store_close(tandem_store *store); /* NULL is fine */
 
-/* With which libraries ("oneDNN 2.6.3, Gloo 0.5.0") and threads the rows filed from now on are measured; kept
- * with them. Unless called: "" and 0, not said. TANDEM_NO_MEMORY. */
+/* Libraries ("oneDNN 2.6.3, Gloo 0.5.0") and threads of the measurements stored from now on. Until it is
+ * called: "" and 0, unknown. TANDEM_NO_MEMORY. */
 tandem_status tandem_store_set_environment(tandem_store *store, const char *libraries, int n_thread,
                                            tandem_error *error);
 
-/* Groups writes: all or none. Nest not. Waits up to 30 s for other writers. */
+/* Groups writes: all or none. Transactions do not nest. Waits up to 30 s for other writers. */
 tandem_status tandem_store_begin(tandem_store *store, tandem_error *error);
 tandem_status tandem_store_commit(tandem_store *store, tandem_error *error);
 void tandem_store_rollback(tandem_store *store);
 
 /* --- Costs ---------------------------------------------------------------------------------------------- */
-/* Repetitions of one measurement. Repetitions over three times the median are
- * interruptions by others on the machine: counted in n_outlier, and in nothing else. */
+/* Repetitions of one measurement. Those over three times the median are interruptions by other programs:
+ * they count in n_outlier only. */
 typedef struct tandem_cost {
     int64_t n, n_outlier;
     double sum_ns, sum_squares_ns2;
     int64_t median_ns, p10_ns, p90_ns;
-    uint64_t workspace_bytes; /* what the kernel needs beside its operands */
+    uint64_t workspace_bytes; /* memory the kernel needs beside its operands */
 } tandem_cost;
-/* Mean of the repetitions that count, rounded to ns; what the replayer uses. 0 where there is none. */
+/* Mean of the repetitions that count, rounded to ns; 0 without any. The replayer uses it. */
 int64_t tandem_cost_mean_ns(const tandem_cost *cost);
-/* From raw repetitions (sorts them). n ≥ 1. Median and percentiles are of those that count: of an even number
- * the median is the mean of the two in the middle, rounded down; percentiles are nearest ranks: the ⌈n/10⌉-th
+/* From raw repetitions, n ≥ 1, which are sorted. Of the repetitions that count: the median of an even
+ * number is the mean of the two in the middle, rounded down; percentiles are nearest ranks, the ⌈n/10⌉-th
  * and ⌈9n/10⌉-th. */
 void tandem_cost_from_samples(tandem_cost *cost, int64_t *sample_ns, int64_t n, uint64_t workspace_bytes);
 
-/* A key's canonical text, in which the cost table files it: "linear m=784 … | int8 | forward | s8>f32",
- * "cast n=1024 | f32>s8 | known range", "all-reduce n=4096 | f32". Cut to fit; TANDEM_COST_KEY_TEXT bytes are
- * enough. */
+/* A key's canonical text in the cost table: "linear m=784 … | int8 | forward | s8>f32", "cast n=1024 |
+ * f32>s8 | known range", "all-reduce n=4096 | f32". Cut to fit; TANDEM_COST_KEY_TEXT bytes are enough. */
 enum { TANDEM_COST_KEY_TEXT = 256 };
 void tandem_cost_key_print(char *text, size_t size, const tandem_cost_key *key);
 
-/* tandem_store_put_cost: file an operator's or a cast's cost (kinds OP and CAST), replacing what is there for
- * the same device, neighbour and key. `neighbour`: the device that was busy on the same memory system
- * meanwhile; "" = alone. */
+/* tandem_store_put_cost: stores the cost of an operator or a cast (kinds OP and CAST), and replaces one
+ * with the same device, co-runner and key. co_runner: the device that was busy on the same memory system;
+ * "" = alone. */
 tandem_status tandem_store_put_cost(tandem_store *store, const char *device, const char *co_runner,
                                     const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error);
 
-/* tandem_store_visit_costs: calls `visit` for the costs of a device beside a neighbour, in no order that
- * counts: those of the operators and cast sizes of `step`, each found by index, or all of them where step is
- * NULL. The key and its texts are valid during the call. Rows of a number type or pass that this version does
- * not know are passed over. What `visit` returns other than TANDEM_OK ends it and is returned. Cost:
- * O(operators of the step · log rows), or O(rows). */
+/* tandem_store_visit_costs: calls `visit` for the costs of a device with a co-runner, in no particular
+ * order: those of the operators and cast sizes of `step`, found by index, or all if step is NULL. The key
+ * and its texts are valid during the call. Rows whose number type or pass this version does not know are
+ * skipped. A status other than TANDEM_OK ends the visit and is returned. Cost: O(operators of the step ·
+ * log rows), or O(rows). */
 typedef tandem_status tandem_cost_visitor(void *context, const tandem_cost_key *key, const tandem_cost *cost,
                                           tandem_error *error);
 tandem_status tandem_store_visit_costs(tandem_store *store, const char *device, const char *co_runner,
                                        const tandem_step *step, tandem_cost_visitor *visit, void *context,
                                        tandem_error *error);
 
-/* The same costs in a hash table in memory: look-ups take no SQL. */
+/* The same costs in a hash table in memory, for look-ups without SQL. */
 typedef struct tandem_cost_table tandem_cost_table;
 tandem_status tandem_store_load_costs(tandem_cost_table **table, tandem_store *store, const char *device,
                                       const char *co_runner, const tandem_step *step, tandem_error *error);
 void tandem_cost_table_free(tandem_cost_table *table);
-/* NULL where it was not measured. */
+/* NULL if it was not measured. */
 const tandem_cost *tandem_cost_table_find(const tandem_cost_table *table, const tandem_cost_key *key);
-/* tandem_store_load_batches: the local batches at which a model that reads the same input as `graph` was
- * measured on the device beside the neighbour, ascending, each once. *batch is the caller's to free(); NULL
- * and 0 where there is none. */
+/* tandem_store_load_batches: the local batches at which a model with the same input as `graph` was measured
+ * on the device with the co-runner, ascending, each once. The caller frees *batch; NULL and 0 if there is
+ * none. */
 tandem_status tandem_store_load_batches(int64_t **batch, int *n, tandem_store *store, const char *device,
                                         const char *co_runner, const tandem_graph *graph,
                                         tandem_error *error);
 /* Of operators and casts, on all devices. */
 tandem_status tandem_store_count_costs(int64_t *n, tandem_store *store, tandem_error *error);
-/* At which clocks a device runs at this moment of a profile. */
+/* Stores the device's current clocks. */
 tandem_status tandem_store_put_clocks(tandem_store *store, const char *device, int compute_mhz,
                                       int memory_mhz, tandem_error *error);
 
 /* --- Choices: how a device does a piece of work that its libraries can do in several ways --------------- */
-/* Files them, in the place of others for the same work. All or none. */
+/* Stores them, and replaces others for the same work. All or none. */
 tandem_status tandem_store_put_algorithms(tandem_store *store, const tandem_algorithm *choice, int n,
                                           tandem_error *error);
-/* *choice, with its texts, is one block for the caller to free(); NULL and 0 where there is none. */
+/* *choice and its texts are one block that the caller frees; NULL and 0 if there is none. */
 tandem_status tandem_store_load_algorithms(tandem_algorithm **choice, int *n, tandem_store *store,
                                            tandem_error *error);
 
@@ -106,11 +105,11 @@ typedef struct tandem_collective_point {
     uint64_t bytes;
     tandem_cost cost;
 } tandem_collective_point;
-/* `loaded`: 1 = measured while every rank also computes on the core that communicates. */
+/* `loaded`: 1 = every rank also computed on the core that communicates. */
 tandem_status tandem_store_put_collective(tandem_store *store, const char *group, const char *collective,
                                           int loaded, const tandem_collective_point *point,
                                           tandem_error *error);
-/* Ascending in bytes; *points is the caller's to free(), NULL and 0 where nothing was measured. */
+/* Ascending in bytes. The caller frees *points; NULL and 0 if nothing was measured. */
 tandem_status tandem_store_load_collective(tandem_collective_point **points, int *n, tandem_store *store,
                                            const char *group, const char *collective, int loaded,
                                            tandem_error *error);
@@ -121,17 +120,17 @@ tandem_status tandem_store_load_collective(tandem_collective_point **points, int
 tandem_status tandem_store_put_interference(tandem_store *store, const char *device, const char *group,
                                             const char *kind, uint64_t bytes, double factor, int64_t n,
                                             tandem_error *error);
-/* That of the size nearest to `bytes`. TANDEM_MISSING where none was measured. */
+/* The factor of the size nearest to `bytes`. TANDEM_MISSING if none was measured. */
 tandem_status tandem_store_get_interference(double *factor, tandem_store *store, const char *device,
                                             const char *group, const char *kind, uint64_t bytes,
                                             tandem_error *error);
 
 /* --- Statistics over real batches, from which sensitivities are computed (predictor.h says what each is for) ---- */
-/* One adjustable operator's operands; for matmul the second input stands for the weight. Means over `n_batch`
- * batches. */
+/* Statistics of an adjustable operator's operands; for matmul the second input is the weight. Means over
+ * `n_batch` batches. */
 typedef struct tandem_statistics {
     int64_t n_batch, local_batch;
-    /* of the product: x (rows, k), w (k, columns), y and g (rows, columns), over all of a batch */
+    /* of the product: x (rows, k), w (k, columns), y and g (rows, columns), over a whole batch */
     int64_t rows, k, columns;
     int64_t x_elements, w_elements; /* of the stored operands; for conv2d x_elements < rows·k */
     double x_amax, w_amax, g_amax;
@@ -145,12 +144,12 @@ typedef struct tandem_statistics {
 } tandem_statistics;
 tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_graph *graph, const char *data,
                                           int op, const tandem_statistics *statistics, tandem_error *error);
-/* statistics[n_op]; n_batch = 0 where an operator has none. TANDEM_MISSING where the model has none at all.
- * `data` NULL = any. */
+/* statistics[n_op]; n_batch = 0 for an operator without any. TANDEM_MISSING if the model has none. `data`
+ * NULL = any. */
 tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem_store *store,
                                            const tandem_graph *graph, const char *data, tandem_error *error);
-/* Predicted harm of (operator, precision, wider type) by a method: for people and other tools that read the
- * store. */
+/* Stores the predicted sensitivity of (operator, precision, amp_dtype) by a method, for people and other
+ * tools. */
 tandem_status tandem_store_put_sensitivity(tandem_store *store, const tandem_graph *graph, const char *method,
                                            int op, tandem_precision precision, tandem_dtype amp_dtype,
                                            double sensitivity, tandem_error *error);
@@ -159,14 +158,14 @@ tandem_status tandem_store_put_sensitivity(tandem_store *store, const tandem_gra
 typedef struct tandem_run_record {
     const char *model, *cluster, *plan_name, *plan_json;
     uint64_t graph_hash;
-    int64_t steps, predicted_ns, measured_ns; /* 0 = not known */
-    double sensitivity, final_loss, accuracy; /* NaN = not known */
+    int64_t steps, predicted_ns, measured_ns; /* 0 = unknown */
+    double sensitivity, final_loss, accuracy; /* NaN = unknown */
     int exit_code;
 } tandem_run_record;
 tandem_status tandem_store_put_run(tandem_store *store, const tandem_run_record *run, int64_t *run_id,
                                    tandem_error *error);
 
-/* One row a task of a run: medians over its steps. */
+/* One row per task of a run: medians over its steps. */
 typedef struct tandem_event_record {
     int rank, task, op; /* op −1 = none */
     const char *kind, *stream;

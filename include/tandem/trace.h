@@ -1,5 +1,5 @@
-/* trace.h: the events of a step, simulated or measured, in Chrome trace-event JSON that Perfetto opens, or as
- * execution traces of MLCommons Chakra. */
+/* trace.h: writes the events of a step, simulated or measured, as Chrome trace JSON (for Perfetto) or as
+ * MLCommons Chakra execution traces. */
 #ifndef TANDEM_TRACE_H
 #define TANDEM_TRACE_H
 
@@ -17,34 +17,35 @@ typedef struct tandem_trace_event {
 
 typedef struct tandem_trace_track { /* one representative rank of a class */
     const char *device;
-    int rank, n_rank; /* its number; ranks it stands for */
+    int rank, n_rank; /* its number; how many ranks it represents */
     const tandem_step *step;
     const tandem_trace_event *event;
     int n_event;
-    const uint64_t *workspace; /* [n_task] bytes each task needs beside its operands; NULL = none is known */
+    const uint64_t *workspace; /* [n_task] bytes each task needs beside its operands; NULL = unknown */
 } tandem_trace_track;
 
-/* tandem_trace_write: by what the path ends in.
+/* tandem_trace_write: the end of the path decides the format.
  *
- * JSON, whatever else it ends in; "-" = stdout: {"displayTimeUnit":"ns","traceEvents":[…]}; pid = rank (named
- * by device), tid 0 = compute, 1 = communication (named); ts and dur in µs with three decimals.
- *   "X"       operator name, category = task kind; args = op, kind, precision, from, to, variant, task
- *             (precision: of an adjustable operator; else the type read). Waiting stands on tid 1.
- *   "C"       memory while each compute task runs, bytes by category (step.h)
- *   "s", "f"  from the task that completes a bucket's gradients to its all-reduce, and from there to its
- *             update
- * `title` goes to otherData.
+ * JSON, unless it ends in .et; "-" = stdout. {"displayTimeUnit":"ns","traceEvents":[…]}; `title` goes to
+ * otherData. pid = rank, named by its device; tid 0 = compute, 1 = communication; ts and dur in µs with
+ * three decimals.
+ *   "X"       a task: name = operator, category = task kind; args = op, kind, precision, from, to,
+ *   variant,
+ *             task. precision is that of an adjustable operator, otherwise the type read.
+ *             Waiting is on tid 1.
+ *   "C"       memory during each compute task: bytes by category (step.h)
+ *   "s", "f"  from the task that completes a bucket's gradients to its all-reduce, and on to its update
  *
- * .et: MLCommons Chakra, schema 0.0.4 (profiles/format/chakra.proto), one file a lane: step.et is step.0.et,
- * step.4.et, … by rank. A node for each task, id = task, duration_micros rounded, attribute
- * tandem_duration_ns exact; likewise tandem_start_ns. data_deps: the tasks that wrote what it reads;
- * ctrl_deps: the task before it on its stream. Compute tasks are COMP_NODEs with attributes kind, op,
- * precision, from, to; all-reduces COMM_COLL_NODEs with comm_type and comm_size as well. Waits are not
- * written: whoever waits for a collective is no part of it.
+ * .et: MLCommons Chakra, schema 0.0.4 (profiles/format/chakra.proto), one file per track: step.et becomes
+ * step.0.et, step.4.et, … by rank. One node per task: id = task, duration_micros rounded, attributes
+ * tandem_duration_ns and tandem_start_ns exact. data_deps are the tasks that wrote its operands; ctrl_deps
+ * is the previous task on its stream. Compute tasks are COMP_NODEs with attributes kind, op, precision,
+ * from, to; all-reduces are COMM_COLL_NODEs, also with comm_type and comm_size. Waits are not written: the
+ * waiting rank's part of a collective covers them.
  *
- * Each file is written to path.tmp and renamed. TANDEM_IO; TANDEM_NO_MEMORY; TANDEM_USAGE where an event's
- * task is none of the step's. Cost: O(events), and a memory plan a lane (JSON); memory is O(tasks), whatever
- * the number of events. */
+ * Each file is written to path.tmp and renamed. TANDEM_IO; TANDEM_NO_MEMORY; TANDEM_USAGE if an event's
+ * task is not in the step. Cost: O(events), and for JSON a memory plan per track; memory is O(tasks), for
+ * any number of events. */
 tandem_status tandem_trace_write(const char *path, const char *title, const tandem_trace_track *track,
                                  int n_track, tandem_error *error);
 

@@ -1,4 +1,4 @@
-/* cluster.c: clusters as text, and what follows from one. */
+/* cluster.c: parses and prints clusters as text, and derives limits, ranks and groups from them. */
 #include "tandem/cluster.h"
 #include "base/list.h"
 #include "base/nearest.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 
 static const char grammar[] =
-    "A cluster is [COUNT*]DEVICE[@RANKS_A_NODE] [batch=N] [memory=12GiB] [link=600GB/s,1us] [slow=1.05], "
+    "A cluster is [COUNT*]DEVICE[@RANKS_PER_NODE] [batch=N] [memory=12GiB] [link=600GB/s,1us] [slow=1.05], "
     "several joined by '+', "
     "and at the end [node=300Gbit/s,2us] [net=100Gbit/s,5us] [slow=1.1@rank3]; or the name of a .json file";
 
@@ -44,7 +44,7 @@ static tandem_status refuse_class(cluster_parser *p, const char *why)
 
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-/* The next word into p->word; "" where '+' or the end follows. */
+/* Reads the next word into p->word; "" before '+' and at the end. */
 static tandem_status next_cluster_word(cluster_parser *p)
 {
     while (is_blank(*p->at)) p->at++;
@@ -57,7 +57,7 @@ static tandem_status next_cluster_word(cluster_parser *p)
     return TANDEM_OK;
 }
 
-/* Digits only, 1 … most; 0 where it is anything else. */
+/* An integer from 1 to `max`; 0 for anything else. */
 static int64_t parse_positive(const char *text, size_t n, int64_t max)
 {
     int64_t value = 0;
@@ -69,7 +69,7 @@ static int64_t parse_positive(const char *text, size_t n, int64_t max)
     return value;
 }
 
-/* [COUNT*]DEVICE[@RANKS_A_NODE] */
+/* [COUNT*]DEVICE[@RANKS_PER_NODE] */
 static tandem_status read_class_device(cluster_parser *p, tandem_cluster_class *class)
 {
     const char *name = p->word;
@@ -84,7 +84,7 @@ static tandem_status read_class_device(cluster_parser *p, tandem_cluster_class *
     if (at) {
         class->per_node = (int)parse_positive(at + 1, strlen(at + 1), TANDEM_CLUSTER_MAX_RANK);
         if (class->per_node == 0)
-            return refuse_class(p, "RANKS_A_NODE must be a whole number from 1 to "
+            return refuse_class(p, "RANKS_PER_NODE must be a whole number from 1 to "
                                    "1000000");
     }
     char device[WORD];
@@ -93,14 +93,14 @@ static tandem_status read_class_device(cluster_parser *p, tandem_cluster_class *
     return tandem_device_resolve(&class->device, device, p->error);
 }
 
-/* A quantity's own complaint, with the class and the word in front of it. */
+/* Repeats a quantity's error with the class and the word in front of it. */
 static tandem_status refuse_class_value(cluster_parser *p, const tandem_error *inner)
 {
     return tandem_error_set(p->error, inner->status, "class %d, '%s': %s", p->cluster.n_class + 1, p->word,
                             inner->text);
 }
 
-/* Digits with at most six of them behind a point, in millionths; 0 where it is anything else. */
+/* A decimal number with at most six decimals, in millionths; 0 for anything else. */
 static int64_t parse_ppm(const char *text, size_t n)
 {
     const char *const point = memchr(text, '.', n);
@@ -224,8 +224,7 @@ static tandem_status parse_cluster_class(cluster_parser *p)
 
 /* --- Stragglers ----------------------------------------------------------------------------------------- */
 
-/* A rank of class `from` of `whole` becomes one of the class behind it, of those from `first` on, that is as
- * slow. */
+/* Moves one rank of class `from` to a class with its slowdown, among those made from `first` on. */
 static tandem_status add_straggler(cluster_parser *p, const tandem_cluster *whole, int from, int first,
                                    const straggler *s)
 {
@@ -307,7 +306,7 @@ static tandem_status parse_cluster_text(tandem_cluster *cluster, const char *tex
     return TANDEM_OK;
 }
 
-/* A device's name never ends or begins so; "/" alone decides nothing, since it stands in "100Gbit/s". */
+/* No device's name begins or ends like this. "/" alone decides nothing, since it occurs in "100Gbit/s". */
 static bool is_cluster_file_name(const char *text)
 {
     const size_t n = strlen(text);
@@ -330,7 +329,7 @@ tandem_status tandem_cluster_parse(tandem_cluster *cluster, const char *text, ta
 }
 
 /* --- Printing: exact, so that what was printed parses to the same cluster ------------------------------- */
-/* Appends to text[size], cut to fit. */
+/* Appends to text[size]; cuts to fit. */
 __attribute__((format(printf, 3, 4))) static void append_format(char *text, size_t size, const char *format,
                                                                 ...)
 {
@@ -473,7 +472,7 @@ void tandem_cluster_group_key(char *text, size_t size, const tandem_cluster *clu
 {
     const char *name[TANDEM_MAX_CLASS];
     int n_rank[TANDEM_MAX_CLASS], n = 0;
-    for (int c = 0; c < cluster->n_class; c++) { /* sorted as they come, equal names as one */
+    for (int c = 0; c < cluster->n_class; c++) { /* sorted; equal names are merged */
         const tandem_cluster_class *const class = &cluster->classes[c];
         int at = 0;
         while (at < n && strcmp(name[at], class->device.name) < 0) at++;

@@ -1,4 +1,4 @@
-/* cluster_json.c: a cluster from a JSON file, tandem.cluster/1. */
+/* cluster_json.c: reads a cluster from a JSON file, tandem.cluster/1. */
 #include "base/quantity.h"
 #include "profiles/cluster/cluster_text.h"
 #include "profiles/format/json.h"
@@ -53,7 +53,7 @@ static tandem_status read_cluster_root(tandem_cluster *cluster, tandem_json_loca
     status = tandem_cluster_read_links(cluster, location, root);
     if (status != TANDEM_OK) return status;
     const json_t *const classes = json_object_get(root, "classes");
-    const size_t n = json_array_size(classes); /* 0 for what is no array */
+    const size_t n = json_array_size(classes); /* 0 if it is no array */
     if (n < 1 || n > TANDEM_MAX_CLASS)
         return tandem_json_refuse(location, "classes", "must be an array of 1 to 32 classes");
     for (size_t c = 0; c < n && status == TANDEM_OK; c++) {

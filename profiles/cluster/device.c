@@ -1,4 +1,4 @@
-/* device.c: the table of devices, and which of them this machine is. */
+/* device.c: the table of devices, and which of them this machine has. */
 #include "base/nearest.h"
 #include "tandem/cluster.h"
 
@@ -10,7 +10,7 @@
 #include <cpuid.h>
 #endif
 
-/* The sets that a device's row names, as bits by the place of a row in precision.def. */
+/* Precision sets for the rows, as bits by row of precision.def. */
 enum {
     FP32 = 1 << TANDEM_PRECISION_FP32,
     TF32 = 1 << TANDEM_PRECISION_TF32,
@@ -20,7 +20,7 @@ enum {
     INT8 = 1 << TANDEM_PRECISION_INT8 | 1 << TANDEM_PRECISION_INT8_FULL
 };
 
-/* What capabilities have, for the rows that name one. */
+/* Type and precisions of each compute capability. */
 enum {
 #define ROW(capability, amp_dtype, precisions)                                                               \
     PRECISIONS_##capability = (precisions), AMP_##capability = TANDEM_##amp_dtype,
@@ -45,7 +45,7 @@ static const tandem_device devices[] = {
 #undef ROW
 };
 /* clang-format on */
-/* Of the first rows: the described ones behind them have none. */
+/* CPU features of the first rows; described devices have none. */
 static const char *const features_of[] = {
 #define ROW(name, features, amp_dtype, precisions, meaning) features,
 #include "profiles/devices/cpu.def"
@@ -53,13 +53,13 @@ static const char *const features_of[] = {
 };
 enum { N_DEVICE = (int)(sizeof devices / sizeof devices[0]) };
 
-/* Cards that kernels run on, by number. What there is of them is known where they are
- * (backend/cuda/device.c); one that is older than Ampere says itself that it has no bf16. */
+/* GPUs that kernels run on, by number. The backend (backend/cuda/device.c) knows their properties; one
+ * older than Ampere reports there that it has no bf16. */
 static const tandem_device any_gpu = {
     "cuda:N", "NVIDIA card number N", PRECISIONS_89, (tandem_dtype)AMP_89, 0, 1, {.n_sm = 0}};
 enum { MAX_GPU_DIGITS = 3 };
 
-/* Whether it is cuda: and a number. */
+/* "cuda:" and a number without leading zeros. */
 static bool is_gpu_name(const char *name)
 {
     static const char prefix[] = "cuda:";
@@ -71,7 +71,7 @@ static bool is_gpu_name(const char *name)
 
 #if defined(__x86_64__)
 /* Compilers older than the instruction set lack its name, so the bit is read directly: leaf 7, subleaf 1,
- * EAX 4. That the operating system keeps the registers is what "avx2" in the same row checks. */
+ * EAX bit 4. The feature "avx2" in the same row checks that the operating system saves the registers. */
 static bool has_avxvnni(void)
 {
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -83,7 +83,7 @@ static bool cpu_has_feature(const char *feature)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    /* The builtin takes literals only. */
+    /* the builtin takes literals only */
 #define CHECK(name)                                                                                          \
     if (strcmp(feature, name) == 0) return __builtin_cpu_supports(name) != 0;
     CHECK("sse4.1")
@@ -105,7 +105,7 @@ static bool cpu_has_feature(const char *feature)
     return false;
 }
 
-/* Appends ", word" or "word" to a list in text[size], cut to fit. */
+/* Appends ", word" or "word" to a list in text[size]; cuts to fit. */
 static void append_to_list(char *text, size_t size, const char *word)
 {
     size_t used = strlen(text);
@@ -114,7 +114,7 @@ static void append_to_list(char *text, size_t size, const char *word)
     text[used] = '\0';
 }
 
-/* The features of a row that this machine lacks, into missing[size]; returns how many. */
+/* Writes the features of a row that this machine lacks into missing[size]; returns how many. */
 static int list_missing_features(int index, char *missing, size_t size)
 {
     char features[128];
@@ -148,7 +148,7 @@ static bool is_row_present(int index)
            list_missing_features(index, missing, sizeof missing) == 0;
 }
 
-/* What a command line may say for the last and the first of the rows that this machine's CPU can run. */
+/* Words of the command line for the last and the first row that this machine's CPU can run. */
 static const char word_strongest[] = "strongest", word_weakest[] = "weakest";
 
 static int find_device_row(const char *name)
@@ -238,7 +238,7 @@ tandem_status tandem_device_require(const char *name, tandem_error *error)
                                 "`tandem allocate --predict` take it. `tandem list devices` shows what is "
                                 "here.",
                                 name);
-    if (is_gpu_name(name)) return TANDEM_OK; /* who opens it sees whether it is there */
+    if (is_gpu_name(name)) return TANDEM_OK; /* opening it shows whether it is there */
     char missing[128], have[512] = "";
     if (list_missing_features(find_device_row(name), missing, sizeof missing) == 0) return TANDEM_OK;
     for (int i = 0; i < N_DEVICE; i++)
@@ -258,7 +258,7 @@ void tandem_device_demo_pair(const tandem_device **strong, const tandem_device *
             last = i;
         }
     const int demo_weak = find_device_row("cpu:avx2_vnni");
-    /* Where it is the strongest itself, the weakest is what differs from it. */
+    /* If it is the strongest itself, the weakest differs from it. */
     const int chosen = demo_weak >= 0 && demo_weak != last && is_row_present(demo_weak) ? demo_weak : first;
     *strong = tandem_device_get(last);
     *weak = tandem_device_get(chosen);

@@ -33,7 +33,8 @@ void tandem_print_exact(char *text, size_t size, uint64_t value, const tandem_un
     (void)snprintf(text, size, "%" PRIu64 "%s", value / unit->factor, unit->unit);
 }
 
-/* Rates that are no whole number of bits a second keep all of their digits, whatever point the locale has. */
+/* Rates that are not a whole number of bits per second keep all digits. The decimal point is '.' in every
+ * locale. */
 static void print_bit_rate(char *text, size_t size, double bytes_per_s)
 {
     static const tandem_unit units[] = {{"Tbit/s", 1000000000000},
@@ -50,7 +51,7 @@ static void print_bit_rate(char *text, size_t size, double bytes_per_s)
     (void)snprintf(digits, sizeof digits, "%.16e", bits_per_s);
     for (char *c = digits; *c; c++)
         if (!strchr("0123456789e+-", *c)) *c = '.';
-    /* An exponent's '+' would read as the join of two classes. */
+    /* The '+' of an exponent would separate two classes. */
     char *const plus = strchr(digits, '+');
     if (plus) memmove(plus, plus + 1, strlen(plus));
     (void)snprintf(text, size, "%sbit/s", digits);

@@ -1,4 +1,4 @@
-/* chakra.c: steps as execution traces of MLCommons Chakra: a node for each task, and what it waits for. */
+/* chakra.c: writes a step as MLCommons Chakra execution traces: one node per task, with its dependencies. */
 #include "profiles/format/chakra.h"
 
 #include <stdio.h>
@@ -15,18 +15,18 @@ typedef struct chakra_writer {
     tandem_file file;
     tandem_error *error;
     const tandem_trace_event **event; /* [n_task] of each task; NULL = it did not run */
-    int *writer;                      /* [n_value] the last task that wrote it; −1 = none yet */
-    int *gradient_writer;             /* [n_parameter] likewise, its gradient */
-    uint64_t *data;                   /* ids from which the node at hand has data */
+    int *writer;                      /* [n_value] last task that wrote it; −1 = none yet */
+    int *gradient_writer;             /* [n_parameter] last task that wrote its gradient; −1 = none yet */
+    uint64_t *data;                   /* ids on which the current node depends for data */
     int n_data;
-    int last[2]; /* task of each stream; −1 = none yet */
+    int last[2]; /* last task of each stream; −1 = none yet */
     uint8_t *message;
     size_t message_capacity;
 } chakra_writer;
 
 /* --- Messages ------------------------------------------------------------------------------------------- */
 
-/* A message behind its length. */
+/* A message after its length. */
 static tandem_status write_chakra_message(chakra_writer *w, const ProtobufCMessage *message)
 {
     uint8_t prefix[10];
@@ -45,7 +45,7 @@ static tandem_status write_chakra_message(chakra_writer *w, const ProtobufCMessa
     return TANDEM_OK;
 }
 
-/* Attributes of a message: protobuf-c wants pointers to them. */
+/* Attributes of a message; protobuf-c wants pointers to them. */
 typedef struct chakra_attributes {
     Chakra__Attribute one[MAX_ATTRIBUTES];
     Chakra__Attribute *pointer[MAX_ATTRIBUTES];
@@ -99,7 +99,7 @@ static tandem_status write_chakra_metadata(chakra_writer *w, const char *title)
 
 /* --- What a task waits for ------------------------------------------------------------------------------ */
 
-/* Data from another task of this trace, once. */
+/* Adds a data dependency on another task once. */
 static void add_dependency(chakra_writer *w, int on)
 {
     if (on < 0) return;
@@ -108,7 +108,7 @@ static void add_dependency(chakra_writer *w, int on)
     w->data[w->n_data++] = (uint64_t)on;
 }
 
-/* The gradients of a bucket: from all who wrote one. */
+/* Adds dependencies on every task that wrote a gradient of the bucket. */
 static void add_gradient_dependencies(chakra_writer *w, const tandem_bucket *bucket)
 {
     add_dependency(w, w->event[bucket->ready_task] ? bucket->ready_task : -1);
@@ -228,7 +228,7 @@ int tandem_chakra_is_path(const char *path)
     return n >= sizeof ending && strcmp(path + n - (sizeof ending - 1), ending) == 0;
 }
 
-/* Tasks by id: on each stream that is the order in which they ran. */
+/* By task id, which on each stream is the order of execution. */
 static tandem_status write_chakra_nodes(chakra_writer *w, const char *title)
 {
     const tandem_step *const step = w->track->step;

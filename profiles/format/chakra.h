@@ -1,14 +1,13 @@
-/* chakra.h: words of MLCommons Chakra's execution traces (chakra.proto), and their writer; private to
- * profiles/ and replayer/.
+/* chakra.h: constants of MLCommons Chakra's execution traces (chakra.proto), and the writer; private to
+ * profiles/ and trace/.
  *
- * What a node's duration is in whole µs, its attribute tandem_duration_ns says exactly; likewise
- * tandem_start_ns. */
+ * A node's duration is in whole µs; its attributes tandem_duration_ns and tandem_start_ns are exact. */
 #ifndef TANDEM_PROFILES_CHAKRA_H
 #define TANDEM_PROFILES_CHAKRA_H
 
 #include "tandem/trace.h"
 
-/* Types of nodes; others occur. */
+/* Types of nodes. Others occur. */
 enum {
     TANDEM_CHAKRA_METADATA = 1,
     TANDEM_CHAKRA_LOAD = 2,
@@ -19,12 +18,12 @@ enum {
     TANDEM_CHAKRA_COLLECTIVE = 7
 };
 
-enum { TANDEM_CHAKRA_ALL_REDUCE = 0 }; /* of the attribute comm_type */
+enum { TANDEM_CHAKRA_ALL_REDUCE = 0 }; /* value of the attribute comm_type */
 
-/* Whether a file is to be one by its name: it ends in .et. */
+/* Whether the path ends in .et. */
 int tandem_chakra_is_path(const char *path);
 
-/* tandem_chakra_write: what tandem_trace_write says of .et. The events have been checked. */
+/* tandem_chakra_write: the .et part of tandem_trace_write. The events must have been checked. */
 tandem_status tandem_chakra_write(const char *path, const char *title, const tandem_trace_track *track,
                                   int n_track, tandem_error *error);
 

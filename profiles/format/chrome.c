@@ -1,3 +1,4 @@
+/* chrome.c: writes Chrome trace events without printf, whose cost would dominate large traces. */
 #include "profiles/format/chrome.h"
 
 #include "profiles/format/json_write.h"
@@ -10,7 +11,7 @@ static void flush_chrome(tandem_chrome *chrome)
     chrome->n = 0;
 }
 
-/* A string in quotes, and room for the rest of an event behind it. Most need no escapes. */
+/* A string in quotes. Ensures room for the rest of an event after it. Most strings need no escapes. */
 static void put_json_string(tandem_chrome *chrome, const char *text)
 {
     enum { LONGEST = TANDEM_CHROME_CAPACITY - TANDEM_CHROME_EVENT - 2 };
@@ -30,7 +31,7 @@ static void put_json_string(tandem_chrome *chrome, const char *text)
 
 /* --- Numbers -------------------------------------------------------------------------------------------- */
 
-/* The digits of a number that end at `end`; returns where they begin. */
+/* Writes the digits of a number so that they end at `end`; returns their begin. */
 static char *write_digits_before(char *end, uint64_t value)
 {
     static const char pairs[] =
@@ -45,7 +46,7 @@ static char *write_digits_before(char *end, uint64_t value)
 
 static uint64_t magnitude_of(int64_t value) { return value < 0 ? 0 - (uint64_t)value : (uint64_t)value; }
 
-/* The last bytes of `text`, from `first` on. */
+/* Appends the last bytes of `text`, from `first` on. */
 static void put_digits(tandem_chrome *chrome, const char text[DIGITS], const char *first)
 {
     const size_t n = (size_t)(text + DIGITS - first);

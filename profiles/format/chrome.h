@@ -1,5 +1,4 @@
-/* chrome.h: Chrome trace events, written through a buffer of one size whatever the number of events; private
- * to profiles/ and replayer/.
+/* chrome.h: a writer of Chrome trace events with a buffer of fixed size; private to profiles/ and trace/.
  *
  *     tandem_chrome_begin(&chrome, file.stream, "title");
  *     tandem_chrome_name(&chrome, "process_name", 0, 0, "rank 0");
@@ -9,7 +8,7 @@
  *     tandem_chrome_put(&chrome, "}");
  *     tandem_chrome_end(&chrome);
  *
- * Errors of the stream are found where its file is finished. */
+ * Finishing the file reports the stream's errors. */
 #ifndef TANDEM_PROFILES_CHROME_H
 #define TANDEM_PROFILES_CHROME_H
 
@@ -17,33 +16,33 @@
 #include <stdio.h>
 #include <string.h>
 
-/* EVENT: most bytes of an event beside its name; there is always room for them once it has begun. */
+/* EVENT: maximum bytes of an event without its name. An event that has begun always has room for them. */
 enum { TANDEM_CHROME_CAPACITY = 1 << 16, TANDEM_CHROME_EVENT = 1 << 11 };
 
 typedef struct tandem_chrome {
     FILE *stream;
     int64_t n_event;
-    /* bytes in `buffer`: at most TANDEM_CHROME_CAPACITY − TANDEM_CHROME_EVENT where an event begins */
+    /* bytes in `buffer`; at most TANDEM_CHROME_CAPACITY − TANDEM_CHROME_EVENT when an event begins */
     size_t n;
     char buffer[TANDEM_CHROME_CAPACITY];
 } tandem_chrome;
 
-/* {"displayTimeUnit":"ns", …, "traceEvents":[ and what closes it. title NULL: none. */
+/* Writes {"displayTimeUnit":"ns", …, "traceEvents":[ and its end. title NULL: none. */
 void tandem_chrome_begin(tandem_chrome *chrome, FILE *stream, const char *title);
 void tandem_chrome_end(tandem_chrome *chrome);
 
-/* A whole metadata event: `kind` is process_name or thread_name. */
+/* A whole metadata event; `kind` is process_name or thread_name. */
 void tandem_chrome_name(tandem_chrome *chrome, const char *kind, int pid, int tid, const char *name);
 
-/* An event up to its ts. What follows are its other members, each with its comma, and the last brace. The
- * category is no text of a user's: it is written as it is. */
+/* An event up to its ts. The caller adds its other members, each with a comma, and the closing brace. The
+ * category is written unescaped: it must not come from a user. */
 void tandem_chrome_event(tandem_chrome *chrome, char phase, const char *name, const char *category, int pid,
                          int tid, int64_t ts_ns);
 void tandem_chrome_integer(tandem_chrome *chrome, int64_t value);
-/* µs with three decimals, in integers: exact, and with a point in every locale. */
+/* µs with three decimals, in integer arithmetic: exact, with a '.' in every locale. */
 void tandem_chrome_us(tandem_chrome *chrome, int64_t ns);
 
-/* Text as it is; inline, so that the length of a literal is known. */
+/* Text as it is. Inline, so that the length of a literal is a constant. */
 static inline void tandem_chrome_put(tandem_chrome *chrome, const char *text)
 {
     const size_t n = strlen(text);

@@ -1,3 +1,4 @@
+/* json.c: parses JSON with jansson and reads members, with errors that name file and member. */
 #include "profiles/format/json.h"
 
 #include <inttypes.h>
@@ -6,9 +7,8 @@
 
 #include "base/nearest.h"
 
-/* Where memory runs out in the middle of a word, jansson (2.14) drops a character of it and goes on, and
- * elsewhere it fails without a reason. So a text is read twice: two readings that differ say that memory
- * is out. */
+/* Out of memory inside a word, jansson (2.14) drops a character and continues; elsewhere it fails without a
+ * reason. The text is therefore parsed twice: two results that differ mean that memory is out. */
 tandem_status tandem_json_parse(json_t **root, const char *bytes, size_t n, const char *source,
                                 tandem_error *error)
 {
@@ -45,7 +45,7 @@ tandem_status tandem_json_check_members(const tandem_json_location *location, co
     size_t n = 0;
     while (allowed[n]) n++;
     if (!json_is_object(object)) return tandem_json_refuse(location, NULL, "must be an object");
-    /* jansson iterates through a non-const pointer; nothing is changed. */
+    /* jansson iterates through a non-const pointer; nothing changes. */
     for (void *at = json_object_iter((json_t *)object); at;
          at = json_object_iter_next((json_t *)object, at)) {
         const char *const name = json_object_iter_key(at);
@@ -61,7 +61,7 @@ tandem_status tandem_json_check_members(const tandem_json_location *location, co
     return TANDEM_OK;
 }
 
-/* The member, or NULL where it is absent or null. */
+/* The member; NULL if it is absent or null. */
 static const json_t *present_member(const json_t *object, const char *member)
 {
     const json_t *const value = json_object_get(object, member);

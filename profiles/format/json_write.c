@@ -1,14 +1,15 @@
+/* json_write.c: writes JSON strings and numbers. */
 #include "profiles/format/json_write.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of the UTF-8 sequence at `text`, or 0 where there is none. */
+/* Bytes of the UTF-8 sequence at `text`; 0 if it is invalid. */
 static size_t utf8_length(const unsigned char *text)
 {
     static const struct {
-        /* the second byte rules out overlong forms and surrogates */
+        /* the second byte excludes overlong forms and surrogates */
         unsigned char mask, lead, min_second, max_second;
         size_t length;
     } patterns[] = {

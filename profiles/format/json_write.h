@@ -1,17 +1,16 @@
-/* json_write.h: the two values of JSON that are not trivial to write; private to profiles/.
+/* json_write.h: writes JSON strings and numbers; private to profiles/.
  *
- * Files are written with these rather than with jansson, which drops characters where memory runs out and
- * says nothing; errors of the stream are found at its end, where it is closed. */
+ * Not with jansson, which drops characters when memory runs out and does not report it. Closing the stream
+ * reports its errors. */
 #ifndef TANDEM_PROFILES_JSON_WRITE_H
 #define TANDEM_PROFILES_JSON_WRITE_H
 
 #include <stdio.h>
 
-/* A string, quotes and all. Bytes that are no UTF-8 become U+FFFD: names may come from users. */
+/* A string with quotes. Invalid UTF-8 becomes U+FFFD: names may come from users. */
 void tandem_json_write_text(FILE *stream, const char *text);
 
-/* The shortest digits that read back as the same number, with a point in every locale; null for what is
- * not finite. */
+/* The shortest digits that parse to the same number, with '.' in every locale; null for non-finite numbers. */
 void tandem_json_write_real(FILE *stream, double value);
 
 #endif

@@ -1,5 +1,4 @@
-/* trace.c: a step as events that Perfetto shows, written as a stream: a trace is too large to build in memory
- * first. */
+/* trace.c: streams a step as Chrome trace events: a trace is too large to build in memory first. */
 #include "tandem/trace.h"
 
 #include <stdlib.h>
@@ -15,11 +14,11 @@ typedef struct trace_writer {
     tandem_chrome chrome;
     tandem_error *error;
     int64_t n_flow;
-    const tandem_trace_track *track;    /* the one at hand */
+    const tandem_trace_track *track;    /* the current one */
     const tandem_trace_event **of_task; /* [n_task] NULL = it did not run */
-    /* Ranks of a class share a step: found for the first of them */
+    /* ranks of a class share a step; computed for the first of them */
     tandem_memory_row *row;            /* [n_task] */
-    const tandem_memory_row *last_row; /* written of this lane; NULL = none yet */
+    const tandem_memory_row *last_row; /* last one written of this track; NULL = none yet */
 } trace_writer;
 
 static void write_track_names(tandem_chrome *chrome, const tandem_trace_track *track)
@@ -84,7 +83,7 @@ static void write_task_slice(trace_writer *w, const tandem_trace_event *event)
 
 /* --- Memory --------------------------------------------------------------------------------------------- */
 
-/* What has changed since the last one; of the first of a lane all there is. */
+/* Writes what changed since the last row; everything for the first row of a track. */
 static void write_memory_counter(trace_writer *w, const tandem_trace_event *event)
 {
     static const tandem_memory_row none = {{0}};
@@ -107,7 +106,7 @@ static void write_memory_counter(trace_writer *w, const tandem_trace_event *even
 
 /* --- Flows ---------------------------------------------------------------------------------------------- */
 
-/* An arrow from the end of one slice to the beginning of another. Viewers tie its ends to the slices around
+/* An arrow from the end of one slice to the begin of another. Viewers attach its ends to the slices around
  * them. */
 static void write_bucket_flow(trace_writer *w, int from, int to)
 {

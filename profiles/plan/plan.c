@@ -1,4 +1,4 @@
-/* plan.c: plans in memory. */
+/* plan.c: opens, fills and compares plans in memory. */
 #include "base/philox.h"
 #include "tandem/plan.h"
 
@@ -44,7 +44,7 @@ void tandem_plan_close(tandem_plan *plan)
     free(plan);
 }
 
-/* What stands in for a precision that the operator or the device lacks. */
+/* The replacement for a precision that the operator or the device lacks. */
 static tandem_precision fallback_precision(tandem_precision precision, const tandem_device *device)
 {
     switch (precision) {
@@ -57,7 +57,7 @@ static tandem_precision fallback_precision(tandem_precision precision, const tan
     }
 }
 
-/* What an operator gets where its class gets `precision`. */
+/* The precision of an operator if its class gets `precision`. */
 static tandem_precision uniform_precision(tandem_op_kind kind, const tandem_device *device,
                                           tandem_precision precision)
 {

@@ -1,4 +1,4 @@
-/* plan_json.c: the plan file, tandem.plan/1. */
+/* plan_json.c: writes and reads the plan file, tandem.plan/1. */
 #include "profiles/cluster/link.h"
 #include "profiles/plan/plan_json.h"
 #include "base/nearest.h"
@@ -25,7 +25,7 @@ static bool is_adjustable_op(const tandem_graph *graph, int op)
 typedef struct json_writer {
     FILE *stream;
     int depth;
-    bool first; /* of the object that is open */
+    bool first; /* in the open object */
 } json_writer;
 
 static void open_object(json_writer *w)
@@ -66,7 +66,7 @@ static void write_real_member(json_writer *w, const char *name, double value)
     tandem_json_write_real(w->stream, value);
 }
 
-/* 0 is what is not known. */
+/* 0 means unknown */
 static void write_integer_member(json_writer *w, const char *name, int64_t value)
 {
     begin_member(w, name);
@@ -87,7 +87,7 @@ static void write_flag_member(json_writer *w, const char *name, bool is_so)
     (void)fputs(is_so ? "true" : "false", w->stream);
 }
 
-/* null where it is not given. */
+/* null if it is not given */
 static void write_link_member(json_writer *w, const char *name, tandem_link link)
 {
     char text[TANDEM_LINK_TEXT];
@@ -264,7 +264,7 @@ static tandem_status read_plan_class(tandem_plan *plan, int c, const tandem_json
     return TANDEM_OK;
 }
 
-/* The precision that the held classes have: older files do not say, theirs is fp32. */
+/* The base precision. Older files do not have it; theirs is fp32. */
 static tandem_status read_base_precision(tandem_precision *base_precision,
                                          const tandem_json_location *location, const json_t *root)
 {
@@ -295,8 +295,7 @@ static tandem_status read_plan_metrics(tandem_plan *plan, const tandem_json_loca
     return status;
 }
 
-/* Most plans say nothing: one micro-step, nothing is recomputed, every cast finds its own range, no loss
- * scale. */
+/* Most plans omit these: one micro-step, no recomputation, casts that measure their range, no loss scale. */
 static tandem_status read_step_options(tandem_plan *plan, const tandem_json_location *location,
                                        const json_t *root)
 {
@@ -321,7 +320,7 @@ static tandem_status read_step_options(tandem_plan *plan, const tandem_json_loca
     return TANDEM_OK;
 }
 
-/* A newer tandem's plan may mean what this one cannot know. */
+/* A newer tandem's plan may contain what this one cannot know. */
 static tandem_status check_plan_schema(const tandem_json_location *location, const char *schema)
 {
     const size_t n = sizeof schema_name - 2; /* up to its version */
@@ -336,7 +335,7 @@ static tandem_status check_plan_schema(const tandem_json_location *location, con
     return tandem_json_refuse(location, "schema", why);
 }
 
-/* Everything that can be read without the graph. */
+/* Reads everything that does not need the graph. */
 static tandem_status read_plan_head(tandem_plan *plan, tandem_json_location *location, const json_t *root)
 {
     static const char *const allowed[] = {
@@ -376,7 +375,7 @@ static tandem_status read_plan_head(tandem_plan *plan, tandem_json_location *loc
 }
 _Static_assert(TANDEM_MAX_CLASS == 32, "the message above says 32");
 
-/* The operator of that name that carries a precision, or −1 with the reason in `why`. */
+/* The adjustable operator of that name; −1 with the reason in `why`. */
 static int find_adjustable_op(const tandem_graph *graph, const char *name, char *why, size_t size)
 {
     tandem_error inner = {0};
@@ -450,7 +449,7 @@ static tandem_status read_precisions(tandem_plan *plan, int c, tandem_json_locat
     return status;
 }
 
-/* A plan as large as its graph, with what `head` holds. */
+/* Opens a plan as large as its graph, with the content of `head`. */
 static tandem_status plan_from_head(tandem_plan **plan, const tandem_plan *head, const tandem_graph *graph,
                                     tandem_error *error)
 {

@@ -1,4 +1,4 @@
-/* plan_json.h: plan files without the file; private to profiles/ and its tests. */
+/* plan_json.h: parses plan files from memory; private to profiles/ and its tests. */
 #ifndef TANDEM_PROFILES_PLAN_JSON_H
 #define TANDEM_PROFILES_PLAN_JSON_H
 
@@ -6,7 +6,7 @@
 
 #include "tandem/plan.h"
 
-/* tandem_plan_parse: tandem_plan_read from memory; `source` names it in errors. Outputs unchanged on
+/* tandem_plan_parse: tandem_plan_read from memory; `source` names the text in errors. Outputs unchanged on
  * error. */
 tandem_status tandem_plan_parse(tandem_plan **plan, tandem_graph **graph, const char *bytes, size_t n,
                                 const char *source, tandem_error *error);

@@ -1,4 +1,4 @@
-/* cost.c: summaries of repetitions, and the text under which they are filed. */
+/* cost.c: summarizes repetitions, and prints the keys of costs. */
 #include "base/sort.h"
 #include "profiles/store/cost_key.h"
 #include "tandem/store.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Nearest rank: the smallest that is not below `percent` percent of all. */
+/* Nearest rank: the smallest value that is not below `percent` percent of all. */
 static int64_t sorted_percentile_ns(const int64_t *sorted, int64_t n, int64_t percent)
 {
     return sorted[(n * percent + 99) / 100 - 1];

@@ -1,5 +1,4 @@
-/* cost_key.h: the text of tandem_cost_key_print of a cast, from its parts, as the store keeps them; private
- * to profiles/. */
+/* cost_key.h: prints the key of a cast from its parts, as the store keeps them; private to profiles/. */
 #ifndef TANDEM_PROFILES_COST_KEY_H
 #define TANDEM_PROFILES_COST_KEY_H
 

@@ -31,7 +31,7 @@ static bool file_has_content(const char *path, const char *suffix)
 {
     char *sibling = NULL;
     struct stat seen;
-    if (asprintf(&sibling, "%s%s", path, suffix) < 0) return true; /* the careful answer */
+    if (asprintf(&sibling, "%s%s", path, suffix) < 0) return true; /* assume the worst */
     const bool found = stat(sibling, &seen) == 0 && seen.st_size > 0;
     free(sibling);
     return found;
@@ -55,10 +55,10 @@ static tandem_status refuse_store_version(const char *path, int64_t version, tan
                                               : ": use the newer tandem, or another store");
 }
 
-/* Reads the first bytes through SQLite's own file, without its locks, journals or caches: a second
- * descriptor of ours would drop, when closed, the locks that other handles of this process hold on the
- * file. The application id stands in them from the first transaction on, which is committed before the
- * write-ahead log is there; so they decide whose it is. */
+/* Reads the first bytes through SQLite's own file, without its locks, journals or caches. A second
+ * descriptor, when closed, would drop the locks of this process's other handles on the file. The
+ * application id is in these bytes from the first transaction on, which precedes the write-ahead log; so
+ * they decide whose file it is. */
 static tandem_status inspect_header(tandem_store *store, tandem_error *error)
 {
     sqlite3_file *file = NULL;
@@ -88,14 +88,14 @@ static tandem_status inspect_header(tandem_store *store, tandem_error *error)
 }
 
 /* --- Opening -------------------------------------------------------------------------------------------- */
-/* The path so that SQLite takes it for nothing else (":memory:", "file:…", ""). */
+/* The path in a form that SQLite cannot take for something else (":memory:", "file:…", ""). */
 static char *plain_path(const char *path)
 {
     char *plain = NULL;
     return asprintf(&plain, "%s%s", path[0] == '/' ? "" : "./", path) < 0 ? NULL : plain;
 }
 
-/* "file:…?immutable=1": no locks, no files beside it: for a store that nobody can write to. */
+/* "file:…?immutable=1": without locks and side files, for a store that no process can write to. */
 static char *immutable_uri(const char *path)
 {
     static const char prefix[] = "file:", suffix[] = "?immutable=1";
@@ -119,7 +119,7 @@ static void close_database(tandem_store *store)
 
 static tandem_status open_database(tandem_store *store, bool immutable, tandem_error *error)
 {
-    /* for reading, too: so that closing can tidy the log away; see query_only */
+    /* for reading too, so that closing can remove the log; see query_only */
     int access = SQLITE_OPEN_READWRITE;
     if (immutable)
         access = SQLITE_OPEN_READONLY | SQLITE_OPEN_URI;
@@ -138,10 +138,10 @@ static tandem_status open_database(tandem_store *store, bool immutable, tandem_e
     return TANDEM_OK;
 }
 
-/* Settings of a connection, none of which touches the file. */
+/* Settings of a connection. They do not touch the file. */
 static tandem_status configure_connection(tandem_store *store, tandem_error *error)
 {
-    /* Closing would carry the log over into a file that may yet be refused. */
+    /* Closing would copy the log into a file that may yet be refused. */
     if (file_has_content(store->path, "-wal"))
         (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
@@ -153,7 +153,7 @@ static tandem_status configure_connection(tandem_store *store, tandem_error *err
     return TANDEM_OK;
 }
 
-/* Within a transaction, so that of several processes one does it. */
+/* In a transaction, so that only one of several processes migrates. */
 static tandem_status migrate_locked(tandem_store *store, tandem_error *error)
 {
     int64_t version = 0, id = 0, n_table = 0;
@@ -188,8 +188,8 @@ static tandem_status migrate_store(tandem_store *store, tandem_error *error)
     return status;
 }
 
-/* Only after the first transaction, so that the application id is in the file before there is a log. Where
- * the file system has no shared memory SQLite stays with a rollback journal, which is as safe. */
+/* After the first transaction, so that the file has the application id before there is a log. On file
+ * systems without shared memory SQLite keeps a rollback journal, which is as safe. */
 static tandem_status start_write_ahead_log(tandem_store *store, tandem_error *error)
 {
     const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
@@ -199,7 +199,7 @@ static tandem_status start_write_ahead_log(tandem_store *store, tandem_error *er
         if (code != SQLITE_OK && (code & 0xff) != SQLITE_BUSY)
             return tandem_store_fail(store, "opening", error);
         if (code == SQLITE_OK) return TANDEM_OK;
-        (void)nanosleep(&pause, NULL); /* the busy time-out is not waited for where two do this at once */
+        (void)nanosleep(&pause, NULL); /* SQLite does not wait when two processes do this at once */
     }
     return tandem_store_fail(store, "opening", error);
 }
@@ -222,7 +222,7 @@ static tandem_status check_schema_version(tandem_store *store, tandem_error *err
     return status == TANDEM_OK ? start_write_ahead_log(store, error) : status;
 }
 
-/* A store on a read-only medium has no room for the log's index, and needs none where there is no log. */
+/* A store on a read-only medium has no room for the log's index, and needs none if there is no log. */
 static bool is_on_read_only_medium(const tandem_store *store)
 {
     const int code = sqlite3_errcode(store->db) & 0xff;
@@ -242,7 +242,7 @@ static tandem_status open_and_accept(tandem_store *store, tandem_error *error)
     } else if (!S_ISREG(seen.st_mode)) {
         return tandem_error_set(error, TANDEM_IO, "'%.200s' is no file, so it cannot be the profile store",
                                 store->path);
-    } else if (seen.st_size == 1) { /* which SQLite takes for none, and would overwrite */
+    } else if (seen.st_size == 1) { /* SQLite takes it for an empty file and would overwrite it */
         return tandem_store_refuse_file(store->path, "header", not_a_database, error);
     }
     tandem_status status = open_database(store, false, error);
@@ -273,7 +273,7 @@ tandem_status tandem_store_open(tandem_store **store, const char *path, tandem_s
         return tandem_no_memory(error, "to open '%.200s'", path);
     }
     *made = (tandem_store){.path = plain, .mode = mode, .libraries = libraries};
-    tandem_error local = {0}; /* so that a first attempt that failed leaves nothing in the caller's */
+    tandem_error local = {0}; /* a failed first attempt must not reach the caller's error */
     status = open_and_accept(made, &local);
     if (status == TANDEM_OK)
         *store = made;

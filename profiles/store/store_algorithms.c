@@ -1,4 +1,4 @@
-/* store_algorithms.c: which algorithms devices chose. */
+/* store_algorithms.c: the algorithms that devices chose. */
 #include <stdlib.h>
 #include <string.h>
 

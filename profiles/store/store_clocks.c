@@ -1,4 +1,4 @@
-/* store_clocks.c: at which clocks devices ran while they were profiled. */
+/* store_clocks.c: the clocks of devices while they were profiled. */
 #include "profiles/store/store_handle.h"
 
 tandem_status tandem_store_put_clocks(tandem_store *store, const char *device, int compute_mhz,

@@ -1,4 +1,4 @@
-/* store_collective.c: collectives and interference: what groups of ranks cost each other. */
+/* store_collective.c: the times of collectives, and how much they slow compute down. */
 #include "base/grow.h"
 #include "profiles/store/store_handle.h"
 
@@ -37,7 +37,6 @@ tandem_status tandem_store_put_collective(tandem_store *store, const char *group
     return tandem_store_write_end(store, status, error);
 }
 
-/* An array that grows. */
 typedef struct collective_curve {
     tandem_collective_point *point;
     int n, capacity;

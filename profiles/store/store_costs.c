@@ -1,5 +1,4 @@
-/* store_costs.c: costs of operators and casts: filing them, and loading those of a step program into a hash
- * table. */
+/* store_costs.c: writes costs of operators and casts, and loads those of a step program into a hash table. */
 #include "base/sort.h"
 #include "base/arena.h"
 #include "base/grow.h"
@@ -15,7 +14,7 @@
 #include <string.h>
 
 /* --- A cost in and out of the store --------------------------------------------------------------------- */
-/* A task of two weeks, of 1 PiB: sums over any step program stay within 64 bits. */
+/* A task takes at most two weeks and 1 PiB, so that sums over a step fit 64 bits. */
 static const int64_t max_ns = INT64_C(1) << 50, max_bytes = INT64_C(1) << 50;
 
 static bool is_time(int64_t ns) { return ns >= 0 && ns <= max_ns; }
@@ -122,7 +121,7 @@ struct tandem_cost_table {
 enum { FIRST_ENTRIES = 256 };
 _Static_assert(TANDEM_COST_KEY_TEXT >= TANDEM_MAX_SIGNATURE + 80, "signature, precision, pass and types");
 
-/* Where the key stands, or the free place where it belongs. */
+/* The slot of a key, or the free slot where it belongs. */
 static cost_entry *find_cost_slot(cost_entry *all, size_t n_entry, const char *key, uint64_t hash)
 {
     size_t at = (size_t)hash & (n_entry - 1);
@@ -172,7 +171,7 @@ static tandem_status costs_no_memory(const char *what, tandem_error *error)
 }
 
 /* --- Rows out of the store ------------------------------------------------------------------------------ */
-/* What a walk over rows carries along. */
+/* A query for costs, and what its rows are for. */
 typedef struct cost_query {
     tandem_store *store;
     const char *device, *co_runner;
@@ -226,7 +225,7 @@ static tandem_status read_row_range(tandem_range_source *range, bool *known, con
     return TANDEM_OK;
 }
 
-/* The key of a row; *known false where it names a type, pass or range of another version's. */
+/* Reads the key of a row; *known is false if its type, pass or range belongs to another version. */
 typedef tandem_status row_key_reader(tandem_cost_key *key, bool *known, const cost_query *w,
                                      sqlite3_stmt *row);
 
@@ -258,7 +257,7 @@ static tandem_status read_cast_key(tandem_cost_key *key, bool *known, const cost
     return status == TANDEM_OK ? read_row_dtype(&key->to, known, w, row, 2) : status;
 }
 
-/* Every row of a query whose cost begins in `column`. */
+/* Visits every row of a query whose cost begins in `column`. */
 static tandem_status visit_cost_rows(const cost_query *w, sqlite3_stmt *row, row_key_reader *read, int column)
 {
     int more = 1;
@@ -298,7 +297,7 @@ static tandem_status visit_all_costs(const cost_query *w)
     return status == TANDEM_OK ? visit_cost_rows(w, row, read_cast_key, CAST_COST_COLUMN) : status;
 }
 
-/* All rows of the key's operator, or of casts of as many elements: neighbours in the index. */
+/* Visits all rows of the key's operator, or all casts of its size: adjacent in the index. */
 static tandem_status visit_costs_like(const cost_query *w, const tandem_cost_key *key)
 {
     static const char ops[] = OP_ROWS " AND o.signature = ?3", casts[] = CAST_ROWS " AND elements = ?3";
@@ -313,7 +312,7 @@ static tandem_status visit_costs_like(const cost_query *w, const tandem_cost_key
                            is_cast ? CAST_COST_COLUMN : OP_COST_COLUMN);
 }
 
-/* The key of the first form that the task has: operator and elements are the same in all of them. */
+/* The key of the task's first variant: operator and size are the same for all. */
 static bool cost_key_of_task(const tandem_step *step, int t, tandem_cost_key *key)
 {
     for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++)
@@ -324,7 +323,7 @@ static bool cost_key_of_task(const tandem_step *step, int t, tandem_cost_key *ke
 static tandem_status visit_step_costs(const cost_query *w, const tandem_step *step)
 {
     static const tandem_cost none = {0};
-    tandem_cost_table done = {0}; /* operators and cast sizes that were asked for */
+    tandem_cost_table done = {0}; /* operators and cast sizes that were visited */
     tandem_status status = TANDEM_OK;
     if (!grow_cost_table(&done)) status = costs_no_memory(w->device, w->error);
     for (int t = 0; t < step->n_task && status == TANDEM_OK; t++) {
@@ -374,10 +373,10 @@ tandem_status tandem_store_load_costs(tandem_cost_table **table, tandem_store *s
 }
 
 /* --- Batches -------------------------------------------------------------------------------------------- */
-/* "images n=16 h=28 w=28 c=1", the signature of what brings a graph's samples in, is the same at every batch
- * but for the number behind "n=": what stands before and behind that. */
+/* The signature of the input operator, "images n=16 h=28 w=28 c=1", differs between batches only in the
+ * number after "n=". Keeps the text before and after it. */
 typedef struct input_signature {
-    /* "images n=" and the least text behind all its numbers */
+    /* "images n=", and the first text after every "images n=NUMBER" */
     char prefix[TANDEM_MAX_SIGNATURE], prefix_end[TANDEM_MAX_SIGNATURE];
     const char *suffix;
 } input_signature;
@@ -395,7 +394,7 @@ static bool find_input_signature(input_signature *s, const tandem_graph *graph)
     return true;
 }
 
-/* The batch of a signature that lies between before and limit; 0 where it is of another shape. */
+/* The batch in a signature; 0 if the rest differs. */
 static int64_t batch_in_signature(const input_signature *s, const char *signature)
 {
     char *end = NULL;
@@ -403,7 +402,6 @@ static int64_t batch_in_signature(const input_signature *s, const char *signatur
     return strcmp(end, s->suffix) == 0 ? batch : 0;
 }
 
-/* An array that grows. */
 typedef struct batch_list {
     int64_t *batch;
     int n, capacity;

@@ -1,4 +1,4 @@
-/* store_handle.h: what the stages of the store share; private to profiles/. */
+/* store_handle.h: the handle that the store's files share; private to profiles/. */
 #ifndef TANDEM_PROFILES_STORE_HANDLE_H
 #define TANDEM_PROFILES_STORE_HANDLE_H
 
@@ -13,10 +13,10 @@ struct tandem_store {
     char *path;
     tandem_store_mode mode;
     int in_transaction; /* between tandem_store_begin and commit or rollback */
-    char *libraries;    /* environment of the measurements to come */
+    char *libraries;    /* of the measurements to come */
     int n_thread;
-    int64_t host;    /* id of the row for it; 0 = not filed yet, or rolled back */
-    int n_statement; /* prepared so far, by the address of their SQL, which is a literal */
+    int64_t host;    /* row id of the host; 0 = not added yet, or rolled back */
+    int n_statement; /* prepared statements, found by the address of their SQL literal */
     struct tandem_store_statement {
         const char *sql;
         sqlite3_stmt *statement;
@@ -33,21 +33,21 @@ tandem_status tandem_store_fail_code(const char *path, int code, const char *wha
 /* TANDEM_MALFORMED: the file is damaged; `why` says what of it. */
 tandem_status tandem_store_refuse_file(const char *path, const char *what, const char *why,
                                        tandem_error *error);
-/* TANDEM_MALFORMED: what was read cannot have been written by tandem. */
+/* TANDEM_MALFORMED: a value that tandem cannot have written. */
 tandem_status tandem_store_refuse_damaged(const tandem_store *store, const char *what, tandem_error *error);
 
-/* tandem_store_query: `sql`, prepared once a handle, with its parameters ?1, ?2 … bound: one letter of
- * `types` each, and one argument: s const char *, i int64_t, o int64_t with 0 as NULL, r double with NaN
- * as NULL. Texts are borrowed until the reset that the caller owes (sqlite3_reset). */
+/* tandem_store_query: prepares `sql` once per handle and binds its parameters ?1, ?2 …. `types` has a
+ * letter per argument: s const char *, i int64_t, o int64_t with 0 as NULL, r double with NaN as NULL.
+ * Texts are borrowed until the caller's sqlite3_reset. */
 tandem_status tandem_store_query(sqlite3_stmt **statement, tandem_store *store, tandem_error *error,
                                  const char *sql, const char *types, ...);
-/* Steps to the next row: *more 1, or 0 behind the last one. */
+/* Steps to the next row: *more is 1, or 0 after the last one. */
 tandem_status tandem_store_next_row(int *more, tandem_store *store, sqlite3_stmt *statement,
                                     tandem_error *error);
-/* A text of the row, valid until the next step; NULL in the store is TANDEM_MALFORMED. */
+/* A text of the row, valid until the next step. NULL in the store is TANDEM_MALFORMED. */
 tandem_status tandem_store_column_text(const char **text, const tandem_store *store, sqlite3_stmt *statement,
                                        int column, tandem_error *error);
-/* A statement without rows: query, step, reset. */
+/* Runs a statement without rows: query, step, reset. */
 tandem_status tandem_store_execute(tandem_store *store, tandem_error *error, const char *sql,
                                    const char *types, ...);
 
@@ -55,13 +55,14 @@ tandem_status tandem_store_execute(tandem_store *store, tandem_error *error, con
 tandem_status tandem_store_number(int64_t *value, tandem_store *store, const char *sql, int64_t otherwise,
                                   tandem_error *error);
 
-/* What one writing call does is done as a whole: a transaction of its own, or a savepoint in the caller's.
- * Afterwards store->host is valid. TANDEM_USAGE on a store opened for reading. */
+/* tandem_store_write_begin: one writing call is done as a whole, in its own transaction or in a savepoint
+ * of the caller's. Afterwards store->host is valid. TANDEM_USAGE on a store opened for reading. */
 tandem_status tandem_store_write_begin(tandem_store *store, tandem_error *error);
-/* Keeps it where `status` is TANDEM_OK, else undoes it; returns `status`, or what went wrong with keeping. */
+/* Keeps the writes if `status` is TANDEM_OK, otherwise undoes them. Returns `status`, or the error of
+ * keeping. */
 tandem_status tandem_store_write_end(tandem_store *store, tandem_status status, tandem_error *error);
 
-/* Files the row if it is not there. Within a write. */
+/* Adds the row unless it is there. Within a write. */
 tandem_status tandem_store_add_device(tandem_store *store, const char *device, tandem_error *error);
 tandem_status tandem_store_add_model(tandem_store *store, const char *model, uint64_t graph_hash,
                                      tandem_error *error);
@@ -70,8 +71,7 @@ void tandem_store_print_hash(char text[TANDEM_STORE_HASH], uint64_t hash);
 
 int64_t tandem_store_now_ns(void);
 
-/* The columns of a cost: names, types and values for a query; the reverse from `column` on, and their
- * number. */
+/* The columns of a cost: names, types and values for a query; tandem_store_read_cost reads them back. */
 #define TANDEM_COST_COLUMNS                                                                                  \
     "n, n_outlier, sum_ns, sum_squares_ns2, median_ns, p10_ns, p90_ns, workspace_bytes"
 #define TANDEM_COST_TYPES "iirriiii"
@@ -79,7 +79,8 @@ int64_t tandem_store_now_ns(void);
     (c)->n, (c)->n_outlier, (c)->sum_ns, (c)->sum_squares_ns2, (c)->median_ns, (c)->p10_ns, (c)->p90_ns,     \
         (int64_t)(c)->workspace_bytes
 enum { TANDEM_N_COST_COLUMN = 8 };
-/* TANDEM_USAGE where it is no measurement: nothing counted, negative or not finite. */
+/* TANDEM_USAGE unless it is a measurement: at least one repetition; times and sizes finite and not
+ * negative. */
 tandem_status tandem_store_check_cost(const tandem_cost *cost, tandem_error *error);
 tandem_status tandem_store_read_cost(tandem_cost *cost, const tandem_store *store, sqlite3_stmt *statement,
                                      int column, tandem_error *error);

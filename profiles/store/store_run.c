@@ -1,4 +1,4 @@
-/* store_run.c: plans, runs and their events: what was predicted and what came of it. */
+/* store_run.c: plans, runs and their events: predictions and what was measured. */
 #include "profiles/store/store_handle.h"
 
 static const char *or_empty(const char *text) { return text ? text : ""; }
@@ -44,7 +44,7 @@ tandem_status tandem_store_put_run(tandem_store *store, const tandem_run_record 
     return status;
 }
 
-/* A foreign key would tell as well, but not which run. */
+/* A foreign key would fail too, but without naming the run. */
 static tandem_status check_run_exists(tandem_store *store, int64_t run_id, tandem_error *error)
 {
     sqlite3_stmt *row = NULL;

@@ -12,7 +12,7 @@ static tandem_status status_of_sqlite(int code)
     case SQLITE_NOMEM: return TANDEM_NO_MEMORY;
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-    case SQLITE_ERROR: /* the schema is not what its version says: our own SQL is tested */
+    case SQLITE_ERROR: /* the schema does not match its version; the product's SQL is tested */
         return TANDEM_MALFORMED;
     case SQLITE_FULL:
     case SQLITE_IOERR:
@@ -81,7 +81,7 @@ static tandem_status prepare_statement(sqlite3_stmt **statement, tandem_store *s
     return TANDEM_OK;
 }
 
-/* clang's analyzer loses the va_start of the caller. NOLINTBEGIN(clang-analyzer-valist.Uninitialized) */
+/* clang's analyzer loses the caller's va_start. NOLINTBEGIN(clang-analyzer-valist.Uninitialized) */
 static int bind_parameters(sqlite3_stmt *statement, const char *types, va_list arguments)
 {
     int code = SQLITE_OK;
@@ -89,7 +89,7 @@ static int bind_parameters(sqlite3_stmt *statement, const char *types, va_list a
         if (*types == 's') {
             code = sqlite3_bind_text(statement, i, va_arg(arguments, const char *), -1, SQLITE_STATIC);
         } else if (*types == 'r') {
-            code = sqlite3_bind_double(statement, i, va_arg(arguments, double)); /* NaN becomes NULL there */
+            code = sqlite3_bind_double(statement, i, va_arg(arguments, double)); /* NaN becomes NULL */
         } else {
             const int64_t value = va_arg(arguments, int64_t);
             assert(*types == 'i' || *types == 'o');
@@ -107,7 +107,7 @@ static tandem_status bind_query(sqlite3_stmt **statement, tandem_store *store, t
     sqlite3_stmt *found = NULL;
     const tandem_status status = prepare_statement(&found, store, sql, error);
     if (status != TANDEM_OK) return status;
-    (void)sqlite3_reset(found); /* repeats the error of its last run, which is told already */
+    (void)sqlite3_reset(found); /* returns the error of the last run again */
     if (bind_parameters(found, types, arguments) != SQLITE_OK)
         return tandem_store_fail(store,
                                  "preparing a "

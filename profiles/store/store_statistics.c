@@ -46,8 +46,7 @@ static tandem_statistics statistics_from_columns(const int64_t whole[N_WHOLE], c
     };
 }
 
-/* Sums of squares and magnitudes all of them: none is negative. Training that diverged has no statistics
- * worth keeping. */
+/* Sums of squares and magnitudes are not negative. Training that diverged has no useful statistics. */
 static int is_valid_statistics(const int64_t whole[N_WHOLE], const double real[N_REAL])
 {
     int sane = 1;
@@ -111,8 +110,9 @@ tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_grap
     return tandem_store_write_end(store, status, error);
 }
 
-/* The number of an operator in this graph. An earlier version may have fused fewer, and numbered them
- * otherwise: the name counts. MALFORMED where the graph has no such operator: the hash says that it has. */
+/* The index of an operator in this graph. An earlier version may have fused fewer operators and numbered
+ * them differently, so the name decides. TANDEM_MALFORMED if the graph lacks the operator, which its hash
+ * excludes. */
 static tandem_status find_statistics_op(int64_t *op, const char *name, const tandem_store *store,
                                         const tandem_graph *graph, tandem_error *error)
 {
@@ -124,7 +124,7 @@ static tandem_status find_statistics_op(int64_t *op, const char *name, const tan
     return TANDEM_OK;
 }
 
-/* One row into its place. */
+/* Reads one row. */
 static tandem_status read_statistics_row(tandem_statistics *statistics, const tandem_store *store,
                                          sqlite3_stmt *row, const tandem_graph *graph, tandem_error *error)
 {
@@ -145,7 +145,7 @@ static tandem_status read_statistics_row(tandem_statistics *statistics, const ta
 tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem_store *store,
                                            const tandem_graph *graph, const char *data, tandem_error *error)
 {
-    /* Any data: all of the set that was measured last, never a mixture of two. */
+    /* Without `data`: all rows of the data set that was measured last, never a mix of two. */
     static const char sql[] =
         "SELECT op, op_name, " WHOLE_COLUMNS ", " REAL_COLUMNS " FROM statistics"
         " WHERE model = (SELECT id FROM model WHERE hash = ?1) AND data = coalesce(?2, (SELECT data FROM "

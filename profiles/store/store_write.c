@@ -54,7 +54,7 @@ void tandem_store_rollback(tandem_store *store)
     store->host = 0;
 }
 
-/* "model name : …" of /proc/cpuinfo; "" where there is none. */
+/* "model name : …" of /proc/cpuinfo; "" without it. */
 static void read_cpu(char *cpu, size_t size)
 {
     char line[256];
@@ -132,7 +132,7 @@ tandem_status tandem_store_write_end(tandem_store *store, tandem_status status, 
                                        : tandem_store_execute(store, error, "COMMIT", "");
     if (status == TANDEM_OK) return status;
     store->host = 0;
-    if (!sqlite3_get_autocommit(store->db)) /* else SQLite has undone everything itself */
+    if (!sqlite3_get_autocommit(store->db)) /* otherwise SQLite has undone everything itself */
         (void)sqlite3_exec(store->db,
                            store->in_transaction ? "ROLLBACK TO one_call; RELEASE one_call" : "ROLLBACK",
                            NULL, NULL, NULL);
