@@ -1,4 +1,5 @@
-/* bound.c: bounds the sensitivity of every class, sums the bounds, and enumerates plans in order of sensitivity. */
+/* bound.c: bounds the sensitivity of every class, sums the bounds, and enumerates plans in order of
+ * sensitivity. */
 #include "allocator/bound/bound.h"
 
 #include <assert.h>
@@ -201,8 +202,8 @@ static tandem_status enumeration_no_memory(tandem_error *error)
     return tandem_no_memory(error, "to enumerate plans in order of sensitivity");
 }
 
-/* Extends the ranking to position k where the class has so many plans. *exists = 0: it has not (is_exhausted), or the
- * next plan takes more than MAX_CALL_LABELS to find. */
+/* Extends the ranking to position k where the class has so many plans. *exists = 0: it has not
+ * (is_exhausted), or the next plan takes more than MAX_CALL_LABELS to find. */
 static tandem_status reach_position(plan_ranking *r, int k, int *exists, tandem_error *error)
 {
     *exists = k < r->n;
@@ -278,8 +279,8 @@ static tandem_status try_combination(const best_first *s, const combination *one
     return TANDEM_OK;
 }
 
-/* A later combination may have less by this share: rankings are in order to 2^-29 (solve.h), and sums in another
- * order differ by rounding. */
+/* A later combination may have less by this share: rankings are in order to 2^-29 (solve.h), and sums in
+ * another order differ by rounding. */
 static const double order_tolerance = 0x1p-28;
 
 static void raise_lower_bound(tandem_bound *bound, double sensitivity)

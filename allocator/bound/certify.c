@@ -1,4 +1,4 @@
-/* certify.c: how good a plan can be at all, for a plan that somebody else has made. */
+/* certify.c: how good any plan can be, for a plan from any source. */
 #include <math.h>
 
 #include "allocator/policies.h"
@@ -6,7 +6,7 @@
 #include "base/clock.h"
 
 static const double tolerable_gap = 1e-3;
-static const double enumeration_limit_s = 0.5; /* it closes small gaps soon, or none */
+static const double enumeration_limit_s = 0.5; /* enumeration closes small gaps soon, or not at all */
 
 static tandem_status pin_base_classes(const tandem_allocation_problem *problem, unsigned keeps_base,
                                       tandem_error *error)
@@ -20,7 +20,7 @@ static tandem_status pin_base_classes(const tandem_allocation_problem *problem, 
     return status;
 }
 
-/* claimed: a bound that somebody has proven, perhaps by a longer search. */
+/* claimed_bound: a bound proven before, perhaps by a longer enumeration. */
 static tandem_status bound_within_time(tandem_bound *bound, double sensitivity, double claimed_bound,
                                        double seconds, tandem_error *error)
 {

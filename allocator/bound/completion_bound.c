@@ -1,5 +1,5 @@
-/* completion_bound.c: bounds of what is still to come, for several multipliers at once; and what follows from
- * them for arcs. */
+/* completion_bound.c: lower bounds of every completion of a partial path, for several multipliers at once,
+ * and the arcs that they rule out. */
 #include "allocator/bound/path_dag.h"
 
 #include <float.h>
@@ -8,7 +8,7 @@
 
 enum { N_SET = TANDEM_N_MULTIPLIER_SET, COSTS = TANDEM_N_PATH_COST };
 
-/* Multiples of the dual's multipliers. The second half differs from the first where there are two. */
+/* Multiples of the dual's multipliers. Those of the second half weigh two limits differently. */
 static const double multiplier_factor[N_SET][COSTS] = {{1, 1},       {0, 0},     {0.5, 0.5}, {2, 2},
                                                        {0.75, 1.25}, {1.4, 0.7}, {0.25, 3},  {4, 0.2}};
 
@@ -33,7 +33,7 @@ tandem_status tandem_completion_bound_open(tandem_completion_bound *completion, 
         return TANDEM_OK;
     }
     tandem_completion_bound_close(completion);
-    return tandem_no_memory(error, "to bound ways through %d states", paths->n_state);
+    return tandem_no_memory(error, "to bound paths through %d states", paths->n_state);
 }
 
 void tandem_completion_bound_close(tandem_completion_bound *completion)
@@ -49,7 +49,7 @@ void tandem_completion_bound_close(tandem_completion_bound *completion)
     *completion = (tandem_completion_bound){0};
 }
 
-/* The potentials of state s from those behind it; not yet rounded down. */
+/* The potentials of state s from those of its successors; not yet rounded down. */
 static void fill_potentials(tandem_completion_bound *completion, const tandem_path_dag *paths, int s)
 {
     double *const potential = &completion->potential[(size_t)s * N_SET];
@@ -77,7 +77,7 @@ static void fill_potentials(tandem_completion_bound *completion, const tandem_pa
     }
 }
 
-/* What the ways behind the potentials of state s come to. */
+/* Sensitivity and costs of the paths behind the potentials of state s. */
 static void sum_completions(tandem_completion_bound *completion, const tandem_path_dag *paths, int s)
 {
     for (size_t k = 0, at = (size_t)s * N_SET; k < N_SET; k++, at++) {
@@ -103,7 +103,8 @@ void tandem_completion_bound_fill(tandem_completion_bound *completion, const tan
         completion->potential[k] = completion->potential[k] * paths->rounding_factor - DBL_MIN;
 }
 
-/* The least it takes to come to the states behind s, and which of its arcs are of no use. */
+/* Marks the arcs of s that no path below `target` uses; updates the minimum prefix costs of its successors.
+ * */
 static void prune_state(const tandem_completion_bound *completion, const tandem_path_dag *paths, int s,
                         double target, unsigned char *drop)
 {

@@ -1,4 +1,4 @@
-/* constraint_lp.c: column generation over the paths of a network. */
+/* constraint_lp.c: column generation over the paths of a plan DAG. */
 #include "allocator/bound/constraint_lp.h"
 
 #include <glpk.h>
@@ -9,8 +9,8 @@
 #include "allocator/bound/solve.h"
 
 enum { MAX_COLUMNS = 200 };
-static const double lp_tolerance = 1e-5; /* relative distance of the bound from the program's value */
-static const double rounding = 1e-11; /* relative error of a sum of products of doubles, on the safe side */
+static const double lp_tolerance = 1e-5; /* relative distance of the bound from the program's optimum */
+static const double rounding = 1e-11;    /* exceeds the relative error of a sum of products of doubles */
 
 static int64_t path_usage(const int64_t *weight, const tandem_plan_dag *plan_dag, const int *choice)
 {
@@ -42,9 +42,9 @@ static double path_sensitivity(const tandem_plan_dag *plan_dag, const int *choic
     return sum;
 }
 
-enum { INFEASIBLE_FACTOR = 16 }; /* times the sensitivity that no path exceeds */
+enum { INFEASIBLE_FACTOR = 16 }; /* times the largest sensitivity of a path */
 
-/* No path has more sensitivity. */
+/* An upper bound of the sensitivity of a path. */
 static double max_path_sensitivity(const tandem_plan_dag *plan_dag)
 {
     double sum = 0;
@@ -62,10 +62,10 @@ typedef struct column_generation {
     const tandem_constraint_lp *constraints;
     const tandem_plan_dag *plan_dag;
     glp_prob *lp;
-    /* sensitivity of the column that stands for no path at all; sensitivities are scaled by it */
+    /* cost of the column that stands for "no path"; scales all sensitivities */
     double infeasible_cost;
-    double *dual_price; /* [n_row] of the program, scaled */
-    int64_t *joint;     /* [n_task_set] rows weighted by prices */
+    double *dual_price; /* [n_row] scaled */
+    int64_t *joint;     /* [n_task_set] sum of the rows, weighted by prices */
     int *choice;        /* [n_layer] the last column */
     int *index;         /* [n_row + 2] scratch of a column */
     double *value;
@@ -101,7 +101,7 @@ static void open_lp(column_generation *g)
     add_path_column(g, g->infeasible_cost, NULL);
 }
 
-/* Fills in prices. Returns the program's value, NAN where it could not be solved. */
+/* Sets the dual prices. Returns the program's optimum, NAN where GLPK fails. */
 static double solve_lp(column_generation *g)
 {
     glp_smcp settings;
@@ -115,7 +115,7 @@ static double solve_lp(column_generation *g)
 
 /* --- Paths under prices --------------------------------------------------------------------------------- */
 
-/* The shortest path under the prices goes to g->choice; *bound: what it proves. */
+/* g->choice: the shortest path under the prices; *bound: the Lagrangian bound that it proves. */
 static tandem_status find_best_column(column_generation *g, double *bound, tandem_error *error)
 {
     const tandem_constraint_lp *constraints = g->constraints;
@@ -176,12 +176,12 @@ static tandem_status generate_columns(column_generation *g, double *bound, doubl
         value = solve_lp(g);
         if (isnan(value) || value - *bound <= lp_tolerance * fabs(value)) break;
     }
-    /* no path is within the rows */
+    /* no path keeps all rows */
     if (*bound > g->infeasible_cost / INFEASIBLE_FACTOR * (1 + rounding)) *bound = INFINITY;
     return status;
 }
 
-/* --- GLPK gives up where memory is out: it is left by a jump -------------------------------------------- */
+/* --- GLPK ends the program where memory runs out: a jump leaves it -------------------------------------- */
 
 typedef struct memory_exit {
     jmp_buf where;
@@ -198,11 +198,11 @@ static tandem_status run_column_generation(column_generation *g, double *bound, 
                                            double *sensitivity, int *choice, tandem_error *error)
 {
     memory_exit out;
-    /* GLPK keeps an environment a thread: it would outlive this one */
+    /* GLPK keeps an environment per thread, which would outlive this call */
     const int is_ours = glp_init_env() == 0;
     if (setjmp(out.where)) {
         glp_error_hook(NULL, NULL);
-        glp_free_env(); /* and whatever was allocated in it */
+        glp_free_env(); /* with everything allocated in it */
         return lp_no_memory(error);
     }
     glp_error_hook(leave_glpk, &out);

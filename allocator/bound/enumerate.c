@@ -1,9 +1,10 @@
 /* enumerate.c: paths within the limits, one after the other, in order of sensitivity.
  *
- * A* search (Hart, Nilsson, Raphael, IEEE Trans. Systems Science and Cybernetics 4 (1968)): partial paths wait in a
- * heap ordered by their completion bound; a complete path that reaches the top is the next one. Bounds are rounded
- * to a relative 2^-30, so that sums of equal terms in different orders compare equal. Among equal bounds the lower
- * choices come first. Otherwise the first of very many equal paths would wait for the beginnings of all others. */
+ * A* search (Hart, Nilsson, Raphael, IEEE Trans. Systems Science and Cybernetics 4 (1968)): partial paths
+ * wait in a heap ordered by their completion bound; a complete path that reaches the top is the next one.
+ * Bounds are rounded to a relative 2^-30, so that sums of equal terms in different orders compare equal.
+ * Among equal bounds the lower choices come first. Otherwise the first of very many equal paths would wait
+ * for the beginnings of all others. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -29,9 +30,10 @@ struct tandem_enumeration {
     size_t partial_capacity, heap_capacity;
 };
 
-/* --- Order -------------------------------------------------------------------------------------------------- */
+/* --- Order ---------------------------------------------------------------------------------------------- */
 
-/* To the nearest number of 31 significant bits. Source: Veltkamp's splitting, in Dekker, Numer. Math. 18 (1971). */
+/* To the nearest number of 31 significant bits. Source: Veltkamp's splitting, in Dekker, Numer. Math. 18
+ * (1971). */
 static double round_bound(double bound)
 {
     const double scaled = bound * (0x1p22 + 1);
@@ -58,7 +60,7 @@ static int partial_before(const tandem_enumeration *e, int a, int b)
 
 TANDEM_HEAP(push_partial, pop_partial, int, const tandem_enumeration *, partial_before)
 
-/* --- Partial paths ------------------------------------------------------------------------------------------ */
+/* --- Partial paths -------------------------------------------------------------------------------------- */
 
 static tandem_status reserve_partials(tandem_enumeration *e, int n, tandem_error *error)
 {
@@ -95,7 +97,7 @@ static void extend_partial(tandem_enumeration *e, int partial)
     }
 }
 
-/* --- The enumeration ---------------------------------------------------------------------------------------- */
+/* --- The enumeration ------------------------------------------------------------------------------------ */
 
 static tandem_status start_enumeration(tandem_enumeration *e, tandem_error *error)
 {

@@ -1,16 +1,14 @@
-/* labels.c: the least sensitivity within the limits, by labels.
+/* labels.c: the minimum sensitivity within the limits, by label setting.
  *
- * A label is the beginning of a path: what sensitivity it has, what it has spent. Of two at one state, the
- * one that is not better in anything is dominated: whatever follows it, follows the other at no more
- * sensitivity. (Sums of doubles keep their order when the same is added to both, so this holds to the last
- * bit.) Labels go from layer to layer, all of one before the next; those whose bound says that they cannot
- * lead to anything better than the best path known are left out, and each that stays is completed by the
- * paths behind the bounds: so better paths are met all the time.
+ * A label is a partial path: its sensitivity and what it has spent. Of two labels at one state, one that is
+ * not better in anything is dominated: each of its completions also completes the other, at no more
+ * sensitivity. Doubles keep their order when the same is added to both, so this holds to the last bit. The
+ * search goes layer by layer. It drops labels whose completion bound is not below the best path known. It
+ * completes each label that stays by the paths behind the bounds, which finds better paths early.
  *
- * First with few labels a layer, those with the least bounds: this finds good paths soon. Where some had to
- * be left out for that alone, nothing is proven beyond the least of their bounds; then again with more.
- * Before each time the arcs are left out that the best path known has made useless, and the bounds are made
- * anew from the rest. */
+ * The first sweep keeps few labels per layer, those with the smallest bounds. Where that drops a label,
+ * nothing is proven beyond the smallest dropped bound, and a wider sweep follows. Before each sweep, arcs
+ * that cannot improve the best path are removed and the bounds are recomputed. */
 #include "allocator/bound/path_dag.h"
 #include "base/clock.h"
 #include "base/reserve.h"
@@ -23,14 +21,14 @@ enum {
     COSTS = TANDEM_N_PATH_COST,
     FIRST_WIDTH = 256,
     MAX_WIDTH = 1 << 18,  /* labels in a layer */
-    MAX_TRACES = 1 << 23, /* labels in all layers, of which only their arcs are kept */
-    CLOCK_EVERY = 1 << 14 /* labels made between two looks at the clock */
+    MAX_TRACES = 1 << 23, /* labels in all layers; only their arcs are kept */
+    CLOCK_EVERY = 1 << 14 /* labels made between two readings of the clock */
 };
 
 typedef struct label {
     double sensitivity, spent[COSTS], bound;
-    int arc;    /* by which it came; −1 at the start */
-    int parent; /* number of its trace */
+    int arc;    /* its last arc; −1 at the start */
+    int parent; /* trace of the label before its last arc */
 } label;
 
 typedef struct trace {
@@ -48,22 +46,22 @@ typedef struct label_search {
     tandem_best_path best;
     double cutoff, tolerance;
     double lower_bound;                    /* proven */
-    int64_t end_ns, n_made, clock_read_at; /* labels made in all, and when the clock was last looked at */
+    int64_t end_ns, n_made, clock_read_at; /* labels made in all, and at the last reading of the clock */
     int out_of_time;
     unsigned char *drop; /* [n_arc] */
     int *from;           /* [n_arc] the state an arc leaves */
-    int *incoming_arc;   /* [n_arc] arcs, by the state they lead to */
+    int *incoming_arc;   /* [n_arc] arcs by target state */
     int *incoming_start; /* [n_state + 1] */
     int *path;           /* [n_layer] */
-    size_t *label_start; /* [n_state + 1] labels of the states of the last layer in `now` */
-    /* of a layer, of the layer behind it, of a state; room to merge */
+    size_t *label_start; /* [n_state + 1] labels of each state in `now` */
+    /* of a layer, of the next layer, of a state; scratch of merging */
     label_list now, next, arrived, spare;
-    size_t *run, n_run, run_capacity; /* where sorted runs begin in `here` */
-    double *scratch;                  /* room for bounds, or for a staircase */
+    size_t *run, n_run, run_capacity; /* starts of the sorted runs in `arrived` */
+    double *scratch;                  /* bounds, or a staircase */
     size_t scratch_capacity;
     trace *trace;
     size_t n_trace, trace_capacity;
-    double dropped_bound; /* least bound of what was left out for want of room */
+    double dropped_bound; /* smallest bound of the labels that a sweep had no room for */
     tandem_error *error;
 } label_search;
 
@@ -85,9 +83,9 @@ static tandem_status reserve_labels(label_search *s, label_list *l, size_t n)
     return reserve_room(s, &l->label, &l->capacity, n, sizeof *l->label);
 }
 
-/* --- Where there are too many --------------------------------------------------------------------------- */
+/* --- Too many labels ----------------------------------------------------------------------------------- */
 
-/* The k-th smallest of n values, which are put into another order. */
+/* The k-th smallest of n values (quickselect); reorders them. */
 static double select_kth(double *value, size_t n, size_t k)
 {
     size_t low = 0, high = n - 1;
@@ -110,7 +108,7 @@ static double select_kth(double *value, size_t n, size_t k)
     return value[k];
 }
 
-/* Keeps the `width` labels with the least bounds, in their order. */
+/* Keeps the `width` labels with the smallest bounds, in their order. */
 static tandem_status keep_lowest_bounds(label_search *s, label_list *l, size_t width)
 {
     if (l->n <= width) return TANDEM_OK;
@@ -140,7 +138,7 @@ static int label_before(const label *a, const label *b)
     return a->spent[1] < b->spent[1];
 }
 
-/* Sorts `here` by merging its runs two by two. */
+/* Sorts `arrived` by merging its runs in pairs. */
 static tandem_status merge_runs(label_search *s)
 {
     const tandem_status status = reserve_labels(s, &s->spare, s->arrived.n);
@@ -165,8 +163,8 @@ static tandem_status merge_runs(label_search *s)
     return TANDEM_OK;
 }
 
-/* The labels so far, from the cheapest of the first cost on, as a staircase: each costs less of the second.
- * Whether one of them costs no more of either than `l`; else l becomes a step. */
+/* stair[*n_stair]: the labels so far, ascending in the first cost and descending in the second. Whether one
+ * of them costs no more of either than `l`; otherwise adds l. */
 static int is_covered(double (*stair)[COSTS], size_t *n_stair, const label *l)
 {
     size_t low = 0, high = *n_stair;
@@ -187,7 +185,7 @@ static int is_covered(double (*stair)[COSTS], size_t *n_stair, const label *l)
     return 0;
 }
 
-/* Leaves the labels of `here`, which are sorted by sensitivity, that none before them dominates. */
+/* Removes the labels of `arrived`, sorted by sensitivity, that an earlier one dominates. */
 static tandem_status remove_dominated(label_search *s)
 {
     size_t n = 0, n_stair = 0;
@@ -214,7 +212,7 @@ static tandem_status sort_and_prune(label_search *s)
     return status == TANDEM_OK ? remove_dominated(s) : status;
 }
 
-/* All labels that come to a state by one arc: a sorted run more in `here`. */
+/* Adds the labels that reach a state by one arc as a sorted run of `arrived`. */
 static tandem_status extend_by_arc(label_search *s, int arc, const label *from, size_t n, double target)
 {
     const tandem_path_dag *const paths = &s->paths;
@@ -241,7 +239,7 @@ static tandem_status extend_by_arc(label_search *s, int arc, const label *from, 
 
 /* --- Paths ---------------------------------------------------------------------------------------------- */
 
-/* The path that a label of layer l began, completed by set k of the bounds. */
+/* Offers the path that begins with a label of layer l and ends with the completion of multiplier set k. */
 static void offer_completed(label_search *s, int l, const label *begin, int k)
 {
     int state = s->paths.to[begin->arc];
@@ -280,7 +278,7 @@ static int is_out_of_time(label_search *s)
     return s->out_of_time;
 }
 
-/* The labels of one state of layer l, out of those of the layer before it, behind `next`. */
+/* Appends the labels of one state of layer l to `next`, from those of the layer before. */
 static tandem_status visit_state(label_search *s, int l, int state, size_t width)
 {
     tandem_status status = TANDEM_OK;
@@ -305,7 +303,7 @@ static tandem_status visit_state(label_search *s, int l, int state, size_t width
     return s->next.n > 2 * width ? keep_lowest_bounds(s, &s->next, width) : TANDEM_OK;
 }
 
-/* The labels of `next`, which are of layer l, become those of `now`; their arcs are kept. */
+/* Makes `next`, of layer l, the current layer, and keeps the arcs of its labels. */
 static tandem_status label_advance(label_search *s, int l)
 {
     const tandem_status status =
@@ -325,7 +323,7 @@ static tandem_status label_advance(label_search *s, int l)
     return TANDEM_OK;
 }
 
-/* Arcs by where they lead. */
+/* Sorts arcs by target state. */
 static void find_incoming_arcs(label_search *s)
 {
     const tandem_path_dag *const paths = &s->paths;
@@ -342,7 +340,7 @@ static void find_incoming_arcs(label_search *s)
     start[0] = 0;
 }
 
-/* From the start to the end with at most so many labels in a layer. s->dropped: what remains possible. */
+/* One pass over the layers with at most max_width labels each. s->dropped_bound: what remains possible. */
 static tandem_status sweep_layers(label_search *s, size_t max_width)
 {
     tandem_status status = reserve_labels(s, &s->now, 1);
@@ -377,8 +375,7 @@ static tandem_status sweep_layers(label_search *s, size_t max_width)
 
 static int is_proven(const label_search *s) { return s->lower_bound >= label_target(s); }
 
-/* Leaves out arcs that cannot be part of anything better, as long as that makes the bounds of the rest
- * better. */
+/* Removes arcs that cannot improve the best path, as long as that improves the bounds of the others. */
 static tandem_status tighten_bounds(label_search *s, double multiplier[COSTS])
 {
     for (int round = 0; round < 4 && !is_proven(s); round++) {

@@ -1,10 +1,11 @@
-/* lagrange.c: the best multipliers of the limits, by column generation.
+/* lagrange.c: the best multipliers of one or two limits, by column generation.
  *
- * The dual of the Lagrangian bound is a linear program: the cheapest mixture of ways that keeps the limits on
- * average. It has a row for each limit and one that makes it a mixture, so a basis is three columns. A
- * shortest way under the basis's multipliers is the column that is worth most; where it is worth nothing, the
- * mixture is the best. With one limit this is the secant method on the bound, a concave function of its
- * multiplier. */
+ * The dual of the Lagrangian bound is a linear program: the cheapest mixture of paths that keeps the limits
+ * on average. It has a row per limit and one that makes the weights of the mixture sum to 1, so a basis has
+ * three columns. The shortest path under the basis's multipliers is the column with the smallest reduced
+ * cost. Where that is not negative, the mixture is optimal. With one limit this is the secant method on the
+ * bound, a concave function of its multiplier. constraint_lp.c does the same for any number of limits: over
+ * chains of 60 layers it takes 1.4 ms where this takes 0.01 ms, so both stay. */
 #include "allocator/bound/path_dag.h"
 
 #include <float.h>
@@ -23,7 +24,7 @@ typedef struct column {
     double price, use[N_MASTER_ROW];
 } column;
 
-/* Columns: what of each limit is left, what each is exceeded by (at a price above all harm), then ways. */
+/* Columns: slack of each limit, excess of each limit (at a price above every sensitivity), then paths. */
 typedef struct master_problem {
     column column[FIRST_PATH_COLUMN + MAX_PASSES];
     int n_column;
@@ -40,7 +41,7 @@ static long double determinant(const long double m[N_MASTER_ROW][N_MASTER_ROW])
            m[0][2] * (m[1][0] * m[2][1] - m[1][1] * m[2][0]);
 }
 
-/* Σ_j m[i][j] x[j] = right[i]; 0 where that has no single solution. */
+/* Solves Σ_j m[i][j] x[j] = right[i]; 0: there is no unique solution. */
 static int solve_3x3(double x[N_MASTER_ROW], const long double m[N_MASTER_ROW][N_MASTER_ROW],
                      const double right[N_MASTER_ROW])
 {
@@ -72,7 +73,7 @@ static void open_master(master_problem *m, const tandem_path_dag *paths)
     }
 }
 
-/* What the rows are worth: prices of the columns in the basis, spread over what they use. */
+/* Dual values of the rows under the basis. */
 static int find_duals(const master_problem *m, double dual[N_MASTER_ROW])
 {
     long double use[N_MASTER_ROW][N_MASTER_ROW];
@@ -85,7 +86,7 @@ static int find_duals(const master_problem *m, double dual[N_MASTER_ROW])
     return solve_3x3(dual, use, price);
 }
 
-/* Amounts of the columns in the basis that make up `right`. */
+/* Amounts of the basic columns that sum to `right`. */
 static int find_primal(const master_problem *m, double primal[N_MASTER_ROW], const double right[N_MASTER_ROW])
 {
     long double use[N_MASTER_ROW][N_MASTER_ROW];
@@ -94,7 +95,7 @@ static int find_primal(const master_problem *m, double primal[N_MASTER_ROW], con
     return solve_3x3(primal, use, right);
 }
 
-/* Brings a column into the basis, for the one that is used up first; 0 where that cannot be told. */
+/* Exchanges a column for the basic one that reaches 0 first; 0: there is none. */
 static int pivot_column(master_problem *m, int entering)
 {
     double primal[N_MASTER_ROW], change[N_MASTER_ROW], min = INFINITY;
@@ -113,7 +114,7 @@ static int pivot_column(master_problem *m, int entering)
     return 1;
 }
 
-/* The column that would make the mixture cheaper by most; −1 = there is none. */
+/* The column with the smallest reduced cost; −1: none is negative. */
 static int find_entering_column(const master_problem *m, const double dual[N_MASTER_ROW])
 {
     double min = 0;
@@ -143,7 +144,7 @@ static void solve_master(master_problem *m, double dual[N_MASTER_ROW])
 
 /* --- The dual ------------------------------------------------------------------------------------------- */
 
-/* The way that begins at next[0], as a column; arc[n_layer]: its arcs in the network. */
+/* The path that begins at next[0], as a column; arc[n_layer]: its arcs in the plan DAG. */
 static void read_path_column(column *found, const tandem_path_dag *paths, const master_problem *m,
                              const int *next, int *arc)
 {
@@ -158,8 +159,8 @@ static void read_path_column(column *found, const tandem_path_dag *paths, const 
     for (int r = 0; r < TANDEM_N_PATH_COST; r++) found->use[r] /= m->scale[r];
 }
 
-/* What the shortest way proves, rounding taken off: where it is positive, what is granted is less than the
- * way. */
+/* The bound that the shortest path proves, less the rounding error. Where it is positive, the granted part is
+ * smaller than the path. */
 static double lagrangian_bound(const tandem_path_dag *paths, const double multiplier[TANDEM_N_PATH_COST],
                                double shortest)
 {
@@ -189,7 +190,7 @@ tandem_status tandem_path_dag_dual(const tandem_path_dag *paths, double multipli
     double candidate[TANDEM_N_PATH_COST] = {0}, dual[N_MASTER_ROW] = {0}, best_bound = 0;
     tandem_status status = TANDEM_OK;
     if (!m || !potential || !next || !arc) {
-        status = tandem_no_memory(error, "to bound ways through %d states", paths->n_state);
+        status = tandem_no_memory(error, "to bound paths through %d states", paths->n_state);
         goto out;
     }
     open_master(m, paths);
@@ -238,7 +239,7 @@ tandem_status tandem_solve_lagrange(tandem_solution *solution, double multiplier
     if (status != TANDEM_OK) return status;
     best.arc = malloc(((size_t)plan_dag->n_layer + 1) * sizeof *best.arc);
     if (!best.arc) {
-        status = tandem_no_memory(error, "for a way of %d layers", plan_dag->n_layer);
+        status = tandem_no_memory(error, "for a path of %d layers", plan_dag->n_layer);
         goto out;
     }
     if (paths.is_feasible) status = tandem_path_dag_dual(&paths, found, &bound, &best, &passes, error);

@@ -1,4 +1,5 @@
-/* path_dag.c: shortest ways without limits, and the layout that the solvers with limits pass over. */
+/* path_dag.c: shortest paths without limits, and the preparation of a plan DAG for the solvers with limits.
+ * */
 #include "allocator/bound/path_dag.h"
 
 #include <float.h>
@@ -6,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double max_exact_sum = 0x1p53; /* whole numbers below it are exact in doubles */
+static const double max_exact_sum = 0x1p53; /* doubles hold whole numbers below it exactly */
 static const double max_arc_sensitivity = 1e200;
 
 /* --- Without limits ------------------------------------------------------------------------------------- */
@@ -20,7 +21,7 @@ tandem_status tandem_solve_shortest(double *value, int *choice, const tandem_pla
     int *const next = calloc((size_t)end + 1, sizeof *next);
     tandem_status status = TANDEM_OK;
     if (!potential || !next) {
-        status = tandem_no_memory(error, "for a way through %d states", end + 1);
+        status = tandem_no_memory(error, "for a path through %d states", end + 1);
         goto out;
     }
     const uint64_t *const bytes = limits->bytes;
@@ -58,7 +59,7 @@ static double arc_cost(const tandem_limits *limits, int kind, int task_set)
     return kind == 0 ? (double)limits->time_ns[task_set] : (double)limits->bytes[task_set];
 }
 
-/* What arcs may spend of a limit. A long double holds both types. */
+/* What the arcs may spend of a limit. A long double holds both types. */
 static long double limit_left(const tandem_limits *limits, int kind)
 {
     if (kind == 0) return (long double)limits->time_limit_ns - (long double)limits->time_ns[0];
@@ -88,7 +89,7 @@ static void copy_arcs(tandem_path_dag *paths)
     paths->n_arc = n;
 }
 
-/* The largest sum over the layers of what an arc may have; of absolute values. */
+/* The sum over the layers of the largest absolute value of an arc. */
 static double sum_layer_maxima(const tandem_path_dag *paths, const double *of)
 {
     double sum = 0;
@@ -102,7 +103,8 @@ static double sum_layer_maxima(const tandem_path_dag *paths, const double *of)
     return sum;
 }
 
-/* The least and the most that ways cost from each state on; INFINITY and −INFINITY where there is none. */
+/* Minimum and maximum cost of a path from each state to the end; INFINITY and −INFINITY where there is none.
+ * */
 static void find_cost_extremes(const tandem_path_dag *paths, const double *cost, double *min_cost,
                                double *max_cost)
 {
@@ -116,7 +118,7 @@ static void find_cost_extremes(const tandem_path_dag *paths, const double *cost,
     }
 }
 
-/* Takes from each arc what is needed anyway; marks arcs that no way within the limit has. */
+/* Reduces the costs of the arcs; marks the arcs that no path within the limit uses. */
 static void reduce_arc_costs(const tandem_path_dag *paths, int r, const double *min_cost, double *spent,
                              unsigned char *drop)
 {
@@ -137,7 +139,7 @@ static void reduce_arc_costs(const tandem_path_dag *paths, int r, const double *
         }
 }
 
-/* A limit that every way keeps is none: the cost behind it moves up. */
+/* Forgets a limit that every path keeps; the next cost takes its index. */
 static void drop_unbound_cost(tandem_path_dag *paths, int r)
 {
     double *const unused = paths->cost[r];
@@ -162,7 +164,7 @@ static tandem_status bind_path_limits(tandem_path_dag *paths, double *min_cost, 
                                     kind == 0 ? "time" : "bytes", sum_layer_maxima(paths, paths->cost[r]));
         find_cost_extremes(paths, paths->cost[r], min_cost, max_cost);
         const long double left = limit_left(paths->limits, kind);
-        if (min_cost[0] > left) paths->is_feasible = 0; /* also where there is no way at all */
+        if (min_cost[0] > left) paths->is_feasible = 0; /* also where there is no path at all */
         if (max_cost[0] <= left || !paths->is_feasible) {
             drop_unbound_cost(paths, r);
             continue;
@@ -212,7 +214,7 @@ tandem_status tandem_path_dag_open(tandem_path_dag *paths, const tandem_plan_dag
     double *const min_cost = calloc(2 * (size_t)n_state, sizeof *min_cost);
     unsigned char *const drop = calloc(n_arc + 1, 1);
     if (!allocate_path_dag(paths, n_arc) || !min_cost || !drop) {
-        status = tandem_no_memory(error, "for ways through %d states and %zu arcs", n_state, n_arc);
+        status = tandem_no_memory(error, "for paths through %d states and %zu arcs", n_state, n_arc);
         goto out;
     }
     memcpy(paths->layer_start, plan_dag->state_start, ((size_t)n_layer + 2) * sizeof *paths->layer_start);
@@ -224,7 +226,7 @@ tandem_status tandem_path_dag_open(tandem_path_dag *paths, const tandem_plan_dag
     if (!paths->is_feasible) memset(drop, 1, (size_t)paths->n_arc);
     tandem_path_dag_drop_arcs(paths, drop);
     paths->max_sensitivity = sum_layer_maxima(paths, paths->sensitivity) * (1 + (n_layer + 2) * DBL_EPSILON);
-    /* n sums of h + λc + μc, each rounded four times, and one more sum over what came before */
+    /* n_layer sums of s + λc + μc, rounded four times each, and one sum over the layers before */
     paths->rounding_factor = 1 - (6 * n_layer + 32) * (DBL_EPSILON / 2);
 out:
     free(drop);
@@ -233,7 +235,7 @@ out:
     return status;
 }
 
-/* Marks in number[] the states that some way takes; drops the arcs that none does. */
+/* Marks in state_number the states on some path; drops the arcs on none. */
 static void mark_used_states(const tandem_path_dag *paths, unsigned char *drop)
 {
     int *const used = paths->state_number;
@@ -318,7 +320,7 @@ void tandem_path_dag_shortest(const tandem_path_dag *paths, const double multipl
     }
 }
 
-/* --- The best way found so far -------------------------------------------------------------------------- */
+/* --- The best path found so far ------------------------------------------------------------------------- */
 
 void tandem_best_path_offer(tandem_best_path *best, const tandem_path_dag *paths, const int *arc)
 {

@@ -1,5 +1,5 @@
-/* plan_dag.c: builds the plan DAG of a class layer by layer from its state space, then removes the states from
- * which no path reaches the end. */
+/* plan_dag.c: builds the plan DAG of a class layer by layer from its state space, then removes the states
+ * from which no path reaches the end. */
 #include "allocator/bound/plan_dag.h"
 
 #include <assert.h>
@@ -88,13 +88,13 @@ typedef struct dag_builder {
     const double *sensitivity;
     int c;
     tandem_state_space *space;
-    tandem_plan_dag *plan_dag; /* task sets, states and arcs under way */
+    tandem_plan_dag *plan_dag; /* task sets, states and arcs so far */
     size_t arc_capacity, state_capacity, task_variant_capacity, task_set_capacity, bytes_capacity;
     int n_state, n_arc;
     int *first_task_set; /* [n_layer + 1] of a layer */
     key_set state, next, pattern;
-    /* Sequences of task variants and bytes, as pairs (number of the sequence before, next item): finds equal task
-     * sets. */
+    /* Sequences of task variants and bytes, as pairs (number of the sequence before, next item): finds equal
+     * task sets. */
     key_set sequence;
     int *task_set_of; /* by number of the sequence */
     size_t task_set_of_capacity;

@@ -1,5 +1,5 @@
-/* relaxation.c: the limits of relaxation.h as weights of a network, and the search for the interval with the
- * least bound. */
+/* relaxation.c: the limits of relaxation.h as weights of task sets, and the search for the interval with the
+ * smallest bound. */
 #include "allocator/bound/relaxation.h"
 
 #include <assert.h>
@@ -12,8 +12,8 @@
 #include "allocator/bound/constraint_lp.h"
 #include "base/clock.h"
 
-static const double rounding = 1e-11; /* relative error of a sum of products of doubles, on the safe side */
-enum { ROUNDING_NS = 2 };             /* a replayed step is rounded to ns, sums of its parts are not */
+static const double rounding = 1e-11; /* exceeds the relative error of a sum of products of doubles */
+enum { ROUNDING_NS = 2 };             /* a replayed step is rounded to ns, the sum of its parts is not */
 
 static const tandem_step *class_step(const tandem_relaxation *r)
 {
@@ -28,7 +28,7 @@ static tandem_status relaxation_no_memory(const tandem_relaxation *r, tandem_err
 
 /* --- Terms ---------------------------------------------------------------------------------------------- */
 
-/* Moments of a step: see relaxation.h. Updates but the last bucket's come behind all work. */
+/* Moments of a step: see relaxation.h. Updates, except the last bucket's, follow all work. */
 static int64_t end_of_work(const tandem_step *step) { return (int64_t)step->options.n_micro * step->n_task; }
 static int64_t end_of_step(const tandem_step *step) { return end_of_work(step) + 1; }
 static int64_t in_last_micro_step(const tandem_step *step, int task)
@@ -36,14 +36,14 @@ static int64_t in_last_micro_step(const tandem_step *step, int task)
     return (int64_t)(step->options.n_micro - 1) * step->n_task + task;
 }
 
-/* When the task runs first. */
+/* The moment at which the task first runs. */
 static int64_t first_moment(const tandem_step *step, int task)
 {
     if (tandem_task_wraps_iteration(step, task)) return -1;
     return step->task[task].kind == TANDEM_TASK_UPDATE ? end_of_work(step) : task;
 }
 
-/* How often what runs first at `place` runs before `moment`. */
+/* How often a task that first runs at `first_at` runs before `moment`. */
 static int64_t count_runs_before(const tandem_step *step, int64_t first_at, int64_t moment)
 {
     const int64_t end = end_of_work(step);
@@ -134,8 +134,8 @@ uint64_t tandem_relaxation_arena_limit(const tandem_relaxation *r)
 
 /* --- Weights of an interval ----------------------------------------------------------------------------- */
 
-/* time_ns: the tasks before the moment `first` beside others, the others at their best; after_ns: those from
- * `last` on at their best. Tasks from `end` on count in neither. */
+/* time_ns: contended times of the tasks before moment `first`, minimum times of the others; after_ns: minimum
+ * times of the tasks from `last` on. Tasks from `end` on count in neither. */
 static void weigh_task_sets(tandem_relaxation *r, int64_t first, int64_t last, int64_t end)
 {
     const tandem_plan_dag *plan_dag = r->plan_dag;
@@ -154,7 +154,7 @@ static void weigh_task_sets(tandem_relaxation *r, int64_t first, int64_t last, i
     }
 }
 
-/* How long classes can compute while the last bucket is on the wire: updates of the others. */
+/* How long classes can compute while the last bucket is on the wire: updates of the other buckets. */
 static double other_updates_ns(const tandem_relaxation *r)
 {
     const tandem_replayer *replayer = r->problem->replayer;
@@ -174,7 +174,7 @@ static double other_updates_ns(const tandem_relaxation *r)
     return sum;
 }
 
-/* The least that bucket b takes on the wire; the last one has it almost to itself. */
+/* Minimum time of bucket b on the wire; the last bucket meets little computation. */
 static double min_wire_ns(const tandem_relaxation *r, int b)
 {
     double idle, loaded;
@@ -184,7 +184,7 @@ static double min_wire_ns(const tandem_relaxation *r, int b)
                                             : loaded;
 }
 
-/* What of the target is left for the work until bucket `anchor` is handed over. */
+/* What the target leaves for the work until bucket `anchor` is ready. */
 static int64_t work_limit_ns(const tandem_relaxation *r, int anchor, int64_t target_ns)
 {
     tandem_contention contention;
@@ -199,7 +199,7 @@ static int64_t work_limit_ns(const tandem_relaxation *r, int anchor, int64_t tar
     return target_ns - (int64_t)floor(rest) + ROUNDING_NS;
 }
 
-/* Where the work ends until bucket `anchor` is handed over. */
+/* The moment at which bucket `anchor` is ready. */
 static int64_t anchor_end(const tandem_relaxation *r, int anchor)
 {
     const tandem_step *step = class_step(r);
@@ -207,7 +207,7 @@ static int64_t anchor_end(const tandem_relaxation *r, int anchor)
                                         : in_last_micro_step(step, step->bucket[anchor].reduce_task);
 }
 
-/* Time of what runs first. */
+/* Contended time of the tasks that begin the iteration. */
 static int64_t leading_work_ns(const tandem_relaxation *r)
 {
     const tandem_step *step = class_step(r);
@@ -218,7 +218,7 @@ static int64_t leading_work_ns(const tandem_relaxation *r)
     return sum;
 }
 
-/* Where intervals may end: place k of n_interval_end. */
+/* Intervals end at one of n_interval_end moments; interval_end gives moment k. */
 static int n_interval_end(const tandem_relaxation *r)
 {
     return r->n_cut * class_step(r)->options.n_micro + 2;
@@ -246,7 +246,7 @@ tandem_limits tandem_relaxation_limits(tandem_relaxation *r, int64_t target_ns)
 tandem_status tandem_relaxation_contended_ns(int64_t *ns, const tandem_relaxation *r, tandem_error *error)
 {
     double value;
-    tandem_relaxation *scratch = (tandem_relaxation *)r; /* its weights are overwritten before each use */
+    tandem_relaxation *scratch = (tandem_relaxation *)r; /* every use overwrites its weights */
     const int64_t end = end_of_work(class_step(r));
     weigh_task_sets(scratch, end, end, end);
     const tandem_limits limits = {
@@ -259,9 +259,9 @@ tandem_status tandem_relaxation_contended_ns(int64_t *ns, const tandem_relaxatio
 /* --- Rows: every limit on the plans of an interval ------------------------------------------------------ */
 
 typedef struct switch_interval {
-    int first, last; /* places of interval_end */
+    int first, last; /* of interval_end */
     double bound;
-    int is_exact; /* the bound is that of all rows */
+    int is_exact; /* all rows were used */
 } switch_interval;
 
 typedef struct row_weights {
@@ -276,14 +276,14 @@ typedef struct bound_search {
     double tolerance;
     int64_t deadline_ns;
     int *choice;                       /* [n_layer] scratch */
-    row_weights first_row, second_row; /* a row; a weighted sum of rows, or another row */
-    tandem_constraint_lp constraints;  /* room for all */
+    row_weights first_row, second_row; /* rows or weighted sums of rows */
+    tandem_constraint_lp constraints;  /* all rows */
     double *multiplier;                /* [n_relaxation_row] */
 } bound_search;
 
-/* Rows 0 … n_bucket − 1: work until the bucket is handed over; then work behind the interval; all work of a
- * step; memory. */
-enum { ROW_AFTER, ROW_ALL, ROW_MEMORY, N_EXTRA_ROW }; /* beyond the buckets' */
+/* Rows 0 … n_bucket − 1 limit the work until a bucket is ready. These follow: work after the interval, all
+ * work of a step, memory. */
+enum { ROW_AFTER, ROW_ALL, ROW_MEMORY, N_EXTRA_ROW };
 static int n_relaxation_row(const bound_search *b) { return class_step(b->r)->n_bucket + N_EXTRA_ROW; }
 
 static double seconds_left(const bound_search *b)
@@ -291,7 +291,7 @@ static double seconds_left(const bound_search *b)
     return (double)(b->deadline_ns - tandem_now_ns()) * 1e-9;
 }
 
-/* Puts the row's weights into r->after_ns. Returns 0 where it does not bind in this interval. */
+/* Puts the row's weights into r->after_ns. 0: it does not bind in this interval. */
 static int load_row(const bound_search *b, const switch_interval *i, int row, uint64_t *limit)
 {
     tandem_relaxation *r = b->r;
@@ -308,7 +308,7 @@ static int load_row(const bound_search *b, const switch_interval *i, int row, ui
         if (last == end_of_work(class_step(r))) return 0;
         weigh_task_sets(r, first, last, anchor_end(r, anchor));
         limit_ns -= r->min_contended_ns;
-    } else if (kind == ROW_ALL) { /* behind the last step's, it may begin late, and alone */
+    } else if (kind == ROW_ALL) { /* an iteration may begin late and alone */
         weigh_task_sets(r, -1, -1, end_of_step(class_step(r)));
         limit_ns = b->target_ns + ROUNDING_NS;
     } else {
@@ -319,14 +319,14 @@ static int load_row(const bound_search *b, const switch_interval *i, int row, ui
     return 1;
 }
 
-/* The row in r->after_ns. */
+/* Copies the row in r->after_ns. */
 static void copy_row(const bound_search *b, row_weights *to, uint64_t limit)
 {
     for (int k = 0; k < b->r->plan_dag->n_task_set; k++) to->per_task_set[k] = (int64_t)b->r->after_ns[k];
     to->limit = (int64_t)limit;
 }
 
-/* Both limits; `second` NULL = one. The second is copied to r->after_ns. */
+/* One or two limits (second NULL); the second is copied to r->after_ns. */
 static tandem_limits make_limits(const bound_search *b, const row_weights *first, const row_weights *second)
 {
     tandem_limits limits = {
@@ -339,7 +339,7 @@ static tandem_limits make_limits(const bound_search *b, const row_weights *first
     return limits;
 }
 
-/* All rows of the interval into b->rows. */
+/* Fills b->constraints with all rows of the interval. */
 static void copy_all_rows(bound_search *b, const switch_interval *i)
 {
     const size_t n_task_set = (size_t)b->r->plan_dag->n_task_set;
@@ -353,8 +353,8 @@ static void copy_all_rows(bound_search *b, const switch_interval *i)
     }
 }
 
-/* Rows first … end − 1 as their multipliers weigh them, in units of the dearest one, rounded so that whatever
- * is within all of them is within their sum. */
+/* The sum of rows first … end − 1, weighted by their multipliers and scaled by the largest one. It is rounded
+ * such that a path within all of the rows is within their sum. */
 static void join_rows(const bound_search *b, row_weights *to, int first, int end)
 {
     const size_t n_task_set = (size_t)b->r->plan_dag->n_task_set;
@@ -372,7 +372,8 @@ static void join_rows(const bound_search *b, row_weights *to, int first, int end
     to->limit = (int64_t)ceil(limit * (1 + rounding));
 }
 
-/* Divides the rows in two of about equal weight in the bound: the first row of the second part. */
+/* Splits the rows in two halves of about equal weight in the bound; returns the first row of the second half.
+ * */
 static int split_rows(const bound_search *b)
 {
     double all = 0, sum = 0;
@@ -383,7 +384,7 @@ static int split_rows(const bound_search *b)
     return r;
 }
 
-/* The row that the path exceeds most, relatively; −1 = none. */
+/* The row that the path exceeds by the largest share; −1 = none. */
 static int find_max_exceeded(const bound_search *b, const int *choice)
 {
     int worst = -1;
@@ -407,7 +408,7 @@ static void raise_interval_bound(switch_interval *i, double bound)
     if (bound > i->bound) i->bound = bound;
 }
 
-/* By work until the last bucket, and work behind the interval. */
+/* Bounds by two rows: work until the last bucket is ready, and work after the interval. */
 static tandem_status bound_by_two_rows(bound_search *b, switch_interval *i, tandem_error *error)
 {
     const int n_bucket = class_step(b->r)->n_bucket;
@@ -423,8 +424,8 @@ static tandem_status bound_by_two_rows(bound_search *b, switch_interval *i, tand
     return status;
 }
 
-/* By all rows: as their multipliers weigh them, and exactly by the sums of two halves of them, then by the
- * sum of all beside a row that the path found exceeds. Of the paths found one within all rows is preferred.
+/* Bounds by all rows: first by the linear program, then exactly by the weighted sums of two halves of the
+ * rows, then by the sum of all rows and one row that the found path exceeds. Prefers a path within all rows.
  * */
 static tandem_status bound_by_all_rows(bound_search *b, switch_interval *i, tandem_solution *out,
                                        tandem_error *error)
@@ -473,7 +474,7 @@ static int find_min_bound(const switch_interval *list, int n)
     return min;
 }
 
-/* Halves interval `at`; the second half goes to list[*n]. */
+/* Halves interval `at`; appends the second half to the list. */
 static tandem_status halve_interval(bound_search *b, switch_interval *list, int *n, int at,
                                     tandem_error *error)
 {
@@ -508,8 +509,7 @@ static tandem_status bound_all_intervals(bound_search *b, tandem_solution *solut
     return status;
 }
 
-/* Whether memory can bind: whether a plan may have more than the limit, for all that its layers say one by
- * one. */
+/* Whether the sum of the largest bytes of each layer exceeds the limit: otherwise memory cannot bind. */
 static int can_memory_bind(const tandem_plan_dag *plan_dag, uint64_t byte_limit)
 {
     uint64_t max = plan_dag->bytes[0];

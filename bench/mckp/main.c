@@ -21,11 +21,11 @@ static tandem_status solve_file(const char *path, const char *policy, tandem_err
     if (status == TANDEM_OK) status = mckp_solve(&answer, problem, policy, error);
     const double seconds = (double)(tandem_now_ns() - begin_ns) * 1e-9;
     if (status == TANDEM_OK)
-        printf(
-            "{\"policy\": \"%s\", \"items\": %d, \"groups\": %d, \"sensitivity\": %.17g, \"lower_bound\": %.17g, "
-            "\"gap\": %.17g, \"time_ns\": %.17g, \"bytes\": %" PRIu64 ", \"seconds\": %.9f}\n",
-            policy, problem->n_item, problem->n_group, answer.sensitivity, answer.lower_bound, answer.gap,
-            answer.time_ns, answer.bytes, seconds);
+        printf("{\"policy\": \"%s\", \"items\": %d, \"groups\": %d, \"sensitivity\": %.17g, \"lower_bound\": "
+               "%.17g, "
+               "\"gap\": %.17g, \"time_ns\": %.17g, \"bytes\": %" PRIu64 ", \"seconds\": %.9f}\n",
+               policy, problem->n_item, problem->n_group, answer.sensitivity, answer.lower_bound, answer.gap,
+               answer.time_ns, answer.bytes, seconds);
     mckp_close(problem);
     free(text);
     return status;

@@ -1,5 +1,6 @@
-/* mckp.h: the multiple-choice knapsack problem that policy exact solves, without a model, store or device: one
- * choice per item, within a limit on time and one on bytes; tied items take the choice of the same number.
+/* mckp.h: the multiple-choice knapsack problem that policy exact solves, without a model, store or device:
+ * one choice per item, within a limit on time and one on bytes; tied items take the choice of the same
+ * number.
  *
  * The file, tandem.mckp/1. Times may have fractions. Ties name items or give their numbers from 0. An absent
  * limit is none:
@@ -7,7 +8,8 @@
  *   {"schema": "tandem.mckp/1",
  *    "items": [{"name": "conv1",
  *               "choices": [{"name": "int8", "time_ns": 361891.11, "sensitivity": 1.6e-3, "bytes": 36864},
- *                           {"name": "int4", "time_ns": 210944.04, "sensitivity": 0.46, "bytes": 18432}]}, …],
+ *                           {"name": "int4", "time_ns": 210944.04, "sensitivity": 0.46, "bytes": 18432}]},
+ *                           …],
  *    "ties": [["conv1", "shortcut1"], [4, 7]],
  *    "limits": {"time_ns": 3100000, "bytes": 8000000}} */
 #ifndef TANDEM_BENCH_MCKP_H
@@ -36,8 +38,8 @@ typedef struct mckp_item {
 
 /* Times are whole numbers of a unit in which every time of the file is whole. So sums are exact, and a limit
  * that is just met is met. Where the longest choices sum to 2^52 units or more, the unit is the smallest that
- * keeps the sum below 2^52, and times are rounded to the nearest (`is_rounded`). A limit is rounded down, or to
- * the nearest unit where that lies within the precision of its double. */
+ * keeps the sum below 2^52, and times are rounded to the nearest (`is_rounded`). A limit is rounded down, or
+ * to the nearest unit where that lies within the precision of its double. */
 typedef struct mckp {
     int n_item, n_group;
     mckp_item *item;
@@ -63,8 +65,8 @@ typedef struct mckp_answer {
 
 /* mckp_solve: by a policy:
  *   "exact"   the smallest sensitivity, proven; within 10 s, else the best found and what is proven
- *   "greedy"  starts from the fastest choices; applies the largest sensitivity gain per ns that fits (per byte
- *             where only bytes are limited; per part of its limit where both are)
+ *   "greedy"  starts from the fastest choices; applies the largest sensitivity gain per ns that fits (per
+ *             byte where only bytes are limited; per part of its limit where both are)
  *   "bound"   the lower bound of a linear program, and the best choices met while it was solved
  * The bound of the last two is Lagrangian. TANDEM_INFEASIBLE where no choices keep the limits, or the policy
  * found none: says the smallest time and bytes; TANDEM_UNKNOWN_NAME; TANDEM_NO_MEMORY. *answer unchanged on

@@ -1,6 +1,8 @@
-/* state_space.c: one choice of precision and all that follows from it. What a task is and when is resolve.c's
- * matter (graph/); here the same is asked operator by operator in graph order, without the choices that are
- * still to come. */
+/* state_space.c: the tasks that one choice of precision causes, operator by operator in graph order, without
+ * knowing the later choices.
+ *
+ * resolve.c derives the same tasks for one complete plan. The shared rules stand in dtypes.h;
+ * tests/property/test_plan_dag_laws.c compares the two. */
 #include "tandem/state_space.h"
 
 #include <stdlib.h>
@@ -9,7 +11,7 @@
 #include "graph/step/dtypes.h"
 
 enum bit_kind {
-    BIT_OUTPUT_DTYPE, /* one for each native type but f32 */
+    BIT_OUTPUT_DTYPE, /* one per output dtype except f32 */
     BIT_CAST = BIT_OUTPUT_DTYPE + N_OUTPUT_DTYPE - 1,
     BIT_SAVED = BIT_CAST + TANDEM_N_STORAGE_DTYPE,
     BIT_GRADIENT_CAST = BIT_SAVED + TANDEM_N_STORAGE_DTYPE,
@@ -20,7 +22,7 @@ enum { ALIGNMENT = 64, MAX_TENSOR_OF_OP = 2 + TANDEM_MAX_INPUT };
 
 typedef struct state_bit {
     int tensor, bit_kind;
-    int first_stage, last_stage; /* stages: in which it can be settled first, in which somebody asks last */
+    int first_stage, last_stage; /* that can set it first; that reads it last */
 } state_bit;
 
 typedef struct slot_bit {
@@ -29,14 +31,14 @@ typedef struct slot_bit {
 
 typedef struct stage {
     int first_op, end_op;
-    int first_tensor, end_tensor; /* that its operators ask about */
-    /* their bits: in the state before it are slot_bit[first_in … first_out − 1], behind
-     * it slot_bit[first_out … end − 1] */
+    int first_tensor, end_tensor; /* that its operators read or write */
+    /* their bits: slot_bit[first_in … first_out − 1] of the state before the stage, slot_bit[first_out … end
+     * − 1] of the one after it */
     int first_in, first_out, end;
 } stage;
 
 struct tandem_state_space {
-    tandem_step step; /* a copy, with arrays of its own for what follows from precisions */
+    tandem_step step; /* a copy, with its own arrays for what follows from precisions */
     struct tandem_step_index index;
     int n_layer, n_word;
     stage *stage;                    /* [n_layer + 1] */
@@ -44,16 +46,16 @@ struct tandem_state_space {
     slot_bit *slot_bit;              /* of all stages */
     uint64_t *read_mask, *pass_mask; /* [(n_layer + 1) × n_word] */
     /* the same in all plans */
-    unsigned char *output_dtypes;   /* [n_op] bit d: can be its native type */
+    unsigned char *output_dtypes;   /* [n_op] bit d: can be its output dtype */
     unsigned char *gradient_is_f32; /* [n_op] a fixed operator contributes */
-    /* [n_op], [n_task]: lists of the tasks whose only question is the type of this
-     * tensor's gradient: sums of it, the wgrad of biases; −1 ends them */
+    /* [n_op], [n_task]: lists of the tasks that depend only on the dtype of this tensor's
+     * gradient: sums of it, the wgrad of biases; −1 ends them */
     int *first_gradient_task, *next_gradient_task;
-    /* of the plan under way */
-    unsigned *state_bits;    /* [n_op] bit role */
-    tandem_stage_cost *cost; /* NULL: settling is being explored, nothing is counted */
+    /* of the current plan */
+    unsigned *state_bits;    /* [n_op] bit k: the state bit of kind k */
+    tandem_stage_cost *cost; /* NULL while exploring: nothing is counted */
     /* while exploring */
-    int current_stage;         /* the stage */
+    int current_stage;
     int *stage_of;             /* [n_op] */
     int *first_use, *last_use; /* [n_op × N_BIT_KIND] stages; −1 = never */
 };
@@ -70,7 +72,7 @@ static void count_bytes(tandem_state_space *space, uint64_t bytes)
     space->cost->bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Whether a tensor's native type is not the same in all plans. */
+/* Whether plans differ in a tensor's output dtype. */
 static int output_dtype_varies(const tandem_state_space *space, int tensor)
 {
     return (space->output_dtypes[tensor] & (space->output_dtypes[tensor] - 1)) != 0;
@@ -96,7 +98,7 @@ static void note_bit_use(tandem_state_space *space, int tensor, int bit_kind, in
     if (space->last_use[k] < s) space->last_use[k] = s;
 }
 
-/* The bit holds; what it costs is counted where it did not hold before. */
+/* Sets a bit; counts its cost where it was not set before. */
 static void set_state_bit(tandem_state_space *space, int tensor, int first_kind, tandem_dtype type)
 {
     const int bit_kind = first_kind + (int)type;
@@ -129,14 +131,14 @@ static void request_cast(tandem_state_space *space, int tensor, tandem_dtype typ
     if (type != space->step.output_dtype[tensor]) set_state_bit(space, tensor, BIT_CAST, type);
 }
 
-/* The same of a tensor that is computed again, by the backward pass or by what is computed again, too. */
+/* The same for a recomputed tensor, whose reader is the backward pass or is recomputed, too. */
 static void request_recomputed_cast(tandem_state_space *space, int tensor, tandem_dtype type)
 {
     if (type != space->step.output_dtype[tensor]) set_state_bit(space, tensor, BIT_RECOMPUTED_CAST, type);
 }
 
-/* The gradient of operator i's output is read in `type`. Where its own type is not the same in all plans it
- * is known when the walk comes to it: then the casts are counted. */
+/* The gradient of operator i's output is read in `type`. Where plans differ in its own dtype, count_gradient
+ * counts the casts when the walk reaches the tensor. */
 static void request_gradient_cast(tandem_state_space *space, int i, tandem_dtype type)
 {
     const int root = space->index.gradient_root[i];
@@ -150,8 +152,8 @@ static int input_value_of(const tandem_state_space *space, int i, int slot)
     return graph->view[graph->op[i].input[slot]];
 }
 
-/* What operator i's forward task reads, when it runs first and when again, and what its backward tasks read
- * of tensors that are computed again. */
+/* The casts that operator i's forward task reads, in its first run and when it is recomputed, and the casts
+ * of recomputed tensors that its backward tasks read. */
 static void set_operand_bits(tandem_state_space *space, int i)
 {
     const tandem_graph *graph = space->step.graph;
@@ -179,7 +181,7 @@ static void set_read_bits(tandem_state_space *space, int i)
                                        : request_cast)(space, i, dgrad_dtype_of(&space->step, i));
     if (has_dgrad && i != graph->loss) request_gradient_cast(space, i, dgrad_dtype_of(&space->step, i));
     if (space->index.wgrad[i] >= 0 && row->op_class == TANDEM_ADJUSTABLE)
-        request_gradient_cast(space, i, wgrad_dtype_of(&space->step, i)); /* others take it as it comes */
+        request_gradient_cast(space, i, wgrad_dtype_of(&space->step, i)); /* others read any dtype */
     for (int slot = 0; row->dgrad == TANDEM_GRAD_IDENTITY && slot < row->n_input; slot++) {
         const int x = input_value_of(space, i, slot);
         if (space->index.edge_position[i * TANDEM_MAX_INPUT + slot] >= 0 &&
@@ -188,7 +190,7 @@ static void set_read_bits(tandem_state_space *space, int i)
     }
 }
 
-/* Whether the backward pass reads input `slot` of operator i, or the loss does. */
+/* Whether the backward pass or the loss reads input `slot` of operator i. */
 static int is_input_saved(const tandem_state_space *space, int i, int slot)
 {
     const tandem_op_row *row = tandem_op_row_get(space->step.graph->op[i].kind);
@@ -199,14 +201,14 @@ static int is_input_saved(const tandem_state_space *space, int i, int slot)
     return reader >= 0;
 }
 
-/* Alive while the loss is computed, unless it is dropped and computed again later. */
+/* A tensor lives while the loss is computed, unless it is recomputed later. */
 static void set_saved_bit(tandem_state_space *space, int tensor, tandem_dtype type)
 {
     if (!space->index.is_recomputed[tensor]) set_state_bit(space, tensor, BIT_SAVED, type);
 }
 
-/* Which versions are alive while the loss is computed: those that the backward pass reads, or operators that
- * are computed again for it, and what the loss itself reads and writes. */
+/* Sets the bits of the versions that live while the loss is computed: those that the backward pass or
+ * recomputed operators read, and those that the loss reads and writes. */
 static void set_saved_bits(tandem_state_space *space, int i)
 {
     const tandem_graph *graph = space->step.graph;
@@ -246,8 +248,7 @@ static void count_forward(tandem_state_space *space, int i)
     if (is_read || i == space->step.graph->loss) count_bytes(space, op->aux_bytes);
 }
 
-/* The forward pass's copy of a weight lives on where a dgrad reads it, or the forward task that runs again.
- * */
+/* The cast of a weight stays alive where a dgrad or a recomputed forward task reads it. */
 static void count_saved_weight(tandem_state_space *space, int i)
 {
     const tandem_op *op = &space->step.graph->op[i];
@@ -291,7 +292,7 @@ static void count_dgrad(tandem_state_space *space, int i)
     count_task_variant(space, space->index.dgrad[i], dgrad_variant(&space->step, i));
 }
 
-/* What only waited for the type of tensor i's gradient. */
+/* The tasks that depend only on the dtype of tensor i's gradient. */
 static void count_gradient(tandem_state_space *space, int i)
 {
     const tandem_dtype type = space->index.gradient_dtype[i];
@@ -345,7 +346,7 @@ void tandem_state_space_transition(tandem_state_space *space, int s, tandem_prec
         const tandem_dtype type = output_dtype_at(c->bit_kind - BIT_OUTPUT_DTYPE + 1);
         if (holds)
             set_output_dtype(space, c->tensor, type);
-        else if (space->step.output_dtype[c->tensor] == type) /* as another state left it */
+        else if (space->step.output_dtype[c->tensor] == type) /* left by another state */
             set_output_dtype(space, c->tensor, TANDEM_F32);
     }
     if (s > 0) space->step.precision[all->first_op] = precision;
@@ -358,11 +359,11 @@ void tandem_state_space_transition(tandem_state_space *space, int s, tandem_prec
     }
 }
 
-/* --- Exploring: which bits can vary, and who asks about them -------------------------------------------- */
+/* --- Exploring: which bits can vary, and which stages read them ----------------------------------------- */
 
 typedef void case_visitor(tandem_state_space *space, int i);
 
-/* Every combination of operator i's precision and the types of what it reads that any plan can have. */
+/* Visits every combination of operator i's precision and input dtypes that a plan can have. */
 static void visit_operator_cases(tandem_state_space *space, int i, unsigned allowed, case_visitor *visit)
 {
     const int n_input = tandem_op_row_get(space->step.graph->op[i].kind)->n_input;
@@ -389,7 +390,7 @@ static void note_output_dtype(tandem_state_space *space, int i)
     space->output_dtypes[i] |= (unsigned char)(1u << space->step.output_dtype[i]);
 }
 
-/* Which of the types that it can have a tensor has. */
+/* Notes that the current stage reads the dtype of a tensor. */
 static void note_dtype_use(tandem_state_space *space, int tensor)
 {
     for (int index = 1; index < N_OUTPUT_DTYPE && output_dtype_varies(space, tensor); index++)
@@ -426,7 +427,7 @@ static void find_bit_uses(tandem_state_space *space, const unsigned *allowed)
         if (writes_f32_gradient(tandem_op_row_get(graph->op[i].kind)))
             space->gradient_is_f32[input_value_of(space, i, 0)] = 1;
     visit_operators(space, allowed, note_output_dtype);
-    for (int i = 0; i < graph->n_op; i++) /* what does not vary stays as it is set here */
+    for (int i = 0; i < graph->n_op; i++) /* a dtype that does not vary is set once */
         set_output_dtype(space, i,
                          space->output_dtypes[i] == 1u << TANDEM_F16    ? TANDEM_F16
                          : space->output_dtypes[i] == 1u << TANDEM_BF16 ? TANDEM_BF16
@@ -460,7 +461,7 @@ static int compare_first_stage(const void *a, const void *b)
     return x->tensor != y->tensor ? x->tensor - y->tensor : x->bit_kind - y->bit_kind;
 }
 
-/* The bits that outlive the stage in which they are settled, ascending in it. */
+/* The bits that a later stage than the setting one reads, ascending in the setting stage. */
 static int find_carried_bits(const tandem_state_space *space, state_bit *out)
 {
     int n = 0;
@@ -507,8 +508,7 @@ static void add_stage_tensors(tandem_state_space *space, int s, int *seen_in, in
     now->end_tensor = *n_tensor;
 }
 
-/* Bits take the lowest slot that is free when they are settled, and leave it when they were asked about last.
- * */
+/* A bit takes the lowest free slot when it can be set first, and frees it when it is read last. */
 static void assign_state_slots(tandem_state_space *space, const state_bit *state_bits, int n_state_bit,
                                int *in_slot, int n_slot, int *seen_in)
 {
@@ -637,7 +637,7 @@ tandem_status tandem_state_space_open(tandem_state_space **out, const tandem_ste
 
 no_memory:
     tandem_state_space_close(space);
-    return tandem_no_memory(error, "for the frontier of model '%s' (%d operators)", step->graph->model,
+    return tandem_no_memory(error, "for the state space of model '%s' (%d operators)", step->graph->model,
                             step->graph->n_op);
 }
 
