@@ -28,10 +28,18 @@ include folders.mk
 # What each artefact is made of. The backend carries its own base and graph, so that it links nothing of the
 # core's libraries; the program carries all of the core, so that it runs from wherever it lies. Only what
 # include/tandem/ declares is exported.
-FOUNDATION = $(call objects,$(call sources,base graph/ir graph/step graph/zoo))
-CORE = $(FOUNDATION) $(B)/obj/profiles/format/chakra.pb-c.o $(call objects,$(call sources,profiles \
-    $(addprefix profiles/,store cluster plan format) predictor trace $(addprefix trace/,reader whatif torch) replayer allocator \
-    $(addprefix allocator/,policy bound queries)))
+PARTS_base = $(call objects,$(call sources,base))
+PARTS_graph = $(call objects,$(call sources,$(addprefix graph/,ir step zoo)))
+PARTS_profiles = $(B)/obj/profiles/format/chakra.pb-c.o \
+                 $(call objects,$(call sources,profiles $(addprefix profiles/,store cluster plan format)))
+PARTS_predictor = $(call objects,$(call sources,predictor))
+PARTS_trace = $(call objects,$(call sources,trace $(addprefix trace/,reader whatif torch)))
+PARTS_replayer = $(call objects,$(call sources,replayer))
+PARTS_allocator = $(call objects,$(call sources,allocator $(addprefix allocator/,policy bound queries)))
+PARTS_plugins = $(SLURM_PARTS)
+PARTS_backend = $(BACKEND) $(CUDA_HOST) $(CUDA_PUBLIC) $(CUDA_AS_COROUTINES)
+FOUNDATION = $(PARTS_base) $(PARTS_graph)
+CORE = $(FOUNDATION) $(foreach folder,profiles predictor trace replayer allocator,$(PARTS_$(folder)))
 CLI = $(call objects,$(call sources,cli cli/command cli/bench))
 ISAS = sse41 avx avx2 avx2_vnni avx512 avx512_vnni
 ISA_SOURCES = $(wildcard backend/cpu/isa/*.c)
@@ -202,8 +210,8 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 # --- Tests: every tests/*/test_*.c and tests/fuzz/fuzz_*.c is a program of its own ---
 TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
 TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
-TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/support/fail_allocation.c tests/cuda/on_card.c,$(wildcard tests/*/*.c))) $(SLURM_PARTS) $(MCKP) \
-               $(CUDA_HOST) $(CUDA_PUBLIC) $(CUDA_AS_COROUTINES) $(CARD_BENCH)
+TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/support/fail_allocation.c tests/cuda/on_card.c, \
+                                                    $(wildcard tests/*/*.c)))
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
 
@@ -215,10 +223,16 @@ $(B)/tests/libtandem_cuda.so: $(CUDA_STAND_IN)
 	@echo "  link  $@"
 	@$(CXX) -shared $(LDFLAGS) -Wl,-Bsymbolic -o $@ $(CUDA_STAND_IN) -lpthread -lm
 
-# What any of them may need, as a thin archive: a program takes what it names, and links in a tenth of a
-# second.
-TEST_PARTS = $(B)/tests/parts.a
-$(TEST_PARTS): $(CORE) $(BACKEND) $(TEST_SUPPORT)
+# What a test may need, as a thin archive: a program takes what it names, and links in a tenth of a second. A test
+# that names its folder in a line `folder: NAME` at its top gets that folder and what it may use (folders.mk).
+folder_of = $(or $(shell sed -n '1,6s/^.*folder: \([a-z]*\) \*\/.*$$/\1/p' $(1)),all)
+TEST_PARTS = $(patsubst %,$(B)/tests/parts-%.a,$(filter-out cli,$(FOLDERS)) all)
+define parts_rule
+$(B)/tests/parts-$(1).a: $(foreach folder,$(1) $(USES_$(1)),$(PARTS_$(folder))) $(TEST_SUPPORT)
+endef
+$(foreach folder,$(filter-out cli,$(FOLDERS)),$(eval $(call parts_rule,$(folder))))
+$(B)/tests/parts-all.a: $(CORE) $(PARTS_backend) $(SLURM_PARTS) $(MCKP) $(CARD_BENCH) $(TEST_SUPPORT)
+$(TEST_PARTS):
 	@mkdir -p $(@D)
 	@rm -f $@
 	@ar rcsT $@ $^
@@ -231,7 +245,7 @@ $(B)/tests/%: tests/%.c $(TEST_PARTS) $(B)/obj/tests/support/fail_allocation.o
 	@mkdir -p $(@D)
 	@echo "  test  $@"
 	@$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(if $(call wraps,$<),$(call wraps,$<) $(B)/obj/tests/support/fail_allocation.o) \
-	    $(TEST_PARTS) -lcmocka $(CORE_LIBS) $(BACKEND_LIBS) -ldl
+	    $(B)/tests/parts-$(call folder_of,$<).a -lcmocka $(CORE_LIBS) $(BACKEND_LIBS) -ldl
 
 SCRIPTS = tests/cli/run.sh $(sort $(wildcard tests/cli/test_*.sh)) tests/slurm/run.sh tests/fuzz/run.sh $(sort $(wildcard tests/torch/test_*.sh))
 # ONLY='unit fault/test_comm' builds and runs those whose names begin so.
@@ -241,6 +255,10 @@ test: setup ## builds and runs the tests; ONLY='unit fault/test_comm' those whos
 	$(eval begin := $(shell date +%s))
 	@$(MAKE) --no-print-directory -j$$(nproc) all $(if $(ONLY),$(filter $(TESTS),$(CHOSEN)),tests)
 	@B=$(B) BUILD_SECONDS=$$(($$(date +%s) - $(begin))) scripts/run_tests.sh $(CHOSEN)
+
+# `make test-allocator`: the tests that name this folder.
+test-%:
+	@$(MAKE) --no-print-directory test ONLY="$(if $(filter cli,$*),cli,$(patsubst tests/%.c,%,$(shell grep -l 'folder: $* \*/' tests/*/*.c)))"
 
 # Tests, lint and sanitizers: what .ci/run runs, and all of it.
 check: ## tests, lint and the tests that find most under sanitizers

@@ -20,9 +20,9 @@ static int n_draw = 200;
 /* --- What is done, counted where it is done ------------------------------------------------------------- */
 
 static uint64_t done; /* units */
-tandem_status __real_tandem_graph_open_within(tandem_graph **graph, const char *model, int64_t batch,
+tandem_status __real_tandem_graph_open_limited(tandem_graph **graph, const char *model, int64_t batch,
                                               int *n_op, tandem_error *error);
-tandem_status __wrap_tandem_graph_open_within(tandem_graph **graph, const char *model, int64_t batch,
+tandem_status __wrap_tandem_graph_open_limited(tandem_graph **graph, const char *model, int64_t batch,
                                               int *n_op, tandem_error *error);
 tandem_status __real_tandem_step_open_with(tandem_step **step, const tandem_graph *graph,
                                            tandem_dtype amp_dtype, uint64_t bucket,
@@ -39,10 +39,10 @@ tandem_status __wrap_tandem_memory_plan(tandem_memory *memory, const tandem_step
                                         const uint64_t *workspace, int64_t *offset, int64_t *workspace_offset,
                                         tandem_error *error);
 
-tandem_status __wrap_tandem_graph_open_within(tandem_graph **graph, const char *model, int64_t batch,
+tandem_status __wrap_tandem_graph_open_limited(tandem_graph **graph, const char *model, int64_t batch,
                                               int *n_op, tandem_error *error)
 {
-    const tandem_status status = __real_tandem_graph_open_within(graph, model, batch, n_op, error);
+    const tandem_status status = __real_tandem_graph_open_limited(graph, model, batch, n_op, error);
     if (status == TANDEM_OK || status == TANDEM_LIMIT_EXCEEDED)
         done += (uint64_t)*n_op * TANDEM_MEMORY_FIT_BUILD;
     return status;
