@@ -258,7 +258,7 @@ test: setup ## builds and runs the tests; ONLY='unit fault/test_comm' those whos
 
 # `make test-allocator`: the tests that name this folder.
 test-%:
-	@$(MAKE) --no-print-directory test ONLY="$(if $(filter cli,$*),cli,$(patsubst tests/%.c,%,$(shell grep -l 'folder: $* \*/' tests/*/*.c)))"
+	@$(MAKE) --no-print-directory test ONLY="$(if $(filter cli,$*),cli,$(patsubst tests/%.c,%,$(shell grep -lE 'folder: $*( \*/|,)' tests/*/*.c)))"
 
 # Tests, lint and sanitizers: what .ci/run runs, and all of it.
 check: ## tests, lint and the tests that find most under sanitizers

@@ -1,3 +1,4 @@
+/* folder: backend */
 /* A residual network trained as it is built and as fuse.c makes it: in fp32 to the same bits, which its
  * operators owe to each other by docs/step.md; in bf16, where fewer roundings stand between them, to nearly
  * the same losses. */

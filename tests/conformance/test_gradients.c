@@ -1,3 +1,4 @@
+/* folder: backend, and others for devices, plans or robust means */
 /* Every operator's backward kernels against finite differences of its own forward kernel, on this machine's
  * strongest and weakest device (gradient_check.c).
  *

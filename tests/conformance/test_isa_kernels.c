@@ -1,3 +1,4 @@
+/* folder: backend */
 /* The kernels of every instruction set this machine can run, against plain C: bit for bit. */
 #include <inttypes.h>
 #include <float.h>

@@ -1,3 +1,4 @@
+/* folder: backend */
 /* kernels.h as its users see it: matrices in strides, scales, delayed scaling, a linear layer's products,
  * threads, and every bad argument by its name. What one instruction set's functions compute is
  * test_isa_kernels.c's. */

@@ -1,3 +1,4 @@
+/* folder: backend, and others for devices, plans or robust means */
 /* Every operator of op.def, in every precision, on every device this machine has, against a reference in
  * double; and what kernels owe their callers: the same bits again, nothing written outside, refusals that say
  * why.

@@ -1,3 +1,4 @@
+/* folder: backend, and others for devices, plans or robust means */
 /* The gradient of a tensor that several operators read, in small networks on every device of this machine:
  * sums that kernels add to in place against sums of parts that lie apart, in every precision, and against
  * differences of the loss.

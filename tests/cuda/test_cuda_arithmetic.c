@@ -1,3 +1,4 @@
+/* folder: base */
 /* Numbers of two bytes and of one (backend/cuda/arithmetic.h) against their definition: the nearest of all
  * values that the type has, found by looking at them all; of two that are as near the one with the even code.
  * */

@@ -1,3 +1,4 @@
+/* folder: backend, and others for devices, plans or robust means */
 /* The program that measures a card (bench/cuda) where none is: all of it runs, on small arrays, over what
  * stands in for a card, so that its tables are whole on the day that there is one. And its figures, by hand.
  * */

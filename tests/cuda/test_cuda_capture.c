@@ -1,3 +1,4 @@
+/* folder: backend */
 /* Graphs of the CUDA backend by themselves: what is recorded is done later, with the arguments it had; what
  * may not be done meanwhile makes an end of it, and of nothing else. And what stands for NVIDIA's libraries
  * keeps to the rules of a capture. */

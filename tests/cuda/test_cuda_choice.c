@@ -1,3 +1,4 @@
+/* folder: backend */
 /* Which algorithm of a library a piece of work takes: the one that a try finds fastest, the same one again in
  * later openings, and what happens to a choice that is damaged, or for another card. The library is stood in
  * for (stand_in.h). */

@@ -1,3 +1,4 @@
+/* folder: backend */
 /* Casts with an amax history on a card: integers, scale and history have the CPU's bits, on a card in
  * build/card/, as coroutines elsewhere. */
 #include "backend/cuda/operator.h"

@@ -1,3 +1,4 @@
+/* folder: backend */
 /* What the CUDA backend says where a card is missing, too old, full or lost, and that nothing is left behind
  * then. Libraries are stood in for (stand_in.h), kernels run as coroutines (simt.h). */
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* folder: backend */
 /* Backward kernels of the CUDA backend against finite differences of its forward kernels: on a card in
  * build/card/ (make test-cuda), a few elements of each operand as coroutines (simt.h) elsewhere. */
 #include "tests/cuda/gpu.h"

@@ -1,3 +1,4 @@
+/* folder: backend, and others for devices, plans or robust means */
 /* Trainings whose steps are graphs of the card have the bits of those whose kernels are launched one by one,
  * on what stands for NVIDIA's libraries (stand_in_graph.h): a graph there has the arguments that launches had
  * when it was made, its nodes are done in every order that dependencies allow, and half of the graphs do

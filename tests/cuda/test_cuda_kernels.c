@@ -1,3 +1,4 @@
+/* folder: backend */
 /* The CUDA kernels' bits against the CPU's: on a card in build/card/ (make test-cuda), as coroutines (simt.h)
  * elsewhere. */
 #include "backend/cuda/operator.h"

@@ -1,3 +1,4 @@
+/* folder: backend */
 /* Every operator of the CUDA backend, in every precision, against the reference, and the same bits twice: on
  * a card in build/card/ (make test-cuda). Elsewhere its host code and its kernels as they are, the kernels'
  * threads as coroutines (simt.h), NVIDIA's libraries as plain loops (stand_in.h). */

@@ -1,3 +1,4 @@
+/* folder: backend */
 /* tandem/cuda_kernels.h: arguments that are off are named, and nothing is launched then; launches that fail
  * are told. */
 #include "tandem/cuda_kernels.h"

@@ -1,3 +1,4 @@
+/* folder: backend */
 /* tandem/cuda_kernels.h beside tandem/kernels.h: the same bits, on a card in build/card/ (make test-cuda), as
  * coroutines elsewhere. */
 #include "backend/cuda/arithmetic.h"

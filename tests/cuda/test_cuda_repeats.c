@@ -1,3 +1,4 @@
+/* folder: backend, and others for devices, plans or robust means */
 /* Each of our own CUDA kernels twice over the same numbers, in as many blocks as a step has: the same bits.
  * On a card in build/card/ (make test-cuda), on less numbers as coroutines (simt.h) elsewhere, and where
  * `small` is said. */

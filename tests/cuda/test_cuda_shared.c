@@ -1,3 +1,4 @@
+/* folder: backend */
 /* Memory that processes share, page-locked for a card: what the card brings there, another process reads and
  * changes, and the card takes it back, beside its kernels' lane. On a card in build/card/ (make test-cuda),
  * on what stands in for one elsewhere. */

@@ -1,3 +1,4 @@
+/* folder: backend, and others for devices, plans or robust means */
 /* Whole training steps on the CUDA backend where there is no card: the executor, the worker and
  * libtandem_cuda.so are those of the product, but that the library is linked with stand_in.h instead of
  * NVIDIA's. Its card's memory is apart: a host that touches it dies. Its lanes beside the first do nothing

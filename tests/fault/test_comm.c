@@ -1,6 +1,7 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
 /* link: --wrap=tandem_gloo_wait_received --wrap=tandem_gloo_wait_sent */
 /* link: --wrap=memfd_create --wrap=fallocate */
+/* folder: backend */
 /* test_comm.c: ranks that die, hang, leave or never come, and what the others get to know; and that sums are
  * right: over the network, and in memory that the ranks share.
  *

@@ -1,4 +1,5 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
+/* folder: backend, and others for devices, plans or robust means */
 /* Every allocation of the backend's own code on the way to an executor, an evaluation and a checkpoint fails
  * once: NO_MEMORY is said, and the next try succeeds. That nothing leaks, the address sanitizer says. */
 #include <dlfcn.h>

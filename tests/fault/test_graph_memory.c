@@ -1,4 +1,5 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
+/* folder: graph */
 /* Every allocation on the way to a graph fails once: NO_MEMORY is said, nothing leaks, nothing is half done.
  */
 #include "graph/ir/build.h"

@@ -1,4 +1,5 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
+/* folder: replayer */
 /* Every allocation on the way to a network fails once: NO_MEMORY is said, nothing leaks, nothing is half
  * done. */
 #include "allocator/bound/plan_dag.h"

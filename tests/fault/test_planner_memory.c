@@ -1,4 +1,5 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
+/* folder: allocator */
 /* Every allocation on the way from a request to a plan fails once: NO_MEMORY is said, and nothing is half
  * done. (That nothing leaks is for SAN=address to see.) */
 #include "tandem/planner.h"

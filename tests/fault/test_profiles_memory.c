@@ -1,4 +1,5 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
+/* folder: profiles */
 /* Plan files and cluster files are read while memory runs out: NO_MEMORY is said, and nothing is read
  * wrongly. */
 #include <jansson.h>

@@ -1,4 +1,5 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
+/* folder: replayer */
 /* Every allocation on the way to a replay fails once: NO_MEMORY is said, nothing leaks, nothing is half
  * done; and a run without a memory plan allocates nothing at all. */
 #include "replayer/collective.h"

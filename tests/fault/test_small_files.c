@@ -1,3 +1,4 @@
+/* folder: base */
 /* Small files that would fill the memory: each ends the program with exit code 3 and a reason, and it never
  * holds more than some dozen MiB. Runs the program itself and asks the kernel for its peak. */
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
+/* folder: profiles */
 /* The profile store when things go wrong: damaged and foreign files, killed writers, full disks, no
  * memory. */
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
+/* folder: trace */
 /* Recorded traces of every kind are read and analysed while memory runs out: NO_MEMORY is said, and outputs
  * are untouched. */
 #include "tandem/dag_simulator.h"

@@ -1,3 +1,4 @@
+/* folder: trace */
 /* Execution traces of Chakra from any bytes, plain or compressed, of one rank or two: an error, or a step
  * that its critical path adds up to. The first two bytes say how many of the rest are rank 0's; what is left
  * is rank 1's. */

@@ -1,3 +1,4 @@
+/* folder: backend */
 /* Checkpoints of any bytes, and of good ones that were edited and given the right checksums again: an error,
  * or a state within its ranges. The first byte says which (0: any bytes); the rest is the file, or edits of
  * four bytes and up: where (two bytes, from the beginning or, from 0x8000 on, from the end), how many (0: cut

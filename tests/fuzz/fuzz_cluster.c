@@ -1,3 +1,4 @@
+/* folder: profiles */
 /* Clusters from any bytes, as text and as a file: an error, or a cluster that prints to a text that parses
  * to it. */
 #include "profiles/cluster/cluster_text.h"

@@ -1,3 +1,4 @@
+/* folder: predictor */
 /* Work and time of any signature in any pass and types: none, or finite and not negative. */
 #include <math.h>
 

@@ -1,3 +1,4 @@
+/* folder: trace */
 /* Recorded events from any bytes, plain or compressed: an error, or times that add up; both as a trace of the
  * PyTorch profiler and as a step of tandem's own. */
 #include "tandem/torch_trace.h"

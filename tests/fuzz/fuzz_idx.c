@@ -1,3 +1,4 @@
+/* folder: backend */
 /* IDX files: whatever the bytes, parsing says no or gives a view that lies inside of them. */
 #include "backend/data/idx.h"
 #include "tests/fuzz/fuzz_main.h"

@@ -1,3 +1,4 @@
+/* folder: trace */
 /* Traces in CSV, plain or compressed: an error, or a job; and then an error, or an analysis whose numbers
  * hang together. */
 #include "tandem/whatif.h"

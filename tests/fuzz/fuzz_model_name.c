@@ -1,3 +1,4 @@
+/* folder: graph */
 /* Names of models with options: whatever the text, opening says no or gives a graph whose own name opens it
  * again. */
 #include "tandem/graph.h"

@@ -1,3 +1,4 @@
+/* folder: profiles */
 /* Plan files from any bytes: an error, or a plan whose text reads back to the same text. */
 #include "profiles/plan/plan_json.h"
 #include "tests/fuzz/fuzz_main.h"

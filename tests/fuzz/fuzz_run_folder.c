@@ -1,3 +1,4 @@
+/* folder: plugins */
 /* The file of a run folder from any bytes: it is refused and nothing is taken of it, or what is taken has the
  * names that srun writes, and is all that stands in it. A task reads it in a directory that others may write.
  * */

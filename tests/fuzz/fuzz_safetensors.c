@@ -1,3 +1,4 @@
+/* folder: backend */
 /* Headers of safetensors from any bytes: refused with a reason, or places that lie within the file and cover
  * it. */
 #include "backend/safetensors.h"

@@ -1,3 +1,4 @@
+/* folder: plugins */
 /* Resources, features and a submission from any bytes: nothing is read behind its end, names are cut to fit,
  * and what is said of a job is one of the few things that can be said, at a cost within its budget. slurmctld
  * runs this code on what users write. */

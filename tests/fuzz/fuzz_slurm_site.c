@@ -1,3 +1,4 @@
+/* folder: plugins */
 /* tandem.conf from any bytes: it is refused by its line and nothing is made, or what it says is within bounds
  * and says the same when it is written down again. slurmctld, which is root's, reads it. */
 #include "plugins/slurm/site.h"

@@ -1,3 +1,4 @@
+/* folder: replayer */
 /* A store whose cells hold anything: texts in columns of numbers, NaN, negative and huge counts, blobs, rows
  * twice. All that reads the store is an error, or numbers within their ranges. The first byte says which
  * reader runs; the rest are edits of a good store whose tables have lost their constraints: table, row,

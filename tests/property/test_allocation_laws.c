@@ -1,3 +1,4 @@
+/* folder: allocator */
 /* Laws of allocation over clusters with drawn costs: beside every plan there is (brute force), and beside
  * itself. A failure names its seed. */
 #include "tests/support/priced_cluster.h"

@@ -1,3 +1,4 @@
+/* folder: allocator */
 /* Laws of the other questions over clusters with drawn costs: beside every plan there is, beside every split
  * there is, beside each other. A failure names its seed. */
 #include "tests/support/priced_cluster.h"

@@ -1,3 +1,4 @@
+/* folder: replayer */
 /* Laws of collectives on random clusters: lower bounds, better links, order of classes, sums of parts. */
 #include "base/philox.h"
 #include "replayer/collective.h"

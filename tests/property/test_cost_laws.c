@@ -1,3 +1,4 @@
+/* folder: replayer */
 /* Laws of times that were not measured, over the models of the zoo and seeded random prices. */
 #include "base/philox.h"
 #include "tandem/predictor.h"

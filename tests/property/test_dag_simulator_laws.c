@@ -1,3 +1,4 @@
+/* folder: trace */
 /* Laws of the engine on random graphs: it agrees with a relaxation that knows nothing of order, longer
  * durations never shorten anything, and the order of dependencies does not matter. */
 #include "base/philox.h"

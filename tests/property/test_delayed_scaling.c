@@ -1,3 +1,4 @@
+/* folder: backend, and others for devices, plans or robust means */
 /* Laws of delayed scaling in real runs: the range of every cast is that of the library's history of what the
  * same cast has seen, a cast that is done again has the same bits, runs repeat and resume to the bit, and
  * training converges as without. */

@@ -1,3 +1,4 @@
+/* folder: allocator */
 /* Policy exact against every plan there is, the verifier, and certificates against the truth, over clusters
  * with drawn costs: alone and beside each other, with limits on time and memory, one class to lower or both.
  * A failure names its seed. */

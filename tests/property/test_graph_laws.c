@@ -1,3 +1,4 @@
+/* folder: graph */
 /* Laws that every graph keeps, over seeded random ones ($TANDEM_TEST_SEED: another seed). The generator
  * follows shapes by itself, so what the builder infers is checked against a second opinion. */
 #include <inttypes.h>

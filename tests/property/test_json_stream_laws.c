@@ -1,3 +1,4 @@
+/* folder: trace */
 /* Laws of the JSON reader on random texts: what it reads of an event is what jansson reads, wherever the
  * window ends; what is cut off is refused. */
 #include <jansson.h>

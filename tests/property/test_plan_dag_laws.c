@@ -1,3 +1,4 @@
+/* folder: replayer */
 /* Laws of the network of a class, over random graphs and the zoo, with all costs and with some missing: its
  * ways are the plans that can be replayed, one way a plan; what lies on a way is what the resolver makes of
  * the plan, each task once; its bytes are those that are alive while the loss is computed, so never more than

@@ -1,3 +1,4 @@
+/* folder: replayer */
 /* Laws of the replayer, over models of the zoo with random costs, clusters and plans. */
 #include "base/philox.h"
 #include "replayer/internal.h"

@@ -1,3 +1,4 @@
+/* folder: base */
 /* Laws of the solvers over drawn networks, beside all ways there are. A failure names its seed. */
 #include "tests/property/drawn_dag.h"
 #include "tests/support/tandem_test.h"

@@ -1,3 +1,4 @@
+/* folder: backend, and others for devices, plans or robust means */
 /* Laws of real training runs: repeatable to the bit, and the same whether one rank or two do the work. Every
  * run is a set of forked ranks, because an instruction set and a Gloo connection belong to a process. */
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* folder: backend, and others for devices, plans or robust means */
 /* Laws of what trainings do besides: clipping, loss scaling, label smoothing, dropout, parameters without
  * decay, running statistics, weights in files. Real runs of one and two ranks. */
 #include "base/file.h"

@@ -1,3 +1,4 @@
+/* folder: backend, and others for devices, plans or robust means */
 /* Laws of trainings that are put down and taken up again, that diverge, or that do not fit into memory: real
  * runs of one and two ranks. */
 #include "tests/support/tandem_test.h"

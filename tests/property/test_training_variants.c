@@ -1,3 +1,4 @@
+/* folder: backend, and others for devices, plans or robust means */
 /* Laws of the variants of a step, in real runs: micro-steps train as one batch of all their samples does,
  * recomputation changes no bit, each run repeats to the bit, and what is allocated is what was planned. */
 #include "tests/support/tandem_test.h"

@@ -1,5 +1,6 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free --wrap=tandem_graph_open_limited */
 /* link: --wrap=tandem_step_open_with --wrap=tandem_step_resolve --wrap=tandem_memory_plan */
+/* folder: plugins */
 /* What slurmctld's check costs at most. Jobs are drawn, the hardest kinds are made on purpose; none takes
  * more work than a job may, nor does it more than it counts, and what is said of a job is the same each time.
  * `test_check_work N` draws N jobs and prints the one that takes the most work and the one that takes the

@@ -1,4 +1,5 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
+/* folder: plugins */
 /* The plug-ins' parts while memory runs out: NO_MEMORY is said, nothing is lost, slurmctld lives. */
 #include "plugins/slurm/run_folder.h"
 #include "plugins/slurm/submission.h"

@@ -1,3 +1,4 @@
+/* folder: plugins */
 /* Whether a model fits: no plan takes less than what is said to be the least, and what is refused is said so
  * that it helps. */
 #include "base/philox.h"

@@ -1,3 +1,4 @@
+/* folder: profiles */
 /* What Slurm's names mean to tandem: tandem.conf, resources, features; and what nodes are as a cluster. */
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+/* folder: plugins */
 /* Nothing that a job's options say becomes a path in slurmctld: the check runs where the kernel ends a
  * process that names any path or opens a socket, on names that are files, and on names that would be if they
  * were taken for paths. */

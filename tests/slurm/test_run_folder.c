@@ -1,3 +1,4 @@
+/* folder: plugins */
 /* What srun leaves for the tasks of a step: they take it from its own folder and file, and from no other; and
  * no name but those that srun writes. */
 #include <fcntl.h>

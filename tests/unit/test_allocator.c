@@ -1,4 +1,5 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
+/* folder: allocator */
 /* Policies, their figures and their refusals, on an mlp on two devices with drawn costs. */
 #include "allocator/policies.h"
 #include "tests/support/fail_allocation.h"

@@ -1,4 +1,5 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
+/* folder: allocator */
 /* What is said about a plan beside the plan itself, on an mlp on two devices with drawn costs. */
 #include "tests/support/fail_allocation.h"
 #include "tests/support/priced_cluster.h"

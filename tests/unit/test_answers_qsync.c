@@ -1,3 +1,4 @@
+/* folder: allocator */
 /* The published procedure, on an mlp of three products whose times and harms are chosen so that every
  * decision of it can be told by hand. */
 #include "tandem/allocator.h"

@@ -1,3 +1,4 @@
+/* folder: base */
 /* Quantities, nearest names, arenas, the status table and the random generator. */
 #include <locale.h>
 

@@ -1,3 +1,4 @@
+/* folder: trace */
 /* Execution traces of Chakra: what is written of a step, read back to the same step; traces written here,
  * with steps worked out by hand; and all kinds of bad ones. */
 #include <unistd.h>

@@ -1,3 +1,4 @@
+/* folder: profiles */
 /* Devices and clusters: the table, what this machine is, and clusters as text and as JSON. */
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+/* folder: replayer */
 /* Times of collectives, by hand. */
 #include "replayer/collective.h"
 #include "tests/support/tandem_test.h"

@@ -1,3 +1,4 @@
+/* folder: replayer */
 /* Where the replayer's times come from: measured, else from other batches; counted by origin. */
 #include "tandem/replayer.h"
 #include "tests/support/replay_store.h"

@@ -1,3 +1,4 @@
+/* folder: trace */
 /* The engine: timelines worked out by hand, and graphs that it must refuse. */
 #include <limits.h>
 

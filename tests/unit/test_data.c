@@ -1,3 +1,4 @@
+/* folder: backend */
 /* Data sets: IDX images, texts, the order of samples; the real Fashion-MNIST where it is installed. */
 #include <dirent.h>
 #include <sys/stat.h>

@@ -1,4 +1,5 @@
 /* link: --wrap=open --wrap=malloc --wrap=calloc --wrap=realloc */
+/* folder: base */
 /* Files written whole: old or new, never half, and nobody else's. Each test has a folder of its own and is
  * run twice: where files can be without a name until they are complete, and where they cannot. */
 #include <dirent.h>

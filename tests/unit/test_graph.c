@@ -1,3 +1,4 @@
+/* folder: graph */
 /* The graph: tables, models counted by hand, shapes, signatures, hashes, first weights, and every rule that
  * can be broken. */
 #include <inttypes.h>

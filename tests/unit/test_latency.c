@@ -1,3 +1,4 @@
+/* folder: allocator */
 /* Times that were never measured: work and roofline by hand, fits that are known, and who says so. */
 #include "predictor/robust.h"
 #include "tandem/planner.h"

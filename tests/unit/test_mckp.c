@@ -1,3 +1,4 @@
+/* folder: profiles */
 /* bench/mckp: the file, its units and errors, and the policies on problems solved by hand. */
 #include "bench/mckp/mckp.h"
 #include "tests/support/tandem_test.h"

@@ -1,3 +1,4 @@
+/* folder: profiles */
 /* Plans: the rule for precisions that are missing, and the plan file. */
 #include <fcntl.h>
 #include <signal.h>

@@ -1,3 +1,4 @@
+/* folder: allocator */
 /* A planner against the same steps by hand, what it refuses, and many of them at once over one store. */
 #include <pthread.h>
 

@@ -1,3 +1,4 @@
+/* folder: graph */
 /* What a precision makes of the step program of a small model, counted by hand: types, casts, memory, cost
  * keys. */
 #include "tandem/step.h"

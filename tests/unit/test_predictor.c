@@ -1,3 +1,4 @@
+/* folder: predictor */
 /* Sensitivities computed by hand, and the variances behind them by simulation. */
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+/* folder: replayer */
 /* The replayer on a small model with costs that can be added up by hand. */
 #include "replayer/internal.h"
 #include "tandem/zero.h"

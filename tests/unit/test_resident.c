@@ -1,3 +1,4 @@
+/* folder: backend */
 /* What a process has in memory, by the system: the most of it, from where one began to look, without what
  * other ranks share. */
 #include <sys/mman.h>

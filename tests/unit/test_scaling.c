@@ -1,3 +1,4 @@
+/* folder: profiles */
 /* Delayed scaling in a step program by hand: which casts have a history, what it takes in memory, how it is
  * written. */
 #include "profiles/plan/plan_json.h"

@@ -1,3 +1,4 @@
+/* folder: base */
 /* Solvers of layered networks, against numbers worked out by hand. */
 #include "allocator/bound/solve.h"
 #include "tests/support/tandem_test.h"

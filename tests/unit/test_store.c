@@ -1,3 +1,4 @@
+/* folder: profiles */
 /* The profile store: hand-computed summaries, round trips, transactions, several writers at once. */
 #include <errno.h>
 #include <inttypes.h>

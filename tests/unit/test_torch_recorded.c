@@ -1,3 +1,4 @@
+/* folder: trace */
 /* Traces that PyTorch itself has written (tests/data/torch, by bench/torch/record.py), held against what
  * PyTorch sums up of them. */
 #include <jansson.h>

@@ -1,3 +1,4 @@
+/* folder: trace */
 /* Traces of the PyTorch profiler: written here, with times worked out by hand, in good order and in all kinds
  * of bad. */
 #include <unistd.h>

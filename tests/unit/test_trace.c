@@ -1,3 +1,4 @@
+/* folder: profiles */
 /* Traces: what Perfetto is given, read back with a JSON reader. */
 #include <jansson.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+/* folder: graph */
 /* Variants of a step program by hand: micro-steps, recomputation, and the memory of both. */
 #include "tandem/step.h"
 #include "tests/support/tandem_test.h"

@@ -1,3 +1,4 @@
+/* folder: trace */
 /* What-if analysis: a step worked out by hand, traces that make no sense, and the published answers for a
  * real one. */
 #include <jansson.h>

@@ -1,3 +1,4 @@
+/* folder: trace */
 /* What-if analysis of tandem's own traces: written by hand, by the writer of traces, and wrongly. */
 #include <unistd.h>
 
