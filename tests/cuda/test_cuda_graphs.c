@@ -9,7 +9,7 @@
 #include "tests/support/tandem_test.h"
 #include "tests/support/training_run.h"
 
-static int *fails_after, *is_apart, *graph_runs, *refuses_capture, *marks_are_early;
+static int *fails_after, *has_device_memory, *graph_runs, *refuses_capture, *marks_are_early;
 static int (*open_things)(void);
 
 static int open_graph_stand_in(void **state)
@@ -17,13 +17,14 @@ static int open_graph_stand_in(void **state)
     void *library = stand_in_library_open();
     if (!library) fail_msg("%s", dlerror());
     fails_after = dlsym(library, "stand_in_calls_to_failure");
-    is_apart = dlsym(library, "stand_in_has_device_memory");
+    has_device_memory = dlsym(library, "stand_in_has_device_memory");
     graph_runs = dlsym(library, "stand_in_graph_runs");
     refuses_capture = dlsym(library, "stand_in_refuse_capture");
     marks_are_early = dlsym(library, "stand_in_early_graph_events");
     *(void **)(void *)&open_things = dlsym(library, "stand_in_open_handles");
-    assert_true(fails_after && is_apart && graph_runs && refuses_capture && marks_are_early && open_things);
-    *is_apart = 1;
+    assert_true(fails_after && has_device_memory && graph_runs && refuses_capture && marks_are_early &&
+                open_things);
+    *has_device_memory = 1;
     return training_folder_open(state);
 }
 

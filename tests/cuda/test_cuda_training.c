@@ -12,7 +12,7 @@
 #include "tests/support/training_run.h"
 
 /* What tests change of the stand-in that ranks open; ranks are forked, so that each has its own. */
-static int *fails_after, *is_apart, *n_gpu, *refuses_lock;
+static int *fails_after, *has_device_memory, *n_gpu, *refuses_lock;
 static int64_t *memory_left, *max_locked;
 static int (*open_things)(void);
 
@@ -25,14 +25,15 @@ static int open_training_stand_in(void **state)
     void *library = stand_in_library_open();
     if (!library) fail_msg("%s", dlerror());
     fails_after = dlsym(library, "stand_in_calls_to_failure");
-    is_apart = dlsym(library, "stand_in_has_device_memory");
+    has_device_memory = dlsym(library, "stand_in_has_device_memory");
     memory_left = dlsym(library, "stand_in_memory_left");
     max_locked = dlsym(library, "stand_in_max_locked");
     refuses_lock = dlsym(library, "stand_in_lock_refused_on");
     n_gpu = dlsym(library, "stand_in_n_gpu");
     *(void **)(void *)&open_things = dlsym(library, "stand_in_open_handles");
-    assert_true(fails_after && is_apart && memory_left && open_things && max_locked && refuses_lock && n_gpu);
-    *is_apart = 1;
+    assert_true(fails_after && has_device_memory && memory_left && open_things && max_locked &&
+                refuses_lock && n_gpu);
+    *has_device_memory = 1;
     *n_gpu = 2;
     return training_folder_open(state);
 }
@@ -270,8 +271,8 @@ static record *run_sharing(experiment e, const training_file *file, int shares, 
     record *r = training_run_through(&e);
     for (int rank = 0; rank < e.n_rank; rank++) {
         assert_int_equal(r->shares[rank], shares);
-        if (!strstr(r->why_apart[rank], why ? why : "") || !*r->why_apart[rank] != !why)
-            fail_msg("rank %d: '%s'", rank, r->why_apart[rank]);
+        if (!strstr(r->shared_memory_error[rank], why ? why : "") || !*r->shared_memory_error[rank] != !why)
+            fail_msg("rank %d: '%s'", rank, r->shared_memory_error[rank]);
         const int is_cpu = rank == 1 && e.second_device && strncmp(e.second_device, "cpu", 3) == 0;
         if (!is_cpu) assert_int_equal(r->open_things[rank], 0);
     }
@@ -352,7 +353,7 @@ static void nothing_is_locked_twice(void **state)
 }
 
 /* Dies when it has handed over the first of its buckets: the others wait for the next. */
-static void die_in_an_exchange(void *context, const tandem_executor *executor, int task)
+static void die_in_an_all_reduce(void *context, const tandem_executor *executor, int task)
 {
     (void)executor;
     const training_view *view = context;
@@ -368,7 +369,7 @@ static void a_rank_that_dies_in_an_exchange_wakes_the_others(void **state)
         experiment e = mixed_ranks(case_index % 3);
         e.n_rank = 3;
         e.over_network = case_index / 3;
-        e.observer = die_in_an_exchange;
+        e.observer = die_in_an_all_reduce;
         e.fails = e.kills = 1;
         record *r = training_run(&e);
         for (int rank = 0; rank < e.n_rank; rank += 2) {

@@ -845,7 +845,7 @@ static int reduce_until_death(board *my, int rank)
         (void)pause();
     }
     tandem_reducer_ready(reducer, 1);
-    waiter w = {reducer, {TANDEM_OK, 0, ""}}; /* for a bucket that nobody ever hands over */
+    waiter w = {reducer, {TANDEM_OK, 0, ""}}; /* for a bucket that never becomes ready */
     pthread_t thread;
     EXPECT(pthread_create(&thread, NULL, wait_for_last_bucket, &w) == 0);
     atomic_store(&my->rank[rank].ready, 1);

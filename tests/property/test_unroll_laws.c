@@ -280,7 +280,7 @@ static int64_t micro_steps_ns(const tandem_replayer *replayer, int c)
     return sum;
 }
 
-/* From the begin of the list to where bucket b is handed over, over the wire to bucket `last`, and from where
+/* From the begin of the list to where bucket b is ready, over the wire to bucket `last`, and from where
  * that one was waited for to the end of the list: one after the other in every step. A time without its
  * fraction of a ns. */
 static int64_t longest_chain_ns(const tandem_replayer *replayer, int c)

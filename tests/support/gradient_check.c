@@ -195,7 +195,7 @@ static void copy(case_array *to, const case_array *from)
 }
 
 /* Backward operands, in the order of backend.h, from the forward pass's. */
-static void hand_over(subject *s)
+static void set_task_operands(subject *s)
 {
     const task_operands *f = &s->of_forward;
     task_operands *d = &s->of_dgrad, *w = &s->of_wgrad;
@@ -252,7 +252,7 @@ static void check_gradients(subject *s)
     const int adds = kind == TANDEM_OP_BATCHNORM_ADD_RELU;
     if (kind == TANDEM_OP_BATCHNORM_RELU || adds) keep_norm_from_bend(&s->of_forward, adds);
     if (!run_gradient_check(s, &s->of_forward, s->forward)) return;
-    hand_over(s);
+    set_task_operands(s);
     if (s->dgrad >= 0 && run_gradient_check(s, &s->of_dgrad, s->dgrad)) {
         compare_gradient_check(s, 0, &s->of_dgrad.out[0], "dgrad");
         if (row->wgrad == TANDEM_GRAD_FUSED)

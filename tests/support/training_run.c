@@ -90,7 +90,7 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
             error);
     if (status == TANDEM_OK) r->shares[rank] = backend->worker_shares_memory(worker);
     if (status == TANDEM_OK)
-        (void)snprintf(r->why_apart[rank], sizeof r->why_apart[rank], "%s",
+        (void)snprintf(r->shared_memory_error[rank], sizeof r->shared_memory_error[rank], "%s",
                        backend->worker_shared_memory_error(worker));
     training_view view = {.step = step, .rank = rank, .n_rank = e->n_rank};
     if (status == TANDEM_OK && e->init) status = backend->executor_import(executor, e->init, error);

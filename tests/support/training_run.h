@@ -23,7 +23,7 @@ typedef struct record {
     int open_things[MOST_RANKS];
     /* whether gradients were exchanged in shared memory; if not, why, where that is known */
     int shares[MOST_RANKS];
-    char why_apart[MOST_RANKS][TANDEM_ERROR_TEXT];
+    char shared_memory_error[MOST_RANKS][TANDEM_ERROR_TEXT];
     volatile int64_t steps_done[MOST_RANKS];
 } record;
 
