@@ -40,11 +40,11 @@ const tandem_backend_api *cli_backend(tandem_error *error)
     if (api) return api;
     void *library = open_backend_library();
     if (!library) {
-        (void)tandem_error_set(error, TANDEM_MISSING,
-                               "this command runs kernels and needs %s, which does not open: %s; install it "
-                               "beside the program, "
-                               "or give its path in TANDEM_BACKEND",
-                               library_name, dlerror());
+        (void)tandem_error_set(
+            error, TANDEM_MISSING,
+            "cannot open %s, which runs the kernels: %s. Install it beside the program, or set "
+            "TANDEM_BACKEND to its path",
+            library_name, dlerror());
         return NULL;
     }
     const tandem_backend_api *(*get)(int) = NULL;
@@ -53,8 +53,8 @@ const tandem_backend_api *cli_backend(tandem_error *error)
     api = get ? get(TANDEM_BACKEND_VERSION) : NULL;
     if (!api)
         (void)tandem_error_set(error, TANDEM_MISSING,
-                               "%s is of another version than this program (%d); build both anew",
-                               library_name, TANDEM_BACKEND_VERSION);
+                               "%s has another version than this program (%d). Rebuild both", library_name,
+                               TANDEM_BACKEND_VERSION);
     return api;
 }
 

@@ -31,7 +31,7 @@ tandem_status candidate_cluster_find(candidate_cluster *candidate, const cli_opt
 const char *candidate_cluster_name(char *name, size_t size, const tandem_cluster *cluster);
 /* Advice for a plan that needs a loss scale whose cost was not measured. */
 #define CLI_UNMEASURED_LOSS_SCALE                                                                            \
-    "its cost was not measured (tandem profile --loss-scale dynamic) and is not in the step; train with"
+    "its cost was not measured (tandem profile --loss-scale dynamic) and is not in the step. Train with"
 /* The loss scale of the first search: that of the options, else dynamic if the cluster may have gradients in
  * f16, else 0. */
 double cli_loss_scale_first(const cli_options *options, const tandem_cluster *cluster);

@@ -19,16 +19,15 @@ const cli_command *const cli_commands[] = {
 
 static void print_help(FILE *out)
 {
-    fputs("Usage: tandem COMMAND [OPTION...]\n"
-          "Chooses the precision of every operator on every device, so that unlike devices train "
-          "together.\n\nCommands:\n",
+    fputs("Usage: tandem COMMAND [OPTION...]\nAssigns a numeric precision to every operator on "
+          "every device of a mixed GPU/CPU cluster.\n\nCommands:\n",
           out);
     for (int k = 0; cli_commands[k]; k++)
         fprintf(out, "  %-12s %s\n", cli_commands[k]->name, cli_commands[k]->summary);
-    fputs("\n`tandem COMMAND --help` lists a command's options, with examples. Start with:  tandem demo\n"
-          "Exit codes: 0 done, 1 a negative answer, 2 usage, 3 malformed input, 4 something needed is "
-          "missing,\n"
-          "5 memory or I/O, 6 a peer failed, 70 a bug.\n",
+    fputs("\n`tandem COMMAND --help` lists a command's options, with examples. Start with:  "
+          "tandem demo\nExit codes: 0 done, 1 negative answer, 2 usage error, 3 malformed "
+          "input, 4 something is missing,\n5 out of memory or I/O error, 6 another rank "
+          "failed, 70 internal error.\n",
           out);
 }
 
@@ -58,7 +57,7 @@ static void check_output_written(int code, void *nothing)
 {
     (void)nothing;
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0)
-        _exit(cli_fail_with(TANDEM_IO, "could not write the result to standard output"));
+        _exit(cli_fail_with(TANDEM_IO, "cannot write the result to standard output"));
 }
 
 int main(int argc, char **argv)

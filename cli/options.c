@@ -233,8 +233,8 @@ static int fail_unknown_option(const cli_command *command, const struct argp_opt
         if (strcmp(option_table[k].name, word) == 0)
             return cli_fail_with(
                 TANDEM_USAGE,
-                "`tandem %s` has no option --%s; it is one of%s. `tandem %s --help` lists its "
-                "own.",
+                "`tandem %s` has no option --%s; these commands have it%s. `tandem %s --help` lists "
+                "its options.",
                 command->name, word, print_option_owners(owners, sizeof owners, OPTION_FIRST + k),
                 command->name);
     const char *near = tandem_nearest(word, names, n);
@@ -305,9 +305,8 @@ static void check_no_words(const cli_options *options, const cli_command *comman
 {
     if (command->words[0] || options->n_word == 0) return;
     exit(cli_fail_with(TANDEM_USAGE,
-                       "`tandem %s` takes options only, got '%s'; what holds blanks stands in quotes, as in "
-                       "--cluster \"cpu:avx2 + cpu:sse41\", and a value that may be absent behind =, as in "
-                       "--pareto=8",
+                       "`tandem %s` takes only options, got '%s'. Quote values with blanks, e.g. --cluster "
+                       "\"cpu:avx2 + cpu:sse41\", and use = for optional values, e.g. --pareto=8",
                        command->name, options->word[0]));
 }
 
@@ -363,8 +362,7 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
         may_be_auto |= *key == OPTION_GLOBAL_BATCH;
     if (options->batch_auto && !may_be_auto)
         exit(cli_fail_with(TANDEM_USAGE,
-                           "--batch auto: `tandem %s` takes a whole number; "
-                           "`tandem allocate` and `tandem advise` choose batches with --batch auto "
-                           "--global-batch N",
+                           "--batch auto: `tandem %s` needs a number. Only `tandem allocate` and `tandem "
+                           "advise` choose batches, with --batch auto --global-batch N",
                            command->name));
 }

@@ -57,7 +57,7 @@ int cli_print_json(json_t *object)
                         fputc('\n', stdout) != EOF && fflush(stdout) == 0;
     json_decref(object);
     if (written) return 0;
-    return cli_fail_with(TANDEM_IO, "could not write the result to standard output");
+    return cli_fail_with(TANDEM_IO, "cannot write the result to standard output");
 }
 
 void cli_progress(const cli_options *options, int64_t left_ns, const char *format, ...)

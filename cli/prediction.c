@@ -125,11 +125,11 @@ static void print_allreduce_sources(const tandem_allreduce_source *source)
     if (n) putchar('\n');
     if (!source->n_point) return;
     if (source->bytes_per_s > 0) tandem_quantity_print_bps(rate, sizeof rate, source->bytes_per_s);
-    printf(
-        "all-reduces from a measured curve of %d points, whose upper part lies %s from a line of %s and %s",
-        source->n_point, tandem_quantity_print_ratio(spread, sizeof spread, source->spread),
-        tandem_quantity_print_ns(latency, sizeof latency, llround(source->latency_ns)), rate);
-    if (source->n_extrapolated) printf("; %d buckets lie beyond it, on that line", source->n_extrapolated);
+    printf("all-reduces from a measured curve of %d points; its upper part differs by %s from a "
+           "line of %s and %s",
+           source->n_point, tandem_quantity_print_ratio(spread, sizeof spread, source->spread),
+           tandem_quantity_print_ns(latency, sizeof latency, llround(source->latency_ns)), rate);
+    if (source->n_extrapolated) printf("; %d buckets are extrapolated on that line", source->n_extrapolated);
     putchar('\n');
 }
 

@@ -59,14 +59,14 @@ int cli_rank_from_environment(cli_rank *rank, tandem_error *error)
         number >= size) {
         (void)tandem_error_set(
             error, TANDEM_USAGE,
-            "RANK='%s' and WORLD_SIZE='%s' are off: a run of N ranks has WORLD_SIZE=N and RANK from 0 to N-1",
+            "invalid RANK='%s' or WORLD_SIZE='%s': a run of N ranks has WORLD_SIZE=N and RANK "
+            "from 0 to N-1",
             getenv("RANK") ? getenv("RANK") : "", getenv("WORLD_SIZE") ? getenv("WORLD_SIZE") : "");
         return -1;
     }
     if (size > 1 && (!store || !*store)) {
         (void)tandem_error_set(error, TANDEM_USAGE,
-                               "TANDEM_STORE is not set: give all ranks the same fresh "
-                               "directory");
+                               "TANDEM_STORE is not set. Give all ranks the same empty directory");
         return -1;
     }
     if (read_environment_number("LOCAL_RANK", &local) != 1) local = number;
@@ -171,15 +171,13 @@ int cli_ranks_start(int n_rank, const cli_options *options)
 {
     char store[] = ".tandem-run-XXXXXX";
     if (!mkdtemp(store))
-        return cli_fail_with(
-            TANDEM_IO,
-            "cannot make a directory for the ranks to meet in, here in the working directory: "
-            "%s",
-            strerror(errno));
+        return cli_fail_with(TANDEM_IO,
+                             "cannot create a directory for the ranks in the working directory: %s",
+                             strerror(errno));
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < n_rank)
-        cli_note(options, "%d ranks share %d cores: times will be of the scheduler, not of the devices",
-                 n_rank, CPU_COUNT(&set));
+        cli_note(options, "warning: %d ranks on %d cores; measured times are unreliable", n_rank,
+                 CPU_COUNT(&set));
     struct sigaction before[2];
     catch_end_signals(before);
     pid_t *pid = calloc((size_t)n_rank, sizeof *pid);

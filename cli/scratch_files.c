@@ -57,7 +57,7 @@ tandem_status cli_scratch_store_make(char path[CLI_SCRATCH_STORE], tandem_error 
     char name[CLI_SCRATCH_STORE] = ".tandem-store-XXXXXX", file[NAME_BYTES];
     const int made = mkstemp(name);
     if (made < 0)
-        return tandem_error_set(error, TANDEM_IO, "cannot make a store in the working directory: %s",
+        return tandem_error_set(error, TANDEM_IO, "cannot create a store in the working directory: %s",
                                 strerror(errno));
     (void)close(made); /* an empty file is an empty store */
     for (int k = 0; k < N_SUFFIX; k++) {

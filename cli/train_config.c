@@ -19,7 +19,7 @@ static tandem_status find_schedule(rate_schedule *out, const char *name, tandem_
     const int k = tandem_name_find(name, schedule_name, N_SCHEDULE, sizeof *schedule_name, &hint);
     if (k < 0)
         return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                                "there is no schedule '%s'.%s allowed: constant, cosine, linear, step", name,
+                                "no schedule '%s'.%s Allowed: constant, cosine, linear, step", name,
                                 hint.text);
     *out = (rate_schedule)k;
     return TANDEM_OK;
@@ -28,8 +28,8 @@ static tandem_status find_schedule(rate_schedule *out, const char *name, tandem_
 static tandem_status fail_wrong_optimizer(const tandem_graph *graph, const char *option, const char *instead,
                                           tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_USAGE, "model '%s' is trained by %s, which has no %s; it has %s",
-                            graph->model, tandem_optimizer_name(graph->optimizer.kind), option, instead);
+    return tandem_error_set(error, TANDEM_USAGE, "model '%s' uses %s, which has no %s. Use %s", graph->model,
+                            tandem_optimizer_name(graph->optimizer.kind), option, instead);
 }
 
 static tandem_status set_betas(tandem_optimizer_options *o, const char *text, tandem_error *error)
@@ -72,12 +72,11 @@ static tandem_status check_no_decay(const tandem_graph *graph, const char *patte
         int p = 0;
         while (p < graph->n_parameter && !(n < sizeof one && tandem_parameter_matches(graph, p, one))) p++;
         if (p == graph->n_parameter)
-            return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                                    "--no-decay: no parameter of model '%s' is named like '%s'; names are "
-                                    "such as "
-                                    "'%s', and `tandem graph show` lists operators",
-                                    graph->model, one,
-                                    tandem_parameter_name((char[TANDEM_PARAMETER_NAME]){""}, graph, 0));
+            return tandem_error_set(
+                error, TANDEM_UNKNOWN_NAME,
+                "--no-decay: no parameter of model '%s' matches '%s'. A name is e.g. '%s'; `tandem "
+                "graph show` lists operators",
+                graph->model, one, tandem_parameter_name((char[TANDEM_PARAMETER_NAME]){""}, graph, 0));
     }
     return TANDEM_OK;
 }
@@ -196,7 +195,8 @@ void train_config_note_changes(const cli_options *options, const char *before, c
         const char *old = find_line_of_key(before, line);
         const int n = (int)strcspn(line, "\n"), n_old = old ? (int)strcspn(old, "\n") : 0;
         if (!old || n != n_old || strncmp(line, old, (size_t)n) != 0)
-            cli_note(options, "not as before: %.*s; it was %.*s", n, line, n_old, old ? old : "");
+            cli_note(options, "warning: differs from the checkpoint: %.*s; it was %.*s", n, line, n_old,
+                     old ? old : "");
         line += n;
         if (*line) line++;
     }

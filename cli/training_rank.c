@@ -8,10 +8,10 @@ static tandem_status check_vocabulary(const tandem_data *data, const tandem_grap
 {
     const int64_t room = graph->vocabulary - (graph->n_masked > 0);
     if (data->n_class <= room) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_MALFORMED,
-                            "data '%s' has %d characters, the vocabulary of model '%s' has room for %lld%s",
-                            data->name, data->n_class, graph->model, (long long)room,
-                            graph->n_masked ? ", and one that stands for a hidden token" : "");
+    return tandem_error_set(
+        error, TANDEM_MALFORMED,
+        "data '%s' has %d characters, but the vocabulary of model '%s' has room for %lld%s", data->name,
+        data->n_class, graph->model, (long long)room, graph->n_masked ? " and one masked token" : "");
 }
 
 /* The reader resizes images and copies grey ones to any number of channels. */
@@ -21,7 +21,7 @@ static tandem_status check_image_channels(const tandem_data *data, const tandem_
     const int64_t channels = graph->op[graph->input].shape.dim[3];
     if (data->channels == 1 || data->channels == channels) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_MALFORMED,
-                            "data '%s' has images of %d channels, model '%s' takes %lld; say "
+                            "data '%s' has images of %d channels, but model '%s' takes %lld. Use "
                             "image=HEIGHTxWIDTHx%d",
                             data->name, data->channels, graph->model, (long long)channels, data->channels);
 }
@@ -45,12 +45,12 @@ static tandem_status check_training_data(const tandem_data *data, const tandem_g
 {
     const int takes_text = graph->op[graph->input].dtype == TANDEM_S32;
     if ((data->kind == TANDEM_DATA_TEXT) != takes_text)
-        return tandem_error_set(error, TANDEM_MALFORMED, "model '%s' takes %s, data '%s' is %s", graph->model,
-                                takes_text ? "text" : "images", data->name,
+        return tandem_error_set(error, TANDEM_MALFORMED, "model '%s' takes %s, but data '%s' is %s",
+                                graph->model, takes_text ? "text" : "images", data->name,
                                 data->kind == TANDEM_DATA_TEXT ? "text" : "images");
     if (data->n_class > graph->n_class)
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "data '%s' has %d classes or characters, model '%s' tells %lld apart",
+                                "data '%s' has %d classes or characters, but model '%s' has %lld outputs",
                                 data->name, data->n_class, graph->model, (long long)graph->n_class);
     return takes_text ? check_vocabulary(data, graph, error) : check_image_channels(data, graph, error);
 }
@@ -81,10 +81,11 @@ tandem_status training_rank_open_data(tandem_data *data, const tandem_backend_ap
         training_rank_open_samples(&opened, backend, workload->graph[0], options->data, error);
     if (status != TANDEM_OK) return status;
     if (opened.n_train < batch) {
-        status = tandem_error_set(
-            error, TANDEM_MALFORMED,
-            "data '%s' has %lld training samples, fewer than a step of all ranks takes, %lld; lower --batch",
-            opened.name, (long long)opened.n_train, (long long)batch);
+        status =
+            tandem_error_set(error, TANDEM_MALFORMED,
+                             "data '%s' has %lld training samples, but a step of all ranks takes %lld. Use a "
+                             "smaller --batch",
+                             opened.name, (long long)opened.n_train, (long long)batch);
         backend->data_close(&opened);
         return status;
     }
@@ -162,7 +163,7 @@ void training_rank_note_transport(const tandem_backend_api *backend, const tande
 {
     const char *why = backend->worker_shared_memory_error(worker);
     if (*why && rank == 0)
-        cli_note(options, "gradients go over the network, since ranks cannot share memory; %s", why);
+        cli_note(options, "gradients go over the network, because ranks cannot share memory: %s", why);
 }
 
 tandem_status training_rank_open(training_rank *rank, const cli_workload *workload,
@@ -171,15 +172,17 @@ tandem_status training_rank_open(training_rank *rank, const cli_workload *worklo
     *rank = (training_rank){.self = *self};
     const int n_rank = tandem_cluster_n_rank(&workload->cluster);
     if (self->n_rank != n_rank)
-        return tandem_error_set(error, TANDEM_USAGE, "WORLD_SIZE is %d, the cluster of the plan has %d ranks",
+        return tandem_error_set(error, TANDEM_USAGE, "WORLD_SIZE is %d, but the plan's cluster has %d ranks",
                                 self->n_rank, n_rank);
     rank->class_index = tandem_cluster_class_of(&workload->cluster, self->rank);
     const char *device = workload->cluster.classes[rank->class_index].device.name;
     const char *meant = getenv("TANDEM_DEVICE");
     if (meant && *meant && strcmp(meant, device) != 0)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "TANDEM_DEVICE is '%s', rank %d of the plan is a %s; ranks go class by class",
-                                meant, self->rank, device);
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "TANDEM_DEVICE is '%s', but rank %d of the plan is a %s. Ranks are numbered class by "
+            "class",
+            meant, self->rank, device);
     tandem_status status = tandem_device_require(device, error);
     if (status == TANDEM_OK && !(rank->backend = cli_backend(error))) status = TANDEM_MISSING;
     rank->global_batch = count_global_batch(workload);

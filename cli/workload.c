@@ -13,12 +13,12 @@ static tandem_status read_workload_cluster(tandem_cluster *cluster, const cli_op
 {
     if (options->cluster && options->device)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "--cluster and --device both say which ranks there are: give one of them");
+                                "--cluster and --device both name the ranks. Give one of them");
     if (options->cluster) return tandem_cluster_parse(cluster, options->cluster, error);
     if (!options->device)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "say on which devices: --cluster \"cpu:avx2 + cpu:sse41\" (tandem list "
-                                "devices)");
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "no devices given. Use e.g. --cluster \"cpu:avx2 + cpu:sse41\" (tandem list devices)");
     char text[LIST_TEXT] = "";
     for (const char *c = options->device; *c && strlen(text) + 4 < sizeof text; c++)
         (void)snprintf(text + strlen(text), sizeof text - strlen(text), *c == ',' ? " + " : "%c", *c);
@@ -43,10 +43,10 @@ static tandem_status set_uniform_plan(cli_workload *workload, const char *unifor
     for (int c = 0; c < workload->cluster.n_class; c++) {
         char word[64];
         if (!tandem_list_word(word, sizeof word, uniform, c, workload->cluster.n_class))
-            return tandem_error_set(error, TANDEM_USAGE,
-                                    "--uniform '%s' does not fit %d classes: give one precision for all, or "
-                                    "one for each",
-                                    uniform, workload->cluster.n_class);
+            return tandem_error_set(
+                error, TANDEM_USAGE,
+                "--uniform '%s' does not match %d classes. Give one precision, or one per class", uniform,
+                workload->cluster.n_class);
         const tandem_status status = set_class_uniform(workload, c, word, seed, error);
         if (status != TANDEM_OK) return status;
     }
@@ -63,10 +63,10 @@ static tandem_status open_plan_workload(cli_workload *workload, const cli_option
                          : cli_option_given(options, OPTION_BATCH) ? "--batch"
                                                                    : NULL;
     if (second)
-        return tandem_error_set(
-            error, TANDEM_USAGE,
-            "--plan and %s contradict each other: a plan says its ranks, batches and precisions itself",
-            second);
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--plan and %s contradict each other: a plan has its own ranks, batches and "
+                                "precisions",
+                                second);
     tandem_status status = tandem_plan_read(&workload->plan, &read, options->plan, error);
     tandem_graph_close(read);
     if (status != TANDEM_OK) return status;
@@ -83,8 +83,9 @@ static tandem_status open_model_workload(cli_workload *workload, const cli_optio
                                          tandem_error *error)
 {
     if (!options->model)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "say which model: --model vit_tiny (tandem list models), or --plan FILE");
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "no model given. Use e.g. --model vit_tiny (tandem list models), or --plan FILE");
     tandem_status status = read_workload_cluster(&workload->cluster, options, error);
     if (status == TANDEM_OK)
         status = tandem_cluster_fill_defaults(&workload->cluster, options->batch, options->memory, error);
@@ -104,11 +105,11 @@ tandem_status cli_choose_transport(int *over_network, tandem_error *error)
     const char *exchange = getenv("TANDEM_ALLREDUCE");
     const int is_network = exchange && strcmp(exchange, "network") == 0;
     if (exchange && *exchange && !is_network)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "TANDEM_ALLREDUCE is '%s'; 'network' keeps ranks of one machine from "
-                                "exchanging gradients in "
-                                "memory that they share, unset leaves them to",
-                                exchange);
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "invalid TANDEM_ALLREDUCE '%s'. Unset it to exchange gradients in shared memory, or "
+            "set it to 'network'",
+            exchange);
     *over_network = is_network;
     return TANDEM_OK;
 }
@@ -123,8 +124,7 @@ static tandem_status check_recompute_segments(int n_recompute_segment, const tan
     const int max = step ? tandem_step_max_segments(step) : n_recompute_segment;
     if (n_recompute_segment > max)
         status = tandem_error_set(error, TANDEM_USAGE,
-                                  "--recompute %d: model %s falls into %d segments at most; give 1 to %d, or "
-                                  "sqrt",
+                                  "--recompute %d: model %s has at most %d segments. Use 1 to %d, or sqrt",
                                   n_recompute_segment, graph->model, max, max);
     tandem_step_close(step);
     return status;
@@ -195,10 +195,8 @@ void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, co
     char where[256] = "";
     const int n = loss_scale == 0 ? cli_count_f16_gradients(plan, graph, where, sizeof where) : 0;
     if (n > 0)
-        cli_note(options,
-                 "gradients of %d operators are f16 on %s, where small ones vanish: %s --loss-scale "
-                 "dynamic",
-                 n, where, advice);
+        cli_note(options, "small gradients of %d operators vanish in f16 on %s: %s --loss-scale dynamic", n,
+                 where, advice);
 }
 
 void cli_workload_close(cli_workload *workload)

@@ -174,9 +174,8 @@ static int run_bench(const cli_options *options)
                              options->word[0], hint.text);
     const char *other = cli_option_not_allowed(options, kinds[kind].option);
     if (other)
-        return cli_fail_with(
-            TANDEM_USAGE, "`tandem bench %s` does not read --%s; `tandem bench --help` says what it measures",
-            kinds[kind].name, other);
+        return cli_fail_with(TANDEM_USAGE, "`tandem bench %s` has no option --%s. See `tandem bench --help`",
+                             kinds[kind].name, other);
     if (kinds[kind].run) return kinds[kind].run(options);
     bench_result result = {.options = options};
     const int code = kinds[kind].bench(&result, options);
@@ -190,7 +189,7 @@ static const int options[] = {OPTION_MODEL,    OPTION_BATCH,  OPTION_DEVICE,    
 const cli_command command_bench = {
     .name = "bench",
     .words = "step|replay|open|allocate|trace|kernels|products|allreduce",
-    .summary = "How fast a training step, the replayer and readers of traces are: median and spread",
+    .summary = "Speed of a training step, the replayer, policies and trace readers",
     .option = options,
     .description =
         "Examples:\n"
@@ -202,38 +201,30 @@ const cli_command command_bench = {
         "  tandem bench kernels --device strongest\n"
         "  tandem bench products --model resnet50 --batch 8 --device strongest --uniform fp32\n"
         "  tandem bench allreduce --cluster \"2*strongest\"\n"
-        "step: training steps on noise, in each precision of the device [the strongest one here], or in one; "
-        "N steps [30].\n"
-        "replay: replays a second on two unlike devices of this machine, with one operator of each class "
-        "changed before each,\n"
-        "with all changed, with memory; with one operator of one class flipped and back, with another cost "
-        "of one task; then the\n"
-        "last two of 1,000 operators and 160 buckets on clusters of 2 to 12,288 ranks. N batches [50]. Where "
-        "the store lacks\n"
-        "costs they are made up and the result says so: how fast a replay is does not depend on them.\n"
-        "open: opening a replayer on the same two devices from a store of its own costs, and from one of "
-        "100,000 rows\n"
-        "more; and the whole process of `tandem replay --json` on each, and on none where all devices are "
-        "described; N runs\n"
+        "Each benchmark prints the median and percentiles of N repetitions; [N] is the default.\n"
+        "step: training steps on noise, in each precision of the device [the strongest one here] or one "
         "[30].\n"
-        "allocate: a plan by greedy, with and without its certificate, and by exact, costs and statistics "
-        "loaded from the\n"
-        "store, with --slowdown and --predict as `tandem allocate` has them; N plans [10].\n"
-        "trace: the engine behind tandem whatif at 1,000 ranks; two steps of resnet50 there, every rank by "
-        "itself; what the\n"
-        "PyTorch profiler writes, read; a step written as JSON; N runs [10].\n"
-        "kernels: the kernel library (docs/kernels.md) on one device [the strongest one here]: rounding to "
-        "int8 and casts of\n"
-        "64 KiB, 1 MiB and 64 MiB, read and written together, beside a copy of as many bytes; int8 products; "
-        "a linear layer in\n"
-        "every precision, its three products and all its casts, in training steps; N samples [10].\n"
+        "replay: replays per second on two different devices of this machine, with one operator per class\n"
+        "changed before each, with all changed, with memory, with one operator flipped, and with one cost\n"
+        "changed. Then the last two for 1,000 operators and 160 buckets on 2 to 12,288 ranks. N batches "
+        "[50].\n"
+        "Missing costs are replaced by synthetic ones; the result says so.\n"
+        "open: opening a replayer on the same devices from a store of its own costs, and from one with "
+        "100,000\n"
+        "more rows; and a whole `tandem replay --json` process on each, and without a store [30].\n"
+        "allocate: an allocation by greedy, with and without its certificate, and by exact, with loaded "
+        "costs\n"
+        "and statistics, and with --slowdown and --predict as in `tandem allocate` [10].\n"
+        "trace: the simulator of tandem whatif for 1,000 ranks; two steps of resnet50 with every rank\n"
+        "simulated; reading PyTorch profiler output; writing a step as JSON [10].\n"
+        "kernels: the kernel library (docs/kernels.md) on one device: rounding to int8 and casts of 64 KiB,\n"
+        "1 MiB and 64 MiB, next to a copy of as many bytes; int8 products; a linear layer in every "
+        "precision,\n"
+        "with its three products and all casts, in training steps [10].\n"
         "products: every product (linear, matmul, conv2d; forward, dgrad, wgrad) inside a step on noise, "
-        "beside the same kernel\n"
-        "alone, again and again on operands of its own, and beside oneDNN's own kernel for it, direct "
-        "convolutions, in\n"
-        "layouts of its choice; the 20 that take most of the step, and all together; N steps [5].\n"
-        "allreduce: an all-reduce of 4 KiB to 100 MiB among the ranks of a cluster [two of the strongest "
-        "device here], idle and\n"
-        "while their cores compute, and as many bytes read and written in place by every rank; N times [20].",
+        "alone,\n"
+        "and by oneDNN's own kernel in layouts of its choice; the 20 largest and their sum [5].\n"
+        "allreduce: an all-reduce of 4 KiB to 100 MiB among the ranks of a cluster [two of the strongest\n"
+        "device], idle and while their cores compute, next to reading and writing as many bytes [20].",
     .run = run_bench,
 };

@@ -55,7 +55,7 @@ void bench_default_pair(cli_options *options, char pair[BENCH_PAIR]);
 /* bench_store_make: makes a store in the working directory and writes its name to `path`. It has a synthetic
  * cost for every key of graph[c] on class c, and about n_more other rows on the same devices. Without a
  * network link in the cluster, it also has contended costs. */
-#define BENCH_STORE_COSTS "made up, 5 to 20 us a task"
+#define BENCH_STORE_COSTS "synthetic, 5 to 20 us per task"
 tandem_status bench_store_make(char path[CLI_SCRATCH_STORE], const tandem_cluster *cluster,
                                const tandem_graph *const *graph, uint64_t bucket_bytes, int64_t n_more,
                                tandem_error *error);

@@ -96,7 +96,7 @@ static tandem_status measure_allreduces(allreduce_bench *b, const cli_workload *
 {
     const int class_index = tandem_cluster_class_of(&workload->cluster, self->rank);
     if (self->n_rank != tandem_cluster_n_rank(&workload->cluster))
-        return tandem_error_set(error, TANDEM_USAGE, "WORLD_SIZE is %d, the cluster has %d ranks",
+        return tandem_error_set(error, TANDEM_USAGE, "WORLD_SIZE is %d, but the cluster has %d ranks",
                                 self->n_rank, tandem_cluster_n_rank(&workload->cluster));
     b->n_rank = self->n_rank;
     b->sample_ns = calloc((size_t)b->n, sizeof *b->sample_ns);
@@ -153,7 +153,7 @@ int bench_allreduce(const cli_options *given)
     const int n_rank = tandem_cluster_n_rank(&workload.cluster);
     int code;
     if (n_rank < 2)
-        code = cli_fail_with(TANDEM_USAGE, "an all-reduce needs two ranks; --cluster \"%s\" is one",
+        code = cli_fail_with(TANDEM_USAGE, "an all-reduce needs two ranks, but --cluster \"%s\" has one",
                              options.cluster ? options.cluster : options.device);
     else
         code = joined ? run_allreduce_rank(&options, &workload, &self) : cli_ranks_start(n_rank, &options);

@@ -276,9 +276,8 @@ static int print_products_text(const product_bench *all)
     if (all->n > MAX_ROWS) cli_table_row(&table, "… %d more", all->n - MAX_ROWS);
     add_product_row(&table, &total, "all", "", "");
     const int code = cli_table_finish(&table);
-    puts("alone: the same kernel, our own where it is ours (3x3 by Winograd's algorithm with AVX-512; int8). "
-         "library: oneDNN's own,\n"
-         "in layouts of its choice, convolutions direct.");
+    puts("alone: the same kernel (tandem's own for int8 and, with AVX-512, Winograd 3x3). "
+         "library: oneDNN's\nkernel in layouts of its choice, with direct convolutions.");
     return code;
 }
 
@@ -290,8 +289,9 @@ static tandem_status open_product_bench(product_bench *all, tandem_error *error)
     if (status != TANDEM_OK) return status;
     const int n_rank = tandem_cluster_n_rank(&all->workload.cluster);
     if (n_rank != 1)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "products are measured on one device, got %d: --device cpu:avx2", n_rank);
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "bench products measures one device, got %d ranks. Use e.g. --device cpu:avx2", n_rank);
     const cli_rank alone = {.n_rank = 1, .cpu = -1};
     status = training_rank_open(&all->rank, &all->workload, all->options, &alone, error);
     return status == TANDEM_OK ? find_products(all, error) : status;

@@ -143,8 +143,8 @@ static tandem_status find_changeable_tasks(replay_bench *r, tandem_error *error)
     for (int t = 0; t < step->n_task; t++)
         if (step->task[t].active && step->task[t].stream == TANDEM_STREAM_COMPUTE) r->task[r->n_task++] = t;
     if (r->n_op > 0 && r->n_task > 0) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_WRONG_GRAPH,
-                            "model '%s' has no operator with a choice of precisions", r->graph->model);
+    return tandem_error_set(error, TANDEM_WRONG_GRAPH, "model '%s' has no adjustable operator",
+                            r->graph->model);
 }
 
 static void close_replays(replay_bench *r)

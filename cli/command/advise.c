@@ -31,14 +31,15 @@ static tandem_status read_advise_clusters(tandem_cluster *a, tandem_cluster *b, 
                                           tandem_error *error)
 {
     if (!options->model || !options->cluster || !options->add)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "say which model, which ranks there are and which might be added: "
-                                "--model vit_tiny --cluster strongest --add weakest");
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "advise needs a model, the current ranks and the new ranks, e.g. --model vit_tiny "
+            "--cluster strongest --add weakest");
     if (options->batch_auto != (options->global_batch > 0))
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "--batch auto and --global-batch go together: how many samples a step has, "
-                                "split "
-                                "among the ranks of each cluster");
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "--batch auto and --global-batch need each other: the samples per step are split "
+            "among the ranks");
     int over_network = 0;
     tandem_status status = cli_choose_transport(&over_network, error);
     if (status == TANDEM_OK) status = tandem_cluster_parse(a, options->cluster, error);
@@ -47,7 +48,8 @@ static tandem_status read_advise_clusters(tandem_cluster *a, tandem_cluster *b, 
     if (status == TANDEM_OK) status = tandem_cluster_fill_defaults(b, options->batch, NULL, error);
     if (status == TANDEM_OK) a->over_network = b->over_network = over_network;
     if (status == TANDEM_OK && a->n_class + b->n_class > TANDEM_MAX_CLASS)
-        status = tandem_error_set(error, TANDEM_USAGE, "%d classes together; %d can be planned for",
+        status = tandem_error_set(error, TANDEM_USAGE,
+                                  "the clusters have %d classes together; at most %d are allowed",
                                   a->n_class + b->n_class, TANDEM_MAX_CLASS);
     return status;
 }
@@ -95,7 +97,7 @@ static tandem_status add_advise_case(advise_context *v, const tandem_cluster *cl
     char name[256];
     const int64_t spent_ns = tandem_now_ns() - v->begin_ns;
     cli_progress(v->options, v->n > 0 ? spent_ns / v->n * (v->n_case - v->n) : -1,
-                 "looking for the best plan: cluster %d of %d, %s", v->n + 1, v->n_case,
+                 "searching the best plan: cluster %d of %d, %s", v->n + 1, v->n_case,
                  candidate_cluster_name(name, sizeof name, cluster));
     return candidate_cluster_find(&v->candidate[v->n++], v->options, cluster, v->policy, error);
 }
@@ -128,9 +130,9 @@ static tandem_status evaluate_cases(advise_context *v, tandem_error *error)
     if (status == TANDEM_OK && v->options->policy)
         status = tandem_policy_find(&v->policy, v->options->policy, error);
     if (status == TANDEM_OK && v->policy->ignores_target)
-        status = tandem_error_set(error, TANDEM_USAGE,
-                                  "policy uniform makes no best plan to compare "
-                                  "clusters by");
+        status = tandem_error_set(
+            error, TANDEM_USAGE,
+            "policy uniform has a single plan and cannot compare clusters. Use another --policy");
     if (status != TANDEM_OK) return status;
     share_cluster_links(&a, &b);
     const tandem_cluster all = join_clusters(&a, &b);
@@ -228,7 +230,7 @@ static void print_advice(char *text, size_t size, const advise_context *v)
     (void)cli_append(text, size, ". Its plan has a sensitivity of %.3g (%s).%s", best->allocation.sensitivity,
                      cli_method_text(advise_method(v)),
                      v->best != CASE_COMBINED && !v->options->batch_auto
-                         ? " --batch auto --global-batch N splits a batch so that unlike ranks need not wait."
+                         ? " --batch auto --global-batch N splits a batch so that ranks finish together."
                          : "");
 }
 
@@ -250,8 +252,8 @@ static void print_advise_loss_scales(const advise_context *v)
             tandem_loss_scale_print(scale, v->candidate[k].loss_scale), n++;
     }
     if (n == 0) return;
-    printf("%d of %d steps have a loss scale in them (--loss-scale %s), which gradients in f16 need", n,
-           n_planned, scale);
+    printf("%d of %d steps include a loss scale (--loss-scale %s), which gradients in f16 need", n, n_planned,
+           scale);
     for (int k = 0; k < v->n && n < n_planned; k++)
         if (v->candidate[k].samples_per_s > 0 && v->candidate[k].loss_scale == 0)
             printf("; not %s", v->candidate[k].name);
@@ -284,7 +286,7 @@ static int print_advise_text(const advise_context *v, const char *verdict)
     const int code = cli_table_finish(&table);
     for (int k = 0; k < v->n; k++)
         if (v->candidate[k].samples_per_s > 0 && v->candidate[k].has_f16 && v->candidate[k].loss_scale == 0)
-            cli_note(v->options, "%s: gradients are f16; of a loss scale, %s --loss-scale dynamic",
+            cli_note(v->options, "%s: gradients are f16 and need a loss scale; %s --loss-scale dynamic",
                      v->candidate[k].name, CLI_UNMEASURED_LOSS_SCALE);
     if (!code) {
         printf("\n%s\n", verdict);
@@ -338,31 +340,28 @@ static const int options[] = {
 const cli_command command_advise = {
     .name = "advise",
     .words = "",
-    .summary = "Whether adding devices to a cluster is worth it",
+    .summary = "Whether adding devices to a cluster pays",
     .option = options,
     .description =
         "Examples:\n"
         "  tandem advise --model vit_tiny --cluster strongest --add weakest\n"
-        "  tandem advise --model resnet20 --cluster \"2*strongest\" --add \"2*cpu:avx + weakest\" --slowdown "
-        "3%\n"
+        "  tandem advise --model resnet20 --cluster \"2*strongest\" --add \"2*cpu:avx + weakest\" "
+        "--slowdown 3%\n"
         "  tandem advise --model resnet50 --cluster \"16*v100@8 net=100Gbit/s,5us\" --add \"16*t4@8\" "
         "--predict \\\n"
-        "    --base-precision fp16 --batch auto --global-batch 1024         described cards, nothing but the "
-        "CPU at hand\n"
-        "Compares samples a second, step, sensitivity and memory of the ranks there are, of those that might "
-        "be added, of\n"
-        "all, and of all but a class or half a class of what might be added: each with its best plan at the "
-        "same\n"
-        "slowdown. Says which to use, which may be fewer devices. Every rank has its own batch (--batch, or "
-        "batch=N in\n"
-        "the cluster): more ranks take more samples a step. With --batch auto --global-batch N a step has N "
-        "samples in each\n"
-        "case, split among unlike ranks so that nobody waits. net= and node= of one cluster hold for both.\n"
-        "--base-precision is the precision that you train in today: a class that would only wait keeps it. "
-        "The step of "
-        "a plan with\n"
-        "gradients in f16 has [--loss-scale dynamic] in it. Needs costs (`tandem profile`, or --predict) and "
-        "statistics (`tandem\n"
-        "sensitivity`, on any device).",
+        "    --base-precision fp16 --batch auto --global-batch 1024       with GPU descriptions, on any "
+        "machine\n"
+        "Compares samples per second, step, sensitivity and memory of the current ranks, the new ranks "
+        "alone,\n"
+        "both together, and both without one new class or half of its ranks. Each case has its best plan "
+        "at the\n"
+        "same slowdown. The answer may be to use fewer devices.\n"
+        "With --batch, every rank has its own batch, so more ranks take more samples per step. With\n"
+        "--batch auto --global-batch N, all cases have N samples per step, split among unlike ranks.\n"
+        "A net= or node= of one cluster holds for both.\n"
+        "--base-precision is the precision of your training today; classes that need not be lowered keep "
+        "it.\n"
+        "A plan with gradients in f16 has --loss-scale dynamic in its step.\n"
+        "Needs costs (`tandem profile` or --predict) and statistics (`tandem sensitivity`, on any device).",
     .run = run_advise,
 };

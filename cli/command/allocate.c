@@ -104,7 +104,7 @@ static const int options[] = {
 const cli_command command_allocate = {
     .name = "allocate",
     .words = "",
-    .summary = "Choose a precision for every operator of every device, and write the plan",
+    .summary = "Choose a precision for every operator on every device, and write the plan",
     .option = options,
     .description =
         "Examples:\n"
@@ -112,23 +112,23 @@ const cli_command command_allocate = {
         "  tandem allocate --model resnet20 --cluster \"cpu:avx2 + cpu:sse41\" --slowdown 3% --memory "
         "64MiB,32MiB\n"
         "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --policy uniform --uniform int8 -o -\n"
-        "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --explain fc1        why fc1 has its "
+        "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --explain fc1     why fc1 has its "
         "precision\n"
         "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --pareto --svg front.svg\n"
         "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --batch auto --global-batch 64\n"
-        "  tandem allocate --model vit_tiny --device cpu:avx2,cpu:sse41 --batch 8 --accumulate 4 --recompute "
-        "sqrt -o plan.json\n"
+        "  tandem allocate --model vit_tiny --device cpu:avx2,cpu:sse41 --accumulate 4 --recompute sqrt "
+        "-o plan.json\n"
         "  tandem allocate --verify plan.json\n"
-        "Needs costs (`tandem profile`) and statistics (`tandem sensitivity`). Without -o nothing is "
-        "written; -o - prints\n"
-        "the plan itself. Without a limit the plan is the least harmful of those as fast as the fastest; "
-        "--max-step and\n"
-        "--slowdown allow a longer step, --max-sensitivity asks for the fastest step within a sensitivity, "
-        "--minimize memory for the\n"
-        "least memory within all of these. Gradients in f16 need a loss scale:\n"
-        "[--loss-scale dynamic] is in the step of a plan that has them, and in its file for `tandem train`. "
-        "Its neighbours are listed, too: every class in the base precision, and one\n"
-        "precision for all that it lowers. Where nothing fits: exit code 1, by how much, and FILE stays as "
-        "it was.",
+        "Needs costs (`tandem profile`) and statistics (`tandem sensitivity`). Without -o, no plan is "
+        "written;\n"
+        "-o - prints the plan. The default plan has the smallest sensitivity among the fastest plans.\n"
+        "--max-step and --slowdown allow a longer step. --max-sensitivity asks for the fastest step "
+        "within a\n"
+        "sensitivity. --minimize memory asks for the least memory within all limits.\n"
+        "Gradients in f16 need a loss scale: a plan with such gradients has --loss-scale dynamic in its "
+        "step and\n"
+        "its file. The output also lists baselines: all classes in the base precision, and uniform "
+        "precisions.\n"
+        "If no plan fits: exit code 1, how much memory is missing, and FILE stays unchanged.",
     .run = run_allocate,
 };

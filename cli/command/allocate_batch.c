@@ -36,7 +36,7 @@ static int print_split_text(const split_context *s)
     cli_table table = {0};
     for (int c = 0; c < without_batches.n_class; c++) without_batches.classes[c].batch = 0;
     tandem_cluster_print(cluster, sizeof cluster, &without_batches);
-    printf("%s on %s, %lld samples a step", s->workload.graph[0]->model, cluster, (long long)samples);
+    printf("%s on %s, %lld samples per step", s->workload.graph[0]->model, cluster, (long long)samples);
     if (n_micro > 1) printf(" in %d micro-steps", n_micro);
     printf("; %d splits looked at", s->choice.n_split);
     if (s->choice.n_missing) printf(", %d of them not measured", s->choice.n_missing);
@@ -107,7 +107,8 @@ static void append_micro_step_hint(tandem_error *error, int n_micro)
 {
     if (error->status == TANDEM_USAGE && n_micro > 1)
         (void)cli_append(error->text, sizeof error->text,
-                         "; --accumulate %d takes %d of them for a --global-batch", n_micro, n_micro);
+                         ". --accumulate %d splits --global-batch into %d micro-steps first", n_micro,
+                         n_micro);
 }
 
 static tandem_status split_with_scale(void *context, double loss_scale, int *has_f16, tandem_error *error)

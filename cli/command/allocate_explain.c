@@ -84,7 +84,7 @@ int allocate_explain_text(const allocate_context *a)
     cli_table table = {0};
     tandem_error error = {0};
     int code = 0;
-    printf("%s: what each precision would change, if it alone were changed\n",
+    printf("%s: effect of each precision, if only this operator changes\n",
            a->problem->graph->op[a->explained].name);
     cli_table_row(&table, "device\tprecision\t>sensitivity\t>own time\t>step\t>memory\t");
     for (int c = 0; c < a->plan->cluster.n_class && !code; c++) {

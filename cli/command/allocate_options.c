@@ -15,43 +15,40 @@ static tandem_status check_option_conflicts(const cli_options *o, tandem_error *
         int first, second;
         const char *names, *why;
     } conflicts[] = {
-        {target, slowdown, "--max-step and --slowdown contradict each other",
-         "each says how long the step may "
-         "be"},
+        {target, slowdown, "--max-step and --slowdown contradict each other", "both limit the step time"},
         {budget && !o->minimize_memory, target, "--max-sensitivity and --max-step contradict each other",
-         "a budget asks for the fastest step, a target for the least sensitivity; with --minimize memory "
-         "both "
-         "may stand"},
+         "one minimizes the step, the other the sensitivity. With --minimize memory, both are "
+         "limits"},
         {budget && !o->minimize_memory, slowdown, "--max-sensitivity and --slowdown contradict each other",
-         "a budget asks for the fastest step, a slowdown for the least sensitivity; with --minimize memory "
-         "both "
-         "may stand"},
+         "one minimizes the step, the other the sensitivity. With --minimize memory, both are "
+         "limits"},
         {o->batch_auto, budget, "--batch auto and --max-sensitivity contradict each other",
-         "batches are chosen for a "
-         "step"},
+         "batches are chosen for the step time"},
         {o->batch_auto, o->minimize_memory, "--batch auto and --minimize memory contradict each other",
-         "batches are chosen for a step"},
-        {o->batch_auto, front, "--batch auto and --pareto contradict each other", "a front is of one batch"},
+         "batches are chosen for the step time"},
+        {o->batch_auto, front, "--batch auto and --pareto contradict each other",
+         "a Pareto front has one batch"},
         {o->batch_auto, o->explain != NULL, "--batch auto and --explain contradict each other",
-         "explain the plan that is written"},
-        {front, target, "--pareto and --max-step contradict each other", "a front is of all targets"},
-        {front, slowdown, "--pareto and --slowdown contradict each other", "a front is of all targets"},
-        {front, budget, "--pareto and --max-sensitivity contradict each other", "a front is of all targets"},
+         "write the plan, then explain with its batches"},
+        {front, target, "--pareto and --max-step contradict each other",
+         "a Pareto front covers all step times"},
+        {front, slowdown, "--pareto and --slowdown contradict each other",
+         "a Pareto front covers all step times"},
+        {front, budget, "--pareto and --max-sensitivity contradict each other",
+         "a Pareto front covers all step times"},
         {front, o->minimize_memory, "--pareto and --minimize memory contradict each other",
-         "a front is of all "
-         "targets"},
+         "a Pareto front covers all step times"},
         {front, o->explain != NULL, "--pareto and --explain contradict each other",
-         "a front is of many plans"},
+         "a Pareto front has many plans"},
         {front, o->output != NULL, "--pareto and --output contradict each other",
-         "a front is of many plans; --max-step makes one of them"},
+         "a Pareto front has many plans. --max-step selects one"},
         {o->svg != NULL, !front, "--svg without --pareto", "it draws the front"},
         {o->batch_auto, o->global_batch == 0, "--batch auto without --global-batch",
-         "say how many samples a "
-         "step has"},
+         "give the samples per step"},
         {o->batch_auto && o->step.n_micro > 1,
          o->global_batch % (o->step.n_micro > 1 ? o->step.n_micro : 1) != 0,
-         "--global-batch and --accumulate do not go together",
-         "the samples of a step must be a multiple of its micro-steps"},
+         "--global-batch and --accumulate do not match",
+         "the global batch must be a multiple of the micro-steps"},
         {o->global_batch > 0, !o->batch_auto, "--global-batch without --batch auto", "else --batch says it"},
     };
     for (size_t k = 0; k < sizeof conflicts / sizeof *conflicts; k++)
@@ -73,14 +70,15 @@ static tandem_status check_policy_options(const allocate_context *a, tandem_erro
                                                   : NULL;
     if (is_uniform && !o->uniform)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "policy uniform needs a precision: --policy uniform --uniform int8");
+                                "policy uniform needs a precision, e.g. --policy uniform --uniform int8");
     if (!is_uniform && o->uniform)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "--uniform %s goes with --policy uniform; policy %s chooses by itself",
+                                "--uniform %s is only for --policy uniform; policy %s chooses the precisions",
                                 o->uniform, a->policy->name);
     if (is_uniform && limit)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "--policy uniform and %s: one precision for all leaves no choice", limit);
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "--policy uniform and %s contradict each other: policy uniform has a single plan", limit);
     return TANDEM_OK;
 }
 

@@ -57,10 +57,10 @@ static int print_pareto_text(const allocate_context *a, const tandem_pareto_fron
     }
     qsort(rows, (size_t)n, sizeof *rows, compare_pareto_rows);
     char scale[TANDEM_LOSS_SCALE_TEXT];
-    printf("%s by policy %s: %lld replays; --max-step makes one of these plans\n", a->problem->graph->model,
+    printf("%s by policy %s: %lld replays; --max-step selects one of these plans\n", a->problem->graph->model,
            a->policy->name, (long long)pareto->replays);
     if (a->loss_scale != 0)
-        printf("every step has a loss scale in it (--loss-scale %s), which gradients in f16 need\n",
+        printf("every step includes a loss scale (--loss-scale %s), which gradients in f16 need\n",
                tandem_loss_scale_print(scale, a->loss_scale));
     putchar('\n');
     const int code = print_pareto_rows(a, rows, n);

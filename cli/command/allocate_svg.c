@@ -119,7 +119,7 @@ static void write_svg_axes(const svg_drawing *d, const allocate_context *a)
     fprintf(d->script, "set xlabel 'step (%s)'\nset ylabel 'sensitivity (%s)'\n", d->time.unit,
             cli_method_text(tandem_planner_method(a->planner)));
     /* a margin, so that differences below 1 % have one colour */
-    fprintf(d->script, "set cblabel 'memory of the rank that takes most (%s)'\nset cbrange [%.9g:%.9g]\n",
+    fprintf(d->script, "set cblabel 'largest memory of a rank (%s)'\nset cbrange [%.9g:%.9g]\n",
             d->bytes.unit, (d->min_bytes - 0.02 * d->max_bytes) / d->bytes.size,
             1.02 * d->max_bytes / d->bytes.size);
     fputs("set grid\nset key inside left bottom\nset offsets graph 0.05, graph 0.15, 0, 0\nset palette "
@@ -184,7 +184,7 @@ static tandem_status write_svg_file(int picture, const char *path, tandem_error 
     const char *const text =
         bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, picture, 0) : MAP_FAILED;
     if (text == MAP_FAILED || !memmem(text, (size_t)bytes, end, sizeof end - 1))
-        status = tandem_error_set(error, TANDEM_IO, "gnuplot did not draw '%s' to its end", path);
+        status = tandem_error_set(error, TANDEM_IO, "gnuplot did not complete '%s'", path);
     if (status == TANDEM_OK) status = tandem_file_open(&file, path, error);
     if (status == TANDEM_OK) {
         (void)fwrite(text, 1, (size_t)bytes, file.stream);
@@ -218,15 +218,14 @@ tandem_status allocate_svg(const tandem_pareto_front *pareto, const allocate_con
     const int script = make_gnuplot_script(pareto, a);
     const int picture = script < 0 ? -1 : memfd_create("picture", MFD_CLOEXEC);
     tandem_status status = TANDEM_OK;
-    if (picture < 0) status = tandem_no_memory(error, "for a script of gnuplot and its picture");
+    if (picture < 0) status = tandem_no_memory(error, "for a gnuplot script and its picture");
     const int code = status == TANDEM_OK ? run_gnuplot(script, picture) : 0;
     if (code == -1 || code == 127)
         status = tandem_error_set(
             error, TANDEM_MISSING,
-            "gnuplot, which draws the front, is not installed; `apt-get install gnuplot-nox` installs it");
+            "--svg needs gnuplot, which is not installed. Run `apt-get install gnuplot-nox`");
     else if (code != 0)
-        status =
-            tandem_error_set(error, TANDEM_IO, "gnuplot could not draw '%s': it ended with %d", path, code);
+        status = tandem_error_set(error, TANDEM_IO, "gnuplot could not draw '%s': exit code %d", path, code);
     else if (status == TANDEM_OK)
         status = write_svg_file(picture, path, error);
     if (picture >= 0) (void)close(picture);

@@ -100,7 +100,7 @@ static void print_allocate_request(const allocate_context *a)
            tandem_quantity_print_ns(time, sizeof time, (int64_t)(a->seconds * 1e9)));
     tandem_quantity_print_ns(step, sizeof step, a->result.target_ns);
     if (a->goal.objective == TANDEM_MINIMIZE_STEP)
-        printf("the fastest step within a sensitivity of %g", a->goal.max_sensitivity);
+        printf("fastest step with a sensitivity of at most %g", a->goal.max_sensitivity);
     else
         printf("%sallowed step %s", a->goal.objective == TANDEM_MINIMIZE_MEMORY ? "the least memory, " : "",
                step);
@@ -134,8 +134,8 @@ void allocate_print_loss_scale(double loss_scale, const tandem_plan *plan, const
     char where[256], scale[TANDEM_LOSS_SCALE_TEXT];
     if (loss_scale == 0) return;
     const int n = cli_count_f16_gradients(plan, graph, where, sizeof where);
-    printf("the step has a loss scale in it (--loss-scale %s)", tandem_loss_scale_print(scale, loss_scale));
-    if (n > 0) printf(": gradients of %d operators are f16 on %s, where small ones vanish", n, where);
+    printf("the step includes a loss scale (--loss-scale %s)", tandem_loss_scale_print(scale, loss_scale));
+    if (n > 0) printf(": small gradients of %d operators vanish in f16 on %s", n, where);
     putchar('\n');
 }
 
@@ -145,11 +145,11 @@ static void print_allocation_bound(const allocate_context *a)
     const tandem_certificate *certificate = &a->result.certificate;
     if (!isfinite(certificate->lower_bound)) return;
     if (certificate->gap < 1e-8) { /* up to rounding */
-        printf("there is no better plan within that step and memory%s (proof: %s)\n",
+        printf("no plan within that step and memory%s is better (proof: %s)\n",
                allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate), certificate->proof);
         return;
     }
-    printf("no plan within that step%s has a sensitivity below %.4g: at most %s of this one's could be saved "
+    printf("no plan within that step%s has a sensitivity below %.4g: the gap is at most %s "
            "(proof: %s)\n",
            allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate), certificate->lower_bound,
            tandem_quantity_print_ratio(gap, sizeof gap, certificate->gap), certificate->proof);
@@ -160,8 +160,9 @@ static void print_smaller_cluster(const allocate_context *a)
     if (a->smaller_cluster.samples_per_s <= 0) return;
     const int digits = cli_cost_sources_digits(&a->smaller_cluster.sources);
     char smaller[TANDEM_QUANTITY_TEXT], all[TANDEM_QUANTITY_TEXT];
-    printf("\nusing fewer devices is %sfaster: %s alone makes %s samples/s, sensitivity %.3g; this plan %s. "
-           "--batch auto --global-batch N splits a batch so that unlike ranks need not wait\n",
+    printf("\nfewer devices are %sfaster: %s alone makes %s samples/s, sensitivity %.3g; this "
+           "plan makes %s. --batch auto --global-batch N splits a batch so that ranks finish "
+           "together\n",
            cli_cost_sources_are_described(&a->smaller_cluster.sources) ? "predicted to be " : "",
            a->smaller_cluster.name,
            tandem_quantity_print_plain(smaller, sizeof smaller, a->smaller_cluster.samples_per_s, digits),

@@ -38,8 +38,7 @@ static void print_verify_text(const verify_context *v, const char *path)
     char step[TANDEM_QUANTITY_TEXT], target[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT], pinned[256];
     const tandem_plan *plan = v->workload.plan;
     assert(plan);
-    printf("%s is what it says: %s by policy %s\n", path, plan->model,
-           plan->policy[0] ? plan->policy : "none");
+    printf("%s is verified: %s by policy %s\n", path, plan->model, plan->policy[0] ? plan->policy : "none");
     printf("step         %s", tandem_quantity_print_ns(step, sizeof step, v->found.step_ns));
     if (plan->target_ns)
         printf(", target %s", tandem_quantity_print_ns(target, sizeof target, plan->target_ns));
@@ -82,9 +81,9 @@ int allocate_verify(const cli_options *options)
 {
     const char *other = cli_option_not_allowed(options, allowed);
     if (other)
-        return cli_fail_with(
-            TANDEM_USAGE,
-            "--verify and --%s contradict each other: the plan's file says what it was made for", other);
+        return cli_fail_with(TANDEM_USAGE,
+                             "--verify and --%s contradict each other: the plan's file has its own values",
+                             other);
     tandem_error error = {0};
     verify_context v = {.options = *options};
     v.options.plan = options->verify;

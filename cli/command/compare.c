@@ -180,19 +180,18 @@ static void print_error_parts(const compare_case *compared)
     char remeasured[TANDEM_QUANTITY_TEXT], drift[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
     const double measured = (double)compared->measured_ns;
     if (compared->remeasured_ns)
-        printf("predicted %s by costs measured after the run: the machine moved by %s, and the error is %s\n",
+        printf("predicted from costs measured after the run: %s; drift of the machine %s, error %s\n",
                tandem_quantity_print_ns(remeasured, sizeof remeasured, compared->remeasured_ns),
                tandem_quantity_print_ratio(drift, sizeof drift, compare_case_drift(compared)),
                tandem_quantity_print_ratio(error, sizeof error,
                                            ((double)compared->remeasured_ns - measured) / measured));
     if (compared->resimulated_ns)
-        printf("replayed with the times that tasks took in this run %s: the simulation's own error is %s\n",
+        printf("replayed with the task times of this run: %s; error of the simulation %s\n",
                tandem_quantity_print_ns(remeasured, sizeof remeasured, compared->resimulated_ns),
                tandem_quantity_print_ratio(error, sizeof error, compare_case_simulation_error(compared)));
     if (compared->undisturbed_ns > 0 &&
         compared->undisturbed_ns < compared->measured_ns - compared->measured_ns / 50)
-        printf("other processes had the ranks' cores for a part of it; without them the step takes %s, and "
-               "the error is %s\n",
+        printf("without the time of other processes on the ranks' cores: step %s, error %s\n",
                tandem_quantity_print_ns(drift, sizeof drift, compared->undisturbed_ns),
                tandem_quantity_print_ratio(error, sizeof error,
                                            (double)compared->predicted_ns / (double)compared->undisturbed_ns -
@@ -226,14 +225,13 @@ static tandem_status check_compare(const cli_options *options, const cli_workloa
                                    tandem_error *error)
 {
     if (options->steps < COMPARE_MIN_STEPS)
-        return tandem_error_set(error, TANDEM_USAGE, "--steps %lld are all warm-up; take %d or more",
+        return tandem_error_set(error, TANDEM_USAGE, "--steps %lld: all are warm-up steps. Use %d or more",
                                 (long long)options->steps, COMPARE_MIN_STEPS);
     if (joined && options->remeasure)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "--remeasure starts ranks of its own, not those of a run that is joined; "
-                                "there, "
-                                "`tandem profile "
-                                "--plan` into another store does the same");
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "--remeasure starts its own ranks and cannot join a run. Use `tandem profile --plan` "
+            "with another --db");
     /* in a joined run each rank checks its own device */
     for (int c = 0; c < workload->cluster.n_class && !joined; c++) {
         const tandem_status status = cli_device_require(workload->cluster.classes[c].device.name, error);
@@ -261,7 +259,7 @@ static int check_error_limit(const compare_case *compared, const cli_options *op
 {
     char error[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
     if (options->limit < 0 || fabs(compared->error) <= options->limit) return 0;
-    return cli_fail_with(TANDEM_LIMIT_EXCEEDED, "the error %s is over the limit %s",
+    return cli_fail_with(TANDEM_LIMIT_EXCEEDED, "the error %s exceeds the limit %s",
                          tandem_quantity_print_ratio(error, sizeof error, compared->error),
                          tandem_quantity_print_ratio(limit, sizeof limit, options->limit));
 }
@@ -299,7 +297,7 @@ static const int options[] = {
 const cli_command command_compare = {
     .name = "compare",
     .words = "",
-    .summary = "A plan's step as predicted beside its step as run: time, waits, memory",
+    .summary = "Predicted and measured step of a plan: time, waits, memory",
     .option = options,
     .description =
         "Examples:\n"
@@ -311,16 +309,13 @@ const cli_command command_compare = {
         "plan\n"
         "  tandem compare --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 4 --recompute sqrt "
         "--clip 1\n"
-        "  tandem compare --model resnet20 --device strongest --uniform int8_full --amax "
-        "delayed:window=32\n"
-        "The error is (predicted - measured) / measured of the median of the steps [30] behind two of "
-        "warm-up. With\n"
-        "--limit, exit code 1 where it is larger. Without --data, inputs are noise. The run is filed in the "
-        "store.\n"
-        "--remeasure measures the plan's costs once more after the run: how far the machine has moved since "
-        "it "
-        "was profiled.\n"
-        "Over a network: the same line for each rank, with RANK, WORLD_SIZE, TANDEM_STORE and TANDEM_IFACE; "
-        "rank 0 compares.",
+        "  tandem compare --model resnet20 --device strongest --uniform int8_full --amax delayed:window=32\n"
+        "The error is (predicted - measured) / measured. The measured step is the median of the steps [30]\n"
+        "after two warm-up steps. With --limit, the exit code is 1 if the error is larger. Without --data,\n"
+        "inputs are noise. The run is stored.\n"
+        "--remeasure measures the plan's costs again after the run: it shows the drift since the profile.\n"
+        "Over a network: run the same line for each rank, with RANK, WORLD_SIZE, TANDEM_STORE and "
+        "TANDEM_IFACE\n"
+        "set; rank 0 compares.",
     .run = run_compare,
 };

@@ -201,8 +201,7 @@ int compare_case_measure(compare_case *out, const cli_options *options, const ch
 {
     if (options->steps < COMPARE_MIN_STEPS)
         return cli_fail_with(TANDEM_USAGE,
-                             "%" PRId64 " steps are all warm-up; take %d or more, e.g. --steps "
-                             "30",
+                             "%" PRId64 " steps are all warm-up. Use %d or more, e.g. --steps 30",
                              options->steps, COMPARE_MIN_STEPS);
     int code = 0;
     json_t *run = run_train_command(options, plan_path, &code);
@@ -440,7 +439,7 @@ tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const cli_workloa
     plan.cluster = workload->cluster;
     const int file = mkstemps(name, (int)strlen(".json"));
     if (file < 0)
-        return tandem_error_set(error, TANDEM_IO, "cannot write the plan into the working directory: %s",
+        return tandem_error_set(error, TANDEM_IO, "cannot write the plan to the working directory: %s",
                                 strerror(errno));
     (void)close(file);
     cli_scratch_file_add(name);

@@ -200,8 +200,8 @@ static void print_demo_memory_and_loss(const demo *d)
 
 static int print_demo_text(const demo *d)
 {
-    printf("%s, batch %s a rank, %s beside %s; %lld steps, the same samples in every case\n\n",
-           d->options.model, demo_batch, d->strong->name, d->weak->name, (long long)d->options.steps);
+    printf("%s, batch %s per rank, %s and %s; %lld steps, equal samples in all cases\n\n", d->options.model,
+           demo_batch, d->strong->name, d->weak->name, (long long)d->options.steps);
     print_demo_times(d);
     print_demo_memory_and_loss(d);
     printf("\nuniform: %s in %s. allocated: %s, within %s of the fastest step.\n", d->weak->name,
@@ -270,15 +270,15 @@ static const int options[] = {OPTION_MODEL, OPTION_DATA,  OPTION_STEPS, OPTION_S
 const cli_command command_demo = {
     .name = "demo",
     .words = "",
-    .summary = "The whole loop on this machine's own unlike devices, on real images",
+    .summary = "Profile, allocate, train and compare on two devices of this machine",
     .option = options,
     .description =
-        "Profiles a small vision transformer, or the model given, on the strongest device of this machine "
-        "and on an unlike\n"
-        "one beside it, scores sensitivities, allocates precisions, trains three plans and prints predicted "
-        "against\n"
-        "measured. Every stage is a command that is shown. Writes the profile store and "
-        "tandem-demo-plan.json, here.\n"
+        "Profiles a small vision transformer, or the model given, on the strongest device of this "
+        "machine and on a\n"
+        "different one, measures sensitivities, allocates precisions, trains three plans and prints "
+        "predicted and\n"
+        "measured values. Each stage is a command that is printed. Writes the profile store and\n"
+        "tandem-demo-plan.json to the working directory.\n"
         "Examples:\n"
         "  tandem demo\n"
         "  tandem demo --steps 200 --json >demo.json",

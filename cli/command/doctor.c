@@ -79,9 +79,7 @@ static void check_cores(doctor_report *all)
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     doctor_check *one = add_check(all, "cores", usable >= 2 ? CHECK_OK : CHECK_DEGRADED);
     set_finding(one, "%d usable of %ld%s", usable, online,
-                usable >= 2 ? ""
-                            : ": two ranks on one core "
-                              "measure the scheduler");
+                usable >= 2 ? "" : ": two ranks on one core give unreliable times");
     if (usable < 2 && online >= 2) set_fix(one, "taskset -cp 0-%ld $$", online - 1);
 }
 
@@ -105,9 +103,9 @@ static void check_devices(doctor_report *all)
                                   : n == 1 ? CHECK_DEGRADED
                                            : CHECK_MISSING);
     set_finding(one,
-                n >= 2   ? "%d devices to train on together"
-                : n == 1 ? "%d device: ranks on it will all be alike"
-                         : "%d devices: kernels are for x86-64 from SSE4.1 on",
+                n >= 2   ? "%d different devices"
+                : n == 1 ? "%d device: all ranks will be equal"
+                         : "%d devices: kernels need x86-64 with SSE4.1",
                 n);
 }
 
@@ -185,9 +183,9 @@ static void check_profile_store(doctor_report *all, const cli_options *options)
                                   : status == TANDEM_MISSING ? CHECK_ABSENT
                                                              : CHECK_MISSING);
     if (status == TANDEM_OK)
-        set_finding(one, "%s: schema of this version, %lld costs", options->db, (long long)n);
+        set_finding(one, "%s: current schema, %lld costs", options->db, (long long)n);
     else if (status == TANDEM_MISSING)
-        set_finding(one, "%s: none yet; `tandem profile` and `tandem demo` make it", options->db);
+        set_finding(one, "%s: not yet created; `tandem profile` and `tandem demo` create it", options->db);
     else
         set_finding(one, "%s", error.text);
     if (one->state == CHECK_MISSING) set_fix(one, "mv '%s' '%s.off'", options->db, options->db);
@@ -244,14 +242,14 @@ static const int options[] = {OPTION_DB, OPTION_END};
 const cli_command command_doctor = {
     .name = "doctor",
     .words = "",
-    .summary = "What was found here, what is missing, and the command that fixes it",
+    .summary = "What this machine has, what is missing, and the command that fixes it",
     .option = options,
-    .description = "Examples:\n"
-                   "  tandem doctor\n"
-                   "  tandem doctor --db /shared/costs.db --json\n"
-                   "States: ok; absent, which does no harm; degraded: the demo runs, but not as it should; "
-                   "missing: "
-                   "it cannot run, and the\n"
-                   "exit code is 4.",
+    .description =
+        "Examples:\n"
+        "  tandem doctor\n"
+        "  tandem doctor --db /shared/costs.db --json\n"
+        "States: ok; absent: not here, and not needed; degraded: the demo runs, with limits; missing: "
+        "the demo\n"
+        "cannot run, and the exit code is 4.",
     .run = run_doctor,
 };

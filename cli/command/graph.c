@@ -118,8 +118,8 @@ static int print_graph_text(const tandem_graph *graph)
     }
     const int code = cli_table_finish(&table);
     if (code == 0)
-        printf("%s at batch %lld: %d operators, %s parameters, %s forward, %s a training step, %s of outputs "
-               "in f32\n",
+        printf("%s at batch %lld: %d operators, %s parameters, %s forward, %s per training step, %s "
+               "of outputs in f32\n",
                graph->model, (long long)graph->batch, graph->n_op,
                tandem_quantity_print_count(weights, sizeof weights, (double)tandem_graph_n_weight(graph)),
                print_flops(flops, sizeof flops, graph_forward_flops(graph)),
@@ -134,12 +134,13 @@ static int check_graph_words(const cli_options *options)
 {
     static const char *const action[] = {"show"};
     if (options->n_word > 0 && strcmp(options->word[0], action[0]) != 0) {
-        return cli_fail_with(TANDEM_UNKNOWN_NAME, "no action '%s'.%s Write: tandem graph show %s",
+        return cli_fail_with(TANDEM_UNKNOWN_NAME, "no action '%s'.%s Use: tandem graph show %s",
                              options->word[0], tandem_nearest_hint(options->word[0], action, 1).text,
                              options->n_word > 1 ? options->word[1] : "MODEL");
     }
     if (options->n_word == 2) return 0;
-    return cli_fail_with(TANDEM_USAGE, "say which model: tandem graph show vit_tiny (tandem list models)");
+    return cli_fail_with(TANDEM_USAGE,
+                         "no model given. Use e.g. tandem graph show vit_tiny (tandem list models)");
 }
 
 static int run_graph(const cli_options *options)
@@ -161,10 +162,11 @@ const cli_command command_graph = {
     .words = "show MODEL",
     .summary = "Operators of a model: shapes, parameters, FLOPs, bytes",
     .option = options,
-    .description = "Examples:\n"
-                   "  tandem graph show resnet20\n"
-                   "  tandem graph show vit_tiny:width=256,heads=4 --batch 32 --json\n"
-                   "FLOP are of the forward pass, a multiply and an add count as two; bytes are of the "
-                   "output in f32.",
+    .description =
+        "Examples:\n"
+        "  tandem graph show resnet20\n"
+        "  tandem graph show vit_tiny:width=256,heads=4 --batch 32 --json\n"
+        "FLOPs are those of the forward pass; a multiply-add counts as two. Bytes are those of the "
+        "output in f32.",
     .run = run_graph,
 };

@@ -73,7 +73,7 @@ static void list_gpus(json_t *rows, cli_table *table)
     const tandem_backend_api *backend = cli_backend(&why);
     const int present = backend && backend->device_describe(text, sizeof text, gpu.name, &why) == TANDEM_OK;
     list_device(rows, table, &gpu, present,
-                "an NVIDIA card, by number: cuda:0, cuda:1, …; `tandem doctor` shows those here");
+                "NVIDIA GPUs by number: cuda:0, cuda:1, …; `tandem doctor` shows those here");
 }
 
 static tandem_status list_devices(json_t *rows, cli_table *table, tandem_error *error)
@@ -259,17 +259,15 @@ static const int options[] = {OPTION_END};
 const cli_command command_list = {
     .name = "list",
     .words = "devices|models|precisions|operators|policies|datasets",
-    .summary = "What there is to name: devices, models, precisions, operators, policies, data sets",
+    .summary = "Devices, models, precisions, operators, policies, data sets",
     .option = options,
     .description =
         "Examples:\n"
-        "  tandem list devices            which parts this machine can play, and in which precisions; cards "
-        "to plan for\n"
-        "  tandem list models             their options with defaults and ranges, written "
-        "NAME:option=value,…\n"
-        "  tandem list precisions --json  the number types of each, as one JSON object\n"
-        "here: yes; no; described: there are figures to plan with, by --predict, and no kernels. In `list "
-        "precisions`, `amp`\n"
-        "stands for the type that `list devices` gives a device.",
+        "  tandem list devices            devices of this machine and GPUs to plan for, with their "
+        "precisions\n"
+        "  tandem list models             models with their options, written NAME:option=value,...\n"
+        "  tandem list precisions --json  the dtypes of each precision, as one JSON object\n"
+        "here: yes; no; described: tandem can plan for it with --predict, but has no kernels. In\n"
+        "`list precisions`, `amp` stands for the amp dtype of the device in `list devices`.",
     .run = run_list,
 };

@@ -62,13 +62,11 @@ tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *erro
     if (!tandem_cluster_shares_memory(&rank->workload->cluster) ||
         rank->backend->worker_shares_memory(rank->worker))
         return TANDEM_OK;
-    (void)tandem_error_set(error, TANDEM_USAGE,
-                           "the cluster's ranks are on one machine, but these cannot share memory (%s); on "
-                           "machines of their "
-                           "own they are DEVICE@1 in --cluster, and with TANDEM_ALLREDUCE=network they "
-                           "exchange over "
-                           "the network wherever they are",
-                           rank->backend->worker_shared_memory_error(rank->worker));
+    (void)tandem_error_set(
+        error, TANDEM_USAGE,
+        "ranks of one machine cannot share memory: %s. Write DEVICE@1 in --cluster for ranks "
+        "on separate machines, or set TANDEM_ALLREDUCE=network",
+        rank->backend->worker_shared_memory_error(rank->worker));
     error->rank = 0; /* equal on all ranks */
     return TANDEM_USAGE;
 }
@@ -163,10 +161,10 @@ static int print_profile_report(const profile_rank *rank, const stage_counts *al
     }
     char time[TANDEM_QUANTITY_TEXT];
     cli_progress_end();
-    printf("%s into %s in %s; costs measured (known before)\n", rank->workload->graph[0]->model,
+    printf("%s into %s in %s; costs measured (already stored)\n", rank->workload->graph[0]->model,
            rank->options->db, tandem_quantity_print_ns(time, sizeof time, ns));
     for (int r = 0; r < rank->self.n_rank && !rank->options->allreduce_only; r++) {
-        printf("  %-18s alone %4lld (%lld)   beside a neighbour %4lld (%lld)\n",
+        printf("  %-18s alone %4lld (%lld)   contended %4lld (%lld)\n",
                cluster->classes[tandem_cluster_class_of(cluster, r)].device.name,
                (long long)all[r].alone.measured, (long long)all[r].alone.known,
                (long long)all[r].contended.measured, (long long)all[r].contended.known);
@@ -204,13 +202,12 @@ static tandem_status check_profile_ranks(const cli_options *options, const cli_w
 {
     const int n_rank = tandem_cluster_n_rank(&workload->cluster);
     if (n_rank > MAX_RANKS)
-        return tandem_error_set(error, TANDEM_USAGE, "a profile takes at most %d ranks at once, got %d",
-                                (int)MAX_RANKS, n_rank);
+        return tandem_error_set(error, TANDEM_USAGE, "a profile has at most %d ranks, got %d", (int)MAX_RANKS,
+                                n_rank);
     if (n_rank == 1 && options->allreduce_only)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "--allreduce-only measures what ranks send each other; there is one rank");
+        return tandem_error_set(error, TANDEM_USAGE, "--allreduce-only needs two ranks, got one");
     if (self && self->n_rank != n_rank)
-        return tandem_error_set(error, TANDEM_USAGE, "WORLD_SIZE is %d, the devices to profile are %d ranks",
+        return tandem_error_set(error, TANDEM_USAGE, "WORLD_SIZE is %d, but the profile has %d ranks",
                                 self->n_rank, n_rank);
     return TANDEM_OK;
 }
@@ -269,20 +266,17 @@ const cli_command command_profile = {
         "  tandem profile --model resnet20 --cluster \"2*cpu:avx2\" --remeasure\n"
         "  tandem profile --model gpt_tiny --batch 4 --device cpu:avx2 --accumulate 4\n"
         "  tandem profile --model vit_tiny --device strongest --uniform int8 --amax delayed\n"
-        "  tandem profile --model resnet20 --cluster \"strongest + weakest\" --allreduce-only --remeasure "
-        "--db "
-        "slow-link.db\n"
-        "Each device is measured alone, then beside a busy neighbour; then the ranks measure their "
-        "all-reduce. One device\n"
-        "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again. "
-        "With --plan or\n"
-        "--uniform, only what that plan needs is.\n"
-        "--amax delayed measures casts that take their range from the casts before; both kinds stand side "
-        "by side.\n"
-        "--accumulate also measures sums of gradients over micro-steps, --clip and --loss-scale the norm of "
-        "all gradients;\n"
-        "recomputation takes the times there are.\n"
-        "Over a network: for each rank, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir TANDEM_IFACE=eth0 "
-        "tandem profile …",
+        "  tandem profile --model resnet20 --cluster \"strongest + weakest\" --allreduce-only "
+        "--remeasure --db slow.db\n"
+        "Measures each device alone, then next to a busy co-runner, then the all-reduce of the ranks. "
+        "One device\n"
+        "has no co-runner and no all-reduce: name two. Stored costs are not measured again.\n"
+        "With --plan or --uniform, only the costs of that plan are measured.\n"
+        "--amax delayed measures casts with a delayed amax; the store keeps both kinds.\n"
+        "--accumulate also measures gradient sums over micro-steps; --clip and --loss-scale also measure "
+        "the norm\n"
+        "of all gradients. Recomputation needs no costs of its own.\n"
+        "Over a network, for each rank:\n"
+        "  RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir TANDEM_IFACE=eth0 tandem profile ...",
     .run = run_profile,
 };

@@ -136,8 +136,8 @@ static tandem_status map_tasks_to_keys(cost_profile *profile, int *missing, tand
         tandem_cost_key key;
         if (!task->active || task->kind == TANDEM_TASK_REDUCE) continue;
         if (!tandem_step_cost_key(step, t, task->variant, &key))
-            return tandem_error_set(error, TANDEM_BUG, "task %d (%s of '%s') has no cost key in form %d", t,
-                                    tandem_task_kind_name(task->kind),
+            return tandem_error_set(error, TANDEM_BUG, "task %d (%s of '%s') has no cost key in variant %d",
+                                    t, tandem_task_kind_name(task->kind),
                                     task->op >= 0 ? step->graph->op[task->op].name : "", task->variant);
         profile->key_of[t] = find_or_add_key(profile, &key);
         if (profile->key_of[t] < 0) return no_profile_memory(error);
@@ -289,7 +289,7 @@ static int skip_unsupported_precision(cost_profile *profile, int k)
     const tandem_precision precision = nth_precision(device->precisions, k);
     if (precision == TANDEM_PRECISION_FP32) return 0;
     profile->precisions &= ~(1u << precision);
-    cli_note(rank->options, "%s has no kernels for all of %s: it is not measured", rank->device,
+    cli_note(rank->options, "%s lacks some kernels for %s, which is not measured", rank->device,
              tandem_precision_get(precision)->name);
     return 1;
 }

@@ -379,8 +379,8 @@ static int check_memory_limits(const replay_context *r)
         if (is_class_over_limit(r, c))
             return cli_fail_with(
                 TANDEM_INFEASIBLE,
-                "the plan takes %s on %s, its limit is %s; `tandem allocate` looks for one "
-                "that fits",
+                "the plan takes %s on %s, but the limit is %s. `tandem allocate` searches one that "
+                "fits",
                 tandem_quantity_print_bytes(need, sizeof need, r->result.classes[c].peak_bytes),
                 workload_class(r, c)->device.name,
                 tandem_quantity_print_bytes(limit, sizeof limit,
@@ -394,21 +394,19 @@ static int run_replay(const cli_options *options)
     cli_workload workload = {0};
     replay_context r = {.options = options, .workload = &workload};
     if (options->all_ranks && !options->trace)
-        return cli_fail_with(TANDEM_USAGE, "--all-ranks is for the trace: add --trace FILE");
+        return cli_fail_with(TANDEM_USAGE, "--all-ranks needs --trace FILE");
     if (options->zero && (needs_events(options) || options->simulations || options->per_task))
         return cli_fail_with(
-            TANDEM_USAGE, "--zero comes to totals alone: leave out --trace, --operators, --memory-timeline "
-                          "and --simulations");
+            TANDEM_USAGE,
+            "--zero computes only totals. Leave out --trace, --operators, --memory-timeline and "
+            "--simulations");
     if (options->zero && options->step.n_micro > 1)
-        return cli_fail_with(TANDEM_USAGE, "--zero is of one batch a step: leave out --accumulate");
+        return cli_fail_with(TANDEM_USAGE, "--zero has one batch per step. Leave out --accumulate");
     if (options->time_spread >= 0 && !options->simulations)
-        return cli_fail_with(TANDEM_USAGE, "--time-spread is of drawn times: give --simulations too, as in "
-                                           "--simulations 100");
+        return cli_fail_with(TANDEM_USAGE, "--time-spread needs --simulations, e.g. --simulations 100");
     if (cli_option_given(options, OPTION_SEED) && !options->simulations &&
         !(options->uniform && strstr(options->uniform, "random")))
-        return cli_fail_with(TANDEM_USAGE, "--seed is of what chance decides: give --simulations N or "
-                                           "--uniform "
-                                           "drawn too");
+        return cli_fail_with(TANDEM_USAGE, "--seed needs --simulations N or --uniform random");
     tandem_status status = cli_workload_open(&workload, options, &error);
     if (status == TANDEM_OK)
         cli_note_loss_scale(options, workload.plan, workload.graph[0], workload.loss_scale, "add");
@@ -463,8 +461,8 @@ const cli_command command_replay = {
     .description =
         "Examples:\n"
         "  tandem replay --plan plan.json --trace step.json\n"
-        "  tandem replay --plan plan.json --trace step.et --all-ranks   execution traces of MLCommons "
-        "Chakra: step.0.et, …\n"
+        "  tandem replay --plan plan.json --trace step.et --all-ranks   MLCommons Chakra traces: "
+        "step.0.et, ...\n"
         "  tandem replay --model vit_tiny --cluster \"strongest + weakest\" --uniform fp32,int8 -v\n"
         "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
         "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" "
@@ -472,29 +470,29 @@ const cli_command command_replay = {
         "  tandem replay --model resnet20 --device strongest --uniform int8 --amax delayed\n"
         "  tandem replay --model vit_tiny --batch 8 --device cpu:avx2 --accumulate 4 --recompute sqrt "
         "--memory-timeline\n"
-        "  tandem replay --model vit_tiny --device cpu:avx2 --clip 1            updates wait for the norm of "
-        "all gradients\n"
-        "  tandem replay --model resnet50 --cluster \"16*a100@8 link=600GB/s,1us net=9GB/s,5us\" --predict "
-        "--collective auto\n"
-        "  tandem replay --model resnet50 --batch 32 --cluster \"16*t4@8 net=100Gbit/s,5us slow=1.1@rank3\" "
-        "--predict\n"
-        "  tandem replay --model resnet50 --cluster \"32*t4@8 net=100Gbit/s,5us\" --predict --simulations "
-        "200 "
-        "--time-spread 5%\n"
+        "  tandem replay --model vit_tiny --device cpu:avx2 --clip 1            updates wait for the "
+        "gradient norm\n"
+        "  tandem replay --model resnet50 --cluster \"16*a100@8 link=600GB/s,1us net=9GB/s,5us\" "
+        "--predict --collective auto\n"
+        "  tandem replay --model resnet50 --batch 32 --cluster \"16*t4@8 net=100Gbit/s,5us "
+        "slow=1.1@rank3\" --predict\n"
+        "  tandem replay --model resnet50 --cluster \"32*t4@8 net=100Gbit/s,5us\" --predict "
+        "--simulations 200 --time-spread 5%\n"
         "  tandem replay --model bert_base --cluster \"8*t4@8 net=100Gbit/s,5us\" --predict --zero 3 -v\n"
-        "Costs come from the store; those of other batches are interpolated. Where one is missing, exit code "
-        "4 and the `tandem\n"
-        "profile` that measures it; with --predict it comes from other operators of the device, or from a "
-        "card's description.\n"
-        "What was not measured is counted in the result.\n"
-        "link= is between two devices of a class in a node, node= within a node, net= between nodes; slow= "
-        "makes ranks slower\n"
-        "than their device. --simulations N: each rank draws the time of each task from what was measured, "
-        "and all "
-        "wait for the\n"
-        "slowest. --zero 1, 2 or 3 shares out what ranks keep, which `tandem train` does not.\n"
-        "-v adds memory by category, --memory-timeline at each task. A plan over a memory limit (--memory "
-        "12GiB): by how much,\n"
-        "what recomputation, micro-steps, precisions and batches would save, and exit code 1.",
+        "Costs come from the store; those of other batches are interpolated. If a cost is missing, the "
+        "exit code is\n"
+        "4, and the error names the `tandem profile` that measures it. With --predict, missing costs "
+        "come from\n"
+        "other operators of the device or from its description. The result counts unmeasured costs.\n"
+        "link= is between two devices of a class in a node, node= within a node, net= between nodes. "
+        "slow= makes\n"
+        "ranks slower than their device. --simulations N draws the time of each task on each rank from "
+        "what was\n"
+        "measured; each step waits for the slowest rank. --zero 1, 2 or 3 shards the training state, which\n"
+        "`tandem train` does not do.\n"
+        "-v adds memory by category, --memory-timeline adds it at each task. For a plan over a memory limit\n"
+        "(--memory 12GiB): the deficit, what recomputation, micro-steps, precisions and batches would "
+        "save, and\n"
+        "exit code 1.",
     .run = run_replay,
 };

@@ -25,9 +25,8 @@ void replay_monte_carlo_print(const tandem_monte_carlo *noise, uint64_t seed)
 {
     char mean[TANDEM_QUANTITY_TEXT], p50[TANDEM_QUANTITY_TEXT], p95[TANDEM_QUANTITY_TEXT],
         sigma[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT];
-    printf("%d steps of %d ranks drawn (seed %llu): median %s, 95th percentile %s, mean %s; a task varies by "
-           "%s, which was "
-           "measured for %s of the time\n",
+    printf("%d simulated steps of %d ranks (seed %llu): median %s, 95th percentile %s, mean %s; "
+           "standard deviation of a task %s, measured for %s of the time\n",
            noise->n_simulation, noise->n_rank, (unsigned long long)seed,
            tandem_quantity_print_ns(p50, sizeof p50, noise->p50_ns),
            tandem_quantity_print_ns(p95, sizeof p95, noise->p95_ns),

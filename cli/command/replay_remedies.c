@@ -173,7 +173,7 @@ static tandem_status try_precisions(remedy_search *s, tandem_error *error)
         if (!(has & 1u << p)) continue;
         v.precision = p;
         status = measure_variation(&found, s, &v, error);
-        (void)snprintf(found.what, sizeof found.what, "%s wherever an operator has it",
+        (void)snprintf(found.what, sizeof found.what, "%s for every operator that has it",
                        tandem_precision_get((tandem_precision)p)->name);
         if (status == TANDEM_OK) add_remedy(s, &found);
     }
@@ -250,7 +250,7 @@ int replay_remedies_print(const replay_remedy *remedy, int n, uint64_t peak_byte
 {
     char bytes[TANDEM_QUANTITY_TEXT], saved[TANDEM_QUANTITY_TEXT], time[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
-    printf("\n%s is %s over its limit of %s; by plans made anew:\n", device,
+    printf("\n%s is %s over its limit of %s. Changed plans:\n", device,
            tandem_quantity_print_bytes(bytes, sizeof bytes, peak_bytes - limit_bytes),
            tandem_quantity_print_bytes(saved, sizeof saved, limit_bytes));
     cli_table_row(&table, "with\t>memory\t>saves\t>step\t");

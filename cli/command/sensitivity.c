@@ -272,10 +272,10 @@ static int run_sensitivity(const cli_options *given)
     if (!options.device) options.device = "strongest";
     if (!options.data)
         return cli_fail_with(TANDEM_USAGE,
-                             "say over which data: --data fashion-mnist (tandem list datasets)");
+                             "no data given. Use e.g. --data fashion-mnist (tandem list datasets)");
     if (options.device && strchr(options.device, ','))
         return cli_fail_with(TANDEM_USAGE,
-                             "sensitivities come from one device and hold for all: give one, got --device %s",
+                             "sensitivities hold for all devices. Give one device, got --device %s",
                              options.device);
     if (options.steps < 0) options.steps = BATCHES;
     options.step.separate_partial_grads = 1;
@@ -308,12 +308,13 @@ static const int options[] = {OPTION_MODEL, OPTION_DATA, OPTION_DEVICE, OPTION_B
 const cli_command command_sensitivity = {
     .name = "sensitivity",
     .words = "",
-    .summary = "Statistics over real batches, and the harm they predict, into the store",
+    .summary = "Measure statistics over real batches, and the sensitivities that follow",
     .option = options,
-    .description = "Example:\n"
-                   "  tandem sensitivity --model vit_tiny --data fashion-mnist --batch 16 --steps 10\n"
-                   "Trains in fp32 for that many batches [10] and looks on. The device [the strongest one "
-                   "here] only does the work;\n"
-                   "the figures hold for all.",
+    .description =
+        "Example:\n"
+        "  tandem sensitivity --model vit_tiny --data fashion-mnist --batch 16 --steps 10\n"
+        "Trains in fp32 for that many batches [10] and stores the statistics of every operator. They "
+        "hold for all\n"
+        "devices; --device [the strongest one here] only computes them.",
     .run = run_sensitivity,
 };

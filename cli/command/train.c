@@ -180,7 +180,7 @@ static tandem_status finish_training_step(train_context *t, int64_t index, int64
     if (*note && !t->is_noted) cli_note(options, "%s", note);
     t->is_noted = t->is_noted || *note;
     if (report.skipped && is_0)
-        cli_note(options, "step %lld: gradients overflow at a loss scale of %g, nothing is updated",
+        cli_note(options, "step %lld: gradients overflow at loss scale %g; the update is skipped",
                  (long long)done, (double)report.loss_scale);
     if (options->data && options->evaluate > 0 && (is_step_due(options->evaluate_every, done) || is_last)) {
         status = evaluate_on_ranks(t, done, error);
@@ -391,7 +391,7 @@ static int print_train_text(const train_context *t)
     if (t->times.n_counted > 0)
         printf("; %.1f samples/s", training_samples_per_s(t));
     else
-        printf("; no times: the first %d steps warm up", WARM_UP_STEPS);
+        printf("; no times: the first %d steps are warm-up", WARM_UP_STEPS);
     const double accuracy = final_accuracy(t);
     if (isfinite(accuracy)) printf("; accuracy %.1f%%", 100 * accuracy);
     putchar('\n');
@@ -467,14 +467,13 @@ static tandem_status check_training_options(const cli_options *options, tandem_e
 {
     if (options->evaluate_every && (!options->data || options->evaluate == 0))
         return tandem_error_set(error, TANDEM_USAGE,
-                                "--eval-every needs test samples: --data, and --eval "
-                                "not 0");
+                                "--eval-every needs test samples: give --data, and --eval above 0");
     if (options->checkpoint_every && !options->checkpoint)
-        return tandem_error_set(error, TANDEM_USAGE, "--checkpoint-every needs a file: --checkpoint FILE");
+        return tandem_error_set(error, TANDEM_USAGE, "--checkpoint-every needs --checkpoint FILE");
     if (options->init && options->resume)
         return tandem_error_set(
             error, TANDEM_USAGE,
-            "--init and --resume both say what the weights are; a resumed run has its own");
+            "--init and --resume contradict each other: a checkpoint has its own weights");
     return TANDEM_OK;
 }
 
@@ -483,8 +482,7 @@ static tandem_status check_checkpoint_step(const tandem_checkpoint_info *info, c
 {
     if (info->step < options->steps) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
-                            "'%.200s' has %lld steps behind it, and --steps counts from the first: take more "
-                            "than that",
+                            "'%.200s' already has %lld steps, and --steps counts from the first. Use more",
                             options->resume, (long long)info->step);
 }
 
@@ -550,7 +548,7 @@ static tandem_status begin_training(train_context *t, tandem_error *error)
     t->begin = info.step;
     t->steps -= info.step;
     if (t->rank.self.rank != 0) return TANDEM_OK;
-    cli_note(options, "goes on behind step %lld, from '%s'", (long long)info.step, options->resume);
+    cli_note(options, "resumes after step %lld from '%s'", (long long)info.step, options->resume);
     train_config_note_changes(options, info.train_config, t->config_text);
     return TANDEM_OK;
 }
@@ -634,33 +632,28 @@ const cli_command command_train = {
         "100\n"
         "  tandem train --plan plan.json --data fashion-mnist --steps 100 --trace step.json\n"
         "  tandem train --model mlp --device cpu:sse41 --uniform int8 --data fashion-mnist --steps 50\n"
-        "  tandem train --plan plan.json --data fashion-mnist --steps 5000 --lr 1e-3 --schedule cosine "
-        "--warmup 200 \\\n"
-        "    --checkpoint run.ckpt --checkpoint-every 500 --log run.jsonl --eval-every 500\n"
-        "  tandem train --model vit_tiny:dropout=0.1 --device cpu:avx2 --data fashion-mnist --clip 1 "
-        "--label-smoothing 0.1 \\\n"
-        "    --init begin.safetensors --export end.safetensors\n"
-        "  tandem train --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 16 --recompute sqrt --data "
-        "fashion-mnist\n"
+        "  tandem train --plan plan.json --data fashion-mnist --steps 5000 --lr 1e-3 --schedule cosine \\\n"
+        "    --warmup 200 --checkpoint run.ckpt --checkpoint-every 500 --log run.jsonl --eval-every 500\n"
+        "  tandem train --model vit_tiny:dropout=0.1 --device cpu:avx2 --data fashion-mnist --clip 1 \\\n"
+        "    --label-smoothing 0.1 --init begin.safetensors --export end.safetensors\n"
+        "  tandem train --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 16 --recompute sqrt "
+        "--data fashion-mnist\n"
         "  tandem train --model resnet20 --device strongest --uniform int8 --amax delayed --data "
         "fashion-mnist\n"
-        "The same line with --resume run.ckpt goes on behind the last checkpoint, bit for bit as if it had "
-        "not ended.\n"
-        "With N steps, W of warm-up, highest rate r, step s from 0:  warm-up  r (s+1)/W;  linear  r "
-        "(N-s)/(N-W);\n"
-        "cosine  r/2 (1 + cos(pi (s-W)/(N-W)));  step  r, r/10 from N/2 on, r/100 from 3N/4 on.\n"
-        "With --accumulate N a step takes N batches of every rank one after the other, and one update: the "
-        "mean over all of\n"
-        "them. With --recompute, activations are dropped and computed again: less memory, the same bits, "
-        "more time.\n"
-        "With --amax delayed a cast to int8 takes its range from the last 16 casts of the same tensor: "
-        "one pass over it\n"
-        "instead of two; delayed:window=N,margin=M: 2^M times the largest of the last N. What outgrows it is "
-        "clamped.\n"
-        "A run of several machines: on each, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir tandem train "
-        "…\n"
-        "(LOCAL_RANK picks the core). Without --data, inputs are noise: good for timing only. With a dead "
-        "rank the\n"
-        "others stop with exit code 6; where the loss or a gradient is not finite, all stop with exit code 1.",
+        "The same line with --resume run.ckpt continues after the last checkpoint, with the same bits.\n"
+        "Learning rate of step s = 0, 1, ... of N steps with W warm-up steps and peak rate r:\n"
+        "  warm-up  r (s+1)/W;  linear  r (N-s)/(N-W);  cosine  r/2 (1 + cos(pi (s-W)/(N-W)));\n"
+        "  step  r, r/10 from N/2 on, r/100 from 3N/4 on.\n"
+        "--accumulate N takes N batches of every rank per step and updates once, with the mean gradient.\n"
+        "--recompute drops activations and computes them again: less memory, the same bits, more time.\n"
+        "--amax delayed takes the range of a cast to int8 from the last 16 casts of the same tensor, in "
+        "one pass\n"
+        "instead of two. delayed:window=N,margin=M uses 2^M times the largest of the last N. Larger "
+        "values clamp.\n"
+        "On several machines, for each rank: RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir tandem "
+        "train ...\n"
+        "LOCAL_RANK selects the core. Without --data, inputs are noise, good only for timing. If a rank "
+        "fails, the\n"
+        "others stop with exit code 6. If the loss or a gradient is not finite, all stop with exit code 1.",
     .run = run_train,
 };

@@ -8,8 +8,7 @@
 
 static tandem_status fail_log_write(const train_log *log, int code, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_IO, "log '%.200s' cannot be written: %s", log->path,
-                            strerror(code));
+    return tandem_error_set(error, TANDEM_IO, "cannot write the log '%.200s': %s", log->path, strerror(code));
 }
 
 tandem_status train_log_open(train_log *log, const char *path, int resumed, tandem_error *error)

@@ -31,15 +31,15 @@ static void print_whatif_cause(const tandem_whatif *whatif)
     if (whatif->step_ns <= whatif->ideal_ns)
         printf("No stragglers: the step is as short as the ideal one.\n");
     else if (cause->who[0] && cause->what[0])
-        printf("Without the slow %s of %s the step would be %.1f%% shorter: %s instead of %s; without all "
-               "that is slow there, %.1f%%.\n",
+        printf("Without the slow %s of %s the step would be %.1f%% shorter: %s instead of %s. "
+               "Without all slow operators there: %.1f%%.\n",
                cause->what, cause->who, one, without, step, all);
     else if (cause->who[0] || cause->what[0])
         printf("Without the slow %s%s the step would be %.1f%% shorter: %s instead of %s.\n",
                cause->who[0] ? "operators of " : cause->what, cause->who, one, without, step);
     else
-        printf("Nobody and nothing alone makes half of it: without any stragglers the step would be %.1f%% "
-               "shorter.\n",
+        printf("No single cause makes half of the slowdown: without any stragglers the step would "
+               "be %.1f%% shorter.\n",
                all);
 }
 
@@ -114,7 +114,7 @@ static int print_critical_path(const tandem_whatif *whatif, const cli_options *o
 void whatif_print_negative(int64_t n)
 {
     if (n > 0)
-        printf("%lld duration%s below 0, as clocks give that differ: taken as 0\n", (long long)n,
+        printf("%lld negative duration%s, from clocks that differ, count as 0\n", (long long)n,
                n == 1 ? "" : "s");
 }
 
@@ -263,19 +263,20 @@ static int run_whatif(const cli_options *options)
     tandem_error error = {0};
     tandem_whatif *whatif = NULL;
     tandem_trace_format format = TANDEM_TRACE_FORMAT_PIPELINE_CSV;
-    if (options->n_word == 0) return cli_fail_with(TANDEM_USAGE, "say which trace: tandem whatif TRACE");
+    if (options->n_word == 0) return cli_fail_with(TANDEM_USAGE, "no trace given. Use tandem whatif TRACE");
     const size_t n = options->trace ? strlen(options->trace) : 0;
     if (n > 3 && strcmp(options->trace + n - 3, ".et") == 0)
-        return cli_fail_with(TANDEM_USAGE, "--trace: the step and its ideal are written as JSON, not as '%s'",
+        return cli_fail_with(TANDEM_USAGE, "--trace writes the step and its ideal as JSON, got '%s'",
                              options->trace);
     tandem_status status = tandem_trace_format_detect(&format, options->word[0], &error);
     if (status != TANDEM_OK) return cli_fail(&error);
     if (format == TANDEM_TRACE_FORMAT_TORCH) return whatif_torch(options);
     if (options->n_word > 1 && format != TANDEM_TRACE_FORMAT_CHAKRA)
-        return cli_fail_with(TANDEM_USAGE,
-                             "'%s' holds all ranks, so it stands alone; several files are of the PyTorch "
-                             "profiler or of Chakra, one a rank",
-                             options->word[0]);
+        return cli_fail_with(
+            TANDEM_USAGE,
+            "'%s' has all ranks and must be the only file. Several files, one per rank, come "
+            "from the PyTorch profiler or Chakra",
+            options->word[0]);
     status = analyse_recording(&whatif, format, options, &error);
     int code = 0;
     if (status != TANDEM_OK)
@@ -292,28 +293,27 @@ static const int options[] = {OPTION_TRACE, OPTION_QUIET, OPTION_VERBOSE, OPTION
 const cli_command command_whatif = {
     .name = "whatif",
     .words = "TRACE...",
-    .summary = "A recorded step without its stragglers, and who or what they are",
+    .summary = "A recorded step without its stragglers, and their causes",
     .option = options,
     .description =
         "Examples:\n"
-        "  tandem whatif trace.csv                        a pipeline-parallel job: stages, ranks, workers, "
-        "operator types\n"
-        "  tandem whatif trace.csv.gz --trace ideal.json  also the step and its ideal as JSON that Perfetto "
-        "opens\n"
-        "  tandem whatif rank0.json.gz rank1.json.gz      traces of the PyTorch profiler, one file a rank\n"
-        "  tandem whatif step.json                        a step of tandem train --trace or tandem replay "
-        "--trace\n"
-        "  tandem whatif step.0.et step.4.et              execution traces of MLCommons Chakra, one file a "
-        "rank\n"
-        "What is slow is what takes longer than usual: in a job the mean of its operator type "
-        "(communication: the median), in\n"
-        "a step of tandem the rank that computes least, between ranks of PyTorch the others. 'ideal with it' "
-        "is the ideal step\n"
-        "with this alone as recorded, 'step without it' the step with this alone as in the ideal. -v lists "
-        "all rows.\n"
-        "Files may be compressed with gzip; one that unpacks to over 16 MiB and to over 100 times its size "
-        "is refused, and so\n"
-        "are pipes and devices. Durations below 0, down to -10 ms, come from clocks that differ: they are "
-        "taken as 0 and counted.",
+        "  tandem whatif trace.csv                        a pipeline-parallel job: stages, ranks, "
+        "workers, operators\n"
+        "  tandem whatif trace.csv.gz --trace ideal.json  also the step and its ideal as JSON for Perfetto\n"
+        "  tandem whatif rank0.json.gz rank1.json.gz      PyTorch profiler traces, one file per rank\n"
+        "  tandem whatif step.json                        a step of tandem train --trace or tandem "
+        "replay --trace\n"
+        "  tandem whatif step.0.et step.4.et              MLCommons Chakra traces, one file per rank\n"
+        "An operator is slow if it takes longer than usual. Usual is the mean of its type in a job (the "
+        "median for\n"
+        "communication), the rank that computes least in a step of tandem, and the other ranks for PyTorch.\n"
+        "'ideal with it' is the ideal step with only this part as recorded; 'step without it' is the "
+        "recorded step\n"
+        "with only this part ideal. -v lists all rows.\n"
+        "Files may be compressed with gzip. Pipes and devices are rejected, and so are files that unpack "
+        "to more\n"
+        "than 16 MiB and more than 100 times their size. Durations from 0 down to -10 ms come from "
+        "clocks that\n"
+        "differ: they count as 0, and the result counts them.",
     .run = run_whatif,
 };

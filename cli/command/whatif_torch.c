@@ -74,7 +74,7 @@ static void print_torch_excess(const tandem_torch_summary *torch)
 {
     if (torch->excess < 0) return;
     const tandem_torch_operator *const op = &torch->operators[torch->excess];
-    printf("It spends %s a step more than the other ranks on %s (%s).\n", ns_text(torch->excess_ns).text,
+    printf("It spends %s per step more than the other ranks on %s (%s).\n", ns_text(torch->excess_ns).text,
            op->name, tandem_torch_pass_name(op->pass));
 }
 
@@ -83,16 +83,14 @@ static void print_torch_cause(const tandem_torch_summary *torch)
     const tandem_torch_rank *const slowest = &torch->rank[torch->slowest];
     if (torch->n_rank == 1) return;
     if (torch->n_joined == 0)
-        printf("Rank %d computes longest. No collective was recorded by more than one rank: who waits for "
-               "whom is not known.\n",
+        printf("Rank %d computes longest. No collective was recorded by more than one rank, so the "
+               "waits are unknown.\n",
                slowest->rank);
     else if (slowest->n_last == 0)
-        printf("No rank comes later than the others to any of %lld collectives.\n",
-               (long long)torch->n_joined);
+        printf("No rank is later than the others at any of %lld collectives.\n", (long long)torch->n_joined);
     else
-        printf("Rank %d comes last to %lld of %lld collectives, %s a step later than the next: without that "
-               "the step would be up "
-               "to %.1f%% shorter.\n",
+        printf("Rank %d is last at %lld of %lld collectives, %s per step later than the next: "
+               "without that the step would be up to %.1f%% shorter.\n",
                slowest->rank, (long long)slowest->n_last, (long long)torch->n_joined,
                ns_text(slowest->late_ns).text, 100 * time_share(slowest->late_ns, slowest->mean.duration_ns));
     if (torch->n_joined == 0 || slowest->n_last > 0) print_torch_excess(torch);
@@ -102,7 +100,7 @@ static int print_torch_ranks(const tandem_torch_summary *torch)
 {
     cli_table table = {0};
     cli_table_row(&table, "rank\t>steps\t>step\t>computes\t>communicates\t>exposed\t>idle\t>waits for "
-                          "others\t>comes late by\t>comes last");
+                          "others\t>late by\t>last");
     for (int k = 0; k < torch->n_rank; k++) {
         const tandem_torch_rank *const rank = &torch->rank[k];
         const tandem_torch_step *const mean = &rank->mean;
@@ -121,7 +119,7 @@ static int print_torch_operators(const tandem_torch_summary *torch, int max_rows
     const int64_t step_ns = mean_step_ns(torch);
     cli_table table = {0};
     if (torch->n_operator == 0) return 0;
-    cli_table_row(&table, "operator\tpass\t>%s a step\t>of the step\t>calls a step\tsignature",
+    cli_table_row(&table, "operator\tpass\t>%s per step\t>of the step\t>calls per step\tsignature",
                   torch->rank[0].is_device ? "on the device" : "itself");
     for (int k = 0; k < torch->n_operator && k < max_rows; k++) {
         const tandem_torch_operator *const op = &torch->operators[k];
@@ -141,7 +139,7 @@ static int print_torch_collectives(const tandem_torch_summary *torch, int max_ro
 {
     cli_table table = {0};
     if (torch->n_collective == 0) return 0;
-    cli_table_row(&table, "collective\t>joined\t>transfer\t>waited, a step\tsize and members");
+    cli_table_row(&table, "collective\t>joined\t>transfer\t>wait per step\tsize and members");
     for (int k = 0; k < torch->n_collective && k < max_rows; k++) {
         const tandem_torch_collective *const one = &torch->collective[k];
         cli_table_row(&table, "%.60s\t%lld\t%s\t%s\t%.80s", one->name, (long long)one->n,
@@ -160,18 +158,18 @@ static void print_torch_notes(const tandem_torch_summary *torch, const cli_optio
     for (int k = 0; k < torch->n_rank; k++) {
         const tandem_torch_rank *const rank = &torch->rank[k];
         if (rank->step[0].number < 0)
-            cli_note(options, "%s: no ProfilerStep#: all of it counts as one step", rank->path);
+            cli_note(options, "%s: no ProfilerStep#: the whole trace counts as one step", rank->path);
         if (rank->n_incomplete)
-            cli_note(options, "%s: %lld slices without name, ts or dur were passed over", rank->path,
+            cli_note(options, "%s: %lld slices without name, ts or dur were skipped", rank->path,
                      (long long)rank->n_incomplete);
         if (rank->n_overlapping)
-            cli_note(options, "%s: %lld slices end after the one they begin in", rank->path,
+            cli_note(options, "%s: %lld slices end after the slice in which they begin", rank->path,
                      (long long)rank->n_overlapping);
         if (rank->n_unjoined && torch->n_rank > 1)
             cli_note(options, "%s: %lld collectives lack partners in the other files", rank->path,
                      (long long)rank->n_unjoined);
         if (rank->joined_ns)
-            cli_note(options, "%s: busy times are too long by up to %s in all", rank->path,
+            cli_note(options, "%s: busy times are too long by up to %s in total", rank->path,
                      ns_text(rank->joined_ns).text);
     }
 }
@@ -285,7 +283,9 @@ int whatif_torch(const cli_options *options)
     tandem_torch_summary *torch = NULL;
     if (options->trace)
         return cli_fail_with(
-            TANDEM_USAGE, "--trace is for a job (CSV) or a step of tandem; '%s' is of the PyTorch profiler",
+            TANDEM_USAGE,
+            "--trace needs a pipeline job (CSV), a step of tandem or Chakra; '%s' is from the "
+            "PyTorch profiler",
             options->word[0]);
     if (tandem_torch_read(&torch, options->word, options->n_word, &error) != TANDEM_OK)
         return cli_fail(&error);

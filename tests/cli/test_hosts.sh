@@ -84,7 +84,7 @@ run 0 profile "${of[@]}" --db one.db --uniform int8 --json && [ "$(field measure
     run 4 replay "${of[@]}" --db one.db --uniform fp32
 report "with --uniform only what that plan needs is profiled" $?
 run 0 compare "${of[@]}" --remeasure --steps 12 --json && positive "$(field remeasured_ns out)" && [ "$(field drift out)" != null ] &&
-    run 0 compare "${of[@]}" --remeasure --steps 12 && grep -q 'the machine moved by' out
+    run 0 compare "${of[@]}" --remeasure --steps 12 && grep -q 'drift of the machine' out
 report "compare --remeasure measures the plan's costs once more, and says how far they are" $?
 
 # --- What ranks exchange in ---
@@ -98,7 +98,7 @@ report "a store has both" $?
 run 0 sensitivity --model mlp:width=64 --data data --steps 3 --device "$weakest" && run 0 allocate --model mlp:width=64 --cluster "$weakest + $weakest" --batch auto --global-batch 8 &&
     run 0 advise --model mlp:width=64 --cluster "$weakest" --add "$weakest" --batch 4
 report "what was measured over a network alone is enough to choose batches by and to advise by" $?
-TANDEM_ALLREDUCE=pigeons run 2 train "${of[@]}" --steps 3 && grep -q "TANDEM_ALLREDUCE is 'pigeons'" err
+TANDEM_ALLREDUCE=pigeons run 2 train "${of[@]}" --steps 3 && grep -q "invalid TANDEM_ALLREDUCE 'pigeons'" err
 report "an exchange that there is not: exit code 2" $?
 
 # --- Refusals ---

@@ -25,7 +25,7 @@ while read -r command; do
         grep -q "^$option" "own.$command" && continue # the beginning of one of its own, which will do
         "$tandem" "$command" "$option" >out 2>err </dev/null
         got=$?
-        { [ $got = 2 ] && grep -qE "^tandem: .tandem $command. has no option $option; it is one of: " err; } || echo "$command $option: exit code $got: $(head -1 err)"
+        { [ $got = 2 ] && grep -qE "^tandem: .tandem $command. has no option $option; these commands have it: " err; } || echo "$command $option: exit code $got: $(head -1 err)"
     done
 done <commands >taken
 [ "$(wc -l <commands)" -ge 13 ] && [ "$(wc -l <all)" -ge 60 ] && [ ! -s taken ]
