@@ -138,8 +138,8 @@ static int create_partial(tandem_file *file, const struct stat *old)
 }
 
 /* What is no regular file is written directly, and so is one that has lost its name: /dev/stdout may be a
- * link to either. A name that stands for another file by now is no such case: another writer has replaced it.
- * */
+ * link to either. A name that stands for another file by now is no such case: another writer has replaced
+ * it. */
 static bool can_be_replaced(const struct stat *seen, const char *path)
 {
     struct stat there;

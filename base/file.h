@@ -17,8 +17,8 @@ tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t
  * path's folder without a name, or, where the file system has no such files, under one of its own that nobody
  * can foresee. A path that is a link stays one: what it points to is replaced. The old file's mode is kept,
  * and its owner and group where that is allowed; a new file's mode is 0666 less the umask. What is no regular
- * file (a pipe, /dev/null) is written directly, since renaming would replace it; "-" is the standard output.
- * */
+ * file (a pipe, /dev/null) is written directly, since renaming would replace it; "-" is the standard
+ * output. */
 typedef struct tandem_file {
     FILE *stream;         /* to write to; its errors are found by tandem_file_finish */
     char *path, *partial; /* partial NULL: written directly */

@@ -23,9 +23,10 @@ typedef struct tandem_hint {
 } tandem_hint;
 tandem_hint tandem_nearest_hint(const char *name, const char *const *candidates, size_t n);
 
-/* tandem_name_find: the index of `name` among n names, −1 without it; then *hint (NULL: not wanted) is the one
- * of tandem_nearest_hint. `names` points to the first name, and two are `stride` bytes apart, so that a column
- * of a table serves: tandem_name_find(name, &rows[0].name, n_row, sizeof rows[0], &hint). `name` may be NULL. */
+/* tandem_name_find: the index of `name` among n names, −1 without it; then *hint (NULL: not wanted) is the
+ * one of tandem_nearest_hint. `names` points to the first name, and two are `stride` bytes apart, so that a
+ * column of a table serves: tandem_name_find(name, &rows[0].name, n_row, sizeof rows[0], &hint). `name` may
+ * be NULL. */
 int tandem_name_find(const char *name, const void *names, size_t n, size_t stride, tandem_hint *hint);
 
 #endif

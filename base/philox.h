@@ -5,8 +5,8 @@
  * Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011 (constants,
  * rounds).
  *
- * Where tandem draws, the counter is {index of the block, step, operator, purpose} and the key is the seed.
- * */
+ * Where tandem draws, the counter is {index of the block, step, operator, purpose} and the key is the
+ * seed. */
 #ifndef TANDEM_BASE_PHILOX_H
 #define TANDEM_BASE_PHILOX_H
 

@@ -1,4 +1,4 @@
-/* count.c: floating-point operations and auxiliary results of an operator. */
+/* count.c: FLOPs and bytes of auxiliary results of an operator. */
 #include "graph/ir/op.h"
 
 static double forward_product_flops(const tandem_op *op, const tandem_shape *in)
@@ -53,9 +53,9 @@ static uint64_t count_aux_bytes(const tandem_op *op, const tandem_shape *in)
         return 2 * 4 * (elements / last);
     if (tandem_op_is_batchnorm(op)) /* mean and variance of each channel, f32 */
         return 2 * 4 * last;
-    if (op->kind == TANDEM_OP_MAXPOOL) /* place of the maximum in its window */
+    if (op->kind == TANDEM_OP_MAXPOOL) /* index of the maximum in its window */
         return elements * ((int64_t)op->kernel_h * op->kernel_w <= 256 ? 1 : 4);
-    if (op->kind == TANDEM_OP_GATHER_LABELLED) /* place of each row, s32 */
+    if (op->kind == TANDEM_OP_GATHER_LABELLED) /* index of each row, s32 */
         return 4 * (uint64_t)(op->shape.dim[0] * op->shape.dim[1]);
     if (op->kind == TANDEM_OP_CROSS_ENTROPY) /* probabilities, f32 */
         return 4 * (uint64_t)tandem_shape_elements(in);

@@ -1,12 +1,12 @@
-/* fuse.c: two or three operators made one where a kernel computes all at once: what they hand to each other
- * is then neither written nor read. */
+/* fuse.c: joins two or three operators that one kernel computes, so that no kernel writes or reads what lies
+ * between them. */
 #include "graph/ir/op.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What `first` and its only reader, `second`, are together. A sum is joined only where a relu alone reads it:
- * the last row then takes that in, and finds its work done. */
+/* What `first` and its only reader, `second`, become. A sum is joined only where a relu alone reads it; the
+ * last row then joins that relu, which the kernel already includes. */
 static const struct {
     tandem_op_kind first, second, both;
 } pairs[] = {{TANDEM_OP_BATCHNORM, TANDEM_OP_RELU, TANDEM_OP_BATCHNORM_RELU},
@@ -22,11 +22,10 @@ static int only_reader(const tandem_graph *graph, int i)
     return graph->consumer_start[i + 1] - start == 1 ? graph->consumer[start] : -1;
 }
 
-/* The input of operator i that a pair would join it to: of two the later, for the other is there when that
- * one is computed. */
+/* The input that a pair joins the operator to: of two the later one, since the other is ready by then. */
 static int joined_slot(const tandem_op *op) { return op->input[1] > op->input[0]; }
 
-/* The row of `pairs` that operator i ends, or −1; place: where those before it are found by now. */
+/* The row of `pairs` that operator i completes, or −1. new_id: of the operators before it. */
 static int pair_of(const tandem_graph *graph, int i, const int *new_id)
 {
     const tandem_op *second = &graph->op[i];
@@ -43,7 +42,7 @@ static void renumber_op(int *id, const int *new_id)
     if (*id >= 0) *id = new_id[*id];
 }
 
-/* The first of a pair takes the place of both; place[i]: where operator i is then found. */
+/* The first of a pair takes the place of both. new_id[i]: the id that operator i then has. */
 static void fuse_operators(tandem_graph *graph, int *new_id)
 {
     int n = 0;

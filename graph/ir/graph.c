@@ -1,4 +1,4 @@
-/* graph.c: what is asked of a finished graph. */
+/* graph.c: questions about a finished graph, and its initial weights. */
 #include "base/nearest.h"
 #include "base/philox.h"
 #include "tandem/graph.h"
@@ -51,7 +51,7 @@ int tandem_parameter_matches(const tandem_graph *graph, int parameter, const cha
     tandem_parameter_name(name, graph, parameter);
     for (size_t n; *patterns; patterns += n + (patterns[n] == ',')) {
         n = strcspn(patterns, ",");
-        if (n == 0 || n >= sizeof pattern) continue; /* no name is as long */
+        if (n == 0 || n >= sizeof pattern) continue; /* no name is that long */
         memcpy(pattern, patterns, n);
         pattern[n] = '\0';
         if (fnmatch(pattern, name, 0) == 0) return 1;
@@ -97,7 +97,7 @@ double tandem_graph_flops(const tandem_graph *graph)
         flops += op->flops;
         if (op->kind != TANDEM_OP_LINEAR && op->kind != TANDEM_OP_CONV2D && op->kind != TANDEM_OP_MATMUL)
             continue;
-        /* As large a product for the gradient of each: the first input; the weight or second input. */
+        /* The gradients of the first input, and of the weight or second input, cost as much each. */
         const int second = op->kind == TANDEM_OP_MATMUL ? graph->op[op->input[1]].needs_gradient : 1;
         flops += op->flops * (graph->op[op->input[0]].needs_gradient + second);
     }
@@ -115,7 +115,7 @@ tandem_status tandem_graph_find(int *op, const tandem_graph *graph, const char *
     tandem_hint hint = {""};
     const char **candidates = malloc((size_t)graph->n_op * sizeof *candidates);
     for (int i = 0; candidates && i < graph->n_op; i++) candidates[i] = graph->op[i].name;
-    if (candidates) /* without memory there is no suggestion, and that is all */
+    if (candidates) /* without memory there is no suggestion */
         hint = tandem_nearest_hint(name, candidates, (size_t)graph->n_op);
     tandem_error_set(error, TANDEM_UNKNOWN_NAME,
                      "model %s has no operator '%.60s'.%s `tandem graph show` "

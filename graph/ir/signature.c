@@ -1,4 +1,4 @@
-/* signature.c: canonical texts: of an operator, for its cost; of a graph, for its hash. */
+/* signature.c: the canonical text of an operator, for cost keys, and the hash of a graph. */
 #include "graph/ir/op.h"
 
 #include "base/hash.h"
@@ -42,7 +42,7 @@ static void sign_matmul(tandem_op *op, const tandem_shape *a)
                      op->transpose_b);
 }
 
-/* n blocks of some rows of dimension 1, each row of some elements. */
+/* n blocks of rows along dimension 1. */
 static void sign_block(tandem_op *op, const tandem_shape *in)
 {
     append_signature(op, " n=%" PRId64 " of=%" PRId64 " row=%" PRId64, in->dim[0], in->dim[1],
@@ -148,7 +148,7 @@ static uint64_t hash_float(uint64_t hash, float value)
     return hash_number(hash, bits);
 }
 
-/* Of one sample: the builder lets only multiples of the batch stand in the first dimension. */
+/* Of one sample: the builder allows only multiples of the batch as the first dimension. */
 static uint64_t hash_sample(uint64_t hash, const tandem_shape *shape, int64_t batch)
 {
     for (int d = 0; d < shape->n_dim; d++)
@@ -181,8 +181,7 @@ static uint64_t hash_parameter(uint64_t hash, const tandem_parameter *p)
     return hash_float(hash, p->deviation);
 }
 
-/* What later versions added is hashed where it is in use, so that the hashes of older models stay as they are
- * in plans. */
+/* Later additions enter the hash only where a model uses them, so that hashes in old plans stay valid. */
 uint64_t tandem_graph_hash(const tandem_graph *graph)
 {
     uint64_t hash = tandem_hash_text(TANDEM_HASH_START, graph->model);

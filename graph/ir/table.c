@@ -1,4 +1,4 @@
-/* table.c: the tables of number types, precisions and operators, and their look-up by name. */
+/* table.c: the tables of dtypes, precisions and operators. */
 #include "base/nearest.h"
 #include "tandem/graph.h"
 
@@ -29,9 +29,9 @@ uint64_t tandem_dtype_bytes(tandem_dtype dtype)
 
 /* clang-format off */
 static const tandem_precision_row precisions[TANDEM_N_PRECISION] = {
-#define ROW(NAME, name, forward, dgrad, wgrad, other_operand_dtype, accumulator, output, saved, product_dtype)               \
-    {#name, TANDEM_##forward, TANDEM_##dgrad, TANDEM_##wgrad, TANDEM_##other_operand_dtype, TANDEM_##accumulator,         \
-     TANDEM_##output, TANDEM_##saved, TANDEM_##product_dtype},
+#define ROW(NAME, name, forward, dgrad, wgrad, other, accumulator, output, saved, product)                   \
+    {#name, TANDEM_##forward, TANDEM_##dgrad, TANDEM_##wgrad, TANDEM_##other, TANDEM_##accumulator,          \
+     TANDEM_##output, TANDEM_##saved, TANDEM_##product},
 #include "tandem/precision.def"
 #undef ROW
 };
@@ -62,7 +62,7 @@ tandem_status tandem_precision_find(tandem_precision *precision, const char *nam
     return TANDEM_OK;
 }
 
-/* The sets that op.def names, as bits by the place of a row in precision.def. */
+/* The sets of precisions that op.def names: bit p for row p of precision.def. */
 enum {
 #define ROW(NAME, ...) PRECISION_INDEX_##NAME,
 #include "tandem/precision.def"
@@ -85,7 +85,7 @@ static const tandem_op_row ops[TANDEM_N_OP_KIND] = {
 };
 
 #define ROW(NAME, name, op_class, inputs, parameters, ...)                                                   \
-    _Static_assert(inputs <= TANDEM_MAX_INPUT && parameters <= TANDEM_MAX_PARAMETER, #name " fits a tandem_op");
+    _Static_assert(inputs <= TANDEM_MAX_INPUT && parameters <= TANDEM_MAX_PARAMETER, #name " is too large");
 #include "tandem/op.def"
 #undef ROW
 /* clang-format on */

@@ -1,4 +1,4 @@
-/* scaling.c: which casts keep a history of their largest magnitudes, and delayed scaling as a text. */
+/* cast_scaling.c: which casts keep an amax history, and the text form of delayed scaling. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ uint64_t tandem_step_amax_history_bytes(const tandem_step *step)
 
 /* --- As a text ------------------------------------------------------------------------------------------ */
 
-/* "window=16" and the like, up to the next comma or the end; returns what follows, NULL where it is none. */
+/* Reads "window=16" or "margin=0" up to a comma or the end. Returns what follows; NULL: malformed. */
 static const char *read_scaling_field(tandem_cast_scaling *scaling, const char *at)
 {
     int *const field = strncmp(at, "window=", 7) == 0   ? &scaling->window

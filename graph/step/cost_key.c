@@ -1,4 +1,4 @@
-/* cost_key.c: what a task's cost is filed under, in any of its forms. */
+/* cost_key.c: the key of a task's cost, in any of its variants. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ static const char *dtype_as_precision(tandem_dtype dtype)
 static int cast_cost_key(const tandem_step *step, const tandem_task *task, int variant, tandem_cost_key *key)
 {
     const int is_saved_cast = task->kind == TANDEM_TASK_SAVED_CAST;
-    /* only what was saved is ever read back from s8 */
+    /* only saved casts read s8 */
     if (is_saved_cast != (variant >= SAVED_CAST_VARIANT)) return 0;
     const tandem_dtype from = is_saved_cast ? TANDEM_S8 : output_dtype_at(variant / TANDEM_N_STORAGE_DTYPE),
                        to = is_saved_cast ? output_dtype_at(variant - SAVED_CAST_VARIANT)
@@ -36,7 +36,7 @@ static int cast_cost_key(const tandem_step *step, const tandem_task *task, int v
     return 1;
 }
 
-/* Operand type of one of the three products of an adjustable operator. */
+/* The operand dtype of one of the three products of an adjustable operator. */
 static tandem_dtype product_operand_dtype(const tandem_step *step, const tandem_precision_row *row,
                                           tandem_pass pass)
 {
@@ -130,7 +130,7 @@ int tandem_precision_variant(tandem_precision precision, tandem_dtype to)
 int tandem_step_cost_key(const tandem_step *step, int t, int variant, tandem_cost_key *key)
 {
     const tandem_task *task = &step->task[t];
-    /* all of them leave *key alone where there is no such form: most variants are none */
+    /* each leaves *key unchanged where there is no such variant */
     switch (task->kind) {
     case TANDEM_TASK_WEIGHT_CAST:
     case TANDEM_TASK_CAST:
@@ -147,7 +147,7 @@ int tandem_step_cost_key(const tandem_step *step, int t, int variant, tandem_cos
     }
 }
 
-/* Bit d: tensors may come to have type d. */
+/* Bit d: tensors can have dtype d in plans of these precisions. */
 static unsigned storage_dtypes_of(const tandem_step *step, unsigned precisions)
 {
     unsigned dtypes = 1u << TANDEM_F32;

@@ -24,8 +24,8 @@ static inline const tandem_precision_row *precision_row_of(const tandem_step *st
     return tandem_precision_get(step->precision[i]);
 }
 
-/* In which operator i writes its output: a dependent one in the dtype of its inputs, f32 where they differ.
- * */
+/* In which operator i writes its output: a dependent one in the dtype of its inputs, f32 where they
+ * differ. */
 static inline tandem_dtype output_dtype_of(const tandem_step *step, int i)
 {
     const tandem_op_row *row = op_row_of(step, i);
@@ -110,8 +110,8 @@ static inline tandem_dtype dgrad_output_dtype(const tandem_step *step, int i)
                : step->index->gradient_dtype[input_tensor_of(step, i, 0)];
 }
 
-/* The variant of its dgrad. The cost of one that computes two gradients depends on the dtype it computes in.
- * */
+/* The variant of its dgrad. The cost of one that computes two gradients depends on the dtype it computes
+ * in. */
 static inline int dgrad_variant(const tandem_step *step, int i)
 {
     const int is_both = computes_both_input_grads(op_row_of(step, i));

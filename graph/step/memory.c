@@ -1,4 +1,5 @@
-/* memory.c: places every value of a step program in one arena by lifetime. */
+/* memory.c: places the values of a step program in one arena, by their lifetimes: first fit in order of
+ * birth. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -12,14 +13,14 @@ typedef struct hole {
 } hole;
 
 typedef struct arena {
-    hole rest;     /* the last one, without an end; its own next */
-    hole *first;   /* of all */
-    hole *spare;   /* of those that were one */
-    hole *unused;  /* from here on none ever was one */
-    uint64_t size; /* the highest start of `rest` */
+    hole rest;     /* the last one, without an end; it is its own next */
+    hole *first;   /* the lowest one */
+    hole *spare;   /* list of filled ones, for reuse */
+    hole *unused;  /* the rest of the array of holes */
+    uint64_t size; /* the highest start of `rest` so far */
 } arena;
 
-/* The link to the lowest hole of so many bytes. */
+/* The link to the lowest hole that is large enough. */
 static hole **find_first_fit(arena *a, uint64_t bytes)
 {
     hole **link = &a->first;
@@ -56,7 +57,7 @@ static uint64_t arena_alloc(arena *a, uint64_t bytes)
     return offset;
 }
 
-/* As take, given back at once. */
+/* As arena_alloc and arena_free. */
 static uint64_t arena_alloc_and_free(arena *a, uint64_t bytes)
 {
     const hole *fit = *find_first_fit(a, bytes);
@@ -68,7 +69,7 @@ static void arena_free(arena *a, uint64_t start, uint64_t end)
 {
     hole **link = &a->first, *near;
     while ((near = *link)->end < start)
-        link = &near->next; /* the first that may join from below, or lies above */
+        link = &near->next; /* the first that touches from below, or lies above */
     if (near->end == start) {
         near->end = end;
         if (near->next->start != end) return;
@@ -111,7 +112,7 @@ static int is_read_earlier(const tandem_task *task, int k)
     return 0;
 }
 
-/* The value whose room a task's result takes over; −1 = none. */
+/* The value whose memory the result takes over; −1: none. */
 static int overwritten_value(const tandem_step *step, const tandem_task *task)
 {
     const int overwritten = task->accumulate ? task->read[task->n_read - 1] : -1;
@@ -120,7 +121,7 @@ static int overwritten_value(const tandem_step *step, const tandem_task *task)
     return overwritten;
 }
 
-/* Returns where the task's workspace is; −1 = it needs none. */
+/* Returns the offset of the task's workspace; −1: it needs none. */
 static int64_t place_task(placement *p, tandem_memory *plan, int t, uint64_t workspace)
 {
     const tandem_task *task = &p->step->task[t];
@@ -157,7 +158,7 @@ static uint64_t *total_of_value_category(tandem_memory *plan, const tandem_step 
     }
 }
 
-/* What is alive at the peak; what is taken over there is counted as what was there before. */
+/* Bytes alive at the peak. A value that is overwritten there counts as the one before. */
 static void count_peak_by_category(tandem_memory *plan, const tandem_step *step)
 {
     for (int t = tandem_step_next_active(step, 0); t <= plan->peak_task && t < step->n_task;
@@ -174,7 +175,7 @@ tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
 {
     const size_t n_value = (size_t)step->n_value;
     placement p = {.step = step, .offset = offset};
-    /* and offsets, if nobody asks for them */
+    /* and offsets, if not asked for */
     hole *holes = malloc((n_value + 1) * (sizeof *holes + sizeof *p.offset));
     if (!holes) return tandem_no_memory(error, "for the memory plan of %d values", step->n_value);
     if (!offset) p.offset = (int64_t *)(holes + n_value + 1);

@@ -1,4 +1,4 @@
-/* memory_timeline.c: what memory holds while each task runs, by category. */
+/* memory_timeline.c: the bytes of each memory category while each task runs. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ const char *tandem_memory_category_name(tandem_memory_category category)
     return name[category];
 }
 
-/* Begins and ends of lifetimes first: in row t what is more than in the row before. Sums modulo 2^64. */
+/* Row t: bytes by which it exceeds row t − 1, from the ends of lifetimes; modulo 2^64. */
 static void count_lifetime_changes(tandem_memory_row *row, const tandem_step *step)
 {
     for (int v = 0; v < step->n_value; v++) {
@@ -40,7 +40,7 @@ static void count_lifetime_changes(tandem_memory_row *row, const tandem_step *st
     }
     for (int t = tandem_step_next_active(step, 0); t + 1 < step->n_task;
          t = tandem_step_next_active(step, t + 1)) {
-        if (!step->task[t].accumulate) continue; /* the result is where the sum so far was */
+        if (!step->task[t].accumulate) continue; /* in place: both values share their memory */
         const uint64_t bytes = padded_bytes(step->value[step->task[t].write[0]].bytes);
         row[t].bytes[TANDEM_MEMORY_ACTIVATION_GRADIENTS] -= bytes;
         row[t + 1].bytes[TANDEM_MEMORY_ACTIVATION_GRADIENTS] += bytes;

@@ -1,9 +1,9 @@
-/* segments.c: where a graph is cut for recomputation, and which operators are then computed again.
+/* recompute.c: cuts a graph into recompute segments, and decides which operators are recomputed.
  *
- * A place between two operators is a cut where one tensor alone is handed on over it, beside the samples. Of
- * a segment between two cuts everything can be computed again from this tensor; the last segment is not, as
- * its backward pass comes next. Source: Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory
- * cost", arXiv:1604.06174, 2016. */
+ * A cut point lies between two operators where later operators read a single tensor from before it, besides
+ * the samples. All of a segment between two cut points can be recomputed from that tensor. The last segment
+ * is not recomputed, because its backward pass comes next. Source: Chen, Xu, Zhang, Guestrin, "Training deep
+ * nets with sublinear memory cost", arXiv:1604.06174, 2016. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -13,11 +13,11 @@
 
 #include "graph/step/step_index.h"
 
-/* Between operator p and the next one: */
+/* Between operator p and the next one. */
 typedef struct gap {
-    int n_open;             /* tensors that are handed on over it */
-    int64_t open_id_sum;    /* the sum of their ids */
-    uint64_t kept_elements; /* numbers that operators up to p write */
+    int n_open;             /* tensors from before it that are read after it */
+    int64_t open_id_sum;    /* sum of their ids */
+    uint64_t kept_elements; /* that the operators up to p write */
 } gap;
 
 static int last_reading_op(const struct tandem_step_index *index, int t)
@@ -26,7 +26,7 @@ static int last_reading_op(const struct tandem_step_index *index, int t)
                                                                : t;
 }
 
-/* Views are handed on as what they are of; samples come from outside. */
+/* Views share the memory of another tensor; samples come from outside. */
 static int is_stored_tensor(const tandem_step *step, int t)
 {
     return op_row_of(step, t)->op_class != TANDEM_SOURCE && step->graph->view[t] == t;
@@ -75,8 +75,8 @@ static int count_recompute_segments(const tandem_step *step, const gap *at)
     return (int)lround(sqrt(n_cut + 1));
 }
 
-/* The cut that comes nearest to s of n equal parts; −1 = there is none. Every size is in proportion to the
- * batch, so that it is the same at every batch. */
+/* The cut point nearest to the end of part s of n equal parts; −1: there is none. All sizes are proportional
+ * to the batch, so the choice does not depend on it. */
 static int nearest_cut(const gap *at, int n_op, int s, int n)
 {
     const uint64_t wanted = at[n_op - 2].kept_elements * (uint64_t)s; /* without the loss */
@@ -92,8 +92,7 @@ static int nearest_cut(const gap *at, int n_op, int s, int n)
     return best;
 }
 
-/* Whether the backward pass, or an operator that is computed again, reads what operator i of a segment
- * writes. */
+/* Whether the backward pass, or a recomputed operator, reads a result of operator i. */
 static int is_output_needed(const tandem_step *step, int i)
 {
     const tandem_graph *graph = step->graph;
@@ -108,14 +107,13 @@ static int is_output_needed(const tandem_step *step, int i)
     return 0;
 }
 
-/* Of operators first … last all but what is handed on. */
+/* Marks those of operators first … last to recompute. stored_tensor: the one that is kept. */
 static void mark_recompute_segment(tandem_step *step, int first, int last, int stored_tensor)
 {
-    const tandem_graph *graph = step->graph;
     struct tandem_step_index *index = step->index;
     index->recompute_segment_begin[last] = first;
     for (int i = last; i >= first; i--)
-        if (i != stored_tensor && graph->view[i] == i && op_row_of(step, i)->op_class != TANDEM_SOURCE)
+        if (i != stored_tensor && is_stored_tensor(step, i))
             index->is_recomputed[i] = (unsigned char)is_output_needed(step, i);
 }
 
@@ -132,7 +130,7 @@ int step_cut_segments(tandem_step *step)
     const int wanted = count_recompute_segments(step, at);
     for (int s = 1; s < wanted; s++) {
         const int last = nearest_cut(at, n_op, s, wanted);
-        if (last < first) continue; /* the one before was the nearest, too */
+        if (last < first) continue; /* the previous cut point is the nearest one, too */
         mark_recompute_segment(step, first, last, (int)at[last].open_id_sum);
         first = last + 1;
         step->n_recompute_segment++;

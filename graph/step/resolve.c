@@ -232,8 +232,8 @@ static void resolve_forward(tandem_step *step, int i)
 
 /* --- Backward ------------------------------------------------------------------------------------------- */
 
-/* The value of the saved input in the dtype of the backward pass: the one that was saved, or its saved cast.
- * */
+/* The value of the saved input in the dtype of the backward pass: the one that was saved, or its saved
+ * cast. */
 static int saved_input(tandem_step *step, int i, int slot, tandem_dtype dtype)
 {
     const int x = step->graph->op[i].input[slot];

@@ -1,5 +1,5 @@
-/* step.c: lays out the step program of a graph once: every task any plan could need, in order, with its
- * bucket. What a plan switches on is decided in resolve.c. */
+/* step.c: lays out the step program of a graph: every task that some plan needs, in order, and the buckets.
+ * resolve.c decides which tasks a plan has. */
 #include "tandem/step.h"
 
 #include <assert.h>
@@ -13,10 +13,10 @@
 
 enum { DEFAULT_BUCKET_BYTES = 25 << 20, ALIGNMENT_ELEMENTS = 16 };
 
-/* --- Static structure: where gradients come from -------------------------------------------------------- */
+/* --- Static structure: gradients ------------------------------------------------------------------------ */
 
-/* Edges (consumer, slot) along which a gradient reaches the tensor behind `view`, in the order in which
- * backward takes them: descending consumers. Views are looked through. */
+/* The edges along which a gradient reaches each tensor, in backward order: by descending consumer. Views
+ * count as the tensor they are of. */
 static void count_contributions(const tandem_graph *graph, struct tandem_step_index *index)
 {
     for (int c = graph->n_op - 1; c >= 0; c--) {
@@ -46,10 +46,10 @@ static void find_gradient_roots(const tandem_graph *graph, struct tandem_step_in
     for (int t = 0; t < graph->n_op; t++) index->gradient_root[t] = index->gradient_root[graph->view[t]];
 }
 
-/* --- Static structure: who a change reaches ------------------------------------------------------------- */
+/* --- Static structure: what a change reaches ------------------------------------------------------------ */
 
-/* Turns counts at start[i + 1] into starts; fill each list with list[start[i + 1]++] afterwards, after which
- * start[i] … start[i + 1] are its bounds. */
+/* Turns counts at start[i + 1] into starts. Callers then fill each list with list[start[i + 1]++], after
+ * which its bounds are start[i] and start[i + 1]. */
 static void counts_to_starts(int *start, int n)
 {
     int sum = 0;
@@ -104,8 +104,7 @@ static void list_gradient_groups(const tandem_graph *graph, struct tandem_step_i
 
 static int64_t round_up_to_multiple(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/* A parameter's gradient is complete with its own operator's, also where another one has written to it
- * before. */
+/* A parameter's gradient is complete after its own operator, also where another one writes to it before. */
 static int completes_parameter(const tandem_graph *graph, int op, int parameter)
 {
     return parameter >= 0 && graph->parameter[parameter].op == op;
@@ -182,8 +181,8 @@ static void append_forward(tandem_step *step, int i)
     append_casts(step, TANDEM_TASK_CAST, i);
 }
 
-/* Adds what operator i writes of parameter number j's gradient in one micro-step to the step's. −1 = its
- * kernel does, or there is one micro-step only. */
+/* The task that adds the gradient of parameter j of operator i, from one micro-step, to that of the step. −1:
+ * the kernel adds it, or there is one micro-step. */
 static int append_micro_sum(tandem_step *step, int i, int j)
 {
     const tandem_op *op = &step->graph->op[i];
@@ -196,8 +195,7 @@ static int append_micro_sum(tandem_step *step, int i, int j)
     return task;
 }
 
-/* Hands a bucket over, if the gradient of parameter p, which task `ready` has just completed, was the last it
- * lacked. */
+/* Appends the all-reduce of a bucket, if p is its last parameter. Task `ready` completes p's gradient. */
 static void append_reduce(tandem_step *step, int p, int ready)
 {
     const int b = step->index->bucket_of[p];
@@ -209,7 +207,7 @@ static void append_reduce(tandem_step *step, int p, int ready)
     step->task[bucket->reduce_task].bucket = b;
 }
 
-/* What follows the task that has written the gradients of an operator's parameters. */
+/* What follows `producer`, which writes the gradients of an operator's parameters. */
 static void append_after_gradient(tandem_step *step, int producer)
 {
     const int i = step->task[producer].op;
@@ -221,8 +219,7 @@ static void append_after_gradient(tandem_step *step, int producer)
     }
 }
 
-/* The forward tasks of the segment that operator `last` ends, as far as the backward pass wants them again.
- * */
+/* The forward tasks to recompute of the segment that ends with operator `last`. */
 static void append_recomputed(tandem_step *step, int last)
 {
     struct tandem_step_index *index = step->index;
@@ -235,7 +232,7 @@ static void append_recomputed(tandem_step *step, int last)
     }
 }
 
-/* The edge that brings a gradient behind edge `before`; −1 = none. */
+/* The edge after `previous` along which the tensor gets a gradient; −1: none. */
 static int next_edge(const tandem_graph *graph, const struct tandem_step_index *index, int previous)
 {
     const tandem_op *op = &graph->op[previous / TANDEM_MAX_INPUT];
@@ -244,9 +241,9 @@ static int next_edge(const tandem_graph *graph, const struct tandem_step_index *
     return edge;
 }
 
-/* Whether operator m reads the gradient of its output in backward tasks of operator i or of one behind it,
- * the sum that begins with edge `own` aside. A sum that begins with the gradient that m passes on reads it
- * with its second part. */
+/* Whether operator m reads its output gradient in backward tasks of operator i or later ones, apart from the
+ * sum that begins with own_edge. A sum that begins with the gradient that m passes on reads it with its
+ * second term. */
 static int reads_gradient_later(const tandem_graph *graph, const struct tandem_step_index *index, int m,
                                 int i, int own_edge)
 {
@@ -262,8 +259,8 @@ static int reads_gradient_later(const tandem_graph *graph, const struct tandem_s
     return 0;
 }
 
-/* Whether the sum that begins with edge `own`, with its part from operator i, is the last to read what the
- * edge passes on. */
+/* Whether the sum that begins with own_edge, at its term from operator i, is the last to read that
+ * gradient. */
 static int is_last_gradient_reader(const tandem_graph *graph, const struct tandem_step_index *index,
                                    int own_edge, int i)
 {
@@ -273,7 +270,7 @@ static int is_last_gradient_reader(const tandem_graph *graph, const struct tande
     return 1;
 }
 
-/* Whether the part that edge (i, slot) brings may be written over the sum of those before it. */
+/* Whether the term of edge (i, slot) may be added to the sum before it in place. */
 static int can_overwrite_sum(const tandem_step *step, int i, int slot)
 {
     const tandem_graph *graph = step->graph;
@@ -286,8 +283,8 @@ static int can_overwrite_sum(const tandem_step *step, int i, int slot)
     return !is_passed_on || is_last_gradient_reader(graph, index, previous, i);
 }
 
-/* Of the task that computes the gradient of input `slot`: it is added to those that came before where that
- * can be done. */
+/* Adds the gradient of input `slot` to the sum before it: in `producer` itself where its kernel can, else by
+ * a task of its own. */
 static void append_partial_sum(tandem_step *step, int i, int slot, int producer)
 {
     struct tandem_step_index *index = step->index;
@@ -352,7 +349,7 @@ static void append_all_tasks(tandem_step *step)
 
 /* --- Opening and closing -------------------------------------------------------------------------------- */
 
-/* Every array comes from one arena. The first failure is remembered, and looked at once. */
+/* All arrays come from one arena. A failure is remembered, and checked once at the end. */
 static void *alloc_array(tandem_step *step, size_t count, size_t size)
 {
     void *array = tandem_arena_array(&step->index->arena, count, size);
@@ -536,7 +533,7 @@ tandem_op_tasks tandem_step_op_tasks(const tandem_step *step, int op)
 int tandem_step_is_recomputed(const tandem_step *step, int task)
 {
     const int op = step->task[task].op, first = op >= 0 ? step->index->recomputed_forward[op] : -1;
-    /* the casts stand behind it */
+    /* its casts follow it */
     return first >= 0 && first <= task && task <= first + TANDEM_N_STORAGE_DTYPE;
 }
 

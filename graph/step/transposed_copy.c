@@ -1,19 +1,18 @@
-/* columnwise.c: which casts to types of a byte write a tensor's columns beside its rows.
+/* transposed_copy.c: which casts to one-byte dtypes also write the transposed matrices.
  *
- * Of a layer's products y = x·w, gx = g·wᵀ and gw = xᵀ·g the first sums over the columns of x and the rows of
- * w, the second over the columns of g and of w, the third over the rows of x and of g. Units that multiply
- * numbers of a byte want both operands along the dimension that is summed over (NVIDIA, cuBLAS documentation,
- * cublasLtMatmul, on fp8 and on int8), so that what is read in two of the products is wanted in both orders.
- * A cast that writes both moves a number from f32 in 6 bytes, from bf16 in 4; one that writes rows, and a
- * transpose behind it, in 7 and 5.
+ * Of the products of a layer, y = x·w sums over the columns of x and the rows of w; gx = g·wᵀ over the
+ * columns of g and of w; gw = xᵀ·g over the rows of x and of g. Units that multiply one-byte numbers need
+ * both operands along the dimension that they sum over (NVIDIA, cuBLAS documentation, cublasLtMatmul, on fp8
+ * and on int8). So two of the products read an operand in both orders. A cast that writes both orders moves 6
+ * bytes per element from f32 and 4 from bf16. A cast of one order with a transpose after it moves 7 and 5.
  *
- * Whether a cast writes both follows from the graph alone, so that its cost does, too: it does where every
- * precision of every operator that reads this type would read columns of it at least once. */
+ * Whether a cast writes both orders follows from the graph alone, and so does its cost. It does where every
+ * precision of every operator that reads this dtype reads the transposed copy at least once. */
 #include "graph/step/transposed_copy.h"
 
 #include "graph/step/dtypes.h"
 
-/* In units of so many numbers a matrix is turned, and taken by a product, without padding. */
+/* Rows and columns that are multiples of this need no padding, in a transpose or in a product. */
 enum { TRANSPOSE_TILE = 16 };
 
 /* --- Matrices of a product ------------------------------------------------------------------------------ */
@@ -51,7 +50,7 @@ static int are_matrices_equal(tandem_matrices a, tandem_matrices b)
     return a.batch == b.batch && a.rows == b.rows && a.columns == b.columns;
 }
 
-/* Whether product `pass` of operator i sums over the rows of an operand as it lies. */
+/* Whether product `pass` of operator i sums over the rows of an operand. */
 static int product_sums_over_rows(const tandem_graph *graph, int i, tandem_pass pass, product_operand operand)
 {
     const tandem_op *op = &graph->op[i];
@@ -62,10 +61,10 @@ static int product_sums_over_rows(const tandem_graph *graph, int i, tandem_pass 
     return operand == OPERAND_OTHER && (pass == TANDEM_PASS_DGRAD) == (op->transpose_b != 0);
 }
 
-/* --- Who reads what, in any plan ------------------------------------------------------------------------ */
+/* --- Readers in any plan -------------------------------------------------------------------------------- */
 
-/* The type in which product `pass` of operator i reads an operand in precision p; TANDEM_N_STORAGE_DTYPE: it
- * does not. */
+/* The dtype in which product `pass` of operator i reads an operand in precision p; TANDEM_N_STORAGE_DTYPE:
+ * the product does not read it. */
 static int dtype_read_by_product(const tandem_step *step, int i, int p, tandem_pass pass,
                                  product_operand operand)
 {
@@ -79,10 +78,11 @@ static int dtype_read_by_product(const tandem_step *step, int i, int p, tandem_p
     return (int)device_dtype(step, pass == TANDEM_PASS_DGRAD ? row->dgrad : row->wgrad);
 }
 
-/* How the precisions of those seen so far read columns of what is in one type. */
+/* Accumulates, over the readers of a tensor in one dtype, whether each of their precisions reads its
+ * transpose. */
 typedef struct transpose_request {
     int n_reader;
-    int is_refused; /* by a precision that has no use for them */
+    int is_refused; /* a precision does not read the transpose, or the readers' matrices differ */
     tandem_matrices matrices;
 } transpose_request;
 
@@ -146,7 +146,7 @@ static transpose_request transpose_request_of(const tandem_step *step, tandem_ta
                                     : transpose_request_of_gradient(step, op, type);
 }
 
-/* --- What is asked of this file ------------------------------------------------------------------------- */
+/* --- Casts and products --------------------------------------------------------------------------------- */
 
 static int is_one_byte_dtype(int type) { return tandem_dtype_bytes((tandem_dtype)type) == 1; }
 

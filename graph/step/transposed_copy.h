@@ -1,5 +1,5 @@
-/* columnwise.h: which casts write a column-wise copy, and which products read it; private to graph/. Where
- * the device has no use for them (tandem_step_options.columnwise 0), none. */
+/* transposed_copy.h: which casts write a transposed copy, and which products read it. None with
+ * tandem_step_options.transposed_copy 0: then the device does not need them. */
 #ifndef TANDEM_GRAPH_TRANSPOSED_COPY_H
 #define TANDEM_GRAPH_TRANSPOSED_COPY_H
 
@@ -7,10 +7,10 @@
 
 typedef enum product_operand { OPERAND_INPUT, OPERAND_OTHER, OPERAND_GRADIENT } product_operand;
 
-/* Fills index->has_transposed_copy; needs the list of tasks. Cost: O(tasks · precisions). */
+/* Fills index->has_transposed_copy; needs the list of tasks. Cost: O(tasks × precisions). */
 void step_find_transposed_copies(tandem_step *step);
 
-/* What product `pass` of operator i reads for value v as an operand: v, or its column-wise copy. */
+/* The value that product `pass` of operator i reads for operand v: v, or its transposed copy. */
 int step_operand(const tandem_step *step, int i, tandem_pass pass, product_operand operand, int v);
 
 #endif

@@ -53,8 +53,8 @@ static inline int has_transposed_value(const tandem_step *step, int v)
     return v >= 0 && step->index->has_transposed_copy && step->index->has_transposed_copy[v];
 }
 
-/* What a weight cast, a cast or a gradient cast to `to` writes; a recomputed cast: what the first one writes.
- * */
+/* What a weight cast, a cast or a gradient cast to `to` writes; a recomputed cast: what the first one
+ * writes. */
 int step_cast_value(const tandem_step *step, const tandem_task *task, tandem_dtype to);
 tandem_memory_category step_value_category(const tandem_step *step, int value);
 

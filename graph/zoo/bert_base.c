@@ -1,14 +1,12 @@
-/* bert_base.c: a transformer that reads a whole text at once. Source: Devlin et al., "BERT: pre-training of
- * deep bidirectional transformers for language understanding", NAACL 2019; BERT-large is
- * width=1024,layers=24,heads=16.
+/* bert_base.c: a bidirectional transformer. Source: Devlin et al., "BERT: pre-training of deep bidirectional
+ * transformers for language understanding", NAACL 2019; BERT-large is width=1024,layers=24,heads=16.
  *
- * head=mlm predicts hidden tokens: a linear layer with gelu and layernorm, then the transposed word embedding
- * and a bias. head=class predicts the class of a sample from its first token: a linear layer with tanh
- * ("pooler"), and one more. Of the hidden tokens alone, as in the authors' program: the others have no label,
- * and what is computed of them no effect. Both read every token as segment 0 of the table of segments, and
- * samples are of full length, so there is no mask. dropout=0.1 drops as published: of the embeddings, of the
- * attention's weights, of what joins the residual stream, and behind the pooler. There is no prediction of
- * the next sentence. */
+ * head=mlm predicts the hidden tokens: a linear layer with gelu and layernorm, then the transposed word
+ * embedding and a bias. As in the authors' program, only hidden tokens reach this head, since the others have
+ * no label. head=class predicts the class of a sample from its first token: a linear layer with tanh
+ * ("pooler") and another one. Both read every token as segment 0. Samples have full length, so there is no
+ * mask. There is no prediction of the next sentence. dropout=0.1 drops as published: embeddings, attention
+ * weights, results that join the residual stream, and the pooler's. */
 #include "graph/zoo/zoo.h"
 
 enum { SEQ, WIDTH, LAYERS, HEADS, VOCABULARY, POSITIONS, HEAD, CLASSES, DROPOUT };

@@ -1,7 +1,7 @@
-/* gpt2_small.c: a transformer that predicts the next token of a text; its output layer is the transposed word
+/* gpt2_small.c: a transformer that predicts the next token; its output layer is the transposed word
  * embedding. Source: Radford et al., "Language models are unsupervised multitask learners", 2019: the
  * smallest of its four models; the next one is width=1024,layers=24,heads=16. dropout=0.1 drops as published:
- * of the embeddings, of the attention's weights, and of what joins the residual stream. */
+ * embeddings, attention weights, and results that join the residual stream. */
 #include "graph/zoo/zoo.h"
 
 enum { SEQ, WIDTH, LAYERS, HEADS, VOCABULARY, POSITIONS, DROPOUT };

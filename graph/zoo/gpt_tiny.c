@@ -1,5 +1,5 @@
-/* gpt_tiny.c: a transformer that predicts the next symbol of a text. Source: Radford et al., 2019 (GPT-2),
- * with an output layer of its own in place of the transposed embedding. */
+/* gpt_tiny.c: a transformer that predicts the next symbol of a text. Source: Radford et al., 2019 (GPT-2);
+ * its output layer has a weight of its own instead of the transposed embedding. */
 #include "graph/zoo/zoo.h"
 
 enum { LENGTH, WIDTH, DEPTH, HEADS, VOCABULARY, DROPOUT };

@@ -16,7 +16,7 @@ static const tandem_model_option options[] = {
 
 static tandem_status build_mlp(tandem_builder *b, const int64_t *value, tandem_error *error)
 {
-    (void)error; /* any values go together */
+    (void)error; /* all values fit each other */
     const int64_t h = tandem_zoo_height(value[IMAGE]), w = tandem_zoo_width(value[IMAGE]);
     const int64_t c = tandem_zoo_channels(value[IMAGE]);
     const int64_t flat[2] = {tandem_builder_batch(b), h * w * c};

@@ -1,6 +1,6 @@
 /* resnet.c: the residual networks for ImageNet, of 18 and of 50 layers. Source: He, Zhang, Ren, Sun, CVPR
- * 2016, table 1. The bottlenecks of resnet50 take their stride in the 3x3 convolution ("v1.5"), and the head
- * begins at deviation 0.01: Goyal et al., "Accurate, large minibatch SGD", 2017, section 5.1. */
+ * 2016, table 1. The bottlenecks of resnet50 have their stride in the 3x3 convolution ("v1.5"). The head
+ * starts with deviation 0.01: Goyal et al., "Accurate, large minibatch SGD", 2017, section 5.1. */
 #include "graph/zoo/zoo.h"
 
 #include <stdio.h>
@@ -35,7 +35,7 @@ static void build_resnet(tandem_builder *b, const int64_t *value, block_builder 
 
 static tandem_status build_resnet18(tandem_builder *b, const int64_t *value, tandem_error *error)
 {
-    (void)error; /* any values go together */
+    (void)error; /* all values fit each other */
     build_resnet(b, value, tandem_zoo_residual, (const int[N_STAGE]){2, 2, 2, 2});
     return TANDEM_OK;
 }
@@ -47,8 +47,7 @@ static tandem_status build_resnet50(tandem_builder *b, const int64_t *value, tan
     return TANDEM_OK;
 }
 
-/* The published rate, 0.1 for a batch of 256, scaled to one of 16; the deeper network bears less at its
- * start, for there is no warm-up. */
+/* The published rate, 0.1 for a batch of 256, scaled to 16. Without warm-up the deeper network needs less. */
 const tandem_zoo_model tandem_zoo_resnet18 = {
     .model = {"resnet18", "residual network of 18 layers for ImageNet", "images", options},
     .optimizer = {.kind = TANDEM_SGD, .rate = 0.00625f, .momentum = 0.9f, .decay = 1e-4f},

@@ -19,7 +19,7 @@ static const tandem_model_option options[] = {
 
 static tandem_status build_resnet20(tandem_builder *b, const int64_t *value, tandem_error *error)
 {
-    (void)error; /* any values go together */
+    (void)error; /* all values fit each other */
     int x = tandem_zoo_images(b, value[IMAGE]);
     const int label = tandem_build_labels(b, "label", 1);
     x = tandem_zoo_conv(b, "", "conv", x, value[WIDTH], 3, 1);

@@ -1,4 +1,4 @@
-/* transformer.c: what transformers are made of. */
+/* transformer.c: attention, mlp and blocks of transformers. */
 #include "graph/zoo/zoo.h"
 
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* vgg16_bn.c: thirteen 3x3 convolutions and three large linear layers. Source: Simonyan, Zisserman, "Very
  * deep convolutional networks for large-scale image recognition", ICLR 2015, configuration D, with a
- * batchnorm behind each convolution, which keeps its bias (Ioffe, Szegedy, ICML 2015). The first linear layer
- * reads what the pools leave of the image, 7x7 of 224x224. dropout=0.5 drops as published: behind the two
- * hidden linear layers. */
+ * batchnorm after each convolution, which keeps its bias (Ioffe, Szegedy, ICML 2015). The first linear layer
+ * reads the pooled image, 7x7 of 224x224. dropout=0.5 drops as published: after the two hidden linear
+ * layers. */
 #include "graph/zoo/zoo.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ static int build_conv_stage(tandem_builder *b, int x, int number, int convs, int
 static tandem_status build_vgg16_bn(tandem_builder *b, const int64_t *value, tandem_error *error)
 {
     static const int convs[N_STAGE] = {2, 2, 3, 3, 3};
-    (void)error; /* any values go together */
+    (void)error; /* all values fit each other */
     int x = tandem_zoo_images(b, value[IMAGE]);
     const int label = tandem_build_labels(b, "label", 1);
     for (int s = 0; s < N_STAGE; s++)

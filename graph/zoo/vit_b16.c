@@ -1,7 +1,7 @@
-/* vit_b16.c: a vision transformer with a class token: a trained row before the patches, which the head reads
- * at the end. Source: Dosovitskiy et al., ICLR 2021, ViT-B/16; ViT-L/16 is width=1024,layers=24,heads=16.
- * dropout=0.1 drops as published (their appendix B.1): behind the positions, and behind every linear layer
- * but those of queries, keys and values. */
+/* vit_b16.c: a vision transformer with a class token: a trained row before the patches, which
+ * the head reads at the end. Source: Dosovitskiy et al., ICLR 2021, ViT-B/16; ViT-L/16 is
+ * width=1024,layers=24,heads=16. dropout=0.1 drops as published (appendix B.1): after the positions, and
+ * after every linear layer but those of queries, keys and values. */
 #include "graph/zoo/zoo.h"
 
 enum { IMAGE, PATCH, WIDTH, LAYERS, HEADS, CLASSES, DROPOUT };

@@ -1,5 +1,5 @@
-/* vit_tiny.c: a vision transformer. Source: Dosovitskiy et al., ICLR 2021, with the mean over the tokens in
- * place of a class token (their appendix D.3). */
+/* vit_tiny.c: a vision transformer. Source: Dosovitskiy et al., ICLR 2021, with the mean over the tokens
+ * instead of a class token (appendix D.3). */
 #include "graph/zoo/zoo.h"
 
 enum { IMAGE, PATCH, WIDTH, DEPTH, HEADS, MLP, CLASSES, DROPOUT };

@@ -1,4 +1,4 @@
-/* zoo.c: the models there are, and how a name with options becomes a graph. */
+/* zoo.c: the table of models, and how a name with options becomes a graph. */
 #include "graph/zoo/zoo.h"
 #include "base/nearest.h"
 
@@ -27,26 +27,6 @@ const tandem_model *tandem_model_get(int index)
     return index >= 0 && index < N_MODEL ? &models[index]->model : NULL;
 }
 
-/* --- What model files build with ------------------------------------------------------------------------ */
-tandem_zoo_name tandem_zoo_join_name(const char *scope, const char *part)
-{
-    tandem_zoo_name name;
-    (void)snprintf(name.text, sizeof name.text, "%s%s%s", scope, *scope ? "." : "", part);
-    return name;
-}
-
-int tandem_zoo_linear(tandem_builder *b, const char *name, int x, int64_t n, float deviation)
-{
-    x = tandem_build_linear(b, name, x, n, deviation);
-    return tandem_build_bias(b, tandem_zoo_join_name(name, "bias").text, x, 1, 0);
-}
-
-int tandem_zoo_images(tandem_builder *b, int64_t image)
-{
-    return tandem_build_images(b, "image", tandem_zoo_height(image), tandem_zoo_width(image),
-                               tandem_zoo_channels(image));
-}
-
 /* --- Pieces of a model's name --------------------------------------------------------------------------- */
 typedef struct text_span {
     const char *start;
@@ -64,7 +44,7 @@ static bool span_equals(text_span p, const char *text)
     return strlen(text) == p.length && memcmp(text, p.start, p.length) == 0;
 }
 
-/* For messages: cut, and fit for a terminal. */
+/* A copy for look-ups and messages: cut, and printable. */
 typedef struct quote {
     char text[TANDEM_NEAREST_LENGTH + 1];
 } quote;
@@ -80,7 +60,6 @@ static quote quote_span(text_span p)
 /* --- Values --------------------------------------------------------------------------------------------- */
 static bool is_image(const tandem_model_option *option) { return strcmp(option->name, "image") == 0; }
 static bool is_head(const tandem_model_option *option) { return strcmp(option->name, "head") == 0; }
-
 static bool is_fraction(const tandem_model_option *option) { return strcmp(option->name, "dropout") == 0; }
 
 static const char *const head_names[] = {[TANDEM_ZOO_HEAD_MLM] = "mlm", [TANDEM_ZOO_HEAD_CLASS] = "class"};
@@ -100,7 +79,7 @@ char *tandem_model_value_print(char text[TANDEM_MODEL_VALUE_TEXT], const tandem_
     return text;
 }
 
-/* A number of digits alone, at most 9 of them after leading zeros: more lies outside every range. */
+/* At most 9 digits after leading zeros: no range holds more. */
 static bool read_digits(int64_t *number, text_span p)
 {
     int64_t n = 0;
@@ -112,7 +91,7 @@ static bool read_digits(int64_t *number, text_span p)
     return p.length > 0;
 }
 
-/* Height, width and channels lie between those of `least` and of `most`. */
+/* Whether height, width and channels lie between those of `min` and of `max`. */
 static bool is_image_in_range(const int64_t size[3], int64_t min, int64_t max)
 {
     return size[0] >= tandem_zoo_height(min) && size[0] <= tandem_zoo_height(max) &&
@@ -154,7 +133,7 @@ static bool read_head_name(int64_t *head, text_span p, const tandem_model_option
     return false;
 }
 
-/* "0.1", "0" or ".25": a decimal fraction with at most four digits behind its point. */
+/* "0.1", "0" or ".25": a decimal fraction with at most four digits after its point. */
 static bool read_fraction(int64_t *fraction, text_span p, const tandem_model_option *option)
 {
     size_t whole = 0;
@@ -196,48 +175,37 @@ static tandem_status read_option_value(int64_t *value, const tandem_model *model
 }
 
 /* --- Options -------------------------------------------------------------------------------------------- */
-static tandem_status find_model_option(int *index, const tandem_model *model, text_span name,
-                                       tandem_error *error)
-{
-    const char *candidates[TANDEM_ZOO_MAX_OPTION];
-    size_t n = 0;
-    for (; model->option[n].name; n++) {
-        if (span_equals(name, model->option[n].name)) {
-            *index = (int)n;
-            return TANDEM_OK;
-        }
-        candidates[n] = model->option[n].name;
-    }
-    const quote got = quote_span(name);
-    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "model %s has no option '%s'.%s `tandem list models` shows them.", model->name,
-                            got.text, tandem_nearest_hint(got.text, candidates, n).text);
-}
-
 /* One "option=value" at `text`. */
 static tandem_status read_model_option(int64_t *value, bool *given, const tandem_model *model, text_span text,
                                        tandem_error *error)
 {
     const text_span name = span_until(text.start, "=,");
-    int i = 0;
+    const quote got = quote_span(name);
+    tandem_hint hint;
+    size_t n = 0;
     if (name.length == 0)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "model %s: an option without a name; write %s:option=value,option=value",
                                 model->name, model->name);
-    const tandem_status status = find_model_option(&i, model, name, error);
-    if (status != TANDEM_OK) return status;
+    while (model->option[n].name) n++;
+    const int i = tandem_name_find(got.text, &model->option[0].name, n, sizeof model->option[0], &hint);
+    if (i < 0)
+        return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                                "model %s has no option '%s'.%s `tandem list models` shows them.",
+                                model->name, got.text, hint.text);
+    const tandem_model_option *option = &model->option[i];
     if (given[i])
         return tandem_error_set(error, TANDEM_USAGE, "model %s: %s is given twice; allowed once", model->name,
-                                model->option[i].name);
+                                option->name);
     if (name.length == text.length)
         return tandem_error_set(error, TANDEM_USAGE, "model %s: %s has no value; write %s=VALUE", model->name,
-                                model->option[i].name, model->option[i].name);
+                                option->name, option->name);
     given[i] = true;
-    return read_option_value(&value[i], model, &model->option[i],
+    return read_option_value(&value[i], model, option,
                              (text_span){text.start + name.length + 1, text.length - name.length - 1}, error);
 }
 
-/* "option=value,…" up to the end; the values that are not given are the defaults. */
+/* "option=value,…" up to the end of `text`; the other options have their defaults. */
 static tandem_status read_model_options(int64_t *value, const tandem_model *model, const char *text,
                                         tandem_error *error)
 {
@@ -254,22 +222,20 @@ static tandem_status read_model_options(int64_t *value, const tandem_model *mode
 
 static tandem_status find_model(const tandem_zoo_model **model, text_span name, tandem_error *error)
 {
-    const char *candidates[N_MODEL];
-    for (int i = 0; i < N_MODEL; i++) {
-        if (span_equals(name, models[i]->model.name)) {
-            *model = models[i];
-            return TANDEM_OK;
-        }
-        candidates[i] = models[i]->model.name;
-    }
+    const char *names[N_MODEL];
     const quote got = quote_span(name);
-    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "there is no model '%s'.%s `tandem list models` "
-                            "shows them.",
-                            got.text, tandem_nearest_hint(got.text, candidates, N_MODEL).text);
+    tandem_hint hint;
+    for (int i = 0; i < N_MODEL; i++) names[i] = models[i]->model.name;
+    const int i = tandem_name_find(got.text, names, N_MODEL, sizeof *names, &hint);
+    if (i < 0)
+        return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                                "there is no model '%s'.%s `tandem list models` shows them.", got.text,
+                                hint.text);
+    *model = models[i];
+    return TANDEM_OK;
 }
 
-/* The name with the options that differ from the defaults, in the order of the table. */
+/* The name, with the options that differ from their defaults in the order of the table. */
 static void print_canonical_model(char *text, size_t room, const tandem_model *model, const int64_t *value)
 {
     size_t n = (size_t)snprintf(text, room, "%s", model->name);

@@ -1,4 +1,4 @@
-/* zoo.h: what a model file gives and gets. A new model is one file here and one row in zoo.c. */
+/* zoo.h: what a model file defines and what it may use. A new model is one file here and one row in zoo.c. */
 #ifndef TANDEM_GRAPH_ZOO_H
 #define TANDEM_GRAPH_ZOO_H
 
@@ -8,9 +8,8 @@
 typedef struct tandem_zoo_model {
     tandem_model model;
     tandem_optimizer_options optimizer;
-    /* Builds the operators, the loss last. value[i] belongs to model.option[i] and lies in its range; a value
-     * that does not go with another one is TANDEM_USAGE. What is wrong with an operator the builder keeps and
-     * reports. */
+    /* Builds the operators, the loss last. value[i] is that of model.option[i], within its range.
+     * TANDEM_USAGE: two values do not fit each other. The builder reports errors of operators. */
     tandem_status (*build)(tandem_builder *b, const int64_t *value, tandem_error *error);
 } tandem_zoo_model;
 
@@ -20,15 +19,14 @@ extern const tandem_zoo_model tandem_zoo_mlp, tandem_zoo_resnet20, tandem_zoo_vi
 
 enum { TANDEM_ZOO_MAX_OPTION = 9 };
 
-/* tandem_graph_open for slurmctld, whom a user's text must neither hold up nor make open a file: a name is
- * looked for among the models above alone, it is no path, and the building stops where it has taken *n_op
- * operators: TANDEM_LIMIT_EXCEEDED. With any other graph *n_op is how many it was built of, before some were
- * joined. */
+/* tandem_graph_open with a limit, for slurmctld: a user's text must neither block it nor open a file. The
+ * name must be one of the models above. TANDEM_LIMIT_EXCEEDED: the model has more than *n_op operators. On
+ * success *n_op is the number of operators before some were joined. */
 tandem_status tandem_graph_open_limited(tandem_graph **graph, const char *model, int64_t batch, int *n_op,
                                         tandem_error *error);
 
-/* The option "image" holds three numbers in one: sizes below 2^16. A single number N means NxN, with the
- * channels of the default. */
+/* The option "image" packs three numbers below 2^16. A single number N means NxN with the default's
+ * channels. */
 #define TANDEM_ZOO_IMAGE(height, width, channels)                                                            \
     ((int64_t)(height) << 32 | (int64_t)(width) << 16 | (int64_t)(channels))
 /* clang-format off */
@@ -36,9 +34,9 @@ tandem_status tandem_graph_open_limited(tandem_graph **graph, const char *model,
     {"image", TANDEM_ZOO_IMAGE(28, 28, 1), TANDEM_ZOO_IMAGE(1, 1, 1), TANDEM_ZOO_IMAGE(4096, 4096, 64),      \
      "height x width x channels of a sample"}
 #define TANDEM_ZOO_CLASSES_OPTION {"classes", 10, 2, 65536, "number of classes"}
-/* Of models published for ImageNet; `least` is the smallest height and width they can read. */
-#define TANDEM_ZOO_IMAGENET_OPTION(min_size)                                                                    \
-    {"image", TANDEM_ZOO_IMAGE(224, 224, 3), TANDEM_ZOO_IMAGE(min_size, min_size, 1),                              \
+/* Of models for ImageNet; min_size: the smallest height and width that the model can read. */
+#define TANDEM_ZOO_IMAGENET_OPTION(min_size)                                                                 \
+    {"image", TANDEM_ZOO_IMAGE(224, 224, 3), TANDEM_ZOO_IMAGE(min_size, min_size, 1),                        \
      TANDEM_ZOO_IMAGE(4096, 4096, 64), "height x width x channels of a sample; 64 is 64x64x3"}
 #define TANDEM_ZOO_IMAGENET_CLASSES_OPTION {"classes", 1000, 2, 65536, "number of classes"}
 /* clang-format on */
@@ -49,18 +47,19 @@ enum { TANDEM_ZOO_HEAD_MLM, TANDEM_ZOO_HEAD_CLASS };
     {"head", TANDEM_ZOO_HEAD_MLM, TANDEM_ZOO_HEAD_MLM, TANDEM_ZOO_HEAD_CLASS,                                \
      "mlm: predicts hidden tokens, 15 %; class: one of a whole sample"}
 /* clang-format on */
-/* The option "dropout" is a share, held in parts of 10000. */
+/* The option "dropout" is a fraction, in units of 1/10000. */
 enum { TANDEM_ZOO_FRACTION = 10000 };
 /* clang-format off */
 #define TANDEM_ZOO_DROPOUT_OPTION                                                                            \
-    {"dropout", 0, 0, TANDEM_ZOO_FRACTION * 9 / 10, "share of numbers dropped, where the published model drops some; 0.1 for one"}
+    {"dropout", 0, 0, TANDEM_ZOO_FRACTION * 9 / 10,                                                          \
+     "share of numbers dropped, where the published model drops some; 0.1 for one"}
 /* clang-format on */
 static inline float tandem_zoo_fraction(int64_t value) { return (float)value / TANDEM_ZOO_FRACTION; }
 static inline int64_t tandem_zoo_height(int64_t image) { return image >> 32; }
 static inline int64_t tandem_zoo_width(int64_t image) { return image >> 16 & 0xffff; }
 static inline int64_t tandem_zoo_channels(int64_t image) { return image & 0xffff; }
 
-/* "scope.part", for the names of operators; with an empty scope just the part. */
+/* "scope.part", for names of operators; the part alone where the scope is empty. */
 typedef struct tandem_zoo_name {
     char text[64];
 } tandem_zoo_name;
@@ -71,37 +70,37 @@ int tandem_zoo_linear(tandem_builder *b, const char *name, int x, int64_t n, flo
 /* The source "image" of a size packed as above. */
 int tandem_zoo_images(tandem_builder *b, int64_t image);
 
-/* Of convolutional networks (residual.c). A convolution, padded so that a stride of 1 keeps the size, and its
- * batchnorm: "scope.part", "scope.part.norm". */
+/* A convolution, padded so that stride 1 keeps the size, and its batchnorm: "scope.part",
+ * "scope.part.norm". */
 int tandem_zoo_conv(tandem_builder *b, const char *scope, const char *part, int x, int64_t channels,
                     int kernel, int stride);
-/* Two convolutions of 3x3, or 1x1, 3x3 and 1x1 to 4·channels, added to x, which goes through a convolution of
- * 1x1 where the shape changes. */
+/* Convolutions of 3x3 and 3x3; of 1x1, 3x3 and 1x1 to 4·channels. The result is added to x, after a 1x1
+ * convolution of x where the shape changes. */
 int tandem_zoo_residual(tandem_builder *b, const char *scope, int x, int64_t channels, int stride);
 int tandem_zoo_bottleneck(tandem_builder *b, const char *scope, int x, int64_t channels, int stride);
-/* The mean over all places, and the linear layer "head" behind it. */
+/* The mean over all pixels, and the linear layer "head" after it. */
 int tandem_zoo_pooled_head(tandem_builder *b, int x, int64_t classes, float deviation);
 
-/* A transformer (transformer.c); x is (batch, length, width). Source of the block: Vaswani et al., NIPS 2017.
- * The norms stand before the parts, and one behind the last block, as in Xiong et al., ICML 2020; or behind
- * each part, as in the first. Initial weights as in GPT-2 (Radford et al., 2019): deviation 0.02;
- * 0.02/√(2·depth) where a result joins the residual stream, unless norms stand behind. Gelu is in its tanh
- * form, and the norms' epsilon 1e-5, whatever was published. */
+/* The blocks of a transformer (transformer.c); x is (batch, length, width). Source: Vaswani et al., NIPS
+ * 2017. Norms stand before attention and mlp, with one more after the last block (Xiong et al., ICML 2020);
+ *       with post_norm
+ * after each of them. Initial weights as in GPT-2 (Radford et al., 2019): deviation 0.02, and 0.02/√(2·depth)
+ * where a result joins the residual stream without post_norm. Gelu uses tanh; norms have epsilon 1e-5. */
 typedef struct tandem_zoo_transformer {
-    int64_t batch, length, width, depth, heads, ratio; /* ratio: inner width of the mlp / width */
+    int64_t batch, length, width, depth, heads, ratio; /* ratio: inner width of the mlp, in widths */
     int causal, post_norm;
-    float dropout;           /* of what joins the residual stream */
+    float dropout;           /* of results that join the residual stream */
     float attention_dropout; /* of the attention's weights */
-    float mlp_dropout;       /* of the mlp's inner numbers */
+    float mlp_dropout;       /* of the mlp's inner activations */
 } tandem_zoo_transformer;
 int tandem_zoo_blocks(tandem_builder *b, int x, const tandem_zoo_transformer *config);
-/* Images as rows: a convolution of patches with its bias, "patch"; (batch, height, width, channels) → (batch,
- * patches, width). */
+/* Images as rows: (batch, height, width, channels) → (batch, patches, width), by the convolution "patch" and
+ * its bias. */
 int tandem_zoo_patches(tandem_builder *b, int x, int64_t patch, int64_t width);
 /* The first row of each sample: (batch, length, width) → (batch, width). */
 int tandem_zoo_first_token(tandem_builder *b, const char *name, int x);
-/* TANDEM_USAGE where width is no multiple of heads; where height or width of the image are none of the patch;
- * where a sequence is longer than the table of its positions. */
+/* TANDEM_USAGE: the width is not a multiple of the heads; height or width of the image are not multiples of
+ * the patch; a sequence is longer than its table of positions. */
 tandem_status tandem_zoo_heads_check(const char *model, int64_t width, int64_t heads, tandem_error *error);
 tandem_status tandem_zoo_patch_check(const char *model, int64_t image, int64_t patch, tandem_error *error);
 tandem_status tandem_zoo_positions_check(const char *model, int64_t seq, int64_t positions,

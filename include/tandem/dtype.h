@@ -1,22 +1,22 @@
-/* dtype.h: the number types of tensors. */
+/* dtype.h: the number types of tensors, operands and accumulators. */
 #ifndef TANDEM_DTYPE_H
 #define TANDEM_DTYPE_H
 
+/* E4M3 and E5M2: "FP8 Formats for Deep Learning", arXiv:2209.05433, 2022. */
 typedef enum tandem_dtype {
     TANDEM_F32,
     TANDEM_BF16,
     TANDEM_S8,
-    TANDEM_F16,  /* IEEE 754 binary16: 10 bits of mantissa, largest 65504, steps of 2^-24 below 2^-14 */
-    TANDEM_E4M3, /* one byte, largest 448, steps of 2^-9 below 2^-6; and */
-    /* largest 57344, steps of 2^-16 below 2^-14: "FP8 Formats for Deep Learning", arXiv:2209.05433, 2022 */
-    TANDEM_E5M2,
-    TANDEM_N_STORAGE_DTYPE, /* the types above are those an activation or gradient can have */
-    /* f32 of which a product reads 10 bits of mantissa: rates and roundings have it, no tensor */
-    TANDEM_TF32 = TANDEM_N_STORAGE_DTYPE,
+    /* IEEE 754 binary16: 10 bits of mantissa, largest 65504, steps of 2^-24 below 2^-14 */
+    TANDEM_F16,
+    TANDEM_E4M3,                          /* one byte, largest 448, steps of 2^-9 below 2^-6 */
+    TANDEM_E5M2,                          /* one byte, largest 57344, steps of 2^-16 below 2^-14 */
+    TANDEM_N_STORAGE_DTYPE,               /* activations and gradients have one of the dtypes above */
+    TANDEM_TF32 = TANDEM_N_STORAGE_DTYPE, /* f32 of which a product reads 10 bits of mantissa; of no tensor */
     TANDEM_N_COMPUTE_DTYPE,
     TANDEM_S32 = TANDEM_N_COMPUTE_DTYPE, /* tokens and labels; accumulators */
-    TANDEM_AMP,                          /* only in precision rows: the device's best wider type */
-    TANDEM_SAME                          /* only in precision rows: as the operands are */
+    TANDEM_AMP,                          /* only in precision rows: the device's AMP dtype */
+    TANDEM_SAME                          /* only in precision rows: as the operands */
 } tandem_dtype;
 
 #endif

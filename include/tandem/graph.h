@@ -1,9 +1,9 @@
-/* graph.h: the training graph of a model: operators, tensors, parameters, as flat arrays.
+/* graph.h: the training graph of a model: operators, tensors and parameters as flat arrays.
  *
- * An operator has one output tensor, so tensor t is the output of operator t, and both are plain ints.
- * Operators stand in topological order: inputs always have smaller ids. Shapes are row-major; images are
- * (batch, height, width, channels). A graph is made once for a model and a local batch and never changes;
- * precisions live in the step program (step.h). */
+ * An operator has one output tensor: tensor t is the output of operator t, and both are plain ints. Operators
+ * stand in topological order: inputs have smaller ids. Shapes are row-major; images are (batch, height,
+ * width, channels). A graph belongs to a model and a local batch and never changes; the step program (step.h)
+ * holds the precisions. */
 #ifndef TANDEM_GRAPH_H
 #define TANDEM_GRAPH_H
 
@@ -18,7 +18,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* --- Number types (dtype.h) ----------------------------------------------------------------------------- */
+/* --- Dtypes (dtype.h) ----------------------------------------------------------------------------------- */
 const char *tandem_dtype_name(tandem_dtype dtype); /* "f32", "bf16", "s8", "f16", "e4m3", … */
 uint64_t tandem_dtype_bytes(tandem_dtype dtype);
 
@@ -37,9 +37,9 @@ typedef struct tandem_precision_row {
     tandem_dtype forward, dgrad, wgrad, other_operand_dtype, accumulator, output, saved, product_dtype;
 } tandem_precision_row;
 const tandem_precision_row *tandem_precision_get(tandem_precision precision);
-/* Type in which a product of `precision` multiplies operands of type `operand`: that, or TANDEM_TF32. */
+/* In which a product of `precision` multiplies operands of dtype `operand`: the same, or TANDEM_TF32. */
 tandem_dtype tandem_precision_product_dtype(tandem_precision precision, tandem_dtype operand);
-/* By name. TANDEM_UNKNOWN_NAME with the nearest one. */
+/* By name. TANDEM_UNKNOWN_NAME: names the nearest one. */
 tandem_status tandem_precision_find(tandem_precision *precision, const char *name, tandem_error *error);
 
 /* --- Operators (op.def) --------------------------------------------------------------------------------- */
@@ -69,7 +69,7 @@ typedef struct tandem_op_row {
     const char *name;
     tandem_op_class op_class;
     int n_input, n_parameter;
-    unsigned precisions; /* bit p: the operator exists in precision p; 0 = not adjustable */
+    unsigned precisions; /* bit p: the operator exists in precision p; 0: it is not adjustable */
     unsigned saves;      /* TANDEM_SAVES_… */
     tandem_grad_kind dgrad, wgrad;
     float range;
@@ -92,53 +92,49 @@ typedef struct tandem_op {
     int parameter[TANDEM_MAX_PARAMETER]; /* parameter ids; −1 beyond */
     tandem_shape shape;                  /* of the output */
     tandem_dtype dtype;                  /* TANDEM_S32 for tokens and labels, else TANDEM_F32 */
-    uint64_t aux_bytes; /* auxiliary results kept for backward (statistics, argmax, probabilities) */
+    uint64_t aux_bytes; /* auxiliary results, saved for backward (statistics, argmax, probabilities) */
     double flops;       /* of the forward pass; a multiply and an add count as two */
-    int needs_gradient; /* whether anything trained lies before its output */
+    int needs_gradient; /* whether its output depends on a parameter */
     /* attributes; zero where the kind has none */
     int kernel_h, kernel_w, stride, pad; /* conv2d and pools */
-    int transpose_b; /* matmul: second operand is (…, n, k); linear: its weight is (n, k), an embedding's */
+    int transpose_b; /* matmul: the second operand is (…, n, k); linear: its weight is an embedding's table */
     int axis[TANDEM_MAX_DIM];             /* transpose: output dimension d is input dimension axis[d] */
     int causal;                           /* softmax: entry (i, j) with j > i is masked */
-    float scale;                          /* softmax: inputs are multiplied by it first (1 where not set) */
+    float scale;                          /* softmax: factor of the inputs; 1 where not set */
     float epsilon;                        /* norms */
-    float rate;                           /* dropout: the share that is dropped */
-    int64_t start;                        /* slice: the first row of dimension 1 that stays */
+    float rate;                           /* dropout: the fraction of dropped elements */
+    int64_t start;                        /* slice: the first row of dimension 1 */
     char signature[TANDEM_MAX_SIGNATURE]; /* canonical: equal signatures cost the same on a device */
 } tandem_op;
 
 struct tandem_graph;
 int tandem_op_is_adjustable(const tandem_op *op); /* whether it carries a precision */
-/* Whether it normalises over the batch, by itself or together with its relu. */
-int tandem_op_is_batchnorm(const tandem_op *op);
+int tandem_op_is_batchnorm(const tandem_op *op);  /* alone, or with its relu or its sum and relu */
 
 typedef enum tandem_init { TANDEM_INIT_ZERO, TANDEM_INIT_ONE, TANDEM_INIT_NORMAL } tandem_init;
 
 typedef struct tandem_parameter {
-    int op; /* its operator; of a tied one the embedding */
-    /* an embedding's table that a linear reads as well, transposed: that linear; else −1. Backward, the
-     * linear's gradient is written first and the embedding's is added to it: then it is complete */
+    int op; /* its operator; of a tied parameter: the embedding */
+    /* Of an embedding's table: the linear that also reads it, transposed; else −1. In the backward pass the
+     * linear writes the gradient and the embedding then adds to it. */
     int tied;
-    /* linear (k, n); conv2d (kernel_h·kernel_w·c_in, c_out); embedding (vocabulary, width);
-     * bias: trailing dimensions of its input, or more rows of them than are used;
-     * concat_token (width); norms (c), scale first, then shift */
+    /* linear (k, n); conv2d (kernel_h·kernel_w·c_in, c_out); embedding (vocabulary, width); bias: the
+     * trailing dimensions of its input, or more rows than it uses; concat_token (width); norms (c): first
+     * scale, then shift */
     tandem_shape shape;
     int64_t elements;
     tandem_init init;
-    float deviation;      /* with TANDEM_INIT_NORMAL */
-    int has_weight_decay; /* whether weight decay applies (matrices yes, biases and norms no) */
+    float deviation;      /* standard deviation, with TANDEM_INIT_NORMAL */
+    int has_weight_decay; /* matrices have; biases and norms do not */
 } tandem_parameter;
-/* A parameter's name, by which files of weights know it: that of its operator, with ".weight" behind a
- * linear's, conv2d's, embedding's and a norm's scale, and ".bias" behind a norm's shift. "head.weight",
- * "head.bias", "position". Returns text. */
+/* A parameter's name in files of weights: the operator's name, then ".weight" (linear, conv2d, embedding,
+ * scale of a norm) or ".bias" (shift of a norm). "head.weight", "position". Returns text. */
 enum { TANDEM_PARAMETER_NAME = 64 };
 char *tandem_parameter_name(char text[TANDEM_PARAMETER_NAME], const struct tandem_graph *graph,
                             int parameter);
-/* Whether its name fits one of the patterns of fnmatch(3), which stand with commas between:
- * "*.weight,position". */
+/* Whether its name matches one of the fnmatch(3) patterns in a list with commas: "*.weight,position". */
 int tandem_parameter_matches(const struct tandem_graph *graph, int parameter, const char *patterns);
-/* Elements of its parameter that a bias adds, over and over: those of as many trailing dimensions of its
- * output. */
+/* Elements of its parameter that a bias adds repeatedly: those of as many trailing output dimensions. */
 int64_t tandem_bias_period(const tandem_op *bias, const tandem_parameter *own);
 
 typedef enum tandem_optimizer { TANDEM_SGD, TANDEM_ADAMW } tandem_optimizer;
@@ -146,59 +142,58 @@ typedef struct tandem_optimizer_options {
     tandem_optimizer kind;
     float rate, momentum, beta1, beta2, epsilon, decay;
 } tandem_optimizer_options;
-int tandem_optimizer_n_state(tandem_optimizer kind); /* f32 state arrays a parameter: 1 or 2 */
+int tandem_optimizer_n_state(tandem_optimizer kind); /* f32 state arrays per parameter: 1 or 2 */
 const char *tandem_optimizer_name(tandem_optimizer kind);
 
 enum { TANDEM_MODEL_NAME = 128 };
 typedef struct tandem_graph {
-    /* canonical: "vit_tiny:width=256,heads=4" with the options that differ from the defaults, in order */
+    /* canonical: the name and, in order, the options that differ from their defaults */
     char model[TANDEM_MODEL_NAME];
     int64_t batch; /* local */
-    uint64_t hash; /* of everything but the batch: equal for equal models */
+    uint64_t hash; /* of all but the batch: equal for equal models */
     int n_op, n_parameter;
     tandem_op *op;               /* [n_op] */
     tandem_parameter *parameter; /* [n_parameter] */
-    /* CSR: consumers of tensor t are consumer[consumer_start[t] … consumer_start[t+1]−1],
-     * ascending; an operator that reads a tensor twice stands twice */
+    /* CSR: the consumers of tensor t are consumer[consumer_start[t] … consumer_start[t+1]−1], ascending; an
+     * operator that reads it twice stands there twice */
     int *consumer_start, *consumer;
     int *view; /* [n_op] the tensor whose memory tensor t shares: itself, or the view of a reshape's input */
     int loss;  /* the cross_entropy operator: the last one */
     int input, label;        /* the two sources */
-    int64_t n_class, length; /* classes of the loss; labels a sample (1, or the sequence length) */
-    /* tokens of a sample that are hidden and predicted; the other labels are −1, and count for nothing.
-     * 0: the labels come with the data, and all of them count */
+    int64_t n_class, length; /* classes of the loss; labels per sample (1, or the sequence length) */
+    /* Tokens per sample that are hidden and predicted; the other labels are −1 and do not count. 0: labels
+     * come with the data, and all count. */
     int64_t n_masked;
     int64_t vocabulary; /* tokens are 0 … vocabulary−1; 0 for images */
     tandem_optimizer_options optimizer;
 } tandem_graph;
 
-/* tandem_graph_open: a model of the zoo at a local batch. `model` is NAME or NAME:option=value,…  (tandem
- * list models). TANDEM_UNKNOWN_NAME (nearest model or option), TANDEM_USAGE (a value out of its range: which,
- * got, allowed), TANDEM_WRONG_GRAPH, TANDEM_NO_MEMORY. *graph unchanged on error. Cost: O(operators).
+/* tandem_graph_open: a model of the zoo at a local batch. `model` is NAME or NAME:option=value,… (`tandem
+ * list models` shows them). TANDEM_UNKNOWN_NAME: names the nearest model or option. TANDEM_USAGE: a value is
+ * out of range. TANDEM_WRONG_GRAPH, TANDEM_NO_MEMORY. *graph unchanged on error. Cost: O(operators).
  * Example: tandem_graph_open(&graph, "vit_tiny:width=256,heads=4", 16, &error); */
 tandem_status tandem_graph_open(tandem_graph **graph, const char *model, int64_t batch, tandem_error *error);
 void tandem_graph_close(tandem_graph *graph); /* NULL is fine */
 
-int64_t tandem_graph_n_weight(const tandem_graph *graph);     /* trained numbers */
-int64_t tandem_graph_n_prediction(const tandem_graph *graph); /* labels of a sample that count */
-/* of one training step: forward and both backward products */
-double tandem_graph_flops(const tandem_graph *graph);
-/* Operator by name; TANDEM_UNKNOWN_NAME with the nearest. */
+int64_t tandem_graph_n_weight(const tandem_graph *graph);     /* elements of all parameters */
+int64_t tandem_graph_n_prediction(const tandem_graph *graph); /* labels per sample that count */
+double tandem_graph_flops(const tandem_graph *graph); /* of a training step, with both backward products */
+/* An operator by name. TANDEM_UNKNOWN_NAME: names the nearest one. */
 tandem_status tandem_graph_find(int *op, const tandem_graph *graph, const char *name, tandem_error *error);
 
-/* tandem_graph_init: initial weights: weight[parameter][element], from Philox (purpose INIT), the same for
- * every rank, device and batch. `weight` has one pointer a parameter. */
+/* tandem_graph_init: initial weights into weight[parameter][element], from Philox (purpose INIT): the same on
+ * every rank, device and batch. */
 void tandem_graph_init(const tandem_graph *graph, uint64_t seed, float *const *weight);
 
 /* --- The zoo, for `tandem list models` ------------------------------------------------------------------ */
 typedef struct tandem_model_option {
     const char *name;
-    /* "image", written HxWxC, holds H << 32 | W << 16 | C; each of the three has its range.
-     * "head" is a choice by name, numbered from 0 */
+    /* "image", written HxWxC, is H << 32 | W << 16 | C, and each of the three has its range. "head" is a
+     * name, numbered from 0. */
     int64_t default_value, min_value, max_value;
     const char *meaning;
 } tandem_model_option;
-/* An option's value as it is written in a model's name: "256", "28x28x1", "mlm". Returns text. */
+/* An option's value as a model's name has it: "256", "28x28x1", "mlm". Returns text. */
 enum { TANDEM_MODEL_VALUE_TEXT = 48 };
 char *tandem_model_value_print(char text[TANDEM_MODEL_VALUE_TEXT], const tandem_model_option *option,
                                int64_t value);

@@ -270,7 +270,7 @@ int tandem_value_gradient(const tandem_step *step, int tensor, tandem_dtype dtyp
 /* The weight of an adjustable operator in `dtype`; for f32 TANDEM_PARAMETER(p), the master copy. */
 int tandem_value_weight(const tandem_step *step, int op, tandem_dtype dtype);
 int tandem_value_aux(const tandem_step *step, int op);
-/* What `value` is to operator *op: 0 an activation, 1 a gradient (in any dtype), from 2 on side results,
+/* What `value` is to operator *op: 0 an activation, 1 a gradient (in any dtype), from 2 on auxiliary results,
  * saved casts and terms of sums, each kind and input by itself. −1: a weight copy, or a value that only
  * micro-steps or recomputation need. */
 enum { TANDEM_N_VALUE_ROLE = 3 + 3 * TANDEM_MAX_INPUT };

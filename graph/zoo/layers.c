@@ -1,6 +1,28 @@
-/* residual.c: what residual networks are made of. Source: He, Zhang, Ren, Sun, "Deep residual learning for
- * image recognition", CVPR 2016; shortcuts by their option B. */
+/* layers.c: layers that several models share. Residual blocks: He, Zhang, Ren, Sun, "Deep residual learning
+ * for image recognition", CVPR 2016, with shortcuts of their option B. */
 #include "graph/zoo/zoo.h"
+
+#include <stdio.h>
+
+tandem_zoo_name tandem_zoo_join_name(const char *scope, const char *part)
+{
+    tandem_zoo_name name;
+    const int n = snprintf(name.text, sizeof name.text, "%s%s%s", scope, *scope ? "." : "", part);
+    if (n >= (int)sizeof name.text) name.text[0] = '\0'; /* the builder rejects it */
+    return name;
+}
+
+int tandem_zoo_linear(tandem_builder *b, const char *name, int x, int64_t n, float deviation)
+{
+    x = tandem_build_linear(b, name, x, n, deviation);
+    return tandem_build_bias(b, tandem_zoo_join_name(name, "bias").text, x, 1, 0);
+}
+
+int tandem_zoo_images(tandem_builder *b, int64_t image)
+{
+    return tandem_build_images(b, "image", tandem_zoo_height(image), tandem_zoo_width(image),
+                               tandem_zoo_channels(image));
+}
 
 int tandem_zoo_conv(tandem_builder *b, const char *scope, const char *part, int x, int64_t channels,
                     int kernel, int stride)
