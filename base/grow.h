@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* tandem_grow: the array, with room for one more than its n elements of `size` bytes. It doubles *capacity, from
- * 64 up to max. NULL without memory and where n is max; the array and *capacity are unchanged then. */
+/* tandem_grow: the array, with room for one more than its n elements of `size` bytes. It doubles *capacity,
+ * from 64 up to max. NULL without memory and where n is max; the array and *capacity are unchanged then. */
 static inline void *tandem_grow(void *array, int *capacity, int n, size_t size, int max)
 {
     if (n < *capacity) return array;

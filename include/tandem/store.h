@@ -125,7 +125,7 @@ tandem_status tandem_store_get_interference(double *factor, tandem_store *store,
                                             const char *group, const char *kind, uint64_t bytes,
                                             tandem_error *error);
 
-/* --- Statistics over real batches, from which sensitivities are computed (predictor.h says what each is for) ---- */
+/* --- Statistics over real batches, from which sensitivities are computed (predictor.h) ------------------ */
 /* Statistics of an adjustable operator's operands; for matmul the second input is the weight. Means over
  * `n_batch` batches. */
 typedef struct tandem_statistics {

@@ -94,7 +94,8 @@ typedef struct tandem_torch_summary {
     tandem_torch_operator *operators;
     int n_collective;
     tandem_torch_collective *collective; /* longest waiting first */
-    /* index of the rank that the others wait for; without joined collectives, the one that computes longest */
+    /* index of the rank that the others wait for; without joined collectives, the one that computes longest
+     * */
     int slowest;
     int64_t n_joined; /* collectives */
     /* index of the operator on which the slowest rank exceeds the median of the others most; −1 = none */

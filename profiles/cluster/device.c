@@ -29,7 +29,7 @@ enum {
 };
 /* clang-format off */
 static const tandem_device devices[] = {
-#define ROW(name, features, amp_dtype, precisions, meaning)                                                      \
+#define ROW(name, features, amp_dtype, precisions, meaning)                                                  \
     {name, meaning, precisions, TANDEM_##amp_dtype, 0, 0, {.n_sm = 0}},
 #include "profiles/devices/cpu.def"
 #undef ROW

@@ -7,14 +7,15 @@
 
 enum { TANDEM_CLUSTER_PPM = 1000000 /* the factor 1 */, TANDEM_CLUSTER_MAX_SLOWDOWN = 1000 /* times */ };
 
-/* tandem_link_parse: "100Gbit/s,5us"; `name` is the link's in errors. TANDEM_USAGE; *link unchanged on error. */
+/* tandem_link_parse: "100Gbit/s,5us"; `name` is the link's in errors. TANDEM_USAGE; *link unchanged on error.
+ * */
 tandem_status tandem_link_parse(tandem_link *link, const char *name, const char *text, tandem_error *error);
 /* The text that parses to the same link; "" for a link that is not given. */
 enum { TANDEM_LINK_TEXT = 96 };
 void tandem_link_print(char *text, size_t size, const tandem_link *link);
 
-/* Units from large to small; the last factor is 1. tandem_print_exact: `value` in the largest unit of which it is
- * a whole multiple. */
+/* Units from large to small; the last factor is 1. tandem_print_exact: `value` in the largest unit of which
+ * it is a whole multiple. */
 typedef struct tandem_unit {
     const char *unit;
     uint64_t factor;

@@ -143,8 +143,8 @@ CREATE TABLE statistics (
     PRIMARY KEY (model, data, op)
 ) STRICT, WITHOUT ROWID;
 
--- value: what the method predicts that the precision costs the model, where the device's mixed-precision type is
--- `amp_dtype`.
+-- value: what the method predicts that the precision costs the model, where the device's mixed-precision type
+-- is `amp_dtype`.
 CREATE TABLE sensitivity (
     model INTEGER NOT NULL REFERENCES model (id),
     method TEXT NOT NULL,
@@ -197,8 +197,8 @@ CREATE TABLE event (
     PRIMARY KEY (run, rank, task)
 ) STRICT, WITHOUT ROWID;
 
--- The fastest of several algorithms for a piece of work. spec: the device, the versions of its libraries and the
--- work; choice: the algorithm. Both texts are the device's own.
+-- The fastest of several algorithms for a piece of work. spec: the device, the versions of its libraries and
+-- the work; choice: the algorithm. Both texts are the device's own.
 CREATE TABLE algorithm (
     spec TEXT PRIMARY KEY,
     choice TEXT NOT NULL,

@@ -13,7 +13,8 @@
 
 _Static_assert(SQLITE_VERSION_NUMBER >= 3037000, "STRICT tables");
 
-/* migration[v] takes a store from version v to v + 1. A new version is a new row; released rows never change. */
+/* migration[v] takes a store from version v to v + 1. A new version is a new row; released rows never change.
+ * */
 static const char *const migration[] = {schema_sql};
 enum { VERSION = (int)(sizeof migration / sizeof migration[0]) };
 

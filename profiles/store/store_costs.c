@@ -56,7 +56,8 @@ static tandem_status put_op_cost(tandem_store *store, const char *device, const 
                                  const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error)
 {
     static const char sql[] =
-        "INSERT OR REPLACE INTO op_cost (device, co_runner, operator, \"precision\", pass, operand, result, " TANDEM_COST_COLUMNS
+        "INSERT OR REPLACE INTO op_cost (device, co_runner, operator, \"precision\", pass, "
+        "operand, result, " TANDEM_COST_COLUMNS
         ", host, time_ns) VALUES ((SELECT id FROM device WHERE name = ?1), ?2, "
         "(SELECT id FROM operator WHERE signature = ?3), ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, "
         "?15, ?16, ?17)";

@@ -7,7 +7,8 @@
 
 #define WHOLE_COLUMNS "n_batch, local_batch, \"rows\", k, \"columns\", x_elements, w_elements"
 #define REAL_COLUMNS                                                                                         \
-    "x_amax, w_amax, g_amax, x_square, w_square, g_square, wgrad_square, dgrad_square, g2_w2, g2_x2, g2_x2_c, x2_g2_d"
+    "x_amax, w_amax, g_amax, x_square, w_square, g_square, wgrad_square, dgrad_square, "                     \
+    "g2_w2, g2_x2, g2_x2_c, x2_g2_d"
 enum { N_WHOLE = 7, N_REAL = 12 };
 
 static void statistics_to_columns(int64_t whole[N_WHOLE], double real[N_REAL], const tandem_statistics *s)
