@@ -1,19 +1,21 @@
-/* allocator.h: chooses a precision for every adjustable operator of every class, and says how far from the
- * best it is.
+/* allocator.h: chooses a precision for every adjustable operator of every class, and says how far the plan is
+ * from the best one.
  *
- * Minimise the plan's sensitivity subject to the step target and each class's memory. A plan's sensitivity is
- * Σ_c share_c · Σ_op sensitivity_c(op, precision), share_c = the class's part of the global batch.
- * docs/allocation.md states the problem in full.
+ * A policy minimizes the sensitivity of the plan, subject to the step target and to the memory of each class.
+ * The sensitivity of a plan is Σ_c share_c · Σ_op sensitivity_c(op, precision). share_c is class c's part of
+ * the global batch. docs/allocation.md states the problem in full.
  *
- * Micro-steps and recomputation are the replayer's (tandem_replayer_options.step): plans are made for them,
- * and say so.
+ * Micro-steps and recomputation are options of the replayer (tandem_replayer_options.step). A plan is made
+ * for them and records them.
  *
- * A class that would only wait keeps the base precision: such classes are *held*. Unless a target is given,
- * it is the step of the fastest plan found that keeps them, times 1 + slowdown. The fastest class in base is
- * held whenever it fits its memory and no target asks for more. */
+ * Lowering a class that is not on the critical path costs accuracy and saves no time, so the class keeps the
+ * base precision (`keeps_base`). The default target is (1 + slowdown) × the step of the fastest plan found
+ * under that constraint. The class that is fastest in base keeps it, unless it exceeds its memory or the
+ * given target is shorter. */
 #ifndef TANDEM_ALLOCATOR_H
 #define TANDEM_ALLOCATOR_H
 
+#include "tandem/planner.h"
 #include "tandem/predictor.h"
 #include "tandem/replayer.h"
 
@@ -22,107 +24,73 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-typedef struct tandem_allocation_problem {
-    tandem_replayer *replayer; /* its precisions are changed freely */
-    const tandem_graph *graph; /* operators are the same in every class */
-    /* [n_op × TANDEM_N_PRECISION] of each class; see predictor.h */
-    const double *sensitivity[TANDEM_MAX_CLASS];
-    tandem_precision base_precision;
-    tandem_precision uniform; /* policy "uniform": what lowered classes get */
-    /* 0.03 = the step may be 3 % longer than the fastest; not looked at with a target */
-    double slowdown;
-    int64_t target_ns;       /* 0 = none given: fastest · (1 + slowdown) */
-    double time_limit_s;     /* for proofs; 0 = 10 s. The last hundredth of a gap gets 3 % of it, or 0.3 s */
-    int without_certificate; /* 1: plans of policies that prove nothing are not certified */
-    uint64_t memory_limit_bytes; /* a rank of any class, beside the class's own limit; 0 = none */
-} tandem_allocation_problem;
-
-/* What is known of how good a plan is. It is about plans that keep the held classes in base. */
-typedef struct tandem_certificate {
-    /* no plan within the same target and memory has less sensitivity; NAN = none computed */
-    double lower_bound;
-    double gap;     /* (sensitivity − lower_bound) / sensitivity; 0 where the sensitivity is 0 */
-    char proof[24]; /* which method proved it: "enumerated", "labels", "lagrangian", "zero" */
-} tandem_certificate;
-
-typedef struct tandem_allocation {
-    char name[48]; /* of the plan; "" = "allocated" */
-    /* of the plan; allowed; all classes in base; fastest plan found */
-    int64_t step_ns, target_ns, base_ns, fastest_ns;
-    double sensitivity, base_sensitivity, fastest_sensitivity;
-    uint64_t peak_bytes[TANDEM_MAX_CLASS];
-    int64_t replays;
-    unsigned keeps_base; /* bit c: class c keeps the base precision */
-    tandem_certificate certificate;
-} tandem_allocation;
-
 typedef struct tandem_policy {
     const char *name, *meaning;
     int ignores_target; /* 1: it has one plan, whatever the target */
-    /* Chooses an assignment, which has the problem's shape, and fills in *allocation what it knows. Leaves
-     * any precisions in the replayer. TANDEM_INFEASIBLE: no plan that it can reach fits; says which device,
+    /* Chooses an assignment of the problem's shape and fills in what it knows of *allocation. It may leave
+     * any precisions in the replayer. TANDEM_INFEASIBLE: no plan that it can reach fits; names the device,
      * the bytes of the smallest plan and the limit. Outputs are unspecified on error. */
     tandem_status (*allocate)(const tandem_allocation_problem *problem, tandem_assignment *assignment,
                               tandem_allocation *allocation, tandem_error *error);
 } tandem_policy;
 
-/* Every policy, one a file in allocator/; NULL behind the last. The first is meant where none is named. */
+/* The policies, one per file in allocator/policy/; NULL after the last. The first is the default. */
 const tandem_policy *tandem_policy_get(int index);
-/* TANDEM_UNKNOWN_NAME with the nearest one. */
+/* TANDEM_UNKNOWN_NAME: names the nearest one. */
 tandem_status tandem_policy_find(const tandem_policy **policy, const char *name, tandem_error *error);
 
-/* tandem_allocate: run a policy and write its plan. Every figure in *allocation is replayed anew from the
- * finished plan. *plan (new, the caller closes it) and *allocation are unchanged on error. */
+/* tandem_allocate: runs a policy, replays its assignment anew and makes a plan of it. All values in
+ * *allocation come from that replay. `method` names the sensitivity method; NULL = none. Leaves the plan in
+ * the replayer. The caller closes *plan. Outputs unchanged on error. */
 tandem_status tandem_allocate(tandem_plan **plan, tandem_allocation *allocation, const tandem_policy *policy,
                               const tandem_allocation_problem *problem, const char *method,
                               tandem_error *error);
 
-/* tandem_certify: bound the sensitivity of every plan within target_ns and memory that keeps the `held`
- * classes in base, and compare `sensitivity` with it. Trusts nothing but the problem's costs. Takes at most
- * time_limit_s (0 = 10 s). *certificate unchanged on error. */
+/* tandem_certify: a lower bound on the sensitivity of every plan within target_ns and memory that keeps the
+ * classes of keeps_base in base; compares `sensitivity` with it. Uses nothing but the problem's costs. Takes
+ * at most time_limit_s (0 = 10 s). Leaves the replayer's precisions as they were. *certificate unchanged on
+ * error. */
 tandem_status tandem_certify(tandem_certificate *certificate, const tandem_allocation_problem *problem,
                              int64_t target_ns, unsigned keeps_base, double sensitivity, double time_limit_s,
                              tandem_error *error);
 
-/* tandem_plan_verify: whether a plan is what it says, by the public replay call alone: precisions that exist,
- * step and peak memory as replayed, within its target and the cluster's memory, its sensitivity, and its
- * bound anew. TANDEM_OK with what was found in *allocation; TANDEM_INFEASIBLE where it breaks a limit;
- * TANDEM_MALFORMED where a figure in it is not what comes out here: names it, both values. */
+/* tandem_plan_verify: checks a plan by the public replay call alone: its precisions exist, its step, peak
+ * memory and sensitivity are as replayed, it is within its target and the cluster's memory, and its bound
+ * holds. TANDEM_OK: *allocation has what was found. TANDEM_INFEASIBLE: it exceeds a limit. TANDEM_MALFORMED:
+ * a value of the plan differs from the one found here; names it and both values. */
 tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_plan *plan,
                                  const tandem_allocation_problem *problem, tandem_error *error);
 
 /* Sensitivity of the replayer's current precisions. */
 double tandem_allocation_sensitivity(const tandem_allocation_problem *problem);
 
-/* --- Other questions ------------------------------------------------------------------------------------ */
+/* --- Other objectives ----------------------------------------------------------------------------------- */
 
 typedef enum tandem_objective {
     TANDEM_MINIMIZE_SENSITIVITY, /* within the target */
-    TANDEM_MINIMIZE_STEP,        /* within the budget; target and slowdown are not looked at */
-    TANDEM_MINIMIZE_MEMORY       /* of the class that takes most a rank, within target and budget */
+    TANDEM_MINIMIZE_STEP,        /* within max_sensitivity; target and slowdown are ignored */
+    TANDEM_MINIMIZE_MEMORY       /* the largest peak of any rank, within target and max_sensitivity */
 } tandem_objective;
 typedef struct tandem_goal {
     tandem_objective objective;
-    /* most sensitivity; INFINITY = any. Not looked at with TANDEM_MINIMIZE_SENSITIVITY */
-    double max_sensitivity;
+    double max_sensitivity; /* INFINITY = any; ignored with TANDEM_MINIMIZE_SENSITIVITY */
 } tandem_goal;
 
-/* tandem_allocate_for: tandem_allocate, for any objective: the others by bisection over what they minimise,
- * with an answer of the policy at each place, to within 1/4096 of the value. As good as the policy is: what a
- * policy does not find counts as not there. TANDEM_INFEASIBLE names the limits that cannot be had together;
- * TANDEM_USAGE for a policy that knows no target, and for TANDEM_MINIMIZE_STEP with a target. Cost: some 15
- * allocations. */
+/* tandem_allocate_for: tandem_allocate for any objective. It bisects over the objective's value, asks the
+ * policy for a plan at each point, and ends within 1/4096 of the value. A plan that the policy does not find
+ * counts as infeasible. TANDEM_INFEASIBLE: names the limits that contradict each other. TANDEM_USAGE: the
+ * policy ignores targets, or TANDEM_MINIMIZE_STEP has a target. Cost: about 15 allocations. */
 tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocation, const tandem_goal *goal,
                                   const tandem_policy *policy, const tandem_allocation_problem *problem,
                                   const char *method, tandem_error *error);
 
-/* --- A plan beside uniform ones ------------------------------------------------------------------------- */
+/* --- Baselines ------------------------------------------------------------------------------------------ */
 
 typedef enum tandem_baseline_relation {
     TANDEM_BASELINE_OTHER,
     TANDEM_BASELINE_BASE,   /* every class in base */
-    TANDEM_BASELINE_FASTER, /* the slowest of those that are not slower than the plan */
-    TANDEM_BASELINE_SLOWER  /* the fastest of those that are slower */
+    TANDEM_BASELINE_FASTER, /* the slowest baseline that is not slower than the plan */
+    TANDEM_BASELINE_SLOWER  /* the fastest baseline that is slower */
 } tandem_baseline_relation;
 typedef struct tandem_baseline {
     char name[48]; /* "all fp32", "uniform int8" */
@@ -134,21 +102,21 @@ typedef struct tandem_baseline {
     int fits; /* the memory of every class */
 } tandem_baseline;
 
-/* tandem_baselines_find: every class in base, then by their step the plans that give one precision to all
- * classes that `plan` lowers (where it lowers none: to the class that is slowest in base) and base to the
- * others. What a device lacks or nobody has measured is left out. Leaves `plan` in the replayer. Cost: a
- * replay each. */
+/* tandem_baselines_find: plans to compare `plan` with. The first has every class in base. The others, in
+ * order of their step, give one precision to the classes that `plan` lowers and base to the rest. If it
+ * lowers none, they lower the class that is slowest in base. Precisions that a device lacks or that have no
+ * costs are left out. Leaves `plan` in the replayer. Cost: a replay each. */
 tandem_status tandem_baselines_find(tandem_baseline baseline[TANDEM_N_PRECISION], int *n_baseline,
                                     const tandem_allocation_problem *problem, const tandem_plan *plan,
                                     tandem_error *error);
 
-/* --- Step against sensitivity --------------------------------------------------------------------------- */
+/* --- The Pareto front of step and sensitivity ----------------------------------------------------------- */
 
 typedef struct tandem_pareto_point {
     int64_t target_ns, step_ns; /* asked for; reached */
     double sensitivity;
-    double lower_bound;  /* of plans within target_ns; NAN = none computed */
-    uint64_t peak_bytes; /* of the class that takes most */
+    double lower_bound;  /* of plans within target_ns; NAN = not computed */
+    uint64_t peak_bytes; /* the largest of any rank */
 } tandem_pareto_point;
 typedef struct tandem_pareto_front {
     /* [n_point] by step; none is as good as another in step, sensitivity and memory */
@@ -159,9 +127,9 @@ typedef struct tandem_pareto_front {
     int64_t replays;
 } tandem_pareto_front;
 
-/* tandem_pareto_front_open: what `policy` finds for n_target steps from the fastest to that of base; fewer
- * points where they coincide or are no better than others. Errors as of tandem_allocate. Cost: n_target
- * allocations. */
+/* tandem_pareto_front_open: the plans of `policy` for n_target steps from the fastest to that of base. Equal
+ * and dominated points are left out. Errors of tandem_allocate; TANDEM_USAGE: n_target < 2, or the policy
+ * ignores targets. Cost: n_target allocations. */
 tandem_status tandem_pareto_front_open(tandem_pareto_front **front, const tandem_policy *policy,
                                        const tandem_allocation_problem *problem, int n_target,
                                        tandem_error *error);
@@ -169,50 +137,50 @@ void tandem_pareto_front_close(tandem_pareto_front *front); /* NULL is fine */
 
 /* --- Why an operator has its precision ------------------------------------------------------------------ */
 
-/* A precision that an operator could have on a class; changes are to the plan in the replayer, with this
- * alone changed. */
+/* A precision that an operator could have on a class. Differences are to the plan in the replayer, with this
+ * one operator changed. */
 typedef struct tandem_choice {
     tandem_precision precision;
     int is_chosen;
-    int is_measured;    /* whether every time of it is known; else what follows `harm` is 0 */
-    double sensitivity; /* its part of the plan's sensitivity: share × harm */
-    /* of the operator's own tasks, casts of its weights and saved inputs with them; beside a busy
-     * neighbour where there is one */
+    int is_measured;    /* 0: a time of it is missing, and the fields after `sensitivity` are 0 */
+    double sensitivity; /* its part of the plan's: batch share × sensitivity */
+    /* time of the operator's own tasks, with the casts of its weights and saved inputs; contended where ranks
+     * share a machine */
     int64_t self_ns;
-    int64_t step_delta_ns;    /* the step */
-    int64_t peak_delta_bytes; /* the class's peak */
-    int64_t excess_ns;        /* the step over the target; 0 = within */
-    uint64_t excess_bytes;    /* the class's peak over its limit; 0 = within */
+    int64_t step_delta_ns;    /* of the step */
+    int64_t peak_delta_bytes; /* of the class's peak */
+    int64_t excess_ns;        /* of the step over the target; 0 = within */
+    uint64_t excess_bytes;    /* of the class's peak over its limit; 0 = within */
 } tandem_choice;
 
-/* tandem_choices_explain: what operator `op` could have on class c, widest first, beside the plan in the
- * replayer, which is there again afterwards. target_ns: 0 = none. TANDEM_USAGE where the operator carries no
- * precision. Cost: a replay each. */
+/* tandem_choices_explain: the precisions that operator `op` could have on class c, widest first, compared
+ * with the plan in the replayer, which stays there. target_ns: 0 = none. TANDEM_USAGE: the operator is not
+ * adjustable. Cost: a replay each. */
 tandem_status tandem_choices_explain(tandem_choice choice[TANDEM_N_PRECISION], int *n_choice,
                                      const tandem_allocation_problem *problem, int64_t target_ns, int c,
                                      int op, tandem_error *error);
 
-/* --- Where nothing fits --------------------------------------------------------------------------------- */
+/* --- Why no plan fits ----------------------------------------------------------------------------------- */
 
 typedef struct tandem_memory_deficit {
     int c;
-    uint64_t peak_bytes, limit_bytes; /* of the smallest plan found; a rank */
+    uint64_t peak_bytes, limit_bytes; /* per rank, of the smallest plan found */
     int64_t batch;                    /* the largest that fits; 0 = not even 1 does */
 } tandem_memory_deficit;
 
-/* tandem_memory_deficits_find: classes whose smallest plan exceeds their memory, at their batch; *n_deficit =
- * 0: memory is not what is lacking. Needs no times. Changes the replayer's precisions. Cost: a memory plan
- * for each operator and precision, some times over; one for each halving of the batch. */
+/* tandem_memory_deficits_find: the classes whose smallest plan exceeds their memory at their batch.
+ * *n_deficit = 0: memory is not the reason. Needs no times. Changes the replayer's precisions. Cost: several
+ * memory plans for each operator and precision, and one for each halving of the batch. */
 tandem_status tandem_memory_deficits_find(tandem_memory_deficit deficit[TANDEM_MAX_CLASS], int *n_deficit,
                                           const tandem_allocation_problem *problem, tandem_error *error);
 
-/* --- Precision and batch together ----------------------------------------------------------------------- */
+/* --- Precisions and batches together -------------------------------------------------------------------- */
 
-/* Where problems at other batches come from. */
+/* Opens problems at other batches. */
 typedef struct tandem_batch_source {
     void *context;
-    /* The problem with batch[c] on every rank of class c: the source's, until it is closed. TANDEM_MISSING:
-     * passed over. */
+    /* The problem with batch[c] on every rank of class c. The source owns it until close. TANDEM_MISSING: the
+     * split is passed over. */
     tandem_status (*open)(void *context, const int64_t batch[TANDEM_MAX_CLASS],
                           tandem_allocation_problem **problem, tandem_error *error);
     void (*close)(void *context, tandem_allocation_problem *problem);
@@ -220,22 +188,22 @@ typedef struct tandem_batch_source {
 
 typedef struct tandem_batch_plan {
     int64_t batch[TANDEM_MAX_CLASS];
-    tandem_plan *plan; /* NULL: there is none at that split */
+    tandem_plan *plan; /* NULL: no plan at that split */
     tandem_allocation allocation;
 } tandem_batch_plan;
 typedef struct tandem_batch_choice {
-    tandem_batch_plan precision_alone; /* every rank the same batch, as near as can be; precisions chosen */
+    tandem_batch_plan precision_alone; /* the most even split; precisions chosen */
     tandem_batch_plan batch_alone;     /* every class in base; the fastest split found */
     tandem_batch_plan both;
-    int n_split, n_missing; /* splits looked at; of these, without all costs */
+    int n_split, n_missing; /* splits tried; of these, splits without all costs */
 } tandem_batch_choice;
 
-/* tandem_batch_choose: how to split global_batch among the classes, and which precisions go with it: the
- * least sensitivity within target_ns, or where that is 0 within the fastest step found over all splits times
- * 1 + slowdown. Integers a rank, the same for all ranks of a class. TANDEM_USAGE where there is no such
- * split; TANDEM_MISSING where none has all its costs (of the most even one: what it lacks);
- * TANDEM_INFEASIBLE. *choice: release it with tandem_batch_choice_free; unchanged on error. Cost: some tens
- * to hundreds of allocations by policy greedy, three by `policy`. */
+/* tandem_batch_choose: splits global_batch among the classes and chooses the precisions: the least
+ * sensitivity within target_ns. 0 = (1 + slowdown) × the fastest step found over all splits. All ranks of a
+ * class get the same whole number of samples. TANDEM_USAGE: no such split exists. TANDEM_MISSING: no split
+ * has all its costs; says what the most even one lacks. TANDEM_INFEASIBLE. *choice unchanged on error;
+ * release it with tandem_batch_choice_free. Cost: tens to hundreds of allocations by policy greedy, three by
+ * `policy`. */
 tandem_status tandem_batch_choose(tandem_batch_choice *choice, const tandem_cluster *cluster,
                                   int64_t global_batch, const tandem_batch_source *source,
                                   const tandem_policy *policy, const char *method, int64_t target_ns,

@@ -3,7 +3,7 @@
 #define TANDEM_CLUSTER_H
 
 #include "tandem/device.h"
-#include "tandem/step.h"
+#include "tandem/step_options.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,6 +43,7 @@ int tandem_device_is_described(const tandem_device *device);
 
 /* Opens the step program of a graph for the device: tandem_step_open_with (step.h) with its amp_dtype and
  * transposed_copy. options NULL = all zero. */
+typedef struct tandem_step tandem_step;
 tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *device,
                                       const tandem_graph *graph, uint64_t bucket_bytes,
                                       const tandem_step_options *options, tandem_error *error);
@@ -128,6 +129,21 @@ int tandem_cluster_shares_memory(const tandem_cluster *cluster);
  * N*NAME; then " in shared memory" if they share it, so that times over a network are never taken for it. */
 enum { TANDEM_GROUP_KEY_TEXT = TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12) + 24 };
 void tandem_cluster_group_key(char *text, size_t size, const tandem_cluster *cluster);
+
+/* How ranks all-reduce where no curve was measured: replayer/collective.h has the formulas and their sources.
+ * */
+typedef enum tandem_collective_algorithm {
+    TANDEM_RING, /* as tandem's own executor does it */
+    TANDEM_TREE, /* two binary trees at once */
+    TANDEM_HALVING_DOUBLING,
+    TANDEM_HIERARCHICAL, /* within nodes, between nodes, within nodes */
+    TANDEM_N_COLLECTIVE_ALGORITHM,
+    TANDEM_AUTO = TANDEM_N_COLLECTIVE_ALGORITHM /* whichever of them is fastest for that many bytes */
+} tandem_collective_algorithm;
+const char *tandem_collective_algorithm_name(tandem_collective_algorithm algorithm); /* "ring", …, "auto" */
+/* By name. TANDEM_UNKNOWN_NAME with the nearest one. */
+tandem_status tandem_collective_algorithm_find(tandem_collective_algorithm *algorithm, const char *name,
+                                               tandem_error *error);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -1,17 +1,16 @@
-/* plan.h: a plan: which precision every adjustable operator has on every class; and its file, tandem.plan/1.
- * */
+/* plan.h: the precision of every adjustable operator on every class: as a value (an assignment), with what is
+ * known about it (a plan), and as a file (tandem.plan/1). */
 #ifndef TANDEM_PLAN_H
 #define TANDEM_PLAN_H
 
 #include "tandem/cluster.h"
-#include "tandem/step.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* The precision of every operator on every class: a value that is opened, copied and compared as a whole. */
+/* The precision of every operator on every class, opened, copied and compared as a whole. */
 typedef struct tandem_assignment {
     int n_class, n_op;
     /* [n_op] of each class, of one allocation; fp32 for operators that are not adjustable; NULL from n_class
@@ -35,10 +34,10 @@ typedef struct tandem_plan {
     tandem_cluster cluster; /* batch of every class filled in */
     tandem_assignment assignment;
     tandem_precision base_precision; /* of the classes in keeps_base */
-    unsigned keeps_base;             /* bit c: class c keeps the base precision, because it would only wait */
-    uint64_t bucket_bytes;           /* for which it was made; 0 = not said */
-    /* what the allocator knew about it; 0 or NaN = not known */
-    double slowdown;    /* NaN also where a target was asked for instead */
+    unsigned keeps_base;             /* bit c: class c keeps the base precision, lowering it saves no time */
+    uint64_t bucket_bytes;           /* for which the plan was made; 0 = unknown */
+    /* what the allocator found; 0 or NaN = unknown */
+    double slowdown;    /* NaN also where a target was given instead */
     int64_t target_ns;  /* the longest step allowed */
     int64_t fastest_ns; /* the fastest plan found, from which slowdown counts */
     int64_t step_ns;
@@ -46,51 +45,52 @@ typedef struct tandem_plan {
     char method[24]; /* of the sensitivity */
     double sensitivity;
     double lower_bound, gap;  /* NaN until a bound is computed */
-    char proof[24];           /* which method proved it; "" where none did */
+    char proof[24];           /* the method that proved the bound; "" = none */
     tandem_step_options step; /* micro-steps, recomputation, the norm of a loss scale */
-    /* of the training that it is for; 0 = none, < 0 = dynamic; with one the step has a norm */
+    /* of the training that the plan is for; 0 = none, < 0 = dynamic; with a loss scale the step has a norm */
     double loss_scale;
 } tandem_plan;
 
-/* A loss scale as a word: a number above 0 and below 2^64, or "dynamic" (< 0). TANDEM_USAGE says what there
- * is. */
+/* A loss scale as a word: a number above 0 and below 2^64, or "dynamic" (< 0). TANDEM_USAGE: names what is
+ * allowed. */
 tandem_status tandem_loss_scale_parse(double *loss_scale, const char *word, tandem_error *error);
 enum { TANDEM_LOSS_SCALE_TEXT = 32 };
 char *tandem_loss_scale_print(char text[TANDEM_LOSS_SCALE_TEXT], double loss_scale); /* returns text */
 
-/* All fp32. `cluster` must have batches. */
+/* tandem_plan_open: a plan in fp32. Every class of `cluster` has its batch. The caller closes it.
+ * TANDEM_USAGE, TANDEM_NO_MEMORY: *plan unchanged. */
 tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, const tandem_cluster *cluster,
                                const char *name, tandem_error *error);
 void tandem_plan_close(tandem_plan *plan); /* NULL is fine */
-/* tandem_plan_uniform: class c gets `precision` wherever the operator has it. Where it lacks it, int8 stands
- * in for int8_full; for int8 and fp8, the precision of the device's wider type: bf16, fp16 or fp32; and fp32
- * for all others. So with int8_full an embedding gets bf16 or fp32. TANDEM_NO_KERNEL where the device has no
- * such precision at all (says which it has); TANDEM_WRONG_MODEL. The plan is unchanged on error. */
+/* tandem_plan_uniform: gives class c `precision` wherever the operator has it. Substitutes elsewhere: int8
+ * for int8_full; the precision of the device's amp_dtype (bf16, fp16 or fp32) for int8 and fp8; fp32 for all
+ * others. So with int8_full an embedding gets bf16 or fp32. TANDEM_NO_KERNEL: the device lacks the precision;
+ * says which it has. TANDEM_WRONG_MODEL. The plan is unchanged on error. */
 tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, int c,
                                   tandem_precision precision, tandem_error *error);
-/* tandem_plan_random: class c gets, operator by operator, what tandem_plan_uniform would give it there in a
- * precision drawn from those of its device that `precisions` has (bit p: precision p); the same for the same
- * seed. TANDEM_NO_KERNEL where there is none; TANDEM_WRONG_MODEL. The plan is unchanged on error. */
+/* tandem_plan_random: gives each operator of class c a random precision of `precisions` (bit p: precision p)
+ * that the device has, with the substitutes of tandem_plan_uniform. The same seed gives the same plan.
+ * TANDEM_NO_KERNEL: the device has none of them. TANDEM_WRONG_MODEL. The plan is unchanged on error. */
 tandem_status tandem_plan_random(tandem_plan *plan, const tandem_graph *graph, int c, unsigned precisions,
                                  uint64_t seed, tandem_error *error);
-/* Whether class c has exactly what tandem_plan_uniform would give it; 0 where its device lacks the precision.
- * `graph` is the plan's. */
+/* Whether class c has exactly what tandem_plan_uniform gives it; 0: its device lacks the precision. `graph`
+ * is the plan's. */
 int tandem_plan_is_uniform(const tandem_plan *plan, const tandem_graph *graph, int c,
                            tandem_precision precision);
-/* TANDEM_WRONG_MODEL where the plan's hash is not the graph's (names both models). */
+/* TANDEM_WRONG_MODEL: the plan was made for another graph; names both models. */
 tandem_status tandem_plan_check(const tandem_plan *plan, const tandem_graph *graph, tandem_error *error);
 
-/* Writes path.tmp and renames it, so that the file is old or new, never half; a pipe or a device is written
- * directly. Adjustable operators stand by name, in the order of the graph; what is not known is null. path
- * "-" = stdout. */
+/* tandem_plan_write: writes path.tmp and renames it, so that the file is never incomplete. It writes a pipe
+ * or a device directly; path "-" = stdout. Adjustable operators stand by name, in the order of the graph;
+ * unknown values are null. TANDEM_IO, TANDEM_NO_MEMORY. */
 tandem_status tandem_plan_write(const tandem_plan *plan, const tandem_graph *graph, const char *path,
                                 tandem_error *error);
-/* Reads a file and the graph it names (tandem_graph_open at the first class's batch, handed to the caller).
- * TANDEM_IO, TANDEM_MALFORMED (line, or member, and what), TANDEM_WRONG_MODEL, TANDEM_NO_MEMORY. Outputs
- * unchanged on error. */
+/* tandem_plan_read: reads a plan and opens the graph that it names, at the batch of the first class. The
+ * caller closes both. TANDEM_IO, TANDEM_MALFORMED (line or member, and what), TANDEM_WRONG_MODEL,
+ * TANDEM_NO_MEMORY: outputs unchanged. */
 tandem_status tandem_plan_read(tandem_plan **plan, tandem_graph **graph, const char *path,
                                tandem_error *error);
-/* The JSON text (caller frees): what tandem_plan_write writes. NULL without memory. */
+/* The JSON text that tandem_plan_write writes. The caller frees it. NULL: out of memory. */
 char *tandem_plan_text(const tandem_plan *plan, const tandem_graph *graph);
 
 #pragma GCC visibility pop

@@ -1,12 +1,12 @@
-/* planner.h: from a profile store and the name of a cluster to a plan, in a few calls: what a job scheduler
- * or another program needs of tandem. docs/examples/ has programs that use it.
+/* planner.h: from a profile store and the name of a cluster to a plan, in a few calls. A job scheduler needs
+ * no other header of tandem. docs/examples/plan.c and tradeoff.c use it.
  *
- * Distinct planners may be used by distinct threads at once, over one store file, too; one planner by one at
- * a time. */
+ * Distinct threads may use distinct planners at once, also over one store file. Only one thread at a time may
+ * use a planner. */
 #ifndef TANDEM_PLANNER_H
 #define TANDEM_PLANNER_H
 
-#include "tandem/allocator.h"
+#include "tandem/plan.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,55 +15,90 @@ extern "C" {
 
 enum { TANDEM_DEFAULT_BATCH = 16 };
 
-/* What to plan. Strings are borrowed during the call only. Zero-initialise, then fill what differs. */
+/* What to plan. Zero-initialise it, then fill in what differs. Strings are borrowed during the call only. */
 typedef struct tandem_request {
-    const char *store; /* path of the profile store */
-    const char *model; /* "bert_base:layers=4,seq=128" */
-    /* as for tandem_cluster_parse; of a tandem_cluster at hand: what tandem_cluster_print writes */
-    const char *cluster;
-    int64_t batch;      /* local batch of classes that name none; 0 = TANDEM_DEFAULT_BATCH */
-    const char *memory; /* limit a rank, "12GiB", or one for each class, "12GiB,4GiB"; NULL = the cluster's */
-    const char *method; /* sensitivity; NULL = the first of tandem_sensitivity_get */
-    const char *data;   /* statistics of which data set; NULL = of the one measured last */
-    const char *base_precision; /* precision to depart from; NULL = "fp32" */
+    const char *store;   /* path of the profile store */
+    const char *model;   /* "bert_base:layers=4,seq=128" */
+    const char *cluster; /* as tandem_cluster_parse reads and tandem_cluster_print writes it */
+    int64_t batch;       /* local batch of classes that name none; 0 = TANDEM_DEFAULT_BATCH */
+    const char *memory;  /* limit per rank, "12GiB", or per class, "12GiB,4GiB"; NULL = the cluster's */
+    const char *method;  /* sensitivity method; NULL = the first one */
+    const char *data;    /* data set of the statistics; NULL = the one measured last */
+    const char *base_precision; /* NULL = "fp32" */
     uint64_t bucket_bytes;      /* 0 = 25 MiB */
-    /* 1: times that were not measured are predicted where they can be (predictor.h); with times_only a
-     * missing store is one that holds nothing */
+    /* 1: times that were not measured are predicted where possible. With times_only, a missing store then
+     * counts as an empty one. */
     int predict;
     tandem_collective_algorithm collective; /* of all-reduces without a measured curve; 0 = a ring */
-    int times_only; /* 1: sensitivities are not loaded: enough to replay plans, too little to allocate one */
-    int over_network; /* 1: ranks of one machine exchange gradients over the network, too (cluster.h) */
-    /* micro-steps, recomputation: of the plans that are replayed, and of those that are made */
-    tandem_step_options step;
+    int times_only;   /* 1: no sensitivities are loaded: enough to replay plans, too little to allocate */
+    int over_network; /* 1: ranks of one machine, too, all-reduce over the network (cluster.h) */
+    tandem_step_options step; /* of the plans that are replayed, and of those that are made */
 } tandem_request;
+
+/* What a policy minimizes, and within which limits (docs/allocation.md). */
+typedef struct tandem_allocation_problem {
+    struct tandem_replayer *replayer; /* policies change its precisions freely */
+    const tandem_graph *graph;        /* operators are the same in every class */
+    /* [n_op × TANDEM_N_PRECISION] of each class, ≥ 0 */
+    const double *sensitivity[TANDEM_MAX_CLASS];
+    tandem_precision base_precision;
+    tandem_precision uniform;    /* policy "uniform": the precision of the class that it lowers */
+    double slowdown;             /* 0.03 = a step up to 3 % longer than the fastest; ignored with target_ns */
+    int64_t target_ns;           /* the longest step allowed; 0 = fastest × (1 + slowdown) */
+    double time_limit_s;         /* for proofs; 0 = 10 s. The last 1 % of a gap gets 3 % of it, or 0.3 s */
+    int without_certificate;     /* 1: plans of policies that prove nothing are not certified */
+    uint64_t memory_limit_bytes; /* per rank of any class, beside the class's own limit; 0 = none */
+} tandem_allocation_problem;
+
+/* How good a plan is, among the plans that keep the same classes in base. */
+typedef struct tandem_certificate {
+    double
+        lower_bound; /* no plan within the same target and memory has less sensitivity; NAN = not computed */
+    double gap;      /* (sensitivity − lower_bound) / sensitivity; 0 where the sensitivity is 0 */
+    char proof[24];  /* the method that proved it: "search", "labels", "lagrangian", "zero" */
+} tandem_certificate;
+
+typedef struct tandem_allocation {
+    char name[48];      /* of the plan; "" = "allocated" */
+    int64_t step_ns;    /* of the plan */
+    int64_t target_ns;  /* the longest step allowed */
+    int64_t base_ns;    /* every class in base */
+    int64_t fastest_ns; /* the fastest plan found */
+    double sensitivity, base_sensitivity, fastest_sensitivity;
+    uint64_t peak_bytes[TANDEM_MAX_CLASS];
+    int64_t replays;
+    unsigned keeps_base; /* bit c: class c keeps the base precision */
+    tandem_certificate certificate;
+} tandem_allocation;
 
 /* A model on a cluster with its costs and sensitivities, ready to allocate. */
 typedef struct tandem_planner tandem_planner;
 
-/* tandem_planner_open: parse, open the graphs, load costs and sensitivities; the store is closed again.
- * TANDEM_USAGE, TANDEM_UNKNOWN_NAME, TANDEM_MISSING (what, and the command that measures it), errors of
- * tandem_cluster_parse, tandem_graph_open and tandem_store_open. *planner unchanged on error.
- * Cost: that of a graph and a step program a class, and one look into the store for each of their costs. */
+/* tandem_planner_open: parses the request, opens the graphs, loads costs and sensitivities, and closes the
+ * store again. TANDEM_USAGE, TANDEM_UNKNOWN_NAME, TANDEM_MISSING (what, and the command that measures it),
+ * and the errors of tandem_cluster_parse, tandem_graph_open and tandem_store_open: *planner unchanged.
+ * Cost: a graph and a step program per class, and one look into the store for each of their costs. */
 tandem_status tandem_planner_open(tandem_planner **planner, const tandem_request *request,
                                   tandem_error *error);
 
-/* tandem_planner_open_for: the same for a cluster and graphs that the caller has: all classes have their
- * batch, graph[c] is the model at that of class c. The graphs are borrowed while the planner lives; model,
- * cluster, batch and memory of the request are not looked at. */
+/* tandem_planner_open_for: the same for a cluster and graphs of the caller. All classes have their batch;
+ * graph[c] is the model at that batch. The planner borrows the graphs. Model, cluster, batch and memory of
+ * the request are ignored. */
 tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_request *request,
                                       const tandem_cluster *cluster, const tandem_graph *const *graph,
                                       tandem_error *error);
 void tandem_planner_close(tandem_planner *planner); /* NULL is fine */
 
-/* Belong to the planner. The problem's fields beside replayer, graph and harm are the caller's to set; harm
- * is NULL with times_only. */
+/* The planner owns what these return. The caller may set the problem's fields other than replayer, graph and
+ * sensitivity. With times_only, sensitivity is NULL. */
 tandem_allocation_problem *tandem_planner_problem(tandem_planner *planner);
 const tandem_graph *tandem_planner_graph(const tandem_planner *planner, int c);
 const tandem_cluster *tandem_planner_cluster(const tandem_planner *planner);
-const char *tandem_planner_method(const tandem_planner *planner); /* of the sensitivities */
+const char *tandem_planner_method(const tandem_planner *planner); /* the sensitivity method */
 
-/* tandem_planner_allocate: tandem_allocate with the policy named (NULL = the first of tandem_policy_get) on
- * the planner's problem. *plan: the caller closes it. TANDEM_UNKNOWN_NAME; TANDEM_USAGE with times_only. */
+/* tandem_planner_allocate: runs a policy on the planner's problem; NULL = the first policy, "exact". The
+ * caller closes *plan. TANDEM_INFEASIBLE: no plan fits, or none reaches the target. TANDEM_UNKNOWN_NAME.
+ * TANDEM_USAGE: opened with times_only. Outputs unchanged on error. */
 tandem_status tandem_planner_allocate(tandem_plan **plan, tandem_allocation *allocation,
                                       tandem_planner *planner, const char *policy, tandem_error *error);
 

@@ -39,20 +39,6 @@ typedef struct tandem_replay {
     int slowest; /* the class that finishes its backward pass last */
 } tandem_replay;
 
-/* How ranks reduce where no curve was measured. replayer/collective.h has the formulas and their sources. */
-typedef enum tandem_collective_algorithm {
-    TANDEM_RING, /* as tandem's own executor */
-    TANDEM_TREE, /* two binary trees at once */
-    TANDEM_HALVING_DOUBLING,
-    TANDEM_HIERARCHICAL, /* within nodes, between nodes, within nodes */
-    TANDEM_N_COLLECTIVE_ALGORITHM,
-    TANDEM_AUTO = TANDEM_N_COLLECTIVE_ALGORITHM /* the fastest for each number of bytes */
-} tandem_collective_algorithm;
-const char *tandem_collective_algorithm_name(tandem_collective_algorithm algorithm); /* "ring", …, "auto" */
-/* By name. TANDEM_UNKNOWN_NAME with the nearest one. */
-tandem_status tandem_collective_algorithm_find(tandem_collective_algorithm *algorithm, const char *name,
-                                               tandem_error *error);
-
 /* tandem_replayer_open: looks up the costs of every variant of every task of graph[c], the model at class c's
  * batch, on the devices of `cluster`. Borrows the graphs. All classes start in fp32.
  *   bucket_bytes  0 = 25 MiB

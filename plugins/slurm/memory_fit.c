@@ -10,6 +10,7 @@
 
 #include "graph/zoo/zoo.h"
 #include "tandem/plan.h"
+#include "tandem/step.h"
 
 /* --- Work ----------------------------------------------------------------------------------------------- */
 
