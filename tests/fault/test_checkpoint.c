@@ -1,4 +1,4 @@
-/* folder: graph */
+/* folder: backend */
 /* Checkpoint files that are damaged, foreign, cut short, that find no space, or whose writer is killed: the
  * file is old or new and whole, or refused by name. */
 #include <dirent.h>
