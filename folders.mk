@@ -14,8 +14,6 @@ USES_cli = base graph profiles predictor trace replayer allocator backend
 
 # Internal headers that other folders include, each a contract between two folders:
 #   build.h       how a graph is put together; zoo.h: its limits of models
-#   robust.h      medians and fits that are not thrown off by outliers
-#   known_costs.h which costs the replayer knows, for the plan DAG
 #   chakra.h, chakra.pb-c.h, chrome.h, plan_json.h: the formats of files, for those that read and write them
-SHARED = graph/ir/build.h graph/zoo/zoo.h predictor/robust.h replayer/known_costs.h \
-         profiles/format/chakra.h profiles/format/chakra.pb-c.h profiles/format/chrome.h profiles/plan/plan_json.h
+SHARED = graph/ir/build.h graph/zoo/zoo.h profiles/plan/plan_json.h \
+         profiles/format/chakra.h profiles/format/chakra.pb-c.h profiles/format/chrome.h

@@ -1,73 +1,72 @@
-/* fisher.c: harm in nats: how far rounding is expected to raise the training loss.
+/* fisher.c: the sensitivity in nats: how far rounding is expected to raise the training loss.
  *
  * 1. Rounding as noise. Stochastic rounding to multiples of s takes a number with fraction f (in steps) up
- *    with probability f: the error has mean 0 and variance s²·f(1 − f); over evenly spread fractions its
- *    mean is s²∫f(1−f)df = s²/6. An int8 tensor has s = amax/127, or range/127 where its magnitude is known
- *    in advance (`range` in op.def, softmax). Floats with b bits of mantissa (bf16 7, tf32 and f16 10,
- *    E4M3 3, E5M2 2) round to nearest: between 2^e and 2^(e+1) the error is even over an ulp 2^(e−b),
- *    variance 2^(2e)·2^(−2b)/12. With x = m·2^e and log m even over [0, log 2), as for data without a scale
- *    of its own, E m² = 3/(2 ln 2), so as a share of the mean square the variance is
+ *    with probability f. The error has mean 0 and variance s²·f(1 − f). Over uniform fractions the mean
+ *    variance is s²∫f(1−f)df = s²/6. An int8 tensor has s = amax/127, or range/127 where op.def knows its
+ *    magnitude (softmax). Floats with b bits of mantissa (bf16 7, tf32 and f16 10, E4M3 3, E5M2 2) round to
+ *    nearest. Between 2^e and 2^(e+1) the error is uniform over an ulp 2^(e−b), with variance
+ *    2^(2e)·2^(−2b)/12. With x = m·2^e and log m uniform over [0, log 2), as for data without a scale of its
+ *    own, E m² = 3/(2 ln 2). The variance is therefore this share of the mean square:
  *        c_b = 2^(−2b)·ln 2 / 18,       2.35·10⁻⁶ for bf16.
- *    Below the least normal number, 2^l, steps are 2^(l−b) all the way down to 0. What is multiplied by z
- *    before it is cast has steps of s = 2^(l−b)/z, and the error of small numbers is even over one of them,
- *    whether they are rounded to a step or lost:
+ *    Below the least normal number, 2^l, steps are 2^(l−b) down to 0. A number that is multiplied by z before
+ *    its cast has steps of s = 2^(l−b)/z. The error of small numbers is uniform over one of them, also where
+ *    they round to 0:
  *        v = min(mean square, c_b·mean square + s²/12),
- *    the first because no number is moved by more than itself. E4M3 (l = −6) and E5M2 (l = −14) have z =
- *    448/amax and 57344/amax, like int8; f16 (l = −14) has 1, but for gradients that of the loss. This is
- *    taken to be the largest power of two with which no gradient exceeds 65504: where dynamic scaling stays
- *    (Micikevicius et al., "Mixed Precision Training", ICLR 2018); amax are those of the statistics. An
- *    operand in f16 with a larger magnitude would be infinite; as the worst that noise can do, v = amax².
- *    bf16 and tf32 have the exponents of f32, s = 0.
- *    v_x, v_w, v_g below are such variances, an element, taken to be the same for all elements of a tensor
- *    and independent. (Zeros are never changed: for the output of a relu v_x errs upwards.)
+ *    because rounding moves no number by more than itself. E4M3 (l = −6) and E5M2 (l = −14) have z = 448/amax
+ *    and 57344/amax, like int8. f16 (l = −14) has z = 1; its gradients have the loss scale, taken as the
+ *    largest power of two with which no gradient exceeds 65504, where dynamic scaling settles (Micikevicius
+ *    et al., "Mixed Precision Training", ICLR 2018). Amax are those of the statistics. An operand in f16
+ *    beyond 65504 would be infinite; its v is amax², the worst that noise can do. bf16 and tf32 have the
+ *    exponents of f32: s = 0. v_x, v_w, v_g below are such variances per element. They are taken as equal for
+ *    all elements of a tensor, and as independent. (Rounding never changes zeros: v_x is too large for the
+ *    output of a relu.)
  *
- * 2. Forward. y = x·w, x (rows, k), w (k, columns), noises ξ and ω: the error of y_ij is Σ_l (ξ_il w_lj +
- *    x_il ω_lj + ξ_il ω_lj),
+ * 2. Forward. y = x·w, x (rows, k), w (k, columns), noises ξ and ω. The error of y_ij is Σ_l (ξ_il w_lj +
+ *    x_il ω_lj + ξ_il ω_lj), so
  *        Var(y_ij) = v_x Σ_l w_lj² + v_w Σ_l x_il² + k v_x v_w.
- *    Its mean is 0, so the loss rises by ½ Σ_ij H_ij Var(y_ij) to second order, H the curvature of the mean
- *    loss along y_ij. For a cross-entropy the expected curvature is the Fisher information: the mean of
- *    squared gradients. The loss is the mean of N = batch × predictions a sample; one prediction's own
+ *    Its mean is 0, so to second order the loss rises by ½ Σ_ij H_ij Var(y_ij), with H the curvature of the
+ *    mean loss along y_ij. For a cross-entropy the expected curvature is the Fisher information, the mean of
+ *    squared gradients. The loss is the mean of N = batch × predictions per sample. One prediction's own
  *    gradient is N·g, its curvature (N g)², its share of the mean 1/N: H_ij = N g_ij². So
- *        harm = ½ N [v_x·g2_w2 + v_w·g2_x2 + k v_x v_w·g_square].
- *    (A position that acts on several predictions: their gradients are uncorrelated under the model's own
- *    distribution, so the square of their sum is the sum of squares. Off-diagonal curvature is left out: a
- *    weight's error is common to all rows of a sample.) A result that is itself rounded to bf16 or f16 gets
- *    c·y_ij² + s²/12 more; with the products in the sum over l taken as uncorrelated, y_ij² ≈ Σ_l x_il²
- *    w_lj², and Σ_ij g_ij² y_ij² ≈ (w_square/w_elements)·g2_x2: once more what rounding w costs. An embedding
- *    is a product with one-hot rows, which are exact: harm = ½ N v_w·g_square, and the copy is not rounded
- *    again. (A convolution is the product of its unfolded input: k = kernel height × width × channels, and
- *    x_square is over rows·k.)
+ *        sensitivity = ½ N [v_x·g2_w2 + v_w·g2_x2 + k v_x v_w·g_square].
+ *    (Where a position affects several predictions, their gradients are uncorrelated under the model's own
+ *    distribution, and the square of their sum is the sum of squares. Off-diagonal curvature is left out: all
+ *    rows of a sample share the error of a weight.) A result that is itself rounded to bf16 or f16 adds
+ *    c·y_ij² + s²/12. With uncorrelated products in the sum over l, y_ij² ≈ Σ_l x_il² w_lj² and Σ_ij g_ij²
+ *    y_ij² ≈ (w_square/w_elements)·g2_x2, the cost of rounding w once more. An embedding is a product with
+ *    one-hot rows, which are exact: its sensitivity is ½ N v_w·g_square, and the copy is not rounded again.
+ *    (A convolution is the product of its unfolded input: k = kernel height × width × channels, and x_square
+ *    is over rows·k.)
  *
  * 3. Gradient of the weight. dw_lj = Σ_i x_il g_ij, from rounded x and g:
  *        Var(dw_lj) = v_g Σ_i x_il² + v_x Σ_i g_ij² + rows v_g v_x.
- *    The next optimizer step carries η·(this noise) into w, and so η² Σ_l x_il² Var(dw_lj) into y_ij of the
- *    step after it, which costs as in 2:
- *        harm = ½ N η² [v_g·g2_x2_c + v_x·x2_g2_d + rows v_g v_x·g2_x2].
- *    η is the rate; AdamW divides by the size of the gradient, so there η = rate / rms(dw). One step's
- *    worth is counted: how long noise in a weight lasts depends on curvature and momentum, alike for all
- *    operators as far as is known. Errors of the dw_lj are taken as independent, though those of one column
- *    share draws. With `int8` x is what was saved, s8; turning it into bf16 costs at most a quarter as much
- *    again (amax² is at least the mean square), usually a fiftieth, left out. For an embedding c_l counts
- *    how often row l is picked; with all rows picked alike g2_x2_c = g_square·rows/(rows of the table).
+ *    The next optimizer step adds η·(this noise) to w, and so η² Σ_l x_il² Var(dw_lj) to y_ij of the step
+ *    after it, which costs as in 2:
+ *        sensitivity = ½ N η² [v_g·g2_x2_c + v_x·x2_g2_d + rows v_g v_x·g2_x2].
+ *    η is the learning rate; AdamW divides by the size of the gradient, so there η = rate / rms(dw). The
+ *    noise of one step is counted. How long it lasts depends on curvature and momentum, as far as is known in
+ *    the same way for all operators. Errors of the dw_lj are taken as independent, though those of one column
+ *    share random numbers. With `int8`, x is the saved s8. Casting that to bf16 would add at most a quarter
+ *    (amax² is at least the mean square), usually a fiftieth; it is left out. For an embedding, c_l counts
+ *    how often row l is picked; with all rows picked alike, g2_x2_c = g_square·rows/(rows of the table).
  *
  * 4. Gradient of the input. dx_il = Σ_j g_ij w_lj, so over all elements
  *        Σ_il Var(dx_il) = rows v_g·w_square + k v_w·g_square + rows k columns v_g v_w,
- *    a share ρ of dgrad_square. This noise goes on backwards, into the weight gradients of all operators
- *    before. A linear map lengthens noise and signal alike on average, so the share is taken to stay ρ;
- *    where a tensor has several readers, their gradients add up, and a share ρ of one of n is taken as ρ/n
- *    of the sum. An operator with weights whose output gradient carries noise of share 1 (v_g =
- *    g_square/(rows·columns)) suffers, by 3,
+ *    a share ρ of dgrad_square. This noise propagates into the weight gradients of all operators before. A
+ *    linear map lengthens noise and signal alike on average, so the share is taken to stay ρ. Where a tensor
+ *    has n readers, their gradients add up, and a share ρ of one is taken as ρ/n of the sum. By 3, an
+ *    operator with weights pays for noise of share 1 in its output gradient (v_g = g_square/(rows·columns))
  *        own = ½ N η² g_square/(rows·columns)·g2_x2_c,
- *    so noise of share ρ on the gradient of tensor t costs ρ·U(t) with
+ *    so noise of share ρ in the gradient of tensor t costs ρ·U(t) with
  *        U(t) = own(t) + Σ_{inputs s of t that have a gradient} U(s)/readers(s),
- *    one pass over the graph. Both operands of a matmul are activations: its "weight gradient" is noise of
- *    this kind on its second input, with Σ_lj Var(db_lj) = columns v_g·x_square + k v_x·g_square + m
+ *    in one pass over the graph. Both operands of a matmul are activations. Its "weight gradient" is noise of
+ *    this kind in its second input, with Σ_lj Var(db_lj) = columns v_g·x_square + k v_x·g_square + m
  *    w_elements v_g v_x, a share of wgrad_square; m: rows of one matrix of the batch.
  *
- * Every term is a product of non-negative factors and grows with every step s, and amax² is no less than
- * the mean square, so 0 = fp32 ≤ int8 ≤ int8_full (where f16, if it is the wider type, holds what int8
- * restores to it) and fp32 ≤ tf32 ≤ fp16. Harms add: noises of different operators are
- * independent. */
+ * Every term is a product of non-negative factors and grows with every step s, and amax² is at least the mean
+ * square. So 0 = fp32 ≤ int8 ≤ int8_full (where f16, if it is the AMP dtype, holds what int8 casts back to
+ * it) and fp32 ≤ tf32 ≤ fp16. Sensitivities add, because the noises of different operators are independent.
+ * */
 #include "predictor/methods.h"
 
 #include <math.h>
@@ -75,8 +74,7 @@
 static const double int8_steps = 127;
 static const double f16_largest = 65504;
 
-/* Floats: bits of mantissa; the logarithm of the least normal number, 0 where it is as small as f32's; the
- * largest number. */
+/* Bits of mantissa; log2 of the least normal number, 0 where it is that of f32; the largest number. */
 static const struct {
     int mantissa, min_exponent;
     double largest;
@@ -85,20 +83,20 @@ static const struct {
     [TANDEM_E5M2] = {2, -14, 57344}, [TANDEM_TF32] = {10, 0, 0},
 };
 
-/* One operand: what its rounding depends on. */
+/* What the rounding of an operand depends on. */
 typedef struct operand {
     double magnitude, mean_square;
     double scale; /* z in f16 */
 } operand;
 
-/* In which type each product of a precision rounds its operands, on one device. */
+/* The dtypes that a precision rounds operands to on one device, by product. */
 typedef struct rounding_dtypes {
     tandem_dtype forward, output, saved, dgrad, wgrad, other_operand_dtype;
 } rounding_dtypes;
 
 typedef struct noisy_product {
     operand x, w, g;
-    double rows_of_one; /* rows that one matrix w is multiplied with */
+    double rows_of_one; /* rows that one matrix w multiplies */
     double rate;        /* η */
     double half_n;      /* ½ N */
 } noisy_product;
@@ -131,7 +129,7 @@ static double rounding_variance(tandem_dtype type, operand of)
     return fmin(of.mean_square, rounding_share(type) * of.mean_square + subnormal_variance(type, scale));
 }
 
-/* Of the loss where gradients are in f16. */
+/* The loss scale of f16 gradients (section 1). */
 static double loss_scale(const tandem_graph *graph, const tandem_statistics *statistics)
 {
     double max = 0;
@@ -139,7 +137,8 @@ static double loss_scale(const tandem_graph *graph, const tandem_statistics *sta
     return max > 0 ? exp2(floor(log2(f16_largest / max))) : 1;
 }
 
-/* Largest magnitude of input `slot` as the step program's cast knows it: views are looked through. */
+/* Largest magnitude of input `slot` as the cast of the step program knows it: that of the tensor behind
+ * views. */
 static double input_magnitude(const tandem_graph *graph, const tandem_op *op, int slot, double measured)
 {
     if (slot >= tandem_op_row_get(op->kind)->n_input) return measured;
@@ -190,8 +189,7 @@ static double squares_through_weight(const tandem_statistics *s, tandem_op_kind 
     return s->g_square * ratio_or_zero((double)s->rows * (double)s->columns, (double)s->w_elements);
 }
 
-/* What the backward pass sees of x: it was rounded when it was saved, and is read in the type of the
- * product. */
+/* The variance of x in the backward pass: x is rounded when saved, and again to the dtype of the product. */
 static double saved_variance(const noisy_product *o, const rounding_dtypes *to)
 {
     return fmax(rounding_variance(to->saved, o->x), rounding_variance(to->other_operand_dtype, o->x));
@@ -208,7 +206,8 @@ static double wgrad_sensitivity(const noisy_product *o, const tandem_statistics 
     return o->half_n * o->rate * o->rate * sum;
 }
 
-/* Section 4: shares of noise in the gradients of the first and, of a matmul, the second input. */
+/* Section 4: the share of noise in the gradient of the first input; below, in that of a matmul's second
+ * input. */
 static double dgrad_share(const noisy_product *o, const tandem_statistics *s, const rounding_dtypes *to)
 {
     const double v_g = rounding_variance(to->dgrad, o->g),
@@ -227,7 +226,7 @@ static double second_input_share(const noisy_product *o, const tandem_statistics
     return ratio_or_zero(sum, s->wgrad_square);
 }
 
-/* U(input)/readers of one input of operator i, from the column of fp32; 0 where no gradient goes there. */
+/* U(input)/readers of one input of operator i, from the column of fp32; 0 where it has no gradient. */
 static double input_noise_cost(const double *sensitivity, const tandem_graph *graph, int i, int slot)
 {
     const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
@@ -238,7 +237,7 @@ static double input_noise_cost(const double *sensitivity, const tandem_graph *gr
     return sensitivity[t * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] / readers;
 }
 
-/* U(i): reads the U of what lies before i. */
+/* U(i), from the U of the operators before i. */
 static double gradient_noise_cost(const double *sensitivity, const tandem_graph *graph, int i,
                                   const tandem_statistics *s)
 {

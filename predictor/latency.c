@@ -1,37 +1,36 @@
-/* latency.c: times of tasks that were never measured, from those on the same device that were.
+/* latency.c: predicts times of tasks that were never measured, from measured ones on the same device.
  *
- * Tasks that are alike take
+ * Tasks of a group take
  *
  *   time = c₀ + c₁·flops + c₂·bytes        products of matrices
- *   time = c₀ + c₂·bytes                   everything else
+ *   time = c₀ + c₂·bytes                   all other tasks
  *
- * with coefficients ≥ 0: the roofline's three terms (launch, rate, bandwidth), as a sum, so that they can be
- * fitted, by robust regression of relative errors (predictor/robust.h). Alike means, the first of these
- * classes that holds enough sizes:
+ * with coefficients ≥ 0: the roofline's three terms (launch, rate, bandwidth) as a sum, so that they can be
+ * fitted, by robust regression of relative errors (tandem_robust_fit). The group is the first of these that
+ * holds enough sizes:
  *
- *   0   same kind of operator, pass, type in which it multiplies and of its result
- *   1   … whatever the type of the result
- *   2   products of the same pass and type; all that is no product
- *   3   products of the same type
+ *   level 0   the same kind of operator, pass, dtype that it multiplies in, and dtype of its result
+ *   level 1   the same with any dtype of the result
+ *   level 2   products of the same pass and dtype; all tasks that are no products
+ *   level 3   products of the same dtype
  *
- * Enough are 6 sizes of a product, 2 of anything else: with fewer a kind that is special (a first convolution
- * with one channel) would speak for all of its kind. A described device leaves out classes 2 and 3 and takes
- * its description instead (predictor/roofline.c), times the median of measured over described time where
- * anything was measured.
+ * Enough are 6 sizes of a product and 2 of other tasks. With fewer, one special kind (a first convolution
+ * with one channel) would decide for all. A described device has no levels 2 and 3: it takes its description
+ * instead (predictor/roofline.c), times the median of measured over described time where anything was
+ * measured.
  *
- * Of models that were left out it missed half of the single times by less than 5 to 20 %, where a regression
- * of log time on log(flops) and log(bytes) in the same classes missed them by 20 to 50 %; bench/predict.sh
- * prints what it misses now. */
+ * On models that were left out of the fit, half of the single times were off by less than 5 to 20 %. A
+ * regression of log time on log(flops) and log(bytes) in the same groups was off by 20 to 50 %.
+ * bench/predict.sh prints the errors. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "predictor/robust.h"
 #include "tandem/predictor.h"
 
 enum { N_LEVEL = 4, N_TERM = 3, MAX_ROWS = 512, PRODUCT_SIZES = 6, STREAM_SIZES = 2 };
 
-/* A class of tasks that are alike; what does not count at its level is −1 or NULL. */
+/* What the tasks of a group have in common; −1 or NULL: nothing at its level. */
 typedef struct task_group {
     int level;
     const char *kind;
@@ -39,7 +38,7 @@ typedef struct task_group {
 } task_group;
 
 typedef struct cost_sample {
-    task_group own, group; /* at level 0; at the level that is being fitted */
+    task_group own, group; /* at level 0; at the current level */
     double flops, bytes, ns;
 } cost_sample;
 
@@ -50,15 +49,15 @@ typedef struct group_fit {
 
 struct tandem_latency {
     tandem_device device;
-    group_fit *fit; /* [n_fit], sorted by class */
+    group_fit *fit; /* [n_fit], sorted by group */
     size_t n_fit;
     double factor; /* measured over described time */
     int64_t n_sample;
 };
 
-/* --- Classes ------------------------------------------------------------------------------------ */
+/* --- Groups ------------------------------------------------------------------------------------- */
 
-/* Of level 0; a cast's "pass" is where its range is from, and whether it writes columns. */
+/* At level 0. The "pass" of a cast is the source of its range, and whether it writes a transposed copy. */
 static task_group group_of_task(const tandem_cost_key *key, const tandem_work *work)
 {
     const int pass = key->kind == TANDEM_COST_CAST
@@ -89,7 +88,7 @@ static int compare_groups(const void *a, const void *b)
     return (x->to > y->to) - (x->to < y->to);
 }
 
-/* By class, and by size within it. */
+/* By group, and by size within it. */
 static int compare_cost_samples(const void *a, const void *b)
 {
     const cost_sample *x = a, *y = b;
@@ -124,7 +123,7 @@ static double fitted_ns(const group_fit *fit, double flops, double bytes)
     return ns;
 }
 
-/* Fits one class; of more rows than suffice every so-manieth is taken. */
+/* Fits one group, from at most MAX_ROWS evenly spaced samples. */
 static tandem_status fit_group(group_fit *fit, const cost_sample *s, size_t n, tandem_error *error)
 {
     const size_t step = (n + MAX_ROWS - 1) / MAX_ROWS;
@@ -138,7 +137,7 @@ static tandem_status fit_group(group_fit *fit, const cost_sample *s, size_t n, t
     return tandem_robust_fit(fit->coefficient, &fit->spread, x, y, rows, N_TERM, error);
 }
 
-/* All classes of a level that hold enough sizes, behind those of the levels before. */
+/* Fits all groups of a level that hold enough sizes, and appends them. */
 static tandem_status fit_level(tandem_latency *latency, cost_sample *s, size_t n, int level,
                                tandem_error *error)
 {
@@ -172,7 +171,7 @@ static const group_fit *find_fit(const tandem_latency *latency, const task_group
     }
     return NULL;
 }
-_Static_assert(offsetof(group_fit, group) == 0, "compare_classes compares fits");
+_Static_assert(offsetof(group_fit, group) == 0, "compare_groups compares fits");
 
 int64_t tandem_latency_ns(const tandem_latency *latency, const tandem_cost_key *key, double *spread)
 {
@@ -196,7 +195,7 @@ int64_t tandem_latency_fitted(const tandem_latency *latency) { return latency->n
 
 typedef struct samples {
     cost_sample *one;
-    tandem_work *work; /* of each, for its time by the description */
+    tandem_work *work; /* of each, for its described time */
     size_t n, room;
 } samples;
 

@@ -1,5 +1,4 @@
-/* qsync.c: the sensitivity of QSync as it is published (IPDPS 2024), kept as the mark that others are
- * measured against.
+/* qsync.c: the sensitivity of QSync as published (IPDPS 2024), the reference for other methods.
  *
  *   Ω = γ·(L − d)·F + d·B          γ = 4; d: depth of the operator; L: the largest depth
  *
@@ -11,23 +10,22 @@
  *   fp32      0
  *
  * v, w, o, g: input, weight, output, output gradient. S = amax/127; e = ⌊log₂ amax⌋; D: number of elements;
- * X, W, G: L2 norms of input, weight and *weight* gradient. What the formulas leave open is settled so: d
- * is the number of edges on the shortest path from any source, and a reshape is a node like others; the
- * second operand of a matmul is its weight.
+ * X, W, G: L2 norms of input, weight and *weight* gradient. Where the formulas leave a choice: d counts the
+ * edges on the shortest path from any source, with reshapes as nodes; the second operand of a matmul is its
+ * weight.
  *
  * The paper has FP16 and INT8. bf16 takes the formula of FP16 with its own 7 stored bits of mantissa, tf32
- * that of FP16 as it is; fp8 is scaled by the tensor, and so takes that of INT8, as if all its steps, up to
- * 448, were as wide as the widest, 32. int8 and int8_full get the same value: the formulas know one backward
- * pass, in 16 bits, whatever the device does.
+ * that of FP16 unchanged. fp8 is scaled by tensor and takes that of INT8, as if all its steps, up to 448,
+ * were as wide as the widest,
+ * 32. int8 and int8_full get the same value: the formulas know one backward pass, in 16 bits.
  *
- * Where it departs from the theory it rests on (variances of unbiased rounding, carried to the gradient):
- *   - the norms are not squared, though a variance scales with the square of what it is multiplied by;
- *   - with 16 bits e multiplies where 2^(2e) belongs. e is negative for magnitudes below 1, as weights and
- *     gradients are, so that harm would come out negative; it is cut off at 0 here, which a sensitivity
- *     must not fall below;
- *   - the weight gradient stands in for the output gradient;
- *   - depth weighs operators, and nothing measured says how much the loss answers to any of them: there is
- *     no unit. */
+ * Where it departs from the theory it rests on (variances of unbiased rounding, propagated to the gradient):
+ *   - The norms are not squared, though a variance scales with the square of its factor.
+ *   - With 16 bits, e stands where 2^(2e) belongs. e is negative for magnitudes below 1, as weights and
+ *     gradients are, so the sensitivity would be negative; here it is cut off at 0.
+ *   - The weight gradient replaces the output gradient.
+ *   - Depth weights operators. No measurement says how much the loss responds to any of them: there is no
+ *     unit. */
 #include "predictor/methods.h"
 
 #include <math.h>
@@ -36,14 +34,14 @@ static const double gamma_forward = 4;
 static const int fp16_bits = 9, bf16_bits = 7, e5m2_bits = 2; /* k */
 static const double int8_steps = 127, e4m3_steps = 448.0 / 32;
 
-/* ⌊log₂ amax⌋; 0 where everything is 0: then every product that it stands in is 0, too. */
+/* ⌊log₂ amax⌋; 0 where amax is 0: then every product with it is 0, too. */
 static double amax_exponent(double amax) { return amax > 0 ? (double)ilogb(amax) : 0; }
 
 typedef struct qsync_terms {
     double forward, backward; /* F, B */
 } qsync_terms;
 
-/* Of one byte: steps from 0 to amax; bits of the gradients. */
+/* One byte: steps from 0 to amax; bits of the gradients. */
 static qsync_terms scaled_terms(const tandem_statistics *s, double steps, int bits)
 {
     const double x = sqrt(s->x_square), w = sqrt(s->w_square), g = sqrt(s->wgrad_square);
@@ -78,7 +76,7 @@ static qsync_terms qsync_terms_of(tandem_precision precision, const tandem_stati
 static void qsync_compute(double *sensitivity, const tandem_graph *graph, const tandem_statistics *statistics,
                           tandem_dtype amp_dtype)
 {
-    (void)amp_dtype; /* the backward pass is taken to be in 16 bits everywhere */
+    (void)amp_dtype; /* the backward pass is in 16 bits on every device */
     double max_depth = 0;
     for (int i = 0; i < graph->n_op; i++) { /* depths, in the column of fp32 until the end */
         const tandem_op *op = &graph->op[i];

@@ -1,5 +1,5 @@
-#include "predictor/robust.h"
-
+/* robust.c: robust linear regression with coefficients ≥ 0, by the GNU Scientific Library
+ * (gsl_multifit_robust). */
 #include <gsl/gsl_errno.h>
 #include <gsl/gsl_multifit.h>
 #include <gsl/gsl_sort_double.h>
@@ -8,77 +8,59 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "tandem/predictor.h"
+
 double tandem_median(double *value, size_t n)
 {
     gsl_sort(value, 1, n);
     return gsl_stats_median_from_sorted_data(value, 1, n);
 }
 
-/* Everything one least-squares problem needs: n rows, q of the parts. */
-typedef struct lsq_problem {
-    gsl_matrix *x, *covariance;
-    gsl_vector *target, *c;
-} lsq_problem;
-
-static void free_lsq_problem(lsq_problem *p)
+/* Where no rows are spare, outliers cannot be told: plain least squares. */
+static bool solve_lsq(gsl_vector *c, gsl_matrix *covariance, const gsl_matrix *x, const gsl_vector *target)
 {
-    gsl_vector_free(p->c);
-    gsl_vector_free(p->target);
-    gsl_matrix_free(p->covariance);
-    gsl_matrix_free(p->x);
-}
-
-static bool allocate_lsq_problem(lsq_problem *p, size_t n, size_t q)
-{
-    *p = (lsq_problem){gsl_matrix_alloc(n, q), gsl_matrix_alloc(q, q), gsl_vector_alloc(n),
-                       gsl_vector_alloc(q)};
-    return p->x && p->covariance && p->target && p->c;
-}
-
-/* Least squares as such where there are no rows to spare for telling which lie off. */
-static bool solve_least_squares(lsq_problem *p)
-{
+    const size_t n = x->size1, q = x->size2;
     double chi_square = 0;
-    gsl_multifit_linear_workspace *w = gsl_multifit_linear_alloc(p->x->size1, p->x->size2);
-    if (!w) return false;
-    (void)gsl_multifit_linear(p->x, p->target, p->c, p->covariance, &chi_square, w);
-    gsl_multifit_linear_free(w);
+    if (n > q) {
+        gsl_multifit_robust_workspace *w = gsl_multifit_robust_alloc(gsl_multifit_robust_bisquare, n, q);
+        if (!w) return false;
+        (void)gsl_multifit_robust(x, target, c, covariance, w); /* not converged: its last iteration serves */
+        gsl_multifit_robust_free(w);
+    } else {
+        gsl_multifit_linear_workspace *w = gsl_multifit_linear_alloc(n, q);
+        if (!w) return false;
+        (void)gsl_multifit_linear(x, target, c, covariance, &chi_square, w);
+        gsl_multifit_linear_free(w);
+    }
     return true;
 }
 
-static bool solve_robust_lsq(lsq_problem *p)
-{
-    gsl_multifit_robust_workspace *w =
-        gsl_multifit_robust_alloc(gsl_multifit_robust_bisquare, p->x->size1, p->x->size2);
-    if (!w) return false;
-    /* where it has not settled, its last step serves */
-    (void)gsl_multifit_robust(p->x, p->target, p->c, p->covariance, w);
-    gsl_multifit_robust_free(w);
-    return true;
-}
-
-/* Fits the parts that are kept; coefficients of the others are 0. */
+/* Fits the terms that are kept; the coefficients of the others are 0. False without memory. */
 static bool fit_kept_terms(double *coefficient, const bool *is_kept, const double *x, const double *y,
                            size_t n, size_t n_term)
 {
     size_t q = 0;
-    lsq_problem p;
     for (size_t k = 0; k < n_term; k++) q += is_kept[k];
-    bool is_done = allocate_lsq_problem(&p, n, q);
+    gsl_matrix *row = gsl_matrix_alloc(n, q), *covariance = gsl_matrix_alloc(q, q);
+    gsl_vector *target = gsl_vector_alloc(n), *c = gsl_vector_alloc(q);
+    bool is_done = row && covariance && target && c;
     for (size_t i = 0; i < n && is_done; i++) {
         size_t column = 0;
         for (size_t k = 0; k < n_term; k++)
-            if (is_kept[k]) gsl_matrix_set(p.x, i, column++, x[i * n_term + k] / y[i]);
-        gsl_vector_set(p.target, i, 1);
+            if (is_kept[k]) gsl_matrix_set(row, i, column++, x[i * n_term + k] / y[i]);
+        gsl_vector_set(target, i, 1);
     }
-    is_done = is_done && (n > q ? solve_robust_lsq(&p) : solve_least_squares(&p));
+    is_done = is_done && solve_lsq(c, covariance, row, target);
     for (size_t k = 0, column = 0; k < n_term && is_done; k++)
-        coefficient[k] = is_kept[k] ? gsl_vector_get(p.c, column++) : 0;
-    free_lsq_problem(&p);
+        coefficient[k] = is_kept[k] ? gsl_vector_get(c, column++) : 0;
+    gsl_vector_free(c);
+    gsl_vector_free(target);
+    gsl_matrix_free(covariance);
+    gsl_matrix_free(row);
     return is_done;
 }
 
-/* The part with the most negative contribution, in units of y; n_term = none is negative. */
+/* The term with the most negative contribution, in units of y; n_term = none is negative. */
 static size_t most_negative_term(const double *coefficient, const double *x, const double *y, size_t n,
                                  size_t n_term)
 {
@@ -127,7 +109,7 @@ tandem_status tandem_robust_fit(double *out, double *spread, const double *x, co
         n_kept += is_kept[k];
     }
     if (n_kept == 0 || n < n_kept)
-        return tandem_error_set(error, TANDEM_USAGE, "%zu measured times are too few to fit %zu parts", n,
+        return tandem_error_set(error, TANDEM_USAGE, "%zu measured times are too few to fit %zu terms", n,
                                 n_term);
     (void)gsl_set_error_handler_off();
     for (;;) {

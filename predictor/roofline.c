@@ -1,4 +1,4 @@
-/* roofline.c: the time of a task on a device of which only its description is known.
+/* roofline.c: the time of a task on a described device.
  *
  *   time = max(launch, max(compute, memory) + launch / 2)
  *
@@ -6,9 +6,9 @@
  *   compute = flops / (flops_per_s · achieved)                    of what is no product
  *   compute = waves · tile_m · tile_n · 2 · depth / (flops_per_s · achieved / n_sm)     of a product
  *
- * the roofline of Williams, Waterman and Patterson (Commun. ACM 52, 2009) with achieved rates for its roofs:
- * on inference cards the datasheet's peak is no bound that a kernel comes near. Of a launch, the part that
- * passes between two kernels is added always; no kernel takes less than a launch.
+ * the roofline of Williams, Waterman and Patterson (Commun. ACM 52, 2009), with achieved rates instead of
+ * peaks, which no kernel reaches on inference GPUs. The half of a launch that passes between two kernels is
+ * always added; no kernel takes less than a launch.
  *
  * Products: the (m, n) result is cut into tiles, one to a multiprocessor at a time; what does not fill a
  * tile, or the last wave of tiles, costs as if it did (NVIDIA, "Matrix Multiplication Background User's
@@ -24,7 +24,7 @@
 
 #include "tandem/predictor.h"
 
-/* Sides: that guide. What smaller tiles are slower by: *estimates*. */
+/* Sides are from that guide; the slowdowns of smaller tiles are *estimates*. */
 static const struct {
     double m, n, time_factor;
 } tile_choices[] = {{128, 128, 1}, {128, 64, 1.1}, {64, 128, 1.1}, {64, 64, 1.25}};
@@ -36,7 +36,7 @@ static double tile_side(double size, double max_side)
     return side < max_side ? side : max_side;
 }
 
-/* FLOPs that each multiprocessor is busy with, padding included, under one choice of tiles. */
+/* FLOPs of each multiprocessor under one choice of tiles, padding included. */
 static double unit_flops(const tandem_gpu_spec *spec, const tandem_work *work, double max_m, double max_n)
 {
     const double tile_m = tile_side(work->m, max_m), tile_n = tile_side(work->n, max_n);

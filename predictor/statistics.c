@@ -1,5 +1,5 @@
-/* statistics.c: sums over operands and output gradients of real batches, from which sensitivities are
- * computed. */
+/* statistics.c: sums over operands and output gradients of real batches, which sensitivities are computed
+ * from. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -19,7 +19,7 @@ double tandem_statistics_amax(const float *x, int64_t n)
     return (double)max;
 }
 
-/* Squares of a matrix (rows, columns) summed along both of its sides. */
+/* Sums the squares of a matrix (rows, columns) by row and by column. */
 static void sum_squares(const float *m, int64_t rows, int64_t columns, double *of_row, double *of_column)
 {
     for (int64_t i = 0; i < rows; i++)
@@ -64,10 +64,8 @@ tandem_status tandem_statistics_add_product(tandem_statistics *s, const tandem_p
     const size_t rows = (size_t)p->rows, k = (size_t)p->k, columns = (size_t)p->columns;
     double *block = calloc(2 * rows + 2 * k + 2 * columns, sizeof *block);
     if (!block)
-        return tandem_no_memory(error,
-                                "for statistics of a product "
-                                "%lldx%lldx%lld",
-                                (long long)p->rows, (long long)p->k, (long long)p->columns);
+        return tandem_no_memory(error, "for statistics of a product %lldx%lldx%lld", (long long)p->rows,
+                                (long long)p->k, (long long)p->columns);
     double *x_row = block, *g_row = x_row + rows, *x_column = g_row + rows, *w_row = x_column + k;
     double *w_column = w_row + k, *g_column = w_column + columns;
     sum_squares(p->x, p->rows, p->k, x_row, x_column);

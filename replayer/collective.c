@@ -1,7 +1,6 @@
 /* collective.c: the times of all-reduces, from the measured curve where there is one, else from the links. */
 #include <stdlib.h>
 
-#include "predictor/robust.h"
 #include "replayer/collective.h"
 #include "replayer/internal.h"
 

@@ -1,6 +1,5 @@
 /* folder: allocator */
 /* Times that were never measured: work and roofline by hand, fits that are known, and who says so. */
-#include "predictor/robust.h"
 #include "tandem/allocator.h"
 #include "tandem/predictor.h"
 #include "tests/support/replay_store.h"
