@@ -26,10 +26,4 @@ tandem_status tandem_qsync_find_plan(const tandem_allocation_problem *problem, i
 void tandem_allocation_fill_plan(tandem_plan *plan, const tandem_allocation_problem *problem,
                                  const tandem_allocation *allocation);
 
-/* tandem_certify_claim: tandem_certify for a plan with a claimed bound. While its own bound is lower, it
- * enumerates until the time limit. */
-tandem_status tandem_certify_claim(tandem_certificate *certificate, const tandem_allocation_problem *problem,
-                                   int64_t target_ns, unsigned keeps_base, double sensitivity, double claimed,
-                                   double time_limit_s, tandem_error *error);
-
 #endif

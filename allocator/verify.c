@@ -1,5 +1,6 @@
 /* verify.c: what a plan says of itself, written in one place, and held against the public replay call in the
  * same place. */
+#include "allocator/bound/bound.h"
 #include "allocator/policies.h"
 #include "base/quantity.h"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/policies.h"
+#include "allocator/problem.h"
 #include "base/clock.h"
 #include "base/heap.h"
 #include "base/reserve.h"
@@ -272,10 +272,8 @@ static tandem_status try_combination(const best_first *s, const combination *one
         tandem_replayer_run(s->bound->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
     if (status != TANDEM_OK) return status;
     *fits = replay.step_ns <= s->bound->target_ns;
-    for (int c = 0; c < s->bound->n_class; c++) {
-        const uint64_t limit_bytes = tandem_allocation_limit_bytes(s->bound->problem, c);
-        if (limit_bytes && replay.classes[c].peak_bytes > limit_bytes) *fits = 0;
-    }
+    for (int c = 0; c < s->bound->n_class; c++)
+        if (tandem_allocation_excess_bytes(s->bound->problem, c, replay.classes[c].peak_bytes)) *fits = 0;
     return TANDEM_OK;
 }
 

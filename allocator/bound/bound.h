@@ -43,4 +43,10 @@ tandem_status tandem_bound_enumerate(tandem_bound *bound, double sensitivity, do
 /* The certificate of a plan with this sensitivity. */
 void tandem_bound_certify(tandem_certificate *certificate, const tandem_bound *bound, double sensitivity);
 
+/* tandem_certify_claim: tandem_certify for a plan with a claimed bound. While its own bound is lower, it
+ * enumerates until the time limit. */
+tandem_status tandem_certify_claim(tandem_certificate *certificate, const tandem_allocation_problem *problem,
+                                   int64_t target_ns, unsigned keeps_base, double sensitivity, double claimed,
+                                   double time_limit_s, tandem_error *error);
+
 #endif

@@ -1,7 +1,7 @@
 /* certify.c: how good any plan can be, for a plan from any source. */
 #include <math.h>
 
-#include "allocator/policies.h"
+#include "allocator/problem.h"
 #include "allocator/bound/bound.h"
 #include "base/clock.h"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/policies.h"
+#include "allocator/problem.h"
 #include "allocator/bound/constraint_lp.h"
 #include "base/clock.h"
 
