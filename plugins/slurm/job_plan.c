@@ -1,3 +1,4 @@
+/* job_plan.c: reads and writes the plan file of a job by open directory, so that no link is followed. */
 #include "plugins/slurm/job_plan.h"
 
 #include <errno.h>
@@ -44,7 +45,7 @@ static tandem_status read_job_plan(char **bytes, size_t *n, int file, const char
     return TANDEM_OK;
 }
 
-/* Whether a file was written before `since`, or is not there. */
+/* Whether a file is missing, or was written before `since`. */
 static bool is_older_than(int directory, const char *name, time_t since)
 {
     struct stat file_stat;
@@ -86,7 +87,7 @@ tandem_status tandem_job_plan_write(int *exists, int directory, const char *name
 {
     char partial[256];
     (void)snprintf(partial, sizeof partial, ".%.200s.%ld.tmp", name, (long)getpid());
-    (void)unlinkat(directory, partial, 0); /* of a process of the same number that was killed */
+    (void)unlinkat(directory, partial, 0); /* left by a killed process of the same number */
     const int file = openat(directory, partial, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (file < 0) return refuse_job_plan(error, name, "written", errno);
     bool done = write_job_plan(file, text);
@@ -95,8 +96,7 @@ tandem_status tandem_job_plan_write(int *exists, int directory, const char *name
         done = false;
         code = errno;
     }
-    /* A link is made only where there is no file: of two steps that plan at the same time one is the first.
-     * */
+    /* linkat() fails where the file exists: of two steps that plan at the same time, one is first. */
     *exists = 0;
     if (done && linkat(directory, partial, directory, name, 0) != 0) {
         code = errno;

@@ -1,10 +1,10 @@
-/* job_submit_tandem.c: plugs tandem into slurmctld: a job that cannot run as it was asked for is refused
- * before it queues, with the reason. What cannot be told at once (no options of tandem's, no device named, a
- * damaged tandem.conf, no memory) is let through: srun looks again when the job starts.
+/* job_submit_tandem.c: tandem in slurmctld. It refuses a job that cannot run as requested before the job
+ * queues, and says why. It lets a job through where this cannot be decided at once: no options of tandem, no
+ * device named, a damaged tandem.conf, no memory. srun checks again when the job starts.
  *
- * Runs as root while slurmctld holds its locks. So it opens tandem.conf, whose place the administrator gives,
- * and nothing else: what users write is looked at behind that, by code that opens no file (submission.h),
- * within a budget of work. */
+ * It runs as root while slurmctld holds its locks. So it opens tandem.conf, whose path the administrator
+ * gives, and no other file. Code that opens no file (submission.h) checks what users write, within a budget
+ * of work. */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,13 +18,13 @@
 #include "plugins/slurm/submission.h"
 #include "base/clock.h"
 
-/* Slurm's own, not in its headers: error texts are freed by slurmctld's allocator; logging. */
+/* Functions of Slurm that its headers do not declare. slurmctld's allocator frees error texts. */
 extern char *slurm_xstrdup(const char *text);
 extern void slurm_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 extern void slurm_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 extern void slurm_verbose(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-#pragma GCC visibility push(default) /* Slurm looks these up by name */
+#pragma GCC visibility push(default) /* Slurm looks them up by name */
 extern const char plugin_name[], plugin_type[];
 extern const uint32_t plugin_version;
 const char plugin_name[] = "tandem: refuses jobs that cannot run";
@@ -34,8 +34,8 @@ int job_submit(job_desc_msg_t *job, uint32_t submitter, char **message);
 int job_modify(job_desc_msg_t *job, void *record, uint32_t submitter);
 #pragma GCC visibility pop
 
-/* The value of an option of spank_tandem.so, which Slurm 22.05 passes on as an environment variable of the
- * job's prolog, with or without SPANK_ before it. NULL = not given. */
+/* The value of an option of spank_tandem.so; NULL = not given. Slurm 22.05 passes it as an environment
+ * variable of the job's prolog, with or without the prefix SPANK_. */
 static const char *job_option(const job_desc_msg_t *job, const char *name)
 {
     char variable[96];
@@ -49,7 +49,7 @@ static const char *job_option(const job_desc_msg_t *job, const char *name)
     return NULL;
 }
 
-/* What --mem and --mem-per-cpu leave to a task; 0 = no limit. */
+/* Memory per task by --mem and --mem-per-cpu; 0 = no limit. */
 static uint64_t task_memory_bytes(const job_desc_msg_t *job)
 {
     const uint64_t asked = job->pn_min_memory, mebibytes = asked & ~(uint64_t)MEM_PER_CPU;
@@ -101,7 +101,7 @@ int job_submit(job_desc_msg_t *job, uint32_t submitter, char **message)
     return ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE;
 }
 
-/* A queued job's options cannot be modified. */
+/* The options of a queued job cannot change. */
 int job_modify(job_desc_msg_t *job, void *record, uint32_t submitter)
 {
     (void)job;

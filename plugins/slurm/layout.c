@@ -1,3 +1,4 @@
+/* layout.c: groups the nodes of a step into classes, and gives every node its first rank. */
 #include "plugins/slurm/layout.h"
 
 #include <stdbool.h>

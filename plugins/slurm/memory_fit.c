@@ -1,9 +1,9 @@
-/* memory_fit.c: how little memory a model can do with.
+/* memory_fit.c: a lower bound of the memory that a model needs under any plan, and a batch that fits.
  *
- * A plan mixes precisions, and there are too many plans to try. But of one tensor at one moment of the step,
- * every plan keeps at least one version that one of the uniform plans keeps too: mixing only adds versions.
- * So the least that any uniform plan keeps of each tensor, summed over the tensors, is kept by every plan.
- * tests/slurm/test_memory_fit.c tries it. */
+ * There are too many plans to try. But of each tensor at each moment of the step, every plan keeps at least
+ * one version that some uniform plan keeps, too: mixing precisions only adds versions. So every plan keeps at
+ * least the minimum over the uniform plans, summed over the tensors. tests/slurm/test_memory_fit.c checks it.
+ * */
 #include "plugins/slurm/memory_fit.h"
 
 #include <stdlib.h>
@@ -42,7 +42,7 @@ tandem_status tandem_memory_fit_open(tandem_graph **graph, const char *model, in
 
 /* --- Uniform plans -------------------------------------------------------------------------------------- */
 
-/* The step program of a graph on a device, to go through the uniform plans with. */
+/* The step program of a graph on a device, for going through the uniform plans. */
 typedef struct fit_trial {
     const tandem_graph *graph;
     const tandem_device *device;
@@ -69,7 +69,7 @@ static tandem_status open_fit_trial(fit_trial *t, const tandem_graph *graph, con
     return status;
 }
 
-/* 0 where the device has no such precision. */
+/* 0: the device lacks the precision. */
 static int resolve_uniform(fit_trial *t, int precision)
 {
     if (tandem_plan_uniform(t->plan, t->graph, 0, (tandem_precision)precision, NULL) != TANDEM_OK) return 0;
@@ -79,21 +79,20 @@ static int resolve_uniform(fit_trial *t, int precision)
 
 /* --- The least of all plans ----------------------------------------------------------------------------- */
 
-/* The moments of the step that are looked at: any will do; those at which a uniform plan is largest are the
- * most telling ones. */
+/* The moments at which tensors are compared: the memory peaks of the uniform plans. Any moments are valid;
+ * these give a tight bound. */
 typedef struct moments {
     int n, task[TANDEM_N_PRECISION];
 } moments;
 
-/* Whether a value's room is taken over by what task `now` adds to it, so that both are one there, under every
- * plan. */
+/* Whether task `now` accumulates into the value, so that both share their memory under every plan. */
 static int is_accumulated_into(const tandem_step *step, int value, int now)
 {
     const tandem_task *task = &step->task[now];
     return task->accumulate && task->read[task->n_read - 1] == value;
 }
 
-/* The task at which most is alive. change: [n_task + 1]. */
+/* The task at which most bytes are alive. change: [n_task + 1]. */
 static int find_peak_task(const tandem_step *step, int64_t *change)
 {
     int64_t alive = 0, max = -1;
@@ -114,8 +113,8 @@ static int find_peak_task(const tandem_step *step, int64_t *change)
     return at;
 }
 
-/* Bytes alive at each moment of each operator's roles, [n_op × TANDEM_N_VALUE_ROLE × N_PRECISION]. Copies of
- * weights are left out: fp32 needs none. */
+/* Bytes alive at each moment, per role of each operator, [n_op × TANDEM_N_VALUE_ROLE × N_PRECISION].
+ * Copies of weights do not count: fp32 needs none. */
 static void count_alive_bytes(uint64_t *alive, const tandem_step *step, const moments *m)
 {
     const int n_op = step->graph->n_op;
@@ -134,8 +133,8 @@ static void count_alive_bytes(uint64_t *alive, const tandem_step *step, const mo
     }
 }
 
-/* The most that all plans keep at one of the moments. room: [2 × n_op × TANDEM_N_VALUE_ROLE × N_PRECISION].
- * */
+/* The largest sum over the moments that every plan keeps. scratch: [2 × n_op × TANDEM_N_VALUE_ROLE ×
+ * N_PRECISION]. */
 static uint64_t min_alive_bytes(fit_trial *t, const moments *m, uint64_t *scratch)
 {
     const int n = t->graph->n_op * TANDEM_N_VALUE_ROLE * TANDEM_N_PRECISION;
@@ -193,13 +192,13 @@ int tandem_memory_fit_is_same(const tandem_device *one, const tandem_device *oth
 
 /* --- A batch that fits ---------------------------------------------------------------------------------- */
 
-/* The memory of the uniform plans at one batch; UINT64_MAX of those that were not asked for or cannot be. */
+/* Peak memory of the uniform plans at one batch; UINT64_MAX where not asked for or not possible. */
 typedef struct batch_probe {
     int64_t batch;
     uint64_t bytes[TANDEM_N_PRECISION];
 } batch_probe;
 
-/* Fills in those of `precisions`. */
+/* Sets the peaks of `precisions`. */
 static tandem_status probe_batch(batch_probe *at, const char *model, const tandem_device *device,
                                  unsigned precisions, tandem_work_budget *work, tandem_error *error)
 {
@@ -225,16 +224,15 @@ static tandem_status probe_batch(batch_probe *at, const char *model, const tande
     return status;
 }
 
-/* Where precision p would cross the limit, were memory a straight line over the batch, which it nearly is.
- * Between the two. */
+/* The batch at which precision p reaches the limit if memory is linear in the batch, which it nearly is. */
 static int64_t crossing_batch(const batch_probe *fits, const batch_probe *large, int p, uint64_t limit_bytes)
 {
     const double share = (double)(limit_bytes - fits->bytes[p]) / (double)(large->bytes[p] - fits->bytes[p]);
     return fits->batch + (int64_t)(share * (double)(large->batch - fits->batch));
 }
 
-/* The precision in which the larger batch fits, as far as can be seen from two: one that has got somewhere at
- * all. */
+/* The precision that allows the largest batch, extrapolated from two batches; −1: none fits the smaller
+ * one. */
 static int pick_promising_precision(const batch_probe *fits, const batch_probe *large, uint64_t limit_bytes)
 {
     int best = -1;
@@ -250,7 +248,7 @@ static int pick_promising_precision(const batch_probe *fits, const batch_probe *
     return best;
 }
 
-/* Between a batch that fits in precision p and one that does not. */
+/* Searches between a batch that fits in precision p and one that does not. */
 static tandem_status narrow_batch(batch_probe *fits, batch_probe *large, int p, const char *model,
                                   const tandem_device *device, uint64_t limit_bytes, tandem_work_budget *work,
                                   tandem_error *error)
@@ -290,7 +288,7 @@ tandem_status tandem_memory_fit_batch(int64_t *batch, tandem_precision *precisio
     else
         status = narrow_batch(&fits, &large, p, model, device, limit_bytes, work, error);
     if (status != TANDEM_OK && status != TANDEM_LIMIT_EXCEEDED)
-        return status; /* without work the search ends where it is */
+        return status; /* where the budget ends, so does the search */
     *batch = fits.batch;
     *precision = (tandem_precision)p;
     return TANDEM_OK;

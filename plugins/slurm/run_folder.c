@@ -1,3 +1,4 @@
+/* run_folder.c: creates, checks and removes the run folder, and writes and parses the run environment in it. */
 #include "plugins/slurm/run_folder.h"
 
 #include <ctype.h>
@@ -46,7 +47,7 @@ static tandem_status refuse_foreign(tandem_error *error, const char *name, const
         name, *part ? "/" : "", part, what);
 }
 
-/* Whether an open folder or file is the effective user's alone. part: "" of the folder itself. */
+/* Checks that an open folder or file belongs to the effective user alone. part: "" for the folder itself. */
 static tandem_status check_run_owner(int file, const char *name, const char *part, tandem_error *error)
 {
     struct stat seen;
@@ -67,7 +68,7 @@ static tandem_status check_run_owner(int file, const char *name, const char *par
     return TANDEM_OK;
 }
 
-/* *folder: open, and this user's. */
+/* Opens the folder after the same check. */
 static tandem_status open_run_folder(int *folder, int directory, const char *name, tandem_error *error)
 {
     const int opened = openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -163,7 +164,7 @@ static tandem_status refuse_run_line(tandem_error *error, const char *name, int 
                             name, environment_file, line, what);
 }
 
-/* A word of a stranger's in a message: cut, and fit for a terminal. */
+/* A word from the file in a message: shortened, and safe for a terminal. */
 static tandem_status refuse_variable(tandem_error *error, const char *name, int line, const char *got,
                                      size_t n)
 {
@@ -183,7 +184,7 @@ static int find_run_variable(const char *text, size_t n)
     return -1;
 }
 
-/* A number from 1 to 255, digits alone; 0 = it is none. */
+/* A number from 1 to 255 in digits alone; 0: it is not one. */
 static int parse_exit_code(const char *text)
 {
     const size_t n = strlen(text);
@@ -192,7 +193,7 @@ static int parse_exit_code(const char *text)
     return code <= 255 ? code : 0;
 }
 
-/* A line that ends at `end`, where there is a NUL now. */
+/* Parses one line, which ends with a NUL. */
 static tandem_status parse_run_line(tandem_run_environment *environment, char *line, int number,
                                     const char *name, tandem_error *error)
 {
@@ -250,7 +251,7 @@ tandem_status tandem_run_environment_parse(tandem_run_environment *environment, 
     return status;
 }
 
-/* All of an open file, or one byte more than there may be. */
+/* Reads an open file, or one byte more than allowed. */
 static tandem_status read_run_environment(char **bytes, size_t *n, int file, const char *name,
                                           tandem_error *error)
 {
@@ -282,7 +283,7 @@ tandem_status tandem_run_folder_read(tandem_run_environment *environment, int di
     size_t n = 0;
     tandem_status status = open_run_folder(&folder, directory, name, error);
     if (status != TANDEM_OK) return status;
-    /* O_NONBLOCK: a pipe in its place would make us wait. */
+    /* O_NONBLOCK: opening a pipe would wait */
     const int file = openat(folder, environment_file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     const int code = errno;
     (void)close(folder);

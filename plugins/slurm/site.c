@@ -1,4 +1,4 @@
-/* site.c: tandem.conf, and the two languages of names. */
+/* site.c: reads tandem.conf, and translates Slurm's names of resources and features to devices. */
 #include "plugins/slurm/site.h"
 
 #include <ctype.h>
@@ -16,7 +16,7 @@
 typedef struct conf_line {
     const char *path;
     int number;
-    char *rest; /* of strtok_r */
+    char *rest; /* state of strtok_r */
     tandem_error *error;
 } conf_line;
 
@@ -82,7 +82,7 @@ static tandem_status read_conf_lines(tandem_site *site, char *text, const char *
 {
     conf_line l = {.path = path, .error = error};
     tandem_status status = TANDEM_OK;
-    /* strsep, since empty lines count */
+    /* strsep counts empty lines, too */
     while (status == TANDEM_OK && text) {
         char *one = strsep(&text, "\n");
         one[strcspn(one, "#")] = '\0';
@@ -138,7 +138,7 @@ void tandem_site_close(tandem_site *site) { free(site); }
 
 /* --- Generic resources ---------------------------------------------------------------------------------- */
 
-/* Up to a colon or the end. */
+/* Copies up to a colon or the end. */
 static size_t copy_gres_field(char out[TANDEM_SITE_NAME], const char *text, size_t n)
 {
     size_t length = 0;
@@ -156,7 +156,7 @@ static int is_count(const char *text)
     return *end == '\0' || (strchr("kKmMgG", *end) && end[1] == '\0');
 }
 
-/* NAME[:TYPE][:COUNT] in text[n]. */
+/* Parses NAME[:TYPE][:COUNT]. */
 static void read_gres(tandem_gres *gres, const char *text, size_t n)
 {
     char second[TANDEM_SITE_NAME] = "", third[TANDEM_SITE_NAME] = "";
@@ -183,7 +183,7 @@ int tandem_gres_next(tandem_gres *gres, const char **list)
     return 1;
 }
 
-/* Every resource there is a device for, as NAME:TYPE, for "did you mean". */
+/* The nearest resource that has a device, as NAME:TYPE. */
 static tandem_hint nearest_gres(const tandem_site *site, const char *name)
 {
     enum { MAX_DEVICES = 256 };
@@ -244,7 +244,7 @@ int tandem_feature_next(char name[TANDEM_SITE_NAME], const char **features)
     return n > 0;
 }
 
-/* cpu_X or tandem_cpu_X: the place of cpu:X in the table; −1 = there is none. */
+/* The index of device cpu:X for a feature cpu_X, also with the prefix tandem_; −1: there is none. */
 static int cpu_device_index(const char *feature)
 {
     char name[TANDEM_SITE_NAME];

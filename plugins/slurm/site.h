@@ -1,15 +1,14 @@
-/* site.h: what Slurm's names mean to tandem at one site: tandem.conf, beside slurm.conf, one line a fact, #
- * begins a comment.
+/* site.h: Slurm's names at one site: tandem.conf, beside slurm.conf. One fact per line; # begins a comment.
  *
  *   gres      gpu:a100-40  a100          a generic resource NAME:TYPE, or NAME of any type, is this device
  *   feature   rome         cpu:avx2      a node with this feature is this device
  *   net       100Gbit/s,5us              the link between nodes, as in a cluster's text
- *   interface eth0                       ranks talk over it (TANDEM_IFACE)
+ *   interface eth0                       network interface of the ranks (TANDEM_IFACE)
  *   db        /var/lib/tandem/store.db   profile store of jobs that name none
  *
- * Without a line for it, gpu:TYPE is the device TYPE, and a feature cpu_X or tandem_cpu_X the device cpu:X (a
- * feature's name cannot hold a colon); of several such features the strongest counts, the last of `tandem
- * list devices`. Other resources and features mean nothing here. Private to allocator/slurm. */
+ * By default, gpu:TYPE is device TYPE, and a feature cpu_X, also with the prefix tandem_, is device cpu:X:
+ * the name of a feature cannot hold a colon. Of several such features the strongest counts, the last of
+ * `tandem list devices`. Other resources and features are ignored. Private to plugins/slurm. */
 #ifndef TANDEM_ALLOCATOR_SLURM_SITE_H
 #define TANDEM_ALLOCATOR_SLURM_SITE_H
 
@@ -30,14 +29,14 @@ typedef struct tandem_site {
     tandem_site_row gres[TANDEM_SITE_MAX_ROW], feature[TANDEM_SITE_MAX_ROW];
 } tandem_site;
 
-/* tandem_site_path: where the file is unless somebody says otherwise: in the directory of slurm.conf
- * ($SLURM_CONF, or /etc/slurm). Cut to fit. */
+/* tandem_site_path: the default path: in the directory of slurm.conf ($SLURM_CONF, or /etc/slurm). Cut to
+ * fit. */
 void tandem_site_path(char *path, size_t size);
 
-/* tandem_site_open: reads the file; where there is none, nothing is mapped. TANDEM_MALFORMED names the line;
- * TANDEM_IO, TANDEM_NO_MEMORY. *site unchanged on error. */
+/* tandem_site_open: reads the file; without one, nothing is mapped. TANDEM_MALFORMED names the line;
+ * TANDEM_IO, TANDEM_NO_MEMORY. *site (new, the caller closes it) is unchanged on error. */
 tandem_status tandem_site_open(tandem_site **site, const char *path, tandem_error *error);
-/* tandem_site_parse: the same of a text of n bytes; errors call it `path`. TANDEM_MALFORMED,
+/* tandem_site_parse: the same for a text of n bytes; `path` names it in errors. TANDEM_MALFORMED,
  * TANDEM_NO_MEMORY. */
 tandem_status tandem_site_parse(tandem_site **site, const char *text, size_t n, const char *path,
                                 tandem_error *error);
@@ -48,21 +47,20 @@ typedef struct tandem_gres {
     char name[TANDEM_SITE_NAME], type[TANDEM_SITE_NAME]; /* type "" = none given */
     long count;                                          /* 1 where none is given */
 } tandem_gres;
-/* tandem_gres_next: the item at *list, and *list moved behind it; items are divided by commas outside of
- * parentheses. 0 at the end; names are cut to fit. */
+/* tandem_gres_next: parses the item at *list and advances *list; commas outside of parentheses separate
+ * items. 0 at the end. Names are cut to fit. */
 int tandem_gres_next(tandem_gres *gres, const char **list);
 
-/* tandem_site_gres: the device that a resource is: 1 = *device; 0 = it is none, or one without a type; −1 = a
- * type that nothing is known of: *error (TANDEM_UNKNOWN_NAME) with the nearest name. */
+/* tandem_site_gres: the device of a resource. 1: *device is set; 0: it is none, or one without a type; −1:
+ * its type is unknown, *error is TANDEM_UNKNOWN_NAME with the nearest name. */
 int tandem_site_gres(tandem_device *device, const tandem_site *site, const tandem_gres *gres,
                      tandem_error *error);
 
-/* tandem_site_feature: the device that features make of a node: 1 = *device, 0 = none. `features`: names with
- * anything else between them: "a,b", "[a*2&b*4]". */
+/* tandem_site_feature: the device of a node with these features. 1: *device is set; 0: none. `features`:
+ * names with any separators: "a,b", "[a*2&b*4]". */
 int tandem_site_feature(tandem_device *device, const tandem_site *site, const char *features);
 
-/* The next feature's name at *features, and *features moved behind it: 1; 0 at the end. Counts (*2) are
- * passed over. */
+/* Parses the next feature name at *features and advances *features. 1; 0 at the end. Skips counts (*2). */
 int tandem_feature_next(char name[TANDEM_SITE_NAME], const char **features);
 
 #endif

@@ -1,6 +1,6 @@
-/* spank_planner.c: what srun does before a step starts: maps the step's nodes to devices, allocates a plan,
- * leaves it beside the job, and says what every task has to know. As spank_tandem_planner.so, in the user's
- * own process, with the user's rights. */
+/* spank_planner.c: what srun does before a step starts: it maps the step's nodes to devices, allocates a
+ * plan, writes it to the job's directory, and publishes what every task needs. It is
+ * spank_tandem_planner.so, in the user's own process, with the user's rights. */
 #include "plugins/slurm/spank_planner.h"
 
 #include <errno.h>
@@ -59,7 +59,7 @@ typedef struct step_launch {
     tandem_site *site;
     tandem_step_nodes nodes;
     int directory;   /* the job's working directory */
-    char *db, *path; /* absolute: of the store, of the plan */
+    char *db, *path; /* absolute paths of the store and the plan */
     tandem_plan *plan;
     tandem_graph *graph; /* of the plan */
     bool is_reused;
@@ -84,7 +84,7 @@ static tandem_status open_step_site(step_launch *l, int argc, char **argv, tande
     return tandem_site_open(&l->site, path, error);
 }
 
-/* `path` as seen from the job's working directory. NULL without memory. */
+/* `path` relative to the job's working directory; NULL: no memory. */
 static char *absolute_path(const step_launch *l, const char *path)
 {
     char *made = NULL;
@@ -107,7 +107,7 @@ static tandem_status open_job_directory(step_launch *l, tandem_error *error)
 
 static tandem_status open_step_nodes(step_launch *l, spank_t spank, tandem_error *error)
 {
-    const char *total = getenv("SLURM_NTASKS"); /* srun counts the tasks of all components in it */
+    const char *total = getenv("SLURM_NTASKS"); /* the tasks of all components */
     tandem_step_name name = {.n_task_total = total ? (uint32_t)strtoul(total, NULL, 10) : 0};
     if (spank_get_item(spank, S_JOB_ID, &name.job) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_STEPID, &name.step) != ESPANK_SUCCESS ||
@@ -142,20 +142,20 @@ static tandem_status open_step_planner(tandem_planner **planner, const step_laun
                               .base_precision = l->given[TANDEM_SPANK_BASE]};
     for (int i = 0; i < l->nodes.n_node; i++)
         if (tandem_device_is_described(&l->nodes.node[i].device))
-            request.predict = 1; /* nobody can have measured it */
+            request.predict = 1; /* a described device cannot have been measured */
     tandem_status status = tandem_layout_print(cluster, l->nodes.node, l->nodes.n_node, l->site->net, error);
     if (status == TANDEM_OK && l->given[TANDEM_SPANK_BATCH])
         status = tandem_submission_batch(&request.batch, l->given[TANDEM_SPANK_BATCH], error);
     if (status == TANDEM_OK) status = tandem_planner_open(planner, &request, error);
     if (status != TANDEM_OK) return status;
     tandem_allocation_problem *problem = tandem_planner_problem(*planner);
-    problem->time_limit_s = 0.05; /* the job waits meanwhile; what is not proven by then stays open */
+    problem->time_limit_s = 0.05; /* the job waits for it */
     return l->given[TANDEM_SPANK_SLOWDOWN]
                ? tandem_quantity_parse_ratio(&problem->slowdown, l->given[TANDEM_SPANK_SLOWDOWN], error)
                : TANDEM_OK;
 }
 
-/* Whether an earlier step's plan is what this one asks for. */
+/* Whether the plan of an earlier step fits this request. */
 static bool matches_request(const tandem_plan *plan, const step_launch *l, tandem_planner *planner)
 {
     char wanted[TANDEM_LAYOUT_TEXT], there[TANDEM_LAYOUT_TEXT];
@@ -168,7 +168,7 @@ static bool matches_request(const tandem_plan *plan, const step_launch *l, tande
            (!l->given[TANDEM_SPANK_POLICY] || strcmp(plan->policy, l->given[TANDEM_SPANK_POLICY]) == 0);
 }
 
-/* An earlier step's plan in file `name`, where there is one and it is what is asked for. */
+/* Reuses the plan of an earlier step in file `name`, where it fits the request. */
 static tandem_status reuse_job_plan(step_launch *l, tandem_planner *planner, const char *name,
                                     tandem_error *error)
 {
@@ -199,8 +199,8 @@ static tandem_status allocate_step_plan(tandem_plan **plan, char **text, const s
     return *text ? TANDEM_OK : launch_no_memory(error);
 }
 
-/* A job has one plan, which its first step makes and the others use. A step that asks for something else, or
- * runs on other nodes, has a file of its own. */
+/* The first step of a job makes its plan; later steps reuse it. A step with another request or other nodes
+ * has a file of its own. */
 static tandem_status make_job_plan(step_launch *l, tandem_planner *planner, tandem_error *error)
 {
     char names[2][64], *text = NULL;
@@ -252,7 +252,7 @@ static tandem_status open_step_plan(step_launch *l, tandem_error *error)
 
 /* --- What the tasks are told ---------------------------------------------------------------------------- */
 
-/* Before the plan, so that there is a place for what may fail from here on. */
+/* Precedes the plan, so that later failures can be published. */
 static tandem_status make_step_folder(tandem_run_location *location, const step_launch *l,
                                       tandem_error *error)
 {
@@ -271,8 +271,8 @@ static tandem_status make_step_folder(tandem_run_location *location, const step_
     return TANDEM_OK;
 }
 
-/* In the environment of srun, which its tasks inherit; and in a file where the ranks meet, for those who do
- * not: the tasks of the other components of a heterogeneous job, and all with --export=NONE. */
+/* Publishes the variables in the environment of srun, which its tasks inherit, and in the run folder, for
+ * tasks that do not: those of other components of a heterogeneous job, and all with --export=NONE. */
 static tandem_status publish_variables(const tandem_run_location *location,
                                        const char *const value[TANDEM_N_RUN_VARIABLE], tandem_error *error)
 {

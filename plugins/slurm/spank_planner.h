@@ -1,6 +1,6 @@
-/* spank_planner.h: what spank_tandem.so asks of spank_tandem_planner.so, which lies beside it and holds
- * tandem's planner with all that it links. The commands that users start open it, srun above all; slurmd and
- * slurmstepd, which are root's, never do. Private to allocator/slurm. */
+/* spank_planner.h: the interface of spank_tandem_planner.so, which holds the planner and all that it
+ * links. spank_tandem.so opens it from its own folder, in the commands that users start, mainly srun;
+ * slurmd and slurmstepd, which run as root, never do. Private to plugins/slurm. */
 #ifndef TANDEM_ALLOCATOR_SLURM_SPANK_PLANNER_H
 #define TANDEM_ALLOCATOR_SLURM_SPANK_PLANNER_H
 
@@ -21,20 +21,20 @@ typedef enum tandem_spank_option {
     TANDEM_N_SPANK_OPTION
 } tandem_spank_option;
 
-/* A run folder that has been made, for srun to remove. directory: open, −1 = there is none. */
+/* A run folder for srun to remove. directory: open, −1 = there is none. */
 typedef struct tandem_run_location {
     int directory;
     char name[TANDEM_RUN_NAME];
 } tandem_run_location;
 
 typedef struct tandem_spank_planner {
-    /* TANDEM_SPANK_INTERFACE of the build that it comes from; whatever else changes, this comes first */
+    /* TANDEM_SPANK_INTERFACE of its build; always the first member */
     char interface[64];
-    /* Whether an option of this name takes such a value; complains where not. */
+    /* Whether the option takes the value; reports an error where not. */
     int (*check_option)(tandem_spank_option option, const char *name, const char *text);
-    /* In slurm_spank_local_user_init: makes or finds the step's plan, sets the tasks' environment and leaves
-     * it in a folder, *place, which may be made although the rest fails. given: NULL where an option was not.
-     * argc, argv: of plugstack.conf. Complains where it fails, and says why. */
+    /* In slurm_spank_local_user_init: makes or finds the step's plan and publishes the tasks' environment
+     * in a run folder, *location, which may exist even where the rest fails. given: NULL where an option
+     * was not given. argc, argv: from plugstack.conf. Reports its errors. */
     tandem_status (*prepare_step)(tandem_run_location *location, spank_t spank,
                                   const char *const given[TANDEM_N_SPANK_OPTION], int argc, char **argv);
 } tandem_spank_planner;

@@ -1,22 +1,22 @@
-/* spank_tandem.c: plugs tandem into Slurm. Options say what is trained; before a step starts, srun maps the
- * step's nodes to devices, allocates a plan, leaves it beside the job, and tells every task its part, so that
- * `srun tandem train` needs no further flags. docs/slurm.md is the manual.
+/* spank_tandem.c: tandem in Slurm. Its options say what to train. Before a step starts, srun maps the step's
+ * nodes to devices, allocates a plan, writes it to the job's directory, and gives every task its part, so
+ * that `srun tandem train` needs no further options. docs/slurm.md is the manual.
  *
- * When which part of it runs, with Slurm 22.05:
+ * Where each function runs, with Slurm 22.05:
  *   slurm_spank_init             everywhere, as root in slurmd and slurmstepd: registers options, opens
  *                                nothing
- *   check_slurm_option                 srun, sbatch, salloc, as the user; in slurmstepd it does nothing
- *   slurm_spank_local_user_init  srun, once a step, as the user: plans (spank_planner.c)
- *   slurm_spank_task_init        a task's own process, behind slurmstepd's fork, as the user, in the task's
- *                                working directory, before exec: reads what srun has left
+ *   check_slurm_option           in srun, sbatch and salloc, as the user; does nothing in slurmstepd
+ *   slurm_spank_local_user_init  in srun, once per step, as the user: plans (spank_planner.c)
+ *   slurm_spank_task_init        in a task's own process, after slurmstepd's fork, as the user, in the task's
+ *                                working directory, before exec: reads the run environment
  *   slurm_spank_exit             everywhere; in srun it removes the run folder
- * So what is root's opens no file for tandem. It links libc alone: the planner, with SQLite and all else, is
- * a second file that the users' commands open, from the folder that this one lies in.
+ * So no process of root opens a file for tandem. This library links libc alone. The planner, with SQLite and
+ * the rest, is a second library, which the users' commands open from the folder of this one.
  *
- * Everything that can fail happens in srun: once a step, complaining to the job's stderr. A step without a
- * plan ends by its tasks: they exit with tandem's code before they begin. Callbacks never fail: in slurmstepd
- * that would drain the node, and in srun it would leave behind a step that holds its nodes until the job ends
- * (Slurm 22.05). */
+ * Everything that can fail happens in srun, once per step, and is reported to the job's stderr. The tasks of
+ * a step without a plan exit with tandem's code before they begin. Callbacks never fail: in slurmstepd that
+ * would drain the node, and in srun it would leave a step that holds its nodes until the job ends (Slurm
+ * 22.05). */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -46,8 +46,8 @@ static tandem_status refuse_planner(const char *path, const char *why)
     return TANDEM_MISSING;
 }
 
-/* Opens it beside this file, wherever Slurm has found that: no name or environment of the user's decides
- * where. Once; it stays. */
+/* Opens the planner in the folder of this library, which Slurm chose: no name or environment of the user
+ * matters. It stays open. */
 static tandem_status load_step_planner(const tandem_spank_planner **planner)
 {
     static const tandem_spank_planner *opened;
@@ -98,7 +98,7 @@ static struct spank_option options[] = {
 };
 _Static_assert(sizeof options / sizeof *options == TANDEM_N_SPANK_OPTION, "an option each");
 
-/* Called by sbatch, salloc and srun for each option, so that a slip is told at once; and by slurmstepd, where
+/* Called by sbatch, salloc and srun for each option, so that errors show at once; and by slurmstepd, where
  * it is late. */
 static int check_slurm_option(int which, const char *text, int remote)
 {
@@ -118,7 +118,7 @@ int slurm_spank_init(spank_t spank, int argc, char **argv)
     return 0;
 }
 
-/* What was asked for, NULL where it was not; whether anything was. */
+/* given[]: the values of the options, NULL where not given. Whether any was given. */
 static bool read_given_options(spank_t spank, const char *given[TANDEM_N_SPANK_OPTION])
 {
     bool any = false;
@@ -132,11 +132,11 @@ static bool read_given_options(spank_t spank, const char *given[TANDEM_N_SPANK_O
 
 /* --- Before the step: in srun --------------------------------------------------------------------------- */
 
-/* What this process has to remove when the step is over. */
+/* The run folder that this process removes after the step. */
 static tandem_run_location run_location = {.directory = -1};
 
-/* Where the planner has not come as far as to make one: what can be known without it, in srun's own working
- * directory, which is its tasks' unless it says otherwise. */
+/* A run folder for a failure before the planner made one: in the working directory of srun, which its
+ * tasks share by default. */
 static void make_local_run_folder(spank_t spank)
 {
     uint32_t job = 0, step = 0;
@@ -151,8 +151,7 @@ static void make_local_run_folder(spank_t spank)
         (void)close(here);
 }
 
-/* So that the tasks know: the step has no plan. In srun's environment, and for those who do not inherit it
- * where the ranks would have met. */
+/* Publishes that the step has no plan: in the environment of srun, and in the run folder. */
 static void publish_failure(spank_t spank, tandem_status status)
 {
     char code[16];
@@ -194,10 +193,10 @@ int slurm_spank_exit(spank_t spank, int argc, char **argv)
 
 /* --- In a task: in slurmstepd, behind its fork, as the user --------------------------------------------- */
 
-enum { MAX_TEXT = 1 << 17 }; /* Linux takes no longer string into an environment */
+enum { MAX_TEXT = 1 << 17 }; /* Linux's limit of an environment string */
 
-/* What srun has left where the ranks meet, in this process's working directory. The folder of a heterogeneous
- * job is named after the first component that the step runs on: this one or an earlier one. */
+/* Reads the run environment in this process's working directory. The folder of a heterogeneous job is
+ * named after the first component that the step runs on: this one or an earlier one. */
 static tandem_status read_task_environment(tandem_run_environment *environment, spank_t spank, uint32_t step,
                                            tandem_error *error)
 {
@@ -208,7 +207,7 @@ static tandem_status read_task_environment(tandem_run_environment *environment, 
         error, TANDEM_MISSING, "srun has left no plan here (was it given another --chdir than the job?)");
     if (spank_get_item(spank, S_JOB_UID, &user) != ESPANK_SUCCESS || user != geteuid())
         return tandem_error_set(error, TANDEM_BUG, "a task of user %u looks for its plan as user %u",
-                                /* root's rights are for no path that a user names */
+                                /* root opens no path that a user names */
                                 (unsigned)user, (unsigned)geteuid());
     (void)spank_getenv(spank, "SLURM_JOB_ID", job, sizeof job);
     (void)spank_get_item(spank, S_JOB_ID, &own);
@@ -223,7 +222,7 @@ static tandem_status read_task_environment(tandem_run_environment *environment, 
     return status;
 }
 
-/* Gives the task what srun has left. */
+/* Puts the run environment into the task's environment. */
 static tandem_status import_environment(spank_t spank, uint32_t step, tandem_error *error)
 {
     tandem_run_environment environment = {0};
@@ -239,7 +238,7 @@ static tandem_status import_environment(spank_t spank, uint32_t step, tandem_err
     return done ? TANDEM_OK : tandem_no_memory(error, "for a task's environment");
 }
 
-/* First rank and device of a node in what tandem_step_nodes_ranks has written. */
+/* First rank and device of a node in the text of tandem_step_nodes_ranks. */
 static bool find_rank(int *first_rank, char device[TANDEM_DEVICE_NAME], const char *ranks, const char *node)
 {
     char *copy = strdup(ranks), *rest = NULL;
@@ -270,7 +269,7 @@ static bool set_task_number(spank_t spank, const char *name, int number)
     return spank_setenv(spank, name, text, 1) == ESPANK_SUCCESS;
 }
 
-/* Rank, core and device of task number `local` of this node. ranks: [MAX_TEXT]. */
+/* Sets rank, core and device of task `local` of this node. ranks: [MAX_TEXT]. */
 static tandem_status set_task_environment(spank_t spank, char *ranks, uint32_t step, int local,
                                           tandem_error *error)
 {
@@ -290,7 +289,7 @@ static tandem_status set_task_environment(spank_t spank, char *ranks, uint32_t s
     const bool done = set_task_number(spank, "RANK", first + local) &&
                       set_task_number(spank, "LOCAL_RANK", local) &&
                       spank_setenv(spank, "TANDEM_DEVICE", device, 1) == ESPANK_SUCCESS &&
-                      /* as it was profiled */
+                      /* as profiled */
                       spank_setenv(spank, "OMP_NUM_THREADS", "1", 1) == ESPANK_SUCCESS;
     return done ? TANDEM_OK : tandem_no_memory(error, "for a task's environment");
 }
@@ -308,7 +307,7 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
     if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS || step >= SLURM_MAX_NORMAL_STEP_ID)
         return 0;
     if (spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS) return 0;
-    /* This is the task's own process, shortly before exec. */
+    /* in the own process of the task, before exec */
     if (spank_getenv(spank, tandem_run_variable_name(TANDEM_RUN_FAILED), code, sizeof code) == ESPANK_SUCCESS)
         _exit((int)strtol(code, NULL, 10));
     char *ranks = malloc(MAX_TEXT);
@@ -316,7 +315,7 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
                                        : tandem_no_memory(&error, "for a task's "
                                                                   "rank");
     if (status != TANDEM_OK) {
-        if (!local) slurm_error("tandem: %s", error.text); /* of a node's tasks the first complains */
+        if (!local) slurm_error("tandem: %s", error.text); /* the first task of a node reports it */
         _exit(tandem_status_exit_code(status));
     }
     free(ranks);

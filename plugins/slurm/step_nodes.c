@@ -1,3 +1,4 @@
+/* step_nodes.c: asks slurmctld for the nodes of a step, and finds the device of each by resources or features. */
 #include "plugins/slurm/step_nodes.h"
 
 #include <errno.h>
@@ -13,7 +14,7 @@ typedef struct node_query {
     tandem_step_nodes *nodes;
     const tandem_site *site;
     const tandem_step_name *name;
-    int capacity; /* places of nodes->node */
+    int capacity; /* of nodes->node */
     tandem_error *error;
 } node_query;
 
@@ -43,7 +44,7 @@ static bool reserve_nodes(node_query *g, int more)
     return true;
 }
 
-/* Every node of a list in turn: call(context, place, name) until it returns false. */
+/* Calls call(context, index, name) for every node of a list until it returns false. */
 static void for_each_host(const char *list, bool (*call)(void *context, int index, const char *name),
                           void *context)
 {
@@ -75,8 +76,8 @@ static bool add_node(void *context, int index, const char *name)
     return !a->failed;
 }
 
-/* Appends the nodes that the step has of a component; tells how many tasks they run, 0 where it runs on none
- * of them. */
+/* Appends the nodes of a component on which the step runs. *n_task: their tasks; 0: it does not run on the
+ * component. */
 static tandem_status add_component(node_query *g, uint32_t job, uint32_t *n_task)
 {
     slurm_step_id_t id = {.job_id = job, .step_het_comp = NO_VAL, .step_id = g->name->step};
@@ -98,7 +99,7 @@ static int compare_node_names(const void *a, const void *b)
     return strcmp((*(const tandem_node *const *)a)->name, (*(const tandem_node *const *)b)->name);
 }
 
-/* The nodes in the order of their names, to be looked up in; NULL without memory. */
+/* The nodes sorted by name; NULL: no memory. */
 static tandem_node **sort_by_name(const node_query *g)
 {
     tandem_node **order = malloc(((size_t)g->nodes->n_node + 1) * sizeof(tandem_node *));
@@ -114,7 +115,6 @@ static tandem_node *find_step_node(tandem_node *const *order, int n, const char 
     return found ? *found : NULL;
 }
 
-/* Whether its device has been found. */
 static bool has_device(const tandem_node *node) { return node->device.name[0] != '\0'; }
 
 typedef struct resource_query {
@@ -203,7 +203,7 @@ static tandem_status match_features(node_query *g, tandem_node **order)
 
 static bool is_component(const job_info_t *job) { return job->het_job_id && job->het_job_id != NO_VAL; }
 
-/* The job's records: one, or one for each component. */
+/* Loads the records of the job, one per component. */
 static tandem_status load_jobs(node_query *g, job_info_msg_t **jobs)
 {
     if (slurm_load_job(jobs, g->nodes->job, SHOW_DETAIL) != SLURM_SUCCESS)
@@ -217,7 +217,7 @@ static tandem_status load_jobs(node_query *g, job_info_msg_t **jobs)
                                                                       : refuse_slurmctld(g, "the components");
 }
 
-/* The record of the first component that the step runs on. */
+/* Copies the record of the first component that the step runs on. */
 static tandem_status copy_job_record(node_query *g, const job_info_t *job)
 {
     tandem_step_nodes *nodes = g->nodes;
@@ -228,7 +228,7 @@ static tandem_status copy_job_record(node_query *g, const job_info_t *job)
     return nodes->directory ? TANDEM_OK : nodes_no_memory(g);
 }
 
-/* Nodes of the components that the step runs on: of one, or of all that have a step of this number. */
+/* Adds the nodes of the components that the step runs on: one, or all with a step of this number. */
 static tandem_status add_components(node_query *g, const job_info_msg_t *jobs)
 {
     const tandem_step_name *name = g->name;
@@ -297,7 +297,7 @@ static bool continues_run(const tandem_node *before, const tandem_node *node)
            before->first_rank + before->n_task == node->first_rank;
 }
 
-/* The run of nodes that begins with node `begin`. */
+/* Prints the run of nodes that begins with node `begin`. */
 static bool print_run(FILE *out, const tandem_step_nodes *nodes, int begin)
 {
     const tandem_node *first = &nodes->node[begin], *last = NULL;

@@ -1,3 +1,4 @@
+/* submission.c: checks the options, devices and memory of a job before it queues. */
 #include "plugins/slurm/submission.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@
 enum {
     MAX_BATCH = 1 << 20,
     MAX_OPTION_TEXT = 1024,
-    /* units of work (memory_fit.h) to look a name up among the lines that tandem.conf may have */
+    /* units of work (memory_fit.h) of looking a name up in tandem.conf */
     LOOK_UP_UNITS = 16
 };
 
@@ -28,7 +29,7 @@ typedef struct job_check {
     tandem_error *error;
 } job_check;
 
-/* No word of the user's in it: it goes into slurmctld's log. */
+/* It goes into slurmctld's log, so it holds no text of the user. */
 static tandem_status refuse_over_work(const job_check *c)
 {
     return tandem_error_set(c->error, TANDEM_LIMIT_EXCEEDED,
@@ -134,8 +135,8 @@ static tandem_status refuse_too_little_memory(job_check *c, const tandem_device 
         min_bytes, tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes, advice);
 }
 
-/* Devices alike in what counts are looked at once. What is found too large is refused, also where no work is
- * left for others. */
+/* Checks devices that need the same memory once. Refuses a model that is too large even where no work is
+ * left for other devices. */
 static tandem_status check_device_memory(job_check *c)
 {
     uint64_t min_bytes[TANDEM_MAX_CLASS] = {0};
@@ -164,7 +165,7 @@ static tandem_status check_device_memory(job_check *c)
 
 /* --- All of it ------------------------------------------------------------------------------------------ */
 
-/* Nobody types more than this. */
+/* Longer texts are refused. */
 static tandem_status check_lengths(const tandem_submission *s, tandem_error *error)
 {
     const char *const texts[] = {s->model,        s->batch,        s->memory,       s->features,
