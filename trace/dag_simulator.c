@@ -80,16 +80,10 @@ static tandem_status check_dag_ranges(const tandem_dag *graph, tandem_error *err
         const int before_is = before >= 0 && before < graph->n_op,
                   after_is = after >= 0 && after < graph->n_op;
         if (before_is && after_is) continue;
-        return tandem_error_set(error, TANDEM_MALFORMED,
-                                "dependency %d leads nowhere: %s waits for %s; there are operators 0 to %d",
-                                k,
-                                after_is ? dag_op_name_in(graph, after).text
-                                         : "an operator that is not "
-                                           "there",
-                                before_is ? dag_op_name_in(graph, before).text
-                                          : "an operator that is not "
-                                            "there",
-                                graph->n_op - 1);
+        return tandem_error_set(
+            error, TANDEM_MALFORMED, "dependency %d is invalid: %s waits for %s; there are operators 0 to %d",
+            k, after_is ? dag_op_name_in(graph, after).text : "a missing operator",
+            before_is ? dag_op_name_in(graph, before).text : "a missing operator", graph->n_op - 1);
     }
     return TANDEM_OK;
 }
@@ -103,10 +97,10 @@ static tandem_status check_group_sizes(const dag_ordering *o, tandem_error *erro
         if (n == 0)
             return tandem_error_set(error, TANDEM_MALFORMED, "group %d must have %d members and has none", g,
                                     graph->group_size[g]);
-        return tandem_error_set(error, TANDEM_MALFORMED, "%s: %d of the %d that run together are there: %s",
+        return tandem_error_set(error, TANDEM_MALFORMED, "%s: the group has %d of %d members: %s",
                                 dag_op_name_in(graph, o->node_op[o->node_first[g]]).text, n,
                                 graph->group_size[g],
-                                n < graph->group_size[g] ? "it lacks its partner" : "one too many");
+                                n < graph->group_size[g] ? "its partner is missing" : "one too many");
     }
     return TANDEM_OK;
 }
@@ -218,8 +212,8 @@ static tandem_status refuse_dag_cycle(const dag_ordering *o, tandem_error *error
         node = o->node_of[op];
         length++;
     } while (node != begin);
-    return tandem_error_set(error, TANDEM_MALFORMED, "%d operators wait for one another in a circle: %s%s",
-                            length, text, length > MAX_SHOWN ? ", …" : ", and round again");
+    return tandem_error_set(error, TANDEM_MALFORMED, "%d operators form a dependency cycle: %s%s", length,
+                            text, length > MAX_SHOWN ? ", …" : ", and round again");
 }
 
 /* --- Opening -------------------------------------------------------------------------------------------- */

@@ -162,7 +162,7 @@ static tandem_status read_class_memory(cluster_parser *p, tandem_cluster_class *
     if (class->memory_bytes) return refuse_class(p, "memory is given twice");
     if (tandem_quantity_parse_bytes(&class->memory_bytes, value, &inner) != TANDEM_OK)
         return refuse_class_value(p, &inner);
-    return class->memory_bytes ? TANDEM_OK : refuse_class(p, "memory must be more than nothing");
+    return class->memory_bytes ? TANDEM_OK : refuse_class(p, "memory must be above 0");
 }
 
 static tandem_status read_class_link(cluster_parser *p, tandem_link *link, const char *name,
@@ -188,7 +188,7 @@ static tandem_status read_class_option(cluster_parser *p, tandem_cluster_class *
     if (k == N_KEY || !equals)
         return tandem_error_set(
             p->error, TANDEM_USAGE,
-            "class %d, '%s': behind a device may stand batch=, memory=, link=, slow=, node= and net=.%s %s.",
+            "class %d, '%s': a device may be followed by batch=, memory=, link=, slow=, node= and net=.%s %s.",
             p->cluster.n_class + 1, p->word, k == N_KEY ? tandem_nearest_hint(key, keys, N_KEY).text : "",
             grammar);
     switch (k) {
@@ -235,12 +235,11 @@ static tandem_status add_straggler(cluster_parser *p, const tandem_cluster *whol
             return TANDEM_OK;
         }
     if (made->n_class == TANDEM_MAX_CLASS)
-        return tandem_error_set(p->error, TANDEM_USAGE,
-                                "slow=…@rank%d: a straggler is a class of its own beside the %d that the "
-                                "cluster has, and it "
-                                "has %d at most; give stragglers of one class the same factor, or write "
-                                "fewer classes",
-                                s->rank, made->n_class, TANDEM_MAX_CLASS);
+        return tandem_error_set(
+            p->error, TANDEM_USAGE,
+            "slow=…@rank%d: a straggler needs a class beside the cluster's %d, of at most %d; give stragglers of one class the same factor, or write "
+            "fewer classes",
+            s->rank, made->n_class, TANDEM_MAX_CLASS);
     made->classes[made->n_class] = whole->classes[from];
     made->classes[made->n_class].n_rank = 1;
     made->classes[made->n_class++].slowdown_ppm = s->slowdown_ppm;
@@ -399,8 +398,7 @@ static tandem_status read_memory_limit(tandem_cluster *cluster, int c, const cha
     const tandem_status status = tandem_quantity_parse_bytes(&bytes, word, error);
     if (status != TANDEM_OK) return status;
     if (bytes == 0)
-        return tandem_error_set(error, TANDEM_USAGE, "memory '%.200s': a limit must be more than nothing",
-                                memory);
+        return tandem_error_set(error, TANDEM_USAGE, "memory '%.200s': a limit must be above 0", memory);
     cluster->classes[c].memory_bytes = bytes;
     return TANDEM_OK;
 }

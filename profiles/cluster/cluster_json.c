@@ -32,8 +32,7 @@ static tandem_status read_cluster_class(tandem_cluster_class *member, const tand
     member->per_node = (int)per_node;
     if (memory && tandem_quantity_parse_bytes(&member->memory_bytes, memory, &inner) != TANDEM_OK)
         return tandem_json_refuse(location, "memory", inner.text);
-    if (memory && member->memory_bytes == 0)
-        return tandem_json_refuse(location, "memory", "must be more than nothing");
+    if (memory && member->memory_bytes == 0) return tandem_json_refuse(location, "memory", "must be above 0");
     const tandem_status found = tandem_device_find(&member->device, device, &inner);
     return found == TANDEM_OK ? found
                               : tandem_error_set(location->error, found, "'%.200s', %s.device: %s",

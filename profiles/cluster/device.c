@@ -198,11 +198,9 @@ tandem_status tandem_device_find(tandem_device *device, const char *name, tandem
         return TANDEM_OK;
     }
     if (name && (strcmp(name, word_strongest) == 0 || strcmp(name, word_weakest) == 0))
-        return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                                "'%s' is a word of command lines, for a device of the machine that reads it; "
-                                "a file has the device's "
-                                "name (tandem list devices)",
-                                name);
+        return tandem_error_set(
+            error, TANDEM_UNKNOWN_NAME,
+            "'%s' is for command lines only; files need the device's name (tandem list devices)", name);
     return refuse_unknown_device(name, error);
 }
 
@@ -215,7 +213,7 @@ tandem_status tandem_device_resolve(tandem_device *device, const char *word, tan
         if (is_row_present(i)) found = i;
     if (found < 0)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "this machine's CPU is none of the devices, so that it has no %s one", word);
+                                "this machine's CPU matches no device, so there is no %s one", word);
     *device = devices[found];
     return TANDEM_OK;
 }
@@ -232,21 +230,18 @@ tandem_status tandem_device_require(const char *name, tandem_error *error)
     const tandem_status status = tandem_device_find(&device, name, error);
     if (status != TANDEM_OK) return status;
     if (tandem_device_is_described(&device))
-        return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "'%s' is a description to plan with, no device that can run: `tandem replay "
-                                "--predict` and "
-                                "`tandem allocate --predict` take it. `tandem list devices` shows what is "
-                                "here.",
-                                name);
+        return tandem_error_set(
+            error, TANDEM_NO_DEVICE,
+            "'%s' is a description for planning and cannot run: use it with `tandem replay --predict` or `tandem allocate --predict`. `tandem list devices` shows this machine's devices.",
+            name);
     if (is_gpu_name(name)) return TANDEM_OK; /* opening it shows whether it is there */
     char missing[128], have[512] = "";
     if (list_missing_features(find_device_row(name), missing, sizeof missing) == 0) return TANDEM_OK;
     for (int i = 0; i < N_DEVICE; i++)
         if (is_row_present(i)) append_to_list(have, sizeof have, devices[i].name);
     return tandem_error_set(error, TANDEM_NO_DEVICE,
-                            "this machine is no '%s': its CPU lacks %s. It can be: "
-                            "%s.",
-                            name, missing, have[0] ? have : "none of the devices");
+                            "this machine cannot be '%s': its CPU lacks %s. It can be: %s.", name, missing,
+                            have[0] ? have : "none of the devices");
 }
 
 void tandem_device_demo_pair(const tandem_device **strong, const tandem_device **weak)

@@ -22,7 +22,7 @@ tandem_status tandem_json_parse(json_t **root, const char *bytes, size_t n, cons
     } else if (parsed || second_parse || !why.text[0] || strcmp(why.text, second_why.text) != 0) {
         status = tandem_no_memory(error, "to read '%.200s'", source);
     } else {
-        status = tandem_error_set(error, TANDEM_MALFORMED, "'%.200s', line %d, column %d: no JSON: %s",
+        status = tandem_error_set(error, TANDEM_MALFORMED, "'%.200s', line %d, column %d: not JSON: %s",
                                   source, why.line, why.column, why.text);
     }
     json_decref(second_parse);
@@ -52,7 +52,7 @@ tandem_status tandem_json_check_members(const tandem_json_location *location, co
         size_t i = 0;
         while (i < n && strcmp(allowed[i], name) != 0) i++;
         if (i < n) continue;
-        size_t used = (size_t)snprintf(why, sizeof why, "is no member here.%s Allowed are",
+        size_t used = (size_t)snprintf(why, sizeof why, "is not allowed here.%s Allowed are",
                                        tandem_nearest_hint(name, allowed, n).text);
         for (i = 0; i < n && used < sizeof why; i++)
             used += (size_t)snprintf(why + used, sizeof why - used, "%s %s", i ? "," : "", allowed[i]);

@@ -17,7 +17,7 @@ tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, co
     for (int c = 0; c < cluster->n_class; c++)
         if (cluster->classes[c].batch < 1)
             return tandem_error_set(error, TANDEM_USAGE,
-                                    "class %d (%s) has no batch: give batch=N behind its device, "
+                                    "class %d (%s) has no batch: give batch=N after its device, "
                                     "or --batch N for all",
                                     c + 1, cluster->classes[c].device.name);
     tandem_plan *const made = calloc(1, sizeof *made);

@@ -330,7 +330,7 @@ static tandem_status check_plan_schema(const tandem_json_location *location, con
                          strtol(schema + n, NULL, 10) > strtol(schema_name + n, NULL, 10);
     (void)snprintf(why, sizeof why, "is \"%.40s\", and this tandem (%s) reads \"%s\"%s", schema,
                    TANDEM_VERSION, schema_name,
-                   is_newer ? ": take the tandem that wrote it, or make the plan again with `tandem allocate`"
+                   is_newer ? ": use the tandem that wrote it, or make the plan again with `tandem allocate`"
                             : " only");
     return tandem_json_refuse(location, "schema", why);
 }

@@ -20,7 +20,7 @@ enum { VERSION = (int)(sizeof migration / sizeof migration[0]) };
 
 enum { APPLICATION_ID = 0x746e646d }; /* "tndm" */
 
-static const char not_a_database[] = "it is no database, or its first bytes are overwritten";
+static const char not_a_database[] = "it is not a database, or its first bytes are overwritten";
 
 /* --- What a file is, before SQLite works on it ---------------------------------------------------------- */
 static uint32_t big_endian(const unsigned char *at)
@@ -41,7 +41,7 @@ static bool file_has_content(const char *path, const char *suffix)
 static tandem_status refuse_missing_store(const char *path, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_MISSING,
-                            "there is no profile store '%.200s': measure one with `tandem "
+                            "there is no profile store '%.200s': create one with `tandem "
                             "profile`, or name another with --db",
                             path);
 }
@@ -77,7 +77,8 @@ static tandem_status inspect_header(tandem_store *store, tandem_error *error)
         return tandem_store_refuse_file(store->path, "header", not_a_database, error);
     if (big_endian(header + 68) != APPLICATION_ID)
         return tandem_error_set(error, TANDEM_WRONG_FORMAT,
-                                "'%.200s' is a database of another program, no profile store", store->path);
+                                "'%.200s' is the database of another program, not a profile store",
+                                store->path);
     if (big_endian(header + 60) > VERSION)
         return refuse_store_version(store->path, big_endian(header + 60), error);
     const uint32_t page = (uint32_t)header[16] << 8 | header[17];
@@ -166,7 +167,8 @@ static tandem_status migrate_locked(tandem_store *store, tandem_error *error)
     if (status != TANDEM_OK) return status;
     if (id != APPLICATION_ID && (id != 0 || version != 0 || n_table != 0))
         return tandem_error_set(error, TANDEM_WRONG_FORMAT,
-                                "'%.200s' is a database of another program, no profile store", store->path);
+                                "'%.200s' is the database of another program, not a profile store",
+                                store->path);
     if (version > VERSION) return refuse_store_version(store->path, version, error);
     for (; version < VERSION; version++)
         if (sqlite3_exec(store->db, migration[version], NULL, NULL, NULL) != SQLITE_OK)
@@ -241,7 +243,8 @@ static tandem_status open_and_accept(tandem_store *store, tandem_error *error)
                        : tandem_error_set(error, TANDEM_IO, "the profile store '%.200s' cannot be read: %s",
                                           store->path, strerror(errno));
     } else if (!S_ISREG(seen.st_mode)) {
-        return tandem_error_set(error, TANDEM_IO, "'%.200s' is no file, so it cannot be the profile store",
+        return tandem_error_set(error, TANDEM_IO,
+                                "'%.200s' is not a regular file, so it cannot be the profile store",
                                 store->path);
     } else if (seen.st_size == 1) { /* SQLite takes it for an empty file and would overwrite it */
         return tandem_store_refuse_file(store->path, "header", not_a_database, error);

@@ -96,10 +96,10 @@ tandem_status tandem_store_put_interference(tandem_store *store, const char *dev
     if (status == TANDEM_OK) status = check_measured_name(kind, "kind", error);
     if (status == TANDEM_OK) status = check_collective_bytes(bytes, error);
     if (status == TANDEM_OK && (!isfinite(factor) || factor <= 0 || n < 1))
-        status = tandem_error_set(error, TANDEM_USAGE,
-                                  "interference is a factor above 0 from at least one measurement; got %g "
-                                  "from %lld",
-                                  factor, (long long)n);
+        status = tandem_error_set(
+            error, TANDEM_USAGE,
+            "interference needs a factor above 0 and at least one measurement; got %g from %lld", factor,
+            (long long)n);
     if (status == TANDEM_OK) status = tandem_store_write_begin(store, error);
     if (status != TANDEM_OK) return status;
     status = tandem_store_add_device(store, device, error);

@@ -93,9 +93,9 @@ tandem_status tandem_store_put_cost(tandem_store *store, const char *device, con
     if (!device || !device[0] || !co_runner)
         return tandem_error_set(error, TANDEM_USAGE, "a cost needs the name of its device");
     if (key->kind == TANDEM_COST_OP ? !key->signature[0] || !key->precision : key->kind != TANDEM_COST_CAST)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "a cost is filed under an operator's signature and precision, or "
-                                "under a cast; collectives have tandem_store_put_collective");
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "a cost needs an operator's signature and precision, or under a cast; collectives have tandem_store_put_collective");
     status = tandem_store_write_begin(store, error);
     if (status != TANDEM_OK) return status;
     status = tandem_store_add_device(store, device, error);

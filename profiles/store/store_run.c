@@ -54,7 +54,7 @@ static tandem_status check_run_exists(tandem_store *store, int64_t run_id, tande
     if (status == TANDEM_OK) status = tandem_store_next_row(&more, store, row, error);
     if (row) (void)sqlite3_reset(row);
     if (status == TANDEM_OK && !more)
-        status = tandem_error_set(error, TANDEM_USAGE, "the store has no run %lld to file events under",
+        status = tandem_error_set(error, TANDEM_USAGE, "the store has no run %lld for these events",
                                   (long long)run_id);
     return status;
 }

@@ -63,8 +63,7 @@ static tandem_status check_adjustable_op(const tandem_graph *graph, int op, tand
                                 graph->n_op - 1);
     if (!tandem_op_is_adjustable(&graph->op[op]))
         return tandem_error_set(error, TANDEM_USAGE,
-                                "operator '%s' carries no precision, so nothing is kept "
-                                "about it",
+                                "operator '%s' has no precision, so no statistics are kept for it",
                                 graph->op[op].name);
     return TANDEM_OK;
 }

@@ -27,7 +27,8 @@ tandem_status tandem_store_begin(tandem_store *store, tandem_error *error)
 {
     tandem_status status = check_writable(store, error);
     if (status == TANDEM_OK && store->in_transaction)
-        status = tandem_error_set(error, TANDEM_USAGE, "a transaction is open already; they do not nest");
+        status =
+            tandem_error_set(error, TANDEM_USAGE, "a transaction is already open; transactions do not nest");
     if (status == TANDEM_OK) status = tandem_store_execute(store, error, "BEGIN IMMEDIATE", "");
     if (status == TANDEM_OK) store->in_transaction = 1;
     return status;

@@ -171,7 +171,7 @@ report "allocate --explain: one precision is chosen on each device" $?
 
 run 2 allocate "${what[@]}" --explain fc9 && grep -q "Did you mean 'fc" err && run 2 allocate "${what[@]}" --explain fc1.relu &&
     grep -q 'follows its inputs' err
-report "allocate --explain: an operator that is not there, and one without a precision: exit code 2" $?
+report "allocate --explain: a missing operator, and one without a precision: exit code 2" $?
 
 run 0 allocate "${what[@]}" --pareto=5 --json && positive "$(grep -c '"target_ns"' out)" &&
     run 0 allocate "${what[@]}" --pareto=5 && grep -q '^allocated' out

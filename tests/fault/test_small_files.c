@@ -132,7 +132,7 @@ static void a_trace_of_chakra(void **state)
     write_bomb("zeros.et.gz", "", 1, zeros, sizeof zeros); /* empty metadata, then empty nodes */
     REFUSED(*state, 64, "an empty message; expected a node", "whatif", "zeros.et.gz");
     write_bomb("same.et.gz", "", 1, "\2\10\5", 3); /* nodes of id 5 */
-    REFUSED(*state, 64, "node 5 () stands there twice", "whatif", "same.et.gz");
+    REFUSED(*state, 64, "node 5 () occurs twice", "whatif", "same.et.gz");
     (void)unlink("zeros.et.gz");
     (void)unlink("same.et.gz");
 }
@@ -181,8 +181,8 @@ static void other_traces(void **state)
 static void what_never_ends(void **state)
 {
     assert_int_equal(mkfifo("pipe", 0600), 0);
-    REFUSED(*state, 64, "'/dev/zero' is no regular file", "whatif", "/dev/zero");
-    REFUSED(*state, 64, "'pipe' is no regular file", "whatif", "pipe");
+    REFUSED(*state, 64, "'/dev/zero' is not a regular file", "whatif", "/dev/zero");
+    REFUSED(*state, 64, "'pipe' is not a regular file", "whatif", "pipe");
 }
 
 /* --- What is read whole --------------------------------------------------------------------------------- */

@@ -286,7 +286,7 @@ static void words_stand_for_devices_of_this_machine(void **state)
     assert_int_equal(cluster.classes[0].n_rank, 3);
     /* what files are read by */
     assert_int_equal(tandem_device_find(&device, "strongest", &error), TANDEM_UNKNOWN_NAME);
-    assert_non_null(strstr(error.text, "a word of command lines"));
+    assert_non_null(strstr(error.text, "for command lines only"));
     assert_int_equal(tandem_device_resolve(&device, "strongets", &error), TANDEM_UNKNOWN_NAME);
     assert_non_null(strstr(error.text, "Did you mean 'strongest'"));
     assert_string_equal(device.name, "untouched");
@@ -439,14 +439,14 @@ static void what_is_wrong_is_said_cluster(void **state)
         {"2*", TANDEM_USAGE, "name of a device is missing"},
         {"2*@1", TANDEM_USAGE, "name of a device is missing"},
         {"2*3*cpu:avx2", TANDEM_UNKNOWN_NAME, "3*cpu:avx2"},
-        {"cpu:avx2 cpu:avx", TANDEM_USAGE, "behind a device may stand"},
-        {"cpu:avx2 batch", TANDEM_USAGE, "behind a device may stand"},
-        {"cpu:avx2 bitch=4", TANDEM_USAGE, "behind a device may stand"},
+        {"cpu:avx2 cpu:avx", TANDEM_USAGE, "a device may be followed by"},
+        {"cpu:avx2 batch", TANDEM_USAGE, "a device may be followed by"},
+        {"cpu:avx2 bitch=4", TANDEM_USAGE, "a device may be followed by"},
         {"cpu:avx2 bitch=4", TANDEM_USAGE, "Did you mean 'batch'?"},
         {"t4 nod=1GB/s,1us", TANDEM_USAGE, "Did you mean 'node'?"},
         {"t4 lnk=1GB/s,1us", TANDEM_USAGE, "Did you mean 'link'?"},
-        {"t4 node", TANDEM_USAGE, "behind a device may stand"},
-        {"t4 =1", TANDEM_USAGE, "behind a device may stand"},
+        {"t4 node", TANDEM_USAGE, "a device may be followed by"},
+        {"t4 =1", TANDEM_USAGE, "a device may be followed by"},
         {"t4 link=1GB/s", TANDEM_USAGE,
          "link is a rate and a latency, as in link=100Gbit/s,5us; got '1GB/s'"},
         {"t4 node=1GB,1us", TANDEM_USAGE, "class 1, 'node=1GB,1us'"},
@@ -457,7 +457,7 @@ static void what_is_wrong_is_said_cluster(void **state)
         {"cpu:avx2 batch=4 batch=4", TANDEM_USAGE, "batch is given twice"},
         {"cpu:avx2 memory=12", TANDEM_USAGE, "the unit is missing"},
         {"cpu:avx2 memory=12 GiB", TANDEM_USAGE, "the unit is missing"},
-        {"cpu:avx2 memory=0B", TANDEM_USAGE, "more than nothing"},
+        {"cpu:avx2 memory=0B", TANDEM_USAGE, "above 0"},
         {"cpu:avx2 memory=1B memory=1B", TANDEM_USAGE, "memory is given twice"},
         {"cpu:avx2 net=100Gbit/s", TANDEM_USAGE, "a rate and a latency"},
         {"cpu:avx2 net=100,5us", TANDEM_USAGE, "the unit is missing"},

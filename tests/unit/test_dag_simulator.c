@@ -117,7 +117,7 @@ static void graphs_that_lead_nowhere_are_refused(void **state)
     refused_dag_simulator(&bad, (const char *const[]){"dependency 0", "op A"}, 2);
     bad.edge = far;
     bad.name = NULL;
-    refused_dag_simulator(&bad, (const char *const[]){"dependency 0", "not there"}, 2);
+    refused_dag_simulator(&bad, (const char *const[]){"dependency 0", "missing"}, 2);
 }
 
 static void a_missing_partner_is_named(void **state)
@@ -132,7 +132,7 @@ static void a_missing_partner_is_named(void **state)
                         .group_size = two_each,
                         .name = name_of,
                         .context = "rank "};
-    refused_dag_simulator(&graph, (const char *const[]){"rank B", "1 of the 2", "lacks its partner"}, 3);
+    refused_dag_simulator(&graph, (const char *const[]){"rank B", "1 of the 2", "its partner is missing"}, 3);
     graph.group = both;
     refused_dag_simulator(&graph, (const char *const[]){"rank A", "3 of the 2", "too many"}, 3);
     graph.group_size = one_each;
@@ -152,7 +152,7 @@ static void circles_are_named(void **state)
                         .edge = to_itself,
                         .name = name_of,
                         .context = ""};
-    refused_dag_simulator(&graph, (const char *const[]){"1 operators wait for one another", "D, and round"},
+    refused_dag_simulator(&graph, (const char *const[]){"1 operators form a dependency cycle", "D, and round"},
                           2);
     graph.stream = stream;
     graph.edge = back; /* A B | C D, B → C, D → A */
@@ -164,7 +164,7 @@ static void circles_are_named(void **state)
     graph.group = crossed;
     graph.n_group = 2;
     graph.n_edge = 0;
-    refused_dag_simulator(&graph, (const char *const[]){"2 operators wait for one another"}, 1);
+    refused_dag_simulator(&graph, (const char *const[]){"2 operators form a dependency cycle"}, 1);
 }
 
 static void long_circles_are_cut(void **state)

@@ -100,7 +100,7 @@ static void fractions_are_kept(void **state)
 static void complaints_say_where(void **state)
 {
     static const char *const cases[][2] = {
-        {"", "no JSON"},
+        {"", "not JSON"},
         {"[]", "top level: must be an object"},
         {"{}", "schema: is missing"},
         {"{\"schema\": \"tandem.plan/1\", \"items\": []}", "schema: must be \"tandem.mckp/1\""},

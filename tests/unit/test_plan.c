@@ -317,7 +317,7 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"{", "", TANDEM_MALFORMED, "line 2"},
         {"\"ranks\": 2,", "\"ranks\": 2", TANDEM_MALFORMED, "line 23"},
         {"tandem.plan/1", "tandem.plan/2", TANDEM_MALFORMED,
-         "reads \"tandem.plan/1\": take the tandem that "
+         "reads \"tandem.plan/1\": use the tandem that "
          "wrote it"},
         {"tandem.plan/1", "tandem.plan/0", TANDEM_MALFORMED, "reads \"tandem.plan/1\" only"},
         {"\"schema\"", "\"schemata\"", TANDEM_MALFORMED, "schema: is missing"},
@@ -340,7 +340,7 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"\"per_node\": 1", "\"per_node\": 0", TANDEM_MALFORMED, "classes[0].per_node"},
         {"\"batch\": 8", "\"batch\": 0", TANDEM_MALFORMED, "classes[0].batch"},
         {"\"batch\": 4", "\"batch\": null", TANDEM_MALFORMED, "classes[1].batch: is missing"},
-        {"\"peak_bytes\": ", "\"x\": 1, \"peak_bytes\": ", TANDEM_MALFORMED, "x: is no member"},
+        {"\"peak_bytes\": ", "\"x\": 1, \"peak_bytes\": ", TANDEM_MALFORMED, "x: is not allowed"},
         {"\"peak_bytes\": 1", "\"peak_bytes\": -1", TANDEM_MALFORMED, "peak_bytes: must be"},
         {"\"keeps_base\": true", "\"keeps_base\": 1", TANDEM_MALFORMED,
          "classes[0].keeps_base: must be true "

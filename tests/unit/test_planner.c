@@ -311,7 +311,7 @@ static void what_is_wrong_is_said_planner(void **state)
          "unit is missing"},
         {{.store = p->path, .model = model, .cluster = two_devices, .memory = "1GiB,0B"},
          TANDEM_USAGE,
-         "more than nothing"},
+         "above 0"},
         {{.store = p->path, .model = model, .cluster = two_devices, .method = "fischer"},
          TANDEM_UNKNOWN_NAME,
          "'fisher'"},

@@ -400,7 +400,7 @@ static void errors_say_where(void **state)
         {"{\"traceEvents\": [{\"ph\": \"i\"}]} x", "expected the end of the text", "'x'"},
         {"{\"traceEvents\": [7]}", "expected '{', an event", "byte 17"},
         {"{\"traceEvents\": [{} {}]}", "expected ',' or ']'", "byte 20"},
-        {"{\"traceEvents\": [{\"ph\" 7}]}", "':' behind the name", "byte 23"},
+        {"{\"traceEvents\": [{\"ph\" 7}]}", "':' after the name", "byte 23"},
         {"{\"traceEvents\": [{\"ph\": 7}]}", "expected a string, the phase", "byte 24"},
         {"{\"traceEvents\": [{\"ph\": \"X\" \"ts\": 7}]}", "expected ',' or '}'", "byte 28"},
         {"{\"traceEvents\": [{\"ts\": NaN}]}", "expected a number, the ts", "'N'"},

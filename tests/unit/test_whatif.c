@@ -313,7 +313,7 @@ static void compressed_files_are_read(void **state)
     }
     bytes[n] = 'x';
     assert_int_equal(tandem_pipeline_trace_parse(&pipeline, bytes, n + 1, "t.gz", &error), TANDEM_MALFORMED);
-    assert_non_null(strstr(error.text, "behind the compressed data"));
+    assert_non_null(strstr(error.text, "after the end of the compressed data"));
     bytes[30] ^= 0x55;
     assert_int_equal(tandem_pipeline_trace_parse(&pipeline, bytes, n, "t.gz", &error), TANDEM_MALFORMED);
 }
@@ -347,7 +347,7 @@ static void broken_steps_are_named(void **state)
          {"dp 0 stage 1: embedding", "1 of the 2", ""}},
         {"compute,0,0,46,30",
          "compute,0,0,-46,30",
-         {"wait for one another in a circle", "forward-compute", "backward"}},
+         {"form a dependency cycle", "forward-compute", "backward"}},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         char text[sizeof two_stages + 100];

@@ -216,7 +216,7 @@ static void steps_that_make_no_sense_are_refused(void **state)
         {{"update", 0, 1, 0, 1},
          {"forward", 0, 2, 1, 1},
          {"all-reduce", 0, 3, 0, 1},
-         "wait for one another in a circle",
+         "form a dependency cycle",
          "rank 0: all-reduce, task 3"},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {

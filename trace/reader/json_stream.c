@@ -307,7 +307,7 @@ tandem_status tandem_json_stream_member(tandem_json_stream *r, tandem_json_strea
     }
     name->text = (const char *)input->bytes + input->at;
     input->at = i;
-    if (next_json_byte(r) != ':') return tandem_json_stream_expected(r, "':' behind the name of a member");
+    if (next_json_byte(r) != ':') return tandem_json_stream_expected(r, "':' after the name of a member");
     input->at++;
     return TANDEM_OK;
 }

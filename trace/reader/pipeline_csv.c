@@ -74,7 +74,7 @@ static tandem_status refuse_missing_column(const csv_reader *r, int column, cons
     return tandem_error_set(r->error, TANDEM_MALFORMED,
                             "'%.200s', line 1: no column %s%s%s%s. A trace names its columns dp_rank, stage, "
                             "step, optype, "
-                            "seq_id, start_us, dur_us; model_chunk and tp_rank may be there",
+                            "seq_id, start_us, dur_us; model_chunk and tp_rank are optional",
                             r->input->source, column_name[column], near ? " (is it '" : "", near ? near : "",
                             near ? "'?)" : "");
 }

@@ -108,8 +108,7 @@ static tandem_status sort_chakra_nodes(const chakra_trace *r)
     for (int i = first + 1; i < r->nodes.n; i++)
         if (chakra_node_at(r, i - 1)->id == chakra_node_at(r, i)->id)
             return tandem_error_set(r->error, TANDEM_MALFORMED,
-                                    "'%.200s': node %llu (%.80s) stands there twice; expected an id for each "
-                                    "node",
+                                    "'%.200s': node %llu (%.80s) occurs twice; expected one node per id",
                                     r->rank[r->at].path, (unsigned long long)chakra_node_at(r, i)->id,
                                     chakra_node_name(r, i));
     return TANDEM_OK;
@@ -375,10 +374,10 @@ static tandem_status link_chakra_rank(chakra_trace *r)
             const uint64_t id = ((const uint64_t *)r->deps.of)[one->first_dep + k];
             const tandem_dag_edge edge = {find_chakra_node(r, of, id), i};
             if (edge.before < 0)
-                return tandem_error_set(
-                    r->error, TANDEM_MALFORMED,
-                    "'%.200s': node %llu (%.80s) depends on node %llu, which is not there", of->path,
-                    (unsigned long long)one->id, chakra_node_name(r, i), (unsigned long long)id);
+                return tandem_error_set(r->error, TANDEM_MALFORMED,
+                                        "'%.200s': node %llu (%.80s) depends on node %llu, which is missing",
+                                        of->path, (unsigned long long)one->id, chakra_node_name(r, i),
+                                        (unsigned long long)id);
             status = append_item(r, &r->edges, &edge, sizeof edge);
         }
     }

@@ -64,11 +64,10 @@ static tandem_status open_regular_input(int *file, const char *path, tandem_erro
     }
     if (opened >= 0) (void)close(opened);
     if (code) return tandem_error_set(error, TANDEM_IO, "'%.200s' cannot be read: %s", path, strerror(code));
-    return tandem_error_set(error, TANDEM_MALFORMED,
-                            "'%.200s' is no regular file; a trace is read more than once, and a pipe or a "
-                            "device may never end. "
-                            "Write it into a file and name that",
-                            path);
+    return tandem_error_set(
+        error, TANDEM_MALFORMED,
+        "'%.200s' is not a regular file; a trace is read more than once, and a pipe or a device may never end. Write it to a file and pass that",
+        path);
 }
 
 tandem_status tandem_input_open(tandem_input *input, const char *path, tandem_error *error)
@@ -168,10 +167,8 @@ static tandem_status next_gzip_member(tandem_input *input, tandem_error *error)
         (void)inflateEnd(&from->stream);
         from->is_inflating = 0;
     } else if (*from->stream.next_in != gzip_magic[0] || inflateReset(&from->stream) != Z_OK) {
-        return refuse_damaged_input(input,
-                                    "something stands behind the compressed data; expected the end of "
-                                    "the file",
-                                    error);
+        return refuse_damaged_input(
+            input, "data after the end of the compressed data; expected the end of the file", error);
     }
     return TANDEM_OK;
 }

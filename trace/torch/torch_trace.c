@@ -436,11 +436,10 @@ static tandem_status sort_ranks(const torch_join *j)
     for (int k = 1; k < result->n_rank; k++)
         for (int at = k; at > 0 && j->rank[at].rank <= j->rank[at - 1].rank; at--) {
             if (j->rank[at].rank == j->rank[at - 1].rank)
-                return tandem_error_set(j->error, TANDEM_MALFORMED,
-                                        "'%.200s' and '%.200s' are both of rank %lld; expected one file a "
-                                        "rank",
-                                        result->rank[at - 1].path, result->rank[at].path,
-                                        (long long)j->rank[at].rank);
+                return tandem_error_set(
+                    j->error, TANDEM_MALFORMED,
+                    "'%.200s' and '%.200s' are both of rank %lld; expected one file per rank",
+                    result->rank[at - 1].path, result->rank[at].path, (long long)j->rank[at].rank);
             const torch_rank moved = j->rank[at];
             char *const path = result->rank[at].path;
             j->rank[at] = j->rank[at - 1];

@@ -77,7 +77,7 @@ static tandem_status join_parts(chakra_trace *r, const chakra_part *of, int n, i
         const chakra_node *const one = chakra_node_at(r, of[k].node);
         if (one->size != chakra_node_at(r, of->node)->size &&
             strcmp(r->kind[one->kind].text, "all-reduce") == 0)
-            return refuse_partner(r, &of[k], n, "all of one comm_size");
+            return refuse_partner(r, &of[k], n, "the same comm_size in all of them");
         if (one->duration_ns < transfer_ns) transfer_ns = one->duration_ns;
     }
     for (int k = 0; k < n; k++) {
@@ -364,7 +364,8 @@ static tandem_status analyse_chakra(tandem_whatif **whatif, const char *const *p
     whatif_model model = {0};
     tandem_whatif *made = NULL;
     if (n < 1 || n > MAX_RANKS)
-        return tandem_error_set(error, TANDEM_USAGE, "%d traces; expected 1 to %d, one a rank", n, MAX_RANKS);
+        return tandem_error_set(error, TANDEM_USAGE, "%d traces; expected 1 to %d, one per rank", n,
+                                MAX_RANKS);
     chakra_trace *const r = calloc(1, sizeof *r);
     if (!r) return tandem_no_memory(error, "to read '%.200s'", path[0]);
     r->error = error;
