@@ -1,4 +1,4 @@
-/* amax_history.c: delayed scaling: the range of a tensor from its amax in the steps before. */
+/* amax_history.c: delayed scaling: the range of a tensor from its amax in earlier steps. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -15,7 +15,7 @@ tandem_status tandem_amax_history_init(tandem_amax_history *history, int window,
     if (margin < -TANDEM_AMAX_MARGIN || margin > TANDEM_AMAX_MARGIN)
         return tandem_error_set(error, TANDEM_USAGE, "amax history: margin is %d; it is %d to %d", margin,
                                 -TANDEM_AMAX_MARGIN, TANDEM_AMAX_MARGIN);
-    memset(history, 0, tandem_amax_history_bytes(window)); /* there may be no more of it */
+    memset(history, 0, tandem_amax_history_bytes(window)); /* the memory may be shorter than the struct */
     history->window = window;
     history->margin = margin;
     history->before = -1;

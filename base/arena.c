@@ -1,3 +1,4 @@
+/* arena.c: blocks that double in size, in a list. */
 #include "base/arena.h"
 
 #include <stdint.h>
@@ -39,7 +40,7 @@ void *tandem_arena_alloc(tandem_arena *arena, size_t bytes)
     struct tandem_arena_block *const block = new_arena_block(bytes > block_bytes ? bytes : block_bytes);
     if (!block) return NULL;
     if (bytes > block_bytes && arena->block) {
-        /* A block for one large array goes behind the first, whose room is not lost. */
+        /* A block for one large array goes after the first one, which still has free room. */
         block->older = arena->block->older;
         arena->block->older = block;
         return take_from_block(block, bytes);

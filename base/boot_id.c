@@ -1,3 +1,4 @@
+/* boot_id.c: reads the boot id of Linux. */
 #include "base/boot_id.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* clock.h: the one clock that durations are taken from. */
+/* clock.h: the clock of all durations. */
 #ifndef TANDEM_BASE_CLOCK_H
 #define TANDEM_BASE_CLOCK_H
 
@@ -14,9 +14,9 @@ static inline int64_t tandem_now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* How long the calling thread has stood in line for a core since it began, less what other threads of its
- * process had meanwhile: on a core of its own, what other processes took. Differences count; INT64_MIN = not
- * known (Linux tells it where it was built to). Some 10 us. */
+/* Time that the calling thread has waited for a core, less the CPU time of the other threads of its process.
+ * On a core of its own that is what other processes took. Only differences have a meaning. INT64_MIN:
+ * unknown, since this Linux does not count it. Cost: about 10 us. */
 static inline int64_t tandem_cpu_wait_ns(void)
 {
     long long delayed_ns = 0;

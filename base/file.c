@@ -1,3 +1,4 @@
+/* file.c: reads whole files; writes files that replace the old ones only when complete. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -28,7 +29,7 @@ tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t
     for (;;) {
         if (used == capacity) {
             capacity = capacity ? 2 * capacity : 16 << 10;
-            /* one byte more tells that there are too many */
+            /* one byte more shows that there are too many */
             if (capacity > max_bytes) capacity = max_bytes + 1;
             char *const more = realloc(all, capacity);
             if (!more) {
@@ -71,8 +72,7 @@ static int folder_bytes(const char *path)
     return slash ? (int)(slash - path) + 1 : 0;
 }
 
-/* Where the path's content lies, or will lie: a link stays a link, and what it points to is replaced. NULL:
- * errno says why. */
+/* The path after following links, existing or not. NULL: errno says why. */
 static char *resolve_links(const char *path)
 {
     enum { MAX_LINKS = 40 }; /* as many as the kernel follows */
@@ -93,20 +93,20 @@ static char *resolve_links(const char *path)
     return NULL;
 }
 
-/* A name beside the path that nobody can have foreseen. Names that begin so are tandem's own. */
+/* An unpredictable name in the folder of the path. Names with this prefix belong to tandem. */
 static char *make_partial_name(const char *path)
 {
     char *name = NULL;
     uint64_t number = 0;
     const int folder = folder_bytes(path);
     if (getrandom(&number, sizeof number, GRND_NONBLOCK) != (ssize_t)sizeof number)
-        /* early at boot; O_EXCL still finds a name that is taken */
+        /* early at boot; O_EXCL still detects a used name */
         number = (uint64_t)getpid() << 32 ^ (uint64_t)clock();
     const int n = asprintf(&name, "%.*s.tandem-%.100s-%016" PRIx64, folder, path, path + folder, number);
     return n < 0 ? NULL : name;
 }
 
-/* Gives a new file the owner, as far as that is allowed, and the mode of the old one. 0, or errno. */
+/* Gives a new file the mode of the old one, and its owner as far as that is allowed. 0, or errno. */
 static int copy_owner_and_mode(int file, const struct stat *old)
 {
     struct stat made;
@@ -114,16 +114,15 @@ static int copy_owner_and_mode(int file, const struct stat *old)
     if (fstat(file, &made) != 0) return errno;
     if ((made.st_uid != old->st_uid || made.st_gid != old->st_gid) &&
         fchown(file, old->st_uid, old->st_gid) != 0 && fchown(file, (uid_t)-1, old->st_gid) != 0)
-        mode = (mode & 0707) | (mode & 07) << 3; /* what that group may do is no other group's right */
+        mode = (mode & 0707) | (mode & 07) << 3; /* the rights of one group are not those of another */
     return (made.st_mode & 0777) == mode || fchmod(file, mode) == 0 ? 0 : errno;
 }
 
-/* Opens what is to become file->path. Where the file system can, it has no name until it is complete, so that
- * nothing is left of it whatever ends this process. `old`: the file that it will replace, or NULL. −1: errno
- * says why. */
+/* Opens the new content of file->path, without a name where the file system can: then nothing is left of it
+ * however this process ends. `old`: the file that it will replace, or NULL. −1: errno says why. */
 static int create_partial(tandem_file *file, const struct stat *old)
 {
-    const mode_t mode = old ? old->st_mode & 0666 : 0666; /* at no time more open than the old one */
+    const mode_t mode = old ? old->st_mode & 0666 : 0666; /* never more open than the old one */
     char folder[PATH_MAX];
     const int n = snprintf(folder, sizeof folder, "%.*s.", folder_bytes(file->path), file->path);
     int made = n < (int)sizeof folder ? open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
@@ -137,9 +136,8 @@ static int create_partial(tandem_file *file, const struct stat *old)
     return -1;
 }
 
-/* What is no regular file is written directly, and so is one that has lost its name: /dev/stdout may be a
- * link to either. A name that stands for another file by now is no such case: another writer has replaced
- * it. */
+/* Special files are written directly, and so are files without a name: /dev/stdout may be a link to either. A
+ * path that another writer has replaced meanwhile can be replaced again. */
 static bool can_be_replaced(const struct stat *seen, const char *path)
 {
     struct stat there;
@@ -171,7 +169,7 @@ tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error
     const tandem_status status = fail_file(error, path, "written", errno);
     if (opened >= 0) {
         (void)close(opened);
-        tandem_file_discard(&made); /* removes what it has made */
+        tandem_file_discard(&made); /* removes the new file */
     } else {
         free(made.partial);
         free(made.path);
@@ -179,7 +177,7 @@ tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error
     return status;
 }
 
-/* Names a file that has no name yet. 0, or errno. */
+/* Gives an unnamed file its name. 0, or errno. */
 static int link_partial(tandem_file *file)
 {
     char opened[32];
@@ -189,9 +187,9 @@ static int link_partial(tandem_file *file)
     return 0;
 }
 
-/* Puts the complete file in its place, and its name there on the medium, too: otherwise a crash of the
- * machine may undo the renaming. A folder that may not be read, and a file system that has nothing of the
- * kind (EINVAL), are left alone. 0, or errno. */
+/* Moves the complete file to its path, and flushes the folder: otherwise a crash of the machine may undo the
+ * rename. Ignores folders that cannot be read, and file systems that cannot flush them (EINVAL). 0, or
+ * errno. */
 static int move_into_place(const tandem_file *file)
 {
     char *folder = NULL;
@@ -209,7 +207,7 @@ static int flush_and_close(tandem_file *file)
 {
     int code = 0;
     if (ferror(file->stream))
-        code = errno ? errno : EIO; /* of the write that failed, where the caller came here at once */
+        code = errno ? errno : EIO; /* of the failed write, if the caller came here at once */
     else if (fflush(file->stream) != 0 || (file->partial && fsync(fileno(file->stream)) != 0))
         code = errno;
     else if (file->partial && file->is_unnamed)
@@ -227,7 +225,7 @@ tandem_status tandem_file_finish(tandem_file *file, tandem_error *error)
     if (code != 0) {
         status = fail_file(error, file->path ? file->path : "the standard output", "written", code);
     } else {
-        free(file->partial); /* it is in its place: nothing for discard to remove */
+        free(file->partial); /* it exists no more: nothing to remove */
         file->partial = NULL;
     }
     tandem_file_discard(file);

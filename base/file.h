@@ -1,4 +1,4 @@
-/* file.h: files read whole, and files that are old or new but never half. */
+/* file.h: reads whole files, and replaces files so that readers see the old or the new one, never a part. */
 #ifndef TANDEM_BASE_FILE_H
 #define TANDEM_BASE_FILE_H
 
@@ -8,30 +8,29 @@
 
 #include "tandem/status.h"
 
-/* tandem_file_read: all of a file, in *bytes[0 … *n−1], the caller's to free(). TANDEM_IO (missing,
- * unreadable); TANDEM_MALFORMED where it holds more than `most` bytes; TANDEM_NO_MEMORY. */
+/* tandem_file_read: all of a file, in *bytes[0 … *n−1]; the caller frees it. TANDEM_IO: missing or
+ * unreadable. TANDEM_MALFORMED: more than max_bytes. TANDEM_NO_MEMORY. */
 tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t max_bytes,
                                tandem_error *error);
 
-/* A file being written: the only way in which tandem writes a whole file. Until it is complete it lies in its
- * path's folder without a name, or, where the file system has no such files, under one of its own that nobody
- * can foresee. A path that is a link stays one: what it points to is replaced. The old file's mode is kept,
- * and its owner and group where that is allowed; a new file's mode is 0666 less the umask. What is no regular
- * file (a pipe, /dev/null) is written directly, since renaming would replace it; "-" is the standard
- * output. */
+/* A file being written. All whole files are written so. Until it is complete, the file lies in the folder of
+ * its path without a name, or under an unpredictable name where the file system has no unnamed files. A path
+ * that is a link stays one, and its target is replaced. The old file's mode is kept, and its owner and group
+ * where that is allowed. A new file's mode is 0666 less the umask. Pipes, /dev/null and other special files
+ * are written directly, since renaming would replace them. "-" is the standard output. */
 typedef struct tandem_file {
-    FILE *stream;         /* to write to; its errors are found by tandem_file_finish */
-    char *path, *partial; /* partial NULL: written directly */
-    bool is_unnamed;      /* there is nothing at `partial` yet */
+    FILE *stream;         /* to write to; tandem_file_finish checks it for errors */
+    char *path, *partial; /* partial NULL: the path is written directly */
+    bool is_unnamed;      /* `partial` does not exist yet */
 } tandem_file;
 
 /* TANDEM_IO, TANDEM_NO_MEMORY. *file unchanged on error. */
 tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error *error);
-/* Flushes it to the medium, puts it in its place, and flushes the folder. TANDEM_IO: the old file stands as
- * it was (or the new one, but a crash of the machine may undo that). Closes in either case. Call it also
- * where a write failed, at once: it says why. */
+/* Flushes the file to the medium, moves it to its path, flushes the folder, and closes it. TANDEM_IO: the old
+ * file is unchanged (or the new one is there, but a crash of the machine may undo that); closed too. Call it
+ * right after a failed write: the error says why it failed. */
 tandem_status tandem_file_finish(tandem_file *file, tandem_error *error);
-/* Gives up: the old file stands as it was. An all-zero one, or a finished one, is fine. */
+/* Gives up; the old file is unchanged. An all-zero or finished file is fine. */
 void tandem_file_discard(tandem_file *file);
 
 #endif

@@ -1,8 +1,8 @@
 /* heap.h: binary heaps. TANDEM_HEAP(push, pop, item, context, before) defines two functions of a file:
  *   push(heap, n, one, context)  adds one to a heap of *n items; the array must have room
  *   pop(heap, n, context)        removes and returns the first item; *n > 0
- * before(context, a, b): whether item a comes out before item b; a strict order. Cost: O(log n) comparisons.
- * */
+ * before(context, a, b): whether item a comes out before item b; a strict order. Cost: O(log n)
+ * comparisons. */
 #ifndef TANDEM_BASE_HEAP_H
 #define TANDEM_BASE_HEAP_H
 

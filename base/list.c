@@ -1,3 +1,4 @@
+/* list.c: one word of a list with commas. */
 #include "base/list.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* nearest.c: search by name, and the optimal string alignment distance for suggestions. */
 #include "base/nearest.h"
 
 #include <stdio.h>

@@ -1,25 +1,22 @@
 /* philox.h: the counter-based random generator Philox4x32-10.
  *
- * A counter and a key go in, four 32-bit words come out; nothing is carried from call to call, so any draw of
- * any rank, step and operator can be made again alone, and in any order.
- * Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011 (constants,
- * rounds).
- *
- * Where tandem draws, the counter is {index of the block, step, operator, purpose} and the key is the
- * seed. */
+ * It maps a counter and a key to four 32-bit words and has no state. So any number of any rank, step and
+ * operator can be computed again, alone and in any order. The counter is {index of the block, step, operator,
+ * purpose}, and the key is the seed. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as
+ * 1, 2, 3", SC 2011. */
 #ifndef TANDEM_BASE_PHILOX_H
 #define TANDEM_BASE_PHILOX_H
 
 #include <stdint.h>
 
-/* A function that is the same on the host and on a card. */
+/* A function for the host and for GPUs. */
 #ifdef __CUDACC__
 #define TANDEM_HOST_DEVICE static __host__ __device__ __forceinline__
 #else
 #define TANDEM_HOST_DEVICE static inline
 #endif
 
-/* What a draw is for: the last counter word, so that no two purposes ever share a stream. */
+/* What a number is for: the last word of the counter, so that no two purposes share a stream. */
 typedef enum tandem_rng_purpose {
     TANDEM_RNG_ACTIVATION = 0, /* stochastic rounding of an activation; | rank << 8 */
     TANDEM_RNG_WEIGHT = 1,     /* of a weight: the same on every rank */
@@ -27,16 +24,16 @@ typedef enum tandem_rng_purpose {
     TANDEM_RNG_INIT = 3,       /* initial weights */
     TANDEM_RNG_SHUFFLE = 4,    /* order of the samples of an epoch */
     TANDEM_RNG_MASK = 5,       /* which tokens of a sample are hidden */
-    TANDEM_RNG_DROPOUT = 6,    /* which numbers are dropped; | upper bits of the block's index << 8 */
+    TANDEM_RNG_DROPOUT = 6,    /* which elements are dropped; | upper bits of the block's index << 8 */
     TANDEM_RNG_TIME = 7,       /* times of tasks; {block, step, rank, this} */
-    TANDEM_RNG_PLAN = 8        /* precisions of a drawn plan; {operator, class, 0, this} */
+    TANDEM_RNG_PLAN = 8        /* precisions of a random plan; {operator, class, 0, this} */
 } tandem_rng_purpose;
 
 typedef struct tandem_philox_block {
     uint32_t word[4];
 } tandem_philox_block;
 
-/* Both halves of a·b: on a card in one instruction, which its compiler does not find by itself. */
+/* Both halves of a·b. On a GPU that is one instruction, which nvcc does not find by itself. */
 TANDEM_HOST_DEVICE void tandem_multiply_wide(uint32_t *low, uint32_t *high, uint32_t a, uint32_t b)
 {
 #ifdef __CUDA_ARCH__
@@ -73,7 +70,7 @@ TANDEM_HOST_DEVICE tandem_philox_block tandem_philox(const uint32_t counter[4], 
     return block;
 }
 
-/* The same with keys that were made before, for as many blocks as there are. */
+/* The same with expanded keys, for many blocks. */
 typedef struct tandem_philox_keys {
     uint32_t round_key[10][2];
 } tandem_philox_keys;

@@ -1,3 +1,4 @@
+/* quantity.c: parses and prints numbers with units, independently of the locale. */
 #include "base/quantity.h"
 
 #include <float.h>
@@ -47,7 +48,7 @@ static const quantity_kind bps_kind = {
     "100Gbit/s", rate_units, 0x1p63L};
 static const quantity_kind ratio_kind = {"a ratio", "%", "3%", ratio_units, (long double)DBL_MAX};
 
-enum { MAX_TEXT = 1000 }; /* bytes of a text: keeps the exponents below far from any overflow */
+enum { MAX_TEXT = 1000 }; /* bytes of a text: no exponent can overflow */
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -59,12 +60,12 @@ static long double scale_by_ten(long double value, int n)
     return n < 0 ? value / power : value * power;
 }
 
-/* Reads digits [. digits] [e [+-] digits] at `text`; returns what follows, or NULL where there is no digit.
- * strtod would do, were it not for the locale's decimal comma in a host program that sets one. */
+/* Reads digits [. digits] [e [+-] digits] at `text`. Returns what follows; NULL: no digit. strtod would
+ * follow the locale of the host program. */
 static const char *read_number(long double *value, const char *text)
 {
     enum { EXPONENT_LIMIT = 4000 }; /* far outside every range, far inside long double's */
-    unsigned __int128 mantissa = 0; /* twice as wide as any result: what is cut never shows */
+    unsigned __int128 mantissa = 0; /* twice as wide as any result */
     int significant = 0, exponent = 0;
     bool any = false, fraction = false;
     const char *at = text;
@@ -103,7 +104,7 @@ static const char *read_number(long double *value, const char *text)
 static tandem_status fail_quantity(tandem_error *error, const quantity_kind *k, const char *text,
                                    const char *why)
 {
-    /* A text of any length must not push the advice out of the message. */
+    /* A long text must leave room for the advice. */
     const bool cut = strlen(text) > 40;
     return tandem_error_set(error, TANDEM_USAGE,
                             "\"%.40s%s\" is not %s: %s. Allowed units: %s; for example "
@@ -136,7 +137,7 @@ tandem_status tandem_quantity_parse_bytes(uint64_t *bytes, const char *text, tan
     long double value;
     const tandem_status status = parse_quantity(&value, &bytes_kind, text, error);
     if (status != TANDEM_OK) return status;
-    /* Rounding "+ 0.5" would lose the last bit near 2^64. */
+    /* "+ 0.5" would lose the last bit near 2^64. */
     value = roundl(value);
     if (value >= 0x1p64L) return fail_quantity(error, &bytes_kind, text, "it is too large");
     *bytes = (uint64_t)value;
@@ -159,7 +160,7 @@ tandem_status tandem_quantity_parse_bps(double *bytes_per_s, const char *text, t
     long double value;
     const tandem_status status = parse_quantity(&value, &bps_kind, text, error);
     if (status != TANDEM_OK) return status;
-    if ((double)value <= 0) /* nothing would ever arrive, and times are quotients by it */
+    if ((double)value <= 0) /* times are quotients by it */
         return fail_quantity(error, &bps_kind, text, "it must be greater than zero");
     *bytes_per_s = (double)value;
     return TANDEM_OK;
@@ -180,7 +181,7 @@ static double power_of_10(int n)
     return power;
 }
 
-/* `value` to so many significant digits; 0 and what is not finite or very large stay. */
+/* `value` with n_digit significant digits; 0, and values that are not finite or very large, stay. */
 static double round_to_digits(double value, int n_digit)
 {
     int shift = n_digit - 1;
@@ -192,8 +193,8 @@ static double round_to_digits(double value, int n_digit)
     return shift < 0 ? (double)llround(value / power) * power : (double)llround(value * power) / power;
 }
 
-/* `value` with so many significant digits before its point or behind it (down to 1e-6), then `before` and
- * `after` as the unit. All in integers: printf's decimal point follows the locale. */
+/* `value` with n_digit significant digits (down to 1e-6), then `before` and `after` as the unit. Uses
+ * integers, since printf's decimal point follows the locale. */
 static char *print_digits(char *text, size_t size, double value, int n_digit, const char *before,
                           const char *after)
 {

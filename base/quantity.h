@@ -1,9 +1,9 @@
-/* quantity.h: numbers with their unit, read from what people type and printed as they like to read them.
+/* quantity.h: numbers with units, as users type and read them.
  *
- * A quantity is digits with an optional fraction and an optional exponent ("12", "1.5", ".5", "2e3"), at most
- * one space, and a unit in exactly the spelling below ("Gb" and "GB" differ by eight, so case counts). No
- * sign, no "inf", no "nan", no hexadecimal, nothing before or behind it. A bare number is refused: zero, too,
- * needs its unit.
+ * A quantity has digits with an optional fraction and exponent ("12", "1.5", ".5", "2e3"), at most one space,
+ * and a unit in the exact spelling below ("Gb" and "GB" differ by eight, so case matters). It has no sign,
+ * "inf", "nan" or hexadecimal digits, and nothing before or after it. A number without a unit is an error,
+ * even zero.
  *
  *   bytes   B  KiB MiB GiB TiB (1024)  kB MB GB TB (1000)
  *   time    ns us ms s min h d         ("µs" is "us")
@@ -11,7 +11,7 @@
  *           also with "ps" for "/s", as in "41.279125MBps", and "bps kbps Mbps Gbps Tbps" for bits
  *   ratio   %
  *
- * Neither direction depends on the locale. Digits behind the 38th significant one are read as zeros. */
+ * Nothing depends on the locale. Digits after the 38th significant one count as zeros. */
 #ifndef TANDEM_BASE_QUANTITY_H
 #define TANDEM_BASE_QUANTITY_H
 
@@ -20,12 +20,11 @@
 
 #include "tandem/status.h"
 
-/* tandem_quantity_parse_…: read `text` into *bytes, *ns, *bytes_per_s or *ratio ("3%" is 0.03).
- * Bytes and ns are rounded to the nearest whole one, half upwards. A rate is in BYTES per second, whichever
- * unit it was given in: "100Gbit/s" is 12.5e9; it lies in (0, 2^63].
- * TANDEM_USAGE, with what was given, the units allowed and an example, where the text is NULL, empty, without
- * unit, negative, followed by something else, or out of the range of the type. The output is unchanged
- * then. */
+/* tandem_quantity_parse_…: read `text` into *bytes, *ns, *bytes_per_s or *ratio ("3%" is 0.03). Bytes and ns
+ * are rounded to the nearest integer, half upwards. A rate is in BYTES per second, whatever its unit:
+ * "100Gbit/s" is 12.5e9; it lies in (0, 2^63]. TANDEM_USAGE: the text is NULL, empty, without a unit,
+ * negative, followed by something else, or out of range; names the allowed units and an example. Outputs
+ * unchanged. */
 tandem_status tandem_quantity_parse_bytes(uint64_t *bytes, const char *text, tandem_error *error);
 tandem_status tandem_quantity_parse_ns(int64_t *ns, const char *text, tandem_error *error);
 tandem_status tandem_quantity_parse_bps(double *bytes_per_s, const char *text, tandem_error *error);
@@ -34,19 +33,19 @@ tandem_status tandem_quantity_parse_ratio(double *ratio, const char *text, tande
 /* Large enough for every text below (with a unit of up to 16 bytes). */
 enum { TANDEM_QUANTITY_TEXT = 48 };
 
-/* tandem_quantity_print_…: write three significant digits and the unit into text[size], cut to fit, and
- * return `text`:
+/* tandem_quantity_print_…: writes three significant digits and the unit into text[size], cut to fit; returns
+ * `text`:
  *   bytes       "512 B", "12.3 MiB"; exact below 1 KiB
  *   ns          "123 ns", "1.23 ms", "-45.6 us" for a difference; "s" up to two minutes, "min" up to two
  *               hours, "h" up to two days, then "d"
  *   bps         bytes per second: "12.5 GB/s" (powers of 1000)
- *   per_second  with a unit of the caller's: (1.23e9, "FLOP") is "1.23 GFLOP/s"
+ *   per_second  with the caller's unit: (1.23e9, "FLOP") is "1.23 GFLOP/s"
  *   count       "987" where it is whole and small, else "25.6 M"
  *   ratio       0.0312 is "3.12%"
- * What is not finite prints as "inf", "-inf" or "nan" and the unit. */
+ * Values that are not finite print as "inf", "-inf" or "nan" and the unit. */
 char *tandem_quantity_print_bytes(char *text, size_t size, uint64_t bytes);
 char *tandem_quantity_print_ns(char *text, size_t size, int64_t ns);
-/* The same, and a number without a unit ("28000"), with so many significant digits, 1 to 6. */
+/* The same, and a number without a unit ("28000"), with 1 to 6 significant digits. */
 char *tandem_quantity_print_ns_to(char *text, size_t size, int64_t ns, int digits);
 char *tandem_quantity_print_plain(char *text, size_t size, double value, int digits);
 char *tandem_quantity_print_bps(char *text, size_t size, double bytes_per_s);

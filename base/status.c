@@ -1,3 +1,4 @@
+/* status.c: the table of statuses, and how errors are written. */
 #include "tandem/status.h"
 
 #include <stdarg.h>

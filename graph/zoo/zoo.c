@@ -150,7 +150,7 @@ static bool read_fraction(int64_t *fraction, text_span p, const tandem_model_opt
     return n >= option->min_value && n <= option->max_value;
 }
 
-static bool read_count(int64_t *count, text_span p, const tandem_model_option *option)
+static bool read_option_count(int64_t *count, text_span p, const tandem_model_option *option)
 {
     return read_digits(count, p) && *count >= option->min_value && *count <= option->max_value;
 }
@@ -162,7 +162,7 @@ static tandem_status read_option_value(int64_t *value, const tandem_model *model
     const bool fine = is_image(option)      ? read_image_size(&read, p, option)
                       : is_head(option)     ? read_head_name(&read, p, option)
                       : is_fraction(option) ? read_fraction(&read, p, option)
-                                            : read_count(&read, p, option);
+                                            : read_option_count(&read, p, option);
     if (fine) {
         *value = read;
         return TANDEM_OK;
