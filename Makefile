@@ -331,7 +331,7 @@ VERSION = $(shell sed -n 's/^\#define TANDEM_VERSION "\(.*\)"/\1/p' include/tand
 CUDA_INSTALLS = $(if $(filter %.so,$(CUDA_LIBRARY)),tandem_cuda_kernels)
 
 install: all api ## program, libraries, headers, man page; PREFIX, DESTDIR
-	install -d $(addprefix $(INTO)/,bin lib/pkgconfig include/tandem share/man/man1 share/doc/tandem/examples)
+	install -d $(addprefix $(INTO)/,bin lib/pkgconfig include/tandem/advanced share/man/man1 share/doc/tandem/examples)
 	install -m 755 $(B)/tandem $(INTO)/bin/
 	install -m 644 $(B)/libtandem.so.0 $(B)/libtandem_kernels.so.0 $(B)/libtandem_backend.so \
 	    $(wildcard $(B)/libtandem_cuda.so) $(if $(CUDA_INSTALLS),$(B)/libtandem_cuda_kernels.so.0) $(INTO)/lib/
@@ -340,7 +340,8 @@ install: all api ## program, libraries, headers, man page; PREFIX, DESTDIR
 	$(if $(CUDA_INSTALLS),ln -sf libtandem_cuda_kernels.so.0 $(INTO)/lib/libtandem_cuda_kernels.so)
 	for pc in tandem tandem_kernels $(CUDA_INSTALLS); do sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $$pc.pc.in \
 	    >$(INTO)/lib/pkgconfig/$$pc.pc || exit 1; done
-	install -m 644 include/tandem/* $(INTO)/include/tandem/
+	install -m 644 $(wildcard include/tandem/*.*) $(INTO)/include/tandem/
+	install -m 644 include/tandem/advanced/* $(INTO)/include/tandem/advanced/
 	install -m 644 docs/tandem.1 $(INTO)/share/man/man1/
 	install -m 644 $(B)/api.md $(INTO)/share/doc/tandem/
 	install -m 644 docs/examples/* $(INTO)/share/doc/tandem/examples/

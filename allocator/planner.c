@@ -1,5 +1,5 @@
 /* planner.c: opens what an allocation needs, from names. */
-#include "tandem/allocator.h"
+#include "tandem/advanced/allocator.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef TANDEM_ALLOCATOR_PROBLEM_H
 #define TANDEM_ALLOCATOR_PROBLEM_H
 
-#include "tandem/allocator.h"
+#include "tandem/advanced/allocator.h"
 
 /* Bits of n classes. n may be the number of bits. */
 static inline unsigned tandem_all_classes(int n) { return (unsigned)((UINT64_C(1) << n) - 1); }

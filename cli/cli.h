@@ -5,8 +5,8 @@
 #include <jansson.h>
 #include <stdint.h>
 
-#include "tandem/allocator.h"
-#include "tandem/backend.h"
+#include "tandem/advanced/allocator.h"
+#include "tandem/advanced/backend.h"
 
 /* The keys of all options (options.def). */
 enum option_key {

@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tandem/predictor.h"
+#include "tandem/advanced/predictor.h"
 
 enum { N_LEVEL = 4, N_TERM = 3, MAX_ROWS = 512, PRODUCT_SIZES = 6, STREAM_SIZES = 2 };
 

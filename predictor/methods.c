@@ -1,5 +1,5 @@
 /* methods.c: the table of sensitivity methods, and their use on the statistics in the store. */
-#include "tandem/predictor.h"
+#include "tandem/advanced/predictor.h"
 #include "base/nearest.h"
 #include "predictor/methods.h"
 

@@ -2,7 +2,7 @@
 #ifndef TANDEM_PREDICTOR_METHODS_H
 #define TANDEM_PREDICTOR_METHODS_H
 
-#include "tandem/predictor.h"
+#include "tandem/advanced/predictor.h"
 
 extern const tandem_sensitivity_method tandem_sensitivity_fisher, tandem_sensitivity_qsync;
 extern const tandem_sensitivity_method *const tandem_sensitivity_methods[]; /* all, then NULL */

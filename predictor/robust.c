@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "tandem/predictor.h"
+#include "tandem/advanced/predictor.h"
 
 double tandem_median(double *value, size_t n)
 {

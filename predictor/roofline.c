@@ -22,7 +22,7 @@
  * (predictor/task_work.c). */
 #include <math.h>
 
-#include "tandem/predictor.h"
+#include "tandem/advanced/predictor.h"
 
 /* Sides are from that guide; the slowdowns of smaller tiles are *estimates*. */
 static const struct {

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "tandem/predictor.h"
+#include "tandem/advanced/predictor.h"
 
 double tandem_statistics_square(const float *x, int64_t n)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tandem/predictor.h"
+#include "tandem/advanced/predictor.h"
 
 /* --- Reading a signature: "linear m=784 k=192 n=192" ---------------------------------------------------- */
 

@@ -41,7 +41,7 @@
 #ifndef TANDEM_REPLAYER_COLLECTIVE_H
 #define TANDEM_REPLAYER_COLLECTIVE_H
 
-#include "tandem/replayer.h"
+#include "tandem/advanced/replayer.h"
 
 typedef enum tandem_collective {
     TANDEM_ALL_REDUCE,

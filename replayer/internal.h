@@ -3,8 +3,8 @@
 #define TANDEM_REPLAYER_INTERNAL_H
 
 #include "base/arena.h"
-#include "tandem/predictor.h"
-#include "tandem/replayer.h"
+#include "tandem/advanced/predictor.h"
+#include "tandem/advanced/replayer.h"
 
 enum { TANDEM_ALONE, TANDEM_CONTENDED, TANDEM_N_CONTENTION }; /* whether a co-runner computes meanwhile */
 

@@ -1,5 +1,5 @@
 /* replayer.c: opens a replayer, sets precisions and times, runs a step, and answers questions about it. */
-#include "tandem/replayer.h"
+#include "tandem/advanced/replayer.h"
 
 #include <assert.h>
 #include <math.h>

@@ -2,7 +2,7 @@
  * tasks and wait for one at others. Every collective is started before it is waited for, and all classes run
  * side by side: the end of a collective is known where it is needed, and one pass over the program is an
  * iteration. */
-#include "tandem/zero.h"
+#include "tandem/advanced/zero.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* dag_simulator.c: the longest path through a graph of operators. Opening sorts the nodes topologically
  * (Kahn, 1962); a run is then one pass over flat arrays. */
-#include "tandem/dag_simulator.h"
+#include "tandem/advanced/dag_simulator.h"
 
 #include <limits.h>
 #include <stdio.h>

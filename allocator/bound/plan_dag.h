@@ -12,8 +12,8 @@
 #ifndef TANDEM_ALLOCATOR_PLAN_DAG_H
 #define TANDEM_ALLOCATOR_PLAN_DAG_H
 
-#include "tandem/replayer.h"
-#include "tandem/state_space.h"
+#include "tandem/advanced/replayer.h"
+#include "tandem/advanced/state_space.h"
 
 typedef struct tandem_arc {
     int to;       /* a state; states are numbered through all layers */

@@ -36,7 +36,7 @@
 #define TANDEM_ALLOCATOR_RELAXATION_H
 
 #include "allocator/bound/solve.h"
-#include "tandem/allocator.h"
+#include "tandem/advanced/allocator.h"
 
 typedef struct tandem_relaxation {
     const tandem_allocation_problem *problem;

@@ -7,7 +7,7 @@
 #ifndef TANDEM_ALLOCATOR_SEARCH_H
 #define TANDEM_ALLOCATOR_SEARCH_H
 
-#include "tandem/allocator.h"
+#include "tandem/advanced/allocator.h"
 
 /* The figures of a plan that the search goes by. */
 typedef struct tandem_plan_metrics {

@@ -11,7 +11,7 @@
 #include <oneapi/dnnl/dnnl.h>
 
 #include "backend/cpu/isa_kernels.h"
-#include "tandem/device_backend.h"
+#include "tandem/advanced/device_backend.h"
 
 typedef struct cpu_device {
     char name[TANDEM_DEVICE_NAME];

@@ -7,7 +7,7 @@
 
 #include "backend/cuda/algorithm_cache.h"
 #include "backend/device/kernel_name.h"
-#include "tandem/device_backend.h"
+#include "tandem/advanced/device_backend.h"
 
 /* What went wrong on the card since the host last looked; in its memory, all 0 while nothing did. */
 typedef struct cuda_faults {

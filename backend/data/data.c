@@ -1,5 +1,5 @@
 /* data.c: opens data sets, and gives each step its samples. */
-#include "tandem/data.h"
+#include "tandem/advanced/data.h"
 
 #include <errno.h>
 #include <limits.h>

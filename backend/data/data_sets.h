@@ -2,7 +2,7 @@
 #ifndef TANDEM_BACKEND_DATA_DATA_SETS_H
 #define TANDEM_BACKEND_DATA_DATA_SETS_H
 
-#include "tandem/data.h"
+#include "tandem/advanced/data.h"
 
 /* As tandem_data_find, but below the n given directories; NULL ones are ignored. */
 tandem_status tandem_data_find_below(char *path, size_t size, const char *name, const char *const *directory,

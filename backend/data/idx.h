@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tandem/data.h"
+#include "tandem/advanced/data.h"
 
 enum { TANDEM_IDX_DIMENSIONS = 4 }; /* at most */
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tandem/data.h"
+#include "tandem/advanced/data.h"
 
 /* Reads a file, turns its bytes into symbols, and sets kind, n_train, n_test, n_class, text, n_text, length
  * and symbol of *data, which owns them. TANDEM_USAGE: length < 1; TANDEM_MALFORMED: fewer than 10·(length+1)

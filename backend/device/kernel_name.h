@@ -3,7 +3,7 @@
 #ifndef TANDEM_BACKEND_KERNEL_NAME_H
 #define TANDEM_BACKEND_KERNEL_NAME_H
 
-#include "tandem/step.h"
+#include "tandem/advanced/step.h"
 
 /* The rows of a device's table: one per operator of op.def, one for casts, one for sums of gradients, and one
  * that stays NULL. */

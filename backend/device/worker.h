@@ -3,8 +3,8 @@
 #define TANDEM_BACKEND_WORKER_H
 
 #include "backend/comm/comm.h"
-#include "tandem/backend.h"
-#include "tandem/device_backend.h"
+#include "tandem/advanced/backend.h"
+#include "tandem/advanced/device_backend.h"
 
 struct tandem_worker {
     int rank, n_rank, cpu;

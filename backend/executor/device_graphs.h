@@ -14,7 +14,7 @@
 #ifndef TANDEM_BACKEND_DEVICE_GRAPHS_H
 #define TANDEM_BACKEND_DEVICE_GRAPHS_H
 
-#include "tandem/backend.h"
+#include "tandem/advanced/backend.h"
 
 typedef struct tandem_device_graphs {
     void **captured;  /* [n_micro] the device's graphs; NULL where none was captured yet */

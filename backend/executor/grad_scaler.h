@@ -7,7 +7,7 @@
 #ifndef TANDEM_BACKEND_GRAD_SCALER_H
 #define TANDEM_BACKEND_GRAD_SCALER_H
 
-#include "tandem/backend.h"
+#include "tandem/advanced/backend.h"
 
 enum { TANDEM_LOSS_SCALE_INTERVAL = 2000 };         /* good steps before a dynamic scale doubles */
 static const float tandem_loss_scale_begin = 65536; /* the first dynamic scale */

@@ -4,7 +4,7 @@
 
 #include "base/philox.h"
 #include "bench/cuda/gpu_bench.h"
-#include "tandem/predictor.h"
+#include "tandem/advanced/predictor.h"
 
 static tandem_status bench_failure(const gpu_bench *c, const char *what, int failed, tandem_error *error)
 {

@@ -7,9 +7,9 @@
 #include "base/file.h"
 #include "base/philox.h"
 #include "cli/bench/bench.h"
-#include "tandem/dag_simulator.h"
-#include "tandem/torch_trace.h"
-#include "tandem/trace.h"
+#include "tandem/advanced/dag_simulator.h"
+#include "tandem/advanced/torch_trace.h"
+#include "tandem/advanced/trace.h"
 
 enum { REPETITIONS = 10 };
 

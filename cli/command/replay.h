@@ -3,7 +3,7 @@
 #define TANDEM_CLI_REPLAY_H
 
 #include "cli/cli.h"
-#include "tandem/zero.h"
+#include "tandem/advanced/zero.h"
 
 /* Uses --simulations, --seed and --time-spread. */
 tandem_status replay_monte_carlo(tandem_monte_carlo *noise, tandem_replayer *replayer,

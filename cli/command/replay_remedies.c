@@ -6,7 +6,7 @@
 #include "base/quantity.h"
 #include "cli/command/replay_memory.h"
 #include "cli/table.h"
-#include "tandem/zero.h"
+#include "tandem/advanced/zero.h"
 
 /* What a remedy changes in the workload. */
 typedef struct variation {

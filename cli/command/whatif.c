@@ -1,5 +1,5 @@
 /* whatif.c: `tandem whatif`: a recorded step without its stragglers, and their causes. */
-#include "tandem/whatif.h"
+#include "tandem/advanced/whatif.h"
 
 #include <stdio.h>
 #include <string.h>

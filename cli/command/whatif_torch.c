@@ -6,7 +6,7 @@
 #include "base/quantity.h"
 #include "cli/table.h"
 #include "cli/command/whatif.h"
-#include "tandem/torch_trace.h"
+#include "tandem/advanced/torch_trace.h"
 
 enum { ROWS = 15 /* of operators and collectives, unless -v is given */ };
 

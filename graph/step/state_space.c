@@ -3,7 +3,7 @@
  *
  * resolve.c derives the same tasks for one complete plan. The shared rules stand in dtypes.h;
  * tests/property/test_plan_dag_laws.c compares the two. */
-#include "tandem/state_space.h"
+#include "tandem/advanced/state_space.h"
 
 #include <stdlib.h>
 #include <string.h>

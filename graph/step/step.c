@@ -1,6 +1,6 @@
 /* step.c: lays out the step program of a graph: every task that some plan needs, in order, and the buckets.
  * resolve.c decides which tasks a plan has. */
-#include "tandem/step.h"
+#include "tandem/advanced/step.h"
 
 #include <assert.h>
 #include <limits.h>

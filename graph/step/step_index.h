@@ -5,7 +5,7 @@
 #define TANDEM_GRAPH_STEP_INDEX_H
 
 #include "base/arena.h"
-#include "tandem/step.h"
+#include "tandem/advanced/step.h"
 
 enum {
     WORD_BITS = 64,

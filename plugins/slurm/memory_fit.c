@@ -10,7 +10,7 @@
 
 #include "graph/zoo/zoo.h"
 #include "tandem/plan.h"
-#include "tandem/step.h"
+#include "tandem/advanced/step.h"
 
 /* --- Work ----------------------------------------------------------------------------------------------- */
 

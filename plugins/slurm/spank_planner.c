@@ -21,7 +21,7 @@
 #include "plugins/slurm/submission.h"
 #include "base/clock.h"
 #include "base/quantity.h"
-#include "tandem/allocator.h"
+#include "tandem/advanced/allocator.h"
 
 /* --- Options -------------------------------------------------------------------------------------------- */
 

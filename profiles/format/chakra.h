@@ -5,7 +5,7 @@
 #ifndef TANDEM_PROFILES_CHAKRA_H
 #define TANDEM_PROFILES_CHAKRA_H
 
-#include "tandem/trace.h"
+#include "tandem/advanced/trace.h"
 
 /* Types of nodes. Others occur. */
 enum {

@@ -1,5 +1,5 @@
 /* trace.c: streams a step as Chrome trace events: a trace is too large to build in memory first. */
-#include "tandem/trace.h"
+#include "tandem/advanced/trace.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* cost.c: summarizes repetitions, and prints the keys of costs. */
 #include "base/sort.h"
 #include "profiles/store/cost_key.h"
-#include "tandem/store.h"
+#include "tandem/advanced/store.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tandem/step.h"
+#include "tandem/advanced/step.h"
 
 void tandem_cost_key_print_cast(char *text, size_t size, int64_t elements, const char *from, const char *to,
                                 tandem_range_source range, int transposed_copy);

@@ -4,7 +4,7 @@
 
 #include <sqlite3.h>
 
-#include "tandem/store.h"
+#include "tandem/advanced/store.h"
 
 enum { TANDEM_STORE_MAX_STATEMENT = 40 };
 

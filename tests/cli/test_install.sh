@@ -48,8 +48,8 @@ declared() {
     sed -n "/\*\/ static /d; s|^/\* $at/include/tandem/[^(]*[ *]\(tandem_[a-z0-9_]*\) (.*|\1|p" declared.txt | sort -u
 }
 exported() { nm -D --defined-only --with-symbol-versions "$1" | awk '$2 != "A" { print $3 }' | sort; }
-mapfile -t headers < <(cd "$at/include/tandem" && printf '%s\n' *.h)
-mapfile -t of_core < <(printf '%s\n' "${headers[@]}" | grep -vxE 'amax_history.h|backend.h|cuda_kernels.h|data.h|kernels.h')
+mapfile -t headers < <(cd "$at/include/tandem" && printf '%s\n' *.h advanced/*.h)
+mapfile -t of_core < <(printf '%s\n' "${headers[@]}" | grep -vxE 'amax_history.h|cuda_kernels.h|kernels.h|advanced/(backend|data|device_backend).h')
 
 declared "${of_core[@]}" | sed 's/$/@@TANDEM_0.1/' >expected 2>err
 exported "$at/lib/libtandem.so" >out
@@ -98,6 +98,11 @@ spank_tandem_planner.so" ] && [ "$(needs "$root/slurm/spank_tandem.so")" = libc.
     report "$plugins" $?
     rm -r "$root/slurm"
 fi
+
+# --- Headers: what planners need is stable ---
+gcc -std=c11 -I"$at/include" -M "$at"/share/doc/tandem/examples/{plan,tradeoff}.c >out 2>err &&
+    grep -q 'tandem/planner\.h' out && ! grep 'tandem/advanced' out >err
+report "the examples that plan include no header of advanced/" $?
 
 # --- Headers, one by one ---
 code=0

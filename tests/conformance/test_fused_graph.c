@@ -4,7 +4,7 @@
  * the same losses. */
 #include "graph/ir/build.h"
 #include "graph/ir/op.h"
-#include "tandem/backend.h"
+#include "tandem/advanced/backend.h"
 #include "tandem/cluster.h"
 #include "tests/support/tandem_test.h"
 

@@ -7,7 +7,7 @@
 #include "backend/cpu/operator.h"
 #include "graph/ir/build.h"
 #include "tandem/cluster.h"
-#include "tandem/backend.h"
+#include "tandem/advanced/backend.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/own_process.h"
 #include "tests/support/tandem_test.h"

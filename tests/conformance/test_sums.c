@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "graph/ir/build.h"
-#include "tandem/backend.h"
+#include "tandem/advanced/backend.h"
 #include "tandem/cluster.h"
 #include "tests/support/metrics.h"
 #include "tests/support/tandem_test.h"

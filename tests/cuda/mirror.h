@@ -4,7 +4,7 @@
 #ifndef TANDEM_TESTS_CUDA_MIRROR_H
 #define TANDEM_TESTS_CUDA_MIRROR_H
 
-#include "tandem/device_backend.h"
+#include "tandem/advanced/device_backend.h"
 
 extern const tandem_device_backend mirror_backend;
 

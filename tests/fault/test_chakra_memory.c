@@ -4,8 +4,8 @@
  * NO_MEMORY is said, outputs are untouched, and no file is left behind that is not whole. */
 #include <unistd.h>
 
-#include "tandem/trace.h"
-#include "tandem/whatif.h"
+#include "tandem/advanced/trace.h"
+#include "tandem/advanced/whatif.h"
 #include "tests/support/fail_allocation.h"
 #include "tests/support/tandem_test.h"
 

@@ -5,7 +5,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include "tandem/backend.h"
+#include "tandem/advanced/backend.h"
 #include "tandem/cluster.h"
 #include "tests/cuda/stand_in_library.h"
 #include "tests/support/fail_allocation.h"

@@ -3,7 +3,7 @@
 /* Every allocation on the way to a replay fails once: NO_MEMORY is said, nothing leaks, nothing is half
  * done; and a run without a memory plan allocates nothing at all. */
 #include "replayer/collective.h"
-#include "tandem/zero.h"
+#include "tandem/advanced/zero.h"
 #include "tests/support/fail_allocation.h"
 #include "tests/support/replay_store.h"
 #include "tests/support/tandem_test.h"

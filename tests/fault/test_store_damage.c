@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/philox.h"
-#include "tandem/store.h"
+#include "tandem/advanced/store.h"
 #include "tests/support/fail_allocation.h"
 #include "tests/support/scratch_files.h"
 #include "tests/support/tandem_test.h"

@@ -2,9 +2,9 @@
 /* folder: trace */
 /* Recorded traces of every kind are read and analysed while memory runs out: NO_MEMORY is said, and outputs
  * are untouched. */
-#include "tandem/dag_simulator.h"
-#include "tandem/torch_trace.h"
-#include "tandem/whatif.h"
+#include "tandem/advanced/dag_simulator.h"
+#include "tandem/advanced/torch_trace.h"
+#include "tandem/advanced/whatif.h"
 #include "tests/support/fail_allocation.h"
 #include "tests/support/tandem_test.h"
 

@@ -2,7 +2,7 @@
 /* Execution traces of Chakra from any bytes, plain or compressed, of one rank or two: an error, or a step
  * that its critical path adds up to. The first two bytes say how many of the rest are rank 0's; what is left
  * is rank 1's. */
-#include "tandem/whatif.h"
+#include "tandem/advanced/whatif.h"
 #include "tests/fuzz/fuzz_main.h"
 
 static void check_whatif_fuzz_chakra(const tandem_whatif *w, int n_rank)

@@ -2,7 +2,7 @@
 /* Work and time of any signature in any pass and types: none, or finite and not negative. */
 #include <math.h>
 
-#include "tandem/predictor.h"
+#include "tandem/advanced/predictor.h"
 #include "tests/fuzz/fuzz_main.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

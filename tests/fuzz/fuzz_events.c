@@ -1,8 +1,8 @@
 /* folder: trace */
 /* Recorded events from any bytes, plain or compressed: an error, or times that add up; both as a trace of the
  * PyTorch profiler and as a step of tandem's own. */
-#include "tandem/torch_trace.h"
-#include "tandem/whatif.h"
+#include "tandem/advanced/torch_trace.h"
+#include "tandem/advanced/whatif.h"
 #include "tests/fuzz/fuzz_main.h"
 
 static void check_error(tandem_status status, const tandem_error *error)

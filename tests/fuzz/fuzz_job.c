@@ -1,7 +1,7 @@
 /* folder: trace */
 /* Traces in CSV, plain or compressed: an error, or a job; and then an error, or an analysis whose numbers
  * hang together. */
-#include "tandem/whatif.h"
+#include "tandem/advanced/whatif.h"
 #include "tests/fuzz/fuzz_main.h"
 
 static void check_job(const tandem_pipeline_trace *pipeline)

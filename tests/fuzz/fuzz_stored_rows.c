@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "profiles/store/store_handle.h"
-#include "tandem/predictor.h"
-#include "tandem/replayer.h"
+#include "tandem/advanced/predictor.h"
+#include "tandem/advanced/replayer.h"
 #include "tests/fuzz/fuzz_main.h"
 
 static const char model[] = "mlp:width=4,depth=1,image=4x4x1,classes=2", device[] = "cpu:sse41",

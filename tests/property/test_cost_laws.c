@@ -1,8 +1,8 @@
 /* folder: replayer */
 /* Laws of times that were not measured, over the models of the zoo and seeded random prices. */
 #include "base/philox.h"
-#include "tandem/predictor.h"
-#include "tandem/replayer.h"
+#include "tandem/advanced/predictor.h"
+#include "tandem/advanced/replayer.h"
 #include "tests/support/replay_store.h"
 #include "tests/support/tandem_test.h"
 

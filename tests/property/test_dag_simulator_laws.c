@@ -2,7 +2,7 @@
 /* Laws of the engine on random graphs: it agrees with a relaxation that knows nothing of order, longer
  * durations never shorten anything, and the order of dependencies does not matter. */
 #include "base/philox.h"
-#include "tandem/dag_simulator.h"
+#include "tandem/advanced/dag_simulator.h"
 #include "tests/support/tandem_test.h"
 
 enum { GRAPHS = 300, MOST_OP = 60, MOST_EDGE = 120, MOST_STREAM = 6, MOST_GROUP = 8 };

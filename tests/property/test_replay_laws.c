@@ -2,7 +2,7 @@
 /* Laws of the replayer, over models of the zoo with random costs, clusters and plans. */
 #include "base/philox.h"
 #include "replayer/internal.h"
-#include "tandem/zero.h"
+#include "tandem/advanced/zero.h"
 #include "tests/support/replay_store.h"
 #include "tests/support/tandem_test.h"
 

@@ -11,7 +11,7 @@
 #include "base/philox.h"
 #include "graph/zoo/zoo.h"
 #include "plugins/slurm/memory_fit.h"
-#include "tandem/step.h"
+#include "tandem/advanced/step.h"
 #include "tests/support/draw.h"
 #include "tests/support/tandem_test.h"
 
@@ -22,9 +22,9 @@ static int n_draw = 200;
 
 static uint64_t done; /* units */
 tandem_status __real_tandem_graph_open_limited(tandem_graph **graph, const char *model, int64_t batch,
-                                              int *n_op, tandem_error *error);
+                                               int *n_op, tandem_error *error);
 tandem_status __wrap_tandem_graph_open_limited(tandem_graph **graph, const char *model, int64_t batch,
-                                              int *n_op, tandem_error *error);
+                                               int *n_op, tandem_error *error);
 tandem_status __real_tandem_step_open_with(tandem_step **step, const tandem_graph *graph,
                                            tandem_dtype amp_dtype, uint64_t bucket,
                                            const tandem_step_options *options, tandem_error *error);
@@ -41,7 +41,7 @@ tandem_status __wrap_tandem_memory_plan(tandem_memory *memory, const tandem_step
                                         tandem_error *error);
 
 tandem_status __wrap_tandem_graph_open_limited(tandem_graph **graph, const char *model, int64_t batch,
-                                              int *n_op, tandem_error *error)
+                                               int *n_op, tandem_error *error)
 {
     const tandem_status status = __real_tandem_graph_open_limited(graph, model, batch, n_op, error);
     if (status == TANDEM_OK || status == TANDEM_LIMIT_EXCEEDED)

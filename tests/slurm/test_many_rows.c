@@ -3,7 +3,7 @@
  * arguments STORE DEVICE… it only adds such rows to a store, for tests/slurm/run.sh. */
 #include "base/clock.h"
 #include "tandem/planner.h"
-#include "tandem/store.h"
+#include "tandem/advanced/store.h"
 #include "tests/support/replay_store.h"
 #include "tests/support/tandem_test.h"
 

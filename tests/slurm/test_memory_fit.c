@@ -4,7 +4,7 @@
 #include "base/philox.h"
 #include "plugins/slurm/memory_fit.h"
 #include "plugins/slurm/submission.h"
-#include "tandem/step.h"
+#include "tandem/advanced/step.h"
 #include "tests/support/tandem_test.h"
 
 /* --- The least of all plans ----------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 #ifndef TANDEM_TESTS_CONFORMANCE_GRADIENT_CHECK_H
 #define TANDEM_TESTS_CONFORMANCE_GRADIENT_CHECK_H
 
-#include "tandem/device_backend.h"
+#include "tandem/advanced/device_backend.h"
 
 /* One device, and how often its gradients were wrong: on stdout, the first eight. */
 typedef struct gradients {

@@ -8,7 +8,7 @@
 #ifndef TANDEM_TESTS_CONFORMANCE_OPERATOR_CASE_H
 #define TANDEM_TESTS_CONFORMANCE_OPERATOR_CASE_H
 
-#include "tandem/device_backend.h"
+#include "tandem/advanced/device_backend.h"
 
 typedef struct operator_case {
     tandem_op_kind kind;

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/philox.h"
-#include "tandem/allocator.h"
+#include "tandem/advanced/allocator.h"
 #include "tests/support/scratch_files.h"
 #include "tests/support/tandem_test.h"
 

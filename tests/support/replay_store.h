@@ -4,8 +4,8 @@
 
 #include <unistd.h>
 
-#include "tandem/step.h"
-#include "tandem/store.h"
+#include "tandem/advanced/step.h"
+#include "tandem/advanced/store.h"
 #include "tests/support/scratch_files.h"
 #include "tests/support/tandem_test.h"
 

@@ -3,7 +3,7 @@
 #ifndef TANDEM_TESTS_TRAINING_RUN_H
 #define TANDEM_TESTS_TRAINING_RUN_H
 
-#include "tandem/backend.h"
+#include "tandem/advanced/backend.h"
 #include "tandem/cluster.h"
 
 enum { MOST_STEPS = 64, MOST_RANKS = 3 };

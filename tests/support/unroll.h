@@ -5,8 +5,8 @@
 #ifndef TANDEM_TESTS_UNROLL_H
 #define TANDEM_TESTS_UNROLL_H
 
-#include "tandem/dag_simulator.h"
-#include "tandem/replayer.h"
+#include "tandem/advanced/dag_simulator.h"
+#include "tandem/advanced/replayer.h"
 
 enum { TICKS_PER_NS = 1024 }; /* all-reduces take whole ticks, so that nothing is rounded */
 

@@ -2,7 +2,7 @@
 #ifndef TANDEM_TESTS_WHATIF_PARTS_H
 #define TANDEM_TESTS_WHATIF_PARTS_H
 
-#include "tandem/whatif.h"
+#include "tandem/advanced/whatif.h"
 #include "tests/support/tandem_test.h"
 
 static inline const tandem_whatif_part *part_of(const tandem_whatif_parts *parts, const char *name)

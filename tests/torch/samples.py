@@ -1,5 +1,5 @@
 """What tandem documents about samples, written again from its documentation: the generator of all its draws (base/philox.h), the
-order of samples and the hiding of tokens (include/tandem/data.h), the format of weights (backend/safetensors.h)."""
+order of samples and the hiding of tokens (include/tandem/advanced/data.h), the format of weights (backend/safetensors.h)."""
 import json
 import struct
 

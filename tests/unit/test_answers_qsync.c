@@ -1,7 +1,7 @@
 /* folder: allocator */
 /* The published procedure, on an mlp of three products whose times and harms are chosen so that every
  * decision of it can be told by hand. */
-#include "tandem/allocator.h"
+#include "tandem/advanced/allocator.h"
 #include "tests/support/replay_store.h"
 #include "tests/support/tandem_test.h"
 

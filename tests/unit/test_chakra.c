@@ -7,8 +7,8 @@
 #include "base/file.h"
 #include "profiles/format/chakra.h"
 #include "profiles/format/chakra.pb-c.h"
-#include "tandem/trace.h"
-#include "tandem/whatif.h"
+#include "tandem/advanced/trace.h"
+#include "tandem/advanced/whatif.h"
 #include "tests/support/tandem_test.h"
 
 /* --- Writing messages ----------------------------------------------------------------------------------- */

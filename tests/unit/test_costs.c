@@ -1,6 +1,6 @@
 /* folder: replayer */
 /* Where the replayer's times come from: measured, else from other batches; counted by origin. */
-#include "tandem/replayer.h"
+#include "tandem/advanced/replayer.h"
 #include "tests/support/replay_store.h"
 #include "tests/support/tandem_test.h"
 

@@ -2,7 +2,7 @@
 /* The engine: timelines worked out by hand, and graphs that it must refuse. */
 #include <limits.h>
 
-#include "tandem/dag_simulator.h"
+#include "tandem/advanced/dag_simulator.h"
 #include "tests/support/tandem_test.h"
 
 static tandem_dag_simulator *open_good(const tandem_dag *graph)

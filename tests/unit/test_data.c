@@ -9,7 +9,7 @@
 #include "backend/data/data_file.h"
 #include "backend/data/data_sets.h"
 #include "backend/data/idx.h"
-#include "tandem/data.h"
+#include "tandem/advanced/data.h"
 #include "tests/support/scratch_files.h"
 #include "tests/support/tandem_test.h"
 

@@ -1,7 +1,7 @@
 /* folder: allocator */
 /* Times that were never measured: work and roofline by hand, fits that are known, and who says so. */
-#include "tandem/allocator.h"
-#include "tandem/predictor.h"
+#include "tandem/advanced/allocator.h"
+#include "tandem/advanced/predictor.h"
 #include "tests/support/replay_store.h"
 #include "tests/support/tandem_test.h"
 

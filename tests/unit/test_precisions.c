@@ -1,7 +1,7 @@
 /* folder: graph */
 /* What a precision makes of the step program of a small model, counted by hand: types, casts, memory, cost
  * keys. */
-#include "tandem/step.h"
+#include "tandem/advanced/step.h"
 #include "tests/support/tandem_test.h"
 #include "tests/support/test_graph.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/philox.h"
 #include "predictor/methods.h"
-#include "tandem/predictor.h"
+#include "tandem/advanced/predictor.h"
 #include "tests/support/tandem_test.h"
 #include "tests/support/test_graph.h"
 

@@ -1,7 +1,7 @@
 /* folder: replayer */
 /* The replayer on a small model with costs that can be added up by hand. */
 #include "replayer/internal.h"
-#include "tandem/zero.h"
+#include "tandem/advanced/zero.h"
 #include "tests/support/replay_store.h"
 #include "tests/support/tandem_test.h"
 

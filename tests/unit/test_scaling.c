@@ -4,7 +4,7 @@
 #include "profiles/plan/plan_json.h"
 #include "tandem/amax_history.h"
 #include "tandem/plan.h"
-#include "tandem/step.h"
+#include "tandem/advanced/step.h"
 #include "tests/support/tandem_test.h"
 #include "tests/support/test_graph.h"
 

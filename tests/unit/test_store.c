@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tandem/store.h"
+#include "tandem/advanced/store.h"
 #include "tests/support/scratch_files.h"
 #include "tests/support/tandem_test.h"
 #include "tests/support/test_graph.h"

@@ -4,7 +4,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "tandem/torch_trace.h"
+#include "tandem/advanced/torch_trace.h"
 #include "tests/support/tandem_test.h"
 #include "trace/interval_set.h"
 

@@ -3,7 +3,7 @@
 #include <jansson.h>
 #include <unistd.h>
 
-#include "tandem/trace.h"
+#include "tandem/advanced/trace.h"
 #include "tests/support/tandem_test.h"
 
 typedef struct fixture {

@@ -1,6 +1,6 @@
 /* folder: graph */
 /* Variants of a step program by hand: micro-steps, recomputation, and the memory of both. */
-#include "tandem/step.h"
+#include "tandem/advanced/step.h"
 #include "tests/support/tandem_test.h"
 #include "tests/support/test_graph.h"
 

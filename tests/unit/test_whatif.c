@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "tandem/whatif.h"
+#include "tandem/advanced/whatif.h"
 #include "tests/support/tandem_test.h"
 #include "tests/support/whatif_parts.h"
 

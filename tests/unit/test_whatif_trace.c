@@ -2,8 +2,8 @@
 /* What-if analysis of tandem's own traces: written by hand, by the writer of traces, and wrongly. */
 #include <unistd.h>
 
-#include "tandem/trace.h"
-#include "tandem/whatif.h"
+#include "tandem/advanced/trace.h"
+#include "tandem/advanced/whatif.h"
 #include "tests/support/tandem_test.h"
 #include "tests/support/whatif_parts.h"
 

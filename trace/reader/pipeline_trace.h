@@ -3,7 +3,7 @@
 #define TANDEM_REPLAYER_PIPELINE_TRACE_H
 
 #include "trace/reader/read_input.h"
-#include "tandem/whatif.h"
+#include "tandem/advanced/whatif.h"
 
 /* The table of operator types (whatif.h). */
 const char *tandem_pipeline_op_kind_name(int kind);  /* in a trace */

@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "trace/reader/read_events.h"
 #include "trace/interval_set.h"
-#include "tandem/torch_trace.h"
+#include "tandem/advanced/torch_trace.h"
 
 /* An operator or collective by name and signature, with one cost per pass. */
 typedef struct torch_signature {

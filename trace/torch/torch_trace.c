@@ -1,7 +1,7 @@
 /* torch_trace.c: joins the traces of the ranks: steps, operators, collectives, and the rank that the others
  * wait for. */
 #include "base/sort.h"
-#include "tandem/torch_trace.h"
+#include "tandem/advanced/torch_trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* whatif.c: the step, the ideal step, and how much each part of the job contributes to the difference. */
-#include "tandem/whatif.h"
+#include "tandem/advanced/whatif.h"
 
 #include <stdio.h>
 #include <stdlib.h>

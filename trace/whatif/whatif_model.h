@@ -3,8 +3,8 @@
 #define TANDEM_REPLAYER_WHATIF_MODEL_H
 
 #include "base/arena.h"
-#include "tandem/dag_simulator.h"
-#include "tandem/whatif.h"
+#include "tandem/advanced/dag_simulator.h"
+#include "tandem/advanced/whatif.h"
 
 /* How operators are grouped, from wide to narrow. */
 enum { WHATIF_OPERATOR, WHATIF_STAGE, WHATIF_DP_RANK, WHATIF_WORKER, N_WHATIF_DIMENSION };

@@ -14,8 +14,8 @@
 #define TANDEM_REPLAYER_H
 
 #include "tandem/plan.h"
-#include "tandem/store.h"
-#include "tandem/trace.h"
+#include "tandem/advanced/store.h"
+#include "tandem/advanced/trace.h"
 
 #ifdef __cplusplus
 extern "C" {

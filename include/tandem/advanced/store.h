@@ -7,7 +7,7 @@
 #define TANDEM_STORE_H
 
 #include "tandem/cluster.h"
-#include "tandem/step.h"
+#include "tandem/advanced/step.h"
 
 #ifdef __cplusplus
 extern "C" {

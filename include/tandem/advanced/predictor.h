@@ -13,7 +13,7 @@
 #ifndef TANDEM_PREDICTOR_H
 #define TANDEM_PREDICTOR_H
 
-#include "tandem/store.h"
+#include "tandem/advanced/store.h"
 
 #ifdef __cplusplus
 extern "C" {

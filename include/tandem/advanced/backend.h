@@ -6,9 +6,9 @@
 #ifndef TANDEM_BACKEND_H
 #define TANDEM_BACKEND_H
 
-#include "tandem/data.h"
+#include "tandem/advanced/data.h"
 #include "tandem/device.h"
-#include "tandem/step.h"
+#include "tandem/advanced/step.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,7 +5,7 @@
 
 #include "tandem/amax_history.h"
 #include "tandem/device.h"
-#include "tandem/step.h"
+#include "tandem/advanced/step.h"
 
 #ifdef __cplusplus
 extern "C" {

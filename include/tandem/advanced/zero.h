@@ -29,7 +29,7 @@
 #ifndef TANDEM_ZERO_H
 #define TANDEM_ZERO_H
 
-#include "tandem/replayer.h"
+#include "tandem/advanced/replayer.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -3,7 +3,7 @@
 #ifndef TANDEM_TRACE_H
 #define TANDEM_TRACE_H
 
-#include "tandem/step.h"
+#include "tandem/advanced/step.h"
 
 #ifdef __cplusplus
 extern "C" {

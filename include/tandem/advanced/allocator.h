@@ -16,8 +16,8 @@
 #define TANDEM_ALLOCATOR_H
 
 #include "tandem/planner.h"
-#include "tandem/predictor.h"
-#include "tandem/replayer.h"
+#include "tandem/advanced/predictor.h"
+#include "tandem/advanced/replayer.h"
 
 #ifdef __cplusplus
 extern "C" {

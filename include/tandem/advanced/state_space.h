@@ -15,7 +15,7 @@
 #ifndef TANDEM_STATE_SPACE_H
 #define TANDEM_STATE_SPACE_H
 
-#include "tandem/step.h"
+#include "tandem/advanced/step.h"
 
 #ifdef __cplusplus
 extern "C" {
