@@ -1,6 +1,7 @@
 /* device.c: the table of devices, and which of them this machine has. */
 #include "base/nearest.h"
 #include "tandem/cluster.h"
+#include "tandem/step.h"
 
 #include <stdbool.h>
 #include <stddef.h>
