@@ -6,10 +6,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+/* −1, 0 or 1, as a comparison for qsort returns. */
+#define TANDEM_ORDER(a, b) (((a) > (b)) - ((a) < (b)))
+
 static inline int tandem_compare_int64(const void *a, const void *b)
 {
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
+    return TANDEM_ORDER(*(const int64_t *)a, *(const int64_t *)b);
 }
 
 /* Ascending. O(n log n). */

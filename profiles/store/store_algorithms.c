@@ -1,4 +1,5 @@
 /* store_algorithms.c: the algorithms that devices chose. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,48 +25,26 @@ tandem_status tandem_store_put_algorithms(tandem_store *store, const tandem_algo
 
 /* --- Reading: rows into one block, the array before its texts ------------------------------------------- */
 
-typedef struct text_block {
-    char *text; /* spec, 0, choice, 0, spec … */
-    size_t size, capacity;
-    int n;
-} text_block;
-
-static int append_block_text(text_block *b, const char *text)
-{
-    const size_t size = strlen(text) + 1;
-    if (b->capacity - b->size < size) {
-        const size_t more = 2 * b->capacity + size + 4096;
-        char *grown = realloc(b->text, more);
-        if (!grown) return 0;
-        b->text = grown;
-        b->capacity = more;
-    }
-    memcpy(b->text + b->size, text, size);
-    b->size += size;
-    return 1;
-}
-
-static tandem_status read_algorithm_row(text_block *b, tandem_store *store, sqlite3_stmt *statement,
+static tandem_status read_algorithm_row(FILE *texts, tandem_store *store, sqlite3_stmt *statement,
                                         tandem_error *error)
 {
-    const char *spec = NULL, *choice = NULL;
-    tandem_status status = tandem_store_column_text(&spec, store, statement, 0, error);
-    if (status == TANDEM_OK) status = tandem_store_column_text(&choice, store, statement, 1, error);
-    if (status != TANDEM_OK) return status;
-    if (!append_block_text(b, spec) || !append_block_text(b, choice))
-        return tandem_no_memory(error, "for the algorithms of a store");
-    b->n++;
+    const char *text = NULL;
+    for (int column = 0; column < 2; column++) {
+        const tandem_status status = tandem_store_column_text(&text, store, statement, column, error);
+        if (status != TANDEM_OK) return status;
+        (void)fwrite(text, 1, strlen(text) + 1, texts); /* closing reports errors */
+    }
     return TANDEM_OK;
 }
 
-static tandem_algorithm *pack_algorithms(const text_block *b)
+static tandem_algorithm *pack_algorithms(const char *texts, size_t size, int n)
 {
-    const size_t head = (size_t)b->n * sizeof(tandem_algorithm);
-    tandem_algorithm *choice = malloc(head + b->size);
+    const size_t head = (size_t)n * sizeof(tandem_algorithm);
+    tandem_algorithm *choice = malloc(head + size);
     if (!choice) return NULL;
     char *at = (char *)choice + head;
-    memcpy(at, b->text, b->size);
-    for (int i = 0; i < b->n; i++) {
+    memcpy(at, texts, size);
+    for (int i = 0; i < n; i++) {
         choice[i].spec = at, at += strlen(at) + 1;
         choice[i].choice = at, at += strlen(at) + 1;
     }
@@ -76,22 +55,29 @@ tandem_status tandem_store_load_algorithms(tandem_algorithm **choice, int *n, ta
                                            tandem_error *error)
 {
     sqlite3_stmt *statement = NULL;
-    text_block b = {0};
-    int more = 0;
+    char *text = NULL; /* spec, 0, choice, 0, spec … */
+    size_t size = 0;
+    int n_row = 0, more = 1;
+    FILE *const texts = open_memstream(&text, &size);
+    if (!texts) return tandem_no_memory(error, "for the algorithms of a store");
     tandem_status status =
         tandem_store_query(&statement, store, error, "SELECT spec, choice FROM algorithm ORDER BY spec", "");
-    if (status == TANDEM_OK) status = tandem_store_next_row(&more, store, statement, error);
-    while (status == TANDEM_OK && more) {
-        status = read_algorithm_row(&b, store, statement, error);
-        if (status == TANDEM_OK) status = tandem_store_next_row(&more, store, statement, error);
+    while (status == TANDEM_OK) {
+        status = tandem_store_next_row(&more, store, statement, error);
+        if (status != TANDEM_OK || !more) break;
+        status = read_algorithm_row(texts, store, statement, error);
+        n_row++;
     }
     if (statement) (void)sqlite3_reset(statement);
-    tandem_algorithm *all = status == TANDEM_OK && b.n ? pack_algorithms(&b) : NULL;
-    if (status == TANDEM_OK && b.n && !all) status = tandem_no_memory(error, "for the algorithms of a store");
+    const int is_complete = !ferror(texts), is_closed = fclose(texts) == 0;
+    tandem_algorithm *const all =
+        status == TANDEM_OK && n_row && is_complete && is_closed ? pack_algorithms(text, size, n_row) : NULL;
+    if (status == TANDEM_OK && (!is_complete || !is_closed || (n_row && !all)))
+        status = tandem_no_memory(error, "for the algorithms of a store");
     if (status == TANDEM_OK) {
         *choice = all;
-        *n = b.n;
+        *n = n_row;
     }
-    free(b.text);
+    free(text);
     return status;
 }

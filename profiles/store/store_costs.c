@@ -181,49 +181,37 @@ typedef struct cost_query {
     tandem_error *error;
 } cost_query;
 
-static tandem_status read_row_dtype(tandem_dtype *dtype, bool *known, const cost_query *w, sqlite3_stmt *row,
-                                    int column)
+/* The index of the name in a column among n names; *known is false for another version's name. */
+static tandem_status read_row_name(int *index, bool *known, const cost_query *w, sqlite3_stmt *row,
+                                   int column, const char *(*name_of)(int), int n)
 {
     const char *name = NULL;
     const tandem_status status = tandem_store_column_text(&name, w->store, row, column, w->error);
     if (status != TANDEM_OK) return status;
-    for (int d = 0; d <= TANDEM_S32; d++)
-        if (d != TANDEM_TF32 && strcmp(name, tandem_dtype_name((tandem_dtype)d)) == 0) {
-            *dtype = (tandem_dtype)d;
-            return TANDEM_OK;
-        }
+    for (*index = 0; *index < n; ++*index)
+        if (strcmp(name, name_of(*index)) == 0) return TANDEM_OK;
+    *index = 0;
     *known = false;
     return TANDEM_OK;
 }
 
-static tandem_status read_row_pass(tandem_pass *pass, bool *known, const cost_query *w, sqlite3_stmt *row,
-                                   int column)
+static const char *pass_name_at(int i) { return tandem_pass_name((tandem_pass)i); }
+static const char *range_name_at(int i) { return tandem_range_source_name((tandem_range_source)i); }
+static const char *dtype_name_at(int i) /* TF32 is no type of stored numbers */
 {
-    const char *name = NULL;
-    const tandem_status status = tandem_store_column_text(&name, w->store, row, column, w->error);
-    if (status != TANDEM_OK) return status;
-    for (int p = 0; p < TANDEM_N_PASS; p++)
-        if (strcmp(name, tandem_pass_name((tandem_pass)p)) == 0) {
-            *pass = (tandem_pass)p;
-            return TANDEM_OK;
-        }
-    *known = false;
-    return TANDEM_OK;
+    return i == TANDEM_TF32 ? "" : tandem_dtype_name((tandem_dtype)i);
 }
 
-static tandem_status read_row_range(tandem_range_source *range, bool *known, const cost_query *w,
-                                    sqlite3_stmt *row, int column)
+static tandem_status read_row_dtypes(tandem_cost_key *key, bool *known, const cost_query *w,
+                                     sqlite3_stmt *row, int column)
 {
-    const char *name = NULL;
-    const tandem_status status = tandem_store_column_text(&name, w->store, row, column, w->error);
-    if (status != TANDEM_OK) return status;
-    for (int r = 0; r < TANDEM_N_RANGE_SOURCE; r++)
-        if (strcmp(name, tandem_range_source_name((tandem_range_source)r)) == 0) {
-            *range = (tandem_range_source)r;
-            return TANDEM_OK;
-        }
-    *known = false;
-    return TANDEM_OK;
+    int from = 0, to = 0;
+    tandem_status status = read_row_name(&from, known, w, row, column, dtype_name_at, TANDEM_S32 + 1);
+    if (status == TANDEM_OK)
+        status = read_row_name(&to, known, w, row, column + 1, dtype_name_at, TANDEM_S32 + 1);
+    key->from = (tandem_dtype)from;
+    key->to = (tandem_dtype)to;
+    return status;
 }
 
 /* Reads the key of a row; *known is false if its type, pass or range belongs to another version. */
@@ -241,9 +229,10 @@ static tandem_status read_op_key(tandem_cost_key *key, bool *known, const cost_q
         return tandem_store_refuse_damaged(w->store, "an operator's signature", w->error);
     memcpy(key->signature, signature, n + 1);
     status = tandem_store_column_text(&key->precision, w->store, row, 1, w->error);
-    if (status == TANDEM_OK) status = read_row_pass(&key->pass, known, w, row, 2);
-    if (status == TANDEM_OK) status = read_row_dtype(&key->from, known, w, row, 3);
-    return status == TANDEM_OK ? read_row_dtype(&key->to, known, w, row, 4) : status;
+    int pass = 0;
+    if (status == TANDEM_OK) status = read_row_name(&pass, known, w, row, 2, pass_name_at, TANDEM_N_PASS);
+    key->pass = (tandem_pass)pass;
+    return status == TANDEM_OK ? read_row_dtypes(key, known, w, row, 3) : status;
 }
 
 static tandem_status read_cast_key(tandem_cost_key *key, bool *known, const cost_query *w, sqlite3_stmt *row)
@@ -253,9 +242,11 @@ static tandem_status read_cast_key(tandem_cost_key *key, bool *known, const cost
     key->elements = sqlite3_column_int64(row, 0);
     key->transposed_copy = sqlite3_column_int(row, 4) != 0;
     if (key->elements < 0) return tandem_store_refuse_damaged(w->store, "a cast's elements", w->error);
-    tandem_status status = read_row_range(&key->range_source, known, w, row, 3);
-    if (status == TANDEM_OK) status = read_row_dtype(&key->from, known, w, row, 1);
-    return status == TANDEM_OK ? read_row_dtype(&key->to, known, w, row, 2) : status;
+    int range = 0;
+    const tandem_status status =
+        read_row_name(&range, known, w, row, 3, range_name_at, TANDEM_N_RANGE_SOURCE);
+    key->range_source = (tandem_range_source)range;
+    return status == TANDEM_OK ? read_row_dtypes(key, known, w, row, 1) : status;
 }
 
 /* Visits every row of a query whose cost begins in `column`. */

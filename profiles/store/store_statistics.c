@@ -2,6 +2,7 @@
 #include "profiles/store/store_handle.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,40 +12,26 @@
     "g2_w2, g2_x2, g2_x2_c, x2_g2_d"
 enum { N_WHOLE = 7, N_REAL = 12 };
 
+/* Members in the order of the columns. */
+#define AT(member) offsetof(tandem_statistics, member)
+static const size_t whole_at[N_WHOLE] = {AT(n_batch), AT(local_batch), AT(rows),      AT(k),
+                                         AT(columns), AT(x_elements),  AT(w_elements)};
+static const size_t real_at[N_REAL] = {AT(x_amax),   AT(w_amax),   AT(g_amax),       AT(x_square),
+                                       AT(w_square), AT(g_square), AT(wgrad_square), AT(dgrad_square),
+                                       AT(g2_w2),    AT(g2_x2),    AT(g2_x2_c),      AT(x2_g2_d)};
+#undef AT
+
 static void statistics_to_columns(int64_t whole[N_WHOLE], double real[N_REAL], const tandem_statistics *s)
 {
-    const int64_t w[N_WHOLE] = {s->n_batch, s->local_batch, s->rows,      s->k,
-                                s->columns, s->x_elements,  s->w_elements};
-    const double r[N_REAL] = {s->x_amax,   s->w_amax,   s->g_amax,       s->x_square,
-                              s->w_square, s->g_square, s->wgrad_square, s->dgrad_square,
-                              s->g2_w2,    s->g2_x2,    s->g2_x2_c,      s->x2_g2_d};
-    memcpy(whole, w, sizeof w);
-    memcpy(real, r, sizeof r);
+    for (int i = 0; i < N_WHOLE; i++) memcpy(&whole[i], (const char *)s + whole_at[i], sizeof whole[i]);
+    for (int i = 0; i < N_REAL; i++) memcpy(&real[i], (const char *)s + real_at[i], sizeof real[i]);
 }
 
-static tandem_statistics statistics_from_columns(const int64_t whole[N_WHOLE], const double real[N_REAL])
+static void statistics_from_columns(tandem_statistics *s, const int64_t whole[N_WHOLE],
+                                    const double real[N_REAL])
 {
-    return (tandem_statistics){
-        .n_batch = whole[0],
-        .local_batch = whole[1],
-        .rows = whole[2],
-        .k = whole[3],
-        .columns = whole[4],
-        .x_elements = whole[5],
-        .w_elements = whole[6],
-        .x_amax = real[0],
-        .w_amax = real[1],
-        .g_amax = real[2],
-        .x_square = real[3],
-        .w_square = real[4],
-        .g_square = real[5],
-        .wgrad_square = real[6],
-        .dgrad_square = real[7],
-        .g2_w2 = real[8],
-        .g2_x2 = real[9],
-        .g2_x2_c = real[10],
-        .x2_g2_d = real[11],
-    };
+    for (int i = 0; i < N_WHOLE; i++) memcpy((char *)s + whole_at[i], &whole[i], sizeof whole[i]);
+    for (int i = 0; i < N_REAL; i++) memcpy((char *)s + real_at[i], &real[i], sizeof real[i]);
 }
 
 /* Sums of squares and magnitudes are not negative. Training that diverged has no useful statistics. */
@@ -138,7 +125,7 @@ static tandem_status read_statistics_row(tandem_statistics *statistics, const ta
     for (int i = 0; i < N_WHOLE; i++) whole[i] = sqlite3_column_int64(row, 2 + i);
     for (int i = 0; i < N_REAL; i++) real[i] = sqlite3_column_double(row, 2 + N_WHOLE + i);
     if (!is_valid_statistics(whole, real)) return tandem_store_refuse_damaged(store, "statistics", error);
-    statistics[op] = statistics_from_columns(whole, real);
+    statistics_from_columns(&statistics[op], whole, real);
     return TANDEM_OK;
 }
 

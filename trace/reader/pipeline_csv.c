@@ -160,73 +160,73 @@ static tandem_status read_kind_cell(const csv_reader *r, csv_cell c, int64_t *ki
 static tandem_status read_csv_row(csv_reader *r, const char *line, size_t n)
 {
     csv_cell cells[MAX_CELLS];
-    int64_t dp_rank = 0, stage = 0, tp_rank = 0, step = 0, sequence = 0, chunk = 0, kind = 0, start_ns = 0,
-            duration_ns = 0;
+    static const int64_t min_of[N_COLUMN] = {[SEQ_ID] = -1, [CHUNK] = -1, [TP_RANK] = -1};
+    static const int64_t max_of[N_COLUMN] = {/* 0: no integer */ [DP_RANK] = INT32_MAX - 1,
+                                             [STAGE] = INT16_MAX - 1,
+                                             [STEP] = INT32_MAX - 1,
+                                             [SEQ_ID] = INT32_MAX - 1,
+                                             [CHUNK] = INT16_MAX - 1,
+                                             [TP_RANK] = INT16_MAX - 1};
+    int64_t value[N_COLUMN] = {0};
     const int count = split_csv_cells(cells, line, n);
     if (count != r->n_cell)
         return tandem_error_set(r->error, TANDEM_MALFORMED,
                                 "'%.200s', line %lld: %d cells; expected %d, as "
                                 "in line 1",
                                 r->input->source, (long long)r->line, count, r->n_cell);
-    tandem_status status = read_integer_cell(r, cells, DP_RANK, 0, INT32_MAX - 1, &dp_rank);
-    if (status == TANDEM_OK) status = read_integer_cell(r, cells, STAGE, 0, INT16_MAX - 1, &stage);
-    if (status == TANDEM_OK) status = read_integer_cell(r, cells, STEP, 0, INT32_MAX - 1, &step);
-    if (status == TANDEM_OK) status = read_integer_cell(r, cells, SEQ_ID, -1, INT32_MAX - 1, &sequence);
-    if (status == TANDEM_OK && r->cell_of[TP_RANK] >= 0)
-        status = read_integer_cell(r, cells, TP_RANK, -1, INT16_MAX - 1, &tp_rank);
-    if (status == TANDEM_OK && r->cell_of[CHUNK] >= 0)
-        status = read_integer_cell(r, cells, CHUNK, -1, INT16_MAX - 1, &chunk);
-    if (status == TANDEM_OK) status = read_kind_cell(r, cells[r->cell_of[OPTYPE]], &kind);
-    if (status == TANDEM_OK) status = read_time_cell(r, cells, START, &start_ns);
-    if (status == TANDEM_OK) status = read_time_cell(r, cells, DURATION, &duration_ns);
+    tandem_status status = TANDEM_OK;
+    for (int k = 0; k < N_COLUMN && status == TANDEM_OK; k++)
+        if (max_of[k] && r->cell_of[k] >= 0)
+            status = read_integer_cell(r, cells, (enum column)k, min_of[k], max_of[k], &value[k]);
+    if (status == TANDEM_OK) status = read_kind_cell(r, cells[r->cell_of[OPTYPE]], &value[OPTYPE]);
+    if (status == TANDEM_OK) status = read_time_cell(r, cells, START, &value[START]);
+    if (status == TANDEM_OK) status = read_time_cell(r, cells, DURATION, &value[DURATION]);
     if (status != TANDEM_OK) return status;
-    const tandem_pipeline_op op = {.start_ns = start_ns,
-                                   .duration_ns = duration_ns,
-                                   .step = (int32_t)step,
-                                   .dp_rank = (int32_t)dp_rank,
-                                   .sequence = (int32_t)sequence,
-                                   .stage = (int16_t)stage,
-                                   .tp_rank = (int16_t)(tp_rank < 0 ? 0 : tp_rank),
-                                   .chunk = (int16_t)(chunk < 0 ? 0 : chunk),
-                                   .kind = (uint8_t)kind};
+    const tandem_pipeline_op op = {.start_ns = value[START],
+                                   .duration_ns = value[DURATION],
+                                   .step = (int32_t)value[STEP],
+                                   .dp_rank = (int32_t)value[DP_RANK],
+                                   .sequence = (int32_t)value[SEQ_ID],
+                                   .stage = (int16_t)value[STAGE],
+                                   .tp_rank = (int16_t)(value[TP_RANK] < 0 ? 0 : value[TP_RANK]),
+                                   .chunk = (int16_t)(value[CHUNK] < 0 ? 0 : value[CHUNK]),
+                                   .kind = (uint8_t)value[OPTYPE]};
     return tandem_pipeline_ops_add(&r->rows, &op, r->input->source, r->error);
 }
 
 /* --- Files ---------------------------------------------------------------------------------------------- */
 
-static tandem_status read_csv(tandem_pipeline_trace **pipeline, tandem_input *input, tandem_error *error)
+/* `bytes` NULL: the source is a path. */
+static tandem_status read_csv(tandem_pipeline_trace **pipeline, const char *source, const void *bytes,
+                              size_t n_byte, tandem_error *error)
 {
-    csv_reader r = {.input = input, .error = error};
+    tandem_input input = {0};
+    csv_reader r = {.input = &input, .error = error};
     const char *line = NULL;
     size_t n = 0;
-    tandem_status status = read_csv_heading(&r);
+    tandem_status status = bytes ? tandem_input_open_bytes(&input, bytes, n_byte, source, error)
+                                 : tandem_input_open(&input, source, error);
+    if (status == TANDEM_OK) status = read_csv_heading(&r);
     while (status == TANDEM_OK) {
-        status = tandem_input_read_line(input, &line, &n, error);
+        status = tandem_input_read_line(&input, &line, &n, error);
         if (status != TANDEM_OK || !line) break;
         r.line++;
         if (n > 0) status = read_csv_row(&r, line, n);
     }
-    if (status == TANDEM_OK) status = tandem_pipeline_trace_open(pipeline, &r.rows, input->source, error);
+    if (status == TANDEM_OK) status = tandem_pipeline_trace_open(pipeline, &r.rows, source, error);
     free(r.rows.op);
+    tandem_input_close(&input);
     return status;
 }
 
 tandem_status tandem_pipeline_trace_read(tandem_pipeline_trace **pipeline, const char *path,
                                          tandem_error *error)
 {
-    tandem_input input = {0};
-    tandem_status status = tandem_input_open(&input, path, error);
-    if (status == TANDEM_OK) status = read_csv(pipeline, &input, error);
-    tandem_input_close(&input);
-    return status;
+    return read_csv(pipeline, path, NULL, 0, error);
 }
 
 tandem_status tandem_pipeline_trace_parse(tandem_pipeline_trace **pipeline, const void *bytes, size_t n,
                                           const char *source, tandem_error *error)
 {
-    tandem_input input = {0};
-    tandem_status status = tandem_input_open_bytes(&input, bytes, n, source, error);
-    if (status == TANDEM_OK) status = read_csv(pipeline, &input, error);
-    tandem_input_close(&input);
-    return status;
+    return read_csv(pipeline, source, bytes ? bytes : "", n, error);
 }

@@ -144,37 +144,15 @@ static tandem_status open_operator(const torch_join *j, tandem_torch_operator *o
     return op->rank && op->name && op->signature ? TANDEM_OK : torch_no_memory(j);
 }
 
-typedef struct sort_key {
-    int64_t cost_ns;
-    int index;
-} sort_key;
-
-static int max_expensive_first(const void *left, const void *right)
+/* Without a device all device times are 0. */
+static int most_expensive_first(const void *left, const void *right)
 {
-    const sort_key *const a = left, *const b = right;
-    const int order = (a->cost_ns < b->cost_ns) - (a->cost_ns > b->cost_ns);
-    return order ? order : (a->index > b->index) - (a->index < b->index);
-}
-
-static tandem_status sort_operators(const torch_join *j)
-{
-    tandem_torch_summary *const result = j->result;
-    const size_t n = (size_t)result->n_operator;
-    sort_key *const key = malloc((n ? n : 1) * sizeof *key);
-    tandem_torch_operator *const sorted = malloc((n ? n : 1) * sizeof *sorted);
-    if (!key || !sorted) {
-        free(sorted);
-        free(key);
-        return torch_no_memory(j);
-    }
-    for (size_t k = 0; k < n; k++)
-        key[k] = (sort_key){operator_cost_ns(result, &result->operators[k].cost), (int)k};
-    if (n) qsort(key, n, sizeof *key, max_expensive_first);
-    for (size_t k = 0; k < n; k++) sorted[k] = result->operators[key[k].index];
-    free(result->operators);
-    result->operators = sorted;
-    free(key);
-    return TANDEM_OK;
+    const tandem_torch_operator *const a = left, *const b = right;
+    int order = TANDEM_ORDER(b->cost.device_ns, a->cost.device_ns);
+    if (!order) order = TANDEM_ORDER(b->cost.self_ns, a->cost.self_ns);
+    if (!order) order = strcmp(a->name, b->name);
+    if (!order) order = strcmp(a->signature, b->signature);
+    return order ? order : TANDEM_ORDER(a->pass, b->pass);
 }
 
 static tandem_status join_operators(const torch_join *j)
@@ -199,7 +177,9 @@ static tandem_status join_operators(const torch_join *j)
         add_cost(&op->cost, &op->rank[row[k].rank]);
     }
     free(row);
-    return status == TANDEM_OK ? sort_operators(j) : status;
+    if (status == TANDEM_OK && n)
+        qsort(result->operators, (size_t)result->n_operator, sizeof *result->operators, most_expensive_first);
+    return status;
 }
 
 /* --- Collectives ---------------------------------------------------------------------------------------- */
@@ -473,12 +453,18 @@ static tandem_status open_torch_join(torch_join *j, int n, tandem_error *error)
     return TANDEM_OK;
 }
 
-static tandem_status read_rank_file(const torch_join *j, tandem_input *input)
+/* `bytes` NULL: the source is a path. */
+static tandem_status read_rank_file(const torch_join *j, const char *source, const void *bytes, size_t n)
 {
     const int k = j->result->n_rank++;
-    j->result->rank[k].path = strdup(input->source);
+    tandem_input input = {0};
+    j->result->rank[k].path = strdup(source);
     if (!j->result->rank[k].path) return torch_no_memory(j);
-    return torch_rank_read(&j->rank[k], input, j->error);
+    tandem_status status = bytes ? tandem_input_open_bytes(&input, bytes, n, source, j->error)
+                                 : tandem_input_open(&input, source, j->error);
+    if (status == TANDEM_OK) status = torch_rank_read(&j->rank[k], &input, j->error);
+    tandem_input_close(&input);
+    return status;
 }
 
 static tandem_status close_torch_join(torch_join *j, tandem_torch_summary **torch, tandem_status status)
@@ -498,12 +484,7 @@ tandem_status tandem_torch_read(tandem_torch_summary **torch, const char *const 
 {
     torch_join j = {0};
     tandem_status status = open_torch_join(&j, n, error);
-    for (int k = 0; k < n && status == TANDEM_OK; k++) {
-        tandem_input input = {0};
-        status = tandem_input_open(&input, path[k], error);
-        if (status == TANDEM_OK) status = read_rank_file(&j, &input);
-        tandem_input_close(&input);
-    }
+    for (int k = 0; k < n && status == TANDEM_OK; k++) status = read_rank_file(&j, path[k], NULL, 0);
     return close_torch_join(&j, torch, status);
 }
 
@@ -511,11 +492,8 @@ tandem_status tandem_torch_parse(tandem_torch_summary **torch, const void *bytes
                                  const char *source, tandem_error *error)
 {
     torch_join j = {0};
-    tandem_input input = {0};
     tandem_status status = open_torch_join(&j, 1, error);
-    if (status == TANDEM_OK) status = tandem_input_open_bytes(&input, bytes, n, source, error);
-    if (status == TANDEM_OK) status = read_rank_file(&j, &input);
-    tandem_input_close(&input);
+    if (status == TANDEM_OK) status = read_rank_file(&j, source, bytes ? bytes : "", n);
     return close_torch_join(&j, torch, status);
 }
 

@@ -1,5 +1,4 @@
-/* whatif_step_trace.c: detects the format of a trace, and builds the model of a step that tandem itself
- * recorded or simulated (profiles/format/trace.c). */
+/* whatif_step_trace.c: the model of a step that tandem itself recorded or simulated (profiles/format/trace.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -452,16 +451,20 @@ static tandem_status measure_tracks(const step_trace_reader *r, const whatif_mod
 
 /* --- Files ---------------------------------------------------------------------------------------------- */
 
-static tandem_status analyse_step_trace(tandem_whatif **whatif, tandem_input *input, const char *trace_path,
-                                        tandem_error *error)
+/* `bytes` NULL: the source is a path. */
+static tandem_status analyse_step_trace(tandem_whatif **whatif, const char *source, const void *bytes,
+                                        size_t n, const char *trace_path, tandem_error *error)
 {
     whatif_model model = {0};
     tandem_whatif *made = NULL;
+    tandem_input input = {0};
     step_trace_reader *const r = calloc(1, sizeof *r);
-    if (!r) return tandem_no_memory(error, "to read '%.200s'", input->source);
-    r->input = input;
+    if (!r) return tandem_no_memory(error, "to read '%.200s'", source);
+    r->input = &input;
     r->error = error;
-    tandem_status status = read_step_trace(r);
+    tandem_status status = bytes ? tandem_input_open_bytes(&input, bytes, n, source, error)
+                                 : tandem_input_open(&input, source, error);
+    if (status == TANDEM_OK) status = read_step_trace(r);
     if (status == TANDEM_OK) status = open_step_model(r, &model);
     if (status == TANDEM_OK) status = whatif_analyse(&made, &model, trace_path, error);
     if (status == TANDEM_OK) status = measure_tracks(r, &model, made);
@@ -471,6 +474,7 @@ static tandem_status analyse_step_trace(tandem_whatif **whatif, tandem_input *in
     else
         tandem_whatif_close(made);
     whatif_model_close(&model);
+    tandem_input_close(&input);
     free(r->track);
     free(r->waits.task);
     free(r->tasks.task);
@@ -481,78 +485,11 @@ static tandem_status analyse_step_trace(tandem_whatif **whatif, tandem_input *in
 tandem_status tandem_whatif_trace(tandem_whatif **whatif, const char *path, const char *trace_path,
                                   tandem_error *error)
 {
-    tandem_input input = {0};
-    tandem_status status = tandem_input_open(&input, path, error);
-    if (status == TANDEM_OK) status = analyse_step_trace(whatif, &input, trace_path, error);
-    tandem_input_close(&input);
-    return status;
+    return analyse_step_trace(whatif, path, NULL, 0, trace_path, error);
 }
 
 tandem_status tandem_whatif_parse_trace(tandem_whatif **whatif, const void *bytes, size_t n,
                                         const char *source, tandem_error *error)
 {
-    tandem_input input = {0};
-    tandem_status status = tandem_input_open_bytes(&input, bytes, n, source, error);
-    if (status == TANDEM_OK) status = analyse_step_trace(whatif, &input, NULL, error);
-    tandem_input_close(&input);
-    return status;
-}
-
-/* --- What a file is ------------------------------------------------------------------------------------- */
-
-/* No CSV begins like that. JSON may contain control characters. */
-static int is_binary(const tandem_input *input)
-{
-    enum { N_PROBED_BYTES = 256 };
-    if (input->bytes[input->at] == '{' || input->bytes[input->at] == '[') return 0;
-    for (size_t k = input->at; k < input->end && k < input->at + N_PROBED_BYTES; k++)
-        if (input->bytes[k] < '\t' || (input->bytes[k] > '\r' && input->bytes[k] < ' ')) return 1;
-    return 0;
-}
-
-static int has_suffix(const char *path, const char *ending)
-{
-    const size_t n = strlen(path), n_ending = strlen(ending);
-    return n > n_ending && strcmp(path + n - n_ending, ending) == 0;
-}
-
-static tandem_status detect_text_format(tandem_trace_format *format, tandem_input *input, tandem_error *error)
-{
-    int is_there = 1;
-    const tandem_status more = tandem_input_refill(input, &is_there, error);
-    if (more != TANDEM_OK) return more;
-    *format = TANDEM_TRACE_FORMAT_CHAKRA;
-    if (is_binary(input)) return TANDEM_OK;
-    tandem_json_stream json = {.input = input, .error = error};
-    const char first = tandem_json_stream_peek(&json);
-    is_there = 1;
-    if (json.status != TANDEM_OK) return json.status;
-    *format = TANDEM_TRACE_FORMAT_PIPELINE_CSV;
-    if (first != '{' && first != '[') return TANDEM_OK;
-    tandem_events events;
-    tandem_event *const event = calloc(1, sizeof *event);
-    if (!event) return tandem_no_memory(error, "to read '%.200s'", input->source);
-    tandem_events_open(&events, input, error);
-    tandem_status status = TANDEM_OK;
-    while (status == TANDEM_OK && is_there && event->phase != 'X')
-        status = tandem_events_next(&events, event, &is_there);
-    *format = event->phase == 'X' && event->kind.n && event->task != INT64_MIN ? TANDEM_TRACE_FORMAT_STEP
-                                                                               : TANDEM_TRACE_FORMAT_TORCH;
-    free(event);
-    return status;
-}
-
-tandem_status tandem_trace_format_detect(tandem_trace_format *format, const char *path, tandem_error *error)
-{
-    tandem_input input = {0};
-    tandem_trace_format found = TANDEM_TRACE_FORMAT_PIPELINE_CSV;
-    if (has_suffix(path, ".et") || has_suffix(path, ".et.gz")) {
-        *format = TANDEM_TRACE_FORMAT_CHAKRA;
-        return TANDEM_OK;
-    }
-    tandem_status status = tandem_input_open(&input, path, error);
-    if (status == TANDEM_OK) status = detect_text_format(&found, &input, error);
-    if (status == TANDEM_OK) *format = found;
-    tandem_input_close(&input);
-    return status;
+    return analyse_step_trace(whatif, source, bytes ? bytes : "", n, NULL, error);
 }
