@@ -134,7 +134,7 @@ static void a_missing_partner_is_named(void **state)
                         .context = "rank "};
     refused_dag_simulator(&graph, (const char *const[]){"rank B", "1 of 2", "its partner is missing"}, 3);
     graph.group = both;
-    refused_dag_simulator(&graph, (const char *const[]){"rank A", "3 of the 2", "too many"}, 3);
+    refused_dag_simulator(&graph, (const char *const[]){"rank A", "3 of 2", "too many"}, 3);
     graph.group_size = one_each;
     graph.n_op = 0;
     refused_dag_simulator(&graph, (const char *const[]){"group 0", "none"}, 2);
