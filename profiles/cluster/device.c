@@ -1,5 +1,6 @@
 /* device.c: the table of devices, and which of them this machine has. */
 #include "base/nearest.h"
+#include "tandem/advanced/step.h"
 #include "tandem/cluster.h"
 #include "tandem/step.h"
 
