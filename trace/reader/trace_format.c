@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tandem/whatif.h"
+#include "tandem/advanced/whatif.h"
 #include "trace/reader/read_events.h"
 
 /* No CSV begins like that. JSON may contain control characters. */
