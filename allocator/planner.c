@@ -11,7 +11,7 @@ struct tandem_planner {
     tandem_graph *graph[TANDEM_MAX_CLASS]; /* those that are not borrowed */
 };
 
-/* Of an earlier class that runs the same graph with the same wider type; NULL = there is none. */
+/* Of an earlier class that runs the same graph with the same AMP dtype; NULL = there is none. */
 static const double *find_loaded_sensitivity(const tandem_planner *planner, int c)
 {
     const tandem_cluster *cluster = tandem_planner_cluster(planner);

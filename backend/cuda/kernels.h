@@ -37,7 +37,7 @@ int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_stream stre
 /* Where codes go: of a matrix, or `batch` of them, one behind the other. */
 typedef struct tandem_cuda_quantised {
     tandem_cuda_code code;
-    size_t batch, rows, columns; /* without a column-wise copy 1, 1, n will do */
+    size_t batch, rows, columns; /* without a transposed copy 1, 1, n will do */
     void *q;                     /* (batch, rows, columns) */
     void *transposed_copy;       /* (batch, columns, rows): the same codes; NULL: not wanted */
     float *scale;
@@ -46,7 +46,7 @@ typedef struct tandem_cuda_quantised {
 /* q = rounded x·inverse with inverse and *scale from *amax_bits, which stays on the card: no wait for the
  * host between the two passes. s8 is rounded at random, but to nearest where `rounding` is NULL; the others
  * are to nearest anyway. *since, on the card, is added to rounding->stream[0] (NULL: 0). Element i of all
- * takes half-word i % 8 of block i / 8.  B: n·(size + 1); with a column-wise copy n·(size + 2) where rows and
+ * takes half-word i % 8 of block i / 8.  B: n·(size + 1); with a transposed copy n·(size + 2) where rows and
  * columns are multiples of 16, else n·(size + 3). CPU: quantise_f32, quantise_bf16, quantise_nearest_f32,
  * quantise_nearest_bf16. */
 int tandem_cuda_quantise(const tandem_cuda_quantised *to, const void *x, tandem_cuda_float type,

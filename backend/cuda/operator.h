@@ -40,7 +40,7 @@ struct tandem_kernel {
     const tandem_graph *graph;
     const tandem_op *op;
     tandem_task task;         /* a copy: kind, precision, from, to */
-    int transposed_copy[2];   /* of a product: its operand is a column-wise copy */
+    int transposed_copy[2];   /* of a product: its operand is a transposed copy */
     tandem_matrices matrices; /* of a cast that writes one */
     uint64_t workspace_bytes;
     void *state; /* of the operator; released by `destroy` */

@@ -11,12 +11,12 @@
 
 enum { SEQ, WIDTH, LAYERS, HEADS, VOCABULARY, POSITIONS, HEAD, CLASSES, DROPOUT };
 static const tandem_model_option options[] = {
-    [SEQ] = {"seq", 128, 1, 65536, "tokens a sample; at most the positions"},
-    [WIDTH] = {"width", 768, 1, 16384, "numbers a token; a multiple of the heads"},
+    [SEQ] = {"seq", 128, 1, 65536, "tokens per sample; at most the positions"},
+    [WIDTH] = {"width", 768, 1, 16384, "channels per token; a multiple of the heads"},
     [LAYERS] = {"layers", 12, 1, 256, "blocks"},
     [HEADS] = {"heads", 12, 1, 256, "attention heads"},
     [VOCABULARY] = {"vocabulary", 30522, 2, 1 << 20,
-                    "tokens there are; the last one stands for a hidden one"},
+                    "number of tokens; the last one stands for a hidden one"},
     [POSITIONS] = {"positions", 512, 1, 65536, "rows of the table of positions"},
     [HEAD] = TANDEM_ZOO_HEAD_OPTION,
     [CLASSES] = {"classes", 2, 2, 65536, "number of classes; with head=class"},

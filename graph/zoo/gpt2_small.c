@@ -6,11 +6,11 @@
 
 enum { SEQ, WIDTH, LAYERS, HEADS, VOCABULARY, POSITIONS, DROPOUT };
 static const tandem_model_option options[] = {
-    [SEQ] = {"seq", 1024, 1, 65536, "tokens a sample; at most the positions"},
-    [WIDTH] = {"width", 768, 1, 16384, "numbers a token; a multiple of the heads"},
+    [SEQ] = {"seq", 1024, 1, 65536, "tokens per sample; at most the positions"},
+    [WIDTH] = {"width", 768, 1, 16384, "channels per token; a multiple of the heads"},
     [LAYERS] = {"layers", 12, 1, 256, "blocks"},
     [HEADS] = {"heads", 12, 1, 256, "attention heads"},
-    [VOCABULARY] = {"vocabulary", 50257, 2, 1 << 20, "tokens there are"},
+    [VOCABULARY] = {"vocabulary", 50257, 2, 1 << 20, "number of tokens"},
     [POSITIONS] = {"positions", 1024, 1, 65536, "rows of the table of positions"},
     [DROPOUT] = TANDEM_ZOO_DROPOUT_OPTION,
     {NULL, 0, 0, 0, NULL},

@@ -4,11 +4,11 @@
 
 enum { LENGTH, WIDTH, DEPTH, HEADS, VOCABULARY, DROPOUT };
 static const tandem_model_option options[] = {
-    [LENGTH] = {"length", 64, 1, 65536, "symbols a sample"},
-    [WIDTH] = {"width", 128, 1, 16384, "numbers a symbol; a multiple of the heads"},
+    [LENGTH] = {"length", 64, 1, 65536, "symbols per sample"},
+    [WIDTH] = {"width", 128, 1, 16384, "channels per symbol; a multiple of the heads"},
     [DEPTH] = {"depth", 4, 1, 256, "blocks"},
     [HEADS] = {"heads", 4, 1, 256, "attention heads"},
-    [VOCABULARY] = {"vocabulary", 128, 2, 1 << 20, "symbols there are"},
+    [VOCABULARY] = {"vocabulary", 128, 2, 1 << 20, "number of symbols"},
     [DROPOUT] = TANDEM_ZOO_DROPOUT_OPTION,
     {NULL, 0, 0, 0, NULL},
 };

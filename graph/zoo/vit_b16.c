@@ -8,7 +8,7 @@ enum { IMAGE, PATCH, WIDTH, LAYERS, HEADS, CLASSES, DROPOUT };
 static const tandem_model_option options[] = {
     [IMAGE] = TANDEM_ZOO_IMAGENET_OPTION(1),
     [PATCH] = {"patch", 16, 1, 256, "height and width of a patch; divides the image's"},
-    [WIDTH] = {"width", 768, 1, 16384, "numbers a token; a multiple of the heads"},
+    [WIDTH] = {"width", 768, 1, 16384, "channels per token; a multiple of the heads"},
     [LAYERS] = {"layers", 12, 1, 256, "blocks"},
     [HEADS] = {"heads", 12, 1, 256, "attention heads"},
     [CLASSES] = TANDEM_ZOO_IMAGENET_CLASSES_OPTION,

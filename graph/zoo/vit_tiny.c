@@ -6,7 +6,7 @@ enum { IMAGE, PATCH, WIDTH, DEPTH, HEADS, MLP, CLASSES, DROPOUT };
 static const tandem_model_option options[] = {
     [IMAGE] = TANDEM_ZOO_IMAGE_OPTION,
     [PATCH] = {"patch", 4, 1, 256, "height and width of a patch; divides the image's"},
-    [WIDTH] = {"width", 192, 1, 16384, "numbers a token; a multiple of the heads"},
+    [WIDTH] = {"width", 192, 1, 16384, "channels per token; a multiple of the heads"},
     [DEPTH] = {"depth", 4, 1, 256, "blocks"},
     [HEADS] = {"heads", 3, 1, 256, "attention heads"},
     [MLP] = {"mlp", 4, 1, 16, "inner width of a block's mlp, in widths"},

@@ -52,7 +52,7 @@ enum { TANDEM_ZOO_FRACTION = 10000 };
 /* clang-format off */
 #define TANDEM_ZOO_DROPOUT_OPTION                                                                            \
     {"dropout", 0, 0, TANDEM_ZOO_FRACTION * 9 / 10,                                                          \
-     "share of numbers dropped, where the published model drops some; 0.1 for one"}
+     "fraction of elements dropped, where the published model drops some; such as 0.1"}
 /* clang-format on */
 static inline float tandem_zoo_fraction(int64_t value) { return (float)value / TANDEM_ZOO_FRACTION; }
 static inline int64_t tandem_zoo_height(int64_t image) { return image >> 32; }

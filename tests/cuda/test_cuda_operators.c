@@ -53,7 +53,7 @@ static uint64_t workspace_of_a_linear(void *device, const operator_case *c, int 
     return sum;
 }
 
-/* Where casts write column-wise copies, no product turns an operand. */
+/* Where casts write transposed copies, no product turns an operand. */
 static void products_of_column_wise_copies_turn_nothing(void **state)
 {
     const operator_case c = {.kind = TANDEM_OP_LINEAR, .batch = 64, .n_dim = 1, .dim = {128}, .out = 256};

@@ -138,7 +138,7 @@ static void greedy_is_close_to_the_best_of_all_plans(void **state)
         compare_with_brute_force(six_layers, two_devices, seed, &sum, &n);
     for (uint64_t seed = 1; seed <= 12; seed++)
         compare_with_brute_force(five_layers, one_device, seed, &sum, &n);
-    for (uint64_t seed = 1; seed <= 8; seed++) { /* all precisions; fp16 as the wider type */
+    for (uint64_t seed = 1; seed <= 8; seed++) { /* all precisions; fp16 as the AMP dtype */
         compare_with_brute_force("mlp:depth=3,width=64", "l4", seed, &sum, &n);
         compare_with_brute_force(five_layers, "t4", seed, &sum, &n);
     }

@@ -331,7 +331,7 @@ typedef struct change {
     int64_t ns;
 } change;
 
-/* The current form of a task that computes, or any bucket's all-reduce. */
+/* The current variant of a task that computes, or any bucket's all-reduce. */
 static void draw_task(chance *c, const tandem_replayer *replayer, change *to)
 {
     const tandem_step *step = tandem_replayer_step(replayer, to->c);

@@ -38,7 +38,7 @@ static uint64_t symbol(enum symbol_kind kind, int id, int slot)
     return (uint64_t)block.word[0] << 32 | block.word[1];
 }
 
-static int n_transposed_copy; /* reads of column-wise copies, in all */
+static int n_transposed_copy; /* reads of transposed copies, in all */
 
 typedef struct run {
     const tandem_step *step;
@@ -85,7 +85,7 @@ static int sums_over_rows(const run *r, const tandem_task *task, int k)
                       (task->kind == TANDEM_TASK_DGRAD && op->transpose_b));
 }
 
-/* A column-wise copy is there for those that sum over rows, and they read it where there is one, unless their
+/* A transposed copy is there for those that sum over rows, and they read it where there is one, unless their
  * sides are none. */
 static void check_order_step(const run *r, const tandem_task *task, int k)
 {

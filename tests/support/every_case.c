@@ -69,14 +69,14 @@ static void check_scale(bench *b, const tandem_step *step, int t, const task_ope
           "%s: the scale is %.9g, should be %.9g", where, (double)operands->out[0].scale, (double)scale);
 }
 
-/* A column-wise copy has the same codes as the rows. */
+/* A transposed copy has the same codes as the rows. */
 static void check_copy(bench *b, const task_operands *operands, const char *where)
 {
     const case_array *rows = &operands->out[0], *copy = &operands->out[1];
     if (operands->n_out < 2 || !copy->transposed_copy.batch) return;
     b->copies++;
     CHECK(b, memcmp(rows->value, copy->value, rows->n * sizeof *rows->value) == 0,
-          "%s: the column-wise copy is another one", where);
+          "%s: the transposed copy is another one", where);
 }
 
 static void check_task_every_case(bench *b, const tandem_step *step, int t, uint64_t key, const char *what)
@@ -262,7 +262,7 @@ void bench_check_every_case(bench *b)
     for (int i = 0; i < n_operator_case; i++) {
         if (b->is_gpu && operator_cases[i].cpu) continue;
         check_case(b, &operator_cases[i], TANDEM_F32);
-        /* int8's gradients run in the wider type: what other devices of a cluster would do with it, too */
+        /* int8's gradients run in the AMP dtype: what other devices of a cluster would do with it, too */
         if (bench_has_bf16(b) && tandem_op_row_get(operator_cases[i].kind)->op_class == TANDEM_ADJUSTABLE)
             check_case(b, &operator_cases[i], TANDEM_BF16);
     }

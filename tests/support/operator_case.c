@@ -24,7 +24,7 @@ const operator_case operator_cases[] = {
     {OF(LINEAR), .batch = 3, .n_dim = 2, .dim = {5, 7}, .out = 11, .flag = 1},
     {OF(LINEAR), .batch = 1, .n_dim = 2, .dim = {1, 1}, .out = 1, .flag = 1},
     {OF(LINEAR), .batch = 2, .n_dim = 2, .dim = {9, 33}, .out = 257, .flag = 1},
-    /* sides in sixteens: where casts write column-wise copies */
+    /* sides in sixteens: where casts write transposed copies */
     {OF(LINEAR), .batch = 8, .n_dim = 2, .dim = {4, 32}, .out = 48},
     {OF(LINEAR), .batch = 8, .n_dim = 2, .dim = {4, 32}, .out = 48, .flag = 1},
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {5, 7, 3}, .out = 5, .window_h = 3, .stride = 1, .pad = 1},
@@ -473,7 +473,7 @@ static int is_kernel_of_op(tandem_task_kind kind)
     return kind == TANDEM_TASK_FORWARD || kind == TANDEM_TASK_WGRAD || kind == TANDEM_TASK_DGRAD;
 }
 
-/* Of a value that is a column-wise copy, the matrices that its cast turns; of others none. */
+/* Of a value that is a transposed copy, the matrices that its cast turns; of others none. */
 static tandem_matrices columns_of(const tandem_step *step, int id)
 {
     for (int t = 0; t < step->n_task && tandem_value_untransposed(step, id) != id; t++)

@@ -45,7 +45,7 @@ void case_print(char *text, size_t size, const operator_case *c);
 
 /* --- Arrays of numbers ---------------------------------------------------------------------------------- */
 /* n numbers of a type, with guards before and behind; value: what they stand for. columnwise: data is that of
- * a column-wise copy of such matrices, value row by row; batch 0: it is none. */
+ * a transposed copy of such matrices, value row by row; batch 0: it is none. */
 typedef struct case_array {
     tandem_dtype dtype;
     size_t n, bytes;

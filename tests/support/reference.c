@@ -642,7 +642,7 @@ static void cast(const work *w)
                 fabs(w->in[0][i]) * (0x1p-3 + 0x1p-20) + (double)w->operands->out[0].scale * 0x1p-17;
     }
     if (w->operands->n_out < 2) return;
-    memcpy(w->out[1], w->out[0], n * sizeof *w->out[1]); /* the column-wise copy */
+    memcpy(w->out[1], w->out[0], n * sizeof *w->out[1]); /* the transposed copy */
     memcpy(w->bound[1], w->bound[0], n * sizeof *w->bound[1]);
 }
 

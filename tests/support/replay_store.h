@@ -47,7 +47,7 @@ static inline tandem_cost replay_cost(int64_t ns, uint64_t workspace_bytes)
 /* What a cost is to be; −1 = left out. */
 typedef int64_t replay_cost_rule(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes);
 
-/* Files a cost for every form of every task that the model's step program can have. */
+/* Files a cost for every variant of every task that the model's step program can have. */
 static inline void replay_store_fill(replay_store *s, const tandem_graph *graph, tandem_dtype amp_dtype,
                                      uint64_t bucket_bytes, const char *device, const char *co_runner,
                                      replay_cost_rule *rule, void *context)

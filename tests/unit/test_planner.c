@@ -230,7 +230,7 @@ static void choices_reach_the_problem(void **state)
     tandem_planner_close(planner);
 }
 
-/* Classes 0 and 3 share wider type and batch, and so do 1 and 4; 2 is alone. */
+/* Classes 0 and 3 share AMP dtype and batch, and so do 1 and 4; 2 is alone. */
 static void each_class_has_the_sensitivity_of_its_own_device_and_batch(void **state)
 {
     const priced_cluster *p = *state;

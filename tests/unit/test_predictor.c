@@ -166,7 +166,7 @@ static void fisher_by_hand(void **state)
                  forward + rate2 * (9 * 11 + 1 * 13 + 2 * 9 * 1 * 5) + share * upstream);
     free(sensitivity);
 
-    /* where the wider type is bf16 the backward pass of int8 rounds to it; x stays as it was saved */
+    /* where the AMP dtype is bf16 the backward pass of int8 rounds to it; x stays as it was saved */
     sensitivity = compute("fisher", m.graph, m.s, TANDEM_BF16);
     const double g_head = bf16_share * 7 / 4;
     const double share16 = (g_head * 2 * 48 + w * 4 * 7 + 2 * 4 * 2 * g_head * w) / 10;
@@ -580,7 +580,7 @@ static void gradients_in_f16_are_scaled_with_the_loss(void **state)
                  share * ms + coarse * coarse / 12);
     /* 2^-4: all of fc1's are lost */
     assert_close(sensitivity_of_gradients(TANDEM_PRECISION_FP16, TANDEM_F32, 1e15), ms);
-    /* as the wider type of int8; tf32 knows no scale, nor does fp8, which has its own */
+    /* as the AMP dtype of int8; tf32 knows no scale, nor does fp8, which has its own */
     assert_close(sensitivity_of_gradients(TANDEM_PRECISION_INT8, TANDEM_F16, 1),
                  share * ms + step * step / 12);
     assert_close(sensitivity_of_gradients(TANDEM_PRECISION_TF32, TANDEM_F32, 1e12), share * ms);

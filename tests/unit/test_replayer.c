@@ -247,7 +247,7 @@ static void zero_keeps_three_buckets_of_weights(void **state)
     tear_down_replayer(&b);
 }
 
-/* fc1 in int8 where the wider type is f32: its weight and its input are cast, the input is restored for
+/* fc1 in int8 where the AMP dtype is f32: its weight and its input are cast, the input is restored for
  * wgrad. */
 static void a_precision_changes_its_tasks_and_is_undone(void **state)
 {
