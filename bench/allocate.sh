@@ -17,7 +17,8 @@ statistics() { # model
 plan() { # model batch cluster options…
     model=$1 batch=$2 cluster=$3
     shift 3
-    "$tandem" allocate -q --json --db "$db" --model "$model" --batch "$batch" --predict --cluster "$cluster" "$@"
+    "$tandem" allocate -q --json --db "$db" --model "$model" --batch "$batch" --predict --cluster \
+        "$cluster" "$@"
 }
 field() { sed -n "s/^  \"$1\": \"\\{0,1\\}\\([^\",]*\\)\"\\{0,1\\},\\{0,1\\}\$/\\1/p"; }
 
@@ -37,11 +38,15 @@ for case in $models; do
         [ "$cluster" = "$two" ] || n=4
         for slowdown in 1% 5% 20%; do
             exact=$(plan "$model" "$batch" "$cluster" --policy exact --slowdown $slowdown)
-            greedy=$(plan "$model" "$batch" "$cluster" --policy greedy --slowdown $slowdown | field sensitivity)
+            greedy=$(plan "$model" "$batch" "$cluster" --policy greedy --slowdown $slowdown |
+                field sensitivity)
             bound=$(echo "$exact" | field lower_bound)
-            echo "| $model | $batch | $n | $slowdown | $(echo "$exact" | field step_ns | awk '{ printf "%.2f", $1 / 1e6 }')" \
-                "| $(echo "$exact" | field sensitivity) | $bound | $(echo "$exact" | field gap | awk '{ printf "%.4f%%", 100 * $1 }')" \
-                "| $(echo "$exact" | field proof) | $(echo "$exact" | field seconds | awk '{ printf "%.3f", $1 }')" \
+            echo "| $model | $batch | $n | $slowdown | $(echo "$exact" | field step_ns |
+                awk '{ printf "%.2f", $1 / 1e6 }')" \
+                "| $(echo "$exact" | field sensitivity) | $bound | $(echo "$exact" | field gap |
+                    awk '{ printf "%.4f%%", 100 * $1 }')" \
+                "| $(echo "$exact" | field proof) | $(echo "$exact" | field seconds |
+                    awk '{ printf "%.3f", $1 }')" \
                 "| $(echo "$greedy $bound" | awk '{ if ($2 > 0) printf "%.4f", $1 / $2; else print "1" }') |"
         done
     done
@@ -61,6 +66,7 @@ for case in $models; do
         qsync=$(plan "$model" "$batch" "$two" --policy qsync --max-step "$target" | field sensitivity)
         greedy=$(plan "$model" "$batch" "$two" --policy greedy --max-step "$target" | field sensitivity)
         echo "| $model | $batch | $slowdown | $qsync | $greedy | $ours" \
-            "| $(echo "$qsync $ours" | awk '{ if ($2 > 0) printf "%.2f", $1 / $2; else print $1 > 0 ? "inf" : "1" }') |"
+            "| $(echo "$qsync $ours" |
+                awk '{ if ($2 > 0) printf "%.2f", $1 / $2; else print $1 > 0 ? "inf" : "1" }') |"
     done
 done

@@ -71,7 +71,8 @@ list_combinations() { # NUMBER MODEL BATCH DATA PAIR LINKS…
             [ -n "$model" ] || continue
             [ "$on" = . ] || [ "$on" = "$pair" ] || continue
             links_of=$links
-            [ "$over" = . ] || links_of=$(for l in $links; do [[ ",$over," != *",$l,"* ]] || echo "$l"; done | tr '\n' ' ')
+            [ "$over" = . ] ||
+                links_of=$(for l in $links; do [[ ",$over," != *",$l,"* ]] || echo "$l"; done | tr '\n' ' ')
             echo "$number $model $batch $data $pair $links_of"
             number=$((number + 1))
         done <<<"$models"
@@ -87,12 +88,14 @@ list_cases() { # NUMBER LINK…: LINK PLAN, a line each
     done
 }
 is_done() { # MODEL BATCH PAIR LINK PLAN
-    awk -F'\t' -v k="$1 $2 $3 $4 $5" '$1 " " $2 " " $3 " " $4 " " $5 == k { found = 1 } END { exit !found }' "$rows"
+    awk -F'\t' -v k="$1 $2 $3 $4 $5" \
+        '$1 " " $2 " " $3 " " $4 " " $5 == k { found = 1 } END { exit !found }' "$rows"
 }
 # Every operator of each class: fp32, int8 or int8_full, drawn by a seed, as far as it has them.
 mix() { # SEED
     for p in int8 int8_full; do
-        "$tandem" allocate -q --json "${of[@]}" --cluster "$cluster" --db "$db" --policy uniform --uniform $p -o $p.json >answer.json
+        "$tandem" allocate -q --json "${of[@]}" --cluster "$cluster" --db "$db" --policy uniform --uniform \
+            $p -o $p.json >answer.json
     done
     jq --argjson seed "$1" --slurpfile full int8_full.json '
         def lowered: [.classes[].precision] | max_by([.[] | select(. != "fp32")] | length);
@@ -122,7 +125,8 @@ measure() { # LINK PLAN
     fp32) how=("${of[@]}" --cluster "$cluster" --uniform fp32) ;;
     lowest) how=("${of[@]}" --cluster "$cluster" --uniform "fp32,int8_full") ;;
     allocated)
-        "$tandem" allocate -q --json "${of[@]}" --cluster "$cluster" --db "$db" --slowdown 3% -o allocated.json >answer.json ;;
+        "$tandem" allocate -q --json "${of[@]}" --cluster "$cluster" --db "$db" --slowdown 3% -o \
+            allocated.json >answer.json ;;
     esac
     for _ in 1 2 3; do
         before=$(predict "${how[@]}")
@@ -161,7 +165,8 @@ run_combination() { # LINK…: those of its cases that are not done
             cp free.db "$db"
             # of the model's buckets, which are those of every plan; the other sizes stay the free link's, and
             # nothing asks for them
-            both profile "${of[@]}" --cluster "$cluster" --uniform fp32 --db "$db" --allreduce-only --remeasure >/dev/null
+            both profile "${of[@]}" --cluster "$cluster" --uniform fp32 --db "$db" --allreduce-only \
+                --remeasure >/dev/null
         fi
         measure "$link" "$plan"
         show_progress
@@ -169,7 +174,8 @@ run_combination() { # LINK…: those of its cases that are not done
 }
 touch "$rows"
 cd "$work"
-"$tandem" list devices >text.txt && for k in 1 2 3 4 5 6; do cat text.txt text.txt >more.txt && mv more.txt text.txt; done
+"$tandem" list devices >text.txt && for k in 1 2 3 4 5 6; do cat text.txt text.txt >more.txt &&
+    mv more.txt text.txt; done
 list_combinations >combinations.txt
 n_all=$(awk '{ n += 2 * (NF - 5) } END { print n }' combinations.txt) n_now=0 begin=$SECONDS
 while read -r number model batch data pair links_of <&3; do

@@ -11,14 +11,16 @@ device=${1:-strongest}
 precisions=${PRECISIONS:-fp32 bf16 int8 int8_full}
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 5
-"$tandem" list devices >text.txt && for k in 1 2 3 4 5 6; do cat text.txt text.txt >more.txt && mv more.txt text.txt; done
+"$tandem" list devices >text.txt && for k in 1 2 3 4 5 6; do cat text.txt text.txt >more.txt &&
+    mv more.txt text.txt; done
 
 failed=0
 printf '%-46s %5s  %-10s %10s %10s %10s\n' model batch precision 'loss 1' 'loss 20' step
 while read -r model batch rate data; do
     [ $# = 0 ] || [[ " $* " == *" ${model%%:*} "* ]] || continue
     for precision in $precisions; do
-        if ! "$tandem" train -q --json --model "$model" --batch "$batch" --device "$device" --uniform "$precision" --data "$data" \
+        if ! "$tandem" train -q --json --model "$model" --batch "$batch" --device "$device" --uniform \
+            "$precision" --data "$data" \
             --eval 0 --steps 20 --lr "$rate" >out.json 2>err; then
             printf '%-46s %5s  %-10s %s\n' "$model" "$batch" "$precision" "$(head -c 160 err)"
             grep -q " has no $precision; it has " err || failed=1
@@ -27,7 +29,8 @@ while read -r model batch rate data; do
         sed -n '/"loss": \[/,/\]/p' out.json | sed '1d;$d' | tr -d ' ,' >losses
         [ "$(grep -cE '^[0-9.e+-]+$' losses)" = 20 ] || failed=1
         step=$(sed -n 's/^ *"step_ns": \([0-9]*\),$/\1/p' out.json | head -n 1)
-        printf '%-46s %5s  %-10s %10.4f %10.4f %7d ms\n' "$model" "$batch" "$precision" "$(head -n 1 losses)" \
+        printf '%-46s %5s  %-10s %10.4f %10.4f %7d ms\n' "$model" "$batch" "$precision" \
+            "$(head -n 1 losses)" \
             "$(tail -n 1 losses)" $((step / 1000000))
     done
 done <<END

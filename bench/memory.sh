@@ -9,13 +9,15 @@ tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
 strong=${1:-strongest} weak=${2:-weakest}
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cd "$work"
-printf '%-26s %5s %-15s %-16s %11s %11s %11s %11s %11s\n' model batch plan device predicted allocated resident unplanned bound
+printf '%-26s %5s %-15s %-16s %11s %11s %11s %11s %11s\n' model batch plan device predicted allocated \
+    resident unplanned bound
 while read -r model batch devices uniform; do
     case $devices in strong) devices=$strong ;; weak) devices=$weak ;; pair) devices=$strong,$weak ;; esac
     of=(-q --json --model "$model" --batch "$batch" --device "$devices" --uniform "$uniform")
     "$tandem" profile "${of[@]}" --db "$model.db" --repetitions 1 >profile.json 2>error.txt </dev/null ||
         { echo "$model in $uniform: $(head -n 1 error.txt)" >&2 && continue; } # a precision that the device lacks
-    "$tandem" compare "${of[@]}" --db "$model.db" --steps 4 </dev/null | jq -r '.cases[0] | . as $case | .devices | to_entries[] |
+    "$tandem" compare "${of[@]}" --db "$model.db" --steps 4 </dev/null |
+        jq -r '.cases[0] | . as $case | .devices | to_entries[] |
         [.value, $case.predicted_peak_bytes[.key], $case.allocated_peak_bytes[.key], $case.resident_peak_bytes[.key],
          $case.unplanned_bytes[.key]] | @tsv' |
         awk -v model="$model" -v batch="$batch" -v plan="$uniform" -v "MiB=1048576" '

@@ -7,9 +7,11 @@ tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
 strong=${1:-strongest} weak=${2:-weakest}
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cd "$work"
-"$tandem" list devices >text.txt && for k in 1 2 3 4 5 6; do cat text.txt text.txt >more.txt && mv more.txt text.txt; done
+"$tandem" list devices >text.txt && for k in 1 2 3 4 5 6; do cat text.txt text.txt >more.txt &&
+    mv more.txt text.txt; done
 
-printf '%-10s %5s  %-16s %11s %11s %7s  %s\n' model batch plan predicted measured error 'memory predicted = allocated'
+printf '%-10s %5s  %-16s %11s %11s %7s  %s\n' model batch plan predicted measured error \
+    'memory predicted = allocated'
 compare() { # MODEL BATCH DATA NAME ARGUMENT…
     local model=$1 batch=$2 data=$3 name=$4
     shift 4
@@ -17,7 +19,8 @@ compare() { # MODEL BATCH DATA NAME ARGUMENT…
         -e "s/^step predicted \(.*\), measured \(.*\) (p10.*error \(.*\)\$/\1|\2|\3/p" | {
         IFS='|' read -r predicted measured error
         same=$("$tandem" compare -q "$@" --steps 3 | grep -cE '^cpu:.* = ' || true)
-        printf '%-10s %5s  %-16s %11s %11s %7s  %s of 2 ranks\n' "$model" "$batch" "$name" "$predicted" "$measured" "$error" "$same"
+        printf '%-10s %5s  %-16s %11s %11s %7s  %s of 2 ranks\n' "$model" "$batch" "$name" "$predicted" \
+            "$measured" "$error" "$same"
     }
 }
 while read -r model batch data; do
@@ -26,7 +29,8 @@ while read -r model batch data; do
     "$tandem" sensitivity -q "${of[@]}" --data "$data" >/dev/null
     "$tandem" allocate -q "${of[@]}" --cluster "$strong + $weak" --slowdown 2% -o plan.json >/dev/null
     for uniform in fp32 fp32,int8 fp32,int8_full; do
-        compare "$model" "$batch" "$data" "$uniform" "${of[@]}" --cluster "$strong + $weak" --uniform "$uniform"
+        compare "$model" "$batch" "$data" "$uniform" "${of[@]}" --cluster "$strong + $weak" --uniform \
+            "$uniform"
     done
     compare "$model" "$batch" "$data" allocated --plan plan.json
 done <<END

@@ -8,7 +8,8 @@ tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cd "$work"
 "$tandem" bench replay --json --model resnet20 --repetitions 20 >replay.json
-"$tandem" bench open --json --model resnet50 --batch 32 --cluster "16*t4@8 + 16*v100@8 net=100Gbit/s,5us" >open.json
+"$tandem" bench open --json --model resnet50 --batch 32 --cluster "16*t4@8 + 16*v100@8 net=100Gbit/s,5us" \
+    >open.json
 
 # FILE CASE: its median, in the largest unit below it.
 median() {
@@ -28,13 +29,17 @@ row() { printf '%-12s  %-45s  %12s  %-48s  %10s\n' "$@"; }
 row simulator 'a step of' takes 'tandem: a step of' tandem
 row dPRO '1,000 operators, 32 ranks' '1.12 s' '1,000 operators, 32 ranks one by one' "$drawn32"
 row '' '1,000 operators, 128 ranks' '9.2 s' '1,000 operators, 128 ranks one by one' "$drawn128"
-row 'ASTRA-sim 2' '1,000 operators, 32 ranks' '0.18-0.38 s' 'the same, another time of a task, by classes' "$cost"
+row 'ASTRA-sim 2' '1,000 operators, 32 ranks' '0.18-0.38 s' 'the same, another time of a task, by classes' \
+    "$cost"
 row '' '1,000 operators, 128 ranks' '0.9-3.7 s' 'the same, 12,288 ranks' "$many"
-row QSync 'two devices, an operator'"'"'s precision changed' '0.47 s' '1,000 operators, a precision changed' "$flipped"
+row QSync 'two devices, an operator'"'"'s precision changed' '0.47 s' \
+    '1,000 operators, a precision changed' "$flipped"
 row '' '' '' '  on one machine, where both slow each other' "$shared"
 row vTrain '100,914 nodes' '0.36 s' '(another graph: 3.6 us a node)' ''
-row Calculon 'one evaluation of a configuration' '8.8 ms' 'resnet50, 32 ranks, whole process, from a store' "$stored"
-row SimuMax 'one evaluation of a configuration' '28.6 ms' 'resnet50, 32 ranks, whole process, all predicted' "$predicted"
+row Calculon 'one evaluation of a configuration' '8.8 ms' 'resnet50, 32 ranks, whole process, from a store' \
+    "$stored"
+row SimuMax 'one evaluation of a configuration' '28.6 ms' \
+    'resnet50, 32 ranks, whole process, all predicted' "$predicted"
 cat <<'END'
 
 dPRO (Hu et al., MLSys 2022) replays traces of every rank of a real job, with clocks aligned, and searches fusions and

@@ -18,7 +18,8 @@ work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cd "$work"
 
 profile() { # STORE MODEL DEVICE
-    for batch in 4 16; do "$tandem" profile -q --db "$1" --model "$2" --batch "$batch" --device "$3" >/dev/null; done
+    for batch in 4 16; do "$tandem" profile -q --db "$1" --model "$2" --batch "$batch" --device "$3" \
+        >/dev/null; done
 }
 row() { # DEVICE MODEL PRECISION: from predicted.PRECISION.json and run.PRECISION.*.json
     jq -rs --slurpfile foretold "predicted.$3.json" --arg device "$1" --arg model "$2" --arg precision "$3" '
@@ -33,21 +34,25 @@ row() { # DEVICE MODEL PRECISION: from predicted.PRECISION.json and run.PRECISIO
 }
 
 echo "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $("$tandem" --version | head -n 1)"
-printf '%-16s %-10s %-10s %10s %10s %10s %9s %9s  %s\n' device 'left out' precision predicted replayed measured error 'of replay' 'one operator (median)'
+printf '%-16s %-10s %-10s %10s %10s %10s %9s %9s  %s\n' device 'left out' precision predicted replayed \
+    measured error 'of replay' 'one operator (median)'
 for device; do
     for model in ${MODELS:-$all}; do
         for other in $all; do [ "$other" = "$model" ] || profile others.db "$other" "$device"; done
         what=(--model "$model" --batch 16 --device "$device")
         for precision in fp32 int8; do
-            "$tandem" replay --db others.db "${what[@]}" --uniform $precision --predict --operators --json >predicted.$precision.json
+            "$tandem" replay --db others.db "${what[@]}" --uniform $precision --predict --operators --json \
+                >predicted.$precision.json
         done
         profile own.db "$model" "$device"
         for round in $(seq "${ROUNDS:-2}"); do
             for precision in fp32 int8; do
-                "$tandem" compare -q --db own.db "${what[@]}" --uniform $precision --operators --json >"run.$precision.$round.json"
+                "$tandem" compare -q --db own.db "${what[@]}" --uniform $precision --operators --json \
+                    >"run.$precision.$round.json"
             done
         done
-        for precision in fp32 int8; do row "$(jq -r '.cases[0].devices[0]' run.fp32.1.json)" "$model" $precision; done
+        for precision in fp32 int8; do row "$(jq -r '.cases[0].devices[0]' run.fp32.1.json)" "$model" \
+            $precision; done
         rm -f others.db* own.db* ./*.json
     done
 done

@@ -27,8 +27,10 @@ link_of() { # DEVICE
 predict() {
     local link=''
     [ "$3" = 1 ] || link=" link=$(link_of "$2")" || exit
-    "$tandem" replay --json --predict --model "$1" --cluster "$3*$2@$3$link" --uniform "$4" --batch "$5" --accumulate "$6" \
-        --memory 80GiB --loss-scale dynamic 2>&1 | sed -n 's/^ *"step_ns": \([0-9]*\),*$/\1/p; s/^tandem: //p' | head -n 1
+    "$tandem" replay --json --predict --model "$1" --cluster "$3*$2@$3$link" --uniform "$4" --batch "$5" \
+        --accumulate "$6" \
+        --memory 80GiB --loss-scale dynamic 2>&1 |
+            sed -n 's/^ *"step_ns": \([0-9]*\),*$/\1/p; s/^tandem: //p' | head -n 1
 }
 
 rows=$(mktemp) && trap 'rm -f "$rows"' EXIT
@@ -37,11 +39,14 @@ rows=$(mktemp) && trap 'rm -f "$rows"' EXIT
     [ "$first" = "$heading" ] || refuse "expected the heading $heading"
     while IFS=, read -r model options device cards precision batch accumulate rate document url more; do
         line=$((line + 1))
-        [[ -z $more && -n $document && $url = https://*/* ]] || refuse "expected a document and its https address at the end"
+        [[ -z $more && -n $document && $url = https://*/* ]] ||
+            refuse "expected a document and its https address at the end"
         [[ $rate =~ ^[0-9]+(\.[0-9]+)?$ ]] || refuse "samples_per_s must be a number, got '$rate'"
-        step=$(predict "$model${options:+:${options// /,}}" "$device" "$cards" "$precision" "$batch" "$accumulate") || exit
+        step=$(predict "$model${options:+:${options// /,}}" "$device" "$cards" "$precision" "$batch" \
+            "$accumulate") || exit
         [[ $step =~ ^[1-9][0-9]*$ ]] || refuse "$step"
-        echo "$model|$options|$device|$cards|$precision|$batch|$accumulate|$rate|$step|${document#*: }" >>"$rows"
+        echo "$model|$options|$device|$cards|$precision|$batch|$accumulate|$rate|$step|${document#*: }" \
+            >>"$rows"
     done
 } <"$table" || exit
 [ "$line" -gt 1 ] || refuse "expected a row"

@@ -12,14 +12,17 @@ here=$(cd "$(dirname "$0")" && pwd)
 tandem=$here/../build/tandem
 rounds=${1:-3} device=${2:-strongest}
 python=/usr/bin/python3
-for one in /usr/bin/python3.1?; do [ -x "$one" ] && "$one" -c 'import torch, torchvision' 2>/dev/null && python=$one; done
-"$python" -c 'import torch, torchvision' || { echo "bench/torch.sh: no python3 here has PyTorch and torchvision; apt-get install python3-torch python3-torchvision libopenblas0" >&2 && exit 4; }
+for one in /usr/bin/python3.1?; do [ -x "$one" ] && "$one" -c 'import torch, torchvision' 2>/dev/null &&
+    python=$one; done
+"$python" -c 'import torch, torchvision' ||
+    { echo "bench/torch.sh: no python3 here has PyTorch and torchvision; apt-get install python3-torch python3-torchvision libopenblas0" >&2 && exit 4; }
 core=$(($(nproc) - 1)) # before OMP_NUM_THREADS, which nproc heeds
 export OMP_NUM_THREADS=1
 if grep -qw avx512f /proc/cpuinfo; then export OPENBLAS_CORETYPE=SkylakeX; fi # OpenBLAS takes newer cores for older ones
 taskset -c "$core" "$python" "$here/torch/peer.py"
 [ "$device" != strongest ] ||
-    device=$("$tandem" list devices --json | jq -r '[.devices[] | select(.present and (.name | startswith("cpu:"))) | .name] | last')
+    device=$("$tandem" list devices --json |
+        jq -r '[.devices[] | select(.present and (.name | startswith("cpu:"))) | .name] | last')
 echo "tandem: $device"
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 
@@ -37,10 +40,13 @@ print(case, step, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
         "$1" "$tandem" bench step -q --json --repetitions 3 "${of[@]}" >>"$work/samples"
 }
 two() { # PRECISION
-    "$python" "$here/torch/step.py" resnet50 "$1" --ranks 2 --channels-last --steps 10 | jq -r --arg case "2 ranks|$1|pytorch nhwc" \
+    "$python" "$here/torch/step.py" resnet50 "$1" --ranks 2 --channels-last --steps 10 |
+        jq -r --arg case "2 ranks|$1|pytorch nhwc" \
         '[$case, .step_ns, .peak_bytes, .model_bytes] | @tsv' >>"$work/samples"
-    "$tandem" train -q --json --model resnet50 --batch 8 --cluster "2*$device" --uniform "$1" --steps 12 | jq -r \
-        --arg case "2 ranks|$1|tandem" '[$case, .step_ns, 0, .ranks[0].allocated_bytes] | @tsv' >>"$work/samples"
+    "$tandem" train -q --json --model resnet50 --batch 8 --cluster "2*$device" --uniform "$1" --steps 12 |
+        jq -r \
+        --arg case "2 ranks|$1|tandem" '[$case, .step_ns, 0, .ranks[0].allocated_bytes] | @tsv' \
+            >>"$work/samples"
 }
 
 for round in $(seq "$rounds"); do

@@ -50,7 +50,8 @@ case ${1:-} in
 esac
 tandem=${TANDEM_BUILD:-$here/build}/tandem
 data=${TANDEM_SHARED_DATA:-$here/../shared/data}/straggler
-[ -e "$data/trace-ST.csv" ] || { echo "SKIP: there is no $data/trace-ST.csv; --fetch FOLDER gets it, TANDEM_SHARED_DATA names the folder"; exit 0; }
+[ -e "$data/trace-ST.csv" ] ||
+    { echo "SKIP: there is no $data/trace-ST.csv; --fetch FOLDER gets it, TANDEM_SHARED_DATA names the folder"; exit 0; }
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cd "$work"
 
@@ -65,7 +66,8 @@ analyse() { "$tandem" whatif "$1" --json >"$2"; }
 
 took=$(seconds analyse "$data/trace-ST.csv" ours.json)
 echo "8 GPUs, $(($(wc -l <"$data/trace-ST.csv") - 1)) operators: $took"
-jq -n -r --slurpfile ours ours.json --slurpfile answers "$data/result-ST.json" --slurpfile stage "$data/ms-ST.json" \
+jq -n -r --slurpfile ours ours.json --slurpfile answers "$data/result-ST.json" --slurpfile stage \
+    "$data/ms-ST.json" \
     --slurpfile worker "$data/mw-ST.json" '
   $ours[0] as $o | $answers[0] as $a
   | def mean: [.[]] | add / length;

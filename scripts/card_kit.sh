@@ -28,6 +28,7 @@ echo "glibc $glibc" >"$kit/needs"
 
 tar -C "$build" -czf "$kit.tar.gz" card-kit
 bytes=$(stat -c %s "$kit.tar.gz")
-echo "$kit.tar.gz: $((bytes >> 20)) MiB; needs glibc $glibc and, of NVIDIA's, $(objdump -p "$kit/build/libtandem_cuda.so" |
+echo "$kit.tar.gz: $((bytes >> 20)) MiB; needs glibc $glibc and, of NVIDIA's, $(objdump -p \
+    "$kit/build/libtandem_cuda.so" |
     awk '/NEEDED/ && $2 ~ "^libcu" { printf "%s%s", n++ ? ", " : "", $2 }')"
 [ "$bytes" -le $((64 << 20)) ] || { echo "that is more than 64 MiB" >&2 && exit 1; }

@@ -24,12 +24,14 @@ stage() {
     echo "--- $name"
     "${@:2}" 2>&1 | tee "$log"
     code=${PIPESTATUS[0]}
-    read -r ok bad skip < <(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' "$log" | tail -n 1)
+    read -r ok bad skip < <(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' \
+        "$log" | tail -n 1)
     if [ -z "${ok:-}" ]; then
         ok=$((code == 0)) bad=0 skip=0
     fi
     [ "$code" = 0 ] || [ "$bad" != 0 ] || bad=1
-    printf '%-10s %4d passed %2d failed %2d skipped %5d s\n' "$name" "$ok" "$bad" "$skip" $((SECONDS - begin)) >>"$stages"
+    printf '%-10s %4d passed %2d failed %2d skipped %5d s\n' "$name" "$ok" "$bad" "$skip" \
+        $((SECONDS - begin)) >>"$stages"
     passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
 }
 

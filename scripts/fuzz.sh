@@ -24,7 +24,8 @@ most_files=200 most_bytes=262144
 
 if [ -z "$name" ] || { [ -z "${TANDEM_FUZZ_ROOT:-}" ] && [ ! -f "tests/fuzz/fuzz_$name.c" ]; }; then
     echo "usage: make fuzz TARGET=NAME [TIME=600] [RUNS=1000000] [MAX_LEN=4096]; NAME is one of:"
-    for target in tests/fuzz/fuzz_*.c; do basename "$target" .c; done | sed -n 's/^fuzz_//p' | grep -v '^main$' | paste -sd ' '
+    for target in tests/fuzz/fuzz_*.c; do basename "$target" .c; done | sed -n 's/^fuzz_//p' |
+        grep -v '^main$' | paste -sd ' '
     exit 2
 fi
 # shellcheck disable=SC2086 # a compiler may be two words
@@ -34,7 +35,8 @@ if [ ! -f "$library" ]; then
     exit 0
 fi
 if [ -z "${TANDEM_FUZZ_ROOT:-}" ]; then
-    MAKEFLAGS='' make --no-print-directory -j"${JOBS:-$(nproc)}" B="$root" CC="$cc" CXX="$cc" OPT='-O1 -g' WARN=-w \
+    MAKEFLAGS='' make --no-print-directory -j"${JOBS:-$(nproc)}" B="$root" CC="$cc" CXX="$cc" OPT='-O1 -g' \
+        WARN=-w \
         SAN=fuzzer-no-link,address,undefined "$program" || exit 1
 fi
 mkdir -p "$grown" "$corpus" || exit 5
@@ -53,7 +55,8 @@ fuzz() {
         grep -vE '^#[0-9]+.*(NEW|REDUCE|pulse)' "$log" | tail -n 60
         grep -aoE "Test unit written to .*" "$log" | sed "s|^Test unit written to|run it again: $program|"
     fi
-    echo "fuzz $name: $(figure stat::number_of_executed_units:) executions, $(figure ' cov:') edges covered," \
+    echo "fuzz $name: $(figure stat::number_of_executed_units:) executions, $(figure \
+        ' cov:') edges covered," \
         "$([ "$code" = 0 ] && echo 'no finding' || echo "a finding (exit code $code); all of it: $log")"
     [ "$code" = 0 ] || exit 1
 }
@@ -72,11 +75,13 @@ minimise() {
     local into=$root/minimised/$name
     fewest "$into"
     # Too much to keep: a file for each edge alone, and not for how often it was passed.
-    if [ "$(find "$into" -type f | wc -l)" -gt $most_files ] || [ "$(cat "$into"/* | wc -c)" -gt $most_bytes ]; then
+    if [ "$(find "$into" -type f | wc -l)" -gt $most_files ] ||
+        [ "$(cat "$into"/* | wc -c)" -gt $most_bytes ]; then
         fewest "$into" -use_counters=0
     fi
     find "$corpus" -type f -delete
     cp "$into"/* "$corpus"/
-    echo "fuzz-minimise $name: $(find "$corpus" -type f | wc -l) files, $(cat "$corpus"/* | wc -c) bytes in $corpus"
+    echo "fuzz-minimise $name: $(find "$corpus" -type f | wc -l) files, $(cat "$corpus"/* |
+        wc -c) bytes in $corpus"
 }
 $action

@@ -14,7 +14,8 @@ if [ ! -e /usr/include/slurm/spank.h ]; then
 fi
 if [ ! -e /usr/local/cuda/include/cublasLt.h ]; then
     echo "SKIP what includes CUDA's headers: they are not installed; CUDA Toolkit 13 with cuDNN 9"
-    mapfile -t sources < <(grep -LE '#include (<(cuda|cublas|cudnn|nvml)|"backend/cuda/libraries\.h")' "${sources[@]}")
+    mapfile -t sources < <(grep -LE '#include (<(cuda|cublas|cudnn|nvml)|"backend/cuda/libraries\.h")' \
+        "${sources[@]}")
 fi
 jobs=$(nproc)
 log=$(mktemp) && trap 'rm -f "$log"' EXIT
@@ -76,9 +77,13 @@ fi
 if command -v cppcheck >/dev/null; then
     echo "$(cppcheck --version), $jobs at a time"
     printf '%s\n' "${sources[@]}" |
-        cppcheck -j "$jobs" --quiet --language=c --std=c11 --enable=warning,performance,portability --inline-suppr \
-            --suppress=legacyUninitvar --suppress=arrayIndexThenCheck --suppress='preprocessorErrorDirective:*pb-c.h' --template='{file}:{line}: {severity}: {message} [{id}]' \
-            -D_GNU_SOURCE -D__x86_64__ -DTANDEM_ISA=avx2 -D__AVX2__ -I. -Iinclude "-I$generated" --file-list=- 2>"$log"
+        cppcheck -j "$jobs" --quiet --language=c --std=c11 --enable=warning,performance,portability \
+            --inline-suppr \
+            --suppress=legacyUninitvar --suppress=arrayIndexThenCheck \
+                --suppress='preprocessorErrorDirective:*pb-c.h' \
+                    --template='{file}:{line}: {severity}: {message} [{id}]' \
+            -D_GNU_SOURCE -D__x86_64__ -DTANDEM_ISA=avx2 -D__AVX2__ -I. -Iinclude "-I$generated" \
+                --file-list=- 2>"$log"
     report cppcheck
 else
     echo "SKIP cppcheck: it is not installed; apt-get install cppcheck"

@@ -15,7 +15,8 @@ mkdir -p "$out" || exit 5
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 if [ ! -x "$root/build/tandem" ]; then
     kit=$root/build/card-kit.tar.gz
-    [ -f "$kit" ] || { echo "neither build/tandem nor build/card-kit.tar.gz is here: run make card-kit where CUDA Toolkit and the libraries are"; exit 4; }
+    [ -f "$kit" ] ||
+        { echo "neither build/tandem nor build/card-kit.tar.gz is here: run make card-kit where CUDA Toolkit and the libraries are"; exit 4; }
     tar -xzf "$kit" -C "$work" || exit 5
     "$work/card-kit/scripts/on_card.sh" "$out"
     exit
@@ -45,7 +46,8 @@ if [ -f "$root/needs" ]; then
 fi
 for library in libcuda.so.1 libcudart.so.13 libcublasLt.so.13 libcudnn.so.9; do
     known $library && continue
-    for folder in /usr/local/cuda*/lib64 /usr/local/cuda*/targets/x86_64-linux/lib /usr/local/nvidia/lib* $(folders_of_python); do
+    for folder in /usr/local/cuda*/lib64 /usr/local/cuda*/targets/x86_64-linux/lib /usr/local/nvidia/lib* \
+        $(folders_of_python); do
         [ -e "$folder/$library" ] && path=${path:+$path:}$folder && break
     done
 done
@@ -106,7 +108,8 @@ date -u
 uname -a
 timeout 20 nvidia-smi -i 0 2>/dev/null || echo "no nvidia-smi here, or no card"
 part "what is found" 20 doctor.txt "$tandem" doctor
-part "tests" 170 tests.txt env "LD_LIBRARY_PATH=$path" TEST_TIMEOUT=90 CUBLASLT_LOG_LEVEL=1 "CUBLASLT_LOG_FILE=$work/cublaslt.log" \
+part "tests" 170 tests.txt env "LD_LIBRARY_PATH=$path" TEST_TIMEOUT=90 CUBLASLT_LOG_LEVEL=1 \
+    "CUBLASLT_LOG_FILE=$work/cublaslt.log" \
     CUDNN_LOGLEVEL_DBG=1 "CUDNN_LOGDEST_DBG=$work/cudnn.log" "$root/scripts/test_cuda.sh" "$programs" tests
 [ "$ended" = 0 ] || tail -v -n 30 "$work"/cu*.log 2>/dev/null # what the libraries say of it themselves
 missing=$(LD_LIBRARY_PATH=$path ldd "$programs/bench_card" | awk '/not found/ { printf "%s ", $1 }')
@@ -114,51 +117,66 @@ if [ -n "$missing" ]; then
     printf '\n=== speeds: SKIP: %snot found; they come with CUDA Toolkit 13 and cuDNN 9\n' "$missing"
     lack speeds
 else
-    part "speeds" 90 speeds.txt env "LD_LIBRARY_PATH=$path" "$root/bench/cuda/clocks.sh" "$programs/bench_card"
+    part "speeds" 90 speeds.txt env "LD_LIBRARY_PATH=$path" "$root/bench/cuda/clocks.sh" \
+        "$programs/bench_card"
 fi
 timeout 60 "$tandem" bench step -q --model mlp --device "$device" --uniform bf16 --repetitions 1 >/dev/null
 runs=$?
 if [ $runs = 0 ]; then
-    part "steps beside PyTorch" 190 steps.txt env ONE_LIMIT=40 "$root/bench/cuda/clocks.sh" "$root/bench/cuda/steps.sh" "$tandem" "$device"
+    part "steps beside PyTorch" 190 steps.txt env ONE_LIMIT=40 "$root/bench/cuda/clocks.sh" \
+        "$root/bench/cuda/steps.sh" "$tandem" "$device"
     for cpu in cpu:avx512_bf16 cpu:avx512_vnni cpu:avx512 cpu:avx2_vnni cpu:avx2 cpu:avx cpu:sse41; do
         grep -qE "^$cpu +ok" "$out/doctor.txt" && break
     done
     cluster="$device batch=256 + $cpu batch=16"
-    part "graphs on $device" 20 hybrid.txt "$root/bench/cuda/same_losses.sh" "$tandem" "$device batch=32" gpt_tiny
+    part "graphs on $device" 20 hybrid.txt "$root/bench/cuda/same_losses.sh" "$tandem" "$device batch=32" \
+        gpt_tiny
     part "graphs on $cluster" 30 hybrid.txt "$root/bench/cuda/same_losses.sh" "$tandem" "$cluster" resnet20
-    part "all-reduces on $cluster" 30 hybrid.txt "$tandem" bench allreduce --cluster "$cluster" --repetitions 5
+    part "all-reduces on $cluster" 30 hybrid.txt "$tandem" bench allreduce --cluster "$cluster" \
+        --repetitions 5
     grep -q 'all-reduce in shared memory' "$out/hybrid.txt" || export TANDEM_ALLREDUCE=network # the driver locks none, as it says
     part "all-reduces on $cluster over the network" 30 hybrid.txt env TANDEM_ALLREDUCE=network \
         "$tandem" bench allreduce -q --cluster "$cluster" --repetitions 5
     part "profile of $cluster" 40 hybrid.txt "$tandem" profile -q --model resnet20 --cluster "$cluster"
-    part "resnet20 on $cluster" 20 hybrid.txt "$tandem" compare -q --model resnet20 --cluster "$cluster" --uniform bf16,fp32 --steps 20
-    for one in "resnet20 128 30" "bert_base:seq=128 32 60" "resnet50 64 90" "gpt_tiny 32 30" "vit_tiny 64 30"; do
+    part "resnet20 on $cluster" 20 hybrid.txt "$tandem" compare -q --model resnet20 --cluster "$cluster" \
+        --uniform bf16,fp32 --steps 20
+    for one in "resnet20 128 30" "bert_base:seq=128 32 60" "resnet50 64 90" "gpt_tiny 32 30" \
+        "vit_tiny 64 30"; do
         read -r model batch limit <<<"$one"
-        part "profile of $model" "$limit" compare.txt "$tandem" profile -q --model "$model" --batch "$batch" --device "$device"
+        part "profile of $model" "$limit" compare.txt "$tandem" profile -q --model "$model" --batch \
+            "$batch" --device "$device"
         for precision in bf16 fp8 int8_full fp32; do
             part "$model in $precision, predicted and run" 15 compare.txt \
-                "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform $precision --steps 20
+                "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform \
+                    $precision --steps 20
         done
-        part "profile of a mixed plan of $model" 20 compare.txt "$tandem" profile -q --model "$model" --batch "$batch" --device "$device" \
+        part "profile of a mixed plan of $model" 20 compare.txt "$tandem" profile -q --model "$model" \
+            --batch "$batch" --device "$device" \
             --uniform random --seed 1
-        part "$model in a mixed plan, predicted and run" 15 compare.txt "$tandem" compare -q --model "$model" --batch "$batch" \
+        part "$model in a mixed plan, predicted and run" 15 compare.txt "$tandem" compare -q --model \
+            "$model" --batch "$batch" \
             --device "$device" --uniform random --seed 1 --steps 20
-        part "$model in bf16, profiled in graphs and launched kernel by kernel" 15 compare.txt env TANDEM_GRAPHS=0 \
-            "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform bf16 --steps 20
+        part "$model in bf16, profiled in graphs and launched kernel by kernel" 15 compare.txt env \
+            TANDEM_GRAPHS=0 \
+            "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform bf16 \
+                --steps 20
     done
 else
     echo
     echo "=== profiles, predictions, steps: SKIP: $device runs no step here (exit code $runs), as it says above"
     if [ $runs = 4 ]; then lack "steps on $device"; else failed+=("a step on $device"); fi
 fi
-part "sanitizer" 240 tests.txt env "LD_LIBRARY_PATH=$path" SANITIZER_TIMEOUT=40 "$root/scripts/test_cuda.sh" "$programs" sanitizer
+part "sanitizer" 240 tests.txt env "LD_LIBRARY_PATH=$path" SANITIZER_TIMEOUT=40 \
+    "$root/scripts/test_cuda.sh" "$programs" sanitizer
 
 # --- The store, as text ---
-card=$(nvidia-smi -i 0 --query-gpu=name --format=csv,noheader 2>/dev/null | tr 'A-Z ' 'a-z_' | tr -cd 'a-z0-9_.-')
+card=$(nvidia-smi -i 0 --query-gpu=name --format=csv,noheader 2>/dev/null | tr 'A-Z ' 'a-z_' |
+    tr -cd 'a-z0-9_.-')
 if [ -n "$card" ] && [ -s "$TANDEM_DB" ]; then
     mkdir -p "$out/profiles/measured"
     python3 -c 'import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).iterdump(), sep="\n")' "$TANDEM_DB" \
-        >"$out/profiles/measured/$card.sql" 2>/dev/null || sqlite3 "$TANDEM_DB" .dump >"$out/profiles/measured/$card.sql" ||
+        >"$out/profiles/measured/$card.sql" 2>/dev/null ||
+            sqlite3 "$TANDEM_DB" .dump >"$out/profiles/measured/$card.sql" ||
         failed+=("the store as text")
     echo "profiles/measured/$card.sql: $(wc -c <"$out/profiles/measured/$card.sql") bytes"
 fi

@@ -26,20 +26,26 @@ build() {
     git worktree add -q --detach "$tree" "$1" || exit 5
     # The same path at each commit: C++ names of static functions in .cu files are made from it.
     rm -f "$root/tree" && ln -s "$tree" "$root/tree"
-    (cd "$root/tree" && MAKEFLAGS='' make --no-print-directory -j"${JOBS:-$(nproc)}" CC="${CC:-gcc}" CXX="${CXX:-g++}" \
-        OPT='-O2 -DNDEBUG' NVCC= all build/tests/libtandem_cuda.so >"$root/log" 2>&1) || { tail -n 40 "$root/log"; exit 5; }
+    (cd "$root/tree" &&
+        MAKEFLAGS='' make --no-print-directory -j"${JOBS:-$(nproc)}" CC="${CC:-gcc}" CXX="${CXX:-g++}" \
+        OPT='-O2 -DNDEBUG' NVCC= all build/tests/libtandem_cuda.so >"$root/log" 2>&1) ||
+            { tail -n 40 "$root/log"; exit 5; }
     while read -r object; do
         name=$into/${object%.o}.text
         mkdir -p "$(dirname "$name")"
         # Sorted: templates of C++ stand in sections whose order follows their names.
-        readelf -SW "$tree/build/obj/$object" | sed -n 's/^ *\[ *[0-9]*\] \(\.text[^ ]*\) .*/\1/p' | sort -u | while read -r section; do
-            objcopy -O binary -j "$section" "$tree/build/obj/$object" "$root/section" && sha256sum <"$root/section"
+        readelf -SW "$tree/build/obj/$object" | sed -n 's/^ *\[ *[0-9]*\] \(\.text[^ ]*\) .*/\1/p' |
+            sort -u | while read -r section; do
+            objcopy -O binary -j "$section" "$tree/build/obj/$object" "$root/section" &&
+                sha256sum <"$root/section"
         done | sort >"$name"
     done < <(cd "$tree/build/obj" && find . -name '*.o' | sed 's|^\./||' | grep -v '^tests/' | sort)
     [ -n "$nvcc" ] || return 0
     while read -r kernel; do
         mkdir -p "$into/$(dirname "$kernel")"
-        (cd "$root/tree" && "$nvcc" -I. -Iinclude -D_GNU_SOURCE -std=c++17 -O3 -arch=compute_80 -ptx -o - "$kernel" 2>"$root/log") |
+        (cd "$root/tree" &&
+            "$nvcc" -I. -Iinclude -D_GNU_SOURCE -std=c++17 -O3 -arch=compute_80 -ptx -o - "$kernel" \
+                2>"$root/log") |
             perl -ne 's{//.*}{}; next if /^\.(file|loc)/; s/\b([A-Za-z_\$][\w\$]*[A-Za-z]\w*)/$n{$1} \/\/= "n".++$i/ge; print' \
                 >"$into/${kernel%.cu}.ptx"
         [ -s "$into/${kernel%.cu}.ptx" ] || { cat "$root/log"; exit 5; }
@@ -70,7 +76,8 @@ while [ $# -gt 1 ]; do
         esac
         now=${to[$source]:-$source}
         [ -z "$folder" ] || now=$folder$(basename "$now")
-        if cmp -s "$root/$n/$file" "$root/$((n + 1))/$now.$suffix"; then same=$((same + 1)); else other+=("$file"); fi
+        if cmp -s "$root/$n/$file" "$root/$((n + 1))/$now.$suffix"; then same=$((same + 1)); else \
+            other+=("$file"); fi
     done < <(cd "$root/$n" && find . -type f | sed 's|^\./||' | sort)
     echo "$(git log -1 --format='%h %s' "$2"): $same the same, ${#other[@]} not"
     for file in "${other[@]:0:40}"; do echo "    $file"; done

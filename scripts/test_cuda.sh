@@ -38,7 +38,8 @@ check() { # TOOL PROGRAM ARGUMENT…
     ended=$?
     case $ended in
     0) words="nothing found" ;;
-    124) words="FAILED, not done after ${SANITIZER_TIMEOUT:-120} s; SANITIZER_TIMEOUT gives it more" && code=1 ;;
+    124) words="FAILED, not done after ${SANITIZER_TIMEOUT:-120} s; SANITIZER_TIMEOUT gives it more" &&
+        code=1 ;;
     *) words="FAILED, exit code $ended" && code=1 ;;
     esac
     printf '%-44s %s  %3ds\n' "$1 $(basename "$2")" "$words" "$(($(date +%s) - begin))"

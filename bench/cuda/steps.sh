@@ -18,11 +18,13 @@ heed() { [ "$1" -le 1 ] || code=1; } # EXIT_CODE
 why() { if [ "$1" = 124 ]; then echo "stopped after $limit s"; else tail -n 1 "$log" | sed 's,^tandem: ,,'; fi; } # EXIT_CODE
 number() { sed -n "s/.*\"$1\": *\([0-9][0-9]*\).*/\1/p" "$log" | head -n 1; } # the first of that name in $log
 ms() { if [ -n "$1" ]; then awk -v ns="$1" 'BEGIN { printf "%.1f ms", ns / 1e6 }'; else echo -; fi; }
-ratio() { if [ -n "$1" ] && [ -n "$2" ]; then awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f x", a / b }'; else echo -; fi; }
+ratio() { if [ -n "$1" ] &&
+    [ -n "$2" ]; then awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f x", a / b }'; else echo -; fi; }
 
 printf '%-22s %6s %12s %12s %12s %8s\n' model batch tandem launched PyTorch faster
 step() { # MODEL BATCH GRAPHS
-    TANDEM_GRAPHS=$3 timeout "$limit" "$tandem" bench step -q --json --model "$1" --batch "$2" --device "$device" \
+    TANDEM_GRAPHS=$3 timeout "$limit" "$tandem" bench step -q --json --model "$1" --batch "$2" --device \
+        "$device" \
         --uniform bf16 --repetitions "$steps" >"$log" 2>&1
 }
 one() { # MODEL BATCH [OPTION OF PYTORCH…: without one, tandem alone]
@@ -34,15 +36,19 @@ one() { # MODEL BATCH [OPTION OF PYTORCH…: without one, tandem alone]
     step "$model" "$batch" 0
     ended=$?
     heed $ended
-    if [ $ended = 0 ]; then launched=$(number median_ns); else said="$said${said:+; }launched: $(why $ended)"; fi
+    if [ $ended = 0 ]; then launched=$(number median_ns); else \
+        said="$said${said:+; }launched: $(why $ended)"; fi
     if [ -n "$python" ] && [ $# -gt 2 ]; then
-        timeout "$limit" "$python" "$here/../torch/step.py" "${model%%:*}" bf16 --batch "$batch" --device cuda \
+        timeout "$limit" "$python" "$here/../torch/step.py" "${model%%:*}" bf16 --batch "$batch" --device \
+            cuda \
             --steps "$steps" "${@:3}" >"$log" 2>&1
         ended=$?
         heed $ended
-        if [ $ended = 0 ]; then theirs=$(number step_ns); else said="$said${said:+; }PyTorch: $(why $ended)"; fi
+        if [ $ended = 0 ]; then theirs=$(number step_ns); else \
+            said="$said${said:+; }PyTorch: $(why $ended)"; fi
     fi
-    printf '%-22s %6s %12s %12s %12s %8s\n' "$model" "$batch" "$(ms "$ours")" "$(ms "$launched")" "$(ms "$theirs")" \
+    printf '%-22s %6s %12s %12s %12s %8s\n' "$model" "$batch" "$(ms "$ours")" "$(ms "$launched")" \
+        "$(ms "$theirs")" \
         "$(ratio "$theirs" "$ours")"
     [ -z "$said" ] || echo "    $said"
 }

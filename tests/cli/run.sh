@@ -27,9 +27,11 @@ for command in "$here"/*.cmd; do
     echo $? >"$work/code"
     if [ -n "${UPDATE:-}" ]; then
         for part in out err; do
-            if [ -s "$work/$part" ]; then cp "$work/$part" "$here/$name.$part"; else rm -f "$here/$name.$part"; fi
+            if [ -s "$work/$part" ]; then cp "$work/$part" "$here/$name.$part"; else rm -f \
+                "$here/$name.$part"; fi
         done
-        if [ "$(cat "$work/code")" = 0 ]; then rm -f "$here/$name.code"; else cp "$work/code" "$here/$name.code"; fi
+        if [ "$(cat "$work/code")" = 0 ]; then rm -f "$here/$name.code"; else cp "$work/code" \
+            "$here/$name.code"; fi
     fi
     expected=$here/$name.code
     [ -e "$expected" ] || { echo 0 >"$work/zero"; expected=$work/zero; }

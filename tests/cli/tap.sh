@@ -72,9 +72,12 @@ left_over() {
 idx() { printf "\\x$(printf %02x "$1")"; }
 count() { idx 0; idx 0; idx 0; idx "$1"; }
 mkdir data
-pixels() { yes 'unlike devices train one model together, each in the precision that suits it' | head -c "$1"; }
+pixels() { yes 'unlike devices train one model together, each in the precision that suits it' |
+    head -c "$1"; }
 labels() { for ((k = 0; k < $1; k++)); do idx $((k * 7 % 10)); done; }
-{ idx 0; idx 0; idx 8; idx 3; count 64; count 28; count 28; pixels $((64 * 784)); } | gzip >data/train-images-idx3-ubyte.gz
-{ idx 0; idx 0; idx 8; idx 3; count 16; count 28; count 28; pixels $((16 * 784)); } | gzip >data/t10k-images-idx3-ubyte.gz
+{ idx 0; idx 0; idx 8; idx 3; count 64; count 28; count 28; pixels $((64 * 784)); } |
+    gzip >data/train-images-idx3-ubyte.gz
+{ idx 0; idx 0; idx 8; idx 3; count 16; count 28; count 28; pixels $((16 * 784)); } |
+    gzip >data/t10k-images-idx3-ubyte.gz
 { idx 0; idx 0; idx 8; idx 1; count 64; labels 64; } >data/train-labels-idx1-ubyte
 { idx 0; idx 0; idx 8; idx 1; count 16; labels 16; } >data/t10k-labels-idx1-ubyte

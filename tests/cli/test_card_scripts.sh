@@ -27,7 +27,8 @@ test_*) printf '1..1\nok 1 - %s\n' "$0" ;;
 esac
 END
 chmod +x kit/bin/obey
-for name in kernels public_kernels operators gradients repeats delayed shared; do ln -s ../../bin/obey kit/build/card/test_cuda_$name; done
+for name in kernels public_kernels operators gradients repeats delayed shared; do ln -s ../../bin/obey \
+    kit/build/card/test_cuda_$name; done
 ln -s ../../bin/obey kit/build/card/bench_card
 ln -s ../bin/obey kit/build/tandem
 ln -s obey kit/bin/compute-sanitizer
@@ -46,11 +47,14 @@ ends() {
 tests=(kit/scripts/test_cuda.sh kit/build/card)
 ends 0 "${tests[@]}" && grep -q 'memcheck test_cuda_kernels *nothing found' out
 report "test_cuda.sh: 0 where nothing is found" $?
-ends 1 FAIL=test_cuda_gradients "${tests[@]}" && ends 1 FAIL=racecheck "${tests[@]}" && grep -q 'racecheck .*FAILED, exit code 70' out &&
+ends 1 FAIL=test_cuda_gradients "${tests[@]}" && ends 1 FAIL=racecheck "${tests[@]}" &&
+    grep -q 'racecheck .*FAILED, exit code 70' out &&
     ends 1 FAIL=test_cuda_kernels "${tests[@]}" sanitizer
 report "test_cuda.sh: 1 where a test fails, or the sanitizer finds something" $?
-ends 1 HANG=test_cuda_shared TEST_TIMEOUT=1 "${tests[@]}" tests && ends 1 HANG=memcheck SANITIZER_TIMEOUT=1 "${tests[@]}" sanitizer &&
-    grep -q 'FAILED, not done after 1 s' out && ends 1 HANG=test_cuda_kernels SANITIZER_TIMEOUT=1 "${tests[@]}" sanitizer
+ends 1 HANG=test_cuda_shared TEST_TIMEOUT=1 "${tests[@]}" tests &&
+    ends 1 HANG=memcheck SANITIZER_TIMEOUT=1 "${tests[@]}" sanitizer &&
+    grep -q 'FAILED, not done after 1 s' out &&
+        ends 1 HANG=test_cuda_kernels SANITIZER_TIMEOUT=1 "${tests[@]}" sanitizer
 report "test_cuda.sh: 1 where a test or the sanitizer is not done in its time" $?
 
 card=(kit/scripts/on_card.sh "$work/told")
@@ -67,7 +71,8 @@ ends 1 "FAIL=bench step -q --model mlp" "${card[@]}" && grep -q 'a step on cuda:
 report "on_card.sh: 1 where a card runs no step" $?
 ends 4 "LACK=bench step -q --model mlp" "${card[@]}" && grep -q 'could not be done here:' out
 report "on_card.sh: 4 where what it needs is missing" $?
-ends 1 HANG="tandem doctor" SECONDS_IN_ALL=6 "${card[@]}" && grep -q -- '--- what is found: stopped after' out && grep -q 'tests: not done: no time is left' out
+ends 1 HANG="tandem doctor" SECONDS_IN_ALL=6 "${card[@]}" &&
+    grep -q -- '--- what is found: stopped after' out && grep -q 'tests: not done: no time is left' out
 report "on_card.sh: 1 where a part is stopped, and where no time is left for the rest" $?
 
 echo "1..$n"

@@ -13,12 +13,14 @@ model=(--model mlp:width=16 --batch 2)
 
 # --- No card ---
 export TANDEM_CUDA=$work/nowhere.so
-run 4 train "${model[@]}" --device cuda:0 --steps 1 && grep -q "libtandem_cuda.so, which does not open" err && [ "$(wc -l <err)" = 1 ] &&
+run 4 train "${model[@]}" --device cuda:0 --steps 1 &&
+    grep -q "libtandem_cuda.so, which does not open" err && [ "$(wc -l <err)" = 1 ] &&
     run 4 profile "${model[@]}" --cluster "cuda:0 + cuda:1" && [ "$(wc -l <err)" = 1 ]
 report "without the library: exit code 4 and one line, before ranks are started" $?
 run 0 doctor && grep -q '^cuda:0  *absent .*libtandem_cuda.so' out
 report "doctor says what is missing" $?
-run 3 train "${model[@]}" --device cuda:first --steps 1 || run 2 train "${model[@]}" --device cuda:first --steps 1
+run 3 train "${model[@]}" --device cuda:first --steps 1 ||
+    run 2 train "${model[@]}" --device cuda:first --steps 1
 grep -q "Did you mean 'cuda:0'" err
 report "cards have numbers" $?
 
@@ -26,13 +28,15 @@ report "cards have numbers" $?
 export TANDEM_CUDA=$stand_in
 run 0 doctor && grep -q '^cuda:0  *ok .*stand-in, compute capability 9.0' out && ! grep -q '^cuda:1' out
 report "doctor describes the cards that are here" $?
-run 4 train "${model[@]}" --device cuda:7 --steps 1 && grep -q "'cuda:7' is not here: this machine has 1 card" err
+run 4 train "${model[@]}" --device cuda:7 --steps 1 &&
+    grep -q "'cuda:7' is not here: this machine has 1 card" err
 report "a card that is not here: exit code 4" $?
 run 0 profile "${model[@]}" --cluster cuda:0 --json && positive "$(field measured out | head -1)" &&
     [ "$(array compute_mhz out | tr -d ' \n')" = 17551755 ] &&
     run 0 profile "${model[@]}" --cluster cuda:0 --json && ! field measured out | grep -qv '^0$'
 report "a profile of a card, and a second that finds everything known" $?
-run 0 compare "${model[@]}" --cluster cuda:0 --uniform int8 --steps 12 --json && positive "$(field measured_ns out | head -1)"
+run 0 compare "${model[@]}" --cluster cuda:0 --uniform int8 --steps 12 --json &&
+    positive "$(field measured_ns out | head -1)"
 report "compare: tasks of a step on a card have times" $?
 graphs=("${model[@]}" --cluster cuda:0 --uniform int8 --steps 5 --json)
 run 0 train "${graphs[@]}" && array loss out >replayed && ! grep -q graph err &&
@@ -40,7 +44,8 @@ run 0 train "${graphs[@]}" && array loss out >replayed && ! grep -q graph err &&
     STAND_IN_REFUSES_CAPTURE=1 run 0 train "${graphs[@]}" && array loss out | cmp - replayed &&
     [ "$(grep -c 'no graph can be made of them: .*cuda:0' err)" = 1 ]
 report "steps as graphs, launched one by one, and where no graph can be made, which one line says: the same losses" $?
-noted() { [ "$(grep -c 'small gradients of 3 operators vanish in f16 on cuda:0.* --loss-scale dynamic$' err)" = "$1" ]; }
+noted() { [ "$(grep -c 'small gradients of 3 operators vanish in f16 on cuda:0.* --loss-scale dynamic$' \
+    err)" = "$1" ]; }
 run 0 train "${model[@]}" --cluster cuda:0 --uniform fp16 --steps 2 && noted 1 &&
     run 0 compare "${model[@]}" --cluster cuda:0 --uniform fp16 --steps 12 && noted 1 &&
     run 0 train "${model[@]}" --cluster cuda:0 --uniform fp16 --steps 2 --loss-scale dynamic && noted 0 &&
@@ -53,9 +58,11 @@ run 0 sensitivity "${model[@]}" --device cuda:0 --steps 2 --data data --json && 
     run 0 allocate "${model[@]}" --cluster cuda:0 -o plan.json && run 0 train --plan plan.json --steps 2
 report "sensitivity, a plan, and a training by it" $?
 half=("${model[@]}" --cluster cuda:0 --policy uniform --uniform fp16 --json)
-run 0 allocate "${half[@]}" && [ "$(field loss_scale out)" = null ] && grep -q 'its cost was not measured (tandem profile --loss-scale dynamic)' err &&
+run 0 allocate "${half[@]}" && [ "$(field loss_scale out)" = null ] &&
+    grep -q 'its cost was not measured (tandem profile --loss-scale dynamic)' err &&
     run 4 allocate "${half[@]}" --loss-scale dynamic && grep -q 'norm of the buckets' err &&
-    run 0 profile "${model[@]}" --cluster cuda:0 --loss-scale dynamic && run 0 allocate "${half[@]}" && [ "$(field loss_scale out)" = '"dynamic"' ]
+    run 0 profile "${model[@]}" --cluster cuda:0 --loss-scale dynamic && run 0 allocate "${half[@]}" &&
+        [ "$(field loss_scale out)" = '"dynamic"' ]
 report "a loss scale is in the step of a plan once its cost is measured; until then, one line says so" $?
 
 if [ -z "$weakest" ]; then
@@ -63,20 +70,29 @@ if [ -z "$weakest" ]; then
 else
     both=("${model[@]}" --cluster "cuda:0 + $weakest")
     run 0 profile "${both[@]}" --json &&
-        run 0 train "${both[@]}" --steps 4 --data data --eval 8 --checkpoint both.ckpt --json && array loss out >first &&
+        run 0 train "${both[@]}" --steps 4 --data data --eval 8 --checkpoint both.ckpt --json &&
+            array loss out >first &&
         run 0 train "${both[@]}" --steps 2 --data data --eval 8 --checkpoint half.ckpt &&
-        run 0 train "${both[@]}" --steps 4 --data data --eval 8 --checkpoint rest.ckpt --resume half.ckpt --json &&
+        run 0 train "${both[@]}" --steps 4 --data data --eval 8 --checkpoint rest.ckpt --resume half.ckpt \
+            --json &&
         array loss out >last && tail -2 first | cmp - last && cmp both.ckpt rest.ckpt
     report "a card and a CPU train together, and resume to the bit" $?
-    run 0 replay "${both[@]}" && TANDEM_ALLREDUCE=network run 4 replay "${both[@]}" && grep -q 'no all-reduce among [^ ]*+cuda:0 has' err &&
-        TANDEM_ALLREDUCE=network run 0 profile "${both[@]}" --allreduce-only && TANDEM_ALLREDUCE=network run 0 replay "${both[@]}" &&
-        TANDEM_ALLREDUCE=network run 0 compare "${both[@]}" --steps 6 && run 0 compare "${both[@]}" --steps 6 && ! grep -q network err
+    run 0 replay "${both[@]}" && TANDEM_ALLREDUCE=network run 4 replay "${both[@]}" &&
+        grep -q 'no all-reduce among [^ ]*+cuda:0 has' err &&
+        TANDEM_ALLREDUCE=network run 0 profile "${both[@]}" --allreduce-only &&
+            TANDEM_ALLREDUCE=network run 0 replay "${both[@]}" &&
+        TANDEM_ALLREDUCE=network run 0 compare "${both[@]}" --steps 6 &&
+            run 0 compare "${both[@]}" --steps 6 && ! grep -q network err
     report "a card and a CPU are profiled, replayed and compared in shared memory, and over a network apart" $?
-    TANDEM_ALLREDUCE=network run 0 train "${both[@]}" --steps 4 --data data --json && array loss out | cmp - first &&
-        STAND_IN_REFUSES_LOCK=1 run 0 train "${both[@]}" --steps 4 --data data --json && array loss out | cmp - first &&
+    TANDEM_ALLREDUCE=network run 0 train "${both[@]}" --steps 4 --data data --json && array loss out |
+        cmp - first &&
+        STAND_IN_REFUSES_LOCK=1 run 0 train "${both[@]}" --steps 4 --data data --json && array loss out |
+            cmp - first &&
         [ "$(grep -c 'over the network, since ranks cannot share memory; rank 0: .*page-lock' err)" = 1 ] &&
-        STAND_IN_REFUSES_LOCK=1 run 2 profile "${both[@]}" --remeasure && grep -q 'page-lock.*TANDEM_ALLREDUCE=network' err && [ "$(wc -l <err)" = 1 ] &&
-        STAND_IN_REFUSES_LOCK=1 TANDEM_ALLREDUCE=network run 0 profile "${both[@]}" --allreduce-only --remeasure
+        STAND_IN_REFUSES_LOCK=1 run 2 profile "${both[@]}" --remeasure &&
+            grep -q 'page-lock.*TANDEM_ALLREDUCE=network' err && [ "$(wc -l <err)" = 1 ] &&
+        STAND_IN_REFUSES_LOCK=1 TANDEM_ALLREDUCE=network run 0 profile "${both[@]}" --allreduce-only \
+            --remeasure
     report "where a driver locks no shared memory: the losses are the same, one line says why, a profile is refused" $?
     TANDEM_CUDA=$work/nowhere.so run 0 replay "${both[@]}" && grep -q '^cuda:0 ' out
     report "what was measured on a card is replayed where there is none" $?

@@ -8,13 +8,16 @@ set -u
 if [ "$(basename "$build")" != build ]; then
     skip "tandem demo" "a profile takes minutes with a sanitizer; test_loop.sh has its commands one by one"
 elif run 0 doctor --json && [ "$(field ready out)" = true ]; then
-    run 0 demo --model vit_tiny:width=64,depth=2,heads=2 --steps 4 --json && [ "$(field accuracy out | sort -u)" = null ] && [ "$(field measured_ns out | wc -l)" -ge 3 ] && positive "$(field measured_ns out | head -1)" &&
+    run 0 demo --model vit_tiny:width=64,depth=2,heads=2 --steps 4 --json &&
+        [ "$(field accuracy out | sort -u)" = null ] && [ "$(field measured_ns out | wc -l)" -ge 3 ] &&
+            positive "$(field measured_ns out | head -1)" &&
         [ -s tandem-demo-plan.json ] && [ -s tandem.db ]
     report "tandem demo: three cases, predicted and measured" $?
     left_over
     report "no files are left over" $((!$?))
 else
-    skip "tandem demo" "doctor finds something missing here: $(field fix out | grep -v null | head -n 1 | tr -d '"')"
+    skip "tandem demo" "doctor finds something missing here: $(field fix out | grep -v null | head -n 1 |
+        tr -d '"')"
 fi
 echo "1..$n"
 [ $failed = 0 ]

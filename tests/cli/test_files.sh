@@ -13,32 +13,42 @@ told() {
     code=$?
     [ $code = 5 ] && [ "$(cat err)" = "tandem: cannot write the result to standard output" ] && run 0 "$@"
 }
-told --help && told --version && told help list && told list devices && told list --usage && told graph show mlp
+told --help && told --version && told help list && told list devices && told list --usage &&
+    told graph show mlp
 report "what stands on a full standard output ends with exit code 5" $?
-mute=$(run 0 --help && sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' out | while read -r command; do told "$command" --help || echo "$command"; done)
+mute=$(run 0 --help && sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' out |
+    while read -r command; do told "$command" --help || echo "$command"; done)
 [ -z "$mute" ]
 report "--help of every command onto a full disk: exit code 5${mute:+, but not $mute}" $?
 
 # --- Whole files ---
 cards=(--model mlp:width=8 --cluster "t4 batch=4 + v100 batch=4 net=10Gbit/s,5us" --predict)
-run 0 sensitivity --model mlp:width=8 --batch 4 --device cpu:sse41 --data data -q || report "sensitivities, which plans need" 1
+run 0 sensitivity --model mlp:width=8 --batch 4 --device cpu:sse41 --data data -q ||
+    report "sensitivities, which plans need" 1
 # writes NAME ARGUMENT…: into a folder where others' files stand in the way of any fixed name, over an old
 # file that only its owner reads
 writes() {
     local name=$1
     shift
-    rm -rf folder && mkdir folder && echo old >"folder/$name" && chmod 600 "folder/$name" && echo "the user's" >"folder/$name.tmp" &&
-        ln -s "$name" folder/link && run 0 "$@" "folder/link" && [ -s "folder/$name" ] && [ "$(cat "folder/$name")" != old ] &&
-        [ "$(stat -c %a "folder/$name")" = 600 ] && [ -L folder/link ] && [ "$(cat "folder/$name.tmp")" = "the user's" ] || return 1
-    rm "folder/$name.tmp" && echo "the victim's" >victim && ln -s ../victim "folder/$name.tmp" && run 0 "$@" "folder/$name" &&
-        [ "$(cat victim)" = "the victim's" ] && [ "$(find folder -mindepth 1 | sort | xargs)" = "$(printf '%s\n' folder/{link,"$name","$name.tmp"} | sort | xargs)" ]
+    rm -rf folder && mkdir folder && echo old >"folder/$name" && chmod 600 "folder/$name" &&
+        echo "the user's" >"folder/$name.tmp" &&
+        ln -s "$name" folder/link && run 0 "$@" "folder/link" && [ -s "folder/$name" ] &&
+            [ "$(cat "folder/$name")" != old ] &&
+        [ "$(stat -c %a "folder/$name")" = 600 ] && [ -L folder/link ] &&
+            [ "$(cat "folder/$name.tmp")" = "the user's" ] || return 1
+    rm "folder/$name.tmp" && echo "the victim's" >victim && ln -s ../victim "folder/$name.tmp" &&
+        run 0 "$@" "folder/$name" &&
+        [ "$(cat victim)" = "the victim's" ] &&
+            [ "$(find folder -mindepth 1 | sort |
+                xargs)" = "$(printf '%s\n' folder/{link,"$name","$name.tmp"} | sort | xargs)" ]
 }
 writes plan.json allocate "${cards[@]}" -o
 report "allocate -o: the old file's mode, the user's files and links stay" $?
 writes t.json replay "${cards[@]}" --trace
 report "replay --trace: the old file's mode, the user's files and links stay" $?
 if command -v gnuplot >/dev/null; then
-    writes front.svg allocate "${cards[@]}" --pareto=3 --svg && grep -q '<svg' folder/front.svg && "$tandem" allocate "${cards[@]}" --pareto=3 --svg /dev/null >out 2>err &&
+    writes front.svg allocate "${cards[@]}" --pareto=3 --svg && grep -q '<svg' folder/front.svg &&
+        "$tandem" allocate "${cards[@]}" --pareto=3 --svg /dev/null >out 2>err &&
         [ -c /dev/null ] && run 5 allocate "${cards[@]}" --pareto=3 --svg /dev/full && grep -q /dev/full err
     report "allocate --svg: the old file's mode, the user's files, links and devices stay" $?
 else
@@ -49,7 +59,8 @@ mkdir small
 if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=16k tmpfs small 2>/dev/null; then
     trap 'umount "$work/small"; rm -rf "$work"' EXIT
     echo old >small/t.json
-    run 5 replay "${cards[@]}" --trace small/t.json && grep -q 'small/t.json.*No space left' err && [ "$(cat small/t.json)" = old ] &&
+    run 5 replay "${cards[@]}" --trace small/t.json && grep -q 'small/t.json.*No space left' err &&
+        [ "$(cat small/t.json)" = old ] &&
         [ "$(find small -type f | wc -l)" = 1 ] && ! find small -name '.tandem*' | grep -q .
     report "a full disk: exit code 5, the old file stays, and nothing is left over" $?
 else

@@ -5,7 +5,8 @@
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
-command -v readelf >/dev/null || { skip "hardening" "readelf is not here (apt-get install binutils)"; echo "1..$n"; exit 0; }
+command -v readelf >/dev/null ||
+    { skip "hardening" "readelf is not here (apt-get install binutils)"; echo "1..$n"; exit 0; }
 
 # lacks FILE: what it lacks, a word each.
 lacks() {
@@ -27,7 +28,8 @@ for name in $wanted $others; do
     if [ ! -e "$build/$name" ] && [[ " $others " = *" $name "* ]]; then
         case $name in
         *cuda*) skip "hardening of $name" "it is built where nvcc is, and without sanitizers" ;;
-        *) skip "hardening of $name" "without sanitizers, where Slurm's headers are (scripts/setup.sh --slurm)" ;;
+        *) skip "hardening of $name" \
+            "without sanitizers, where Slurm's headers are (scripts/setup.sh --slurm)" ;;
         esac
         continue
     fi

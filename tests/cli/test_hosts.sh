@@ -29,7 +29,8 @@ coproc far { exec unshare --net sh -c 'echo up; read -r end'; } # the other host
 # shellcheck disable=SC2154 # set by coproc
 read -r up <&"${far[0]}" && [ "$up" = up ] && there=(nsenter "--net=/proc/$far_PID/ns/net") &&
     ip link add near type veth peer name far netns "$far_PID" || exit 5
-ip link set lo up && "${there[@]}" ip link set lo up && ip address add 10.0.0.1/24 dev near && ip link set near up && "${there[@]}" ip address add 10.0.0.2/24 dev far &&
+ip link set lo up && "${there[@]}" ip link set lo up && ip address add 10.0.0.1/24 dev near &&
+    ip link set near up && "${there[@]}" ip address add 10.0.0.2/24 dev far &&
     "${there[@]}" ip link set far up || exit 5
 
 export TANDEM_ALLREDUCE=network # they could share memory: it is one machine
@@ -55,47 +56,58 @@ IFACE0='' IFACE1=''
 both 6 train "${of[@]}" --steps 3 --timeout 2s
 report "over the loopback they do not meet: exit code 6 on both" $?
 IFACE0=near IFACE1=far
-both 0 train "${of[@]}" --data data --steps 5 --json && [ "$(array loss out | wc -l)" = 5 ] && [ "$(grep -c allocated_bytes out)" = 2 ]
+both 0 train "${of[@]}" --data data --steps 5 --json && [ "$(array loss out | wc -l)" = 5 ] &&
+    [ "$(grep -c allocated_bytes out)" = 2 ]
 cp out over_network
-TANDEM_ALLREDUCE='' run 0 train "${of[@]}" --data data --steps 5 --json && [ "$(array loss out)" = "$(array loss over_network)" ]
+TANDEM_ALLREDUCE='' run 0 train "${of[@]}" --data data --steps 5 --json &&
+    [ "$(array loss out)" = "$(array loss over_network)" ]
 report "over an interface they train, with the losses of ranks that share memory" $?
 
 # --- Profile and comparison ---
-both 0 profile "${of[@]}" --json && [ "$(grep -c '"name"' out)" = 2 ] && sed -n '/"allreduce"/,/}/p' out | grep -q '"known": 0' &&
+both 0 profile "${of[@]}" --json && [ "$(grep -c '"name"' out)" = 2 ] && sed -n '/"allreduce"/,/}/p' out |
+    grep -q '"known": 0' &&
     run 0 replay "${of[@]}" --json && free_ns=$(field step_ns out | head -1) && positive "$free_ns"
 report "they are profiled into one store, and a step is replayed" $?
 both 0 compare "${of[@]}" --steps 12 --json && positive "$(field measured_ns out)" &&
     [ "$(array predicted_peak_bytes out)" = "$(array allocated_peak_bytes out)" ]
 report "rank 0 compares; memory is allocated as predicted" $?
 
-if { tc qdisc add dev near root tbf rate 50mbit burst 16kb limit 4mb && "${there[@]}" tc qdisc add dev far root tbf rate 50mbit burst 16kb limit 4mb; } 2>err; then
+if { tc qdisc add dev near root tbf rate 50mbit burst 16kb limit 4mb &&
+    "${there[@]}" tc qdisc add dev far root tbf rate 50mbit burst 16kb limit 4mb; } 2>err; then
     # (784 + 64 + 64 + 10) · 64 weights and more cross the link each way: no step can be faster than that,
     # less what the bucket holds
     least_ns=$(((922 * 64 * 4 - 2 * 16384) * 8 * 20))
-    both 0 profile "${of[@]}" --allreduce-only --remeasure --json && sed -n '/"alone"/,/}/p' out | grep -q '"measured": 0' &&
-        sed -n '/"allreduce"/,/}/p' out | grep -q '"known": 0' && both 0 compare "${of[@]}" --steps 12 --json &&
+    both 0 profile "${of[@]}" --allreduce-only --remeasure --json && sed -n '/"alone"/,/}/p' out |
+        grep -q '"measured": 0' &&
+        sed -n '/"allreduce"/,/}/p' out | grep -q '"known": 0' &&
+            both 0 compare "${of[@]}" --steps 12 --json &&
         [ "$(field predicted_ns out)" -gt $least_ns ] && [ "$(field measured_ns out)" -gt $least_ns ]
     report "over a slow link the all-reduce alone is measured again: no step beats the link" $?
 else
     skip "a slow link" "tc has no token bucket here: $(head -n 1 err)"
 fi
 
-run 0 profile "${of[@]}" --db one.db --uniform int8 --json && [ "$(field measured out | tail -1)" -lt 4 ] && run 0 replay "${of[@]}" --db one.db --uniform int8 --json &&
+run 0 profile "${of[@]}" --db one.db --uniform int8 --json && [ "$(field measured out | tail -1)" -lt 4 ] &&
+    run 0 replay "${of[@]}" --db one.db --uniform int8 --json &&
     run 4 replay "${of[@]}" --db one.db --uniform fp32
 report "with --uniform only what that plan needs is profiled" $?
-run 0 compare "${of[@]}" --remeasure --steps 12 --json && positive "$(field remeasured_ns out)" && [ "$(field drift out)" != null ] &&
+run 0 compare "${of[@]}" --remeasure --steps 12 --json && positive "$(field remeasured_ns out)" &&
+    [ "$(field drift out)" != null ] &&
     run 0 compare "${of[@]}" --remeasure --steps 12 && grep -q 'drift of the machine' out
 report "compare --remeasure measures the plan's costs once more, and says how far they are" $?
 
 # --- What ranks exchange in ---
 rm -f kinds.db*
-run 0 profile "${of[@]}" --uniform fp32 --db kinds.db --json && run 0 replay "${of[@]}" --db kinds.db && TANDEM_ALLREDUCE='' run 4 replay "${of[@]}" --db kinds.db &&
+run 0 profile "${of[@]}" --uniform fp32 --db kinds.db --json && run 0 replay "${of[@]}" --db kinds.db &&
+    TANDEM_ALLREDUCE='' run 4 replay "${of[@]}" --db kinds.db &&
     grep -q 'in shared memory has been measured' err
 report "an all-reduce that was measured over a network is not taken for one in shared memory" $?
-TANDEM_ALLREDUCE='' run 0 profile "${of[@]}" --uniform fp32 --db kinds.db --json && sed -n '/"allreduce"/,/}/p' out | grep -q '"known": 0' &&
+TANDEM_ALLREDUCE='' run 0 profile "${of[@]}" --uniform fp32 --db kinds.db --json &&
+    sed -n '/"allreduce"/,/}/p' out | grep -q '"known": 0' &&
     TANDEM_ALLREDUCE='' run 0 replay "${of[@]}" --db kinds.db && run 0 replay "${of[@]}" --db kinds.db
 report "a store has both" $?
-run 0 sensitivity --model mlp:width=64 --data data --steps 3 --device "$weakest" && run 0 allocate --model mlp:width=64 --cluster "$weakest + $weakest" --batch auto --global-batch 8 &&
+run 0 sensitivity --model mlp:width=64 --data data --steps 3 --device "$weakest" &&
+    run 0 allocate --model mlp:width=64 --cluster "$weakest + $weakest" --batch auto --global-batch 8 &&
     run 0 advise --model mlp:width=64 --cluster "$weakest" --add "$weakest" --batch 4
 report "what was measured over a network alone is enough to choose batches by and to advise by" $?
 TANDEM_ALLREDUCE=pigeons run 2 train "${of[@]}" --steps 3 && grep -q "invalid TANDEM_ALLREDUCE 'pigeons'" err

@@ -8,7 +8,8 @@ source=$(cd "$here/../.." && pwd)
 build=$(cd "${TANDEM_BUILD:-$source/build}" && pwd) || exit 4
 sanitizers=$(basename "$build" | sed 's/^build$//; s/-/,/g')
 export LC_ALL=C
-unset MAKEFLAGS MFLAGS MAKELEVEL TANDEM_DB TANDEM_DATA TANDEM_STORE TANDEM_BACKEND RANK WORLD_SIZE LOCAL_RANK LD_LIBRARY_PATH
+unset MAKEFLAGS MFLAGS MAKELEVEL TANDEM_DB TANDEM_DATA TANDEM_STORE TANDEM_BACKEND RANK WORLD_SIZE \
+    LOCAL_RANK LD_LIBRARY_PATH
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 5
 root=$work/root prefix=/opt/tandem
@@ -30,13 +31,16 @@ skip() {
     echo "SKIP: $1: $2"
     echo "ok $n - $1 # SKIP $2"
 }
-make_in_source() { make --no-print-directory -C "$source" SAN="$sanitizers" DESTDIR="$root" PREFIX="$prefix" "$@" >out 2>err; }
+make_in_source() { make --no-print-directory -C "$source" SAN="$sanitizers" DESTDIR="$root" \
+    PREFIX="$prefix" "$@" >out 2>err; }
 
 # --- Installing ---
-make_in_source install && [ -x "$at/bin/tandem" ] && [ -e "$at/lib/libtandem_backend.so" ] && [ -e "$at/share/man/man1/tandem.1" ]
+make_in_source install && [ -x "$at/bin/tandem" ] && [ -e "$at/lib/libtandem_backend.so" ] &&
+    [ -e "$at/share/man/man1/tandem.1" ]
 report "make install" $?
 
-"$at/bin/tandem" --version >out 2>err && [ "$(cat out)" = "tandem $(sed -n 's/^Version: //p' "$at/lib/pkgconfig/tandem.pc")" ]
+"$at/bin/tandem" --version >out 2>err &&
+    [ "$(cat out)" = "tandem $(sed -n 's/^Version: //p' "$at/lib/pkgconfig/tandem.pc")" ]
 report "the installed program runs, of the version that pkg-config names" $?
 
 # --- The library: what it shows and what it needs
@@ -45,11 +49,13 @@ report "the installed program runs, of the version that pkg-config names" $?
 declared() {
     printf '#include <tandem/%s>\n' "$@" >declared.c
     gcc -std=c11 -I"$at/include" -fsyntax-only -aux-info declared.txt declared.c
-    sed -n "/\*\/ static /d; s|^/\* $at/include/tandem/[^(]*[ *]\(tandem_[a-z0-9_]*\) (.*|\1|p" declared.txt | sort -u
+    sed -n "/\*\/ static /d; s|^/\* $at/include/tandem/[^(]*[ *]\(tandem_[a-z0-9_]*\) (.*|\1|p" \
+        declared.txt | sort -u
 }
 exported() { nm -D --defined-only --with-symbol-versions "$1" | awk '$2 != "A" { print $3 }' | sort; }
 mapfile -t headers < <(cd "$at/include/tandem" && printf '%s\n' *.h advanced/*.h)
-mapfile -t of_core < <(printf '%s\n' "${headers[@]}" | grep -vxE 'amax_history.h|cuda_kernels.h|kernels.h|advanced/(backend|data|device_backend).h')
+mapfile -t of_core < <(printf '%s\n' "${headers[@]}" |
+    grep -vxE 'amax_history.h|cuda_kernels.h|kernels.h|advanced/(backend|data|device_backend).h')
 
 declared "${of_core[@]}" | sed 's/$/@@TANDEM_0.1/' >expected 2>err
 exported "$at/lib/libtandem.so" >out
@@ -68,12 +74,15 @@ report "libtandem_backend.so exports one function" $?
 needs() { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
 # Sanitizers bring libraries of their own, so with them only what it asks for itself is looked at.
 ldd "$at/lib/libtandem.so.0" >out 2>err && ! grep 'not found' out &&
-    ! { needs "$at/lib/libtandem.so.0"; [ -n "$sanitizers" ] || cat out; } | grep -E 'dnnl|gloo|gomp|libomp|cuda|cublas|cudnn|stdc\+\+' &&
-    readelf -d "$at/lib/libtandem.so.0" | grep -q 'SONAME.*\[libtandem\.so\.0\]' && [ "$(readlink "$at/lib/libtandem.so")" = libtandem.so.0 ]
+    ! { needs "$at/lib/libtandem.so.0"; [ -n "$sanitizers" ] || cat out; } |
+        grep -E 'dnnl|gloo|gomp|libomp|cuda|cublas|cudnn|stdc\+\+' &&
+    readelf -d "$at/lib/libtandem.so.0" | grep -q 'SONAME.*\[libtandem\.so\.0\]' &&
+        [ "$(readlink "$at/lib/libtandem.so")" = libtandem.so.0 ]
 report "libtandem.so.0 needs neither oneDNN nor Gloo, OpenMP, CUDA or C++" $?
 
 needs "$at/lib/libtandem_kernels.so.0" | grep -vE '^lib(m|c|asan|ubsan|tsan)\.so' >out
-[ ! -s out ] && readelf -d "$at/lib/libtandem_kernels.so.0" | grep -q 'SONAME.*\[libtandem_kernels\.so\.0\]' &&
+[ ! -s out ] && readelf -d "$at/lib/libtandem_kernels.so.0" |
+    grep -q 'SONAME.*\[libtandem_kernels\.so\.0\]' &&
     [ "$(readlink "$at/lib/libtandem_kernels.so")" = libtandem_kernels.so.0 ]
 report "libtandem_kernels.so.0 needs libc and libm" $?
 
@@ -108,31 +117,37 @@ report "the examples that plan include no header of advanced/" $?
 code=0
 : >err
 for header in "${headers[@]}"; do # twice, and in a program that has a macro ROW of its own
-    printf '#define ROW 7\n#include <tandem/%s>\n#include <tandem/%s>\nint row = ROW;\n' "$header" "$header" >alone.c
+    printf '#define ROW 7\n#include <tandem/%s>\n#include <tandem/%s>\nint row = ROW;\n' "$header" \
+        "$header" >alone.c
     gcc -std=c11 -Wall -Wextra -Wpedantic -Werror -I"$at/include" -fsyntax-only alone.c 2>>err || code=1
-    g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -I"$at/include" -fsyntax-only -x c++ alone.c 2>>err || code=1
+    g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -I"$at/include" -fsyntax-only -x c++ alone.c 2>>err ||
+        code=1
 done
 [ "${#headers[@]}" -gt 10 ] || code=1
 report "every header compiles alone, as C11 and as C++17" $code
 
 # --- Kernels, without a device, a store or a graph ---
 export PKG_CONFIG_PATH=$at/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
-pkg-config --cflags --libs tandem_kernels >kernel_flags 2>err && grep -q -- "-I$at/include.* -L$at/lib.* -ltandem_kernels" kernel_flags
+pkg-config --cflags --libs tandem_kernels >kernel_flags 2>err &&
+    grep -q -- "-I$at/include.* -L$at/lib.* -ltandem_kernels" kernel_flags
 report "pkg-config says how to compile and link with the kernels" $?
 # multiply NAME COMPILER…: the installed example, complete as it is linked, and what it says of its error
 multiply() {
     local name=$1
     shift
     # shellcheck disable=SC2046 # flags are words
-    "$@" -Wall -Wextra -Werror ${sanitizers:+-fsanitize=$sanitizers} $(cat kernel_flags) -Wl,-rpath,"$at/lib" -Wl,--no-undefined \
+    "$@" -Wall -Wextra -Werror ${sanitizers:+-fsanitize=$sanitizers} $(cat kernel_flags) \
+        -Wl,-rpath,"$at/lib" -Wl,--no-undefined \
         -lm -o "$name" >out 2>err || return 1
     grep -qE '^flags.*sse4_1' /proc/cpuinfo || { "./$name" sse41 >out 2>err; [ $? = 4 ]; return; }
-    "./$name" best >out 2>err && grep -qE '^[a-z0-9_]+: 64 x 48 x 256 in int8, relative error 0\.[0-9]+%$' out &&
+    "./$name" best >out 2>err &&
+        grep -qE '^[a-z0-9_]+: 64 x 48 x 256 in int8, relative error 0\.[0-9]+%$' out &&
         "./$name" sse41 >out.sse41 2>err && [ "$(sed 's/.*: //' out)" = "$(sed 's/.*: //' out.sse41)" ]
 }
 multiply multiply_int8 gcc -std=c11 "$at/share/doc/tandem/examples/multiply_int8.c"
 report "docs/examples/multiply_int8.c multiplies, with the same figures in every instruction set" $?
-multiply multiply_cpp g++ -std=c++20 -Wno-missing-field-initializers -x c++ "$at/share/doc/tandem/examples/multiply_int8.c" -x none
+multiply multiply_cpp g++ -std=c++20 -Wno-missing-field-initializers -x c++ \
+    "$at/share/doc/tandem/examples/multiply_int8.c" -x none
 report "the same example as C++" $?
 ./multiply_int8 avx3 >out 2>err
 [ $? = 2 ] && [ ! -s out ] && grep -q "^multiply_int8: .*'avx3'.*avx512_vnni" err
@@ -151,18 +166,21 @@ of_cuda() {
     [ ! -s out ] && [ "$(readlink "$at/lib/libtandem_cuda_kernels.so")" = libtandem_cuda_kernels.so.0 ]
     report "libtandem_cuda_kernels.so.0 needs of NVIDIA's libraries libcudart alone" $?
 
-    pkg-config --cflags --libs tandem_cuda_kernels >cuda_flags 2>err && grep -q -- "-L$at/lib.* -ltandem_cuda_kernels" cuda_flags
+    pkg-config --cflags --libs tandem_cuda_kernels >cuda_flags 2>err &&
+        grep -q -- "-L$at/lib.* -ltandem_cuda_kernels" cuda_flags
     report "pkg-config says how to compile and link with the card's kernels" $?
     quantise quantise_cuda gcc -std=c11 "$at/share/doc/tandem/examples/quantise_cuda.c"
     report "docs/examples/quantise_cuda.c rounds on a card, or says that there is none" $?
-    quantise quantise_cpp g++ -std=c++20 -Wno-missing-field-initializers -x c++ "$at/share/doc/tandem/examples/quantise_cuda.c" -x none
+    quantise quantise_cpp g++ -std=c++20 -Wno-missing-field-initializers -x c++ \
+        "$at/share/doc/tandem/examples/quantise_cuda.c" -x none
     report "the same example as C++" $?
 }
 quantise() { # quantise NAME COMPILER…
     local name=$1
     shift
     # shellcheck disable=SC2046 # flags are words
-    "$@" -Wall -Wextra -Werror $(cat cuda_flags) -isystem "$cuda/include" -L"$cuda/lib64" -lcudart -Wl,-rpath,"$at/lib:$cuda/lib64" \
+    "$@" -Wall -Wextra -Werror $(cat cuda_flags) -isystem "$cuda/include" -L"$cuda/lib64" -lcudart \
+        -Wl,-rpath,"$at/lib:$cuda/lib64" \
         -Wl,--no-undefined -lm -o "$name" >out 2>err || return 1
     "./$name" >out 2>err
     case $? in
@@ -178,7 +196,8 @@ else
 fi
 
 # --- A store, by the installed program and its installed backend ---
-device=$("$at/bin/tandem" list devices --json | grep -B 2 '"present": true' | sed -n 's/.*"name": "\(.*\)".*/\1/p' | head -n 1)
+device=$("$at/bin/tandem" list devices --json | grep -B 2 '"present": true' |
+    sed -n 's/.*"name": "\(.*\)".*/\1/p' | head -n 1)
 model="gpt_tiny:width=16,depth=1,heads=2,length=8"
 if [ -z "$device" ]; then
     skip "examples" "this machine is none of the devices"
@@ -186,8 +205,10 @@ if [ -z "$device" ]; then
     exit $failed
 fi
 yes 'unlike devices train one model together, each in the precision that suits it' | head -c 20000 >text
-"$at/bin/tandem" profile --model "$model" --batch 16 --device "$device,$device" --repetitions 3 -q >out 2>err &&
-    "$at/bin/tandem" sensitivity --model "$model" --batch 16 --device "$device" --data "$PWD/text" --steps 2 -q >out 2>err && [ -s tandem.db ]
+"$at/bin/tandem" profile --model "$model" --batch 16 --device "$device,$device" --repetitions 3 -q >out \
+    2>err &&
+    "$at/bin/tandem" sensitivity --model "$model" --batch 16 --device "$device" --data "$PWD/text" --steps \
+        2 -q >out 2>err && [ -s tandem.db ]
 report "the installed program profiles: it finds the installed backend" $?
 
 # --- Examples, by pkg-config ---
@@ -197,24 +218,29 @@ example() { # example NAME STANDARD-AND-COMPILER…: an installed example, compi
     local name=$1
     shift
     # shellcheck disable=SC2046 # flags are words
-    "$@" -Wall -Wextra -Werror ${sanitizers:+-fsanitize=$sanitizers} "$at/share/doc/tandem/examples/$name.c" $(cat flags) \
+    "$@" -Wall -Wextra -Werror ${sanitizers:+-fsanitize=$sanitizers} \
+        "$at/share/doc/tandem/examples/$name.c" $(cat flags) \
         -Wl,-rpath,"$at/lib" -o "$name" >out 2>err
 }
 cluster="$device + $device"
 
-example plan gcc -std=c11 && ./plan tandem.db "$model" "$cluster" plan.json >out 2>err && [ "$(grep -cE "^$device:( [0-9]+ [a-z0-9_]+)+, [0-9.]+ MiB" out)" = 2 ] &&
+example plan gcc -std=c11 && ./plan tandem.db "$model" "$cluster" plan.json >out 2>err &&
+    [ "$(grep -cE "^$device:( [0-9]+ [a-z0-9_]+)+, [0-9.]+ MiB" out)" = 2 ] &&
     grep -qE '^step [0-9.]+ ms' out && grep -qE '^no (bound|plan has less)' out
 report "docs/examples/plan.c gives each device its precisions, and the certificate" $?
 
-"$at/bin/tandem" allocate --model "$model" --device "$device,$device" -o - -q >out 2>err && diff plan.json out >err
+"$at/bin/tandem" allocate --model "$model" --device "$device,$device" -o - -q >out 2>err &&
+    diff plan.json out >err
 report "its plan is the one that tandem allocate writes" $?
 
 ./plan tandem.db "$model" "cpu:avx3" none.json >out 2>err
 [ $? = 2 ] && [ ! -s out ] && [ ! -e none.json ] && grep -q "^plan: .*cpu:avx" err
 report "what is wrong is said, and the exit code is the status's" $?
 
-example tradeoff gcc -std=c11 && ./tradeoff tandem.db "$model" "$cluster" 1GiB >out 2>err && [ "$(wc -l <out)" = 8 ] &&
-    [ "$(grep -cE '^ +[0-9]+% +[0-9.]+ +[0-9.e+-]+ +[0-9]+$' out)" = 7 ] && ./tradeoff tandem.db "$model" "$cluster" 1KiB >out 2>err
+example tradeoff gcc -std=c11 && ./tradeoff tandem.db "$model" "$cluster" 1GiB >out 2>err &&
+    [ "$(wc -l <out)" = 8 ] &&
+    [ "$(grep -cE '^ +[0-9]+% +[0-9.]+ +[0-9.e+-]+ +[0-9]+$' out)" = 7 ] &&
+        ./tradeoff tandem.db "$model" "$cluster" 1KiB >out 2>err
 [ $? = 1 ] && [ "$(wc -l <out)" = 1 ] && grep -q '^tradeoff: no plan fits' err
 report "docs/examples/tradeoff.c: a row for each slowdown, and the memory limit kept" $?
 
@@ -231,7 +257,8 @@ int main()
 }
 END
 # shellcheck disable=SC2046
-g++ -std=c++17 -Wall -Wextra -Werror ${sanitizers:+-fsanitize=$sanitizers} version.cc $(cat flags) -Wl,-rpath,"$at/lib" -o version >out 2>err &&
+g++ -std=c++17 -Wall -Wextra -Werror ${sanitizers:+-fsanitize=$sanitizers} version.cc $(cat flags) \
+    -Wl,-rpath,"$at/lib" -o version >out 2>err &&
     ./version >out 2>err && grep -q 'USAGE: the request names no model' out
 report "a C++ program links the library" $?
 

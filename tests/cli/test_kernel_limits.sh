@@ -8,7 +8,8 @@ limits=$(cd "$(dirname "$0")/../../scripts" && pwd)/kernel_limits.py
 . "$(dirname "$0")/tap.sh"
 library=$build/libtandem_cuda.so
 nvcc=$(ls /usr/local/cuda/bin/nvcc 2>/dev/null || command -v nvcc)
-if [ -z "$nvcc" ] || [ ! -e "$library" ] || ! python3 -c '' 2>/dev/null || ! command -v c++filt >/dev/null; then
+if [ -z "$nvcc" ] || [ ! -e "$library" ] || ! python3 -c '' 2>/dev/null ||
+    ! command -v c++filt >/dev/null; then
     skip "limits of the CUDA kernels" "nvcc, $library, python3 or c++filt is not here"
     echo "1..$n"
     exit 0
@@ -62,7 +63,8 @@ on_way() { grep -Eq "^$1 .* 2048  $3 +$4 +$2 " out; }
 on_way copies 65.5 2×16 1×16 && on_way follows 16.4 2×8 1×8
 report "accesses, and bytes on their way: both loads at once, or one behind the other" $?
 read_limits --library known.cubin --check
-[ $code = 1 ] && grep -q '^divides has .* local memory' out && grep -q '^divides calls .*rem_u64' out && ! grep -Eq '^(copies|follows)' out
+[ $code = 1 ] && grep -q '^divides has .* local memory' out && grep -q '^divides calls .*rem_u64' out &&
+    ! grep -Eq '^(copies|follows)' out
 report "a kernel with local memory and a 64-bit division is told" $?
 
 echo "1..$n"

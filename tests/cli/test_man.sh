@@ -10,14 +10,16 @@ sed -n '/^\.SH COMMANDS/,/^\.SH OPTIONS/p' "$page" | sed 's/\\-/-/g' >commands
 sed -n '/^\.SH OPTIONS/,/^\.SH EXIT/p' "$page" | sed 's/\\-/-/g' >options
 
 run 0 --help && sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' out | sort >said && [ -s said ] &&
-    awk '/^\.TP/ { getline; print }' commands | sed -n 's/^\.[A-Z]* "\{0,1\}tandem \([a-z]*\).*/\1/p' | sort | diff - said >differ
+    awk '/^\.TP/ { getline; print }' commands | sed -n 's/^\.[A-Z]* "\{0,1\}tandem \([a-z]*\).*/\1/p' |
+        sort | diff - said >differ
 report "manual page: the commands of --help" $?
 
 same() {
     awk -v name="$1" '/^\.TP/ { next_is_name = 1; next } next_is_name { inside = $0 ~ ("tandem " name "( |\"|$)"); next_is_name = 0 } inside' \
         commands | grep -oE -- '--[a-z][a-z-]*|^\.BR? -v' | sed 's/^\.BR\{0,1\} -v/--verbose/' |
         grep -vxE -- '--(verbose)' | sort -u >manual
-    run 0 "$1" --help && sed -n 's/^      --\([a-z-]*\).*/--\1/p; s/^  -o, --\([a-z-]*\).*/--\1/p' out | grep -vx -- --usage | sort -u >help
+    run 0 "$1" --help && sed -n 's/^      --\([a-z-]*\).*/--\1/p; s/^  -o, --\([a-z-]*\).*/--\1/p' out |
+        grep -vx -- --usage | sort -u >help
     diff manual help >differ
 }
 while read -r command; do
@@ -27,8 +29,10 @@ while read -r command; do
 done <said
 
 while read -r command; do "$tandem" "$command" --help; done <said >all
-grep -oE '^ {2,6}(-[a-z], )?--[a-z-]+' all | grep -oE -- '--[a-z-]+' | grep -vxE -- '--(usage|help)' | sort -u >help
-awk '/^\.TP/ { getline; print }' options | grep -oE -- '--[a-z-]+' | grep -vxE -- '--(usage|help|version)' | sort -u | diff - help >differ
+grep -oE '^ {2,6}(-[a-z], )?--[a-z-]+' all | grep -oE -- '--[a-z-]+' | grep -vxE -- '--(usage|help)' |
+    sort -u >help
+awk '/^\.TP/ { getline; print }' options | grep -oE -- '--[a-z-]+' | grep -vxE -- '--(usage|help|version)' |
+    sort -u | diff - help >differ
 code=$?
 sed 's/^/# /' differ
 report "manual page: every option of any command has a paragraph, and no other" $code

@@ -6,18 +6,22 @@ set -u
 . "$(dirname "$0")/tap.sh"
 
 code=0
-awk -f "$here/options_read.awk" "$here"/../../cli/options.def "$here"/../../cli/{,command/,bench/}*.c >out 2>err
+awk -f "$here/options_read.awk" "$here"/../../cli/options.def "$here"/../../cli/{,command/,bench/}*.c >out \
+    2>err
 [ ! -s err ] && [ "$(sed -n 's/^checked //p' out)" -ge 200 ] && ! grep -v '^checked' out
 report "every option that a command declares is read by what it runs" $?
 
 # The other way round: a member of the options that a command does not take is found to be unread.
-cp -r "$here/../../cli" edited && sed -i 's/static const int options\[\] = {OPTION_END};/static const int options[] = {OPTION_SEED, OPTION_END};/' edited/command/list.c &&
-    awk -f "$here/options_read.awk" edited/options.def edited/{,command/,bench/}*.c >out 2>err && [ "$(grep -v '^checked' out)" = "list OPTION_SEED  seed" ]
+cp -r "$here/../../cli" edited &&
+    sed -i 's/static const int options\[\] = {OPTION_END};/static const int options[] = {OPTION_SEED, OPTION_END};/' edited/command/list.c &&
+    awk -f "$here/options_read.awk" edited/options.def edited/{,command/,bench/}*.c >out 2>err &&
+        [ "$(grep -v '^checked' out)" = "list OPTION_SEED  seed" ]
 report "an option that is declared and not read is found" $?
 
 "$tandem" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' >commands
 while read -r command; do
-    "$tandem" "$command" --help | grep -oE '^ {2,6}(-[a-z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -vxE -- '--(usage|help)' | sort >"own.$command"
+    "$tandem" "$command" --help | grep -oE '^ {2,6}(-[a-z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+' |
+        grep -vxE -- '--(usage|help)' | sort >"own.$command"
 done <commands
 sort -u own.* >all
 while read -r command; do
@@ -25,7 +29,9 @@ while read -r command; do
         grep -q "^$option" "own.$command" && continue # the beginning of one of its own, which will do
         "$tandem" "$command" "$option" >out 2>err </dev/null
         got=$?
-        { [ $got = 2 ] && grep -qE "^tandem: .tandem $command. has no option $option; these commands have it: " err; } || echo "$command $option: exit code $got: $(head -1 err)"
+        { [ $got = 2 ] &&
+            grep -qE "^tandem: .tandem $command. has no option $option; these commands have it: " err; } ||
+                echo "$command $option: exit code $got: $(head -1 err)"
     done
 done <commands >taken
 [ "$(wc -l <commands)" -ge 13 ] && [ "$(wc -l <all)" -ge 60 ] && [ ! -s taken ]

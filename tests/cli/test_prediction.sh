@@ -9,7 +9,8 @@ set -u
 . "$(dirname "$0")/tap.sh"
 
 if [ "$(basename "$build")" != build ]; then
-    skip "predictions of a step" "a profile takes minutes with a sanitizer, and its steps are not the product's"
+    skip "predictions of a step" \
+        "a profile takes minutes with a sanitizer, and its steps are not the product's"
     echo "1..$n"
     exit 0
 fi
@@ -25,7 +26,8 @@ what=(--model vit_tiny:width=96,depth=3,heads=3 --batch 4 --device "$strongest,$
 
 # A round's figures into round.K: "name value"; of devices and kinds the one that is farthest off.
 measure() {
-    run 0 profile "${what[@]}" --db "$1.db" --json -q && run 0 compare "${what[@]}" --db "$1.db" --steps 24 --remeasure --operators --json -q &&
+    run 0 profile "${what[@]}" --db "$1.db" --json -q &&
+        run 0 compare "${what[@]}" --db "$1.db" --steps 24 --remeasure --operators --json -q &&
         cp out "$1.json" || return
     # What others took of the cores lies in the times of some tasks and between others: the truth is between
     # both steps.
@@ -33,7 +35,8 @@ measure() {
     most=$(field measured_ns out | head -n 1) least=$(field undisturbed_ns out)
     [ "$least" != null ] || least=$most # the system does not tell what others took
     {
-        awk -v least="$least" -v most="$most" -v before="$(field predicted_ns out | head -n 1)" -v after="$(field remeasured_ns out)" \
+        awk -v least="$least" -v most="$most" -v before="$(field predicted_ns out |
+            head -n 1)" -v after="$(field remeasured_ns out)" \
             -v own="$(field resimulated_ns out)" '
             function off(a) { return least <= 0 || most < least ? 9 : a < least ? (least - a) / least : a > most ? (a - most) / most : 0 }
             BEGIN { print "step", off((before + after) / 2); print "own", off(own) }'

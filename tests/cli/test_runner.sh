@@ -23,10 +23,12 @@ program two <<<'printf "1..2\nok 1 - one\nok 2 - two\n"'
 program bad <<<'printf "1..2\nok 1 - one\nnot ok 2 - two\n# why\n"; exit 1'
 program plain <<<'echo done'
 program broken <<<'echo oh; exit 3'
-closes 0 '3 passed, 0 failed, 0 skipped' ./two ./plain && grep -q '^tests 0 s' out && BUILD_SECONDS=7 closes 0 '1 passed, 0 failed, 0 skipped' ./plain &&
+closes 0 '3 passed, 0 failed, 0 skipped' ./two ./plain && grep -q '^tests 0 s' out &&
+    BUILD_SECONDS=7 closes 0 '1 passed, 0 failed, 0 skipped' ./plain &&
     grep -q '^build 7 s, tests' out
 report "lines of TAP are counted, other programs are one test each; build and tests are timed apart" $?
-closes 1 '2 passed, 2 failed, 0 skipped' ./bad ./plain ./broken && grep -q '^    # why' out && grep -q '^    exit code 3; what it printed:' out
+closes 1 '2 passed, 2 failed, 0 skipped' ./bad ./plain ./broken && grep -q '^    # why' out &&
+    grep -q '^    exit code 3; what it printed:' out
 report "a test that fails, and a program that does, fail the run, which shows what they printed" $?
 
 "$runner" >out 2>err
@@ -37,7 +39,8 @@ report "no program at all: exit code 2" $?
 program cut <<<'printf "1..3\nok 1 - one\n"'
 program dies <<<'printf "1..3\nok 1 - one\n"; kill -SEGV $$'
 program late <<<'printf "1..1\nok 1 - one\n"; exit 9'
-closes 1 '1 passed, 1 failed, 0 skipped' ./cut && grep -q '1 of 3 tests' out && closes 1 '1 passed, 1 failed, 0 skipped' ./dies &&
+closes 1 '1 passed, 1 failed, 0 skipped' ./cut && grep -q '1 of 3 tests' out &&
+    closes 1 '1 passed, 1 failed, 0 skipped' ./dies &&
     closes 1 '1 passed, 1 failed, 0 skipped' ./late
 report "fewer tests than planned, a signal, and an exit code without a failed test fail the run" $?
 program endless <<<'echo begun; sleep 60'
@@ -47,14 +50,17 @@ report "a program that does not end is stopped, and fails the run" $?
 program lacks <<<'printf "1..2\nok 1 - one\nSKIP: this machine lacks cpu:avx2\nnot ok 2 # SKIP two\n"'
 program partly <<<'printf "1..1\nSKIP bf16: no device here has it\nok 1 - one\n"'
 program absent <<<'echo "SKIP: no small file system can be mounted here: not permitted"'
-closes 0 '2 passed, 0 failed, 3 skipped' ./lacks ./partly ./absent && sed -n '/^skipped:/,/^tests/p' out | grep -q '^    ./lacks: this machine lacks cpu:avx2$' &&
+closes 0 '2 passed, 0 failed, 3 skipped' ./lacks ./partly ./absent && sed -n '/^skipped:/,/^tests/p' out |
+    grep -q '^    ./lacks: this machine lacks cpu:avx2$' &&
     [ "$(grep -c '^    ./' out)" = 3 ]
 report "what prints SKIP is skipped, in TAP or not, and listed with its reason" $?
 program idle <<<'printf "1..1\nSKIP: no time today\nok 1 # SKIP one\n"'
 program silent <<<'printf "1..1\nok 1 - one # SKIP\n"'
 program plainly_idle <<<'echo "SKIP: no corpus"'
-closes 1 '0 passed, 1 failed, 0 skipped' ./idle && grep -q 'skips.txt does not allow: SKIP: no time today' out &&
-    closes 1 '0 passed, 1 failed, 0 skipped' ./silent && closes 1 '0 passed, 1 failed, 0 skipped' ./plainly_idle
+closes 1 '0 passed, 1 failed, 0 skipped' ./idle &&
+    grep -q 'skips.txt does not allow: SKIP: no time today' out &&
+    closes 1 '0 passed, 1 failed, 0 skipped' ./silent &&
+        closes 1 '0 passed, 1 failed, 0 skipped' ./plainly_idle
 report "a skip for a reason that is not on the list, or for none, fails the run" $?
 
 # Each of the first two ends only when the other runs; the third, which is to be alone, only when neither

@@ -57,21 +57,26 @@ else
     mkdir built corpus
     printf l >corpus/named_by_people
     planted() {
-        $cc -I"$root" -DLAW="$1" -fsanitize=fuzzer-no-link,address fuzz_planted.c "$root/tests/fuzz/libfuzzer/main.c" "$library" -lstdc++ -lm \
-            -o built/libfuzzer_planted 2>err && shift && env "$@" "$root/scripts/fuzz.sh" fuzz planted >out 2>err
+        $cc -I"$root" -DLAW="$1" -fsanitize=fuzzer-no-link,address fuzz_planted.c \
+            "$root/tests/fuzz/libfuzzer/main.c" "$library" -lstdc++ -lm \
+            -o built/libfuzzer_planted 2>err && shift &&
+                env "$@" "$root/scripts/fuzz.sh" fuzz planted >out 2>err
         code=$?
     }
     planted 0 RUNS=100000
-    [ $code = 0 ] && grep -Eq '^fuzz planted: 10000[0-9] executions, [1-9][0-9]* edges covered, no finding$' out
+    [ $code = 0 ] &&
+        grep -Eq '^fuzz planted: 10000[0-9] executions, [1-9][0-9]* edges covered, no finding$' out
     report "fuzz.sh counts its executions" $?
     "$root/scripts/fuzz.sh" minimise planted >out 2>err
     code=$?
-    [ $code = 0 ] && [ "$(cat corpus/named_by_people)" = l ] && [ "$(grep -cl '^law' corpus/* | wc -l)" = 1 ] &&
+    [ $code = 0 ] && [ "$(cat corpus/named_by_people)" = l ] &&
+        [ "$(grep -cl '^law' corpus/* | wc -l)" = 1 ] &&
         [ "$(find corpus -type f | wc -l)" -le 6 ]
     report "fuzz-minimise keeps what people named, and few files that cover all" $?
     planted 1 RUNS=1000000
     found=$(sed -n 's/^run it again: [^ ]* //p' out)
-    [ $code = 1 ] && grep -q 'a finding (exit code' out && [ -f "$found" ] && [ "$(head -c 3 "$found")" = law ]
+    [ $code = 1 ] && grep -q 'a finding (exit code' out && [ -f "$found" ] &&
+        [ "$(head -c 3 "$found")" = law ]
     report "fuzz.sh fails where a law is broken, and keeps the input" $?
 fi
 

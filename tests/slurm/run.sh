@@ -22,14 +22,17 @@ for program in slurmctld slurmd srun sbatch scancel sinfo scontrol squeue munged
     command -v $program >/dev/null || skip_all "there is no $program (scripts/setup.sh --slurm)"
 done
 [ "$(id -u)" = 0 ] || skip_all "slurmd has to start jobs of several users, so this needs root"
-[ -e "$build/spank_tandem.so" ] || skip_all "the plug-ins are not in $build: built without Slurm's headers, or with sanitizers"
+[ -e "$build/spank_tandem.so" ] ||
+    skip_all "the plug-ins are not in $build: built without Slurm's headers, or with sanitizers"
 for user in munge nobody; do
     getent passwd $user >/dev/null || skip_all "there is no user $user"
 done
-present() { "$build/tandem" list devices --json | grep -B 2 '"present": true' | sed -n 's/^ *"name": "\(cpu:.*\)",$/\1/p'; }
+present() { "$build/tandem" list devices --json | grep -B 2 '"present": true' |
+    sed -n 's/^ *"name": "\(cpu:.*\)",$/\1/p'; }
 weak=$(present | head -n 1) strong=$(present | tail -n 1)
 [ "$weak" != "$strong" ] || skip_all "this CPU is not two unlike devices"
-"$build/tandem" list datasets --json | grep -q '"present": true' || skip_all "the data set is not installed (scripts/setup.sh)"
+"$build/tandem" list datasets --json | grep -q '"present": true' ||
+    skip_all "the data set is not installed (scripts/setup.sh)"
 
 # --- A cluster of four nodes: two strong ones, known by a feature; two weak ones, known by a feature and a
 # card ---
@@ -49,7 +52,8 @@ started() {
 }
 stop_cluster() {
     local pid k
-    [ ! -e "$work/slurmctld.pid" ] || timeout 5 scancel --state=RUNNING,PENDING,SUSPENDED -u root,nobody 2>/dev/null
+    [ ! -e "$work/slurmctld.pid" ] ||
+        timeout 5 scancel --state=RUNNING,PENDING,SUSPENDED -u root,nobody 2>/dev/null
     for pid in "$work"/slurmd.*.pid "$work/slurmctld.pid" "$work/munge/pid"; do
         [ ! -s "$pid" ] || daemons+=("$(cat "$pid")")
     done
@@ -77,7 +81,8 @@ prepare() {
     install -d -o munge -g munge -m 755 "$work/munge"
     install -d -o nobody -m 755 "$work/jobs"
     install -d -m 755 "$work/root"
-    cp "$build"/{tandem,libtandem_backend.so,spank_tandem.so,spank_tandem_planner.so,job_submit_tandem.so} "$bin" || exit 4
+    cp "$build"/{tandem,libtandem_backend.so,spank_tandem.so,spank_tandem_planner.so,job_submit_tandem.so} \
+        "$bin" || exit 4
     head -c 1024 /dev/urandom >"$work/munge/key"
     chown munge "$work/munge/key" && chmod 400 "$work/munge/key"
     for node in n2 n3; do mknod "$work/card.$node" c 1 3 || skip_all "no device nodes can be made here"; done
@@ -137,7 +142,8 @@ start_slurmd() { slurmd -N "$1" -f "$SLURM_CONF"; }
 idle_nodes() { timeout 5 sinfo -h -N -o '%N %T' 2>/dev/null | grep -c ' idle$'; }
 start_cluster() {
     local k
-    setpriv --reuid=munge --regid=munge --clear-groups munged --socket="$work/munge/socket" --key-file="$work/munge/key" \
+    setpriv --reuid=munge --regid=munge --clear-groups munged --socket="$work/munge/socket" \
+        --key-file="$work/munge/key" \
         --pid-file="$work/munge/pid" --log-file="$work/munge/log" --seed-file="$work/munge/seed" || return 1
     slurmctld -c -f "$SLURM_CONF" || return 1
     for k in 0 1 2 3; do start_slurmd "n$k" || return 1; done
@@ -159,7 +165,8 @@ report() {
     fi
     echo "not ok $n - $1"
     failed=$((failed + 1))
-    { echo "exit code ${code:-}; stdout:"; head -n 30 out; echo "stderr:"; grep -v 'srun: launch\|defined options' err | head -n 20; } | sed 's/^/# /'
+    { echo "exit code ${code:-}; stdout:"; head -n 30 out; echo "stderr:"; grep -v \
+        'srun: launch\|defined options' err | head -n 20; } | sed 's/^/# /'
 }
 # run EXPECTED_CODE COMMAND…: output in out and err; as root, or after `as=nobody` as that user.
 as=root
@@ -212,7 +219,8 @@ report "srun tandem train: one rank on each of two unlike nodes, without further
 sed -n 's/^srun: tandem: /# &/p' err
 
 plan=$(plan_of)
-[ "$(stat -c %U:%F "$plan")" = "root:regular file" ] && run 0 "$tandem" replay --plan "$plan" --db "$work/store/tandem.db" --json &&
+[ "$(stat -c %U:%F "$plan")" = "root:regular file" ] &&
+    run 0 "$tandem" replay --plan "$plan" --db "$work/store/tandem.db" --json &&
     grep -q "\"model\": \"$model\"" "$plan"
 report "the plan lies beside the job" $?
 
@@ -224,7 +232,8 @@ n1 1 2 0 4 $strong 1
 n1 3 3 1 4 $strong 1" ] && [ "$(cut -d' ' -f9 out | sort -u)" = "$PWD/$(plan_of)" ] && cut -d' ' -f10 out | sort -u | grep -qx "$PWD/.tandem-run-[0-9]*.0"
 report "ranks go class by class, node by node, whatever Slurm's distribution is" $?
 
-run 0 srun -N1 --gres=gpu:old:1 "${asked[@]}" sh -c 'echo $TANDEM_DEVICE $TANDEM_DB' && [ "$(cat out)" = "$weak $work/store/tandem.db" ]
+run 0 srun -N1 --gres=gpu:old:1 "${asked[@]}" sh -c 'echo $TANDEM_DEVICE $TANDEM_DB' &&
+    [ "$(cat out)" = "$weak $work/store/tandem.db" ]
 report "a card is the device that tandem.conf says" $?
 
 run 0 srun -N1 --gres=gpu:old:1 "${asked[@]}" "${train[@]}" : -N1 --constraint=strong "${train[@]}" &&
@@ -266,7 +275,8 @@ srun ${train[*]} >first.json && cp tandem-plan-\$SLURM_JOB_ID.json plan.json && 
 srun -N1 -n1 --constraint=strong "${train[@]:0:1}" train --steps 3 --json >alone.json
 END
 batch "${pair[@]}" "${asked[@]}" && cmp plan.json "tandem-plan-$job.json" && said 'of an earlier step' &&
-    [ "$(stat -c %U "tandem-plan-$job.json")" = nobody ] && [ "$(grep -c '"rank"' second.json)" = 2 ] && no_left_over
+    [ "$(stat -c %U "tandem-plan-$job.json")" = nobody ] && [ "$(grep -c '"rank"' second.json)" = 2 ] &&
+        no_left_over
 report "a batch job of another user: its steps share one plan" $?
 [ -s "tandem-plan-$job.2.json" ] && [ "$(grep -c '"rank"' alone.json)" = 1 ]
 report "a step on other nodes has a plan of its own" $?
@@ -280,26 +290,35 @@ report "an unknown card is refused, with the nearest name" $?
 refused --tandem-model=vit_tiny --tandem-batch=256 --tandem-memory=300MiB --gres=gpu:old:1 &&
     said "does not fit $weak: at batch 256 a rank takes .* B) or more under any plan, the limit is 300 MiB (314572800 B)" &&
     batch=$(sed -n 's/.*--tandem-batch=\([0-9]*\) fits.*/\1/p' err) && [ "$batch" -gt 1 ] &&
-    run 0 sbatch --hold -N1 --tandem-model=vit_tiny --tandem-batch="$batch" --tandem-memory=300MiB --gres=gpu:old:1 --wrap true &&
+    run 0 sbatch --hold -N1 --tandem-model=vit_tiny --tandem-batch="$batch" --tandem-memory=300MiB \
+        --gres=gpu:old:1 --wrap true &&
     scancel -u nobody
 report "a model that fits no memory is refused: device, bytes, limit, a batch that fits" $?
-refused --tandem-model=vit_tiny --tandem-batch=100000 --gres=gpu:t4:1 && said 'does not fit t4: at batch 100000 .* the limit is 14.9 GiB'
+refused --tandem-model=vit_tiny --tandem-batch=100000 --gres=gpu:t4:1 &&
+    said 'does not fit t4: at batch 100000 .* the limit is 14.9 GiB'
 report "a card's memory is known" $?
-refused --tandem-model=vit_tiny --tandem-batch=256 --mem=100M --constraint="weak,${weak/:/_}" && said "the limit is 100 MiB"
+refused --tandem-model=vit_tiny --tandem-batch=256 --mem=100M --constraint="weak,${weak/:/_}" &&
+    said "the limit is 100 MiB"
 report "on a CPU, --mem is a limit, too" $?
 mkfifo mlp # who opens it waits for ever
-refused "--tandem-model=$PWD/mlp" && said "there is no model '$PWD/mlp'" && refused "--tandem-model=./mlp" && rm mlp
+refused "--tandem-model=$PWD/mlp" && said "there is no model '$PWD/mlp'" && refused "--tandem-model=./mlp" &&
+    rm mlp
 report "a model's name is no path to slurmctld" $?
-run 0 sbatch --hold -N1 --tandem-model=gpt2_small:layers=73 --tandem-memory=900TiB --gres=gpu:old:1 --wrap true && scancel -u nobody &&
-    grep -q "job_submit/tandem: a job of user $(id -u nobody) is let through unchecked: to look at it takes more work" "$work/log/slurmctld"
+run 0 sbatch --hold -N1 --tandem-model=gpt2_small:layers=73 --tandem-memory=900TiB --gres=gpu:old:1 --wrap \
+    true && scancel -u nobody &&
+    grep -q "job_submit/tandem: a job of user $(id -u \
+        nobody) is let through unchecked: to look at it takes more work" "$work/log/slurmctld"
 report "what takes more work to look at than a job may is let through unchecked, and logged" $?
 sed -n 's/.*job_submit\/tandem: LIMIT_EXCEEDED/# LIMIT_EXCEEDED/p' "$work/log/slurmctld"
 run 255 sbatch -N1 "--tandem-model=$model" --tandem-slowdown=3 --wrap true && said "the unit is missing" &&
-    run 255 sbatch -N1 "--tandem-model=$model" --tandem-policy=greddy --wrap true && said "Did you mean 'greedy'" &&
-    run 255 sbatch -N1 "--tandem-model=$model" --tandem-base-precision=fp23 --wrap true && said "Did you mean 'fp32'"
+    run 255 sbatch -N1 "--tandem-model=$model" --tandem-policy=greddy --wrap true &&
+        said "Did you mean 'greedy'" &&
+    run 255 sbatch -N1 "--tandem-model=$model" --tandem-base-precision=fp23 --wrap true &&
+        said "Did you mean 'fp32'"
 report "options are checked where they are typed" $?
 # shown COMMAND: what docs/slurm.md has below it
-shown() { awk -v line="\$ $1" '$0 == "```" || /^\$ / { on = 0 } on { print } $0 == line { on = 1 }' "$here/../../docs/slurm.md"; }
+shown() { awk -v line="\$ $1" '$0 == "```" || /^\$ / { on = 0 } on { print } $0 == line { on = 1 }' \
+    "$here/../../docs/slurm.md"; }
 grep '^\$ s\(batch\|run\) ' "$here/../../docs/slurm.md" | cut -c 3- >commands
 echo '#!/bin/sh' >job.sh
 while read -r -a command; do
@@ -309,7 +328,8 @@ done <commands >differing
 cp differing out
 [ "$(wc -l <commands)" = 3 ] && [ ! -s differing ]
 report "what docs/slurm.md shows of jobs that are refused is what is said" $?
-! grep -E 'error|fatal' "$work/log/slurmctld" | grep -E 'job_submit/tandem|spank_tandem' >err && kill -0 "$(cat "$work/slurmctld.pid")"
+! grep -E 'error|fatal' "$work/log/slurmctld" | grep -E 'job_submit/tandem|spank_tandem' >err &&
+    kill -0 "$(cat "$work/slurmctld.pid")"
 report "slurmctld has nothing to complain of" $?
 
 # --- Steps that fail, and nothing else with them ---
@@ -318,7 +338,8 @@ run 5 srun "${pair[@]}" "${asked[@]}" "${train[@]}" && said "tandem: .*$work/sto
 report "an unreadable store: the step fails and says why" $?
 chmod 755 "$work/store"
 
-run 4 srun "${pair[@]}" "--tandem-model=$model" --tandem-batch=8 "${train[@]}" && said "tandem profile --model $model --batch 8"
+run 4 srun "${pair[@]}" "--tandem-model=$model" --tandem-batch=8 "${train[@]}" &&
+    said "tandem profile --model $model --batch 8"
 report "costs that were not measured: the step fails and says how to measure them" $?
 
 run 4 srun "${pair[@]}" "${asked[@]}" --tandem-base-precision=tf32 "${train[@]}" && said "has no tf32"
@@ -329,8 +350,10 @@ run 3 srun "${pair[@]}" --tandem-plan=broken.json "${train[@]}" && said 'tandem:
 report "a broken plan that was given: the step fails and says why" $?
 
 cp plan.json given.json
-run 0 srun "${pair[@]}" --tandem-plan=given.json "${train[@]}" && [ "$(field device out | tr -d '"\n')" = "$strong$weak" ] &&
-    run 3 srun -N2 --constraint=strong --tandem-plan=given.json "${train[@]}" && said 'the nodes of this step are 2\*'
+run 0 srun "${pair[@]}" --tandem-plan=given.json "${train[@]}" &&
+    [ "$(field device out | tr -d '"\n')" = "$strong$weak" ] &&
+    run 3 srun -N2 --constraint=strong --tandem-plan=given.json "${train[@]}" &&
+        said 'the nodes of this step are 2\*'
 report "a plan that was given is used on the nodes it is for, and on no others" $?
 
 script <<END
@@ -340,14 +363,17 @@ srun true && sed -i 's/fp32/fp33/' \$plan.json && srun true 2>broken.err && exit
 echo mine >victim && rm \$plan.json && ln -s victim \$plan.json && srun true 2>link.err && exit 2
 [ "\$(cat victim)" = mine ]
 END
-batch "${pair[@]}" "${asked[@]}" && grep -q 'tandem-plan-.*fp33' broken.err && grep -q 'tandem: .tandem-plan-' link.err
+batch "${pair[@]}" "${asked[@]}" && grep -q 'tandem-plan-.*fp33' broken.err &&
+    grep -q 'tandem: .tandem-plan-' link.err
 report "a plan broken by hand, or a link in its place, is neither used nor overwritten" $?
 
-run 3 srun --export=NONE "${pair[@]}" --tandem-plan=broken.json "${train[@]}" && said 'tandem: .*broken.json' && no_left_over
+run 3 srun --export=NONE "${pair[@]}" --tandem-plan=broken.json "${train[@]}" &&
+    said 'tandem: .*broken.json' && no_left_over
 report "with --export=NONE the tasks know of srun's failure, too" $?
 cp "$work/tandem.conf" "$work/tandem.conf.whole"
 echo nonsense >>"$work/tandem.conf"
-run 3 srun --export=NONE "${pair[@]}" "${asked[@]}" "${train[@]}" && said "there is no 'nonsense'" && no_left_over
+run 3 srun --export=NONE "${pair[@]}" "${asked[@]}" "${train[@]}" && said "there is no 'nonsense'" &&
+    no_left_over
 report "and of one before srun has asked for the nodes" $?
 mv "$work/tandem.conf.whole" "$work/tandem.conf"
 
@@ -363,7 +389,8 @@ mkdir -m 1777 "$open"
 plant() {
     local folder=$open/.tandem-run-$job.$1
     mkdir -m 700 "$folder"
-    printf '%s\n' TANDEM_PLAN=/planted TANDEM_STORE=/planted TANDEM_DB=/planted "TANDEM_RANKS=0 1 $strong n0;" WORLD_SIZE=1 ${2:+"$2"} \
+    printf '%s\n' TANDEM_PLAN=/planted TANDEM_STORE=/planted TANDEM_DB=/planted \
+        "TANDEM_RANKS=0 1 $strong n0;" WORLD_SIZE=1 ${2:+"$2"} \
         >"$folder/environment"
     chmod 600 "$folder/environment"
     chown -R nobody "$folder"
@@ -390,15 +417,19 @@ list >"$work/planted.before"
 scontrol release "$job" && ended "$job"
 cat planted.?.out planted.codes >out
 cat planted.?.err >err
-refused_because() { grep -qF -e "tandem: '$2' in the working directory is $3" -e "tandem: '$2'$3" "planted.$1.err"; }
+refused_because() { grep -qF -e "tandem: '$2' in the working directory is $3" -e "tandem: '$2'$3" \
+    "planted.$1.err"; }
 name=.tandem-run-$job
 [ "$(head -n 7 planted.codes | cut -d' ' -f2 | sort -u)" = 3 ] && [ "$(cat planted.[0-6].out)" = "" ] &&
-    refused_because 0 "$name.0" "user 0's, not user $(id -u nobody)'s" && refused_because 1 "$name.1" "a link" &&
-    refused_because 2 "$name.2/environment" "a link" && refused_because 3 "$name.3/environment" ", line 6: 'LD_PRELOAD' is no name" &&
+    refused_because 0 "$name.0" "user 0's, not user $(id -u nobody)'s" &&
+        refused_because 1 "$name.1" "a link" &&
+    refused_because 2 "$name.2/environment" "a link" &&
+        refused_because 3 "$name.3/environment" ", line 6: 'LD_PRELOAD' is no name" &&
     refused_because 4 "$name.4" "of mode 0777" && refused_because 5 "$name.5/environment" "user 0's" &&
     refused_because 6 "$name.6/environment" "no regular file"
 report "what others have put into the working directory reaches no task, and why is said" $?
-grep -qx '7 0' planted.codes && grep -qx 'TANDEM_PLAN=/planted' planted.7.out && grep -qx RANK=0 planted.7.out &&
+grep -qx '7 0' planted.codes && grep -qx 'TANDEM_PLAN=/planted' planted.7.out &&
+    grep -qx RANK=0 planted.7.out &&
     ! grep -q LD_PRELOAD planted.7.out
 report "what srun would have left does" $?
 list | diff "$work/planted.before" - >out && no_left_over
@@ -413,7 +444,8 @@ mkdir ".tandem-run-$job.0" && echo mine >".tandem-run-$job.0/environment"
 chown -R root ".tandem-run-$job.0"
 scontrol release "$job"
 ended "$job"
-[ "$code" = 3 ] && said "tandem: '.tandem-run-$job.0' in the working directory is user 0's" && [ "$(cat ".tandem-run-$job.0/environment")" = mine ]
+[ "$code" = 3 ] && said "tandem: '.tandem-run-$job.0' in the working directory is user 0's" &&
+    [ "$(cat ".tandem-run-$job.0/environment")" = mine ]
 report "nor does srun use, or remove, a folder of another user's" $?
 rm -r ".tandem-run-$job.0"
 
@@ -425,7 +457,8 @@ report "no node was drained" $?
 as=root
 cd "$work/root" || exit 5
 planner='spank_tandem_planner|libsqlite3|libjansson|libglpk|libgsl|libprotobuf'
-run 0 srun -N1 -w n0 "${asked[@]}" sh -c 'cat /proc/$PPID/maps' && grep -q 'bin/spank_tandem.so' out && ! grep -E "$planner" out &&
+run 0 srun -N1 -w n0 "${asked[@]}" sh -c 'cat /proc/$PPID/maps' && grep -q 'bin/spank_tandem.so' out &&
+    ! grep -E "$planner" out &&
     ! grep -E "$planner" "/proc/$(cat "$work/slurmd.n0.pid")/maps"
 report "neither slurmd nor slurmstepd opens the planner, or anything that it links" $?
 mv "$work/bin/spank_tandem_planner.so" "$work/"
@@ -441,9 +474,11 @@ script <<END
 srun -v ${train[*]}
 END
 submit "${pair[@]}" "${asked[@]}" && one=$job && submit "${pair[@]}" "${asked[@]}" && two=$job
-TANDEM_DB=$work/store/tandem.db "$tandem" profile --model mlp:width=24 --batch 4 --device "$weak" --repetitions 3 -q >/dev/null
+TANDEM_DB=$work/store/tandem.db "$tandem" profile --model mlp:width=24 --batch 4 --device "$weak" \
+    --repetitions 3 -q >/dev/null
 written=$?
-ended "$one" && ended "$two" && [ $written = 0 ] && grep -q '"steps": 20' "$one.out" && grep -q '"steps": 20' "$two.out"
+ended "$one" && ended "$two" && [ $written = 0 ] && grep -q '"steps": 20' "$one.out" &&
+    grep -q '"steps": 20' "$two.out"
 report "two jobs read one store while a third process writes it" $?
 
 as=root
@@ -474,7 +509,8 @@ since() { echo $((($(date +%s%N) - begin) / 1000000)); }
 begin=$(date +%s%N)
 kill -KILL "$(cat "$work/slurmd.$node.pid")" "$stepd" "$task"
 rm -f "$work/slurmd.$node.pid"
-while grep -q 'State:.[^Z]' "/proc/$survivor/status" && [ "$(since)" -lt 10000 ]; do sleep 0.02; done 2>/dev/null
+while grep -q 'State:.[^Z]' "/proc/$survivor/status" &&
+    [ "$(since)" -lt 10000 ]; do sleep 0.02; done 2>/dev/null
 survived=$(since)
 wait $srun
 code=$?

@@ -34,7 +34,8 @@ fi
 "$python" "$peer" --json >out 2>err
 code=$?
 if [ $code = 0 ]; then
-    grep -q '"blas": ' out && grep -qE '"cpu": "[^"]+", "instruction_sets": \[".*sse4_1"\]' out && grep -qE '"product_gflops": [1-9][0-9]+' out
+    grep -q '"blas": ' out && grep -qE '"cpu": "[^"]+", "instruction_sets": \[".*sse4_1"\]' out &&
+        grep -qE '"product_gflops": [1-9][0-9]+' out
 else
     [ $code = 4 ] && [ ! -s out ] && grep -qE ' [0-9](\.[0-9])? GFLOP/s in .*; allowed: 10 and more' err
 fi
@@ -44,7 +45,8 @@ if [ ! -e $reference/libblas.so.3 ]; then
 else
     LD_LIBRARY_PATH=$reference${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$python" "$peer" >out 2>err
     code=$?
-    [ $code = 4 ] && [ ! -s out ] && grep -q "GFLOP/s in $reference/libblas.so.*; allowed: 10 and more.*apt-get install libopenblas0" err
+    [ $code = 4 ] && [ ! -s out ] &&
+        grep -q "GFLOP/s in $reference/libblas.so.*; allowed: 10 and more.*apt-get install libopenblas0" err
     report "in the reference BLAS it is refused: exit code 4, what was got, what is allowed, and what to install" $?
 fi
 echo "1..$n"
