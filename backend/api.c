@@ -5,7 +5,6 @@
 #include "backend/checkpoint.h"
 #include "backend/comm/gloo_shim.h"
 #include "backend/executor/executor.h"
-#include "backend/device/measure_all_reduce.h"
 
 static const char *api_libraries(char *text, size_t size)
 {

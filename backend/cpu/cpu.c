@@ -193,7 +193,6 @@ static const char *cpu_libraries_text(void)
 }
 
 const tandem_device_backend tandem_cpu_backend = {
-    .prefix = "cpu",
     .open = cpu_open_device,
     .close = cpu_close_device,
     .prepare = cpu_prepare_kernel,

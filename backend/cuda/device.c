@@ -497,7 +497,6 @@ static const char *cuda_libraries_text(void)
 }
 
 const tandem_device_backend tandem_cuda_backend = {
-    .prefix = "cuda",
     .describe = cuda_describe_device,
     .open = cuda_open_device,
     .close = cuda_close_device,

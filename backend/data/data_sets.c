@@ -17,17 +17,6 @@ enum { N_SET = sizeof sets / sizeof sets[0] };
 
 const tandem_data_set *tandem_data_set_at(int i) { return i >= 0 && i < N_SET ? &sets[i] : NULL; }
 
-static tandem_status unknown_data_set(const char *name, tandem_error *error)
-{
-    const char *names[N_SET];
-    for (int i = 0; i < N_SET; i++) names[i] = sets[i].name;
-    return tandem_error_set(
-        error, TANDEM_UNKNOWN_NAME,
-        "\"%.200s\" is neither a data set nor a file or directory, here or in $TANDEM_DATA.%s A data set is "
-        "%s, a directory with the four files of the MNIST family, or a text file.",
-        name, tandem_nearest_hint(name, names, N_SET).text, sets[0].name);
-}
-
 /* Lists the directories for the error, cut to fit. */
 static void print_directories(char *text, size_t size, const char *const *directory, int n, const char *name)
 {
@@ -44,9 +33,15 @@ static void print_directories(char *text, size_t size, const char *const *direct
 tandem_status tandem_data_find_below(char *path, size_t size, const char *name, const char *const *directory,
                                      int n, tandem_error *error)
 {
-    const tandem_data_set *set = NULL;
-    for (int i = 0; i < N_SET && !set; i++) set = strcmp(name, sets[i].name) == 0 ? &sets[i] : NULL;
-    if (!set) return unknown_data_set(name, error);
+    tandem_hint hint;
+    const int found = tandem_name_find(name, &sets[0].name, N_SET, sizeof sets[0], &hint);
+    if (found < 0)
+        return tandem_error_set(
+            error, TANDEM_UNKNOWN_NAME,
+            "\"%.200s\" is neither a data set nor a file or directory, here or in $TANDEM_DATA.%s A data set "
+            "is "
+            "%s, a directory with the four files of the MNIST family, or a text file.",
+            name, hint.text, sets[0].name);
     for (int i = 0; i < n; i++) {
         char at[PATH_MAX];
         struct stat about;
@@ -64,7 +59,7 @@ tandem_status tandem_data_find_below(char *path, size_t size, const char *name, 
         error, TANDEM_MISSING,
         "The data set %s is not installed: no directory %s. Install it with \"apt-get install %s\", or set "
         "TANDEM_DATA to the directory that holds %s.",
-        name, tried, set->package, name);
+        name, tried, sets[found].package, name);
 }
 
 tandem_status tandem_data_find(char *path, size_t size, const char *name, tandem_error *error)

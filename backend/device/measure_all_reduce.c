@@ -1,6 +1,6 @@
 /* measure_all_reduce.c: times an all-reduce between the ranks of a run, and the slowdown of computation on
  * the same core meanwhile. */
-#include "backend/device/measure_all_reduce.h"
+#include "backend/device/worker.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -7,23 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The kind of device that this library holds; the prefix of a device's name selects it. */
 extern const tandem_device_backend tandem_cpu_backend;
 
-static int has_device_prefix(const char *device, const char *prefix)
-{
-    const size_t n = strlen(prefix);
-    return strncmp(device, prefix, n) == 0 && device[n] == ':';
-}
-
+/* The prefix of a device's name selects its kind. */
 static tandem_status find_device_backend(const tandem_device_backend **backend, const char *device,
                                          tandem_error *error)
 {
-    if (has_device_prefix(device, tandem_cpu_backend.prefix)) {
-        *backend = &tandem_cpu_backend;
-        return TANDEM_OK;
-    }
-    if (has_device_prefix(device, "cuda")) return tandem_cuda_backend_load(backend, error);
+    if (strncmp(device, "cuda:", 5) == 0) return tandem_cuda_backend_load(backend, error);
+    *backend = &tandem_cpu_backend;
+    if (strncmp(device, "cpu:", 4) == 0) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_NO_DEVICE,
                             "there are no kernels for device '%s'; there are for cpu:… and cuda:…", device);
 }

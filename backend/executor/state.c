@@ -5,11 +5,6 @@
 #include "backend/checkpoint.h"
 #include "backend/executor/executor.h"
 
-static uint64_t flat_array_bytes(const tandem_executor *executor)
-{
-    return (uint64_t)executor->step->n_flat * sizeof(float);
-}
-
 static float *flat_array_at(const tandem_executor *executor, int k)
 {
     return k == 0 ? executor->weight : executor->state[k - 1];
@@ -21,9 +16,9 @@ static tandem_status end_state_views(tandem_training_state *state, const tandem_
 {
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < state->n_array; k++) {
-        const tandem_status one =
-            tandem_worker_end_view(executor->worker, state->array[k], flat_array_at(executor, k),
-                                   flat_array_bytes(executor), copy_back && status == TANDEM_OK, error);
+        const tandem_status one = tandem_worker_end_view(
+            executor->worker, state->array[k], flat_array_at(executor, k),
+            tandem_executor_flat_bytes(executor), copy_back && status == TANDEM_OK, error);
         if (status == TANDEM_OK) status = one;
     }
     free(state->running_stats);
@@ -43,7 +38,7 @@ static tandem_status begin_state_views(tandem_training_state *out, const tandem_
         void *view = NULL;
         const tandem_status status =
             tandem_worker_view(&view, executor->worker, flat_array_at(executor, state.n_array),
-                               flat_array_bytes(executor), 1, error);
+                               tandem_executor_flat_bytes(executor), 1, error);
         if (status != TANDEM_OK) {
             (void)end_state_views(&state, executor, 0, NULL);
             return status;
@@ -213,7 +208,8 @@ static tandem_status restore_state(tandem_executor *executor, tandem_training_st
     if (status == TANDEM_OK) status = tandem_worker_broadcast(worker, read, sizeof *read, 0, error);
     /* every rank has the same layout, because buckets are equal */
     for (int k = 0; k < state->n_array && status == TANDEM_OK; k++)
-        status = tandem_worker_broadcast(worker, state->array[k], flat_array_bytes(executor), 0, error);
+        status =
+            tandem_worker_broadcast(worker, state->array[k], tandem_executor_flat_bytes(executor), 0, error);
     if (status == TANDEM_OK)
         status = restore_batchnorm_stats(executor, &state->running_stats, read->n_rank, error);
     return status == TANDEM_OK

@@ -28,6 +28,16 @@ static tandem_status record_event(const tandem_executor *executor, tandem_device
     return backend_of(executor)->event_record(executor->worker->device, stream, event, error);
 }
 
+static tandem_status record_compute(const tandem_executor *executor, int event, tandem_error *error)
+{
+    return record_event(executor, TANDEM_DEVICE_STREAM_COMPUTE, event, error);
+}
+
+static tandem_status sync_event(const tandem_executor *executor, int event, tandem_error *error)
+{
+    return backend_of(executor)->event_sync(executor->worker->device, event, error);
+}
+
 /* --- Opening -------------------------------------------------------------------------------------------- */
 
 static uint64_t batch_input_bytes(const tandem_graph *graph)
@@ -47,8 +57,7 @@ static int needs_host_gradients(const tandem_executor *executor)
 
 uint64_t tandem_transfer_staging_bytes(const tandem_executor *executor)
 {
-    const uint64_t gradients =
-        needs_host_gradients(executor) ? (uint64_t)executor->step->n_flat * sizeof(float) : 0;
+    const uint64_t gradients = needs_host_gradients(executor) ? tandem_executor_flat_bytes(executor) : 0;
     return batch_input_bytes(executor->graph) + batch_label_bytes(executor->graph) + gradients;
 }
 
@@ -89,19 +98,15 @@ tandem_status tandem_transfer_open(tandem_executor *executor, int forward_only, 
 
 tandem_status tandem_transfer_wait_input(const tandem_executor *executor, tandem_error *error)
 {
-    const tandem_status status =
-        backend_of(executor)->event_sync(executor->worker->device, EVENT_INPUT, error);
-    return status == TANDEM_OK
-               ? backend_of(executor)->event_sync(executor->worker->device, EVENT_LABELS, error)
-               : status;
+    const tandem_status status = sync_event(executor, EVENT_INPUT, error);
+    return status == TANDEM_OK ? sync_event(executor, EVENT_LABELS, error) : status;
 }
 
 tandem_status tandem_transfer_copy_to_device(const tandem_executor *executor, int are_labels, void *to,
                                              const void *from, uint64_t bytes, tandem_error *error)
 {
     const tandem_status status = tandem_worker_copy_async(executor->worker, to, from, bytes, error);
-    return status == TANDEM_OK ? record_event(executor, TANDEM_DEVICE_STREAM_COMPUTE,
-                                              are_labels ? EVENT_LABELS : EVENT_INPUT, error)
+    return status == TANDEM_OK ? record_compute(executor, are_labels ? EVENT_LABELS : EVENT_INPUT, error)
                                : status;
 }
 
@@ -154,8 +159,7 @@ static float sum_micro_losses(const tandem_executor *executor)
 tandem_status tandem_transfer_wait_bucket(void *context, int b, tandem_error *error)
 {
     const tandem_executor *executor = context;
-    const tandem_status status =
-        backend_of(executor)->event_sync(executor->worker->device, bucket_event(b, D2H_END), error);
+    const tandem_status status = sync_event(executor, bucket_event(b, D2H_END), error);
     if (status == TANDEM_OK && b == 0) *tandem_executor_loss_slot(executor) = sum_micro_losses(executor);
     return status;
 }
@@ -164,9 +168,7 @@ tandem_status tandem_transfer_record_wait(const tandem_executor *executor, int b
 {
     const int is_recorded =
         b == 0 && executor->host_gradient && executor->graphs.was_launched && !executor->graphs.is_capturing;
-    return is_recorded
-               ? TANDEM_OK
-               : record_event(executor, TANDEM_DEVICE_STREAM_COMPUTE, bucket_event(b, WAIT_BEGIN), error);
+    return is_recorded ? TANDEM_OK : record_compute(executor, bucket_event(b, WAIT_BEGIN), error);
 }
 
 /* Leaves out the spare element, which stays 0 on the device, so that the update does not change it. */
@@ -205,11 +207,9 @@ tandem_status tandem_transfer_update_bucket(const tandem_executor *executor, int
     tandem_status status = TANDEM_OK;
     if (executor->host_gradient && !executor->grad_scaler.skip_step)
         status = copy_gradients_to_device(executor, b, error);
-    if (status == TANDEM_OK)
-        status = record_event(executor, TANDEM_DEVICE_STREAM_COMPUTE, bucket_event(b, UPDATE_BEGIN), error);
+    if (status == TANDEM_OK) status = record_compute(executor, bucket_event(b, UPDATE_BEGIN), error);
     if (status == TANDEM_OK && !executor->grad_scaler.skip_step) launch_bucket_update(executor, b, t);
-    if (status == TANDEM_OK)
-        status = record_event(executor, TANDEM_DEVICE_STREAM_COMPUTE, bucket_event(b, UPDATE_END), error);
+    if (status == TANDEM_OK) status = record_compute(executor, bucket_event(b, UPDATE_END), error);
     return status;
 }
 
@@ -230,14 +230,13 @@ tandem_status tandem_transfer_begin_step(tandem_executor *executor, int64_t inde
     const tandem_status status =
         tandem_worker_copy_async(executor->worker, executor->step_args, executor->staged_step_args,
                                  sizeof *executor->step_args, error);
-    return status == TANDEM_OK ? record_event(executor, TANDEM_DEVICE_STREAM_COMPUTE, EVENT_BEGIN, error)
-                               : status;
+    return status == TANDEM_OK ? record_compute(executor, EVENT_BEGIN, error) : status;
 }
 
 tandem_status tandem_transfer_end_task(const tandem_executor *executor, int position, tandem_error *error)
 {
     if (!executor->options.with_task_times) return TANDEM_OK;
-    return record_event(executor, TANDEM_DEVICE_STREAM_COMPUTE, task_event(executor, position), error);
+    return record_compute(executor, task_event(executor, position), error);
 }
 
 /* Consecutive steps overlap no work, so the host's overhead of the last step counts as the begin of this one.
@@ -272,20 +271,13 @@ static tandem_status read_task_times(tandem_executor *executor, int micro, tande
     return status;
 }
 
-/* All-reduces, updates, and the norm before them. */
-static int is_bucket_task(const tandem_task *task)
-{
-    return task->bucket >= 0 || task->kind == TANDEM_TASK_NORM;
-}
-
 /* The next micro-step records its events again. */
 tandem_status tandem_transfer_end_micro_step(tandem_executor *executor, int micro, tandem_error *error)
 {
     if (!executor->options.with_task_times || micro == executor->step->options.n_micro - 1) return TANDEM_OK;
-    int last = executor->n_active - 1;
-    while (is_bucket_task(&executor->step->task[executor->active[last]])) last--;
-    const tandem_status status =
-        backend_of(executor)->event_sync(executor->worker->device, task_event(executor, last), error);
+    int last = tandem_executor_n_backward(executor) - 1;
+    while (executor->step->task[executor->active[last]].kind == TANDEM_TASK_REDUCE) last--;
+    const tandem_status status = sync_event(executor, task_event(executor, last), error);
     return status == TANDEM_OK ? read_task_times(executor, micro, error) : status;
 }
 

@@ -154,8 +154,7 @@ static tandem_status mirror_open_device(void **device, const char *name, tandem_
 
 static void mirror_close_device(void *device) { tandem_cuda_backend.close(device); }
 
-const tandem_device_backend mirror_backend = {.prefix = "cuda",
-                                              .open = mirror_open_device,
+const tandem_device_backend mirror_backend = {.open = mirror_open_device,
                                               .close = mirror_close_device,
                                               .prepare = mirror_prepare,
                                               .release = mirror_release,

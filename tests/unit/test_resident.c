@@ -14,7 +14,7 @@ enum { IS_SANITIZED = 1 };
 enum { IS_SANITIZED = 0 };
 #endif
 
-static const tandem_device_backend on_host = {.prefix = "none"};
+static const tandem_device_backend on_host = {.alloc = NULL};
 
 static tandem_status take_resident(void *device, void **memory, uint64_t bytes, int is_staging,
                                    tandem_error *error)
@@ -79,7 +79,7 @@ static void memory_that_nobody_touched_does_not_count(void **state)
 
 static void a_device_says_what_is_free_there(void **state)
 {
-    const tandem_device_backend apart = {.prefix = "none", .alloc = take_resident, .free_bytes = free_bytes};
+    const tandem_device_backend apart = {.alloc = take_resident, .free_bytes = free_bytes};
     const tandem_worker worker = {.backend = &apart};
     device_free = 1000;
     const tandem_resident since = tandem_resident_begin(&worker);

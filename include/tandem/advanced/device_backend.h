@@ -87,7 +87,6 @@ typedef enum tandem_device_stream {
 } tandem_device_stream;
 
 typedef struct tandem_device_backend {
-    const char *prefix; /* "cpu" */
     /* Describes a device in a text, without opening it; the errors of `open`. NULL: cluster.h describes it.
      * */
     tandem_status (*describe)(char *text, size_t size, const char *name, tandem_error *error);
