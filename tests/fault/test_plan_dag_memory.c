@@ -1,6 +1,6 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
 /* folder: replayer */
-/* Every allocation on the way to a network fails once: NO_MEMORY is said, nothing leaks, nothing is half
+/* Every allocation while a plan DAG opens fails once: NO_MEMORY is said, nothing leaks, nothing is half
  * done. */
 #include "allocator/bound/plan_dag.h"
 #include "tests/support/fail_allocation.h"
@@ -47,5 +47,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening_survives_plan_dag_memory),
     };
-    return cmocka_run_group_tests_name("network: memory runs out", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("plan DAG: memory runs out", tests, NULL, NULL);
 }

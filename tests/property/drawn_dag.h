@@ -1,4 +1,4 @@
-/* drawn_dag.h: layered networks drawn from a seed, small enough to walk all their paths. */
+/* drawn_dag.h: plan DAGs drawn from a seed, small enough to walk all their paths. */
 #ifndef TANDEM_TESTS_DRAWN_NETWORK_H
 #define TANDEM_TESTS_DRAWN_NETWORK_H
 

@@ -1,8 +1,8 @@
 /* folder: replayer */
-/* Laws of the network of a class, over random graphs and the zoo, with all costs and with some missing: its
- * ways are the plans that can be replayed, one way a plan; what lies on a way is what the resolver makes of
- * the plan, each task once; its bytes are those that are alive while the loss is computed, so never more than
- * the arena holds. */
+/* Laws of the plan DAG of a class, over random graphs and the zoo, with all costs and with some missing: its
+ * paths are the plans that can be replayed, one path per plan; what lies on a path is what the resolver makes
+ * of the plan, each task once; its bytes are those that are alive while the loss is computed, so never more
+ * than the arena holds. */
 #include "allocator/bound/plan_dag.h"
 #include "tests/support/priced_cluster.h"
 #include "tests/support/random_graph.h"
@@ -43,7 +43,7 @@ static int is_measured_unless_cast(const tandem_cost_key *key)
 static priced_filter *const filters[] = {NULL, is_measured_mostly, is_measured_unless_cast};
 enum { N_FILTER = sizeof filters / sizeof *filters };
 
-/* --- The class whose network is looked at --------------------------------------------------------------- */
+/* --- The class whose plan DAG is checked --------------------------------------------------------------- */
 
 typedef struct subject {
     const tandem_replayer *replayer;
@@ -54,8 +54,8 @@ typedef struct subject {
     tandem_plan_dag *plan_dag; /* NULL: no plan can be replayed */
     tandem_step *step;
     int *op;      /* [n_layer] the adjustable operators */
-    int *variant; /* [n_task] on the way; −1 = not on it */
-    /* bytes of the way as a part of the arena's, over the plans looked at */
+    int *variant; /* [n_task] on the path; −1 = not on it */
+    /* bytes of the path as a part of the arena's, over the plans looked at */
     double tightness_sum, tightness_min;
     int n_plan, n_path;
 } subject;
@@ -112,11 +112,11 @@ static void close_subject_plan_dag(subject *s)
 
 static int n_state(const tandem_plan_dag *plan_dag) { return plan_dag->state_start[plan_dag->n_layer + 1]; }
 
-static void check_bundles(const tandem_plan_dag *plan_dag)
+static void check_task_sets(const tandem_plan_dag *plan_dag)
 {
     int *users = array_plan_dag((size_t)plan_dag->n_task_set, sizeof *users);
     for (int a = 0; a < plan_dag->arc_start[n_state(plan_dag)]; a++) {
-        assert_in_range(plan_dag->arc[a].task_set, 1, plan_dag->n_task_set - 1); /* no arc has bundle 0 */
+        assert_in_range(plan_dag->arc[a].task_set, 1, plan_dag->n_task_set - 1); /* no arc has task set 0 */
         users[plan_dag->arc[a].task_set]++;
     }
     for (int b = 0; b < plan_dag->n_task_set; b++) {
@@ -136,8 +136,8 @@ static void check_bundles(const tandem_plan_dag *plan_dag)
     free(users);
 }
 
-/* What all arcs of a layer add lies in bundle 0. */
-static void check_layer_bundles(const subject *s, int l)
+/* What all arcs of a layer add lies in task set 0. */
+static void check_layer_task_sets(const subject *s, int l)
 {
     const tandem_plan_dag *plan_dag = s->plan_dag;
     char *seen = array_plan_dag((size_t)plan_dag->n_task_set, 1);
@@ -167,10 +167,10 @@ static void check_structure(const subject *s)
     entered[0] = 1;
     for (int l = 0; l < s->n_layer; l++) {
         assert_int_equal(plan_dag->op[l], s->op[l]);
-        check_layer_bundles(s, l);
+        check_layer_task_sets(s, l);
         for (int state = plan_dag->state_start[l]; state < plan_dag->state_start[l + 1]; state++) {
             const int first = plan_dag->arc_start[state], end = plan_dag->arc_start[state + 1];
-            assert_true(entered[state] && end > first); /* it is on a way */
+            assert_true(entered[state] && end > first); /* it is on a path */
             for (int a = first; a < end; a++) {
                 const tandem_arc *arc = &plan_dag->arc[a];
                 assert_in_range(arc->to, plan_dag->state_start[l + 1], plan_dag->state_start[l + 2] - 1);
@@ -183,7 +183,7 @@ static void check_structure(const subject *s)
     }
     assert_int_equal(plan_dag->arc_start[n_state(plan_dag) - 1], plan_dag->arc_start[n_state(plan_dag)]);
     free(entered);
-    check_bundles(plan_dag);
+    check_task_sets(plan_dag);
 }
 
 /* --- One plan ------------------------------------------------------------------------------------------- */
@@ -229,7 +229,7 @@ static void take_plan_dag(subject *s, int task_set)
     }
 }
 
-/* Follows the plan; returns whether there is such a way. */
+/* Follows the plan; returns whether there is such a path. */
 static int follow(subject *s, const tandem_precision *precision, uint64_t *bytes)
 {
     if (!s->plan_dag) return 0;
@@ -249,7 +249,7 @@ static int follow(subject *s, const tandem_precision *precision, uint64_t *bytes
     return 1;
 }
 
-/* Returns whether the plan has a way. */
+/* Returns whether the plan has a path. */
 static int check_plan_plan_dag(subject *s, const tandem_precision *precision)
 {
     tandem_memory memory;
@@ -265,7 +265,7 @@ static int check_plan_plan_dag(subject *s, const tandem_precision *precision)
         const tandem_task *task = &s->step->task[t];
         const int is_term = task->active && task->stream == TANDEM_STREAM_COMPUTE;
         if (s->variant[t] != (is_term ? task->variant : -1))
-            fail_msg("task %d (%s of %s): variant %d on the way, %d resolved (active %d)", t,
+            fail_msg("task %d (%s of %s): variant %d on the path, %d resolved (active %d)", t,
                      tandem_task_kind_name(task->kind),
                      task->op >= 0 ? s->graph->op[task->op].name : "a bucket", s->variant[t], task->variant,
                      task->active);
@@ -368,8 +368,9 @@ static int max_states(const tandem_plan_dag *plan_dag)
 
 static void print_subject(const subject *s)
 {
-    print_message("%s on %s: %d layers, %d states (at most %d a layer), %d arcs, %d bundles, %d of %d plans "
-                  "have ways, "
+    print_message("%s on %s: %d layers, %d states (at most %d a layer), %d arcs, %d task sets, %d of %d "
+                  "plans "
+                  "have paths, "
                   "bytes/arena %.3f (least %.3f)\n",
                   s->graph->model, tandem_replayer_cluster(s->replayer)->classes[s->c].device.name,
                   s->n_layer, n_state(s->plan_dag), max_states(s->plan_dag),
@@ -417,7 +418,7 @@ static void laws_hold_on_the_zoo_with_micro_steps_and_segments(void **state)
 static void laws_hold_on_random_graphs_plan_dag(void **state)
 {
     int n_segmented = 0;
-    int n_network = 0, n_path = 0, n_plan = 0, max = 0;
+    int n_plan_dag = 0, n_path = 0, n_plan = 0, max = 0;
     double tightness = 0, min = 1;
     print_message("random graphs: seed %llu, series 1000 … %d\n", (unsigned long long)seed,
                   1000 + RANDOM_GRAPHS - 1);
@@ -434,7 +435,7 @@ static void laws_hold_on_random_graphs_plan_dag(void **state)
         subject s;
         open_subject_plan_dag(&s, &p, (int)draw_below(&c, (uint32_t)p.cluster.n_class), &c, g % 4 < 2);
         check_class_plan_dag(&s, &c);
-        n_network += s.plan_dag != NULL;
+        n_plan_dag += s.plan_dag != NULL;
         n_segmented += s.plan_dag && s.step->n_recompute_segment > 1;
         n_path += s.n_path;
         n_plan += s.n_plan;
@@ -444,12 +445,13 @@ static void laws_hold_on_random_graphs_plan_dag(void **state)
         close_subject_plan_dag(&s);
         priced_cluster_close(&p);
     }
-    print_message("%d networks, %d of %d plans have ways, at most %d states a layer, bytes/arena %.3f (least "
+    print_message("%d plan DAGs, %d of %d plans have paths, at most %d states a layer, bytes/arena %.3f "
+                  "(least "
                   "%.3f)\n",
-                  n_network, n_path, n_plan, max, tightness / n_path, min);
+                  n_plan_dag, n_path, n_plan, max, tightness / n_path, min);
     print_message("%d of them with segments\n", n_segmented);
     assert_true(n_segmented > RANDOM_GRAPHS / 8);
-    assert_true(n_network > RANDOM_GRAPHS / 2 && n_path > n_plan / 4 && n_path < n_plan);
+    assert_true(n_plan_dag > RANDOM_GRAPHS / 2 && n_path > n_plan / 4 && n_path < n_plan);
 }
 
 /* --- A frontier wider than a word ----------------------------------------------------------------------- */
@@ -552,5 +554,5 @@ int main(void)
         cmocka_unit_test(wide_frontiers_take_more_words),
         cmocka_unit_test(what_cannot_be_gone_through_is_said),
     };
-    return cmocka_run_group_tests_name("network laws", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("plan DAG laws", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* folder: base */
-/* Laws of the solvers over drawn networks, beside all ways there are. A failure names its seed. */
+/* Laws of the solvers over drawn plan DAGs, beside all paths there are. A failure names its seed. */
 #include "tests/property/drawn_dag.h"
 #include "tests/support/tandem_test.h"
 
@@ -10,8 +10,8 @@ typedef struct problem {
     uint64_t seed;
     drawn_path path[DRAWN_PATHS]; /* in the order of their choices */
     int n_path;
-    double best;  /* the least harm within the limits; INFINITY: none is */
-    int n_within; /* ways within the limits */
+    double best;  /* the least sensitivity within the limits; INFINITY: none is */
+    int n_within; /* paths within the limits */
 } problem;
 
 #define demand(p, law)                                                                                       \
@@ -24,7 +24,7 @@ static int is_within(const problem *p, const drawn_path *path)
     return path->time_ns <= p->drawn.limits.time_limit_ns && path->bytes <= p->drawn.limits.byte_limit;
 }
 
-/* Limits that nothing, something, one way to the last bit, or everything keeps. */
+/* Limits that nothing, something, one path to the last bit, or everything keeps. */
 static void draw_limits(problem *p, drawn_random *random)
 {
     tandem_limits *const limits = &p->drawn.limits;
@@ -57,17 +57,17 @@ static void make_solve(problem *p, uint64_t seed)
     }
 }
 
-/* The way with these choices. */
+/* The path with these choices. */
 static const drawn_path *find_solve(const problem *p, const int *choice)
 {
     for (int w = 0; w < p->n_path; w++)
         if (memcmp(p->path[w].choice, choice, (size_t)p->drawn.plan_dag.n_layer * sizeof *choice) == 0)
             return &p->path[w];
-    fail_msg("seed %llu: no way has these choices", (unsigned long long)p->seed);
+    fail_msg("seed %llu: no path has these choices", (unsigned long long)p->seed);
     return NULL;
 }
 
-/* What is said about the way found is so. */
+/* What is said about the path found is so. */
 static void check_path(const problem *p, const tandem_solution *solution)
 {
     if (!(solution->sensitivity < INFINITY)) return;
@@ -77,7 +77,7 @@ static void check_path(const problem *p, const tandem_solution *solution)
     demand(p, path->time_ns == solution->time_ns && path->bytes == solution->bytes);
 }
 
-/* --- Shortest ways -------------------------------------------------------------------------------------- */
+/* --- Shortest paths ------------------------------------------------------------------------------------- */
 
 static void check_shortest(const problem *p, double sensitivity_weight, double time_weight,
                            double byte_weight)
@@ -116,7 +116,8 @@ static void shortest_paths_are_the_shortest_of_all(void **state)
 
 /* --- Bounds --------------------------------------------------------------------------------------------- */
 
-/* The best bound that one limit has: where the lower hull of all ways, as points (time, harm), crosses it. */
+/* The best bound that one limit has: where the lower hull of all paths, as points (time, sensitivity),
+ * crosses it. */
 static double hull_at_limit(const problem *p)
 {
     const int64_t limit_ns = p->drawn.limits.time_limit_ns;
@@ -173,7 +174,7 @@ static void bounds_are_no_more_than_the_best_and_no_less_than_they_can_be(void *
     demand(p, n_hull > 50 && n_tight > 50 && n_loose > 50);
 }
 
-/* --- The least harm ------------------------------------------------------------------------------------- */
+/* --- The least sensitivity ------------------------------------------------------------------------------ */
 
 static void solve_solve(const problem *p, tandem_solution *solution, double cutoff, double tolerance,
                         double time_limit_s)
@@ -272,9 +273,9 @@ static void paths_come_once_each_in_their_order(void **state)
     }
 }
 
-/* --- Chains too long for all their ways ----------------------------------------------------------------- */
+/* --- Chains too long for all their paths ---------------------------------------------------------------- */
 
-/* The least harm for each time that is allowed: dynamic programming over times. */
+/* The least sensitivity for each time that is allowed: dynamic programming over times. */
 static double best_of_chain(const drawn_chain *c)
 {
     static double min[2][DRAWN_CHAIN_MAX_NS + 1];

@@ -1,11 +1,11 @@
 /* folder: base */
-/* Solvers of layered networks, against numbers worked out by hand. */
+/* Solvers of plan DAGs, against numbers worked out by hand. */
 #include "allocator/bound/solve.h"
 #include "tests/support/tandem_test.h"
 
-/* Two layers with two choices each, one state between them; every way has 1 ns and 2 bytes besides:
+/* Two layers with two choices each, one state between them; every path has 1 ns and 2 bytes besides:
  *
- *   choices  harm  time  bytes
+ *   choices  sensitivity  time  bytes
  *   0 0       0     31    12
  *   1 0       3     25    14
  *   0 1       7     21    20
@@ -117,7 +117,7 @@ static void bytes_limit_too(void **state)
     assert_true(s.sensitivity == 7);
 }
 
-/* The hull of (time, harm) runs through (31, 0) and (25, 3). */
+/* The hull of (time, sensitivity) runs through (31, 0) and (25, 3). */
 static void the_bound_is_the_hull(void **state)
 {
     double multiplier[2];
@@ -147,7 +147,7 @@ static void what_no_path_within_a_limit_takes_is_left_out(void **state)
 }
 
 /* Four layers alike: 10 ns and 10 bytes for nothing, 6 of the one or of the other less for 4. Of each limit 9
- * must be saved: a mixture does it with half of three changes in each direction, a way with two and two. */
+ * must be saved: a mixture does it with half of three changes in each direction, a path with two and two. */
 static void the_bound_of_two_limits(void **state)
 {
     static const int64_t ns[] = {0, 10, 4, 10};
@@ -190,7 +190,7 @@ static void a_cutoff_and_a_tolerance_end_the_search(void **state)
 
 /* What is best in the first layer decides what the second costs: 0 leads to state 1, from which choice 0 is
  * slow; 1 leads to state 2. State 3 is never reached, and from state 2 choice 1 leads to state 5, where no
- * way goes on. */
+ * path goes on. */
 static void what_is_left_open_decides(void **state)
 {
     static const int64_t ns[] = {0, 1, 2, 9, 5, 1, 1, 1};
@@ -293,8 +293,8 @@ static void paths_come_in_order(void **state)
     tandem_enumeration_close(NULL);
 }
 
-/* 2^40 ways of the same harm, which are the same sum in many orders: the first ones come at once, the lower
- * choices first. */
+/* 2^40 paths of the same sensitivity, which are the same sum in many orders: the first ones come at once, the
+ * lower choices first. */
 static void equal_paths_come_by_their_choices(void **state)
 {
     enum { LAYERS = 40 };
