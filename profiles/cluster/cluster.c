@@ -186,11 +186,11 @@ static tandem_status read_class_option(cluster_parser *p, tandem_cluster_class *
     int k = 0;
     while (k < N_KEY && strcmp(key, keys[k]) != 0) k++;
     if (k == N_KEY || !equals)
-        return tandem_error_set(
-            p->error, TANDEM_USAGE,
-            "class %d, '%s': a device may be followed by batch=, memory=, link=, slow=, node= and net=.%s %s.",
-            p->cluster.n_class + 1, p->word, k == N_KEY ? tandem_nearest_hint(key, keys, N_KEY).text : "",
-            grammar);
+        return tandem_error_set(p->error, TANDEM_USAGE,
+                                "class %d, '%s': a device may be followed by batch=, memory=, link=, slow=, "
+                                "node= and net=.%s %s.",
+                                p->cluster.n_class + 1, p->word,
+                                k == N_KEY ? tandem_nearest_hint(key, keys, N_KEY).text : "", grammar);
     switch (k) {
     case BATCH: return read_class_batch(p, class, equals + 1);
     case MEMORY: return read_class_memory(p, class, equals + 1);
@@ -237,7 +237,8 @@ static tandem_status add_straggler(cluster_parser *p, const tandem_cluster *whol
     if (made->n_class == TANDEM_MAX_CLASS)
         return tandem_error_set(
             p->error, TANDEM_USAGE,
-            "slow=…@rank%d: a straggler needs a class beside the cluster's %d, of at most %d; give stragglers of one class the same factor, or write "
+            "slow=…@rank%d: a straggler needs a class beside the cluster's %d, of at most %d; give "
+            "stragglers of one class the same factor, or write "
             "fewer classes",
             s->rank, made->n_class, TANDEM_MAX_CLASS);
     made->classes[made->n_class] = whole->classes[from];

@@ -234,7 +234,8 @@ tandem_status tandem_device_require(const char *name, tandem_error *error)
     if (tandem_device_is_described(&device))
         return tandem_error_set(
             error, TANDEM_NO_DEVICE,
-            "'%s' is a description for planning and cannot run: use it with `tandem replay --predict` or `tandem allocate --predict`. `tandem list devices` shows this machine's devices.",
+            "'%s' is a description for planning and cannot run: use it with `tandem replay --predict` or "
+            "`tandem allocate --predict`. `tandem list devices` shows this machine's devices.",
             name);
     if (is_gpu_name(name)) return TANDEM_OK; /* opening it shows whether it is there */
     char missing[128], have[512] = "";

@@ -95,7 +95,8 @@ tandem_status tandem_store_put_cost(tandem_store *store, const char *device, con
     if (key->kind == TANDEM_COST_OP ? !key->signature[0] || !key->precision : key->kind != TANDEM_COST_CAST)
         return tandem_error_set(
             error, TANDEM_USAGE,
-            "a cost needs an operator's signature and precision, or under a cast; collectives have tandem_store_put_collective");
+            "a cost needs an operator's signature and precision, or a cast; collectives have "
+            "tandem_store_put_collective");
     status = tandem_store_write_begin(store, error);
     if (status != TANDEM_OK) return status;
     status = tandem_store_add_device(store, device, error);

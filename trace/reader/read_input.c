@@ -66,7 +66,8 @@ static tandem_status open_regular_input(int *file, const char *path, tandem_erro
     if (code) return tandem_error_set(error, TANDEM_IO, "'%.200s' cannot be read: %s", path, strerror(code));
     return tandem_error_set(
         error, TANDEM_MALFORMED,
-        "'%.200s' is not a regular file; a trace is read more than once, and a pipe or a device may never end. Write it to a file and pass that",
+        "'%.200s' is not a regular file; a trace is read more than once, and a pipe or a device may never "
+        "end. Write it to a file and pass that",
         path);
 }
 

@@ -1,4 +1,4 @@
-/* whatif_step_trace.c: the model of a step that tandem itself recorded or simulated (profiles/format/trace.c). */
+/* whatif_step_trace.c: the model of a step that tandem itself recorded or simulated (format/trace.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
