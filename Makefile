@@ -14,8 +14,10 @@ SANFLAGS = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-r
 # What makes a defect of memory harder to use. Sanitizers look closer themselves.
 HARDEN = $(if $(SAN),,-fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
 CPPFLAGS = -D_GNU_SOURCE -I. -Iinclude -I$(B)/generated
-CFLAGS = -std=c11 $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden -fno-semantic-interposition $(WARN) $(HARDEN) $(SANFLAGS)
-CXXFLAGS = -std=c++17 $(OPT) -fPIC -fvisibility=hidden $(if $(SAN),-w,-Wall -Wextra -Werror) $(HARDEN) $(SANFLAGS)
+CFLAGS = -std=c11 $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden -fno-semantic-interposition $(WARN) \
+    $(HARDEN) $(SANFLAGS)
+CXXFLAGS = -std=c++17 $(OPT) -fPIC -fvisibility=hidden $(if $(SAN),-w,-Wall -Wextra -Werror) $(HARDEN) \
+    $(SANFLAGS)
 LDFLAGS = -Wl,-z,relro,-z,now $(SANFLAGS)
 CORE_LIBS = -lsqlite3 -ljansson -lz -lprotobuf-c -lglpk -lgsl -lgslcblas -lm
 BACKEND_LIBS = -ldnnl -lgloo -lgomp -ljansson -lz -lstdc++ -lpthread -lm
@@ -53,13 +55,16 @@ KERNELS = $(call objects,base/amax_history.c $(addprefix backend/cpu/,kernels.c 
 CUDA_LIBRARY_SOURCES = $(addprefix backend/cuda/,runtime.c clocks.c cublaslt.c cudnn.c)
 CUDA_KERNELS = $(wildcard backend/cuda/*.cu)
 CUDA_PUBLIC = $(B)/obj/backend/cuda/cuda_kernels.o
-CUDA_HOST = $(filter-out $(CUDA_PUBLIC),$(call objects,$(filter-out $(CUDA_LIBRARY_SOURCES),$(call sources,backend/cuda backend/cuda/op))))
+CUDA_HOST = $(filter-out $(CUDA_PUBLIC),$(call objects,$(filter-out $(CUDA_LIBRARY_SOURCES),$(call \
+    sources,backend/cuda backend/cuda/op))))
 CUDA_AS_COROUTINES = $(patsubst backend/cuda/%.cu,$(B)/obj/simt/%.o,$(CUDA_KERNELS))
 CUDA_BELOW = $(B)/obj/backend/device/kernel_name.o $(FOUNDATION)
-CUDA_ON_CARD = $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) $(patsubst %.cu,$(B)/obj/%.cu.o,$(CUDA_KERNELS))
+CUDA_ON_CARD = $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) $(patsubst \
+    %.cu,$(B)/obj/%.cu.o,$(CUDA_KERNELS))
 
 # Kernels for other programs, which link no more of NVIDIA's than cudart.
-CUDA_KERNEL_LIBRARY = $(CUDA_PUBLIC) $(patsubst %,$(B)/obj/%.o,backend/cuda/quantise.cu backend/cuda/bytes.cu base/amax_history base/status)
+CUDA_KERNEL_LIBRARY = $(CUDA_PUBLIC) $(patsubst %,$(B)/obj/%.o,backend/cuda/quantise.cu \
+    backend/cuda/bytes.cu base/amax_history base/status)
 
 # The knapsack problem behind policy exact as a program of its own, for bench/mckp/hawq.sh.
 MCKP = $(call objects,$(addprefix bench/mckp/,solve_mckp.c read_mckp.c))
@@ -73,13 +78,16 @@ CARD_BENCH = $(call objects,$(addprefix bench/cuda/,kernels.c linear.c measure.c
 # Slurm's plug-ins, where its headers are; no sanitizer fits into its daemons. SLURM_PARTS need no header of
 # Slurm's. What slurmd and slurmstepd open, as root, links libc alone; the planner is a file of its own, which
 # users' commands open.
-SLURM_PARTS = $(call objects,$(addprefix plugins/slurm/,memory_fit.c job_plan.c layout.c run_folder.c site.c submission.c))
+SLURM_PARTS = $(call objects,$(addprefix plugins/slurm/,memory_fit.c job_plan.c layout.c run_folder.c site.c \
+    submission.c))
 SPANK = $(call objects,plugins/slurm/spank_tandem.c plugins/slurm/run_folder.c base/status.c)
 SPANK_PLANNER = $(call objects,$(addprefix plugins/slurm/,spank_planner.c step_nodes.c))
-JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix plugins/slurm/,job_submit_tandem.c submission.c memory_fit.c site.c)) \
+JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix plugins/slurm/,job_submit_tandem.c submission.c \
+    memory_fit.c site.c)) \
              $(call objects,$(addprefix profiles/,cluster/device.c plan/plan.c))
 SLURM_HEADER = $(wildcard /usr/include/slurm/spank.h)
-PLUGINS = $(if $(SAN),,$(if $(SLURM_HEADER),$(addprefix $(B)/,spank_tandem.so spank_tandem_planner.so job_submit_tandem.so),no-plugins))
+PLUGINS = $(if $(SAN),,$(if $(SLURM_HEADER),$(addprefix $(B)/,spank_tandem.so spank_tandem_planner.so \
+    job_submit_tandem.so),no-plugins))
 
 # The CUDA backend is built where nvcc is, for these architectures and as PTX of the last. Nothing here links
 # it.
@@ -91,7 +99,8 @@ CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 CUDA_LIBS = -L$(CUDA_HOME)/lib64 -lcudart -lcublasLt -lcudnn -lm
 CUDA_LIBRARY = $(if $(SAN),,$(if $(NVCC),$(B)/libtandem_cuda.so $(B)/libtandem_cuda_kernels.so,no-cuda))
 
-all: $(CUDA_LIBRARY) $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(B)/libtandem_kernels.so $(PLUGINS) ## the program and the libraries
+all: $(CUDA_LIBRARY) $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(B)/libtandem_kernels.so \
+    $(PLUGINS) ## the program and the libraries
 
 # --- Set-up: compilers and libraries from Debian, once ---
 setup: ## compilers and libraries from Debian, once
@@ -113,7 +122,8 @@ $(B)/libtandem_kernels.so.0: libtandem.map $(B)/obj/base/status.o $(KERNELS)
 
 $(B)/libtandem_cuda_kernels.so.0: libtandem.map $(CUDA_KERNEL_LIBRARY)
 	@echo "  link  $@"
-	@$(CXX) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$< -Wl,-Bsymbolic-functions -Wl,-z,defs \
+	@$(CXX) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$< -Wl,-Bsymbolic-functions \
+	    -Wl,-z,defs \
 	    -o $@ $(filter %.o,$^) -L$(CUDA_HOME)/lib64 -lcudart -lm
 
 $(B)/libtandem.so $(B)/libtandem_kernels.so $(B)/libtandem_cuda_kernels.so: %.so: %.so.0
@@ -159,7 +169,8 @@ $(B)/generated/profiles/format/chakra.pb-c.h: profiles/format/chakra.proto
 	@protoc-c --c_out=$(B)/generated $<
 
 $(B)/generated/profiles/format/chakra.pb-c.c: $(B)/generated/profiles/format/chakra.pb-c.h
-$(B)/obj/profiles/format/chakra.o $(B)/obj/trace/reader/read_chakra.o: $(B)/generated/profiles/format/chakra.pb-c.h
+$(B)/obj/profiles/format/chakra.o $(B)/obj/trace/reader/read_chakra.o: \
+    $(B)/generated/profiles/format/chakra.pb-c.h
 
 $(B)/obj/profiles/format/chakra.pb-c.o: $(B)/generated/profiles/format/chakra.pb-c.c
 	@mkdir -p $(@D)
@@ -182,7 +193,8 @@ $(call objects,$(CUDA_LIBRARY_SOURCES) tests/cuda/on_card.c): CPPFLAGS += -isyst
 $(B)/obj/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	@echo "  nvcc  $<"
-	@$(NVCC) $(CPPFLAGS) -std=c++17 -O3 $(CUDA_CODE) -Xcompiler -fPIC,-fvisibility=hidden -Werror all-warnings \
+	@$(NVCC) $(CPPFLAGS) -std=c++17 -O3 $(CUDA_CODE) -Xcompiler -fPIC,-fvisibility=hidden -Werror \
+	    all-warnings \
 	    -Xptxas -v,-warn-spills -MMD -MP -c -o $@ $< >$@.log 2>&1 || { cat $@.log; exit 1; }
 	@! grep -E '[1-9][0-9]* bytes spill' $@.log
 
@@ -190,7 +202,9 @@ $(B)/obj/%.cu.o: %.cu
 $(B)/obj/simt/%.o: backend/cuda/%.cu
 	@mkdir -p $(@D)
 	@echo "  c++   $< as coroutines"
-	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(SAN),-fno-sanitize=all) -fsanitize=alignment -fsanitize-undefined-trap-on-error -ffp-contract=off -Wno-unknown-pragmas -Wno-unused-function -Wno-clobbered -x c++ -include tests/cuda/simt.h -MMD -MP -c -o $@ $<
+	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(SAN),-fno-sanitize=all) -fsanitize=alignment \
+	    -fsanitize-undefined-trap-on-error -ffp-contract=off -Wno-unknown-pragmas -Wno-unused-function \
+	    -Wno-clobbered -x c++ -include tests/cuda/simt.h -MMD -MP -c -o $@ $<
 
 # Kernels of our own, once for each instruction set.
 ISA_FLAGS_sse41 = -msse4.1
@@ -203,28 +217,32 @@ define isa_rule
 $(B)/obj/isa/$(1)/%.o: backend/cpu/isa/%.c
 	@mkdir -p $$(@D)
 	@echo "  cc    $$< for $(1)"
-	@$(CC) $(CPPFLAGS) $(CFLAGS) -O3 -fno-math-errno -DTANDEM_ISA=$(1) $(ISA_FLAGS_$(1)) -MMD -MP -c -o $$@ $$<
+	@$(CC) $(CPPFLAGS) $(CFLAGS) -O3 -fno-math-errno -DTANDEM_ISA=$(1) $(ISA_FLAGS_$(1)) -MMD -MP -c -o $$@ \
+	    $$<
 endef
 $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 
 # --- Tests: every tests/*/test_*.c and tests/fuzz/fuzz_*.c is a program of its own ---
 TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
 TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
-TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/support/fail_allocation.c tests/cuda/on_card.c, \
+TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/support/fail_allocation.c \
+    tests/cuda/on_card.c, \
                                                     $(wildcard tests/*/*.c)))
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
 
 # The CUDA backend as a library, on what tests put in the place of NVIDIA's:
 # TANDEM_CUDA=build/tests/libtandem_cuda.so runs any command.
-CUDA_STAND_IN = $(CUDA_HOST) $(CUDA_AS_COROUTINES) $(B)/obj/tests/cuda/stand_in.o $(B)/obj/tests/cuda/stand_in_graph.o $(CUDA_BELOW)
+CUDA_STAND_IN = $(CUDA_HOST) $(CUDA_AS_COROUTINES) $(B)/obj/tests/cuda/stand_in.o \
+    $(B)/obj/tests/cuda/stand_in_graph.o $(CUDA_BELOW)
 $(B)/tests/libtandem_cuda.so: $(CUDA_STAND_IN)
 	@mkdir -p $(@D)
 	@echo "  link  $@"
 	@$(CXX) -shared $(LDFLAGS) -Wl,-Bsymbolic -o $@ $(CUDA_STAND_IN) -lpthread -lm
 
-# What a test may need, as a thin archive: a program takes what it names, and links in a tenth of a second. A test
-# that names its folder in a line `folder: NAME` at its top gets that folder and what it may use (folders.mk).
+# What a test may need, as a thin archive: a program takes what it names, and links in a tenth of a second. A
+# test that names its folder in a line `folder: NAME` at its top gets that folder and what it may use
+# (folders.mk).
 folder_of = $(or $(shell sed -n '1,6s/^.*folder: \([a-z]*\) \*\/.*$$/\1/p' $(1)),all)
 TEST_PARTS = $(patsubst %,$(B)/tests/parts-%.a,$(filter-out cli,$(FOLDERS)) all)
 define parts_rule
@@ -244,13 +262,16 @@ $(TESTS): | $(B)/tests/libtandem_cuda.so
 $(B)/tests/%: tests/%.c $(TEST_PARTS) $(B)/obj/tests/support/fail_allocation.o
 	@mkdir -p $(@D)
 	@echo "  test  $@"
-	@$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(if $(call wraps,$<),$(call wraps,$<) $(B)/obj/tests/support/fail_allocation.o) \
+	@$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(if $(call wraps,$<),$(call wraps,$<) \
+	    $(B)/obj/tests/support/fail_allocation.o) \
 	    $(B)/tests/parts-$(call folder_of,$<).a -lcmocka $(CORE_LIBS) $(BACKEND_LIBS) -ldl
 
-SCRIPTS = tests/cli/run.sh $(sort $(wildcard tests/cli/test_*.sh)) tests/slurm/run.sh tests/fuzz/run.sh $(sort $(wildcard tests/torch/test_*.sh))
+SCRIPTS = tests/cli/run.sh $(sort $(wildcard tests/cli/test_*.sh)) tests/slurm/run.sh tests/fuzz/run.sh \
+    $(sort $(wildcard tests/torch/test_*.sh))
 # ONLY='unit fault/test_comm' builds and runs those whose names begin so.
 ONLY =
-CHOSEN = $(if $(ONLY),$(filter $(foreach name,$(ONLY),$(B)/tests/$(name)% tests/$(name)%),$(TESTS) $(SCRIPTS)),$(TESTS) $(SCRIPTS))
+CHOSEN = $(if $(ONLY),$(filter $(foreach name,$(ONLY),$(B)/tests/$(name)% tests/$(name)%),$(TESTS) \
+    $(SCRIPTS)),$(TESTS) $(SCRIPTS))
 test: setup ## builds and runs the tests; ONLY='unit fault/test_comm' those whose names begin so
 	$(eval begin := $(shell date +%s))
 	@$(MAKE) --no-print-directory -j$$(nproc) all $(if $(ONLY),$(filter $(TESTS),$(CHOSEN)),tests)
@@ -258,7 +279,9 @@ test: setup ## builds and runs the tests; ONLY='unit fault/test_comm' those whos
 
 # `make test-allocator`: the tests that name this folder.
 test-%:
-	@$(MAKE) --no-print-directory test ONLY="$(if $(filter cli,$*),cli,$(patsubst tests/%.c,%,$(shell grep -lE 'folder: $*( \*/|,)' tests/*/*.c)))"
+	@$(MAKE) --no-print-directory test \
+	    ONLY="$(if $(filter cli,$*),cli,$(patsubst tests/%.c,%,$(shell \
+	        grep -lE 'folder: $*( \*/|,)' tests/*/*.c)))"
 
 # Tests, lint and sanitizers: what .ci/run runs, and all of it.
 check: ## tests, lint and the tests that find most under sanitizers
@@ -268,17 +291,21 @@ check-all: ## tests, lint, and all tests under sanitizers
 
 # The same tests with NVIDIA's libraries behind them, for a card; `make test` builds them where nvcc is, so
 # that they stay whole.
-CARD_TESTS = $(addprefix $(B)/card/test_cuda_,kernels public_kernels operators gradients repeats delayed shared)
+CARD_TESTS = $(addprefix $(B)/card/test_cuda_,kernels public_kernels operators gradients repeats delayed \
+    shared)
 CARD_PROGRAMS = $(if $(SAN),,$(if $(NVCC),$(CARD_TESTS) $(B)/card/bench_card))
-CARD_SUPPORT = $(call objects,$(addprefix tests/support/,every_case.c gradient_check.c metrics.c operator_case.c reference.c) \
+CARD_SUPPORT = $(call objects,$(addprefix tests/support/,every_case.c gradient_check.c metrics.c \
+    operator_case.c reference.c) \
                               $(addprefix tests/cuda/,mirror.c on_card.c))
 $(CARD_TESTS): $(B)/card/%: $(B)/obj/tests/cuda/%.o $(CARD_SUPPORT)
 $(B)/card/bench_card: $(B)/obj/bench/cuda/bench_card.o
 $(B)/card/test_cuda_public_kernels: $(CUDA_PUBLIC)
-$(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(CUDA_BELOW) $(B)/obj/predictor/robust.o $(KERNELS)
+$(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(CUDA_BELOW) $(B)/obj/predictor/robust.o \
+    $(KERNELS)
 	@mkdir -p $(@D)
 	@echo "  link  $@"
-	@$(CXX) -pie $(LDFLAGS) -o $@ $^ $(if $(filter %/bench_card,$@),,-lcmocka) $(CUDA_LIBS) -lgsl -lgslcblas -ljansson -lm
+	@$(CXX) -pie $(LDFLAGS) -o $@ $^ $(if $(filter %/bench_card,$@),,-lcmocka) $(CUDA_LIBS) -lgsl -lgslcblas \
+	    -ljansson -lm
 
 tests: $(TESTS) $(B)/bench/mckp $(B)/tests/libtandem_cuda.so $(CARD_PROGRAMS)
 
@@ -306,14 +333,16 @@ endif
 # --- Fuzzing with coverage guidance: the code that targets parse with, by clang, in a folder of its own
 # (docs/fuzzing.md) ---
 FUZZ_CC = clang-14
-FUZZED = $(CORE) $(call objects,$(call sources,backend backend/executor backend/device backend/data)) $(SLURM_PARTS) $(call objects,tests/support/draw.c)
+FUZZED = $(CORE) $(call objects,$(call sources,backend backend/executor backend/device backend/data)) \
+    $(SLURM_PARTS) $(call objects,tests/support/draw.c)
 $(B)/libfuzzed.a: $(FUZZED)
 	@rm -f $@
 	@ar rcs $@ $^
 
 $(B)/libfuzzer_%: $(B)/obj/tests/fuzz/fuzz_%.o $(B)/obj/tests/fuzz/libfuzzer/main.o $(B)/libfuzzed.a
 	@echo "  link  $@"
-	@$(CC) $(LDFLAGS) -o $@ $^ $(shell $(CC) -print-file-name=libclang_rt.fuzzer_no_main-x86_64.a) -lstdc++ $(CORE_LIBS) -ldl -lpthread
+	@$(CC) $(LDFLAGS) -o $@ $^ $(shell $(CC) -print-file-name=libclang_rt.fuzzer_no_main-x86_64.a) -lstdc++ \
+	    $(CORE_LIBS) -ldl -lpthread
 
 fuzz fuzz-minimise: ## coverage-guided fuzzing of TARGET (docs/fuzzing.md)
 	@FUZZ_CC="$(FUZZ_CC)" scripts/fuzz.sh $(@:fuzz-minimise=minimise) "$(TARGET)"
@@ -331,14 +360,17 @@ VERSION = $(shell sed -n 's/^\#define TANDEM_VERSION "\(.*\)"/\1/p' include/tand
 CUDA_INSTALLS = $(if $(filter %.so,$(CUDA_LIBRARY)),tandem_cuda_kernels)
 
 install: all api ## program, libraries, headers, man page; PREFIX, DESTDIR
-	install -d $(addprefix $(INTO)/,bin lib/pkgconfig include/tandem/advanced share/man/man1 share/doc/tandem/examples)
+	install -d $(addprefix $(INTO)/,bin lib/pkgconfig include/tandem/advanced share/man/man1 \
+	    share/doc/tandem/examples)
 	install -m 755 $(B)/tandem $(INTO)/bin/
 	install -m 644 $(B)/libtandem.so.0 $(B)/libtandem_kernels.so.0 $(B)/libtandem_backend.so \
-	    $(wildcard $(B)/libtandem_cuda.so) $(if $(CUDA_INSTALLS),$(B)/libtandem_cuda_kernels.so.0) $(INTO)/lib/
+	    $(wildcard $(B)/libtandem_cuda.so) $(if $(CUDA_INSTALLS),$(B)/libtandem_cuda_kernels.so.0) \
+	    $(INTO)/lib/
 	ln -sf libtandem.so.0 $(INTO)/lib/libtandem.so
 	ln -sf libtandem_kernels.so.0 $(INTO)/lib/libtandem_kernels.so
 	$(if $(CUDA_INSTALLS),ln -sf libtandem_cuda_kernels.so.0 $(INTO)/lib/libtandem_cuda_kernels.so)
-	for pc in tandem tandem_kernels $(CUDA_INSTALLS); do sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $$pc.pc.in \
+	for pc in tandem tandem_kernels $(CUDA_INSTALLS); do sed -e 's|@PREFIX@|$(PREFIX)|' -e \
+	    's|@VERSION@|$(VERSION)|' $$pc.pc.in \
 	    >$(INTO)/lib/pkgconfig/$$pc.pc || exit 1; done
 	install -m 644 $(wildcard include/tandem/*.*) $(INTO)/include/tandem/
 	install -m 644 include/tandem/advanced/* $(INTO)/include/tandem/advanced/
@@ -353,8 +385,10 @@ install-slurm: $(PLUGINS) ## Slurm's plug-ins, where Slurm looks for them
 	install -m 644 $(filter %.so,$^) $(DESTDIR)$(SLURM_PLUGIN_DIR)/
 
 uninstall: ## takes away what install put there
-	rm -f $(addprefix $(INTO)/,bin/tandem $(addprefix lib/libtandem,.so .so.0 _kernels.so _kernels.so.0 _backend.so _cuda.so \
-	    _cuda_kernels.so _cuda_kernels.so.0) $(addprefix lib/pkgconfig/tandem,.pc _kernels.pc _cuda_kernels.pc) share/man/man1/tandem.1)
+	rm -f $(addprefix $(INTO)/,bin/tandem $(addprefix lib/libtandem,.so .so.0 _kernels.so _kernels.so.0 \
+	    _backend.so _cuda.so \
+	    _cuda_kernels.so _cuda_kernels.so.0) $(addprefix lib/pkgconfig/tandem,.pc _kernels.pc \
+	    _cuda_kernels.pc) share/man/man1/tandem.1)
 	rm -rf $(INTO)/include/tandem $(INTO)/share/doc/tandem
 
 # --- Care ---
@@ -377,12 +411,14 @@ C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu')
 format: ## clang-format 14
 	clang-format -i $(C_FILES)
 
-lint: all $(B)/generated/schema_sql.h $(B)/generated/profiles/format/chakra.pb-c.h ## clang-tidy, cppcheck, words, structure
+lint: all $(B)/generated/schema_sql.h $(B)/generated/profiles/format/chakra.pb-c.h ## clang-tidy, cppcheck, \
+    words, structure
 	scripts/lint.sh
 
 clean: ## removes build/
 	rm -rf build
 
 .SECONDARY:
-.PHONY: help api compdb lines all no-plugins no-cuda setup test check check-all tests cuda-limits test-cuda bench-cuda card-kit fuzz fuzz-minimise demo install install-slurm uninstall format lint clean
+.PHONY: help api compdb lines all no-plugins no-cuda setup test check check-all tests cuda-limits test-cuda \
+    bench-cuda card-kit fuzz fuzz-minimise demo install install-slurm uninstall format lint clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
