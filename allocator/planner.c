@@ -1,4 +1,4 @@
-/* planner.c: opens what an allocation needs, from names. */
+/* planner.c: opens what an allocation needs: the cluster, its graphs, costs and sensitivities. */
 #include "tandem/advanced/allocator.h"
 
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 struct tandem_planner {
     tandem_allocation_problem problem;
     const tandem_sensitivity_method *method;
-    double *sensitivity[TANDEM_MAX_CLASS]; /* what the problem points to; classes may share one */
-    tandem_graph *graph[TANDEM_MAX_CLASS]; /* those that are not borrowed */
+    double *sensitivity[TANDEM_MAX_CLASS]; /* that the problem points to; classes may share one */
+    tandem_graph *graph[TANDEM_MAX_CLASS]; /* NULL where the graph is borrowed */
 };
 
 /* Of an earlier class that runs the same graph with the same AMP dtype; NULL = there is none. */
@@ -44,7 +44,7 @@ static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *s
     return TANDEM_OK;
 }
 
-/* Names that need no store come first: they are cheap to refuse. */
+/* Checks first what needs no store. */
 static tandem_status read_request(tandem_planner *planner, const tandem_request *request, tandem_error *error)
 {
     planner->method = tandem_sensitivity_get(0);
@@ -58,7 +58,7 @@ static tandem_status read_request(tandem_planner *planner, const tandem_request 
     return status;
 }
 
-/* The first device of a cluster that is described only; NULL = there is none. */
+/* The first described device of a cluster; NULL: none. */
 static const char *find_described_device(const tandem_cluster *cluster)
 {
     for (int c = 0; c < cluster->n_class; c++)
@@ -66,7 +66,7 @@ static const char *find_described_device(const tandem_cluster *cluster)
     return NULL;
 }
 
-/* Descriptions can be replayed without any store: *store stays NULL. */
+/* Described devices can be replayed without a store: *store stays NULL. */
 static tandem_status open_planner_store(tandem_store **store, const tandem_request *request,
                                         const tandem_cluster *cluster, const char *model, tandem_error *error)
 {

@@ -1,5 +1,4 @@
-/* verify.c: what a plan says of itself, written in one place, and held against the public replay call in the
- * same place. */
+/* verify.c: writes into a plan what is known about it, and checks these values by a replay. */
 #include "allocator/bound/bound.h"
 #include "allocator/policies.h"
 #include "base/quantity.h"
@@ -27,9 +26,9 @@ void tandem_allocation_fill_plan(tandem_plan *plan, const tandem_allocation_prob
     (void)snprintf(plan->proof, sizeof plan->proof, "%s", allocation->certificate.proof);
 }
 
-/* --- Figures -------------------------------------------------------------------------------------------- */
+/* --- Values --------------------------------------------------------------------------------------------- */
 
-/* Two proofs of one problem may stop at different bounds: each is within 1e-3 of what it could reach
+/* Two proofs of one problem may stop at different bounds, each within 1e-3 of what it could reach
  * (certify.c). */
 static const double bound_tolerance = 2e-3;
 
@@ -47,13 +46,13 @@ static tandem_status report_wrong_real(const char *field, double says, double is
                             how);
 }
 
-/* Equal but for the rounding of a few sums. */
+/* Equal up to the rounding of sums. */
 static int are_nearly_equal(double a, double b)
 {
     return a == b || fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b));
 }
 
-/* Figures that are not in the plan claim nothing. */
+/* A plan claims nothing by values that it lacks. */
 static tandem_status check_replayed_metrics(const tandem_plan *plan, const tandem_allocation *found,
                                             tandem_error *error)
 {
@@ -75,7 +74,7 @@ static tandem_status check_replayed_metrics(const tandem_plan *plan, const tande
     return TANDEM_OK;
 }
 
-/* What the plan says in two ways must agree. */
+/* Values of the plan that depend on each other must agree. */
 static tandem_status check_plan_consistency(const tandem_plan *plan, const tandem_graph *graph,
                                             tandem_error *error)
 {
@@ -132,8 +131,7 @@ static tandem_status check_plan_limits(const tandem_plan *plan, const tandem_all
 
 /* --- The bound ------------------------------------------------------------------------------------------ */
 
-/* The bound is proven anew, for the target that the plan says. More than the plan claims is no contradiction.
- * */
+/* Proves a bound for the plan's target. A bound above the claimed one contradicts nothing. */
 static tandem_status check_plan_bound(tandem_certificate *certificate, const tandem_plan *plan,
                                       const tandem_allocation_problem *problem, double sensitivity,
                                       tandem_error *error)
@@ -152,7 +150,7 @@ static tandem_status check_plan_bound(tandem_certificate *certificate, const tan
 
 /* --- Public --------------------------------------------------------------------------------------------- */
 
-/* That the plan is one for what the problem is about, and has precisions there are. */
+/* Whether the plan is for this model and cluster, and every device has its precisions. */
 static tandem_status check_plan_form(const tandem_plan *plan, const tandem_allocation_problem *problem,
                                      tandem_error *error)
 {

@@ -2,21 +2,20 @@
  *
  * 1. target.c finds the fastest plan that fits, the step target, and the classes that keep the base
  *    precision.
- * 2. Recovery: repeat the move that avoids most harm for each ns that it adds to its class, while the step
- *    stays within the target and the plan fits. A move's merit changes when its neighbours move, because
- *    casts are shared. So recovery measures the best move again before it makes it, and puts it back in the
- *    queue where another is better by then. Moves that were rejected are tried again in the next round.
- *    Recovery starts from several plans: the fastest plan, every uniform plan within the target, and the base
- *    plan after the moves that save most ns for their harm. The best result counts, so no uniform plan within
- *    the target is better.
- * 3. Exchange: make a move that takes too long, together with moves that make room for it, where less harm
- *    remains. Recover again after each exchange.
- * 4. The plan of the published procedure (qsync.c) for the same target is improved in the same way. It is
- *    taken where it is better, so the result is never worse than that plan.
+ * 2. Recovery repeats the move that saves most sensitivity for each ns that it adds to its class, while the
+ *    step stays within the target and the plan fits. A move's gain per cost changes with the moves around it,
+ *    because operators share casts. So recovery evaluates the best move again before it applies it, and puts
+ *    it back into the queue if another one is better by then. The next round tries rejected moves again.
+ *    Recovery starts from the fastest plan, from every uniform plan within the target, and from the base plan
+ *    after the moves that save most ns for their sensitivity. The best result counts, so no uniform plan
+ *    within the target is better.
+ * 3. Swaps: a move that takes too long is applied together with moves that compensate for it, if less
+ *    sensitivity remains. Recovery runs again after each swap.
+ * 4. The plan of policy qsync for the same target is improved in the same way and taken if it is better. So
+ *    the result is never worse than that plan.
  *
- * A precision whose costs were not measured is left out of account, unless the base plan needs it, which is
- * an error. Ties go to the lower operator, then to the wider precision; no step depends on anything but its
- * input. */
+ * Precisions without measured costs are left out; if the base plan needs one, that is an error. Ties go to
+ * the lower operator, then to the wider precision. The result depends on nothing but the input. */
 #include "allocator/policies.h"
 #include "allocator/policy/target.h"
 #include "base/heap.h"
@@ -26,10 +25,10 @@
 #include <string.h>
 
 enum {
-    MAX_RECOVERY_ROUNDS = 4, /* of recovery, each over all moves */
+    MAX_RECOVERY_ROUNDS = 4, /* each over all moves */
     MAX_SWAPS = 64,
-    SWAP_TRIALS = 96,        /* moves for which room is sought in one exchange */
-    COMPENSATION_TRIALS = 32 /* steps towards it */
+    SWAP_TRIALS = 96,        /* moves to compensate for, in one swap */
+    COMPENSATION_TRIALS = 32 /* moves or evaluations for one of them */
 };
 
 static int is_feasible(const tandem_plan_metrics *metrics, int64_t target_ns)
@@ -58,14 +57,14 @@ static int move_before(const move_queue *q, const tandem_move *a, const tandem_m
 
 TANDEM_HEAP(push_move, pop_move, tandem_move *, const move_queue *, move_before)
 
-/* gain for each unit of a price; INFINITY where there is nothing to pay */
+/* INFINITY where there is no cost */
 static double gain_for_cost(double gain, double cost) { return cost > 0 ? gain / cost : INFINITY; }
 
-/* Which moves a queue is of: those that avoid harm, by the harm for each ns they cost; or those that save
- * time, by the ns for the harm they cost. */
+/* RECOVER: moves that save sensitivity, rated by ns added. LOWER: moves that save time, rated by sensitivity
+ * added. */
 typedef enum move_direction { RECOVER, LOWER } move_direction;
 
-/* Whether the move is one of them, as far as its last measurement goes; its merit. */
+/* Rates the move by its last evaluation. Returns whether it goes in this direction. */
 static int rate_move(move_direction direction, tandem_move *move)
 {
     const double busy_delta_ns = (double)move->busy_delta_ns;
@@ -110,9 +109,9 @@ static tandem_status recover_sensitivity(tandem_search *search, move_queue *q, i
     return status;
 }
 
-/* --- Exchange ------------------------------------------------------------------------------------------- */
+/* --- Swaps ---------------------------------------------------------------------------------------------- */
 
-/* The moves that avoid most harm, best first. */
+/* The moves that save most sensitivity, best first. */
 static int find_largest_savings(int *best, const tandem_search *search)
 {
     int n = 0;
@@ -129,8 +128,8 @@ static int find_largest_savings(int *best, const tandem_search *search)
     return n;
 }
 
-/* The move that makes room at the least harm: one that suffices, else the best by merit; NULL where none
- * leaves less harm than sensitivity_before. `up` is not to be touched. */
+/* The move that compensates for `up` at the least sensitivity: one that suffices alone, otherwise the best by
+ * gain per cost. NULL: none leaves less than sensitivity_before. Never a move that overlaps `up`. */
 static tandem_move *find_compensating_move(tandem_search *search, const tandem_move *up,
                                            double sensitivity_before, int64_t target_ns)
 {
@@ -153,7 +152,7 @@ static tandem_move *find_compensating_move(tandem_search *search, const tandem_m
     return best;
 }
 
-/* Lowers others after `up` has been made, until the plan is within the target again. */
+/* Lowers other operators after `up`, until the plan is within the target again. */
 static tandem_status compensate_move(tandem_search *search, const tandem_move *up, double sensitivity_before,
                                      int64_t target_ns, tandem_error *error)
 {
@@ -170,7 +169,7 @@ static tandem_status compensate_move(tandem_search *search, const tandem_move *u
     return status;
 }
 
-/* Makes the first exchange that leaves less harm. */
+/* Makes the first swap that leaves less sensitivity. */
 static tandem_status swap_once(tandem_search *search, int64_t target_ns, tandem_error *error)
 {
     int best[SWAP_TRIALS];
@@ -205,7 +204,7 @@ static tandem_status swap_moves(tandem_search *search, move_queue *q, int64_t ta
 
 /* --- One class ------------------------------------------------------------------------------------------ */
 
-/* No plan of the class does less. */
+/* The least sensitivity of any plan of the class, whatever its step. */
 static double min_class_sensitivity(const tandem_search *search)
 {
     const double *sensitivity = search->problem->sensitivity[search->c];
@@ -220,8 +219,8 @@ static double min_class_sensitivity(const tandem_search *search)
     return sum;
 }
 
-/* Whether another start is within the target with no more harm, and keeps the class no longer: what comes of
- * that one is hardly worse. Of equal ones the first stays. */
+/* Whether another start is within the target, has no more sensitivity and keeps the class busy no longer. Of
+ * equal starts the first one stays. */
 static int is_start_dominated(const tandem_starting_plans *starts, int s, int64_t target_ns)
 {
     const tandem_plan_metrics *own = &starts->metrics[s];
@@ -237,8 +236,8 @@ static int is_start_dominated(const tandem_starting_plans *starts, int s, int64_
     return 0;
 }
 
-/* Goes to start s if it is within the target and not outdone, or is the one that is offered: that one is
- * lowered until it is within. *is_usable: whether the search now is at a plan within the target. */
+/* Sets start s if it is within the target and not dominated. Lowers the offered start until it is within.
+ * *is_usable: whether the search now has a plan within the target. */
 static tandem_status begin_from_start(tandem_search *search, const tandem_starting_plans *starts, int s,
                                       move_queue *q, int64_t target_ns, int *is_usable, tandem_error *error)
 {
@@ -253,8 +252,7 @@ static tandem_status begin_from_start(tandem_search *search, const tandem_starti
     return status;
 }
 
-/* Whether the plan that the search has is among the n that it had reached by now; else it is put behind them.
- * */
+/* Whether the current plan is among the n that were reached before; otherwise appends it. */
 static int was_plan_reached(tandem_precision *reached, int *n, const tandem_search *search)
 {
     const size_t n_op = (size_t)search->n_op;
@@ -264,8 +262,8 @@ static int was_plan_reached(tandem_precision *reached, int *n, const tandem_sear
     return 0;
 }
 
-/* From every start, of which the one as the class was found is within the target: leaves the least harm that
- * is found. */
+/* Leaves the plan with the least sensitivity that any start leads to. The current start is within the
+ * target. */
 static tandem_status improve_from_starts(tandem_search *search, const tandem_starting_plans *starts,
                                          int64_t target_ns, tandem_error *error)
 {
@@ -296,8 +294,8 @@ static tandem_status improve_from_starts(tandem_search *search, const tandem_sta
 
 /* --- All classes ---------------------------------------------------------------------------------------- */
 
-/* Where the limit is far above every start, no trial is weighed; what comes of it is, and only if it does not
- * fit all are. */
+/* Plans no memory for trials while the limit is far above every start. If the result exceeds the limit, all
+ * trials are repeated with memory. */
 static tandem_status improve_within_memory(tandem_search *search, const tandem_starting_plans *starts,
                                            int64_t target_ns, tandem_error *error)
 {
@@ -325,7 +323,7 @@ tandem_status tandem_greedy_improve_class(const tandem_allocation_problem *probl
     return status;
 }
 
-/* Takes the plan of policy qsync, improved, where it is better than the one in the replayer. */
+/* Takes the plan of policy qsync, improved, if it is better than the one in the replayer. */
 static tandem_status try_qsync_plan(const tandem_allocation_problem *problem, tandem_target *target,
                                     tandem_error *error)
 {

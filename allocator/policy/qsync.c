@@ -1,27 +1,27 @@
-/* qsync.c: the policy as published, for comparison. Source: QSync, IPDPS 2024 (the allocator).
+/* qsync.c: the published policy, for comparison. Source: the allocator of QSync, IPDPS 2024.
  *
- * The fastest class in base plays the training device: it keeps the base, unless it does not fit its memory
- * or the target cannot be met so. Every other class is given a plan of its own, in two stages:
+ * The fastest class in base plays the training device. It keeps the base, unless it exceeds its memory or the
+ * target cannot be met. Every other class gets a plan of its own, in two stages:
  *
- * 1. Initial setting, block by block. A block is a stretch of the graph between two places that only one
- *    tensor crosses; stretches without an operator to adjust belong to the one before. In each block every
- *    combination of precisions is replayed, and the one with which the class is busy for the shortest time is
- *    kept; blocks of the same operators get the same. In a block of too many combinations all operators have
- *    one precision. Where the class then does not fit its memory, operators are lowered, the one with the
- *    least harm to it first, until it does.
- * 2. Recovery. A queue of all operators by the sensitivity that raising one to its next wider precision
- *    avoids, most first. Each is raised and the step replayed; where that is longer than the target, or does
- *    not fit, the operator is set back and left alone from then on; else it is queued again with its next
- *    gain.
+ * 1. Initial setting, block by block. A block is a part of the graph between two points that only one tensor
+ *    crosses. Parts without adjustable operators belong to the block before. The policy replays every
+ *    combination of precisions in a block and keeps the one with the shortest busy time of the class. Blocks
+ *    of the same operators get the same precisions. In a block with too many combinations all operators get
+ *    one precision. If the class then exceeds its memory, operators are lowered until it fits, the least
+ *    sensitive first.
+ * 2. Recovery. A queue orders all operators by the sensitivity that their next wider precision saves, most
+ *    first. The policy raises each one and replays the step. If the step exceeds the target or the memory,
+ *    the operator is set back and left alone. Otherwise it is queued again with its next gain.
  *
  * The target is the step of the initial setting times 1 + slowdown, unless one is given.
  *
- * Where the released code departs from this, which is why it is not the code that is followed here: it
- * subtracts the narrower precision's indicator from the wider one's, so that its queue gives the least
- * sensitive operator first, and for the narrowest precision it takes the widest one's indicator in place of
- * what stands before it; a raise that is rejected stays in the graph that later ones are tried on; a block's
- * time is looked up without its neighbours; memory is a sum of fp32 sizes with weights, by operator; and one
- * plan serves all inference devices, of which there is one kind. */
+ * The released code differs in these points, so this file follows the paper:
+ * - It subtracts the narrower precision's indicator from the wider one's, so its queue begins with the least
+ *   sensitive operator. For the narrowest precision it uses the widest one's indicator.
+ * - A rejected raise stays in the graph on which later ones are tried.
+ * - It looks up a block's time without the blocks around it.
+ * - Memory is a sum of fp32 sizes with weights, by operator.
+ * - One plan serves all inference devices, of which there is one kind. */
 #include "allocator/policies.h"
 #include "base/quantity.h"
 
@@ -31,13 +31,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_COMBINATIONS = 4096, MAX_BLOCK_ADJUSTABLE = 12 }; /* of a block, to be tried one by one */
+enum { MAX_COMBINATIONS = 4096, MAX_BLOCK_ADJUSTABLE = 12 }; /* of a block, tried one by one */
 
 typedef struct qsync_state {
     const tandem_allocation_problem *problem;
-    const tandem_graph *graph; /* kinds and edges are those of every class */
+    const tandem_graph *graph; /* kinds and edges are the same in every class */
     int n_class;
-    unsigned lowered;          /* bit c: class c is given a plan */
+    unsigned lowered;          /* bit c: class c gets a plan of its own */
     int *block_start, n_block; /* [n_block + 1] operators */
     tandem_precision *best;    /* [n_op] */
     struct qsync_raise *raise; /* [n_class × n_op] */
@@ -74,7 +74,7 @@ static void qsync_set_precision(qsync_state *q, int c, int op, tandem_precision 
     if (qsync_is_adjustable(q, op)) tandem_replayer_set(q->problem->replayer, c, op, precision);
 }
 
-/* *found = 0, and no error, where a time was not measured. */
+/* *found = 0, without an error: a cost is missing. */
 static tandem_status qsync_replay(qsync_state *q, unsigned flags, int *found, tandem_error *error)
 {
     tandem_error why = {0};
@@ -103,7 +103,7 @@ static int find_last_consumer(const tandem_graph *graph, int t)
     return end > graph->consumer_start[t] ? graph->consumer[end - 1] : t;
 }
 
-/* A block ends behind an operator whose output is all that later ones read, the sources aside. */
+/* A block ends after an operator whose output is all that later ones read, apart from sources. */
 static void find_blocks(qsync_state *q)
 {
     int reach = -1, has_adjustable = 0, n = 0;
@@ -118,7 +118,7 @@ static void find_blocks(qsync_state *q)
         if (has_adjustable || n == 0)
             q->block_start[++n] = i + 1;
         else
-            q->block_start[n] = i + 1; /* belongs to the one before */
+            q->block_start[n] = i + 1; /* belongs to the block before */
         has_adjustable = 0;
     }
     if (has_adjustable || n == 0) n++;
@@ -143,7 +143,7 @@ static int are_blocks_alike(const qsync_state *q, int a, int b)
 
 /* --- Initial setting ------------------------------------------------------------------------------------ */
 
-/* Keeps the block's precisions in `best` where the class is busy for a shorter time than before. */
+/* Saves the block's precisions in `best` if the class is busy for a shorter time. */
 static tandem_status keep_block_if_faster(qsync_state *q, int c, int begin, int end, int64_t *best_ns,
                                           tandem_error *error)
 {
@@ -162,7 +162,7 @@ static int narrowest_precision(unsigned precisions)
     return p;
 }
 
-/* The next wider precision that exists; -1 = there is none. */
+/* The next wider precision that exists; −1: none. */
 static int next_wider_precision(unsigned precisions, int precision)
 {
     int p = precision - 1;
@@ -170,7 +170,7 @@ static int next_wider_precision(unsigned precisions, int precision)
     return p;
 }
 
-/* Every combination of the n operators' precisions, from the narrowest on. */
+/* Tries every combination of the n operators' precisions, from the narrowest on. */
 static tandem_status try_combinations(qsync_state *q, int c, const int *op, int n, int begin, int end,
                                       int64_t *best_ns, tandem_error *error)
 {
@@ -218,7 +218,7 @@ static tandem_status choose_block_precisions(qsync_state *q, tandem_plan *plan, 
             return TANDEM_OK;
         }
     for (int i = begin; i < end; i++) {
-        q->best[i] = qsync_get_precision(q, c, i); /* stays so where no combination was measured */
+        q->best[i] = qsync_get_precision(q, c, i); /* stays if no combination was measured */
         if (!qsync_is_adjustable(q, i) || n_combination > MAX_COMBINATIONS) continue;
         n_combination = n == MAX_BLOCK_ADJUSTABLE
                             ? INT_MAX
@@ -232,7 +232,7 @@ static tandem_status choose_block_precisions(qsync_state *q, tandem_plan *plan, 
     return status;
 }
 
-/* Lowers the operator of class c that is harmed least by it; 0 = all are as narrow as they can be. */
+/* Lowers the operator of class c that adds least sensitivity. Returns 0 if none can be lowered. */
 static int lower_least_sensitive_op(qsync_state *q, int c)
 {
     int best = -1, to = 0;
@@ -254,7 +254,8 @@ static int lower_least_sensitive_op(qsync_state *q, int c)
     return best >= 0;
 }
 
-/* Lowers class c until it fits its memory. What was not measured is passed through, but does not stand. */
+/* Lowers class c until it fits its memory. Plans with missing costs are passed through, but none is the
+ * result. */
 static tandem_status lower_until_it_fits(qsync_state *q, int c, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
@@ -267,7 +268,7 @@ static tandem_status lower_until_it_fits(qsync_state *q, int c, tandem_error *er
     return status;
 }
 
-/* Leaves the replay of the initial setting in q->now. */
+/* Leaves the replay of the initial setting in q->last_replay. */
 static tandem_status make_initial_setting(qsync_state *q, tandem_plan *plan, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
@@ -289,10 +290,10 @@ static tandem_status make_initial_setting(qsync_state *q, tandem_plan *plan, tan
 typedef struct qsync_raise {
     int c, op;
     tandem_precision to;
-    double gain; /* of the sensitivity of the whole plan */
+    double gain; /* sensitivity saved, of the whole plan */
 } qsync_raise;
 
-/* 0 = there is no wider one with less harm. */
+/* Returns 0 if no wider precision has less sensitivity. */
 static int find_next_raise(const qsync_state *q, int c, int op, qsync_raise *out)
 {
     const unsigned precisions = qsync_precisions_of(q, c, op);
@@ -342,7 +343,7 @@ static tandem_status raise_ops_by_sensitivity(qsync_state *q, int64_t target_ns,
 
 /* --- The policy ----------------------------------------------------------------------------------------- */
 
-/* All but the class that computes least in base; that one, too, where it does not fit. */
+/* All classes but the one that computes least in base; that one, too, if it does not fit. */
 static unsigned find_classes_to_lower(const qsync_state *q)
 {
     const unsigned all = tandem_all_classes(q->n_class);
@@ -388,7 +389,7 @@ static tandem_status qsync_choose_plan(qsync_state *q, tandem_plan *plan, tandem
     return raise_ops_by_sensitivity(q, allocation->target_ns, error);
 }
 
-/* Every class in base, replayed. End it whatever it returns. */
+/* Replays every class in base. Close q whatever this returns. */
 static tandem_status qsync_open(qsync_state *q, tandem_plan **plan, const tandem_allocation_problem *problem,
                                 tandem_error *error)
 {

@@ -1,4 +1,4 @@
-/* search.c: moves, their measurement, and the way back. */
+/* search.c: finds the moves of a class, evaluates them by replays, and rolls them back. */
 #include "allocator/policy/search.h"
 #include "allocator/problem.h"
 
@@ -29,8 +29,8 @@ static int have_equal_bytes(const tandem_precision_row *a, const tandem_precisio
            b->dgrad != TANDEM_AMP && tandem_dtype_bytes(a->dgrad) == tandem_dtype_bytes(b->dgrad);
 }
 
-/* Whether precision p of operator op does no less harm than q, and none of its products is faster, in any
- * company. */
+/* Whether precision p of the operator has no less sensitivity than q and no product of it is faster,
+ * contended or alone. */
 static int is_dominated_by(const tandem_search *search, int op, tandem_precision p, tandem_precision q)
 {
     const tandem_replayer *replayer = search->problem->replayer;
@@ -50,8 +50,8 @@ static int is_dominated_by(const tandem_search *search, int op, tandem_precision
     return 1;
 }
 
-/* The precisions to try: of two alike in bytes that are as fast, one: bf16 leads nowhere that fp16 does not
- * lead with less harm, nor tf32 where it saves no time. */
+/* The precisions that moves try. Of two with equal bytes it leaves out a dominated one: bf16 where fp16 is as
+ * fast, tf32 where it saves no time. */
 static unsigned find_candidate_precisions(const tandem_search *search, int op)
 {
     const unsigned all = tandem_search_precisions(search, op);
@@ -66,7 +66,7 @@ static unsigned find_candidate_precisions(const tandem_search *search, int op)
     return candidates;
 }
 
-/* Lists of operators as they are found. A list may be dropped again where memory is out: `failed` says so. */
+/* Lists of operators as they are found. failed: memory ran out. */
 typedef struct group_list {
     tandem_search *search;
     int n_move_op, op_capacity, move_capacity;
@@ -113,8 +113,8 @@ static void add_move_group(group_list *list, const int *op, int n)
     list->n_move_op += n;
 }
 
-/* Adjustable operators that read tensor t, with only dependent operators between: up to MAX_GROUP_OPS,
- * ascending. `seen` is [n_op] marks that are set to `mark`, and `pending` room for n_op operators. */
+/* Adjustable operators that read tensor t, with only dependent operators between them: at most MAX_GROUP_OPS,
+ * ascending. `seen` has n_op marks, which are set to `mark`; `pending` has space for n_op operators. */
 static int find_adjustable_readers(const tandem_graph *graph, int t, int *op, int *seen, int mark,
                                    int *pending)
 {
@@ -186,7 +186,7 @@ static tandem_status replay_search(tandem_search *search, tandem_plan_metrics *m
     search->replays++;
     const tandem_status status = tandem_replayer_run(search->problem->replayer, &result, flags, error);
     if (status != TANDEM_OK) return status;
-    const uint64_t peak_bytes = result.classes[search->c].peak_bytes; /* 0 where it is not weighed */
+    const uint64_t peak_bytes = result.classes[search->c].peak_bytes; /* 0 without memory planning */
     metrics->step_ns = result.step_ns;
     metrics->busy_ns = result.classes[search->c].busy_ns;
     metrics->excess_bytes =
@@ -198,7 +198,7 @@ static tandem_status replay_search(tandem_search *search, tandem_plan_metrics *m
     return TANDEM_OK;
 }
 
-/* What operator `op` has after the move. */
+/* The operator's precision after the move. */
 static tandem_precision precision_after_move(const tandem_search *search, const tandem_move *move, int op)
 {
     return tandem_search_precisions(search, op) & 1u << move->precision ? move->precision
@@ -263,7 +263,7 @@ void tandem_search_apply(tandem_search *search, const tandem_move *move)
         search_set_precision(search, op[k], search->current[op[k]]);
     }
     search->metrics = move->after;
-    /* not the sum of gains, which drifts */
+    /* summed anew: a sum of gains drifts */
     search->metrics.sensitivity = total_sensitivity(search, search->current);
     search->n_change++;
 }
@@ -313,7 +313,7 @@ void tandem_search_rollback(tandem_search *search)
     tandem_replayer_load_class(search->problem->replayer, search->c, search->current);
 }
 
-/* --- Life ----------------------------------------------------------------------------------------------- */
+/* --- Opening and closing -------------------------------------------------------------------------------- */
 
 tandem_status tandem_search_open(tandem_search *out, const tandem_allocation_problem *problem, int c,
                                  tandem_error *error)

@@ -1,10 +1,9 @@
-/* baselines.c: the plans of one precision that a plan is to be compared with. */
+/* baselines.c: the plans of one precision that a plan is compared with. */
 #include "allocator/problem.h"
 
 #include <stdio.h>
 
-/* Bit c: class c of the plan differs from base. Where none does: the class that the others wait for in base.
- * */
+/* Bit c: class c differs from base. If none does: the class that the others wait for in base. */
 static tandem_status find_lowered_classes(unsigned *lowered, const tandem_allocation_problem *problem,
                                           const tandem_plan *plan, tandem_error *error)
 {
@@ -20,7 +19,7 @@ static tandem_status find_lowered_classes(unsigned *lowered, const tandem_alloca
     return status;
 }
 
-/* `plan` is overwritten. *found = 0 where a device lacks the precision, or a time of it was not measured. */
+/* Overwrites `plan`. *found = 0: a device lacks the precision, or a cost is missing. */
 static tandem_status replay_uniform_baseline(tandem_baseline *out, int *found,
                                              const tandem_allocation_problem *problem, tandem_plan *plan,
                                              unsigned lowered, tandem_precision precision,
@@ -57,7 +56,7 @@ static tandem_status replay_uniform_baseline(tandem_baseline *out, int *found,
     return TANDEM_OK;
 }
 
-/* The base stands first, the others behind it by their step. */
+/* The base comes first, the others by their step. */
 static void insert_baseline(tandem_baseline *baseline, int *n, const tandem_baseline *added)
 {
     int at = (*n)++;
@@ -65,7 +64,7 @@ static void insert_baseline(tandem_baseline *baseline, int *n, const tandem_base
     baseline[at] = *added;
 }
 
-/* Which two lie just beside the plan. */
+/* Marks the two baselines next to the plan's step. */
 static void mark_adjacent_baselines(tandem_baseline *baseline, int n, int64_t step_ns)
 {
     int faster = -1, slower = -1;

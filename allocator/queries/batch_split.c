@@ -1,12 +1,11 @@
-/* batch_split.c: how much of the global batch each class gets, together with the precisions.
+/* batch_split.c: chooses each class's part of the global batch, together with the precisions.
  *
- * A split gives every rank of a class the same batch. Splits are searched along lines: what one pair of
- * classes shares is moved from one to the other by the least number of samples that keeps the sum, with some
- * tens of places looked at and then the neighbourhood of the best one; pair after pair, until nothing gets
- * better. With two classes that is every split there is, or a fine net of them. Which plan is best for a
- * split is for a policy to say: first the split that allows the fastest step is looked for, that gives the
- * target, and then the split with the least sensitivity within it. A split at which something has not been
- * measured is passed over. */
+ * A split gives every rank of a class the same batch. The search moves samples between one pair of classes at
+ * a time, in the smallest unit that keeps the sum. It tries a coarse grid first, then finer ones around the
+ * best split. It repeats this for all pairs until nothing improves. With two classes that covers every split,
+ * or a fine grid of them. The policy evaluates a split. The search first looks for the split with the fastest
+ * step, which gives the target, then for the least sensitivity within the target. Splits with missing costs
+ * are passed over. */
 #include "allocator/policies.h"
 
 #include <assert.h>
@@ -17,13 +16,13 @@
 
 enum { MAX_LINE_ROUNDS = 3, GRID_POINTS = 64, MAX_GRIDS = 3 };
 
-/* What a split is judged by; the smallest is best. */
+/* What a split is evaluated by; the smallest value is best. */
 typedef enum split_criterion { BASE_STEP, FASTEST_STEP, SENSITIVITY, N_CRITERION } split_criterion;
 
 typedef struct batch_split {
     int64_t batch[TANDEM_MAX_CLASS];
     int is_missing;
-    double value[N_CRITERION]; /* NAN = not looked at; INFINITY = no plan */
+    double value[N_CRITERION]; /* NAN = not evaluated; INFINITY = no plan */
 } batch_split;
 
 typedef struct split_search {
@@ -34,7 +33,7 @@ typedef struct split_search {
     int64_t target_ns; /* of SENSITIVITY */
     batch_split *seen;
     int n_seen, capacity, n_missing;
-    tandem_error missing; /* what the first missing one lacks */
+    tandem_error missing; /* what the first split with missing costs lacks */
 } split_search;
 
 /* --- One split ------------------------------------------------------------------------------------------ */
@@ -119,14 +118,13 @@ static int64_t greatest_common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* Moves samples between classes `from` and `to` of best[n_class] to where the value is least; *value is that.
- * */
+/* Moves samples between two classes of best[n_class] to where the value is least. */
 static tandem_status search_class_pair(split_search *s, int64_t *best, double *value, int from, int to,
                                        split_criterion criterion, tandem_error *error)
 {
     const int64_t divisor = greatest_common_divisor(s->n_rank[from], s->n_rank[to]);
     assert(divisor > 0);
-    /* a rank, one unit moved */
+    /* per rank, for one unit */
     const int64_t less = s->n_rank[to] / divisor, more = s->n_rank[from] / divisor;
     assert(less > 0 && more > 0);
     int64_t middle[TANDEM_MAX_CLASS];
@@ -172,8 +170,7 @@ static tandem_status search_splits(split_search *s, int64_t *best, double *value
 
 /* --- The split to begin with ---------------------------------------------------------------------------- */
 
-/* As even as can be: every rank the same, but for two classes that share what is left over. 0 = there is
- * none. */
+/* The most even split: two classes may share the remainder. Returns 0 if there is none. */
 static int divide_evenly(int64_t *batch, const split_search *s)
 {
     assert(s->all_ranks > 0);
@@ -204,8 +201,7 @@ static tandem_status check_global_batch(const split_search *s, int64_t *batch, t
 
 /* --- Public --------------------------------------------------------------------------------------------- */
 
-/* One of the three answers: the best split by `by`, with the plan that `policy` makes for it. No plan there:
- * left empty. */
+/* Fills in one of the three results. Without a plan there, it stays empty. */
 static tandem_status fill_batch_plan(tandem_batch_plan *out, split_search *s, const int64_t *batch,
                                      split_criterion criterion, const tandem_policy *policy,
                                      const char *method, tandem_error *error)
@@ -240,7 +236,7 @@ static tandem_status choose_batch_plans(tandem_batch_choice *choice, split_searc
         status = search_splits(s, batch, &value, SENSITIVITY, error);
         if (status == TANDEM_OK)
             status = fill_batch_plan(&choice->both, s, batch, SENSITIVITY, policy, method, error);
-        /* policies search locally: under the target they may miss the very plan that has set it */
+        /* policies search locally: under the target they may miss the plan that set it */
         if (status == TANDEM_OK && !choice->both.plan && fastest[0] > 0)
             status = fill_batch_plan(&choice->both, s, fastest, FASTEST_STEP, policy, method, error);
     }

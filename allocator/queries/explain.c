@@ -1,8 +1,7 @@
-/* explain.c: why an operator has the precision it has: what every other one would change. */
+/* explain.c: why an operator has its precision: what every other one would change. */
 #include "allocator/problem.h"
 
-/* The time of the operator's own tasks in the plan that was replayed last; casts of what it writes are its
- * readers'. */
+/* Time of the operator's own tasks in the last replay. Casts of its output belong to their readers. */
 static int64_t op_self_ns(const tandem_replayer *replayer, int c, int op)
 {
     const tandem_step *step = tandem_replayer_step(replayer, c);
@@ -21,7 +20,7 @@ static int64_t op_self_ns(const tandem_replayer *replayer, int c, int op)
     return sum_ns;
 }
 
-/* Fills in what the replay of the plan with this choice says. */
+/* Fills in the differences that a replay with this choice shows. */
 static tandem_status explain_choice(tandem_choice *choice, const tandem_allocation_problem *problem,
                                     const tandem_replay *now, int64_t target_ns, int c, int op,
                                     tandem_error *error)

@@ -1,9 +1,8 @@
-/* infeasible.c: where no plan fits: by how much, and which batch would.
+/* infeasible.c: by how much no plan fits, and which batch would.
  *
- * Needs no times: memory follows from the step program alone. The precisions are those of the uniform plan
- * that takes least, improved operator by operator as long as one makes the peak smaller. What kernels need
- * beside their operands is measured at the class's own batch only; for a smaller batch it is taken to be as
- * much, so that the batch named does fit. */
+ * It needs no times: the step program alone determines the memory. It starts from the uniform plan with the
+ * smallest peak and changes single operators while the peak shrinks. Workspaces of kernels are known only at
+ * the class's own batch. A smaller batch is assumed to need as much, so the batch that it names does fit. */
 #include "allocator/problem.h"
 
 #include <stdlib.h>
@@ -77,7 +76,7 @@ static tandem_status try_each_op(memory_sizing *s, tandem_error *error)
     return status;
 }
 
-/* Leaves the precisions that take least in s->best, and what they take without workspaces. */
+/* Leaves the precisions with the smallest peak in s->best, and that peak without workspaces. */
 static tandem_status find_min_memory_plan(memory_sizing *s, tandem_error *error)
 {
     tandem_status status = try_uniform_precisions(s, error);
@@ -90,8 +89,7 @@ static tandem_status find_min_memory_plan(memory_sizing *s, tandem_error *error)
     return status;
 }
 
-/* The peak of the class's plan in the replayer with workspaces as measured; 0 where a time of it is missing.
- * */
+/* The class's peak in the replayer, with measured workspaces; 0: a cost is missing. */
 static tandem_status replay_min_memory_plan(uint64_t *peak_bytes, const memory_sizing *s, tandem_error *error)
 {
     tandem_replay replay;
@@ -106,7 +104,7 @@ static tandem_status replay_min_memory_plan(uint64_t *peak_bytes, const memory_s
     return status;
 }
 
-/* The class's peak at another batch: the least of the same precisions and the uniform ones, which suit small
+/* The class's peak at another batch: the least of these precisions and the uniform ones, which suit small
  * batches. */
 static tandem_status find_peak_at_batch(uint64_t *peak_bytes, const memory_sizing *s, int64_t batch,
                                         tandem_error *error)
@@ -131,7 +129,7 @@ static tandem_status find_peak_at_batch(uint64_t *peak_bytes, const memory_sizin
     return status;
 }
 
-/* The largest batch that fits, by bisection; 0 = not even 1. */
+/* The largest batch that fits, by bisection; 0 = not even 1 does. */
 static tandem_status find_max_batch(int64_t *batch, const memory_sizing *s, uint64_t limit_bytes,
                                     uint64_t workspace_bytes, tandem_error *error)
 {

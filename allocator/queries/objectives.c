@@ -1,10 +1,9 @@
-/* objectives.c: the questions that turn the usual one round: the fastest step within a sensitivity, the least
- * memory within both.
+/* objectives.c: the fastest step within a sensitivity, and the least memory within step and sensitivity.
  *
- * Each asks a policy for the least sensitivity within a limit that it narrows by bisection: of the step, or
- * of the bytes a rank. An answer counts by what its replay says, not by the limit it was asked for: so the
- * next limit begins at what was really reached, and a policy that does better than it was asked ends the
- * search sooner. The best answer is kept whatever comes after it. */
+ * A policy minimizes sensitivity within a limit, and bisection narrows that limit: of the step, or of the
+ * bytes per rank. A plan counts by its replay, not by the limit that was asked for. So the next interval
+ * begins at the value reached, and a policy that does better ends the search sooner. The best plan is kept.
+ * */
 #include "allocator/policies.h"
 #include "allocator/bound/solve.h"
 #include "base/quantity.h"
@@ -13,9 +12,9 @@
 #include <math.h>
 #include <stdio.h>
 
-/* bisection ends where what is left is this part of the value */
+/* bisection ends at this part of the value */
 static const int64_t bisection_fineness = 4096;
-static const double usual_answers = 16; /* that share the time for proofs */
+static const double usual_answers = 16; /* plans that share the time limit for proofs */
 
 typedef struct objective_search {
     tandem_allocation_problem problem; /* the caller's, without certificates */
@@ -23,12 +22,12 @@ typedef struct objective_search {
     const char *method;
     double max_sensitivity;
     int64_t replays;
-    /* the last answer, and the best so far; NULL = none */
+    /* the last plan, and the best so far; NULL = none */
     tandem_plan *plan, *best_plan;
     tandem_allocation answer, best;
 } objective_search;
 
-/* Of the class that takes most. */
+/* The largest peak of any rank. */
 static uint64_t max_class_peak_bytes(const objective_search *d, const tandem_allocation *a)
 {
     uint64_t max_bytes = 0;
@@ -43,9 +42,8 @@ static int answer_is_within(const objective_search *d, int64_t target_ns, uint64
            (!limit_bytes || max_class_peak_bytes(d, &d->answer) <= limit_bytes);
 }
 
-/* The least sensitivity within a step and memory, each 0 = as the caller has it. *found = 0 where no plan was
- * found, or only one over the budget; the latter is in d->answer, and `why` (may be NULL) says what the
- * policy said. */
+/* Asks for the least sensitivity within a step and memory; 0 = the caller's limits. *found = 0: no plan, or
+ * only one above max_sensitivity, which is in d->answer. */
 static tandem_status ask_policy(objective_search *d, int64_t target_ns, uint64_t limit_bytes, int *found,
                                 tandem_error *error)
 {
@@ -74,7 +72,7 @@ static void keep_answer(objective_search *d)
     d->plan = NULL;
 }
 
-/* The same where no plan at all is an answer, too. */
+/* The same, where no plan is no error. */
 static tandem_status ask_policy_or_none(objective_search *d, int64_t target_ns, uint64_t limit_bytes,
                                         int *found, tandem_error *error)
 {
@@ -99,7 +97,7 @@ static tandem_status report_sensitivity_missed(const objective_search *d, const 
 static tandem_status minimize_step(objective_search *d, tandem_error *error)
 {
     int found;
-    int64_t low_ns = 0; /* nothing this fast has been found */
+    int64_t low_ns = 0; /* no plan was found at this step */
     d->problem.slowdown = 0;
     tandem_status status = ask_policy(d, 0, 0, &found, error);
     if (status != TANDEM_OK) return status;
@@ -130,13 +128,13 @@ static tandem_status minimize_memory(objective_search *d, tandem_error *error)
     if (status == TANDEM_OK && !found) status = report_sensitivity_missed(d, " within that step", error);
     if (status != TANDEM_OK) return status;
     keep_answer(d);
-    /* of the plan without this limit: what is smaller may not be slower */
+    /* of the first plan: a smaller one may not be slower */
     const int64_t target_ns = d->best.target_ns;
     uint64_t low_bytes = 0;
     while (status == TANDEM_OK) {
         const uint64_t high_bytes = max_class_peak_bytes(d, &d->best);
         if (high_bytes <= low_bytes + 64 + high_bytes / (uint64_t)bisection_fineness)
-            break; /* may lie below what was not found */
+            break; /* the interval may be empty */
         const uint64_t limit_bytes = low_bytes + (high_bytes - low_bytes) / 2;
         status = ask_policy_or_none(d, target_ns, limit_bytes, &found, error);
         if (found)
@@ -149,8 +147,8 @@ static tandem_status minimize_memory(objective_search *d, tandem_error *error)
 
 /* --- Public --------------------------------------------------------------------------------------------- */
 
-/* Only the answer that is given is worth a proof; and there is none for the least memory: a bound on the
- * sensitivity says nothing of it. Leaves the plan in the replayer. */
+/* Certifies the final plan only. For the least memory a bound on sensitivity says nothing. Leaves the plan in
+ * the replayer. */
 static tandem_status certify_answer(objective_search *d, const tandem_goal *goal,
                                     const tandem_allocation_problem *problem, tandem_error *error)
 {

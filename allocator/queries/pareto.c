@@ -1,7 +1,6 @@
-/* pareto.c: what can be had for which step: the plans of one policy from the fastest to base, and the uniform
- * ones.
+/* pareto.c: the plans of one policy from the fastest step to that of base, and the uniform ones.
  *
- * Targets lie closer to each other at the fast end, where sensitivity falls steeply: target k of n is
+ * Targets are closer at the fast end, where sensitivity falls steeply: target k of n is
  * fastest + (base − fastest)·(k / (n − 1))². */
 #include "allocator/policies.h"
 #include "allocator/bound/solve.h"
@@ -23,7 +22,7 @@ static int is_point_no_worse(const tandem_pareto_point *a, const tandem_pareto_p
     return a->step_ns <= b->step_ns && a->sensitivity <= b->sensitivity && a->peak_bytes <= b->peak_bytes;
 }
 
-/* Drops it where another point is as good in all three, and those that it is better than. */
+/* Inserts a point unless it is dominated, and removes those that it dominates. */
 static void insert_pareto_point(tandem_pareto_front *front, const tandem_pareto_point *added)
 {
     int kept = 0;
@@ -38,7 +37,7 @@ static void insert_pareto_point(tandem_pareto_front *front, const tandem_pareto_
     front->n_point = kept + 1;
 }
 
-/* One plan of n_target, within target_ns (0 = the fastest), into the front; *base_ns of it. */
+/* Adds the plan within target_ns (0 = the fastest) to the front; *base_ns: its base step. */
 static tandem_status add_plan_point(tandem_pareto_front *front, tandem_plan **plan,
                                     const tandem_policy *policy, const tandem_allocation_problem *problem,
                                     int64_t target_ns, int n_target, int64_t *base_ns, tandem_error *error)
@@ -72,7 +71,7 @@ static tandem_status find_pareto_points(tandem_pareto_front *front, tandem_plan 
     tandem_status status = add_plan_point(front, plan, policy, problem, 0, n_target, &base_ns, error);
     if (status != TANDEM_OK) return status;
     const int64_t fastest_ns = front->point[0].step_ns, range_ns = base_ns - fastest_ns;
-    /* while the fastest plan is there to say which classes it lowers */
+    /* the fastest plan says which classes are lowered */
     status = tandem_baselines_find(front->baseline, &front->n_baseline, problem, *plan, error);
     for (int k = 1; k < n_target && range_ns > 0 && status == TANDEM_OK; k++) {
         const double part = (double)k / (n_target - 1);
