@@ -1,4 +1,3 @@
-/* folder: replayer */
 /* Laws of a replayed step that a second simulator can see: over random graphs and models of the zoo, with
  * random times, clusters and plans, the DAG simulator finds the same times from all ranks one by one. */
 #include "tests/support/random_graph.h"
