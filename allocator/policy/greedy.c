@@ -370,6 +370,6 @@ static tandem_status allocate_greedy(const tandem_allocation_problem *problem, t
 
 const tandem_policy tandem_policy_greedy = {
     .name = "greedy",
-    .meaning = "the fastest plan, with the precisions taken back that harm most for the time they save",
+    .meaning = "the fastest plan, then the precisions raised that save most sensitivity per added time",
     .allocate = allocate_greedy,
 };

@@ -55,7 +55,7 @@ declared() {
 exported() { nm -D --defined-only --with-symbol-versions "$1" | awk '$2 != "A" { print $3 }' | sort; }
 mapfile -t headers < <(cd "$at/include/tandem" && printf '%s\n' *.h advanced/*.h)
 mapfile -t of_core < <(printf '%s\n' "${headers[@]}" |
-    grep -vxE 'amax_history.h|cuda_kernels.h|kernels.h|advanced/(backend|data|device_backend).h')
+    grep -vxE 'cuda_kernels.h|kernels.h|advanced/(backend|data|device_backend).h')
 
 declared "${of_core[@]}" | sed 's/$/@@TANDEM_0.1/' >expected 2>err
 exported "$at/lib/libtandem.so" >out
