@@ -6,6 +6,7 @@
 
 #include "tandem/status.h"
 #define tandem_error_set(error, status, ...) (tandem_error_set((error), (status), __VA_ARGS__), (status))
+#define tandem_no_memory(error, ...) (tandem_no_memory((error), __VA_ARGS__), TANDEM_NO_MEMORY)
 
 #ifdef TANDEM_LINT_CPU
 #include "backend/cpu/kernel.h"
