@@ -37,7 +37,8 @@ static const int64_t MAX_STEPS = INT64_C(1) << 53;
 
 static_assert(sizeof((checkpoint_header){0}.model) >= TANDEM_MODEL_NAME,
               "a longer name needs another version of the file");
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they lie in memory");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "numbers are written in the order of their bytes in memory");
 
 static const char magic[8] = {'t', 'a', 'n', 'd', 'e', 'm', 'c', 'k'};
 
@@ -255,7 +256,8 @@ static tandem_status check_checkpoint_size(tandem_amax_snapshot *snapshot, check
             if (t->window < 1 || t->window > TANDEM_AMAX_WINDOW)
                 return checkpoint_range_error(error, path, "amax histories' window", t->window, "1 to 1024");
             if (t->n_record > MAX_RECORDS)
-                return checkpoint_range_error(error, path, "amax histories a rank", t->n_record, "0 to 2^18");
+                return checkpoint_range_error(error, path, "amax histories per rank", t->n_record,
+                                              "0 to 2^18");
             *snapshot = (tandem_amax_snapshot){.n_rank = (int32_t)h->n_rank,
                                                .n = (int32_t)t->n_record,
                                                .window = (int32_t)t->window,
@@ -266,7 +268,7 @@ static tandem_status check_checkpoint_size(tandem_amax_snapshot *snapshot, check
     if ((uint64_t)file_stat.st_size == expected) return TANDEM_OK;
     return tandem_error_set(
         error, TANDEM_MALFORMED, "checkpoint '%.200s' %s: it has %lld bytes, one of model '%s' has %llu",
-        path, (uint64_t)file_stat.st_size < expected ? "is cut short" : "goes on behind its end",
+        path, (uint64_t)file_stat.st_size < expected ? "is cut short" : "is longer than its contents",
         (long long)file_stat.st_size, h->model, (unsigned long long)expected);
 }
 
@@ -289,8 +291,8 @@ static tandem_status check_checkpoint_crcs(const checkpoint_header *h, const che
                                            const tandem_amax_snapshot *snapshot, FILE *stream,
                                            const char *path, tandem_error *error)
 {
-    static const char *const name[TANDEM_CHECKPOINT_ARRAYS] = {"weights", "optimizer's numbers",
-                                                               "optimizer's second numbers"};
+    static const char *const name[TANDEM_CHECKPOINT_ARRAYS] = {"weights", "optimizer state",
+                                                               "second optimizer state"};
     assert(h->n_array <= TANDEM_CHECKPOINT_ARRAYS); /* check_header_ranges checks it */
     tandem_status status = TANDEM_OK;
     for (uint32_t k = 0; k < h->n_array && status == TANDEM_OK; k++)

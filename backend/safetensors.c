@@ -65,8 +65,8 @@ static tandem_status read_data_offsets(tandem_stored_tensor *stored, const tande
     if (!are_two || start < 0 || end < start || (uint64_t)end > data_bytes)
         return tandem_error_set(
             error, TANDEM_MALFORMED,
-            "tensor '%s' in '%.200s' has no place within the file: data_offsets must be two whole numbers up "
-            "to %" PRIu64 ", the bytes behind the header; is the file cut short?",
+            "tensor '%s' in '%.200s' has no valid place in the file: data_offsets must be two whole numbers "
+            "up to %" PRIu64 ", the bytes after the header; is the file cut short?",
             tensor->name, path, data_bytes);
     const uint64_t bytes = (uint64_t)tandem_shape_elements(&tensor->shape) * types[stored->type].bytes;
     if ((uint64_t)(end - start) != bytes)
@@ -149,8 +149,8 @@ static tandem_status missing_tensor_error(const tandem_tensor *missing, json_t *
         (void)snprintf(hint.text, sizeof hint.text, "; the nearest is '%.60s'", text);
     }
     free(candidate);
-    return tandem_error_set(error, TANDEM_WRONG_MODEL, "'%.200s' lacks the model's tensor '%s'%s", path,
-                            missing->name, hint.text);
+    return tandem_error_set(error, TANDEM_WRONG_MODEL, "'%.200s' does not have the model's tensor '%s'%s",
+                            path, missing->name, hint.text);
 }
 
 static int is_tensor_of_model(const tandem_tensor *tensor, int n, const char *name)
@@ -179,8 +179,8 @@ static tandem_status check_data_coverage(const tandem_stored_tensor *stored, int
     free(sorted);
     if (k == n && end == data_bytes) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_MALFORMED,
-                            "the tensors of '%.200s' overlap or leave gaps: behind byte %" PRIu64
-                            " of the %" PRIu64 " behind the header",
+                            "the tensors of '%.200s' overlap or leave gaps: after byte %" PRIu64
+                            " of the %" PRIu64 " after the header",
                             path, end, data_bytes);
 }
 

@@ -178,7 +178,7 @@ static tandem_status sum_in_shared_memory(tandem_comm *comm, shared_allocation *
     static const char *const reason[] = {
         [TANDEM_SHARED_BROKEN] = "its answer never came",
         [TANDEM_SHARED_TIMEOUT] = "timed out",
-        [TANDEM_SHARED_MISMATCH] = "different places in the shared memory",
+        [TANDEM_SHARED_MISMATCH] = "different offsets in shared memory",
     };
     if (tandem_comm_check_alive(comm, error) != TANDEM_OK) return TANDEM_RANK_FAILED;
     const tandem_shared_result result =

@@ -87,7 +87,7 @@ template <typename Body> tandem_gloo_result run_guarded(tandem_gloo_error *reaso
         body();
         return TANDEM_GLOO_OK;
     } catch (const std::bad_alloc &) {
-        set_error_text(reason, "memory could not be had");
+        set_error_text(reason, "out of memory");
         return TANDEM_GLOO_NO_MEMORY;
     } catch (const std::exception &exception) {
         set_error_text(reason, exception.what());

@@ -106,9 +106,7 @@ static tandem_status fill_data_cursor(tandem_data_cursor *cursor, int64_t n, uin
     if (cursor->order && cursor->n == n && cursor->seed == seed && cursor->epoch == epoch) return TANDEM_OK;
     if (!cursor->order || cursor->n != n) {
         int64_t *const order = malloc((size_t)n * sizeof *order);
-        if (!order)
-            return tandem_error_set(error, TANDEM_NO_MEMORY, "No memory for the order of %lld samples.",
-                                    (long long)n);
+        if (!order) return tandem_no_memory(error, "for the order of %lld samples", (long long)n);
         free(cursor->order);
         cursor->order = order;
     }
@@ -126,8 +124,8 @@ tandem_status tandem_data_sample(int64_t *sample, tandem_data_cursor *cursor, co
     if (step < 0 || global_batch < 1 || position < 0 || position >= global_batch)
         return tandem_error_set(
             error, TANDEM_USAGE,
-            "No sample stands at place %lld of a batch of %lld in step %lld: a step is 0 or more, a batch 1 "
-            "or more, a place 0 to batch - 1.",
+            "There is no sample at position %lld of a batch of %lld in step %lld: a step is 0 or more, a "
+            "batch 1 or more, a position 0 to batch - 1.",
             (long long)position, (long long)global_batch, (long long)step);
     const int64_t batches = data->n_train / global_batch;
     if (batches == 0)

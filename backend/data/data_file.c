@@ -13,7 +13,7 @@
 
 static tandem_status data_file_error(tandem_error *error, const char *verb, const char *path, int cause)
 {
-    if (cause == ENOMEM) return tandem_error_set(error, TANDEM_NO_MEMORY, "No memory to read %s.", path);
+    if (cause == ENOMEM) return tandem_no_memory(error, "to read %s", path);
     return tandem_error_set(error, TANDEM_IO, "Cannot %s %s: %s.", verb, path, strerror(cause));
 }
 
@@ -49,8 +49,7 @@ static tandem_status grow_buffer(uint8_t **bytes, size_t *room, size_t n, size_t
     size_t more = *room ? *room * 2 : (size_t)1 << 16;
     if (more > limit) more = limit + 1;
     uint8_t *const grown = realloc(*bytes, more);
-    if (!grown)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "No memory for %zu bytes of %s.", more, path);
+    if (!grown) return tandem_no_memory(error, "for %zu bytes of %s", more, path);
     *bytes = grown;
     *room = more;
     return TANDEM_OK;
@@ -78,8 +77,7 @@ static tandem_status read_gzip_stream(tandem_data_file *file, gzFile stream, con
         int cause = Z_OK;
         const char *const message = gzerror(stream, &cause); /* "<fd:3>: incorrect data check" */
         if (cause == Z_ERRNO) return data_file_error(error, "read", path, errno);
-        if (cause == Z_MEM_ERROR)
-            return tandem_error_set(error, TANDEM_NO_MEMORY, "No memory to unpack %s.", path);
+        if (cause == Z_MEM_ERROR) return tandem_no_memory(error, "to unpack %s", path);
         if (cause != Z_OK && cause != Z_BUF_ERROR)
             return tandem_error_set(error, TANDEM_MALFORMED,
                                     "The gzip stream of %s is damaged (%s): fetch the file again.", path,
@@ -99,7 +97,7 @@ tandem_status tandem_data_file_read(tandem_data_file *file, const char *path, si
     if (status != TANDEM_OK) goto out;
     stream = gzdopen(fd, "rb");
     if (!stream) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "No memory to read %s.", path);
+        status = tandem_no_memory(error, "to read %s", path);
         goto out;
     }
     fd = -1; /* the stream owns it now */

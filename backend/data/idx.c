@@ -201,7 +201,7 @@ tandem_status tandem_idx_open(tandem_data *data, const char *directory, tandem_e
     tandem_status status = TANDEM_OK;
     int n_class = 0;
     idx_part *const p = calloc(N_PART, sizeof *p);
-    if (!p) return tandem_error_set(error, TANDEM_NO_MEMORY, "No memory to read %s.", directory);
+    if (!p) return tandem_no_memory(error, "to read %s", directory);
     for (int i = 0; i < N_PART && status == TANDEM_OK; i++)
         status = read_idx_part(&p[i], directory, names[i], error);
     if (status == TANDEM_OK) status = check_images_and_labels(&p[TRAIN_IMAGES], &p[TRAIN_LABELS], error);

@@ -43,8 +43,8 @@ tandem_status tandem_cuda_backend_load(const tandem_device_backend **backend, ta
     const tandem_device_backend *table = get ? get(TANDEM_BACKEND_VERSION) : NULL;
     if (!table)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "%s is of another version than this program (%d); build both anew",
-                                library_name, TANDEM_BACKEND_VERSION);
+                                "%s is of another version than this program (%d); rebuild both", library_name,
+                                TANDEM_BACKEND_VERSION);
     *backend = table;
     return TANDEM_OK;
 }

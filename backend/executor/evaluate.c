@@ -110,7 +110,8 @@ tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_d
     if (!evaluator)
         return tandem_error_set(
             error, TANDEM_USAGE,
-            "this executor was opened without `evaluates`: it has no kernels and no memory for an evaluation");
+            "this executor was opened without `with_evaluation`: it has no kernels and no memory for an "
+            "evaluation");
     const tandem_status status = average_batchnorm_stats(evaluator, executor, error);
     evaluator->options.data = data;
     return status == TANDEM_OK ? evaluate_samples(evaluator, data && n > data->n_test ? data->n_test : n,

@@ -177,17 +177,17 @@ report "weights that are exported come back" $?
 tell() { run "$1" "${mlp[@]}" --init "$2" && grep -q -- "$3" err && [ "$(grep -c '^tandem:' err)" = 1 ] &&
     ! grep -q 'step 1 of' err; }
 sed 's/head.bias/haed.bias/' six.st >misnamed.st &&
-    tell 3 misnamed.st "lacks the model's tensor 'head.bias'; the nearest is 'haed.bias'"
+    tell 3 misnamed.st "does not have the model's tensor 'head.bias'; the nearest is 'haed.bias'"
 report "a tensor under another name: exit code 3, and the nearest name" $?
 sed 's/"shape":\[10\]/"shape":[11]/' six.st >misshaped.st &&
     tell 3 misshaped.st "tensor 'head.bias' in 'misshaped.st' has shape \[11\]; the model's has \[10\]"
 report "a tensor of another shape: exit code 3" $?
-head -c 5000 six.st >short.st && tell 3 short.st "has no place within the file" &&
+head -c 5000 six.st >short.st && tell 3 short.st "has no valid place in the file" &&
     head -c 100 six.st >shorter.st && tell 3 shorter.st 'cut short' && : >empty.st &&
         tell 3 empty.st 'cut short' &&
     { cat six.st; printf 1234; } >long.st && tell 3 long.st 'overlap or leave gaps' &&
         tell 3 six.ckpt 'cut short' && tell 5 absent.st absent.st && tell 5 data 'Is a directory' &&
-    run 3 "${gpt[@]}" --init six.st && grep -q "lacks the model's tensor 'embedding.weight'" err
+    run 3 "${gpt[@]}" --init six.st && grep -q "does not have the model's tensor 'embedding.weight'" err
 report "files that are cut, too long, none, or of another model: exit codes 3 and 5" $?
 run 5 "${mlp[@]}" --steps 2 --export nowhere/x.st && ! grep -q 'step 1 of' err &&
     run 5 "${mlp[@]}" --steps 2 --export /dev/full && grep -q "'/dev/full' cannot be written" err &&
