@@ -67,7 +67,6 @@ static const tandem_backend_api backend_api = {
     .worker_tuned_algorithms = tandem_worker_tuned_algorithms,
     .worker_clocks = tandem_worker_clocks,
     .worker_barrier = tandem_worker_barrier,
-    .worker_sum = tandem_worker_sum,
     .worker_gather = tandem_worker_gather,
     .worker_broadcast = tandem_worker_broadcast,
     .executor_open = tandem_executor_open,

@@ -21,7 +21,7 @@ static void sleep_briefly(void)
     (void)nanosleep(&time, NULL); /* a signal may end it early; callers look at the clock */
 }
 
-enum { NAME_BYTES = 40, VERDICT_BYTES = TANDEM_ERROR_TEXT + 16 };
+enum { NAME_BYTES = 40, REPORT_BYTES = TANDEM_ERROR_TEXT + 16 };
 
 typedef enum rank_state {
     RANK_ALIVE,  /* the lock is held */
@@ -94,9 +94,9 @@ static rank_state find_rank_state(const tandem_membership *membership, int rank)
 }
 
 /* The report of the failed rank as an error, if there is one. */
-static bool read_verdict(const tandem_membership *membership, tandem_error *error)
+static bool read_report(const tandem_membership *membership, tandem_error *error)
 {
-    char text[VERDICT_BYTES];
+    char text[REPORT_BYTES];
     if (!read_run_file(membership, "failed", text, sizeof text)) return false;
     char *words = text;
     const long rank = strtol(text, &words, 10);
@@ -110,17 +110,28 @@ void tandem_membership_report_failed(const tandem_membership *membership, int ra
 {
     /* Writes a temporary file and links it into place: other ranks see the whole report or none, and only the
      * first report gets the name. */
-    char aside[NAME_BYTES], verdict[VERDICT_BYTES];
+    char aside[NAME_BYTES], report[REPORT_BYTES];
     rank_file_name(aside, membership->rank, "verdict");
-    (void)snprintf(verdict, sizeof verdict, "%d %s", rank, text);
+    (void)snprintf(report, sizeof report, "%d %s", rank, text);
     const int file =
         openat(membership->directory, aside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (file < 0) return;
-    const bool written = write_all_text(file, verdict);
+    const bool written = write_all_text(file, report);
     (void)close(file);
     const int linked = written ? linkat(membership->directory, aside, membership->directory, "failed", 0) : 0;
     (void)linked; /* an earlier report stands */
     (void)unlinkat(membership->directory, aside, 0);
+}
+
+/* Reports the rank, unless an earlier report stands, and returns the report that stands. */
+static tandem_status agree_on_failed_rank(const tandem_membership *membership, int rank, const char *text,
+                                          tandem_error *error)
+{
+    tandem_membership_report_failed(membership, rank, text);
+    if (read_report(membership, error)) return TANDEM_RANK_FAILED;
+    tandem_error_set(error, TANDEM_RANK_FAILED, "%s", text);
+    if (error) error->rank = rank;
+    return TANDEM_RANK_FAILED;
 }
 
 static tandem_status check_store_is_fresh(const tandem_membership *membership, const char *store,
@@ -210,11 +221,7 @@ static tandem_status report_missing_rank(const tandem_membership *membership, co
             text, sizeof text,
             "rank %d of %d did not join within %g s; start it with RANK=%d and the same store '%s'", r,
             membership->n_rank, (double)timeout_ns * 1e-9, r, store);
-    tandem_membership_report_failed(membership, r, text);
-    if (read_verdict(membership, error)) return TANDEM_RANK_FAILED;
-    tandem_error_set(error, TANDEM_RANK_FAILED, "%s", text);
-    if (error) error->rank = r;
-    return TANDEM_RANK_FAILED;
+    return agree_on_failed_rank(membership, r, text, error);
 }
 
 tandem_status tandem_membership_join(const tandem_membership *membership, const char *store,
@@ -233,7 +240,7 @@ tandem_status tandem_membership_join(const tandem_membership *membership, const 
         }
         const int64_t now_ns = tandem_now_ns();
         gone_ns = state != RANK_GONE ? 0 : gone_ns ? gone_ns : now_ns;
-        if (read_verdict(membership, error)) return TANDEM_RANK_FAILED;
+        if (read_report(membership, error)) return TANDEM_RANK_FAILED;
         const bool died = gone_ns && now_ns - gone_ns > search_ns;
         if (died || now_ns - begin_ns >= timeout_ns)
             return report_missing_rank(membership, store, r, died, timeout_ns, error);
@@ -317,19 +324,14 @@ tandem_status tandem_membership_find_failed(const tandem_membership *membership,
     for (;;) {
         gone = first_gone_rank(membership);
         /* Read after the search: a rank that leaves because of a failure has written the report before. */
-        if (read_verdict(membership, error)) return TANDEM_RANK_FAILED;
+        if (read_report(membership, error)) return TANDEM_RANK_FAILED;
         if (gone >= 0 || tandem_now_ns() >= deadline_ns) break;
         sleep_briefly();
     }
     const int silent = gone < 0 ? first_silent_rank(membership) : -1;
-    const int failed_rank = gone >= 0 ? gone : silent;
     char text[TANDEM_ERROR_TEXT];
     print_failure(text, membership, gone, silent, what, why);
-    tandem_membership_report_failed(membership, failed_rank, text);
-    if (read_verdict(membership, error)) return TANDEM_RANK_FAILED;
-    tandem_error_set(error, TANDEM_RANK_FAILED, "%s", text);
-    if (error) error->rank = failed_rank;
-    return TANDEM_RANK_FAILED;
+    return agree_on_failed_rank(membership, gone >= 0 ? gone : silent, text, error);
 }
 
 void tandem_membership_leave(const tandem_membership *membership) { create_rank_file(membership, "left"); }

@@ -46,8 +46,9 @@ static tandem_status run_all_reduce(all_reduce_job *x)
     return status;
 }
 
-static void repeat_all_reduce(all_reduce_job *x)
+static void *repeat_all_reduce(void *context)
 {
+    all_reduce_job *x = context;
     for (int i = -WARM_UP; i < x->n && x->status == TANDEM_OK; i++) {
         x->status = tandem_comm_barrier(x->worker->comm, TAG_MEASURE, &x->error);
         if (x->status != TANDEM_OK) break;
@@ -56,11 +57,6 @@ static void repeat_all_reduce(all_reduce_job *x)
         if (i >= 0) x->sample_ns[i] = tandem_now_ns() - begin_ns;
     }
     atomic_store(&x->finished, 1);
-}
-
-static void *all_reduce_thread(void *context)
-{
-    repeat_all_reduce(context);
     return NULL;
 }
 
@@ -83,8 +79,8 @@ static double measure_unit_contended(all_reduce_job *x, float *work, double *alo
 {
     *alone_ns = measure_unit_alone(work);
     pthread_t thread;
-    if (pthread_create(&thread, NULL, all_reduce_thread, x) != 0) {
-        x->status = tandem_error_set(&x->error, TANDEM_NO_MEMORY, "cannot start a thread for communication");
+    if (pthread_create(&thread, NULL, repeat_all_reduce, x) != 0) {
+        x->status = tandem_error_set(&x->error, TANDEM_NO_MEMORY, "cannot start a thread for the all-reduce");
         return *alone_ns;
     }
     const int64_t begin_ns = tandem_now_ns();
@@ -136,7 +132,7 @@ tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, i
     if (x.status == TANDEM_OK && loaded)
         contended_ns = measure_unit_contended(&x, work, &alone_ns);
     else if (x.status == TANDEM_OK)
-        repeat_all_reduce(&x);
+        (void)repeat_all_reduce(&x);
     if (x.status == TANDEM_OK) x.status = min_over_ranks(worker, sample_ns, n, &x.error);
     if (x.status == TANDEM_OK && slowdown)
         *slowdown = contended_ns > alone_ns ? contended_ns / alone_ns : 1.0;

@@ -7,13 +7,12 @@
 
 #include "backend/device/device_memory.h"
 
-/* The line of /proc/self/status that `format` describes, in bytes; −1 = none. */
-static int64_t proc_status_bytes(const char *format)
+int64_t tandem_proc_bytes(const char *file, const char *format)
 {
     char line[128];
     unsigned long long kib = 0;
     int is_there = 0;
-    FILE *stream = fopen("/proc/self/status", "re");
+    FILE *stream = fopen(file, "re");
     while (stream && !is_there && fgets(line, sizeof line, stream))
         is_there = sscanf(line, format, &kib) == 1;
     if (stream) (void)fclose(stream);
@@ -39,15 +38,17 @@ tandem_resident tandem_resident_begin(const tandem_worker *worker)
 {
     if (tandem_worker_has_device_memory(worker))
         return (tandem_resident){.before_bytes = free_device_bytes(worker)};
-    return (tandem_resident){.before_bytes =
-                                 reset_peak_resident() ? proc_status_bytes("VmRSS: %llu kB") : -1};
+    return (tandem_resident){.before_bytes = reset_peak_resident()
+                                                 ? tandem_proc_bytes("/proc/self/status", "VmRSS: %llu kB")
+                                                 : -1};
 }
 
 int64_t tandem_resident_peak_bytes(const tandem_resident *since, const tandem_worker *worker)
 {
     if (since->before_bytes < 0) return -1;
     const int has_device_memory = tandem_worker_has_device_memory(worker);
-    const int64_t now = has_device_memory ? free_device_bytes(worker) : proc_status_bytes("VmHWM: %llu kB");
+    const int64_t now = has_device_memory ? free_device_bytes(worker)
+                                          : tandem_proc_bytes("/proc/self/status", "VmHWM: %llu kB");
     const int64_t others =
         worker->comm && !has_device_memory ? (int64_t)tandem_comm_peer_bytes(worker->comm) : 0;
     const int64_t more = has_device_memory ? since->before_bytes - now : now - since->before_bytes - others;

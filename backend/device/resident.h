@@ -19,4 +19,8 @@ tandem_resident tandem_resident_begin(const tandem_worker *worker);
  * known. Cost: some 50 us. */
 int64_t tandem_resident_peak_bytes(const tandem_resident *since, const tandem_worker *worker);
 
+/* Bytes from the line of a file in /proc that `format` describes, "MemAvailable: %llu kB"; −1 = no such line.
+ * */
+int64_t tandem_proc_bytes(const char *file, const char *format);
+
 #endif

@@ -117,11 +117,6 @@ tandem_status tandem_worker_barrier(tandem_worker *worker, tandem_error *error)
     return worker->comm ? tandem_comm_barrier(worker->comm, TAG_WORKER, error) : TANDEM_OK;
 }
 
-tandem_status tandem_worker_sum(tandem_worker *worker, float *data, size_t n, tandem_error *error)
-{
-    return worker->comm ? tandem_comm_sum_f32(worker->comm, data, n, TAG_WORKER, error) : TANDEM_OK;
-}
-
 tandem_status tandem_worker_gather(tandem_worker *worker, const void *mine, void *all, size_t bytes,
                                    tandem_error *error)
 {

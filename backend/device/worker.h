@@ -33,7 +33,6 @@ tandem_status tandem_worker_load_algorithms(tandem_worker *worker, const tandem_
 const tandem_algorithm *tandem_worker_tuned_algorithms(const tandem_worker *worker, int *n);
 int tandem_worker_clocks(const tandem_worker *worker, tandem_clocks *now);
 tandem_status tandem_worker_barrier(tandem_worker *worker, tandem_error *error);
-tandem_status tandem_worker_sum(tandem_worker *worker, float *data, size_t n, tandem_error *error);
 tandem_status tandem_worker_gather(tandem_worker *worker, const void *mine, void *all, size_t bytes,
                                    tandem_error *error);
 tandem_status tandem_worker_broadcast(tandem_worker *worker, void *data, size_t bytes, int root,

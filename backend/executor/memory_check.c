@@ -34,17 +34,6 @@ typedef struct memory_verdict {
 
 /* --- What is there -------------------------------------------------------------------------------------- */
 
-static uint64_t read_available_bytes(void)
-{
-    unsigned long long kib = 0;
-    char line[128];
-    FILE *stream = fopen("/proc/meminfo", "re");
-    while (stream && fgets(line, sizeof line, stream))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) break;
-    if (stream) (void)fclose(stream);
-    return (uint64_t)kib * 1024;
-}
-
 /* Device memory that the plan does not count: scales, running statistics and the decay mask. */
 static uint64_t gpu_overhead_bytes(const tandem_executor *executor)
 {
@@ -66,11 +55,12 @@ static void claim_gpu(memory_claim *own, const tandem_executor *executor)
 static memory_claim make_memory_claim(const tandem_executor *executor)
 {
     const uint64_t *limit = executor->options.memory_limit_bytes;
+    const int64_t available = tandem_proc_bytes("/proc/meminfo", "MemAvailable: %llu kB");
     memory_claim own = {.rank = executor->worker->rank,
                         .batch = executor->graph->batch,
                         .memory = executor->memory,
                         .limit_bytes = limit ? *limit : 0,
-                        .available_bytes = read_available_bytes(),
+                        .available_bytes = available > 0 ? (uint64_t)available : 0,
                         .host_bytes = executor->memory.peak};
     tandem_boot_id(own.machine);
     if (tandem_worker_has_device_memory(executor->worker)) claim_gpu(&own, executor);

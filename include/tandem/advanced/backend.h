@@ -121,7 +121,6 @@ typedef struct tandem_backend_api {
     int (*worker_clocks)(const tandem_worker *worker, tandem_clocks *now);
     /* All ranks, each: TANDEM_RANK_FAILED, with error->rank. */
     tandem_status (*worker_barrier)(tandem_worker *worker, tandem_error *error);
-    tandem_status (*worker_sum)(tandem_worker *worker, float *data, size_t n, tandem_error *error);
     tandem_status (*worker_gather)(tandem_worker *worker, const void *mine, void *all, size_t bytes,
                                    tandem_error *error);
     tandem_status (*worker_broadcast)(tandem_worker *worker, void *data, size_t bytes, int root,
