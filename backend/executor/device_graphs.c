@@ -36,9 +36,8 @@ static int is_last_micro_step(const tandem_executor *executor, int64_t micro_ind
  * updates, unless gradients go through the host. */
 static int end_of_graph(const tandem_executor *executor, int64_t micro_index)
 {
-    return is_last_micro_step(executor, micro_index) && !executor->host_gradient
-               ? executor->n_active
-               : tandem_executor_n_backward(executor);
+    return is_last_micro_step(executor, micro_index) && !executor->host_gradient ? executor->n_active
+                                                                                 : executor->n_backward;
 }
 
 static tandem_status capture_micro_step(tandem_executor *executor, void **graph, int64_t micro_index,

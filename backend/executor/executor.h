@@ -55,6 +55,7 @@ struct tandem_executor {
     int loss_forward_task, loss_dgrad_task;
     int *active; /* ids of the active tasks, in order */
     int n_active;
+    int n_backward; /* active tasks before the norm of all gradients or the first update */
 
     /* the batch */
     const tandem_kernels *noise_kernels;
@@ -125,8 +126,6 @@ void *tandem_executor_alloc(tandem_executor *executor, tandem_memory_location lo
 void tandem_executor_alloc_gradients(tandem_executor *executor, tandem_status *status, tandem_error *error);
 
 /* --- run.c ---------------------------------------------------------------------------------------------- */
-/* How many of the active tasks run before the norm of all gradients or the first update. */
-int tandem_executor_n_backward(const tandem_executor *executor);
 /* Runs the active tasks first … end − 1. micro_index counts micro-steps over all steps; origin: when the step
  * began. */
 tandem_status tandem_executor_run_tasks(tandem_executor *executor, int first, int end, int64_t micro_index,

@@ -54,6 +54,7 @@ static tandem_status check_norm_task(const tandem_executor *executor, tandem_err
 static tandem_status prepare_task_kernels(tandem_executor *executor, int forward_only, tandem_error *error)
 {
     const tandem_step *step = executor->step;
+    const int first_after = step->norm_task >= 0 ? step->norm_task : step->bucket[0].update_task;
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
         if (!task->active || (forward_only && task->kind != TANDEM_TASK_FORWARD)) continue;
@@ -62,6 +63,7 @@ static tandem_status prepare_task_kernels(tandem_executor *executor, int forward
         if (task->op == executor->graph->loss && task->kind == TANDEM_TASK_DGRAD)
             executor->loss_dgrad_task = t;
         executor->active[executor->n_active++] = t;
+        executor->n_backward += t < first_after;
         if (!task_has_kernel(executor, task)) continue;
         const tandem_status status = executor->worker->backend->prepare(
             executor->worker->device, step, t, &executor->kernel[t], &executor->workspace[t], error);

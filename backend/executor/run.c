@@ -158,15 +158,6 @@ static tandem_status run_active_task(tandem_executor *executor, int k, int64_t m
     return status;
 }
 
-int tandem_executor_n_backward(const tandem_executor *executor)
-{
-    const tandem_step *step = executor->step;
-    const int first_after = step->norm_task >= 0 ? step->norm_task : step->bucket[0].update_task;
-    int position = 0;
-    while (position < executor->n_active && executor->active[position] < first_after) position++;
-    return position;
-}
-
 tandem_status tandem_executor_run_tasks(tandem_executor *executor, int first, int end, int64_t micro_index,
                                         int64_t origin, tandem_error *error)
 {

@@ -275,7 +275,7 @@ static tandem_status read_task_times(tandem_executor *executor, int micro, tande
 tandem_status tandem_transfer_end_micro_step(tandem_executor *executor, int micro, tandem_error *error)
 {
     if (!executor->options.with_task_times || micro == executor->step->options.n_micro - 1) return TANDEM_OK;
-    int last = tandem_executor_n_backward(executor) - 1;
+    int last = executor->n_backward - 1;
     while (executor->step->task[executor->active[last]].kind == TANDEM_TASK_REDUCE) last--;
     const tandem_status status = sync_event(executor, task_event(executor, last), error);
     return status == TANDEM_OK ? read_task_times(executor, micro, error) : status;

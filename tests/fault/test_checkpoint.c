@@ -181,7 +181,7 @@ static void every_cut_is_found(void **state)
     assert_non_null(longer);
     memcpy(longer, bytes, n);
     write_bytes(f->path, longer, n + 1);
-    expect_refused(f, TANDEM_MALFORMED, "goes on");
+    expect_refused(f, TANDEM_MALFORMED, "is longer than");
     free(longer);
     free(bytes);
 }

@@ -169,7 +169,7 @@ static void a_checkpoint_survives(void **state)
 static void weights_in_a_file_survive(void **state)
 {
     require_device(*state);
-    assert_true(survive_executor_memory(*state, export_weights) > 1);
+    assert_true(survive_executor_memory(*state, export_weights) > 0);
     assert_true(survive_executor_memory(*state, import_weights) > 1);
 }
 
