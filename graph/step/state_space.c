@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "graph/step/dtypes.h"
+#include "graph/step/values.h"
 
 enum bit_kind {
     BIT_OUTPUT_DTYPE, /* one per output dtype except f32 */
@@ -18,7 +19,7 @@ enum bit_kind {
     BIT_RECOMPUTED_CAST = BIT_GRADIENT_CAST + TANDEM_N_STORAGE_DTYPE,
     N_BIT_KIND = BIT_RECOMPUTED_CAST + TANDEM_N_STORAGE_DTYPE
 };
-enum { ALIGNMENT = 64, MAX_TENSOR_OF_OP = 2 + TANDEM_MAX_INPUT };
+enum { MAX_TENSOR_OF_OP = 2 + TANDEM_MAX_INPUT };
 
 typedef struct state_bit {
     int tensor, bit_kind;
@@ -40,6 +41,8 @@ typedef struct stage {
 struct tandem_state_space {
     tandem_step step; /* a copy, with its own arrays for what follows from precisions */
     struct tandem_step_index index;
+    tandem_arena arena; /* holds the arrays below */
+    int is_out_of_memory;
     int n_layer, n_word;
     stage *stage;                    /* [n_layer + 1] */
     int *tensor;                     /* of all stages */
@@ -67,9 +70,14 @@ static void count_task_variant(tandem_state_space *space, int task, int variant)
     space->cost->task_variant[space->cost->n_task_variant++] = (tandem_task_variant){task, variant};
 }
 
-static void count_bytes(tandem_state_space *space, uint64_t bytes)
+static void count_cast(tandem_state_space *space, int task, tandem_dtype from, tandem_dtype to)
 {
-    space->cost->bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    count_task_variant(space, task, cast_variant(from, to));
+}
+
+static void count_bytes(tandem_state_space *space, uint64_t elements, tandem_dtype dtype)
+{
+    space->cost->bytes += padded_bytes(elements * tandem_dtype_bytes(dtype));
 }
 
 /* Whether plans differ in a tensor's output dtype. */
@@ -110,18 +118,16 @@ static void set_state_bit(tandem_state_space *space, int tensor, int first_kind,
     }
     if (space->state_bits[tensor] & bit) return;
     space->state_bits[tensor] |= bit;
+    const struct tandem_step_index *index = &space->index;
+    const tandem_dtype output = space->step.output_dtype[tensor];
     if (first_kind == BIT_CAST)
-        count_task_variant(space, space->index.cast[tensor] + (int)type,
-                           cast_variant(space->step.output_dtype[tensor], type));
+        count_cast(space, index->cast[tensor] + (int)type, output, type);
     else if (first_kind == BIT_RECOMPUTED_CAST)
-        count_task_variant(space, space->index.recomputed_cast[tensor] + (int)type,
-                           cast_variant(space->step.output_dtype[tensor], type));
+        count_cast(space, index->recomputed_cast[tensor] + (int)type, output, type);
     else if (first_kind == BIT_SAVED)
-        count_bytes(space, (uint64_t)tandem_shape_elements(&space->step.graph->op[tensor].shape) *
-                               tandem_dtype_bytes(type));
+        count_bytes(space, (uint64_t)tandem_shape_elements(&space->step.graph->op[tensor].shape), type);
     else if (!gradient_dtype_varies(space, tensor))
-        count_task_variant(space, space->index.gradient_cast[tensor] + (int)type,
-                           cast_variant(space->index.gradient_dtype[tensor], type));
+        count_cast(space, index->gradient_cast[tensor] + (int)type, index->gradient_dtype[tensor], type);
 }
 
 static int dtype_bit_kind(tandem_dtype type) { return BIT_OUTPUT_DTYPE + output_dtype_index(type) - 1; }
@@ -146,21 +152,15 @@ static void request_gradient_cast(tandem_state_space *space, int i, tandem_dtype
         set_state_bit(space, root, BIT_GRADIENT_CAST, type);
 }
 
-static int input_value_of(const tandem_state_space *space, int i, int slot)
-{
-    const tandem_graph *graph = space->step.graph;
-    return graph->view[graph->op[i].input[slot]];
-}
-
 /* The casts that operator i's forward task reads, in its first run and when it is recomputed, and the casts
  * of recomputed tensors that its backward tasks read. */
 static void set_operand_bits(tandem_state_space *space, int i)
 {
     const tandem_graph *graph = space->step.graph;
-    const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
+    const tandem_op_row *row = op_row_of(&space->step, i);
     const int goes_back = space->index.wgrad[i] >= 0 || space->index.dgrad[i] >= 0;
     for (int slot = 0; slot < row->n_input; slot++) {
-        const int x = input_value_of(space, i, slot);
+        const int x = input_tensor_of(&space->step, i, slot);
         if (graph->op[x].dtype != TANDEM_F32) continue;
         request_cast(space, x, forward_dtype_of(&space->step, i));
         if (space->index.is_recomputed[x] && space->index.is_recomputed[i])
@@ -173,7 +173,7 @@ static void set_operand_bits(tandem_state_space *space, int i)
 static void set_read_bits(tandem_state_space *space, int i)
 {
     const tandem_graph *graph = space->step.graph;
-    const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
+    const tandem_op_row *row = op_row_of(&space->step, i);
     const int has_dgrad = space->index.dgrad[i] >= 0;
     set_operand_bits(space, i);
     if (has_dgrad && (row->saves & TANDEM_SAVES_OUTPUT))
@@ -183,7 +183,7 @@ static void set_read_bits(tandem_state_space *space, int i)
     if (space->index.wgrad[i] >= 0 && row->op_class == TANDEM_ADJUSTABLE)
         request_gradient_cast(space, i, wgrad_dtype_of(&space->step, i)); /* others read any dtype */
     for (int slot = 0; row->dgrad == TANDEM_GRAD_IDENTITY && slot < row->n_input; slot++) {
-        const int x = input_value_of(space, i, slot);
+        const int x = input_tensor_of(&space->step, i, slot);
         if (space->index.edge_position[i * TANDEM_MAX_INPUT + slot] >= 0 &&
             space->index.n_contribution[x] > 1)
             request_gradient_cast(space, i, space->index.gradient_dtype[x]);
@@ -193,7 +193,7 @@ static void set_read_bits(tandem_state_space *space, int i)
 /* Whether the backward pass or the loss reads input `slot` of operator i. */
 static int is_input_saved(const tandem_state_space *space, int i, int slot)
 {
-    const tandem_op_row *row = tandem_op_row_get(space->step.graph->op[i].kind);
+    const tandem_op_row *row = op_row_of(&space->step, i);
     if (i == space->step.graph->loss) return 1;
     if (!op_saves_input(row, slot)) return 0;
     const int reader =
@@ -212,11 +212,11 @@ static void set_saved_bit(tandem_state_space *space, int tensor, tandem_dtype ty
 static void set_saved_bits(tandem_state_space *space, int i)
 {
     const tandem_graph *graph = space->step.graph;
-    const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
+    const tandem_op_row *row = op_row_of(&space->step, i);
     for (int slot = 0; slot < row->n_input; slot++) {
-        const int x = input_value_of(space, i, slot);
+        const int x = input_tensor_of(&space->step, i, slot);
         const int is_cast = row->op_class == TANDEM_ADJUSTABLE && graph->op[x].dtype == TANDEM_F32;
-        const tandem_dtype type = is_cast ? tandem_precision_get(space->step.precision[i])->saved
+        const tandem_dtype type = is_cast ? precision_row_of(&space->step, i)->saved
                                   : row->op_class == TANDEM_DEPENDENT ? dgrad_dtype_of(&space->step, i)
                                                                       : TANDEM_F32;
         if (is_input_saved(space, i, slot)) set_saved_bit(space, x, type);
@@ -233,63 +233,57 @@ static void set_saved_bits(tandem_state_space *space, int i)
 
 static void count_forward(tandem_state_space *space, int i)
 {
+    const struct tandem_step_index *index = &space->index;
     const tandem_op *op = &space->step.graph->op[i];
     const tandem_dtype from = forward_dtype_of(&space->step, i);
-    if (space->index.weight_cast[i] >= 0 && from != TANDEM_F32)
-        count_task_variant(space, space->index.weight_cast[i], cast_variant(TANDEM_F32, from));
-    count_task_variant(space, space->index.forward[i],
-                       op_variant_of(&space->step, i, space->step.output_dtype[i]));
-    if (space->index.is_recomputed[i])
-        count_task_variant(space, space->index.recomputed_forward[i],
-                           op_variant_of(&space->step, i, space->step.output_dtype[i]));
-    const int is_read = space->index.dgrad[i] >= 0 &&
-                        (tandem_op_row_get(op->kind)->saves & TANDEM_SAVES_AUX) &&
-                        !space->index.is_recomputed[i];
-    if (is_read || i == space->step.graph->loss) count_bytes(space, op->aux_bytes);
+    const int variant = op_variant_of(&space->step, i, space->step.output_dtype[i]);
+    if (index->weight_cast[i] >= 0 && from != TANDEM_F32)
+        count_cast(space, index->weight_cast[i], TANDEM_F32, from);
+    count_task_variant(space, index->forward[i], variant);
+    if (index->is_recomputed[i]) count_task_variant(space, index->recomputed_forward[i], variant);
+    const int saves_aux = (op_row_of(&space->step, i)->saves & TANDEM_SAVES_AUX) != 0;
+    if ((index->dgrad[i] >= 0 && saves_aux && !index->is_recomputed[i]) || i == space->step.graph->loss)
+        space->cost->bytes += padded_bytes(op->aux_bytes);
 }
 
 /* The cast of a weight stays alive where a dgrad or a recomputed forward task reads it. */
 static void count_saved_weight(tandem_state_space *space, int i)
 {
-    const tandem_op *op = &space->step.graph->op[i];
-    const tandem_dtype type = forward_dtype_of(&space->step, i);
-    const int is_read = space->index.is_recomputed[i] ||
-                        (space->index.dgrad[i] >= 0 && other_operand_dtype_of(&space->step, i) == type);
-    if (space->index.weight_cast[i] >= 0 && type != TANDEM_F32 && is_read)
-        count_bytes(space, (uint64_t)space->step.graph->parameter[op->parameter[0]].elements *
-                               tandem_dtype_bytes(type));
+    const struct tandem_step_index *index = &space->index;
+    const tandem_graph *graph = space->step.graph;
+    const tandem_dtype dtype = forward_dtype_of(&space->step, i);
+    if (index->weight_cast[i] < 0 || dtype == TANDEM_F32) return;
+    if (index->is_recomputed[i] || (index->dgrad[i] >= 0 && other_operand_dtype_of(&space->step, i) == dtype))
+        count_bytes(space, (uint64_t)graph->parameter[graph->op[i].parameter[0]].elements, dtype);
 }
 
 static void count_wgrad(tandem_state_space *space, int i)
 {
+    const struct tandem_step_index *index = &space->index;
     const tandem_graph *graph = space->step.graph;
-    const tandem_dtype saved = tandem_precision_get(space->step.precision[i])->saved,
-                       other_dtype = other_operand_dtype_of(&space->step, i);
-    const int is_product = tandem_op_row_get(graph->op[i].kind)->n_parameter == 0; /* of two activations */
-    if (saved != other_dtype && graph->op[graph->op[i].input[0]].dtype == TANDEM_F32)
-        count_task_variant(space, space->index.saved_cast[i], cast_variant(saved, other_dtype));
-    const tandem_dtype to =
-        is_product ? space->index.gradient_dtype[input_value_of(space, i, 1)] : TANDEM_F32;
-    count_task_variant(space, space->index.wgrad[i], op_variant_of(&space->step, i, to));
+    const tandem_dtype saved = precision_row_of(&space->step, i)->saved,
+                       other = other_operand_dtype_of(&space->step, i);
+    tandem_dtype to = TANDEM_F32;
+    if (op_row_of(&space->step, i)->n_parameter == 0) /* a product of two activations */
+        to = index->gradient_dtype[input_tensor_of(&space->step, i, 1)];
+    if (saved != other && graph->op[graph->op[i].input[0]].dtype == TANDEM_F32)
+        count_cast(space, index->saved_cast[i], saved, other);
+    count_task_variant(space, index->wgrad[i], op_variant_of(&space->step, i, to));
 }
 
 static void count_dgrad(tandem_state_space *space, int i)
 {
-    const tandem_graph *graph = space->step.graph;
-    const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
+    const struct tandem_step_index *index = &space->index;
+    const tandem_op_row *row = op_row_of(&space->step, i);
     if (row->op_class == TANDEM_ADJUSTABLE) {
-        const tandem_dtype other_dtype = other_operand_dtype_of(&space->step, i);
-        const tandem_precision_row *precision = tandem_precision_get(space->step.precision[i]);
-        if (row->n_parameter == 0) {
-            if (precision->saved != other_dtype)
-                count_task_variant(space, space->index.saved_cast[i] + 1,
-                                   cast_variant(precision->saved, other_dtype));
-        } else if (other_dtype != TANDEM_F32 && other_dtype != precision->forward) {
-            count_task_variant(space, space->index.backward_weight_cast[i],
-                               cast_variant(TANDEM_F32, other_dtype));
-        }
+        const tandem_dtype other = other_operand_dtype_of(&space->step, i);
+        const tandem_precision_row *precision = precision_row_of(&space->step, i);
+        if (row->n_parameter == 0 && precision->saved != other)
+            count_cast(space, index->saved_cast[i] + 1, precision->saved, other);
+        if (row->n_parameter > 0 && other != TANDEM_F32 && other != precision->forward)
+            count_cast(space, index->backward_weight_cast[i], TANDEM_F32, other);
     }
-    count_task_variant(space, space->index.dgrad[i], dgrad_variant(&space->step, i));
+    count_task_variant(space, index->dgrad[i], dgrad_variant(&space->step, i));
 }
 
 /* The tasks that depend only on the dtype of tensor i's gradient. */
@@ -298,7 +292,7 @@ static void count_gradient(tandem_state_space *space, int i)
     const tandem_dtype type = space->index.gradient_dtype[i];
     for (int d = 0; d < TANDEM_N_STORAGE_DTYPE && gradient_dtype_varies(space, i); d++)
         if (d != (int)type && (space->state_bits[i] & 1u << (BIT_GRADIENT_CAST + d)))
-            count_task_variant(space, space->index.gradient_cast[i] + d, cast_variant(type, (tandem_dtype)d));
+            count_cast(space, space->index.gradient_cast[i] + d, type, (tandem_dtype)d);
     for (int t = space->first_gradient_task[i]; t >= 0; t = space->next_gradient_task[t])
         count_task_variant(space, t, output_dtype_index(type));
 }
@@ -366,9 +360,9 @@ typedef void case_visitor(tandem_state_space *space, int i);
 /* Visits every combination of operator i's precision and input dtypes that a plan can have. */
 static void visit_operator_cases(tandem_state_space *space, int i, unsigned allowed, case_visitor *visit)
 {
-    const int n_input = tandem_op_row_get(space->step.graph->op[i].kind)->n_input;
-    const int x = n_input > 0 ? input_value_of(space, i, 0) : -1,
-              y = n_input > 1 ? input_value_of(space, i, 1) : -1;
+    const int n_input = op_row_of(&space->step, i)->n_input;
+    const int x = n_input > 0 ? input_tensor_of(&space->step, i, 0) : -1,
+              y = n_input > 1 ? input_tensor_of(&space->step, i, 1) : -1;
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         for (int types = 0; types < N_OUTPUT_DTYPE * N_OUTPUT_DTYPE; types++) {
             const tandem_dtype type_x = output_dtype_at(types % N_OUTPUT_DTYPE),
@@ -400,9 +394,9 @@ static void note_dtype_use(tandem_state_space *space, int tensor)
 
 static void note_bit_uses(tandem_state_space *space, int i)
 {
-    const int n_input = tandem_op_row_get(space->step.graph->op[i].kind)->n_input;
+    const int n_input = op_row_of(&space->step, i)->n_input;
     note_dtype_use(space, i);
-    for (int slot = 0; slot < n_input; slot++) note_dtype_use(space, input_value_of(space, i, slot));
+    for (int slot = 0; slot < n_input; slot++) note_dtype_use(space, input_tensor_of(&space->step, i, slot));
     set_read_bits(space, i);
     set_saved_bits(space, i);
 }
@@ -411,7 +405,7 @@ static void visit_operators(tandem_state_space *space, const unsigned *allowed, 
 {
     const tandem_graph *graph = space->step.graph;
     for (int i = 0; i < graph->n_op; i++) {
-        const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
+        const tandem_op_row *row = op_row_of(&space->step, i);
         space->current_stage = space->stage_of[i];
         if (graph->op[i].kind != TANDEM_OP_RESHAPE)
             visit_operator_cases(space, i,
@@ -424,8 +418,8 @@ static void find_bit_uses(tandem_state_space *space, const unsigned *allowed)
 {
     const tandem_graph *graph = space->step.graph;
     for (int i = 0; i < graph->n_op; i++)
-        if (writes_f32_gradient(tandem_op_row_get(graph->op[i].kind)))
-            space->gradient_is_f32[input_value_of(space, i, 0)] = 1;
+        if (writes_f32_gradient(op_row_of(&space->step, i)))
+            space->gradient_is_f32[input_tensor_of(&space->step, i, 0)] = 1;
     visit_operators(space, allowed, note_output_dtype);
     for (int i = 0; i < graph->n_op; i++) /* a dtype that does not vary is set once */
         set_output_dtype(space, i,
@@ -443,7 +437,7 @@ static void find_gradient_tasks(tandem_state_space *space)
         const tandem_task *task = &space->step.task[t];
         int tensor = -1;
         if (task->kind == TANDEM_TASK_ACCUMULATE && task->parameter < 0)
-            tensor = input_value_of(space, task->op, task->slot);
+            tensor = input_tensor_of(&space->step, task->op, task->slot);
         if (task->kind == TANDEM_TASK_WGRAD && !tandem_op_is_adjustable(&graph->op[task->op]))
             tensor = space->index.gradient_root[task->op];
         if (tensor < 0) continue;
@@ -499,11 +493,11 @@ static void add_stage_tensors(tandem_state_space *space, int s, int *seen_in, in
     stage *now = &space->stage[s];
     now->first_tensor = *n_tensor;
     for (int i = now->first_op; i < now->end_op; i++) {
-        const int n_input = tandem_op_row_get(space->step.graph->op[i].kind)->n_input;
+        const int n_input = op_row_of(&space->step, i)->n_input;
         add_stage_tensor(space, i, s, seen_in, n_tensor);
         add_stage_tensor(space, space->index.gradient_root[i], s, seen_in, n_tensor);
         for (int slot = 0; slot < n_input; slot++)
-            add_stage_tensor(space, input_value_of(space, i, slot), s, seen_in, n_tensor);
+            add_stage_tensor(space, input_tensor_of(&space->step, i, slot), s, seen_in, n_tensor);
     }
     now->end_tensor = *n_tensor;
 }
@@ -545,32 +539,36 @@ static void assign_state_slots(tandem_state_space *space, const state_bit *state
     }
 }
 
+static void *alloc_space(tandem_state_space *space, size_t count, size_t size)
+{
+    void *array = tandem_arena_array(&space->arena, count, size);
+    space->is_out_of_memory |= !array;
+    return array;
+}
+
 static int lay_out_state_bits(tandem_state_space *space)
 {
     const size_t n_op = (size_t)space->step.graph->n_op, n_stage = (size_t)space->n_layer + 1;
     const size_t max_stage_tensor = n_op * MAX_TENSOR_OF_OP;
     state_bit *state_bits = malloc(n_op * N_BIT_KIND * sizeof *state_bits);
-    int *change = malloc((n_stage + 1) * sizeof *change), *seen_in = malloc(n_op * sizeof *seen_in),
-        *in_slot = NULL;
-    int done = 0;
-    if (!state_bits || !change || !seen_in) goto out;
+    int *change = alloc_space(space, n_stage + 1, sizeof *change),
+        *seen_in = alloc_space(space, n_op, sizeof *seen_in);
+    if (!state_bits || space->is_out_of_memory) {
+        free(state_bits);
+        return 0;
+    }
     const int n_state_bit = find_carried_bits(space, state_bits),
               n_slot = max_alive_bits(state_bits, n_state_bit, change, space->n_layer + 1);
     space->n_word = n_slot > 64 ? (n_slot + 63) / 64 : 1;
-    in_slot = malloc(((size_t)n_slot + 1) * sizeof *in_slot);
-    space->tensor = malloc(max_stage_tensor * sizeof *space->tensor);
-    space->slot_bit = malloc(2 * max_stage_tensor * N_BIT_KIND * sizeof *space->slot_bit);
-    space->read_mask = calloc(n_stage * (size_t)space->n_word, sizeof *space->read_mask);
-    space->pass_mask = calloc(n_stage * (size_t)space->n_word, sizeof *space->pass_mask);
-    if (!in_slot || !space->tensor || !space->slot_bit || !space->read_mask || !space->pass_mask) goto out;
-    assign_state_slots(space, state_bits, n_state_bit, in_slot, n_slot, seen_in);
-    done = 1;
-out:
-    free(in_slot);
-    free(seen_in);
-    free(change);
+    int *in_slot = alloc_space(space, (size_t)n_slot, sizeof *in_slot);
+    space->tensor = alloc_space(space, max_stage_tensor, sizeof *space->tensor);
+    space->slot_bit = alloc_space(space, 2 * max_stage_tensor * N_BIT_KIND, sizeof *space->slot_bit);
+    space->read_mask = alloc_space(space, n_stage * (size_t)space->n_word, sizeof *space->read_mask);
+    space->pass_mask = alloc_space(space, n_stage * (size_t)space->n_word, sizeof *space->pass_mask);
+    if (!space->is_out_of_memory)
+        assign_state_slots(space, state_bits, n_state_bit, in_slot, n_slot, seen_in);
     free(state_bits);
-    return done;
+    return !space->is_out_of_memory;
 }
 
 /* --- Opening and closing -------------------------------------------------------------------------------- */
@@ -599,23 +597,21 @@ static int count_adjustable(const tandem_graph *graph)
 static int allocate_state_space(tandem_state_space *space)
 {
     const size_t n_op = (size_t)space->step.graph->n_op, n_task = (size_t)space->step.n_task;
-    space->stage = calloc((size_t)space->n_layer + 1, sizeof *space->stage);
-    space->step.precision = calloc(n_op, sizeof *space->step.precision);
-    space->step.output_dtype = calloc(n_op, sizeof *space->step.output_dtype);
-    space->index.gradient_dtype = calloc(n_op, sizeof *space->index.gradient_dtype);
-    space->output_dtypes = calloc(n_op, sizeof *space->output_dtypes);
-    space->gradient_is_f32 = calloc(n_op, sizeof *space->gradient_is_f32);
-    space->state_bits = calloc(n_op, sizeof *space->state_bits);
-    space->first_gradient_task = malloc(n_op * sizeof *space->first_gradient_task);
-    space->next_gradient_task = malloc(n_task * sizeof *space->next_gradient_task);
-    space->stage_of = malloc(n_op * sizeof *space->stage_of);
-    space->first_use = malloc(n_op * N_BIT_KIND * sizeof *space->first_use);
-    space->last_use = malloc(n_op * N_BIT_KIND * sizeof *space->last_use);
-    if (!space->first_use || !space->last_use) return 0;
+    space->stage = alloc_space(space, (size_t)space->n_layer + 1, sizeof *space->stage);
+    space->step.precision = alloc_space(space, n_op, sizeof *space->step.precision);
+    space->step.output_dtype = alloc_space(space, n_op, sizeof *space->step.output_dtype);
+    space->index.gradient_dtype = alloc_space(space, n_op, sizeof *space->index.gradient_dtype);
+    space->output_dtypes = alloc_space(space, n_op, sizeof *space->output_dtypes);
+    space->gradient_is_f32 = alloc_space(space, n_op, sizeof *space->gradient_is_f32);
+    space->state_bits = alloc_space(space, n_op, sizeof *space->state_bits);
+    space->first_gradient_task = alloc_space(space, n_op, sizeof *space->first_gradient_task);
+    space->next_gradient_task = alloc_space(space, n_task, sizeof *space->next_gradient_task);
+    space->stage_of = alloc_space(space, n_op, sizeof *space->stage_of);
+    space->first_use = alloc_space(space, n_op * N_BIT_KIND, sizeof *space->first_use);
+    space->last_use = alloc_space(space, n_op * N_BIT_KIND, sizeof *space->last_use);
+    if (space->is_out_of_memory) return 0;
     for (size_t k = 0; k < n_op * N_BIT_KIND; k++) space->first_use[k] = space->last_use[k] = -1;
-    return space->stage && space->step.precision && space->step.output_dtype && space->index.gradient_dtype &&
-           space->output_dtypes && space->gradient_is_f32 && space->state_bits &&
-           space->first_gradient_task && space->next_gradient_task && space->stage_of;
+    return 1;
 }
 
 tandem_status tandem_state_space_open(tandem_state_space **out, const tandem_step *step,
@@ -644,22 +640,7 @@ no_memory:
 void tandem_state_space_close(tandem_state_space *space)
 {
     if (!space) return;
-    free(space->last_use);
-    free(space->first_use);
-    free(space->stage_of);
-    free(space->next_gradient_task);
-    free(space->first_gradient_task);
-    free(space->state_bits);
-    free(space->gradient_is_f32);
-    free(space->output_dtypes);
-    free(space->index.gradient_dtype);
-    free(space->step.output_dtype);
-    free(space->step.precision);
-    free(space->pass_mask);
-    free(space->read_mask);
-    free(space->slot_bit);
-    free(space->tensor);
-    free(space->stage);
+    tandem_arena_free(&space->arena);
     free(space);
 }
 
