@@ -1,5 +1,5 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
-/* folder: replayer */
+/* folder: allocator */
 /* Every allocation while a plan DAG opens fails once: NO_MEMORY is said, nothing leaks, nothing is half
  * done. */
 #include "allocator/bound/plan_dag.h"

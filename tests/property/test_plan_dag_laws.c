@@ -1,4 +1,4 @@
-/* folder: replayer */
+/* folder: allocator */
 /* Laws of the plan DAG of a class, over random graphs and the zoo, with all costs and with some missing: its
  * paths are the plans that can be replayed, one path per plan; what lies on a path is what the resolver makes
  * of the plan, each task once; its bytes are those that are alive while the loss is computed, so never more
