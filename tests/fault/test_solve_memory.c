@@ -1,5 +1,5 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
-/* folder: base */
+/* folder: allocator */
 /* Every allocation of the solvers fails once: TANDEM_NO_MEMORY, nothing leaks, outputs stay as they were. */
 #include "tests/property/drawn_dag.h"
 #include "tests/support/fail_allocation.h"

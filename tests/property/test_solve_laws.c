@@ -1,4 +1,4 @@
-/* folder: base */
+/* folder: allocator */
 /* Laws of the solvers over drawn plan DAGs, beside all paths there are. A failure names its seed. */
 #include "tests/property/drawn_dag.h"
 #include "tests/support/tandem_test.h"

@@ -1,4 +1,4 @@
-/* folder: base */
+/* folder: allocator */
 /* Solvers of plan DAGs, against numbers worked out by hand. */
 #include "allocator/bound/solve.h"
 #include "tests/support/tandem_test.h"
