@@ -11,7 +11,7 @@
 static inline int tandem_reserve(void *array, size_t *capacity, size_t n, size_t size)
 {
     void *old, *larger;
-    size_t wanted = *capacity ? *capacity : 64;
+    size_t wanted = *capacity ? *capacity : 256;
     if (n <= *capacity) return 1;
     while (wanted < n) wanted *= 2;
     memcpy(&old, array, sizeof old);

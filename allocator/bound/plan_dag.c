@@ -129,16 +129,13 @@ static int intern_sequence_item(dag_builder *b, int before, int ends, uint64_t w
     return last < 0 ? -1 : last + 1;
 }
 
-static int variant_index(tandem_task_variant entry)
-{
-    return entry.task * TANDEM_MAX_VARIANT + entry.variant;
-}
-
 static int intern_sequence(dag_builder *b)
 {
     int last = 0;
-    for (int k = 0; k < b->stage_cost.n_task_variant && last >= 0; k++)
-        last = intern_sequence_item(b, last, 0, (uint64_t)variant_index(b->stage_cost.task_variant[k]));
+    for (int k = 0; k < b->stage_cost.n_task_variant && last >= 0; k++) {
+        const tandem_task_variant entry = b->stage_cost.task_variant[k];
+        last = intern_sequence_item(b, last, 0, (uint64_t)(entry.task * TANDEM_MAX_VARIANT + entry.variant));
+    }
     return last < 0 ? -1 : intern_sequence_item(b, last, 1, b->stage_cost.bytes);
 }
 
@@ -342,23 +339,33 @@ static void drop_dead_states(dag_builder *b, const int *number)
     plan_dag->arc_start[n_state] = b->n_arc = n_arc;
 }
 
-/* Appends the task variants that all used task sets of layer l share to `common`. count: all 0. */
-static int find_common_tasks(const dag_builder *b, int l, const int *used, int *count,
+/* How many used task sets of a layer have a task in the variant of the first one. */
+typedef struct sharing {
+    int n_set, variant;
+} sharing;
+
+/* Appends the task variants that all used task sets of layer l share to `common`. shared[n_task]: all 0. */
+static int find_common_tasks(const dag_builder *b, int l, const int *used, sharing *shared,
                              tandem_task_variant *common)
 {
     const tandem_plan_dag *plan_dag = b->plan_dag;
-    const int first = b->first_task_set[l], end = b->first_task_set[l + 1];
     int n_used = 0, n = 0;
-    for (int set = first; set < end; set++) {
-        n_used += used[set];
-        for (int k = plan_dag->task_set_start[set]; used[set] && k < plan_dag->task_set_start[set + 1]; k++)
-            count[variant_index(plan_dag->task_variant[k])]++;
-    }
-    for (int k = plan_dag->task_set_start[first]; k < plan_dag->task_set_start[end]; k++) {
-        int *const n_set = &count[variant_index(plan_dag->task_variant[k])];
-        if (*n_set == n_used) common[n++] = plan_dag->task_variant[k];
-        *n_set = 0;
-    }
+    for (int round = 0; round < 2; round++)
+        for (int set = b->first_task_set[l]; set < b->first_task_set[l + 1]; set++) {
+            if (!used[set]) continue;
+            n_used += round == 0;
+            for (int k = plan_dag->task_set_start[set]; k < plan_dag->task_set_start[set + 1]; k++) {
+                const tandem_task_variant entry = plan_dag->task_variant[k];
+                sharing *const task = &shared[entry.task];
+                if (round == 0) {
+                    if (task->n_set == 0) task->variant = entry.variant;
+                    task->n_set += task->variant == entry.variant;
+                } else {
+                    if (task->n_set == n_used) common[n++] = entry;
+                    task->n_set = 0;
+                }
+            }
+        }
     return n;
 }
 
@@ -371,13 +378,13 @@ static int rewrite_task_sets(dag_builder *b, int *number)
     tandem_task_variant *entry =
         malloc(((size_t)plan_dag->task_set_start[plan_dag->n_task_set] + 1) * sizeof *entry);
     int *const is_common = calloc((size_t)b->step->n_task, sizeof *is_common);
-    int *const count = calloc((size_t)b->step->n_task * TANDEM_MAX_VARIANT, sizeof *count);
-    const int done = start && entry && is_common && count;
+    sharing *const shared = calloc((size_t)b->step->n_task, sizeof *shared);
+    const int done = start && entry && is_common && shared;
     if (!done) goto out;
     int n_entry = plan_dag->task_set_start[1], n = 1;
     memcpy(entry, plan_dag->task_variant, (size_t)n_entry * sizeof *entry);
     for (int l = 0; l < plan_dag->n_layer; l++)
-        n_entry += find_common_tasks(b, l, number, count, &entry[n_entry]);
+        n_entry += find_common_tasks(b, l, number, shared, &entry[n_entry]);
     for (int k = 0; k < n_entry; k++) is_common[entry[k].task] = 1;
     start[0] = 0;
     start[1] = n_entry;
@@ -397,7 +404,7 @@ static int rewrite_task_sets(dag_builder *b, int *number)
     entry = NULL;
     start = NULL;
 out:
-    free(count);
+    free(shared);
     free(is_common);
     free(entry);
     free(start);

@@ -1,4 +1,4 @@
-/* run_folder.c: creates, checks and removes the run folder, and writes and parses the run environment in it. */
+/* run_folder.c: creates, checks and removes the run folder; writes and parses the run environment in it. */
 #include "plugins/slurm/run_folder.h"
 
 #include <ctype.h>

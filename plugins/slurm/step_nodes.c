@@ -1,4 +1,4 @@
-/* step_nodes.c: asks slurmctld for the nodes of a step, and finds the device of each by resources or features. */
+/* step_nodes.c: asks slurmctld for the nodes of a step; finds their devices by resources or features. */
 #include "plugins/slurm/step_nodes.h"
 
 #include <errno.h>
