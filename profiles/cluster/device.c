@@ -2,7 +2,6 @@
 #include "base/nearest.h"
 #include "tandem/advanced/step.h"
 #include "tandem/cluster.h"
-#include "tandem/advanced/step.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -440,7 +440,7 @@ static tandem_status measure_tracks(const step_trace_reader *r, const whatif_mod
     int64_t from_ns = 0;
     tandem_status status = TANDEM_OK;
     (void)step_trace_extent(r, &from_ns);
-    whatif->rank = calloc((size_t)r->n_track, sizeof *whatif->rank);
+    whatif->rank = calloc((size_t)r->n_track + 1, sizeof *whatif->rank);
     if (!whatif->rank) return step_trace_no_memory(r);
     for (int rank = 0; rank < r->n_track && status == TANDEM_OK; rank++) {
         status = measure_track(r, model, rank, from_ns, &whatif->rank[rank]);
