@@ -40,7 +40,7 @@ static const cli_command *find_command(const char *name, tandem_hint *hint)
     return k < 0 ? NULL : cli_commands[k];
 }
 
-/* The index of the command in argv: the first word that is neither an option nor the value of --db; 0 = none. */
+/* The index of the command in argv: the first word that is no option and not the value of --db; 0 = none. */
 static int find_command_index(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {

@@ -33,21 +33,21 @@ static tandem_status fail_value(const option_row *row, const char *what, const c
     return tandem_error_set(error, TANDEM_USAGE, "--%s takes %s, got '%s'", row->name, what, text);
 }
 
-static tandem_status read_text(const option_row *row, void *to, const char *text, tandem_error *error)
+static tandem_status read_text_value(const option_row *row, void *to, const char *text, tandem_error *error)
 {
     (void)row, (void)error;
     *(const char **)to = text;
     return TANDEM_OK;
 }
 
-static tandem_status read_flag(const option_row *row, void *to, const char *text, tandem_error *error)
+static tandem_status read_flag_value(const option_row *row, void *to, const char *text, tandem_error *error)
 {
     (void)row, (void)text, (void)error;
     *(int *)to = 1;
     return TANDEM_OK;
 }
 
-static tandem_status read_count(const option_row *row, void *to, const char *text, tandem_error *error)
+static tandem_status read_count_value(const option_row *row, void *to, const char *text, tandem_error *error)
 {
     char *end = NULL, range[80];
     errno = 0;
@@ -61,15 +61,15 @@ static tandem_status read_count(const option_row *row, void *to, const char *tex
     return fail_value(row, range, text, error);
 }
 
-static tandem_status read_small(const option_row *row, void *to, const char *text, tandem_error *error)
+static tandem_status read_small_value(const option_row *row, void *to, const char *text, tandem_error *error)
 {
     int64_t n = 0;
-    const tandem_status status = read_count(row, &n, text, error);
+    const tandem_status status = read_count_value(row, &n, text, error);
     if (status == TANDEM_OK) *(int *)to = (int)n;
     return status;
 }
 
-static tandem_status read_number(const option_row *row, void *to, const char *text, tandem_error *error)
+static tandem_status read_number_value(const option_row *row, void *to, const char *text, tandem_error *error)
 {
     char *end = NULL;
     errno = 0;
@@ -111,13 +111,13 @@ static tandem_status read_batch(const option_row *row, void *to, const char *tex
     cli_options *const options = (cli_options *)(void *)((char *)to - row->member);
     options->batch_auto = strcmp(text, "auto") == 0;
     const option_row range = {.name = row->name, .min = 1, .max = 1 << 20};
-    return options->batch_auto ? TANDEM_OK : read_count(&range, to, text, error);
+    return options->batch_auto ? TANDEM_OK : read_count_value(&range, to, text, error);
 }
 
 static tandem_status read_minimize(const option_row *row, void *to, const char *text, tandem_error *error)
 {
     if (strcmp(text, "memory") != 0) return fail_value(row, "memory", text, error);
-    return read_flag(row, to, text, error);
+    return read_flag_value(row, to, text, error);
 }
 
 static tandem_status read_collective(const option_row *row, void *to, const char *text, tandem_error *error)
@@ -149,12 +149,12 @@ static tandem_status read_amax(const option_row *row, void *to, const char *text
 /* The offset of a member; a wrong type does not compile. */
 #define OF(m, type) .member = offsetof(cli_options, m) + 0 * sizeof(&((cli_options *)0)->m - (type *)0)
 #define READ(m, type, f) OF(m, type), .read = f
-#define TEXT(m) READ(m, const char *, read_text)
-#define FLAG(m) READ(m, int, read_flag)
-#define SEED(m) READ(m, uint64_t, read_count), .max = INT64_MAX
-#define COUNT(m, low, ...) READ(m, int64_t, read_count), .min = (low), .max = __VA_ARGS__
-#define SMALL(m, low, high) READ(m, int, read_small), .min = (low), .max = (high)
-#define NUMBER(m, end, words) READ(m, double, read_number), .below = (end), .what = (words)
+#define TEXT(m) READ(m, const char *, read_text_value)
+#define FLAG(m) READ(m, int, read_flag_value)
+#define SEED(m) READ(m, uint64_t, read_count_value), .max = INT64_MAX
+#define COUNT(m, low, ...) READ(m, int64_t, read_count_value), .min = (low), .max = __VA_ARGS__
+#define SMALL(m, low, high) READ(m, int, read_small_value), .min = (low), .max = (high)
+#define NUMBER(m, end, words) READ(m, double, read_number_value), .below = (end), .what = (words)
 #define POSITIVE(m, end, words) NUMBER(m, end, words), .min = 1
 #define RATIO(m) READ(m, double, read_ratio)
 #define TIME(m) READ(m, int64_t, read_time)

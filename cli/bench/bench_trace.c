@@ -38,7 +38,7 @@ static double last_case_rate(const bench_result *result, double things)
     return things / ((double)result->one[result->n_case - 1].median_ns / 1e9);
 }
 
-/* --- The DAG simulator: 1,000 ranks that compute, send and reduce together ------------------------------- */
+/* --- The DAG simulator: 1,000 ranks that compute, send and reduce together ------------------------------ */
 
 enum {
     RANKS = 1000,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/quantity.h"
@@ -18,6 +19,7 @@ typedef struct evaluation {
 
 typedef struct train_context {
     training_rank rank;
+    tandem_arena arena; /* of the arrays below */
     const cli_options *options;
     const cli_workload *workload;
     int64_t begin; /* steps of the run that this one resumes */
@@ -40,37 +42,28 @@ static size_t training_micro_steps(const train_context *t) { return (size_t)t->r
 static tandem_status allocate_step_records(train_context *t, tandem_error *error)
 {
     const size_t steps = (size_t)t->steps, n_task = (size_t)t->rank.step->n_task;
-    t->loss = calloc(steps, sizeof *t->loss);
-    t->report = calloc((size_t)t->rank.self.n_rank, sizeof *t->report);
+    const size_t n_time = n_task * training_micro_steps(t), n_rank = (size_t)t->rank.self.n_rank;
     const int64_t every = t->options->evaluate_every;
-    t->evaluation = calloc(every ? (size_t)(t->steps / every) + 2 : 1, sizeof *t->evaluation);
-    t->times.period_ns = calloc(steps, sizeof *t->times.period_ns);
-    t->times.wait_ns = calloc(steps, sizeof *t->times.wait_ns);
-    t->times.undisturbed_ns = calloc(steps, sizeof *t->times.undisturbed_ns);
-    t->times.busy_ns = calloc(steps, sizeof *t->times.busy_ns);
-    t->times.task_ns = calloc(n_task * KEPT_STEPS, sizeof *t->times.task_ns);
-    t->times.start_ns = calloc(n_task * training_micro_steps(t), sizeof *t->times.start_ns);
-    t->times.end_ns = calloc(n_task * training_micro_steps(t), sizeof *t->times.end_ns);
-    if (t->loss && t->report && t->evaluation && t->times.period_ns && t->times.wait_ns &&
-        t->times.undisturbed_ns && t->times.busy_ns && t->times.task_ns && t->times.start_ns &&
-        t->times.end_ns)
-        return TANDEM_OK;
-    return tandem_no_memory(error, "to record %lld steps", (long long)t->steps);
+    const size_t n_evaluation = every ? (size_t)(t->steps / every) + 2 : 1;
+    tandem_arena *const a = &t->arena;
+    const int is_allocated =
+        (t->loss = tandem_arena_array(a, steps, sizeof *t->loss)) &&
+        (t->report = tandem_arena_array(a, n_rank, sizeof *t->report)) &&
+        (t->evaluation = tandem_arena_array(a, n_evaluation, sizeof *t->evaluation)) &&
+        (t->times.period_ns = tandem_arena_array(a, steps, sizeof(int64_t))) &&
+        (t->times.wait_ns = tandem_arena_array(a, steps, sizeof(int64_t))) &&
+        (t->times.undisturbed_ns = tandem_arena_array(a, steps, sizeof(int64_t))) &&
+        (t->times.busy_ns = tandem_arena_array(a, steps, sizeof(int64_t))) &&
+        (t->times.task_ns = tandem_arena_array(a, n_task * KEPT_STEPS, sizeof(int64_t))) &&
+        (t->times.start_ns = tandem_arena_array(a, n_time, sizeof(int64_t))) &&
+        (t->times.end_ns = tandem_arena_array(a, n_time, sizeof(int64_t)));
+    return is_allocated ? TANDEM_OK : tandem_no_memory(error, "to record %lld steps", (long long)t->steps);
 }
 
 static void release_training(train_context *t)
 {
-    free(t->times.end_ns);
-    free(t->times.start_ns);
-    free(t->times.task_ns);
-    free(t->times.busy_ns);
-    free(t->times.undisturbed_ns);
-    free(t->times.wait_ns);
-    free(t->times.period_ns);
-    free(t->evaluation);
+    tandem_arena_free(&t->arena);
     free(t->task_ns);
-    free(t->report);
-    free(t->loss);
     train_log_close(&t->log);
     training_rank_close(&t->rank);
 }

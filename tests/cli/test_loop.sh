@@ -134,7 +134,7 @@ grep -qa 'tandem.plan/1' tandem.db
 report "compare files the run and its plan in the store" $?
 
 run 1 compare --plan plan.json --steps 12 --limit 0% --json &&
-    positive "$(field measured_ns out | head -1)" && grep -q 'over the limit' err
+    positive "$(field measured_ns out | head -1)" && grep -q 'exceeds the limit' err
 report "compare over its limit: the result, and exit code 1" $?
 
 run 0 bench replay "${what[@]}" --repetitions 3 --json && [ "$(field name out | wc -l)" -ge 3 ] &&
@@ -241,7 +241,7 @@ run 0 profile "${what[@]}" --accumulate 2 --json -q &&
 report "allocate --batch auto --accumulate: the split is of a micro-step, and the plan trains so" $?
 
 run 2 allocate "${what[@]}" --batch auto --global-batch 2 --accumulate 2 &&
-    grep -q '--accumulate 2 splits --global-batch into 2 ' err
+    grep -qe '--accumulate 2 splits --global-batch into 2 ' err
 report "allocate --batch auto --accumulate: fewer samples than ranks in a micro-step: exit code 2" $?
 
 run 2 allocate "${what[@]}" --batch auto --global-batch 1 && grep -q '; 2 can' err

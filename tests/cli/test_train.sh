@@ -111,7 +111,7 @@ for k in 1 2 3 4; do
         cut.jsonl "${resume[@]}"
     [ -s cut.ckpt ] && resume=(--resume cut.ckpt)
 done
-run 0 "${long[@]}" --checkpoint cut.ckpt --log cut.jsonl "${resume[@]}" && grep -q "goes on behind" err &&
+run 0 "${long[@]}" --checkpoint cut.ckpt --log cut.jsonl "${resume[@]}" && grep -q "resumes after" err &&
     [ $kills = 4 ] && cmp whole.ckpt cut.ckpt
 report "killed four times while it writes every step, and resumed: the same bytes" $?
 rm -f .tandem-cut.ckpt-* # a kill just before the renaming leaves the whole new file beside the old one
@@ -131,7 +131,7 @@ report "what is not as it was is said" $?
 
 never() { ! grep -q 'step 1 of' err && [ "$(cksum <whole.ckpt)" = "$sum" ]; }
 sum=$(cksum <whole.ckpt)
-run 2 "${long[@]}" --resume whole.ckpt && grep -q "has 600 steps behind it" err && never
+run 2 "${long[@]}" --resume whole.ckpt && grep -q "already has 600 steps" err && never
 report "a checkpoint that has all the steps: exit code 2" $?
 run 3 "${gpt[@]}" --resume whole.ckpt && grep -q "of model 'mlp:width=16', this run trains 'gpt_tiny" err &&
     never
@@ -158,8 +158,8 @@ refused "--clip takes a norm above 0" "${mlp[@]}" --clip 0 &&
     refused "a share from 0 to below 1" "${mlp[@]}" --label-smoothing 1 &&
     refused "or .dynamic." "${mlp[@]}" --loss-scale dynamics &&
         refused "no parameter of model 'mlp:width=16' matches 'fc9" "${mlp[@]}" --no-decay 'fc1.*,fc9.*' &&
-    refused "names are such as 'fc1.weight'" "${mlp[@]}" --no-decay weight &&
-        refused "both say what the weights are" "${mlp[@]}" --init x --resume y
+    refused "A name is e.g. 'fc1.weight'" "${mlp[@]}" --no-decay weight &&
+        refused "--init and --resume contradict each other" "${mlp[@]}" --init x --resume y
 report "options of the gradients out of their range: exit code 2" $?
 run 0 "${mlp[@]}" --steps 6 --clip 0.05 --label-smoothing 0.1 --no-decay 'fc*' --weight-decay 0.1 --log \
     clipped.jsonl --json && array loss out >clipped &&
@@ -277,7 +277,7 @@ run 0 bench products --model mlp:width=16 --batch 4 --device "$weakest" --repeti
     ! field of_library out | grep -v '^[0-9.e+-]*$' && field of_alone out | awk '$1 <= 0 { exit 1 }' &&
         [ ! -s err ]
 report "bench products: every product of the graph is counted, ratios are numbers" $?
-run 2 bench products --model mlp:width=16 --device "$weakest,$weakest" && grep -q "on one device, got 2" err
+run 2 bench products --model mlp:width=16 --device "$weakest,$weakest" && grep -q "measures one device, got 2" err
 report "bench products on two devices: exit code 2" $?
 
 left_over && report "no files are left over" 1 || report "no files are left over" 0
