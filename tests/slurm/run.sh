@@ -121,8 +121,10 @@ GresTypes=gpu
 PlugStackConfig=$work/plugstack.conf
 JobSubmitPlugins=tandem
 PluginDir=$plugins:$bin
-NodeName=n[0-1] NodeHostname=$host NodeAddr=127.0.0.1 Port=[$((port + 1))-$((port + 2))] CPUs=4 Feature=strong,tandem_${strong/:/_}
-NodeName=n[2-3] NodeHostname=$host NodeAddr=127.0.0.1 Port=[$((port + 3))-$((port + 4))] CPUs=4 Feature=weak,${weak/:/_} Gres=gpu:old:1
+NodeName=n[0-1] NodeHostname=$host NodeAddr=127.0.0.1 Port=[$((port + 1))-$((port + 2))] CPUs=4 \
+    Feature=strong,tandem_${strong/:/_}
+NodeName=n[2-3] NodeHostname=$host NodeAddr=127.0.0.1 Port=[$((port + 3))-$((port + 4))] CPUs=4 \
+    Feature=weak,${weak/:/_} Gres=gpu:old:1
 PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:4
 END
     cat >"$work/gres.conf" <<END
@@ -229,7 +231,8 @@ run 0 srun -l -N2 --constraint=strong --ntasks-per-node=2 -m cyclic "${asked[@]}
     [ "$(sort -k4n out | cut -d' ' -f2-8)" = "n0 0 0 0 4 $strong 1
 n0 2 1 1 4 $strong 1
 n1 1 2 0 4 $strong 1
-n1 3 3 1 4 $strong 1" ] && [ "$(cut -d' ' -f9 out | sort -u)" = "$PWD/$(plan_of)" ] && cut -d' ' -f10 out | sort -u | grep -qx "$PWD/.tandem-run-[0-9]*.0"
+n1 3 3 1 4 $strong 1" ] && [ "$(cut -d' ' -f9 out | sort -u)" = "$PWD/$(plan_of)" ] &&
+    cut -d' ' -f10 out | sort -u | grep -qx "$PWD/.tandem-run-[0-9]*.0"
 report "ranks go class by class, node by node, whatever Slurm's distribution is" $?
 
 run 0 srun -N1 --gres=gpu:old:1 "${asked[@]}" sh -c 'echo $TANDEM_DEVICE $TANDEM_DB' &&
