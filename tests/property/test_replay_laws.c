@@ -454,8 +454,8 @@ static void check_near(const double *a, const double *b, int n_class)
         if (!(fabs(a[c] - b[c]) < 0.002)) fail_msg("class %d: %.6f, not %.6f", c, a[c], b[c]);
 }
 
-/* A lap that goes from event to event, as one that is recorded does, and one that takes every shortcut, with
- * what it knows of the tails of laps before the change, are the same, wherever they begin. */
+/* An iteration event by event, as a recorded one, and an iteration with every shortcut and the memoized suffixes
+ * from before the change are the same, wherever they begin. */
 static void shortcuts_change_nothing(void **state)
 {
     enum { LAPS = 3 };
@@ -489,7 +489,7 @@ static void shortcuts_change_nothing(void **state)
 }
 
 /* A place of a list at one pace is the same share of the same task at the other. */
-static void places_are_the_same_at_either_pace(void **state)
+static void positions_are_the_same_at_either_rate(void **state)
 {
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
@@ -689,9 +689,8 @@ static tandem_monte_carlo draw_steps(tandem_replayer *replayer, int n_draw, uint
     return noise;
 }
 
-/* Costs of a test were measured once, so that they do not vary; wherever classes interfere, too. Among random
- * costs are some with which a step is still not like the one before after the most laps that a replay makes.
- * */
+/* Costs of a test were measured once, so they do not vary, also with contention. With some random costs, steps do
+ * not repeat within the most iterations of a replay. */
 static void without_spread_every_step_is_the_replay(void **state)
 {
     world *w = *state;
@@ -719,8 +718,8 @@ static void let_vary(tandem_replayer *replayer, float sigma)
 {
     for (int c = 0; c < replayer->n_class; c++)
         for (int k = 0; k < replayer->classes[c].step->n_task * TANDEM_MAX_VARIANT; k++)
-            for (int company = 0; company < TANDEM_N_CONTENTION; company++)
-                replayer->classes[c].costs.sigma[k][company] = sigma;
+            for (int contention = 0; contention < TANDEM_N_CONTENTION; contention++)
+                replayer->classes[c].costs.sigma[k][contention] = sigma;
 }
 
 /* All wait for the slowest: more of them are slower, and a step is no faster than the mean of one rank's. */
@@ -875,7 +874,7 @@ int main(void)
         cmocka_unit_test(changes_add_up_to_a_fresh_replay),
         cmocka_unit_test(the_recurrence_agrees_with_the_events),
         cmocka_unit_test(shortcuts_change_nothing),
-        cmocka_unit_test(places_are_the_same_at_either_pace),
+        cmocka_unit_test(positions_are_the_same_at_either_rate),
         cmocka_unit_test(all_times_as_long_make_the_step_as_long),
         cmocka_unit_test(the_order_of_classes_changes_nothing_replay),
         cmocka_unit_test(a_class_of_two_ranks_is_two_classes_of_one),

@@ -46,9 +46,9 @@ static inline int64_t priced_ns(uint64_t seed, const char *device, const tandem_
     char text[2 * TANDEM_MAX_SIGNATURE];
     tandem_cost_key_print(text, sizeof text, key);
     const double weak = strcmp(device, "cpu:avx512_bf16") == 0 ? 1 : between(1.2, 2.5, draw(seed, device, 1));
-    const double company = beside ? between(1, 1.3, draw(seed, text, 2)) : 1;
+    const double contention = beside ? between(1, 1.3, draw(seed, text, 2)) : 1;
     if (key->kind == TANDEM_COST_CAST)
-        return (int64_t)(weak * company *
+        return (int64_t)(weak * contention *
                          (800 + (double)key->elements * between(0.05, 0.6, draw(seed, text, 3))));
     double ns =
         between(2e4, 4e5, pow(draw(seed, key->signature, 4), 2)) * between(0.8, 1.3, draw(seed, text, 5));
@@ -59,7 +59,7 @@ static inline int64_t priced_ns(uint64_t seed, const char *device, const tandem_
                                                : between(0.9, 1.1, draw(seed, text, 7));
     else if (strcmp(key->precision, "int8_full") == 0)
         ns *= between(0.2, 0.9, draw(seed, text, 8));
-    return (int64_t)(weak * company * ns);
+    return (int64_t)(weak * contention * ns);
 }
 
 static inline tandem_cost priced_cost(int64_t ns)

@@ -47,7 +47,7 @@ static void check_collective(tandem_collective_algorithm algorithm, const exampl
 #define NODE " node=10GB/s,20ns"
 #define LINK " link=100GB/s,10ns"
 
-static void rings_go_at_the_pace_of_their_slowest_link(void **state)
+static void rings_go_at_the_rate_of_their_slowest_link(void **state)
 {
     static const example examples[] = {
         {"2*t4@1" NET, TANDEM_ALL_REDUCE, 1000, 2 * (50 + 500)},
@@ -210,7 +210,7 @@ static void algorithms_are_found_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rings_go_at_the_pace_of_their_slowest_link),
+        cmocka_unit_test(rings_go_at_the_rate_of_their_slowest_link),
         cmocka_unit_test(halving_sends_the_largest_part_to_the_neighbour),
         cmocka_unit_test(two_trees_keep_every_rank_at_one_message_a_step),
         cmocka_unit_test(hierarchies_cross_between_nodes_once),
