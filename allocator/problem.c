@@ -11,6 +11,20 @@ static const tandem_graph *problem_graph_of(const tandem_allocation_problem *pro
     return tandem_replayer_step(problem->replayer, c)->graph;
 }
 
+unsigned tandem_op_precisions(const tandem_allocation_problem *problem, int c, int op)
+{
+    return tandem_op_row_get(problem->graph->op[op].kind)->precisions &
+           tandem_replayer_cluster(problem->replayer)->classes[c].device.precisions;
+}
+
+uint64_t tandem_max_peak_bytes(const uint64_t *peak_bytes, int n_class)
+{
+    uint64_t max_bytes = 0;
+    for (int c = 0; c < n_class; c++)
+        if (peak_bytes[c] > max_bytes) max_bytes = peak_bytes[c];
+    return max_bytes;
+}
+
 double tandem_allocation_batch_share(const tandem_allocation_problem *problem, int c)
 {
     const tandem_cluster *cluster = tandem_replayer_cluster(problem->replayer);
@@ -26,8 +40,7 @@ double tandem_allocation_sensitivity(const tandem_allocation_problem *problem)
     for (int c = 0; c < tandem_replayer_cluster(problem->replayer)->n_class; c++) {
         double of_class = 0;
         for (int i = 0; i < problem->graph->n_op; i++)
-            of_class += problem->sensitivity[c][i * TANDEM_N_PRECISION +
-                                                (int)tandem_replayer_get(problem->replayer, c, i)];
+            of_class += tandem_op_sensitivity(problem, c, i, tandem_replayer_get(problem->replayer, c, i));
         sum += tandem_allocation_batch_share(problem, c) * of_class;
     }
     return sum;

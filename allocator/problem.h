@@ -8,6 +8,26 @@
 static inline unsigned tandem_all_classes(int n) { return (unsigned)((UINT64_C(1) << n) - 1); }
 _Static_assert(TANDEM_MAX_CLASS <= 8 * sizeof(unsigned), "a bit for each class");
 
+/* Copies an error that was kept apart; returns its status. */
+static inline tandem_status tandem_error_forward(tandem_status status, const tandem_error *why,
+                                                 tandem_error *error)
+{
+    if (error) *error = *why;
+    return status;
+}
+
+/* Bit p: operator `op` and the device of class c both have precision p. */
+unsigned tandem_op_precisions(const tandem_allocation_problem *problem, int c, int op);
+
+static inline double tandem_op_sensitivity(const tandem_allocation_problem *problem, int c, int op,
+                                           tandem_precision precision)
+{
+    return problem->sensitivity[c][op * TANDEM_N_PRECISION + (int)precision];
+}
+
+/* The largest of peak_bytes[n_class]. */
+uint64_t tandem_max_peak_bytes(const uint64_t *peak_bytes, int n_class);
+
 /* Class c's part of the global batch. */
 double tandem_allocation_batch_share(const tandem_allocation_problem *problem, int c);
 

@@ -91,12 +91,6 @@ static double enumeration_time_s(const exact_search *e, int64_t deadline_ns)
     return is_close ? fmin(left, short_s) : left;
 }
 
-static tandem_status return_refusal(const tandem_error *refusal, tandem_error *error)
-{
-    if (error) *error = *refusal;
-    return refusal->status;
-}
-
 static tandem_status run_exact(exact_search *e, tandem_certificate *certificate, tandem_error *error)
 {
     const tandem_allocation_problem *problem = e->problem;
@@ -105,7 +99,7 @@ static tandem_status run_exact(exact_search *e, tandem_certificate *certificate,
     int is_within = 0, found = 0;
     tandem_error refusal = {0};
     tandem_status status = find_exact_target(e, &is_within, &refusal);
-    if (status != TANDEM_OK) return return_refusal(&refusal, error);
+    if (status != TANDEM_OK) return tandem_error_forward(refusal.status, &refusal, error);
     status = tandem_bound_open(&e->bound, problem, e->target.target_ns, e->target.keeps_base, error);
     if (status == TANDEM_OK) status = tandem_bound_compute(&e->bound, 0.5 * seconds, error);
     if (status == TANDEM_OK && is_within) status = improve_from_bounds(e, error);
@@ -115,7 +109,7 @@ static tandem_status run_exact(exact_search *e, tandem_certificate *certificate,
         status = tandem_bound_enumerate(&e->bound, e->best_sensitivity, enumeration_time_s(e, deadline_ns),
                                         &found, &e->target.replays, error);
     if (status != TANDEM_OK) return status;
-    if (!is_within && !found) return return_refusal(&refusal, error);
+    if (!is_within && !found) return tandem_error_forward(refusal.status, &refusal, error);
     if (found) save_if_better(e);
     tandem_bound_certify(certificate, &e->bound, e->best_sensitivity);
     return TANDEM_OK;

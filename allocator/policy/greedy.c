@@ -212,7 +212,7 @@ static double min_class_sensitivity(const tandem_search *search)
     for (int i = 0; i < search->n_op; i++) {
         double least = sensitivity[i * TANDEM_N_PRECISION + (int)search->current[i]];
         for (int p = 0; p < TANDEM_N_PRECISION; p++)
-            if (tandem_search_precisions(search, i) & 1u << p)
+            if (tandem_op_precisions(search->problem, search->c, i) & 1u << p)
                 least = fmin(least, sensitivity[i * TANDEM_N_PRECISION + p]);
         sum += least;
     }

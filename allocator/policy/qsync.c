@@ -47,23 +47,6 @@ typedef struct qsync_state {
     int64_t replays;
 } qsync_state;
 
-static int qsync_is_adjustable(const qsync_state *q, int op)
-{
-    return tandem_op_is_adjustable(&q->graph->op[op]);
-}
-
-/* Bit p: operator and device both have precision p. */
-static unsigned qsync_precisions_of(const qsync_state *q, int c, int op)
-{
-    return tandem_op_row_get(q->graph->op[op].kind)->precisions &
-           tandem_replayer_cluster(q->problem->replayer)->classes[c].device.precisions;
-}
-
-static double qsync_sensitivity_of(const qsync_state *q, int c, int op, tandem_precision precision)
-{
-    return q->problem->sensitivity[c][op * TANDEM_N_PRECISION + (int)precision];
-}
-
 static tandem_precision qsync_get_precision(const qsync_state *q, int c, int op)
 {
     return tandem_replayer_get(q->problem->replayer, c, op);
@@ -71,7 +54,8 @@ static tandem_precision qsync_get_precision(const qsync_state *q, int c, int op)
 
 static void qsync_set_precision(qsync_state *q, int c, int op, tandem_precision precision)
 {
-    if (qsync_is_adjustable(q, op)) tandem_replayer_set(q->problem->replayer, c, op, precision);
+    if (tandem_op_is_adjustable(&q->graph->op[op]))
+        tandem_replayer_set(q->problem->replayer, c, op, precision);
 }
 
 /* *found = 0, without an error: a cost is missing. */
@@ -82,17 +66,15 @@ static tandem_status qsync_replay(qsync_state *q, unsigned flags, int *found, ta
     q->replays++;
     *found = status == TANDEM_OK;
     if (status == TANDEM_OK || status == TANDEM_MISSING) return TANDEM_OK;
-    if (error) *error = why;
-    return status;
+    return tandem_error_forward(status, &why, error);
 }
 
 /* Bytes of class c over its limit in the last replay. */
 static uint64_t qsync_excess_bytes(qsync_state *q, int c)
 {
-    const uint64_t limit_bytes = tandem_allocation_limit_bytes(q->problem, c),
-                   peak_bytes = q->last_replay.classes[c].peak_bytes;
+    const uint64_t peak_bytes = q->last_replay.classes[c].peak_bytes;
     if (peak_bytes < q->min_peak_bytes[c]) q->min_peak_bytes[c] = peak_bytes;
-    return limit_bytes && peak_bytes > limit_bytes ? peak_bytes - limit_bytes : 0;
+    return tandem_allocation_excess_bytes(q->problem, c, peak_bytes);
 }
 
 /* --- Blocks --------------------------------------------------------------------------------------------- */
@@ -110,7 +92,7 @@ static void find_blocks(qsync_state *q)
     q->block_start[0] = 0;
     for (int i = 0; i < q->graph->n_op; i++) {
         const int ends = reach <= i && i + 1 < q->graph->n_op;
-        has_adjustable |= qsync_is_adjustable(q, i);
+        has_adjustable |= tandem_op_is_adjustable(&q->graph->op[i]);
         if (tandem_op_row_get(q->graph->op[i].kind)->op_class != TANDEM_SOURCE &&
             find_last_consumer(q->graph, i) > reach)
             reach = find_last_consumer(q->graph, i);
@@ -175,14 +157,14 @@ static tandem_status try_combinations(qsync_state *q, int c, const int *op, int 
                                       int64_t *best_ns, tandem_error *error)
 {
     for (int k = 0; k < n; k++)
-        qsync_set_precision(q, c, op[k],
-                            (tandem_precision)narrowest_precision(qsync_precisions_of(q, c, op[k])));
+        qsync_set_precision(
+            q, c, op[k], (tandem_precision)narrowest_precision(tandem_op_precisions(q->problem, c, op[k])));
     for (;;) {
         const tandem_status status = keep_block_if_faster(q, c, begin, end, best_ns, error);
         if (status != TANDEM_OK) return status;
         int k = n - 1;
         for (; k >= 0; k--) {
-            const unsigned precisions = qsync_precisions_of(q, c, op[k]);
+            const unsigned precisions = tandem_op_precisions(q->problem, c, op[k]);
             const int next = next_wider_precision(precisions, (int)qsync_get_precision(q, c, op[k]));
             qsync_set_precision(q, c, op[k],
                                 (tandem_precision)(next >= 0 ? next : narrowest_precision(precisions)));
@@ -219,10 +201,10 @@ static tandem_status choose_block_precisions(qsync_state *q, tandem_plan *plan, 
         }
     for (int i = begin; i < end; i++) {
         q->best[i] = qsync_get_precision(q, c, i); /* stays if no combination was measured */
-        if (!qsync_is_adjustable(q, i) || n_combination > MAX_COMBINATIONS) continue;
+        if (!tandem_op_is_adjustable(&q->graph->op[i]) || n_combination > MAX_COMBINATIONS) continue;
         n_combination = n == MAX_BLOCK_ADJUSTABLE
                             ? INT_MAX
-                            : n_combination * __builtin_popcount(qsync_precisions_of(q, c, i));
+                            : n_combination * __builtin_popcount(tandem_op_precisions(q->problem, c, i));
         if (n < MAX_BLOCK_ADJUSTABLE) op[n++] = i;
     }
     const tandem_status status = n_combination <= MAX_COMBINATIONS
@@ -238,13 +220,13 @@ static int lower_least_sensitive_op(qsync_state *q, int c)
     int best = -1, to = 0;
     double least = 0;
     for (int i = 0; i < q->graph->n_op; i++) {
-        if (!qsync_is_adjustable(q, i)) continue;
-        const unsigned precisions = qsync_precisions_of(q, c, i);
+        if (!tandem_op_is_adjustable(&q->graph->op[i])) continue;
+        const unsigned precisions = tandem_op_precisions(q->problem, c, i);
         int p = (int)qsync_get_precision(q, c, i) + 1;
         while (p < TANDEM_N_PRECISION && !(precisions & 1u << p)) p++;
         if (p == TANDEM_N_PRECISION) continue;
-        const double more = qsync_sensitivity_of(q, c, i, (tandem_precision)p) -
-                            qsync_sensitivity_of(q, c, i, qsync_get_precision(q, c, i));
+        const double more = tandem_op_sensitivity(q->problem, c, i, (tandem_precision)p) -
+                            tandem_op_sensitivity(q->problem, c, i, qsync_get_precision(q, c, i));
         if (best >= 0 && more >= least) continue;
         best = i;
         to = p;
@@ -296,12 +278,12 @@ typedef struct qsync_raise {
 /* Returns 0 if no wider precision has less sensitivity. */
 static int find_next_raise(const qsync_state *q, int c, int op, qsync_raise *out)
 {
-    const unsigned precisions = qsync_precisions_of(q, c, op);
+    const unsigned precisions = tandem_op_precisions(q->problem, c, op);
     const tandem_precision now = qsync_get_precision(q, c, op);
     for (int p = next_wider_precision(precisions, (int)now); p >= 0;
          p = next_wider_precision(precisions, p)) {
-        const double gain =
-            qsync_sensitivity_of(q, c, op, now) - qsync_sensitivity_of(q, c, op, (tandem_precision)p);
+        const double gain = tandem_op_sensitivity(q->problem, c, op, now) -
+                            tandem_op_sensitivity(q->problem, c, op, (tandem_precision)p);
         if (gain <= 0) continue;
         *out = (qsync_raise){c, op, (tandem_precision)p, gain * tandem_allocation_batch_share(q->problem, c)};
         return 1;
@@ -322,7 +304,7 @@ static tandem_status raise_ops_by_sensitivity(qsync_state *q, int64_t target_ns,
     int n = 0;
     for (int c = 0; c < q->n_class; c++)
         for (int i = 0; i < q->graph->n_op && (q->lowered >> c & 1); i++)
-            if (qsync_is_adjustable(q, i)) n += find_next_raise(q, c, i, &q->raise[n]);
+            if (tandem_op_is_adjustable(&q->graph->op[i])) n += find_next_raise(q, c, i, &q->raise[n]);
     while (n > 0 && status == TANDEM_OK) {
         int best = 0, found;
         for (int k = 1; k < n; k++)
@@ -455,8 +437,7 @@ tandem_status tandem_qsync_find_plan(const tandem_allocation_problem *problem, i
     *replays += q.replays;
     qsync_close(&q, plan);
     if (status == TANDEM_OK || status == TANDEM_INFEASIBLE) return TANDEM_OK;
-    if (error) *error = why;
-    return status;
+    return tandem_error_forward(status, &why, error);
 }
 
 const tandem_policy tandem_policy_qsync = {

@@ -9,16 +9,9 @@ enum { MAX_GROUP_OPS = 8 };
 
 /* --- Moves ---------------------------------------------------------------------------------------------- */
 
-unsigned tandem_search_precisions(const tandem_search *search, int op)
-{
-    const tandem_cluster *cluster = tandem_replayer_cluster(search->problem->replayer);
-    return tandem_op_row_get(search->problem->graph->op[op].kind)->precisions &
-           cluster->classes[search->c].device.precisions;
-}
-
 static double search_sensitivity_of(const tandem_search *search, int op, tandem_precision precision)
 {
-    return search->problem->sensitivity[search->c][op * TANDEM_N_PRECISION + (int)precision];
+    return tandem_op_sensitivity(search->problem, search->c, op, precision);
 }
 
 /* Whether both read, write and keep as many bytes. */
@@ -54,7 +47,7 @@ static int is_dominated_by(const tandem_search *search, int op, tandem_precision
  * fast, tf32 where it saves no time. */
 static unsigned find_candidate_precisions(const tandem_search *search, int op)
 {
-    const unsigned all = tandem_search_precisions(search, op);
+    const unsigned all = tandem_op_precisions(search->problem, search->c, op);
     unsigned candidates = all;
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         for (int q = 0; q < TANDEM_N_PRECISION && candidates >> p & 1; q++)
@@ -201,8 +194,8 @@ static tandem_status replay_search(tandem_search *search, tandem_plan_metrics *m
 /* The operator's precision after the move. */
 static tandem_precision precision_after_move(const tandem_search *search, const tandem_move *move, int op)
 {
-    return tandem_search_precisions(search, op) & 1u << move->precision ? move->precision
-                                                                        : search->current[op];
+    return tandem_op_precisions(search->problem, search->c, op) & 1u << move->precision ? move->precision
+                                                                                        : search->current[op];
 }
 
 static void search_set_precision(tandem_search *search, int op, tandem_precision precision)

@@ -81,8 +81,6 @@ int tandem_search_has_ample_memory(const tandem_search *search);
 /* Plans memory for the current plan and all later trials, if there is a limit. */
 tandem_status tandem_search_enable_memory(tandem_search *search, tandem_error *error);
 
-/* Bit p: operator and device both have precision p. */
-unsigned tandem_search_precisions(const tandem_search *search, int op);
 /* Whether two moves have an operator in common. */
 int tandem_search_overlap(const tandem_search *search, const tandem_move *a, const tandem_move *b);
 

@@ -37,10 +37,7 @@ static tandem_status replay_uniform_baseline(tandem_baseline *out, int *found,
         status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, &why);
     }
     if (status == TANDEM_NO_KERNEL || status == TANDEM_MISSING) return TANDEM_OK;
-    if (status != TANDEM_OK) {
-        if (error) *error = why;
-        return status;
-    }
+    if (status != TANDEM_OK) return tandem_error_forward(status, &why, error);
     *found = 1;
     *out = (tandem_baseline){.precision = precision,
                              .step_ns = replay.step_ns,

@@ -102,8 +102,7 @@ static tandem_status evaluate_split(split_search *s, const int64_t *batch, split
         if (s->n_missing++ == 0) s->missing = why;
     }
     if (status == TANDEM_OK || status == TANDEM_MISSING || status == TANDEM_INFEASIBLE) return TANDEM_OK;
-    if (error) *error = why;
-    return status;
+    return tandem_error_forward(status, &why, error);
 }
 
 /* --- Searching ------------------------------------------------------------------------------------------ */
@@ -211,8 +210,7 @@ static tandem_status fill_batch_plan(tandem_batch_plan *out, split_search *s, co
         make_split_plan(&out->plan, &out->allocation, s, batch, criterion, policy, method, &why);
     memcpy(out->batch, batch, sizeof out->batch);
     if (status == TANDEM_OK || status == TANDEM_MISSING || status == TANDEM_INFEASIBLE) return TANDEM_OK;
-    if (error) *error = why;
-    return status;
+    return tandem_error_forward(status, &why, error);
 }
 
 static tandem_status choose_batch_plans(tandem_batch_choice *choice, split_search *s, const int64_t *even,

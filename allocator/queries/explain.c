@@ -30,10 +30,7 @@ static tandem_status explain_choice(tandem_choice *choice, const tandem_allocati
     tandem_replayer_set(problem->replayer, c, op, choice->precision);
     const tandem_status status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, &why);
     if (status == TANDEM_MISSING) return TANDEM_OK;
-    if (status != TANDEM_OK) {
-        if (error) *error = why;
-        return status;
-    }
+    if (status != TANDEM_OK) return tandem_error_forward(status, &why, error);
     const uint64_t peak_bytes = replay.classes[c].peak_bytes;
     choice->is_measured = 1;
     choice->self_ns = op_self_ns(problem->replayer, c, op);
@@ -50,7 +47,7 @@ tandem_status tandem_choices_explain(tandem_choice choice[TANDEM_N_PRECISION], i
 {
     const tandem_op *explained = &problem->graph->op[op];
     const tandem_op_row *row = tandem_op_row_get(explained->kind);
-    const unsigned device = tandem_replayer_cluster(problem->replayer)->classes[c].device.precisions;
+    const unsigned precisions = tandem_op_precisions(problem, c, op);
     if (row->op_class != TANDEM_ADJUSTABLE)
         return tandem_error_set(
             error, TANDEM_USAGE, "'%s' is a %s, which carries no precision: it %s", explained->name,
@@ -63,7 +60,7 @@ tandem_status tandem_choices_explain(tandem_choice choice[TANDEM_N_PRECISION], i
     const double *sensitivity = &problem->sensitivity[c][op * TANDEM_N_PRECISION];
     tandem_status status = tandem_replayer_run(problem->replayer, &now, TANDEM_REPLAY_MEMORY, error);
     for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
-        if (!(row->precisions & device & 1u << p)) continue;
+        if (!(precisions & 1u << p)) continue;
         found[n] = (tandem_choice){.precision = (tandem_precision)p,
                                    .is_chosen = p == (int)chosen,
                                    .sensitivity = share * sensitivity[p]};

@@ -18,11 +18,6 @@ typedef struct memory_sizing {
     uint64_t best_bytes;
 } memory_sizing;
 
-static int is_op_adjustable(const tandem_graph *graph, int op)
-{
-    return tandem_op_is_adjustable(&graph->op[op]);
-}
-
 static tandem_status plan_peak_bytes(uint64_t *peak_bytes, tandem_step *step, tandem_error *error)
 {
     tandem_memory memory;
@@ -60,12 +55,11 @@ static tandem_status try_uniform_precisions(memory_sizing *s, tandem_error *erro
 static tandem_status try_each_op(memory_sizing *s, tandem_error *error)
 {
     const tandem_graph *graph = s->step->graph;
-    const unsigned device = tandem_replayer_cluster(s->problem->replayer)->classes[s->c].device.precisions;
     tandem_status status = TANDEM_OK;
     tandem_step_load(s->step, s->best);
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++) {
-        if (!is_op_adjustable(graph, i)) continue;
-        const unsigned precisions = tandem_op_row_get(graph->op[i].kind)->precisions & device;
+        if (!tandem_op_is_adjustable(&graph->op[i])) continue;
+        const unsigned precisions = tandem_op_precisions(s->problem, s->c, i);
         for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
             if (!(precisions & 1u << p) || p == (int)s->best[i]) continue;
             tandem_step_set(s->step, i, (tandem_precision)p);
@@ -100,8 +94,7 @@ static tandem_status replay_min_memory_plan(uint64_t *peak_bytes, const memory_s
         tandem_replayer_run(s->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, &why);
     if (status == TANDEM_OK) *peak_bytes = replay.classes[s->c].peak_bytes;
     if (status == TANDEM_OK || status == TANDEM_MISSING) return TANDEM_OK;
-    if (error) *error = why;
-    return status;
+    return tandem_error_forward(status, &why, error);
 }
 
 /* The class's peak at another batch: the least of these precisions and the uniform ones, which suit small

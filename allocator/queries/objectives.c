@@ -27,19 +27,15 @@ typedef struct objective_search {
     tandem_allocation answer, best;
 } objective_search;
 
-/* The largest peak of any rank. */
-static uint64_t max_class_peak_bytes(const objective_search *d, const tandem_allocation *a)
+static uint64_t search_peak_bytes(const objective_search *d, const tandem_allocation *a)
 {
-    uint64_t max_bytes = 0;
-    for (int c = 0; c < tandem_replayer_cluster(d->problem.replayer)->n_class; c++)
-        if (a->peak_bytes[c] > max_bytes) max_bytes = a->peak_bytes[c];
-    return max_bytes;
+    return tandem_max_peak_bytes(a->peak_bytes, tandem_replayer_cluster(d->problem.replayer)->n_class);
 }
 
 static int answer_is_within(const objective_search *d, int64_t target_ns, uint64_t limit_bytes)
 {
     return d->answer.sensitivity <= d->max_sensitivity && (!target_ns || d->answer.step_ns <= target_ns) &&
-           (!limit_bytes || max_class_peak_bytes(d, &d->answer) <= limit_bytes);
+           (!limit_bytes || search_peak_bytes(d, &d->answer) <= limit_bytes);
 }
 
 /* Asks for the least sensitivity within a step and memory; 0 = the caller's limits. *found = 0: no plan, or
@@ -132,7 +128,7 @@ static tandem_status minimize_memory(objective_search *d, tandem_error *error)
     const int64_t target_ns = d->best.target_ns;
     uint64_t low_bytes = 0;
     while (status == TANDEM_OK) {
-        const uint64_t high_bytes = max_class_peak_bytes(d, &d->best);
+        const uint64_t high_bytes = search_peak_bytes(d, &d->best);
         if (high_bytes <= low_bytes + 64 + high_bytes / (uint64_t)bisection_fineness)
             break; /* the interval may be empty */
         const uint64_t limit_bytes = low_bytes + (high_bytes - low_bytes) / 2;

@@ -9,14 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static uint64_t largest_class_peak(const uint64_t *peak_bytes, int n_class)
-{
-    uint64_t max_bytes = 0;
-    for (int c = 0; c < n_class; c++)
-        if (peak_bytes[c] > max_bytes) max_bytes = peak_bytes[c];
-    return max_bytes;
-}
-
 static int is_point_no_worse(const tandem_pareto_point *a, const tandem_pareto_point *b)
 {
     return a->step_ns <= b->step_ns && a->sensitivity <= b->sensitivity && a->peak_bytes <= b->peak_bytes;
@@ -58,7 +50,8 @@ static tandem_status add_plan_point(tandem_pareto_front *front, tandem_plan **pl
                                        .step_ns = a.step_ns,
                                        .sensitivity = a.sensitivity,
                                        .lower_bound = a.certificate.lower_bound,
-                                       .peak_bytes = largest_class_peak(a.peak_bytes, made->cluster.n_class)};
+                                       .peak_bytes =
+                                           tandem_max_peak_bytes(a.peak_bytes, made->cluster.n_class)};
     insert_pareto_point(front, &point);
     return TANDEM_OK;
 }
