@@ -1,4 +1,4 @@
-/* folder: profiles */
+/* folder: plugins */
 /* What is left in a job's working directory: whole, this user's, and never through a link. */
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-/* folder: allocator */
+/* folder: plugins */
 /* A store that holds a hundred thousand costs of other models gives the same plan as a small one. With
  * arguments STORE DEVICE… it only adds such rows to a store, for tests/slurm/run.sh. */
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-/* folder: profiles */
+/* folder: plugins */
 /* What Slurm's names mean to tandem: tandem.conf, resources, features; and what nodes are as a cluster. */
 #include <unistd.h>
 
