@@ -1,4 +1,3 @@
-/* folder: profiles */
 /* bench/mckp: the file, its units and errors, and the policies on problems solved by hand. */
 #include "bench/mckp/mckp.h"
 #include "tests/support/tandem_test.h"
