@@ -35,7 +35,7 @@ tandem_status tandem_cuda_backend_load(const tandem_device_backend **backend, ta
         return tandem_error_set(
             error, TANDEM_NO_DEVICE,
             "devices cuda:… need %s, which does not open: %.400s; build it where nvcc is (`make`), install "
-            "it beside libtandem_backend.so, or give its path in TANDEM_CUDA",
+            "it in the folder of libtandem_backend.so, or give its path in TANDEM_CUDA",
             library_name, dlerror());
     const tandem_device_backend *(*get)(int) = NULL;
     *(void **)(void *)&get =
