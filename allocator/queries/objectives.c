@@ -2,8 +2,7 @@
  *
  * A policy minimizes sensitivity within a limit, and bisection narrows that limit: of the step, or of the
  * bytes per rank. A plan counts by its replay, not by the limit that was asked for. So the next interval
- * begins at the value reached, and a policy that does better ends the search sooner. The best plan is kept.
- * */
+ * begins at the value reached, and a policy that does better ends the search sooner. The best plan stays. */
 #include "allocator/policies.h"
 #include "allocator/bound/solve.h"
 #include "base/quantity.h"

@@ -130,8 +130,7 @@ int tandem_cluster_shares_memory(const tandem_cluster *cluster);
 enum { TANDEM_GROUP_KEY_TEXT = TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12) + 24 };
 void tandem_cluster_group_key(char *text, size_t size, const tandem_cluster *cluster);
 
-/* How ranks all-reduce where no curve was measured: replayer/collective.h has the formulas and their sources.
- * */
+/* How ranks all-reduce where no curve was measured. replayer/collective.h has the formulas and sources. */
 typedef enum tandem_collective_algorithm {
     TANDEM_RING, /* as tandem's own executor does it */
     TANDEM_TREE, /* two binary trees at once */
