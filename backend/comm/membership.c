@@ -159,7 +159,7 @@ static tandem_status claim_rank_file(const tandem_membership *membership, const 
             find_rank_state(membership, membership->rank) == RANK_ALIVE
                 ? "the store '%s' is in use by another run, or by another process with rank %d; give a fresh "
                   "directory, and each process its own rank"
-                : "the store '%s' is left over from another run (its rank %d is dead); give a fresh directory",
+                : "the store '%s' is left over from another run (its rank %d is dead); give a fresh one",
             store, membership->rank);
     if (file < 0)
         return tandem_error_set(error, TANDEM_IO, "cannot create '%s/%s': %s", store, name, strerror(errno));

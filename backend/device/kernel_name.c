@@ -35,7 +35,7 @@ tandem_status kernel_refuse(const char *device, const tandem_task *task, const t
     kernel_name(name, task, op);
     return tandem_error_set(
         error, TANDEM_NO_KERNEL,
-        "device '%s' has no kernel for %s: %s; give the operator another precision or the work another device",
+        "device '%s' has no kernel for %s: %s; give the operator another precision or use another device",
         device, name, why);
 }
 
