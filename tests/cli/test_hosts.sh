@@ -114,11 +114,11 @@ TANDEM_ALLREDUCE=pigeons run 2 train "${of[@]}" --steps 3 && grep -q "invalid TA
 report "an exchange that there is not: exit code 2" $?
 
 # --- Refusals ---
-run 2 profile --model mlp --device "$weakest" --allreduce-only && grep -q 'there is one rank' err
+run 2 profile --model mlp --device "$weakest" --allreduce-only && grep -q 'needs two ranks, got one' err
 report "the all-reduce of one rank: exit code 2" $?
 RANK=0 WORLD_SIZE=3 TANDEM_STORE=. run 2 profile "${of[@]}" && grep -q 'WORLD_SIZE is 3' err
 report "a profile by more ranks than there are devices: exit code 2" $?
-RANK=0 WORLD_SIZE=2 TANDEM_STORE=. run 2 compare "${of[@]}" --remeasure && grep -q 'ranks of its own' err
+RANK=0 WORLD_SIZE=2 TANDEM_STORE=. run 2 compare "${of[@]}" --remeasure && grep -q 'starts its own ranks' err
 report "compare --remeasure in a run that is joined: exit code 2" $?
 
 eval "exec ${far[1]}>&-" # the other host ends

@@ -350,7 +350,7 @@ run 1 allocate "${what[@]}" --memory 1KiB --json && [ "$(field fits out)" = fals
 report "allocate without enough memory, as JSON" $?
 
 run 1 replay --plan plan.json --memory 1KiB --json && [ "$(field fits out | head -1)" = false ] &&
-    grep -q 'its limit is 1.00 KiB' err
+    grep -q 'but the limit is 1.00 KiB' err
 report "replay over a memory limit: the result, and exit code 1" $?
 
 run 0 train --plan plan.json --steps 2 -q && grep -q 'no times' out && ! grep -q nan out
