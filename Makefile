@@ -84,7 +84,7 @@ SPANK = $(call objects,plugins/slurm/spank_tandem.c plugins/slurm/run_folder.c b
 SPANK_PLANNER = $(call objects,$(addprefix plugins/slurm/,spank_planner.c step_nodes.c))
 JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix plugins/slurm/,job_submit_tandem.c submission.c \
     memory_fit.c site.c)) \
-             $(call objects,$(addprefix profiles/,cluster/device.c plan/plan.c))
+             $(call objects,$(addprefix profiles/,cluster/device.c plan/plan.c plan/assignment.c))
 SLURM_HEADER = $(wildcard /usr/include/slurm/spank.h)
 PLUGINS = $(if $(SAN),,$(if $(SLURM_HEADER),$(addprefix $(B)/,spank_tandem.so spank_tandem_planner.so \
     job_submit_tandem.so),no-plugins))
