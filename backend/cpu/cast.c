@@ -61,7 +61,6 @@ static tandem_status cpu_cast_quantise(const tandem_kernel *kernel, const tandem
 static tandem_status cpu_cast_dequantise(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                          tandem_error *error)
 {
-    (void)error;
     if (kernel->task.to == TANDEM_F32)
         kernel->device->isa->dequantise_f32(call->out[0], call->in[0], (size_t)cpu_cast_elements(kernel),
                                             *call->in_scale[0]);
@@ -74,7 +73,6 @@ static tandem_status cpu_cast_dequantise(const tandem_kernel *kernel, const tand
 static tandem_status cpu_cast_narrow(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                      tandem_error *error)
 {
-    (void)error;
     kernel->device->isa->bf16_from_f32(call->out[0], call->in[0], (size_t)cpu_cast_elements(kernel));
     return TANDEM_OK;
 }
@@ -82,7 +80,6 @@ static tandem_status cpu_cast_narrow(const tandem_kernel *kernel, const tandem_k
 static tandem_status cpu_cast_widen(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                     tandem_error *error)
 {
-    (void)error;
     kernel->device->isa->f32_from_bf16(call->out[0], call->in[0], (size_t)cpu_cast_elements(kernel));
     return TANDEM_OK;
 }
@@ -90,12 +87,11 @@ static tandem_status cpu_cast_widen(const tandem_kernel *kernel, const tandem_ke
 static tandem_status cpu_cast_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_dtype from = kernel->task.from, to = kernel->task.to;
-    const int floats = (from == TANDEM_F32 || from == TANDEM_BF16) && (to == TANDEM_F32 || to == TANDEM_BF16);
-    if (to == TANDEM_S8 && (from == TANDEM_F32 || from == TANDEM_BF16))
+    if (to == TANDEM_S8 && cpu_is_float(from))
         kernel->run = cpu_cast_quantise;
-    else if (from == TANDEM_S8 && (to == TANDEM_F32 || to == TANDEM_BF16))
+    else if (from == TANDEM_S8 && cpu_is_float(to))
         kernel->run = cpu_cast_dequantise;
-    else if (floats && from != to)
+    else if (cpu_is_float(from) && cpu_is_float(to) && from != to)
         kernel->run = to == TANDEM_BF16 ? cpu_cast_narrow : cpu_cast_widen;
     else
         return cpu_kernel_refuse(kernel, "no cast between these types is needed", error);

@@ -176,8 +176,6 @@ static int cpu_update_weights(void *device, const tandem_optimizer_options *opti
                               const unsigned char *decay_mask, float *weight, float *const *state,
                               const float *gradient, int64_t n, int64_t t, const float *rates)
 {
-    (void)decay_mask;
-    (void)rates;
     const tandem_isa_kernels *isa = ((const cpu_device *)device)->isa;
     const float decay = decays ? options->decay : 0;
     if (options->kind == TANDEM_SGD)

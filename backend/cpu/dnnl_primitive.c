@@ -1,3 +1,4 @@
+/* dnnl_primitive.c: describes, opens, runs and closes oneDNN primitives. */
 #include "backend/cpu/dnnl_primitive.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* eltwise.c: elementwise operators by oneDNN, forward and dgrad. */
 #include "backend/cpu/eltwise.h"
 
 #include "backend/cpu/dnnl_primitive.h"

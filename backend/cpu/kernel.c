@@ -1,8 +1,16 @@
+/* kernel.c: functions that the operators' files share: shapes, labels, bias periods, sums of rows. */
 #include "backend/cpu/kernel.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+tandem_status cpu_kernel_of_float(tandem_kernel *kernel, cpu_kernel_run *run, tandem_error *error)
+{
+    kernel->run = run;
+    if (cpu_is_float(kernel->task.from) && kernel->task.to == kernel->task.from) return TANDEM_OK;
+    return cpu_kernel_refuse(kernel, "it works in one float type, f32 or bf16", error);
+}
 
 const tandem_shape *cpu_input_shape(const tandem_kernel *kernel, int slot)
 {

@@ -1,3 +1,5 @@
+/* library.c: products and convolutions as oneDNN computes them alone, for comparisons with tandem's
+ * kernels. */
 #include "backend/cpu/library.h"
 
 #include "backend/cpu/dnnl_primitive.h"
@@ -79,7 +81,7 @@ static tandem_status cpu_library_run(const tandem_kernel *kernel, const tandem_k
 tandem_status cpu_library_prepare(tandem_kernel *kernel, uint64_t bytes[3], tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    if (task->from != TANDEM_F32 && task->from != TANDEM_BF16)
+    if (!cpu_is_float(task->from))
         return cpu_kernel_refuse(kernel, "only products of floats are compared with oneDNN", error);
     const tandem_dtype to = task->from == TANDEM_F32 ? TANDEM_F32 : task->to; /* oneDNN narrows no result */
     cpu_primitive primitive = {0};

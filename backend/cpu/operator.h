@@ -1,10 +1,10 @@
-/* operator.h: how an operator is implemented on the CPU: one file each in backend/cpu/op/, ending in one row.
+/* operator.h: how an operator runs on the CPU. Each operator has a file in backend/cpu/op/ that ends in one
+ * row.
  *
- * `prepare` looks at the task (kind: forward, wgrad or dgrad; precision; from, to) and at the operator of the
- * graph, makes what it needs (oneDNN primitives, in user scratchpad mode so that the scratchpad is part of
- * our workspace), and sets run, workspace_bytes and state. Everything is contiguous row-major (weights as in
- * graph.h); a primitive that wants a blocked layout is wrapped with its reorders inside the kernel, and their
- * buffers are workspace. */
+ * `prepare` reads the task (kind: forward, wgrad or dgrad; precision; from, to) and the operator of the
+ * graph. It makes what the kernel needs, such as oneDNN primitives in user scratchpad mode, and sets run,
+ * workspace_bytes and state. All data are contiguous and row-major (weights as in graph.h). If a primitive
+ * wants a blocked layout, the kernel reorders its operands, with buffers in the workspace. */
 #ifndef TANDEM_BACKEND_CPU_OPERATOR_H
 #define TANDEM_BACKEND_CPU_OPERATOR_H
 
@@ -26,18 +26,18 @@ struct tandem_kernel {
     const tandem_op *op; /* NULL for update */
     tandem_task task;    /* a copy: kind, precision, from, to */
     uint64_t workspace_bytes;
-    void *state; /* of the operator; released by `destroy` */
+    void *state; /* of the operator; `destroy` frees it */
     void (*destroy)(void *state);
     tandem_status (*run)(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error);
 };
 
 typedef struct cpu_operator {
-    /* Fills workspace_bytes, state, destroy, run of a kernel whose other fields are set. On error nothing is
-     * left behind. */
+    /* Fills workspace_bytes, state, destroy and run of a kernel whose other fields are set. An error leaves
+     * nothing behind. */
     tandem_status (*prepare)(tandem_kernel *kernel, tandem_error *error);
 } cpu_operator;
 
-/* One row for each operator of op.def that runs a kernel (sources and reshape run none). */
+/* One row per operator of op.def that runs a kernel (sources and reshape run none). */
 #define ROW(NAME, name, ...) extern const cpu_operator cpu_##name;
 #include "tandem/op.def"
 #undef ROW

@@ -1,3 +1,4 @@
+/* product.c: matrix products by oneDNN's matmul, or by tandem's own int8 kernel where oneDNN saturates. */
 #include "backend/cpu/product.h"
 
 #include <stdlib.h>
@@ -65,7 +66,7 @@ tandem_status cpu_product_open(cpu_product *out, const tandem_kernel *kernel, co
 {
     const tandem_isa_kernels *isa = kernel->device->isa;
     cpu_product product = {.spec = *spec};
-    if (spec->to != TANDEM_F32 && spec->to != TANDEM_BF16)
+    if (!cpu_is_float(spec->to))
         return cpu_kernel_refuse(kernel, "products are written in f32 or bf16", error);
     if (spec->from == TANDEM_S8 && spec->k > max_exact_k)
         return cpu_kernel_refuse(kernel, "an int8 sum of more than 131072 products can overflow", error);

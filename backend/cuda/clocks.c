@@ -41,7 +41,7 @@ static int open_nvml(nvml *n)
 }
 
 /* By the bus, since the two libraries may count cards otherwise. */
-int cuda_clocks(int *compute_mhz, int *memory_mhz, int index)
+int vendor_read_clocks(int *compute_mhz, int *memory_mhz, int index)
 {
     char bus_id[BUS_ID_TEXT];
     unsigned compute = 0, memory = 0;

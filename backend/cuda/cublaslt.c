@@ -170,7 +170,7 @@ static int lt_run(const cuda_work *work, const cuda_algorithm *algorithm, const 
     return cuda_from_cublaslt(status);
 }
 
-int cuda_product_open(cuda_work **out, cuda_libraries *libraries, const cuda_product_spec *spec)
+int vendor_product_open(cuda_work **out, cuda_libraries *libraries, const cuda_product_spec *spec)
 {
     lt_product *p = calloc(1, sizeof *p);
     if (!p) return (int)cudaErrorMemoryAllocation;

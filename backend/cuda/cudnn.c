@@ -168,7 +168,7 @@ static int dnn_run(const cuda_work *work, const cuda_algorithm *algorithm, const
     return cuda_from_cudnn(status);
 }
 
-int cuda_convolution_open(cuda_work **out, cuda_libraries *libraries, const cuda_convolution_spec *spec)
+int vendor_convolution_open(cuda_work **out, cuda_libraries *libraries, const cuda_convolution_spec *spec)
 {
     dnn_convolution *c = calloc(1, sizeof *c);
     if (!c) return (int)cudaErrorMemoryAllocation;

@@ -14,10 +14,11 @@ const tandem_shape *cuda_input_shape(const tandem_kernel *kernel, int slot)
     return &kernel->graph->op[kernel->op->input[slot]].shape;
 }
 
-tandem_status cuda_refuse_cast(const tandem_kernel *kernel, tandem_error *error)
+tandem_status cuda_kernel_of_float(tandem_kernel *kernel, cuda_kernel_run *run, tandem_error *error)
 {
+    kernel->run = run;
     if (cuda_is_float(kernel->task.from) && kernel->task.to == kernel->task.from) return TANDEM_OK;
-    return cuda_kernel_refuse(kernel, "it moves floats as they are", error);
+    return cuda_kernel_refuse(kernel, "it works in one float type", error);
 }
 
 cuda_type cuda_type_of(tandem_dtype dtype)

@@ -42,8 +42,8 @@ struct cuda_work {
     int (*run)(const cuda_work *work, const cuda_algorithm *algorithm, const cuda_operands *operands,
                void *workspace, tandem_cuda_stream stream);
 };
-int cuda_clocks(int *compute_mhz, int *memory_mhz, int index);
-int cuda_product_open(cuda_work **work, cuda_libraries *libraries, const cuda_product_spec *spec);
-int cuda_convolution_open(cuda_work **work, cuda_libraries *libraries, const cuda_convolution_spec *spec);
+int vendor_read_clocks(int *compute_mhz, int *memory_mhz, int index);
+int vendor_product_open(cuda_work **work, cuda_libraries *libraries, const cuda_product_spec *spec);
+int vendor_convolution_open(cuda_work **work, cuda_libraries *libraries, const cuda_convolution_spec *spec);
 
 #endif

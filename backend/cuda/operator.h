@@ -99,8 +99,10 @@ static inline tandem_cuda_code cuda_code_of(tandem_dtype dtype)
 {
     return dtype == TANDEM_E4M3 ? TANDEM_CUDA_E4M3 : dtype == TANDEM_E5M2 ? TANDEM_CUDA_E5M2 : TANDEM_CUDA_S8;
 }
-/* TANDEM_NO_KERNEL where the task is not of floats that stay what they are. */
-tandem_status cuda_refuse_cast(const tandem_kernel *kernel, tandem_error *error);
+/* Sets `run`. TANDEM_NO_KERNEL unless the task reads and writes one float type. */
+typedef tandem_status cuda_kernel_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                      tandem_error *error);
+tandem_status cuda_kernel_of_float(tandem_kernel *kernel, cuda_kernel_run *run, tandem_error *error);
 /* As the libraries have it. */
 cuda_type cuda_type_of(tandem_dtype dtype);
 /* Type of operand 0 or 1 of an adjustable operator's task: of a backward product one is a gradient, and may

@@ -9,9 +9,9 @@
 
 /* --- Cards ---------------------------------------------------------------------------------------------- */
 
-static int cudart_gpu_count(int *n_gpu) { return cuda_from_cudart(cudaGetDeviceCount(n_gpu)); }
+static int vendor_gpu_count(int *n_gpu) { return cuda_from_cudart(cudaGetDeviceCount(n_gpu)); }
 
-static int cudart_describe(cuda_gpu *gpu, int index)
+static int vendor_describe(cuda_gpu *gpu, int index)
 {
     struct cudaDeviceProp properties;
     cuda_gpu described = {0};
@@ -28,7 +28,7 @@ static int cudart_describe(cuda_gpu *gpu, int index)
     return 0;
 }
 
-static int cudart_free_bytes(uint64_t *bytes)
+static int vendor_free_bytes(uint64_t *bytes)
 {
     size_t free_now = 0, total = 0;
     const cudaError_t failed = cudaMemGetInfo(&free_now, &total);
@@ -36,7 +36,7 @@ static int cudart_free_bytes(uint64_t *bytes)
     return cuda_from_cudart(failed);
 }
 
-static const char *cudart_error_text(int error)
+static const char *vendor_error_text(int error)
 {
     if (error >= CUDA_FROM_CUDNN) return cudnnGetErrorString((cudnnStatus_t)(error - CUDA_FROM_CUDNN));
     if (error >= CUDA_FROM_CUBLASLT)
@@ -44,7 +44,7 @@ static const char *cudart_error_text(int error)
     return cudaGetErrorString((cudaError_t)error);
 }
 
-static int cudart_is_unsupported(int error)
+static int vendor_is_unsupported(int error)
 {
     if (error >= CUDA_FROM_CUDNN)
         return CUDNN_STATUS_CATEGORY(error - CUDA_FROM_CUDNN) == CUDNN_STATUS_NOT_SUPPORTED;
@@ -52,7 +52,7 @@ static int cudart_is_unsupported(int error)
            error == CUDA_FROM_CUBLASLT + CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-static int cudart_versions(char *written, size_t size)
+static int vendor_versions(char *written, size_t size)
 {
     int runtime = 0;
     const cudaError_t failed = cudaRuntimeGetVersion(&runtime);
@@ -64,74 +64,74 @@ static int cudart_versions(char *written, size_t size)
 
 /* --- Memory --------------------------------------------------------------------------------------------- */
 
-static int cudart_alloc(void **memory, uint64_t bytes, int pinned)
+static int vendor_alloc(void **memory, uint64_t bytes, int pinned)
 {
     return cuda_from_cudart(pinned ? cudaMallocHost(memory, bytes) : cudaMalloc(memory, bytes));
 }
 
-static void cudart_free(void *memory, int pinned)
+static void vendor_free(void *memory, int pinned)
 {
     (void)cuda_from_cudart(pinned ? cudaFreeHost(memory) : cudaFree(memory));
 }
 
 /* For the one card of this process: with addresses that are the same on the host and on the card, that is
  * what no flags mean. */
-static int cudart_lock(void *memory, uint64_t bytes)
+static int vendor_lock(void *memory, uint64_t bytes)
 {
     return cuda_from_cudart(cudaHostRegister(memory, bytes, cudaHostRegisterDefault));
 }
 
 /* That it waits by itself is written nowhere. */
-static void cudart_unlock(void *memory)
+static void vendor_unlock(void *memory)
 {
     (void)cuda_from_cudart(cudaDeviceSynchronize());
     (void)cuda_from_cudart(cudaHostUnregister(memory));
 }
 
-static int cudart_clear(void *memory, uint64_t bytes, tandem_cuda_stream stream)
+static int vendor_clear(void *memory, uint64_t bytes, tandem_cuda_stream stream)
 {
     return cuda_from_cudart(cudaMemsetAsync(memory, 0, bytes, stream));
 }
 
-static int cudart_copy(void *to, const void *from, uint64_t bytes, tandem_cuda_stream stream)
+static int vendor_copy(void *to, const void *from, uint64_t bytes, tandem_cuda_stream stream)
 {
     return cuda_from_cudart(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
 }
 
 /* --- Streams and events --------------------------------------------------------------------------------- */
 
-static int cudart_stream_open(tandem_cuda_stream *stream)
+static int vendor_stream_open(tandem_cuda_stream *stream)
 {
     return cuda_from_cudart(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
 }
-static void cudart_stream_close(tandem_cuda_stream stream) { (void)cudaStreamDestroy(stream); }
-static int cudart_stream_sync(tandem_cuda_stream stream)
+static void vendor_stream_close(tandem_cuda_stream stream) { (void)cudaStreamDestroy(stream); }
+static int vendor_stream_sync(tandem_cuda_stream stream)
 {
     return cuda_from_cudart(cudaStreamSynchronize(stream));
 }
-static int cudart_stream_wait(tandem_cuda_stream stream, tandem_cuda_event event)
+static int vendor_stream_wait_event(tandem_cuda_stream stream, tandem_cuda_event event)
 {
     return cuda_from_cudart(cudaStreamWaitEvent(stream, event, 0));
 }
-static int cudart_call_host(tandem_cuda_stream stream, void (*function)(void *context), void *context)
+static int vendor_call_host(tandem_cuda_stream stream, void (*function)(void *context), void *context)
 {
     return cuda_from_cudart(cudaLaunchHostFunc(stream, function, context));
 }
 /* Who waits for one sleeps: the thread that computes may be on the same core. */
-static int cudart_event_open(tandem_cuda_event *event)
+static int vendor_event_open(tandem_cuda_event *event)
 {
     return cuda_from_cudart(cudaEventCreateWithFlags(event, cudaEventBlockingSync));
 }
-static void cudart_event_close(tandem_cuda_event event) { (void)cudaEventDestroy(event); }
-static int cudart_event_record(tandem_cuda_event event, tandem_cuda_stream stream)
+static void vendor_event_close(tandem_cuda_event event) { (void)cudaEventDestroy(event); }
+static int vendor_event_record(tandem_cuda_event event, tandem_cuda_stream stream)
 {
     return cuda_from_cudart(cudaEventRecord(event, stream));
 }
-static int cudart_event_sync(tandem_cuda_event event)
+static int vendor_event_sync(tandem_cuda_event event)
 {
     return cuda_from_cudart(cudaEventSynchronize(event));
 }
-static int cudart_elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
+static int vendor_elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
 {
     float ms = 0; /* half a microsecond is what it resolves */
     const cudaError_t failed = cudaEventElapsedTime(&ms, from, to);
@@ -143,12 +143,12 @@ static int cudart_elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_ev
 
 /* Thread-local: what a library might do besides launches fails and is seen, and the thread that reduces may
  * wait meanwhile. */
-static int cudart_capture_begin(tandem_cuda_stream stream)
+static int vendor_capture_begin(tandem_cuda_stream stream)
 {
     return cuda_from_cudart(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
 }
 
-static int cudart_capture_end(tandem_cuda_graph *graph, tandem_cuda_stream stream)
+static int vendor_capture_end(tandem_cuda_graph *graph, tandem_cuda_stream stream)
 {
     cudaGraph_t captured = NULL;
     cudaError_t failed = cudaStreamEndCapture(stream, &captured);
@@ -157,15 +157,15 @@ static int cudart_capture_end(tandem_cuda_graph *graph, tandem_cuda_stream strea
     return cuda_from_cudart(failed);
 }
 
-static int cudart_record_external(tandem_cuda_event event, tandem_cuda_stream stream)
+static int vendor_event_record_external(tandem_cuda_event event, tandem_cuda_stream stream)
 {
     return cuda_from_cudart(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal));
 }
-static int cudart_graph_launch(tandem_cuda_graph graph, tandem_cuda_stream stream)
+static int vendor_graph_launch(tandem_cuda_graph graph, tandem_cuda_stream stream)
 {
     return cuda_from_cudart(cudaGraphLaunch(graph, stream));
 }
-static void cudart_graph_destroy(tandem_cuda_graph graph) { (void)cudaGraphExecDestroy(graph); }
+static void vendor_graph_destroy(tandem_cuda_graph graph) { (void)cudaGraphExecDestroy(graph); }
 
 static void hold_stream(void *gate)
 {
@@ -202,7 +202,7 @@ static cudaError_t probe_held_graph(int *does_wait, tandem_cuda_graph *graph,
     return cudaSuccess;
 }
 
-static int cudart_probe_external(int *does_wait, tandem_cuda_stream stream)
+static int vendor_probe_external_events(int *does_wait, tandem_cuda_stream stream)
 {
     tandem_cuda_event event[2] = {NULL, NULL};
     tandem_cuda_graph graph = NULL;
@@ -218,24 +218,24 @@ static int cudart_probe_external(int *does_wait, tandem_cuda_stream stream)
 
 /* --- The libraries' handles ----------------------------------------------------------------------------- */
 
-static void close_cuda_libraries(cuda_libraries *libraries)
+static void vendor_close(cuda_libraries *libraries)
 {
     if (libraries->dnn) (void)cudnnDestroy(libraries->dnn);
     if (libraries->lt) (void)cublasLtDestroy(libraries->lt);
     free(libraries);
 }
 
-static int cudart_set_device(int index) { return cuda_from_cudart(cudaSetDevice(index)); }
+static int vendor_set_device(int index) { return cuda_from_cudart(cudaSetDevice(index)); }
 
-static int open_cuda_libraries(cuda_libraries **out, int index)
+static int vendor_open(cuda_libraries **out, int index)
 {
     cuda_libraries *libraries = calloc(1, sizeof *libraries);
     if (!libraries) return (int)cudaErrorMemoryAllocation;
-    int failed = cudart_set_device(index);
+    int failed = vendor_set_device(index);
     if (!failed) failed = cuda_from_cublaslt(cublasLtCreate(&libraries->lt));
     if (!failed) failed = cuda_from_cudnn(cudnnCreate(&libraries->dnn));
     if (failed) {
-        close_cuda_libraries(libraries);
+        vendor_close(libraries);
         return failed;
     }
     *out = libraries;
@@ -244,56 +244,22 @@ static int open_cuda_libraries(cuda_libraries **out, int index)
 
 /* --- Work ----------------------------------------------------------------------------------------------- */
 
-static void cuda_work_close(cuda_work *work) { work->close(work); }
-static int cuda_work_candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
+static void vendor_work_close(cuda_work *work) { work->close(work); }
+static int vendor_work_candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
 {
     return work->candidates(candidate, n, work);
 }
-static int cuda_work_check(cuda_algorithm *algorithm, const cuda_work *work)
+static int vendor_work_check(cuda_algorithm *algorithm, const cuda_work *work)
 {
     return work->check(algorithm, work);
 }
-static int cuda_work_run(const cuda_work *work, const cuda_algorithm *algorithm,
-                         const cuda_operands *operands, void *workspace, tandem_cuda_stream stream)
+static int vendor_work_run(const cuda_work *work, const cuda_algorithm *algorithm,
+                           const cuda_operands *operands, void *workspace, tandem_cuda_stream stream)
 {
     return work->run(work, algorithm, operands, workspace, stream);
 }
 
-const cuda_vendor tandem_cuda_vendor = {.gpu_count = cudart_gpu_count,
-                                        .describe = cudart_describe,
-                                        .free_bytes = cudart_free_bytes,
-                                        .error_text = cudart_error_text,
-                                        .is_unsupported = cudart_is_unsupported,
-                                        .versions = cudart_versions,
-                                        .read_clocks = cuda_clocks,
-                                        .open = open_cuda_libraries,
-                                        .set_device = cudart_set_device,
-                                        .close = close_cuda_libraries,
-                                        .alloc = cudart_alloc,
-                                        .free = cudart_free,
-                                        .lock = cudart_lock,
-                                        .unlock = cudart_unlock,
-                                        .clear = cudart_clear,
-                                        .copy = cudart_copy,
-                                        .stream_open = cudart_stream_open,
-                                        .stream_close = cudart_stream_close,
-                                        .stream_sync = cudart_stream_sync,
-                                        .stream_wait_event = cudart_stream_wait,
-                                        .call_host = cudart_call_host,
-                                        .event_open = cudart_event_open,
-                                        .event_close = cudart_event_close,
-                                        .event_record = cudart_event_record,
-                                        .event_sync = cudart_event_sync,
-                                        .elapsed_ns = cudart_elapsed_ns,
-                                        .capture_begin = cudart_capture_begin,
-                                        .probe_external_events = cudart_probe_external,
-                                        .capture_end = cudart_capture_end,
-                                        .event_record_external = cudart_record_external,
-                                        .graph_launch = cudart_graph_launch,
-                                        .graph_destroy = cudart_graph_destroy,
-                                        .product_open = cuda_product_open,
-                                        .convolution_open = cuda_convolution_open,
-                                        .work_close = cuda_work_close,
-                                        .work_candidates = cuda_work_candidates,
-                                        .work_check = cuda_work_check,
-                                        .work_run = cuda_work_run};
+const cuda_vendor tandem_cuda_vendor = {
+#define VENDOR_CALL(result, name, ...) .name = vendor_##name,
+#include "backend/cuda/vendor.def"
+};

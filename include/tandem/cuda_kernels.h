@@ -1,22 +1,21 @@
-/* cuda_kernels.h: quantised kernels on NVIDIA's cards for those who bring their own tensors: device pointers,
- * sizes and a stream.
+/* cuda_kernels.h: quantised kernels on NVIDIA GPUs for programs with their own tensors. They take device
+ * pointers, sizes and a stream.
  *
- * libtandem_cuda_kernels.so needs libcudart, libstdc++, libm and libc, and cards of compute capability 7.5 or
- * more. What it writes has the bits of kernels.h on the CPU, where that does the same. So far that is tested
- * on a stand-in for the card alone (docs/cuda.md): no card has run it yet.
+ * libtandem_cuda_kernels.so needs libcudart, libstdc++, libm and libc, and a GPU of compute capability 7.5 or
+ * more. Results have the same bits as those of kernels.h on the CPU, where both do the same. So far only a
+ * stand-in for the GPU has tested this (docs/cuda.md): no GPU has run these kernels yet.
  *
- * Each call puts its work on a stream of the calling thread's current card and returns at once. Nothing is
- * allocated or kept between two calls, nothing waits; all of it can be captured in a CUDA graph. Any number
- * of threads may call.
+ * A call puts its work on a stream of the calling thread's current GPU and returns at once. No call
+ * allocates, waits or keeps state, so a CUDA graph can capture all of them. Any number of threads may call.
  *
- * Arrays lie on the card without gaps, in the order of their shapes, the last index fastest: of elements at
- * an address that is a multiple of 16, of scales and other single values of 4. Outputs overlap neither inputs
- * nor each other. Empty arrays are fine. "B" is what must be moved, n elements of `size` bytes: over the
- * card's bandwidth it is the least time.
+ * Arrays lie in GPU memory without gaps, in the order of their shapes, the last index fastest. Arrays of
+ * elements begin at multiples of 16, scales and other single values at multiples of 4. Outputs overlap
+ * neither inputs nor each other. Arrays may be empty. "B" is the number of bytes that a call must move, for n
+ * elements of `size` bytes; divided by the GPU's bandwidth it is the least time.
  *
- * Bad arguments are TANDEM_USAGE, with the argument's name, and nothing is launched then. A launch that fails
- * is TANDEM_NO_DEVICE; so is, as the CUDA runtime has it, one behind which an earlier failure comes to light.
- * What the card finds out later, no call tells. */
+ * Errors: a bad argument gives TANDEM_USAGE with the argument's name, and nothing is launched. A failed
+ * launch gives TANDEM_NO_DEVICE. The CUDA runtime may also report an earlier failure there. No call reports
+ * what the GPU finds later. */
 #ifndef TANDEM_CUDA_KERNELS_H
 #define TANDEM_CUDA_KERNELS_H
 
@@ -35,38 +34,37 @@ extern "C" {
 
 typedef struct CUstream_st *tandem_cuda_stream; /* cudaStream_t; NULL: the first stream */
 
-/* *amax = the largest magnitude of x [n], a NaN where one is in it, 0 of nothing. from: TANDEM_F32,
- * TANDEM_BF16 or TANDEM_F16. B: n·size.  CPU: tandem_kernels_amax. */
+/* *amax = the largest magnitude of x [n]; NaN if x has one; 0 if x is empty. from: TANDEM_F32, TANDEM_BF16 or
+ * TANDEM_F16. B: n·size.  CPU: tandem_kernels_amax. */
 tandem_status tandem_cuda_kernels_amax(float *amax, const void *x, tandem_dtype from, int64_t n,
                                        tandem_cuda_stream stream, tandem_error *error);
 
-/* --- To types of a byte --------------------------------------------------------------------------------- */
+/* --- To 8-bit types
+ * ---------------------------------------------------------------------------------------- */
 
 enum { TANDEM_CUDA_QUANTISE_WORDS = 2 };
 
-/* q stands for scale·q. With range the largest magnitude, and `most` 127, 448 or 57344, scale = range/most,
- * and x·(most/range) is rounded:
- *   TANDEM_S8                  at random or to nearest, as kernels.h says of tandem_quantise_call
- *   TANDEM_E4M3, TANDEM_E5M2   to nearest, ties to even; beyond the largest number that one, a NaN 0x7F
- * range is
- *   TANDEM_SCALE_TENSOR        found here                                         B: n·(2·size + 1)
- *   TANDEM_SCALE_ROW           found here for each of the batch·rows rows         B: n·(size + 1) where
- *                              columns are a multiple
- *                                                                                 of 8 and at most 8192;
- *                                                                                 longer rows are read twice,
- *                                                                                 mostly from the cache
- *   TANDEM_SCALE_KNOWN         `range`; or, with `history`, what that gives.      B: n·(size + 1)
- *                              The history goes on with the amax of x, found in the same pass; where it gives
- *                              no range, that is found as with TENSOR
- * A transposed copy is 1 byte more for each element where rows and columns are multiples of 16, else 2.
+/* q stands for scale·q. Let range be the largest magnitude and max 127, 448 or 57344. Then scale = range/max,
+ * and x·(max/range) is rounded:
+ *     TANDEM_S8                  stochastically or to nearest, as in tandem_quantise_call (kernels.h)
+ *     TANDEM_E4M3, TANDEM_E5M2   to nearest, ties to even; saturating; a NaN becomes 0x7F
+ * The range comes from
+ *     TANDEM_SCALE_TENSOR   all of x.                                  B: n·(2·size + 1)
+ *     TANDEM_SCALE_ROW      each of the batch·rows rows.               B: n·(size + 1)
+ *                           Columns should be a multiple of 8 and at most 8192. Longer rows are read
+ *                           twice, mostly from the cache.
+ *     TANDEM_SCALE_KNOWN    `range`, or `history` where it is given.   B: n·(size + 1)
+ *                           The amax of x, found in the same pass, is added to the history. If the
+ *                           history gives no range yet, all of x gives it, as with TENSOR.
+ * A transposed copy adds 1 byte per element if rows and columns are multiples of 16, else 2.
  *
- * Where what a range is found in is not finite, its scale is NaN and its q undefined, where kernels.h
- * refuses; so it is with a history, which then stays as it is. With `range` a NaN becomes −127, in types of
- * floats 0x7F, and infinities the largest number.
+ * If the range is not finite, its scale is NaN and its q undefined, where kernels.h returns an error. The
+ * history then stays unchanged. With `range`, a NaN becomes −127 (0x7F in float types) and an infinity the
+ * largest number.
  *
- * Draws: with ROW element (i, j) has those of kernels.h, i counted through the batch; else element i of all n
- * those of one row. CPU: tandem_kernels_quantise so; with a history tandem_amax_history_range before it,
- * tandem_amax_history_add behind it. */
+ * Random numbers: with ROW, element (i, j) has those of kernels.h, with i counted through the batch.
+ * Otherwise element i of all n has those of one row. CPU: tandem_kernels_quantise; with a history also
+ * tandem_amax_history_range before and tandem_amax_history_add after. */
 typedef struct tandem_cuda_quantise_call {
     const void *x;
     tandem_dtype from;            /* TANDEM_F32, TANDEM_BF16 or TANDEM_F16 */
@@ -76,23 +74,24 @@ typedef struct tandem_cuda_quantise_call {
     void *transposed; /* (batch, columns, rows), the same numbers; NULL = not wanted. Not with ROW */
     tandem_scale_mode scale_mode;
     float range; /* KNOWN without a history: at least 0 and finite */
-    /* of KNOWN, on the card: copied there from one that tandem_amax_history_init made; NULL = none */
+    /* of KNOWN, in GPU memory: a copy of one that tandem_amax_history_init made; NULL = none */
     tandem_amax_history *history;
-    /* 1: with the range of the history's last cast, for one that is done again; the history stays */
+    /* 1: use the range of the history's last cast, to repeat that cast; the history stays unchanged */
     int reuse_range;
-    const tandem_rounding *rounding; /* of the host; NULL = to nearest */
-    /* on the card: what is added to rounding->stream[0], for graphs; NULL = 0 */
+    const tandem_rounding *rounding; /* in host memory; NULL = to nearest */
+    /* in GPU memory: added to rounding->stream[0], for graphs; NULL = 0 */
     const uint32_t *stream_offset;
-    float *scale; /* result: one; of ROW batch·rows */
-    /* TANDEM_CUDA_QUANTISE_WORDS words, of nobody else's until the work is done. Not needed with ROW */
+    float *scale; /* result: one; with ROW batch·rows */
+    /* TANDEM_CUDA_QUANTISE_WORDS words, for this call alone until its work is done. Not needed with ROW */
     uint32_t *workspace;
 } tandem_cuda_quantise_call;
 tandem_status tandem_cuda_kernels_quantise(const tandem_cuda_quantise_call *call, tandem_cuda_stream stream,
                                            tandem_error *error);
 
-/* --- Back, and between floats --------------------------------------------------------------------------- */
+/* --- From 8-bit types, and between floats
+ * ------------------------------------------------------------------ */
 
-/* x = scale·q, to nearest; scale: one, or, with TANDEM_SCALE_ROW, [rows].  B: n·(1 + size).  CPU:
+/* x = scale·q, to nearest. There is one scale, or one per row with TANDEM_SCALE_ROW.  B: n·(1 + size).  CPU:
  * tandem_kernels_dequantise. */
 typedef struct tandem_cuda_dequantise_call {
     const void *q;
@@ -106,16 +105,17 @@ typedef struct tandem_cuda_dequantise_call {
 tandem_status tandem_cuda_kernels_dequantise(const tandem_cuda_dequantise_call *call,
                                              tandem_cuda_stream stream, tandem_error *error);
 
-/* y [n] = x [n], of two distinct types among TANDEM_F32, TANDEM_BF16 and TANDEM_F16: to nearest, ties to
- * even; to f16 infinite from 65520 on. B: n·(both sizes).  CPU: tandem_kernels_cast. */
+/* y [n] = x [n]. The two types differ and are TANDEM_F32, TANDEM_BF16 or TANDEM_F16. Rounded to nearest, ties
+ * to even; f16 is infinite from 65520 on. B: n·(both sizes).  CPU: tandem_kernels_cast. */
 tandem_status tandem_cuda_kernels_cast(void *y, tandem_dtype to, const void *x, tandem_dtype from, int64_t n,
                                        tandem_cuda_stream stream, tandem_error *error);
 
-/* --- Behind an int8 product ----------------------------------------------------------------------------- */
+/* --- After an int8 product
+ * --------------------------------------------------------------------------------- */
 
-/* y = sum·(a's scale · b's scale) of the sums in int32 that a product of int8 leaves, in f32, then rounded to
- * nearest; adds: y + that, added in f32.  B: n·(4 + size), with `adds` n·(4 + 2·size).  CPU: the scales of
- * tandem_kernels_product. */
+/* y = sum·(scale of a · scale of b), where the int32 sums come from an int8 product. Computed in f32 and
+ * rounded to nearest. With `accumulate` the result is added to y in f32.  B: n·(4 + size), with `accumulate`
+ * n·(4 + 2·size).  CPU: the scales of tandem_kernels_product. */
 typedef struct tandem_cuda_sums_call {
     const int32_t *sums; /* (rows, columns) */
     int64_t rows, columns;

@@ -1,20 +1,19 @@
-/* kernels.h: quantised kernels for those who bring their own tensors: plain pointers, sizes and strides, no
- * graph.
+/* kernels.h: quantised kernels for programs with their own tensors. They take plain pointers, sizes and
+ * strides, and no graph.
  *
- * libtandem_kernels.so needs libc and libm only. It holds every kernel once for each instruction set; a
- * program opens one by name, or several side by side. Every instruction set gives the same bits.
+ * libtandem_kernels.so needs only libc and libm. It holds every kernel once per instruction set. A program
+ * opens one instruction set by name, or several at once. All of them give the same bits.
  *
- * Nothing here allocates memory, starts a thread, or keeps anything between two calls: what a product needs
- * beside its operands is a workspace of the caller's. Any number of threads may use one tandem_kernels at a
- * time, each with outputs and a workspace of its own. A call reads its operands once and runs on the calling
- * thread.
+ * No call allocates memory, starts a thread or keeps state. A product needs a workspace, which the caller
+ * provides. Any number of threads may use one tandem_kernels at a time, each with its own outputs and
+ * workspace. A call runs on the calling thread.
  *
- * Matrices are (rows, columns), element (i, j) at x[i·x_row + j]; x_row counts elements and is at least
- * `columns`; 0 stands for `columns`. A vector is a matrix of one row. Empty ones are fine. Pointers need the
- * alignment of their type only. Outputs do not overlap inputs, unless a line says so.
+ * A matrix is (rows, columns), with element (i, j) at x[i·x_row + j]. x_row counts elements and is at least
+ * `columns`; 0 means `columns`. A vector is a matrix with one row. A matrix may be empty. A pointer needs
+ * only the alignment of its type. Outputs must not overlap inputs, unless a comment allows it.
  *
- * Bad arguments are TANDEM_USAGE, with the argument's name; outputs are then untouched. int8 data stands for
- * scale·q. */
+ * Errors: a bad argument gives TANDEM_USAGE with the argument's name, and outputs stay unchanged. An int8
+ * number q stands for scale·q. */
 #ifndef TANDEM_KERNELS_H
 #define TANDEM_KERNELS_H
 
@@ -35,17 +34,18 @@ extern "C" {
 typedef struct tandem_isa_kernels tandem_kernels; /* constant; nothing to close */
 
 /* tandem_kernels_open: `isa` is "sse41", "avx", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16",
- * or "best" for the last of them that this machine has. TANDEM_UNKNOWN_NAME; TANDEM_NO_DEVICE where the
- * machine lacks it. */
+ * or "best", the last of them that this machine has. TANDEM_UNKNOWN_NAME: there is no such name.
+ * TANDEM_NO_DEVICE: this machine lacks the instruction set. */
 tandem_status tandem_kernels_open(const tandem_kernels **kernels, const char *isa, tandem_error *error);
 const char *tandem_kernels_isa(const tandem_kernels *kernels); /* its name */
 
 /* --- To int8 -------------------------------------------------------------------------------------------- */
 
-/* Which random numbers stochastic rounding draws: Philox4x32-10 with key = seed and counter {block,
- * stream[0..2]}. Element (i, j) takes half-word j % 8 of block  block + i·⌈columns/8⌉ + j/8: bits 16·(j%2) …
- * of word (j%8)/2. So it neither matters how rows lie in memory nor, where `block` says where they begin, in
- * how many calls they come. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. */
+/* The random numbers of stochastic rounding: Philox4x32-10 with key = seed and counter {block, stream[0..2]}.
+ * Element (i, j) takes half-word j % 8 of block  block + i·⌈columns/8⌉ + j/8: bits 16·(j%2) … of word
+ * (j%8)/2. The memory layout of the rows does not matter. A tensor may be rounded in several calls if `block`
+ * says where the rows of each call begin. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2,
+ * 3", SC 2011. */
 typedef struct tandem_rounding {
     uint64_t seed;
     uint32_t stream[3];
@@ -53,17 +53,16 @@ typedef struct tandem_rounding {
 } tandem_rounding;
 
 typedef enum tandem_scale_mode {
-    TANDEM_SCALE_TENSOR, /* one scale, from the largest magnitude found: x is read twice */
+    TANDEM_SCALE_TENSOR, /* one scale, from the largest magnitude in x: x is read twice */
     TANDEM_SCALE_ROW,    /* a scale for each row, from its own largest magnitude */
     TANDEM_SCALE_KNOWN   /* one scale, from `range`: x is read once; larger magnitudes become ±127 */
 } tandem_scale_mode;
 
-/* scale = range/127, range being the largest magnitude (or the known one);
- *   stochastic   q = clamp(floor(x/scale + u), −127, 127), u = (draw + ½)/65536: unbiased within 2^−17 of a
- *                step
- *   nearest      q = clamp(x/scale to nearest, ties to even, −127, 127)
- * x/scale is computed as x·(127/range). A row (or tensor) that is 0, or so small that 127/range is no finite
- * number, has scale 0 and q 0. */
+/* scale = range/127, where range is the largest magnitude (or the known one);
+ *     stochastic   q = clamp(floor(x/scale + u), −127, 127), u = (draw + ½)/65536: unbiased within 2^−17
+ *     nearest      q = clamp(x/scale to nearest, ties to even, −127, 127)
+ * x/scale is computed as x·(127/range). If a row (or tensor) is 0, or so small that 127/range is not finite,
+ * its scale and its q are 0. */
 typedef struct tandem_quantise_call {
     const void *x;     /* (rows, columns) */
     tandem_dtype from; /* TANDEM_F32 or TANDEM_BF16 */
@@ -76,24 +75,24 @@ typedef struct tandem_quantise_call {
     float range;                     /* TANDEM_SCALE_KNOWN: at least 0 and finite */
     const tandem_rounding *rounding; /* NULL = to nearest */
     float *scale;                    /* result: one, or one for each row */
-    float *amax; /* result: the largest magnitude of all of x, NaN where one is in it; NULL = not wanted */
+    float *amax; /* result: the largest magnitude in x, NaN if x has one; NULL = not wanted */
 } tandem_quantise_call;
 
-/* tandem_kernels_quantise: TANDEM_LIMIT_EXCEEDED where a scale would have to be taken from a NaN or an
- * infinity; q is then undefined (with TANDEM_SCALE_TENSOR untouched). With a known range a NaN becomes −127
- * and infinities ±127: look at *amax. rows·⌈columns/8⌉ + block ≤ 2^32 with rounding. */
+/* tandem_kernels_quantise: TANDEM_LIMIT_EXCEEDED: a scale would come from a NaN or an infinity; q is then
+ * undefined (with TANDEM_SCALE_TENSOR unchanged). With a known range a NaN becomes −127 and an infinity ±127;
+ * *amax shows it. With rounding, rows·⌈columns/8⌉ + block ≤ 2^32. */
 tandem_status tandem_kernels_quantise(const tandem_kernels *kernels, const tandem_quantise_call *call,
                                       tandem_error *error);
 
-/* tandem_kernels_amax: the largest magnitude; 0 of nothing; NaN where one is in it. */
+/* tandem_kernels_amax: the largest magnitude; 0 if x is empty; NaN if x has one. */
 tandem_status tandem_kernels_amax(const tandem_kernels *kernels, float *amax, const void *x,
                                   tandem_dtype from, int64_t rows, int64_t columns, int64_t x_row,
                                   tandem_error *error);
 
 /* --- From int8, and between floats ---------------------------------------------------------------------- */
 
-/* x[i][j] = scale·q[i][j], to f32 or bf16 (nearest, ties to even); scale: one, or, with TANDEM_SCALE_ROW, one
- * for each row. */
+/* x[i][j] = scale·q[i][j], as f32 or bf16 (to nearest, ties to even). There is one scale, or one per row with
+ * TANDEM_SCALE_ROW. */
 typedef struct tandem_dequantise_call {
     const int8_t *q;
     int64_t rows, columns, q_row;
@@ -106,7 +105,7 @@ typedef struct tandem_dequantise_call {
 tandem_status tandem_kernels_dequantise(const tandem_kernels *kernels, const tandem_dequantise_call *call,
                                         tandem_error *error);
 
-/* f32 to bf16 (nearest, ties to even; a NaN stays one) or bf16 to f32. */
+/* f32 to bf16 (to nearest, ties to even; a NaN stays a NaN), or bf16 to f32. */
 typedef struct tandem_cast_call {
     const void *x;
     tandem_dtype from;
@@ -120,12 +119,12 @@ tandem_status tandem_kernels_cast(const tandem_kernels *kernels, const tandem_ca
 
 /* --- The int8 product ----------------------------------------------------------------------------------- */
 
-/* C = A·B, summed exactly in int32 for any int8 operands with k ≤ TANDEM_PRODUCT_MAX_K (128²·2^16 < 2^31; of
- * operands within ±127 k ≤ 2^17), then
- *     c[i][j] = sum·(scale·row_scale[i])·column_scale[j] + bias[j]        in f32, in this order; what is NULL
- *     is left out
- * as f32 or as bf16 (nearest); as s32 the sum itself. With `adds` this is added, in f32, to what is in C.
- * Operands lie in any strides, so that the three products of a linear layer y (m, n) = x (m, k)·Wᵀ, W (n, k),
+/* C = A·B. The sums are exact in int32 for any int8 operands, since k ≤ TANDEM_PRODUCT_MAX_K (128²·2^16 <
+ * 2^31; within ±127, k ≤ 2^17). Then
+ *     c[i][j] = sum·(scale·row_scale[i])·column_scale[j] + bias[j]
+ * in f32 and in this order, without the terms that are NULL. C is f32 or bf16 (to nearest); s32 is the sum
+ * itself. With `accumulate` the result is added to C in f32.
+ * Operands may have any strides, so the three products of a linear layer y (m, n) = x (m, k)·Wᵀ, W (n, k),
  * need no copy:
  *     forward  y  = x·Wᵀ   a = x, a_row k, a_column 1;   b = W, b_row 1, b_column k
  *     dgrad    gx = g·W    a = g, a_row n, a_column 1;   b = W, b_row k, b_column 1
@@ -140,7 +139,7 @@ typedef struct tandem_product_s8 {
     void *c; /* (m, n), row-major, rows c_row ≥ n elements apart */
     int64_t c_row;
     tandem_dtype c_type;       /* TANDEM_F32, TANDEM_BF16 or TANDEM_S32 */
-    float scale;               /* of a times of b */
+    float scale;               /* scale of a times scale of b */
     const float *row_scale;    /* m of them, or NULL */
     const float *column_scale; /* n of them, or NULL */
     const float *bias;         /* n of them, or NULL */
@@ -148,9 +147,9 @@ typedef struct tandem_product_s8 {
     int accumulate;            /* 1: C += A·B; f32 and bf16 */
 } tandem_product_s8;
 
-/* Bytes of the workspace: grows with k up to some MiB, not with m·n. 0 where an argument is not allowed. */
+/* Bytes of the workspace. It grows with k up to a few MiB, not with m·n. 0: an argument is not allowed. */
 size_t tandem_kernels_product_workspace(const tandem_kernels *kernels, int64_t m, int64_t n, int64_t k);
-/* Strides are at least 0, and one of a's, and one of b's, is best 1: else packing is slow. */
+/* Strides are at least 0. One stride of a and one of b should be 1; otherwise packing is slow. */
 tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem_product_s8 *product,
                                      size_t workspace_bytes, tandem_error *error);
 

@@ -226,7 +226,7 @@ static int stand_in_set_device(int index)
     return stand_in_next_error();
 }
 
-static int stand_in_open_libraries(cuda_libraries **libraries, int index)
+static int stand_in_open(cuda_libraries **libraries, int index)
 {
     const int failed = stand_in_set_device(index);
     if (failed) return failed;
@@ -236,7 +236,7 @@ static int stand_in_open_libraries(cuda_libraries **libraries, int index)
     return 0;
 }
 
-static void stand_in_close_libraries(cuda_libraries *libraries) { free_handle(libraries); }
+static void stand_in_close(cuda_libraries *libraries) { free_handle(libraries); }
 
 static int stand_in_alloc(void **memory, uint64_t bytes, int is_pinned)
 {
@@ -489,7 +489,7 @@ static void stand_in_stream_close(tandem_cuda_stream stream)
     streams[k] = streams[--n_stream];
     free_handle(stream);
 }
-static int stand_in_stream_wait(tandem_cuda_stream stream, tandem_cuda_event event)
+static int stand_in_stream_wait_event(tandem_cuda_stream stream, tandem_cuda_event event)
 {
     return enqueue(stream, (queued){.awaited = event});
 }
@@ -529,7 +529,7 @@ static int stand_in_elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_
 
 int stand_in_early_graph_events;
 
-static int stand_in_probe_external(int *waits, tandem_cuda_stream stream)
+static int stand_in_probe_external_events(int *waits, tandem_cuda_stream stream)
 {
     (void)stream;
     *waits = !stand_in_early_graph_events;
@@ -557,7 +557,7 @@ static int stand_in_capture_end(tandem_cuda_graph *graph, tandem_cuda_stream str
     pthread_mutex_unlock(&mutex);
     return failed;
 }
-static int stand_in_record_external(tandem_cuda_event event, tandem_cuda_stream stream)
+static int stand_in_event_record_external(tandem_cuda_event event, tandem_cuda_stream stream)
 {
     const queued one = {.recorded = event};
     queued *what = malloc(sizeof *what);
@@ -860,44 +860,10 @@ static int stand_in_work_run(const cuda_work *work, const cuda_algorithm *algori
                           sizeof(running_work));
 }
 
-const cuda_vendor tandem_cuda_vendor = {.gpu_count = stand_in_gpu_count,
-                                        .describe = stand_in_describe,
-                                        .free_bytes = stand_in_free_bytes,
-                                        .error_text = stand_in_error_text,
-                                        .is_unsupported = stand_in_is_unsupported,
-                                        .versions = stand_in_versions,
-                                        .read_clocks = stand_in_read_clocks,
-                                        .open = stand_in_open_libraries,
-                                        .set_device = stand_in_set_device,
-                                        .close = stand_in_close_libraries,
-                                        .alloc = stand_in_alloc,
-                                        .free = stand_in_free,
-                                        .lock = stand_in_lock,
-                                        .unlock = stand_in_unlock,
-                                        .clear = stand_in_clear,
-                                        .copy = stand_in_copy,
-                                        .stream_open = stand_in_stream_open,
-                                        .stream_close = stand_in_stream_close,
-                                        .stream_sync = stand_in_stream_sync,
-                                        .stream_wait_event = stand_in_stream_wait,
-                                        .call_host = stand_in_call_host,
-                                        .event_open = stand_in_event_open,
-                                        .event_close = stand_in_event_close,
-                                        .event_record = stand_in_event_record,
-                                        .event_sync = stand_in_event_sync,
-                                        .elapsed_ns = stand_in_elapsed_ns,
-                                        .capture_begin = stand_in_capture_begin,
-                                        .probe_external_events = stand_in_probe_external,
-                                        .capture_end = stand_in_capture_end,
-                                        .event_record_external = stand_in_record_external,
-                                        .graph_launch = stand_in_graph_launch,
-                                        .graph_destroy = stand_in_graph_destroy,
-                                        .product_open = stand_in_product_open,
-                                        .convolution_open = stand_in_convolution_open,
-                                        .work_close = stand_in_work_close,
-                                        .work_candidates = stand_in_work_candidates,
-                                        .work_check = stand_in_work_check,
-                                        .work_run = stand_in_work_run};
+const cuda_vendor tandem_cuda_vendor = {
+#define VENDOR_CALL(result, name, ...) .name = stand_in_##name,
+#include "backend/cuda/vendor.def"
+};
 
 /* --- gpu.h ---------------------------------------------------------------------------------------------- */
 

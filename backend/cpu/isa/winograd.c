@@ -108,7 +108,6 @@ INLINE void transform_image(wino_vector r[6], const wino_vector d[6], int size)
 /* G g */
 INLINE void transform_weight(wino_vector r[6], const wino_vector g[6], int size)
 {
-    (void)size;
     const wino_vector even = wino_scale(-1.0f / 6, wino_add(g[0], g[2])), odd = wino_scale(1.0f / 6, g[1]);
     const wino_vector even2 = wino_fma(1.0f / 6, g[2], wino_scale(1.0f / 24, g[0])),
                       odd2 = wino_scale(1.0f / 12, g[1]);
@@ -155,7 +154,6 @@ INLINE void to_result(wino_vector r[6], const wino_vector m[6], int size)
 /* Gᵀ m */
 INLINE void to_weight(wino_vector r[6], const wino_vector m[6], int size)
 {
-    (void)size;
     const wino_vector sum = wino_add(m[1], m[2]), sum2 = wino_add(m[3], m[4]);
     const wino_vector difference = wino_sub(m[2], m[1]), difference2 = wino_sub(m[3], m[4]);
     r[0] = wino_fma(1.0f / 24, sum2, wino_fma(-1.0f / 6, sum, wino_scale(0.25f, m[0])));

@@ -5,7 +5,6 @@
 static tandem_status cpu_add_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                  tandem_error *error)
 {
-    (void)error;
     const tandem_task *task = &kernel->task;
     const tandem_shape *shape = &kernel->op->shape;
     if (task->kind == TANDEM_TASK_ACCUMULATE)
@@ -22,7 +21,7 @@ static tandem_status cpu_add_run(const tandem_kernel *kernel, const tandem_kerne
 static tandem_status cpu_add_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from ||
+    if (!cpu_is_float(task->from) || task->to != task->from ||
         (task->kind != TANDEM_TASK_FORWARD && task->kind != TANDEM_TASK_ACCUMULATE))
         return cpu_kernel_refuse(kernel, "it adds f32 to f32 or bf16 to bf16", error);
     kernel->run = cpu_add_run;

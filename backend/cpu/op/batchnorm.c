@@ -49,7 +49,6 @@ static tandem_batchnorm cpu_batchnorm_call(const tandem_kernel *kernel, const fl
 static tandem_status cpu_batchnorm_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                            tandem_error *error)
 {
-    (void)error;
     if (call->running_stats) {
         cpu_batchnorm_evaluate(kernel, call);
         return TANDEM_OK;
@@ -67,7 +66,6 @@ static tandem_status cpu_batchnorm_forward(const tandem_kernel *kernel, const ta
 static tandem_status cpu_batchnorm_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                          tandem_error *error)
 {
-    (void)error;
     const float *const shift = kernel->op->kind == TANDEM_OP_BATCHNORM_RELU ? call->in[4] : call->in[3];
     const tandem_batchnorm norm =
         cpu_batchnorm_call(kernel, call->in[3], shift, (float *)call->in[2], call->workspace);
@@ -82,7 +80,6 @@ static tandem_status cpu_batchnorm_dgrad(const tandem_kernel *kernel, const tand
 static tandem_status cpu_batchnorm_add_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                                tandem_error *error)
 {
-    (void)error;
     if (call->running_stats) {
         cpu_batchnorm_evaluate(kernel, call);
         return TANDEM_OK;
@@ -99,7 +96,6 @@ static tandem_status cpu_batchnorm_add_forward(const tandem_kernel *kernel, cons
 static tandem_status cpu_batchnorm_add_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                              tandem_error *error)
 {
-    (void)error;
     const tandem_batchnorm norm =
         cpu_batchnorm_call(kernel, call->in[4], NULL, (float *)call->in[3], call->workspace);
     const tandem_batchnorm_gradients out = {.x = call->out[0],
@@ -121,12 +117,10 @@ static uint64_t cpu_batchnorm_workspace(const tandem_kernel *kernel)
     return WORKSPACE_ROWS * (uint64_t)tandem_shape_last(&kernel->op->shape) * sizeof(float);
 }
 
-static int cpu_batchnorm_is_float(tandem_dtype type) { return type == TANDEM_F32 || type == TANDEM_BF16; }
-
 static tandem_status cpu_batchnorm_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    if (!cpu_batchnorm_is_float(task->from) || task->to != task->from || task->kind == TANDEM_TASK_WGRAD)
+    if (!cpu_is_float(task->from) || task->to != task->from || task->kind == TANDEM_TASK_WGRAD)
         return cpu_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
     kernel->workspace_bytes = cpu_batchnorm_workspace(kernel);
     kernel->run = task->kind == TANDEM_TASK_FORWARD ? cpu_batchnorm_forward : cpu_batchnorm_dgrad;
@@ -137,8 +131,8 @@ static tandem_status cpu_batchnorm_prepare(tandem_kernel *kernel, tandem_error *
 static tandem_status cpu_batchnorm_add_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    if (!cpu_batchnorm_is_float(task->from) || !cpu_batchnorm_is_float(task->to) ||
-        !cpu_batchnorm_is_float(task->other_operand_dtype) || task->kind == TANDEM_TASK_WGRAD)
+    if (!cpu_is_float(task->from) || !cpu_is_float(task->to) || !cpu_is_float(task->other_operand_dtype) ||
+        task->kind == TANDEM_TASK_WGRAD)
         return cpu_kernel_refuse(kernel, "it works in f32 or in bf16", error);
     kernel->workspace_bytes = cpu_batchnorm_workspace(kernel);
     kernel->run = task->kind == TANDEM_TASK_FORWARD ? cpu_batchnorm_add_forward : cpu_batchnorm_add_dgrad;

@@ -12,7 +12,6 @@ static const tandem_parameter *cpu_bias_parameter(const tandem_kernel *kernel)
 static tandem_status cpu_bias_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                       tandem_error *error)
 {
-    (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
     const size_t n = (size_t)tandem_shape_elements(&kernel->op->shape);
     const size_t period = cpu_bias_period(kernel);
@@ -26,7 +25,6 @@ static tandem_status cpu_bias_forward(const tandem_kernel *kernel, const tandem_
 static tandem_status cpu_bias_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                     tandem_error *error)
 {
-    (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
     const size_t n = (size_t)tandem_shape_elements(&kernel->op->shape);
     const size_t period = cpu_bias_period(kernel);
@@ -42,8 +40,7 @@ static tandem_status cpu_bias_wgrad(const tandem_kernel *kernel, const tandem_ke
 static tandem_status cpu_bias_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    if (task->from != TANDEM_F32 && task->from != TANDEM_BF16)
-        return cpu_kernel_refuse(kernel, "it computes in f32 and bf16", error);
+    if (!cpu_is_float(task->from)) return cpu_kernel_refuse(kernel, "it computes in f32 and bf16", error);
     if (task->kind == TANDEM_TASK_DGRAD ||
         task->to != (task->kind == TANDEM_TASK_WGRAD ? TANDEM_F32 : task->from))
         return cpu_kernel_refuse(kernel, "there is no such form of a bias", error);

@@ -7,7 +7,6 @@
 static tandem_status cpu_bias_gelu_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                            tandem_error *error)
 {
-    (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
     const size_t n = (size_t)tandem_shape_elements(&kernel->op->shape), period = cpu_bias_period(kernel);
     if (kernel->task.from == TANDEM_F32)
@@ -20,7 +19,6 @@ static tandem_status cpu_bias_gelu_forward(const tandem_kernel *kernel, const ta
 static tandem_status cpu_bias_gelu_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                          tandem_error *error)
 {
-    (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
     const size_t n = (size_t)tandem_shape_elements(&kernel->op->shape), period = cpu_bias_period(kernel);
     const size_t all = (size_t)kernel->graph->parameter[kernel->op->parameter[0]].elements;
@@ -36,11 +34,9 @@ static tandem_status cpu_bias_gelu_dgrad(const tandem_kernel *kernel, const tand
 
 static tandem_status cpu_bias_gelu_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    const tandem_task *task = &kernel->task;
-    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from)
-        return cpu_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
-    kernel->run = task->kind == TANDEM_TASK_FORWARD ? cpu_bias_gelu_forward : cpu_bias_gelu_dgrad;
-    return TANDEM_OK;
+    return cpu_kernel_of_float(
+        kernel, kernel->task.kind == TANDEM_TASK_FORWARD ? cpu_bias_gelu_forward : cpu_bias_gelu_dgrad,
+        error);
 }
 
 const cpu_operator cpu_bias_gelu = {cpu_bias_gelu_prepare};

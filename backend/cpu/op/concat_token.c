@@ -19,7 +19,6 @@ static cpu_concat_token_shape cpu_concat_token_shape_of(const tandem_kernel *ker
 static tandem_status cpu_concat_token_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                               tandem_error *error)
 {
-    (void)error;
     const cpu_concat_token_shape l = cpu_concat_token_shape_of(kernel);
     const char *x = call->in[0];
     char *y = call->out[0];
@@ -36,7 +35,6 @@ static tandem_status cpu_concat_token_forward(const tandem_kernel *kernel, const
 static tandem_status cpu_concat_token_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                             tandem_error *error)
 {
-    (void)error;
     const cpu_concat_token_shape l = cpu_concat_token_shape_of(kernel);
     const char *g = call->in[0];
     char *gx = call->out[0];
@@ -48,7 +46,6 @@ static tandem_status cpu_concat_token_dgrad(const tandem_kernel *kernel, const t
 static tandem_status cpu_concat_token_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                             tandem_error *error)
 {
-    (void)error;
     const cpu_concat_token_shape l = cpu_concat_token_shape_of(kernel);
     const char *g = call->in[0];
     memset(call->out[0], 0, (size_t)l.width * sizeof(float));
@@ -61,8 +58,7 @@ static tandem_status cpu_concat_token_prepare(tandem_kernel *kernel, tandem_erro
 {
     const tandem_task *task = &kernel->task;
     const int is_wgrad = task->kind == TANDEM_TASK_WGRAD;
-    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) ||
-        task->to != (is_wgrad ? TANDEM_F32 : task->from))
+    if (!cpu_is_float(task->from) || task->to != (is_wgrad ? TANDEM_F32 : task->from))
         return cpu_kernel_refuse(kernel, "it moves f32 or bf16 as it is", error);
     kernel->run = is_wgrad                          ? cpu_concat_token_wgrad
                   : task->kind == TANDEM_TASK_DGRAD ? cpu_concat_token_dgrad

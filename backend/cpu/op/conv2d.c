@@ -260,7 +260,6 @@ static tandem_winograd winograd_call(const tandem_kernel *kernel)
 static tandem_status cpu_conv2d_run_winograd(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                              tandem_error *error)
 {
-    (void)error;
     tandem_winograd convolution = winograd_call(kernel);
     convolution.x = call->in[0];
     convolution.w = call->in[1];
@@ -435,7 +434,6 @@ static tandem_weight_gradient weight_gradient_call(const tandem_kernel *kernel)
 static tandem_status cpu_conv2d_run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                           tandem_error *error)
 {
-    (void)error;
     tandem_weight_gradient convolution = weight_gradient_call(kernel);
     convolution.x = call->in[0];
     convolution.gradient = call->in[1];

@@ -93,7 +93,6 @@ static void wgrad_add_partial(wgrad_accumulator *sums, tandem_product_s8 *produc
 static tandem_status int8_wgrad_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                     tandem_error *error)
 {
-    (void)error;
     const conv_gradient_plan *s = kernel->state;
     const int64_t positions = s->out_h * s->out_w, width = s->taps * s->c_in;
     const int8_t *x = call->in[0], *g = call->in[1];
@@ -162,7 +161,6 @@ static void rotate_taps(const conv_gradient_plan *s, int8_t *rotated, const int8
 static tandem_status int8_dgrad_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                     tandem_error *error)
 {
-    (void)error;
     const conv_gradient_plan *s = kernel->state;
     const tandem_isa_kernels *isa = kernel->device->isa;
     const int64_t positions = s->h * s->w, width = s->taps * s->c_out, image = s->out_h * s->out_w * s->c_out;
@@ -220,7 +218,6 @@ static void scatter_windows(const conv_gradient_plan *s, const tandem_isa_kernel
 static tandem_status int8_dgrad_run_strided(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                             tandem_error *error)
 {
-    (void)error;
     const conv_gradient_plan *s = kernel->state;
     const tandem_isa_kernels *isa = kernel->device->isa;
     const int64_t positions = s->out_h * s->out_w, width = s->taps * s->c_in, image = s->h * s->w * s->c_in;

@@ -88,7 +88,6 @@ static tandem_status cpu_cross_entropy_dgrad(const tandem_kernel *kernel, const 
 
 static tandem_status cpu_cross_entropy_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    (void)error;
     kernel->run =
         kernel->task.kind == TANDEM_TASK_DGRAD ? cpu_cross_entropy_dgrad : cpu_cross_entropy_forward;
     return TANDEM_OK;

@@ -57,8 +57,8 @@ static tandem_status cpu_embedding_prepare(tandem_kernel *kernel, tandem_error *
 {
     const tandem_task *task = &kernel->task;
     const int is_forward = task->kind == TANDEM_TASK_FORWARD;
-    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) ||
-        task->to != (is_forward ? task->from : TANDEM_F32) || task->kind == TANDEM_TASK_DGRAD)
+    if (!cpu_is_float(task->from) || task->to != (is_forward ? task->from : TANDEM_F32) ||
+        task->kind == TANDEM_TASK_DGRAD)
         return cpu_kernel_refuse(kernel, "tables are f32 or bf16", error);
     kernel->run = is_forward ? cpu_embedding_forward : cpu_embedding_wgrad;
     return TANDEM_OK;

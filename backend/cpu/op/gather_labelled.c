@@ -36,7 +36,6 @@ static tandem_status cpu_gather_labelled_forward(const tandem_kernel *kernel, co
 static tandem_status cpu_gather_labelled_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                                tandem_error *error)
 {
-    (void)error;
     const size_t bytes = cpu_gather_labelled_row_bytes(kernel);
     const int64_t rows = cpu_gather_labelled_rows(kernel);
     const tandem_shape *all = cpu_input_shape(kernel, 0);
@@ -50,11 +49,10 @@ static tandem_status cpu_gather_labelled_dgrad(const tandem_kernel *kernel, cons
 
 static tandem_status cpu_gather_labelled_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    const tandem_task *task = &kernel->task;
-    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from)
-        return cpu_kernel_refuse(kernel, "it moves f32 or bf16 as it is", error);
-    kernel->run = task->kind == TANDEM_TASK_FORWARD ? cpu_gather_labelled_forward : cpu_gather_labelled_dgrad;
-    return TANDEM_OK;
+    return cpu_kernel_of_float(kernel,
+                               kernel->task.kind == TANDEM_TASK_FORWARD ? cpu_gather_labelled_forward
+                                                                        : cpu_gather_labelled_dgrad,
+                               error);
 }
 
 const cpu_operator cpu_gather_labelled = {cpu_gather_labelled_prepare};

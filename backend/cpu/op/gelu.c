@@ -5,7 +5,6 @@
 static tandem_status cpu_gelu_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                   tandem_error *error)
 {
-    (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
     const size_t n = (size_t)tandem_shape_elements(&kernel->op->shape);
     if (kernel->task.kind == TANDEM_TASK_FORWARD)
@@ -17,7 +16,6 @@ static tandem_status cpu_gelu_run(const tandem_kernel *kernel, const tandem_kern
 
 static tandem_status cpu_gelu_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    (void)error;
     kernel->run = cpu_gelu_run;
     return TANDEM_OK;
 }

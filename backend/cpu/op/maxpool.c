@@ -40,7 +40,7 @@ static tandem_status cpu_maxpool_prepare(tandem_kernel *kernel, tandem_error *er
     const tandem_op *op = kernel->op;
     const tandem_task *task = &kernel->task;
     const int is_forward = task->kind == TANDEM_TASK_FORWARD;
-    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from)
+    if (!cpu_is_float(task->from) || task->to != task->from)
         return cpu_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
     const dnnl_memory_desc_t x = cpu_image_descriptor(task->from, cpu_input_shape(kernel, 0));
     const dnnl_memory_desc_t y = cpu_image_descriptor(task->from, &op->shape);

@@ -4,7 +4,6 @@
 static tandem_status cpu_relu_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                   tandem_error *error)
 {
-    (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
     const size_t n = (size_t)tandem_shape_elements(&kernel->op->shape);
     const int wide = kernel->task.from == TANDEM_F32;
@@ -21,12 +20,7 @@ static tandem_status cpu_relu_run(const tandem_kernel *kernel, const tandem_kern
 
 static tandem_status cpu_relu_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    const tandem_task *task = &kernel->task;
-    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from ||
-        task->kind == TANDEM_TASK_WGRAD)
-        return cpu_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
-    kernel->run = cpu_relu_run;
-    return TANDEM_OK;
+    return cpu_kernel_of_float(kernel, cpu_relu_run, error);
 }
 
 const cpu_operator cpu_relu = {cpu_relu_prepare};

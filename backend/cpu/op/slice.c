@@ -6,7 +6,6 @@
 static tandem_status cpu_slice_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                    tandem_error *error)
 {
-    (void)error;
     const tandem_shape *whole = cpu_input_shape(kernel, 0), *part = &kernel->op->shape;
     const int64_t blocks = whole->dim[0], element_bytes = (int64_t)tandem_dtype_bytes(kernel->task.from);
     const size_t block_bytes = (size_t)(tandem_shape_elements(whole) / blocks * element_bytes);
@@ -30,11 +29,7 @@ static tandem_status cpu_slice_run(const tandem_kernel *kernel, const tandem_ker
 
 static tandem_status cpu_slice_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    const tandem_task *task = &kernel->task;
-    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from)
-        return cpu_kernel_refuse(kernel, "it moves f32 or bf16 as it is", error);
-    kernel->run = cpu_slice_run;
-    return TANDEM_OK;
+    return cpu_kernel_of_float(kernel, cpu_slice_run, error);
 }
 
 const cpu_operator cpu_slice = {cpu_slice_prepare};

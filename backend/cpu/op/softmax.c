@@ -5,7 +5,6 @@
 static tandem_status cpu_softmax_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                      tandem_error *error)
 {
-    (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
     const tandem_op *op = kernel->op;
     const size_t n = (size_t)tandem_shape_last(&op->shape),
@@ -24,7 +23,6 @@ static tandem_status cpu_softmax_run(const tandem_kernel *kernel, const tandem_k
 
 static tandem_status cpu_softmax_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    (void)error;
     kernel->run = cpu_softmax_run;
     return TANDEM_OK;
 }

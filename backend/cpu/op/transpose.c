@@ -33,7 +33,7 @@ static void cpu_transpose_layouts(const tandem_kernel *kernel, dnnl_memory_desc_
 static tandem_status cpu_transpose_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from)
+    if (!cpu_is_float(task->from) || task->to != task->from)
         return cpu_kernel_refuse(kernel, "it moves f32 or bf16 as it is", error);
     dnnl_memory_desc_t x, y;
     cpu_transpose_layouts(kernel, &x, &y);

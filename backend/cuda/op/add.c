@@ -19,10 +19,7 @@ static tandem_status cuda_add_run(const tandem_kernel *kernel, const tandem_kern
 
 static tandem_status cuda_add_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
-        return cuda_kernel_refuse(kernel, "it adds floats of one type", error);
-    kernel->run = cuda_add_run;
-    return TANDEM_OK;
+    return cuda_kernel_of_float(kernel, cuda_add_run, error);
 }
 
 const cuda_operator cuda_add = {cuda_add_prepare}, cuda_accumulate = {cuda_add_prepare};

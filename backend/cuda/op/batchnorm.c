@@ -73,11 +73,10 @@ static void cuda_batchnorm_workspace(tandem_kernel *kernel)
 
 static tandem_status cuda_batchnorm_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
-        return cuda_kernel_refuse(kernel, "it works in one float type throughout", error);
     cuda_batchnorm_workspace(kernel);
-    kernel->run = kernel->task.kind == TANDEM_TASK_FORWARD ? cuda_batchnorm_forward : cuda_batchnorm_dgrad;
-    return TANDEM_OK;
+    return cuda_kernel_of_float(
+        kernel, kernel->task.kind == TANDEM_TASK_FORWARD ? cuda_batchnorm_forward : cuda_batchnorm_dgrad,
+        error);
 }
 
 /* Gradients leave it in the types of what they are of. */

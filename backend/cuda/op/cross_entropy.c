@@ -63,7 +63,6 @@ static tandem_status cuda_cross_entropy_dgrad(const tandem_kernel *kernel, const
 
 static tandem_status cuda_cross_entropy_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    (void)error;
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
     const loss_shape s = loss_shape_of(kernel);
     kernel->workspace_bytes =

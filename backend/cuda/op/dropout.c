@@ -25,10 +25,7 @@ static tandem_status cuda_dropout_run(const tandem_kernel *kernel, const tandem_
 
 static tandem_status cuda_dropout_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
-        return cuda_kernel_refuse(kernel, "it works in one float type throughout", error);
-    kernel->run = cuda_dropout_run;
-    return TANDEM_OK;
+    return cuda_kernel_of_float(kernel, cuda_dropout_run, error);
 }
 
 const cuda_operator cuda_dropout = {cuda_dropout_prepare};

@@ -31,9 +31,10 @@ static tandem_status cuda_gather_labelled_dgrad(const tandem_kernel *kernel, con
 
 static tandem_status cuda_gather_labelled_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    kernel->run =
-        kernel->task.kind == TANDEM_TASK_FORWARD ? cuda_gather_labelled_forward : cuda_gather_labelled_dgrad;
-    return cuda_refuse_cast(kernel, error);
+    return cuda_kernel_of_float(kernel,
+                                kernel->task.kind == TANDEM_TASK_FORWARD ? cuda_gather_labelled_forward
+                                                                         : cuda_gather_labelled_dgrad,
+                                error);
 }
 
 const cuda_operator cuda_gather_labelled = {cuda_gather_labelled_prepare};

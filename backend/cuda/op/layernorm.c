@@ -40,7 +40,6 @@ static tandem_status cuda_layernorm_dgrad(const tandem_kernel *kernel, const tan
 
 static tandem_status cuda_layernorm_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    (void)error;
     const layernorm_shape s = layernorm_shape_of(kernel);
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
     kernel->workspace_bytes = is_forward ? 0 : tandem_cuda_norm_workspace(s.rows, s.columns);

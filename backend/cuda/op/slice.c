@@ -20,8 +20,7 @@ static tandem_status cuda_slice_run(const tandem_kernel *kernel, const tandem_ke
 
 static tandem_status cuda_slice_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    kernel->run = cuda_slice_run;
-    return cuda_refuse_cast(kernel, error);
+    return cuda_kernel_of_float(kernel, cuda_slice_run, error);
 }
 
 const cuda_operator cuda_slice = {cuda_slice_prepare};

@@ -17,7 +17,6 @@ static tandem_status cuda_softmax_run(const tandem_kernel *kernel, const tandem_
 
 static tandem_status cuda_softmax_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    (void)error;
     kernel->run = cuda_softmax_run;
     return TANDEM_OK;
 }

@@ -34,8 +34,7 @@ static tandem_status cuda_transpose_run(const tandem_kernel *kernel, const tande
 
 static tandem_status cuda_transpose_prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    kernel->run = cuda_transpose_run;
-    return cuda_refuse_cast(kernel, error);
+    return cuda_kernel_of_float(kernel, cuda_transpose_run, error);
 }
 
 const cuda_operator cuda_transpose = {cuda_transpose_prepare};
