@@ -1,7 +1,7 @@
-/* cast: changes of type: of weights, activations, gradients, and of what was saved in s8.
+/* cast.c: casts of weights, activations, gradients, and of tensors saved in s8.
  *
- * To s8: stochastically rounded (kernels.h), with one scale; its range is the operator's where that is known
- * (op.def), or that of a history where it has one, which saves the pass that looks for it. */
+ * A cast to s8 rounds stochastically (kernels.h) with one scale. Its range is the operator's where that is
+ * known (op.def), or that of a history, which saves the pass that finds it. */
 #include "backend/cpu/kernel.h"
 
 static int64_t cpu_cast_elements(const tandem_kernel *kernel)

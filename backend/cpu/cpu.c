@@ -1,6 +1,6 @@
-/* cpu.c: the device backend "cpu": one x86-64 core, held to an instruction set.
+/* cpu.c: the device backend "cpu": one x86-64 core, limited to an instruction set.
  *
- * Everything runs on the thread that opened the device, and on it alone. */
+ * All work runs on the thread that opened the device. */
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 
-/* Which of oneDNN's instruction sets a device is. */
+/* oneDNN's instruction set of a device. */
 static const struct {
     const char *device;
     dnnl_cpu_isa_t isa;
@@ -27,7 +27,7 @@ static const struct {
 };
 enum { N_DEVICE = sizeof onednn_isas / sizeof onednn_isas[0] };
 
-/* A reshape is a view: it has no kernel, and no task asks for one. */
+/* A reshape is a view: it has no kernel and no task. */
 const cpu_operator cpu_reshape = {NULL};
 
 #define KERNELS_OF_SOURCE(name) NULL
@@ -58,10 +58,10 @@ static tandem_status find_onednn_isa(dnnl_cpu_isa_t *isa, const char *name, tand
                             name);
 }
 
-/* Holds oneDNN to the instruction set, once in the life of the process. */
+/* Limits oneDNN to the instruction set, once per process. */
 static tandem_status limit_onednn_isa(dnnl_cpu_isa_t isa, const char *name, tandem_error *error)
 {
-    /* Where it is held to one already, this fails and changes nothing. */
+    /* A second call fails and changes nothing. */
     const int was_unlimited = dnnl_set_max_cpu_isa(isa) == dnnl_success;
     if (dnnl_get_effective_cpu_isa() == isa) return TANDEM_OK;
     if (was_unlimited)

@@ -58,7 +58,7 @@ static dnnl_status_t add_primitive_arguments(cpu_primitive *primitive, const tan
     for (int i = 0; i < n && status == dnnl_success; i++) {
         dnnl_memory_desc_t one;
         const dnnl_memory_desc_t *layout;
-        /* not among the descriptors that can be asked for */
+        /* not one of the descriptors that can be queried */
         if (argument[i] == DNNL_ARG_ATTR_OUTPUT_SCALES) {
             dnnl_memory_desc_init_by_tag(&one, 1, (dnnl_dims_t){1}, dnnl_f32, dnnl_a);
             layout = &one;
@@ -74,7 +74,7 @@ static dnnl_status_t add_primitive_arguments(cpu_primitive *primitive, const tan
     primitive->scratchpad_bytes = scratchpad ? dnnl_memory_desc_get_size(scratchpad) : 0;
     if (primitive->scratchpad_bytes > 0) {
         status = add_primitive_argument(primitive, kernel->device->engine, DNNL_ARG_SCRATCHPAD, scratchpad);
-        if (status == dnnl_success) primitive->n--; /* it stands behind the others and is not counted */
+        if (status == dnnl_success) primitive->n--; /* it comes after the others and is not counted */
     }
     return status;
 }

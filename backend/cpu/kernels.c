@@ -1,12 +1,12 @@
-/* kernels.c: tandem/kernels.h: arguments are checked here, and matrices cut into the rows that the kernels of
- * an instruction set know. */
+/* kernels.c: tandem/kernels.h: checks arguments, and divides matrices into the rows that an instruction set's
+ * kernels process. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "backend/cpu/isa_kernels.h"
 
-enum { STRIP_ROWS = 64 }; /* rows that are transposed together: a line of the transposed matrix */
+enum { STRIP_ROWS = 64 }; /* rows that are transposed together: one cache line of the transposed matrix */
 static const int64_t max_blocks = (int64_t)1 << 32, max_elements = (int64_t)1 << 60;
 
 /* --- Opening -------------------------------------------------------------------------------------------- */
@@ -22,7 +22,7 @@ static int machine_runs_isa(const char *name)
     if (strcmp(name, "avx") == 0) return __builtin_cpu_supports("avx") != 0;
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
     if (strcmp(name, "avx2") == 0) return 1;
-#ifndef __clang__ /* clang-tidy 14 does not know the word */
+#ifndef __clang__ /* clang-tidy 14 does not know this word */
     if (strcmp(name, "avx2_vnni") == 0) return __builtin_cpu_supports("avxvnni") != 0;
 #endif
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
@@ -75,7 +75,7 @@ static tandem_status check_not_null(const char *what, const void *kernels, const
     return tandem_error_set(error, TANDEM_USAGE, "%s: %s is NULL", what, kernels ? "the call" : "kernels");
 }
 
-/* Where elements lie: a matrix, and its name in errors. */
+/* A matrix's layout, and its name in errors. */
 typedef struct matrix_view {
     const char *what, *name;
     const void *data;
@@ -109,7 +109,7 @@ static tandem_status check_matrix(const matrix_view *p, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* A matrix whose rows lie *row elements apart, 0 standing for `columns`. */
+/* A matrix whose rows are *row elements apart; 0 means `columns`. */
 static tandem_status check_row_matrix(const char *what, const char *name, const void *data, tandem_dtype type,
                                       int64_t rows, int64_t columns, int64_t *row, tandem_error *error)
 {
@@ -187,8 +187,8 @@ static tandem_status check_quantise_call(tandem_quantise_call *call, tandem_erro
     if (status == TANDEM_OK && !call->scale)
         status = tandem_error_set(error, TANDEM_USAGE, "%s: scale is NULL", what);
     if (status == TANDEM_OK && (unsigned)call->scale_mode > TANDEM_SCALE_KNOWN)
-        status = tandem_error_set(error, TANDEM_USAGE, "%s: scaling is %d; allowed: TENSOR, ROW, KNOWN", what,
-                                  (int)call->scale_mode);
+        status = tandem_error_set(error, TANDEM_USAGE, "%s: scale_mode is %d; allowed: TENSOR, ROW, KNOWN",
+                                  what, (int)call->scale_mode);
     if (status == TANDEM_OK && call->scale_mode == TANDEM_SCALE_KNOWN &&
         !(call->range >= 0 && isfinite(call->range)))
         status = tandem_error_set(error, TANDEM_USAGE, "%s: range is %g; it is finite and at least 0", what,
@@ -204,7 +204,7 @@ static tandem_status check_quantise_call(tandem_quantise_call *call, tandem_erro
     return TANDEM_OK;
 }
 
-/* What turns numbers into steps, and back. */
+/* How numbers become quantisation steps, and back. */
 typedef struct quant_scale {
     float inverse, scale;
 } quant_scale;
@@ -290,7 +290,7 @@ tandem_status tandem_kernels_quantise(const tandem_kernels *kernels, const tande
     status = check_quantise_call(&call, error);
     if (status != TANDEM_OK) return status;
     const int by_row = call.scale_mode == TANDEM_SCALE_ROW;
-    /* Rows behind one another are one, where draws run on across their ends too. */
+    /* Contiguous rows are one row where draws continue across their ends. */
     if (!by_row && !call.transposed && call.x_row == call.columns && call.q_row == call.columns &&
         (!call.rounding || call.columns % 8 == 0)) {
         call.columns *= call.rows;
@@ -403,7 +403,7 @@ static tandem_status check_product_call(tandem_product_s8 *p, tandem_error *erro
                              "f32, bf16, s32", error);
     if (status == TANDEM_OK && p->accumulate && p->c_type == TANDEM_S32)
         status = tandem_error_set(error, TANDEM_USAGE,
-                                  "%s: sums in s32 are not added to others; leave out `adds`", what);
+                                  "%s: sums in s32 cannot be accumulated; leave out `accumulate`", what);
     if (status == TANDEM_OK)
         status = check_row_matrix(what, "c", p->c, p->c_type, p->m, p->n, &p->c_row, error);
     if (status == TANDEM_OK && p->k > TANDEM_PRODUCT_MAX_K)

@@ -1,5 +1,4 @@
-/* library.c: products and convolutions as oneDNN computes them alone, for comparisons with tandem's
- * kernels. */
+/* library.c: products and convolutions by oneDNN alone, to compare them with tandem's kernels. */
 #include "backend/cpu/library.h"
 
 #include "backend/cpu/dnnl_primitive.h"
@@ -83,7 +82,8 @@ tandem_status cpu_library_prepare(tandem_kernel *kernel, uint64_t bytes[3], tand
     const tandem_task *task = &kernel->task;
     if (!cpu_is_float(task->from))
         return cpu_kernel_refuse(kernel, "only products of floats are compared with oneDNN", error);
-    const tandem_dtype to = task->from == TANDEM_F32 ? TANDEM_F32 : task->to; /* oneDNN narrows no result */
+    /* oneDNN does not narrow the result */
+    const tandem_dtype to = task->from == TANDEM_F32 ? TANDEM_F32 : task->to;
     cpu_primitive primitive = {0};
     const tandem_status status = kernel->op->kind == TANDEM_OP_CONV2D
                                      ? make_library_convolution(&primitive, kernel, to, error)

@@ -1,3 +1,4 @@
+/* algorithm_cache.c: the cache of algorithms as texts, and the measurement that selects an algorithm. */
 #include "backend/cuda/algorithm_cache.h"
 
 #include <inttypes.h>
@@ -10,7 +11,7 @@
 enum { WHERE_TEXT = 256, CHOICE_TEXT = CUDA_ALGORITHM_WORDS * 17 };
 
 typedef struct known_algorithm {
-    char *spec; /* where, and the work's text */
+    char *spec; /* the GPU and versions, then the work's text */
     cuda_algorithm algorithm;
 } known_algorithm;
 
@@ -28,7 +29,7 @@ tandem_status cuda_algorithm_cache_open(cuda_algorithm_cache **out, const cuda_g
                                         tandem_error *error)
 {
     cuda_algorithm_cache *cache = calloc(1, sizeof *cache);
-    if (!cache) return tandem_no_memory(error, "to open card %s", gpu->name);
+    if (!cache) return tandem_no_memory(error, "to open GPU %s", gpu->name);
     (void)snprintf(cache->where, sizeof cache->where, "%s %d.%d, %s | ", gpu->name, gpu->major, gpu->minor,
                    versions);
     cache->cache_bytes = gpu->cache_bytes;
@@ -102,7 +103,7 @@ static int parse_algorithm(cuda_algorithm *algorithm, const char *text)
     return 1;
 }
 
-/* --- What is known -------------------------------------------------------------------------------------- */
+/* --- Cached algorithms ---------------------------------------------------------------------------------- */
 
 static const known_algorithm *find_known_algorithm(const cuda_algorithm_cache *cache, const char *text)
 {
@@ -120,7 +121,7 @@ static char *join_texts(const char *first, const char *second)
     return text;
 }
 
-/* Room for one more; 0 where there is no memory. */
+/* Reserves room for one more element; 0 on lack of memory. */
 static int reserve_one(void **array, size_t size, int n, int *room)
 {
     if (n < *room) return 1;
@@ -132,7 +133,7 @@ static int reserve_one(void **array, size_t size, int n, int *room)
     return 1;
 }
 
-/* Takes the text over, in either case. */
+/* Owns the text in either case. */
 static int add_known_algorithm(cuda_algorithm_cache *cache, char *spec, const cuda_algorithm *algorithm)
 {
     if (!spec ||
@@ -167,7 +168,7 @@ const tandem_algorithm *cuda_algorithm_cache_tuned(const cuda_algorithm_cache *c
     return cache->tuned;
 }
 
-/* That there is no memory to remember it costs another try later, and nothing now. */
+/* Without memory for the entry, the next opening tunes again; that is no error. */
 static void add_tuned_algorithm(cuda_algorithm_cache *cache, const char *text,
                                 const cuda_algorithm *algorithm)
 {
@@ -184,11 +185,11 @@ static void add_tuned_algorithm(cuda_algorithm_cache *cache, const char *text,
     free(chosen);
 }
 
-/* --- Tries ---------------------------------------------------------------------------------------------- */
+/* --- Autotuning ----------------------------------------------------------------------------------------- */
 
-/* Sets of operands, so many that one has left the card's cache when its turn comes again. */
+/* Enough sets of operands that a set has left the GPU's cache before its next use. */
 enum { MAX_SETS = 64, ROUNDS = 5, PATTERN = 4096, ALIGNMENT = 256 };
-/* Behind the first round: more of a piece of work that takes so long would say no more. */
+/* After the first round, work that has taken this long is not measured further. */
 static const int64_t enough_ns = 200000000;
 
 typedef struct algorithm_trial {
@@ -211,9 +212,8 @@ static void close_algorithm_trial(algorithm_trial *t)
     if (t->memory) t->vendor->free(t->memory, 0);
 }
 
-/* Numbers below 2 in every float type, since the highest bit of the exponent of each byte's type is 0: all of
- * them finite, and, as in work that counts, with bits that change, on which the power of a card and with it
- * its clock depend. */
+/* Numbers below 2 in every float type, since the top exponent bit of each byte is 0. All are finite, and
+ * their bits vary as in real data: a GPU's power, and so its clock, depends on them. */
 static int fill_operands(const algorithm_trial *t, uint64_t bytes)
 {
     unsigned char pattern[PATTERN];
@@ -234,7 +234,7 @@ static int fill_operands(const algorithm_trial *t, uint64_t bytes)
     return failed;
 }
 
-/* 0 also where there is no memory to be had: then t->memory is NULL. */
+/* Returns 0 also without memory; then t->memory is NULL. */
 static int open_algorithm_trial(algorithm_trial *t, uint64_t cache_bytes, const cuda_algorithm *candidate,
                                 int n)
 {
@@ -267,8 +267,7 @@ static int run_trial_once(algorithm_trial *t, const cuda_algorithm *algorithm)
     return t->vendor->work_run(t->work->work, algorithm, &operands, t->workspace, t->stream);
 }
 
-/* Two runs behind one that warms up: what the host takes to launch them lies beside what the card takes for
- * the first. */
+/* Two runs after a warm-up run: the host launches the second while the GPU runs the first. */
 static int time_trial_once(algorithm_trial *t, int64_t *ns, int64_t *spent_ns,
                            const cuda_algorithm *algorithm)
 {
@@ -284,9 +283,8 @@ static int time_trial_once(algorithm_trial *t, int64_t *ns, int64_t *spent_ns,
     return failed;
 }
 
-/* The fastest by its best time, candidates in turns. One that fails is out of the running: that its library
- * cannot do what it named is no failure of the card, which the next call would tell; so is one that was
- * slower by a fourth. */
+/* Selects the fastest by minimum time, with candidates in turn. A candidate that fails is dropped; its error
+ * is cleared, because it is no fault of the GPU. So is a candidate that is a fourth slower than the best. */
 static int tune_algorithms(algorithm_trial *t, int *best, const cuda_algorithm *candidate, int n)
 {
     int64_t ns[CUDA_CANDIDATES], min_ns = INT64_MAX, spent_ns = 0;
@@ -310,8 +308,8 @@ static int tune_algorithms(algorithm_trial *t, int *best, const cuda_algorithm *
     return 0;
 }
 
-/* The best, else the first that passes the library's check, which finds the same bytes as when a choice is
- * recalled. */
+/* The best candidate, else the first that passes the library's check. The check computes the same workspace
+ * as for a cached algorithm. */
 static int first_accepted(cuda_algorithm *chosen, const cuda_vendor *vendor, const cuda_work *work,
                           const cuda_algorithm *candidate, int n, int best)
 {

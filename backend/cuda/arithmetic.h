@@ -1,8 +1,8 @@
-/* arithmetic.h: what the CUDA kernels compute for one element, as code that the host compiles too: so that a
- * test on any machine can hold it, bit for bit, against the CPU's kernels (tests/cuda/test_cuda_kernels.c).
+/* arithmetic.h: what the CUDA kernels compute per element. The host compiles the same code, so a test on any
+ * machine compares it with the CPU's kernels bit for bit (tests/cuda/test_cuda_kernels.c).
  *
- * Products and sums are rounded one by one, as isa_kernels.h says: on the card through intrinsics that are
- * never contracted, on the host by -ffp-contract=off. */
+ * Each product and each sum is rounded, as isa_kernels.h says. On the GPU, intrinsics prevent contraction; on
+ * the host, -ffp-contract=off does. */
 #ifndef TANDEM_BACKEND_CUDA_ARITHMETIC_H
 #define TANDEM_BACKEND_CUDA_ARITHMETIC_H
 
@@ -40,9 +40,9 @@ TANDEM_HOST_DEVICE float tandem_float_of(uint32_t bits)
     return x;
 }
 
-/* --- Types: to nearest, ties to even -------------------------------------------------------------------- */
+/* --- Types: round to nearest, ties to even -------------------------------------------------------------- */
 
-/* A NaN stays one. */
+/* A NaN stays a NaN. */
 TANDEM_HOST_DEVICE uint16_t tandem_bf16_of(float x)
 {
     const uint32_t bits = tandem_bits_of(x);
@@ -52,28 +52,28 @@ TANDEM_HOST_DEVICE uint16_t tandem_bf16_of(float x)
 
 TANDEM_HOST_DEVICE float tandem_f32_of_bf16(uint16_t x) { return tandem_float_of((uint32_t)x << 16); }
 
-/* Magnitudes of types with fewer bits: `mantissa` of them, the exponent biased by `bias`, steps of 2^(1 −
- * bias − mantissa) where that is 0. bits: of a float below 2^(bias + 1), sign 0; the code may be the next
- * beyond the type's last. */
+/* Encodes a magnitude in a type with `mantissa` mantissa bits and an exponent biased by `bias`; subnormal
+ * steps are 2^(1 − bias − mantissa). bits: of a float below 2^(bias + 1) with sign 0. The code may be one
+ * above the type's largest. */
 TANDEM_HOST_DEVICE uint32_t tandem_small_float_encode(uint32_t bits, int mantissa, int bias)
 {
     const int lost = 23 - mantissa;
     if (bits >= (uint32_t)(128 - bias) << 23)
         return ((bits + ((1u << (lost - 1)) - 1u) + ((bits >> lost) & 1u)) >> lost) -
                ((uint32_t)(127 - bias) << mantissa);
-    /* the float whose last bit is a step */
+    /* the float whose last bit is worth one step */
     const float last_step = tandem_float_of((uint32_t)(151 - bias - mantissa) << 23);
     return tandem_bits_of(TANDEM_ADD(tandem_float_of(bits), last_step)) - tandem_bits_of(last_step);
 }
 
-/* What a code stands for, exactly. */
+/* The exact value of a code. */
 TANDEM_HOST_DEVICE float tandem_small_float_decode(uint32_t code, int mantissa, int bias)
 {
     return TANDEM_MUL(tandem_float_of(code << (23 - mantissa)),
                       tandem_float_of((uint32_t)(254 - bias) << 23));
 }
 
-/* IEEE 754 binary16. From 65520 on it is infinite; every NaN is 0x7FFF, as a card has it. */
+/* IEEE 754 binary16. Values from 65520 on become infinite; every NaN becomes 0x7FFF, as on a GPU. */
 TANDEM_HOST_DEVICE uint16_t tandem_f16_of(float x)
 {
 #ifdef __CUDA_ARCH__
@@ -101,8 +101,8 @@ TANDEM_HOST_DEVICE float tandem_f32_of_f16(uint16_t x)
 #endif
 }
 
-/* Types of a byte saturate: infinities, too, become the largest number. A NaN is 0x7F. Source: "FP8 Formats
- * for Deep Learning", arXiv:2209.05433, 2022, table 1. */
+/* One-byte types saturate: infinities become the largest number too. A NaN is 0x7F. Source: "FP8 Formats for
+ * Deep Learning", arXiv:2209.05433, 2022, table 1. */
 TANDEM_HOST_DEVICE uint8_t tandem_e4m3_of(float x)
 {
     const uint32_t bits = tandem_bits_of(x), magnitude = bits & 0x7FFFFFFFu, sign = bits >> 24 & 0x80u;
@@ -130,13 +130,13 @@ TANDEM_HOST_DEVICE float tandem_f32_of_e5m2(uint8_t x) { return tandem_f32_of_f1
 
 /* --- Quantising ----------------------------------------------------------------------------------------- */
 
-/* |x| as an integer that grows with it, a NaN above all: so that the largest of many is found by integer
- * maxima, in any order, and a NaN anywhere is seen. */
+/* |x| as an integer that grows with |x|; a NaN is above all numbers. Integer maxima in any order then
+ * find the largest of many, and any NaN shows. */
 TANDEM_HOST_DEVICE uint32_t tandem_magnitude_bits(float x) { return tandem_bits_of(x) & 0x7FFFFFFFu; }
 
-/* What a range means for quantising to a type whose largest number is `most`: q stands for scale·q, and x is
- * multiplied by inverse. Of a range so small that most/amax overflows, and of 0, both are 0; of one that is
- * not finite both are NaN. */
+/* The scale of a range for a type whose largest number is max_value: q represents scale·q, and x is
+ * multiplied by inverse. Both are 0 for a range of 0, and for one so small that max_value/amax overflows.
+ * Both are NaN for a range that is not finite. */
 typedef struct tandem_quant_scale {
     float inverse, scale;
 } tandem_quant_scale;
@@ -157,15 +157,15 @@ TANDEM_HOST_DEVICE tandem_quant_scale tandem_quant_scale_of(float amax, float ma
     return quant;
 }
 
-/* What a history's largest amax means for the next cast: tandem_amax_history_range. */
+/* The range of the next cast from the largest amax of a history: tandem_amax_history_range. */
 TANDEM_HOST_DEVICE float tandem_delayed_range(float largest, int margin)
 {
     const float range = ldexpf(largest, margin);
     return range <= 3.402823466e38f ? range : 3.402823466e38f;
 }
 
-/* u of element i of a block of 8 (0 … 7): (r + ½)/65536 with r its 16-bit draw. On a card r is put below the
- * exponent of 2^23 by one instruction and scaled by another: exactly, since r + ½ has 17 bits. */
+/* u of element i (0 … 7) of a block of 8: (r + ½)/65536, where r is its 16-bit draw. On a GPU one instruction
+ * puts r below the exponent of 2^23 and another scales it. That is exact, because r + ½ has 17 bits. */
 TANDEM_HOST_DEVICE float tandem_draw_float(tandem_philox_block block, int i)
 {
 #ifdef __CUDA_ARCH__
@@ -173,7 +173,7 @@ TANDEM_HOST_DEVICE float tandem_draw_float(tandem_philox_block block, int i)
     return __fmaf_rn(tandem_float_of(bits), 0x1p-16f, -0x1.FFFFFEp6f); /* − 128 + 2^−17 */
 #else
     const uint32_t r = (block.word[i / 2] >> (16 * (i % 2))) & 0xFFFFu;
-    /* 1 + r/65536 without 1 − 2^−17: exact */
+    /* 1 + r/65536 minus (1 − 2^−17): exact */
     return TANDEM_SUB(tandem_float_of(0x3F800000u | r << 7), 0x1.FFFFp-1f);
 #endif
 }
@@ -182,7 +182,7 @@ TANDEM_HOST_DEVICE float tandem_draw_float(tandem_philox_block block, int i)
 TANDEM_HOST_DEVICE int8_t tandem_round_s8(float x, float inverse, float u)
 {
     const float sum = TANDEM_ADD(TANDEM_MUL(x, inverse), u);
-    const float clamped = fminf(fmaxf(sum, -127.0f), 127.0f); /* of a NaN and a number the number */
+    const float clamped = fminf(fmaxf(sum, -127.0f), 127.0f); /* of a NaN and a number, the number */
 #ifdef __CUDA_ARCH__
     return (int8_t)tandem_bits_of(__fadd_rd(clamped, 12582912.0f)); /* 3·2^22: the last bit is a whole one */
 #else
@@ -199,9 +199,9 @@ TANDEM_HOST_DEVICE int8_t tandem_nearest_s8(float x, float inverse)
 
 /* --- gelu: ½x(1 + tanh u), u = √(2/π)(x + 0.044715x³), and its slope ------------------------------------ */
 
-/* ½(1 + tanh u) = 1/(1 + exp(−2u)), to some 2^−23: a card has both functions as an instruction (CUDA C++
- * Programming Guide, "Intrinsic Functions": their errors grow with |u| where the result is next to 0 or 1).
- * */
+/* ½(1 + tanh u) = 1/(1 + exp(−2u)), to about 2^−23. A GPU has an instruction for both functions (CUDA C++
+ * Programming Guide, "Intrinsic Functions"); their errors grow with |u|, where the result is close to 0
+ * or 1. */
 TANDEM_HOST_DEVICE float tandem_gelu_share(float x)
 {
     const float u = 0.797884560803f * (x + 0.044715f * x * x * x);

@@ -1,7 +1,7 @@
-/* bytes.cu: numbers of a byte, transposed and padded, as products take them. */
+/* bytes.cu: transposes and pads one-byte matrices, as products need them. */
 #include "backend/cuda/tile.h"
 
-/* Through shared memory where it transposes, so that both sides are read and written along their rows. */
+/* A transpose goes through shared memory, so that it reads and writes along rows. */
 static __global__ void __launch_bounds__(THREADS)
     pad_bytes(uint8_t *__restrict__ y /* (batch, rows, columns) */, const uint8_t *__restrict__ x,
               size_t rows, size_t columns, size_t x_rows, size_t x_columns, int transposed)

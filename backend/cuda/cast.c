@@ -1,6 +1,5 @@
-/* cast.c: changes of type, as backend/cpu/cast.c has them, with the same bits. The range never comes to the
- * host: where it is not finite, scale and integers are no numbers any more, and the optimizer's look at the
- * gradient tells the step. */
+/* cast.c: casts, with the bits of backend/cpu/cast.c. The range stays on the GPU. If it is not finite, the
+ * scale is NaN, and the optimizer's check of the gradient reports it. */
 #include "backend/cuda/operator.h"
 
 static size_t cuda_cast_elements(const tandem_kernel *kernel)

@@ -1,6 +1,6 @@
-/* clocks.c: the clocks at which a card runs, from the library that its driver brings (NVML), which is not
- * linked: without it they are not known. Names, types and numbers are those of NVIDIA's NVML API Reference
- * Guide, "Device Queries". */
+/* clocks.c: the current clocks of a GPU, from NVML, the library of the driver. It is loaded at run time;
+ * without it the clocks are unknown. Names, types and numbers are those of NVIDIA's NVML API Reference Guide,
+ * "Device Queries". */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <string.h>
@@ -18,7 +18,7 @@ typedef struct nvml {
     int (*clock)(nvml_handle device, int clock, unsigned *mhz);
 } nvml;
 
-/* A function pointer out of an object's, which C does not convert. */
+/* Copies a function pointer from an object pointer, because C has no such conversion. */
 static int find_function(void *function, size_t size, void *library, const char *name)
 {
     void *const found = dlsym(library, name);
@@ -40,7 +40,7 @@ static int open_nvml(nvml *n)
     return 0;
 }
 
-/* By the bus, since the two libraries may count cards otherwise. */
+/* By the bus ID, since NVML and cudart may number GPUs differently. */
 int vendor_read_clocks(int *compute_mhz, int *memory_mhz, int index)
 {
     char bus_id[BUS_ID_TEXT];

@@ -1,10 +1,10 @@
-/* cublaslt.c: matrix products. cuBLASLt's matrices are column-major, so a row-major C = A·B is asked for as
- * Cᵀ = Bᵀ·Aᵀ: the same memory, operands changed over. */
+/* cublaslt.c: matrix products. cuBLASLt's matrices are column-major, so a row-major C = A·B is computed as Cᵀ
+ * = Bᵀ·Aᵀ: the same memory, with the operands swapped. */
 #include <string.h>
 
 #include "backend/cuda/libraries.h"
 
-/* Alignment of tensors in the memory plan; workspace as NVIDIA advises for its largest cards. */
+/* The memory plan's alignment of tensors; the workspace that NVIDIA recommends for its largest GPUs. */
 enum { MAX_WORKSPACE = 32 << 20, ALIGNMENT = 64 };
 _Static_assert(sizeof(cublasLtMatmulAlgo_t) == CUDA_ALGORITHM_WORDS * sizeof(uint64_t),
                "an algorithm's words");
@@ -14,7 +14,7 @@ typedef struct lt_product {
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t first, second, result; /* B, A and C, as columns */
     int is_integer, is_scaled;
-    float beta; /* of floats: what is made of what C was */
+    float beta; /* of floats: the factor of the old C */
 } lt_product;
 
 static const cudaDataType_t lt_types[CUDA_N_TYPE] = {
@@ -33,7 +33,7 @@ static void close_lt_product(cuda_work *work)
     free(p);
 }
 
-/* A row-major (rows, columns) matrix, packed, `batch` of them. */
+/* A row-major, contiguous (rows, columns) matrix, `batch` times. */
 static cublasStatus_t create_lt_layout(cublasLtMatrixLayout_t *layout, cuda_type type, int64_t rows,
                                        int64_t columns, int64_t batch)
 {
@@ -87,7 +87,7 @@ static cublasStatus_t describe_lt_product(lt_product *p, const cuda_product_spec
     return status;
 }
 
-/* The product of scaled operands takes the places of their scales: another one for each run. */
+/* A product of scaled operands takes pointers to their scales, which differ per run. */
 static cublasStatus_t set_lt_scales(const lt_product *p, const float *scale_a, const float *scale_b)
 {
     cublasStatus_t status =
@@ -98,8 +98,8 @@ static cublasStatus_t set_lt_scales(const lt_product *p, const float *scale_a, c
     return status;
 }
 
-/* Partial sums of a split k stay apart in f32 until a kernel of its own adds them up: the one scheme that
- * neither rounds them to the result's type nor has blocks wait for one another. */
+/* Partial sums of a split k stay separate in f32, and an extra kernel adds them. Only this scheme neither
+ * rounds them to the result's type nor lets blocks wait for each other. */
 static cublasStatus_t set_lt_preference(cublasLtMatmulPreference_t preference)
 {
     static const cublasLtMatmulPreferenceAttributes_t sides[] = {

@@ -1,4 +1,4 @@
-/* cuda_kernels.c: tandem/cuda_kernels.h: arguments are checked here, for nothing can be told on the card. */
+/* cuda_kernels.c: tandem/cuda_kernels.h: checks arguments on the host, because kernels report no errors. */
 #include "tandem/cuda_kernels.h"
 
 #include <inttypes.h>
@@ -59,7 +59,7 @@ static tandem_status check_code_dtype(const char *what, const char *name, tandem
 static tandem_status check_scale_mode(const char *what, tandem_scale_mode scale_mode, tandem_error *error)
 {
     if ((unsigned)scale_mode <= TANDEM_SCALE_KNOWN) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_USAGE, "%s: scaling is %d; allowed: TENSOR, ROW, KNOWN", what,
+    return tandem_error_set(error, TANDEM_USAGE, "%s: scale_mode is %d; allowed: TENSOR, ROW, KNOWN", what,
                             (int)scale_mode);
 }
 
@@ -120,7 +120,7 @@ static tandem_status check_cuda_range(const tandem_cuda_quantise_call *call, tan
         return tandem_error_set(error, TANDEM_USAGE, "%s: history goes with TANDEM_SCALE_KNOWN alone",
                                 quantise_name);
     if (call->reuse_range && !call->history)
-        return tandem_error_set(error, TANDEM_USAGE, "%s: repeats needs a history", quantise_name);
+        return tandem_error_set(error, TANDEM_USAGE, "%s: reuse_range needs a history", quantise_name);
     if (call->scale_mode == TANDEM_SCALE_KNOWN && !call->history &&
         !(call->range >= 0 && isfinite(call->range)))
         return tandem_error_set(error, TANDEM_USAGE, "%s: range is %g; it is finite and at least 0",
@@ -172,7 +172,7 @@ static tandem_status check_cuda_quantise(const tandem_cuda_quantise_call *call, 
         status = check_row_count(quantise_name, call->batch * call->rows, error);
     if (status == TANDEM_OK) status = check_cuda_range(call, error);
     if (status == TANDEM_OK && call->stream_offset)
-        status = check_device_pointer(quantise_name, "since", call->stream_offset,
+        status = check_device_pointer(quantise_name, "stream_offset", call->stream_offset,
                                       sizeof *call->stream_offset, error);
     if (status == TANDEM_OK)
         status = check_device_pointer(quantise_name, "scale", call->scale, sizeof *call->scale, error);

@@ -1,12 +1,11 @@
-/* cudnn.c: convolutions, channels last, of one type throughout with sums in f32. Algorithms whose result
- * depends on the order of threads are left out. */
+/* cudnn.c: convolutions, channels last, with one type for all tensors and sums in f32. Algorithms whose
+ * result depends on the order of threads are excluded. */
 #include "backend/cuda/libraries.h"
 
-/* An algorithm's words: its number in the pass's own enumeration, and how it may multiply (cudnnMathType_t).
- * */
+/* An algorithm's words: its number in the pass's enumeration, and its math type (cudnnMathType_t). */
 enum { ALGORITHM, MATH };
-/* Transforms of whole batches ask for gigabytes, which activations need more: where there is another way,
- * they are left out. */
+/* Transforms of whole batches need gigabytes of workspace, which activations use better. They are excluded
+ * where another algorithm exists. */
 static const size_t max_workspace = (size_t)256 << 20;
 
 typedef struct dnn_convolution {
@@ -35,7 +34,7 @@ static cudnnDataType_t dnn_type(cuda_type type)
                                    : CUDNN_DATA_FLOAT;
 }
 
-/* With the default, f32 operands become tf32 on cards that have it. */
+/* The default turns f32 operands into tf32 on GPUs that have it. */
 static cudnnMathType_t dnn_math(const cuda_convolution_spec *s)
 {
     if (s->type == CUDA_TYPE_F32) return s->tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
@@ -65,8 +64,8 @@ static cudnnStatus_t describe_dnn_convolution(dnn_convolution *c, const cuda_con
     return status;
 }
 
-/* The three passes ask alike, by functions of their own, and results have types of their own with the same
- * members. Where f32 is to stay f32 it is said so anew: results may name the default. */
+/* cuDNN has one function and one result type per pass, with the same members. For plain f32 the math type is
+ * set again, because a result may name the default. */
 #define DEFINE_CANDIDATES(pass, result, ask, from, with, to)                                                 \
     static cudnnStatus_t dnn_candidates_##pass(cuda_algorithm candidate[CUDA_CANDIDATES], int *n,            \
                                                const dnn_convolution *c, cudnnHandle_t dnn)                  \
@@ -89,7 +88,7 @@ DEFINE_CANDIDATES(dgrad, cudnnConvolutionBwdDataAlgoPerf_t, cudnnGetConvolutionB
 DEFINE_CANDIDATES(wgrad, cudnnConvolutionBwdFilterAlgoPerf_t, cudnnGetConvolutionBackwardFilterAlgorithm_v7,
                   c->x, c->y, c->w)
 
-/* Those within the limit, else the smallest. */
+/* The algorithms within the limit, else the smallest one. */
 static int keep_within_limit(cuda_algorithm candidate[CUDA_CANDIDATES], int n)
 {
     int n_within = 0, smallest = 0;

@@ -1,4 +1,4 @@
-/* device.c: the device backend "cuda": one card, a stream for each lane. */
+/* device.c: the device backend "cuda": one GPU, and one CUDA stream per device stream. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +10,10 @@
 enum { OUT_OF_MEMORY = 2, NO_DRIVER = 35 }; /* cudaErrorMemoryAllocation, cudaErrorInsufficientDriver */
 enum { VERSIONS_TEXT = 96 };
 enum { MIN_MAJOR = 7, MIN_MINOR = 5 }; /* sm_75: the oldest that CUDA 13 knows */
-/* Workspaces come at multiples of 64, and NVIDIA's libraries want them at multiples of 256. */
+/* Workspaces are 64-byte aligned, and NVIDIA's libraries want 256. */
 enum { ALIGNMENT = 256, SPARE = ALIGNMENT - 64 };
 
-/* A reshape is a view, and sources bring data in: no task asks for a kernel of theirs. */
+/* A reshape is a view, and a source holds input data: neither has kernels. */
 #define KERNELS_OF_SOURCE(name) NULL
 #define KERNELS_OF_ADJUSTABLE(name) &cuda_##name
 #define KERNELS_OF_DEPENDENT(name) &cuda_##name
@@ -35,7 +35,7 @@ static tandem_status cuda_failure(const cuda_device *cuda, const char *what, int
                             what, cuda->vendor->error_text(failed), failed);
 }
 
-/* Which card a name means; that it is there, and not too old. */
+/* Finds the GPU of a name, and checks that it exists and is not too old. */
 static tandem_status find_cuda_gpu(cuda_gpu *gpu, int *index, const cuda_device *cuda, tandem_error *error)
 {
     char *end = NULL;
@@ -43,19 +43,18 @@ static tandem_status find_cuda_gpu(cuda_gpu *gpu, int *index, const cuda_device 
     const long number = strtol(digits, &end, 10);
     int n = 0;
     if (*digits < '0' || *digits > '9' || *end || number > INT_MAX)
-        return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                                "there is no device '%s'; cards are cuda:0, cuda:1, …", cuda->name);
+        return tandem_error_set(error, TANDEM_UNKNOWN_NAME, "unknown device '%s'; allowed: cuda:0, cuda:1, …",
+                                cuda->name);
     const int failed = cuda->vendor->gpu_count(&n);
     if (failed == NO_DRIVER)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "device '%s' has no driver: none of NVIDIA's is installed here, or one that "
-                                "is older than the CUDA "
-                                "that tandem was built with",
+                                "device '%s' has no driver: NVIDIA's driver is missing, or older than the "
+                                "CUDA that tandem was built with",
                                 cuda->name);
-    if (failed) return cuda_failure(cuda, "look for cards", failed, error);
+    if (failed) return cuda_failure(cuda, "count GPUs", failed, error);
     if (number >= n)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "device '%s' is not here: this machine has %d card%s", cuda->name, n,
+                                "device '%s' does not exist: this machine has %d GPU%s", cuda->name, n,
                                 n == 1 ? "" : "s");
     const int failed_describe = cuda->vendor->describe(gpu, (int)number);
     if (failed_describe) return cuda_failure(cuda, "describe itself", failed_describe, error);
@@ -64,13 +63,13 @@ static tandem_status find_cuda_gpu(cuda_gpu *gpu, int *index, const cuda_device 
                                 "device '%s' is a %s of compute capability %d.%d; kernels are for %d.%d and "
                                 "later",
                                 cuda->name, gpu->name, gpu->major, gpu->minor, MIN_MAJOR, MIN_MINOR);
-    if (gpu->driver / 1000 < gpu->runtime / 1000) /* within a major version any driver will do */
-        return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "the driver of device '%s' is for CUDA %d.%d, older than the %d.%d that "
-                                "tandem was built with; "
-                                "install a newer driver, or build with an older CUDA Toolkit",
-                                cuda->name, gpu->driver / 1000, gpu->driver % 1000 / 10, gpu->runtime / 1000,
-                                gpu->runtime % 1000 / 10);
+    if (gpu->driver / 1000 < gpu->runtime / 1000) /* any driver of the same major version works */
+        return tandem_error_set(
+            error, TANDEM_NO_DEVICE,
+            "the driver of device '%s' is for CUDA %d.%d, older than the %d.%d that "
+            "tandem was built with; install a newer driver, or build with an older CUDA Toolkit",
+            cuda->name, gpu->driver / 1000, gpu->driver % 1000 / 10, gpu->runtime / 1000,
+            gpu->runtime % 1000 / 10);
     *index = (int)number;
     return TANDEM_OK;
 }
@@ -184,7 +183,7 @@ static tandem_status cuda_prepare_kernel(void *device, const tandem_step *step, 
     return TANDEM_OK;
 }
 
-/* The plan aligns to 64 bytes, NVIDIA's libraries want 256 of their workspace. */
+/* The plan aligns to 64 bytes; NVIDIA's libraries want a workspace with 256. */
 static tandem_status cuda_run_kernel(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                      tandem_error *error)
 {
@@ -230,7 +229,7 @@ static int cuda_update_weights(void *device, const tandem_optimizer_options *opt
                                    &cuda->faults->not_finite, cuda->stream);
     }
     if (failed) cuda->update_error = failed;
-    return 1; /* `settle` tells the rest */
+    return 1; /* device_sync reports an error */
 }
 
 static tandem_status cuda_fill_noise(void *device, float *x, int64_t batch, int64_t n, uint64_t seed,
@@ -240,7 +239,7 @@ static tandem_status cuda_fill_noise(void *device, float *x, int64_t batch, int6
     const cuda_device *cuda = device;
     const int failed =
         tandem_cuda_noise(x, (size_t)batch, (size_t)n, seed, first, global_batch, index, cuda->stream);
-    return failed ? cuda_failure(cuda, "make noise", failed, error) : TANDEM_OK;
+    return failed ? cuda_failure(cuda, "fill noise", failed, error) : TANDEM_OK;
 }
 
 static tandem_status cuda_update_running_stats(void *device, float *running, const float *batch,
@@ -249,7 +248,7 @@ static tandem_status cuda_update_running_stats(void *device, float *running, con
     const cuda_device *cuda = device;
     const float unbiased = n > 1 ? (float)n / (float)(n - 1) : 1.0f;
     const int failed = tandem_cuda_update_running(running, batch, (size_t)channels, unbiased, cuda->stream);
-    return failed ? cuda_failure(cuda, "follow a batchnorm", failed, error) : TANDEM_OK;
+    return failed ? cuda_failure(cuda, "update running statistics", failed, error) : TANDEM_OK;
 }
 
 /* --- Memory --------------------------------------------------------------------------------------------- */
@@ -265,7 +264,7 @@ static tandem_status cuda_alloc(void *device, void **memory, uint64_t bytes, int
         return tandem_error_set(error, TANDEM_NO_MEMORY, "device '%s' has no %llu bytes of %s left",
                                 cuda->name, (unsigned long long)some,
                                 is_staging ? "page-locked memory of the host" : "memory");
-    if (failed) return cuda_failure(cuda, "give memory", failed, error);
+    if (failed) return cuda_failure(cuda, "allocate memory", failed, error);
     if (is_staging)
         memset(taken, 0, some);
     else
@@ -315,7 +314,7 @@ static uint64_t cuda_free_bytes(void *device)
 static tandem_status cuda_copy(void *device, void *to, const void *from, uint64_t bytes, tandem_error *error)
 {
     const cuda_device *cuda = device;
-    /* a thread that measures exchanges is not the one that opened it */
+    /* a thread that measures collectives did not open the GPU */
     int failed = cuda->vendor->set_device(cuda->index);
     if (!failed) failed = cuda->vendor->copy(to, from, bytes, cuda->stream);
     if (!failed) failed = cuda->vendor->stream_sync(cuda->stream);
@@ -337,16 +336,15 @@ static tandem_status cuda_device_sync(void *device, int *is_finite, tandem_error
     if (failed) return cuda_failure(cuda, "clear memory", failed, error);
     if (faults.bad_label || faults.bad_token)
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s %u of the batch is out of its range; labels are classes, or -1 for none, "
-                                "and tokens "
-                                "are numbers of the vocabulary",
+                                "%s %u of the batch is out of range; labels are classes, or -1 for none, "
+                                "and tokens are below the vocabulary's size",
                                 faults.bad_label ? "label" : "token",
                                 0xFFFFFFFFu - (faults.bad_label ? faults.bad_label : faults.bad_token));
     *is_finite = !faults.not_finite;
     return TANDEM_OK;
 }
 
-/* --- Lanes ---------------------------------------------------------------------------------------------- */
+/* --- Streams -------------------------------------------------------------------------------------------- */
 
 static tandem_cuda_stream cuda_stream_of(const cuda_device *cuda, tandem_device_stream lane)
 {
@@ -376,8 +374,8 @@ static tandem_status cuda_event_record(void *device, tandem_device_stream lane, 
     return failed ? cuda_failure(cuda, "record an event", failed, error) : TANDEM_OK;
 }
 
-/* By an event of the lane's own: in a graph, marks are for the world outside, and nothing there may wait for
- * one. */
+/* Uses the stream's own event: events that the host waits for are external to a graph, and no stream in it
+ * may wait for one. */
 static tandem_status cuda_stream_wait(void *device, tandem_device_stream lane, tandem_device_stream leader,
                                       tandem_error *error)
 {
@@ -395,14 +393,14 @@ static tandem_status cuda_event_sync(void *device, int k, tandem_error *error)
     const cuda_device *cuda = device;
     int failed = cuda->vendor->set_device(cuda->index);
     if (!failed) failed = cuda->vendor->event_sync(cuda->event[k]);
-    return failed ? cuda_failure(cuda, "do what it was given", failed, error) : TANDEM_OK;
+    return failed ? cuda_failure(cuda, "finish its work", failed, error) : TANDEM_OK;
 }
 
 static tandem_status cuda_elapsed_ns(int64_t *ns, void *device, int from, int to, tandem_error *error)
 {
     const cuda_device *cuda = device;
     const int failed = cuda->vendor->elapsed_ns(ns, cuda->event[from], cuda->event[to]);
-    return failed ? cuda_failure(cuda, "say when it did its work", failed, error) : TANDEM_OK;
+    return failed ? cuda_failure(cuda, "time its work", failed, error) : TANDEM_OK;
 }
 
 static tandem_status cuda_queue_copy(void *device, tandem_device_stream lane, void *to, const void *from,
@@ -420,12 +418,11 @@ static tandem_status probe_graph_events(cuda_device *cuda, tandem_error *error)
     const int failed = cuda->has_external_events
                            ? 0
                            : cuda->vendor->probe_external_events(&cuda->has_external_events, cuda->stream);
-    if (failed) return cuda_failure(cuda, "try a graph", failed, error);
+    if (failed) return cuda_failure(cuda, "probe graphs", failed, error);
     return cuda->has_external_events
                ? TANDEM_OK
                : tandem_error_set(error, TANDEM_NO_DEVICE,
-                                  "cuda:%d: nobody can wait for an event in a graph with this driver",
-                                  cuda->index);
+                                  "cuda:%d: this driver cannot wait for an event in a graph", cuda->index);
 }
 
 static tandem_status cuda_graph_begin_capture(void *device, tandem_error *error)
@@ -439,7 +436,7 @@ static tandem_status cuda_graph_begin_capture(void *device, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* What was forked must be joined before a capture ends. */
+/* Forked streams must join before the capture ends. */
 static tandem_status join_forked_streams(cuda_device *cuda, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
@@ -451,7 +448,7 @@ static tandem_status join_forked_streams(cuda_device *cuda, tandem_error *error)
     return status;
 }
 
-/* Whatever failed meanwhile, the capture is ended, so that streams do again what they are given. */
+/* Ends the capture on an error too, so that streams run their work again. */
 static tandem_status cuda_graph_end_capture(void *device, void **graph, tandem_error *error)
 {
     cuda_device *cuda = device;
@@ -462,7 +459,7 @@ static tandem_status cuda_graph_end_capture(void *device, void **graph, tandem_e
     if (status == TANDEM_OK && update_error)
         status = cuda_failure(cuda, "update weights", update_error, error);
     else if (status == TANDEM_OK && failed)
-        status = cuda_failure(cuda, "make a graph of its work", failed, error);
+        status = cuda_failure(cuda, "build a graph", failed, error);
     if (status == TANDEM_OK)
         *graph = made;
     else if (made)
@@ -529,8 +526,8 @@ const tandem_device_backend tandem_cuda_backend = {
     .graph_destroy = cuda_graph_destroy,
 };
 
-/* The one exported function: the table, or NULL where `version` is not that of backend.h when this was built.
- * */
+/* The only exported function: the table, or NULL where api_version differs from the one that this was built
+ * with. */
 __attribute__((visibility("default"))) const tandem_device_backend *tandem_cuda_get(int api_version);
 const tandem_device_backend *tandem_cuda_get(int api_version)
 {

@@ -1,6 +1,6 @@
-/* elementwise.cu: operators whose every element depends on the same places of their inputs only. CPU
- * reference: backend/cpu/isa/{elementwise,bias}.c, and oneDNN's for gelu and tanh. All are as fast as memory;
- * a thread works on octets. */
+/* elementwise.cu: operators whose result element depends on the same element of their inputs. CPU reference:
+ * backend/cpu/isa/{elementwise,bias}.c, and oneDNN for gelu and tanh. Memory bandwidth limits all of them; a
+ * thread works on octets. */
 #include "backend/cuda/octet.h"
 #include "backend/cuda/rows.h"
 
@@ -122,7 +122,7 @@ static __device__ __forceinline__ float drop_one(float x, const tandem_dropout &
     return draw < mask.threshold ? 0 : TANDEM_MUL(mask.scale, x);
 }
 
-/* Where octets are the blocks of the generator. n: whole octets. */
+/* For octets that are blocks of the generator. n: whole octets. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     dropout_octets(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, tandem_dropout mask,
@@ -137,8 +137,8 @@ static __global__ void __launch_bounds__(THREADS)
     });
 }
 
-/* A thread works on the places of one block of the generator that are in x, `skip` of which are somebody
- * else's. */
+/* A thread works on the elements of x that one block of the generator covers. `skip` elements of the first
+ * block lie before x. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     dropout(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, size_t skip, tandem_dropout mask,
@@ -197,7 +197,7 @@ static __global__ void __launch_bounds__(THREADS)
         store_one(y + i, function(TANDEM_ADD(load_one(x + i), own[i % period])));
 }
 
-/* What is added to octet o, where the period is whole octets. */
+/* The bias of octet o, where the period is whole octets. */
 static __device__ __forceinline__ void load_shift(float shift[OCTET], const float *own, size_t o,
                                                   uint32_t octets_a_period)
 {
@@ -284,8 +284,8 @@ extern "C" int tandem_cuda_bias_gelu_backward(void *gx, const void *g, const voi
                             (const T *)x, own, n, period));
 }
 
-/* Sums of columns, in two steps whose order never changes: each block adds up ROWS_A_BLOCK rows of WARP
- * columns, then one thread a column adds up what the blocks have. */
+/* Column sums, in two steps with a fixed order: each block sums ROWS_A_BLOCK rows of WARP columns, then one
+ * thread per column sums the blocks' results. */
 enum { ROWS_A_BLOCK = 512 };
 
 extern "C" size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns)

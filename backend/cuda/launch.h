@@ -1,8 +1,8 @@
-/* launch.h: what the .cu files share: the sizes of launches, and sums and maxima over a warp and a block.
+/* launch.h: what the .cu files share: launch sizes, and sums and maxima over a warp and a block.
  *
- * LAUNCH(kernel, grid, threads, stream, arguments…) is a launch and its cudaError_t. The tests define it, and
- * with it what it takes to run a kernel's threads as coroutines on the host (tests/cuda/simt.h): then nothing
- * of CUDA is included here. */
+ * LAUNCH(kernel, grid, threads, stream, arguments…) launches a kernel and returns its cudaError_t. Tests
+ * define LAUNCH, and run a kernel's threads as coroutines on the host (tests/cuda/simt.h). Then no CUDA
+ * header is included here. */
 #ifndef TANDEM_BACKEND_CUDA_LAUNCH_H
 #define TANDEM_BACKEND_CUDA_LAUNCH_H
 
@@ -18,17 +18,17 @@
 
 enum { THREADS = 256, WARP = 32, WARPS = THREADS / WARP };
 
-/* Blocks for n work items of a loop over the grid: enough to fill any card several times over, few enough
- * that each has some work. */
+/* Blocks for n work items in a grid-stride loop: enough to fill any GPU several times, and few enough that
+ * each has work. */
 static inline unsigned grid_of(size_t n)
 {
     const size_t blocks = (n + THREADS - 1) / THREADS, max_blocks = 8192;
     return (unsigned)(blocks < 1 ? 1 : blocks < max_blocks ? blocks : max_blocks);
 }
 
-/* A block a tile of matrices that are `across` tiles wide and `down` high, one matrix behind the other. The
- * grid has one dimension: its others end at 65,535 (CUDA C++ Programming Guide, "Technical Specifications"),
- * and a batch has more rows. */
+/* One block per tile, of matrices that are `across` tiles wide and `down` tiles high, one matrix after the
+ * other. The grid has one dimension: the others end at 65,535 (CUDA C++ Programming Guide, "Technical
+ * Specifications"), and a batch has more rows. */
 static __host__ __device__ __forceinline__ size_t n_tile(size_t n, size_t side)
 {
     return (n + side - 1) / side;
@@ -81,7 +81,7 @@ static __device__ __forceinline__ void store_one(float *at, float x) { *at = x; 
 static __device__ __forceinline__ void store_one(bf16 *at, float x) { at->bits = tandem_bf16_of(x); }
 static __device__ __forceinline__ void store_one(f16 *at, float x) { at->bits = tandem_f16_of(x); }
 
-/* A function that returns launches for the type T that `type` names. */
+/* Returns the launch for the type T that `type` names. */
 #define RETURN_FOR(type, ...)                                                                                \
     switch (type) {                                                                                          \
     case TANDEM_CUDA_F32: {                                                                                  \
@@ -99,7 +99,7 @@ static __device__ __forceinline__ void store_one(f16 *at, float x) { at->bits = 
     }                                                                                                        \
     return (int)cudaErrorInvalidValue
 
-/* --- Over a block of THREADS threads: the same result in each, in an order that is always the same ------ */
+/* --- Reductions over a block of THREADS threads: same result in each thread, always the same order ------ */
 static __device__ __forceinline__ float warp_sum(float x)
 {
 #pragma unroll
@@ -107,7 +107,7 @@ static __device__ __forceinline__ float warp_sum(float x)
     return x;
 }
 
-/* `of_warp`: WARPS words that nobody else uses until all threads have come back and met again. */
+/* of_warp: WARPS words for this call alone, until all threads have returned and passed a barrier. */
 static __device__ float block_sum(float x, float *of_warp)
 {
     x = warp_sum(x);

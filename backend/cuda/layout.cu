@@ -1,12 +1,12 @@
-/* layout.cu: operators that put rows elsewhere: embedding, gather_labelled, transpose, slice, concat_token,
- * and the pools. CPU reference:
+/* layout.cu: operators that move rows: embedding, gather_labelled, transpose, slice, concat_token, and the
+ * pools. CPU reference:
  * backend/cpu/op/{embedding,gather_labelled,transpose,slice,concat_token,maxpool,avgpool}.c. */
 #include "backend/cuda/octet.h"
 #include "backend/cuda/tile.h"
 
 /* --- Embedding ------------------------------------------------------------------------------------------ */
 
-/* A block a token. A token that the table lacks is told by *bad, as in cross_entropy; its row is 0. */
+/* One block per token. A token outside the table sets *bad, as in cross_entropy; its row is 0. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     embedding(T *__restrict__ y /* (n, width) */, const float *__restrict__ table /* (vocabulary, width) */,
@@ -27,10 +27,10 @@ extern "C" int tandem_cuda_embedding(void *y, const float *table, tandem_cuda_fl
                LAUNCH(embedding, (unsigned)n, THREADS, stream, (T *)y, table, token, vocabulary, width, bad));
 }
 
-/* A block a place: that of a token's first place adds up the rows of all of them, in order, and the others
- * have nothing to do. No atomic sums, so that the bits are always the same. Blocks look through the tokens
- * PLACES at a time, each once, from the cache: at n = 16,384 half a GB in all. Where they find their own is
- * listed first, so that several rows are on their way at once: a token that hides others is every eighth. */
+/* One block per token position. The block of a token's first position sums the rows of all its positions, in
+ * order; the other blocks return. There are no atomic sums, so the bits are always the same. Each block scans
+ * all tokens, PLACES at a time, from the cache: half a GB in total at n = 16,384. It lists its positions
+ * first, so that several rows are in flight. */
 enum { TOKENS_A_PASS = 4096 };
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
@@ -85,7 +85,7 @@ extern "C" int tandem_cuda_embedding_gradient(float *gradient, const int32_t *to
 
 /* --- Labelled rows -------------------------------------------------------------------------------------- */
 
-/* A thread a sample: its labels are few, and read once. */
+/* One thread per sample: a sample has few labels, which are read once. */
 static __global__ void __launch_bounds__(THREADS)
     find_label_rows(int32_t *__restrict__ row_index /* (batch, n) */,
                     const int32_t *__restrict__ label /* (batch, length) */, size_t batch, size_t length,
@@ -147,8 +147,8 @@ extern "C" int tandem_cuda_scatter_rows(void *gx, const void *g, tandem_cuda_flo
 
 /* --- Transpose ------------------------------------------------------------------------------------------ */
 
-/* U: what is moved at once. Index is 32 bits where that is enough: a division of 64 takes four times as long.
- * */
+/* U: the unit of a copy. Index has 32 bits where that is enough: a 64-bit division takes four times as
+ * long. */
 template <typename Index, typename U>
 static __global__ void __launch_bounds__(THREADS)
     transpose(U *__restrict__ y, const U *__restrict__ x, tandem_cuda_permutation p, size_t n)
@@ -180,8 +180,8 @@ static int transpose_by(void *y, const void *x, const tandem_cuda_permutation *p
     return LAUNCH((transpose<uint64_t, U>), grid_of(n), THREADS, stream, (U *)y, (const U *)x, p, n);
 }
 
-/* A matrix, by tiles of SIDE × SIDE in shared memory, whose rows are an odd number of words apart: columns do
- * not meet in a bank. A thread asks for all of its numbers before it has the first. */
+/* A matrix, by tiles of SIDE × SIDE in shared memory. Their rows are an odd number of words apart, so columns
+ * do not conflict in a bank. A thread issues all of its loads before it uses the first. */
 enum { SIDE = 64, STEP = THREADS / SIDE, STEPS = SIDE / STEP };
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
@@ -196,7 +196,7 @@ static __global__ void __launch_bounds__(THREADS)
     const unsigned fast = threadIdx.x % SIDE, slow = threadIdx.x / SIDE;
     const T *from = x + (column + slow) * rows + row + fast;
     T *to = y + (row + slow) * columns + column + fast;
-    T numbers[STEPS] = {}; /* stored without a condition, which would part the loads */
+    T numbers[STEPS] = {}; /* stored without a condition, which would separate the loads */
 #pragma unroll
     for (unsigned k = 0; k < STEPS; k++, from += STEP * rows)
         if (fast < high && slow + k * STEP < wide) numbers[k] = *from;
@@ -229,7 +229,7 @@ extern "C" int tandem_cuda_transpose(void *y, const void *x, tandem_cuda_float t
 
 /* --- Rows of dimension 1 -------------------------------------------------------------------------------- */
 
-/* The copies behind slice, concat_token and their gradients. Row r of y is row r + shift of x; beyond x it is
+/* The copies of slice, concat_token and their gradients. Row r of y is row r + shift of x; outside x it is
  * `row`, or 0. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
@@ -258,13 +258,13 @@ extern "C" int tandem_cuda_shift_rows(void *y, const void *x, tandem_cuda_float 
 
 /* --- Pools ---------------------------------------------------------------------------------------------- */
 
-/* An output of a pool, or an input, by its index. */
+/* The coordinates of an output or input of a pool, from its index. */
 typedef struct pixel {
     size_t image;
     int h, w, c;
 } pixel;
 
-/* *i /= n; what is left over. A division of 64 bits takes four times as long as one of 32. */
+/* *i /= n; returns the remainder. A 64-bit division takes four times as long as a 32-bit one. */
 static __device__ __forceinline__ int divide_by(size_t *i, int n)
 {
     const size_t all = *i;
@@ -294,7 +294,7 @@ static __device__ __forceinline__ size_t pixel_index(size_t image, int h, int w,
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    maxpool(T *__restrict__ y, uint8_t *__restrict__ row_index /* like y: of the largest within its window */,
+    maxpool(T *__restrict__ y, uint8_t *__restrict__ row_index /* like y: of the maximum within its window */,
             const T *__restrict__ x, tandem_cuda_pool p, size_t n)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
@@ -313,7 +313,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Where channels are octets. */
+/* For channels that are whole octets. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     maxpool_octets(T *__restrict__ y, uint8_t *__restrict__ row_index, const T *__restrict__ x,
@@ -341,8 +341,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Gathered, so that no two threads add to the same place: each input looks at the windows that it lies in.
- * `place` NULL: a mean. */
+/* Each input gathers from the windows that contain it, so no two threads add to the same element. index NULL:
+ * a mean. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     pool_backward(T *__restrict__ gx, const T *__restrict__ g, const uint8_t *__restrict__ row_index,
@@ -452,7 +452,7 @@ extern "C" int tandem_cuda_pool_backward(void *gx, const void *g, const uint8_t 
                LAUNCH(pool_backward, grid_of(n), THREADS, stream, (T *)gx, (const T *)g, row_index, p, n));
 }
 
-/* U: what is moved at once; channels of the pool are so many. */
+/* U: the unit of a copy; the pool's channels count such units. */
 template <typename U>
 static __global__ void __launch_bounds__(THREADS)
     im2col(U *__restrict__ columns, const U *__restrict__ x, tandem_cuda_pool p, size_t n)
@@ -480,7 +480,7 @@ extern "C" int tandem_cuda_im2col_bytes(void *columns, const void *x, const tand
     return LAUNCH(im2col<uint8_t>, grid_of(n), THREADS, stream, (uint8_t *)columns, (const uint8_t *)x, p, n);
 }
 
-/* Sum: int32_t, whose scales are given, or float. */
+/* Sum: int32_t, with scales, or float. */
 template <typename T, typename Sum>
 static __global__ void __launch_bounds__(THREADS)
     col2im(T *__restrict__ gx, const Sum *__restrict__ columns, size_t stride, tandem_cuda_pool p, size_t n,

@@ -1,5 +1,5 @@
-/* libraries.h: what the files share that call NVIDIA's libraries: their handles, and one range of error
- * numbers for all. */
+/* libraries.h: what the callers of NVIDIA's libraries share: the handles, and one range of error numbers for
+ * all libraries. */
 #ifndef TANDEM_BACKEND_CUDA_LIBRARIES_H
 #define TANDEM_BACKEND_CUDA_LIBRARIES_H
 
@@ -15,10 +15,10 @@ struct cuda_libraries {
     cudnnHandle_t dnn;
 };
 
-/* Errors of cuBLASLt and cuDNN behind those of cudart, which end below 1000. */
+/* Errors of cuBLASLt and cuDNN come after those of cudart, which are below 1000. */
 enum { CUDA_FROM_CUBLASLT = 10000, CUDA_FROM_CUDNN = 20000 };
-/* For calls of cudart: the error that one returns also stays behind for cudaGetLastError, where the next
- * launch would find it. */
+/* For cudart: an error also stays in cudaGetLastError, where the next launch would find it. This clears
+ * it. */
 static inline int cuda_from_cudart(cudaError_t status)
 {
     if (status != cudaSuccess) (void)cudaGetLastError();
@@ -33,7 +33,7 @@ static inline int cuda_from_cudnn(cudnnStatus_t status)
     return status == CUDNN_STATUS_SUCCESS ? 0 : CUDA_FROM_CUDNN + (int)status;
 }
 
-/* What a piece of work is to its library: cublaslt.c or cudnn.c, whose own description begins with this. */
+/* A piece of work of one library; the work types of cublaslt.c and cudnn.c begin with it. */
 struct cuda_work {
     cuda_libraries *libraries;
     void (*close)(cuda_work *work);

@@ -1,10 +1,10 @@
-/* noise.cu: samples of no data set. CPU reference: backend/cpu/isa/noise.c. */
+/* noise.cu: synthetic samples. CPU reference: backend/cpu/isa/noise.c. */
 #include "backend/cuda/launch.h"
 
 enum { WORDS_A_BLOCK = 4 };
 
-/* A thread has the same places of all samples, so that nothing is divided. WHOLE: n is a multiple of 4, and
- * every place aligned. */
+/* A thread writes the same positions of all samples, so it does not divide. WHOLE: n is a multiple of 4, and
+ * every position is aligned. */
 template <int WHOLE>
 static __global__ void __launch_bounds__(THREADS)
     noise(float *__restrict__ x /* (batch, n) */, size_t batch, size_t n, tandem_philox_keys keys,

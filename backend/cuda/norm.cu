@@ -1,10 +1,10 @@
-/* norm.cu: layer and batch normalisation with their gradients, in f32; of images in any float. CPU reference:
- * oneDNN's, in backend/cpu/op/{layernorm,batchnorm}.c. Variance is of all n, from the differences to the
- * mean: two passes, the second of which finds its data in the cache. */
+/* norm.cu: layer and batch normalisation with their gradients, in f32; batch normalisation in any float type.
+ * CPU reference: oneDNN, in backend/cpu/op/{layernorm,batchnorm}.c. The variance divides by n and sums
+ * differences from the mean: a second pass, which finds its data in the cache. */
 #include "backend/cuda/octet.h"
 #include "backend/cuda/rows.h"
 
-/* --- Layer normalisation: a block a row ----------------------------------------------------------------- */
+/* --- Layer normalisation: one block per row ------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS)
     layernorm(float *__restrict__ y, const float *__restrict__ x /* (rows, columns) */,
@@ -72,10 +72,10 @@ static __global__ void __launch_bounds__(THREADS)
     });
 }
 
-/* --- Sums over rows, for each column: what both norms need of their parameters -------------------------- */
+/* --- Sums over rows per column: gradients of both norms' parameters ------------------------------------- */
 
-/* Of rows there are few parts, since one block adds up what all of them have of WARP columns: no more than
- * fill a card. */
+/* Rows are divided into few parts, because one block sums the parts of WARP columns: no more than fill a
+ * GPU. */
 enum { MIN_PART_ROWS = 256, MAX_PARTS = 512 };
 static __host__ __device__ __forceinline__ size_t part_rows(size_t rows)
 {
@@ -87,7 +87,7 @@ static __host__ __device__ __forceinline__ size_t part_count(size_t rows)
     return n_tile(rows, part_rows(rows));
 }
 
-/* Sums over the warps of a block, a lane each, which the first warp has. */
+/* Sums over the warps of a block, one column per lane. The first warp has the results. */
 static __device__ __forceinline__ float sum_of_warps(float x, float of_warp[WARPS][WARP])
 {
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -97,7 +97,7 @@ static __device__ __forceinline__ float sum_of_warps(float x, float of_warp[WARP
     return x;
 }
 
-/* Of one column, whose first part `part` is; NULL: of none. */
+/* Of one column, whose first part is `part`; NULL: of no column. */
 static __device__ __forceinline__ float sum_of_parts(const float *part, size_t parts, size_t stride,
                                                      float of_warp[WARPS][WARP])
 {
@@ -108,7 +108,7 @@ static __device__ __forceinline__ float sum_of_parts(const float *part, size_t p
 
 static __device__ __forceinline__ float relu_mask(float g, float y) { return y > 0 ? g : 0; }
 
-/* What a rectifier behind the norm lets through of g: all where there is none. */
+/* The part of g that passes the relu after the norm: all of g without one. */
 static __device__ __forceinline__ float relu_gradient_of(float g, float normal, const float *scale,
                                                          const float *shift, size_t c)
 {
@@ -125,9 +125,9 @@ static __device__ __forceinline__ void store_as(void *to, tandem_cuda_float type
         store_one((f16 *)to + i, value);
 }
 
-/* Σ g and Σ g·x̂ of a part of the rows and WARP columns. mean and inverse deviation belong to rows or to
- * columns; scale and shift are given where a rectifier stands behind, y and `residual` where a sum and a
- * rectifier do: the residual is given what of g passes. */
+/* Σ g and Σ g·x̂ of a part of the rows and WARP columns. Mean and inverse deviation belong to rows or to
+ * columns. scale and shift are given where a relu follows; y and `residual` where a sum and a relu follow:
+ * the residual's gradient is the part of g that passes. */
 template <int BY_ROW, typename T>
 static __global__ void __launch_bounds__(THREADS)
     gradient_part(float *__restrict__ part /* (parts, 2, columns): of the scale, of the shift */,
@@ -212,7 +212,7 @@ extern "C" int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *g
                   columns, epsilon);
 }
 
-/* --- Batch normalisation: rows are places of images, columns are channels ------------------------------- */
+/* --- Batch normalisation: rows are pixels of images, columns are channels ------------------------------- */
 
 /* Σ x of columns, or Σ (x − mean)² where mean is given. */
 template <typename T>
@@ -268,7 +268,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Octets of channels that come again with each row of a block's threads: one is a thread's own for good. */
+/* For octets of channels that recur with each row of a block's threads: a thread keeps one octet. */
 static int is_octets_of_block(size_t columns)
 {
     return columns % OCTET == 0 && THREADS % (columns / OCTET) == 0;
@@ -337,8 +337,8 @@ extern "C" int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda
     RETURN_FOR(type, launch_batchnorm((T *)y, (const T *)x, b, mean, variance, workspace, stream));
 }
 
-/* gx = scale/√(variance + ε) · (g − (Σ g + x̂·Σ g·x̂)/rows), g as far as what stands behind lets it through
- * */
+/* gx = scale/√(variance + ε) · (g − (Σ g + x̂·Σ g·x̂)/rows), with the part of g that passes a following
+ * relu */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     batchnorm_backward(void *__restrict__ gx, tandem_cuda_float gx_type, const T *__restrict__ g,
@@ -370,7 +370,7 @@ static __device__ __forceinline__ void store_octet_as(void *to, tandem_cuda_floa
         store_octet((f16 *)to + i, x);
 }
 
-/* The same, of g as it is or behind a rectifier. */
+/* The same, with g alone or with a following relu. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     batchnorm_backward_octets(void *__restrict__ gx, tandem_cuda_float gx_type, const T *__restrict__ g,
@@ -400,7 +400,7 @@ static __global__ void __launch_bounds__(THREADS)
     });
 }
 
-/* y: of a sum, else NULL. What its residual was given as it is, is read again instead of g and y. */
+/* y: of a norm with a residual, else NULL. The residual's gradient is read again instead of g and y. */
 template <typename T>
 static int launch_batchnorm_backward(const tandem_cuda_batchnorm_gradients *out, const T *g, const T *x,
                                      const T *y, tandem_cuda_float type, const tandem_cuda_batchnorm *b,

@@ -1,9 +1,8 @@
-/* octet.h: eight consecutive elements of a tensor, as a thread works on where memory is the limit. An octet
- * is 16-byte aligned (8 in types of a byte): one or two loads.
+/* octet.h: kernels that memory bandwidth limits work on octets: eight consecutive elements, 16-byte aligned
+ * (8 for one-byte types), read in one or two loads.
  *
- * A thread has as many octets on their way as make 32 bytes, OCTETS<T>, still packed, before it works on the
- * first: 2048 threads of an SM then wait for 64 KB, more than the 40 KB that 4.8 TB/s need over 132 SMs at a
- * latency of 1 µs. */
+ * A thread first issues loads for 32 bytes, octets_of<T> octets, and keeps them packed. 2048 threads of an SM
+ * then have 64 KB in flight; 4.8 TB/s over 132 SMs at a latency of 1 µs needs 40 KB. */
 #ifndef TANDEM_BACKEND_CUDA_OCTET_H
 #define TANDEM_BACKEND_CUDA_OCTET_H
 
@@ -14,10 +13,10 @@ template <typename T> struct octets_of {
     enum { N = sizeof(T) == 4 ? 1 : sizeof(T) == 2 ? 2 : 4 };
 };
 
-/* --- On the way ----------------------------------------------------------------------------------------- */
+/* --- Loads ---------------------------------------------------------------------------------------------- */
 
-/* The read-only path (__ldg) is for what no thread writes as long as the kernel runs, so not for one that
- * works in place (PTX ISA, "ld.global.nc"). */
+/* The read-only path (__ldg) is for memory that no thread writes while the kernel runs, so not for kernels
+ * that work in place (PTX ISA, "ld.global.nc"). */
 enum read_path { READ_ONLY, IN_PLACE };
 template <read_path HOW, typename T> static __device__ __forceinline__ T read_global(const T *at)
 {
@@ -90,7 +89,7 @@ static __device__ __forceinline__ void unpack_octet(float x[OCTET], const packed
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-/* Two numbers of a byte as two of f16, which has them all; every NaN is 0x7FFF. */
+/* Two one-byte numbers as two of f16, which represents all of them; every NaN is 0x7FFF. */
 static __device__ __forceinline__ void unpack_pair(float *x, uint32_t halves)
 {
     x[0] = tandem_f32_of_f16((uint16_t)halves);
@@ -128,10 +127,10 @@ template <typename T> static __device__ __forceinline__ void load_octet(float x[
     unpack_octet(x, from);
 }
 
-/* --- Back ----------------------------------------------------------------------------------------------- */
+/* --- Stores --------------------------------------------------------------------------------------------- */
 
-/* Four words are stored by __stwb, a plain store: an assignment of four words is taken apart, and not always
- * put together again. */
+/* __stwb stores four words with one plain store. The compiler splits an assignment of four words and does not
+ * always join it again. */
 static __device__ __forceinline__ void store_octet(float *at, const float x[OCTET])
 {
     ((float4 *)at)[0] = make_float4(x[0], x[1], x[2], x[3]);
@@ -139,7 +138,7 @@ static __device__ __forceinline__ void store_octet(float *at, const float x[OCTE
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-/* Whether one of them is no number: a comparison sees two. */
+/* Whether one of them is NaN; a comparison tests two. */
 static __device__ __forceinline__ int has_nan(const float x[OCTET])
 {
     int has;
@@ -151,7 +150,7 @@ static __device__ __forceinline__ int has_nan(const float x[OCTET])
 }
 #endif
 
-/* Cards from 8.0 on round two numbers in an instruction, but know one NaN only. */
+/* GPUs from compute capability 8.0 on round two numbers in one instruction, but produce a single NaN. */
 static __device__ __forceinline__ void store_octet(bf16 *at, const float x[OCTET])
 {
     uint32_t pair[4];
@@ -181,8 +180,8 @@ static __device__ __forceinline__ void store_octet(f16 *at, const float x[OCTET]
 
 /* --- Loops over a grid ---------------------------------------------------------------------------------- */
 
-/* Calls work(octet's number, its eight numbers) for each whole octet of x[n]; what is left, fewer than eight,
- * is the caller's. */
+/* Calls work(octet's index, its eight numbers) for each whole octet of x[n]. The caller handles the rest,
+ * fewer than eight elements. */
 template <read_path HOW, typename T, typename Work>
 static __device__ __forceinline__ void for_octets(const T *x, size_t n, Work work)
 {
@@ -204,7 +203,7 @@ static __device__ __forceinline__ void for_octets(const T *x, size_t n, Work wor
     }
 }
 
-/* The same over a[n] and b[n], one of which the caller may write. */
+/* The same over a[n] and b[n]; the caller may write to one of them. */
 template <typename T, typename Work>
 static __device__ __forceinline__ void for_octets_of_two(const T *a, const T *b, size_t n, Work work)
 {

@@ -1,7 +1,7 @@
-/* operator.h: how an operator is implemented on a card: one file each in backend/cuda/op/, ending in one row,
- * as on the CPU (backend/cpu/operator.h). `prepare` looks at the task and sets run, workspace_bytes and
- * state; `run` puts launches on the device's stream and comes back at once. All pointers of a call lead to
- * memory of the card, scales too. */
+/* operator.h: how an operator is implemented on a GPU: one file per operator in backend/cuda/op/, which ends
+ * in one row, as on the CPU (backend/cpu/operator.h). `prepare` checks the task and sets run, workspace_bytes
+ * and state. `run` puts launches on the device's stream and returns at once. All pointers of a call lead to
+ * GPU memory, scales too. */
 #ifndef TANDEM_BACKEND_CUDA_OPERATOR_H
 #define TANDEM_BACKEND_CUDA_OPERATOR_H
 
@@ -9,9 +9,9 @@
 #include "backend/device/kernel_name.h"
 #include "tandem/advanced/device_backend.h"
 
-/* What went wrong on the card since the host last looked; in its memory, all 0 while nothing did. */
+/* Faults on the GPU since the last sync. The array is in GPU memory, and all 0 without faults. */
 typedef struct cuda_faults {
-    uint32_t bad_label, bad_token; /* 2^32 − 1 − place */
+    uint32_t bad_label, bad_token; /* 2^32 − 1 − position */
     int32_t not_finite;
 } cuda_faults;
 
@@ -19,20 +19,20 @@ typedef struct cuda_device {
     char name[TANDEM_DEVICE_NAME];
     const cuda_vendor *vendor;
     cuda_libraries *libraries;
-    tandem_cuda_stream stream;                              /* of kernels: the first lane */
-    tandem_cuda_stream side_stream[TANDEM_N_DEVICE_STREAM]; /* of the other lanes; the first is NULL */
+    tandem_cuda_stream stream;                              /* the compute stream */
+    tandem_cuda_stream side_stream[TANDEM_N_DEVICE_STREAM]; /* the other streams; the first is NULL */
     tandem_cuda_event *event;                               /* [n_event] */
-    int n_event, index;                                     /* index: of the card */
-    tandem_cuda_event stream_event[TANDEM_N_DEVICE_STREAM]; /* what a lane follows */
-    /* work is put down in a graph; is_forked: on this lane, too */
+    int n_event, index;                                     /* index: of the GPU */
+    tandem_cuda_event stream_event[TANDEM_N_DEVICE_STREAM]; /* for stream_wait */
+    /* work goes into a graph; is_forked: on this stream too */
     int is_capturing;
     int is_forked[TANDEM_N_DEVICE_STREAM];
-    int has_external_events; /* it has been tried, and marks in a graph can be waited for */
-    int update_error;        /* error of a launch of the optimizer, until `settle` tells it */
+    int has_external_events; /* a probe found that the host can wait for events in graphs */
+    int update_error;        /* error of an optimizer launch, until device_sync reports it */
     cuda_gpu gpu;
     cuda_algorithm_cache *algorithm_cache;
-    cuda_faults *faults; /* on the card */
-    uint32_t *amax_bits; /* [2] … of the cast that runs: the range, and with a history what is found */
+    cuda_faults *faults; /* on the GPU */
+    uint32_t *amax_bits; /* [2], of the current cast: the range, and with a history the amax that it finds */
 } cuda_device;
 
 struct tandem_kernel {
@@ -40,10 +40,10 @@ struct tandem_kernel {
     const tandem_graph *graph;
     const tandem_op *op;
     tandem_task task;         /* a copy: kind, precision, from, to */
-    int transposed_copy[2];   /* of a product: its operand is a transposed copy */
-    tandem_matrices matrices; /* of a cast that writes one */
+    int transposed_copy[2];   /* of a product: whether the operand is a transposed copy */
+    tandem_matrices matrices; /* of a cast that writes a transposed copy */
     uint64_t workspace_bytes;
-    void *state; /* of the operator; released by `destroy` */
+    void *state; /* of the operator; freed by `destroy` */
     void (*destroy)(void *state, const cuda_device *device);
     tandem_status (*run)(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error);
 };
@@ -57,14 +57,14 @@ typedef struct cuda_operator {
 #undef ROW
 extern const cuda_operator cuda_cast, cuda_accumulate;
 
-/* The backend with other libraries than NVIDIA's behind it, for tests: the table of device.c as it is, but
- * for `open`. */
+/* The backend over another vendor table than NVIDIA's, for tests: the table of device.c except `open`. */
 tandem_status tandem_cuda_open_with(void **device, const char *name, const cuda_vendor *vendor,
                                     tandem_error *error);
 extern const tandem_device_backend tandem_cuda_backend;
 
-/* --- What the operators' files share (kernel.c) --------------------------------------------------------- */
-/* TANDEM_NO_KERNEL: the device, the kernel, and why. */
+/* --- Shared by the operators (kernel.c)
+ * ------------------------------------------------------------------ */
+/* TANDEM_NO_KERNEL with the device, the kernel and the reason. */
 static inline tandem_status cuda_kernel_refuse(const tandem_kernel *kernel, const char *why,
                                                tandem_error *error)
 {
@@ -74,7 +74,7 @@ static inline tandem_status cuda_kernel_no_memory(const tandem_kernel *kernel, t
 {
     return kernel_no_memory(&kernel->task, kernel->op, error);
 }
-/* TANDEM_OK where `failed` is 0, else TANDEM_NO_DEVICE with the library's own words: a launch or a library
+/* TANDEM_OK where `failed` is 0, else TANDEM_NO_DEVICE with the library's text: a launch or a library call
  * failed. */
 tandem_status cuda_kernel_result(const tandem_kernel *kernel, int failed, tandem_error *error);
 const tandem_shape *cuda_input_shape(const tandem_kernel *kernel, int slot);
@@ -90,7 +90,7 @@ static inline tandem_cuda_float cuda_float_of(tandem_dtype dtype)
 {
     return dtype == TANDEM_BF16 ? TANDEM_CUDA_BF16 : dtype == TANDEM_F16 ? TANDEM_CUDA_F16 : TANDEM_CUDA_F32;
 }
-/* Types of a byte, with a scale. */
+/* One-byte types, which have a scale. */
 static inline int cuda_is_code(tandem_dtype dtype)
 {
     return dtype == TANDEM_S8 || dtype == TANDEM_E4M3 || dtype == TANDEM_E5M2;
@@ -103,12 +103,12 @@ static inline tandem_cuda_code cuda_code_of(tandem_dtype dtype)
 typedef tandem_status cuda_kernel_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                       tandem_error *error);
 tandem_status cuda_kernel_of_float(tandem_kernel *kernel, cuda_kernel_run *run, tandem_error *error);
-/* As the libraries have it. */
+/* The libraries' name of a type. */
 cuda_type cuda_type_of(tandem_dtype dtype);
-/* Type of operand 0 or 1 of an adjustable operator's task: of a backward product one is a gradient, and may
- * have a type of its own. */
+/* The type of operand 0 or 1 of an adjustable operator's task. A backward product has a gradient as operand,
+ * which may have its own type. */
 tandem_dtype cuda_operand_type(const tandem_kernel *kernel, int slot);
-/* Places in the workspace are multiples of 256. */
+/* Offsets in the workspace are multiples of 256. */
 static inline uint64_t cuda_workspace_reserve(uint64_t *end, uint64_t bytes)
 {
     const uint64_t start = *end;
@@ -117,14 +117,15 @@ static inline uint64_t cuda_workspace_reserve(uint64_t *end, uint64_t bytes)
 }
 static inline void *cuda_workspace_at(void *workspace, uint64_t offset) { return (char *)workspace + offset; }
 
-/* --- planned_work.c: what a library does ---------------------------------------------------------------- */
+/* --- Products and convolutions of the libraries (planned_work.c)
+ * ----------------------------------------- */
 
-/* A piece of work and how it is done; all 0 is none. */
+/* A piece of work and its algorithm; all 0 = none. */
 typedef struct cuda_planned_work {
     cuda_work *work;
     cuda_algorithm algorithm;
 } cuda_planned_work;
-/* TANDEM_NO_KERNEL where the library has no algorithm. */
+/* TANDEM_NO_KERNEL: the library has no algorithm. */
 tandem_status cuda_plan_product(cuda_planned_work *chosen, const tandem_kernel *kernel,
                                 const cuda_product_spec *spec, tandem_error *error);
 tandem_status cuda_plan_convolution(cuda_planned_work *chosen, const tandem_kernel *kernel,
@@ -155,7 +156,7 @@ tandem_status cuda_gemm_open(cuda_gemm *matmul, const tandem_kernel *kernel, con
                              const tandem_dtype operand[2], tandem_dtype to, int keep_in_workspace,
                              tandem_error *error);
 void cuda_gemm_close(cuda_gemm *matmul, const cuda_device *device);
-/* scale_a, scale_b: on the card, of operands of a byte. c NULL: the result stays in the workspace. */
+/* scale_a, scale_b: on the GPU, of one-byte operands. c NULL: the result stays in the workspace. */
 tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel, const void *a,
                             const void *b, void *c, const float *scale_a, const float *scale_b,
                             void *workspace, tandem_error *error);

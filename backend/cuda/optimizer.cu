@@ -1,6 +1,5 @@
-/* optimizer.cu: one update of the master weights, all of the flat arrays in one launch. CPU reference:
- * backend/cpu/isa/optimizer.c. Nothing is computed that memory would not hide: 4 elements a thread and a
- * step. */
+/* optimizer.cu: one update of the master weights: all flat arrays in one launch. CPU reference:
+ * backend/cpu/isa/optimizer.c. Memory bandwidth hides the arithmetic: 4 elements per thread and step. */
 #include "backend/cuda/launch.h"
 
 enum { QUAD = 4, GROUP = 16 };

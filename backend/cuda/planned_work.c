@@ -1,9 +1,10 @@
-/* planned_work.c: products and convolutions of the libraries, described, chosen for and run. */
+/* planned_work.c: describes products and convolutions to the libraries, selects their algorithms and runs
+ * them. */
 #include <stdio.h>
 
 #include "backend/cuda/operator.h"
 
-/* What a library has no way to do is no failure of the card: another precision may do. */
+/* Work that a library cannot do is no fault of the GPU; another precision may work. */
 static tandem_status library_error(const tandem_kernel *kernel, int failed, tandem_error *error)
 {
     const cuda_vendor *vendor = kernel->device->vendor;
@@ -14,7 +15,7 @@ static tandem_status library_error(const tandem_kernel *kernel, int failed, tand
     return cuda_kernel_refuse(kernel, why, error);
 }
 
-/* Chooses, and closes the work where that fails. */
+/* Selects an algorithm; closes the work on an error. */
 static tandem_status plan_work(cuda_planned_work *chosen, const tandem_kernel *kernel,
                                const cuda_work_key *candidate, cuda_work *work, tandem_error *error)
 {
@@ -30,8 +31,7 @@ static tandem_status plan_work(cuda_planned_work *chosen, const tandem_kernel *k
     return TANDEM_OK;
 }
 
-/* Which compute capability, times ten, the libraries' products of a type begin with (capability.def says
- * where that is from). */
+/* The compute capability, times ten, from which the libraries multiply a type (source: capability.def). */
 static tandem_status require_capability(const tandem_kernel *kernel, cuda_type type, int tf32,
                                         tandem_error *error)
 {

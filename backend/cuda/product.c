@@ -1,22 +1,20 @@
-/* product.c: matrix products of every type out of those that the library has. */
+/* product.c: matrix products of every type, from those that the library has. */
 #include <stdlib.h>
 
 #include "backend/cuda/operator.h"
 
-/* Sides of matrices of a byte: fp8 has to be in whole units of 16, and of s8, which could be in fours, fewer
- * kernels are. */
+/* Sides of one-byte matrices. fp8 needs multiples of 16; s8 allows multiples of 4, for which there are fewer
+ * kernels. */
 static int64_t round_up_to_16(int64_t n) { return (n + 15) / 16 * 16; }
 
-/* In which type the library writes: sums of s8 are s32; it narrows to its operands' type, and sums of fp8 to
- * any float. */
+/* The type of the library's result: s32 for s8, the operands' type or f32 for floats, any float for fp8. */
 static tandem_dtype library_result_dtype(tandem_dtype from, tandem_dtype to)
 {
     if (from == TANDEM_S8) return TANDEM_S32;
     return to == from || cuda_is_code(from) ? to : TANDEM_F32;
 }
 
-/* Operands of a byte as the library takes them: A (m, k), B (n, k), in whole units; zeros behind the rest add
- * nothing. */
+/* One-byte operands as the library needs them: A (m, k), B (n, k), padded with zeros, which add nothing. */
 static void plan_padding(cuda_gemm *g)
 {
     const cuda_product_spec *s = &g->spec;

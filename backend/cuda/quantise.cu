@@ -1,8 +1,8 @@
-/* quantise.cu: changes of type on the card: ranges, rounding to types of a byte, and back. CPU reference:
+/* quantise.cu: casts on the GPU: ranges, rounding to one-byte types, and back. CPU reference:
  * backend/cpu/isa/{amax,quantise,cast}.c.
  *
- * Stochastic rounding is the only one that computes more than memory hides easily: eight draws cost 20 wide
- * multiplications (docs/cuda.md has the count). */
+ * Only stochastic rounding computes more than memory latency hides: eight draws cost 20 wide multiplications
+ * (docs/cuda.md has the count). */
 #include "backend/cuda/octet.h"
 #include "backend/cuda/tile.h"
 
@@ -53,9 +53,9 @@ extern "C" int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_
 
 /* --- Rounding of an octet, element i in byte i ---------------------------------------------------------- */
 
-/* At random: elements 8·block to 8·block + 7 of a tensor have the draws of one block of the generator. Keys
- * are arguments of a launch, which instructions take as they are: made on the card they would be 19
- * additions, or 18 registers. */
+/* Stochastic: elements 8·block to 8·block + 7 of a tensor use the draws of one block of the generator. Keys
+ * are arguments of the launch, so instructions use them directly. Computed on the GPU they would cost 19
+ * additions or 18 registers. */
 struct to_s8 {
     tandem_philox_keys keys;
     uint32_t first_block, stream[3];
@@ -100,7 +100,7 @@ struct to_nearest_s8 {
     }
 };
 
-/* To nearest. Cards that multiply these types convert two numbers in an instruction, with the bits of
+/* To nearest. GPUs with tensor cores for these types convert two numbers per instruction, with the bits of
  * arithmetic.h. */
 struct to_e4m3 {
     __device__ __forceinline__ void apply_stream_offset(void) {}
@@ -153,7 +153,7 @@ __device__ __forceinline__ uint2 to_e5m2::operator()(const float x[OCTET], size_
     return encode_nearest<to_e5m2>(x, inverse);
 }
 
-/* Returns launch(what rounds). s8 without `rounding` goes to nearest. */
+/* Returns launch(rounding functor). s8 without `rounding` rounds to nearest. */
 template <typename Launch>
 static int with_rounding(tandem_cuda_code code, const tandem_rounding *rounding,
                          const uint32_t *stream_offset, Launch launch)
@@ -169,7 +169,7 @@ static int with_rounding(tandem_cuda_code code, const tandem_rounding *rounding,
 
 /* --- Rounding of a tensor ------------------------------------------------------------------------------- */
 
-/* The first n of an octet that begins anywhere; what is missing is 0. */
+/* The first n elements of an octet at any position; the rest is 0. */
 template <typename T> static __device__ __forceinline__ void load_first(packed<T> &to, const T *at, int n)
 {
     T one[OCTET] = {};
@@ -186,7 +186,7 @@ static __device__ __forceinline__ void store_first(uint8_t *to, uint2 bytes, int
         if (i < n) to[i] = (uint8_t)((i < 4 ? bytes.x : bytes.y) >> (8 * (i % 4)));
 }
 
-/* Returns the largest magnitude that this thread has met, where LOOKS. */
+/* Returns the largest magnitude that this thread has read, where LOOKS. */
 template <int FIND_AMAX, typename To, typename T>
 static __device__ __forceinline__ uint32_t round_tensor(uint8_t *q /* [n] */, const T *x /* [n] */, size_t n,
                                                         float inverse, To round)
@@ -209,9 +209,9 @@ static __device__ __forceinline__ uint32_t round_tensor(uint8_t *q /* [n] */, co
     return bits;
 }
 
-/* The same of a block's tile. Half of what is moved is stored, and between loads threads wait for one
- * another: so twice as much as in for_octets is on its way, 64 bytes a thread. A warp has two rows of the
- * tile, whose octets meet in no bank. */
+/* The same for a block's tile. Half of the loaded bytes are stored, and threads wait for each other between
+ * loads. So 64 bytes per thread are in flight, twice as many as in for_octets. A warp has two rows of the
+ * tile, whose octets do not conflict in a bank. */
 template <int FIND_AMAX, typename To, typename T>
 static __device__ __forceinline__ uint32_t round_tile(uint4 *tile, const wide_tile &own, const T *x,
                                                       float inverse, To round)
@@ -240,8 +240,8 @@ static __device__ __forceinline__ uint32_t round_tile(uint4 *tile, const wide_ti
     return bits;
 }
 
-/* words[0]: bits of the range. Where LOOKS, 0 says that there is none, and words[1] is x's own; else it
- * becomes that. */
+/* words[0]: bits of the range. Where LOOKS, 0 means no range; words[1] is then x's own. Otherwise words[1]
+ * becomes x's own. */
 template <int FIND_AMAX>
 static __device__ __forceinline__ tandem_quant_scale quant_scale_of_words(const uint32_t *words,
                                                                           float max_value)
@@ -323,14 +323,14 @@ extern "C" int tandem_cuda_quantise(const tandem_cuda_quantised *to, const void 
                                     const uint32_t *amax_bits, const tandem_rounding *rounding,
                                     const uint32_t *stream_offset, tandem_cuda_stream stream)
 {
-    return quantise_codes<0>(to, x, type, (uint32_t *)amax_bits /* which it does not write */, rounding,
+    return quantise_codes<0>(to, x, type, (uint32_t *)amax_bits /* not written */, rounding,
                              stream_offset, stream);
 }
 
-/* --- … with the range of a history ---------------------------------------------------------------------- */
+/* --- Rounding with the range of a history --------------------------------------------------------------- */
 
-/* words[0]: bits of the range that the history gives, 0 where it gives none; words[1]: of the largest
- * magnitude, so far. One block. */
+/* words[0]: bits of the history's range, 0 if it has none; words[1]: bits of the largest magnitude so far.
+ * One block. */
 static __global__ void __launch_bounds__(THREADS)
     load_delayed_range(uint32_t *words, const tandem_amax_history *history, int reuse_range)
 {
@@ -357,7 +357,7 @@ static __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0) atomicMax(&words[1], bits);
 }
 
-/* What is not finite makes the scale no number, as it does without a history, which stays as it is. */
+/* An x that is not finite makes the scale NaN, as without a history. The history stays unchanged. */
 static __global__ void update_delayed_history(float *scale, const uint32_t *words,
                                               tandem_amax_history *history, int reuse_range)
 {
@@ -397,11 +397,11 @@ template <typename T> static __device__ __forceinline__ void store_or_add(T *y, 
     store_one(y, accumulate ? TANDEM_ADD(load_one(y), value) : value);
 }
 
-/* --- Rows with a scale of their own --------------------------------------------------------------------- */
+/* --- Rows, each with its scale -------------------------------------------------------------------------- */
 
-/* A row belongs to a team of 2^shift threads, from a warp to a block, each of which keeps some octets, still
- * packed: rows of WHOLE ones are read once up to 8192 columns. Of longer ones the last part is kept, and the
- * others are read again, the last first, which the cache still has. */
+/* A team of 2^shift threads, from a warp to a block, has one row. Each thread keeps some octets packed, so
+ * WHOLE rows are read once up to 8192 columns. Of longer rows the team keeps the last part and reads the
+ * others again, the last one first, because it is still in the cache. */
 enum { RAGGED = 1, WHOLE = 4, SHIFT_OF_WARP = 5, SHIFT_OF_BLOCK = 8 };
 
 static unsigned team_shift(size_t columns)
@@ -417,7 +417,7 @@ static unsigned grid_of_teams(size_t rows, unsigned shift)
     return (unsigned)((rows + in_a_block - 1) / in_a_block);
 }
 
-/* A thread's place among rows of so many octets; `octets` is 0 beyond the last row. */
+/* A thread's position in rows of this many octets; `octets` is 0 beyond the last row. */
 typedef struct row_slice {
     size_t row, octets;
     unsigned self;
@@ -443,7 +443,7 @@ static __device__ __forceinline__ uint32_t team_largest(uint32_t x, unsigned shi
     return x;
 }
 
-/* Elements of a row's octet o. */
+/* The elements of a row's octet o. */
 static __device__ __forceinline__ int elements_in_octet(size_t columns, size_t o)
 {
     return o < columns / OCTET ? (int)OCTET : (int)(columns % OCTET);
@@ -535,7 +535,7 @@ extern "C" int tandem_cuda_quantise_rows(void *q, tandem_cuda_code code, float *
     });
 }
 
-/* scale: of all rows, NULL: 1. ADDS: x + that. */
+/* scale: of all rows, NULL: 1. ADDS: adds to x. */
 template <int KEPT, int ADDS, typename T, typename From>
 static __global__ void __launch_bounds__(THREADS)
     dequantise_rows(T *__restrict__ x /* (rows, columns) */, const From *__restrict__ q /* (rows, columns) */,
@@ -616,7 +616,7 @@ static __global__ void __launch_bounds__(THREADS)
             const float *__restrict__ scale)
 {
     const size_t rest = n / OCTET * OCTET + first_item();
-    const float factor = scale ? *scale : 1.0f; /* a product with 1 changes no bit of a number */
+    const float factor = scale ? *scale : 1.0f; /* a product with 1 changes no bits of a number */
     for_octets<READ_ONLY>(x, n, [&](size_t o, float value[OCTET]) {
 #pragma unroll
         for (int i = 0; i < OCTET; i++) value[i] = TANDEM_MUL(value[i], factor);
@@ -649,14 +649,14 @@ extern "C" int tandem_cuda_convert(void *y, tandem_cuda_float to, const void *x,
     RETURN_FOR(from, convert_from(y, to, (const T *)x, n, NULL, stream));
 }
 
-/* --- What an int8 product leaves behind ----------------------------------------------------------------- */
+/* --- Results of int8 products --------------------------------------------------------------------------- */
 
-/* A warp a row: without a division for each element, which takes longer than to bring it. */
+/* One warp per row: a division per element would take longer than its load. */
 static unsigned grid_of_rows(size_t rows) { return grid_of(rows * WARP); }
 static __device__ __forceinline__ size_t first_row(void) { return first_item() / WARP; }
 static __device__ __forceinline__ size_t all_rows(void) { return all_items() / WARP; }
 
-/* Octets where nothing lies between the rows. */
+/* By octets, for rows without a gap. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     scale_s32(T *__restrict__ y /* [n] */, const int32_t *__restrict__ x /* [n] */, size_t n,
@@ -704,7 +704,7 @@ extern "C" int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int3
                             stride, scale_a, scale_b, accumulate));
 }
 
-/* --- What a padded product leaves behind ---------------------------------------------------------------- */
+/* --- Results of padded products ------------------------------------------------------------------------- */
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)

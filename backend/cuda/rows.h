@@ -1,15 +1,15 @@
-/* rows.h: the rows of a matrix: sums over them, where a lane has a column and a warp every WARPS-th row, and
- * rows that a block has each.
+/* rows.h: loops over the rows of a matrix: column sums, where a lane has a column and a warp has every
+ * WARPS-th row, and rows of one block each.
  *
- * Memory is a microsecond away, so a thread asks for several rows before it uses the first. That has to be
- * written down: an unrolled loop that adds each number as it comes waits for every one
- * (scripts/kernel_limits.py shows which loads a kernel has on their way). */
+ * A load takes about 1 µs, so a thread issues the loads of several rows before it uses the first. The code
+ * must do so explicitly: an unrolled loop that adds each number at once waits for each load
+ * (scripts/kernel_limits.py shows how many loads a kernel has in flight). */
 #ifndef TANDEM_BACKEND_CUDA_ROWS_H
 #define TANDEM_BACKEND_CUDA_ROWS_H
 
 #include "backend/cuda/launch.h"
 
-/* work(r, ask(r)) of rows first, first + WARPS, … below end, in order; N are asked for at once. */
+/* Calls work(r, ask(r)) for rows first, first + WARPS, … below end, in order. N loads are issued together. */
 template <int N, typename Ask, typename Work>
 static __device__ __forceinline__ void for_rows(size_t first, size_t end, Ask ask, Work work)
 {
@@ -24,7 +24,7 @@ static __device__ __forceinline__ void for_rows(size_t first, size_t end, Ask as
     for (; r < end; r += WARPS) work(r, ask(r));
 }
 
-/* Calls add(column[r·stride]) so: 32 bytes on their way. */
+/* Calls add(column[r·stride]) in the same way, with 32 bytes in flight. */
 template <typename T, typename Add>
 static __device__ __forceinline__ void for_rows_of(const T *column, size_t first, size_t end, size_t stride,
                                                    Add add)
@@ -33,8 +33,8 @@ static __device__ __forceinline__ void for_rows_of(const T *column, size_t first
         first, end, [&](size_t r) { return column[r * stride]; }, [&](size_t, T x) { add(as_float(x)); });
 }
 
-/* work(j, ask(j)) of the thread's own columns of a row that its block has: threadIdx.x, threadIdx.x +
- * THREADS, … below end, in order. Rows are short: those that are left over are asked for at once, too. */
+/* Calls work(j, ask(j)) for the thread's columns of its block's row: threadIdx.x, threadIdx.x + THREADS, …
+ * below end, in order. Rows are short, so the loads of the last columns are issued together too. */
 template <typename Ask, typename Work>
 static __device__ __forceinline__ void for_columns(size_t end, Ask ask, Work work)
 {

@@ -1,5 +1,4 @@
-/* runtime.c: memory, streams and events from cudart, and the table of all that comes from NVIDIA's libraries.
- * */
+/* runtime.c: memory, streams and events of cudart, and the table of NVIDIA's functions (vendor.def). */
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -7,7 +6,7 @@
 
 #include "backend/cuda/libraries.h"
 
-/* --- Cards ---------------------------------------------------------------------------------------------- */
+/* --- GPUs ----------------------------------------------------------------------------------------------- */
 
 static int vendor_gpu_count(int *n_gpu) { return cuda_from_cudart(cudaGetDeviceCount(n_gpu)); }
 
@@ -74,14 +73,13 @@ static void vendor_free(void *memory, int pinned)
     (void)cuda_from_cudart(pinned ? cudaFreeHost(memory) : cudaFree(memory));
 }
 
-/* For the one card of this process: with addresses that are the same on the host and on the card, that is
- * what no flags mean. */
+/* For the one GPU of this process. Host and GPU share one address space, so no flags are needed. */
 static int vendor_lock(void *memory, uint64_t bytes)
 {
     return cuda_from_cudart(cudaHostRegister(memory, bytes, cudaHostRegisterDefault));
 }
 
-/* That it waits by itself is written nowhere. */
+/* cudaHostUnregister is not documented to wait, so this waits first. */
 static void vendor_unlock(void *memory)
 {
     (void)cuda_from_cudart(cudaDeviceSynchronize());
@@ -117,7 +115,7 @@ static int vendor_call_host(tandem_cuda_stream stream, void (*function)(void *co
 {
     return cuda_from_cudart(cudaLaunchHostFunc(stream, function, context));
 }
-/* Who waits for one sleeps: the thread that computes may be on the same core. */
+/* A waiting thread sleeps: the computing thread may be on the same core. */
 static int vendor_event_open(tandem_cuda_event *event)
 {
     return cuda_from_cudart(cudaEventCreateWithFlags(event, cudaEventBlockingSync));
@@ -133,7 +131,7 @@ static int vendor_event_sync(tandem_cuda_event event)
 }
 static int vendor_elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
 {
-    float ms = 0; /* half a microsecond is what it resolves */
+    float ms = 0; /* cudaEventElapsedTime resolves 0.5 µs */
     const cudaError_t failed = cudaEventElapsedTime(&ms, from, to);
     if (failed == cudaSuccess) *ns = (int64_t)((double)ms * 1e6);
     return cuda_from_cudart(failed);
@@ -141,8 +139,8 @@ static int vendor_elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_ev
 
 /* --- Graphs --------------------------------------------------------------------------------------------- */
 
-/* Thread-local: what a library might do besides launches fails and is seen, and the thread that reduces may
- * wait meanwhile. */
+/* Thread-local: a library call in this thread that may not be captured fails and is reported. The thread that
+ * reduces gradients may wait meanwhile. */
 static int vendor_capture_begin(tandem_cuda_stream stream)
 {
     return cuda_from_cudart(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -194,7 +192,7 @@ static cudaError_t probe_held_graph(int *does_wait, tandem_cuda_graph *graph,
     failed = cudaGraphLaunch(*graph, stream);
     const cudaError_t state = cudaEventQuery(event[1]);
     atomic_store(&gate, 1);
-    const cudaError_t reached = cudaStreamSynchronize(stream); /* the gate is needed until then */
+    const cudaError_t reached = cudaStreamSynchronize(stream); /* the gate must live until then */
     if (failed != cudaSuccess) return failed;
     if (reached != cudaSuccess) return reached;
     const cudaError_t timed = cudaEventElapsedTime(&between_ms, event[0], event[1]);
@@ -212,7 +210,7 @@ static int vendor_probe_external_events(int *does_wait, tandem_cuda_stream strea
     if (graph) (void)cudaGraphExecDestroy(graph);
     for (int k = 0; k < 2; k++)
         if (event[k]) (void)cudaEventDestroy(event[k]);
-    (void)cudaGetLastError(); /* that the event was not ready is no error of the next launch */
+    (void)cudaGetLastError(); /* cudaErrorNotReady must not stay as the next launch's error */
     return cuda_from_cudart(failed);
 }
 

@@ -1,5 +1,5 @@
 /* softmax.cu: softmax of rows with scale and causal mask, its gradient, and the cross-entropy of logits, in
- * f32. A block a row. CPU reference: backend/cpu/op/{softmax,cross_entropy}.c. */
+ * f32. One block per row. CPU reference: backend/cpu/op/{softmax,cross_entropy}.c. */
 #include "backend/cuda/rows.h"
 
 static __global__ void __launch_bounds__(THREADS)
@@ -50,8 +50,7 @@ extern "C" int tandem_cuda_softmax_backward(float *gx, const float *g, const flo
 
 /* --- Cross-entropy -------------------------------------------------------------------------------------- */
 
-/* A label that is neither −1 nor a class is told by *bad = its row + 1, the smallest where there are several.
- * */
+/* A label that is neither −1 nor a class sets *bad from its row; of several, the first row wins. */
 static __global__ void __launch_bounds__(THREADS)
     cross_entropy(float *__restrict__ loss_of /* [rows] */, float *__restrict__ p,
                   const float *__restrict__ x /* (rows, classes) */,
@@ -79,7 +78,7 @@ static __global__ void __launch_bounds__(THREADS)
         is_class ? (1 - smoothing) * (top - x[start + own]) + smoothing * sum_below_top + logf(sum) : 0;
 }
 
-/* One block: the rows' losses in an order that is always the same. */
+/* One block sums the rows' losses in a fixed order. */
 static __global__ void __launch_bounds__(THREADS)
     sum_losses(float *loss, const float *__restrict__ loss_of /* [rows] */, size_t rows, float row_weight)
 {

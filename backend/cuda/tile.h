@@ -1,9 +1,9 @@
-/* tile.h: parts of matrices that lie in shared memory on their way, so that both sides are read and written
- * along their rows.
+/* tile.h: tiles of matrices in shared memory, so that a transpose reads and writes along rows.
  *
- * TILE × TILE elements of any matrix, one a load and a store; or WIDE × WIDE bytes where both sides are
- * sixteens, 16 a load and a store. A word of such a tile is 4 bytes along a row; those of 16 rows are moved
- * by 4 words for each 16 rows on, so that neither rows nor columns of words meet in a bank. */
+ * A tile is TILE × TILE elements with one load and one store per element, or WIDE × WIDE bytes with 16 bytes
+ * per load and store, where both sides of the matrix are multiples of 16. A word of such a byte tile is 4
+ * bytes of a row. Each group of 16 rows is shifted by 4 words, so that neither rows nor columns of words
+ * conflict in a bank. */
 #ifndef TANDEM_BACKEND_CUDA_TILE_H
 #define TANDEM_BACKEND_CUDA_TILE_H
 
@@ -11,14 +11,14 @@
 
 enum { TILE = 32, WIDE = 128, SIXTEEN = 16, WORDS = WIDE / 4 };
 
-/* Shared memory of a tile. */
+/* The shared memory of a tile. */
 typedef uint4 tile_bytes[WIDE * WIDE / SIXTEEN];
 
-/* Where a block's tile lies in the array of all matrices, and in that of their transposes. */
+/* The position of a block's tile in the array of all matrices, and in that of their transposes. */
 typedef struct wide_tile {
-    size_t first, transposed_first; /* its first byte */
-    size_t row, column;             /* from one to the next: the matrix's sides */
-    unsigned high, wide;            /* within the matrix */
+    size_t first, transposed_first; /* the tile's first byte */
+    size_t row, column;             /* strides between rows and between columns: the matrix's sides */
+    unsigned high, wide;            /* the part within the matrix */
 } wide_tile;
 
 /* Blocks for `batch` matrices. */
@@ -52,7 +52,7 @@ static __device__ __forceinline__ unsigned tile_index(unsigned row, unsigned wor
     return row * WORDS + (word ^ (row / SIXTEEN * 4));
 }
 
-/* Calls work(index in the array, the tile's sixteen bytes) for each sixteen of a row. */
+/* Calls work(index in the array, 16 bytes of the tile) for each 16 bytes of a row. */
 template <typename Work>
 static __device__ __forceinline__ void for_sixteens(uint4 *tile, const wide_tile &t, Work work)
 {
@@ -72,7 +72,7 @@ static __device__ __forceinline__ uint32_t gather_bytes(const uint32_t word[4], 
     return four;
 }
 
-/* The tile's transpose, which all threads have filled and met behind. */
+/* Stores the tile's transpose. All threads must have filled the tile and passed a barrier. */
 static __device__ __forceinline__ void store_columns(uint8_t *y /* (batch, columns, rows) */,
                                                      const uint4 *tile, const wide_tile &t)
 {

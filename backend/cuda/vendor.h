@@ -1,10 +1,10 @@
-/* vendor.h: what tandem takes from NVIDIA's libraries, as a table: memory, streams and events (cudart),
- * products (cuBLASLt), convolutions (cuDNN). Everything else of the backend reaches them through it, so that
- * its logic also runs where they are not.
+/* vendor.h: the functions of NVIDIA's libraries that tandem uses, as a table: memory, streams and events
+ * (cudart), products (cuBLASLt), convolutions (cuDNN). The rest of the backend calls them through the table
+ * only, so its logic also runs in tests without a GPU.
  *
- * Functions return 0, or the library's error number, which `text` puts into words; what they have returned is
- * not told again by a later call. Work is put on a stream; only wait, reach, take, give, lock and unlock make
- * the host wait, and copies of memory of the host that is not page-locked. */
+ * Functions return 0, or the library's error number; error_text gives its text. A later call does not report
+ * the same error again. Work is put on a stream. The host waits only in stream_sync, event_sync, alloc, free,
+ * lock, unlock, and in copies of host memory that is not page-locked. */
 #ifndef TANDEM_BACKEND_CUDA_VENDOR_H
 #define TANDEM_BACKEND_CUDA_VENDOR_H
 
@@ -38,24 +38,24 @@ typedef enum cuda_type {
     CUDA_N_TYPE
 } cuda_type;
 
-/* C (m, n) = A·B, `batch` times, row-major and packed. Types of a byte take A as (m, k) and B as (n, k) only:
- * transpose_a 0, transpose_b 1. s8 gives s32, k and n multiples of 4. e4m3 and e5m2, not both e5m2, give
- * floats, multiplied by both scales; all sides are multiples of 16. Floats give their own type, or f32.
- * Source: NVIDIA, cuBLAS documentation, cublasLtMatmul, tables 1 and 3. */
+/* C (m, n) = A·B, `batch` times, row-major and contiguous. One-byte types need A as (m, k) and B as (n, k):
+ * transpose_a 0, transpose_b 1. s8 gives s32, and k and n are multiples of 4. e4m3 and e5m2 (not both e5m2)
+ * give floats, multiplied by both scales, and all sides are multiples of 16. Floats give their own type, or
+ * f32. Source: NVIDIA, cuBLAS documentation, cublasLtMatmul, tables 1 and 3. */
 typedef struct cuda_product_spec {
     int64_t batch, m, n, k;
     int transpose_a; /* A is stored (k, m) */
     int transpose_b; /* B is stored (n, k) */
     cuda_type a, b, to;
-    int tf32;       /* f32 operands lose 13 bits on their way into the products */
+    int tf32;       /* f32 operands lose 13 bits before they are multiplied */
     int accumulate; /* C += A·B, rounded once; floats */
-    /* fp8: sums stay in the tensor cores' own width, some 14 bits, for longer; for results that are not
-     * summed again */
+    /* fp8: more terms are summed in the tensor cores' own precision of about 14 bits; for results that are
+     * not summed again */
     int fast_sums;
 } cuda_product_spec;
 
-/* The three passes of a convolution, channels last; weights are (c_out, kernel_h, kernel_w, c_in). One type
- * throughout, sums in f32. */
+/* The three passes of a convolution, channels last; weights are (c_out, kernel_h, kernel_w, c_in). All
+ * tensors have one type; sums are in f32. */
 typedef enum cuda_convolution_pass {
     CUDA_CONVOLUTION,
     CUDA_CONVOLUTION_DGRAD,
@@ -68,25 +68,24 @@ typedef struct cuda_convolution_spec {
     int tf32;
 } cuda_convolution_spec;
 
-/* One way in which a library can do a piece of work, in its own words: of no meaning for another card or
- * version. */
+/* One algorithm of a library for a piece of work, in the library's encoding. It is valid for one GPU type and
+ * one version only. */
 enum { CUDA_ALGORITHM_WORDS = 8, CUDA_CANDIDATES = 16 };
 typedef struct cuda_algorithm {
     uint64_t word[CUDA_ALGORITHM_WORDS];
     uint64_t workspace_bytes;
 } cuda_algorithm;
 
-/* Arrays begin at multiples of 64. Of a product: A, B and C. Of a convolution: the operands in the order of
- * their names, x (images), w (weights), y (results), and what the pass makes: from x and w, y; from y and w,
- * x; from x and y, w. */
+/* Arrays are 64-byte aligned. Of a product: A, B and C. Of a convolution: the two inputs in the order x
+ * (images), w (weights), y (results), then the output: (x, w) gives y, (w, y) gives x, (x, y) gives w. */
 typedef struct cuda_operands {
     const void *a, *b;
     void *c;
-    const float *scale_a, *scale_b; /* on the card, of fp8 */
+    const float *scale_a, *scale_b; /* on the GPU, of fp8 */
 } cuda_operands;
 
-typedef struct cuda_work cuda_work; /* a product or a convolution that was described to its library */
-typedef struct cuda_libraries cuda_libraries; /* handles of the libraries, for one card */
+typedef struct cuda_work cuda_work; /* a product or a convolution, described to its library */
+typedef struct cuda_libraries cuda_libraries; /* the libraries' handles for one GPU */
 
 typedef struct cuda_vendor {
 #define VENDOR_CALL(result, name, ...) result (*name)(__VA_ARGS__);

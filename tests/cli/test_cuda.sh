@@ -29,7 +29,7 @@ export TANDEM_CUDA=$stand_in
 run 0 doctor && grep -q '^cuda:0  *ok .*stand-in, compute capability 9.0' out && ! grep -q '^cuda:1' out
 report "doctor describes the cards that are here" $?
 run 4 train "${model[@]}" --device cuda:7 --steps 1 &&
-    grep -q "'cuda:7' is not here: this machine has 1 card" err
+    grep -q "'cuda:7' does not exist: this machine has 1 GPU" err
 report "a card that is not here: exit code 4" $?
 run 0 profile "${model[@]}" --cluster cuda:0 --json && positive "$(field measured out | head -1)" &&
     [ "$(array compute_mhz out | tr -d ' \n')" = 17551755 ] &&

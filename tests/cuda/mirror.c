@@ -57,7 +57,7 @@ static tandem_status copy_from_gpu(const mirror_array *t, void *device, void *da
     for (size_t i = 0; i < EDGE; i++)
         if (t->host[i] != EDGE_BYTE || t->host[EDGE + t->bytes + i] != EDGE_BYTE)
             return tandem_error_set(error, TANDEM_BUG,
-                                    "it writes outside of an array of %zu bytes on the card", t->bytes);
+                                    "it writes outside of an array of %zu bytes on the GPU", t->bytes);
     if (t->bytes) memcpy(data, t->host + EDGE, t->bytes);
     return TANDEM_OK;
 }

@@ -186,7 +186,7 @@ static int stand_in_free_bytes(uint64_t *bytes)
 
 static const char *stand_in_error_text(int error)
 {
-    return error == LOST                                             ? "the card is gone"
+    return error == LOST                                             ? "the GPU is gone"
            : error == UNSUPPORTED || error == LOCKS_NONE             ? "not supported"
            : error == INVALID                                        ? "an invalid value"
            : error == LOCKED_ALREADY                                 ? "locked already"
@@ -634,7 +634,7 @@ static double *load_numbers(const void *array, cuda_type type, int64_t n, int tf
     return value;
 }
 
-/* --- Work: of either kind there are N_ALGORITHM ways, which differ in workspace and in the time they pretend to take ---- */
+/* --- Work: each kind has N_ALGORITHM algorithms, with different workspaces and simulated times ------- */
 
 enum { N_ALGORITHM = 4, BROKEN = 2 };
 static const struct {

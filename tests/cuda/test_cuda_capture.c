@@ -224,7 +224,7 @@ static int fails_at(const subject *s, int n, int once)
     backend->graph_destroy(s->device, graph);
     if (status == TANDEM_OK) return 0;
     assert_int_equal(status, TANDEM_NO_DEVICE);
-    if (!strstr(error.text, "cuda:0") || !strstr(error.text, "the card is gone"))
+    if (!strstr(error.text, "cuda:0") || !strstr(error.text, "the GPU is gone"))
         fail_msg("call %d: %s", n, error.text);
     return 1;
 }

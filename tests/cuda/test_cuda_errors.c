@@ -31,9 +31,9 @@ static void a_gpu_that_cannot_be_used_is_refused(void **state)
 {
     const cuda_gpu good = stand_in_gpu;
     stand_in_n_gpu = 0;
-    assert_open_refused("cuda:0", TANDEM_NO_DEVICE, "has 0 cards");
+    assert_open_refused("cuda:0", TANDEM_NO_DEVICE, "has 0 GPUs");
     stand_in_n_gpu = 1;
-    assert_open_refused("cuda:1", TANDEM_NO_DEVICE, "has 1 card");
+    assert_open_refused("cuda:1", TANDEM_NO_DEVICE, "has 1 GPU");
     assert_open_refused("cuda:x", TANDEM_UNKNOWN_NAME, "cuda:0, cuda:1");
     assert_open_refused("cuda:", TANDEM_UNKNOWN_NAME, "cuda:0, cuda:1");
     stand_in_gpu.major = 7, stand_in_gpu.minor = 0;
@@ -71,7 +71,7 @@ static int lost_at(attempt *something, void *context, const char *what, int n, i
     stand_in_fail_once = 0;
     if (stand_in_open_handles() != before) fail_msg("%s: call %d fails: something stays open", what, n);
     if (status == TANDEM_OK && !(failed && once)) return failed;
-    if (status != TANDEM_NO_DEVICE || !strstr(error.text, "the card is gone") ||
+    if (status != TANDEM_NO_DEVICE || !strstr(error.text, "the GPU is gone") ||
         !strstr(error.text, "cuda:0"))
         fail_msg("%s: call %d fails%s: status %d, %s", what, n, once ? " alone" : "", (int)status,
                  error.text);

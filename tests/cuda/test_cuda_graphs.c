@@ -369,7 +369,7 @@ static int lose_gpu_in_call(int n, tandem_status expected)
     *fails_after = -1;
     if (status != expected) fail_msg("call %d: status %d, %s", n, (int)status, error.text);
     if (status != TANDEM_OK) {
-        if (!strstr(error.text, "the card is gone") || !strstr(error.text, "cuda:0"))
+        if (!strstr(error.text, "the GPU is gone") || !strstr(error.text, "cuda:0"))
             fail_msg("call %d: %s", n, error.text);
         assert_int_equal(tandem_status_exit_code(status), 4);
         assert_true(loss == -1);

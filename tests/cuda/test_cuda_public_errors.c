@@ -103,14 +103,14 @@ static void arguments_of_quantise_are_named(void **state)
     BAD_QUANTISE(c.rows = 1; c.columns = (int64_t)1 << 37; c.rounding = NULL, "transposed would need");
     BAD_QUANTISE(c.transposed = NULL; c.scale_mode = TANDEM_SCALE_ROW;
                  c.rows = (int64_t)1 << 31, "there are 2147483648 rows");
-    BAD_QUANTISE(c.scale_mode = (tandem_scale_mode)3, "scaling is 3");
+    BAD_QUANTISE(c.scale_mode = (tandem_scale_mode)3, "scale_mode is 3");
     BAD_QUANTISE(c.scale_mode = TANDEM_SCALE_KNOWN; c.range = -1, "range is -1");
     BAD_QUANTISE(c.scale_mode = TANDEM_SCALE_KNOWN; c.range = NAN, "range is nan");
     BAD_QUANTISE(c.scale_mode = TANDEM_SCALE_KNOWN; c.range = INFINITY, "range is inf");
     BAD_QUANTISE(c.history = history, "history goes with");
-    BAD_QUANTISE(c.reuse_range = 1, "repeats needs");
+    BAD_QUANTISE(c.reuse_range = 1, "reuse_range needs");
     BAD_QUANTISE(c.scale_mode = TANDEM_SCALE_KNOWN; c.history = (void *)(outputs + 4), "history lies at");
-    BAD_QUANTISE(c.stream_offset = (void *)(outputs + 2), "since lies at");
+    BAD_QUANTISE(c.stream_offset = (void *)(outputs + 2), "stream_offset lies at");
     BAD_QUANTISE(c.scale = NULL, "scale is NULL");
     BAD_QUANTISE(c.scale = (void *)(outputs + 2), "scale lies at");
     BAD_QUANTISE(c.workspace = NULL, "workspace is NULL");
@@ -125,7 +125,7 @@ static void arguments_of_the_others_are_named(void **state)
     BAD_DEQUANTISE(c.to = TANDEM_S32, "to is none");
     BAD_DEQUANTISE(c.rows = -5, "batch, rows");
     BAD_DEQUANTISE(c.x = outputs + 4, "x lies at");
-    BAD_DEQUANTISE(c.scale_mode = (tandem_scale_mode)-1, "scaling is -1");
+    BAD_DEQUANTISE(c.scale_mode = (tandem_scale_mode)-1, "scale_mode is -1");
     BAD_DEQUANTISE(c.scale_mode = TANDEM_SCALE_ROW; c.rows = (int64_t)1 << 31, "there are");
     BAD_DEQUANTISE(c.scale = NULL, "scale is NULL");
     check_refused(tandem_cuda_kernels_scale_sums(NULL, NULL, &error), "scale_sums: the call is NULL");
@@ -134,7 +134,7 @@ static void arguments_of_the_others_are_named(void **state)
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.to = TANDEM_S8, "scale_sums: to is none");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.columns = -1, "scale_sums: batch, rows");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.scale_mode = (tandem_scale_mode)9,
-            "scale_sums: scaling is 9");
+            "scale_sums: scale_mode is 9");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.a_scale = NULL, "scale_sums: a_scale is NULL");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.b_scale = NULL, "scale_sums: b_scale is NULL");
     check_refused(tandem_cuda_kernels_amax(NULL, in, TANDEM_F32, N, NULL, &error), "amax: amax is NULL");

@@ -352,7 +352,7 @@ static void nothing_is_locked_twice(void **state)
     assert_int_equal(tolerance[2], tolerance[1]);
 }
 
-/* Dies when it has handed over the first of its buckets: the others wait for the next. */
+/* Exits after its first bucket is ready; the other ranks wait for the next one. */
 static void die_in_an_all_reduce(void *context, const tandem_executor *executor, int task)
 {
     (void)executor;
@@ -472,7 +472,7 @@ static void a_gpu_lost_in_a_step_ends_the_run(void **state)
     record *alone = training_run(&e);
     assert_int_equal(alone->status[0], TANDEM_NO_DEVICE);
     assert_int_equal(alone->steps_done[0], 2); /* the second was tried */
-    assert_non_null(strstr(alone->error[0].text, "the card is gone"));
+    assert_non_null(strstr(alone->error[0].text, "the GPU is gone"));
     assert_int_equal(tandem_status_exit_code(alone->status[0]), 4);
     e.n_rank = 2;
     e.second_device = training_weakest();

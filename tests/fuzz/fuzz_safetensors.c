@@ -43,7 +43,8 @@ int main(int argc, char **argv)
         "{\"a.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
         "\"a.bias\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[24,28]},"
         "\"n\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[28,36]}}",
-        "{\"__metadata__\":{\"format\":\"pt\"},\"n\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[0,8]},"
+        "{\"__metadata__\":{\"format\":\"pt\"},\"n\":{\"dtype\":\"F16\",\"shape\":[4],"
+        "\"data_offsets\":[0,8]},"
         "\"a.bias\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[8,12]},"
         "\"a.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[12,36]}}   ",
         "{\"a.wieght\":{\"dtype\":\"F64\",\"shape\":[2,3],\"data_offsets\":[0,24]}}",

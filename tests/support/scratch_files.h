@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-/* A folder in memory where there is one: tests commit thousands of transactions, and each waits for its disk. */
+/* A folder in memory where there is one: tests commit thousands of transactions, and each waits for its disk.
+ * */
 const char *scratch(void);
 
 /* Set-up and teardown of a test that works in a folder of its own: *state is a test_folder. */

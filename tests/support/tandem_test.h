@@ -1,4 +1,5 @@
-/* tandem_test.h: what every test program includes: cmocka with the headers that it needs, and the C library's common ones. */
+/* tandem_test.h: what every test program includes: cmocka with the headers that it needs, and the C library's
+ * common ones. */
 #ifndef TANDEM_TESTS_SUPPORT_TANDEM_TEST_H
 #define TANDEM_TESTS_SUPPORT_TANDEM_TEST_H
 

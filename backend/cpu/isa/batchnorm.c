@@ -1,14 +1,14 @@
-/* batchnorm.c: normalising the columns of a matrix, with or without a rectifier behind it, or a sum and a
- * rectifier, forward and backward.
+/* batchnorm.c: normalises the columns of a matrix, alone, with a relu, or with a sum and a relu, forward and
+ * backward.
  *
- * Rows are taken in chunks that stay in the second-level cache. Both directions go over the matrix twice: up
- * for the sums, then down, because what was read last is still in the cache. Sums of a chunk are added in the
- * order of its rows, and chunks in theirs, whatever the instruction set: so the bits agree.
+ * Rows are processed in chunks that fit the second-level cache. Both directions read the matrix twice:
+ * upwards for the sums, then downwards, because the last rows are still in the cache. The rows of a chunk are
+ * summed in order, and so are the chunks, on every instruction set: so the bits agree.
  *
- * bf16 numbers are read and written as pairs, the words of 32 bits in which two of neighbouring channels lie:
- * either is one operation away from its f32 then, where widening and narrowing vectors would take more time
- * than all the rest. What belongs to channels lies accordingly, those of the lower halves first. An odd
- * number of channels is taken one by one. */
+ * bf16 numbers are read and written as 32-bit words of two neighbouring channels. Each is one operation away
+ * from its f32; widening and narrowing whole vectors would take more time than all the rest. Per-channel
+ * values are ordered accordingly, those of the lower halves first. An odd number of channels is processed one
+ * by one. */
 #include "backend/cpu/isa/isa.h"
 
 enum { CHUNK_ELEMENTS = 1 << 14 };
@@ -18,12 +18,11 @@ enum { UPPER = (int)0xFFFF0000 };
 
 typedef uint32_t __attribute__((may_alias, aligned(2))) bf16_pair;
 
-/* What stands behind the norm. In the backward pass a rectifier alone lets through where the same bits,
- * computed again, are above zero; behind a sum where the result is. */
+/* The operators after the norm. In the backward pass of a relu alone, g passes where the recomputed result is
+ * above zero; after a sum, where the stored result is. */
 enum epilogue { NO_EPILOGUE, RELU, SUM_RELU };
 
-/* `narrow…`, `paired` and `behind` are constants wherever these are inlined: that makes all kernels of one
- * text. */
+/* `narrow…`, `paired` and `behind` are constants at every inlined call: one source gives all kernels. */
 #define INLINE static inline __attribute__((always_inline))
 
 /* Numbers of one row: place k of those that lie first, and of the others where they are in pairs. */
@@ -307,7 +306,7 @@ void ISA(batchnorm_add_bf16)(const tandem_batchnorm *norm, uint16_t *y, const ui
 
 /* --- Backward ------------------------------------------------------------------------------------------- */
 
-/* What a backward pass reads, and the gradient that it hands on to a residual. */
+/* The inputs of a backward pass, and the residual's gradient. */
 typedef struct backward_pass {
     const tandem_batchnorm *norm;
     const void *g, *x, *y; /* y: of a SUM */
@@ -320,7 +319,7 @@ typedef struct backward_pass {
 
 INLINE float relu_gradient(float g, float result) { return result > 0.0f ? g : 0.0f; }
 
-/* The gradient in front of what stands behind. */
+/* The gradient before the operators that follow the norm. */
 INLINE channel_pair epilogue_gradient(const backward_pass *b, size_t at, size_t k, channel_pair x)
 {
     const size_t j = n_first(b->norm->channels, b->paired) + k;
@@ -337,7 +336,7 @@ INLINE channel_pair epilogue_gradient(const backward_pass *b, size_t at, size_t 
     return out;
 }
 
-/* The same; a residual is given it. */
+/* The same; also stores the residual's gradient. */
 INLINE channel_pair gradient_and_residual(const backward_pass *b, size_t at, size_t k, channel_pair x)
 {
     const channel_pair g = epilogue_gradient(b, at, k, x);

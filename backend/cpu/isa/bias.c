@@ -1,4 +1,4 @@
-/* bias.c: a row added to every row of a matrix, and its gradient, the sum of the rows. */
+/* bias.c: adds a row to every row of a matrix; its gradient is the sum of the rows. */
 #include "backend/cpu/isa/isa.h"
 
 void ISA(bias_f32)(float *y, const float *x, const float *bias, size_t n, size_t period)

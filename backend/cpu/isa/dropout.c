@@ -1,9 +1,9 @@
-/* dropout.c: numbers dropped by Philox4x32-10, 16 bits for each. */
+/* dropout.c: dropout with Philox4x32-10, 16 bits per element. */
 #include "backend/cpu/isa/philox_blocks.h"
 
 enum { GROUP = 8 * LANES };
 
-/* By what each of the numbers from `place`, a multiple of GROUP, on is multiplied. */
+/* The factors of the elements from `place`, a multiple of GROUP, on. */
 static void dropout_factors(float factor[GROUP], uint64_t position, const tandem_dropout *mask)
 {
     philox_blocks c;
@@ -15,14 +15,14 @@ static void dropout_factors(float factor[GROUP], uint64_t position, const tandem
         }
 }
 
-/* Numbers of the group that holds place `at`: from there to its end, or the last of n. */
+/* The number of elements from `at` to the end of its group, or to the end of n. */
 static size_t group_remainder(uint64_t at, size_t left)
 {
     const size_t part = GROUP - at % GROUP;
     return part < left ? part : left;
 }
 
-/* What is dropped is 0, whatever it was: a factor of 0 would let infinities become NaN. */
+/* A dropped element is 0 in any case; a factor of 0 would turn infinities into NaN. */
 void ISA(dropout_f32)(float *y, const float *x, size_t n, const tandem_dropout *mask)
 {
     float factor[GROUP];

@@ -1,4 +1,4 @@
-/* elementwise.c: sums of two tensors and the rectifier, forward and backward. */
+/* elementwise.c: sums of two tensors, and relu, forward and backward. */
 #include "backend/cpu/isa/isa.h"
 
 void ISA(add_f32)(float *y, const float *a, const float *b, size_t n)

@@ -1,9 +1,9 @@
-/* gemm_s8.c: the int8 product, cut into blocks that caches hold. */
+/* gemm_s8.c: the int8 product, divided into blocks that fit the caches. */
 #include "backend/cpu/isa/gemm_s8.h"
 
 #include <string.h>
 
-/* How a product is cut, and where the parts of its workspace lie (bytes from its start). */
+/* How a product is divided, and the offsets in its workspace in bytes. */
 typedef struct gemm_blocking {
     int64_t m, n, k; /* the largest block, filled up to whole panels and steps */
     int k_is_cut;    /* then the sums of the block wait for the next block of k */

@@ -1,4 +1,4 @@
-/* im2col.c: the windows of an image, each as a row of a matrix. */
+/* im2col.c: copies each window of an image to a row of a matrix. */
 #include "backend/cpu/isa/isa.h"
 
 /* n bytes in pieces whose size the compiler knows; the last piece may overlap the one before it. */

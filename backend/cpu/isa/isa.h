@@ -1,12 +1,12 @@
 /* isa.h: what the files of this folder share.
  *
- * Every .c file here is compiled once for each instruction set, with
- * -DTANDEM_ISA=<sse41|avx|avx2|avx2_vnni|avx512|avx512_vnni> and the compiler flags of that set (no others:
- * nothing here asks the machine what it can do). Each function carries the name of its set, so that the
- * objects link side by side:  ISA(amax_f32)  is  tandem_isa_amax_f32_avx2.
+ * Every .c file here is compiled once per instruction set, with
+ * -DTANDEM_ISA=<sse41|avx|avx2|avx2_vnni|avx512|avx512_vnni> and that set's compiler flags. The code does not
+ * ask the machine what it supports. Each function's name ends in the name of its set, so all objects can be
+ * linked together: ISA(amax_f32) is tandem_isa_amax_f32_avx2.
  *
- * "Same bits in each table" rests on three things: -ffp-contract=off, each element computed by the same
- * sequence of IEEE operations whatever the vector width, and sums only where the header fixes their order. */
+ * Three things give the same bits in each table: -ffp-contract=off, the same sequence of IEEE operations per
+ * element for every vector width, and sums only in an order that the header fixes. */
 #ifndef TANDEM_BACKEND_CPU_ISA_ISA_H
 #define TANDEM_BACKEND_CPU_ISA_ISA_H
 

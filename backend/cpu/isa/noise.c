@@ -1,4 +1,4 @@
-/* noise.c: uniform numbers from −1 to 1. */
+/* noise.c: uniform random numbers in [−1, 1). */
 #include "backend/cpu/isa/philox_blocks.h"
 
 enum { GROUP = 4 * LANES };

@@ -1,8 +1,8 @@
 /* optimizer.c: one update of the master weights. The order of the operations is part of the contract.
- * -fno-math-errno is what lets the compiler take square roots as vectors.
+ * -fno-math-errno lets the compiler vectorise square roots.
  *
- * Whether the gradient is finite is found on the way, while it is in a register: with another pass over it,
- * that would cost a fifth of an update. */
+ * The update also checks whether the gradient is finite, while it is in a register; a separate pass would
+ * cost a fifth of an update. */
 #include "backend/cpu/isa/isa.h"
 
 #include <float.h>

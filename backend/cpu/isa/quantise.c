@@ -324,7 +324,7 @@ static inline void end_rounds(quant_words w01[CHAINS], quant_words w23[CHAINS], 
     }
 }
 
-/* Where nobody wants the amax. */
+/* For calls that need no amax. */
 static inline quant_words keep_magnitude(quant_words bits, quant_floats x)
 {
     (void)x;

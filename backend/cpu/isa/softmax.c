@@ -1,11 +1,11 @@
-/* softmax.c: the softmax of a row, forward and backward. A row is gone over several times: it is short enough
- * for the caches. */
+/* softmax.c: the softmax of a row, forward and backward. It reads a row several times, because a row fits the
+ * caches. */
 #include <string.h>
 
 #include "backend/cpu/isa/exponential.h"
 
-/* Sums are of every 16th number, twice, and then of these: an order that has nothing to do with the vector
- * width. */
+/* A sum adds every 16th number, twice, and then these partial sums: an order that does not depend on the
+ * vector width. */
 enum { LANES = 16 };
 typedef float float_lanes __attribute__((vector_size(LANES * sizeof(float))));
 

@@ -1,4 +1,4 @@
-/* sums.c: int32 sums of int8 products that more than one product adds to. */
+/* sums.c: int32 sums to which several int8 products contribute. */
 #include "backend/cpu/isa/isa.h"
 
 void ISA(add_s32)(int32_t *y, const int32_t *a, const int32_t *b, size_t n)

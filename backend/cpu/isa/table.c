@@ -1,5 +1,6 @@
-/* table.c: the rows that this compilation serves: its own instruction set, and with VNNI avx512_bf16 too. That
- * row uses no bf16 conversion instruction: it takes denormals for zero, so its bits would differ from the other tables'. */
+/* table.c: the rows that this compilation serves: its own instruction set, and with VNNI avx512_bf16 too.
+ * That row uses no bf16 conversion instruction: it takes denormals for zero, so its bits would differ from
+ * the other tables'. */
 #include "backend/cpu/isa/isa.h"
 
 #if defined __AVX512VNNI__ || defined __AVXVNNI__

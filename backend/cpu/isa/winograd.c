@@ -24,7 +24,7 @@ enum {
     MISSING = 4, /* of 6 in a direction, where a tile gives 3 results */
     CHUNK = 32,  /* channels of the result: two vectors */
     ROWS = 8,    /* of a product, in registers */
-    PAD = 16,    /* so that rows and planes do not meet in the same lines of a cache */
+    PAD = 16,    /* keeps rows and planes out of the same cache lines */
     SLICE = 128, /* channels of a weight gradient that are multiplied before they are transformed back */
     BLOCK_BYTES = 576 << 10,
 };

@@ -1,17 +1,16 @@
-/* batchnorm: y = scale·(x − mean)/√(variance + ε) + shift for each channel, over the local batch and its
- * places; aux: mean of each channel, then variance (of all n, not n − 1). In an evaluation mean and variance
- * are the running ones. The gradients of scale and shift are computed beside that of x. batchnorm_relu:
- * max(y, 0) of it, in the same pass. batchnorm_add_relu: max(y + residual, 0), and the residual's gradient
- * beside the others.
+/* batchnorm: y = scale·(x − mean)/√(variance + ε) + shift per channel, over the pixels of the local batch.
+ * aux: mean of each channel, then variance (divided by n, not n − 1); in evaluation the running ones. The
+ * gradients of scale and shift are computed with that of x. batchnorm_relu: max(y, 0), in the same pass.
+ * batchnorm_add_relu: max(y + residual, 0), with the residual's gradient.
  *
- * Images are f32 or bf16; whatever is summed or divided is f32. */
+ * Images are f32 or bf16; sums and divisions are in f32. */
 #include <math.h>
 
 #include "backend/cpu/kernel.h"
 
 enum { WORKSPACE_ROWS = 7 };
 
-/* In an evaluation, which is in f32 throughout. */
+/* Evaluation is in f32. */
 static void cpu_batchnorm_evaluate(const tandem_kernel *kernel, const tandem_kernel_call *call)
 {
     const int64_t n = tandem_shape_elements(&kernel->op->shape),
@@ -62,7 +61,7 @@ static tandem_status cpu_batchnorm_forward(const tandem_kernel *kernel, const ta
     return TANDEM_OK;
 }
 
-/* The shift decides what a rectifier lets through; without one, no gradient depends on it. */
+/* The relu's gradient needs the shift; without a relu no gradient does. */
 static tandem_status cpu_batchnorm_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                          tandem_error *error)
 {
@@ -127,7 +126,7 @@ static tandem_status cpu_batchnorm_prepare(tandem_kernel *kernel, tandem_error *
     return TANDEM_OK;
 }
 
-/* Gradients leave it in the types of what they are of. */
+/* Each gradient has the type of its tensor. */
 static tandem_status cpu_batchnorm_add_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;

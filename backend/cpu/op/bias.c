@@ -1,5 +1,5 @@
-/* bias: y = x + b, the parameter over the trailing dimensions; its gradient is the sum of g over the leading
- * ones, and 0 for elements that are not used. */
+/* bias: y = x + b, with the parameter over the trailing dimensions. Its gradient is the sum of g over the
+ * leading ones, and 0 for unused elements. */
 #include <string.h>
 
 #include "backend/cpu/kernel.h"

@@ -1,5 +1,5 @@
-/* bias_gelu: y = gelu(x + b), the parameter over the trailing dimensions, gelu as in gelu.c. The bias's
- * gradient is computed beside that of x. Sums, and whatever lies between x and y, are f32. */
+/* bias_gelu: y = gelu(x + b), with the parameter over the trailing dimensions; gelu as in gelu.c. The bias's
+ * gradient is computed with that of x. Sums and intermediate values are f32. */
 #include <string.h>
 
 #include "backend/cpu/kernel.h"

@@ -1,12 +1,12 @@
-/* concat_token: the parameter, a row, before the rows of each sample; its gradient is the sum of those rows'
- * gradients. */
+/* concat_token: puts the parameter, one row, before the rows of each sample; its gradient is the sum of those
+ * rows' gradients. */
 #include <string.h>
 
 #include "backend/cpu/kernel.h"
 
 typedef struct cpu_concat_token_shape {
     int64_t samples, width;
-    size_t row_bytes, sample_bytes; /* of a sample as it comes in */
+    size_t row_bytes, sample_bytes; /* of a sample of the input */
 } cpu_concat_token_shape;
 
 static cpu_concat_token_shape cpu_concat_token_shape_of(const tandem_kernel *kernel)

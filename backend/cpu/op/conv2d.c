@@ -1,20 +1,20 @@
-/* conv2d: channels last; weight (kernel·kernel·c_in, c_out), which oneDNN calls hwio.
+/* conv2d: channels last; weight (kernel·kernel·c_in, c_out), hwio in oneDNN's terms.
  *
- * f32 and bf16: oneDNN's convolution, in the layouts in which it is fastest; operands that lie in another one
- * go through a reorder in the workspace. Weights (or their gradient) want to be blocked: microseconds against
- * milliseconds (measured on resnet20's layers: 2 to 5 times faster than on plain weights from AVX on; with
- * SSE4.1 plain weights are as fast, and stay). Images stay channels last, for a blocked copy costs what it
- * gains (measured on resnet50's 1x1 weight gradients).
+ * f32 and bf16 use oneDNN's convolution in its fastest layouts; operands in another layout are reordered in
+ * the workspace. Weights and their gradients are blocked: the reorder takes microseconds, the convolution
+ * milliseconds (measured on resnet20's layers: 2 to 5 times as fast as plain weights from AVX on; on SSE4.1
+ * plain weights are as fast, and stay). Images stay channels last, because a blocked copy costs what it saves
+ * (measured on resnet50's 1x1 weight gradients).
  *
- * 3x3 without stride is Winograd's algorithm where there is AVX-512 (isa/winograd.c), in f32 and in bf16
- * alike: a quarter of the multiplications in f32 is faster than all of them in bf16. Its rounding errors are
- * some times those of a plain sum in f32, and within the bound for sums.
+ * 3x3 without stride uses Winograd's algorithm where there is AVX-512 (isa/winograd.c), in f32 and bf16: a
+ * quarter of the multiplications in f32 is faster than all of them in bf16. Its rounding errors are a few
+ * times those of a plain f32 sum, and within the bound for sums.
  *
- * The other weight gradients are tandem's own product over places where there is AVX-512
- * (isa/weight_gradient.c), in bf16 with its dot products only.
+ * Other weight gradients use tandem's own product over pixels where there is AVX-512 (isa/weight_gradient.c);
+ * bf16 needs bf16 dot products.
  *
- * int8's forward pass is oneDNN's where it is exact and fast (AVX-512 with VNNI), else columns of some images
- * at a time, times the weight; its gradients are in conv2d_int8.c. */
+ * The int8 forward pass uses oneDNN where that is exact and fast (AVX-512 with VNNI), else im2col columns of
+ * some images at a time, times the weight; its gradients are in conv2d_int8.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,24 +23,24 @@
 #include "backend/cpu/op/conv2d_int8.h"
 #include "backend/cpu/product.h"
 
-/* Columns of as many images as stay in the second-level cache. */
+/* Columns of as many images as fit the second-level cache. */
 enum { COLUMN_BYTES = 256 << 10 };
 
-/* With fewer tiles of 4x4 than that, transforming the weights costs more than it saves. */
+/* With fewer 4x4 tiles, the transform of the weights costs more than it saves. */
 enum { WINOGRAD_TILES = 16, CHANNELS = 32 };
 
-enum { N_OPERAND = 3 }; /* two that are read and the result */
+enum { N_OPERAND = 3 }; /* two inputs and the result */
 
 typedef struct cpu_conv_state {
     cpu_primitive convolution;
-    /* before, before, behind; none where the layout is what the convolution wants */
+    /* of the two inputs and of the result; none where the convolution uses the layout */
     cpu_primitive reorder[N_OPERAND];
     uint64_t reorder_offset[N_OPERAND]; /* of a reordered operand, in the workspace */
     uint64_t result_offset;             /* of an f32 gradient that is narrowed to bf16 */
     int is_narrowed;
     int clear_scratchpad;   /* the scratchpad, before a weight gradient */
     cpu_product product;    /* of columns, where there is no convolution */
-    int64_t images, groups; /* images whose columns are multiplied at once, and how often */
+    int64_t images, groups; /* images whose columns are multiplied together, and the number of such groups */
     uint64_t columns_offset;
 } cpu_conv_state;
 
@@ -122,9 +122,9 @@ const int cpu_conv2d_argument[][3] = {
     [TANDEM_TASK_DGRAD] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC},
 };
 
-/* With SSE4.1 because it is as fast. With AVX2 because oneDNN's blocked weight gradient of a strided 1x1
- * window writes outside its scratchpad where there are fewer channels than the eight of a vector (2.6.3; the
- * conformance tests found it). */
+/* On SSE4.1 because plain weights are as fast. On AVX2 because oneDNN's blocked weight gradient of a strided
+ * 1x1 window writes outside its scratchpad with fewer channels than a vector's eight (2.6.3; found by the
+ * conformance tests). */
 static int uses_plain_weights(const tandem_kernel *kernel)
 {
     const char *const isa = kernel->device->isa->isa;
@@ -139,7 +139,7 @@ static int device_has_avx512(const tandem_kernel *kernel)
     return strncmp(kernel->device->isa->isa, "avx512", 6) == 0;
 }
 
-/* The operands as the kernel gets them: what the pass reads, then its result. */
+/* The kernel's operands: the pass's inputs, then its result. */
 static void plain_layouts(dnnl_memory_desc_t plain[N_OPERAND], const tandem_kernel *kernel, tandem_dtype to)
 {
     const tandem_task *task = &kernel->task;
@@ -176,7 +176,7 @@ static tandem_status cpu_conv2d_open(cpu_conv_state *state, const tandem_kernel 
                               error);
 }
 
-/* Reorders between the operands as they lie and as the convolution wants them. */
+/* Reorders between the operands' layouts and the convolution's. */
 static tandem_status cpu_conv2d_open_reorders(cpu_conv_state *state, const tandem_kernel *kernel,
                                               tandem_dtype to, uint64_t *end, tandem_error *error)
 {
@@ -207,9 +207,8 @@ static tandem_status cpu_conv2d_prepare_float(cpu_conv_state *state, tandem_kern
     const tandem_task *task = &kernel->task;
     state->is_narrowed =
         task->kind == TANDEM_TASK_DGRAD && task->from == TANDEM_F32 && task->to == TANDEM_BF16;
-    /* Where the image is narrower than the stride, oneDNN's bf16 weight gradient multiplies scratchpad that
-     * it has not written by zeros (2.6.3; the conformance tests found it): zeros it shall be, for what lies
-     * there may be no number. */
+    /* If the image is narrower than the stride, oneDNN's bf16 weight gradient multiplies unwritten scratchpad
+     * by zeros (2.6.3; found by the conformance tests). The scratchpad may hold NaN, so this clears it. */
     state->clear_scratchpad = task->kind == TANDEM_TASK_WGRAD && task->from == TANDEM_BF16 &&
                               cpu_input_shape(kernel, 0)->dim[2] < kernel->op->stride;
     tandem_status status = cpu_conv2d_open(state, kernel, error);
@@ -228,8 +227,8 @@ static tandem_status cpu_conv2d_prepare_float(cpu_conv_state *state, tandem_kern
 
 /* --- Winograd's algorithm ------------------------------------------------------------------------------- */
 
-/* In images smaller than a tile sums are so short that their rounding errors would be larger than a plain
- * sum's can be. */
+/* In images smaller than a tile, sums are so short that their rounding errors would exceed the bound of a
+ * plain sum. */
 static int uses_winograd(const tandem_kernel *kernel)
 {
     const tandem_op *op = kernel->op;
@@ -278,9 +277,8 @@ static void cpu_conv2d_prepare_winograd(tandem_kernel *kernel)
 
 /* --- int8 ----------------------------------------------------------------------------------------------- */
 
-/* oneDNN's own convolution; the scale is a one-element multiplication in its epilogue, because it takes no
- * scale that is only known when it runs. TANDEM_OK without a convolution where there is none that is both
- * exact and fast. */
+/* oneDNN's convolution. The scale is a one-element multiplication in its epilogue, because oneDNN takes no
+ * scale that is known at run time only. TANDEM_OK without a convolution where none is both exact and fast. */
 static tandem_status cpu_conv2d_open_int8(cpu_conv_state *state, const tandem_kernel *kernel, uint64_t *end,
                                           tandem_error *error)
 {
@@ -400,9 +398,9 @@ static tandem_status cpu_conv2d_prepare_int8(cpu_conv_state *state, tandem_kerne
     return TANDEM_OK;
 }
 
-/* --- Weight gradients of windows that Winograd's algorithm does not serve ------------------------------- */
+/* --- Weight gradients that Winograd's algorithm does not cover ------------------------------------------ */
 
-/* With cold caches, on resnet50's 1x1 in f32: 7.5 to 7.9 ms against 7.8 to 10.0 of oneDNN's product. */
+/* With cold caches, on resnet50's 1x1 in f32: 7.5 to 7.9 ms; oneDNN's product takes 7.8 to 10.0. */
 static int uses_weight_gradient(const tandem_kernel *kernel)
 {
     const tandem_isa_kernels *isa = kernel->device->isa;
@@ -450,8 +448,8 @@ static void cpu_conv2d_prepare_wgrad(tandem_kernel *kernel)
     kernel->run = cpu_conv2d_run_wgrad;
 }
 
-/* A gradient that is added to what is there, of a 1x1 window without stride: g·Wᵀ. oneDNN's own convolutions
- * backward add to nothing; on resnet50's its product takes what they take, and saves the sum. */
+/* An accumulated gradient of a 1x1 window without stride: g·Wᵀ. oneDNN's backward convolutions cannot
+ * accumulate; on resnet50 its product takes the same time and saves the sum. */
 static tandem_status cpu_conv2d_prepare_sum(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_shape *in = cpu_input_shape(kernel, 0);

@@ -1,4 +1,4 @@
-/* conv2d.h: what the three passes of a convolution are to oneDNN. */
+/* conv2d.h: the three passes of a convolution as oneDNN primitives. */
 #ifndef TANDEM_BACKEND_CPU_OP_CONV2D_H
 #define TANDEM_BACKEND_CPU_OP_CONV2D_H
 

@@ -16,8 +16,8 @@
 
 #include "backend/cpu/kernel.h"
 
-/* Columns of as many images as stay in the second-level cache, and at least as many bytes as the gradient
- * that they are added to: else adding would take longer than multiplying. */
+/* Columns of as many images as fit the second-level cache, and of at least as many bytes as the gradient that
+ * they are added to: else the sum would take longer than the product. */
 enum { COLUMN_BYTES = 1 << 20 };
 
 typedef struct conv_gradient_plan {
@@ -29,7 +29,7 @@ typedef struct conv_gradient_plan {
     uint64_t columns; /* of columns, */
     uint64_t rotated; /* of the weight (c_in, tap, c_out) with its taps turned about, */
     uint64_t result;  /* of sums: of the weight's gradient, or of an image's, */
-    uint64_t partial; /* and of what is added to them */
+    uint64_t partial; /* and of the shares that are added to them */
 } conv_gradient_plan;
 
 static conv_gradient_plan conv_gradient_shape(const tandem_kernel *kernel)
@@ -60,13 +60,13 @@ static int64_t images_per_block(int64_t batch, int64_t bytes_an_image, int64_t m
 
 /* --- wgrad ---------------------------------------------------------------------------------------------- */
 
-/* Where the sums of a weight gradient stand: shares in int32 as long as that holds them, then in f32. */
+/* The sums of a weight gradient: shares in int32 as long as that is exact, then in f32. */
 typedef struct wgrad_accumulator {
     const tandem_isa_kernels *isa;
     float *out;
     int32_t *sum, *partial; /* m · n each */
     int64_t rows;           /* summed in `sum` */
-    int flushed;            /* whether there is something in `out` */
+    int flushed;            /* whether `out` has a value */
     float scale;
     size_t n;
 } wgrad_accumulator;
@@ -196,8 +196,8 @@ static tandem_status int8_dgrad_run(const tandem_kernel *kernel, const tandem_ke
     return TANDEM_OK;
 }
 
-/* Adds what each window of an image gives back to the image's gradient: a line of a window is one piece of a
- * line of it. */
+/* Adds each window's gradient to that of the image; a line of a window is contiguous in a line of the
+ * image. */
 static void scatter_windows(const conv_gradient_plan *s, const tandem_isa_kernels *isa, int32_t *image,
                             const int32_t *windows)
 {

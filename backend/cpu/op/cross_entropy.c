@@ -1,8 +1,7 @@
 /* cross_entropy: loss = row_weight · Σ rows Σ_j −t[j]·log softmax(logits)[j]; aux: the probabilities. The
- * target t is 1 at the label, or with a smoothing s it is s/classes everywhere and 1 − s more at the label.
- * The gradient of the logits is (p − t)·row_weight. A row labelled −1 is not predicted: it adds nothing to
- * the loss, and its gradient is 0. With fewer rows than labels, the rows are those of the labels that are not
- * −1 (kernel.h).
+ * target t is 1 at the label; with smoothing s it is s/classes for every class, plus 1 − s at the label. The
+ * gradient of the logits is (p − t)·row_weight. A row with label −1 adds nothing to the loss, and its
+ * gradient is 0. With fewer rows than labels, the rows belong to the labels that are not −1 (kernel.h).
  *
  * With the largest logit m and S = Σ exp(x − m), a row's loss is (m − Σ t[j]·x[j]) + log S. */
 #include <inttypes.h>
@@ -11,7 +10,7 @@
 
 #include "backend/cpu/kernel.h"
 
-/* The label of row r; *place: where it stands. */
+/* The label of row r; *place: its position. */
 static tandem_status cpu_cross_entropy_label(int32_t *label, int64_t *label_index,
                                              const tandem_kernel *kernel, const int32_t *labels, int64_t r,
                                              tandem_error *error)
@@ -28,7 +27,7 @@ static tandem_status cpu_cross_entropy_label(int32_t *label, int64_t *label_inde
                             kernel->op->name, *label_index, *label, classes - 1);
 }
 
-/* Σ t[j]·x[j], the mean logit counted from the largest: none of it cancels. */
+/* Σ t[j]·x[j], with the mean logit relative to the largest: no cancellation. */
 static double cross_entropy_target(const float *x, int64_t n, double top, int64_t label, double smoothing)
 {
     if (!(smoothing > 0)) return (double)x[label];

@@ -1,11 +1,11 @@
-/* dropout: y = x / (1 − rate), or 0 with probability `rate`; gx is the same of g, by the same draws, which
- * are made again rather than kept. In an evaluation y = x. Source: Srivastava et al., Journal of Machine
+/* dropout: y = x / (1 − rate), or 0 with probability `rate`; gx is the same of g. The backward pass repeats
+ * the draws instead of storing them. In evaluation y = x. Source: Srivastava et al., Journal of Machine
  * Learning Research 15 (2014), section 10. */
 #include <string.h>
 
 #include "backend/cpu/kernel.h"
 
-/* A draw has 16 bits: the rate is the next multiple of 2^−16, and the scale goes with that. */
+/* A draw has 16 bits, so the rate is rounded to a multiple of 2^−16; the scale uses the rounded rate. */
 static tandem_dropout cpu_dropout_mask(const tandem_kernel *kernel, const tandem_kernel_call *call)
 {
     const tandem_op *op = kernel->op;

@@ -1,6 +1,5 @@
-/* embedding: row token of the table, which is f32, for each token, rounded to the type of the result; the
- * gradient of the table adds up the rows of g, in order; where the table is tied, to the gradient that its
- * linear has written there before. */
+/* embedding: the f32 table's row for each token, rounded to the result's type. The table's gradient sums the
+ * rows of g in order; that of a tied table is added to the one that its linear has written. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* layernorm: y = scale·(x − mean)/√(variance + ε) + shift over the last dimension; aux: mean of each row,
- * then variance (of all n, not n − 1). The gradients of scale and shift are computed beside that of x. */
+ * then variance (divided by n, not n − 1). The gradients of scale and shift are computed with that of x. */
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
@@ -21,7 +21,7 @@ static tandem_status cpu_layernorm_dgrad(const tandem_kernel *kernel, const tand
     const tandem_shape *shape = &kernel->op->shape;
     const float *const mean = call->in[2], *const variance =
                                                mean + tandem_shape_elements(shape) / tandem_shape_last(shape);
-    /* oneDNN wants one, and does not look: no gradient depends on it */
+    /* oneDNN needs one and does not read it: no gradient depends on it */
     const void *const shift = call->in[3];
     return cpu_primitive_run(kernel->state, kernel,
                              (const void *const[]){call->in[0], call->in[1], mean, variance, call->in[3],

@@ -1,5 +1,5 @@
-/* linear: y = x·W.  x (rows, k), W (k, n), y (rows, n); rows are all leading dimensions. A tied one reads an
- * embedding's table, (n, k): y = x·Wᵀ. */
+/* linear: y = x·W. x (rows, k), W (k, n), y (rows, n); rows are all leading dimensions. A tied linear reads
+ * an embedding's table, (n, k): y = x·Wᵀ. */
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/product.h"
 

@@ -1,5 +1,5 @@
-/* maxpool: the largest of each window; padding never wins. aux: its place within the window, a byte for
- * windows of up to 256 places, else an int32. */
+/* maxpool: the maximum of each window; padding never wins. aux: its position within the window, one byte for
+ * windows of up to 256 positions, else an int32. */
 #include <inttypes.h>
 
 #include "backend/cpu/dnnl_primitive.h"
@@ -21,7 +21,7 @@ static tandem_status cpu_maxpool_dgrad(const tandem_kernel *kernel, const tandem
                              error);
 }
 
-/* oneDNN decides how it notes the places; the step program has room for aux_bytes. */
+/* oneDNN selects the format of the positions; the step program reserves aux_bytes. */
 static tandem_status cpu_maxpool_check_aux(const tandem_kernel *kernel, const cpu_primitive *primitive,
                                            int slot, tandem_error *error)
 {

@@ -1,4 +1,4 @@
-/* transpose: dimension d of y is dimension axis[d] of x; the gradient goes the way back. */
+/* transpose: dimension d of y is dimension axis[d] of x; the gradient uses the inverse permutation. */
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
@@ -9,7 +9,7 @@ static tandem_status cpu_transpose_run(const tandem_kernel *kernel, const tandem
                              call->workspace, error);
 }
 
-/* Both tensors seen with the dimensions of y: y packed, x through its strides. */
+/* Both tensors with the dimensions of y: y contiguous, x through its strides. */
 static void cpu_transpose_layouts(const tandem_kernel *kernel, dnnl_memory_desc_t *x, dnnl_memory_desc_t *y)
 {
     const tandem_shape *in = cpu_input_shape(kernel, 0), *out = &kernel->op->shape;

@@ -1,4 +1,4 @@
-/* relu, gelu, tanh: y = f(x); gx = g·f′, from the result of relu and tanh, from the input of gelu. */
+/* relu, gelu, tanh: y = f(x); gx = g·f′, from the result for relu and tanh, from the input for gelu. */
 #include "backend/cuda/operator.h"
 
 static tandem_status cuda_activation_run(const tandem_kernel *kernel, const tandem_kernel_call *call,

@@ -1,5 +1,5 @@
-/* add: y = a + b. The sum of two contributions to the gradient of a tensor, or of a parameter's gradients
- * over micro-steps, in place (accumulate), is the same kernel. */
+/* add: y = a + b. The sum of two contributions to a gradient, or of a parameter's gradients over micro-steps
+ * in place (accumulate), is the same kernel. */
 #include "backend/cuda/operator.h"
 
 static tandem_status cuda_add_run(const tandem_kernel *kernel, const tandem_kernel_call *call,

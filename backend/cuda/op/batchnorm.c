@@ -1,7 +1,6 @@
-/* batchnorm: over all but the last dimension, in f32 or bf16; aux: mean of each channel, then variance; in an
- * evaluation the running ones. The gradients of scale and shift are computed beside that of x.
- * batchnorm_relu: max(y, 0) of it, in the same pass. batchnorm_add_relu: max(y + residual, 0), and the
- * residual's gradient beside the others. */
+/* batchnorm: over all but the last dimension, in f32 or bf16. aux: mean of each channel, then variance; in
+ * evaluation the running ones. The gradients of scale and shift are computed with that of x. batchnorm_relu:
+ * max(y, 0), in the same pass. batchnorm_add_relu: max(y + residual, 0), with the residual's gradient. */
 #include "backend/cuda/operator.h"
 
 static tandem_cuda_batchnorm cuda_batchnorm_call(const tandem_kernel *kernel, const float *scale,
@@ -79,7 +78,7 @@ static tandem_status cuda_batchnorm_prepare(tandem_kernel *kernel, tandem_error 
         error);
 }
 
-/* Gradients leave it in the types of what they are of. */
+/* Each gradient has the type of its tensor. */
 static tandem_status cuda_batchnorm_add_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;

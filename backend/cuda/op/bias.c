@@ -1,6 +1,6 @@
-/* bias: y = x + b, the parameter over the trailing dimensions; its gradient is the sum of g over the leading
- * ones, and 0 for elements that are not used. bias_gelu: gelu of it; the bias's gradient is computed beside
- * that of x, whose sum it is. */
+/* bias: y = x + b, with the parameter over the trailing dimensions. Its gradient is the sum of g over the
+ * leading ones, and 0 for unused elements. bias_gelu: gelu of it; the gradient of b is the sum of that of x,
+ * computed with it. */
 #include "backend/cuda/operator.h"
 
 static const tandem_parameter *cuda_bias_parameter(const tandem_kernel *kernel)
@@ -23,7 +23,7 @@ static tandem_status cuda_bias_forward(const tandem_kernel *kernel, const tandem
                               error);
 }
 
-/* The columns of g, added up. */
+/* Column sums of g. */
 static int cuda_bias_sum_gradient(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                   float *gradient, const void *g)
 {

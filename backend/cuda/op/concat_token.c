@@ -1,5 +1,5 @@
-/* concat_token: the parameter, a row, before the rows of each sample; its gradient is the sum of those rows'
- * gradients. */
+/* concat_token: puts the parameter, one row, before the rows of each sample; its gradient is the sum of those
+ * rows' gradients. */
 #include "backend/cuda/operator.h"
 
 static tandem_status cuda_concat_token_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
@@ -16,7 +16,7 @@ static tandem_status cuda_concat_token_run(const tandem_kernel *kernel, const ta
     } else if (kernel->task.kind == TANDEM_TASK_DGRAD) {
         failed = tandem_cuda_shift_rows(call->out[0], call->in[0], type, NULL, batch, rows, rows + 1, width,
                                         1, stream);
-    } else { /* the first rows together, then their sum */
+    } else { /* gathers the first rows, then sums them */
         failed = tandem_cuda_shift_rows(call->workspace, call->in[0], type, NULL, batch, 1, rows + 1, width,
                                         0, stream);
         void *const rest =

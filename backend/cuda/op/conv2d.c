@@ -1,13 +1,13 @@
-/* conv2d: channels last; weight (kernel·kernel·c_in, c_out). Floats: cuDNN, which has c_out first, so that
- * the weight, or its gradient, is transposed in the workspace: kilobytes against megabytes of images. Types
- * of a byte: products of columns, and so are gradients of a 1x1 window that are added to what is there. */
+/* conv2d: channels last; weight (kernel·kernel·c_in, c_out). Floats use cuDNN, which has c_out first: the
+ * weight or its gradient is transposed in the workspace, which costs kilobytes against megabytes of images.
+ * One-byte types use products of im2col columns, and so do gradients of a 1x1 window that are accumulated. */
 #include <stdlib.h>
 
 #include "backend/cuda/operator.h"
 
 typedef struct cuda_conv_state {
-    cuda_planned_work chosen; /* none: of bytes */
-    tandem_dtype made;        /* type in which cuDNN writes, where that is not the kernel's result */
+    cuda_planned_work chosen; /* none for one-byte types */
+    tandem_dtype made;        /* cuDNN's result type, where it is not the kernel's */
     uint64_t weight_offset, result_offset, columns_offset;
     cuda_gemm matmul;
     int pointwise;
@@ -80,8 +80,8 @@ static tandem_status cuda_conv2d_wgrad(const tandem_kernel *kernel, const tandem
     return cuda_kernel_result(kernel, failed, error);
 }
 
-/* cuDNN's types are the same throughout: an f32 gradient of bf16 operands is made in bf16, a bf16 one of f32
- * operands in f32; the same with f16. */
+/* cuDNN needs one type for all tensors. An f32 gradient of bf16 operands is computed in bf16, a bf16 gradient
+ * of f32 operands in f32; the same holds for f16. */
 static tandem_status cuda_conv2d_prepare_float(cuda_conv_state *state, tandem_kernel *kernel,
                                                tandem_error *error)
 {
@@ -125,7 +125,7 @@ static tandem_status cuda_conv2d_prepare_float(cuda_conv_state *state, tandem_ke
 
 /* --- Products of columns -------------------------------------------------------------------------------- */
 
-/* The images' columns: themselves where the window is 1×1 without stride. */
+/* The images' columns: the images themselves for a 1×1 window without stride. */
 static tandem_status cuda_conv2d_columns(const void **columns, const tandem_kernel *kernel,
                                          const tandem_kernel_call *call, tandem_error *error)
 {
@@ -151,7 +151,7 @@ static tandem_status cuda_conv2d_run_columns(const tandem_kernel *kernel, const 
                          call->in_scale[1], call->workspace, error);
 }
 
-/* g · Wᵀ are the columns' gradients, whose sums are the images'. */
+/* g · Wᵀ: the columns' gradients, which col2im sums to those of the images. */
 static tandem_status cuda_conv2d_columns_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                                tandem_error *error)
 {

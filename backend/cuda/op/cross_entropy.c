@@ -1,10 +1,10 @@
-/* cross_entropy: loss = row_weight · Σ rows −log softmax(logits)[label]; aux: the probabilities. A label that
- * is no class is noted on the card (cuda_faults) and told when the step is settled. With fewer rows than
- * labels, the rows are those of the labels that are not −1; they are gathered in the workspace first. */
+/* cross_entropy: loss = row_weight · Σ rows −log softmax(logits)[label]; aux: the probabilities. An invalid
+ * label is stored on the GPU (cuda_faults), and device_sync reports it. With fewer rows than labels, the rows
+ * belong to the labels that are not −1; the workspace holds these labels. */
 #include "backend/cuda/operator.h"
 
 typedef struct loss_shape {
-    size_t rows, classes, batch, length; /* length: labels a sample */
+    size_t rows, classes, batch, length; /* length: labels per sample */
 } loss_shape;
 
 static loss_shape loss_shape_of(const tandem_kernel *kernel)
@@ -18,8 +18,8 @@ static loss_shape loss_shape_of(const tandem_kernel *kernel)
 
 static int has_label_per_row(const loss_shape *s) { return s->rows == s->batch * s->length; }
 
-/* *own: the rows' labels, made of all in `room` for 2·rows of them where a sample has fewer rows than labels.
- * */
+/* *own: the rows' labels. Where a sample has fewer rows than labels, they are gathered in `room`, 2·rows
+ * words. */
 static int gather_labels(const int32_t **own, const int32_t *label, const loss_shape *s, int32_t *buffer,
                          const cuda_device *device)
 {

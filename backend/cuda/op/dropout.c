@@ -1,4 +1,4 @@
-/* dropout: y = x / (1 − rate), or 0 with probability `rate`; gx is the same of g, by the same draws. In an
+/* dropout: y = x / (1 − rate), or 0 with probability `rate`; gx is the same of g, with the same draws. In
  * evaluation y = x. */
 #include "backend/cuda/operator.h"
 

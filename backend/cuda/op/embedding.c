@@ -1,5 +1,5 @@
-/* embedding: row token of the table for each token; where the table is tied, its gradient is added to what
- * its linear has written there before. */
+/* embedding: the table's row for each token. The gradient of a tied table is added to the one that its linear
+ * has written. */
 #include "backend/cuda/operator.h"
 
 static const tandem_parameter *cuda_embedding_table(const tandem_kernel *kernel)

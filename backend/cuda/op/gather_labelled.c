@@ -1,5 +1,5 @@
-/* gather_gather_labelled: of each sample the rows of dimension 1 whose label is not −1, in order; aux: where
- * they stand among all rows. The gradient of the other rows is 0. */
+/* gather_labelled: per sample, the rows of dimension 1 whose label is not −1, in order; aux: their indices
+ * among all rows. The gradient of the other rows is 0. */
 #include "backend/cuda/operator.h"
 
 static tandem_status cuda_gather_labelled_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,

@@ -1,5 +1,5 @@
 /* layernorm: over the last dimension; aux: mean of each row, then variance. The gradients of scale and shift
- * are computed beside that of x. */
+ * are computed with that of x. */
 #include "backend/cuda/operator.h"
 
 typedef struct layernorm_shape {

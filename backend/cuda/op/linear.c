@@ -1,4 +1,4 @@
-/* linear: y = x·W.  x (rows, k), W (k, n), y (rows, n); a tied one reads an embedding's table, (n, k): y =
+/* linear: y = x·W. x (rows, k), W (k, n), y (rows, n). A tied linear reads an embedding's table, (n, k): y =
  * x·Wᵀ. */
 #include "backend/cuda/operator.h"
 
@@ -14,7 +14,7 @@ static tandem_status cuda_linear_prepare(tandem_kernel *kernel, tandem_error *er
         spec.k = n, spec.n = k;
         spec.transpose_b = !tied;
         spec.accumulate = kernel->task.accumulate;
-    } else if (kernel->task.kind == TANDEM_TASK_WGRAD) { /* xᵀ·g, of a table gᵀ·x */
+    } else if (kernel->task.kind == TANDEM_TASK_WGRAD) { /* xᵀ·g, for a table gᵀ·x */
         swap_operands = tied;
         spec = (cuda_product_spec){
             .batch = 1, .m = tied ? n : k, .k = rows, .n = tied ? k : n, .transpose_a = 1};

@@ -1,5 +1,5 @@
-/* maxpool: the largest of each window; padding never wins; aux: its place within the window, a byte. avgpool:
- * the mean of each window. */
+/* maxpool: the maximum of each window; padding never wins; aux: its position within the window, one byte.
+ * avgpool: the mean of each window. */
 #include "backend/cuda/operator.h"
 
 static tandem_cuda_pool cuda_pool_window(const tandem_kernel *kernel)

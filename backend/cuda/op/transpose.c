@@ -1,8 +1,8 @@
-/* transpose: dimension d of y is dimension axis[d] of x; the gradient goes the way back. */
+/* transpose: dimension d of y is dimension axis[d] of x; the gradient uses the inverse permutation. */
 #include "backend/cuda/operator.h"
 
-/* Element (i0 …) of the result, in the dimensions of y, is that of the operand at Σ i·stride; for the
- * gradient in those of x. */
+/* Element (i0 …) of the result, in the dimensions of y, is the operand's element at Σ i·stride; the gradient
+ * uses the dimensions of x. */
 static tandem_cuda_permutation cuda_transpose_order(const tandem_kernel *kernel)
 {
     const tandem_shape *x = cuda_input_shape(kernel, 0), *y = &kernel->op->shape;
