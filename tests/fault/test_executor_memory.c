@@ -64,7 +64,7 @@ static int open_fixture_executor_memory(void **out)
 
 /* What is allocated for memory that is not the host's; the device itself is a stand-in, whose own allocations
  * do not fail. */
-static int open_fixture_on_card(void **out)
+static int open_fixture_on_gpu(void **out)
 {
     if (!stand_in_library_open()) fail_msg("%s", dlerror());
     return open_on((fixture **)out, "cuda:0");
@@ -201,6 +201,6 @@ int main(void)
     };
     return cmocka_run_group_tests_name("executor: memory runs out", tests, open_fixture_executor_memory,
                                        close_fixture_executor_memory) +
-           cmocka_run_group_tests_name("executor on a card: memory runs out", tests, open_fixture_on_card,
+           cmocka_run_group_tests_name("executor on a GPU: memory runs out", tests, open_fixture_on_gpu,
                                        close_fixture_executor_memory);
 }

@@ -68,15 +68,14 @@ static tandem_status analyse_torch(tandem_error *error)
 #define SLICE(category, name, ts, dur, args)                                                                 \
     "{\"ph\":\"X\",\"cat\":\"" category "\",\"name\":\"" name "\",\"pid\":1,\"tid\":1,\"ts\":" #ts           \
     ",\"dur\":" #dur ",\"args\":{" args "}}"
-    static const char json[] = "{\"traceEvents\":[" SLICE("user_annotation", "ProfilerStep#1", 0, 100, "") "," SLICE(
-        "cpu_op", "aten::mm", 1, 5,
-        "\"External id\":3") "," SLICE("cpu_op", "aten::add", 8, 5,
-                                       "\"External id\":1027") "," SLICE("kernel", "gemm", 10, 40,
-                                                                         "\"External id\":3") "," SLICE("kernel",
-                                                                                                        "ncclDevKernel_AllReduce",
-                                                                                                        55,
-                                                                                                        35,
-                                                                                                        "") "]}";
+    /* clang-format off */
+    static const char json[] = "{\"traceEvents\":["
+        SLICE("user_annotation", "ProfilerStep#1", 0, 100, "") ","
+        SLICE("cpu_op", "aten::mm", 1, 5, "\"External id\":3") ","
+        SLICE("cpu_op", "aten::add", 8, 5, "\"External id\":1027") ","
+        SLICE("kernel", "gemm", 10, 40, "\"External id\":3") ","
+        SLICE("kernel", "ncclDevKernel_AllReduce", 55, 35, "") "]}";
+    /* clang-format on */
     tandem_torch_summary *torch = NULL;
     const tandem_status status = tandem_torch_parse(&torch, json, sizeof json - 1, "torch.json", error);
     assert_int_equal(status == TANDEM_OK, torch != NULL);

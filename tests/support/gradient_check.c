@@ -101,11 +101,11 @@ static void keep_from_bends(case_array *x, tandem_op_kind kind)
 
 /* No x̂ is near 0 now, so that with a scale of 1 and more and a small shift (and residual) nothing is near
  * the bend. */
-static void keep_norm_from_bend(task_operands *forward, int adds)
+static void keep_norm_from_bend(task_operands *forward, int has_residual)
 {
-    case_array *scale = &forward->in[1 + adds], *shift = &forward->in[2 + adds];
-    for (size_t i = 0; adds && i < forward->in[1].n; i++) forward->in[1].value[i] /= 8;
-    if (adds) array_store(&forward->in[1]);
+    case_array *scale = &forward->in[1 + has_residual], *shift = &forward->in[2 + has_residual];
+    for (size_t i = 0; has_residual && i < forward->in[1].n; i++) forward->in[1].value[i] /= 8;
+    if (has_residual) array_store(&forward->in[1]);
     for (size_t j = 0; j < scale->n; j++) {
         scale->value[j] = 1 + fabs(scale->value[j]);
         shift->value[j] /= 4;
@@ -249,8 +249,8 @@ static void check_gradients(subject *s)
     const tandem_op_row *row = tandem_op_row_get(kind);
     operands_fill(&s->of_forward, s->step, s->forward, 17);
     keep_from_bends(&s->of_forward.in[kind == TANDEM_OP_EMBEDDING ? 1 : 0], kind);
-    const int adds = kind == TANDEM_OP_BATCHNORM_ADD_RELU;
-    if (kind == TANDEM_OP_BATCHNORM_RELU || adds) keep_norm_from_bend(&s->of_forward, adds);
+    const int has_residual = kind == TANDEM_OP_BATCHNORM_ADD_RELU;
+    if (kind == TANDEM_OP_BATCHNORM_RELU || has_residual) keep_norm_from_bend(&s->of_forward, has_residual);
     if (!run_gradient_check(s, &s->of_forward, s->forward)) return;
     set_task_operands(s);
     if (s->dgrad >= 0 && run_gradient_check(s, &s->of_dgrad, s->dgrad)) {
@@ -258,7 +258,7 @@ static void check_gradients(subject *s)
         if (row->wgrad == TANDEM_GRAD_FUSED)
             for (int k = 1; k < s->of_dgrad.n_out; k++)
                 compare_gradient_check(s, k, &s->of_dgrad.out[k],
-                                       k == adds ? "dgrad, second input"
+                                       k == has_residual ? "dgrad, second input"
                                                  : "gradient of a "
                                                    "parameter");
     }

@@ -472,13 +472,13 @@ static norm_layout layout_of(const work *w)
     return (norm_layout){c, rows, c, 1, 1};
 }
 
-static int accumulate(const work *w) { return w->op->kind == TANDEM_OP_BATCHNORM_ADD_RELU; }
-static int rectifies(const work *w) { return w->op->kind == TANDEM_OP_BATCHNORM_RELU || accumulate(w); }
+static int has_residual(const work *w) { return w->op->kind == TANDEM_OP_BATCHNORM_ADD_RELU; }
+static int has_relu(const work *w) { return w->op->kind == TANDEM_OP_BATCHNORM_RELU || has_residual(w); }
 
 static void norm_forward(const work *w)
 {
     const norm_layout l = layout_of(w);
-    const double *scale = w->in[1 + accumulate(w)], *shift = w->in[2 + accumulate(w)];
+    const double *scale = w->in[1 + has_residual(w)], *shift = w->in[2 + has_residual(w)];
     for (int64_t k = 0; k < l.groups; k++) {
         const double *x = w->in[0] + k * l.step;
         const group g = statistics(x, l.n, l.stride);
@@ -491,9 +491,9 @@ static void norm_forward(const work *w)
             const int64_t at = i * l.stride, p = l.by_group ? k : i;
             const double hat = (x[at] - g.mean) / sigma;
             const double size = fabs(scale[p]) * (fabs(x[at]) + g.mean_size) / sigma;
-            const double residual = accumulate(w) ? w->in[1][k * l.step + at] : 0;
+            const double residual = has_residual(w) ? w->in[1][k * l.step + at] : 0;
             const double y = scale[p] * hat + shift[p] + residual;
-            w->out[0][k * l.step + at] = rectifies(w) ? fmax(y, 0) : y;
+            w->out[0][k * l.step + at] = has_relu(w) ? fmax(y, 0) : y;
             w->bound[0][k * l.step + at] =
                 (double)(l.n + 16) * u * size * (1 + fabs(hat)) + 4 * u * (fabs(shift[p]) + fabs(residual));
         }
@@ -503,7 +503,7 @@ static void norm_forward(const work *w)
 /* g where the rectifier lets it through. */
 static double passed(const work *w, int64_t at, double hat, int64_t p)
 {
-    const double result = accumulate(w) ? w->in[2][at] : rectifies(w) ? hat * w->in[3][p] + w->in[4][p] : 1;
+    const double result = has_residual(w) ? w->in[2][at] : has_relu(w) ? hat * w->in[3][p] + w->in[4][p] : 1;
     return result > 0 ? w->in[0][at] : 0;
 }
 
@@ -512,8 +512,8 @@ static double passed(const work *w, int64_t at, double hat, int64_t p)
 static void norm_dgrad(const work *w)
 {
     const norm_layout l = layout_of(w);
-    const double *aux = w->in[2 + accumulate(w)], *scale = w->in[3 + accumulate(w)];
-    const int of_scale = 1 + accumulate(w), of_shift = 2 + accumulate(w);
+    const double *aux = w->in[2 + has_residual(w)], *scale = w->in[3 + has_residual(w)];
+    const int of_scale = 1 + has_residual(w), of_shift = 2 + has_residual(w);
     for (int64_t k = 0; k < l.groups; k++) {
         const double *x = w->in[1] + k * l.step;
         const double mean = aux[k], sigma = sqrt(aux[l.groups + k] + (double)w->op->epsilon);
@@ -531,7 +531,7 @@ static void norm_dgrad(const work *w)
             w->bound[of_scale][p] += (double)((l.by_group ? l.n : l.groups) + 16) * u * fabs(g) * hat_size;
             w->out[of_shift][p] += g;
             w->bound[of_shift][p] += (double)((l.by_group ? l.n : l.groups) + 16) * u * fabs(g);
-            if (accumulate(w)) w->out[1][k * l.step + at] = g;
+            if (has_residual(w)) w->out[1][k * l.step + at] = g;
         }
         for (int64_t i = 0; i < l.n; i++) {
             const int64_t at = i * l.stride, p = l.by_group ? k : i;

@@ -53,7 +53,7 @@ static void cards_are_found_by_number(void **state)
     assert_int_equal(tandem_device_require("cuda:0", &error), TANDEM_OK);
 }
 
-static void a_card_has_what_its_capability_has(void **state)
+static void a_gpu_has_the_types_of_its_capability(void **state)
 {
     const unsigned tf32 = 1u << TANDEM_PRECISION_TF32, fp16 = 1u << TANDEM_PRECISION_FP16,
                    bf16 = 1u << TANDEM_PRECISION_BF16, fp8 = 1u << TANDEM_PRECISION_FP8;
@@ -61,7 +61,7 @@ static void a_card_has_what_its_capability_has(void **state)
         const char *name;
         unsigned narrow;
         tandem_dtype amp_dtype;
-    } card[] = {{"p100", fp16, TANDEM_F16}, /* 6.0 */
+    } gpu[] = {{"p100", fp16, TANDEM_F16}, /* 6.0 */
                 {"p4", 0, TANDEM_F32},      /* 6.1 */
                 {"v100", fp16, TANDEM_F16}, /* 7.0 */
                 {"t4", fp16, TANDEM_F16},   /* 7.5 */
@@ -69,11 +69,11 @@ static void a_card_has_what_its_capability_has(void **state)
                 {"a10", tf32 | fp16 | bf16, TANDEM_BF16},      /* 8.6 has what 8.0 has */
                 {"l4", tf32 | fp16 | bf16 | fp8, TANDEM_BF16}, /* 8.9 */
                 {"h100", tf32 | fp16 | bf16 | fp8, TANDEM_BF16}};
-    for (size_t k = 0; k < sizeof card / sizeof *card; k++) {
+    for (size_t k = 0; k < sizeof gpu / sizeof *gpu; k++) {
         tandem_device device;
-        assert_int_equal(tandem_device_find(&device, card[k].name, NULL), TANDEM_OK);
-        assert_int_equal(device.precisions & (tf32 | fp16 | bf16 | fp8), card[k].narrow);
-        assert_int_equal(device.amp_dtype, card[k].amp_dtype);
+        assert_int_equal(tandem_device_find(&device, gpu[k].name, NULL), TANDEM_OK);
+        assert_int_equal(device.precisions & (tf32 | fp16 | bf16 | fp8), gpu[k].narrow);
+        assert_int_equal(device.amp_dtype, gpu[k].amp_dtype);
     }
 }
 
@@ -572,7 +572,7 @@ int main(void)
         cmocka_unit_test(cards_are_found_by_number),
         cmocka_unit_test(the_table_is_whole),
         cmocka_unit_test(descriptions_are_whole),
-        cmocka_unit_test(a_card_has_what_its_capability_has),
+        cmocka_unit_test(a_gpu_has_the_types_of_its_capability),
         cmocka_unit_test(an_unknown_device_has_a_nearest),
         cmocka_unit_test(this_machine_is_what_its_kernel_says),
         cmocka_unit_test(the_pair_is_of_this_machine),

@@ -987,11 +987,15 @@ WRONG(tied_to_nothing) { tandem_build_tied(b, "x", i, 77); }
 WRONG(masked_none) { (void)i; tandem_build_masked_labels(b, "x", 8, 0); }
 WRONG(masked_more_than_all) { (void)i; tandem_build_masked_labels(b, "x", 8, 9); }
 WRONG(labelled_without_masked) { tandem_build_gather_labelled(b, "x", i, tandem_build_labels(b, "l", 8)); }
-WRONG(labelled_of_fewer) { tandem_build_gather_labelled(b, "x", i, tandem_build_masked_labels(b, "l", 7, 2)); }
+WRONG(labelled_of_fewer)
+{
+    tandem_build_gather_labelled(b, "x", i, tandem_build_masked_labels(b, "l", 7, 2));
+}
 WRONG(labelled_twice)
 {
     const int l = tandem_build_masked_labels(b, "l", 8, 3);
-    tandem_build_cross_entropy(b, "x", tandem_build_gather_labelled(b, "y", tandem_build_gather_labelled(b, "z", i, l), l), l);
+    tandem_build_cross_entropy(
+        b, "x", tandem_build_gather_labelled(b, "y", tandem_build_gather_labelled(b, "z", i, l), l), l);
 }
 WRONG(slice_behind_the_end) { tandem_build_slice(b, "x", i, 7, 2); }
 WRONG(slice_from_the_end) { tandem_build_slice(b, "x", i, 8, 1); }
@@ -1307,8 +1311,10 @@ static void names_become_canonical(void **state)
         {"vit_tiny:image=32x16x3", "vit_tiny:image=32x16x3"},
         {"mlp:image=28", "mlp"},
         {"bert_base:head=mlm", "bert_base"},
-        {"bert_base:classes=65536,head=class,positions=65536,vocabulary=1048576,heads=256,layers=1,width=16384,seq=1024",
-         "bert_base:seq=1024,width=16384,layers=1,heads=256,vocabulary=1048576,positions=65536,head=class,classes=65536"},
+        {"bert_base:classes=65536,head=class,positions=65536,vocabulary=1048576,heads=256,layers=1,"
+         "width=16384,seq=1024",
+         "bert_base:seq=1024,width=16384,layers=1,heads=256,vocabulary=1048576,positions=65536,"
+         "head=class,classes=65536"},
         {"mlp:image=32", "mlp:image=32x32x1"},
         {"resnet50:classes=10,image=64", "resnet50:image=64x64x3,classes=10"},
         {"vit_tiny:classes=65536,mlp=16,heads=128,depth=1,width=16384,patch=256,image=4096x4096x64",

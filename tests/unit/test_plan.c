@@ -135,14 +135,14 @@ static void plans_are_drawn(void **state)
     tandem_graph *const graph = open_graph("gpt_tiny:depth=8", 8), *const other = open_graph("mlp", 8);
     tandem_plan *const plan = open_plan_plan(graph, "cpu:avx2 batch=8 + l4 batch=8"),
                        *const again = open_plan_plan(graph, "l4 batch=1 + l4 batch=8");
-    const tandem_device *card = &plan->cluster.classes[1].device;
+    const tandem_device *gpu = &plan->cluster.classes[1].device;
     const size_t bytes = (size_t)graph->n_op * sizeof *plan->assignment.precision[1];
-    assert_int_equal(tandem_plan_random(plan, graph, 1, card->precisions, 7, &error), TANDEM_OK);
-    assert_int_equal(tandem_plan_random(again, graph, 1, card->precisions, 7, &error), TANDEM_OK);
+    assert_int_equal(tandem_plan_random(plan, graph, 1, gpu->precisions, 7, &error), TANDEM_OK);
+    assert_int_equal(tandem_plan_random(again, graph, 1, gpu->precisions, 7, &error), TANDEM_OK);
     assert_memory_equal(plan->assignment.precision[1], again->assignment.precision[1], bytes);
-    assert_int_equal(tandem_plan_random(again, graph, 0, card->precisions, 7, &error), TANDEM_OK);
+    assert_int_equal(tandem_plan_random(again, graph, 0, gpu->precisions, 7, &error), TANDEM_OK);
     assert_memory_not_equal(plan->assignment.precision[1], again->assignment.precision[0], bytes);
-    assert_int_equal(tandem_plan_random(again, graph, 1, card->precisions, 8, &error), TANDEM_OK);
+    assert_int_equal(tandem_plan_random(again, graph, 1, gpu->precisions, 8, &error), TANDEM_OK);
     assert_memory_not_equal(plan->assignment.precision[1], again->assignment.precision[1], bytes);
     unsigned seen = 0;
     for (int op = 0; op < graph->n_op; op++) {
@@ -152,12 +152,12 @@ static void plans_are_drawn(void **state)
         assert_true(has ? (has & drawn) != 0 : drawn == 1u << TANDEM_PRECISION_FP32);
         seen |= drawn;
     }
-    assert_int_equal(seen, card->precisions);
+    assert_int_equal(seen, gpu->precisions);
     assert_int_equal(tandem_plan_random(plan, graph, 0, 1u << TANDEM_PRECISION_BF16, 7, &error),
                      TANDEM_NO_KERNEL);
     assert_non_null(strstr(error.text, "'cpu:avx2' has none of the precisions"));
-    assert_int_equal(tandem_plan_random(plan, graph, 2, card->precisions, 7, &error), TANDEM_USAGE);
-    assert_int_equal(tandem_plan_random(plan, other, 0, card->precisions, 7, &error), TANDEM_WRONG_MODEL);
+    assert_int_equal(tandem_plan_random(plan, graph, 2, gpu->precisions, 7, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_plan_random(plan, other, 0, gpu->precisions, 7, &error), TANDEM_WRONG_MODEL);
     tandem_plan_close(again);
     tandem_plan_close(plan);
     tandem_graph_close(other);

@@ -36,7 +36,8 @@ static size_t print_rows_whatif_trace(char *text, size_t size, const row *of, si
         if (of[k].start == 1000) continue;
         used += (size_t)snprintf(
             text + used, size - used,
-            ",\n{\"ph\":\"X\",\"name\":\"x\",\"cat\":\"%s\",\"pid\":%d,\"tid\":0,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"op\":1,\"kind\":\"%s\",\"task\":%d}}",
+            ",\n{\"ph\":\"X\",\"name\":\"x\",\"cat\":\"%s\",\"pid\":%d,\"tid\":0,\"ts\":%.3f,\"dur\":%.3f,"
+            "\"args\":{\"op\":1,\"kind\":\"%s\",\"task\":%d}}",
             of[k].kind, of[k].pid, of[k].start, of[k].duration, of[k].kind, of[k].task);
     }
     used += (size_t)snprintf(text + used, size - used, "\n]}\n");
