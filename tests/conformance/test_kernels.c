@@ -425,8 +425,8 @@ static void test_bad_arguments_of_rounding(void **state)
     REFUSED(quantise, call, q_row = 7, "rows of q");
     REFUSED(quantise, call, x_row = -8, "strides of x");
     REFUSED(quantise, call, x_row = INT64_MAX, "larger than memory");
-    REFUSED(quantise, call, scale_mode = (tandem_scale_mode)3, "scaling");
-    REFUSED(quantise, call, scale_mode = (tandem_scale_mode)-1, "scaling");
+    REFUSED(quantise, call, scale_mode = (tandem_scale_mode)3, "scale_mode");
+    REFUSED(quantise, call, scale_mode = (tandem_scale_mode)-1, "scale_mode");
     REFUSED(quantise, call, rounding = &rounding, "blocks");
     tandem_quantise_call known = call;
     known.scale_mode = TANDEM_SCALE_KNOWN;
@@ -509,7 +509,7 @@ static void test_bad_arguments_of_products(void **state)
     BAD(c_row = 7, "rows of c");
     BAD(c_type = TANDEM_S8, "c_type");
     BAD(c_type = (tandem_dtype)-1, "c_type");
-    BAD(c_type = TANDEM_S32; bad.accumulate = 1, "adds");
+    BAD(c_type = TANDEM_S32; bad.accumulate = 1, "accumulate");
     BAD(bias = (const float *)(const void *)(a + 1), "bias is not aligned");
     BAD(row_scale = (const float *)(const void *)(a + 1), "row_scale is not aligned");
     BAD(column_scale = (const float *)(const void *)(a + 1), "column_scale is not aligned");
