@@ -57,20 +57,6 @@ static tandem_status profile_stages(profile_rank *rank, stage_counts *counts, ta
     return status;
 }
 
-tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *error)
-{
-    if (!tandem_cluster_shares_memory(&rank->workload->cluster) ||
-        rank->backend->worker_shares_memory(rank->worker))
-        return TANDEM_OK;
-    (void)tandem_error_set(
-        error, TANDEM_USAGE,
-        "ranks of one machine cannot share memory: %s. Write DEVICE@1 in --cluster for ranks "
-        "on separate machines, or set TANDEM_ALLREDUCE=network",
-        rank->backend->worker_shared_memory_error(rank->worker));
-    error->rank = 0; /* equal on all ranks */
-    return TANDEM_USAGE;
-}
-
 /* Stores what measures: backend libraries; of a GPU its name, driver and libraries. */
 static tandem_status store_environment(const profile_rank *rank, tandem_error *error)
 {

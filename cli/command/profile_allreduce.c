@@ -12,6 +12,20 @@ enum {
     MIN_BYTES = 4096
 };
 
+tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *error)
+{
+    if (!tandem_cluster_shares_memory(&rank->workload->cluster) ||
+        rank->backend->worker_shares_memory(rank->worker))
+        return TANDEM_OK;
+    (void)tandem_error_set(
+        error, TANDEM_USAGE,
+        "ranks of one machine cannot share memory: %s. Write DEVICE@1 in --cluster for ranks "
+        "on separate machines, or set TANDEM_ALLREDUCE=network",
+        rank->backend->worker_shared_memory_error(rank->worker));
+    error->rank = 0; /* equal on all ranks */
+    return TANDEM_USAGE;
+}
+
 static int compare_bytes(const void *a, const void *b)
 {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;

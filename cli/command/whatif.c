@@ -111,13 +111,6 @@ static int print_critical_path(const tandem_whatif *whatif, const cli_options *o
     return cli_table_finish(&table);
 }
 
-void whatif_print_negative(int64_t n)
-{
-    if (n > 0)
-        printf("%lld negative duration%s, from clocks that differ, count as 0\n", (long long)n,
-               n == 1 ? "" : "s");
-}
-
 static void print_whatif_steps(const tandem_whatif *whatif)
 {
     char recorded[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], ideal[TANDEM_QUANTITY_TEXT];

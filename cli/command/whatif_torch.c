@@ -14,6 +14,13 @@ typedef struct quantity_text {
     char text[TANDEM_QUANTITY_TEXT];
 } quantity_text;
 
+void whatif_print_negative(int64_t n)
+{
+    if (n > 0)
+        printf("%lld negative duration%s, from clocks that differ, count as 0\n", (long long)n,
+               n == 1 ? "" : "s");
+}
+
 static quantity_text ns_text(int64_t value)
 {
     quantity_text made = {""};
