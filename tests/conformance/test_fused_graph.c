@@ -11,7 +11,7 @@
 enum {
     BATCH = 4,
     STEPS = 3,
-    MOST_WEIGHTS = 8192,
+    MAX_WEIGHTS = 8192,
     FEWER = 2 + 2 * 2
 }; /* relus behind batchnorms; sums and their relus */
 
@@ -51,7 +51,7 @@ static tandem_graph *network(int is_fused)
 typedef struct trained {
     double loss[STEPS];
     size_t n;
-    float weight[MOST_WEIGHTS];
+    float weight[MAX_WEIGHTS];
 } trained;
 
 static void train(trained *out, const tandem_backend_api *backend, tandem_worker *worker, int is_fused,
@@ -73,7 +73,7 @@ static void train(trained *out, const tandem_backend_api *backend, tandem_worker
     out->n = 0;
     for (int p = 0; p < graph->n_parameter; p++) {
         const size_t n = (size_t)graph->parameter[p].elements;
-        assert_true(out->n + n <= MOST_WEIGHTS);
+        assert_true(out->n + n <= MAX_WEIGHTS);
         memcpy(out->weight + out->n, backend->executor_value(executor, TANDEM_PARAMETER(p), 0, NULL),
                n * sizeof(float));
         out->n += n;

@@ -12,7 +12,7 @@
 #include "tests/support/own_process.h"
 #include "tests/support/tandem_test.h"
 
-enum { MOST_ELEMENTS = 120 };
+enum { MAX_ELEMENTS = 120 };
 static const double h = 0x1p-5;
 
 /* --- A table that two operators read: its gradient is the sum of theirs --------------------------------- */
@@ -95,7 +95,7 @@ static int child_gradients(const char *device)
         printf("%s\n", error.text);
         return 1;
     }
-    gradients g = {.backend = &tandem_cpu_backend, .device = opened, .most_elements = MOST_ELEMENTS};
+    gradients g = {.backend = &tandem_cpu_backend, .device = opened, .max_elements = MAX_ELEMENTS};
     gradients_check_every_case(&g);
     check_tied(&g, device);
     tandem_cpu_backend.close(opened);

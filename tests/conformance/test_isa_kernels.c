@@ -601,9 +601,9 @@ static void test_dropout(void **state)
 static void test_bias_and_its_gradient(void **state)
 {
     static const size_t periods[] = {1, 3, 10, 16, 65, 500};
-    enum { MOST = 500 * 37 };
-    static float x[MOST], want[MOST], bias[500], sum[500], sum_half[500];
-    static uint16_t half[MOST], want_half[MOST];
+    enum { MAX = 500 * 37 };
+    static float x[MAX], want[MAX], bias[500], sum[500], sum_half[500];
+    static uint16_t half[MAX], want_half[MAX];
     const tandem_isa_kernels *table;
     for (int at = 0; (table = next_table(&at));) {
         for (int s = 0; s < 24; s++) {
@@ -1036,11 +1036,11 @@ static void check_element(const char *isa, const tandem_product_s8 *p, int64_t i
 /* Every element where these are few, else the edges of C and some others. */
 static void check_product(const tandem_isa_kernels *table, const product_case *of)
 {
-    enum { MOST = 1100 };
-    float row_scale[MOST], column_scale[MOST], bias[MOST];
-    fill_f32(row_scale, MOST, 26);
-    fill_f32(column_scale, MOST, 27);
-    fill_f32(bias, MOST, 28);
+    enum { MAX = 1100 };
+    float row_scale[MAX], column_scale[MAX], bias[MAX];
+    fill_f32(row_scale, MAX, 26);
+    fill_f32(column_scale, MAX, 27);
+    fill_f32(bias, MAX, 28);
     tandem_product_s8 p = {.m = of->m,
                            .n = of->n,
                            .k = of->k,

@@ -267,7 +267,7 @@ static int child_operators(const char *name)
     check_updates(&b);
     check_threads(&b);
     b.backend->close(b.device);
-    if (b.complaints > MOST_COMPLAINTS) printf("… %d complaints in all\n", b.complaints);
+    if (b.complaints > MAX_COMPLAINTS) printf("… %d complaints in all\n", b.complaints);
     if (b.checks < 300) printf("only %d checks ran\n", b.checks);
     return b.complaints > 0 || b.checks < 300;
 }

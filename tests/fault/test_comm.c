@@ -946,7 +946,7 @@ static void a_rank_out_of_memory_is_named(void **state)
 /* --- Shared memory -------------------------------------------------------------------------------------- */
 
 static bool has_no_memfd;
-static off_t most_shared = INT64_MAX; /* bytes that one more part may have */
+static off_t max_shared = INT64_MAX; /* bytes that one more part may have */
 
 int __real_memfd_create(const char *name, unsigned flags);
 int __wrap_memfd_create(const char *name, unsigned flags);
@@ -962,7 +962,7 @@ int __wrap_memfd_create(const char *name, unsigned flags)
 
 int __wrap_fallocate(int file, int mode, off_t begin, off_t bytes)
 {
-    if (bytes <= most_shared) return __real_fallocate(file, mode, begin, bytes);
+    if (bytes <= max_shared) return __real_fallocate(file, mode, begin, bytes);
     errno = ENOSPC;
     return -1;
 }
@@ -1090,7 +1090,7 @@ static int share_too_much(board *my, int rank)
     tandem_comm *comm = NULL;
     tandem_error *error = &my->rank[rank].error[0];
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
-    if (rank == 1) most_shared = 1000000;
+    if (rank == 1) max_shared = 1000000;
     void *memory = &memory;
     EXPECT(tandem_comm_alloc_shared(comm, &memory, 2000000, 5, error) == TANDEM_NO_MEMORY &&
            memory == &memory);
@@ -1113,7 +1113,7 @@ static void too_little_shared_memory_is_said_by_all(void **state)
 
 /* What a device would do with the parts of a rank. */
 typedef struct keeper {
-    uint64_t most_bytes, locked_bytes; /* that it can lock at once, that it holds */
+    uint64_t max_bytes, locked_bytes; /* that it can lock at once, that it holds */
     int n_locked, n_calls;
     bool is_wrong;
 } keeper;
@@ -1123,7 +1123,7 @@ static tandem_status keep_comm(void *device, void *memory, uint64_t bytes, tande
     keeper *k = device;
     k->n_calls++;
     if (bytes == 0 || bytes % 4096 || (uintptr_t)memory % 4096) k->is_wrong = true;
-    if (bytes > k->most_bytes) return tandem_error_set(error, TANDEM_NO_DEVICE, "the keeper is full");
+    if (bytes > k->max_bytes) return tandem_error_set(error, TANDEM_NO_DEVICE, "the keeper is full");
     ((char *)memory)[bytes - 1] = 0;
     k->n_locked++;
     k->locked_bytes += bytes;
@@ -1153,7 +1153,7 @@ static int lock_and_unlock(board *my, int rank)
 {
     tandem_comm *comm = NULL;
     tandem_error *error = &my->rank[rank].error[0];
-    keeper k = {.most_bytes = UINT64_MAX};
+    keeper k = {.max_bytes = UINT64_MAX};
     EXPECT(open_locking(&comm, rank == 1 ? NULL : &k, rank, error) == TANDEM_OK);
     EXPECT(tandem_comm_shares_memory(comm) && !*tandem_comm_shared_memory_error(comm));
     EXPECT(k.n_locked == 0 && k.n_calls == (rank != 1));
@@ -1181,7 +1181,7 @@ static int lack_a_reason(board *my, int rank)
 {
     tandem_comm *comm = NULL;
     tandem_error *error = &my->rank[rank].error[0];
-    keeper k = {.most_bytes = 4096};
+    keeper k = {.max_bytes = 4096};
     EXPECT(open_locking(&comm, &k, rank, error) == TANDEM_OK);
     void *memory = comm;
     if (rank == 2) tandem_fail_allocation_after(1); /* behind what notes that memory was taken */
@@ -1204,7 +1204,7 @@ static int lock_too_little(board *my, int rank)
 {
     tandem_comm *comm = NULL;
     tandem_error *error = &my->rank[rank].error[0];
-    keeper k = {.most_bytes = rank == 1 ? (uint64_t)my->choice * 4096 : UINT64_MAX};
+    keeper k = {.max_bytes = rank == 1 ? (uint64_t)my->choice * 4096 : UINT64_MAX};
     EXPECT(open_locking(&comm, &k, rank, error) == TANDEM_OK);
     EXPECT(tandem_comm_shares_memory(comm) == my->choice);
     void *memory = comm, *before = NULL;

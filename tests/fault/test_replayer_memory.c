@@ -36,9 +36,9 @@ static int set_up_replayer_memory(void **state)
     b.cluster.classes[1] = replay_class("cpu:avx2", TANDEM_F32, 1, 0);
     for (int c = 0; c < 2; c++) {
         const char *const co_runner[2] = {"", b.cluster.classes[1 - c].device.name};
-        for (int beside = 0; beside < 2; beside++)
+        for (int contended = 0; contended < 2; contended++)
             replay_store_fill(&b.profile, b.graph, TANDEM_F32, 0, b.cluster.classes[c].device.name,
-                              co_runner[beside], price_replayer_memory, NULL);
+                              co_runner[contended], price_replayer_memory, NULL);
         assert_int_equal(tandem_store_put_interference(b.profile.store, b.cluster.classes[c].device.name,
                                                        "cpu:avx2+cpu:avx512 in shared memory",
                                                        "compute_under_comm", 4096, 1.5, 1, NULL),
@@ -98,10 +98,10 @@ static void opening_between_batches_survives(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(tandem_graph_open(&graph[i], "mlp", i ? 12 : 6, NULL), TANDEM_OK);
         for (int c = 0; c < 2; c++)
-            for (int beside = 0; beside < 2; beside++)
+            for (int contended = 0; contended < 2; contended++)
                 replay_store_fill(&b->profile, graph[i], TANDEM_F32, 0, b->cluster.classes[c].device.name,
-                                  beside ? b->cluster.classes[1 - c].device.name : "", price_replayer_memory,
-                                  NULL);
+                                  contended ? b->cluster.classes[1 - c].device.name : "",
+                                  price_replayer_memory, NULL);
     }
     assert_int_equal(tandem_graph_open(&between, "mlp", 8, NULL), TANDEM_OK);
     const tandem_graph *const graphs[2] = {between, between};
@@ -193,8 +193,8 @@ static void another_time_plans_no_memory(void **state)
     for (int t = 0; t < step->n_task; t++) {
         if (!step->task[t].active) continue;
         tandem_fail_allocation_after(0);
-        for (int beside = 0; beside < 2; beside++)
-            tandem_replayer_set_variant_ns(replayer, 0, t, step->task[t].variant, beside, 1000 + t);
+        for (int contended = 0; contended < 2; contended++)
+            tandem_replayer_set_variant_ns(replayer, 0, t, step->task[t].variant, contended, 1000 + t);
         assert_int_equal(tandem_replayer_run(replayer, &after, TANDEM_REPLAY_MEMORY, NULL), TANDEM_OK);
         assert_false(tandem_allocation_failed());
         tandem_fail_allocation_after(-1);

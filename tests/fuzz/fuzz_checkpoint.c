@@ -16,7 +16,7 @@
 enum {
     HEADER = 232 + TANDEM_CHECKPOINT_TRAIN_CONFIG,
     TRAILER = 16,
-    MOST_BYTES = 1 << 16,
+    MAX_BYTES = 1 << 16,
     RANKS = 2,
     CASTS = 2,
     WINDOW = 3
@@ -25,7 +25,7 @@ enum {
 static struct {
     tandem_graph *graph;
     tandem_step *step;
-    uint8_t good_steps[2][MOST_BYTES]; /* without histories, and with them */
+    uint8_t good_steps[2][MAX_BYTES]; /* without histories, and with them */
     size_t n_good[2], arrays, running_stats;
     int file; /* in memory */
     char path[32];
@@ -67,9 +67,9 @@ static void make_good(int with_histories)
     demand(tandem_checkpoint_write(set.path, &state, crc, 12, "seed: 7\n", NULL) == TANDEM_OK,
            "it can be written");
     const off_t bytes = lseek(set.file, 0, SEEK_END);
-    demand(bytes > 0 && bytes < MOST_BYTES - 256, "a small file");
+    demand(bytes > 0 && bytes < MAX_BYTES - 256, "a small file");
     set.n_good[with_histories] = (size_t)bytes;
-    demand(pread(set.file, set.good_steps[with_histories], MOST_BYTES, 0) == bytes, "it can be read");
+    demand(pread(set.file, set.good_steps[with_histories], MAX_BYTES, 0) == bytes, "it can be read");
     demand(ftruncate(set.file, 0) == 0, "it can be emptied");
     close_state(&state);
 }
@@ -119,8 +119,8 @@ static size_t edit_fuzz_checkpoint(uint8_t *file, size_t n, const uint8_t *data,
         size -= 3;
         if (length == 0) { /* the file ends there, or so many bytes later */
             const size_t to = said < 0x8000 ? at : n + data[0];
-            if (to > n) memset(file + n, data[0], to < MOST_BYTES ? to - n : MOST_BYTES - n);
-            n = to < MOST_BYTES ? to : MOST_BYTES;
+            if (to > n) memset(file + n, data[0], to < MAX_BYTES ? to - n : MAX_BYTES - n);
+            n = to < MAX_BYTES ? to : MAX_BYTES;
             continue;
         }
         const size_t put = length < size ? length : size, room = put < n - at ? put : n - at;
@@ -180,7 +180,7 @@ static void check_file_fuzz_checkpoint(const uint8_t *bytes, size_t n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static uint8_t file[MOST_BYTES];
+    static uint8_t file[MAX_BYTES];
     set_up_fuzz_checkpoint();
     if (size < 1) return 0;
     if (data[0] == 0) {

@@ -17,8 +17,8 @@
 enum {
     DEFAULT_INPUTS = 20000,
     /* of a mutated input; a file of the corpus may be larger and is then only replayed */
-    MOST_BYTES = 1 << 16,
-    MOST_SECONDS = 20
+    MAX_BYTES = 1 << 16,
+    MAX_SECONDS = 20
 };
 
 /* ---- what is being run: for the signal handler, which can be given nothing ----------------------------- */
@@ -73,7 +73,7 @@ typedef struct input {
 
 typedef struct pool {
     input *input;
-    size_t n, n_mutable; /* those up to MOST_BYTES come first once the pool is whole */
+    size_t n, n_mutable; /* those up to MAX_BYTES come first once the pool is whole */
 } pool;
 
 static void out_of_memory(const char *name)
@@ -88,7 +88,7 @@ static void pool_add(pool *p, const char *name, uint8_t *data, size_t size)
     if (!grown) out_of_memory(name);
     p->input = grown;
     p->input[p->n++] = (input){data, size};
-    if (size <= MOST_BYTES) { /* swap it to the end of the mutable ones */
+    if (size <= MAX_BYTES) { /* swap it to the end of the mutable ones */
         const input large = p->input[p->n_mutable];
         p->input[p->n_mutable++] = p->input[p->n - 1];
         if (p->n_mutable < p->n) p->input[p->n - 1] = large;
@@ -172,11 +172,11 @@ static uint32_t draw_fuzz_main(draws *d)
 /* In 0 … n−1; n ≥ 1. */
 static size_t below_fuzz_main(draws *d, size_t n) { return (size_t)((uint64_t)draw_fuzz_main(d) * n >> 32); }
 
-/* Replaces `cut` bytes at `at` by `put`; the result stays within MOST_BYTES. */
+/* Replaces `cut` bytes at `at` by `put`; the result stays within MAX_BYTES. */
 static size_t replace_fuzz_main(uint8_t *data, size_t size, size_t at, size_t cut, const uint8_t *put,
                                 size_t n_put)
 {
-    if (size - cut + n_put > MOST_BYTES) n_put = MOST_BYTES - (size - cut);
+    if (size - cut + n_put > MAX_BYTES) n_put = MAX_BYTES - (size - cut);
     memmove(data + at + n_put, data + at + cut, size - at - cut);
     if (n_put) memcpy(data + at, put, n_put);
     return size - cut + n_put;
@@ -281,7 +281,7 @@ static size_t mutate_once(draws *d, uint8_t *data, size_t size, const pool *p)
     }
 }
 
-/* Mutant `i` into data[MOST_BYTES]; its size. */
+/* Mutant `i` into data[MAX_BYTES]; its size. */
 static size_t mutant(uint8_t *data, uint32_t i, uint64_t seed, const pool *p)
 {
     draws d = {.seed = seed, .input = i};
@@ -302,7 +302,7 @@ static void run_fuzz_main(const char *name, int (*one)(const uint8_t *, size_t),
                    name, kind, i, (unsigned long long)seed, size);
     current.data = exact;
     current.size = size;
-    (void)alarm(MOST_SECONDS);
+    (void)alarm(MAX_SECONDS);
     (void)one(exact, size);
     (void)alarm(0);
     free(exact);
@@ -340,7 +340,7 @@ int tandem_fuzz_main(const char *name, int (*one)(const uint8_t *data, size_t si
     const uint64_t seed = number_from("TANDEM_FUZZ_SEED", 1);
     uint64_t n_mutant = number_from("TANDEM_FUZZ_INPUTS", DEFAULT_INPUTS), n_run = 0;
     int failed = gather(&p, &alone, name, argc, argv);
-    uint8_t *const data = malloc(MOST_BYTES);
+    uint8_t *const data = malloc(MAX_BYTES);
     if (!data) out_of_memory(name);
     if (!failed) {
         for (int i = 0; i < n_seed && !alone; i++)

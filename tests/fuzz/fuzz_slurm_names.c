@@ -23,10 +23,10 @@ static void walk(const char *text)
     }
 }
 
-static void check_fuzz_slurm_names(const tandem_submission *submission, uint64_t most_work)
+static void check_fuzz_slurm_names(const tandem_submission *submission, uint64_t max_work)
 {
     static tandem_site *site; /* as full as it may be, the same for all */
-    tandem_work_budget work = {.limit = most_work};
+    tandem_work_budget work = {.limit = max_work};
     tandem_error error = {0};
     if (!site) {
         char *text = tandem_draw_site();
@@ -36,7 +36,7 @@ static void check_fuzz_slurm_names(const tandem_submission *submission, uint64_t
     }
     const tandem_status status = tandem_submission_check(&work, submission, site, &error);
     const int is_over = status == TANDEM_LIMIT_EXCEEDED;
-    demand(work.spent <= most_work, "the work stays within its budget");
+    demand(work.spent <= max_work, "the work stays within its budget");
     demand(status == TANDEM_OK || is_over || tandem_submission_is_refused(status), "a job is let through or "
                                                                                    "refused");
     demand(status == TANDEM_OK || error.text[0], "a refusal has a reason");
@@ -64,10 +64,10 @@ static void submit_drawn(const uint8_t *data, size_t size)
     tandem_drawn drawn;
     const unsigned share = size < 2 ? 0 : data[0] | (unsigned)data[1] << 8;
     const size_t head = size < 2 ? size : 2;
-    uint64_t most_work = share % 32 == 31 ? share / 8 : share % 512;
-    if (share == 0xffff) most_work = TANDEM_SUBMISSION_MAX_WORK;
+    uint64_t max_work = share % 32 == 31 ? share / 8 : share % 512;
+    if (share == 0xffff) max_work = TANDEM_SUBMISSION_MAX_WORK;
     tandem_draw_submission(&drawn, data + head, size - head);
-    check_fuzz_slurm_names(&drawn.submission, most_work);
+    check_fuzz_slurm_names(&drawn.submission, max_work);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -20,7 +20,7 @@ static const struct {
               {"interference", "device"}, {"statistics", "model"},   {"algorithm", "spec"},
               {"sensitivity", "model"},   {"operator", "signature"}, {"device", "name"},
               {"model", "hash"}};
-enum { N_TABLE = sizeof tables / sizeof *tables, MOST_COLUMNS = 32, MOST_EDITS = 24 };
+enum { N_TABLE = sizeof tables / sizeof *tables, MAX_COLUMNS = 32, MAX_EDITS = 24 };
 
 static struct {
     tandem_graph *graph;
@@ -30,7 +30,7 @@ static struct {
     tandem_device device;
     char group[TANDEM_GROUP_KEY_TEXT];
     int n_row[N_TABLE], n_column[N_TABLE];
-    sqlite3_stmt *update[N_TABLE][MOST_COLUMNS], *again[N_TABLE];
+    sqlite3_stmt *update[N_TABLE][MAX_COLUMNS], *again[N_TABLE];
 } set;
 
 static void execute(const char *sql)
@@ -101,7 +101,7 @@ static void loosen(int t)
     demand(sqlite3_prepare_v2(set.store->db, sql, -1, &row, NULL) == SQLITE_OK, sql);
     while (sqlite3_step(row) == SQLITE_ROW) set.n_row[t]++;
     set.n_column[t] = sqlite3_column_count(row);
-    for (int c = 0; c < set.n_column[t] && c < MOST_COLUMNS; c++) {
+    for (int c = 0; c < set.n_column[t] && c < MAX_COLUMNS; c++) {
         (void)snprintf(sql, sizeof sql, "UPDATE %s SET \"%s\" = ?1 WHERE rowid = ?2", tables[t].name,
                        sqlite3_column_name(row, c));
         demand(sqlite3_prepare_v2(set.store->db, sql, -1, &set.update[t][c], NULL) == SQLITE_OK, sql);
@@ -114,7 +114,7 @@ static void loosen(int t)
 
 static void set_up_fuzz_stored_rows(void)
 {
-    char path[] = "/tmp/tandem-rows-XXXXXX", beside[sizeof path + 4];
+    char path[] = "/tmp/tandem-rows-XXXXXX", contended[sizeof path + 4];
     if (set.store) return;
     const int file = mkstemp(path);
     demand(file >= 0 && close(file) == 0, "a file");
@@ -136,8 +136,8 @@ static void set_up_fuzz_stored_rows(void)
     execute("PRAGMA wal_checkpoint(TRUNCATE)");
     (void)unlink(path); /* SQLite has it open */
     for (int k = 0; k < 2; k++) {
-        (void)snprintf(beside, sizeof beside, "%s%s", path, k ? "-shm" : "-wal");
-        (void)unlink(beside);
+        (void)snprintf(contended, sizeof contended, "%s%s", path, k ? "-shm" : "-wal");
+        (void)unlink(contended);
     }
 }
 
@@ -218,7 +218,7 @@ static void bind_value(sqlite3_stmt *statement, reader *r)
 
 static void edit_fuzz_stored_rows(reader *r)
 {
-    for (int k = 0; k < MOST_EDITS && r->left > 0; k++) {
+    for (int k = 0; k < MAX_EDITS && r->left > 0; k++) {
         const int t = take_fuzz_stored_rows(r) % N_TABLE, row = take_fuzz_stored_rows(r) % (set.n_row[t] + 1),
                   c = take_fuzz_stored_rows(r) % (set.n_column[t] + 1);
         sqlite3_stmt *const statement = c < set.n_column[t] ? set.update[t][c] : set.again[t];

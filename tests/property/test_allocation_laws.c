@@ -34,8 +34,8 @@ typedef struct every_plan {
     int c, n, op[MAX_ADJUSTABLE];
     int64_t target_ns;
     int64_t fastest_ns;
-    double least_sensitivity; /* of those within the target that fit the limit */
-    uint64_t smallest_bytes;  /* of all */
+    double min_sensitivity;  /* of those within the target that fit the limit */
+    uint64_t smallest_bytes; /* of all */
     int with_memory;
     uint64_t limit_bytes;
 } every_plan;
@@ -63,7 +63,7 @@ static void try_from_allocation(const priced_cluster *p, const tandem_allocation
     if (replay.step_ns < all->fastest_ns) all->fastest_ns = replay.step_ns;
     if (replay.step_ns > all->target_ns || (all->limit_bytes && peak_bytes > all->limit_bytes)) return;
     const double sensitivity = tandem_allocation_sensitivity(problem);
-    if (sensitivity < all->least_sensitivity) all->least_sensitivity = sensitivity;
+    if (sensitivity < all->min_sensitivity) all->min_sensitivity = sensitivity;
 }
 
 /* All plans of class c, the other classes as they are now. */
@@ -74,7 +74,7 @@ static every_plan try_every_plan_allocation(const priced_cluster *p, int c, int6
     every_plan all = {.c = c,
                       .target_ns = target_ns,
                       .fastest_ns = INT64_MAX,
-                      .least_sensitivity = INFINITY,
+                      .min_sensitivity = INFINITY,
                       .smallest_bytes = UINT64_MAX,
                       .with_memory = limit_bytes > 0,
                       .limit_bytes = limit_bytes};
@@ -115,11 +115,11 @@ static void compare_with_brute_force(const char *model, const char *cluster, uin
         if ((double)a.fastest_ns > 1.001 * (double)all.fastest_ns)
             fail_msg("seed %llu: a step of %lld ns is called the fastest, there is one of %lld ns",
                      (unsigned long long)seed, (long long)a.fastest_ns, (long long)all.fastest_ns);
-        if (a.sensitivity < all.least_sensitivity * (1 - 1e-12))
+        if (a.sensitivity < all.min_sensitivity * (1 - 1e-12))
             fail_msg("seed %llu, slowdown %g: sensitivity %g, but the least of all plans is %g",
-                     (unsigned long long)seed, few[k], a.sensitivity, all.least_sensitivity);
-        if (all.least_sensitivity > 0) {
-            *sum += a.sensitivity / all.least_sensitivity;
+                     (unsigned long long)seed, few[k], a.sensitivity, all.min_sensitivity);
+        if (all.min_sensitivity > 0) {
+            *sum += a.sensitivity / all.min_sensitivity;
             ++*n;
         } else if (a.sensitivity > 0 && lowered >= 0) {
             fail_msg("seed %llu, slowdown %g: sensitivity %g where none is needed", (unsigned long long)seed,
@@ -331,8 +331,8 @@ static void allocate_within(uint64_t seed, uint64_t limit_bytes, uint64_t smalle
         assert_true(a.peak_bytes[0] <= limit_bytes);
         assert_true(a.step_ns <= a.target_ns);
         const every_plan all = try_every_plan_allocation(&p, 0, a.target_ns, limit_bytes);
-        assert_true(a.sensitivity >= all.least_sensitivity * (1 - 1e-12));
-        assert_true(a.sensitivity <= all.least_sensitivity * 3);
+        assert_true(a.sensitivity >= all.min_sensitivity * (1 - 1e-12));
+        assert_true(a.sensitivity <= all.min_sensitivity * 3);
     }
     tandem_plan_close(plan);
     priced_cluster_close(&p);

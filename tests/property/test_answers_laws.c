@@ -17,17 +17,17 @@ static void open_priced_answers(priced_cluster *p, const char *model, const char
 
 /* --- Every plan of one class ---------------------------------------------------------------------------- */
 
-typedef struct figures {
+typedef struct metrics {
     int64_t step_ns;
     double sensitivity;
     uint64_t peak_bytes;
-} figures;
+} metrics;
 
 typedef struct every_plan {
     const priced_cluster *p;
     tandem_allocation_problem problem;
     int n, op[MAX_ADJUSTABLE], n_plan;
-    figures plan[MAX_PLAN];
+    metrics plan[MAX_PLAN];
 } every_plan;
 
 static void try_from_answers(every_plan *all, int k)
@@ -38,7 +38,7 @@ static void try_from_answers(every_plan *all, int k)
         assert_true(all->n_plan < MAX_PLAN);
         require_ok_seed(tandem_replayer_run(all->p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error,
                         0);
-        all->plan[all->n_plan++] = (figures){replay.step_ns, tandem_allocation_sensitivity(&all->problem),
+        all->plan[all->n_plan++] = (metrics){replay.step_ns, tandem_allocation_sensitivity(&all->problem),
                                              replay.classes[0].peak_bytes};
         return;
     }
@@ -64,23 +64,23 @@ static void try_every_plan_answers(every_plan *all, const priced_cluster *p)
     try_from_answers(all, 0);
 }
 
-static int64_t least_step(const every_plan *all, double budget)
+static int64_t min_step(const every_plan *all, double budget)
 {
-    int64_t least_ns = INT64_MAX;
+    int64_t min_ns = INT64_MAX;
     for (int k = 0; k < all->n_plan; k++)
-        if (all->plan[k].sensitivity <= budget && all->plan[k].step_ns < least_ns)
-            least_ns = all->plan[k].step_ns;
-    return least_ns;
+        if (all->plan[k].sensitivity <= budget && all->plan[k].step_ns < min_ns)
+            min_ns = all->plan[k].step_ns;
+    return min_ns;
 }
 
-static uint64_t least_peak(const every_plan *all, int64_t target_ns, double budget)
+static uint64_t min_peak(const every_plan *all, int64_t target_ns, double budget)
 {
-    uint64_t least_bytes = UINT64_MAX;
+    uint64_t min_bytes = UINT64_MAX;
     for (int k = 0; k < all->n_plan; k++)
         if (all->plan[k].sensitivity <= budget && all->plan[k].step_ns <= target_ns &&
-            all->plan[k].peak_bytes < least_bytes)
-            least_bytes = all->plan[k].peak_bytes;
-    return least_bytes;
+            all->plan[k].peak_bytes < min_bytes)
+            min_bytes = all->plan[k].peak_bytes;
+    return min_bytes;
 }
 
 /* Budgets between none and all harm. */
@@ -126,14 +126,14 @@ static void the_fastest_step_within_a_budget(void **state)
             tandem_error error = {0};
             require_ok_seed(tandem_allocate_for(&plan, &a, &goal, policy_of("exact"), &problem, NULL, &error),
                             &error, seed);
-            const int64_t least_ns = least_step(&all, goal.max_sensitivity);
+            const int64_t min_ns = min_step(&all, goal.max_sensitivity);
             check_reached(&p, plan, &a, seed);
             assert_true(a.sensitivity <= goal.max_sensitivity);
-            assert_true(a.step_ns >= least_ns);
-            if (a.step_ns > least_ns + least_ns / 2048 + 2)
+            assert_true(a.step_ns >= min_ns);
+            if (a.step_ns > min_ns + min_ns / 2048 + 2)
                 fail_msg("seed %llu: %lld ns within %g, but %lld ns can be had", (unsigned long long)seed,
-                         (long long)a.step_ns, goal.max_sensitivity, (long long)least_ns);
-            n_between += least_ns > least_step(&all, INFINITY) && goal.max_sensitivity > 0;
+                         (long long)a.step_ns, goal.max_sensitivity, (long long)min_ns);
+            n_between += min_ns > min_step(&all, INFINITY) && goal.max_sensitivity > 0;
             tandem_plan_close(plan);
         }
         priced_cluster_close(&p);
@@ -150,7 +150,7 @@ static void the_least_memory_within_both(void **state)
         priced_cluster p;
         open_priced_answers(&p, five_layers, one_device, BATCH, seed);
         try_every_plan_answers(&all, &p);
-        const int64_t fastest_ns = least_step(&all, INFINITY);
+        const int64_t fastest_ns = min_step(&all, INFINITY);
         for (int k = 1; k < N_BUDGET * 3; k++) {
             const tandem_goal goal = {TANDEM_MINIMIZE_MEMORY, k % 2 ? INFINITY : budget_of(&all, k / 3)};
             tandem_allocation_problem problem = priced_problem(&p, 0);
@@ -158,22 +158,22 @@ static void the_least_memory_within_both(void **state)
             tandem_plan *plan = NULL;
             tandem_allocation a;
             tandem_error error = {0};
-            const uint64_t least_bytes = least_peak(&all, problem.target_ns, goal.max_sensitivity);
+            const uint64_t min_bytes = min_peak(&all, problem.target_ns, goal.max_sensitivity);
             const tandem_status status =
                 tandem_allocate_for(&plan, &a, &goal, policy_of("exact"), &problem, NULL, &error);
-            if (least_bytes == UINT64_MAX) {
+            if (min_bytes == UINT64_MAX) {
                 assert_int_equal(status, TANDEM_INFEASIBLE);
                 continue;
             }
             require_ok_seed(status, &error, seed);
             check_reached(&p, plan, &a, seed);
             assert_true(a.sensitivity <= goal.max_sensitivity && a.step_ns <= problem.target_ns);
-            assert_true(a.peak_bytes[0] >= least_bytes);
-            if (a.peak_bytes[0] > least_bytes + least_bytes / 2048 + 128)
+            assert_true(a.peak_bytes[0] >= min_bytes);
+            if (a.peak_bytes[0] > min_bytes + min_bytes / 2048 + 128)
                 fail_msg("seed %llu: %llu B within %lld ns and %g, but %llu B can be had",
                          (unsigned long long)seed, (unsigned long long)a.peak_bytes[0],
-                         (long long)problem.target_ns, goal.max_sensitivity, (unsigned long long)least_bytes);
-            n_less += least_bytes < least_peak(&all, INT64_MAX, 0);
+                         (long long)problem.target_ns, goal.max_sensitivity, (unsigned long long)min_bytes);
+            n_less += min_bytes < min_peak(&all, INT64_MAX, 0);
             n++;
             tandem_plan_close(plan);
         }
@@ -341,8 +341,8 @@ static double value_at(splits *s, int64_t first, int64_t second, const char *pol
 }
 
 /* The least over all splits of n with `first` ranks of the first class, `second` of the other. */
-static double least_over_splits(splits *s, int64_t n, int first, int second, const char *policy,
-                                int64_t target_ns)
+static double min_over_splits(splits *s, int64_t n, int first, int second, const char *policy,
+                              int64_t target_ns)
 {
     double least = INFINITY;
     for (int64_t b = 1; first * b < n; b++)
@@ -367,13 +367,13 @@ static void check_choice(splits *s, int64_t n, int first, int second)
     for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++)
         assert_int_equal(first * ways[k]->batch[0] + second * ways[k]->batch[1], n);
     assert_true((double)choice.batch_alone.allocation.step_ns ==
-                least_over_splits(s, n, first, second, "base", 0));
-    const double fastest_ns = least_over_splits(s, n, first, second, "greedy", 0);
+                min_over_splits(s, n, first, second, "base", 0));
+    const double fastest_ns = min_over_splits(s, n, first, second, "greedy", 0);
     const int64_t target_ns = (int64_t)fastest_ns + (int64_t)(fastest_ns * 0.02);
     assert_int_equal(choice.both.allocation.target_ns, target_ns);
     assert_true(choice.both.allocation.step_ns <= target_ns);
     assert_true(choice.both.allocation.sensitivity ==
-                least_over_splits(s, n, first, second, "greedy", target_ns));
+                min_over_splits(s, n, first, second, "greedy", target_ns));
     assert_int_equal(choice.both.plan->cluster.classes[0].batch, choice.both.batch[0]);
     assert_int_equal(choice.both.plan->cluster.classes[1].batch, choice.both.batch[1]);
     tandem_batch_choice_free(&choice);

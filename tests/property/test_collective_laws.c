@@ -5,7 +5,7 @@
 #include "tests/support/tandem_test.h"
 
 static const uint64_t seed = 20251;
-enum { CASES = 600, MOST_CLASSES = 5, MOST_RANKS = 24 };
+enum { CASES = 600, MAX_CLASSES = 5, MAX_RANKS = 24 };
 static const double rounding = 1e-9; /* relative */
 
 typedef struct chance {
@@ -25,11 +25,11 @@ static tandem_link draw_link_collective(chance *c)
 
 static tandem_cluster draw_cluster(chance *c)
 {
-    tandem_cluster cluster = {.n_class = 1 + (int)draw_collective(c, MOST_CLASSES)};
+    tandem_cluster cluster = {.n_class = 1 + (int)draw_collective(c, MAX_CLASSES)};
     for (int k = 0; k < cluster.n_class; k++) {
         tandem_cluster_class *const class = &cluster.classes[k];
         (void)snprintf(class->device.name, sizeof class->device.name, "card%d", k);
-        class->n_rank = 1 + (int)draw_collective(c, MOST_RANKS);
+        class->n_rank = 1 + (int)draw_collective(c, MAX_RANKS);
         class->per_node = (int)draw_collective(c, (uint32_t) class->n_rank + 1);
         if (draw_collective(c, 2)) class->link = draw_link_collective(c);
     }
@@ -194,7 +194,7 @@ static void a_class_is_as_many_classes_as_it_has_ranks_collective(void **state)
         int n = 0;
         for (int k = 0; k < cluster.n_class; k++) {
             tandem_cluster_class *const class = &cluster.classes[k];
-            class->n_rank = 1 + (class->n_rank - 1) % (TANDEM_MAX_CLASS / MOST_CLASSES);
+            class->n_rank = 1 + (class->n_rank - 1) % (TANDEM_MAX_CLASS / MAX_CLASSES);
             class->per_node = class->per_node > 0;
             class->link = (tandem_link){0};
             for (int r = 0; r < class->n_rank; r++) {

@@ -46,7 +46,7 @@ static int key_of_cost(const program *p, int t, int variant, tandem_cost_key *ke
 
 /* Nothing falls where the batch grows, and nothing is free. */
 static void check_growth(const tandem_latency *latency, const char *name, const program *small,
-                         const program *large, int64_t least_ns, int *n_predicted)
+                         const program *large, int64_t min_ns, int *n_predicted)
 {
     for (int t = 0; t < small->step->n_task; t++)
         for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++) {
@@ -56,7 +56,7 @@ static void check_growth(const tandem_latency *latency, const char *name, const 
                           more = tandem_latency_ns(latency, &b, NULL);
             if (ns < 0 && more < 0) continue;
             (*n_predicted)++;
-            if (ns < least_ns || more < ns)
+            if (ns < min_ns || more < ns)
                 fail_msg("%s on %s: %s %lld ns, %s %lld ns", small->graph->model, name, a.signature,
                          (long long)ns, b.signature, (long long)more);
         }

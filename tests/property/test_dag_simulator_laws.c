@@ -5,13 +5,13 @@
 #include "tandem/advanced/dag_simulator.h"
 #include "tests/support/tandem_test.h"
 
-enum { GRAPHS = 300, MOST_OP = 60, MOST_EDGE = 120, MOST_STREAM = 6, MOST_GROUP = 8 };
+enum { GRAPHS = 300, MAX_OP = 60, MAX_EDGE = 120, MAX_STREAM = 6, MAX_GROUP = 8 };
 
 typedef struct drawn {
     tandem_dag graph;
-    int stream[MOST_OP], group[MOST_OP];
-    tandem_dag_edge edge[MOST_EDGE];
-    int64_t duration_ns[MOST_OP];
+    int stream[MAX_OP], group[MAX_OP];
+    tandem_dag_edge edge[MAX_EDGE];
+    int64_t duration_ns[MAX_OP];
     uint64_t seed;
     uint32_t n_draw;
 } drawn;
@@ -26,10 +26,10 @@ static int below_dag_simulator(drawn *d, int n)
 static void draw_graph(drawn *d, uint64_t seed)
 {
     *d = (drawn){.seed = seed};
-    const int n = 1 + below_dag_simulator(d, MOST_OP);
+    const int n = 1 + below_dag_simulator(d, MAX_OP);
     d->graph = (tandem_dag){.n_op = n,
-                            .n_stream = 1 + below_dag_simulator(d, MOST_STREAM),
-                            .n_group = MOST_GROUP,
+                            .n_stream = 1 + below_dag_simulator(d, MAX_STREAM),
+                            .n_group = MAX_GROUP,
                             .stream = d->stream,
                             .group = d->group,
                             .edge = d->edge};
@@ -37,12 +37,12 @@ static void draw_graph(drawn *d, uint64_t seed)
     for (int i = 0; i < n; i++) {
         d->duration_ns[i] = below_dag_simulator(d, 4) ? below_dag_simulator(d, 1000) : 0;
         d->stream[i] = left ? -1 : below_dag_simulator(d, d->graph.n_stream + 1) - 1;
-        if (!left && group < MOST_GROUP && below_dag_simulator(d, 3) == 0)
+        if (!left && group < MAX_GROUP && below_dag_simulator(d, 3) == 0)
             left = 1 + below_dag_simulator(d, 4);
         d->group[i] = left ? group : -1;
         if (left && --left == 0) group++;
     }
-    for (int k = n > 1 ? below_dag_simulator(d, MOST_EDGE) : 0; k > 0; k--) {
+    for (int k = n > 1 ? below_dag_simulator(d, MAX_EDGE) : 0; k > 0; k--) {
         const int before = below_dag_simulator(d, n - 1),
                   after = before + 1 + below_dag_simulator(d, n - 1 - before);
         if (d->group[before] < 0 || d->group[before] != d->group[after])
@@ -54,8 +54,8 @@ static void draw_graph(drawn *d, uint64_t seed)
 static void relax(const drawn *d, const int64_t *duration_ns, int64_t *ready_ns, int64_t *end_ns)
 {
     const int n = d->graph.n_op;
-    memset(ready_ns, 0, MOST_OP * sizeof *ready_ns);
-    memset(end_ns, 0, MOST_OP * sizeof *end_ns);
+    memset(ready_ns, 0, MAX_OP * sizeof *ready_ns);
+    memset(end_ns, 0, MAX_OP * sizeof *end_ns);
     for (int changed = 1; changed;) {
         changed = 0;
         for (int i = 0; i < n; i++) {
@@ -80,8 +80,8 @@ static void check_graph_dag_simulator(drawn *d)
 {
     tandem_dag_simulator *simulator = NULL;
     tandem_error error = {0};
-    int64_t ready_ns[MOST_OP], end_ns[MOST_OP], expected_ready[MOST_OP], expected_end[MOST_OP],
-        length_ns = -1, longest = 0;
+    int64_t ready_ns[MAX_OP], end_ns[MAX_OP], expected_ready[MAX_OP], expected_end[MAX_OP], length_ns = -1,
+                                                                                            longest = 0;
     const size_t bytes = (size_t)d->graph.n_op * sizeof(int64_t);
     if (tandem_dag_simulator_open(&simulator, &d->graph, &error) != TANDEM_OK)
         fail_msg("seed %llu: %s", (unsigned long long)d->seed, error.text);
@@ -95,7 +95,7 @@ static void check_graph_dag_simulator(drawn *d)
         fail_msg("seed %llu: other times", (unsigned long long)d->seed);
 
     const int longer = below_dag_simulator(d, d->graph.n_op);
-    int64_t later_ns[MOST_OP], later = 0;
+    int64_t later_ns[MAX_OP], later = 0;
     d->duration_ns[longer] += 500;
     assert_int_equal(tandem_dag_simulator_run(simulator, d->duration_ns, NULL, later_ns, &later, &error),
                      TANDEM_OK);

@@ -5,14 +5,14 @@
 #include "tests/support/priced_cluster.h"
 #include "tests/support/tandem_test.h"
 
-enum { N_SEED = 520, MOST_CHOICES = 12 };
+enum { N_SEED = 520, MAX_CHOICES = 12 };
 
 /* --- Every plan ----------------------------------------------------------------------------------------- */
 
 typedef struct every_plan {
     const priced_cluster *p;
     tandem_allocation_problem problem;
-    int n, c[MOST_CHOICES], op[MOST_CHOICES];
+    int n, c[MAX_CHOICES], op[MAX_CHOICES];
     int64_t target_ns, fastest_ns, n_plan;
     uint64_t limit_bytes[TANDEM_MAX_CLASS], smallest_bytes[TANDEM_MAX_CLASS], largest_bytes[TANDEM_MAX_CLASS];
     double least; /* sensitivity within target and limits; INFINITY: none is */
@@ -66,7 +66,7 @@ static every_plan try_every_plan_exact(const priced_cluster *p, unsigned keeps_b
             if (!tandem_op_is_adjustable(&p->graph[c]->op[i])) continue;
             tandem_replayer_set(p->replayer, c, i, TANDEM_PRECISION_FP32);
             if (keeps_base & 1u << c) continue;
-            assert_true(all.n < MOST_CHOICES);
+            assert_true(all.n < MAX_CHOICES);
             all.c[all.n] = c;
             all.op[all.n++] = i;
         }

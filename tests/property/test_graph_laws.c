@@ -10,7 +10,7 @@
 #include "graph/zoo/zoo.h"
 #include "tests/support/tandem_test.h"
 
-enum { N_GRAPH = 300, MOST_OP = 160, MOST_SAMPLE = 4096 /* numbers of a sample in a tensor */ };
+enum { N_GRAPH = 300, MAX_OP = 160, MAX_SAMPLE = 4096 /* numbers of a sample in a tensor */ };
 enum { VOCABULARY = 50, WORD_WIDTH = 8 };
 
 static const tandem_optimizer_options sgd = {.kind = TANDEM_SGD, .rate = 0.1f};
@@ -42,8 +42,8 @@ typedef struct generator {
     tandem_builder *b;
     int64_t batch;
     int n; /* tensors so far */
-    tandem_shape shape[MOST_OP];
-    bool is_read[MOST_OP], is_f32[MOST_OP];
+    tandem_shape shape[MAX_OP];
+    bool is_read[MAX_OP], is_f32[MAX_OP];
     int label;
     int word; /* the embedding, as long as nothing is tied to it; 0: none */
 } generator;
@@ -59,7 +59,7 @@ static const char *next_name(generator *g)
 static int took(generator *g, int t, tandem_shape shape, int x, int y)
 {
     assert_int_equal(t, g->n);
-    assert_true(g->n < MOST_OP);
+    assert_true(g->n < MAX_OP);
     g->shape[t] = shape;
     g->is_f32[t] = true;
     if (x >= 0) g->is_read[x] = true;
@@ -85,7 +85,7 @@ static void grow_linear(generator *g, int x)
 {
     tandem_shape s = g->shape[x];
     const int64_t n = between_graph(&g->draw, 1, 12);
-    if (s.n_dim < 2 || sample_elements(g, x) / tandem_shape_last(&s) * n > MOST_SAMPLE) return;
+    if (s.n_dim < 2 || sample_elements(g, x) / tandem_shape_last(&s) * n > MAX_SAMPLE) return;
     s.dim[s.n_dim - 1] = n;
     took(g, tandem_build_linear(g->b, next_name(g), x, n, 0.1f), s, x, -1);
 }
@@ -103,7 +103,7 @@ static void grow_window(generator *g, int x)
         for (int64_t at = 0; at + kernel <= s.dim[d] + 2 * pad; at += stride) n++;
         s.dim[d] = n;
     }
-    if (kind == 0 && s.dim[1] * s.dim[2] * channels > MOST_SAMPLE) return;
+    if (kind == 0 && s.dim[1] * s.dim[2] * channels > MAX_SAMPLE) return;
     if (kind == 0) {
         s.dim[3] = channels;
         took(g, tandem_build_conv2d(g->b, next_name(g), x, channels, kernel, stride, pad), s, x, -1);
@@ -119,7 +119,7 @@ static void grow_matmul(generator *g, int x)
     tandem_shape s = g->shape[x];
     if (s.n_dim < 3) return;
     const int64_t m = s.dim[s.n_dim - 2];
-    if (sample_elements(g, x) / tandem_shape_last(&s) * m > MOST_SAMPLE) return;
+    if (sample_elements(g, x) / tandem_shape_last(&s) * m > MAX_SAMPLE) return;
     s.dim[s.n_dim - 1] = m;
     const int square = took(g, tandem_build_matmul(g->b, next_name(g), x, x, 1), s, x, x);
     const int weighted = took(
@@ -215,7 +215,7 @@ static void grow_rows(generator *g, int x)
                       start = below_graph(&g->draw, (int)(s.dim[1] - n) + 1);
         s.dim[1] = n;
         took(g, tandem_build_slice(g->b, next_name(g), x, start, n), s, x, -1);
-    } else if (kind == 1 && s.n_dim == 3 && sample_elements(g, x) + tandem_shape_last(&s) <= MOST_SAMPLE) {
+    } else if (kind == 1 && s.n_dim == 3 && sample_elements(g, x) + tandem_shape_last(&s) <= MAX_SAMPLE) {
         s.dim[1]++;
         took(g, tandem_build_concat_token(g->b, next_name(g), x, 0.1f), s, x, -1);
     } else if (kind == 2 && s.n_dim >= 3) {
@@ -234,7 +234,7 @@ static void grow_tied(generator *g, int x)
 {
     tandem_shape s = g->shape[x];
     if (!g->word || s.n_dim < 2 || tandem_shape_last(&s) != WORD_WIDTH) return;
-    if (sample_elements(g, x) / WORD_WIDTH * VOCABULARY > MOST_SAMPLE) return;
+    if (sample_elements(g, x) / WORD_WIDTH * VOCABULARY > MAX_SAMPLE) return;
     s.dim[s.n_dim - 1] = VOCABULARY;
     took(g, tandem_build_tied(g->b, next_name(g), x, g->word), s, x, -1);
     g->word = 0;
@@ -426,7 +426,7 @@ static int by_signature(const void *a, const void *b)
 static void equal_signatures_mean_equal_work(void **state)
 {
     generator *g = malloc(sizeof *g);
-    tandem_op *op = malloc((size_t)N_GRAPH * MOST_OP * sizeof *op);
+    tandem_op *op = malloc((size_t)N_GRAPH * MAX_OP * sizeof *op);
     assert_non_null(g);
     assert_non_null(op);
     size_t n = 0;

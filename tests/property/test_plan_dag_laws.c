@@ -193,10 +193,10 @@ static int can_be_replayed(const subject *s)
 {
     tandem_contention own, other;
     tandem_replayer_contention(s->replayer, s->c, &own);
-    int has_neighbour = own.is_always_contended;
+    int has_co_runner = own.is_always_contended;
     for (int c = 0; c < tandem_replayer_cluster(s->replayer)->n_class; c++) {
         tandem_replayer_contention(s->replayer, c, &other);
-        if (c != s->c && own.is_on_shared_node && other.is_on_shared_node) has_neighbour = 1;
+        if (c != s->c && own.is_on_shared_node && other.is_on_shared_node) has_co_runner = 1;
     }
     for (int t = 0; t < s->step->n_task; t++) {
         const tandem_task *task = &s->step->task[t];
@@ -204,7 +204,7 @@ static int can_be_replayed(const subject *s)
         if (!own.is_always_contended &&
             tandem_replayer_variant_ns(s->replayer, s->c, t, task->variant, 0) < 0)
             return 0;
-        if (has_neighbour && tandem_replayer_variant_ns(s->replayer, s->c, t, task->variant, 1) < 0) return 0;
+        if (has_co_runner && tandem_replayer_variant_ns(s->replayer, s->c, t, task->variant, 1) < 0) return 0;
     }
     return 1;
 }

@@ -9,7 +9,7 @@
 static const uint64_t seed = 20222;
 static const char *const models[] = {"mlp", "resnet20:blocks=1", "vit_tiny:depth=1", "gpt_tiny:depth=1"};
 enum { FREE, CONTENDED, CROWDED };
-enum { N_MODEL = sizeof models / sizeof models[0], N_DEVICE = 3, CASES = 60, MOST_OPS = 256, SCALE = 7 };
+enum { N_MODEL = sizeof models / sizeof models[0], N_DEVICE = 3, CASES = 60, MAX_OPS = 256, SCALE = 7 };
 static const struct {
     const char *name, *plain; /* plain: no all-reduce among such is measured */
     tandem_dtype amp_dtype;
@@ -102,7 +102,7 @@ typedef struct trial {
     const tandem_graph *graph[TANDEM_MAX_CLASS];
     tandem_cluster cluster;
     uint64_t bucket_bytes;
-    tandem_precision precision[TANDEM_MAX_CLASS][MOST_OPS];
+    tandem_precision precision[TANDEM_MAX_CLASS][MAX_OPS];
     uint32_t contended;
     tandem_step_options step;
     chance chance;
@@ -158,7 +158,7 @@ static void draw_trial_replay(trial *t, world *w, uint32_t series, uint32_t cont
     t->step.n_recompute_segment = n_recompute_segment[draw_replay(&t->chance, 4)];
     t->step.with_norm = series / 2 % 2;
     const uint32_t model = draw_replay(&t->chance, N_MODEL);
-    assert_true(w->graph[model]->n_op <= MOST_OPS);
+    assert_true(w->graph[model]->n_op <= MAX_OPS);
     t->bucket_bytes = bucket_sizes[draw_replay(&t->chance, 3)];
     t->cluster.n_class = 1 + (int)draw_replay(&t->chance, 3);
     if (contended == CROWDED && t->cluster.n_class == 1) t->cluster.n_class = 2;
@@ -280,9 +280,9 @@ static void contention_lies_between_none_and_all(void **state)
                 if (!step->task[k].active || step->task[k].stream == TANDEM_STREAM_COMM) continue;
                 const int repeats = tandem_step_runs_per_step(step, &step->task[k]);
                 const int64_t alone = repeats * tandem_replayer_task_ns(replayer, c, k, 0),
-                              beside = repeats * tandem_replayer_task_ns(replayer, c, k, 1);
+                              contended = repeats * tandem_replayer_task_ns(replayer, c, k, 1);
                 least += alone;
-                most += beside > alone ? beside : alone;
+                most += contended > alone ? contended : alone;
             }
             assert_true(replay.classes[c].busy_ns >= least - 4 * step->n_bucket);
             assert_true(replay.classes[c].busy_ns <= 2 * most + 4 * step->n_bucket);
@@ -327,7 +327,7 @@ enum { CHANGES = 6 };
 typedef struct change {
     int c, op; /* −1: a time */
     tandem_precision precision;
-    int task, variant, beside;
+    int task, variant, contended;
     int64_t ns;
 } change;
 
@@ -338,7 +338,7 @@ static void draw_task(chance *c, const tandem_replayer *replayer, change *to)
     do to->task = (int)draw_replay(c, (uint32_t)step->n_task);
     while (!step->task[to->task].active);
     to->variant = step->task[to->task].variant;
-    to->beside = (int)draw_replay(c, 2);
+    to->contended = (int)draw_replay(c, 2);
     to->ns = draw_replay(c, 4) ? draw_replay(c, 40000) : 0;
 }
 
@@ -364,8 +364,8 @@ static change make_change(tandem_replayer *replayer, const change *to)
         back.precision = tandem_replayer_get(replayer, to->c, to->op);
         tandem_replayer_set(replayer, to->c, to->op, to->precision);
     } else {
-        back.ns = tandem_replayer_variant_ns(replayer, to->c, to->task, to->variant, to->beside);
-        tandem_replayer_set_variant_ns(replayer, to->c, to->task, to->variant, to->beside, to->ns);
+        back.ns = tandem_replayer_variant_ns(replayer, to->c, to->task, to->variant, to->contended);
+        tandem_replayer_set_variant_ns(replayer, to->c, to->task, to->variant, to->contended, to->ns);
     }
     return back;
 }
@@ -427,10 +427,10 @@ static void the_recurrence_agrees_with_the_events(void **state)
         tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]);
         for (int k = 0; k < CHANGES; k++) {
             change to = draw_change(&t, replayer);
-            to.beside = 0;
+            to.contended = 0;
             make_change(replayer, &to);
             if (to.op < 0 && tandem_replayer_step(replayer, to.c)->task[to.task].kind == TANDEM_TASK_REDUCE) {
-                to.beside = 1; /* both alike: it still interferes with nobody */
+                to.contended = 1; /* both alike: it still interferes with nobody */
                 make_change(replayer, &to);
             }
             assert_false(replayer->has_contention);

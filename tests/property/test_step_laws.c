@@ -546,7 +546,7 @@ static void check_pieces(const tandem_memory *memory, const piece *all, int n)
     }
 }
 
-static uint64_t most_alive(const piece *all, int n, int n_task)
+static uint64_t max_alive(const piece *all, int n, int n_task)
 {
     uint64_t most = 0, alive = 0;
     uint64_t *change = array_step((size_t)n_task + 1, sizeof *change); /* wraps around where it falls */
@@ -650,7 +650,7 @@ static void check_memory(const tandem_step *step, chance *c)
     }
     check_pieces(&memory, all, n);
     check_first_fit(step, workspace, offset, workspace_offset);
-    assert_true(memory.arena_live == most_alive(all, n, step->n_task));
+    assert_true(memory.arena_live == max_alive(all, n, step->n_task));
     assert_true(memory.arena_live == memory.activations + memory.activation_gradients + memory.weight_copies +
                                          memory.workspace + memory.weight_gradients);
     assert_true(memory.arena >= memory.arena_live);
@@ -708,7 +708,7 @@ static void check_undo(tandem_step *step, chance *c, uint64_t bucket_bytes)
     free(before);
 }
 
-enum { CHANGES = 8, MOST_TOGETHER = 3 };
+enum { CHANGES = 8, MAX_TOGETHER = 3 };
 
 static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t bucket_bytes)
 {
@@ -741,9 +741,9 @@ static void check_changes(const tandem_graph *graph, chance *c, uint64_t bucket_
 {
     tandem_step *step = draw_step(c, graph, bucket_bytes);
     for (int n = 0; n < CHANGES; n++) {
-        int op[MOST_TOGETHER];
-        tandem_precision before[MOST_TOGETHER];
-        const int together = 1 + (int)draw_below(c, MOST_TOGETHER);
+        int op[MAX_TOGETHER];
+        tandem_precision before[MAX_TOGETHER];
+        const int together = 1 + (int)draw_below(c, MAX_TOGETHER);
         for (int k = 0; k < together; k++) {
             op[k] = draw_adjustable(c, graph);
             before[k] = step->precision[op[k]];

@@ -118,7 +118,7 @@ static void a_killed_rank_stops_the_others_soon(void **state)
                     .device = training_weakest(),
                     .batch = 8,
                     .n_rank = 2,
-                    .steps = MOST_STEPS,
+                    .steps = MAX_STEPS,
                     .precision = TANDEM_PRECISION_FP32,
                     .seed = 1,
                     .killed_rank = 1};

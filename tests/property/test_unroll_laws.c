@@ -9,20 +9,14 @@ static const char *const models[] = {"mlp", "resnet20:blocks=1", "vit_tiny:depth
                                      "resnet50"};
 static const char *const cards[] = {"t4", "v100", "a100", "h100"};
 static const uint64_t bucket_sizes[] = {0, 1, 2000, 65536};
-enum {
-    CASES = 400,
-    MOST_OPS = 512,
-    N_MODEL = sizeof models / sizeof *models,
-    ZOO_EVERY = 8,
-    MOST_RANKS = 64
-};
+enum { CASES = 400, MAX_OPS = 512, N_MODEL = sizeof models / sizeof *models, ZOO_EVERY = 8, MAX_RANKS = 64 };
 
 typedef struct trial {
     chance chance;
     tandem_graph *graph;
     tandem_cluster cluster;
     tandem_replayer_options options;
-    tandem_precision precision[TANDEM_MAX_CLASS][MOST_OPS];
+    tandem_precision precision[TANDEM_MAX_CLASS][MAX_OPS];
 } trial;
 
 /* --- A case --------------------------------------------------------------------------------------------- */
@@ -33,11 +27,11 @@ static tandem_link draw_link_unroll(chance *c)
                          draw_below(c, 30000)};
 }
 
-static void draw_class(trial *t, int c, int most_ranks)
+static void draw_class(trial *t, int c, int max_ranks)
 {
     tandem_cluster_class *const class = &t->cluster.classes[c];
     assert_int_equal(tandem_device_find(&class->device, cards[draw_below(&t->chance, 4)], NULL), TANDEM_OK);
-    class->n_rank = 1 + (int)draw_below(&t->chance, (uint32_t)most_ranks);
+    class->n_rank = 1 + (int)draw_below(&t->chance, (uint32_t)max_ranks);
     class->per_node = (int)draw_below(&t->chance, (uint32_t) class->n_rank + 1);
     if (draw_below(&t->chance, 2)) class->link = draw_link_unroll(&t->chance);
     const uint32_t change = 1 + draw_below(&t->chance, 4);
@@ -58,7 +52,7 @@ static void draw_trial_unroll(trial *t, uint32_t series)
     else
         assert_int_equal(tandem_graph_open(&t->graph, models[draw_below(&t->chance, N_MODEL)], 2, NULL),
                          TANDEM_OK);
-    assert_true(t->graph->n_op <= MOST_OPS);
+    assert_true(t->graph->n_op <= MAX_OPS);
     t->options = (tandem_replayer_options){
         .predict = 1,
         .bucket_bytes = t->graph->n_op > 100 ? 1 << 20 : bucket_sizes[draw_below(&t->chance, 4)],
@@ -72,7 +66,7 @@ static void draw_trial_unroll(trial *t, uint32_t series)
     t->cluster.link_latency_ns = net.latency_ns;
     if (draw_below(&t->chance, 2)) t->cluster.node = draw_link_unroll(&t->chance);
     for (int c = 0; c < t->cluster.n_class; c++)
-        draw_class(t, c, MOST_RANKS / t->cluster.n_class / (t->graph->n_op > 100 ? 4 : 1));
+        draw_class(t, c, MAX_RANKS / t->cluster.n_class / (t->graph->n_op > 100 ? 4 : 1));
 }
 
 static void set_precisions_unroll(const trial *t, tandem_replayer *replayer)
@@ -122,8 +116,8 @@ static void draw_times(trial *t, tandem_replayer *replayer)
             if (computes)
                 tandem_replayer_set_variant_ns(replayer, c, k, step->task[k].variant, 0, ns);
             else if (c == 0 && draw_below(&t->chance, 4) >= keeps_wire)
-                for (int beside = 0; beside < 2; beside++)
-                    tandem_replayer_set_variant_ns(replayer, c, k, 0, beside, ns);
+                for (int contended = 0; contended < 2; contended++)
+                    tandem_replayer_set_variant_ns(replayer, c, k, 0, contended, ns);
         }
     }
 }
@@ -186,8 +180,8 @@ static void who_falls_behind_little_by_little_decides_in_the_end(void **state)
                 if (step->task[k].active && step->task[k].stream == TANDEM_STREAM_COMPUTE)
                     tandem_replayer_set_variant_ns(replayer, c, k, step->task[k].variant, 0, ns);
                 else if (step->task[k].active)
-                    for (int beside = 0; beside < 2; beside++)
-                        tandem_replayer_set_variant_ns(replayer, c, k, 0, beside, wire_ns);
+                    for (int contended = 0; contended < 2; contended++)
+                        tandem_replayer_set_variant_ns(replayer, c, k, 0, contended, wire_ns);
             }
         }
         const tandem_replay replay = run_unroll(replayer);
@@ -370,10 +364,10 @@ static void all_times_k_times_as_long_make_the_step_k_times_as_long(void **state
                         continue;
                     const int variant =
                         step->task[task].stream == TANDEM_STREAM_COMM ? 0 : step->task[task].variant;
-                    for (int beside = 0; beside < (step->task[task].stream == TANDEM_STREAM_COMM ? 2 : 1);
-                         beside++) {
-                        const int64_t ns = tandem_replayer_variant_ns(replayer, c, task, variant, beside);
-                        tandem_replayer_set_variant_ns(replayer, c, task, variant, beside,
+                    for (int contended = 0;
+                         contended < (step->task[task].stream == TANDEM_STREAM_COMM ? 2 : 1); contended++) {
+                        const int64_t ns = tandem_replayer_variant_ns(replayer, c, task, variant, contended);
+                        tandem_replayer_set_variant_ns(replayer, c, task, variant, contended,
                                                        turn ? k * ns : 3 * ns + 1);
                     }
                 }

@@ -11,7 +11,7 @@
 
 void bench_complain(bench *b, const char *format, ...)
 {
-    if (b->complaints++ >= MOST_COMPLAINTS) return;
+    if (b->complaints++ >= MAX_COMPLAINTS) return;
     va_list arguments;
     va_start(arguments, format);
     vprintf(format, arguments);
@@ -64,7 +64,7 @@ static void check_scale(bench *b, const tandem_step *step, int t, const task_ope
         task->kind == TANDEM_TASK_CAST ? (double)tandem_op_row_get(step->graph->op[task->op].kind)->range : 0;
     if (!(most > 0))
         for (size_t i = 0; i < operands->in[0].n; i++) most = fmax(most, fabs(operands->in[0].value[i]));
-    const float scale = (float)most / (float)most_of_code(task->to);
+    const float scale = (float)most / (float)max_of_code(task->to);
     CHECK(b, !(operands->out[0].scale < scale) && !(operands->out[0].scale > scale),
           "%s: the scale is %.9g, should be %.9g", where, (double)operands->out[0].scale, (double)scale);
 }

@@ -6,9 +6,9 @@
 #include "tandem/cluster.h"
 #include "tests/support/operator_case.h"
 
-enum { MOST_COMPLAINTS = 8 };
+enum { MAX_COMPLAINTS = 8 };
 
-/* One device, and what was found wrong with it: on stdout, the first MOST_COMPLAINTS. */
+/* One device, and what was found wrong with it: on stdout, the first MAX_COMPLAINTS. */
 typedef struct bench {
     const tandem_device_backend *backend;
     const tandem_device *row;

@@ -164,7 +164,7 @@ static void compare_gradient_check(subject *s, int k, const case_array *gradient
         return;
     }
     for (size_t j = 0; j < x->n; j++) largest = fmax(largest, fabs(gradient->value[j]));
-    const size_t stride = x->n / s->g->most_elements + 1;
+    const size_t stride = x->n / s->g->max_elements + 1;
     for (size_t j = 0; j < x->n; j += stride) {
         double size = 0;
         const double numeric = slope(s, x, j, &size);
@@ -259,8 +259,8 @@ static void check_gradients(subject *s)
             for (int k = 1; k < s->of_dgrad.n_out; k++)
                 compare_gradient_check(s, k, &s->of_dgrad.out[k],
                                        k == has_residual ? "dgrad, second input"
-                                                 : "gradient of a "
-                                                   "parameter");
+                                                         : "gradient of a "
+                                                           "parameter");
     }
     if (s->wgrad >= 0 && run_gradient_check(s, &s->of_wgrad, s->wgrad))
         compare_gradient_check(s, 1, &s->of_wgrad.out[0], "wgrad");

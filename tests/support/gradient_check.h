@@ -10,7 +10,7 @@ typedef struct gradients {
     const tandem_device_backend *backend; /* whose memory is the host's */
     void *device;
     /* of each operand whose gradient is looked at; it costs four forward passes an element */
-    size_t most_elements;
+    size_t max_elements;
     int complaints;
 } gradients;
 

@@ -336,7 +336,7 @@ int has_scale(tandem_dtype dtype)
 {
     return dtype == TANDEM_S8 || dtype == TANDEM_E4M3 || dtype == TANDEM_E5M2;
 }
-double most_of_code(tandem_dtype dtype)
+double max_of_code(tandem_dtype dtype)
 {
     return dtype == TANDEM_E4M3 ? 448 : dtype == TANDEM_E5M2 ? 57344 : 127;
 }
@@ -445,7 +445,7 @@ double case_random(uint64_t key, uint32_t index)
 
 void array_random(case_array *array, uint64_t key)
 {
-    const double codes = most_of_code(array->dtype);
+    const double codes = max_of_code(array->dtype);
     array->scale =
         has_scale(array->dtype) ? (float)((0.01 + 0.005 * case_random(key, UINT32_MAX)) * 127 / codes) : 1;
     const double most = has_scale(array->dtype) ? codes * (double)array->scale : 1;

@@ -58,8 +58,8 @@ typedef struct case_array {
 enum { CASE_GUARD = 128 };
 
 /* No memory ends the process: these are tests. */
-int has_scale(tandem_dtype dtype);       /* s8, E4M3, E5M2 */
-double most_of_code(tandem_dtype dtype); /* the largest number that a code of it stands for at scale 1 */
+int has_scale(tandem_dtype dtype);      /* s8, E4M3, E5M2 */
+double max_of_code(tandem_dtype dtype); /* the largest number that a code of it stands for at scale 1 */
 void array_open(case_array *array, tandem_dtype dtype, size_t n);
 void array_close(case_array *array);
 void array_store(case_array *array); /* data from value: rounded to nearest; value becomes what is stored */

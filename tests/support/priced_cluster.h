@@ -41,12 +41,12 @@ static inline double between(double low, double high, double u) { return low + (
 
 /* Operators 20 to 400 us a pass on the strongest device, narrower types mostly but not always faster; casts
  * by elements. */
-static inline int64_t priced_ns(uint64_t seed, const char *device, const tandem_cost_key *key, int beside)
+static inline int64_t priced_ns(uint64_t seed, const char *device, const tandem_cost_key *key, int contended)
 {
     char text[2 * TANDEM_MAX_SIGNATURE];
     tandem_cost_key_print(text, sizeof text, key);
     const double weak = strcmp(device, "cpu:avx512_bf16") == 0 ? 1 : between(1.2, 2.5, draw(seed, device, 1));
-    const double contention = beside ? between(1, 1.3, draw(seed, text, 2)) : 1;
+    const double contention = contended ? between(1, 1.3, draw(seed, text, 2)) : 1;
     if (key->kind == TANDEM_COST_CAST)
         return (int64_t)(weak * contention *
                          (800 + (double)key->elements * between(0.05, 0.6, draw(seed, text, 3))));

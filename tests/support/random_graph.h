@@ -19,7 +19,7 @@ static inline uint32_t draw_below(chance *c, uint32_t below)
     return tandem_philox(counter, c->seed).word[0] % below;
 }
 
-enum { MOST_TENSORS = 40, ROWS = 4, WIDTH = 8, BATCH = 2 };
+enum { MAX_TENSORS = 40, ROWS = 4, WIDTH = 8, BATCH = 2 };
 
 /* The operators on images, of x as if it were some. */
 static inline int from_image(tandem_builder *b, chance *c, const char *name, int x)
@@ -102,7 +102,7 @@ static inline tandem_graph *random_graph(chance *c)
     tandem_graph *graph = NULL;
     tandem_error error = {0};
     static const int64_t shape[3] = {BATCH, ROWS, WIDTH}, flat[2] = {BATCH, ROWS * WIDTH};
-    int tensor[MOST_TENSORS], n_reader[MOST_TENSORS] = {0}, n = 0;
+    int tensor[MAX_TENSORS], n_reader[MAX_TENSORS] = {0}, n = 0;
     assert_int_equal(tandem_builder_open(&b, BATCH, &error), TANDEM_OK);
     const int has_table = draw_below(c, 2) == 0;
     if (!has_table)
@@ -110,8 +110,7 @@ static inline tandem_graph *random_graph(chance *c)
             tandem_build_reshape(b, "in", tandem_build_images(b, "image", ROWS, 2, WIDTH / 2), 3, shape);
     else
         tensor[n++] = tandem_build_embedding(b, "in", tandem_build_tokens(b, "tokens", ROWS), 16, WIDTH);
-    const int labels = tandem_build_labels(b, "label", 1),
-              n_tensor = 2 + (int)draw_below(c, MOST_TENSORS - 2);
+    const int labels = tandem_build_labels(b, "label", 1), n_tensor = 2 + (int)draw_below(c, MAX_TENSORS - 2);
     /* which one is; 0: none */
     const int tied = has_table && draw_below(c, 2) ? (int)draw_below(c, (uint32_t)n_tensor) : 0;
     for (; n < n_tensor; n++) {

@@ -139,7 +139,7 @@ record *training_run(const experiment *e)
     assert_non_null(mkdtemp(store));
     record *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(r != MAP_FAILED);
-    pid_t pid[MOST_RANKS];
+    pid_t pid[MAX_RANKS];
     for (int rank = 0; rank < e->n_rank; rank++) {
         pid[rank] = fork();
         assert_true(pid[rank] >= 0);

@@ -6,25 +6,25 @@
 #include "tandem/advanced/backend.h"
 #include "tandem/cluster.h"
 
-enum { MOST_STEPS = 64, MOST_RANKS = 3 };
+enum { MAX_STEPS = 64, MAX_RANKS = 3 };
 
 /* What ranks leave behind, in memory shared with them. */
 typedef struct record {
-    double loss[MOST_RANKS][MOST_STEPS];        /* by step */
-    uint64_t gradients[MOST_RANKS][MOST_STEPS]; /* a hash of their bits, where the experiment wants it */
-    tandem_status status[MOST_RANKS];
-    tandem_error error[MOST_RANKS];
-    int64_t failed_ns[MOST_RANKS];
-    uint64_t allocated[MOST_RANKS], planned[MOST_RANKS], evaluation[MOST_RANKS];
-    int64_t resident[MOST_RANKS];
-    int64_t resumed_at[MOST_RANKS];
-    tandem_step_report report[MOST_RANKS][MOST_STEPS];
-    int64_t correct[MOST_RANKS]; /* of those that were evaluated */
-    int open_things[MOST_RANKS];
+    double loss[MAX_RANKS][MAX_STEPS];        /* by step */
+    uint64_t gradients[MAX_RANKS][MAX_STEPS]; /* a hash of their bits, where the experiment wants it */
+    tandem_status status[MAX_RANKS];
+    tandem_error error[MAX_RANKS];
+    int64_t failed_ns[MAX_RANKS];
+    uint64_t allocated[MAX_RANKS], planned[MAX_RANKS], evaluation[MAX_RANKS];
+    int64_t resident[MAX_RANKS];
+    int64_t resumed_at[MAX_RANKS];
+    tandem_step_report report[MAX_RANKS][MAX_STEPS];
+    int64_t correct[MAX_RANKS]; /* of those that were evaluated */
+    int open_things[MAX_RANKS];
     /* whether gradients were exchanged in shared memory; if not, why, where that is known */
-    int shares[MOST_RANKS];
-    char shared_memory_error[MOST_RANKS][TANDEM_ERROR_TEXT];
-    volatile int64_t steps_done[MOST_RANKS];
+    int shares[MAX_RANKS];
+    char shared_memory_error[MAX_RANKS][TANDEM_ERROR_TEXT];
+    volatile int64_t steps_done[MAX_RANKS];
 } record;
 
 typedef struct experiment {

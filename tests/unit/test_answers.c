@@ -210,7 +210,7 @@ static void a_broken_limit_is_no_edited_figure(void **state)
 
 /* --- Neighbours ----------------------------------------------------------------------------------------- */
 
-static void neighbours_are_the_uniform_plans_of_what_is_lowered(void **state)
+static void baselines_are_the_uniform_plans_of_what_is_lowered(void **state)
 {
     bench b;
     tandem_baseline baseline[TANDEM_N_PRECISION];
@@ -277,7 +277,7 @@ static void the_two_beside_the_plan_are_marked(void **state)
 
 static int is_no_int8(const tandem_cost_key *key) { return strcmp(key->precision, "int8") != 0; }
 
-static void neighbours_that_were_not_measured_are_left_out(void **state)
+static void baselines_that_were_not_measured_are_left_out(void **state)
 {
     bench b;
     tandem_baseline baseline[TANDEM_N_PRECISION];
@@ -364,17 +364,17 @@ static void what_forbids_a_choice_is_counted(void **state)
 static uint64_t smallest_at(int64_t batch)
 {
     priced_cluster p;
-    tandem_memory_deficit shortfall[TANDEM_MAX_CLASS];
+    tandem_memory_deficit memory_deficit[TANDEM_MAX_CLASS];
     tandem_error error = {0};
     int n = 0;
     require_ok(priced_cluster_open(&p, model, "cpu:avx2_vnni memory=1B", batch, 11, NULL, &error), &error);
     const tandem_allocation_problem problem = priced_problem(&p, 0);
-    require_ok(tandem_memory_deficits_find(shortfall, &n, &problem, &error), &error);
+    require_ok(tandem_memory_deficits_find(memory_deficit, &n, &problem, &error), &error);
     assert_int_equal(n, 1);
-    assert_int_equal(shortfall[0].batch, 0); /* no batch fits a byte */
-    assert_int_equal(shortfall[0].limit_bytes, 1);
+    assert_int_equal(memory_deficit[0].batch, 0); /* no batch fits a byte */
+    assert_int_equal(memory_deficit[0].limit_bytes, 1);
     priced_cluster_close(&p);
-    return shortfall[0].peak_bytes;
+    return memory_deficit[0].peak_bytes;
 }
 
 static void the_batch_that_fits_is_the_largest(void **state)
@@ -383,7 +383,7 @@ static void the_batch_that_fits_is_the_largest(void **state)
     for (size_t k = 0; k < sizeof batches / sizeof batches[0]; k++) {
         char cluster[96];
         priced_cluster p;
-        tandem_memory_deficit shortfall[TANDEM_MAX_CLASS];
+        tandem_memory_deficit memory_deficit[TANDEM_MAX_CLASS];
         tandem_error error = {0};
         int n = 0;
         const uint64_t limit_bytes = smallest_at(batches[k]);
@@ -391,12 +391,12 @@ static void the_batch_that_fits_is_the_largest(void **state)
                        (unsigned long long)limit_bytes);
         require_ok(priced_cluster_open(&p, model, cluster, 256, 11, NULL, &error), &error);
         const tandem_allocation_problem problem = priced_problem(&p, 0);
-        require_ok(tandem_memory_deficits_find(shortfall, &n, &problem, &error), &error);
+        require_ok(tandem_memory_deficits_find(memory_deficit, &n, &problem, &error), &error);
         assert_int_equal(n, 1);
-        assert_int_equal(shortfall[0].c, WEAK);
-        assert_int_equal(shortfall[0].limit_bytes, limit_bytes);
-        assert_int_equal(shortfall[0].peak_bytes, smallest_at(256));
-        assert_int_equal(shortfall[0].batch, batches[k]);
+        assert_int_equal(memory_deficit[0].c, WEAK);
+        assert_int_equal(memory_deficit[0].limit_bytes, limit_bytes);
+        assert_int_equal(memory_deficit[0].peak_bytes, smallest_at(256));
+        assert_int_equal(memory_deficit[0].batch, batches[k]);
         priced_cluster_close(&p);
     }
 }
@@ -404,17 +404,17 @@ static void the_batch_that_fits_is_the_largest(void **state)
 static void what_fits_lacks_nothing(void **state)
 {
     bench b;
-    tandem_memory_deficit shortfall[TANDEM_MAX_CLASS];
+    tandem_memory_deficit memory_deficit[TANDEM_MAX_CLASS];
     tandem_error error = {0};
     int n = -1;
     open_bench_answers(&b);
-    require_ok(tandem_memory_deficits_find(shortfall, &n, &b.problem, &error), &error);
+    require_ok(tandem_memory_deficits_find(memory_deficit, &n, &b.problem, &error), &error);
     assert_int_equal(n, 0);
     b.problem.memory_limit_bytes = smallest_at(16);
-    require_ok(tandem_memory_deficits_find(shortfall, &n, &b.problem, &error), &error);
+    require_ok(tandem_memory_deficits_find(memory_deficit, &n, &b.problem, &error), &error);
     assert_int_equal(n, 0);
     b.problem.memory_limit_bytes--;
-    require_ok(tandem_memory_deficits_find(shortfall, &n, &b.problem, &error), &error);
+    require_ok(tandem_memory_deficits_find(memory_deficit, &n, &b.problem, &error), &error);
     assert_true(n >= 1);
     close_bench_answers(&b);
 }
@@ -493,7 +493,7 @@ static tandem_status ask_verify(bench *b, tandem_error *error)
     return tandem_plan_verify(&found, b->plan, &b->problem, error);
 }
 
-static tandem_status ask_neighbours(bench *b, tandem_error *error)
+static tandem_status ask_baselines(bench *b, tandem_error *error)
 {
     tandem_baseline baseline[TANDEM_N_PRECISION];
     int n;
@@ -508,13 +508,13 @@ static tandem_status ask_explain(bench *b, tandem_error *error)
     return tandem_choices_explain(choice, &n, &b->problem, 1, WEAK, op, error);
 }
 
-static tandem_status ask_shortfall(bench *b, tandem_error *error)
+static tandem_status ask_memory_deficit(bench *b, tandem_error *error)
 {
-    tandem_memory_deficit shortfall[TANDEM_MAX_CLASS];
+    tandem_memory_deficit memory_deficit[TANDEM_MAX_CLASS];
     int n;
     tandem_allocation_problem problem = b->problem;
     problem.memory_limit_bytes = 1;
-    return tandem_memory_deficits_find(shortfall, &n, &problem, error);
+    return tandem_memory_deficits_find(memory_deficit, &n, &problem, error);
 }
 
 static tandem_status ask_least_step(bench *b, tandem_error *error)
@@ -540,8 +540,8 @@ static tandem_status ask_front(bench *b, tandem_error *error)
 
 static void every_allocation_may_fail_answers(void **state)
 {
-    static question *const questions[] = {ask_verify,    ask_neighbours, ask_explain,
-                                          ask_shortfall, ask_least_step, ask_front};
+    static question *const questions[] = {ask_verify,         ask_baselines,  ask_explain,
+                                          ask_memory_deficit, ask_least_step, ask_front};
     long n_failed = 0;
     for (size_t which = 0; which < sizeof questions / sizeof questions[0]; which++) {
         bench b;
@@ -572,9 +572,9 @@ int main(void)
         cmocka_unit_test(a_changed_precision_does_not_go_unnoticed),
         cmocka_unit_test(a_bound_is_proven_anew),
         cmocka_unit_test(a_broken_limit_is_no_edited_figure),
-        cmocka_unit_test(neighbours_are_the_uniform_plans_of_what_is_lowered),
+        cmocka_unit_test(baselines_are_the_uniform_plans_of_what_is_lowered),
         cmocka_unit_test(the_two_beside_the_plan_are_marked),
-        cmocka_unit_test(neighbours_that_were_not_measured_are_left_out),
+        cmocka_unit_test(baselines_that_were_not_measured_are_left_out),
         cmocka_unit_test(a_choice_is_explained_by_replays),
         cmocka_unit_test(what_forbids_a_choice_is_counted),
         cmocka_unit_test(the_batch_that_fits_is_the_largest),

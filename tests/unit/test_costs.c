@@ -140,7 +140,7 @@ static void workspace_is_the_larger_of_the_two(void **state)
 {
     const struct {
         int64_t batch;
-        uint64_t least_bytes, most_bytes;
+        uint64_t min_bytes, max_bytes;
     } rows[] = {{2, 1024, 1024},
                 {4, 5120, 5120},
                 {8, 5120, 5120},
@@ -153,8 +153,8 @@ static void workspace_is_the_larger_of_the_two(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         opened o;
         assert_int_equal(open_at(&o, &s, rows[i].batch), TANDEM_OK);
-        assert_in_range(tandem_replayer_memory(o.replayer, 0)->workspace, rows[i].least_bytes,
-                        rows[i].most_bytes);
+        assert_in_range(tandem_replayer_memory(o.replayer, 0)->workspace, rows[i].min_bytes,
+                        rows[i].max_bytes);
         close_it(&o);
     }
     replay_store_close(&s);
@@ -220,9 +220,9 @@ static void the_less_certain_of_two_times_counts(void **state)
         .classes = {replay_class(device, TANDEM_F32, 1, 0), replay_class("cpu:avx512", TANDEM_F32, 1, 0)},
         .link_bytes_per_s = 1e9};
     assert_int_equal(tandem_graph_open(&o.graph, model, 4, NULL), TANDEM_OK);
-    for (int beside = 0; beside < 2; beside++) {
+    for (int contended = 0; contended < 2; contended++) {
         price p = {50, 0};
-        replay_store_fill(&s, o.graph, TANDEM_F32, 0, "cpu:avx512", beside ? device : "", priced, &p);
+        replay_store_fill(&s, o.graph, TANDEM_F32, 0, "cpu:avx512", contended ? device : "", priced, &p);
     }
     const tandem_graph *graph[] = {o.graph, o.graph};
     assert_int_equal(tandem_replayer_open_with(&o.replayer, &cluster, graph, s.store, NULL, &o.error),

@@ -178,7 +178,7 @@ static tandem_status solve_mckp_test(mckp_answer *answer, const char *text, cons
 }
 
 static void assert_answer(const char *text, const char *policy, double sensitivity, double time_ns,
-                          double least_bound)
+                          double min_bound)
 {
     int choice[3] = {9, 9, 9};
     mckp_answer answer = {.choice = choice};
@@ -186,7 +186,7 @@ static void assert_answer(const char *text, const char *policy, double sensitivi
     require_ok(solve_mckp_test(&answer, text, policy, &error), &error);
     if (fabs(answer.sensitivity - sensitivity) > 1e-12 || answer.time_ns != time_ns)
         fail_msg("%s: sensitivity %.17g in %.17g ns", policy, answer.sensitivity, answer.time_ns);
-    assert_true(answer.lower_bound <= answer.sensitivity && answer.lower_bound >= least_bound * (1 - 1e-6));
+    assert_true(answer.lower_bound <= answer.sensitivity && answer.lower_bound >= min_bound * (1 - 1e-6));
     assert_true(fabs(answer.gap -
                      (answer.sensitivity > 0 ? 1 - answer.lower_bound / answer.sensitivity : 0)) < 1e-12);
 }

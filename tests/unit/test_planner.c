@@ -47,15 +47,15 @@ static char *allocate_planner(tandem_planner *planner, const char *policy, doubl
                               tandem_allocation *allocation)
 {
     tandem_plan *plan = NULL;
-    tandem_allocation figures;
+    tandem_allocation metrics;
     tandem_error error = {0};
     tandem_planner_problem(planner)->slowdown = slowdown;
     tandem_planner_problem(planner)->time_limit_s = PATIENCE_S;
-    require_ok(tandem_planner_allocate(&plan, &figures, planner, policy, &error), &error);
+    require_ok(tandem_planner_allocate(&plan, &metrics, planner, policy, &error), &error);
     char *text = tandem_plan_text(plan, tandem_planner_graph(planner, 0));
     assert_non_null(text);
     tandem_plan_close(plan);
-    if (allocation) *allocation = figures;
+    if (allocation) *allocation = metrics;
     return text;
 }
 

@@ -357,8 +357,8 @@ static void an_all_reduce_may_take_another_time(void **state)
     b.cluster.link_bytes_per_s = 3e8; /* 320 bytes: 2 messages of 533.3 ns */
     assert_int_equal(open_and_run(&b, ONE_BUCKET).step_ns, ONE_STEP + 1067);
     const int reduce = bucket_of(&b, 0)->reduce_task;
-    for (int beside = 0; beside < 2; beside++)
-        assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, reduce, beside), 1067);
+    for (int contended = 0; contended < 2; contended++)
+        assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, reduce, contended), 1067);
     /* while it is on the wire nobody computes: the other time does not count */
     tandem_replayer_set_variant_ns(b.replayer, 0, reduce, 0, 1, 9999);
     assert_int_equal(run_replayer(&b, 0).step_ns, ONE_STEP + 1067);
@@ -565,7 +565,7 @@ static void each_size_slows_compute_by_its_own(void **state)
 
 /* --- Ranks on one node ---------------------------------------------------------------------------------- */
 
-static void neighbours_slow_each_other_while_both_compute(void **state)
+static void co_runners_slow_each_other_while_both_compute(void **state)
 {
     bench b;
     set_up_replayer(&b);
@@ -590,7 +590,7 @@ static void neighbours_slow_each_other_while_both_compute(void **state)
     tear_down_replayer(&b);
 }
 
-static void ranks_of_a_class_are_their_own_neighbours(void **state)
+static void ranks_of_a_class_are_their_own_co_runners(void **state)
 {
     bench b;
     set_up_replayer(&b);
@@ -647,7 +647,7 @@ static void a_missing_cost_is_named_where_a_plan_needs_it(void **state)
     tear_down_replayer(&b);
 }
 
-static void a_missing_time_beside_a_neighbour_is_missing(void **state)
+static void a_missing_contended_time_is_missing(void **state)
 {
     bench b;
     set_up_replayer(&b);
@@ -778,10 +778,10 @@ int main(void)
         cmocka_unit_test(a_slight_gain_adds_up_to_a_wait),
         cmocka_unit_test(compute_and_wire_slow_each_other),
         cmocka_unit_test(each_size_slows_compute_by_its_own),
-        cmocka_unit_test(neighbours_slow_each_other_while_both_compute),
-        cmocka_unit_test(ranks_of_a_class_are_their_own_neighbours),
+        cmocka_unit_test(co_runners_slow_each_other_while_both_compute),
+        cmocka_unit_test(ranks_of_a_class_are_their_own_co_runners),
         cmocka_unit_test(a_missing_cost_is_named_where_a_plan_needs_it),
-        cmocka_unit_test(a_missing_time_beside_a_neighbour_is_missing),
+        cmocka_unit_test(a_missing_contended_time_is_missing),
         cmocka_unit_test(what_nothing_was_measured_of_is_refused_at_once),
         cmocka_unit_test(classes_must_run_one_model_at_their_batch),
         cmocka_unit_test(curves_are_straight_between_points),

@@ -653,14 +653,14 @@ static void intervals_are_united(void **state)
 
 static void intervals_take_no_more_than_their_room(void **state)
 {
-    enum { N = 100000, MOST = 1024 };
-    tandem_interval_set set = {.max = MOST};
+    enum { N = 100000, MAX = 1024 };
+    tandem_interval_set set = {.max = MAX};
     for (int64_t k = 0; k < N; k++) { /* from both ends; each 10 long, gaps of 1, every thousandth of 1001 */
         const int64_t at = k % 2 ? N - 1 - k / 2 : k / 2;
         const int64_t begin_torch_trace = 11 * at + 1000 * (at / 1000);
         assert_int_equal(tandem_interval_set_add(&set, begin_torch_trace, begin_torch_trace + 10, NULL),
                          TANDEM_OK);
-        assert_true(set.capacity <= MOST);
+        assert_true(set.capacity <= MAX);
     }
     tandem_interval_set_merge(&set);
     const int64_t busy = tandem_interval_set_covered_ns(&set, 0, INT64_MAX);

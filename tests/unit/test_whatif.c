@@ -342,9 +342,7 @@ static void broken_steps_are_named(void **state)
         {"0,1,7,optimizer",
          "0,1,7,optimizer-clip-main-grad",
          {"step 7, dp 0 stage 1: optimizer-clip-main-grad 0", "1 of 2", "partner"}},
-        {"0,1,7,optimizer",
-         "0,1,7,embedding-grads-all-reduce",
-         {"dp 0 stage 1: embedding", "1 of 2", ""}},
+        {"0,1,7,optimizer", "0,1,7,embedding-grads-all-reduce", {"dp 0 stage 1: embedding", "1 of 2", ""}},
         {"compute,0,0,46,30",
          "compute,0,0,-46,30",
          {"form a dependency cycle", "forward-compute", "backward"}},
@@ -427,9 +425,9 @@ static void a_cut_of_a_published_trace_gives_its_answers(void **state)
 /* The cut as text, of which durations below 50 us are −26.9 and −9999 us by turns. */
 static char *cut_with_negatives(int *n_changed)
 {
-    enum { MOST = 1 << 18 };
+    enum { MAX = 1 << 18 };
     static const char *const instead[] = {"-26.9", "-9999"};
-    char line[400], *const text = malloc(MOST);
+    char line[400], *const text = malloc(MAX);
     size_t n = 0;
     assert_non_null(text);
     const gzFile file = gzopen(CUT, "rb");
@@ -440,8 +438,8 @@ static char *cut_with_negatives(int *n_changed)
         const int is_short = strtod(last + 1, NULL) < 50;
         if (is_short && *n_changed >= 0) (void)snprintf(last + 1, 16, "%s\n", instead[*n_changed % 2]);
         *n_changed += is_short;
-        n += (size_t)snprintf(text + n, MOST - n, "%s", line);
-        assert_true(n < MOST);
+        n += (size_t)snprintf(text + n, MAX - n, "%s", line);
+        assert_true(n < MAX);
     }
     assert_int_equal(gzclose(file), Z_OK);
     return text;
