@@ -323,8 +323,8 @@ extern "C" int tandem_cuda_quantise(const tandem_cuda_quantised *to, const void 
                                     const uint32_t *amax_bits, const tandem_rounding *rounding,
                                     const uint32_t *stream_offset, tandem_cuda_stream stream)
 {
-    return quantise_codes<0>(to, x, type, (uint32_t *)amax_bits /* not written */, rounding,
-                             stream_offset, stream);
+    return quantise_codes<0>(to, x, type, (uint32_t *)amax_bits /* not written */, rounding, stream_offset,
+                             stream);
 }
 
 /* --- Rounding with the range of a history --------------------------------------------------------------- */

@@ -84,7 +84,7 @@ typedef struct cuda_operands {
     const float *scale_a, *scale_b; /* on the GPU, of fp8 */
 } cuda_operands;
 
-typedef struct cuda_work cuda_work; /* a product or a convolution, described to its library */
+typedef struct cuda_work cuda_work;           /* a product or a convolution, described to its library */
 typedef struct cuda_libraries cuda_libraries; /* the libraries' handles for one GPU */
 
 typedef struct cuda_vendor {

@@ -71,8 +71,7 @@ static int lost_at(attempt *something, void *context, const char *what, int n, i
     stand_in_fail_once = 0;
     if (stand_in_open_handles() != before) fail_msg("%s: call %d fails: something stays open", what, n);
     if (status == TANDEM_OK && !(failed && once)) return failed;
-    if (status != TANDEM_NO_DEVICE || !strstr(error.text, "the GPU is gone") ||
-        !strstr(error.text, "cuda:0"))
+    if (status != TANDEM_NO_DEVICE || !strstr(error.text, "the GPU is gone") || !strstr(error.text, "cuda:0"))
         fail_msg("%s: call %d fails%s: status %d, %s", what, n, once ? " alone" : "", (int)status,
                  error.text);
     return 1;

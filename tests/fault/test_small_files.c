@@ -159,9 +159,8 @@ static void other_traces(void **state)
 {
     static const char heading[] = "dp_rank,stage,step,optype,seq_id,start_us,dur_us\n",
                       row[] = "0,0,0,gc,0,0,1\n";
-    static const char task[] =
-        "{\"ph\":\"X\",\"name\":\"a\",\"ts\":0,\"dur\":1,\"pid\":0,\"tid\":0,"
-        "\"args\":{\"kind\":\"x\",\"task\":1}},";
+    static const char task[] = "{\"ph\":\"X\",\"name\":\"a\",\"ts\":0,\"dur\":1,\"pid\":0,\"tid\":0,"
+                               "\"args\":{\"kind\":\"x\",\"task\":1}},";
     static const char kernel[] =
         "{\"ph\":\"X\",\"name\":\"a\",\"cat\":\"kernel\",\"ts\":0,\"dur\":1,\"pid\":0,\"tid\":0},";
     static const char too_far[] = "unpack it with gunzip";

@@ -454,8 +454,8 @@ static void check_near(const double *a, const double *b, int n_class)
         if (!(fabs(a[c] - b[c]) < 0.002)) fail_msg("class %d: %.6f, not %.6f", c, a[c], b[c]);
 }
 
-/* An iteration event by event, as a recorded one, and an iteration with every shortcut and the memoized suffixes
- * from before the change are the same, wherever they begin. */
+/* An iteration event by event, as a recorded one, and an iteration with every shortcut and the memoized
+ * suffixes from before the change are the same, wherever they begin. */
 static void shortcuts_change_nothing(void **state)
 {
     enum { LAPS = 3 };
@@ -689,8 +689,8 @@ static tandem_monte_carlo draw_steps(tandem_replayer *replayer, int n_draw, uint
     return noise;
 }
 
-/* Costs of a test were measured once, so they do not vary, also with contention. With some random costs, steps do
- * not repeat within the most iterations of a replay. */
+/* Costs of a test were measured once, so they do not vary, also with contention. With some random costs,
+ * steps do not repeat within the most iterations of a replay. */
 static void without_spread_every_step_is_the_replay(void **state)
 {
     world *w = *state;

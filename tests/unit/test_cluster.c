@@ -62,13 +62,13 @@ static void a_gpu_has_the_types_of_its_capability(void **state)
         unsigned narrow;
         tandem_dtype amp_dtype;
     } gpu[] = {{"p100", fp16, TANDEM_F16}, /* 6.0 */
-                {"p4", 0, TANDEM_F32},      /* 6.1 */
-                {"v100", fp16, TANDEM_F16}, /* 7.0 */
-                {"t4", fp16, TANDEM_F16},   /* 7.5 */
-                {"a100", tf32 | fp16 | bf16, TANDEM_BF16},
-                {"a10", tf32 | fp16 | bf16, TANDEM_BF16},      /* 8.6 has what 8.0 has */
-                {"l4", tf32 | fp16 | bf16 | fp8, TANDEM_BF16}, /* 8.9 */
-                {"h100", tf32 | fp16 | bf16 | fp8, TANDEM_BF16}};
+               {"p4", 0, TANDEM_F32},      /* 6.1 */
+               {"v100", fp16, TANDEM_F16}, /* 7.0 */
+               {"t4", fp16, TANDEM_F16},   /* 7.5 */
+               {"a100", tf32 | fp16 | bf16, TANDEM_BF16},
+               {"a10", tf32 | fp16 | bf16, TANDEM_BF16},      /* 8.6 has what 8.0 has */
+               {"l4", tf32 | fp16 | bf16 | fp8, TANDEM_BF16}, /* 8.9 */
+               {"h100", tf32 | fp16 | bf16 | fp8, TANDEM_BF16}};
     for (size_t k = 0; k < sizeof gpu / sizeof *gpu; k++) {
         tandem_device device;
         assert_int_equal(tandem_device_find(&device, gpu[k].name, NULL), TANDEM_OK);

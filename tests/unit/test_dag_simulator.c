@@ -152,8 +152,8 @@ static void circles_are_named(void **state)
                         .edge = to_itself,
                         .name = name_of,
                         .context = ""};
-    refused_dag_simulator(&graph, (const char *const[]){"1 operators form a dependency cycle", "D, and round"},
-                          2);
+    refused_dag_simulator(&graph,
+                          (const char *const[]){"1 operators form a dependency cycle", "D, and round"}, 2);
     graph.stream = stream;
     graph.edge = back; /* A B | C D, B → C, D → A */
     graph.n_edge = 2;
