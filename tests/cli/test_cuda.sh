@@ -43,7 +43,8 @@ run 0 train "${graphs[@]}" && array loss out >replayed && ! grep -q graph err &&
     TANDEM_GRAPHS=0 run 0 train "${graphs[@]}" && array loss out | cmp - replayed && ! grep -q graph err &&
     STAND_IN_REFUSES_CAPTURE=1 run 0 train "${graphs[@]}" && array loss out | cmp - replayed &&
     [ "$(grep -c 'no graph can be made of them: .*cuda:0' err)" = 1 ]
-report "steps as graphs, launched one by one, and where no graph can be made, which one line says: the same losses" $?
+report "steps as graphs, launched one by one, and where no graph can be made, which one line says: \
+the same losses" $?
 noted() { [ "$(grep -c 'small gradients of 3 operators vanish in f16 on cuda:0.* --loss-scale dynamic$' \
     err)" = "$1" ]; }
 run 0 train "${model[@]}" --cluster cuda:0 --uniform fp16 --steps 2 && noted 1 &&
@@ -83,7 +84,8 @@ else
             TANDEM_ALLREDUCE=network run 0 replay "${both[@]}" &&
         TANDEM_ALLREDUCE=network run 0 compare "${both[@]}" --steps 6 &&
             run 0 compare "${both[@]}" --steps 6 && ! grep -q network err
-    report "a card and a CPU are profiled, replayed and compared in shared memory, and over a network apart" $?
+    report \
+        "a card and a CPU are profiled, replayed and compared in shared memory, and over a network apart" $?
     TANDEM_ALLREDUCE=network run 0 train "${both[@]}" --steps 4 --data data --json && array loss out |
         cmp - first &&
         STAND_IN_REFUSES_LOCK=1 run 0 train "${both[@]}" --steps 4 --data data --json && array loss out |
@@ -93,7 +95,8 @@ else
             grep -q 'page-lock.*TANDEM_ALLREDUCE=network' err && [ "$(wc -l <err)" = 1 ] &&
         STAND_IN_REFUSES_LOCK=1 TANDEM_ALLREDUCE=network run 0 profile "${both[@]}" --allreduce-only \
             --remeasure
-    report "where a driver locks no shared memory: the losses are the same, one line says why, a profile is refused" $?
+    report "where a driver locks no shared memory: the losses are the same, one line says why, \
+a profile is refused" $?
     TANDEM_CUDA=$work/nowhere.so run 0 replay "${both[@]}" && grep -q '^cuda:0 ' out
     report "what was measured on a card is replayed where there is none" $?
 fi

@@ -22,7 +22,9 @@ root=$(cd "$here/../.." && pwd)
 left_out() { # COMMAND: why it is not run; fails where it is
     case $1 in
     *'sensitivity --model resnet50 --data'*) echo "minutes of training steps; its statistics are a fixture" ;;
-    *vit_tiny:width=256,heads=4* | *tandem-demo-plan.json*) echo "tandem demo: minutes; test_demo.sh runs it" ;;
+    *vit_tiny:width=256,heads=4* | *tandem-demo-plan.json*)
+        echo "tandem demo: minutes; test_demo.sh runs it"
+        ;;
     sbatch* | srun*) echo "under a Slurm; tests/slurm/run.sh runs it" ;;
     *) return 1 ;;
     esac
@@ -54,7 +56,8 @@ extract() { # DOCUMENT FOLDER
 described() { grep -q -- '--predict\|published.sh' "$1" && ! grep -q 'cpu:\|strongest\|weakest' "$1"; }
 plain() { tr -s ' \n' ' ' <"$1" | sed 's/ $//; s/^ //'; }
 masked() {
-    plain "$1" | sed -E 's/[0-9]+(\.[0-9]+)? (ns|us|ms|s|min|h)\b/TIME/g; s/[0-9.]+ samples\/s/RATE/g; s/[+-]?[0-9]+(\.[0-9]+)?%/PERCENT/g
+    plain "$1" | sed -E 's/[0-9]+(\.[0-9]+)? (ns|us|ms|s|min|h)\b/TIME/g; s/[0-9.]+ samples\/s/RATE/g
+        s/[+-]?[0-9]+(\.[0-9]+)?%/PERCENT/g
         s/[+-]?[0-9]+\.[0-9]{4,}(e[+-][0-9]+)?/NUMBER/g'
 }
 # same NUMBER: what was printed is what the document says.

@@ -23,7 +23,8 @@ lacks() {
 sanitizers=$(basename "$build" | sed 's/^build$//')
 [ -z "$sanitizers" ] || echo "# built with $sanitizers: guarded stacks and checked copies are left to them"
 wanted="tandem libtandem.so.0 libtandem_backend.so libtandem_kernels.so.0"
-others="libtandem_cuda.so libtandem_cuda_kernels.so.0 spank_tandem.so spank_tandem_planner.so job_submit_tandem.so"
+others="libtandem_cuda.so libtandem_cuda_kernels.so.0 spank_tandem.so"
+others+=" spank_tandem_planner.so job_submit_tandem.so"
 for name in $wanted $others; do
     if [ ! -e "$build/$name" ] && [[ " $others " = *" $name "* ]]; then
         case $name in

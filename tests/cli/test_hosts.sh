@@ -25,7 +25,8 @@ if [ -z "$weakest" ]; then
     echo "1..$n"
     exit 0
 fi
-coproc far { exec unshare --net sh -c 'echo up; read -r end'; } # the other host, until its standard input ends
+# the other host, until its standard input ends
+coproc far { exec unshare --net sh -c 'echo up; read -r end'; }
 # shellcheck disable=SC2154 # set by coproc
 read -r up <&"${far[0]}" && [ "$up" = up ] && there=(nsenter "--net=/proc/$far_PID/ns/net") &&
     ip link add near type veth peer name far netns "$far_PID" || exit 5

@@ -160,7 +160,8 @@ of_cuda() {
     declared cuda_kernels.h | grep -v '^tandem_kernels_' | sed 's/$/@@TANDEM_0.1/' >expected 2>err
     exported "$at/lib/libtandem_cuda_kernels.so" >out
     [ "$(wc -l <expected)" -gt 10 ] && diff expected out >err
-    report "libtandem_cuda_kernels.so exports what cuda_kernels.h, amax_history.h and status.h declare, versioned, and nothing else" $?
+    report "libtandem_cuda_kernels.so exports what cuda_kernels.h, amax_history.h and status.h declare, \
+versioned, and nothing else" $?
 
     needs "$at/lib/libtandem_cuda_kernels.so.0" | grep -vE '^lib(cudart|stdc\+\+|gcc_s|m|c)\.so' >out
     [ ! -s out ] && [ "$(readlink "$at/lib/libtandem_cuda_kernels.so")" = libtandem_cuda_kernels.so.0 ]

@@ -19,7 +19,8 @@ read_limits() {
     code=$?
 }
 
-holds="no local memory, no 64-bit division in a main loop, 16 bytes an access where octets are, changes of type within their bytes' time"
+holds="no local memory, no 64-bit division in a main loop, 16 bytes an access where octets are"
+holds+=", changes of type within their bytes' time"
 read_limits --library "$library" --check
 if grep -q 'no kernels of sm_90' err; then
     skip "$holds" "$library has no kernels of sm_90"
@@ -28,7 +29,9 @@ else
     read_limits --library "$library" --resources
     awk "/Compiling entry function .*'sm_90'/ { name = \$7; gsub(/'/, \"\", name) }
          /bytes stack frame/ && name { local = \$1 }
-         /: Used/ && name { smem = 0; for (i = 6; i < NF; i++) if (\$(i + 2) ~ /^smem/) smem = \$i; print name, \$5, smem, local; name = \"\" }" \
+         /: Used/ && name {
+             smem = 0; for (i = 6; i < NF; i++) if (\$(i + 2) ~ /^smem/) smem = \$i
+             print name, \$5, smem, local; name = \"\" }" \
         "$build"/obj/backend/cuda/*.cu.o.log | sort >told
     sort out >seen
     [ -s told ] && diff told seen >>err
@@ -42,7 +45,8 @@ kernel() {
     cat <<PTX
 .visible .entry $1(.param .u64 x, .param .u32 n) .maxntid 256 {
     .reg .b64 %a, %b, %d<4>; .reg .b32 %i, %n, %r<8>; .reg .pred %p;
-    ld.param.u64 %a, [x]; ld.param.u32 %n, [n]; mov.u32 %i, %tid.x; cvta.to.global.u64 %a, %a; mad.wide.u32 %a, %i, 16, %a;
+    ld.param.u64 %a, [x]; ld.param.u32 %n, [n]; mov.u32 %i, %tid.x;
+    cvta.to.global.u64 %a, %a; mad.wide.u32 %a, %i, 16, %a;
 go: .pragma "nounroll"; $2
     add.u64 %a, %a, 65536; add.u32 %i, %i, 4096; setp.lt.u32 %p, %i, %n; @%p bra go; ret; }
 PTX
@@ -50,11 +54,14 @@ PTX
 four='{%r0, %r1, %r2, %r3}' more='{%r4, %r5, %r6, %r7}'
 {
     printf '.version 8.0\n.target sm_90\n.address_size 64\n'
-    kernel copies "ld.global.v4.u32 $four, [%a]; ld.global.v4.u32 $more, [%a+32768]; add.u32 %r0, %r0, %r4; add.u32 %r1, %r1, %r5;
-        add.u32 %r2, %r2, %r6; add.u32 %r3, %r3, %r7; st.global.v4.u32 [%a], $four;"
+    kernel copies "ld.global.v4.u32 $four, [%a]; ld.global.v4.u32 $more, [%a+32768];
+        add.u32 %r0, %r0, %r4; add.u32 %r1, %r1, %r5; add.u32 %r2, %r2, %r6; add.u32 %r3, %r3, %r7;
+        st.global.v4.u32 [%a], $four;"
     kernel follows "ld.global.u64 %b, [%a]; ld.global.u64 %d0, [%b]; st.global.u64 [%a], %d0;"
-    kernel divides ".local .align 4 .b8 stack[64]; ld.global.v2.u64 {%d0, %d1}, [%a]; rem.u64 %d2, %d0, %d1; and.b64 %d2, %d2, 56; cvt.u32.u64 %r0, %d2;
-        st.local.u32 [stack], %n; mov.u64 %b, stack; add.u64 %b, %b, %d2; ld.local.u32 %r1, [%b]; st.global.u32 [%a], %r1;"
+    kernel divides ".local .align 4 .b8 stack[64]; ld.global.v2.u64 {%d0, %d1}, [%a];
+        rem.u64 %d2, %d0, %d1; and.b64 %d2, %d2, 56; cvt.u32.u64 %r0, %d2;
+        st.local.u32 [stack], %n; mov.u64 %b, stack; add.u64 %b, %b, %d2; ld.local.u32 %r1, [%b];
+        st.global.u32 [%a], %r1;"
 } >known.ptx
 "$(dirname "$nvcc")/ptxas" -arch=sm_90 known.ptx -o known.cubin 2>err
 read_limits --library known.cubin

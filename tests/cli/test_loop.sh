@@ -69,7 +69,8 @@ run 0 whatif trace.json --json && [ "$(field recording out)" = '"tandem"' ] &&
     [ "$(field workers out)" = 2 ] &&
     paste <(for name in exposed_comm_ns wait_ns; do field $name out | sort -n; done) \
         <(for name in exposed_comm_ns wait_ns; do field $name replay.json | sort -n; done) |
-    awk '{ n++; if ($1 - $2 > 100 || $2 - $1 > 100) exit 1 } END { exit n != 4 }' # each is rounded to ns, sums are not
+    awk '{ n++; if ($1 - $2 > 100 || $2 - $1 > 100) exit 1 } # each is rounded to ns, sums are not
+        END { exit n != 4 }'
 report "whatif finds in that trace the waits that replay printed" $?
 
 run 0 profile "${what[@]}" --accumulate 3 --json -q
@@ -128,7 +129,8 @@ run 4 compare "${delayed[@]}" --steps 12 && grep -q 'delayed.*tandem profile .*-
         array predicted_peak_bytes out >bytes &&
     run 0 compare "${what[@]}" --uniform int8 --clip 1 --steps 12 --json &&
         ! array allocated_peak_bytes out | cmp -s - bytes
-report "compare with --amax delayed and --clip: its costs are asked for, and the histories are in its memory" $?
+report \
+    "compare with --amax delayed and --clip: its costs are asked for, and the histories are in its memory" $?
 
 grep -qa 'tandem.plan/1' tandem.db
 report "compare files the run and its plan in the store" $?
@@ -266,13 +268,24 @@ report "advise for described cards: one net for both, the batch split in each ca
 
 # Nothing is measured of cards: a prediction with its sources, and no advice. Two digits are all that it is
 # worth.
+fastest='^(Adding|Using) .* is predicted to be fastest\.'
 run 0 advise "${cards[@]}" --loss-scale dynamic &&
-    grep -qE '^(Adding|Using) .* is predicted to be fastest\. .* is predicted to make [1-9][0-9.]?0* samples/s' out &&
+    grep -qE "$fastest .* is predicted to make [1-9][0-9.]?0* samples/s" out &&
     ! grep -qE '^(Add|Do not|Use) |[1-9][0-9]*[.0]*[0-9]*[1-9][0-9]*[1-9] samples/s' out &&
     grep -qE '^times on t4: 100% predicted \([0-9]+ tasks\), from the description alone$' out &&
         grep -q '^times on v100: 100% predicted' out &&
-    awk '$1 == "combined" || $1 == "current" || $1 == "new" { n++; for (k = 1; k <= NF; k++) if ($k ~ /^[0-9.]+$/ && $(k + 1) ~ /^[0-9.]+$/ && $(k + 2) ~ /^(us|ms|s)$/) { m++
-         for (i = k; i < k + 2; i++) { d = $i; gsub(/[.]/, "", d); sub(/^0+/, "", d); sub(/0+$/, "", d); if (length(d) > 2) exit 1 } } } END { exit !(n == 3 && m == 3) }' out &&
+    awk '$1 == "combined" || $1 == "current" || $1 == "new" {
+            n++
+            for (k = 1; k <= NF; k++)
+                if ($k ~ /^[0-9.]+$/ && $(k + 1) ~ /^[0-9.]+$/ && $(k + 2) ~ /^(us|ms|s)$/) {
+                    m++
+                    for (i = k; i < k + 2; i++) {
+                        d = $i; gsub(/[.]/, "", d); sub(/^0+/, "", d); sub(/0+$/, "", d)
+                        if (length(d) > 2) exit 1
+                    }
+                }
+        }
+        END { exit !(n == 3 && m == 3) }' out &&
     grep -q '^[0-9] of [0-9] steps include a loss scale (--loss-scale dynamic)' out &&
     run 0 advise "${cards[@]}" --json && [ "$(field from_descriptions out)" = true ] &&
         [ "$(grep -c '"predicted": {' out)" -ge 4 ]
@@ -298,7 +311,8 @@ run 0 allocate "${cards[@]}" -o scaled.json --json && cp out allocated &&
     grep -q 'vanish in f16 on .*: add --loss-scale dynamic' err &&
         [ "$(field step_ns out)" -lt "$(field step_ns allocated | head -1)" ] &&
     run 0 allocate "${cards[@]}" &&
-        grep -qE '^the step includes a loss scale \(--loss-scale dynamic\): small gradients of [0-9]+ operators vanish in f16 on t4' out
+        includes='^the step includes a loss scale \(--loss-scale dynamic\)' &&
+        grep -qE "$includes: small gradients of [0-9]+ operators vanish in f16 on t4" out
 report "a plan with gradients in f16 has a loss scale, its cost in the step, and both in its file" $?
 run 0 allocate "${cards[@]/4096/auto}" --global-batch 8192 -o scaled.json --json &&
     sed -n '/"both"/,$p' out >allocated && same_step scaled.json &&
@@ -318,8 +332,9 @@ run 0 allocate "${what[@]}" -o plain.json --json && [ "$(field loss_scale out | 
         [ "$(grep -c '"loss_scale":4[,.}]' four.jsonl)" = 3 ]
 report "a plan's loss scale is trained with, where the command line gives no other" $?
 sed 's/"loss_scale": "dynamic"/"loss_scale": "often"/' scaled.json >edited.json
+scales="a number above 0 and below 2^64 such as 1024, or .dynamic."
 run 3 replay --plan edited.json &&
-    grep -q "loss_scale: a loss scale is a number above 0 and below 2^64 such as 1024, or .dynamic., got 'often'" err
+    grep -q "loss_scale: a loss scale is $scales, got 'often'" err
 report "a plan with a loss scale that is none: exit code 3" $?
 
 # --- What a proof is about ---

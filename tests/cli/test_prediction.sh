@@ -38,10 +38,14 @@ measure() {
         awk -v least="$least" -v most="$most" -v before="$(field predicted_ns out |
             head -n 1)" -v after="$(field remeasured_ns out)" \
             -v own="$(field resimulated_ns out)" '
-            function off(a) { return least <= 0 || most < least ? 9 : a < least ? (least - a) / least : a > most ? (a - most) / most : 0 }
+            function off(a) {
+                if (least <= 0 || most < least) return 9
+                return a < least ? (least - a) / least : a > most ? (a - most) / most : 0
+            }
             BEGIN { print "step", off((before + after) / 2); print "own", off(own) }'
         paste <(array resimulated_busy_ns out) <(array measured_busy_ns out) | awk '
-            { d = $2 > 0 ? ($1 > $2 ? $1 - $2 : $2 - $1) / $2 : $2 == "null" ? 0 : 9; if (d > worst) worst = d }
+            { d = $2 > 0 ? ($1 > $2 ? $1 - $2 : $2 - $1) / $2 : $2 == "null" ? 0 : 9
+              if (d > worst) worst = d }
             END { print "busy", (NR == 2 ? worst + 0 : 9) }'
         # What a kind of task is predicted too short by, of kinds that are a fiftieth of their device's time
         # or more.
@@ -49,7 +53,8 @@ measure() {
             $1 == "device:" { device = $2 }
             $1 == "kind:" { kind = $2 }
             $1 == "predicted_ns:" { predicted = $2 }
-            $1 == "measured_ns:" { key[++n] = device; name[n] = kind; p[n] = predicted; m[n] = $2; all[device] += $2 }
+            $1 == "measured_ns:" { key[++n] = device; name[n] = kind; p[n] = predicted; m[n] = $2
+                                     all[device] += $2 }
             END { for (k = 1; k <= n; k++) if (m[k] * 50 >= all[key[k]]) {
                       what = name[k] == "update" ? "update" : "kind"
                       if (1 - p[k] / m[k] > worst[what]) worst[what] = 1 - p[k] / m[k]
@@ -74,11 +79,13 @@ report "the mean of both predictions is within 35 % of the step" $?
 bounded own 0.15
 report "a replay with the times of the run's own tasks is within 15 % of its step" $?
 bounded busy 0.20
-report "each rank's tasks take 80 % of the time that it does not wait, or more: small steps have room for what is between tasks" $?
+report "each rank's tasks take 80 % of the time that it does not wait, or more: \
+small steps have room for what is between tasks" $?
 bounded kind 0.40
 report "no kind of task that matters but the update is predicted 40 % too short" $?
 bounded update 0.55
-report "the update is not predicted 55 % too short: on a rank that has waited its weights have left the caches" $?
+report "the update is not predicted 55 % too short: \
+on a rank that has waited its weights have left the caches" $?
 
 left_over && report "no files are left over" 1 || report "no files are left over" 0
 echo "1..$n"

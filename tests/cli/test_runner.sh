@@ -67,14 +67,17 @@ report "a skip for a reason that is not on the list, or for none, fails the run"
 # does.
 mkdir -p tests/fault
 for one in first second; do
-    program $one <<<"touch runs.$one; until [ -e runs.first ] && [ -e runs.second ]; do sleep 0.1; done; sleep 0.2; touch $one.over"
+    program $one <<<"touch runs.$one; until [ -e runs.first ] && [ -e runs.second ]; do sleep 0.1; done
+        sleep 0.2; touch $one.over"
 done
 program tests/fault/test_comm <<<'[ -e first.over ] && [ -e second.over ]'
 JOBS=2 TEST_TIMEOUT=20 closes 0 '3 passed, 0 failed, 0 skipped' tests/fault/test_comm ./first ./second
 report "programs run two at a time, but for those that need the machine to themselves" $?
 for k in 1 2 3 4 5 6 7 8 9 10 11 12; do program ./nap$k <<<"sleep $(((13 - k) / 4)).$((k % 4))"; done
-JOBS=12 closes 0 '12 passed, 0 failed, 0 skipped' ./nap? ./nap1? && [ "$(sed -n 's/^\.\/nap\([0-9]*\) .*/\1/p' out | tr '\n' ' ')" = "1 2 3 4 5 6 7 8 9 10 11 12 " ] &&
-    [ "$(sed -n '/^the ten slowest:/,/^tests/p' out | grep -c 'nap')" = 10 ] && sed -n '/^the ten slowest:/{n;p}' out | grep -q nap1
+JOBS=12 closes 0 '12 passed, 0 failed, 0 skipped' ./nap? ./nap1? &&
+    [ "$(sed -n 's/^\.\/nap\([0-9]*\) .*/\1/p' out | tr '\n' ' ')" = "1 2 3 4 5 6 7 8 9 10 11 12 " ] &&
+    [ "$(sed -n '/^the ten slowest:/,/^tests/p' out | grep -c 'nap')" = 10 ] &&
+    sed -n '/^the ten slowest:/{n;p}' out | grep -q nap1
 report "they are listed in the order given, and the ten slowest at the end" $?
 echo "1..$n"
 [ $failed = 0 ]

@@ -47,7 +47,8 @@ else
     code=$?
     [ $code = 4 ] && [ ! -s out ] &&
         grep -q "GFLOP/s in $reference/libblas.so.*; allowed: 10 and more.*apt-get install libopenblas0" err
-    report "in the reference BLAS it is refused: exit code 4, what was got, what is allowed, and what to install" $?
+    report "in the reference BLAS it is refused: exit code 4, what was got, \
+what is allowed, and what to install" $?
 fi
 echo "1..$n"
 [ $failed = 0 ]

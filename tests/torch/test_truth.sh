@@ -19,7 +19,9 @@ done
 [ -n "$python" ] || skip "no python3 here has PyTorch; apt-get install python3-torch"
 # rounding differs least where both compute with fused multiply-adds
 device=$("$build/tandem" list devices |
-    awk '$1 ~ /^cpu:/ && $2 == "yes" { last = $1 } $1 == "cpu:avx2" && $2 == "yes" { print $1; found = 1; exit } END { if (!found) print last }')
+    awk '$1 ~ /^cpu:/ && $2 == "yes" { last = $1 }
+        $1 == "cpu:avx2" && $2 == "yes" { print $1; found = 1; exit }
+        END { if (!found) print last }')
 [ -n "$device" ] || skip "this machine has none of tandem's devices"
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 "$python" "$here/truth.py" "$build/tandem" "$device" "$work"
