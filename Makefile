@@ -26,6 +26,7 @@ objects = $(patsubst %,$(B)/obj/%.o,$(basename $(1)))
 sources = $(wildcard $(addsuffix /*.c,$(1)))
 
 include folders.mk
+.DEFAULT_GOAL := all
 
 # What each artefact is made of. The backend carries its own base and graph, so that it links nothing of the
 # core's libraries; the program carries all of the core, so that it runs from wherever it lies. Only what

@@ -61,7 +61,7 @@ static tandem_status check_option_conflicts(const cli_options *o, tandem_error *
 static tandem_status check_policy_options(const allocate_context *a, tandem_error *error)
 {
     const cli_options *o = a->options;
-    const int is_uniform = a->policy->ignores_target;
+    const int is_uniform = strcmp(a->policy->name, "uniform") == 0;
     const char *limit = o->max_step_ns > 0        ? "--max-step"
                         : o->max_sensitivity >= 0 ? "--max-sensitivity"
                         : o->minimize_memory      ? "--minimize memory"
@@ -75,10 +75,10 @@ static tandem_status check_policy_options(const allocate_context *a, tandem_erro
         return tandem_error_set(error, TANDEM_USAGE,
                                 "--uniform %s is only for --policy uniform; policy %s chooses the precisions",
                                 o->uniform, a->policy->name);
-    if (is_uniform && limit)
+    if (a->policy->ignores_target && limit)
         return tandem_error_set(
             error, TANDEM_USAGE,
-            "--policy uniform and %s contradict each other: policy uniform has a single plan", limit);
+            "--policy %s and %s contradict each other: this policy has a single plan", a->policy->name, limit);
     return TANDEM_OK;
 }
 

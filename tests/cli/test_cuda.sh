@@ -90,7 +90,7 @@ else
         cmp - first &&
         STAND_IN_REFUSES_LOCK=1 run 0 train "${both[@]}" --steps 4 --data data --json && array loss out |
             cmp - first &&
-        [ "$(grep -c 'over the network, since ranks cannot share memory; rank 0: .*page-lock' err)" = 1 ] &&
+        [ "$(grep -c 'over the network, because ranks cannot share memory: rank 0: .*page-lock' err)" = 1 ] &&
         STAND_IN_REFUSES_LOCK=1 run 2 profile "${both[@]}" --remeasure &&
             grep -q 'page-lock.*TANDEM_ALLREDUCE=network' err && [ "$(wc -l <err)" = 1 ] &&
         STAND_IN_REFUSES_LOCK=1 TANDEM_ALLREDUCE=network run 0 profile "${both[@]}" --allreduce-only \
