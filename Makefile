@@ -155,7 +155,8 @@ no-cuda:
 	@echo "  skip  libtandem_cuda.so: nvcc is not here (CUDA Toolkit 13 with cuDNN 9)"
 
 no-plugins:
-	@echo "  skip  spank_tandem.so, spank_tandem_planner.so, job_submit_tandem.so: Slurm's headers are not here (scripts/setup.sh --slurm)"
+	@echo "  skip  spank_tandem.so, spank_tandem_planner.so, job_submit_tandem.so: Slurm's headers" \
+	    "are not here (scripts/setup.sh --slurm)"
 
 $(B)/generated/schema_sql.h: profiles/store/schema.sql
 	@mkdir -p $(@D)
@@ -321,7 +322,8 @@ cuda-limits: $(CUDA_LIBRARY) ## what the CUDA kernels' machine code allows
 # (scripts/on_card.sh) ---
 ifeq ($(CARD_PROGRAMS),)
 test-cuda bench-cuda card-kit:
-	@echo "SKIP $@: $(if $(SAN),no sanitizer fits into CUDA's libraries,nvcc is not here (CUDA Toolkit 13 with cuDNN 9))"
+	@echo "SKIP $@:" \
+	    "$(if $(SAN),no sanitizer fits into CUDA's libraries,nvcc is not here (CUDA Toolkit 13 with cuDNN 9))"
 else
 test-cuda: $(CARD_PROGRAMS)
 	@scripts/test_cuda.sh $(B)/card

@@ -30,7 +30,8 @@ ns=(tandem-$$-0 tandem-$$-1) end=(tdm$$a tdm$$b) # names of interfaces have 15 c
 other="" work=""
 clean_up() {
     [ -z "$other" ] || kill "$other" 2>/dev/null || true
-    for n in "${ns[@]}"; do ip netns del "$n" 2>/dev/null || true; done # with its end of the link and the limit on it
+    # Each with its end of the link and the limit on it.
+    for n in "${ns[@]}"; do ip netns del "$n" 2>/dev/null || true; done
     [ -z "$work" ] || rm -rf "$work"
 }
 trap clean_up EXIT
@@ -101,10 +102,12 @@ mix() { # SEED
         def lowered: [.classes[].precision] | max_by([.[] | select(. != "fp32")] | length);
         lowered as $int8 | ($full[0] | lowered) as $full
         | {schema, name: "mixed", policy: "drawn", model, graph_hash, base, bucket_bytes, net,
-           classes: [.classes | to_entries[] | .key as $c | .value | {device, ranks, per_node, batch, memory_bytes}
+           classes: [.classes | to_entries[] | .key as $c | .value
+               | {device, ranks, per_node, batch, memory_bytes}
                + {precision: (.precision | to_entries | to_entries | map(
                    (((.key + 1) * 104729 + $c * 7919 + $seed * 1299709) * 48271 % 2147483647 % 3) as $draw
-                   | .value.key as $op | {key: $op, value: ["fp32", $int8[$op], $full[$op]][$draw]}) | from_entries)}]}' int8.json
+                   | .value.key as $op | {key: $op, value: ["fp32", $int8[$op], $full[$op]][$draw]})
+                   | from_entries)}]}' int8.json
 }
 profile() { # what the cases of a model and a pair need, over the free link
     db=$work/free.db
@@ -138,8 +141,10 @@ measure() { # LINK PLAN
     done
     jq -r --arg model "$model" --arg batch "$batch" --arg pair "$pair" --arg link "$1" --arg plan "$2" \
         --argjson before "$before" --argjson after "$after" '.steps as $steps | .cases[0]
-        | [$model, $batch, $pair, $link, $plan, $before, $after, .measured_ns, .measured_p10_ns, .measured_p90_ns, $steps,
-           (if .predicted_peak_bytes == .allocated_peak_bytes then "=" else "differs" end)] | @tsv' answer.json >>"$rows"
+        | [$model, $batch, $pair, $link, $plan, $before, $after, .measured_ns,
+           .measured_p10_ns, .measured_p90_ns, $steps,
+           (if .predicted_peak_bytes == .allocated_peak_bytes then "=" else "differs" end)]
+        | @tsv' answer.json >>"$rows"
 }
 
 # --- All of them ---
@@ -147,8 +152,8 @@ show_progress() { # behind each case
     n_now=$((n_now + 1)) n_left=$((n_all - $(wc -l <"$rows")))
     tail -n 1 "$rows" | awk -F'\t' -v left=$n_left -v s=$(((SECONDS - begin) * n_left / n_now)) '
         { predicted = ($6 + $7) / 2
-          printf "%s, %s, %s, %s: %.1f ms, predicted %.1f (%+.1f%%); %d cases and about %.0f min left\n", $1, $3, $4, $5, $8 / 1e6,
-                 predicted / 1e6, 100 * (predicted / $8 - 1), left, s / 60 }' >&2
+          printf "%s, %s, %s, %s: %.1f ms, predicted %.1f (%+.1f%%); %d cases and about %.0f min left\n",
+                 $1, $3, $4, $5, $8 / 1e6, predicted / 1e6, 100 * (predicted / $8 - 1), left, s / 60 }' >&2
 }
 run_combination() { # LINK…: those of its cases that are not done
     local link plan at=""
@@ -185,12 +190,16 @@ while read -r number model batch data pair links_of <&3; do
 done 3<combinations.txt
 
 awk -F'\t' '
-    BEGIN { print "| model | batch | devices | link | plan | steps | predicted before and behind (ms) | measured (ms) | p10 .. p90 | error | memory |"
+    BEGIN { print "| model | batch | devices | link | plan | steps | predicted before and behind (ms) | " \
+                  "measured (ms) | p10 .. p90 | error | memory |"
             print "|---|---|---|---|---|---|---|---|---|---|---|" }
-    { e = ($6 + $7) / 2 / $8 - 1; a = e < 0 ? -e : e; sum += a; n++; if (a > worst) worst = a; if ($12 != "=") differ++
+    { e = ($6 + $7) / 2 / $8 - 1; a = e < 0 ? -e : e; sum += a; n++; if (a > worst) worst = a
+      if ($12 != "=") differ++
       m = $7 / $6 - 1; least = m < least ? m : least; most = m > most ? m : most
       printf "| %s | %d | %s | %s | %s | %d | %.1f, %.1f | %.1f | %.1f .. %.1f | %+.1f%% | %s |\n",
              $1, $2, $3, $4, $5, $11, $6 / 1e6, $7 / 1e6, $8 / 1e6, $9 / 1e6, $10 / 1e6, 100 * e, $12 }
-    END { printf "\n%d cases: error %.2f%% in the mean, %.2f%% at the most; memory differs in %d.\n", n, 100 * sum / n, 100 * worst, differ
-          printf "From before a run to behind it the prediction moved by %+.1f%% to %+.1f%%.\n", 100 * least, 100 * most
+    END { printf "\n%d cases: error %.2f%% in the mean, %.2f%% at the most; memory differs in %d.\n",
+                 n, 100 * sum / n, 100 * worst, differ
+          printf "From before a run to behind it the prediction moved by %+.1f%% to %+.1f%%.\n",
+                 100 * least, 100 * most
           exit sum / n > 0.02 || worst > 0.05 || differ > 0 }' "$rows"

@@ -15,15 +15,18 @@ while read -r model batch devices uniform; do
     case $devices in strong) devices=$strong ;; weak) devices=$weak ;; pair) devices=$strong,$weak ;; esac
     of=(-q --json --model "$model" --batch "$batch" --device "$devices" --uniform "$uniform")
     "$tandem" profile "${of[@]}" --db "$model.db" --repetitions 1 >profile.json 2>error.txt </dev/null ||
-        { echo "$model in $uniform: $(head -n 1 error.txt)" >&2 && continue; } # a precision that the device lacks
+        { # a precision that the device lacks
+            echo "$model in $uniform: $(head -n 1 error.txt)" >&2 && continue
+        }
     "$tandem" compare "${of[@]}" --db "$model.db" --steps 4 </dev/null |
         jq -r '.cases[0] | . as $case | .devices | to_entries[] |
-        [.value, $case.predicted_peak_bytes[.key], $case.allocated_peak_bytes[.key], $case.resident_peak_bytes[.key],
-         $case.unplanned_bytes[.key]] | @tsv' |
+        [.value, $case.predicted_peak_bytes[.key], $case.allocated_peak_bytes[.key],
+         $case.resident_peak_bytes[.key], $case.unplanned_bytes[.key]] | @tsv' |
         awk -v model="$model" -v batch="$batch" -v plan="$uniform" -v "MiB=1048576" '
             { bound = $2 / 50 + 24 * MiB; off = $5 < 0 ? -$5 : $5; bad += ($2 != $3 || off > bound)
-              printf "%-26s %5s %-15s %-16s %7.1f MiB %s %5.1f MiB %7.1f MiB %+7.1f MiB %7.1f MiB%s\n", model, batch, plan, $1, $2 / MiB,
-                  $2 == $3 ? "=" : "!", $3 / MiB, $4 / MiB, $5 / MiB, bound / MiB, (off > bound ? " over" : "") }
+              printf "%-26s %5s %-15s %-16s %7.1f MiB %s %5.1f MiB %7.1f MiB %+7.1f MiB %7.1f MiB%s\n",
+                  model, batch, plan, $1, $2 / MiB, $2 == $3 ? "=" : "!", $3 / MiB, $4 / MiB, $5 / MiB,
+                  bound / MiB, (off > bound ? " over" : "") }
             END { exit (bad > 0) }' || failed=1
 done <<END
 mlp:width=2048,depth=3 64 weak fp32

@@ -14,7 +14,8 @@ cd "$work"
 # FILE CASE: its median, in the largest unit below it.
 median() {
     jq -er --arg name "$2" '.cases[] | select(.name == $name).median_ns |
-        if . < 1e3 then "\(.) ns" elif . < 1e6 then "\(. / 1e3 * 100 | round / 100) us" else "\(. / 1e6 * 100 | round / 100) ms" end' "$1"
+        if . < 1e3 then "\(.) ns" elif . < 1e6 then "\(. / 1e3 * 100 | round / 100) us"
+        else "\(. / 1e6 * 100 | round / 100) ms" end' "$1"
 }
 cost=$(median replay.json '1000 op, 2 classes, 32 ranks: cost')
 flipped=$(median replay.json '1000 op, 2 classes, 32 ranks: flipped')
@@ -40,20 +41,28 @@ row Calculon 'one evaluation of a configuration' '8.8 ms' 'resnet50, 32 ranks, w
     "$stored"
 row SimuMax 'one evaluation of a configuration' '28.6 ms' \
     'resnet50, 32 ranks, whole process, all predicted' "$predicted"
-cat <<'END'
+cat <<END
 
-dPRO (Hu et al., MLSys 2022) replays traces of every rank of a real job, with clocks aligned, and searches fusions and
-partitions; tandem replays recorded jobs in `whatif`, but changes no graph. ASTRA-sim 2 (Won et al., ISPASS 2023) simulates collectives
+dPRO (Hu et al., MLSys 2022) replays traces of every rank of a real job, with clocks aligned, \
+and searches fusions and
+partitions; tandem replays recorded jobs in \`whatif\`, but changes no graph. \
+ASTRA-sim 2 (Won et al., ISPASS 2023) simulates collectives
 chunk by chunk on networks down to packets; tandem has α and β on tiers of links. QSync (Zhao et al., IPDPS
-2024) is the origin of the question: a precision for each operator of unlike devices. vTrain (Bang et al., MICRO 2024),
-Calculon (Isaev et al., SC 2023) and SimuMax (2025) know tensor and pipeline parallelism and model transformers in closed
+2024) is the origin of the question: a precision for each operator of unlike devices. \
+vTrain (Bang et al., MICRO 2024),
+Calculon (Isaev et al., SC 2023) and SimuMax (2025) know tensor and pipeline parallelism \
+and model transformers in closed
 form or from profiled kernels; tandem knows data parallelism, and ZeRO, alone.
-None of the others has a precision for each operator on each device with its casts priced, measured interference between
-ranks on one machine and between compute and communication, a memory plan that is the executor's to the byte, or an
+None of the others has a precision for each operator on each device with its casts priced, \
+measured interference between
+ranks on one machine and between compute and communication, a memory plan \
+that is the executor's to the byte, or an
 incremental replay; QSync has the first, by two hand-set constants for the coupling of two devices.
 
-Where the others' times are from: each program's published code, run once on two cores with AVX-512, before 2026-11-21. None is a
-figure of its paper. Which commit was run was not written down, so they show an order of magnitude and no more.
+Where the others' times are from: each program's published code, \
+run once on two cores with AVX-512, before 2026-11-21. None is a
+figure of its paper. Which commit was run was not written down, so they show \
+an order of magnitude and no more.
   dPRO         github.com/joapolarbear/dpro      1,000 operators on 32 and on 128 ranks
   ASTRA-sim 2  github.com/astra-sim/astra-sim    the same graph
   QSync        github.com/bytedance/QSync        a replay of two BERT-base graphs

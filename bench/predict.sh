@@ -24,13 +24,19 @@ profile() { # STORE MODEL DEVICE
 row() { # DEVICE MODEL PRECISION: from predicted.PRECISION.json and run.PRECISION.*.json
     jq -rs --slurpfile foretold "predicted.$3.json" --arg device "$1" --arg model "$2" --arg precision "$3" '
         def median: sort | .[length / 2 | floor];
-        (map(.cases[0].measured_ns) | median) as $measured | (.[0].cases[0].predicted_ns) as $replayed | $foretold[0].step_ns as $predicted |
+        (map(.cases[0].measured_ns) | median) as $measured |
+        (.[0].cases[0].predicted_ns) as $replayed |
+        $foretold[0].step_ns as $predicted |
         ($foretold[0].operators | map({key: .operator, value: .devices[0].ns}) | from_entries) as $of |
-        ([.[].operators[] | select(.measured_ns > $measured / 1000 and $of[.operator])] | group_by(.operator) |
+        ([.[].operators[] | select(.measured_ns > $measured / 1000 and $of[.operator])] |
+            group_by(.operator) |
             map($of[.[0].operator] / (map(.measured_ns) | median) - 1 | fabs) | median) as $one |
         [$device, $model, $precision, $predicted / 1e6, $replayed / 1e6, $measured / 1e6,
-         100 * ($predicted / $measured - 1), 100 * ($replayed / $measured - 1), 100 * $one] | @tsv' run."$3".*.json |
-        awk -F'\t' '{ printf "%-16s %-10s %-10s %7.2f ms %7.2f ms %7.2f ms %+8.1f%% %+8.1f%%  %.0f%%\n", $1, $2, $3, $4, $5, $6, $7, $8, $9 }'
+         100 * ($predicted / $measured - 1), 100 * ($replayed / $measured - 1), 100 * $one] |
+            @tsv' run."$3".*.json |
+        awk -F'\t' '{
+            printf "%-16s %-10s %-10s %7.2f ms %7.2f ms %7.2f ms %+8.1f%% %+8.1f%%  %.0f%%\n",
+                $1, $2, $3, $4, $5, $6, $7, $8, $9 }'
 }
 
 echo "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $("$tandem" --version | head -n 1)"

@@ -52,12 +52,16 @@ rows=$(mktemp) && trap 'rm -f "$rows"' EXIT
 [ "$line" -gt 1 ] || refuse "expected a row"
 
 awk -F '|' '
-    BEGIN { printf "%-18s %-4s %5s %-9s %6s  %11s %11s %7s  %s\n", "model", "card", "cards", "precision", "batch", "published", "predicted", "error", "source" }
+    BEGIN { printf "%-18s %-4s %5s %-9s %6s  %11s %11s %7s  %s\n",
+                 "model", "card", "cards", "precision", "batch", "published", "predicted", "error", "source" }
     {
         published = 1000 * $4 * $6 * $7 / $8; predicted = $9 / 1e6; error = 100 * (predicted / published - 1)
         name = $1; if (match($2, /seq=[0-9]+/)) name = "bert_large " substr($2, RSTART, RLENGTH)
         batch = $6; if ($7 > 1) batch = $6 "x" $7
-        printf "%-18s %-4s %5d %-9s %6s  %8.1f ms %8.1f ms %+6.1f%%  %s\n", name, $3, $4, $5, batch, published, predicted, error, $10
-        size = error < 0 ? -error : error; sum += size; if (size > worst) worst = size; if (least == "" || size < least) least = size
+        printf "%-18s %-4s %5d %-9s %6s  %8.1f ms %8.1f ms %+6.1f%%  %s\n",
+               name, $3, $4, $5, batch, published, predicted, error, $10
+        size = error < 0 ? -error : error; sum += size; if (size > worst) worst = size
+        if (least == "" || size < least) least = size
     }
-    END { printf "%d steps: error %.1f%% on average, %.1f%% at best, %.1f%% at worst\n", NR, sum / NR, least, worst }' "$rows"
+    END { printf "%d steps: error %.1f%% on average, %.1f%% at best, %.1f%% at worst\n",
+               NR, sum / NR, least, worst }' "$rows"

@@ -15,10 +15,14 @@ python=/usr/bin/python3
 for one in /usr/bin/python3.1?; do [ -x "$one" ] && "$one" -c 'import torch, torchvision' 2>/dev/null &&
     python=$one; done
 "$python" -c 'import torch, torchvision' ||
-    { echo "bench/torch.sh: no python3 here has PyTorch and torchvision; apt-get install python3-torch python3-torchvision libopenblas0" >&2 && exit 4; }
+    {
+        echo "bench/torch.sh: no python3 here has PyTorch and torchvision;" \
+            "apt-get install python3-torch python3-torchvision libopenblas0" >&2 && exit 4
+    }
 core=$(($(nproc) - 1)) # before OMP_NUM_THREADS, which nproc heeds
 export OMP_NUM_THREADS=1
-if grep -qw avx512f /proc/cpuinfo; then export OPENBLAS_CORETYPE=SkylakeX; fi # OpenBLAS takes newer cores for older ones
+# OpenBLAS takes newer cores for older ones.
+if grep -qw avx512f /proc/cpuinfo; then export OPENBLAS_CORETYPE=SkylakeX; fi
 taskset -c "$core" "$python" "$here/torch/peer.py"
 [ "$device" != strongest ] ||
     device=$("$tandem" list devices --json |
@@ -72,13 +76,17 @@ for line in open(sys.argv[1], encoding="ascii"):
     case, *numbers = line.rstrip("\n").split("\t")
     samples.setdefault(tuple(case.split("|")), []).append([int(number) for number in numbers])
 median = {case: [statistics.median(column) for column in zip(*rows)] for case, rows in samples.items()}
-print(f"{'model':<10} {'precision':<9} {'program':<13} {'step':>8} {'least':>8} {'tandem':>7} {'peak':>9} {'of the model':>13}")
+print(
+    f"{'model':<10} {'precision':<9} {'program':<13} {'step':>8} {'least':>8} {'tandem':>7} "
+    f"{'peak':>9} {'of the model':>13}"
+)
 for (model, precision, program), (step, peak, of_model) in median.items():
     least = min(row[0] for row in samples[model, precision, program])
     tandem = median[model, precision, "tandem"][0]
     faster = "" if program == "tandem" else f"{step / tandem:.2f} x"
     sizes = [f"{size / 2**20:.0f} MiB" if size else "" for size in (peak, of_model)]
     print(
-        f"{model:<10} {precision:<9} {program:<13} {step / 1e9:>6.2f} s {least / 1e9:>6.2f} s {faster:>7} {sizes[0]:>9} {sizes[1]:>13}"
+        f"{model:<10} {precision:<9} {program:<13} {step / 1e9:>6.2f} s {least / 1e9:>6.2f} s "
+        f"{faster:>7} {sizes[0]:>9} {sizes[1]:>13}"
     )
 END

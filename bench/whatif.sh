@@ -16,10 +16,13 @@ convert() { # TIMELINE
     echo dp_rank,stage,tp_rank,stream,step,optype,model_chunk,mb_id,seq_id,start_us,dur_us
     gunzip -c "$1" | jq -r '
         (map(select(.ph == "M" and .name == "thread_name") | {key: "\(.pid)/\(.tid)",
-            value: (.args.name | capture("^PP rank (?<stage>[0-9]+), TP rank (?<tp>[0-9]+), (?<stream>.*)$"))}) | from_entries) as $thread
+            value: (.args.name
+                | capture("^PP rank (?<stage>[0-9]+), TP rank (?<tp>[0-9]+), (?<stream>.*)$"))})
+            | from_entries) as $thread
         | .[] | select(.ph == "X") | $thread["\(.pid)/\(.tid)"] as $at
-        | [.pid, $at.stage, $at.tp, $at.stream, .args.step, .name, .args.model_chunk // -1, .args.mb_id // -1, .args.seq_id // -1,
-           .ts, .dur] | @tsv' | awk -F '\t' -v OFS=, '{ $10 = sprintf("%.4f", $10); $11 = sprintf("%.4f", $11); print }'
+        | [.pid, $at.stage, $at.tp, $at.stream, .args.step, .name, .args.model_chunk // -1,
+           .args.mb_id // -1, .args.seq_id // -1, .ts, .dur] | @tsv' |
+        awk -F '\t' -v OFS=, '{ $10 = sprintf("%.4f", $10); $11 = sprintf("%.4f", $11); print }'
 }
 
 fetch() { # FOLDER
@@ -51,7 +54,11 @@ esac
 tandem=${TANDEM_BUILD:-$here/build}/tandem
 data=${TANDEM_SHARED_DATA:-$here/../shared/data}/straggler
 [ -e "$data/trace-ST.csv" ] ||
-    { echo "SKIP: there is no $data/trace-ST.csv; --fetch FOLDER gets it, TANDEM_SHARED_DATA names the folder"; exit 0; }
+    {
+        echo "SKIP: there is no $data/trace-ST.csv; --fetch FOLDER gets it," \
+            "TANDEM_SHARED_DATA names the folder"
+        exit 0
+    }
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cd "$work"
 

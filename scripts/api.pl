@@ -1,15 +1,17 @@
 #!/usr/bin/perl
-# scripts/api.pl: the API reference, in Markdown, from the public headers; `make api` writes it to build/api.md.
+# scripts/api.pl: the API reference, in Markdown, from the public headers; `make api` writes it to
+# build/api.md.
 #
-# A header's first comment is its introduction. Each comment that stands directly above declarations describes them; a
-# comment behind one, or within one, stays in it. A line `/* --- TITLE --- */` begins a section.
+# A header's first comment is its introduction. Each comment that stands directly above declarations describes
+# them; a comment behind one, or within one, stays in it. A line `/* --- TITLE --- */` begins a section.
 use strict;
 use warnings;
 use open qw(:std :encoding(UTF-8));
 
 my @stable = sort glob 'include/tandem/*.h';
 my @advanced = sort glob 'include/tandem/advanced/*.h';
-print "# API reference\n\nMade from the headers by `make api`. Stable headers keep their promise within a major version;\n",
+print "# API reference\n\n",
+    "Made from the headers by `make api`. Stable headers keep their promise within a major version;\n",
     "advanced ones change with the version of the library.\n\n";
 sub anchor { my ($name) = $_[0] =~ m{([^/]+)\.h$}; return $name =~ tr/./-/r; }
 for my $list ([ 'Stable', @stable ], [ 'Advanced', @advanced ]) {

@@ -9,9 +9,11 @@
 # cards.
 set -u
 cd "$(dirname "$0")/.." || exit 5
-address='unit fault fuzz/fuzz slurm/test cli/run conformance/test_isa conformance/test_gradients property/test_training_variants'
+address='unit fault fuzz/fuzz slurm/test cli/run conformance/test_isa conformance/test_gradients'
+address+=' property/test_training_variants'
 [ "${1:-}" != --all ] || address=''
-threads='fault/test_comm property/test_training property/test_delayed unit/test_planner cuda/test_cuda_training cuda/test_cuda_capture'
+threads='fault/test_comm property/test_training property/test_delayed unit/test_planner'
+threads+=' cuda/test_cuda_training cuda/test_cuda_capture'
 
 log=$(mktemp) stages=$(mktemp)
 trap 'rm -f "$log" "$stages"' EXIT

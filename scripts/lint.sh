@@ -65,7 +65,8 @@ export clang_tidy
 if [ -n "$clang_tidy" ]; then
     echo "$clang_tidy, $("$clang_tidy" --version | sed -n 's/.*\(LLVM version\)/\1/p'), $jobs at a time"
     printf '%s\0' "${sources[@]}" | xargs -0 -P "$jobs" -I{} bash -c 'tidy "$1"' _ {} >"$log"
-    sort -u -o "$log.headers" <(grep -E ': (error|warning): ' "$log") # what stands in a header is found once for each reader
+    # What stands in a header is found once for each reader.
+    sort -u -o "$log.headers" <(grep -E ': (error|warning): ' "$log")
     mv "$log.headers" "$log"
     report clang-tidy
 else

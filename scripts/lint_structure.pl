@@ -1,9 +1,11 @@
 #!/usr/bin/perl
-# scripts/lint_structure.pl [BUILD]: how the folders depend on each other. Prints FILE: finding; exits 1 where there is one.
+# scripts/lint_structure.pl [BUILD]: how the folders depend on each other. Prints FILE: finding; exits 1 where
+# there is one.
 #
 #   up       a file includes, or an object calls, what its folder may not use (folders.mk)
 #   private  a file includes a header of another folder that is not public; base/ and tests are free
-#   circle   files of a folder call each other in a circle; tables that list their folder's files are excepted by name
+#   circle   files of a folder call each other in a circle; tables that list their folder's files are excepted
+#            by name
 #   alone    a header does not compile by itself
 #
 # Reads the objects in BUILD/obj (build): run `make` first.
@@ -36,13 +38,15 @@ sub source_of # of an object's path below obj/
 
 # --- Symbols: which object defines what, and which asks for it ---
 my (%defined, %asks);
-open my $nm, '-|', "cd $build/obj && find . -name '*.o' ! -path './tests/*' | sed 's|^\\./||' | sort | xargs nm -A 2>/dev/null"
+my $objects = "find . -name '*.o' ! -path './tests/*' | sed 's|^\\./||' | sort";
+open my $nm, '-|', "cd $build/obj && $objects | xargs nm -A 2>/dev/null"
     or die "$build/obj: $!\n";
 while (<$nm>) {
     my ($object, $kind, $symbol) = m{^([^:]+):[0-9a-f ]* ([A-Za-z]) (\S+)$} or next;
     my $source = source_of($object);
     next unless -f "$source.c" || -f "$source.cc" || -f "$source.cu"; # of a file that is gone, or made
-    if ($kind eq 'U') { $asks{$source}{$symbol} = 1 } elsif ($kind =~ /[TDBRVW]/) { $defined{$symbol} = $source }
+    if ($kind eq 'U') { $asks{$source}{$symbol} = 1 }
+    elsif ($kind =~ /[TDBRVW]/) { $defined{$symbol} = $source }
 }
 close $nm;
 die "$build/obj holds no objects; run make\n" unless %defined;
@@ -129,9 +133,11 @@ for my $header (grep { /\.h$/ && !m{^scripts/} } @files) {
     my @more = $header =~ m{^backend/cpu/isa/} ? ('-DTANDEM_ISA=avx2', '-mavx2', '-mfma', '-mf16c') : ();
     push @more, '-isystem', '/usr/local/cuda/include' if $cuda;
     my $c = join ' ', 'gcc', '-std=c11', @flags, @more, '-x c', $header;
-    push @more, '-include', 'tests/cuda/simt.h' if $header =~ m{^backend/cuda/}; # what CUDA's own compiler declares
+    # What CUDA's own compiler declares.
+    push @more, '-include', 'tests/cuda/simt.h' if $header =~ m{^backend/cuda/};
     my $cc = join ' ', 'g++', '-std=c++17', @flags, @more, '-x c++', $header;
-    next if system("$c 2>/dev/null") == 0 || ($cuda || $header =~ /simt|gloo/) && system("$cc 2>/dev/null") == 0;
+    next if system("$c 2>/dev/null") == 0
+        || ($cuda || $header =~ /simt|gloo/) && system("$cc 2>/dev/null") == 0;
     my ($why) = `$c 2>&1` =~ /error: (.*)/;
     finding($header, 'does not compile alone: ' . ($why // '?'));
 }

@@ -2,8 +2,8 @@
 # scripts/lint_text.pl: what a compiler does not read. Prints FILE:LINE: finding; exits 1 where there is one.
 #
 #   words     no word of scripts/words.tsv stands where that table forbids it
-#   columns   no line of code or prose is longer than 110 columns (rows of Markdown tables, blocks of what a command
-#             prints, and lines with an address may be)
+#   columns   no line of code or prose is longer than 110 columns (rows of Markdown tables, blocks of what
+#             a command prints, and lines with an address may be)
 #   paths     every file that a document or a comment names exists
 #   names     every tandem_… name that a document or a comment gives exists in the code
 #   unique    no function of the product has the name of another
@@ -14,7 +14,8 @@ use open qw(:std :encoding(UTF-8));
 
 my $columns = 110;
 my @tracked = grep { -f && !-l } split /\n/, `git ls-files`;
-my @recorded = (qr{^tests/fuzz/corpus/}, qr{^tests/data/}, qr{^tests/cli/.*\.(out|err|code|json|csv|txt|svg)$}, qr{^LICENSE$});
+my @recorded = (qr{^tests/fuzz/corpus/}, qr{^tests/data/}, qr{^LICENSE$},
+    qr{^tests/cli/.*\.(out|err|code|json|csv|txt|svg)$});
 my @files;
 for my $file (@tracked) {
     push @files, $file unless grep { $file =~ $_ } @recorded;
@@ -75,8 +76,8 @@ sub matches
     return 0;
 }
 
-# --- words: regex, what to write instead, where it is allowed. Each is matched against names in code; one that begins with
-# `prose:`, against comments, strings and documents. ---
+# --- words: regex, what to write instead, where it is allowed. Each is matched against names in code; one
+# that begins with `prose:`, against comments, strings and documents. ---
 my (%names, @prose);
 open my $table, '<', 'scripts/words.tsv' or die "scripts/words.tsv: $!\n";
 while (my $row = <$table>) {
@@ -110,7 +111,8 @@ for my $file (@code, @text) {
             my ($line, $n) = @_;
             return unless $line =~ /$any_prose/;
             for my $rule (@prose) {
-                finding($file, $n, "`$&`: write $rule->{instead}") if $line =~ $rule->{re} && !matches($file, $rule->{allowed});
+                finding($file, $n, "`$&`: write $rule->{instead}")
+                    if $line =~ $rule->{re} && !matches($file, $rule->{allowed});
             }
         });
     }
@@ -123,7 +125,8 @@ for my $file (@code, @text) {
         my ($line, $n) = @_;
         $printed = !$printed if $file =~ /\.md$/ && $line =~ /^```/;
         return if $printed;
-        return if length $line <= $columns || ($file =~ /\.md$/ && $line =~ /^\s*\|/) || $line =~ m{https?://\S{60}};
+        return if length $line <= $columns || ($file =~ /\.md$/ && $line =~ /^\s*\|/)
+            || $line =~ m{https?://\S{60}};
         finding($file, $n, length($line) . " columns, of $columns");
     });
 }
@@ -186,14 +189,16 @@ for my $file (grep { /\.(md|1)$/ && !/CHANGELOG/ && $_ ne 'docs/glossary.md' } @
 
 # --- unique: definitions, whose opening brace ends the line or stands alone on the next one ---
 my %defined;
+my $begin = qr/^(?!typedef|struct\s+\w+\s*\{|enum|else|return|#)[A-Za-z_][\w\s*]*?/ms;
 for my $file (grep { /\.(c|cc|cu)$/ && !m{^(tests|docs|bench)/} && !m{^backend/cpu/isa/} } @code) {
     my $code = parts($file)->{code};
-    while ($code =~ /^(?!typedef|struct\s+\w+\s*\{|enum|else|return|#)[A-Za-z_][\w\s*]*?\b\**(\w+)\(([^;{}]*?)\)\s*\{/gms) {
+    while ($code =~ /$begin\b\**(\w+)\(([^;{}]*?)\)\s*\{/gms) {
         my $name = $1;
         next if $name =~ /^(if|for|while|switch|main|ISA|__launch_bounds__|sizeof|__attribute__)$/;
         my $line = 1 + (substr($code, 0, $-[0]) =~ tr/\n//);
         if ($defined{$name} && $defined{$name} !~ /^\Q$file\E:/) {
-            finding($file, $line, "$name(): its name stands in $defined{$name}, too; name it after what it works on");
+            finding($file, $line,
+                "$name(): its name stands in $defined{$name}, too; name it after what it works on");
         } else {
             $defined{$name} = "$file:$line";
         }

@@ -16,7 +16,11 @@ work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 if [ ! -x "$root/build/tandem" ]; then
     kit=$root/build/card-kit.tar.gz
     [ -f "$kit" ] ||
-        { echo "neither build/tandem nor build/card-kit.tar.gz is here: run make card-kit where CUDA Toolkit and the libraries are"; exit 4; }
+        {
+            echo "neither build/tandem nor build/card-kit.tar.gz is here:" \
+                "run make card-kit where CUDA Toolkit and the libraries are"
+            exit 4
+        }
     tar -xzf "$kit" -C "$work" || exit 5
     "$work/card-kit/scripts/on_card.sh" "$out"
     exit
@@ -32,13 +36,15 @@ cd "$work" || exit 5
 # are ---
 known() { ldconfig -p | grep -F "$1 " >/dev/null; }
 folders_of_python() {
-    python3 -c 'import glob, sys; print(*(f for p in sys.path for f in glob.glob(p + "/nvidia/*/lib")), sep="\n")' 2>/dev/null
+    python3 -c 'import glob, sys
+print(*(f for p in sys.path for f in glob.glob(p + "/nvidia/*/lib")), sep="\n")' 2>/dev/null
 }
 path=
 if [ -f "$root/needs" ]; then
     needed=$(sed -n 's/^glibc //p' "$root/needs") here=$(getconf GNU_LIBC_VERSION | sed 's/^glibc //')
     if [ "$(printf '%s\n' "$needed" "$here" | sort -V | head -n 1)" != "$needed" ]; then
-        echo "this machine has glibc $here; what is in the kit was built where it is $needed: build it here, or where it is no newer"
+        echo "this machine has glibc $here; what is in the kit was built where it is $needed:" \
+            "build it here, or where it is no newer"
         exit 4
     fi
     path=$root/lib
@@ -51,7 +57,8 @@ for library in libcuda.so.1 libcudart.so.13 libcublasLt.so.13 libcudnn.so.9; do
         [ -e "$folder/$library" ] && path=${path:+$path:}$folder && break
     done
 done
-path=$path${LD_LIBRARY_PATH:+${path:+:}$LD_LIBRARY_PATH} # for our programs alone: PyTorch has libraries of its own
+# For our programs alone: PyTorch has libraries of its own.
+path=$path${LD_LIBRARY_PATH:+${path:+:}$LD_LIBRARY_PATH}
 printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/build/tandem "$@"\n' "$path" "$root" >"$work/tandem"
 chmod +x "$work/tandem"
 
@@ -71,8 +78,10 @@ leader='' ended=0 # of the part that runs, of the one before
 failed=() missing_parts=()
 lack() { missing_parts+=("$1"); } # NAME: a part that cannot be done here
 trap 'exit 143' TERM INT HUP
-trap '[ -z "$leader" ] || end_session "$leader"; rm -rf "$work"; exec >&- 2>&-; wait "$log"' EXIT # the log is whole
-part() { # NAME LIMIT FILE COMMAND…: what it prints goes into FILE of the folder as it comes, then into the log
+# After the wait the log is whole.
+trap '[ -z "$leader" ] || end_session "$leader"; rm -rf "$work"; exec >&- 2>&-; wait "$log"' EXIT
+# part NAME LIMIT FILE COMMAND…: what it prints goes into FILE of the folder as it comes, then into the log.
+part() {
     local left=$((limit_in_all - SECONDS)) limit=$2 begin=$SECONDS code told
     echo
     if [ "$left" -lt 5 ]; then
@@ -134,7 +143,8 @@ if [ $runs = 0 ]; then
     part "graphs on $cluster" 30 hybrid.txt "$root/bench/cuda/same_losses.sh" "$tandem" "$cluster" resnet20
     part "all-reduces on $cluster" 30 hybrid.txt "$tandem" bench allreduce --cluster "$cluster" \
         --repetitions 5
-    grep -q 'all-reduce in shared memory' "$out/hybrid.txt" || export TANDEM_ALLREDUCE=network # the driver locks none, as it says
+    grep -q 'all-reduce in shared memory' "$out/hybrid.txt" ||
+        export TANDEM_ALLREDUCE=network # the driver locks none, as it says
     part "all-reduces on $cluster over the network" 30 hybrid.txt env TANDEM_ALLREDUCE=network \
         "$tandem" bench allreduce -q --cluster "$cluster" --repetitions 5
     part "profile of $cluster" 40 hybrid.txt "$tandem" profile -q --model resnet20 --cluster "$cluster"
@@ -163,7 +173,8 @@ if [ $runs = 0 ]; then
     done
 else
     echo
-    echo "=== profiles, predictions, steps: SKIP: $device runs no step here (exit code $runs), as it says above"
+    echo "=== profiles, predictions, steps: SKIP: $device runs no step here (exit code $runs)," \
+        "as it says above"
     if [ $runs = 4 ]; then lack "steps on $device"; else failed+=("a step on $device"); fi
 fi
 part "sanitizer" 240 tests.txt env "LD_LIBRARY_PATH=$path" SANITIZER_TIMEOUT=40 \

@@ -6,7 +6,11 @@
 # at a time, as many as there are cores; TEST_TIMEOUT: seconds for one; BUILD_SECONDS: what the build took, to
 # be printed
 set -u
-[ $# -gt 0 ] || { echo "run_tests.sh: no test program was given; allowed: one and more; does any name begin with what ONLY says?" >&2; exit 2; }
+[ $# -gt 0 ] || {
+    echo "run_tests.sh: no test program was given; allowed: one and more;" \
+        "does any name begin with what ONLY says?" >&2
+    exit 2
+}
 export CMOCKA_MESSAGE_OUTPUT=TAP
 export TANDEM_BUILD=${B:-build}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
@@ -27,7 +31,8 @@ now_ms() { local us=${EPOCHREALTIME/[.,]/}; echo $((us / 1000)); }
 # machine to themselves.
 is_alone() {
     case $1 in
-    *cli/test_runner.sh | *cli/test_man.sh | *cli/test_options.sh | *cli/test_documents.sh | *cli/test_kernel_limits.sh) return 1 ;;
+    *cli/test_runner.sh | *cli/test_man.sh | *cli/test_options.sh | \
+        *cli/test_documents.sh | *cli/test_kernel_limits.sh) return 1 ;;
     *cli/test_*.sh | *slurm/run.sh | *torch/*.sh | *fault/test_comm) return 0 ;;
     *) return 1 ;;
     esac
@@ -68,7 +73,8 @@ judge() {
         fi
     done <"$log.skips"
     [ "$code" != 124 ] || why+="stopped after $limit_s s; "
-    printf '%-44s %3d passed %2d failed %2d skipped  %3ds\n' "$name" "$ok" "$bad" "$skip" "$(((ms + 500) / 1000))"
+    printf '%-44s %3d passed %2d failed %2d skipped  %3ds\n' "$name" "$ok" "$bad" "$skip" \
+        "$(((ms + 500) / 1000))"
     sed 's/^ */    /' "$log.skips"
     if [ "$bad" != 0 ]; then
         echo "    ${why}exit code $code; what it printed:"

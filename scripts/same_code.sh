@@ -46,7 +46,8 @@ build() {
         (cd "$root/tree" &&
             "$nvcc" -I. -Iinclude -D_GNU_SOURCE -std=c++17 -O3 -arch=compute_80 -ptx -o - "$kernel" \
                 2>"$root/log") |
-            perl -ne 's{//.*}{}; next if /^\.(file|loc)/; s/\b([A-Za-z_\$][\w\$]*[A-Za-z]\w*)/$n{$1} \/\/= "n".++$i/ge; print' \
+            perl -ne 's{//.*}{}; next if /^\.(file|loc)/;
+                s/\b([A-Za-z_\$][\w\$]*[A-Za-z]\w*)/$n{$1} \/\/= "n".++$i/ge; print' \
                 >"$into/${kernel%.cu}.ptx"
         [ -s "$into/${kernel%.cu}.ptx" ] || { cat "$root/log"; exit 5; }
     done < <(cd "$tree" && git ls-files '*.cu')

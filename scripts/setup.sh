@@ -4,7 +4,9 @@
 # Slurm too (20 MB and its services): to build its plug-ins, and to test them as root. With --checks, clang 14
 # and cppcheck too: for lint and fuzzing.
 set -eu
-packages="gcc g++ libc6-dev make pkgconf libdnnl-dev libgloo-dev libsqlite3-dev libjansson-dev libgsl-dev libglpk-dev zlib1g-dev libprotobuf-c-dev protobuf-c-compiler libcmocka-dev dataset-fashion-mnist"
+packages="gcc g++ libc6-dev make pkgconf libdnnl-dev libgloo-dev libsqlite3-dev libjansson-dev"
+packages="$packages libgsl-dev libglpk-dev zlib1g-dev"
+packages="$packages libprotobuf-c-dev protobuf-c-compiler libcmocka-dev dataset-fashion-mnist"
 for option; do
     case $option in
     --slurm) packages="$packages slurmctld slurmd slurm-client libslurm-dev munge" ;;

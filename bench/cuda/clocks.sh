@@ -16,7 +16,9 @@ printf 'meanwhile (median, from .. to):'
 for k in 0 1 2 3; do
     cut -d, -f$((k + 1)) "$samples" | grep -E '^ *[0-9.]+ *$' | sort -n |
         awk -v name="${name[k]}" -v unit="${unit[k]}" '
-        { value[NR] = $1 } END { if (NR) printf "  %s %d (%d .. %d) %s", name, value[int((NR + 1) / 2)], value[1], value[NR], unit }'
+        { value[NR] = $1 }
+        END { if (NR) printf "  %s %d (%d .. %d) %s", name, value[int((NR + 1) / 2)], value[1], value[NR],
+            unit }'
 done
 echo
 exit "$code"

@@ -15,7 +15,9 @@ done)
 
 code=0
 heed() { [ "$1" -le 1 ] || code=1; } # EXIT_CODE
-why() { if [ "$1" = 124 ]; then echo "stopped after $limit s"; else tail -n 1 "$log" | sed 's,^tandem: ,,'; fi; } # EXIT_CODE
+why() { # EXIT_CODE
+    if [ "$1" = 124 ]; then echo "stopped after $limit s"; else tail -n 1 "$log" | sed 's,^tandem: ,,'; fi
+}
 number() { sed -n "s/.*\"$1\": *\([0-9][0-9]*\).*/\1/p" "$log" | head -n 1; } # the first of that name in $log
 ms() { if [ -n "$1" ]; then awk -v ns="$1" 'BEGIN { printf "%.1f ms", ns / 1e6 }'; else echo -; fi; }
 ratio() { if [ -n "$1" ] &&
