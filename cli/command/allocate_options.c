@@ -76,9 +76,9 @@ static tandem_status check_policy_options(const allocate_context *a, tandem_erro
                                 "--uniform %s is only for --policy uniform; policy %s chooses the precisions",
                                 o->uniform, a->policy->name);
     if (a->policy->ignores_target && limit)
-        return tandem_error_set(
-            error, TANDEM_USAGE,
-            "--policy %s and %s contradict each other: this policy has a single plan", a->policy->name, limit);
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--policy %s and %s contradict each other: this policy has a single plan",
+                                a->policy->name, limit);
     return TANDEM_OK;
 }
 
