@@ -6,6 +6,7 @@
 #ifndef TANDEM_BASE_HEAP_H
 #define TANDEM_BASE_HEAP_H
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): types and names of functions stand without them. */
 #define TANDEM_HEAP(push, pop, item, context, before)                                                        \
     static void push(item *heap, int *n, item one, context of)                                               \
     {                                                                                                        \
@@ -28,5 +29,6 @@
         if (*n > 0) heap[at] = last;                                                                         \
         return top;                                                                                          \
     }
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 #endif

@@ -146,6 +146,7 @@ static tandem_status read_amax(const option_row *row, void *to, const char *text
 
 /* --- The table ------------------------------------------------------------------------------------------ */
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): types and initialisers stand without them. */
 /* The offset of a member; a wrong type does not compile. */
 #define OF(m, type) .member = offsetof(cli_options, m) + 0 * sizeof(&((cli_options *)0)->m - (type *)0)
 #define READ(m, type, f) OF(m, type), .read = f
@@ -166,6 +167,7 @@ static const option_row option_table[CLI_N_OPTION] = {
 #include "cli/options.def"
 #undef OPTION
 };
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 static const int of_every_command[] = {OPTION_JSON, OPTION_END};
 

@@ -3,13 +3,11 @@
 # coverage guidance and the address and undefined-behaviour sanitizers, in build/fuzz. What it finds worth
 # keeping lies in build/fuzz/grown/NAME.
 #
-#   fuzz      for TIME seconds (600), or RUNS executions, whichever ends first; inputs of up to MAX_LEN bytes
-#   (4096).
-#             Prints how many executions there were. Exit code 1 and the input's path where one was found that
-#             breaks a law.
-#   minimise  adds to tests/fuzz/corpus/NAME what covers more than the corpus has, as few and as small files
-#   as do so, and
-#             drops what no longer does. Files with names that people gave stay as they are.
+#   fuzz      runs for TIME seconds (600) or RUNS executions, whichever ends first, on inputs of up to MAX_LEN
+#             bytes (4096). Prints the number of executions. Exit code 1, and the input's path, where an input
+#             breaks a law. SEED=N repeats a run.
+#   minimise  adds to tests/fuzz/corpus/NAME the fewest and smallest inputs that cover more than the corpus, and
+#             removes those that no longer add anything. Files with names that people gave stay as they are.
 #
 # TANDEM_FUZZ_ROOT: a folder with a program libfuzzer_NAME that is built already. Skips aloud where clang or
 # its libFuzzer is not here.
@@ -41,7 +39,8 @@ if [ -z "${TANDEM_FUZZ_ROOT:-}" ]; then
 fi
 mkdir -p "$grown" "$corpus" || exit 5
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
-options=(-timeout=20 -rss_limit_mb=2560 -max_len="${MAX_LEN:-4096}" -artifact_prefix="$root/$name-")
+options=(-seed="${SEED:-0}" -timeout=20 -rss_limit_mb=2560 -max_len="${MAX_LEN:-4096}"
+    -artifact_prefix="$root/$name-")
 
 # A number of the last run: of libFuzzer's closing statistics, or of its last line on coverage.
 figure() { sed -n "s/.*$1 *\([0-9][0-9]*\).*/\1/p" "$log" | tail -n 1; }

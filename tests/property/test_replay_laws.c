@@ -789,7 +789,7 @@ static void zero_shares_memory_out(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        uint64_t former[TANDEM_MAX_ZERO_STAGE + 1];
+        uint64_t former[TANDEM_MAX_ZERO_STAGE + 1] = {0};
         draw_trial_replay(&t, w, n, n % 3);
         for (int n_rank = 2; n_rank <= 128; n_rank *= 4) {
             t.cluster.classes[0].n_rank = n_rank;
