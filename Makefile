@@ -378,7 +378,7 @@ install: all api ## program, libraries, headers, man page; PREFIX, DESTDIR
 	for pc in tandem tandem_kernels $(CUDA_INSTALLS); do sed -e 's|@PREFIX@|$(PREFIX)|' -e \
 	    's|@VERSION@|$(VERSION)|' $$pc.pc.in \
 	    >$(INTO)/lib/pkgconfig/$$pc.pc || exit 1; done
-	install -m 644 $(wildcard include/tandem/*.*) $(INTO)/include/tandem/
+	install -m 644 $(wildcard include/tandem/*.h include/tandem/*.def) $(INTO)/include/tandem/
 	install -m 644 include/tandem/advanced/* $(INTO)/include/tandem/advanced/
 	install -m 644 docs/tandem.1 $(INTO)/share/man/man1/
 	install -m 644 $(B)/api.md $(INTO)/share/doc/tandem/

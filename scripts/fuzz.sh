@@ -3,10 +3,10 @@
 # coverage guidance and the address and undefined-behaviour sanitizers, in build/fuzz. What it finds worth
 # keeping lies in build/fuzz/grown/NAME.
 #
-#   fuzz      runs for TIME seconds (600) or RUNS executions, whichever ends first, on inputs of up to MAX_LEN
+#   fuzz      runs for TIME seconds (600) or RUNS executions, whichever ends first; inputs of up to MAX_LEN
 #             bytes (4096). Prints the number of executions. Exit code 1, and the input's path, where an input
 #             breaks a law. SEED=N repeats a run.
-#   minimise  adds to tests/fuzz/corpus/NAME the fewest and smallest inputs that cover more than the corpus, and
+#   minimise  adds to tests/fuzz/corpus/NAME the fewest and smallest inputs that cover more than it has, and
 #             removes those that no longer add anything. Files with names that people gave stay as they are.
 #
 # TANDEM_FUZZ_ROOT: a folder with a program libfuzzer_NAME that is built already. Skips aloud where clang or
