@@ -476,9 +476,9 @@ static void a_killed_writer_leaves_a_whole_file(void **state)
     assert_true(writers_that_came_far > 0);
     const int probe = open(f->folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600); /* NFS has no such files */
     if (probe >= 0) (void)close(probe);
-    const int contended = whole_files_beside(f, probe >= 0);
+    const int left = whole_files_beside(f, probe >= 0);
     assert_int_equal(save_checkpoint(f, f->path, step + 1, NULL), TANDEM_OK);
-    assert_int_equal(count_files(f->folder), 1 + contended);
+    assert_int_equal(count_files(f->folder), 1 + left);
 }
 
 int main(void)

@@ -114,7 +114,7 @@ static void loosen(int t)
 
 static void set_up_fuzz_stored_rows(void)
 {
-    char path[] = "/tmp/tandem-rows-XXXXXX", contended[sizeof path + 4];
+    char path[] = "/tmp/tandem-rows-XXXXXX", companion[sizeof path + 4];
     if (set.store) return;
     const int file = mkstemp(path);
     demand(file >= 0 && close(file) == 0, "a file");
@@ -136,8 +136,8 @@ static void set_up_fuzz_stored_rows(void)
     execute("PRAGMA wal_checkpoint(TRUNCATE)");
     (void)unlink(path); /* SQLite has it open */
     for (int k = 0; k < 2; k++) {
-        (void)snprintf(contended, sizeof contended, "%s%s", path, k ? "-shm" : "-wal");
-        (void)unlink(contended);
+        (void)snprintf(companion, sizeof companion, "%s%s", path, k ? "-shm" : "-wal");
+        (void)unlink(companion);
     }
 }
 

@@ -35,7 +35,8 @@ int count_files(const char *folder)
     int n = 0;
     DIR *const all = opendir(folder);
     if (!all) return -1;
-    for (const struct dirent *one; (one = readdir(all)) != NULL;) n += one->d_name[0] != '.';
+    for (const struct dirent *one; (one = readdir(all)) != NULL;)
+        n += strcmp(one->d_name, ".") != 0 && strcmp(one->d_name, "..") != 0;
     (void)closedir(all);
     return n;
 }

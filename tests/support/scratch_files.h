@@ -15,7 +15,7 @@ typedef struct test_folder {
 int test_folder_open(void **state);
 int test_folder_close(void **state);
 
-int count_files(const char *folder);  /* without hidden ones; −1 where the folder cannot be read */
+int count_files(const char *folder);  /* hidden ones, too; −1 where the folder cannot be read */
 int empty_folder(const char *folder); /* removes its files and the folders below it; returns how many went */
 void write_test_file(const char *path, const void *bytes, size_t n);
 
