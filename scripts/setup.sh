@@ -4,7 +4,7 @@
 # Slurm too (20 MB and its services): to build its plug-ins, and to test them as root. With --checks, clang 14
 # and cppcheck too: for lint and fuzzing.
 set -eu
-packages="gcc g++ libc6-dev make pkgconf libdnnl-dev libgloo-dev libsqlite3-dev libjansson-dev"
+packages="gcc g++ libc6-dev make perl pkgconf libdnnl-dev libgloo-dev libsqlite3-dev libjansson-dev"
 packages="$packages libgsl-dev libglpk-dev zlib1g-dev"
 packages="$packages libprotobuf-c-dev protobuf-c-compiler libcmocka-dev dataset-fashion-mnist"
 for option; do
