@@ -56,7 +56,7 @@ build() {
 # Where what was built from a file lies after the commits: `object before<TAB>object after` of each file that
 # moved.
 moves() {
-    git diff -M25% --diff-filter=R --name-status "$1" "$2" |
+    git diff -M15% --diff-filter=R --name-status "$1" "$2" |
         sed -n 's/\.proto/.pb-c.c/g; s/^R[0-9]*\t\(.*\)\.\(c\|cc\|cu\)\t\(.*\)\.\(c\|cc\|cu\)$/\1\t\3/p'
 }
 
