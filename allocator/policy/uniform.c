@@ -43,5 +43,6 @@ const tandem_policy tandem_policy_uniform = {
     .name = "uniform",
     .meaning = "one precision for the whole of the slowest class",
     .ignores_target = 1,
+    .takes_uniform = 1,
     .allocate = allocate_uniform,
 };

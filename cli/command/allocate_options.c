@@ -61,17 +61,16 @@ static tandem_status check_option_conflicts(const cli_options *o, tandem_error *
 static tandem_status check_policy_options(const allocate_context *a, tandem_error *error)
 {
     const cli_options *o = a->options;
-    const int is_uniform = strcmp(a->policy->name, "uniform") == 0;
     const char *limit = o->max_step_ns > 0        ? "--max-step"
                         : o->max_sensitivity >= 0 ? "--max-sensitivity"
                         : o->minimize_memory      ? "--minimize memory"
                         : o->pareto > 0           ? "--pareto"
                         : o->batch_auto           ? "--batch auto"
                                                   : NULL;
-    if (is_uniform && !o->uniform)
+    if (a->policy->takes_uniform && !o->uniform)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "policy uniform needs a precision, e.g. --policy uniform --uniform int8");
-    if (!is_uniform && o->uniform)
+    if (!a->policy->takes_uniform && o->uniform)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "--uniform %s is only for --policy uniform; policy %s chooses the precisions",
                                 o->uniform, a->policy->name);

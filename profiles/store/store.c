@@ -48,12 +48,14 @@ static tandem_status refuse_missing_store(const char *path, tandem_error *error)
 
 static tandem_status refuse_store_version(const char *path, int64_t version, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_WRONG_FORMAT,
-                            "the profile store '%.200s' has schema version %" PRId64 ", this tandem has %d%s",
-                            path, version, (int)VERSION,
-                            version < VERSION ? ": a command that writes to it, such as `tandem profile`, "
-                                                "migrates it"
-                                              : ": use the newer tandem, or another store");
+    return tandem_error_set(
+        error, TANDEM_WRONG_FORMAT,
+        "the profile store '%.200s' has schema version %" PRId64 ", this tandem has %d%s", path, version,
+        (int)VERSION,
+        version < VERSION
+            ? ": a command that writes to it, such as `tandem profile`, "
+              "migrates it"
+            : ": made by another version of tandem; use that one, or measure into another store");
 }
 
 /* Reads the first bytes through SQLite's own file, without its locks, journals or caches. A second
