@@ -1,0 +1,37 @@
+/* pulse.h: two fixed pieces of work that say how fast this core, and this memory, is now. */
+#ifndef TANDEM_BASE_PULSE_H
+#define TANDEM_BASE_PULSE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tandem/status.h"
+
+/* Times of the two pieces, in ns; 0 = not taken. Each runs in two halves, and the shorter half counts twice:
+ * an interrupt, or a moment without the core, seldom hits both.
+ *   compute  vector arithmetic between registers: the core's clock, and what its neighbour thread takes of it
+ *   memory   a walk through memory that has left this core's own caches since it was last read: the shared
+ *            cache and memory, and what other cores take of their bandwidth */
+typedef struct tandem_pulse {
+    int64_t compute_ns, memory_ns;
+} tandem_pulse;
+
+/* The memory that the walk goes through, window after window. */
+typedef struct tandem_pulse_walk {
+    float *memory; /* owned */
+    size_t n, at;  /* floats; the next window */
+} tandem_pulse_walk;
+
+/* tandem_pulse_open: allocates and touches 4 MiB: twice the second-level cache of most cores, and few enough
+ * bytes for a rank's unplanned memory. TANDEM_NO_MEMORY. */
+tandem_status tandem_pulse_open(tandem_pulse_walk *walk, tandem_error *error);
+void tandem_pulse_close(tandem_pulse_walk *walk); /* all zero is fine */
+
+/* tandem_pulse_take: cost: some 50 us. */
+tandem_pulse tandem_pulse_take(tandem_pulse_walk *walk);
+
+/* How many times longer than at `steady` a task takes whose time at steady speed is spent on memory for
+ * `memory_share` (0 … 1) and on arithmetic otherwise. 1 where a pulse is missing. */
+double tandem_pulse_slowdown(const tandem_pulse *now, const tandem_pulse *steady, double memory_share);
+
+#endif
