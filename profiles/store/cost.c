@@ -13,6 +13,17 @@ static int64_t sorted_percentile_ns(const int64_t *sorted, int64_t n, int64_t pe
     return sorted[(n * percent + 99) / 100 - 1];
 }
 
+/* The k-th smallest and the k-th largest, where k repetitions or fewer of n fall on one side of the median in
+ * 2.5 of 100 cases, by the normal approximation of the binomial distribution; of few, the least and the
+ * largest. */
+static void set_median_interval(tandem_cost *cost, const int64_t *sorted, int64_t n)
+{
+    int64_t below = (int64_t)floor((double)n / 2 - 0.98 * sqrt((double)n)) - 1;
+    if (below < 0) below = 0;
+    cost->low_ns = sorted[below];
+    cost->high_ns = sorted[n - 1 - below];
+}
+
 void tandem_cost_from_samples(tandem_cost *cost, int64_t *sample_ns, int64_t n, uint64_t workspace_bytes)
 {
     *cost = (tandem_cost){.workspace_bytes = workspace_bytes};
@@ -32,6 +43,7 @@ void tandem_cost_from_samples(tandem_cost *cost, int64_t *sample_ns, int64_t n, 
     cost->median_ns = tandem_sorted_median(sample_ns, (size_t)kept);
     cost->p10_ns = sorted_percentile_ns(sample_ns, kept, 10);
     cost->p90_ns = sorted_percentile_ns(sample_ns, kept, 90);
+    set_median_interval(cost, sample_ns, kept);
 }
 
 int64_t tandem_cost_mean_ns(const tandem_cost *cost)

@@ -25,7 +25,8 @@ tandem_status tandem_store_put_collective(tandem_store *store, const char *group
     static const char sql[] =
         "INSERT OR REPLACE INTO collective_cost (device_group, collective, loaded, "
         "bytes, " TANDEM_COST_COLUMNS
-        ", host, time_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+        ", host, time_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, "
+        "?15, ?16, ?17, ?18, ?19)";
     tandem_status status = tandem_store_check_cost(&point->cost, error);
     if (status == TANDEM_OK) status = check_measured_name(group, "group", error);
     if (status == TANDEM_OK) status = check_measured_name(collective, "collective", error);

@@ -24,7 +24,9 @@ tandem_status tandem_store_check_cost(const tandem_cost *cost, tandem_error *err
     if (cost->n >= 1 && cost->n_outlier >= 0 && cost->sum_ns >= 0 &&
         cost->sum_ns / (double)cost->n <= (double)max_ns && isfinite(cost->sum_squares_ns2) &&
         cost->sum_squares_ns2 >= 0 && is_time(cost->median_ns) && is_time(cost->p10_ns) &&
-        is_time(cost->p90_ns) && cost->workspace_bytes <= (uint64_t)max_bytes)
+        is_time(cost->p90_ns) && is_time(cost->low_ns) && is_time(cost->high_ns) &&
+        cost->low_ns <= cost->high_ns && cost->n_disturbed >= 0 && is_time(cost->compute_pulse_ns) &&
+        is_time(cost->memory_pulse_ns) && cost->workspace_bytes <= (uint64_t)max_bytes)
         return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
                             "a cost needs at least one repetition, and times from 0 to 2^50 ns; got %lld "
@@ -45,6 +47,11 @@ tandem_status tandem_store_read_cost(tandem_cost *cost, const tandem_store *stor
         .p10_ns = sqlite3_column_int64(statement, column + 5),
         .p90_ns = sqlite3_column_int64(statement, column + 6),
         .workspace_bytes = (uint64_t)sqlite3_column_int64(statement, column + 7),
+        .n_disturbed = sqlite3_column_int64(statement, column + 8),
+        .low_ns = sqlite3_column_int64(statement, column + 9),
+        .high_ns = sqlite3_column_int64(statement, column + 10),
+        .compute_pulse_ns = sqlite3_column_int64(statement, column + 11),
+        .memory_pulse_ns = sqlite3_column_int64(statement, column + 12),
     };
     if (tandem_store_check_cost(&read, NULL) != TANDEM_OK)
         return tandem_store_refuse_damaged(store, "a cost", error);
@@ -60,7 +67,7 @@ static tandem_status put_op_cost(tandem_store *store, const char *device, const 
         "operand, result, " TANDEM_COST_COLUMNS
         ", host, time_ns) VALUES ((SELECT id FROM device WHERE name = ?1), ?2, "
         "(SELECT id FROM operator WHERE signature = ?3), ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, "
-        "?15, ?16, ?17)";
+        "?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)";
     const tandem_status status = tandem_store_execute(
         store, error, "INSERT INTO operator (signature) VALUES (?1) ON CONFLICT DO NOTHING", "s",
         key->signature);
@@ -78,7 +85,7 @@ static tandem_status put_cast_cost(tandem_store *store, const char *device, cons
         "INSERT OR REPLACE INTO cast_cost (device, co_runner, elements, operand, result, range_source, "
         "transposed_copy, " TANDEM_COST_COLUMNS
         ", host, time_ns) VALUES ((SELECT id FROM device WHERE name = ?1), ?2, ?3, ?4, ?5, ?6, "
-        "?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
+        "?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)";
     return tandem_store_execute(store, error, sql, "ssisssi" TANDEM_COST_TYPES "ii", device, co_runner,
                                 key->elements, tandem_dtype_name(key->from), tandem_dtype_name(key->to),
                                 tandem_range_source_name(key->range_source), (int64_t)key->transposed_copy,

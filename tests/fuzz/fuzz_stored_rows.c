@@ -19,7 +19,7 @@ static const struct {
 } tables[] = {{"op_cost", "operator"},    {"cast_cost", "elements"}, {"collective_cost", "device_group"},
               {"interference", "device"}, {"statistics", "model"},   {"algorithm", "spec"},
               {"sensitivity", "model"},   {"operator", "signature"}, {"device", "name"},
-              {"model", "hash"}};
+              {"model", "hash"},          {"steadiness", "device"}};
 enum { N_TABLE = sizeof tables / sizeof *tables, MAX_COLUMNS = 32, MAX_EDITS = 24 };
 
 static struct {
@@ -71,6 +71,8 @@ static void fill_rest(void)
     demand(tandem_store_put_interference(set.store, device, set.group, "compute_under_comm", 4096, 1.25, 3,
                                          NULL) == TANDEM_OK,
            "interference");
+    const tandem_steadiness steadiness = {16000, 21000, 0.01, 0.02, 0.03, NAN, 0.01};
+    demand(tandem_store_put_steadiness(set.store, device, "", &steadiness, NULL) == TANDEM_OK, "steadiness");
     const tandem_statistics s = {2, 2, 2, 16, 4, 32, 64, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2};
     for (int op = 0; op < set.graph->n_op; op++)
         if (tandem_op_is_adjustable(&set.graph->op[op])) {
@@ -250,7 +252,8 @@ static tandem_status check_cost(void *context, const tandem_cost_key *key, const
     demand(key->kind == TANDEM_COST_OP || key->elements >= 0, "elements");
     demand(cost->n >= 1 && cost->n_outlier >= 0 && isfinite(cost->sum_ns) && cost->sum_ns >= 0,
            "repetitions");
-    demand(cost->median_ns >= 0 && cost->p10_ns >= 0 && cost->p90_ns >= 0 && tandem_cost_mean_ns(cost) >= 0,
+    demand(cost->median_ns >= 0 && cost->p10_ns >= 0 && cost->p90_ns >= 0 && tandem_cost_mean_ns(cost) >= 0 &&
+               cost->low_ns >= 0 && cost->low_ns <= cost->high_ns && cost->n_disturbed >= 0,
            "times");
     return TANDEM_OK;
 }
@@ -272,6 +275,9 @@ static void read_costs(void)
 static void read_curves(void)
 {
     tandem_error error = {0};
+    tandem_steadiness steadiness = {0};
+    check_status(tandem_store_get_steadiness(&steadiness, set.store, device, "", &error), &error);
+    demand(steadiness.compute_pulse_ns >= 0 && !(steadiness.delay_share < 0), "steadiness");
     for (int loaded = 0; loaded < 2; loaded++) {
         tandem_collective_point *point = NULL;
         int n = 0;

@@ -1,0 +1,100 @@
+/* store_steadiness.c: how steady a machine was while it was measured; and the columns of costs that tell it. */
+#include <math.h>
+
+#include "profiles/store/store_handle.h"
+
+#define STEADY_COST_COLUMNS(table)                                                                           \
+    "ALTER TABLE " table " ADD COLUMN n_disturbed INTEGER NOT NULL DEFAULT 0 CHECK (n_disturbed >= 0);"      \
+    "ALTER TABLE " table " ADD COLUMN low_ns INTEGER NOT NULL DEFAULT 0;"                                    \
+    "ALTER TABLE " table " ADD COLUMN high_ns INTEGER NOT NULL DEFAULT 0;"                                   \
+    "ALTER TABLE " table " ADD COLUMN compute_pulse_ns INTEGER NOT NULL DEFAULT 0;"                          \
+    "ALTER TABLE " table " ADD COLUMN memory_pulse_ns INTEGER NOT NULL DEFAULT 0;"
+
+/* From version 1 to 2. n_disturbed: repetitions that were dropped; low_ns to high_ns: the interval of the
+ * median; pulses: the machine's while it measured. 0 = not known. Shares and spreads are NULL where unknown. */
+const char tandem_store_schema_2[] =
+    STEADY_COST_COLUMNS("op_cost") STEADY_COST_COLUMNS("cast_cost") STEADY_COST_COLUMNS(
+        "collective_cost") "CREATE TABLE steadiness ("
+                           "    device INTEGER NOT NULL REFERENCES device (id),"
+                           "    co_runner TEXT NOT NULL,"
+                           "    compute_pulse_ns INTEGER NOT NULL CHECK (compute_pulse_ns >= 0),"
+                           "    memory_pulse_ns INTEGER NOT NULL CHECK (memory_pulse_ns >= 0),"
+                           "    compute_spread REAL,"
+                           "    memory_spread REAL,"
+                           "    delay_share REAL,"
+                           "    steal_share REAL,"
+                           "    interval_share REAL,"
+                           "    host INTEGER NOT NULL REFERENCES host (id),"
+                           "    time_ns INTEGER NOT NULL,"
+                           "    PRIMARY KEY (device, co_runner, host)"
+                           ") STRICT, WITHOUT ROWID;";
+
+static int is_share(double x) { return isnan(x) || (x >= 0 && isfinite(x)); }
+
+static int is_steadiness(const tandem_steadiness *s)
+{
+    return s->compute_pulse_ns >= 0 && s->memory_pulse_ns >= 0 && is_share(s->compute_spread) &&
+           is_share(s->memory_spread) && is_share(s->delay_share) && is_share(s->steal_share) &&
+           is_share(s->interval_share);
+}
+
+tandem_status tandem_store_put_steadiness(tandem_store *store, const char *device, const char *co_runner,
+                                          const tandem_steadiness *s, tandem_error *error)
+{
+    if (!device || !device[0] || !co_runner || !is_steadiness(s))
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "steadiness needs a device, and pulses, spreads and shares of 0 or more");
+    tandem_status status = tandem_store_write_begin(store, error);
+    if (status != TANDEM_OK) return status;
+    status = tandem_store_add_device(store, device, error);
+    if (status == TANDEM_OK)
+        status = tandem_store_execute(
+            store, error,
+            "INSERT OR REPLACE INTO steadiness (device, co_runner, compute_pulse_ns, memory_pulse_ns, "
+            "compute_spread, memory_spread, delay_share, steal_share, interval_share, host, time_ns) VALUES "
+            "((SELECT id FROM device WHERE name = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+            "ssiirrrrrii", device, co_runner, s->compute_pulse_ns, s->memory_pulse_ns, s->compute_spread,
+            s->memory_spread, s->delay_share, s->steal_share, s->interval_share, store->host,
+            tandem_store_now_ns());
+    return tandem_store_write_end(store, status, error);
+}
+
+static double real_or_unknown(sqlite3_stmt *row, int column)
+{
+    return sqlite3_column_type(row, column) == SQLITE_NULL ? NAN : sqlite3_column_double(row, column);
+}
+
+tandem_status tandem_store_get_steadiness(tandem_steadiness *steadiness, tandem_store *store,
+                                          const char *device, const char *co_runner, tandem_error *error)
+{
+    tandem_steadiness read = {.compute_spread = NAN,
+                              .memory_spread = NAN,
+                              .delay_share = NAN,
+                              .steal_share = NAN,
+                              .interval_share = NAN};
+    sqlite3_stmt *row = NULL;
+    int more = 0;
+    tandem_status status = tandem_store_query(
+        &row, store, error,
+        "SELECT compute_pulse_ns, memory_pulse_ns, compute_spread, memory_spread, delay_share, steal_share, "
+        "interval_share FROM steadiness WHERE device = (SELECT id FROM device WHERE name = ?1) AND "
+        "co_runner = ?2 ORDER BY time_ns DESC LIMIT 1",
+        "ss", device, co_runner);
+    if (status == TANDEM_OK) status = tandem_store_next_row(&more, store, row, error);
+    if (status == TANDEM_OK && more) {
+        read = (tandem_steadiness){.compute_pulse_ns = sqlite3_column_int64(row, 0),
+                                   .memory_pulse_ns = sqlite3_column_int64(row, 1),
+                                   .compute_spread = real_or_unknown(row, 2),
+                                   .memory_spread = real_or_unknown(row, 3),
+                                   .delay_share = real_or_unknown(row, 4),
+                                   .steal_share = real_or_unknown(row, 5),
+                                   .interval_share = real_or_unknown(row, 6)};
+        if (!is_steadiness(&read)) status = tandem_store_refuse_damaged(store, "a steadiness", error);
+    }
+    if (row) {
+        (void)sqlite3_reset(row);
+        (void)sqlite3_clear_bindings(row);
+    }
+    if (status == TANDEM_OK) *steadiness = read;
+    return status;
+}
