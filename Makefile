@@ -231,7 +231,7 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
 TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
 TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/support/fail_allocation.c \
-    tests/cuda/on_card.c, \
+    tests/support/without_avx512.c tests/cuda/on_card.c, \
                                                     $(wildcard tests/*/*.c)))
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
@@ -275,12 +275,21 @@ SCRIPTS = tests/cli/run.sh $(sort $(wildcard tests/cli/test_*.sh)) tests/slurm/r
     $(sort $(wildcard tests/torch/test_*.sh))
 # ONLY='unit fault/test_comm' builds and runs those whose names begin so.
 ONLY =
+# CPU=avx2: they see a CPU without AVX-512, so that its kernels and its speed are tested on a larger one, too.
+CPU =
+WITHOUT_AVX512 = $(B)/tests/without_avx512.so
+$(WITHOUT_AVX512): tests/support/without_avx512.c
+	@mkdir -p $(@D)
+	@echo "  link  $@"
+	@$(CC) -O2 $(WARN) -fPIC -shared -Wl,-z,initfirst -o $@ $<
 CHOSEN = $(if $(ONLY),$(filter $(foreach name,$(ONLY),$(B)/tests/$(name)% tests/$(name)%),$(TESTS) \
     $(SCRIPTS)),$(TESTS) $(SCRIPTS))
-test: setup ## builds and runs the tests; ONLY='unit fault/test_comm' those whose names begin so
+test: setup ## builds and runs the tests; ONLY='unit fault/test_comm' those whose names begin so; CPU=avx2
 	$(eval begin := $(shell date +%s))
-	@$(MAKE) --no-print-directory -j$$(nproc) all $(if $(ONLY),$(filter $(TESTS),$(CHOSEN)),tests)
-	@B=$(B) BUILD_SECONDS=$$(($$(date +%s) - $(begin))) scripts/run_tests.sh $(CHOSEN)
+	@$(MAKE) --no-print-directory -j$$(nproc) all $(if $(ONLY),$(filter $(TESTS),$(CHOSEN)),tests) \
+	    $(if $(filter avx2,$(CPU)),$(WITHOUT_AVX512))
+	@B=$(B) TEST_PRELOAD=$(if $(filter avx2,$(CPU)),$(abspath $(WITHOUT_AVX512))) \
+	    BUILD_SECONDS=$$(($$(date +%s) - $(begin))) scripts/run_tests.sh $(CHOSEN)
 
 # `make test-allocator`: the tests that name this folder.
 test-%:
@@ -417,8 +426,8 @@ C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu')
 format: ## clang-format 14
 	clang-format -i $(C_FILES)
 
-lint: all $(B)/generated/schema_sql.h $(B)/generated/profiles/format/chakra.pb-c.h ## clang-tidy, cppcheck, \
-    words, structure
+lint: all $(B)/generated/schema_sql.h $(B)/generated/profiles/format/chakra.pb-c.h
+lint: ## clang-tidy, cppcheck, words, structure
 	scripts/lint.sh
 
 clean: ## removes build/

@@ -413,7 +413,7 @@ run 5 replay --plan plan.json --trace nowhere/trace.json && grep -q 'nowhere/tra
 report "a trace that cannot be written: exit code 5" $?
 
 if [ -n "$absent" ]; then
-    run 4 train --model "$model" --device "$absent" --steps 3 && grep -q "no '$absent'" err
+    run 4 train --model "$model" --device "$absent" --steps 3 && grep -q "cannot be '$absent'" err
     report "a device that is not here: exit code 4" $?
 else
     skip "a device that is not here" "this machine is every device"
