@@ -50,11 +50,24 @@ static double origin_share(const tandem_provenance *provenance, int origin)
     return sum > 0 ? (double)provenance->ns[origin] / (double)sum : 0;
 }
 
+/* Whether ranks of one node take the link between nodes (cluster.h: `node` not given). */
+static int is_net_within_nodes(const tandem_cluster *cluster)
+{
+    if (!(cluster->link_bytes_per_s > 0) || cluster->node.bytes_per_s > 0) return 0;
+    for (int c = 0; c < cluster->n_class; c++) {
+        const tandem_cluster_class *class = &cluster->classes[c];
+        const int is_several = class->n_rank > 1 && class->per_node != 1;
+        if (is_several && !(class->link.bytes_per_s > 0)) return 1;
+    }
+    return 0;
+}
+
 void cli_cost_sources_collect(cli_cost_sources *sources, const tandem_replayer *replayer)
 {
     const tandem_cluster *cluster = tandem_replayer_cluster(replayer);
     *sources = (cli_cost_sources){.n_class = cluster->n_class,
-                                  .allreduce_source = *tandem_replayer_allreduce_source(replayer)};
+                                  .allreduce_source = *tandem_replayer_allreduce_source(replayer),
+                                  .is_net_within_nodes = is_net_within_nodes(cluster)};
     for (int c = 0; c < cluster->n_class; c++) {
         (void)snprintf(sources->device[c], sizeof sources->device[c], "%s", cluster->classes[c].device.name);
         tandem_replayer_provenance(replayer, c, &sources->of[c]);
@@ -113,8 +126,9 @@ static void append_fit_source(char *line, size_t size, const tandem_provenance *
 }
 
 /* Prints the algorithms or the measured curve of all-reduces, and the quality of its fit. */
-static void print_allreduce_sources(const tandem_allreduce_source *source)
+static void print_allreduce_sources(const cli_cost_sources *sources)
 {
+    const tandem_allreduce_source *source = &sources->allreduce_source;
     char latency[TANDEM_QUANTITY_TEXT], rate[TANDEM_QUANTITY_TEXT] = "any rate", spread[TANDEM_QUANTITY_TEXT];
     int n = 0;
     for (int k = 0; k < TANDEM_N_COLLECTIVE_ALGORITHM; k++)
@@ -123,6 +137,8 @@ static void print_allreduce_sources(const tandem_allreduce_source *source)
                    n++ ? ", " : "all-reduces over the cluster's links: ", source->n_by_algorithm[k],
                    tandem_collective_algorithm_name((tandem_collective_algorithm)k));
     if (n) putchar('\n');
+    if (n && sources->is_net_within_nodes)
+        puts("inside nodes net= holds, too: give link= or node= if devices of a node are joined faster");
     if (!source->n_point) return;
     if (source->bytes_per_s > 0) tandem_quantity_print_bps(rate, sizeof rate, source->bytes_per_s);
     printf("all-reduces from a measured curve of %d points; its upper part differs by %s from a "
@@ -133,21 +149,30 @@ static void print_allreduce_sources(const tandem_allreduce_source *source)
     putchar('\n');
 }
 
+/* What the times of class c are based on; "" or one source alone if that is all. */
+static void write_sources(char *line, size_t size, const tandem_provenance *provenance)
+{
+    char share[TANDEM_QUANTITY_TEXT];
+    *line = '\0';
+    for (int k = 0; k < TANDEM_N_ORIGIN; k++)
+        if (provenance->n_task[k])
+            (void)cli_append(line, size, "%s%s %s (%d tasks)", *line ? ", " : "",
+                             tandem_quantity_print_ratio(share, sizeof share, origin_share(provenance, k)),
+                             tandem_origin_name((tandem_origin)k), provenance->n_task[k]);
+    if (provenance->n_task[TANDEM_ORIGIN_PREDICTED]) append_fit_source(line, size, provenance);
+}
+
 void cli_cost_sources_print(const cli_cost_sources *sources)
 {
+    char line[TANDEM_MAX_CLASS][256];
     for (int c = 0; c < sources->n_class; c++) {
-        const tandem_provenance *provenance = &sources->of[c];
-        char line[256] = "", share[TANDEM_QUANTITY_TEXT];
-        for (int k = 0; k < TANDEM_N_ORIGIN; k++)
-            if (provenance->n_task[k])
-                (void)cli_append(
-                    line, sizeof line, "%s%s %s (%d tasks)", *line ? ", " : "",
-                    tandem_quantity_print_ratio(share, sizeof share, origin_share(provenance, k)),
-                    tandem_origin_name((tandem_origin)k), provenance->n_task[k]);
-        if (provenance->n_task[TANDEM_ORIGIN_PREDICTED]) append_fit_source(line, sizeof line, provenance);
-        if (strchr(line, ',')) printf("times on %s: %s\n", sources->device[c], line);
+        int is_told = 0;
+        write_sources(line[c], sizeof line[c], &sources->of[c]);
+        for (int k = 0; k < c; k++)
+            is_told |= strcmp(sources->device[k], sources->device[c]) == 0 && strcmp(line[k], line[c]) == 0;
+        if (strchr(line[c], ',') && !is_told) printf("times on %s: %s\n", sources->device[c], line[c]);
     }
-    print_allreduce_sources(&sources->allreduce_source);
+    print_allreduce_sources(sources);
 }
 
 void cli_provenance_print(const tandem_replayer *replayer)

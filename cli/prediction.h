@@ -23,6 +23,7 @@ typedef struct cli_cost_sources {
     char device[TANDEM_MAX_CLASS][TANDEM_DEVICE_NAME];
     tandem_provenance of[TANDEM_MAX_CLASS];
     tandem_allreduce_source allreduce_source;
+    int is_net_within_nodes; /* ranks of one node are joined by net=, for want of link= and node= */
 } cli_cost_sources;
 /* Of the plan of the replayer's last run. */
 void cli_cost_sources_collect(cli_cost_sources *sources, const tandem_replayer *replayer);

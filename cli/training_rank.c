@@ -45,9 +45,11 @@ static tandem_status check_training_data(const tandem_data *data, const tandem_g
 {
     const int takes_text = graph->op[graph->input].dtype == TANDEM_S32;
     if ((data->kind == TANDEM_DATA_TEXT) != takes_text)
-        return tandem_error_set(error, TANDEM_MALFORMED, "model '%s' takes %s, but data '%s' is %s",
+        return tandem_error_set(error, TANDEM_MALFORMED, "model '%s' takes %s, but data '%s' is %s. Give %s",
                                 graph->model, takes_text ? "text" : "images", data->name,
-                                data->kind == TANDEM_DATA_TEXT ? "text" : "images");
+                                takes_text ? "images" : "text",
+                                takes_text ? "a text file, --data FILE.txt"
+                                           : "--data fashion-mnist, or a directory of such files");
     if (data->n_class > graph->n_class)
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "data '%s' has %d classes or characters, but model '%s' has %lld outputs",

@@ -285,8 +285,8 @@ static int run_sensitivity(const cli_options *given)
     statistics_collector c = {0};
     const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL, .cpu = -1};
     tandem_status status = cli_workload_open(&workload, &options, &error);
-    if (status == TANDEM_OK) status = check_store_writable(options.db, &error);
     if (status == TANDEM_OK) status = training_rank_open(&rank, &workload, &options, &alone, &error);
+    if (status == TANDEM_OK) status = check_store_writable(options.db, &error);
     if (status == TANDEM_OK) {
         c = (statistics_collector){.backend = rank.backend, .step = rank.step};
         c.statistics = calloc((size_t)rank.step->graph->n_op, sizeof *c.statistics);

@@ -36,10 +36,20 @@ typedef struct cluster_parser {
     tandem_error *error;
 } cluster_parser;
 
+/* Where the word is, as errors say it: in a class, or, as net= and node=, anywhere in the cluster. */
+static const char *print_word_place(char text[WORD + 32], const cluster_parser *p)
+{
+    if (strncmp(p->word, "net=", 4) == 0 || strncmp(p->word, "node=", 5) == 0)
+        (void)snprintf(text, WORD + 32, "cluster, '%s'", p->word);
+    else
+        (void)snprintf(text, WORD + 32, "class %d, '%s'", p->cluster.n_class + 1, p->word);
+    return text;
+}
+
 static tandem_status refuse_class(cluster_parser *p, const char *why)
 {
-    return tandem_error_set(p->error, TANDEM_USAGE, "class %d, '%s': %s. %s.", p->cluster.n_class + 1,
-                            p->word, why, grammar);
+    char place[WORD + 32];
+    return tandem_error_set(p->error, TANDEM_USAGE, "%s: %s. %s.", print_word_place(place, p), why, grammar);
 }
 
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -96,8 +106,8 @@ static tandem_status read_class_device(cluster_parser *p, tandem_cluster_class *
 /* Repeats a quantity's error with the class and the word in front of it. */
 static tandem_status refuse_class_value(cluster_parser *p, const tandem_error *inner)
 {
-    return tandem_error_set(p->error, inner->status, "class %d, '%s': %s", p->cluster.n_class + 1, p->word,
-                            inner->text);
+    char place[WORD + 32];
+    return tandem_error_set(p->error, inner->status, "%s: %s", print_word_place(place, p), inner->text);
 }
 
 /* A decimal number with at most six decimals, in millionths; 0 for anything else. */

@@ -453,7 +453,7 @@ static void what_is_wrong_is_said_cluster(void **state)
         {"t4 =1", TANDEM_USAGE, "a device may be followed by"},
         {"t4 link=1GB/s", TANDEM_USAGE,
          "link is a rate and a latency, as in link=100Gbit/s,5us; got '1GB/s'"},
-        {"t4 node=1GB,1us", TANDEM_USAGE, "class 1, 'node=1GB,1us'"},
+        {"t4 node=1GB,1us", TANDEM_USAGE, "cluster, 'node=1GB,1us'"},
         {"t4 link=1GB/s,1us link=1GB/s,1us", TANDEM_USAGE, "link is given twice"},
         {"t4 node=1GB/s,1us + t4 node=1GB/s,1us", TANDEM_USAGE, "node is given twice"},
         {"cpu:avx2 batch=0", TANDEM_USAGE, "class 1, 'batch=0': batch must be"},
