@@ -32,7 +32,7 @@ include folders.mk
 # core's libraries; the program carries all of the core, so that it runs from wherever it lies. Only what
 # include/tandem/ declares is exported.
 PARTS_base = $(call objects,$(call sources,base))
-PARTS_graph = $(call objects,$(call sources,$(addprefix graph/,ir step zoo)))
+PARTS_graph = $(call objects,$(call sources,$(addprefix graph/,format ir step zoo)))
 PARTS_profiles = $(B)/obj/profiles/format/chakra.pb-c.o \
                  $(call objects,$(call sources,profiles $(addprefix profiles/,store cluster plan format)))
 PARTS_predictor = $(call objects,$(call sources,predictor))

@@ -71,17 +71,7 @@
 
 #include <math.h>
 
-static const double int8_steps = 127;
-static const double f16_largest = 65504;
-
-/* Bits of mantissa; log2 of the least normal number, 0 where it is that of f32; the largest number. */
-static const struct {
-    int mantissa, min_exponent;
-    double largest;
-} float_formats[TANDEM_N_COMPUTE_DTYPE] = {
-    [TANDEM_BF16] = {7, 0, 0},       [TANDEM_F16] = {10, -14, 65504}, [TANDEM_E4M3] = {3, -6, 448},
-    [TANDEM_E5M2] = {2, -14, 57344}, [TANDEM_TF32] = {10, 0, 0},
-};
+#include "tandem/advanced/format.h"
 
 /* What the rounding of an operand depends on. */
 typedef struct operand {
@@ -103,29 +93,43 @@ typedef struct noisy_product {
 
 static double ratio_or_zero(double a, double b) { return b > 0 ? a / b : 0; }
 
+/* NULL: nothing is rounded. */
+static const tandem_format_row *format_of(tandem_dtype type)
+{
+    const tandem_format format = tandem_format_of_dtype(type);
+    return format < TANDEM_N_FORMAT ? tandem_format_get(format) : NULL;
+}
+
 /* c_b */
 static double rounding_share(tandem_dtype type)
 {
     const double ln_2 = 0x1.62e42fefa39efp-1;
-    return float_formats[type].mantissa > 0 ? ldexp(ln_2, -2 * float_formats[type].mantissa) / 18 : 0;
+    const tandem_format_row *format = format_of(type);
+    return format && format->kind == TANDEM_FORMAT_KIND_FLOAT ? ldexp(ln_2, -2 * format->mantissa) / 18 : 0;
 }
 
 /* s²/12 */
 static double subnormal_variance(tandem_dtype type, double scale)
 {
-    if (float_formats[type].min_exponent == 0) return 0;
-    const double step =
-        ratio_or_zero(ldexp(1, float_formats[type].min_exponent - float_formats[type].mantissa), scale);
+    const tandem_format_row *format = format_of(type);
+    if (!format) return 0;
+    const double step = ratio_or_zero(ldexp(1, format->least), scale);
     return step * step / 12;
 }
 
 static double rounding_variance(tandem_dtype type, operand of)
 {
-    double scale = of.scale;
-    if (type == TANDEM_S8) return (of.magnitude / int8_steps) * (of.magnitude / int8_steps) / 6;
-    if (type == TANDEM_F16 && of.magnitude * of.scale > f16_largest) return of.magnitude * of.magnitude;
-    if (type == TANDEM_E4M3 || type == TANDEM_E5M2)
-        scale = ratio_or_zero(float_formats[type].largest, of.magnitude);
+    const tandem_format_row *format = format_of(type);
+    if (!format) return 0;
+    const double largest = tandem_format_largest(format);
+    const double scale =
+        format->scale == TANDEM_FORMAT_SCALE_TENSOR ? ratio_or_zero(largest, of.magnitude) : of.scale;
+    if (format->kind == TANDEM_FORMAT_KIND_INTEGER) {
+        const double step = ratio_or_zero(1, scale);
+        return step * step / (format->rounding == TANDEM_ROUNDING_STOCHASTIC ? 6 : 12);
+    }
+    if (format->overflow == TANDEM_OVERFLOW_INFINITE && of.magnitude * scale > largest)
+        return of.magnitude * of.magnitude;
     return fmin(of.mean_square, rounding_share(type) * of.mean_square + subnormal_variance(type, scale));
 }
 
@@ -134,7 +138,8 @@ static double loss_scale(const tandem_graph *graph, const tandem_statistics *sta
 {
     double max = 0;
     for (int i = 0; i < graph->n_op; i++) max = fmax(max, statistics[i].g_amax);
-    return max > 0 ? exp2(floor(log2(f16_largest / max))) : 1;
+    const double largest = tandem_format_largest(tandem_format_get(TANDEM_FORMAT_F16));
+    return max > 0 ? exp2(floor(log2(largest / max))) : 1;
 }
 
 /* Largest magnitude of input `slot` as the cast of the step program knows it: that of the tensor behind

@@ -30,9 +30,10 @@
 
 #include <math.h>
 
+#include "tandem/advanced/format.h"
+
 static const double gamma_forward = 4;
-static const int fp16_bits = 9, bf16_bits = 7, e5m2_bits = 2; /* k */
-static const double int8_steps = 127, e4m3_steps = 448.0 / 32;
+static const int fp16_bits = 9; /* k, as published */
 
 /* ⌊log₂ amax⌋; 0 where amax is 0: then every product with it is 0, too. */
 static double amax_exponent(double amax) { return amax > 0 ? (double)ilogb(amax) : 0; }
@@ -65,12 +66,16 @@ static qsync_terms sixteen_bit_terms(const tandem_statistics *s, int bits)
 
 static qsync_terms qsync_terms_of(tandem_precision precision, const tandem_statistics *s)
 {
-    switch (tandem_precision_get(precision)->forward) {
-    case TANDEM_S8: return scaled_terms(s, int8_steps, fp16_bits);
-    case TANDEM_E4M3: return scaled_terms(s, e4m3_steps, e5m2_bits);
-    case TANDEM_BF16: return sixteen_bit_terms(s, bf16_bits);
-    default: return sixteen_bit_terms(s, fp16_bits);
-    }
+    const tandem_precision_row *row = tandem_precision_get(precision);
+    const tandem_format format = tandem_format_of_dtype(row->forward);
+    if (format == TANDEM_N_FORMAT) return sixteen_bit_terms(s, fp16_bits); /* tf32 */
+    const tandem_format_row *forward = tandem_format_get(format);
+    /* the largest number, in the widest steps */
+    if (forward->kind == TANDEM_FORMAT_KIND_INTEGER) return scaled_terms(s, forward->significand, fp16_bits);
+    if (forward->scale == TANDEM_FORMAT_SCALE_TENSOR)
+        return scaled_terms(s, forward->significand,
+                            tandem_format_get(tandem_format_of_dtype(row->wgrad))->mantissa);
+    return sixteen_bit_terms(s, format == TANDEM_FORMAT_F16 ? fp16_bits : forward->mantissa);
 }
 
 static void qsync_compute(double *sensitivity, const tandem_graph *graph, const tandem_statistics *statistics,

@@ -1,11 +1,13 @@
 /* list.c: `tandem list`: the names that other commands take. */
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/nearest.h"
 #include "cli/cli.h"
 #include "cli/table.h"
+#include "tandem/advanced/format.h"
 
 /* --- Devices ---------------------------------------------------------------------------------- */
 
@@ -150,6 +152,34 @@ static tandem_status list_precisions(json_t *rows, cli_table *table, tandem_erro
     return TANDEM_OK;
 }
 
+/* --- Number formats --------------------------------------------------------------------------- */
+
+static tandem_status list_formats(json_t *rows, cli_table *table, tandem_error *error)
+{
+    static const char *const rounding[] = {"nearest", "stochastic", "toward zero"}, *const scale[] = {
+                                                                                        "none", "loss",
+                                                                                        "tensor", "row",
+                                                                                        "block"};
+    (void)error;
+    cli_table_row(table,
+                  "format\tdtype\t>bits\t>largest\t>least\tbeyond\trounding\tscale\t>block\t>sum bits");
+    for (int f = 0; f < TANDEM_N_FORMAT; f++) {
+        const tandem_format_row *row = tandem_format_get((tandem_format)f);
+        const char *beyond = row->overflow == TANDEM_OVERFLOW_INFINITE ? "infinite" : "saturating";
+        const double largest = tandem_format_largest(row), least = ldexp(1, row->least);
+        json_array_append_new(rows,
+                              json_pack("{s:s,s:s,s:i,s:i,s:f,s:f,s:s,s:s,s:s,s:i,s:i}", "name", row->name,
+                                        "dtype", tandem_dtype_name(row->dtype), "bits", row->bits, "mantissa",
+                                        row->mantissa, "largest", largest, "least", least, "beyond", beyond,
+                                        "rounding", rounding[row->rounding], "scale", scale[row->scale],
+                                        "block", row->block, "sum_bits", row->sum_bits));
+        cli_table_row(table, "%s\t%s\t%d\t%.6g\t%.3g\t%s\t%s\t%s\t%d\t%d", row->name,
+                      tandem_dtype_name(row->dtype), row->bits, largest, least, beyond,
+                      rounding[row->rounding], scale[row->scale], row->block, row->sum_bits);
+    }
+    return TANDEM_OK;
+}
+
 /* --- Operators -------------------------------------------------------------------------------- */
 
 static const char *op_class_text(tandem_op_class op_class)
@@ -221,8 +251,9 @@ static const struct {
     const char *name;
     tandem_status (*list)(json_t *rows, cli_table *table, tandem_error *error);
 } kinds[] = {
-    {"devices", list_devices},     {"models", list_models},     {"precisions", list_precisions},
-    {"operators", list_operators}, {"policies", list_policies}, {"datasets", list_datasets},
+    {"devices", list_devices},   {"models", list_models},       {"precisions", list_precisions},
+    {"formats", list_formats},   {"operators", list_operators}, {"policies", list_policies},
+    {"datasets", list_datasets},
 };
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
@@ -230,14 +261,16 @@ static int run_list(const cli_options *options)
 {
     tandem_hint hint;
     if (options->n_word != 1)
-        return cli_fail_with(TANDEM_USAGE, "say what to list, one of devices, models, precisions, operators, "
-                                           "policies, datasets");
+        return cli_fail_with(TANDEM_USAGE,
+                             "say what to list, one of devices, models, precisions, formats, operators, "
+                             "policies, datasets");
     const int kind = tandem_name_find(options->word[0], &kinds[0].name, N_KIND, sizeof *kinds, &hint);
     if (kind < 0)
-        return cli_fail_with(TANDEM_UNKNOWN_NAME,
-                             "no list '%s'.%s Say one of devices, models, precisions, operators, policies, "
-                             "datasets.",
-                             options->word[0], hint.text);
+        return cli_fail_with(
+            TANDEM_UNKNOWN_NAME,
+            "no list '%s'.%s Say one of devices, models, precisions, formats, operators, policies, "
+            "datasets.",
+            options->word[0], hint.text);
     tandem_error error = {0};
     cli_table table = {0};
     json_t *result = cli_json_new("list"), *rows = json_array();
@@ -258,8 +291,8 @@ static int run_list(const cli_options *options)
 static const int options[] = {OPTION_END};
 const cli_command command_list = {
     .name = "list",
-    .words = "devices|models|precisions|operators|policies|datasets",
-    .summary = "Devices, models, precisions, operators, policies, data sets",
+    .words = "devices|models|precisions|formats|operators|policies|datasets",
+    .summary = "Devices, models, precisions, formats, operators, policies, data sets",
     .option = options,
     .description =
         "Examples:\n"
