@@ -8,7 +8,7 @@
 
 enum {
     COMPUTE_ROUNDS = 2600, /* of a half: some 10 us at 3 GHz */
-    WALK_BYTES = 4 << 20,
+    WALK_BYTES = 16 << 20,
     WINDOW_FLOATS = 32768, /* of a half: 128 KiB */
     LINE_FLOATS = 16
 };
@@ -70,6 +70,11 @@ tandem_pulse tandem_pulse_take(tandem_pulse_walk *walk)
     }
     return (tandem_pulse){.compute_ns = 2 * shorter_of(at_ns[1] - at_ns[0], at_ns[2] - at_ns[1]),
                           .memory_ns = 2 * shorter_of(at_ns[3] - at_ns[2], at_ns[4] - at_ns[3])};
+}
+
+double tandem_pulse_bytes_ns(const tandem_pulse *pulse, double bytes)
+{
+    return bytes / (2.0 * WINDOW_FLOATS * sizeof(float)) * (double)pulse->memory_ns;
 }
 
 static double slowdown_of(int64_t now_ns, int64_t steady_ns)

@@ -22,13 +22,16 @@ typedef struct tandem_pulse_walk {
     size_t n, at;  /* floats; the next window */
 } tandem_pulse_walk;
 
-/* tandem_pulse_open: allocates and touches 4 MiB: twice the second-level cache of most cores, and few enough
- * bytes for a rank's unplanned memory. TANDEM_NO_MEMORY. */
+/* tandem_pulse_open: allocates and touches 16 MiB, several times the second-level cache of a core: windows come
+ * round so seldom that nothing of them is left there. TANDEM_NO_MEMORY. Cost: some ms. */
 tandem_status tandem_pulse_open(tandem_pulse_walk *walk, tandem_error *error);
 void tandem_pulse_close(tandem_pulse_walk *walk); /* all zero is fine */
 
 /* tandem_pulse_take: cost: some 50 us. */
 tandem_pulse tandem_pulse_take(tandem_pulse_walk *walk);
+
+/* How long a walk through so many bytes takes at that pulse, in ns; 0 without one. */
+double tandem_pulse_bytes_ns(const tandem_pulse *pulse, double bytes);
 
 /* How many times longer than at `steady` a task takes whose time at steady speed is spent on memory for
  * `memory_share` (0 … 1) and on arithmetic otherwise. 1 where a pulse is missing. */

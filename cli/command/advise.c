@@ -132,8 +132,7 @@ static tandem_status evaluate_cases(advise_context *v, tandem_error *error)
     if (status == TANDEM_OK && v->policy->ignores_target)
         status = tandem_error_set(
             error, TANDEM_USAGE,
-            "policy %s has a single plan and cannot compare clusters. Use another --policy",
-            v->policy->name);
+            "policy %s has a single plan and cannot compare clusters. Use another --policy", v->policy->name);
     if (status != TANDEM_OK) return status;
     share_cluster_links(&a, &b);
     const tandem_cluster all = join_clusters(&a, &b);

@@ -175,6 +175,26 @@ static int print_compared_devices(const compare_case *compared)
     return cli_table_finish(&table);
 }
 
+static void print_run_speed(const compare_steadiness *s)
+{
+    char error[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT], verdict[256],
+        noise[TANDEM_QUANTITY_TEXT], share[TANDEM_QUANTITY_TEXT];
+    if (!isfinite(s->error_at_run_speed)) return;
+    printf("at the speed of the run: error %s (%s to %s, ",
+           tandem_quantity_print_ratio(error, sizeof error, s->error_at_run_speed),
+           tandem_quantity_print_ratio(low, sizeof low, s->low),
+           tandem_quantity_print_ratio(high, sizeof high, s->high));
+    if (isnan(s->delay_share))
+        printf("what others took is not told here)");
+    else
+        printf("others took %s of the time)",
+               tandem_quantity_print_ratio(share, sizeof share, s->delay_share));
+    if (isfinite(s->profile_noise))
+        printf("; two profiles differ by %s",
+               tandem_quantity_print_ratio(noise, sizeof noise, s->profile_noise));
+    printf("\nverdict: %s\n", compare_verdict_print(verdict, sizeof verdict, s));
+}
+
 static void print_error_parts(const compare_case *compared)
 {
     char remeasured[TANDEM_QUANTITY_TEXT], drift[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
@@ -189,13 +209,7 @@ static void print_error_parts(const compare_case *compared)
         printf("replayed with the task times of this run: %s; error of the simulation %s\n",
                tandem_quantity_print_ns(remeasured, sizeof remeasured, compared->resimulated_ns),
                tandem_quantity_print_ratio(error, sizeof error, compare_case_simulation_error(compared)));
-    if (compared->undisturbed_ns > 0 &&
-        compared->undisturbed_ns < compared->measured_ns - compared->measured_ns / 50)
-        printf("without the time of other processes on the ranks' cores: step %s, error %s\n",
-               tandem_quantity_print_ns(drift, sizeof drift, compared->undisturbed_ns),
-               tandem_quantity_print_ratio(error, sizeof error,
-                                           (double)compared->predicted_ns / (double)compared->undisturbed_ns -
-                                               1));
+    print_run_speed(&compared->steady);
     putchar('\n');
 }
 
@@ -250,17 +264,22 @@ static int measure_plan(compare_case *compared, const cli_options *options, cons
     if (code == 0 && options->remeasure) code = compare_case_remeasure(compared, options, workload, path);
     cli_scratch_file_remove(path);
     if (code != 0) return code;
-    tandem_status status = compare_case_resimulate(compared, options, workload, &error);
+    tandem_status status = compare_case_judge(compared, options, workload, &error);
+    if (status == TANDEM_OK) status = compare_case_resimulate(compared, options, workload, &error);
     if (status == TANDEM_OK) status = compare_case_store(compared, options, workload, &error);
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }
 
+/* Of the error at the speed of the run, where it is known: a machine that has moved is no fault of a prediction. */
 static int check_error_limit(const compare_case *compared, const cli_options *options)
 {
-    char error[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
-    if (options->limit < 0 || fabs(compared->error) <= options->limit) return 0;
-    return cli_fail_with(TANDEM_LIMIT_EXCEEDED, "the error %s exceeds the limit %s",
-                         tandem_quantity_print_ratio(error, sizeof error, compared->error),
+    char text[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
+    const int is_known = isfinite(compared->steady.error_at_run_speed);
+    const double error = is_known ? compared->steady.error_at_run_speed : compared->error;
+    if (options->limit < 0 || fabs(error) <= options->limit) return 0;
+    return cli_fail_with(TANDEM_LIMIT_EXCEEDED, "the error %s%s exceeds the limit %s",
+                         tandem_quantity_print_ratio(text, sizeof text, error),
+                         is_known ? " at the speed of the run" : "",
                          tandem_quantity_print_ratio(limit, sizeof limit, options->limit));
 }
 
@@ -311,8 +330,13 @@ const cli_command command_compare = {
         "--clip 1\n"
         "  tandem compare --model resnet20 --device strongest --uniform int8_full --amax delayed:window=32\n"
         "The error is (predicted - measured) / measured. The measured step is the median of the steps [30]\n"
-        "after two warm-up steps. With --limit, the exit code is 1 if the error is larger. Without --data,\n"
-        "inputs are noise. The run is stored.\n"
+        "after two warm-up steps. The second error compares each step with its prediction at the speed that "
+        "the\n"
+        "machine had in it, without what others took. With --limit, the exit code is 1 if that error is "
+        "larger.\n"
+        "The verdict says whether the prediction is off or the machine has moved. Without --data, inputs are "
+        "noise.\n"
+        "The run is stored.\n"
         "--remeasure measures the plan's costs again after the run: it shows the drift since the profile.\n"
         "Over a network: run the same line for each rank, with RANK, WORLD_SIZE, TANDEM_STORE and "
         "TANDEM_IFACE\n"

@@ -46,7 +46,7 @@ tandem_status compare_case_predict(compare_case *out, const cli_options *options
                          .accuracy = NAN};
     tandem_planner *planner = NULL;
     tandem_replay replay;
-    const unsigned flags = TANDEM_REPLAY_MEMORY | (options->per_operator ? TANDEM_REPLAY_EVENTS : 0u);
+    const unsigned flags = TANDEM_REPLAY_MEMORY | TANDEM_REPLAY_EVENTS;
     /* Comparing times needs no statistics; without them the sensitivity is unknown. */
     tandem_status status = cli_planner_open(&planner, options, workload, 0, NULL);
     const int is_scored = status == TANDEM_OK;
@@ -54,8 +54,7 @@ tandem_status compare_case_predict(compare_case *out, const cli_options *options
     if (status != TANDEM_OK) return status;
     const tandem_allocation_problem *problem = tandem_planner_problem(planner);
     status = tandem_replayer_run(problem->replayer, &replay, flags, error);
-    if (status == TANDEM_OK && options->per_operator)
-        status = predict_task_times(&made, problem->replayer, error);
+    if (status == TANDEM_OK) status = predict_task_times(&made, problem->replayer, error);
     if (status == TANDEM_OK) {
         (void)snprintf(made.plan, sizeof made.plan, "%s", workload->plan->name);
         made.predicted_ns = replay.step_ns;
@@ -127,7 +126,7 @@ static json_t *run_train_command(const cli_options *options, const char *plan_pa
                   "");
     append_number(&line, "--seed", options->seed, "");
     append_number(&line, "--timeout", (uint64_t)options->timeout_ns, "ns");
-    if (options->per_operator) append_argument(&line, "--operators", NULL);
+    append_argument(&line, "--operators", NULL);
     return cli_run_self(options, line.argument, exit_code);
 }
 
@@ -178,6 +177,7 @@ static void read_rank_reports(compare_case *out, const json_t *ranks)
             busy_ns = busy < 0 || busy_ns < 0 ? -1 : busy_ns + busy;
             if (r == 0 || undisturbed < out->undisturbed_ns) out->undisturbed_ns = undisturbed;
             read_class_tasks(out, c, json_object_get(rank, "task_ns"));
+            (void)run_steadiness_from_json(&out->steadiness[r], json_object_get(rank, "steadiness"));
         }
         class->measured_wait_ns = wait_ns / class->n_rank;
         class->measured_busy_ns = busy_ns < 0 ? -1 : busy_ns / class->n_rank;
@@ -205,6 +205,10 @@ int compare_case_measure(compare_case *out, const cli_options *options, const ch
                              options->steps, COMPARE_MIN_STEPS);
     int code = 0;
     json_t *run = run_train_command(options, plan_path, &code);
+    for (int c = 0; c < out->n_class; c++) out->n_rank += out->classes[c].n_rank;
+    out->steadiness = calloc((size_t)out->n_rank, sizeof *out->steadiness);
+    if (code == 0 && !out->steadiness)
+        code = cli_fail_with(TANDEM_NO_MEMORY, "no memory for the steps of %d ranks", out->n_rank);
     if (code == 0) {
         const json_t *loss = json_object_get(run, "loss");
         const size_t n_loss = json_array_size(loss);
@@ -253,7 +257,7 @@ tandem_status compare_case_resimulate(compare_case *out, const cli_options *opti
 {
     tandem_planner *planner = NULL;
     tandem_replay replay;
-    if (out->n_task == 0) return TANDEM_OK;
+    if (!options->per_operator) return TANDEM_OK;
     tandem_status status = cli_planner_open(&planner, options, workload, 1, error);
     if (status != TANDEM_OK) return status;
     tandem_replayer *replayer = tandem_planner_problem(planner)->replayer;
@@ -353,7 +357,7 @@ tandem_status compare_case_store(const compare_case *out, const cli_options *opt
     tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK) status = tandem_store_begin(store, error);
     if (status == TANDEM_OK) status = tandem_store_put_run(store, &run, &run_id, error);
-    if (status == TANDEM_OK && out->n_task > 0) status = store_task_events(out, store, run_id, error);
+    if (status == TANDEM_OK && options->per_operator) status = store_task_events(out, store, run_id, error);
     if (status == TANDEM_OK) status = tandem_store_commit(store, error);
     if (status != TANDEM_OK && store) tandem_store_rollback(store);
     tandem_store_close(store);
@@ -405,6 +409,28 @@ static void add_class_json(json_t *object, const compare_case *out, const compar
     append_json_member(object, "measured_busy_ns", known_integer_json(class->measured_busy_ns));
 }
 
+static void add_steadiness_json(json_t *object, const compare_steadiness *s)
+{
+    json_object_set_new(object, "error_at_run_speed", cli_json_number(s->error_at_run_speed));
+    json_object_set_new(object, "error_at_run_speed_interval",
+                        json_pack("[o,o]", cli_json_number(s->low), cli_json_number(s->high)));
+    json_object_set_new(object, "profile_noise", cli_json_number(s->profile_noise));
+    json_object_set_new(object, "verdict", json_string(compare_verdict_name(s->verdict)));
+    json_object_set_new(object, "moved_by", cli_json_number(s->moved_by));
+    json_object_set_new(object, "steps_needed",
+                        s->steps_needed > 0 ? json_integer(s->steps_needed) : json_null());
+    json_object_set_new(object, "kept_steps", json_integer(s->n_step));
+    json_object_set_new(object, "undisturbed_steps", json_integer(s->n_undisturbed));
+    json_object_set_new(object, "delay_share", cli_json_number(s->delay_share));
+    json_object_set_new(object, "pulse_share", cli_json_number(s->pulse_share));
+    json_object_set_new(object, "compute_pace", cli_json_number(s->compute_pace));
+    json_object_set_new(object, "memory_pace", cli_json_number(s->memory_pace));
+    json_object_set_new(object, "kind_off",
+                        s->kind && s->kind[0] ? json_pack("{s:s,s:s,s:o}", "device", s->kind_device, "kind",
+                                                          s->kind, "error", cli_json_number(s->kind_error))
+                                              : json_null());
+}
+
 json_t *compare_case_json(const compare_case *out)
 {
     json_t *result = json_pack(
@@ -419,6 +445,7 @@ json_t *compare_case_json(const compare_case *out)
         cli_json_number(compare_case_simulation_error(out)), "sensitivity", cli_json_number(out->sensitivity),
         "samples_per_s", cli_json_number(out->samples_per_s), "first_loss", cli_json_number(out->first_loss),
         "final_loss", cli_json_number(out->final_loss), "accuracy", cli_json_number(out->accuracy));
+    add_steadiness_json(result, &out->steady);
     for (int c = 0; c < out->n_class; c++) add_class_json(result, out, &out->classes[c]);
     return result;
 }
@@ -426,6 +453,7 @@ json_t *compare_case_json(const compare_case *out)
 void compare_case_free(compare_case *out)
 {
     free(out->task);
+    free(out->steadiness);
     *out = (compare_case){0};
 }
 

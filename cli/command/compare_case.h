@@ -3,6 +3,7 @@
 #define TANDEM_CLI_COMPARE_CASE_H
 
 #include "cli/cli.h"
+#include "cli/command/compare_verdict.h"
 
 enum { COMPARE_MIN_STEPS = 3 }; /* with fewer, all are warm-up */
 
@@ -36,7 +37,7 @@ typedef struct compare_case {
     /* set by compare_case_measure: period of a step */
     int64_t steps, measured_ns, measured_p10_ns, measured_p90_ns;
     double error; /* (predicted − measured) / measured */
-    /* replayed with the task times of this run; 0 = unknown, without per_operator */
+    /* replayed with the task times of this run; 0 = unknown */
     int64_t resimulated_ns;
     /* the step less the time of other processes on a rank's core, of the rank with the least; −1 = unknown */
     int64_t undisturbed_ns;
@@ -46,9 +47,15 @@ typedef struct compare_case {
     compare_class classes[TANDEM_MAX_CLASS];
     double sensitivity;                                     /* of the plan; NaN without statistics */
     double samples_per_s, first_loss, final_loss, accuracy; /* NaN = unknown */
-    int n_task;                                             /* with options->per_operator, else 0 */
-    compare_task *task;                                     /* [n_task] by task id */
+    int n_task;
+    compare_task *task; /* [n_task] by task id */
+    int n_rank;
+    run_steadiness *steadiness; /* [n_rank] what each rank saw of the machine */
+    compare_steadiness steady;  /* set by compare_case_judge */
 } compare_case;
+
+/* An error that is none, where --limit gives no other. */
+#define COMPARE_TOLERANCE 0.05
 
 /* compare_case_predict: replays the workload's plan with costs from options->db. Overwrites *out; release it
  * with compare_case_free. Errors of the store and the replayer leave it unchanged. */
@@ -59,6 +66,11 @@ tandem_status compare_case_predict(compare_case *out, const cli_options *options
  * options->data (NULL = noise), with options->seed and options->evaluate, and sets the measured members.
  * Returns the exit code; if it is not 0, the error is on stderr. */
 int compare_case_measure(compare_case *out, const cli_options *options, const char *plan_path);
+
+/* compare_case_judge: sets out->steady: predicts each kept step of the run at the pulse that was beside it and
+ * with what others took in it. Errors of the store and the replayer. Cost: a replay per kept step. */
+tandem_status compare_case_judge(compare_case *out, const cli_options *options, const cli_workload *workload,
+                                 tandem_error *error);
 
 /* compare_case_resimulate: replays the plan with the median task times of the run and sets resimulated_ns.
  * Its difference from measured_ns is the error of the simulation without that of the costs. Does nothing

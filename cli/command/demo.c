@@ -138,7 +138,9 @@ static int measure_demo_case(demo *d, int k)
         show_train_command(d, k);
         code = compare_case_measure(&d->result[k], &d->options, path);
         cli_scratch_file_remove(path);
-        if (!code) status = compare_case_store(&d->result[k], &d->options, &workload, &error);
+        if (!code) status = compare_case_judge(&d->result[k], &d->options, &workload, &error);
+        if (!code && status == TANDEM_OK)
+            status = compare_case_store(&d->result[k], &d->options, &workload, &error);
     }
     cli_workload_close(&workload);
     return status == TANDEM_OK ? code : cli_fail(&error);
@@ -160,17 +162,27 @@ static void print_demo_times(const demo *d)
     char predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT],
         high[TANDEM_QUANTITY_TEXT];
     char wait[TANDEM_QUANTITY_TEXT];
-    printf("%-10s %11s %11s %7s  %-21s %9s %14s %12s\n", "plan", "predicted", "measured", "error",
-           "measured p10 .. p90", "samples/s", "fast rank idle", "sensitivity");
+    printf("%-10s %11s %11s %7s %12s  %-21s %9s %14s %12s\n", "plan", "predicted", "measured", "error",
+           "at its speed", "measured p10 .. p90", "samples/s", "fast rank idle", "sensitivity");
     for (int k = 0; k < N_CASE; k++) {
         const compare_case *c = &d->result[k];
-        printf("%-10s %11s %11s %+6.1f%%  %8s .. %8s %11.1f %14s %12.3g\n", c->plan,
+        printf("%-10s %11s %11s %+6.1f%% %+11.1f%%  %8s .. %8s %11.1f %14s %12.3g\n", c->plan,
                tandem_quantity_print_ns(predicted, sizeof predicted, c->predicted_ns),
                tandem_quantity_print_ns(measured, sizeof measured, c->measured_ns), 100 * c->error,
+               100 * c->steady.error_at_run_speed,
                tandem_quantity_print_ns(low, sizeof low, c->measured_p10_ns),
                tandem_quantity_print_ns(high, sizeof high, c->measured_p90_ns), c->samples_per_s,
                tandem_quantity_print_ns(wait, sizeof wait, c->classes[0].measured_wait_ns), c->sensitivity);
     }
+}
+
+static void print_demo_verdicts(const demo *d)
+{
+    char verdict[256];
+    putchar('\n');
+    for (int k = 0; k < N_CASE; k++)
+        printf("%-10s verdict: %s\n", d->result[k].plan,
+               compare_verdict_print(verdict, sizeof verdict, &d->result[k].steady));
 }
 
 static void print_class_memory(const compare_class *class)
@@ -203,6 +215,7 @@ static int print_demo_text(const demo *d)
     printf("%s, batch %s per rank, %s and %s; %lld steps, equal samples in all cases\n\n", d->options.model,
            demo_batch, d->strong->name, d->weak->name, (long long)d->options.steps);
     print_demo_times(d);
+    print_demo_verdicts(d);
     print_demo_memory_and_loss(d);
     printf("\nuniform: %s in %s. allocated: %s, within %s of the fastest step.\n", d->weak->name,
            strchr(d->uniform_plan, ',') + 1, plan_path, demo_slowdown);

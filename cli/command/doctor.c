@@ -1,6 +1,7 @@
 /* doctor.c: `tandem doctor`: what this machine has, what is missing, and the command that fixes it. */
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/machine_check.h"
 #include "cli/cli.h"
 #include "cli/table.h"
 
@@ -121,6 +123,26 @@ static void check_directory(doctor_report *all)
     set_finding(one, "%s", writable ? "writable" : strerror(errno));
 }
 
+static void check_steadiness(doctor_report *all)
+{
+    const int64_t three_s = INT64_C(3000000000);
+    tandem_steadiness found;
+    tandem_machine_counts counts;
+    tandem_error error = {0};
+    doctor_check *one = add_check(all, "steadiness", CHECK_OK);
+    if (machine_check(&found, &counts, three_s, &error) != TANDEM_OK) {
+        one->state = CHECK_DEGRADED;
+        set_finding(one, "%s", error.text);
+        return;
+    }
+    if (machine_is_unsteady(&found, &counts)) one->state = CHECK_DEGRADED;
+    (void)machine_check_print(one->found, sizeof one->found, &found, &counts);
+    if (isnan(found.delay_share))
+        (void)cli_append(one->found, sizeof one->found,
+                         "; without /proc/thread-self/schedstat, what others disturb counts as the tasks' time");
+    (void)machine_check_remedy(one->fix, sizeof one->fix, &found, &counts);
+}
+
 /* --- What is installed ------------------------------------------------------------------------ */
 
 static const tandem_backend_api *check_backend(doctor_report *all)
@@ -226,6 +248,9 @@ static int run_doctor(const cli_options *options)
     int ready = 1;
     check_cpu(all);
     check_cores(all);
+    cli_progress(options, -1, "doctor: three seconds for how steady this machine is");
+    check_steadiness(all);
+    cli_progress_end();
     check_devices(all);
     const tandem_backend_api *backend = check_backend(all);
     check_gpus(all, backend);
@@ -248,6 +273,7 @@ const cli_command command_doctor = {
         "Examples:\n"
         "  tandem doctor\n"
         "  tandem doctor --db /shared/costs.db --json\n"
+        "It keeps a core busy for three seconds, to see how steady the machine is and what disturbs it.\n"
         "States: ok; absent: not here, and not needed; degraded: the demo runs, with limits; missing: "
         "the demo\n"
         "cannot run, and the exit code is 4.",

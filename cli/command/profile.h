@@ -20,6 +20,7 @@ typedef struct profile_rank {
     tandem_worker *worker;
     tandem_data data; /* open if options->data is given */
     profile_clocks clocks;
+    tandem_steadiness steadiness; /* of the less steady stage */
 } profile_rank;
 
 typedef struct profile_count {

@@ -1,6 +1,7 @@
 /* profile_costs.c: measures costs in place: operators are timed inside a step that the executor runs, with
  * the caches, memory traffic and dispatch of training. */
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,24 +10,19 @@
 #include "base/clock.h"
 #include "base/philox.h"
 #include "cli/command/profile.h"
+#include "cli/command/profile_machine.h"
 
 enum {
-    WARM_UP = 2,
-    UNIFORM_REPETITIONS = 12,
-    MIXED_REPETITIONS = 5,
+    WARM_UP = 2,       /* steps before a plan's first round; before the others: one */
+    UNIFORM_STEPS = 4, /* of a round */
+    MIXED_STEPS = 3,
+    MIN_ROUNDS = 3, /* of uniform plans; mixed ones run where they have new tasks, and until those are sure */
     MIXED_PLANS = 6,
-    KEY_TEXT = 256,
     MIXED_SEED = 1
 };
 
-/* Repetitions of one key, from all tasks and plans that have it. */
-typedef struct key_samples {
-    char text[KEY_TEXT];
-    tandem_cost_key key;
-    uint64_t workspace_bytes;
-    int64_t *ns, n, capacity;
-    int touched; /* by the current plan */
-} key_samples;
+/* More rounds follow until the plans' intervals are narrow, for half as long as the first ones took. */
+static const double narrow_interval = 0.01, more_time = 0.5;
 
 typedef struct cost_profile {
     profile_rank *rank;
@@ -37,9 +33,13 @@ typedef struct cost_profile {
     int n_key, key_capacity;
     int *key_of;      /* [n_task] of the current plan, −1 = not timed */
     int plan, n_plan; /* for the progress line */
+    int round;
+    unsigned char *has_run; /* [n_plan] in the first round */
     /* for mixed plans: those of the device that have kernels */
     unsigned precisions;
     int64_t begin_ns;
+    step_watch watch;
+    profile_machine machine;
 } cost_profile;
 
 /* --- Plans ---------------------------------------------------------------------------------------------- */
@@ -89,7 +89,7 @@ static tandem_status set_profile_plan(cost_profile *profile, int k, tandem_error
 
 static int find_or_add_key(cost_profile *profile, const tandem_cost_key *key)
 {
-    char text[KEY_TEXT];
+    char text[TANDEM_COST_KEY_TEXT];
     tandem_cost_key_print(text, sizeof text, key);
     for (int k = 0; k < profile->n_key; k++)
         if (strcmp(profile->key[k].text, text) == 0) return k;
@@ -106,29 +106,20 @@ static int find_or_add_key(cost_profile *profile, const tandem_cost_key *key)
     return profile->n_key++;
 }
 
-static int add_sample(key_samples *key, int64_t ns)
-{
-    if (key->n == key->capacity) {
-        const int64_t capacity = key->capacity ? 2 * key->capacity : 32;
-        int64_t *grown = realloc(key->ns, (size_t)capacity * sizeof *grown);
-        if (!grown) return 0;
-        key->ns = grown;
-        key->capacity = capacity;
-    }
-    key->ns[key->n++] = ns;
-    return 1;
-}
-
 static tandem_status no_profile_memory(tandem_error *error)
 {
     return tandem_no_memory(error, "for the repetitions of the profile");
 }
 
-/* Finds the key of each task of the current plan. *missing: keys that are not in the store. */
-static tandem_status map_tasks_to_keys(cost_profile *profile, int *missing, tandem_error *error)
+static int is_known(const cost_profile *profile, const key_samples *key)
+{
+    return profile->known && tandem_cost_table_find(profile->known, &key->key) != NULL;
+}
+
+/* Finds the key of each task of the current plan. */
+static tandem_status map_tasks_to_keys(cost_profile *profile, tandem_error *error)
 {
     const tandem_step *step = profile->step;
-    *missing = 0;
     for (int k = 0; k < profile->n_key; k++) profile->key[k].touched = 0;
     for (int t = 0; t < step->n_task; t++) {
         profile->key_of[t] = -1;
@@ -141,39 +132,61 @@ static tandem_status map_tasks_to_keys(cost_profile *profile, int *missing, tand
                                     task->op >= 0 ? step->graph->op[task->op].name : "", task->variant);
         profile->key_of[t] = find_or_add_key(profile, &key);
         if (profile->key_of[t] < 0) return no_profile_memory(error);
-        key_samples *found = &profile->key[profile->key_of[t]];
-        const int is_known = profile->known && tandem_cost_table_find(profile->known, &key) != NULL;
-        if (!found->touched && !is_known && found->n == 0) (*missing)++;
-        found->touched = 1;
+        profile->key[profile->key_of[t]].touched = 1;
     }
     return TANDEM_OK;
 }
 
-static tandem_status record_task_times(cost_profile *profile, const tandem_executor *executor,
-                                       tandem_error *error)
+/* Whether the current plan is to run in this round. */
+static int plan_wants_round(const cost_profile *profile, int k, int is_uniform)
 {
-    const tandem_step_times *times = profile->rank->backend->executor_times(executor);
-    for (int t = 0; t < profile->step->n_task; t++) {
+    int n_new = 0, n_unknown = 0;
+    for (int i = 0; i < profile->n_key; i++) {
+        const key_samples *key = &profile->key[i];
+        if (!key->touched || is_known(profile, key)) continue;
+        n_unknown++;
+        n_new += key->n == 0;
+    }
+    if (profile->round == 0) return n_new > 0;
+    if (!profile->has_run[k] || n_unknown == 0) return 0;
+    if (is_uniform && profile->round < MIN_ROUNDS) return 1;
+    return !(profile_interval_share(profile->key, profile->key_of, profile->step->n_task) <= narrow_interval);
+}
+
+/* A pulse lies before the step and after it, where one was due. */
+static tandem_status record_task_times(cost_profile *profile, const tandem_executor *executor,
+                                       const tandem_pulse *before, tandem_error *error)
+{
+    const tandem_backend_api *backend = profile->rank->backend;
+    const tandem_step_times *times = backend->executor_times(executor);
+    const tandem_pulse *after = &profile->watch.pulse;
+    const tandem_pulse beside = {(before->compute_ns + after->compute_ns) / 2,
+                                 (before->memory_ns + after->memory_ns) / 2};
+    tandem_status status = profile_machine_add(&profile->machine, &profile->watch, times->step_ns, error);
+    for (int t = 0; t < profile->step->n_task && status == TANDEM_OK; t++) {
         if (profile->key_of[t] < 0) continue;
         key_samples *key = &profile->key[profile->key_of[t]];
-        key->workspace_bytes = profile->rank->backend->executor_workspace_bytes(executor, t);
-        if (!add_sample(key, times->end_ns[t] - times->start_ns[t])) return no_profile_memory(error);
+        key->workspace_bytes = backend->executor_workspace_bytes(executor, t);
+        status = key_samples_add(key, times->end_ns[t] - times->start_ns[t], profile->watch.last_delay_ns[t],
+                                 &beside, profile->round, error);
     }
-    return TANDEM_OK;
+    return status;
 }
 
+/* Summarises and stores the costs of the current plan. */
 static tandem_status store_profile_costs(cost_profile *profile, tandem_error *error)
 {
     profile_rank *rank = profile->rank;
     tandem_status status = tandem_store_begin(rank->store, error);
     if (status != TANDEM_OK) return status;
+    profile_machine_settle(&profile->machine);
     for (int k = 0; k < profile->n_key && status == TANDEM_OK; k++) {
         key_samples *key = &profile->key[k];
-        if (!key->touched || (profile->known && tandem_cost_table_find(profile->known, &key->key))) continue;
-        tandem_cost cost;
-        tandem_cost_from_samples(&cost, key->ns, key->n, key->workspace_bytes);
-        status =
-            tandem_store_put_cost(rank->store, rank->device, profile->co_runner, &key->key, &cost, error);
+        if (!key->touched || key->n == 0) continue;
+        status = key_samples_summarise(key, &profile->machine.steady, error);
+        if (status == TANDEM_OK && !is_known(profile, key))
+            status = tandem_store_put_cost(rank->store, rank->device, profile->co_runner, &key->key,
+                                           &key->cost, error);
     }
     if (status == TANDEM_OK) status = tandem_store_commit(rank->store, error);
     if (status != TANDEM_OK) tandem_store_rollback(rank->store);
@@ -223,16 +236,19 @@ static tandem_status open_profile_executor(cost_profile *profile, tandem_executo
     return rank->backend->executor_open(executor, rank->worker, &options, error);
 }
 
-static void show_profile_progress(const cost_profile *profile, int repetition, int n)
+/* Of the rounds that are certain to come. */
+static void show_profile_progress(const cost_profile *profile)
 {
     const profile_rank *rank = profile->rank;
     if (profile->co_runner[0] && rank->self.rank != 0) return;
-    const double done = profile->plan + (double)(repetition + 1) / n;
+    const double done = profile->round * profile->n_plan + profile->plan + 1,
+                 all = (double)profile->n_plan *
+                       (profile->round < MIN_ROUNDS ? MIN_ROUNDS : profile->round + 1);
     const int64_t spent = tandem_now_ns() - profile->begin_ns;
-    cli_progress(rank->options, (int64_t)((double)spent / done * (profile->n_plan - done)),
-                 "profile %s %s%s: plan %d of %d", rank->device,
-                 profile->co_runner[0] ? "beside a busy " : "alone", profile->co_runner, profile->plan + 1,
-                 profile->n_plan);
+    cli_progress(rank->options, (int64_t)((double)spent / done * (all - done)),
+                 "profile %s %s%s: round %d, plan %d of %d", rank->device,
+                 profile->co_runner[0] ? "beside a busy " : "alone", profile->co_runner, profile->round + 1,
+                 profile->plan + 1, profile->n_plan);
 }
 
 /* Stores clock rates while the device is warm. */
@@ -248,36 +264,69 @@ static tandem_status store_device_clocks(profile_rank *rank, tandem_error *error
     return tandem_store_put_clocks(rank->store, rank->device, now.compute_mhz, now.memory_mhz, error);
 }
 
-static tandem_status run_profile_plan(cost_profile *profile, int k, tandem_error *error)
+/* Steps of the current plan in this round, at least: --repetitions is for the first rounds together. */
+static int steps_of_round(const cost_profile *profile, int is_uniform)
+{
+    const int64_t asked = profile->rank->options->repetitions;
+    if (!is_uniform) return profile->round == 0 ? MIXED_STEPS : MIXED_STEPS - 1;
+    return asked > 0 ? (int)(asked + MIN_ROUNDS - 1 - profile->round) / MIN_ROUNDS : UNIFORM_STEPS;
+}
+
+static tandem_status run_profile_step(cost_profile *profile, tandem_executor *executor, int64_t index,
+                                      int is_counted, tandem_error *error)
+{
+    step_watch *watch = &profile->watch;
+    double loss = 0;
+    if (step_watch_is_pulse_due(watch)) step_watch_take_pulse(watch);
+    const tandem_pulse before = watch->pulse;
+    step_watch_begin(watch);
+    const tandem_status status = profile->rank->backend->executor_step(executor, index, &loss, error);
+    step_watch_end(watch);
+    if (step_watch_is_pulse_due(watch)) step_watch_take_pulse(watch);
+    return status == TANDEM_OK && is_counted ? record_task_times(profile, executor, &before, error) : status;
+}
+
+/* Small steps go on for the time between two pulses, unless --repetitions says how many they are. */
+static int is_step_wanted(const cost_profile *profile, int i, int least, int64_t begin_ns)
+{
+    enum { MOST = 64 };
+    const int64_t some_ns = 20000000;
+    if (i < least) return 1;
+    return profile->rank->options->repetitions <= 0 && i < MOST && tandem_now_ns() - begin_ns < some_ns;
+}
+
+static tandem_status run_profile_plan(cost_profile *profile, int k, int is_uniform, tandem_error *error)
 {
     profile_rank *rank = profile->rank;
-    const tandem_device *device = &rank->workload->cluster.classes[rank->class_index].device;
-    const int asked = (int)rank->options->repetitions;
-    const int n =
-        k < count_uniform_plans(device) ? (asked > 0 ? asked : UNIFORM_REPETITIONS) : MIXED_REPETITIONS;
+    const int least = steps_of_round(profile, is_uniform), warm_up = profile->round == 0 ? WARM_UP : 1;
     tandem_executor *executor = NULL;
+    if (least < 1) return TANDEM_OK;
     tandem_status status = open_profile_executor(profile, &executor, error);
-    for (int i = -WARM_UP; i < n && status == TANDEM_OK; i++) {
-        double loss = 0;
-        status = rank->backend->executor_step(executor, i + WARM_UP, &loss, error);
-        if (status != TANDEM_OK || i < 0) continue;
-        status = record_task_times(profile, executor, error);
-        if (i % 4 == 3) show_profile_progress(profile, i, n);
-    }
+    if (status == TANDEM_OK) step_watch_tasks(&profile->watch, rank->backend, executor, 1);
+    for (int i = 0; i < warm_up && status == TANDEM_OK; i++)
+        status = run_profile_step(profile, executor, i, 0, error);
+    const int64_t begin_ns = tandem_now_ns();
+    for (int i = 0; status == TANDEM_OK && is_step_wanted(profile, i, least, begin_ns); i++)
+        status = run_profile_step(profile, executor, i + warm_up, 1, error);
+    show_profile_progress(profile);
     if (status == TANDEM_OK) status = store_device_clocks(rank, error);
     if (executor) rank->backend->executor_close(executor);
     if (status == TANDEM_OK) status = store_profile_costs(profile, error);
+    if (status == TANDEM_OK) profile->has_run[k] = 1;
     return status;
 }
 
-static tandem_status run_plan_if_new(cost_profile *profile, int k, tandem_error *error)
+static tandem_status run_plan_if_wanted(cost_profile *profile, int k, int *has_run, tandem_error *error)
 {
-    int missing = 0;
+    const profile_rank *rank = profile->rank;
+    const tandem_device *device = &rank->workload->cluster.classes[rank->class_index].device;
+    const int is_uniform = profile_of_plan(rank->options) || k < count_uniform_plans(device);
     profile->plan = k;
     tandem_status status = set_profile_plan(profile, k, error);
-    if (status == TANDEM_OK) status = map_tasks_to_keys(profile, &missing, error);
-    if (status == TANDEM_OK && missing > 0) status = run_profile_plan(profile, k, error);
-    return status;
+    if (status == TANDEM_OK) status = map_tasks_to_keys(profile, error);
+    if (status != TANDEM_OK || !plan_wants_round(profile, k, is_uniform)) return status;
+    *has_run = 1;
+    return run_profile_plan(profile, k, is_uniform, error);
 }
 
 /* A GPU's row lists precisions of its kind; the device may lack kernels for some. */
@@ -294,16 +343,36 @@ static int skip_unsupported_precision(cost_profile *profile, int k)
     return 1;
 }
 
-/* Runs all plans that have unmeasured keys. */
-static tandem_status run_profile_plans(cost_profile *profile, tandem_error *error)
+/* Runs all plans that want this round, one after the other, so that a slow moment falls on no plan alone. */
+static tandem_status run_profile_round(cost_profile *profile, int *has_run, tandem_error *error)
 {
     for (int k = 0; k < profile->n_plan; k++) {
         const int n_key = profile->n_key;
-        const tandem_status status = run_plan_if_new(profile, k, error);
-        if (status == TANDEM_NO_KERNEL && skip_unsupported_precision(profile, k))
-            profile->n_key = n_key;
-        else if (status != TANDEM_OK)
+        const tandem_status status = run_plan_if_wanted(profile, k, has_run, error);
+        if (status == TANDEM_NO_KERNEL && profile->round == 0 && skip_unsupported_precision(profile, k)) {
+            for (; profile->n_key > n_key; profile->n_key--)
+                key_samples_free(&profile->key[profile->n_key - 1]);
+        } else if (status != TANDEM_OK) {
             return status;
+        }
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status run_profile_rounds(cost_profile *profile, tandem_error *error)
+{
+    const int is_bounded = profile->rank->options->repetitions > 0;
+    const int most = is_bounded ? MIN_ROUNDS : PROFILE_MAX_ROUNDS;
+    int64_t enough_ns = INT64_MAX;
+    int has_run = 1;
+    for (int round = 0; round < most && has_run; round++) {
+        profile->round = round;
+        has_run = 0;
+        const tandem_status status = run_profile_round(profile, &has_run, error);
+        const int64_t spent_ns = tandem_now_ns() - profile->begin_ns;
+        if (status != TANDEM_OK) return status;
+        if (round + 1 == MIN_ROUNDS) enough_ns = (int64_t)((1 + more_time) * (double)spent_ns);
+        if (spent_ns >= enough_ns) return TANDEM_OK;
     }
     return TANDEM_OK;
 }
@@ -324,30 +393,77 @@ static tandem_status keep_computing(cost_profile *profile, tandem_error *error)
 
 static void release_cost_profile(cost_profile *profile)
 {
-    for (int k = 0; k < profile->n_key; k++) free(profile->key[k].ns);
+    for (int k = 0; k < profile->n_key; k++) key_samples_free(&profile->key[k]);
     free(profile->key);
     free(profile->key_of);
+    free(profile->has_run);
+    profile_machine_free(&profile->machine);
+    step_watch_close(&profile->watch);
     tandem_cost_table_free(profile->known);
     tandem_step_close(profile->step);
+}
+
+static tandem_status open_cost_profile(cost_profile *profile, tandem_error *error)
+{
+    profile_rank *rank = profile->rank;
+    const tandem_device *device = &rank->workload->cluster.classes[rank->class_index].device;
+    profile->n_plan = count_profile_plans(rank);
+    tandem_status status =
+        tandem_device_open_step(&profile->step, device, rank->workload->graph[rank->class_index],
+                                rank->options->bucket_bytes, &rank->workload->plan->step, error);
+    if (status == TANDEM_OK && !rank->options->remeasure)
+        status = tandem_store_load_costs(&profile->known, rank->store, rank->device, profile->co_runner,
+                                         profile->step, error);
+    if (status != TANDEM_OK) return status;
+    profile->key_of = calloc((size_t)profile->step->n_task, sizeof *profile->key_of);
+    profile->has_run = calloc((size_t)profile->n_plan, 1);
+    if (!profile->key_of || !profile->has_run) return no_profile_memory(error);
+    status = step_watch_open(&profile->watch, rank->device, error);
+    if (status == TANDEM_OK) status = step_watch_set_tasks(&profile->watch, profile->step->n_task, error);
+    return status == TANDEM_OK
+               ? profile_machine_open(&profile->machine, rank->store, rank->device, profile->co_runner, error)
+               : status;
+}
+
+/* Of the widest plan. */
+static tandem_status widest_interval(cost_profile *profile, double *widest, tandem_error *error)
+{
+    *widest = NAN;
+    for (int k = 0; k < profile->n_plan; k++) {
+        if (!profile->has_run[k]) continue;
+        tandem_status status = set_profile_plan(profile, k, error);
+        if (status == TANDEM_OK) status = map_tasks_to_keys(profile, error);
+        if (status != TANDEM_OK) return status;
+        *widest = fmax(*widest, profile_interval_share(profile->key, profile->key_of, profile->step->n_task));
+    }
+    return TANDEM_OK;
+}
+
+/* How steady the machine was, where anything was measured. */
+static tandem_status store_profile_steadiness(cost_profile *profile, tandem_error *error)
+{
+    profile_rank *rank = profile->rank;
+    double widest = NAN;
+    if (profile->machine.n == 0) return TANDEM_OK;
+    tandem_status status = widest_interval(profile, &widest, error);
+    if (status != TANDEM_OK) return status;
+    const tandem_steadiness steadiness = profile_machine_summary(&profile->machine, widest);
+    profile_keep_worse(&rank->steadiness, &steadiness);
+    return tandem_store_put_steadiness(rank->store, rank->device, profile->co_runner, &steadiness, error);
 }
 
 tandem_status profile_costs(profile_rank *rank, const char *co_runner, profile_count *count,
                             tandem_error *error)
 {
     const tandem_device *device = &rank->workload->cluster.classes[rank->class_index].device;
-    cost_profile profile = {
-        .rank = rank, .co_runner = co_runner, .begin_ns = tandem_now_ns(), .precisions = device->precisions};
-    profile.n_plan = count_profile_plans(rank);
-    tandem_status status =
-        tandem_device_open_step(&profile.step, device, rank->workload->graph[rank->class_index],
-                                rank->options->bucket_bytes, &rank->workload->plan->step, error);
-    if (status == TANDEM_OK && !rank->options->remeasure)
-        status = tandem_store_load_costs(&profile.known, rank->store, rank->device, co_runner, profile.step,
-                                         error);
-    if (status == TANDEM_OK &&
-        !(profile.key_of = calloc((size_t)profile.step->n_task, sizeof *profile.key_of)))
-        status = no_profile_memory(error);
-    if (status == TANDEM_OK) status = run_profile_plans(&profile, error);
+    cost_profile profile = {.rank = rank,
+                            .co_runner = co_runner,
+                            .begin_ns = tandem_now_ns(),
+                            .precisions = device->precisions,
+                            .watch.probe.file = -1};
+    tandem_status status = open_cost_profile(&profile, error);
+    if (status == TANDEM_OK) status = run_profile_rounds(&profile, error);
+    if (status == TANDEM_OK) status = store_profile_steadiness(&profile, error);
     if (co_runner[0]) {
         mark_rank_done(rank);
         if (status == TANDEM_OK) status = keep_computing(&profile, error);

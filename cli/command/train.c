@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/quantity.h"
-#include "cli/training_rank.h"
+#include "cli/run_steadiness.h"
 #include "cli/command/train_log.h"
 
 /* An accuracy after a number of steps. */
@@ -26,9 +26,13 @@ typedef struct train_context {
     int64_t steps; /* of this run */
     double *loss;  /* [steps] */
     rank_times times;
-    rank_report *report;    /* [n_rank] on rank 0 after the end */
-    int64_t *task_ns;       /* [n_rank][n_task] there: medians; with --operators */
-    evaluation *evaluation; /* [n_evaluation] */
+    step_watch watch;
+    steadiness_ring ring;
+    int64_t run_ns;             /* of all steps, with what is between them */
+    run_steadiness *steadiness; /* [n_rank] on rank 0 after the end */
+    rank_report *report;        /* the same */
+    int64_t *task_ns;           /* [n_rank][n_task] there: medians; with --operators */
+    evaluation *evaluation;     /* [n_evaluation] */
     int n_evaluation;
     int is_noted;  /* the executor's note was printed */
     train_log log; /* of rank 0 */
@@ -56,7 +60,10 @@ static tandem_status allocate_step_records(train_context *t, tandem_error *error
         (t->times.busy_ns = tandem_arena_array(a, steps, sizeof(int64_t))) &&
         (t->times.task_ns = tandem_arena_array(a, n_task * KEPT_STEPS, sizeof(int64_t))) &&
         (t->times.start_ns = tandem_arena_array(a, n_time, sizeof(int64_t))) &&
-        (t->times.end_ns = tandem_arena_array(a, n_time, sizeof(int64_t)));
+        (t->times.end_ns = tandem_arena_array(a, n_time, sizeof(int64_t))) &&
+        (t->ring.task_delay_ns = tandem_arena_array(a, n_task * KEPT_STEPS, sizeof(int64_t))) &&
+        (t->steadiness = tandem_arena_array(a, n_rank, sizeof *t->steadiness));
+    t->ring.n_task = (int)n_task;
     return is_allocated ? TANDEM_OK : tandem_no_memory(error, "to record %lld steps", (long long)t->steps);
 }
 
@@ -65,6 +72,7 @@ static void release_training(train_context *t)
     tandem_arena_free(&t->arena);
     free(t->task_ns);
     train_log_close(&t->log);
+    step_watch_close(&t->watch);
     training_rank_close(&t->rank);
 }
 
@@ -85,15 +93,25 @@ static void record_step_times(train_context *t, int64_t index)
     if (index >= WARM_UP_STEPS) t->times.wait_ns[t->times.n_counted++] = wait;
 }
 
-/* Leaves out the time of other processes since delayed_ns was read. */
-static void record_step_period(train_context *t, int64_t index, int64_t step_ns, int64_t delayed_ns)
+/* Of the step that the watch has seen. */
+static void record_step_period(train_context *t, int64_t index, int64_t step_ns)
 {
-    const int is_known = delayed_ns != INT64_MIN;
-    const int64_t taken_ns = is_known ? tandem_cpu_wait_ns() - delayed_ns : 0;
-    const int64_t undisturbed_ns = step_ns - (taken_ns > 0 ? taken_ns : 0);
+    const int is_known = t->watch.step_delay_ns >= 0;
+    const int64_t undisturbed_ns = step_ns - t->watch.step_delay_ns;
     t->times.period_ns[index] = step_ns;
     t->times.undisturbed_ns[index] = is_known ? undisturbed_ns : -1;
     t->times.busy_ns[index] = is_known ? undisturbed_ns - t->times.wait_ns[index] : -1;
+    steadiness_ring_add(&t->ring, &t->watch, step_ns);
+}
+
+/* Where that takes less than 0.2 % of a warm step. */
+static void watch_tasks_if_cheap(train_context *t, int64_t index, int64_t step_ns)
+{
+    enum { TASK_COST_NS = 1000, SHARE = 500 };
+    const int64_t n_task =
+        (int64_t)t->rank.backend->executor_times(t->rank.executor)->n_event * t->rank.step->options.n_micro;
+    if (index == WARM_UP_STEPS - 1 && n_task * TASK_COST_NS * SHARE <= step_ns)
+        step_watch_tasks(&t->watch, t->rank.backend, t->rank.executor, 1);
 }
 
 static void show_train_progress(const train_context *t, int64_t index, int64_t begin_ns)
@@ -195,33 +213,47 @@ static tandem_status run_training_steps(train_context *t, tandem_error *error)
 {
     const tandem_backend_api *backend = t->rank.backend;
     const int64_t begin_ns = tandem_now_ns();
-    int64_t before = begin_ns, delayed_ns = tandem_cpu_wait_ns();
+    int64_t before = begin_ns;
     for (int64_t index = 0; index < t->steps; index++) {
         const int64_t step = t->begin + index;
+        step_watch_begin(&t->watch);
         backend->executor_set_rate(t->rank.executor, train_config_rate(&t->rank.config, step));
         tandem_status status = backend->executor_step(t->rank.executor, step, &t->loss[index], error);
         if (status != TANDEM_OK) return status;
+        step_watch_end(&t->watch);
         record_step_times(t, index);
         const int64_t step_ns = tandem_now_ns() - before;
-        if (index >= WARM_UP_STEPS) record_step_period(t, index - WARM_UP_STEPS, step_ns, delayed_ns);
+        watch_tasks_if_cheap(t, index, step_ns);
+        if (index >= WARM_UP_STEPS) record_step_period(t, index - WARM_UP_STEPS, step_ns);
         status = finish_training_step(t, index, step_ns, error);
+        if (status == TANDEM_OK) status = steadiness_ring_pulse(&t->ring, &t->watch, &t->rank, error);
         if (status != TANDEM_OK) return status;
         show_train_progress(t, index, begin_ns);
-        delayed_ns = tandem_cpu_wait_ns();
         before = tandem_now_ns(); /* work between steps counts for none of them */
     }
+    t->run_ns = tandem_now_ns() - begin_ns;
     return TANDEM_OK;
 }
 
 /* --- Report --------------------------------------------------------------------------------------------- */
 
-/* 0 if it did not run. */
+/* Of the kept times that nobody disturbed, or of all, less the delays; 0 if it did not run. */
 static int64_t task_median_ns(const train_context *t, int k)
 {
+    enum { SHARE = 100, ENOUGH = 3 };
     tandem_cost cost;
     const int64_t n = t->times.n_counted < KEPT_STEPS ? t->times.n_counted : KEPT_STEPS;
+    const int64_t *ns = t->times.task_ns + k * KEPT_STEPS, *delay = t->ring.task_delay_ns + k * KEPT_STEPS;
+    int64_t own[KEPT_STEPS], undisturbed[KEPT_STEPS], n_undisturbed = 0;
     if (n == 0) return 0;
-    tandem_cost_from_samples(&cost, t->times.task_ns + k * KEPT_STEPS, n, 0);
+    for (int64_t i = 0; i < n; i++) {
+        own[i] = delay[i] > 0 && delay[i] < ns[i] ? ns[i] - delay[i] : ns[i];
+        if (delay[i] <= ns[i] / SHARE) undisturbed[n_undisturbed++] = ns[i];
+    }
+    if (n_undisturbed >= ENOUGH)
+        tandem_cost_from_samples(&cost, undisturbed, n_undisturbed, 0);
+    else
+        tandem_cost_from_samples(&cost, own, n, 0);
     return cost.median_ns;
 }
 
@@ -264,7 +296,14 @@ static tandem_status gather_rank_reports(train_context *t, tandem_error *error)
         mine.undisturbed_ns = median_of_samples(times->undisturbed_ns, times->n_counted, NULL, NULL);
         mine.busy_ns = median_of_samples(times->busy_ns, times->n_counted, NULL, NULL);
     }
-    const tandem_status status = backend->worker_gather(t->rank.worker, &mine, t->report, sizeof mine, error);
+    tandem_status status = backend->worker_gather(t->rank.worker, &mine, t->report, sizeof mine, error);
+    run_steadiness *own = status == TANDEM_OK ? malloc(sizeof *own) : NULL;
+    if (status == TANDEM_OK && !own) status = tandem_no_memory(error, "for the kept steps");
+    if (status == TANDEM_OK) {
+        steadiness_ring_read(&t->ring, &t->watch, t->run_ns, own);
+        status = backend->worker_gather(t->rank.worker, own, t->steadiness, sizeof *own, error);
+    }
+    free(own);
     return status == TANDEM_OK && t->options->per_operator ? gather_task_times(t, error) : status;
 }
 
@@ -295,6 +334,7 @@ static json_t *train_rank_json(const train_context *t, int r)
         "allocated_bytes", (json_int_t)report->allocated_bytes, "evaluation_bytes",
         (json_int_t)report->evaluation_bytes, "resident_bytes",
         nullable_integer_json(report->resident_bytes));
+    json_object_set_new(row, "steadiness", run_steadiness_json(&t->steadiness[r]));
     json_t *tasks = t->task_ns ? json_array() : NULL;
     for (int k = 0; tasks && k < t->rank.step->n_task; k++)
         json_array_append_new(tasks, json_integer(t->task_ns[r * t->rank.step->n_task + k]));
@@ -548,7 +588,10 @@ static tandem_status begin_training(train_context *t, tandem_error *error)
 
 static tandem_status train_as_rank(train_context *t, const cli_rank *self, tandem_error *error)
 {
-    tandem_status status = training_rank_open(&t->rank, t->workload, t->options, self, error);
+    const int class = tandem_cluster_class_of(&t->workload->cluster, self->rank);
+    tandem_status status = step_watch_open(&t->watch, t->workload->cluster.classes[class].device.name, error);
+    if (status == TANDEM_OK) status = training_rank_open(&t->rank, t->workload, t->options, self, error);
+    if (status == TANDEM_OK) status = step_watch_set_tasks(&t->watch, t->rank.step->n_task, error);
     if (status == TANDEM_OK) status = begin_training(t, error);
     if (status == TANDEM_OK) status = allocate_step_records(t, error);
     if (status == TANDEM_OK && self->rank == 0)
@@ -584,7 +627,8 @@ static int run_train(const cli_options *given)
     }
     if (self.rank == 0)
         cli_note_loss_scale(&options, workload.plan, workload.graph[0], workload.loss_scale, "add");
-    train_context t = {.options = &options, .workload = &workload, .log = {.file = -1}};
+    train_context t = {
+        .options = &options, .workload = &workload, .log = {.file = -1}, .watch.probe.file = -1};
     if (train_as_rank(&t, &self, &error) != TANDEM_OK)
         code = cli_fail_on_rank(self.rank, &error);
     else if (self.rank == 0)

@@ -74,12 +74,19 @@ tandem_status tandem_store_get_steadiness(tandem_steadiness *steadiness, tandem_
                               .interval_share = NAN};
     sqlite3_stmt *row = NULL;
     int more = 0;
-    tandem_status status = tandem_store_query(
-        &row, store, error,
-        "SELECT compute_pulse_ns, memory_pulse_ns, compute_spread, memory_spread, delay_share, steal_share, "
-        "interval_share FROM steadiness WHERE device = (SELECT id FROM device WHERE name = ?1) AND "
-        "co_runner = ?2 ORDER BY time_ns DESC LIMIT 1",
-        "ss", device, co_runner);
+    tandem_status status = TANDEM_OK;
+    if (store->mode == TANDEM_STORE_WRITE && store->host == 0) { /* learns which host this is */
+        status = tandem_store_write_begin(store, error);
+        if (status == TANDEM_OK) status = tandem_store_write_end(store, TANDEM_OK, error);
+    }
+    if (status == TANDEM_OK)
+        status = tandem_store_query(
+            &row, store, error,
+            "SELECT compute_pulse_ns, memory_pulse_ns, compute_spread, memory_spread, delay_share, steal_share, "
+            "interval_share FROM steadiness WHERE device = (SELECT id FROM device WHERE name = ?1) AND "
+            "co_runner = ?2 AND (?3 = 0 OR host IN (SELECT h.id FROM host AS h JOIN host AS own USING (name_hash) "
+            "WHERE own.id = ?3)) ORDER BY time_ns DESC LIMIT 1",
+            "ssi", device, co_runner, store->host);
     if (status == TANDEM_OK) status = tandem_store_next_row(&more, store, row, error);
     if (status == TANDEM_OK && more) {
         read = (tandem_steadiness){.compute_pulse_ns = sqlite3_column_int64(row, 0),

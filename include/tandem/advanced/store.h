@@ -108,7 +108,8 @@ typedef struct tandem_steadiness {
 /* Replaces that of the same host, device and co-runner. TANDEM_USAGE: numbers below 0. */
 tandem_status tandem_store_put_steadiness(tandem_store *store, const char *device, const char *co_runner,
                                           const tandem_steadiness *steadiness, tandem_error *error);
-/* The newest of the device and co-runner. *steadiness without pulses, all NaN, where there is none. */
+/* The newest of the device and co-runner; of a store open for writing: of this
+ * host. *steadiness without pulses, all NaN, where there is none. */
 tandem_status tandem_store_get_steadiness(tandem_steadiness *steadiness, tandem_store *store,
                                           const char *device, const char *co_runner, tandem_error *error);
 /* Stores the device's current clocks. */

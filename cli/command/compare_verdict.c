@@ -1,0 +1,91 @@
+/* compare_verdict.c: decides, from the errors of a prediction and how surely each is known. */
+#include "cli/command/compare_verdict.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/quantity.h"
+#include "cli/cli.h"
+
+/* A kind of task matters from a tenth of its class's time on. What a simulated run does not know (the order of
+ * neighbours, the caches after a wait) moves a kind by less than 12 %. */
+static const double kind_share = 0.1, kind_tolerance = 0.12;
+/* What others take is known to about a tenth: whether a rank's delay holds the others up. */
+static const double delay_uncertainty = 0.1;
+
+const char *compare_verdict_name(compare_verdict verdict)
+{
+    static const char *const name[N_VERDICT] = {"cannot be told apart", "prediction holds", "machine moved",
+                                                "prediction off"};
+    return name[verdict];
+}
+
+static double kind_error_of(const compare_kind *kind)
+{
+    return (double)kind->predicted_ns / (double)kind->measured_ns - 1;
+}
+
+/* The kind with the largest error beyond the tolerance and what is uncertain. */
+static void find_kind_off(compare_steadiness *s, double uncertainty, const compare_kind *kind, int n_kind)
+{
+    s->kind = "";
+    s->kind_device[0] = '\0';
+    s->kind_error = NAN;
+    double most = kind_tolerance + uncertainty;
+    for (int k = 0; k < n_kind; k++) {
+        if (kind[k].measured_ns <= 0 || kind[k].predicted_ns <= 0 ||
+            (double)kind[k].measured_ns < kind_share * (double)kind[k].class_ns)
+            continue;
+        const double error = kind_error_of(&kind[k]);
+        if (fabs(error) <= most) continue;
+        most = fabs(error);
+        s->kind = kind[k].name;
+        s->kind_error = error;
+        (void)snprintf(s->kind_device, sizeof s->kind_device, "%s", kind[k].device);
+    }
+}
+
+static double or_zero(double x) { return isfinite(x) ? x : 0; }
+
+void compare_verdict_decide(compare_steadiness *s, double error, double tolerance, const compare_kind *kind,
+                            int n_kind)
+{
+    const double off = fabs(s->error_at_run_speed), run = (s->high - s->low) / 2,
+                 profile = or_zero(s->profile_noise) / sqrt(2),
+                 delays = s->n_undisturbed >= 8 ? 0 : delay_uncertainty * or_zero(s->delay_share),
+                 rest = sqrt(profile * profile + delays * delays), all = sqrt(run * run + rest * rest);
+    s->verdict = VERDICT_UNKNOWN;
+    s->steps_needed = 0;
+    s->moved_by = (1 + s->error_at_run_speed) / (1 + error) - 1;
+    find_kind_off(s, rest, kind, n_kind);
+    if (!isfinite(off) || !isfinite(error) || !isfinite(run)) return;
+    if (s->kind[0] || (off > tolerance && off > all))
+        s->verdict = VERDICT_OFF;
+    else if (off <= tolerance && all <= tolerance)
+        s->verdict = fabs(error) <= tolerance ? VERDICT_HOLDS : VERDICT_MOVED;
+    /* the run's interval narrows with the root of the steps; the rest does not */
+    const double left = tolerance * tolerance - rest * rest;
+    if (s->verdict == VERDICT_UNKNOWN && left > 0)
+        s->steps_needed = (int64_t)ceil((double)s->n_step * fmax(run * run / left, 1)) + 1;
+}
+
+const char *compare_verdict_print(char *text, size_t size, const compare_steadiness *s)
+{
+    char number[TANDEM_QUANTITY_TEXT];
+    (void)snprintf(text, size, "%s", compare_verdict_name(s->verdict));
+    switch (s->verdict) {
+    case VERDICT_MOVED:
+        return cli_append(text, size, ": a step takes %s more than at the profile's speed",
+                          tandem_quantity_print_ratio(number, sizeof number, s->moved_by));
+    case VERDICT_OFF:
+        return s->kind[0]
+                   ? cli_append(text, size, ": the time of %s tasks on %s by %s", s->kind, s->kind_device,
+                                tandem_quantity_print_ratio(number, sizeof number, s->kind_error))
+                   : text;
+    case VERDICT_UNKNOWN:
+        return s->steps_needed > 0
+                   ? cli_append(text, size, "; about %lld steps would tell", (long long)s->steps_needed)
+                   : cli_append(text, size, "; measure the profile again when the machine is steadier");
+    default: return text;
+    }
+}
