@@ -82,7 +82,8 @@ static void append_share(char *text, size_t size, const char *what, double share
     if (isnan(share))
         (void)cli_append(text, size, "; %s: not told here", what);
     else
-        (void)cli_append(text, size, "; %s %s", what, tandem_quantity_print_ratio(number, sizeof number, share));
+        (void)cli_append(text, size, "; %s %s", what,
+                         tandem_quantity_print_ratio(number, sizeof number, share));
 }
 
 const char *machine_check_print(char *text, size_t size, const tandem_steadiness *found,

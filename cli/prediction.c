@@ -94,6 +94,33 @@ int cli_cost_sources_digits(const cli_cost_sources *sources)
     return 3;
 }
 
+double cli_profile_interval(const cli_options *options, const tandem_cluster *cluster)
+{
+    double widest = NAN;
+    tandem_store *store = NULL;
+    if (tandem_store_open(&store, options->db, TANDEM_STORE_READ, NULL) != TANDEM_OK) return NAN;
+    for (int c = 0; c < cluster->n_class; c++)
+        for (int other = -1; other < cluster->n_class; other++) {
+            tandem_steadiness found;
+            if (tandem_store_get_steadiness(&found, store, cluster->classes[c].device.name,
+                                            other < 0 ? "" : cluster->classes[other].device.name,
+                                            NULL) == TANDEM_OK)
+                widest = fmax(widest, found.interval_share);
+        }
+    tandem_store_close(store);
+    return widest;
+}
+
+int cli_profile_interval_digits(double interval) { return interval >= 0.05 ? 2 : 3; }
+
+void cli_profile_interval_print(double interval)
+{
+    char text[TANDEM_QUANTITY_TEXT];
+    if (interval >= 0.02)
+        printf("the profile is sure to %s of the step: the machine was not steady\n",
+               tandem_quantity_print_ratio(text, sizeof text, interval));
+}
+
 int cli_cost_sources_are_described(const cli_cost_sources *sources)
 {
     for (int c = 0; c < sources->n_class; c++)

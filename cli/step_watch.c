@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "tandem/advanced/predictor.h"
 
 static const int64_t pulse_every_ns = 20000000;
 enum { PULSE_SHARE = 200 };
@@ -103,4 +104,12 @@ void step_watch_take_pulse(step_watch *watch)
     watch->pulse_end_ns = tandem_now_ns();
     watch->pulse_cost_ns = watch->pulse_end_ns - begin_ns;
     watch->all_pulses_ns += watch->pulse_cost_ns;
+}
+
+double task_memory_share(const tandem_cost_key *key, int64_t ns, const tandem_pulse *steady)
+{
+    tandem_work work;
+    if (ns <= 0 || !tandem_work_of(&work, key)) return 0;
+    const double share = tandem_pulse_bytes_ns(steady, work.bytes) / (double)ns;
+    return share < 1 ? share : 1;
 }

@@ -5,6 +5,7 @@
 #include "base/disturbance.h"
 #include "base/pulse.h"
 #include "tandem/advanced/backend.h"
+#include "tandem/advanced/store.h"
 
 /* Of a rank on a CPU. On other devices, and all zero, it knows nothing: delays −1 and no pulse. */
 typedef struct step_watch {
@@ -41,5 +42,8 @@ void step_watch_end(step_watch *watch);   /* it has ended */
 int step_watch_is_pulse_due(const step_watch *watch);
 /* Takes a pulse; again, once, where others had the core meanwhile. */
 void step_watch_take_pulse(step_watch *watch);
+
+/* The share of a task's time that moving its operands takes at the pulse's rate, at most 1; 0 where unknown. */
+double task_memory_share(const tandem_cost_key *key, int64_t ns, const tandem_pulse *steady);
 
 #endif

@@ -72,6 +72,8 @@ int allocate_print_json(allocate_context *a)
                         json_string(tandem_recompute_print(recompute, a->plan->step.n_recompute_segment)));
     json_object_set_new(result, "loss_scale", cli_loss_scale_json(a->loss_scale));
     json_object_set_new(result, "step_ns", json_integer(a->result.step_ns));
+    json_object_set_new(result, "profile_interval",
+                        cli_json_number(cli_profile_interval(a->options, &a->workload.cluster)));
     json_object_set_new(result, "samples_per_s", json_real(allocate_samples_per_s(a)));
     json_object_set_new(result, "target_ns", json_integer(a->result.target_ns));
     json_object_set_new(result, "fastest_ns", json_integer(a->result.fastest_ns));

@@ -45,7 +45,7 @@ static void insert_by_step(plan_row *rows, int *n, plan_row added)
     rows[at] = added;
 }
 
-static int print_compared_plans(const allocate_context *a)
+static int print_compared_plans(const allocate_context *a, int digits)
 {
     char step[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
@@ -61,8 +61,8 @@ static int print_compared_plans(const allocate_context *a)
     cli_table_row(&table, "plan\t>step\t>sensitivity (%s)", cli_method_text(a->plan->method));
     for (int k = 0; k < n; k++)
         cli_table_row(&table, "%s\t%s\t%.4g\t%s", rows[k].name,
-                      tandem_quantity_print_ns(step, sizeof step, rows[k].step_ns), rows[k].sensitivity,
-                      rows[k].remark);
+                      tandem_quantity_print_ns_to(step, sizeof step, rows[k].step_ns, digits),
+                      rows[k].sensitivity, rows[k].remark);
     return cli_table_finish(&table);
 }
 
@@ -176,11 +176,13 @@ int allocate_print_text(allocate_context *a)
     print_allocation_bound(a);
     allocate_print_loss_scale(a->loss_scale, a->plan, a->problem->graph);
     putchar('\n');
-    int code = print_compared_plans(a);
+    const double interval = cli_profile_interval(a->options, &a->workload.cluster);
+    int code = print_compared_plans(a, cli_profile_interval_digits(interval));
     if (code) return code;
     putchar('\n');
     code = a->explained >= 0 ? allocate_explain_text(a) : print_allocated_devices(a);
     cli_provenance_print(a->problem->replayer);
+    cli_profile_interval_print(interval);
     if (!code) print_smaller_cluster(a);
     return code;
 }

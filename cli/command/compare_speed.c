@@ -5,7 +5,6 @@
 
 #include "base/sort.h"
 #include "cli/command/compare_case.h"
-#include "cli/command/profile_samples.h"
 #include "cli/prediction.h"
 
 enum { UNDISTURBED_SHARE = 100, ENOUGH_UNDISTURBED = 8 };

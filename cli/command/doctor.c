@@ -138,8 +138,9 @@ static void check_steadiness(doctor_report *all)
     if (machine_is_unsteady(&found, &counts)) one->state = CHECK_DEGRADED;
     (void)machine_check_print(one->found, sizeof one->found, &found, &counts);
     if (isnan(found.delay_share))
-        (void)cli_append(one->found, sizeof one->found,
-                         "; without /proc/thread-self/schedstat, what others disturb counts as the tasks' time");
+        (void)cli_append(
+            one->found, sizeof one->found,
+            "; without /proc/thread-self/schedstat, what others disturb counts as the tasks' time");
     (void)machine_check_remedy(one->fix, sizeof one->fix, &found, &counts);
 }
 

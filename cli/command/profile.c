@@ -1,11 +1,13 @@
 /* profile.c: `tandem profile`: measures the costs of a model on the devices of a cluster. */
 #include "cli/command/profile.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/quantity.h"
+#include "cli/machine_check.h"
 #include "cli/training_rank.h"
 
 enum { MAX_RANKS = 64 };
@@ -14,6 +16,7 @@ enum { MAX_RANKS = 64 };
 typedef struct stage_counts {
     profile_count alone, contended, allreduce;
     profile_clocks clocks;
+    tandem_steadiness steadiness;
 } stage_counts;
 
 /* The co-runner of this rank: the device of the first other rank. */
@@ -119,6 +122,27 @@ static json_t *clocks_json(const profile_clocks *clocks)
                      "memory_mhz", clocks->min.memory_mhz, clocks->max.memory_mhz);
 }
 
+/* null where it is not known. */
+static json_t *steadiness_json(const tandem_steadiness *s)
+{
+    return json_pack("{s:o,s:o,s:o,s:o,s:o}", "compute_spread", cli_json_number(s->compute_spread),
+                     "memory_spread", cli_json_number(s->memory_spread), "delay_share",
+                     cli_json_number(s->delay_share), "steal_share", cli_json_number(s->steal_share),
+                     "interval", cli_json_number(s->interval_share));
+}
+
+static void print_steadiness(const tandem_steadiness *s)
+{
+    char interval[TANDEM_QUANTITY_TEXT], delay[TANDEM_QUANTITY_TEXT];
+    if (!isfinite(s->interval_share)) return;
+    printf("  %-18s sure to %s of a step", "",
+           tandem_quantity_print_ratio(interval, sizeof interval, s->interval_share));
+    if (isfinite(s->delay_share))
+        printf("; others took %s of the time",
+               tandem_quantity_print_ratio(delay, sizeof delay, s->delay_share));
+    putchar('\n');
+}
+
 static void print_clocks(const profile_clocks *clocks)
 {
     if (clocks->max.compute_mhz == 0) return;
@@ -133,11 +157,12 @@ static int print_profile_report(const profile_rank *rank, const stage_counts *al
         json_t *result = cli_json_new("profile"), *devices = json_array();
         for (int r = 0; r < rank->self.n_rank; r++)
             json_array_append_new(devices,
-                                  json_pack("{s:s,s:o,s:o,s:o}", "name",
+                                  json_pack("{s:s,s:o,s:o,s:o,s:o}", "name",
                                             cluster->classes[tandem_cluster_class_of(cluster, r)].device.name,
                                             "alone", profile_count_json(&all[r].alone), "contended",
                                             profile_count_json(&all[r].contended), "clocks",
-                                            clocks_json(&all[r].clocks)));
+                                            clocks_json(&all[r].clocks), "steadiness",
+                                            steadiness_json(&all[r].steadiness)));
         json_object_set_new(result, "model", json_string(rank->workload->graph[0]->model));
         json_object_set_new(result, "store", json_string(rank->options->db));
         json_object_set_new(result, "devices", devices);
@@ -155,6 +180,7 @@ static int print_profile_report(const profile_rank *rank, const stage_counts *al
                (long long)all[r].alone.measured, (long long)all[r].alone.known,
                (long long)all[r].contended.measured, (long long)all[r].contended.known);
         print_clocks(&all[r].clocks);
+        print_steadiness(&all[r].steadiness);
     }
     if (rank->self.n_rank > 1)
         printf("  all-reduce         %lld sizes (%lld)\n", (long long)all[0].allreduce.measured,
@@ -165,12 +191,16 @@ static int print_profile_report(const profile_rank *rank, const stage_counts *al
 static int run_profile_rank(const cli_options *options, const cli_workload *workload, const cli_rank *self)
 {
     tandem_error error = {0};
-    profile_rank rank = {.options = options, .workload = workload, .self = *self};
+    profile_rank rank = {.options = options,
+                         .workload = workload,
+                         .self = *self,
+                         .steadiness = {0, 0, NAN, NAN, NAN, NAN, NAN}};
     stage_counts mine = {0}, all[MAX_RANKS];
     const int64_t begin = tandem_now_ns();
     tandem_status status = open_profile_rank(&rank, &error);
     if (status == TANDEM_OK) status = profile_stages(&rank, &mine, &error);
     mine.clocks = rank.clocks;
+    mine.steadiness = rank.steadiness;
     if (status == TANDEM_OK)
         status = rank.backend->worker_gather(rank.worker, &mine, all, sizeof mine, &error);
     int code = 0;
@@ -213,6 +243,21 @@ static tandem_status check_profile(const cli_options *options, const cli_workloa
     return status;
 }
 
+/* Warns before a profile that will take long, or be wide. */
+static tandem_status warn_of_unsteady_machine(const cli_options *options, tandem_error *error)
+{
+    const int64_t moment_ns = INT64_C(300000000);
+    tandem_steadiness found;
+    tandem_machine_counts counts;
+    char text[512];
+    if (options->quiet) return TANDEM_OK;
+    const tandem_status status = machine_check(&found, &counts, moment_ns, error);
+    if (status == TANDEM_OK && machine_is_unsteady(&found, &counts))
+        cli_note(options, "this machine is not steady: %s; `tandem doctor` says what can be done",
+                 machine_check_print(text, sizeof text, &found, &counts));
+    return status;
+}
+
 static int run_profile(const cli_options *options)
 {
     tandem_error error = {0};
@@ -224,6 +269,7 @@ static int run_profile(const cli_options *options)
     int code;
     tandem_status status = check_profile_ranks(options, &workload, joined ? &self : NULL, &error);
     if (status == TANDEM_OK && !joined) status = check_profile(options, &workload, &error);
+    if (status == TANDEM_OK && !joined) status = warn_of_unsteady_machine(options, &error);
     if (status != TANDEM_OK)
         code = cli_fail(&error);
     else if (joined)

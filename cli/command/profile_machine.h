@@ -3,7 +3,6 @@
 #define TANDEM_CLI_PROFILE_MACHINE_H
 
 #include "cli/command/profile_samples.h"
-#include "cli/step_watch.h"
 
 typedef struct profile_machine {
     tandem_pulse steady; /* to which costs are brought */

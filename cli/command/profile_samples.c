@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/sort.h"
-#include "tandem/advanced/predictor.h"
 
 enum { DISTURBED_SHARE = 100, MIN_UNDISTURBED = 3, FIRST_SAMPLES = 32 };
 
@@ -37,14 +36,6 @@ tandem_status key_samples_add(key_samples *key, int64_t ns, int64_t delay_ns, co
                       .round = round,
                       .is_disturbed = ns < 0 || (delay_ns > 0 && delay_ns > ns / DISTURBED_SHARE)};
     return TANDEM_OK;
-}
-
-double task_memory_share(const tandem_cost_key *key, int64_t ns, const tandem_pulse *steady)
-{
-    tandem_work work;
-    if (ns <= 0 || !tandem_work_of(&work, key)) return 0;
-    const double share = tandem_pulse_bytes_ns(steady, work.bytes) / (double)ns;
-    return share < 1 ? share : 1;
 }
 
 /* The times that count, those of one round or of all (−1); at least room for one. */

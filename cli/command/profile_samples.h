@@ -2,8 +2,7 @@
 #ifndef TANDEM_CLI_PROFILE_SAMPLES_H
 #define TANDEM_CLI_PROFILE_SAMPLES_H
 
-#include "base/pulse.h"
-#include "tandem/advanced/store.h"
+#include "cli/step_watch.h"
 
 enum { PROFILE_MAX_ROUNDS = 12 };
 
@@ -42,8 +41,5 @@ tandem_status key_samples_summarise(key_samples *key, const tandem_pulse *steady
 /* Half the width of the interval that holds the mean of 95 of 100 such samples of n independent numbers: by
  * Student's distribution. 0 for fewer than two. */
 double half_interval_of_mean(const double *value, int n);
-
-/* The share of a task's time that moving its operands takes at the pulse's rate, at most 1; 0 where unknown. */
-double task_memory_share(const tandem_cost_key *key, int64_t ns, const tandem_pulse *steady);
 
 #endif

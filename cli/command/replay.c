@@ -214,6 +214,8 @@ static int print_replay_json(const replay_context *r)
     json_object_set_new(result, "model", json_string(r->workload->graph[0]->model));
     json_object_set_new(result, "cluster", json_string(cluster));
     json_object_set_new(result, "step_ns", json_integer(r->result.step_ns));
+    json_object_set_new(result, "profile_interval",
+                        cli_json_number(cli_profile_interval(r->options, &r->workload->cluster)));
     json_object_set_new(result, "slowest", json_string(workload_class(r, r->result.slowest)->device.name));
     json_object_set_new(result, "devices", replay_devices_json(r));
     json_object_set_new(result, "all_reduce", allreduce_json(r));
@@ -292,13 +294,16 @@ static int print_replay_memory(const replay_context *r)
 static int print_replay_text(const replay_context *r)
 {
     char cluster[1024], step[TANDEM_QUANTITY_TEXT];
+    const double interval = cli_profile_interval(r->options, &r->workload->cluster);
     tandem_cluster_print(cluster, sizeof cluster, &r->workload->cluster);
     printf("%s, %s, on %s: step %s\n", r->workload->graph[0]->model, r->workload->plan->name, cluster,
-           tandem_quantity_print_ns(step, sizeof step, r->result.step_ns));
+           tandem_quantity_print_ns_to(step, sizeof step, r->result.step_ns,
+                                       cli_profile_interval_digits(interval)));
     int code = print_replay_devices(r);
     if (r->options->zero) replay_zero_print(&r->zero, r->options->zero);
     if (r->options->simulations) replay_monte_carlo_print(&r->noise, r->options->seed);
     cli_provenance_print(r->replayer);
+    cli_profile_interval_print(interval);
     if (code == 0 && r->options->verbose) code = print_replay_memory(r);
     if (code == 0 && r->options->per_operator) code = print_replay_operators(r);
     for (int c = 0; c < r->result.n_class && code == 0 && r->options->per_task; c++)
