@@ -1,5 +1,5 @@
-/* disturbance.h: what others took from a thread: the core, by the scheduler's count, and what the machine tells
- * of itself. */
+/* disturbance.h: what others took from a thread: the core, by the scheduler's count, and what the machine
+ * tells of itself. */
 #ifndef TANDEM_BASE_DISTURBANCE_H
 #define TANDEM_BASE_DISTURBANCE_H
 

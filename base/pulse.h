@@ -22,8 +22,8 @@ typedef struct tandem_pulse_walk {
     size_t n, at;  /* floats; the next window */
 } tandem_pulse_walk;
 
-/* tandem_pulse_open: allocates and touches 16 MiB, several times the second-level cache of a core: windows come
- * round so seldom that nothing of them is left there. TANDEM_NO_MEMORY. Cost: some ms. */
+/* tandem_pulse_open: allocates and touches 16 MiB, several times the second-level cache of a core: windows
+ * come round so seldom that nothing of them is left there. TANDEM_NO_MEMORY. Cost: some ms. */
 tandem_status tandem_pulse_open(tandem_pulse_walk *walk, tandem_error *error);
 void tandem_pulse_close(tandem_pulse_walk *walk); /* all zero is fine */
 

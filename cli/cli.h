@@ -102,8 +102,8 @@ json_t *cli_json_new(const char *command);
 json_t *cli_json_number(double x);
 /* Prints the object on stdout and releases it. Exit code 0, or 5 if it could not be written. */
 int cli_print_json(json_t *object);
-/* Prints progress on stderr, not with -q. On a terminal, the next line overwrites this one. left_ns: time
- * left; <= 0 = unknown or none. */
+/* Prints progress on stderr where that is a terminal, not with -q. The next line overwrites this one.
+ * left_ns: time left; <= 0 = unknown or none. */
 void cli_progress(const cli_options *options, int64_t left_ns, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Appends printf text to the string `text` of `size` bytes, cut to fit. Returns text. */

@@ -5,12 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/quantity.h"
 #include "cli/cli.h"
 
 static int line_is_open; /* a progress line waits to be overwritten */
-static const int64_t plain_line_interval_ns = INT64_C(2000000000);
 
 void cli_progress_end(void)
 {
@@ -62,10 +60,7 @@ int cli_print_json(json_t *object)
 
 void cli_progress(const cli_options *options, int64_t left_ns, const char *format, ...)
 {
-    static int64_t shown_ns;
-    const int64_t now_ns = tandem_now_ns();
-    if (options->quiet || (!isatty(STDERR_FILENO) && now_ns - shown_ns < plain_line_interval_ns)) return;
-    shown_ns = now_ns;
+    if (options->quiet || !isatty(STDERR_FILENO)) return;
     char text[256], left[TANDEM_QUANTITY_TEXT] = "";
     va_list arguments;
     va_start(arguments, format);
@@ -73,9 +68,8 @@ void cli_progress(const cli_options *options, int64_t left_ns, const char *forma
     va_end(arguments);
     if (left_ns > 0) (void)tandem_quantity_print_ns(left, sizeof left, left_ns);
     cli_progress_end();
-    line_is_open = isatty(STDERR_FILENO);
-    fprintf(stderr, "%s%s%s%s%s", text, left_ns > 0 ? ", " : "", left, left_ns > 0 ? " left" : "",
-            line_is_open ? "" : "\n");
+    line_is_open = 1;
+    fprintf(stderr, "%s%s%s%s", text, left_ns > 0 ? ", " : "", left, left_ns > 0 ? " left" : "");
     fflush(stderr);
 }
 

@@ -31,8 +31,8 @@ void cli_cost_sources_print(const cli_cost_sources *sources);
 json_t *cli_cost_sources_json(const cli_cost_sources *sources, int c);
 /* Significant digits of the times: 3, or 2 if some are predicted. */
 int cli_cost_sources_digits(const cli_cost_sources *sources);
-/* How far the step of a plan may be off because of the profile alone: half the widest interval of the cluster's
- * devices over the step, from the options' store; NaN where it is not known. */
+/* How far the step of a plan may be off because of the profile alone: half the widest interval of the
+ * cluster's devices over the step, from the options' store; NaN where it is not known. */
 double cli_profile_interval(const cli_options *options, const tandem_cluster *cluster);
 /* Significant digits of times from such a profile: 3, or 2 from 5 % on. */
 int cli_profile_interval_digits(double interval);

@@ -23,15 +23,15 @@ typedef struct step_watch {
     int64_t seen;          /* the probe's last reading */
 } step_watch;
 
-/* step_watch_open: on this thread's core, if `device` is a CPU. Open it before the executor, so that its memory
- * counts for none of the executor's. TANDEM_NO_MEMORY. */
+/* step_watch_open: on this thread's core, if `device` is a CPU. Open it before the executor, so that its
+ * memory counts for none of the executor's. TANDEM_NO_MEMORY. */
 tandem_status step_watch_open(step_watch *watch, const char *device, tandem_error *error);
 /* For steps of n_task tasks; once. TANDEM_NO_MEMORY. */
 tandem_status step_watch_set_tasks(step_watch *watch, int n_task, tandem_error *error);
 void step_watch_close(step_watch *watch);
 
-/* Reads the delay after each task of `executor` from now on; it costs about 1 us a task, outside of the tasks'
- * times. `on` 0 stops it. */
+/* Reads the delay after each task of `executor` from now on; it costs about 1 us a task, outside of the
+ * tasks' times. `on` 0 stops it. */
 void step_watch_tasks(step_watch *watch, const tandem_backend_api *backend, tandem_executor *executor,
                       int on);
 
@@ -43,7 +43,8 @@ int step_watch_is_pulse_due(const step_watch *watch);
 /* Takes a pulse; again, once, where others had the core meanwhile. */
 void step_watch_take_pulse(step_watch *watch);
 
-/* The share of a task's time that moving its operands takes at the pulse's rate, at most 1; 0 where unknown. */
+/* The share of a task's time that moving its operands takes at the pulse's rate, at most 1; 0 where
+ * unknown. */
 double task_memory_share(const tandem_cost_key *key, int64_t ns, const tandem_pulse *steady);
 
 #endif

@@ -270,7 +270,8 @@ static int measure_plan(compare_case *compared, const cli_options *options, cons
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }
 
-/* Of the error at the speed of the run, where it is known: a machine that has moved is no fault of a prediction. */
+/* Of the error at the speed of the run, where it is known: a machine that has moved is no fault of a
+ * prediction. */
 static int check_error_limit(const compare_case *compared, const cli_options *options)
 {
     char text[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];

@@ -369,7 +369,7 @@ tandem_status compare_case_store(const compare_case *out, const cli_options *opt
 
 static json_t *known_integer_json(int64_t x) { return x < 0 ? json_null() : json_integer(x); }
 
-/* Other processes stretch the step more than the medians of its tasks. A process that never pauses is in
+/* Other processes delay_factor the step more than the medians of its tasks. A process that never pauses is in
  * both, and then this error is too large. */
 double compare_case_simulation_error(const compare_case *out)
 {
@@ -423,8 +423,8 @@ static void add_steadiness_json(json_t *object, const compare_steadiness *s)
     json_object_set_new(object, "undisturbed_steps", json_integer(s->n_undisturbed));
     json_object_set_new(object, "delay_share", cli_json_number(s->delay_share));
     json_object_set_new(object, "pulse_share", cli_json_number(s->pulse_share));
-    json_object_set_new(object, "compute_pace", cli_json_number(s->compute_pace));
-    json_object_set_new(object, "memory_pace", cli_json_number(s->memory_pace));
+    json_object_set_new(object, "compute_slowdown", cli_json_number(s->compute_slowdown));
+    json_object_set_new(object, "memory_slowdown", cli_json_number(s->memory_slowdown));
     json_object_set_new(object, "kind_off",
                         s->kind && s->kind[0] ? json_pack("{s:s,s:s,s:o}", "device", s->kind_device, "kind",
                                                           s->kind, "error", cli_json_number(s->kind_error))

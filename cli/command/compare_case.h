@@ -67,8 +67,8 @@ tandem_status compare_case_predict(compare_case *out, const cli_options *options
  * Returns the exit code; if it is not 0, the error is on stderr. */
 int compare_case_measure(compare_case *out, const cli_options *options, const char *plan_path);
 
-/* compare_case_judge: sets out->steady: predicts each kept step of the run at the pulse that was beside it and
- * with what others took in it. Errors of the store and the replayer. Cost: a replay per kept step. */
+/* compare_case_judge: sets out->steady: predicts each kept step of the run at the pulse that was beside it
+ * and with what others took in it. Errors of the store and the replayer. Cost: a replay per kept step. */
 tandem_status compare_case_judge(compare_case *out, const cli_options *options, const cli_workload *workload,
                                  tandem_error *error);
 

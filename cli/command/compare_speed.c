@@ -136,17 +136,18 @@ static tandem_pulse pulse_of_step(const run_steadiness *rank, int step)
                           (before.memory_ns + after.memory_ns) / 2};
 }
 
-static void set_class_times(run_speed *speed, int c, const tandem_pulse *pulse, double stretch)
+static void set_class_times(run_speed *speed, int c, const tandem_pulse *pulse, double delay_factor)
 {
     const speed_class *class = &speed->classes[c];
     const tandem_step *program = tandem_replayer_step(speed->replayer, c);
     for (int t = 0; t < class->n_task; t++) {
-        const double pace = tandem_pulse_slowdown(pulse, &class->steady, class->memory_share[t]) * stretch;
+        const double slowdown =
+            tandem_pulse_slowdown(pulse, &class->steady, class->memory_share[t]) * delay_factor;
         for (int contended = 0; contended < 2; contended++) {
             const int64_t ns = class->ns[contended * class->n_task + t];
             if (ns >= 0)
                 tandem_replayer_set_variant_ns(speed->replayer, c, t, program->task[t].variant, contended,
-                                               llround((double)ns * pace));
+                                               llround((double)ns * slowdown));
         }
     }
 }
@@ -162,7 +163,7 @@ static void add_task_delay(run_speed *speed, int c, int t, int64_t delay_ns)
                 tandem_replayer_variant_ns(speed->replayer, c, t, task->variant, contended) + delay_ns);
 }
 
-/* Delays of unknown place stretch all tasks. */
+/* Delays of unknown place delay_factor all tasks. */
 static void set_step_times(run_speed *speed, int c, int step)
 {
     const speed_class *class = &speed->classes[c];
@@ -221,7 +222,7 @@ static void summarise_errors(compare_steadiness *out, const run_speed *speed, in
     out->high = sorted[n - 1 - below];
 }
 
-static double pace_of(const run_steadiness *rank, const tandem_pulse *steady, int is_memory)
+static double slowdown_of_run(const run_steadiness *rank, const tandem_pulse *steady, int is_memory)
 {
     int64_t ns[KEPT_STEPS];
     const int64_t steady_ns = is_memory ? steady->memory_ns : steady->compute_ns;
@@ -238,8 +239,8 @@ static void summarise_machine(compare_steadiness *out, const run_speed *speed, i
     for (int c = 0; c < speed->n_class; c++) {
         const speed_class *class = &speed->classes[c];
         const run_steadiness *rank = &speed->run->steadiness[class->first_rank];
-        out->compute_pace = fmax(out->compute_pace, pace_of(rank, &class->steady, 0));
-        out->memory_pace = fmax(out->memory_pace, pace_of(rank, &class->steady, 1));
+        out->compute_slowdown = fmax(out->compute_slowdown, slowdown_of_run(rank, &class->steady, 0));
+        out->memory_slowdown = fmax(out->memory_slowdown, slowdown_of_run(rank, &class->steady, 1));
         interval = fmax(interval, class->interval_share);
     }
     out->profile_noise = sqrt(2) * interval;
@@ -274,7 +275,8 @@ static tandem_status compare_kinds(compare_kind *kind, int *n_kind, run_speed *s
     for (int c = 0; c < speed->n_class; c++) {
         const speed_class *class = &speed->classes[c];
         const run_steadiness *rank = &speed->run->steadiness[class->first_rank];
-        const double compute = pace_of(rank, &class->steady, 0), memory = pace_of(rank, &class->steady, 1);
+        const double compute = slowdown_of_run(rank, &class->steady, 0),
+                     memory = slowdown_of_run(rank, &class->steady, 1);
         const tandem_pulse pulse = {isnan(compute) ? 0 : llround(compute * (double)class->steady.compute_ns),
                                     isnan(memory) ? 0 : llround(memory * (double)class->steady.memory_ns)};
         set_class_times(speed, c, &pulse, 1);
@@ -333,8 +335,8 @@ tandem_status compare_case_judge(compare_case *out, const cli_options *options, 
                                        .high = NAN,
                                        .delay_share = NAN,
                                        .pulse_share = NAN,
-                                       .compute_pace = NAN,
-                                       .memory_pace = NAN,
+                                       .compute_slowdown = NAN,
+                                       .memory_slowdown = NAN,
                                        .profile_noise = NAN,
                                        .moved_by = NAN,
                                        .kind = "",

@@ -7,8 +7,8 @@
 #include "base/quantity.h"
 #include "cli/cli.h"
 
-/* A kind of task matters from a tenth of its class's time on. What a simulated run does not know (the order of
- * neighbours, the caches after a wait) moves a kind by less than 12 %. */
+/* A kind of task matters from a tenth of its class's time on. What a simulated run does not know (the
+ * order of neighbours, the caches after a wait) moves a kind by less than 12 %. */
 static const double kind_share = 0.1, kind_tolerance = 0.12;
 /* What others take is known to about a tenth: whether a rank's delay holds the others up. */
 static const double delay_uncertainty = 0.1;

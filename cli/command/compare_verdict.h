@@ -14,15 +14,16 @@ typedef enum compare_verdict {
 
 /* Errors are (predicted − measured) / measured; NaN = unknown. */
 typedef struct compare_steadiness {
-    /* each kept step's own error, predicted at the pulse beside it and with the delays in it; their median, and
-     * an interval that holds it in 95 of 100 cases */
+    /* each kept step's own error, predicted at the pulse beside it and with the delays in it; their
+     * median, and an interval that holds it in 95 of 100 cases */
     double error_at_run_speed, low, high;
     int n_step, n_undisturbed; /* kept steps; those in which others took 1 % or less. Where these are 8 or
                                 * more, the others do not count */
     double delay_share; /* of the kept steps' time, others took from the rank that they took most from */
     double pulse_share; /* of the run's time, pulses took */
-    double compute_pace, memory_pace; /* median pulse of the run over the profile's; of the slowest device */
-    double profile_noise;             /* how far two profiles differ: √2 times the profile's interval */
+    /* median pulse of the run over the profile's; of the slowest device */
+    double compute_slowdown, memory_slowdown;
+    double profile_noise; /* how far two profiles differ: √2 times the profile's interval */
     double moved_by; /* how much longer a step took than at the profile's speed without delays, of its time */
     compare_verdict verdict;
     int64_t steps_needed; /* for a verdict; 0 = no number of steps would do, or it is there */
@@ -40,9 +41,10 @@ typedef struct compare_kind {
     int64_t predicted_ns, measured_ns, class_ns; /* class_ns: measured, of all kinds of the class */
 } compare_kind;
 
-/* compare_verdict_decide: sets moved_by, verdict, steps_needed and kind from the rest, from the plain error, and from the
- * kinds of tasks. tolerance: an error that is none. Both errors small, the prediction holds. An error is known
- * where its interval, with the profile's, is narrower than it or than the tolerance. */
+/* compare_verdict_decide: sets moved_by, verdict, steps_needed and kind from the rest, from the plain
+ * error, and from the
+ * kinds of tasks. tolerance: an error that is none. Both errors small, the prediction holds. An error is
+ * known where its interval, with the profile's, is narrower than it or than the tolerance. */
 void compare_verdict_decide(compare_steadiness *s, double error, double tolerance, const compare_kind *kind,
                             int n_kind);
 

@@ -13,16 +13,16 @@ typedef struct profile_machine {
     tandem_machine_counts before; /* when it was opened */
 } profile_machine;
 
-/* profile_machine_open: with the steady pulse of the store, if an earlier profile of this host left one. Errors
- * of the store. */
+/* profile_machine_open: with the steady pulse of the store, if an earlier profile of this host left one.
+ * Errors of the store. */
 tandem_status profile_machine_open(profile_machine *machine, tandem_store *store, const char *device,
                                    const char *co_runner, tandem_error *error);
 void profile_machine_free(profile_machine *machine);
 /* Adds a step. TANDEM_NO_MEMORY. */
 tandem_status profile_machine_add(profile_machine *machine, const step_watch *watch, int64_t step_ns,
                                   tandem_error *error);
-/* Sets the steady pulse from the pulses so far, unless it is an earlier profile's: a quarter of the pulses were
- * faster. An earlier one that is more than 30 % off was of another machine, and is replaced. */
+/* Sets the steady pulse from the pulses so far, unless it is an earlier profile's: a quarter of the pulses
+ * were faster. An earlier one that is more than 30 % off was of another machine, and is replaced. */
 void profile_machine_settle(profile_machine *machine);
 /* At least one step was added. */
 tandem_steadiness profile_machine_summary(profile_machine *machine, double interval_share);

@@ -34,8 +34,9 @@ tandem_status key_samples_add(key_samples *key, int64_t ns, int64_t delay_ns, co
                               int round, tandem_error *error);
 
 /* key_samples_summarise: sets key->cost from the repetitions that were not disturbed, or from all, less their
- * delays, where fewer than three were not. Times are brought to the pulse `steady`. The interval holds the sign
- * test's, and that of the rounds' medians, because repetitions of one round share its moment. TANDEM_NO_MEMORY. Cost: O(n log n). */
+ * delays, where fewer than three were not. Times are brought to the pulse `steady`. The interval holds the
+ * sign test's, and that of the rounds' medians, because repetitions of one round share its moment.
+ * TANDEM_NO_MEMORY. Cost: O(n log n). */
 tandem_status key_samples_summarise(key_samples *key, const tandem_pulse *steady, tandem_error *error);
 
 /* Half the width of the interval that holds the mean of 95 of 100 such samples of n independent numbers: by

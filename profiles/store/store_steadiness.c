@@ -1,4 +1,5 @@
-/* store_steadiness.c: how steady a machine was while it was measured; and the columns of costs that tell it. */
+/* store_steadiness.c: how steady a machine was while it was measured; and the columns of costs that tell
+ * it. */
 #include <math.h>
 
 #include "profiles/store/store_handle.h"
@@ -11,7 +12,8 @@
     "ALTER TABLE " table " ADD COLUMN memory_pulse_ns INTEGER NOT NULL DEFAULT 0;"
 
 /* From version 1 to 2. n_disturbed: repetitions that were dropped; low_ns to high_ns: the interval of the
- * median; pulses: the machine's while it measured. 0 = not known. Shares and spreads are NULL where unknown. */
+ * median; pulses: the machine's while it measured. 0 = not known. Shares and spreads are NULL where
+ * unknown. */
 const char tandem_store_schema_2[] =
     STEADY_COST_COLUMNS("op_cost") STEADY_COST_COLUMNS("cast_cost") STEADY_COST_COLUMNS(
         "collective_cost") "CREATE TABLE steadiness ("
@@ -82,9 +84,11 @@ tandem_status tandem_store_get_steadiness(tandem_steadiness *steadiness, tandem_
     if (status == TANDEM_OK)
         status = tandem_store_query(
             &row, store, error,
-            "SELECT compute_pulse_ns, memory_pulse_ns, compute_spread, memory_spread, delay_share, steal_share, "
+            "SELECT compute_pulse_ns, memory_pulse_ns, compute_spread, memory_spread, delay_share, "
+            "steal_share, "
             "interval_share FROM steadiness WHERE device = (SELECT id FROM device WHERE name = ?1) AND "
-            "co_runner = ?2 AND (?3 = 0 OR host IN (SELECT h.id FROM host AS h JOIN host AS own USING (name_hash) "
+            "co_runner = ?2 AND (?3 = 0 OR host IN (SELECT h.id FROM host AS h JOIN host AS own "
+            "USING (name_hash) "
             "WHERE own.id = ?3)) ORDER BY time_ns DESC LIMIT 1",
             "ssi", device, co_runner, store->host);
     if (status == TANDEM_OK) status = tandem_store_next_row(&more, store, row, error);

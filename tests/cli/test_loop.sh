@@ -423,10 +423,11 @@ fi
 # -------------------------------------------------------------------------------------- start_training: a
 # long run in the background; returns once both its ranks have met.
 start_training() {
-    "$tandem" train --plan plan.json --steps 1000000 >out 2>err </dev/null &
+    rm -f steps.jsonl
+    "$tandem" train --plan plan.json --steps 1000000 --log steps.jsonl >out 2>err </dev/null &
     training=$!
     for ((k = 0; k < 100; k++)); do
-        grep -q 'step' err && break
+        [ -s steps.jsonl ] && break
         sleep 0.1
     done
 }
