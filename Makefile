@@ -33,6 +33,8 @@ include folders.mk
 # include/tandem/ declares is exported.
 PARTS_base = $(call objects,$(call sources,base))
 PARTS_graph = $(call objects,$(call sources,$(addprefix graph/,format ir step zoo)))
+# Models in files of users: no part of what Slurm's plug-ins link.
+ONNX = $(B)/obj/graph/onnx/onnx.pb-c.o $(call objects,$(call sources,graph/onnx))
 PARTS_profiles = $(B)/obj/profiles/format/chakra.pb-c.o \
                  $(call objects,$(call sources,profiles $(addprefix profiles/,store cluster plan format)))
 PARTS_predictor = $(call objects,$(call sources,predictor))
@@ -107,14 +109,14 @@ all: $(CUDA_LIBRARY) $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(B
 setup: ## compilers and libraries from Debian, once
 	@scripts/setup.sh
 
-$(B)/tandem: $(CLI) $(CORE) $(KERNELS)
+$(B)/tandem: $(CLI) $(CORE) $(ONNX) $(KERNELS)
 	@echo "  link  $@"
 	@$(CC) -pie $(LDFLAGS) -o $@ $^ $(CORE_LIBS) -ldl
 
-$(B)/libtandem.so.0: libtandem.map $(CORE)
+$(B)/libtandem.so.0: libtandem.map $(CORE) $(ONNX)
 	@echo "  link  $@"
 	@$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$< -Wl,-Bsymbolic-functions -Wl,-z,defs \
-	    -o $@ $(CORE) $(CORE_LIBS)
+	    -o $@ $(CORE) $(ONNX) $(CORE_LIBS)
 
 $(B)/libtandem_kernels.so.0: libtandem.map $(B)/obj/base/status.o $(KERNELS)
 	@echo "  link  $@"
@@ -165,16 +167,18 @@ $(B)/generated/schema_sql.h: profiles/store/schema.sql
 
 $(B)/obj/profiles/store/store.o: $(B)/generated/schema_sql.h
 
-# Messages of execution traces. What protoc-c generates is not held to our warnings.
-$(B)/generated/profiles/format/chakra.pb-c.h: profiles/format/chakra.proto
+# Messages of execution traces and of ONNX models. What protoc-c generates is not held to our warnings.
+MESSAGES = $(addprefix $(B)/generated/,profiles/format/chakra.pb-c.h graph/onnx/onnx.pb-c.h)
+$(MESSAGES): $(B)/generated/%.pb-c.h: %.proto
 	@mkdir -p $(@D)
 	@protoc-c --c_out=$(B)/generated $<
 
-$(B)/generated/profiles/format/chakra.pb-c.c: $(B)/generated/profiles/format/chakra.pb-c.h
+$(MESSAGES:.h=.c): %.c: %.h
 $(B)/obj/profiles/format/chakra.o $(B)/obj/trace/reader/read_chakra.o: \
     $(B)/generated/profiles/format/chakra.pb-c.h
+$(call objects,$(call sources,graph/onnx)): $(B)/generated/graph/onnx/onnx.pb-c.h
 
-$(B)/obj/profiles/format/chakra.pb-c.o: $(B)/generated/profiles/format/chakra.pb-c.c
+$(patsubst $(B)/generated/%.h,$(B)/obj/%.o,$(MESSAGES)): $(B)/obj/%.o: $(B)/generated/%.c
 	@mkdir -p $(@D)
 	@echo "  cc    $<"
 	@$(CC) $(CPPFLAGS) $(CFLAGS) -w -c -o $@ $<
@@ -251,10 +255,10 @@ $(B)/tests/libtandem_cuda.so: $(CUDA_STAND_IN)
 folder_of = $(or $(shell sed -n '1,6s/^.*folder: \([a-z]*\) \*\/.*$$/\1/p' $(1)),all)
 TEST_PARTS = $(patsubst %,$(B)/tests/parts-%.a,$(filter-out cli,$(FOLDERS)) all)
 define parts_rule
-$(B)/tests/parts-$(1).a: $(foreach folder,$(1) $(USES_$(1)),$(PARTS_$(folder))) $(TEST_SUPPORT)
+$(B)/tests/parts-$(1).a: $(foreach folder,$(1) $(USES_$(1)),$(PARTS_$(folder))) $(ONNX) $(TEST_SUPPORT)
 endef
 $(foreach folder,$(filter-out cli,$(FOLDERS)),$(eval $(call parts_rule,$(folder))))
-$(B)/tests/parts-all.a: $(CORE) $(PARTS_backend) $(SLURM_PARTS) $(MCKP) $(CARD_BENCH) $(TEST_SUPPORT)
+$(B)/tests/parts-all.a: $(CORE) $(ONNX) $(PARTS_backend) $(SLURM_PARTS) $(MCKP) $(CARD_BENCH) $(TEST_SUPPORT)
 $(TEST_PARTS):
 	@mkdir -p $(@D)
 	@rm -f $@
@@ -426,7 +430,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu')
 format: ## clang-format 14
 	clang-format -i $(C_FILES)
 
-lint: all $(B)/generated/schema_sql.h $(B)/generated/profiles/format/chakra.pb-c.h
+lint: all $(B)/generated/schema_sql.h $(MESSAGES)
 lint: ## clang-tidy, cppcheck, words, structure
 	scripts/lint.sh
 

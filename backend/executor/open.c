@@ -71,7 +71,7 @@ static tandem_status initialise_flat_weights(tandem_executor *executor, tandem_e
     if (weight) {
         for (int p = 0; p < graph->n_parameter; p++)
             weight[p] = (float *)view + executor->step->parameter_start[p];
-        tandem_graph_init(graph, executor->options.seed, weight);
+        status = tandem_graph_init(graph, executor->options.seed, weight, error);
     } else {
         status = tandem_executor_no_memory(executor, error);
     }

@@ -365,6 +365,16 @@ int tandem_build_batchnorm(tandem_builder *b, const char *name, int x)
     return build_norm(b, TANDEM_OP_BATCHNORM, name, x, 4);
 }
 
+void tandem_build_set_epsilon(tandem_builder *b, int norm, float epsilon)
+{
+    if (norm < 0) return;
+    tandem_op *op = &b->op[norm];
+    if (isfinite(epsilon) && epsilon >= 0)
+        op->epsilon = epsilon;
+    else
+        fail_build(b, op, "epsilon is %g; allowed are numbers from 0", (double)epsilon);
+}
+
 int tandem_build_cross_entropy(tandem_builder *b, const char *name, int logits, int labels)
 {
     tandem_op *op = begin_op(b, TANDEM_OP_CROSS_ENTROPY, name, logits, labels, 2, TANDEM_MAX_DIM);

@@ -67,6 +67,8 @@ int tandem_build_concat_token(tandem_builder *b, const char *name, int x, float 
 int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale, int causal);
 int tandem_build_layernorm(tandem_builder *b, const char *name, int x);
 int tandem_build_batchnorm(tandem_builder *b, const char *name, int x);
+/* Of a norm; 1e-5 without it. Does nothing after an error. */
+void tandem_build_set_epsilon(tandem_builder *b, int norm, float epsilon);
 /* As many rows as labels, or as labels that count: then row j of a sample has its j-th label that is not
  * −1. */
 int tandem_build_cross_entropy(tandem_builder *b, const char *name, int logits, int labels);

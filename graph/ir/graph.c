@@ -69,6 +69,7 @@ int64_t tandem_bias_period(const tandem_op *bias, const tandem_parameter *own)
 void tandem_graph_close(tandem_graph *graph)
 {
     if (!graph) return;
+    if (graph->source) graph->source->close(graph->source);
     free(graph->view);
     free(graph->consumer);
     free(graph->consumer_start);
@@ -185,7 +186,8 @@ static void fill_normal(float *weight, const tandem_parameter *p, uint32_t index
     }
 }
 
-void tandem_graph_init(const tandem_graph *graph, uint64_t seed, float *const *weight)
+tandem_status tandem_graph_init(const tandem_graph *graph, uint64_t seed, float *const *weight,
+                                tandem_error *error)
 {
     for (int i = 0; i < graph->n_parameter; i++) {
         const tandem_parameter *p = &graph->parameter[i];
@@ -194,4 +196,5 @@ void tandem_graph_init(const tandem_graph *graph, uint64_t seed, float *const *w
         else
             for (int64_t e = 0; e < p->elements; e++) weight[i][e] = p->init == TANDEM_INIT_ONE ? 1.0f : 0.0f;
     }
+    return graph->source ? graph->source->read(graph->source, weight, error) : TANDEM_OK;
 }

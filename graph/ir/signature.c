@@ -184,7 +184,8 @@ static uint64_t hash_parameter(uint64_t hash, const tandem_parameter *p)
 /* Later additions enter the hash only where a model uses them, so that hashes in old plans stay valid. */
 uint64_t tandem_graph_hash(const tandem_graph *graph)
 {
-    uint64_t hash = tandem_hash_text(TANDEM_HASH_START, graph->model);
+    const char *const folder = strrchr(graph->model, '/'); /* where a file lies does not matter */
+    uint64_t hash = tandem_hash_text(TANDEM_HASH_START, folder ? folder + 1 : graph->model);
     if (graph->n_masked) hash = hash_number(tandem_hash_text(hash, " masked"), graph->n_masked);
     for (int i = 0; i < graph->n_op; i++) hash = hash_op(hash, &graph->op[i], graph->batch);
     for (int p = 0; p < graph->n_parameter; p++) hash = hash_parameter(hash, &graph->parameter[p]);

@@ -145,6 +145,20 @@ typedef struct tandem_optimizer_options {
 int tandem_optimizer_n_state(tandem_optimizer kind); /* f32 state arrays per parameter: 1 or 2 */
 const char *tandem_optimizer_name(tandem_optimizer kind);
 
+/* Initial weights from where a model came from; NULL functions: none. What it does not have stays as it is.
+ * */
+typedef struct tandem_weight_source {
+    /* Into weight[parameter][element]. TANDEM_IO, TANDEM_MALFORMED,
+     * TANDEM_NO_MEMORY. Cost: reads the file. */
+    tandem_status (*read)(const struct tandem_weight_source *source, float *const *weight,
+                          tandem_error *error);
+    /* Running statistics of batchnorms: into [parameter] of a scale the mean, of a shift the variance. NULL
+     * entries are left out. */
+    tandem_status (*read_statistics)(const struct tandem_weight_source *source, float *const *statistics,
+                                     tandem_error *error);
+    void (*close)(struct tandem_weight_source *source);
+} tandem_weight_source;
+
 enum { TANDEM_MODEL_NAME = 128 };
 typedef struct tandem_graph {
     /* canonical: the name and, in order, the options that differ from their defaults */
@@ -166,14 +180,30 @@ typedef struct tandem_graph {
     int64_t n_masked;
     int64_t vocabulary; /* tokens are 0 … vocabulary−1; 0 for images */
     tandem_optimizer_options optimizer;
+    tandem_weight_source *source; /* of initial weights; NULL: a model of the zoo. The graph owns it */
 } tandem_graph;
 
-/* tandem_graph_open: a model of the zoo at a local batch. `model` is NAME or NAME:option=value,… (`tandem
- * list models` shows them). TANDEM_UNKNOWN_NAME: names the nearest model or option. TANDEM_USAGE: a value is
- * out of range. TANDEM_WRONG_GRAPH, TANDEM_NO_MEMORY. *graph unchanged on error. Cost: O(operators).
+/* tandem_graph_open: a model at a local batch. `model` is NAME or NAME:option=value,… of the zoo (`tandem
+ * list models` shows them), or FILE.onnx or FILE.onnx:NAME=NUMBER,… (docs/onnx.md). TANDEM_UNKNOWN_NAME:
+ * names the nearest model or option. TANDEM_USAGE: a value is out of range. TANDEM_WRONG_GRAPH,
+ * TANDEM_NO_MEMORY; of a file also TANDEM_IO, TANDEM_MALFORMED, TANDEM_WRONG_FORMAT. *graph unchanged on
+ * error. Cost: O(operators), and reading the file.
  * Example: tandem_graph_open(&graph, "vit_tiny:width=256,heads=4", 16, &error); */
 tandem_status tandem_graph_open(tandem_graph **graph, const char *model, int64_t batch, tandem_error *error);
 void tandem_graph_close(tandem_graph *graph); /* NULL is fine */
+
+/* Nodes of an ONNX file that no operator stands for. */
+typedef struct tandem_unsupported {
+    int n_node, n; /* nodes that the model's output needs; lines */
+    struct tandem_unsupported_node {
+        char node[256], why[256]; /* "node 'NAME' (TYPE, domain D, opset N)"; the reason */
+    } * line;
+} tandem_unsupported;
+/* tandem_graph_list_unsupported: all of them at once; none for a model of the zoo. The caller closes *list.
+ * The errors of tandem_graph_open: *list unchanged. */
+tandem_status tandem_graph_list_unsupported(tandem_unsupported *list, const char *model, int64_t batch,
+                                            tandem_error *error);
+void tandem_unsupported_close(tandem_unsupported *list);
 
 int64_t tandem_graph_n_weight(const tandem_graph *graph);     /* elements of all parameters */
 int64_t tandem_graph_n_prediction(const tandem_graph *graph); /* labels per sample that count */
@@ -182,8 +212,10 @@ double tandem_graph_flops(const tandem_graph *graph); /* of a training step, wit
 tandem_status tandem_graph_find(int *op, const tandem_graph *graph, const char *name, tandem_error *error);
 
 /* tandem_graph_init: initial weights into weight[parameter][element], from Philox (purpose INIT): the same on
- * every rank, device and batch. */
-void tandem_graph_init(const tandem_graph *graph, uint64_t seed, float *const *weight);
+ * every rank, device and batch. Those that the graph's source has are the file's. TANDEM_OK without a source;
+ * else its errors. */
+tandem_status tandem_graph_init(const tandem_graph *graph, uint64_t seed, float *const *weight,
+                                tandem_error *error);
 
 /* --- The zoo, for `tandem list models` ------------------------------------------------------------------ */
 typedef struct tandem_model_option {

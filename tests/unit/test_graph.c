@@ -828,7 +828,7 @@ static float **weights_of(const tandem_graph *graph, uint64_t seed)
         weight[p] = malloc((size_t)graph->parameter[p].elements * sizeof **weight);
         assert_non_null(weight[p]);
     }
-    tandem_graph_init(graph, seed, weight);
+    assert_int_equal(tandem_graph_init(graph, seed, weight, NULL), TANDEM_OK);
     return weight;
 }
 

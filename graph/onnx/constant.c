@@ -1,0 +1,655 @@
+/* constant.c: computes nodes whose inputs are known: shapes and what exporters derive from them, masks,
+ * scalars. Numbers are doubles; integers are exact up to 2^53, which no size exceeds. */
+#include "graph/onnx/import.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+onnx_constant *onnx_constant_new(onnx_import *import, int n_dim, const int64_t *dim, bool is_float)
+{
+    onnx_constant *const c = tandem_arena_alloc(&import->arena, sizeof *c);
+    if (!c) return onnx_no_memory(import), NULL;
+    if (n_dim > ONNX_MAX_DIM) {
+        onnx_fail(import, TANDEM_WRONG_GRAPH, "a constant has %d dimensions; allowed are at most %d", n_dim,
+                  ONNX_MAX_DIM);
+        return NULL;
+    }
+    c->is_float = is_float;
+    c->n_dim = n_dim;
+    c->n = 1;
+    for (int d = 0; d < n_dim; d++) {
+        c->dim[d] = dim[d];
+        if (dim[d] < 0 || __builtin_mul_overflow(c->n, dim[d], &c->n) || c->n > ONNX_MAX_CONSTANT) {
+            onnx_fail(import, TANDEM_WRONG_GRAPH,
+                      "a constant has dimension %d of %" PRId64
+                      "; allowed are sizes from 0, and at most %d elements",
+                      d, dim[d], ONNX_MAX_CONSTANT);
+            return NULL;
+        }
+    }
+    if (import->n_constant + c->n > 4 * (int64_t)ONNX_MAX_CONSTANT) {
+        onnx_fail(import, TANDEM_WRONG_GRAPH, "its constants have more than %d elements together",
+                  4 * ONNX_MAX_CONSTANT);
+        return NULL;
+    }
+    import->n_constant += c->n;
+    c->number = tandem_arena_array(&import->arena, (size_t)c->n, sizeof *c->number);
+    if (!c->number) return onnx_no_memory(import), NULL;
+    return c;
+}
+
+bool onnx_set_constant(onnx_import *import, onnx_value *value, const onnx_constant *constant)
+{
+    (void)import;
+    if (!constant) return false;
+    *value = (onnx_value){.kind = ONNX_CONSTANT, .constant = constant, .weight = -1};
+    return true;
+}
+
+bool onnx_is_number(const onnx_value *value, double *number)
+{
+    if (value->kind != ONNX_CONSTANT || value->constant->n != 1) return false;
+    *number = value->constant->number[0];
+    return true;
+}
+
+bool onnx_weight_constant(onnx_import *import, const onnx_value *value, const onnx_constant **constant)
+{
+    const onnx_weight *const w = value->kind == ONNX_WEIGHT ? &import->weight[value->weight] : NULL;
+    *constant = value->kind == ONNX_CONSTANT ? value->constant : NULL;
+    if (!w || !onnx_view_is_plain(&value->view)) return true;
+    const Onnx__Tensor *const t = import->model->graph->initializer[w->tensor];
+    const int64_t n = onnx_view_elements(&value->view);
+    if (!onnx_tensor_has_data(t) || n > 1 << 22) return true;
+    int64_t dim[ONNX_MAX_DIM];
+    for (int d = 0; d < value->view.n_dim; d++) dim[d] = onnx_view_dim(&value->view, d);
+    onnx_constant *const c = onnx_constant_new(import, value->view.n_dim, dim, true);
+    *constant = c;
+    return c && onnx_tensor_read(import, t, c->number, NULL, n);
+}
+
+/* --- Broadcasting --------------------------------------------------------------------------------------- */
+
+/* The element of `c` for index at[0 … n_dim) of a result that it is broadcast to. */
+static double broadcast_element(const onnx_constant *c, int n_dim, const int64_t *at)
+{
+    int64_t i = 0;
+    for (int d = 0; d < c->n_dim; d++) i = i * c->dim[d] + (c->dim[d] == 1 ? 0 : at[n_dim - c->n_dim + d]);
+    return c->number[i];
+}
+
+static bool next_index(int64_t *at, int n_dim, const int64_t *dim)
+{
+    for (int d = n_dim - 1; d >= 0; d--) {
+        if (++at[d] < dim[d]) return true;
+        at[d] = 0;
+    }
+    return false;
+}
+
+static bool broadcast_dims(onnx_import *import, const onnx_constant *const *c, int n, int64_t *dim,
+                           int *n_dim)
+{
+    *n_dim = 0;
+    for (int i = 0; i < n; i++) *n_dim = c[i]->n_dim > *n_dim ? c[i]->n_dim : *n_dim;
+    for (int d = 0; d < *n_dim; d++) {
+        dim[d] = 1;
+        for (int i = 0; i < n; i++) {
+            const int own = d - (*n_dim - c[i]->n_dim);
+            if (own < 0 || c[i]->dim[own] == 1) continue;
+            if (dim[d] != 1 && dim[d] != c[i]->dim[own])
+                return onnx_fail_node(
+                    import, "sizes %" PRId64 " and %" PRId64 " in one dimension; allowed are equal ones",
+                    dim[d], c[i]->dim[own]);
+            dim[d] = c[i]->dim[own];
+        }
+    }
+    return true;
+}
+
+/* --- Elementwise ---------------------------------------------------------------------------------------- */
+
+static double whole(double x, bool is_float) { return is_float ? x : trunc(x); }
+
+static double modulo(double x, double y)
+{
+    if (y == 0) return 0;
+    const double r = fmod(x, y);
+    return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+}
+
+enum { N_NAMES = 40 };
+typedef double fold_function(double x, double y, double z, bool is_float);
+#define FOLD(name, value)                                                                                    \
+    static double name(double x, double y, double z, bool is_float)                                          \
+    {                                                                                                        \
+        (void)x, (void)y, (void)z, (void)is_float;                                                           \
+        return value;                                                                                        \
+    }
+FOLD(fold_add, x + y)
+FOLD(fold_sub, x - y)
+FOLD(fold_mul, x *y)
+FOLD(fold_div, y == 0 && !is_float ? 0 : whole(x / y, is_float))
+FOLD(fold_mod, modulo(x, y))
+FOLD(fold_pow, whole(pow(x, y), is_float))
+FOLD(fold_max, fmax(x, y))
+FOLD(fold_min, fmin(x, y))
+FOLD(fold_equal, x == y)
+FOLD(fold_greater, x > y)
+FOLD(fold_less, x < y)
+FOLD(fold_greater_equal, x >= y)
+FOLD(fold_less_equal, x <= y)
+FOLD(fold_and, x != 0 && y != 0)
+FOLD(fold_or, x != 0 || y != 0)
+FOLD(fold_not, x == 0)
+FOLD(fold_neg, -x)
+FOLD(fold_abs, fabs(x))
+FOLD(fold_sqrt, sqrt(x))
+FOLD(fold_exp, exp(x))
+FOLD(fold_log, log(x))
+FOLD(fold_floor, floor(x))
+FOLD(fold_ceil, ceil(x))
+FOLD(fold_round, nearbyint(x))
+FOLD(fold_reciprocal, 1 / x)
+FOLD(fold_identity, x)
+FOLD(fold_where, x != 0 ? y : z)
+FOLD(fold_sin, sin(x))
+FOLD(fold_cos, cos(x))
+FOLD(fold_tanh, tanh(x))
+FOLD(fold_erf, erf(x))
+#undef FOLD
+
+static const struct {
+    const char *op_type;
+    int n_input;
+    fold_function *function;
+} elementwise[] = {
+    {"Add", 2, fold_add},
+    {"Sub", 2, fold_sub},
+    {"Mul", 2, fold_mul},
+    {"Div", 2, fold_div},
+    {"Mod", 2, fold_mod},
+    {"Pow", 2, fold_pow},
+    {"Max", 2, fold_max},
+    {"Min", 2, fold_min},
+    {"Equal", 2, fold_equal},
+    {"Greater", 2, fold_greater},
+    {"Less", 2, fold_less},
+    {"GreaterOrEqual", 2, fold_greater_equal},
+    {"LessOrEqual", 2, fold_less_equal},
+    {"And", 2, fold_and},
+    {"Or", 2, fold_or},
+    {"Not", 1, fold_not},
+    {"Neg", 1, fold_neg},
+    {"Abs", 1, fold_abs},
+    {"Sqrt", 1, fold_sqrt},
+    {"Exp", 1, fold_exp},
+    {"Log", 1, fold_log},
+    {"Floor", 1, fold_floor},
+    {"Ceil", 1, fold_ceil},
+    {"Round", 1, fold_round},
+    {"Reciprocal", 1, fold_reciprocal},
+    {"Identity", 1, fold_identity},
+    {"Dropout", 1, fold_identity},
+    {"Where", 3, fold_where},
+    {"Sin", 1, fold_sin},
+    {"Cos", 1, fold_cos},
+    {"Tanh", 1, fold_tanh},
+    {"Erf", 1, fold_erf},
+};
+
+static bool fold_elementwise(onnx_import *import, const onnx_constant *const *in, int row)
+{
+    int64_t dim[ONNX_MAX_DIM], at[ONNX_MAX_DIM] = {0};
+    int n_dim;
+    const int n = elementwise[row].n_input;
+    if (!broadcast_dims(import, in, n, dim, &n_dim)) return false;
+    onnx_constant *const c = onnx_constant_new(import, n_dim, dim, in[n > 1]->is_float);
+    if (!c) return false;
+    for (int64_t i = 0; i < c->n; i++, next_index(at, n_dim, dim)) {
+        double x[3] = {0};
+        for (int k = 0; k < n; k++) x[k] = broadcast_element(in[k], n_dim, at);
+        c->number[i] = elementwise[row].function(x[0], x[1], x[2], in[0]->is_float);
+    }
+    return onnx_set_constant(import, onnx_output(import, 0), c);
+}
+
+static bool fold_cast(onnx_import *import, const onnx_constant *const *in)
+{
+    const int64_t to = onnx_int(import, "to", ONNX_FLOAT);
+    const bool is_float = to == ONNX_FLOAT || to == ONNX_DOUBLE || to == ONNX_FLOAT16 || to == ONNX_BFLOAT16;
+    onnx_constant *const c = onnx_constant_new(import, in[0]->n_dim, in[0]->dim, is_float);
+    if (!c) return false;
+    for (int64_t i = 0; i < c->n; i++) {
+        const double x = in[0]->number[i];
+        c->number[i] = to == ONNX_BOOL ? x != 0 : is_float ? x : trunc(x);
+    }
+    return onnx_set_constant(import, onnx_output(import, 0), c);
+}
+
+/* --- Shapes --------------------------------------------------------------------------------------------- */
+
+static int value_n_dim(const onnx_value *v)
+{
+    return v->kind == ONNX_CONSTANT ? v->constant->n_dim : v->view.n_dim;
+}
+
+static int64_t value_dim(const onnx_value *v, int d)
+{
+    if (v->kind == ONNX_CONSTANT) return v->constant->dim[d];
+    return onnx_view_dim(&v->view, d);
+}
+
+static bool fold_shape(onnx_import *import)
+{
+    const onnx_value *const v = onnx_input(import, 0);
+    const bool is_size = strcmp(onnx_op_type(import), "Size") == 0;
+    if (v->kind == ONNX_ABSENT) return onnx_fail_node(import, "it has no input");
+    const int n_dim = value_n_dim(v);
+    int64_t start = onnx_int(import, "start", 0), end = onnx_int(import, "end", n_dim);
+    start = start < 0 ? start + n_dim : start;
+    end = end < 0 ? end + n_dim : end;
+    start = start < 0 ? 0 : start > n_dim ? n_dim : start;
+    end = end > n_dim ? n_dim : end < start ? start : end;
+    const int64_t n = end - start;
+    onnx_constant *const c = onnx_constant_new(import, !is_size, &n, false);
+    if (!c) return false;
+    if (is_size) {
+        c->number[0] = 1;
+        for (int d = 0; d < n_dim; d++) c->number[0] *= (double)value_dim(v, d);
+    } else {
+        for (int64_t d = start; d < end; d++) c->number[d - start] = (double)value_dim(v, (int)d);
+    }
+    return onnx_set_constant(import, onnx_output(import, 0), c);
+}
+
+static bool fold_constant(onnx_import *import)
+{
+    const Onnx__Tensor *t = onnx_tensor(import, "value");
+    const Onnx__Attribute *const one_f = onnx_attribute(import, "value_float"),
+                                 *const one_i = onnx_attribute(import, "value_int"),
+                                 *const fs = onnx_attribute(import, "value_floats"),
+                                 *const is = onnx_attribute(import, "value_ints");
+    int64_t n = 1;
+    if (t) {
+        if (!onnx_tensor_elements(import, t, &n)) return false;
+        if (t->data_type == 8) return onnx_refuse(import, "texts are not supported");
+        onnx_constant *const c =
+            t->n_dims > ONNX_MAX_DIM
+                ? NULL
+                : onnx_constant_new(import, (int)t->n_dims, t->dims,
+                                    t->data_type == ONNX_FLOAT || t->data_type == ONNX_DOUBLE ||
+                                        t->data_type == ONNX_FLOAT16 || t->data_type == ONNX_BFLOAT16);
+        if (!c && t->n_dims > ONNX_MAX_DIM) return onnx_refuse(import, "it has %zu dimensions", t->n_dims);
+        return c && onnx_tensor_read(import, t, c->number, NULL, n) &&
+               onnx_set_constant(import, onnx_output(import, 0), c);
+    }
+    if (!one_f && !one_i && !fs && !is) return onnx_refuse(import, "it has no number");
+    n = fs ? (int64_t)fs->n_floats : is ? (int64_t)is->n_ints : 1;
+    onnx_constant *const c = onnx_constant_new(import, fs || is, &n, one_f || fs);
+    if (!c) return false;
+    if (one_f) c->number[0] = (double)one_f->f;
+    if (one_i) c->number[0] = (double)one_i->i;
+    for (int64_t i = 0; i < n && (fs || is); i++)
+        c->number[i] = fs ? (double)fs->floats[i] : (double)is->ints[i];
+    return onnx_set_constant(import, onnx_output(import, 0), c);
+}
+
+static bool fold_constant_of_shape(onnx_import *import, const onnx_constant *const *in)
+{
+    int64_t dim[ONNX_MAX_DIM] = {0};
+    const Onnx__Tensor *const t = onnx_tensor(import, "value");
+    double number = 0;
+    if (in[0]->n > ONNX_MAX_DIM) return onnx_refuse(import, "it makes more than %d dimensions", ONNX_MAX_DIM);
+    for (int64_t d = 0; d < in[0]->n; d++) dim[d] = onnx_whole(in[0]->number[d]);
+    if (t && !onnx_tensor_read(import, t, &number, NULL, 1)) return false;
+    onnx_constant *const c = onnx_constant_new(import, (int)in[0]->n, dim, !t || t->data_type == ONNX_FLOAT);
+    if (!c) return false;
+    for (int64_t i = 0; i < c->n; i++) c->number[i] = number;
+    return onnx_set_constant(import, onnx_output(import, 0), c);
+}
+
+static bool fold_range(onnx_import *import, const onnx_constant *const *in)
+{
+    if (in[0]->n != 1 || in[1]->n != 1 || in[2]->n != 1)
+        return onnx_fail_node(import, "its limits are no scalars");
+    const double start = in[0]->number[0], step = in[2]->number[0];
+    const double count = ceil((in[1]->number[0] - start) / step);
+    if (step == 0 || !(count < ONNX_MAX_CONSTANT))
+        return onnx_fail_node(import, "a step of %g; allowed are ranges of at most %d numbers", step,
+                              ONNX_MAX_CONSTANT);
+    const int64_t n = count > 0 ? (int64_t)count : 0;
+    onnx_constant *const c = onnx_constant_new(import, 1, &n, in[0]->is_float);
+    if (!c) return false;
+    for (int64_t i = 0; i < n; i++) c->number[i] = start + (double)i * step;
+    return onnx_set_constant(import, onnx_output(import, 0), c);
+}
+
+/* --- Movement ------------------------------------------------------------------------------------------- */
+
+/* A copy with other dimensions of as many elements. */
+static bool fold_as(onnx_import *import, const onnx_constant *from, int n_dim, const int64_t *dim)
+{
+    onnx_constant *const c = onnx_constant_new(import, n_dim, dim, from->is_float);
+    if (!c) return false;
+    if (c->n != from->n)
+        return onnx_fail_node(import, "%" PRId64 " elements into %" PRId64 "; allowed are as many", from->n,
+                              c->n);
+    memcpy(c->number, from->number, (size_t)c->n * sizeof *c->number);
+    return onnx_set_constant(import, onnx_output(import, 0), c);
+}
+
+static bool fold_reshape(onnx_import *import, const onnx_constant *const *in)
+{
+    int64_t dim[ONNX_MAX_DIM] = {0};
+    int open = -1;
+    int64_t known = 1;
+    const int n_dim = (int)in[1]->n;
+    if (in[1]->n > ONNX_MAX_DIM) return onnx_refuse(import, "more than %d dimensions", ONNX_MAX_DIM);
+    for (int d = 0; d < n_dim; d++) {
+        dim[d] = onnx_whole(in[1]->number[d]);
+        if (dim[d] == 0 && d < in[0]->n_dim && !onnx_int(import, "allowzero", 0)) dim[d] = in[0]->dim[d];
+        if (dim[d] == -1)
+            open = d;
+        else if (dim[d] < 0 || __builtin_mul_overflow(known, dim[d], &known))
+            return onnx_fail_node(import, "dimension %d is %" PRId64, d, dim[d]);
+    }
+    if (open >= 0) dim[open] = known > 0 ? in[0]->n / known : 0;
+    return fold_as(import, in[0], n_dim, dim);
+}
+
+static bool fold_squeeze(onnx_import *import, const onnx_constant *const *in)
+{
+    int axis[ONNX_MAX_DIM], n, n_dim = 0;
+    int64_t dim[ONNX_MAX_DIM];
+    if (!onnx_axes(import, "axes", 1, in[0]->n_dim, axis, &n)) return false;
+    for (int d = 0; d < in[0]->n_dim; d++) {
+        bool gone = n < 0 && in[0]->dim[d] == 1;
+        for (int i = 0; i < n; i++) gone |= axis[i] == d;
+        if (!gone) dim[n_dim++] = in[0]->dim[d];
+    }
+    return fold_as(import, in[0], n_dim, dim);
+}
+
+static bool fold_unsqueeze(onnx_import *import, const onnx_constant *const *in)
+{
+    int axis[ONNX_MAX_DIM], n, from = 0;
+    int64_t dim[ONNX_MAX_DIM];
+    size_t n_given;
+    const onnx_value *const v = onnx_input(import, 1);
+    (void)onnx_ints(import, "axes", &n_given);
+    const int n_dim = in[0]->n_dim + (int)(n_given                    ? n_given
+                                           : v->kind == ONNX_CONSTANT ? (size_t)v->constant->n
+                                                                      : 0);
+    if (n_dim > ONNX_MAX_DIM) return onnx_refuse(import, "more than %d dimensions", ONNX_MAX_DIM);
+    if (!onnx_axes(import, "axes", 1, n_dim, axis, &n)) return false;
+    for (int d = 0; d < n_dim; d++) {
+        bool is_new = false;
+        for (int i = 0; i < n; i++) is_new |= axis[i] == d;
+        dim[d] = is_new || from >= in[0]->n_dim ? 1 : in[0]->dim[from++];
+    }
+    return fold_as(import, in[0], n_dim, dim);
+}
+
+static bool fold_transpose(onnx_import *import, const onnx_constant *const *in)
+{
+    size_t n;
+    const int64_t *const perm = onnx_ints(import, "perm", &n);
+    int axis[ONNX_MAX_DIM];
+    int64_t dim[ONNX_MAX_DIM], at[ONNX_MAX_DIM] = {0}, stride[ONNX_MAX_DIM], step = 1;
+    const int n_dim = in[0]->n_dim;
+    if (perm && n != (size_t)n_dim) return onnx_fail_node(import, "%zu axes of %d", n, n_dim);
+    for (int d = n_dim - 1; d >= 0; d--) stride[d] = step, step *= in[0]->dim[d];
+    for (int d = 0; d < n_dim; d++) {
+        axis[d] = n_dim - 1 - d;
+        if (perm && !onnx_axis(import, perm[d], n_dim, &axis[d])) return false;
+        dim[d] = in[0]->dim[axis[d]];
+    }
+    onnx_constant *const c = onnx_constant_new(import, n_dim, dim, in[0]->is_float);
+    if (!c || c->n != in[0]->n) return c ? onnx_fail_node(import, "an axis occurs twice") : false;
+    for (int64_t i = 0; i < c->n; i++, next_index(at, n_dim, dim)) {
+        int64_t from = 0;
+        for (int d = 0; d < n_dim; d++) from += at[d] * stride[axis[d]];
+        c->number[i] = in[0]->number[from];
+    }
+    return onnx_set_constant(import, onnx_output(import, 0), c);
+}
+
+static bool fold_gather(onnx_import *import, const onnx_constant *const *in)
+{
+    int axis;
+    int64_t dim[2 * ONNX_MAX_DIM];
+    int n_dim = 0;
+    const onnx_constant *const x = in[0], *const index = in[1];
+    if (!onnx_axis(import, onnx_int(import, "axis", 0), x->n_dim, &axis)) return false;
+    for (int d = 0; d < axis; d++) dim[n_dim++] = x->dim[d];
+    for (int d = 0; d < index->n_dim; d++) dim[n_dim++] = index->dim[d];
+    for (int d = axis + 1; d < x->n_dim; d++) dim[n_dim++] = x->dim[d];
+    onnx_constant *const c = onnx_constant_new(import, n_dim, dim, x->is_float);
+    if (!c) return false;
+    int64_t outer = 1, inner = 1;
+    for (int d = 0; d < axis; d++) outer *= x->dim[d];
+    for (int d = axis + 1; d < x->n_dim; d++) inner *= x->dim[d];
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t i = 0; i < index->n; i++) {
+            int64_t at = onnx_whole(index->number[i]);
+            at = at < 0 ? at + x->dim[axis] : at;
+            if (at < 0 || at >= x->dim[axis])
+                return onnx_fail_node(import, "index %" PRId64 " of %" PRId64, at, x->dim[axis]);
+            memcpy(&c->number[(o * index->n + i) * inner], &x->number[(o * x->dim[axis] + at) * inner],
+                   (size_t)inner * sizeof *c->number);
+        }
+    return onnx_set_constant(import, onnx_output(import, 0), c);
+}
+
+static bool fold_concat(onnx_import *import, const onnx_constant *const *in, int n_in)
+{
+    int axis;
+    int64_t dim[ONNX_MAX_DIM];
+    if (!onnx_axis(import, onnx_int(import, "axis", 0), in[0]->n_dim, &axis)) return false;
+    memcpy(dim, in[0]->dim, sizeof dim);
+    for (int i = 1; i < n_in; i++) {
+        if (in[i]->n_dim != in[0]->n_dim) return onnx_fail_node(import, "inputs of unlike dimensions");
+        for (int d = 0; d < in[0]->n_dim; d++)
+            if (d != axis && in[i]->dim[d] != dim[d]) return onnx_fail_node(import, "inputs of unlike sizes");
+        dim[axis] += in[i]->dim[axis];
+    }
+    onnx_constant *const c = onnx_constant_new(import, in[0]->n_dim, dim, in[0]->is_float);
+    if (!c) return false;
+    int64_t outer = 1, row = 1, at = 0;
+    for (int d = 0; d < axis; d++) outer *= dim[d];
+    for (int d = axis; d < in[0]->n_dim; d++) row *= dim[d];
+    for (int i = 0; i < n_in; i++) {
+        const int64_t own = outer ? in[i]->n / outer : 0;
+        for (int64_t o = 0; o < outer; o++)
+            memcpy(&c->number[o * row + at], &in[i]->number[o * own], (size_t)own * sizeof *c->number);
+        at += own;
+    }
+    return onnx_set_constant(import, onnx_output(import, 0), c);
+}
+
+static bool fold_expand(onnx_import *import, const onnx_constant *const *in, bool is_tile)
+{
+    onnx_constant want = {.n_dim = (int)in[1]->n};
+    int64_t dim[ONNX_MAX_DIM], at[ONNX_MAX_DIM] = {0}, from[ONNX_MAX_DIM];
+    int n_dim;
+    if (in[1]->n > ONNX_MAX_DIM) return onnx_refuse(import, "more than %d dimensions", ONNX_MAX_DIM);
+    for (int d = 0; d < want.n_dim; d++) {
+        want.dim[d] = onnx_whole(in[1]->number[d]);
+        if (is_tile && (d >= in[0]->n_dim || want.dim[d] < 0 ||
+                        __builtin_mul_overflow(want.dim[d], in[0]->dim[d], &want.dim[d])))
+            return onnx_fail_node(import, "it repeats %d dimensions of %d", want.n_dim, in[0]->n_dim);
+    }
+    if (is_tile) {
+        n_dim = want.n_dim;
+        memcpy(dim, want.dim, sizeof dim);
+        if (n_dim != in[0]->n_dim)
+            return onnx_fail_node(import, "it repeats %d dimensions of %d", n_dim, in[0]->n_dim);
+    } else if (!broadcast_dims(import, (const onnx_constant *const[]){in[0], &want}, 2, dim, &n_dim)) {
+        return false;
+    }
+    onnx_constant *const c = onnx_constant_new(import, n_dim, dim, in[0]->is_float);
+    if (!c) return false;
+    for (int64_t i = 0; i < c->n; i++, next_index(at, n_dim, dim)) {
+        for (int d = 0; d < n_dim; d++) from[d] = is_tile && in[0]->dim[d] ? at[d] % in[0]->dim[d] : at[d];
+        c->number[i] = broadcast_element(in[0], n_dim, from);
+    }
+    return onnx_set_constant(import, onnx_output(import, 0), c);
+}
+
+bool onnx_slice_bounds(onnx_import *import, int n_dim, const int64_t *dim, int64_t *start, int64_t *count,
+                       int64_t *step)
+{
+    const onnx_value *in[5];
+    size_t n_start = 0, n_end = 0, n_axis = 0;
+    const int64_t *const starts = onnx_ints(import, "starts", &n_start),
+                         *const ends = onnx_ints(import, "ends", &n_end),
+                         *const axes = onnx_ints(import, "axes", &n_axis);
+    onnx_value kept[5];
+    for (int i = 1; i < 5; i++) {
+        kept[i] = *onnx_input(import, i);
+        in[i] = &kept[i];
+        if (in[i]->kind != ONNX_CONSTANT && in[i]->kind != ONNX_ABSENT)
+            return onnx_fail_node(import, "its bounds are computed from samples");
+    }
+    for (int d = 0; d < n_dim; d++) start[d] = 0, count[d] = dim[d], step[d] = 1;
+    if (!starts && in[1]->kind == ONNX_ABSENT) return onnx_fail_node(import, "it has no bounds");
+    const int64_t n = starts ? (int64_t)n_start : in[1]->constant->n;
+    if ((starts && n_end != n_start) ||
+        (!starts && (in[2]->kind == ONNX_ABSENT || in[2]->constant->n != n)) ||
+        (axes && (int64_t)n_axis != n) ||
+        (!starts && in[3]->kind == ONNX_CONSTANT && in[3]->constant->n != n) ||
+        (!starts && in[4]->kind == ONNX_CONSTANT && in[4]->constant->n != n))
+        return onnx_fail_node(import, "unlike numbers of starts, ends, axes or steps");
+    for (int64_t i = 0; i < n; i++) {
+        int d;
+        const int64_t given = axes ? axes[i]
+                              : !starts && in[3]->kind == ONNX_CONSTANT
+                                  ? onnx_whole(in[3]->constant->number[i])
+                                  : i;
+        if (!onnx_axis(import, given, n_dim, &d)) return false;
+        const double first = starts ? (double)starts[i] : in[1]->constant->number[i],
+                     last = starts ? (double)ends[i] : in[2]->constant->number[i],
+                     by = !starts && in[4]->kind == ONNX_CONSTANT ? in[4]->constant->number[i] : 1;
+        const double size = (double)dim[d];
+        if (by == 0 || fabs(by) > 1e15) return onnx_fail_node(import, "a step of %g; allowed are others", by);
+        double a = first < 0 ? first + size : first, z = last < 0 ? last + size : last;
+        a = fmin(fmax(a, 0), by > 0 ? size : size - 1);
+        z = fmin(fmax(z, by > 0 ? 0 : -1), size);
+        const double rows = ceil((z - a) / by);
+        start[d] = (int64_t)a;
+        step[d] = (int64_t)by;
+        count[d] = rows > 0 ? (int64_t)rows : 0;
+    }
+    return true;
+}
+
+static bool fold_slice(onnx_import *import, const onnx_constant *const *in)
+{
+    int64_t start[ONNX_MAX_DIM], count[ONNX_MAX_DIM], step[ONNX_MAX_DIM], at[ONNX_MAX_DIM] = {0};
+    if (!onnx_slice_bounds(import, in[0]->n_dim, in[0]->dim, start, count, step)) return false;
+    onnx_constant *const c = onnx_constant_new(import, in[0]->n_dim, count, in[0]->is_float);
+    if (!c) return false;
+    for (int64_t i = 0; i < c->n; i++, next_index(at, c->n_dim, count)) {
+        int64_t from = 0;
+        for (int d = 0; d < c->n_dim; d++) from = from * in[0]->dim[d] + start[d] + at[d] * step[d];
+        c->number[i] = in[0]->number[from];
+    }
+    return onnx_set_constant(import, onnx_output(import, 0), c);
+}
+
+static bool fold_reduce(onnx_import *import, const onnx_constant *const *in)
+{
+    int axis[ONNX_MAX_DIM], n, n_kept = 0;
+    int64_t kept[ONNX_MAX_DIM], full[ONNX_MAX_DIM], at[ONNX_MAX_DIM] = {0};
+    const char *const type = onnx_op_type(import);
+    const bool is_product = strcmp(type, "ReduceProd") == 0, is_max = strcmp(type, "ReduceMax") == 0,
+               is_min = strcmp(type, "ReduceMin") == 0;
+    if (!onnx_axes(import, "axes", 1, in[0]->n_dim, axis, &n)) return false;
+    for (int d = 0; d < in[0]->n_dim; d++) {
+        bool gone = n < 0;
+        for (int i = 0; i < n; i++) gone |= axis[i] == d;
+        full[d] = gone ? 1 : in[0]->dim[d];
+        if (!gone || onnx_int(import, "keepdims", 1)) kept[n_kept++] = full[d];
+    }
+    onnx_constant *const c = onnx_constant_new(import, n_kept, kept, in[0]->is_float);
+    if (!c) return false;
+    for (int64_t i = 0; i < c->n; i++)
+        c->number[i] = is_product ? 1 : is_max ? -INFINITY : is_min ? INFINITY : 0;
+    for (int64_t i = 0; i < in[0]->n; i++, next_index(at, in[0]->n_dim, in[0]->dim)) {
+        int64_t to = 0;
+        for (int d = 0; d < in[0]->n_dim; d++) to = to * full[d] + (full[d] == 1 ? 0 : at[d]);
+        double *const sum = &c->number[to];
+        const double x = in[0]->number[i];
+        *sum = is_product ? *sum * x : is_max ? fmax(*sum, x) : is_min ? fmin(*sum, x) : *sum + x;
+    }
+    return onnx_set_constant(import, onnx_output(import, 0), c);
+}
+
+static bool fold_trilu(onnx_import *import, const onnx_constant *const *in, int n_in)
+{
+    const onnx_constant *const x = in[0];
+    const bool is_upper = onnx_int(import, "upper", 1) != 0;
+    if (x->n_dim < 2 || (n_in > 1 && in[1]->n != 1))
+        return onnx_fail_node(import, "it needs a matrix and a number");
+    const double k = n_in > 1 ? in[1]->number[0] : 0;
+    onnx_constant *const c = onnx_constant_new(import, x->n_dim, x->dim, x->is_float);
+    if (!c) return false;
+    const int64_t columns = x->dim[x->n_dim - 1], rows = x->dim[x->n_dim - 2];
+    for (int64_t i = 0; i < c->n; i++) {
+        const double behind = (double)(i % columns) - (double)(i / columns % rows);
+        c->number[i] = (is_upper ? behind >= k : behind <= k) ? x->number[i] : 0;
+    }
+    return onnx_set_constant(import, onnx_output(import, 0), c);
+}
+
+/* --- Which ---------------------------------------------------------------------------------------------- */
+
+static bool fold_known(onnx_import *import, const onnx_constant *const *in, int n, bool *done)
+{
+    const char *const type = onnx_op_type(import);
+#define IS(name, least) (strcmp(type, name) == 0 && n >= (least))
+    *done = true;
+    for (size_t i = 0; i < sizeof elementwise / sizeof *elementwise; i++)
+        if (IS(elementwise[i].op_type, elementwise[i].n_input)) return fold_elementwise(import, in, (int)i);
+    if (IS("Cast", 1)) return fold_cast(import, in);
+    if (IS("ConstantOfShape", 1)) return fold_constant_of_shape(import, in);
+    if (IS("Range", 3)) return fold_range(import, in);
+    if (IS("Reshape", 2)) return fold_reshape(import, in);
+    if (IS("Squeeze", 1)) return fold_squeeze(import, in);
+    if (IS("Unsqueeze", 1)) return fold_unsqueeze(import, in);
+    if (IS("Transpose", 1)) return fold_transpose(import, in);
+    if (IS("Gather", 2)) return fold_gather(import, in);
+    if (IS("Concat", 1)) return fold_concat(import, in, n);
+    if (IS("Expand", 2)) return fold_expand(import, in, false);
+    if (IS("Tile", 2)) return fold_expand(import, in, true);
+    if (IS("Slice", 1)) return fold_slice(import, in);
+    if (IS("ReduceProd", 1) || IS("ReduceSum", 1) || IS("ReduceMax", 1) || IS("ReduceMin", 1))
+        return fold_reduce(import, in);
+    if (IS("Trilu", 1)) return fold_trilu(import, in, n);
+#undef IS
+    *done = false;
+    return true;
+}
+
+bool onnx_fold(onnx_import *import, bool *done)
+{
+    const onnx_node *const node = &import->node[import->current];
+    const char *const type = onnx_op_type(import), *const domain = node->message->domain;
+    const int n = onnx_n_input(import);
+    *done = false;
+    if (domain && *domain && strcmp(domain, "ai.onnx") != 0) return true;
+    if (strcmp(type, "Constant") == 0) return *done = true, fold_constant(import);
+    if (strcmp(type, "Shape") == 0 || strcmp(type, "Size") == 0) return *done = true, fold_shape(import);
+    if (n == 0) return true;
+    const onnx_constant **const in = tandem_arena_array(&import->arena, (size_t)n, sizeof *in);
+    if (!in) return onnx_no_memory(import);
+    for (int i = 0; i < n; i++) {
+        const onnx_value *const v = onnx_input(import, i);
+        if (v->kind == ONNX_CONSTANT) in[i] = v->constant;
+        if (v->kind != ONNX_CONSTANT && (i == 0 || v->kind != ONNX_ABSENT)) return true;
+        if (v->kind == ONNX_ABSENT && strcmp(type, "Slice") != 0) return true;
+    }
+    return fold_known(import, in, n, done);
+}

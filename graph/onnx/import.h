@@ -1,0 +1,347 @@
+/* import.h: what the stages of an import share. An import reads the file, orders its nodes, and lowers one
+ * node after the other: each of its outputs becomes a value. What the loss does not need is left out.
+ *
+ * A value of the training graph is the result of an operator, seen through a view: the layout in memory stays
+ * as it is while ONNX transposes and reshapes, until an operator needs another. */
+#ifndef TANDEM_GRAPH_ONNX_IMPORT_H
+#define TANDEM_GRAPH_ONNX_IMPORT_H
+
+#include <stdbool.h>
+
+#include "base/arena.h"
+#include "graph/ir/op.h"
+#include "graph/onnx/onnx.h"
+#include "graph/onnx/onnx.pb-c.h"
+
+enum {
+    ONNX_MAX_DIM = 8,
+    ONNX_MAX_ATOM = 16,
+    ONNX_N_SAMPLE = 24,
+    ONNX_MAX_NODE = 1 << 17,
+    ONNX_MAX_ARITY = 16 /* inputs of a node that are looked at, but for Concat */
+};
+enum { ONNX_MAX_CONSTANT = 1 << 24 }; /* elements of a constant that is computed */
+
+/* Numbers of ONNX's element types (onnx.proto of ONNX, TensorProto.DataType). */
+enum {
+    ONNX_FLOAT = 1,
+    ONNX_UINT8 = 2,
+    ONNX_INT8 = 3,
+    ONNX_UINT16 = 4,
+    ONNX_INT16 = 5,
+    ONNX_INT32 = 6,
+    ONNX_INT64 = 7,
+    ONNX_BOOL = 9,
+    ONNX_FLOAT16 = 10,
+    ONNX_DOUBLE = 11,
+    ONNX_UINT32 = 12,
+    ONNX_UINT64 = 13,
+    ONNX_BFLOAT16 = 16
+};
+
+/* --- Views ---------------------------------------------------------------------------------------------- */
+
+/* An array whose memory is a sequence of atoms, the first one outermost. Each dimension that ONNX sees is a
+ * sequence of atoms, too, in the order in which ONNX counts. Atoms of size 1 are left out, but not the batch:
+ * so what is built does not depend on it. */
+typedef struct onnx_view {
+    int n_dim, n_atom;
+    int batch;                   /* the atom that counts samples; −1: none */
+    int64_t size[ONNX_MAX_ATOM]; /* of each atom, in the order of memory */
+    int order[ONNX_MAX_ATOM];    /* atoms in ONNX's order */
+    int n_of[ONNX_MAX_DIM];      /* how many of them each dimension has */
+} onnx_view;
+
+int64_t onnx_view_dim(const onnx_view *view, int axis);
+int64_t onnx_view_elements(const onnx_view *view);
+/* The place in `order` where the dimension begins. */
+int onnx_view_start(const onnx_view *view, int axis);
+/* A view in ONNX's own order. is_batch: dimension 0 is an atom of its own, also where it is 1. */
+onnx_view onnx_view_of(int n_dim, const int64_t *dim, bool is_batch);
+/* Whether all atoms lie in memory as ONNX counts them. */
+bool onnx_view_is_plain(const onnx_view *view);
+void onnx_view_transpose(onnx_view *view, const int *axis);
+/* Dimensions of as many elements. False: an atom cannot be cut so; the view is unchanged. */
+bool onnx_view_reshape(onnx_view *view, int n_dim, const int64_t *dim);
+/* Cuts atoms of both, so that dimension x of a and y of b have atoms of equal sizes. False: impossible. */
+bool onnx_view_match(onnx_view *a, int x, onnx_view *b, int y);
+/* Inserts or removes a dimension of size 1. */
+bool onnx_view_insert(onnx_view *view, int axis);
+void onnx_view_remove(onnx_view *view, int axis);
+
+/* --- Values --------------------------------------------------------------------------------------------- */
+
+typedef enum onnx_kind {
+    ONNX_ABSENT,   /* an optional input that is not there, or nothing yet */
+    ONNX_CONSTANT, /* numbers that are known */
+    ONNX_WEIGHT,   /* an initial weight: a tensor of the file, seen through a view */
+    ONNX_TENSOR,   /* computed: a function of each element of an operator's result */
+    ONNX_REFUSED   /* of an operator that is not supported, or after one */
+} onnx_kind;
+
+typedef struct onnx_constant {
+    bool is_float;
+    int n_dim;
+    int64_t dim[ONNX_MAX_DIM], n;
+    double *number; /* [n]; int64 values are exact up to 2^53, which no size exceeds */
+} onnx_constant;
+
+typedef struct onnx_value {
+    onnx_kind kind;
+    const onnx_constant *constant;
+    int weight;     /* of import->weight */
+    int64_t rows;   /* weight: of its next to last dimension only so many rows are used; 0: all */
+    int expression; /* tensor */
+    bool causal;    /* tensor: entries (i, j), j > i, of the last two dimensions are masked */
+    bool is_index;  /* tensor: tokens */
+    onnx_view view;
+    int refused; /* the node that is to blame */
+} onnx_value;
+
+typedef struct onnx_weight {
+    const char *name;
+    int tensor; /* of the file's initializers */
+    int elem_type;
+    int n_use;
+} onnx_weight;
+
+/* --- Functions of each element -------------------------------------------------------------------------- */
+
+typedef enum onnx_function {
+    ONNX_F_IDENTITY,
+    ONNX_F_ADD,
+    ONNX_F_SUB,
+    ONNX_F_MUL,
+    ONNX_F_DIV,
+    ONNX_F_POW,
+    ONNX_F_MAX,
+    ONNX_F_MIN,
+    ONNX_F_RELU,
+    ONNX_F_TANH,
+    ONNX_F_ERF,
+    ONNX_F_SIGMOID,
+    ONNX_F_EXP,
+    ONNX_F_SQRT,
+    ONNX_F_NEG,
+    ONNX_F_CLIP,
+    ONNX_F_HARD_SIGMOID,
+    ONNX_F_HARD_SWISH,
+    ONNX_F_LEAKY_RELU,
+    ONNX_F_ELU,
+    ONNX_F_SOFTPLUS,
+    ONNX_F_ABS,
+    ONNX_F_LOG,
+    ONNX_F_RECIPROCAL
+} onnx_function;
+
+/* A function of the elements of operator `base`. Nothing is built before an operator needs its values;
+ * then `record` has them. So x·sigmoid(x), however it is written, becomes one operator. */
+typedef struct onnx_expression {
+    onnx_function function;
+    int base;        /* the record whose elements it reads */
+    int left, right; /* expressions; right −1: `number` instead; left −1: `number` is the left operand */
+    double number, alpha, beta;
+    double sample[ONNX_N_SAMPLE]; /* its values at onnx_sample_points */
+    int record;                   /* with its values; −1: not built */
+    int node;
+} onnx_expression;
+
+/* --- Records: operators of the training graph ----------------------------------------------------------- */
+
+typedef struct onnx_parameter {
+    int weight;     /* −1: none */
+    onnx_view view; /* of the weight, whose atoms stand in `order` as they do in the parameter */
+} onnx_parameter;
+
+typedef struct onnx_record {
+    tandem_op_kind kind;
+    char name[48];
+    int node;
+    int input[2];
+    onnx_parameter parameter[2], statistics[2]; /* statistics: running mean and variance */
+    tandem_shape shape;                         /* of the output, as the builder has it */
+    int kernel_h, kernel_w, stride, pad, transpose_b, causal, axis[TANDEM_MAX_DIM], n_trailing;
+    int64_t n, start; /* outputs of a product; rows; first row */
+    float scale, epsilon, rate;
+    bool is_live;
+    int n_same; /* how many more have its name */
+    int tensor; /* id in the builder */
+} onnx_record;
+
+typedef struct onnx_node {
+    Onnx__Node *message;
+    int *input, *output; /* values; −1: left out */
+    int opset;
+    const char *refused; /* why it is not supported */
+    bool is_needed;
+} onnx_node;
+
+typedef struct onnx_import {
+    const char *path; /* of the file */
+    const tandem_onnx_options *options;
+    int64_t batch, file_batch; /* file_batch: dimension 0 of the samples in the file; 0: not fixed */
+    Onnx__Model *model;
+    tandem_arena arena;
+    int opset;
+    onnx_node *node;
+    int n_node, *sequence, n_sequence; /* the needed nodes, each after what it reads */
+    const char **value_name;
+    onnx_value *value;
+    int *producer, *n_reader; /* of each value: its node, or −1; how many inputs and outputs read it */
+    int n_value;
+    onnx_weight *weight;
+    int n_weight, weight_capacity;
+    int64_t n_constant; /* elements of all constants */
+    onnx_expression *expression;
+    int n_expression, expression_capacity;
+    onnx_record *record;
+    int n_record, record_capacity;
+    int current;         /* the node that is being lowered */
+    int samples, labels; /* records */
+    bool keeps_softmax;  /* a softmax at the end is an operator, not a part of the loss */
+    tandem_error *error;
+} onnx_import;
+
+/* --- Stages --------------------------------------------------------------------------------------------- */
+
+/* All functions that return bool: false with import->error set. */
+
+/* read.c */
+bool onnx_read_model(onnx_import *import);
+void onnx_free_model(onnx_import *import);
+/* Elements of a tensor of the file as doubles or floats; TANDEM_MALFORMED where its data do not fit. */
+bool onnx_tensor_elements(onnx_import *import, const Onnx__Tensor *tensor, int64_t *n);
+bool onnx_tensor_has_data(const Onnx__Tensor *tensor);
+bool onnx_tensor_read(onnx_import *import, const Onnx__Tensor *tensor, double *number, float *single,
+                      int64_t n);
+
+/* order.c */
+bool onnx_order_nodes(onnx_import *import);
+int onnx_find_value(const onnx_import *import, const char *name);
+
+const char *onnx_trained_output(const onnx_import *import);
+
+/* node.c */
+/* Sets the error of a model with refused nodes. */
+bool onnx_fail_refused(onnx_import *import);
+int onnx_add_weight(onnx_import *import, const char *name, int tensor); /* −1: no memory */
+/* A file may hold equal weights once and name copies of them by Identity: each is a weight of its own. */
+int onnx_copy_weight(onnx_import *import, const char *name, int weight);
+void onnx_describe_node(const onnx_import *import, int node, char *text, size_t room);
+void onnx_blame(onnx_import *import, int node); /* the current node's outputs depend on a refused node */
+int onnx_count_refused(const onnx_import *import, int *first);
+bool onnx_fail(onnx_import *import, tandem_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The node that is being lowered breaks a rule: TANDEM_WRONG_GRAPH. */
+bool onnx_fail_node(onnx_import *import, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool onnx_no_memory(onnx_import *import);
+/* Marks the current node's outputs as refused and goes on: true. */
+bool onnx_refuse(onnx_import *import, const char *format, ...) __attribute__((format(printf, 2, 3)));
+onnx_value *onnx_input(onnx_import *import, int slot);
+int onnx_n_input(const onnx_import *import);
+onnx_value *onnx_output(onnx_import *import, int slot);
+const char *onnx_op_type(const onnx_import *import);
+
+/* attributes.c */
+int64_t onnx_int(const onnx_import *import, const char *name, int64_t otherwise);
+float onnx_float(const onnx_import *import, const char *name, float otherwise);
+/* The list of integers; n 0 where the node has none. */
+const int64_t *onnx_ints(const onnx_import *import, const char *name, size_t *n);
+bool onnx_has_text(const onnx_import *import, const char *name, const char *text);
+const Onnx__Tensor *onnx_tensor(const onnx_import *import, const char *name);
+const Onnx__Attribute *onnx_attribute(const onnx_import *import, const char *name);
+/* An axis that may count from the end, as 0 … n_dim−1. */
+bool onnx_axis(onnx_import *import, int64_t given, int n_dim, int *axis);
+/* Axes from an attribute or, since the opset that moved them, input `slot`. n −1: absent. */
+bool onnx_axes(onnx_import *import, const char *name, int slot, int n_dim, int *axis, int *n);
+
+/* constant.c */
+onnx_constant *onnx_constant_new(onnx_import *import, int n_dim, const int64_t *dim, bool is_float);
+bool onnx_set_constant(onnx_import *import, onnx_value *value, const onnx_constant *constant);
+/* Computes the node where all of its inputs are constants, or where it asks for a shape. *done: whether. */
+bool onnx_fold(onnx_import *import, bool *done);
+/* Reads a small weight, so that it can be computed with. *constant NULL: too large, or without data. */
+bool onnx_weight_constant(onnx_import *import, const onnx_value *weight, const onnx_constant **constant);
+/* A number of a constant as an integer, cut to ±2^62. */
+static inline int64_t onnx_whole(double x)
+{
+    return x >= 0x1p62 ? INT64_C(1) << 62 : x <= -0x1p62 ? -(INT64_C(1) << 62) : x == x ? (int64_t)x : 0;
+}
+/* Of a Slice: per dimension the first row, how many, and the step. */
+bool onnx_slice_bounds(onnx_import *import, int n_dim, const int64_t *dim, int64_t *start, int64_t *count,
+                       int64_t *step);
+/* The only number of a constant. */
+bool onnx_is_number(const onnx_value *value, double *number);
+
+/* record.c */
+/* A new record; NULL: no memory. Its name is that of the weight's module, or else of the node. */
+onnx_record *onnx_add_record(onnx_import *import, tandem_op_kind kind, const char *name, int x, int y);
+/* The name of a module: of a weight without its last part, or of the node. */
+void onnx_module_name(const onnx_import *import, const char *weight, char name[48]);
+int onnx_reshape_record(onnx_import *import, int record, int n_dim, const int64_t *dim);
+int onnx_expression_of(onnx_import *import, int record);
+
+/* layout.c */
+bool onnx_set_tensor(onnx_import *import, onnx_value *value, int record, const onnx_view *view);
+/* Rearranges a value's memory so that its atoms lie in the order of `wanted`, and returns the record. The
+ * view follows. The batch must be wanted first. −1: error. */
+int onnx_arrange(onnx_import *import, onnx_value *value, const int *wanted);
+/* The same into ONNX's own order. */
+int onnx_arrange_plain(onnx_import *import, onnx_value *value);
+/* Atoms of the dimensions, the last ones innermost, are put behind all others, which keep their order (in
+ * ONNX's order where is_plain). */
+int onnx_arrange_last(onnx_import *import, onnx_value *value, int n_axis, const int *axis);
+/* Whether an operator has the weight already. */
+bool onnx_weight_is_taken(const onnx_import *import, int weight);
+bool onnx_as_weight(const onnx_import *import, onnx_value *value);
+/* Puts the dimensions' atoms last in memory, where they are not. −2: the batch is one of them. */
+int onnx_make_last(onnx_import *import, onnx_value *value, int n_axis, const int *axis);
+int onnx_follow_memory(const onnx_view *tensor, int x, const onnx_view *weight, int w, int *order);
+
+/* A window that slides over height and width. */
+typedef struct onnx_window {
+    int64_t kernel[2], stride[2], dilation[2], before[2], after[2], n[2]; /* n: how many fit */
+} onnx_window;
+/* From the node's attributes; kernel is the default. */
+bool onnx_read_window(onnx_import *import, int64_t h, int64_t w, onnx_window *window);
+bool onnx_window_is_simple(const onnx_window *window);
+int onnx_put_axis(const onnx_view *view, int axis, int *wanted, int n);
+int onnx_as_image(onnx_import *import, onnx_value *x);
+onnx_view onnx_image_view(const onnx_view *x, int64_t h, int64_t w, int64_t c);
+bool onnx_reshape_value(onnx_import *import, onnx_value *value, int n_dim, const int64_t *dim);
+bool onnx_add_bias(onnx_import *import, onnx_value *x, onnx_value *w);
+bool onnx_add_channel_bias(onnx_import *import, onnx_value *x, onnx_value *w);
+
+/* expression.c */
+double onnx_sample_point(int i);
+/* Appends function(left, right or number); −1: no memory. */
+int onnx_express(onnx_import *import, onnx_function function, int left, int right, double number,
+                 double alpha, double beta);
+/* The record with the values of an expression; −1: error. -2: refused, and the node is marked. */
+int onnx_build_expression(onnx_import *import, int expression);
+/* Whether the expression is factor·x + shift of its base. */
+bool onnx_is_linear(const onnx_import *import, int expression, double *factor, double *shift);
+bool onnx_is_identity(const onnx_import *import, int expression);
+
+/* lower_….c: each lowers the current node. */
+typedef bool onnx_lowering(onnx_import *import);
+onnx_lowering onnx_lower_conv, onnx_lower_gemm, onnx_lower_matmul, onnx_lower_unary, onnx_lower_binary,
+    onnx_lower_clip, onnx_lower_softmax, onnx_lower_batchnorm, onnx_lower_layernorm, onnx_lower_pool,
+    onnx_lower_global_pool, onnx_lower_reduce_mean, onnx_lower_reshape, onnx_lower_flatten,
+    onnx_lower_transpose, onnx_lower_squeeze, onnx_lower_unsqueeze, onnx_lower_identity, onnx_lower_dropout,
+    onnx_lower_slice, onnx_lower_split, onnx_lower_gather, onnx_lower_concat, onnx_lower_expand,
+    onnx_lower_where, onnx_lower_quantize;
+/* Whether the current node, a Div, ends a LayerNorm that is written in steps; lowers it then. */
+bool onnx_lower_written_layernorm(onnx_import *import, bool *done);
+/* Finds or makes the source of samples, and the values of the file's inputs. */
+bool onnx_lower_inputs(onnx_import *import);
+/* The loss, after the output that is trained. */
+bool onnx_lower_loss(onnx_import *import);
+
+/* emit.c: the live records, through the builder. */
+bool onnx_emit(onnx_import *import, tandem_builder *builder, const char *model, tandem_graph **graph);
+
+/* weights.c: what tandem_graph_init needs of the file, later. */
+bool onnx_keep_weights(onnx_import *import, tandem_graph *graph);
+
+#endif

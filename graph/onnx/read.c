@@ -1,0 +1,393 @@
+/* read.c: reads the file, and the elements of its tensors: inline, or in files beside it. */
+#include "graph/onnx/import.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Protobuf has no messages of more. */
+static const int64_t max_file_bytes = (INT64_C(1) << 31) - 1;
+
+/* --- The file ------------------------------------------------------------------------------------------- */
+
+/* What unpacking may use: empty messages take 50 times their bytes in the file. */
+typedef struct unpacking {
+    size_t used, allowed;
+    bool is_out_of_memory;
+} unpacking;
+
+static void *unpacking_alloc(void *data, size_t n)
+{
+    unpacking *const u = data;
+    if (n > u->allowed - u->used) return NULL;
+    void *const made = malloc(n);
+    if (made)
+        u->used += n;
+    else
+        u->is_out_of_memory = true;
+    return made;
+}
+
+static void unpacking_free(void *data, void *memory)
+{
+    (void)data;
+    free(memory);
+}
+
+static bool read_exactly(int file, unsigned char *bytes, size_t n, int64_t offset)
+{
+    while (n > 0) {
+        const ssize_t got = pread(file, bytes, n, offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        bytes += got, n -= (size_t)got, offset += got;
+    }
+    return true;
+}
+
+/* Opens a regular file; a pipe or a device would block or never end. −1: error set. */
+static int open_regular(onnx_import *import, const char *path, int64_t *bytes)
+{
+    struct stat about;
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0 || fstat(file, &about) != 0) {
+        onnx_fail(import, TANDEM_IO, "it cannot be read: %s", strerror(errno));
+    } else if (!S_ISREG(about.st_mode)) {
+        onnx_fail(import, TANDEM_MALFORMED, "it is no regular file; allowed is an ONNX model");
+    } else if (about.st_size > max_file_bytes) {
+        onnx_fail(import, TANDEM_MALFORMED,
+                  "it has %" PRId64 " bytes; allowed are at most %" PRId64
+                  " (keep its weights in files beside it)",
+                  (int64_t)about.st_size, max_file_bytes);
+    } else {
+        *bytes = about.st_size;
+        return file;
+    }
+    if (file >= 0) close(file);
+    return -1;
+}
+
+static bool unpack_model(onnx_import *import, const unsigned char *bytes, size_t n)
+{
+    unpacking u = {.allowed = ((size_t)16 << 20) + 8 * n};
+    ProtobufCAllocator allocator = {unpacking_alloc, unpacking_free, &u};
+    import->model = onnx__model__unpack(&allocator, n, bytes);
+    if (import->model && import->model->graph) return true;
+    if (u.is_out_of_memory) return onnx_no_memory(import);
+    return onnx_fail(
+        import, TANDEM_MALFORMED,
+        "its %zu bytes are no ONNX model, or not all of one; export it again (torch.onnx.export)", n);
+}
+
+static bool check_versions(onnx_import *import)
+{
+    const Onnx__Model *const m = import->model;
+    if (m->ir_version < 3 || m->ir_version > 13)
+        return onnx_fail(import, TANDEM_WRONG_FORMAT, "its IR version is %" PRId64 "; allowed are 3 to 13",
+                         m->ir_version);
+    import->opset = 0;
+    for (size_t i = 0; i < m->n_opset_import; i++) {
+        const char *const domain = m->opset_import[i]->domain;
+        if ((!domain || !*domain || strcmp(domain, "ai.onnx") == 0) && m->opset_import[i]->version <= 1 << 20)
+            import->opset = (int)m->opset_import[i]->version;
+    }
+    if (import->opset >= 9 && import->opset <= 18) return true;
+    return onnx_fail(import, TANDEM_WRONG_FORMAT,
+                     "its opset is %d; allowed are 9 to 18: export it with opset_version=17", import->opset);
+}
+
+bool onnx_read_bytes(onnx_import *import, const unsigned char *bytes, size_t n)
+{
+    return unpack_model(import, bytes, n) && check_versions(import);
+}
+
+bool onnx_read_model(onnx_import *import)
+{
+    int64_t n = 0;
+    const int file = open_regular(import, import->path, &n);
+    if (file < 0) return false;
+    unsigned char *const bytes = malloc((size_t)n + 1);
+    bool fine = bytes || onnx_no_memory(import);
+    if (fine && !read_exactly(file, bytes, (size_t)n, 0))
+        fine = onnx_fail(import, TANDEM_IO, "it cannot be read to its end: it has changed, or %s",
+                         strerror(errno));
+    close(file);
+    fine = fine && onnx_read_bytes(import, bytes, (size_t)n);
+    free(bytes);
+    return fine;
+}
+
+void onnx_free_model(onnx_import *import)
+{
+    if (import->model) onnx__model__free_unpacked(import->model, NULL);
+    import->model = NULL;
+}
+
+/* --- Files beside it ------------------------------------------------------------------------------------ */
+
+/* Opens a file in the model's folder, or below it. Neither its name nor a link leads out. */
+static int open_beside(onnx_import *import, const char *location)
+{
+    char folder[4096], part[256];
+    const char *const slash = strrchr(import->path, '/');
+    const size_t length = slash ? (size_t)(slash - import->path) + 1 : 0;
+    if (length + 1 >= sizeof folder) return errno = ENAMETOOLONG, -1;
+    memcpy(folder, import->path, length);
+    memcpy(folder + length, ".", 2);
+    int at = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (!*location || *location == '/') errno = EXDEV;
+    if (!*location || *location == '/') goto refuse;
+    while (at >= 0) {
+        const size_t n = strcspn(location, "/");
+        if (n == 0 || n >= sizeof part || (n == 2 && strncmp(location, "..", 2) == 0)) {
+            errno = EXDEV;
+            goto refuse;
+        }
+        memcpy(part, location, n);
+        part[n] = '\0';
+        location += n + (location[n] == '/');
+        const int flags = *location ? O_PATH | O_DIRECTORY : O_RDONLY | O_NONBLOCK;
+        const int next = openat(at, part, flags | O_NOFOLLOW | O_CLOEXEC);
+        close(at);
+        at = next;
+        if (!*location) return at;
+    }
+    return -1;
+refuse:
+    if (at >= 0) close(at);
+    errno = EXDEV;
+    return -1;
+}
+
+static bool external_number(const char *text, int64_t *number)
+{
+    char *end;
+    errno = 0;
+    *number = strtoll(text, &end, 10);
+    return end != text && *end == '\0' && errno == 0 && *number >= 0;
+}
+
+/* Reads a tensor's bytes from the file that it names. */
+static bool read_external(onnx_import *import, const Onnx__Tensor *tensor, unsigned char *bytes, int64_t n)
+{
+    const char *location = "", *name = tensor->name ? tensor->name : "";
+    int64_t offset = 0, length = n;
+    bool fine = true;
+    for (size_t i = 0; i < tensor->n_external_data; i++) {
+        const Onnx__Entry *const e = tensor->external_data[i];
+        if (!e->key || !e->value) continue;
+        if (strcmp(e->key, "location") == 0) location = e->value;
+        if (strcmp(e->key, "offset") == 0) fine = fine && external_number(e->value, &offset);
+        if (strcmp(e->key, "length") == 0) fine = fine && external_number(e->value, &length);
+    }
+    if (!fine || length != n)
+        return onnx_fail(import, TANDEM_MALFORMED,
+                         "tensor '%.80s' has %" PRId64
+                         " bytes by its shape, but offset or length of its part of "
+                         "'%.80s' say otherwise",
+                         name, n, location);
+    const int file = open_beside(import, location);
+    struct stat about;
+    if (file < 0 && (errno == EXDEV || errno == ELOOP || errno == ENOTDIR))
+        return onnx_fail(
+            import, TANDEM_MALFORMED,
+            "the data of tensor '%.80s' are in '%.80s'; allowed are files in the model's folder, without "
+            "'..' and links",
+            name, location);
+    if (file < 0)
+        return onnx_fail(import, TANDEM_MALFORMED,
+                         "the data of tensor '%.80s' are in '%.80s' beside it, which cannot be read: %s",
+                         name, location, strerror(errno));
+    fine = fstat(file, &about) == 0 && S_ISREG(about.st_mode);
+    const bool holds = fine && offset <= about.st_size && n <= about.st_size - offset;
+    if (!holds)
+        fine = onnx_fail(import, TANDEM_MALFORMED,
+                         "tensor '%.80s' is bytes %" PRId64 " to %" PRId64
+                         " of '%.80s', which is no file of so many",
+                         name, offset, offset + n, location);
+    else if (!read_exactly(file, bytes, (size_t)n, offset))
+        fine = onnx_fail(import, TANDEM_IO, "'%.80s' cannot be read to its end", location);
+    close(file);
+    return fine;
+}
+
+/* --- Tensors -------------------------------------------------------------------------------------------- */
+
+static int64_t type_bytes(int type)
+{
+    switch (type) {
+    case ONNX_BOOL:
+    case ONNX_UINT8:
+    case ONNX_INT8: return 1;
+    case ONNX_UINT16:
+    case ONNX_INT16:
+    case ONNX_FLOAT16:
+    case ONNX_BFLOAT16: return 2;
+    case ONNX_FLOAT:
+    case ONNX_INT32:
+    case ONNX_UINT32: return 4;
+    case ONNX_DOUBLE:
+    case ONNX_INT64:
+    case ONNX_UINT64: return 8;
+    default: return 0;
+    }
+}
+
+bool onnx_tensor_elements(onnx_import *import, const Onnx__Tensor *tensor, int64_t *n)
+{
+    *n = 1;
+    for (size_t d = 0; d < tensor->n_dims; d++)
+        if (tensor->dims[d] < 0 || __builtin_mul_overflow(*n, tensor->dims[d], n) || *n >= INT64_C(1) << 40)
+            return onnx_fail(import, TANDEM_MALFORMED,
+                             "dimension %zu of tensor '%.80s' is %" PRId64
+                             "; allowed are sizes from 0, and fewer "
+                             "than 2^40 elements",
+                             d, tensor->name ? tensor->name : "", tensor->dims[d]);
+    return true;
+}
+
+static bool is_external(const Onnx__Tensor *t) { return t->data_location == 1 || t->n_external_data > 0; }
+
+bool onnx_tensor_has_data(const Onnx__Tensor *t)
+{
+    return is_external(t) || t->raw_data.len || t->n_float_data || t->n_int32_data || t->n_int64_data ||
+           t->n_double_data;
+}
+
+static double half_to_double(uint16_t half, bool is_bfloat)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    if (!is_bfloat) {
+        _Float16 narrow;
+        memcpy(&narrow, &half, sizeof narrow);
+        return (double)narrow;
+    }
+    memcpy(&value, &bits, sizeof value);
+    return (double)value;
+}
+
+static double raw_element(const unsigned char *bytes, int64_t i, int type)
+{
+#define AS(TYPE, name)                                                                                       \
+    TYPE name;                                                                                               \
+    memcpy(&name, bytes + i * (int64_t)sizeof name, sizeof name)
+    switch (type) {
+    case ONNX_BOOL:
+    case ONNX_UINT8: return bytes[i];
+    case ONNX_INT8: return (signed char)bytes[i];
+    case ONNX_UINT16: {
+        AS(uint16_t, v);
+        return v;
+    }
+    case ONNX_INT16: {
+        AS(int16_t, v);
+        return v;
+    }
+    case ONNX_FLOAT16:
+    case ONNX_BFLOAT16: {
+        AS(uint16_t, v);
+        return half_to_double(v, type == ONNX_BFLOAT16);
+    }
+    case ONNX_FLOAT: {
+        AS(float, v);
+        return (double)v;
+    }
+    case ONNX_INT32: {
+        AS(int32_t, v);
+        return v;
+    }
+    case ONNX_UINT32: {
+        AS(uint32_t, v);
+        return v;
+    }
+    case ONNX_DOUBLE: {
+        AS(double, v);
+        return v;
+    }
+    case ONNX_INT64: {
+        AS(int64_t, v);
+        return (double)v;
+    }
+    case ONNX_UINT64: {
+        AS(uint64_t, v);
+        return (double)v;
+    }
+    default: return 0;
+    }
+#undef AS
+}
+
+/* Of the repeated field that the element type uses. */
+static bool typed_element(const Onnx__Tensor *t, int64_t i, double *number)
+{
+    const size_t at = (size_t)i;
+    switch (t->data_type) {
+    case ONNX_FLOAT:
+        *number = at < t->n_float_data ? (double)t->float_data[at] : 0;
+        return at < t->n_float_data;
+    case ONNX_DOUBLE: *number = at < t->n_double_data ? t->double_data[at] : 0; return at < t->n_double_data;
+    case ONNX_INT64:
+        *number = at < t->n_int64_data ? (double)t->int64_data[at] : 0;
+        return at < t->n_int64_data;
+    case ONNX_FLOAT16:
+    case ONNX_BFLOAT16:
+        *number = at < t->n_int32_data
+                      ? half_to_double((uint16_t)t->int32_data[at], t->data_type == ONNX_BFLOAT16)
+                      : 0;
+        return at < t->n_int32_data;
+    default: *number = at < t->n_int32_data ? t->int32_data[at] : 0; return at < t->n_int32_data;
+    }
+}
+
+static size_t n_typed_elements(const Onnx__Tensor *t)
+{
+    switch (t->data_type) {
+    case ONNX_FLOAT: return t->n_float_data;
+    case ONNX_DOUBLE: return t->n_double_data;
+    case ONNX_INT64: return t->n_int64_data;
+    default: return t->n_int32_data;
+    }
+}
+
+bool onnx_tensor_read(onnx_import *import, const Onnx__Tensor *tensor, double *number, float *single,
+                      int64_t n)
+{
+    const char *const name = tensor->name ? tensor->name : "";
+    const int64_t bytes = type_bytes(tensor->data_type) * n;
+    if (bytes == 0 && n > 0)
+        return onnx_fail(import, TANDEM_MALFORMED, "tensor '%.80s' has element type %d; allowed are numbers",
+                         name, tensor->data_type);
+    unsigned char *external = NULL;
+    const unsigned char *raw = tensor->raw_data.data;
+    if (is_external(tensor)) {
+        external = malloc((size_t)bytes + 1);
+        if (!external) return onnx_no_memory(import);
+        if (!read_external(import, tensor, external, bytes)) {
+            free(external);
+            return false;
+        }
+        raw = external;
+    } else if (tensor->raw_data.len ? (int64_t)tensor->raw_data.len != bytes
+                                    : (int64_t)n_typed_elements(tensor) != n) {
+        return onnx_fail(import, TANDEM_MALFORMED,
+                         "tensor '%.80s' has %" PRId64
+                         " elements by its shape, and %zu bytes or %zu numbers of data",
+                         name, n, tensor->raw_data.len, n_typed_elements(tensor));
+    }
+    for (int64_t i = 0; i < n; i++) {
+        double one = 0;
+        if (external || tensor->raw_data.len)
+            one = raw_element(raw, i, tensor->data_type);
+        else
+            (void)typed_element(tensor, i, &one);
+        if (number) number[i] = one;
+        if (single) single[i] = (float)one;
+    }
+    free(external);
+    return true;
+}
