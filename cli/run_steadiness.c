@@ -6,15 +6,64 @@
 
 /* Delays that are shorter than this share of their step count as somewhere in the step. */
 enum { SMALL_SHARE = 1000 };
-static const int64_t pulse_every_ns = 20000000;
 
-void steadiness_ring_add(steadiness_ring *ring, const step_watch *watch, int64_t step_ns)
+static void move_kept_step(kept_steps *kept, int to, int from)
 {
-    const int64_t slot = ring->n_counted++ % KEPT_STEPS;
-    ring->step_ns[slot] = step_ns;
-    ring->step_delay_ns[slot] = watch->step_delay_ns;
-    ring->pulse[slot] = watch->pulse;
-    for (int t = 0; t < ring->n_task; t++) ring->task_delay_ns[t * KEPT_STEPS + slot] = watch->delay_ns[t];
+    const size_t n_task = (size_t)kept->n_task, bytes = n_task * sizeof(int64_t);
+    kept->step_ns[to] = kept->step_ns[from];
+    kept->step_delay_ns[to] = kept->step_delay_ns[from];
+    kept->pulse[to] = kept->pulse[from];
+    memmove(kept->task_ns + (size_t)to * n_task, kept->task_ns + (size_t)from * n_task, bytes);
+    memmove(kept->task_delay_ns + (size_t)to * n_task, kept->task_delay_ns + (size_t)from * n_task, bytes);
+}
+
+/* Whether the next counted step is to be kept; makes room for it. */
+static int has_room_for_step(kept_steps *kept)
+{
+    if (kept->distance == 0) kept->distance = 1;
+    if (kept->n_counted % kept->distance != 0) return 0;
+    if (kept->n_kept < KEPT_STEPS) return 1;
+    for (int k = 1; 2 * k < KEPT_STEPS; k++) move_kept_step(kept, k, 2 * k);
+    kept->n_paired = kept->n_kept = KEPT_STEPS / 2;
+    kept->distance *= 2;
+    return kept->n_counted % kept->distance == 0;
+}
+
+void kept_steps_add(kept_steps *kept, const step_watch *watch, const tandem_step_times *times,
+                    int64_t step_ns)
+{
+    const int is_kept = has_room_for_step(kept);
+    kept->n_counted++;
+    kept->last_step_ns = step_ns;
+    if (!is_kept) return;
+    const int slot = kept->n_kept++;
+    int64_t *const ns = kept->task_ns + (size_t)slot * (size_t)kept->n_task;
+    kept->step_ns[slot] = step_ns;
+    kept->step_delay_ns[slot] = watch->step_delay_ns;
+    kept->pulse[slot] = watch->pulse;
+    for (int t = 0; t < kept->n_task; t++)
+        ns[t] = times->start_ns[t] >= 0 ? times->end_ns[t] - times->start_ns[t] : 0;
+    memcpy(kept->task_delay_ns + (size_t)slot * (size_t)kept->n_task, watch->delay_ns,
+           (size_t)kept->n_task * sizeof *watch->delay_ns);
+}
+
+int64_t kept_steps_task_ns(const kept_steps *kept, int t)
+{
+    enum { SHARE = 100, ENOUGH = 3 };
+    tandem_cost cost;
+    int64_t own[KEPT_STEPS], undisturbed[KEPT_STEPS], n = 0, n_undisturbed = 0;
+    for (int k = 0; k < kept->n_kept; k++) {
+        const size_t at = (size_t)k * (size_t)kept->n_task + (size_t)t;
+        const int64_t ns = kept->task_ns[at], delay_ns = kept->task_delay_ns[at];
+        if (ns <= 0) continue;
+        own[n++] = delay_ns > 0 && delay_ns < ns ? ns - delay_ns : ns;
+        if (delay_ns <= ns / SHARE) undisturbed[n_undisturbed++] = ns;
+    }
+    if (n_undisturbed >= ENOUGH)
+        tandem_cost_from_samples(&cost, undisturbed, n_undisturbed, 0);
+    else
+        tandem_cost_from_samples(&cost, own, n, 0);
+    return cost.median_ns;
 }
 
 static void add_run_delay(run_steadiness *out, int step, int task, int64_t ns)
@@ -24,53 +73,58 @@ static void add_run_delay(run_steadiness *out, int step, int task, int64_t ns)
 }
 
 /* The delays of one kept step: its larger ones by task, and the rest. */
-static void read_step_delays(const steadiness_ring *ring, int64_t slot, int step, run_steadiness *out)
+static void read_step_delays(const kept_steps *kept, int step, run_steadiness *out)
 {
     const int room_for_rest = KEPT_STEPS - step;
-    int64_t rest_ns = ring->step_delay_ns[slot];
-    for (int t = 0; t < ring->n_task; t++) {
-        const int64_t ns = ring->task_delay_ns[t * KEPT_STEPS + slot];
-        if (ns <= ring->step_ns[slot] / SMALL_SHARE || out->n_delay + room_for_rest >= MAX_DELAYS) continue;
+    int64_t rest_ns = kept->step_delay_ns[step];
+    for (int t = 0; t < kept->n_task; t++) {
+        const int64_t ns = kept->task_delay_ns[(size_t)step * (size_t)kept->n_task + (size_t)t];
+        if (ns <= kept->step_ns[step] / SMALL_SHARE || out->n_delay + room_for_rest >= MAX_DELAYS) continue;
         add_run_delay(out, step, t, ns);
         rest_ns -= ns;
     }
     add_run_delay(out, step, -1, rest_ns);
 }
 
-void steadiness_ring_read(const steadiness_ring *ring, const step_watch *watch, int64_t run_ns,
-                          run_steadiness *out)
+void kept_steps_read(const kept_steps *kept, const step_watch *watch, int64_t run_ns, run_steadiness *out)
 {
     memset(out, 0, sizeof *out);
-    const int64_t n = ring->n_counted < KEPT_STEPS ? ring->n_counted : KEPT_STEPS;
-    out->n_step = (int32_t)n;
-    out->is_delay_known = n > 0;
+    out->n_step = kept->n_kept;
+    out->is_delay_known = kept->n_kept > 0;
     out->pulse_share = run_ns > 0 ? (double)watch->all_pulses_ns / (double)run_ns : 0;
-    for (int step = 0; step < n; step++) {
-        const int64_t slot = (ring->n_counted - n + step) % KEPT_STEPS;
-        out->step_ns[step] = ring->step_ns[slot];
-        out->pulse[step] = ring->pulse[slot];
-        if (ring->step_delay_ns[slot] < 0) out->is_delay_known = 0;
-        read_step_delays(ring, slot, step, out);
+    for (int step = 0; step < kept->n_kept; step++) {
+        out->step_ns[step] = kept->step_ns[step];
+        out->pulse[step] = kept->pulse[step];
+        if (kept->step_delay_ns[step] < 0) out->is_delay_known = 0;
+        read_step_delays(kept, step, out);
     }
 }
 
-tandem_status steadiness_ring_pulse(steadiness_ring *ring, step_watch *watch, training_rank *rank,
-                                    tandem_error *error)
+/* Gives the kept steps since the pulse before the mean of both. */
+static void pair_pulses(kept_steps *kept, const tandem_pulse *after)
+{
+    for (; kept->n_paired < kept->n_kept; kept->n_paired++) {
+        tandem_pulse *const pulse = &kept->pulse[kept->n_paired];
+        *pulse = (tandem_pulse){(pulse->compute_ns + after->compute_ns) / 2,
+                                (pulse->memory_ns + after->memory_ns) / 2};
+    }
+}
+
+tandem_status kept_steps_pulse(kept_steps *kept, step_watch *watch, training_rank *rank, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    if (ring->n_counted < ring->next_pulse || ring->n_counted == 0) return TANDEM_OK;
+    if (kept->n_counted == 0 || kept->n_counted < kept->next_pulse) return TANDEM_OK;
     step_watch_take_pulse(watch);
-    const int64_t last_ns = ring->step_ns[(ring->n_counted - 1) % KEPT_STEPS],
-                  every_ns = 200 * watch->pulse_cost_ns > pulse_every_ns ? 200 * watch->pulse_cost_ns
-                                                                         : pulse_every_ns;
-    int64_t steps = last_ns > 0 ? (every_ns + last_ns - 1) / last_ns : 1;
-    ring->n_pulse++;
-    if (ring->n_pulse & (ring->n_pulse - 1)) /* agreed on at pulses 1, 2, 4, 8, … */
-        steps = ring->steps_per_pulse;
+    pair_pulses(kept, &watch->pulse);
+    const int64_t every_ns = step_watch_pulse_every_ns(watch);
+    int64_t steps = kept->last_step_ns > 0 ? (every_ns + kept->last_step_ns - 1) / kept->last_step_ns : 1;
+    kept->n_pulse++;
+    if (kept->n_pulse & (kept->n_pulse - 1)) /* agreed on at pulses 1, 2, 4, 8, … */
+        steps = kept->steps_per_pulse;
     else if (rank->self.n_rank > 1)
         status = rank->backend->worker_broadcast(rank->worker, &steps, sizeof steps, 0, error);
-    ring->steps_per_pulse = steps < 1 ? 1 : steps;
-    ring->next_pulse = ring->n_counted + ring->steps_per_pulse;
+    kept->steps_per_pulse = steps < 1 ? 1 : steps;
+    kept->next_pulse = kept->n_counted + kept->steps_per_pulse;
     return status;
 }
 

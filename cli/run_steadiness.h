@@ -24,26 +24,31 @@ typedef struct run_steadiness {
     step_delay delay[MAX_DELAYS];
 } run_steadiness;
 
-/* The same while the run goes on: a ring over the counted steps. */
-typedef struct steadiness_ring {
-    int64_t n_counted, step_ns[KEPT_STEPS], step_delay_ns[KEPT_STEPS];
-    tandem_pulse pulse[KEPT_STEPS];
-    int64_t *task_delay_ns; /* [n_task][KEPT_STEPS]; −1 = unknown; borrowed */
-    int n_task;
+/* The same while the run goes on: counted steps at equal distances over the whole run. Where they would be
+ * more than KEPT_STEPS, every second one is dropped, and the distance doubles. */
+typedef struct kept_steps {
+    int64_t n_counted, distance, last_step_ns; /* of the last counted step */
+    int n_kept, n_task;
+    int n_paired; /* of them that have the pulse after them, too */
+    int64_t step_ns[KEPT_STEPS], step_delay_ns[KEPT_STEPS];
+    tandem_pulse pulse[KEPT_STEPS];      /* the mean of those before and after the step */
+    int64_t *task_ns, *task_delay_ns;    /* [KEPT_STEPS][n_task]; delays: −1 = unknown; borrowed */
     int64_t next_pulse, steps_per_pulse; /* the counted step before which the next pulse is due */
     int n_pulse;
-} steadiness_ring;
+} kept_steps;
 
-/* Adds a counted step that `watch` has seen. Cost: O(n_task). */
-void steadiness_ring_add(steadiness_ring *ring, const step_watch *watch, int64_t step_ns);
-/* What the ring holds; run_ns: the time of the whole run. */
-void steadiness_ring_read(const steadiness_ring *ring, const step_watch *watch, int64_t run_ns,
-                          run_steadiness *out);
+/* Adds a counted step that `watch` has seen, with its tasks' times. Cost: O(n_task). */
+void kept_steps_add(kept_steps *kept, const step_watch *watch, const tandem_step_times *times,
+                    int64_t step_ns);
+/* What it keeps; run_ns: the time of the whole run. */
+void kept_steps_read(const kept_steps *kept, const step_watch *watch, int64_t run_ns, run_steadiness *out);
+/* Of task t: the median of the times that nobody disturbed, or of all, less their delays; 0 if it did not
+ * run. */
+int64_t kept_steps_task_ns(const kept_steps *kept, int t);
 
 /* All ranks: takes a pulse where one is due, in the same steps on every rank, since each would wait for the
  * others' pulses. Rank 0 counts the steps of 20 ms. Errors of worker_broadcast. */
-tandem_status steadiness_ring_pulse(steadiness_ring *ring, step_watch *watch, training_rank *rank,
-                                    tandem_error *error);
+tandem_status kept_steps_pulse(kept_steps *kept, step_watch *watch, training_rank *rank, tandem_error *error);
 
 json_t *run_steadiness_json(const run_steadiness *run);
 /* 0 where the object is none of a run. */

@@ -84,12 +84,15 @@ void step_watch_end(step_watch *watch)
     if (watch->is_open) (void)read_more_delay(watch);
 }
 
+int64_t step_watch_pulse_every_ns(const step_watch *watch)
+{
+    const int64_t for_share_ns = PULSE_SHARE * watch->pulse_cost_ns;
+    return for_share_ns > pulse_every_ns ? for_share_ns : pulse_every_ns;
+}
+
 int step_watch_is_pulse_due(const step_watch *watch)
 {
-    const int64_t wait_ns = PULSE_SHARE * watch->pulse_cost_ns > pulse_every_ns
-                                ? PULSE_SHARE * watch->pulse_cost_ns
-                                : pulse_every_ns;
-    return watch->is_open && tandem_now_ns() - watch->pulse_end_ns >= wait_ns;
+    return watch->is_open && tandem_now_ns() - watch->pulse_end_ns >= step_watch_pulse_every_ns(watch);
 }
 
 void step_watch_take_pulse(step_watch *watch)

@@ -39,6 +39,7 @@ void step_watch_begin(step_watch *watch); /* a step begins */
 void step_watch_end(step_watch *watch);   /* it has ended */
 
 /* Pulses take at most 0.5 % of the time: one after 20 ms, or after 200 times its own time. */
+int64_t step_watch_pulse_every_ns(const step_watch *watch);
 int step_watch_is_pulse_due(const step_watch *watch);
 /* Takes a pulse; again, once, where others had the core meanwhile. */
 void step_watch_take_pulse(step_watch *watch);

@@ -6,7 +6,7 @@
 
 enum {
     WARM_UP_STEPS = 2, /* first steps run with cold caches; medians leave them out */
-    KEPT_STEPS = 128   /* number of kept times per task */
+    KEPT_STEPS = 128   /* number of kept steps, with the times of their tasks */
 };
 
 typedef struct training_rank {
@@ -52,7 +52,6 @@ typedef struct rank_times {
     /* [steps] period less the time of other processes on the rank's core; −1 = unknown */
     int64_t *undisturbed_ns;
     int64_t *busy_ns;           /* [steps] the same less the waits */
-    int64_t *task_ns;           /* [n_task][KEPT_STEPS], a ring over the counted steps */
     int64_t *start_ns, *end_ns; /* [n_micro × n_task] of the last step, for the trace */
 } rank_times;
 

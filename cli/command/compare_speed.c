@@ -127,15 +127,6 @@ static const run_steadiness *delayed_rank(const run_speed *speed, const speed_cl
     return most;
 }
 
-/* Between the pulse before a step and the one after it. */
-static tandem_pulse pulse_of_step(const run_steadiness *rank, int step)
-{
-    const tandem_pulse before = rank->pulse[step],
-                       after = rank->pulse[step + 1 < rank->n_step ? step + 1 : step];
-    return (tandem_pulse){(before.compute_ns + after.compute_ns) / 2,
-                          (before.memory_ns + after.memory_ns) / 2};
-}
-
 static void set_class_times(run_speed *speed, int c, const tandem_pulse *pulse, double delay_factor)
 {
     const speed_class *class = &speed->classes[c];
@@ -169,11 +160,10 @@ static void set_step_times(run_speed *speed, int c, int step)
     const speed_class *class = &speed->classes[c];
     int64_t all_ns = 0, spread_ns = 0;
     const run_steadiness *rank = delayed_rank(speed, class, step, &all_ns);
-    const tandem_pulse pulse = pulse_of_step(rank, step);
     const int n_micro = tandem_replayer_step(speed->replayer, c)->options.n_micro;
     for (int k = 0; k < rank->n_delay; k++)
         if (rank->delay[k].step == step && rank->delay[k].task < 0) spread_ns += rank->delay[k].ns;
-    set_class_times(speed, c, &pulse,
+    set_class_times(speed, c, &rank->pulse[step],
                     class->busy_ns > 0 ? 1 + (double)spread_ns / n_micro / (double)class->busy_ns : 1);
     for (int k = 0; k < rank->n_delay; k++)
         if (rank->delay[k].step == step && rank->delay[k].task >= 0 && rank->delay[k].task < class->n_task)

@@ -27,7 +27,7 @@ typedef struct train_context {
     double *loss;  /* [steps] */
     rank_times times;
     step_watch watch;
-    steadiness_ring ring;
+    kept_steps kept;
     int64_t run_ns;             /* of all steps, with what is between them */
     run_steadiness *steadiness; /* [n_rank] on rank 0 after the end */
     rank_report *report;        /* the same */
@@ -58,12 +58,12 @@ static tandem_status allocate_step_records(train_context *t, tandem_error *error
         (t->times.wait_ns = tandem_arena_array(a, steps, sizeof(int64_t))) &&
         (t->times.undisturbed_ns = tandem_arena_array(a, steps, sizeof(int64_t))) &&
         (t->times.busy_ns = tandem_arena_array(a, steps, sizeof(int64_t))) &&
-        (t->times.task_ns = tandem_arena_array(a, n_task * KEPT_STEPS, sizeof(int64_t))) &&
+        (t->kept.task_ns = tandem_arena_array(a, n_task * KEPT_STEPS, sizeof(int64_t))) &&
         (t->times.start_ns = tandem_arena_array(a, n_time, sizeof(int64_t))) &&
         (t->times.end_ns = tandem_arena_array(a, n_time, sizeof(int64_t))) &&
-        (t->ring.task_delay_ns = tandem_arena_array(a, n_task * KEPT_STEPS, sizeof(int64_t))) &&
+        (t->kept.task_delay_ns = tandem_arena_array(a, n_task * KEPT_STEPS, sizeof(int64_t))) &&
         (t->steadiness = tandem_arena_array(a, n_rank, sizeof *t->steadiness));
-    t->ring.n_task = (int)n_task;
+    t->kept.n_task = (int)n_task;
     return is_allocated ? TANDEM_OK : tandem_no_memory(error, "to record %lld steps", (long long)t->steps);
 }
 
@@ -82,11 +82,6 @@ static void record_step_times(train_context *t, int64_t index)
     const tandem_step_times *times = t->rank.backend->executor_times(t->rank.executor);
     int64_t wait = 0;
     for (int b = 0; b < step->n_bucket; b++) wait += times->wait_ns[b];
-    const int64_t slot = t->times.n_counted % KEPT_STEPS;
-    for (int k = 0; k < step->n_task; k++) {
-        if (!step->task[k].active || times->start_ns[k] < 0) continue;
-        t->times.task_ns[k * KEPT_STEPS + slot] = times->end_ns[k] - times->start_ns[k];
-    }
     const size_t n_time = (size_t)step->n_task * training_micro_steps(t);
     memcpy(t->times.start_ns, times->all_start_ns, n_time * sizeof *t->times.start_ns);
     memcpy(t->times.end_ns, times->all_end_ns, n_time * sizeof *t->times.end_ns);
@@ -101,7 +96,7 @@ static void record_step_period(train_context *t, int64_t index, int64_t step_ns)
     t->times.period_ns[index] = step_ns;
     t->times.undisturbed_ns[index] = is_known ? undisturbed_ns : -1;
     t->times.busy_ns[index] = is_known ? undisturbed_ns - t->times.wait_ns[index] : -1;
-    steadiness_ring_add(&t->ring, &t->watch, step_ns);
+    kept_steps_add(&t->kept, &t->watch, t->rank.backend->executor_times(t->rank.executor), step_ns);
 }
 
 /* Where that takes less than 0.2 % of a warm step. */
@@ -226,7 +221,7 @@ static tandem_status run_training_steps(train_context *t, tandem_error *error)
         watch_tasks_if_cheap(t, index, step_ns);
         if (index >= WARM_UP_STEPS) record_step_period(t, index - WARM_UP_STEPS, step_ns);
         status = finish_training_step(t, index, step_ns, error);
-        if (status == TANDEM_OK) status = steadiness_ring_pulse(&t->ring, &t->watch, &t->rank, error);
+        if (status == TANDEM_OK) status = kept_steps_pulse(&t->kept, &t->watch, &t->rank, error);
         if (status != TANDEM_OK) return status;
         show_train_progress(t, index, begin_ns);
         before = tandem_now_ns(); /* work between steps counts for none of them */
@@ -237,26 +232,6 @@ static tandem_status run_training_steps(train_context *t, tandem_error *error)
 
 /* --- Report --------------------------------------------------------------------------------------------- */
 
-/* Of the kept times that nobody disturbed, or of all, less the delays; 0 if it did not run. */
-static int64_t task_median_ns(const train_context *t, int k)
-{
-    enum { SHARE = 100, ENOUGH = 3 };
-    tandem_cost cost;
-    const int64_t n = t->times.n_counted < KEPT_STEPS ? t->times.n_counted : KEPT_STEPS;
-    const int64_t *ns = t->times.task_ns + k * KEPT_STEPS, *delay = t->ring.task_delay_ns + k * KEPT_STEPS;
-    int64_t own[KEPT_STEPS], undisturbed[KEPT_STEPS], n_undisturbed = 0;
-    if (n == 0) return 0;
-    for (int64_t i = 0; i < n; i++) {
-        own[i] = delay[i] > 0 && delay[i] < ns[i] ? ns[i] - delay[i] : ns[i];
-        if (delay[i] <= ns[i] / SHARE) undisturbed[n_undisturbed++] = ns[i];
-    }
-    if (n_undisturbed >= ENOUGH)
-        tandem_cost_from_samples(&cost, undisturbed, n_undisturbed, 0);
-    else
-        tandem_cost_from_samples(&cost, own, n, 0);
-    return cost.median_ns;
-}
-
 static tandem_status gather_task_times(train_context *t, tandem_error *error)
 {
     const size_t n_task = (size_t)t->rank.step->n_task;
@@ -264,7 +239,7 @@ static tandem_status gather_task_times(train_context *t, tandem_error *error)
     t->task_ns = calloc(n_task * (size_t)t->rank.self.n_rank, sizeof *t->task_ns);
     tandem_status status = TANDEM_OK;
     if (!mine || !t->task_ns) status = tandem_no_memory(error, "for the times of %zu tasks", n_task);
-    for (size_t k = 0; k < n_task && status == TANDEM_OK; k++) mine[k] = task_median_ns(t, (int)k);
+    for (size_t k = 0; k < n_task && status == TANDEM_OK; k++) mine[k] = kept_steps_task_ns(&t->kept, (int)k);
     if (status == TANDEM_OK)
         status =
             t->rank.backend->worker_gather(t->rank.worker, mine, t->task_ns, n_task * sizeof *mine, error);
@@ -300,7 +275,7 @@ static tandem_status gather_rank_reports(train_context *t, tandem_error *error)
     run_steadiness *own = status == TANDEM_OK ? malloc(sizeof *own) : NULL;
     if (status == TANDEM_OK && !own) status = tandem_no_memory(error, "for the kept steps");
     if (status == TANDEM_OK) {
-        steadiness_ring_read(&t->ring, &t->watch, t->run_ns, own);
+        kept_steps_read(&t->kept, &t->watch, t->run_ns, own);
         status = backend->worker_gather(t->rank.worker, own, t->steadiness, sizeof *own, error);
     }
     free(own);
