@@ -46,6 +46,7 @@ PARTS_backend = $(BACKEND) $(CUDA_HOST) $(CUDA_PUBLIC) $(CUDA_AS_COROUTINES)
 FOUNDATION = $(PARTS_base) $(PARTS_graph)
 CORE = $(FOUNDATION) $(foreach folder,profiles predictor trace replayer allocator,$(PARTS_$(folder)))
 CLI = $(call objects,$(call sources,cli cli/command cli/bench))
+PARTS_cli = $(filter-out $(B)/obj/cli/main.o,$(CLI))
 ISAS = sse41 avx avx2 avx2_vnni avx512 avx512_vnni
 ISA_SOURCES = $(wildcard backend/cpu/isa/*.c)
 ISA_OBJECTS = $(foreach isa,$(ISAS),$(patsubst backend/cpu/isa/%.c,$(B)/obj/isa/$(isa)/%.o,$(ISA_SOURCES)))
@@ -253,11 +254,11 @@ $(B)/tests/libtandem_cuda.so: $(CUDA_STAND_IN)
 # test that names its folder in a line `folder: NAME` at its top gets that folder and what it may use
 # (folders.mk).
 folder_of = $(or $(shell sed -n '1,6s/^.*folder: \([a-z]*\) \*\/.*$$/\1/p' $(1)),all)
-TEST_PARTS = $(patsubst %,$(B)/tests/parts-%.a,$(filter-out cli,$(FOLDERS)) all)
+TEST_PARTS = $(patsubst %,$(B)/tests/parts-%.a,$(FOLDERS) all)
 define parts_rule
 $(B)/tests/parts-$(1).a: $(foreach folder,$(1) $(USES_$(1)),$(PARTS_$(folder))) $(ONNX) $(TEST_SUPPORT)
 endef
-$(foreach folder,$(filter-out cli,$(FOLDERS)),$(eval $(call parts_rule,$(folder))))
+$(foreach folder,$(FOLDERS),$(eval $(call parts_rule,$(folder))))
 $(B)/tests/parts-all.a: $(CORE) $(ONNX) $(PARTS_backend) $(SLURM_PARTS) $(MCKP) $(CARD_BENCH) $(TEST_SUPPORT)
 $(TEST_PARTS):
 	@mkdir -p $(@D)
