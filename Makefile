@@ -45,7 +45,7 @@ PARTS_plugins = $(SLURM_PARTS)
 PARTS_backend = $(BACKEND) $(CUDA_HOST) $(CUDA_PUBLIC) $(CUDA_AS_COROUTINES)
 FOUNDATION = $(PARTS_base) $(PARTS_graph)
 CORE = $(FOUNDATION) $(foreach folder,profiles predictor trace replayer allocator,$(PARTS_$(folder)))
-CLI = $(call objects,$(call sources,cli cli/command cli/bench))
+CLI = $(call objects,$(call sources,cli cli/command cli/bench cli/study))
 PARTS_cli = $(filter-out $(B)/obj/cli/main.o,$(CLI))
 ISAS = sse41 avx avx2 avx2_vnni avx512 avx512_vnni
 ISA_SOURCES = $(wildcard backend/cpu/isa/*.c)
@@ -367,6 +367,11 @@ $(B)/libfuzzer_%: $(B)/obj/tests/fuzz/fuzz_%.o $(B)/obj/tests/fuzz/libfuzzer/mai
 fuzz fuzz-minimise: ## coverage-guided fuzzing of TARGET (docs/fuzzing.md)
 	@FUZZ_CC="$(FUZZ_CC)" scripts/fuzz.sh $(@:fuzz-minimise=minimise) "$(TARGET)"
 
+# The tables of docs/study, by the commands that stand in them.
+STUDY_PARTS = rounding
+study: all ## the study of low precision: tables in docs/study
+	@for part in $(STUDY_PARTS); do $(B)/tandem study $$part --output docs/study/$$part || exit; done
+
 demo: setup ## the whole loop on this machine, in minutes
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@$(B)/tandem demo
@@ -439,6 +444,7 @@ clean: ## removes build/
 	rm -rf build
 
 .SECONDARY:
+.PHONY: study
 .PHONY: help api compdb lines all no-plugins no-cuda setup test check check-all tests cuda-limits test-cuda \
     bench-cuda card-kit fuzz fuzz-minimise demo install install-slurm uninstall format lint clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

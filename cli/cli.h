@@ -56,6 +56,7 @@ typedef struct cli_options {
     int64_t simulations; /* 0 = none */
     double time_spread;  /* < 0 = as measured */
     int zero;            /* stage; 0 = none */
+    int quick; /* study: small */
     int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks;
     double limit; /* compare: largest allowed error; < 0 = none */
     /* output files */
@@ -79,7 +80,7 @@ typedef struct cli_command {
 /* Each is defined in its own file. */
 extern const cli_command command_demo, command_list, command_doctor, command_graph, command_profile,
     command_sensitivity, command_replay, command_allocate, command_advise, command_train, command_compare,
-    command_whatif, command_bench;
+    command_whatif, command_bench, command_study;
 extern const cli_command *const cli_commands[]; /* NULL-terminated */
 
 /* Parses argv after the command's name. Prints help, version or a usage error and exits if there is one. */

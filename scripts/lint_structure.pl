@@ -14,7 +14,7 @@ use warnings;
 
 my $build = shift // $ENV{B} // 'build';
 # Tables: they point down to what they list, which points up to the table for a helper or a neighbouring row.
-my %table = map { $_ => 1 } qw(cli/bench/bench cli/main cli/options);
+my %table = map { $_ => 1 } qw(cli/bench/bench cli/main cli/options cli/study/study);
 my $found = 0;
 sub finding { print "$_[0]: $_[1]\n"; $found++; }
 

@@ -6,8 +6,8 @@ set -u
 . "$(dirname "$0")/tap.sh"
 
 code=0
-awk -f "$here/options_read.awk" "$here"/../../cli/options.def "$here"/../../cli/{,command/,bench/}*.c >out \
-    2>err
+awk -f "$here/options_read.awk" "$here"/../../cli/options.def \
+    "$here"/../../cli/{,command/,bench/,study/}*.c >out 2>err
 [ ! -s err ] && [ "$(sed -n 's/^checked //p' out)" -ge 200 ] && ! grep -v '^checked' out
 report "every option that a command declares is read by what it runs" $?
 
@@ -15,7 +15,7 @@ report "every option that a command declares is read by what it runs" $?
 unread='static const int options[] = {OPTION_SEED, OPTION_END};'
 cp -r "$here/../../cli" edited &&
     sed -i "s/static const int options\[\] = {OPTION_END};/$unread/" edited/command/list.c &&
-    awk -f "$here/options_read.awk" edited/options.def edited/{,command/,bench/}*.c >out 2>err &&
+    awk -f "$here/options_read.awk" edited/options.def edited/{,command/,bench/,study/}*.c >out 2>err &&
         [ "$(grep -v '^checked' out)" = "list OPTION_SEED  seed" ]
 report "an option that is declared and not read is found" $?
 

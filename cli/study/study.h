@@ -1,0 +1,58 @@
+/* study.h: what the parts of `tandem study` share. Each part has a file study_NAME.c. */
+#ifndef TANDEM_CLI_STUDY_H
+#define TANDEM_CLI_STUDY_H
+
+#include <stdio.h>
+
+#include "cli/cli.h"
+
+#define STUDY_DATA "fashion-mnist"
+
+/* The tables of a part, as Markdown and as JSON. The same options give the same bytes. */
+typedef struct study_report {
+    const cli_options *options;
+    FILE *text;           /* Markdown */
+    json_t *json;         /* "cells": one object a row; and what the part adds */
+    json_t *cells;        /* borrowed from json */
+    int n_cell, n_failed; /* cells that have a bar, and those that miss it */
+} study_report;
+
+/* Each part fills in a report. TANDEM_OK also where the bar is missed: report->n_failed says so. */
+typedef tandem_status study_part(study_report *report, tandem_error *error);
+study_part study_rounding;
+
+/* Adds a cell that has a bar; takes over the object. */
+void study_add_cell(study_report *report, json_t *cell, int is_met);
+
+/* --- Tensors of a training in fp32 (study_tensors.c) -----------------------------------------------------
+ * */
+
+typedef enum study_tensor_kind {
+    STUDY_RELU_OUTPUT,
+    STUDY_SOFTMAX,
+    STUDY_WEIGHT,
+    STUDY_GRADIENT, /* of an adjustable operator's output */
+    STUDY_N_TENSOR_KIND
+} study_tensor_kind;
+const char *study_tensor_kind_name(study_tensor_kind kind);
+
+/* The first elements of a tensor, with the largest magnitude of all of it. */
+enum { STUDY_MAX_ELEMENTS = 8192, STUDY_MAX_TENSORS = 64 };
+typedef struct study_tensor {
+    int64_t age; /* steps before */
+    int64_t n;
+    float *x; /* [n] */
+    study_tensor_kind kind;
+    float amax;
+    char name[64]; /* of its operator */
+} study_tensor;
+
+/* study_tensors_collect: trains a model in fp32 on fashion-mnist and copies, in the steps of n_age ascending
+ * ages, the first and the last tensor of each kind. The caller frees them with study_tensors_free, after
+ * errors too. Cost: the steps up to the last age. */
+tandem_status study_tensors_collect(study_tensor tensor[STUDY_MAX_TENSORS], int *n_tensor,
+                                    const cli_options *options, const char *model, int64_t batch,
+                                    const int64_t *age, int n_age, tandem_error *error);
+void study_tensors_free(study_tensor *tensor, int n_tensor);
+
+#endif

@@ -1,0 +1,35 @@
+#!/bin/bash
+# The study in small: every part meets its bar, twice with the same bytes. Speaks TAP. TANDEM_BUILD = the
+# build folder.
+set -u
+# shellcheck source=tests/cli/tap.sh
+. "$(dirname "$0")/tap.sh"
+
+if ! "$tandem" list datasets --json | grep -q '"present": true'; then
+    echo "1..0 # SKIP fashion-mnist is not installed: dataset-fashion-mnist"
+    exit 0
+fi
+
+"$tandem" study all --quick --quiet >first 2>err
+code=$?
+sed 's/^/# /' err
+[ $code = 0 ] && grep -q 'cells are met' first
+report "study: every part meets its bar" $?
+
+"$tandem" study all --quick --quiet >second 2>err
+cmp -s first second
+report "study: the same bytes twice" $?
+
+"$tandem" study rounding --quick --quiet --output tables >out 2>err && [ ! -s out ] &&
+    cmp -s <(cat tables.md) <("$tandem" study rounding --quick --quiet) &&
+    grep -q '"failed":0' tables.json && [ "$(grep -o '"rule_met":false' tables.json | wc -l)" -gt 100 ]
+report "study: tables as Markdown and JSON" $?
+
+run 5 study rounding --quick --quiet --output missing/tables && grep -q 'missing/tables.md' err
+report "study: an output folder that is not there" $?
+
+run 2 study roundin && grep -q "'rounding'" err && run 2 study && run 2 study all --output tables
+report "study: parts that do not exist, and tables of all" $?
+
+echo "1..$n"
+[ $failed = 0 ]
